@@ -83,7 +83,7 @@ func (b *bench) order(c fleetCase) (out ordered, err error) {
 		out.Apart, out.ApartSeconds = apart.Late, apart.Stats.CPU.Seconds()
 	}
 	s := vqueue.NewAssignment(p)
-	s.AppendByDeadline()
+	queuetest.AppendByDeadline(p, s)
 	out.EDF = s.LateRequests()
 	s.Reset(p)
 	began := cputime.Used()

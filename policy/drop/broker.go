@@ -9,7 +9,7 @@ import (
 
 // broker is the Request Broker (PARD §4): it assigns tasks to workers and forms their batches.
 type broker struct {
-	*Variant
+	variant       *Variant
 	tasks         *flow.TaskTable
 	dropTest      dropTest
 	workers       *workerFleet
@@ -27,7 +27,7 @@ func (b *broker) enqueueTask(now time.Duration, ev *policy.Event, out *policy.Ac
 	e := b.tasks.AddTask(now, ev)
 	b.planner.pathShares.recordFollower(ev)
 	b.hopelessWatch.watchTask(e, &b.tasks.Requests[e.Req], ev.Service, out)
-	if b.ArrivalOrder {
+	if b.variant.ArrivalOrder {
 		b.revealedTasks++
 		e.Key = b.revealedTasks
 	}
@@ -177,9 +177,9 @@ func (b *broker) startBatch(now time.Duration, w *worker, out *policy.Actions) {
 	for i := range w.runningBatch {
 		out.Tasks = append(out.Tasks, w.runningBatch[i].Task)
 	}
-	if b.BatchStarted != nil {
+	if b.variant.BatchStarted != nil {
 		for i := range w.runningBatch {
-			b.BatchStarted(w.module, w.batchEndsAt-b.tasks.Tasks[w.runningBatch[i].Task].RevealedAt)
+			b.variant.BatchStarted(w.module, w.batchEndsAt-b.tasks.Tasks[w.runningBatch[i].Task].RevealedAt)
 		}
 	}
 
@@ -198,10 +198,10 @@ func (b *broker) startBatch(now time.Duration, w *worker, out *policy.Actions) {
 // formBatch fills the forming batch of a worker, which starts at `start`, from its queue.
 func (b *broker) formBatch(now, start time.Duration, w *worker, out *policy.Actions) {
 	switch {
-	case b.FormBatch != nil:
-		b.FormBatch(FormingBatch{Now: now, Start: start, broker: b, worker: w, out: out})
+	case b.variant.FormBatch != nil:
+		b.variant.FormBatch(FormingBatch{Now: now, Start: start, broker: b, worker: w, out: out})
 		return
-	case b.IsFeas && !b.NeverSetAside && !b.dropTest.allFeasible(w, start):
+	case b.variant.IsFeas && !b.variant.NeverSetAside && !b.dropTest.allFeasible(w, start):
 		b.formPartialQueue(now, start, w, out)
 		return
 	}

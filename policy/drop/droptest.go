@@ -9,7 +9,7 @@ import (
 // dropTest decides which tasks would be in time, and from which end a queue is served. It removes nothing from a queue
 // but tasks of closed requests.
 type dropTest struct {
-	*Variant
+	variant    *Variant
 	tasks      *flow.TaskTable
 	planner    *planner
 	appCount   int     // applications of the plan
@@ -22,8 +22,8 @@ type dropTest struct {
 //	start + fullBatchTime + downstream <= deadline + clockSkew
 func (g *dropTest) passes(now, start time.Duration, w *worker, e *flow.QueueEntry, t *flow.Task) bool {
 	r := &g.tasks.Requests[e.Req]
-	if g.PassesTest != nil {
-		return g.PassesTest(EntryCandidate{Request: r, Module: w.module, Now: now, Start: start, End: start + w.fullBatchTime, RevealedAt: t.RevealedAt})
+	if g.variant.PassesTest != nil {
+		return g.variant.PassesTest(EntryCandidate{Request: r, Module: w.module, Now: now, Start: start, End: start + w.fullBatchTime, RevealedAt: t.RevealedAt})
 	}
 	return start+w.fullBatchTime+g.planner.downstream[r.Model*g.planner.stride+w.module] <= r.Deadline+w.clockSkew
 }
@@ -37,9 +37,9 @@ func (g *dropTest) hopeless(start time.Duration, w *worker, e *flow.QueueEntry) 
 // highestFirst returns true if a queue is served from the highest remaining budget (HBF).
 func (g *dropTest) highestFirst(w *worker, start time.Duration) bool {
 	switch {
-	case g.HighestFirst != nil:
-		return *g.HighestFirst
-	case g.IsFeas:
+	case g.variant.HighestFirst != nil:
+		return *g.variant.HighestFirst
+	case g.variant.IsFeas:
 		return !g.feasible(w, start)
 	}
 	return g.planner.moduleLoads[w.module].highestFirst

@@ -69,8 +69,8 @@ func (s *planner) queueAndRunTime(app *flow.Application, path []int32) time.Dura
 	for _, i := range path {
 		m := app.Nodes[i].Service
 		queueMean, batchTime := s.queueTimes[m].mean, s.batchTimes[m]
-		if s.ModuleEstimate != nil {
-			sum += s.ModuleEstimate(queueMean, batchTime)
+		if s.variant.ModuleEstimate != nil {
+			sum += s.variant.ModuleEstimate(queueMean, batchTime)
 		} else {
 			sum += queueMean + batchTime
 		}
@@ -81,16 +81,16 @@ func (s *planner) queueAndRunTime(app *flow.Application, path []int32) time.Dura
 // batchWaitQuantile returns the quantile of the sum of the waits for batches along a path.
 func (s *planner) batchWaitQuantile(app *flow.Application, path []int32) time.Duration {
 	switch {
-	case s.ModuleEstimate != nil || s.PassesTest != nil:
+	case s.variant.ModuleEstimate != nil || s.variant.PassesTest != nil:
 		return 0
-	case s.WaitSumQuantile == nil:
+	case s.variant.WaitSumQuantile == nil:
 		return quantile(s.waitSumDistribution(app, path), len(path), s.options.WaitQuantile)
 	}
 	s.waitLists = s.waitLists[:0]
 	for _, i := range path {
 		s.waitLists = append(s.waitLists, s.batchWaits[app.Nodes[i].Service].latest)
 	}
-	return s.WaitSumQuantile(s.waitLists, s.options.WaitQuantile)
+	return s.variant.WaitSumQuantile(s.waitLists, s.options.WaitQuantile)
 }
 
 // waitSumDistribution returns the distribution of the sum of the waits for batches along a path. Sums of the path's

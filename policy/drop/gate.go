@@ -8,7 +8,7 @@ import (
 
 // entryGate decides at the entry whether a request is admitted.
 type entryGate struct {
-	*Variant
+	variant       *Variant
 	backlogFactor float64 // Options.BacklogFactor
 	workers       *workerFleet
 	planner       *planner
@@ -17,7 +17,7 @@ type entryGate struct {
 
 // admits returns true if a request may come in.
 func (g *entryGate) admits(now time.Duration, ev *policy.Event) bool {
-	return (g.AdmitRequest == nil || g.AdmitRequest()) && (g.backlogFactor <= 0 || g.hasTimeForBacklog(now, ev.Model, ev.Deadline))
+	return (g.variant.AdmitRequest == nil || g.variant.AdmitRequest()) && (g.backlogFactor <= 0 || g.hasTimeForBacklog(now, ev.Model, ev.Deadline))
 }
 
 // hasTimeForBacklog returns true, and counts the request, if the backlogs of the modules leave it time. Every module is

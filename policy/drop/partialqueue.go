@@ -114,7 +114,7 @@ func addDue(dueByBatch []int32, j, batch int) bool {
 // all waiting tasks. The forming batch is then limited to that size.
 func (g *dropTest) fitsSmallerBatch(start time.Duration, w *worker, e *flow.QueueEntry) bool {
 	remaining := g.slackAfter(w, start-w.clockSkew, e)
-	if !g.IsFeas || g.NeverSetAside || remaining < w.batchTimes[0] {
+	if !g.variant.IsFeas || g.variant.NeverSetAside || remaining < w.batchTimes[0] {
 		return false
 	}
 	size := w.formingLimit

@@ -27,13 +27,21 @@ func branchSkipsModules(graphTables *flow.GraphTables) bool {
 	for a := range graphTables.Apps {
 		nodes := graphTables.Apps[a].Nodes
 		for i := range nodes {
-			reachable := nodesByOutcome(&nodes[i])
-			for _, subset := range reachable {
-				for _, superset := range reachable {
-					if len(subset) < len(superset) && !slices.ContainsFunc(subset, func(n int32) bool { return !slices.Contains(superset, n) }) {
-						return true
-					}
-				}
+			if reachable := nodesByOutcome(&nodes[i]); hasProperSubset(reachable) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hasProperSubset returns true if all members of one of the sets are in another one, which has more.
+func hasProperSubset(sets [][]int32) bool {
+	for _, subset := range sets {
+		for _, superset := range sets {
+			isMissing := func(n int32) bool { return !slices.Contains(superset, n) }
+			if len(subset) < len(superset) && !slices.ContainsFunc(subset, isMissing) {
+				return true
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // planner is the State Planner (PARD §4): what a module knows of the others. It is updated every second. A worker's own
 // queue and batch are read as they are.
 type planner struct {
-	*Variant
+	variant     *Variant
 	options     Options
 	workers     *workerFleet
 	statistics  *RunStatistics
@@ -53,7 +53,7 @@ const bucketWidth = 100 * time.Millisecond
 // newPlanner returns a planner for a fleet, with first estimates.
 func newPlanner(variant *Variant, opt Options, f *workerFleet) *planner {
 	n := len(f.modules)
-	s := &planner{Variant: variant, options: opt, workers: f, statistics: NewRunStatistics(n), stride: int32(n), moduleLoads: make([]moduleLoad, n)}
+	s := &planner{variant: variant, options: opt, workers: f, statistics: NewRunStatistics(n), stride: int32(n), moduleLoads: make([]moduleLoad, n)}
 	s.arrivals = make([]int64, n)
 	s.batchTimes, s.soloTimes = make([]time.Duration, n), make([]time.Duration, n)
 
@@ -120,8 +120,8 @@ func (s *planner) recordEntry(m int32, now, queueTime, wait time.Duration) {
 	q.sums[i] += queueTime
 	q.counts[i]++
 	s.batchWaits[m].add(wait)
-	if s.TaskEntered != nil {
-		s.TaskEntered(m, now, queueTime)
+	if s.variant.TaskEntered != nil {
+		s.variant.TaskEntered(m, now, queueTime)
 	}
 	s.statistics.recordEntry(m, queueTime, wait)
 }
@@ -153,13 +153,13 @@ func (s *planner) tickSecond(now time.Duration) {
 		l.addArrivals(float64(s.arrivals[m]))
 		s.arrivals[m] = 0
 		s.queueTimes[m].mean = s.queueTimes[m].meanAt(now)
-		if hbf := l.wantsHighestFirst(s.workers.modules[m].capacity, s.ImmediateMode); !s.IsFeas && s.HighestFirst == nil && hbf != l.highestFirst {
+		if hbf := l.wantsHighestFirst(s.workers.modules[m].capacity, s.variant.ImmediateMode); !s.variant.IsFeas && s.variant.HighestFirst == nil && hbf != l.highestFirst {
 			l.highestFirst = hbf
 			s.statistics.recordOrderChange(now, int32(m), hbf)
 		}
 	}
-	if s.EverySecond != nil {
-		s.EverySecond(now, s.batchTimes)
+	if s.variant.EverySecond != nil {
+		s.variant.EverySecond(now, s.batchTimes)
 	}
 	s.workers.updateBatchTimes(s)
 	s.estimateDownstream()

@@ -48,11 +48,11 @@ func NewVariant(t *policy.Tables, params map[string]float64, v Variant) (*Policy
 	}
 	planner := newPlanner(variant, options, workers)
 	p := &Policy{workers: workers, planner: planner}
-	p.broker = broker{Variant: variant, tasks: tasks, workers: workers, planner: planner}
+	p.broker = broker{variant: variant, tasks: tasks, workers: workers, planner: planner}
 	p.broker.hopelessWatch = newHopelessWatch(options.PromptRefusal, planner)
 	p.broker.retry = newRetryEstimate(workers, planner)
-	p.broker.dropTest = dropTest{Variant: variant, tasks: tasks, planner: planner, appCount: len(graphTables.Apps), taskCounts: make([]int32, 64)}
-	p.entryGate = entryGate{Variant: variant, backlogFactor: options.BacklogFactor, workers: workers, planner: planner, backlogEnd: make([]time.Duration, len(t.Services))}
+	p.broker.dropTest = dropTest{variant: variant, tasks: tasks, planner: planner, appCount: len(graphTables.Apps), taskCounts: make([]int32, 64)}
+	p.entryGate = entryGate{variant: variant, backlogFactor: options.BacklogFactor, workers: workers, planner: planner, backlogEnd: make([]time.Duration, len(t.Services))}
 	p.scaler.init(graphTables.Scaling)
 	return p, nil
 }

@@ -109,17 +109,17 @@ func (f *chainFleet) freeSlot(d int32) int32 {
 
 // dispatch sends the head of a queue along its chain.
 func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
-	ch := &p.chains[c]
-	pl, q := &p.tables.Pipelines[ch.pipeline], &p.queues[c]
-	devices := p.devicesOf(c)
-	slot, size := p.freeSlot(devices[0]), min(q.length, pl.Batch)
+	ch := &p.fleet.chains[c]
+	pl, q := &p.fleet.tables.Pipelines[ch.pipeline], &p.fleet.queues[c]
+	devices := p.fleet.devicesOf(c)
+	slot, size := p.fleet.freeSlot(devices[0]), min(q.length, pl.Batch)
 
 	// Take the requests from the queue.
 	firstTask, hops := int32(len(out.Tasks)), int32(len(out.Hops))
-	p.batches[slot] = chainBatch{chain: c, size: size, inUse: true}
-	tasks := p.requestsOf(slot)
+	p.fleet.batches[slot] = chainBatch{chain: c, size: size, inUse: true}
+	tasks := p.fleet.requestsOf(slot)
 	out.Tasks = q.popInto(p.requests, tasks, out.Tasks)
-	p.devices[devices[0]].activeBatches++
+	p.fleet.devices[devices[0]].activeBatches++
 	ch.activeBatches++
 
 	// Write hops and the action in place, which is faster: a copy of a new one would wait until its fields are stored.
@@ -129,13 +129,13 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 		hop := &out.Hops[len(out.Hops)-1]
 		hop.Stage, hop.Device, hop.Uplink, hop.Downlink, hop.XferStart = pl.FirstStage+int32(h), d, noIndex, noIndex, readyAt
 		if h > 0 {
-			if transferTime := p.tables.TransferBetween(hop.Stage, size, devices[h-1], d); transferTime > 0 {
-				hop.Uplink, hop.Downlink = p.tables.Devices[devices[h-1]].Uplink, p.tables.Devices[d].Downlink
+			if transferTime := p.fleet.tables.TransferBetween(hop.Stage, size, devices[h-1], d); transferTime > 0 {
+				hop.Uplink, hop.Downlink = p.fleet.tables.Devices[devices[h-1]].Uplink, p.fleet.tables.Devices[d].Downlink
 				readyAt += transferTime
 			}
 		}
 		hop.XferEnd, hop.Start = readyAt, readyAt
-		readyAt += p.tables.Stages[hop.Stage].Infer[size-1]
+		readyAt += p.fleet.tables.Stages[hop.Stage].Infer[size-1]
 		hop.End = readyAt
 
 		// Count the work of the refusal rule.
@@ -143,7 +143,7 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 			p.refusals.addRun(d, hop.Start, readyAt)
 		}
 		if h == 0 {
-			p.batches[slot].firstRunTime = readyAt - now
+			p.fleet.batches[slot].firstRunTime = readyAt - now
 		}
 	}
 	if p.refusals != nil {
@@ -186,28 +186,28 @@ func (f *chainFleet) needsDevice(b *chainBatch, d int32) bool {
 
 // loseDevice takes a device out of service and moves the batches and requests that need it.
 func (p *Policy) loseDevice(now time.Duration, d int32, out *policy.Actions) {
-	if p.devices[d].isLost {
+	if p.fleet.devices[d].isLost {
 		return
 	}
-	p.devices[d].isLost = true
+	p.fleet.devices[d].isLost = true
 	p.lostDevices++
-	for c := range p.chains {
-		if slices.Contains(p.devicesOf(int32(c)), d) {
-			p.chains[c].lostDevices++
+	for c := range p.fleet.chains {
+		if slices.Contains(p.fleet.devicesOf(int32(c)), d) {
+			p.fleet.chains[c].lostDevices++
 		}
 	}
 
 	// Abort its batches.
-	for slot := range p.batches {
-		if b := &p.batches[slot]; b.inUse && p.needsDevice(b, d) {
+	for slot := range p.fleet.batches {
+		if b := &p.fleet.batches[slot]; b.inUse && p.fleet.needsDevice(b, d) {
 			p.abortBatch(now, int32(slot), out)
 		}
 	}
 
 	// Move the queues of its chains.
-	for c := range p.queues {
-		for p.chains[c].lostDevices > 0 && p.queues[c].head != noIndex {
-			slot := p.queues[c].head
+	for c := range p.fleet.queues {
+		for p.fleet.chains[c].lostDevices > 0 && p.fleet.queues[c].head != noIndex {
+			slot := p.fleet.queues[c].head
 			p.removeFromQueue(slot)
 			p.enqueue(now, slot, out)
 		}
@@ -217,14 +217,14 @@ func (p *Policy) loseDevice(now time.Duration, d int32, out *policy.Actions) {
 
 // abortBatch aborts a batch and queues its requests again.
 func (p *Policy) abortBatch(now time.Duration, slot int32, out *policy.Actions) {
-	b := &p.batches[slot]
+	b := &p.fleet.batches[slot]
 	if !b.inTransfer {
-		p.devices[p.devicesOf(b.chain)[b.hop]].activeBatches--
+		p.fleet.devices[p.fleet.devicesOf(b.chain)[b.hop]].activeBatches--
 	}
 	b.inUse = false
-	p.chains[b.chain].activeBatches--
+	p.fleet.chains[b.chain].activeBatches--
 	out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: slot})
-	for _, r := range p.requestsOf(slot) {
+	for _, r := range p.fleet.requestsOf(slot) {
 		if p.requests[r].cancelled {
 			p.dropRequest(r, policy.ReasonCancelled, out)
 			continue
@@ -235,14 +235,14 @@ func (p *Policy) abortBatch(now time.Duration, slot int32, out *policy.Actions) 
 
 // regainDevice returns a device to service.
 func (p *Policy) regainDevice(d int32) {
-	if !p.devices[d].isLost {
+	if !p.fleet.devices[d].isLost {
 		return
 	}
-	p.devices[d].isLost = false
+	p.fleet.devices[d].isLost = false
 	p.lostDevices--
-	for c := range p.chains {
-		if slices.Contains(p.devicesOf(int32(c)), d) {
-			p.chains[c].lostDevices--
+	for c := range p.fleet.chains {
+		if slices.Contains(p.fleet.devicesOf(int32(c)), d) {
+			p.fleet.chains[c].lostDevices--
 		}
 	}
 }

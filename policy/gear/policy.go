@@ -16,7 +16,7 @@ const (
 
 // Policy is the state of the policy of gear plans. It implements policy.Policy.
 type Policy struct {
-	chainFleet
+	fleet   chainFleet
 	gears   []Gear
 	options Options
 
@@ -81,11 +81,11 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 
 	// Make the chains, and the stages of the gears over them.
 	p := &Policy{
-		chainFleet: chainFleet{tables: t, maxBatch: t.MaxBatch(), devices: make([]deviceState, len(t.Devices)), devicesWithQueue: make([]uint64, (len(t.Devices)+63)/64)},
-		gears:      g.Gears, options: opt, flushAt: -1, minQueue: make([]int32, pipelines),
+		fleet: chainFleet{tables: t, maxBatch: t.MaxBatch(), devices: make([]deviceState, len(t.Devices)), devicesWithQueue: make([]uint64, (len(t.Devices)+63)/64)},
+		gears: g.Gears, options: opt, flushAt: -1, minQueue: make([]int32, pipelines),
 	}
 	shareCount, err := 0, error(nil)
-	if p.firstStage, p.stages, shareCount, err = makeStages(p.gears, p.addChains()); err != nil {
+	if p.firstStage, p.stages, shareCount, err = makeStages(p.gears, p.fleet.addChains()); err != nil {
 		return nil, err
 	}
 
@@ -147,12 +147,12 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.ControlRevealed:
 		p.handleAnswer(now, ev, out)
 	case policy.TransferFinished:
-		p.batchArrived(ev.Batch)
+		p.fleet.batchArrived(ev.Batch)
 	case policy.BatchFinished:
 		if p.refusals != nil {
 			p.refusals.observeRun(p, ev)
 		}
-		p.finishHop(ev.Batch)
+		p.fleet.finishHop(ev.Batch)
 		p.serveIdle(now, out)
 	case policy.Timer:
 		if ev.Value == windowTag {
@@ -198,7 +198,7 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 	}
 
 	// Queue it, and serve its device if that is idle.
-	if d := p.enqueue(now, slot, out); d >= 0 && p.devices[d].activeBatches == 0 {
+	if d := p.enqueue(now, slot, out); d >= 0 && p.fleet.devices[d].activeBatches == 0 {
 		p.serveDevice(now, d, out)
 	}
 }

@@ -200,7 +200,7 @@ func TestSlowerGearWaitsForHysteresisAndQueue(t *testing.T) {
 		{15, 0, 1}, {1, 9, 1}, {1, 9, 1}, {1, 9, 1}, {1, 0, 0}, // queued at the first model: 10 rps < 8 * 9
 		{0, 9, 0}, {15, 9, 1}, // never in the way of a faster gear
 	} {
-		q := &s.p.queues[0]
+		q := &s.p.fleet.queues[0]
 		q.length += int32(c.queued)
 		before := s.p.Gear()
 		switched := window(time.Duration(i+1)*100*ms, c.arrivals)
@@ -208,8 +208,8 @@ func TestSlowerGearWaitsForHysteresisAndQueue(t *testing.T) {
 		if s.p.Gear() != c.gear || switched != (before != c.gear) {
 			t.Fatalf("window %d: gear %d, expected %d", i, s.p.Gear(), c.gear)
 		}
-		for d := range s.p.devices { // what the phantom queue length let start
-			s.p.devices[d].activeBatches = 1
+		for d := range s.p.fleet.devices { // what the phantom queue length let start
+			s.p.fleet.devices[d].activeBatches = 1
 		}
 	}
 }
@@ -260,8 +260,8 @@ func TestNoAllocation(t *testing.T) {
 		}
 		for left := int32(8); left > 0; {
 			for d := range int32(2) {
-				if s.p.devices[d].activeBatches > 0 {
-					members := s.p.requestsOf(d)
+				if s.p.fleet.devices[d].activeBatches > 0 {
+					members := s.p.fleet.requestsOf(d)
 					for _, r := range members {
 						for _, a := range s.handleAt(s.now, policy.Event{Kind: policy.ControlRevealed, Req: r, Value: int64(r % 3)}) {
 							if a.Kind == policy.Complete {

@@ -26,7 +26,7 @@ func (p *Policy) enqueue(now time.Duration, slot int32, out *policy.Actions) int
 			if p.refusals != nil {
 				p.refusals.addWaiting(r, p.firstStage[r.gear]+r.stage)
 			}
-			return p.firstDevice(s.chains[i])
+			return p.fleet.firstDevice(s.chains[i])
 		}
 		if s.isLast {
 			break
@@ -52,7 +52,7 @@ func (p *Policy) nextReplica(s *gearStage) int {
 	current := p.currentWeights[s.weightIndex:][:len(weights)]
 	bestReplica, highestWeight, total := -1, 0.0, 0.0
 	for i, w := range weights {
-		if w <= 0 || p.lostDevices > 0 && p.chains[s.chains[i]].lostDevices > 0 {
+		if w <= 0 || p.lostDevices > 0 && p.fleet.chains[s.chains[i]].lostDevices > 0 {
 			continue
 		}
 		weight := current[i] + w
@@ -69,7 +69,7 @@ func (p *Policy) nextReplica(s *gearStage) int {
 
 	// Only replicas without a share are left.
 	for i, c := range s.chains {
-		if p.chains[c].lostDevices == 0 {
+		if p.fleet.chains[c].lostDevices == 0 {
 			return i
 		}
 	}
@@ -78,7 +78,7 @@ func (p *Policy) nextReplica(s *gearStage) int {
 
 // pushRequest appends a request to the queue of a chain.
 func (p *Policy) pushRequest(now time.Duration, slot, chain int32) {
-	q, r := &p.queues[chain], &p.requests[slot]
+	q, r := &p.fleet.queues[chain], &p.requests[slot]
 	r.queue, r.prevInQueue, r.nextInQueue, r.enqueuedAt = chain, q.tail, noIndex, now
 	if q.tail != noIndex {
 		p.requests[q.tail].nextInQueue = slot
@@ -87,8 +87,8 @@ func (p *Policy) pushRequest(now time.Duration, slot, chain int32) {
 	}
 	q.tail = slot
 	q.length++
-	d := p.firstDevice(chain)
-	p.devicesWithQueue[d/64] |= 1 << (d % 64)
+	d := p.fleet.firstDevice(chain)
+	p.fleet.devicesWithQueue[d/64] |= 1 << (d % 64)
 }
 
 // popInto fills a list with the first requests of a queue, and appends them to tasks.
@@ -111,7 +111,7 @@ func (q *requestQueue) popInto(requests []requestState, list, tasks []int32) []i
 // removeFromQueue removes a request from its queue.
 func (p *Policy) removeFromQueue(slot int32) {
 	r := &p.requests[slot]
-	q := &p.queues[r.queue]
+	q := &p.fleet.queues[r.queue]
 	if r.prevInQueue != noIndex {
 		p.requests[r.prevInQueue].nextInQueue = r.nextInQueue
 	} else {
@@ -128,12 +128,12 @@ func (p *Policy) removeFromQueue(slot int32) {
 
 // serveIdle serves all idle devices for which requests may wait.
 func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
-	for w, set := range p.devicesWithQueue {
+	for w, set := range p.fleet.devicesWithQueue {
 		for ; set != 0; set &= set - 1 {
 			d := int32(64*w + bits.TrailingZeros64(set))
-			switch dev := &p.devices[d]; {
-			case !slices.ContainsFunc(dev.startingChains, func(c int32) bool { return p.queues[c].length > 0 }):
-				p.devicesWithQueue[w] &^= 1 << (d % 64)
+			switch dev := &p.fleet.devices[d]; {
+			case !slices.ContainsFunc(dev.startingChains, func(c int32) bool { return p.fleet.queues[c].length > 0 }):
+				p.fleet.devicesWithQueue[w] &^= 1 << (d % 64)
 			case dev.activeBatches == 0 && !dev.isLost:
 				p.serveDevice(now, d, out)
 			}
@@ -147,8 +147,8 @@ func (p *Policy) serveDevice(now time.Duration, d int32, out *policy.Actions) {
 	bestChain, nextFlush := noIndex, time.Duration(-1)
 
 	// Find the queue to serve, and when the next one is flushed.
-	for _, c := range p.devices[d].startingChains {
-		q, ch := &p.queues[c], &p.chains[c]
+	for _, c := range p.fleet.devices[d].startingChains {
+		q, ch := &p.fleet.queues[c], &p.fleet.chains[c]
 		if q.length == 0 || ch.activeBatches == ch.maxBatches || ch.lostDevices > 0 {
 			continue
 		}
@@ -176,12 +176,12 @@ func (p *Policy) serveDevice(now time.Duration, d int32, out *policy.Actions) {
 // then as long as the SLO allows, and requests that few others follow to a later model would be late before their
 // queue is longer.
 func (p *Policy) servedBefore(c, otherChain int32) bool {
-	q, o := &p.queues[c], &p.queues[otherChain]
+	q, o := &p.fleet.queues[c], &p.fleet.queues[otherChain]
 	if p.refusals == nil || !p.refusals.isRefusing() {
 		return q.length > o.length
 	}
-	fillsBatch := q.length >= p.tables.Pipelines[p.chains[c].pipeline].Batch
-	otherFull := o.length >= p.tables.Pipelines[p.chains[otherChain].pipeline].Batch
+	fillsBatch := q.length >= p.fleet.tables.Pipelines[p.fleet.chains[c].pipeline].Batch
+	otherFull := o.length >= p.fleet.tables.Pipelines[p.fleet.chains[otherChain].pipeline].Batch
 	switch {
 	case fillsBatch != otherFull:
 		return fillsBatch

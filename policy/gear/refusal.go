@@ -46,41 +46,24 @@ const (
 // missWeight is the weight of an arrival in the share that would miss their deadline.
 const missWeight = 1. / 128
 
-// newRefusalRule computes the work rows of every stage of every gear.
+// newRefusalRule computes the work rows and times of every stage of every gear.
 func newRefusalRule(p *Policy) *refusalRule {
-	n := len(p.devices)
-	s := &refusalRule{pace: 1, maxMissShare: 2 * (1 - p.tables.Models[0].Percentile)}
+	n, percentile := len(p.fleet.devices), p.fleet.tables.Models[0].Percentile
+	s := &refusalRule{pace: 1, maxMissShare: 2 * (1 - percentile)}
 	allRows := make([]float64, (3*len(p.stages)+2)*n)
 	s.workRows, s.pendingWork = allRows[:len(allRows)-n], allRows[len(allRows)-n:]
 	s.busyUntil, s.measuredStages = make([]time.Duration, n), make([]int32, 0, len(p.gears))
-	gearTables, shares := TablesOf(p.tables), []float64(nil)
-
-	// stageShares has how often the plan's samples reach each stage.
+	gearTables, stageShares := TablesOf(p.fleet.tables), []float64(nil)
 	for g := range p.gears {
-		stageShares := gearTables.stageShares(&p.gears[g], shares[:0])
-		shares = stageShares
+		stageShares = gearTables.stageShares(&p.gears[g], stageShares[:0])
 		path, measuredStages := 0.0, int32(0)
 		for k := range p.gears[g].Stages {
-			rows := s.workRows[s.waitingRow(p.firstStage[g]+int32(k)):]
-			waitingRow, sentRow, batchRow := rows[:n], rows[n:2*n], rows[2*n:3*n]
-
-			// In a batch, a request means the work of later stages, as often as it reaches them. Waiting, it also
-			// means its own.
-			for j := k + 1; j < len(stageShares); j++ {
-				if stageShares[k] > 0 {
-					p.stages[int(p.firstStage[g])+j].addWork(p, batchRow, stageShares[j]/stageShares[k])
-				}
-			}
-			copy(waitingRow, batchRow)
-			p.stages[int(p.firstStage[g])+k].addWork(p, waitingRow, 1)
-			for d := range sentRow {
-				sentRow[d] = batchRow[d] - waitingRow[d]
-			}
+			s.setWorkRows(p, p.firstStage[g], int32(k), stageShares)
 
 			// Store the times of the stage, for one request and for a full batch.
 			aloneTime, fullTime := p.stages[int(p.firstStage[g])+k].minTimes(p)
 			s.fullBatchExtra, s.stageTime = append(s.fullBatchExtra, max(0, fullTime-aloneTime).Seconds()), append(s.stageTime, aloneTime.Seconds())
-			if k == 0 || stageShares[k] > 1-p.tables.Models[0].Percentile {
+			if k == 0 || stageShares[k] > 1-percentile {
 				path += aloneTime.Seconds()
 				measuredStages++
 			}
@@ -88,6 +71,24 @@ func newRefusalRule(p *Policy) *refusalRule {
 		s.gearTime, s.measuredStages = append(s.gearTime, path), append(s.measuredStages, measuredStages)
 	}
 	return s
+}
+
+// setWorkRows computes the three work rows of the k-th stage of a gear. stageShares has how often the plan's samples
+// reach each of its stages.
+func (s *refusalRule) setWorkRows(p *Policy, firstStage, k int32, stageShares []float64) {
+	n, rows := len(s.pendingWork), s.workRows[s.waitingRow(firstStage+k):]
+	waitingRow, sentRow, batchRow := rows[:n], rows[n:2*n], rows[2*n:3*n]
+
+	// In a batch, a request means the work of later stages, as often as it reaches them. Waiting, it also means its
+	// own.
+	for j := k + 1; j < int32(len(stageShares)) && stageShares[k] > 0; j++ {
+		p.stages[firstStage+j].addWork(p, batchRow, stageShares[j]/stageShares[k])
+	}
+	copy(waitingRow, batchRow)
+	p.stages[firstStage+k].addWork(p, waitingRow, 1)
+	for d := range sentRow {
+		sentRow[d] = batchRow[d] - waitingRow[d]
+	}
 }
 
 // stageShares returns the share of the samples that reach each stage of a gear, in the memory of an empty list.
@@ -119,9 +120,9 @@ func (s *gearStage) addWork(p *Policy, work []float64, requestShare float64) {
 		if total <= 0 {
 			break
 		}
-		pl := &p.tables.Pipelines[p.chains[c].pipeline]
-		for h, d := range p.devicesOf(c) {
-			batchTime := meanTime(&p.tables.Stages[pl.FirstStage+int32(h)], int(pl.Batch))
+		pl := &p.fleet.tables.Pipelines[p.fleet.chains[c].pipeline]
+		for h, d := range p.fleet.devicesOf(c) {
+			batchTime := meanTime(&p.fleet.tables.Stages[pl.FirstStage+int32(h)], int(pl.Batch))
 			work[d] += requestShare * s.weights[i] / total * batchTime.Seconds() / float64(pl.Batch)
 		}
 	}
@@ -131,10 +132,10 @@ func (s *gearStage) addWork(p *Policy, work []float64, requestShare float64) {
 func (s *gearStage) minTimes(p *Policy) (aloneTime, fullTime time.Duration) {
 	aloneTime, fullTime = -1, -1
 	for _, c := range s.chains {
-		pl := &p.tables.Pipelines[p.chains[c].pipeline]
+		pl := &p.fleet.tables.Pipelines[p.fleet.chains[c].pipeline]
 		chainAlone, chainFull := time.Duration(0), time.Duration(0)
 		for h := range pl.NumStages {
-			st := &p.tables.Stages[pl.FirstStage+h]
+			st := &p.fleet.tables.Stages[pl.FirstStage+h]
 			chainAlone, chainFull = chainAlone+meanTime(st, 1), chainFull+meanTime(st, int(pl.Batch))
 		}
 		if aloneTime < 0 || chainAlone < aloneTime {
@@ -157,12 +158,12 @@ const reservedWaitShare = .1
 func (s *refusalRule) expectedLateness(p *Policy, now, deadline time.Duration) time.Duration {
 	// Divide the work of lost devices among the others.
 	lostWork := 0.0
-	for d := range p.devices {
-		if p.devices[d].isLost {
+	for d := range p.fleet.devices {
+		if p.fleet.devices[d].isLost {
 			lostWork += s.workAhead(int32(d), now)
 		}
 	}
-	if alive := len(p.devices) - p.lostDevices; alive > 0 {
+	if alive := len(p.fleet.devices) - p.lostDevices; alive > 0 {
 		lostWork /= float64(alive)
 	}
 
@@ -182,14 +183,14 @@ func (s *refusalRule) expectedLateness(p *Policy, now, deadline time.Duration) t
 func (s *refusalRule) waitAtStage(p *Policy, st *gearStage, now time.Duration) float64 {
 	leastWait := -1.0
 	for i, c := range st.chains {
-		if st.weights[i] <= 0 || p.chains[c].lostDevices > 0 {
+		if st.weights[i] <= 0 || p.fleet.chains[c].lostDevices > 0 {
 			continue
 		}
 		chainWait, earlierHops := 0.0, 0.0 // seconds: the wait on this chain, and the runs at its earlier devices
-		firstStage := p.chains[c].firstStage
-		for h, d := range p.devicesOf(c) {
+		firstStage := p.fleet.chains[c].firstStage
+		for h, d := range p.fleet.devicesOf(c) {
 			chainWait = max(chainWait, s.workAhead(d, now)-earlierHops)
-			earlierHops += meanTime(&p.tables.Stages[firstStage+int32(h)], 1).Seconds()
+			earlierHops += meanTime(&p.fleet.tables.Stages[firstStage+int32(h)], 1).Seconds()
 		}
 		if leastWait < 0 || chainWait < leastWait {
 			leastWait = chainWait
@@ -300,11 +301,11 @@ func (s *refusalRule) addRun(device int32, runStart, runEnd time.Duration) {
 // observeRun updates the pace by the time of a batch. Batches count by their length: the time around the runs of a
 // small model is many times these, and says nothing of a large model.
 func (s *refusalRule) observeRun(p *Policy, ev *policy.Event) {
-	b := &p.batches[ev.Batch]
+	b := &p.fleet.batches[ev.Batch]
 	if b.size == 0 {
 		return
 	}
-	plannedTime := meanTime(&p.tables.Stages[p.chains[b.chain].firstStage+int32(ev.Hop)], int(b.size))
+	plannedTime := meanTime(&p.fleet.tables.Stages[p.fleet.chains[b.chain].firstStage+int32(ev.Hop)], int(b.size))
 	elapsed := ev.End - ev.Start
 	if elapsed <= 0 || plannedTime <= 0 {
 		return

@@ -63,7 +63,7 @@ func (p *Policy) handleWindowEnd(now time.Duration, out *policy.Actions) {
 func (p *Policy) firstModelQueue() int32 {
 	sum := int32(0)
 	for _, c := range p.stages[p.firstStage[p.gear]].chains {
-		sum += p.queues[c].length
+		sum += p.fleet.queues[c].length
 	}
 	return sum
 }

@@ -8,120 +8,158 @@ import (
 	"inferplan/policy/waiting"
 )
 
+// verdict says what is to be done about the head of a queue.
+type verdict uint8
+
+const (
+	headGoes     verdict = iota // dispatch it, with those behind it
+	headWaits                   // it waits until modelState.nextWake, or for other work
+	queueTooLong                // it waits until work has ended on a device with maxDepth reservations
+	headTooLate                 // drop it: no batch is in time
+	headStranded                // drop it: no pipeline has a device left at every stage
+)
+
 // decideModel is Algorithm 1 for one model: it serves, drops or keeps waiting the head of the queue, until there is
 // nothing more to do now.
 func (p *Policy) decideModel(m int32, now time.Duration, out *policy.Actions) {
 	model := &p.models[m]
 	model.nextWake, model.awaitsOtherWork = farFuture, false
-	dispatched := false
-	p.keepReservations = false
-	for model.queue.Len > 0 {
-		head := model.queue.At(0)
-
-		// Check without a search whether the head waits on as before.
-		if p.keepsWaiting(m, now) {
-			break
+	p.finder.keepReservations = false
+	dispatched, waits := false, false
+	for model.queue.Len > 0 && !waits {
+		path, verdict := p.chooser.judgeHead(m, now)
+		switch verdict {
+		case headGoes:
+			dispatched = true
+			p.sendHead(m, path, now, out)
+		case headWaits:
+			waits = true
+		case queueTooLong:
+			waits = true
+			p.dropHopelessTail(m, path, out)
+		case headTooLate, headStranded:
+			p.dropHead(m, verdict, out)
+			p.finder.keepReservations = false
 		}
-
-		// Choose the pipeline that waits least.
-		bestPath := p.choosePipeline(m, now)
-		if bestPath == nil {
-			if now < head.Deadline {
-				model.nextWake = head.Deadline // until then a device may come back
-				break
-			}
-			p.dropRequest(m, model.queue.Pop().Req, policy.ReasonWorkerLost, out)
-			continue
-		}
-
-		// Find the largest batch in time: on that pipeline, on another one, or without the guard.
-		chosenPath := p.fitBatch(bestPath, head, now)
-		if chosenPath == nil {
-			chosenPath = p.fitOtherPipeline(m, bestPath.pipeline, head, now)
-		}
-		if chosenPath == nil && head.PassedFirstLook && p.hasGuard() {
-			chosenPath = p.spendGuard(m, head, now)
-		}
-
-		// Drop the head if there is none.
-		if chosenPath == nil || p.shouldDropHead(chosenPath, head) {
-			p.dropHead(m, out)
-			p.keepReservations = false
-			continue
-		}
-
-		// If fewer requests wait than the batch takes, decide whether to wait for more, and until when.
-		head.PassedFirstLook = true
-		if int32(model.queue.Len) < chosenPath.batch {
-			lastMoment := p.lastMoment(chosenPath, model, now)
-			model.nextWake = lastMoment - p.wakeLead(chosenPath.pipeline, min(int32(model.queue.Len)+1, chosenPath.batch))
-			switch {
-			case model.nextWake <= now:
-				// The wake came, early by the guard's wakeLead: the waiting requests go now.
-				p.findPath(chosenPath.pipeline, int32(model.queue.Len), now, chosenPath)
-				if chosenPath.finish > p.latestFinish(head.Deadline, chosenPath.pipeline, chosenPath.batch) {
-					model.nextWake = lastMoment
-				} else {
-					model.nextWake = farFuture
-				}
-
-			// Wait for a fuller batch, as in the paper.
-			case !p.options.SendWhenFree:
-				p.rememberPath(m, chosenPath)
-
-			// Everything is free: send the waiting requests.
-			case p.canGoAtOnce(chosenPath.pipeline, model, head, now):
-				chosenPath, model.nextWake = &p.retryPath, farFuture
-
-			// Wait until a device is free.
-			default:
-				p.rememberPath(m, &p.retryPath)
-				model.awaitsOtherWork = len(model.sharingModels) > 0 || p.retryPath.holdTime > 0
-				if wait := p.retryPath.waitTime - p.decideAhead(model); wait > 0 {
-					model.nextWake = min(model.nextWake, now+wait)
-				}
-			}
-			if model.nextWake != farFuture {
-				break
-			}
-		}
-
-		// With sharing models, wait until shortly before the device becomes free.
-		if start := chosenPath.hops[0].Start; p.options.SendWhenFree && len(model.sharingModels) > 0 && start > now+p.options.DecideAhead {
-			// Then the most urgent head is served, in the batch that waits by then.
-			model.nextWake, model.awaitsOtherWork = start-p.options.DecideAhead, true
-			break
-		}
-
-		// Wait for work that must go first, or for a device with fewer reservations.
-		if chosenPath.holdTime > 0 {
-			model.nextWake, model.awaitsOtherWork = now+chosenPath.holdTime, true
-			break
-		}
-		if p.atMaxDepth(chosenPath) {
-			model.awaitsOtherWork = true // until some work has ended there
-			p.dropHopelessTail(m, chosenPath, out)
-			break
-		}
-
-		// Dispatch, unless a more urgent model goes first.
-		dispatched, model.awaitedDevices = true, model.awaitedDevices[:0]
-		if p.yieldToUrgentModel(m, chosenPath, now, out) {
-			continue
-		}
-		// If the path moves reservations that may not move, look for one that moves none.
-		p.keepReservations = !p.dispatch(m, chosenPath, now, out)
 	}
 
 	// Set the wake, and let sharing models decide again after a dispatch.
 	p.setWake(m, model.nextWake, out)
-	if dispatched {
-		for _, o := range model.sharingModels {
-			if p.models[o].queue.Len > 0 {
-				p.markAfterChange(o)
-			}
+	if !dispatched {
+		return
+	}
+	for _, o := range model.sharingModels {
+		if p.models[o].queue.Len > 0 {
+			p.markAfterChange(o)
 		}
 	}
+}
+
+// sendHead dispatches the head of a queue along a path, unless a more urgent model goes first. If the path moves
+// reservations that may not move, nothing goes, and the next path sought moves none.
+func (p *Policy) sendHead(m int32, path *reservedPath, now time.Duration, out *policy.Actions) {
+	p.models[m].awaitedDevices = p.models[m].awaitedDevices[:0]
+	if !p.yieldToUrgentModel(m, path, now, out) {
+		p.finder.keepReservations = !p.dispatch(m, path, now, out)
+	}
+}
+
+// judgeHead returns what is to be done about the head of a model's queue now, and its path if it has one. If the
+// head waits, it sets when it is looked at again.
+func (c *batchChooser) judgeHead(m int32, now time.Duration) (*reservedPath, verdict) {
+	model := &c.models[m]
+	head := model.queue.At(0)
+
+	// Check without a search whether the head waits on as before.
+	if c.keepsWaiting(m, now) {
+		return nil, headWaits
+	}
+
+	// Choose the pipeline that waits least.
+	bestPath := c.choosePipeline(m, now)
+	if bestPath == nil && now < head.Deadline {
+		model.nextWake = head.Deadline // until then a device may come back
+		return nil, headWaits
+	}
+	if bestPath == nil {
+		return nil, headStranded
+	}
+
+	// Find the largest batch in time.
+	path := c.fitHead(m, bestPath, head, now)
+	if path == nil || c.shouldDropHead(path, head) {
+		return nil, headTooLate
+	}
+	head.PassedFirstLook = true
+
+	// If fewer requests wait than the batch takes, decide whether to wait for more.
+	if int32(model.queue.Len) < path.batch {
+		if path = c.sendPartialBatch(m, path, head, now); path == nil {
+			return nil, headWaits
+		}
+	}
+	return path, c.judgeStart(model, path, now)
+}
+
+// judgeStart returns whether a batch that could go along a path goes now, or waits for other work.
+func (c *batchChooser) judgeStart(model *modelState, path *reservedPath, now time.Duration) verdict {
+	start := path.hops[0].Start
+	switch {
+	// With sharing models, wait until shortly before the device becomes free. Then the most urgent head is served,
+	// in the batch that waits by then.
+	case c.options.SendWhenFree && len(model.sharingModels) > 0 && start > now+c.options.DecideAhead:
+		model.nextWake, model.awaitsOtherWork = start-c.options.DecideAhead, true
+		return headWaits
+
+	// Wait for work that must go first, or for a device with fewer reservations.
+	case path.holdTime > 0:
+		model.nextWake, model.awaitsOtherWork = now+path.holdTime, true
+		return headWaits
+	case c.finder.atMaxDepth(path):
+		model.awaitsOtherWork = true
+		return queueTooLong
+	}
+	return headGoes
+}
+
+// sendPartialBatch returns the path on which the waiting requests go now, if fewer wait than a path's batch takes.
+// If they wait for more requests, it sets when the head is looked at again, and returns nil.
+func (c *batchChooser) sendPartialBatch(m int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
+	model := &c.models[m]
+	waitingRequests := int32(model.queue.Len)
+	lastMoment := c.lastMoment(path, model, now)
+	wake := lastMoment - c.wakeLead(path.pipeline, min(waitingRequests+1, path.batch))
+
+	// The wake came, early by the guard's wakeLead: the waiting requests go now if they are in time.
+	if wake <= now {
+		c.finder.findPath(path.pipeline, waitingRequests, now, path)
+		if path.finish <= c.latestFinish(head.Deadline, path.pipeline, path.batch) {
+			return path
+		}
+		model.nextWake = lastMoment
+		return nil
+	}
+
+	// Wait for a fuller batch, as in the paper.
+	if !c.options.SendWhenFree {
+		c.rememberPath(m, path)
+		model.nextWake = wake
+		return nil
+	}
+
+	// Everything is free: send the waiting requests.
+	if c.canGoAtOnce(path.pipeline, model, head, now) {
+		return &c.retryPath
+	}
+
+	// Wait until a device is free.
+	c.rememberPath(m, &c.retryPath)
+	model.awaitsOtherWork = len(model.sharingModels) > 0 || c.retryPath.holdTime > 0
+	if wait := c.retryPath.waitTime - c.decideAhead(model); wait > 0 {
+		wake = min(wake, now+wait)
+	}
+	model.nextWake = wake
+	return nil
 }
 
 // maxDepth is the most reservations on a device. Work that deviates from its plan moves everything reserved behind
@@ -133,7 +171,7 @@ const maxDepth = 64
 // atMaxDepth reports whether some device of a path has so many reservations that no more are to be added yet.
 func (f *pathFinder) atMaxDepth(path *reservedPath) bool {
 	for i := range path.hops {
-		if f.timelines.reservationCounts[path.hops[i].Device] >= f.maxDepth {
+		if f.lists.reservationCounts[path.hops[i].Device] >= f.maxDepth {
 			return true
 		}
 	}
@@ -146,11 +184,11 @@ func (f *pathFinder) atMaxDepth(path *reservedPath) bool {
 func (p *Policy) dropHopelessTail(m int32, head *reservedPath, out *policy.Actions) {
 	q := &p.models[m].queue
 	for q.Len > 1 {
-		earliestFinish := head.finish + time.Duration(max(int32(q.Len)-head.batch, 0))*p.requestInterval[m]
-		if earliestFinish <= p.latestFinish(q.At(q.Len-1).Deadline, head.pipeline, head.batch) {
+		earliestFinish := head.finish + time.Duration(max(int32(q.Len)-head.batch, 0))*p.chooser.requestInterval[m]
+		if earliestFinish <= p.chooser.latestFinish(q.At(q.Len-1).Deadline, head.pipeline, head.batch) {
 			return
 		}
-		p.dropRequest(m, q.PopLast().Req, policy.ReasonDeadline, out)
+		dropRequest(m, q.PopLast().Req, policy.ReasonDeadline, out)
 	}
 }
 
@@ -158,7 +196,7 @@ func (p *Policy) dropHopelessTail(m int32, head *reservedPath, out *policy.Actio
 func (c *batchChooser) rememberPath(m int32, path *reservedPath) {
 	model := &c.models[m]
 	model.awaitedDevices = model.awaitedDevices[:0]
-	if firstPipeline, endPipeline := c.tables.PipelinesOf(m); endPipeline != firstPipeline+1 || !c.batchMonotone[firstPipeline] || c.hasSameNodePath || c.options.SendWhenFree && (len(model.sharingModels) > 0 || path.holdTime > 0) {
+	if firstPipeline, endPipeline := c.tables.PipelinesOf(m); endPipeline != firstPipeline+1 || !c.batchMonotone[firstPipeline] || c.finder.hasSameNodePath || c.options.SendWhenFree && (len(model.sharingModels) > 0 || path.holdTime > 0) {
 		return
 	}
 	for i := range path.hops {
@@ -176,14 +214,14 @@ func (c *batchChooser) keepsWaiting(m int32, now time.Duration) bool {
 	}
 	head, pipeline := model.queue.At(0), c.tables.Models[m].FirstPipeline
 	largerBatch := int32(model.queue.Len) + 1
-	if !head.PassedFirstLook || largerBatch > c.tables.Pipelines[pipeline].Batch || c.finishAlong(pipeline, largerBatch, model.awaitedDevices, now) > c.latestFinish(head.Deadline, pipeline, largerBatch) {
+	if !head.PassedFirstLook || largerBatch > c.tables.Pipelines[pipeline].Batch || c.finder.finishAlong(pipeline, largerBatch, model.awaitedDevices, now) > c.latestFinish(head.Deadline, pipeline, largerBatch) {
 		return false
 	}
 
 	// Wake at the last moment, or when the path is free.
 	wake := c.latestFinish(head.Deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1 - c.wakeLead(pipeline, largerBatch)
 	if c.options.SendWhenFree {
-		wake = min(wake, c.finishAlong(pipeline, largerBatch-1, model.awaitedDevices, now)-c.minPathTime[pipeline][largerBatch-2])
+		wake = min(wake, c.finder.finishAlong(pipeline, largerBatch-1, model.awaitedDevices, now)-c.minPathTime[pipeline][largerBatch-2])
 	}
 	if wake <= now {
 		return false
@@ -206,16 +244,16 @@ func (f *pathFinder) finishAlong(pipeline, batch int32, devices []int32, now tim
 				if link < 0 {
 					continue
 				}
-				if finish < f.timelines.summaries[link].lastReady {
+				if finish < f.lists.summaries[link].lastReady {
 					return farFuture
 				}
-				finish = max(finish, f.timelines.summaries[link].lastEnd)
+				finish = max(finish, f.lists.summaries[link].lastEnd)
 			}
 			finish += st.Xfer[batch-1]
 		}
 
 		// Add the run, behind the last reservation of the device.
-		summary := &f.timelines.summaries[d]
+		summary := &f.lists.summaries[d]
 		if finish <= summary.lastReady || summary.lastEnd < now && summary.first >= 0 {
 			return farFuture
 		}
@@ -230,7 +268,7 @@ func (f *pathFinder) finishAlong(pipeline, batch int32, devices []int32, now tim
 // and batches fill meanwhile. That the first stage is free is not enough: small batches would reduce the rate of a
 // later stage that limits the pipeline.
 func (c *batchChooser) canGoAtOnce(pipeline int32, model *modelState, head *waiting.Request, now time.Duration) bool {
-	c.findPath(pipeline, int32(model.queue.Len), now, &c.retryPath)
+	c.finder.findPath(pipeline, int32(model.queue.Len), now, &c.retryPath)
 	return c.retryPath.waitTime <= c.decideAhead(model) && c.retryPath.holdTime == 0 && c.retryPath.finish <= c.latestFinish(head.Deadline, pipeline, c.retryPath.batch)
 }
 
@@ -254,7 +292,7 @@ func (c *batchChooser) choosePipeline(m int32, now time.Duration) *reservedPath 
 
 	// With a single pipeline, probe that one.
 	if q := &c.models[m].queue; endPipeline == firstPipeline+1 && c.batchMonotone[firstPipeline] && (!c.options.DropHopeless || q.At(0).PassedFirstLook) {
-		c.findPath(firstPipeline, min(c.tables.Pipelines[firstPipeline].Batch, int32(q.Len)+1), now, bestPath)
+		c.finder.findPath(firstPipeline, min(c.tables.Pipelines[firstPipeline].Batch, int32(q.Len)+1), now, bestPath)
 		if bestPath.finish >= farFuture {
 			return nil
 		}
@@ -264,7 +302,7 @@ func (c *batchChooser) choosePipeline(m int32, now time.Duration) *reservedPath 
 	// Otherwise compare all pipelines, up to one that does not wait at all.
 	bestPath.waitTime = farFuture
 	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
-		c.findPath(pipeline, c.tables.Pipelines[pipeline].Batch, now, candidatePath)
+		c.finder.findPath(pipeline, c.tables.Pipelines[pipeline].Batch, now, candidatePath)
 		if candidatePath.waitTime < bestPath.waitTime {
 			bestPath, candidatePath = candidatePath, bestPath
 			if bestPath.waitTime <= 0 {
@@ -281,27 +319,54 @@ func (c *batchChooser) choosePipeline(m int32, now time.Duration) *reservedPath 
 // hasGuard reports whether the options keep a guard.
 func (c *batchChooser) hasGuard() bool { return c.options.GuardTime > 0 || c.options.GuardShare > 0 }
 
-// spendGuard looks for a path without the guard, for a head that was to be served in time and no longer can: on a
-// real clock a wake comes late, and the guard covers that. The batch is no larger than the queue, so that it
-// goes now.
-func (c *batchChooser) spendGuard(m int32, head *waiting.Request, now time.Duration) *reservedPath {
+// fitHead finds the largest batch that meets the head's deadline: on the path's pipeline, on another one, or, for a
+// head that was to be served in time, without the guard. If there is none, it returns nil.
+func (c *batchChooser) fitHead(m int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
+	if fitted := c.fitBatch(path, head, now); fitted != nil {
+		return fitted
+	}
+
+	// The stages of another pipeline may be faster.
+	if fitted := c.fitPipelines(m, path.pipeline, math.MaxInt32, head, now); fitted != nil || !head.PassedFirstLook || !c.hasGuard() {
+		return fitted
+	}
+
+	// On a real clock a wake comes late, and the guard covers that. The batch is no larger than the queue, so that
+	// it goes now.
 	c.ignoreGuard = true
-	defer func() { c.ignoreGuard = false }()
+	fitted := c.fitPipelines(m, -1, int32(c.models[m].queue.Len), head, now)
+	c.ignoreGuard = false
+	return fitted
+}
+
+// fitPipelines looks for a batch of at most maxBatch requests that meets the head's deadline, on the model's
+// pipelines except one. If there is none, it returns nil.
+func (c *batchChooser) fitPipelines(m, except, maxBatch int32, head *waiting.Request, now time.Duration) *reservedPath {
 	firstPipeline, endPipeline := c.tables.PipelinesOf(m)
 	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
-		b := min(c.tables.Pipelines[pipeline].Batch, int32(c.models[m].queue.Len))
-		for b > 0 && now+c.minPathTime[pipeline][b-1] > head.Deadline {
-			b--
+		if pipeline == except {
+			continue
 		}
+		b := c.largestInTime(pipeline, min(c.tables.Pipelines[pipeline].Batch, maxBatch), head, now)
 		if b == 0 {
 			continue
 		}
-		c.findPath(pipeline, b, now, &c.retryPath)
+		c.finder.findPath(pipeline, b, now, &c.retryPath)
 		if fitted := c.fitBatch(&c.retryPath, head, now); fitted != nil {
 			return fitted
 		}
 	}
 	return nil
+}
+
+// largestInTime returns the largest batch, of at most maxBatch, that meets the head's deadline if it waits for
+// nothing; 0 if there is none.
+func (c *batchChooser) largestInTime(pipeline, maxBatch int32, head *waiting.Request, now time.Duration) int32 {
+	b := maxBatch
+	for b > 0 && now+c.minPathTime[pipeline][b-1] > c.latestFinish(head.Deadline, pipeline, b) {
+		b--
+	}
+	return b
 }
 
 // latestFinish returns the latest completion of a batch that a deadline allows.
@@ -327,35 +392,12 @@ func (c *batchChooser) fitBatch(path *reservedPath, head *waiting.Request, now t
 		}
 
 		// Skip the batches that would be late even without waiting.
-		b := path.batch - 1
-		for b > 0 && now+c.minPathTime[pipeline][b-1] > c.latestFinish(head.Deadline, pipeline, b) {
-			b--
-		}
+		b := c.largestInTime(pipeline, path.batch-1, head, now)
 		if b == 0 {
 			return nil
 		}
-		c.findPath(pipeline, b, now, path)
+		c.finder.findPath(pipeline, b, now, path)
 	}
-}
-
-// fitOtherPipeline looks for a batch on the model's other pipelines, if the one that waits least cannot serve the
-// head: their stages may be faster.
-func (c *batchChooser) fitOtherPipeline(m, triedPipeline int32, head *waiting.Request, now time.Duration) *reservedPath {
-	firstPipeline, endPipeline := c.tables.PipelinesOf(m)
-	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
-		b := c.tables.Pipelines[pipeline].Batch
-		for b > 0 && now+c.minPathTime[pipeline][b-1] > c.latestFinish(head.Deadline, pipeline, b) {
-			b--
-		}
-		if pipeline == triedPipeline || b == 0 {
-			continue
-		}
-		c.findPath(pipeline, b, now, &c.retryPath)
-		if fitted := c.fitBatch(&c.retryPath, head, now); fitted != nil {
-			return fitted
-		}
-	}
-	return nil
 }
 
 // shouldDropHead reports whether a head is to be dropped at its first look, because only a batch well below the
@@ -368,14 +410,14 @@ func (c *batchChooser) shouldDropHead(chosenPath *reservedPath, head *waiting.Re
 	return chosenPath.batch < int32(math.Round(0.95*float64(plannedBatch)))
 }
 
-// dropHead drops the head of a model's queue.
-func (p *Policy) dropHead(m int32, out *policy.Actions) {
+// dropHead drops the head of a model's queue because of a verdict.
+func (p *Policy) dropHead(m int32, verdict verdict, out *policy.Actions) {
 	r := p.models[m].queue.Pop()
 	reason := policy.ReasonDeadline
-	if r.WasLost {
+	if r.WasLost || verdict == headStranded {
 		reason = policy.ReasonWorkerLost
 	}
-	p.dropRequest(m, r.Req, reason, out)
+	dropRequest(m, r.Req, reason, out)
 }
 
 // lastMoment returns the time at which a head that waits for a fuller batch must go as it is: just after the time
@@ -387,12 +429,12 @@ func (p *Policy) dropHead(m int32, out *policy.Actions) {
 func (c *batchChooser) lastMoment(chosenPath *reservedPath, model *modelState, now time.Duration) time.Duration {
 	deadline, pipeline := model.queue.At(0).Deadline, chosenPath.pipeline
 	largerBatch := min(int32(model.queue.Len)+1, chosenPath.batch)
-	if c.batchMonotone[pipeline] && !c.hasSameNodePath {
+	if c.batchMonotone[pipeline] && !c.finder.hasSameNodePath {
 		return c.latestFinish(deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1
 	}
 	path := chosenPath
 	if largerBatch < chosenPath.batch {
-		c.findPath(pipeline, largerBatch, now, &c.largerBatchPath)
+		c.finder.findPath(pipeline, largerBatch, now, &c.largerBatchPath)
 		if c.largerBatchPath.finish <= c.latestFinish(deadline, pipeline, largerBatch) {
 			path = &c.largerBatchPath
 		}
@@ -404,7 +446,7 @@ func (c *batchChooser) lastMoment(chosenPath *reservedPath, model *modelState, n
 // move, it returns false.
 func (p *Policy) dispatch(m int32, path *reservedPath, now time.Duration, out *policy.Actions) bool {
 	limit := p.models[m].queue.At(0).Deadline
-	if guardedLimit := p.latestFinish(limit, path.pipeline, path.batch); path.finish <= guardedLimit {
+	if guardedLimit := p.chooser.latestFinish(limit, path.pipeline, path.batch); path.finish <= guardedLimit {
 		limit = guardedLimit
 	}
 	slot := p.reserveChecked(path, limit, now)

@@ -13,7 +13,8 @@
 //   - Path: a device for each stage of a pipeline, with the reservations that a batch needs.
 //   - Hold time: how much later a batch has to be dispatched so that it delays no other work.
 //   - Guard: a part of every deadline that is kept back against jitter and overheads.
-//   - First look: the first decision about a head. Fuller batch: a batch of one request more than wait.
+//   - First look: the first decision about a head. Verdict: what such a decision says is to be done.
+//   - Fuller batch: a batch of one request more than wait.
 //   - Sharing models: models that have stages on the same device.
 //   - To settle: to update the start of a reservation to the work that precedes it.
 //   - To move a reservation, or to push it: to give it a later start.

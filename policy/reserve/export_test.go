@@ -9,26 +9,26 @@ import (
 // CheckTimelines tells the first way in which the timelines are not what
 // first-in first-out execution of all that is reserved would give.
 func (p *Policy) CheckTimelines() error {
-	t := &p.timelines
+	t := p.timelines
 	listed := 0
-	for res := range t.summaries {
-		summary := &t.summaries[res]
-		prev, free := int32(-1), t.freeFrom[res]
-		for n := summary.first; n >= 0; n = t.reservations[n].next {
+	for res := range t.lists.summaries {
+		summary := &t.lists.summaries[res]
+		prev, free := int32(-1), t.lists.freeFrom[res]
+		for n := summary.first; n >= 0; n = t.lists.reservations[n].next {
 			listed++
-			entry := &t.reservations[n]
+			entry := &t.lists.reservations[n]
 			switch {
 			case entry.resource != int32(res) || entry.prev != prev:
 				return fmt.Errorf("resource %d: node %d is of resource %d behind %d, expected behind %d", res, n, entry.resource, entry.prev, prev)
-			case !p.batches.BatchAt(n / t.nodesPerBatch).IsLive:
+			case !p.batches.BatchAt(n / t.lists.nodesPerBatch).IsLive:
 				return fmt.Errorf("resource %d: node %d is of a batch that is over", res, n)
 			case entry.start < free:
 				return fmt.Errorf("resource %d: node %d starts at %v before the work in front ends at %v", res, n, entry.start, free)
 			}
-			if in := n % t.nodesPerBatch % nodesPerHop; !entry.startIsActual {
+			if in := n % t.lists.nodesPerBatch % nodesPerHop; !entry.startIsActual {
 				want := max(entry.readyAt, free)
 				if in != onDevice {
-					want = max(want, t.predecessorEnd(n-in+onUplink), t.predecessorEnd(n-in+onDownlink))
+					want = max(want, t.lists.predecessorEnd(n-in+onUplink), t.lists.predecessorEnd(n-in+onDownlink))
 				}
 				if entry.start != want {
 					return fmt.Errorf("resource %d: node %d starts at %v, first-in first-out gives %v", res, n, entry.start, want)
@@ -40,19 +40,19 @@ func (p *Policy) CheckTimelines() error {
 			return fmt.Errorf("resource %d: last is %d, expected %d", res, summary.last, prev)
 		}
 		want := free
-		if t.isLost[res] {
+		if t.lists.isLost[res] {
 			want = farFuture
 		}
 		if summary.lastEnd != want {
 			return fmt.Errorf("resource %d: tail %v, expected %v", res, summary.lastEnd, want)
 		}
-		if prev >= 0 && !t.isLost[res] && summary.lastReady != t.reservations[prev].readyAt {
-			return fmt.Errorf("resource %d: last ready %v, expected %v", res, summary.lastReady, t.reservations[prev].readyAt)
+		if prev >= 0 && !t.lists.isLost[res] && summary.lastReady != t.lists.reservations[prev].readyAt {
+			return fmt.Errorf("resource %d: last ready %v, expected %v", res, summary.lastReady, t.lists.reservations[prev].readyAt)
 		}
 	}
 	held := 0
-	for n := range t.reservations {
-		if t.reservations[n].resource >= 0 && p.batches.BatchAt(int32(n)/t.nodesPerBatch).IsLive {
+	for n := range t.lists.reservations {
+		if t.lists.reservations[n].resource >= 0 && p.batches.BatchAt(int32(n)/t.lists.nodesPerBatch).IsLive {
 			held++
 		}
 	}
@@ -90,9 +90,9 @@ func NewTimeline(n int32) *Timeline {
 // Slot asks for a place on one resource (b < 0) or two.
 func (t *Timeline) Slot(a, b int32, readyAt, dur time.Duration) (start, holdTime time.Duration) {
 	if b < 0 {
-		return t.tl.findSlot(a, readyAt, dur, false)
+		return t.tl.lists.findSlot(a, readyAt, dur, false)
 	}
-	return t.tl.findTransferSlot(a, b, readyAt, dur)
+	return t.tl.lists.findTransferSlot(a, b, readyAt, dur)
 }
 
 // Insert enters a reservation.
@@ -101,9 +101,9 @@ func (t *Timeline) Insert(a, b int32, w Work) {
 		if res < 0 {
 			continue
 		}
-		n := t.tl.reservationOf(t.batch, 0, int32(i))
-		t.tl.reservations[n] = reservation{readyAt: w.Ready, start: w.Start, duration: w.Dur, prev: -1, next: -1, resource: res}
-		t.tl.insertReservation(n)
+		n := t.tl.lists.reservationOf(t.batch, 0, int32(i))
+		t.tl.lists.reservations[n] = reservation{readyAt: w.Ready, start: w.Start, duration: w.Dur, prev: -1, next: -1, resource: res}
+		t.tl.lists.insertReservation(n)
 	}
 	t.batch++
 }
@@ -124,13 +124,15 @@ func (p *Policy) ForgetWaits() (known int) {
 const MaxDepth = maxDepth
 
 // SetMaxDepth changes how many reservations a device may have.
-func (p *Policy) SetMaxDepth(n int32) { p.maxDepth = n }
+func (p *Policy) SetMaxDepth(n int32) { p.finder.maxDepth = n }
 
 // Depth is the largest number of reservations on a device now.
-func (p *Policy) Depth() int32 { return slices.Max(p.timelines.reservationCounts[:p.numDevices]) }
+func (p *Policy) Depth() int32 {
+	return slices.Max(p.lists.reservationCounts[:p.finder.numDevices])
+}
 
 // ReservedTimes is when a batch is to come to the device of a hop, to start and to end there.
 func (p *Policy) ReservedTimes(batch int32, hop int16) (readyAt, start, end time.Duration) {
-	n := &p.timelines.reservations[p.timelines.reservationOf(batch, hop, onDevice)]
+	n := &p.lists.reservations[p.lists.reservationOf(batch, hop, onDevice)]
 	return n.readyAt, n.start, n.end()
 }

@@ -9,16 +9,16 @@ import (
 // loseDevice takes a device out of service. Batches that are on it or bound for it, or whose tensors have not left
 // it, are aborted and their requests queued again.
 func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions) {
-	if p.timelines.isLost[device] {
+	if p.lists.isLost[device] {
 		return
 	}
-	p.timelines.isLost[device] = true
+	p.lists.isLost[device] = true
 	for slot := range p.batches.Len() {
 		if p.batches.NeedsDevice(slot, device) {
 			p.abortBatch(now, slot, device, out)
 		}
 	}
-	p.timelines.updateSummary(device)
+	p.lists.updateSummary(device)
 	for _, m := range p.modelsOfDevice[device] {
 		p.markAfterChange(m)
 	}
@@ -32,14 +32,14 @@ func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.A
 
 	// Release its reservations.
 	for h := b.ReachedHops; h < b.Hops; h++ {
-		n := p.timelines.reservationOf(slot, h, onDevice)
+		n := p.lists.reservationOf(slot, h, onDevice)
 		for part := int32(onDevice); part < nodesPerHop; part++ {
-			entry := &p.timelines.reservations[n+part]
+			entry := &p.lists.reservations[n+part]
 			if entry.resource < 0 {
 				continue
 			}
 			if (entry.startIsActual || part != onDevice && entry.readyIsActual && entry.prev < 0 && entry.start <= now) && entry.resource != device {
-				p.timelines.freeFrom[entry.resource] = max(p.timelines.freeFrom[entry.resource], entry.end())
+				p.lists.freeFrom[entry.resource] = max(p.lists.freeFrom[entry.resource], entry.end())
 			}
 			p.timelines.release(n + part)
 		}
@@ -62,12 +62,12 @@ func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.A
 
 // regainDevice returns an empty device to service.
 func (p *Policy) regainDevice(now time.Duration, device int32) {
-	if !p.timelines.isLost[device] {
+	if !p.lists.isLost[device] {
 		return
 	}
-	p.timelines.isLost[device] = false
-	p.timelines.freeFrom[device] = now
-	p.timelines.updateSummary(device)
+	p.lists.isLost[device] = false
+	p.lists.freeFrom[device] = now
+	p.lists.updateSummary(device)
 	for _, m := range p.modelsOfDevice[device] {
 		p.markAfterChange(m)
 	}

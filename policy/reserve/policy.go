@@ -96,7 +96,8 @@ func ParseOptions(params map[string]float64) (Options, error) {
 // pathFinder finds paths through pipelines and reserves them.
 type pathFinder struct {
 	tables           *policy.Tables
-	timelines        timelines
+	timelines        *timelines
+	lists            *reservationLists // those of the timelines
 	numDevices       int32
 	maxDepth         int32
 	uplinks          []int32 // by device: resource of its node's uplink, or -1
@@ -106,12 +107,24 @@ type pathFinder struct {
 	pathsSought      int64 // number of paths sought so far
 }
 
+// newPathFinder returns a finder with empty timelines of all devices and links, for this many batch slots.
+func newPathFinder(t *policy.Tables, batches int32) *pathFinder {
+	f := &pathFinder{tables: t, timelines: &timelines{}, numDevices: int32(len(t.Devices)), maxDepth: maxDepth, uplinks: make([]int32, len(t.Devices)), downlinks: make([]int32, len(t.Devices))}
+	f.lists = &f.timelines.lists
+	f.timelines.initialize(f.numDevices+int32(len(t.Links)), batches, t.MaxStages())
+	for d := range t.Devices {
+		f.uplinks[d], f.downlinks[d] = f.resourceOfLink(t.Devices[d].Uplink), f.resourceOfLink(t.Devices[d].Downlink)
+	}
+	return f
+}
+
 // batchChooser chooses a pipeline, a batch and a time for the head of a queue.
 type batchChooser struct {
-	pathFinder
+	tables          *policy.Tables
+	finder          *pathFinder
 	options         Options
 	models          []modelState
-	ignoreGuard     bool              // deadlines count without the guard, see spendGuard
+	ignoreGuard     bool              // deadlines count without the guard, see fitHead
 	minPathTime     [][]time.Duration // by pipeline and batch: duration of a path without waiting
 	guard           [][]time.Duration // by pipeline and batch: part of a deadline that is kept back
 	requestInterval []time.Duration   // by model: mean time per request if all its devices are busy
@@ -124,7 +137,12 @@ type batchChooser struct {
 
 // Policy is the state of reservation-based adaptive batching over one plan's tables. It implements policy.Policy.
 type Policy struct {
-	batchChooser
+	tables         *policy.Tables
+	timelines      *timelines
+	lists          *reservationLists // those of the timelines
+	finder         *pathFinder
+	chooser        *batchChooser
+	models         []modelState
 	batches        underway.BatchTable
 	modelsOfDevice [][]int32 // by device: the models with a stage on it
 	dirtyModels    []int32   // models that need a decision
@@ -145,38 +163,30 @@ type modelState struct {
 
 // New returns the policy for a plan's tables.
 func New(t *policy.Tables, opt Options) *Policy {
-	p := &Policy{batches: *underway.New(t)}
-	p.pathFinder = pathFinder{tables: t, numDevices: int32(len(t.Devices)), maxDepth: maxDepth}
-	p.options = opt
-
-	// Make the timelines of all devices and links.
-	p.timelines.initialize(p.numDevices+int32(len(t.Links)), 0, t.MaxStages())
-	p.timelines.grow(p.batches.Len())
-	p.uplinks, p.downlinks = make([]int32, p.numDevices), make([]int32, p.numDevices)
-	for d := range t.Devices {
-		p.uplinks[d], p.downlinks[d] = p.resourceOfLink(t.Devices[d].Uplink), p.resourceOfLink(t.Devices[d].Downlink)
-	}
-
-	// Make buffers for paths.
-	for i := range p.pipelinePaths {
-		p.pipelinePaths[i].hops = make([]policy.Hop, 0, t.MaxStages())
-	}
-	p.retryPath.hops = make([]policy.Hop, 0, t.MaxStages())
-	p.largerBatchPath.hops = make([]policy.Hop, 0, t.MaxStages())
-	p.otherModelPath.hops = make([]policy.Hop, 0, t.MaxStages())
-
-	// Make the models.
-	p.models = make([]modelState, len(t.Models))
-	for i := range p.models {
-		p.models[i].pendingWake = farFuture
-		p.models[i].queue.Grow()
-		p.models[i].awaitedDevices = make([]int32, 0, t.MaxStages())
-	}
+	batches := underway.New(t)
+	finder := newPathFinder(t, batches.Len())
+	chooser := newBatchChooser(finder, opt)
+	p := &Policy{tables: t, timelines: finder.timelines, lists: finder.lists, finder: finder, chooser: chooser, models: chooser.models, batches: *batches}
 	p.dirtyModels = make([]int32, 0, len(t.Models))
-	p.computePathTimes()
-	p.computeIntervals()
 	p.indexModels()
 	return p
+}
+
+// newBatchChooser returns a chooser for models with empty queues.
+func newBatchChooser(f *pathFinder, opt Options) *batchChooser {
+	t := f.tables
+	c := &batchChooser{tables: t, finder: f, options: opt, models: make([]modelState, len(t.Models))}
+	for i := range c.models {
+		c.models[i].pendingWake = farFuture
+		c.models[i].queue.Grow()
+		c.models[i].awaitedDevices = make([]int32, 0, t.MaxStages())
+	}
+	for _, path := range []*reservedPath{&c.pipelinePaths[0], &c.pipelinePaths[1], &c.retryPath, &c.largerBatchPath, &c.otherModelPath} {
+		path.hops = make([]policy.Hop, 0, t.MaxStages())
+	}
+	c.computePathTimes()
+	c.computeIntervals()
+	return c
 }
 
 // resourceOfLink returns the resource of a link. If link is -1, it returns -1.
@@ -199,7 +209,7 @@ func (c *batchChooser) computePathTimes() {
 			for b := range work {
 				work[b] += stages[s].Infer[b]
 				minTime[b] += stages[s].Infer[b]
-				if stages[s].Xfer != nil && !c.mayStayOnNode(pipeline.FirstStage+int32(s)) {
+				if stages[s].Xfer != nil && !c.finder.mayStayOnNode(pipeline.FirstStage+int32(s)) {
 					minTime[b] += stages[s].Xfer[b]
 				}
 			}
@@ -264,7 +274,7 @@ func (f *pathFinder) mayStayOnNode(stage int32) bool {
 
 // indexModels lists the models of each device, and the sharing models of each model.
 func (p *Policy) indexModels() {
-	p.modelsOfDevice = make([][]int32, p.numDevices)
+	p.modelsOfDevice = make([][]int32, p.finder.numDevices)
 	for s := range p.tables.Stages {
 		m := p.tables.Pipelines[p.tables.Stages[s].Pipeline].Model
 		for _, d := range p.tables.DevicesOf(int32(s)) {
@@ -305,16 +315,16 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 		}
 	case policy.BatchStarted:
 		if b := p.batches.BatchAt(ev.Batch); b.IsLive && ev.Hop >= b.FinishedHops {
-			n := p.timelines.reservationOf(ev.Batch, ev.Hop, onDevice)
-			timeChanged := p.timelines.reservations[n].start != ev.Start
+			n := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)
+			timeChanged := p.lists.reservations[n].start != ev.Start
 			p.timelines.recordStart(n, ev.Start)
 			p.markWaitingModels(ev.Device, timeChanged)
 		}
 	case policy.TransferFinished:
 		if b := p.batches.BatchAt(ev.Batch); b.IsLive && ev.Hop > b.ReachedHops {
 			p.batches.RecordArrival(ev)
-			n := p.timelines.reservationOf(ev.Batch, ev.Hop, onDevice)
-			timeChanged := p.timelines.reservations[n].readyAt != ev.End
+			n := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)
+			timeChanged := p.lists.reservations[n].readyAt != ev.End
 			p.timelines.recordTransferEnd(n, ev.End)
 			p.markWaitingModels(b.Devices[ev.Hop], timeChanged)
 		}
@@ -322,7 +332,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.handleFinish(ev)
 	case policy.Cancel:
 		if m := &p.models[ev.Model]; m.queue.Remove(ev.Req) {
-			p.dropRequest(ev.Model, ev.Req, policy.ReasonCancelled, out)
+			dropRequest(ev.Model, ev.Req, policy.ReasonCancelled, out)
 			p.markAfterChange(ev.Model)
 		}
 	case policy.WorkerLost:
@@ -336,8 +346,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 // handleArrival queues a request, or drops it if the queue is full. It reports whether the request is queued.
 func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) bool {
 	m := &p.models[ev.Model]
-	if p.options.QueueLimit > 0 && m.queue.Len >= p.options.QueueLimit {
-		p.dropRequest(ev.Model, ev.Req, policy.ReasonQueueFull, out)
+	if p.chooser.options.QueueLimit > 0 && m.queue.Len >= p.chooser.options.QueueLimit {
+		dropRequest(ev.Model, ev.Req, policy.ReasonQueueFull, out)
 		return false
 	}
 	m.queue.Insert(waiting.Request{Deadline: ev.Deadline, ArrivedAt: ev.ArrivedAt, Req: ev.Req})
@@ -350,8 +360,8 @@ func (p *Policy) handleFinish(ev *policy.Event) {
 	if b := p.batches.BatchAt(ev.Batch); !b.IsLive || ev.Hop < b.FinishedHops {
 		return
 	}
-	n := p.timelines.reservationOf(ev.Batch, ev.Hop, onDevice)
-	timeChanged := p.timelines.reservations[n].end() != ev.End
+	n := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)
+	timeChanged := p.lists.reservations[n].end() != ev.End
 	p.timelines.recordFinish(n, ev.End, p.batches.RecordFinish(ev))
 	p.markWaitingModels(ev.Device, timeChanged)
 }
@@ -369,7 +379,7 @@ func (p *Policy) markWaitingModels(device int32, timeChanged bool) {
 // markAfterChange marks a model for a decision after an event that may have freed a device or a link earlier than
 // its head expects.
 func (p *Policy) markAfterChange(m int32) {
-	if p.options.SendWhenFree {
+	if p.chooser.options.SendWhenFree {
 		p.models[m].awaitedDevices = p.models[m].awaitedDevices[:0]
 	}
 	p.markDirty(m)
@@ -383,11 +393,14 @@ func (p *Policy) markDirty(m int32) {
 	}
 }
 
-// headDeadline returns the deadline of a model's head. Of the sharing models the one with the earliest decides
+// Probes returns the number of paths sought so far. It implements policy.Prober.
+func (p *Policy) Probes() int64 { return p.finder.pathsSought }
+
+// headDeadline returns the deadline of the head of the queue. Of the sharing models the one with the earliest decides
 // first.
-func (p *Policy) headDeadline(m int32) time.Duration {
-	if q := &p.models[m].queue; q.Len > 0 {
-		return q.At(0).Deadline
+func (m *modelState) headDeadline() time.Duration {
+	if m.queue.Len > 0 {
+		return m.queue.At(0).Deadline
 	}
 	return farFuture
 }
@@ -399,7 +412,7 @@ func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
 		// Take the most urgent model.
 		mostUrgent, lastIndex := 0, len(p.dirtyModels)-1
 		for i := 1; i <= lastIndex; i++ {
-			if p.headDeadline(p.dirtyModels[i]) < p.headDeadline(p.dirtyModels[mostUrgent]) {
+			if p.models[p.dirtyModels[i]].headDeadline() < p.models[p.dirtyModels[mostUrgent]].headDeadline() {
 				mostUrgent = i
 			}
 		}
@@ -414,6 +427,6 @@ func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
 }
 
 // dropRequest appends a Drop action.
-func (p *Policy) dropRequest(m, req int32, reason policy.DropReason, out *policy.Actions) {
+func dropRequest(m, req int32, reason policy.DropReason, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: m, Req: req})
 }

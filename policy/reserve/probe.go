@@ -81,13 +81,10 @@ func (f *pathFinder) findPath(pipeline, batch int32, now time.Duration, result *
 	result.waitTime = readyAt - now - work
 }
 
-// Probes returns the number of paths sought so far. It implements policy.Prober.
-func (f *pathFinder) Probes() int64 { return f.pathsSought }
-
 // chooseDevice chooses among devices that the batch reaches at a time without a transfer.
 func (f *pathFinder) chooseDevice(st *policy.Stage, now, readyAt, infer, nextTransfer time.Duration, bestDevice *deviceCandidate) {
 	*bestDevice = deviceCandidate{sortTime: farFuture, finish: farFuture, uplink: -1, downlink: -1, xferStart: readyAt, xferEnd: readyAt}
-	spans := f.timelines.summaries
+	spans := f.lists.summaries
 	for _, d := range f.tables.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
 		summary := &spans[d]
 		if summary.lastEnd < now && summary.first >= 0 {
@@ -97,7 +94,7 @@ func (f *pathFinder) chooseDevice(st *policy.Stage, now, readyAt, infer, nextTra
 		// Find the start: behind everything, or in a gap.
 		start, holdTime := max(readyAt, summary.lastEnd), time.Duration(0)
 		if readyAt <= summary.lastReady {
-			start, holdTime = f.timelines.findSlot(d, readyAt, infer, readyAt == now)
+			start, holdTime = f.lists.findSlot(d, readyAt, infer, readyAt == now)
 		}
 		if start+infer > bestDevice.sortTime {
 			continue // it cannot be better, whatever its uplink
@@ -129,7 +126,7 @@ type transferSearch struct {
 func (f *pathFinder) chooseDeviceAfterTransfer(st *policy.Stage, sourceDevice int32, readyAt, infer, xfer, nextTransfer time.Duration, bestDevice *deviceCandidate) {
 	search := transferSearch{sourceNode: f.tables.Devices[sourceDevice].Node, uplink: f.uplinks[sourceDevice], readyAt: readyAt, inferTime: infer, transferTime: xfer, nextTransfer: nextTransfer}
 	bestDevice.sortTime, bestDevice.finish, bestDevice.holdTime, bestDevice.movesReservations = farFuture, farFuture, 0, false
-	spans := f.timelines.summaries
+	spans := f.lists.summaries
 	if search.uplink >= 0 {
 		search.uplinkTail, search.uplinkLastReady = spans[search.uplink].lastEnd, spans[search.uplink].lastReady
 	}
@@ -159,7 +156,7 @@ func (f *pathFinder) chooseDeviceAfterTransfer(st *policy.Stage, sourceDevice in
 // considerDevice replaces the best device by this one if it is better. It reports whether none can be better. The
 // choice is written field by field, and only if it changes: this is the innermost loop of a decision.
 func (x *transferSearch) considerDevice(f *pathFinder, device int32, bestDevice *deviceCandidate) (cannotImprove bool) {
-	spans := f.timelines.summaries
+	spans := f.lists.summaries
 	summary := &spans[device]
 	uplink, downlink := x.uplink, f.downlinks[device]
 	xferStart, xferEnd, holdTime, transfer, pushes := x.readyAt, x.readyAt, time.Duration(0), true, false
@@ -188,7 +185,7 @@ func (x *transferSearch) considerDevice(f *pathFinder, device int32, bestDevice 
 	start := max(xferEnd, summary.lastEnd)
 	if xferEnd < summary.lastReady {
 		var wait time.Duration
-		start, wait = f.timelines.findSlot(device, xferEnd, x.inferTime, false)
+		start, wait = f.lists.findSlot(device, xferEnd, x.inferTime, false)
 		holdTime = max(holdTime, wait)
 	}
 	finish := start + x.inferTime
@@ -219,39 +216,39 @@ func (f *pathFinder) reservePath(batch int32, path *reservedPath, now time.Durat
 	f.timelines.toSettle = f.timelines.toSettle[:0]
 	for h := range path.hops {
 		hop := &path.hops[h]
-		n := f.timelines.reservationOf(batch, int16(h), onDevice)
+		n := f.lists.reservationOf(batch, int16(h), onDevice)
 
 		// Reserve the transfer into the hop.
 		if hop.Uplink >= 0 || hop.Downlink >= 0 {
 			f.reserveLink(n+onUplink, hop.Uplink, readyAt, hop)
 			f.reserveLink(n+onDownlink, hop.Downlink, readyAt, hop)
 		} else {
-			f.timelines.reservations[n+onUplink].resource, f.timelines.reservations[n+onDownlink].resource = -1, -1
-			f.timelines.linklessTransfers[n/nodesPerHop] = hop.XferEnd - hop.XferStart
+			f.lists.reservations[n+onUplink].resource, f.lists.reservations[n+onDownlink].resource = -1, -1
+			f.lists.linklessTransfers[n/nodesPerHop] = hop.XferEnd - hop.XferStart
 		}
 
 		// Reserve the device for the run.
-		entry := &f.timelines.reservations[n]
+		entry := &f.lists.reservations[n]
 		*entry = reservation{readyAt: hop.XferEnd, start: hop.Start, duration: hop.End - hop.Start, prev: -1, next: -1, resource: hop.Device, readyIsActual: h == 0}
-		f.timelines.insertReservation(n)
+		f.lists.insertReservation(n)
 		f.timelines.queueWithSuccessor(n)
 		readyAt = hop.End
 	}
 	f.timelines.settleAll()
 
 	// Clear the hops that the pipeline does not have.
-	for h := int32(len(path.hops)); h < f.timelines.hopsPerBatch; h++ {
-		f.timelines.reservations[f.timelines.reservationOf(batch, int16(h), onDevice)].resource = -1
+	for h := int32(len(path.hops)); h < f.lists.hopsPerBatch; h++ {
+		f.lists.reservations[f.lists.reservationOf(batch, int16(h), onDevice)].resource = -1
 	}
 }
 
 // reserveLink enters one end of a transfer, if it uses a link.
 func (f *pathFinder) reserveLink(n, link int32, readyAt time.Duration, hop *policy.Hop) {
-	entry := &f.timelines.reservations[n]
+	entry := &f.lists.reservations[n]
 	*entry = reservation{readyAt: readyAt, start: hop.XferStart, duration: hop.XferEnd - hop.XferStart, prev: -1, next: -1, resource: -1}
 	if link >= 0 {
 		entry.resource = f.numDevices + link
-		f.timelines.insertReservation(n)
+		f.lists.insertReservation(n)
 		f.timelines.queueWithSuccessor(n)
 	}
 }

@@ -10,10 +10,10 @@ import (
 // where first-in first-out puts it, and pushes reports whether it moves reservations behind it.
 func (f *pathFinder) placeTransfer(uplink, downlink int32, readyAt, dur time.Duration) (start, holdTime time.Duration, pushes bool) {
 	if f.keepReservations {
-		start, holdTime = f.timelines.findTransferSlot(uplink, downlink, readyAt, dur)
+		start, holdTime = f.lists.findTransferSlot(uplink, downlink, readyAt, dur)
 		return start, holdTime, false
 	}
-	start, pushes = f.timelines.fifoTransferStart(uplink, downlink, readyAt, dur)
+	start, pushes = f.lists.fifoTransferStart(uplink, downlink, readyAt, dur)
 	return start, 0, pushes
 }
 
@@ -30,8 +30,8 @@ func (p *Policy) reserveChecked(path *reservedPath, limit, now time.Duration) in
 	p.timelines.recordMoves = false
 
 	// Undo it if something moves too far.
-	lastReservation := p.timelines.reservationOf(slot, int16(len(path.hops)-1), onDevice)
-	if p.timelines.wasRebuilt || p.timelines.reservations[lastReservation].end() > limit || !movesAreHarmless(&p.timelines, &p.batches) {
+	lastReservation := p.lists.reservationOf(slot, int16(len(path.hops)-1), onDevice)
+	if p.timelines.wasRebuilt || p.lists.reservations[lastReservation].end() > limit || !movesAreHarmless(p.timelines, &p.batches) {
 		p.releaseTrial(slot)
 		if p.timelines.wasRebuilt {
 			p.timelines.rebuildOrders() // the orders were rebuilt with the path in them
@@ -41,9 +41,9 @@ func (p *Policy) reserveChecked(path *reservedPath, limit, now time.Duration) in
 
 	// Update the path to the times that it has now.
 	for h := range path.hops {
-		hop, n := &path.hops[h], p.timelines.reservationOf(slot, int16(h), onDevice)
+		hop, n := &path.hops[h], p.lists.reservationOf(slot, int16(h), onDevice)
 		transferTime := hop.XferEnd - hop.XferStart
-		hop.XferEnd, hop.Start, hop.End = p.timelines.reservations[n].readyAt, p.timelines.reservations[n].start, p.timelines.reservations[n].end()
+		hop.XferEnd, hop.Start, hop.End = p.lists.reservations[n].readyAt, p.lists.reservations[n].start, p.lists.reservations[n].end()
 		hop.XferStart = hop.XferEnd - transferTime
 	}
 	return slot
@@ -53,15 +53,15 @@ func (p *Policy) reserveChecked(path *reservedPath, limit, now time.Duration) in
 // order of their lists.
 func movesAreHarmless(t *timelines, batches *underway.BatchTable) bool {
 	for _, n := range t.movedReservations {
-		entry := &t.reservations[n]
+		entry := &t.lists.reservations[n]
 		if entry.resource < 0 {
 			continue
 		}
-		if entry.next >= 0 && !entry.readyIsActual && entry.readyAt >= t.reservations[entry.next].readyAt {
+		if entry.next >= 0 && !entry.readyIsActual && entry.readyAt >= t.lists.reservations[entry.next].readyAt {
 			return false
 		}
-		b := batches.BatchAt(n / t.nodesPerBatch)
-		if position := n % t.nodesPerBatch; b.IsLive && position%nodesPerHop == onDevice && position/nodesPerHop == int32(b.Hops)-1 && entry.end() > b.LatestEnd {
+		b := batches.BatchAt(n / t.lists.nodesPerBatch)
+		if position := n % t.lists.nodesPerBatch; b.IsLive && position%nodesPerHop == onDevice && position/nodesPerHop == int32(b.Hops)-1 && entry.end() > b.LatestEnd {
 			return false
 		}
 	}
@@ -75,7 +75,7 @@ func (f *pathFinder) transferStart(device int32, end, xfer time.Duration) time.D
 	if xfer == 0 || link < 0 {
 		return end
 	}
-	summary := &f.timelines.summaries[link]
+	summary := &f.lists.summaries[link]
 	if end >= summary.lastReady {
 		return max(end, summary.lastEnd)
 	}

@@ -3,16 +3,16 @@ package reserve
 // rebuildOrders orders all reservations anew. Work that has reached its resource stays in the order in which it
 // came. Of the rest, whatever reaches its resource first is next there.
 func (t *timelines) rebuildOrders() {
-	for n := range t.reservations {
-		if entry := &t.reservations[n]; entry.resource >= 0 && !entry.readyIsActual && !entry.startIsActual {
-			t.unlink(int32(n))
+	for n := range t.lists.reservations {
+		if entry := &t.lists.reservations[n]; entry.resource >= 0 && !entry.readyIsActual && !entry.startIsActual {
+			t.lists.unlink(int32(n))
 		}
 	}
 
 	// Settle the reservations that have arrived.
 	t.toSettle = t.toSettle[:0]
-	for res := range t.summaries {
-		for n := t.summaries[res].first; n >= 0; n = t.reservations[n].next {
+	for res := range t.lists.summaries {
+		for n := t.lists.summaries[res].first; n >= 0; n = t.lists.reservations[n].next {
 			t.toSettle = append(t.toSettle, n)
 		}
 	}
@@ -22,7 +22,7 @@ func (t *timelines) rebuildOrders() {
 
 	// For each batch, find its first reservation that has no place yet.
 	nextOfBatch := t.toSettle[:0]
-	for firstNode := int32(0); firstNode < int32(len(t.reservations)); firstNode += t.nodesPerBatch {
+	for firstNode := int32(0); firstNode < int32(len(t.lists.reservations)); firstNode += t.lists.nodesPerBatch {
 		n := t.firstReservationFrom(firstNode)
 		if n >= 0 && t.hasArrived(n) {
 			n = t.readyNext(n)
@@ -36,7 +36,7 @@ func (t *timelines) rebuildOrders() {
 	for len(nextOfBatch) > 0 {
 		earliest := 0
 		for i := range nextOfBatch {
-			if t.reservations[nextOfBatch[i]].readyAt < t.reservations[nextOfBatch[earliest]].readyAt {
+			if t.lists.reservations[nextOfBatch[i]].readyAt < t.lists.reservations[nextOfBatch[earliest]].readyAt {
 				earliest = i
 			}
 		}
@@ -51,18 +51,18 @@ func (t *timelines) rebuildOrders() {
 
 // hasArrived reports whether the work of a reservation has reached its resource.
 func (t *timelines) hasArrived(n int32) bool {
-	entry := &t.reservations[n]
-	return entry.readyIsActual || entry.startIsActual || n%t.nodesPerBatch%nodesPerHop == onUplink && t.reservations[n+onDownlink-onUplink].readyIsActual // a transfer may hold only one of its links
+	entry := &t.lists.reservations[n]
+	return entry.readyIsActual || entry.startIsActual || n%t.lists.nodesPerBatch%nodesPerHop == onUplink && t.lists.reservations[n+onDownlink-onUplink].readyIsActual // a transfer may hold only one of its links
 }
 
 // firstReservationFrom returns the first reservation of a batch from the hop of reservation n on: a transfer, by
 // the index of its uplink's reservation, or a run. If there is none, it returns -1.
 func (t *timelines) firstReservationFrom(n int32) int32 {
-	for batchEnd := n - n%t.nodesPerBatch + t.nodesPerBatch; n < batchEnd; n += nodesPerHop {
-		if t.reservations[n].resource < 0 {
+	for batchEnd := n - n%t.lists.nodesPerBatch + t.lists.nodesPerBatch; n < batchEnd; n += nodesPerHop {
+		if t.lists.reservations[n].resource < 0 {
 			continue
 		}
-		if t.reservations[n+onUplink].resource >= 0 || t.reservations[n+onDownlink].resource >= 0 {
+		if t.lists.reservations[n+onUplink].resource >= 0 || t.lists.reservations[n+onDownlink].resource >= 0 {
 			return n + onUplink
 		}
 		return n
@@ -72,43 +72,43 @@ func (t *timelines) firstReservationFrom(n int32) int32 {
 
 // appendReservation puts a reservation behind all others of its resources.
 func (t *timelines) appendReservation(n int32) {
-	if n%t.nodesPerBatch%nodesPerHop == onDevice {
-		entry := &t.reservations[n]
-		t.linkAfter(n, t.summaries[entry.resource].last)
-		entry.start = max(entry.readyAt, t.predecessorEnd(n))
-		t.updateSummary(entry.resource)
+	if n%t.lists.nodesPerBatch%nodesPerHop == onDevice {
+		entry := &t.lists.reservations[n]
+		t.lists.linkAfter(n, t.lists.summaries[entry.resource].last)
+		entry.start = max(entry.readyAt, t.lists.predecessorEnd(n))
+		t.lists.updateSummary(entry.resource)
 		return
 	}
 
 	// A transfer stands behind the others on both links.
-	uplinkPart, downlinkPart := &t.reservations[n], &t.reservations[n+onDownlink-onUplink]
+	uplinkPart, downlinkPart := &t.lists.reservations[n], &t.lists.reservations[n+onDownlink-onUplink]
 	for _, k := range [2]int32{n, n + onDownlink - onUplink} {
-		if res := t.reservations[k].resource; res >= 0 {
-			t.linkAfter(k, t.summaries[res].last)
+		if res := t.lists.reservations[k].resource; res >= 0 {
+			t.lists.linkAfter(k, t.lists.summaries[res].last)
 		}
 	}
-	start := max(uplinkPart.readyAt, t.predecessorEnd(n), t.predecessorEnd(n+onDownlink-onUplink))
+	start := max(uplinkPart.readyAt, t.lists.predecessorEnd(n), t.lists.predecessorEnd(n+onDownlink-onUplink))
 	uplinkPart.start, downlinkPart.start = start, start
-	t.updateIfLast(n)
-	t.updateIfLast(n + onDownlink - onUplink)
+	t.lists.updateIfLast(n)
+	t.lists.updateIfLast(n + onDownlink - onUplink)
 }
 
 // readyNext sets when the reservation that follows a placed one in its batch is ready, and returns that
 // reservation. If there is none, it returns -1.
 func (t *timelines) readyNext(n int32) int32 {
-	end := t.reservations[n].end()
-	if n%t.nodesPerBatch%nodesPerHop == onUplink {
-		t.reservations[n-onUplink].readyAt = end
+	end := t.lists.reservations[n].end()
+	if n%t.lists.nodesPerBatch%nodesPerHop == onUplink {
+		t.lists.reservations[n-onUplink].readyAt = end
 		return n - onUplink
 	}
 	nextHop := n + nodesPerHop
-	if nextHop%t.nodesPerBatch == 0 || t.reservations[nextHop].resource < 0 {
+	if nextHop%t.lists.nodesPerBatch == 0 || t.lists.reservations[nextHop].resource < 0 {
 		return -1
 	}
-	if t.reservations[nextHop+onUplink].resource < 0 && t.reservations[nextHop+onDownlink].resource < 0 {
-		t.reservations[nextHop].readyAt = end + t.linklessTransfers[nextHop/nodesPerHop]
+	if t.lists.reservations[nextHop+onUplink].resource < 0 && t.lists.reservations[nextHop+onDownlink].resource < 0 {
+		t.lists.reservations[nextHop].readyAt = end + t.lists.linklessTransfers[nextHop/nodesPerHop]
 		return nextHop
 	}
-	t.reservations[nextHop+onUplink].readyAt, t.reservations[nextHop+onDownlink].readyAt = end, end
+	t.lists.reservations[nextHop+onUplink].readyAt, t.lists.reservations[nextHop+onDownlink].readyAt = end, end
 	return nextHop + onUplink
 }

@@ -11,10 +11,10 @@ const tick = time.Millisecond
 // a run of one tick on each resource.
 func reserveRuns(t *timelines, batch int32, readyAt time.Duration, resources ...int32) {
 	for h, res := range resources {
-		n := t.reservationOf(batch, int16(h), onDevice)
-		t.reservations[n] = reservation{readyAt: readyAt, start: max(readyAt, t.summaries[res].lastEnd), duration: tick, prev: -1, next: -1, resource: res, readyIsActual: h == 0}
-		t.linkAfter(n, t.summaries[res].last)
-		readyAt = t.reservations[n].end()
+		n := t.lists.reservationOf(batch, int16(h), onDevice)
+		t.lists.reservations[n] = reservation{readyAt: readyAt, start: max(readyAt, t.lists.summaries[res].lastEnd), duration: tick, prev: -1, next: -1, resource: res, readyIsActual: h == 0}
+		t.lists.linkAfter(n, t.lists.summaries[res].last)
+		readyAt = t.lists.reservations[n].end()
 	}
 }
 
@@ -22,24 +22,24 @@ func reserveRuns(t *timelines, batch int32, readyAt time.Duration, resources ...
 func starts(t *timelines, batch int32, hops int16) []time.Duration {
 	var out []time.Duration
 	for h := range hops {
-		out = append(out, t.reservations[t.reservationOf(batch, h, onDevice)].start)
+		out = append(out, t.lists.reservations[t.lists.reservationOf(batch, h, onDevice)].start)
 	}
 	return out
 }
 
 func wholeTimelines(t *testing.T, tl *timelines) {
 	t.Helper()
-	for res := range tl.summaries {
-		free := tl.freeFrom[res]
-		for n := tl.summaries[res].first; n >= 0; n = tl.reservations[n].next {
-			entry := &tl.reservations[n]
+	for res := range tl.lists.summaries {
+		free := tl.lists.freeFrom[res]
+		for n := tl.lists.summaries[res].first; n >= 0; n = tl.lists.reservations[n].next {
+			entry := &tl.lists.reservations[n]
 			if want := max(entry.readyAt, free); entry.start != want {
 				t.Fatalf("resource %d: node %d starts at %v, first-in first-out gives %v", res, n, entry.start, want)
 			}
 			free = entry.end()
 		}
-		if tl.summaries[res].lastEnd != free {
-			t.Fatalf("resource %d: tail %v, expected %v", res, tl.summaries[res].lastEnd, free)
+		if tl.lists.summaries[res].lastEnd != free {
+			t.Fatalf("resource %d: tail %v, expected %v", res, tl.lists.summaries[res].lastEnd, free)
 		}
 	}
 }
@@ -51,13 +51,13 @@ func TestContradictingOrders(t *testing.T) {
 	tl.initialize(2, 2, 2)
 	reserveRuns(&tl, 0, 0, 0, 1)
 	reserveRuns(&tl, 1, 0, 1, 0)
-	for _, n := range []int32{tl.reservationOf(0, 0, onDevice), tl.reservationOf(1, 0, onDevice)} { // behind what is there already
-		last := tl.summaries[tl.reservations[n].resource].last
+	for _, n := range []int32{tl.lists.reservationOf(0, 0, onDevice), tl.lists.reservationOf(1, 0, onDevice)} { // behind what is there already
+		last := tl.lists.summaries[tl.lists.reservations[n].resource].last
 		if last != n {
-			tl.unlink(n)
-			tl.linkAfter(n, last)
+			tl.lists.unlink(n)
+			tl.lists.linkAfter(n, last)
 		}
-		tl.toSettle = append(tl.toSettle, n, tl.summaries[tl.reservations[n].resource].first)
+		tl.toSettle = append(tl.toSettle, n, tl.lists.summaries[tl.lists.reservations[n].resource].first)
 	}
 	tl.settleAll()
 	wholeTimelines(t, &tl)

@@ -39,7 +39,7 @@ func (n *reservation) end() time.Duration { return n.start + n.duration }
 // timelines keeps the reservations true. Between events every start is the latest of the time at which the work is
 // ready and the ends of what runs before it on the same resources, which is what first-in first-out gives.
 type timelines struct {
-	reservationLists
+	lists    reservationLists
 	toSettle []int32 // reservations to settle
 	// movedReservations has the reservations whose start or ready time changed while recordMoves was set.
 	movedReservations []int32
@@ -49,15 +49,15 @@ type timelines struct {
 
 // initialize makes empty timelines of this many resources, for this many batch slots and hops.
 func (t *timelines) initialize(resources, batches, hops int32) {
-	t.hopsPerBatch, t.nodesPerBatch = hops, hops*nodesPerHop
-	t.summaries = make([]resourceSummary, resources)
-	t.freeFrom = make([]time.Duration, resources)
-	t.isLost = make([]bool, resources)
-	t.reservationCounts = make([]int32, resources)
-	for i := range t.summaries {
-		t.summaries[i] = resourceSummary{first: -1, last: -1}
+	t.lists.hopsPerBatch, t.lists.nodesPerBatch = hops, hops*nodesPerHop
+	t.lists.summaries = make([]resourceSummary, resources)
+	t.lists.freeFrom = make([]time.Duration, resources)
+	t.lists.isLost = make([]bool, resources)
+	t.lists.reservationCounts = make([]int32, resources)
+	for i := range t.lists.summaries {
+		t.lists.summaries[i] = resourceSummary{first: -1, last: -1}
 	}
-	t.grow(batches)
+	t.lists.grow(batches)
 	t.toSettle, t.movedReservations = make([]int32, 0, 64), make([]int32, 0, 64)
 }
 
@@ -75,11 +75,11 @@ func (t *timelines) settleStart(n int32) {
 		t.settleTransfer(n - kind)
 		return
 	}
-	entry := &t.reservations[n]
+	entry := &t.lists.reservations[n]
 	if entry.startIsActual || entry.resource < 0 {
 		return
 	}
-	start := max(entry.readyAt, t.predecessorEnd(n))
+	start := max(entry.readyAt, t.lists.predecessorEnd(n))
 	if start == entry.start {
 		return
 	}
@@ -90,11 +90,11 @@ func (t *timelines) settleStart(n int32) {
 
 // settleTransfer updates both ends of the transfer into the hop whose device reservation is n.
 func (t *timelines) settleTransfer(n int32) {
-	uplinkPart, downlinkPart := &t.reservations[n+onUplink], &t.reservations[n+onDownlink]
+	uplinkPart, downlinkPart := &t.lists.reservations[n+onUplink], &t.lists.reservations[n+onDownlink]
 	if uplinkPart.resource < 0 && downlinkPart.resource < 0 {
 		return
 	}
-	start := max(uplinkPart.readyAt, t.predecessorEnd(n+onUplink), t.predecessorEnd(n+onDownlink))
+	start := max(uplinkPart.readyAt, t.lists.predecessorEnd(n+onUplink), t.lists.predecessorEnd(n+onDownlink))
 	if start == uplinkPart.start {
 		return
 	}
@@ -107,19 +107,19 @@ func (t *timelines) settleTransfer(n int32) {
 // settleFollowers queues the reservations that depend on a changed device reservation.
 func (t *timelines) settleFollowers(n int32) {
 	t.queueSuccessor(n)
-	if !t.isLastHop[n/nodesPerHop] {
-		t.setNextHopReady(n, t.reservations[n].end())
+	if !t.lists.isLastHop[n/nodesPerHop] {
+		t.setNextHopReady(n, t.lists.reservations[n].end())
 	}
 }
 
 // queueSuccessor queues the reservation that runs after n on its resource.
 func (t *timelines) queueSuccessor(n int32) {
-	entry := &t.reservations[n]
+	entry := &t.lists.reservations[n]
 	if entry.resource < 0 {
 		return
 	}
 	if entry.next < 0 {
-		t.updateSummary(entry.resource)
+		t.lists.updateSummary(entry.resource)
 		return
 	}
 	t.toSettle = append(t.toSettle, entry.next)
@@ -128,34 +128,34 @@ func (t *timelines) queueSuccessor(n int32) {
 // setNextHopReady sets when the hop behind device reservation n is ready, if the batch has one.
 func (t *timelines) setNextHopReady(n int32, end time.Duration) {
 	nextHop := n + nodesPerHop
-	if t.reservations[nextHop].resource < 0 {
+	if t.lists.reservations[nextHop].resource < 0 {
 		return
 	}
-	if t.reservations[nextHop+onUplink].resource < 0 && t.reservations[nextHop+onDownlink].resource < 0 {
-		t.setReady(nextHop, end+t.linklessTransfers[nextHop/nodesPerHop])
+	if t.lists.reservations[nextHop+onUplink].resource < 0 && t.lists.reservations[nextHop+onDownlink].resource < 0 {
+		t.setReady(nextHop, end+t.lists.linklessTransfers[nextHop/nodesPerHop])
 		return
 	}
-	t.reservations[nextHop+onUplink].readyAt, t.reservations[nextHop+onDownlink].readyAt = end, end
+	t.lists.reservations[nextHop+onUplink].readyAt, t.lists.reservations[nextHop+onDownlink].readyAt = end, end
 	t.recordMove(nextHop + onUplink)
 	t.recordMove(nextHop + onDownlink)
-	t.updateIfLast(nextHop + onUplink)
-	t.updateIfLast(nextHop + onDownlink)
+	t.lists.updateIfLast(nextHop + onUplink)
+	t.lists.updateIfLast(nextHop + onDownlink)
 	t.toSettle = append(t.toSettle, nextHop+onUplink)
 }
 
 // queueWithSuccessor queues a reservation that was inserted into its list, and the one that is now behind it.
 func (t *timelines) queueWithSuccessor(n int32) {
 	t.toSettle = append(t.toSettle, n)
-	if successor := t.reservations[n].next; successor >= 0 {
+	if successor := t.lists.reservations[n].next; successor >= 0 {
 		t.toSettle = append(t.toSettle, successor)
 	}
 }
 
 // setReady sets when the work of device reservation n is ready there.
 func (t *timelines) setReady(n int32, readyAt time.Duration) {
-	t.reservations[n].readyAt = readyAt
+	t.lists.reservations[n].readyAt = readyAt
 	t.recordMove(n)
-	t.updateIfLast(n)
+	t.lists.updateIfLast(n)
 	t.toSettle = append(t.toSettle, n)
 }
 
@@ -170,27 +170,27 @@ func (t *reservationLists) updateIfLast(n int32) {
 // markArrived notes that the work of a reservation has reached its resource: in first-in first-out order it now
 // stands before everything that has not arrived.
 func (t *timelines) markArrived(n int32) {
-	entry := &t.reservations[n]
+	entry := &t.lists.reservations[n]
 	if entry.resource < 0 || entry.readyIsActual {
 		return
 	}
 	entry.readyIsActual = true
 	predecessor := entry.prev
-	for predecessor >= 0 && !t.reservations[predecessor].readyIsActual {
-		predecessor = t.reservations[predecessor].prev
+	for predecessor >= 0 && !t.lists.reservations[predecessor].readyIsActual {
+		predecessor = t.lists.reservations[predecessor].prev
 	}
 	t.moveAfter(n, predecessor)
 }
 
 // moveAfter moves a reservation forward in its list. The work that it passes moves back.
 func (t *timelines) moveAfter(n, predecessor int32) {
-	if t.reservations[n].prev == predecessor {
+	if t.lists.reservations[n].prev == predecessor {
 		return
 	}
-	oldSuccessor := t.reservations[n].next
-	t.unlink(n)
-	t.linkAfter(n, predecessor)
-	t.toSettle = append(t.toSettle, t.reservations[n].next, n)
+	oldSuccessor := t.lists.reservations[n].next
+	t.lists.unlink(n)
+	t.lists.linkAfter(n, predecessor)
+	t.toSettle = append(t.toSettle, t.lists.reservations[n].next, n)
 	if oldSuccessor >= 0 {
 		t.toSettle = append(t.toSettle, oldSuccessor)
 	}
@@ -217,20 +217,20 @@ func (t *timelines) settleAll() {
 }
 
 // maxSettleSteps returns more steps than settling takes if orders do not contradict each other.
-func (t *timelines) maxSettleSteps() int { return 64 + 4*len(t.reservations) }
+func (t *timelines) maxSettleSteps() int { return 64 + 4*len(t.lists.reservations) }
 
 // extendOverrun corrects a resource whose work should all have ended by now. If work has started there, it runs
 // past its time and gets a sixteenth more, so that an idle device is preferred to one that is about to be idle.
 func (t *timelines) extendOverrun(res int32, now time.Duration) {
-	n := t.summaries[res].first
-	entry := &t.reservations[n]
+	n := t.lists.summaries[res].first
+	entry := &t.lists.reservations[n]
 	t.toSettle = t.toSettle[:0]
 	if entry.startIsActual {
 		entry.duration = now - entry.start + entry.duration/16 + 1
 		t.settleFollowers(n)
-		t.updateIfLast(n)
+		t.lists.updateIfLast(n)
 	} else {
-		t.freeFrom[res] = now
+		t.lists.freeFrom[res] = now
 		t.toSettle = append(t.toSettle, n)
 	}
 	t.settleAll()
@@ -238,7 +238,7 @@ func (t *timelines) extendOverrun(res int32, now time.Duration) {
 
 // recordStart records the actual start of a run.
 func (t *timelines) recordStart(n int32, actualStart time.Duration) {
-	entry := &t.reservations[n]
+	entry := &t.lists.reservations[n]
 	if entry.resource < 0 || entry.startIsActual {
 		return
 	}
@@ -246,11 +246,11 @@ func (t *timelines) recordStart(n int32, actualStart time.Duration) {
 	entry.readyIsActual = true
 	t.moveAfter(n, -1)
 	entry.startIsActual = true
-	t.freeFrom[entry.resource] = min(t.freeFrom[entry.resource], actualStart) // the resource was free at that time
+	t.lists.freeFrom[entry.resource] = min(t.lists.freeFrom[entry.resource], actualStart) // the resource was free at that time
 	if entry.start != actualStart {
 		entry.start = actualStart
 		t.settleFollowers(n)
-		t.updateIfLast(n)
+		t.lists.updateIfLast(n)
 	}
 	t.settleAll()
 }
@@ -280,9 +280,9 @@ func (t *timelines) recordTransferEnd(n int32, actualEnd time.Duration) {
 
 // endReservation removes a reservation whose work left the resource at a time.
 func (t *timelines) endReservation(n int32, endTime time.Duration) {
-	if res := t.reservations[n].resource; res >= 0 {
-		if n%t.nodesPerBatch%nodesPerHop != onDevice || t.reservations[n].startIsActual { // work that failed before it started has occupied nothing
-			t.freeFrom[res] = endTime
+	if res := t.lists.reservations[n].resource; res >= 0 {
+		if n%t.lists.nodesPerBatch%nodesPerHop != onDevice || t.lists.reservations[n].startIsActual { // work that failed before it started has occupied nothing
+			t.lists.freeFrom[res] = endTime
 		}
 		t.release(n)
 	}
@@ -290,9 +290,9 @@ func (t *timelines) endReservation(n int32, endTime time.Duration) {
 
 // release removes a reservation and lets the following ones move up.
 func (t *timelines) release(n int32) {
-	entry := &t.reservations[n]
+	entry := &t.lists.reservations[n]
 	successor := entry.next
-	t.unlink(n)
+	t.lists.unlink(n)
 	if successor >= 0 {
 		t.toSettle = append(t.toSettle, successor)
 	}

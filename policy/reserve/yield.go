@@ -14,39 +14,51 @@ import (
 // It yields to a model whose head would be late behind m's path, if that model's requests are in time when they go
 // now and m's are still in time behind them.
 func (p *Policy) yieldToUrgentModel(m int32, ownPath *reservedPath, now time.Duration, out *policy.Actions) bool {
-	defer func(oldValue bool) { p.keepReservations = oldValue }(p.keepReservations)
-	p.keepReservations = true
-
-	// Look for a model that m's path would make late.
-	for _, otherModel := range p.models[m].sharingModels {
-		if q := &p.models[otherModel].queue; q.Len == 0 || p.models[otherModel].awaitsOtherWork || p.models[otherModel].nextWake >= farFuture {
-			continue
-		}
-		if !p.wouldDelay(ownPath, otherModel, now) || !p.inTimeIfSentNow(otherModel, now) {
-			continue
-		}
-
-		// Check that m's batch would still be in time behind it.
-		slot := p.reserveTrial(&p.otherModelPath, now)
-		p.findPath(ownPath.pipeline, ownPath.batch, now, &p.largerBatchPath)
-		p.releaseTrial(slot)
-		if p.largerBatchPath.finish > p.latestFinish(p.models[m].queue.At(0).Deadline, ownPath.pipeline, ownPath.batch) {
-			continue
-		}
-
-		// Dispatch the other model first.
-		p.dispatch(otherModel, &p.otherModelPath, now, out)
-		p.markAfterChange(otherModel)
-		return true
+	if len(p.models[m].sharingModels) == 0 {
+		return false
 	}
-	return false
+	keptReservations := p.finder.keepReservations
+	p.finder.keepReservations = true
+	urgentModel := p.moreUrgentModel(m, ownPath, now)
+	if urgentModel >= 0 {
+		p.dispatch(urgentModel, &p.chooser.otherModelPath, now, out)
+		p.markAfterChange(urgentModel)
+	}
+	p.finder.keepReservations = keptReservations
+	return urgentModel >= 0
+}
+
+// moreUrgentModel returns the sharing model to which m yields, and leaves that model's path in otherModelPath. If
+// there is none, it returns -1.
+func (p *Policy) moreUrgentModel(m int32, ownPath *reservedPath, now time.Duration) int32 {
+	ownDeadline, largerBatchPath := p.models[m].queue.At(0).Deadline, &p.chooser.largerBatchPath
+	for _, otherModel := range p.models[m].sharingModels {
+		if other := &p.models[otherModel]; other.queue.Len == 0 || other.awaitsOtherWork || other.nextWake >= farFuture {
+			continue
+		}
+
+		// It must be late behind m's path, and in time if it goes now.
+		if !p.wouldDelay(ownPath, otherModel, now) || !p.chooser.inTimeIfSentNow(otherModel, now) {
+			continue
+		}
+
+		// And m's batch must still be in time behind it.
+		slot := p.reserveTrial(&p.chooser.otherModelPath, now)
+		p.finder.findPath(ownPath.pipeline, ownPath.batch, now, largerBatchPath)
+		p.releaseTrial(slot)
+		if largerBatchPath.finish <= p.chooser.latestFinish(ownDeadline, ownPath.pipeline, ownPath.batch) {
+			return otherModel
+		}
+	}
+	return -1
 }
 
 // wouldDelay reports whether the waiting requests of otherModel would be late behind a path.
 func (p *Policy) wouldDelay(ownPath *reservedPath, otherModel int32, now time.Duration) bool {
 	slot := p.reserveTrial(ownPath, now)
-	defer p.releaseTrial(slot)
-	return !p.inTimeIfSentNow(otherModel, now)
+	isInTime := p.chooser.inTimeIfSentNow(otherModel, now)
+	p.releaseTrial(slot)
+	return !isInTime
 }
 
 // inTimeIfSentNow reports whether all waiting requests of otherModel, up to a planned batch, would be in time if they
@@ -56,7 +68,7 @@ func (c *batchChooser) inTimeIfSentNow(otherModel int32, now time.Duration) bool
 	firstPipeline, endPipeline := c.tables.PipelinesOf(otherModel)
 	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
 		batch := min(c.tables.Pipelines[pipeline].Batch, int32(q.Len))
-		c.findPath(pipeline, batch, now, &c.otherModelPath)
+		c.finder.findPath(pipeline, batch, now, &c.otherModelPath)
 		if c.otherModelPath.finish <= c.latestFinish(q.At(0).Deadline, pipeline, batch) && c.otherModelPath.holdTime == 0 {
 			return true
 		}
@@ -68,17 +80,17 @@ func (c *batchChooser) inTimeIfSentNow(otherModel int32, now time.Duration) bool
 func (p *Policy) reserveTrial(path *reservedPath, now time.Duration) int32 {
 	oldSlots, slot := p.batches.Len(), p.batches.NextSlot()
 	if slots := p.batches.Len(); slots > oldSlots {
-		p.timelines.grow(slots)
+		p.lists.grow(slots)
 	}
-	p.reservePath(slot, path, now)
+	p.finder.reservePath(slot, path, now)
 	return slot
 }
 
 // releaseTrial releases the reservations of a batch slot.
 func (p *Policy) releaseTrial(slot int32) {
 	p.timelines.toSettle = p.timelines.toSettle[:0]
-	for n := slot * p.timelines.nodesPerBatch; n < (slot+1)*p.timelines.nodesPerBatch; n++ {
-		if p.timelines.reservations[n].resource >= 0 {
+	for n := slot * p.lists.nodesPerBatch; n < (slot+1)*p.lists.nodesPerBatch; n++ {
+		if p.lists.reservations[n].resource >= 0 {
 			p.timelines.release(n)
 		}
 	}

@@ -11,7 +11,9 @@ import (
 // calibrator keeps the policy's estimators near the instances: throughput by network and kind of device, lengths
 // by served model. Only the time in which an instance is saturated counts for its throughput.
 type calibrator struct {
-	*groupTable
+	fleet           *instanceFleet
+	requests        *requestTable
+	groups          *groupTable
 	enabled         bool
 	calibrated      []RCT            // the estimators of the calibration
 	workFollowers   []Follower       // by network and kind of device: time per token
@@ -35,16 +37,21 @@ type busySpan struct {
 // newCalibrator returns a calibrator. Without FollowInstances it does nothing. Else the group table must have
 // estimators of its own, because the calibrator changes them.
 func newCalibrator(s *groupTable) calibrator {
-	if !s.options.FollowInstances {
-		return calibrator{groupTable: s}
+	c := calibrator{fleet: s.fleet, requests: s.requests, groups: s, enabled: s.options.FollowInstances}
+	if !c.enabled {
+		return c
 	}
-	c := calibrator{groupTable: s, enabled: true, calibrated: slices.Clone(s.queueTables.RCT), workFollowers: make([]Follower, len(s.tables.Networks)*len(s.tables.Kinds)), paceFollowers: make([]Follower, len(s.tables.Networks)*len(s.tables.Kinds)), waitQuantile: &WaitQuantile{},
-		lengthFollowers: make([]Follower, len(s.tables.Models)), busySpans: make([]busySpan, len(s.instances))}
-	for range s.instances {
-		c.startForecasts = append(c.startForecasts, NewForecast(2*len(s.tables.Models), c.waitQuantile, nil))
+
+	// Everything is as calibrated at first.
+	tables := s.fleet.tables
+	c.calibrated, c.waitQuantile = slices.Clone(s.fleet.queueTables.RCT), &WaitQuantile{}
+	c.workFollowers, c.paceFollowers = make([]Follower, len(tables.Networks)*len(tables.Kinds)), make([]Follower, len(tables.Networks)*len(tables.Kinds))
+	c.lengthFollowers, c.busySpans = make([]Follower, len(tables.Models)), make([]busySpan, len(s.fleet.instances))
+	for range s.fleet.instances {
+		c.startForecasts = append(c.startForecasts, NewForecast(2*len(tables.Models), c.waitQuantile, nil))
 	}
-	for range s.tables.Kinds {
-		c.unpacedPrices, c.prices = append(c.unpacedPrices, make([]RequestPrice, 2*len(s.tables.Models))), append(c.prices, make([]RequestPrice, 2*len(s.tables.Models)))
+	for range tables.Kinds {
+		c.unpacedPrices, c.prices = append(c.unpacedPrices, make([]RequestPrice, 2*len(tables.Models))), append(c.prices, make([]RequestPrice, 2*len(tables.Models)))
 	}
 	c.updatePrices()
 	for k := range c.unpacedPrices {
@@ -53,11 +60,16 @@ func newCalibrator(s *groupTable) calibrator {
 	return c
 }
 
+// followerIndex returns the index of a network's followers on a kind of device.
+func (f *calibrator) followerIndex(network, kind int32) int {
+	return int(network)*len(f.fleet.tables.Kinds) + int(kind)
+}
+
 // updatePrices recomputes the prices of requests from the estimators.
 func (f *calibrator) updatePrices() {
 	for k := range f.prices {
 		for i := range f.prices[k] {
-			f.prices[k][i] = f.queueTables.RCT[i*len(f.prices)+k].Price()
+			f.prices[k][i] = f.fleet.queueTables.RCT[i*len(f.prices)+k].Price()
 		}
 	}
 }
@@ -73,25 +85,25 @@ func (f *calibrator) observeStarts(now time.Duration, out *policy.Actions, first
 		if a.Kind != policy.Dispatch {
 			continue
 		}
-		r := &f.requests[out.Tasks[a.TaskFirst]]
+		r := &f.requests.bySlot[out.Tasks[a.TaskFirst]]
 		if q := r.instance; f.busySpans[q].busy {
 			kind := 2 * int(r.model)
-			if f.isMega(r) {
+			if f.fleet.isMega(r) {
 				kind++
 			}
-			in := &f.instances[q]
-			k, forecast := f.kindOf(in), &f.startForecasts[q]
-			forecast.Pace = &f.paceFollowers[int(f.busySpans[q].network)*len(f.tables.Kinds)+int(k)]
-			forecast.ObserveStart(toSeconds(now), len(in.runningBatches), kind, float64(r.promptTokens), f.unpacedPrices[k][kind], f.prices[k], f.options.Objective.CommonSD)
+			in := &f.fleet.instances[q]
+			k, forecast := f.fleet.kindOf(in), &f.startForecasts[q]
+			forecast.Pace = &f.paceFollowers[f.followerIndex(f.busySpans[q].network, k)]
+			forecast.ObserveStart(toSeconds(now), len(in.runningBatches), kind, float64(r.promptTokens), f.unpacedPrices[k][kind], f.prices[k], f.groups.options.Objective.CommonSD)
 		}
 	}
 }
 
 // observeTokens records that a request on an instance has produced this many tokens.
 func (f *calibrator) observeTokens(q, req, tokens int32) {
-	r := &f.requests[req]
+	r := &f.requests.bySlot[req]
 	if f.enabled && f.busySpans[q].busy && tokens > r.producedTokens {
-		e := &f.calibrated[f.estimatorIndex(r.model, f.isMega(r), f.kindOf(&f.instances[q]))]
+		e := &f.calibrated[f.fleet.estimatorIndex(r.model, f.fleet.isMega(r), f.fleet.kindOf(&f.fleet.instances[q]))]
 		work := e.Beta * float64(tokens-r.producedTokens)
 		if r.producedTokens == 0 {
 			work += e.Alpha * float64(r.promptTokens)
@@ -108,7 +120,7 @@ func (f *calibrator) observeAnswer(q, req, tokens int32) {
 		return
 	}
 	f.observeTokens(q, req, tokens)
-	if r := &f.requests[req]; !f.isMega(r) {
+	if r := &f.requests.bySlot[req]; !f.fleet.isMega(r) {
 		f.lengthFollowers[r.model].AddAnswer(float64(r.promptTokens), float64(tokens))
 	}
 }
@@ -118,7 +130,7 @@ func (f *calibrator) observeLoad(now time.Duration, q int32) {
 	if !f.enabled {
 		return
 	}
-	in, span := &f.instances[q], &f.busySpans[q]
+	in, span := &f.fleet.instances[q], &f.busySpans[q]
 	saturated := f.isSaturated(in, q)
 	if span.busy && (!saturated || span.network != in.loadedNetwork) {
 		f.countWork(now, q)
@@ -132,18 +144,18 @@ func (f *calibrator) observeLoad(now time.Duration, q int32) {
 
 // isSaturated reports whether an instance has no room for the head of its queue.
 func (f *calibrator) isSaturated(in *instance, q int32) bool {
-	g := f.assignment.Head(q)
-	if g < 0 || !in.isUp() || in.loadingNetwork >= 0 || in.pendingEvictions > 0 || in.loadedNetwork != f.problem.Groups[g].Model {
+	g := f.groups.assignment.Head(q)
+	if g < 0 || !in.isUp() || in.loadingNetwork >= 0 || in.pendingEvictions > 0 || in.loadedNetwork != f.groups.problem.Groups[g].Model {
 		return false
 	}
-	r := &f.requests[f.groups[g].firstRequest]
-	return !f.atCap(in, r.model) && !f.canTakeRequest(in, r)
+	r := &f.requests.bySlot[f.groups.members[g].firstRequest]
+	return !f.fleet.atCap(in, r.model) && !f.fleet.canTakeRequest(in, r)
 }
 
 // countWork gives the work since the last count to the follower of the instance's network and kind.
 func (f *calibrator) countWork(now time.Duration, q int32) {
 	span := &f.busySpans[q]
-	f.workFollowers[int(span.network)*len(f.tables.Kinds)+int(f.kindOf(&f.instances[q]))].AddWork(toSeconds(now-span.countedSince), span.work)
+	f.workFollowers[f.followerIndex(span.network, f.fleet.kindOf(&f.fleet.instances[q]))].AddWork(toSeconds(now-span.countedSince), span.work)
 	span.countedSince, span.work = now, 0
 }
 
@@ -168,39 +180,50 @@ func (f *calibrator) updateEstimators(now time.Duration) {
 
 	// Combine throughput, lengths and pace.
 	anyChanged := false
-	for m := range f.tables.Models {
-		for mega := range 2 {
-			for k := range f.tables.Kinds {
-				index := f.estimatorIndex(int32(m), mega == 1, int32(k))
-				e := f.workFollowers[int(f.networkOf(int32(m)))*len(f.tables.Kinds)+k].Adjust(f.calibrated[index])
-				if mega == 0 {
-					e = f.lengthFollowers[m].Adjust(e)
-				}
-				f.unpacedPrices[k][index/len(f.tables.Kinds)] = e.Price()
-				e = f.paceFollowers[int(f.networkOf(int32(m)))*len(f.tables.Kinds)+k].WithPace(e)
-				oldWork, _ := f.queueTables.RCT[index].Work(1)
-				newWork, _ := e.Work(1)
-				if math.Abs(newWork-oldWork) > minPriceChange*oldWork {
-					f.queueTables.RCT[index], anyChanged = e, true
-				}
+	for m := range f.fleet.tables.Models {
+		for _, isMega := range [2]bool{false, true} {
+			for k := range f.fleet.tables.Kinds {
+				anyChanged = f.updateEstimator(int32(m), isMega, int32(k)) || anyChanged
 			}
 		}
 	}
 
 	// Widen or narrow the starts' standard deviations.
-	if scale := f.waitQuantile.Scale(); math.Abs(scale-f.startSDScale) > minWidthChange*f.startSDScale {
-		f.startSDScale, f.problem.CommonSD, anyChanged = scale, f.options.Objective.CommonSD*scale, true
+	if scale := f.waitQuantile.Scale(); math.Abs(scale-f.groups.startSDScale) > minWidthChange*f.groups.startSDScale {
+		f.groups.startSDScale, f.groups.problem.CommonSD, anyChanged = scale, f.groups.options.Objective.CommonSD*scale, true
 	}
 	if !anyChanged {
 		return
 	}
 
 	// Price all groups.
-	f.instanceChanges++
+	f.groups.instanceChanges++
 	f.updatePrices()
-	for g := range f.groups {
-		if f.groups[g].inUse && f.groups[g].size > 0 {
-			f.setCosts(int32(g), f.groups[g].size, f.groups[g].promptTokens)
+	for g := range f.groups.members {
+		if f.groups.members[g].inUse && f.groups.members[g].size > 0 {
+			f.groups.setCosts(int32(g), f.groups.members[g].size, f.groups.members[g].promptTokens)
 		}
 	}
+}
+
+// updateEstimator brings the estimator of a served model on a kind of device up to date, and reports whether it
+// changed.
+func (f *calibrator) updateEstimator(model int32, isMega bool, kind int32) (changed bool) {
+	index, follower := f.fleet.estimatorIndex(model, isMega, kind), f.followerIndex(f.fleet.networkOf(model), kind)
+	e := f.workFollowers[follower].Adjust(f.calibrated[index])
+	if !isMega {
+		e = f.lengthFollowers[model].Adjust(e)
+	}
+	f.unpacedPrices[kind][index/len(f.fleet.tables.Kinds)] = e.Price()
+	e = f.paceFollowers[follower].WithPace(e)
+
+	// Small changes are not worth new prices.
+	current := &f.fleet.queueTables.RCT[index]
+	oldWork, _ := current.Work(1)
+	newWork, _ := e.Work(1)
+	if math.Abs(newWork-oldWork) <= minPriceChange*oldWork {
+		return false
+	}
+	*current = e
+	return true
 }

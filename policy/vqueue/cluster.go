@@ -89,37 +89,37 @@ func NewClusters(sample []RequestFeatures, models int, o ClusterOptions, rng *ra
 	for m, members := range byModel {
 		c.firstCentre = append(c.firstCentre, int32(len(c.centres)))
 		c.megaTokens[m] = math.Inf(1)
-		if len(members) == 0 {
-			continue
-		}
-
-		// Find the size of a mega prompt.
-		tokens := make([]float64, len(members))
-		for k, i := range members {
-			tokens[k] = sample[i].Prompt + sample[i].Output
-		}
-		slices.Sort(tokens)
-		c.megaTokens[m] = o.MegaFactor * max(tokens[len(tokens)/2], 1)
-
-		// Form clusters of each run of members with the same priority and size class.
-		slices.SortStableFunc(members, func(a, b int32) int {
-			if d := cmp.Compare(sample[a].Priority, sample[b].Priority); d != 0 {
-				return d
-			}
-			return cmp.Compare(c.megaAsInt(&sample[a]), c.megaAsInt(&sample[b]))
-		})
-		for len(members) > 0 {
-			n := 1
-			sameKind := func(a, b *RequestFeatures) bool { return a.Priority == b.Priority && c.isMega(a) == c.isMega(b) }
-			for n < len(members) && sameKind(&sample[members[n]], &sample[members[0]]) {
-				n++
-			}
-			c.addClusters(sample, members[:n], o.MaxClusters, rng)
-			members = members[n:]
+		if len(members) > 0 {
+			c.addModel(sample, members, o, rng)
 		}
 	}
 	c.firstCentre = append(c.firstCentre, int32(len(c.centres)))
 	return c, nil
+}
+
+// addModel adds the clusters of the members of a sample that ask for one model. It sorts the members.
+func (c *Clusters) addModel(sample []RequestFeatures, members []int32, o ClusterOptions, rng *rand.Rand) {
+	// Find the size of a mega prompt.
+	tokens := make([]float64, len(members))
+	for k, i := range members {
+		tokens[k] = sample[i].Prompt + sample[i].Output
+	}
+	slices.Sort(tokens)
+	c.megaTokens[sample[members[0]].Model] = o.MegaFactor * max(tokens[len(tokens)/2], 1)
+
+	// Form clusters of each run of members with the same priority and size class.
+	compareKinds := func(a, b int32) int {
+		return cmp.Or(cmp.Compare(sample[a].Priority, sample[b].Priority), cmp.Compare(c.megaAsInt(&sample[a]), c.megaAsInt(&sample[b])))
+	}
+	slices.SortStableFunc(members, compareKinds)
+	for len(members) > 0 {
+		n := 1
+		for n < len(members) && compareKinds(members[n], members[0]) == 0 {
+			n++
+		}
+		c.addClusters(sample, members[:n], o.MaxClusters, rng)
+		members = members[n:]
+	}
 }
 
 // isMega reports whether a request is a mega prompt.
@@ -160,14 +160,25 @@ func (c *Clusters) addClusters(sample []RequestFeatures, members []int32, maxClu
 // kMeans returns k centres by k-means++ (Arthur and Vassilvitskii, 2007), and the mean squared distance of the
 // points to them.
 func kMeans(points []point, k int, rng *rand.Rand) ([]point, float64) {
+	centres, meanDistance := chooseCentres(points, k, rng), math.Inf(1)
+	for range 50 {
+		distance := moveCentres(points, centres)
+		if meanDistance-distance < 1e-9 {
+			return centres, distance
+		}
+		meanDistance = distance
+	}
+	return centres, meanDistance
+}
+
+// chooseCentres returns up to k different points as the first centres: each at random, with a probability
+// proportional to the squared distance from the others.
+func chooseCentres(points []point, k int, rng *rand.Rand) []point {
 	centres := []point{points[rng.IntN(len(points))]}
 	nearest := make([]float64, len(points))
 	for i := range nearest {
 		nearest[i] = math.Inf(1)
 	}
-
-	// Choose the first centres: each at random, with a probability proportional to the squared distance from the
-	// others.
 	for len(centres) < k {
 		sum := 0.0
 		for i := range points {
@@ -186,36 +197,29 @@ func kMeans(points []point, k int, rng *rand.Rand) ([]point, float64) {
 		}
 		centres = append(centres, points[nextIndex])
 	}
+	return centres
+}
 
-	// Move the centres to the means of their points until the distance falls no more.
-	sums, counts := make([]point, len(centres)), make([]float64, len(centres))
-	meanDistance := math.Inf(1)
-	for range 50 {
-		clear(sums)
-		clear(counts)
-		sumDistance := 0.0
-		for i := range points {
-			nearestCentre, distance := nearestOf(centres, points[i])
-			sumDistance += distance
-			counts[nearestCentre]++
-			for d := range points[i] {
-				sums[nearestCentre][d] += points[i][d]
-			}
+// moveCentres moves each centre to the mean of the points that are nearest to it. It returns the mean squared distance
+// of the points to the centres before the move.
+func moveCentres(points, centres []point) float64 {
+	sums, counts, sumDistance := make([]point, len(centres)), make([]float64, len(centres)), 0.0
+	for i := range points {
+		nearestCentre, distance := nearestOf(centres, points[i])
+		sumDistance += distance
+		counts[nearestCentre]++
+		for d := range points[i] {
+			sums[nearestCentre][d] += points[i][d]
 		}
-		for j := range centres {
-			for d := range centres[j] {
-				if counts[j] > 0 {
-					centres[j][d] = sums[j][d] / counts[j]
-				}
-			}
-		}
-		sumDistance /= float64(len(points))
-		if meanDistance-sumDistance < 1e-9 {
-			return centres, sumDistance
-		}
-		meanDistance = sumDistance
 	}
-	return centres, meanDistance
+	for j := range centres {
+		for d := range centres[j] {
+			if counts[j] > 0 {
+				centres[j][d] = sums[j][d] / counts[j]
+			}
+		}
+	}
+	return sumDistance / float64(len(points))
 }
 
 // nearestOf returns the centre that is nearest to a point, and its squared distance.

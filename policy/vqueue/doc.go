@@ -26,7 +26,7 @@
 //	objective.go     startCost: the cost of a group that starts at a given time
 //	assignment.go    Assignment: groups in queues, in order, with their costs, changed and copied in place
 //	stale.go         long queues whose order does not depend on costs
-//	greedy.go        cheapest insertion by deadline; earliest deadline first
+//	greedy.go        cheapest insertion by deadline; queues by deadline
 //	search.go        large-neighbourhood search with simulated annealing
 //	removal.go       the groups that a step of the search removes
 //	exchange.go      pieces of queues that are swapped or moved

@@ -18,26 +18,30 @@ const (
 )
 
 // evictor removes requests from running batches in favour of the heads of queues.
-type evictor struct{ *groupTable }
+type evictor struct {
+	fleet    *instanceFleet
+	requests *requestTable
+	groups   *groupTable
+}
 
 // evictForHead evicts the running request with the latest deadline, if the head is urgent.
-func (e evictor) evictForHead(now time.Duration, in *instance, head *request, out *policy.Actions) {
-	if !e.operations.evict.enabled {
+func (e *evictor) evictForHead(now time.Duration, in *instance, head *request, out *policy.Actions) {
+	if !e.fleet.operations.evict.enabled {
 		return
 	}
-	headResidence, headLeadTime, rank := e.residence(in, head.model), e.leadTime(in, head.model), e.classes[head.model].priority
+	headResidence, headLeadTime, rank := e.fleet.residence(in, head.model), e.fleet.leadTime(in, head.model), e.fleet.classes[head.model].priority
 
 	// The head must be urgent, and not hopelessly late.
 	slack := head.deadline - now - headLeadTime
-	if slack > maxHeadSlack || float64(slack) < -maxHeadLateness*float64(headResidence) || e.atCap(in, head.model) {
+	if slack > maxHeadSlack || float64(slack) < -maxHeadLateness*float64(headResidence) || e.fleet.atCap(in, head.model) {
 		return
 	}
 
 	// Find the request with the latest deadline that is not more important than the head.
 	victim, latest := int32(-1), max(head.deadline+minDeadlineGap, now+minVictimResidences*headResidence)
 	for _, slot := range in.runningBatches {
-		r := &e.requests[e.batchRequests[slot]]
-		if due := e.effectiveDeadline(r); r.open && r.evictionCount < maxEvictions && e.classes[r.model].priority >= rank && due > latest {
+		r := &e.requests.bySlot[e.requests.batchRequests[slot]]
+		if due := e.effectiveDeadline(r); r.open && r.evictionCount < maxEvictions && e.fleet.classes[r.model].priority >= rank && due > latest {
 			victim, latest = slot, due
 		}
 	}
@@ -48,35 +52,35 @@ func (e evictor) evictForHead(now time.Duration, in *instance, head *request, ou
 
 // effectiveDeadline returns the deadline of a running request. If it has reached its class's milestone, the
 // deadline is much later.
-func (e evictor) effectiveDeadline(r *request) time.Duration {
-	if e.classes[r.model].milestonePassed(r) {
+func (e *evictor) effectiveDeadline(r *request) time.Duration {
+	if e.fleet.classes[r.model].milestonePassed(r) {
 		return r.deadline + defaultStartLimit
 	}
 	return r.deadline
 }
 
 // orderEviction orders that a batch leaves its instance.
-func (e evictor) orderEviction(in *instance, slot int32, out *policy.Actions) {
+func (e *evictor) orderEviction(in *instance, slot int32, out *policy.Actions) {
 	in.pendingEvictions++
-	e.requests[e.batchRequests[slot]].evictionOrdered = true
-	out.List = append(out.List, policy.Action{Kind: policy.Evict, Batch: slot, Device: in.device, Tag: e.operations.swap.evictTag()})
+	e.requests.bySlot[e.requests.batchRequests[slot]].evictionOrdered = true
+	out.List = append(out.List, policy.Action{Kind: policy.Evict, Batch: slot, Device: in.device, Tag: e.fleet.operations.swap.evictTag()})
 }
 
 // evictAllForHead evicts the whole batch for a head of another network, if that brings clearly more requests in
 // time than it makes late. Otherwise the batch runs out.
-func (e evictor) evictAllForHead(now time.Duration, q, head int32, out *policy.Actions) {
-	if !e.operations.evict.enabled {
+func (e *evictor) evictAllForHead(now time.Duration, q, head int32, out *policy.Actions) {
+	if !e.fleet.operations.evict.enabled {
 		return
 	}
-	in, group := &e.instances[q], &e.groups[head]
-	headResidence, headLeadTime, loadTime := e.residence(in, group.model), e.leadTime(in, group.model), e.changeTime(in, e.problem.Groups[head].Model)
+	in, group := &e.fleet.instances[q], &e.groups.members[head]
+	headResidence, headLeadTime, loadTime := e.fleet.residence(in, group.model), e.fleet.leadTime(in, group.model), e.fleet.changeTime(in, e.groups.problem.Groups[head].Model)
 
 	// Find how long the batch would take to run out. Requests that may not be evicted keep all.
 	drainTime := time.Duration(0)
 	for _, slot := range in.runningBatches {
-		r := &e.requests[e.batchRequests[slot]]
-		drainTime = max(drainTime, e.residence(in, r.model))
-		if r.evictionCount >= maxEvictions || e.classes[r.model].priority < e.classes[group.model].priority {
+		r := &e.requests.bySlot[e.requests.batchRequests[slot]]
+		drainTime = max(drainTime, e.fleet.residence(in, r.model))
+		if r.evictionCount >= maxEvictions || e.fleet.classes[r.model].priority < e.fleet.classes[group.model].priority {
 			return
 		}
 	}
@@ -92,10 +96,10 @@ func (e evictor) evictAllForHead(now time.Duration, q, head int32, out *policy.A
 
 // lateByEviction returns how many requests of a running batch are late if they leave and are in their network's
 // batch again only at returnsAt.
-func (e evictor) lateByEviction(in *instance, now, returnsAt time.Duration) int {
+func (e *evictor) lateByEviction(in *instance, now, returnsAt time.Duration) int {
 	n := 0
 	for _, slot := range in.runningBatches {
-		if deadline := e.effectiveDeadline(&e.requests[e.batchRequests[slot]]); deadline > now && deadline < returnsAt {
+		if deadline := e.effectiveDeadline(&e.requests.bySlot[e.requests.batchRequests[slot]]); deadline > now && deadline < returnsAt {
 			n++
 		}
 	}
@@ -104,13 +108,13 @@ func (e evictor) lateByEviction(in *instance, now, returnsAt time.Duration) int 
 
 // savedByChange returns how many requests of a group are in time if its first one is answered at firstDone, and
 // late if that is drainTime later.
-func (e evictor) savedByChange(in *instance, group *groupMembers, firstDone, drainTime time.Duration) int {
-	est := e.estimatorOn(in, group.model, group.mega)
+func (e *evictor) savedByChange(in *instance, group *groupMembers, firstDone, drainTime time.Duration) int {
+	est := e.fleet.estimatorOn(in, group.model, group.mega)
 	workEach, _ := est.Work(1)
 	gain := 0
-	for req, n := group.firstRequest, 0; req >= 0; req, n = e.requests[req].nextInGroup, n+1 {
+	for req, n := group.firstRequest, 0; req >= 0; req, n = e.requests.bySlot[req].nextInGroup, n+1 {
 		doneAt := firstDone + time.Duration(est.MeanWait(workEach*float64(n))*float64(time.Second))
-		if deadline := e.requests[req].deadline; deadline >= doneAt && deadline < doneAt+drainTime {
+		if deadline := e.requests.bySlot[req].deadline; deadline >= doneAt && deadline < doneAt+drainTime {
 			gain++
 		}
 	}

@@ -26,14 +26,14 @@ const maxLateProbability = 0.5
 // Expect returns the expectation of a request of a served model and client, with this many prompt tokens and this
 // deadline. It has no effect on later decisions.
 func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) Expectation {
-	e := Expectation{StartsAt: now, AnsweredAt: now, WaitingRequests: p.waitingRequests()}
-	if p.options.Rule == VirtualQueues {
+	e := Expectation{StartsAt: now, AnsweredAt: now, WaitingRequests: p.requests.waitingRequests()}
+	if p.groups.options.Rule == VirtualQueues {
 		p.placer.estimateStart(&e, now, model, prompt, client, deadline)
 	}
 	switch {
-	case p.options.QueueLimit > 0 && e.WaitingRequests >= p.options.QueueLimit:
+	case p.groups.options.QueueLimit > 0 && e.WaitingRequests >= p.groups.options.QueueLimit:
 		e.RefusalReason, e.RetryAfter = policy.ReasonQueueFull, p.placer.timePerRequest(model)
-	case p.options.DropLate && e.LateProbability > maxLateProbability:
+	case p.groups.options.DropLate && e.LateProbability > maxLateProbability:
 		e.RefusalReason, e.RetryAfter = policy.ReasonDeadline, e.AnsweredAt-max(deadline, now)
 	}
 	return e
@@ -43,66 +43,59 @@ func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline
 // probability of the expectation.
 func (p *placer) estimateStart(expectation *Expectation, now time.Duration, model, prompt, client int32, deadline time.Duration) {
 	// The probe group is used for the estimate, and restored afterwards.
-	group, costs := p.problem.Groups[p.probeGroup], make([]Cost, p.problem.Kinds)
+	group, costs := p.groups.problem.Groups[p.probeGroup], make([]Cost, p.groups.problem.Kinds)
 	for k := range costs {
-		costs[k] = *p.problem.Cost(p.probeGroup, int32(k))
+		costs[k] = *p.groups.problem.Cost(p.probeGroup, int32(k))
 	}
-	work := p.assignment.searchWork
+	work := p.groups.assignment.searchWork
 	defer func() {
-		p.problem.Groups[p.probeGroup], p.assignment.searchWork = group, work
+		p.groups.problem.Groups[p.probeGroup], p.groups.assignment.searchWork = group, work
 		for k := range costs {
-			*p.problem.Cost(p.probeGroup, int32(k)) = costs[k]
+			*p.groups.problem.Cost(p.probeGroup, int32(k)) = costs[k]
 		}
 	}()
 
 	// Find the queue and place.
-	isMega := p.queueTables.MegaTokens[model] > 0 && prompt >= p.queueTables.MegaTokens[model]
 	r := request{model: model, promptTokens: prompt, deadline: deadline}
-	q, place := p.cheapestPlace(&r, isMega)
+	p.setProbe(&r, p.fleet.isMega(&r))
+	q, place := p.cheapestProbePlace()
 	if q < 0 { // no instance that is up can serve it
 		expectation.LateProbability, expectation.AnsweredAt = 1, now+unplacedLateness*time.Second
 		return
 	}
 
 	// Compute its start: the end of the group before it, and a change of network.
-	problemQueue, slots := &p.problem.Queues[q], p.assignment.queues[q].slots
+	problemQueue, slots := &p.groups.problem.Queues[q], p.groups.assignment.queues[q].slots
 	startAt, variance, lastModel := max(problemQueue.Start, toSeconds(now)), 0.0, problemQueue.Model
 	if place > 0 {
 		previous := &slots[place-1]
 		startAt, lastModel = max(previous.end, toSeconds(now)), previous.model
-		variance = previous.variance + p.problem.Cost(previous.group, problemQueue.Kind).Variance
+		variance = previous.variance + p.groups.problem.Cost(previous.group, problemQueue.Kind).Variance
 	}
-	c, g := p.problem.Cost(p.probeGroup, problemQueue.Kind), &p.problem.Groups[p.probeGroup]
-	if in := &p.instances[q]; place == 0 && in.loadedNetwork == g.Model && len(in.runningBatches) == 0 {
+	c, g := p.groups.problem.Cost(p.probeGroup, problemQueue.Kind), &p.groups.problem.Groups[p.probeGroup]
+	if in := &p.fleet.instances[q]; place == 0 && in.loadedNetwork == g.Model && len(in.runningBatches) == 0 {
 		startAt = toSeconds(now)
 	}
 	startAt += problemQueue.changeTime(lastModel, g.Model)
 
 	// If clients take turns, the others of its class do not all go before.
-	if byTurns, inOrder := p.turns.countBefore(model, client); byTurns < inOrder {
+	if byTurns, inOrder := p.requests.turns.countBefore(model, client); byTurns < inOrder {
 		// The others of its class go before only when it is their turn.
 		startAt = min(startAt, max(problemQueue.Start, toSeconds(now))+problemQueue.changeTime(problemQueue.Model, g.Model)+float64(byTurns)*c.Work)
 	}
 
 	// Compute the time of its milestone, and the probability to reach it late.
 	expectation.StartsAt, expectation.AnsweredAt = fromSeconds(startAt), fromSeconds(startAt+c.Residence)
-	sd := math.Sqrt(variance + c.ResidenceVar + p.problem.commonVariance(startAt) + 1e-9)
+	sd := math.Sqrt(variance + c.ResidenceVar + p.groups.problem.commonVariance(startAt) + 1e-9)
 	expectation.LateProbability = stoch.Phi((startAt + c.Residence - toSeconds(deadline)) / sd)
-}
-
-// cheapestPlace returns the queue and place at which a request adds least to the objective.
-func (p *placer) cheapestPlace(r *request, isMega bool) (q int32, place int) {
-	p.setProbe(r, isMega)
-	q, place, _ = bestPlaceUntil(p.assignment, p.probeGroup, p.problem.minIncrease(p.probeGroup))
-	return q, place
 }
 
 // timePerRequest returns how long all instances together take for a request of a model; 0 if none serves it.
 func (p *placer) timePerRequest(model int32) time.Duration {
 	rate := 0.0
-	for i := range p.instances {
-		in := &p.instances[i]
-		if est := p.estimatorOn(in, model, false); in.isUp() && est.Batch > 0 {
+	for i := range p.fleet.instances {
+		in := &p.fleet.instances[i]
+		if est := p.fleet.estimatorOn(in, model, false); in.isUp() && est.Batch > 0 {
 			workEach, _ := est.Work(1)
 			rate += 1 / workEach
 		}

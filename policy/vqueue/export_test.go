@@ -13,8 +13,8 @@ import (
 // unplaced; groups have the members that they count and stand in one queue.
 func (p *Policy) Check() error {
 	open := 0
-	for i := range p.requests {
-		r := &p.requests[i]
+	for i := range p.requests.bySlot {
+		r := &p.requests.bySlot[i]
 		if !r.open {
 			if r.group >= 0 {
 				return fmt.Errorf("request %d has ended and is in group %d", i, r.group)
@@ -33,32 +33,32 @@ func (p *Policy) Check() error {
 			return fmt.Errorf("request %d is in %d places: %+v", i, places, *r)
 		}
 	}
-	if open != p.openRequests {
-		return fmt.Errorf("%d requests are open, counted %d", open, p.openRequests)
+	if open != p.requests.openRequests {
+		return fmt.Errorf("%d requests are open, counted %d", open, p.requests.openRequests)
 	}
-	for g := range p.groups {
-		members := &p.groups[g]
+	for g := range p.groups.members {
+		members := &p.groups.members[g]
 		if int32(g) == p.placer.probeGroup || !members.inUse {
-			if p.assignment.QueueOf(int32(g)) >= 0 {
+			if p.groups.assignment.QueueOf(int32(g)) >= 0 {
 				return fmt.Errorf("group %d is free and in a queue", g)
 			}
 			continue
 		}
 		n, last := int32(0), int32(-1)
-		for req := members.firstRequest; req >= 0; req = p.requests[req].nextInGroup {
-			if r := &p.requests[req]; r.group != int32(g) || r.prevInGroup != last || !r.open || r.model != members.model {
+		for req := members.firstRequest; req >= 0; req = p.requests.bySlot[req].nextInGroup {
+			if r := &p.requests.bySlot[req]; r.group != int32(g) || r.prevInGroup != last || !r.open || r.model != members.model {
 				return fmt.Errorf("group %d has request %d, which is %+v", g, req, *r)
 			}
 			n, last = n+1, req
 		}
-		if n != members.size || last != members.lastRequest || n == 0 || p.assignment.QueueOf(int32(g)) < 0 || p.problem.Groups[g].Size != float64(n) {
-			return fmt.Errorf("group %d counts %d members, has %d; queue %d, size %g", g, members.size, n, p.assignment.QueueOf(int32(g)), p.problem.Groups[g].Size)
+		if n != members.size || last != members.lastRequest || n == 0 || p.groups.assignment.QueueOf(int32(g)) < 0 || p.groups.problem.Groups[g].Size != float64(n) {
+			return fmt.Errorf("group %d counts %d members, has %d; queue %d, size %g", g, members.size, n, p.groups.assignment.QueueOf(int32(g)), p.groups.problem.Groups[g].Size)
 		}
 	}
-	for i := range p.instances {
-		in, tokens, evicting := &p.instances[i], int64(0), 0
+	for i := range p.fleet.instances {
+		in, tokens, evicting := &p.fleet.instances[i], int64(0), 0
 		for _, slot := range in.runningBatches {
-			r := &p.requests[p.batchRequests[slot]]
+			r := &p.requests.bySlot[p.requests.batchRequests[slot]]
 			tokens += r.countedKV
 			if r.evictionOrdered {
 				evicting++
@@ -71,27 +71,30 @@ func (p *Policy) Check() error {
 	return nil
 }
 
+// OpenRequests is the number of open requests.
+func (p *Policy) OpenRequests() int { return p.requests.openRequests }
+
 // DueAndLead is when a request of an event is due, and how long before it has to start on
 // the first instance.
 func (p *Policy) DueAndLead(ev *policy.Event) (due, lead time.Duration) {
-	return p.classes[ev.Model].dueAt(ev), p.leadTime(&p.instances[0], ev.Model)
+	return p.fleet.classes[ev.Model].dueAt(ev), p.fleet.leadTime(&p.fleet.instances[0], ev.Model)
 }
 
 // PlannedWork is what a mean request of a model is planned to take on the first instance, and
 // its answer's length.
 func (p *Policy) PlannedWork(model int32) (seconds, output float64) {
-	e := p.estimatorOn(&p.instances[0], model, false)
+	e := p.fleet.estimatorOn(&p.fleet.instances[0], model, false)
 	seconds, _ = e.Work(1)
 	return seconds, e.OutputMean
 }
 
 // WaitingPerQueue is how many requests wait or run by instance.
 func (p *Policy) WaitingPerQueue() []int {
-	out := make([]int, len(p.instances))
+	out := make([]int, len(p.fleet.instances))
 	for q := range out {
-		out[q] = len(p.instances[q].runningBatches)
-		for _, slot := range p.assignment.queues[q].slots {
-			out[q] += int(p.groups[slot.group].size)
+		out[q] = len(p.fleet.instances[q].runningBatches)
+		for _, slot := range p.groups.assignment.queues[q].slots {
+			out[q] += int(p.groups.members[slot.group].size)
 		}
 	}
 	return out
@@ -116,21 +119,21 @@ func NonEmptyIsExact(s *Assignment) bool {
 func (p *Policy) GrantedWork() int64 { return p.replanner.budget.granted }
 
 // StartSDScale is by how much standard deviations of starts are multiplied.
-func (p *Policy) StartSDScale() float64 { return p.startSDScale }
+func (p *Policy) StartSDScale() float64 { return p.groups.startSDScale }
 
 // IsPausing tells whether an instance has requests that it holds back now.
 func (p *Policy) IsPausing(now time.Duration, q int32) bool {
-	return p.assignment.Head(q) >= 0 && pausePricer{p.groupTable}.shouldPause(now, q)
+	return p.groups.assignment.Head(q) >= 0 && p.server.pauses.shouldPause(now, q)
 }
 
 // PauseCost is what a second of a pause costs the queue of an instance.
 func (p *Policy) PauseCost(q int32, idle float64) float64 {
-	return pausePricer{p.groupTable}.pauseCost(q, idle)
+	return p.server.pauses.pauseCost(q, idle)
 }
 
 // PauseCostWithNaN is the same where the groups from a place on have costs that are no number.
 func (p *Policy) PauseCostWithNaN(q int32, from int) float64 {
-	order := &p.assignment.queues[q]
+	order := &p.groups.assignment.queues[q]
 	kept := slices.Clone(order.slots)
 	for i := from; i < len(order.slots); i++ {
 		order.slots[i].cost = math.NaN()
@@ -141,7 +144,7 @@ func (p *Policy) PauseCostWithNaN(q int32, from int) float64 {
 }
 
 // DisableLazyCosts has all queues computed anew at each change.
-func (p *Policy) DisableLazyCosts() { p.assignment.lazyCosts = false }
+func (p *Policy) DisableLazyCosts() { p.groups.assignment.lazyCosts = false }
 
 // Len is the number of clusters.
 func (c *Clusters) Len() int { return len(c.centres) }

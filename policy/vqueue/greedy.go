@@ -2,7 +2,6 @@ package vqueue
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
@@ -52,39 +51,4 @@ func sortByDeadline(s *Assignment) {
 		slices.SortFunc(orders[q], s.problem.compareDeadlines)
 	}
 	s.Arrange(orders)
-}
-
-// AppendByDeadline inserts every group that is in no queue, by deadline, at the end of the queue where it ends
-// first: earliest deadline first as a plan.
-func (s *Assignment) AppendByDeadline() {
-	p := s.problem
-	unplaced := make([]int32, 0, len(p.Groups))
-	for i, q := range s.queueOf {
-		if q < 0 {
-			unplaced = append(unplaced, int32(i))
-		}
-	}
-	slices.SortFunc(unplaced, p.compareDeadlines)
-
-	// Append each group to the queue in which its end is earliest.
-	for _, g := range unplaced {
-		earliestEnd, bestQueue := math.Inf(1), int32(-1)
-		for q := range s.queues {
-			problemQueue, order := &p.Queues[q], &s.queues[q]
-			end, model := problemQueue.Start, problemQueue.Model
-			if n := len(order.slots); n > 0 {
-				end, model = order.slots[n-1].end, order.slots[n-1].model
-			}
-			c := p.Cost(g, problemQueue.Kind)
-			if !problemQueue.accepts(&p.Groups[g], c) {
-				continue
-			}
-			if end += problemQueue.changeTime(model, p.Groups[g].Model) + c.Work + c.Residence; end < earliestEnd {
-				earliestEnd, bestQueue = end, int32(q)
-			}
-		}
-		if bestQueue >= 0 {
-			s.Insert(g, bestQueue, s.Len(bestQueue))
-		}
-	}
 }

@@ -7,11 +7,11 @@ import (
 
 // groupTable has the request groups: their members, the problem that they form, and the order of the queues.
 type groupTable struct {
-	*instanceFleet
-	*requestTable
-	options Options
+	fleet    *instanceFleet
+	requests *requestTable
+	options  Options
 
-	groups          []groupMembers // by index of Problem.Groups
+	members         []groupMembers // by index of Problem.Groups
 	freeGroups      []int32        // free groups
 	openGroups      []int32        // open groups, see openGroupIndex
 	problem         Problem
@@ -36,7 +36,7 @@ type groupMembers struct {
 
 // newGroupTable returns a table with an empty queue for each instance, and no groups.
 func newGroupTable(f *instanceFleet, opt Options) *groupTable {
-	s := &groupTable{instanceFleet: f, requestTable: &requestTable{turns: newClientTurns(len(f.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(f.tables.Kinds), Models: len(f.tables.Networks), Objective: opt.Objective}}
+	s := &groupTable{fleet: f, requests: &requestTable{turns: newClientTurns(len(f.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(f.tables.Kinds), Models: len(f.tables.Networks), Objective: opt.Objective}}
 	for i := range f.instances {
 		in := &f.instances[i]
 		s.problem.Queues = append(s.problem.Queues, Queue{Kind: f.kindOf(in), Setup: make([]float64, len(f.tables.Networks)), ClosedClasses: f.queueTables.closedModels(in.device, len(f.tables.Models))})
@@ -58,15 +58,15 @@ func (s *groupTable) takeGroup(model int32, isMega bool) int32 {
 		g = s.freeGroups[n-1]
 		s.freeGroups = s.freeGroups[:n-1]
 	} else {
-		g = int32(len(s.groups))
-		s.groups = append(s.groups, groupMembers{})
+		g = int32(len(s.members))
+		s.members = append(s.members, groupMembers{})
 		s.problem.Groups = append(s.problem.Groups, Group{})
 		for range s.problem.Kinds {
 			s.problem.Costs = append(s.problem.Costs, Cost{})
 		}
 		s.assignment.queueOf = append(s.assignment.queueOf, -1)
 	}
-	members := &s.groups[g]
+	members := &s.members[g]
 	*members = groupMembers{inUse: true, generation: members.generation + 1, model: model, mega: isMega, firstRequest: -1, lastRequest: -1, openIndex: -1}
 	s.problem.Groups[g] = s.emptyGroup(model)
 	return g
@@ -74,26 +74,28 @@ func (s *groupTable) takeGroup(model int32, isMega bool) int32 {
 
 // emptyGroup returns the problem's entry for an empty group of a served model.
 func (s *groupTable) emptyGroup(model int32) Group {
-	return Group{Model: s.networkOf(model), Class: model, Priority: s.classes[model].priority}
+	return Group{Model: s.fleet.networkOf(model), Class: model, Priority: s.fleet.classes[model].priority}
 }
 
 // freeGroup frees a group that is in no queue and has no members.
 func (s *groupTable) freeGroup(g int32) {
 	s.closeGroup(g)
-	s.groups[g].inUse = false
+	s.members[g].inUse = false
 	s.problem.Groups[g].Size = 0
 	s.freeGroups = append(s.freeGroups, g)
 }
 
 // closeGroup ends that a group takes members.
 func (s *groupTable) closeGroup(g int32) {
-	if index := s.groups[g].openIndex; index >= 0 && s.openGroups[index] == g {
+	if index := s.members[g].openIndex; index >= 0 && s.openGroups[index] == g {
 		s.openGroups[index] = -1
 	}
 }
 
 // openGroup makes a group the open one at an index of openGroups.
-func (s *groupTable) openGroup(g, index int32) { s.openGroups[index], s.groups[g].openIndex = g, index }
+func (s *groupTable) openGroup(g, index int32) {
+	s.openGroups[index], s.members[g].openIndex = g, index
+}
 
 // openGroupIndex returns the index in openGroups for a model in a queue.
 func (s *groupTable) openGroupIndex(q, model int32, isMega bool) int32 {
@@ -102,7 +104,7 @@ func (s *groupTable) openGroupIndex(q, model int32, isMega bool) int32 {
 		index++
 	}
 	if !s.options.OneOpenGroup {
-		index += 2 * int32(len(s.tables.Models)) * q
+		index += 2 * int32(len(s.fleet.tables.Models)) * q
 	}
 	return index
 }
@@ -112,19 +114,19 @@ func (s *groupTable) maxMembers(model int32, isMega bool, kind int32) int32 {
 	if s.options.Rule != VirtualQueues {
 		return 1
 	}
-	batch := s.queueTables.Estimator(s.problem.Kinds, model, isMega, kind).Batch
+	batch := s.fleet.queueTables.Estimator(s.problem.Kinds, model, isMega, kind).Batch
 	return max(int32(s.options.GroupBatches*batch), 1)
 }
 
 // updateGroup sets size, costs and deadlines of a group from its members. The deadlines between those of the first
 // and the last member are taken as evenly spaced.
 func (s *groupTable) updateGroup(g int32) {
-	members, group := &s.groups[g], &s.problem.Groups[g]
+	members, group := &s.members[g], &s.problem.Groups[g]
 	group.Size = float64(members.size)
 	if members.size == 0 {
 		return
 	}
-	firstDeadline, lastDeadline := toSeconds(s.requests[members.firstRequest].deadline), toSeconds(s.requests[members.lastRequest].deadline)
+	firstDeadline, lastDeadline := toSeconds(s.requests.bySlot[members.firstRequest].deadline), toSeconds(s.requests.bySlot[members.lastRequest].deadline)
 	for u := range group.Deadline {
 		group.Deadline[u] = firstDeadline + memberQuantiles[u]*(lastDeadline-firstDeadline)
 	}
@@ -134,9 +136,9 @@ func (s *groupTable) updateGroup(g int32) {
 // setCosts sets the costs of a group of `size` requests with `prompts` prompt tokens in all, on every kind of
 // device.
 func (s *groupTable) setCosts(g, size int32, prompts int64) {
-	members := &s.groups[g]
+	members := &s.members[g]
 	for k := range s.problem.Kinds {
-		c, r := s.problem.Cost(g, int32(k)), s.queueTables.Estimator(s.problem.Kinds, members.model, members.mega, int32(k))
+		c, r := s.problem.Cost(g, int32(k)), s.fleet.queueTables.Estimator(s.problem.Kinds, members.model, members.mega, int32(k))
 		if r.Batch == 0 {
 			*c = Cost{Work: infiniteCost}
 			continue
@@ -144,7 +146,7 @@ func (s *groupTable) setCosts(g, size int32, prompts int64) {
 		n := float64(size)
 		c.Work = r.Alpha*float64(prompts) + n*r.Beta*r.OutputMean
 		c.Variance = r.AnswerVariance(n, c.Work) * (s.startSDScale * s.startSDScale)
-		c.Residence, c.ResidenceVar = r.timeToMilestone(s.classes[members.model].milestone)
+		c.Residence, c.ResidenceVar = r.timeToMilestone(s.fleet.classes[members.model].milestone)
 	}
 }
 
@@ -157,31 +159,31 @@ func (s *groupTable) joinGroup(g, req int32) {
 
 // insertMember inserts a request into the members of a group, in their order.
 func (s *groupTable) insertMember(g, req int32) {
-	members, r := &s.groups[g], &s.requests[req]
+	members, r := &s.members[g], &s.requests.bySlot[req]
 
 	// Find its place from the end.
 	previous := members.lastRequest
-	for previous >= 0 && s.memberBefore(r, &s.requests[previous]) {
-		previous = s.requests[previous].prevInGroup
+	for previous >= 0 && s.memberBefore(r, &s.requests.bySlot[previous]) {
+		previous = s.requests.bySlot[previous].prevInGroup
 	}
 	r.group, r.prevInGroup = g, previous
 	if previous < 0 {
 		r.nextInGroup, members.firstRequest = members.firstRequest, req
 	} else {
-		r.nextInGroup = s.requests[previous].nextInGroup
-		s.requests[previous].nextInGroup = req
+		r.nextInGroup = s.requests.bySlot[previous].nextInGroup
+		s.requests.bySlot[previous].nextInGroup = req
 	}
 	if r.nextInGroup < 0 {
 		members.lastRequest = req
 	} else {
-		s.requests[r.nextInGroup].prevInGroup = req
+		s.requests.bySlot[r.nextInGroup].prevInGroup = req
 	}
 
 	// Count it, and add it to its client's line.
 	s.joinCount, s.memberChanges = s.joinCount+1, s.memberChanges+1
 	members.size++
 	members.promptTokens += int64(r.promptTokens)
-	s.joinClientLine(req)
+	s.requests.joinClientLine(req)
 }
 
 // memberBefore reports whether request a is served before request b of the same group.
@@ -194,24 +196,24 @@ func (s *groupTable) memberBefore(a, b *request) bool {
 
 // leaveGroup removes a request from its group and its client's line. A group that becomes empty is freed.
 func (s *groupTable) leaveGroup(req int32) {
-	r := &s.requests[req]
+	r := &s.requests.bySlot[req]
 	g := r.group
 	if g < 0 {
 		return
 	}
 
 	// Unlink the request.
-	s.leaveClientLine(req)
-	members := &s.groups[g]
+	s.requests.leaveClientLine(req)
+	members := &s.members[g]
 	if r.prevInGroup < 0 {
 		members.firstRequest = r.nextInGroup
 	} else {
-		s.requests[r.prevInGroup].nextInGroup = r.nextInGroup
+		s.requests.bySlot[r.prevInGroup].nextInGroup = r.nextInGroup
 	}
 	if r.nextInGroup < 0 {
 		members.lastRequest = r.prevInGroup
 	} else {
-		s.requests[r.nextInGroup].prevInGroup = r.prevInGroup
+		s.requests.bySlot[r.nextInGroup].prevInGroup = r.prevInGroup
 	}
 	r.group, r.nextInGroup, r.prevInGroup = -1, -1, -1
 
@@ -237,15 +239,15 @@ func (s *groupTable) canRun(g, q int32) bool {
 
 // syncQueue updates the network, start and setup times of a queue of the problem to the current time.
 func (s *groupTable) syncQueue(now time.Duration, q int32) {
-	in, problemQueue := &s.instances[q], &s.problem.Queues[q]
+	in, problemQueue := &s.fleet.instances[q], &s.problem.Queues[q]
 	problemQueue.Model, problemQueue.Start = in.loadedNetwork, toSeconds(now)
 
 	// If the batch is not full, members of the first groups can start at once.
 	drain := 0.0
 	if in.loadedNetwork >= 0 {
-		model := s.anyModelOf(in.loadedNetwork)
-		drain = toSeconds(s.residence(in, model))
-		if est := s.estimatorOn(in, model, false); est.Batch > 0 && len(in.runningBatches) < int(est.Batch) {
+		model := s.fleet.anyModelOf(in.loadedNetwork)
+		drain = toSeconds(s.fleet.residence(in, model))
+		if est := s.fleet.estimatorOn(in, model, false); est.Batch > 0 && len(in.runningBatches) < int(est.Batch) {
 			// Requests that fit into the batch start at once.
 			workEach, _ := est.Work(1)
 			problemQueue.Start -= (est.Batch - float64(len(in.runningBatches))) * workEach
@@ -255,13 +257,13 @@ func (s *groupTable) syncQueue(now time.Duration, q int32) {
 	// While a network is loading, the queue starts when it is loaded.
 	if in.loadingNetwork >= 0 {
 		problemQueue.Model = in.loadingNetwork
-		problemQueue.Start = max(problemQueue.Start, toSeconds(in.loadStart+s.changeTime(in, in.loadingNetwork)))
+		problemQueue.Start = max(problemQueue.Start, toSeconds(in.loadStart+s.fleet.changeTime(in, in.loadingNetwork)))
 	}
 
 	// Changes of network wait for the batch to drain.
 	for n := range problemQueue.Setup {
-		problemQueue.Setup[n] = drain + toSeconds(s.changeTime(in, int32(n)))
-		if !in.isUp() || !s.isAllowed(in, int32(n)) {
+		problemQueue.Setup[n] = drain + toSeconds(s.fleet.changeTime(in, int32(n)))
+		if !in.isUp() || !s.fleet.isAllowed(in, int32(n)) {
 			problemQueue.Setup[n] = infiniteCost
 		}
 	}

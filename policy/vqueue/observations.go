@@ -20,13 +20,13 @@ func (p *Policy) Observations() []ModelObservation {
 	if !f.enabled {
 		return nil
 	}
-	observations := make([]ModelObservation, len(f.tables.Models))
+	observations := make([]ModelObservation, len(f.fleet.tables.Models))
 	for m := range observations {
 		l := &observations[m]
 		outputs := &f.lengthFollowers[m].outputMoments
 		*l = ModelObservation{Model: int32(m), Answers: outputs.weight, MeanOutput: outputs.mean, Slowdown: 1}
-		for k := range f.tables.Kinds {
-			if w := &f.workFollowers[int(f.networkOf(int32(m)))*len(f.tables.Kinds)+k]; w.totalPredicted > l.ObservedWork {
+		for k := range f.fleet.tables.Kinds {
+			if w := &f.workFollowers[f.followerIndex(f.fleet.networkOf(int32(m)), int32(k))]; w.totalPredicted > l.ObservedWork {
 				l.Slowdown, l.ObservedWork, l.Kind = w.Slowdown(), w.totalPredicted, int32(k)
 			}
 		}
@@ -37,17 +37,17 @@ func (p *Policy) Observations() []ModelObservation {
 // ExpectedLateness returns how many requests wait, how many of them are expected to be late even in the order that
 // was found, and when the last of them is expected to start.
 func (p *Policy) ExpectedLateness() (lateRequests, waitingRequests int, lastStart time.Duration) {
-	refreshStaleQueues(p.assignment)
-	for q := range p.assignment.queues {
-		kind := p.problem.Queues[q].Kind
-		for _, slot := range p.assignment.queues[q].slots {
-			g := &p.problem.Groups[slot.group]
+	refreshStaleQueues(p.groups.assignment)
+	for q := range p.groups.assignment.queues {
+		kind := p.groups.problem.Queues[q].Kind
+		for _, slot := range p.groups.assignment.queues[q].slots {
+			g := &p.groups.problem.Groups[slot.group]
 			waitingRequests += int(g.Size)
 			lastStart = max(lastStart, fromSeconds(slot.end))
-			if slot.end+p.problem.Cost(slot.group, kind).Residence-g.Deadline[Quantiles-1] > lateTolerance {
+			if slot.end+p.groups.problem.Cost(slot.group, kind).Residence-g.Deadline[Quantiles-1] > lateTolerance {
 				lateRequests += int(g.Size)
 			}
 		}
 	}
-	return lateRequests + len(p.unplaced), waitingRequests + len(p.unplaced), lastStart
+	return lateRequests + len(p.requests.unplaced), waitingRequests + len(p.requests.unplaced), lastStart
 }

@@ -22,27 +22,31 @@ const (
 )
 
 // pausePricer decides when an instance pauses to pull: if prompts would make more of its batch late than they win.
-type pausePricer struct{ *groupTable }
+type pausePricer struct {
+	fleet    *instanceFleet
+	requests *requestTable
+	groups   *groupTable
+}
 
 // shouldPause reports whether an instance finishes its batch without the prompts that it would pull next from its
 // queue. If the policy serves several networks, it returns false, because pauses cost throughput there. An
 // instance uses Beta/DecodeAlone of its time for each request that runs alone, and idles for the rest.
-func (s pausePricer) shouldPause(now time.Duration, q int32) bool {
-	in := &s.instances[q]
-	if s.options.Rule != VirtualQueues || s.options.NoPausePricing || len(in.runningBatches) == 0 || len(s.tables.Networks) > 1 {
+func (s *pausePricer) shouldPause(now time.Duration, q int32) bool {
+	in := &s.fleet.instances[q]
+	if s.groups.options.Rule != VirtualQueues || s.groups.options.NoPausePricing || len(in.runningBatches) == 0 || len(s.fleet.tables.Networks) > 1 {
 		return false
 	}
 
 	// Add up the gain of the running requests by a pause, and the share of the instance that they use.
 	savedCost, busyShare := 0.0, 0.0
 	for _, slot := range in.runningBatches {
-		r := &s.requests[s.batchRequests[slot]]
-		e := s.estimatorOn(in, r.model, false)
+		r := &s.requests.bySlot[s.requests.batchRequests[slot]]
+		e := s.fleet.estimatorOn(in, r.model, false)
 		if e.DecodeAlone == 0 || e.Decode < minSlowdown*e.DecodeAlone {
 			return false // the speed of the batch without prompts is not known, or is hardly higher
 		}
 		busyShare += e.Beta / e.DecodeAlone
-		if timeLeft := toSeconds(r.deadline - now); r.open && timeLeft > 0 && s.classes[r.model].milestone == atAnswer {
+		if timeLeft := toSeconds(r.deadline - now); r.open && timeLeft > 0 && s.fleet.classes[r.model].milestone == atAnswer {
 			savedCost += latenessSlope(e, timeLeft) * (1 - e.DecodeAlone/e.Decode)
 		}
 	}
@@ -63,8 +67,8 @@ func latenessSlope(e *RCT, timeLeft float64) float64 {
 // pauseCost returns the cost of a second of pause for those who wait in a queue, in the units of the objective.
 // Meanwhile the share idleShare of the instance is idle. The first group waits for the whole second, the others
 // for that share. If nobody waits in the queue, other instances serve what it would pull.
-func (s pausePricer) pauseCost(q int32, idleShare float64) float64 {
-	problem, order := &s.problem, &s.assignment.queues[q]
+func (s *pausePricer) pauseCost(q int32, idleShare float64) float64 {
+	problem, order := &s.groups.problem, &s.groups.assignment.queues[q]
 	cost, kind := problem.EndWeight*idleShare, problem.Queues[q].Kind
 	if len(order.slots) > 0 {
 		head := &order.slots[0]

@@ -7,7 +7,9 @@ import (
 
 // placer finds queues for waiting requests.
 type placer struct {
-	*groupTable
+	fleet      *instanceFleet
+	requests   *requestTable
+	groups     *groupTable
 	probeGroup int32                   // group that stands for a request while its place is sought
 	nextQueue  int                     // queue that is dealt next if Balancing is disabled
 	dealQueue  func(instances int) int // see Options.NewDealer
@@ -15,7 +17,7 @@ type placer struct {
 
 // newPlacer returns a placer with a group to probe with.
 func newPlacer(s *groupTable) placer {
-	p := placer{groupTable: s, probeGroup: s.takeGroup(0, false)}
+	p := placer{fleet: s.fleet, requests: s.requests, groups: s, probeGroup: s.takeGroup(0, false)}
 	if s.options.NewDealer != nil {
 		p.dealQueue = s.options.NewDealer(s.options.Seed)
 	}
@@ -26,13 +28,13 @@ func newPlacer(s *groupTable) placer {
 // is the queue of the instance that has its state, or -1. If no instance that is up can serve the request, it
 // becomes unplaced and placeRequest returns -1.
 func (p *placer) placeRequest(req, stateQueue int32) int32 {
-	r := &p.requests[req]
-	isMega := p.isMega(r)
+	r := &p.requests.bySlot[req]
+	isMega := p.fleet.isMega(r)
 
 	// With one open group per model, join that.
-	if openGroup := p.openGroups[p.openGroupIndex(0, r.model, isMega)]; p.options.OneOpenGroup && openGroup >= 0 && stateQueue < 0 {
-		if q := p.assignment.QueueOf(openGroup); q >= 0 && p.canRun(openGroup, q) && p.groupHasSpace(openGroup, q) {
-			p.joinGroup(openGroup, req)
+	if openGroup := p.groups.openGroups[p.groups.openGroupIndex(0, r.model, isMega)]; p.groups.options.OneOpenGroup && openGroup >= 0 && stateQueue < 0 {
+		if q := p.groups.assignment.QueueOf(openGroup); q >= 0 && p.groups.canRun(openGroup, q) && p.groupHasSpace(openGroup, q) {
+			p.groups.joinGroup(openGroup, req)
 			return q
 		}
 	}
@@ -40,77 +42,82 @@ func (p *placer) placeRequest(req, stateQueue int32) int32 {
 	// Otherwise find the queue and place, and join the open group there.
 	q, place := p.placeFor(req, isMega, stateQueue)
 	if q < 0 {
-		p.markUnplaced(req)
+		p.requests.markUnplaced(req)
 		return -1
 	}
-	openIndex := p.openGroupIndex(q, r.model, isMega)
-	if g := p.openGroups[openIndex]; g >= 0 && p.assignment.QueueOf(g) == q && p.groupHasSpace(g, q) {
-		p.joinGroup(g, req)
+	openIndex := p.groups.openGroupIndex(q, r.model, isMega)
+	if g := p.groups.openGroups[openIndex]; g >= 0 && p.groups.assignment.QueueOf(g) == q && p.groupHasSpace(g, q) {
+		p.groups.joinGroup(g, req)
 		return q
 	}
 
 	// If there is none with space, insert a new group.
-	g := p.takeGroup(r.model, isMega)
-	if p.options.Rule == VirtualQueues {
-		p.openGroup(g, openIndex)
+	g := p.groups.takeGroup(r.model, isMega)
+	if p.groups.options.Rule == VirtualQueues {
+		p.groups.openGroup(g, openIndex)
 	}
-	p.insertMember(g, req)
-	p.updateGroup(g)
-	p.assignment.Insert(g, q, place)
+	p.groups.insertMember(g, req)
+	p.groups.updateGroup(g)
+	p.groups.assignment.Insert(g, q, place)
 	return q
 }
 
 // groupHasSpace reports whether a group in a queue takes one more member.
 func (p *placer) groupHasSpace(g, q int32) bool {
-	members := &p.groups[g]
-	return members.size < p.maxMembers(members.model, members.mega, p.problem.Queues[q].Kind)
+	members := &p.groups.members[g]
+	return members.size < p.groups.maxMembers(members.model, members.mega, p.groups.problem.Queues[q].Kind)
 }
 
 // placeFor returns the queue and place for a request. If no queue can serve it, the queue is -1.
 func (p *placer) placeFor(req int32, isMega bool, stateQueue int32) (q int32, place int) {
-	r := &p.requests[req]
+	r := &p.requests.bySlot[req]
 	probe := p.setProbe(r, isMega)
 	defer func() { probe.Size = 0 }()
 
 	// Return to the instance that has the request's state.
-	if stateQueue >= 0 && p.instances[stateQueue].isUp() {
+	if stateQueue >= 0 && p.fleet.instances[stateQueue].isUp() {
 		if place := p.probePlace(stateQueue); place >= 0 {
 			return stateQueue, p.rulePlace(stateQueue, r, place)
 		}
 	}
 
 	// Otherwise by the options: dealt in turn, where the objective grows least, or where the least work waits.
-	if !p.operations.balance.enabled {
+	if !p.fleet.operations.balance.enabled {
 		return p.dealtPlace(r)
 	}
-	if p.options.Rule == VirtualQueues && !p.options.AppendGroups {
-		q, place, _ = bestPlaceUntil(p.assignment, p.probeGroup, p.problem.minIncrease(p.probeGroup))
-		return q, place
+	if p.groups.options.Rule == VirtualQueues && !p.groups.options.AppendGroups {
+		return p.cheapestProbePlace()
 	}
 	q, earliestEnd := int32(-1), math.Inf(1)
-	for i := range p.instances {
+	for i := range p.fleet.instances {
 		if p.probePlace(int32(i)) < 0 {
 			continue
 		}
-		if end := p.assignment.queues[i].emptyAt(p.problem.Queues[i].Start); end < earliestEnd {
+		if end := p.groups.assignment.queues[i].emptyAt(p.groups.problem.Queues[i].Start); end < earliestEnd {
 			q, earliestEnd = int32(i), end
 		}
 	}
 	if q < 0 {
 		return -1, 0
 	}
-	return q, p.rulePlace(q, r, p.assignment.Len(q))
+	return q, p.rulePlace(q, r, p.groups.assignment.Len(q))
+}
+
+// cheapestProbePlace returns the queue and place at which the probe group adds least to the objective.
+func (p *placer) cheapestProbePlace() (q int32, place int) {
+	q, place, _ = bestPlaceUntil(p.groups.assignment, p.probeGroup, p.groups.problem.minIncrease(p.probeGroup))
+	return q, place
 }
 
 // setProbe makes the probe group a group of this request alone.
 func (p *placer) setProbe(r *request, isMega bool) *Group {
-	p.groups[p.probeGroup].model, p.groups[p.probeGroup].mega = r.model, isMega
-	probe := &p.problem.Groups[p.probeGroup]
-	*probe = p.emptyGroup(r.model)
+	p.groups.members[p.probeGroup].model, p.groups.members[p.probeGroup].mega = r.model, isMega
+	probe := &p.groups.problem.Groups[p.probeGroup]
+	*probe = p.groups.emptyGroup(r.model)
 	for u := range probe.Deadline {
 		probe.Deadline[u] = toSeconds(r.deadline)
 	}
-	p.setCosts(p.probeGroup, 1, int64(r.promptTokens))
+	p.groups.setCosts(p.probeGroup, 1, int64(r.promptTokens))
 	probe.Size = 1
 	return probe
 }
@@ -119,10 +126,10 @@ func (p *placer) setProbe(r *request, isMega bool) *Group {
 // request's place there.
 func (p *placer) dealtPlace(r *request) (q int32, place int) {
 	if p.dealQueue != nil {
-		p.nextQueue = p.dealQueue(len(p.instances))
+		p.nextQueue = p.dealQueue(len(p.fleet.instances))
 	}
-	for range p.instances {
-		q := int32(p.nextQueue % len(p.instances))
+	for range p.fleet.instances {
+		q := int32(p.nextQueue % len(p.fleet.instances))
 		p.nextQueue++
 		if place := p.probePlace(q); place >= 0 {
 			return q, p.rulePlace(q, r, place)
@@ -134,11 +141,11 @@ func (p *placer) dealtPlace(r *request) (q int32, place int) {
 // probePlace returns the cheapest place for the probe group in a queue. For rules without costs it returns 0. If
 // the group cannot run there, it returns -1.
 func (p *placer) probePlace(q int32) int {
-	if p.options.Rule == VirtualQueues {
-		place, _ := p.assignment.cheapestInsertion(p.probeGroup, q, infiniteCost)
+	if p.groups.options.Rule == VirtualQueues {
+		place, _ := p.groups.assignment.cheapestInsertion(p.probeGroup, q, infiniteCost)
 		return place
 	}
-	if p.canRun(p.probeGroup, q) {
+	if p.groups.canRun(p.probeGroup, q) {
 		return 0
 	}
 	return -1
@@ -147,8 +154,8 @@ func (p *placer) probePlace(q int32) int {
 // rulePlace returns the place of a request in a queue by the rule: behind all groups that precede it or, with
 // virtual queues, the given place moved behind no group of a lower priority.
 func (p *placer) rulePlace(q int32, r *request, searchPlace int) int {
-	slots, priority := p.assignment.queues[q].slots, p.classes[r.model].priority
-	if p.options.Rule != VirtualQueues { // the queue is sorted by the rule
+	slots, priority := p.groups.assignment.queues[q].slots, p.fleet.classes[r.model].priority
+	if p.groups.options.Rule != VirtualQueues { // the queue is sorted by the rule
 		return sort.Search(len(slots), func(i int) bool { return !p.slotPrecedes(&slots[i], r) })
 	}
 	place := searchPlace
@@ -160,11 +167,11 @@ func (p *placer) rulePlace(q int32, r *request, searchPlace int) int {
 
 // slotPrecedes reports whether the request in a slot precedes another by the rule, or is equal to it.
 func (p *placer) slotPrecedes(slot *queueSlot, r *request) bool {
-	firstRequest, priority := &p.requests[p.groups[slot.group].firstRequest], p.classes[r.model].priority
+	firstRequest, priority := &p.requests.bySlot[p.groups.members[slot.group].firstRequest], p.fleet.classes[r.model].priority
 	switch {
 	case slot.priority != priority:
 		return slot.priority < priority
-	case p.options.Rule == EDF:
+	case p.groups.options.Rule == EDF:
 		return firstRequest.deadline <= r.deadline
 	}
 	return firstRequest.arrivedAt <= r.arrivedAt

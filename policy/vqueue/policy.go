@@ -12,7 +12,9 @@ import (
 
 // Policy serves request groups in the order of virtual queues, one per instance. It implements policy.Policy.
 type Policy struct {
-	*groupTable
+	fleet      *instanceFleet
+	requests   *requestTable
+	groups     *groupTable
 	placer     placer
 	server     *queueServer
 	replanner  replanner
@@ -59,16 +61,17 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		opt.Objective = RecommendedObjective
 	}
 
-	// Make the parts, which share the group table.
-	p := &Policy{groupTable: newGroupTable(newInstanceFleet(t, queueTables, newLSOSet(&opt)), opt), ticks: tickSchedule{interval: opt.ReplanInterval}}
-	p.server = &queueServer{p.groupTable}
-	p.placer, p.replanner = newPlacer(p.groupTable), newReplanner(p.groupTable)
-	p.calibrator = newCalibrator(p.groupTable)
+	// Make the parts, which share instances, requests and groups.
+	groups := newGroupTable(newInstanceFleet(t, queueTables, newLSOSet(&opt)), opt)
+	p := &Policy{fleet: groups.fleet, requests: groups.requests, groups: groups, ticks: tickSchedule{interval: opt.ReplanInterval}}
+	p.server = newQueueServer(groups)
+	p.placer, p.replanner = newPlacer(groups), newReplanner(groups)
+	p.calibrator = newCalibrator(groups)
 	if opt.NewDispatcher != nil {
-		p.dispatcher = opt.NewDispatcher(&InstanceControl{p.server})
+		p.dispatcher = opt.NewDispatcher(&InstanceControl{fleet: p.fleet, requests: p.requests, server: p.server})
 	}
 	if opt.NewScaler != nil {
-		p.scaler = opt.NewScaler(&InstanceControl{p.server})
+		p.scaler = opt.NewScaler(&InstanceControl{fleet: p.fleet, requests: p.requests, server: p.server})
 	}
 	p.replanner.syncProblem(0)
 	return p, nil
@@ -91,8 +94,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.BatchReturned:
 		p.handleReturn(now, ev, out)
 	case policy.TokenProgress:
-		if q := p.instanceOf[ev.Device]; q >= 0 {
-			p.calibrator.observeTokens(q, p.batchRequests[ev.Batch], ev.Tokens)
+		if q := p.fleet.instanceOf[ev.Device]; q >= 0 {
+			p.calibrator.observeTokens(q, p.requests.batchRequests[ev.Batch], ev.Tokens)
 		}
 	case policy.NetworkLoaded:
 		p.handleLoaded(now, ev, out)
@@ -105,7 +108,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 			p.serveAll(now, out)
 		}
 	case policy.Cancel:
-		if p.requests[ev.Req].open {
+		if p.requests.bySlot[ev.Req].open {
 			p.dropRequest(ev.Req, policy.ReasonCancelled, out)
 		}
 	case policy.Timer:
@@ -121,15 +124,12 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 
 // Search returns a search for a better order. It implements policy.Searcher.
 func (p *Policy) Search(time.Duration, int32) func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
-	return p.replanner.newSearch()
+	return p.replanner.newSearch().run
 }
-
-// OpenRequests returns the number of open requests.
-func (p *Policy) OpenRequests() int { return p.openRequests }
 
 // handleArrival adds a request, unless the queue is full, and serves it if an instance is free.
 func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	p.addRequest(ev, p.classes[ev.Model].dueAt(ev))
+	p.requests.addRequest(ev, p.fleet.classes[ev.Model].dueAt(ev))
 	if !p.ticks.pending {
 		p.replanner.syncProblem(now)
 		p.ticks.startTicks(now, out)
@@ -145,8 +145,8 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 		return
 	}
 	p.server.serveQueue(now, q, out)
-	for i := range p.instances {
-		if p.requests[ev.Req].batch < 0 && p.assignment.Head(int32(i)) < 0 {
+	for i := range p.fleet.instances {
+		if p.requests.bySlot[ev.Req].batch < 0 && p.groups.assignment.Head(int32(i)) < 0 {
 			p.server.serveQueue(now, int32(i), out)
 		}
 	}
@@ -154,7 +154,7 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 
 // queueFull reports whether more requests wait than the limit allows, with the new one.
 func (p *Policy) queueFull() bool {
-	return p.options.QueueLimit > 0 && p.waitingRequests() > p.options.QueueLimit
+	return p.groups.options.QueueLimit > 0 && p.requests.waitingRequests() > p.groups.options.QueueLimit
 }
 
 // enqueue adds a waiting request to a queue, or to the dispatcher's list, see placer.placeRequest.
@@ -168,12 +168,12 @@ func (p *Policy) enqueue(req, stateQueue int32) int32 {
 
 // dropRequest drops a request that does not run.
 func (p *Policy) dropRequest(req int32, reason policy.DropReason, out *policy.Actions) {
-	p.leaveGroup(req)
+	p.groups.leaveGroup(req)
 	if p.dispatcher != nil {
 		p.dispatcher.RemoveWaiting(req)
 	}
-	p.unmarkUnplaced(req)
-	p.closeRequest(req)
+	p.requests.unmarkUnplaced(req)
+	p.requests.closeRequest(req)
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: reason})
 }
 
@@ -184,7 +184,7 @@ func (p *Policy) handleFinish(now time.Duration, ev *policy.Event, out *policy.A
 		p.dispatcher.RequestEnded(now, req)
 	}
 	p.calibrator.observeAnswer(q, req, ev.Tokens)
-	p.closeRequest(req)
+	p.requests.closeRequest(req)
 	p.server.serveQueue(now, q, out)
 	p.calibrator.observeLoad(now, q)
 }
@@ -192,7 +192,7 @@ func (p *Policy) handleFinish(now time.Duration, ev *policy.Event, out *policy.A
 // handleReturn takes back a request that has no answer yet: it waits again, in the queue of its instance.
 func (p *Policy) handleReturn(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	req, q := p.server.removeBatch(ev.Batch)
-	in, r := &p.instances[q], &p.requests[req]
+	in, r := &p.fleet.instances[q], &p.requests.bySlot[req]
 	if len(ev.List) > 0 {
 		r.producedTokens = ev.List[0]
 	}
@@ -205,7 +205,7 @@ func (p *Policy) handleReturn(now time.Duration, ev *policy.Event, out *policy.A
 		in.refusedAt = int32(len(in.runningBatches))
 	case policy.ReturnNotLoaded:
 		in.loadedNetwork = -1
-		p.instanceChanges++
+		p.groups.instanceChanges++
 	}
 
 	// Let it wait again, unless it was dropped meanwhile.
@@ -220,13 +220,13 @@ func (p *Policy) handleReturn(now time.Duration, ev *policy.Event, out *policy.A
 
 // handleLoaded notes that a network is loaded on an instance, or that the load failed, and serves the instance.
 func (p *Policy) handleLoaded(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	q := p.instanceOf[ev.Device]
-	if q < 0 || p.instances[q].loadingNetwork != ev.Network {
+	q := p.fleet.instanceOf[ev.Device]
+	if q < 0 || p.fleet.instances[q].loadingNetwork != ev.Network {
 		return
 	}
-	in := &p.instances[q]
+	in := &p.fleet.instances[q]
 	in.loadingNetwork = -1
-	p.instanceChanges++
+	p.groups.instanceChanges++
 	if ev.Value != 0 {
 		in.loadFailed = true
 		return
@@ -238,13 +238,13 @@ func (p *Policy) handleLoaded(now time.Duration, ev *policy.Event, out *policy.A
 
 // handleLoss requeues the requests of a lost instance: those of its batches, and those of its queue.
 func (p *Policy) handleLoss(now time.Duration, device int32, out *policy.Actions) {
-	q := p.instanceOf[device]
+	q := p.fleet.instanceOf[device]
 	if q < 0 {
 		return
 	}
-	in := &p.instances[q]
+	in := &p.fleet.instances[q]
 	in.deviceLost, in.loadedNetwork, in.loadingNetwork, in.refusedAt = true, -1, -1, 0
-	p.instanceChanges++
+	p.groups.instanceChanges++
 	p.replanner.syncProblem(now)
 
 	// Abort its batches.
@@ -252,8 +252,8 @@ func (p *Policy) handleLoss(now time.Duration, device int32, out *policy.Actions
 		slot := in.runningBatches[len(in.runningBatches)-1]
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: slot})
 		req, _ := p.server.removeBatch(slot)
-		p.requests[req].producedTokens = 0
-		if p.requests[req].open {
+		p.requests.bySlot[req].producedTokens = 0
+		if p.requests.bySlot[req].open {
 			p.enqueue(req, -1)
 		}
 	}
@@ -267,13 +267,13 @@ func (p *Policy) handleLoss(now time.Duration, device int32, out *policy.Actions
 // redistributeQueue moves the requests of a queue to other queues.
 func (p *Policy) redistributeQueue(q int32) {
 	var queued []int32
-	for _, slot := range p.assignment.queues[q].slots {
-		for req := p.groups[slot.group].firstRequest; req >= 0; req = p.requests[req].nextInGroup {
+	for _, slot := range p.groups.assignment.queues[q].slots {
+		for req := p.groups.members[slot.group].firstRequest; req >= 0; req = p.requests.bySlot[req].nextInGroup {
 			queued = append(queued, req)
 		}
 	}
 	for _, req := range queued {
-		p.leaveGroup(req)
+		p.groups.leaveGroup(req)
 	}
 	for _, req := range queued {
 		p.enqueue(req, -1)
@@ -282,13 +282,13 @@ func (p *Policy) redistributeQueue(q int32) {
 
 // handleRecovery returns an instance to service, with the limits that its server reports, and serves it.
 func (p *Policy) handleRecovery(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	q := p.instanceOf[ev.Device]
+	q := p.fleet.instanceOf[ev.Device]
 	if q < 0 {
 		return
 	}
-	in := &p.instances[q]
+	in := &p.fleet.instances[q]
 	in.deviceLost, in.loadFailed = false, false
-	if r := p.tables.Resident[ev.Device]; len(r) > 0 && len(in.runningBatches) == 0 && in.loadingNetwork < 0 {
+	if r := p.fleet.tables.Resident[ev.Device]; len(r) > 0 && len(in.runningBatches) == 0 && in.loadingNetwork < 0 {
 		in.loadedNetwork = r[0]
 	}
 	if ev.Value > 0 {
@@ -297,7 +297,7 @@ func (p *Policy) handleRecovery(now time.Duration, ev *policy.Event, out *policy
 	if ev.Limit > 0 {
 		in.kvTokens = int64(ev.Limit)
 	}
-	p.instanceChanges++
+	p.groups.instanceChanges++
 	p.replanner.syncProblem(now)
 	p.requeueUnplaced()
 	p.server.serveQueue(now, q, out)
@@ -305,17 +305,17 @@ func (p *Policy) handleRecovery(now time.Duration, ev *policy.Event, out *policy
 
 // requeueUnplaced enqueues again all requests that no instance could serve.
 func (p *Policy) requeueUnplaced() {
-	unplaced := p.unplaced
-	p.unplaced = nil
+	unplaced := p.requests.unplaced
+	p.requests.unplaced = nil
 	for _, req := range unplaced {
-		p.requests[req].unplaced = false
+		p.requests.bySlot[req].unplaced = false
 		p.enqueue(req, -1)
 	}
 }
 
 // serveAll serves every queue.
 func (p *Policy) serveAll(now time.Duration, out *policy.Actions) {
-	for i := range p.instances {
+	for i := range p.fleet.instances {
 		p.server.serveQueue(now, int32(i), out)
 	}
 }
@@ -324,7 +324,7 @@ func (p *Policy) serveAll(now time.Duration, out *policy.Actions) {
 func (p *Policy) handleTick(now time.Duration, out *policy.Actions) {
 	p.dropLate(now, out)
 	instancesAdded := p.scaler != nil && p.scaler.Tick(now, p.violationLikely(now))
-	if p.ticks.pending = p.openRequests > 0 || p.scaler != nil && p.scaler.NeedsTicks(); !p.ticks.pending {
+	if p.ticks.pending = p.requests.openRequests > 0 || p.scaler != nil && p.scaler.NeedsTicks(); !p.ticks.pending {
 		return
 	}
 
@@ -332,7 +332,7 @@ func (p *Policy) handleTick(now time.Duration, out *policy.Actions) {
 	p.calibrator.updateEstimators(now)
 	p.replanner.syncProblem(now)
 	if instancesAdded {
-		p.instanceChanges++
+		p.groups.instanceChanges++
 		p.requeueUnplaced()
 	}
 	if p.dispatcher != nil {
@@ -340,39 +340,39 @@ func (p *Policy) handleTick(now time.Duration, out *policy.Actions) {
 	}
 
 	// Serve all queues, also of instances that failed or refused.
-	for i := range p.instances {
-		p.instances[i].loadFailed, p.instances[i].refusedAt = false, 0
+	for i := range p.fleet.instances {
+		p.fleet.instances[i].loadFailed, p.fleet.instances[i].refusedAt = false, 0
 		p.server.serveQueue(now, int32(i), out)
 	}
 
 	// Schedule the next tick and a re-plan.
-	p.ticks.scheduleNext(now, p.dispatcher == nil && p.scaler == nil && len(p.unplaced) == 0, out)
-	if p.options.Rule == VirtualQueues && !p.options.NoReplan && (!p.options.ReplanOnViolation || p.replanner.violationLikely()) && p.replanner.grantReplan() {
+	p.ticks.scheduleNext(now, p.dispatcher == nil && p.scaler == nil && len(p.requests.unplaced) == 0, out)
+	if p.groups.options.Rule == VirtualQueues && !p.groups.options.NoReplan && (!p.groups.options.ReplanOnViolation || p.replanner.violationLikely()) && p.replanner.grantReplan() {
 		out.List = append(out.List, policy.Action{Kind: policy.Replan})
 	}
 }
 
 // violationLikely reports whether some request is likely to be late.
 func (p *Policy) violationLikely(now time.Duration) bool {
-	return len(p.unplaced) > 0 || p.replanner.violationLikely() || p.dispatcher != nil && p.dispatcher.ViolationExpected(now)
+	return len(p.requests.unplaced) > 0 || p.replanner.violationLikely() || p.dispatcher != nil && p.dispatcher.ViolationExpected(now)
 }
 
 // dropLate drops requests past their deadlines that no instance can serve and, with DropLate, all late ones that
 // wait.
 func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
-	for i := len(p.unplaced) - 1; i >= 0; i-- {
-		if r := &p.requests[p.unplaced[i]]; r.deadline <= now && !r.answerPromised {
-			p.dropRequest(p.unplaced[i], policy.ReasonWorkerLost, out)
+	for i := len(p.requests.unplaced) - 1; i >= 0; i-- {
+		if r := &p.requests.bySlot[p.requests.unplaced[i]]; r.deadline <= now && !r.answerPromised {
+			p.dropRequest(p.requests.unplaced[i], policy.ReasonWorkerLost, out)
 		}
 	}
 	for req := p.stuckRequest(now); req >= 0; req = p.stuckRequest(now) {
 		p.dropRequest(req, policy.ReasonWorkerLost, out)
 	}
-	if !p.options.DropLate {
+	if !p.groups.options.DropLate {
 		return
 	}
-	for i := range p.requests {
-		if r := &p.requests[i]; r.open && r.batch < 0 && r.deadline <= now {
+	for i := range p.requests.bySlot {
+		if r := &p.requests.bySlot[i]; r.open && r.batch < 0 && r.deadline <= now {
 			p.dropRequest(int32(i), policy.ReasonDeadline, out)
 		}
 	}

@@ -135,14 +135,6 @@ func (r *RCT) MaxConcurrency(slo, percentile float64) int32 {
 	return int32(n)
 }
 
-// Throughput returns the paper's token generation throughput Theta: mean output tokens of a request, divided by
-// the instance's time for it. Finished tokens divided by elapsed time is less, because it misses unfinished
-// requests and the time to fill the batch.
-func (r *RCT) Throughput() float64 {
-	work, _ := r.Work(1)
-	return r.OutputMean / work
-}
-
 // Cost returns the cost of a group of n requests in a queue with a full batch.
 func (r *RCT) Cost(n float64) Cost {
 	var c Cost

@@ -3,6 +3,7 @@ package vqueue
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -12,7 +13,8 @@ import (
 
 // replanner starts searches for a better order and adopts their results.
 type replanner struct {
-	*groupTable
+	fleet     *instanceFleet
+	groups    *groupTable
 	orders    [][]int32    // by queue: buffer for a new order
 	planCount int64        // number of searches
 	outcomes  ReplanCounts // how they ended
@@ -21,7 +23,7 @@ type replanner struct {
 
 // newReplanner returns a replanner that has started no search.
 func newReplanner(s *groupTable) replanner {
-	return replanner{groupTable: s, orders: make([][]int32, len(s.instances))}
+	return replanner{fleet: s.fleet, groups: s, orders: make([][]int32, len(s.fleet.instances))}
 }
 
 // searchBudget is the work that the re-plans of a single queue may use: it grows with the changes since the last
@@ -48,100 +50,116 @@ const (
 
 // grantReplan reports whether a re-plan is worthwhile now, and grants its work.
 func (p *replanner) grantReplan() bool {
-	budget, maxCredit := &p.budget, max(minSearchWork, workPerGroup*int64(len(p.groups)))
-	if len(p.instances) > 1 {
+	budget, maxCredit := &p.budget, max(minSearchWork, workPerGroup*int64(len(p.groups.members)))
+	if len(p.fleet.instances) > 1 {
 		budget.granted = maxCredit
 		return true
 	}
 
 	// Earn credit for the changes.
-	budget.credit = min(budget.credit+workPerChange*(p.memberChanges-budget.seenChanges), maxCredit)
-	budget.seenChanges = p.memberChanges
-	if workPerGroup*p.assignment.Len(0) <= minSearchWork {
+	budget.credit = min(budget.credit+workPerChange*(p.groups.memberChanges-budget.seenChanges), maxCredit)
+	budget.seenChanges = p.groups.memberChanges
+	if workPerGroup*p.groups.assignment.Len(0) <= minSearchWork {
 		budget.credit = max(budget.credit, minSearchWork)
 	}
 
 	// Skip a search that would see the same as the last one, or has too little credit.
-	if budget.lastUnchanged && budget.seenJoins == p.joinCount && budget.seenInstanceChanges == p.instanceChanges && budget.skippedReplans < maxSkippedReplans {
+	if budget.lastUnchanged && budget.seenJoins == p.groups.joinCount && budget.seenInstanceChanges == p.groups.instanceChanges && budget.skippedReplans < maxSkippedReplans {
 		budget.skippedReplans++
 		return false
 	}
 	if budget.credit < minSearchWork {
 		return false
 	}
-	budget.granted, budget.credit, budget.seenJoins, budget.seenInstanceChanges, budget.skippedReplans = budget.credit, 0, p.joinCount, p.instanceChanges, 0
+	budget.granted, budget.credit, budget.seenJoins, budget.seenInstanceChanges, budget.skippedReplans = budget.credit, 0, p.groups.joinCount, p.groups.instanceChanges, 0
 	return true
 }
 
 // syncProblem updates the problem to the current time: loaded networks, starts of queues, setup times.
 func (p *replanner) syncProblem(now time.Duration) {
-	p.problem.Now = toSeconds(now)
-	for q := range p.instances {
-		p.syncQueue(now, int32(q))
+	p.groups.problem.Now = toSeconds(now)
+	for q := range p.fleet.instances {
+		p.groups.syncQueue(now, int32(q))
 	}
-	p.assignment.Refresh()
+	p.groups.assignment.Refresh()
 }
 
-// newSearch returns a search over a copy of the present problem. It runs beside the loop. Its result has, for each
-// queue, the number of groups, then each group and its generation; or one of the result constants instead.
-func (p *replanner) newSearch() func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
+// newSearch returns a search over a copy of the present problem.
+func (p *replanner) newSearch() *planSearch {
 	p.planCount++
 
 	// Copy the problem, the generations of the groups, and the order.
-	problem := p.problem
-	problem.Groups, problem.Costs = slices.Clone(p.problem.Groups), slices.Clone(p.problem.Costs)
-	problem.Queues = slices.Clone(p.problem.Queues)
-	for q := range problem.Queues {
-		problem.Queues[q].Setup = slices.Clone(problem.Queues[q].Setup)
+	x := &planSearch{problem: p.groups.problem, generations: make([]int32, len(p.groups.members)), edfAbove: p.groups.options.EDFAbove, granted: p.budget.granted}
+	x.problem.Groups, x.problem.Costs = slices.Clone(x.problem.Groups), slices.Clone(x.problem.Costs)
+	x.problem.Queues = slices.Clone(x.problem.Queues)
+	for q := range x.problem.Queues {
+		x.problem.Queues[q].Setup = slices.Clone(x.problem.Queues[q].Setup)
 	}
-	generations := make([]int32, len(p.groups))
-	for g := range generations {
-		generations[g] = p.groups[g].generation
+	for g := range x.generations {
+		x.generations[g] = p.groups.members[g].generation
 	}
-	plan := &Assignment{}
-	plan.CopyFrom(p.assignment)
-	plan.problem = &problem
-	plan.Refresh()
+	x.plan.CopyFrom(p.groups.assignment)
+	x.plan.problem = &x.problem
+	x.plan.Refresh()
 
 	// Every search has random numbers of its own.
-	rng := seeded.New(p.options.Seed, "vqueue/replan/"+strconv.FormatInt(p.planCount, 10))
-	search, grant := &Search{KeepQueues: !p.operations.balance.enabled}, p.budget.granted
-	return func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
-		oldWork, oldTotal := plan.SearchWork(), plan.Total()
-		if tooManyLate := p.options.EDFAbove > 0 && plan.LateRequests() > p.options.EDFAbove*problem.totalRequests(); !tooManyLate && oldTotal-plan.LowerBound() <= minPlanGain {
-			return append(dst, resultUnchanged), 0 // no order is better by more than minPlanGain
-		}
+	x.rng = seeded.New(p.groups.options.Seed, "vqueue/replan/"+strconv.FormatInt(p.planCount, 10))
+	x.search.KeepQueues = !p.fleet.operations.balance.enabled
+	return x
+}
 
-		// Search for a better order.
-		work = min(work, grant)
-		search.Run(ctx, plan, rng, work)
-		workDone := plan.SearchWork() - oldWork
+// planSearch is a search for a better order that runs beside the loop, on a problem of its own.
+type planSearch struct {
+	problem     Problem
+	plan        Assignment
+	generations []int32 // by group
+	search      Search
+	rng         *rand.Rand
+	granted     int64   // positions that it may look at
+	edfAbove    float64 // see Options.EDFAbove
+}
 
-		// No better order, or too many late requests: keep the order, or fall back to deadlines.
-		tooManyLate := p.options.EDFAbove > 0 && plan.LateRequests() > p.options.EDFAbove*problem.totalRequests()
-		if isBetter := plan.Total() < oldTotal-minPlanGain; tooManyLate || !isBetter {
-			if !tooManyLate && ctx.Err() == nil {
-				return append(dst, resultUnchanged), workDone
-			}
-			sortByDeadline(plan)
-			if !tooManyLate && plan.Total() >= oldTotal-minPlanGain {
-				return append(dst, resultOutOfTime), workDone
-			}
-			tooManyLate = true
-		}
-
-		// Write the order.
-		for q := range problem.Queues {
-			dst = append(dst, int32(plan.Len(int32(q))))
-			for _, g := range plan.AppendOrder(int32(q), nil) {
-				dst = append(dst, g, generations[g])
-			}
-		}
-		if tooManyLate {
-			dst = append(dst, resultByDeadline)
-		}
-		return dst, workDone
+// run searches, and appends the result to dst: for each queue the number of groups, then each group and its
+// generation; or one of the result constants instead. It also returns the number of positions looked at.
+func (x *planSearch) run(ctx context.Context, work int64, dst []int32) (result []int32, workDone int64) {
+	oldWork, oldTotal := x.plan.SearchWork(), x.plan.Total()
+	if !x.tooManyLate() && oldTotal-x.plan.LowerBound() <= minPlanGain {
+		return append(dst, resultUnchanged), 0 // no order is better by more than minPlanGain
 	}
+
+	// Search for a better order.
+	x.search.Run(ctx, &x.plan, x.rng, min(work, x.granted))
+	workDone = x.plan.SearchWork() - oldWork
+	tooManyLate := x.tooManyLate()
+	switch {
+	case !tooManyLate && x.plan.Total() < oldTotal-minPlanGain:
+		return x.appendOrder(dst), workDone
+	case !tooManyLate && ctx.Err() == nil:
+		return append(dst, resultUnchanged), workDone
+	}
+
+	// Too many late requests, or no better order in time: fall back to deadlines.
+	sortByDeadline(&x.plan)
+	if !tooManyLate && x.plan.Total() >= oldTotal-minPlanGain {
+		return append(dst, resultOutOfTime), workDone
+	}
+	return append(x.appendOrder(dst), resultByDeadline), workDone
+}
+
+// tooManyLate reports whether the plan makes more requests late than edfAbove allows.
+func (x *planSearch) tooManyLate() bool {
+	return x.edfAbove > 0 && x.plan.LateRequests() > x.edfAbove*x.problem.totalRequests()
+}
+
+// appendOrder appends the order of the plan to dst.
+func (x *planSearch) appendOrder(dst []int32) []int32 {
+	for q := range x.problem.Queues {
+		dst = append(dst, int32(x.plan.Len(int32(q))))
+		for _, g := range x.plan.AppendOrder(int32(q), nil) {
+			dst = append(dst, g, x.generations[g])
+		}
+	}
+	return dst
 }
 
 const (
@@ -174,7 +192,7 @@ func (p *replanner) handleResult(list []int32) bool {
 			return false
 		}
 		p.outcomes.ByDeadline++
-		sortByDeadline(p.assignment)
+		sortByDeadline(p.groups.assignment)
 		return true
 
 	// There is no better order.
@@ -203,9 +221,9 @@ const minPlanGain = 0.05
 
 // violationLikely reports whether some group is likely to have late requests.
 func (p *replanner) violationLikely() bool {
-	refreshStaleQueues(p.assignment)
-	return slices.ContainsFunc(p.assignment.queues, func(l queueOrder) bool {
-		return slices.ContainsFunc(l.slots, func(slot queueSlot) bool { return slot.cost > violationThreshold*p.problem.LateWeight })
+	refreshStaleQueues(p.groups.assignment)
+	return slices.ContainsFunc(p.groups.assignment.queues, func(l queueOrder) bool {
+		return slices.ContainsFunc(l.slots, func(slot queueSlot) bool { return slot.cost > violationThreshold*p.groups.problem.LateWeight })
 	})
 }
 
@@ -227,7 +245,7 @@ func (p *replanner) adoptOrder(list []int32) bool {
 		}
 		for i := range n {
 			g, generation := list[1+2*i], list[2+2*i]
-			if g < 0 || int(g) >= len(p.groups) || p.groups[g].generation != generation || p.assignment.QueueOf(g) < 0 || !p.canRun(g, int32(q)) {
+			if g < 0 || int(g) >= len(p.groups.members) || p.groups.members[g].generation != generation || p.groups.assignment.QueueOf(g) < 0 || !p.groups.canRun(g, int32(q)) {
 				continue
 			}
 			p.orders[q] = append(p.orders[q], g)
@@ -241,7 +259,7 @@ func (p *replanner) adoptOrder(list []int32) bool {
 // arrangeOrders sets the queues to p.orders, with every group once, and adds the groups that are missing.
 func (p *replanner) arrangeOrders() {
 	// Remove duplicates.
-	isPlaced := make([]bool, len(p.groups))
+	isPlaced := make([]bool, len(p.groups.members))
 	for q := range p.orders {
 		p.orders[q] = slices.DeleteFunc(p.orders[q], func(g int32) bool {
 			isDuplicate := isPlaced[g]
@@ -252,7 +270,7 @@ func (p *replanner) arrangeOrders() {
 
 	// Append the groups that no order has.
 	for q := range p.orders {
-		for _, slot := range p.assignment.queues[q].slots {
+		for _, slot := range p.groups.assignment.queues[q].slots {
 			if !isPlaced[slot.group] {
 				p.orders[q] = append(p.orders[q], slot.group)
 			}
@@ -261,14 +279,16 @@ func (p *replanner) arrangeOrders() {
 
 	// Sort by priority: new groups stand behind those of equal priority.
 	for q := range p.orders {
-		slices.SortStableFunc(p.orders[q], func(a, b int32) int { return cmp.Compare(p.problem.Groups[a].Priority, p.problem.Groups[b].Priority) })
+		slices.SortStableFunc(p.orders[q], func(a, b int32) int {
+			return cmp.Compare(p.groups.problem.Groups[a].Priority, p.groups.problem.Groups[b].Priority)
+		})
 	}
-	p.assignment.Arrange(p.orders)
+	p.groups.assignment.Arrange(p.orders)
 
 	// An open group that moved to another queue is no longer open.
-	for i, g := range p.openGroups {
-		if g >= 0 && !p.options.OneOpenGroup && p.assignment.QueueOf(g) != int32(i/(2*len(p.tables.Models))) {
-			p.openGroups[i] = -1
+	for i, g := range p.groups.openGroups {
+		if g >= 0 && !p.groups.options.OneOpenGroup && p.groups.assignment.QueueOf(g) != int32(i/(2*len(p.fleet.tables.Models))) {
+			p.groups.openGroups[i] = -1
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // requestTable has the open requests of the policy, and the batches in which they run.
 type requestTable struct {
-	requests      []request // by request slot
+	bySlot        []request // by request slot
 	openRequests  int       // number of open requests
 	batchRequests []int32   // by batch slot: its request, or -1
 	freeBatches   []int32   // free batch slots
@@ -39,10 +39,10 @@ type request struct {
 
 // addRequest adds a request that arrived and has this deadline.
 func (b *requestTable) addRequest(ev *policy.Event, due time.Duration) {
-	for int(ev.Req) >= len(b.requests) {
-		b.requests = append(b.requests, request{})
+	for int(ev.Req) >= len(b.bySlot) {
+		b.bySlot = append(b.bySlot, request{})
 	}
-	b.requests[ev.Req] = request{open: true, model: ev.Model, group: -1, batch: -1, nextInGroup: -1, prevInGroup: -1, client: ev.Client, clientLine: -1, aheadInLine: -1, behindInLine: -1,
+	b.bySlot[ev.Req] = request{open: true, model: ev.Model, group: -1, batch: -1, nextInGroup: -1, prevInGroup: -1, client: ev.Client, clientLine: -1, aheadInLine: -1, behindInLine: -1,
 		promptTokens: ev.Tokens, maxTokens: ev.Limit, arrivedAt: ev.ArrivedAt, deadline: due, answerPromised: ev.Value == 1}
 	b.openRequests++
 }
@@ -54,7 +54,7 @@ func (b *requestTable) waitingRequests() int {
 
 // closeRequest closes a request.
 func (b *requestTable) closeRequest(req int32) {
-	if r := &b.requests[req]; r.open {
+	if r := &b.bySlot[req]; r.open {
 		r.open = false
 		b.openRequests--
 	}
@@ -62,13 +62,13 @@ func (b *requestTable) closeRequest(req int32) {
 
 // markUnplaced notes that no instance which is up can serve a request.
 func (b *requestTable) markUnplaced(req int32) {
-	b.requests[req].unplaced = true
+	b.bySlot[req].unplaced = true
 	b.unplaced = append(b.unplaced, req)
 }
 
 // unmarkUnplaced removes a request from the unplaced ones.
 func (b *requestTable) unmarkUnplaced(req int32) {
-	if r := &b.requests[req]; r.unplaced {
+	if r := &b.bySlot[req]; r.unplaced {
 		r.unplaced = false
 		b.unplaced = slices.DeleteFunc(b.unplaced, func(h int32) bool { return h == req })
 	}
@@ -84,13 +84,13 @@ func (b *requestTable) takeBatch(req int32) int32 {
 	} else {
 		b.batchRequests = append(b.batchRequests, req)
 	}
-	b.requests[req].batch = slot
+	b.bySlot[req].batch = slot
 	return slot
 }
 
 // freeBatch frees a batch slot.
 func (b *requestTable) freeBatch(slot int32) {
-	b.requests[b.batchRequests[slot]].batch = -1
+	b.bySlot[b.batchRequests[slot]].batch = -1
 	b.batchRequests[slot] = -1
 	b.freeBatches = append(b.freeBatches, slot)
 }

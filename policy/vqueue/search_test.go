@@ -221,7 +221,7 @@ func TestReachesKnownOrders(t *testing.T) {
 			t.Fatalf("%dx%d: %g requests, expected %g", c.groups, c.queues, n, c.requests)
 		}
 		s := vqueue.NewAssignment(p)
-		s.AppendByDeadline()
+		queuetest.AppendByDeadline(p, s)
 		edf := s.LateRequests()
 		s.Reset(p)
 		s.InsertGreedily()

@@ -8,13 +8,24 @@ import (
 )
 
 // queueServer carries out the order of the queues: it pulls requests and changes networks.
-type queueServer struct{ *groupTable }
+type queueServer struct {
+	fleet    *instanceFleet
+	requests *requestTable
+	groups   *groupTable
+	evictor  evictor
+	pauses   pausePricer
+}
+
+// newQueueServer returns a server of the queues of a group table.
+func newQueueServer(s *groupTable) *queueServer {
+	return &queueServer{fleet: s.fleet, requests: s.requests, groups: s, evictor: evictor{fleet: s.fleet, requests: s.requests, groups: s}, pauses: pausePricer{fleet: s.fleet, requests: s.requests, groups: s}}
+}
 
 // serveQueue pulls requests of the head group of a queue into the running batch, changes the network, or evicts
 // requests. It ends when the instance can do no more at this time.
 func (s *queueServer) serveQueue(now time.Duration, q int32, out *policy.Actions) {
-	in := &s.instances[q]
-	mayPull := s.operations.pull.takesNow(in)
+	in := &s.fleet.instances[q]
+	mayPull := s.fleet.operations.pull.takesNow(in)
 	for in.isUp() && in.loadingNetwork < 0 && in.pendingEvictions == 0 {
 		// Choose the group: the head, or a more urgent one of another queue.
 		group := s.headGroup(in, q)
@@ -22,28 +33,28 @@ func (s *queueServer) serveQueue(now time.Duration, q int32, out *policy.Actions
 			if group = s.borrowedGroup(in); group < 0 {
 				return
 			}
-		} else if in.loadedNetwork == s.problem.Groups[group].Model {
+		} else if in.loadedNetwork == s.groups.problem.Groups[group].Model {
 			group = s.moreUrgentHead(now, in, q, group)
 		}
 
 		// Choose its request. Then change the network, evict requests, or dispatch it.
 		req := s.nextByTurn(q, group)
-		r := &s.requests[req]
-		switch network := s.problem.Groups[group].Model; {
+		r := &s.requests.bySlot[req]
+		switch network := s.groups.problem.Groups[group].Model; {
 		case in.loadedNetwork != network && len(in.runningBatches) > 0:
-			evictor{s.groupTable}.evictAllForHead(now, q, group, out)
+			s.evictor.evictAllForHead(now, q, group, out)
 			return
 		case in.loadedNetwork != network:
 			s.changeNetwork(now, in, network, out)
-			s.syncQueue(now, q) // requests that arrive meanwhile join the queue of the network that is being loaded
-			s.assignment.QueueChanged(q)
+			s.groups.syncQueue(now, q) // requests that arrive meanwhile join the queue of the network that is being loaded
+			s.groups.assignment.QueueChanged(q)
 			return
 		case !mayPull:
 			return
-		case !s.canTakeRequest(in, r):
-			evictor{s.groupTable}.evictForHead(now, in, r, out)
+		case !s.fleet.canTakeRequest(in, r):
+			s.evictor.evictForHead(now, in, r, out)
 			return
-		case pausePricer{s.groupTable}.shouldPause(now, q):
+		case s.pauses.shouldPause(now, q):
 			return
 		}
 		s.dispatchRequest(in, req, out)
@@ -53,15 +64,15 @@ func (s *queueServer) serveQueue(now time.Duration, q int32, out *policy.Actions
 // headGroup returns the group that a queue serves next: the first one or, if its class is at its cap, the next of
 // the loaded network that is not. If there is none, it returns -1.
 func (s *queueServer) headGroup(in *instance, q int32) int32 {
-	firstGroup := s.assignment.Head(q)
-	if s.queueTables.Caps == nil || firstGroup < 0 {
+	firstGroup := s.groups.assignment.Head(q)
+	if s.fleet.queueTables.Caps == nil || firstGroup < 0 {
 		return firstGroup
 	}
-	for _, slot := range s.assignment.queues[q].slots {
+	for _, slot := range s.groups.assignment.queues[q].slots {
 		if slot.model != in.loadedNetwork {
 			break
 		}
-		if !s.atCap(in, s.groups[slot.group].model) {
+		if !s.fleet.atCap(in, s.groups.members[slot.group].model) {
 			return slot.group
 		}
 	}
@@ -73,17 +84,17 @@ func (s *queueServer) headGroup(in *instance, q int32) int32 {
 // Groups whose first member has started before stay in their queue.
 func (s *queueServer) borrowedGroup(in *instance) int32 {
 	bestGroup, earliestDeadline, bestPriority := int32(-1), time.Duration(0), int32(0)
-	if s.options.Rule != VirtualQueues || !s.operations.balance.enabled || in.loadedNetwork < 0 || s.waitingRequests() == 0 || s.isFull(in) {
+	if s.groups.options.Rule != VirtualQueues || !s.fleet.operations.balance.enabled || in.loadedNetwork < 0 || s.requests.waitingRequests() == 0 || s.fleet.isFull(in) {
 		return bestGroup
 	}
-	for q := s.assignment.nonEmpty.next(0); q >= 0; q = s.assignment.nonEmpty.next(q + 1) {
-		for _, slot := range s.assignment.queues[q].slots {
-			if s.problem.Groups[slot.group].Model != in.loadedNetwork || !s.canRun(slot.group, s.instanceOf[in.device]) {
+	for q := s.groups.assignment.nonEmpty.next(0); q >= 0; q = s.groups.assignment.nonEmpty.next(q + 1) {
+		for _, slot := range s.groups.assignment.queues[q].slots {
+			if s.groups.problem.Groups[slot.group].Model != in.loadedNetwork || !s.groups.canRun(slot.group, s.fleet.instanceOf[in.device]) {
 				continue
 			}
-			r := &s.requests[s.groups[slot.group].firstRequest]
+			r := &s.requests.bySlot[s.groups.members[slot.group].firstRequest]
 			isBetter := bestGroup < 0 || slot.priority < bestPriority || slot.priority == bestPriority && r.deadline < earliestDeadline
-			if r.producedTokens == 0 && r.evictionCount == 0 && s.canTakeRequest(in, r) && isBetter {
+			if r.producedTokens == 0 && r.evictionCount == 0 && s.fleet.canTakeRequest(in, r) && isBetter {
 				bestGroup, earliestDeadline, bestPriority = slot.group, r.deadline, slot.priority
 			}
 		}
@@ -96,19 +107,19 @@ func (s *queueServer) borrowedGroup(in *instance) int32 {
 // would wait for its own instance while others of its network serve less urgent requests. Requests that have
 // started before stay, as do those of other kinds of devices.
 func (s *queueServer) moreUrgentHead(now time.Duration, in *instance, q, ownHead int32) int32 {
-	if s.options.Rule != VirtualQueues || !s.operations.balance.enabled || len(s.instances) == 1 {
+	if s.groups.options.Rule != VirtualQueues || !s.fleet.operations.balance.enabled || len(s.fleet.instances) == 1 {
 		return ownHead
 	}
-	ownRequest := &s.requests[s.groups[ownHead].firstRequest]
+	ownRequest := &s.requests.bySlot[s.groups.members[ownHead].firstRequest]
 	bestGroup, earliestDeadline := ownHead, ownRequest.deadline
-	for x := s.assignment.nonEmpty.next(0); x >= 0; x = s.assignment.nonEmpty.next(x + 1) {
-		g := s.assignment.Head(x)
-		if g == ownHead || s.problem.Groups[g].Model != in.loadedNetwork || s.problem.Groups[g].Priority > s.problem.Groups[ownHead].Priority ||
-			s.problem.Queues[x].Kind != s.problem.Queues[q].Kind {
+	for x := s.groups.assignment.nonEmpty.next(0); x >= 0; x = s.groups.assignment.nonEmpty.next(x + 1) {
+		g := s.groups.assignment.Head(x)
+		if g == ownHead || s.groups.problem.Groups[g].Model != in.loadedNetwork || s.groups.problem.Groups[g].Priority > s.groups.problem.Groups[ownHead].Priority ||
+			s.groups.problem.Queues[x].Kind != s.groups.problem.Queues[q].Kind {
 			continue
 		}
-		r := &s.requests[s.groups[g].firstRequest]
-		if r.deadline < earliestDeadline && r.producedTokens == 0 && r.evictionCount == 0 && r.deadline >= now+s.leadTime(in, r.model) && s.canRun(g, q) && s.canTakeRequest(in, r) {
+		r := &s.requests.bySlot[s.groups.members[g].firstRequest]
+		if r.deadline < earliestDeadline && r.producedTokens == 0 && r.evictionCount == 0 && r.deadline >= now+s.fleet.leadTime(in, r.model) && s.groups.canRun(g, q) && s.fleet.canTakeRequest(in, r) {
 			bestGroup, earliestDeadline = g, r.deadline
 		}
 	}
@@ -124,38 +135,38 @@ func (s *queueServer) changeNetwork(now time.Duration, in *instance, network int
 		out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: in.loadedNetwork, Device: in.device})
 	}
 	in.loadedNetwork, in.loadingNetwork, in.loadStart = -1, network, now
-	s.instanceChanges++
+	s.groups.instanceChanges++
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: in.device})
 }
 
 // dispatchRequest sends a waiting request to an instance.
 func (s *queueServer) dispatchRequest(in *instance, req int32, out *policy.Actions) {
-	s.endTurn(req)
-	s.leaveGroup(req)
+	s.requests.endTurn(req)
+	s.groups.leaveGroup(req)
 
 	// Count it with its instance.
-	slot, r := s.takeBatch(req), &s.requests[req]
-	r.instance = s.instanceOf[in.device]
+	slot, r := s.requests.takeBatch(req), &s.requests.bySlot[req]
+	r.instance = s.fleet.instanceOf[in.device]
 	in.runningBatches = append(in.runningBatches, slot)
 	in.runningByModel[r.model]++
-	r.countedKV = s.kvNeed(r)
+	r.countedKV = s.fleet.kvNeed(r)
 	in.countedKV += r.countedKV
 
 	// Dispatch a batch of one task with one hop.
-	pipeline := s.tables.Models[r.model].FirstPipeline
+	pipeline := s.fleet.tables.Models[r.model].FirstPipeline
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: pipeline, Model: r.model, Batch: slot, Size: 1,
 		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops)), HopCount: 1})
 	out.Tasks = append(out.Tasks, req)
-	out.Hops = append(out.Hops, policy.Hop{Stage: s.tables.Pipelines[pipeline].FirstStage, Device: in.device, Uplink: -1, Downlink: -1})
+	out.Hops = append(out.Hops, policy.Hop{Stage: s.fleet.tables.Pipelines[pipeline].FirstStage, Device: in.device, Uplink: -1, Downlink: -1})
 }
 
 // removeBatch removes a batch from its instance and frees its slot. It returns the request and the instance's
 // queue.
 func (s *queueServer) removeBatch(slot int32) (req, q int32) {
-	req = s.batchRequests[slot]
-	r := &s.requests[req]
+	req = s.requests.batchRequests[slot]
+	r := &s.requests.bySlot[req]
 	q = r.instance
-	in := &s.instances[q]
+	in := &s.fleet.instances[q]
 	if index := slices.Index(in.runningBatches, slot); index >= 0 {
 		in.runningBatches = slices.Delete(in.runningBatches, index, index+1)
 		in.runningByModel[r.model]--
@@ -165,6 +176,6 @@ func (s *queueServer) removeBatch(slot int32) (req, q int32) {
 			in.pendingEvictions--
 		}
 	}
-	s.freeBatch(slot)
+	s.requests.freeBatch(slot)
 	return req, q
 }

@@ -34,7 +34,7 @@ func newClientTurns(models int) clientTurns {
 // joinClientLine puts a request behind the others of its client. The line of a client that had no request becomes
 // the last of the ring. A request that has started before joins no line.
 func (b *requestTable) joinClientLine(req int32) {
-	r, t := &b.requests[req], &b.turns
+	r, t := &b.bySlot[req], &b.turns
 	if r.producedTokens > 0 || r.evictionCount > 0 {
 		return
 	}
@@ -45,7 +45,7 @@ func (b *requestTable) joinClientLine(req int32) {
 	line := &t.lines[lineIndex]
 	r.clientLine, r.behindInLine, r.aheadInLine = lineIndex, -1, line.lastRequest
 	if line.lastRequest >= 0 {
-		b.requests[line.lastRequest].behindInLine = req
+		b.bySlot[line.lastRequest].behindInLine = req
 	} else {
 		line.firstRequest = req
 	}
@@ -70,7 +70,7 @@ func (t *clientTurns) openLine(key turnKey) int32 {
 
 // leaveClientLine removes a request from its client's line. An empty line is removed from the ring.
 func (b *requestTable) leaveClientLine(req int32) {
-	r, t := &b.requests[req], &b.turns
+	r, t := &b.bySlot[req], &b.turns
 	if r.clientLine < 0 {
 		return
 	}
@@ -80,12 +80,12 @@ func (b *requestTable) leaveClientLine(req int32) {
 	if r.aheadInLine < 0 {
 		line.firstRequest = r.behindInLine
 	} else {
-		b.requests[r.aheadInLine].behindInLine = r.behindInLine
+		b.bySlot[r.aheadInLine].behindInLine = r.behindInLine
 	}
 	if r.behindInLine < 0 {
 		line.lastRequest = r.aheadInLine
 	} else {
-		b.requests[r.behindInLine].aheadInLine = r.aheadInLine
+		b.bySlot[r.behindInLine].aheadInLine = r.aheadInLine
 	}
 	r.clientLine, r.aheadInLine, r.behindInLine = -1, -1, -1
 	if line.size--; line.size > 0 {
@@ -112,7 +112,7 @@ func (t *clientTurns) hasSeveralClients(model int32) bool {
 
 // endTurn ends the turn of a request's client.
 func (b *requestTable) endTurn(req int32) {
-	if r := &b.requests[req]; r.clientLine >= 0 && b.turns.nextLine[r.model] == r.clientLine {
+	if r := &b.bySlot[req]; r.clientLine >= 0 && b.turns.nextLine[r.model] == r.clientLine {
 		b.turns.nextLine[r.model] = b.turns.lines[r.clientLine].nextLine
 	}
 }
@@ -121,12 +121,12 @@ func (b *requestTable) endTurn(req int32) {
 // is in the group's class if it can run there, else the group's first. Requests that have started before are taken
 // in any case.
 func (s *queueServer) nextByTurn(q, g int32) int32 {
-	req := s.groups[g].firstRequest
-	r := &s.requests[req]
-	if r.clientLine < 0 || !s.turns.hasSeveralClients(r.model) {
+	req := s.groups.members[g].firstRequest
+	r := &s.requests.bySlot[req]
+	if r.clientLine < 0 || !s.requests.turns.hasSeveralClients(r.model) {
 		return req
 	}
-	if turnRequest := s.turns.lines[s.turns.nextLine[r.model]].firstRequest; s.canRun(s.requests[turnRequest].group, q) {
+	if turnRequest := s.requests.turns.lines[s.requests.turns.nextLine[r.model]].firstRequest; s.groups.canRun(s.requests.bySlot[turnRequest].group, q) {
 		return turnRequest
 	}
 	return req

@@ -21,14 +21,14 @@ type GroupView struct {
 // QueueViews returns the queues in their present order. With rules that keep one list for all instances, queues
 // have no groups.
 func (p *Policy) QueueViews() []QueueView {
-	refreshStaleQueues(p.assignment)
-	views := make([]QueueView, len(p.instances))
-	for q := range p.instances {
-		in := &p.instances[q]
+	refreshStaleQueues(p.groups.assignment)
+	views := make([]QueueView, len(p.fleet.instances))
+	for q := range p.fleet.instances {
+		in := &p.fleet.instances[q]
 		v := QueueView{Device: in.device, IsUp: in.isUp(), LoadedNetwork: in.loadedNetwork, LoadingNetwork: in.loadingNetwork, RunningRequests: len(in.runningBatches)}
-		for _, slot := range p.assignment.queues[q].slots {
-			g := &p.groups[slot.group]
-			v.Groups = append(v.Groups, GroupView{Model: g.model, Size: int(g.size), Start: fromSeconds(slot.start), Deadline: p.requests[g.firstRequest].deadline})
+		for _, slot := range p.groups.assignment.queues[q].slots {
+			g := &p.groups.members[slot.group]
+			v.Groups = append(v.Groups, GroupView{Model: g.model, Size: int(g.size), Start: fromSeconds(slot.start), Deadline: p.requests.bySlot[g.firstRequest].deadline})
 		}
 		views[q] = v
 	}

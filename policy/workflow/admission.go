@@ -19,7 +19,9 @@ import (
 // The share adapts to the requests that end late: batches are not always full, loads take time, and work is not spread
 // evenly.
 type admission struct {
-	*cluster
+	cluster            *cluster
+	book               *taskTable
+	tables             *deviceTables
 	predictions        *predict.TransitionTable
 	resources          []resource
 	resourcesOf        [][]int32  // by service: the resources in which its work counts
@@ -52,7 +54,7 @@ type appStats struct {
 	lateRequests    float64        // those of them that were late
 	refusedAny      bool           // a request was refused since the share was set
 	shareHoldsUntil int64          // the share is not changed before then
-	rateClaim
+	claim           rateClaim
 }
 
 // resourceMean is a weighted mean of device times, by resource.
@@ -82,7 +84,7 @@ const (
 
 // newAdmission returns admission for a cluster. If the options do not ask for admission, it admits every request.
 func newAdmission(c *cluster) *admission {
-	g := &admission{cluster: c}
+	g := &admission{cluster: c, book: c.book, tables: c.tables}
 	if !c.options.Admit {
 		return g
 	}
@@ -120,7 +122,7 @@ func newAdmission(c *cluster) *admission {
 	g.apps, g.timeSums = make([]appStats, len(f.source.Models)), make([]float64, len(g.resources))
 	for i := range g.apps {
 		a := &g.apps[i]
-		a.backlogShare, a.rateClaim = initialShare, newRateClaim(f.source.Models[i].RPS)
+		a.backlogShare, a.claim = initialShare, newRateClaim(f.source.Models[i].RPS)
 	}
 	return g
 }
@@ -165,16 +167,16 @@ func (g *admission) taskTimeOn(set *resource, s int32) int64 {
 // admit returns true if a request may come in, and adds it to the admitted requests. Otherwise retryAt is when a request
 // that arrives then is expected to fit.
 func (g *admission) admit(now int64, req int32) (admitted bool, retryAt int64) {
-	if !g.options.Admit {
+	if !g.cluster.options.Admit {
 		return true, 0
 	}
-	q := &g.requests[req]
+	q := &g.book.requests[req]
 	app := &g.apps[q.app]
 	q.owedTime = slices.Grow(q.owedTime[:0], len(g.resources))[:len(g.resources)]
 
 	// Find the position by deadline.
 	linePosition := len(g.admittedByDeadline)
-	for linePosition > 0 && g.requests[g.admittedByDeadline[linePosition-1]].deadline > q.deadline {
+	for linePosition > 0 && g.book.requests[g.admittedByDeadline[linePosition-1]].deadline > q.deadline {
 		linePosition--
 	}
 
@@ -183,9 +185,9 @@ func (g *admission) admit(now int64, req int32) (admitted bool, retryAt int64) {
 		q.owedTime[r] = app.requestTime.meanOf(r)
 		if delay := g.delayUntilFit(now, r, linePosition, q); delay > 0 {
 			if retryAt < now+delay {
-				retryAt, app.scarceResource = now+delay, int32(r)
+				retryAt, app.claim.scarceResource = now+delay, int32(r)
 			}
-			app.refusedAny, app.scarceUntil = true, q.deadline
+			app.refusedAny, app.claim.scarceUntil = true, q.deadline
 		}
 	}
 	if retryAt > 0 {
@@ -196,7 +198,7 @@ func (g *admission) admit(now int64, req int32) (admitted bool, retryAt int64) {
 	if virtualLead := g.leadOverScarce(now, q); virtualLead > 0 {
 		return false, now + virtualLead
 	}
-	app.virtualTime, app.scarceResource = app.virtualTime+app.requestGap, -1
+	app.claim.virtualTime, app.claim.scarceResource = app.claim.virtualTime+app.claim.requestGap, -1
 	g.addOwedTime(q, 1)
 	g.admittedByDeadline = slices.Insert(g.admittedByDeadline, linePosition, req)
 	q.admitted = true
@@ -218,7 +220,7 @@ func (g *admission) delayUntilFit(now int64, r, linePosition int, q *request) (d
 	for i := len(g.admittedByDeadline); i >= linePosition; i-- {
 		other := q
 		if i > linePosition {
-			other = &g.requests[g.admittedByDeadline[i-1]]
+			other = &g.book.requests[g.admittedByDeadline[i-1]]
 		}
 		app := &g.apps[other.app]
 		if other.owedTime[r] == 0 { // it needs nothing here
@@ -248,18 +250,18 @@ func (g *admission) updateFreeTimes(now int64, set *resource) {
 // deviceFreeAt returns when a device has finished what it runs. If the device is down, it returns farFuture. Running
 // sequences of a language model count as if the device did what remains of them at its full batch, and nothing else.
 func (g *admission) deviceFreeAt(now int64, place int32) int64 {
-	d := &g.devices[place]
-	switch q := g.languageModels(); {
+	d := &g.cluster.devices[place]
+	switch {
 	case d.down:
 		return farFuture
 	case !d.busy:
 		return now
-	case q.isLanguageModel(d.service):
+	case g.tables.isLanguageModel(d.service):
 		freeAt, n := now, int32(len(d.batch))
 		onPlace := g.tables.serviceOn(d.service, place)
 		for _, id := range d.batch {
-			k := &g.tasks[id]
-			remainingPart := k.remainingPart - float64(now-d.progressCountedAt)/float64(q.tables.batchTime(k.service, place, n, k.work))
+			k := &g.book.tasks[id]
+			remainingPart := k.sequence.remainingPart - float64(now-d.progressCountedAt)/float64(g.tables.batchTime(k.service, place, n, k.work))
 			freeAt += int64(max(0, remainingPart) * float64(scaleTime(onPlace.times[onPlace.maxBatch-1], k.work)) / float64(onPlace.maxBatch))
 		}
 		return freeAt
@@ -288,7 +290,7 @@ func (g *admission) updateOwedTime(q *request) {
 	g.addOwedTime(q, -1)
 	clear(q.owedTime)
 	for _, id := range q.revealedTasks {
-		if k := &g.tasks[id]; k.state == taskUnplaced || k.state == taskQueued {
+		if k := &g.book.tasks[id]; k.state == taskUnplaced || k.state == taskQueued {
 			for _, r := range g.resourcesOf[k.service] {
 				q.owedTime[r] += scaleTime(g.resources[r].taskTime[k.service], k.work)
 			}
@@ -313,10 +315,10 @@ func (g *admission) addOwedTime(q *request, sign int64) {
 // settleOwedTime subtracts the time of a task that starts from what its request owes (sign 1), or adds that of a task
 // that waits again (-1).
 func (g *admission) settleOwedTime(k *task, sign int64) {
-	if k.req < 0 || !g.requests[k.req].admitted {
+	if k.req < 0 || !g.book.requests[k.req].admitted {
 		return
 	}
-	q := &g.requests[k.req]
+	q := &g.book.requests[k.req]
 	for _, r := range g.resourcesOf[k.service] {
 		w := sign * scaleTime(g.resources[r].taskTime[k.service], k.work)
 		q.owedTime[r] -= w
@@ -326,7 +328,7 @@ func (g *admission) settleOwedTime(k *task, sign int64) {
 
 // recordAnswer removes a request that has been answered from the admitted ones, and learns from it.
 func (g *admission) recordAnswer(now int64, req int32) {
-	q := &g.requests[req]
+	q := &g.book.requests[req]
 	if !q.admitted {
 		return
 	}
@@ -334,11 +336,11 @@ func (g *admission) recordAnswer(now int64, req int32) {
 	// The longest chain of task times, in planned batches.
 	chain := int64(0)
 	for _, id := range q.revealedTasks {
-		k := &g.tasks[id]
+		k := &g.book.tasks[id]
 		k.earliestEnd = 0
 		for _, in := range k.inputs {
 			if in >= 0 {
-				k.earliestEnd = max(k.earliestEnd, g.tasks[in].earliestEnd)
+				k.earliestEnd = max(k.earliestEnd, g.book.tasks[in].earliestEnd)
 			}
 		}
 		k.earliestEnd += g.plannedTaskTime(k.service, k.work)
@@ -351,14 +353,14 @@ func (g *admission) recordAnswer(now int64, req int32) {
 
 // removeRequest removes a request from the admitted ones.
 func (g *admission) removeRequest(req int32) {
-	q := &g.requests[req]
+	q := &g.book.requests[req]
 	if !q.admitted {
 		return
 	}
 	g.addOwedTime(q, -1)
 	q.admitted = false
 	linePosition, _ := slices.BinarySearchFunc(g.admittedByDeadline, q.deadline, func(other int32, deadline int64) int {
-		return int(max(-1, min(1, g.requests[other].deadline-deadline)))
+		return int(max(-1, min(1, g.book.requests[other].deadline-deadline)))
 	})
 	linePosition += slices.Index(g.admittedByDeadline[linePosition:], req)
 	g.admittedByDeadline = slices.Delete(g.admittedByDeadline, linePosition, linePosition+1)

@@ -11,7 +11,7 @@ import (
 // owedBy returns the time that the open requests owe a line.
 func (g *admission) owedBy(r int) (sum int64) {
 	for _, req := range g.admittedByDeadline {
-		sum += g.requests[req].owedTime[r]
+		sum += g.book.requests[req].owedTime[r]
 	}
 	return sum
 }
@@ -22,9 +22,9 @@ func (g *admission) owedBy(r int) (sum int64) {
 func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := New(testFleet(rapid.IntRange(1, 4).Draw(t, "devices"), 3, 4).source, withAdmission(dyorcOptions))
-		for place := range p.devices {
-			for n := range p.devices[place].loaded {
-				p.devices[place].loaded[n] = true
+		for place := range p.cluster.devices {
+			for n := range p.cluster.devices[place].loaded {
+				p.cluster.devices[place].loaded[n] = true
 			}
 		}
 		d := &drivenPolicy{policy: p}
@@ -33,16 +33,16 @@ func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 		for i := range int32(rapid.IntRange(5, 40).Draw(t, "events")) {
 			d.now += time.Duration(rapid.IntRange(0, 400).Draw(t, "gap")) * time.Millisecond
 			var busy []int32
-			for place := range p.devices {
-				if p.devices[place].busy {
+			for place := range p.cluster.devices {
+				if p.cluster.devices[place].busy {
 					busy = append(busy, int32(place))
 				}
 			}
 			switch what := rapid.IntRange(0, 3).Draw(t, "what"); {
 			case what > 1 && len(busy) > 0:
 				place := rapid.SampledFrom(busy).Draw(t, "place")
-				for _, id := range p.devices[place].batch {
-					if req := p.tasks[id].req; req >= 0 && open[req] {
+				for _, id := range p.cluster.devices[place].batch {
+					if req := p.book.tasks[id].req; req >= 0 && open[req] {
 						d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: req})
 						delete(open, req)
 					}
@@ -59,7 +59,7 @@ func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 			default:
 				slo := time.Duration(rapid.IntRange(100, 9000).Draw(t, "slo")) * time.Millisecond
 				d.handleEvent(policy.Event{Kind: policy.Arrival, Req: i, ArrivedAt: d.now, Deadline: d.now + slo})
-				if !p.requests[i].isOpen {
+				if !p.book.requests[i].isOpen {
 					if drops := d.actionsOf(policy.Drop); len(drops) != 1 || drops[0].Reason != policy.ReasonDeadline || drops[0].At <= d.now {
 						t.Fatalf("refused with %+v", drops)
 					}
@@ -69,7 +69,7 @@ func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 				d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
 				d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: i, Task: task, Service: rapid.Int32Range(0, 2).Draw(t, "service"), List: []int32{-1}})
 				task++
-				open[i] = p.requests[i].isOpen
+				open[i] = p.book.requests[i].isOpen
 			}
 			g := p.admission
 			for r := range g.resources {
@@ -78,8 +78,8 @@ func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 				}
 			}
 			for k := range g.admittedByDeadline {
-				q := &g.requests[g.admittedByDeadline[k]]
-				if !q.isOpen || k > 0 && g.requests[g.admittedByDeadline[k-1]].deadline > q.deadline {
+				q := &g.book.requests[g.admittedByDeadline[k]]
+				if !q.isOpen || k > 0 && g.book.requests[g.admittedByDeadline[k-1]].deadline > q.deadline {
 					t.Fatalf("place %d of the line: open %v, deadline %d", k, q.isOpen, q.deadline)
 				}
 			}
@@ -110,13 +110,13 @@ func TestSingleDeviceAdmitsWhatFits(t *testing.T) {
 	fleet := testFleet(1, 1, 1)
 	fleet.source.Pipelines[0].Batch, fleet.source.Stages[0].Infer = 1, []time.Duration{run}
 	p := New(fleet.source, withAdmission(Options{}))
-	p.devices[0].loaded[0] = true
+	p.cluster.devices[0].loaded[0] = true
 	token := p.Table().TokenNumber(0, 0, []int32{0})
 	p.admission.learnTokens(0, []int32{token}, int64(run), 1)
 	d, admitted := &drivenPolicy{policy: p}, 0
 	for i := range int32(6) {
 		d.handleEvent(policy.Event{Kind: policy.Arrival, Req: i, Deadline: slo})
-		if !p.requests[i].isOpen {
+		if !p.book.requests[i].isOpen {
 			continue
 		}
 		admitted++
@@ -138,7 +138,7 @@ func TestApplicationsKeepPlannedRates(t *testing.T) {
 		fleet.source.Models = []policy.Model{{Name: "short", RPS: 5}, {Name: "long", RPS: 5}}
 		fleet.source.Pipelines[0].Batch, fleet.source.Stages[0].Infer = 1, []time.Duration{run}
 		p := New(fleet.source, withAdmission(Options{}))
-		p.devices[0].loaded[0] = true
+		p.cluster.devices[0].loaded[0] = true
 		token := p.Table().TokenNumber(0, 0, []int32{0})
 		p.admission.learnTokens(short, []int32{token}, int64(run), 1)
 		p.admission.learnTokens(long, []int32{token}, int64(3*run), 1)
@@ -147,7 +147,7 @@ func TestApplicationsKeepPlannedRates(t *testing.T) {
 			i := next
 			next++
 			d.handleEvent(policy.Event{Kind: policy.Arrival, Req: i, Model: app, ArrivedAt: d.now, Deadline: d.now + slo})
-			if !p.requests[i].isOpen {
+			if !p.book.requests[i].isOpen {
 				return false
 			}
 			d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})

@@ -15,24 +15,24 @@ import (
 func busyPolicy(devices, services int, opt Options) *Policy {
 	p := New(testFleet(devices, services, 8).source, opt)
 	rng := seeded.New(7, "busy")
-	for place := range p.devices {
-		d := &p.devices[place]
+	for place := range p.cluster.devices {
+		d := &p.cluster.devices[place]
 		for n := range services {
 			if rng.IntN(2) == 0 && d.usedBytes+p.tables.bytes[n] <= d.memoryBytes {
 				d.loaded[n] = true
 				d.usedBytes += p.tables.bytes[n]
 			}
 		}
-		p.busyDevices++
+		p.cluster.busyDevices++
 		d.busy, d.service, d.batchEndsAt = true, int32(rng.IntN(services)), int64(rng.IntN(1200))*1e6
 		for range rng.IntN(5) {
-			id := p.newTask(0, 0, int32(rng.IntN(services)), usualWork)
-			k := &p.tasks[id]
+			id := p.book.newTask(0, 0, int32(rng.IntN(services)), usualWork)
+			k := &p.book.tasks[id]
 			k.state, k.place, k.inputsAt = taskQueued, int32(place), int32(place)
-			d.enqueue(p.tasks, id)
+			d.enqueue(p.book.tasks, id)
 		}
 	}
-	p.refreshPlans(0)
+	p.placer.planner.refreshPlans(0)
 	return p
 }
 
@@ -52,8 +52,8 @@ func BenchmarkSearch(b *testing.B) {
 					p.placer.search.findPlaces(rng.Int64N(1e9), &j)
 					for t := range j.tasks {
 						place := p.placer.search.bestPlace[t]
-						p.planDevice(place, 0)
-						p.writeEndTable(place, 0)
+						p.placer.planner.planDevice(place, 0)
+						p.placer.planner.writeEndTable(place, 0)
 					}
 				}
 				b.ReportMetric((cputime.Used()-start).Seconds()*1e6/float64(b.N), "cpu-us/op")
@@ -88,16 +88,16 @@ func (d *drivenPolicy) runRequest() {
 func (d *drivenPolicy) finishTasks(tasks int) {
 	for ran := 0; ran < tasks; {
 		device := int32(-1)
-		for place := range d.policy.devices {
-			if d.policy.devices[place].busy {
-				device = d.policy.tables.deviceAt[place]
+		for place := range d.policy.cluster.devices {
+			if d.policy.cluster.devices[place].busy {
+				device = d.policy.cluster.tables.deviceAt[place]
 			}
 		}
 		if device < 0 {
 			d.endNextLoad()
 			continue
 		}
-		dev := &d.policy.devices[d.policy.tables.placeOf[device]]
+		dev := &d.policy.cluster.devices[d.policy.cluster.tables.placeOf[device]]
 		d.now = time.Duration(dev.batchEndsAt)
 		ran += len(dev.batch)
 		if tasks == 1 {
@@ -113,17 +113,17 @@ func (d *drivenPolicy) finishTasks(tasks int) {
 
 // endNextLoad ends the next load, or brings what a task reads.
 func (d *drivenPolicy) endNextLoad() {
-	for place := range d.policy.devices {
-		dev := &d.policy.devices[place]
+	for place := range d.policy.cluster.devices {
+		dev := &d.policy.cluster.devices[place]
 		if dev.loading >= 0 {
 			d.now = max(d.now, time.Duration(dev.loadEndsAt))
-			d.handleEvent(policy.Event{Kind: policy.NetworkLoaded, Network: dev.loading, Device: d.policy.tables.deviceAt[place]})
+			d.handleEvent(policy.Event{Kind: policy.NetworkLoaded, Network: dev.loading, Device: d.policy.cluster.tables.deviceAt[place]})
 			return
 		}
 		for _, id := range dev.queue {
-			if k := &d.policy.tasks[id]; k.slot >= 0 && k.inputsRequestedAt == int32(place) && k.inputsAt != int32(place) && k.pendingInputs == 0 {
+			if k := &d.policy.cluster.book.tasks[id]; k.slot >= 0 && k.inputsRequestedAt == int32(place) && k.inputsAt != int32(place) && k.pendingInputs == 0 {
 				d.now += 3 * time.Millisecond
-				d.handleEvent(policy.Event{Kind: policy.TransferFinished, Task: k.slot, Batch: -1, Device: d.policy.tables.deviceAt[place]})
+				d.handleEvent(policy.Event{Kind: policy.TransferFinished, Task: k.slot, Batch: -1, Device: d.policy.cluster.tables.deviceAt[place]})
 				return
 			}
 		}
@@ -133,8 +133,8 @@ func (d *drivenPolicy) endNextLoad() {
 
 // batchSlot is the slot that the policy gave a device's batch.
 func (dev *device) batchSlot(p *Policy) int32 {
-	for place := range p.devices {
-		if &p.devices[place] == dev {
+	for place := range p.cluster.devices {
+		if &p.cluster.devices[place] == dev {
 			return int32(place)
 		}
 	}

@@ -28,12 +28,12 @@ func newRateClaim(rps float64) rateClaim {
 func (g *admission) leadOverScarce(now int64, q *request) (maxLead int64) {
 	app, maxVirtualTime := &g.apps[q.app], int64(0)
 	for i := range g.apps {
-		maxVirtualTime = max(maxVirtualTime, g.apps[i].virtualTime)
+		maxVirtualTime = max(maxVirtualTime, g.apps[i].claim.virtualTime)
 	}
-	app.virtualTime = max(app.virtualTime, maxVirtualTime-(q.deadline-q.arrivedAt))
+	app.claim.virtualTime = max(app.claim.virtualTime, maxVirtualTime-(q.deadline-q.arrivedAt))
 	for i := range g.apps {
-		if other := &g.apps[i]; other.scarceResource >= 0 && other.scarceUntil > now && q.owedTime[other.scarceResource] > 0 {
-			maxLead = max(maxLead, app.virtualTime-other.virtualTime)
+		if other := &g.apps[i]; other.claim.scarceResource >= 0 && other.claim.scarceUntil > now && q.owedTime[other.claim.scarceResource] > 0 {
+			maxLead = max(maxLead, app.claim.virtualTime-other.claim.virtualTime)
 		}
 	}
 	return maxLead

@@ -2,37 +2,25 @@ package workflow
 
 import "inferplan/policy"
 
-// cluster is the state that all parts of the policy act on: requests and their tasks, the devices with what they hold,
-// and the plans of the devices.
+// cluster is the state that all parts of the policy act on: requests and their tasks, and the devices with what they
+// hold and will do.
 type cluster struct {
-	taskTable
-	options        Options
-	tables         *deviceTables // services and devices, from the tables
-	endTable       endTable      // when a task would end, by service and place
-	devices        []device
-	copyCount      []int32 // by network: devices that hold it or load it
-	demand         networkDemand
-	stateReturns   []returnStats // by service: how often session states are continued
-	busyDevices    int           // devices that run a batch
-	touchedPlaces  []int32       // places that an event has touched in this turn
-	isTouched      []bool        // by place: whether it is in that list
-	markEpoch      int32         // current mark of networkEpoch
-	networkEpoch   []int32       // by network: the epoch in which it was last seen
-	latestPosition []int32       // scratch of a plan: latest queue position by service
-	fullBatch      fullBatchFinder
-	routing        Routing // places tasks in place of the search; nil if the search does
-
-	sequenceInSlot []int32 // sequence by batch slot, counted from the number of devices on
-	freeBatchSlots []int32
+	book          *taskTable
+	options       Options
+	tables        *deviceTables // services and devices, from the tables
+	devices       []device
+	copyCount     []int32 // by network: devices that hold it or load it
+	demand        networkDemand
+	busyDevices   int     // devices that run a batch
+	touchedPlaces []int32 // places that an event has touched in this turn
+	isTouched     []bool  // by place: whether it is in that list
+	routing       Routing // places tasks in place of the search; nil if the search does
 }
 
 // newCluster returns a cluster with idle devices that hold what the tables say for the start.
 func newCluster(t *policy.Tables, opt Options) *cluster {
-	c := &cluster{options: opt, tables: newDeviceTables(t)}
-	c.endTable = newEndTable(len(t.Services), len(t.Devices))
-	c.networkEpoch, c.copyCount, c.demand = make([]int32, len(t.Networks)), make([]int32, len(t.Networks)), newNetworkDemand(len(t.Networks), len(t.Devices))
-	c.isTouched, c.stateReturns, c.latestPosition = make([]bool, len(t.Devices)), make([]returnStats, len(t.Services)), make([]int32, len(t.Services))
-	c.fullBatch.partialBatches = make([]partialBatch, len(t.Services))
+	c := &cluster{book: &taskTable{}, options: opt, tables: newDeviceTables(t), copyCount: make([]int32, len(t.Networks)), isTouched: make([]bool, len(t.Devices))}
+	c.demand = newNetworkDemand(len(t.Networks), len(t.Devices))
 	for place := range t.Devices {
 		c.devices = append(c.devices, newDevice(len(t.Networks)))
 		c.resetDevice(int32(place))
@@ -40,7 +28,7 @@ func newCluster(t *policy.Tables, opt Options) *cluster {
 	return c
 }
 
-// resetDevice sets a device to what it holds at the start: the resident networks, and no session states.
+// resetDevice sets a device without session states to what it holds at the start: the resident networks.
 func (c *cluster) resetDevice(place int32) {
 	d, id := &c.devices[place], c.tables.deviceAt[place]
 	d.memoryBytes, d.usedBytes = 0, 0
@@ -52,7 +40,6 @@ func (c *cluster) resetDevice(place int32) {
 			c.copyCount[n]--
 		}
 	}
-	c.stateStore().clearDevice(place)
 	clear(d.loaded)
 	d.loading = -1
 	if int(id) < len(c.tables.source.Resident) {
@@ -85,7 +72,7 @@ func (c *cluster) isStuck(d *device) bool {
 		return false
 	}
 	for _, id := range d.queue {
-		if c.isRunnable(d, &c.tasks[id]) {
+		if c.isRunnable(d, &c.book.tasks[id]) {
 			return false
 		}
 	}
@@ -108,25 +95,10 @@ func (c *cluster) crowdsOut(place, network int32) bool {
 
 // unqueueTask removes a task from the queue of its device. The task then has no place.
 func (c *cluster) unqueueTask(id int32) {
-	k := &c.tasks[id]
+	k := &c.book.tasks[id]
 	c.devices[k.place].dequeue(id)
 	k.state = taskUnplaced
 	c.touchDevice(k.place)
-}
-
-// waitingTasks returns the number of tasks of a service on a device, those of the running batch included.
-func (c *cluster) waitingTasks(place, service int32) int {
-	d := &c.devices[place]
-	n := 0
-	if d.busy && d.service == service {
-		n = len(d.batch)
-	}
-	for _, id := range d.queue {
-		if c.tasks[id].service == service {
-			n++
-		}
-	}
-	return n
 }
 
 // countTask reports to the routing, if there is one, that a task became known (delta 1) or ended (-1).
@@ -144,3 +116,13 @@ func (c *cluster) meanBacklog(now int64) int64 {
 	}
 	return sum / int64(len(c.devices))
 }
+
+// countDemand counts that a task needs a service, if networks are evicted by value.
+func (c *cluster) countDemand(now int64, service int32) {
+	if c.options.EvictByValue {
+		c.demand.countTask(now, c.tables.services[service].network, c.busyShare())
+	}
+}
+
+// busyShare returns the share of the devices that run a batch.
+func (c *cluster) busyShare() float64 { return float64(c.busyDevices) / float64(len(c.devices)) }

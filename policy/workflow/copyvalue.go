@@ -23,21 +23,15 @@ func newNetworkDemand(networks, devices int) networkDemand {
 	return networkDemand{rates: make([]float64, networks), ratedAt: make([]int64, networks), valuedAt: -1, values: make([]float64, networks), othersBusyChance: make([]float64, devices+1)}
 }
 
-// countDemand counts that a task needs a service.
-func (c *cluster) countDemand(now int64, service int32) {
-	if !c.options.EvictByValue {
-		return
-	}
-	n := c.tables.services[service].network
-	d := &c.demand
-	d.rates[n] = d.rates[n]*math.Exp(-float64(now-d.ratedAt[n])/demandWindow) + 1/demandWindow
-	d.ratedAt[n] = now
-	d.busyShare += (float64(c.busyDevices)/float64(len(c.devices)) - d.busyShare) / 256
+// countTask counts that a task needs a network, while a share of the devices is busy.
+func (d *networkDemand) countTask(now int64, network int32, busyShare float64) {
+	d.rates[network] = d.rates[network]*math.Exp(-float64(now-d.ratedAt[network])/demandWindow) + 1/demandWindow
+	d.ratedAt[network] = now
+	d.busyShare += (busyShare - d.busyShare) / 256
 }
 
-// updateCopyValues computes the values of copies anew, if they are older than valueLifetime.
-func (c *cluster) updateCopyValues(now int64) {
-	d := &c.demand
+// updateValues computes the values of copies anew, if they are older than valueLifetime.
+func (d *networkDemand) updateValues(now int64) {
 	if d.valuedAt >= 0 && now < d.valuedAt+valueLifetime {
 		return
 	}
@@ -53,11 +47,11 @@ func (c *cluster) updateCopyValues(now int64) {
 }
 
 // otherServicesShare returns the share of the demanded device time that other services need.
-func (c *cluster) otherServicesShare(service int32) float64 {
+func (d *networkDemand) otherServicesShare(services []serviceTimes, service int32) float64 {
 	totalDemand, ownDemand := 0.0, 0.0
-	for s := range c.tables.services {
-		sv := &c.tables.services[s]
-		serviceDemand := c.demand.values[sv.network] * float64(sv.minTaskTime)
+	for s := range services {
+		sv := &services[s]
+		serviceDemand := d.values[sv.network] * float64(sv.minTaskTime)
 		if totalDemand += serviceDemand; int32(s) == service {
 			ownDemand = serviceDemand
 		}
@@ -73,13 +67,5 @@ func (c *cluster) otherServicesShare(service int32) float64 {
 //	values[network] · othersBusyChance[copyCount-1] · loadTime / bytes
 func (c *cluster) copyValue(network, place int32) float64 {
 	d := &c.demand
-	return d.values[network] * d.othersBusyChance[max(0, c.copyCount[network]-1)] * float64(c.loadTime(network, place)) / float64(max(1, c.tables.bytes[network]))
-}
-
-// loadTime returns how long a load of a network takes at a place, in ns.
-func (c *cluster) loadTime(network, place int32) int64 {
-	if times := c.tables.source.Networks[network].LoadTimes; times != nil {
-		return int64(times[c.tables.source.Devices[c.tables.deviceAt[place]].Kind][0])
-	}
-	return 0
+	return d.values[network] * d.othersBusyChance[max(0, c.copyCount[network]-1)] * float64(c.tables.loadTime(network, place)) / float64(max(1, c.tables.bytes[network]))
 }

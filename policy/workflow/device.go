@@ -72,20 +72,40 @@ func (d *device) dequeue(id int32) {
 	d.dirty = true
 }
 
+// devicePlanner computes the plans of devices, and the end table that follows from them.
+type devicePlanner struct {
+	cluster        *cluster
+	book           *taskTable
+	tables         *deviceTables
+	states         *stateStore
+	endTable       endTable // when a task would end, by service and place
+	fullBatch      fullBatchFinder
+	markEpoch      int32   // current mark of networkEpoch
+	networkEpoch   []int32 // by network: the epoch in which it was last seen
+	latestPosition []int32 // scratch of a plan: latest queue position by service
+}
+
+// newDevicePlanner returns a planner for the devices of a cluster.
+func newDevicePlanner(c *cluster, states *stateStore) *devicePlanner {
+	services, networks := len(c.tables.services), len(c.tables.bytes)
+	return &devicePlanner{cluster: c, book: c.book, tables: c.tables, states: states, endTable: newEndTable(services, len(c.devices)), fullBatch: newFullBatchFinder(services),
+		networkEpoch: make([]int32, networks), latestPosition: make([]int32, services)}
+}
+
 // refreshPlans computes the plan and the end table anew for devices whose plan has changed or is out of date.
-func (c *cluster) refreshPlans(now int64) {
-	for i := range c.devices {
-		if d := &c.devices[i]; d.dirty || d.planValidUntil < now {
-			c.planDevice(int32(i), now)
-			c.writeEndTable(int32(i), now)
+func (p *devicePlanner) refreshPlans(now int64) {
+	for i := range p.cluster.devices {
+		if d := &p.cluster.devices[i]; d.dirty || d.planValidUntil < now {
+			p.planDevice(int32(i), now)
+			p.writeEndTable(int32(i), now)
 		}
 	}
 }
 
 // planDevice computes the plan of a device by playing its own rule forward: one batch at a time, of the first task in
 // the queue that may run then, with all tasks of the same service that may run then.
-func (c *cluster) planDevice(place int32, now int64) {
-	d := &c.devices[place]
+func (p *devicePlanner) planDevice(place int32, now int64) {
+	d := &p.cluster.devices[place]
 	d.dirty, d.planValidUntil = false, farFuture
 	d.plannedBatches, d.plannedLoads = d.plannedBatches[:0], d.plannedLoads[:0]
 
@@ -95,8 +115,8 @@ func (c *cluster) planDevice(place int32, now int64) {
 		freeAt = max(freeAt, d.batchEndsAt)
 		d.planValidUntil = d.batchEndsAt
 	}
-	c.planLoads(place, now)
-	freeAt = c.planBatches(d, place, now, freeAt)
+	p.planLoads(place, now)
+	freeAt = p.planBatches(d, place, now, freeAt)
 	d.planEnd = freeAt
 	if !d.busy && len(d.plannedBatches) > 0 {
 		d.planValidUntil = d.plannedBatches[0].start
@@ -108,106 +128,115 @@ func (c *cluster) planDevice(place int32, now int64) {
 
 // planBatches plans the batches of a queue from an instant on, and returns the end of the last one. Positions that are
 // planned are unlinked from the list that nextUnplanned holds.
-func (c *cluster) planBatches(d *device, place int32, now, freeAt int64) int64 {
+func (p *devicePlanner) planBatches(d *device, place int32, now, freeAt int64) int64 {
 	n := int32(len(d.queue))
-	c.linkQueue(d, place, now)
+	p.linkQueue(d, place, now)
 	firstUnplanned, unplanned := int32(0), n
 
 	// Tasks join the language model that runs already.
-	if q := c.languageModels(); d.busy && q.isLanguageModel(d.service) {
-		b := q.currentPeriod(d, now)
-		unplanned -= q.planJoins(d, place, c.latestPosition[d.service], &b)
+	if d.busy && p.tables.isLanguageModel(d.service) {
+		b := p.currentPeriod(d, now)
+		unplanned -= p.planJoins(d, place, p.latestPosition[d.service], &b)
 		d.plannedBatches = append(d.plannedBatches, b)
 		freeAt = b.end
 	}
 	for unplanned > 0 {
-		// Find the head of the next batch: the first position that is ready, or the first full batch. Otherwise, when
-		// the first position becomes ready.
-		headPosition, previous, nextReady := n, int32(-1), farFuture
-		c.fullBatch.reset()
-		for i := firstUnplanned; i < n; i = d.nextUnplanned[i] {
-			readyAt := d.readyTimes[i]
-			if readyAt == positionPlanned {
-				if previous < 0 {
-					firstUnplanned = d.nextUnplanned[i]
-				} else {
-					d.nextUnplanned[previous] = d.nextUnplanned[i]
-				}
-				continue
-			}
-			if readyAt <= freeAt {
-				headPosition = min(headPosition, i)
-				if !c.options.FullBatchFirst {
-					break
-				}
-				if fullHead := c.fullBatch.addTask(c, &c.tasks[d.queue[i]], place, i, freeAt); fullHead >= 0 {
-					headPosition = fullHead
-					break
-				}
-			}
-			previous, nextReady = i, min(nextReady, readyAt)
-		}
-
-		// Nothing is ready yet, so the device idles until something is.
-		if headPosition == n {
-			freeAt = nextReady
+		headPosition, nextReady := p.nextHead(d, place, &firstUnplanned, freeAt)
+		if headPosition < 0 {
+			freeAt = nextReady // nothing is ready yet, so the device idles until something is
 			continue
 		}
-		unplanned -= c.planBatch(d, place, headPosition, freeAt)
+		unplanned -= p.planBatch(d, place, headPosition, freeAt)
 		freeAt = d.plannedBatches[len(d.plannedBatches)-1].end
 	}
 	return freeAt
 }
 
+// nextHead returns the head of the batch that a device starts at an instant: the first position that is ready, or the
+// first full batch. If no position is ready, it returns -1, and when the first one is. Positions that are planned are
+// unlinked.
+func (p *devicePlanner) nextHead(d *device, place int32, firstUnplanned *int32, startAt int64) (headPosition int32, nextReady int64) {
+	headPosition, nextReady = -1, farFuture
+	previous := int32(-1)
+	p.fullBatch.reset()
+	for i := *firstUnplanned; i < int32(len(d.queue)); i = d.nextUnplanned[i] {
+		readyAt := d.readyTimes[i]
+		if readyAt == positionPlanned && previous < 0 {
+			*firstUnplanned = d.nextUnplanned[i]
+			continue
+		}
+		if readyAt == positionPlanned {
+			d.nextUnplanned[previous] = d.nextUnplanned[i]
+			continue
+		}
+		previous, nextReady = i, min(nextReady, readyAt)
+		if readyAt > startAt {
+			continue
+		}
+
+		// It is ready. A full batch behind it may go first.
+		if headPosition < 0 {
+			headPosition = i
+		}
+		if !p.cluster.options.FullBatchFirst {
+			break
+		}
+		if fullHead := p.fullBatch.addTask(p.tables, &p.book.tasks[d.queue[i]], place, i, startAt); fullHead >= 0 {
+			return fullHead, nextReady
+		}
+	}
+	return headPosition, nextReady
+}
+
 // linkQueue computes when each task of a queue may run, and links every position to the next one in the queue and to the
 // next one of the same service.
-func (c *cluster) linkQueue(d *device, place int32, now int64) {
+func (p *devicePlanner) linkQueue(d *device, place int32, now int64) {
 	n := int32(len(d.queue))
 	d.readyTimes, d.nextUnplanned, d.nextOfService = d.readyTimes[:0], d.nextUnplanned[:0], slices.Grow(d.nextOfService[:0], int(n))[:n]
 	if d.busy {
-		c.latestPosition[d.service] = n
+		p.latestPosition[d.service] = n
 	}
 	for i, id := range d.queue {
-		k := &c.tasks[id]
-		d.readyTimes = append(d.readyTimes, max(c.inputsReadyAt(k, place, now), d.networkReadyAt(c.tables.services[k.service].network)))
+		k := &p.book.tasks[id]
+		d.readyTimes = append(d.readyTimes, max(p.inputsReadyAt(k, place, now), d.networkReadyAt(p.tables.services[k.service].network)))
 		d.nextUnplanned = append(d.nextUnplanned, int32(i)+1)
-		c.latestPosition[k.service] = n
+		p.latestPosition[k.service] = n
 	}
 	for i := n - 1; i >= 0; i-- {
-		s := c.tasks[d.queue[i]].service
-		d.nextOfService[i], c.latestPosition[s] = c.latestPosition[s], i
+		s := p.book.tasks[d.queue[i]].service
+		d.nextOfService[i], p.latestPosition[s] = p.latestPosition[s], i
 	}
 }
 
 // planBatch plans one batch, headed by the task at a position of the queue, and returns its size.
-func (c *cluster) planBatch(d *device, place, headPosition int32, startAt int64) int32 {
-	b := plannedBatch{start: startAt, joinUntil: startAt, service: c.tasks[d.queue[headPosition]].service}
-	if q := c.languageModels(); q.isLanguageModel(b.service) {
-		b.end, b.joinUntil = startAt, q.lastJoin(d, b.service, startAt, startAt)
-		joinedTasks := q.planJoins(d, place, headPosition, &b)
+func (p *devicePlanner) planBatch(d *device, place, headPosition int32, startAt int64) int32 {
+	b := plannedBatch{start: startAt, joinUntil: startAt, service: p.book.tasks[d.queue[headPosition]].service}
+	if p.tables.isLanguageModel(b.service) {
+		b.end, b.joinUntil = startAt, p.lastJoin(d, b.service, startAt, startAt)
+		joinedTasks := p.planJoins(d, place, headPosition, &b)
 		d.plannedBatches = append(d.plannedBatches, b)
 		return joinedTasks
 	}
 
 	// Choose tasks of the service that are ready, up to the largest batch.
-	maxBatch, lastChosen := c.tables.serviceOn(b.service, place).maxBatch, headPosition
+	maxBatch, lastChosen := p.tables.serviceOn(b.service, place).maxBatch, headPosition
 	for i := headPosition; i < int32(len(d.queue)) && b.size < maxBatch; i = d.nextOfService[i] {
 		if d.readyTimes[i] > startAt || d.readyTimes[i] == positionPlanned {
 			continue
 		}
-		k := &c.tasks[d.queue[i]]
+		k := &p.book.tasks[d.queue[i]]
 		b.size++
 		b.hasRevealed = b.hasRevealed || k.slot >= 0
 		b.work = max(b.work, k.work)
-		b.recomputeTime += c.stateStore().recomputeTime(k, place)
+		b.recomputeTime += p.states.recomputeTime(k, place)
 		d.readyTimes[i], lastChosen = positionChosen, i
 	}
 
 	// Now the end of the batch is known; write it into its tasks.
-	b.end = startAt + c.tables.batchTime(b.service, place, b.size, b.work) + b.recomputeTime
+	b.end = startAt + p.tables.batchTime(b.service, place, b.size, b.work) + b.recomputeTime
 	for i := headPosition; i <= lastChosen; i = d.nextOfService[i] {
 		if d.readyTimes[i] == positionChosen {
-			c.tasks[d.queue[i]].endsAt, d.readyTimes[i] = b.end, positionPlanned
+			p.book.tasks[d.queue[i]].endsAt, d.readyTimes[i] = b.end, positionPlanned
 		}
 	}
 	d.plannedBatches = append(d.plannedBatches, b)
@@ -222,7 +251,7 @@ const (
 )
 
 // inputsReadyAt returns when all inputs of a task, and the session state that it continues, are at a place, as expected.
-func (c *cluster) inputsReadyAt(k *task, place int32, now int64) int64 {
+func (p *devicePlanner) inputsReadyAt(k *task, place int32, now int64) int64 {
 	readyAt := now
 	if k.stateInTransit {
 		readyAt = max(readyAt, k.stateArrivesAt)
@@ -232,16 +261,16 @@ func (c *cluster) inputsReadyAt(k *task, place int32, now int64) int64 {
 	}
 	for _, in := range k.inputs {
 		if in >= 0 {
-			inputTask := &c.tasks[in]
-			readyAt = max(readyAt, inputTask.endsAt+c.tables.transferTime(inputTask.service, max(inputTask.place, 0), place))
+			inputTask := &p.book.tasks[in]
+			readyAt = max(readyAt, inputTask.endsAt+p.tables.transferTime(inputTask.service, max(inputTask.place, 0), place))
 		}
 	}
 	return readyAt
 }
 
 // planLoads lists the loads that a device's queue needs, and computes the bytes that are free or can be freed.
-func (c *cluster) planLoads(place int32, now int64) {
-	d := &c.devices[place]
+func (p *devicePlanner) planLoads(place int32, now int64) {
+	d := &p.cluster.devices[place]
 	d.copyEngineFreeAt = now
 	if d.loading >= 0 {
 		d.copyEngineFreeAt = max(now, d.loadEndsAt)
@@ -254,35 +283,35 @@ func (c *cluster) planLoads(place int32, now int64) {
 	}
 
 	// Plan one load for every network that the queue needs and the device lacks.
-	c.markEpoch++
+	p.markEpoch++
 	d.availableBytes = d.memoryBytes - d.usedBytes
 	for _, id := range d.queue {
-		sv := &c.tables.services[c.tasks[id].service]
+		sv := &p.tables.services[p.book.tasks[id].service]
 		n := sv.network
-		if c.networkEpoch[n] == c.markEpoch {
+		if p.networkEpoch[n] == p.markEpoch {
 			continue
 		}
-		c.networkEpoch[n] = c.markEpoch
+		p.networkEpoch[n] = p.markEpoch
 		if !d.loaded[n] && n != d.loading {
-			d.copyEngineFreeAt += sv.onKinds[c.tables.kindOf[place]].loadTime
+			d.copyEngineFreeAt += sv.onKinds[p.tables.kindOf[place]].loadTime
 			d.plannedLoads = append(d.plannedLoads, plannedLoad{n, d.copyEngineFreeAt})
-			d.availableBytes -= c.tables.bytes[n]
+			d.availableBytes -= p.tables.bytes[n]
 		}
 	}
 	if d.busy {
-		c.networkEpoch[c.tables.services[d.service].network] = c.markEpoch
+		p.networkEpoch[p.tables.services[d.service].network] = p.markEpoch
 	}
 
 	// Networks that neither the queue nor the running batch needs can go, and so can states that no task needs
 	// soon.
 	for n, isLoaded := range d.loaded {
-		if isLoaded && c.networkEpoch[n] != c.markEpoch {
-			d.availableBytes += c.tables.bytes[n]
+		if isLoaded && p.networkEpoch[n] != p.markEpoch {
+			d.availableBytes += p.tables.bytes[n]
 		}
 	}
 	for _, id := range d.sessionStates {
-		if c.stateStore().stateClass(id) <= expectedClass {
-			d.availableBytes += c.tasks[id].session.bytes
+		if p.states.stateClass(id) <= expectedClass {
+			d.availableBytes += p.book.tasks[id].session.bytes
 		}
 	}
 }
@@ -309,20 +338,20 @@ func (d *device) networkReadyAt(network int32) int64 {
 
 // networkUsableAt returns the first instant at which a task of a service, placed now, finds its network on a device. If
 // the device cannot run the service, or must not load its network (Options.StaticNetworks), it returns farFuture.
-func (c *cluster) networkUsableAt(place, service int32) int64 {
-	d, sv := &c.devices[place], &c.tables.services[service]
-	onKind := &sv.onKinds[c.tables.kindOf[place]]
+func (p *devicePlanner) networkUsableAt(place, service int32) int64 {
+	d, sv := &p.cluster.devices[place], &p.tables.services[service]
+	onKind := &sv.onKinds[p.tables.kindOf[place]]
 	if onKind.times == nil {
 		return farFuture
 	}
 	if usableAt := d.networkReadyAt(sv.network); usableAt >= 0 {
 		return usableAt
 	}
-	if c.options.StaticNetworks && c.copyCount[sv.network] > 0 {
+	if p.cluster.options.StaticNetworks && p.cluster.copyCount[sv.network] > 0 {
 		return farFuture
 	}
 	usableAt := d.copyEngineFreeAt + onKind.loadTime
-	if d.availableBytes < c.tables.bytes[sv.network] {
+	if d.availableBytes < p.tables.bytes[sv.network] {
 		usableAt = max(usableAt, d.planEnd)
 	}
 	return usableAt
@@ -350,11 +379,11 @@ func (d *device) firstIdle(idleAt, duration int64) int64 {
 }
 
 // writeEndTable writes the entries of a place into the end table.
-func (c *cluster) writeEndTable(place int32, now int64) {
-	d, f := &c.devices[place], c.tables
+func (p *devicePlanner) writeEndTable(place int32, now int64) {
+	d, f := &p.cluster.devices[place], p.tables
 	if d.down {
 		for s := range f.services {
-			c.endTable.setSolo(int32(s), place, farFuture, 0)
+			p.endTable.setSolo(int32(s), place, farFuture, 0)
 		}
 		return
 	}
@@ -365,17 +394,17 @@ func (c *cluster) writeEndTable(place int32, now int64) {
 		sv := &f.services[s]
 		onKind := &sv.onKinds[kind]
 		if onKind.times == nil {
-			c.endTable.setSolo(int32(s), place, farFuture, 0)
+			p.endTable.setSolo(int32(s), place, farFuture, 0)
 			continue
 		}
 		soloTime := onKind.times[0]
 		idleAt := d.firstIdle(now, soloTime)
 		if !d.loaded[sv.network] {
-			if idleAt = c.networkUsableAt(place, int32(s)); idleAt < farFuture {
+			if idleAt = p.networkUsableAt(place, int32(s)); idleAt < farFuture {
 				idleAt = d.firstIdle(max(idleAt, now), soloTime)
 			}
 		}
-		c.endTable.setSolo(int32(s), place, idleAt, soloTime)
+		p.endTable.setSolo(int32(s), place, idleAt, soloTime)
 	}
 
 	// Then the planned batches that a task can join. The loop runs backwards, so the earliest one of a service
@@ -383,14 +412,54 @@ func (c *cluster) writeEndTable(place int32, now int64) {
 	for i := len(d.plannedBatches) - 1; i >= 0; i-- {
 		b := &d.plannedBatches[i]
 		onKind := &f.services[b.service].onKinds[kind]
-		switch q := c.languageModels(); {
-		case !q.fitsOneMore(b.service, place, b.size, b.kvTokens, usualWork):
-		case q.isLanguageModel(b.service):
+		switch {
+		case !f.fitsOneMore(b.service, place, b.size, b.kvTokens, usualWork):
+		case f.isLanguageModel(b.service):
 			if b.joinUntil >= now {
-				c.endTable.setSolo(b.service, place, max(b.start, now), onKind.times[b.size])
+				p.endTable.setSolo(b.service, place, max(b.start, now), onKind.times[b.size])
 			}
 		case b.start >= now:
-			c.endTable.setJoin(b.service, place, b.start, onKind.times[b.size]+b.recomputeTime)
+			p.endTable.setJoin(b.service, place, b.start, onKind.times[b.size]+b.recomputeTime)
 		}
 	}
+}
+
+// currentPeriod returns what the running language model of a device does until it has drained, as a batch of the plan.
+func (p *devicePlanner) currentPeriod(d *device, now int64) plannedBatch {
+	return plannedBatch{start: now, end: d.batchEndsAt, joinUntil: p.lastJoin(d, d.service, now, d.batchEndsAt), service: d.service, size: int32(len(d.batch)), kvTokens: d.kvTokens, hasRevealed: true}
+}
+
+// lastJoin returns when a task appended to a queue could at the latest join a language model that runs over an interval:
+// before any task of another service may run.
+func (p *devicePlanner) lastJoin(d *device, service int32, begin, end int64) int64 {
+	lastJoin := end
+	for i, id := range d.queue {
+		if k := &p.book.tasks[id]; k.slot >= 0 && k.service != service && d.readyTimes[i] >= 0 {
+			lastJoin = min(lastJoin, max(begin, d.readyTimes[i]))
+		}
+	}
+	return lastJoin
+}
+
+// planJoins lets the tasks of a queue join a planned batch of a language model, and returns how many do. headPosition is
+// the first position of the service that is not planned.
+func (p *devicePlanner) planJoins(d *device, place, headPosition int32, period *plannedBatch) (joinedTasks int32) {
+	for i := headPosition; i < int32(len(d.queue)); i = d.nextOfService[i] {
+		joinAt := max(d.readyTimes[i], period.start)
+		k := &p.book.tasks[d.queue[i]]
+		if d.readyTimes[i] == positionPlanned || joinAt > period.joinUntil || !p.tables.fitsOneMore(period.service, place, period.size, period.kvTokens, k.work) {
+			continue
+		}
+		period.size++
+		period.kvTokens += p.tables.tokensOf(period.service, k.work)
+		period.hasRevealed = period.hasRevealed || k.slot >= 0
+		k.endsAt = joinAt + p.tables.batchTime(period.service, place, period.size, k.work) + p.states.recomputeTime(k, place)
+		if period.joinUntil == period.end {
+			period.joinUntil = max(period.end, k.endsAt)
+		}
+		period.end = max(period.end, k.endsAt)
+		d.readyTimes[i] = positionPlanned
+		joinedTasks++
+	}
+	return joinedTasks
 }

@@ -14,9 +14,10 @@
 //
 // # Parts
 //
-// All parts act on one cluster (cluster.go): requests and tasks (tasks.go), devices and their plans (device.go),
-// services and transfer times (tables.go). Policy gives them the events (policy.go, losses.go). place.go gives tasks
-// their devices, batches.go brings inputs and runs batches, and loader.go decides what devices hold.
+// All parts act on one cluster (cluster.go): its book of requests and tasks (tasks.go), its devices (device.go), and
+// services and transfer times (tables.go). Policy gives the parts the events (policy.go, losses.go). place.go gives tasks
+// their devices by the plans of devicePlanner (device.go). batches.go brings inputs and runs batches, sequences.go runs
+// language models, sessions.go keeps session states, and loader.go decides what devices hold.
 //
 // # What happens to a request
 //

@@ -14,6 +14,11 @@ type partialBatch struct {
 	work                int64 // largest work
 }
 
+// newFullBatchFinder returns a finder for the queues of tasks of these services.
+func newFullBatchFinder(services int) fullBatchFinder {
+	return fullBatchFinder{partialBatches: make([]partialBatch, services)}
+}
+
 // reset forgets all batches.
 func (f *fullBatchFinder) reset() {
 	f.firstRunnable = -1
@@ -22,19 +27,19 @@ func (f *fullBatchFinder) reset() {
 
 // addTask adds the next task of a queue that may run. It returns the position of the first task of its batch if that
 // batch is full and may run first; otherwise it returns -1.
-func (f *fullBatchFinder) addTask(c *cluster, k *task, place, position int32, now int64) int32 {
+func (f *fullBatchFinder) addTask(tables *deviceTables, k *task, place, position int32, now int64) int32 {
 	if f.firstRunnable < 0 {
-		f.firstRunnable, f.latestStart = position, k.orderKey-c.tables.batchTime(k.service, place, 1, k.work)
+		f.firstRunnable, f.latestStart = position, k.orderKey-tables.batchTime(k.service, place, 1, k.work)
 	}
-	if c.languageModels().isLanguageModel(k.service) {
+	if tables.isLanguageModel(k.service) {
 		return -1
 	}
-	batch, maxBatch := &f.partialBatches[k.service], c.tables.serviceOn(k.service, place).maxBatch
+	batch, maxBatch := &f.partialBatches[k.service], tables.serviceOn(k.service, place).maxBatch
 	if batch.size == 0 {
 		batch.firstPosition = position
 	}
 	batch.size, batch.work = batch.size+1, max(batch.work, k.work)
-	if batch.size == maxBatch && (batch.firstPosition == f.firstRunnable || now+c.tables.batchTime(k.service, place, maxBatch, batch.work) <= f.latestStart) {
+	if batch.size == maxBatch && (batch.firstPosition == f.firstRunnable || now+tables.batchTime(k.service, place, maxBatch, batch.work) <= f.latestStart) {
 		return batch.firstPosition
 	}
 	return -1

@@ -5,13 +5,13 @@ import "slices"
 // givesUp returns true if a request that has just been placed is given up, by the rule of the options, because it will
 // end after its deadline.
 func (p *placer) givesUp(now int64, q *request) bool {
-	switch p.options.GiveUp {
+	switch p.cluster.options.GiveUp {
 	case GiveUpNever:
 		return false
 	case GiveUpHopeless:
 		return p.earliestRequestEnd(now, q) > q.deadline
 	}
-	endsLate := func(id int32) bool { return p.tasks[id].endsAt > q.deadline }
+	endsLate := func(id int32) bool { return p.book.tasks[id].endsAt > q.deadline }
 	return slices.ContainsFunc(q.revealedTasks, endsLate) || slices.ContainsFunc(q.expectedTasks, endsLate)
 }
 
@@ -19,12 +19,12 @@ func (p *placer) givesUp(now int64, q *request) bool {
 // of one and wait for nothing but their inputs.
 func (p *placer) earliestRequestEnd(now int64, q *request) (lastEnd int64) {
 	for _, id := range q.revealedTasks {
-		k := &p.tasks[id]
+		k := &p.book.tasks[id]
 		if k.earliestEnd = k.endsAt; k.state == taskQueued || k.state == taskUnplaced {
 			k.earliestEnd = now
 			for _, in := range k.inputs {
 				if in >= 0 {
-					k.earliestEnd = max(k.earliestEnd, p.tasks[in].earliestEnd)
+					k.earliestEnd = max(k.earliestEnd, p.book.tasks[in].earliestEnd)
 				}
 			}
 			k.earliestEnd += scaleTime(p.tables.services[k.service].minTaskTime, k.work)

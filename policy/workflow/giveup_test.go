@@ -22,7 +22,7 @@ func TestLateRequestsAreGivenUp(t *testing.T) {
 		opt := dyorcOptions
 		opt.GiveUp = up
 		p := New(testFleet(1, 1, 8).source, opt)
-		p.devices[0].loaded[0] = true
+		p.cluster.devices[0].loaded[0] = true
 		d := &drivenPolicy{policy: p}
 		alone := time.Duration(p.tables.batchTime(0, 0, 1, usualWork))
 		d.now = time.Second
@@ -52,18 +52,18 @@ func TestRoomByWorth(t *testing.T) {
 		gone  int32
 	}{{false, 1}, {true, 0}} {
 		p := New(testFleet(2, 3, 8).source, Options{EvictByValue: c.worth})
-		d := &p.devices[0]
+		d := &p.cluster.devices[0]
 		d.memoryBytes, d.usedBytes = 6e9, 6e9
-		d.loaded[0], d.loaded[1], p.devices[1].loaded[0] = true, true, true
-		p.copyCount[0], p.copyCount[1] = 2, 1
+		d.loaded[0], d.loaded[1], p.cluster.devices[1].loaded[0] = true, true, true
+		p.cluster.copyCount[0], p.cluster.copyCount[1] = 2, 1
 		for now := int64(0); now < 100e9; now += 1e9 {
-			p.countDemand(now, 0)
+			p.cluster.countDemand(now, 0)
 			if now%3e9 == 0 {
-				p.countDemand(now, 1)
+				p.cluster.countDemand(now, 1)
 			}
 		}
 		d.lastUsedAt[0], d.lastUsedAt[1] = 99e9, 96e9
-		p.updateCopyValues(100e9)
+		p.cluster.demand.updateValues(100e9)
 		var out policy.Actions
 		if !p.loader.evict(0, -1, unneededClass, 3e9, &out) || len(out.List) != 1 || out.List[0].Network != c.gone {
 			t.Errorf("by worth: %v: %+v, expected network %d to go", c.worth, out.List, c.gone)
@@ -76,8 +76,8 @@ func TestRoomByWorth(t *testing.T) {
 func TestTasksAreAskedForMeanwhile(t *testing.T) {
 	for _, between := range []int64{0, 1} {
 		p := New(testFleet(2, 2, 8).source, dyorcOptions)
-		for place := range p.devices {
-			p.devices[place].loaded[0], p.devices[place].loaded[1] = true, true
+		for place := range p.cluster.devices {
+			p.cluster.devices[place].loaded[0], p.cluster.devices[place].loaded[1] = true, true
 		}
 		d := &drivenPolicy{policy: p}
 		d.openRequest(0, time.Hour)
@@ -86,8 +86,8 @@ func TestTasksAreAskedForMeanwhile(t *testing.T) {
 		}
 		d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1, Key: between})
 		d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 1, Service: 1, List: []int32{-1}})
-		if p.busyDevices != len(slices.DeleteFunc([]bool{p.devices[0].busy, p.devices[1].busy}, func(b bool) bool { return !b })) {
-			t.Errorf("%d devices run", p.busyDevices)
+		if p.cluster.busyDevices != len(slices.DeleteFunc([]bool{p.cluster.devices[0].busy, p.cluster.devices[1].busy}, func(b bool) bool { return !b })) {
+			t.Errorf("%d devices run", p.cluster.busyDevices)
 		}
 		if ran := slices.ContainsFunc(d.out.List, func(a policy.Action) bool { return a.Kind == policy.Dispatch }); ran != (between == 1) {
 			t.Errorf("between %d: %+v", between, d.out.List)

@@ -3,19 +3,24 @@ package workflow
 import "inferplan/policy"
 
 // networkLoader decides which networks and session states devices hold.
-type networkLoader struct{ *cluster }
+type networkLoader struct {
+	cluster *cluster
+	book    *taskTable
+	tables  *deviceTables
+	states  *stateStore
+}
 
 // loadNext starts the next load on a device's idle copy engine: the network of the first task in the queue, expected
 // tasks included, that is not loaded and for which memory can be freed.
 func (l *networkLoader) loadNext(place int32, now int64, out *policy.Actions) {
-	d := &l.devices[place]
+	d := &l.cluster.devices[place]
 	if d.loading >= 0 || d.memoryBytes == 0 {
 		return
 	}
-	isStuck := l.isStuck(d)
-	l.updateCopyValues(now)
+	isStuck := l.cluster.isStuck(d)
+	l.cluster.demand.updateValues(now)
 	for i, id := range d.queue {
-		k := &l.tasks[id]
+		k := &l.book.tasks[id]
 		n := l.tables.services[k.service].network
 		if d.loaded[n] {
 			continue
@@ -33,12 +38,12 @@ func (l *networkLoader) loadNext(place int32, now int64, out *policy.Actions) {
 
 // loadHeldNetwork loads a network that the routing wants on a device although no task waits for it yet.
 func (l *networkLoader) loadHeldNetwork(place int32, now int64, out *policy.Actions) {
-	if l.routing == nil {
+	if l.cluster.routing == nil {
 		return
 	}
-	d := &l.devices[place]
+	d := &l.cluster.devices[place]
 	for n := range d.loaded {
-		if d.loaded[n] || !l.routing.HoldsNetwork(int32(n), place) {
+		if d.loaded[n] || !l.cluster.routing.HoldsNetwork(int32(n), place) {
 			continue
 		}
 		if missingBytes := l.tables.bytes[n] - (d.memoryBytes - d.usedBytes); missingBytes <= 0 || l.evict(place, -1, unneededClass, missingBytes, out) {
@@ -50,10 +55,10 @@ func (l *networkLoader) loadHeldNetwork(place int32, now int64, out *policy.Acti
 
 // startLoad starts a load. The caller has made sure that there is memory.
 func (l *networkLoader) startLoad(place, network int32, now int64, out *policy.Actions) {
-	d := &l.devices[place]
-	d.loading, d.loadEndsAt, d.dirty = network, now+l.loadTime(network, place), true
+	d := &l.cluster.devices[place]
+	d.loading, d.loadEndsAt, d.dirty = network, now+l.tables.loadTime(network, place), true
 	d.usedBytes += l.tables.bytes[network]
-	l.copyCount[network]++
+	l.cluster.copyCount[network]++
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: l.tables.deviceAt[place]})
 }
 
@@ -71,13 +76,13 @@ const (
 // expected task evicts only networks that no task needs. Networks that revealed tasks need are evicted only if the
 // device would otherwise stand still for ever: nothing on it can run, and the task could.
 func (l *networkLoader) freeMemoryFor(place int32, i int, network int32, isStuck bool, out *policy.Actions) bool {
-	d := &l.devices[place]
+	d := &l.cluster.devices[place]
 	missingBytes := l.tables.bytes[network] - (d.memoryBytes - d.usedBytes)
 	if missingBytes <= 0 {
 		return true
 	}
 	maxClass := unneededClass
-	if k := &l.tasks[d.queue[i]]; k.slot >= 0 {
+	if k := &l.book.tasks[d.queue[i]]; k.slot >= 0 {
 		maxClass = expectedClass
 		if isStuck && k.pendingInputs == 0 && k.inputsAt == place {
 			maxClass = neededClass
@@ -89,7 +94,7 @@ func (l *networkLoader) freeMemoryFor(place int32, i int, network int32, isStuck
 // evict unloads networks and session states, up to a class, until a number of bytes is free. If that cannot be reached,
 // it unloads nothing and returns false.
 func (l *networkLoader) evict(place int32, i, maxClass int, missingBytes int64, out *policy.Actions) bool {
-	d := &l.devices[place]
+	d := &l.cluster.devices[place]
 
 	// Check that enough can be evicted.
 	evictableBytes := int64(0)
@@ -99,8 +104,8 @@ func (l *networkLoader) evict(place int32, i, maxClass int, missingBytes int64, 
 		}
 	}
 	for _, id := range d.sessionStates {
-		if l.cluster.stateStore().stateClass(id) <= maxClass {
-			evictableBytes += l.tasks[id].session.bytes
+		if l.states.stateClass(id) <= maxClass {
+			evictableBytes += l.book.tasks[id].session.bytes
 		}
 	}
 	if evictableBytes < missingBytes {
@@ -119,12 +124,12 @@ func (l *networkLoader) evict(place int32, i, maxClass int, missingBytes int64, 
 			}
 		}
 		if id := l.stateToEvict(place, bestNetwork, class, maxClass); id >= 0 {
-			missingBytes -= l.tasks[id].session.bytes
-			l.cluster.stateStore().evictState(id, out)
+			missingBytes -= l.book.tasks[id].session.bytes
+			l.states.evictState(id, out)
 			continue
 		}
 		d.loaded[bestNetwork] = false
-		l.copyCount[bestNetwork]--
+		l.cluster.copyCount[bestNetwork]--
 		d.usedBytes -= l.tables.bytes[bestNetwork]
 		missingBytes -= l.tables.bytes[bestNetwork]
 		out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: bestNetwork, Device: l.tables.deviceAt[place]})
@@ -135,9 +140,9 @@ func (l *networkLoader) evict(place int32, i, maxClass int, missingBytes int64, 
 
 // evictsBefore returns true if network a is evicted before network b of the same class.
 func (l *networkLoader) evictsBefore(place, a, b int32) bool {
-	d := &l.devices[place]
-	if l.options.EvictByValue {
-		if valueA, valueB := l.copyValue(a, place), l.copyValue(b, place); valueA != valueB {
+	d := &l.cluster.devices[place]
+	if l.cluster.options.EvictByValue {
+		if valueA, valueB := l.cluster.copyValue(a, place), l.cluster.copyValue(b, place); valueA != valueB {
 			return valueA < valueB
 		}
 	}
@@ -147,15 +152,15 @@ func (l *networkLoader) evictsBefore(place, a, b int32) bool {
 // stateToEvict returns the session state on a device that is evicted before a given network and before all other states.
 // If the network goes first, it returns -1.
 func (l *networkLoader) stateToEvict(place, network int32, class, maxClass int) int32 {
-	d, bestState, minValue := &l.devices[place], int32(-1), 0.0
+	d, bestState, minValue := &l.cluster.devices[place], int32(-1), 0.0
 	for _, id := range d.sessionStates {
-		stateClass := l.cluster.stateStore().stateClass(id)
+		stateClass := l.states.stateClass(id)
 		if stateClass > maxClass || stateClass > class {
 			continue
 		}
-		value := l.cluster.stateStore().stateValue(id)
+		value := l.states.stateValue(id)
 		if stateClass == class && bestState < 0 {
-			if l.options.EvictByValue && value >= l.copyValue(network, place) || !l.options.EvictByValue && l.tasks[id].session.storedAt >= d.lastUsedAt[network] {
+			if l.cluster.options.EvictByValue && value >= l.cluster.copyValue(network, place) || !l.cluster.options.EvictByValue && l.book.tasks[id].session.storedAt >= d.lastUsedAt[network] {
 				continue
 			}
 		}
@@ -169,16 +174,16 @@ func (l *networkLoader) stateToEvict(place, network int32, class, maxClass int) 
 // networkClass returns the class of a network with respect to the i-th task in a queue. For a load that no task needs, i
 // is -1.
 func (l *networkLoader) networkClass(place int32, i int, network int32) int {
-	d := &l.devices[place]
+	d := &l.cluster.devices[place]
 	if d.busy && l.tables.services[d.service].network == network {
 		return pinnedClass
 	}
-	if i < 0 && l.routing != nil && l.routing.HoldsNetwork(network, place) {
+	if i < 0 && l.cluster.routing != nil && l.cluster.routing.HoldsNetwork(network, place) {
 		return pinnedClass
 	}
 	class := unneededClass
 	for position, id := range d.queue {
-		k := &l.tasks[id]
+		k := &l.book.tasks[id]
 		switch {
 		case l.tables.services[k.service].network != network:
 		case k.slot < 0:
@@ -195,7 +200,7 @@ func (l *networkLoader) networkClass(place int32, i int, network int32) int {
 // handleNetworkEvent records that a network or a state was loaded on a device, or unloaded from it.
 func (l *networkLoader) handleNetworkEvent(now int64, ev *policy.Event) {
 	place := l.tables.placeOf[ev.Device]
-	d := &l.devices[place]
+	d := &l.cluster.devices[place]
 
 	// An event without a network is about a session state.
 	if ev.Network < 0 {
@@ -211,7 +216,7 @@ func (l *networkLoader) handleNetworkEvent(now int64, ev *policy.Event) {
 	if ev.Kind == policy.NetworkUnloaded {
 		if ev.Value != 0 && !d.loaded[ev.Network] { // the unload failed, so it stays
 			d.loaded[ev.Network] = true
-			l.copyCount[ev.Network]++
+			l.cluster.copyCount[ev.Network]++
 			d.usedBytes += l.tables.bytes[ev.Network]
 			d.dirty = true
 		}
@@ -224,10 +229,10 @@ func (l *networkLoader) handleNetworkEvent(now int64, ev *policy.Event) {
 		if ev.Value == 0 {
 			d.loaded[ev.Network], d.lastUsedAt[ev.Network] = true, now
 		} else {
-			l.copyCount[ev.Network]--
+			l.cluster.copyCount[ev.Network]--
 			d.usedBytes -= l.tables.bytes[ev.Network]
 		}
 	}
 	d.dirty = true
-	l.touchDevice(place)
+	l.cluster.touchDevice(place)
 }

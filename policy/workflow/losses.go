@@ -10,16 +10,16 @@ import (
 func (p *Policy) handleBatchReturned(now int64, ev *policy.Event, out *policy.Actions) {
 	place := p.tables.placeOf[ev.Device]
 	if policy.ReturnReason(ev.Value) == policy.ReturnNotLoaded {
-		d := &p.devices[place]
+		d := &p.cluster.devices[place]
 		if n := p.tables.services[d.service].network; d.loaded[n] {
 			d.loaded[n] = false
-			p.copyCount[n]--
+			p.cluster.copyCount[n]--
 			d.usedBytes -= p.tables.bytes[n]
 		}
 	}
 	p.toReplan = p.toReplan[:0]
-	if id := p.languageModels().taskOfSlot(ev.Batch); id >= 0 {
-		p.languageModels().endSequence(place, id, now)
+	if id := p.sequences.taskOfSlot(ev.Batch); id >= 0 {
+		p.sequences.endSequence(place, id, now)
 		p.requeueTask(id)
 	} else {
 		p.requeueBatch(place)
@@ -29,11 +29,11 @@ func (p *Policy) handleBatchReturned(now int64, ev *policy.Event, out *policy.Ac
 
 // requeueTask makes a task that was in a batch wait again, without a place.
 func (p *Policy) requeueTask(id int32) {
-	k := &p.tasks[id]
+	k := &p.book.tasks[id]
 	p.admission.settleOwedTime(k, -1)
 	k.state, k.inputsRequestedAt, k.inputsAt, k.stateInTransit = taskUnplaced, -1, -1, false
 	if k.req < 0 {
-		p.releaseTask(id)
+		p.book.releaseTask(id)
 	} else {
 		p.toReplan = append(p.toReplan, k.req)
 	}
@@ -41,29 +41,29 @@ func (p *Policy) requeueTask(id int32) {
 
 // requeueBatch makes all tasks of a device's batch wait again.
 func (p *Policy) requeueBatch(place int32) {
-	d := &p.devices[place]
+	d := &p.cluster.devices[place]
 	for _, id := range d.batch {
 		p.requeueTask(id)
 	}
 	if d.busy {
-		p.busyDevices--
+		p.cluster.busyDevices--
 	}
 	d.batch, d.busy, d.dirty = d.batch[:0], false, true
-	p.touchDevice(place)
+	p.cluster.touchDevice(place)
 }
 
 // handleWorkerLost requeues all tasks of a lost device, and places them again.
 func (p *Policy) handleWorkerLost(now int64, place int32, out *policy.Actions) {
-	d := &p.devices[place]
+	d := &p.cluster.devices[place]
 	p.toReplan = p.toReplan[:0]
 
 	// Abort what runs.
-	switch q := p.languageModels(); {
-	case d.busy && q.isLanguageModel(d.service):
+	switch {
+	case d.busy && p.tables.isLanguageModel(d.service):
 		for len(d.batch) > 0 {
 			id := d.batch[0]
-			out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: p.tasks[id].sequence.batchSlot, Device: p.tables.deviceAt[place]})
-			q.endSequence(place, id, now)
+			out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: p.book.tasks[id].sequence.batchSlot, Device: p.tables.deviceAt[place]})
+			p.sequences.endSequence(place, id, now)
 			p.requeueTask(id)
 		}
 	case d.busy:
@@ -73,37 +73,39 @@ func (p *Policy) handleWorkerLost(now int64, place int32, out *policy.Actions) {
 
 	// Take the queue away.
 	for _, id := range d.queue {
-		k := &p.tasks[id]
+		k := &p.book.tasks[id]
 		k.state, k.inputsRequestedAt, k.inputsAt = taskUnplaced, -1, -1
 		if k.req >= 0 {
 			p.toReplan = append(p.toReplan, k.req)
 		}
 	}
 	d.queue, d.down = d.queue[:0], true
-	p.resetDevice(place)
+	p.states.clearDevice(place)
+	p.cluster.resetDevice(place)
 
 	// Inputs that were at the device, or on their way to it, are no longer there.
 	for _, req := range p.toReplan {
-		for _, id := range p.requests[req].revealedTasks {
-			if k := &p.tasks[id]; k.inputsRequestedAt == place || k.inputsAt == place {
+		for _, id := range p.book.requests[req].revealedTasks {
+			if k := &p.book.tasks[id]; k.inputsRequestedAt == place || k.inputsAt == place {
 				k.inputsRequestedAt, k.inputsAt = -1, -1
 			}
 		}
 	}
-	if p.routing != nil {
-		p.routing.DeviceLost(place)
+	if p.cluster.routing != nil {
+		p.cluster.routing.DeviceLost(place)
 	}
 	p.replanRequests(now, out)
 }
 
 // handleWorkerBack places tasks that found no device, now that a device has come back.
 func (p *Policy) handleWorkerBack(now int64, place int32, out *policy.Actions) {
-	p.devices[place].down = false
-	p.resetDevice(place)
-	p.touchDevice(place)
+	p.cluster.devices[place].down = false
+	p.states.clearDevice(place)
+	p.cluster.resetDevice(place)
+	p.cluster.touchDevice(place)
 	p.toReplan = p.toReplan[:0]
-	for r := range p.requests {
-		if p.hasUnplacedTask(&p.requests[r]) {
+	for r := range p.book.requests {
+		if p.hasUnplacedTask(&p.book.requests[r]) {
 			p.toReplan = append(p.toReplan, int32(r))
 		}
 	}
@@ -116,7 +118,7 @@ const strandedTag = 1
 // hasUnplacedTask returns true if a request is open and one of its revealed tasks has no place.
 func (p *Policy) hasUnplacedTask(q *request) bool {
 	for _, id := range q.revealedTasks {
-		if q.isOpen && p.tasks[id].state == taskUnplaced {
+		if q.isOpen && p.book.tasks[id].state == taskUnplaced {
 			return true
 		}
 	}
@@ -126,8 +128,8 @@ func (p *Policy) hasUnplacedTask(q *request) bool {
 // awaitDevice keeps requests that no device can serve waiting until their deadlines, and then drops them.
 func (p *Policy) awaitDevice(now int64, out *policy.Actions) {
 	nextDeadline := farFuture
-	for r := range p.requests {
-		q := &p.requests[r]
+	for r := range p.book.requests {
+		q := &p.book.requests[r]
 		if q.unrevealedTasks > 0 || !p.hasUnplacedTask(q) {
 			continue
 		}
@@ -145,7 +147,7 @@ func (p *Policy) awaitDevice(now int64, out *policy.Actions) {
 // dropRequest ends a request without an answer.
 func (p *Policy) dropRequest(now int64, req int32, reason policy.DropReason, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: reason})
-	if q := &p.requests[req]; q.admitted && reason == policy.ReasonDeadline {
+	if q := &p.book.requests[req]; q.admitted && reason == policy.ReasonDeadline {
 		p.admission.adjustShare(now, q, true)
 	}
 	p.closeRequest(now, req)
@@ -154,7 +156,7 @@ func (p *Policy) dropRequest(now int64, req int32, reason policy.DropReason, out
 // replanRequests places the unplaced tasks of the requests in toReplan.
 func (p *Policy) replanRequests(now int64, out *policy.Actions) {
 	for _, req := range p.toReplan {
-		q := &p.requests[req]
+		q := &p.book.requests[req]
 		if !q.isOpen || q.unrevealedTasks > 0 {
 			continue
 		}

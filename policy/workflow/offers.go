@@ -1,5 +1,7 @@
 package workflow
 
+import "slices"
+
 // offer is what a place offers to a task.
 type offer struct {
 	end, start    int64 // when the task would end, and begin to run
@@ -16,7 +18,7 @@ type offer struct {
 // search tries.
 func (x *search) collectOffers(j *job, t int32, level *searchLevel) {
 	level.places, level.offers, level.cheapestCosts = level.places[:0], level.offers[:0], level.cheapestCosts[:0]
-	earliestEnds := x.scheduler.earliestEnds[int(x.scheduler.rowOf[t])*len(x.c.devices):][:len(x.c.devices)]
+	earliestEnds := x.scheduler.earliestEnds[int(x.scheduler.rowOf[t])*len(x.cluster.devices):][:len(x.cluster.devices)]
 	for _, d := range x.candidatePlaces[t] {
 		if x.width > 0 && len(level.cheapestCosts) == x.width && level.cheapestCosts[x.width-1] <= earliestEnds[d] {
 			break
@@ -25,7 +27,7 @@ func (x *search) collectOffers(j *job, t int32, level *searchLevel) {
 	}
 	if x.width > 0 {
 		for _, in := range j.inputsOf(t) {
-			if in >= 0 && !contains(level.places, x.currentPlace[in]) {
+			if in >= 0 && !slices.Contains(level.places, x.currentPlace[in]) {
 				x.addOffer(j, t, x.currentPlace[in], level)
 			}
 		}
@@ -37,7 +39,7 @@ func (x *search) addOffer(j *job, t, d int32, level *searchLevel) {
 	k, readyAt := &j.tasks[t], x.now
 	for _, in := range j.inputsOf(t) {
 		if in >= 0 {
-			readyAt = max(readyAt, x.currentEnd[in]+x.c.tables.transferTime(j.tasks[in].service, x.currentPlace[in], d))
+			readyAt = max(readyAt, x.currentEnd[in]+x.tables.transferTime(j.tasks[in].service, x.currentPlace[in], d))
 		}
 	}
 	if k.recomputeTime > 0 {
@@ -61,16 +63,6 @@ func (x *search) addOffer(j *job, t, d int32, level *searchLevel) {
 	}
 }
 
-// contains returns true if a value is in a list.
-func contains(list []int32, v int32) bool {
-	for _, w := range list {
-		if w == v {
-			return true
-		}
-	}
-	return false
-}
-
 // readyWithState returns when a task may start at a place with the session state that it continues. It sets the task's
 // addedTime to the time that recomputing the state there takes, or to 0 if the state is moved.
 func (x *search) readyWithState(k *jobTask, place int32, readyAt int64) int64 {
@@ -78,28 +70,26 @@ func (x *search) readyWithState(k *jobTask, place int32, readyAt int64) int64 {
 	if k.stateFrom >= 0 {
 		stateHome, stateAt = x.currentPlace[k.stateFrom], x.currentEnd[k.stateFrom]
 	}
-	transferTime, isMove := x.c.tables.stateTransferTime(k.service, k.recomputeTime, stateHome, place)
+	transferTime, isMove := x.tables.stateTransferTime(k.service, k.recomputeTime, stateHome, place)
 	if k.addedTime = transferTime; isMove {
 		k.addedTime, readyAt = 0, max(readyAt, stateAt+transferTime)
 	}
 	return readyAt
 }
 
-// bestOffer returns the cheapest offer of a place to a task whose inputs are there at readyAt: to join one of the first
-// open batches, or to have a batch of its own.
-func (x *search) bestOffer(place int32, k *jobTask, readyAt int64) offer {
-	c, d := x.c, &x.c.devices[place]
-	onPlace := c.tables.serviceOn(k.service, place)
+// bestOffer returns the cheapest offer of a place to a task whose inputs are there at readyAt: to have a batch of its own,
+// or to join a batch that is still open.
+func (x *search) bestOffer(place int32, k *jobTask, readyAt int64) (cheapest offer) {
+	d, network := &x.cluster.devices[place], x.tables.services[k.service].network
 	if d.down {
 		return offer{end: farFuture, cost: farFuture}
 	}
 
 	// When is the network usable?
-	network := c.tables.services[k.service].network
 	usableAt := d.networkReadyAt(network)
 	needsLoad := usableAt < 0 // no task there needs the network yet
-	if needsLoad || onPlace.times == nil {
-		usableAt = c.networkUsableAt(place, k.service)
+	if needsLoad || !x.tables.canRun(k.service, place) {
+		usableAt = x.planner.networkUsableAt(place, k.service)
 	}
 	if usableAt >= farFuture {
 		return offer{end: farFuture, cost: farFuture}
@@ -107,58 +97,73 @@ func (x *search) bestOffer(place int32, k *jobTask, readyAt int64) offer {
 	readyAt = max(readyAt, usableAt)
 
 	// A batch of its own, in the first gap of the plan.
-	soloTime := c.tables.batchTime(k.service, place, 1, k.work) + k.addedTime
-	cheapest := offer{ownIndex: -1, plannedIndex: -1, start: x.firstIdle(place, d, readyAt, soloTime), recomputeTime: k.addedTime}
-	cheapest.end = cheapest.start + soloTime
-	cheapest.cost = cheapest.end
-	if cheapest.start > readyAt {
-		cheapest.cost += x.queuedTimePrice * soloTime >> 10
-	}
-	if q := c.languageModels(); cheapest.start > readyAt && c.options.PriceDeviceTime && q.waitsForDrain(d, k.service, cheapest.start) {
-		cheapest.cost += soloTime // the model runs half empty while it drains
-	}
-	if needsLoad && c.options.PriceDeviceTime && c.crowdsOut(place, network) {
-		cheapest.cost += onPlace.loadTime // someone has to load the evicted networks again
+	soloTime := x.tables.batchTime(k.service, place, 1, k.work) + k.addedTime
+	startAt := x.firstIdle(place, d, readyAt, soloTime)
+	cheapest = offer{ownIndex: -1, plannedIndex: -1, start: startAt, end: startAt + soloTime, recomputeTime: k.addedTime}
+	cheapest.cost = cheapest.end + x.soloPrice(place, k, readyAt, startAt, soloTime)
+	if needsLoad && x.cluster.options.PriceDeviceTime && x.cluster.crowdsOut(place, network) {
+		cheapest.cost += x.tables.serviceOn(k.service, place).loadTime // someone has to load the evicted networks again
 	}
 
-	// Batches that tasks of this job form already.
-	q := c.languageModels()
+	// Batches of tasks of this job, and of the device's plan.
+	x.offerOwnBatches(place, k, readyAt, soloTime, &cheapest)
+	x.offerPlannedBatch(d, place, k, readyAt, &cheapest)
+	return cheapest
+}
+
+// soloPrice returns what a batch of its own costs other tasks. If it starts as soon as the task is ready, that is 0.
+func (x *search) soloPrice(place int32, k *jobTask, readyAt, startAt, soloTime int64) int64 {
+	if startAt <= readyAt {
+		return 0
+	}
+	price := x.queuedTimePrice * soloTime >> 10
+	if x.cluster.options.PriceDeviceTime && x.waitsForDrain(&x.cluster.devices[place], k.service, startAt) {
+		price += soloTime // the model runs half empty while it drains
+	}
+	return price
+}
+
+// offerOwnBatches replaces an offer by the cheapest one to join a batch that tasks of this job form already, if that costs
+// less.
+func (x *search) offerOwnBatches(place int32, k *jobTask, readyAt, soloTime int64, cheapest *offer) {
 	for i := range x.ownBatches {
 		b := &x.ownBatches[i]
-		if b.place != place || b.service != k.service || max(b.start, readyAt) > b.joinUntil || !q.fitsOneMore(k.service, place, b.size, b.kvTokens, k.work) {
+		if b.place != place || b.service != k.service || max(b.start, readyAt) > b.joinUntil || !x.tables.fitsOneMore(k.service, place, b.size, b.kvTokens, k.work) {
 			continue
 		}
 		o := x.joinOffer(place, k, readyAt, b)
 		if o.cost -= x.joinBenefit(k.service, soloTime, o.start, readyAt); o.cost < cheapest.cost {
-			cheapest = o
+			*cheapest = o
 			cheapest.ownIndex = int32(i)
 		}
 	}
+}
 
-	// Batches of the device's plan.
+// offerPlannedBatch replaces an offer by the one to join the first open batch of the device's plan, if that costs less.
+// Later batches end later.
+func (x *search) offerPlannedBatch(d *device, place int32, k *jobTask, readyAt int64, cheapest *offer) {
 	for i := range d.plannedBatches {
 		b := &d.plannedBatches[i]
-		if b.service != k.service || max(b.start, readyAt) > b.joinUntil || !q.fitsOneMore(k.service, place, b.size, b.kvTokens, k.work) || x.hasJoined(place, int32(i)) {
+		if b.service != k.service || max(b.start, readyAt) > b.joinUntil || !x.tables.fitsOneMore(k.service, place, b.size, b.kvTokens, k.work) || x.hasJoined(place, int32(i)) {
 			continue
 		}
-		if o := x.joinOffer(place, k, readyAt, &jobBatch{start: b.start, size: b.size, work: b.work, recomputeTime: b.recomputeTime}); o.end < cheapest.cost {
-			cheapest = o
+		if o := x.joinOffer(place, k, readyAt, &jobBatch{start: b.start, size: b.size, work: b.work, recomputeTime: b.recomputeTime}); o.cost < cheapest.cost {
+			*cheapest = o
 			cheapest.plannedIndex = int32(i)
 		}
-		break // later ones end later
+		return
 	}
-	return cheapest
 }
 
 // joinOffer returns the offer of a batch to a task that joins it. The task begins with the batch; on a language model it
 // begins when its inputs are there.
 func (x *search) joinOffer(place int32, k *jobTask, readyAt int64, b *jobBatch) offer {
 	o := offer{ownIndex: -1, plannedIndex: -1, start: b.start, recomputeTime: b.recomputeTime + k.addedTime}
-	if x.c.languageModels().isLanguageModel(k.service) {
+	if x.tables.isLanguageModel(k.service) {
 		o.start, o.recomputeTime = max(b.start, readyAt), k.addedTime
-		o.end = o.start + x.c.tables.batchTime(k.service, place, b.size+1, k.work) + o.recomputeTime
+		o.end = o.start + x.tables.batchTime(k.service, place, b.size+1, k.work) + o.recomputeTime
 	} else {
-		o.end = o.start + x.c.tables.batchTime(k.service, place, b.size+1, max(b.work, k.work)) + o.recomputeTime
+		o.end = o.start + x.tables.batchTime(k.service, place, b.size+1, max(b.work, k.work)) + o.recomputeTime
 	}
 	o.cost = o.end
 	return o
@@ -172,8 +177,8 @@ func (x *search) joinBenefit(service int32, soloTime, start, readyAt int64) int6
 		return 0
 	}
 	benefit := x.idleTimePrice * soloTime >> 10
-	if x.c.languageModels().isLanguageModel(service) {
-		return int64(float64(benefit) * x.c.otherServicesShare(service))
+	if x.tables.isLanguageModel(service) {
+		return int64(float64(benefit) * x.cluster.demand.otherServicesShare(x.tables.services, service))
 	}
 	return benefit
 }
@@ -200,4 +205,15 @@ func (x *search) firstIdle(place int32, d *device, idleAt, duration int64) int64
 		}
 	}
 	return idleAt
+}
+
+// waitsForDrain returns true if a batch of a service that starts at an instant waits for a language model to drain, or
+// is a language model that waits for a batch.
+func (x *search) waitsForDrain(d *device, service int32, start int64) bool {
+	for i := range d.plannedBatches {
+		if b := &d.plannedBatches[i]; b.service != service && b.end == start {
+			return x.tables.isLanguageModel(service) || x.tables.isLanguageModel(b.service)
+		}
+	}
+	return false
 }

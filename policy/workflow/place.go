@@ -7,9 +7,12 @@ import (
 
 // placer gives revealed and expected tasks their devices.
 type placer struct {
-	*cluster
+	cluster      *cluster
+	book         *taskTable
+	tables       *deviceTables
+	states       *stateStore
+	planner      *devicePlanner
 	runner       *batchRunner
-	loader       *networkLoader
 	predictions  *predict.TransitionTable
 	scheduler    *scheduler
 	search       search
@@ -24,10 +27,9 @@ type placer struct {
 // newPlacer returns a placer over the cluster of a batch runner.
 func newPlacer(b *batchRunner) *placer {
 	c := b.cluster
-	p := &placer{cluster: c, runner: b, loader: b.loader}
-	p.predictions = predict.New(c.options.Prediction)
-	p.scheduler = newScheduler(c.tables, &c.endTable)
-	p.search = search{c: c, scheduler: p.scheduler, width: c.options.SearchWidth, maxSteps: maxSearchSteps}
+	p := &placer{cluster: c, book: b.book, tables: b.tables, states: b.states, runner: b, planner: newDevicePlanner(c, b.states), predictions: predict.New(c.options.Prediction)}
+	p.scheduler = newScheduler(c.tables, &p.planner.endTable)
+	p.search = search{cluster: c, tables: c.tables, planner: p.planner, scheduler: p.scheduler, width: c.options.SearchWidth, maxSteps: maxSearchSteps}
 	return p
 }
 
@@ -35,21 +37,21 @@ func newPlacer(b *batchRunner) *placer {
 // over the places of the expected ones, unless the options place all waiting tasks anew. It returns false if no device
 // can take them.
 func (p *placer) placeRevealed(now int64, req int32, out *policy.Actions) bool {
-	q := &p.requests[req]
-	if !p.options.ReplaceOnReveal && p.adoptExpected(now, q, out) {
+	q := &p.book.requests[req]
+	if !p.cluster.options.ReplaceOnReveal && p.adoptExpected(now, q, out) {
 		return true
 	}
 	p.forgetExpected(q)
 	p.toPlace = p.toPlace[:0]
 	for _, id := range q.revealedTasks {
-		if k := &p.tasks[id]; k.state == taskQueued && p.options.ReplaceOnReveal {
-			p.unqueueTask(id)
+		if k := &p.book.tasks[id]; k.state == taskQueued && p.cluster.options.ReplaceOnReveal {
+			p.cluster.unqueueTask(id)
 		}
-		if p.tasks[id].state == taskUnplaced {
+		if p.book.tasks[id].state == taskUnplaced {
 			p.toPlace = append(p.toPlace, id)
 		}
 	}
-	if p.options.ExpectTasks && (!p.options.PriceDeviceTime || p.meanBacklog(now) < maxExpectBacklog) {
+	if p.cluster.options.ExpectTasks && (!p.cluster.options.PriceDeviceTime || p.cluster.meanBacklog(now) < maxExpectBacklog) {
 		p.addExpected(q)
 	}
 	return p.placeListed(now, out)
@@ -60,7 +62,7 @@ func (p *placer) placeUnplaced(now int64, q *request, out *policy.Actions) bool 
 	p.forgetExpected(q)
 	p.toPlace = p.toPlace[:0]
 	for _, id := range q.revealedTasks {
-		if p.tasks[id].state == taskUnplaced {
+		if p.book.tasks[id].state == taskUnplaced {
 			p.toPlace = append(p.toPlace, id)
 		}
 	}
@@ -78,31 +80,14 @@ func (p *placer) adoptExpected(now int64, q *request, out *policy.Actions) bool 
 	// Compare the segment with what was expected.
 	newTasks := q.revealedTasks[len(q.revealedTasks)-n:]
 	for i, id := range newTasks {
-		if p.tasks[id].token != p.tasks[q.expectedTasks[i]].token || p.tasks[q.expectedTasks[i]].state != taskQueued {
+		if p.book.tasks[id].token != p.book.tasks[q.expectedTasks[i]].token || p.book.tasks[q.expectedTasks[i]].state != taskQueued {
 			return false
 		}
 	}
 
-	// Take over place, queue position and readers of each expected task.
+	// Take over the place of each expected task.
 	for i, id := range newTasks {
-		k, expected := &p.tasks[id], &p.tasks[q.expectedTasks[i]]
-		k.place, k.state, k.orderKey, k.endsAt = expected.place, taskQueued, expected.orderKey, expected.endsAt
-		d := &p.devices[k.place]
-		d.queue[lastIndex(d.queue, q.expectedTasks[i])] = id
-		d.dirty = true
-		for _, laterTask := range q.expectedTasks[i+1:] {
-			if p.tasks[laterTask].stateFrom == q.expectedTasks[i] {
-				p.tasks[laterTask].stateFrom = id
-			}
-			for j, in := range p.tasks[laterTask].inputs {
-				if in == q.expectedTasks[i] {
-					p.tasks[laterTask].inputs[j] = id
-				}
-			}
-		}
-		expected.state = taskUnplaced
-		p.releaseTask(q.expectedTasks[i])
-		p.touchDevice(k.place)
+		p.replaceExpected(id, q.expectedTasks[i], q.expectedTasks[i+1:])
 	}
 	for _, id := range newTasks {
 		p.runner.gatherInputs(now, id, out)
@@ -111,35 +96,59 @@ func (p *placer) adoptExpected(now int64, q *request, out *policy.Actions) bool 
 	return true
 }
 
+// replaceExpected gives a task the place, the queue position and the readers of an expected one. The readers are among the
+// tasks expected later.
+func (p *placer) replaceExpected(id, expectedTask int32, laterTasks []int32) {
+	k, expected := &p.book.tasks[id], &p.book.tasks[expectedTask]
+	k.place, k.state, k.orderKey, k.endsAt = expected.place, taskQueued, expected.orderKey, expected.endsAt
+	d := &p.cluster.devices[k.place]
+	d.queue[lastIndex(d.queue, expectedTask)] = id
+	d.dirty = true
+	for _, laterTask := range laterTasks {
+		reader := &p.book.tasks[laterTask]
+		if reader.stateFrom == expectedTask {
+			reader.stateFrom = id
+		}
+		for j, in := range reader.inputs {
+			if in == expectedTask {
+				reader.inputs[j] = id
+			}
+		}
+	}
+	expected.state = taskUnplaced
+	p.book.releaseTask(expectedTask)
+	p.cluster.touchDevice(k.place)
+}
+
 // forgetExpected removes the expected tasks of a request from the queues. Loads that they have caused go on.
 func (p *placer) forgetExpected(q *request) {
 	for _, id := range q.expectedTasks {
-		if p.tasks[id].state == taskQueued {
-			p.unqueueTask(id)
+		if p.book.tasks[id].state == taskQueued {
+			p.cluster.unqueueTask(id)
 		}
-		p.releaseTask(id)
+		p.book.releaseTask(id)
 	}
 	q.expectedTasks = q.expectedTasks[:0]
 }
 
 // addExpected adds the tasks that the prediction expects to a request, and to the tasks to be placed.
 func (p *placer) addExpected(q *request) {
-	p.tokens = p.predictions.PredictTokens(q.cursor, p.options.MaxTasks-len(q.revealedTasks), p.tokens[:0])
+	p.tokens = p.predictions.PredictTokens(q.cursor, p.cluster.options.MaxTasks-len(q.revealedTasks), p.tokens[:0])
 	for _, token := range p.tokens {
 		t := p.predictions.Token(token)
-		id := p.newTask(-1, -1, t.Service, workFromMillionths(t.Work))
-		k := &p.tasks[id]
+		id := p.book.newTask(-1, -1, t.Service, workFromMillionths(t.Work))
+		k := &p.book.tasks[id]
 		k.token = token
 		for _, offset := range t.Inputs {
 			in := int32(-1)
 			if position := len(q.revealedTasks) + len(q.expectedTasks) - int(offset); offset > 0 && position >= 0 {
-				if in = p.taskAt(q, position); p.tasks[in].state != taskEnded {
+				if in = p.taskAt(q, position); p.book.tasks[in].state != taskEnded {
 					k.pendingInputs++
 				}
 			}
 			k.inputs = append(k.inputs, in)
 		}
-		p.cluster.stateStore().linkState(id, t.Work)
+		p.states.linkState(id, t.Work)
 		q.expectedTasks = append(q.expectedTasks, id)
 		p.toPlace = append(p.toPlace, id)
 	}
@@ -160,9 +169,9 @@ func (p *placer) placeListed(now int64, out *policy.Actions) bool {
 	}
 
 	// A routing decides task by task.
-	if p.routing != nil {
+	if p.cluster.routing != nil {
 		for _, id := range p.toPlace {
-			chosenPlace := p.routing.PlaceOf(p.tasks[id].service)
+			chosenPlace := p.cluster.routing.PlaceOf(p.book.tasks[id].service)
 			if chosenPlace < 0 {
 				return false
 			}
@@ -172,7 +181,7 @@ func (p *placer) placeListed(now int64, out *policy.Actions) bool {
 	}
 
 	// Otherwise the search places them together, as a job.
-	p.refreshPlans(now)
+	p.planner.refreshPlans(now)
 	p.makeJob(now)
 	search := &p.search
 	search.findPlaces(now, &p.job)
@@ -190,12 +199,12 @@ func (p *placer) placeListed(now int64, out *policy.Actions) bool {
 func (p *placer) makeJob(now int64) {
 	// No task is in the job yet.
 	p.job.reset()
-	for len(p.jobIndex) < len(p.tasks) {
+	for len(p.jobIndex) < len(p.book.tasks) {
 		p.jobIndex = append(p.jobIndex, -1)
 	}
 	for _, id := range p.toPlace {
 		p.jobIndex[id] = -1
-		for _, in := range p.tasks[id].inputs {
+		for _, in := range p.book.tasks[id].inputs {
 			if in >= 0 {
 				p.jobIndex[in] = -1
 			}
@@ -205,17 +214,17 @@ func (p *placer) makeJob(now int64) {
 	// Add each task after its inputs.
 	for _, id := range p.toPlace {
 		// Placed tasks that it reads come first.
-		for _, in := range p.tasks[id].inputs {
+		for _, in := range p.book.tasks[id].inputs {
 			if in < 0 || p.jobIndex[in] >= 0 {
 				continue
 			}
-			if inputTask := &p.tasks[in]; inputTask.place >= 0 && inputTask.state != taskUnplaced {
+			if inputTask := &p.book.tasks[in]; inputTask.place >= 0 && inputTask.state != taskUnplaced {
 				p.jobIndex[in] = p.job.addPlaced(inputTask.service, inputTask.place, inputTask.endsAt)
 			}
 		}
 
 		// Then the task itself, with its inputs as indexes in the job.
-		k := &p.tasks[id]
+		k := &p.book.tasks[id]
 		p.inputIndexes = p.inputIndexes[:0]
 		for _, in := range k.inputs {
 			jobInput := int32(-1)
@@ -233,12 +242,12 @@ func (p *placer) makeJob(now int64) {
 
 // setJobState writes into a task of the job where the session state is that it continues.
 func (p *placer) setJobState(now int64, k *task, j *jobTask) {
-	u := &p.tasks[k.stateFrom]
-	if j.recomputeTime = u.session.recomputeTime; u.state == taskUnplaced && p.options.KeepStates != KeepNone {
+	u := &p.book.tasks[k.stateFrom]
+	if j.recomputeTime = u.session.recomputeTime; u.state == taskUnplaced && p.cluster.options.KeepStates != KeepNone {
 		j.stateFrom = p.jobIndex[k.stateFrom]
 		return
 	}
-	j.stateHome, j.stateHomeAt = p.cluster.stateStore().stateHome(k), now
+	j.stateHome, j.stateHomeAt = p.states.stateHome(k), now
 	if u.state != taskEnded {
 		j.stateHomeAt = max(now, u.endsAt)
 	}
@@ -246,21 +255,21 @@ func (p *placer) setJobState(now int64, k *task, j *jobTask) {
 
 // assignPlace puts a task into the queue of a place. minRemaining is the least time from its end to that of its request.
 func (p *placer) assignPlace(now int64, id, place int32, end, minRemaining int64, out *policy.Actions) {
-	k := &p.tasks[id]
+	k := &p.book.tasks[id]
 	k.place, k.endsAt, k.state, k.stateInTransit = place, end, taskQueued, false
 	p.placedCount++
 	switch {
-	case p.options.OrderKey != nil:
-		k.orderKey = p.options.OrderKey(p.rankedTask(now, k, minRemaining))
-	case !p.options.ByDeadline:
+	case p.cluster.options.OrderKey != nil:
+		k.orderKey = p.cluster.options.OrderKey(p.rankedTask(now, k, minRemaining))
+	case !p.cluster.options.ByDeadline:
 		k.orderKey = p.placedCount
 	case k.req < 0:
 		k.orderKey = farFuture
 	default:
-		k.orderKey = p.requests[k.req].deadline - minRemaining
+		k.orderKey = p.book.requests[k.req].deadline - minRemaining
 	}
-	p.devices[place].enqueue(p.tasks, id)
-	p.touchDevice(place)
+	p.cluster.devices[place].enqueue(p.book.tasks, id)
+	p.cluster.touchDevice(place)
 	if k.slot >= 0 {
 		p.runner.gatherInputs(now, id, out)
 	}

@@ -13,7 +13,11 @@ const HandledEvents uint32 = 1<<policy.BatchFinished | 1<<policy.BatchReturned |
 
 // Policy serves dynamic workflows.
 type Policy struct {
-	*cluster
+	cluster   *cluster
+	book      *taskTable
+	tables    *deviceTables
+	states    *stateStore
+	sequences *sequenceRunner
 	loader    *networkLoader
 	runner    *batchRunner
 	placer    *placer
@@ -29,13 +33,16 @@ func New(t *policy.Tables, opt Options) *Policy {
 	if opt.MaxTasks == 0 {
 		opt.MaxTasks = 16
 	}
-	p := &Policy{cluster: newCluster(t, opt)}
+	c := newCluster(t, opt)
+	p := &Policy{cluster: c, book: c.book, tables: c.tables}
 	if opt.NewRouting != nil {
-		p.routing = opt.NewRouting(DeviceView{p.cluster}, opt.Seed)
+		c.routing = opt.NewRouting(DeviceView{c}, opt.Seed)
 	}
-	p.loader = &networkLoader{cluster: p.cluster}
-	p.admission = newAdmission(p.cluster)
-	p.runner = &batchRunner{cluster: p.cluster, loader: p.loader, admission: p.admission}
+	p.states = &stateStore{cluster: c, book: c.book, tables: c.tables, returns: make([]returnStats, len(t.Services))}
+	p.sequences = &sequenceRunner{cluster: c, book: c.book, tables: c.tables, states: p.states}
+	p.loader = &networkLoader{cluster: c, book: c.book, tables: c.tables, states: p.states}
+	p.admission = newAdmission(c)
+	p.runner = &batchRunner{cluster: c, book: c.book, tables: c.tables, states: p.states, sequences: p.sequences, loader: p.loader, admission: p.admission, fullBatch: newFullBatchFinder(len(t.Services))}
 	p.placer = newPlacer(p.runner)
 	p.admission.predictions = p.placer.predictions
 	p.learnPriors()
@@ -68,14 +75,14 @@ func (p *Policy) handleOther(now int64, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
 		// Open the request, and let admission decide.
-		q := p.openRequest(ev.Req)
+		q := p.book.openRequest(ev.Req)
 		q.app, q.arrivedAt, q.deadline = ev.Model, int64(ev.ArrivedAt), int64(ev.Deadline)
 		if ev.Key > 0 {
 			q.feature = int32(ev.Key)
 		}
 		q.cursor = p.placer.predictions.CursorAtStart(q.app, q.feature)
-		if p.routing != nil {
-			p.routing.RequestArrived(now, out)
+		if p.cluster.routing != nil {
+			p.cluster.routing.RequestArrived(now, out)
 		}
 		if admitted, retryAt := p.admission.admit(now, ev.Req); !admitted {
 			p.dropRequest(now, ev.Req, policy.ReasonDeadline, out)
@@ -86,7 +93,7 @@ func (p *Policy) handleOther(now int64, ev *policy.Event, out *policy.Actions) {
 	case policy.NetworkLoaded, policy.NetworkUnloaded:
 		p.loader.handleNetworkEvent(now, ev)
 	case policy.Cancel:
-		if int(ev.Req) < len(p.requests) && p.requests[ev.Req].isOpen {
+		if int(ev.Req) < len(p.book.requests) && p.book.requests[ev.Req].isOpen {
 			p.dropRequest(now, ev.Req, policy.ReasonCancelled, out)
 		}
 	case policy.BatchReturned:
@@ -98,15 +105,15 @@ func (p *Policy) handleOther(now int64, ev *policy.Event, out *policy.Actions) {
 	case policy.Timer:
 		if ev.Value == strandedTag {
 			p.awaitDevice(now, out)
-		} else if p.routing != nil {
-			p.routing.TimerFired(now, out)
+		} else if p.cluster.routing != nil {
+			p.cluster.routing.TimerFired(now, out)
 		}
 	}
 }
 
 // handleControl notes that tasks of a request will be revealed, or that the request has been answered.
 func (p *Policy) handleControl(now int64, ev *policy.Event) {
-	q := &p.requests[ev.Req]
+	q := &p.book.requests[ev.Req]
 	if !q.isOpen {
 		return
 	}
@@ -114,7 +121,7 @@ func (p *Policy) handleControl(now int64, ev *policy.Event) {
 		q.unrevealedTasks, q.segmentTasks, q.betweenBatches = int32(ev.Value), 0, ev.Key != 0
 		return
 	}
-	if p.options.ExpectTasks {
+	if p.cluster.options.ExpectTasks {
 		p.placer.predictions.Learn(q.app, q.feature, q.tokens, int(q.firstSegmentTasks))
 	}
 	p.admission.recordAnswer(now, ev.Req)
@@ -123,40 +130,40 @@ func (p *Policy) handleControl(now int64, ev *policy.Event) {
 
 // closeRequest ends a request and releases its tasks.
 func (p *Policy) closeRequest(now int64, req int32) {
-	q := &p.requests[req]
+	q := &p.book.requests[req]
 	p.admission.removeRequest(req)
 	p.placer.forgetExpected(q)
 	for _, id := range q.revealedTasks {
-		if p.tasks[id].state == taskQueued {
-			p.unqueueTask(id)
+		if p.book.tasks[id].state == taskQueued {
+			p.cluster.unqueueTask(id)
 		}
-		if s := p.tasks[id].state; s == taskUnplaced || s == taskQueued || s == taskRunning {
-			p.countTask(now, p.tasks[id].service, -1)
+		if s := p.book.tasks[id].state; s == taskUnplaced || s == taskQueued || s == taskRunning {
+			p.cluster.countTask(now, p.book.tasks[id].service, -1)
 		}
-		p.cluster.stateStore().forgetState(id)
-		p.releaseTask(id)
+		p.states.forgetState(id)
+		p.book.releaseTask(id)
 	}
 	q.isOpen, q.revealedTasks = false, q.revealedTasks[:0]
 }
 
 // revealTask adds a revealed task to its request. After the last task of a segment the request is planned.
 func (p *Policy) revealTask(now int64, ev *policy.Event, out *policy.Actions) {
-	q := &p.requests[ev.Req]
+	q := &p.book.requests[ev.Req]
 	if !q.isOpen {
 		return
 	}
 
 	// Add the task with its inputs.
-	id := p.newTask(ev.Req, ev.Task, ev.Service, workFromMillionths(ev.Value))
-	p.assignSlot(ev.Task, id)
-	k := &p.tasks[id]
+	id := p.book.newTask(ev.Req, ev.Task, ev.Service, workFromMillionths(ev.Value))
+	p.book.assignSlot(ev.Task, id)
+	k := &p.book.tasks[id]
 	p.offsets = p.offsets[:0]
 	for _, slot := range ev.List {
 		in, offset := int32(-1), int32(0)
 		if slot >= 0 {
-			in = p.taskInSlot[slot]
+			in = p.book.taskInSlot[slot]
 			offset = int32(len(q.revealedTasks)) - lastIndex(q.revealedTasks, in)
-			if p.tasks[in].state != taskEnded {
+			if p.book.tasks[in].state != taskEnded {
 				k.pendingInputs++
 			}
 		}
@@ -164,13 +171,13 @@ func (p *Policy) revealTask(now int64, ev *policy.Event, out *policy.Actions) {
 	}
 
 	// Link its session state, and advance the prediction.
-	p.cluster.stateStore().linkState(id, ev.Value)
-	p.cluster.stateStore().countReturn(now, k)
+	p.states.linkState(id, ev.Value)
+	p.states.countReturn(now, k)
 	k.token = p.placer.predictions.TokenNumber(ev.Service, ev.Value, p.offsets)
 	p.placer.predictions.Advance(&q.cursor, k.token)
 	q.revealedTasks, q.tokens = append(q.revealedTasks, id), append(q.tokens, k.token)
-	p.countTask(now, ev.Service, 1)
-	p.countDemand(now, ev.Service)
+	p.cluster.countTask(now, ev.Service, 1)
+	p.cluster.countDemand(now, ev.Service)
 
 	// Plan the request once the segment is complete.
 	q.segmentTasks++
@@ -182,7 +189,7 @@ func (p *Policy) revealTask(now int64, ev *policy.Event, out *policy.Actions) {
 	}
 	p.admission.updateOwedTime(q)
 	for _, id := range q.revealedTasks {
-		if p.tasks[id].state == taskRunning && !q.betweenBatches {
+		if p.book.tasks[id].state == taskRunning && !q.betweenBatches {
 			p.revealedEarly = append(p.revealedEarly, ev.Req) // its batch is about to end
 			return
 		}
@@ -205,7 +212,7 @@ func (p *Policy) planRequest(now int64, req int32, out *policy.Actions) {
 	switch {
 	case !p.placer.placeRevealed(now, req, out):
 		p.awaitDevice(now, out)
-	case p.placer.givesUp(now, &p.requests[req]):
+	case p.placer.givesUp(now, &p.book.requests[req]):
 		p.dropRequest(now, req, policy.ReasonDeadline, out)
 	}
 }
@@ -213,7 +220,7 @@ func (p *Policy) planRequest(now int64, req int32, out *policy.Actions) {
 // planRevealedEarly plans the requests whose tasks were revealed before the end of their batch.
 func (p *Policy) planRevealedEarly(now int64, out *policy.Actions) {
 	for _, req := range p.revealedEarly {
-		if p.requests[req].isOpen {
+		if p.book.requests[req].isOpen {
 			p.planRequest(now, req, out)
 		}
 	}

@@ -15,17 +15,17 @@ func TestRowsEqualPlans(t *testing.T) {
 		p := busyPolicy(12, 10, Options{SearchWidth: 4})
 		rng := seeded.New(seed, "rows")
 		now := rng.Int64N(2e9)
-		p.refreshPlans(now)
+		p.placer.planner.refreshPlans(now)
 		p.placer.search.now = now
-		for place := range p.devices {
+		for place := range p.cluster.devices {
 			for s := range p.tables.services {
 				k := jobTask{service: int32(s), work: usualWork}
 				o := p.placer.search.bestOffer(int32(place), &k, now)
-				if got := p.endTable.endAt(int32(s), int32(place), now, usualWork); got != o.end {
+				if got := p.placer.planner.endTable.endAt(int32(s), int32(place), now, usualWork); got != o.end {
 					t.Fatalf("service %d at place %d: %d by the rows, %d by the plan", s, place, got, o.end)
 				}
 				later := p.placer.search.bestOffer(int32(place), &k, now+7e8)
-				if got := p.endTable.endAt(int32(s), int32(place), now+7e8, usualWork); got > later.end {
+				if got := p.placer.planner.endTable.endAt(int32(s), int32(place), now+7e8, usualWork); got > later.end {
 					t.Fatalf("service %d at place %d, ready later: %d by the rows is after %d by the plan", s, place, got, later.end)
 				}
 			}
@@ -40,18 +40,18 @@ func bruteForceEnd(x *search, j *job, t int32, last int64, best *int64) {
 		return
 	}
 	k := &j.tasks[t]
-	for d := range x.c.devices {
+	for d := range x.cluster.devices {
 		ready := x.now
 		for _, in := range j.inputsOf(t) {
 			if in >= 0 {
-				ready = max(ready, x.currentEnd[in]+x.c.tables.transferTime(j.tasks[in].service, x.currentPlace[in], int32(d)))
+				ready = max(ready, x.currentEnd[in]+x.tables.transferTime(j.tasks[in].service, x.currentPlace[in], int32(d)))
 			}
 		}
 		o := x.bestOffer(int32(d), k, ready)
 		x.currentPlace[t], x.currentEnd[t] = int32(d), o.end
 		if o.ownIndex >= 0 {
 			b := x.ownBatches[o.ownIndex]
-			x.ownBatches[o.ownIndex].addTask(x.c.languageModels(), k, &o)
+			x.ownBatches[o.ownIndex].addTask(x.tables, k, &o)
 			bruteForceEnd(x, j, t+1, max(last, o.end), best)
 			x.ownBatches[o.ownIndex] = b
 			continue
@@ -73,7 +73,7 @@ func TestSearchAgainstBruteForce(t *testing.T) {
 			p.tables.sameNodeTime[s], p.tables.otherNodeTime[s] = 1e6, 1+rng.Int64N(4e8)
 		}
 		now := rng.Int64N(1e9)
-		p.refreshPlans(now)
+		p.placer.planner.refreshPlans(now)
 		j := randomJob(rng, 2+rng.IntN(3), 4)
 		for t := range j.tasks {
 			j.tasks[t].work = usualWork // a shorter one may fit into a gap that the rows do not name
@@ -129,26 +129,26 @@ func TestExpectedTasksOnlyLoad(t *testing.T) {
 	if len(d.actionsOf(policy.Load)) == 0 || len(d.actionsOf(policy.Dispatch)) != 0 {
 		t.Fatalf("actions %+v: expected loads, no dispatch", d.out.List)
 	}
-	for p.devices[p.tasks[p.requests[0].revealedTasks[0]].place].loading >= 0 {
+	for p.cluster.devices[p.book.tasks[p.book.requests[0].revealedTasks[0]].place].loading >= 0 {
 		d.endNextLoad()
 	}
-	if ran := d.actionsOf(policy.Dispatch); len(ran) > 1 || len(p.requests[0].expectedTasks) != 1 {
-		t.Fatalf("actions %+v, %d expected", d.out.List, len(p.requests[0].expectedTasks))
+	if ran := d.actionsOf(policy.Dispatch); len(ran) > 1 || len(p.book.requests[0].expectedTasks) != 1 {
+		t.Fatalf("actions %+v, %d expected", d.out.List, len(p.book.requests[0].expectedTasks))
 	}
 	d.finishOne(2) // another service than expected
-	if n := len(p.requests[0].revealedTasks); n != 2 || len(p.requests[0].expectedTasks) != 0 {
-		t.Fatalf("%d tasks and %d expected", n, len(p.requests[0].expectedTasks))
+	if n := len(p.book.requests[0].revealedTasks); n != 2 || len(p.book.requests[0].expectedTasks) != 0 {
+		t.Fatalf("%d tasks and %d expected", n, len(p.book.requests[0].expectedTasks))
 	}
-	for place := range p.devices {
-		for _, id := range p.devices[place].queue {
-			if p.tasks[id].service == 1 {
+	for place := range p.cluster.devices {
+		for _, id := range p.cluster.devices[place].queue {
+			if p.book.tasks[id].service == 1 {
 				t.Error("what was expected still waits")
 			}
 		}
 	}
 	held := false
-	for place := range p.devices {
-		held = held || p.devices[place].loaded[1] || p.devices[place].loading == 1
+	for place := range p.cluster.devices {
+		held = held || p.cluster.devices[place].loaded[1] || p.cluster.devices[place].loading == 1
 	}
 	if !held {
 		t.Error("the load of what was expected was lost")
@@ -158,12 +158,12 @@ func TestExpectedTasksOnlyLoad(t *testing.T) {
 // finishOne ends the batch that runs, which reveals a task of a service.
 func (d *drivenPolicy) finishOne(service int32) {
 	for range 10 {
-		for place := range d.policy.devices {
-			if dev := &d.policy.devices[place]; dev.busy {
+		for place := range d.policy.cluster.devices {
+			if dev := &d.policy.cluster.devices[place]; dev.busy {
 				d.now = time.Duration(dev.batchEndsAt)
 				d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
 				d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 1, Service: service, List: []int32{0}})
-				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: d.policy.tables.deviceAt[place]})
+				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: d.policy.cluster.tables.deviceAt[place]})
 				return
 			}
 		}
@@ -183,12 +183,12 @@ func TestExpectedTaskComes(t *testing.T) {
 		d.handleEvent(policy.Event{Kind: policy.Arrival, Req: 0, Deadline: time.Minute})
 		d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
 		d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 0, Service: 0, List: []int32{-1}})
-		key := p.tasks[p.requests[0].expectedTasks[0]].orderKey
-		for !p.devices[0].busy && !p.devices[1].busy {
+		key := p.book.tasks[p.book.requests[0].expectedTasks[0]].orderKey
+		for !p.cluster.devices[0].busy && !p.cluster.devices[1].busy {
 			d.endNextLoad()
 		}
 		d.finishOne(1)
-		k := &p.tasks[p.requests[0].revealedTasks[1]]
+		k := &p.book.tasks[p.book.requests[0].revealedTasks[1]]
 		if kept := k.orderKey == key; kept == rebind || k.state != taskQueued && k.state != taskRunning {
 			t.Errorf("rebind %v: the place in the queue was kept: %v", rebind, kept)
 		}
@@ -199,7 +199,7 @@ func TestExpectedTaskComes(t *testing.T) {
 // tasks ask for, and of what revealed tasks ask for only when nothing can run.
 func TestEvictionFollowsClasses(t *testing.T) {
 	p := New(testFleet(1, 6, 8).source, Options{})
-	d := &p.devices[0]
+	d := &p.cluster.devices[0]
 	d.memoryBytes = 9e9 // three networks of 3 GB
 	hold := func(networks ...int32) {
 		clear(d.loaded)
@@ -213,13 +213,13 @@ func TestEvictionFollowsClasses(t *testing.T) {
 		if real {
 			slot = 0
 		}
-		id := p.newTask(0, slot, service, usualWork)
-		p.tasks[id].state, p.tasks[id].place, p.tasks[id].inputsAt = taskQueued, 0, 0
+		id := p.book.newTask(0, slot, service, usualWork)
+		p.book.tasks[id].state, p.book.tasks[id].place, p.book.tasks[id].inputsAt = taskQueued, 0, 0
 		d.queue = append(d.queue, id)
 	}
 	room := func(i int, network int32) (gone []int32, ok bool) {
 		var out policy.Actions
-		ok = p.loader.freeMemoryFor(0, i, network, p.isStuck(d), &out)
+		ok = p.loader.freeMemoryFor(0, i, network, p.cluster.isStuck(d), &out)
 		for _, a := range out.List {
 			gone = append(gone, a.Network)
 		}
@@ -269,20 +269,20 @@ func TestEvictionFollowsClasses(t *testing.T) {
 // behind it, and a batch takes what is ready of its service up to its limit.
 func TestDevicesSkipWhatIsNotReady(t *testing.T) {
 	p := New(testFleet(1, 3, 8).source, Options{})
-	d := &p.devices[0]
+	d := &p.cluster.devices[0]
 	for n := range d.loaded {
 		d.loaded[n] = true
 	}
 	add := func(slot, service int32, ready bool) {
-		id := p.newTask(0, slot, service, usualWork)
-		k := &p.tasks[id]
+		id := p.book.newTask(0, slot, service, usualWork)
+		k := &p.book.tasks[id]
 		k.state, k.place = taskQueued, 0
 		if ready {
 			k.inputsAt = 0
 		}
 		d.queue = append(d.queue, id)
 	}
-	p.openRequest(0)
+	p.book.openRequest(0)
 	add(-1, 0, true)
 	add(1, 1, false)
 	for i := range int32(20) {
@@ -308,13 +308,13 @@ func TestCancelFreesAll(t *testing.T) {
 		if drops := d.actionsOf(policy.Drop); len(drops) != 1 || drops[0].Reason != policy.ReasonCancelled {
 			t.Fatalf("actions %+v", d.out.List)
 		}
-		for place := range d.policy.devices {
-			if dev := &d.policy.devices[place]; dev.busy {
+		for place := range d.policy.cluster.devices {
+			if dev := &d.policy.cluster.devices[place]; dev.busy {
 				d.now = time.Duration(dev.batchEndsAt)
 				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: int32(place)})
 			}
 		}
-		if used := len(d.policy.tasks) - len(d.policy.freeTasks); used != 0 {
+		if used := len(d.policy.cluster.book.tasks) - len(d.policy.cluster.book.freeTasks); used != 0 {
 			t.Errorf("round %d: %d tasks are kept", i, used)
 		}
 	}

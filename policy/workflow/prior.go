@@ -16,7 +16,7 @@ const maxPriorBusy = .95
 // will be needed at the planned rates.
 func (p *Policy) learnPriors() {
 	workflows := flow.WorkflowTablesOf(p.tables.source)
-	if workflows == nil || !p.options.ExpectTasks && !p.options.Admit {
+	if workflows == nil || !p.cluster.options.ExpectTasks && !p.cluster.options.Admit {
 		return
 	}
 	for app, paths := range workflows.Paths {
@@ -26,12 +26,12 @@ func (p *Policy) learnPriors() {
 		}
 		for i := range paths {
 			p.learnRecordedPath(int32(app), &paths[i], totalCount)
-			if p.options.EvictByValue {
-				p.demand.addPathDemand(p.tables, &paths[i], p.tables.source.Models[app].RPS*float64(paths[i].Count)/float64(totalCount))
+			if p.cluster.options.EvictByValue {
+				p.cluster.demand.addPathDemand(p.tables, &paths[i], p.tables.source.Models[app].RPS*float64(paths[i].Count)/float64(totalCount))
 			}
 		}
 	}
-	p.demand.busyShare = min(maxPriorBusy, p.demand.busyShare)
+	p.cluster.demand.busyShare = min(maxPriorBusy, p.cluster.demand.busyShare)
 }
 
 // learnRecordedPath learns a path that recordedPath.Count of totalCount recorded requests of an application took.
@@ -44,10 +44,10 @@ func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, t
 		}
 		tokens = append(tokens, p.Table().TokenNumber(t.Service, t.Work, reads))
 	}
-	if p.options.Admit {
+	if p.cluster.options.Admit {
 		p.admission.learnRecordedPath(app, tokens, recordedPath, float64(recordedPath.Count)/float64(totalCount))
 	}
-	if !p.options.ExpectTasks {
+	if !p.cluster.options.ExpectTasks {
 		return
 	}
 	times := int64(recordedPath.Count)

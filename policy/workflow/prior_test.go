@@ -33,8 +33,8 @@ func TestFirstRequestIsExpected(t *testing.T) {
 		d.handleEvent(policy.Event{Kind: policy.Arrival, Req: 0, Deadline: time.Minute})
 		d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
 		d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 0, Service: 0, List: []int32{-1}})
-		ahead := d.policy.requests[0].expectedTasks
-		if known && (len(ahead) != 1 || d.policy.tasks[ahead[0]].service != 1) || !known && len(ahead) > 0 {
+		ahead := d.policy.cluster.book.requests[0].expectedTasks
+		if known && (len(ahead) != 1 || d.policy.cluster.book.tasks[ahead[0]].service != 1) || !known && len(ahead) > 0 {
 			t.Errorf("ways are known: %v: %d tasks are expected", known, len(ahead))
 		}
 	}
@@ -45,16 +45,16 @@ func TestFirstRequestIsExpected(t *testing.T) {
 func TestRatesAreExpected(t *testing.T) {
 	p := New(tablesWithPaths(), dyorcOptions)
 	for _, at := range []time.Duration{0, 300 * time.Second} {
-		p.demand.valuedAt = -1
-		p.updateCopyValues(int64(at))
+		p.cluster.demand.valuedAt = -1
+		p.cluster.demand.updateValues(int64(at))
 		for n, want := range []float64{10, 8, 2} {
 			want *= math.Exp(-at.Seconds() / 300)
-			if got := 1e9 * p.demand.values[n]; math.Abs(got/want-1) > 1e-9 {
+			if got := 1e9 * p.cluster.demand.values[n]; math.Abs(got/want-1) > 1e-9 {
 				t.Errorf("network %d is asked for %v times a second after %v, expected %v", n, got, at, want)
 			}
 		}
 	}
-	if p.demand.busyShare != maxPriorBusy { // 20 tasks of .6 s a second, on four devices
-		t.Errorf("%v of the devices are busy, expected %v", p.demand.busyShare, maxPriorBusy)
+	if p.cluster.demand.busyShare != maxPriorBusy { // 20 tasks of .6 s a second, on four devices
+		t.Errorf("%v of the devices are busy, expected %v", p.cluster.demand.busyShare, maxPriorBusy)
 	}
 }

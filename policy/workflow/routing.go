@@ -38,7 +38,18 @@ func (v DeviceView) HasNetwork(place, service int32) bool {
 }
 
 // WaitingTasks returns the number of tasks of a service on a device, those in its batch included.
-func (v DeviceView) WaitingTasks(place, service int32) int { return v.c.waitingTasks(place, service) }
+func (v DeviceView) WaitingTasks(place, service int32) int {
+	d, n := &v.c.devices[place], 0
+	if d.busy && d.service == service {
+		n = len(d.batch)
+	}
+	for _, id := range d.queue {
+		if v.c.book.tasks[id].service == service {
+			n++
+		}
+	}
+	return n
+}
 
 // Memory returns the bytes that a device has for networks.
 func (v DeviceView) Memory(place int32) int64 { return v.c.devices[place].memoryBytes }
@@ -68,9 +79,9 @@ type RankedTask struct {
 
 // rankedTask describes a task that has just been placed.
 func (p *placer) rankedTask(now int64, k *task, minRemaining int64) RankedTask {
-	r := RankedTask{Now: now, Expected: k.req < 0, MinRemaining: minRemaining, MeanBacklog: p.meanBacklog(now), SoloTime: p.tables.batchTime(k.service, k.place, 1, k.work)}
+	r := RankedTask{Now: now, Expected: k.req < 0, MinRemaining: minRemaining, MeanBacklog: p.cluster.meanBacklog(now), SoloTime: p.tables.batchTime(k.service, k.place, 1, k.work)}
 	if !r.Expected {
-		r.Deadline = p.requests[k.req].deadline
+		r.Deadline = p.book.requests[k.req].deadline
 	}
 	return r
 }

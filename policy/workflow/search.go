@@ -8,7 +8,9 @@ import "time"
 //
 // It minimises the end of the last task, and then the sum of all ends. Ends count with their costs (setPrice).
 type search struct {
-	c         *cluster
+	cluster   *cluster
+	tables    *deviceTables
+	planner   *devicePlanner
 	scheduler *scheduler
 	width     int // places tried per task; 0 tries only the best one of all
 	maxSteps  int // bound on the steps
@@ -103,13 +105,13 @@ func (x *search) findPlaces(now int64, j *job) {
 // are ready together share a batch, although each would end a little sooner on a device of its own.
 func (x *search) setPrice() {
 	x.queuedTimePrice, x.idleTimePrice = 0, 0
-	if !x.c.options.PriceDeviceTime {
+	if !x.cluster.options.PriceDeviceTime {
 		return
 	}
-	if excessBusy := float64(x.c.busyDevices)/float64(len(x.c.devices)) - freeBusyShare; excessBusy > 0 {
+	if excessBusy := x.cluster.busyShare() - freeBusyShare; excessBusy > 0 {
 		x.idleTimePrice = int64(1024 * busySharePrice * excessBusy / (1 - freeBusyShare))
 	}
-	x.queuedTimePrice = max(x.idleTimePrice, min(1024, 1024*(x.c.meanBacklog(x.now)-freeBacklog)/(fullPriceBacklog-freeBacklog)))
+	x.queuedTimePrice = max(x.idleTimePrice, min(1024, 1024*(x.cluster.meanBacklog(x.now)-freeBacklog)/(fullPriceBacklog-freeBacklog)))
 }
 
 // prepareTasks lists the candidate places of each task, and computes the least time from its end to that of the job.
@@ -129,7 +131,7 @@ func (x *search) prepareTasks(j *job) {
 			x.currentPlace[t], x.currentEnd[t] = k.place, k.end
 			continue
 		}
-		minFromStart := x.minRemaining[t] + scaleTime(x.c.tables.services[k.service].minTaskTime, k.work)
+		minFromStart := x.minRemaining[t] + scaleTime(x.tables.services[k.service].minTaskTime, k.work)
 		for _, in := range j.inputsOf(int32(t)) {
 			if in >= 0 {
 				x.minRemaining[in] = max(x.minRemaining[in], minFromStart)
@@ -141,7 +143,7 @@ func (x *search) prepareTasks(j *job) {
 
 // listCandidates lists the places with the least f for a task, sorted, as many as the search may try.
 func (x *search) listCandidates(t int32, unplacedTasks int) {
-	places := len(x.c.devices)
+	places := len(x.cluster.devices)
 	maxCandidates := x.width + extraCandidates + unplacedTasks - 1
 	if x.width == 0 || maxCandidates > places {
 		maxCandidates = places
@@ -203,7 +205,7 @@ func (x *search) placeFrom(j *job, t int32, lastEnd, endSum int64) {
 		// Join an own batch, or add one; undo that afterwards.
 		if chosen.ownIndex >= 0 {
 			before := x.ownBatches[chosen.ownIndex]
-			x.ownBatches[chosen.ownIndex].addTask(x.c.languageModels(), k, &chosen)
+			x.ownBatches[chosen.ownIndex].addTask(x.tables, k, &chosen)
 			x.placeFrom(j, t+1, max(lastEnd, chosen.cost), endSum+chosen.cost)
 			x.ownBatches[chosen.ownIndex] = before
 			continue
@@ -216,24 +218,23 @@ func (x *search) placeFrom(j *job, t int32, lastEnd, endSum int64) {
 
 // newJobBatch returns the batch of a task that joins none of the job's own batches. It is new, or extends a planned one.
 func (x *search) newJobBatch(place int32, k *jobTask, o *offer) jobBatch {
-	q := x.c.languageModels()
-	b := jobBatch{place: place, plannedIndex: o.plannedIndex, service: k.service, size: 1, start: o.start, end: o.end, joinUntil: o.start, work: k.work, recomputeTime: o.recomputeTime, kvTokens: q.tokensOf(k.service, k.work)}
+	b := jobBatch{place: place, plannedIndex: o.plannedIndex, service: k.service, size: 1, start: o.start, end: o.end, joinUntil: o.start, work: k.work, recomputeTime: o.recomputeTime, kvTokens: x.tables.tokensOf(k.service, k.work)}
 	if o.plannedIndex >= 0 {
-		p := &x.c.devices[place].plannedBatches[o.plannedIndex]
+		p := &x.cluster.devices[place].plannedBatches[o.plannedIndex]
 		b.size, b.kvTokens, b.work = b.size+p.size, b.kvTokens+p.kvTokens, max(b.work, p.work)
 		b.start, b.end, b.joinUntil = p.start, max(p.end, o.end), p.joinUntil
-	} else if q.isLanguageModel(k.service) {
+	} else if x.tables.isLanguageModel(k.service) {
 		b.joinUntil = o.end
 	}
 	return b
 }
 
 // addTask adds a task to a batch of the job.
-func (b *jobBatch) addTask(q languageModels, k *jobTask, o *offer) {
+func (b *jobBatch) addTask(tables *deviceTables, k *jobTask, o *offer) {
 	b.size++
-	b.kvTokens += q.tokensOf(k.service, k.work)
+	b.kvTokens += tables.tokensOf(k.service, k.work)
 	b.work, b.end, b.recomputeTime = max(b.work, k.work), max(b.end, o.end), o.recomputeTime
-	if q.isLanguageModel(k.service) && b.plannedIndex < 0 {
+	if tables.isLanguageModel(k.service) && b.plannedIndex < 0 {
 		b.joinUntil = b.end
 	}
 }

@@ -62,7 +62,7 @@ func dispatchesOf(out policy.Actions) (list [][2]int32) {
 // are. A task of another service that waits has the device drain.
 func TestTasksJoinWhileKVMemoryLasts(t *testing.T) {
 	p := languageModelPolicy()
-	p.devices[1].down = true
+	p.cluster.devices[1].down = true
 	slots := map[int32]bool{}
 	for i := range int32(4) {
 		out := dispatchesOf(p.arriveWithTask(time.Duration(i)*time.Millisecond, i, 0))
@@ -76,7 +76,7 @@ func TestTasksJoinWhileKVMemoryLasts(t *testing.T) {
 			slots[o[1]] = true
 		}
 	}
-	d := &p.devices[0]
+	d := &p.cluster.devices[0]
 	alone, among := p.tables.serviceOn(0, 0).times[0], p.tables.serviceOn(0, 0).times[2]
 	if d.batchEndsAt <= alone || d.batchEndsAt > among+2e6 || d.kvTokens != 300 || !d.busy {
 		t.Errorf("the device ends at %d with %d tokens, expected up to %d", d.batchEndsAt, d.kvTokens, among)
@@ -85,16 +85,16 @@ func TestTasksJoinWhileKVMemoryLasts(t *testing.T) {
 		t.Errorf("%v runs beside sequences", out)
 	}
 	var out policy.Actions
-	p.Handle(time.Second, &policy.Event{Kind: policy.BatchFinished, Device: 0, Batch: p.tasks[d.batch[0]].batchSlot}, &out)
+	p.Handle(time.Second, &policy.Event{Kind: policy.BatchFinished, Device: 0, Batch: p.book.tasks[d.batch[0]].sequence.batchSlot}, &out)
 	if list := dispatchesOf(out); len(list) != 1 || d.kvTokens != 300 { // it came before the other service's
 		t.Errorf("%v with %d tokens, expected the fourth", list, d.kvTokens)
 	}
 	if out := dispatchesOf(p.arriveWithTask(1001*time.Millisecond, 5, 0)); len(out) > 0 {
 		t.Errorf("%v joins while the device drains", out)
 	}
-	for n := 0; len(d.batch) > 0 && p.languageModels().isLanguageModel(d.service); n++ {
+	for n := 0; len(d.batch) > 0 && p.tables.isLanguageModel(d.service); n++ {
 		out.Reset()
-		p.Handle(time.Duration(1100+n)*time.Millisecond, &policy.Event{Kind: policy.BatchFinished, Device: 0, Batch: p.tasks[d.batch[0]].batchSlot}, &out)
+		p.Handle(time.Duration(1100+n)*time.Millisecond, &policy.Event{Kind: policy.BatchFinished, Device: 0, Batch: p.book.tasks[d.batch[0]].sequence.batchSlot}, &out)
 	}
 	if list := dispatchesOf(out); len(list) != 1 || list[0] != [2]int32{0, 0} || d.service != 1 {
 		t.Errorf("%v runs on the drained device, expected the other service's task", list)
@@ -109,19 +109,19 @@ func TestTasksJoinWhileKVMemoryLasts(t *testing.T) {
 // A sequence that others join is expected later, one that others leave sooner.
 func TestExpectedEnds(t *testing.T) {
 	p := languageModelPolicy()
-	p.devices[1].down = true
+	p.cluster.devices[1].down = true
 	p.arriveWithTask(0, 0, 0)
-	d, times := &p.devices[0], p.tables.serviceOn(0, 0).times
+	d, times := &p.cluster.devices[0], p.tables.serviceOn(0, 0).times
 	if d.batchEndsAt != times[0] {
 		t.Fatalf("alone until %d, expected %d", d.batchEndsAt, times[0])
 	}
 	half := times[0] / 2
 	p.arriveWithTask(time.Duration(half), 1, 0)
-	if first, second := p.tasks[0].endsAt, p.tasks[1].endsAt; first != half+times[1]/2 && (first-half-times[1]/2 > 2 || first-half-times[1]/2 < -2) || second != half+times[1] {
+	if first, second := p.book.tasks[0].endsAt, p.book.tasks[1].endsAt; first != half+times[1]/2 && (first-half-times[1]/2 > 2 || first-half-times[1]/2 < -2) || second != half+times[1] {
 		t.Errorf("ends %d and %d, expected %d and %d", first, second, half+times[1]/2, half+times[1])
 	}
 	var out policy.Actions
-	p.Handle(time.Duration(half+times[1]/2), &policy.Event{Kind: policy.BatchFinished, Device: 0, Batch: p.tasks[0].batchSlot}, &out)
+	p.Handle(time.Duration(half+times[1]/2), &policy.Event{Kind: policy.BatchFinished, Device: 0, Batch: p.book.tasks[0].sequence.batchSlot}, &out)
 	if want := half + times[1]/2 + times[0]/2; d.batchEndsAt-want > 2 || d.batchEndsAt-want < -2 {
 		t.Errorf("the second ends at %d, expected %d", d.batchEndsAt, want)
 	}
@@ -151,7 +151,7 @@ func TestServicesHaveTheirDevices(t *testing.T) {
 			}
 		}
 	}
-	if d := p.devices[0]; d.service != 0 || len(d.batch) != 3 || p.devices[1].service != 1 {
-		t.Errorf("%d sequences on the first device, service %d on the second", len(d.batch), p.devices[1].service)
+	if d := p.cluster.devices[0]; d.service != 0 || len(d.batch) != 3 || p.cluster.devices[1].service != 1 {
+		t.Errorf("%d sequences on the first device, service %d on the second", len(d.batch), p.cluster.devices[1].service)
 	}
 }

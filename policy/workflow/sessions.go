@@ -30,10 +30,12 @@ type sessionState struct {
 }
 
 // stateStore handles the session states on all devices.
-type stateStore struct{ *cluster }
-
-// stateStore returns the view of the cluster that handles session states.
-func (c *cluster) stateStore() stateStore { return stateStore{c} }
+type stateStore struct {
+	cluster *cluster
+	book    *taskTable
+	tables  *deviceTables
+	returns []returnStats // by service: how often states are continued
+}
 
 // returnStats counts how often, and after what time, a task continues a state of a service.
 type returnStats struct {
@@ -77,21 +79,21 @@ func (f *deviceTables) stateTransferTime(s int32, recomputeTime int64, stateHome
 
 // linkState finds the state that a task continues, and computes the size of its own. Work is in millionths. A task that
 // is only expected does not claim a state.
-func (c stateStore) linkState(id int32, work int64) {
-	k := &c.tasks[id]
+func (c *stateStore) linkState(id int32, work int64) {
+	k := &c.book.tasks[id]
 	t := &c.tables.stateTransfers[k.service]
 	k.stateFrom, k.session = -1, sessionState{place: -1, movingTo: -1, nextTask: -1}
 	if t.bytes == 0 {
 		return
 	}
-	sameService := func(in int32) bool { return c.tasks[in].service == k.service }
-	isUnclaimed := func(in int32) bool { return c.tasks[in].session.nextTask < 0 }
+	sameService := func(in int32) bool { return c.book.tasks[in].service == k.service }
+	isUnclaimed := func(in int32) bool { return c.book.tasks[in].session.nextTask < 0 }
 	k.stateFrom = flow.ContinuedTask(k.inputs, sameService, isUnclaimed)
 	k.session.bytes, k.session.recomputeTime = flow.ScaleByWork(t.bytes, work), flow.ScaleByWork(t.recomputeTime, work)
 	if k.stateFrom < 0 {
 		return
 	}
-	previous := &c.tasks[k.stateFrom]
+	previous := &c.book.tasks[k.stateFrom]
 	k.session.bytes, k.session.recomputeTime = k.session.bytes+previous.session.bytes, k.session.recomputeTime+previous.session.recomputeTime
 	if k.slot >= 0 && previous.session.nextTask < 0 {
 		previous.session.nextTask = id
@@ -100,9 +102,9 @@ func (c stateStore) linkState(id int32, work int64) {
 
 // stateHome returns the place of the state that a task continues, now or once the previous task ends. If it is nowhere,
 // it returns -1.
-func (c stateStore) stateHome(k *task) int32 {
-	switch previous := &c.tasks[k.stateFrom]; {
-	case c.options.KeepStates == KeepNone:
+func (c *stateStore) stateHome(k *task) int32 {
+	switch previous := &c.book.tasks[k.stateFrom]; {
+	case c.cluster.options.KeepStates == KeepNone:
 		return -1
 	case previous.state == taskEnded:
 		return previous.session.place
@@ -112,11 +114,11 @@ func (c stateStore) stateHome(k *task) int32 {
 }
 
 // recomputeTime returns by how much longer a task runs at a place because it recomputes the state that it continues.
-func (c stateStore) recomputeTime(k *task, place int32) int64 {
+func (c *stateStore) recomputeTime(k *task, place int32) int64 {
 	if k.stateFrom < 0 || k.stateInTransit && k.place == place {
 		return 0
 	}
-	previous, stateHome := &c.tasks[k.stateFrom], c.stateHome(k)
+	previous, stateHome := &c.book.tasks[k.stateFrom], c.stateHome(k)
 	if stateHome == place {
 		return 0
 	}
@@ -130,55 +132,55 @@ func (c stateStore) recomputeTime(k *task, place int32) int64 {
 }
 
 // storeState stores the state of a task that has ended on its device.
-func (c stateStore) storeState(now int64, id int32, out *policy.Actions) {
-	k := &c.tasks[id]
-	if k.stateFrom >= 0 && c.tasks[k.stateFrom].session.nextTask == id {
+func (c *stateStore) storeState(now int64, id int32, out *policy.Actions) {
+	k := &c.book.tasks[id]
+	if k.stateFrom >= 0 && c.book.tasks[k.stateFrom].session.nextTask == id {
 		c.forgetState(k.stateFrom) // this task's state contains it
 	}
 	m := &k.session
 	if m.bytes == 0 {
 		return
 	}
-	d := &c.devices[k.place]
+	d := &c.cluster.devices[k.place]
 	d.sessionStates = append(d.sessionStates, id)
 	d.usedBytes += m.bytes
 	m.place, m.storedAt = k.place, now
-	if c.options.KeepStates == KeepNone {
+	if c.cluster.options.KeepStates == KeepNone {
 		c.evictState(id, out)
 	} else if m.nextTask < 0 {
-		c.stateReturns[k.service].stored++
+		c.returns[k.service].stored++
 	}
 }
 
 // countReturn counts that a task continues a state that was stored.
-func (c stateStore) countReturn(now int64, k *task) {
+func (c *stateStore) countReturn(now int64, k *task) {
 	if k.stateFrom < 0 {
 		return
 	}
-	if m := &c.tasks[k.stateFrom].session; m.place >= 0 {
-		r := &c.stateReturns[k.service]
+	if m := &c.book.tasks[k.stateFrom].session; m.place >= 0 {
+		r := &c.returns[k.service]
 		r.returned, r.gapSum = r.returned+1, r.gapSum+float64(now-m.storedAt)
 	}
 }
 
 // forgetState removes a state that no task needs any more, and cancels its move.
-func (c stateStore) forgetState(id int32) {
-	m := &c.tasks[id].session
+func (c *stateStore) forgetState(id int32) {
+	m := &c.book.tasks[id].session
 	if m.movingTo >= 0 {
-		c.devices[m.movingTo].usedBytes -= m.bytes
-		c.devices[m.movingTo].dirty = true
+		c.cluster.devices[m.movingTo].usedBytes -= m.bytes
+		c.cluster.devices[m.movingTo].dirty = true
 		m.movingTo = -1
 	}
 	c.removeState(id)
 }
 
 // removeState removes a state from its device.
-func (c stateStore) removeState(id int32) {
-	m := &c.tasks[id].session
+func (c *stateStore) removeState(id int32) {
+	m := &c.book.tasks[id].session
 	if m.place < 0 {
 		return
 	}
-	d := &c.devices[m.place]
+	d := &c.cluster.devices[m.place]
 	i := slices.Index(d.sessionStates, id)
 	d.sessionStates = slices.Delete(d.sessionStates, i, i+1)
 	d.usedBytes -= m.bytes
@@ -187,45 +189,45 @@ func (c stateStore) removeState(id int32) {
 }
 
 // clearDevice forgets the states on a device, and those on their way to it.
-func (c stateStore) clearDevice(place int32) {
-	d := &c.devices[place]
-	for i := range c.tasks {
-		if m := &c.tasks[i].session; m.movingTo == place {
+func (c *stateStore) clearDevice(place int32) {
+	d := &c.cluster.devices[place]
+	for i := range c.book.tasks {
+		if m := &c.book.tasks[i].session; m.movingTo == place {
 			m.movingTo = -1
 			if m.nextTask >= 0 {
-				c.tasks[m.nextTask].stateInTransit = false
+				c.book.tasks[m.nextTask].stateInTransit = false
 			}
 		}
 	}
 	for _, id := range d.sessionStates {
-		c.tasks[id].session.place = -1
+		c.book.tasks[id].session.place = -1
 	}
 	d.sessionStates = d.sessionStates[:0]
 }
 
 // evictState unloads a state from its device to free memory.
-func (c stateStore) evictState(id int32, out *policy.Actions) {
-	k := &c.tasks[id]
+func (c *stateStore) evictState(id int32, out *policy.Actions) {
+	k := &c.book.tasks[id]
 	out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: -1, Key: int64(k.slot), Device: c.tables.deviceAt[k.session.place]})
 	c.removeState(id)
 }
 
 // stateClass returns the eviction class of a state on a device.
-func (c stateStore) stateClass(id int32) int {
-	m := &c.tasks[id].session
+func (c *stateStore) stateClass(id int32) int {
+	m := &c.book.tasks[id].session
 	if m.nextTask >= 0 {
-		switch u := &c.tasks[m.nextTask]; {
+		switch u := &c.book.tasks[m.nextTask]; {
 		case u.state == taskRunning && u.place == m.place:
 			return pinnedClass
 		case m.movingTo >= 0:
 			return neededClass
-		case c.options.KeepStates == KeepByValue && (u.state == taskRunning || u.state == taskQueued && u.place != m.place):
+		case c.cluster.options.KeepStates == KeepByValue && (u.state == taskRunning || u.state == taskQueued && u.place != m.place):
 			return unneededClass // the task recomputes it
-		case c.options.KeepStates == KeepByValue:
+		case c.cluster.options.KeepStates == KeepByValue:
 			return expectedClass
 		}
 	}
-	if c.options.KeepStates == KeepAll {
+	if c.cluster.options.KeepStates == KeepAll {
 		return neededClass
 	}
 	return unneededClass
@@ -234,16 +236,16 @@ func (c stateStore) stateClass(id int32) int {
 // stateValue returns what a byte of a state saves, per ns that it is kept:
 //
 //	returnShare · recomputeTime / expectedWait / bytes
-func (c stateStore) stateValue(id int32) float64 {
-	k := &c.tasks[id]
-	m, r := &k.session, &c.stateReturns[k.service]
+func (c *stateStore) stateValue(id int32) float64 {
+	k := &c.book.tasks[id]
+	m, r := &k.session, &c.returns[k.service]
 	returnShare, expectedWait := (r.returned+1)/(r.stored+2), (r.gapSum+1e9)/(r.returned+1)
 	if m.nextTask >= 0 {
-		u := &c.tasks[m.nextTask]
+		u := &c.book.tasks[m.nextTask]
 		if u.state == taskQueued && u.place != m.place {
 			return 0
 		}
-		returnShare, expectedWait = 1, float64(max(1e6, u.endsAt-c.demand.valuedAt))
+		returnShare, expectedWait = 1, float64(max(1e6, u.endsAt-c.cluster.demand.valuedAt))
 	}
 	return returnShare * float64(m.recomputeTime) / expectedWait / float64(m.bytes)
 }
@@ -251,20 +253,20 @@ func (c stateStore) stateValue(id int32) float64 {
 // fetchState has the state that a placed task continues moved to its place, if that is quicker than recomputing it and
 // there is memory.
 func (b *batchRunner) fetchState(now int64, id int32, out *policy.Actions) {
-	k := &b.tasks[id]
+	k := &b.book.tasks[id]
 	if k.stateFrom < 0 || k.stateInTransit {
 		return
 	}
-	previous := &b.tasks[k.stateFrom]
+	previous := &b.book.tasks[k.stateFrom]
 	m := &previous.session
-	if m.place < 0 || m.place == k.place || m.nextTask != id || m.movingTo >= 0 || b.options.KeepStates != KeepByValue {
+	if m.place < 0 || m.place == k.place || m.nextTask != id || m.movingTo >= 0 || b.cluster.options.KeepStates != KeepByValue {
 		return
 	}
 	moveTime, isMove := b.tables.stateTransferTime(k.service, m.recomputeTime, m.place, k.place)
 	if !isMove || !b.loader.freeSpareMemory(now, k.place, m.bytes, out) {
 		return
 	}
-	d := &b.devices[k.place]
+	d := &b.cluster.devices[k.place]
 	d.usedBytes, d.dirty = d.usedBytes+m.bytes, true
 	m.movingTo, k.stateInTransit, k.stateArrivesAt = k.place, true, now+moveTime
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: -1, Key: int64(previous.slot), Device: b.tables.deviceAt[k.place]})
@@ -272,19 +274,19 @@ func (b *batchRunner) fetchState(now int64, id int32, out *policy.Actions) {
 
 // freeSpareMemory frees bytes on a device by evicting what no task there needs. It returns false if that is not enough.
 func (l *networkLoader) freeSpareMemory(now int64, place int32, bytes int64, out *policy.Actions) bool {
-	d := &l.devices[place]
+	d := &l.cluster.devices[place]
 	missingBytes := bytes - (d.memoryBytes - d.usedBytes)
-	l.updateCopyValues(now)
+	l.cluster.demand.updateValues(now)
 	return d.memoryBytes == 0 || missingBytes <= 0 || l.evict(place, -1, unneededClass, missingBytes, out)
 }
 
 // trimToMemory evicts networks and states until a device holds no more than its memory.
 func (l *networkLoader) trimToMemory(now int64, place int32, out *policy.Actions) {
-	d := &l.devices[place]
+	d := &l.cluster.devices[place]
 	if len(d.sessionStates) == 0 {
 		return
 	}
-	l.updateCopyValues(now)
+	l.cluster.demand.updateValues(now)
 	for class := unneededClass; d.memoryBytes > 0 && d.usedBytes > d.memoryBytes && class < pinnedClass; class++ {
 		l.evict(place, -1, class, d.usedBytes-d.memoryBytes, out)
 	}
@@ -292,40 +294,40 @@ func (l *networkLoader) trimToMemory(now int64, place int32, out *policy.Actions
 
 // handleStateMoved records that the move of a state has ended. If ev.Value is not 0, it has failed.
 func (l *networkLoader) handleStateMoved(ev *policy.Event) {
-	if ev.Key < 0 || int(ev.Key) >= len(l.taskInSlot) {
+	if ev.Key < 0 || int(ev.Key) >= len(l.book.taskInSlot) {
 		return
 	}
-	id, place := l.taskInSlot[ev.Key], l.tables.placeOf[ev.Device]
-	k := &l.tasks[id]
+	id, place := l.book.taskInSlot[ev.Key], l.tables.placeOf[ev.Device]
+	k := &l.book.tasks[id]
 	m := &k.session
 	if int64(k.slot) != ev.Key || k.state == taskFree || m.movingTo != place {
 		return
 	}
 	m.movingTo = -1
-	d := &l.devices[place]
+	d := &l.cluster.devices[place]
 	if ev.Value != 0 {
 		d.usedBytes -= m.bytes
 	} else {
-		l.cluster.stateStore().removeState(id)
+		l.states.removeState(id)
 		d.sessionStates = append(d.sessionStates, id)
 		m.place = place
 	}
 	if m.nextTask >= 0 {
-		l.tasks[m.nextTask].stateInTransit = false
-		l.devices[max(0, l.tasks[m.nextTask].place)].dirty = true
-		l.touchDevice(max(0, l.tasks[m.nextTask].place))
+		l.book.tasks[m.nextTask].stateInTransit = false
+		l.cluster.devices[max(0, l.book.tasks[m.nextTask].place)].dirty = true
+		l.cluster.touchDevice(max(0, l.book.tasks[m.nextTask].place))
 	}
 	d.dirty = true
-	l.touchDevice(place)
+	l.cluster.touchDevice(place)
 }
 
 // handleStateLost records that a state did not fit into its device's memory.
 func (l *networkLoader) handleStateLost(ev *policy.Event) {
-	if ev.Key < 0 || int(ev.Key) >= len(l.taskInSlot) {
+	if ev.Key < 0 || int(ev.Key) >= len(l.book.taskInSlot) {
 		return
 	}
-	id := l.taskInSlot[ev.Key]
-	if k := &l.tasks[id]; int64(k.slot) == ev.Key && k.state == taskEnded && k.session.place == l.tables.placeOf[ev.Device] {
-		l.cluster.stateStore().removeState(id)
+	id := l.book.taskInSlot[ev.Key]
+	if k := &l.book.tasks[id]; int64(k.slot) == ev.Key && k.state == taskEnded && k.session.place == l.tables.placeOf[ev.Device] {
+		l.states.removeState(id)
 	}
 }

@@ -69,33 +69,33 @@ func TestScheduleWithSessions(t *testing.T) {
 func TestStatesMakeRoomByWorth(t *testing.T) {
 	p := New(testFleet(1, 3, 1).source, Options{EvictByValue: true})
 	p.tables.stateTransfers[0] = newStateTransfer(flow.SessionState{Bytes: 1 << 20, Recompute: time.Second})
-	d := &p.devices[0]
+	d := &p.cluster.devices[0]
 	d.memoryBytes, d.usedBytes = 1<<40, 0
-	id := p.newTask(0, 0, 0, usualWork)
-	k := &p.tasks[id]
+	id := p.book.newTask(0, 0, 0, usualWork)
+	k := &p.book.tasks[id]
 	k.state, k.place, k.session.bytes, k.session.recomputeTime = taskEnded, 0, 1<<20, int64(time.Second)
-	p.cluster.stateStore().storeState(0, id, nil)
-	d.loaded[1], p.copyCount[1] = true, 1
+	p.states.storeState(0, id, nil)
+	d.loaded[1], p.cluster.copyCount[1] = true, 1
 	d.usedBytes += p.tables.bytes[1]
-	p.updateCopyValues(0)
-	p.demand.othersBusyChance[0] = 1
+	p.cluster.demand.updateValues(0)
+	p.cluster.demand.othersBusyChance[0] = 1
 	for _, c := range []struct {
 		rate float64
 		want bool // the state goes
 	}{{0, false}, {1e9, true}} {
-		p.demand.values[1] = c.rate
+		p.cluster.demand.values[1] = c.rate
 		if got := p.loader.stateToEvict(0, 1, unneededClass, unneededClass) == id; got != c.want {
 			t.Errorf("with a rate of %g the state goes: %v", c.rate, got)
 		}
 	}
-	next := p.newTask(0, 1, 0, usualWork)
-	p.tasks[next].state, p.tasks[next].place = taskQueued, 0
-	p.tasks[id].session.nextTask = next
-	if c := p.cluster.stateStore().stateClass(id); c != expectedClass {
+	next := p.book.newTask(0, 1, 0, usualWork)
+	p.book.tasks[next].state, p.book.tasks[next].place = taskQueued, 0
+	p.book.tasks[id].session.nextTask = next
+	if c := p.states.stateClass(id); c != expectedClass {
 		t.Errorf("class %d of a state that a task here waits for", c)
 	}
-	p.tasks[next].state = taskRunning
-	if c := p.cluster.stateStore().stateClass(id); c != pinnedClass {
+	p.book.tasks[next].state = taskRunning
+	if c := p.states.stateClass(id); c != pinnedClass {
 		t.Errorf("class %d of a state that a batch here uses", c)
 	}
 }

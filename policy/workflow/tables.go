@@ -179,3 +179,35 @@ func (f *deviceTables) transferTime(s, from, to int32) int64 {
 	}
 	return f.otherNodeTime[s]
 }
+
+// isLanguageModel returns true if a service is a language model.
+func (f *deviceTables) isLanguageModel(service int32) bool {
+	return service >= 0 && f.services[service].generation != nil
+}
+
+// tokensOf returns the KV tokens that a task of a service and work will hold. For other services it returns 0.
+func (f *deviceTables) tokensOf(service int32, work int64) int64 {
+	g := f.services[service].generation
+	if g == nil {
+		return 0
+	}
+	return max(1, scaleTime(int64(g.Prompt+g.Output+.5), work))
+}
+
+// fitsOneMore returns true if a batch of n tasks, which will hold `kv` tokens, takes one more task of a work. An empty
+// batch always does.
+func (f *deviceTables) fitsOneMore(service, place, n int32, kv, work int64) bool {
+	if n == 0 {
+		return true
+	}
+	onPlace := f.serviceOn(service, place)
+	return n < onPlace.maxBatch && (!f.isLanguageModel(service) || kv+f.tokensOf(service, work) <= onPlace.kvTokens)
+}
+
+// loadTime returns how long a load of a network takes at a place, in ns.
+func (f *deviceTables) loadTime(network, place int32) int64 {
+	if times := f.source.Networks[network].LoadTimes; times != nil {
+		return int64(times[f.source.Devices[f.deviceAt[place]].Kind][0])
+	}
+	return 0
+}

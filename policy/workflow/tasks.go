@@ -36,7 +36,7 @@ type task struct {
 	session           sessionState // the session state that it leaves behind
 	stateInTransit    bool         // the state that it continues is being moved to its place
 	stateArrivesAt    int64        // when that state arrives, as expected
-	sequence                       // its sequence, if it runs on a language model
+	sequence          sequence     // its sequence, if it runs on a language model
 }
 
 // request is an open request.
