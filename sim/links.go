@@ -14,17 +14,17 @@ type link struct {
 
 // queueTransfer queues the transfer of a batch's tensors to the device of its current hop.
 func (h *deviceHost) queueTransfer(slot int32) {
-	b := &h.batches[slot]
-	hop := h.hopAt(slot, b.hopIndex)
+	b := h.batches.at(slot)
+	hop := h.batches.hopAt(slot, b.hopIndex)
 
 	// Within a node no link is needed.
 	if hop.Uplink < 0 && hop.Downlink < 0 {
-		entry := agendaEntry{kind: isTransferEnd, start: h.now, serial: b.serial, batch: slot, hopIndex: b.hopIndex, arg: -1, downlink: -1}
+		entry := agendaEntry{kind: isTransferEnd, start: h.agenda.now, serial: b.serial, batch: slot, hopIndex: b.hopIndex, arg: -1, downlink: -1}
 		b.place = crossesLinks
 		if duration := h.transferTime(slot); duration > 0 {
-			h.schedule(h.now+duration, policy.TransferFinished, b.serial, entry)
+			h.agenda.schedule(h.agenda.now+duration, policy.TransferFinished, b.serial, entry)
 		} else {
-			h.endedTransfers.push(entry)
+			h.agenda.endedTransfers.push(entry)
 		}
 		return
 	}
@@ -33,7 +33,7 @@ func (h *deviceHost) queueTransfer(slot int32) {
 	b.place, b.nextInUplink, b.nextInDownlink = waitsForLinks, -1, -1
 	if l := hop.Uplink; l >= 0 {
 		if last := h.links[l].lastWaiting; last >= 0 {
-			h.batches[last].nextInUplink = slot
+			h.batches.at(last).nextInUplink = slot
 		} else {
 			h.links[l].firstWaiting = slot
 		}
@@ -41,7 +41,7 @@ func (h *deviceHost) queueTransfer(slot int32) {
 	}
 	if l := hop.Downlink; l >= 0 {
 		if last := h.links[l].lastWaiting; last >= 0 {
-			h.batches[last].nextInDownlink = slot
+			h.batches.at(last).nextInDownlink = slot
 		} else {
 			h.links[l].firstWaiting = slot
 		}
@@ -52,12 +52,12 @@ func (h *deviceHost) queueTransfer(slot int32) {
 
 // transferTime returns how long the transfer of a batch to its current hop takes.
 func (h *deviceHost) transferTime(slot int32) time.Duration {
-	b := &h.batches[slot]
-	stage, source := h.hopAt(slot, b.hopIndex).Stage, b.sourceDevice
+	b := h.batches.at(slot)
+	stage, source := h.batches.hopAt(slot, b.hopIndex).Stage, b.sourceDevice
 	if b.hopIndex > 0 {
-		source = h.hopAt(slot, b.hopIndex-1).Device
+		source = h.batches.hopAt(slot, b.hopIndex-1).Device
 	}
-	plannedTime := h.t.TransferBetween(stage, b.size, source, h.hopAt(slot, b.hopIndex).Device)
+	plannedTime := h.tables.TransferBetween(stage, b.size, source, h.batches.hopAt(slot, b.hopIndex).Device)
 	if plannedTime == 0 {
 		return 0
 	}
@@ -70,8 +70,8 @@ func (h *deviceHost) startTransfer(slot int32) {
 	if slot < 0 {
 		return
 	}
-	b := &h.batches[slot]
-	hop := h.hopAt(slot, b.hopIndex)
+	b := h.batches.at(slot)
+	hop := h.batches.hopAt(slot, b.hopIndex)
 	if !h.linkReady(hop.Uplink, slot) || !h.linkReady(hop.Downlink, slot) {
 		return
 	}
@@ -82,8 +82,8 @@ func (h *deviceHost) startTransfer(slot int32) {
 		h.occupyLink(l, b.nextInDownlink)
 	}
 	b.place = crossesLinks
-	entry := agendaEntry{kind: isTransferEnd, start: h.now, serial: b.serial, batch: slot, hopIndex: b.hopIndex, arg: hop.Uplink, downlink: hop.Downlink}
-	h.schedule(h.now+h.transferTime(slot), policy.TransferFinished, b.serial, entry)
+	entry := agendaEntry{kind: isTransferEnd, start: h.agenda.now, serial: b.serial, batch: slot, hopIndex: b.hopIndex, arg: hop.Uplink, downlink: hop.Downlink}
+	h.agenda.schedule(h.agenda.now+h.transferTime(slot), policy.TransferFinished, b.serial, entry)
 }
 
 // linkReady reports whether a link is free for a batch. Link -1 stands for none, and is always free.
@@ -110,12 +110,12 @@ func (h *deviceHost) finishTransfer(entry *agendaEntry) {
 	}
 
 	// The policy may have aborted the batch meanwhile.
-	b := &h.batches[entry.batch]
+	b := h.batches.at(entry.batch)
 	valid := b.live && b.serial == entry.serial
 	if valid {
-		h.transferTimes.add(h.now - b.readyAt)
-		if h.trace != nil {
-			h.trace.writeTransfer(entry.arg, entry.downlink, b.model, b.size, entry.start, h.now)
+		h.transferTimes.add(h.agenda.now - b.readyAt)
+		if h.loop.trace != nil {
+			h.loop.trace.writeTransfer(entry.arg, entry.downlink, b.model, b.size, entry.start, h.agenda.now)
 		}
 		h.queueRun(entry.batch)
 	}
@@ -126,16 +126,16 @@ func (h *deviceHost) finishTransfer(entry *agendaEntry) {
 		h.startTransfer(h.links[entry.downlink].firstWaiting)
 	}
 	if valid {
-		ev := h.beginBatchEvent(policy.TransferFinished, entry.batch, h.hopAt(entry.batch, entry.hopIndex).Device)
-		ev.Hop, ev.Start, ev.End = b.firstStage+entry.hopIndex, entry.start, h.now
-		h.tellPolicy()
+		ev := h.loop.beginBatchEvent(policy.TransferFinished, entry.batch, h.batches.hopAt(entry.batch, entry.hopIndex).Device)
+		ev.Hop, ev.Start, ev.End = b.firstStage+entry.hopIndex, entry.start, h.agenda.now
+		h.loop.tellPolicy()
 	}
 }
 
 // removeFromLinks takes a batch out of the queues of its links.
 func (h *deviceHost) removeFromLinks(slot int32) {
-	b := &h.batches[slot]
-	hop := h.hopAt(slot, b.hopIndex)
+	b := h.batches.at(slot)
+	hop := h.batches.hopAt(slot, b.hopIndex)
 	h.removeFromLink(hop.Uplink, slot, func(b *batch) *int32 { return &b.nextInUplink })
 	h.removeFromLink(hop.Downlink, slot, func(b *batch) *int32 { return &b.nextInDownlink })
 	for _, l := range [2]int32{hop.Uplink, hop.Downlink} {
@@ -152,14 +152,14 @@ func (h *deviceHost) removeFromLink(l, slot int32, nextOf func(*batch) *int32) {
 	}
 	li := &h.links[l]
 	previous := int32(-1)
-	for waiting := li.firstWaiting; waiting != slot; waiting = *nextOf(&h.batches[waiting]) {
+	for waiting := li.firstWaiting; waiting != slot; waiting = *nextOf(h.batches.at(waiting)) {
 		previous = waiting
 	}
-	following := *nextOf(&h.batches[slot])
+	following := *nextOf(h.batches.at(slot))
 	if previous < 0 {
 		li.firstWaiting = following
 	} else {
-		*nextOf(&h.batches[previous]) = following
+		*nextOf(h.batches.at(previous)) = following
 	}
 	if following < 0 {
 		li.lastWaiting = previous
