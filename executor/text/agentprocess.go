@@ -119,7 +119,7 @@ func (p *agentProcess) registerInstances(ctx context.Context) (unregister []func
 		}
 
 		// Connect to its servers, and check that they support their adapters.
-		instance := &servedInstance{agentProcess: p, instance: s.Instance, statusSlots: make(chan struct{}, maxStatusRequests)}
+		instance := &servedInstance{process: p, instance: s.Instance, statusSlots: make(chan struct{}, maxStatusRequests)}
 		if instance.servers, err = NewLocalServers(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
 			return unregister, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}

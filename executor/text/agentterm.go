@@ -40,24 +40,24 @@ const (
 func (p *servedInstance) receive(message []byte, reply func([]byte)) {
 	o := &AgentOrder{}
 	if err := json.Unmarshal(message, o); err != nil {
-		p.refused.add(err)
+		p.process.refused.add(err)
 		return
 	}
 	if !slices.Contains(orderKinds, o.Kind) {
-		p.refused.add(fmt.Errorf("found %.40q, expected one of %v", o.Kind, orderKinds))
+		p.process.refused.add(fmt.Errorf("found %.40q, expected one of %v", o.Kind, orderKinds))
 		return
 	}
-	p.orders.Lock()
-	defer p.orders.Unlock()
+	p.process.orders.Lock()
+	defer p.process.orders.Unlock()
 	switch {
-	case p.orders.closed:
-	case o.Term <= p.currentTerm():
+	case p.process.orders.closed:
+	case o.Term <= p.process.currentTerm():
 		p.execute(o, reply)
-	case len(p.orders.earlyOrders) >= MaxEarlyOrders:
-		p.refused.add(fmt.Errorf("%d orders of terms that nobody has wait already", MaxEarlyOrders))
+	case len(p.process.orders.earlyOrders) >= MaxEarlyOrders:
+		p.process.refused.add(fmt.Errorf("%d orders of terms that nobody has wait already", MaxEarlyOrders))
 	default:
-		p.orders.earlyOrders = append(p.orders.earlyOrders, earlyOrder{p, o, reply})
-		p.requestTermRead()
+		p.process.orders.earlyOrders = append(p.process.orders.earlyOrders, earlyOrder{p, o, reply})
+		p.process.requestTermRead()
 	}
 }
 
