@@ -13,12 +13,12 @@ import (
 // there, unless its file, its inputs or the number of blocks changed.
 func (r *runner) adoptCuts() error {
 	// Numbers that were measured in another way are not comparable.
-	current := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
+	current := provenance(r.dev, r.options.Engine.Info(), r.options, r.begun)
 	stale := false
 	for _, d := range r.profile.Devices {
 		if d.Device == r.dev.Kind && !sameProvenance(d, current) {
 			stale = true
-			r.warn("", fmt.Sprintf("%s was measured with %s: what is asked for is measured again, and numbers of other models on it are no longer comparable",
+			r.progress.warn("", fmt.Sprintf("%s was measured with %s: what is asked for is measured again, and numbers of other models on it are no longer comparable",
 				d.Device, describeDevice(d)))
 		}
 	}
@@ -26,7 +26,7 @@ func (r *runner) adoptCuts() error {
 	// Find each model in the profile, and decide whether its cuts and numbers stay.
 	for _, j := range r.jobs {
 		entry := &formats.ProfileModel{
-			Model: j.info.name, Source: &formats.ModelSource{Path: relativeTo(r.o.OutPath, j.info.path), SHA256: j.info.sha256, Weights: j.info.files},
+			Model: j.info.name, Source: &formats.ModelSource{Path: relativeTo(r.options.OutPath, j.info.path), SHA256: j.info.sha256, Weights: j.info.files},
 			Inputs: inputInfos(&j.info), Outputs: outputInfos(&j.info), Bucket: j.info.bucket, Constants: constantInfos(j.info.constants), Operators: j.info.operators,
 		}
 		j.entry = entry
@@ -39,35 +39,35 @@ func (r *runner) adoptCuts() error {
 			r.cutLikeOther(j)
 			continue
 		case !sameSource(known, entry):
-			r.warn(j.info.name, fmt.Sprintf("%s: the file differs from the one that was measured: its old numbers are replaced", j.info.name))
+			r.progress.warn(j.info.name, fmt.Sprintf("%s: the file differs from the one that was measured: its old numbers are replaced", j.info.name))
 			continue
 		}
 
 		// Numbers of other devices belong to the same cuts, so these are not changed without --force.
 		otherDevices := slices.ContainsFunc(known.Measurements, func(m formats.Measurement) bool { return m.Device != r.dev.Kind })
-		wantedBlocks := min(r.o.Blocks, j.m.atomCount())
+		wantedBlocks := min(r.options.Blocks, j.m.atomCount())
 		if len(known.Blocks) != wantedBlocks {
-			if otherDevices && !r.o.Force {
+			if otherDevices && !r.options.Force {
 				return inputError("%s is cut into %d blocks in the profile, which holds numbers of another device for them; %d were asked for: use --blocks %d, or --force to drop them",
 					j.info.name, len(known.Blocks), wantedBlocks, len(known.Blocks))
 			}
-			r.warn(j.info.name, fmt.Sprintf("%s: cut into %d blocks instead of %d: its old numbers are replaced", j.info.name, wantedBlocks, len(known.Blocks)))
+			r.progress.warn(j.info.name, fmt.Sprintf("%s: cut into %d blocks instead of %d: its old numbers are replaced", j.info.name, wantedBlocks, len(known.Blocks)))
 			continue
 		}
 		if knownInputs, currentInputs := describeInputs(known), describeInputs(entry); known.Inputs != nil && knownInputs != currentInputs {
-			if otherDevices && !r.o.Force {
+			if otherDevices && !r.options.Force {
 				return inputError("%s was measured with inputs %s in the profile, %s were asked for: write another profile (-o), or --force to drop the old numbers",
 					j.info.name, knownInputs, currentInputs)
 			}
-			r.warn(j.info.name, fmt.Sprintf("%s: inputs %s instead of %s: its old numbers are replaced", j.info.name, currentInputs, knownInputs))
+			r.progress.warn(j.info.name, fmt.Sprintf("%s: inputs %s instead of %s: its old numbers are replaced", j.info.name, currentInputs, knownInputs))
 			continue
 		}
 		cut, err := j.m.cutAt(cutNames(known.Blocks))
 		if err != nil {
-			if otherDevices && !r.o.Force {
+			if otherDevices && !r.options.Force {
 				return fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w (--force cuts it anew and drops what was measured)", ErrInput, j.info.name, err)
 			}
-			r.warn(j.info.name, fmt.Sprintf("%s: cut anew, its old numbers are replaced: %v", j.info.name, err))
+			r.progress.warn(j.info.name, fmt.Sprintf("%s: cut anew, its old numbers are replaced: %v", j.info.name, err))
 			continue
 		}
 
@@ -88,17 +88,17 @@ func (r *runner) adoptCuts() error {
 // cutLikeOther cuts a model as the profile Options.CutsFrom does. If that profile has the same file, its data on
 // the blocks is copied, too.
 func (r *runner) cutLikeOther(j *modelJob) {
-	if r.o.CutsFrom == nil {
+	if r.options.CutsFrom == nil {
 		return
 	}
-	other := r.o.CutsFrom.FindModel(j.info.name)
+	other := r.options.CutsFrom.FindModel(j.info.name)
 	if other == nil {
-		r.warn(j.info.name, j.info.name+": the profile whose cuts are asked for does not hold it: it is cut anew")
+		r.progress.warn(j.info.name, j.info.name+": the profile whose cuts are asked for does not hold it: it is cut anew")
 		return
 	}
 	cut, err := j.m.cutAt(cutNames(other.Blocks))
 	if err != nil {
-		r.warn(j.info.name, fmt.Sprintf("%s: cut anew, since it cannot be cut as asked: %v", j.info.name, err))
+		r.progress.warn(j.info.name, fmt.Sprintf("%s: cut anew, since it cannot be cut as asked: %v", j.info.name, err))
 		return
 	}
 	j.cut, j.hasProfileCut, j.entry.Blocks = cut, true, describeBlocks(cut)

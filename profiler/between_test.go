@@ -65,7 +65,7 @@ func TestFloat16ChecksKeepToTheBudget(t *testing.T) {
 		models int
 		want   int
 	}{{0, 1, 8}, {time.Hour, 1, 8}, {time.Second, 1, 4}, {time.Second, 2, 2}, {time.Millisecond, 1, 1}} {
-		r := &runner{o: &Options{Budget: c.budget, Blocks: 10, FP16Samples: 8}}
+		r := &runner{options: &Options{Budget: c.budget, Blocks: 10, FP16Samples: 8}}
 		j := &modelJob{wholeTime: 10 * time.Millisecond}
 		j.cut = &fakeBlocks{m: m, bounds: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}
 		r.jobs = make([]*modelJob, c.models)

@@ -25,12 +25,12 @@ func openVariants(ctx context.Context, r *runner, path string) ([]modelVariant, 
 	name := ModelName(path)
 
 	// Open the model at each size, and drop equal ones.
-	sizes := r.o.optionsBySize(name)
+	sizes := r.options.optionsBySize(name)
 	var out []modelVariant
 	for _, o := range sizes {
-		m, err := r.o.open(ctx, path, o)
+		m, err := r.options.open(ctx, path, o)
 		if err != nil {
-			if o == r.o && len(sizes) > 1 && errors.Is(err, graph.ErrModel) {
+			if o == r.options && len(sizes) > 1 && errors.Is(err, graph.ErrModel) {
 				continue // the requested sizes are for other models
 			}
 			return nil, err
@@ -40,7 +40,7 @@ func openVariants(ctx context.Context, r *runner, path string) ([]modelVariant, 
 		out = append(out, modelVariant{m, info})
 	}
 	out = slices.CompactFunc(out, func(a, b modelVariant) bool { return sameInputs(a.info.inputs, b.info.inputs) })
-	if len(sizes) == 1 || len(out) == 1 && len(r.o.Buckets[name]) == 0 && len(r.o.profileBuckets(name)) == 0 {
+	if len(sizes) == 1 || len(out) == 1 && len(r.options.Buckets[name]) == 0 && len(r.options.profileBuckets(name)) == 0 {
 		return out[:1], nil
 	}
 
@@ -52,7 +52,7 @@ func openVariants(ctx context.Context, r *runner, path string) ([]modelVariant, 
 	if len(out) == 1 {
 		return nil, inputError("%s: its shapes are all alike, %v: --shape INPUT=1x32:1x128 has one for each length bucket", path, out[0].info.inputs)
 	}
-	if r.o.Profile != nil && r.o.Profile.FindModel(name) != nil {
+	if r.options.Profile != nil && r.options.Profile.FindModel(name) != nil {
 		return nil, inputError("%s: the profile has it at one size, and several are asked for: write another profile (-o)", name)
 	}
 	return out, nameBuckets(out, path)
@@ -183,7 +183,7 @@ type bucketFamily struct {
 func (f *bucketFamily) setPadding(ctx context.Context) error {
 	list := f.buckets
 	warnExact := func(reason string) {
-		f.r.warn(f.name, fmt.Sprintf("%s: requests must have exactly the size of a bucket (%s)", f.name, reason))
+		f.r.progress.warn(f.name, fmt.Sprintf("%s: requests must have exactly the size of a bucket (%s)", f.name, reason))
 	}
 
 	// Find the mask: an input with such a name whose size changes with the bucket.

@@ -17,7 +17,7 @@ func (j *modelJob) quickBatch() int { return max(1, j.info.batch) }
 
 // estimate runs every model once, and returns how long measuring will take.
 func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, error) {
-	est := Estimate{Device: r.dev.Kind, Name: r.dev.Name, Budget: r.o.Budget}
+	est := Estimate{Device: r.dev.Kind, Name: r.dev.Name, Budget: r.options.Budget}
 	var minTime time.Duration // time of loading and of the fewest samples, which are taken whatever the budget
 	for _, j := range jobs {
 		if err := r.quickRun(ctx, j); err != nil {
@@ -29,7 +29,7 @@ func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, erro
 		}
 
 		// Count the runs of a round, in runs of the whole model at batch 1.
-		n := min(r.o.Blocks, j.m.atomCount())
+		n := min(r.options.Blocks, j.m.atomCount())
 		runsAtBatch1, idleTime := 0.0, time.Duration(0)
 		for _, u := range j.todo {
 			wholeRuns := 1.0
@@ -45,7 +45,7 @@ func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, erro
 			runsAtBatch1 += wholeRuns * float64(u.batch*u.share)
 		}
 		round := time.Duration(runsAtBatch1*float64(j.wholeTime)/float64(j.quickBatch())) + idleTime
-		rule := r.o.Precision
+		rule := r.options.Precision
 		rounds := func(n int) time.Duration {
 			d := time.Duration(n) * round
 			if rule.MaxSpan > 0 {
@@ -58,7 +58,7 @@ func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, erro
 			prepare += 2*j.loadTime + time.Duration(j.atomRounds(r)+4)*j.wholeTime
 		}
 		if r.needsCutFP16Check(j) {
-			prepare += time.Duration(j.fp16Samples(r)) * j.fp16SampleTime(r.o)
+			prepare += time.Duration(j.fp16Samples(r)) * j.fp16SampleTime(r.options)
 		}
 		j.expectedTime = prepare + rounds((3*rule.MinRounds+1)/2)
 		minTime += prepare + budgetRounds*round
@@ -66,7 +66,7 @@ func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, erro
 		est.ExpectedTime += j.expectedTime
 		est.MaxTime += prepare + rounds(rule.MaxRounds)
 	}
-	if bound := max(r.o.Budget, minTime); r.o.Budget > 0 {
+	if bound := max(r.options.Budget, minTime); r.options.Budget > 0 {
 		est.ExpectedTime, est.MaxTime = min(est.ExpectedTime, bound), min(est.MaxTime, bound)
 	}
 	return est, nil
@@ -83,7 +83,7 @@ func cannotRun(ctx context.Context, j *modelJob, err error) error {
 // quickRun loads the whole model and runs it twice, and times the second run. A model that the engine cannot
 // execute is found here, before the long work.
 func (r *runner) quickRun(ctx context.Context, j *modelJob) error {
-	begin := r.o.now()
+	begin := r.options.now()
 	uncut := j.m.wholeModel()
 	blk, err := r.target().loadSlice(ctx, uncut, 0, uncut.Len(), graph.SliceOptions{})
 	if err != nil {
@@ -94,7 +94,7 @@ func (r *runner) quickRun(ctx context.Context, j *modelJob) error {
 	}
 	c := loadedModel{blocks: []engine.Block{blk}}
 	defer c.close()
-	j.loadTime = r.o.now().Sub(begin)
+	j.loadTime = r.options.now().Sub(begin)
 	b, err := bindChain(c.blocks, j.quickBatch(), 0, j.info.values)
 	if err != nil {
 		return cannotRun(ctx, j, err)

@@ -71,25 +71,25 @@ func Update(path string, emptyProfile *formats.Profile, change func(*formats.Pro
 
 // save writes the profile, if it has a file, merged with what other processes wrote there.
 func (r *runner) save() error {
-	if r.o.OutPath == "" {
+	if r.options.OutPath == "" {
 		return nil
 	}
-	unlock, err := lockFile(r.o.OutPath)
+	unlock, err := lockFile(r.options.OutPath)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if current, err := os.Stat(r.o.OutPath); err == nil && !sameWrite(current, r.lastWrite) {
-		theirs, err := formats.ReadProfile(r.o.OutPath)
+	if current, err := os.Stat(r.options.OutPath); err == nil && !sameWrite(current, r.lastWrite) {
+		theirs, err := formats.ReadProfile(r.options.OutPath)
 		if err != nil {
 			return fmt.Errorf("profile that another process wrote: %w", err)
 		}
 		r.mergeFile(theirs)
 	}
-	if _, err := document.WriteFile(r.o.OutPath, r.profile, document.Force(true)); err != nil {
+	if _, err := document.WriteFile(r.options.OutPath, r.profile, document.Force(true)); err != nil {
 		return fmt.Errorf("write profile: %w", err)
 	}
-	r.lastWrite, _ = os.Stat(r.o.OutPath)
+	r.lastWrite, _ = os.Stat(r.options.OutPath)
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (r *runner) mergeFile(theirs *formats.Profile) {
 					}
 				}
 			} else if !j.isReplacing(known) {
-				r.warn(j.info.name, fmt.Sprintf("%s: another process measured it with other blocks or from another file at the same time: its numbers are replaced", j.info.name))
+				r.progress.warn(j.info.name, fmt.Sprintf("%s: another process measured it with other blocks or from another file at the same time: its numbers are replaced", j.info.name))
 			}
 		}
 		c := *j.entry

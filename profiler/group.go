@@ -48,7 +48,7 @@ func (r *runner) groupJobs(jobs []*modelJob) [][]*modelJob {
 // deadline returns when the first of the remaining groups has to stop sampling. The remaining budget is split by
 // expected cost, so that all groups get as many rounds.
 func (r *runner) deadline(remaining [][]*modelJob) time.Time {
-	if r.o.Budget <= 0 {
+	if r.options.Budget <= 0 {
 		return time.Time{}
 	}
 	var firstTime, totalTime time.Duration
@@ -60,25 +60,27 @@ func (r *runner) deadline(remaining [][]*modelJob) time.Time {
 			}
 		}
 	}
-	now := r.o.now()
-	remainingTime := r.begun.Add(r.o.Budget).Sub(now)
+	now := r.options.now()
+	remainingTime := r.begun.Add(r.options.Budget).Sub(now)
 	return now.Add(time.Duration(float64(remainingTime) * float64(firstTime) / math.Max(1, float64(totalTime))))
 }
 
 // jobGroup is the measuring of models that are loaded at the same time and sampled in turns.
 type jobGroup struct {
-	*runner
-	members []*modelJob
-	sampler sampler // template for the samplers of all passes
+	run      *runner
+	options  *Options
+	progress *progress
+	members  []*modelJob
+	sampler  sampler // template for the samplers of all passes
 }
 
 // newGroup makes a group whose sampling stops at a deadline.
 func (r *runner) newGroup(members []*modelJob, deadline time.Time) *jobGroup {
-	s := sampler{rule: r.o.Precision, now: r.o.now, turn: r.o.turn, deadline: deadline}
+	s := sampler{rule: r.options.Precision, now: r.options.now, turn: r.options.turn, deadline: deadline}
 	if isTimedByCPU(r.dev) {
 		s.measureReference = newReference().measure
 	}
-	return &jobGroup{runner: r, members: members, sampler: s}
+	return &jobGroup{run: r, options: r.options, progress: &r.progress, members: members, sampler: s}
 }
 
 // measure prepares the models and takes their samples.
@@ -98,7 +100,7 @@ func (g *jobGroup) measure(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for _, share := range g.o.Shares {
+	for _, share := range g.options.Shares {
 		if err := g.sampleShare(ctx, share); err != nil {
 			return err
 		}
@@ -108,11 +110,11 @@ func (g *jobGroup) measure(ctx context.Context) (err error) {
 
 // sampleShare samples all lanes at one share.
 func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
-	places := []loadTarget{g.target()}
+	places := []loadTarget{g.run.target()}
 	if share > 1 && slices.ContainsFunc(g.members, func(j *modelJob) bool { return len(j.batches(share)) > 0 }) {
-		sh, err := g.o.Sharer.Open(ctx, g.dev, share)
+		sh, err := g.options.Sharer.Open(ctx, g.run.dev, share)
 		if err != nil {
-			return fmt.Errorf("split %s into %d shares: %w", g.dev.Kind, share, err)
+			return fmt.Errorf("split %s into %d shares: %w", g.run.dev.Kind, share, err)
 		}
 		// The chains are closed before their workers.
 		defer func() {
@@ -124,10 +126,10 @@ func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 			}
 			err = errors.Join(err, sh.Close())
 		}()
-		g.shareMethod = sh.Method()
+		g.run.shareMethod = sh.Method()
 		places = nil
 		for i, e := range sh.Engines() {
-			places = append(places, loadTarget{e, sh.Device(i), g.o.EngineOptions, g.o.FP16})
+			places = append(places, loadTarget{e, sh.Device(i), g.options.EngineOptions, g.options.FP16})
 		}
 	}
 
@@ -144,13 +146,13 @@ func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 		passes[j] = g.splitPasses(j, share)
 		maxPasses = max(maxPasses, len(passes[j]))
 	}
-	if maxPasses > 0 && g.copy == 0 {
-		g.copy = g.copyRate()
+	if maxPasses > 0 && g.run.copy == 0 {
+		g.run.copy = g.copyRate()
 	}
 	for k := range maxPasses {
 		s := g.sampler
 		if !s.deadline.IsZero() { // every pass gets an equal part of the remaining time
-			now := g.o.now()
+			now := g.options.now()
 			s.deadline = now.Add(s.deadline.Sub(now) / time.Duration(maxPasses-k))
 		}
 		if err := g.samplePass(ctx, &s, share, places, func(j *modelJob) (rangePass, bool) {
@@ -192,8 +194,8 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 			if !(base && j.measuresBlocks[u]) && len(p[u]) == 0 {
 				continue
 			}
-			l := j.newProbeSet(u, base && j.measuresBlocks[u], p[u], isTimedByCPU(g.dev), g.o.letIdle)
-			g.event(Event{Stage: StageWarmUp, Model: j.info.name, Share: share, Batch: batch, DoneShare: g.fraction(0)})
+			l := j.newProbeSet(u, base && j.measuresBlocks[u], p[u], isTimedByCPU(g.run.dev), g.options.letIdle)
+			g.progress.event(Event{Stage: StageWarmUp, Model: j.info.name, Share: share, Batch: batch, DoneShare: g.progress.fraction(0)})
 			if err := s.warmUp(ctx, l); err != nil {
 				return err
 			}
@@ -208,22 +210,22 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 	// The sampler reports its progress, says when it repeats a disturbed probe set, and saves each one that is
 	// finished.
 	s.progress = func(doneShare float64) {
-		g.event(Event{Stage: StageSample, Share: share, DoneShare: g.fraction(doneShare * float64(expect))})
+		g.progress.event(Event{Stage: StageSample, Share: share, DoneShare: g.progress.fraction(doneShare * float64(expect))})
 	}
 	s.shouldRetry = func(l *probeSet) bool {
 		x := l.busyness()
 		if x.factor <= busyFactor {
 			return false
 		}
-		g.event(Event{Stage: StageSample, Model: owner[l].info.name, Share: share, Batch: keys[l].batch, Text: "once more: other work had the processor", DoneShare: g.fraction(s.finishedShare(lanes) * float64(expect))})
+		g.progress.event(Event{Stage: StageSample, Model: owner[l].info.name, Share: share, Batch: keys[l].batch, Text: "once more: other work had the processor", DoneShare: g.progress.fraction(s.finishedShare(lanes) * float64(expect))})
 		return true
 	}
 	s.onFinished = func(l *probeSet) error {
 		u := keys[l]
-		g.recordResult(owner[l], u, l)
-		g.event(Event{Stage: StageMeasured, Model: owner[l].info.name, Share: u.share, Batch: u.batch, Text: l.stopReason,
-			DoneShare: g.fraction(s.finishedShare(lanes) * float64(expect))})
-		return g.save()
+		g.run.recordResult(owner[l], u, l)
+		g.progress.event(Event{Stage: StageMeasured, Model: owner[l].info.name, Share: u.share, Batch: u.batch, Text: l.stopReason,
+			DoneShare: g.progress.fraction(s.finishedShare(lanes) * float64(expect))})
+		return g.run.save()
 	}
 
 	// Sample all probe sets in turns.
@@ -234,15 +236,15 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 		// Keep the usable samples of interrupted probe sets. Finished ones are saved already.
 		usable := false
 		for _, l := range lanes {
-			if l.stopReason == endInterrupted && l.roundCount >= interruptedRounds && l.loosestHalfWidth(g.o.Precision.Floor) <= interruptedLoose {
-				g.recordResult(owner[l], keys[l], l)
+			if l.stopReason == endInterrupted && l.roundCount >= interruptedRounds && l.loosestHalfWidth(g.options.Precision.Floor) <= interruptedLoose {
+				g.run.recordResult(owner[l], keys[l], l)
 				usable = true
 			}
 		}
 		if !usable {
 			return ctx.Err()
 		}
-		return errors.Join(ctx.Err(), g.save())
+		return errors.Join(ctx.Err(), g.run.save())
 	}
 	return nil
 }

@@ -17,12 +17,12 @@ import (
 // prepare cuts a model into blocks, unless it was cut before, and counts the work of its blocks.
 func (g *jobGroup) prepare(ctx context.Context, j *modelJob) error {
 	if j.cut == nil {
-		g.event(Event{Stage: StageCut, Model: j.info.name, DoneShare: g.fraction(0)})
-		n := min(g.o.Blocks, j.m.atomCount())
+		g.progress.event(Event{Stage: StageCut, Model: j.info.name, DoneShare: g.progress.fraction(0)})
+		n := min(g.options.Blocks, j.m.atomCount())
 		costs := make([]float64, j.m.atomCount())
 		if n < len(costs) && n > 1 {
 			var err error
-			if costs, err = timeAtoms(ctx, g.target(), j.m, j.quickBatch(), j.atomRounds(g.runner), g.o.now); err != nil {
+			if costs, err = timeAtoms(ctx, g.run.target(), j.m, j.quickBatch(), j.atomRounds(g.run), g.options.now); err != nil {
 				return fmt.Errorf("time the parts of %s: %w", j.info.path, err)
 			}
 		}
@@ -54,7 +54,7 @@ func describeBlocks(b cutModel) []formats.Block {
 // load loads a model's blocks and the whole model at a share, and binds them at every batch that is to be measured
 // there. It also records the memory that each batch needs and, once per model, checks float16.
 func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []loadTarget) error {
-	g.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.fraction(0)})
+	g.progress.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.progress.fraction(0)})
 	batches := j.batches(share)
 	debug.FreeOSMemory()
 	memoryBefore := residentMemory()
@@ -87,18 +87,18 @@ func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []lo
 			for _, blk := range c.blocks {
 				need += blk.Submodel().WeightBytes
 			}
-			if memoryNow := residentMemory(); g.dev.IsCPU() && memoryBefore > 0 {
+			if memoryNow := residentMemory(); g.run.dev.IsCPU() && memoryBefore > 0 {
 				need = max(need, memoryNow-memoryBefore)
 			}
 			j.memory[measurementKey{share, batch}] = need
 		}
 		switch {
 		case k > 0:
-		case g.needsModelFP16Check(j):
+		case g.run.needsModelFP16Check(j):
 			if err := g.checkModelFP16(ctx, j, p); err != nil {
 				return err
 			}
-		case g.needsCutFP16Check(j):
+		case g.run.needsCutFP16Check(j):
 			if err := g.checkCutsFP16(ctx, j, p, c); err != nil {
 				return err
 			}
@@ -124,7 +124,7 @@ func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []lo
 // needsCutFP16Check reports whether a model's cuts are still to be checked.
 func (r *runner) needsCutFP16Check(j *modelJob) bool {
 	// A model that computes in float16 loses nothing by crossing in it.
-	if r.o.FP16Samples < 0 || j.info.batch > 0 || r.o.FP16 {
+	if r.options.FP16Samples < 0 || j.info.batch > 0 || r.options.FP16 {
 		return false
 	}
 	if j.cut == nil {
@@ -146,16 +146,16 @@ const preparationShare = 0.25
 // affordableRepeats returns how often something of a given duration is done before measuring: maxRepeats times, or
 // as often as a model's part of the preparation budget allows, but at least minRepeats times.
 func (r *runner) affordableRepeats(duration time.Duration, minRepeats, maxRepeats int) int {
-	if r.o.Budget <= 0 || duration <= 0 {
+	if r.options.Budget <= 0 || duration <= 0 {
 		return maxRepeats
 	}
-	available := preparationShare * float64(r.o.Budget) / float64(len(r.jobs))
+	available := preparationShare * float64(r.options.Budget) / float64(len(r.jobs))
 	return max(minRepeats, min(maxRepeats, int(available/float64(duration))))
 }
 
 // fp16Samples returns the number of inputs on which a model's cuts are checked.
 func (j *modelJob) fp16Samples(r *runner) int {
-	return r.affordableRepeats(j.fp16SampleTime(r.o), 1, r.o.FP16Samples)
+	return r.affordableRepeats(j.fp16SampleTime(r.options), 1, r.options.FP16Samples)
 }
 
 // atomRounds returns how often every atom of a model is timed before it is cut.
@@ -177,7 +177,7 @@ func (j *modelJob) fp16SampleTime(o *Options) time.Duration {
 // checkCutsFP16 checks the cuts of a loaded model. The last block is loaded once more with the tensor before its
 // closing softmax as an additional output, because softmax hides differences.
 func (g *jobGroup) checkCutsFP16(ctx context.Context, j *modelJob, p loadTarget, c *loadedModel) (err error) {
-	g.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.fraction(0)})
+	g.progress.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.progress.fraction(0)})
 	n := j.cut.Len()
 	list := slices.Clone(c.blocks)
 	compare := func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[0] }
@@ -203,7 +203,7 @@ func (g *jobGroup) checkCutsFP16(ctx context.Context, j *modelJob, p loadTarget,
 	if answer.Spec().Type != engine.F32 {
 		return nil // not comparable as numbers
 	}
-	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return readFloats(answer) }}, j.fp16Samples(g.runner),
+	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return readFloats(answer) }}, j.fp16Samples(g.run),
 		func(sample int) error {
 			return j.info.values.fillAll(bindings[0].Inputs(), sample)
 		})
@@ -227,13 +227,13 @@ func (j *modelJob) logits() string {
 // needsModelFP16Check reports whether the effect of computing in float16 on a model's answers is still to be
 // checked.
 func (r *runner) needsModelFP16Check(j *modelJob) bool {
-	return r.o.FP16 && r.o.FP16Samples > 0 && j.entry.FP16 == nil
+	return r.options.FP16 && r.options.FP16Samples > 0 && j.entry.FP16 == nil
 }
 
 // checkModelFP16 compares a model's answers in float16 with those in float32 on the same device, before a closing
 // softmax if there is one.
 func (g *jobGroup) checkModelFP16(ctx context.Context, j *modelJob, p loadTarget) (err error) {
-	g.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.fraction(0)})
+	g.progress.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.progress.fraction(0)})
 
 	// Load the model twice: in float32, and in float16.
 	float32Target := p
@@ -264,9 +264,9 @@ func (g *jobGroup) checkModelFP16(ctx context.Context, j *modelJob, p loadTarget
 	}
 
 	// Compare the answers, sample by sample.
-	check := &formats.FP16Check{Samples: g.o.FP16Samples}
+	check := &formats.FP16Check{Samples: g.options.FP16Samples}
 	agreeing, total := 0, 0
-	for sample := range g.o.FP16Samples {
+	for sample := range g.options.FP16Samples {
 		var answers [2][]float32
 		var shape []int64
 		for k, b := range bound {
@@ -313,8 +313,8 @@ func (p loadTarget) loadLogits(ctx context.Context, j *modelJob, b cutModel, nam
 // copyRate measures the device's copy rate once per run: in host memory for a CPU, from host to device for a GPU,
 // with the largest input of the models.
 func (g *jobGroup) copyRate() float64 {
-	if g.dev.IsCPU() {
-		return g.o.hostCopy()
+	if g.run.dev.IsCPU() {
+		return g.options.hostCopy()
 	}
 	var largest engine.Tensor
 	for _, j := range g.members {

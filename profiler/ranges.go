@@ -79,19 +79,19 @@ func nextMeasuredBatch(m *formats.ProfileModel, device string, share, batch int)
 
 // missingRanges returns the ranges of a job that are requested at a share and batch and not measured yet.
 func (r *runner) missingRanges(j *modelJob, u measurementKey) [][2]int {
-	if r.o.Ranges.List == nil {
+	if r.options.Ranges.List == nil {
 		return nil
 	}
 	m := j.entry
 	if len(m.Blocks) == 0 { // the model is not cut yet
-		m = &formats.ProfileModel{Model: m.Model, Blocks: make([]formats.Block, min(r.o.Blocks, j.m.atomCount()))}
+		m = &formats.ProfileModel{Model: m.Model, Blocks: make([]formats.Block, min(r.options.Blocks, j.m.atomCount()))}
 	}
-	requested := slices.Clone(r.o.Ranges.List(m, r.dev.Kind, u.share, u.batch))
+	requested := slices.Clone(r.options.Ranges.List(m, r.dev.Kind, u.share, u.batch))
 	slices.SortFunc(requested, compareRanges)
 	known := j.entry.FindMeasurement(r.dev.Kind, u.share, u.batch)
 	return slices.DeleteFunc(slices.Compact(requested), func(b [2]int) bool {
 		n := len(m.Blocks)
-		return b[0] < 0 || b[1] > n || b[1]-b[0] < 2 || b[1]-b[0] == n || !r.o.Force && !j.measuresBlocks[u] && known != nil && hasRange(known, b)
+		return b[0] < 0 || b[1] > n || b[1]-b[0] < 2 || b[1]-b[0] == n || !r.options.Force && !j.measuresBlocks[u] && known != nil && hasRange(known, b)
 	})
 }
 
@@ -141,7 +141,7 @@ func (g *jobGroup) splitPasses(j *modelJob, share int) []rangePass {
 	var missing [][2]int
 	for _, u := range j.todo {
 		if u.share == share {
-			wanted[u] = g.missingRanges(j, u)
+			wanted[u] = g.run.missingRanges(j, u)
 			missing = append(missing, wanted[u]...)
 		}
 	}
@@ -175,7 +175,7 @@ func (g *jobGroup) loadRanges(ctx context.Context, j *modelJob, share int, place
 	}
 	for k, c := range j.loadedByShare[share] {
 		for _, b := range blockRanges {
-			g.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.fraction(0)})
+			g.progress.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.progress.fraction(0)})
 			if err := c.loadRange(ctx, places[k], j.cut, b, batches[b]); err != nil {
 				return err
 			}

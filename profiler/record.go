@@ -83,10 +83,10 @@ func (r *runner) recordResult(j *modelJob, u measurementKey, l *probeSet) {
 	r.insertModel(j)
 
 	// Describe the device, with the values of earlier runs that this one did not measure.
-	now := r.o.now()
-	d := provenance(r.dev, r.o.Engine.Info(), r.o, now)
+	now := r.options.now()
+	d := provenance(r.dev, r.options.Engine.Info(), r.options, now)
 	d.CopyGbps, d.ShareMethod = r.copy, r.shareMethod
-	d.MemoryGBps, d.MatmulGflops, d.State = r.memoryGBps, r.matmulGflops, r.watch.summary()
+	d.MemoryGBps, d.MatmulGflops, d.State = r.ceilings.memoryGBps, r.ceilings.matmulGflops, r.watch.summary()
 	d.CostSeconds = (now.Sub(r.begun) - r.chargedTime).Seconds()
 	for _, known := range r.profile.Devices {
 		if known.Device == d.Device {
@@ -113,9 +113,9 @@ func (r *runner) recordResult(j *modelJob, u measurementKey, l *probeSet) {
 	// Note which numbers are not known well enough.
 	subject := fmt.Sprintf("precision of %s on %s at share 1/%d, batch %d", j.info.name, r.dev.Kind, u.share, u.batch)
 	note := ""
-	if loose := l.loosestHalfWidth(r.o.Precision.Floor); loose > r.o.Precision.HalfWidth {
+	if loose := l.loosestHalfWidth(r.options.Precision.Floor); loose > r.options.Precision.HalfWidth {
 		note = fmt.Sprintf("%s: times are only known to ±%.1f %% (%d samples, stopped by %s)", subject, 100*loose, l.roundCount, l.stopReason)
-		r.warn(j.info.name, note)
+		r.progress.warn(j.info.name, note)
 	}
 	r.setNote(subject, note)
 	if j.info.weightsNote != "" {
@@ -126,7 +126,7 @@ func (r *runner) recordResult(j *modelJob, u measurementKey, l *probeSet) {
 	if s := l.busyness(); s.factor > busyFactor {
 		note = fmt.Sprintf("%s%sthe whole model took %v us, %s: other work had the processor, so that plans from these numbers promise what the machine may not keep; measure again on a quiet one (--force)",
 			subject, noteSep, document.Micros(s.wholeTime), s.comparison)
-		r.warn(j.info.name, note)
+		r.progress.warn(j.info.name, note)
 	}
 	r.setNote(subject, note)
 	r.maxDisturbance = max(r.maxDisturbance, l.disturbance(quiet))

@@ -18,8 +18,8 @@ func (l *refusals) refuse(r *runner, err error) error {
 		return err
 	}
 	*l = append(*l, err)
-	if len(r.o.Models) > 1 {
-		r.warn("", fmt.Sprintf("left out: %s", strings.TrimPrefix(err.Error(), ErrInput.Error()+": ")))
+	if len(r.options.Models) > 1 {
+		r.progress.warn("", fmt.Sprintf("left out: %s", strings.TrimPrefix(err.Error(), ErrInput.Error()+": ")))
 	}
 	return nil
 }
@@ -60,17 +60,17 @@ func checkAllUsed(r *runner) error {
 		}
 		requested = append(requested, input)
 	}
-	for model, dims := range r.o.Dims {
+	for model, dims := range r.options.Dims {
 		for input := range dims {
 			collect(model, input)
 		}
 	}
-	for model, list := range r.o.Buckets {
+	for model, list := range r.options.Buckets {
 		for input := range list[0] {
 			collect(model, input)
 		}
 	}
-	for model, list := range r.o.Values {
+	for model, list := range r.options.Values {
 		for input := range list {
 			collect(model, input)
 		}

@@ -142,7 +142,7 @@ type workCounter interface {
 func (g *jobGroup) countWork(ctx context.Context, j *modelJob) error {
 	m, ok := j.m.(workCounter)
 	b, isGraph := j.cut.(*graph.Blocks)
-	p, probes := g.o.Engine.(Prober)
+	p, probes := g.options.Engine.(Prober)
 	if !ok || !isGraph || !probes || j.countedWork(b.Len()) {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (g *jobGroup) countWork(ctx context.Context, j *modelJob) error {
 	}
 	if err != nil {
 		// The counts are only for information. A model without them is measured all the same.
-		g.warn(j.info.name, fmt.Sprintf("%s: its work is not counted: %v", j.info.name, err))
+		g.progress.warn(j.info.name, fmt.Sprintf("%s: its work is not counted: %v", j.info.name, err))
 		return nil
 	}
 	for i := range j.entry.Blocks {

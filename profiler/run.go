@@ -53,7 +53,7 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 		return nil, err
 	}
 	o.Profile = prof
-	r := &runner{o: &o, dev: dev, profile: prof, begun: o.now(), lastWrite: lastWrite, progress: progress{report: o.Progress}}
+	r := &runner{options: &o, dev: dev, profile: prof, begun: o.now(), lastWrite: lastWrite, progress: progress{report: o.Progress}}
 	return prof, r.run(ctx)
 }
 
@@ -108,22 +108,22 @@ type modelJob struct {
 
 // runner is the state of one call of Run.
 type runner struct {
-	o           *Options
-	dev         engine.Device
-	profile     *formats.Profile
-	jobs        []*modelJob
-	refusals    refusals
-	begun       time.Time
-	chargedTime time.Duration // part of the time since begun that is in CostSeconds already
-	shareMethod string        // the method by which shares were made
-	copy        float64
-	ceilings
+	options        *Options
+	dev            engine.Device
+	profile        *formats.Profile
+	jobs           []*modelJob
+	refusals       refusals
+	begun          time.Time
+	chargedTime    time.Duration // part of the time since begun that is in CostSeconds already
+	shareMethod    string        // the method by which shares were made
+	copy           float64
+	ceilings       ceilings
 	watch          *stateWatch
 	maxDisturbance float64       // largest disturbance of a probe set
 	notes          []subjectNote // notes of this run
 	// lastWrite is the state of the file when this run read or wrote it last.
 	lastWrite fs.FileInfo
-	progress
+	progress  progress
 }
 
 func (r *runner) run(ctx context.Context) error {
@@ -133,7 +133,7 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 		defer unpin()
-		undo, err := prioritise(r.o.RealTime)
+		undo, err := prioritise(r.options.RealTime)
 		if err != nil {
 			return err
 		}
@@ -149,8 +149,8 @@ func (r *runner) run(ctx context.Context) error {
 		return err
 	}
 	skipped := r.planMeasurements()
-	if r.o.Ranges.OnlyRanges && skipped == 0 && !slices.ContainsFunc(r.jobs, func(j *modelJob) bool { return len(j.todo) > 0 }) {
-		r.warn("", fmt.Sprintf("no range of blocks is asked for on %s, or the profile does not hold the blocks", r.dev.Kind))
+	if r.options.Ranges.OnlyRanges && skipped == 0 && !slices.ContainsFunc(r.jobs, func(j *modelJob) bool { return len(j.todo) > 0 }) {
+		r.progress.warn("", fmt.Sprintf("no range of blocks is asked for on %s, or the profile does not hold the blocks", r.dev.Kind))
 	}
 	todo := slices.DeleteFunc(slices.Clone(r.jobs), func(j *modelJob) bool { return len(j.todo) == 0 })
 	if len(todo) == 0 {
@@ -167,18 +167,18 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	todo = slices.DeleteFunc(todo, func(j *modelJob) bool { return !slices.Contains(r.jobs, j) })
 	est.SkippedMeasurements = skipped
-	if r.o.OnEstimate != nil {
-		if err := r.o.OnEstimate(est); err != nil {
+	if r.options.OnEstimate != nil {
+		if err := r.options.OnEstimate(est); err != nil {
 			return err
 		}
 	}
 	for _, j := range todo {
-		r.totalTime += j.expectedTime
+		r.progress.totalTime += j.expectedTime
 	}
 	if !r.knowsCeilings() {
-		r.ceilings = r.o.ceilings(ctx, r.target())
+		r.ceilings = r.options.ceilings(ctx, r.target())
 	}
-	r.watch = watchDevice(r.o, r.dev)
+	r.watch = watchDevice(r.options, r.dev)
 	defer r.watch.stop()
 
 	// Measure group by group, and save the profile after each.
@@ -188,7 +188,7 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 		for _, j := range members {
-			r.finishedTime += j.expectedTime
+			r.progress.finishedTime += j.expectedTime
 			r.noteCutCost(j)
 			r.noteRoofline(j)
 		}
@@ -204,8 +204,8 @@ func (r *runner) openModels(ctx context.Context) error {
 	names := map[string]*modelJob{}
 
 	// Open every model at each of its sizes. Names must be unique.
-	for _, path := range r.o.Models {
-		r.event(Event{Stage: StageOpen, Model: path})
+	for _, path := range r.options.Models {
+		r.progress.event(Event{Stage: StageOpen, Model: path})
 		sizes, err := openVariants(ctx, r, path)
 		if err != nil {
 			if err := r.refusals.refuse(r, err); err != nil {
@@ -221,7 +221,7 @@ func (r *runner) openModels(ctx context.Context) error {
 				return inputError("two models are called %s: %s and %s: rename one file", v.info.name, sameName.info.path, v.info.path)
 			}
 			for _, w := range v.info.warnings {
-				r.warn(v.info.name, w)
+				r.progress.warn(v.info.name, w)
 			}
 			j := &modelJob{m: v.m, info: v.info, measuresBlocks: map[measurementKey]bool{}, loadedByShare: map[int][]*loadedModel{}, memory: map[measurementKey]int64{}}
 			names[v.info.name] = j
@@ -248,12 +248,12 @@ func (r *runner) planMeasurements() (skipped int) {
 	for _, j := range r.jobs {
 		for _, u := range r.requestedKeys(j) {
 			isHeld := j.hasProfileCut && j.entry.FindMeasurement(r.dev.Kind, u.share, u.batch) != nil
-			if j.measuresBlocks[u] = !r.o.Ranges.OnlyRanges && (r.o.Force || !isHeld); j.measuresBlocks[u] || len(r.missingRanges(j, u)) > 0 {
+			if j.measuresBlocks[u] = !r.options.Ranges.OnlyRanges && (r.options.Force || !isHeld); j.measuresBlocks[u] || len(r.missingRanges(j, u)) > 0 {
 				j.todo = append(j.todo, u)
 				continue
 			}
 			skipped++
-			r.event(Event{Stage: StageSkipped, Model: j.info.name, Share: u.share, Batch: u.batch, Text: "measured already"})
+			r.progress.event(Event{Stage: StageSkipped, Model: j.info.name, Share: u.share, Batch: u.batch, Text: "measured already"})
 		}
 	}
 	return skipped
@@ -263,20 +263,20 @@ func (r *runner) planMeasurements() (skipped int) {
 // are requested, those that the profile has.
 func (r *runner) requestedKeys(j *modelJob) []measurementKey {
 	var out []measurementKey
-	if r.o.Ranges.OnlyRanges {
+	if r.options.Ranges.OnlyRanges {
 		for i := range j.entry.Measurements {
 			m := &j.entry.Measurements[i]
-			if m.Device == r.dev.Kind && len(r.o.Ranges.List(j.entry, m.Device, m.Share, m.Batch)) > 0 {
+			if m.Device == r.dev.Kind && len(r.options.Ranges.List(j.entry, m.Device, m.Share, m.Batch)) > 0 {
 				out = append(out, measurementKey{m.Share, m.Batch})
 			}
 		}
 		return out
 	}
-	batches := r.o.Batches
+	batches := r.options.Batches
 	if j.info.batch > 0 {
 		batches = []int{j.info.batch}
 	}
-	for _, share := range r.o.Shares {
+	for _, share := range r.options.Shares {
 		for _, batch := range batches {
 			out = append(out, measurementKey{share, batch})
 		}
@@ -287,14 +287,14 @@ func (r *runner) requestedKeys(j *modelJob) []measurementKey {
 // knowsCeilings reports whether the profile has the highest rates of the GPU, which take seconds to measure. Those
 // of a CPU are always measured anew, because others may be using it.
 func (r *runner) knowsCeilings() bool {
-	current := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
-	return !r.dev.IsCPU() && !r.o.Force && slices.ContainsFunc(r.profile.Devices, func(d formats.ProfileDevice) bool {
+	current := provenance(r.dev, r.options.Engine.Info(), r.options, r.begun)
+	return !r.dev.IsCPU() && !r.options.Force && slices.ContainsFunc(r.profile.Devices, func(d formats.ProfileDevice) bool {
 		return d.Device == r.dev.Kind && d.MemoryGBps > 0 && d.MatmulGflops > 0 && sameProvenance(d, current)
 	})
 }
 
 func (r *runner) target() loadTarget {
-	return loadTarget{r.o.Engine, r.dev, r.o.EngineOptions, r.o.FP16}
+	return loadTarget{r.options.Engine, r.dev, r.options.EngineOptions, r.options.FP16}
 }
 
 // batches returns the batch sizes that are to be measured at a share, ascending.

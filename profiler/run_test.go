@@ -506,7 +506,7 @@ func TestGroupsFitMemoryAndTime(t *testing.T) {
 	mk := func(weights int64, expect time.Duration) *modelJob {
 		return &modelJob{info: modelInfo{weightBytes: weights}, expectedTime: expect}
 	}
-	r := &runner{dev: engine.Device{ID: "cpu:0", MemoryBytes: 12 << 30}, o: &Options{}}
+	r := &runner{dev: engine.Device{ID: "cpu:0", MemoryBytes: 12 << 30}, options: &Options{}}
 	jobs := []*modelJob{mk(1<<20, time.Minute), mk(1<<20, time.Minute), mk(900<<20, time.Minute), mk(1<<20, time.Minute), mk(1<<20, 4*time.Minute), mk(8<<30, time.Second)}
 	var sizes []int
 	for _, g := range r.groupJobs(jobs) {
