@@ -23,82 +23,104 @@ func (r *runner) adoptCuts() error {
 		}
 	}
 
-	// Find each model in the profile, and decide whether its cuts and numbers stay.
 	for _, j := range r.jobs {
-		entry := &formats.ProfileModel{
-			Model: j.info.name, Source: &formats.ModelSource{Path: relativeTo(r.options.OutPath, j.info.path), SHA256: j.info.sha256, Weights: j.info.files},
-			Inputs: inputInfos(&j.info), Outputs: outputInfos(&j.info), Bucket: j.info.bucket, Constants: constantInfos(j.info.constants), Operators: j.info.operators,
-		}
-		j.entry = entry
-		known := findModel(r.profile, entry)
-		if known != nil {
-			j.oldMeasurements = slices.Clone(known.Measurements)
-		}
-		switch {
-		case known == nil:
-			r.cutLikeOther(j)
-			continue
-		case !sameSource(known, entry):
-			r.progress.warn(j.info.name, fmt.Sprintf("%s: the file differs from the one that was measured: its old numbers are replaced", j.info.name))
-			continue
-		}
-
-		// Numbers of other devices belong to the same cuts, so these are not changed without --force.
-		otherDevices := slices.ContainsFunc(known.Measurements, func(m formats.Measurement) bool { return m.Device != r.dev.Kind })
-		wantedBlocks := min(r.options.Blocks, j.m.atomCount())
-		if len(known.Blocks) != wantedBlocks {
-			if otherDevices && !r.options.Force {
-				return inputError("%s is cut into %d blocks in the profile, which holds numbers of another device for them; %d were asked for: use --blocks %d, or --force to drop them",
-					j.info.name, len(known.Blocks), wantedBlocks, len(known.Blocks))
-			}
-			r.progress.warn(j.info.name, fmt.Sprintf("%s: cut into %d blocks instead of %d: its old numbers are replaced", j.info.name, wantedBlocks, len(known.Blocks)))
-			continue
-		}
-		if knownInputs, currentInputs := describeInputs(known), describeInputs(entry); known.Inputs != nil && knownInputs != currentInputs {
-			if otherDevices && !r.options.Force {
-				return inputError("%s was measured with inputs %s in the profile, %s were asked for: write another profile (-o), or --force to drop the old numbers",
-					j.info.name, knownInputs, currentInputs)
-			}
-			r.progress.warn(j.info.name, fmt.Sprintf("%s: inputs %s instead of %s: its old numbers are replaced", j.info.name, currentInputs, knownInputs))
-			continue
-		}
-		cut, err := j.m.cutAt(cutNames(known.Blocks))
-		if err != nil {
-			if otherDevices && !r.options.Force {
-				return fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w (--force cuts it anew and drops what was measured)", ErrInput, j.info.name, err)
-			}
-			r.progress.warn(j.info.name, fmt.Sprintf("%s: cut anew, its old numbers are replaced: %v", j.info.name, err))
-			continue
-		}
-
-		// Keep the cuts and the numbers.
-		j.cut, j.hasProfileCut = cut, true
-		entry.Blocks = slices.Clone(known.Blocks)
-		if !stale {
-			entry.FP16 = known.FP16
-		}
-		entry.Measurements = slices.Clone(known.Measurements)
-		if stale {
-			dropMeasurements(entry, r.dev.Kind)
+		if err := r.adoptModel(j, stale); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// cutLikeOther cuts a model as the profile Options.CutsFrom does. If that profile has the same file, its data on
-// the blocks is copied, too.
-func (r *runner) cutLikeOther(j *modelJob) {
-	if r.options.CutsFrom == nil {
+// adoptModel looks one model up in the profile. If the device's numbers are stale, it keeps only the cuts and the
+// numbers of other devices.
+func (r *runner) adoptModel(j *modelJob, stale bool) error {
+	entry := &formats.ProfileModel{
+		Model: j.info.name, Source: &formats.ModelSource{Path: relativeTo(r.options.OutPath, j.info.path), SHA256: j.info.sha256, Weights: j.info.files},
+		Inputs: inputInfos(&j.info), Outputs: outputInfos(&j.info), Bucket: j.info.bucket, Constants: constantInfos(j.info.constants), Operators: j.info.operators,
+	}
+	j.entry = entry
+	known := findModel(r.profile, entry)
+	if known == nil {
+		j.cutLike(r.options.CutsFrom, &r.progress)
+		return nil
+	}
+	j.oldMeasurements = slices.Clone(known.Measurements)
+	if !sameSource(known, entry) {
+		r.progress.warn(j.info.name, fmt.Sprintf("%s: the file differs from the one that was measured: its old numbers are replaced", j.info.name))
+		return nil
+	}
+
+	// Numbers of other devices belong to the same cuts, so these are not changed without --force.
+	cut, conflict := j.knownCut(known, r.options.Blocks)
+	if conflict != nil {
+		otherDevices := slices.ContainsFunc(known.Measurements, func(m formats.Measurement) bool { return m.Device != r.dev.Kind })
+		if otherDevices && !r.options.Force {
+			return conflict.refusal
+		}
+		r.progress.warn(j.info.name, conflict.warning)
+		return nil
+	}
+
+	// Keep the cuts and the numbers.
+	j.cut, j.hasProfileCut = cut, true
+	entry.Blocks = slices.Clone(known.Blocks)
+	entry.Measurements = slices.Clone(known.Measurements)
+	if stale {
+		dropMeasurements(entry, r.dev.Kind)
+	} else {
+		entry.FP16 = known.FP16
+	}
+	return nil
+}
+
+// cutConflict says why a model cannot keep the cuts of the profile: as an error, and as a warning if it is cut anew.
+type cutConflict struct {
+	refusal error
+	warning string
+}
+
+// knownCut cuts a model as the profile does. If another number of blocks or other inputs are asked for, or it
+// cannot be cut so, it returns the conflict.
+func (j *modelJob) knownCut(known *formats.ProfileModel, requestedBlocks int) (cutModel, *cutConflict) {
+	name := j.info.name
+	if blocks := min(requestedBlocks, j.m.atomCount()); len(known.Blocks) != blocks {
+		return nil, &cutConflict{
+			inputError("%s is cut into %d blocks in the profile, which holds numbers of another device for them; %d were asked for: use --blocks %d, or --force to drop them",
+				name, len(known.Blocks), blocks, len(known.Blocks)),
+			fmt.Sprintf("%s: cut into %d blocks instead of %d: its old numbers are replaced", name, blocks, len(known.Blocks)),
+		}
+	}
+	if knownInputs, currentInputs := describeInputs(known), describeInputs(j.entry); known.Inputs != nil && knownInputs != currentInputs {
+		return nil, &cutConflict{
+			inputError("%s was measured with inputs %s in the profile, %s were asked for: write another profile (-o), or --force to drop the old numbers",
+				name, knownInputs, currentInputs),
+			fmt.Sprintf("%s: inputs %s instead of %s: its old numbers are replaced", name, currentInputs, knownInputs),
+		}
+	}
+	cut, err := j.m.cutAt(cutNames(known.Blocks))
+	if err != nil {
+		return nil, &cutConflict{
+			fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w (--force cuts it anew and drops what was measured)", ErrInput, name, err),
+			fmt.Sprintf("%s: cut anew, its old numbers are replaced: %v", name, err),
+		}
+	}
+	return cut, nil
+}
+
+// cutLike cuts a model as another profile does, if there is one. If that profile has the same file, its data on the
+// blocks is copied, too.
+func (j *modelJob) cutLike(profile *formats.Profile, progress *progress) {
+	if profile == nil {
 		return
 	}
-	other := r.options.CutsFrom.FindModel(j.info.name)
+	other := profile.FindModel(j.info.name)
 	if other == nil {
-		r.progress.warn(j.info.name, j.info.name+": the profile whose cuts are asked for does not hold it: it is cut anew")
+		progress.warn(j.info.name, j.info.name+": the profile whose cuts are asked for does not hold it: it is cut anew")
 		return
 	}
 	cut, err := j.m.cutAt(cutNames(other.Blocks))
 	if err != nil {
-		r.progress.warn(j.info.name, fmt.Sprintf("%s: cut anew, since it cannot be cut as asked: %v", j.info.name, err))
+		progress.warn(j.info.name, fmt.Sprintf("%s: cut anew, since it cannot be cut as asked: %v", j.info.name, err))
 		return
 	}
 	j.cut, j.hasProfileCut, j.entry.Blocks = cut, true, describeBlocks(cut)

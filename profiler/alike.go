@@ -82,39 +82,9 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputVa
 	}
 	defer pair.Close()
 
-	// Run two samples one by one, and the second of them twice.
-	singleAnswers := make([][]byte, len(single.Outputs())) // the answers of both samples
-	feeds := make([][]byte, len(single.Inputs()))
-	var secondAnswer []byte
-	for k, sample := range []int{0, 1, 1} {
-		if err := v.fillAll(single.Inputs(), sample); err != nil {
-			return 0, nil // a value that does not fit; the measurement will report it
-		}
-		if err := single.Run(ctx); err != nil {
-			return 0, ctx.Err()
-		}
-		for i, t := range single.Inputs() {
-			data := make([]byte, t.Spec().BytesAt(1))
-			if err := t.Read(data); err != nil {
-				return 0, err
-			}
-			if k < 2 {
-				feeds[i] = append(feeds[i], data...)
-			}
-		}
-		for i, t := range single.Outputs() {
-			data := make([]byte, t.Spec().BytesAt(1))
-			if err := t.Read(data); err != nil {
-				return 0, err
-			}
-			if k < 2 {
-				singleAnswers[i] = append(singleAnswers[i], data...)
-				continue
-			}
-			if secondAnswer = singleAnswers[i][len(data):]; maxRelativeDiff(t.Spec().Type, data, secondAnswer) > 0 {
-				return 0, nil // the model draws random numbers
-			}
-		}
+	feeds, answers, comparable, err := runSingly(ctx, single, v)
+	if err != nil || !comparable {
+		return 0, err
 	}
 
 	// Run both samples as one batch, and compare.
@@ -128,13 +98,55 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputVa
 	}
 	maxDiff := 0.0
 	for i, t := range pair.Outputs() {
-		data := make([]byte, t.Spec().BytesAt(2))
-		if err := t.Read(data); err != nil {
+		data, err := readTensor(t, 2)
+		if err != nil {
 			return 0, err
 		}
-		maxDiff = max(maxDiff, maxRelativeDiff(t.Spec().Type, data, singleAnswers[i]))
+		maxDiff = max(maxDiff, maxRelativeDiff(t.Spec().Type, data, answers[i]))
 	}
 	return maxDiff, nil
+}
+
+// readTensor copies a tensor at a batch size into host memory.
+func readTensor(t engine.Tensor, batch int) ([]byte, error) {
+	data := make([]byte, t.Spec().BytesAt(batch))
+	return data, t.Read(data)
+}
+
+// runSingly runs two samples one by one, and the second of them twice. It returns the inputs and the answers of both.
+// They are not comparable if the model does not run on drawn values, or gives different answers to the same sample.
+func runSingly(ctx context.Context, single engine.Binding, v inputValues) (feeds, answers [][]byte, comparable bool, err error) {
+	feeds, answers = make([][]byte, len(single.Inputs())), make([][]byte, len(single.Outputs()))
+	for k, sample := range []int{0, 1, 1} {
+		if err := v.fillAll(single.Inputs(), sample); err != nil {
+			return nil, nil, false, nil // a value that does not fit; the measurement will report it
+		}
+		if err := single.Run(ctx); err != nil {
+			return nil, nil, false, ctx.Err()
+		}
+		isRepetition := k == 2
+		for i, t := range single.Inputs() {
+			data, err := readTensor(t, 1)
+			if err != nil {
+				return nil, nil, false, err
+			}
+			if !isRepetition {
+				feeds[i] = append(feeds[i], data...)
+			}
+		}
+		for i, t := range single.Outputs() {
+			data, err := readTensor(t, 1)
+			if err != nil {
+				return nil, nil, false, err
+			}
+			if !isRepetition {
+				answers[i] = append(answers[i], data...)
+			} else if maxRelativeDiff(t.Spec().Type, data, answers[i][len(data):]) > 0 {
+				return nil, nil, false, nil // the model draws random numbers
+			}
+		}
+	}
+	return feeds, answers, true, nil
 }
 
 // errNoBatch is returned when the dimension that looks like a free batch is not one.

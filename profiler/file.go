@@ -133,7 +133,7 @@ func (r *runner) mergeFile(theirs *formats.Profile) {
 	if i := slices.IndexFunc(r.profile.Devices, func(d formats.ProfileDevice) bool { return d.Device == r.dev.Kind }); i >= 0 && r.chargedTime > 0 {
 		putDevice(theirs, r.profile.Devices[i])
 	}
-	for _, n := range r.notes {
+	for _, n := range r.notes.list {
 		putNote(theirs, n.subject, n.text)
 	}
 	*r.profile = *theirs
@@ -144,14 +144,20 @@ func (j *modelJob) isReplacing(found *formats.ProfileModel) bool {
 	return !j.hasProfileCut && reflect.DeepEqual(found.Measurements, j.oldMeasurements)
 }
 
-// setNote keeps a note of this run, or removes it if the text is empty.
-func (r *runner) setNote(subject, text string) {
-	putNote(r.profile, subject, text)
-	i := slices.IndexFunc(r.notes, func(n subjectNote) bool { return n.subject == subject })
+// runNotes are the notes of a run, which are in the profile as well.
+type runNotes struct {
+	profile *formats.Profile
+	list    []subjectNote
+}
+
+// set keeps a note, or removes it if the text is empty.
+func (n *runNotes) set(subject, text string) {
+	putNote(n.profile, subject, text)
+	i := slices.IndexFunc(n.list, func(note subjectNote) bool { return note.subject == subject })
 	if i < 0 {
-		r.notes = append(r.notes, subjectNote{subject, text})
+		n.list = append(n.list, subjectNote{subject, text})
 	} else {
-		r.notes[i].text = text
+		n.list[i].text = text
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"inferplan/engine"
 	"inferplan/formats"
@@ -44,6 +45,52 @@ func halfRoundBytes(b []byte) {
 type fp16Chain struct {
 	bindings []engine.Binding
 	logits   func() ([]float32, []int64, error) // returns the logits of the latest run
+	exact    [][][]byte                         // by cut: the tensors of the latest exact run
+}
+
+// keepExact runs the chain once, and keeps the tensors at each inner cut.
+func (c *fp16Chain) keepExact(ctx context.Context) error {
+	c.exact = make([][][]byte, len(c.bindings)-1)
+	for i, b := range c.bindings {
+		if err := b.Run(ctx); err != nil {
+			return err
+		}
+		if i == len(c.bindings)-1 {
+			break
+		}
+		for _, t := range b.Outputs() {
+			data, err := readTensor(t, t.Batch())
+			if err != nil {
+				return err
+			}
+			c.exact[i] = append(c.exact[i], data)
+		}
+	}
+	return nil
+}
+
+// runRounded rounds the float32 tensors at a cut, and runs the blocks behind it. If no float32 crosses the cut, it
+// runs nothing and returns false.
+func (c *fp16Chain) runRounded(ctx context.Context, cut int) (crosses bool, err error) {
+	for k, t := range c.bindings[cut].Outputs() {
+		data := slices.Clone(c.exact[cut][k])
+		if t.Spec().Type == engine.F32 {
+			halfRoundBytes(data)
+			crosses = true
+		}
+		if err := t.Write(data); err != nil {
+			return false, err
+		}
+	}
+	if !crosses {
+		return false, nil
+	}
+	for _, b := range c.bindings[cut+1:] {
+		if err := b.Run(ctx); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // checkFP16 measures how crossing each inner cut in float16 changes the model's answer, over seeded inputs. Each
@@ -57,22 +104,8 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 		if err := fill(s); err != nil {
 			return nil, err
 		}
-		// Run exactly once, and keep the tensors at each cut.
-		exactCuts := make([][][]byte, n)
-		for i, b := range c.bindings {
-			if err := b.Run(ctx); err != nil {
-				return nil, err
-			}
-			if i == n-1 {
-				break
-			}
-			for _, t := range b.Outputs() {
-				data := make([]byte, t.Spec().BytesAt(t.Batch()))
-				if err := t.Read(data); err != nil {
-					return nil, err
-				}
-				exactCuts[i] = append(exactCuts[i], data)
-			}
+		if err := c.keepExact(ctx); err != nil {
+			return nil, err
 		}
 		exact, shape, err := c.logits()
 		if err != nil {
@@ -81,24 +114,12 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 
 		// Round the tensors at one cut after the other, and run the blocks behind it.
 		for cut := range n - 1 {
-			crosses := false
-			for k, t := range c.bindings[cut].Outputs() {
-				data := append([]byte(nil), exactCuts[cut][k]...)
-				if t.Spec().Type == engine.F32 {
-					halfRoundBytes(data)
-					crosses = true
-				}
-				if err := t.Write(data); err != nil {
-					return nil, err
-				}
+			crosses, err := c.runRounded(ctx, cut)
+			if err != nil {
+				return nil, err
 			}
 			if !crosses {
 				continue
-			}
-			for _, b := range c.bindings[cut+1:] {
-				if err := b.Run(ctx); err != nil {
-					return nil, err
-				}
 			}
 			rounded, _, err := c.logits()
 			if err != nil {

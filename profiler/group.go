@@ -178,75 +178,82 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 		}
 	}()
 
-	// Load and warm up the ranges of every model. Each batch size that has something to measure gets a probe set.
-	var lanes []*probeSet
-	owner := map[*probeSet]*modelJob{}
-	keys := map[*probeSet]measurementKey{}
-	var expect time.Duration
-	for _, j := range g.members {
-		expect += j.expectedTime
-		p, base := passOf(j)
-		if err := g.loadRanges(ctx, j, share, places, p); err != nil {
-			return err
-		}
-		for _, batch := range j.batches(share) {
-			u := measurementKey{share, batch}
-			if !(base && j.measuresBlocks[u]) && len(p[u]) == 0 {
-				continue
-			}
-			l := j.newProbeSet(u, base && j.measuresBlocks[u], p[u], isTimedByCPU(g.run.dev), g.options.letIdle)
-			g.progress.event(Event{Stage: StageWarmUp, Model: j.info.name, Share: share, Batch: batch, DoneShare: g.progress.fraction(0)})
-			if err := s.warmUp(ctx, l); err != nil {
-				return err
-			}
-			lanes = append(lanes, l)
-			owner[l], keys[l] = j, u
-		}
-	}
-	if len(lanes) == 0 {
-		return nil
+	lanes, err := g.openLanes(ctx, s, share, places, passOf)
+	if err != nil || len(lanes) == 0 {
+		return err
 	}
 
 	// The sampler reports its progress, says when it repeats a disturbed probe set, and saves each one that is
 	// finished.
-	s.progress = func(doneShare float64) {
-		g.progress.event(Event{Stage: StageSample, Share: share, DoneShare: g.progress.fraction(doneShare * float64(expect))})
+	var expect time.Duration
+	for _, j := range g.members {
+		expect += j.expectedTime
 	}
+	report := func(e Event, doneShare float64) {
+		e.Share, e.DoneShare = share, g.progress.fraction(doneShare*float64(expect))
+		g.progress.event(e)
+	}
+	s.progress = func(doneShare float64) { report(Event{Stage: StageSample}, doneShare) }
 	s.shouldRetry = func(l *probeSet) bool {
-		x := l.busyness()
-		if x.factor <= busyFactor {
+		if l.busyness().factor <= busyFactor {
 			return false
 		}
-		g.progress.event(Event{Stage: StageSample, Model: owner[l].info.name, Share: share, Batch: keys[l].batch, Text: "once more: other work had the processor", DoneShare: g.progress.fraction(s.finishedShare(lanes) * float64(expect))})
+		report(Event{Stage: StageSample, Model: l.job.info.name, Batch: l.key.batch, Text: "once more: other work had the processor"}, s.finishedShare(lanes))
 		return true
 	}
 	s.onFinished = func(l *probeSet) error {
-		u := keys[l]
-		g.run.recordResult(owner[l], u, l)
-		g.progress.event(Event{Stage: StageMeasured, Model: owner[l].info.name, Share: u.share, Batch: u.batch, Text: l.stopReason,
-			DoneShare: g.progress.fraction(s.finishedShare(lanes) * float64(expect))})
+		g.run.recordResult(l)
+		report(Event{Stage: StageMeasured, Model: l.job.info.name, Batch: l.key.batch, Text: l.stopReason}, s.finishedShare(lanes))
 		return g.run.save()
 	}
 
 	// Sample all probe sets in turns.
-	if err := s.run(ctx, lanes); err != nil {
-		if ctx.Err() == nil {
-			return err
-		}
-		// Keep the usable samples of interrupted probe sets. Finished ones are saved already.
-		usable := false
-		for _, l := range lanes {
-			if l.stopReason == endInterrupted && l.roundCount >= interruptedRounds && l.loosestHalfWidth(g.options.Precision.Floor) <= interruptedLoose {
-				g.run.recordResult(owner[l], keys[l], l)
-				usable = true
-			}
-		}
-		if !usable {
-			return ctx.Err()
-		}
-		return errors.Join(ctx.Err(), g.run.save())
+	err = s.run(ctx, lanes)
+	if err != nil && ctx.Err() != nil {
+		return g.keepInterrupted(ctx, lanes)
 	}
-	return nil
+	return err
+}
+
+// openLanes loads and warms up the ranges of every model. Each batch size that has something to measure gets a probe
+// set.
+func (g *jobGroup) openLanes(ctx context.Context, s *sampler, share int, places []loadTarget, passOf func(*modelJob) (p rangePass, base bool)) ([]*probeSet, error) {
+	var lanes []*probeSet
+	for _, j := range g.members {
+		p, base := passOf(j)
+		if err := g.loadRanges(ctx, j, share, places, p); err != nil {
+			return nil, err
+		}
+		for _, batch := range j.batches(share) {
+			u := measurementKey{share, batch}
+			withBlocks := base && j.measuresBlocks[u]
+			if !withBlocks && len(p[u]) == 0 {
+				continue
+			}
+			l := j.newProbeSet(u, withBlocks, p[u], isTimedByCPU(g.run.dev), g.options.letIdle)
+			g.progress.event(Event{Stage: StageWarmUp, Model: j.info.name, Share: share, Batch: batch, DoneShare: g.progress.fraction(0)})
+			if err := s.warmUp(ctx, l); err != nil {
+				return nil, err
+			}
+			lanes = append(lanes, l)
+		}
+	}
+	return lanes, nil
+}
+
+// keepInterrupted saves the usable samples of interrupted probe sets. Finished ones are saved already.
+func (g *jobGroup) keepInterrupted(ctx context.Context, lanes []*probeSet) error {
+	usable := false
+	for _, l := range lanes {
+		if l.stopReason == endInterrupted && l.roundCount >= interruptedRounds && l.loosestHalfWidth(g.options.Precision.Floor) <= interruptedLoose {
+			g.run.recordResult(l)
+			usable = true
+		}
+	}
+	if !usable {
+		return ctx.Err()
+	}
+	return errors.Join(ctx.Err(), g.run.save())
 }
 
 // An interrupted measurement is kept if it has at least this many rounds and is this tight. Otherwise the next run

@@ -15,6 +15,8 @@ import (
 // batch size and share. Its probes always have the same number of samples.
 type probeSet struct {
 	name       string
+	job        *modelJob // nil if no measurement is made of the set
+	key        measurementKey
 	onCPU      bool
 	probes     []*probe // blocks, then ranges, then the whole model
 	blockCount int      // number of probes that are blocks; 0 if only ranges are measured

@@ -1,6 +1,7 @@
 package profiler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,6 +154,7 @@ func inputError(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrInput, fmt.Sprintf(format, a...))
 }
 
+// normalize fills in the defaults, and returns an error for an option that is out of bounds.
 func (o *Options) normalize() error {
 	if o.Engine == nil {
 		return errors.New("profiler: Options.Engine is not set")
@@ -160,17 +162,7 @@ func (o *Options) normalize() error {
 	if len(o.Models) == 0 {
 		return inputError("no model given")
 	}
-
-	// Fill in the defaults.
-	if o.Device == "" {
-		o.Device = "auto"
-	}
-	if len(o.Shares) == 0 {
-		o.Shares = []int{1}
-	}
-	if len(o.Batches) == 0 {
-		o.Batches = DefaultBatches
-	}
+	o.fillDefaults()
 
 	// Sort and check the lists.
 	for _, s := range []struct {
@@ -183,23 +175,28 @@ func (o *Options) normalize() error {
 			return inputError("%s: %v: expected whole numbers from 1 to %d", s.name, *s.list, s.maxValue)
 		}
 	}
-	switch {
-	case o.Blocks == 0:
-		o.Blocks = DefaultBlocks
-	case o.Blocks < 0:
+	if o.Blocks < 0 {
 		return inputError("blocks: %d: expected at least 1", o.Blocks)
 	}
 	if o.Budget < 0 {
 		return inputError("budget: %v: expected a positive time such as 5m", o.Budget)
 	}
-	if o.Precision == (Precision{}) {
-		o.Precision = DefaultPrecision
-	}
 	if o.Precision.MinRounds < 1 || o.Precision.MaxRounds < o.Precision.MinRounds || o.Precision.HalfWidth <= 0 {
 		return inputError("precision: %+v: expected 1 <= MinRounds <= MaxRounds and HalfWidth > 0", o.Precision)
 	}
-	if o.FP16Samples == 0 {
-		o.FP16Samples = 8
+	return nil
+}
+
+// fillDefaults sets the fields that are zero.
+func (o *Options) fillDefaults() {
+	o.Device = cmp.Or(o.Device, "auto")
+	o.Blocks, o.FP16Samples = cmp.Or(o.Blocks, DefaultBlocks), cmp.Or(o.FP16Samples, 8)
+	o.Precision = cmp.Or(o.Precision, DefaultPrecision)
+	if len(o.Shares) == 0 {
+		o.Shares = []int{1}
+	}
+	if len(o.Batches) == 0 {
+		o.Batches = DefaultBatches
 	}
 
 	// Tests replace these functions.
@@ -222,5 +219,4 @@ func (o *Options) normalize() error {
 		copyGbps := o.hostCopy
 		o.ceilings = func(ctx context.Context, p loadTarget) ceilings { return measureCeilings(ctx, p, copyGbps) }
 	}
-	return nil
 }

@@ -55,11 +55,8 @@ func describeBlocks(b cutModel) []formats.Block {
 // there. It also records the memory that each batch needs and, once per model, checks float16.
 func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []loadTarget) error {
 	g.progress.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.progress.fraction(0)})
-	batches := j.batches(share)
 	debug.FreeOSMemory()
 	memoryBefore := residentMemory()
-
-	// At every place, load and bind the blocks. Memory and half precision are looked at on the first place only.
 	for k, p := range places {
 		c := &loadedModel{bound: map[int]*boundModel{}}
 		j.loadedByShare[share] = append(j.loadedByShare[share], c) // closed with the job, also after an error
@@ -68,55 +65,76 @@ func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []lo
 			return err
 		}
 		debug.FreeOSMemory() // frees the bytes of the slices
-		for _, batch := range batches {
-			b, err := bindChain(c.blocks, batch, 0, j.info.values)
-			if err != nil {
-				return err
-			}
-			c.bound[batch] = &boundModel{blocks: b}
-			if err := runOnce(ctx, b); err != nil {
-				return err
-			}
-			if k > 0 {
-				continue
-			}
 
-			// The memory is that of tensors and weights or, on a CPU, what the process has grown by, if that is
-			// more.
-			need := bindingBytes(b)
-			for _, blk := range c.blocks {
-				need += blk.Submodel().WeightBytes
-			}
-			if memoryNow := residentMemory(); g.run.dev.IsCPU() && memoryBefore > 0 {
-				need = max(need, memoryNow-memoryBefore)
-			}
-			j.memory[measurementKey{share, batch}] = need
-		}
-		switch {
-		case k > 0:
-		case g.run.needsModelFP16Check(j):
-			if err := g.checkModelFP16(ctx, j, p); err != nil {
+		// Memory and half precision are looked at on the first place only.
+		isFirst := k == 0
+		for _, batch := range j.batches(share) {
+			if err := c.bindBlocks(ctx, j, batch); err != nil {
 				return err
 			}
-		case g.run.needsCutFP16Check(j):
-			if err := g.checkCutsFP16(ctx, j, p, c); err != nil {
+			if isFirst {
+				j.memory[measurementKey{share, batch}] = g.memoryNeed(c, batch, memoryBefore)
+			}
+		}
+		if isFirst {
+			if err := g.checkFP16(ctx, j, p, c); err != nil {
 				return err
 			}
 		}
-
-		// Load and bind the uncut model.
-		uncut := j.m.wholeModel()
-		if c.wholeModel, err = p.loadSlice(ctx, uncut, 0, uncut.Len(), graph.SliceOptions{}); err != nil {
+		if err := c.loadWhole(ctx, p, j, j.batches(share)); err != nil {
 			return err
 		}
-		for _, batch := range batches {
-			// The whole model reads the same input tensors as the first block.
-			b, err := c.wholeModel.Bind(engine.BindOptions{Batch: batch, Inputs: c.bound[batch].blocks[0].Inputs()})
-			if err != nil {
-				return err
-			}
-			c.bound[batch].wholeModel = b
+	}
+	return nil
+}
+
+// bindBlocks binds a model's blocks at a batch size, and runs them once.
+func (c *loadedModel) bindBlocks(ctx context.Context, j *modelJob, batch int) error {
+	b, err := bindChain(c.blocks, batch, 0, j.info.values)
+	if err != nil {
+		return err
+	}
+	c.bound[batch] = &boundModel{blocks: b}
+	return runOnce(ctx, b)
+}
+
+// loadWhole loads the uncut model and binds it at some batch sizes.
+func (c *loadedModel) loadWhole(ctx context.Context, p loadTarget, j *modelJob, batches []int) (err error) {
+	uncut := j.m.wholeModel()
+	if c.wholeModel, err = p.loadSlice(ctx, uncut, 0, uncut.Len(), graph.SliceOptions{}); err != nil {
+		return err
+	}
+	for _, batch := range batches {
+		// The whole model reads the same input tensors as the first block.
+		b, err := c.wholeModel.Bind(engine.BindOptions{Batch: batch, Inputs: c.bound[batch].blocks[0].Inputs()})
+		if err != nil {
+			return err
 		}
+		c.bound[batch].wholeModel = b
+	}
+	return nil
+}
+
+// memoryNeed returns the memory that the blocks need at a batch size: that of tensors and weights or, on a CPU, what
+// the process has grown by, if that is more.
+func (g *jobGroup) memoryNeed(c *loadedModel, batch int, memoryBefore int64) int64 {
+	need := bindingBytes(c.bound[batch].blocks)
+	for _, blk := range c.blocks {
+		need += blk.Submodel().WeightBytes
+	}
+	if memoryNow := residentMemory(); g.run.dev.IsCPU() && memoryBefore > 0 {
+		need = max(need, memoryNow-memoryBefore)
+	}
+	return need
+}
+
+// checkFP16 checks float16 in a model or at its cuts, if that is still to be done.
+func (g *jobGroup) checkFP16(ctx context.Context, j *modelJob, p loadTarget, c *loadedModel) error {
+	switch {
+	case g.run.needsModelFP16Check(j):
+		return g.checkModelFP16(ctx, j, p)
+	case g.run.needsCutFP16Check(j):
+		return g.checkCutsFP16(ctx, j, p, c)
 	}
 	return nil
 }
@@ -203,7 +221,7 @@ func (g *jobGroup) checkCutsFP16(ctx context.Context, j *modelJob, p loadTarget,
 	if answer.Spec().Type != engine.F32 {
 		return nil // not comparable as numbers
 	}
-	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return readFloats(answer) }}, j.fp16Samples(g.run),
+	checks, err := checkFP16(ctx, fp16Chain{bindings: bindings, logits: func() ([]float32, []int64, error) { return readFloats(answer) }}, j.fp16Samples(g.run),
 		func(sample int) error {
 			return j.info.values.fillAll(bindings[0].Inputs(), sample)
 		})
@@ -363,8 +381,8 @@ func (r *runner) noteCutCost(j *modelJob) {
 	}
 	subject := fmt.Sprintf("cost of cutting %s on %s", j.info.name, r.dev.Kind)
 	if len(parts) == 0 {
-		r.setNote(subject, "")
+		r.notes.set(subject, "")
 		return
 	}
-	r.setNote(subject, fmt.Sprintf("%s: its blocks together take %s times as long as the model in one piece", subject, strings.Join(parts, ", ")))
+	r.notes.set(subject, fmt.Sprintf("%s: its blocks together take %s times as long as the model in one piece", subject, strings.Join(parts, ", ")))
 }

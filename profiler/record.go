@@ -14,7 +14,7 @@ import (
 // newProbeSet makes the probes of one measurement: every block, then ranges, then the whole model. The whole model
 // is there even if only ranges are measured, because it shows how busy the machine was.
 func (j *modelJob) newProbeSet(u measurementKey, withBlocks bool, ranges [][2]int, onCPU bool, idleFirst func()) *probeSet {
-	l := &probeSet{name: fmt.Sprintf("%s, share 1/%d, batch %d", j.info.name, u.share, u.batch), onCPU: onCPU, ranges: ranges}
+	l := &probeSet{name: fmt.Sprintf("%s, share 1/%d, batch %d", j.info.name, u.share, u.batch), job: j, key: u, onCPU: onCPU, ranges: ranges}
 	add := func(name string, bindingOf func(*boundModel) engine.Binding) {
 		var runs []func(int) (engine.Timing, error)
 		for _, c := range j.loadedByShare[u.share] {
@@ -38,18 +38,19 @@ func (j *modelJob) newProbeSet(u measurementKey, withBlocks bool, ranges [][2]in
 	return l
 }
 
-// toMeasurement makes a measurement of a finished probe set. If the set has the blocks it is a new one, otherwise
-// it is the profile's with more ranges.
-func (r *runner) toMeasurement(j *modelJob, u measurementKey, l *probeSet) formats.Measurement {
-	m := formats.Measurement{Device: r.dev.Kind, Share: u.share, Batch: u.batch, MemoryBytes: j.memory[u]}
+// measurement makes the measurement of a finished probe set. If the set has the blocks it is a new one, otherwise it is
+// the profile's with more ranges.
+func (l *probeSet) measurement(dev engine.Device) formats.Measurement {
+	j, u := l.job, l.key
+	m := formats.Measurement{Device: dev.Kind, Share: u.share, Batch: u.batch, MemoryBytes: j.memory[u]}
 	if l.blockCount == 0 {
-		m = *j.entry.FindMeasurement(r.dev.Kind, u.share, u.batch)
+		m = *j.entry.FindMeasurement(dev.Kind, u.share, u.batch)
 	}
 	quiet := l.quietRounds()
 	var ranges []formats.RangeLatency
 	for i, p := range l.probes {
 		lat := l.latency(p, quiet)
-		if len(r.dev.CPUs) > 1 && r.dev.IsCPU() {
+		if len(dev.CPUs) > 1 && dev.IsCPU() {
 			lat.CPUUS = document.Micros(median(pickRounds(p.cpu, quiet)))
 		}
 		switch {
@@ -75,14 +76,19 @@ func (r *runner) toMeasurement(j *modelJob, u measurementKey, l *probeSet) forma
 }
 
 // recordResult puts a finished probe set into the profile: its measurement, its device and notes on its precision.
-func (r *runner) recordResult(j *modelJob, u measurementKey, l *probeSet) {
-	quiet := l.quietRounds()
-	m := r.toMeasurement(j, u, l)
-	putMeasurement(j.entry, m)
+func (r *runner) recordResult(l *probeSet) {
+	j := l.job
+	putMeasurement(j.entry, l.measurement(r.dev))
 	j.isRecorded = true
 	r.insertModel(j)
 
-	// Describe the device, with the values of earlier runs that this one did not measure.
+	putDevice(r.profile, r.currentDevice())
+	r.notePrecision(l)
+}
+
+// currentDevice returns the entry of the run's device, with the values of earlier runs that this one did not measure.
+// The time of the run up to now is charged to it.
+func (r *runner) currentDevice() formats.ProfileDevice {
 	now := r.options.now()
 	d := provenance(r.dev, r.options.Engine.Info(), r.options, now)
 	d.CopyGbps, d.ShareMethod = r.copy, r.shareMethod
@@ -108,19 +114,26 @@ func (r *runner) recordResult(j *modelJob, u measurementKey, l *probeSet) {
 	}
 	d.CostSeconds = math.Round(d.CostSeconds*10) / 10
 	r.chargedTime = now.Sub(r.begun)
-	putDevice(r.profile, d)
+	return d
+}
 
-	// Note which numbers are not known well enough.
+// notePrecision notes which numbers of a probe set are not known well enough.
+func (r *runner) notePrecision(l *probeSet) {
+	j, u := l.job, l.key
+
+	// The intervals of the medians, and where the weights are from.
 	subject := fmt.Sprintf("precision of %s on %s at share 1/%d, batch %d", j.info.name, r.dev.Kind, u.share, u.batch)
 	note := ""
 	if loose := l.loosestHalfWidth(r.options.Precision.Floor); loose > r.options.Precision.HalfWidth {
 		note = fmt.Sprintf("%s: times are only known to ±%.1f %% (%d samples, stopped by %s)", subject, 100*loose, l.roundCount, l.stopReason)
 		r.progress.warn(j.info.name, note)
 	}
-	r.setNote(subject, note)
+	r.notes.set(subject, note)
 	if j.info.weightsNote != "" {
-		r.setNote("weights of "+j.info.name, "weights of "+j.info.name+noteSep+j.info.weightsNote)
+		r.notes.set("weights of "+j.info.name, "weights of "+j.info.name+noteSep+j.info.weightsNote)
 	}
+
+	// Other work on the machine.
 	subject = fmt.Sprintf("busy machine under %s on %s at share 1/%d, batch %d", j.info.name, r.dev.Kind, u.share, u.batch)
 	note = ""
 	if s := l.busyness(); s.factor > busyFactor {
@@ -128,13 +141,13 @@ func (r *runner) recordResult(j *modelJob, u measurementKey, l *probeSet) {
 			subject, noteSep, document.Micros(s.wholeTime), s.comparison)
 		r.progress.warn(j.info.name, note)
 	}
-	r.setNote(subject, note)
-	r.maxDisturbance = max(r.maxDisturbance, l.disturbance(quiet))
+	r.notes.set(subject, note)
+	r.maxDisturbance = max(r.maxDisturbance, l.disturbance(l.quietRounds()))
 	subject, note = formats.BusyNote+r.dev.Kind, ""
 	if r.maxDisturbance > 0.05 {
 		note = fmt.Sprintf("%s: over all rounds the whole model took %.0f %% longer than in the quieter half, whose medians are given", subject, 100*r.maxDisturbance)
 	}
-	r.setNote(subject, note)
+	r.notes.set(subject, note)
 }
 
 // insertModel puts a job's model into the profile. It replaces an entry of the same name. Otherwise it is added

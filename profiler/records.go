@@ -84,16 +84,21 @@ func CheckSamples(ctx context.Context, o RecordOptions) error {
 		return inputError("no engine given")
 	}
 	for _, path := range o.Models {
-		m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed, Dims: o.Dims, Values: o.Values, Profile: o.Profile})
-		if err != nil {
-			return err
-		}
-		in := m.info()
-		if err := o.checkShapes(&in); err != nil {
+		if _, _, err := o.openModel(ctx, path); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// openModel opens a model, and checks that it fits the samples.
+func (o *RecordOptions) openModel(ctx context.Context, path string) (model, modelInfo, error) {
+	m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed, Dims: o.Dims, Values: o.Values, Profile: o.Profile})
+	if err != nil {
+		return nil, modelInfo{}, err
+	}
+	in := m.info()
+	return m, in, o.checkShapes(&in)
 }
 
 // SampleOrder returns the order in which Record uses n samples: row i of the records is sample SampleOrder(seed,
@@ -107,14 +112,10 @@ func SampleOrder(seed uint64, n int) []int {
 	return order
 }
 
+// recordModel runs a model over the samples in an order, and records its answers.
 func (o *RecordOptions) recordModel(ctx context.Context, path string, sampleOrder []int, score certainty.Func) (*formats.ModelRecords, error) {
-	// Load the model and check that it fits the samples.
-	m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed, Dims: o.Dims, Values: o.Values, Profile: o.Profile})
+	m, in, err := o.openModel(ctx, path)
 	if err != nil {
-		return nil, err
-	}
-	in := m.info()
-	if err := o.checkShapes(&in); err != nil {
 		return nil, err
 	}
 	device, err := selectDevice(o.Engine, "cpu")
@@ -129,14 +130,10 @@ func (o *RecordOptions) recordModel(ctx context.Context, path string, sampleOrde
 	defer blk.Close()
 
 	// Bind it at the batch size of records.
-	rec := &formats.ModelRecords{Model: in.name, Certainty: make([]float64, len(sampleOrder))}
-	correct := make([]byte, len(sampleOrder))
 	size := recordBatch
 	if in.batch > 0 {
 		size = in.batch
 	}
-	classes := int(in.outputs[0].BytesAt(size)) / in.outputs[0].Type.Size() / size
-	scores := make([]float64, classes)
 	bound, err := blk.Bind(engine.BindOptions{Batch: size})
 	if err != nil {
 		return nil, fmt.Errorf("bind %s at batch %d: %w", in.name, size, err)
@@ -144,24 +141,21 @@ func (o *RecordOptions) recordModel(ctx context.Context, path string, sampleOrde
 	defer bound.Close()
 
 	// Run the samples batch by batch.
+	rec := &formats.ModelRecords{Model: in.name, Certainty: make([]float64, len(sampleOrder))}
+	correct := make([]byte, len(sampleOrder))
+	scores := make([]float64, int(in.outputs[0].BytesAt(size))/in.outputs[0].Type.Size()/size)
 	for first := 0; first < len(sampleOrder); first += size {
 		part := sampleOrder[first:min(first+size, len(sampleOrder))]
-		dst := bound.Inputs()[0].Bytes()
-		clear(dst)
-		for k, s := range part {
-			for i, v := range o.Samples.Sample(s) {
-				binary.LittleEndian.PutUint32(dst[4*(k*o.Samples.Width+i):], math.Float32bits(v))
-			}
-		}
+		o.fillSamples(bound.Inputs()[0].Bytes(), part)
 		if err := bound.Run(ctx); err != nil {
 			return nil, fmt.Errorf("run %s: %w", in.name, err)
 		}
 
 		// Record the certainty of each answer, and whether it is right.
-		src := bound.Outputs()[0].Bytes()
+		answers := bound.Outputs()[0].Bytes()
 		for k, s := range part {
 			for i := range scores {
-				scores[i] = scoreAt(src, k*classes+i, in.outputs[0].Type)
+				scores[i] = scoreAt(answers, k*len(scores)+i, in.outputs[0].Type)
 			}
 			class := certainty.Normalise(scores)
 			rec.Certainty[first+k] = score(scores)
@@ -176,6 +170,16 @@ func (o *RecordOptions) recordModel(ctx context.Context, path string, sampleOrde
 	}
 	rec.Correct = string(correct)
 	return rec, nil
+}
+
+// fillSamples writes samples into the memory of an input, and zeros behind them.
+func (o *RecordOptions) fillSamples(input []byte, list []int) {
+	clear(input)
+	for k, s := range list {
+		for i, v := range o.Samples.Sample(s) {
+			binary.LittleEndian.PutUint32(input[4*(k*o.Samples.Width+i):], math.Float32bits(v))
+		}
+	}
 }
 
 func scoreAt(b []byte, i int, t engine.DType) float64 {

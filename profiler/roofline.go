@@ -256,7 +256,7 @@ func (r *runner) noteRoofline(j *modelJob) {
 	rows = slices.DeleteFunc(rows, func(x RooflineRow) bool { return x.Reason == "" || x.Block < 0 || x.Device != r.dev.Kind })
 	subject := fmt.Sprintf("blocks of %s far below the roofline of %s", j.info.name, r.dev.Kind)
 	if len(rows) == 0 {
-		r.setNote(subject, "")
+		r.notes.set(subject, "")
 		return
 	}
 	slices.SortStableFunc(rows, func(a, b RooflineRow) int { return cmp.Compare(a.Fraction, b.Fraction) })
@@ -269,5 +269,5 @@ func (r *runner) noteRoofline(j *modelJob) {
 	if omitted := len(rows) - 4; omitted > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", omitted))
 	}
-	r.setNote(subject, subject+noteSep+strings.Join(parts, ", "))
+	r.notes.set(subject, subject+noteSep+strings.Join(parts, ", "))
 }

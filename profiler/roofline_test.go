@@ -52,7 +52,7 @@ func TestRooflineMatchesHandComputation(t *testing.T) {
 			t.Errorf("row %d: at best %v, want %v", i, g.Floor, w.Floor)
 		}
 	}
-	r := &runner{profile: p}
+	r := &runner{profile: p, notes: runNotes{profile: p}}
 	r.dev.Kind = "H100"
 	r.noteRoofline(&modelJob{info: modelInfo{name: "m"}, entry: &p.Models[0]})
 	if len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "block 2 at batch 2 reaches 2.0 %") || !strings.Contains(p.Notes[0], "the host launches too slowly") {

@@ -53,7 +53,7 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 		return nil, err
 	}
 	o.Profile = prof
-	r := &runner{options: &o, dev: dev, profile: prof, begun: o.now(), lastWrite: lastWrite, progress: progress{report: o.Progress}}
+	r := &runner{options: &o, dev: dev, profile: prof, begun: o.now(), lastWrite: lastWrite, notes: runNotes{profile: prof}, progress: progress{report: o.Progress}}
 	return prof, r.run(ctx)
 }
 
@@ -119,30 +119,20 @@ type runner struct {
 	copy           float64
 	ceilings       ceilings
 	watch          *stateWatch
-	maxDisturbance float64       // largest disturbance of a probe set
-	notes          []subjectNote // notes of this run
+	maxDisturbance float64 // largest disturbance of a probe set
+	notes          runNotes
 	// lastWrite is the state of the file when this run read or wrote it last.
 	lastWrite fs.FileInfo
 	progress  progress
 }
 
+// run measures what is still to be measured.
 func (r *runner) run(ctx context.Context) error {
-	if r.dev.IsCPU() {
-		unpin, err := engine.PinThread(r.dev.CPUs...)
-		if err != nil {
-			return err
-		}
-		defer unpin()
-		undo, err := prioritise(r.options.RealTime)
-		if err != nil {
-			return err
-		}
-		defer undo()
-	} else {
-		// The CUDA provider keeps the data of a session (handles, captured graphs) per thread.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+	release, err := takeThread(r.dev, r.options.RealTime)
+	if err != nil {
+		return err
 	}
+	defer release()
 
 	// Open the models, and find out what is still to be measured.
 	if err := r.openModels(ctx); err != nil {
@@ -172,7 +162,32 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, j := range todo {
+	return r.measure(ctx, todo)
+}
+
+// takeThread binds the calling goroutine to a thread: on a CPU to the one that is measured. It returns a function that
+// undoes it.
+func takeThread(dev engine.Device, realTime bool) (release func(), err error) {
+	if !dev.IsCPU() {
+		// The CUDA provider keeps the data of a session (handles, captured graphs) per thread.
+		runtime.LockOSThread()
+		return runtime.UnlockOSThread, nil
+	}
+	unpin, err := engine.PinThread(dev.CPUs...)
+	if err != nil {
+		return nil, err
+	}
+	undo, err := prioritise(realTime)
+	if err != nil {
+		unpin()
+		return nil, err
+	}
+	return func() { undo(); unpin() }, nil
+}
+
+// measure measures the jobs group by group, and saves the profile after each group.
+func (r *runner) measure(ctx context.Context, jobs []*modelJob) error {
+	for _, j := range jobs {
 		r.progress.totalTime += j.expectedTime
 	}
 	if !r.knowsCeilings() {
@@ -180,9 +195,7 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	r.watch = watchDevice(r.options, r.dev)
 	defer r.watch.stop()
-
-	// Measure group by group, and save the profile after each.
-	groups := r.groupJobs(todo)
+	groups := r.groupJobs(jobs)
 	for i, members := range groups {
 		if err := r.newGroup(members, r.deadline(groups[i:])).measure(ctx); err != nil {
 			return err
@@ -246,7 +259,7 @@ func (r *runner) openModels(ctx context.Context) error {
 // already.
 func (r *runner) planMeasurements() (skipped int) {
 	for _, j := range r.jobs {
-		for _, u := range r.requestedKeys(j) {
+		for _, u := range r.options.requestedKeys(j, r.dev.Kind) {
 			isHeld := j.hasProfileCut && j.entry.FindMeasurement(r.dev.Kind, u.share, u.batch) != nil
 			if j.measuresBlocks[u] = !r.options.Ranges.OnlyRanges && (r.options.Force || !isHeld); j.measuresBlocks[u] || len(r.missingRanges(j, u)) > 0 {
 				j.todo = append(j.todo, u)
@@ -261,22 +274,22 @@ func (r *runner) planMeasurements() (skipped int) {
 
 // requestedKeys returns the measurements that are requested of a model: those of the options or, if only ranges
 // are requested, those that the profile has.
-func (r *runner) requestedKeys(j *modelJob) []measurementKey {
+func (o *Options) requestedKeys(j *modelJob, device string) []measurementKey {
 	var out []measurementKey
-	if r.options.Ranges.OnlyRanges {
+	if o.Ranges.OnlyRanges {
 		for i := range j.entry.Measurements {
 			m := &j.entry.Measurements[i]
-			if m.Device == r.dev.Kind && len(r.options.Ranges.List(j.entry, m.Device, m.Share, m.Batch)) > 0 {
+			if m.Device == device && len(o.Ranges.List(j.entry, m.Device, m.Share, m.Batch)) > 0 {
 				out = append(out, measurementKey{m.Share, m.Batch})
 			}
 		}
 		return out
 	}
-	batches := r.options.Batches
+	batches := o.Batches
 	if j.info.batch > 0 {
 		batches = []int{j.info.batch}
 	}
-	for _, share := range r.options.Shares {
+	for _, share := range o.Shares {
 		for _, batch := range batches {
 			out = append(out, measurementKey{share, batch})
 		}

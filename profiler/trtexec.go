@@ -250,33 +250,15 @@ func (im *trtImport) profile() *formats.Profile {
 		m.Inputs, m.Outputs, m.Constants, m.Operators = inputInfos(&in), tensorInfos(in.outputs), constantInfos(in.constants), in.operators
 	}
 
-	// Write the measurements, with layers scaled to the time of the inference.
+	// Write the measurements.
 	var scales []string
 	for i, r := range o.Runs {
-		me := formats.Measurement{Device: d.Device, Share: r.Share, Batch: r.Batch}
-		wholeTime := sumOf(im.times[i])
-		samples := 0
-		if r.Layers != nil {
-			samples = r.Layers.Count
-		}
-		me.WholeModel = &formats.Latency{WallUS: document.Micros(wholeTime), Samples: samples}
-		scale := 1.0
-		if r.Times != nil {
-			me.WholeModel = latencyOf(r.Times)
-			if wholeTime > 0 {
-				scale = float64(me.WholeModel.WallUS) / float64(wholeTime)
-				scales = append(scales, fmt.Sprintf("%.3f at batch %d", scale, r.Batch))
-			}
-			d.CostSeconds += sumOf(r.Times).Seconds()
-		}
-		for _, t := range im.times[i] {
-			l := formats.Latency{WallUS: max(document.Micros(float64(t)*scale+0.5), 1), Samples: samples}
-			if r.Layers == nil {
-				l = *me.WholeModel
-			}
-			me.Blocks = append(me.Blocks, l)
-		}
+		me, scale := im.measurement(i)
 		m.Measurements = append(m.Measurements, me)
+		if scale != "" {
+			scales = append(scales, scale)
+		}
+		d.CostSeconds += sumOf(r.Times).Seconds()
 		if !slices.Contains(sources, r.Name) {
 			sources = append(sources, r.Name)
 		}
@@ -291,6 +273,33 @@ func (im *trtImport) profile() *formats.Profile {
 	subject := fmt.Sprintf("trtexec of %s on %s", o.Model, d.Device)
 	putNote(p, subject, subject+noteSep+strings.Join(im.notes, "; "))
 	return p
+}
+
+// measurement returns the measurement of a run. If the run has both layers and times, the layers are scaled to the time
+// of the inference, and scale says by how much.
+func (im *trtImport) measurement(run int) (m formats.Measurement, scale string) {
+	r := im.o.Runs[run]
+	m = formats.Measurement{Device: im.o.Device.Device, Share: r.Share, Batch: r.Batch}
+	layersTime, samples, factor := sumOf(im.times[run]), 0, 1.0
+	if r.Layers != nil {
+		samples = r.Layers.Count
+	}
+	m.WholeModel = &formats.Latency{WallUS: document.Micros(layersTime), Samples: samples}
+	if r.Times != nil {
+		m.WholeModel = latencyOf(r.Times)
+	}
+	if r.Times != nil && layersTime > 0 {
+		factor = float64(m.WholeModel.WallUS) / float64(layersTime)
+		scale = fmt.Sprintf("%.3f at batch %d", factor, r.Batch)
+	}
+	for _, t := range im.times[run] {
+		l := formats.Latency{WallUS: max(document.Micros(float64(t)*factor+0.5), 1), Samples: samples}
+		if r.Layers == nil {
+			l = *m.WholeModel
+		}
+		m.Blocks = append(m.Blocks, l)
+	}
+	return m, scale
 }
 
 func sumOf(list []time.Duration) time.Duration {

@@ -79,26 +79,34 @@ func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
 	return bounds, nil
 }
 
-// byGraph groups the parts of the graph between the cuts that no layer spans.
-func (im *trtImport) byGraph() error {
-	if im.chain == nil {
-		return inputError("%s cannot be cut (%s): import its times alone", im.o.File, strings.Join(im.model.info().warnings, "; "))
-	}
-
-	// A layer forbids the cuts inside its span.
+// matchLayers returns, for each run, the atoms that its layers span. A layer forbids the cuts inside its span:
+// forbiddenBy has its name, by cut.
+func (im *trtImport) matchLayers() (spans [][]atomSpan, forbiddenBy []string, err error) {
 	names := newOperators(im.chain)
-	spans := make([][]atomSpan, len(im.o.Runs))
-	forbiddenBy := make([]string, im.chain.AtomCount()+1) // by cut: the name of the layer that forbids it
+	spans = make([][]atomSpan, len(im.o.Runs))
+	forbiddenBy = make([]string, im.chain.AtomCount()+1)
 	for i, r := range im.o.Runs {
-		var err error
 		if spans[i], err = names.match(r); err != nil {
-			return err
+			return nil, nil, err
 		}
 		for _, s := range spans[i] {
 			for c := s.firstAtom + 1; c <= s.lastAtom; c++ {
 				forbiddenBy[c] = s.layer
 			}
 		}
+	}
+	return spans, forbiddenBy, nil
+}
+
+// byGraph groups the parts of the graph between the cuts that no layer spans.
+func (im *trtImport) byGraph() error {
+	if im.chain == nil {
+		return inputError("%s cannot be cut (%s): import its times alone", im.o.File, strings.Join(im.model.info().warnings, "; "))
+	}
+
+	spans, forbiddenBy, err := im.matchLayers()
+	if err != nil {
+		return err
 	}
 	var cuts []int // allowed cuts, with both ends
 	var cross []int64
