@@ -67,6 +67,33 @@ func (d *Plan) FrontEndTime() time.Duration {
 	return d.FrontEnd.OccupiedTime(cost)
 }
 
+// FrontEndRuns returns which part of FrontEndTime a request's runs take, and the largest share of the front end that
+// all runs together can occupy. Runs of requests that are refused never happen: however many requests come, runs take
+// no more than the CPU devices of one node have, and no more than the planned requests leave.
+func (d *Plan) FrontEndRuns() (perRequest time.Duration, maxShare float64) {
+	total := d.FrontEndTime()
+	if total == 0 {
+		return 0, 0
+	}
+	requestTime := d.FrontEnd.OccupiedTime(d.RequestCPU())
+	if perRequest = total - requestTime; perRequest <= 0 {
+		return 0, 0
+	}
+	threads := 0.0
+	for _, pool := range d.Pools {
+		if perDevice, ok := CPUThreads(pool.Device); ok {
+			threads += float64(perDevice*pool.Count) / float64(pool.nodes())
+		}
+	}
+	rate := d.servedRate()
+	ofDevices := threads / (frontEndUse * float64(d.FrontEnd.Cores))
+	left := max(1-rate*requestTime.Seconds(), rate*perRequest.Seconds())
+	return perRequest, min(ofDevices, left)
+}
+
+// nodes returns over how many machines the devices of a pool are spread.
+func (p *Pool) nodes() int { return max(1, p.Count/max(1, p.PerNode)) }
+
 // RequestCPU returns the CPU time that a request costs the front end: from the section of the plan or, if that
 // does not say it, the average over the models whose profile does.
 func (d *Plan) RequestCPU() time.Duration {
@@ -101,8 +128,7 @@ func (d *Plan) runCPUOnFrontEnd() time.Duration {
 				if !ok || pool == nil {
 					continue
 				}
-				nodes := max(1, pool.Count/max(1, pool.PerNode))
-				cpuTime += l.RPS * float64(d.RunUS(l, s).D()) * float64(threads) / float64(l.Batch*nodes)
+				cpuTime += l.RPS * float64(d.RunUS(l, s).D()) * float64(threads) / float64(l.Batch*pool.nodes())
 			}
 		}
 	}
@@ -139,15 +165,20 @@ func meanKnown(n int, valueAndWeight func(int) (document.Micros, float64)) time.
 
 // FrontEndLoad returns the part of the front end that requests occupy at the rates that the plan serves.
 func (d *Plan) FrontEndLoad() float64 {
+	return d.servedRate() * d.FrontEndTime().Seconds()
+}
+
+// servedRate returns the requests/s that the plan serves, of all models.
+func (d *Plan) servedRate() float64 {
 	rate := 0.0
 	for _, s := range d.ServedModels() {
 		rate += s.RPS
 	}
-	return rate * d.FrontEndTime().Seconds()
+	return rate
 }
 
 // FrontEndRate returns the rate, in requests/s per unit of weight, at which the front end is full if every
-// model is served at its weight; +Inf: nothing is known of it.
+// model is served at its weight. It returns +Inf if nothing is known of the front end.
 func (d *Plan) FrontEndRate() float64 {
 	weights := 0.0
 	for _, s := range d.ServedModels() {

@@ -34,6 +34,15 @@ func TestFrontEnd(t *testing.T) {
 	if got := p.FrontEndRate(); math.Abs(got-.9/.03) > 1e-4 {
 		t.Errorf("full at %v, expected .9/(5 * 6 ms)", got)
 	}
+	// The CPU devices of a node have 2 threads for runs, more than a load of .4/.9 * 7/12 leaves them time for.
+	if runs, share := p.FrontEndRuns(); (runs-3500*time.Microsecond*10/9).Abs() > time.Nanosecond || math.Abs(share-(1-.1/.9)) > 1e-6 {
+		t.Errorf("runs take the front end up for %v, at most %v of it, expected 7/2/.9 ms and 1 - 40 * 5/2/.9 ms", runs, share)
+	}
+	p.FrontEnd.Cores = 16
+	if _, share := p.FrontEndRuns(); math.Abs(share-2/14.4) > 1e-6 {
+		t.Errorf("runs take up to %v of 16 CPUs, expected two threads of 14.4", share)
+	}
+	p.FrontEnd.Cores = 2
 	// Runs may be elsewhere, so the bound counts costs alone: 3*4 + 2*8 ms on 2 CPUs.
 	if got := p.FrontEndBound(); math.Abs(got-2/.028) > 1e-9 {
 		t.Errorf("bound %v, expected 2/(28 ms)", got)

@@ -29,6 +29,10 @@ type Config struct {
 	// FrontEnd is how long a request occupies the front end. Requests pass it one after another.
 	// Only the waiting for it delays requests: the time itself is part of Egress. If it is 0, none waits.
 	FrontEnd time.Duration
+	// FrontEndRuns is how long a request's runs on CPUs of the front end's machine occupy it besides, on average, and
+	// FrontEndRunShare is the largest share of the front end that all runs together can occupy.
+	FrontEndRuns     time.Duration
+	FrontEndRunShare float64
 	// Window is the width of the report's windows. If it is 0, there are none.
 	Window time.Duration
 
@@ -110,7 +114,7 @@ func (c *Config) check() error {
 	switch {
 	case c.Tables == nil || c.Policy == nil || c.Source == nil:
 		return fmt.Errorf("simulating: tables, policy and source are needed")
-	case c.Duration < 0 || c.Warmup < 0 || c.Ingress < 0 || c.Egress < 0 || c.FrontEnd < 0:
+	case c.Duration < 0 || c.Warmup < 0 || c.Ingress < 0 || c.Egress < 0 || c.FrontEnd < 0 || c.FrontEndRuns < 0 || !(c.FrontEndRunShare >= 0):
 		return fmt.Errorf("simulating: duration %v, warm-up %v, ingress %v, egress %v and front end %v must not be negative", c.Duration, c.Warmup, c.Ingress, c.Egress, c.FrontEnd)
 	}
 	for i, f := range c.Faults {

@@ -240,9 +240,9 @@ func (f *flowStats) addResult(r *Result) {
 	}
 	f.totals.Bound = f.maxGoodRequests()
 	if p, ok := policy.FindExtension[interface {
-		Seen() *dropping.RunStatistics
+		Statistics() *dropping.RunStatistics
 	}](f.loop.cfg.Policy); ok {
-		f.totals.DropStats = p.Seen()
+		f.totals.DropStats = p.Statistics()
 	}
 	for s := range f.totals.Seconds {
 		f.totals.Seconds[s].Capacity = f.capacityIn(s)

@@ -29,3 +29,24 @@ func TestRequestsWaitAtTheFrontEnd(t *testing.T) {
 		t.Errorf("at 1.5 times the front end's rate %v are in time", r.Attainment)
 	}
 }
+
+// Runs on the front end's machine take up no more of it than their devices have, however many requests come: those that
+// are refused have no runs. Counted for every request, runs would keep the front end busy at 1.1 times its capacity here.
+func TestRefusedRequestsHaveNoRunsAtTheFrontEnd(t *testing.T) {
+	plan := policytest.Single(1, false, policytest.Model{Batch: 1, First: 10 * time.Microsecond, SLO: time.Second, RPS: 1000})
+	sc := scenario(t, plan, 2, 100*time.Second)
+	sc.FrontEnd, sc.FrontEndRuns, sc.FrontEndRunShare = 50*time.Microsecond, 500*time.Microsecond, .5
+	r := replicateOnce(t, sc).Report
+	if r.Attainment < 1 || r.Latency.P99US.D() > 100*time.Millisecond {
+		t.Errorf("at twice the planned rate %v are in time, p99 %v", r.Attainment, r.Latency.P99US.D())
+	}
+
+	// Up to the planned rate they take what they take.
+	sc = scenario(t, plan, .9, 100*time.Second)
+	sc.FrontEnd = 550 * time.Microsecond
+	whole := replicateOnce(t, sc).Report
+	sc.FrontEnd, sc.FrontEndRuns, sc.FrontEndRunShare = 50*time.Microsecond, 500*time.Microsecond, .5
+	if parts := replicateOnce(t, sc).Report; parts.Latency.MeanUS != whole.Latency.MeanUS {
+		t.Errorf("mean latency %v in two parts, %v in one", parts.Latency.MeanUS.D(), whole.Latency.MeanUS.D())
+	}
+}

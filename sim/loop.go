@@ -27,8 +27,10 @@ type loop struct {
 
 	nextArrival    arrivals.Request // taken from the source, not yet arrived
 	frontEndFreeAt time.Duration    // when the front end has taken in all pulled requests
-	pulledArrivals int64            // number of arrivals so far
-	firstArrivalAt time.Duration    // arrival time of the first request
+	savedRunTime   time.Duration    // how long runs may still occupy the front end, at runTimeSavedAt
+	runTimeSavedAt time.Duration
+	pulledArrivals int64         // number of arrivals so far
+	firstArrivalAt time.Duration // arrival time of the first request
 
 	hosts        []host
 	baseHost     *deviceHost // the first of the hosts
@@ -71,6 +73,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 func newLoop(ctx context.Context, cfg *Config) *loop {
 	t := cfg.Tables
 	l := &loop{ctx: ctx, cfg: cfg, tables: t, truth: cfg.Truth}
+	l.savedRunTime = time.Duration(cfg.FrontEndRunShare * float64(maxSavedRunTime))
 	l.ledger.acc = report.New(reportConfig(cfg))
 	l.ledger.shares = fair.New(t)
 	l.batches.init(t)
@@ -210,6 +213,23 @@ func (l *loop) failRun(err error) {
 	}
 }
 
+// maxSavedRunTime is for how long the front end saves up the time that runs may occupy it: bursts of a second are
+// charged as long as the devices catch up.
+const maxSavedRunTime = time.Second
+
+// takeRunTime returns how long the runs of a request that arrives now occupy the front end. All runs together take no
+// more than their share of the time: the devices have no more, and a request beyond it waits there or is refused.
+func (l *loop) takeRunTime(now time.Duration) time.Duration {
+	if l.cfg.FrontEndRuns == 0 {
+		return 0
+	}
+	saved := l.savedRunTime + time.Duration(l.cfg.FrontEndRunShare*float64(now-l.runTimeSavedAt))
+	saved = min(saved, time.Duration(l.cfg.FrontEndRunShare*float64(maxSavedRunTime)))
+	taken := min(l.cfg.FrontEndRuns, saved)
+	l.savedRunTime, l.runTimeSavedAt = saved-taken, now
+	return taken
+}
+
 // pullArrival takes the next request from the source and puts its arrival on the agenda.
 func (l *loop) pullArrival() {
 	r := &l.nextArrival
@@ -224,11 +244,11 @@ func (l *loop) pullArrival() {
 		return
 	}
 
-	// The request passes the front end, one after another.
+	// Requests pass the front end one after another.
 	arrivedAt := r.ArrivedAt + l.cfg.Ingress
-	if l.cfg.FrontEnd > 0 {
+	if l.cfg.FrontEnd+l.cfg.FrontEndRuns > 0 {
 		arrivedAt = max(arrivedAt, l.frontEndFreeAt)
-		l.frontEndFreeAt = arrivedAt + l.cfg.FrontEnd
+		l.frontEndFreeAt = arrivedAt + l.cfg.FrontEnd + l.takeRunTime(arrivedAt)
 	}
 	if arrivedAt < l.agenda.now {
 		l.failRun(fmt.Errorf("arrivals are not in order: %v after %v", r.ArrivedAt, l.agenda.now-l.cfg.Ingress))

@@ -33,6 +33,8 @@ type Scenario struct {
 	Duration, Warmup time.Duration
 	Ingress, Egress  time.Duration
 	FrontEnd         time.Duration // see Config.FrontEnd
+	FrontEndRuns     time.Duration // see Config.FrontEndRuns
+	FrontEndRunShare float64       // see Config.FrontEndRunShare
 	Window           time.Duration
 	Seed             uint64
 	Faults           []Fault
@@ -57,7 +59,8 @@ func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Scenario{Tables: t, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: plan.RequestOverhead(), FrontEnd: plan.FrontEndTime()}, nil
+	runs, maxShare := plan.FrontEndRuns()
+	return &Scenario{Tables: t, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: plan.RequestOverhead(), FrontEnd: plan.FrontEndTime() - runs, FrontEndRuns: runs, FrontEndRunShare: maxShare}, nil
 }
 
 // Source returns the arrivals of a run. Every model has its own random stream, so that a
@@ -151,7 +154,7 @@ func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 	}
 	cfg := Config{
 		Tables: sc.Tables, Policy: pol, Source: src, Duration: sc.Duration, Warmup: sc.Warmup,
-		Ingress: sc.Ingress, Egress: sc.Egress, FrontEnd: sc.FrontEnd, Window: sc.Window, Faults: sc.Faults, Verify: sc.Verify,
+		Ingress: sc.Ingress, Egress: sc.Egress, FrontEnd: sc.FrontEnd, FrontEndRuns: sc.FrontEndRuns, FrontEndRunShare: sc.FrontEndRunShare, Window: sc.Window, Faults: sc.Faults, Verify: sc.Verify,
 		PolicyName: name, Seed: seed, Load: sc.Load, Slowdown: sc.slowdown, Control: policies.NewControl(sc.Tables),
 	}
 	if sc.Service != nil {

@@ -281,7 +281,7 @@ func (a *generatorBackend) Close(ctx context.Context) {
 	a.requests.endRequests(ctx, a.core.Options.Log)
 }
 
-// answerTensor is the answer to a prompt as bytes. It implements turn.Outputs.
+// answerTensor is the answer to a prompt as bytes. It implements turn.BatchOutputs.
 type answerTensor []byte
 
 // Output implements turn.Outputs.
