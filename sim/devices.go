@@ -25,20 +25,19 @@ const (
 // deviceHost is the host of devices that run batches of stages, and of the links between
 // them. A device runs one batch at a time, first-in first-out.
 type deviceHost struct {
-	loop          *loop
-	agenda        *agenda
-	ledger        *ledger
-	batches       *batchTable
-	tables        *policy.Tables
-	service       Service
-	tickObserver  TickObserver // the service, or nil if it does not want the time
-	idleObserver  IdleObserver // the service, or nil if it does not want idle times
-	servingTimes  ServingTimes // the service, or nil if it has no times of serving
-	devices       []device
-	links         []link
-	transferTimes transferTimes
-	loader        *networkLoader // nil as long as no network is loaded or unloaded
-	engines       *llmEngines    // nil if no service is a language model
+	loop         *loop
+	agenda       *agenda
+	ledger       *ledger
+	batches      *batchTable
+	tables       *policy.Tables
+	service      Service
+	tickObserver TickObserver // the service, or nil if it does not want the time
+	idleObserver IdleObserver // the service, or nil if it does not want idle times
+	servingTimes ServingTimes // the service, or nil if it has no times of serving
+	devices      []device
+	links        *linkNetwork
+	loader       *networkLoader // nil as long as no network is loaded or unloaded
+	engines      *llmEngines    // nil if no service is a language model
 }
 
 // device is a device with its queue of batches.
@@ -68,7 +67,7 @@ const (
 func newDeviceHost(l *loop) *deviceHost {
 	h := &deviceHost{
 		loop: l, agenda: &l.agenda, ledger: &l.ledger, batches: &l.batches, tables: l.tables,
-		service: l.cfg.Service, devices: make([]device, len(l.tables.Devices)), links: make([]link, len(l.tables.Links)),
+		service: l.cfg.Service, devices: make([]device, len(l.tables.Devices)),
 	}
 	if h.service == nil {
 		h.service = ExactService(l.tables)
@@ -79,9 +78,7 @@ func newDeviceHost(l *loop) *deviceHost {
 	for i := range h.devices {
 		h.devices[i] = device{firstWaiting: -1, lastWaiting: -1, runningBatch: -1}
 	}
-	for i := range h.links {
-		h.links[i] = link{firstWaiting: -1, lastWaiting: -1}
-	}
+	h.links = newLinkNetwork(h)
 	if slices.ContainsFunc(l.tables.Memory, func(bytes int64) bool { return bytes > 0 }) {
 		h.loader = newNetworkLoader(h)
 	}
@@ -96,7 +93,7 @@ func (h *deviceHost) handleEntry(entry *agendaEntry) {
 	case isRunEnd:
 		h.finishRun(entry)
 	case isTransferEnd:
-		h.finishTransfer(entry)
+		h.links.finishTransfer(entry)
 
 	// Events of a batch. They are void if the policy has aborted the batch.
 	case isBatchStarted:
@@ -156,7 +153,7 @@ func (h *deviceHost) dispatch(slot int32) {
 	}
 	b.sourceDevice = h.ledger.locations[h.batches.members(slot)[b.size-1]].device
 	b.readyAt = h.agenda.now
-	h.queueTransfer(slot)
+	h.links.queueTransfer(slot)
 }
 
 // abort implements host. It takes the batch out of the queue in which it waits. A device or
@@ -172,7 +169,7 @@ func (h *deviceHost) abort(slot int32) {
 	case waitsForDevice:
 		h.removeFromQueue(hop.Device, slot)
 	case waitsForLinks:
-		h.removeFromLinks(slot)
+		h.links.removeBatch(slot)
 	}
 	b.place = atNoPlace
 }
@@ -297,6 +294,12 @@ func (h *deviceHost) startNextRun(d int32) {
 	if h.engines != nil && h.engines.startModel(slot, d) {
 		return
 	}
+	h.startRun(slot, d)
+}
+
+// startRun starts a batch on a device that is free.
+func (h *deviceHost) startRun(slot, d int32) {
+	b, dev := h.batches.at(slot), &h.devices[d]
 	dev.busy, dev.runningBatch = true, slot
 	b.place = runsOnDevice
 
@@ -372,7 +375,7 @@ func (h *deviceHost) reportRun(entry *agendaEntry) {
 	default:
 		b.hopIndex++
 		b.readyAt = h.agenda.now
-		h.queueTransfer(entry.batch)
+		h.links.queueTransfer(entry.batch)
 	}
 	if !h.devices[entry.device].busy {
 		h.startNextRun(entry.device)

@@ -134,7 +134,7 @@ func addDeviceUse(l *loop) {
 
 // buildResult returns the outcome of the run.
 func (l *loop) buildResult() *Result {
-	transfers := l.baseHost.transferTimes
+	transfers := l.baseHost.links.transferTimes
 	res := &Result{Events: l.events, DispatchedBatches: l.batches.dispatchedBatches, Transfers: transfers.summary(), transferTimes: transfers, acc: l.ledger.acc}
 	if p, ok := policy.FindExtension[policy.Prober](l.cfg.Policy); ok {
 		res.Probes = p.Probes()
