@@ -109,23 +109,9 @@ func (p *agentProcess) registerInstances(ctx context.Context) (unregister []func
 			continue
 		}
 
-		// Make sure that no other process serves the instance.
-		name := AgentName(s.Instance)
-		askCtx, cancel := context.WithTimeout(ctx, ResendInterval)
-		_, err := p.opt.Store.Ask(askCtx, name, Encode(AgentOrder{Kind: OrderLook}))
-		cancel()
-		if err == nil {
-			return unregister, fmt.Errorf("%w: instance %d has an agent already", turn.ErrPlan, s.Instance)
-		}
-
-		// Connect to its servers, and check that they support their adapters.
-		instance := &servedInstance{process: p, instance: s.Instance, statusSlots: make(chan struct{}, maxStatusRequests)}
-		if instance.servers, err = NewLocalServers(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
-			return unregister, fmt.Errorf("%w: %w", turn.ErrPlan, err)
-		}
-		withBase, answered, err := instance.checkAdapters(ctx)
+		instance, withBase, answered, err := p.connectInstance(ctx, s.Instance)
 		if err != nil {
-			return unregister, fmt.Errorf("%w: instance %d: %w", turn.ErrPlan, s.Instance, err)
+			return unregister, err
 		}
 		adapters, allAnswered = append(adapters, withBase...), allAnswered && answered
 
@@ -133,7 +119,7 @@ func (p *agentProcess) registerInstances(ctx context.Context) (unregister []func
 		p.orders.Lock()
 		p.instances[s.Instance] = instance
 		p.orders.Unlock()
-		stop, err := p.opt.Store.Answer(name, instance.receive)
+		stop, err := p.opt.Store.Answer(AgentName(s.Instance), instance.receive)
 		if err != nil {
 			return unregister, err
 		}
@@ -147,6 +133,29 @@ func (p *agentProcess) registerInstances(ctx context.Context) (unregister []func
 		}
 	}
 	return unregister, nil
+}
+
+// connectInstance connects to the servers of an instance that no other process serves. It returns the adapters whose
+// base they have, and whether all have answered.
+func (p *agentProcess) connectInstance(ctx context.Context, number int) (instance *servedInstance, adapters []string, allAnswered bool, err error) {
+	// Make sure that no other process serves the instance.
+	askCtx, cancel := context.WithTimeout(ctx, ResendInterval)
+	_, err = p.opt.Store.Ask(askCtx, AgentName(number), Encode(AgentOrder{Kind: OrderLook}))
+	cancel()
+	if err == nil {
+		return nil, nil, false, fmt.Errorf("%w: instance %d has an agent already", turn.ErrPlan, number)
+	}
+
+	// Connect to its servers, and check that they support their adapters.
+	instance = &servedInstance{process: p, instance: number, statusSlots: make(chan struct{}, maxStatusRequests)}
+	if instance.servers, err = NewLocalServers(p.opt.Servers, p.opt.Adapters, number); err != nil {
+		return nil, nil, false, fmt.Errorf("%w: %w", turn.ErrPlan, err)
+	}
+	adapters, allAnswered, err = instance.checkAdapters(ctx)
+	if err != nil {
+		return nil, nil, false, fmt.Errorf("%w: instance %d: %w", turn.ErrPlan, number, err)
+	}
+	return instance, adapters, allAnswered, nil
 }
 
 // Models implements completions.Server. It is not called: clients ask other front ends.

@@ -104,6 +104,40 @@ func (im *llmImport) note(format string, args ...any) {
 	im.p.Notes = append(im.p.Notes, fmt.Sprintf(format, args...))
 }
 
+// stepsOf returns the usable measurements of an instance, with all-reduces.
+func (im *llmImport) stepsOf(key llmruns.InstanceKey, exchange, name string) []llmruns.MeasuredStep {
+	var steps []llmruns.MeasuredStep
+	for _, m := range im.runs.Steps {
+		if m.InstanceKey == key {
+			steps = append(steps, m)
+		}
+	}
+	if exchange != "" && exchange != formats.NoAllReduce {
+		steps = im.opt.Links.WithAllReduce(*im.opt.Layers, steps)
+	}
+	return im.usableSteps(steps, name)
+}
+
+// fitSteps fits the measurements of an instance, and notes what makes the fit doubtful. If there is no fit, it returns
+// nil, with a note.
+func (im *llmImport) fitSteps(steps []llmruns.MeasuredStep, name string) (*formats.Iteration, *formats.IterationFit) {
+	it, fit, err := Iteration(steps)
+	if err != nil {
+		im.note("%s is left out: %v", name, err)
+		return nil, nil
+	}
+	if !slices.ContainsFunc(steps, func(m llmruns.MeasuredStep) bool { return m.Phase != llmruns.WholeStep }) {
+		im.note("%s: fitted to batches from start to end, which hardly tell the cost of a prompt's token from that of a sequence", name)
+	}
+	if fit.Points < few {
+		im.note("%s: measurements: %d, fewer than a fit has coefficients: it says little of other batches and lengths", name, fit.Points)
+	}
+	if maxError := max(fit.DecodeMAPE, fit.PrefillMAPE); maxError > formats.PoorFit {
+		im.note("%s: the fit is %.0f %% off in the mean: what is planned with it is hardly better", name, 100*maxError)
+	}
+	return it, fit
+}
+
 // add adds the costs of an instance, unless those of another engine are there already.
 func (im *llmImport) add(key llmruns.InstanceKey) error {
 	// Complete the key, and skip an instance that another engine's files have described.
@@ -121,37 +155,18 @@ func (im *llmImport) add(key llmruns.InstanceKey) error {
 	// Collect the measurements, with all-reduces.
 	name := fmt.Sprintf("%s on %d x %s", target.Model, target.TensorParallel, target.Device)
 	kv, source := im.capacity(target)
-	var steps []llmruns.MeasuredStep
-	for _, m := range im.runs.Steps {
-		if m.InstanceKey == key {
-			steps = append(steps, m)
-		}
-	}
 	exchange := im.exchange(key)
-	if exchange != "" && exchange != formats.NoAllReduce {
-		steps = im.opt.Links.WithAllReduce(*im.opt.Layers, steps)
-	}
-	steps = im.usableSteps(steps, name)
+	steps := im.stepsOf(key, exchange, name)
 
 	// Fit them, or use coefficients that others have fitted.
 	var it *formats.Iteration
 	var fit *formats.IterationFit
-	var err error
 	if len(steps) > 0 {
-		if it, fit, err = Iteration(steps); err != nil {
-			im.note("%s is left out: %v", name, err)
-			return nil
-		}
-		if !slices.ContainsFunc(steps, func(m llmruns.MeasuredStep) bool { return m.Phase != llmruns.WholeStep }) {
-			im.note("%s: fitted to batches from start to end, which hardly tell the cost of a prompt's token from that of a sequence", name)
-		}
-		if fit.Points < few {
-			im.note("%s: measurements: %d, fewer than a fit has coefficients: it says little of other batches and lengths", name, fit.Points)
-		}
-		if maxError := max(fit.DecodeMAPE, fit.PrefillMAPE); maxError > formats.PoorFit {
-			im.note("%s: the fit is %.0f %% off in the mean: what is planned with it is hardly better", name, 100*maxError)
-		}
-	} else if it = im.takeFitted(key, name); it == nil {
+		it, fit = im.fitSteps(steps, name)
+	} else {
+		it = im.takeFitted(key, name)
+	}
+	if it == nil {
 		return nil
 	}
 

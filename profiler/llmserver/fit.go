@@ -27,47 +27,57 @@ const poorFit = 0.3
 // disturbedShare is by which share samples may take longer than the quieter half of them without a note.
 const disturbedShare = 0.1
 
+// averagedPoints are the points of a run, each with the average of its samples.
+type averagedPoints struct {
+	decodes  []llmruns.MeasuredStep
+	beside   []llmfit.BesidePoint
+	samples  int     // of all points
+	loose    int     // points whose interval is wide
+	widthSum float64 // sum of the half widths of the points' intervals
+	maxBatch int     // largest number of sequences that decoded at once
+}
+
+// averagePoints averages the samples of each point. Where the budget of tokens is known, a prompt alone takes as many
+// iterations as it says.
+func (r *runner) averagePoints(budget int) averagedPoints {
+	var out averagedPoints
+	for _, p := range r.measuredPoints() {
+		s := r.average(p)
+		out.samples += len(r.knownSamples[p])
+		halfWidth := r.interval(p)
+		if out.widthSum += halfWidth; halfWidth > tightShare {
+			out.loose++
+		}
+		if p.Kind == decode {
+			out.decodes = append(out.decodes, llmruns.MeasuredStep{Phase: llmruns.Decode, Batch: p.Sequences, Context: s.Context, Elapsed: s.TookUS.D()})
+			out.maxBatch = max(out.maxBatch, p.Sequences)
+			continue
+		}
+		b := llmfit.BesidePoint{Sequences: p.Sequences, Context: s.Context, Prompt: s.Prompt, Iterations: s.Iterations, Chunks: s.Chunks, Elapsed: s.TookUS.D()}
+		if p.Kind == prefill && budget > 0 {
+			b.Iterations = (s.Prompt + budget - 1) / budget
+			b.Chunks = b.Iterations
+		}
+		out.beside = append(out.beside, b)
+	}
+	return out
+}
+
 // makeResult makes an entry of a profile from the samples. Without enough of them it returns an error that says
 // what is missing.
 func (r *runner) makeResult() (*Result, error) {
 	budget := r.tokenBudget()
-	var decodes []llmruns.MeasuredStep
-	var besidePoints []llmfit.BesidePoint
-	out := &Result{}
-	width, maxBatch := 0.0, 0
-
-	// Average the samples of each point.
-	for _, p := range r.measuredPoints() {
-		s := r.average(p)
-		out.Samples += len(r.knownSamples[p])
-		halfWidth := r.interval(p)
-		if width += halfWidth; halfWidth > tightShare {
-			out.Loose++
-		}
-		switch p.Kind {
-		case decode:
-			decodes = append(decodes, llmruns.MeasuredStep{Phase: llmruns.Decode, Batch: p.Sequences, Context: s.Context, Elapsed: s.TookUS.D()})
-			maxBatch = max(maxBatch, p.Sequences)
-		default:
-			b := llmfit.BesidePoint{Sequences: p.Sequences, Context: s.Context, Prompt: s.Prompt, Iterations: s.Iterations, Chunks: s.Chunks, Elapsed: s.TookUS.D()}
-			if p.Kind == prefill && budget > 0 {
-				b.Iterations = (s.Prompt + budget - 1) / budget
-				b.Chunks = b.Iterations
-			}
-			besidePoints = append(besidePoints, b)
-		}
-	}
-	points := len(decodes) + len(besidePoints)
-	if len(decodes) == 0 || len(besidePoints) == 0 {
-		return nil, fmt.Errorf("%w: %d samples of prompts and %d of decoding: expected some of both; give it a larger budget", profiler.ErrInput, len(besidePoints), len(decodes))
+	points := r.averagePoints(budget)
+	if len(points.decodes) == 0 || len(points.beside) == 0 {
+		return nil, fmt.Errorf("%w: %d samples of prompts and %d of decoding: expected some of both; give it a larger budget", profiler.ErrInput, len(points.beside), len(points.decodes))
 	}
 
 	// Fit, and note what makes the fit doubtful.
-	it, fit, err := llmfit.FitServed(decodes, besidePoints)
+	it, fit, err := llmfit.FitServed(points.decodes, points.beside)
 	if err != nil {
 		return nil, err
 	}
-	fit.Interval = math.Round(1e4*width/float64(points)) / 1e4
+	fit.Interval = math.Round(1e4*points.widthSum/float64(len(points.decodes)+len(points.beside))) / 1e4
 	if maxHalfWidth := max(fit.DecodeMAPE, fit.PrefillMAPE, fit.BesideMAPE); maxHalfWidth > poorFit {
 		r.note("fit", "it is %.0f %% off in the mean: what is planned with it is hardly better", 100*maxHalfWidth)
 	}
@@ -78,10 +88,10 @@ func (r *runner) makeResult() (*Result, error) {
 	// Describe the instance.
 	in := formats.LLMInstance{
 		Device: r.o.Device, TensorParallel: r.o.TensorParallel, Engine: r.facts.Engine, Source: "measured at a running server",
-		Iteration: *it, Fit: fit, KVTokens: r.facts.KVTokens, BlockTokens: r.facts.BlockTokens, Sequences: r.sequences(maxBatch), TokenBudget: budget, Loads: r.modelLoads(),
+		Iteration: *it, Fit: fit, KVTokens: r.facts.KVTokens, BlockTokens: r.facts.BlockTokens, Sequences: r.sequences(points.maxBatch), TokenBudget: budget, Loads: r.modelLoads(),
 	}
 	context := float64(cmp.Or(r.facts.Context, unknownContext))
-	in.OneBatch = llmfit.OneBatch(it, decodes, maxBatch, min(oneBatchPrompt, math.Round(context/2)), min(oneBatchAnswer, math.Round(context/10)))
+	in.OneBatch = llmfit.OneBatch(it, points.decodes, points.maxBatch, min(oneBatchPrompt, math.Round(context/2)), min(oneBatchAnswer, math.Round(context/10)))
 	if r.facts.Doubt != "" {
 		r.note("KV capacity", "%s", r.facts.Doubt)
 	}
@@ -92,6 +102,7 @@ func (r *runner) makeResult() (*Result, error) {
 	}
 
 	// Put the profile together.
+	out := &Result{Samples: points.samples, Loose: points.loose}
 	out.Profile = &formats.Profile{
 		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.o.Device}}, Models: []formats.ProfileModel{}, Notes: r.notes,
 		LLMs: []formats.LLMProfile{{Model: r.o.Name, WeightBytes: r.facts.WeightBytes, ContextTokens: r.facts.Context, Instances: []formats.LLMInstance{in}}},
