@@ -12,6 +12,7 @@ import (
 // servedInstance is an instance of the process of an agent.
 type servedInstance struct {
 	process     *agentProcess
+	runs        *agentRuns // of all instances of the process
 	instance    int
 	servers     *localServers
 	statusSlots chan struct{} // one element per question for the status that is being answered
@@ -56,12 +57,9 @@ const adapterCheckTimeout = 5 * time.Second
 // execute carries out an order and answers it. The caller holds the lock of the order queue.
 func (p *servedInstance) execute(o *AgentOrder, reply func([]byte)) {
 	a := AgentAnswer{BootID: p.process.bootID}
-	p.process.mu.Lock()
-	otherTerm := o.Term != p.process.term
-	p.process.mu.Unlock()
 	switch {
 	case o.Kind == OrderLook && o.Term == 0: // an agent that starts asks whether there is another
-	case otherTerm || o.Term == 0:
+	case o.Term != p.runs.currentTerm() || o.Term == 0:
 		a.Error = toWireError(ErrOldTerm)
 	case o.Kind == OrderLook:
 		select {
@@ -75,11 +73,9 @@ func (p *servedInstance) execute(o *AgentOrder, reply func([]byte)) {
 	case o.Kind == OrderRun:
 		p.startRun(o)
 	case o.Kind == OrderLeave:
-		p.process.mu.Lock()
-		if run := p.process.runsByNumber[o.Number]; run != nil {
+		if run := p.runs.find(o.Number); run != nil {
 			run.cancel(errEvicted)
 		}
-		p.process.mu.Unlock()
 	default:
 		a.Done, a.Error = p.pollLongOrder(o)
 	}
@@ -96,16 +92,7 @@ func (p *servedInstance) answerStatus(o *AgentOrder, a AgentAnswer, reply func([
 }
 
 // countRuns returns the number of runs of this instance.
-func (p *servedInstance) countRuns() (n int) {
-	p.process.mu.Lock()
-	defer p.process.mu.Unlock()
-	for _, r := range p.process.runsByRequest {
-		if r.instance == p {
-			n++
-		}
-	}
-	return n
-}
+func (p *servedInstance) countRuns() int { return p.runs.count(p) }
 
 // pollLongOrder starts a long order if its number is new, and reports whether it is done. A newer order cancels the
 // one before.
@@ -142,15 +129,10 @@ func (p *servedInstance) executeLong(ctx context.Context, o *AgentOrder) error {
 		return p.servers.SetLoaded(ctx, o.Model, o.Kind == OrderLoad)
 	}
 	// End the runs from before and wait for them.
-	p.process.mu.Lock()
-	var earlierRuns []*agentRun
-	for _, r := range p.process.runsByRequest {
-		if r.instance == p {
-			r.cancel(errTakenOver)
-			earlierRuns = append(earlierRuns, r)
-		}
+	earlierRuns := p.runs.runsOf(p)
+	for _, r := range earlierRuns {
+		r.cancel(errTakenOver)
 	}
-	p.process.mu.Unlock()
 	for _, r := range earlierRuns {
 		select {
 		case <-r.finished:

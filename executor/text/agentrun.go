@@ -3,7 +3,6 @@ package text
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"time"
 
@@ -36,25 +35,12 @@ func (r *agentRun) release(resultStored bool) {
 	r.cancel(errTakenOver)
 }
 
-// maxKnownRuns bounds the numbers of ended runs that are known, to recognise orders that are sent again. When there
-// are more, only the later half is kept. An order is repeated within seconds.
-const maxKnownRuns = 1 << 16
-
 // startRun starts a run, unless the order has been received before. A run of the same request that is under way ends
 // first.
 func (p *servedInstance) startRun(o *AgentOrder) {
 	r := &agentRun{instance: p, term: o.Term, number: o.Number, id: o.ID, ticket: o.Ticket, finished: make(chan struct{}), released: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancelCause(p.process.ctx)
-	p.process.mu.Lock()
-	_, isKnown := p.process.runsByNumber[o.Number]
-	earlierRun := p.process.runsByRequest[o.ID]
-	if !isKnown {
-		p.process.runsByNumber[o.Number], p.process.runsByRequest[o.ID] = r, r
-	}
-	if len(p.process.runsByNumber) > maxKnownRuns {
-		maps.DeleteFunc(p.process.runsByNumber, func(n uint64, r *agentRun) bool { return r == nil && n+maxKnownRuns/2 < o.Number })
-	}
-	p.process.mu.Unlock()
+	earlierRun, isKnown := p.runs.add(r)
 	if isKnown {
 		return
 	}
@@ -65,27 +51,15 @@ func (p *servedInstance) startRun(o *AgentOrder) {
 			earlierRun.cancel(errTakenOver)
 			<-earlierRun.finished
 		}
-		p.process.mu.Lock()
-		p.process.servingRuns[r.id] = r
-		p.process.mu.Unlock()
+		p.runs.setServing(r)
 		result := r.serve()
 
-		// Forget the run, but remember its number.
-		p.process.mu.Lock()
-		if r.term == p.process.term { // otherwise the number belongs to another run
-			p.process.runsByNumber[r.number] = nil
-		}
-		delete(p.process.servingRuns, r.id)
-		if p.process.runsByRequest[r.id] == r {
-			delete(p.process.runsByRequest, r.id)
-		}
-		p.process.mu.Unlock()
+		// Forget the run, and report its end.
+		p.runs.remove(r)
 		r.cancel(nil)
 		close(r.finished)
-
-		// Report the end.
 		update := RunUpdate{Number: r.number, Tokens: result.tokens, AddedTokens: result.addedTokens, Result: &WireResult{Error: toWireError(result.err), Finish: result.result.Finish, PromptTokens: result.result.PromptTokens, OutputTokens: result.result.OutputTokens}}
-		p.process.queueUpdate(r.term, update)
+		p.runs.queueUpdate(r.term, update)
 	})
 }
 
@@ -156,7 +130,7 @@ func (r *agentRun) newAnswerRun() *answerRun {
 			fallthrough
 		case elapsed-lastUpdate >= updateInterval:
 			lastUpdate = elapsed
-			p.process.queueUpdate(r.term, RunUpdate{Number: r.number, Tokens: tokens, AddedTokens: true})
+			p.runs.queueUpdate(r.term, RunUpdate{Number: r.number, Tokens: tokens, AddedTokens: true})
 		}
 	}}
 }
