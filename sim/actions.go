@@ -15,7 +15,7 @@ func (l *loop) applyAction(a *policy.Action) {
 	case policy.Dispatch:
 		l.dispatchBatch(a)
 	case policy.Drop:
-		if err := l.dropRequest(l.now, a.Req, a.Reason); err != nil {
+		if err := l.ledger.dropRequest(l.agenda.now, a.Req, a.Reason); err != nil {
 			l.failRun(err)
 		} else if l.flow != nil {
 			l.flow.dropTasks(a.Req, a.Task)
@@ -66,19 +66,19 @@ func (l *loop) setTimer(tag int32, wakeAt time.Duration) {
 	switch {
 	case wakeAt < 0 && *h == kernel.None:
 	case wakeAt < 0:
-		l.heap.Remove(*h)
+		l.agenda.heap.Remove(*h)
 		*h = kernel.None
 	case *h == kernel.None:
-		*h = l.schedule(max(wakeAt, l.now), policy.Timer, int64(tag), agendaEntry{kind: isTimer, batch: tag})
+		*h = l.agenda.schedule(max(wakeAt, l.agenda.now), policy.Timer, int64(tag), agendaEntry{kind: isTimer, batch: tag})
 	default:
-		l.heap.Move(*h, max(wakeAt, l.now))
+		l.agenda.heap.Move(*h, max(wakeAt, l.agenda.now))
 	}
 }
 
 // dispatchBatch accepts a batch from the policy and passes it to its host.
 func (l *loop) dispatchBatch(a *policy.Action) {
-	for a.Batch >= int32(len(l.batches)) {
-		l.grow(2 * int32(len(l.batches)))
+	for a.Batch >= int32(len(l.batches.list)) {
+		l.batches.grow(2 * int32(len(l.batches.list)))
 	}
 
 	// Check the dispatch, if the run verifies.
@@ -91,11 +91,11 @@ func (l *loop) dispatchBatch(a *policy.Action) {
 	}
 
 	// Enter the batch and its tasks, then hand it to the host of its first device.
-	l.addBatch(a, &l.t.Pipelines[a.Pipeline], hops)
-	members := l.memberTasks[a.Batch*l.maxBatch:]
+	l.batches.addBatch(a, &l.tables.Pipelines[a.Pipeline], hops)
+	members := l.batches.memberTasks[a.Batch*l.batches.maxBatch:]
 	for i, t := range tasks {
 		members[i] = t
-		l.enterBatch(t)
+		l.ledger.enterBatch(t)
 	}
 	if hostNumber := l.hostByDevice[hops[0].Device]; hostNumber == 0 {
 		l.baseHost.dispatch(a.Batch)
@@ -105,11 +105,13 @@ func (l *loop) dispatchBatch(a *policy.Action) {
 }
 
 // hostOf returns the host that has a batch.
-func (l *loop) hostOf(slot int32) host { return l.hosts[l.hostByDevice[l.hopAt(slot, 0).Device]] }
+func (l *loop) hostOf(slot int32) host {
+	return l.hosts[l.hostByDevice[l.batches.hopAt(slot, 0).Device]]
+}
 
 // abortBatch ends a batch for the policy. Its tasks wait again.
 func (l *loop) abortBatch(slot int32) {
-	if slot < 0 || int(slot) >= len(l.batches) || !l.batches[slot].live {
+	if slot < 0 || int(slot) >= len(l.batches.list) || !l.batches.at(slot).live {
 		l.failRun(fmt.Errorf("the policy aborts batch slot %d, which is not under way", slot))
 		return
 	}
@@ -119,17 +121,17 @@ func (l *loop) abortBatch(slot int32) {
 
 // endWithoutResult ends a batch without a result. Its tasks wait again.
 func (l *loop) endWithoutResult(slot int32) {
-	for _, t := range l.members(slot) {
-		if !l.leaveBatch(t, policy.TaskWaiting) && l.flow != nil {
-			l.tasks.ReleaseIfUnread(t)
+	for _, t := range l.batches.members(slot) {
+		if !l.ledger.leaveBatch(t, policy.TaskWaiting) && l.flow != nil {
+			l.ledger.tasks.ReleaseIfUnread(t)
 		}
 	}
-	l.batches[slot].live = false
+	l.batches.at(slot).live = false
 }
 
 // evictBatch takes a batch off its instance.
 func (l *loop) evictBatch(slot int32, keepKV bool) {
-	if slot < 0 || int(slot) >= len(l.batches) || !l.batches[slot].live {
+	if slot < 0 || int(slot) >= len(l.batches.list) || !l.batches.at(slot).live {
 		l.failRun(fmt.Errorf("the policy evicts batch slot %d, which is not under way", slot))
 		return
 	}

@@ -26,10 +26,11 @@ func (g *agenda) schedule(due time.Duration, order policy.EventKind, sequence in
 	return g.heap.Push(due, uint8(order), sequence, entry)
 }
 
-// nextSequence returns a sequence number for an entry of no batch. It is larger than those of all batches.
-func (g *agenda) nextSequence() int64 {
+// scheduleAfter puts an entry of no batch on the agenda, a delay from now. Among the entries
+// of its instant and order it comes after those of batches, and after earlier ones of its own sort.
+func (g *agenda) scheduleAfter(delay time.Duration, order policy.EventKind, entry agendaEntry) {
 	g.hostEntries++
-	return 1<<48 + g.hostEntries
+	g.schedule(g.now+delay, order, 1<<48+g.hostEntries, entry)
 }
 
 // peek returns the time and order of the next entry of the heap or of the next arrival. If

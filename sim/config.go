@@ -124,3 +124,28 @@ func (c *Config) check() error {
 	}
 	return nil
 }
+
+// timeSpan is a span of time, without its end.
+type timeSpan struct{ start, end time.Duration }
+
+// contains reports whether an instant lies in the span.
+func (s timeSpan) contains(at time.Duration) bool { return at >= s.start && at < s.end }
+
+// length returns how long the span is. If it ends before it starts, it returns 0.
+func (s timeSpan) length() time.Duration { return max(0, s.end-s.start) }
+
+// intersect returns the part of another span that lies in this one.
+func (s timeSpan) intersect(o timeSpan) timeSpan {
+	return timeSpan{max(s.start, o.start), min(s.end, o.end)}
+}
+
+// overlap returns how long two spans overlap.
+func (s timeSpan) overlap(o timeSpan) time.Duration { return s.intersect(o).length() }
+
+// countedSpan returns the counted time. In a run without a duration it does not end.
+func (c *Config) countedSpan() timeSpan {
+	if c.Duration == 0 {
+		return timeSpan{c.Warmup, 1 << 62}
+	}
+	return timeSpan{c.Warmup, c.Duration}
+}

@@ -25,16 +25,19 @@ const (
 // deviceHost is the host of devices that run batches of stages, and of the links between
 // them. A device runs one batch at a time, first-in first-out.
 type deviceHost struct {
-	*loop
-	service       Service
-	tickObserver  TickObserver // the service, or nil if it does not want the time
-	idleObserver  IdleObserver // the service, or nil if it does not want idle times
-	servingTimes  ServingTimes // the service, or nil if it has no times of serving
-	devices       []device
-	links         []link
-	transferTimes transferTimes
-	loader        *networkLoader // nil as long as no network is loaded or unloaded
-	engines       *llmEngines    // nil if no service is a language model
+	loop         *loop
+	agenda       *agenda
+	ledger       *ledger
+	batches      *batchTable
+	tables       *policy.Tables
+	service      Service
+	tickObserver TickObserver // the service, or nil if it does not want the time
+	idleObserver IdleObserver // the service, or nil if it does not want idle times
+	servingTimes ServingTimes // the service, or nil if it has no times of serving
+	devices      []device
+	links        *linkNetwork
+	loader       *networkLoader // nil as long as no network is loaded or unloaded
+	engines      *llmEngines    // nil if no service is a language model
 }
 
 // device is a device with its queue of batches.
@@ -62,9 +65,12 @@ const (
 
 // newDeviceHost returns the host of all devices and links of the run.
 func newDeviceHost(l *loop) *deviceHost {
-	h := &deviceHost{loop: l, service: l.cfg.Service, devices: make([]device, len(l.t.Devices)), links: make([]link, len(l.t.Links))}
+	h := &deviceHost{
+		loop: l, agenda: &l.agenda, ledger: &l.ledger, batches: &l.batches, tables: l.tables,
+		service: l.cfg.Service, devices: make([]device, len(l.tables.Devices)),
+	}
 	if h.service == nil {
-		h.service = ExactService(l.t)
+		h.service = ExactService(l.tables)
 	}
 	h.tickObserver, _ = h.service.(TickObserver)
 	h.idleObserver, _ = h.service.(IdleObserver)
@@ -72,10 +78,8 @@ func newDeviceHost(l *loop) *deviceHost {
 	for i := range h.devices {
 		h.devices[i] = device{firstWaiting: -1, lastWaiting: -1, runningBatch: -1}
 	}
-	for i := range h.links {
-		h.links[i] = link{firstWaiting: -1, lastWaiting: -1}
-	}
-	if slices.ContainsFunc(l.t.Memory, func(bytes int64) bool { return bytes > 0 }) {
+	h.links = newLinkNetwork(h)
+	if slices.ContainsFunc(l.tables.Memory, func(bytes int64) bool { return bytes > 0 }) {
 		h.loader = newNetworkLoader(h)
 	}
 	h.engines = newLLMEngines(h)
@@ -89,18 +93,18 @@ func (h *deviceHost) handleEntry(entry *agendaEntry) {
 	case isRunEnd:
 		h.finishRun(entry)
 	case isTransferEnd:
-		h.finishTransfer(entry)
+		h.links.finishTransfer(entry)
 
 	// Events of a batch. They are void if the policy has aborted the batch.
 	case isBatchStarted:
-		if b := &h.batches[entry.batch]; b.live && b.serial == entry.serial {
-			ev := h.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device)
+		if b := h.batches.at(entry.batch); b.live && b.serial == entry.serial {
+			ev := h.loop.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device)
 			ev.Hop, ev.Start = b.firstStage+entry.hopIndex, entry.start
-			h.tellPolicy()
+			h.loop.tellPolicy()
 		}
 	case isBatchReturned:
-		if b := &h.batches[entry.batch]; b.live && b.serial == entry.serial {
-			h.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnNotLoaded, nil)
+		if b := h.batches.at(entry.batch); b.live && b.serial == entry.serial {
+			h.loop.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnNotLoaded, nil)
 		}
 
 	// Networks.
@@ -108,9 +112,9 @@ func (h *deviceHost) handleEntry(entry *agendaEntry) {
 		h.loader.finishLoad(entry)
 	case isNetworkUnloaded:
 		if h.devices[entry.device].epoch == entry.epoch {
-			ev := h.beginEvent(policy.NetworkUnloaded)
+			ev := h.loop.beginEvent(policy.NetworkUnloaded)
 			ev.Network, ev.Device, ev.Key = entry.batch, entry.device, entry.serial
-			h.tellPolicy()
+			h.loop.tellPolicy()
 		}
 
 	// Iterations of language models.
@@ -124,39 +128,39 @@ func (h *deviceHost) handleEntry(entry *agendaEntry) {
 			h.engines.startIteration(entry.device)
 		}
 	case isRunReported:
-		if b := &h.batches[entry.batch]; b.live && b.serial == entry.serial { // otherwise the policy has aborted it
+		if b := h.batches.at(entry.batch); b.live && b.serial == entry.serial { // otherwise the policy has aborted it
 			h.reportRun(entry)
 		}
 
 	// Inputs of tasks.
 	case isInputsBrought:
 		if !h.devices[entry.device].isDown {
-			h.flow.inputsArrived(entry)
+			h.loop.flow.inputsArrived(entry)
 		}
 	}
 }
 
 // dispatch implements host. A batch that begins behind the first stage is sent to its device first.
 func (h *deviceHost) dispatch(slot int32) {
-	b := &h.batches[slot]
-	hop := h.hopAt(slot, 0)
-	if b.firstStage = h.t.Stages[hop.Stage].Hop; b.firstStage == 0 {
+	b := h.batches.at(slot)
+	hop := h.batches.hopAt(slot, 0)
+	if b.firstStage = h.tables.Stages[hop.Stage].Hop; b.firstStage == 0 {
 		if b.model >= 0 {
-			h.acc.Batch(b.model, int(b.size), h.now)
+			h.ledger.acc.Batch(b.model, int(b.size), h.agenda.now)
 		}
 		h.queueRun(slot)
 		return
 	}
-	b.sourceDevice = h.locations[h.members(slot)[b.size-1]].device
-	b.readyAt = h.now
-	h.queueTransfer(slot)
+	b.sourceDevice = h.ledger.locations[h.batches.members(slot)[b.size-1]].device
+	b.readyAt = h.agenda.now
+	h.links.queueTransfer(slot)
 }
 
 // abort implements host. It takes the batch out of the queue in which it waits. A device or
 // link that works on it goes on to the end: running work cannot be stopped.
 func (h *deviceHost) abort(slot int32) {
-	b := &h.batches[slot]
-	hop := h.hopAt(slot, b.hopIndex)
+	b := h.batches.at(slot)
+	hop := h.batches.hopAt(slot, b.hopIndex)
 	switch b.place {
 	case runsOnDevice:
 		h.devices[hop.Device].runningBatch = -1
@@ -165,14 +169,14 @@ func (h *deviceHost) abort(slot int32) {
 	case waitsForDevice:
 		h.removeFromQueue(hop.Device, slot)
 	case waitsForLinks:
-		h.removeFromLinks(slot)
+		h.links.removeBatch(slot)
 	}
 	b.place = atNoPlace
 }
 
 // evict implements host. Only instances can evict, so it fails.
 func (h *deviceHost) evict(slot int32, _ bool) {
-	h.failRun(fmt.Errorf("the policy evicts batch slot %d from device %d, which is no instance", slot, h.hopAt(slot, 0).Device))
+	h.loop.failRun(fmt.Errorf("the policy evicts batch slot %d from device %d, which is no instance", slot, h.batches.hopAt(slot, 0).Device))
 }
 
 // handleOrder implements host.
@@ -185,7 +189,7 @@ func (h *deviceHost) handleOrder(o networkOrder) {
 
 // bringInputs implements host: it schedules the arrival of a task's inputs at a device.
 func (h *deviceHost) bringInputs(task, device int32) {
-	h.schedule(h.now+h.flow.bringTime(task, device), policy.TransferFinished, h.nextSequence(), agendaEntry{kind: isInputsBrought, start: h.now, batch: task, device: device, epoch: h.tasks.List[task].Ticket})
+	h.agenda.scheduleAfter(h.loop.flow.bringTime(task, device), policy.TransferFinished, agendaEntry{kind: isInputsBrought, start: h.agenda.now, batch: task, device: device, epoch: h.ledger.tasks.List[task].Ticket})
 }
 
 // setDeviceUp implements host. When a device is lost, the batches that run or wait there are
@@ -199,11 +203,11 @@ func (h *deviceHost) setDeviceUp(d int32, up bool) {
 	dev.isDown = !up
 
 	// Tell those who follow the devices.
-	if h.flow != nil && h.flow.stats != nil {
-		h.flow.stats.deviceFault(d, up)
+	if h.loop.flow != nil && h.loop.flow.stats != nil {
+		h.loop.flow.stats.deviceFault(d, up)
 	}
-	if h.flow != nil && h.flow.work != nil {
-		h.flow.work.deviceLost(d)
+	if h.loop.flow != nil && h.loop.flow.work != nil {
+		h.loop.flow.work.deviceLost(d)
 	}
 
 	// Clear the device, and put the networks of the plan onto it again.
@@ -215,33 +219,33 @@ func (h *deviceHost) setDeviceUp(d int32, up bool) {
 			h.engines.loseDevice(d)
 		}
 		if h.loader != nil {
-			if h.flow != nil && h.flow.sessions != nil {
-				h.flow.sessions.deviceLost(d)
+			if h.loop.flow != nil && h.loop.flow.sessions != nil {
+				h.loop.flow.sessions.deviceLost(d)
 			}
-			h.loader.memories[d].reset(h.t, d)
+			h.loader.memories[d].reset(h.tables, d)
 		}
 	}
-	h.beginEvent(kind).Device = d
-	h.tellPolicy()
+	h.loop.beginEvent(kind).Device = d
+	h.loop.tellPolicy()
 }
 
 // clearQueue removes all batches from a device.
 func (h *deviceHost) clearQueue(dev *device) {
-	dev.busy, dev.epoch, dev.lastRunEnd = false, dev.epoch+1, h.now
+	dev.busy, dev.epoch, dev.lastRunEnd = false, dev.epoch+1, h.agenda.now
 	if dev.runningBatch >= 0 {
-		h.batches[dev.runningBatch].place = atNoPlace
+		h.batches.at(dev.runningBatch).place = atNoPlace
 		dev.runningBatch = -1
 	}
-	for b := dev.firstWaiting; b >= 0; b = h.batches[b].nextInDevice {
-		h.batches[b].place = atNoPlace
+	for b := dev.firstWaiting; b >= 0; b = h.batches.at(b).nextInDevice {
+		h.batches.at(b).place = atNoPlace
 	}
 	dev.firstWaiting, dev.lastWaiting = -1, -1
 }
 
 // queueRun puts a batch into the queue of the device of its hop.
 func (h *deviceHost) queueRun(slot int32) {
-	b := &h.batches[slot]
-	d := h.hopAt(slot, b.hopIndex).Device
+	b := h.batches.at(slot)
+	d := h.batches.hopAt(slot, b.hopIndex).Device
 	dev := &h.devices[d]
 	if dev.isDown {
 		b.place = atNoPlace // lost with the device; the policy aborts it
@@ -254,7 +258,7 @@ func (h *deviceHost) queueRun(slot int32) {
 	if dev.lastWaiting < 0 {
 		dev.firstWaiting = slot
 	} else {
-		h.batches[dev.lastWaiting].nextInDevice = slot
+		h.batches.at(dev.lastWaiting).nextInDevice = slot
 	}
 	dev.lastWaiting = slot
 	if !dev.busy {
@@ -269,7 +273,7 @@ func (h *deviceHost) startNextRun(d int32) {
 	if slot < 0 {
 		return
 	}
-	b := &h.batches[slot]
+	b := h.batches.at(slot)
 
 	// Take the batch out of the queue. It returns if its network is not there.
 	dev.firstWaiting = b.nextInDevice
@@ -278,40 +282,46 @@ func (h *deviceHost) startNextRun(d int32) {
 	}
 	if h.loader != nil && h.loader.lacksNetwork(slot, d) {
 		b.place = atNoPlace
-		h.schedule(h.now, policy.BatchReturned, b.serial, agendaEntry{kind: isBatchReturned, serial: b.serial, batch: slot, device: d})
+		h.agenda.schedule(h.agenda.now, policy.BatchReturned, b.serial, agendaEntry{kind: isBatchReturned, serial: b.serial, batch: slot, device: d})
 		h.startNextRun(d)
 		return
 	}
-	if h.cfg.Verify && h.now < dev.lastRunEnd {
-		h.failRun(fmt.Errorf("device %d starts batch slot %d before it is free at %v", d, slot, dev.lastRunEnd))
+	if h.loop.cfg.Verify && h.agenda.now < dev.lastRunEnd {
+		h.loop.failRun(fmt.Errorf("device %d starts batch slot %d before it is free at %v", d, slot, dev.lastRunEnd))
 	}
 
 	// A language model takes the device until its sequences have ended.
 	if h.engines != nil && h.engines.startModel(slot, d) {
 		return
 	}
+	h.startRun(slot, d)
+}
+
+// startRun starts a batch on a device that is free.
+func (h *deviceHost) startRun(slot, d int32) {
+	b, dev := h.batches.at(slot), &h.devices[d]
 	dev.busy, dev.runningBatch = true, slot
 	b.place = runsOnDevice
 
 	// Ask the service how long the run takes.
 	if h.tickObserver != nil {
-		h.tickObserver.ObserveTime(h.now - h.firstArrivalAt)
+		h.tickObserver.ObserveTime(h.agenda.now - h.loop.firstArrivalAt)
 	}
 	if h.idleObserver != nil {
-		h.idleObserver.ObserveIdle(h.now - dev.lastRunEnd)
+		h.idleObserver.ObserveIdle(h.agenda.now - dev.lastRunEnd)
 	}
-	duration := h.service.RunTime(h.hopAt(slot, b.hopIndex).Stage, b.size)
+	duration := h.service.RunTime(h.batches.hopAt(slot, b.hopIndex).Stage, b.size)
 	if b.reportDelay = 0; h.servingTimes != nil {
 		b.reportDelay = h.servingTimes.ReportDelay()
 	}
-	if h.flow != nil {
-		duration = h.flow.batchTime(slot, duration)
+	if h.loop.flow != nil {
+		duration = h.loop.flow.batchTime(slot, duration)
 	}
 
 	// Schedule the end, and tell the policy of the start later in this instant.
-	_, entry := h.heap.Add(h.now+duration, uint8(policy.BatchFinished), b.serial)
-	*entry = agendaEntry{kind: isRunEnd, start: h.now, serial: b.serial, batch: slot, device: d, epoch: dev.epoch, hopIndex: b.hopIndex}
-	begun := h.startedBatches.pushSlot()
+	_, entry := h.agenda.heap.Add(h.agenda.now+duration, uint8(policy.BatchFinished), b.serial)
+	*entry = agendaEntry{kind: isRunEnd, start: h.agenda.now, serial: b.serial, batch: slot, device: d, epoch: dev.epoch, hopIndex: b.hopIndex}
+	begun := h.agenda.startedBatches.pushSlot()
 	*begun = *entry
 	begun.kind = isBatchStarted
 }
@@ -323,9 +333,9 @@ func (h *deviceHost) finishRun(entry *agendaEntry) {
 	if dev.epoch != entry.epoch {
 		return // the device was lost meanwhile
 	}
-	dev.addBusyTime(h.cfg, entry.start, h.now)
+	dev.busyTime += h.loop.cfg.countedSpan().overlap(timeSpan{entry.start, h.agenda.now})
 	dev.busy = false
-	dev.lastRunEnd = h.now
+	dev.lastRunEnd = h.agenda.now
 	aborted := dev.runningBatch < 0
 	dev.runningBatch = -1
 	if aborted {
@@ -334,9 +344,9 @@ func (h *deviceHost) finishRun(entry *agendaEntry) {
 	}
 
 	// If the policy hears of the end later, the device goes on meanwhile.
-	b := &h.batches[entry.batch]
-	if h.trace != nil {
-		h.trace.writeRun(entry.device, b.model, b.size, entry.start, h.now)
+	b := h.batches.at(entry.batch)
+	if h.loop.trace != nil {
+		h.loop.trace.writeRun(entry.device, b.model, b.size, entry.start, h.agenda.now)
 	}
 	if b.reportDelay == 0 {
 		h.reportRun(entry)
@@ -345,15 +355,15 @@ func (h *deviceHost) finishRun(entry *agendaEntry) {
 	b.place = atNoPlace
 	reported := *entry
 	reported.kind = isRunReported
-	h.schedule(h.now+b.reportDelay, policy.BatchFinished, b.serial, reported)
+	h.agenda.schedule(h.agenda.now+b.reportDelay, policy.BatchFinished, b.serial, reported)
 	h.startNextRun(entry.device)
 }
 
 // reportRun ends a run for the policy: its batch goes on to the next hop, has ended, or ends
 // as a part of its pipeline.
 func (h *deviceHost) reportRun(entry *agendaEntry) {
-	b := &h.batches[entry.batch]
-	model, service, isLastHop, hop, end := b.model, b.service, b.hopIndex+1 == b.numHops, b.firstStage+entry.hopIndex, h.now-b.reportDelay
+	b := h.batches.at(entry.batch)
+	model, service, isLastHop, hop, end := b.model, b.service, b.hopIndex+1 == b.numHops, b.firstStage+entry.hopIndex, h.agenda.now-b.reportDelay
 	isPart := isLastHop && int32(hop)+1 < b.stages
 
 	// Move the batch on, and let the device take its next one.
@@ -364,8 +374,8 @@ func (h *deviceHost) reportRun(entry *agendaEntry) {
 		b.live, b.place = false, atNoPlace
 	default:
 		b.hopIndex++
-		b.readyAt = h.now
-		h.queueTransfer(entry.batch)
+		b.readyAt = h.agenda.now
+		h.links.queueTransfer(entry.batch)
 	}
 	if !h.devices[entry.device].busy {
 		h.startNextRun(entry.device)
@@ -373,11 +383,11 @@ func (h *deviceHost) reportRun(entry *agendaEntry) {
 
 	// End the requests before the policy hears of the batch.
 	if isLastHop && !isPart {
-		h.ending.batchRan(entry.batch, entry.device)
+		h.loop.ending.batchRan(entry.batch, entry.device)
 	}
-	ev := h.beginEvent(policy.BatchFinished)
+	ev := h.loop.beginEvent(policy.BatchFinished)
 	ev.Model, ev.Service, ev.Batch, ev.Hop, ev.Device, ev.Start, ev.End = model, service, entry.batch, hop, entry.device, entry.start, end
-	h.tellPolicy()
+	h.loop.tellPolicy()
 	h.onBatchEnd(entry.device)
 }
 
@@ -386,29 +396,20 @@ func (h *deviceHost) onBatchEnd(device int32) {
 	if h.loader != nil {
 		h.loader.unloadUnused(device)
 	}
-	if h.flow != nil && h.flow.sessions != nil {
-		h.flow.sessions.dropOverflow(device)
+	if h.loop.flow != nil && h.loop.flow.sessions != nil {
+		h.loop.flow.sessions.dropOverflow(device)
 	}
-}
-
-// addBusyTime adds the part of a run that lies in the counted time.
-func (d *device) addBusyTime(cfg *Config, from, to time.Duration) {
-	from = max(from, cfg.Warmup)
-	if cfg.Duration > 0 {
-		to = min(to, cfg.Duration)
-	}
-	d.busyTime += max(0, to-from)
 }
 
 // returnPart ends a batch that ran a part of its pipeline. Its tasks wait for another batch
 // that takes them on from the device that holds their tensors.
 func (h *deviceHost) returnPart(slot, device int32) {
-	b := &h.batches[slot]
-	stage := h.hopAt(slot, b.hopIndex).Stage
-	for _, t := range h.members(slot) {
-		h.locations[t].lastStage, h.locations[t].device = stage, device
-		if !h.leaveBatch(t, policy.TaskWaiting) && h.flow != nil {
-			h.tasks.ReleaseIfUnread(t)
+	b := h.batches.at(slot)
+	stage := h.batches.hopAt(slot, b.hopIndex).Stage
+	for _, t := range h.batches.members(slot) {
+		h.ledger.locations[t].lastStage, h.ledger.locations[t].device = stage, device
+		if !h.ledger.leaveBatch(t, policy.TaskWaiting) && h.loop.flow != nil {
+			h.ledger.tasks.ReleaseIfUnread(t)
 		}
 	}
 	b.live, b.place = false, atNoPlace
@@ -418,14 +419,14 @@ func (h *deviceHost) returnPart(slot, device int32) {
 func (h *deviceHost) removeFromQueue(d, slot int32) {
 	dev := &h.devices[d]
 	previous := int32(-1)
-	for b := dev.firstWaiting; b != slot; b = h.batches[b].nextInDevice {
+	for b := dev.firstWaiting; b != slot; b = h.batches.at(b).nextInDevice {
 		previous = b
 	}
-	next := h.batches[slot].nextInDevice
+	next := h.batches.at(slot).nextInDevice
 	if previous < 0 {
 		dev.firstWaiting = next
 	} else {
-		h.batches[previous].nextInDevice = next
+		h.batches.at(previous).nextInDevice = next
 	}
 	if next < 0 {
 		dev.lastWaiting = previous

@@ -14,7 +14,9 @@ func init() { newTestInstanceHost = newEchoHost }
 // echoHost is the host of instances of the kind echo: every batch on one makes a token per
 // millisecond, eight of them if no truth says otherwise.
 type echoHost struct {
-	*loop
+	loop          *loop
+	agenda        *agenda
+	batches       *batchTable
 	activeSerials []int64         // by batch slot: the serial of its use; 0 if it is not here
 	tokensMade    []int32         // tokens by task, as far as they are kept
 	isDown        []bool          // by device
@@ -30,12 +32,12 @@ const (
 
 // newEchoHost returns the host of the kind echo.
 func newEchoHost(l *loop) host {
-	return &echoHost{loop: l, isDown: make([]bool, len(l.t.Devices)), busyTimes: make([]time.Duration, len(l.t.Devices))}
+	return &echoHost{loop: l, agenda: &l.agenda, batches: &l.batches, isDown: make([]bool, len(l.tables.Devices)), busyTimes: make([]time.Duration, len(l.tables.Devices))}
 }
 
 // tokensOf returns the token counter of a batch's task.
 func (h *echoHost) tokensOf(slot int32) *int32 {
-	t := h.members(slot)[0]
+	t := h.batches.members(slot)[0]
 	for int(t) >= len(h.tokensMade) {
 		h.tokensMade = append(h.tokensMade, 0)
 	}
@@ -44,39 +46,39 @@ func (h *echoHost) tokensOf(slot int32) *int32 {
 
 // batchEntry returns an agenda entry of a batch.
 func (h *echoHost) batchEntry(slot int32, kind uint8) agendaEntry {
-	return agendaEntry{kind: kind, host: 1, serial: h.batches[slot].serial, batch: slot, device: h.hopAt(slot, 0).Device, start: h.now}
+	return agendaEntry{kind: kind, host: 1, serial: h.batches.at(slot).serial, batch: slot, device: h.batches.hopAt(slot, 0).Device, start: h.agenda.now}
 }
 
 // dispatch implements host.
 func (h *echoHost) dispatch(slot int32) {
-	if h.isDown[h.hopAt(slot, 0).Device] {
+	if h.isDown[h.batches.hopAt(slot, 0).Device] {
 		return
 	}
 	for int(slot) >= len(h.activeSerials) {
 		h.activeSerials = append(h.activeSerials, 0)
 	}
-	h.activeSerials[slot] = h.batches[slot].serial
-	h.startedBatches.push(h.batchEntry(slot, isEchoStarted))
+	h.activeSerials[slot] = h.batches.at(slot).serial
+	h.agenda.startedBatches.push(h.batchEntry(slot, isEchoStarted))
 	h.scheduleToken(slot)
 }
 
 // scheduleToken schedules the next token of a batch.
 func (h *echoHost) scheduleToken(slot int32) {
-	h.schedule(h.now+time.Millisecond, policy.TokenProgress, h.nextSequence(), h.batchEntry(slot, isEchoToken))
+	h.agenda.scheduleAfter(time.Millisecond, policy.TokenProgress, h.batchEntry(slot, isEchoToken))
 }
 
 // handleEntry implements host. An entry of an ended batch is void.
 func (h *echoHost) handleEntry(entry *agendaEntry) {
-	b := &h.batches[entry.batch]
+	b := h.batches.at(entry.batch)
 	switch isCurrent := b.live && b.serial == entry.serial; {
 	case !isCurrent:
 	case entry.kind == isEchoStarted:
-		h.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device).Start = entry.start
-		h.tellPolicy()
+		h.loop.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device).Start = entry.start
+		h.loop.tellPolicy()
 	case entry.kind == isEchoReturned:
-		h.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnEvicted, []int32{*h.tokensOf(entry.batch)})
+		h.loop.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnEvicted, []int32{*h.tokensOf(entry.batch)})
 	case h.activeSerials[entry.batch] == entry.serial:
-		h.busyTimes[entry.device] += h.now - entry.start
+		h.busyTimes[entry.device] += h.agenda.now - entry.start
 		h.makeToken(entry.batch, entry.device)
 	}
 }
@@ -84,21 +86,21 @@ func (h *echoHost) handleEntry(entry *agendaEntry) {
 // makeToken gives a batch its next token. The last one ends the batch.
 func (h *echoHost) makeToken(slot, device int32) {
 	n, maxTokens := h.tokensOf(slot), int32(8)
-	if h.truth != nil {
-		maxTokens = h.truth.Tokens(h.members(slot)[0])
+	if h.loop.truth != nil {
+		maxTokens = h.loop.truth.Tokens(h.batches.members(slot)[0])
 	}
 	*n++
 	if *n >= maxTokens {
-		*n, h.activeSerials[slot], h.batches[slot].live = 0, 0, false
-		h.ending.batchRan(slot, device)
-		h.beginBatchEvent(policy.BatchFinished, slot, device).End = h.now
-		h.tellPolicy()
+		*n, h.activeSerials[slot], h.batches.at(slot).live = 0, 0, false
+		h.loop.ending.batchRan(slot, device)
+		h.loop.beginBatchEvent(policy.BatchFinished, slot, device).End = h.agenda.now
+		h.loop.tellPolicy()
 		return
 	}
 	h.scheduleToken(slot)
-	if *n == 1 || *n%h.t.Instances[h.t.InstanceOf(device)].ProgressTokens == 0 {
-		h.beginBatchEvent(policy.TokenProgress, slot, device).Tokens = *n
-		h.tellPolicy()
+	if *n == 1 || *n%h.loop.tables.Instances[h.loop.tables.InstanceOf(device)].ProgressTokens == 0 {
+		h.loop.beginBatchEvent(policy.TokenProgress, slot, device).Tokens = *n
+		h.loop.tellPolicy()
 	}
 }
 
@@ -115,14 +117,14 @@ func (h *echoHost) evict(slot int32, keepTokens bool) {
 	if h.activeSerials[slot] = 0; !keepTokens {
 		*h.tokensOf(slot) = 0
 	}
-	h.schedule(h.now, policy.BatchReturned, h.batches[slot].serial, h.batchEntry(slot, isEchoReturned))
+	h.agenda.schedule(h.agenda.now, policy.BatchReturned, h.batches.at(slot).serial, h.batchEntry(slot, isEchoReturned))
 }
 
 func (h *echoHost) handleOrder(o networkOrder) {
-	h.failRun(fmt.Errorf("network %d: instances load none", o.network))
+	h.loop.failRun(fmt.Errorf("network %d: instances load none", o.network))
 }
 
-func (h *echoHost) bringInputs(task, device int32) { h.hosts[0].bringInputs(task, device) }
+func (h *echoHost) bringInputs(task, device int32) { h.loop.hosts[0].bringInputs(task, device) }
 
 // setDeviceUp implements host. The policy takes back the batches of a failed device.
 func (h *echoHost) setDeviceUp(device int32, up bool) {
@@ -130,13 +132,13 @@ func (h *echoHost) setDeviceUp(device int32, up bool) {
 		return
 	}
 	h.isDown[device] = !up
-	in, kind := &h.t.Instances[h.t.InstanceOf(device)], policy.WorkerBack
+	in, kind := &h.loop.tables.Instances[h.loop.tables.InstanceOf(device)], policy.WorkerBack
 	if !up {
 		kind = policy.WorkerLost
 	}
-	ev := h.beginEvent(kind)
+	ev := h.loop.beginEvent(kind)
 	ev.Device, ev.Value, ev.Limit = device, int64(in.MaxSequences), int32(in.KVTokens)
-	h.tellPolicy()
+	h.loop.tellPolicy()
 }
 
 func (h *echoHost) busyTime(device int32) time.Duration { return h.busyTimes[device] }

@@ -59,22 +59,22 @@ func endingOf(l *loop) endingRule {
 }
 
 // directEnding answers a request when the batch of its only task ends.
-type directEnding struct{ l *loop }
+type directEnding struct{ loop *loop }
 
 // batchRan answers the requests of a batch. Each has one task, in its own slot.
 func (e directEnding) batchRan(slot, _ int32) {
-	l := e.l
-	answeredAt := l.now + l.cfg.Egress
-	for _, t := range l.members(slot) {
-		q := &l.requests[t]
+	l := e.loop
+	answeredAt := l.agenda.now + l.cfg.Egress
+	for _, t := range l.batches.members(slot) {
+		q := &l.ledger.requests[t]
 		if q.state == requestOpen {
-			l.recordAnswer(q, answeredAt)
+			l.ledger.recordAnswer(q, answeredAt)
 			if l.cfg.OnCompleted != nil {
 				l.cfg.OnCompleted(q.arrivedAt, answeredAt)
 			}
 		}
-		l.tasks.List[t].State, q.batchedTasks = policy.TaskUnused, 0
-		l.freeSlot(t)
+		l.ledger.tasks.List[t].State, q.batchedTasks = policy.TaskUnused, 0
+		l.ledger.freeSlot(t)
 	}
 }
 
@@ -92,11 +92,11 @@ func (directEnding) addResult(*Result) {}
 
 // answerRequest answers a request now, and closes it.
 func (l *loop) answerRequest(req int32) {
-	q := &l.requests[req]
-	answeredAt := l.now + l.cfg.Egress
-	l.recordAnswer(q, answeredAt)
+	q := &l.ledger.requests[req]
+	answeredAt := l.agenda.now + l.cfg.Egress
+	l.ledger.recordAnswer(q, answeredAt)
 	if l.cfg.OnCompleted != nil {
 		l.cfg.OnCompleted(q.arrivedAt, answeredAt)
 	}
-	l.closeRequest(req)
+	l.ledger.closeRequest(req)
 }

@@ -11,7 +11,8 @@ import (
 // flowEnding is the ending of plans whose requests have several tasks: a Control reveals
 // which tasks come next. It implements policy.TaskHost.
 type flowEnding struct {
-	l        *loop
+	loop     *loop
+	ledger   *ledger
 	control  policy.Control
 	records  []taskRecord   // by task
 	stats    *flowStats     // nil for plans of other kinds
@@ -38,53 +39,53 @@ func newFlowEnding(l *loop) endingRule {
 	if l.cfg.Control == nil {
 		return nil
 	}
-	l.flow = &flowEnding{l: l, control: l.cfg.Control}
-	l.tasks.Host = l.flow
-	l.flow.stats, l.flow.work, l.flow.sessions = newFlowStats(l), newWorkflowStats(l), newSessions(l.flow)
+	l.flow = &flowEnding{loop: l, ledger: &l.ledger, control: l.cfg.Control}
+	l.ledger.tasks.Host = l.flow
+	l.flow.stats, l.flow.work, l.flow.sessions = newFlowStats(l), newWorkflowStats(l), newSessionStore(l.flow)
 	return l.flow
 }
 
 // beginRequest reveals the first tasks of a request, unless the policy dropped the request
 // already.
 func (f *flowEnding) beginRequest(req, model int32) {
-	if f.l.requests[req].state == requestOpen {
-		f.control.BeginRequest(req, model, &f.l.tasks.Reveals)
-		f.l.tasks.RevealTasks()
+	if f.ledger.requests[req].state == requestOpen {
+		f.control.BeginRequest(req, model, &f.ledger.tasks.Reveals)
+		f.ledger.tasks.RevealTasks()
 	}
 }
 
 // batchRan ends the tasks of a batch and reveals the tasks that follow.
 func (f *flowEnding) batchRan(slot, device int32) {
-	l := f.l
-	b := &l.batches[slot]
-	end := l.now - b.reportDelay
+	l := f.loop
+	b := l.batches.at(slot)
+	end := l.agenda.now - b.reportDelay
 	if f.stats != nil {
-		f.stats.addBatch(b.service, end-l.current.start, l.members(slot))
+		f.stats.addBatch(b.service, end-l.current.start, l.batches.members(slot))
 	}
-	if f.work != nil && flows.WorkflowTablesOf(l.t).LanguageModelOf(b.service) == nil {
-		f.work.addBatch(b.service, device, l.current.start, end, len(l.members(slot)))
+	if f.work != nil && flows.WorkflowTablesOf(l.tables).LanguageModelOf(b.service) == nil {
+		f.work.addBatch(b.service, device, l.current.start, end, len(l.batches.members(slot)))
 	}
 	f.device, f.pipeline = device, b.pipeline
-	l.tasks.FinishTasks(l.members(slot))
+	f.ledger.tasks.FinishTasks(l.batches.members(slot))
 }
 
 // LeaveBatch implements policy.TaskHost.
 func (f *flowEnding) LeaveBatch(t int32, newState policy.TaskState) bool {
-	return f.l.leaveBatch(t, newState)
+	return f.ledger.leaveBatch(t, newState)
 }
 
 // FollowTask implements policy.TaskHost.
 func (f *flowEnding) FollowTask(t int32) {
-	l := f.l
-	l.locations[t].device, f.records[t].endedAt = f.device, l.now
+	l := f.loop
+	f.ledger.locations[t].device, f.records[t].endedAt = f.device, l.agenda.now
 	if f.sessions != nil {
 		f.sessions.storeState(t, f.device)
 	}
 	var o policy.Outcome
 	if l.truth != nil {
-		o, _ = l.truth.Outcome(l.tasks.List[t].Req, t, f.pipeline)
+		o, _ = l.truth.Outcome(f.ledger.tasks.List[t].Req, t, f.pipeline)
 	}
-	f.control.TaskEnded(t, o, &l.tasks.Reveals)
+	f.control.TaskEnded(t, o, &f.ledger.tasks.Reveals)
 }
 
 // dropTasks ends the tasks of a request that was dropped because of one of them.
@@ -92,19 +93,19 @@ func (f *flowEnding) dropTasks(req, task int32) {
 	if f.stats != nil {
 		f.stats.addDrop(req, task)
 	}
-	f.l.tasks.ForgetRequest(f.control, req)
+	f.ledger.tasks.ForgetRequest(f.control, req)
 }
 
 // RequestModel implements policy.TaskHost.
 func (f *flowEnding) RequestModel(req int32) (model int32, open bool) {
-	q := &f.l.requests[req]
+	q := &f.ledger.requests[req]
 	return q.model, q.state == requestOpen
 }
 
 // HandleEvent implements policy.TaskHost.
 func (f *flowEnding) HandleEvent(ev policy.Event) {
-	f.l.event = ev
-	f.l.tellPolicy()
+	f.loop.event = ev
+	f.loop.tellPolicy()
 }
 
 // AnswerRequest implements policy.TaskHost.
@@ -112,14 +113,14 @@ func (f *flowEnding) AnswerRequest(req int32) {
 	if f.stats != nil {
 		f.stats.addAnswer(req)
 	}
-	f.l.answerRequest(req)
+	f.loop.answerRequest(req)
 }
 
 // NoteTask implements policy.TaskHost.
 func (f *flowEnding) NoteTask(t *policy.RevealedTask) {
-	l := f.l
-	for int(t.Task) >= len(l.locations) {
-		l.locations = append(l.locations, taskLocation{})
+	l := f.loop
+	for int(t.Task) >= len(f.ledger.locations) {
+		f.ledger.locations = append(f.ledger.locations, taskLocation{})
 	}
 	for int(t.Task) >= len(f.records) {
 		f.records = append(f.records, taskRecord{})
@@ -130,9 +131,9 @@ func (f *flowEnding) NoteTask(t *policy.RevealedTask) {
 	if f.work != nil {
 		f.work.countTask(t.Service)
 	}
-	l.locations[t.Task] = taskLocation{lastStage: -1}
+	f.ledger.locations[t.Task] = taskLocation{lastStage: -1}
 	record := &f.records[t.Task]
-	record.work, record.revealedAt, record.prompt, record.output, record.ask = t.Work, l.now, t.Prompt, t.Output, t.Ask
+	record.work, record.revealedAt, record.prompt, record.output, record.ask = t.Work, l.agenda.now, t.Prompt, t.Output, t.Ask
 	if f.sessions != nil {
 		f.sessions.taskRevealed(t.Task)
 	}
@@ -147,30 +148,30 @@ func (f *flowEnding) ForgetTask(t int32) {
 
 // placeTask makes a task's inputs move to a device as soon as they are ready.
 func (f *flowEnding) placeTask(t, device int32) {
-	if !f.l.tasks.IsWaiting(t) {
-		f.l.failRun(fmt.Errorf("the policy places task slot %d, which does not wait", t))
+	if !f.ledger.tasks.IsWaiting(t) {
+		f.loop.failRun(fmt.Errorf("the policy places task slot %d, which does not wait", t))
 		return
 	}
-	f.records[t].placedAt = f.l.now
-	f.l.tasks.PlaceInputs(t, device)
+	f.records[t].placedAt = f.loop.agenda.now
+	f.ledger.tasks.PlaceInputs(t, device)
 }
 
 // BringInputs implements policy.TaskHost.
 func (f *flowEnding) BringInputs(t, device int32) {
-	f.l.hosts[f.l.hostByDevice[device]].bringInputs(t, device)
+	f.loop.hosts[f.loop.hostByDevice[device]].bringInputs(t, device)
 }
 
 // inputsArrived tells the policy that the inputs of a task are at a device. It does nothing
 // if the task has ended or was placed elsewhere meanwhile.
 func (f *flowEnding) inputsArrived(entry *agendaEntry) {
-	l, t := f.l, entry.batch
-	if !l.tasks.IsPlaceCurrent(t, entry.epoch) {
+	l, t := f.loop, entry.batch
+	if !f.ledger.tasks.IsPlaceCurrent(t, entry.epoch) {
 		return
 	}
-	ta := &l.tasks.List[t]
+	ta := &f.ledger.tasks.List[t]
 	ev := l.beginEvent(policy.TransferFinished)
-	ev.Model, ev.Service, ev.Req, ev.Task = l.requests[ta.Req].model, ta.Service, ta.Req, t
-	ev.Batch, ev.Device, ev.Start, ev.End = -1, entry.device, entry.start, l.now
+	ev.Model, ev.Service, ev.Req, ev.Task = f.ledger.requests[ta.Req].model, ta.Service, ta.Req, t
+	ev.Batch, ev.Device, ev.Start, ev.End = -1, entry.device, entry.start, l.agenda.now
 	l.tellPolicy()
 }
 
@@ -195,14 +196,14 @@ func (f *flowEnding) addResult(r *Result) {
 	if f.sessions != nil {
 		f.sessions.addResult(r)
 	}
-	if g := f.l.baseHost.engines; g != nil {
+	if g := f.loop.baseHost.engines; g != nil {
 		g.stats.addResult(r)
 	}
 }
 
 // checkIdle returns an error if slots of tasks are in use when no request is left.
 func (f *flowEnding) checkIdle() error {
-	if n := f.l.tasks.Reveals.SlotsInUse(); n > 0 {
+	if n := f.ledger.tasks.Reveals.SlotsInUse(); n > 0 {
 		return fmt.Errorf("%d slots of tasks are in use when no request is left", n)
 	}
 	if f.sessions != nil {

@@ -72,10 +72,10 @@ func (f *flowStats) maxGoodRequests() int64 {
 	if len(f.tables.Apps) != 1 || len(f.totals.Modules[0].Workers) == 0 {
 		return -1
 	}
-	slo := f.l.t.Models[0].SLO
+	slo := f.loop.tables.Models[0].SLO
 	relaxed, sum := f.relaxedProblem(), int64(0)
 	for _, arrivedAt := range f.arrivalTimes {
-		if relaxed.acceptIfInTime(arrivedAt, slo) && f.l.acc.IsCounted(arrivedAt) {
+		if relaxed.acceptIfInTime(arrivedAt, slo) && f.loop.ledger.acc.IsCounted(arrivedAt) {
 			f.secondOf(arrivedAt).Bound++
 			sum++
 		}
@@ -162,9 +162,9 @@ func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 
 // minTime returns the time of a batch of one on the fastest kind of a service.
 func (f *flowStats) minTime(service int32) time.Duration {
-	shortest, s := time.Duration(0), &f.l.t.Services[service]
+	shortest, s := time.Duration(0), &f.loop.tables.Services[service]
 	for p := s.FirstPipeline; p < s.FirstPipeline+s.NumPipelines; p++ {
-		if d := f.l.t.Stages[f.l.t.Pipelines[p].FirstStage].Infer[0]; shortest == 0 || d < shortest {
+		if d := f.loop.tables.Stages[f.loop.tables.Pipelines[p].FirstStage].Infer[0]; shortest == 0 || d < shortest {
 			shortest = d
 		}
 	}
@@ -175,9 +175,9 @@ func (f *flowStats) minTime(service int32) time.Duration {
 // at the batch size with the least time per request. Workers that leave still serve what
 // they have, so the workers of the second before count too.
 func (f *flowStats) serviceRates(service int32) []float64 {
-	maxRate, s := 0.0, &f.l.t.Services[service]
+	maxRate, s := 0.0, &f.loop.tables.Services[service]
 	for p := s.FirstPipeline; p < s.FirstPipeline+s.NumPipelines; p++ {
-		for i, d := range f.l.t.Stages[f.l.t.Pipelines[p].FirstStage].Infer {
+		for i, d := range f.loop.tables.Stages[f.loop.tables.Pipelines[p].FirstStage].Infer {
 			maxRate = max(maxRate, float64(i+1)/d.Seconds())
 		}
 	}

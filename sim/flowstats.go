@@ -47,7 +47,7 @@ type FlowSecond struct {
 
 // flowStats collects the FlowResult of a run.
 type flowStats struct {
-	l            *loop
+	loop         *loop
 	tables       *flows.GraphTables
 	services     int32           // number of services
 	runTimes     []time.Duration // run time by request and service
@@ -63,25 +63,25 @@ type flowStats struct {
 // newFlowStats returns nil for plans of other kinds. It also draws the branches, if the
 // applications have some and the run has no truth.
 func newFlowStats(l *loop) *flowStats {
-	tables := flows.GraphTablesOf(l.t)
+	tables := flows.GraphTablesOf(l.tables)
 	if tables == nil {
 		return nil
 	}
-	stats := &flowStats{l: l, tables: tables, services: int32(len(l.t.Services)), workersUp: make([]int32, len(l.t.Services)), modules: make([][]int32, len(l.t.Devices)), serving: make([]bool, len(l.t.Devices)), loadOrdered: make([]bool, len(l.t.Devices)), presentSince: make([]time.Duration, len(l.t.Devices))}
+	stats := &flowStats{loop: l, tables: tables, services: int32(len(l.tables.Services)), workersUp: make([]int32, len(l.tables.Services)), modules: make([][]int32, len(l.tables.Devices)), serving: make([]bool, len(l.tables.Devices)), loadOrdered: make([]bool, len(l.tables.Devices)), presentSince: make([]time.Duration, len(l.tables.Devices))}
 
 	// Count the workers that are loaded from the start.
-	for s := range l.t.Services {
-		stats.totals.Modules = append(stats.totals.Modules, FlowModule{Name: l.t.Services[s].Name})
+	for s := range l.tables.Services {
+		stats.totals.Modules = append(stats.totals.Modules, FlowModule{Name: l.tables.Services[s].Name})
 		for _, d := range tables.Modules[s].Workers {
 			stats.modules[d], stats.presentSince[d] = append(stats.modules[d], int32(s)), -1
-			if len(l.t.Resident[d]) > 0 {
+			if len(l.tables.Resident[d]) > 0 {
 				stats.presentSince[d], stats.serving[d] = 0, true
 				stats.workersUp[s]++
 			}
 		}
 	}
 	if l.truth == nil && hasBranches(tables) {
-		l.truth = newBranchTruth(l.t, tables, l.cfg.Seed)
+		l.truth = newBranchTruth(l.tables, tables, l.cfg.Seed)
 	}
 	return stats
 }
@@ -92,9 +92,9 @@ func (f *flowStats) addRequest(req int32) {
 		f.runTimes = append(f.runTimes, 0)
 	}
 	clear(f.runTimes[req*f.services : (req+1)*f.services])
-	arrivedAt := f.l.requests[req].arrivedAt
+	arrivedAt := f.loop.ledger.requests[req].arrivedAt
 	f.arrivalTimes = append(f.arrivalTimes, arrivedAt)
-	if f.l.acc.IsCounted(arrivedAt) {
+	if f.loop.ledger.acc.IsCounted(arrivedAt) {
 		f.totals.Requests++
 		f.secondOf(arrivedAt).Arrived++
 	}
@@ -119,14 +119,14 @@ func (f *flowStats) addBatch(service int32, duration time.Duration, members []in
 	m.RunTime += duration
 	perTask := duration / time.Duration(len(members))
 	for _, t := range members {
-		req := f.l.tasks.List[t].Req
-		q := &f.l.requests[req]
+		req := f.loop.ledger.tasks.List[t].Req
+		q := &f.loop.ledger.requests[req]
 		if q.state != requestOpen { // dropped while it ran
 			m.InvalidTime += perTask
 			continue
 		}
 		f.runTimes[req*f.services+service] += perTask
-		m.ConsumedSLO += float64(f.l.now-q.arrivedAt) / float64(q.deadline-q.arrivedAt)
+		m.ConsumedSLO += float64(f.loop.agenda.now-q.arrivedAt) / float64(q.deadline-q.arrivedAt)
 		m.EndedTasks++
 	}
 }
@@ -134,12 +134,12 @@ func (f *flowStats) addBatch(service int32, duration time.Duration, members []in
 // addDrop counts a dropped request, at the module of the task that caused the drop. A task
 // of -1 stands for the entry.
 func (f *flowStats) addDrop(req, task int32) {
-	q := &f.l.requests[req]
+	q := &f.loop.ledger.requests[req]
 	service := f.tables.Apps[q.model].Nodes[0].Service
-	if task >= 0 && int(task) < len(f.l.tasks.List) && f.l.tasks.List[task].Req == req {
-		service = f.l.tasks.List[task].Service
+	if task >= 0 && int(task) < len(f.loop.ledger.tasks.List) && f.loop.ledger.tasks.List[task].Req == req {
+		service = f.loop.ledger.tasks.List[task].Service
 	}
-	if f.l.acc.IsCounted(q.arrivedAt) {
+	if f.loop.ledger.acc.IsCounted(q.arrivedAt) {
 		f.totals.Dropped++
 		f.totals.Modules[service].Dropped++
 	}
@@ -155,13 +155,13 @@ func (f *flowStats) markInvalid(req int32) {
 
 // addAnswer counts the answer to a request.
 func (f *flowStats) addAnswer(req int32) {
-	q := &f.l.requests[req]
-	isLate := f.l.now+f.l.cfg.Egress > q.deadline
+	q := &f.loop.ledger.requests[req]
+	isLate := f.loop.agenda.now+f.loop.cfg.Egress > q.deadline
 	if isLate {
 		f.markInvalid(req)
 	}
 	switch {
-	case !f.l.acc.IsCounted(q.arrivedAt):
+	case !f.loop.ledger.acc.IsCounted(q.arrivedAt):
 	case isLate:
 		f.totals.Late++
 	default:
@@ -174,7 +174,7 @@ func (f *flowStats) addAnswer(req int32) {
 func (f *flowStats) workerOrdered(device int32) {
 	f.loadOrdered[device] = true
 	if f.presentSince[device] < 0 {
-		f.presentSince[device] = f.l.now
+		f.presentSince[device] = f.loop.agenda.now
 	}
 }
 
@@ -185,8 +185,8 @@ func (f *flowStats) workerChanged(device int32, isLoaded bool) {
 	case isLoaded:
 		f.loadOrdered[device] = false
 	case f.presentSince[device] >= 0:
-		f.totals.DeviceTime += f.l.now - f.presentSince[device]
-		if f.presentSince[device] = f.l.now; !f.loadOrdered[device] {
+		f.totals.DeviceTime += f.loop.agenda.now - f.presentSince[device]
+		if f.presentSince[device] = f.loop.agenda.now; !f.loadOrdered[device] {
 			f.presentSince[device] = -1
 		}
 	}
@@ -194,7 +194,7 @@ func (f *flowStats) workerChanged(device int32, isLoaded bool) {
 
 // setServing notes that a worker serves, or no longer does.
 func (f *flowStats) setServing(device int32, isServing bool) {
-	f.fillWorkerCounts(f.l.now)
+	f.fillWorkerCounts(f.loop.agenda.now)
 	if f.serving[device] == isServing {
 		return
 	}
@@ -211,7 +211,7 @@ func (f *flowStats) setServing(device int32, isServing bool) {
 // deviceFault notes that a device failed, or came back with the networks of the plan. The
 // time of a failed device counts as device time.
 func (f *flowStats) deviceFault(device int32, up bool) {
-	if !up || len(f.l.t.Resident[device]) > 0 {
+	if !up || len(f.loop.tables.Resident[device]) > 0 {
 		f.setServing(device, up)
 	}
 }
@@ -228,10 +228,10 @@ func (f *flowStats) fillWorkerCounts(now time.Duration) {
 
 // addResult completes the figures and puts them into the result.
 func (f *flowStats) addResult(r *Result) {
-	f.fillWorkerCounts(f.l.now + time.Second)
-	end := f.l.now
-	if f.l.cfg.Duration > 0 {
-		end = f.l.cfg.Duration
+	f.fillWorkerCounts(f.loop.agenda.now + time.Second)
+	end := f.loop.agenda.now
+	if f.loop.cfg.Duration > 0 {
+		end = f.loop.cfg.Duration
 	}
 	for _, since := range f.presentSince {
 		if since >= 0 {
@@ -241,7 +241,7 @@ func (f *flowStats) addResult(r *Result) {
 	f.totals.Bound = f.maxGoodRequests()
 	if p, ok := policy.FindExtension[interface {
 		Statistics() *dropping.RunStatistics
-	}](f.l.cfg.Policy); ok {
+	}](f.loop.cfg.Policy); ok {
 		f.totals.DropStats = p.Statistics()
 	}
 	for s := range f.totals.Seconds {
@@ -260,8 +260,8 @@ func (f *flowStats) capacityIn(second int) float64 {
 			if !n.AlwaysReached {
 				continue
 			}
-			w, p := f.totals.Modules[n.Service].Workers, &f.l.t.Pipelines[f.l.t.Services[n.Service].FirstPipeline]
-			rate := float64(w[min(second, len(w)-1)]) * f.tables.Modules[n.Service].DeviceShares[0] * float64(p.Batch) / f.l.t.Stages[p.FirstStage].Infer[p.Batch-1].Seconds()
+			w, p := f.totals.Modules[n.Service].Workers, &f.loop.tables.Pipelines[f.loop.tables.Services[n.Service].FirstPipeline]
+			rate := float64(w[min(second, len(w)-1)]) * f.tables.Modules[n.Service].DeviceShares[0] * float64(p.Batch) / f.loop.tables.Stages[p.FirstStage].Infer[p.Batch-1].Seconds()
 			if !found || rate < minRate {
 				minRate, found = rate, true
 			}

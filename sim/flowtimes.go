@@ -9,7 +9,7 @@ const unitWork = 1_000_000
 // its tasks, plus the time to compute missing session states.
 func (f *flowEnding) batchTime(slot int32, duration time.Duration) time.Duration {
 	maxWork := int64(0)
-	for _, t := range f.l.members(slot) {
+	for _, t := range f.loop.batches.members(slot) {
 		work := f.records[t].work
 		if work == 0 {
 			work = unitWork
@@ -28,20 +28,20 @@ func (f *flowEnding) batchTime(slot int32, duration time.Duration) time.Duration
 // bringTime returns how long it takes from now until the inputs of a task are at a device. The
 // inputs move in parallel, each from when it was ready and the task was placed.
 func (f *flowEnding) bringTime(t, device int32) time.Duration {
-	l := f.l
+	l := f.loop
 	if l.cfg.PlaceTime != nil {
 		return l.cfg.PlaceTime(t, device)
 	}
 	if l.cfg.MoveTime == nil {
 		return 0
 	}
-	record, arrivesAt := &f.records[t], l.now
-	for _, in := range l.tasks.List[t].Inputs {
+	record, arrivesAt := &f.records[t], l.agenda.now
+	for _, in := range f.ledger.tasks.List[t].Inputs {
 		if in < 0 {
 			continue
 		}
 		startsAt := max(record.placedAt, f.records[in].endedAt)
-		arrivesAt = max(arrivesAt, startsAt+l.cfg.MoveTime(l.tasks.List[in].Service, l.locations[in].device, device))
+		arrivesAt = max(arrivesAt, startsAt+l.cfg.MoveTime(f.ledger.tasks.List[in].Service, f.ledger.locations[in].device, device))
 	}
-	return arrivesAt - l.now
+	return arrivesAt - l.agenda.now
 }

@@ -20,49 +20,33 @@ type WorkResult struct {
 
 // workflowStats collects the WorkResult of a run.
 type workflowStats struct {
-	l                  *loop
-	totals             WorkResult
-	countFrom, countTo time.Duration
-	endedLoads         [][]timeSpan    // by device: loads that ended after its latest batch
-	loadStart          []time.Duration // by device: when its current load began, or -1
-}
-
-// timeSpan is a span of time.
-type timeSpan struct{ start, end time.Duration }
-
-// overlap returns how long two spans overlap.
-func (s timeSpan) overlap(o timeSpan) time.Duration {
-	return max(0, min(s.end, o.end)-max(s.start, o.start))
+	loop       *loop
+	totals     WorkResult
+	counted    timeSpan
+	endedLoads [][]timeSpan    // by device: loads that ended after its latest batch
+	loadStart  []time.Duration // by device: when its current load began, or -1
 }
 
 // newWorkflowStats returns nil if the plan has no workflows.
 func newWorkflowStats(l *loop) *workflowStats {
-	workflows := flows.WorkflowTablesOf(l.t)
+	workflows := flows.WorkflowTablesOf(l.tables)
 	if workflows == nil || len(workflows.Apps) == 0 {
 		return nil
 	}
-	w := &workflowStats{l: l, countFrom: l.cfg.Warmup, countTo: 1 << 62, endedLoads: make([][]timeSpan, len(l.t.Devices))}
-	for range l.t.Devices {
+	w := &workflowStats{loop: l, counted: l.cfg.countedSpan(), endedLoads: make([][]timeSpan, len(l.tables.Devices))}
+	for range l.tables.Devices {
 		w.loadStart = append(w.loadStart, -1)
 	}
-	if l.cfg.Duration > 0 {
-		w.countTo = l.cfg.Duration
+	for s := range l.tables.Services {
+		w.totals.Services = append(w.totals.Services, FlowModule{Name: l.tables.Services[s].Name})
 	}
-	for s := range l.t.Services {
-		w.totals.Services = append(w.totals.Services, FlowModule{Name: l.t.Services[s].Name})
-	}
-	w.totals.Devices = len(l.t.Devices)
+	w.totals.Devices = len(l.tables.Devices)
 	return w
-}
-
-// countedSpan returns the part of a span that lies in the counted time.
-func (w *workflowStats) countedSpan(from, to time.Duration) timeSpan {
-	return timeSpan{max(from, w.countFrom), min(to, w.countTo)}
 }
 
 // addBatch counts a batch of a service that ran from start to end.
 func (w *workflowStats) addBatch(service, device int32, start, end time.Duration, size int) {
-	if m := &w.totals.Services[service]; start >= w.countFrom && start < w.countTo {
+	if m := &w.totals.Services[service]; w.counted.contains(start) {
 		for len(m.BatchesBySize) <= size {
 			m.BatchesBySize = append(m.BatchesBySize, 0)
 		}
@@ -74,30 +58,30 @@ func (w *workflowStats) addBatch(service, device int32, start, end time.Duration
 
 // addRunTime counts the time in which a device ran, and how much of it overlaps with loads.
 func (w *workflowStats) addRunTime(device int32, start, end time.Duration) {
-	span := w.countedSpan(start, end)
-	w.totals.runTime += max(0, span.end-span.start)
+	span := w.counted.intersect(timeSpan{start, end})
+	w.totals.runTime += span.length()
 	for _, load := range w.endedLoads[device] {
 		w.totals.overlapTime += span.overlap(load)
 	}
 	w.endedLoads[device] = w.endedLoads[device][:0]
 	if loadBegan := w.loadStart[device]; loadBegan >= 0 {
-		w.totals.overlapTime += span.overlap(w.countedSpan(loadBegan, end))
+		w.totals.overlapTime += span.overlap(timeSpan{loadBegan, end})
 	}
 }
 
 // loadBegun notes that a load begins now.
-func (w *workflowStats) loadBegun(device int32) { w.loadStart[device] = w.l.now }
+func (w *workflowStats) loadBegun(device int32) { w.loadStart[device] = w.loop.agenda.now }
 
 // deviceLost notes that a device failed, and its load with it.
 func (w *workflowStats) deviceLost(device int32) { w.loadStart[device] = -1 }
 
 // loadEnded counts a load that ends now.
 func (w *workflowStats) loadEnded(device int32, start time.Duration) {
-	span := w.countedSpan(start, w.l.now)
-	if start >= w.countFrom && start < w.countTo {
+	span := w.counted.intersect(timeSpan{start, w.loop.agenda.now})
+	if w.counted.contains(start) {
 		w.totals.Loads++
 	}
-	w.totals.loadTime += max(0, span.end-span.start)
+	w.totals.loadTime += span.length()
 	w.loadStart[device] = -1
 	w.endedLoads[device] = append(w.endedLoads[device], span)
 }
@@ -107,7 +91,7 @@ func (w *workflowStats) countTask(service int32) { w.totals.Services[service].Re
 
 // addResult puts the figures into the result.
 func (w *workflowStats) addResult(r *Result) {
-	w.totals.CountedTime = max(0, min(w.countTo, w.l.now)-w.countFrom)
+	w.totals.CountedTime = w.counted.overlap(timeSpan{0, w.loop.agenda.now})
 	r.setWork(&w.totals)
 }
 

@@ -62,18 +62,18 @@ func (r *Result) setGears(g GearResult) {
 // told the level of each answer.
 type cascadeEnding struct {
 	recordTruth
-	l      *loop
+	loop   *loop
 	gear   int32 // the gear that is in force
 	totals GearResult
 }
 
 // newCascadeEnding returns nil for plans of other kinds. It is also the truth of the run.
 func newCascadeEnding(l *loop) endingRule {
-	tables := gear.TablesOf(l.t)
+	tables := gear.TablesOf(l.tables)
 	if tables == nil {
 		return nil
 	}
-	c := &cascadeEnding{l: l, recordTruth: recordTruth{records: &tables.Records, samples: make([]requestSample, 0, typicalOpenRequests)}, totals: GearResult{RequestsByGear: make([]int64, len(tables.Gears))}}
+	c := &cascadeEnding{loop: l, recordTruth: recordTruth{records: &tables.Records, samples: make([]requestSample, 0, typicalOpenRequests)}, totals: GearResult{RequestsByGear: make([]int64, len(tables.Gears))}}
 	l.truth = c
 	return c
 }
@@ -81,12 +81,12 @@ func newCascadeEnding(l *loop) endingRule {
 // batchRan reveals the levels of a batch's answers; its requests wait again. One event is
 // reused for all of them, because no action of a gear's policy tells another event.
 func (c *cascadeEnding) batchRan(slot, device int32) {
-	l := c.l
-	pipeline := l.batches[slot].pipeline
+	l := c.loop
+	pipeline := l.batches.at(slot).pipeline
 	levels := c.records.Levels[pipeline]
 	ev := l.beginBatchEvent(policy.ControlRevealed, slot, device)
-	for _, r := range l.members(slot) {
-		if !l.leaveBatch(r, policy.TaskWaiting) {
+	for _, r := range l.batches.members(slot) {
+		if !l.ledger.leaveBatch(r, policy.TaskWaiting) {
 			continue
 		}
 		s := &c.samples[r]
@@ -98,11 +98,11 @@ func (c *cascadeEnding) batchRan(slot, device int32) {
 
 // completeRequest answers a request with its latest answer.
 func (c *cascadeEnding) completeRequest(req int32) error {
-	l := c.l
-	if uint(req) >= uint(len(l.requests)) || l.requests[req].batchedTasks > 0 || l.requests[req].state != requestOpen || c.samples[req].answeredBy < 0 {
+	l := c.loop
+	if uint(req) >= uint(len(l.ledger.requests)) || l.ledger.requests[req].batchedTasks > 0 || l.ledger.requests[req].state != requestOpen || c.samples[req].answeredBy < 0 {
 		return fmt.Errorf("the policy completes request slot %d, which has no answer", req)
 	}
-	if l.requests[req].arrivedAt >= l.cfg.Warmup {
+	if l.ledger.requests[req].arrivedAt >= l.cfg.Warmup {
 		c.totals.Answered++
 		if s := &c.samples[req]; c.records.Correct[s.answeredBy][s.index] {
 			c.totals.Correct++

@@ -40,11 +40,11 @@ type GeneratedSegment struct {
 
 // generationStats collects the GenerationResult of a run.
 type generationStats struct {
-	l                  *loop
-	workflows          *flows.WorkflowTables
-	totals             GenerationResult
-	countFrom, countTo time.Duration
-	sequences          []sequenceTimes // by task
+	loop      *loop
+	workflows *flows.WorkflowTables
+	totals    GenerationResult
+	counted   timeSpan
+	sequences []sequenceTimes // by task
 }
 
 // sequenceTimes holds when the inputs of a sequence were complete, and when it had its first token.
@@ -52,14 +52,11 @@ type sequenceTimes struct{ readyAt, firstTokenAt time.Duration }
 
 // newGenerationStats prepares the figures of all services and steps.
 func newGenerationStats(l *loop, workflows *flows.WorkflowTables) *generationStats {
-	c := &generationStats{l: l, workflows: workflows, countFrom: l.cfg.Warmup, countTo: 1 << 62}
-	if l.cfg.Duration > 0 {
-		c.countTo = l.cfg.Duration
-	}
-	for s := range l.t.Services {
+	c := &generationStats{loop: l, workflows: workflows, counted: l.cfg.countedSpan()}
+	for s := range l.tables.Services {
 		m := GeneratedModel{}
 		if g := workflows.LanguageModelOf(int32(s)); g != nil {
-			m.Name = l.t.Services[s].Name
+			m.Name = l.tables.Services[s].Name
 			for k := range g.Engines {
 				m.KV = max(m.KV, g.Engines[k].KVTokens)
 			}
@@ -69,14 +66,9 @@ func newGenerationStats(l *loop, workflows *flows.WorkflowTables) *generationSta
 	for _, a := range workflows.GenerationSteps {
 		app := &workflows.Apps[a.App]
 		seg := &app.Segments[a.Segment]
-		c.totals.Segments = append(c.totals.Segments, GeneratedSegment{Application: l.t.Models[a.App].Name, Segment: seg.Name, Module: app.Names[seg.Steps[a.Step].Name]})
+		c.totals.Segments = append(c.totals.Segments, GeneratedSegment{Application: l.tables.Models[a.App].Name, Segment: seg.Name, Module: app.Names[seg.Steps[a.Step].Name]})
 	}
 	return c
-}
-
-// isCounted reports whether an instant lies in the counted time.
-func (c *generationStats) isCounted(at time.Duration) bool {
-	return at >= c.countFrom && at < c.countTo
 }
 
 // sequenceReady notes when a sequence could have begun: all of its inputs had ended, and the
@@ -85,26 +77,26 @@ func (c *generationStats) sequenceReady(task int32) {
 	for int(task) >= len(c.sequences) {
 		c.sequences = append(c.sequences, sequenceTimes{})
 	}
-	record := &c.l.flow.records[task]
+	record := &c.loop.flow.records[task]
 	readyAt := record.revealedAt
-	for _, in := range c.l.tasks.List[task].Inputs {
+	for _, in := range c.loop.ledger.tasks.List[task].Inputs {
 		if in >= 0 {
-			readyAt = max(readyAt, c.l.flow.records[in].endedAt)
+			readyAt = max(readyAt, c.loop.flow.records[in].endedAt)
 		}
 	}
 	c.sequences[task] = sequenceTimes{readyAt: readyAt}
 }
 
 // firstToken notes the first token of a sequence.
-func (c *generationStats) firstToken(task int32) { c.sequences[task].firstTokenAt = c.l.now }
+func (c *generationStats) firstToken(task int32) { c.sequences[task].firstTokenAt = c.loop.agenda.now }
 
 // addIteration counts an iteration that begins now.
 func (c *generationStats) addIteration(e *llmEngine, duration time.Duration) {
 	m := &c.totals.Models[e.service]
 	if m.PeakKV = max(m.PeakKV, e.instance.UsedKV()); m.PeakKV > m.KV {
-		c.l.failRun(fmt.Errorf("%s uses %d tokens of KV memory, of which there are %d", m.Name, m.PeakKV, m.KV))
+		c.loop.failRun(fmt.Errorf("%s uses %d tokens of KV memory, of which there are %d", m.Name, m.PeakKV, m.KV))
 	}
-	if c.isCounted(c.l.now) {
+	if c.counted.contains(c.loop.agenda.now) {
 		sequences, waiting := e.instance.SequenceCounts()
 		m.IterationTime, m.SequenceTime = m.IterationTime+duration, m.SequenceTime+duration*time.Duration(sequences-waiting)
 	}
@@ -112,15 +104,15 @@ func (c *generationStats) addIteration(e *llmEngine, duration time.Duration) {
 
 // sequenceEnded counts a sequence that ends now, with its TTFT and TPOT if a step asked for it.
 func (c *generationStats) sequenceEnded(task int32) {
-	if !c.isCounted(c.l.now) {
+	if !c.counted.contains(c.loop.agenda.now) {
 		return
 	}
 
 	// The length of the answer comes with the task, or is the usual one.
-	record, times := &c.l.flow.records[task], &c.sequences[task]
-	m := &c.totals.Models[c.l.tasks.List[task].Service]
+	record, times := &c.loop.flow.records[task], &c.sequences[task]
+	m := &c.totals.Models[c.loop.ledger.tasks.List[task].Service]
 	answerTokens := max(1, int64(record.output))
-	if g := c.workflows.LanguageModelOf(c.l.tasks.List[task].Service); record.output == 0 {
+	if g := c.workflows.LanguageModelOf(c.loop.ledger.tasks.List[task].Service); record.output == 0 {
 		answerTokens = flows.ScaleByWork(int64(g.Output+.5), record.work)
 	}
 	m.Sequences, m.AnswerTokens = m.Sequences+1, m.AnswerTokens+answerTokens
@@ -128,7 +120,7 @@ func (c *generationStats) sequenceEnded(task int32) {
 		a := &c.totals.Segments[record.ask-1]
 		a.Model, a.TTFT = m.Name, append(a.TTFT, times.firstTokenAt-times.readyAt)
 		if answerTokens > 1 {
-			a.TPOT = append(a.TPOT, (c.l.now-times.firstTokenAt)/time.Duration(answerTokens-1))
+			a.TPOT = append(a.TPOT, (c.loop.agenda.now-times.firstTokenAt)/time.Duration(answerTokens-1))
 		}
 	}
 }
@@ -137,15 +129,15 @@ func (c *generationStats) sequenceEnded(task int32) {
 func (c *generationStats) engineStopped(e *llmEngine, device int32) {
 	m, n := &c.totals.Models[e.service], e.instance.Counts()
 	m.Preempted, m.MadeTokens = m.Preempted+n.Preempted-e.countsAtStart.Preempted, m.MadeTokens+n.Output-e.countsAtStart.Output
-	if w := c.l.flow.work; w != nil {
-		w.totals.Services[e.service].RunTime += max(0, min(c.l.now, c.countTo)-max(e.startedAt, c.countFrom))
-		w.addRunTime(device, e.startedAt, c.l.now)
+	if w := c.loop.flow.work; w != nil {
+		w.totals.Services[e.service].RunTime += c.counted.overlap(timeSpan{e.startedAt, c.loop.agenda.now})
+		w.addRunTime(device, e.startedAt, c.loop.agenda.now)
 	}
 }
 
 // addResult puts the figures into the result.
 func (c *generationStats) addResult(r *Result) {
-	c.totals.CountedTime = max(0, min(c.countTo, c.l.now)-c.countFrom)
+	c.totals.CountedTime = c.counted.overlap(timeSpan{0, c.loop.agenda.now})
 	r.setGenerated(&c.totals)
 }
 

@@ -92,7 +92,7 @@ type batch struct {
 
 // batchTable holds the batches that are under way, with their hops and tasks.
 type batchTable struct {
-	batches           []batch // by slot
+	list              []batch // by slot
 	hops              []policy.Hop
 	memberTasks       []int32 // tasks of all batches; each slot has maxBatch of them
 	maxStages         int32   // stages of the longest pipeline
@@ -109,26 +109,29 @@ func (u *batchTable) init(t *policy.Tables) {
 // grow makes the table as large as n slots.
 func (u *batchTable) grow(n int32) {
 	batches := make([]batch, n)
-	copy(batches, u.batches)
+	copy(batches, u.list)
 	hops := make([]policy.Hop, n*u.maxStages)
 	copy(hops, u.hops)
 	inside := make([]int32, n*u.maxBatch)
 	copy(inside, u.memberTasks)
-	u.batches, u.hops, u.memberTasks = batches, hops, inside
+	u.list, u.hops, u.memberTasks = batches, hops, inside
 }
+
+// at returns the batch of a slot.
+func (u *batchTable) at(slot int32) *batch { return &u.list[slot] }
 
 // hopAt returns a hop of a batch.
 func (u *batchTable) hopAt(b int32, h int16) *policy.Hop { return &u.hops[b*u.maxStages+int32(h)] }
 
 // members returns the tasks of a batch.
 func (u *batchTable) members(b int32) []int32 {
-	return u.memberTasks[b*u.maxBatch : b*u.maxBatch+u.batches[b].size]
+	return u.memberTasks[b*u.maxBatch : b*u.maxBatch+u.list[b].size]
 }
 
 // addBatch enters a batch that the policy dispatches, with its hops.
 func (u *batchTable) addBatch(a *policy.Action, pl *policy.Pipeline, hops []policy.Hop) {
 	u.dispatchedBatches++
-	b := &u.batches[a.Batch]
+	b := &u.list[a.Batch]
 	*b = batch{}
 	b.serial, b.model, b.service, b.pipeline, b.stages = u.dispatchedBatches, a.Model, pl.Service, a.Pipeline, pl.NumStages
 	b.size, b.numHops, b.live = a.Size, a.HopCount, true

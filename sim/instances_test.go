@@ -32,11 +32,11 @@ const (
 )
 
 func newInstances(l *loop) host {
-	return &testInstances{loop: l, list: make([]instance, len(l.t.Devices))}
+	return &testInstances{loop: l, list: make([]instance, len(l.tables.Devices))}
 }
 
 func (h *testInstances) tokensOf(slot int32) *int32 {
-	t := h.members(slot)[0]
+	t := h.batches.members(slot)[0]
 	for int(t) >= len(h.tokensMade) {
 		h.tokensMade = append(h.tokensMade, 0)
 	}
@@ -44,7 +44,7 @@ func (h *testInstances) tokensOf(slot int32) *int32 {
 }
 
 func (h *testInstances) dispatch(slot int32) {
-	d := h.hopAt(slot, 0).Device
+	d := h.batches.hopAt(slot, 0).Device
 	in := &h.list[d]
 	if in.isDown {
 		return
@@ -57,30 +57,30 @@ func (h *testInstances) dispatch(slot int32) {
 
 // startIteration starts the next iteration, if there is anything to do.
 func (h *testInstances) startIteration(d int32) {
-	in, maxSequences := &h.list[d], int(h.t.Instances[h.t.InstanceOf(d)].MaxSequences)
+	in, maxSequences := &h.list[d], int(h.tables.Instances[h.tables.InstanceOf(d)].MaxSequences)
 	for len(in.running) < maxSequences && len(in.waiting) > 0 {
 		slot := in.waiting[0]
 		in.waiting = in.waiting[1:]
 		in.running = append(in.running, slot)
-		h.startedBatches.push(agendaEntry{kind: isBatchStarted, host: 1, serial: h.batches[slot].serial, batch: slot, device: d, start: h.now})
+		h.agenda.startedBatches.push(agendaEntry{kind: isBatchStarted, host: 1, serial: h.batches.at(slot).serial, batch: slot, device: d, start: h.agenda.now})
 	}
 	if in.busy = len(in.running) > 0; !in.busy {
 		return
 	}
 	duration := time.Duration(len(in.running)) * time.Millisecond
 	in.busyTime += duration
-	h.schedule(h.now+duration, policy.TokenProgress, h.nextSequence(), agendaEntry{kind: isIteration, host: 1, device: d, epoch: in.epoch, start: h.now})
+	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: isIteration, host: 1, device: d, epoch: in.epoch, start: h.agenda.now})
 }
 
 func (h *testInstances) handleEntry(entry *agendaEntry) {
 	switch entry.kind {
 	case isBatchStarted:
-		if b := &h.batches[entry.batch]; b.live && b.serial == entry.serial {
+		if b := h.batches.at(entry.batch); b.live && b.serial == entry.serial {
 			h.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device).Start = entry.start
 			h.tellPolicy()
 		}
 	case isEvicted:
-		if b := &h.batches[entry.batch]; b.live && b.serial == entry.serial {
+		if b := h.batches.at(entry.batch); b.live && b.serial == entry.serial {
 			h.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnEvicted, []int32{*h.tokensOf(entry.batch)})
 		}
 	case isIteration:
@@ -93,12 +93,12 @@ func (h *testInstances) handleEntry(entry *agendaEntry) {
 // endIteration gives every sequence its token.
 func (h *testInstances) endIteration(d int32) {
 	in := &h.list[d]
-	progress := h.t.Instances[h.t.InstanceOf(d)].ProgressTokens
+	progress := h.tables.Instances[h.tables.InstanceOf(d)].ProgressTokens
 	var finished, reports []int32
 	in.running = slices.DeleteFunc(in.running, func(slot int32) bool {
 		n := h.tokensOf(slot)
 		*n++
-		if *n >= h.truth.Tokens(h.members(slot)[0]) {
+		if *n >= h.truth.Tokens(h.batches.members(slot)[0]) {
 			*n = 0
 			finished = append(finished, slot)
 			return true
@@ -110,14 +110,14 @@ func (h *testInstances) endIteration(d int32) {
 	})
 	h.startIteration(d)
 	for _, slot := range finished {
-		b := &h.batches[slot]
+		b := h.batches.at(slot)
 		b.live = false
 		h.ending.batchRan(slot, d)
-		h.beginBatchEvent(policy.BatchFinished, slot, d).End = h.now
+		h.beginBatchEvent(policy.BatchFinished, slot, d).End = h.agenda.now
 		h.tellPolicy()
 	}
 	for _, slot := range reports {
-		if h.batches[slot].live && slices.Contains(in.running, slot) {
+		if h.batches.at(slot).live && slices.Contains(in.running, slot) {
 			h.beginBatchEvent(policy.TokenProgress, slot, d).Tokens = *h.tokensOf(slot)
 			h.tellPolicy()
 		}
@@ -125,7 +125,7 @@ func (h *testInstances) endIteration(d int32) {
 }
 
 func (h *testInstances) remove(slot int32) {
-	in := &h.list[h.hopAt(slot, 0).Device]
+	in := &h.list[h.batches.hopAt(slot, 0).Device]
 	same := func(s int32) bool { return s == slot }
 	in.running, in.waiting = slices.DeleteFunc(in.running, same), slices.DeleteFunc(in.waiting, same)
 }
@@ -140,8 +140,8 @@ func (h *testInstances) evict(slot int32, keep bool) {
 	if !keep {
 		*h.tokensOf(slot) = 0
 	}
-	b := &h.batches[slot]
-	h.schedule(h.now, policy.BatchReturned, b.serial, agendaEntry{kind: isEvicted, host: 1, serial: b.serial, batch: slot, device: h.hopAt(slot, 0).Device})
+	b := h.batches.at(slot)
+	h.agenda.schedule(h.agenda.now, policy.BatchReturned, b.serial, agendaEntry{kind: isEvicted, host: 1, serial: b.serial, batch: slot, device: h.batches.hopAt(slot, 0).Device})
 }
 
 func (h *testInstances) handleOrder(o networkOrder) {
@@ -160,7 +160,7 @@ func (h *testInstances) setDeviceUp(d int32, back bool) {
 		kind = policy.WorkerLost
 	}
 	ev := h.beginEvent(kind)
-	ev.Device, ev.Value, ev.Limit = d, int64(h.t.Instances[0].MaxSequences), int32(h.t.Instances[0].KVTokens)
+	ev.Device, ev.Value, ev.Limit = d, int64(h.tables.Instances[0].MaxSequences), int32(h.tables.Instances[0].KVTokens)
 	h.tellPolicy()
 }
 

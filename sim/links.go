@@ -12,19 +12,39 @@ type link struct {
 	busy                      bool
 }
 
+// linkNetwork carries the tensors of batches between the devices of deviceHost.
+type linkNetwork struct {
+	host          *deviceHost // takes the batches that have arrived
+	loop          *loop
+	agenda        *agenda
+	batches       *batchTable
+	tables        *policy.Tables
+	links         []link
+	transferTimes transferTimes
+}
+
+// newLinkNetwork returns the links of the run. Nothing waits for them.
+func newLinkNetwork(h *deviceHost) *linkNetwork {
+	n := &linkNetwork{host: h, loop: h.loop, agenda: h.agenda, batches: h.batches, tables: h.tables, links: make([]link, len(h.tables.Links))}
+	for i := range n.links {
+		n.links[i] = link{firstWaiting: -1, lastWaiting: -1}
+	}
+	return n
+}
+
 // queueTransfer queues the transfer of a batch's tensors to the device of its current hop.
-func (h *deviceHost) queueTransfer(slot int32) {
-	b := &h.batches[slot]
-	hop := h.hopAt(slot, b.hopIndex)
+func (n *linkNetwork) queueTransfer(slot int32) {
+	b := n.batches.at(slot)
+	hop := n.batches.hopAt(slot, b.hopIndex)
 
 	// Within a node no link is needed.
 	if hop.Uplink < 0 && hop.Downlink < 0 {
-		entry := agendaEntry{kind: isTransferEnd, start: h.now, serial: b.serial, batch: slot, hopIndex: b.hopIndex, arg: -1, downlink: -1}
+		entry := agendaEntry{kind: isTransferEnd, start: n.agenda.now, serial: b.serial, batch: slot, hopIndex: b.hopIndex, arg: -1, downlink: -1}
 		b.place = crossesLinks
-		if duration := h.transferTime(slot); duration > 0 {
-			h.schedule(h.now+duration, policy.TransferFinished, b.serial, entry)
+		if duration := n.transferTime(slot); duration > 0 {
+			n.agenda.schedule(n.agenda.now+duration, policy.TransferFinished, b.serial, entry)
 		} else {
-			h.endedTransfers.push(entry)
+			n.agenda.endedTransfers.push(entry)
 		}
 		return
 	}
@@ -32,68 +52,68 @@ func (h *deviceHost) queueTransfer(slot int32) {
 	// Append the batch to the queues of both links.
 	b.place, b.nextInUplink, b.nextInDownlink = waitsForLinks, -1, -1
 	if l := hop.Uplink; l >= 0 {
-		if last := h.links[l].lastWaiting; last >= 0 {
-			h.batches[last].nextInUplink = slot
+		if last := n.links[l].lastWaiting; last >= 0 {
+			n.batches.at(last).nextInUplink = slot
 		} else {
-			h.links[l].firstWaiting = slot
+			n.links[l].firstWaiting = slot
 		}
-		h.links[l].lastWaiting = slot
+		n.links[l].lastWaiting = slot
 	}
 	if l := hop.Downlink; l >= 0 {
-		if last := h.links[l].lastWaiting; last >= 0 {
-			h.batches[last].nextInDownlink = slot
+		if last := n.links[l].lastWaiting; last >= 0 {
+			n.batches.at(last).nextInDownlink = slot
 		} else {
-			h.links[l].firstWaiting = slot
+			n.links[l].firstWaiting = slot
 		}
-		h.links[l].lastWaiting = slot
+		n.links[l].lastWaiting = slot
 	}
-	h.startTransfer(slot)
+	n.startTransfer(slot)
 }
 
 // transferTime returns how long the transfer of a batch to its current hop takes.
-func (h *deviceHost) transferTime(slot int32) time.Duration {
-	b := &h.batches[slot]
-	stage, source := h.hopAt(slot, b.hopIndex).Stage, b.sourceDevice
+func (n *linkNetwork) transferTime(slot int32) time.Duration {
+	b := n.batches.at(slot)
+	stage, source := n.batches.hopAt(slot, b.hopIndex).Stage, b.sourceDevice
 	if b.hopIndex > 0 {
-		source = h.hopAt(slot, b.hopIndex-1).Device
+		source = n.batches.hopAt(slot, b.hopIndex-1).Device
 	}
-	plannedTime := h.t.TransferBetween(stage, b.size, source, h.hopAt(slot, b.hopIndex).Device)
+	plannedTime := n.tables.TransferBetween(stage, b.size, source, n.batches.hopAt(slot, b.hopIndex).Device)
 	if plannedTime == 0 {
 		return 0
 	}
-	return h.service.TransferTime(stage, b.size, plannedTime)
+	return n.host.service.TransferTime(stage, b.size, plannedTime)
 }
 
 // startTransfer starts the transfer of a batch if the batch is the first in both queues and
 // both links are free. A slot of -1 is allowed and does nothing.
-func (h *deviceHost) startTransfer(slot int32) {
+func (n *linkNetwork) startTransfer(slot int32) {
 	if slot < 0 {
 		return
 	}
-	b := &h.batches[slot]
-	hop := h.hopAt(slot, b.hopIndex)
-	if !h.linkReady(hop.Uplink, slot) || !h.linkReady(hop.Downlink, slot) {
+	b := n.batches.at(slot)
+	hop := n.batches.hopAt(slot, b.hopIndex)
+	if !n.linkReady(hop.Uplink, slot) || !n.linkReady(hop.Downlink, slot) {
 		return
 	}
 	if l := hop.Uplink; l >= 0 {
-		h.occupyLink(l, b.nextInUplink)
+		n.occupyLink(l, b.nextInUplink)
 	}
 	if l := hop.Downlink; l >= 0 {
-		h.occupyLink(l, b.nextInDownlink)
+		n.occupyLink(l, b.nextInDownlink)
 	}
 	b.place = crossesLinks
-	entry := agendaEntry{kind: isTransferEnd, start: h.now, serial: b.serial, batch: slot, hopIndex: b.hopIndex, arg: hop.Uplink, downlink: hop.Downlink}
-	h.schedule(h.now+h.transferTime(slot), policy.TransferFinished, b.serial, entry)
+	entry := agendaEntry{kind: isTransferEnd, start: n.agenda.now, serial: b.serial, batch: slot, hopIndex: b.hopIndex, arg: hop.Uplink, downlink: hop.Downlink}
+	n.agenda.schedule(n.agenda.now+n.transferTime(slot), policy.TransferFinished, b.serial, entry)
 }
 
 // linkReady reports whether a link is free for a batch. Link -1 stands for none, and is always free.
-func (h *deviceHost) linkReady(l, slot int32) bool {
-	return l < 0 || !h.links[l].busy && h.links[l].firstWaiting == slot
+func (n *linkNetwork) linkReady(l, slot int32) bool {
+	return l < 0 || !n.links[l].busy && n.links[l].firstWaiting == slot
 }
 
 // occupyLink makes a link busy. next becomes the first batch of its queue, or -1 if it is empty.
-func (h *deviceHost) occupyLink(l, next int32) {
-	li := &h.links[l]
+func (n *linkNetwork) occupyLink(l, next int32) {
+	li := &n.links[l]
 	li.busy, li.firstWaiting = true, next
 	if next < 0 {
 		li.lastWaiting = -1
@@ -101,65 +121,65 @@ func (h *deviceHost) occupyLink(l, next int32) {
 }
 
 // finishTransfer frees the links, starts the transfers that waited for them, and queues the batch at its device.
-func (h *deviceHost) finishTransfer(entry *agendaEntry) {
+func (n *linkNetwork) finishTransfer(entry *agendaEntry) {
 	if entry.arg >= 0 {
-		h.links[entry.arg].busy = false
+		n.links[entry.arg].busy = false
 	}
 	if entry.downlink >= 0 {
-		h.links[entry.downlink].busy = false
+		n.links[entry.downlink].busy = false
 	}
 
 	// The policy may have aborted the batch meanwhile.
-	b := &h.batches[entry.batch]
+	b := n.batches.at(entry.batch)
 	valid := b.live && b.serial == entry.serial
 	if valid {
-		h.transferTimes.add(h.now - b.readyAt)
-		if h.trace != nil {
-			h.trace.writeTransfer(entry.arg, entry.downlink, b.model, b.size, entry.start, h.now)
+		n.transferTimes.add(n.agenda.now - b.readyAt)
+		if n.loop.trace != nil {
+			n.loop.trace.writeTransfer(entry.arg, entry.downlink, b.model, b.size, entry.start, n.agenda.now)
 		}
-		h.queueRun(entry.batch)
+		n.host.queueRun(entry.batch)
 	}
 	if entry.arg >= 0 {
-		h.startTransfer(h.links[entry.arg].firstWaiting)
+		n.startTransfer(n.links[entry.arg].firstWaiting)
 	}
 	if entry.downlink >= 0 {
-		h.startTransfer(h.links[entry.downlink].firstWaiting)
+		n.startTransfer(n.links[entry.downlink].firstWaiting)
 	}
 	if valid {
-		ev := h.beginBatchEvent(policy.TransferFinished, entry.batch, h.hopAt(entry.batch, entry.hopIndex).Device)
-		ev.Hop, ev.Start, ev.End = b.firstStage+entry.hopIndex, entry.start, h.now
-		h.tellPolicy()
+		ev := n.loop.beginBatchEvent(policy.TransferFinished, entry.batch, n.batches.hopAt(entry.batch, entry.hopIndex).Device)
+		ev.Hop, ev.Start, ev.End = b.firstStage+entry.hopIndex, entry.start, n.agenda.now
+		n.loop.tellPolicy()
 	}
 }
 
-// removeFromLinks takes a batch out of the queues of its links.
-func (h *deviceHost) removeFromLinks(slot int32) {
-	b := &h.batches[slot]
-	hop := h.hopAt(slot, b.hopIndex)
-	h.removeFromLink(hop.Uplink, slot, func(b *batch) *int32 { return &b.nextInUplink })
-	h.removeFromLink(hop.Downlink, slot, func(b *batch) *int32 { return &b.nextInDownlink })
+// removeBatch takes a batch out of the queues of its links.
+func (n *linkNetwork) removeBatch(slot int32) {
+	b := n.batches.at(slot)
+	hop := n.batches.hopAt(slot, b.hopIndex)
+	n.removeFromQueue(hop.Uplink, slot, func(b *batch) *int32 { return &b.nextInUplink })
+	n.removeFromQueue(hop.Downlink, slot, func(b *batch) *int32 { return &b.nextInDownlink })
 	for _, l := range [2]int32{hop.Uplink, hop.Downlink} {
 		if l >= 0 {
-			h.startTransfer(h.links[l].firstWaiting)
+			n.startTransfer(n.links[l].firstWaiting)
 		}
 	}
 }
 
-// removeFromLink takes a batch out of a link's queue. nextOf returns its chain through the batches.
-func (h *deviceHost) removeFromLink(l, slot int32, nextOf func(*batch) *int32) {
+// removeFromQueue takes a batch out of a link's queue. nextOf returns its chain through the batches.
+func (n *linkNetwork) removeFromQueue(l, slot int32, nextOf func(*batch) *int32) {
 	if l < 0 {
 		return
 	}
-	li := &h.links[l]
+	li := &n.links[l]
 	previous := int32(-1)
-	for waiting := li.firstWaiting; waiting != slot; waiting = *nextOf(&h.batches[waiting]) {
+	for waiting := li.firstWaiting; waiting != slot; waiting = *nextOf(n.batches.at(waiting)) {
 		previous = waiting
 	}
-	following := *nextOf(&h.batches[slot])
+	following := *nextOf(n.batches.at(slot))
 	if previous < 0 {
 		li.firstWaiting = following
 	} else {
-		*nextOf(&h.batches[previous]) = following
+		*nextOf(n.batches.at(previous)) = following
 	}
 	if following < 0 {
 		li.lastWaiting = previous

@@ -14,7 +14,11 @@ import (
 // next iteration, as long as nothing else waits for the device. A waiting batch begins when
 // the last sequence has ended.
 type llmEngines struct {
-	*deviceHost
+	host      *deviceHost
+	loop      *loop
+	agenda    *agenda
+	batches   *batchTable
+	tables    *policy.Tables
 	workflows *flows.WorkflowTables
 	engines   []llmEngine // by device
 	stats     *generationStats
@@ -31,11 +35,14 @@ type llmEngine struct {
 
 // newLLMEngines returns nil if no service of the tables is a language model.
 func newLLMEngines(h *deviceHost) *llmEngines {
-	workflows := flows.WorkflowTablesOf(h.t)
+	workflows := flows.WorkflowTablesOf(h.tables)
 	if workflows == nil || len(workflows.LanguageModels) == 0 {
 		return nil
 	}
-	g := &llmEngines{deviceHost: h, workflows: workflows, engines: make([]llmEngine, len(h.devices))}
+	g := &llmEngines{
+		host: h, loop: h.loop, agenda: h.agenda, batches: h.batches, tables: h.tables,
+		workflows: workflows, engines: make([]llmEngine, len(h.devices)),
+	}
 	for d := range g.engines {
 		g.engines[d].service = -1
 	}
@@ -46,7 +53,7 @@ func newLLMEngines(h *deviceHost) *llmEngines {
 // tryJoin adds a sequence to the language model that runs on a device. It returns false if
 // another model or none runs there, or if batches wait for the device.
 func (g *llmEngines) tryJoin(slot, d int32) bool {
-	if g.engines[d].service < 0 || g.engines[d].service != g.batches[slot].service || g.devices[d].firstWaiting >= 0 {
+	if g.engines[d].service < 0 || g.engines[d].service != g.batches.at(slot).service || g.host.devices[d].firstWaiting >= 0 {
 		return false
 	}
 	g.addSequence(slot, d)
@@ -56,21 +63,21 @@ func (g *llmEngines) tryJoin(slot, d int32) bool {
 // startModel makes a device run the language model of a batch, with the batches next in its
 // queue that use the same model. It returns false if the batch uses none.
 func (g *llmEngines) startModel(slot, d int32) bool {
-	b := &g.batches[slot]
+	b := g.batches.at(slot)
 	model := g.workflows.LanguageModelOf(b.service)
 	if model == nil {
 		return false
 	}
-	dev, e, generation := &g.devices[d], &g.engines[d], &model.Engines[g.t.Devices[d].Kind]
+	dev, e, generation := &g.host.devices[d], &g.engines[d], &model.Engines[g.tables.Devices[d].Kind]
 	dev.busy, dev.runningBatch = true, -1
-	e.service, e.startedAt, e.countsAtStart = b.service, g.now, e.instance.Counts()
-	e.instance.Reset(llm.Options{TokenBudget: generation.TokenBudget, BlockTokens: generation.BlockTokens}, llm.Model{Iteration: generation.Iteration.SlowedDown(g.cfg.Slowdown), KVTokens: generation.KVTokens, MaxSequences: generation.MaxSequences, TokenBytes: model.KVBytes})
+	e.service, e.startedAt, e.countsAtStart = b.service, g.agenda.now, e.instance.Counts()
+	e.instance.Reset(llm.Options{TokenBudget: generation.TokenBudget, BlockTokens: generation.BlockTokens}, llm.Model{Iteration: generation.Iteration.SlowedDown(g.loop.cfg.Slowdown), KVTokens: generation.KVTokens, MaxSequences: generation.MaxSequences, TokenBytes: model.KVBytes})
 
 	// Take the batches of the same model that are next in the queue.
 	g.addSequence(slot, d)
-	for dev.firstWaiting >= 0 && g.batches[dev.firstWaiting].service == e.service {
+	for dev.firstWaiting >= 0 && g.batches.at(dev.firstWaiting).service == e.service {
 		nextSlot := dev.firstWaiting
-		g.removeFromQueue(d, nextSlot)
+		g.host.removeFromQueue(d, nextSlot)
 		g.addSequence(nextSlot, d)
 	}
 	return true
@@ -78,12 +85,12 @@ func (g *llmEngines) startModel(slot, d int32) bool {
 
 // addSequence makes a sequence wait for the next iteration.
 func (g *llmEngines) addSequence(slot, d int32) {
-	b, e := &g.batches[slot], &g.engines[d]
+	b, e := g.batches.at(slot), &g.engines[d]
 	b.place = generatesTokens
-	task := g.members(slot)[0]
+	task := g.batches.members(slot)[0]
 	prompt, output := g.tokenCounts(task, slot)
 	if err := e.instance.Add(llm.Sequence{ID: slot, Prompt: prompt, Output: output}); err != nil {
-		g.failRun(fmt.Errorf("device %d: %w", d, err))
+		g.loop.failRun(fmt.Errorf("device %d: %w", d, err))
 		return
 	}
 	g.stats.sequenceReady(task)
@@ -93,8 +100,8 @@ func (g *llmEngines) addSequence(slot, d int32) {
 // tokenCounts returns the tokens of a task's prompt and answer. If the state of its session is
 // not on the device, it is computed anew and counts as prompt. Both are cut to the KV memory.
 func (g *llmEngines) tokenCounts(task, slot int32) (prompt, output int32) {
-	record := &g.flow.records[task]
-	model := g.workflows.LanguageModelOf(g.batches[slot].service)
+	record := &g.loop.flow.records[task]
+	model := g.workflows.LanguageModelOf(g.batches.at(slot).service)
 	prompt, output = record.prompt, record.output
 	if prompt == 0 {
 		prompt = int32(flows.ScaleByWork(int64(model.Prompt+.5), record.work))
@@ -102,12 +109,12 @@ func (g *llmEngines) tokenCounts(task, slot int32) (prompt, output int32) {
 	if output == 0 {
 		output = int32(flows.ScaleByWork(int64(model.Output+.5), record.work))
 	}
-	if g.flow.sessions != nil {
-		prompt += int32(g.flow.sessions.recomputedBytes(slot) / max(1, model.KVBytes))
+	if g.loop.flow.sessions != nil {
+		prompt += int32(g.loop.flow.sessions.recomputedBytes(slot) / max(1, model.KVBytes))
 	}
 
 	// The KV memory holds whole blocks, and an answer has at least one token.
-	generation := &model.Engines[g.t.Devices[g.hopAt(slot, 0).Device].Kind]
+	generation := &model.Engines[g.tables.Devices[g.batches.hopAt(slot, 0).Device].Kind]
 	block := max(1, int64(generation.BlockTokens))
 	maxTokens := int32(min(generation.KVTokens/block*block, 1<<30))
 	prompt = max(1, min(prompt, maxTokens-1))
@@ -118,7 +125,7 @@ func (g *llmEngines) tokenCounts(task, slot int32) (prompt, output int32) {
 func (g *llmEngines) queueIteration(d int32) {
 	if e := &g.engines[d]; !e.instance.Busy() && !e.iterationQueued {
 		e.iterationQueued = true
-		g.schedule(g.now, policy.NumEvents, g.nextSequence(), agendaEntry{kind: isGenerationStart, device: d, epoch: g.devices[d].epoch})
+		g.agenda.scheduleAfter(0, policy.NumEvents, agendaEntry{kind: isGenerationStart, device: d, epoch: g.host.devices[d].epoch})
 	}
 }
 
@@ -128,33 +135,33 @@ func (g *llmEngines) startIteration(d int32) {
 	e.iterationQueued = false
 	duration, _, ok := e.instance.Begin()
 	if !ok {
-		dev := &g.devices[d]
-		dev.addBusyTime(g.cfg, e.startedAt, g.now)
+		dev := &g.host.devices[d]
+		dev.busyTime += g.loop.cfg.countedSpan().overlap(timeSpan{e.startedAt, g.agenda.now})
 		g.stats.engineStopped(e, d)
-		e.service, dev.busy, dev.lastRunEnd = -1, false, g.now
-		g.startNextRun(d)
+		e.service, dev.busy, dev.lastRunEnd = -1, false, g.agenda.now
+		g.host.startNextRun(d)
 		return
 	}
 	g.stats.addIteration(e, duration)
-	g.schedule(g.now+duration, policy.BatchFinished, g.nextSequence(), agendaEntry{kind: isGenerationEnd, device: d, epoch: g.devices[d].epoch})
+	g.agenda.scheduleAfter(duration, policy.BatchFinished, agendaEntry{kind: isGenerationEnd, device: d, epoch: g.host.devices[d].epoch})
 }
 
 // endIteration ends an iteration, and the batches whose sequences are finished.
 func (g *llmEngines) endIteration(d int32) {
 	ended := g.engines[d].instance.End()
 	for _, slot := range ended.First {
-		g.stats.firstToken(g.members(slot)[0])
+		g.stats.firstToken(g.batches.members(slot)[0])
 	}
 	for _, slot := range ended.Finished {
-		b := &g.batches[slot]
+		b := g.batches.at(slot)
 		service := b.service
 		b.live, b.place = false, atNoPlace
-		g.stats.sequenceEnded(g.members(slot)[0])
-		g.ending.batchRan(slot, d)
+		g.stats.sequenceEnded(g.batches.members(slot)[0])
+		g.loop.ending.batchRan(slot, d)
 		ev := g.loop.beginEvent(policy.BatchFinished)
-		ev.Model, ev.Service, ev.Batch, ev.Device, ev.End = -1, service, slot, d, g.now
-		g.tellPolicy()
-		g.onBatchEnd(d)
+		ev.Model, ev.Service, ev.Batch, ev.Device, ev.End = -1, service, slot, d, g.agenda.now
+		g.loop.tellPolicy()
+		g.host.onBatchEnd(d)
 	}
 	g.queueIteration(d)
 }

@@ -23,17 +23,16 @@ const (
 // iterations. This type dispatches and evicts sequences; its swapper loads and unloads
 // networks.
 type llmHost struct {
-	*llmInstances
+	loop           *loop
+	agenda         *agenda
+	batches        *batchTable
+	tables         *policy.Tables
+	instances      []llmInstance // by device
 	swapper        networkSwapper
+	tokenEnding    *tokenEnding    // nil if the run has another ending
 	sequences      []sequenceState // by task
+	evictions      int64           // so far
 	returnedTokens [1]int32        // tokens of the task that BatchReturned is about
-}
-
-// llmInstances holds the instances. The parts of the host share it.
-type llmInstances struct {
-	*loop
-	instances   []llmInstance // by device
-	tokenEnding *tokenEnding  // nil if the run has another ending
 }
 
 // llmInstance is an instance with the network that it runs.
@@ -65,13 +64,15 @@ type sequenceState struct {
 
 // newLLMHost returns a host for the instances of the tables.
 func newLLMHost(l *loop) host {
-	r := &llmInstances{loop: l, instances: make([]llmInstance, len(l.t.Devices))}
-	for d := range r.instances {
-		if i := l.t.InstanceOf(int32(d)); i >= 0 {
-			r.runResident(int32(d))
+	instances := make([]llmInstance, len(l.tables.Devices))
+	h := &llmHost{loop: l, agenda: &l.agenda, batches: &l.batches, tables: l.tables, instances: instances}
+	h.swapper = networkSwapper{loop: l, agenda: &l.agenda, tables: l.tables, instances: instances}
+	for d := range instances {
+		if l.tables.InstanceOf(int32(d)) >= 0 {
+			h.runResident(int32(d))
 		}
 	}
-	return &llmHost{llmInstances: r, swapper: networkSwapper{r}}
+	return h
 }
 
 // hasLLMInstances reports whether the tables have instances with the costs of a server.
@@ -80,27 +81,18 @@ func hasLLMInstances(t *policy.Tables) bool {
 }
 
 // runResident makes an instance run the network that the plan puts on its device.
-func (h *llmInstances) runResident(d int32) {
+func (h *llmHost) runResident(d int32) {
 	s := &h.instances[d]
 	s.network, s.previousNetwork, s.changingNetwork, s.unloadPending = -1, -1, -1, false
 	s.pendingLoads, s.warmNetworks = s.pendingLoads[:0], s.warmNetworks[:0]
-	if int(d) < len(h.t.Resident) && len(h.t.Resident[d]) > 0 {
-		s.runNetwork(h.t, d, h.t.Resident[d][0], h.cfg.Slowdown)
+	if int(d) < len(h.tables.Resident) && len(h.tables.Resident[d]) > 0 {
+		s.runNetwork(h.tables, d, h.tables.Resident[d][0], h.loop.cfg.Slowdown)
 	}
-}
-
-// countedTime returns the part of a time span that lies in the counted time.
-func (h *llmInstances) countedTime(from, to time.Duration) time.Duration {
-	from = max(from, h.cfg.Warmup)
-	if h.cfg.Duration > 0 {
-		to = min(to, h.cfg.Duration)
-	}
-	return max(0, to-from)
 }
 
 // serverOf returns the server that the tables have for the instance on a device.
-func (h *llmInstances) serverOf(d int32) *policy.Server {
-	return h.t.Instances[h.t.InstanceOf(d)].Server
+func serverOf(t *policy.Tables, device int32) *policy.Server {
+	return t.Instances[t.InstanceOf(device)].Server
 }
 
 // runNetwork makes an instance run a network. Its iterations take longer than profiled by
@@ -119,26 +111,26 @@ func (s *llmInstance) runNetwork(t *policy.Tables, d, network int32, slowdown fl
 
 // dispatch implements host. If the network is not loaded or the instance refuses the sequence, the batch returns.
 func (h *llmHost) dispatch(slot int32) {
-	d := h.hopAt(slot, 0).Device
+	d := h.batches.hopAt(slot, 0).Device
 	s := &h.instances[d]
 	if s.isDown {
 		return
 	}
-	b := &h.batches[slot]
+	b := h.batches.at(slot)
 	if b.model >= 0 {
-		h.acc.Batch(b.model, int(b.size), h.now)
+		h.loop.ledger.acc.Batch(b.model, int(b.size), h.agenda.now)
 	}
 
 	// The sequence needs the network, and a prompt and an answer of at least one token.
-	if s.network < 0 || s.network != h.t.Pipelines[b.pipeline].Network {
+	if s.network < 0 || s.network != h.tables.Pipelines[b.pipeline].Network {
 		h.returnBatch(slot, d, policy.ReturnNotLoaded)
 		return
 	}
-	task := h.members(slot)[0]
+	task := h.batches.members(slot)[0]
 	sequence := h.sequenceOf(task)
 	if sequence.prompt < 1 || sequence.output < 1 {
-		h.failRun(&document.Error{
-			Path: "prompt_tokens", Found: fmt.Sprintf("a request for %s with a prompt of %d tokens and an answer of %d", h.t.Models[h.requests[h.tasks.List[task].Req].model].Key(), sequence.prompt, sequence.output),
+		h.loop.failRun(&document.Error{
+			Path: "prompt_tokens", Found: fmt.Sprintf("a request for %s with a prompt of %d tokens and an answer of %d", h.tables.Models[h.loop.ledger.requests[h.loop.ledger.tasks.List[task].Req].model].Key(), sequence.prompt, sequence.output),
 			Expected: "at least one token each", Hint: "a trace needs the columns prompt_tokens and output_tokens",
 		})
 		return
@@ -153,7 +145,7 @@ func (h *llmHost) dispatch(slot int32) {
 	}
 	if !s.instance.Busy() && !s.startQueued {
 		s.startQueued = true
-		h.schedule(h.now, policy.NumEvents, h.nextSequence(), agendaEntry{kind: isIterationStart, host: 1, device: d, epoch: s.epoch})
+		h.agenda.scheduleAfter(0, policy.NumEvents, agendaEntry{kind: isIterationStart, host: 1, device: d, epoch: s.epoch})
 	}
 }
 
@@ -163,10 +155,10 @@ func (h *llmHost) sequenceOf(task int32) *sequenceState {
 		h.sequences = append(h.sequences, sequenceState{})
 	}
 	sequence := &h.sequences[task]
-	if t := &h.locations[task]; !t.seenByInstance {
+	if t := &h.loop.ledger.locations[task]; !t.seenByInstance {
 		t.seenByInstance = true
-		*sequence = sequenceState{output: h.truth.Tokens(task), firstIterationAt: -1}
-		if p, ok := h.truth.(Prompter); ok {
+		*sequence = sequenceState{output: h.loop.truth.Tokens(task), firstIterationAt: -1}
+		if p, ok := h.loop.truth.(Prompter); ok {
 			sequence.prompt, sequence.session = p.Prompt(task)
 		}
 	}
@@ -175,8 +167,8 @@ func (h *llmHost) sequenceOf(task int32) *sequenceState {
 
 // returnBatch ends a batch without a result, later in this instant.
 func (h *llmHost) returnBatch(slot, d int32, reason policy.ReturnReason) {
-	b := &h.batches[slot]
-	h.schedule(h.now, policy.BatchReturned, b.serial, agendaEntry{kind: isSequenceReturned, host: 1, serial: b.serial, batch: slot, device: d, arg: int32(reason)})
+	b := h.batches.at(slot)
+	h.agenda.schedule(h.agenda.now, policy.BatchReturned, b.serial, agendaEntry{kind: isSequenceReturned, host: 1, serial: b.serial, batch: slot, device: d, arg: int32(reason)})
 }
 
 // startIteration starts the next iteration of an instance, if it has a sequence.
@@ -187,14 +179,14 @@ func (h *llmHost) startIteration(d int32) {
 		h.swapper.continuePending(d)
 		return
 	}
-	s.busyTime += h.countedTime(h.now, h.now+duration)
+	s.busyTime += h.loop.cfg.countedSpan().overlap(timeSpan{h.agenda.now, h.agenda.now + duration})
 	for _, slot := range admittedSlots {
-		if f := h.sequenceOf(h.members(slot)[0]); f.firstIterationAt < 0 {
-			f.firstIterationAt = h.now
+		if f := h.sequenceOf(h.batches.members(slot)[0]); f.firstIterationAt < 0 {
+			f.firstIterationAt = h.agenda.now
 		}
-		h.startedBatches.push(agendaEntry{kind: isSequenceAdmitted, host: 1, serial: h.batches[slot].serial, batch: slot, device: d, start: h.now})
+		h.agenda.startedBatches.push(agendaEntry{kind: isSequenceAdmitted, host: 1, serial: h.batches.at(slot).serial, batch: slot, device: d, start: h.agenda.now})
 	}
-	h.schedule(h.now+duration, policy.TokenProgress, h.nextSequence(), agendaEntry{kind: isIterationEnd, host: 1, device: d, epoch: s.epoch})
+	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: isIterationEnd, host: 1, device: d, epoch: s.epoch})
 }
 
 // handleEntry implements host.
@@ -216,17 +208,17 @@ func (h *llmHost) handleEntry(entry *agendaEntry) {
 		}
 	case isSequenceAdmitted, isSequenceReturned:
 		// The policy may have aborted the batch meanwhile.
-		b := &h.batches[entry.batch]
+		b := h.batches.at(entry.batch)
 		if !b.live || b.serial != entry.serial {
 			return
 		}
 		if entry.kind == isSequenceAdmitted {
-			h.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device).Start = entry.start
-			h.tellPolicy()
+			h.loop.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device).Start = entry.start
+			h.loop.tellPolicy()
 			return
 		}
-		h.returnedTokens[0] = h.sequenceOf(h.members(entry.batch)[0]).generated
-		h.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnReason(entry.arg), h.returnedTokens[:])
+		h.returnedTokens[0] = h.sequenceOf(h.batches.members(entry.batch)[0]).generated
+		h.loop.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnReason(entry.arg), h.returnedTokens[:])
 	}
 }
 
@@ -238,32 +230,32 @@ func (h *llmHost) endIteration(d int32) {
 	// Note the first tokens, and go on.
 	for _, slot := range ended.First {
 		if h.tokenEnding != nil {
-			h.tokenEnding.firstToken(h.members(slot)[0])
+			h.tokenEnding.firstToken(h.batches.members(slot)[0])
 		}
 	}
 	h.startIteration(d)
 
 	// Answer the requests whose sequences are finished.
 	for _, slot := range ended.Finished {
-		b, task := &h.batches[slot], h.members(slot)[0]
+		b, task := h.batches.at(slot), h.batches.members(slot)[0]
 		f := h.sequenceOf(task)
 		f.generated = f.output
 		if h.tokenEnding != nil {
 			h.tokenEnding.judgeAnswer(task, f.generated)
 		}
 		b.live = false
-		h.ending.batchRan(slot, d)
-		ev := h.beginBatchEvent(policy.BatchFinished, slot, d)
-		ev.End, ev.Tokens = h.now, f.generated
-		h.tellPolicy()
+		h.loop.ending.batchRan(slot, d)
+		ev := h.loop.beginBatchEvent(policy.BatchFinished, slot, d)
+		ev.End, ev.Tokens = h.agenda.now, f.generated
+		h.loop.tellPolicy()
 	}
 
 	// Report the progress of the others.
 	for _, list := range [2][]int32{ended.First, ended.Progress} {
 		for _, slot := range list {
-			if h.batches[slot].live && s.instance.GeneratedTokens(slot) > 0 {
-				h.beginBatchEvent(policy.TokenProgress, slot, d).Tokens = s.instance.GeneratedTokens(slot)
-				h.tellPolicy()
+			if h.batches.at(slot).live && s.instance.GeneratedTokens(slot) > 0 {
+				h.loop.beginBatchEvent(policy.TokenProgress, slot, d).Tokens = s.instance.GeneratedTokens(slot)
+				h.loop.tellPolicy()
 			}
 		}
 	}
@@ -275,9 +267,9 @@ func (h *llmHost) abort(slot int32) { h.removeSequence(slot, false) }
 // removeSequence takes a sequence off its instance. With keepKV its KV goes to the host's
 // memory, if that is possible.
 func (h *llmHost) removeSequence(slot int32, keepKV bool) {
-	d := h.hopAt(slot, 0).Device
+	d := h.batches.hopAt(slot, 0).Device
 	s := &h.instances[d]
-	f := h.sequenceOf(h.members(slot)[0])
+	f := h.sequenceOf(h.batches.members(slot)[0])
 	generated, swapped := s.instance.Remove(slot, keepKV)
 	f.generated = max(f.generated, generated)
 	if swapped {
@@ -291,17 +283,15 @@ func (h *llmHost) removeSequence(slot int32, keepKV bool) {
 // evict implements host.
 func (h *llmHost) evict(slot int32, keepKV bool) {
 	h.removeSequence(slot, keepKV)
-	if h.tokenEnding != nil {
-		h.tokenEnding.totals.Evictions++
-	}
-	h.returnBatch(slot, h.hopAt(slot, 0).Device, policy.ReturnEvicted)
+	h.evictions++
+	h.returnBatch(slot, h.batches.hopAt(slot, 0).Device, policy.ReturnEvicted)
 }
 
 // handleOrder implements host.
 func (h *llmHost) handleOrder(o networkOrder) { h.swapper.handleOrder(o) }
 
 // bringInputs implements host.
-func (h *llmHost) bringInputs(task, device int32) { h.baseHost.bringInputs(task, device) }
+func (h *llmHost) bringInputs(task, device int32) { h.loop.baseHost.bringInputs(task, device) }
 
 // setDeviceUp implements host.
 func (h *llmHost) setDeviceUp(d int32, up bool) {
@@ -321,19 +311,19 @@ func (h *llmHost) setDeviceUp(d int32, up bool) {
 	ev := h.loop.beginEvent(kind)
 	ev.Device = d
 	if s.network >= 0 {
-		c := &h.serverOf(d).Costs[s.network]
+		c := &serverOf(h.tables, d).Costs[s.network]
 		ev.Value, ev.Limit = int64(c.MaxSequences), int32(c.KVTokens)
 	}
-	h.tellPolicy()
+	h.loop.tellPolicy()
 }
 
 // clearInstance empties an instance. The requests keep the tokens that were generated; the
 // KV memory and what the host's memory held are lost.
 func (h *llmHost) clearInstance(d int32) {
 	s := &h.instances[d]
-	for slot := range h.batches {
-		if b := int32(slot); h.batches[b].live && h.hopAt(b, 0).Device == d {
-			f := h.sequenceOf(h.members(b)[0])
+	for slot := range h.batches.list {
+		if b := int32(slot); h.batches.at(b).live && h.batches.hopAt(b, 0).Device == d {
+			f := h.sequenceOf(h.batches.members(b)[0])
 			f.generated = max(f.generated, s.instance.GeneratedTokens(b))
 		}
 	}

@@ -9,7 +9,10 @@ import (
 
 // networkLoader loads and unloads the networks of the devices of deviceHost.
 type networkLoader struct {
-	*deviceHost
+	host     *deviceHost
+	loop     *loop
+	agenda   *agenda
+	tables   *policy.Tables
 	memories []deviceMemory // by device
 }
 
@@ -27,9 +30,9 @@ type deviceMemory struct {
 
 // newNetworkLoader puts the networks of the plan onto the devices.
 func newNetworkLoader(h *deviceHost) *networkLoader {
-	st := &networkLoader{deviceHost: h, memories: make([]deviceMemory, len(h.devices))}
+	st := &networkLoader{host: h, loop: h.loop, agenda: h.agenda, tables: h.tables, memories: make([]deviceMemory, len(h.devices))}
 	for d := range st.memories {
-		st.memories[d].reset(h.t, int32(d))
+		st.memories[d].reset(h.tables, int32(d))
 	}
 	return st
 }
@@ -65,10 +68,10 @@ func (o *deviceMemory) removeNetwork(t *policy.Tables, network int32) {
 func (st *networkLoader) handleOrder(o networkOrder) {
 	memory := &st.memories[o.device]
 	switch {
-	case st.devices[o.device].isDown:
+	case st.host.devices[o.device].isDown:
 	case o.load:
 		if st.isSessionOrder(o.network) {
-			st.flow.sessions.moveOrdered(o)
+			st.loop.flow.sessions.moveOrdered(o)
 		}
 		memory.pendingUnloads = slices.DeleteFunc(memory.pendingUnloads, o.matches)
 		memory.pendingLoads = append(memory.pendingLoads, o)
@@ -81,7 +84,7 @@ func (st *networkLoader) handleOrder(o networkOrder) {
 // isSessionOrder reports whether an order is about a session state of this run instead of a
 // network.
 func (st *networkLoader) isSessionOrder(network int32) bool {
-	return network < 0 && st.flow != nil && st.flow.sessions != nil
+	return network < 0 && st.loop.flow != nil && st.loop.flow.sessions != nil
 }
 
 // matches reports whether two orders are about the same network or session state.
@@ -91,30 +94,30 @@ func (o networkOrder) matches(w networkOrder) bool { return w.network == o.netwo
 // uses. If batches use it, the unload waits for them.
 func (st *networkLoader) unload(memory *deviceMemory, o networkOrder) {
 	if st.isSessionOrder(o.network) {
-		st.flow.sessions.dropState(int32(o.key), o.device)
+		st.loop.flow.sessions.dropState(int32(o.key), o.device)
 	} else if pendingIndex := slices.IndexFunc(memory.pendingLoads, o.matches); pendingIndex >= 0 {
 		memory.pendingLoads = slices.Delete(memory.pendingLoads, pendingIndex, pendingIndex+1)
 	} else if st.isNetworkInUse(o.device, o.network) {
 		memory.pendingUnloads = append(memory.pendingUnloads, o)
 		return
 	} else {
-		memory.removeNetwork(st.t, o.network)
-		if st.flow != nil && st.flow.stats != nil {
-			st.flow.stats.workerChanged(o.device, false)
+		memory.removeNetwork(st.tables, o.network)
+		if st.loop.flow != nil && st.loop.flow.stats != nil {
+			st.loop.flow.stats.workerChanged(o.device, false)
 		}
 	}
-	st.schedule(st.now, policy.NetworkUnloaded, st.nextSequence(), agendaEntry{kind: isNetworkUnloaded, batch: o.network, device: o.device, serial: o.key, epoch: st.devices[o.device].epoch})
+	st.agenda.scheduleAfter(0, policy.NetworkUnloaded, agendaEntry{kind: isNetworkUnloaded, batch: o.network, device: o.device, serial: o.key, epoch: st.host.devices[o.device].epoch})
 }
 
 // isNetworkInUse reports whether a batch on a device, or on its way there, runs a network.
 func (st *networkLoader) isNetworkInUse(device, network int32) bool {
-	for slot := range st.batches {
-		b := &st.batches[slot]
-		if !b.live || st.t.Pipelines[b.pipeline].Network != network {
+	for slot := range st.loop.batches.list {
+		b := st.loop.batches.at(int32(slot))
+		if !b.live || st.tables.Pipelines[b.pipeline].Network != network {
 			continue
 		}
 		for i := b.hopIndex; i < b.numHops; i++ {
-			if st.hopAt(int32(slot), i).Device == device {
+			if st.loop.batches.hopAt(int32(slot), i).Device == device {
 				return true
 			}
 		}
@@ -144,71 +147,72 @@ func (st *networkLoader) startNextLoad(device int32) {
 	memory.pendingLoads = memory.pendingLoads[:copy(memory.pendingLoads, memory.pendingLoads[1:])]
 	memory.loadRunning = true
 	if st.isSessionOrder(o.network) {
-		st.flow.sessions.moveBegun(o)
-	} else if st.flow != nil && st.flow.work != nil {
-		st.flow.work.loadBegun(o.device)
+		st.loop.flow.sessions.moveBegun(o)
+	} else if st.loop.flow != nil && st.loop.flow.work != nil {
+		st.loop.flow.work.loadBegun(o.device)
 	}
-	entry := agendaEntry{kind: isNetworkLoaded, start: st.now, batch: o.network, device: device, serial: o.key, epoch: st.devices[device].epoch}
-	st.schedule(st.now+st.loadTimeOf(o), policy.NetworkLoaded, st.nextSequence(), entry)
+	entry := agendaEntry{kind: isNetworkLoaded, start: st.agenda.now, batch: o.network, device: device, serial: o.key, epoch: st.host.devices[device].epoch}
+	st.agenda.scheduleAfter(st.loadTimeOf(o), policy.NetworkLoaded, entry)
 }
 
 // loadTimeOf returns how long a load takes: as the run or the service says, else cold (index
 // 1 of the table), else no time.
 func (st *networkLoader) loadTimeOf(o networkOrder) time.Duration {
-	if st.cfg.LoadTime != nil {
-		return st.cfg.LoadTime(o.network, o.device)
+	if st.loop.cfg.LoadTime != nil {
+		return st.loop.cfg.LoadTime(o.network, o.device)
 	}
 	if st.isSessionOrder(o.network) {
-		return st.flow.sessions.moveTime(o)
+		return st.loop.flow.sessions.moveTime(o)
 	}
-	if st.servingTimes != nil && o.network >= 0 {
-		if st.tickObserver != nil {
-			st.tickObserver.ObserveTime(st.now - st.firstArrivalAt)
+	if st.host.servingTimes != nil && o.network >= 0 {
+		if st.host.tickObserver != nil {
+			st.host.tickObserver.ObserveTime(st.agenda.now - st.loop.firstArrivalAt)
 		}
-		if duration, ok := st.servingTimes.LoadTime(o.network); ok {
+		if duration, ok := st.host.servingTimes.LoadTime(o.network); ok {
 			return duration
 		}
 	}
-	if o.network < 0 || st.t.Networks[o.network].LoadTimes == nil {
+	if o.network < 0 || st.tables.Networks[o.network].LoadTimes == nil {
 		return 0
 	}
-	return st.t.Networks[o.network].LoadTimes[st.t.Devices[o.device].Kind][1]
+	return st.tables.Networks[o.network].LoadTimes[st.tables.Devices[o.device].Kind][1]
 }
 
 // finishLoad ends a load and tells the policy. The load fails if the memory is full.
 func (st *networkLoader) finishLoad(entry *agendaEntry) {
 	d := entry.device
-	if st.devices[d].epoch != entry.epoch {
+	if st.host.devices[d].epoch != entry.epoch {
 		return // the device was lost meanwhile
 	}
 	memory, network := &st.memories[d], entry.batch
 	memory.loadRunning = false
+
+	// Enter the network or the session state.
 	reason := int64(0)
 	if st.isSessionOrder(network) {
-		// Enter the network or the session state.
-		reason = int64(st.flow.sessions.finishMove(memory, entry))
-	} else if hasMemoryLimit(st.t, d) && network >= 0 && !slices.Contains(memory.networks, network) && memory.usedBytes+st.t.Networks[network].Bytes > st.t.Memory[d] {
+		reason = int64(st.loop.flow.sessions.finishMove(memory, entry))
+	} else if hasMemoryLimit(st.tables, d) && network >= 0 && !slices.Contains(memory.networks, network) && memory.usedBytes+st.tables.Networks[network].Bytes > st.tables.Memory[d] {
 		reason = int64(policy.ReturnFull)
 	} else {
-		memory.addNetwork(st.t, network)
-		if st.flow != nil && st.flow.stats != nil {
-			st.flow.stats.workerChanged(d, true)
+		memory.addNetwork(st.tables, network)
+		if st.loop.flow != nil && st.loop.flow.stats != nil {
+			st.loop.flow.stats.workerChanged(d, true)
 		}
 	}
 
 	// Tell those who follow the devices, and start the next load before the policy hears of this one.
-	if st.flow != nil && st.flow.work != nil && network >= 0 {
-		st.flow.work.loadEnded(d, entry.start)
+	if st.loop.flow != nil && st.loop.flow.work != nil && network >= 0 {
+		st.loop.flow.work.loadEnded(d, entry.start)
 	}
 	st.startNextLoad(d)
 	ev := st.loop.beginEvent(policy.NetworkLoaded)
-	ev.Network, ev.Device, ev.Key, ev.Value, ev.Start, ev.End = network, d, entry.serial, reason, entry.start, st.now
-	st.tellPolicy()
+	ev.Network, ev.Device, ev.Key, ev.Value, ev.Start, ev.End = network, d, entry.serial, reason, entry.start, st.agenda.now
+	st.loop.tellPolicy()
 }
 
 // lacksNetwork reports whether the network of a batch is missing on the device of its hop.
 func (st *networkLoader) lacksNetwork(slot, device int32) bool {
-	return hasMemoryLimit(st.t, device) && !slices.Contains(st.memories[device].networks, st.t.Pipelines[st.batches[slot].pipeline].Network)
+	return hasMemoryLimit(st.tables, device) && !slices.Contains(st.memories[device].networks, st.tables.Pipelines[st.loop.batches.at(slot).pipeline].Network)
 }
 
 // hasMemoryLimit reports whether networks can be loaded onto and unloaded from a device.

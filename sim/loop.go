@@ -15,12 +15,12 @@ import (
 // loop is a run: arrivals, the policy and its timers, requests and tasks, and the order of
 // all events. Hosts execute batches.
 type loop struct {
-	agenda
-	ledger
-	batchTable
+	agenda   agenda
+	ledger   ledger
+	batches  batchTable
 	ctx      context.Context
 	cfg      *Config
-	t        *policy.Tables
+	tables   *policy.Tables
 	trace    *chromeTrace
 	events   int64
 	fatalErr error
@@ -58,7 +58,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	}
 	l := newLoop(ctx, &cfg)
 	if err := l.run(); err != nil {
-		return nil, fmt.Errorf("simulating: at %v: %w", l.now, err)
+		return nil, fmt.Errorf("simulating: at %v: %w", l.agenda.now, err)
 	}
 	if err := arrivals.Err(cfg.Source); err != nil {
 		return nil, fmt.Errorf("simulating: reading arrivals: %w", err)
@@ -72,11 +72,11 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 // newLoop prepares a run: its hosts, its ending, and the faults on its agenda.
 func newLoop(ctx context.Context, cfg *Config) *loop {
 	t := cfg.Tables
-	l := &loop{ctx: ctx, cfg: cfg, t: t, truth: cfg.Truth}
+	l := &loop{ctx: ctx, cfg: cfg, tables: t, truth: cfg.Truth}
 	l.savedRunTime = time.Duration(cfg.FrontEndRunShare * float64(maxSavedRunTime))
-	l.acc = report.New(reportConfig(cfg))
-	l.shares = fair.New(t)
-	l.batchTable.init(t)
+	l.ledger.acc = report.New(reportConfig(cfg))
+	l.ledger.shares = fair.New(t)
+	l.batches.init(t)
 	l.ledger.init()
 	if cfg.ChromeTrace != nil {
 		l.trace = newChromeTrace(cfg.ChromeTrace, t)
@@ -96,7 +96,7 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 		if f.ComesBack {
 			kind, entryKind = policy.WorkerBack, isDeviceBack
 		}
-		l.schedule(f.At, kind, int64(i), agendaEntry{kind: entryKind, device: f.Device})
+		l.agenda.schedule(f.At, kind, int64(i), agendaEntry{kind: entryKind, device: f.Device})
 	}
 	return l
 }
@@ -104,24 +104,24 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 // addHosts adds the host of devices that run batches of stages and, if the plan has
 // instances, the host of those.
 func (l *loop) addHosts() {
-	l.hostByDevice = make([]uint8, len(l.t.Devices))
+	l.hostByDevice = make([]uint8, len(l.tables.Devices))
 	l.baseHost = newDeviceHost(l)
 	l.hosts = append(l.hosts, l.baseHost)
 	switch {
 	case l.cfg.instances != nil:
 		l.hosts = append(l.hosts, l.cfg.instances(l))
-	case hasLLMInstances(l.t):
+	case hasLLMInstances(l.tables):
 		if l.truth == nil {
 			l.truth = &requestTokens{}
 		}
 		l.hosts = append(l.hosts, newLLMHost(l))
-	case newTestInstanceHost != nil && len(l.t.Instances) > 0:
+	case newTestInstanceHost != nil && len(l.tables.Instances) > 0:
 		l.hosts = append(l.hosts, newTestInstanceHost(l))
 	default:
 		return
 	}
 	for d := range l.hostByDevice {
-		if l.t.InstanceOf(int32(d)) >= 0 {
+		if l.tables.InstanceOf(int32(d)) >= 0 {
 			l.hostByDevice[d] = 1
 		}
 	}
@@ -136,12 +136,12 @@ func (l *loop) run() error {
 				return err
 			}
 		}
-		previous := l.now
-		if !l.popNext(&l.current) {
+		previous := l.agenda.now
+		if !l.agenda.popNext(&l.current) {
 			return nil
 		}
-		if l.now < previous && l.cfg.Verify {
-			return fmt.Errorf("the clock goes back to %v", l.now)
+		if l.agenda.now < previous && l.cfg.Verify {
+			return fmt.Errorf("the clock goes back to %v", l.agenda.now)
 		}
 		l.events++
 		l.processEntry(&l.current)
@@ -188,7 +188,7 @@ func (l *loop) beginEvent(kind policy.EventKind) *policy.Event {
 
 // beginBatchEvent begins an event about a batch on a device.
 func (l *loop) beginBatchEvent(kind policy.EventKind, slot, device int32) *policy.Event {
-	ev, b := l.beginEvent(kind), &l.batches[slot]
+	ev, b := l.beginEvent(kind), l.batches.at(slot)
 	ev.Model, ev.Service, ev.Batch, ev.Device = b.model, b.service, slot, device
 	return ev
 }
@@ -200,7 +200,7 @@ func (l *loop) tellPolicy() {
 		return
 	}
 	l.actions.Reset()
-	l.cfg.Policy.Handle(l.now, &l.event, &l.actions)
+	l.cfg.Policy.Handle(l.agenda.now, &l.event, &l.actions)
 	for i := range l.actions.List {
 		l.applyAction(&l.actions.List[i])
 	}
@@ -239,8 +239,8 @@ func (l *loop) pullArrival() {
 	if l.cfg.Duration > 0 && r.ArrivedAt >= l.cfg.Duration {
 		return
 	}
-	if r.Model < 0 || int(r.Model) >= len(l.t.Models) {
-		l.failRun(fmt.Errorf("an arrival at %v names model %d, the plan has %d", r.ArrivedAt, r.Model, len(l.t.Models)))
+	if r.Model < 0 || int(r.Model) >= len(l.tables.Models) {
+		l.failRun(fmt.Errorf("an arrival at %v names model %d, the plan has %d", r.ArrivedAt, r.Model, len(l.tables.Models)))
 		return
 	}
 
@@ -250,15 +250,15 @@ func (l *loop) pullArrival() {
 		arrivedAt = max(arrivedAt, l.frontEndFreeAt)
 		l.frontEndFreeAt = arrivedAt + l.cfg.FrontEnd + l.takeRunTime(arrivedAt)
 	}
-	if arrivedAt < l.now {
-		l.failRun(fmt.Errorf("arrivals are not in order: %v after %v", r.ArrivedAt, l.now-l.cfg.Ingress))
+	if arrivedAt < l.agenda.now {
+		l.failRun(fmt.Errorf("arrivals are not in order: %v after %v", r.ArrivedAt, l.agenda.now-l.cfg.Ingress))
 		return
 	}
 	if l.pulledArrivals == 0 {
 		l.firstArrivalAt = r.ArrivedAt
 	}
 	l.pulledArrivals++
-	l.arrivalAt, l.arrivalPending = arrivedAt, true
+	l.agenda.arrivalAt, l.agenda.arrivalPending = arrivedAt, true
 }
 
 // admitArrival admits the pulled request, or drops it if its client has used up its share.
@@ -268,25 +268,25 @@ func (l *loop) admitArrival() {
 	// A request without an SLO of its own has that of its model.
 	slo := r.SLO
 	if slo <= 0 {
-		slo = l.t.Models[r.Model].SLO
+		slo = l.tables.Models[r.Model].SLO
 	}
 	model, arrivedAt, client := r.Model, r.ArrivedAt, policy.ClientNumber(r.Client)
-	l.acc.Arrive(model, arrivedAt)
-	if client != 0 && !l.shares.Admit(l.now, model, client, 1) {
-		l.acc.Drop(model, arrivedAt, int(policy.ReasonQueueFull))
+	l.ledger.acc.Arrive(model, arrivedAt)
+	if client != 0 && !l.ledger.shares.Admit(l.agenda.now, model, client, 1) {
+		l.ledger.acc.Drop(model, arrivedAt, int(policy.ReasonQueueFull))
 		l.pullArrival()
 		return
 	}
 
 	// Enter the request into the ledger, with its task if it has only one.
-	slot := l.takeRequestSlot()
+	slot := l.ledger.takeRequestSlot()
 	prompt, session := r.PromptTokens, r.Session
-	l.requests[slot] = request{model: model, client: client, state: requestOpen, arrivedAt: arrivedAt, deadline: arrivedAt + slo, wholeSLO: slo >= l.t.Models[model].SLO}
+	l.ledger.requests[slot] = request{model: model, client: client, state: requestOpen, arrivedAt: arrivedAt, deadline: arrivedAt + slo, wholeSLO: slo >= l.tables.Models[model].SLO}
 	if l.truth != nil {
 		l.truth.Arrive(slot, r)
 	}
 	if l.flow == nil {
-		l.tasks.List[slot], l.locations[slot] = policy.Task{Req: slot, Service: model, State: policy.TaskWaiting}, taskLocation{lastStage: -1}
+		l.ledger.tasks.List[slot], l.ledger.locations[slot] = policy.Task{Req: slot, Service: model, State: policy.TaskWaiting}, taskLocation{lastStage: -1}
 	} else if l.flow.stats != nil {
 		l.flow.stats.addRequest(slot)
 	}

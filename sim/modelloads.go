@@ -70,91 +70,87 @@ func (g LoadGrid) NearestNumber(load float64) int { return max(1, int(math.Round
 // share while the others have theirs. All models are searched in the same runs, with the
 // same random numbers at every point.
 func FindModelLoads(ctx context.Context, sc *Scenario, o ModelLoadSearch) (*ModelLoads, error) {
-	rates := sc.modelRates()
-	grid := LoadGrid{o.Step}
-	resultsByPoints := map[string][]*Result{} // by the text of the points
-	events := int64(0)
-
-	// simulate returns the result at the points of all models. Earlier runs at the same points are reused.
-	simulate := func(ctx context.Context, points []int, numRuns int) (*pointResult, error) {
-		key := fmt.Sprint(points)
-		if results := resultsByPoints[key]; len(results) >= numRuns {
-			return newPointResult(results[:numRuns], len(rates)), nil
-		}
-		offeredRates := make([]float64, len(rates))
-		for i := range rates {
-			offeredRates[i] = rates[i] * grid.Load(points[i])
-		}
-		results, err := sc.AtRates(offeredRates, 0).replicate(ctx, resultsByPoints[key], numRuns)
-		if err != nil {
-			return nil, err
-		}
-		for _, run := range results[len(resultsByPoints[key]):] {
-			events += run.Events
-		}
-		resultsByPoints[key] = results
-		return newPointResult(results, len(rates)), nil
+	s := &pointSimulator{scenario: sc, rates: sc.modelRates(), grid: LoadGrid{o.Step}, resultsByPoints: map[string][]*Result{}}
+	brackets, err := o.startBrackets(ctx, s)
+	if brackets == nil || err != nil {
+		return &ModelLoads{Loads: make([]float64, len(s.rates)), Events: s.events}, err
 	}
+	points, err := o.closeBrackets(ctx, s, brackets)
+	if err != nil {
+		return nil, err
+	}
+	return o.lowerUntilJoint(ctx, s, points)
+}
 
-	// Start every model at its guess.
-	maxPoint := grid.NearestNumber(o.MaxLoad)
-	search := make([]guidedBracket, len(rates))
-	for i := range search {
-		guess := 1.
-		if o.StartLoads != nil {
-			guess = o.StartLoads[i]
+// startBrackets returns the bracket of every model, with its first candidate. If a model fails
+// at the loads that must be reached, it returns nil.
+func (o *ModelLoadSearch) startBrackets(ctx context.Context, s *pointSimulator) ([]guidedBracket, error) {
+	maxPoint := s.grid.NearestNumber(o.MaxLoad)
+	guessOf := func(model int) int {
+		if o.StartLoads == nil {
+			return min(s.grid.NearestNumber(1), maxPoint)
 		}
-		search[i].gridBracket = gridBracket{candidate: min(grid.NearestNumber(guess), maxPoint), lowestFail: maxPoint + 1}
+		return min(s.grid.NearestNumber(o.StartLoads[model]), maxPoint)
+	}
+	brackets := make([]guidedBracket, len(s.rates))
+	for i := range brackets {
+		brackets[i].gridBracket = gridBracket{candidate: guessOf(i), lowestFail: maxPoint + 1}
 	}
 
 	// Begin above the loads that must be reached, if there are any.
 	if o.MinLoads != nil {
-		points, result, err := o.checkMinLoads(ctx, simulate, maxPoint)
+		points, result, err := o.checkMinLoads(ctx, s, maxPoint)
 		if result == nil || err != nil {
-			return &ModelLoads{Loads: make([]float64, len(rates)), Events: events}, err
+			return nil, err
 		}
-		for i := range search {
-			search[i].candidate = points[i]
-			search[i].observeLoss(true, o.lossRatio(result, i), o.Step)
-			if o.StartLoads != nil && search[i].candidate < search[i].lowestFail {
-				search[i].candidate = max(search[i].candidate, min(grid.NearestNumber(o.StartLoads[i]), maxPoint))
+		for i := range brackets {
+			b := &brackets[i]
+			b.candidate = points[i]
+			b.observeLoss(true, o.lossRatio(result, i), o.Step)
+			if o.StartLoads != nil && b.candidate < b.lowestFail {
+				b.candidate = max(b.candidate, guessOf(i))
 			}
 		}
 	}
 
 	// With one load for all models, start at the lowest.
 	if o.SameLoad {
-		lowest := slices.MinFunc(search, func(a, b guidedBracket) int { return cmp.Compare(a.candidate, b.candidate) })
-		for i := range search {
-			search[i].candidate = lowest.candidate
+		lowest := slices.MinFunc(brackets, func(a, b guidedBracket) int { return cmp.Compare(a.candidate, b.candidate) })
+		for i := range brackets {
+			brackets[i].candidate = lowest.candidate
 		}
 	}
+	return brackets, nil
+}
 
-	// Simulate the candidates of all models until every search is done, then lower them until they hold together.
-	points := make([]int, len(rates))
+// closeBrackets simulates the candidates of all models until every search is done. It returns
+// the highest point that passes, for each model, at least 1.
+func (o *ModelLoadSearch) closeBrackets(ctx context.Context, s *pointSimulator, brackets []guidedBracket) ([]int, error) {
+	points := make([]int, len(brackets))
 	for {
-		open := false
-		for i := range search {
-			open = open || !search[i].isClosed()
-			if points[i] = search[i].candidate; search[i].isClosed() {
-				points[i] = max(1, search[i].highestPass)
+		// A search that is done stays at its result.
+		anyOpen := false
+		for i := range brackets {
+			if b := &brackets[i]; b.isClosed() {
+				points[i] = max(1, b.highestPass)
+			} else {
+				points[i], anyOpen = b.candidate, true
 			}
 		}
-		if !open {
-			found, err := o.lowerUntilJoint(ctx, points, simulate)
-			if found != nil {
-				found.Events = events
-			}
-			return found, err
+		if !anyOpen {
+			return points, nil
 		}
-		result, err := simulate(ctx, points, o.Runs)
+
+		// Simulate all models at once. With one load for all, a failure of one fails all.
+		result, err := s.simulate(ctx, points, o.Runs)
 		if err != nil {
 			return nil, err
 		}
 		allPass := result.allAttain(o.Shares)
-		for i := range search {
-			if !search[i].isClosed() {
-				search[i].observeLoss(allPass || !o.SameLoad && result.attainments[i] >= o.Shares[i], o.lossRatio(result, i), o.Step)
+		for i := range brackets {
+			if !brackets[i].isClosed() {
+				pass := allPass || !o.SameLoad && result.attainments[i] >= o.Shares[i]
+				brackets[i].observeLoss(pass, o.lossRatio(result, i), o.Step)
 			}
 		}
 	}
@@ -191,8 +187,36 @@ func (s *Scenario) AtRates(rates []float64, longest time.Duration) *Scenario {
 	return &scaled
 }
 
-// pointSimulator simulates the models at points of the grid.
-type pointSimulator func(ctx context.Context, points []int, numRuns int) (*pointResult, error)
+// pointSimulator simulates the models of a scenario, each at a point of the grid.
+type pointSimulator struct {
+	scenario        *Scenario
+	rates           []float64 // by model, at load 1
+	grid            LoadGrid
+	resultsByPoints map[string][]*Result // earlier runs, by the text of the points
+	events          int64                // of all runs
+}
+
+// simulate returns the result at the points of all models. Earlier runs at the same points are reused.
+func (s *pointSimulator) simulate(ctx context.Context, points []int, numRuns int) (*pointResult, error) {
+	key := fmt.Sprint(points)
+	earlier := s.resultsByPoints[key]
+	if len(earlier) >= numRuns {
+		return newPointResult(earlier[:numRuns], len(s.rates)), nil
+	}
+	offeredRates := make([]float64, len(s.rates))
+	for i := range s.rates {
+		offeredRates[i] = s.rates[i] * s.grid.Load(points[i])
+	}
+	results, err := s.scenario.AtRates(offeredRates, 0).replicate(ctx, earlier, numRuns)
+	if err != nil {
+		return nil, err
+	}
+	for _, run := range results[len(earlier):] {
+		s.events += run.Events
+	}
+	s.resultsByPoints[key] = results
+	return newPointResult(results, len(s.rates)), nil
+}
 
 // pointResult holds runs at the same points. A search needs the attainments, and a report only
 // in the end, because its percentiles take long.
@@ -279,9 +303,9 @@ func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 // checkMinLoads simulates the loads that must be reached. It returns their points and result,
 // or no result if a model fails. The first run alone decides if a model loses more in it than
 // it may lose in all runs.
-func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, simulate pointSimulator, maxPoint int) (points []int, result *pointResult, err error) {
+func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, s *pointSimulator, maxPoint int) (points []int, result *pointResult, err error) {
 	for _, load := range o.MinLoads {
-		points = append(points, max(1, int(LoadGrid{o.Step}.Position(load)+1e-9)))
+		points = append(points, max(1, int(s.grid.Position(load)+1e-9)))
 	}
 
 	// The points of the grid at or below these loads.
@@ -296,7 +320,7 @@ func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, simulate pointSimul
 
 	// Simulate one run with what all runs may lose, then all runs.
 	for _, numRuns := range slices.Compact([]int{1, o.Runs}) {
-		r, err := simulate(ctx, points, numRuns)
+		r, err := s.simulate(ctx, points, numRuns)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -314,10 +338,10 @@ func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, simulate pointSimul
 
 // lowerUntilJoint lowers loads that were found one by one until all models attain their shares
 // together, by steps that double every second round.
-func (o *ModelLoadSearch) lowerUntilJoint(ctx context.Context, points []int, simulate pointSimulator) (*ModelLoads, error) {
+func (o *ModelLoadSearch) lowerUntilJoint(ctx context.Context, s *pointSimulator, points []int) (*ModelLoads, error) {
 	found := &ModelLoads{Loads: make([]float64, len(points))}
 	for round := 0; ; round++ {
-		r, err := simulate(ctx, points, o.Runs)
+		r, err := s.simulate(ctx, points, o.Runs)
 		if err != nil {
 			return nil, err
 		}
@@ -338,11 +362,12 @@ func (o *ModelLoadSearch) lowerUntilJoint(ctx context.Context, points []int, sim
 		// Stop if all hold, or no model can be lowered.
 		if allHold {
 			for i := range points {
-				found.Loads[i] = LoadGrid{o.Step}.Load(points[i])
+				found.Loads[i] = s.grid.Load(points[i])
 			}
 			found.Report = poolResults(r.results).Report
 		}
 		if !lowered {
+			found.Events = s.events
 			return found, nil
 		}
 	}

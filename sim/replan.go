@@ -30,7 +30,7 @@ func (l *loop) replan(tag int32) {
 	// Drop the pending result of an earlier search.
 	s := &l.searches[tag]
 	if s.resultEntry != kernel.None {
-		l.heap.Remove(s.resultEntry)
+		l.agenda.heap.Remove(s.resultEntry)
 	}
 
 	// Search now, and tell the result later.
@@ -39,12 +39,12 @@ func (l *loop) replan(tag int32) {
 		work = searchWork
 	}
 	var workDone int64
-	s.result, workDone = l.searcher.Search(l.now, tag)(l.ctx, work, s.result[:0])
-	doneAt := l.now
+	s.result, workDone = l.searcher.Search(l.agenda.now, tag)(l.ctx, work, s.result[:0])
+	doneAt := l.agenda.now
 	if l.cfg.SearchTime != nil {
 		doneAt += l.cfg.SearchTime(workDone)
 	}
-	s.resultEntry = l.schedule(doneAt, policy.ReplanResult, int64(tag), agendaEntry{kind: isSearchDone, batch: tag})
+	s.resultEntry = l.agenda.schedule(doneAt, policy.ReplanResult, int64(tag), agendaEntry{kind: isSearchDone, batch: tag})
 }
 
 // tellSearchResult tells the policy the result of a search.

@@ -18,6 +18,7 @@ import (
 // Within a batch these times add up.
 type sessionStore struct {
 	flow      *flowEnding
+	loop      *loop
 	workflows *flows.WorkflowTables
 	loader    *networkLoader
 	counts    SessionResult
@@ -31,26 +32,26 @@ type SessionResult struct {
 }
 
 // sessionState is the state that a task leaves behind.
-type sessionState struct { // that holds it, or -1
-	device        int32 // task whose state this one continues, or -1
-	previousTask  int32 // first task that continues this state, or -1
-	nextTask      int32 // device to which it is being moved, or -1
+type sessionState struct {
+	device        int32 // device that holds it, or -1
+	previousTask  int32 // task whose state this one continues, or -1
+	nextTask      int32 // first task that continues this state, or -1
 	moveTarget    int32 // device to which it is being moved, or -1
 	bytes         int64
 	recomputeTime time.Duration // time to compute it anew
 }
 
-// newSessions returns the store of session states. It returns nil if no service keeps states.
-func newSessions(f *flowEnding) *sessionStore {
-	workflows := flows.WorkflowTablesOf(f.l.t)
+// newSessionStore returns the store of session states. It returns nil if no service keeps states.
+func newSessionStore(f *flowEnding) *sessionStore {
+	workflows := flows.WorkflowTablesOf(f.loop.tables)
 	if workflows == nil || !slices.ContainsFunc(workflows.SessionStates, func(s flows.SessionState) bool { return s.Bytes > 0 }) {
 		return nil
 	}
-	h := f.l.baseHost
+	h := f.loop.baseHost
 	if h.loader == nil {
 		h.loader = newNetworkLoader(h)
 	}
-	return &sessionStore{flow: f, workflows: workflows, loader: h.loader}
+	return &sessionStore{flow: f, loop: f.loop, workflows: workflows, loader: h.loader}
 }
 
 // stateOf returns the state of a task.
@@ -58,8 +59,8 @@ func (k *sessionStore) stateOf(t int32) *sessionState { return &k.flow.records[t
 
 // taskRevealed notes which state a new task continues, and how large its own will be.
 func (k *sessionStore) taskRevealed(t int32) {
-	l, record := k.flow.l, &k.flow.records[t]
-	service := l.tasks.List[t].Service
+	l, record := k.loop, &k.flow.records[t]
+	service := l.ledger.tasks.List[t].Service
 	record.state = sessionState{device: -1, previousTask: -1, nextTask: -1, moveTarget: -1}
 	s := k.workflows.SessionStateOf(service)
 	if s.Bytes == 0 {
@@ -67,13 +68,13 @@ func (k *sessionStore) taskRevealed(t int32) {
 	}
 
 	// A task continues the state of an input of the same service, preferably one that no task continues yet.
-	previous := flows.ContinuedTask(l.tasks.List[t].Inputs, func(in int32) bool { return l.tasks.List[in].Service == service }, func(in int32) bool { return k.stateOf(in).nextTask < 0 })
+	previous := flows.ContinuedTask(l.ledger.tasks.List[t].Inputs, func(in int32) bool { return l.ledger.tasks.List[in].Service == service }, func(in int32) bool { return k.stateOf(in).nextTask < 0 })
 	record.state.bytes, record.state.recomputeTime = flows.ScaleByWork(s.Bytes, record.work), time.Duration(flows.ScaleByWork(int64(s.Recompute), record.work))
 	if previous < 0 {
 		return
-
-		// Its own state contains that one.
 	}
+
+	// Its own state contains that one.
 	previousState := k.stateOf(previous)
 	if previousState.nextTask < 0 {
 		previousState.nextTask = t
@@ -85,9 +86,9 @@ func (k *sessionStore) taskRevealed(t int32) {
 // countRecomputed counts the states that the tasks of a starting batch find or not, and
 // returns the time to compute the missing ones.
 func (k *sessionStore) countRecomputed(slot int32) (sum time.Duration) {
-	l := k.flow.l
-	device := l.hopAt(slot, 0).Device
-	for _, t := range l.members(slot) {
+	l := k.loop
+	device := l.batches.hopAt(slot, 0).Device
+	for _, t := range l.batches.members(slot) {
 		previous := k.stateOf(t).previousTask
 		switch {
 		case previous < 0:
@@ -105,8 +106,8 @@ func (k *sessionStore) countRecomputed(slot int32) (sum time.Duration) {
 // recomputedBytes returns the bytes of the states that a starting batch computes anew. It
 // counts them, too.
 func (k *sessionStore) recomputedBytes(slot int32) (bytes int64) {
-	for _, t := range k.flow.l.members(slot) {
-		if previous := k.stateOf(t).previousTask; previous >= 0 && k.stateOf(previous).device != k.flow.l.hopAt(slot, 0).Device {
+	for _, t := range k.loop.batches.members(slot) {
+		if previous := k.stateOf(t).previousTask; previous >= 0 && k.stateOf(previous).device != k.loop.batches.hopAt(slot, 0).Device {
 			bytes += k.stateOf(previous).bytes
 		}
 	}
@@ -176,12 +177,12 @@ func (k *sessionStore) dropState(t, device int32) {
 // first, and tells the policy.
 func (k *sessionStore) dropOverflow(device int32) {
 	memory := &k.loader.memories[device]
-	for hasMemoryLimit(k.flow.l.t, device) && memory.usedBytes > k.flow.l.t.Memory[device] && len(memory.sessionTasks) > 0 {
+	for hasMemoryLimit(k.loop.tables, device) && memory.usedBytes > k.loop.tables.Memory[device] && len(memory.sessionTasks) > 0 {
 		t := memory.sessionTasks[len(memory.sessionTasks)-1]
 		k.dropState(t, device)
-		ev := k.flow.l.beginEvent(policy.NetworkUnloaded)
+		ev := k.loop.beginEvent(policy.NetworkUnloaded)
 		ev.Network, ev.Device, ev.Key = -1, device, int64(t)
-		k.flow.l.tellPolicy()
+		k.loop.tellPolicy()
 	}
 }
 
@@ -200,11 +201,11 @@ func (k *sessionStore) moveBegun(o networkOrder) {
 // moveTime returns how long a move takes from now on: in proportion to its bytes, and less
 // within a node.
 func (k *sessionStore) moveTime(o networkOrder) time.Duration {
-	t, tables := int32(o.key), k.flow.l.t
+	t, tables := int32(o.key), k.loop.tables
 	if int(t) >= len(k.flow.records) || k.stateOf(t).device < 0 {
 		return 0
 	}
-	s := k.workflows.SessionStateOf(k.flow.l.tasks.List[t].Service)
+	s := k.workflows.SessionStateOf(k.loop.ledger.tasks.List[t].Service)
 	fullTime := s.OtherNode
 	if tables.Devices[k.stateOf(t).device].Node == tables.Devices[o.device].Node {
 		fullTime = s.SameNode
@@ -223,7 +224,7 @@ func (k *sessionStore) finishMove(memory *deviceMemory, entry *agendaEntry) poli
 	}
 	s := k.stateOf(t)
 	s.moveTarget = -1
-	switch tables := k.flow.l.t; {
+	switch tables := k.loop.tables; {
 	case s.device < 0:
 		return policy.ReturnNotLoaded
 	case s.device == entry.device:

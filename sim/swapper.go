@@ -8,7 +8,13 @@ import (
 )
 
 // networkSwapper loads and unloads the networks of instances.
-type networkSwapper struct{ *llmInstances }
+type networkSwapper struct {
+	loop         *loop
+	agenda       *agenda
+	tables       *policy.Tables
+	instances    []llmInstance // by device; those of the host
+	loads, swaps int64         // so far; a swap is a load after another network
+}
 
 // handleOrder takes an order of the policy. An instance runs one network at a time. A load
 // waits for the unload before it, an unload for the sequences that run or wait.
@@ -25,7 +31,7 @@ func (h *networkSwapper) handleOrder(o networkOrder) {
 	default:
 		if pendingIndex := slices.IndexFunc(s.pendingLoads, o.matches); pendingIndex >= 0 {
 			s.pendingLoads = slices.Delete(s.pendingLoads, pendingIndex, pendingIndex+1)
-			h.scheduleNetworkEvent(policy.NetworkUnloaded, o.network, o.device, 0, 0)
+			h.scheduleNetworkEvent(policy.NetworkUnloaded, o.network, o.device, 0)
 			return
 		}
 		if s.network == o.network {
@@ -48,7 +54,7 @@ func (h *networkSwapper) startNextChange(d int32) {
 
 	// An unload goes before the loads that wait.
 	if s.unloadPending {
-		h.beginChange(d, s.network, false, h.serverOf(d).Costs[s.network].UnloadTime)
+		h.beginChange(d, s.network, false, serverOf(h.tables, d).Costs[s.network].UnloadTime)
 		return
 	}
 	if len(s.pendingLoads) == 0 {
@@ -59,12 +65,12 @@ func (h *networkSwapper) startNextChange(d int32) {
 	o := s.pendingLoads[0]
 	s.pendingLoads = s.pendingLoads[:copy(s.pendingLoads, s.pendingLoads[1:])]
 	switch {
-	case h.serverOf(d).Costs[o.network].KVTokens == 0:
-		h.scheduleNetworkEvent(policy.NetworkLoaded, o.network, d, int64(policy.ReturnRefused), 0)
+	case serverOf(h.tables, d).Costs[o.network].KVTokens == 0:
+		h.scheduleNetworkEvent(policy.NetworkLoaded, o.network, d, int64(policy.ReturnRefused))
 	case s.network == o.network:
-		h.scheduleNetworkEvent(policy.NetworkLoaded, o.network, d, 0, 0)
+		h.scheduleNetworkEvent(policy.NetworkLoaded, o.network, d, 0)
 	case s.network >= 0:
-		h.scheduleNetworkEvent(policy.NetworkLoaded, o.network, d, int64(policy.ReturnFull), 0)
+		h.scheduleNetworkEvent(policy.NetworkLoaded, o.network, d, int64(policy.ReturnFull))
 	default:
 		h.beginChange(d, o.network, true, h.loadTimeOf(o, s))
 	}
@@ -80,10 +86,10 @@ func (h *networkSwapper) continuePending(d int32) {
 // loadTimeOf returns how long a load takes: less if the host's memory holds the weights
 // (index 0 of the table) than from cold (index 1).
 func (h *networkSwapper) loadTimeOf(o networkOrder, s *llmInstance) time.Duration {
-	if h.cfg.LoadTime != nil {
-		return h.cfg.LoadTime(o.network, o.device)
+	if h.loop.cfg.LoadTime != nil {
+		return h.loop.cfg.LoadTime(o.network, o.device)
 	}
-	times := h.t.Networks[o.network].LoadTimes
+	times := h.tables.Networks[o.network].LoadTimes
 	if times == nil {
 		return 0
 	}
@@ -91,19 +97,19 @@ func (h *networkSwapper) loadTimeOf(o networkOrder, s *llmInstance) time.Duratio
 	if slices.Contains(s.warmNetworks, o.network) {
 		loadKind = 0
 	}
-	return times[h.t.Devices[o.device].Kind][loadKind]
+	return times[h.tables.Devices[o.device].Kind][loadKind]
 }
 
 // beginChange begins a load or an unload with the given duration.
 func (h *networkSwapper) beginChange(d, network int32, isLoad bool, duration time.Duration) {
 	s := &h.instances[d]
-	s.changingNetwork, s.changeStart = network, h.now
-	s.loadTime += h.countedTime(h.now, h.now+duration)
+	s.changingNetwork, s.changeStart = network, h.agenda.now
+	s.loadTime += h.loop.cfg.countedSpan().overlap(timeSpan{h.agenda.now, h.agenda.now + duration})
 	kind, changeKind := policy.NetworkUnloaded, int32(0)
 	if isLoad {
 		kind, changeKind = policy.NetworkLoaded, 1
 	}
-	h.schedule(h.now+duration, kind, h.nextSequence(), agendaEntry{kind: isNetworkChange, host: 1, batch: network, device: d, epoch: s.epoch, arg: changeKind})
+	h.agenda.scheduleAfter(duration, kind, agendaEntry{kind: isNetworkChange, host: 1, batch: network, device: d, epoch: s.epoch, arg: changeKind})
 }
 
 // finishChange ends a load or an unload. An entry of scheduleNetworkEvent has no change to
@@ -115,31 +121,32 @@ func (h *networkSwapper) finishChange(entry *agendaEntry) {
 	case 0:
 		s.changingNetwork, s.unloadPending = -1, false
 		s.previousNetwork, s.network = s.network, -1
-		s.warmNetworks.markUsed(network, h.t.Networks, h.serverOf(d).WarmBytes)
+		s.warmNetworks.markUsed(network, h.tables.Networks, serverOf(h.tables, d).WarmBytes)
 		h.tellNetworkEvent(policy.NetworkUnloaded, network, d, 0, s.changeStart)
 	case 1:
 		s.changingNetwork = -1
-		s.runNetwork(h.t, d, network, h.cfg.Slowdown)
-		if h.tokenEnding != nil {
-			h.tokenEnding.networkLoaded(s.previousNetwork >= 0 && s.previousNetwork != network)
+		s.runNetwork(h.tables, d, network, h.loop.cfg.Slowdown)
+		h.loads++
+		if s.previousNetwork >= 0 && s.previousNetwork != network {
+			h.swaps++
 		}
 		h.tellNetworkEvent(policy.NetworkLoaded, network, d, 0, s.changeStart)
 	default:
-		h.tellNetworkEvent(policy.EventKind(entry.arg-2), network, d, entry.serial, h.now)
+		h.tellNetworkEvent(policy.EventKind(entry.arg-2), network, d, entry.serial, h.agenda.now)
 	}
 	h.startNextChange(d)
 }
 
-// scheduleNetworkEvent schedules an event about a network, after a delay.
-func (h *networkSwapper) scheduleNetworkEvent(kind policy.EventKind, network, d int32, reason int64, delay time.Duration) {
-	h.schedule(h.now+delay, kind, h.nextSequence(), agendaEntry{kind: isNetworkChange, host: 1, batch: network, device: d, epoch: h.instances[d].epoch, serial: reason, arg: int32(kind) + 2})
+// scheduleNetworkEvent schedules an event about a network, later in this instant.
+func (h *networkSwapper) scheduleNetworkEvent(kind policy.EventKind, network, d int32, reason int64) {
+	h.agenda.scheduleAfter(0, kind, agendaEntry{kind: isNetworkChange, host: 1, batch: network, device: d, epoch: h.instances[d].epoch, serial: reason, arg: int32(kind) + 2})
 }
 
 // tellNetworkEvent tells the policy that a network was loaded or unloaded, with the reason if that failed.
 func (h *networkSwapper) tellNetworkEvent(kind policy.EventKind, network, d int32, reason int64, startedAt time.Duration) {
 	ev := h.loop.beginEvent(kind)
-	ev.Network, ev.Device, ev.Value, ev.Start, ev.End = network, d, reason, startedAt, h.now
-	h.tellPolicy()
+	ev.Network, ev.Device, ev.Value, ev.Start, ev.End = network, d, reason, startedAt, h.agenda.now
+	h.loop.tellPolicy()
 }
 
 // warmSet lists the networks whose weights are in a host's memory, the least recently used

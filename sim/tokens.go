@@ -85,7 +85,7 @@ func newTokenEnding(l *loop) endingRule {
 		return nil
 	}
 	e := &tokenEnding{directEnding: directEnding{l}, host: h}
-	e.totals.classes, e.totals.models = make([]latencySamples, len(l.t.Models)), l.t.Models
+	e.totals.classes, e.totals.models = make([]latencySamples, len(l.tables.Models)), l.tables.Models
 	h.tokenEnding = e
 	return e
 }
@@ -95,21 +95,21 @@ func (e *tokenEnding) firstToken(task int32) {
 	for int(task) >= len(e.firstTokenAt) {
 		e.firstTokenAt = append(e.firstTokenAt, 0)
 	}
-	e.firstTokenAt[task] = e.l.now
+	e.firstTokenAt[task] = e.loop.agenda.now
 }
 
 // judgeAnswer judges a finished answer by the figure that its SLO is on. Late answers get a
 // deadline that they miss, so that the report counts them as late.
 func (e *tokenEnding) judgeAnswer(task, tokens int32) {
-	q := &e.l.requests[task]
+	q := &e.loop.ledger.requests[task]
 	if q.state != requestOpen {
 		return
 	}
-	m := &e.l.t.Models[q.model]
-	answeredAt := e.l.now + e.l.cfg.Egress
+	m := &e.loop.tables.Models[q.model]
+	answeredAt := e.loop.agenda.now + e.loop.cfg.Egress
 	a := formats.Answer{
-		E2E: answeredAt - q.arrivedAt, TTFT: e.firstTokenAt[task] + e.l.cfg.Egress - q.arrivedAt,
-		TPOT: formats.TimePerToken(e.firstTokenAt[task], e.l.now, int(tokens)), WaitTime: e.host.sequenceOf(task).firstIterationAt - q.arrivedAt,
+		E2E: answeredAt - q.arrivedAt, TTFT: e.firstTokenAt[task] + e.loop.cfg.Egress - q.arrivedAt,
+		TPOT: formats.TimePerToken(e.firstTokenAt[task], e.loop.agenda.now, int(tokens)), WaitTime: e.host.sequenceOf(task).firstIterationAt - q.arrivedAt,
 	}
 
 	// Judge the answer, and make a late one miss its deadline.
@@ -117,12 +117,12 @@ func (e *tokenEnding) judgeAnswer(task, tokens int32) {
 	if q.deadline = answeredAt; isLate {
 		q.deadline--
 	}
-	if e.l.cfg.OnJudged != nil {
-		e.l.cfg.OnJudged(q.model, q.arrivedAt, answeredAt, isLate)
+	if e.loop.cfg.OnJudged != nil {
+		e.loop.cfg.OnJudged(q.model, q.arrivedAt, answeredAt, isLate)
 	}
 
 	// Keep its latencies, if the request is counted.
-	if !e.l.acc.IsCounted(q.arrivedAt) {
+	if !e.loop.ledger.acc.IsCounted(q.arrivedAt) {
 		return
 	}
 	c := &e.totals.classes[q.model]
@@ -132,16 +132,10 @@ func (e *tokenEnding) judgeAnswer(task, tokens int32) {
 	}
 }
 
-// networkLoaded counts the load of a network. swap says that the instance ran another one before.
-func (e *tokenEnding) networkLoaded(swap bool) {
-	if e.totals.Loads++; swap {
-		e.totals.Swaps++
-	}
-}
-
 // addResult completes the figures and puts them into the result.
 func (e *tokenEnding) addResult(r *Result) {
 	res := &e.totals
+	res.Loads, res.Swaps, res.Evictions = e.host.swapper.loads, e.host.swapper.swaps, e.host.evictions
 	for d := range e.host.instances {
 		c := e.host.instances[d].instance.Counts()
 		res.Preempted += c.Preempted
@@ -150,7 +144,7 @@ func (e *tokenEnding) addResult(r *Result) {
 		res.PeakKV = max(res.PeakKV, c.PeakKV)
 		res.KVUseTime += c.KVUseTime
 	}
-	res.InstanceTime = e.l.now * time.Duration(len(e.host.instances))
+	res.InstanceTime = e.loop.agenda.now * time.Duration(len(e.host.instances))
 	r.setTokens(res)
 }
 

@@ -10,8 +10,8 @@ import (
 
 // verifyDispatch returns an error if a dispatch is invalid in the tables or in the current state.
 func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop) error {
-	b := &l.batches[a.Batch]
-	pl := &l.t.Pipelines[a.Pipeline]
+	b := l.batches.at(a.Batch)
+	pl := &l.tables.Pipelines[a.Pipeline]
 	switch {
 	case b.live:
 		return fmt.Errorf("the policy dispatches batch slot %d, which is under way", a.Batch)
@@ -33,17 +33,17 @@ func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop)
 		previousStage = firstStage - 1
 	}
 	for _, t := range tasks {
-		if t < 0 || int(t) >= len(l.tasks.List) || !mayRun(l, t, pl.Service, previousStage) || a.Model >= 0 && l.requests[l.tasks.List[t].Req].model != a.Model {
+		if t < 0 || int(t) >= len(l.ledger.tasks.List) || !mayRun(l, t, pl.Service, previousStage) || a.Model >= 0 && l.ledger.requests[l.ledger.tasks.List[t].Req].model != a.Model {
 			return fmt.Errorf("the policy dispatches task slot %d of model %d to stage %d, which is not a waiting task of it that left stage %d", t, a.Model, firstStage, previousStage)
 		}
-		l.tasks.List[t].State = policy.TaskBatched // so that the same task twice is seen
+		l.ledger.tasks.List[t].State = policy.TaskBatched // so that the same task twice is seen
 	}
 
 	// The reservations of the hops must follow one another.
-	end := l.now
+	end := l.agenda.now
 	for h := range hops {
 		hop := &hops[h]
-		if hop.Stage != firstStage+int32(h) || !onStage(l.t, hop) {
+		if hop.Stage != firstStage+int32(h) || !onStage(l.tables, hop) {
 			return fmt.Errorf("hop %d of pipeline %d goes to device %d of stage %d, which is not on it", h, a.Pipeline, hop.Device, hop.Stage)
 		}
 		if hop.XferStart < end || hop.XferEnd < hop.XferStart || hop.Start < hop.XferEnd || hop.End <= hop.Start {
@@ -57,8 +57,8 @@ func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop)
 // mayRun reports whether a task waits for a service, has left previousStage last, and has
 // all of its inputs.
 func mayRun(l *loop, t, service, previousStage int32) bool {
-	k := &l.tasks.List[t]
-	return k.State == policy.TaskWaiting && l.requests[k.Req].state == requestOpen && k.Service == service && l.locations[t].lastStage == previousStage && l.tasks.InputsReady(t)
+	k := &l.ledger.tasks.List[t]
+	return k.State == policy.TaskWaiting && l.ledger.requests[k.Req].state == requestOpen && k.Service == service && l.ledger.locations[t].lastStage == previousStage && l.ledger.tasks.InputsReady(t)
 }
 
 // onStage reports whether the device of a hop belongs to its stage.
@@ -73,7 +73,7 @@ func onStage(t *policy.Tables, hop *policy.Hop) bool {
 
 // closeRun ends the run: it checks that no request is lost, and adds the use of devices to the report.
 func (l *loop) closeRun() error {
-	if open := l.openRequests(); open > 0 {
+	if open := l.ledger.openRequests(); open > 0 {
 		return fmt.Errorf("%d requests were neither answered nor dropped when nothing was left to happen", open)
 	}
 	if l.cfg.Verify {
@@ -81,15 +81,15 @@ func (l *loop) closeRun() error {
 			return err
 		}
 	}
-	l.acc.AddEvents(l.events)
+	l.ledger.acc.AddEvents(l.events)
 	addDeviceUse(l)
 	return l.trace.close()
 }
 
 // verifyEnd returns an error if a batch or a task is still under way.
 func verifyEnd(l *loop) error {
-	for slot := range l.batches {
-		if l.batches[slot].live {
+	for slot := range l.batches.list {
+		if l.batches.at(int32(slot)).live {
 			return fmt.Errorf("batch slot %d is still under way when nothing is left to happen", slot)
 		}
 	}
@@ -108,25 +108,25 @@ func verifyEnd(l *loop) error {
 func addDeviceUse(l *loop) {
 	span := l.cfg.Duration
 	if span == 0 {
-		span = l.now
+		span = l.agenda.now
 	}
 	span = max(0, span-l.cfg.Warmup)
 
 	// Sum the times of the devices of a kind, and report the rest as idle.
-	for kind, name := range l.t.Kinds {
+	for kind, name := range l.tables.Kinds {
 		busy, loads := 0.0, 0.0
-		for d := range l.t.Devices {
-			if l.t.Devices[d].Kind == int32(kind) {
-				h, deviceShare := l.hosts[l.hostByDevice[d]], l.t.PhysicalDevices(int32(d))
+		for d := range l.tables.Devices {
+			if l.tables.Devices[d].Kind == int32(kind) {
+				h, deviceShare := l.hosts[l.hostByDevice[d]], l.tables.PhysicalDevices(int32(d))
 				busy += float64(h.busyTime(int32(d))) * deviceShare
 				if s, ok := h.(*llmHost); ok {
 					loads += float64(s.loadTime(int32(d))) * deviceShare
 				}
 			}
 		}
-		count := int64(l.t.KindCounts[kind])
+		count := int64(l.tables.KindCounts[kind])
 		running, loading := document.Micros(busy), document.Micros(loads)
-		l.acc.AddDevice(formats.DeviceReport{
+		l.ledger.acc.AddDevice(formats.DeviceReport{
 			Device: name, Count: int(count), RunningUS: running, LoadingUS: loading, IdleUS: max(0, document.Micros(int64(span)*count)-running-loading),
 		})
 	}
@@ -134,13 +134,13 @@ func addDeviceUse(l *loop) {
 
 // buildResult returns the outcome of the run.
 func (l *loop) buildResult() *Result {
-	transfers := l.baseHost.transferTimes
-	res := &Result{Events: l.events, DispatchedBatches: l.dispatchedBatches, Transfers: transfers.summary(), transferTimes: transfers, acc: l.acc}
+	transfers := l.baseHost.links.transferTimes
+	res := &Result{Events: l.events, DispatchedBatches: l.batches.dispatchedBatches, Transfers: transfers.summary(), transferTimes: transfers, acc: l.ledger.acc}
 	if p, ok := policy.FindExtension[policy.Prober](l.cfg.Policy); ok {
 		res.Probes = p.Probes()
 	}
 	if !l.cfg.NoReport {
-		res.Report = l.acc.Build()
+		res.Report = l.ledger.acc.Build()
 		res.addDispatchFigures()
 	}
 	l.ending.addResult(res)

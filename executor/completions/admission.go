@@ -38,9 +38,7 @@ func (f *Front) newRecord(parsed *parsedRequest, owner string) (*requestRecord, 
 // this client, or the server does not admit it. The last eighth of the places is shared among the senders, so that
 // one with many requests does not lock the others out.
 func (f *Front) admit(holder *httplimit.Holder, r *Request) error {
-	f.mu.Lock()
-	openRequests, openOfClient, senders := len(f.requests), f.openBySender[r.Client], len(f.openBySender)
-	f.mu.Unlock()
+	openRequests, openOfClient, senders := f.requests.counts(r.Client)
 	reservedRequests := f.opt.MaxOpenRequests / 8 // shared among the senders
 	switch {
 	case openRequests >= f.opt.MaxOpenRequests || openRequests >= f.opt.MaxOpenRequests-reservedRequests && openOfClient > reservedRequests/max(1, senders):
@@ -62,9 +60,7 @@ func (f *Front) admit(holder *httplimit.Holder, r *Request) error {
 // findRequest finds a request of an owner that was accepted before: here, else in the store. It returns
 // durable.ErrNotFound if there is none. A request that another process serves is followed from then on.
 func (f *Front) findRequest(ctx context.Context, id, owner string) (*trackedRequest, error) {
-	f.mu.Lock()
-	e := f.requests[id]
-	f.mu.Unlock()
+	e := f.requests.find(id)
 	if e == nil {
 		st, err := f.opt.Store.Get(ctx, id)
 		if err != nil {
@@ -78,8 +74,8 @@ func (f *Front) findRequest(ctx context.Context, id, owner string) (*trackedRequ
 			e = &trackedRequest{front: f, id: id, record: record, text: result.fullText(st), result: result, resultKnown: true}
 		} else {
 			var isNew bool
-			if e, isNew = f.track(id, record); isNew {
-				f.startBackground(func() { remoteRequests{f}.followRequest(e) })
+			if e, isNew = f.requests.findOrAdd(&trackedRequest{front: f, id: id, record: record}); isNew {
+				f.startBackground(e.follow)
 			}
 		}
 	}
@@ -109,7 +105,7 @@ const storeConcurrency = 64
 // storeAllTexts stores the text of every request that is served here, several at once. A request that another process
 // has ended or taken over is stopped here.
 func (f *Front) storeAllTexts(ctx context.Context) {
-	served := f.servedRequests()
+	served := f.requests.served()
 	pending := make(chan *trackedRequest)
 	var wg sync.WaitGroup
 	for range min(storeConcurrency, len(served)) {
@@ -119,7 +115,7 @@ func (f *Front) storeAllTexts(ctx context.Context) {
 				if errors.Is(err, durable.ErrFinished) { // another process has cancelled it
 					f.cancelRequest(e, errCancelled)
 				} else if errors.Is(err, durable.ErrConflict) {
-					remoteRequests{f}.handleTakeover(e)
+					e.handleTakeover()
 				} else if err != nil && ctx.Err() == nil {
 					f.opt.Log.Warn("text was not stored", "error", err)
 				}
@@ -143,15 +139,15 @@ func (f *Front) cleanUp() {
 		if f.ctx.Err() != nil {
 			return
 		}
-		if err := (fileService{f}).deleteExpired(); err != nil && f.ctx.Err() == nil {
+		if err := f.deleteExpired(); err != nil && f.ctx.Err() == nil {
 			f.opt.Log.Warn("what is too old was not deleted", "error", err)
 		}
 	}
 }
 
 // deleteExpired deletes records, files and batches whose retention has ended.
-func (f fileService) deleteExpired() error {
+func (f *Front) deleteExpired() error {
 	at := f.opt.Now()
 	_, err := f.opt.Store.Expire(f.ctx, at, f.opt.retention)
-	return errors.Join(err, f.expireFiles(f.ctx, at))
+	return errors.Join(err, f.files.expireFiles(f.ctx, at))
 }

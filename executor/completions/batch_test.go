@@ -304,7 +304,7 @@ func TestBatchContinuesAfterRestart(t *testing.T) {
 	for range 4 {
 		settles(t, "no request has begun", func() bool {
 			r.ok(&s, "GET", "/v1/batches/"+s.ID, "")
-			return s.RequestCounts.Completed == n || slices.ContainsFunc(r.front.servedRequests(), func(e *trackedRequest) bool { return e.snapshot(0).tokens > 0 })
+			return s.RequestCounts.Completed == n || slices.ContainsFunc(r.front.requests.served(), func(e *trackedRequest) bool { return e.snapshot(0).tokens > 0 })
 		})
 		r.down()
 		r.up(Options{})
@@ -347,7 +347,7 @@ func TestBatchWaitsForRoom(t *testing.T) {
 func TestOldFilesAreDeleted(t *testing.T) {
 	r := start(t, &fake{}, Options{FileRetention: 2 * time.Hour})
 	r.uploaded("x\n")
-	fs := fileService{r.front}
+	fs := r.front.files
 	half, err := fs.createFile(t.Context(), "", "half", "batch")
 	if err == nil {
 		_, err = half.Write(make([]byte, 600<<10))

@@ -13,9 +13,12 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// batchService has the methods of the front end for batches: files of requests that are to be answered by the end of
-// a window.
-type batchService struct{ *Front }
+// batchService accepts and shows batches: files of requests that are to be answered by the end of a window.
+type batchService struct {
+	opt     *Options // the store, the limits, the door and the clock
+	files   fileService
+	running *runningBatches
+}
 
 // Prefixes of the keys of batches, and of requests to cancel them, in the store.
 const (
@@ -104,13 +107,13 @@ func (s *batchState) setStatus(status string, now time.Time) {
 // created late in a second must not lose the rest of its window.
 func (s *batchState) deadline() time.Time { return time.Unix(s.Expires, int64(time.Second-1)) }
 
-// saveState stores the state of a batch.
-func (f batchService) saveState(ctx context.Context, s *batchState) error {
+// save stores the state of the batch.
+func (s *batchState) save(ctx context.Context, store durable.Store) error {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	return f.opt.Store.Put(ctx, batchKeys+s.ID, data)
+	return store.Put(ctx, batchKeys+s.ID, data)
 }
 
 // createBatch handles the request for a new batch: it checks and stores it.
@@ -120,7 +123,7 @@ func (f batchService) createBatch(req *apiRequest) error {
 	}
 	var memoryHold httplimit.MemoryHold
 	defer memoryHold.Close()
-	body, err := newAPI(f.Front).readBody(req, &memoryHold)
+	body, err := readBody(f.opt, req, &memoryHold)
 	if err != nil {
 		return err
 	}
@@ -134,14 +137,14 @@ func (f batchService) createBatch(req *apiRequest) error {
 	if err := q.resolveClass(req); err != nil {
 		return err
 	}
-	if _, err := fileService(f).findFile(req.r.Context(), s.InputFile, req.holder.Name); err != nil {
+	if _, err := f.files.findFile(req.r.Context(), s.InputFile, req.holder.Name); err != nil {
 		return err
 	}
 
 	// Store its state, and then a record, so that a process takes the batch over and runs it.
 	s.ID, s.Owner, s.Class = newID("batch_"), req.holder.Name, q.class
 	ctx := context.WithoutCancel(req.r.Context())
-	if err := f.saveState(ctx, s); err != nil {
+	if err := s.save(ctx, f.opt.Store); err != nil {
 		return fmt.Errorf("store a batch: %w", err)
 	}
 	durableRec, err := (&requestRecord{Owner: s.Owner, Batch: s.ID, Body: []byte("null")}).durableRecord(s.ID)
@@ -151,7 +154,8 @@ func (f batchService) createBatch(req *apiRequest) error {
 	if err != nil {
 		return fmt.Errorf("store a batch: %w", err)
 	}
-	return f.reply(req, s)
+	writeJSON(req.w, http.StatusOK, withoutOwner(s))
+	return nil
 }
 
 // decodeBatch reads the body of the request for a batch that comes at the time now.
@@ -202,12 +206,6 @@ func decodeBatch(body []byte, now time.Time) (*batchState, *httplimit.Error) {
 	return s, nil
 }
 
-// reply answers with a batch.
-func (f batchService) reply(req *apiRequest, s *batchState) error {
-	writeJSON(req.w, http.StatusOK, withoutOwner(s))
-	return nil
-}
-
 // withoutOwner returns a copy of the batch for clients, who know who they are.
 func withoutOwner(s *batchState) *batchState {
 	out := *s
@@ -234,9 +232,7 @@ func (f batchService) findBatch(req *apiRequest) (*batchState, error) {
 
 // withCurrentCounts returns a batch as it is now: if it runs here, the stored state is older.
 func (f batchService) withCurrentCounts(s *batchState) *batchState {
-	f.mu.Lock()
-	b := f.runningBatches[s.ID]
-	f.mu.Unlock()
+	b := f.running.find(s.ID)
 	if b == nil {
 		return s
 	}
@@ -252,7 +248,8 @@ func (f batchService) getBatch(req *apiRequest) error {
 	if err != nil {
 		return err
 	}
-	return f.reply(req, s)
+	writeJSON(req.w, http.StatusOK, withoutOwner(s))
+	return nil
 }
 
 // listBatches answers with the sender's batches, newest first.
@@ -277,14 +274,12 @@ func (f batchService) cancelBatch(req *apiRequest) error {
 	if err := f.opt.Store.Put(req.r.Context(), cancelKeys+s.ID, []byte("cancel")); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	b := f.runningBatches[s.ID]
-	f.mu.Unlock()
-	if b != nil {
+	if b := f.running.find(s.ID); b != nil {
 		b.cancel()
 	}
 	if s = f.withCurrentCounts(s); s.Cancelling == nil {
 		s.setStatus(batchCancelling, f.opt.Now())
 	}
-	return f.reply(req, s)
+	writeJSON(req.w, http.StatusOK, withoutOwner(s))
+	return nil
 }

@@ -35,12 +35,11 @@ func (b *runningBatch) writeResults() error {
 	b.mu.Unlock()
 
 	// Create both files.
-	fileSvc := fileService{f}
-	outputWriter, err := fileSvc.createFile(ctx, b.state.Owner, b.state.ID+"_output.jsonl", "batch_output")
+	outputWriter, err := f.files.createFile(ctx, b.state.Owner, b.state.ID+"_output.jsonl", "batch_output")
 	if err != nil {
 		return err
 	}
-	errorWriter, err := fileSvc.createFile(ctx, b.state.Owner, b.state.ID+"_error.jsonl", "batch_output")
+	errorWriter, err := f.files.createFile(ctx, b.state.Owner, b.state.ID+"_error.jsonl", "batch_output")
 	if err != nil {
 		return err
 	}
@@ -67,8 +66,8 @@ func (b *runningBatch) writeResults() error {
 	})
 
 	// Close them. A file without lines is deleted.
-	output, oerr := fileSvc.closeOrDelete(ctx, outputWriter)
-	errorFile, eerr := fileSvc.closeOrDelete(ctx, errorWriter)
+	output, oerr := f.files.closeOrDelete(ctx, outputWriter)
+	errorFile, eerr := f.files.closeOrDelete(ctx, errorWriter)
 	if err = errors.Join(err, oerr, eerr); err != nil {
 		return err
 	}

@@ -96,14 +96,8 @@ func (b *runningBatch) run() error {
 	}
 
 	// From here on requests of this batch mark their lines.
-	f.mu.Lock()
-	f.runningBatches[s.ID] = b
-	f.mu.Unlock()
-	defer func() {
-		f.mu.Lock()
-		delete(f.runningBatches, s.ID)
-		f.mu.Unlock()
-	}()
+	remove := f.batches.add(b)
+	defer remove()
 
 	// Watch for a request to cancel, and store the counts meanwhile.
 	watchDone := make(chan struct{})
@@ -132,7 +126,7 @@ func (b *runningBatch) save(ctx context.Context) error {
 	b.mu.Lock()
 	s := *b.state
 	b.mu.Unlock()
-	return batchService{b.front}.saveState(ctx, &s)
+	return s.save(ctx, b.front.opt.Store)
 }
 
 // watchInterval is the time between two looks at the store for a request to cancel. The counts are stored as often.
@@ -277,10 +271,7 @@ func (b *runningBatch) failRemaining(cause error) error {
 	b.mu.Unlock()
 	for _, n := range openLines {
 		id := lineID(b.state.ID, n)
-		f.mu.Lock()
-		e := f.requests[id]
-		f.mu.Unlock()
-		if e != nil {
+		if e := f.requests.find(id); e != nil {
 			f.cancelRequest(e, cause)
 			continue
 		}

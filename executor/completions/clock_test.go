@@ -34,7 +34,7 @@ func TestClockStepsEndNothing(t *testing.T) {
 		defer close(ended)
 		for range 40 {
 			step.Store(int64((rng.Float64() - .5) * 10 * 365 * float64(day)))
-			if err := (fileService{r.front}).deleteExpired(); err != nil {
+			if err := r.front.deleteExpired(); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(5 * time.Millisecond)

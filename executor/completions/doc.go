@@ -9,7 +9,7 @@
 //   - Request result: how a request ended, as the store holds it (requestResult).
 //   - Tracked request: a request that has not ended, or that a client still reads (trackedRequest). It is the Output
 //     of its request.
-//   - Remote request: one that another process serves, which shares the store (remoteRequests).
+//   - Remote request: one that another process serves, which shares the store.
 //   - Events: an answer that is more than one text (tool calls, several choices, log probabilities). Its text is a
 //     log of lines of package deltas.
 //   - Running batch: a batch whose lines this process submits (runningBatch). A batch is a record, too, so that any
@@ -30,8 +30,8 @@
 // A client that disconnects loses nothing: it can fetch its answer by the request's id. After a restart every stored
 // request without a result is handed to Server.Serve again, with the text that was stored.
 //
-// Order of reading: server.go (Server, Output, Request), options.go and front.go; http.go, decode.go and handlers.go
-// (from the HTTP request to the record); record.go, admission.go and tracked.go (from the record to the result);
-// stream.go and answer.go (what the client sees); remote.go (remote requests); space.go (a store whose disk is full);
-// models.go and files.go; batches.go, batchlines.go, batchrun.go and batchresult.go.
+// Order of reading: server.go (Server, Output, Request), options.go, front.go and table.go (what is open here); http.go,
+// decode.go and handlers.go (from the HTTP request to the record); record.go, admission.go and tracked.go (from the
+// record to the result); stream.go and answer.go (what the client sees); remote.go (remote requests); space.go (a store
+// whose disk is full); models.go and files.go; batches.go, batchlines.go, batchrun.go and batchresult.go.
 package completions

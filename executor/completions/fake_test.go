@@ -349,9 +349,10 @@ func settles(t *testing.T, what string, ok func() bool) {
 
 // idle says whether the front end holds nothing any more.
 func (r *rig) idle() bool {
-	r.front.mu.Lock()
-	defer r.front.mu.Unlock()
-	return len(r.front.requests) == 0 && len(r.front.openBySender) == 0 && len(r.front.runningBatches) == 0 && r.front.opt.Door.Budget.UsedBytes() == 0
+	requests, _, senders := r.front.requests.counts("")
+	r.front.batches.mu.Lock()
+	defer r.front.batches.mu.Unlock()
+	return requests == 0 && senders == 0 && len(r.front.batches.byID) == 0 && r.front.opt.Door.Budget.UsedBytes() == 0
 }
 
 // ring is a keyring.

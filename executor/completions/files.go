@@ -29,8 +29,10 @@ type file struct {
 	Owner   string `json:"owner,omitempty"` // removed before clients see it
 }
 
-// fileService has the methods of the front end for files, which clients have uploaded or batches have written.
-type fileService struct{ *Front }
+// fileService stores and serves the files that clients have uploaded or batches have written.
+type fileService struct {
+	opt *Options // the store, the limits, the door and the clock
+}
 
 // Prefixes of the keys of files in the store.
 const (

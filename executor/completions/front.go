@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,13 +29,13 @@ type Front struct {
 	closeSignal <-chan struct{} // done channel of ctx
 	background  sync.WaitGroup
 
-	mu             sync.Mutex
-	requests       map[string]*trackedRequest // by id: the requests that have not ended
-	closed         bool                       // no background work may start any more
-	openBySender   map[string]int             // number of requests that have not ended, by sender
-	runningBatches map[string]*runningBatch   // by id: the batches that run here
+	requests requestTable
+	batches  runningBatches
+	files    fileService
+	space    storeSpace
 
-	space storeSpace
+	mu     sync.Mutex
+	closed bool // no background work may start any more
 }
 
 var errDraining = httplimit.Unavailable("draining", "the server is shutting down; the request is kept, ask for its id later")
@@ -49,7 +47,12 @@ func New(opt Options) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Front{opt: opt, requests: map[string]*trackedRequest{}, openBySender: map[string]int{}, runningBatches: map[string]*runningBatch{}}
+	f := &Front{
+		opt:      opt,
+		requests: requestTable{byID: map[string]*trackedRequest{}, bySender: map[string]int{}},
+		batches:  runningBatches{byID: map[string]*runningBatch{}},
+	}
+	f.files.opt = &f.opt
 	f.space.log = rate.Sometimes{First: 1, Interval: time.Minute}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.closeSignal = f.ctx.Done()
@@ -65,7 +68,7 @@ func New(opt Options) (*Front, error) {
 
 	// Learn of requests that other processes end.
 	if sharedStore, ok := opt.Store.(durable.Shared); ok && !opt.ServedElsewhere {
-		if err := sharedStore.FollowEnds(f.ctx, remoteRequests{f}.handleRemoteEnd); err != nil {
+		if err := sharedStore.FollowEnds(f.ctx, f.handleRemoteEnd); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
@@ -105,7 +108,7 @@ func (f *Front) Close() error {
 	f.closed = true
 	f.mu.Unlock()
 	f.storeAllTexts(ctx)
-	for _, e := range f.servedRequests() {
+	for _, e := range f.requests.served() {
 		if err := f.opt.Store.Release(ctx, e.id); err != nil && !errors.Is(err, durable.ErrFinished) {
 			f.opt.Log.Warn("a request was not given back to the store", "id", e.id, "error", err)
 		}
@@ -119,22 +122,6 @@ func (f *Front) Close() error {
 	}
 	f.background.Wait()
 	return err
-}
-
-// servedRequests lists the requests that are served here and have not ended. An entry's lock is never taken while
-// f.mu is held, because requests that end take the two locks in the other order.
-func (f *Front) servedRequests() (out []*trackedRequest) {
-	f.mu.Lock()
-	tracked := slices.Collect(maps.Values(f.requests))
-	f.mu.Unlock()
-	for _, e := range tracked {
-		e.mu.Lock()
-		if e.handedToServer && !e.resultKnown {
-			out = append(out, e)
-		}
-		e.mu.Unlock()
-	}
-	return out
 }
 
 // claimRequests takes over requests from the store and has them served, until the front end closes.
@@ -179,7 +166,7 @@ func (f *Front) TakeOver(st *durable.State) error {
 		f.startBackground(func() { f.runBatch(st.ID) })
 		return nil
 	}
-	e, _ := f.track(st.ID, record)
+	e, _ := f.requests.findOrAdd(&trackedRequest{front: f, id: st.ID, record: record})
 	e.adoptStoredText(st)
 	e.mu.Lock()
 	r := record.serverRequest(st.ID, string(e.text), e.tokens)
@@ -192,27 +179,11 @@ func (f *Front) TakeOver(st *durable.State) error {
 	return nil
 }
 
-// track returns the request with an id. If there is none, it starts to track one with this record, and isNew is true.
-func (f *Front) track(id string, record *requestRecord) (e *trackedRequest, isNew bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if e = f.requests[id]; e != nil {
-		return e, false
-	}
-	e = &trackedRequest{front: f, id: id, record: record}
-	f.requests[id] = e
-	f.openBySender[record.sender()]++
-	return e, true
-}
-
 // finishTracking stops tracking a request that has ended; its readers still hold it. It marks the request's line if
 // it belongs to a batch, and calls Options.OnRequestGone.
 func (f *Front) finishTracking(e *trackedRequest) {
-	f.untrack(e)
-	f.mu.Lock()
-	b := f.runningBatches[e.record.Batch]
-	f.mu.Unlock()
-	if b != nil {
+	f.requests.remove(e)
+	if b := f.batches.find(e.record.Batch); b != nil {
 		b.markLine(e.record.Line, e.result.Error == nil)
 	}
 	if f.opt.OnRequestGone != nil {
@@ -225,7 +196,7 @@ func (f *Front) finishTracking(e *trackedRequest) {
 
 // submit stores a request and returns it. If a request with this id was accepted before, submit returns that one.
 func (f *Front) submit(id string, record *requestRecord) (*trackedRequest, error) {
-	e, isNew := f.track(id, record)
+	e, isNew := f.requests.findOrAdd(&trackedRequest{front: f, id: id, record: record})
 	if !isNew {
 		return e, nil
 	}
@@ -252,7 +223,7 @@ func (f *Front) submit(id string, record *requestRecord) (*trackedRequest, error
 		e.publishResult(&requestResult{Error: toClientError(errNotStored)}, nil)
 		return nil, errNotStored
 	case !isNew || f.opt.ServedElsewhere:
-		f.startBackground(func() { remoteRequests{f}.followRequest(e) })
+		f.startBackground(e.follow)
 	}
 	return e, nil
 }

@@ -240,7 +240,7 @@ func TestKeysLimitTheirHolders(t *testing.T) {
 	for range 2 {
 		wg.Go(func() { r.do("POST", "/v1/completions", body) })
 	}
-	settles(t, "two wait", func() bool { r.front.mu.Lock(); defer r.front.mu.Unlock(); return r.front.openBySender["b"] == 2 })
+	settles(t, "two wait", func() bool { _, ofSender, _ := r.front.requests.counts("b"); return ofSender == 2 })
 	if resp, text := r.do("POST", "/v1/completions", body); resp.StatusCode != 429 || !strings.Contains(text, "of this key") {
 		t.Errorf("a third: %d %s", resp.StatusCode, text)
 	}

@@ -20,7 +20,7 @@ func (f *apiHandlers) serveCompletion(req *apiRequest, chat bool) error {
 	defer memoryHold.Close()
 
 	// Read and check the request, within the memory for requests.
-	body, err := f.readBody(req, &memoryHold)
+	body, err := readBody(&f.front.opt, req, &memoryHold)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (f *apiHandlers) serveCompletion(req *apiRequest, chat bool) error {
 		err = f.answerWhole(req, e)
 	}
 	if errors.Is(err, errClientGone) && !e.record.Resumable {
-		f.cancelRequest(e, errCancelled)
+		f.front.cancelRequest(e, errCancelled)
 	}
 	return err
 }
@@ -77,7 +77,7 @@ func (f *apiHandlers) acceptRequest(req *apiRequest, parsed *parsedRequest, body
 	if parsed.chat {
 		prefix = "chatcmpl-"
 	}
-	record, err := f.newRecord(parsed, req.holder.Name)
+	record, err := f.front.newRecord(parsed, req.holder.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (f *apiHandlers) acceptRequest(req *apiRequest, parsed *parsedRequest, body
 	if key != "" {
 		sum := sha256.Sum256(body)
 		id, record.Resumable, record.BodySum = idempotentID(prefix, req.holder.Name, key), true, hex.EncodeToString(sum[:])
-		e, err := f.findRequest(req.r.Context(), id, req.holder.Name)
+		e, err := f.front.findRequest(req.r.Context(), id, req.holder.Name)
 		if err == nil && e.record.BodySum != record.BodySum {
 			err = &httplimit.Error{Code: httplimit.CodeInvalid, Reason: "idempotency_key_reused", Field: headerIdempotencyKey, Msg: "this key came with another request before"}
 		}
@@ -96,16 +96,16 @@ func (f *apiHandlers) acceptRequest(req *apiRequest, parsed *parsedRequest, body
 			return e, err
 		}
 	}
-	if err := f.admit(req.holder, record.serverRequest(id, "", 0)); err != nil {
+	if err := f.front.admit(req.holder, record.serverRequest(id, "", 0)); err != nil {
 		return nil, err
 	}
-	return f.submit(id, record)
+	return f.front.submit(id, record)
 }
 
 // requestByID returns the request whose id is in the path.
 func (f *apiHandlers) requestByID(req *apiRequest) (*trackedRequest, error) {
 	id := req.r.PathValue("id")
-	e, err := f.findRequest(req.r.Context(), id, req.holder.Name)
+	e, err := f.front.findRequest(req.r.Context(), id, req.holder.Name)
 	if errors.Is(err, durable.ErrNotFound) {
 		return nil, httplimit.NotFound("no request %q is kept here", httplimit.Clip(id))
 	}
@@ -131,7 +131,7 @@ func (f *apiHandlers) cancelByID(req *apiRequest) error {
 	if err != nil {
 		return err
 	}
-	f.cancelRequest(e, errCancelled)
+	f.front.cancelRequest(e, errCancelled)
 	if _, err := e.waitForResult(req.r.Context()); err != nil {
 		return clientGoneError(err)
 	}
@@ -146,7 +146,7 @@ func (f *apiHandlers) answerWhole(req *apiRequest, e *trackedRequest) error {
 	if err != nil {
 		return clientGoneError(err)
 	}
-	_ = http.NewResponseController(req.w).SetWriteDeadline(time.Now().Add(f.opt.StallTimeout))
+	_ = http.NewResponseController(req.w).SetWriteDeadline(time.Now().Add(f.front.opt.StallTimeout))
 	if update.result.Error != nil {
 		writeError(req.w, update.result.Error)
 		return nil

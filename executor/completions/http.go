@@ -17,12 +17,14 @@ const (
 
 // apiHandlers has the handlers of the clients' requests.
 type apiHandlers struct {
-	*Front
+	front   *Front
 	files   fileService
 	batches batchService
 }
 
-func newAPI(f *Front) *apiHandlers { return &apiHandlers{f, fileService{f}, batchService{f}} }
+func newAPI(f *Front) *apiHandlers {
+	return &apiHandlers{front: f, files: f.files, batches: batchService{opt: &f.opt, files: f.files, running: &f.batches}}
+}
 
 // apiRequest is an HTTP request whose sender is known.
 type apiRequest struct {
@@ -40,24 +42,14 @@ func (f *apiHandlers) newMux() *http.ServeMux {
 		}
 	}
 
-	// The health check.
-	mux.HandleFunc("GET /health", f.opt.Door.Probe(refuse, func(w http.ResponseWriter, _ *http.Request, _ *httplimit.Holder) error {
-		if f.notReady.Load() || f.gate.IsClosed() {
-			return errDraining
-		}
-		if f.StoreFull() {
-			return errStoreFull
-		}
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-		return nil
-	}))
+	mux.HandleFunc("GET /health", f.front.opt.Door.Probe(refuse, f.serveHealth))
 
 	// handle registers a handler behind the door, and refuses requests while the front end drains.
 	handle := func(pattern string, serve func(*apiRequest) error) {
-		mux.HandleFunc(pattern, f.opt.Door.Handler(refuse, func(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
+		mux.HandleFunc(pattern, f.front.opt.Door.Handler(refuse, func(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 			err := error(errDraining)
-			if f.gate.Enter() {
-				defer f.gate.Leave()
+			if f.front.gate.Enter() {
+				defer f.front.gate.Leave()
 				err = serve(&apiRequest{w, r, holder})
 			}
 			if err != nil {
@@ -88,15 +80,27 @@ func (f *apiHandlers) newMux() *http.ServeMux {
 	return mux
 }
 
+// serveHealth answers whether the front end takes requests.
+func (f *apiHandlers) serveHealth(w http.ResponseWriter, _ *http.Request, _ *httplimit.Holder) error {
+	if f.front.notReady.Load() || f.front.gate.IsClosed() {
+		return errDraining
+	}
+	if f.front.StoreFull() {
+		return errStoreFull
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	return nil
+}
+
 // ServeHTTP answers one request.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.routes.ServeHTTP(w, r) }
 
 // readBody reads a whole body into memoryHold, within the memory for requests. The caller closes the hold.
-func (f *apiHandlers) readBody(req *apiRequest, memoryHold *httplimit.MemoryHold) ([]byte, error) {
-	if err := httplimit.CheckBody(req.r, f.opt.MaxBodyBytes, "application/json"); err != nil {
+func readBody(opt *Options, req *apiRequest, memoryHold *httplimit.MemoryHold) ([]byte, error) {
+	if err := httplimit.CheckBody(req.r, opt.MaxBodyBytes, "application/json"); err != nil {
 		return nil, err
 	}
-	body, err := f.opt.Door.ReadBody(req.w, req.r, req.holder.Client(req.r.RemoteAddr), memoryHold, f.opt.MaxBodyBytes)
+	body, err := opt.Door.ReadBody(req.w, req.r, req.holder.Client(req.r.RemoteAddr), memoryHold, opt.MaxBodyBytes)
 	if err != nil {
 		return nil, err
 	}

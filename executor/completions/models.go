@@ -39,7 +39,7 @@ type list struct {
 // listModels answers with all models.
 func (f *apiHandlers) listModels(req *apiRequest) error {
 	out := list{Object: "list", Data: []any{}}
-	for _, m := range f.opt.Server.Models() {
+	for _, m := range f.front.opt.Server.Models() {
 		out.Data = append(out.Data, m.listing())
 	}
 	writeJSON(req.w, http.StatusOK, out)
@@ -49,7 +49,7 @@ func (f *apiHandlers) listModels(req *apiRequest) error {
 // getModel answers with the model whose id is in the path.
 func (f *apiHandlers) getModel(req *apiRequest) error {
 	id := req.r.PathValue("id")
-	for _, m := range f.opt.Server.Models() {
+	for _, m := range f.front.opt.Server.Models() {
 		if m.ID == id {
 			writeJSON(req.w, http.StatusOK, m.listing())
 			return nil

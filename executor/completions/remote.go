@@ -10,9 +10,6 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// remoteRequests are the methods of the front end for requests that other processes serve.
-type remoteRequests struct{ *Front }
-
 // A request that another process serves is read from the store at intervals. They start at firstPollPause, and grow
 // to maxPollPause while nothing changes. If the store reports changes itself they grow to pollPauseWithNotices: the
 // store is read only in case a notice was lost.
@@ -22,22 +19,22 @@ const (
 	pollPauseWithNotices = 5 * time.Second
 )
 
-// followRequest takes the text and the result of a request from the store, until the request ends or is served here.
-func (f remoteRequests) followRequest(e *trackedRequest) {
+// follow takes the text and the result of a request from the store, until the request ends or is served here.
+func (e *trackedRequest) follow() {
 	// Subscribe to changes, if the store has them.
 	maxPause := maxPollPause
-	if shared, ok := f.opt.Store.(durable.Shared); ok {
-		unsubscribe, err := shared.Follow(e.id, func(c durable.Change) { f.applyChange(e, c) })
+	if shared, ok := e.front.opt.Store.(durable.Shared); ok {
+		unsubscribe, err := shared.Follow(e.id, func(c durable.Change) { e.applyChange(c) })
 		if err == nil {
 			defer unsubscribe()
 			maxPause = pollPauseWithNotices
-		} else if f.ctx.Err() == nil {
-			f.opt.Log.Warn("news of a request come late", "id", e.id, "error", err)
+		} else if e.front.ctx.Err() == nil {
+			e.front.opt.Log.Warn("news of a request come late", "id", e.id, "error", err)
 		}
 	}
 
 	// Read the store at growing intervals.
-	for pause := firstPollPause; f.ctx.Err() == nil; {
+	for pause := firstPollPause; e.front.ctx.Err() == nil; {
 		e.mu.Lock()
 		ended := e.handedToServer || e.resultKnown
 		e.mu.Unlock()
@@ -48,10 +45,10 @@ func (f remoteRequests) followRequest(e *trackedRequest) {
 		case <-e.snapshot(math.MaxInt).nextChange:
 			continue
 		case <-time.After(pause):
-		case <-f.closeSignal:
+		case <-e.front.closeSignal:
 			return
 		}
-		ended, hasMore := f.readFromStore(e)
+		ended, hasMore := e.readFromStore()
 		if ended {
 			return
 		}
@@ -64,8 +61,8 @@ func (f remoteRequests) followRequest(e *trackedRequest) {
 
 // readFromStore reads a request once from the store and takes its text or its result. ended reports that it has
 // ended, hasMore that there was more text.
-func (f remoteRequests) readFromStore(e *trackedRequest) (ended, hasMore bool) {
-	st, err := f.opt.Store.Get(f.ctx, e.id)
+func (e *trackedRequest) readFromStore() (ended, hasMore bool) {
+	st, err := e.front.opt.Store.Get(e.front.ctx, e.id)
 	if errors.Is(err, durable.ErrNotFound) {
 		e.publishResult(&requestResult{Error: toClientError(httplimit.NotFound("the request is not kept any more"))}, nil)
 		return true, false
@@ -91,7 +88,7 @@ func (f *Front) cancelRequest(e *trackedRequest, cause error) {
 
 // handleTakeover stops a request that another process has taken over, and then follows it in the store. If the front
 // end serves only requests that TakeOver gets, it stops tracking the request instead.
-func (f remoteRequests) handleTakeover(e *trackedRequest) {
+func (e *trackedRequest) handleTakeover() {
 	e.mu.Lock()
 	wasServed := e.handedToServer
 	e.handedToServer, e.resultKnown = false, e.result != nil
@@ -99,35 +96,20 @@ func (f remoteRequests) handleTakeover(e *trackedRequest) {
 	if !wasServed {
 		return
 	}
-	f.opt.Log.Warn("another process has taken a request over: this one was silent for too long", "id", e.id)
-	f.opt.Server.Forget(e.id)
-	if f.opt.OnRequestGone != nil {
-		f.untrack(e)
-		f.opt.OnRequestGone(e.id, false)
+	e.front.opt.Log.Warn("another process has taken a request over: this one was silent for too long", "id", e.id)
+	e.front.opt.Server.Forget(e.id)
+	if e.front.opt.OnRequestGone != nil {
+		e.front.requests.remove(e)
+		e.front.opt.OnRequestGone(e.id, false)
 	} else {
-		f.startBackground(func() { f.followRequest(e) })
-	}
-}
-
-// untrack removes a request from those that have not ended.
-func (f *Front) untrack(e *trackedRequest) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.requests[e.id] == e {
-		delete(f.requests, e.id)
-		sender := e.record.sender()
-		if f.openBySender[sender]--; f.openBySender[sender] == 0 {
-			delete(f.openBySender, sender)
-		}
+		e.front.startBackground(e.follow)
 	}
 }
 
 // GiveBack stores the text of a request that TakeOver was given, and returns the request to the store. The server can
 // add no more to it. It does nothing if the request has ended or another process has taken it over.
 func (f *Front) GiveBack(ctx context.Context, id string) error {
-	f.mu.Lock()
-	e := f.requests[id]
-	f.mu.Unlock()
+	e := f.requests.find(id)
 	if e == nil {
 		return nil
 	}
@@ -139,7 +121,7 @@ func (f *Front) GiveBack(ctx context.Context, id string) error {
 	if ended {
 		return nil
 	}
-	f.untrack(e)
+	f.requests.remove(e)
 	if errors.Is(err, durable.ErrFinished) || errors.Is(err, durable.ErrConflict) {
 		return nil
 	}
@@ -148,7 +130,7 @@ func (f *Front) GiveBack(ctx context.Context, id string) error {
 
 // applyChange adds the text that another process has stored. If text before it is missing, or the request has ended,
 // it reads the store instead.
-func (f remoteRequests) applyChange(e *trackedRequest, change durable.Change) {
+func (e *trackedRequest) applyChange(change durable.Change) {
 	e.mu.Lock()
 	ignored := e.handedToServer || e.resultKnown
 	incomplete := change.Ended || change.Offset > len(e.text)
@@ -160,7 +142,7 @@ func (f remoteRequests) applyChange(e *trackedRequest, change durable.Change) {
 	}
 	e.mu.Unlock()
 	if !ignored && incomplete {
-		f.startBackground(func() { f.readFromStore(e) })
+		e.front.startBackground(func() { e.readFromStore() })
 	}
 }
 
@@ -173,31 +155,28 @@ const (
 )
 
 // handleRemoteEnd is called when another process has stored the result of a request.
-func (f remoteRequests) handleRemoteEnd(id string) {
-	f.mu.Lock()
-	e := f.requests[id]
-	f.mu.Unlock()
-	if e != nil {
-		f.startBackground(func() { f.readRemoteResult(e) })
+func (f *Front) handleRemoteEnd(id string) {
+	if e := f.requests.find(id); e != nil {
+		f.startBackground(e.readRemoteResult)
 	}
 }
 
 // readRemoteResult takes the result of a request that another process has stored. If the request is served here, its
 // server is given time to report the end itself; then it is stopped.
-func (f remoteRequests) readRemoteResult(e *trackedRequest) {
+func (e *trackedRequest) readRemoteResult() {
 	e.mu.Lock()
 	wasServed := e.handedToServer
 	e.mu.Unlock()
 	if !wasServed {
-		f.readFromStore(e)
+		e.readFromStore()
 		return
 	}
 
 	// Give the server here a moment to end it.
-	if pause(f.Front, remoteResultDelay); e.hasEnded() {
+	if pause(e.front, remoteResultDelay); e.hasEnded() {
 		return
 	}
-	st, err := f.opt.Store.Get(f.ctx, e.id)
+	st, err := e.front.opt.Store.Get(e.front.ctx, e.id)
 	if err != nil {
 		return // storing the request's text will fail later, which also ends it
 	}
@@ -208,10 +187,10 @@ func (f remoteRequests) readRemoteResult(e *trackedRequest) {
 
 	// A server that is about to answer gets more time.
 	if result.Error == nil {
-		pause(f.Front, remoteAnswerGrace)
+		pause(e.front, remoteAnswerGrace)
 	}
 	if !e.hasEnded() {
 		e.publishResult(result, result.fullText(st))
-		f.opt.Server.Forget(e.id)
+		e.front.opt.Server.Forget(e.id)
 	}
 }

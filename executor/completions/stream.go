@@ -22,7 +22,7 @@ const (
 
 // streamAnswer answers with events as text comes. wantsUsage adds the token counts at the end.
 func (f *apiHandlers) streamAnswer(req *apiRequest, e *trackedRequest, wantsUsage bool) error {
-	s := &eventStream{httplimit.NewEvents(req.w, f.opt.StallTimeout)}
+	s := &eventStream{httplimit.NewEvents(req.w, f.front.opt.StallTimeout)}
 	var err error
 
 	// Send what has come since the last event, until the request has ended or sending fails.
@@ -47,7 +47,7 @@ func (f *apiHandlers) streamAnswer(req *apiRequest, e *trackedRequest, wantsUsag
 			err = s.sendText(e, update.text, isFirst, wantsUsage)
 			sentBytes, isFirst = update.textBytes, false
 		default:
-			err = s.waitForChange(req.r.Context(), update.nextChange, f.closeSignal)
+			err = s.waitForChange(req.r.Context(), update.nextChange, f.front.closeSignal)
 		}
 	}
 

@@ -149,7 +149,7 @@ func (e *trackedRequest) finish(r Result) {
 
 	// If another process has the request now, its result counts.
 	if errors.Is(err, durable.ErrConflict) {
-		remoteRequests{e.front}.handleTakeover(e)
+		e.handleTakeover()
 		return
 	}
 

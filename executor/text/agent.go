@@ -18,10 +18,13 @@ import (
 // instanceAgent has the requests of one instance answered by its server, or by its servers if there is one for each
 // model.
 type instanceAgent struct {
-	*agentBackend
-	device int32
-	name   string
-	serverWatch
+	core           *turn.Core
+	options        *Options
+	series         *queueMetrics
+	requests       *serverRequests // of all agents
+	device         int32
+	name           string
+	watch          serverWatch
 	maxOwnRequests atomic.Int32 // requests that the server can hold of ours; -1 if unbounded
 	loggedLack     string       // what the watch logged last that the servers lack
 	gauges         [3]prometheus.Gauge
@@ -40,7 +43,7 @@ type instanceAgent struct {
 
 // servedRequest is a request that a server answers.
 type servedRequest struct {
-	*instanceAgent
+	agent        *instanceAgent
 	b            *turn.Batch
 	serial       uint64
 	text         *requestText
@@ -54,48 +57,57 @@ type servedRequest struct {
 
 // newAgent returns the agent of a device. Its server counts as lost until Start or a check finds it.
 func newAgent(a *agentBackend, device int32) *instanceAgent {
-	g := &instanceAgent{agentBackend: a, device: device, name: nameOf(a.c, device), serverWatch: serverWatch{checkRequested: make(chan struct{}, 1)}, running: map[uint64]*servedRequest{}, loadedNetwork: -1, previousNetwork: -1}
+	g := &instanceAgent{
+		core: a.core, options: a.options, series: a.series, requests: &a.requests,
+		device: device, name: nameOf(a.core, device), watch: newServerWatch(),
+		running: map[uint64]*servedRequest{}, loadedNetwork: -1, previousNetwork: -1,
+	}
 	for i, figure := range []string{"up", "in_flight", "room"} {
 		g.gauges[i] = a.series.instances.WithLabelValues(g.name, figure)
 	}
 	g.maxOwnRequests.Store(-1)
-	if r := a.c.Tables.Resident[device]; len(r) > 0 {
+	if r := a.core.Tables.Resident[device]; len(r) > 0 {
 		g.loadedNetwork = r[0]
 	}
 	return g
 }
 
+// instance returns the instance in the tables.
+func (g *instanceAgent) instance() *policy.Instance {
+	return &g.core.Tables.Instances[g.core.Tables.InstanceOf(g.device)]
+}
+
 // startRequest starts a run that answers a request.
 func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	t := JobText(j)
-	s := &servedRequest{instanceAgent: g, b: b, serial: b.Serial, text: t, runNumber: t.startRun(), beganAt: g.c.Now()}
+	s := &servedRequest{agent: g, b: b, serial: b.Serial, text: t, runNumber: t.startRun(), beganAt: g.core.Now()}
 	s.maxPause = g.pieceTimeout(j)
 	s.lastPieceAt.Store(int64(s.beganAt))
 	g.running[b.Serial] = s
-	ctx, cancel := context.WithCancelCause(g.ctx)
+	ctx, cancel := context.WithCancelCause(g.requests.ctx)
 	t.cancel.Store(&cancel)
 	if t.answered.Load() {
 		cancel(errNobodyWaits)
 	}
-	gen := g.lossCount.Load()
+	gen := g.watch.lossCount.Load()
 
 	// The run ends with an event. If it failed, its text is stored first, so that another run can continue it.
-	g.wg.Go(func() {
+	g.requests.wg.Go(func() {
 		result := s.answer(ctx, gen)
 		cancel(nil)
 		if result.err != nil {
 			if err := s.text.storePartial(); err != nil {
-				g.c.Options.Log.Error("what a request has so far is not stored", "request", s.text.request.ID, "error", err)
+				g.core.Options.Log.Error("what a request has so far is not stored", "request", s.text.request.ID, "error", err)
 			}
 		}
-		g.c.PostEvents(turn.BackendEvent{Kind: eventRunEnded, Device: g.device, Generation: gen, Id: s.serial, Result: result})
+		g.core.PostEvents(turn.BackendEvent{Kind: eventRunEnded, Device: g.device, Generation: gen, Id: s.serial, Result: result})
 	})
 }
 
 // finishRun handles the end of a run: the request is answered, goes back to the policy, or waits until it is known
 // whether the server is gone.
 func (g *instanceAgent) finishRun(s *servedRequest, result *runResult) {
-	c := g.c
+	c := g.core
 	if result.addedTokens {
 		s.text.failedRuns = 0
 	}
@@ -117,7 +129,7 @@ func (g *instanceAgent) finishRun(s *servedRequest, result *runResult) {
 		g.returnToPolicy(s, policy.ReturnNotLoaded, result.tokens)
 	case errors.Is(result.err, llm.ErrGone), errors.Is(result.err, llm.ErrBroken):
 		s.brokenBy = result.err
-		g.requestCheck()
+		g.watch.requestCheck()
 	case errors.Is(result.err, errTakenOver): // an agent could not take the request over, or lost it to another
 		s.text.failedRuns++
 		if s.text.failedRuns >= g.maxAttempts() {
@@ -135,8 +147,8 @@ func (g *instanceAgent) returnToPolicy(s *servedRequest, reason policy.ReturnRea
 	delete(g.running, s.serial)
 	g.series.returns.WithLabelValues(g.name, returnName(reason)).Inc()
 	g.madeTokens[0] = int32(tokens)
-	g.c.TellReturned(s.b, reason, g.madeTokens[:])
-	g.c.Flush()
+	g.core.TellReturned(s.b, reason, g.madeTokens[:])
+	g.core.Flush()
 }
 
 // returnNames are the names of reasons in the metrics.
@@ -153,8 +165,8 @@ func (g *instanceAgent) failRequest(s *servedRequest, err error) {
 	} else if errors.Is(err, llm.ErrNotResumed) || errors.Is(err, errDiverged) {
 		err = &completions.ServerError{Status: http.StatusBadGateway, Type: "server_error", Code: "not_continued", Msg: "the answer was interrupted: " + err.Error()}
 	}
-	g.c.FailBatch(s.b, policy.ReasonFailed, err)
-	g.c.Flush()
+	g.core.FailBatch(s.b, policy.ReasonFailed, err)
+	g.core.Flush()
 }
 
 // MaxAttempts is the number of consecutive runs without a new token after which a request fails. It is higher if
@@ -166,7 +178,7 @@ const (
 
 // maxAttempts returns the number of consecutive failed runs after which a request fails.
 func (g *instanceAgent) maxAttempts() int {
-	if g.opt.Agents != nil {
+	if g.options.Agents != nil {
 		return maxRemoteAttempts
 	}
 	return MaxAttempts
@@ -204,36 +216,36 @@ func (g *instanceAgent) brokenRequests() []*servedRequest {
 
 // handleLoss is called when the server is gone. All its requests go back to the policy.
 func (g *instanceAgent) handleLoss(reason string) {
-	g.lossCount.Add(1)
-	g.alive.Store(false)
+	g.watch.lossCount.Add(1)
+	g.watch.alive.Store(false)
 	if reason != "" {
-		g.c.Options.Log.Error("an instance is lost", "instance", g.name, "why", reason, "requests", len(g.running))
+		g.core.Options.Log.Error("an instance is lost", "instance", g.name, "why", reason, "requests", len(g.running))
 	}
 	g.pendingOrders, g.orderRunning, g.loadedNetwork = g.pendingOrders[:0], false, -1
 	g.maxOwnRequests.Store(-1)
-	g.c.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	g.core.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, s := range g.runningRequests() { // they go back here because the policy did not abort them
 		s.text.revokeRun(errTakenOver)
 		_, tokens, _ := s.text.PartialOf(s.runNumber)
 		g.returnToPolicy(s, policy.ReturnFailed, tokens)
 	}
-	g.requestCheck()
+	g.watch.requestCheck()
 }
 
 // handleReady is called when the servers work. The policy learns that the instance is back, with the model that it
 // begins with.
 func (g *instanceAgent) handleReady() {
-	if g.alive.Load() {
+	if g.watch.alive.Load() {
 		return
 	}
-	g.alive.Store(true)
+	g.watch.alive.Store(true)
 	ev := policy.Event{Kind: policy.WorkerBack, Device: g.device}
-	if r := g.c.Tables.Resident[g.device]; len(r) > 0 {
+	if r := g.core.Tables.Resident[g.device]; len(r) > 0 {
 		g.loadedNetwork = r[0]
-		cost := &g.c.Tables.Instances[g.c.Tables.InstanceOf(g.device)].Server.Costs[r[0]]
+		cost := &g.instance().Server.Costs[r[0]]
 		ev.Value, ev.Limit = int64(cost.MaxSequences), int32(cost.KVTokens)
 	}
-	g.c.Options.Log.Info("an instance works", "instance", g.name)
-	g.c.TellPolicy(ev)
-	g.c.Flush()
+	g.core.Options.Log.Info("an instance works", "instance", g.name)
+	g.core.TellPolicy(ev)
+	g.core.Flush()
 }

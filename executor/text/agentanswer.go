@@ -13,11 +13,21 @@ import (
 
 // answerRun is a run of a request: it adds the answer of a server to the text.
 type answerRun struct {
-	*requestText
+	text      *requestText
 	runNumber uint64               // of the run
 	clock     func() time.Duration // clock of the text's times
 	onPiece   func()               // called at each piece
 	onTokens  func(tokens int)     // called with the number of tokens that the answer has so far
+}
+
+// addPiece adds a piece with so many tokens to the text, and returns the tokens that there are. If the run is no longer
+// the current one, it returns errTakenOver.
+func (w *answerRun) addPiece(piece string, tokens int) (totalTokens int, err error) {
+	totalTokens, ok := w.text.addPiece(w.runNumber, piece, tokens, w.clock())
+	if !ok {
+		return 0, errTakenOver
+	}
+	return totalTokens, nil
 }
 
 // runResult is how a run ended.
@@ -56,7 +66,7 @@ func maxAnswerBytes(tokens, bytesPerToken, maxBytes int) int {
 
 // writeAnswer implements serverControl.
 func (r *localServers) writeAnswer(ctx context.Context, w *answerRun) *runResult {
-	partial, tokens, ok := w.PartialOf(w.runNumber)
+	partial, tokens, ok := w.text.PartialOf(w.runNumber)
 	result := &runResult{tokens: tokens}
 	if !ok {
 		result.err = errTakenOver
@@ -64,14 +74,14 @@ func (r *localServers) writeAnswer(ctx context.Context, w *answerRun) *runResult
 	}
 
 	// Answers that are more than a text have a method of their own.
-	if w.request.Events {
+	if w.text.request.Events {
 		r.writeEventAnswer(ctx, w, partial, result)
 		return result
 	}
 
 	// If all of the answer was written before, only its end is missing.
-	if maxTokens := w.request.MaxTokens; maxTokens > 0 && tokens >= maxTokens {
-		result.result = completions.Result{Finish: "length", PromptTokens: w.promptTokens, OutputTokens: tokens}
+	if maxTokens := w.text.request.MaxTokens; maxTokens > 0 && tokens >= maxTokens {
+		result.result = completions.Result{Finish: "length", PromptTokens: w.text.promptTokens, OutputTokens: tokens}
 		return result
 	}
 
@@ -95,12 +105,12 @@ func (r *localServers) writeAnswer(ctx context.Context, w *answerRun) *runResult
 
 // completeText asks the server for the text that follows the partial answer, and adds it piece by piece.
 func (r *localServers) completeText(ctx context.Context, w *answerRun, partial string, result *runResult) (*llm.Answer, error) {
-	server, use, err := r.ServerAndUse(w.request.Model)
+	server, use, err := r.ServerAndUse(w.text.request.Model)
 	if err != nil {
 		return nil, err
 	}
-	request := llm.Request{Model: use.Model, Chat: w.request.Chat, Body: w.request.Body, Fields: use.Fields}
-	if maxTokens := w.request.MaxTokens; maxTokens > 0 {
+	request := llm.Request{Model: use.Model, Chat: w.text.request.Chat, Body: w.text.request.Body, Fields: use.Fields}
+	if maxTokens := w.text.request.MaxTokens; maxTokens > 0 {
 		request.MaxTokens = maxTokens - result.tokens
 	}
 
@@ -110,7 +120,7 @@ func (r *localServers) completeText(ctx context.Context, w *answerRun, partial s
 	if errors.Is(err, llm.ErrNotResumed) {
 		// The text that was sent before must come again.
 		expectedText = partial
-		request.MaxTokens = w.request.MaxTokens
+		request.MaxTokens = w.text.request.MaxTokens
 		continued, err = &request, nil
 	}
 	if err != nil {
@@ -118,38 +128,51 @@ func (r *localServers) completeText(ctx context.Context, w *answerRun, partial s
 	}
 
 	// Add the pieces.
-	countedTokens, writtenBytes, maxBytes := 0, 0, maxAnswerBytes(w.request.MaxTokens, maxTokenBytes, maxTextBytes)
-	answer, err := server.Complete(ctx, continued, func(p llm.Token) error {
-		w.onPiece()
-		piece, newTokens := p.Text, min(p.Count-countedTokens, len(p.Text)+MaxOverrun)
-		countedTokens = p.Count
-
-		// Compare with the expected text first.
-		if expectedText != "" {
-			n := min(len(expectedText), len(piece))
-			if !strings.HasPrefix(expectedText, piece[:n]) {
-				return fmt.Errorf("%w: %w", llm.ErrNotResumed, errDiverged)
-			}
-			if expectedText, piece = expectedText[n:], piece[n:]; piece == "" {
-				return nil
-			}
-		}
-
-		// Stop a server that writes too much.
-		if maxTokens := w.request.MaxTokens; maxTokens > 0 && result.tokens+newTokens > maxTokens+MaxOverrun || len(partial)+writtenBytes+len(piece) > maxBytes {
-			return errLengthReached
-		}
-		writtenBytes += len(piece)
-		totalTokens, ok := w.addPiece(w.runNumber, piece, newTokens, w.clock())
-		if !ok {
-			return errTakenOver
-		}
-		result.tokens, result.addedTokens = totalTokens, true
-		w.onTokens(totalTokens)
-		return nil
-	})
+	x := &plainRun{run: w, result: result, expectedText: expectedText, textBytes: len(partial)}
+	answer, err := server.Complete(ctx, continued, x.addPiece)
 	if errors.Is(err, errLengthReached) {
 		return &llm.Answer{Finish: "length", Usage: answer.Usage}, nil
 	}
 	return answer, err
+}
+
+// plainRun is a run of an answer that is a text.
+type plainRun struct {
+	run           *answerRun
+	result        *runResult
+	expectedText  string // text that was sent before and must come again
+	countedTokens int    // tokens that the server has reported
+	textBytes     int    // bytes of the answer so far
+}
+
+// addPiece adds a piece of the server to the text, as far as it is new.
+func (x *plainRun) addPiece(p llm.Token) error {
+	x.run.onPiece()
+	piece, newTokens := p.Text, min(p.Count-x.countedTokens, len(p.Text)+MaxOverrun)
+	x.countedTokens = p.Count
+
+	// Compare with the expected text first.
+	if x.expectedText != "" {
+		n := min(len(x.expectedText), len(piece))
+		if !strings.HasPrefix(x.expectedText, piece[:n]) {
+			return fmt.Errorf("%w: %w", llm.ErrNotResumed, errDiverged)
+		}
+		if x.expectedText, piece = x.expectedText[n:], piece[n:]; piece == "" {
+			return nil
+		}
+	}
+
+	// Stop a server that writes too much.
+	maxTokens := x.run.text.request.MaxTokens
+	x.textBytes += len(piece)
+	if maxTokens > 0 && x.result.tokens+newTokens > maxTokens+MaxOverrun || x.textBytes > maxAnswerBytes(maxTokens, maxTokenBytes, maxTextBytes) {
+		return errLengthReached
+	}
+	totalTokens, err := x.run.addPiece(piece, newTokens)
+	if err != nil {
+		return err
+	}
+	x.result.tokens, x.result.addedTokens = totalTokens, true
+	x.run.onTokens(totalTokens)
+	return nil
 }

@@ -19,46 +19,53 @@ const (
 
 // eventRun is a run of an answer that is more than a text.
 type eventRun struct {
-	*answerRun
+	run           *answerRun
 	deltaRun      *deltas.AnswerRun
 	result        *runResult
 	countedTokens int // tokens that the server has reported
 	writtenBytes  int // bytes of the log that this run has added
 }
 
-// writeEventAnswer has an answer written that is more than a text. The server writes all of it in each run. What a
-// client may have seen must come again; what none has seen is withdrawn.
-func (r *localServers) writeEventAnswer(ctx context.Context, w *answerRun, partial string, result *runResult) {
-	server, use, err := r.ServerAndUse(w.request.Model)
-	if result.err = err; err != nil {
-		return
-	}
-	x := &eventRun{answerRun: w, deltaRun: deltas.NewAnswerRun(""), result: result, countedTokens: result.tokens}
-
-	// Prepare the log: end a line that was cut off when its process died, and withdraw what no client has seen.
+// newEventRun prepares the log for a run: it ends a line that was cut off when its process died, and withdraws what no
+// client has seen.
+func newEventRun(w *answerRun, partial string, result *runResult) (*eventRun, error) {
+	x := &eventRun{run: w, deltaRun: deltas.NewAnswerRun(""), result: result, countedTokens: result.tokens}
 	prefix := ""
 	if deltas.CompleteBytes(partial) < len(partial) {
 		prefix = "\n"
 	}
-	if w.request.Shown {
+	if w.text.request.Shown {
 		x.deltaRun = deltas.NewAnswerRun(partial)
 	} else if partial != "" {
 		prefix += deltas.RestartLine
 	}
-	if prefix != "" {
-		if result.err = x.addLine([]byte(prefix), 0); result.err != nil {
-			return
-		}
+	if prefix == "" {
+		return x, nil
+	}
+	return x, x.addLine([]byte(prefix), 0)
+}
+
+// writeEventAnswer has an answer written that is more than a text. The server writes all of it in each run. What a
+// client may have seen must come again; what none has seen is withdrawn.
+func (r *localServers) writeEventAnswer(ctx context.Context, w *answerRun, partial string, result *runResult) {
+	request := w.text.request
+	server, use, err := r.ServerAndUse(request.Model)
+	if result.err = err; err != nil {
+		return
+	}
+	x, err := newEventRun(w, partial, result)
+	if result.err = err; err != nil {
+		return
 	}
 
 	// If the whole answer was written before, only its end is missing.
-	if w.request.Shown && x.deltaRun.HasFinished(max(w.request.Choices, 1)) {
-		result.result = completions.Result{Finish: "stop", PromptTokens: w.promptTokens, OutputTokens: result.tokens}
+	if request.Shown && x.deltaRun.HasFinished(max(request.Choices, 1)) {
+		result.result = completions.Result{Finish: "stop", PromptTokens: w.text.promptTokens, OutputTokens: result.tokens}
 		return
 	}
 
 	// Ask the server, and add its events to the log.
-	answer, err := server.Complete(ctx, &llm.Request{Model: use.Model, Chat: w.request.Chat, Body: w.request.Body, Fields: use.Fields, Events: true}, x.addEvent)
+	answer, err := server.Complete(ctx, &llm.Request{Model: use.Model, Chat: request.Chat, Body: request.Body, Fields: use.Fields, Events: true}, x.addEvent)
 	if errors.Is(err, errLengthReached) {
 		answer.Finish, answer.HasUsage, err = "length", false, nil
 	} else if err == nil {
@@ -67,7 +74,7 @@ func (r *localServers) writeEventAnswer(ctx context.Context, w *answerRun, parti
 
 	// Add the event that ends the choices, if the server has not sent one.
 	if err == nil {
-		if ending := x.deltaRun.EndingEvent(answer.Finish, w.request.Chat); ending != nil {
+		if ending := x.deltaRun.EndingEvent(answer.Finish, request.Chat); ending != nil {
 			err = x.addLine(append(ending, '\n'), 0)
 		}
 	}
@@ -88,7 +95,7 @@ func (r *localServers) writeEventAnswer(ctx context.Context, w *answerRun, parti
 
 // addEvent adds an event of the server to the log, as far as it is new.
 func (x *eventRun) addEvent(token llm.Token) error {
-	x.onPiece()
+	x.run.onPiece()
 	newTokens := max(token.Count-x.countedTokens, 0)
 	x.countedTokens += newTokens
 	choices, err := x.deltaRun.UnsentPart(token.Choices)
@@ -106,7 +113,8 @@ func (x *eventRun) addEvent(token llm.Token) error {
 	}
 
 	// Stop a server that writes too much.
-	maxTokens := x.request.MaxTokens * max(x.request.Choices, 1)
+	request := x.run.text.request
+	maxTokens := request.MaxTokens * max(request.Choices, 1)
 	if maxTokens > 0 && x.result.tokens+newTokens > maxTokens+MaxOverrun || x.writtenBytes+len(line) > maxAnswerBytes(maxTokens, maxTokenEventBytes, maxEventBytes) {
 		return errLengthReached
 	}
@@ -116,13 +124,13 @@ func (x *eventRun) addEvent(token llm.Token) error {
 // addLine adds a line with so many tokens to the log. A line without tokens is no progress of the answer.
 func (x *eventRun) addLine(line []byte, tokens int) error {
 	x.writtenBytes += len(line)
-	totalTokens, ok := x.addPiece(x.runNumber, string(line), tokens, x.clock())
-	if !ok {
-		return errTakenOver
+	totalTokens, err := x.run.addPiece(string(line), tokens)
+	if err != nil {
+		return err
 	}
 	if tokens > 0 {
 		x.result.tokens, x.result.addedTokens = totalTokens, true
-		x.onTokens(totalTokens)
+		x.run.onTokens(totalTokens)
 	}
 	return nil
 }

@@ -11,7 +11,8 @@ import (
 
 // servedInstance is an instance of the process of an agent.
 type servedInstance struct {
-	*agentProcess
+	process     *agentProcess
+	runs        *agentRuns // of all instances of the process
 	instance    int
 	servers     *localServers
 	statusSlots chan struct{} // one element per question for the status that is being answered
@@ -44,7 +45,7 @@ func (p *servedInstance) checkAdapters(ctx context.Context) (adapters []string, 
 		err = adapterErr
 	}
 	if err != nil && !errors.Is(err, llm.ErrNoAdapter) {
-		p.opt.Log.Warn("the server of an instance does not answer yet", "instance", p.instance, "error", err)
+		p.process.opt.Log.Warn("the server of an instance does not answer yet", "instance", p.instance, "error", err)
 		return adapters, false, nil
 	}
 	return adapters, true, err
@@ -55,18 +56,15 @@ const adapterCheckTimeout = 5 * time.Second
 
 // execute carries out an order and answers it. The caller holds the lock of the order queue.
 func (p *servedInstance) execute(o *AgentOrder, reply func([]byte)) {
-	a := AgentAnswer{BootID: p.bootID}
-	p.mu.Lock()
-	otherTerm := o.Term != p.term
-	p.mu.Unlock()
+	a := AgentAnswer{BootID: p.process.bootID}
 	switch {
 	case o.Kind == OrderLook && o.Term == 0: // an agent that starts asks whether there is another
-	case otherTerm || o.Term == 0:
+	case o.Term != p.runs.currentTerm() || o.Term == 0:
 		a.Error = toWireError(ErrOldTerm)
 	case o.Kind == OrderLook:
 		select {
 		case p.statusSlots <- struct{}{}:
-			p.wg.Go(func() { p.answerStatus(o, a, reply); <-p.statusSlots })
+			p.process.wg.Go(func() { p.answerStatus(o, a, reply); <-p.statusSlots })
 		default: // the question is repeated
 		}
 		return
@@ -75,11 +73,9 @@ func (p *servedInstance) execute(o *AgentOrder, reply func([]byte)) {
 	case o.Kind == OrderRun:
 		p.startRun(o)
 	case o.Kind == OrderLeave:
-		p.mu.Lock()
-		if run := p.runsByNumber[o.Number]; run != nil {
+		if run := p.runs.find(o.Number); run != nil {
 			run.cancel(errEvicted)
 		}
-		p.mu.Unlock()
 	default:
 		a.Done, a.Error = p.pollLongOrder(o)
 	}
@@ -88,7 +84,7 @@ func (p *servedInstance) execute(o *AgentOrder, reply func([]byte)) {
 
 // answerStatus answers with the status of the servers. If they say nothing, there is no answer.
 func (p *servedInstance) answerStatus(o *AgentOrder, a AgentAnswer, reply func([]byte)) {
-	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(p.process.ctx, time.Minute)
 	defer cancel()
 	status, err := p.servers.Status(ctx, o.Model, p.countRuns)
 	a.Done, a.Status, a.Error = true, status, toWireError(err)
@@ -96,16 +92,7 @@ func (p *servedInstance) answerStatus(o *AgentOrder, a AgentAnswer, reply func([
 }
 
 // countRuns returns the number of runs of this instance.
-func (p *servedInstance) countRuns() (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, r := range p.runsByRequest {
-		if r.instance == p {
-			n++
-		}
-	}
-	return n
-}
+func (p *servedInstance) countRuns() int { return p.runs.count(p) }
 
 // pollLongOrder starts a long order if its number is new, and reports whether it is done. A newer order cancels the
 // one before.
@@ -115,10 +102,10 @@ func (p *servedInstance) pollLongOrder(o *AgentOrder) (done bool, err *wireError
 		if current != nil {
 			current.cancel()
 		}
-		ctx, cancel := context.WithCancel(p.ctx)
+		ctx, cancel := context.WithCancel(p.process.ctx)
 		order := &longOrder{number: o.Number, cancel: cancel, done: make(chan struct{})}
 		p.longOrder, current = order, order
-		p.wg.Go(func() {
+		p.process.wg.Go(func() {
 			defer close(order.done)
 			defer cancel()
 			order.err = p.executeLong(ctx, o)
@@ -142,15 +129,10 @@ func (p *servedInstance) executeLong(ctx context.Context, o *AgentOrder) error {
 		return p.servers.SetLoaded(ctx, o.Model, o.Kind == OrderLoad)
 	}
 	// End the runs from before and wait for them.
-	p.mu.Lock()
-	var earlierRuns []*agentRun
-	for _, r := range p.runsByRequest {
-		if r.instance == p {
-			r.cancel(errTakenOver)
-			earlierRuns = append(earlierRuns, r)
-		}
+	earlierRuns := p.runs.runsOf(p)
+	for _, r := range earlierRuns {
+		r.cancel(errTakenOver)
 	}
-	p.mu.Unlock()
 	for _, r := range earlierRuns {
 		select {
 		case <-r.finished:

@@ -32,24 +32,17 @@ type AgentOptions struct {
 // agentProcess is the process of plan agent. It has the requests that it is given answered by its servers, and stores
 // their text and results itself. It makes no decisions.
 type agentProcess struct {
-	opt            AgentOptions
-	bootID         string // random; differs after a restart
-	beganAt        time.Time
-	front          *completions.Front
-	instances      map[int]*servedInstance // by the instance's number
-	ctx            context.Context
-	wg             sync.WaitGroup
-	updatesPending chan struct{} // has an element while updates wait
-	refused        refusedMessages
+	opt       AgentOptions
+	bootID    string // random; differs after a restart
+	beganAt   time.Time
+	front     *completions.Front
+	instances map[int]*servedInstance // by the instance's number
+	ctx       context.Context
+	wg        sync.WaitGroup
+	refused   refusedMessages
 
 	orders orderQueue
-
-	mu             sync.Mutex
-	term           uint64
-	runsByRequest  map[string]*agentRun // by id: the last run that was ordered of a request
-	servingRuns    map[string]*agentRun // by id: the run that has the request now
-	runsByNumber   map[uint64]*agentRun // runs of this term; nil if the run has ended
-	pendingUpdates map[uint64]RunUpdate // by number, of this term
+	runs   *agentRuns
 }
 
 // ServeAgent serves the instances of some servers until ctx ends. It returns an error if the options are wrong or an
@@ -61,8 +54,8 @@ func ServeAgent(ctx context.Context, o AgentOptions) error {
 	}
 
 	// The process, its front end and its metrics.
-	p := &agentProcess{opt: o, bootID: rand.Text(), beganAt: time.Now(), instances: map[int]*servedInstance{}, updatesPending: make(chan struct{}, 1),
-		orders: orderQueue{termUnread: make(chan struct{}, 1)}, runsByRequest: map[string]*agentRun{}, servingRuns: map[string]*agentRun{}, runsByNumber: map[uint64]*agentRun{}, pendingUpdates: map[uint64]RunUpdate{}}
+	p := &agentProcess{opt: o, bootID: rand.Text(), beganAt: time.Now(), instances: map[int]*servedInstance{},
+		orders: orderQueue{termUnread: make(chan struct{}, 1)}, runs: newAgentRuns()}
 	var stop context.CancelCauseFunc
 	p.ctx, stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(errTakenOver)
@@ -109,23 +102,9 @@ func (p *agentProcess) registerInstances(ctx context.Context) (unregister []func
 			continue
 		}
 
-		// Make sure that no other process serves the instance.
-		name := AgentName(s.Instance)
-		askCtx, cancel := context.WithTimeout(ctx, ResendInterval)
-		_, err := p.opt.Store.Ask(askCtx, name, Encode(AgentOrder{Kind: OrderLook}))
-		cancel()
-		if err == nil {
-			return unregister, fmt.Errorf("%w: instance %d has an agent already", turn.ErrPlan, s.Instance)
-		}
-
-		// Connect to its servers, and check that they support their adapters.
-		instance := &servedInstance{agentProcess: p, instance: s.Instance, statusSlots: make(chan struct{}, maxStatusRequests)}
-		if instance.servers, err = NewLocalServers(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
-			return unregister, fmt.Errorf("%w: %w", turn.ErrPlan, err)
-		}
-		withBase, answered, err := instance.checkAdapters(ctx)
+		instance, withBase, answered, err := p.connectInstance(ctx, s.Instance)
 		if err != nil {
-			return unregister, fmt.Errorf("%w: instance %d: %w", turn.ErrPlan, s.Instance, err)
+			return unregister, err
 		}
 		adapters, allAnswered = append(adapters, withBase...), allAnswered && answered
 
@@ -133,7 +112,7 @@ func (p *agentProcess) registerInstances(ctx context.Context) (unregister []func
 		p.orders.Lock()
 		p.instances[s.Instance] = instance
 		p.orders.Unlock()
-		stop, err := p.opt.Store.Answer(name, instance.receive)
+		stop, err := p.opt.Store.Answer(AgentName(s.Instance), instance.receive)
 		if err != nil {
 			return unregister, err
 		}
@@ -149,6 +128,29 @@ func (p *agentProcess) registerInstances(ctx context.Context) (unregister []func
 	return unregister, nil
 }
 
+// connectInstance connects to the servers of an instance that no other process serves. It returns the adapters whose
+// base they have, and whether all have answered.
+func (p *agentProcess) connectInstance(ctx context.Context, number int) (instance *servedInstance, adapters []string, allAnswered bool, err error) {
+	// Make sure that no other process serves the instance.
+	askCtx, cancel := context.WithTimeout(ctx, ResendInterval)
+	_, err = p.opt.Store.Ask(askCtx, AgentName(number), Encode(AgentOrder{Kind: OrderLook}))
+	cancel()
+	if err == nil {
+		return nil, nil, false, fmt.Errorf("%w: instance %d has an agent already", turn.ErrPlan, number)
+	}
+
+	// Connect to its servers, and check that they support their adapters.
+	instance = &servedInstance{process: p, runs: p.runs, instance: number, statusSlots: make(chan struct{}, maxStatusRequests)}
+	if instance.servers, err = NewLocalServers(p.opt.Servers, p.opt.Adapters, number); err != nil {
+		return nil, nil, false, fmt.Errorf("%w: %w", turn.ErrPlan, err)
+	}
+	adapters, allAnswered, err = instance.checkAdapters(ctx)
+	if err != nil {
+		return nil, nil, false, fmt.Errorf("%w: instance %d: %w", turn.ErrPlan, number, err)
+	}
+	return instance, adapters, allAnswered, nil
+}
+
 // Models implements completions.Server. It is not called: clients ask other front ends.
 func (p *agentProcess) Models() []completions.Model { return nil }
 
@@ -157,31 +159,23 @@ func (p *agentProcess) Admit(*completions.Request) (time.Duration, error) { retu
 
 // Serve implements completions.Server: it hands the request to the run that has claimed it.
 func (p *agentProcess) Serve(r *completions.Request, output completions.Output) {
-	if run := p.servingRun(r.ID); run != nil {
+	if run := p.runs.servingRun(r.ID); run != nil {
 		run.text = newRequestText(nil, r, output)
 	}
 }
 
 // Forget implements completions.Server: another process has the request, or has ended it.
 func (p *agentProcess) Forget(id string) {
-	if run := p.servingRun(id); run != nil {
+	if run := p.runs.servingRun(id); run != nil {
 		run.cancel(errTakenOver)
 	}
 }
 
 // requestGone is called when the front end no longer has a request.
 func (p *agentProcess) requestGone(id string, resultStored bool) {
-	if run := p.servingRun(id); run != nil {
+	if run := p.runs.servingRun(id); run != nil {
 		run.release(resultStored)
 	}
-}
-
-// servingRun returns the run that has a request. If there is none, it returns nil. A later run of the request waits
-// for the end of this one.
-func (p *agentProcess) servingRun(id string) *agentRun {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.servingRuns[id]
 }
 
 var _ completions.Server = (*agentProcess)(nil)

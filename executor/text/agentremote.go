@@ -65,13 +65,13 @@ func (a *Agents) deliverUpdates(n *AgentMessage) bool {
 // remoteServers control the servers of an instance by orders to the process of its agent. They implement
 // serverControl.
 type remoteServers struct {
-	*Agents
+	agents   *Agents
 	instance int
 	bootID   atomic.Pointer[string] // of the agent's process; nil until it has answered
 }
 
 func newRemoteServers(a *Agents, instance int) *remoteServers {
-	return &remoteServers{Agents: a, instance: instance}
+	return &remoteServers{agents: a, instance: instance}
 }
 
 // ResendInterval is the time after which an order without an answer is sent again. PollInterval is the time between
@@ -84,12 +84,12 @@ const (
 // sendOrder sends an order until it is answered. It returns an error if this process does not plan, there is no
 // agent, or the agent has been restarted.
 func (h *remoteServers) sendOrder(ctx context.Context, o *AgentOrder) (*AgentAnswer, error) {
-	if o.Term = h.Term.Load(); o.Term == 0 {
+	if o.Term = h.agents.Term.Load(); o.Term == 0 {
 		return nil, ErrOldTerm
 	}
 	for {
 		sendCtx, cancel := context.WithTimeout(ctx, ResendInterval)
-		data, err := h.store.Ask(sendCtx, AgentName(h.instance), Encode(o))
+		data, err := h.agents.store.Ask(sendCtx, AgentName(h.instance), Encode(o))
 		cancel()
 		switch {
 		case err == nil:
@@ -143,7 +143,7 @@ func (h *remoteServers) SetLoaded(ctx context.Context, model string, loaded bool
 
 // sendAndWait sends a long order and waits until it is done.
 func (h *remoteServers) sendAndWait(ctx context.Context, o *AgentOrder) error {
-	o.Number = h.lastNumber.Add(1)
+	o.Number = h.agents.lastNumber.Add(1)
 	for {
 		a, err := h.sendOrder(ctx, o)
 		if err != nil || a.Done {
@@ -160,7 +160,7 @@ func (h *remoteServers) sendAndWait(ctx context.Context, o *AgentOrder) error {
 // writeAnswer implements serverControl: it hands the claim of the request to the agent, orders the run, and follows
 // its updates.
 func (h *remoteServers) writeAnswer(ctx context.Context, w *answerRun) *runResult {
-	_, tokens, ok := w.PartialOf(w.runNumber)
+	_, tokens, ok := w.text.PartialOf(w.runNumber)
 	result := &runResult{tokens: tokens}
 	if !ok {
 		result.err = errTakenOver
@@ -168,8 +168,8 @@ func (h *remoteServers) writeAnswer(ctx context.Context, w *answerRun) *runResul
 	}
 
 	// Hand on the claim.
-	o := &AgentOrder{Kind: OrderRun, Number: h.lastNumber.Add(1), ID: w.request.ID}
-	if o.Ticket, result.err = h.store.HandOver(o.ID); result.err != nil {
+	o := &AgentOrder{Kind: OrderRun, Number: h.agents.lastNumber.Add(1), ID: w.text.request.ID}
+	if o.Ticket, result.err = h.agents.store.HandOver(o.ID); result.err != nil {
 		result.err = fmt.Errorf("%w: %w", errTakenOver, result.err)
 		h.pauseBeforeRetry(ctx)
 		return result
@@ -177,13 +177,13 @@ func (h *remoteServers) writeAnswer(ctx context.Context, w *answerRun) *runResul
 
 	// Receive updates under the order's number.
 	mailbox := &runMailbox{updated: make(chan struct{}, 1)}
-	h.mu.Lock()
-	h.Runs[o.Number] = mailbox
-	h.mu.Unlock()
+	h.agents.mu.Lock()
+	h.agents.Runs[o.Number] = mailbox
+	h.agents.mu.Unlock()
 	defer func() {
-		h.mu.Lock()
-		delete(h.Runs, o.Number)
-		h.mu.Unlock()
+		h.agents.mu.Lock()
+		delete(h.agents.Runs, o.Number)
+		h.agents.mu.Unlock()
 	}()
 
 	// Send the order.
@@ -224,7 +224,7 @@ func (h *remoteServers) followRun(ctx context.Context, w *answerRun, mailbox *ru
 			// Progress.
 			if update.Tokens > result.tokens {
 				result.tokens, result.addedTokens = update.Tokens, true
-				w.noteRemoteProgress(w.runNumber, update.Tokens, w.clock())
+				w.text.noteRemoteProgress(w.runNumber, update.Tokens, w.clock())
 				w.onPiece()
 				w.onTokens(update.Tokens)
 			}

@@ -3,7 +3,6 @@ package text
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"time"
 
@@ -36,56 +35,31 @@ func (r *agentRun) release(resultStored bool) {
 	r.cancel(errTakenOver)
 }
 
-// maxKnownRuns bounds the numbers of ended runs that are known, to recognise orders that are sent again. When there
-// are more, only the later half is kept. An order is repeated within seconds.
-const maxKnownRuns = 1 << 16
-
 // startRun starts a run, unless the order has been received before. A run of the same request that is under way ends
 // first.
 func (p *servedInstance) startRun(o *AgentOrder) {
 	r := &agentRun{instance: p, term: o.Term, number: o.Number, id: o.ID, ticket: o.Ticket, finished: make(chan struct{}), released: make(chan struct{})}
-	r.ctx, r.cancel = context.WithCancelCause(p.ctx)
-	p.mu.Lock()
-	_, isKnown := p.runsByNumber[o.Number]
-	earlierRun := p.runsByRequest[o.ID]
-	if !isKnown {
-		p.runsByNumber[o.Number], p.runsByRequest[o.ID] = r, r
-	}
-	if len(p.runsByNumber) > maxKnownRuns {
-		maps.DeleteFunc(p.runsByNumber, func(n uint64, r *agentRun) bool { return r == nil && n+maxKnownRuns/2 < o.Number })
-	}
-	p.mu.Unlock()
+	r.ctx, r.cancel = context.WithCancelCause(p.process.ctx)
+	earlierRun, isKnown := p.runs.add(r)
 	if isKnown {
 		return
 	}
 
 	// Wait for the earlier run of this request, and then answer it.
-	p.wg.Go(func() {
+	p.process.wg.Go(func() {
 		if earlierRun != nil {
 			earlierRun.cancel(errTakenOver)
 			<-earlierRun.finished
 		}
-		p.mu.Lock()
-		p.servingRuns[r.id] = r
-		p.mu.Unlock()
+		p.runs.setServing(r)
 		result := r.serve()
 
-		// Forget the run, but remember its number.
-		p.mu.Lock()
-		if r.term == p.term { // otherwise the number belongs to another run
-			p.runsByNumber[r.number] = nil
-		}
-		delete(p.servingRuns, r.id)
-		if p.runsByRequest[r.id] == r {
-			delete(p.runsByRequest, r.id)
-		}
-		p.mu.Unlock()
+		// Forget the run, and report its end.
+		p.runs.remove(r)
 		r.cancel(nil)
 		close(r.finished)
-
-		// Report the end.
 		update := RunUpdate{Number: r.number, Tokens: result.tokens, AddedTokens: result.addedTokens, Result: &WireResult{Error: toWireError(result.err), Finish: result.result.Finish, PromptTokens: result.result.PromptTokens, OutputTokens: result.result.OutputTokens}}
-		p.queueUpdate(r.term, update)
+		p.runs.queueUpdate(r.term, update)
 	})
 }
 
@@ -98,10 +72,10 @@ func (r *agentRun) serve() *runResult {
 	p := r.instance
 
 	// Claim the request and let the front end serve it, which calls Serve of the process.
-	st, err := p.opt.Store.Adopt(r.ctx, r.id, r.ticket)
+	st, err := p.process.opt.Store.Adopt(r.ctx, r.id, r.ticket)
 	if err == nil {
-		if err = p.front.TakeOver(st); err != nil {
-			err = errors.Join(err, p.opt.Store.Release(r.ctx, r.id))
+		if err = p.process.front.TakeOver(st); err != nil {
+			err = errors.Join(err, p.process.opt.Store.Release(r.ctx, r.id))
 		}
 	}
 	if err != nil || r.text == nil {
@@ -120,8 +94,8 @@ func (r *agentRun) serve() *runResult {
 	} else {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), giveBackTimeout)
 		defer cancel()
-		if err := p.front.GiveBack(ctx, r.id); err != nil {
-			p.opt.Log.Error("what a request has so far is not stored", "request", r.id, "error", err)
+		if err := p.process.front.GiveBack(ctx, r.id); err != nil {
+			p.process.opt.Log.Error("what a request has so far is not stored", "request", r.id, "error", err)
 		}
 	}
 
@@ -144,19 +118,19 @@ const updateInterval = 100 * time.Millisecond
 func (r *agentRun) newAnswerRun() *answerRun {
 	p := r.instance
 	var lastUpdate time.Duration
-	clock := func() time.Duration { return time.Since(p.beganAt) }
-	return &answerRun{requestText: r.text, runNumber: r.text.startRun(), clock: clock, onPiece: func() {}, onTokens: func(tokens int) {
+	clock := func() time.Duration { return time.Since(p.process.beganAt) }
+	return &answerRun{text: r.text, runNumber: r.text.startRun(), clock: clock, onPiece: func() {}, onTokens: func(tokens int) {
 		switch elapsed := clock(); {
 		case lastUpdate == 0:
-			p.wg.Go(func() {
+			p.process.wg.Go(func() {
 				if err := r.text.storePartial(); err != nil && r.ctx.Err() == nil {
-					p.opt.Log.Warn("text was not stored", "error", err)
+					p.process.opt.Log.Warn("text was not stored", "error", err)
 				}
 			})
 			fallthrough
 		case elapsed-lastUpdate >= updateInterval:
 			lastUpdate = elapsed
-			p.queueUpdate(r.term, RunUpdate{Number: r.number, Tokens: tokens, AddedTokens: true})
+			p.runs.queueUpdate(r.term, RunUpdate{Number: r.number, Tokens: tokens, AddedTokens: true})
 		}
 	}}
 }

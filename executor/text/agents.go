@@ -16,12 +16,12 @@ import (
 
 // agentBackend is the backend of instances: it has an agent for each. All its fields belong to the core's turn.
 type agentBackend struct {
-	c        *turn.Core
-	opt      *Options
+	core     *turn.Core
+	options  *Options
 	series   *queueMetrics
 	byDevice []*instanceAgent // nil for devices that another backend executes
 	devices  []int32
-	serverRequests
+	requests serverRequests
 }
 
 // Kinds of events that agents post to the core.
@@ -41,8 +41,8 @@ func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
 	if !ok {
 		return nil, nil
 	}
-	a := &agentBackend{c: c, opt: o, series: k.series, byDevice: make([]*instanceAgent, len(c.Tables.Devices))}
-	a.openRequests()
+	a := &agentBackend{core: c, options: o, series: k.series, byDevice: make([]*instanceAgent, len(c.Tables.Devices))}
+	a.requests.openRequests()
 	for d := range c.Tables.Devices {
 		if c.Tables.InstanceOf(int32(d)) >= 0 {
 			a.byDevice[d] = newAgent(a, int32(d))
@@ -55,11 +55,11 @@ func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
 // Start checks the options and connects to the servers. A server that does not answer in time is waited for later,
 // while the others work. A server that lacks an adapter is an error.
 func (a *agentBackend) Start(ctx context.Context) error {
-	if err := checkServers(a.opt.Servers, len(a.devices)); err != nil {
+	if err := checkServers(a.options.Servers, len(a.devices)); err != nil {
 		return err
 	}
-	for _, m := range a.opt.Adapters {
-		if !slices.ContainsFunc(a.c.Tables.Networks, func(n policy.Network) bool { return n.Name == m.Model }) {
+	for _, m := range a.options.Adapters {
+		if !slices.ContainsFunc(a.core.Tables.Networks, func(n policy.Network) bool { return n.Name == m.Model }) {
 			return fmt.Errorf("%w: adapter %s: found no model of this name in the plan", turn.ErrPlan, m.Model)
 		}
 	}
@@ -68,10 +68,10 @@ func (a *agentBackend) Start(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
-	if a.opt.Agents != nil {
+	if a.options.Agents != nil {
 		return nil // agents of other processes are waited for later
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.opt.SilenceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, a.options.SilenceTimeout)
 	defer cancel()
 
 	// Prepare all servers at once.
@@ -86,10 +86,10 @@ func (a *agentBackend) Start(ctx context.Context) error {
 				return
 			}
 			if err != nil {
-				a.c.Options.Log.Warn("the server of an instance does not answer yet", "instance", g.name, "error", err)
+				a.core.Options.Log.Warn("the server of an instance does not answer yet", "instance", g.name, "error", err)
 				return
 			}
-			g.alive.Store(true)
+			g.watch.alive.Store(true)
 		})
 	}
 	wg.Wait()
@@ -101,33 +101,33 @@ func (a *agentBackend) LoopStarted() {
 	for _, d := range a.devices {
 		g := a.byDevice[d]
 		a.updateGauges(g)
-		if !g.alive.Load() {
-			a.c.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: d, Generation: g.lossCount.Load()})
+		if !g.watch.alive.Load() {
+			a.core.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: d, Generation: g.watch.lossCount.Load()})
 		}
-		a.wg.Go(func() { g.watch(a.ctx, g.checkStatus, g.tryRevive) })
+		a.requests.wg.Go(func() { g.watch.run(a.requests.ctx, g.checkStatus, g.tryRevive) })
 	}
 }
 
 // IsUp reports whether an instance works.
-func (a *agentBackend) IsUp(device int32) bool { return a.byDevice[device].alive.Load() }
+func (a *agentBackend) IsUp(device int32) bool { return a.byDevice[device].watch.alive.Load() }
 
 // RunBatch has an instance answer a request. If the instance cannot take it now, the batch goes back to the policy with
 // the reason.
 func (a *agentBackend) RunBatch(b *turn.Batch) {
 	g := a.byDevice[b.Device()]
-	q := a.c.RequestIn(b.Tasks[0])
+	q := a.core.RequestIn(b.Tasks[0])
 	switch maxRequests := int(g.maxOwnRequests.Load()); {
 	case q == nil || q.Job.Text == nil:
-		a.c.Options.Log.Error("an instance was given what is no request for text", "instance", g.name)
-		a.c.ReturnBatch(b, policy.ReturnRefused)
-	case !g.alive.Load(): // the event of the loss is under way
-	case g.loadedNetwork != a.c.Tables.Pipelines[b.Pipeline].Network || g.orderRunning:
-		a.c.ReturnBatch(b, policy.ReturnNotLoaded)
+		a.core.Options.Log.Error("an instance was given what is no request for text", "instance", g.name)
+		a.core.ReturnBatch(b, policy.ReturnRefused)
+	case !g.watch.alive.Load(): // the event of the loss is under way
+	case g.loadedNetwork != a.core.Tables.Pipelines[b.Pipeline].Network || g.orderRunning:
+		a.core.ReturnBatch(b, policy.ReturnNotLoaded)
 	case maxRequests >= 0 && len(g.running) >= maxRequests:
-		a.c.ReturnBatch(b, policy.ReturnFull)
+		a.core.ReturnBatch(b, policy.ReturnFull)
 	default:
 		g.startRequest(b, q.Job)
-		a.c.TellStarted(b, g.device, a.c.Now())
+		a.core.TellStarted(b, g.device, a.core.Now())
 	}
 	a.updateGauges(g)
 }
@@ -148,7 +148,7 @@ func (a *agentBackend) EvictBatch(b *turn.Batch, _ bool) {
 	g := a.byDevice[b.Device()]
 	s := g.running[b.Serial]
 	if s == nil {
-		a.c.Stats.IgnoredActions++
+		a.core.Stats.IgnoredActions++
 		return
 	}
 	s.returnReason = policy.ReturnEvicted
@@ -161,12 +161,12 @@ func (a *agentBackend) EvictBatch(b *turn.Batch, _ bool) {
 // unload once nothing runs.
 func (a *agentBackend) LoadNetwork(o turn.LoadOrder) {
 	g := a.byDevice[o.Device]
-	if !g.alive.Load() {
+	if !g.watch.alive.Load() {
 		return // when the instance returns, the policy learns what it holds
 	}
 	if o.Network < 0 {
-		now := a.c.Now()
-		a.c.TellLoaded(&o, now, now, policy.ReturnRefused)
+		now := a.core.Now()
+		a.core.TellLoaded(&o, now, now, policy.ReturnRefused)
 		return
 	}
 	g.pendingOrders = append(g.pendingOrders, o)
@@ -175,20 +175,20 @@ func (a *agentBackend) LoadNetwork(o turn.LoadOrder) {
 
 // PlaceInputs answers at once, because requests bring all that they read.
 func (a *agentBackend) PlaceInputs(task, device, ticket int32) {
-	now := a.c.Now()
-	a.c.TellPlaced(task, device, ticket, now, now)
+	now := a.core.Now()
+	a.core.TellPlaced(task, device, ticket, now, now)
 }
 
 // HandleEvent handles an event of an agent. Events from before the last loss of the server are ignored.
 func (a *agentBackend) HandleEvent(n *turn.BackendEvent) {
 	g := a.byDevice[n.Device]
-	if n.Generation != g.lossCount.Load() {
+	if n.Generation != g.watch.lossCount.Load() {
 		return
 	}
 	switch n.Kind {
 	case eventProgress:
 		if s := g.running[n.Id]; s != nil {
-			a.c.TellProgress(s.b, n.Tokens)
+			a.core.TellProgress(s.b, n.Tokens)
 		}
 	case eventRunEnded:
 		if s := g.running[n.Id]; s != nil {
@@ -210,7 +210,7 @@ func (a *agentBackend) HandleEvent(n *turn.BackendEvent) {
 // updateGauges shows the state of an instance in the metrics.
 func (a *agentBackend) updateGauges(g *instanceAgent) {
 	upValue := 0.0
-	if g.alive.Load() {
+	if g.watch.alive.Load() {
 		upValue = 1
 	}
 	g.gauges[0].Set(upValue)
@@ -231,17 +231,17 @@ func (a *agentBackend) Watch(now, paused time.Duration) {
 				s.lastPieceAt.Add(int64(paused))
 			}
 		}
-		if s := g.stalledRequest(now); s != nil && g.alive.Load() {
-			a.c.Options.Log.Error("a server stands still and is given up", "instance", g.name, "for", now-time.Duration(s.lastPieceAt.Load()))
+		if s := g.stalledRequest(now); s != nil && g.watch.alive.Load() {
+			a.core.Options.Log.Error("a server stands still and is given up", "instance", g.name, "for", now-time.Duration(s.lastPieceAt.Load()))
 			g.handleLoss("it stands still")
-			a.c.Flush()
+			a.core.Flush()
 			a.updateGauges(g)
 		}
 	}
 }
 
 // Close ends all runs. The text that was written is stored.
-func (a *agentBackend) Close(ctx context.Context) { a.endRequests(ctx, a.c.Options.Log) }
+func (a *agentBackend) Close(ctx context.Context) { a.requests.endRequests(ctx, a.core.Options.Log) }
 
 // nameOf returns the name of an instance in metrics and messages.
 func nameOf(c *turn.Core, device int32) string {

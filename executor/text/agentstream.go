@@ -26,13 +26,13 @@ const stallFactor = 10
 // pieceTimeout returns the longest time until the next piece of a request: the silence timeout, and a multiple of the
 // planned prefill and of an iteration of a full batch.
 func (g *instanceAgent) pieceTimeout(j *turn.Job) time.Duration {
-	cost := &g.c.Tables.Instances[g.c.Tables.InstanceOf(g.device)].Server.Costs[g.loadedNetwork]
+	cost := &g.instance().Server.Costs[g.loadedNetwork]
 	t := JobText(j)
 	prompt, _ := t.TokenLengths()
 	t.mu.Lock()
 	prompt += int32(t.tokens)
 	t.mu.Unlock()
-	return g.opt.SilenceTimeout + stallFactor*(cost.Iteration.PrefillTime(prompt, 0)+cost.Iteration.TokenTime(max(cost.MaxSequences, 1), float64(prompt)))
+	return g.options.SilenceTimeout + stallFactor*(cost.Iteration.PrefillTime(prompt, 0)+cost.Iteration.TokenTime(max(cost.MaxSequences, 1), float64(prompt)))
 }
 
 // stalledRequest returns a request that has waited too long for its next piece. If there is none, it returns nil.
@@ -56,9 +56,9 @@ func (s *servedRequest) answer(ctx context.Context, gen int32) *runResult {
 	earlierTokens := t.tokens
 	t.mu.Unlock()
 	if earlierTokens > 0 {
-		s.series.resumedRuns.Inc()
+		s.agent.series.resumedRuns.Inc()
 	}
-	return s.control.writeAnswer(ctx, &answerRun{requestText: t, runNumber: s.runNumber, clock: s.c.Now, onPiece: func() { s.lastPieceAt.Store(int64(s.c.Now())) }, onTokens: func(tokens int) {
+	return s.agent.control.writeAnswer(ctx, &answerRun{text: t, runNumber: s.runNumber, clock: s.agent.core.Now, onPiece: func() { s.lastPieceAt.Store(int64(s.agent.core.Now())) }, onTokens: func(tokens int) {
 		s.reportProgress(gen, earlierTokens, tokens)
 		earlierTokens = tokens
 	}})
@@ -67,11 +67,11 @@ func (s *servedRequest) answer(ctx context.Context, gen int32) *runResult {
 // reportProgress posts an event for the first token, and whenever the instance's progress interval has passed, in
 // tokens.
 func (s *servedRequest) reportProgress(gen int32, earlierTokens, tokens int) {
-	interval := int(s.c.Tables.Instances[s.c.Tables.InstanceOf(s.device)].ProgressTokens)
+	interval := int(s.agent.instance().ProgressTokens)
 	if earlierTokens == 0 && tokens > 0 {
-		s.c.PostEvents(turn.BackendEvent{Kind: eventProgress, Device: s.device, Generation: gen, Id: s.serial, Tokens: 1})
+		s.agent.core.PostEvents(turn.BackendEvent{Kind: eventProgress, Device: s.agent.device, Generation: gen, Id: s.serial, Tokens: 1})
 	}
 	if interval > 0 && tokens/interval > earlierTokens/interval {
-		s.c.PostEvents(turn.BackendEvent{Kind: eventProgress, Device: s.device, Generation: gen, Id: s.serial, Tokens: int32(tokens / interval * interval)})
+		s.agent.core.PostEvents(turn.BackendEvent{Kind: eventProgress, Device: s.agent.device, Generation: gen, Id: s.serial, Tokens: int32(tokens / interval * interval)})
 	}
 }

@@ -40,24 +40,24 @@ const (
 func (p *servedInstance) receive(message []byte, reply func([]byte)) {
 	o := &AgentOrder{}
 	if err := json.Unmarshal(message, o); err != nil {
-		p.refused.add(err)
+		p.process.refused.add(err)
 		return
 	}
 	if !slices.Contains(orderKinds, o.Kind) {
-		p.refused.add(fmt.Errorf("found %.40q, expected one of %v", o.Kind, orderKinds))
+		p.process.refused.add(fmt.Errorf("found %.40q, expected one of %v", o.Kind, orderKinds))
 		return
 	}
-	p.orders.Lock()
-	defer p.orders.Unlock()
+	p.process.orders.Lock()
+	defer p.process.orders.Unlock()
 	switch {
-	case p.orders.closed:
-	case o.Term <= p.currentTerm():
+	case p.process.orders.closed:
+	case o.Term <= p.runs.currentTerm():
 		p.execute(o, reply)
-	case len(p.orders.earlyOrders) >= MaxEarlyOrders:
-		p.refused.add(fmt.Errorf("%d orders of terms that nobody has wait already", MaxEarlyOrders))
+	case len(p.process.orders.earlyOrders) >= MaxEarlyOrders:
+		p.process.refused.add(fmt.Errorf("%d orders of terms that nobody has wait already", MaxEarlyOrders))
 	default:
-		p.orders.earlyOrders = append(p.orders.earlyOrders, earlyOrder{p, o, reply})
-		p.requestTermRead()
+		p.process.orders.earlyOrders = append(p.process.orders.earlyOrders, earlyOrder{p, o, reply})
+		p.process.requestTermRead()
 	}
 }
 
@@ -67,13 +67,6 @@ func (p *agentProcess) requestTermRead() {
 	case p.orders.termUnread <- struct{}{}:
 	default:
 	}
-}
-
-// currentTerm returns the term whose orders count.
-func (p *agentProcess) currentTerm() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.term
 }
 
 // watchTerm reads the term from the store while orders wait for it.
@@ -115,7 +108,7 @@ func (p *agentProcess) releaseEarly(arrivedBefore int) {
 	if p.orders.closed {
 		return
 	}
-	waiting, term := p.orders.earlyOrders, p.currentTerm()
+	waiting, term := p.orders.earlyOrders, p.runs.currentTerm()
 	p.orders.earlyOrders = nil
 	for i, e := range waiting {
 		switch {
@@ -132,20 +125,12 @@ func (p *agentProcess) releaseEarly(arrivedBefore int) {
 	}
 }
 
-// startTerm makes a later term the current one. The caller holds the lock of the queue. All earlier runs end, because
-// the process that plans now orders them again, with numbers of its own.
+// startTerm makes a later term the current one, and ends the runs and long orders of the one before. The caller holds
+// the lock of the queue.
 func (p *agentProcess) startTerm(term uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if term <= p.term {
+	if !p.runs.startTerm(term) {
 		return
 	}
-	p.term = term
-	for _, r := range p.runsByRequest {
-		r.cancel(errTakenOver)
-	}
-	clear(p.runsByNumber)
-	clear(p.pendingUpdates)
 	for _, instance := range p.instances {
 		if instance.longOrder != nil {
 			instance.longOrder.cancel()

@@ -14,12 +14,12 @@ import (
 
 // bindServers sets the agent's control: the servers that this process calls, or those of an agent of another process.
 func (g *instanceAgent) bindServers() (err error) {
-	instance := int(g.c.Tables.InstanceOf(g.device))
-	if a := g.opt.Agents; a != nil {
+	instance := int(g.core.Tables.InstanceOf(g.device))
+	if a := g.options.Agents; a != nil {
 		g.control = newRemoteServers(a, instance)
 		return nil
 	}
-	r, err := NewLocalServers(g.opt.Servers, g.opt.Adapters, instance)
+	r, err := NewLocalServers(g.options.Servers, g.options.Adapters, instance)
 	if err != nil {
 		return err
 	}
@@ -35,10 +35,10 @@ func (g *instanceAgent) bindServers() (err error) {
 // modelNames returns the models that the instance may run.
 func (g *instanceAgent) modelNames() []string {
 	var out []string
-	costs := g.c.Tables.Instances[g.c.Tables.InstanceOf(g.device)].Server.Costs
-	for n := range g.c.Tables.Networks {
+	costs := g.instance().Server.Costs
+	for n := range g.core.Tables.Networks {
 		if costs[n].KVTokens > 0 {
-			out = append(out, g.c.Tables.Networks[n].Name)
+			out = append(out, g.core.Tables.Networks[n].Name)
 		}
 	}
 	return out
@@ -47,40 +47,40 @@ func (g *instanceAgent) modelNames() []string {
 // prepareServers makes the servers ready with the model that the instance begins with.
 func (g *instanceAgent) prepareServers(ctx context.Context) error {
 	model := ""
-	if r := g.c.Tables.Resident[g.device]; len(r) > 0 {
-		model = g.c.Tables.Networks[r[0]].Name
+	if r := g.core.Tables.Resident[g.device]; len(r) > 0 {
+		model = g.core.Tables.Networks[r[0]].Name
 	}
 	return g.control.Prepare(ctx, model, g.modelNames())
 }
 
 // tryRevive prepares the servers and posts an event if they are ready. A missing adapter is logged once.
 func (g *instanceAgent) tryRevive(ctx context.Context) {
-	gen := g.lossCount.Load()
-	reviveCtx, cancel := context.WithTimeout(ctx, g.c.Options.LoadTimeout)
+	gen := g.watch.lossCount.Load()
+	reviveCtx, cancel := context.WithTimeout(ctx, g.core.Options.LoadTimeout)
 	defer cancel()
 	err := g.prepareServers(reviveCtx)
 	if err == nil {
 		g.loggedLack = ""
-		g.c.PostEvents(turn.BackendEvent{Kind: eventServerReady, Device: g.device, Generation: gen})
+		g.core.PostEvents(turn.BackendEvent{Kind: eventServerReady, Device: g.device, Generation: gen})
 	}
 	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.loggedLack { // logged once, until the server is restarted
 		g.loggedLack = err.Error()
-		g.c.Options.Log.Error("an instance cannot work", "instance", g.name, "error", err)
+		g.core.Options.Log.Error("an instance cannot work", "instance", g.name, "error", err)
 	}
 }
 
 // checkStatus checks that the servers answer and how many requests they can hold, and posts an event. A server that
 // refuses the connection is gone at once, one that does not answer is after Options.SilenceTimeout.
 func (g *instanceAgent) checkStatus(ctx context.Context) {
-	gen := g.lossCount.Load()
-	checkCtx, cancel := context.WithTimeout(ctx, g.opt.SilenceTimeout)
+	gen := g.watch.lossCount.Load()
+	checkCtx, cancel := context.WithTimeout(ctx, g.options.SilenceTimeout)
 	defer cancel()
 	model, _ := g.modelAndRequests()
 	status, err := g.control.Status(checkCtx, model, func() int { _, ours := g.modelAndRequests(); return ours })
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errStatusUnknown):
 	case err != nil:
-		g.c.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.opt.SilenceTimeout).Error()})
+		g.core.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.options.SilenceTimeout).Error()})
 	default:
 		n := turn.BackendEvent{Kind: eventServerAnswers, Device: g.device, Generation: gen, Code: 1}
 		if status.Room != roomUnknown {
@@ -89,16 +89,16 @@ func (g *instanceAgent) checkStatus(ctx context.Context) {
 		if !status.Loaded {
 			n.Code = 0
 		}
-		g.c.PostEvents(n)
+		g.core.PostEvents(n)
 	}
 }
 
 // modelAndRequests returns the loaded model, or "" if there is none or an order is running, and the number of our
 // requests that the server has.
 func (g *instanceAgent) modelAndRequests() (model string, ours int) {
-	g.c.CallInRound(func() {
+	g.core.CallInRound(func() {
 		if ours = len(g.running); g.loadedNetwork >= 0 && !g.orderRunning {
-			model = g.c.Tables.Networks[g.loadedNetwork].Name
+			model = g.core.Tables.Networks[g.loadedNetwork].Name
 		}
 	})
 	return model, ours
@@ -106,7 +106,7 @@ func (g *instanceAgent) modelAndRequests() (model string, ours int) {
 
 // startNextOrder starts the first order that waits, unless another is running. An unload waits until no request runs.
 func (g *instanceAgent) startNextOrder() {
-	if g.orderRunning || len(g.pendingOrders) == 0 || !g.alive.Load() {
+	if g.orderRunning || len(g.pendingOrders) == 0 || !g.watch.alive.Load() {
 		return
 	}
 	o := g.pendingOrders[0]
@@ -114,41 +114,41 @@ func (g *instanceAgent) startNextOrder() {
 		return
 	}
 	g.pendingOrders = g.pendingOrders[:copy(g.pendingOrders, g.pendingOrders[1:])]
-	g.orderRunning, g.currentOrder, g.orderBeganAt = true, o, g.c.Now()
-	gen := g.lossCount.Load()
+	g.orderRunning, g.currentOrder, g.orderBeganAt = true, o, g.core.Now()
+	gen := g.watch.lossCount.Load()
 
 	// Bound its time by a multiple of the planned load time.
 	plannedTime := time.Duration(0)
-	if l := g.c.Tables.Networks[o.Network].LoadTimes; l != nil {
-		plannedTime = l[g.c.Tables.Devices[g.device].Kind][1]
+	if l := g.core.Tables.Networks[o.Network].LoadTimes; l != nil {
+		plannedTime = l[g.core.Tables.Devices[g.device].Kind][1]
 	}
-	limit := max(turn.HangFactor*plannedTime, g.c.Options.LoadTimeout)
+	limit := max(turn.HangFactor*plannedTime, g.core.Options.LoadTimeout)
 
 	// Execute it. Its end is an event.
-	g.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(g.ctx, limit)
+	g.requests.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(g.requests.ctx, limit)
 		defer cancel()
 		n := turn.BackendEvent{Kind: eventOrderDone, Device: g.device, Generation: gen}
-		if err := g.control.SetLoaded(ctx, g.c.Tables.Networks[o.Network].Name, o.Load); err != nil {
+		if err := g.control.SetLoaded(ctx, g.core.Tables.Networks[o.Network].Name, o.Load); err != nil {
 			n.Code, n.Text = uint32(policy.ReturnFailed), err.Error()
 			if errors.Is(err, llm.ErrUnknownModel) {
 				n.Code = uint32(policy.ReturnRefused)
 			}
 		}
-		g.c.PostEvents(n)
+		g.core.PostEvents(n)
 	})
 }
 
 // finishOrder handles the end of the current order: it updates the loaded model, reports to the core, and starts the
 // next one.
 func (g *instanceAgent) finishOrder(n *turn.BackendEvent) {
-	o, now, reason := g.currentOrder, g.c.Now(), policy.ReturnReason(n.Code)
+	o, now, reason := g.currentOrder, g.core.Now(), policy.ReturnReason(n.Code)
 	g.orderRunning = false
-	switch name := g.c.Tables.Networks[o.Network].Name; {
+	switch name := g.core.Tables.Networks[o.Network].Name; {
 	case reason != 0:
 		action := map[bool]string{true: "loaded", false: "unloaded"}[o.Load]
-		g.c.Options.Log.Warn("a model is not "+action, "instance", g.name, "model", name, "error", strings.TrimSpace(n.Text))
-		g.requestCheck()
+		g.core.Options.Log.Warn("a model is not "+action, "instance", g.name, "model", name, "error", strings.TrimSpace(n.Text))
+		g.watch.requestCheck()
 	case !o.Load:
 		g.previousNetwork, g.loadedNetwork = g.loadedNetwork, -1
 	default:
@@ -160,7 +160,7 @@ func (g *instanceAgent) finishOrder(n *turn.BackendEvent) {
 			g.series.totals.swaps++
 		}
 	}
-	g.c.TellLoaded(&o, g.orderBeganAt, now, reason)
-	g.c.Flush()
+	g.core.TellLoaded(&o, g.orderBeganAt, now, reason)
+	g.core.Flush()
 	g.startNextOrder()
 }

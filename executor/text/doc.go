@@ -25,10 +25,10 @@
 // Order of reading: queues.go, queuetext.go and queueanswer.go (a request from the front end to its end); agents.go,
 // agent.go, agentstream.go and agentwatch.go (the backend of instances); agentlocal.go, agentanswer.go, agentevents.go
 // and agentadapters.go (what is done at the servers of this process); agentremote.go and agentwire.go (orders to other
-// processes); agentprocess.go, agentinstance.go, agentrun.go, agentupdates.go, agentterm.go and agentrefused.go (the
-// process that receives the orders); queuefront.go and queueplanner.go (how it all starts, and which process plans);
-// queuemetrics.go, queuepage.go and queuemonitor.go (series, the page of the queues, and whether another plan is due);
-// options.go.
+// processes); agentprocess.go, agentinstance.go, agentrun.go, agentruns.go, agentupdates.go, agentterm.go and
+// agentrefused.go (the process that receives the orders); queuefront.go and queueplanner.go (how it all starts, and
+// which process plans); queuemetrics.go, queuepage.go and queuemonitor.go (series, the page of the queues, and whether
+// another plan is due); options.go.
 //
 // # Language models in applications
 //

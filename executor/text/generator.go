@@ -15,24 +15,29 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/executor/turn"
 	"inferplan/policy"
+	flows "inferplan/policy/flow"
 )
 
 // generator has the prompts of one device answered by its server.
 type generator struct {
-	*generatorBackend
-	device  int32
-	stage   int32
-	name    string // in messages
-	model   string
-	servers *localServers
-	serverWatch
+	core          *turn.Core
+	options       *Options
+	answers       moduleAnswers
+	workflows     *flows.WorkflowTables
+	requests      *serverRequests // of all generators
+	device        int32
+	stage         int32
+	name          string // in messages
+	model         string
+	servers       *localServers
+	watch         serverWatch
 	loggedProblem string                 // what the watch logged last about the server
 	generations   map[uint64]*generation // by the serial of the batch
 }
 
 // generation is a prompt that a server answers.
 type generation struct {
-	*generator
+	generator   *generator
 	b           *turn.Batch
 	serial      uint64
 	beganAt     time.Duration
@@ -62,18 +67,20 @@ var (
 
 // newGenerator returns the generator of a device, which runs a stage.
 func newGenerator(a *generatorBackend, device, stage int32) *generator {
-	d := &a.c.Tables.Devices[device]
-	g := &generator{generatorBackend: a, device: device, stage: stage, generations: map[uint64]*generation{}}
-	g.model = a.c.Tables.Services[a.c.Tables.Pipelines[a.c.Tables.Stages[stage].Pipeline].Service].Name
-	g.name = fmt.Sprintf("%s on %s %d", g.model, a.c.Tables.Kinds[d.Kind], d.GPU)
-	g.checkRequested = make(chan struct{}, 1)
-	a.c.Metrics.AddDevice(device, a.c.Tables.Kinds[d.Kind])
+	d := &a.core.Tables.Devices[device]
+	g := &generator{
+		core: a.core, options: a.options, answers: a.answers, workflows: a.workflows, requests: &a.requests,
+		device: device, stage: stage, watch: newServerWatch(), generations: map[uint64]*generation{},
+	}
+	g.model = a.core.Tables.Services[a.core.Tables.Pipelines[a.core.Tables.Stages[stage].Pipeline].Service].Name
+	g.name = fmt.Sprintf("%s on %s %d", g.model, a.core.Tables.Kinds[d.Kind], d.GPU)
+	a.core.Metrics.AddDevice(device, a.core.Tables.Kinds[d.Kind])
 	return g
 }
 
 // bindServer sets the device's server: that of an instance in the options.
 func (g *generator) bindServer(instance int) (err error) {
-	if g.servers, err = NewLocalServers(g.opt.Servers, nil, instance); err != nil {
+	if g.servers, err = NewLocalServers(g.options.Servers, nil, instance); err != nil {
 		return err
 	}
 	if !g.servers.hasServer(g.model) {
@@ -90,25 +97,25 @@ func (g *generator) prepare(ctx context.Context) error {
 // startGeneration starts to answer a prompt. It continues the text that other generations have made of the answer.
 func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream *oip.TextStream) {
 	draft := g.answers.Draft(b.Tasks[0])
-	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, maxBytes: b.Service.Outputs[0].Bytes, beganAt: g.c.Now(), text: draft.Text, tokens: draft.Tokens, earlierTokens: draft.Tokens}
-	engine := &g.workflows.LanguageModelOf(b.Service.Index).Engines[g.c.Tables.Devices[g.device].Kind]
+	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, maxBytes: b.Service.Outputs[0].Bytes, beganAt: g.core.Now(), text: draft.Text, tokens: draft.Tokens, earlierTokens: draft.Tokens}
+	engine := &g.workflows.LanguageModelOf(b.Service.Index).Engines[g.core.Tables.Devices[g.device].Kind]
 
 	// Bound the time of a piece by a multiple of the planned prefill and of an iteration of a full batch.
-	prompt, answer := g.maxTokensOf(b.Service.Index)
-	r.maxPause = g.opt.SilenceTimeout + stallFactor*(engine.Iteration.PrefillTime(int32(prompt), engine.TokenBudget)+engine.Iteration.TokenTime(max(engine.MaxSequences, 1), float64(prompt+answer)))
+	prompt, answer := maxTokensOf(g.workflows, b.Service.Index)
+	r.maxPause = g.options.SilenceTimeout + stallFactor*(engine.Iteration.PrefillTime(int32(prompt), engine.TokenBudget)+engine.Iteration.TokenTime(max(engine.MaxSequences, 1), float64(prompt+answer)))
 	r.lastPieceAt.Store(int64(r.beganAt))
 	g.generations[b.Serial] = r
-	ctx, cancel := context.WithCancelCause(g.ctx)
+	ctx, cancel := context.WithCancelCause(g.requests.ctx)
 	r.cancel = cancel
-	gen := g.lossCount.Load()
+	gen := g.watch.lossCount.Load()
 
 	// Ask the server. The end is an event.
 	request.Prompt += string(draft.Text)
 	request.MaxTokens -= draft.Tokens
-	g.wg.Go(func() {
+	g.requests.wg.Go(func() {
 		err := r.answer(ctx, request)
 		cancel(nil)
-		g.c.PostEvents(turn.BackendEvent{Kind: eventGenerationEnded, Device: g.device, Generation: gen, Id: r.serial, Result: &generationResult{err}})
+		g.core.PostEvents(turn.BackendEvent{Kind: eventGenerationEnded, Device: g.device, Generation: gen, Id: r.serial, Result: &generationResult{err}})
 	})
 }
 
@@ -134,7 +141,7 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 	if request.MaxTokens <= 0 { // the whole answer was made before
 		return nil
 	}
-	server, use, err := r.servers.ServerAndUse(r.model)
+	server, use, err := r.generator.servers.ServerAndUse(r.generator.model)
 	if err != nil {
 		return err
 	}
@@ -148,7 +155,7 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 		if !errors.Is(err, llm.ErrFull) {
 			return err
 		}
-		r.lastPieceAt.Store(int64(r.c.Now()))
+		r.lastPieceAt.Store(int64(r.generator.core.Now()))
 		timer := time.NewTimer(max(pause, min(fullErr.RetryAfter, maxRetryPause)))
 		select {
 		case <-timer.C:
@@ -161,7 +168,7 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 
 // addPiece adds a piece of the answer. It returns an error if the answer cannot hold it.
 func (r *generation) addPiece(t llm.Token) error {
-	r.lastPieceAt.Store(int64(r.c.Now()))
+	r.lastPieceAt.Store(int64(r.generator.core.Now()))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -182,7 +189,7 @@ func (r *generation) addPiece(t llm.Token) error {
 // finishGeneration handles the end of a generation: the task ends, its request fails, or the generation waits until
 // it is known whether the server is gone.
 func (g *generator) finishGeneration(r *generation, err error) {
-	c, b, now := g.c, r.b, g.c.Now()
+	c, b, now := g.core, r.b, g.core.Now()
 	q := c.RequestIn(g.answers.RequestOf(b.Tasks[0]))
 	b.InferTime = now - r.beganAt
 	refusedErr, _ := errors.AsType[*llm.Error](err)
@@ -194,7 +201,7 @@ func (g *generator) finishGeneration(r *generation, err error) {
 		c.Answerer.TakeOutputs(b, data)
 	case errors.Is(err, llm.ErrGone), errors.Is(err, llm.ErrBroken):
 		r.brokenBy = err
-		g.requestCheck()
+		g.watch.requestCheck()
 		return
 	case errors.Is(err, llm.ErrUnknownModel), errors.Is(err, llm.ErrUnauthorized), errors.Is(err, llm.ErrNoSuchPath), errors.Is(err, llm.ErrNoStream):
 		g.handleLoss(err.Error())
@@ -217,16 +224,16 @@ func (g *generator) retryBroken() {
 			continue
 		}
 		task := r.b.Tasks[0]
-		draft, q := g.answers.Draft(task), g.c.RequestIn(g.answers.RequestOf(task))
+		draft, q := g.answers.Draft(task), g.core.RequestIn(g.answers.RequestOf(task))
 		if r.tokens > r.earlierTokens {
 			draft.Failures = 0
 		}
 		if draft.Failures++; draft.Failures >= MaxAttempts && q != nil && !q.Job.Answered {
-			g.c.FailJob(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, draft.Failures, r.brokenBy))
+			g.core.FailJob(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, draft.Failures, r.brokenBy))
 		}
 		g.detach(r)
-		g.c.FailBatch(r.b, policy.ReasonFailed, r.brokenBy)
-		g.c.Flush()
+		g.core.FailBatch(r.b, policy.ReasonFailed, r.brokenBy)
+		g.core.Flush()
 	}
 }
 
@@ -242,59 +249,59 @@ func (g *generator) runningGenerations() []*generation {
 
 // handleLoss is called when the server is gone. Its generations go back to the policy.
 func (g *generator) handleLoss(reason string) {
-	g.lossCount.Add(1)
-	g.alive.Store(false)
-	g.c.Metrics.SetUp(g.device, false)
+	g.watch.lossCount.Add(1)
+	g.watch.alive.Store(false)
+	g.core.Metrics.SetUp(g.device, false)
 	if reason != "" {
-		g.c.Options.Log.Error("the server of a language model is lost", "instance", g.name, "why", reason, "requests", len(g.generations))
+		g.core.Options.Log.Error("the server of a language model is lost", "instance", g.name, "why", reason, "requests", len(g.generations))
 	}
-	g.c.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	g.core.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, r := range g.runningGenerations() { // they go back here because the policy did not abort them
 		g.detach(r)
-		g.c.FailBatch(r.b, policy.ReasonWorkerLost, nil)
+		g.core.FailBatch(r.b, policy.ReasonWorkerLost, nil)
 	}
-	g.c.Flush()
-	g.requestCheck()
+	g.core.Flush()
+	g.watch.requestCheck()
 }
 
 // handleReady is called when the server works.
 func (g *generator) handleReady() {
-	if g.alive.Load() {
+	if g.watch.alive.Load() {
 		return
 	}
-	g.alive.Store(true)
-	g.c.Metrics.SetUp(g.device, true)
-	g.c.Options.Log.Info("the server of a language model works", "instance", g.name)
-	g.c.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: g.device})
-	g.c.Flush()
+	g.watch.alive.Store(true)
+	g.core.Metrics.SetUp(g.device, true)
+	g.core.Options.Log.Info("the server of a language model works", "instance", g.name)
+	g.core.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: g.device})
+	g.core.Flush()
 }
 
 // checkServers checks that the server answers, and posts an event.
 func (g *generator) checkServers(ctx context.Context) {
-	gen := g.lossCount.Load()
-	checkCtx, cancel := context.WithTimeout(ctx, g.opt.SilenceTimeout)
+	gen := g.watch.lossCount.Load()
+	checkCtx, cancel := context.WithTimeout(ctx, g.options.SilenceTimeout)
 	defer cancel()
 	switch err := g.servers.checkAlive(checkCtx); {
 	case ctx.Err() != nil:
 	case err != nil:
-		g.c.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.opt.SilenceTimeout).Error()})
+		g.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.options.SilenceTimeout).Error()})
 	default:
-		g.c.PostEvents(turn.BackendEvent{Kind: eventGeneratorAnswers, Device: g.device, Generation: gen})
+		g.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorAnswers, Device: g.device, Generation: gen})
 	}
 }
 
 // tryRevive prepares the server and posts an event if it is ready. A problem is logged once.
 func (g *generator) tryRevive(ctx context.Context) {
-	gen := g.lossCount.Load()
-	reviveCtx, cancel := context.WithTimeout(ctx, g.c.Options.LoadTimeout)
+	gen := g.watch.lossCount.Load()
+	reviveCtx, cancel := context.WithTimeout(ctx, g.core.Options.LoadTimeout)
 	defer cancel()
 	err := g.prepare(reviveCtx)
 	switch {
 	case err == nil:
 		g.loggedProblem = ""
-		g.c.PostEvents(turn.BackendEvent{Kind: eventGeneratorReady, Device: g.device, Generation: gen})
+		g.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorReady, Device: g.device, Generation: gen})
 	case ctx.Err() == nil && err.Error() != g.loggedProblem:
 		g.loggedProblem = err.Error()
-		g.c.Options.Log.Warn("the server of a language model does not work", "instance", g.name, "error", err)
+		g.core.Options.Log.Warn("the server of a language model does not work", "instance", g.name, "error", err)
 	}
 }

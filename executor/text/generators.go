@@ -19,14 +19,14 @@ import (
 // each device (package engine/llm) answers prompts, which join and leave its batch one by one. Its fields belong to
 // the core's turn.
 type generatorBackend struct {
-	c            *turn.Core
-	opt          *Options
+	core         *turn.Core
+	options      *Options
 	answers      moduleAnswers
 	workflows    *flows.WorkflowTables
 	byDevice     []*generator // nil for devices that another backend executes
 	devices      []int32      // devices of this backend, ascending; their positions are the instances of Options.Servers
 	promptBuffer []byte       // scratch of promptOf
-	serverRequests
+	requests     serverRequests
 }
 
 // moduleAnswers are the answers of applications with modules that ask language models.
@@ -64,14 +64,14 @@ func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
 	if !ok || workflows == nil {
 		return nil, nil
 	}
-	a := &generatorBackend{c: c, opt: o, answers: answers, workflows: workflows, byDevice: make([]*generator, len(c.Tables.Devices))}
+	a := &generatorBackend{core: c, options: o, answers: answers, workflows: workflows, byDevice: make([]*generator, len(c.Tables.Devices))}
 
 	// Give each service of a language model its tensors, and each of its devices a generator.
 	for s := range c.Services {
 		if workflows.LanguageModelOf(int32(s)) == nil {
 			continue
 		}
-		prompt, answer := a.maxTokensOf(int32(s))
+		prompt, answer := maxTokensOf(workflows, int32(s))
 		c.Services[s].Inputs = []turn.Tensor{textTensor("prompt", prompt*promptTokenBytes)}
 		c.Services[s].Outputs = []turn.Tensor{textTensor("text", answer*answerTokenBytes)}
 		service := &c.Tables.Services[s]
@@ -87,7 +87,7 @@ func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
 		return nil, nil
 	}
 	slices.Sort(a.devices)
-	a.openRequests()
+	a.requests.openRequests()
 	return a, a.devices
 }
 
@@ -97,10 +97,10 @@ func textTensor(name string, size int) turn.Tensor {
 }
 
 // maxTokensOf returns the most tokens that a service's prompts and its answers may have.
-func (a *generatorBackend) maxTokensOf(service int32) (prompt, answer int) {
-	for i := range a.workflows.GenerationSteps {
-		ask := &a.workflows.GenerationSteps[i]
-		step := &a.workflows.Apps[ask.App].Segments[ask.Segment].Steps[ask.Step]
+func maxTokensOf(workflows *flows.WorkflowTables, service int32) (prompt, answer int) {
+	for i := range workflows.GenerationSteps {
+		ask := &workflows.GenerationSteps[i]
+		step := &workflows.Apps[ask.App].Segments[ask.Segment].Steps[ask.Step]
 		if slices.Contains(step.Services(), service) {
 			prompt, answer = max(prompt, ask.Prompt.MaxTokens()), max(answer, ask.Output.MaxTokens())
 		}
@@ -110,7 +110,7 @@ func (a *generatorBackend) maxTokensOf(service int32) (prompt, answer int) {
 
 // Start connects to the servers. A server that does not answer in time is waited for later, while the others work.
 func (a *generatorBackend) Start(ctx context.Context) error {
-	if err := checkServers(a.opt.Servers, len(a.devices)); err != nil {
+	if err := checkServers(a.options.Servers, len(a.devices)); err != nil {
 		return err
 	}
 	for i, d := range a.devices {
@@ -118,17 +118,17 @@ func (a *generatorBackend) Start(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.opt.SilenceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, a.options.SilenceTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, d := range a.devices {
 		g := a.byDevice[d]
 		wg.Go(func() {
 			if err := g.prepare(ctx); err != nil {
-				a.c.Options.Log.Warn("the server of a language model does not answer yet", "instance", g.name, "error", err)
+				a.core.Options.Log.Warn("the server of a language model does not answer yet", "instance", g.name, "error", err)
 				return
 			}
-			g.alive.Store(true)
+			g.watch.alive.Store(true)
 		})
 	}
 	wg.Wait()
@@ -139,36 +139,36 @@ func (a *generatorBackend) Start(ctx context.Context) error {
 func (a *generatorBackend) LoopStarted() {
 	for _, d := range a.devices {
 		g := a.byDevice[d]
-		a.c.Metrics.SetUp(d, g.alive.Load())
-		if !g.alive.Load() {
-			a.c.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: d, Generation: g.lossCount.Load()})
+		a.core.Metrics.SetUp(d, g.watch.alive.Load())
+		if !g.watch.alive.Load() {
+			a.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: d, Generation: g.watch.lossCount.Load()})
 		}
-		a.wg.Go(func() { g.watch(a.ctx, g.checkServers, g.tryRevive) })
+		a.requests.wg.Go(func() { g.watch.run(a.requests.ctx, g.checkServers, g.tryRevive) })
 	}
 }
 
 // IsUp reports whether a device's server works.
-func (a *generatorBackend) IsUp(device int32) bool { return a.byDevice[device].alive.Load() }
+func (a *generatorBackend) IsUp(device int32) bool { return a.byDevice[device].watch.alive.Load() }
 
 // RunBatch has the server of a device answer the prompt of a batch, which has one task.
 func (a *generatorBackend) RunBatch(b *turn.Batch) {
 	g, task := a.byDevice[b.Device()], b.Tasks[0]
-	q := a.c.RequestIn(a.answers.RequestOf(task))
+	q := a.core.RequestIn(a.answers.RequestOf(task))
 	switch {
-	case !g.alive.Load(): // the event of the loss is under way
+	case !g.watch.alive.Load(): // the event of the loss is under way
 		return
 	case q == nil || q.Job.Answered: // nobody waits for the answer
-		a.c.EndUnwanted(b)
+		a.core.EndUnwanted(b)
 		return
 	}
 
 	// Read the prompt. If it is invalid, the request fails.
 	prompt, err := a.promptOf(b.Service, task)
 	if err != nil && !q.Job.Answered {
-		a.c.FailJob(q.Job, err)
+		a.core.FailJob(q.Job, err)
 	}
 	if q.Job.Answered {
-		a.c.EndUnwanted(b)
+		a.core.EndUnwanted(b)
 		return
 	}
 
@@ -182,7 +182,7 @@ func (a *generatorBackend) RunBatch(b *turn.Batch) {
 		stream = nil
 	}
 	g.startGeneration(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, stream)
-	a.c.TellStarted(b, g.device, a.c.Now())
+	a.core.TellStarted(b, g.device, a.core.Now())
 }
 
 // promptOf returns the prompt of a task. It returns an error if the prompt is empty or longer than planned.
@@ -212,29 +212,29 @@ func (a *generatorBackend) AbortBatch(b *turn.Batch) {
 }
 
 // EvictBatch does nothing: the policies of workflows evict no sequence.
-func (a *generatorBackend) EvictBatch(*turn.Batch, bool) { a.c.Stats.IgnoredActions++ }
+func (a *generatorBackend) EvictBatch(*turn.Batch, bool) { a.core.Stats.IgnoredActions++ }
 
 // LoadNetwork answers at once. A server holds its one language model from its start to its end, so any other order is
 // refused.
 func (a *generatorBackend) LoadNetwork(o turn.LoadOrder) {
 	reason := policy.ReturnReason(0)
-	if network := a.c.Tables.Pipelines[a.c.Tables.Stages[a.byDevice[o.Device].stage].Pipeline].Network; !o.Load || o.Network != network {
+	if network := a.core.Tables.Pipelines[a.core.Tables.Stages[a.byDevice[o.Device].stage].Pipeline].Network; !o.Load || o.Network != network {
 		reason = policy.ReturnRefused
 	}
-	now := a.c.Now()
-	a.c.TellLoaded(&o, now, now, reason)
+	now := a.core.Now()
+	a.core.TellLoaded(&o, now, now, reason)
 }
 
 // PlaceInputs answers at once, because a prompt is sent to its server with the request.
 func (a *generatorBackend) PlaceInputs(task, device, ticket int32) {
-	now := a.c.Now()
-	a.c.TellPlaced(task, device, ticket, now, now)
+	now := a.core.Now()
+	a.core.TellPlaced(task, device, ticket, now, now)
 }
 
 // HandleEvent handles an event of a generator. Events from before the last loss of the server are ignored.
 func (a *generatorBackend) HandleEvent(n *turn.BackendEvent) {
 	g := a.byDevice[n.Device]
-	if n.Generation != g.lossCount.Load() {
+	if n.Generation != g.watch.lossCount.Load() {
 		return
 	}
 	switch n.Kind {
@@ -261,15 +261,15 @@ func (a *generatorBackend) Watch(now, paused time.Duration) {
 		g := a.byDevice[d]
 		for _, r := range g.runningGenerations() {
 			r.lastPieceAt.Add(int64(paused))
-			q := a.c.RequestIn(a.answers.RequestOf(r.b.Tasks[0]))
+			q := a.core.RequestIn(a.answers.RequestOf(r.b.Tasks[0]))
 			if q == nil || q.IsDropped || q.Job.Answered {
 				r.cancel(errNobodyWaits)
 				continue
 			}
-			if silent := now - time.Duration(r.lastPieceAt.Load()); silent > r.maxPause && r.brokenBy == nil && g.alive.Load() {
-				a.c.Options.Log.Error("a server stands still and is given up", "instance", g.name, "for", silent)
+			if silent := now - time.Duration(r.lastPieceAt.Load()); silent > r.maxPause && r.brokenBy == nil && g.watch.alive.Load() {
+				a.core.Options.Log.Error("a server stands still and is given up", "instance", g.name, "for", silent)
 				g.handleLoss("it stands still")
-				a.c.Flush()
+				a.core.Flush()
 				break
 			}
 		}
@@ -277,7 +277,9 @@ func (a *generatorBackend) Watch(now, paused time.Duration) {
 }
 
 // Close ends all generations.
-func (a *generatorBackend) Close(ctx context.Context) { a.endRequests(ctx, a.c.Options.Log) }
+func (a *generatorBackend) Close(ctx context.Context) {
+	a.requests.endRequests(ctx, a.core.Options.Log)
+}
 
 // answerTensor is the answer to a prompt as bytes. It implements turn.BatchOutputs.
 type answerTensor []byte

@@ -25,8 +25,11 @@ type serverWatch struct {
 	checkRequested chan struct{} // has an element if a check was requested
 }
 
-// watch has servers that work checked and lost ones revived, until ctx ends.
-func (w *serverWatch) watch(ctx context.Context, check, revive func(context.Context)) {
+// newServerWatch returns the watch of servers that count as lost until they are found.
+func newServerWatch() serverWatch { return serverWatch{checkRequested: make(chan struct{}, 1)} }
+
+// run has servers that work checked and lost ones revived, until ctx ends.
+func (w *serverWatch) run(ctx context.Context, check, revive func(context.Context)) {
 	for {
 		pause := checkInterval
 		if !w.alive.Load() {

@@ -11,10 +11,10 @@ import (
 
 // inbox holds what other goroutines leave for the core.
 type inbox struct {
-	mu       sync.Mutex
-	isClosed bool   // no further job is accepted
-	wakeLoop func() // makes sure that a round looks at the inbox
-	inboxContent
+	mu        sync.Mutex
+	isClosed  bool   // no further job is accepted
+	wakeLoop  func() // makes sure that a round looks at the inbox
+	content   inboxContent
 	lastTaken inboxContent // content of the last round; belongs to the turn
 }
 
@@ -32,7 +32,7 @@ func (in *inbox) SubmitJob(j *Job) bool {
 		in.mu.Unlock()
 		return false
 	}
-	in.arrivals = append(in.arrivals, j)
+	in.content.arrivals = append(in.content.arrivals, j)
 	in.mu.Unlock()
 	in.wakeLoop()
 	return true
@@ -43,7 +43,7 @@ func (in *inbox) SubmitJob(j *Job) bool {
 func (in *inbox) CancelJob(j *Job) {
 	j.Holds.Add(1)
 	in.mu.Lock()
-	in.cancels = append(in.cancels, j)
+	in.content.cancels = append(in.content.cancels, j)
 	in.mu.Unlock()
 	in.wakeLoop()
 }
@@ -51,7 +51,7 @@ func (in *inbox) CancelJob(j *Job) {
 // PostEvents leaves events of backends.
 func (in *inbox) PostEvents(n ...BackendEvent) {
 	in.mu.Lock()
-	in.backendEvents = append(in.backendEvents, n...)
+	in.content.backendEvents = append(in.content.backendEvents, n...)
 	in.mu.Unlock()
 	in.wakeLoop()
 }
@@ -71,7 +71,7 @@ func (in *inbox) takeContent() *inboxContent {
 	clear(t.cancels)
 	t.backendEvents, t.arrivals, t.cancels = t.backendEvents[:0], t.arrivals[:0], t.cancels[:0]
 	in.mu.Lock()
-	*t, in.inboxContent = in.inboxContent, *t
+	*t, in.content = in.content, *t
 	in.mu.Unlock()
 	return t
 }
@@ -80,7 +80,7 @@ func (in *inbox) takeContent() *inboxContent {
 func (in *inbox) UnhandledEvents() []BackendEvent {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return append(in.lastTaken.backendEvents, in.backendEvents...)
+	return append(in.lastTaken.backendEvents, in.content.backendEvents...)
 }
 
 // Round handles everything that has arrived: events of backends, results of searches, jobs, cancels, timers and calls.
@@ -195,23 +195,11 @@ func (c *Core) Flush() {
 		case len(c.events) > 0:
 			q := c.events[0]
 			c.events = c.events[:copy(c.events, c.events[1:])]
-			switch {
-			case q.batch != nil && q.hasEnded():
-			case q.ev.Kind == policy.TransferFinished && q.batch == nil && !c.Answerer.InputsPlaced(&q.ev, q.ticket):
-			default:
-				c.TellPolicy(q.ev)
-			}
+			q.tell(c)
 		case len(c.skippedRuns) > 0:
 			q := c.skippedRuns[0]
 			c.skippedRuns = c.skippedRuns[:copy(c.skippedRuns, c.skippedRuns[1:])]
-			switch {
-			case q.hasEnded():
-			case q.batch.goesBack:
-				c.TellReturned(q.batch, cmp.Or(q.batch.ReturnReason, policy.ReturnFailed), nil)
-			default:
-				now := c.Now()
-				c.FinishHop(q.batch, q.batch.Hops[q.batch.CurrentHop].Device, now, now)
-			}
+			q.endHop(c)
 		default:
 			// Requests that nobody waits for come last.
 			ev, more := c.requestLedger.nextUnwanted()
@@ -222,5 +210,28 @@ func (c *Core) Flush() {
 				c.TellPolicy(ev)
 			}
 		}
+	}
+}
+
+// tell tells the policy the event, unless its batch has ended or its inputs were placed in vain.
+func (q *pendingEvent) tell(c *Core) {
+	switch {
+	case q.batch != nil && q.hasEnded():
+	case q.ev.Kind == policy.TransferFinished && q.batch == nil && !c.Answerer.InputsPlaced(&q.ev, q.ticket):
+	default:
+		c.TellPolicy(q.ev)
+	}
+}
+
+// endHop ends the hop of a batch without a run, or returns the batch to the policy.
+func (q *pendingEvent) endHop(c *Core) {
+	b := q.batch
+	switch {
+	case q.hasEnded():
+	case b.goesBack:
+		c.TellReturned(b, cmp.Or(b.ReturnReason, policy.ReturnFailed), nil)
+	default:
+		now := c.Now()
+		c.FinishHop(b, b.Hops[b.CurrentHop].Device, now, now)
 	}
 }
