@@ -15,7 +15,7 @@ import (
 const door = "executor/httplimit"
 
 // guarded are files that register handlers in a mux which stands behind the door as a whole.
-var guarded = []string{"executor/serve.go", "executor/text/queuepage.go", "executor/text/queuelearn.go", "executor/text/agentrefused.go"}
+var guarded = []string{"executor/serve.go", "executor/text/queuepage.go", "executor/text/queuemonitor.go", "executor/text/agentrefused.go"}
 
 // past says what of a file goes past the door.
 func past(file string, tree *ast.File) (out []string) {

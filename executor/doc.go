@@ -8,7 +8,7 @@
 //     core's turn (package loop).
 //   - Event: what is put into the inbox: an arrival, a result, a loss.
 //   - Backend: what executes batches: worker processes, instances of language models (turn.Backend).
-//   - Answer: what turns the results of batches into responses, by the kind of the plan (turn.Answer).
+//   - Answerer: what turns the results of batches into responses, by the kind of the plan (turn.Answerer).
 //   - Room: a package, or a file, that belongs to one kind of plan.
 //   - Late: finished after the deadline. Late results are still returned to the client.
 //
@@ -51,7 +51,7 @@
 //
 // # Rooms
 //
-// turn is the core. It knows the packages above it only by the interfaces Answer and Backend, and kinds.go has the
+// turn is the core. It knows the packages above it only by the interfaces Answerer and Backend, and kinds.go has the
 // only list of them:
 //
 //	turn      jobs, the ledger, batches, rounds, what the policy decides

@@ -131,7 +131,7 @@ type echoOutputs struct {
 	b *turn.Batch
 }
 
-// Output implements turn.Outputs.
+// Output implements turn.BatchOutputs.
 func (s echoOutputs) Output(i int) []byte {
 	size := s.b.Service.Outputs[i].Bytes
 	out := make([]byte, size*len(s.b.Tasks))

@@ -14,7 +14,7 @@ import (
 // ErrNoRates is returned when the plan in force has no gears, for which alone rates are kept.
 var ErrNoRates = errors.New("the plan in force has no gears: rates are kept for gear plans")
 
-// WriteRates writes the request rates of the last seconds (0: all that are kept) since the gear plan came into force,
+// WriteRates writes the request rates of the last seconds (0 stands for all that are kept) since the gear plan came into force,
 // as CSV in the form of `cascade.qps.measured` of a workload.
 func (x *Executor) WriteRates(w io.Writer, seconds int) error {
 	c := x.core.Load()

@@ -240,7 +240,7 @@ func (h *planHistory) planReport(c *turn.Core, r *formats.Report) formats.PlanRe
 	}
 }
 
-// modelTally is what was counted of a model, or of one class of it.
+// modelTally holds the counts of a model, or of one class of it.
 type modelTally struct {
 	key formats.ModelClass
 	slo time.Duration

@@ -74,7 +74,7 @@ type ServeOptions struct {
 	// does ErrSwitched.
 	OnReloaded func(error)
 
-	retryDelay time.Duration // before a failed switch is tried again for the first time; 0: 1 s
+	retryDelay time.Duration // before a failed switch is tried again for the first time; 0 stands for 1 s
 }
 
 // Addresses are the addresses on which the servers listen; empty for one that is off. JoinPin identifies the JoinCert

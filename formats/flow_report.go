@@ -13,8 +13,8 @@ type ModuleReport struct {
 	Dropped       int64   `json:"dropped"`  // requests that were dropped because of it
 	InvalidShare  float64 `json:"invalid"`  // share of its device time that went into requests that were not in time
 	ConsumedShare float64 `json:"consumed"` // share of the SLO that was gone when its tasks ended, mean
-	// QueueTime is from a task's reveal until it enters a batch, Waited until that
-	// starts. Both are in whole milliseconds, rounded down.
+	// QueueTime is from a task's reveal until it enters a batch, WaitTime until
+	// that starts. Both are in whole milliseconds, rounded down.
 	QueueTime *TimeQuantiles  `json:"queued,omitempty"`
 	WaitTime  *TimeQuantiles  `json:"waited,omitempty"`
 	RunUS     document.Micros `json:"run_us"` // the mean time of its batches

@@ -222,7 +222,7 @@ type Stage struct {
 }
 
 // Placement puts replicas on physical devices of the stage's pool: PerDevice
-// on each of consecutive devices from First, Replicas in all. Device i of a
+// on each of consecutive devices from FirstDevice, Replicas in all. Device i of a
 // pool sits on node i / per_node of that pool.
 type Placement struct {
 	FirstDevice int `json:"first"`

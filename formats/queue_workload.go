@@ -18,7 +18,7 @@ type LLM struct {
 type LLMClass struct {
 	Class       string       `json:"class,omitempty"`                           // if absent, it is the only class, without a name
 	Models      []string     `json:"models,omitempty" default:"all"`            // the models that it asks for
-	SLO         document.SLO `json:"slo"`                                       // the target of the figure that Of names
+	SLO         document.SLO `json:"slo"`                                       // the target of the figure that Figure names
 	Figure      string       `json:"of,omitempty" default:"e2e"`                // e2e, ttft or tpot
 	Percentile  string       `json:"percentile,omitempty" default:"p99"`        //
 	WaitingSLO  document.SLO `json:"waiting_slo,omitzero"`                      // the target of the time from arrival to the first iteration

@@ -32,7 +32,7 @@ type RevealedTask struct {
 	FirstInput         int32 // index into RevealedTasks.Inputs
 	NumInputs          int32
 	// For a task of a language model: the tokens of its prompt and its answer, 0 for the usual ones, and the
-	// number of its step, plus one (flow.Workflows.Asks).
+	// number of its step, plus one (flow.WorkflowTables.GenerationSteps).
 	Prompt, Output, Ask int32
 }
 

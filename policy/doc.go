@@ -40,7 +40,7 @@
 // plans share. compile.go makes tables from a plan, with build.go, which makes them from parts, services.go, which
 // completes them, and topology.go, which makes them on other links. server.go has the costs of networks on
 // instances, and queue.go makes instances from a plan. control.go says which tasks come next, and tasks.go is the
-// ledger of tasks that both interpreters use. sides.go has the extensions. codec.go writes and reads events and
+// ledger of tasks that both interpreters use. extensions.go has the extensions. codec.go writes and reads events and
 // actions, codec_v1.go reads those of version 1 of event logs, and names.go has the names of their kinds.
 //
 // Sub-packages hold one policy each: reserve (PPipe §5.4, Algorithms 1 and 2), its baseline artifact, gear

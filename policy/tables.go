@@ -48,7 +48,7 @@ type Model struct {
 	RPS           float64 // planned rate
 	FirstPipeline int32
 	NumPipelines  int32
-	SLOFigure     string // figure of the SLO: formats.OfTTFT or OfTPOT; empty for the whole answer
+	SLOFigure     string // figure of the SLO: formats.FigureTTFT or FigureTPOT; empty for the whole answer
 	Priority      int32  // lower is served first
 	// WaitSLO is an SLO on the time from the arrival to the first iteration; 0 if there is none.
 	WaitSLO time.Duration

@@ -26,7 +26,7 @@
 //     models into blocks of about equal time (or take the cuts of the profile: a model has one set of
 //     cuts on all devices), load every block and the whole model, check the effect of float16 at each
 //     cut (fp16.go), warm up.
-//  4. Take samples in rounds (sampler.go, lane.go): each round runs every probe of every probe set
+//  4. Take samples in rounds (sampler.go, probeset.go): each round runs every probe of every probe set
 //     once. A probe set is finished, and written to the file (record.go, file.go), when all its
 //     medians are tight, or its largest number of samples or the budget is spent.
 //

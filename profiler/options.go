@@ -114,7 +114,7 @@ type Event struct {
 // Stage is the kind of an Event.
 type Stage string
 
-// The stages of a run. Sampling is reported once a round. Warning and Skipped have a text for the user.
+// The stages of a run. Sampling is reported once a round. StageWarning and StageSkipped have a text for the user.
 const (
 	StageOpen     Stage = "open"
 	StageCut      Stage = "cut"

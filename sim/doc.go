@@ -36,14 +36,14 @@
 // tasks), actions.go (what the policy decides), replan.go, verify.go (invariants and
 // the result). The heap is package kernel.
 //
-// Hosts: host.go (interface and batches), devices.go and links.go, loads.go (networks
+// Hosts: host.go (interface and batches), devices.go and links.go, loader.go (networks
 // that are loaded onto devices), engines.go with generated.go (language models of
-// workflows), sessions.go (session states), then servers.go and swaps.go (instances;
+// workflows), sessions.go (session states), then llmhost.go and swapper.go (instances;
 // package llm runs their iterations).
 //
 // Endings: endings.go, gears.go (cascades), flow.go (several tasks) with flowtimes.go,
 // tokens.go (language models). For plans of applications flowstats.go follows the
-// requests, flowbound.go bounds how many could be answered in time, flowways.go draws
+// requests, flowbound.go bounds how many could be answered in time, flowbranches.go draws
 // branches, flowwork.go follows the devices of workflows, and flowreport.go writes the
 // report.
 //
@@ -51,8 +51,8 @@
 //
 // Around a run: service.go and slower.go (times of work), recorded.go (arrivals of a
 // trace), transfers.go (times between stages), trace.go (Chrome trace), replicate.go
-// (several seeds), budget.go and flowcost.go (the work of simulations), findmax.go (the
-// highest load of all models), headroom.go (the highest load of each model).
+// (several seeds), budget.go and flowcost.go (the work of simulations), maxload.go (the
+// highest load of all models), modelloads.go (the highest load of each model).
 //
 // The typical steps: compile the plan (package policies), make its policy (likewise)
 // and a source (package arrivals; Scenario.Source does it for the plan's own rates),

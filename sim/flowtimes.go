@@ -2,7 +2,7 @@ package sim
 
 import "time"
 
-// unitWork is the usual work of a task (policy.Reveal).
+// unitWork is the usual work of a task (policy.RevealedTask.Work).
 const unitWork = 1_000_000
 
 // batchTime returns how long a batch takes: the usual time multiplied by the largest work of

@@ -16,7 +16,7 @@ type RecordedArrivals struct {
 	span  time.Duration     // length of a round
 }
 
-// maxRecorded bounds the requests that Record holds.
+// maxRecorded bounds the requests that RecordArrivals holds.
 const maxRecorded = 50_000_000
 
 // RecordArrivals reads the arrivals of a number of models to their end.

@@ -11,8 +11,8 @@
 // start empty, but for a static one, which holds what DyOrc as published kept on
 // each device for longest on the same arrivals. Figures are means over five
 // seeds, intervals are Student's t over them. The constants of the policy
-// (bookedFree, bookedFull, aheadFull, the price of a load) were chosen on seeds 1
-// to 3.
+// (freeBacklog, fullPriceBacklog, maxExpectBacklog, the price of a load) were
+// chosen on seeds 1 to 3.
 //
 // In the table prior some policies know what a plan says before the first request: the
 // ways of requests by their chances, rates, and what devices hold (prior.go). It is of

@@ -158,7 +158,7 @@ type scaling struct {
 	hold     time.Duration
 	ahead    time.Duration
 	sigmas   float64         // of the noise, above which a rise counts
-	spread   float64         // of a rate, for planner/flow.Scaling; 0: whole workers carry headroom times it
+	spread   float64         // of a rate, for planner/flow.ScalingTable; 0: whole workers carry headroom times it
 	cold     []time.Duration // by module
 }
 

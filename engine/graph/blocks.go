@@ -153,7 +153,7 @@ func (b *Blocks) nodesOf(i, j int) []int {
 
 // SliceOptions describe the boundary of a slice, and its precision.
 type SliceOptions struct {
-	// FP16In and HalfOut let inner cuts cross in half precision: float32 as
+	// FP16In and FP16Out let inner cuts cross in half precision: float32 as
 	// float16, int64 as int32. The producer's end and the consumer's start
 	// convert. The model's own inputs and outputs stay as they are.
 	FP16In, FP16Out bool

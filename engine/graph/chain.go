@@ -17,7 +17,7 @@ type ChainOptions struct {
 	MaxLive int
 	// MinCuts is the number of cuts that is enough if MaxLive is 0. 0 means 16.
 	MinCuts int
-	// AllShapes measures every tensor in the first probe, so that Count needs
+	// AllShapes measures every tensor in the first probe, so that CountWork needs
 	// no probe of its own. That probe holds all of them in memory at once.
 	AllShapes bool
 }

@@ -30,7 +30,7 @@ func fromHalf(h uint16) float64 {
 
 // Every float16 comes back as itself; what lies between two goes to the nearer,
 // and in the middle to the even one.
-// FromHalf turns back what Half makes, of every float16.
+// FromFP16 turns back what ToFP16 makes, for every float16.
 func TestFromHalf(t *testing.T) {
 	for h := range 1 << 16 {
 		x := FromFP16(uint16(h))

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Facts are what a server reports of itself and of a model that it has loaded. Values that it does not report are
-// zero: nothing is computed from memory and weights.
+// Facts holds the values that a server reports of itself and of a model that it has loaded. Values that it does not
+// report are zero: nothing is computed from memory and weights.
 type Facts struct {
 	Engine      string // the engine with its version, such as vllm 0.19.0
 	Context     int    // largest number of tokens of a sequence

@@ -30,7 +30,7 @@ var switchNames = [...]string{"fixed", "router", "sleeper", "releaser", "keep-al
 
 func (s Switch) String() string { return switchNames[s] }
 
-// Abilities are what a server can do, as found by its answers.
+// Abilities says what a server can do, as found by its answers.
 type Abilities struct {
 	Models   []string // the models that it lists
 	Slots    int      // requests that run at once; 0 if it does not say

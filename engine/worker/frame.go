@@ -269,7 +269,7 @@ func (d *Decoder) Space() []byte {
 			copy(d.buf, d.buf[d.start:d.end])
 			d.start, d.end = 0, d.end-d.start
 		} else {
-			// One frame fills the buffer: Next has checked its length, so this
+			// One frame fills the buffer: NextFrame has checked its length, so this
 			// stops at MaxFrame.
 			larger := make([]byte, 2*len(d.buf))
 			copy(larger, d.buf)

@@ -49,11 +49,11 @@ var ErrDraining = errors.New("the server ends")
 
 // Limits bound what a handler holds. Each field's comment says what 0 stands for.
 type Limits struct {
-	MaxRequests  int           // open at once; 0: 1024
-	MaxPerClient int           // open at once of one key, else of one address; 0: 256
-	MaxBodyBytes int64         // bytes of a message, even if the plan's tensors are larger; 0: 64 MiB
-	IdleTimeout  time.Duration // time without a call after which a client counts as gone; 0: a minute
-	MaxWait      time.Duration // longest wait of one question for a result; 0: 30 s
+	MaxRequests  int           // open at once; 0 stands for 1024
+	MaxPerClient int           // open at once of one key, else of one address; 0 stands for 256
+	MaxBodyBytes int64         // bytes of a message, even if the plan's tensors are larger; 0 stands for 64 MiB
+	IdleTimeout  time.Duration // time without a call after which a client counts as gone; 0 stands for a minute
+	MaxWait      time.Duration // longest wait of one question for a result; 0 stands for 30 s
 }
 
 // withDefaults returns the limits with defaults in place of zeros.

@@ -30,8 +30,8 @@
 // A client that disconnects loses nothing: it can fetch its answer by the request's id. After a restart every stored
 // request without a result is handed to Server.Serve again, with the text that was stored.
 //
-// Order of reading: server.go (Server, Output, Request), options.go and front.go; http.go, decode.go and ask.go (from
-// the HTTP request to the record); record.go, queue.go and entry.go (from the record to the result); stream.go and
-// answer.go (what the client sees); away.go (remote requests); room.go (a store whose disk is full); models.go and
-// files.go; batches.go, batchlines.go, batchrun.go and batchresult.go.
+// Order of reading: server.go (Server, Output, Request), options.go and front.go; http.go, decode.go and handlers.go
+// (from the HTTP request to the record); record.go, admission.go and tracked.go (from the record to the result);
+// stream.go and answer.go (what the client sees); remote.go (remote requests); space.go (a store whose disk is full);
+// models.go and files.go; batches.go, batchlines.go, batchrun.go and batchresult.go.
 package completions

@@ -120,7 +120,7 @@ func (f fileService) checkSpace(ctx context.Context) error {
 	return nil
 }
 
-// fileWriter writes the content of a file into the store, in chunks of durable.MaxValue bytes.
+// fileWriter writes the content of a file into the store, in chunks of durable.MaxValueBytes.
 type fileWriter struct {
 	files      fileService
 	ctx        context.Context

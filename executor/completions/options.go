@@ -43,7 +43,7 @@ type Options struct {
 	// TextStoreInterval is the time between two writes of the text that has come. The default is 2 s.
 	TextStoreInterval time.Duration
 
-	// Now is the clock of all times that are stored. The default is durable.Steady of the machine's clock.
+	// Now is the clock of all times that are stored. The default is durable.SteadyClock of the machine's clock.
 	Now func() time.Time
 	Log *slog.Logger // slog.Default if nil
 }

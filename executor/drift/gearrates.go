@@ -57,7 +57,7 @@ func (r *RateHistory) latest(n int) []float32 {
 	return rates
 }
 
-// WriteCSV writes the last seconds (0: all), the oldest first, as CSV in the form of `cascade.qps.measured` of a
+// WriteCSV writes the last seconds (0 stands for all), the oldest first, as CSV in the form of `cascade.qps.measured` of a
 // workload.
 func (r *RateHistory) WriteCSV(w io.Writer, seconds int) error {
 	out := bufio.NewWriter(w)

@@ -56,7 +56,7 @@ type Store interface {
 	Close() error
 }
 
-// Values are what a front end stores besides requests, such as files and batches. A value has at most MaxValueBytes.
+// Values stores the other data of a front end, such as files and batches. A value has at most MaxValueBytes.
 // A key consists of parts in the form of an ID, separated by slashes.
 type Values interface {
 	Put(ctx context.Context, key string, value []byte) error

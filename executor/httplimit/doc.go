@@ -6,7 +6,7 @@
 //   - Door: the checks that every request passes: key, caller, sizes and times (Door).
 //   - Key, holder: a bearer token with its limits, and the sender of a request with it (Holder). AnyClient is the
 //     holder if no key is required.
-//   - Budget: the memory for requests, shared fairly among clients. A hold is what one request has booked of it
+//   - Budget: the memory for requests, shared fairly among clients. A hold is the part of it that one request has booked
 //     (MemoryHold).
 //   - Sender: a request that is being received. It may be cut off (evicted) if its memory is needed for others.
 //   - Gate: counts the requests that run, and lets none in once the server drains.

@@ -45,7 +45,7 @@ type Model struct {
 	// Samples, if set, are sent likewise.
 	Samples *Samples
 	// Prompt and Output are the distributions of the lengths of completions that the trace does not name, in tokens;
-	// nil stands for one token. SLOOf says what the SLO bounds: formats.OfTTFT, OfTPOT or, if it is empty, the time
+	// nil stands for one token. SLOOf says what the SLO bounds: formats.FigureTTFT, FigureTPOT or, if it is empty, the time
 	// to the end of the answer.
 	Prompt, Output *formats.Lengths
 	SLOOf          string

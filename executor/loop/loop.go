@@ -12,7 +12,7 @@ import (
 	"inferplan/policy/conform"
 )
 
-// Host is what a loop runs rounds for. Its methods are called by the goroutine that has the turn.
+// Host is the owner of a loop, for which the loop runs rounds. Its methods are called by the goroutine that has the turn.
 type Host interface {
 	// Round handles everything that has arrived. It calls TellResults, FireTimers and RunCalls where they belong in its
 	// order.

@@ -28,7 +28,7 @@ func newAlarm() (*alarm, error) {
 	return &alarm{f: os.NewFile(uintptr(fd), "timer"), fd: fd}, nil
 }
 
-// wakeBy makes sure that the loop wakes no later than `at`. An alarm that is set for an earlier time stays as it is:
+// wakeBy makes sure that the loop wakes no later than `latest`. An alarm that is set for an earlier time stays as it is:
 // policies move their timers with every arrival, and a needless wake-up costs less than a system call each time.
 func (a *alarm) wakeBy(latest, now int64) {
 	if a.hasExpired.Swap(false) {

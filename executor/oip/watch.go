@@ -46,7 +46,7 @@ func (w watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	return c, watchedInfo{info, client}, nil
 }
 
-// watchedInfo tells a call its client.
+// watchedInfo gives a call its client.
 type watchedInfo struct {
 	credentials.AuthInfo
 	client string

@@ -81,7 +81,7 @@ func BindPre(name string, t *Tensors) (BoundPre, error) {
 }
 
 // BindPost binds a step after a model and returns the form of its outputs. If name is empty, the outputs are the
-// model's, and the Post is nil.
+// model's, and the BoundPost is nil.
 func BindPost(name string, t *Tensors) ([]engine.Spec, BoundPost, error) {
 	s, ok := postSteps[name]
 	switch {

@@ -18,7 +18,7 @@ type moduleMetrics struct {
 	Series []moduleSeries
 }
 
-// moduleSeries is what is counted of a module. It is written in the core's turn.
+// moduleSeries holds the counts of a module. It is written in the core's turn.
 type moduleSeries struct {
 	name                                    string
 	Tasks, dropped                          int64

@@ -23,11 +23,11 @@
 // # Queues
 //
 // Order of reading: queues.go, queuetext.go and queueanswer.go (a request from the front end to its end); agents.go,
-// agent.go, agentstream.go and agentwatch.go (the backend of instances); agenthand.go, agentwrite.go, agentevents.go
-// and agentadapters.go (what is done at the servers of this process); agentaway.go and agentwire.go (orders to other
-// processes); agentprocess.go, agentplace.go, agentrun.go, agenttell.go, agentterm.go and agentrefused.go (the
-// process that receives the orders); queueserve.go and queueplan.go (how it all starts, and which process plans);
-// queuemetrics.go, queuepage.go and queuelearn.go (series, the page of the queues, and whether another plan is due);
+// agent.go, agentstream.go and agentwatch.go (the backend of instances); agentlocal.go, agentanswer.go, agentevents.go
+// and agentadapters.go (what is done at the servers of this process); agentremote.go and agentwire.go (orders to other
+// processes); agentprocess.go, agentinstance.go, agentrun.go, agentupdates.go, agentterm.go and agentrefused.go (the
+// process that receives the orders); queuefront.go and queueplanner.go (how it all starts, and which process plans);
+// queuemetrics.go, queuepage.go and queuemonitor.go (series, the page of the queues, and whether another plan is due);
 // options.go.
 //
 // # Language models in applications

@@ -279,7 +279,7 @@ func (a *generatorBackend) Watch(now, paused time.Duration) {
 // Close ends all generations.
 func (a *generatorBackend) Close(ctx context.Context) { a.endRequests(ctx, a.c.Options.Log) }
 
-// answerTensor is the answer to a prompt as bytes. It implements turn.Outputs.
+// answerTensor is the answer to a prompt as bytes. It implements turn.BatchOutputs.
 type answerTensor []byte
 
 // Output implements turn.Outputs.

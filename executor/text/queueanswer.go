@@ -7,7 +7,7 @@ import (
 	"inferplan/formats"
 )
 
-// TextAnswers is the turn.Answer of plans of queues. Each request is one task, which an instance answers piece by
+// TextAnswers is the turn.Answerer of plans of queues. Each request is one task, which an instance answers piece by
 // piece. The pieces go directly into the requestText; TextAnswers handles the end of the request.
 type TextAnswers struct {
 	turn.DirectAnswerer

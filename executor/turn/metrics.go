@@ -42,7 +42,7 @@ type tierMetrics struct{ Transfers, Bytes prometheus.Counter }
 // modelMetrics are the series of a model.
 type modelMetrics struct {
 	inTime, late, dropped, failed prometheus.Counter
-	reasons                       []prometheus.Counter // by policy.Reason
+	reasons                       []prometheus.Counter // by policy.DropReason
 	latency                       prometheus.Observer
 	batch                         prometheus.Observer
 }

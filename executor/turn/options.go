@@ -47,7 +47,7 @@ type Options struct {
 	// NewPolicy creates the policy. If it is nil, the registry of package policies does.
 	NewPolicy      func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error)
 	Control        func(t *policy.Tables) policy.Control // for tests; nil for that of the plan's kind
-	Clock          func() time.Time                      // clock of stored times; nil for durable.Steady
+	Clock          func() time.Time                      // clock of stored times; nil for durable.SteadyClock
 	EvaluateReplay bool                                  // evaluate conditions even over the random outputs of the engine "replay"
 
 	Log *slog.Logger // nil stands for slog.Default

@@ -20,7 +20,7 @@ type Options struct {
 	CPUPlaces map[string]CPUPlace
 
 	// Remote is the number of devices of a kind, the last ones of the plan, that are on other hosts. Their workers wait in
-	// Lobby (worker.NewLobby).
+	// Lobby (worker.NewJoinServer).
 	Remote map[string]int
 	Lobby  *worker.JoinServer
 
@@ -38,8 +38,8 @@ type Options struct {
 	// Models without space there are read from their files at each load.
 	CacheBytes int64
 
-	StartTimeout time.Duration // of a worker with its models; 0: 5 minutes
-	HangTimeout  time.Duration // a worker is assumed to hang after this, and after ten times the planned time of its run; 0: 1 s
+	StartTimeout time.Duration // of a worker with its models; 0 stands for 5 minutes
+	HangTimeout  time.Duration // a worker is assumed to hang after this, and after ten times the planned time of its run; 0 stands for 1 s
 
 	// Command and Env start workers; see worker.Config. InProcess runs the workers as goroutines of this process instead.
 	Command   []string

@@ -18,7 +18,7 @@ type Request struct {
 	Client       string // the client that sends it, or "" if it is not known
 }
 
-// Source yields requests in nondecreasing order of At. Next overwrites *r and
+// Source yields requests in nondecreasing order of ArrivedAt. Next overwrites *r and
 // returns false at the end; it is called by one goroutine.
 type Source interface {
 	Peek(r *Request) bool

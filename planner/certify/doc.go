@@ -15,7 +15,7 @@
 //	certify.go  the test of a plan: how long, how many runs, which arrivals; the certificate
 //	budget.go   how many requests a search and its tests may simulate
 //	climb.go    the sequential test, and the highest loads that pass it
-//	hold.go     repeated planning until the test confirms the rates
+//	confirm.go  repeated planning until the test confirms the rates
 //	grid.go     the order in which settings of a plan are tried
 //	state.go    the value and the bound of a plan that passed
 package certify

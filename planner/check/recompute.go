@@ -26,7 +26,7 @@ const (
 // BlockChange is a block whose cost has changed.
 type BlockChange = recompute.BlockChange
 
-// Recompute validates a plan against documents from first principles. workload may be nil: then the
+// Recompute validates a plan against documents from first principles. If workload is nil, the
 // plan's own targets hold. Without findings everything holds and nothing has changed.
 func Recompute(plan *formats.Plan, profile *formats.Profile, cluster *formats.Cluster, workload *formats.Workload) []Finding {
 	return FindingsOf(&kind.CheckInput{Plan: plan, Profile: profile, Cluster: cluster, Workload: workload})

@@ -37,30 +37,30 @@
 //
 // Graphs, in the order in which to read them:
 //
-//	problem.go     the problem as numbers, and what a solution carries
-//	resolve.go     from the documents to the problem
-//	measured.go    where a model was measured, and with which batch sizes it fits
-//	program.go     the mixed-integer program
-//	solve.go       one solve: bounds of the rate factor, exact deadlines, fewest devices
-//	covers.go      lists the deployments at a given rate
-//	master.go      the linear program over deployments, with its bound and the reduced costs
-//	descent.go     the search for a plan among deployments with small reduced costs
-//	listed.go      the largest rate factor and the least price by these two
-//	turns.go       time-shared pools
-//	widen.go       spends the rest of the deadlines on larger batches
-//	infeasible.go  why there is no plan, and what would be nearest
-//	loosen.go      a workload that asks for less, to find what is nearest
-//	fluid.go       the bound of all plans, without queueing
-//	write.go       from a solution to a plan
-//	method.go      the entry of package planner
+//	problem.go           the problem as numbers, and what a solution carries
+//	resolve.go           from the documents to the problem
+//	measured.go          where a model was measured, and with which batch sizes it fits
+//	program.go           the mixed-integer program
+//	solve.go             one solve: bounds of the rate factor, exact deadlines, fewest devices
+//	deployments.go       lists the deployments at a given rate
+//	coverprogram.go      the linear program over deployments, with its bound and the reduced costs
+//	deploymentsearch.go  the search for a plan among deployments with small reduced costs
+//	deploymentsolver.go  the largest rate factor and the least price by these two
+//	turns.go             time-shared pools
+//	enlarge.go           spends the rest of the deadlines on larger batches
+//	infeasible.go        why there is no plan, and what would be nearest
+//	loosen.go            a workload that asks for less, to find what is nearest
+//	fluid.go             the bound of all plans, without queueing
+//	write.go             from a solution to a plan
+//	method.go            the entry of package planner
 //
 // Plans chosen by simulation:
 //
-//	sizing.go      the search: devices are added and removed, batch sizes change
-//	size.go        its entry, for plans
-//	tune.go        the search for the margin, and the test of what a plan promises
-//	scaling.go     how many workers serve at which rate
-//	elastic.go     the scaling table in a plan, and how fast it follows the arrivals
+//	sizesearch.go   the search: devices are added and removed, batch sizes change
+//	size.go         its entry, for plans
+//	tune.go         the search for the margin, and the test of what a plan promises
+//	scaling.go      how many workers serve at which rate
+//	scalingpace.go  the scaling table in a plan, and how fast it follows the arrivals
 //
 // Workflows:
 //

@@ -9,7 +9,7 @@ import (
 )
 
 // withLengthSamples returns the problem with the rows of the length files that its modules name, as samples
-// in the modules. Of files with more than MostSample rows it takes some evenly spread ones.
+// in the modules. Of files with more than MaxSampleRows rows it takes some evenly spread ones.
 func withLengthSamples(in *kind.Problem, run *kind.SolveRun) (*kind.Problem, error) {
 	applications := slices.Clone(formats.ApplicationsOf(in.Workload))
 	for i := range applications {

@@ -499,7 +499,7 @@ func (t *tuner) attainmentSurplus(ctx context.Context, plan *formats.Plan, reque
 	return minSurplus, nil
 }
 
-// writeBound writes the bound and status of the search into the plan, see certify.State. If language models
+// writeBound writes the bound and status of the search into the plan, see certify.StateValue. If language models
 // drain and no test confirms the rates, the plan has neither a bound nor a gap.
 func (t *tuner) writeBound(result *kind.Result) {
 	plan := result.Plan

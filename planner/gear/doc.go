@@ -50,48 +50,48 @@
 //	records.go    answers of the models as levels
 //	enumerate.go  every cascade, with its accuracy and the samples that reach each model
 //	front.go      Pareto fronts of cascades (solver/pareto)
-//	place.go      Config
+//	config.go     Config
 //	sets.go       the maximal sets that fit into memory
 //	chains.go     members in stages
-//	fleet.go      planSpace: cascades, speeds, chains and configs; the placement by a program
+//	planspace.go  planSpace: cascades, speeds, chains and configs; the placement by a program
 //	layout.go     a placement device by device, its groups (solver/refine), run-time tables
 //	split.go      the split with the least load of the busiest device, by a linear program
 //	ranked.go     placements ordered by what the fluid model allows them
 //
 // Trials:
 //
-//	simulate.go   one simulated run of a gear, with the real policy
-//	trial.go      the sequential test (solver/tolerance)
-//	hardened.go   held-out samples, made as hard as their interval allows
-//	concentrated.go  a split that uses few devices per model
-//	stairs.go     the gears of all ranges on one placement
+//	simulate.go        one simulated run of a gear, with the real policy
+//	trial.go           the sequential test (solver/tolerance)
+//	hardened.go        held-out samples, made as hard as their interval allows
+//	concentrated.go    a split that uses few devices per model
+//	trialplacement.go  the gears of all ranges on one placement
 //
 // The search:
 //
-//	solve.go      Solve, Outcome and InfeasibleError
-//	kinds.go      plans on several placements, of which the best is kept
-//	early.go      a quick plan in case the search is interrupted
-//	latency.go    the least latency
-//	price.go      the devices of the least price
-//	late.go       an SLO over all requests together (solver/knapsack)
-//	single.go     one cascade for all ranges
-//	climb.go      climbing; part.go samples the rates if there are many
-//	heldout.go    an accuracy that is also met on held-out samples
-//	hold.go       a plan confirmed by runs that the search has not seen
+//	solve.go            Solve, Outcome and InfeasibleError
+//	placementsearch.go  plans on several placements, of which the best is kept
+//	early.go            a quick plan in case the search is interrupted
+//	latency.go          the least latency
+//	price.go            the devices of the least price
+//	late.go             an SLO over all requests together (solver/knapsack)
+//	single.go           one cascade for all ranges
+//	climb.go            climbing; windowsample.go samples the rates if there are many
+//	heldout.go          an accuracy that is also met on held-out samples
+//	confirm.go          a plan confirmed by runs that the search has not seen
 //
 // Bounds:
 //
-//	program.go    what no plan over the same thresholds exceeds, by column generation
-//	bound.go      the same if the SLO is over all requests
-//	windows.go    the same on measured rates
-//	proof.go      what no plan exceeds that passes trials
+//	program.go     what no plan over the same thresholds exceeds, by column generation
+//	bound.go       the same if the SLO is over all requests
+//	windows.go     the same on measured rates
+//	candidates.go  what no plan exceeds that passes trials
 //
 // Output:
 //
-//	compact.go    removes pipelines and devices that nothing uses
-//	write.go      the sections of the plan
-//	explain.go    the gears as text
-//	runs.go       tables and trials for simulations outside of planning
+//	compact.go  removes pipelines and devices that nothing uses
+//	write.go    the sections of the plan
+//	explain.go  the gears as text
+//	runs.go     tables and trials for simulations outside of planning
 //
 // Package verify checks plans without this code.
 package gear

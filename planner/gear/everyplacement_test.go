@@ -99,7 +99,7 @@ func deviceTotal(p *Problem) int {
 // planComparison is what plans came to beside the best of any placement.
 type planComparison struct {
 	plans, infeasible, below, beaten, bounded int
-	gaps, printed                             []float64 // of GearBound, or what brute force says, and of Bound
+	gaps, printed                             []float64 // of SingleCascadeBound, or what brute force says, and of Bound
 	tried                                     []float64 // of TriedBound
 	priced, proved, settled                   int       // least prices of up to six devices: proven, and by trials
 }

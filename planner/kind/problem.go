@@ -74,7 +74,7 @@ func (d *Documents) ModelIndex(name, path string) (index int, err error) {
 	return index, d.FieldError("workload", path, fmt.Sprintf("%q", name), "a model of "+d.FileName("profile"), "the profile has "+strings.Join(names, ", "))
 }
 
-// Problem is what a method plans.
+// Problem is the input of a method: the documents and the options.
 type Problem struct {
 	Documents
 	Values document.Values // of the method's options
@@ -99,7 +99,7 @@ type Problem struct {
 	Progress func(Progress)
 }
 
-// SolveRun is what the driver gives a method: the solver, and functions that take progress,
+// SolveRun is the driver as a method sees it: the solver, and functions that take progress,
 // improvements, assumptions and warnings.
 type SolveRun struct {
 	Solver milp.Solver

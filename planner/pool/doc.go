@@ -55,39 +55,39 @@
 //
 // Templates and their relaxation:
 //
-//	catalogue.go  the templates of a problem, and the units of programs over them
-//	dominance.go  leaves out templates that another one dominates
-//	lp.go         the relaxation, with a proven bound on every plan, and prices
-//	loss.go       the loss of a template
-//	columns.go    column generation, if the templates are too many for one program
-//	sieve.go      a table of all templates of a model in a few bytes each
-//	blocking.go   wait bounds on time-shared pools
-//	memory.go     the memory of time-shared pools, which holds equal blocks once
+//	catalogue.go      the templates of a problem, and the units of programs over them
+//	dominance.go      leaves out templates that another one dominates
+//	relaxation.go     the relaxation, with a proven bound on every plan, and prices
+//	loss.go           the loss of a template
+//	columns.go        column generation, if the templates are too many for one program
+//	templatetable.go  a table of all templates of a model in a few bytes each
+//	waitbounds.go     wait bounds on time-shared pools
+//	memory.go         the memory of time-shared pools, which holds equal blocks once
 //
 // The search for plans and bounds:
 //
-//	goal.go       the goals: the most throughput, or the least price
-//	incumbent.go  the best plan so far, and the wait choice under work
-//	search.go     the search: relaxations of all wait choices, bounds, stop rules, progress
-//	hopeless.go   drops wait choices under which no plan meets the floors
-//	serving.go    one pipeline of every model within tight memory
-//	phases.go     the phases that improve plan and bound
-//	mip.go        integer programs over a set of templates
-//	whole.go      a tighter bound: whole devices of each kind for each model
-//	losses.go     the proof by sums of losses: a knapsack over configurations
-//	fillings.go   the labels of one model
-//	leftover.go   the least loss on the devices that a label leaves
-//	joining.go    one device set of each model, so that all fit together
-//	round.go      recomputes a plan from its integer replica counts
+//	goal.go          the goals: the most throughput, or the least price
+//	incumbent.go     the best plan so far, and the wait choice under work
+//	search.go        the search: relaxations of all wait choices, bounds, stop rules, progress
+//	hopeless.go      drops wait choices under which no plan meets the floors
+//	onepipeline.go   one pipeline of every model within tight memory
+//	phases.go        the phases that improve plan and bound
+//	mip.go           integer programs over a set of templates
+//	wholedevices.go  a tighter bound: whole devices of each kind for each model
+//	lossknapsack.go  the proof by sums of losses: a knapsack over configurations
+//	labels.go        the labels of one model
+//	leftover.go      the least loss on the devices that a label leaves
+//	joining.go       one device set of each model, so that all fit together
+//	replicaplan.go   recomputes a plan from its integer replica counts
 //
 // Many models:
 //
-//	covers.go     the covers of a model: a covering knapsack
-//	reach.go      the bound that covers prove, and the templates that they need
-//	allotments.go the bound that whole devices per model prove
-//	bundle.go     bisects the largest throughput that bundles reach
-//	choosing.go   picks one bundle per model by a linear or integer program
-//	settle.go     rounds that choice by swaps of bundles
+//	covers.go         the covers of a model: a covering knapsack
+//	coverbound.go     the bound that covers prove, and the templates that they need
+//	allotments.go     the bound that whole devices per model prove
+//	bundle.go         bisects the largest throughput that bundles reach
+//	bundleprogram.go  picks one bundle per model by a linear or integer program
+//	bundlerounder.go  rounds that choice by swaps of bundles
 //
 // After the objective is reached:
 //
@@ -102,21 +102,21 @@
 //
 // Placement, re-planning and baselines:
 //
-//	place.go      packs replicas onto physical devices
-//	spread.go     spreads loaded devices over nodes, for their NICs
-//	hold.go       the contents of devices, and packing around them
-//	replan.go     a plan that continues a running one and moves few devices
-//	baseline.go   NP: whole models on whole devices
-//	dartr.go      DART-r: pairs of devices of two kinds
-//	adopt.go      pipelines that others chose, with our costs and placement
+//	place.go     packs replicas onto physical devices
+//	spread.go    spreads loaded devices over nodes, for their NICs
+//	contents.go  the contents of devices, and packing around them
+//	replan.go    a plan that continues a running one and moves few devices
+//	baseline.go  NP: whole models on whole devices
+//	dartr.go     DART-r: pairs of devices of two kinds
+//	adopt.go     pipelines that others chose, with our costs and placement
 //
 // Tuning by simulation:
 //
-//	tune.go       searches the setting whose plan sustains most
-//	mixture.go    a margin of its own for each model
-//	sustain.go    the loads that simulation shows a plan to sustain
-//	promise.go    lowers what a plan promises; says which plans its bound covers
-//	loosen.go     a workload that asks less
+//	tune.go     searches the setting whose plan sustains most
+//	mixture.go  a margin of its own for each model
+//	sustain.go  the loads that simulation shows a plan to sustain
+//	promise.go  lowers what a plan promises; says which plans its bound covers
+//	loosen.go   a workload that asks less
 //
 // Times of ranges of blocks need not add up: a stage runs its blocks in one piece (package stages). No
 // bound rests on sums of blocks. Templates carry the times of their own stages.

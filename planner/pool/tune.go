@@ -25,7 +25,7 @@ var (
 )
 
 const (
-	trialBudget      = 1_500_000 // work of the trials at --effort 1, about a second of CPU; see certify.WorkOf
+	trialBudget      = 1_500_000 // work of the trials at --effort 1, about a second of CPU; see certify.SolveWork
 	certifyBudget    = 3_000_000 // work of certifying at --effort 1, about as much
 	minTrials        = 4         // trials that are made in any case
 	maxTrials        = 24        // most trials of neighbours, however little work they are

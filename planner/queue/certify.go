@@ -45,7 +45,7 @@ func certifyPlan(ctx context.Context, plan *formats.Plan, requested kind.TestSet
 }
 
 // solveTested solves for a plan and tests it on runs as long as those of the search. If the test fails,
-// certify.Hold solves again.
+// certify.SolveUntilConfirmed solves again.
 func solveTested(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
 	return certify.SolveUntilConfirmed(ctx, p, withRuleCheck(solve), func(plan *formats.Plan) (*certify.Test, string, error) {
 		if plan.Arrivals != nil && plan.Arrivals.Trace != "" {

@@ -9,18 +9,18 @@
 //   - Cut: a place between two blocks, and the tensors that cross there.
 //   - Range: consecutive blocks [first, last).
 //   - Share: 1/v of a device.
-//   - Piece: a range that was measured in one run.
+//   - Measured range: a range that was measured in one run (MeasuredRange).
 //   - Maximum time: what a batch takes at the next larger measured size; SLOs use it.
 //   - Mean time: what a batch takes on average; rates use it.
 //   - Template: stages that cover a model at one batch size, without replica counts.
-//   - Xfer: the transfer of a batch over a cut.
+//   - Transfer: the transport of a batch over a cut.
 //
 // Order of reading:
 //
 //	problem.go       models and pools of devices as numbers: costs by batch size, SLOs, memory
 //	times.go         the time of a range: measured in one piece, or estimated
 //	expect.go        the median and mean time of a batch, also between measured sizes
-//	served.go        these times in a stage of a plan
+//	stagetimes.go    these times in a stage of a plan
 //	costs.go         the costs from the measurements of a profile
 //	template.go      templates: times, rates and memory of their stages
 //	enumerate.go     every template that keeps the SLO and fits in memory; the fastest; the least memory
@@ -34,5 +34,5 @@
 //	pool.Pipeline          what is chosen: a template with replicas, and the devices they are placed on
 //	formats.Stage          the same in a plan file: names and microseconds, complete without the profile
 //	policy.Stage           what decisions need: indexes into tables of devices, times by batch size
-//	executor's stagePlan   what a worker loads: a worker.StageSpec, with the model file and the tensors at both cuts
+//	workers.stageLoad      what a worker loads: a worker.StageSpec, with the model file and the tensors at both cuts
 package stages

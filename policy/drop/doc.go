@@ -17,28 +17,28 @@
 //
 // Order of reading:
 //
-//	options.go   the policies by name, and their parameters
-//	variant.go   in what baselines and ablations differ
-//	policy.go    the parts, and which of them handles which event
-//	broker.go    the Request Broker: assigns tasks to workers, forms batches
-//	judge.go     the drop test, and whether a queue can be served in time
-//	spare.go     which tasks are set aside if not all can be served in time
-//	proof.go     keeps the result of the last count of a queue
-//	planner.go   the State Planner: estimates of the other modules, each second
-//	estimate.go  the time downstream of a module
-//	ways.go      learns which outcomes requests have at branches
-//	waits.go     distributions of waits for batches, their sums and quantiles
-//	depq.go      the queues: a min-max heap
-//	worker.go    a module on a device, with its batches and its queue
-//	fleet.go     the workers of all modules; loads and unloads
-//	starts.go    finds the worker with the earliest start
-//	gate.go      admission at the entry
-//	scale.go     the number of workers by demand
-//	watch.go     drops hopeless requests while batches run
-//	again.go     when a refused request is worth sending again
-//	pace.go      measured batch times over planned ones
-//	change.go    lost workers, and batches without a result
-//	seen.go      statistics of a run
+//	options.go       the policies by name, and their parameters
+//	variant.go       in what baselines and ablations differ
+//	policy.go        the parts, and which of them handles which event
+//	broker.go        the Request Broker: assigns tasks to workers, forms batches
+//	droptest.go      the drop test, and whether a queue can be served in time
+//	partialqueue.go  which tasks are set aside if not all can be served in time
+//	proof.go         keeps the result of the last count of a queue
+//	planner.go       the State Planner: estimates of the other modules, each second
+//	estimate.go      the time downstream of a module
+//	pathshares.go    learns which outcomes requests have at branches
+//	waits.go         distributions of waits for batches, their sums and quantiles
+//	minmaxheap.go    the queues: a min-max heap
+//	worker.go        a module on a device, with its batches and its queue
+//	fleet.go         the workers of all modules; loads and unloads
+//	starttree.go     finds the worker with the earliest start
+//	gate.go          admission at the entry
+//	scale.go         the number of workers by demand
+//	watch.go         drops hopeless requests while batches run
+//	retry.go         when a refused request is worth sending again
+//	speed.go         measured batch times over planned ones
+//	losses.go        lost workers, and batches without a result
+//	statistics.go    statistics of a run
 //
 // Handling an event allocates nothing once queues have grown, except for changes of the order, which are kept for the
 // report.

@@ -32,7 +32,7 @@ const (
 	taskRunning                  // its batch runs
 )
 
-// newHopelessWatch returns a watch over the applications of a planner. Without `on` it does nothing.
+// newHopelessWatch returns a watch over the applications of a planner. If it is not enabled, it does nothing.
 func newHopelessWatch(enabled bool, plan *planner) hopelessWatch {
 	w := hopelessWatch{enabled: enabled, stride: plan.stride, soloTimes: slices.Clone(plan.soloTimes), timerAt: farFuture}
 	if !enabled {

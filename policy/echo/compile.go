@@ -18,7 +18,7 @@ const Name = "echo"
 // Tables mark the tables of such a plan.
 type Tables struct{}
 
-// Of are the kind's own tables; nil: the plan is of another kind.
+// Of returns the kind's own tables. If the plan is of another kind, it returns nil.
 func Of(t *policy.Tables) *Tables {
 	own, _ := t.KindTables.(*Tables)
 	return own

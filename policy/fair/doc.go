@@ -7,7 +7,7 @@
 // client that sends less than an equal part of the rate keeps all of it, and the others divide the rest. A client that
 // is alone is never refused, because policies know better what can be in time.
 //
-// Vocabulary: the fair rate is what each of the clients that send most may have. Health is the part of the planned
+// Vocabulary: the fair rate is the rate that each of the clients that send most may have. Health is the part of the planned
 // rate that seems to be available, by the answers that were late.
 //
 //	shares.go  ClientShares: decides which requests are admitted

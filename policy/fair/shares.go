@@ -141,7 +141,7 @@ func (s *ClientShares) updateFairRate(now time.Duration, model int32) {
 	}
 }
 
-// RecordEnd records that n admitted requests of a client have ended. `late` says that they had the whole SLO of the
+// RecordEnd records that n admitted requests of a client have ended. isLate says that they had the whole SLO of the
 // model and were not answered in time.
 func (s *ClientShares) RecordEnd(now time.Duration, model, number, n int32, isLate bool) {
 	if s == nil || number == 0 {

@@ -23,15 +23,15 @@
 //
 // Order of reading:
 //
-//	tables.go     graphs, paths and scaling as tables; compiles plans
-//	control.go    the next tasks of a request of a graph (policy.Control)
-//	demand.go     how many workers are wanted, by the arrivals at the entry
-//	book.go       requests and tasks, for policies
-//	workflows.go  segments as tables
-//	walk.go       the next tasks of a request of a workflow; choices by chance
-//	evaluate.go   choices by the conditions of the plan
-//	visits.go     visit counts, demands and paths of segments, for planning
-//	session.go    session states
-//	recorder.go   records the paths of requests
+//	tables.go           graphs, paths and scaling as tables; compiles plans
+//	control.go          the next tasks of a request of a graph (policy.Control)
+//	demand.go           how many workers are wanted, by the arrivals at the entry
+//	tasks.go            requests and tasks, for policies
+//	workflows.go        segments as tables
+//	workflowcontrol.go  the next tasks of a request of a workflow; choices by chance
+//	conditions.go       choices by the conditions of the plan
+//	visits.go           visit counts, demands and paths of segments, for planning
+//	session.go          session states
+//	recorder.go         records the paths of requests
 //	generation.go and generation_profile.go  language models as services
 package flow

@@ -25,7 +25,7 @@ type LanguageModel struct {
 type Engine struct {
 	Iteration                formats.Iteration
 	KVTokens                 int64 // tokens of KV memory; 0 if the kind does not run it
-	BlockTokens, TokenBudget int32 // tokens per block of KV memory (0: 16), and per iteration (0: no limit)
+	BlockTokens, TokenBudget int32 // tokens per block of KV memory (0 stands for 16), and per iteration (0 stands for no limit)
 	MaxSequences             int32 // at most at once
 }
 

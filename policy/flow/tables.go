@@ -58,7 +58,7 @@ type Edge struct {
 	Outcome  int32 // outcome of From with which it is taken; -1 for all outcomes
 }
 
-// Module is what a service has besides its pipelines.
+// Module holds the figures of a service besides its pipelines.
 type Module struct {
 	ColdStart    time.Duration
 	Workers      []int32   // devices, in the order in which scaling uses them

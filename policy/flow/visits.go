@@ -16,7 +16,7 @@ type SegmentVisits struct {
 	Chance float64
 }
 
-// ServiceDemand is what a visit of a segment demands of a service.
+// ServiceDemand is the work of a visit of a segment for a service.
 type ServiceDemand struct {
 	Service int32
 	Tasks   float64 // mean number

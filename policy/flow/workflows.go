@@ -42,7 +42,7 @@ type Segment struct {
 	Branches         []formats.Branch        // branches behind it; their segments are in To
 	BranchTargets    []int32                 // by branch: segment; -1 if the request ends
 	BranchConditions []*condition.Expression // by branch; nil if it is taken when no earlier condition holds
-	MaxVisits        int32                   // 0: as often as branches lead here
+	MaxVisits        int32                   // 0 stands for as often as branches lead here
 }
 
 // Step is a module in a segment.

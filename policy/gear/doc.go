@@ -6,7 +6,8 @@
 //   - Gear: a cascade with its thresholds, a split of the load over replicas, and a minimal queue length, for one range
 //
 // of rates. The gear in force is the one that new requests get.
-//   - Gear stage: one model of a gear's cascade. Level: the number of thresholds that the certainty of an answer reaches.
+//   - Gear stage: one model of a gear's cascade. Level: the number of thresholds that the certainty of an answer
+//     reaches.
 //   - Replica: an instance of a model. Chain: the devices of a replica, one for each stage of its pipeline.
 //   - Hop: a stage of a pipeline that a batch has reached on its chain.
 //   - Window: the time over which arrivals are counted. Flush time: the longest wait for a longer queue.
@@ -14,8 +15,8 @@
 //   - Work row: the work, in seconds on every device, that a request at one point of a gear still means.
 //
 // Files, in the order in which to read them: tables.go has the tables of a gear plan, compile.go makes them,
-// options.go has the parameters. policy.go holds the state and the events, queue.go the queues, chain.go the
-// batches on their chains. shed.go decides what is refused, shift.go chooses the gear, served.go replays measured
+// options.go has the parameters. policy.go holds the state and the events, queue.go the queues, chain.go the batches
+// on their chains. refusal.go decides what is refused, switchrule.go chooses the gear, replay.go replays measured
 // rates through that choice.
 //
 // The policy counts arrivals over a window and takes the gear of that rate: a faster one at once, a slower one

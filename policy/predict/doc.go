@@ -28,5 +28,5 @@
 // (or sampled) tokens up to the end, and NextChances the chances of the next token. Learn counts a request that has
 // ended. In steady state, when no prefix is new, nothing is allocated.
 //
-// Order of reading: tokens.go, table.go (rows and learning), ahead.go (prediction).
+// Order of reading: tokens.go, table.go (rows and learning), prediction.go (prediction).
 package predict

@@ -20,9 +20,9 @@
 //
 // Files, in the order in which to read them: policy.go has the options, the state and the events. decide.go is
 // Algorithm 1 with its wait rule; package waiting holds each model's requests in deadline order. probe.go finds
-// the path that finishes first (Algorithm 2). lanes.go holds the reservations of every device and link.
+// the path that finishes first (Algorithm 2). reservations.go holds the reservations of every device and link.
 // timeline.go keeps them true as actual times come in, and rebuild.go repairs orders that contradict each other.
-// push.go reserves paths that move other reservations. share.go lets a more urgent model go first. faults.go
+// push.go reserves paths that move other reservations. yield.go lets a more urgent model go first. faults.go
 // handles lost devices, and realclock.go has the guards for real devices.
 //
 // # Truthful gaps

@@ -22,40 +22,40 @@
 //
 // Files, in the order in which to read them:
 //
-//	problem.go    Problem: groups, their costs by device kind, queues, objective
-//	objective.go  startCost: the cost of a group that starts at a given time
-//	state.go      Assignment: groups in queues, in order, with their costs, changed and copied in place
-//	loose.go      long queues whose order does not depend on costs
-//	greedy.go     cheapest insertion by deadline; earliest deadline first
-//	search.go     large-neighbourhood search with simulated annealing
-//	choose.go     the groups that a step of the search removes
-//	exchange.go   pieces of queues that are swapped or moved
-//	cluster.go    request groups from requests: k-means++, split by size (Algorithm 1)
-//	rct.go        RCT: the estimator of completion times (equations 1 to 5), corrected
-//	ended.go      when the last request of a group is answered
-//	follow.go     Follower: the estimator recalibrated while requests finish
-//	forecast.go   WaitQuantile: a quantile of waits that adapts
-//	tables.go     Tables and Options
-//	queueplan.go  Tables compiled from a plan of queues
-//	options.go    policies by name, parameters
-//	class.go      when a request is due
-//	lso.go        the serving operations, a type each
-//	book.go       the open requests and their batches
-//	turns.go      clients that take turns in a class
-//	fleet.go      instances: running batches, free memory, caps of classes
-//	groups.go     groups: members, costs, open groups
-//	place.go      the queue and place that a request joins
-//	serve.go      pulling, changes of network
-//	evict.go      eviction
-//	admit.go      pauses of pulling
-//	following.go  calibrator: the policy's estimators, which follow its instances
-//	ticks.go      the times of ticks
-//	replan.go     replanner: the search that runs beside the loop, and its result
-//	policy.go     Policy: the events
-//	expect.go     Expect: the start and answer to expect for a new request
-//	learnt.go     Observations: figures of served models for reports
-//	view.go       QueueViews: the queues as reports show them
-//	servers.go    InstanceControl: the interface to baselines (bench/qlm/rules)
+//	problem.go       Problem: groups, their costs by device kind, queues, objective
+//	objective.go     startCost: the cost of a group that starts at a given time
+//	assignment.go    Assignment: groups in queues, in order, with their costs, changed and copied in place
+//	stale.go         long queues whose order does not depend on costs
+//	greedy.go        cheapest insertion by deadline; earliest deadline first
+//	search.go        large-neighbourhood search with simulated annealing
+//	removal.go       the groups that a step of the search removes
+//	exchange.go      pieces of queues that are swapped or moved
+//	cluster.go       request groups from requests: k-means++, split by size (Algorithm 1)
+//	rct.go           RCT: the estimator of completion times (equations 1 to 5), corrected
+//	lastanswer.go    when the last request of a group is answered
+//	follower.go      Follower: the estimator recalibrated while requests finish
+//	forecast.go      WaitQuantile: a quantile of waits that adapts
+//	tables.go        Tables and Options
+//	queueplan.go     Tables compiled from a plan of queues
+//	options.go       policies by name, parameters
+//	class.go         when a request is due
+//	lso.go           the serving operations, a type each
+//	requests.go      the open requests and their batches
+//	turns.go         clients that take turns in a class
+//	fleet.go         instances: running batches, free memory, caps of classes
+//	groups.go        groups: members, costs, open groups
+//	place.go         the queue and place that a request joins
+//	serve.go         pulling, changes of network
+//	evict.go         eviction
+//	pause.go         pauses of pulling
+//	calibrator.go    calibrator: the policy's estimators, which follow its instances
+//	ticks.go         the times of ticks
+//	replan.go        replanner: the search that runs beside the loop, and its result
+//	policy.go        Policy: the events
+//	expect.go        Expect: the start and answer to expect for a new request
+//	observations.go  Observations: figures of served models for reports
+//	view.go          QueueViews: the queues as reports show them
+//	control.go       InstanceControl: the interface to baselines (bench/qlm/rules)
 //
 // # Objective
 //

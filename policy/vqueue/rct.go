@@ -17,7 +17,7 @@ import (
 //   - A request takes Alpha of the instance's time per prompt token and Beta per output token. The paper counts output
 //
 // tokens alone (equation 2), which is wrong for long prompts.
-//   - Waiting has an intercept below 0: the first batch does not wait.
+//   - The waiting time has an intercept below 0: the first batch does not wait.
 //   - The residence of a request is Prefill and Decode per output token. Decode includes the paper's inefficiency factor
 //
 // (equation 4).

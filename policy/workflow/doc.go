@@ -14,7 +14,7 @@
 //
 // # Parts
 //
-// All parts act on one cluster (cluster.go): requests and tasks (book.go), devices and their plans (device.go),
+// All parts act on one cluster (cluster.go): requests and tasks (tasks.go), devices and their plans (device.go),
 // services and transfer times (tables.go). Policy gives them the events (policy.go, lost.go). place.go gives tasks
 // their devices, batches.go brings inputs and runs batches, and load.go decides what devices hold.
 //
@@ -29,7 +29,7 @@
 // # What a device will do
 //
 // A device's plan (device.go) is its own rule played forward over its queue: the batches and loads that will come.
-// From the plans follows the end table (rows.go): when a task of a service would end at a place, on its own or in a
+// From the plans follows the end table (endtable.go): when a task of a service would end at a place, on its own or in a
 // batch that is still open.
 //
 // # Language models
@@ -48,14 +48,14 @@
 // # Loads
 //
 // A device has one copy engine, which loads while batches run (load.go). Networks and session states are evicted by
-// class, and within a class by what a copy saves (worth.go) or by the longest time without use. Session states move
+// class, and within a class by what a copy saves (copyvalue.go) or by the longest time without use. Session states move
 // with their tasks where that is quicker than recomputing them (sessions.go).
 //
 // # Deadlines
 //
-// door.go admits requests at the entry. claim.go gives each application its planned rate where not all requests can be
-// admitted. fill.go runs full batches first where the first task can wait. late.go says which requests are given up
-// midway.
+// admission.go admits requests at the entry. claim.go gives each application its planned rate where not all requests
+// can be admitted. fullbatches.go runs full batches first where the first task can wait. late.go says which requests
+// are given up midway.
 //
 // # Baselines
 //

@@ -60,7 +60,7 @@ func newStateTransfer(s flow.SessionState) stateTransfer {
 	return t
 }
 
-// stateTransferTime returns how long it takes until a state that is at `home` can be used at a place. If isMove is true,
+// stateTransferTime returns how long it takes until a state that is at stateHome can be used at a place. If isMove is true,
 // the state is moved, and the task is ready later by that time. Otherwise the task recomputes it and runs longer.
 func (f *deviceTables) stateTransferTime(s int32, recomputeTime int64, stateHome, place int32) (transferTime int64, isMove bool) {
 	switch transfer := &f.stateTransfers[s]; {

@@ -31,5 +31,5 @@
 //	iterate.go   an iteration: growth, preemption, chunks, admission, tokens
 //	blocks.go    KV memory and the prefix cache
 //	heap.go      the waiting queue, and the checks of the running batch
-//	drain.go     requests on one instance alone: calibration, validation
+//	serveall.go  requests on one instance alone: calibration, validation
 package llm

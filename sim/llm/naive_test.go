@@ -78,7 +78,7 @@ func (n *naiveInstance) preempt() {
 	n.preempted++
 }
 
-// serveAll is Serve.
+// serveAll does what ServeAll does.
 func (n *naiveInstance) serveAll(requests []Request) []Outcome {
 	total := n.m.KVTokens / int64(n.o.BlockTokens)
 	out := make([]Outcome, len(requests))

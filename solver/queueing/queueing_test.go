@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// lostBy simulates the server of Lost.
+// lostBy simulates the server of LostShare.
 func lostBy(load, places float64, requests int) float64 {
 	r, work, lost := rand.New(rand.NewPCG(1, 2)), 0.0, 0
 	for range requests {

@@ -179,7 +179,7 @@ func (p *place) put(v any) {
 // naming are the fields that name what an object is about, the first that is there.
 var naming = []string{"name", "model", "class", "device", "to"}
 
-// name is what an object is called; another value is its own name.
+// name returns the name of an object; another value is its own name.
 func name(v any) any {
 	if object, ok := v.(map[string]any); ok {
 		for _, field := range naming {

@@ -17,21 +17,20 @@ import (
 // where nobody wants them any more, searches find nothing or what is stale. It
 // holds what the policy does against the contract.
 //
-// adversary.go is what happens, foetasks.go what becomes of requests and tasks,
-// foework.go what devices do, foenews.go what only a Control brings. foebook.go
-// keeps the books, foereferee.go checks, foeDraws decides by chance.
+// adversary.go draws the events, foetasks.go follows requests and tasks, foework.go
+// plays the devices, foenews.go has the events of a Control. foebook.go keeps the books, foereferee.go checks, foeDraws decides by chance.
 type Adversary struct {
 	Tables *policy.Tables
 	Policy policy.Policy
 	Rand   *rand.Rand
-	// Check is called after every event; nil: nothing more is checked.
+	// Check is called after every event. If it is nil, nothing more is checked.
 	Check func() error
 	// Levels is how many levels answers may have: each is revealed at the end of
-	// its batch, and the policy completes requests. 0: the end of a batch answers.
+	// its batch, and the policy completes requests. If it is 0, the end of a batch answers.
 	Levels int
 	// Modes is how many modes the policy may switch between.
 	Modes int32
-	// Control says which tasks requests have; nil: one each.
+	// Control says which tasks requests have. If it is nil, each has one.
 	Control policy.Control
 
 	// What became of the requests.

@@ -102,7 +102,7 @@ func (k *foeBook) enter(t, batch int32) {
 	k.requests[k.tasks[t].req].running++
 }
 
-// leaveBatch takes a task out of its batch and tells whether it is still wanted.
+// leaveBatch takes a task out of its batch and returns whether it is still wanted.
 func (k *foeBook) leaveBatch(t int32, then foeState) bool {
 	ta := &k.tasks[t]
 	ta.state, ta.batch = then, -1
@@ -185,7 +185,7 @@ func (k *foeBook) unqueue(b *foeBatch) {
 	dev.queue = slices.DeleteFunc(dev.queue, func(o *foeBatch) bool { return o == b })
 }
 
-// batchAt is the batch under way in a slot; nil: there is none.
+// batchAt returns the batch under way in a slot. If there is none, it returns nil.
 func (k *foeBook) batchAt(slot int32) *foeBatch {
 	if slot < 0 || int(slot) >= len(k.batches) {
 		return nil
@@ -193,7 +193,7 @@ func (k *foeBook) batchAt(slot int32) *foeBatch {
 	return k.batches[slot]
 }
 
-// readable tells whether all that a task reads is there.
+// readable returns true if all inputs of a task are there.
 func (k *foeBook) readable(t int32) bool {
 	return !slices.ContainsFunc(k.tasks[t].inputs, func(in int32) bool { return in >= 0 && k.tasks[in].state != foeOver })
 }

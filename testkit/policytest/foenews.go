@@ -20,12 +20,12 @@ type foePlace struct {
 	epoch        int
 }
 
-// wide tells whether the policy may use all of the contract: it has a Control, or
+// wide returns true if the policy may use all of the contract: it has a Control, or
 // its devices are instances.
 func (a *Adversary) wide() bool { return a.Control != nil || len(a.Tables.Instances) > 0 }
 
-// foeNews is what only policies that use all of the contract ask for, and what
-// comes of it.
+// foeNews holds the orders that only policies give which use all of the contract, and
+// their results.
 type foeNews struct {
 	a        *Adversary
 	loads    []foeLoad
@@ -71,7 +71,8 @@ func (n *foeNews) search(ev *policy.Event, tag int32) {
 	}
 }
 
-// happen lets one thing happen that only those policies hear; false: there is none.
+// happen draws one event that only those policies receive. If there is none, it returns
+// false.
 func (n *foeNews) happen() bool {
 	if !n.a.wide() {
 		return false

@@ -23,7 +23,7 @@ func (r *referee) fail(format string, args ...any) {
 	}
 }
 
-// mayEnd tells whether the policy may complete or drop a request as it does.
+// mayEnd returns whether the policy may complete or drop a request as it does.
 func (r *referee) mayEnd(ev *policy.Event, act *policy.Action) bool {
 	if act.Req < 0 || int(act.Req) >= len(r.book.requests) || !r.book.requests[act.Req].open {
 		r.fail("on %+v the policy ends request slot %d, which it does not have", *ev, act.Req)
@@ -39,7 +39,7 @@ func (r *referee) mayEnd(ev *policy.Event, act *policy.Action) bool {
 	return r.err == nil
 }
 
-// mayDispatch tells whether a batch is one that the policy may send.
+// mayDispatch returns whether the policy may send a batch.
 func (r *referee) mayDispatch(act *policy.Action, tasks []int32, hops []policy.Hop) bool {
 	pl := &r.book.tables.Pipelines[act.Pipeline]
 	switch {
@@ -59,7 +59,7 @@ func (r *referee) mayDispatch(act *policy.Action, tasks []int32, hops []policy.H
 	return r.err == nil
 }
 
-// mayAsk tells whether the policy may load, evict or place as it does.
+// mayAsk returns whether the policy may load, evict or place as it does.
 func (r *referee) mayAsk(ev *policy.Event, act *policy.Action) bool {
 	switch act.Kind {
 	case policy.Load, policy.Unload:
@@ -91,7 +91,7 @@ func (r *referee) checkHops(act *policy.Action, pl *policy.Pipeline, hops []poli
 	}
 }
 
-// mayRun tells whether a task waits for a pipeline and all that it reads is
+// mayRun returns true if a task waits for a pipeline and all of its inputs are
 // there. In a cascade all pipelines serve the one model of the plan.
 func (r *referee) mayRun(t int32, pl *policy.Pipeline, model int32) bool {
 	if t < 0 || int(t) >= len(r.book.tasks) || r.book.tasks[t].state != foeWaits {

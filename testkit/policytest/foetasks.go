@@ -68,7 +68,7 @@ func (a *Adversary) answerBatch(b *foeBatch) {
 	}
 }
 
-// revealLevels tells the levels of a batch's answers.
+// revealLevels sends the policy the levels of a batch's answers.
 func (a *Adversary) revealLevels(b *foeBatch, d int32) {
 	a.reveals = b
 	var open []int32
@@ -91,7 +91,7 @@ func (a *Adversary) revealLevels(b *foeBatch, d int32) {
 	a.reveals = nil
 }
 
-// reveal tells what a Control has revealed. Requests that the policy drops
+// reveal sends the policy the tasks that a Control has revealed. Requests that the policy drops
 // meanwhile are passed over.
 func (a *Adversary) reveal() {
 	a.telling = true
@@ -133,7 +133,7 @@ func (a *Adversary) leave() {
 	}
 }
 
-// settleGone tells of clients that are gone and whose requests wait.
+// settleGone reports the clients that are gone and whose requests wait.
 func (a *Adversary) settleGone() {
 	for len(a.book.gone) > 0 {
 		slot := a.book.gone[0]

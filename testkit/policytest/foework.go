@@ -54,7 +54,7 @@ func (a *Adversary) run(d int32) {
 	}
 }
 
-// finish tells that a batch has left a device.
+// finish reports that a batch has left a device.
 func (a *Adversary) finish(b *foeBatch, d int32, start, end time.Duration) {
 	ev := a.batchEvent(policy.BatchFinished, b, d)
 	ev.Start, ev.End = start, end

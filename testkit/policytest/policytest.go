@@ -8,7 +8,7 @@ import (
 	"inferplan/policy"
 )
 
-// TB is what testing.TB offers here, so that programs do not link testing.
+// TB is the part of testing.TB that is used here, so that programs do not link testing.
 type TB interface {
 	Helper()
 	Fatal(args ...any)

@@ -15,14 +15,14 @@ import (
 type Pooled struct {
 	High, Low    int
 	Batch        int
-	PerNode      int           // devices of a node, in both pools; 0: 1
+	PerNode      int           // devices of a node, in both pools; 0 stands for 1
 	HighTime     time.Duration // per batch of one; a further sample costs 0.6 of it
 	LowTime      time.Duration
 	Bytes        int64 // of the cut
 	SLO          time.Duration
 	OneHost      bool // no NICs
 	Params       map[string]float64
-	LoadFraction float64 // planned rate as a fraction of the slower stage's; 0: 1
+	LoadFraction float64 // planned rate as a fraction of the slower stage's; 0 stands for 1
 }
 
 // Plan builds the plan.

@@ -74,7 +74,7 @@ type plans []Plan
 // maxBytes bounds a file.
 const maxBytes = 1 << 28
 
-// Read reads all plans; name is what errors call the file.
+// Read reads all plans. Errors call the file by name.
 func Read(r io.Reader, name string) ([]Plan, error) {
 	var list plans
 	err := document.ReadJSON(r, name, "a JSON list of recorded plans", maxBytes, document.AllFields, &list)
@@ -89,7 +89,7 @@ const (
 
 const notAnAmount = "a number out of range"
 
-// amounts tells whether all numbers are from 0 to a bound.
+// amounts returns true if all numbers are from 0 to a bound.
 func amounts(list ...float64) bool {
 	return !slices.ContainsFunc(list, func(v float64) bool { return !(v >= 0 && v < maxAmount) })
 }

@@ -26,10 +26,10 @@ type Apps struct {
 
 	// Heard hears of each request how long it takes at least, its longest path in
 	// batches of one, loaded, with no transfer, and the device time of such
-	// batches. nil: nobody.
+	// batches. It may be nil.
 	Heard func(model int32, least, work float64)
-	// Tokens draws those of tasks of language models, for fleets of Generations. nil:
-	// their times are fixed.
+	// Tokens draws those of tasks of language models, for fleets of Generations. If
+	// it is nil, their times are fixed.
 	Tokens *Tokens
 }
 

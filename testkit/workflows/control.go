@@ -5,9 +5,9 @@ import "inferplan/policy"
 // Task is a task of a request.
 type Task struct {
 	Service int32
-	Work    int64   // millionths of the usual; 0: as usual
+	Work    int64   // millionths of the usual; 0 stands for the usual
 	Reads   []int32 // earlier tasks of the request; none: the client's input
-	// Of a language model: the tokens of its prompt and its answer; 0: not drawn.
+	// Of a language model: the tokens of its prompt and its answer; 0 if they are not drawn.
 	Prompt, Output int32
 }
 

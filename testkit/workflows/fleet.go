@@ -23,7 +23,7 @@ const (
 // numCards is how many knowledge cards there are.
 const numCards = 26
 
-// model is what a service costs.
+// model holds the costs of a service.
 type model struct {
 	name         string
 	gigabytes    float64
@@ -66,9 +66,9 @@ var Names = []string{"GILL", "KNOWLEDGECARD", "DEBATE"}
 type Fleet struct {
 	Devices   int
 	Gigabytes float64 // of memory for networks
-	PerNode   int     // devices; 0: 8
+	PerNode   int     // devices; 0 stands for 8
 	// LoadFixed and LoadRate are the seconds of a load and its gigabytes per
-	// second; LoadRate 0: .1 s and 12 GB/s, from host memory.
+	// second; LoadRate 0 stands for .1 s and 12 GB/s, from host memory.
 	LoadFixed, LoadRate float64
 	Instant             bool // loads take no time
 	// Resident has, by device, the services that are there from the start.
@@ -82,7 +82,7 @@ type Fleet struct {
 	// sequences at once as their fixed batches have tasks. A copy takes KV memory for as
 	// many beside its weights.
 	Generations bool
-	// Session is what the language model of KNOWLEDGECARD and DEBATE keeps of a request.
+	// Session is the state that the language model of KNOWLEDGECARD and DEBATE keeps of a request.
 	Session flow.SessionState
 }
 

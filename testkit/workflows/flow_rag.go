@@ -82,7 +82,7 @@ func spread(mean float64) *formats.Lengths {
 	return &formats.Lengths{Distribution: formats.LengthsLognormal, Mean: mean, SD: .75 * mean, Max: most}
 }
 
-// Profile is what the models take.
+// Profile returns the times and sizes of the models.
 func (a *RAG) Profile() *formats.Profile {
 	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: ragDevice, Method: "assumed"}}}
 	p.LLMs = append(p.LLMs, a.Rewrite.profile("rewrite"), a.Answer.profile("chat"))

@@ -10,7 +10,7 @@ import (
 	"inferplan/policy/flow"
 )
 
-// llama, opt and card are what an iteration takes of Llama-2-7B, OPT-6.7B and OPT-1.3B.
+// llama, opt and card are the costs of an iteration of Llama-2-7B, OPT-6.7B and OPT-1.3B.
 // The first is set so that a sequence of 128 tokens and 128 more takes 1.65 s alone, and
 // sixteen that begin at once 2.0 s, as was measured on an A100 (fleet.go). The weights
 // are read once per iteration, keys and values of a token at 1.5 TB/s, and a prompt costs

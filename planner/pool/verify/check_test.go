@@ -289,7 +289,7 @@ func firstCut(p *formats.Plan) *formats.Cut {
 	return &formats.Cut{}
 }
 
-// estimated tells whether recompute.Inference is an estimate.
+// estimated tells whether recompute.RangeTime is an estimate.
 func estimated(ms *formats.Measurement, first, last int) bool {
 	if last-first < 2 || ms.WholeModel == nil && len(ms.Ranges) == 0 || ms.WholeModel != nil && last-first == len(ms.Blocks) {
 		return false

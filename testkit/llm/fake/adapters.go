@@ -87,7 +87,7 @@ func (a *adapters) unload(w http.ResponseWriter, r *http.Request) {
 }
 
 // resolve finds what writes the answer: a model, or adapters of it, which have their names
-// instead of the model's. The model is what has to be in memory.
+// instead of the model's. The model has to be in memory.
 func (a *adapters) resolve(q *question) {
 	q.writes = q.Model
 	base := a.s.opt.Models[0]

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// answerOf is what a request gets: some choices, each a text or a call of a tool, with
+// answerOf is the answer to a request: some choices, each a text or a call of a tool, with
 // log probabilities where they are asked for.
 type answerOf struct {
 	q       *question
@@ -14,7 +14,7 @@ type answerOf struct {
 	choices [][]byte
 }
 
-// Choice is what a model writes after a prompt as the choice of a number. The first one
+// Choice returns the text that a model writes after a prompt as the choice of a number. The first one
 // is Text.
 func Choice(model, prompt string, number, tokens int) string {
 	if number > 0 {

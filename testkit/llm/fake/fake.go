@@ -14,13 +14,13 @@ import (
 // Options are how the server behaves. The zero value has one model, m, and answers
 // at once.
 type Options struct {
-	At     string        // where it listens, as 127.0.0.1:8000; empty: at a free port
-	Models []string      // that it has; nil: m
-	Most   int           // that are loaded at once; 0: 1
-	Slots  int           // requests that run at once for a model; 0: 4
+	At     string        // where it listens, as 127.0.0.1:8000; if empty, at a free port
+	Models []string      // the names of its models; m if nil
+	Most   int           // models that are loaded at once; 0 stands for 1
+	Slots  int           // requests that run at once for a model; 0 stands for 4
 	Token  time.Duration // between two tokens of an answer
 	Load   time.Duration // that a load takes
-	// Fault is asked for each completion, by its number from 0; nil: none fails.
+	// Fault is asked for each completion, by its number from 0. If it is nil, none fails.
 	Fault func(n int, prompt string) Fault
 	// Manual: a request for a model that is not loaded is refused instead of loading it.
 	Manual bool
@@ -35,11 +35,11 @@ type Options struct {
 	// Static: those that would be loaded cannot be.
 	Static bool
 	// Sleeps is the memory that the server sleeps without; it has one model, and is Plain.
-	// One that starts while another has the memory sleeps. nil: it never sleeps.
+	// One that starts while another has the memory sleeps. If it is nil, the server never sleeps.
 	Sleeps *GPU
 }
 
-// Fault is what goes wrong with a completion.
+// Fault says what goes wrong with a completion.
 type Fault struct {
 	Full    bool // 503 before anything else
 	Refuse  bool // 400
@@ -47,7 +47,7 @@ type Fault struct {
 	HangAt  int  // nothing more comes after so many
 	WrongAt int  // the token of this number, from 1, is another
 	Endless bool // tokens come without end, whatever was asked for
-	Pieces  int  // tokens of an event; 0: 1
+	Pieces  int  // tokens of an event; 0 stands for 1
 }
 
 // Server is a fake server. Start it, and stop it.
@@ -67,7 +67,7 @@ type Server struct {
 	address  string
 }
 
-// Counts are what the server has done.
+// Counts are the counters of a server.
 type Counts struct {
 	Completions int      // that began
 	Loads       []string // models, in order; to wake is one
@@ -167,7 +167,7 @@ func (s *Server) Kill(model string) {
 // URL is where the server is.
 func (s *Server) URL() string { return "http://" + s.address }
 
-// Counts are what it has done so far.
+// Counts returns its counters.
 func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *Server) still() {
 // letters are the tokens.
 const letters = "etaoinshrdlu cmfwypvbgkjqxz"
 
-// Text is what a model writes after a prompt: so many tokens.
+// Text returns the text that a model writes after a prompt, of so many tokens.
 func Text(model, prompt string, tokens int) string {
 	h := fnv.New64a()
 	h.Write([]byte(model))

@@ -212,7 +212,7 @@ func (s *Server) leave(model string) {
 	s.changed.Broadcast()
 }
 
-// runs tells whether a model is loaded.
+// runs returns true if a model is loaded.
 func (s *Server) runs(model string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -195,7 +195,7 @@ func (m *Model) tensors() []tensor {
 	}))
 }
 
-// channel is the one of a letter; 0: it is none.
+// channel returns the channel of a letter. Other characters have channel 0.
 func channel(token int) int {
 	switch {
 	case token >= 'a' && token <= 'z':

@@ -29,10 +29,10 @@ const (
 
 // Options say what a server runs.
 type Options struct {
-	Models []string // that it may load; nil: all
-	Loaded int      // models in memory at once; 0: 1
-	Slots  int      // sequences at once; 0: 4
-	Alone  string   // the one model of a server without a router; empty: there is one
+	Models []string // models that it may load; all if nil
+	Loaded int      // models in memory at once; 0 stands for 1
+	Slots  int      // sequences at once; 0 stands for 4
+	Alone  string   // the one model of a server without a router; if empty, there is a router
 	Args   []string // further arguments
 }
 

@@ -16,14 +16,14 @@ type Assignment struct {
 	total       float64 // objective, with the cost of unplaced groups
 	maxVariance float64 // largest variance of one group's work
 	searchWork  int64   // positions looked at so far
-	lazyCosts   bool    // costs of long queues are computed only when they are read, see loose.go
+	lazyCosts   bool    // costs of long queues are computed only when they are read, see stale.go
 }
 
 // queueOrder is the order of one queue.
 type queueOrder struct {
 	slots []queueSlot
 	cost  float64 // cost of the slots and of the queue's end
-	// These fields are used by assignments with lazyCosts alone, see loose.go.
+	// These fields are used by assignments with lazyCosts alone, see stale.go.
 	duration float64     // seconds from the queue's start to its end
 	stale    bool        // starts and costs of the slots are out of date
 	backing  []queueSlot // memory behind slots

@@ -70,7 +70,7 @@ func (c *cluster) otherServicesShare(service int32) float64 {
 
 // copyValue returns what a byte of a network's copy on a device saves:
 //
-//	values[network] · othersBusyChance[copies-1] · loadTime / bytes
+//	values[network] · othersBusyChance[copyCount-1] · loadTime / bytes
 func (c *cluster) copyValue(network, place int32) float64 {
 	d := &c.demand
 	return d.values[network] * d.othersBusyChance[max(0, c.copyCount[network]-1)] * float64(c.loadTime(network, place)) / float64(max(1, c.tables.bytes[network]))
