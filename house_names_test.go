@@ -24,11 +24,11 @@ spent staying still such taken than that the their them then there these they th
 told too took toward under until up upon very wanted was well went were what when where whether which while who whole
 whom whose why will with within without worse worst yet`)
 
-// allowedNames are the names in functionWords that Go's own interfaces or usage give: Less of a heap and of sort.
-var allowedNames = []string{"Less", "less", "Is", "Has", "In", "Out", "in", "out", "All", "all", "has", "from", "to", "From", "To", "last", "best", "Best", "left", "Left"}
+// allowedNames are those of functionWords that Go's usage gives (Less of a heap, Now of a clock), or the field (Late).
+var allowedNames = strings.Fields("Less less Is Has In Out in out All all has from to From To last Last best Best left Left Now now At at Late late Up up Down down Put put Good Low Found Ready ready")
 
 // speechlessComments are ways to begin a comment that leave out its noun or its verb.
-var speechlessComments = regexp.MustCompile(`(?m)^// (\S+ )?((is|are) (what|how|when|where|which|why) |(nil|true|false|-1): )`)
+var speechlessComments = regexp.MustCompile(`(?m)^// (\S+ )?((is|are) (what|where|which|why) |(nil|true|false|-1): )`)
 
 // findWeakNames lists the declarations of a file whose whole name is a function word, and the comments of declarations
 // that are no sentence.
