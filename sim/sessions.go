@@ -40,7 +40,7 @@ type sessionState struct { // that holds it, or -1
 	recomputeTime time.Duration // time to compute it anew
 }
 
-// newSessionStore returns nil if no service keeps states.
+// newSessions returns the store of session states. It returns nil if no service keeps states.
 func newSessions(f *flowEnding) *sessionStore {
 	workflows := flows.WorkflowTablesOf(f.l.t)
 	if workflows == nil || !slices.ContainsFunc(workflows.SessionStates, func(s flows.SessionState) bool { return s.Bytes > 0 }) {

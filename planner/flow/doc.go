@@ -74,7 +74,7 @@
 //	workflow_write.go     from batches and placement to a plan
 //
 // Language models that workflows ask for stand among the profile's models as if they had been measured in
-// batches (policy/flow, Measured). The texts of plan explain come from explain.go and workflow_explain.go.
+// batches (policy/flow, WithLanguageModels). The texts of plan explain come from explain.go and workflow_explain.go.
 // Package verify, below this one, checks a plan against today's documents. docs/methods.md has the programs
 // and what is proven.
 package flow
