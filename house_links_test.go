@@ -10,6 +10,11 @@ import (
 )
 
 var (
+	fencedBlock = regexp.MustCompile("(?s)```.*?```")
+	quotedCode  = regexp.MustCompile("`[^`]*`")
+)
+
+var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#{1,6} (.*)$`)
 	dropped = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
@@ -31,7 +36,7 @@ func documents() ([]string, error) {
 // anchors are the names under which the headings of a document can be linked to.
 func anchors(text string) map[string]bool {
 	out := map[string]bool{}
-	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+	for _, m := range heading.FindAllStringSubmatch(fencedBlock.ReplaceAllString(text, ""), -1) {
 		out[strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
 	}
 	return out
@@ -39,7 +44,7 @@ func anchors(text string) map[string]bool {
 
 // deadLinks lists the links of a document that lead to no file or no heading.
 func deadLinks(path, text string, read func(string) (string, error)) (out []string) {
-	for _, m := range link.FindAllStringSubmatch(quoted.ReplaceAllString(fenced.ReplaceAllString(text, ""), ""), -1) {
+	for _, m := range link.FindAllStringSubmatch(quotedCode.ReplaceAllString(fencedBlock.ReplaceAllString(text, ""), ""), -1) {
 		to := m[1]
 		if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
 			continue

@@ -101,7 +101,7 @@ func closeAll(b []engine.Binding) error {
 	return errors.Join(errs...)
 }
 
-// loadTarget is where and how a model is loaded: an engine, its device, the load options, and whether it computes
+// loadTarget says where and how a model is loaded: an engine, its device, the load options, and whether it computes
 // in float16.
 type loadTarget struct {
 	eng     engine.Engine

@@ -16,7 +16,7 @@ import (
 // Service; it comes with the driver.
 var mpsControl = "nvidia-cuda-mps-control"
 
-// mpsFolders are where the driver's programs lie when they are not on the PATH.
+// mpsFolders are the folders of the driver's programs when they are not on the PATH.
 var mpsFolders = []string{"/usr/local/nvidia/bin", "/usr/bin", "/opt/nvidia/bin"}
 
 // findMPS returns the path of the program that controls CUDA's Multi-Process Service.

@@ -19,7 +19,7 @@ import (
 	"inferplan/policy/policies"
 )
 
-// Scenario is what runs of different seeds or loads have in common: enough to make the
+// Scenario holds the inputs that runs of different seeds or loads have in common: enough to make the
 // policy, source and service of each run.
 type Scenario struct {
 	Tables           *policy.Tables

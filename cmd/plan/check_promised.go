@@ -16,7 +16,7 @@ import (
 	"inferplan/planner/check"
 )
 
-// promiseSource is where the promised plan, with which today's is compared, comes from.
+// promiseSource says where the promised plan comes from, with which today's is compared.
 type promiseSource struct {
 	data        []byte
 	path        string // the path of the file; its inputs are relative to its folder

@@ -229,7 +229,7 @@ func isPermanent(err error) bool {
 	return errors.Is(err, durable.ErrClosed) || errors.Is(err, durable.ErrNotFound) || errors.Is(err, durable.ErrConflict)
 }
 
-// requestUpdate is what a reader of a request gets: the text after an offset, and the result if the request has
+// requestUpdate holds the news for a reader of a request: the text after an offset, and the result if it has
 // ended.
 type requestUpdate struct {
 	text       string

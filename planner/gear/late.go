@@ -119,7 +119,7 @@ func (plan *Outcome) chooseGears(choices *gearChoices, picks []int) {
 	}
 }
 
-// measuredResult is what a plan shows on simulated measured rates.
+// measuredResult holds the accuracy and lateness of a plan in a simulation of measured rates.
 type measuredResult struct {
 	tail                time.Duration // at the SLO's percentile, over all requests
 	heldOutTail         time.Duration // the same of streams that bring held-out samples; 0 if none did

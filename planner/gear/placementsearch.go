@@ -49,7 +49,7 @@ func (c *solveCache) cascadesOf(ctx context.Context, p *Problem, usable []bool) 
 	return found, nil
 }
 
-// planInputs is what a problem is planned from: the space of whole models, and the one with members in stages.
+// planInputs holds the two spaces in which a problem is planned: the space of whole models, and the one with members in stages.
 type planInputs struct {
 	problem     *Problem
 	wholeModels *planSpace

@@ -75,7 +75,7 @@ type trialRun struct {
 	blockLength  time.Duration // length of a block; 0 means that none are recorded
 }
 
-// runResult is what a run showed.
+// runResult holds the figures of one run of a trial.
 type runResult struct {
 	tail          time.Duration // latency at the percentile, without the first quarter
 	stoppedEarly  bool          // too many requests were late, and nothing else is known

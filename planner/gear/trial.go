@@ -230,7 +230,7 @@ type runBlock struct {
 	meanLatency time.Duration // latency
 }
 
-// trialEvidence is what the blocks of all streams of a trial showed.
+// trialEvidence sums up the blocks of requests of all streams of a trial.
 type trialEvidence struct {
 	lateShares, tailLatencies, meanLatencies []float64 // by block; latencies in seconds
 	streams                                  int

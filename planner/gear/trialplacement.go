@@ -156,7 +156,7 @@ func (f failedCascade) rulesOut(other *Cascade, maxLoad float64) bool {
 	return !reachesFewer || maxLoad > f.maxLoad*(1+1e-9)
 }
 
-// trialVerdict is what trials of a cascade, on a placement at a rate, showed for SLOs. A cascade that passes also
+// trialVerdict holds the SLOs that a cascade passed and failed in trials, on a placement at a rate. A cascade that passes also
 // passes with a longer SLO, and one that fails also fails with a shorter one.
 type trialVerdict struct {
 	failingSLO, passingSLO   time.Duration // the longest SLO that failed and the shortest that passed; 0 if none did

@@ -9,7 +9,7 @@ import (
 	"inferplan/planner/stages"
 )
 
-// replicaContent is what a replica holds in a device: blocks of a network, on a share of a device of a pool.
+// replicaContent is the content of a replica in a device: blocks of a network, on a share of a device of a pool.
 type replicaContent struct {
 	network               string
 	firstBlock, lastBlock int

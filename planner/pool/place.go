@@ -22,7 +22,7 @@ type deviceBin struct {
 	pieces    []replicaPiece
 }
 
-// placement is where a plan's replicas are: the device runs of [pipeline][stage].
+// placement says on which devices a plan's replicas are: the device runs of [pipeline][stage].
 type placement [][][]DeviceRun
 
 // planPacking puts a plan's replicas on physical devices, so that no device holds more than a whole one.

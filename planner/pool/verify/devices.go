@@ -8,7 +8,7 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// deviceUse is what one physical device holds.
+// deviceUse sums up the replicas that one physical device holds.
 type deviceUse struct {
 	takenShare    float64 // part of the device that is taken
 	memory        int64
@@ -44,7 +44,7 @@ type slotKey struct {
 	stagePosition int
 }
 
-// poolUse is what the stages of a plan take of a pool.
+// poolUse sums up the part of a pool that the stages of a plan take.
 type poolUse struct {
 	isUsed   bool
 	byDevice map[int]*deviceUse

@@ -7,7 +7,7 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// planToday is what the whole plan carries today.
+// planToday holds the rates that the whole plan carries today.
 type planToday struct {
 	pipelines  [][]recompute.PipelineCosts // by model and pipeline
 	modelRPS   []float64                   // by model; NaN if something is not known

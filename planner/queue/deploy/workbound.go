@@ -97,7 +97,7 @@ func sampleSpans(n int, requiredShare float64) [][2]int {
 	return spans
 }
 
-// Goal is what a bound is for.
+// Goal is the quantity that a bound limits.
 type Goal uint8
 
 // The goals: the price of the instances, the requests in time per second on all devices, and the factor on
