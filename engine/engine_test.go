@@ -83,7 +83,7 @@ func TestDeviceIndexFollowsID(t *testing.T) {
 }
 
 func TestMissingError(t *testing.T) {
-	err := error(&MissingError{Wanted: "device cuda:0", Missing: []string{"libcuda.so.1", "libcudnn.so.9"}, Hint: "install them", Kind: ErrNoDevice})
+	err := error(&MissingError{Target: "device cuda:0", Missing: []string{"libcuda.so.1", "libcudnn.so.9"}, Hint: "install them", Kind: ErrNoDevice})
 	if !errors.Is(err, ErrNoDevice) || errors.Is(err, ErrNoLibrary) {
 		t.Errorf("%v is of another kind", err)
 	}

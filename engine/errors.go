@@ -24,7 +24,7 @@ var (
 
 // MissingError lists what an engine or device needs and does not have.
 type MissingError struct {
-	Wanted  string   // the thing that the caller wanted, such as "device cuda:0"
+	Target  string   // the thing that the caller wanted, such as "device cuda:0"
 	Missing []string // one entry per missing thing, with the places that were searched
 	Hint    string   // the text to type
 	Kind    error    // ErrNoLibrary or ErrNoDevice
@@ -32,7 +32,7 @@ type MissingError struct {
 
 // Error lists what is missing, with a hint what to do if there is one.
 func (e *MissingError) Error() string {
-	s := e.Wanted + ": missing " + strings.Join(e.Missing, "; ")
+	s := e.Target + ": missing " + strings.Join(e.Missing, "; ")
 	if e.Hint != "" {
 		s += "; " + e.Hint
 	}

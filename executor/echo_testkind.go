@@ -42,7 +42,7 @@ const echoTokens = 8
 // newEchoBackend returns the backend of a core's instances, and their devices. If the plan is of another kind, it
 // returns nil.
 func newEchoBackend(c *turn.Core) (turn.Backend, []int32) {
-	if echo.Of(c.Tables) == nil {
+	if echo.TablesOf(c.Tables) == nil {
 		return nil, nil
 	}
 	e := &echoBackend{c: c, running: map[uint64]*echoRun{}, evictedTokens: map[int32]int32{}}

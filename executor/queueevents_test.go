@@ -36,7 +36,7 @@ const wideTokens = 24
 func (d *desk) wide(i int, shown bool) *completions.Request {
 	d.ids++
 	w := wide[i]
-	return &completions.Request{ID: fmt.Sprint("w", d.ids), Model: "a", Chat: w.chat, Events: true, Shown: shown, Choices: w.choices,
+	return &completions.Request{ID: fmt.Sprint("w", d.ids), Model: "a", Chat: w.chat, Events: true, PartialShown: shown, Choices: w.choices,
 		Body: fmt.Appendf(nil, `{"model":"a",%s,"max_tokens":%d}`, w.fields, wideTokens), PromptTokens: 2, MaxTokens: wideTokens, Accepted: time.Now()}
 }
 

@@ -38,7 +38,7 @@ func TestLlamaEventsSurviveEvictions(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			body := fmt.Appendf(nil, `{"model":%q,%s,"max_tokens":%d,"temperature":0,"seed":7}`, llamatest.TinyA, c.fields, tokens)
-			r := &completions.Request{ID: "e" + strings.ReplaceAll(c.name, " ", "-"), Model: llamatest.TinyA, Chat: c.chat, Events: true, Shown: true, Choices: c.choices, Body: body, MaxTokens: tokens, PromptTokens: 10, Accepted: time.Now()}
+			r := &completions.Request{ID: "e" + strings.ReplaceAll(c.name, " ", "-"), Model: llamatest.TinyA, Chat: c.chat, Events: true, PartialShown: true, Choices: c.choices, Body: body, MaxTokens: tokens, PromptTokens: 10, Accepted: time.Now()}
 			s := newSheet()
 			d.q.Serve(r, s)
 			core, evicted := d.x.core.Load(), 0

@@ -20,13 +20,13 @@ func TestCutOfNothing(t *testing.T) {
 	}
 	for range 2 {
 		b := p.Models[0].Blocks
-		if !b[0].CutBytesFP16.Known() || b[0].CutBytesFP16.Bytes() != 0 || b[0].CutBytesFP32.Known() {
+		if !b[0].CutBytesFP16.IsKnown() || b[0].CutBytesFP16.Bytes() != 0 || b[0].CutBytesFP32.IsKnown() {
 			t.Errorf("first cut %+v, expected zero bytes in float16 and no word of float32", b[0])
 		}
-		if !b[1].CutBytesFP32.Known() || b[1].CutBytesFP32.Bytes() != 0 || b[1].CutBytesFP16.Bytes() != 7 {
+		if !b[1].CutBytesFP32.IsKnown() || b[1].CutBytesFP32.Bytes() != 0 || b[1].CutBytesFP16.Bytes() != 7 {
 			t.Errorf("second cut %+v, expected zero bytes in float32 and 7 in float16", b[1])
 		}
-		if b[2].CutBytesFP32.Known() || b[2].CutBytesFP16.Known() {
+		if b[2].CutBytesFP32.IsKnown() || b[2].CutBytesFP16.IsKnown() {
 			t.Errorf("last cut %+v, expected none", b[2])
 		}
 		var w bytes.Buffer

@@ -391,7 +391,7 @@ func (f *FlowPlan) checkReplicas(p *planChecker, list []int, fieldPath string) {
 	}
 	for i, n := range list {
 		if maxReplicas := p.plan.Deployment[i].Replicas(); n < 1 || n > maxReplicas {
-			p.Failf(document.Whole(n), fmt.Sprintf("1 to the replicas of the deployment, %d", maxReplicas), "", "%s[%d]", fieldPath, i)
+			p.Failf(document.FormatWhole(n), fmt.Sprintf("1 to the replicas of the deployment, %d", maxReplicas), "", "%s[%d]", fieldPath, i)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (a *Application) checkConditions(c *document.Checker, fieldPath string) Con
 	// Compile every expression.
 	out := Conditions{}
 	for _, t := range texts {
-		x, err := scope.Compile(t.text, t.wanted)
+		x, err := scope.Compile(t.text, t.valueKind)
 		if err != nil {
 			offset, reason := 1, err.Error()
 			if e, ok := errors.AsType[*condition.Error](err); ok {
@@ -61,7 +61,7 @@ func (a *Application) checkConditions(c *document.Checker, fieldPath string) Con
 			if fieldPath != "" {
 				path = fieldPath + "." + path
 			}
-			c.Fail(path, fmt.Sprintf("%s, whose column %d is wrong: %s", document.Quote(t.text), offset, reason), "a condition of type "+string(t.wanted), "")
+			c.Fail(path, fmt.Sprintf("%s, whose column %d is wrong: %s", document.Quote(t.text), offset, reason), "a condition of type "+string(t.valueKind), "")
 			continue
 		}
 		out[t.path] = x
@@ -72,16 +72,16 @@ func (a *Application) checkConditions(c *document.Checker, fieldPath string) Con
 // expression is a text that has to be checked.
 type expression struct {
 	path, text string
-	wanted     condition.ValueKind
+	valueKind  condition.ValueKind
 }
 
 // expressions returns the texts of an application's conditions, numbers of items and routes, with the kind of
 // value that each must have, in the order of the document.
 func (a *Application) expressions() []expression {
 	var out []expression
-	add := func(text string, wanted condition.ValueKind, path string, args ...any) {
+	add := func(text string, valueKind condition.ValueKind, path string, args ...any) {
 		if text != "" {
-			out = append(out, expression{fmt.Sprintf(path, args...), text, wanted})
+			out = append(out, expression{fmt.Sprintf(path, args...), text, valueKind})
 		}
 	}
 	for k := range a.Modules {
@@ -181,6 +181,6 @@ func (m *Module) checkSteps(c *document.Checker, fieldPath string) {
 	case !filepath.IsLocal(p.File):
 		c.Fail(fieldPath+".passages.file", document.Quote(p.File), "a file in the folder of the models", "")
 	case p.Nearest < 1 || p.Nearest > maxNearest:
-		c.Fail(fieldPath+".passages.nearest", document.Whole(int64(p.Nearest)), "1 to "+strconv.Itoa(maxNearest), "")
+		c.Fail(fieldPath+".passages.nearest", document.FormatWhole(int64(p.Nearest)), "1 to "+strconv.Itoa(maxNearest), "")
 	}
 }

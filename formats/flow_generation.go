@@ -158,7 +158,7 @@ func (f *FlowPlan) checkGeneration(p *planChecker, i int) {
 		case in.Sequences != d.Pipelines[n].Batch || in.KVTokens < 1:
 			p.Fail(entryPath, fmt.Sprintf("%d sequences with %d tokens of KV memory", in.Sequences, in.KVTokens), fmt.Sprintf("the %d sequences of the pipeline, and KV memory", d.Pipelines[n].Batch), "")
 		case in.KVTokens > f.Modules[i].CostOn(in.Device).WorkingBytes/max(1, l.KVBytesPerToken):
-			p.Fail(entryPath+".kv_tokens", document.Whole(in.KVTokens), fmt.Sprintf("at most the %d that working_bytes hold", f.Modules[i].CostOn(in.Device).WorkingBytes/max(1, l.KVBytesPerToken)), "")
+			p.Fail(entryPath+".kv_tokens", document.FormatWhole(in.KVTokens), fmt.Sprintf("at most the %d that working_bytes hold", f.Modules[i].CostOn(in.Device).WorkingBytes/max(1, l.KVBytesPerToken)), "")
 		}
 	}
 	p.FailIf(len(l.Instances) != len(d.Pipelines), fieldPath+".instances", fmt.Sprintf("%d instances", len(l.Instances)), "one for each of the %d pipelines", len(d.Pipelines))

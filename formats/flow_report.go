@@ -125,7 +125,7 @@ func (d *Report) checkFlow(c *document.Checker) {
 	}
 	if w := d.Workflow; w != nil && w.Sessions != nil {
 		if s := w.Sessions; min(s.ReusedStates, s.RecomputedStates, s.MovedStates, s.DroppedStates) < 0 {
-			c.Fail("workflow.sessions", document.Whole(min(s.ReusedStates, s.RecomputedStates, s.MovedStates, s.DroppedStates)), "0 or more", "")
+			c.Fail("workflow.sessions", document.FormatWhole(min(s.ReusedStates, s.RecomputedStates, s.MovedStates, s.DroppedStates)), "0 or more", "")
 		}
 	}
 }

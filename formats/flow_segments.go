@@ -111,7 +111,7 @@ func checkSegments(c *document.Checker, list []Segment, fieldPath string) {
 	for i := range list {
 		entryPath := fmt.Sprintf("%s[%d]", fieldPath, i)
 		if s := &list[i]; s.MaxVisits < 0 || s.MaxVisits > MaxTasks {
-			c.Fail(entryPath+".most", document.Whole(s.MaxVisits), fmt.Sprintf("1 to %d visits", MaxTasks), "")
+			c.Fail(entryPath+".most", document.FormatWhole(s.MaxVisits), fmt.Sprintf("1 to %d visits", MaxTasks), "")
 		}
 		g.checkBranches(i, entryPath)
 		g.checkModules(i, entryPath)

@@ -15,7 +15,7 @@ type FrontEnd struct {
 
 func (f *FrontEnd) check(c *document.Checker) {
 	if f != nil && (f.Cores < 1 || f.Cores > maxCount) {
-		c.Fail("front_end.cores", document.Whole(f.Cores), fmt.Sprintf("1 to %d CPUs", maxCount), "leave front_end out where it is not known")
+		c.Fail("front_end.cores", document.FormatWhole(f.Cores), fmt.Sprintf("1 to %d CPUs", maxCount), "leave front_end out where it is not known")
 	}
 }
 

@@ -343,9 +343,9 @@ func (g *GearPlan) checkStages(p *planChecker, gear *Gear, fieldPath string, rep
 		isLast := k == len(gear.Stages)-1
 		switch {
 		case isLast && s.Level != 0:
-			p.Fail(entryPath+".level", document.Whole(s.Level), "none: the last stage answers", "")
+			p.Fail(entryPath+".level", document.FormatWhole(s.Level), "none: the last stage answers", "")
 		case !isLast && (s.Level < 1 || s.Level > len(thresholds)):
-			p.Fail(entryPath+".level", document.Whole(s.Level), fmt.Sprintf("1 to %d, the number of thresholds of %s", len(thresholds), s.Model), "")
+			p.Fail(entryPath+".level", document.FormatWhole(s.Level), fmt.Sprintf("1 to %d, the number of thresholds of %s", len(thresholds), s.Model), "")
 		case !isLast && s.Threshold != thresholds[s.Level-1]:
 			p.Fail(entryPath+".threshold", document.Number(s.Threshold), "the threshold of the level, "+document.FormatFloat(thresholds[s.Level-1]), "")
 		}

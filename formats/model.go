@@ -143,8 +143,8 @@ func KnownCut(bytes int64) CutBytes {
 	return CutBytes(bytes)
 }
 
-// Known reports whether the profile says the size.
-func (c CutBytes) Known() bool { return c != 0 }
+// IsKnown reports whether the profile says the size.
+func (c CutBytes) IsKnown() bool { return c != 0 }
 
 // Bytes returns the bytes of a cut, or 0 if they are not known.
 func (c CutBytes) Bytes() int64 {
@@ -157,11 +157,11 @@ func (c CutBytes) Bytes() int64 {
 // MarshalJSON writes the size.
 func (c CutBytes) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, c.Bytes(), 10), nil }
 
-// SetWhole sets the size that a document has. Validation refuses negative sizes.
-func (c *CutBytes) SetWhole(n int64) { *c = KnownCut(max(n, -math.MaxInt64)) }
+// SetWholeValue sets the size that a document has. Validation refuses negative sizes.
+func (c *CutBytes) SetWholeValue(n int64) { *c = KnownCut(max(n, -math.MaxInt64)) }
 
-// Whole is the size as a document has it.
-func (c CutBytes) Whole() int64 { return c.Bytes() }
+// WholeValue is the size as a document has it.
+func (c CutBytes) WholeValue() int64 { return c.Bytes() }
 
 // checkOperators reports to c libraries of custom operators without a file or a valid hash.
 func checkOperators(c *document.Checker, list []modelfile.OperatorLibrary, path string) {

@@ -109,7 +109,7 @@ func TestKeptOptionsAreRead(t *testing.T) {
 					t.Fatalf("%v keeps of itself %v", kept, kept.PlanForm())
 				}
 				for _, o := range v.Options() {
-					means := o.Key != "" && (len(o.NeedsOneOf) == 0 || v.Whole(o.NeedsOneOf[0]) > 0)
+					means := o.Key != "" && (len(o.NeedsOneOf) == 0 || v.WholeNumber(o.NeedsOneOf[0]) > 0)
 					if means && kept.Get(o.Name) != v.Get(o.Name) {
 						t.Fatalf("--%s is %v, kept as %v", o.Name, v.Get(o.Name), kept.Get(o.Name))
 					}

@@ -123,7 +123,7 @@ func (s *PoolPlan) check(p *planChecker) {
 		for k := range p.plan.Deployment[i].Pipelines {
 			l, fieldPath := &p.plan.Deployment[i].Pipelines[k], fmt.Sprintf("deployment[%d].pipelines[%d]", i, k)
 			p.checkLimits(l, m, fieldPath)
-			if maxStages := p.plan.Options.Whole("max-partitions"); maxStages > 0 && len(l.Stages) > maxStages {
+			if maxStages := p.plan.Options.WholeNumber("max-partitions"); maxStages > 0 && len(l.Stages) > maxStages {
 				p.Fail(fieldPath+".stages", fmt.Sprintf("%d stages", len(l.Stages)), fmt.Sprintf("at most options.max_partitions, %d", maxStages), "")
 			}
 		}

@@ -434,6 +434,6 @@ func (l *Latency) check(c *document.Checker, path func() string) {
 		c.Fail(path()+".p99_us", "the number "+l.P99US.String(), "at least the median, "+l.WallUS.String(), "")
 	}
 	if l.Samples < 0 {
-		c.Fail(path()+".samples", document.Whole(l.Samples), "0 or more", "")
+		c.Fail(path()+".samples", document.FormatWhole(l.Samples), "0 or more", "")
 	}
 }

@@ -258,7 +258,7 @@ func checkServed(c *document.Checker, fieldPath string, totals *Counts, latency 
 		}
 		for _, size := range slices.Sorted(maps.Keys(m.BatchSizes)) {
 			if n := m.BatchSizes[size]; n < 0 {
-				c.Fail(fieldPath+".batch_sizes."+size, document.Whole(n), "0 or more", "")
+				c.Fail(fieldPath+".batch_sizes."+size, document.FormatWhole(n), "0 or more", "")
 			}
 		}
 		sum.Requests += m.Requests
@@ -273,7 +273,7 @@ func checkServed(c *document.Checker, fieldPath string, totals *Counts, latency 
 		total, sum int64
 	}{{"requests", totals.Requests, sum.Requests}, {"completed", totals.Completed, sum.Completed}, {"dropped", totals.Dropped, sum.Dropped}, {"late", totals.Late, sum.Late}} {
 		if len(models) > 0 && f.total != f.sum {
-			c.Fail(document.Join(fieldPath, f.name), document.Whole(f.total), fmt.Sprintf("the sum over the models, %d", f.sum), "")
+			c.Fail(document.Join(fieldPath, f.name), document.FormatWhole(f.total), fmt.Sprintf("the sum over the models, %d", f.sum), "")
 		}
 	}
 }
@@ -298,7 +298,7 @@ func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	for _, reason := range slices.Sorted(maps.Keys(n.DroppedByReason)) {
 		k := n.DroppedByReason[reason]
 		if k < 0 {
-			c.Fail(document.Join(fieldPath, "dropped_by_reason."+reason), document.Whole(k), "0 or more", "")
+			c.Fail(document.Join(fieldPath, "dropped_by_reason."+reason), document.FormatWhole(k), "0 or more", "")
 		}
 		byReason += k
 	}
@@ -307,11 +307,11 @@ func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 		c.Fail(document.Join(fieldPath, "requests"), "a negative count", "0 or more", "")
 		return
 	case n.Requests != n.Completed+n.Dropped:
-		c.Fail(document.Join(fieldPath, "requests"), document.Whole(n.Requests), fmt.Sprintf("completed + dropped, %d", n.Completed+n.Dropped), "")
+		c.Fail(document.Join(fieldPath, "requests"), document.FormatWhole(n.Requests), fmt.Sprintf("completed + dropped, %d", n.Completed+n.Dropped), "")
 	case n.Late > n.Completed:
-		c.Fail(document.Join(fieldPath, "late"), document.Whole(n.Late), fmt.Sprintf("at most completed, %d", n.Completed), "")
+		c.Fail(document.Join(fieldPath, "late"), document.FormatWhole(n.Late), fmt.Sprintf("at most completed, %d", n.Completed), "")
 	case n.Dropped != byReason:
-		c.Fail(document.Join(fieldPath, "dropped"), document.Whole(n.Dropped), fmt.Sprintf("the sum of dropped_by_reason, %d", byReason), "")
+		c.Fail(document.Join(fieldPath, "dropped"), document.FormatWhole(n.Dropped), fmt.Sprintf("the sum of dropped_by_reason, %d", byReason), "")
 	}
 
 	// The attainment follows from the counts.
@@ -388,11 +388,11 @@ func (t *TokenReport) checkTokens(c *document.Checker) {
 		value *int64
 	}{{"swaps", t.Swaps}, {"loads", t.Loads}, {"evictions", t.Evictions}} {
 		if f.value != nil && *f.value < 0 {
-			c.Fail(f.name, document.Whole(*f.value), "0 or more", "")
+			c.Fail(f.name, document.FormatWhole(*f.value), "0 or more", "")
 		}
 	}
 	if t.Swaps != nil && t.Loads != nil && *t.Swaps > *t.Loads {
-		c.Fail("swaps", document.Whole(*t.Swaps), fmt.Sprintf("at most the loads, %d", *t.Loads), "")
+		c.Fail("swaps", document.FormatWhole(*t.Swaps), fmt.Sprintf("at most the loads, %d", *t.Loads), "")
 	}
 	if t.PrefixHits != nil {
 		c.Share("prefix_hits", *t.PrefixHits)

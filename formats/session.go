@@ -22,7 +22,7 @@ func checkSession(c *document.Checker, s *SessionState, fieldPath string) {
 		return
 	}
 	if s.Bytes < 1 || s.Bytes > 1<<50 {
-		c.Fail(fieldPath+".bytes", document.Whole(s.Bytes), "1 or more bytes", "leave the state out of a model that keeps none")
+		c.Fail(fieldPath+".bytes", document.FormatWhole(s.Bytes), "1 or more bytes", "leave the state out of a model that keeps none")
 	}
 	if s.RecomputeUS <= 0 {
 		c.Fail(fieldPath+".recompute_us", fmt.Sprint(s.RecomputeUS.D()), "a time above 0", "")

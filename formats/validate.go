@@ -22,7 +22,7 @@ func checkTensors(c *document.Checker, list []TensorInfo, path string) {
 		}
 		for k, dim := range t.Shape {
 			if dim < -1 || dim == 0 {
-				c.Failf(document.Whole(dim), "a positive size, or -1 for a free one", "", "%s[%d].shape[%d]", path, i, k)
+				c.Failf(document.FormatWhole(dim), "a positive size, or -1 for a free one", "", "%s[%d].shape[%d]", path, i, k)
 			}
 		}
 
@@ -36,7 +36,7 @@ func checkTensors(c *document.Checker, list []TensorInfo, path string) {
 		}
 		for k, axis := range t.DynamicAxes {
 			if axis < 0 || axis >= len(t.Shape) || t.Shape[axis] < 1 || k > 0 && axis <= t.DynamicAxes[k-1] {
-				c.Failf(document.Whole(axis), "dimensions of the shape that have a size, ascending", "", "%s[%d].dynamic_axes[%d]", path, i, k)
+				c.Failf(document.FormatWhole(axis), "dimensions of the shape that have a size, ascending", "", "%s[%d].dynamic_axes[%d]", path, i, k)
 			}
 		}
 	}

@@ -184,8 +184,8 @@ func (p *planChecker) checkLimits(l *Pipeline, m *Served, fieldPath string) {
 	if needed := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && p.hasValidTimes[l] && needed > m.SLOUS+document.Micros(time.Microsecond) {
 		p.Fail(fieldPath+".latency_us", "latency, batch building and margin of "+needed.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
 	}
-	if maxBatch := p.plan.Options.Whole("max-batch"); maxBatch > 0 && l.Batch > maxBatch {
-		p.Fail(fieldPath+".batch", document.Whole(l.Batch), fmt.Sprintf("at most options.max_batch, %d", maxBatch), "")
+	if maxBatch := p.plan.Options.WholeNumber("max-batch"); maxBatch > 0 && l.Batch > maxBatch {
+		p.Fail(fieldPath+".batch", document.FormatWhole(l.Batch), fmt.Sprintf("at most options.max_batch, %d", maxBatch), "")
 	}
 }
 
@@ -405,7 +405,7 @@ func (p *planChecker) checkOccupancy() {
 	for i := range p.plan.Pools {
 		pool := p.plan.Pools[i].WithDefaults()
 		if total := p.devicesByPool[i]; total > float64(pool.Count)*(1+1e-6) {
-			p.Fail(fmt.Sprintf("pools[%d].count", i), document.Whole(pool.Count), "the devices that the stages take together, "+document.FormatFloat(total), "")
+			p.Fail(fmt.Sprintf("pools[%d].count", i), document.FormatWhole(pool.Count), "the devices that the stages take together, "+document.FormatFloat(total), "")
 		}
 		if pool.Sharing == SharingTime {
 			continue // a device of the pool may be in the lists of several stages

@@ -394,7 +394,7 @@ func TestBadInput(t *testing.T) {
 		{"cuda without CUDA", func(e *fakeEngine, o *Options) {
 			o.Device = "cuda:0"
 			e.loadErr = func(_ *engine.Submodel, d engine.Device) error {
-				return &engine.MissingError{Wanted: "device " + d.ID, Missing: []string{"libcuda.so.1"}, Kind: engine.ErrNoDevice}
+				return &engine.MissingError{Target: "device " + d.ID, Missing: []string{"libcuda.so.1"}, Kind: engine.ErrNoDevice}
 			}
 		}, engine.ErrNoDevice, "device cuda:0: missing libcuda.so.1"},
 		{"fallback", func(e *fakeEngine, _ *Options) {

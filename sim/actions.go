@@ -60,15 +60,15 @@ func (l *loop) applyAction(a *policy.Action) {
 // stops it.
 func (l *loop) setTimer(tag int32, wakeAt time.Duration) {
 	for int(tag) >= len(l.timers) {
-		l.timers = append(l.timers, kernel.None)
+		l.timers = append(l.timers, kernel.NoEvent)
 	}
 	h := &l.timers[tag]
 	switch {
-	case wakeAt < 0 && *h == kernel.None:
+	case wakeAt < 0 && *h == kernel.NoEvent:
 	case wakeAt < 0:
 		l.agenda.heap.Remove(*h)
-		*h = kernel.None
-	case *h == kernel.None:
+		*h = kernel.NoEvent
+	case *h == kernel.NoEvent:
 		*h = l.agenda.schedule(max(wakeAt, l.agenda.now), policy.Timer, int64(tag), agendaEntry{kind: isTimer, batch: tag})
 	default:
 		l.agenda.heap.Move(*h, max(wakeAt, l.agenda.now))

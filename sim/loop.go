@@ -165,7 +165,7 @@ func (l *loop) processEntry(entry *agendaEntry) {
 	case isArrival:
 		l.admitArrival()
 	case isTimer:
-		l.timers[entry.batch] = kernel.None
+		l.timers[entry.batch] = kernel.NoEvent
 		ev := l.beginEvent(policy.Timer)
 		ev.Value = int64(entry.batch)
 		l.tellPolicy()

@@ -149,7 +149,7 @@ func (s *loadSearch) highestLoad(passes func(*formats.Report) bool) (float64, er
 type gridBracket struct {
 	candidate, highestPass, lowestFail int     // point to simulate next, highest that passes, lowest that fails
 	step                               int     // latest step, which doubles until both ends were seen
-	seen                               [2]bool // whether a point passed, and whether one failed
+	seenEnds                           [2]bool // whether a point passed, and whether one failed
 }
 
 // isClosed reports whether the search is done.
@@ -158,13 +158,13 @@ func (b *gridBracket) isClosed() bool { return b.lowestFail-b.highestPass <= 1 }
 // observe takes in whether the candidate passed, and chooses the next candidate.
 func (b *gridBracket) observe(pass bool) {
 	if pass {
-		b.highestPass, b.seen[0] = max(b.highestPass, b.candidate), true
+		b.highestPass, b.seenEnds[0] = max(b.highestPass, b.candidate), true
 	} else {
-		b.lowestFail, b.seen[1] = min(b.lowestFail, b.candidate), true
+		b.lowestFail, b.seenEnds[1] = min(b.lowestFail, b.candidate), true
 	}
 	b.step = max(1, 2*b.step)
 	switch {
-	case b.seen[0] && b.seen[1]:
+	case b.seenEnds[0] && b.seenEnds[1]:
 		b.candidate = (b.highestPass + b.lowestFail) / 2
 	case pass:
 		b.candidate = min(b.highestPass+b.step, b.lowestFail-1)

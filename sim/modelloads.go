@@ -281,11 +281,11 @@ func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 	} else {
 		b.logLoss[1] = max(logLoss, 0)
 	}
-	bothSeen := b.seen[0] && b.seen[1]
+	bothSeen := b.seenEnds[0] && b.seenEnds[1]
 	b.observe(pass)
 	switch gap := b.lowestFail - b.highestPass; {
 	case b.isClosed():
-	case !b.seen[0] || !b.seen[1]:
+	case !b.seenEnds[0] || !b.seenEnds[1]:
 		// Only one end was seen: go as far as the slope says.
 		steps := math.Abs(logLoss) / (lossGrowth * step)
 		if pass {

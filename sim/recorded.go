@@ -54,7 +54,7 @@ func (r *RecordedArrivals) playModel(model int32, rps float64, until time.Durati
 	if len(times) == 0 || !(rps > 0) {
 		return &tracePlayer{}
 	}
-	player := &tracePlayer{times: times, model: model, until: until, round: float64(r.span)}
+	player := &tracePlayer{times: times, model: model, endsAt: until, round: float64(r.span)}
 	player.stretch = float64(len(times)) / rps / r.span.Seconds()
 	if run > 0 {
 		player.nextIndex = seeded.New(seed, "recorded/"+name).IntN(len(times))
@@ -70,7 +70,7 @@ type tracePlayer struct {
 	roundStart float64 // nanoseconds of the recording at which this round began
 	round      float64 // nanoseconds of a round
 	stretch    float64 // factor on the recorded times
-	until      time.Duration
+	endsAt     time.Duration
 	model      int32
 }
 
@@ -79,7 +79,7 @@ func (p *tracePlayer) Peek(r *arrivals.Request) bool {
 		return false
 	}
 	arrivesAt := (p.roundStart + float64(p.times[p.nextIndex])) * p.stretch
-	if arrivesAt >= float64(p.until) {
+	if arrivesAt >= float64(p.endsAt) {
 		return false
 	}
 	*r = arrivals.Request{ArrivedAt: time.Duration(arrivesAt), Model: p.model}

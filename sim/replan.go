@@ -24,12 +24,12 @@ func (l *loop) replan(tag int32) {
 		return
 	}
 	for int(tag) >= len(l.searches) {
-		l.searches = append(l.searches, policySearch{resultEntry: kernel.None})
+		l.searches = append(l.searches, policySearch{resultEntry: kernel.NoEvent})
 	}
 
 	// Drop the pending result of an earlier search.
 	s := &l.searches[tag]
-	if s.resultEntry != kernel.None {
+	if s.resultEntry != kernel.NoEvent {
 		l.agenda.heap.Remove(s.resultEntry)
 	}
 
@@ -50,7 +50,7 @@ func (l *loop) replan(tag int32) {
 // tellSearchResult tells the policy the result of a search.
 func (l *loop) tellSearchResult(entry *agendaEntry) {
 	s := &l.searches[entry.batch]
-	s.resultEntry = kernel.None
+	s.resultEntry = kernel.NoEvent
 	ev := l.beginEvent(policy.ReplanResult)
 	ev.Value, ev.List = int64(entry.batch), s.result
 	l.tellPolicy()

@@ -43,7 +43,7 @@ func comparisonRows(r *check.Result) [][]string {
 		}
 		oldText, newText, unit := c.FormattedValues()
 		rows = append(rows, []string{state, c.Metric, c.Subject, oldText, newText, unit,
-			fmt.Sprintf("%+.2f %%", 100*c.Worse), fmt.Sprintf("%g %%", 100*c.Tolerance), chance})
+			fmt.Sprintf("%+.2f %%", 100*c.WorseBy), fmt.Sprintf("%g %%", 100*c.Tolerance), chance})
 	}
 	return rows
 }

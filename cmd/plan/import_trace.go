@@ -74,7 +74,7 @@ func (o *traceImport) importTrace(r *importRun) error {
 		src = arrivals.OfClass(src, o.class)
 	}
 	if o.End > 0 {
-		src = arrivals.Until(src, o.End)
+		src = arrivals.EndAt(src, o.End)
 	}
 
 	// Write the trace.

@@ -137,7 +137,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 
 	// Send the requests.
 	bar := p.newProgressBar(int64(o.duration/time.Millisecond), "sending")
-	stop := every(func(elapsed time.Duration) { bar.setProgress(int64(elapsed/time.Millisecond), 0, "sending") })
+	stop := callPeriodically(func(elapsed time.Duration) { bar.setProgress(int64(elapsed/time.Millisecond), 0, "sending") })
 	res, err := load.Run(ctx, cfg, src)
 	stop()
 	bar.finish()
@@ -275,8 +275,8 @@ func writeOutcomes(path string, models []load.Model, outcomes []load.Outcome) er
 	return err
 }
 
-// every calls f a few times a second until the returned function is called.
-func every(f func(elapsed time.Duration)) func() {
+// callPeriodically calls f a few times a second until the returned function is called.
+func callPeriodically(f func(elapsed time.Duration)) func() {
 	t := time.NewTicker(250 * time.Millisecond)
 	stopped := make(chan struct{})
 	began := time.Now()

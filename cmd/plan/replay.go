@@ -94,7 +94,7 @@ func runReplay(p *printer, o *replayOptions, path string) error {
 	if p.json {
 		out := replayResult{Log: path, Plan: o.plan, Calls: calls, IsSame: !differs}
 		if differs {
-			out.FirstDifference = &callDifference{d.Call, int64(d.Time), valuesOf(&d.Event).jsonObject(), actionsJSON(&d.Logged), actionsJSON(&d.Given)}
+			out.FirstDifference = &callDifference{d.Call, int64(d.Time), valuesOf(&d.Event).jsonObject(), actionsJSON(&d.Logged), actionsJSON(&d.PolicyActions)}
 		}
 		if err := p.printJSON(out); err != nil {
 			return err
@@ -102,7 +102,7 @@ func runReplay(p *printer, o *replayOptions, path string) error {
 	} else if !differs {
 		fmt.Fprintf(p.out, "same actions (%d calls)\n", calls)
 	} else {
-		fmt.Fprintf(p.out, "call %d at %v differs: %s\n  the log:    %s\n  the policy: %s\n", d.Call, d.Time, valuesOf(&d.Event), actionsText(&d.Logged), actionsText(&d.Given))
+		fmt.Fprintf(p.out, "call %d at %v differs: %s\n  the log:    %s\n  the policy: %s\n", d.Call, d.Time, valuesOf(&d.Event), actionsText(&d.Logged), actionsText(&d.PolicyActions))
 	}
 	if differs {
 		return &exitError{code: exitGate}

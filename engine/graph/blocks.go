@@ -201,10 +201,10 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 			p.rename[s.Name] = inside
 			if b.startsNorm(p.nodes, s.Name) { // see barrierNode
 				cast := s.Name + "@cast"
-				p.before = append(p.before, castNode(outer.Name, cast, inner), barrierNode(cast, inside))
+				p.nodesBefore = append(p.nodesBefore, castNode(outer.Name, cast, inner), barrierNode(cast, inside))
 				p.inits = append(p.inits, int64Tensor(inside+"/target", make([]int64, len(s.Shape)), []int64{int64(len(s.Shape))}))
 			} else {
-				p.before = append(p.before, castNode(outer.Name, inside, inner))
+				p.nodesBefore = append(p.nodesBefore, castNode(outer.Name, inside, inner))
 			}
 		}
 		p.inputs = append(p.inputs, outer)
@@ -226,9 +226,9 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 			if !isRenamed {
 				inner = p.innerName(s.Name)
 			}
-			p.after = append(p.after, castNode(inner, outer.Name, outer.Type))
+			p.nodesAfter = append(p.nodesAfter, castNode(inner, outer.Name, outer.Type))
 		case isRenamed:
-			p.after = append(p.after, &onnxpb.Node{OpType: proto.String("Identity"), Name: proto.String(s.Name + "@copy"),
+			p.nodesAfter = append(p.nodesAfter, &onnxpb.Node{OpType: proto.String("Identity"), Name: proto.String(s.Name + "@copy"),
 				Input: []string{inner}, Output: []string{s.Name}})
 		}
 		p.outputs = append(p.outputs, outer)
@@ -262,7 +262,7 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 			spec = engine.Spec{Name: t}
 		}
 		if p.innerType(spec.Type) != spec.Type {
-			p.after = append(p.after, castNode(p.innerName(t), t, spec.Type))
+			p.nodesAfter = append(p.nodesAfter, castNode(p.innerName(t), t, spec.Type))
 		}
 		p.outputs = append(p.outputs, spec)
 		outgoing[t] = true

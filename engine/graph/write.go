@@ -15,16 +15,16 @@ import (
 
 // subgraph is a range of compute nodes that is written as a model.
 type subgraph struct {
-	name            string
-	nodes           []int // indexes of compute nodes, in order
-	inputs, outputs []engine.Spec
-	rename          map[string]string // tensors that have another name inside
-	before, after   []*onnxpb.Node    // nodes at the boundary: casts and copies
-	inits           []*onnxpb.Tensor  // constants of before and after
-	withoutWeights  bool              // write weights as ConstantOfShape, for probes
-	fp16            bool              // float32 inside becomes float16
-	asFile          bool              // the nodes are those of Model.unchangedNet
-	declaredInputs  bool              // declare the inputs as the file does
+	name                    string
+	nodes                   []int // indexes of compute nodes, in order
+	inputs, outputs         []engine.Spec
+	rename                  map[string]string // tensors that have another name inside
+	nodesBefore, nodesAfter []*onnxpb.Node    // nodes at the boundary: casts and copies
+	inits                   []*onnxpb.Tensor  // constants of before and after
+	withoutWeights          bool              // write weights as ConstantOfShape, for probes
+	fp16                    bool              // float32 inside becomes float16
+	asFile                  bool              // the nodes are those of Model.unchangedNet
+	declaredInputs          bool              // declare the inputs as the file does
 }
 
 // constants returns what the given compute nodes need that depends on no input, directly or through other constants:
@@ -179,9 +179,9 @@ func (m *Model) encode(p subgraph) ([]byte, error) {
 	// Put the parts of the graph together, constants first, and declare inputs and outputs.
 	g.Initializer = append(g.Initializer, p.inits...)
 	g.Node = append(g.Node, constant...)
-	g.Node = append(g.Node, p.before...)
+	g.Node = append(g.Node, p.nodesBefore...)
 	g.Node = append(g.Node, inner...)
-	g.Node = append(g.Node, p.after...)
+	g.Node = append(g.Node, p.nodesAfter...)
 	for i, s := range p.inputs {
 		if p.declaredInputs {
 			g.Input = append(g.Input, m.inFile[i])

@@ -35,7 +35,7 @@ func openDriver() error {
 	name := C.CString(driverLibrary)
 	defer C.free(unsafe.Pointer(name))
 	if err := goError(C.ip_cuda_open(name)); err != nil {
-		return &engine.MissingError{Wanted: "the GPU driver", Missing: []string{err.Error()}, Hint: "install NVIDIA's driver; in a container, start it with the GPU", Kind: engine.ErrNoDevice}
+		return &engine.MissingError{Target: "the GPU driver", Missing: []string{err.Error()}, Hint: "install NVIDIA's driver; in a container, start it with the GPU", Kind: engine.ErrNoDevice}
 	}
 	return nil
 }

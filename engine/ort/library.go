@@ -20,7 +20,7 @@ const libraryName = "libonnxruntime.so.1"
 func FindLibrary() (string, error) {
 	if p := os.Getenv(LibraryEnv); p != "" {
 		if st, err := os.Stat(p); err != nil || st.IsDir() {
-			return "", &engine.MissingError{Wanted: "ONNX Runtime", Missing: []string{p + " (named by " + LibraryEnv + ")"},
+			return "", &engine.MissingError{Target: "ONNX Runtime", Missing: []string{p + " (named by " + LibraryEnv + ")"},
 				Hint: "let " + LibraryEnv + " name the file " + libraryName + ", or unset it and type `make setup`", Kind: engine.ErrNoLibrary}
 		}
 		return p, nil
@@ -73,7 +73,7 @@ func FindLibrary() (string, error) {
 			dir = parent
 		}
 	}
-	return "", &engine.MissingError{Wanted: "ONNX Runtime", Missing: []string{libraryName + " (looked for " + strings.Join(triedPaths, ", ") + ")"},
+	return "", &engine.MissingError{Target: "ONNX Runtime", Missing: []string{libraryName + " (looked for " + strings.Join(triedPaths, ", ") + ")"},
 		Hint: "type `make setup` in the source tree, or set " + LibraryEnv + " to the file", Kind: engine.ErrNoLibrary}
 }
 
@@ -169,5 +169,5 @@ func missingError(wanted string, reqs []Requirement, hint string, kind error) er
 	if list == nil {
 		return nil
 	}
-	return &engine.MissingError{Wanted: wanted, Missing: list, Hint: hint, Kind: kind}
+	return &engine.MissingError{Target: wanted, Missing: list, Hint: hint, Kind: kind}
 }

@@ -13,7 +13,7 @@ import (
 type Engine struct{ engine.Engine }
 
 func absent() error {
-	return &engine.MissingError{Wanted: "ONNX Runtime", Missing: []string{"cgo: this binary was built without it"},
+	return &engine.MissingError{Target: "ONNX Runtime", Missing: []string{"cgo: this binary was built without it"},
 		Hint: "build with CGO_ENABLED=1, a C compiler and without the tag noort (`make build`)", Kind: engine.ErrNoLibrary}
 }
 

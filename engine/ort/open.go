@@ -108,7 +108,7 @@ func Open(path string) (*Engine, error) {
 	defer openLibrary.Unlock()
 	if openLibrary.path == "" {
 		if _, err := os.Stat(path); err != nil {
-			return nil, &engine.MissingError{Wanted: "ONNX Runtime", Missing: []string{path}, Hint: "type `make setup`, or set " + LibraryEnv, Kind: engine.ErrNoLibrary}
+			return nil, &engine.MissingError{Target: "ONNX Runtime", Missing: []string{path}, Hint: "type `make setup`, or set " + LibraryEnv, Kind: engine.ErrNoLibrary}
 		}
 		if err := noTelemetry(); err != nil {
 			return nil, err

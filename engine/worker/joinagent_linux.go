@@ -42,7 +42,7 @@ type setUpStep struct {
 	payload []byte
 }
 
-// agentLayout is where the slots of a stage lie in the agent's segment, and which are free.
+// agentLayout says where the slots of a stage lie in the agent's segment, and which are free.
 type agentLayout struct {
 	Layout
 	freeSlots chan int32

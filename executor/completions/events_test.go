@@ -65,7 +65,7 @@ func two(t *testing.T, wrote chan<- string) *fake {
 		list := lines(1)
 		if r.Partial != "" {
 			list = lines(2)
-			if !r.Shown {
+			if !r.PartialShown {
 				out.Text(deltas.RestartLine, 0)
 			} else if list = list[strings.Count(r.Partial, "\n"):]; len(list) != 1 {
 				t.Errorf("the server goes on behind %q", r.Partial)

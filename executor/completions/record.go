@@ -163,5 +163,5 @@ func (r *requestRecord) sender() string { return cmp.Or(r.Owner, r.address) }
 // tokens.
 func (r *requestRecord) serverRequest(id, partial string, tokens int) *Request {
 	return &Request{ID: id, Model: r.Model, Class: r.Class, Chat: r.Chat, Body: r.Body, Partial: partial, PartialTokens: tokens,
-		PromptTokens: r.PromptTokens, MaxTokens: r.MaxTokens, Choices: max(r.Choices, 1), Events: r.Events, Shown: r.Streamed, Accepted: r.Accepted, Deadline: r.Deadline, Client: r.sender()}
+		PromptTokens: r.PromptTokens, MaxTokens: r.MaxTokens, Choices: max(r.Choices, 1), Events: r.Events, PartialShown: r.Streamed, Accepted: r.Accepted, Deadline: r.Deadline, Client: r.sender()}
 }

@@ -20,10 +20,10 @@ type Request struct {
 	Choices       int // number of answers that the client wants
 	// Events says that the answer is more than one text: Partial and what follows are lines of a log of package
 	// deltas. Shown says that a client may have seen what is in Partial.
-	Events, Shown bool
-	Client        string // the sender: the name of its key, else its address; empty if unknown
-	Accepted      time.Time
-	Deadline      time.Time // zero: the class's SLO decides
+	Events, PartialShown bool
+	Client               string // the sender: the name of its key, else its address; empty if unknown
+	Accepted             time.Time
+	Deadline             time.Time // zero: the class's SLO decides
 }
 
 // Result is how a request ended. If Err is set, the text so far is still part of the answer.

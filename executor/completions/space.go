@@ -15,8 +15,8 @@ import (
 // storeSpace says whether the disk of the store is full. While it is, new requests are refused for a while, and the
 // front end is not ready.
 type storeSpace struct {
-	full atomic.Bool
-	log  rate.Sometimes // one line a minute, however many requests are refused
+	diskFull atomic.Bool
+	log      rate.Sometimes // one line a minute, however many requests are refused
 }
 
 // storeFullRetryAfter is the time that clients are told to wait: somebody has to free space first.
@@ -34,12 +34,12 @@ func isDiskFull(err error) bool {
 func (f *Front) noteWriteResult(err error) bool {
 	switch {
 	case isDiskFull(err):
-		f.space.full.Store(true)
+		f.space.diskFull.Store(true)
 		f.space.log.Do(func() {
 			f.opt.Log.Error("the disk of the requests is full: they are refused until there is room", "error", err)
 		})
 		return true
-	case err == nil && f.space.full.CompareAndSwap(true, false):
+	case err == nil && f.space.diskFull.CompareAndSwap(true, false):
 		f.opt.Log.Info("the disk of the requests has room again")
 	}
 	return false
@@ -48,7 +48,7 @@ func (f *Front) noteWriteResult(err error) bool {
 // StoreFull reports whether the store's disk is full. If the last write found it full, StoreFull tries another one of
 // 64 KiB.
 func (f *Front) StoreFull() bool {
-	if !f.space.full.Load() {
+	if !f.space.diskFull.Load() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, storeTimeout)

@@ -58,8 +58,8 @@ func NewBudget(limit int64, log *slog.Logger) *Budget {
 	return b
 }
 
-// Full reports whether so little memory is free that new requests may be refused: less than a sixteenth.
-func (b *Budget) Full() bool { return b.nearlyFull.Load() }
+// NearlyFull reports whether so little memory is free that new requests may be refused: less than a sixteenth.
+func (b *Budget) NearlyFull() bool { return b.nearlyFull.Load() }
 
 // UsedBytes returns the number of bytes in use, without those of clients that were cut off.
 func (b *Budget) UsedBytes() int64 {

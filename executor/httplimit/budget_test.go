@@ -40,8 +40,8 @@ func TestBudgetIsFair(t *testing.T) {
 	whole, _ := open("whole", "whole", 400)
 	whole.MarkReceived()
 	out = nil
-	if _, err := open("late", "late", 350); err == nil || !b.Full() {
-		t.Errorf("over the limit: %v, full: %v, cut off: %v", err, b.Full(), out)
+	if _, err := open("late", "late", 350); err == nil || !b.NearlyFull() {
+		t.Errorf("over the limit: %v, full: %v, cut off: %v", err, b.NearlyFull(), out)
 	}
 }
 

@@ -20,7 +20,7 @@ type core struct {
 
 // ready reports whether inferences are accepted.
 func (c *core) ready() bool {
-	return !c.gate.IsClosed() && !c.opt.Door.Budget.Full() && c.backend.Ready()
+	return !c.gate.IsClosed() && !c.opt.Door.Budget.NearlyFull() && c.backend.Ready()
 }
 
 // modelReady returns whether the server accepts inferences of a model version now.

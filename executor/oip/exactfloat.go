@@ -29,14 +29,14 @@ var scratchPool = sync.Pool{New: func() any { return new(floatScratch) }}
 
 // powersOfTen are computed when they are first needed. The largest brings maxDigits digits below the smallest float.
 var powersOfTen [maxDigits + 400]struct {
-	once sync.Once
-	v    big.Int
+	computeOnce sync.Once
+	v           big.Int
 }
 
 // powerOfTen returns 10^n.
 func powerOfTen(n int) *big.Int {
 	t := &powersOfTen[n]
-	t.once.Do(func() { t.v.Exp(big.NewInt(10), big.NewInt(int64(n)), nil) })
+	t.computeOnce.Do(func() { t.v.Exp(big.NewInt(10), big.NewInt(int64(n)), nil) })
 	return &t.v
 }
 

@@ -156,7 +156,7 @@ func (s *HTTPServer) notReady() *Error {
 	if s.core.gate.IsClosed() {
 		return errDraining
 	}
-	if s.core.opt.Door.Budget.Full() {
+	if s.core.opt.Door.Budget.NearlyFull() {
 		return Unavailable("memory", "the memory for requests is full")
 	}
 	return Unavailable("not_ready", "the server is not ready")

@@ -34,7 +34,7 @@ func newEventRun(w *answerRun, partial string, result *runResult) (*eventRun, er
 	if deltas.CompleteBytes(partial) < len(partial) {
 		prefix = "\n"
 	}
-	if w.text.request.Shown {
+	if w.text.request.PartialShown {
 		x.deltaRun = deltas.NewAnswerRun(partial)
 	} else if partial != "" {
 		prefix += deltas.RestartLine
@@ -59,7 +59,7 @@ func (r *localServers) writeEventAnswer(ctx context.Context, w *answerRun, parti
 	}
 
 	// If the whole answer was written before, only its end is missing.
-	if request.Shown && x.deltaRun.HasFinished(max(request.Choices, 1)) {
+	if request.PartialShown && x.deltaRun.HasFinished(max(request.Choices, 1)) {
 		result.result = completions.Result{Finish: "stop", PromptTokens: w.text.promptTokens, OutputTokens: result.tokens}
 		return
 	}

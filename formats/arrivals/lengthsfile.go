@@ -28,7 +28,7 @@ func ReadLengths(dir, path string) (rows [][2]int, err error) {
 		return nil, &document.Error{File: name, Line: 1, Found: fmt.Sprintf("the columns %v", t.Header), Expected: "prompt_tokens and output_tokens"}
 	}
 	if err := t.EachRow(func() error {
-		rows = append(rows, [2]int{t.Whole(prompt, 1, math.MaxInt32), t.Whole(answer, 1, math.MaxInt32)})
+		rows = append(rows, [2]int{t.WholeNumber(prompt, 1, math.MaxInt32), t.WholeNumber(answer, 1, math.MaxInt32)})
 		return nil
 	}); err != nil {
 		return nil, err

@@ -96,7 +96,7 @@ func OfClass(s Source, class string) Source {
 	}}
 }
 
-// Until ends a source before the first request at or after end.
-func Until(s Source, end time.Duration) Source {
+// EndAt ends a source before the first request at or after end.
+func EndAt(s Source, end time.Duration) Source {
 	return &mappedSource{s, func(r *Request) bool { return s.Peek(r) && r.ArrivedAt < end }}
 }

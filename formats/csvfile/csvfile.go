@@ -258,9 +258,9 @@ func (t *Table) Number(column string, minValue, maxValue float64) float64 {
 	return number(t, column, minValue, maxValue, "a number from %g to %g", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
 }
 
-// Whole returns the cell of the current row in a column as a whole number from minValue to maxValue. If it is
+// WholeNumber returns the cell of the current row in a column as a whole number from minValue to maxValue. If it is
 // wrong, it records an error, which EachRow returns.
-func (t *Table) Whole(column string, minValue, maxValue int) int {
+func (t *Table) WholeNumber(column string, minValue, maxValue int) int {
 	return number(t, column, minValue, maxValue, "a whole number from %d to %d", func(text string) (int, error) {
 		x, err := strconv.ParseFloat(text, 64) // accepts 4.0, too
 		if err == nil && (x != math.Trunc(x) || math.Abs(x) > 1<<53) {

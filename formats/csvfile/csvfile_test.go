@@ -183,7 +183,7 @@ func TestTypedCells(t *testing.T) {
 	}
 	tab := open("name,n,share,wait_us,wait_ms,wait_s\n a ,4.0,0.5,1.5,1.5,1.5\n")
 	err := tab.EachRow(func() error {
-		if tab.Text("name") != "a" || tab.Text("none") != "" || tab.Whole("n", 1, 4) != 4 || tab.Number("share", 0, 1) != .5 {
+		if tab.Text("name") != "a" || tab.Text("none") != "" || tab.WholeNumber("n", 1, 4) != 4 || tab.Number("share", 0, 1) != .5 {
 			t.Errorf("%q is read otherwise", tab.Row)
 		}
 		for column, want := range map[string]time.Duration{"wait_us": 1500, "wait_ms": 1500 * time.Microsecond, "wait_s": 1500 * time.Millisecond} {
@@ -204,7 +204,7 @@ func TestTypedCells(t *testing.T) {
 		"n\n1\n":           "found no column share",
 	} {
 		tab := open(text)
-		err := tab.EachRow(func() error { tab.Whole("n", 1, 4); tab.Number("share", 0, 1); return nil })
+		err := tab.EachRow(func() error { tab.WholeNumber("n", 1, 4); tab.Number("share", 0, 1); return nil })
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}

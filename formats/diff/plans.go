@@ -323,7 +323,7 @@ func (r *Recorder) addOptions(a, b document.Values) {
 		case document.NumberOption:
 			r.addFigure(o.Key, a.Number(o.Name), b.Number(o.Name), "", neutral)
 		case document.WholeOption:
-			r.addCount(o.Key, a.Whole(o.Name), b.Whole(o.Name), neutral)
+			r.addCount(o.Key, a.WholeNumber(o.Name), b.WholeNumber(o.Name), neutral)
 		default:
 			r.addText(o.Key, o.Text(x), o.Text(y))
 		}

@@ -25,8 +25,8 @@ type NameSetter interface{ SetName(name string) }
 
 // WholeNumber is an integer that has another form in memory than in documents.
 type WholeNumber interface {
-	SetWhole(n int64)
-	Whole() int64
+	SetWholeValue(n int64)
+	WholeValue() int64
 }
 
 type fieldInfo struct {

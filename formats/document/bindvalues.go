@@ -107,7 +107,7 @@ func (b *binder) integer(n *node, v reflect.Value) {
 	}
 	if v.Type().PkgPath() != "" {
 		if w, ok := v.Addr().Interface().(WholeNumber); ok {
-			w.SetWhole(i)
+			w.SetWholeValue(i)
 			return
 		}
 	}

@@ -163,8 +163,8 @@ func (c *Checker) OptionalWord(path, word string, words ...string) {
 // Number returns the text of a number for Error.Found.
 func Number(x float64) string { return "the number " + FormatFloat(x) }
 
-// Whole returns the text of a whole number for Error.Found.
-func Whole[T int | int32 | int64](n T) string {
+// FormatWhole returns the text of a whole number for Error.Found.
+func FormatWhole[T int | int32 | int64](n T) string {
 	return "the number " + strconv.FormatInt(int64(n), 10)
 }
 

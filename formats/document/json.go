@@ -257,9 +257,9 @@ func (p *jsonParser) child() node {
 	}
 }
 
-// each calls f with every child of a list or object that scanJSON has checked, until f returns false. base is the
+// eachMember calls f with every child of a list or object that scanJSON has checked, until f returns false. base is the
 // position of its text in the document.
-func (p *jsonParser) each(object bool, base int64, f func(k *key, item *node) bool) {
+func (p *jsonParser) eachMember(object bool, base int64, f func(k *key, item *node) bool) {
 	p.i++
 	p.space()
 	var k key

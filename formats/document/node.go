@@ -78,7 +78,7 @@ func (n *node) eachChild(f func(k *key, item *node) bool) {
 	}
 	if n.children == nil && n.text != "" {
 		p := jsonParser{s: n.text}
-		p.each(n.kind == objectNode, n.pos, f)
+		p.eachMember(n.kind == objectNode, n.pos, f)
 		return
 	}
 	if n.children == nil {

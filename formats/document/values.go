@@ -79,8 +79,8 @@ func valueOf[T any](v Values, name string) T {
 // Flag returns the value of a flag, or false if there is no such option.
 func (v Values) Flag(name string) bool { return valueOf[bool](v, name) }
 
-// Whole returns the value of a whole number, or 0 if there is no such option.
-func (v Values) Whole(name string) int { return valueOf[int](v, name) }
+// WholeNumber returns the value of a whole number, or 0 if there is no such option.
+func (v Values) WholeNumber(name string) int { return valueOf[int](v, name) }
 
 // Number returns the value of a number. It returns 0 if the value is a word, or if there is no such option.
 func (v Values) Number(name string) float64 { return valueOf[float64](v, name) }

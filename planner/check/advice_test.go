@@ -31,7 +31,7 @@ func TestAdviceOfABusyMachine(t *testing.T) {
 }
 
 func TestTimesAreShownInMilliseconds(t *testing.T) {
-	c := &Comparison{Metric: "p99", Subject: "a", Unit: "us", Old: 3839.07, New: 60852.1, Worse: 14.85, Tolerance: 0.02}
+	c := &Comparison{Metric: "p99", Subject: "a", Unit: "us", Old: 3839.07, New: 60852.1, WorseBy: 14.85, Tolerance: 0.02}
 	if got, want := c.FailureText(), "p99 of a: 60.8521 ms, was 3.83907 (+1485.00 %, allowed 2 %)"; got != want {
 		t.Errorf("%q, expected %q", got, want)
 	}

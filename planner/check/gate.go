@@ -65,7 +65,7 @@ type Comparison struct {
 	Unit      string   `json:"unit"`
 	Old       float64  `json:"old"`
 	New       float64  `json:"new"`
-	Worse     float64  `json:"worse"` // relative; negative if it is better
+	WorseBy   float64  `json:"worse"` // relative; negative if it is better
 	Tolerance float64  `json:"tolerance"`
 	Noise     float64  `json:"noise"`       // relative; profiles of unchanged models differ by up to this much
 	P         *float64 `json:"p,omitempty"` // probability that several profiles on a side differ this much by chance
@@ -75,7 +75,7 @@ type Comparison struct {
 // isWithinChance reports whether a figure is worse than the tolerance, but by no more than may be
 // chance.
 func (c *Comparison) isWithinChance() bool {
-	return !c.Failed && c.Worse > c.Tolerance+recompute.Rounding
+	return !c.Failed && c.WorseBy > c.Tolerance+recompute.Rounding
 }
 
 // ClusterOf returns the cluster for which a plan was made.
@@ -336,7 +336,7 @@ func (r *Result) addAdvice(today *formats.Profile) {
 	if i := slices.IndexFunc(r.Metrics, func(c Comparison) bool { return c.isWithinChance() }); i >= 0 {
 		c := &r.Metrics[i]
 		r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is %.1f %% worse, but two profiles of the same models differ by up to %.1f %%: measure again, and give each with a --profile of its own",
-			c.Metric, c.Subject, 100*c.Worse, 100*c.Noise))
+			c.Metric, c.Subject, 100*c.WorseBy, 100*c.Noise))
 	}
 }
 

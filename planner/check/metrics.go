@@ -113,20 +113,20 @@ func (m *Metric) compare(figure *kind.FigurePair, tolerance float64, n *chanceMo
 	switch {
 	case c.Old == c.New:
 	case m.HigherIsBetter:
-		c.Worse = (c.Old - c.New) / c.Old
+		c.WorseBy = (c.Old - c.New) / c.Old
 	case c.Old == 0:
-		c.Worse = math.MaxFloat64
+		c.WorseBy = math.MaxFloat64
 	default:
-		c.Worse = (c.New - c.Old) / c.Old
+		c.WorseBy = (c.New - c.Old) / c.Old
 	}
 
 	// Beyond which difference it is no chance.
 	if m.RestsOnTimes {
 		var p float64
-		if c.Noise, p = n.significance(values.promised, values.current, c.Worse); len(values.promised)+len(values.current) > 2 {
+		if c.Noise, p = n.significance(values.promised, values.current, c.WorseBy); len(values.promised)+len(values.current) > 2 {
 			c.P = &p
 		}
 	}
-	c.Failed = c.Worse > max(c.Tolerance, c.Noise)+recompute.Rounding
+	c.Failed = c.WorseBy > max(c.Tolerance, c.Noise)+recompute.Rounding
 	return c
 }

@@ -62,7 +62,7 @@ func (r *Result) slowerBlocks() []string {
 // FailureText says why a figure fails, on one line.
 func (c *Comparison) FailureText() string {
 	before, today, unit := c.FormattedValues()
-	return fmt.Sprintf("%s of %s: %s %s, was %s (%+.2f %%, allowed %g %%)", c.Metric, c.Subject, today, unit, before, 100*c.Worse, 100*c.Tolerance)
+	return fmt.Sprintf("%s of %s: %s %s, was %s (%+.2f %%, allowed %g %%)", c.Metric, c.Subject, today, unit, before, 100*c.WorseBy, 100*c.Tolerance)
 }
 
 // FormattedValues returns the two values of a figure and their unit as people read them. Microseconds become

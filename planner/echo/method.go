@@ -17,7 +17,7 @@ import (
 // Method puts all services but the last onto the same devices, and the last onto a device of its own. It
 // cannot certify, tune, or start from a running plan.
 var Method = kind.Method{
-	Kind: formats.PlanEcho, Summary: "every request answered by itself", Solve: solve, Check: check, Figures: figures, WorkloadOf: workloadOf, Explain: explain, Diff: moved,
+	Kind: formats.PlanEcho, Summary: "every request answered by itself", Solve: solve, Check: check, Figures: figures, WorkloadOf: workloadOf, Explain: explain, Diff: diffEchoes,
 }
 
 // solve plans the services. It fails if the pool is not time-shared or has too few devices.
@@ -26,7 +26,7 @@ func solve(_ context.Context, p *kind.Problem, run *kind.SolveRun) (*kind.Outcom
 		return nil, err
 	}
 	asked, _ := p.Workload.Section.(formats.Echoes)
-	pool, copies := p.Cluster.Pools[0].WithDefaults(), p.Values.Whole("copies")
+	pool, copies := p.Cluster.Pools[0].WithDefaults(), p.Values.WholeNumber("copies")
 	if !pool.TimeShared() {
 		return nil, &document.Error{Path: "pools[0].sharing", Found: pool.Sharing, Expected: formats.SharingTime}
 	}
@@ -100,7 +100,7 @@ func workloadOf(p *formats.Plan) *formats.Workload {
 
 // explain describes the plan in one line.
 func explain(p *formats.Plan) []string {
-	return []string{fmt.Sprintf("echo: %d services on %d devices", len(p.Deployment), p.Options.Whole("copies")+1)}
+	return []string{fmt.Sprintf("echo: %d services on %d devices", len(p.Deployment), p.Options.WholeNumber("copies")+1)}
 }
 
-func moved(a, b *formats.Plan, r *diff.Recorder) { diff.Echoes(a, b, r) }
+func diffEchoes(a, b *formats.Plan, r *diff.Recorder) { diff.Echoes(a, b, r) }

@@ -33,7 +33,7 @@ func (r *resolvedProblem) modelIndex(name, docPath string) (int, error) {
 	if len(m.Blocks) == 0 {
 		return 0, r.input.FieldError("profile", path+".blocks", "no block", "at least one", "")
 	}
-	costs, err := stages.MeasuredCosts(m, r.pools, r.input.Values.Whole("max-batch"), r.input.FileName("profile"), path)
+	costs, err := stages.MeasuredCosts(m, r.pools, r.input.Values.WholeNumber("max-batch"), r.input.FileName("profile"), path)
 	if err != nil {
 		return 0, err
 	}

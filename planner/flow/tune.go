@@ -146,7 +146,7 @@ func (t *tuner) minAttainment() float64 {
 // startSetting returns the setting at which a search begins. If simulation is to choose the dedicated
 // devices, there are none at first.
 func (t *tuner) startSetting() tuneSetting {
-	s := tuneSetting{margin: marginGrid[startMarginIndex], maxBatch: t.p.Values.Whole("max-batch"), dedicatedDevices: t.p.Values.Word("dedicated")}
+	s := tuneSetting{margin: marginGrid[startMarginIndex], maxBatch: t.p.Values.WholeNumber("max-batch"), dedicatedDevices: t.p.Values.Word("dedicated")}
 	if s.dedicatedDevices == dedicatedAuto {
 		s.dedicatedDevices = ""
 	}
@@ -271,7 +271,7 @@ func (t *tuner) isGapReached() bool {
 func (t *tuner) largestBatch() int {
 	largest := 1
 	for _, tried := range t.attempts {
-		if tried.maxBatch == t.p.Values.Whole("max-batch") {
+		if tried.maxBatch == t.p.Values.WholeNumber("max-batch") {
 			for _, d := range tried.result.Plan.Deployment {
 				for _, l := range d.Pipelines {
 					largest = max(largest, l.Batch)
@@ -520,7 +520,7 @@ func (t *tuner) attemptSummary() string {
 	var parts []string
 	for _, tried := range t.attempts {
 		text := fmt.Sprintf("margin %.2g", tried.margin)
-		if tried.maxBatch != t.p.Values.Whole("max-batch") {
+		if tried.maxBatch != t.p.Values.WholeNumber("max-batch") {
 			text += fmt.Sprintf(" with batches up to %d", tried.maxBatch)
 		}
 		if tried.dedicatedDevices != "" {

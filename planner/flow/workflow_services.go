@@ -71,7 +71,7 @@ func (w *workflowProblem) serviceIndex(name, docPath string) (int, error) {
 		return 0, err
 	}
 	m := &w.input.Profile.Models[i]
-	costs, err := stages.MeasuredCosts(m, w.pools, w.input.Values.Whole("max-batch"), w.input.FileName("profile"), fmt.Sprintf("models[%d]", i))
+	costs, err := stages.MeasuredCosts(m, w.pools, w.input.Values.WholeNumber("max-batch"), w.input.FileName("profile"), fmt.Sprintf("models[%d]", i))
 	if err != nil {
 		return 0, err
 	}

@@ -49,8 +49,8 @@ type solveOptions struct {
 // solveOptionsOf returns the options' values.
 func solveOptionsOf(values document.Values) solveOptions {
 	return solveOptions{
-		Objective: values.Word("objective"), MaxPartitions: values.Whole("max-partitions"), MaxBatch: values.Whole("max-batch"),
-		Blocks: values.Whole("blocks"), BlocksBy: values.Word("blocks-by"), Gap: values.Number("gap"), SLO: values.SLO("slo"), CutDType: values.Word("cut-dtype"),
+		Objective: values.Word("objective"), MaxPartitions: values.WholeNumber("max-partitions"), MaxBatch: values.WholeNumber("max-batch"),
+		Blocks: values.WholeNumber("blocks"), BlocksBy: values.Word("blocks-by"), Gap: values.Number("gap"), SLO: values.SLO("slo"), CutDType: values.Word("cut-dtype"),
 	}
 }
 

@@ -56,8 +56,8 @@ type optionValues struct {
 func optionValuesOf(v document.Values) optionValues {
 	c := optionValues{
 		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), Margin: v.Number("margin"), Rounding: Slot,
-		MaxPartitions: v.Whole("max-partitions"), MaxBatch: v.Whole("max-batch"), Blocks: v.Whole("blocks"), BlocksBy: v.Word("blocks-by"),
-		BatchBuild: v.Number("batch-build"), MinLoad: v.Number("min-load"), Gap: v.Number("gap"), Effort: v.Whole("effort"),
+		MaxPartitions: v.WholeNumber("max-partitions"), MaxBatch: v.WholeNumber("max-batch"), Blocks: v.WholeNumber("blocks"), BlocksBy: v.Word("blocks-by"),
+		BatchBuild: v.Number("batch-build"), MinLoad: v.Number("min-load"), Gap: v.Number("gap"), Effort: v.WholeNumber("effort"),
 		SLO: v.SLO("slo"), CutDType: v.Word("cut-dtype"), UnevenNIC: v.Flag("uneven-nic"), MaxMoved: v.Number("max-moved"),
 	}
 	if v.Word("gpu-rounding") == "fractional" {

@@ -99,7 +99,7 @@ func (a *planTuner) writeBounds(res *kind.Result) {
 	if objective.Value > bound { // the test passed by luck; an objective that is minimised has one bound only
 		bound = a.fluidBound
 	}
-	certify.StateValue(res, options.sense(), bound, boundScope(a.problem.Values, plan.Options.Whole("blocks"), plan.Deployment, plan.Pools), options.Gap)
+	certify.StateValue(res, options.sense(), bound, boundScope(a.problem.Values, plan.Options.WholeNumber("blocks"), plan.Deployment, plan.Pools), options.Gap)
 }
 
 // boundScope says which plans a bound covers, as far as options leave some plans out. blocks is the number of
@@ -114,16 +114,16 @@ func boundScope(values document.Values, blocks int, deployment []formats.Deploye
 		add("of whole models")
 	} else if algorithm == AlgorithmDARTr {
 		add("of pairs of devices")
-	} else if maxPartitions := values.Whole("max-partitions"); slices.ContainsFunc(deployment, func(d formats.Deployed) bool { return d.NumBlocks > maxPartitions }) {
+	} else if maxPartitions := values.WholeNumber("max-partitions"); slices.ContainsFunc(deployment, func(d formats.Deployed) bool { return d.NumBlocks > maxPartitions }) {
 		add("of at most %d stages", maxPartitions)
 	}
 	sharesNIC := func(p formats.Pool) bool { return p.NICGbps > 0 && min(p.Count, p.PerNode) > 1 }
-	if values.Word("algorithm") == AlgorithmTemplate && values.Whole("max-partitions") > 1 && !values.Flag("uneven-nic") && slices.ContainsFunc(pools, sharesNIC) {
+	if values.Word("algorithm") == AlgorithmTemplate && values.WholeNumber("max-partitions") > 1 && !values.Flag("uneven-nic") && slices.ContainsFunc(pools, sharesNIC) {
 		add("with even shares of network cards")
 	}
 
 	// Batches, blocks, margin and rounding.
-	if n := values.Whole("max-batch"); n > 0 {
+	if n := values.WholeNumber("max-batch"); n > 0 {
 		add("with batches up to %d", n)
 	}
 	if blocks > 0 {

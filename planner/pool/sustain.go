@@ -89,7 +89,7 @@ func (a *planTuner) certifyPlans(ctx context.Context) error {
 		return a.certifyFloors(ctx)
 	}
 	a.bestShortRunRate = a.bestAttempt.sustainedRate
-	a.workBudget = a.workDone + certifyBudget*int64(a.problem.Values.Whole("effort"))
+	a.workBudget = a.workDone + certifyBudget*int64(a.problem.Values.WholeNumber("effort"))
 
 	// Test one candidate after another. Once one is confirmed, the next must sustain more.
 	for t := nextForLongRuns(a); t != nil; t = nextForLongRuns(a) {

@@ -123,7 +123,7 @@ func tuneBySimulation(ctx context.Context, p *kind.Problem, request kind.TestSet
 		}
 		return solve(ctx, &marginProblem, p.Progress) // returns the error for what is missing
 	}
-	effort := p.Values.Whole("effort")
+	effort := p.Values.WholeNumber("effort")
 	tuner := &planTuner{problem: p, models: formats.ModelsOf(p.Workload), certifyRequest: request, solve: solve, workBudget: trialBudget * int64(effort), runBudgets: certify.NewBudgets(request, effort), planBound: math.NaN()}
 
 	// Run the steps. An interruption ends them, and keeps the best plan so far.
@@ -262,7 +262,7 @@ func reachedGap(tuner *planTuner) bool {
 // widestShape returns the shape that the options allow.
 func widestShape(tuner *planTuner) pipelineShape {
 	values := tuner.problem.Values
-	return pipelineShape{values.Whole("max-batch"), values.Whole("max-partitions"), values.Number("batch-build"), false}
+	return pipelineShape{values.WholeNumber("max-batch"), values.WholeNumber("max-partitions"), values.Number("batch-build"), false}
 }
 
 // uniformSetting returns the setting with one margin for all models whose margin the workload leaves open.
@@ -333,7 +333,7 @@ func tryNeighbours(ctx context.Context, tuner *planTuner) error {
 // that any plan used.
 func halvedBatch(tuner *planTuner, times int) int {
 	if times == 0 {
-		return tuner.problem.Values.Whole("max-batch")
+		return tuner.problem.Values.WholeNumber("max-batch")
 	}
 	return max(1, tuner.largestBatch()>>times)
 }
@@ -342,7 +342,7 @@ func halvedBatch(tuner *planTuner, times int) int {
 func (a *planTuner) largestBatch() int {
 	largest := 1
 	for _, t := range a.attempts {
-		if t.setting.shape.maxBatch != a.problem.Values.Whole("max-batch") {
+		if t.setting.shape.maxBatch != a.problem.Values.WholeNumber("max-batch") {
 			continue
 		}
 		for _, m := range t.result.Plan.Deployment {

@@ -57,7 +57,7 @@ func (r *resolvedProblem) planOutcome(outcome *Outcome) *kind.Outcome {
 	}
 	section.Headroom = r.headrooms()
 	if o.Objective.Bound != nil {
-		o.Objective.BoundAmong = boundScope(r.input.Values, r.input.Values.Whole("blocks"), o.Deployment, o.Pools)
+		o.Objective.BoundAmong = boundScope(r.input.Values, r.input.Values.WholeNumber("blocks"), o.Deployment, o.Pools)
 	}
 	o.Section = section
 

@@ -184,7 +184,7 @@ func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 		return nil
 	}
 	var x vqueue.Search
-	effort := int64(1) << (o.input.Values.Whole("effort") - 1)
+	effort := int64(1) << (o.input.Values.WholeNumber("effort") - 1)
 	x.Run(ctx, o.state, seeded.New(max(o.input.Seed, 1), o.seedName+"/search"), effort*orderPositions)
 	if algorithm == "search" {
 		return nil

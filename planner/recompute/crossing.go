@@ -93,11 +93,11 @@ func (c *Checker) CheckCut(m *formats.Deployed, pl *formats.Pipeline, s *formats
 	cutPath := path + ".cut"
 	size := cutBytes(b, s.Cut.DType)
 	switch bytes := size.Bytes(); {
-	case !size.Known():
+	case !size.IsKnown():
 		c.AddError("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), "a size in the profile", "the profile does not know what crosses after block %d of %s", s.Blocks[1]-1, m.Model)
 	case s.Cut.Bytes < bytes:
 		c.AddError("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s is larger, and its crossing takes longer than planned", s.Blocks[1]-1, m.Model)
-	case size.Known() && bytes != s.Cut.Bytes:
+	case size.IsKnown() && bytes != s.Cut.Bytes:
 		c.AddWarning("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s has another size", s.Blocks[1]-1, m.Model)
 	}
 

@@ -114,7 +114,7 @@ func meanFactor(ms *formats.Measurement, firstBlock, endBlock int) float64 {
 
 // StageCosts holds what a stage of the plan costs and carries today.
 type StageCosts struct {
-	Known    bool          // the profile and the cluster have it
+	IsKnown  bool          // the profile and the cluster have it
 	Median   time.Duration // undisturbed, at the planned batch size
 	Max      time.Duration // the same, at most
 	Transfer time.Duration // transfer of the cut after it
@@ -123,7 +123,7 @@ type StageCosts struct {
 
 // PipelineCosts holds what a pipeline costs and carries today.
 type PipelineCosts struct {
-	Known      bool
+	IsKnown    bool
 	Latency    time.Duration
 	MaxLatency time.Duration // the latency, at most
 	Stages     []StageCosts
@@ -133,23 +133,23 @@ type PipelineCosts struct {
 // PipelineCosts returns the latency and rate of a pipeline, and those of its stages, by today's profile and
 // cluster. The pipeline's structure must be valid. Known is false if a stage was not measured.
 func (w *CurrentCosts) PipelineCosts(m *formats.Deployed, pl *formats.Pipeline) PipelineCosts {
-	costs := PipelineCosts{Known: true, Stages: make([]StageCosts, len(pl.Stages)), RPS: pl.RPS}
+	costs := PipelineCosts{IsKnown: true, Stages: make([]StageCosts, len(pl.Stages)), RPS: pl.RPS}
 	pm := w.ProfileModel(m.Model)
 	for i := range pl.Stages {
 		s, stage := &pl.Stages[i], &costs.Stages[i]
 		pool := w.Pool(s.Device)
 		if pm == nil || pool == nil || len(pm.Blocks) != m.NumBlocks {
-			costs.Known = false
+			costs.IsKnown = false
 			continue
 		}
 		today, ok := w.BatchTime(pm, s.Device, s.Share, pl.Batch, s.Blocks[0], s.Blocks[1])
 		if !ok {
-			costs.Known = false
+			costs.IsKnown = false
 			continue
 		}
 
 		// The times and the rate of the stage, and what they mean for the pipeline.
-		stage.Known = true
+		stage.IsKnown = true
 		stage.Median, stage.Max = today.Median, today.Max
 		stage.Rate = w.replicaRate(pl, s, stage.Median)
 		w.addTransfers(pm, pl, i, stage)

@@ -138,9 +138,9 @@ func crossingWeights(m *formats.ProfileModel) []float64 {
 		b := &m.Blocks[i]
 		ones[i] = 1
 		weights[i] = float64(b.CutBytesFP32.Bytes())
-		if !b.CutBytesFP32.Known() {
+		if !b.CutBytesFP32.IsKnown() {
 			weights[i] = 2 * float64(b.CutBytesFP16.Bytes())
-			allKnown = allKnown && b.CutBytesFP16.Known()
+			allKnown = allKnown && b.CutBytesFP16.IsKnown()
 		}
 		anyCrosses = anyCrosses || weights[i] > 0
 	}

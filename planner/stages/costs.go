@@ -114,9 +114,9 @@ func crossingBytes(m *formats.ProfileModel) []int64 {
 	for i := range m.Blocks[:max(len(m.Blocks)-1, 0)] {
 		b := &m.Blocks[i]
 		switch {
-		case b.CutBytesFP32.Known():
+		case b.CutBytesFP32.IsKnown():
 			bytes = append(bytes, b.CutBytesFP32.Bytes())
-		case b.CutBytesFP16.Known():
+		case b.CutBytesFP16.IsKnown():
 			bytes = append(bytes, 2*b.CutBytesFP16.Bytes())
 		default:
 			bytes = append(bytes, -1)

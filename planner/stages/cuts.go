@@ -28,16 +28,16 @@ func CutAfterBlock(b *formats.Block, network bool, dtype string) Cut {
 	for i := range b.Cut {
 		c.Tensors = append(c.Tensors, b.Cut[i].Name)
 	}
-	only16 := !b.CutBytesFP32.Known() && b.CutBytesFP16.Known()
+	only16 := !b.CutBytesFP32.IsKnown() && b.CutBytesFP16.IsKnown()
 	proven := b.FP16 != nil && b.FP16.Top1Agreement >= minAgreement
 	switch {
 	case only16 && dtype != CutsFP32:
 		c.Bytes, c.DType = b.CutBytesFP16.Bytes(), "FP16"
 	case only16:
 		c.Bytes = -1
-	case network && b.CutBytesFP16.Known() && proven && dtype != CutsFP32:
+	case network && b.CutBytesFP16.IsKnown() && proven && dtype != CutsFP32:
 		c.Bytes, c.DType = b.CutBytesFP16.Bytes(), "FP16"
-	case !b.CutBytesFP32.Known():
+	case !b.CutBytesFP32.IsKnown():
 		c.Bytes = -1 // no time can be promised for an unknown size
 	}
 	return c

@@ -27,7 +27,7 @@ type DeviceOption struct {
 }
 
 // HasOneTime reports whether the largest time of a batch is also its mean.
-func (c *DeviceOption) HasOneTime() bool { return c.Expected.above == nil }
+func (c *DeviceOption) HasOneTime() bool { return c.Expected.nextAbove == nil }
 
 // MeanTime returns the mean time of a batch through blocks firstBlock to endBlock-1, which rates are computed
 // with.
@@ -86,7 +86,7 @@ func (p *Problem) NewCostTable(model, batch int, budget time.Duration) CostTable
 				continue
 			}
 			option := DeviceOption{Pool: k, Share: v, MaxTimes: c.rangeTimes(), Memory: max(c.Memory-s.WeightsBefore[n], 0)}
-			if e := m.ShareCosts[k][v-1].ExpectedTimes(batch); e.below != nil || c.MeanFactor > 0 {
+			if e := m.ShareCosts[k][v-1].ExpectedTimes(batch); e.nextBelow != nil || c.MeanFactor > 0 {
 				option.Expected = e
 			}
 			s.Choices = append(s.Choices, option)

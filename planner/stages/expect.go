@@ -9,7 +9,7 @@ import (
 // blocks. A size between two measured ones lies on the line between them if it runs without
 // padding, unless the larger size takes less. Otherwise it takes as long as the larger size.
 type ExpectedTimes struct {
-	above, below           *BatchCost // the next measured sizes; below is nil if above alone counts
+	nextAbove, nextBelow   *BatchCost // the next measured sizes; below is nil if above alone counts
 	aboveTimes, belowTimes RangeTimes
 	fraction               float64 // position between below and above, 0 to 1
 	padsToNext             []bool
@@ -19,19 +19,19 @@ type ExpectedTimes struct {
 // ExpectedTimes returns the times of a batch size: those of the next larger measured size and, if batches are not
 // padded to it, of the next smaller one, with the fraction of the way between them.
 func (s *ShareCosts) ExpectedTimes(batch int) ExpectedTimes {
-	e := ExpectedTimes{above: s.CostAt(batch), padsToNext: s.PadsToNext, dispatch: s.Dispatch}
-	e.aboveTimes = e.above.rangeTimes()
-	if s.PadsToNext == nil || e.above.Batch == batch {
+	e := ExpectedTimes{nextAbove: s.CostAt(batch), padsToNext: s.PadsToNext, dispatch: s.Dispatch}
+	e.aboveTimes = e.nextAbove.rangeTimes()
+	if s.PadsToNext == nil || e.nextAbove.Batch == batch {
 		return e
 	}
 	for i := range s.Batches {
 		if b := &s.Batches[i]; b.Batch < batch {
-			e.below = b
+			e.nextBelow = b
 		}
 	}
-	if e.below != nil {
-		e.belowTimes = e.below.rangeTimes()
-		e.fraction = float64(batch-e.below.Batch) / float64(e.above.Batch-e.below.Batch)
+	if e.nextBelow != nil {
+		e.belowTimes = e.nextBelow.rangeTimes()
+		e.fraction = float64(batch-e.nextBelow.Batch) / float64(e.nextAbove.Batch-e.nextBelow.Batch)
 	}
 	return e
 }
@@ -41,7 +41,7 @@ func (s *ShareCosts) ExpectedTimes(batch int) ExpectedTimes {
 // sizes below and above it.
 func (e *ExpectedTimes) Interval(firstBlock, endBlock int) (lower, upper time.Duration) {
 	upper = e.aboveTimes.Time(firstBlock, endBlock)
-	if e.below == nil || e.padsToNext[firstBlock] && e.padsToNext[endBlock] {
+	if e.nextBelow == nil || e.padsToNext[firstBlock] && e.padsToNext[endBlock] {
 		return upper, upper
 	}
 	return min(e.belowTimes.Time(firstBlock, endBlock), upper), upper
@@ -57,7 +57,7 @@ func (e *ExpectedTimes) Median(firstBlock, endBlock int) time.Duration {
 // beside its run. If the profile has no means, it returns the median.
 func (e *ExpectedTimes) Mean(firstBlock, endBlock int) time.Duration {
 	lower, upper := e.Interval(firstBlock, endBlock)
-	aboveFactor, belowFactor := e.above.meanFactorOf(firstBlock, endBlock), 0.0
+	aboveFactor, belowFactor := e.nextAbove.meanFactorOf(firstBlock, endBlock), 0.0
 	if aboveFactor == 0 {
 		return interpolate(lower, upper, e.fraction)
 	}
@@ -65,7 +65,7 @@ func (e *ExpectedTimes) Mean(firstBlock, endBlock int) time.Duration {
 	// Interpolate between the means of both sizes, if both are known.
 	mean := max(1, time.Duration(math.Round(float64(upper)*aboveFactor)))
 	if lower < upper {
-		belowFactor = e.below.meanFactorOf(firstBlock, endBlock)
+		belowFactor = e.nextBelow.meanFactorOf(firstBlock, endBlock)
 	}
 	if belowFactor == 0 {
 		return e.dispatch + max(1, time.Duration(math.Round(float64(interpolate(lower, upper, e.fraction))*aboveFactor)))

@@ -13,10 +13,10 @@ func (s *ShareCosts) WriteStage(stage *formats.Stage, m *formats.ProfileModel, b
 	stage.Estimated = IsEstimated(s, batch, firstBlock, endBlock)
 	e := s.ExpectedTimes(batch)
 	stage.BlockUS = nil
-	for b, upper := range e.above.Blocks[firstBlock:endBlock] {
+	for b, upper := range e.nextAbove.Blocks[firstBlock:endBlock] {
 		lower := upper
 		if l, h := e.Interval(firstBlock, endBlock); l < h {
-			lower = min(e.below.Blocks[firstBlock+b], upper)
+			lower = min(e.nextBelow.Blocks[firstBlock+b], upper)
 		}
 		stage.BlockUS = append(stage.BlockUS, document.Micros(interpolate(lower, upper, e.fraction)))
 	}
@@ -31,7 +31,7 @@ func (s *ShareCosts) WriteTimes(stage *formats.Stage, m *formats.ProfileModel, b
 	for b := 1; b <= batch; b++ {
 		e := s.ExpectedTimes(b)
 		lower, upper := e.Interval(firstBlock, endBlock)
-		hasIntervals, hasMeans = hasIntervals || lower < upper, hasMeans && e.above.MeanFactor > 0
+		hasIntervals, hasMeans = hasIntervals || lower < upper, hasMeans && e.nextAbove.MeanFactor > 0
 		stage.InferUS = append(stage.InferUS, document.Micros(e.Median(firstBlock, endBlock)))
 		stage.InferRangeUS = append(stage.InferRangeUS, [2]document.Micros{document.Micros(lower), document.Micros(upper)})
 		stage.MeanUS = append(stage.MeanUS, document.Micros(e.Mean(firstBlock, endBlock)))

@@ -171,15 +171,15 @@ func (l *LogReader) readRecord(i int) ([]byte, error) {
 
 // Difference is the first call at which a policy answered differently from the log. It is an error.
 type Difference struct {
-	Call          int64 // counted from 0
-	Time          time.Duration
-	Event         policy.Event
-	Logged, Given policy.Actions // actions in the log, and those of the policy
+	Call                  int64 // counted from 0
+	Time                  time.Duration
+	Event                 policy.Event
+	Logged, PolicyActions policy.Actions // actions in the log, and those of the policy
 }
 
 // Error returns the call and both answers as text.
 func (d *Difference) Error() string {
-	return fmt.Sprintf("call %d at %v: event %+v: the log has actions %+v, the policy gives %+v", d.Call, d.Time, d.Event, d.Logged, d.Given)
+	return fmt.Sprintf("call %d at %v: event %+v: the log has actions %+v, the policy gives %+v", d.Call, d.Time, d.Event, d.Logged, d.PolicyActions)
 }
 
 // Replay feeds the events of a log to a fresh policy and compares its actions with the log's, byte by byte. It
@@ -237,7 +237,7 @@ func replayCall(call int64, c *Call, p policy.Policy) (err error) {
 	if bytes.Equal(policy.AppendActions(nil, &actions, 0), c.Actions) {
 		return nil
 	}
-	d := &Difference{Call: call, Time: c.Time, Event: c.Event, Given: actions}
+	d := &Difference{Call: call, Time: c.Time, Event: c.Event, PolicyActions: actions}
 	if err := policy.DecodeActions(c.Actions, &d.Logged); err != nil {
 		return fmt.Errorf("reading the event log: call %d: %w", call, err)
 	}

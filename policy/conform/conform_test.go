@@ -80,7 +80,7 @@ func TestReplaySeesADifference(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = conform.Replay(bytes.NewReader(log), p)
-	if d, ok := errors.AsType[*conform.Difference](err); !ok || len(d.Logged.List)+len(d.Given.List) == 0 {
+	if d, ok := errors.AsType[*conform.Difference](err); !ok || len(d.Logged.List)+len(d.PolicyActions.List) == 0 {
 		t.Fatalf("got %v, want a Difference with actions", err)
 	}
 }

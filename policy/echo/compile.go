@@ -18,8 +18,8 @@ const Name = "echo"
 // Tables mark the tables of such a plan.
 type Tables struct{}
 
-// Of returns the kind's own tables. If the plan is of another kind, it returns nil.
-func Of(t *policy.Tables) *Tables {
+// TablesOf returns the kind's own tables. If the plan is of another kind, it returns nil.
+func TablesOf(t *policy.Tables) *Tables {
 	own, _ := t.KindTables.(*Tables)
 	return own
 }

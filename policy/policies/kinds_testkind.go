@@ -11,6 +11,6 @@ import (
 func init() {
 	planKinds = append(planKinds, planKind{
 		name: formats.PlanEcho, compile: echo.Compile, newControl: echo.Control, makers: []namedPolicy{{echo.Name, echo.New}},
-		ownsTables: func(t *policy.Tables) bool { return echo.Of(t) != nil },
+		ownsTables: func(t *policy.Tables) bool { return echo.TablesOf(t) != nil },
 	})
 }

@@ -2,7 +2,7 @@ package workflow
 
 import "slices"
 
-// offer is what a place offers to a task.
+// offer says when a place could end a task, and at which cost.
 type offer struct {
 	end, start    int64 // when the task would end, and begin to run
 	recomputeTime int64 // time of the batch in which session states are recomputed

@@ -73,8 +73,8 @@ func (im *llmImport) emptyError() error {
 		strings.Join(slices.Compact(models), ", "), strings.Join(slices.Compact(engines), ", "), strings.Join(im.profile.Notes, "; "))
 }
 
-// few is one less than the number of measurements that a fit needs for its coefficients.
-const few = numTerms - 1
+// minPoints is one less than the number of measurements that a fit needs for its coefficients.
+const minPoints = numTerms - 1
 
 // llmImport is the state of an import.
 type llmImport struct {
@@ -153,7 +153,7 @@ func (im *llmImport) add(key llmruns.InstanceKey) error {
 		if !slices.ContainsFunc(steps, func(m llmruns.MeasuredStep) bool { return m.Phase != llmruns.WholeStep }) {
 			im.note("%s: fitted to batches from start to end, which hardly tell the cost of a prompt's token from that of a sequence", name)
 		}
-		if fit.Points < few {
+		if fit.Points < minPoints {
 			im.note("%s: measurements: %d, fewer than a fit has coefficients: it says little of other batches and lengths", name, fit.Points)
 		}
 		if maxError := max(fit.DecodeMAPE, fit.PrefillMAPE); maxError > formats.PoorFit {

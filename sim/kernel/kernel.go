@@ -8,8 +8,8 @@ import (
 // Handle names a pending event. It is reused after the event was popped or removed.
 type Handle int32
 
-// None is the handle of no event.
-const None Handle = -1
+// NoEvent is the handle of no event.
+const NoEvent Handle = -1
 
 // Queue is the heap. P is the payload of an event. The zero value is ready for use.
 type Queue[P any] struct {

@@ -71,8 +71,8 @@ func Read(latency io.Reader, latencyName string, cutsReader io.Reader, cutsName 
 			byName[name] = m
 			names = append(names, name)
 		}
-		p := measurementKey{device, t.Whole("vgpu_denominator", 1, 1024), t.Whole("batch", 1, 1<<20)}
-		block := t.Whole("block", 0, maxBlocks-1)
+		p := measurementKey{device, t.WholeNumber("vgpu_denominator", 1, 1024), t.WholeNumber("batch", 1, 1<<20)}
+		block := t.WholeNumber("block", 0, maxBlocks-1)
 		latency, err := document.ParseMicros(t.Row[5])
 		if err != nil || latency < 0 {
 			return t.CellError(5, "microseconds, not negative, at most three decimals")
@@ -101,11 +101,11 @@ func Read(latency io.Reader, latencyName string, cutsReader io.Reader, cutsName 
 		if m == nil {
 			return nil // a model that is not imported
 		}
-		block := t.Whole("after_block", 0, maxBlocks-1)
+		block := t.WholeNumber("after_block", 0, maxBlocks-1)
 		if _, isDuplicate := m.cutBytes[block]; isDuplicate {
 			return t.Fail(1, "after_block", fmt.Sprintf("the cut of %s after block %d again", m.name, block), "each once")
 		}
-		m.cutBytes[block] = int64(t.Whole("bytes_fp16_batch1", 0, maxBytes))
+		m.cutBytes[block] = int64(t.WholeNumber("bytes_fp16_batch1", 0, maxBytes))
 		return nil
 	})
 	if err != nil {

@@ -148,7 +148,7 @@ func (r reader) place() InstanceKey {
 	}
 	for _, column := range []string{"tp", "num_gpus"} {
 		if slices.Contains(r.Header, column) {
-			p.TensorParallel = r.Whole(column, 1, 1024)
+			p.TensorParallel = r.WholeNumber(column, 1, 1024)
 		}
 	}
 	return p
@@ -170,9 +170,9 @@ func (r reader) phase() Phase {
 // stepRow adds the measured time of a step in the current row to s. Context is what each sequence had in its cache
 // before the step.
 func stepRow(s *Set, r reader) {
-	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, maxTokens), Context: r.Number("context_tokens", 0, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.WholeNumber("batch", 1, maxTokens), Context: r.Number("context_tokens", 0, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
 	if m.Phase == Prefill {
-		m.Tokens = r.Whole("new_tokens_per_seq", 1, maxTokens)
+		m.Tokens = r.WholeNumber("new_tokens_per_seq", 1, maxTokens)
 		m.Context = max(0, m.Context-float64(m.Tokens)) // the file includes the new tokens
 	}
 	s.composeLayers(m.InstanceKey)
@@ -190,9 +190,9 @@ func (s *Set) composeLayers(key InstanceKey) {
 // splitwiseRow adds the measured time of a step in the current row to s, of a file with the columns of the
 // Splitwise data set.
 func splitwiseRow(s *Set, r reader) {
-	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.WholeNumber("batch", 1, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
 	if m.Phase == Prefill {
-		m.Tokens = r.Whole("input_tokens", 1, maxTokens)
+		m.Tokens = r.WholeNumber("input_tokens", 1, maxTokens)
 	} else {
 		m.Context = r.Number("mean_context_tokens", 0, maxTokens)
 	}
@@ -201,7 +201,7 @@ func splitwiseRow(s *Set, r reader) {
 
 // wholeRow adds a row that gives the time of whole requests: prompts and answers of the same length, in one batch.
 func wholeRow(s *Set, r reader) {
-	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.Whole("batch", 1, maxTokens), Tokens: r.Whole("input_len_eq_output_len", 1, maxTokens)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.WholeNumber("batch", 1, maxTokens), Tokens: r.WholeNumber("input_len_eq_output_len", 1, maxTokens)}
 	m.Engine, m.Output = r.Text("framework"), m.Tokens
 	m.Elapsed = r.Time("e2e_latency_s", maxTime)
 	s.Steps = append(s.Steps, m)
@@ -215,7 +215,7 @@ func servingRow(s *Set, r reader) {
 	if r.Text(batchColumn) == "" && r.Text("batch") != "" {
 		batchColumn = "batch"
 	}
-	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.Whole(batchColumn, 1, maxTokens), Tokens: r.Whole("input_tokens", 1, maxTokens), Output: r.Whole("output_tokens", 1, maxTokens)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.WholeNumber(batchColumn, 1, maxTokens), Tokens: r.WholeNumber("input_tokens", 1, maxTokens), Output: r.WholeNumber("output_tokens", 1, maxTokens)}
 	m.Engine = r.Text("framework")
 	for _, column := range []string{"precision", "pp", "attn_dp", "moe_ep"} { // another layout counts as another engine
 		text := r.Text(column)
@@ -224,7 +224,7 @@ func servingRow(s *Set, r reader) {
 		case column == "precision":
 			m.Engine += " " + text
 		default:
-			n := r.Whole(column, 1, 1<<10)
+			n := r.WholeNumber(column, 1, 1<<10)
 			if m.Engine += fmt.Sprintf(" %s%d", column, n); column != "moe_ep" {
 				m.TensorParallel *= n
 			}
@@ -241,7 +241,7 @@ func servingRow(s *Set, r reader) {
 }
 
 func partialRow(s *Set, r reader) {
-	m := MeasuredStep{InstanceKey: r.place(), Phase: Partial, Batch: r.Whole("num_tokens", 1, maxTokens), Elapsed: time.Duration(r.Number("dense_ms_all_layers", 0, maxMS)*1e6 + 0.5)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: Partial, Batch: r.WholeNumber("num_tokens", 1, maxTokens), Elapsed: time.Duration(r.Number("dense_ms_all_layers", 0, maxMS)*1e6 + 0.5)}
 	s.composeLayers(m.InstanceKey)
 	s.Steps = append(s.Steps, m)
 }
@@ -249,7 +249,7 @@ func partialRow(s *Set, r reader) {
 // fittedRow adds a row with a formula for step times, of which the file gives the coefficients a (ms), b and c.
 // Decoding has two formulas: up to a threshold of sequences, and above it.
 func fittedRow(s *Set, r reader) {
-	f := FittedSteps{InstanceKey: r.place(), Threshold: r.Whole("decode_batch_threshold", 0, maxTokens), A: r.Number("a_ms", -maxMS, maxMS), B: r.Number("b", -maxMS, maxMS), C: r.Number("c", -maxMS, maxMS)}
+	f := FittedSteps{InstanceKey: r.place(), Threshold: r.WholeNumber("decode_batch_threshold", 0, maxTokens), A: r.Number("a_ms", -maxMS, maxMS), B: r.Number("b", -maxMS, maxMS), C: r.Number("c", -maxMS, maxMS)}
 	f.Engine = r.Text("engine")
 	switch phase := r.Text("phase"); phase {
 	case "prefill":
@@ -269,8 +269,8 @@ func capacityRow(s *Set, r reader) {
 	if s.KV == nil {
 		s.KV = map[InstanceKey]int64{}
 	}
-	if tokens, pp := r.Whole("max_num_tokens", 0, maxTokens), r.Whole("pp", 1, 1024); pp == 1 {
-		s.KV[InstanceKey{Model: model, TensorParallel: r.Whole("tp", 1, 1024)}] = int64(tokens)
+	if tokens, pp := r.WholeNumber("max_num_tokens", 0, maxTokens), r.WholeNumber("pp", 1, 1024); pp == 1 {
+		s.KV[InstanceKey{Model: model, TensorParallel: r.WholeNumber("tp", 1, 1024)}] = int64(tokens)
 	}
 }
 
@@ -280,8 +280,8 @@ func sizeRow(s *Set, r reader) {
 		s.Weights, s.KVBytes = map[string]int64{}, map[string]int64{}
 	}
 	const mostBytes = 1 << 50
-	s.Weights[r.Text("model")] = int64(r.Whole("weight_bytes_16bit", 0, mostBytes))
-	s.KVBytes[r.Text("model")] = int64(r.Whole("kv_bytes_per_token_16bit", 0, mostBytes))
+	s.Weights[r.Text("model")] = int64(r.WholeNumber("weight_bytes_16bit", 0, mostBytes))
+	s.KVBytes[r.Text("model")] = int64(r.WholeNumber("kv_bytes_per_token_16bit", 0, mostBytes))
 }
 
 func loadRow(s *Set, r reader) {

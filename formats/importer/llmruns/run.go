@@ -188,7 +188,7 @@ func requestRows(f *csvfile.File) ([]ServedRequest, error) {
 	err = t.EachRow(func() error {
 		second := func(column string) float64 { return t.Number(column, -1e12, 1e12) }
 		s := ServedRequest{
-			ID: t.Text("request"), Prompt: t.Whole("input_tokens", 1, maxTokens), Output: t.Whole("output_tokens", 1, maxTokens),
+			ID: t.Text("request"), Prompt: t.WholeNumber("input_tokens", 1, maxTokens), Output: t.WholeNumber("output_tokens", 1, maxTokens),
 			QueuedAt: second("queued_s"), ScheduledAt: second("scheduled_s"), FirstTokenAt: second("first_token_s"), LastTokenAt: second("last_token_s"),
 		}
 		if problem := s.check(); problem != "" {

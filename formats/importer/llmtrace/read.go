@@ -61,11 +61,11 @@ func Read(f *csvfile.File, o Options) (*Trace, error) {
 	conversation := 0
 	err = tab.EachRow(func() error {
 		r := Row{
-			Prompt: tab.Whole(prompt, 1, maxTokens), Output: tab.Whole("output_tokens", 0, maxTokens), CachedTokens: -1,
+			Prompt: tab.WholeNumber(prompt, 1, maxTokens), Output: tab.WholeNumber("output_tokens", 0, maxTokens), CachedTokens: -1,
 			Model: tab.Text("model"), Class: tab.Text("class"), Session: tab.Text(session),
 		}
 		if hasCached >= 0 {
-			r.CachedTokens = tab.Whole(cachedColumn, 0, maxTokens)
+			r.CachedTokens = tab.WholeNumber(cachedColumn, 0, maxTokens)
 		}
 		lastRow := len(trace.Rows) - 1
 		if timedRows >= 0 {

@@ -73,7 +73,7 @@ func (c *checker) computeModel(d *formats.Deployed, docPath string) {
 		l := &d.Pipelines[k]
 		path := fmt.Sprintf("%s.pipelines[%d]", docPath, k)
 		current := c.PipelineCosts(d, l)
-		if !current.Known {
+		if !current.IsKnown {
 			c.AddError("measurement", path, "none", "one of the batch there", "the profile has no measurement of %s for this pipeline any more", d.Model)
 			return
 		}

@@ -34,7 +34,7 @@ func (c *checker) checkScaling() {
 			carriedRate, remaining := 0., n
 			for k := range d.Pipelines {
 				current := c.PipelineCosts(d, &d.Pipelines[k])
-				if !current.Known {
+				if !current.IsKnown {
 					return // the check of the pipelines reports it
 				}
 				replicas := min(remaining, d.Pipelines[k].Stages[0].Replicas)

@@ -157,7 +157,7 @@ func (c boundChecker) weightedAccuracy(envelope costEnvelope, devices float64) f
 // the exact algorithm does if the options allow stages, and there are several kinds of devices or a model of the
 // family does not fit on one device.
 func (c boundChecker) boundHasStages() bool {
-	if c.Plan.Options.Whole("max-partitions") < 2 || c.Plan.Algorithm != "exact" {
+	if c.Plan.Options.WholeNumber("max-partitions") < 2 || c.Plan.Algorithm != "exact" {
 		return false
 	}
 	kinds := c.deviceKinds()

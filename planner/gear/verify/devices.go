@@ -76,7 +76,7 @@ func (c *gearChecker) readStage(g *gearsToday, model, n, stage int, memory map[s
 	// Today's latencies, of a whole model or of its blocks.
 	if today = c.latenciesOn(m.Model, s.Device); len(pipeline.Stages) > 1 {
 		today = c.blockLatencies(c.ProfileModel(m.Model), s.Device, s.Blocks, len(today))
-		if pipelineToday := c.PipelineCosts(m, pipeline); s.Cut != nil && pipelineToday.Known {
+		if pipelineToday := c.PipelineCosts(m, pipeline); s.Cut != nil && pipelineToday.IsKnown {
 			c.CheckCut(m, pipeline, s, &pipelineToday.Stages[stage], path)
 		}
 	}
@@ -172,7 +172,7 @@ func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
 			maxBatch = max(maxBatch, ms.Batch)
 		}
 	}
-	if limit := c.Plan.Options.Whole("max-batch"); limit > 0 {
+	if limit := c.Plan.Options.WholeNumber("max-batch"); limit > 0 {
 		maxBatch = min(maxBatch, limit)
 	}
 	return c.blockLatencies(pm, device, [2]int{0, len(pm.Blocks)}, maxBatch)

@@ -254,7 +254,7 @@ func TestCutOfNothing(t *testing.T) {
 	in := pooltest.Documents()
 	for i := range in.Profile.Models {
 		for b := range in.Profile.Models[i].Blocks {
-			if blk := &in.Profile.Models[i].Blocks[b]; blk.CutBytesFP32.Known() {
+			if blk := &in.Profile.Models[i].Blocks[b]; blk.CutBytesFP32.IsKnown() {
 				blk.CutBytesFP32, blk.CutBytesFP16 = 0, formats.NoBytes
 			}
 		}

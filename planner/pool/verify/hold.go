@@ -45,7 +45,7 @@ func (c *planChecker) evaluatePlan() *planToday {
 		modelRPS, longest := 0.0, time.Duration(0)
 		for pi := range m.Pipelines {
 			p := &carried.pipelines[mi][pi]
-			if !p.Known {
+			if !p.IsKnown {
 				modelRPS = math.NaN()
 				continue
 			}

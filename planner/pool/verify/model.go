@@ -28,7 +28,7 @@ func (c *planChecker) checkModel(mi int) {
 		path := fmt.Sprintf("deployment[%d].pipelines[%d]", mi, pi)
 		pipelineRPS += pl.RPS
 		c.checkStages(m, pl, today, path)
-		if today.Known {
+		if today.IsKnown {
 			c.checkLatency(m, pl, today.MaxLatency, target, path)
 		}
 	}
@@ -183,7 +183,7 @@ func (c *planChecker) checkStages(m *formats.Deployed, pl *formats.Pipeline, tod
 		if s.Share > max(pool.MaxShares, 1) || pool.TimeShared() && s.Share != 1 {
 			c.AddError("share", stagePath+".share", fmt.Sprint(s.Share), fmt.Sprintf("1 to %d", max(pool.MaxShares, 1)), "%s has no such shares", s.Device)
 		}
-		if profileModel != nil && !today.Stages[si].Known {
+		if profileModel != nil && !today.Stages[si].IsKnown {
 			c.AddError("measurement", stagePath, fmt.Sprintf("%s, share 1/%d, batch %d", s.Device, s.Share, pl.Batch), "a measurement of it",
 				"the profile does not say what %s costs there", m.Model)
 			continue

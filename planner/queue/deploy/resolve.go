@@ -43,7 +43,7 @@ func Resolve(in *kind.Problem, run *kind.SolveRun) ([]*Search, error) {
 	}
 	p := &Problem{
 		Caps: sequenceCaps, Runs: minRuns + int(math.Round(surplusRuns*in.ReservedMisses)), Seed: in.Seed, Arrivals: in.Workload.Arrivals,
-		SearchWork: searchWork, Surplus: in.ReservedMisses, WarmModels: in.Values.Whole("warm-models"), Effort: in.Values.Whole("effort"),
+		SearchWork: searchWork, Surplus: in.ReservedMisses, WarmModels: in.Values.WholeNumber("warm-models"), Effort: in.Values.WholeNumber("effort"),
 	}
 	r := &resolver{Problem: p, input: in, run: run, llm: formats.LLMOf(in.Workload)}
 	if r.llm == nil {
