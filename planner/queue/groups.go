@@ -30,7 +30,7 @@ const (
 // orderFirstGroups forms request groups of the first minute of arrivals and orders them on the instances of
 // each pool. Pools share no requests, so each pool is a problem of its own.
 func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *formats.QueuePlan) error {
-	requests, err := c.search.FirstRequests(c.result.Layout, queueWindow)
+	requests, err := c.search.Trials.FirstRequests(c.result.Layout, queueWindow)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	}
 
 	// Cluster the requests by their lengths.
-	clusters, err := vqueue.NewClusters(poolRequests, len(o.search.Items), vqueue.ClusterOptions{}, seeded.New(max(o.input.Seed, 1), o.seedName+"/clusters"))
+	clusters, err := vqueue.NewClusters(poolRequests, len(o.search.Problem.Items), vqueue.ClusterOptions{}, seeded.New(max(o.input.Seed, 1), o.seedName+"/clusters"))
 	if err != nil {
 		return fmt.Errorf("forming groups: %w", err)
 	}
@@ -96,7 +96,7 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 		members = vqueue.ByArrival
 	}
 	scale := o.input.Values.Number("group-scale")
-	for _, g := range clusters.FormGroups(poolRequests, members, func(item int32) int { return int(scale * float64(o.search.LargestCap(o.pool, int(item)))) }) {
+	for _, g := range clusters.FormGroups(poolRequests, members, func(item int32) int { return int(scale * float64(o.search.Problem.LargestCap(o.pool, int(item)))) }) {
 		x := requestGroup{item: int(poolRequests[g[0]].Model), mega: clusters.IsMega(clusters.ClusterOf(&poolRequests[g[0]]))}
 		for _, i := range g {
 			x.requests = append(x.requests, poolRequests[i])
@@ -108,7 +108,7 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 
 // buildProblem builds the ordering problem of the groups on the pool's instances.
 func (o *poolQueue) buildProblem() error {
-	p := &vqueue.Problem{Kinds: len(o.search.Kinds), Models: len(o.search.Models), Objective: vqueue.RecommendedObjective}
+	p := &vqueue.Problem{Kinds: len(o.search.Problem.Kinds), Models: len(o.search.Problem.Models), Objective: vqueue.RecommendedObjective}
 
 	// Groups, with their cost on each kind of server.
 	for i := range o.groups {
@@ -119,12 +119,12 @@ func (o *poolQueue) buildProblem() error {
 			deadlines[n] = r.Deadline
 			prompts += r.Prompt
 		}
-		model := o.search.Items[g.item].Model
-		p.Groups = append(p.Groups, vqueue.Group{Model: int32(model), Priority: int32(o.search.Classes[o.search.Items[g.item].Class].Priority), Size: float64(len(g.requests)), Deadline: vqueue.QuantileDeadlines(deadlines)})
-		for k := range o.search.Kinds {
+		model := o.search.Problem.Items[g.item].Model
+		p.Groups = append(p.Groups, vqueue.Group{Model: int32(model), Priority: int32(o.search.Problem.Classes[o.search.Problem.Items[g.item].Class].Priority), Size: float64(len(g.requests)), Deadline: vqueue.QuantileDeadlines(deadlines)})
+		for k := range o.search.Problem.Kinds {
 			cost := vqueue.Cost{Work: math.Inf(1)}
-			if o.search.Models[model].ByKind[k] != nil && o.pool.Counts[k] > 0 {
-				e, err := o.search.Estimator(model, k, o.pool.Caps[k][model], g.mega)
+			if o.search.Problem.Models[model].ByKind[k] != nil && o.pool.Counts[k] > 0 {
+				e, err := o.search.Estimators.Estimator(model, k, o.pool.Caps[k][model], g.mega)
 				if err != nil {
 					return err
 				}
@@ -138,13 +138,13 @@ func (o *poolQueue) buildProblem() error {
 
 	// Queues, one for each instance, with the time to load each model. The models are loaded in turn.
 	nextModel := 0
-	models := o.search.ModelsOf(o.pool.Items)
+	models := o.search.Problem.ModelsOf(o.pool.Items)
 	for k, n := range o.pool.Counts {
 		for range n {
-			q := vqueue.Queue{Kind: int32(k), Model: int32(models[nextModel%len(models)]), Setup: make([]float64, len(o.search.Models))}
+			q := vqueue.Queue{Kind: int32(k), Model: int32(models[nextModel%len(models)]), Setup: make([]float64, len(o.search.Problem.Models))}
 			nextModel++
-			if o.search.Models[q.Model].ByKind[k] != nil {
-				e, err := o.search.Estimator(int(q.Model), k, o.pool.Caps[k][q.Model], false)
+			if o.search.Problem.Models[q.Model].ByKind[k] != nil {
+				e, err := o.search.Estimators.Estimator(int(q.Model), k, o.pool.Caps[k][q.Model], false)
 				if err != nil {
 					return err
 				}
@@ -152,7 +152,7 @@ func (o *poolQueue) buildProblem() error {
 			}
 			for m := range q.Setup {
 				q.Setup[m] = math.Inf(1)
-				if instance := o.search.Models[m].ByKind[k]; instance != nil && slices.Contains(models, m) {
+				if instance := o.search.Problem.Models[m].ByKind[k]; instance != nil && slices.Contains(models, m) {
 					q.Setup[m] = 0
 					if instance.Loads != nil {
 						q.Setup[m] = (max(instance.Loads.ColdUS, instance.Loads.WarmUS) + instance.Loads.LeavesUS()).D().Seconds() // nothing is warm yet
@@ -248,7 +248,7 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 		var workAhead []estimatorWork // by estimator, the group's own work included
 		for position, g := range o.state.AppendOrder(int32(i), nil) {
 			x, kind := &o.groups[g], o.problem.Queues[i].Kind
-			e, err := o.search.Estimator(o.search.Items[x.item].Model, int(kind), o.pool.Caps[kind][o.search.Items[x.item].Model], x.mega)
+			e, err := o.search.Estimators.Estimator(o.search.Problem.Items[x.item].Model, int(kind), o.pool.Caps[kind][o.search.Problem.Items[x.item].Model], x.mega)
 			if err != nil {
 				return err
 			}
@@ -294,8 +294,8 @@ type estimatorWork struct {
 
 // describeGroup returns the plan's description of a group, without its times.
 func (o *poolQueue) describeGroup(x *requestGroup, e *vqueue.RCT) formats.RequestGroup {
-	item := &o.search.Items[x.item]
-	r := formats.RequestGroup{Model: o.search.Models[item.Model].Name, Class: o.search.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}
+	item := &o.search.Problem.Items[x.item]
+	r := formats.RequestGroup{Model: o.search.Problem.Models[item.Model].Name, Class: o.search.Problem.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}
 	outputs := 0.0
 	for _, m := range x.requests {
 		r.PromptMean += m.Prompt / float64(len(x.requests))
