@@ -187,16 +187,16 @@ func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 	switch {
 	case len(counts) == 1:
 	case throughput:
-		time := m.AddVar("devices", 0, milp.Inf, 1)
+		time := m.program.AddVar("devices", 0, milp.Inf, 1)
 		for k, n := range counts {
 			b.limitKindTime(m, k, time, float64(n)/devices)
 		}
 	default:
 		for k, n := range counts {
-			b.limitKindTime(m, k, m.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
+			b.limitKindTime(m, k, m.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
 		}
 	}
-	sol, err := w.run.Solver.Solve(ctx, m.Model, milp.Options{Gap: w.gap / 4, Seed: w.seed})
+	sol, err := w.run.Solver.Solve(ctx, m.program, milp.Options{Gap: w.gap / 4, Seed: w.seed})
 	switch {
 	case err != nil:
 		return math.NaN(), fmt.Errorf("bounding workflows: %w", err)

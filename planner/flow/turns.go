@@ -91,9 +91,9 @@ type sharedRunProblem struct {
 // sharedRunProblems returns the problems for all values of B, by falling bound. unlistedBound is a bound of
 // the rate factor for the values that are left out.
 func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunProblem, unlistedBound float64, err error) {
-	maxRuns, complete := s.p.sharedRunTimes()
+	maxRuns, complete := s.problem.sharedRunTimes()
 	for _, maxRun := range maxRuns {
-		p := s.p.limitSharedRuns(maxRun, false)
+		p := s.problem.limitSharedRuns(maxRun, false)
 		factorBound, err := s.withProblem(p).factorBound(ctx)
 		if err != nil && !errors.Is(err, errNoPlan) {
 			return nil, 0, err
@@ -103,7 +103,7 @@ func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunPro
 		}
 	}
 	if !complete {
-		if unlistedBound, err = s.withProblem(s.p.limitSharedRuns(maxRuns[len(maxRuns)-1], true)).factorBound(ctx); err != nil {
+		if unlistedBound, err = s.withProblem(s.problem.limitSharedRuns(maxRuns[len(maxRuns)-1], true)).factorBound(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -114,7 +114,7 @@ func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunPro
 // withProblem returns a search like s for another problem. It reports no progress.
 func (s *planSearch) withProblem(p *problem) *planSearch {
 	silent := *s
-	silent.p, silent.onImproved = p, nil
+	silent.problem, silent.onImproved = p, nil
 	return &silent
 }
 
@@ -170,13 +170,13 @@ func (s *planSearch) throughputWithSharing(ctx context.Context) (*solveResult, e
 
 // minStretchPlan finds the plan that needs the least factor on all SLOs.
 func (s *planSearch) minStretchPlan(ctx context.Context) (*solveResult, error) {
-	if !s.p.hasTimeSharedPool() {
+	if !s.problem.hasTimeSharedPool() {
 		return s.solveProgram(ctx, programQuery{goal: goalMinStretch, maxFactor: 1}, milp.Options{})
 	}
 	bestResult, maxRuns := (*solveResult)(nil), []time.Duration(nil)
-	maxRuns, _ = s.p.sharedRunTimes()
+	maxRuns, _ = s.problem.sharedRunTimes()
 	for _, maxRun := range maxRuns {
-		p := s.p.limitSharedRuns(maxRun, false)
+		p := s.problem.limitSharedRuns(maxRun, false)
 		result, err := s.withProblem(p).solveProgram(ctx, programQuery{goal: goalMinStretch, maxFactor: 1}, milp.Options{})
 		if err != nil && !errors.Is(err, errNoPlan) {
 			return nil, err

@@ -27,7 +27,7 @@ type chosenBatches struct {
 // batchProgram is the mixed-integer program that chooses which kinds run each service, in which batch, and
 // what share of its work.
 type batchProgram struct {
-	*milp.Model
+	program    *milp.Model
 	batches    [][][]milp.Var // z, by service, kind and useful batch. A kind that is left out has none.
 	workShares [][][]milp.Var // y, likewise. With only one kind there are none.
 }
@@ -69,11 +69,11 @@ func (w *batchChooser) cheapestDevices(ctx context.Context, unpriced *chosenBatc
 	var devices []milp.Var
 	for k, n := range unpriced.counts {
 		// Devices of a kind that runs anything must be there, and have the time that their services take.
-		v := m.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k])
+		v := m.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k])
 		w.limitKindTime(m, k, v, 1)
 		for s := range m.batches {
 			for _, z := range m.batches[s][k] {
-				m.AddLE("", 0, milp.Term{Var: z, Coef: 1}, milp.Term{Var: v, Coef: -1})
+				m.program.AddLE("", 0, milp.Term{Var: z, Coef: 1}, milp.Term{Var: v, Coef: -1})
 			}
 		}
 		devices = append(devices, v)
@@ -113,7 +113,7 @@ func (w *batchChooser) chooseBatches(ctx context.Context, counts []int) (*chosen
 
 	// With several kinds, minimize the time of the busiest one.
 	if len(counts) > 1 {
-		maxTime := m.AddVar("devices", 0, milp.Inf, 1)
+		maxTime := m.program.AddVar("devices", 0, milp.Inf, 1)
 		for k, n := range counts {
 			w.limitKindTime(m, k, maxTime, float64(n)/float64(totalDevices))
 		}
@@ -138,12 +138,12 @@ func (w *batchChooser) chooseBatches(ctx context.Context, counts []int) (*chosen
 // newProgram returns the rows and variables that all programs of batches share. With one kind of devices
 // the objective is the time of these devices.
 func (w *batchChooser) newProgram(counts []int) *batchProgram {
-	m := &batchProgram{Model: milp.New("batches of workflows")}
+	m := &batchProgram{program: milp.New("batches of workflows")}
 	for s := range w.services {
 		w.addService(m, s, counts)
 	}
 	for a := range w.apps {
-		w.addDeadlines(m.Model, &w.apps[a], m.batches)
+		w.addDeadlines(m.program, &w.apps[a], m.batches)
 	}
 	return m
 }
@@ -155,10 +155,10 @@ func (w *batchChooser) newProgram(counts []int) *batchProgram {
 func (w *batchChooser) addService(m *batchProgram, s int, counts []int) {
 	sv, oneKind := &w.services[s], len(counts) == 1
 	batches, workShares := make([][]milp.Var, len(counts)), make([][]milp.Var, len(counts))
-	anyBatch, work := m.AddEQ("batch of "+sv.name, 1), milp.Row(0)
+	anyBatch, work := m.program.AddEQ("batch of "+sv.name, 1), milp.Row(0)
 	if !oneKind {
-		m.SetRowBounds(anyBatch, 1, milp.Inf)
-		work = m.AddEQ("work of "+sv.name, 1)
+		m.program.SetRowBounds(anyBatch, 1, milp.Inf)
+		work = m.program.AddEQ("work of "+sv.name, 1)
 	}
 	for k, n := range counts {
 		if n == 0 {
@@ -166,7 +166,7 @@ func (w *batchChooser) addService(m *batchProgram, s int, counts []int) {
 		}
 		oneBatch := anyBatch
 		if !oneKind {
-			oneBatch = m.AddLE("", 1)
+			oneBatch = m.program.AddLE("", 1)
 		}
 
 		// A variable for every useful batch. It is binary, unless batches may be mixed.
@@ -175,19 +175,19 @@ func (w *batchChooser) addService(m *batchProgram, s int, counts []int) {
 			if oneKind {
 				cost = w.serviceLoad(s) * batch.secondsPerTask()
 			}
-			addChoice := m.AddBool
+			addChoice := m.program.AddBool
 			if w.withoutQueueing {
-				addChoice = func(name string, obj float64) milp.Var { return m.AddVar(name, 0, 1, obj) }
+				addChoice = func(name string, obj float64) milp.Var { return m.program.AddVar(name, 0, 1, obj) }
 			}
 			v := addChoice(fmt.Sprintf("%s %d", sv.name, batch.batch), cost)
-			m.AddTerm(oneBatch, v, 1)
+			m.program.AddTerm(oneBatch, v, 1)
 			if batches[k] = append(batches[k], v); oneKind {
 				continue
 			}
-			workShare := m.AddVar("", 0, 1, 0)
-			m.AddTerm(anyBatch, v, 1)
-			m.AddTerm(work, workShare, 1)
-			m.AddLE("", 0, milp.Term{Var: workShare, Coef: 1}, milp.Term{Var: v, Coef: -1})
+			workShare := m.program.AddVar("", 0, 1, 0)
+			m.program.AddTerm(anyBatch, v, 1)
+			m.program.AddTerm(work, workShare, 1)
+			m.program.AddLE("", 0, milp.Term{Var: workShare, Coef: 1}, milp.Term{Var: v, Coef: -1})
 			workShares[k] = append(workShares[k], workShare)
 		}
 	}
@@ -205,10 +205,10 @@ func (w *workflowProblem) serviceLoad(s int) float64 {
 
 // limitKindTime limits the device time of kind k to factor times the variable v.
 func (w *batchChooser) limitKindTime(m *batchProgram, k int, v milp.Var, factor float64) {
-	row := m.AddLE("time of "+w.pools[k].Device, 0, milp.Term{Var: v, Coef: -factor})
+	row := m.program.AddLE("time of "+w.pools[k].Device, 0, milp.Term{Var: v, Coef: -factor})
 	for s := range m.workShares {
 		for i, workShare := range m.workShares[s][k] {
-			m.AddTerm(row, workShare, w.serviceLoad(s)*w.services[s].byKind[k].batches[i].secondsPerTask())
+			m.program.AddTerm(row, workShare, w.serviceLoad(s)*w.services[s].byKind[k].batches[i].secondsPerTask())
 		}
 	}
 }
@@ -234,7 +234,7 @@ func (w *workflowProblem) serviceTime(b *chosenBatches, s, k int) float64 {
 // is excluded, and the program solved again.
 func (w *batchChooser) solve(ctx context.Context, m *batchProgram) (*chosenBatches, *milp.Solution, error) {
 	for {
-		sol, err := w.run.Solver.Solve(ctx, m.Model, milp.Options{Gap: w.gap, Seed: w.seed})
+		sol, err := w.run.Solver.Solve(ctx, m.program, milp.Options{Gap: w.gap, Seed: w.seed})
 		switch {
 		case err != nil:
 			return nil, nil, fmt.Errorf("solving the program of batches: %w", err)
@@ -277,9 +277,9 @@ func (w *batchChooser) solve(ctx context.Context, m *batchProgram) (*chosenBatch
 			return b, sol, nil
 		}
 		// A path is too slow by less than the solver's tolerance: exclude these batches.
-		excluded := m.AddLE("barred", float64(len(chosen)-1))
+		excluded := m.program.AddLE("barred", float64(len(chosen)-1))
 		for _, v := range chosen {
-			m.AddTerm(excluded, v, 1)
+			m.program.AddTerm(excluded, v, 1)
 		}
 	}
 }

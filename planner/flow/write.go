@@ -51,14 +51,14 @@ func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 	// Write the applications with the chosen models, and deploy each model once.
 	pace := r.arrivalPace()
 	section := &formats.FlowPlan{Lambda: waitQuantile, WindowUS: document.Micros(pace.queueWindow)}
-	firstDevice := result.firstOwnDevices(p)
+	firstDevice := result.solution.firstOwnDevices(p)
 	deployedModels := map[int]bool{}
 	for a := range r.problem.apps {
 		app, w := &r.problem.apps[a], &r.applications[a]
 		plannedApp := formats.FlowApplication{Served: formats.Served{Model: w.Name, SLOUS: document.Micros(app.slo), MarginUS: document.Micros(app.margin),
 			Percentile: w.Percentile, Weight: w.Weight, RPS: app.weight * scale}}
 		for i, m := range w.Modules {
-			c := app.modules[i].choices[result.choice[a][i]]
+			c := app.modules[i].choices[result.solution.choice[a][i]]
 			m.Model, m.Variants = r.problem.models[c.model].name, nil
 			plannedApp.Modules = append(plannedApp.Modules, m)
 			if !deployedModels[c.model] {
