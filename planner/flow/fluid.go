@@ -182,18 +182,17 @@ func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 	}
 
 	// Minimize the time of all devices, or the price of whole devices.
-	b := &batchChooser{&q}
-	m, throughput := b.newProgram(counts), w.objective == "throughput"
+	m, throughput := q.newBatchProgram(counts), w.objective == "throughput"
 	switch {
 	case len(counts) == 1:
 	case throughput:
 		time := m.program.AddVar("devices", 0, milp.Inf, 1)
 		for k, n := range counts {
-			b.limitKindTime(m, k, time, float64(n)/devices)
+			m.limitKindTime(k, time, float64(n)/devices)
 		}
 	default:
 		for k, n := range counts {
-			b.limitKindTime(m, k, m.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
+			m.limitKindTime(k, m.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
 		}
 	}
 	sol, err := w.run.Solver.Solve(ctx, m.program, milp.Options{Gap: w.gap / 4, Seed: w.seed})

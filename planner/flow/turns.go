@@ -222,7 +222,7 @@ func (s *solution) fillSharedTime(p *problem) {
 //
 //	Σ_ul y_ulk ≤ G_k;   Σ over models with y_ulk > 0 of their memory ≤ that of a device
 func (x *program) addTimeShare(u, l, k int, name string) milp.Var {
-	pool, t := &x.p.pools[k], &x.p.models[u].levels[l].templates[k]
+	pool, t := &x.problem.pools[k], &x.problem.models[u].levels[l].templates[k]
 	timeShare := x.m.AddVar("time "+name+" "+pool.kind, 0, float64(pool.count), 0)
 	x.m.AddTerm(x.sharedTime[k], timeShare, 1)
 	if pool.memory > 0 {
@@ -236,8 +236,8 @@ func (x *program) addTimeShare(u, l, k int, name string) milp.Var {
 // addSharedDevices adds, for every time-shared pool, the number G of devices on which modules take turns,
 // with rows for their time and memory.
 func (x *program) addSharedDevices(poolCapacity []milp.Row) {
-	for k := range x.p.pools {
-		pool := &x.p.pools[k]
+	for k := range x.problem.pools {
+		pool := &x.problem.pools[k]
 		devices, timeRow, memoryRow := milp.Var(-1), milp.Row(-1), milp.Row(-1)
 		if pool.timeShared && pool.count > 0 && x.query.goal != goalMissingDevices {
 			devices = x.addInteger("in turns "+pool.kind, float64(pool.count), 0)
@@ -257,9 +257,9 @@ const minTimeShare = 1e-7
 func (x *program) readTimeShares(sol *milp.Solution, s *solution) {
 	s.timeShares = nil
 	for u, l := range s.level {
-		shares := make([]float64, len(x.p.pools))
+		shares := make([]float64, len(x.problem.pools))
 		for k := range shares {
-			if l < 0 || !x.p.isTimeShared(u, l, k) || x.devices[u][l][k] < 0 {
+			if l < 0 || !x.problem.isTimeShared(u, l, k) || x.devices[u][l][k] < 0 {
 				continue
 			}
 			if n := sol.At(x.devices[u][l][k]); n > minTimeShare {
@@ -268,7 +268,7 @@ func (x *program) readTimeShares(sol *milp.Solution, s *solution) {
 		}
 		s.timeShares = append(s.timeShares, shares)
 	}
-	s.fillSharedTime(x.p)
+	s.fillSharedTime(x.problem)
 }
 
 // isTimeShared returns whether model u at level l takes turns on the devices of pool k. Otherwise it has
