@@ -20,7 +20,8 @@ type loadedCascade struct {
 
 // trialPlacement is a placement on which cascades are tried.
 type trialPlacement struct {
-	*deviceLayout
+	space         *planSpace
+	layout        *deviceLayout
 	simulator     *gearSimulator
 	maxAccuracies []float64 // by range: the accuracy that the fluid model allows
 	partialPlan   *Outcome  // the plan so far, ranges in order
@@ -32,7 +33,7 @@ type trialPlacement struct {
 // minAccuracy.
 func (d *trialPlacement) planRanges(ctx context.Context, minAccuracy float64, o *Options) (*Outcome, error) {
 	space, p, next := d.space, d.space.problem, 0
-	plan := &Outcome{Problem: p, Configs: d.configs, Chains: d.chains, placement: d}
+	plan := &Outcome{Problem: p, Configs: d.layout.configs, Chains: d.layout.chains, placement: d}
 	d.partialPlan = plan
 	for r, edge := range p.RangeEdges {
 		// Look for the gear of range r.
@@ -43,12 +44,12 @@ func (d *trialPlacement) planRanges(ctx context.Context, minAccuracy float64, o 
 		}
 		for ; ; next++ {
 			if next == len(space.byAccuracy) {
-				return nil, d.infeasibleRange(ctx, r, lastTrial)
+				return nil, d.layout.infeasibleRange(ctx, r, lastTrial)
 			}
 
 			// Skip the cascade if the bound of its load, or a failed cascade, rules it out.
 			cascade := space.byAccuracy[next]
-			if hopeless(cascade, d.loadLowerBound(cascade)) {
+			if hopeless(cascade, d.layout.loadLowerBound(cascade)) {
 				continue
 			}
 
@@ -58,7 +59,7 @@ func (d *trialPlacement) planRanges(ctx context.Context, minAccuracy float64, o 
 			}
 
 			// Split its work, and try it.
-			s, err := d.loadCascade(ctx, cascade)
+			s, err := d.layout.loadCascade(ctx, cascade)
 			if err != nil {
 				return nil, err
 			}
@@ -102,7 +103,7 @@ func (d *trialPlacement) lightenLastRange(ctx context.Context, plan *Outcome, mi
 	p := d.space.problem
 	r := len(p.RangeEdges) - 1
 	maxCorrect := plan.Gears[r].Cascade.CorrectCount
-	front, err := d.cascadeFront(ctx, maxCorrect-int32(math.Ceil(min(1, nextPlacementGain/p.RangeWeights[r])*float64(p.PlanningSamples.N))), maxCorrect)
+	front, err := d.layout.cascadeFront(ctx, maxCorrect-int32(math.Ceil(min(1, nextPlacementGain/p.RangeWeights[r])*float64(p.PlanningSamples.N))), maxCorrect)
 	if err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func (d *trialPlacement) lightenLastRange(ctx context.Context, plan *Outcome, mi
 		if loss == 0 || loss >= nextPlacementGain || p.missesTarget(plan.Accuracy-loss) || plan.Accuracy-loss <= minAccuracy {
 			return nil
 		}
-		s, err := d.loadCascade(ctx, i)
+		s, err := d.layout.loadCascade(ctx, i)
 		if err != nil {
 			return err
 		}
@@ -193,9 +194,9 @@ func (d *trialPlacement) knownVerdict(i int, rate float64) *trialVerdict {
 		return &trialVerdict{}
 	}
 	cascade, verdicts := &d.space.cascades[i], d.space.cache.verdicts
-	key := fmt.Sprint(d.configs, cascade.Models, cascade.Levels, rate)
-	for i := range d.chains {
-		key += " " + d.chains[i].key()
+	key := fmt.Sprint(d.layout.configs, cascade.Models, cascade.Levels, rate)
+	for i := range d.layout.chains {
+		key += " " + d.layout.chains[i].key()
 	}
 	for _, batch := range d.space.maxBatch {
 		for _, m := range cascade.Models {
@@ -218,7 +219,7 @@ func (d *trialPlacement) trySplits(ctx context.Context, cascade int, s *loadedCa
 	}
 
 	// Short batches.
-	shortBatches, err := d.shortBatchSplit(ctx, cascade, s.maxLoad, 1/rate)
+	shortBatches, err := d.layout.shortBatchSplit(ctx, cascade, s.maxLoad, 1/rate)
 	if err != nil {
 		return t, err
 	}
@@ -234,7 +235,7 @@ func (d *trialPlacement) trySplits(ctx context.Context, cascade int, s *loadedCa
 	if edges := d.space.problem.RangeEdges; rate >= edges[len(edges)-1] {
 		return t, nil // this gear also serves all higher rates, and under overload the even split answers more
 	}
-	if concentrated.shares = d.concentratedSplit(cascade, s.shares); concentrated.shares == nil {
+	if concentrated.shares = d.layout.concentratedSplit(cascade, s.shares); concentrated.shares == nil {
 		return t, nil
 	}
 	concentratedTrial, err := d.simulator.tryCascade(ctx, &concentrated, rate)
@@ -270,7 +271,7 @@ func plannedAccuracy(p *Problem, c *Cascade) float64 {
 
 // newTrialPlacement returns the layout as a placement to try cascades on.
 func (l *deviceLayout) newTrialPlacement(o *Options, ranges []float64) *trialPlacement {
-	return &trialPlacement{deviceLayout: l, simulator: newSimulator(l.space.problem, l.configs, l.chains, o.Seed), maxAccuracies: ranges}
+	return &trialPlacement{space: l.space, layout: l, simulator: newSimulator(l.space.problem, l.configs, l.chains, o.Seed), maxAccuracies: ranges}
 }
 
 // loadCascade returns a cascade with the split that loads the busiest device least. If the layout lacks one of its
