@@ -11,14 +11,24 @@ import (
 )
 
 // boundChecker recomputes the bounds of a plan.
-type boundChecker struct{ *gearChecker }
+type boundChecker struct {
+	checker   *gearChecker
+	documents *planDocuments
+	gear      *formats.GearPlan
+	cascade   *formats.Cascade // of the workload; nil if there is no workload
+}
+
+// newBoundChecker returns the checker of a plan's bounds.
+func newBoundChecker(c *gearChecker) *boundChecker {
+	return &boundChecker{checker: c, documents: c.documents, gear: c.gear, cascade: c.cascade}
+}
 
 // checkBounds recomputes what no cascades over the same thresholds exceed in each range: the concave envelope of
 // accuracy over cost, which memory does not lower. On several kinds of devices the bound lies between what each
 // kind reaches alone and what all devices would reach if each model ran where it is fastest. The plan alone does
 // not have the models that no gear asks. Without them a computed bound can only be too low.
-func (c boundChecker) checkBounds(g *gearsToday) {
-	kinds := c.deviceKinds()
+func (c *boundChecker) checkBounds(g *gearsToday) {
+	kinds := c.documents.deviceKinds()
 	if len(kinds) == 0 {
 		return
 	}
@@ -28,15 +38,15 @@ func (c boundChecker) checkBounds(g *gearsToday) {
 	}
 
 	// The envelope of each kind alone.
-	devices, counts := 0.0, c.deviceCounts(g)
+	devices, counts := 0.0, c.checker.deviceCounts(g)
 	var kindEnvelopes []costEnvelope
 	for k, kind := range kinds {
-		pool := c.Pool(kind)
+		pool := c.checker.Pool(kind)
 		envelope := c.mixtureEnvelope(c.gear.SLOUS.D(), false, kind)
 		if pool == nil || envelope == nil && len(kinds) == 1 {
 			return
 		}
-		if !c.minimisesDevices() {
+		if !c.documents.minimisesDevices() {
 			counts[k] = float64(pool.Count)
 		}
 		counts[k] = math.Round(counts[k])
@@ -50,16 +60,16 @@ func (c boundChecker) checkBounds(g *gearsToday) {
 		if envelope = c.mixtureEnvelope(slo, parts, kinds...); envelope == nil {
 			return
 		}
-		checksUpper = checksUpper && (parts || !c.hasStages())
+		checksUpper = checksUpper && (parts || !c.documents.hasStages())
 	}
 	if slo > c.gear.SLOUS.D() && c.gear.Weights == "measured" {
 		checksUpper = false // one cascade need not hold the highest rate; the gate reads the rates when it plans again
 	}
 
 	// Compare the bound of each range with both.
-	report := c.AddError
+	report := c.checker.AddError
 	if g.inputsChanged {
-		report = c.AddWarning
+		report = c.checker.AddWarning
 	}
 	for i := range c.gear.Gears {
 		r := &c.gear.Gears[i]
@@ -81,7 +91,7 @@ func (c boundChecker) checkBounds(g *gearsToday) {
 // reachableAccuracy returns an accuracy that so many devices of one kind have time for, and a text that says by
 // what. It may be below the limit. A range has one cascade. If the SLO is over all requests, bounds are of
 // mixtures.
-func (c boundChecker) reachableAccuracy(kind string, envelope costEnvelope, devices, limit float64) (accuracy float64, means string) {
+func (c *boundChecker) reachableAccuracy(kind string, envelope costEnvelope, devices, limit float64) (accuracy float64, means string) {
 	if c.gear.SLOScope == formats.ScopeRequests {
 		return c.weightedAccuracy(envelope, devices), "a mixture of cascades that keep the SLO"
 	}
@@ -91,8 +101,8 @@ func (c boundChecker) reachableAccuracy(kind string, envelope costEnvelope, devi
 // checkObjectiveBound checks the plan's bound. If the objective is the accuracy, the bound must not be below what
 // can be reached. For another objective, nothing just below its bound may reach the plan's accuracy: not even a
 // mixture, if it is the latency. On several kinds this is checked for each kind alone.
-func (c boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts []float64, report func(constraint, where, found, expected, format string, args ...any)) {
-	o, kinds := &c.Plan.Objective, c.deviceKinds()
+func (c *boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts []float64, report func(constraint, where, found, expected, format string, args ...any)) {
+	o, kinds := &c.checker.Plan.Objective, c.documents.deviceKinds()
 	if o.Bound == nil {
 		return
 	}
@@ -114,9 +124,9 @@ func (c boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts [
 		if o.Name == "latency" {
 			reached = c.weightedAccuracy(c.mixtureEnvelope(slo, false, kind), counts[k])
 		} else {
-			n := math.Ceil(*o.Bound/c.devicePrice(k)*(1-1e-9)) - 1
+			n := math.Ceil(*o.Bound/c.documents.devicePrice(k)*(1-1e-9)) - 1
 			if len(kinds) > 1 {
-				n = min(n, float64(c.Plan.Pools[k].Count))
+				n = min(n, float64(c.checker.Plan.Pools[k].Count))
 			}
 			reached, means = c.reachableAccuracy(kind, kindEnvelopes[k], n, limit)
 			below = fmt.Sprintf("on %.0f devices", n)
@@ -126,12 +136,12 @@ func (c boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts [
 		}
 	}
 	if *o.Bound > o.Value+tolerance*max(1, o.Value) {
-		c.AddError("bound", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the bound is above the objective that it bounds")
+		c.checker.AddError("bound", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the bound is above the objective that it bounds")
 	}
 }
 
 // weightedAccuracy returns what mixtures of cascades reach at most, weighted over all ranges.
-func (c boundChecker) weightedAccuracy(h costEnvelope, devices float64) float64 {
+func (c *boundChecker) weightedAccuracy(h costEnvelope, devices float64) float64 {
 	if len(h) == 0 {
 		return math.Inf(-1)
 	}
@@ -147,32 +157,32 @@ func (c boundChecker) weightedAccuracy(h costEnvelope, devices float64) float64 
 
 // boundHasStages reports whether the plan's bound counts members in stages: they were allowed, and there are
 // several kinds of devices, or a member does not fit on one.
-func (c boundChecker) boundHasStages() bool {
-	if c.Plan.Options.Whole("max-partitions") < 2 || c.Plan.Algorithm != "exact" {
+func (c *boundChecker) boundHasStages() bool {
+	if c.checker.Plan.Options.Whole("max-partitions") < 2 || c.checker.Plan.Algorithm != "exact" {
 		return false
 	}
-	kinds := c.deviceKinds()
+	kinds := c.documents.deviceKinds()
 	if len(kinds) > 1 || c.cascade == nil {
 		return len(kinds) > 1
 	}
-	pool := c.Pool(kinds[0])
+	pool := c.checker.Pool(kinds[0])
 	return pool != nil && pool.Memory > 0 && slices.ContainsFunc(c.cascade.Family, func(n string) bool {
-		return c.ProfileModel(n) != nil && c.modelMemory(n, kinds[0]) > int64(pool.Memory)
+		return c.checker.ProfileModel(n) != nil && c.documents.modelMemory(n, kinds[0]) > int64(pool.Memory)
 	})
 }
 
 // minTimesInStages returns the least time of a model in stages over some kinds: seconds per sample in the best
 // batch within a latency, and the time of a single sample. The model is cut wherever that is fastest, and every
 // stage runs where it is fastest, whatever fits there. If blocks were not measured, both are infinite.
-func (c boundChecker) minTimesInStages(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration) {
-	pm := c.ProfileModel(model)
+func (c *boundChecker) minTimesInStages(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration) {
+	pm := c.checker.ProfileModel(model)
 	perSample, singleSample = math.Inf(1), time.Duration(math.MaxInt64)
 	if len(pm.Blocks) < 2 {
 		return perSample, singleSample
 	}
 	maxBatch := 0
 	for _, kind := range kinds {
-		maxBatch = max(maxBatch, len(c.latenciesOn(model, kind)))
+		maxBatch = max(maxBatch, len(c.documents.latenciesOn(model, kind)))
 	}
 	for b := 1; b <= maxBatch; b++ {
 		batchTime := recompute.MinLatency(pm, kinds, b)
