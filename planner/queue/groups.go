@@ -10,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
+	"inferplan/planner/kind"
 	"inferplan/planner/queue/deploy"
 	"inferplan/policy/vqueue"
 	"inferplan/solver/milp"
@@ -37,7 +38,7 @@ func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *fo
 	firstInstance := 0
 	for i := range c.result.Layout.Pools {
 		x := &c.result.Layout.Pools[i]
-		o := &poolQueue{queuePlanner: s, search: c.search, pool: x, seedName: fmt.Sprintf("order/%d", i)}
+		o := &poolQueue{input: s.input, run: s.run, search: c.search, pool: x, seedName: fmt.Sprintf("order/%d", i)}
 		if err := o.formGroups(requests); err != nil {
 			return err
 		}
@@ -55,7 +56,8 @@ func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *fo
 
 // poolQueue is the queue of one pool, with the groups in it and their order.
 type poolQueue struct {
-	*queuePlanner
+	input    *kind.Problem
+	run      *kind.SolveRun
 	search   *deploy.Search
 	pool     *deploy.Pool
 	seedName string
