@@ -41,6 +41,8 @@ type program struct {
 	problem       *problem
 	m             *milp.Model
 	query         programQuery
+	poolCapacity  []milp.Row // devices, by pool
+	totalPrice    milp.Row
 	factor        milp.Var
 	stretch       milp.Var
 	level         [][]milp.Var     // z, by model and level
@@ -102,56 +104,57 @@ func (x *program) addDeployments() {
 
 	// The devices of each pool and the price are limited. The goal of missing devices may add some at a
 	// cost.
-	poolCapacity, totalPrice := make([]milp.Row, len(p.pools)), m.AddLE("price", x.priceLimit())
+	x.poolCapacity, x.totalPrice = make([]milp.Row, len(p.pools)), m.AddLE("price", x.priceLimit())
 	for k := range p.pools {
-		poolCapacity[k] = m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
+		x.poolCapacity[k] = m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
 		if x.query.goal == goalMissingDevices {
-			m.AddTerm(poolCapacity[k], x.addInteger("more "+p.pools[k].kind, float64(len(p.models)), 1), -1)
+			m.AddTerm(x.poolCapacity[k], x.addInteger("more "+p.pools[k].kind, float64(len(p.models)), 1), -1)
 		}
 	}
-	x.addSharedDevices(poolCapacity)
+	x.addSharedDevices()
+	x.level, x.devices, x.capacity = make([][]milp.Var, len(p.models)), make([][][]milp.Var, len(p.models)), make([][]milp.Row, len(p.models))
 	for u := range p.models {
 		oneLevel := m.AddLE("level of "+p.models[u].name, 1)
-		var levels []milp.Var
-		var devices [][]milp.Var
-		var capacityRows []milp.Row
 		for l := range p.models[u].levels {
-			name := fmt.Sprintf("%s %d", p.models[u].name, l)
-			z := x.addInteger("level "+name, 1, 0)
-			m.AddTerm(oneLevel, z, 1)
-			someDevice := m.AddGE("some "+name, 0, milp.Term{Var: z, Coef: -1})
-			capacityRow := m.AddGE("capacity "+name, 0)
-
-			// Per pool: the devices, or the part of the time of shared devices, that the level has there.
-			byPool := make([]milp.Var, len(p.pools))
-			for k := range p.pools {
-				byPool[k] = -1
-				t := &p.models[u].levels[l].templates[k]
-				count := float64(p.pools[k].count)
-				if x.query.goal == goalMissingDevices {
-					count = 1 // one device per model is enough for some plan
-				}
-				if t.rate == 0 || count == 0 {
-					continue
-				}
-				var n milp.Var
-				if p.isTimeShared(u, l, k) {
-					n = x.addTimeShare(u, l, k, name)
-					m.AddTerm(someDevice, x.sharedDevices[k], 1)
-				} else {
-					n = x.addInteger("devices "+name+" "+p.pools[k].kind, count, x.objectiveWeight(k))
-					m.AddTerm(poolCapacity[k], n, 1)
-					m.AddTerm(totalPrice, n, p.pools[k].price)
-					m.AddTerm(someDevice, n, 1)
-				}
-				byPool[k] = n
-				m.AddTerm(capacityRow, n, t.rate/x.query.maxFactor)
-				m.AddLE("at "+name, 0, milp.Term{Var: n, Coef: 1}, milp.Term{Var: z, Coef: -count})
-			}
-			levels, devices, capacityRows = append(levels, z), append(devices, byPool), append(capacityRows, capacityRow)
+			x.addLevel(u, l, oneLevel)
 		}
-		x.level, x.devices, x.capacity = append(x.level, levels), append(x.devices, devices), append(x.capacity, capacityRows)
 	}
+}
+
+// addLevel adds a level of a model: whether the model has it, its devices of each pool, and what they carry.
+func (x *program) addLevel(u, l int, oneLevel milp.Row) {
+	p, m := x.problem, x.m
+	name := fmt.Sprintf("%s %d", p.models[u].name, l)
+	z := x.addInteger("level "+name, 1, 0)
+	m.AddTerm(oneLevel, z, 1)
+	someDevice := m.AddGE("some "+name, 0, milp.Term{Var: z, Coef: -1})
+	capacityRow := m.AddGE("capacity "+name, 0)
+
+	// Per pool: the devices, or the part of the time of shared devices, that the level has there.
+	byPool := make([]milp.Var, len(p.pools))
+	for k := range p.pools {
+		byPool[k] = -1
+		t := &p.models[u].levels[l].templates[k]
+		count := float64(p.pools[k].count)
+		if x.query.goal == goalMissingDevices {
+			count = 1 // one device per model is enough for some plan
+		}
+		if t.rate == 0 || count == 0 {
+			continue
+		}
+		if p.isTimeShared(u, l, k) {
+			byPool[k] = x.addTimeShare(u, l, k, name)
+			m.AddTerm(someDevice, x.sharedDevices[k], 1)
+		} else {
+			byPool[k] = x.addInteger("devices "+name+" "+p.pools[k].kind, count, x.objectiveWeight(k))
+			m.AddTerm(x.poolCapacity[k], byPool[k], 1)
+			m.AddTerm(x.totalPrice, byPool[k], p.pools[k].price)
+			m.AddTerm(someDevice, byPool[k], 1)
+		}
+		m.AddTerm(capacityRow, byPool[k], t.rate/x.query.maxFactor)
+		m.AddLE("at "+name, 0, milp.Term{Var: byPool[k], Coef: 1}, milp.Term{Var: z, Coef: -count})
+	}
+	x.level[u], x.devices[u], x.capacity[u] = append(x.level[u], z), append(x.devices[u], byPool), append(x.capacity[u], capacityRow)
 }
 
 // priceLimit returns the largest price that the solution may have.

@@ -235,13 +235,13 @@ func (x *program) addTimeShare(u, l, k int, name string) milp.Var {
 
 // addSharedDevices adds, for every time-shared pool, the number G of devices on which modules take turns,
 // with rows for their time and memory.
-func (x *program) addSharedDevices(poolCapacity []milp.Row) {
+func (x *program) addSharedDevices() {
 	for k := range x.problem.pools {
 		pool := &x.problem.pools[k]
 		devices, timeRow, memoryRow := milp.Var(-1), milp.Row(-1), milp.Row(-1)
 		if pool.timeShared && pool.count > 0 && x.query.goal != goalMissingDevices {
 			devices = x.addInteger("in turns "+pool.kind, float64(pool.count), 0)
-			x.m.AddTerm(poolCapacity[k], devices, 1)
+			x.m.AddTerm(x.poolCapacity[k], devices, 1)
 			timeRow = x.m.AddLE("time "+pool.kind, 0, milp.Term{Var: devices, Coef: -1})
 			memoryRow = x.m.AddLE("memory "+pool.kind, 1)
 		}
