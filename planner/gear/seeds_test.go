@@ -44,7 +44,7 @@ func gearsMissingSLO(t *testing.T, plan *Outcome, from uint64) (n int) {
 	for r := range plan.Gears {
 		past := 0
 		for k := range freshOfGear {
-			trial, err := plan.RetryGear(t.Context(), r, from+uint64(100*r+k))
+			trial, err := plan.RetryGear(t.Context(), nil, r, from+uint64(100*r+k))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -73,20 +73,30 @@ func (c *boundChecker) checkBounds(g *gearsToday) {
 	}
 	for i := range c.gear.Gears {
 		r := &c.gear.Gears[i]
-		upperBound, lowerBound := envelope.accuracyAt(devices/r.ToQPS), math.Inf(-1)
+		upperBound, lowerBound := math.Inf(1), math.Inf(-1)
+		if checksUpper {
+			upperBound = envelope.accuracyAt(devices / r.ToQPS)
+		}
 		for k := range kindEnvelopes {
 			lowerBound = max(lowerBound, kindEnvelopes[k].accuracyAt(counts[k]/r.ToQPS))
 		}
-		path := fmt.Sprintf("gear.gears[%d].bound", i)
-		switch {
-		case checksUpper && r.Bound > upperBound+tolerance:
-			report("bound", path, fmt.Sprint(r.Bound), fmt.Sprintf("at most %.6g", upperBound), "no cascades over these thresholds reach the bound at %.6g requests per second", r.ToQPS)
-		case r.Bound < lowerBound-tolerance:
-			report("bound", path, fmt.Sprint(r.Bound), fmt.Sprintf("%.6g", lowerBound), "a mixture of cascades exceeds the bound at %.6g requests per second", r.ToQPS)
-		}
+		checkRangeBound(r, fmt.Sprintf("gear.gears[%d].bound", i), lowerBound, upperBound, report)
 	}
 	c.checkObjectiveBound(kindEnvelopes, counts, report)
 }
+
+// checkRangeBound compares the bound of a range with what it lies between.
+func checkRangeBound(r *formats.Gear, path string, lowerBound, upperBound float64, report reportFunc) {
+	switch {
+	case r.Bound > upperBound+tolerance:
+		report("bound", path, fmt.Sprint(r.Bound), fmt.Sprintf("at most %.6g", upperBound), "no cascades over these thresholds reach the bound at %.6g requests per second", r.ToQPS)
+	case r.Bound < lowerBound-tolerance:
+		report("bound", path, fmt.Sprint(r.Bound), fmt.Sprintf("%.6g", lowerBound), "a mixture of cascades exceeds the bound at %.6g requests per second", r.ToQPS)
+	}
+}
+
+// reportFunc adds a finding: an error or a warning.
+type reportFunc func(constraint, where, found, expected, format string, args ...any)
 
 // reachableAccuracy returns an accuracy that so many devices of one kind have time for, and a text that says by
 // what. It may be below the limit. A range has one cascade. If the SLO is over all requests, bounds are of
@@ -101,7 +111,7 @@ func (c *boundChecker) reachableAccuracy(kind string, envelope costEnvelope, dev
 // checkObjectiveBound checks the plan's bound. If the objective is the accuracy, the bound must not be below what
 // can be reached. For another objective, nothing just below its bound may reach the plan's accuracy: not even a
 // mixture, if it is the latency. On several kinds this is checked for each kind alone.
-func (c *boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts []float64, report func(constraint, where, found, expected, format string, args ...any)) {
+func (c *boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts []float64, report reportFunc) {
 	o, kinds := &c.checker.Plan.Objective, c.documents.deviceKinds()
 	if o.Bound == nil {
 		return
