@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,45 @@ type (
 // ctx ends after a plan was found, Solve returns that plan without an error, with StoppedBy
 // interrupt (or time, for the option time-limit).
 func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, progress func(Progress)) (*Result, error) {
+	d, err := newDriver(in, opt, solver, progress)
+	if err != nil {
+		return nil, err
+	}
+	startCPU := cputime.Used()
+	res, err := d.search(ctx)
+	if infeasible, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && !infeasible.RefutedBySimulation && !opt.SkipNearest {
+		return nil, d.findNearest(ctx, infeasible, cputime.Used()-startCPU)
+	}
+	if err != nil {
+		return res, err
+	}
+	if len(d.faults) > 0 {
+		res.Plan.Warnings = append(res.Plan.Warnings, fmt.Sprintf("the search went on without %d of its steps, on which the solver failed; the first: %v", len(d.faults), d.faults[0]))
+	}
+
+	// Certify the plan, if that is asked.
+	if !opt.Certify || res.Plan.Certificate != nil || ctx.Err() != nil {
+		return res, nil
+	}
+	d.problem.Progress(Progress{Phase: "certifying by simulation", Fraction: 1, Value: math.NaN(), Bound: math.NaN()})
+	if err := d.method.Certify(ctx, res.Plan, opt.TestSettings); err != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("certifying: %w", err)
+	}
+	return res, nil
+}
+
+// driver solves a problem by a method.
+type driver struct {
+	method  *kind.Method
+	problem *kind.Problem
+	options Options
+	solver  milp.Solver
+	faults  []error // failures of the solver, of all solves
+}
+
+// newDriver returns the driver of a solve. If the workload's method cannot do what is asked, or the
+// running plan does not fit, it returns an error.
+func newDriver(in Inputs, opt Options, solver milp.Solver, progress func(Progress)) (*driver, error) {
 	// Find the method, and refuse what it cannot do.
 	method, err := MethodFor(opt.Method, &in)
 	if err != nil {
@@ -49,7 +89,7 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 		if err != nil {
 			return nil, err
 		}
-		opt.Assumptions = append(opt.Assumptions[:len(opt.Assumptions):len(opt.Assumptions)], assumptions...)
+		opt.Assumptions = slices.Concat(opt.Assumptions, assumptions)
 	}
 	if progress == nil {
 		progress = func(Progress) {}
@@ -65,49 +105,36 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 			return nil, err
 		}
 	}
-	var faults []error // of all solves
+	return &driver{method: method, problem: p, options: opt, solver: solver}, nil
+}
+
+// search solves once, or lets the method solve several times.
+func (d *driver) search(ctx context.Context) (*Result, error) {
 	solveOnce := func(ctx context.Context, q *kind.Problem, progress func(Progress)) (*Result, error) {
-		return runMethod(ctx, method, q, opt.Assumptions, solver, &faults, progress)
+		return d.runMethod(ctx, q, d.options.Assumptions, progress)
 	}
-
-	// Solve once, or let the method solve several times.
-	var res *Result
-	startCPU := cputime.Used()
 	switch {
-	case autoOption(values) != "":
-		res, err = method.Tune(ctx, p, opt.TestSettings, solveOnce)
-	case method.SolveUntilConfirmed != nil:
-		res, err = method.SolveUntilConfirmed(ctx, p, opt.TestSettings, solveOnce)
-	default:
-		res, err = solveOnce(ctx, p, progress)
+	case autoOption(d.problem.Values) != "":
+		return d.method.Tune(ctx, d.problem, d.options.TestSettings, solveOnce)
+	case d.method.SolveUntilConfirmed != nil:
+		return d.method.SolveUntilConfirmed(ctx, d.problem, d.options.TestSettings, solveOnce)
 	}
+	return solveOnce(ctx, d.problem, d.problem.Progress)
+}
 
-	// If there is no plan, look for the nearest problem that has one.
-	if infeasible, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && !infeasible.RefutedBySimulation && !opt.SkipNearest {
-		progress(Progress{Phase: "what is nearest", Value: math.NaN(), Bound: math.NaN()})
-		if name := autoOption(values); name != "" { // if there is no plan at all, no margin for simulation is needed
-			if err := p.Values.Set(name, 0.0); err != nil {
-				return nil, err
-			}
-		}
-		return nil, nearestFeasible(ctx, method, p, infeasible, cputime.Used()-startCPU, func(ctx context.Context, q *kind.Problem) error {
-			_, err := runMethod(ctx, method, q, nil, solver, &faults, func(Progress) {})
+// findNearest returns the error that there is no plan, with the nearest problem that has one. solveTime is
+// the CPU time that the method took to find that there is none.
+func (d *driver) findNearest(ctx context.Context, infeasible *InfeasibleError, solveTime time.Duration) error {
+	d.problem.Progress(Progress{Phase: "what is nearest", Value: math.NaN(), Bound: math.NaN()})
+	if name := autoOption(d.problem.Values); name != "" { // if there is no plan at all, no margin for simulation is needed
+		if err := d.problem.Values.Set(name, 0.0); err != nil {
 			return err
-		})
+		}
 	}
-
-	// Warn of failures of the solver, and certify the plan if that is asked.
-	if err == nil && len(faults) > 0 {
-		res.Plan.Warnings = append(res.Plan.Warnings, fmt.Sprintf("the search went on without %d of its steps, on which the solver failed; the first: %v", len(faults), faults[0]))
-	}
-	if err != nil || !opt.Certify || res.Plan.Certificate != nil || ctx.Err() != nil {
-		return res, err
-	}
-	progress(Progress{Phase: "certifying by simulation", Fraction: 1, Value: math.NaN(), Bound: math.NaN()})
-	if err := method.Certify(ctx, res.Plan, opt.TestSettings); err != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("certifying: %w", err)
-	}
-	return res, nil
+	return nearestFeasible(ctx, d.method, d.problem, infeasible, solveTime, func(ctx context.Context, q *kind.Problem) error {
+		_, err := d.runMethod(ctx, q, nil, func(Progress) {})
+		return err
+	})
 }
 
 // Certify stores in a plan what simulation shows it to sustain. If ctx ends first, the plan is
@@ -126,9 +153,8 @@ type intermediatePlan struct {
 	value, bound float64
 }
 
-// runMethod runs a method once, with clock, time limit, improvements and header. It appends the
-// solver's failures to allFaults.
-func runMethod(ctx context.Context, m *kind.Method, p *kind.Problem, assumptions []string, solver milp.Solver, allFaults *[]error, progress func(Progress)) (*Result, error) {
+// runMethod runs the method once, with clock, time limit, improvements and header.
+func (d *driver) runMethod(ctx context.Context, p *kind.Problem, assumptions []string, progress func(Progress)) (*Result, error) {
 	// Bound the time, and end the search when the solver fails.
 	start, cpu := time.Now(), cputime.Used()
 	callerContext, limit := ctx, p.Values.Time("time-limit")
@@ -140,7 +166,7 @@ func runMethod(ctx context.Context, m *kind.Method, p *kind.Problem, assumptions
 	var intermediates []intermediatePlan
 	search := &searchContext{Context: ctx}
 	ctx = search
-	tolerant := milp.NewFaultTolerant(solver, search.interrupt)
+	tolerant := milp.NewFaultTolerant(d.solver, search.interrupt)
 
 	// Run the method.
 	run := kind.NewRun(tolerant)
@@ -149,9 +175,9 @@ func runMethod(ctx context.Context, m *kind.Method, p *kind.Problem, assumptions
 		intermediates = append(intermediates, intermediatePlan{cputime.Used() - cpu, value, bound})
 	}
 	run.Assumptions = append(run.Assumptions, assumptions...)
-	outcome, err := m.Solve(ctx, p, run)
+	outcome, err := d.method.Solve(ctx, p, run)
 	faults := tolerant.Faults()
-	*allFaults = append(*allFaults, faults...)
+	d.faults = append(d.faults, faults...)
 
 	// Say why there is no plan.
 	if err != nil {
@@ -173,7 +199,7 @@ func runMethod(ctx context.Context, m *kind.Method, p *kind.Problem, assumptions
 		outcome.StoppedBy = milp.StoppedByTime
 	}
 	res := &Result{
-		Plan: kind.Plan(p, run, outcome, m.Kind, solverName(solver)), StoppedBy: string(outcome.StoppedBy), Status: kind.StatusOf(outcome.StoppedBy),
+		Plan: kind.Plan(p, run, outcome, d.method.Kind, solverName(d.solver)), StoppedBy: string(outcome.StoppedBy), Status: kind.StatusOf(outcome.StoppedBy),
 		Phases: outcome.Phases, Templates: outcome.Candidates,
 	}
 	res.Plan.Warnings = append(res.Plan.Warnings, looseRateWarnings(res.Plan, p.Profile)...)

@@ -56,7 +56,7 @@ func (b *bench) fresh(f *published.Family, t *table.Table) error {
 			for r := range out.Gears {
 				failed, late, worst := 0, 0, 0.0
 				for k := range b.trials {
-					trial, err := out.RetryGear(ctx, r, uint64(1_000_000*d+1000*r+k))
+					trial, err := out.RetryGear(ctx, nil, r, uint64(1_000_000*d+1000*r+k))
 					if err != nil {
 						return nil, err
 					}

@@ -293,7 +293,7 @@ func (b *runs) plannedBy(p place, name string, problem func() (*gear.Problem, er
 		if out == nil {
 			return &plan{}, nil
 		}
-		if made = out.Tables(out.Problem); out.Goal == gear.LeastLatency {
+		if made = out.Tables(); out.Goal == gear.LeastLatency {
 			made.Models[0].SLO = out.Problem.SLO
 		}
 		short, err := fingerprint(made)

@@ -60,7 +60,7 @@ func judgedOn(ctx context.Context, f *published.Family, dir string, draw uint64,
 		if t := &out.Gears[r].Trial; float64(max(t.Latency, t.HeldOutLatency)) < nearSLO*float64(f.SLO) {
 			continue
 		}
-		trial, err := gear.RetryGearOn(ctx, out, samples, r, uint64(1_000_000*devices+1000*r))
+		trial, err := out.RetryGear(ctx, samples, r, uint64(1_000_000*devices+1000*r))
 		if err != nil {
 			return nil, err
 		}

@@ -43,13 +43,13 @@ func BenchmarkSolve(b *testing.B) {
 				var result *solveResult
 				for b.Loop() {
 					var err error
-					if result, err = find(&planSearch{p: p, solver: highs.Solver{}, gap: .01}); err != nil {
+					if result, err = find(&planSearch{problem: p, solver: highs.Solver{}, gap: .01}); err != nil {
 						b.Fatal(err)
 					}
 				}
 				b.ReportMetric(result.value, "value")
 				b.ReportMetric(result.bound, "bound")
-				b.ReportMetric(float64(result.deviceCount()), "devices")
+				b.ReportMetric(float64(result.solution.deviceCount()), "devices")
 			})
 		}
 		run("throughput", 1, func(s *planSearch) (*solveResult, error) { return s.throughput(context.Background()) })

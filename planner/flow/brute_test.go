@@ -164,7 +164,7 @@ func TestSearchFindsBruteForceOptimum(t *testing.T) {
 				price, fewestPrice = c, n
 			}
 		})
-		s := &planSearch{p: p, solver: highs.Solver{}}
+		s := &planSearch{problem: p, solver: highs.Solver{}}
 		got, err := s.throughput(context.Background())
 		switch {
 		case errors.Is(err, errNoPlan) && rate == 0:
@@ -174,8 +174,8 @@ func TestSearchFindsBruteForceOptimum(t *testing.T) {
 			return
 		case err != nil:
 			t.Fatalf("%v, trying everything gives %v", err, rate)
-		case math.Abs(got.value-rate) > 1e-6*rate || got.bound < rate*(1-1e-6) || got.deviceCount() != fewestRate:
-			t.Fatalf("rate %v (bound %v) on %d devices, trying everything gives %v on %d", got.value, got.bound, got.deviceCount(), rate, fewestRate)
+		case math.Abs(got.value-rate) > 1e-6*rate || got.bound < rate*(1-1e-6) || got.solution.deviceCount() != fewestRate:
+			t.Fatalf("rate %v (bound %v) on %d devices, trying everything gives %v on %d", got.value, got.bound, got.solution.deviceCount(), rate, fewestRate)
 		}
 		solved++
 		got, err = s.cheapest(context.Background())
@@ -183,8 +183,8 @@ func TestSearchFindsBruteForceOptimum(t *testing.T) {
 		case errors.Is(err, errNoPlan) && math.IsInf(price, 1):
 		case err != nil:
 			t.Fatalf("%v, trying everything gives %v", err, price)
-		case math.Abs(got.value-price) > 1e-6*price || got.bound > price*(1+1e-6) || got.deviceCount() != fewestPrice:
-			t.Fatalf("price %v (bound %v) on %d devices, trying everything gives %v on %d", got.value, got.bound, got.deviceCount(), price, fewestPrice)
+		case math.Abs(got.value-price) > 1e-6*price || got.bound > price*(1+1e-6) || got.solution.deviceCount() != fewestPrice:
+			t.Fatalf("price %v (bound %v) on %d devices, trying everything gives %v on %d", got.value, got.bound, got.solution.deviceCount(), price, fewestPrice)
 		}
 	})
 	t.Logf("%d of them have plans", solved)
@@ -198,13 +198,13 @@ func TestSearchFindsBruteForceOptimum(t *testing.T) {
 func TestCheapestPlanCarriesMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t)
-		got, err := (&planSearch{p: p, solver: highs.Solver{}}).cheapest(context.Background())
+		got, err := (&planSearch{problem: p, solver: highs.Solver{}}).cheapest(context.Background())
 		if err != nil {
 			return
 		}
 		most := 0.0
 		p.visitSolutions(func(s *solution) {
-			if p.price(s) <= got.value*(1+1e-9) && s.deviceCount() <= got.deviceCount() {
+			if p.price(s) <= got.value*(1+1e-9) && s.deviceCount() <= got.solution.deviceCount() {
 				most = max(most, p.rateFactor(s))
 			}
 		})
@@ -219,7 +219,7 @@ func TestLargerBatchesUseRestOfDeadlines(t *testing.T) {
 	more := 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t)
-		got, err := (&planSearch{p: p, solver: highs.Solver{}}).cheapest(context.Background())
+		got, err := (&planSearch{problem: p, solver: highs.Solver{}}).cheapest(context.Background())
 		if err != nil {
 			return
 		}
@@ -235,7 +235,7 @@ func TestLargerBatchesUseRestOfDeadlines(t *testing.T) {
 				more++
 			}
 		}
-		for u, l := range got.level {
+		for u, l := range got.solution.level {
 			if l >= 0 && p.modelRates(got.solution)[u] > 0 && p.raiseLevel(got.solution, u) {
 				t.Errorf("model %d could carry more", u)
 			}

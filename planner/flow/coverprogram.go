@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 
 	"inferplan/solver/milp"
@@ -16,7 +17,8 @@ import (
 // share above 1 means that the rates are out of reach. The program starts with few deployments. Those whose
 // reduced cost is negative are added.
 type coverProgram struct {
-	*moduleLayout
+	problem       *problem
+	layout        *moduleLayout
 	solver        milp.Solver
 	seed          int32
 	minimizeShare bool // the objective is the share of the pools, not the price
@@ -32,8 +34,8 @@ type coverProgram struct {
 
 // newCoverProgram returns the program without deployments.
 func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *coverProgram {
-	x := &coverProgram{moduleLayout: y, solver: s.solver, seed: s.seed, minimizeShare: minimizeShare, program: milp.New("covers")}
-	p := y.p
+	x := &coverProgram{problem: y.problem, layout: y, solver: s.solver, seed: s.seed, minimizeShare: minimizeShare, program: milp.New("covers")}
+	p := y.problem
 
 	// Every module is served once. Leaving it unserved is allowed at a prohibitive cost, so that the
 	// program is always feasible.
@@ -85,8 +87,8 @@ func (x *coverProgram) maxCost() float64 {
 		return 1
 	}
 	sum := 0.0
-	for k := range x.p.pools {
-		sum += float64(x.p.pools[k].count) * x.p.pools[k].price
+	for k := range x.problem.pools {
+		sum += float64(x.problem.pools[k].count) * x.problem.pools[k].price
 	}
 	return sum
 }
@@ -98,7 +100,7 @@ func (x *coverProgram) deploymentCost(c *deployment) float64 {
 	}
 	sum := 0.0
 	for k, n := range c.devices {
-		sum += float64(n) * x.p.pools[k].price
+		sum += float64(n) * x.problem.pools[k].price
 	}
 	return sum
 }
@@ -127,8 +129,8 @@ func (x *coverProgram) addDeployment(s *moduleSet, c *deployment) {
 
 // budgetShare returns the part of a path's budget that the modules of s on that path take at a level.
 func (x *coverProgram) budgetShare(s *moduleSet, level int, use pathUse) float64 {
-	maxTime := x.p.models[s.model].levels[level].maxTime
-	return float64(batchTimesPerModule*use.modules) * maxTime.Seconds() / max(x.paths[use.path].budget.Seconds(), 1e-9)
+	maxTime := x.problem.models[s.model].levels[level].maxTime
+	return float64(batchTimesPerModule*use.modules) * maxTime.Seconds() / max(x.layout.paths[use.path].budget.Seconds(), 1e-9)
 }
 
 // solve adds deployments until none has a negative reduced cost. It sets lowerBound and the reduced cost of
@@ -154,61 +156,33 @@ func (x *coverProgram) solve(ctx context.Context) error {
 	}
 }
 
+// rowDuals has the duals of the program's rows, by row.
+type rowDuals []float64
+
+// ofLimit returns the dual of a row with an upper limit. It is at most 0: a dual of the wrong sign is cut
+// off.
+func (d rowDuals) ofLimit(row milp.Row) float64 { return min(0, d[row]) }
+
 // priceAll computes the reduced costs of all deployments under the given duals. Per module set and level,
 // it adds the deployment with the most negative one to the program, and returns how many it added. It also
-// sets lowerBound, by Lagrange's relaxation: the bound is valid for any duals of the right sign, so rowDual
-// cuts off duals of the wrong sign.
-func (x *coverProgram) priceAll(duals []float64) int {
-	rowDual := func(row milp.Row) float64 { return min(0, duals[row]) }
+// sets lowerBound, by Lagrange's relaxation: the bound is valid for any duals of the right sign.
+func (x *coverProgram) priceAll(duals rowDuals) int {
+	poolDuals := x.poolDuals(duals)
+	x.lowerBound = x.dualValue(duals, poolDuals)
 
-	// Price of a device: the dual of its pool. Under the objective of a share the prices must sum to at
-	// most 1 over all pools (the dual constraint of the share). Otherwise the price in the objective comes
-	// on top.
-	poolPrice, totalPrice := make([]float64, len(x.p.pools)), 0.0
-	for k, row := range x.poolCapacity {
-		poolPrice[k] = -rowDual(row)
-		totalPrice += poolPrice[k] * float64(x.p.pools[k].count)
-	}
-	x.lowerBound = 0
-	for k := range poolPrice {
-		if x.minimizeShare {
-			poolPrice[k] /= max(1, totalPrice)
-		} else {
-			x.lowerBound -= poolPrice[k] * float64(x.p.pools[k].count)
-			poolPrice[k] += x.p.pools[k].price
+	// A device costs the dual of its pool and its price in the objective.
+	deviceCosts := poolDuals
+	if !x.minimizeShare {
+		for k := range deviceCosts {
+			deviceCosts[k] += x.problem.pools[k].price
 		}
 	}
 
-	// Sum up the bound: right-hand sides times duals.
-	for _, row := range x.servedOnce {
-		x.lowerBound += duals[row]
-	}
-	for _, rows := range [][]milp.Row{x.deployedOnce, x.pathBudget} {
-		for _, row := range rows {
-			x.lowerBound += rowDual(row)
-		}
-	}
-	for a, row := range x.accuracyFloor {
-		if row >= 0 {
-			x.lowerBound += rowDual(row) * x.p.apps[a].accuracyAllowance()
-		}
-	}
-
-	// Price the deployments set by set. setDual collects the duals of the rows that all deployments of a
-	// set share.
-	minReducedCost, added := make([]float64, len(x.p.models)), 0
-	for i := range x.moduleSets {
-		s := &x.moduleSets[i]
-		setDual := -rowDual(x.deployedOnce[s.model])
-		for _, t := range s.members {
-			setDual -= duals[x.servedOnce[t.module]]
-		}
-		for a, row := range x.accuracyFloor {
-			if row >= 0 {
-				setDual -= rowDual(row) * s.accuracyLoss[a]
-			}
-		}
-		added += x.addViolated(s, setDual, poolPrice, rowDual)
+	// Price the deployments set by set, and find the least reduced cost of each model.
+	minReducedCost, added := make([]float64, len(x.problem.models)), 0
+	for i := range x.layout.moduleSets {
+		s := &x.layout.moduleSets[i]
+		added += x.addViolated(s, deviceCosts, duals)
 		for c := range s.deployments {
 			minReducedCost[s.model] = min(minReducedCost[s.model], s.deployments[c].reducedCost)
 		}
@@ -216,55 +190,126 @@ func (x *coverProgram) priceAll(duals []float64) int {
 
 	// A model has at most one deployment, so the bound falls by the least reduced cost of each model, if
 	// that is negative. The reduced costs are relative to that bound.
-	for _, b := range minReducedCost {
-		x.lowerBound += b
+	for _, reducedCost := range minReducedCost {
+		x.lowerBound += reducedCost
 	}
-	for i := range x.moduleSets {
-		for c := range x.moduleSets[i].deployments {
-			x.moduleSets[i].deployments[c].reducedCost -= minReducedCost[x.moduleSets[i].model]
+	for i := range x.layout.moduleSets {
+		s := &x.layout.moduleSets[i]
+		for c := range s.deployments {
+			s.deployments[c].reducedCost -= minReducedCost[s.model]
 		}
 	}
 	return added
 }
 
+// poolDuals returns what a device of each pool costs by the duals. Under the objective of a share the costs
+// of all devices must sum to at most 1, which is the dual constraint of the share.
+func (x *coverProgram) poolDuals(duals rowDuals) []float64 {
+	poolDuals, total := make([]float64, len(x.problem.pools)), 0.0
+	for k, row := range x.poolCapacity {
+		poolDuals[k] = -duals.ofLimit(row)
+		total += poolDuals[k] * float64(x.problem.pools[k].count)
+	}
+	if x.minimizeShare {
+		for k := range poolDuals {
+			poolDuals[k] /= max(1, total)
+		}
+	}
+	return poolDuals
+}
+
+// dualValue returns the sum of all rows' right-hand sides times their duals. Under the objective of a share
+// the right-hand sides of the pools are 0.
+func (x *coverProgram) dualValue(duals rowDuals, poolDuals []float64) float64 {
+	sum := 0.0
+	if !x.minimizeShare {
+		for k, dual := range poolDuals {
+			sum -= dual * float64(x.problem.pools[k].count)
+		}
+	}
+	for _, row := range x.servedOnce {
+		sum += duals[row]
+	}
+	for _, rows := range [][]milp.Row{x.deployedOnce, x.pathBudget} {
+		for _, row := range rows {
+			sum += duals.ofLimit(row)
+		}
+	}
+	for a, row := range x.accuracyFloor {
+		if row >= 0 {
+			sum += duals.ofLimit(row) * x.problem.apps[a].accuracyAllowance()
+		}
+	}
+	return sum
+}
+
+// priceTolerance is how far below 0 a reduced cost must be for its deployment to be added, in parts of
+// maxCost.
+const priceTolerance = 1e-7
+
 // addViolated computes the reduced cost of every deployment of s,
 //
-//	reducedCost = setDual - Σ_path dual(path)·budgetShare(level, path) + Σ_pool poolPrice(pool)·devices(pool),
+//	reducedCost = setDual - Σ_path dual(path)·budgetShare(level, path) + Σ_pool deviceCost(pool)·devices(pool),
 //
 // and adds to the program, for every level, the deployment with the least of them if that is negative. It
-// returns how many it added. The deployments of s are sorted by level.
-func (x *coverProgram) addViolated(s *moduleSet, setDual float64, poolPrice []float64, rowDual func(milp.Row) float64) int {
-	added, cheapest, level, levelCost := 0, -1, -1, 0.0
-	addCheapest := func() {
-		if cheapest >= 0 {
-			x.addDeployment(s, &s.deployments[cheapest])
+// returns how many it added.
+func (x *coverProgram) addViolated(s *moduleSet, deviceCosts []float64, duals rowDuals) int {
+	setDual, added := x.setDual(s, duals), 0
+	for sameLevel := range byLevel(s.deployments) {
+		// What the paths' budgets cost is the same for all deployments of a level.
+		levelCost := setDual
+		for _, use := range s.pathUses {
+			levelCost -= duals.ofLimit(x.pathBudget[use.path]) * x.budgetShare(s, sameLevel[0].level, use)
+		}
+
+		// Price the devices, and find the cheapest deployment.
+		cheapest := &sameLevel[0]
+		for i := range sameLevel {
+			d := &sameLevel[i]
+			d.reducedCost = levelCost
+			for k, n := range d.devices {
+				d.reducedCost += deviceCosts[k] * float64(n)
+			}
+			if d.reducedCost < cheapest.reducedCost {
+				cheapest = d
+			}
+		}
+		if cheapest.reducedCost < -priceTolerance*x.maxCost() {
+			x.addDeployment(s, cheapest)
 			added++
 		}
 	}
-	for i := range s.deployments {
-		c := &s.deployments[i]
+	return added
+}
 
-		// A new level begins: add the best deployment of the last one. What the paths' budgets cost is the
-		// same for all deployments of a level.
-		if c.level != level {
-			addCheapest()
-			level, cheapest, levelCost = c.level, -1, setDual
-			for _, w := range s.pathUses {
-				levelCost -= rowDual(x.pathBudget[w.path]) * x.budgetShare(s, level, w)
-			}
-		}
-
-		// Price the devices, and remember the cheapest deployment of the level.
-		c.reducedCost = levelCost
-		for k, n := range c.devices {
-			c.reducedCost += poolPrice[k] * float64(n)
-		}
-		if c.reducedCost < -1e-7*x.maxCost() && (cheapest < 0 || c.reducedCost < s.deployments[cheapest].reducedCost) {
-			cheapest = i
+// setDual returns what the rows that all deployments of s share cost by their duals.
+func (x *coverProgram) setDual(s *moduleSet, duals rowDuals) float64 {
+	sum := -duals.ofLimit(x.deployedOnce[s.model])
+	for _, t := range s.members {
+		sum -= duals[x.servedOnce[t.module]]
+	}
+	for a, row := range x.accuracyFloor {
+		if row >= 0 {
+			sum -= duals.ofLimit(row) * s.accuracyLoss[a]
 		}
 	}
-	addCheapest()
-	return added
+	return sum
+}
+
+// byLevel yields the deployments of each level, which stand together in the list.
+func byLevel(deployments []deployment) iter.Seq[[]deployment] {
+	return func(yield func([]deployment) bool) {
+		for first := 0; first < len(deployments); {
+			next := first + 1
+			for next < len(deployments) && deployments[next].level == deployments[first].level {
+				next++
+			}
+			if !yield(deployments[first:next]) {
+				return
+			}
+			first = next
+		}
+	}
 }
 
 // accuracyAllowance returns how much of the logarithm of accuracy an application may lose: -ln(floor), with

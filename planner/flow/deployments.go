@@ -27,7 +27,7 @@ type servedModule struct{ module, app, indexInApp, choice int }
 // pathUse says how many modules of a set lie on a path.
 type pathUse struct {
 	path, modules int
-	minTime       time.Duration // the least time that they can take together, set by searchDeployments
+	minTime       time.Duration // the least time that they can take together, set by deploymentSearch.startBudgets
 }
 
 // deployment is a level, and devices that together carry the rate of a module set.
@@ -45,7 +45,7 @@ type path struct {
 
 // moduleLayout is a problem as modules to serve and module sets to choose from.
 type moduleLayout struct {
-	p          *problem
+	problem    *problem
 	appOf      []int // by module: its application
 	moduleSets []moduleSet
 	paths      []path
@@ -60,7 +60,7 @@ const (
 // moduleLayout returns the modules, paths and module sets of the problem. If there are too many to list, it
 // returns nil.
 func (p *problem) moduleLayout() *moduleLayout {
-	y := &moduleLayout{p: p}
+	y := &moduleLayout{problem: p}
 
 	// Number the modules of all applications.
 	firstModule := make([]int, len(p.apps))
@@ -128,11 +128,11 @@ func (p *problem) modulesServedBy(u int, firstModule []int) (required, optional 
 
 // newModuleSet returns the set of some modules for model u, with its demand, accuracy losses and path uses.
 func (y *moduleLayout) newModuleSet(u int, members []servedModule) moduleSet {
-	s := moduleSet{model: u, members: members, accuracyLoss: make([]float64, len(y.p.apps))}
+	s := moduleSet{model: u, members: members, accuracyLoss: make([]float64, len(y.problem.apps))}
 	for _, t := range members {
-		n := &y.p.apps[t.app].modules[t.indexInApp]
+		n := &y.problem.apps[t.app].modules[t.indexInApp]
 		s.modules |= 1 << t.module
-		s.demand += n.visitShare * y.p.apps[t.app].weight
+		s.demand += n.visitShare * y.problem.apps[t.app].weight
 		s.accuracyLoss[t.app] += n.choices[t.choice].accuracyLoss()
 	}
 	for w := range y.paths {
@@ -153,8 +153,11 @@ func (y *moduleLayout) listDeployments(factor float64) bool {
 	remaining := maxDeployments
 	for i := range y.moduleSets {
 		s := &y.moduleSets[i]
-		l := deploymentLister{p: y.p, m: &y.p.models[s.model], requiredRate: factor * s.demand * (1 - 1e-9), devices: make([]int32, len(y.p.pools)), maxListed: remaining, listed: s.deployments[:0]}
-		for l.level = range l.m.levels {
+		l := deploymentLister{
+			problem: y.problem, model: &y.problem.models[s.model], requiredRate: factor * s.demand * (1 - 1e-9),
+			devices: make([]int32, len(y.problem.pools)), maxListed: remaining, listed: s.deployments[:0],
+		}
+		for l.level = range l.model.levels {
 			l.chooseDevices(0, l.requiredRate, false)
 		}
 		if s.deployments = l.listed; len(l.listed) > remaining {
@@ -167,10 +170,10 @@ func (y *moduleLayout) listDeployments(factor float64) bool {
 
 // deploymentLister lists the deployments of one module set.
 type deploymentLister struct {
-	p            *problem
-	m            *model
+	problem      *problem
+	model        *model
 	requiredRate float64 // requests per second
-	level        int     // level
+	level        int
 	devices      []int32
 	maxListed    int // the search stops when more deployments are listed
 	listed       []deployment
@@ -188,9 +191,9 @@ func (l *deploymentLister) chooseDevices(k int, missingRate float64, anyChosen b
 	}
 
 	// If all devices of the remaining pools cannot carry the missing rate, there is nothing to list.
-	templates, r := l.m.levels[l.level].templates, 0.0
+	templates, r := l.model.levels[l.level].templates, 0.0
 	for i := k; i < len(templates); i++ {
-		r += templates[i].rate * float64(l.p.pools[i].count)
+		r += templates[i].rate * float64(l.problem.pools[i].count)
 	}
 	if r < missingRate {
 		return
@@ -203,7 +206,7 @@ func (l *deploymentLister) chooseDevices(k int, missingRate float64, anyChosen b
 	if k == len(l.devices)-1 && r > 0 {
 		minDevices = int(math.Ceil(missingRate/r - 1e-12))
 	}
-	for n := minDevices; n <= l.p.pools[k].count; n++ {
+	for n := minDevices; n <= l.problem.pools[k].count; n++ {
 		if n > 0 && r == 0 {
 			break
 		}
@@ -235,7 +238,7 @@ func (l *deploymentLister) addIfMinimal() {
 func (l *deploymentLister) carriesRate(level, sparedPool int) bool {
 	rate, anyDevice := 0.0, false
 	for k, n := range l.devices {
-		r := l.m.levels[level].templates[k].rate
+		r := l.model.levels[level].templates[k].rate
 		if k == sparedPool {
 			n--
 		}

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 	"time"
@@ -10,7 +11,9 @@ import (
 // module after another by a deployment. The reduced costs of the chosen deployments add up, so that only
 // deployments with small ones need be tried. Deadlines are kept to the nanosecond.
 type deploymentSearch struct {
-	*coverProgram
+	problem          *problem
+	layout           *moduleLayout
+	covers           *coverProgram
 	maxPrice         float64         // plans that cost more are not looked for
 	stopAtFirst      bool            // the search ends with the first plan
 	remainingSteps   int64           // candidates that may still be tried
@@ -35,85 +38,98 @@ type candidate struct {
 // searchDeployments looks for the best plan that costs at most maxPrice. done says that there is no better
 // one; otherwise the steps ran out.
 func (x *coverProgram) searchDeployments(maxPrice float64, stopAtFirst bool, maxSteps int64) (d *deploymentSearch, done bool) {
-	d = &deploymentSearch{coverProgram: x, maxPrice: maxPrice, stopAtFirst: stopAtFirst, remainingSteps: maxSteps, candidates: make([][]candidate, len(x.appOf)), accuracyLoss: make([]float64, len(x.p.apps)), deployedModels: make([]bool, len(x.p.models))}
-
-	// Collect the candidates of each module, and the least time that a module can take with any of them.
-	minTime := make([]time.Duration, len(x.appOf))
-	for i := range x.moduleSets {
-		s := &x.moduleSets[i]
-		for j := range s.deployments {
-			c := &s.deployments[j]
-			if x.lowerBound+c.reducedCost > d.maxPrice+d.priceTolerance() {
-				continue
-			}
-			moduleTime := batchTimesPerModule * x.p.models[s.model].levels[c.level].maxTime
-			for _, t := range s.members {
-				if len(d.candidates[t.module]) == 0 || moduleTime < minTime[t.module] {
-					minTime[t.module] = moduleTime
-				}
-				d.candidates[t.module] = append(d.candidates[t.module], candidate{s, c})
-			}
-		}
+	d = &deploymentSearch{
+		problem: x.problem, layout: x.layout, covers: x, maxPrice: maxPrice, stopAtFirst: stopAtFirst, remainingSteps: maxSteps,
+		candidates: make([][]candidate, len(x.layout.appOf)), accuracyLoss: make([]float64, len(x.problem.apps)), deployedModels: make([]bool, len(x.problem.models)),
 	}
-
-	// Try the candidates with the least reduced costs first, and the modules with the fewest candidates
-	// first. A module without any candidate means that there is no plan.
-	for module := range d.candidates {
-		if len(d.candidates[module]) == 0 {
-			return d, true
-		}
-		d.moduleOrder = append(d.moduleOrder, module)
-		slices.SortStableFunc(d.candidates[module], func(a, b candidate) int {
-			switch {
-			case a.deployment.reducedCost < b.deployment.reducedCost:
-				return -1
-			case a.deployment.reducedCost > b.deployment.reducedCost:
-				return 1
-			}
-			return 0
-		})
-	}
-	slices.SortStableFunc(d.moduleOrder, func(a, b int) int { return len(d.candidates[a]) - len(d.candidates[b]) })
-
-	// Start with all devices, and with what the least times leave of each path's budget.
-	for k := range x.p.pools {
-		d.remainingDevices = append(d.remainingDevices, x.p.pools[k].count)
-	}
-	for w := range x.paths {
-		slack := x.paths[w].budget
-		for _, module := range x.paths[w].modules {
-			slack -= minTime[module]
-		}
-		if d.pathSlack = append(d.pathSlack, slack); slack < 0 {
-			return d, true
-		}
-	}
-
-	// Compute the least time of each set's modules on each path. It is part of pathSlack already.
-	for i := range x.moduleSets {
-		s := &x.moduleSets[i]
-		for j := range s.pathUses {
-			w := &s.pathUses[j]
-			w.minTime = 0
-			for _, module := range x.paths[w.path].modules {
-				if s.modules>>module&1 == 1 {
-					w.minTime += minTime[module]
-				}
-			}
-		}
+	minTimes := d.collectCandidates()
+	if !d.orderCandidates() || !d.startBudgets(minTimes) {
+		return d, true
 	}
 	d.serveNextModule(0, x.lowerBound)
 	return d, d.remainingSteps > 0
 }
 
+// collectCandidates lists the candidates of each module, and returns the least time that each module can
+// take with any of them.
+func (d *deploymentSearch) collectCandidates() (minTimes []time.Duration) {
+	minTimes = make([]time.Duration, len(d.layout.appOf))
+	for i := range d.layout.moduleSets {
+		s := &d.layout.moduleSets[i]
+		for j := range s.deployments {
+			c := &s.deployments[j]
+			if d.covers.lowerBound+c.reducedCost > d.maxPrice+d.priceTolerance() {
+				continue
+			}
+			moduleTime := batchTimesPerModule * d.problem.models[s.model].levels[c.level].maxTime
+			for _, t := range s.members {
+				if len(d.candidates[t.module]) == 0 || moduleTime < minTimes[t.module] {
+					minTimes[t.module] = moduleTime
+				}
+				d.candidates[t.module] = append(d.candidates[t.module], candidate{s, c})
+			}
+		}
+	}
+	return minTimes
+}
+
+// orderCandidates puts the candidates with the least reduced costs first, and the modules with the fewest
+// candidates. It returns false if some module has none: then there is no plan.
+func (d *deploymentSearch) orderCandidates() bool {
+	for module := range d.candidates {
+		if len(d.candidates[module]) == 0 {
+			return false
+		}
+		d.moduleOrder = append(d.moduleOrder, module)
+		slices.SortStableFunc(d.candidates[module], func(a, b candidate) int {
+			return cmp.Compare(a.deployment.reducedCost, b.deployment.reducedCost)
+		})
+	}
+	slices.SortStableFunc(d.moduleOrder, func(a, b int) int { return len(d.candidates[a]) - len(d.candidates[b]) })
+	return true
+}
+
+// startBudgets sets what is free before any deployment is chosen: all devices, and what the modules' least
+// times leave of each path's budget. It returns false if they leave less than nothing: then there is no
+// plan.
+func (d *deploymentSearch) startBudgets(minTimes []time.Duration) bool {
+	for k := range d.problem.pools {
+		d.remainingDevices = append(d.remainingDevices, d.problem.pools[k].count)
+	}
+	for w := range d.layout.paths {
+		slack := d.layout.paths[w].budget
+		for _, module := range d.layout.paths[w].modules {
+			slack -= minTimes[module]
+		}
+		if d.pathSlack = append(d.pathSlack, slack); slack < 0 {
+			return false
+		}
+	}
+
+	// Compute the least time of each set's modules on each path. It is part of pathSlack already.
+	for i := range d.layout.moduleSets {
+		s := &d.layout.moduleSets[i]
+		for j := range s.pathUses {
+			use := &s.pathUses[j]
+			use.minTime = 0
+			for _, module := range d.layout.paths[use.path].modules {
+				if s.modules>>module&1 == 1 {
+					use.minTime += minTimes[module]
+				}
+			}
+		}
+	}
+	return true
+}
+
 // priceTolerance returns the tolerance with which prices are compared.
-func (d *deploymentSearch) priceTolerance() float64 { return 1e-9 * d.maxCost() }
+func (d *deploymentSearch) priceTolerance() float64 { return 1e-9 * d.covers.maxCost() }
 
 // serveNextModule serves the next module by each of its candidates in turn, and so on with the modules
 // after it. served has the bits of the modules that are served, partialPrice is the lower bound plus the
 // reduced costs of the chosen deployments. It returns true if the search is over.
 func (d *deploymentSearch) serveNextModule(servedModules uint64, partialPrice float64) bool {
-	if bits.OnesCount64(servedModules) == len(d.appOf) {
+	if bits.OnesCount64(servedModules) == len(d.layout.appOf) {
 		return d.keepIfBest()
 	}
 
@@ -157,7 +173,7 @@ func (d *deploymentSearch) fitsRemaining(t candidate) bool {
 			return false
 		}
 	}
-	maxTime := d.p.models[t.set.model].levels[t.deployment.level].maxTime
+	maxTime := d.problem.models[t.set.model].levels[t.deployment.level].maxTime
 	for i := range t.set.pathUses {
 		w := &t.set.pathUses[i]
 		if d.pathSlack[w.path] < time.Duration(batchTimesPerModule*w.modules)*maxTime-w.minTime {
@@ -165,7 +181,7 @@ func (d *deploymentSearch) fitsRemaining(t candidate) bool {
 		}
 	}
 	for a, loss := range t.set.accuracyLoss {
-		if loss > 0 && d.p.apps[a].accuracyFloor > 0 && d.accuracyLoss[a]+loss > d.p.apps[a].accuracyAllowance() {
+		if loss > 0 && d.problem.apps[a].accuracyFloor > 0 && d.accuracyLoss[a]+loss > d.problem.apps[a].accuracyAllowance() {
 			return false
 		}
 	}
@@ -177,7 +193,7 @@ func (d *deploymentSearch) apply(t candidate, sign int) {
 	for k, n := range t.deployment.devices {
 		d.remainingDevices[k] -= sign * int(n)
 	}
-	maxTime := d.p.models[t.set.model].levels[t.deployment.level].maxTime
+	maxTime := d.problem.models[t.set.model].levels[t.deployment.level].maxTime
 	for i := range t.set.pathUses {
 		w := &t.set.pathUses[i]
 		d.pathSlack[w.path] -= time.Duration(sign) * (time.Duration(batchTimesPerModule*w.modules)*maxTime - w.minTime)
@@ -192,13 +208,13 @@ func (d *deploymentSearch) apply(t candidate, sign int) {
 // fewest devices. It returns true if the search may end.
 func (d *deploymentSearch) keepIfBest() bool {
 	s := d.chosenSolution()
-	price, n := d.p.price(s), s.deviceCount()
-	if !d.minimizeShare && price > d.maxPrice+d.priceTolerance() {
+	price, n := d.problem.price(s), s.deviceCount()
+	if !d.covers.minimizeShare && price > d.maxPrice+d.priceTolerance() {
 		return false // the reduced costs sum to less than the true cost
 	}
 	if d.bestSolution == nil || price < d.bestPrice-d.priceTolerance() || price <= d.bestPrice+d.priceTolerance() && n < d.bestDevices {
 		d.bestSolution, d.bestPrice, d.bestDevices = s, price, n
-		if !d.minimizeShare {
+		if !d.covers.minimizeShare {
 			d.maxPrice = price
 		}
 	}
@@ -207,13 +223,13 @@ func (d *deploymentSearch) keepIfBest() bool {
 
 // chosenSolution returns the chosen deployments as a solution of the problem.
 func (d *deploymentSearch) chosenSolution() *solution {
-	s := &solution{level: make([]int, len(d.p.models))}
-	for u := range d.p.models {
+	s := &solution{level: make([]int, len(d.problem.models))}
+	for u := range d.problem.models {
 		s.level[u] = -1
-		s.devices = append(s.devices, make([]int, len(d.p.pools)))
+		s.devices = append(s.devices, make([]int, len(d.problem.pools)))
 	}
-	for a := range d.p.apps {
-		s.choice = append(s.choice, make([]int, len(d.p.apps[a].modules)))
+	for a := range d.problem.apps {
+		s.choice = append(s.choice, make([]int, len(d.problem.apps[a].modules)))
 	}
 	for _, t := range d.chosen {
 		s.level[t.set.model] = t.deployment.level

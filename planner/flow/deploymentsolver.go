@@ -18,7 +18,7 @@ const maxSearchSteps = 6_000_000
 // deploymentSolver solves a problem by listing its deployments. rounds counts solves of linear programs,
 // steps those of searches.
 type deploymentSolver struct {
-	*planSearch
+	search        *planSearch
 	layout        *moduleLayout
 	rounds, steps int64
 }
@@ -26,8 +26,8 @@ type deploymentSolver struct {
 // newDeploymentSolver returns a solver for the problem of s. If the problem is too large for it, it returns
 // nil.
 func (s *planSearch) newDeploymentSolver() *deploymentSolver {
-	if y := s.p.moduleLayout(); y != nil {
-		return &deploymentSolver{planSearch: s, layout: y}
+	if y := s.problem.moduleLayout(); y != nil {
+		return &deploymentSolver{search: s, layout: y}
 	}
 	return nil
 }
@@ -37,7 +37,7 @@ func (l *deploymentSolver) solveCoverProgram(ctx context.Context, factor float64
 	if !l.layout.listDeployments(factor) {
 		return nil, errTooManyDeployments
 	}
-	x := l.layout.newCoverProgram(l.planSearch, minimizeShare)
+	x := l.layout.newCoverProgram(l.search, minimizeShare)
 	err := x.solve(ctx)
 	l.rounds += x.rounds
 	return x, err
@@ -52,7 +52,7 @@ func (l *deploymentSolver) searchDeployments(x *coverProgram, maxPrice float64, 
 
 // rateSearch is a search for the largest rate factor.
 type rateSearch struct {
-	*deploymentSolver
+	solver                 *deploymentSolver
 	bestSolution           *solution // carries foundFactor
 	foundFactor, maxFactor float64   // larger factors than maxFactor are not looked for
 	provenBound            float64   // no plan carries a larger factor
@@ -74,7 +74,7 @@ func (l *deploymentSolver) throughput(ctx context.Context) (*solveResult, error)
 	}
 
 	// Narrow the range between that plan's factor and the bound, from above, then from below.
-	c := &rateSearch{deploymentSolver: l, bestSolution: d.bestSolution, foundFactor: l.p.rateFactor(d.bestSolution), provenBound: l.p.factorCeiling()}
+	c := &rateSearch{solver: l, bestSolution: d.bestSolution, foundFactor: l.search.problem.rateFactor(d.bestSolution), provenBound: l.search.problem.factorCeiling()}
 	if err = c.lowerProvenBound(ctx); err == nil {
 		err = c.raiseFoundFactor(ctx)
 	}
@@ -90,7 +90,7 @@ func (l *deploymentSolver) throughput(ctx context.Context) (*solveResult, error)
 		result.stoppedBy = milp.StoppedByInterrupt
 	case gap <= 1e-6:
 		result.stoppedBy = milp.StoppedByProof
-	case gap <= l.gap:
+	case gap <= l.search.gap:
 		result.stoppedBy = milp.StoppedByGap
 	}
 	return result, nil
@@ -116,9 +116,9 @@ func (p *problem) factorCeiling() float64 {
 
 // lowerProvenBound lowers the proven bound until the linear program over deployments is feasible there.
 func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
-	tolerance, feasibleFactor, f := max(c.gap/8, 2e-4), c.foundFactor, c.provenBound
+	tolerance, feasibleFactor, f := max(c.solver.search.gap/8, 2e-4), c.foundFactor, c.provenBound
 	for range 20 {
-		x, err := c.solveCoverProgram(ctx, f, true)
+		x, err := c.solver.solveCoverProgram(ctx, f, true)
 		if err != nil {
 			return err
 		}
@@ -145,11 +145,11 @@ func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
 
 // raiseFoundFactor looks for plans between the found factor and maxFactor until the gap is small enough.
 func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
-	relativeStep, anyFound := max(c.gap/4, 1e-3), false
+	relativeStep, anyFound := max(c.solver.search.gap/4, 1e-3), false
 	for range 200 {
 		// Choose the next factor: first just below maxFactor, in growing steps; once a plan was found
 		// there, halve the range.
-		nextFactor := max(c.foundFactor/(1-c.gap), c.foundFactor*(1+1e-7))
+		nextFactor := max(c.foundFactor/(1-c.solver.search.gap), c.foundFactor*(1+1e-7))
 		if nextFactor >= c.maxFactor {
 			return nil
 		}
@@ -157,19 +157,19 @@ func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
 		if anyFound {
 			f = max(nextFactor, math.Sqrt(c.foundFactor*c.maxFactor))
 		}
-		x, err := c.solveCoverProgram(ctx, f, true)
+		x, err := c.solver.solveCoverProgram(ctx, f, true)
 		if err != nil {
 			return err
 		}
 
 		// Found: the factor rises. Proven that there is none: the bound falls, if nothing above was left
 		// open. Else only maxFactor falls.
-		d, done := c.searchDeployments(x, 1, true)
+		d, done := c.solver.searchDeployments(x, 1, true)
 		switch {
 		case d.bestSolution != nil:
-			c.bestSolution, c.foundFactor, anyFound = d.bestSolution, max(c.foundFactor, c.p.rateFactor(d.bestSolution)), true
-			if c.onImproved != nil {
-				c.onImproved(c.foundFactor, c.provenBound)
+			c.bestSolution, c.foundFactor, anyFound = d.bestSolution, max(c.foundFactor, c.solver.search.problem.rateFactor(d.bestSolution)), true
+			if c.solver.search.onImproved != nil {
+				c.solver.search.onImproved(c.foundFactor, c.provenBound)
 			}
 		case done && c.provenBound == c.maxFactor:
 			c.provenBound, c.maxFactor = f, f
@@ -191,15 +191,15 @@ func (l *deploymentSolver) cheapest(ctx context.Context, factor float64) (*solve
 	// The linear program gives the bound. Allow more and more above it until a plan is found. A search that
 	// is done without a plan proves that there is none up to its limit, which is then the bound.
 	bound, maxPrice := x.lowerBound, x.maxCost()*(1+1e-9)
-	for priceAllowance := max(l.gap, .005) / 2 * max(x.lowerBound, maxPrice*1e-6); x.lowerBound <= maxPrice; priceAllowance *= 2 {
+	for priceAllowance := max(l.search.gap, .005) / 2 * max(x.lowerBound, maxPrice*1e-6); x.lowerBound <= maxPrice; priceAllowance *= 2 {
 		limit := min(maxPrice, x.lowerBound+priceAllowance)
 		d, done := l.searchDeployments(x, limit, false)
 		switch {
 		case d.bestSolution != nil:
-			result := &solveResult{solution: d.bestSolution, value: l.p.price(d.bestSolution), bound: bound, stoppedBy: milp.StoppedByWork}
+			result := &solveResult{solution: d.bestSolution, value: l.search.problem.price(d.bestSolution), bound: bound, stoppedBy: milp.StoppedByWork}
 			if done {
 				result.bound, result.stoppedBy = result.value, milp.StoppedByProof
-			} else if result.value-result.bound <= l.gap*result.value {
+			} else if result.value-result.bound <= l.search.gap*result.value {
 				result.stoppedBy = milp.StoppedByGap
 			}
 			return result, nil
@@ -217,7 +217,7 @@ func (l *deploymentSolver) cheapest(ctx context.Context, factor float64) (*solve
 // higher price and no more devices, as far as a few tries find one. It halves the range of factors up to
 // twice the plan's own.
 func (l *deploymentSolver) raiseRateAtSamePrice(ctx context.Context, result *solveResult) {
-	carriedFactor := l.p.rateFactor(result.solution)
+	carriedFactor := l.search.problem.rateFactor(result.solution)
 	for maxFactor := 2 * carriedFactor; maxFactor > carriedFactor*1.01; {
 		f := math.Sqrt(carriedFactor * maxFactor)
 		x, err := l.solveCoverProgram(ctx, f, false)
@@ -229,8 +229,8 @@ func (l *deploymentSolver) raiseRateAtSamePrice(ctx context.Context, result *sol
 			continue
 		}
 		d, _ := l.searchDeployments(x, result.value*(1+1e-9), false)
-		if d.bestSolution != nil && d.bestPrice <= result.value*(1+1e-9) && d.bestDevices <= result.deviceCount() {
-			result.solution, carriedFactor, maxFactor = d.bestSolution, l.p.rateFactor(d.bestSolution), f*f/carriedFactor
+		if d.bestSolution != nil && d.bestPrice <= result.value*(1+1e-9) && d.bestDevices <= result.solution.deviceCount() {
+			result.solution, carriedFactor, maxFactor = d.bestSolution, l.search.problem.rateFactor(d.bestSolution), f*f/carriedFactor
 		}
 	}
 }

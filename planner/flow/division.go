@@ -157,8 +157,8 @@ const maxDivisions = 16
 
 // divisionSearch looks for the division of the devices with which a plan sustains the highest rate.
 type divisionSearch struct {
-	*tuner
-	*modelNeeds
+	tuner          *tuner
+	needs          *modelNeeds
 	baseSetting    tuneSetting     // setting of all plans, but for the dedicated devices
 	bestGroups     []modelGroup    // groups of the best plan. If it is nil, all models share all devices.
 	triedDivisions map[string]bool // by the text of the division
@@ -176,8 +176,8 @@ func (t *tuner) searchDivisions(ctx context.Context, baseSetting tuneSetting) er
 	if sharedAttempt == nil || err != nil {
 		return err
 	}
-	d := &divisionSearch{tuner: t, modelNeeds: newModelNeeds(sharedAttempt.result.Plan), baseSetting: baseSetting, triedDivisions: map[string]bool{}}
-	for _, groups := range d.candidateDivisions() {
+	d := &divisionSearch{tuner: t, needs: newModelNeeds(sharedAttempt.result.Plan), baseSetting: baseSetting, triedDivisions: map[string]bool{}}
+	for _, groups := range d.needs.candidateDivisions() {
 		if proceed, err := d.tryDivision(ctx, groups); !proceed || err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func (t *tuner) searchDivisions(ctx context.Context, baseSetting tuneSetting) er
 	// From the best division, move one device at a time from group to group, as long as that helps.
 	for improved := t.bestAttempt != sharedAttempt; improved; {
 		previousBest := t.bestAttempt
-		for _, groups := range d.neighbours(d.bestGroups) {
+		for _, groups := range d.needs.neighbours(d.bestGroups) {
 			if proceed, err := d.tryDivision(ctx, groups); !proceed || err != nil {
 				return err
 			}
@@ -206,19 +206,19 @@ func (t *tuner) searchDivisions(ctx context.Context, baseSetting tuneSetting) er
 // should end.
 func (d *divisionSearch) tryDivision(ctx context.Context, groups []modelGroup) (proceed bool, err error) {
 	s := d.baseSetting
-	if s.dedicatedDevices = groupsText(groups[:len(groups)-1], d.pools); d.triedDivisions[s.dedicatedDevices] {
+	if s.dedicatedDevices = groupsText(groups[:len(groups)-1], d.needs.pools); d.triedDivisions[s.dedicatedDevices] {
 		return true, nil
 	}
-	if len(d.triedDivisions) == maxDivisions || ctx.Err() != nil || d.isGapReached() {
+	if len(d.triedDivisions) == maxDivisions || ctx.Err() != nil || d.tuner.isGapReached() {
 		return false, nil
 	}
 	d.triedDivisions[s.dedicatedDevices] = true
-	current, err := d.solveSetting(ctx, s)
+	current, err := d.tuner.solveSetting(ctx, s)
 	if current == nil || err != nil {
 		return true, err
 	}
-	proceed, err = d.consider(ctx, current)
-	if d.bestAttempt == current {
+	proceed, err = d.tuner.consider(ctx, current)
+	if d.tuner.bestAttempt == current {
 		d.bestGroups = groups
 	}
 	return proceed, err

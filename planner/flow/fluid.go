@@ -22,92 +22,116 @@ import (
 //
 // For prices, F is the attainment, and the devices of each kind are whole.
 func (r *resolvedProblem) objectiveBound(ctx context.Context, solver milp.Solver, attainment float64) (float64, error) {
-	p, fixedRates := r.problem, r.objective != "throughput"
-	m := milp.New("bound of applications")
-	maxFactor := p.factorCeiling()
-	if fixedRates {
-		maxFactor = 1
+	b := &fluidProgram{problem: r.problem, m: milp.New("bound of applications"), attainment: attainment, fixedRates: r.objective != "throughput", maxFactor: 1}
+	if !b.fixedRates {
+		b.maxFactor = r.problem.factorCeiling()
 	}
-	if !(maxFactor > 0) {
+	if !(b.maxFactor > 0) {
 		return math.NaN(), nil
 	}
-	factor := m.AddVar("factor", 0, 1, 0)
-	if fixedRates {
-		m.SetBounds(factor, attainment, attainment)
-	} else {
-		m.SetSense(milp.Maximize)
-		m.SetObj(factor, 1)
+	b.addFactor()
+	b.addDevices()
+	for a := range r.problem.apps {
+		b.addApplication(&r.problem.apps[a])
 	}
-
-	// Devices: those of a level carry its rates.
-	levelCapacity := make([][]milp.Row, len(p.models)) // by model and level
-	poolCapacity := make([]milp.Row, len(p.pools))
-	for k := range p.pools {
-		poolCapacity[k] = m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
-		if fixedRates {
-			m.SetRowBounds(poolCapacity[k], -milp.Inf, 0)
-			m.AddTerm(poolCapacity[k], m.AddInt("whole devices", 0, float64(p.pools[k].count), p.pools[k].price), -1)
-		}
-	}
-	for u := range p.models {
-		for l := range p.models[u].levels {
-			row := m.AddGE("capacity of "+p.models[u].name, 0)
-			for k, t := range p.models[u].levels[l].templates {
-				if t.rate > 0 && p.pools[k].count > 0 {
-					n := m.AddVar("devices", 0, float64(p.pools[k].count), 0)
-					m.AddTerm(poolCapacity[k], n, 1)
-					m.AddTerm(row, n, t.rate/maxFactor)
-				}
-			}
-			levelCapacity[u] = append(levelCapacity[u], row)
-		}
-	}
-
-	// Rates: those of a module's choices and levels sum to the factor. Paths keep the SLO, and the accuracy
-	// its floor, on average.
-	for a := range p.apps {
-		app := &p.apps[a]
-		times := make([][]milp.Term, len(app.modules)) // in batches, by module
-		var losses []milp.Term
-		for i := range app.modules {
-			n := &app.modules[i]
-			moduleRate := m.AddEQ("rate of "+n.name, 0, milp.Term{Var: factor, Coef: -1})
-			for c := range n.choices {
-				for l, level := range p.models[n.choices[c].model].levels {
-					f := m.AddVar("", 0, 1, 0)
-					m.AddTerm(moduleRate, f, 1)
-					m.AddTerm(levelCapacity[n.choices[c].model][l], f, -n.visitShare*app.weight)
-					times[i] = append(times[i], milp.Term{Var: f, Coef: level.maxTime.Seconds()})
-					losses = append(losses, milp.Term{Var: f, Coef: n.choices[c].accuracyLoss()})
-				}
-			}
-		}
-		for _, path := range app.paths {
-			if app.isRarePath(path, 1-attainment) {
-				continue
-			}
-			row := m.AddLE("deadline of "+app.name, 0, milp.Term{Var: factor, Coef: -app.slo.Seconds()})
-			for _, i := range path {
-				for _, t := range times[i] {
-					m.AddTerm(row, t.Var, t.Coef)
-				}
-			}
-		}
-		if app.accuracyFloor > 0 {
-			m.AddLE("accuracy of "+app.name, 1e-9, append(losses, milp.Term{Var: factor, Coef: math.Log(app.accuracyFloor)})...)
-		}
-	}
-	sol, err := solver.Solve(ctx, m, milp.Options{Gap: r.input.Values.Number("gap") / 4, Seed: int32(r.input.Seed % math.MaxInt32)})
+	sol, err := solver.Solve(ctx, b.m, milp.Options{Gap: r.input.Values.Number("gap") / 4, Seed: int32(r.input.Seed % math.MaxInt32)})
 	if err != nil {
 		return math.NaN(), fmt.Errorf("bounding applications: %w", err)
 	}
 	switch {
 	case sol.Status == milp.Infeasible || !sol.Feasible():
 		return math.NaN(), nil
-	case fixedRates:
+	case b.fixedRates:
 		return sol.Bound, nil
 	}
-	return sol.Bound * maxFactor * (1 + 1e-7) / attainment, nil
+	return sol.Bound * b.maxFactor * (1 + 1e-7) / attainment, nil
+}
+
+// fluidProgram is the program of a bound without queueing. Rates are in units of maxFactor.
+type fluidProgram struct {
+	problem       *problem
+	m             *milp.Model
+	attainment    float64 // share of the requests that must be in time
+	fixedRates    bool    // the price is minimized, not the rate factor maximized
+	maxFactor     float64 // upper bound of the rate factor
+	factor        milp.Var
+	levelCapacity [][]milp.Row // devices of a level carry its rates, by model and level
+}
+
+// addFactor adds the rate factor, which is fixed or to be maximized.
+func (b *fluidProgram) addFactor() {
+	b.factor = b.m.AddVar("factor", 0, 1, 0)
+	if b.fixedRates {
+		b.m.SetBounds(b.factor, b.attainment, b.attainment)
+		return
+	}
+	b.m.SetSense(milp.Maximize)
+	b.m.SetObj(b.factor, 1)
+}
+
+// addDevices adds the devices of every level. With fixed rates, the devices of a pool are a whole number, at its
+// price.
+func (b *fluidProgram) addDevices() {
+	p := b.problem
+	poolCapacity := make([]milp.Row, len(p.pools))
+	for k := range p.pools {
+		poolCapacity[k] = b.m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
+		if b.fixedRates {
+			b.m.SetRowBounds(poolCapacity[k], -milp.Inf, 0)
+			b.m.AddTerm(poolCapacity[k], b.m.AddInt("whole devices", 0, float64(p.pools[k].count), p.pools[k].price), -1)
+		}
+	}
+	b.levelCapacity = make([][]milp.Row, len(p.models))
+	for u := range p.models {
+		for l := range p.models[u].levels {
+			row := b.m.AddGE("capacity of "+p.models[u].name, 0)
+			for k, t := range p.models[u].levels[l].templates {
+				if t.rate > 0 && p.pools[k].count > 0 {
+					n := b.m.AddVar("devices", 0, float64(p.pools[k].count), 0)
+					b.m.AddTerm(poolCapacity[k], n, 1)
+					b.m.AddTerm(row, n, t.rate/b.maxFactor)
+				}
+			}
+			b.levelCapacity[u] = append(b.levelCapacity[u], row)
+		}
+	}
+}
+
+// addApplication adds the rates of an application's choices and levels. Those of a module sum to the factor.
+// Paths keep the SLO, and the accuracy its floor, on average.
+func (b *fluidProgram) addApplication(app *app) {
+	times := make([][]milp.Term, len(app.modules)) // in batches, by module
+	var losses []milp.Term
+	for i := range app.modules {
+		n := &app.modules[i]
+		moduleRate := b.m.AddEQ("rate of "+n.name, 0, milp.Term{Var: b.factor, Coef: -1})
+		for c := range n.choices {
+			u := n.choices[c].model
+			for l, level := range b.problem.models[u].levels {
+				f := b.m.AddVar("", 0, 1, 0)
+				b.m.AddTerm(moduleRate, f, 1)
+				b.m.AddTerm(b.levelCapacity[u][l], f, -n.visitShare*app.weight)
+				times[i] = append(times[i], milp.Term{Var: f, Coef: level.maxTime.Seconds()})
+				losses = append(losses, milp.Term{Var: f, Coef: n.choices[c].accuracyLoss()})
+			}
+		}
+	}
+
+	// The paths whose requests may not all be given up.
+	for _, path := range app.paths {
+		if app.isRarePath(path, 1-b.attainment) {
+			continue
+		}
+		row := b.m.AddLE("deadline of "+app.name, 0, milp.Term{Var: b.factor, Coef: -app.slo.Seconds()})
+		for _, i := range path {
+			for _, t := range times[i] {
+				b.m.AddTerm(row, t.Var, t.Coef)
+			}
+		}
+	}
+	if app.accuracyFloor > 0 {
+		b.m.AddLE("accuracy of "+app.name, 1e-9, append(losses, milp.Term{Var: b.factor, Coef: math.Log(app.accuracyFloor)})...)
+	}
 }
 
 // setObjectiveBound writes a bound of all plans, or of those that boundScope names, into an outcome. It
@@ -182,21 +206,20 @@ func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 	}
 
 	// Minimize the time of all devices, or the price of whole devices.
-	b := &batchChooser{&q}
-	m, throughput := b.newProgram(counts), w.objective == "throughput"
+	m, throughput := q.newBatchProgram(counts), w.objective == "throughput"
 	switch {
 	case len(counts) == 1:
 	case throughput:
-		time := m.AddVar("devices", 0, milp.Inf, 1)
+		time := m.program.AddVar("devices", 0, milp.Inf, 1)
 		for k, n := range counts {
-			b.limitKindTime(m, k, time, float64(n)/devices)
+			m.limitKindTime(k, time, float64(n)/devices)
 		}
 	default:
 		for k, n := range counts {
-			b.limitKindTime(m, k, m.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
+			m.limitKindTime(k, m.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
 		}
 	}
-	sol, err := w.run.Solver.Solve(ctx, m.Model, milp.Options{Gap: w.gap / 4, Seed: w.seed})
+	sol, err := w.run.Solver.Solve(ctx, m.program, milp.Options{Gap: w.gap / 4, Seed: w.seed})
 	switch {
 	case err != nil:
 		return math.NaN(), fmt.Errorf("bounding workflows: %w", err)

@@ -44,16 +44,16 @@ func (s *planSearch) explainInfeasible(ctx context.Context, fixedRates bool) err
 		return err
 	}
 	e := &kind.InfeasibleError{Constraint: "devices", Reason: "there are fewer devices than models to deploy: each has devices of its own, unless the cluster says sharing: time and throughput is planned without a cold start"}
-	if s.p.hasTimeSharedPool() {
+	if s.problem.hasTimeSharedPool() {
 		e.Constraint, e.Reason = "memory", "the models that have no devices of their own do not fit together in the memory of devices on which they take turns"
 	}
-	for k := range s.p.pools {
-		n := -s.p.pools[k].count
-		for u := range result.devices {
-			n += result.devices[u][k]
+	for k := range s.problem.pools {
+		n := -s.problem.pools[k].count
+		for u := range result.solution.devices {
+			n += result.solution.devices[u][k]
 		}
 		if n > 0 {
-			e.Nearest.Devices = append(e.Nearest.Devices, kind.MissingCount{Device: s.p.pools[k].kind, Count: n})
+			e.Nearest.Devices = append(e.Nearest.Devices, kind.MissingCount{Device: s.problem.pools[k].kind, Count: n})
 		}
 	}
 	return e
@@ -63,13 +63,13 @@ func (s *planSearch) explainInfeasible(ctx context.Context, fixedRates bool) err
 // the least SLO that the solution keeps.
 func (s *planSearch) sloError(x *solution) error {
 	worstApp, maxStretch := 0, 0.0
-	for a := range s.p.apps {
-		if f := s.p.longestPathTime(x, a).Seconds() / max(s.p.apps[a].budget().Seconds(), 1e-9); f > maxStretch {
+	for a := range s.problem.apps {
+		if f := s.problem.longestPathTime(x, a).Seconds() / max(s.problem.apps[a].budget().Seconds(), 1e-9); f > maxStretch {
 			worstApp, maxStretch = a, f
 		}
 	}
-	a := &s.p.apps[worstApp]
-	requiredTime := s.p.longestPathTime(x, worstApp)
+	a := &s.problem.apps[worstApp]
+	requiredTime := s.problem.longestPathTime(x, worstApp)
 	return &kind.InfeasibleError{Model: a.name, Constraint: "slo",
 		Reason: fmt.Sprintf("no choice of batches and devices keeps the SLO of %s: its longest path takes %v, with a batch to wait for and one's own in every module, and %v less the margin of %v leaves %v",
 			a.name, requiredTime, a.slo, a.margin, a.budget()),

@@ -28,7 +28,7 @@ func (c *cancellingSolver) Solve(ctx context.Context, m *milp.Model, o milp.Opti
 // of the whole search, too.
 func TestInterruptedSearchKeepsPlanAndBound(t *testing.T) {
 	p := fiveModuleProblem(2)
-	whole, err := (&planSearch{p: p, solver: highs.Solver{}, gap: .01}).throughput(t.Context())
+	whole, err := (&planSearch{problem: p, solver: highs.Solver{}, gap: .01}).throughput(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestInterruptedSearchKeepsPlanAndBound(t *testing.T) {
 	for n := 1; ; n++ {
 		ctx, end := context.WithCancel(t.Context())
 		solver := &cancellingSolver{highs.Solver{}, n, end}
-		result, err := (&planSearch{p: p, solver: solver, gap: .01}).throughput(ctx)
+		result, err := (&planSearch{problem: p, solver: solver, gap: .01}).throughput(ctx)
 		end()
 		if solver.remainingSolves > 0 {
 			break

@@ -22,18 +22,12 @@ func withLengthSamples(in *kind.Problem, run *kind.SolveRun) (*kind.Problem, err
 					continue
 				}
 
-				// Read the rows, and thin them out if there are too many.
 				rows, err := arrivals.ReadLengths(in.WorkloadDir, m.LengthsFile)
 				if err != nil {
 					return nil, err
 				}
-				m.Sample = rows
-				if n := len(rows); n > formats.MaxSampleRows {
-					m.Sample = nil
-					for row := range formats.MaxSampleRows {
-						m.Sample = append(m.Sample, rows[(2*row+1)*n/(2*formats.MaxSampleRows)])
-					}
-					run.Assume("lengths of %s: %d rows of the %d of %s", m.Name, formats.MaxSampleRows, n, m.LengthsFile)
+				if m.Sample = evenlySpread(rows, formats.MaxSampleRows); len(m.Sample) < len(rows) {
+					run.Assume("lengths of %s: %d rows of the %d of %s", m.Name, len(m.Sample), len(rows), m.LengthsFile)
 				}
 			}
 			applications[i].Segments[g].Modules = modules
@@ -46,4 +40,16 @@ func withLengthSamples(in *kind.Problem, run *kind.SolveRun) (*kind.Problem, err
 	copied := *in
 	copied.Workload = &workload
 	return &copied, nil
+}
+
+// evenlySpread returns at most maxRows rows, evenly spread over the list.
+func evenlySpread(rows [][2]int, maxRows int) [][2]int {
+	if len(rows) <= maxRows {
+		return rows
+	}
+	spread := make([][2]int, maxRows)
+	for i := range spread {
+		spread[i] = rows[(2*i+1)*len(rows)/(2*maxRows)]
+	}
+	return spread
 }

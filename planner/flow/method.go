@@ -53,7 +53,7 @@ func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind
 	run.Progress(kind.Progress{Phase: "program", Value: math.NaN(), Bound: math.NaN()})
 
 	// Search for the highest rate, or for the lowest price at fixed rates. If there is no plan, say why.
-	s := &planSearch{p: r.problem, solver: run.Solver, gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32), onImproved: run.Incumbent}
+	s := &planSearch{problem: r.problem, solver: run.Solver, gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32), onImproved: run.Incumbent}
 	fixedRates := r.objective != "throughput"
 	findPlan := s.throughput
 	if fixedRates {
@@ -70,7 +70,7 @@ func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind
 
 	// Spend what is left of the deadlines, write the plan, and replace its bound by that of all plans if
 	// that is asked for.
-	if result.timeShares == nil {
+	if result.solution.timeShares == nil {
 		r.problem.enlargeBatches(result.solution)
 	}
 	o := r.outcome(result)

@@ -38,9 +38,11 @@ type excludedPath struct {
 // program is the mixed-integer program of docs/methods.md with its variables. Rates are in units of
 // maxFactor, and in each module of the rate that visits it.
 type program struct {
-	p             *problem
+	problem       *problem
 	m             *milp.Model
 	query         programQuery
+	poolCapacity  []milp.Row // devices, by pool
+	totalPrice    milp.Row
 	factor        milp.Var
 	stretch       milp.Var
 	level         [][]milp.Var     // z, by model and level
@@ -54,7 +56,7 @@ type program struct {
 
 // newProgram returns the program of a query.
 func (p *problem) newProgram(q programQuery) *program {
-	x := &program{p: p, m: milp.New("applications"), query: q}
+	x := &program{problem: p, m: milp.New("applications"), query: q}
 	x.factor = x.m.AddVar("factor", 0, 1, 0)
 
 	// The goal sets the objective and fixes the rate factor where it is not free.
@@ -98,60 +100,61 @@ func (x *program) addInteger(name string, maxValue, objective float64) milp.Var 
 //
 //	Σ_l z_ul ≤ 1;   Σ_k m_ulk ≥ z_ul;   m_ulk ≤ N_k z_ul;   Σ_ul m_ulk ≤ N_k
 func (x *program) addDeployments() {
-	p, m := x.p, x.m
+	p, m := x.problem, x.m
 
 	// The devices of each pool and the price are limited. The goal of missing devices may add some at a
 	// cost.
-	poolCapacity, totalPrice := make([]milp.Row, len(p.pools)), m.AddLE("price", x.priceLimit())
+	x.poolCapacity, x.totalPrice = make([]milp.Row, len(p.pools)), m.AddLE("price", x.priceLimit())
 	for k := range p.pools {
-		poolCapacity[k] = m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
+		x.poolCapacity[k] = m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
 		if x.query.goal == goalMissingDevices {
-			m.AddTerm(poolCapacity[k], x.addInteger("more "+p.pools[k].kind, float64(len(p.models)), 1), -1)
+			m.AddTerm(x.poolCapacity[k], x.addInteger("more "+p.pools[k].kind, float64(len(p.models)), 1), -1)
 		}
 	}
-	x.addSharedDevices(poolCapacity)
+	x.addSharedDevices()
+	x.level, x.devices, x.capacity = make([][]milp.Var, len(p.models)), make([][][]milp.Var, len(p.models)), make([][]milp.Row, len(p.models))
 	for u := range p.models {
 		oneLevel := m.AddLE("level of "+p.models[u].name, 1)
-		var levels []milp.Var
-		var devices [][]milp.Var
-		var capacityRows []milp.Row
 		for l := range p.models[u].levels {
-			name := fmt.Sprintf("%s %d", p.models[u].name, l)
-			z := x.addInteger("level "+name, 1, 0)
-			m.AddTerm(oneLevel, z, 1)
-			someDevice := m.AddGE("some "+name, 0, milp.Term{Var: z, Coef: -1})
-			capacityRow := m.AddGE("capacity "+name, 0)
-
-			// Per pool: the devices, or the part of the time of shared devices, that the level has there.
-			byPool := make([]milp.Var, len(p.pools))
-			for k := range p.pools {
-				byPool[k] = -1
-				t := &p.models[u].levels[l].templates[k]
-				count := float64(p.pools[k].count)
-				if x.query.goal == goalMissingDevices {
-					count = 1 // one device per model is enough for some plan
-				}
-				if t.rate == 0 || count == 0 {
-					continue
-				}
-				var n milp.Var
-				if p.isTimeShared(u, l, k) {
-					n = x.addTimeShare(u, l, k, name)
-					m.AddTerm(someDevice, x.sharedDevices[k], 1)
-				} else {
-					n = x.addInteger("devices "+name+" "+p.pools[k].kind, count, x.objectiveWeight(k))
-					m.AddTerm(poolCapacity[k], n, 1)
-					m.AddTerm(totalPrice, n, p.pools[k].price)
-					m.AddTerm(someDevice, n, 1)
-				}
-				byPool[k] = n
-				m.AddTerm(capacityRow, n, t.rate/x.query.maxFactor)
-				m.AddLE("at "+name, 0, milp.Term{Var: n, Coef: 1}, milp.Term{Var: z, Coef: -count})
-			}
-			levels, devices, capacityRows = append(levels, z), append(devices, byPool), append(capacityRows, capacityRow)
+			x.addLevel(u, l, oneLevel)
 		}
-		x.level, x.devices, x.capacity = append(x.level, levels), append(x.devices, devices), append(x.capacity, capacityRows)
 	}
+}
+
+// addLevel adds a level of a model: whether the model has it, its devices of each pool, and what they carry.
+func (x *program) addLevel(u, l int, oneLevel milp.Row) {
+	p, m := x.problem, x.m
+	name := fmt.Sprintf("%s %d", p.models[u].name, l)
+	z := x.addInteger("level "+name, 1, 0)
+	m.AddTerm(oneLevel, z, 1)
+	someDevice := m.AddGE("some "+name, 0, milp.Term{Var: z, Coef: -1})
+	capacityRow := m.AddGE("capacity "+name, 0)
+
+	// Per pool: the devices, or the part of the time of shared devices, that the level has there.
+	byPool := make([]milp.Var, len(p.pools))
+	for k := range p.pools {
+		byPool[k] = -1
+		t := &p.models[u].levels[l].templates[k]
+		count := float64(p.pools[k].count)
+		if x.query.goal == goalMissingDevices {
+			count = 1 // one device per model is enough for some plan
+		}
+		if t.rate == 0 || count == 0 {
+			continue
+		}
+		if p.isTimeShared(u, l, k) {
+			byPool[k] = x.addTimeShare(u, l, k, name)
+			m.AddTerm(someDevice, x.sharedDevices[k], 1)
+		} else {
+			byPool[k] = x.addInteger("devices "+name+" "+p.pools[k].kind, count, x.objectiveWeight(k))
+			m.AddTerm(x.poolCapacity[k], byPool[k], 1)
+			m.AddTerm(x.totalPrice, byPool[k], p.pools[k].price)
+			m.AddTerm(someDevice, byPool[k], 1)
+		}
+		m.AddTerm(capacityRow, byPool[k], t.rate/x.query.maxFactor)
+		m.AddLE("at "+name, 0, milp.Term{Var: byPool[k], Coef: 1}, milp.Term{Var: z, Coef: -count})
+	}
+	x.level[u], x.devices[u], x.capacity[u] = append(x.level[u], z), append(x.devices[u], byPool), append(x.capacity[u], capacityRow)
 }
 
 // priceLimit returns the largest price that the solution may have.
@@ -166,7 +169,7 @@ func (x *program) priceLimit() float64 {
 func (x *program) objectiveWeight(pool int) float64 {
 	switch x.query.goal {
 	case goalMinPrice:
-		return x.p.pools[pool].price
+		return x.problem.pools[pool].price
 	case goalMinDevices:
 		return 1
 	}
@@ -178,7 +181,7 @@ func (x *program) objectiveWeight(pool int) float64 {
 //
 //	Σ_cl w_icl = 1;   w_icl ≤ z_ul;   Σ_cl f_icl = θ;   f_icl ≤ w_icl
 func (x *program) addChoices(a int) {
-	p, m, app := x.p, x.m, &x.p.apps[a]
+	p, m, app := x.problem, x.m, &x.problem.apps[a]
 	x.choiceLevels[a] = make([][][]milp.Var, len(app.modules))
 	for i := range app.modules {
 		n := &app.modules[i]
@@ -215,7 +218,7 @@ func (x *program) addChoices(a int) {
 // addDeadlines limits every path of application a to its budget, in milliseconds. The goal of the least
 // stretch multiplies the budgets by a variable.
 func (x *program) addDeadlines(a int) {
-	app := &x.p.apps[a]
+	app := &x.problem.apps[a]
 	if x.query.goal == goalMissingDevices {
 		return
 	}
@@ -229,7 +232,7 @@ func (x *program) addDeadlines(a int) {
 		for _, i := range path {
 			for c, list := range x.choiceLevels[a][i] {
 				for l, w := range list {
-					x.m.AddTerm(row, w, x.p.moduleTime(&x.p.models[app.modules[i].choices[c].model].levels[l]).Seconds()*1e3)
+					x.m.AddTerm(row, w, x.problem.moduleTime(&x.problem.models[app.modules[i].choices[c].model].levels[l]).Seconds()*1e3)
 				}
 			}
 		}
@@ -239,7 +242,7 @@ func (x *program) addDeadlines(a int) {
 // addAccuracyFloor limits the product of an application's accuracies from below: Σ -ln(accuracy) ≤
 // -ln(floor).
 func (x *program) addAccuracyFloor(a int) {
-	app := &x.p.apps[a]
+	app := &x.problem.apps[a]
 	if app.accuracyFloor == 0 {
 		return
 	}
@@ -258,31 +261,25 @@ func (x *program) exclude(b *excludedPath) {
 	row := x.m.AddLE("barred", float64(len(b.modules)-1))
 	for _, i := range b.modules {
 		c := b.solution.choice[b.app][i]
-		u := x.p.apps[b.app].modules[i].choices[c].model
+		u := x.problem.apps[b.app].modules[i].choices[c].model
 		x.m.AddTerm(row, x.choiceLevels[b.app][i][c][b.solution.level[u]], 1)
 	}
 }
 
 // readSolution returns the solution of the program as one of the problem.
 func (x *program) readSolution(sol *milp.Solution) *solution {
-	s := &solution{level: make([]int, len(x.p.models))}
-	for u := range x.p.models {
+	s := &solution{level: make([]int, len(x.problem.models))}
+	for u := range x.problem.models {
 		s.level[u] = -1
-		s.devices = append(s.devices, make([]int, len(x.p.pools)))
+		s.devices = append(s.devices, make([]int, len(x.problem.pools)))
 	}
 
 	// Choices and levels.
 	for a := range x.choiceLevels {
-		var choices []int
+		choices := make([]int, len(x.choiceLevels[a]))
 		for i := range x.choiceLevels[a] {
-			for c := range x.choiceLevels[a][i] {
-				for l, w := range x.choiceLevels[a][i][c] {
-					if sol.Int(w) == 1 {
-						u := x.p.apps[a].modules[i].choices[c].model
-						choices, s.level[u] = append(choices, c), l
-					}
-				}
-			}
+			c, l := chosenLevel(sol, x.choiceLevels[a][i])
+			choices[i], s.level[x.problem.apps[a].modules[i].choices[c].model] = c, l
 		}
 		s.choice = append(s.choice, choices)
 	}
@@ -293,13 +290,26 @@ func (x *program) readSolution(sol *milp.Solution) *solution {
 			continue
 		}
 		for k, n := range x.devices[u][l] {
-			if n >= 0 && !x.p.isTimeShared(u, l, k) {
+			if n >= 0 && !x.problem.isTimeShared(u, l, k) {
 				s.devices[u][k] = sol.Int(n)
 			}
 		}
 	}
-	if x.p.hasTimeSharedPool() {
+	if x.problem.hasTimeSharedPool() {
 		x.readTimeShares(sol, s)
 	}
 	return s
+}
+
+// chosenLevel returns the choice of a module, and the level of its model. choiceLevels has the variables of
+// the module, by choice and level: exactly one of them is 1.
+func chosenLevel(sol *milp.Solution, choiceLevels [][]milp.Var) (choice, level int) {
+	for c := range choiceLevels {
+		for l, w := range choiceLevels[c] {
+			if sol.Int(w) == 1 {
+				return c, l
+			}
+		}
+	}
+	panic("a module of a solution without a choice")
 }

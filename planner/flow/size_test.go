@@ -93,7 +93,7 @@ func TestSizeSearchKeepsRatesAndDeadlines(t *testing.T) {
 	found, changed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t)
-		start, err := (&planSearch{p: p, solver: highs.Solver{}}).cheapest(t.Context())
+		start, err := (&planSearch{problem: p, solver: highs.Solver{}}).cheapest(t.Context())
 		if err != nil {
 			return
 		}
@@ -114,7 +114,7 @@ func TestSizeSearchKeepsRatesAndDeadlines(t *testing.T) {
 			return
 		}
 		found++
-		if !slices.Equal(s.level, start.level) {
+		if !slices.Equal(s.level, start.solution.level) {
 			changed++
 		}
 		if has, _ := shown(s, false); has < asked || !p.keepsDeadlines(s) || p.rateFactor(s) < 1-1e-6 {

@@ -14,7 +14,7 @@ var errNoPlan = errors.New("no plan")
 
 // solveResult is a solution with its value, and the bound that is proven.
 type solveResult struct {
-	*solution
+	solution     *solution
 	problem      *problem // the problem that the levels belong to. If it is nil, it is that of the documents.
 	value, bound float64  // value and bound of the objective
 	stoppedBy    milp.StoppedBy
@@ -24,10 +24,10 @@ type solveResult struct {
 
 // planSearch solves planning problems.
 type planSearch struct {
-	p      *problem
-	solver milp.Solver
-	gap    float64 // relative gap at which a solve may end
-	seed   int32
+	problem *problem
+	solver  milp.Solver
+	gap     float64 // relative gap at which a solve may end
+	seed    int32
 	// onImproved is called with every better plan. It may be nil.
 	onImproved func(value, bound float64)
 }
@@ -37,7 +37,7 @@ const maxTieNodes = 2000
 
 // throughput finds the largest rate factor, then the fewest devices that carry it.
 func (s *planSearch) throughput(ctx context.Context) (*solveResult, error) {
-	if s.p.hasTimeSharedPool() {
+	if s.problem.hasTimeSharedPool() {
 		return s.throughputWithSharing(ctx)
 	}
 	result, err := s.maxRateFactor(ctx)
@@ -46,13 +46,13 @@ func (s *planSearch) throughput(ctx context.Context) (*solveResult, error) {
 	}
 
 	// Make that factor 1, and look for fewer devices.
-	scaledProblem := *s.p
-	scaledProblem.apps = append([]app(nil), s.p.apps...)
+	scaledProblem := *s.problem
+	scaledProblem.apps = append([]app(nil), s.problem.apps...)
 	for a := range scaledProblem.apps {
 		scaledProblem.apps[a].weight *= result.value * (1 - 1e-9)
 	}
 	s.useFewerDevices(ctx, &scaledProblem, result)
-	if v := s.p.rateFactor(result.solution); v > result.value {
+	if v := s.problem.rateFactor(result.solution); v > result.value {
 		result.value = v
 	}
 	result.bound = max(result.bound, result.value)
@@ -76,7 +76,7 @@ func (s *planSearch) maxRateFactor(ctx context.Context) (*solveResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	result.value, result.bound = s.p.rateFactor(result.solution), result.bound*maxFactor
+	result.value, result.bound = s.problem.rateFactor(result.solution), result.bound*maxFactor
 	return result, nil
 }
 
@@ -97,13 +97,13 @@ func (s *planSearch) cheapest(ctx context.Context) (*solveResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	result.value = s.p.price(result.solution)
+	result.value = s.problem.price(result.solution)
 
 	// Look for fewer devices at the same price.
 	silent := *s
 	silent.gap, silent.onImproved = 0, nil
 	smaller, err := silent.solveProgram(ctx, programQuery{goal: goalMinDevices, maxFactor: 1, maxPrice: result.value * (1 + 1e-9)}, milp.Options{MaxNodes: maxTieNodes})
-	if err == nil && smaller.deviceCount() < result.deviceCount() {
+	if err == nil && smaller.solution.deviceCount() < result.solution.deviceCount() {
 		result.solution = smaller.solution
 	}
 	result.bound = min(result.bound, result.value)
@@ -113,7 +113,7 @@ func (s *planSearch) cheapest(ctx context.Context) (*solveResult, error) {
 // useFewerDevices replaces the solution by one with fewer devices at the same rates, if it finds one.
 func (s *planSearch) useFewerDevices(ctx context.Context, p *problem, result *solveResult) {
 	silent := *s
-	silent.p, silent.gap, silent.onImproved = p, 0, nil
+	silent.problem, silent.gap, silent.onImproved = p, 0, nil
 	if l := silent.newDeploymentSolver(); l != nil {
 		// With a price of 1 for every device, the cheapest plan has the fewest.
 		p.pools = slices.Clone(p.pools)
@@ -121,7 +121,7 @@ func (s *planSearch) useFewerDevices(ctx context.Context, p *problem, result *so
 			p.pools[k].price = 1
 		}
 		smaller, err := l.cheapest(ctx, 1)
-		if err == nil && smaller.deviceCount() < result.deviceCount() {
+		if err == nil && smaller.solution.deviceCount() < result.solution.deviceCount() {
 			result.solution = smaller.solution
 		}
 		if !errors.Is(err, errTooManyDeployments) {
@@ -129,7 +129,7 @@ func (s *planSearch) useFewerDevices(ctx context.Context, p *problem, result *so
 		}
 	}
 	smaller, err := silent.solveProgram(ctx, programQuery{goal: goalMinDevices, maxFactor: 1}, milp.Options{MaxNodes: maxTieNodes})
-	if err == nil && smaller.deviceCount() < result.deviceCount() {
+	if err == nil && smaller.solution.deviceCount() < result.solution.deviceCount() {
 		result.solution = smaller.solution
 	}
 }
@@ -138,12 +138,12 @@ func (s *planSearch) useFewerDevices(ctx context.Context, p *problem, result *so
 // levels. The bound is the unit of the program's rates, and a small one makes the program tight. So it
 // solves again with the new bound, until that stops falling.
 func (s *planSearch) factorBound(ctx context.Context) (float64, error) {
-	bound := s.p.factorCeiling()
+	bound := s.problem.factorCeiling()
 	if !(bound > 0) {
 		return 0, errNoPlan
 	}
 	for range 12 {
-		sol, err := s.solver.Solve(ctx, s.p.newProgram(programQuery{goal: goalMaxRate, maxFactor: bound, relaxed: true}).m, milp.Options{Seed: s.seed})
+		sol, err := s.solver.Solve(ctx, s.problem.newProgram(programQuery{goal: goalMaxRate, maxFactor: bound, relaxed: true}).m, milp.Options{Seed: s.seed})
 		switch {
 		case err != nil:
 			return 0, fmt.Errorf("bounding the rate: %w", err)
@@ -182,7 +182,7 @@ func (s *planSearch) solveProgram(ctx context.Context, q programQuery, o milp.Op
 	}
 	result := &solveResult{}
 	for {
-		x := s.p.newProgram(q)
+		x := s.problem.newProgram(q)
 		sol, err := s.solver.Solve(ctx, x.m, o)
 		if err != nil {
 			return nil, fmt.Errorf("solving the program of applications: %w", err)
@@ -215,9 +215,9 @@ func (s *planSearch) latePaths(x *solution, g goal) []excludedPath {
 	if g == goalMinStretch || g == goalMissingDevices {
 		return nil
 	}
-	for a := range s.p.apps {
-		for _, path := range s.p.apps[a].paths {
-			if s.p.pathTime(x, a, path) > s.p.apps[a].budget() {
+	for a := range s.problem.apps {
+		for _, path := range s.problem.apps[a].paths {
+			if s.problem.pathTime(x, a, path) > s.problem.apps[a].budget() {
 				late = append(late, excludedPath{a, path, x})
 			}
 		}

@@ -39,7 +39,7 @@ type tuneSetting struct {
 
 // attempt is a plan for one setting, with what simulation showed of it.
 type attempt struct {
-	tuneSetting
+	setting       tuneSetting
 	result        *kind.Result
 	sustainedLoad float64 // the load that all applications sustained, as a factor on the planned rates. If it is 0, none was sustained.
 	trialRate     float64 // the sustainedRate that short runs showed. If there were none, it is NaN.
@@ -131,7 +131,7 @@ func (t *tuner) solveSetting(ctx context.Context, s tuneSetting) (*attempt, erro
 	}
 	t.wallMS += result.WallMS
 	t.simulatedWork += certify.SolveWork(result)
-	return &attempt{tuneSetting: s, result: result}, nil
+	return &attempt{setting: s, result: result}, nil
 }
 
 // minAttainment returns the least share of requests in time that some application has to attain.
@@ -164,7 +164,7 @@ func (t *tuner) searchThroughput(ctx context.Context) error {
 		return err
 	}
 	if t.bestAttempt != nil {
-		baseSetting = t.bestAttempt.tuneSetting
+		baseSetting = t.bestAttempt.setting
 		grid.MarkTried(position)
 		trials++
 	}
@@ -271,7 +271,7 @@ func (t *tuner) isGapReached() bool {
 func (t *tuner) largestBatch() int {
 	largest := 1
 	for _, tried := range t.attempts {
-		if tried.maxBatch == t.p.Values.WholeNumber("max-batch") {
+		if tried.setting.maxBatch == t.p.Values.Whole("max-batch") {
 			for _, d := range tried.result.Plan.Deployment {
 				for _, l := range d.Pipelines {
 					largest = max(largest, l.Batch)
@@ -519,12 +519,12 @@ func (t *tuner) writeBound(result *kind.Result) {
 func (t *tuner) attemptSummary() string {
 	var parts []string
 	for _, tried := range t.attempts {
-		text := fmt.Sprintf("margin %.2g", tried.margin)
-		if tried.maxBatch != t.p.Values.WholeNumber("max-batch") {
-			text += fmt.Sprintf(" with batches up to %d", tried.maxBatch)
+		text := fmt.Sprintf("margin %.2g", tried.setting.margin)
+		if tried.setting.maxBatch != t.p.Values.Whole("max-batch") {
+			text += fmt.Sprintf(" with batches up to %d", tried.setting.maxBatch)
 		}
-		if tried.dedicatedDevices != "" {
-			text += " and " + tried.dedicatedDevices
+		if tried.setting.dedicatedDevices != "" {
+			text += " and " + tried.setting.dedicatedDevices
 		}
 		switch {
 		case tried.result.Plan.Objective.Name != "throughput":
@@ -539,5 +539,5 @@ func (t *tuner) attemptSummary() string {
 	if t.bestAttempt == nil {
 		return strings.Join(parts, ", ")
 	}
-	return fmt.Sprintf("margin %.2g chosen by simulation (short runs): %s", t.bestAttempt.margin, strings.Join(parts, ", "))
+	return fmt.Sprintf("margin %.2g chosen by simulation (short runs): %s", t.bestAttempt.setting.margin, strings.Join(parts, ", "))
 }

@@ -91,9 +91,9 @@ type sharedRunProblem struct {
 // sharedRunProblems returns the problems for all values of B, by falling bound. unlistedBound is a bound of
 // the rate factor for the values that are left out.
 func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunProblem, unlistedBound float64, err error) {
-	maxRuns, complete := s.p.sharedRunTimes()
+	maxRuns, complete := s.problem.sharedRunTimes()
 	for _, maxRun := range maxRuns {
-		p := s.p.limitSharedRuns(maxRun, false)
+		p := s.problem.limitSharedRuns(maxRun, false)
 		factorBound, err := s.withProblem(p).factorBound(ctx)
 		if err != nil && !errors.Is(err, errNoPlan) {
 			return nil, 0, err
@@ -103,7 +103,7 @@ func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunPro
 		}
 	}
 	if !complete {
-		if unlistedBound, err = s.withProblem(s.p.limitSharedRuns(maxRuns[len(maxRuns)-1], true)).factorBound(ctx); err != nil {
+		if unlistedBound, err = s.withProblem(s.problem.limitSharedRuns(maxRuns[len(maxRuns)-1], true)).factorBound(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -114,7 +114,7 @@ func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunPro
 // withProblem returns a search like s for another problem. It reports no progress.
 func (s *planSearch) withProblem(p *problem) *planSearch {
 	silent := *s
-	silent.p, silent.onImproved = p, nil
+	silent.problem, silent.onImproved = p, nil
 	return &silent
 }
 
@@ -170,13 +170,13 @@ func (s *planSearch) throughputWithSharing(ctx context.Context) (*solveResult, e
 
 // minStretchPlan finds the plan that needs the least factor on all SLOs.
 func (s *planSearch) minStretchPlan(ctx context.Context) (*solveResult, error) {
-	if !s.p.hasTimeSharedPool() {
+	if !s.problem.hasTimeSharedPool() {
 		return s.solveProgram(ctx, programQuery{goal: goalMinStretch, maxFactor: 1}, milp.Options{})
 	}
 	bestResult, maxRuns := (*solveResult)(nil), []time.Duration(nil)
-	maxRuns, _ = s.p.sharedRunTimes()
+	maxRuns, _ = s.problem.sharedRunTimes()
 	for _, maxRun := range maxRuns {
-		p := s.p.limitSharedRuns(maxRun, false)
+		p := s.problem.limitSharedRuns(maxRun, false)
 		result, err := s.withProblem(p).solveProgram(ctx, programQuery{goal: goalMinStretch, maxFactor: 1}, milp.Options{})
 		if err != nil && !errors.Is(err, errNoPlan) {
 			return nil, err
@@ -222,7 +222,7 @@ func (s *solution) fillSharedTime(p *problem) {
 //
 //	Σ_ul y_ulk ≤ G_k;   Σ over models with y_ulk > 0 of their memory ≤ that of a device
 func (x *program) addTimeShare(u, l, k int, name string) milp.Var {
-	pool, t := &x.p.pools[k], &x.p.models[u].levels[l].templates[k]
+	pool, t := &x.problem.pools[k], &x.problem.models[u].levels[l].templates[k]
 	timeShare := x.m.AddVar("time "+name+" "+pool.kind, 0, float64(pool.count), 0)
 	x.m.AddTerm(x.sharedTime[k], timeShare, 1)
 	if pool.memory > 0 {
@@ -235,13 +235,13 @@ func (x *program) addTimeShare(u, l, k int, name string) milp.Var {
 
 // addSharedDevices adds, for every time-shared pool, the number G of devices on which modules take turns,
 // with rows for their time and memory.
-func (x *program) addSharedDevices(poolCapacity []milp.Row) {
-	for k := range x.p.pools {
-		pool := &x.p.pools[k]
+func (x *program) addSharedDevices() {
+	for k := range x.problem.pools {
+		pool := &x.problem.pools[k]
 		devices, timeRow, memoryRow := milp.Var(-1), milp.Row(-1), milp.Row(-1)
 		if pool.timeShared && pool.count > 0 && x.query.goal != goalMissingDevices {
 			devices = x.addInteger("in turns "+pool.kind, float64(pool.count), 0)
-			x.m.AddTerm(poolCapacity[k], devices, 1)
+			x.m.AddTerm(x.poolCapacity[k], devices, 1)
 			timeRow = x.m.AddLE("time "+pool.kind, 0, milp.Term{Var: devices, Coef: -1})
 			memoryRow = x.m.AddLE("memory "+pool.kind, 1)
 		}
@@ -257,9 +257,9 @@ const minTimeShare = 1e-7
 func (x *program) readTimeShares(sol *milp.Solution, s *solution) {
 	s.timeShares = nil
 	for u, l := range s.level {
-		shares := make([]float64, len(x.p.pools))
+		shares := make([]float64, len(x.problem.pools))
 		for k := range shares {
-			if l < 0 || !x.p.isTimeShared(u, l, k) || x.devices[u][l][k] < 0 {
+			if l < 0 || !x.problem.isTimeShared(u, l, k) || x.devices[u][l][k] < 0 {
 				continue
 			}
 			if n := sol.At(x.devices[u][l][k]); n > minTimeShare {
@@ -268,7 +268,7 @@ func (x *program) readTimeShares(sol *milp.Solution, s *solution) {
 		}
 		s.timeShares = append(s.timeShares, shares)
 	}
-	s.fillSharedTime(x.p)
+	s.fillSharedTime(x.problem)
 }
 
 // isTimeShared returns whether model u at level l takes turns on the devices of pool k. Otherwise it has

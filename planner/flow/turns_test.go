@@ -128,7 +128,7 @@ func TestTurnsBruteForce(t *testing.T) {
 		p := drawTimeSharedProblem(t)
 		best := 0.0
 		p.visitSharedPlacements(func(f float64) { best = max(best, f) })
-		got, err := (&planSearch{p: p, solver: highs.Solver{}}).throughput(context.Background())
+		got, err := (&planSearch{problem: p, solver: highs.Solver{}}).throughput(context.Background())
 		switch {
 		case errors.Is(err, errNoPlan) && best == 0:
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"inferplan/planner/kind"
 	"inferplan/policy/flow"
@@ -27,16 +28,14 @@ type chosenBatches struct {
 // batchProgram is the mixed-integer program that chooses which kinds run each service, in which batch, and
 // what share of its work.
 type batchProgram struct {
-	*milp.Model
+	problem    *workflowProblem
+	program    *milp.Model
 	batches    [][][]milp.Var // z, by service, kind and useful batch. A kind that is left out has none.
 	workShares [][][]milp.Var // y, likewise. With only one kind there are none.
 }
 
-// batchChooser chooses devices, the services that run on them, and their batches.
-type batchChooser struct{ *workflowProblem }
-
 // chooseDevices chooses devices, batches and work shares.
-func (w *batchChooser) chooseDevices(ctx context.Context) (*chosenBatches, error) {
+func (w *workflowProblem) chooseDevices(ctx context.Context) (*chosenBatches, error) {
 	counts, totalDevices := make([]int, len(w.pools)), 0
 	for k := range w.pools {
 		counts[k] = w.pools[k].Count
@@ -64,21 +63,21 @@ func (w *batchChooser) chooseDevices(ctx context.Context) (*chosenBatches, error
 }
 
 // cheapestDevices chooses the cheapest devices that carry the rates, then the batches that use them best.
-func (w *batchChooser) cheapestDevices(ctx context.Context, unpriced *chosenBatches) (*chosenBatches, error) {
-	m := w.newProgram(unpriced.counts)
+func (w *workflowProblem) cheapestDevices(ctx context.Context, unpriced *chosenBatches) (*chosenBatches, error) {
+	m := w.newBatchProgram(unpriced.counts)
 	var devices []milp.Var
 	for k, n := range unpriced.counts {
 		// Devices of a kind that runs anything must be there, and have the time that their services take.
-		v := m.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k])
-		w.limitKindTime(m, k, v, 1)
+		v := m.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k])
+		m.limitKindTime(k, v, 1)
 		for s := range m.batches {
 			for _, z := range m.batches[s][k] {
-				m.AddLE("", 0, milp.Term{Var: z, Coef: 1}, milp.Term{Var: v, Coef: -1})
+				m.program.AddLE("", 0, milp.Term{Var: z, Coef: 1}, milp.Term{Var: v, Coef: -1})
 			}
 		}
 		devices = append(devices, v)
 	}
-	priced, sol, err := w.solve(ctx, m)
+	priced, sol, err := m.solve(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -105,45 +104,45 @@ func (w *batchChooser) cheapestDevices(ctx context.Context, unpriced *chosenBatc
 // deviceTime is the time of the busiest kind at factor 1, as a share of that kind, times the number of all
 // devices. All devices divided by it are the capacity bound, which leaves out memory and loads: no
 // placement carries more.
-func (w *batchChooser) chooseBatches(ctx context.Context, counts []int) (*chosenBatches, error) {
-	m, totalDevices := w.newProgram(counts), 0
+func (w *workflowProblem) chooseBatches(ctx context.Context, counts []int) (*chosenBatches, error) {
+	m, totalDevices := w.newBatchProgram(counts), 0
 	for _, n := range counts {
 		totalDevices += n
 	}
 
 	// With several kinds, minimize the time of the busiest one.
 	if len(counts) > 1 {
-		maxTime := m.AddVar("devices", 0, milp.Inf, 1)
+		maxTime := m.program.AddVar("devices", 0, milp.Inf, 1)
 		for k, n := range counts {
-			w.limitKindTime(m, k, maxTime, float64(n)/float64(totalDevices))
+			m.limitKindTime(k, maxTime, float64(n)/float64(totalDevices))
 		}
 	}
-	b, sol, err := w.solve(ctx, m)
+	b, sol, err := m.solve(ctx)
 	if err != nil {
 		return nil, err
 	}
 	copy(b.counts, counts)
 	for k, n := range counts {
 		if n > 0 {
-			b.deviceTime = max(b.deviceTime, w.kindTime(b, k)*float64(totalDevices)/float64(n))
+			b.deviceTime = max(b.deviceTime, b.kindTime(w, k)*float64(totalDevices)/float64(n))
 		}
 	}
 	if b.deviceTimeBound = min(sol.Bound, b.deviceTime); len(counts) > 1 {
 		b.deviceTimeBound = min(sol.Bound*(1-1e-7), b.deviceTime) // rows hold only up to the solver's tolerance
 	}
-	w.deployOnIdleKinds(b)
+	b.deployOnIdleKinds(w.services)
 	return b, nil
 }
 
-// newProgram returns the rows and variables that all programs of batches share. With one kind of devices
-// the objective is the time of these devices.
-func (w *batchChooser) newProgram(counts []int) *batchProgram {
-	m := &batchProgram{Model: milp.New("batches of workflows")}
+// newBatchProgram returns the rows and variables that all programs of batches share. With one kind of
+// devices the objective is the time of these devices.
+func (w *workflowProblem) newBatchProgram(counts []int) *batchProgram {
+	m := &batchProgram{problem: w, program: milp.New("batches of workflows")}
 	for s := range w.services {
-		w.addService(m, s, counts)
+		m.addService(s, counts)
 	}
 	for a := range w.apps {
-		w.addDeadlines(m.Model, &w.apps[a], m.batches)
+		m.addDeadlines(&w.apps[a])
 	}
 	return m
 }
@@ -152,13 +151,13 @@ func (w *batchChooser) newProgram(counts []int) *batchProgram {
 // at most one on each kind, at least one in all, and its work is divided between the kinds:
 //
 //	Σ_b z_skb ≤ 1;   Σ_kb z_skb ≥ 1;   Σ_kb y_skb = 1;   0 ≤ y_skb ≤ z_skb
-func (w *batchChooser) addService(m *batchProgram, s int, counts []int) {
-	sv, oneKind := &w.services[s], len(counts) == 1
+func (m *batchProgram) addService(s int, counts []int) {
+	sv, oneKind := &m.problem.services[s], len(counts) == 1
 	batches, workShares := make([][]milp.Var, len(counts)), make([][]milp.Var, len(counts))
-	anyBatch, work := m.AddEQ("batch of "+sv.name, 1), milp.Row(0)
+	anyBatch, work := m.program.AddEQ("batch of "+sv.name, 1), milp.Row(0)
 	if !oneKind {
-		m.SetRowBounds(anyBatch, 1, milp.Inf)
-		work = m.AddEQ("work of "+sv.name, 1)
+		m.program.SetRowBounds(anyBatch, 1, milp.Inf)
+		work = m.program.AddEQ("work of "+sv.name, 1)
 	}
 	for k, n := range counts {
 		if n == 0 {
@@ -166,28 +165,28 @@ func (w *batchChooser) addService(m *batchProgram, s int, counts []int) {
 		}
 		oneBatch := anyBatch
 		if !oneKind {
-			oneBatch = m.AddLE("", 1)
+			oneBatch = m.program.AddLE("", 1)
 		}
 
 		// A variable for every useful batch. It is binary, unless batches may be mixed.
 		for i := range sv.byKind[k].batches {
 			batch, cost := &sv.byKind[k].batches[i], 0.0
 			if oneKind {
-				cost = w.serviceLoad(s) * batch.secondsPerTask()
+				cost = m.problem.serviceLoad(s) * batch.secondsPerTask()
 			}
-			addChoice := m.AddBool
-			if w.withoutQueueing {
-				addChoice = func(name string, obj float64) milp.Var { return m.AddVar(name, 0, 1, obj) }
+			addChoice := m.program.AddBool
+			if m.problem.withoutQueueing {
+				addChoice = func(name string, obj float64) milp.Var { return m.program.AddVar(name, 0, 1, obj) }
 			}
 			v := addChoice(fmt.Sprintf("%s %d", sv.name, batch.batch), cost)
-			m.AddTerm(oneBatch, v, 1)
+			m.program.AddTerm(oneBatch, v, 1)
 			if batches[k] = append(batches[k], v); oneKind {
 				continue
 			}
-			workShare := m.AddVar("", 0, 1, 0)
-			m.AddTerm(anyBatch, v, 1)
-			m.AddTerm(work, workShare, 1)
-			m.AddLE("", 0, milp.Term{Var: workShare, Coef: 1}, milp.Term{Var: v, Coef: -1})
+			workShare := m.program.AddVar("", 0, 1, 0)
+			m.program.AddTerm(anyBatch, v, 1)
+			m.program.AddTerm(work, workShare, 1)
+			m.program.AddLE("", 0, milp.Term{Var: workShare, Coef: 1}, milp.Term{Var: v, Coef: -1})
 			workShares[k] = append(workShares[k], workShare)
 		}
 	}
@@ -204,26 +203,26 @@ func (w *workflowProblem) serviceLoad(s int) float64 {
 }
 
 // limitKindTime limits the device time of kind k to factor times the variable v.
-func (w *batchChooser) limitKindTime(m *batchProgram, k int, v milp.Var, factor float64) {
-	row := m.AddLE("time of "+w.pools[k].Device, 0, milp.Term{Var: v, Coef: -factor})
+func (m *batchProgram) limitKindTime(k int, v milp.Var, factor float64) {
+	row := m.program.AddLE("time of "+m.problem.pools[k].Device, 0, milp.Term{Var: v, Coef: -factor})
 	for s := range m.workShares {
 		for i, workShare := range m.workShares[s][k] {
-			m.AddTerm(row, workShare, w.serviceLoad(s)*w.services[s].byKind[k].batches[i].secondsPerTask())
+			m.program.AddTerm(row, workShare, m.problem.serviceLoad(s)*m.problem.services[s].byKind[k].batches[i].secondsPerTask())
 		}
 	}
 }
 
 // kindTime returns the device time of kind k at rate factor 1, in devices.
-func (w *batchChooser) kindTime(b *chosenBatches, k int) float64 {
+func (b *chosenBatches) kindTime(w *workflowProblem, k int) float64 {
 	sum := 0.0
 	for s := range w.services {
-		sum += w.serviceTime(b, s, k)
+		sum += b.serviceTime(w, s, k)
 	}
 	return sum
 }
 
 // serviceTime returns the part of that time that service s takes.
-func (w *workflowProblem) serviceTime(b *chosenBatches, s, k int) float64 {
+func (b *chosenBatches) serviceTime(w *workflowProblem, s, k int) float64 {
 	if b.batch[s][k] == notDeployed {
 		return 0
 	}
@@ -232,9 +231,9 @@ func (w *workflowProblem) serviceTime(b *chosenBatches, s, k int) float64 {
 
 // solve solves a program of batches. A solution that misses a deadline by less than the solver's tolerance
 // is excluded, and the program solved again.
-func (w *batchChooser) solve(ctx context.Context, m *batchProgram) (*chosenBatches, *milp.Solution, error) {
+func (m *batchProgram) solve(ctx context.Context) (*chosenBatches, *milp.Solution, error) {
 	for {
-		sol, err := w.run.Solver.Solve(ctx, m.Model, milp.Options{Gap: w.gap, Seed: w.seed})
+		sol, err := m.problem.run.Solver.Solve(ctx, m.program, milp.Options{Gap: m.problem.gap, Seed: m.problem.seed})
 		switch {
 		case err != nil:
 			return nil, nil, fmt.Errorf("solving the program of batches: %w", err)
@@ -246,49 +245,64 @@ func (w *batchChooser) solve(ctx context.Context, m *batchProgram) (*chosenBatch
 			return nil, nil, fmt.Errorf("the solver stopped without batches: %v", sol.Status)
 		}
 
-		// Read the batches and work shares.
-		b := &chosenBatches{counts: make([]int, len(w.pools)), stoppedBy: sol.StoppedBy, nodes: sol.Stats.Nodes, iterations: sol.Stats.Iterations}
-		var chosen []milp.Var
-		for s := range m.batches {
-			batch, workShare := make([]int, len(w.pools)), make([]float64, len(w.pools))
-			for k := range m.batches[s] {
-				batch[k] = notDeployed
-				for i, v := range m.batches[s][k] {
-					if sol.Int(v) == 1 {
-						batch[k], chosen = i, append(chosen, v)
-						if workShare[k] = 1; len(w.pools) > 1 {
-							workShare[k] = sol.At(m.workShares[s][k][i])
-						}
-						if workShare[k] < timeTolerance {
-							workShare[k] = 0
-						}
-					}
-				}
-			}
-			totalShare := sumOf(workShare)
-			for k := range workShare {
-				workShare[k] /= totalShare
-			}
-			b.batch, b.workShare = append(b.batch, batch), append(b.workShare, workShare)
-		}
-
 		// Check the deadlines exactly.
-		if w.keepsDeadlines(b.batch) {
+		b := m.readBatches(sol)
+		if m.problem.keepsDeadlines(b.batch) {
 			return b, sol, nil
 		}
-		// A path is too slow by less than the solver's tolerance: exclude these batches.
-		excluded := m.AddLE("barred", float64(len(chosen)-1))
-		for _, v := range chosen {
-			m.AddTerm(excluded, v, 1)
+		m.exclude(b)
+	}
+}
+
+// readBatches returns the batches and work shares of a solution.
+func (m *batchProgram) readBatches(sol *milp.Solution) *chosenBatches {
+	kinds := len(m.problem.pools)
+	b := &chosenBatches{counts: make([]int, kinds), stoppedBy: sol.StoppedBy, nodes: sol.Stats.Nodes, iterations: sol.Stats.Iterations}
+	for s := range m.batches {
+		batch, workShare := make([]int, kinds), make([]float64, kinds)
+		for k := range m.batches[s] {
+			batch[k] = slices.IndexFunc(m.batches[s][k], func(v milp.Var) bool { return sol.Int(v) == 1 })
+			if batch[k] < 0 {
+				batch[k] = notDeployed
+				continue
+			}
+			if workShare[k] = 1; kinds > 1 {
+				workShare[k] = sol.At(m.workShares[s][k][batch[k]])
+			}
+			if workShare[k] < timeTolerance {
+				workShare[k] = 0
+			}
+		}
+
+		// The shares sum to 1 only up to the solver's tolerance.
+		totalShare := sumOf(workShare)
+		for k := range workShare {
+			workShare[k] /= totalShare
+		}
+		b.batch, b.workShare = append(b.batch, batch), append(b.workShare, workShare)
+	}
+	return b
+}
+
+// exclude forbids the batches of a solution in which a path is too slow by less than the solver's
+// tolerance.
+func (m *batchProgram) exclude(b *chosenBatches) {
+	var terms []milp.Term
+	for s := range b.batch {
+		for k, batch := range b.batch[s] {
+			if batch != notDeployed {
+				terms = append(terms, milp.Term{Var: m.batches[s][k][batch], Coef: 1})
+			}
 		}
 	}
+	m.program.AddLE("barred", float64(len(terms)-1), terms...)
 }
 
 // deployOnIdleKinds lets kinds of devices run a service of which the plan gives them no work, in the
 // largest batch that takes no longer than those on the other kinds, so that no path gets longer.
-func (w *batchChooser) deployOnIdleKinds(b *chosenBatches) {
+func (b *chosenBatches) deployOnIdleKinds(services []service) {
 	for s := range b.batch {
-		sv := &w.services[s]
+		sv := &services[s]
 		maxTime := sv.slowestBatch(b.batch, s)
 		for k := range b.batch[s] {
 			if b.counts[k] == 0 || b.workShare[s][k] > 0 {
@@ -306,29 +320,29 @@ func (w *batchChooser) deployOnIdleKinds(b *chosenBatches) {
 // addDeadlines limits the time of every visited path of an application to its budget, in seconds:
 //
 //	2 · Σ over visited segments of the longest path of worstTime ≤ SLO - margin
-func (w *batchChooser) addDeadlines(m *milp.Model, a *workflow, batches [][][]milp.Var) {
+func (m *batchProgram) addDeadlines(a *workflow) {
 	// The time of a segment is that of its longest path.
 	segmentTime := make([]milp.Var, len(a.paths))
 	for g := range a.paths {
-		segmentTime[g] = m.AddVar("segment "+a.application.Name, 0, milp.Inf, 0)
+		segmentTime[g] = m.program.AddVar("segment "+a.application.Name, 0, milp.Inf, 0)
 		for _, path := range a.paths[g] {
-			row := m.AddGE("path of "+a.application.Name, 0, milp.Term{Var: segmentTime[g], Coef: 1})
+			row := m.program.AddGE("path of "+a.application.Name, 0, milp.Term{Var: segmentTime[g], Coef: 1})
 			for i := range path {
-				m.AddTerm(row, w.addStepTime(m, a, &path[i], batches), -1)
+				m.program.AddTerm(row, m.addStepTime(a, &path[i]), -1)
 			}
 		}
 	}
 
 	// The budget is halved for the wait in every step. A bound without queueing has no wait and no margin.
 	budget := (a.slo - a.margin).Seconds() / batchTimesPerModule
-	if w.withoutQueueing {
+	if m.problem.withoutQueueing {
 		budget = a.slo.Seconds()
 	}
 	for _, v := range a.visits {
-		row := m.AddLE("deadline of "+a.application.Name, budget)
+		row := m.program.AddLE("deadline of "+a.application.Name, budget)
 		for g, n := range v.Counts {
 			if n > 0 {
-				m.AddTerm(row, segmentTime[g], float64(n))
+				m.program.AddTerm(row, segmentTime[g], float64(n))
 			}
 		}
 	}
@@ -336,14 +350,14 @@ func (w *batchChooser) addDeadlines(m *milp.Model, a *workflow, batches [][][]mi
 
 // addStepTime adds a variable for the time of a step: the longest of the services that may run it, on any
 // of the kinds that run them.
-func (w *batchChooser) addStepTime(m *milp.Model, a *workflow, leg *flow.PathStep, batches [][][]milp.Var) milp.Var {
-	stepTime := m.AddVar("step", 0, milp.Inf, 0)
-	for _, id := range leg.Services {
+func (m *batchProgram) addStepTime(a *workflow, step *flow.PathStep) milp.Var {
+	stepTime := m.program.AddVar("step", 0, milp.Inf, 0)
+	for _, id := range step.Services {
 		s := a.serviceOf[id]
-		for k := range batches[s] {
-			row := m.AddGE("step", 0, milp.Term{Var: stepTime, Coef: 1})
-			for i, z := range batches[s][k] {
-				m.AddTerm(row, z, -leg.Work*w.services[s].byKind[k].batches[i].worstTime.Seconds())
+		for k := range m.batches[s] {
+			row := m.program.AddGE("step", 0, milp.Term{Var: stepTime, Coef: 1})
+			for i, z := range m.batches[s][k] {
+				m.program.AddTerm(row, z, -step.Work*m.problem.services[s].byKind[k].batches[i].worstTime.Seconds())
 			}
 		}
 	}

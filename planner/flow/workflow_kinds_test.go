@@ -125,7 +125,7 @@ func TestKindsAgainstAllChoices(t *testing.T) {
 		w := twoKinds(rng, 1+rng.IntN(3))
 		best, chosen := math.Inf(1), make([][]int, len(w.services))
 		eachChoice(w, 0, chosen, func() { best = min(best, leastTime(w, chosen)) })
-		b, err := (&batchChooser{w}).chooseDevices(context.Background())
+		b, err := w.chooseDevices(context.Background())
 		if math.IsInf(best, 1) != (err != nil) {
 			t.Fatalf("%d: %v, and the best choice takes %v", i, err, best)
 		}
@@ -177,7 +177,7 @@ func TestCheapestKinds(t *testing.T) {
 				}
 			})
 		}
-		b, err := (&batchChooser{w}).chooseDevices(context.Background())
+		b, err := w.chooseDevices(context.Background())
 		if math.IsInf(best, 1) != (err != nil) {
 			t.Fatalf("%d: %v, and the cheapest devices cost %v", i, err, best)
 		}
@@ -215,17 +215,17 @@ func TestPlacementOnKinds(t *testing.T) {
 	for i := range 25 {
 		w := twoKinds(rng, 3)
 		w.pools[0].Count, w.pools[1].Count = 1, 1
-		b, err := (&batchChooser{w}).chooseDevices(context.Background())
+		b, err := w.chooseDevices(context.Background())
 		if err != nil {
 			continue
 		}
-		p, err := (&placer{w}).place(context.Background(), b)
+		p, err := placeServices(context.Background(), w, b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		best := 0.0
 		for mask := range 1 << 6 {
-			best = max(best, servedOn(t, w, (&placer{w}).newPlacement(b), mask))
+			best = max(best, servedOn(t, w, newPlacement(w, b), mask))
 		}
 		if p.servedTime < best*(1-w.input.Values.Number("gap"))-1e-6 || p.servedBound < best-1e-6 {
 			t.Errorf("%d: %v served, bound %v, best %v", i, p.servedTime, p.servedBound, best)
@@ -242,7 +242,7 @@ func servedOn(t *testing.T, w *workflowProblem, p *placement, mask int) float64 
 	for s := range w.services {
 		m.AddLE("", p.totalTime[s])
 	}
-	for d, room := range (&placer{w}).modelBytes() {
+	for d, room := range modelBytes(w) {
 		time := m.AddLE("", 1)
 		for s := range w.services {
 			if mask>>(s+3*d)&1 == 0 {

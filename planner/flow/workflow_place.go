@@ -24,8 +24,12 @@ type placement struct {
 	nodes        int64
 }
 
-// placer chooses which services devices hold.
-type placer struct{ *workflowProblem }
+// placer makes a placement: it chooses which services devices hold.
+type placer struct {
+	problem    *workflowProblem
+	modelBytes []int64 // by kind, see modelBytes
+	placement  *placement
+}
 
 // maxPlacementSize limits the program of a placement, in devices times services.
 const maxPlacementSize = 4096
@@ -36,35 +40,35 @@ const maxPlacementNodes = 500
 // timeTolerance is the tolerance of device times, in devices.
 const timeTolerance = 1e-9
 
-// place chooses which services devices hold. First it places copies so that as much of the planned time as
-// possible runs where the service is held, then extra copies in the memory that is left.
-func (w *placer) place(ctx context.Context, b *chosenBatches) (*placement, error) {
-	p := w.newPlacement(b)
-	modelBytes := w.modelBytes()
-	w.placeGreedily(p, modelBytes)
+// placeServices chooses which services devices hold. First it places copies so that as much of the planned
+// time as possible runs where the service is held, then extra copies in the memory that is left.
+func placeServices(ctx context.Context, w *workflowProblem, b *chosenBatches) (*placement, error) {
+	r := &placer{problem: w, modelBytes: modelBytes(w), placement: newPlacement(w, b)}
+	r.placeGreedily()
 
 	// If the greedy placement does not serve everything, bound what any could, and improve it by a program
 	// if that is small enough.
+	p := r.placement
 	totalTime := sumOf(p.totalTime)
 	if p.servedBound = totalTime; p.servedTime < totalTime*(1-1e-6) {
 		if len(w.pools) == 1 {
-			p.servedBound = min(totalTime, w.servedUpperBound(p, modelBytes[0]))
+			p.servedBound = min(totalTime, r.servedUpperBound(r.modelBytes[0]))
 		}
 		if len(p.kindOf)*len(w.services) <= maxPlacementSize && p.servedTime < p.servedBound*(1-1e-6) {
-			if err := w.improveByProgram(ctx, p, modelBytes); err != nil {
+			if err := r.improveByProgram(ctx); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if w.input.Values.Word("algorithm") != AlgorithmShares {
-		w.addCopies(p, modelBytes)
+		r.addCopies()
 	}
 	return p, nil
 }
 
 // newPlacement returns a placement that holds nothing, with the devices and the time that the services take
 // of them.
-func (w *placer) newPlacement(b *chosenBatches) *placement {
+func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
 	factor, p := 1.0, &placement{}
 	if w.objective == "throughput" {
 		factor, _ = b.rateFactor()
@@ -77,7 +81,7 @@ func (w *placer) newPlacement(b *chosenBatches) *placement {
 	for s := range w.services {
 		kindTime, timeValue := make([]float64, len(w.pools)), make([]float64, len(w.pools))
 		for k := range kindTime {
-			kindTime[k] = factor * w.serviceTime(b, s, k)
+			kindTime[k] = factor * b.serviceTime(w, s, k)
 		}
 
 		// A device of kind k that serves one second of a service's time there may be worth more or less of
@@ -97,7 +101,7 @@ func (w *placer) newPlacement(b *chosenBatches) *placement {
 }
 
 // modelBytes returns, by kind, the memory of a device that models can take beside the largest batch.
-func (w *placer) modelBytes() []int64 {
+func modelBytes(w *workflowProblem) []int64 {
 	bytes := make([]int64, len(w.pools))
 	for k := range bytes {
 		if w.pools[k].Memory == 0 {
@@ -114,63 +118,85 @@ func (w *placer) modelBytes() []int64 {
 }
 
 // placeGreedily places the largest services first, each on the devices with the most free time.
-func (w *placer) placeGreedily(p *placement, modelBytes []int64) {
-	order := make([]int, len(w.services))
+func (r *placer) placeGreedily() {
+	services, p := r.problem.services, r.placement
+	order := make([]int, len(services))
 	for s := range order {
 		order[s] = s
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(w.services[b].weights, w.services[a].weights), cmp.Compare(p.totalTime[b], p.totalTime[a]))
+		return cmp.Or(cmp.Compare(services[b].weights, services[a].weights), cmp.Compare(p.totalTime[b], p.totalTime[a]))
 	})
 	p.heldServices = make([][]int, len(p.kindOf))
 
 	// Every device starts with all of its time and memory.
-	freeTime, freeBytes := make([]float64, len(p.kindOf)), make([]int64, len(p.kindOf))
+	free := &freeDevices{time: make([]float64, len(p.kindOf)), bytes: make([]int64, len(p.kindOf)), firstEmpty: make([]int, len(r.modelBytes))}
 	for d, k := range p.kindOf {
-		freeTime[d], freeBytes[d] = 1, modelBytes[k]
+		free.time[d], free.bytes[d] = 1, r.modelBytes[k]
 	}
-	firstEmpty := make([]int, len(modelBytes)) // the first device that holds nothing, by kind
 	for _, s := range order {
-		for kind, remainingTime := range p.kindTime[s] {
+		for k, remainingTime := range p.kindTime[s] {
 			for remainingTime > timeTolerance {
-				// The best device is one that holds nothing, else the one with the most free time.
-				for firstEmpty[kind] < len(freeTime) && (p.kindOf[firstEmpty[kind]] != kind || freeTime[firstEmpty[kind]] < 1) {
-					firstEmpty[kind]++
-				}
-				chosen := -1
-				if d := firstEmpty[kind]; d < len(freeTime) && freeBytes[d] >= w.services[s].weights {
-					chosen = d
-				}
-				for d := 0; d < len(freeTime) && (chosen < 0 || freeTime[chosen] < 1); d++ {
-					if p.kindOf[d] == kind && freeBytes[d] >= w.services[s].weights && freeTime[d] > timeTolerance && !slices.Contains(p.heldServices[d], s) && (chosen < 0 || freeTime[d] > freeTime[chosen]+timeTolerance) {
-						chosen = d
-					}
-				}
-				if chosen < 0 {
+				device := r.roomiestDevice(free, s, k)
+				if device < 0 {
 					break
 				}
 
 				// Serve as much there as the device has time for.
-				servedHere := min(remainingTime, freeTime[chosen])
-				p.heldServices[chosen] = append(p.heldServices[chosen], s)
-				freeTime[chosen] -= servedHere
-				freeBytes[chosen] -= w.services[s].weights
+				servedHere := min(remainingTime, free.time[device])
+				p.heldServices[device] = append(p.heldServices[device], s)
+				free.time[device] -= servedHere
+				free.bytes[device] -= services[s].weights
 				remainingTime -= servedHere
-				p.servedTime += servedHere * p.timeValue[s][kind]
+				p.servedTime += servedHere * p.timeValue[s][k]
 			}
 		}
 	}
 }
 
+// freeDevices has what is free of the devices while services are placed.
+type freeDevices struct {
+	time       []float64 // by device
+	bytes      []int64   // by device
+	firstEmpty []int     // the first device that holds nothing, by kind
+}
+
+// roomiestDevice returns the device of a kind on which a service is placed next: one that holds nothing,
+// else the one with the most free time. If none has room for the service, it returns -1.
+func (r *placer) roomiestDevice(free *freeDevices, s, kind int) int {
+	p, weights := r.placement, r.problem.services[s].weights
+	empty := free.firstEmpty[kind]
+	for empty < len(free.time) && (p.kindOf[empty] != kind || free.time[empty] < 1) {
+		empty++
+	}
+	free.firstEmpty[kind] = empty
+	if empty < len(free.time) && free.bytes[empty] >= weights {
+		return empty
+	}
+
+	// No device is empty: compare those that have time and memory left, and do not hold the service yet.
+	roomiest := -1
+	for d := 0; d < len(free.time) && (roomiest < 0 || free.time[roomiest] < 1); d++ {
+		if p.kindOf[d] != kind || free.bytes[d] < weights || free.time[d] <= timeTolerance || slices.Contains(p.heldServices[d], s) {
+			continue
+		}
+		if roomiest < 0 || free.time[d] > free.time[roomiest]+timeTolerance {
+			roomiest = d
+		}
+	}
+	return roomiest
+}
+
 // servedUpperBound returns an upper bound of the time that any placement serves on a single kind of
 // devices: it treats the memory of all devices as one, and takes fractions of copies, the services with the
 // most time per byte first.
-func (w *placer) servedUpperBound(p *placement, modelBytes int64) float64 {
+func (r *placer) servedUpperBound(modelBytes int64) float64 {
+	p, services := r.placement, r.problem.services
 	type item struct{ busy, bytes float64 } // bytes of all copies that serve it
 	var items []item
-	for s := range w.services {
+	for s := range services {
 		if p.totalTime[s] > 0 {
-			items = append(items, item{p.totalTime[s], float64(w.services[s].weights) * math.Max(1, p.totalTime[s])})
+			items = append(items, item{p.totalTime[s], float64(services[s].weights) * math.Max(1, p.totalTime[s])})
 		}
 	}
 	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(b.busy*a.bytes, a.busy*b.bytes) })
@@ -193,36 +219,13 @@ func (w *placer) servedUpperBound(p *placement, modelBytes int64) float64 {
 //	max Σ u_sd;   Σ_s u_sd ≤ 1;   Σ_d u_sd ≤ U_s;   u_sd ≤ min(1, U_s) x_sd;   Σ_s bytes_s x_sd ≤ memory - largest batch
 //
 // u_sd has the weight timeValue of the device's kind in the first and third of these.
-func (w *placer) improveByProgram(ctx context.Context, p *placement, modelBytes []int64) error {
-	m := milp.New("placement of workflows")
-	m.SetSense(milp.Maximize)
-	demand := make([]milp.Row, len(w.services))
-	for s := range w.services {
-		demand[s] = m.AddLE("time of "+w.services[s].name, p.totalTime[s])
-	}
-	holdVars := make([][]milp.Var, len(p.kindOf)) // by device, in the order of the services. If a device cannot hold a service, it is -1.
-	for d, k := range p.kindOf {
-		memory, time := m.AddLE(fmt.Sprintf("memory %d", d), float64(modelBytes[k])/1e9), m.AddLE(fmt.Sprintf("time %d", d), 1)
-		for s := range w.services {
-			value := p.timeValue[s][k]
-			if value == 0 {
-				holdVars[d] = append(holdVars[d], -1)
-				continue
-			}
-			maxTime := min(1, p.totalTime[s]/value)
-			x := m.AddBool(fmt.Sprintf("%s on %d", w.services[s].name, d), 0)
-			u := m.AddVar("", 0, maxTime, value)
-			m.AddTerm(memory, x, float64(w.services[s].weights)/1e9)
-			m.AddTerm(time, u, 1)
-			m.AddTerm(demand[s], u, value)
-			m.AddLE("", 0, milp.Term{Var: u, Coef: 1}, milp.Term{Var: x, Coef: -maxTime})
-			holdVars[d] = append(holdVars[d], x)
-		}
-	}
-	sol, err := w.run.Solver.Solve(ctx, m, milp.Options{Gap: w.gap, Seed: w.seed, MaxNodes: maxPlacementNodes})
+func (r *placer) improveByProgram(ctx context.Context) error {
+	m, holdVars := r.newProgram()
+	sol, err := r.problem.run.Solver.Solve(ctx, m, milp.Options{Gap: r.problem.gap, Seed: r.problem.seed, MaxNodes: maxPlacementNodes})
 	if err != nil {
 		return fmt.Errorf("solving the program of a placement: %w", err)
 	}
+	p := r.placement
 	p.nodes = sol.Stats.Nodes
 	if !sol.Feasible() {
 		return nil // keep the placement without the program
@@ -235,11 +238,11 @@ func (w *placer) improveByProgram(ctx context.Context, p *placement, modelBytes 
 	}
 	heldServices := make([][]int, len(p.kindOf))
 	for d, k := range p.kindOf {
-		freeBytes := modelBytes[k]
+		freeBytes := r.modelBytes[k]
 		for s, x := range holdVars[d] {
 			if x >= 0 && sol.Int(x) == 1 {
 				heldServices[d] = append(heldServices[d], s)
-				freeBytes -= w.services[s].weights
+				freeBytes -= r.problem.services[s].weights
 			}
 		}
 		if freeBytes < 0 {
@@ -250,25 +253,59 @@ func (w *placer) improveByProgram(ctx context.Context, p *placement, modelBytes 
 	return nil
 }
 
+// newProgram returns the program of improveByProgram. holdVars has its variables x by device, in the order
+// of the services. If a device cannot hold a service, it is -1.
+func (r *placer) newProgram() (m *milp.Model, holdVars [][]milp.Var) {
+	m = milp.New("placement of workflows")
+	m.SetSense(milp.Maximize)
+	p, services := r.placement, r.problem.services
+	demand := make([]milp.Row, len(services))
+	for s := range services {
+		demand[s] = m.AddLE("time of "+services[s].name, p.totalTime[s])
+	}
+	holdVars = make([][]milp.Var, len(p.kindOf))
+	for d, k := range p.kindOf {
+		memory, time := m.AddLE(fmt.Sprintf("memory %d", d), float64(r.modelBytes[k])/1e9), m.AddLE(fmt.Sprintf("time %d", d), 1)
+		for s := range services {
+			value := p.timeValue[s][k]
+			if value == 0 {
+				holdVars[d] = append(holdVars[d], -1)
+				continue
+			}
+			maxTime := min(1, p.totalTime[s]/value)
+			x := m.AddBool(fmt.Sprintf("%s on %d", services[s].name, d), 0)
+			u := m.AddVar("", 0, maxTime, value)
+			m.AddTerm(memory, x, float64(services[s].weights)/1e9)
+			m.AddTerm(time, u, 1)
+			m.AddTerm(demand[s], u, value)
+			m.AddLE("", 0, milp.Term{Var: u, Coef: 1}, milp.Term{Var: x, Coef: -maxTime})
+			holdVars[d] = append(holdVars[d], x)
+		}
+	}
+	return m, holdVars
+}
+
 // addCopies fills the free memory with extra copies, one at a time, each of the service that has the most
 // time per copy.
-func (w *placer) addCopies(p *placement, modelBytes []int64) {
+func (r *placer) addCopies() {
+	p, services := r.placement, r.problem.services
+
 	// Count the copies, and what is left of each device's memory.
-	copies, freeBytes := make([]int, len(w.services)), make([]int64, len(p.kindOf))
+	copies, freeBytes := make([]int, len(services)), make([]int64, len(p.kindOf))
 	for d := range p.heldServices {
-		freeBytes[d] = modelBytes[p.kindOf[d]]
+		freeBytes[d] = r.modelBytes[p.kindOf[d]]
 		for _, s := range p.heldServices[d] {
 			copies[s]++
-			freeBytes[d] -= w.services[s].weights
+			freeBytes[d] -= services[s].weights
 		}
 	}
 
 	// For every service, collect the devices that have room for a copy, the one with the most memory first.
-	candidates := make([]memoryHeap, len(w.services))
+	candidates := make([]memoryHeap, len(services))
 	for s := range candidates {
 		candidates[s].freeBytes = freeBytes
 		for d := range freeBytes {
-			if p.totalTime[s] > 0 && p.timeValue[s][p.kindOf[d]] > 0 && freeBytes[d] >= w.services[s].weights && !slices.Contains(p.heldServices[d], s) {
+			if p.totalTime[s] > 0 && p.timeValue[s][p.kindOf[d]] > 0 && freeBytes[d] >= services[s].weights && !slices.Contains(p.heldServices[d], s) {
 				candidates[s].entries = append(candidates[s].entries, deviceMemory{freeBytes[d], d})
 			}
 		}
@@ -278,11 +315,11 @@ func (w *placer) addCopies(p *placement, modelBytes []int64) {
 	// Place one copy after another until no service fits anywhere.
 	for {
 		chosen := -1
-		for s := range w.services {
+		for s := range services {
 			if chosen >= 0 && p.totalTime[s]*float64(copies[chosen]+1) <= p.totalTime[chosen]*float64(copies[s]+1) {
 				continue
 			}
-			if candidates[s].refreshTop(w.services[s].weights) {
+			if candidates[s].refreshTop(services[s].weights) {
 				chosen = s
 			}
 		}
@@ -291,7 +328,7 @@ func (w *placer) addCopies(p *placement, modelBytes []int64) {
 		}
 		device := heap.Pop(&candidates[chosen]).(deviceMemory).device
 		p.heldServices[device] = append(p.heldServices[device], chosen)
-		freeBytes[device] -= w.services[chosen].weights
+		freeBytes[device] -= services[chosen].weights
 		copies[chosen]++
 		p.extraCopies++
 	}

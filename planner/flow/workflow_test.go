@@ -273,7 +273,7 @@ func placeSmall(t *testing.T, draw func(int) int) {
 		b.batch, b.workShare = append(b.batch, []int{0}), append(b.workShare, []float64{1})
 	}
 	w.apps = []workflow{app}
-	p, err := (&placer{w}).place(context.Background(), &b)
+	p, err := placeServices(context.Background(), w, &b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,20 +42,8 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 		section.Modules = append(section.Modules, w.flowModule(s, b, p))
 	}
 
-	// Applications, with the paths that their requests are expected to take.
-	for i := range w.apps {
-		a := &w.apps[i]
-		plannedApp := formats.FlowApplication{Served: formats.Served{Model: a.application.Name, SLOUS: document.Micros(a.slo), MarginUS: document.Micros(a.margin),
-			Percentile: a.application.Percentile, Weight: a.application.Weight, RPS: a.weight * scale}, Parameters: a.application.Parameters, Segments: a.application.Segments}
-		section.Applications = append(section.Applications, plannedApp)
-		if plannedApp.RPS < a.application.RPS*(1-1e-9) {
-			w.run.Warn("%s: %.6g requests/s are planned, the workload asks for %.6g", a.application.Name, plannedApp.RPS, a.application.RPS)
-		}
-		paths, err := w.requestPaths(a)
-		if err != nil {
-			return nil, err
-		}
-		section.Transitions = append(section.Transitions, formats.WaysOf{Application: a.application.Name, Paths: paths})
+	if err := w.addApplications(section, scale); err != nil {
+		return nil, err
 	}
 
 	// If language models drain, or models have devices alone, the bound does not hold for all plans.
@@ -74,6 +62,26 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 		w.run.Warn("memory: %.3g %% of the time runs what devices hold at the start, at most %.3g %% can; the rest is loaded at run time", 100*p.servedTime/totalTime, 100*p.servedBound/totalTime)
 	}
 	return o, nil
+}
+
+// addApplications adds the applications to a plan's section, with the paths that their requests are expected to
+// take. scale is the factor on the weights that makes them rates.
+func (w *workflowProblem) addApplications(section *formats.FlowPlan, scale float64) error {
+	for i := range w.apps {
+		a := &w.apps[i]
+		planned := formats.FlowApplication{Served: formats.Served{Model: a.application.Name, SLOUS: document.Micros(a.slo), MarginUS: document.Micros(a.margin),
+			Percentile: a.application.Percentile, Weight: a.application.Weight, RPS: a.weight * scale}, Parameters: a.application.Parameters, Segments: a.application.Segments}
+		section.Applications = append(section.Applications, planned)
+		if planned.RPS < a.application.RPS*(1-1e-9) {
+			w.run.Warn("%s: %.6g requests/s are planned, the workload asks for %.6g", a.application.Name, planned.RPS, a.application.RPS)
+		}
+		paths, err := w.requestPaths(a)
+		if err != nil {
+			return err
+		}
+		section.Transitions = append(section.Transitions, formats.WaysOf{Application: a.application.Name, Paths: paths})
+	}
+	return nil
 }
 
 // sumOf returns the sum of values.

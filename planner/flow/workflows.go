@@ -65,7 +65,7 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 	if err != nil {
 		return nil, err
 	}
-	b, err := (&batchChooser{d}).chooseDevices(ctx)
+	b, err := d.chooseDevices(ctx)
 	if errors.Is(err, errNoPlan) {
 		return nil, d.sloError()
 	}
@@ -75,7 +75,7 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 
 	// Place the services, and write the plan.
 	run.Progress(kind.Progress{Phase: "placement", Value: math.NaN(), Bound: math.NaN()})
-	p, err := (&placer{d}).place(ctx, b)
+	p, err := placeServices(ctx, d, b)
 	if err != nil {
 		return nil, err
 	}

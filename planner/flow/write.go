@@ -37,44 +37,58 @@ func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 		o.Objective.Bound, o.Objective.Gap = &bound, &gap
 	}
 
-	// Count the templates that the search could choose from.
-	for u := range r.problem.models {
-		for l := range r.problem.models[u].levels {
-			for _, t := range r.problem.models[u].levels[l].templates {
-				if t.rate > 0 {
-					o.Candidates++
-				}
-			}
-		}
-	}
-
 	// Write the applications with the chosen models, and deploy each model once.
+	o.Candidates = r.problem.templateCount()
 	pace := r.arrivalPace()
 	section := &formats.FlowPlan{Lambda: waitQuantile, WindowUS: document.Micros(pace.queueWindow)}
-	firstDevice := result.firstOwnDevices(p)
+	firstDevice := result.solution.firstOwnDevices(p)
 	deployedModels := map[int]bool{}
 	for a := range r.problem.apps {
-		app, w := &r.problem.apps[a], &r.applications[a]
-		plannedApp := formats.FlowApplication{Served: formats.Served{Model: w.Name, SLOUS: document.Micros(app.slo), MarginUS: document.Micros(app.margin),
-			Percentile: w.Percentile, Weight: w.Weight, RPS: app.weight * scale}}
-		for i, m := range w.Modules {
-			c := app.modules[i].choices[result.choice[a][i]]
-			m.Model, m.Variants = r.problem.models[c.model].name, nil
-			plannedApp.Modules = append(plannedApp.Modules, m)
+		planned := r.plannedApplication(result.solution, a, scale)
+		section.Applications = append(section.Applications, planned)
+		for i := range planned.Modules {
+			c := r.problem.apps[a].modules[i].choices[result.solution.choice[a][i]]
 			if !deployedModels[c.model] {
 				deployedModels[c.model] = true
 				o.Deployment = append(o.Deployment, r.deployedModel(p, result.solution, c.model, firstDevice))
-				section.Modules = append(section.Modules, formats.FlowModule{Model: m.Model, Accuracy: c.accuracy})
+				section.Modules = append(section.Modules, formats.FlowModule{Model: planned.Modules[i].Model, Accuracy: c.accuracy})
 			}
 		}
-		section.Applications = append(section.Applications, plannedApp)
-		if requestedRate := w.RPS; plannedApp.RPS < requestedRate {
-			r.run.Warn("%s: %.6g requests/s are planned, the workload asks for %.6g", w.Name, plannedApp.RPS, requestedRate)
+		if requestedRate := r.applications[a].RPS; planned.RPS < requestedRate {
+			r.run.Warn("%s: %.6g requests/s are planned, the workload asks for %.6g", planned.Model, planned.RPS, requestedRate)
 		}
 	}
 	r.addScaling(section, result.solution, o.Deployment, pace)
 	o.Section = section
 	return o
+}
+
+// templateCount returns the number of templates that a search can choose from.
+func (p *problem) templateCount() int {
+	count := 0
+	for u := range p.models {
+		for l := range p.models[u].levels {
+			for _, t := range p.models[u].levels[l].templates {
+				if t.rate > 0 {
+					count++
+				}
+			}
+		}
+	}
+	return count
+}
+
+// plannedApplication returns application a with the models that do its modules' tasks. scale is the factor on the
+// weights that makes them rates.
+func (r *resolvedProblem) plannedApplication(x *solution, a int, scale float64) formats.FlowApplication {
+	app, w := &r.problem.apps[a], &r.applications[a]
+	planned := formats.FlowApplication{Served: formats.Served{Model: w.Name, SLOUS: document.Micros(app.slo), MarginUS: document.Micros(app.margin),
+		Percentile: w.Percentile, Weight: w.Weight, RPS: app.weight * scale}}
+	for i, m := range w.Modules {
+		m.Model, m.Variants = r.problem.models[app.modules[i].choices[x.choice[a][i]].model].name, nil
+		planned.Modules = append(planned.Modules, m)
+	}
+	return planned
 }
 
 // deployedModel returns the deployment of model u. It takes the next free devices of each pool, which begin

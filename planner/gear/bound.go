@@ -14,7 +14,7 @@ import (
 // a sample of a model costs what it does on the kind, or along the chain, where that is cheapest. For any prices,
 // no plan does more than devices that never queue and whose work is limited by its total price alone.
 type pooledDevices struct {
-	*Problem
+	problem       *Problem
 	cascades      []Cascade
 	minLateShares []float64                // by cascade: least share of late requests
 	devicePrice   []float64                // by kind: price of a second of a device
@@ -67,7 +67,7 @@ func (p *Problem) poolDevices(ctx context.Context, inTime, lax *planSpace) (*poo
 		}
 		return layout.cheapestCosts(groupPrices, nicPrice)
 	}
-	return &pooledDevices{Problem: p, cascades: lax.cascades, minLateShares: lax.minLateShares, deviceScale: 1, devicePrice: devicePrice, nicPrice: nicPrice, inTimeCost: sampleCosts(inTime), anyTimeCost: sampleCosts(lax)}, nil
+	return &pooledDevices{problem: p, cascades: lax.cascades, minLateShares: lax.minLateShares, deviceScale: 1, devicePrice: devicePrice, nicPrice: nicPrice, inTimeCost: sampleCosts(inTime), anyTimeCost: sampleCosts(lax)}, nil
 }
 
 // minLateShare returns the least share of the requests that a cascade answers late: those that reach a model at
@@ -101,16 +101,16 @@ func (p *pooledDevices) lateCascades(lateCost []float64) []lateCascade {
 		// The late shares at which the slope changes.
 		shares := []float64{p.minLateShares[i]}
 		for k, m := range c.Models {
-			if reachShare := float64(c.ReachCounts[k]) / float64(p.PlanningSamples.N); reachShare > p.minLateShares[i] && p.inTimeCost[m] > lateCost[m] {
+			if reachShare := float64(c.ReachCounts[k]) / float64(p.problem.PlanningSamples.N); reachShare > p.minLateShares[i] && p.inTimeCost[m] > lateCost[m] {
 				shares = append(shares, reachShare)
 			}
 		}
 
 		// The cost at each.
 		for _, lateShare := range shares {
-			option := lateCascade{accuracy: plannedAccuracy(p.Problem, c), lateShare: lateShare}
+			option := lateCascade{accuracy: plannedAccuracy(p.problem, c), lateShare: lateShare}
 			for k, m := range c.Models {
-				reachShare := float64(c.ReachCounts[k]) / float64(p.PlanningSamples.N)
+				reachShare := float64(c.ReachCounts[k]) / float64(p.problem.PlanningSamples.N)
 				option.cost += lateCost[m] * min(lateShare, reachShare)
 				if reachShare > lateShare {
 					option.cost += p.inTimeCost[m] * (reachShare - lateShare)
@@ -150,17 +150,17 @@ func envelopeAtPrice(list []lateCascade, price float64) (envelope pareto.Envelop
 //
 // The least over the tried prices is returned.
 func (p *pooledDevices) boundOverRequests(bounds []float64) (total float64) {
-	options, maxLateShare := p.lateCascades(p.anyTimeCost), 1-p.Percentile
+	options, maxLateShare := p.lateCascades(p.anyTimeCost), 1-p.problem.Percentile
 	total = minOverPrices(func(price float64) float64 {
 		envelope, sum := envelopeAtPrice(options, price), price*maxLateShare
-		for r, edge := range p.RangeEdges {
+		for r, edge := range p.problem.RangeEdges {
 			accuracy := envelope.At(p.deviceScale / edge)
-			bounds[r] = min(bounds[r], accuracy+price*min(1, maxLateShare/p.RangeWeights[r]))
-			sum += p.RangeWeights[r] * accuracy
+			bounds[r] = min(bounds[r], accuracy+price*min(1, maxLateShare/p.problem.RangeWeights[r]))
+			sum += p.problem.RangeWeights[r] * accuracy
 		}
 		return sum
 	})
-	return min(total, p.weightedSum(bounds))
+	return min(total, p.problem.weightedSum(bounds))
 }
 
 // boundAtScale returns the accuracy that no plan exceeds on `scale` times the devices, for an SLO over all
@@ -168,8 +168,8 @@ func (p *pooledDevices) boundOverRequests(bounds []float64) (total float64) {
 func (p *pooledDevices) boundAtScale(scale float64) float64 {
 	scaled := *p
 	scaled.deviceScale = scale
-	total := scaled.boundOverRequests(slices.Repeat([]float64{math.Inf(1)}, len(p.RangeEdges)))
-	if p.simulatesMeasured() { // a plan on measured rates need not hold the highest rate
+	total := scaled.boundOverRequests(slices.Repeat([]float64{math.Inf(1)}, len(p.problem.RangeEdges)))
+	if p.problem.simulatesMeasured() { // a plan on measured rates need not hold the highest rate
 		total = largerBound(total, scaled.measuredBound())
 	}
 	return total

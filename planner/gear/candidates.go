@@ -29,11 +29,12 @@ type candidatePlacements struct {
 
 // candidatePlacement is a placement whose ranges are tried one by one.
 type candidatePlacement struct {
-	*rankedLayout
-	trials        *trialPlacement  // nil until a range is tried
-	nextCascade   []int            // by range: index, in the order by accuracy, of the most accurate cascade that is not ruled out
-	gears         []*passedCascade // by range: that cascade, if it has passed; nil before it is tried
-	accuracyBound float64          // weighted accuracy that the ranges reach at most; below 0 if a range has no cascade
+	layout          *deviceLayout
+	rangeAccuracies []float64        // by range: what the fluid model allows
+	trials          *trialPlacement  // nil until a range is tried
+	nextCascade     []int            // by range: index, in the order by accuracy, of the most accurate cascade that is not ruled out
+	gears           []*passedCascade // by range: that cascade, if it has passed; nil before it is tried
+	accuracyBound   float64          // weighted accuracy that the ranges reach at most; below 0 if a range has no cascade
 }
 
 // passedCascade is a cascade that passed its trial.
@@ -50,7 +51,10 @@ func (l *candidatePlacements) add(best []*rankedLayout, requested int) {
 		if len(ranked.rangeAccuracies) < len(space.problem.RangeEdges) {
 			return
 		}
-		candidate := &candidatePlacement{rankedLayout: ranked, gears: make([]*passedCascade, len(ranked.rangeAccuracies)), accuracyBound: ranked.accuracy}
+		candidate := &candidatePlacement{
+			layout: ranked.layout, rangeAccuracies: ranked.rangeAccuracies, accuracyBound: ranked.accuracy,
+			gears: make([]*passedCascade, len(ranked.rangeAccuracies)),
+		}
 		for _, maxAccuracy := range ranked.rangeAccuracies {
 			index, _ := slices.BinarySearchFunc(space.byAccuracy, maxAccuracy, func(i int, maxAccuracy float64) int {
 				return cmp.Or(cmp.Compare(maxAccuracy, plannedAccuracy(space.problem, &space.cascades[i])), 1)
@@ -120,7 +124,7 @@ func (v *candidatePlacement) tryNext(ctx context.Context, r int, o *Options) (si
 
 // tryCascade tries a cascade at a rate. If it fails, the result is nil.
 func (v *candidatePlacement) tryCascade(ctx context.Context, cascade int, rate float64) (*passedCascade, error) {
-	s, err := v.trials.loadCascade(ctx, cascade)
+	s, err := v.trials.layout.loadCascade(ctx, cascade)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +193,7 @@ func (t *placementSearch) settleByTrials(ctx context.Context, candidates *candid
 	if candidates.remainingRequests == nil || !t.wholeOnly || t.problem.OverRequests || t.bestPlan != nil && t.problem.TargetAccuracy > 0 || math.IsInf(candidates.otherBound, 1) {
 		return nil
 	}
-	best, bound, err := candidates.findBetterPlan(ctx, t.bestPlan, t.problem.TargetAccuracy, t.options)
+	best, bound, err := candidates.findBetterPlan(ctx, t.bestPlan, t.problem.TargetAccuracy, t.search.options)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (s *planSearch) climbRanges(ctx context.Context, plan *Outcome) (*Outcome, 
 	// Climb on the rates, or on a sample if they are many.
 	partial := newClimber(sampleWindows(p), plan, s.options.Seed)
 	err := partial.climbAll(ctx)
-	if s.runCount += partial.runCount; !p.hasManyRequests() {
+	if s.runCount += partial.simulator.runCount; !p.hasManyRequests() {
 		return planOrError(ctx, partial.climbedPlan(plan), err)
 	}
 	if err != nil || p.missesTarget(plan.Accuracy+partial.gateResult.accuracy-partial.planResult.accuracy) {
@@ -40,13 +40,13 @@ func (s *planSearch) climbRanges(ctx context.Context, plan *Outcome) (*Outcome, 
 	// Repeat the steps on all rates.
 	full := newClimber(p, plan, s.options.Seed)
 	err = full.repeatSteps(ctx, partial.steps)
-	s.runCount += full.runCount
+	s.runCount += full.simulator.runCount
 	return planOrError(ctx, full.climbedPlan(plan), err)
 }
 
 // gearClimber raises the gears of a plan on its placement, range by range.
 type gearClimber struct {
-	*gearSimulator
+	simulator     *gearSimulator
 	layout        *deviceLayout
 	streams       int             // number of random streams, each of which must keep the SLO
 	front         []loadedCascade // by rising load
@@ -61,8 +61,8 @@ type gearClimber struct {
 // newClimber returns a climber from a plan at the measured rates of a problem: those of the plan or a sample of
 // them. On a sample one stream suffices, because the steps are repeated on all rates.
 func newClimber(p *Problem, plan *Outcome, seed uint64) *gearClimber {
-	l := plan.placement.deviceLayout
-	c := &gearClimber{gearSimulator: newSimulator(p, l.configs, l.chains, seed), layout: l.space.withLimits(p).newLayout(l.configs, l.chains), streams: streamCount(p), gears: plan.Gears, gateStream: noGate}
+	l := plan.placement.layout
+	c := &gearClimber{simulator: newSimulator(p, l.configs, l.chains, seed), layout: l.space.withLimits(p).newLayout(l.configs, l.chains), streams: streamCount(p), gears: plan.Gears, gateStream: noGate}
 	if p != plan.Problem {
 		c.streams = 1
 	}
@@ -74,7 +74,7 @@ const noGate = evenStream - 1
 
 // climbAll raises the gears of ranges until none can be raised.
 func (c *gearClimber) climbAll(ctx context.Context) error {
-	p := c.problem
+	p := c.simulator.problem
 	var err error
 	if c.front, err = c.layout.feasibleFront(ctx, 0, -1); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c *gearClimber) climbAll(ctx context.Context) error {
 
 	// What the plan shows.
 	c.gateStream = 0
-	if c.gateResult, err = c.runMeasured(ctx, c.gears, c.gateStream, 1-p.Percentile); err != nil || !c.gateResult.keepsSLO(p) {
+	if c.gateResult, err = c.simulator.runMeasured(ctx, c.gears, c.gateStream, 1-p.Percentile); err != nil || !c.gateResult.keepsSLO(p) {
 		return err
 	}
 	c.planResult = c.gateResult
@@ -118,7 +118,7 @@ type climbStep struct {
 // climbPath returns ever more accurate gears for a range, as far as they keep the SLO on the gate stream. Steps
 // along the front double while they succeed.
 func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, err error) {
-	p, current, bestResult := c.problem, &c.gears[r], c.gateResult
+	p, current, bestResult := c.simulator.problem, &c.gears[r], c.gateResult
 	first, _ := slices.BinarySearchFunc(c.front, current.Cascade.CorrectCount, func(s loadedCascade, correct int32) int {
 		if s.cascade.CorrectCount <= correct {
 			return -1
@@ -133,10 +133,10 @@ func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, e
 
 	// Try cascades, with growing steps, until some fail in a row.
 	step, failures, maxRequests := 1, 0, max(maxClimbRequests, maxClimbRepeats*int(sum(p.MeasuredRates)))
-	for k := first; k < len(c.front) && failures < maxClimbFails && c.measuredRequests < maxRequests; {
+	for k := first; k < len(c.front) && failures < maxClimbFails && c.simulator.measuredRequests < maxRequests; {
 		gears := slices.Clone(c.gears)
 		gears[r] = newGear(p, &c.front[k], p.RangeEdges[r], Trial{})
-		result, err := c.runMeasured(ctx, gears, c.gateStream, 1-p.Percentile)
+		result, err := c.simulator.runMeasured(ctx, gears, c.gateStream, 1-p.Percentile)
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +179,7 @@ func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passe
 	// The stream that failed becomes the gate.
 	if err == nil && gate != c.gateStream && c.gateStream != noGate {
 		c.gateStream = gate
-		c.gateResult, err = c.runMeasured(ctx, c.gears, gate, 1)
+		c.gateResult, err = c.simulator.runMeasured(ctx, c.gears, gate, 1)
 	}
 	return low, err
 }
@@ -188,7 +188,7 @@ func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passe
 // random streams of the rest. If a stream misses the SLO, or a fresh one might, the result is nil, and
 // failedStream is the stream that shows it.
 func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst *measuredResult, failedStream int, err error) {
-	p, worstStream := c.problem, 0
+	p, worstStream := c.simulator.problem, 0
 	var random []measuredResult
 	var lateShares []float64
 	worst = &measuredResult{}
@@ -197,7 +197,7 @@ func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst
 	for k := evenStream; k < c.streams; k++ {
 		result := step.result
 		if k != c.gateStream {
-			if result, err = c.runMeasured(ctx, step.gears, k, 1-p.Percentile); err != nil || !result.keepsSLO(p) {
+			if result, err = c.simulator.runMeasured(ctx, step.gears, k, 1-p.Percentile); err != nil || !result.keepsSLO(p) {
 				return nil, k, err
 			}
 		}
@@ -225,6 +225,6 @@ func (c *gearClimber) climbedPlan(plan *Outcome) *Outcome {
 	}
 	climbed := *plan
 	climbed.Gears = c.gears
-	climbed.adoptMeasured(c.problem, c.streamsResult)
+	climbed.adoptMeasured(c.simulator.problem, c.streamsResult)
 	return &climbed
 }

@@ -7,35 +7,25 @@ func (plan *Outcome) removeIdlePipelines(p *Problem) {
 	plan.Configs = slices.Clone(plan.Configs)
 	var chains []PlacedChain
 	for m := range p.Models {
-		firstReplica := 0
-
-		// removeIfIdle removes the next n replicas of model m from the gears' shares if they are idle, and reports
-		// whether it did. Else it moves on to the replicas behind them.
-		removeIfIdle := func(n int) bool {
-			for r := range plan.Gears {
-				if g := &plan.Gears[r]; slices.Contains(g.Cascade.Models, uint8(m)) && sum(g.Shares[m][firstReplica:firstReplica+n]) > 0 {
-					firstReplica += n
-					return false
-				}
-			}
-			for r := range plan.Gears {
-				g := &plan.Gears[r]
-				g.Shares = slices.Clone(g.Shares)
-				g.Shares[m] = slices.Delete(slices.Clone(g.Shares[m]), firstReplica, firstReplica+n)
-			}
-			return true
-		}
+		next := 0 // replica of the model after those that stay
 		for k := range p.Kinds {
-			if n := len(plan.Replicas(m, k)); n > 0 && removeIfIdle(n) {
-				for c := range plan.Configs {
-					if plan.Configs[c].Kind == k {
-						plan.Configs[c].ModelSet &^= 1 << m
-					}
+			n := len(plan.Replicas(m, k))
+			if n == 0 {
+				continue
+			}
+			if !plan.removeIfIdle(m, next, n) {
+				next += n
+				continue
+			}
+			for c := range plan.Configs {
+				if plan.Configs[c].Kind == k {
+					plan.Configs[c].ModelSet &^= 1 << m
 				}
 			}
 		}
 		for _, chain := range plan.Chains {
-			if chain.Chain.Model == m && !removeIfIdle(chain.Replicas()) {
+			if chain.Chain.Model == m && !plan.removeIfIdle(m, next, chain.Replicas()) {
+				next += chain.Replicas()
 				chains = append(chains, chain)
 			}
 		}
@@ -43,59 +33,88 @@ func (plan *Outcome) removeIdlePipelines(p *Problem) {
 	plan.Chains = chains
 }
 
+// removeIfIdle removes n replicas of a model, from the first on, from the gears' shares if they are idle, and reports
+// whether it did.
+func (plan *Outcome) removeIfIdle(model, first, n int) bool {
+	for r := range plan.Gears {
+		if g := &plan.Gears[r]; slices.Contains(g.Cascade.Models, uint8(model)) && sum(g.Shares[model][first:first+n]) > 0 {
+			return false
+		}
+	}
+	for r := range plan.Gears {
+		g := &plan.Gears[r]
+		g.Shares = slices.Clone(g.Shares)
+		g.Shares[model] = slices.Delete(slices.Clone(g.Shares[model]), first, first+n)
+	}
+	return true
+}
+
 // removeIdleDevices removes devices that hold nothing and renumbers the others. It returns the remaining number of
 // each kind.
 func (plan *Outcome) removeIdleDevices() []int {
-	p := plan.Problem
-	models := uint32(1)<<len(p.Models) - 1
-	kinds := p.Kinds
-	usedCounts := make([]int, len(kinds))
+	usedCounts := make([]int, len(plan.Problem.Kinds))
 	var configs []Config
-	for k := range kinds {
-		hasStage := map[int]bool{} // by device: whether it runs a stage
-		for _, c := range plan.Chains {
-			for s := range c.Devices {
-				for _, d := range c.Devices[s] {
-					hasStage[d] = hasStage[d] || c.Chain.Stages[s].Kind == k
-				}
-			}
+	for k := range usedCounts {
+		usedConfigs, newNumber := usedDevices(plan, k)
+		for _, c := range usedConfigs {
+			usedCounts[k] += c.Count
 		}
-
-		// Renumber the devices that hold a model or a stage.
-		newNumber, d := map[int]int{}, 0
-		for _, c := range plan.Configs {
-			if c.Kind != k {
-				continue
-			}
-			usedConfig := c
-			usedConfig.Count = 0
-			for range c.Count {
-				if c.ModelSet&models != 0 || hasStage[d] {
-					newNumber[d] = usedCounts[k]
-					usedCounts[k]++
-					usedConfig.Count++
-				}
-				d++
-			}
-			if usedConfig.Count > 0 {
-				configs = append(configs, usedConfig)
-			}
-		}
-
-		// Renumber them in the chains.
-		for c := range plan.Chains {
-			chain := &plan.Chains[c]
-			chain.Devices = slices.Clone(chain.Devices)
-			for s := range chain.Devices {
-				if chain.Chain.Stages[s].Kind == k {
-					chain.Devices[s] = slices.Clone(chain.Devices[s])
-					for i, d := range chain.Devices[s] {
-						chain.Devices[s][i] = newNumber[d]
-					}
-				}
-			}
-		}
+		configs = append(configs, usedConfigs...)
+		renumberChains(plan.Chains, k, newNumber)
 	}
 	plan.Configs = configs
 	return usedCounts
+}
+
+// usedDevices returns the configs of a kind without devices that hold neither a model nor a stage, and the new
+// numbers of the others.
+func usedDevices(plan *Outcome, k int) (configs []Config, newNumber map[int]int) {
+	hasStage := map[int]bool{} // by device
+	for _, c := range plan.Chains {
+		for s := range c.Devices {
+			for _, d := range c.Devices[s] {
+				hasStage[d] = hasStage[d] || c.Chain.Stages[s].Kind == k
+			}
+		}
+	}
+
+	// Number the devices that hold something.
+	allModels := uint32(1)<<len(plan.Problem.Models) - 1
+	newNumber = map[int]int{}
+	d := 0
+	for _, c := range plan.Configs {
+		if c.Kind != k {
+			continue
+		}
+		usedConfig := c
+		usedConfig.Count = 0
+		for range c.Count {
+			if c.ModelSet&allModels != 0 || hasStage[d] {
+				newNumber[d] = len(newNumber)
+				usedConfig.Count++
+			}
+			d++
+		}
+		if usedConfig.Count > 0 {
+			configs = append(configs, usedConfig)
+		}
+	}
+	return configs, newNumber
+}
+
+// renumberChains gives the stages on devices of a kind the new numbers of these.
+func renumberChains(chains []PlacedChain, k int, newNumber map[int]int) {
+	for c := range chains {
+		chain := &chains[c]
+		chain.Devices = slices.Clone(chain.Devices)
+		for s := range chain.Devices {
+			if chain.Chain.Stages[s].Kind != k {
+				continue
+			}
+			chain.Devices[s] = slices.Clone(chain.Devices[s])
+			for i, d := range chain.Devices[s] {
+				chain.Devices[s][i] = newNumber[d]
+			}
+		}
+	}
 }

@@ -130,7 +130,7 @@ func TestConcentratedSplitPasses(t *testing.T) {
 	}
 	d := top[0].layout.newTrialPlacement(&Options{Seed: 1}, nil)
 	i := slices.IndexFunc(space.cascades, func(c Cascade) bool { return len(c.Models) == 2 })
-	s, err := d.loadCascade(t.Context(), i)
+	s, err := d.layout.loadCascade(t.Context(), i)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,10 +31,10 @@ func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *rankedLayout) er
 			if p.missesTarget(plannedAccuracy(p, &space.cascades[cascade])) {
 				break
 			}
-			if placement.loadLowerBound(cascade)*maxRate > load {
+			if placement.layout.loadLowerBound(cascade)*maxRate > load {
 				continue
 			}
-			loaded, err := placement.loadCascade(ctx, cascade)
+			loaded, err := placement.layout.loadCascade(ctx, cascade)
 			if err != nil {
 				return err
 			}
@@ -57,8 +57,8 @@ func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *rankedLayout) er
 
 // singleCascadePlan returns the plan in which a cascade that passed at the highest rate serves all ranges.
 func (d *trialPlacement) singleCascadePlan(s *loadedCascade, trial Trial) *Outcome {
-	p := d.space.problem
-	plan := &Outcome{Problem: p, Configs: d.configs, Chains: d.chains, placement: d, FrontSize: 1}
+	p := d.layout.space.problem
+	plan := &Outcome{Problem: p, Configs: d.layout.configs, Chains: d.layout.chains, placement: d, FrontSize: 1}
 	for r, edge := range p.RangeEdges {
 		plan.Gears = append(plan.Gears, newGear(p, s, edge, trial))
 		plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy
@@ -69,7 +69,7 @@ func (d *trialPlacement) singleCascadePlan(s *loadedCascade, trial Trial) *Outco
 // improveFrom gives an early plan the gears of the ranges that are done in an interrupted plan on the same
 // placement. The receiver may be nil.
 func (plan *Outcome) improveFrom(placement *trialPlacement) {
-	if plan == nil || plan.placement.deviceLayout != placement.deviceLayout {
+	if plan == nil || plan.placement.layout != placement.layout {
 		return
 	}
 	for r := range placement.partialPlan.Gears {

@@ -28,18 +28,20 @@ func eachDesign(t *testing.T, p *Problem, s milp.Solver, visit func(*trialPlacem
 // for in a range; if there is none, -1.
 func mostAccurate(t *testing.T, d *trialPlacement, r int, accept func(i int, s *loadedCascade) bool) float64 {
 	t.Helper()
-	edge, order := d.space.problem.RangeEdges[r], indices(len(d.space.cascades))
-	slices.SortFunc(order, func(a, b int) int { return int(d.space.cascades[b].CorrectCount - d.space.cascades[a].CorrectCount) })
+	edge, order := d.layout.space.problem.RangeEdges[r], indices(len(d.layout.space.cascades))
+	slices.SortFunc(order, func(a, b int) int {
+		return int(d.layout.space.cascades[b].CorrectCount - d.layout.space.cascades[a].CorrectCount)
+	})
 	for _, i := range order {
-		if d.loadLowerBound(i)*edge > 1 {
+		if d.layout.loadLowerBound(i)*edge > 1 {
 			continue
 		}
-		s, err := d.loadCascade(t.Context(), i)
+		s, err := d.layout.loadCascade(t.Context(), i)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if s.maxLoad*edge <= 1 && accept(i, s) {
-			return plannedAccuracy(d.space.problem, s.cascade)
+			return plannedAccuracy(d.layout.space.problem, s.cascade)
 		}
 	}
 	return -1
@@ -53,7 +55,7 @@ func bestPassingAccuracy(t *testing.T, d *trialPlacement, r int, simulate bool) 
 		if !simulate {
 			return true
 		}
-		trial, err := d.simulator.tryCascade(t.Context(), s, d.space.problem.RangeEdges[r])
+		trial, err := d.simulator.tryCascade(t.Context(), s, d.layout.space.problem.RangeEdges[r])
 		if err != nil {
 			t.Fatal(err)
 		}

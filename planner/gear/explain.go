@@ -47,29 +47,32 @@ func explain(p *formats.Plan) []string {
 		}
 	}
 
-	// One line per gear.
 	for i := range g.Gears {
-		r := &g.Gears[i]
-		var stages []string
-		for k := range r.Stages {
-			s := &r.Stages[k]
-			text := s.Model
-			if s.Level > 0 {
-				text += fmt.Sprintf("(%.3g)", s.Threshold)
-			}
-			stages = append(stages, text)
-		}
-		line := fmt.Sprintf("up to %s rps: %s: accuracy %.4f of at most %.4f, %s %s ms, busiest device %s", kind.FormatNumber(r.ToQPS), strings.Join(stages, " > "),
-			r.Accuracy, r.Bound, g.Percentile, kind.FormatNumber(float64(r.LatencyUS.D())/1e6), kind.FormatPercent(r.Utilisation))
-		if r.AccuracyHeldOut != nil && r.HeldOutInterval != nil {
-			line += fmt.Sprintf("; held out %.4f (%.4f to %.4f)", *r.AccuracyHeldOut, r.HeldOutInterval[0], r.HeldOutInterval[1])
-			if t := r.LatencyHeldOutUS; t > 0 {
-				line += fmt.Sprintf(", %s ms", kind.FormatNumber(float64(t.D())/1e6))
-			}
-		}
-		lines = append(lines, line)
+		lines = append(lines, gearLine(g, &g.Gears[i]))
 	}
 	return lines
+}
+
+// gearLine returns a line on a gear: its cascade, with what it promises.
+func gearLine(g *formats.GearPlan, r *formats.Gear) string {
+	var stages []string
+	for k := range r.Stages {
+		s := &r.Stages[k]
+		text := s.Model
+		if s.Level > 0 {
+			text += fmt.Sprintf("(%.3g)", s.Threshold)
+		}
+		stages = append(stages, text)
+	}
+	line := fmt.Sprintf("up to %s rps: %s: accuracy %.4f of at most %.4f, %s %s ms, busiest device %s", kind.FormatNumber(r.ToQPS), strings.Join(stages, " > "),
+		r.Accuracy, r.Bound, g.Percentile, kind.FormatNumber(float64(r.LatencyUS.D())/1e6), kind.FormatPercent(r.Utilisation))
+	if r.AccuracyHeldOut != nil && r.HeldOutInterval != nil {
+		line += fmt.Sprintf("; held out %.4f (%.4f to %.4f)", *r.AccuracyHeldOut, r.HeldOutInterval[0], r.HeldOutInterval[1])
+		if t := r.LatencyHeldOutUS; t > 0 {
+			line += fmt.Sprintf(", %s ms", kind.FormatNumber(float64(t.D())/1e6))
+		}
+	}
+	return line
 }
 
 // weightedMean returns the mean of a value of the gears, by their weights.

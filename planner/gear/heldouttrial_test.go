@@ -61,7 +61,7 @@ func TestGearsHoldOnSamplesHeldOut(t *testing.T) {
 		}
 		// The gear as planned is late on what was held out, if that was not tried.
 		if c.heldOut == nil {
-			again, err := RetryGearOn(t.Context(), plan, samplesForwarding(2000, 6), 0, 5)
+			again, err := plan.RetryGear(t.Context(), samplesForwarding(2000, 6), 0, 5)
 			if err != nil || again.Passed {
 				t.Errorf("passes with three times as many forwarded: %+v, %v", again, err)
 			}

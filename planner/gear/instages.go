@@ -28,36 +28,20 @@ func (f *resolvedWorkload) setBlocks() error {
 		return nil
 	}
 
-	// Pools.
+	// Pools and models.
 	blocks := &stages.Problem{MaxPartitions: maxStages, SeparateHosts: f.input.Cluster.Host != formats.HostShared}
-	network := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 })
 	for i := range f.pools {
 		pool := &f.pools[i]
 		blocks.Pools = append(blocks.Pools, stages.Pool{Kind: pool.Device, Count: pool.Count, MaxShares: 1, PerNode: max(1, pool.PerNode), Gbps: pool.NICRate(), Memory: int64(pool.Memory)})
 	}
-
-	// Models. One that was not measured block by block is a single block.
 	cuttable := false
 	for m, pm := range f.modelProfiles {
-		model := stages.Model{Name: pm.Model, ShareCosts: make([][]stages.ShareCosts, len(f.pools))}
-		if len(pm.Blocks) > 1 && f.measuredByBlock(pm) {
-			index := slices.IndexFunc(f.input.Profile.Models, func(o formats.ProfileModel) bool { return o.Model == pm.Model })
-			var err error
-			if model.ShareCosts, err = stages.MeasuredCosts(pm, f.pools, f.options.MaxBatch, f.input.FileName("profile"), fmt.Sprintf("models[%d]", index)); err != nil {
-				return err
-			}
-			for i := range pm.Blocks {
-				model.Weights = append(model.Weights, pm.Blocks[i].WeightBytes)
-				if i+1 < len(pm.Blocks) {
-					c := stages.CutAfterBlock(&pm.Blocks[i], network, f.options.CutDType)
-					f.blockCuts[m], model.CutBytes = append(f.blockCuts[m], c), append(model.CutBytes, c.Bytes)
-				}
-			}
-			cuttable = cuttable || len(f.pools) > 1 || slices.Contains(tooLarge, pm.Model)
-		} else {
-			model.Weights = make([]int64, 1)
+		model, err := f.blocksOf(m)
+		if err != nil {
+			return err
 		}
 		blocks.Models = append(blocks.Models, model)
+		cuttable = cuttable || len(model.CutBytes) > 0 && (len(f.pools) > 1 || slices.Contains(tooLarge, pm.Model))
 	}
 	if !cuttable {
 		return nil
@@ -73,6 +57,30 @@ func (f *resolvedWorkload) setBlocks() error {
 	}
 	p.Blocks = blocks
 	return nil
+}
+
+// blocksOf returns a model block by block, and keeps its cuts. One that was not measured block by block is a single
+// block.
+func (f *resolvedWorkload) blocksOf(m int) (model stages.Model, err error) {
+	pm := f.modelProfiles[m]
+	model = stages.Model{Name: pm.Model, ShareCosts: make([][]stages.ShareCosts, len(f.pools))}
+	if len(pm.Blocks) <= 1 || !f.measuredByBlock(pm) {
+		model.Weights = make([]int64, 1)
+		return model, nil
+	}
+	index := slices.IndexFunc(f.input.Profile.Models, func(o formats.ProfileModel) bool { return o.Model == pm.Model })
+	if model.ShareCosts, err = stages.MeasuredCosts(pm, f.pools, f.options.MaxBatch, f.input.FileName("profile"), fmt.Sprintf("models[%d]", index)); err != nil {
+		return model, err
+	}
+	network := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 })
+	for i := range pm.Blocks {
+		model.Weights = append(model.Weights, pm.Blocks[i].WeightBytes)
+		if i+1 < len(pm.Blocks) {
+			c := stages.CutAfterBlock(&pm.Blocks[i], network, f.options.CutDType)
+			f.blockCuts[m], model.CutBytes = append(f.blockCuts[m], c), append(model.CutBytes, c.Bytes)
+		}
+	}
+	return model, nil
 }
 
 // measuredByBlock reports whether every measurement of a model on the cluster's devices is by block.

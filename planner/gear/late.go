@@ -87,7 +87,7 @@ func (plan *Outcome) listGearChoices(ctx context.Context) (*gearChoices, error) 
 	// Try the more accurate cascades of each range, until two are unstable.
 	for r, edge := range p.RangeEdges {
 		w := p.RangeWeights[r]
-		candidates, err := plan.placement.feasibleFront(ctx, edge, plan.Gears[r].Cascade.CorrectCount)
+		candidates, err := plan.placement.layout.feasibleFront(ctx, edge, plan.Gears[r].Cascade.CorrectCount)
 		if err != nil {
 			return choices, err
 		}

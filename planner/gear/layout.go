@@ -57,33 +57,10 @@ func (space *planSpace) newLayout(configs []Config, chains []PlacedChain) *devic
 		return l
 	}
 
-	// List the replicas of all chains as tuples of devices, numbered over all kinds.
-	var replicas []refine.Tuple // by chain
-	var replicaNumbers []int    // of each replica, within its chain
-	for c := range chains {
-		for n := range chains[c].Replicas() {
-			replica := refine.Tuple{Label: c}
-			for s := range chains[c].Devices {
-				replica.Nodes = append(replica.Nodes, firstDevice[chains[c].Chain.Stages[s].Kind]+chains[c].deviceOf(s, n))
-			}
-			replicas, replicaNumbers = append(replicas, replica), append(replicaNumbers, n)
-		}
-	}
-
-	// Refine the colours, and make a device group of each.
+	// Refine the colours by the replicas of all chains, and make a group of each colour and class.
+	replicas, replicaNumbers := l.listReplicas(firstDevice)
 	colour, replicaClass := refine.RefineColours(colour, replicas)
-	for k := range l.groupOf {
-		for d := range l.groupOf[k] {
-			group, config := colour[firstDevice[k]+d], l.groupOf[k][d]
-			for group >= len(l.deviceGroups) { // colours are numbered in the order of the devices
-				l.deviceGroups = append(l.deviceGroups, Config{Kind: k, ModelSet: configs[config].ModelSet})
-			}
-			l.deviceGroups[group].Count++
-			l.groupOf[k][d] = group
-		}
-	}
-
-	// Make a group of each class of replicas.
+	l.groupDevices(colour, firstDevice)
 	for i, replica := range replicas {
 		if replicaClass[i] == len(l.replicaGroups) { // classes are numbered in the order of the replicas
 			n := replicaGroup{chain: replica.Label}
@@ -98,40 +75,80 @@ func (space *planSpace) newLayout(configs []Config, chains []PlacedChain) *devic
 	return l
 }
 
+// listReplicas returns the replicas of all chains as tuples of devices, numbered over all kinds, and the number of
+// each replica within its chain. firstDevice has the first number of each kind.
+func (l *deviceLayout) listReplicas(firstDevice []int) (replicas []refine.Tuple, replicaNumbers []int) {
+	for c := range l.chains {
+		for n := range l.chains[c].Replicas() {
+			replica := refine.Tuple{Label: c}
+			for s := range l.chains[c].Devices {
+				replica.Nodes = append(replica.Nodes, firstDevice[l.chains[c].Chain.Stages[s].Kind]+l.chains[c].deviceOf(s, n))
+			}
+			replicas, replicaNumbers = append(replicas, replica), append(replicaNumbers, n)
+		}
+	}
+	return replicas, replicaNumbers
+}
+
+// groupDevices makes a device group of each colour. Colours are numbered in the order of the devices.
+func (l *deviceLayout) groupDevices(colour, firstDevice []int) {
+	for k := range l.groupOf {
+		for d := range l.groupOf[k] {
+			group, config := colour[firstDevice[k]+d], l.groupOf[k][d]
+			for group >= len(l.deviceGroups) {
+				l.deviceGroups = append(l.deviceGroups, Config{Kind: k, ModelSet: l.configs[config].ModelSet})
+			}
+			l.deviceGroups[group].Count++
+			l.groupOf[k][d] = group
+		}
+	}
+}
+
 // replicaShares turns a split over groups into one over replicas, by model: those of the whole model kind by kind,
 // and then those of its chains. Members of a group get equal shares.
 func (l *deviceLayout) replicaShares(split *workSplit) [][]float64 {
 	shares := make([][]float64, len(l.space.problem.Models))
 	for m := range shares {
-		// Whole models.
 		for k := range l.groupOf {
-			for _, c := range l.groupOf[k] {
-				if group := &l.deviceGroups[c]; group.ModelSet&(1<<m) != 0 {
-					share := 0.0
-					if split.groupShares[c] != nil {
-						share = split.groupShares[c][m] / float64(group.Count)
-					}
-					shares[m] = append(shares[m], share)
-				}
-			}
+			shares[m] = append(shares[m], l.wholeShares(split, m, k)...)
 		}
-
-		// Chains.
 		for c := range l.chains {
-			if l.chains[c].Chain.Model != m {
-				continue
+			if l.chains[c].Chain.Model == m {
+				shares[m] = append(shares[m], l.chainShares(split, c)...)
 			}
-			chainShares := make([]float64, l.chains[c].Replicas())
-			for i := range l.replicaGroups {
-				if replicaGroup := &l.replicaGroups[i]; replicaGroup.chain == c {
-					for _, n := range replicaGroup.replicas {
-						chainShares[n] = split.replicaGroupShares[i] / float64(len(replicaGroup.replicas))
-					}
-				}
-			}
-			shares[m] = append(shares[m], chainShares...)
 		}
 		normaliseShares(shares[m])
+	}
+	return shares
+}
+
+// wholeShares returns the shares of a whole model's replicas on the devices of a kind.
+func (l *deviceLayout) wholeShares(split *workSplit, m, k int) (shares []float64) {
+	for _, c := range l.groupOf[k] {
+		group := &l.deviceGroups[c]
+		if group.ModelSet&(1<<m) == 0 {
+			continue
+		}
+		share := 0.0
+		if split.groupShares[c] != nil {
+			share = split.groupShares[c][m] / float64(group.Count)
+		}
+		shares = append(shares, share)
+	}
+	return shares
+}
+
+// chainShares returns the shares of a chain's replicas.
+func (l *deviceLayout) chainShares(split *workSplit, c int) []float64 {
+	shares := make([]float64, l.chains[c].Replicas())
+	for i := range l.replicaGroups {
+		group := &l.replicaGroups[i]
+		if group.chain != c {
+			continue
+		}
+		for _, n := range group.replicas {
+			shares[n] = split.replicaGroupShares[i] / float64(len(group.replicas))
+		}
 	}
 	return shares
 }

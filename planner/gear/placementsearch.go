@@ -167,9 +167,10 @@ func (s *planSearch) planMostAccurate(ctx context.Context, p *Problem) (plan *Ou
 	return plan, nil
 }
 
-// planFrom plans from the inputs.
+// planFrom plans from the inputs: it bounds, plans on placements, raises the gears as far as the scope of the SLO
+// and the measured rates allow, and fills in the outcome's figures.
 func (s *planSearch) planFrom(ctx context.Context, p *Problem, inputs *planInputs) (*Outcome, error) {
-	// Bounds first: a target above them needs no search.
+	// Bound: a target above the bounds needs no search.
 	bounds, total, chainUse, err := s.computeBounds(ctx, p, inputs)
 	if err != nil {
 		return nil, err
@@ -177,45 +178,24 @@ func (s *planSearch) planFrom(ctx context.Context, p *Problem, inputs *planInput
 	if p.missesTarget(total + targetTolerance) {
 		return nil, p.targetError(total)
 	}
-	attempts := &placementSearch{planSearch: s, problem: p, rangeBounds: bounds, totalBound: total, firstError: inputs.wholeError, wholeOnly: len(inputs.chains) == 0}
-	if !attempts.wholeOnly && !p.OverRequests && s.problem.Goal() != LeastLatency {
-		if attempts.singleCascadeBound, err = boundSingleCascades(ctx, inputs.withStages); err != nil {
-			return nil, err
-		}
-		if attempts.singleCascadeBound > 0 && p.missesTarget(attempts.singleCascadeBound+targetTolerance) {
-			return nil, p.targetError(attempts.singleCascadeBound)
-		}
-	}
-
-	// Plan with whole models, then in stages.
-	if inputs.wholeError == nil {
-		err = attempts.planWholeModels(ctx, inputs.wholeModels)
-	}
-	if err == nil && len(inputs.chains) > 0 {
-		err = attempts.planWithStages(ctx, inputs, chainUse)
-	}
-	attempts.bestPlan = s.orEarlyPlan(ctx, attempts.bestPlan)
-	if _, err := planOrError(ctx, attempts.bestPlan, err); err != nil {
+	attempts := &placementSearch{search: s, problem: p, rangeBounds: bounds, totalBound: total, firstError: inputs.wholeError, wholeOnly: len(inputs.chains) == 0}
+	if err := attempts.boundSingleCascade(ctx, inputs.withStages); err != nil {
 		return nil, err
 	}
 
-	// If the SLO is over all requests, let some ranges be late, and try one cascade for all ranges.
-	plan, err := attempts.bestPlan, attempts.firstError
-	if p.OverRequests && plan != nil {
-		err := plan.allowLateRanges(ctx)
-		attempts.runCount += plan.placement.simulator.runCount
-		if _, err := planOrError(ctx, plan, err); err != nil {
-			return nil, err
-		}
+	// Plan on placements.
+	if err := attempts.searchPlacements(ctx, inputs, chainUse); err != nil {
+		return nil, err
 	}
-	if p.OverRequests && (plan == nil || !s.options.AnyPlan || p.TargetAccuracy > 0) {
-		plan, err = s.trySingleCascade(ctx, p, inputs.withStages, plan, err)
+
+	// Raise gears: ranges may be late together, and measured rates may allow more than their upper edges.
+	plan, err := attempts.bestPlan, attempts.firstError
+	if p.OverRequests {
+		plan, err = attempts.useSharedLateness(ctx, inputs.withStages)
 	}
 	if plan == nil {
 		return nil, err
 	}
-
-	// Climb, if the measured rates allow it.
 	s.runCount += attempts.runCount
 	if plan, err = s.climbRanges(ctx, plan); err != nil {
 		return nil, err
@@ -290,7 +270,7 @@ func (s *planSearch) boundOneMoreDevice(ctx context.Context, plan *Outcome) erro
 
 // placementSearch plans on one placement after another and keeps the best plan.
 type placementSearch struct {
-	*planSearch
+	search      *planSearch
 	problem     *Problem
 	rangeBounds []float64 // accuracy that no plan exceeds, by range
 	totalBound  float64   // the same over all ranges
@@ -303,10 +283,56 @@ type placementSearch struct {
 	trialBound         float64 // accuracy that no plan exceeds that passes trials; 0 if not known
 }
 
+// boundSingleCascade sets the bound of plans with one cascade per range, if members may run in stages. It returns
+// an InfeasibleError if that bound misses the target.
+func (t *placementSearch) boundSingleCascade(ctx context.Context, withStages *planSpace) (err error) {
+	if t.wholeOnly || t.problem.OverRequests || t.search.problem.Goal() == LeastLatency {
+		return nil
+	}
+	if t.singleCascadeBound, err = boundSingleCascades(ctx, withStages); err != nil {
+		return err
+	}
+	if t.singleCascadeBound > 0 && t.problem.missesTarget(t.singleCascadeBound+targetTolerance) {
+		return t.problem.targetError(t.singleCascadeBound)
+	}
+	return nil
+}
+
+// searchPlacements plans with whole models, then with members in stages. If the search is interrupted, the best
+// plan so far, or an early one, stands.
+func (t *placementSearch) searchPlacements(ctx context.Context, inputs *planInputs, chainUse []float64) (err error) {
+	if inputs.wholeError == nil {
+		err = t.planWholeModels(ctx, inputs.wholeModels)
+	}
+	if err == nil && !t.wholeOnly {
+		err = t.planWithStages(ctx, inputs, chainUse)
+	}
+	t.bestPlan = t.search.orEarlyPlan(ctx, t.bestPlan)
+	_, err = planOrError(ctx, t.bestPlan, err)
+	return err
+}
+
+// useSharedLateness returns the best plan for an SLO over all requests: some ranges may be late, and one cascade
+// may serve all ranges. If there is no plan, it returns why.
+func (t *placementSearch) useSharedLateness(ctx context.Context, withStages *planSpace) (*Outcome, error) {
+	plan := t.bestPlan
+	if plan != nil {
+		err := plan.allowLateRanges(ctx)
+		t.runCount += plan.placement.simulator.runCount
+		if _, err := planOrError(ctx, plan, err); err != nil {
+			return nil, err
+		}
+		if t.search.options.AnyPlan && !(t.problem.TargetAccuracy > 0) {
+			return plan, nil
+		}
+	}
+	return t.search.trySingleCascade(ctx, t.problem, withStages, plan, t.firstError)
+}
+
 // isDone reports whether no other placement need be tried: there is a plan and any plan suffices, or no other plan
 // can be noticeably better.
 func (t *placementSearch) isDone() bool {
-	if t.bestPlan == nil || t.problem.TargetAccuracy > 0 || t.options.AnyPlan {
+	if t.bestPlan == nil || t.problem.TargetAccuracy > 0 || t.search.options.AnyPlan {
 		return t.bestPlan != nil
 	}
 	bound := t.totalBound
@@ -319,7 +345,7 @@ func (t *placementSearch) isDone() bool {
 // maxPlacements returns the largest number of placements that are tried. For the least latency it is small,
 // because then many plans are made and most of them fail.
 func (t *placementSearch) maxPlacements() int {
-	if t.planSearch.problem.Goal() == LeastLatency {
+	if t.search.problem.Goal() == LeastLatency {
 		return latencyPlacements
 	}
 	return fewPlacements
@@ -357,47 +383,41 @@ func (t *placementSearch) keepIfBetter(plan *Outcome, err error) error {
 	return nil
 }
 
-// planWithStages plans with members in stages, for chains as long as the SLO and half as long. It tries the best
-// placement of every choice of chains, and then the others that may be noticeably better.
+// planWithStages plans with members in stages, for chains as long as the SLO and half as long.
 func (t *placementSearch) planWithStages(ctx context.Context, inputs *planInputs, chainUse []float64) error {
-	space := inputs.withStages
-	for _, maxLatency := range []time.Duration{t.problem.SLO, t.problem.SLO / 2} {
-		if t.isDone() {
-			break
-		}
+	if t.isDone() {
+		return nil
+	}
+	if err := t.planOnChains(ctx, inputs.withStages, chainUse); err != nil || t.isDone() {
+		return err
+	}
+	space, err := inputs.withStages.withStages(ctx, t.problem, undominatedChains(inputs.chains, t.problem.SLO/2), inputs.stagedTimes)
+	if err != nil { // no chain is that fast
+		t.firstError = cmp.Or(t.firstError, err)
+		return nil
+	}
+	if _, chainUse, err = space.rangeBounds(ctx); err != nil {
+		return err
+	}
+	return t.planOnChains(ctx, space, chainUse)
+}
 
-		// The space with chains of at most half the SLO.
-		if maxLatency < t.problem.SLO {
-			var err error
-			if space, err = space.withStages(ctx, t.problem, undominatedChains(inputs.chains, maxLatency), inputs.stagedTimes); err != nil {
-				t.firstError = cmp.Or(t.firstError, err)
-				break // no chain is that fast
-			}
-			if _, chainUse, err = space.rangeBounds(ctx); err != nil {
-				return err
-			}
+// planOnChains tries the best placement of every choice of chains, and then the others that may be noticeably
+// better.
+func (t *placementSearch) planOnChains(ctx context.Context, space *planSpace, chainUse []float64) error {
+	var others []*rankedLayout
+	for _, chosen := range space.chainChoices(chainUse) {
+		list, _, err := chosen.rankPlacements(ctx, t.maxPlacements())
+		if err == nil {
+			err = t.planOn(ctx, list[:1], 0)
 		}
-
-		// The best placement of each choice.
-		var others []*rankedLayout
-		for _, chosen := range space.chainChoices(chainUse) {
-			list, _, err := chosen.rankPlacements(ctx, t.maxPlacements())
-			if err == nil {
-				err = t.planOn(ctx, list[:1], 0)
-			}
-			if err != nil {
-				return err
-			}
-			others = append(others, list[1:]...)
-		}
-
-		// The others, the best first.
-		slices.SortStableFunc(others, (*rankedLayout).compare)
-		if err := t.planOn(ctx, others[:min(len(others), t.maxPlacements())], 0); err != nil {
+		if err != nil {
 			return err
 		}
+		others = append(others, list[1:]...)
 	}
-	return nil
+	slices.SortStableFunc(others, (*rankedLayout).compare)
+	return t.planOn(ctx, others[:min(len(others), t.maxPlacements())], 0)
 }
 
 // chainChoices returns spaces with different chosen chains: those that the relaxation uses; these and the chains

@@ -38,6 +38,7 @@ type deviceCut struct {
 	gainPerDevice   []float64 // by kind: value of one more device at most
 	requiredGain    float64   // the target is reached only if Σ_k gainPerDevice(k) · n(k) is at least this
 	servesAllRanges bool      // whether the relaxation serves all ranges
+	slack           float64   // by which the value may be too low, because one NIC serves several devices
 }
 
 // shortfall returns by how much the counts of the cut miss requiredGain.
@@ -51,57 +52,57 @@ func (t *deviceCut) shortfall() float64 {
 
 // deviceCut solves the relaxation of all ranges at the problem's counts and returns the cut. startCascades, by
 // range, are the cascades to start from, and are set to those used.
-func (space *planSpace) deviceCut(ctx context.Context, seeds [][]int) (*deviceCut, error) {
+func (space *planSpace) deviceCut(ctx context.Context, startCascades [][]int) (*deviceCut, error) {
 	p := space.problem
 	cut := &deviceCut{devices: p.deviceCounts(), gainPerDevice: make([]float64, len(p.Kinds)), servesAllRanges: true}
-	slack := 0.0 // by which the cut may be too low, because one NIC serves several devices
-
-	// addDuals adds the value and the duals of a range.
-	addDuals := func(g *mixtureProgram, sol *milp.Solution, factor float64) {
-		cut.value += factor * sol.Value
-		for k, row := range g.deviceRow {
-			if row >= 0 {
-				cut.gainPerDevice[k] += factor * math.Abs(sol.RowDuals[row])
-			}
-		}
-		for k := range p.Kinds {
-			for _, inbound := range []bool{false, true} {
-				if row, ok := g.nicRow[0][nicDirection{k, inbound}]; ok {
-					price, perNode := factor*math.Abs(sol.RowDuals[row]), float64(max(1, p.Blocks.Pools[k].PerNode))
-					cut.gainPerDevice[k] += price / perNode
-					slack += price * ((float64(cut.devices[k])+perNode-1)/perNode - space.nicCount(k))
-				}
-			}
-		}
-	}
 
 	// Solve range by range. If one cannot be served, the cut is that of its unserved share.
 	for r := range p.RangeEdges {
-		g, sol, _, err := space.solveRelaxation(ctx, r, false, seeds[r])
+		g, sol, _, err := space.solveRelaxation(ctx, r, false, startCascades[r])
 		if err != nil {
 			return nil, err
 		}
-		seeds[r] = g.cascadeColumns[0]
+		startCascades[r] = g.cascadeColumns[0]
 		if sol.X[g.unservedVar[0]] > 1e-7 {
-			*cut = deviceCut{devices: cut.devices, gainPerDevice: make([]float64, len(p.Kinds))}
-			if g, sol, _, err = space.solveRelaxation(ctx, r, true, seeds[r]); err != nil {
+			cut = &deviceCut{devices: cut.devices, gainPerDevice: make([]float64, len(p.Kinds))}
+			if g, sol, _, err = space.solveRelaxation(ctx, r, true, startCascades[r]); err != nil {
 				return nil, err
 			}
-			slack = 0
-			addDuals(g, sol, 1)
+			cut.addDuals(space, g, sol, 1)
 			break
 		}
-		addDuals(g, sol, p.RangeWeights[r]/max(p.RangeWeights[r], 1e-6))
+		cut.addDuals(space, g, sol, p.RangeWeights[r]/max(p.RangeWeights[r], 1e-6))
 	}
 
 	// What the counts must add up to.
-	if cut.requiredGain = -cut.value - slack; cut.servesAllRanges {
+	if cut.requiredGain = -cut.value - cut.slack; cut.servesAllRanges {
 		cut.requiredGain += p.TargetAccuracy - targetTolerance
 	}
 	for k, n := range cut.devices {
 		cut.requiredGain += cut.gainPerDevice[k] * float64(n)
 	}
 	return cut, nil
+}
+
+// addDuals adds the value and the duals of a range's relaxation, times a factor.
+func (t *deviceCut) addDuals(space *planSpace, g *mixtureProgram, sol *milp.Solution, factor float64) {
+	t.value += factor * sol.Value
+	for k, row := range g.deviceRow {
+		if row >= 0 {
+			t.gainPerDevice[k] += factor * math.Abs(sol.RowDuals[row])
+		}
+	}
+
+	// A NIC serves the devices of a node, so one more device brings a part of one.
+	for k := range space.problem.Kinds {
+		for _, inbound := range []bool{false, true} {
+			if row, ok := g.nicRow[0][nicDirection{k, inbound}]; ok {
+				price, perNode := factor*math.Abs(sol.RowDuals[row]), float64(max(1, space.problem.Blocks.Pools[k].PerNode))
+				t.gainPerDevice[k] += price / perNode
+				t.slack += price * ((float64(t.devices[k])+perNode-1)/perNode - space.nicCount(k))
+			}
+		}
+	}
 }
 
 // deviceCounts returns the number of devices of every kind.
@@ -119,51 +120,53 @@ const scaleHalvings = 8
 // deviceCut returns the cut for an SLO over all requests: counts that reach the target are worth at least
 // requiredGain at the prices of pooled devices. available has the most devices of each kind.
 func (p *pooledDevices) deviceCut(available []int) *deviceCut {
-	cut, slack, low, high := &deviceCut{devices: p.deviceCounts(), gainPerDevice: slices.Clone(p.devicePrice)}, 0.0, 1.0, 0.0
+	cut := &deviceCut{devices: p.problem.deviceCounts(), gainPerDevice: slices.Clone(p.devicePrice)}
 	for n, price := range p.nicPrice {
-		perNode := float64(max(1, p.Blocks.Pools[n.kind].PerNode))
+		perNode := float64(max(1, p.problem.Blocks.Pools[n.kind].PerNode))
 		cut.gainPerDevice[n.kind] += price / perNode
-		slack += price * (perNode - 1) / perNode
+		cut.slack += price * (perNode - 1) / perNode
 	}
+	low, high := 1.0, 0.0
 	for k, n := range available {
 		high += cut.gainPerDevice[k] * float64(n)
 	}
-	if p.boundAtScale(low) >= p.TargetAccuracy-targetTolerance {
+	if p.boundAtScale(low) >= p.problem.TargetAccuracy-targetTolerance {
 		return cut // fewer devices reach the target at these prices, so the cut rules nothing out
 	}
 
 	// Bisect the factor on the devices at which the bound reaches the target.
 	for range scaleHalvings {
-		if middle := (low + high) / 2; p.boundAtScale(middle) >= p.TargetAccuracy-targetTolerance {
+		if middle := (low + high) / 2; p.boundAtScale(middle) >= p.problem.TargetAccuracy-targetTolerance {
 			high = middle
 		} else {
 			low = middle
 		}
 	}
-	cut.requiredGain = low - slack
+	cut.requiredGain = low - cut.slack
 	return cut
 }
 
 // deviceSearch searches for the cheapest numbers of devices.
 type deviceSearch struct {
-	*planSearch
+	search    *planSearch
 	prices    []float64             // by kind
 	available []int                 // by kind: number of devices in the cluster
 	seeds     [][]int               // by range: cascades that relaxations used
 	cuts      map[string]*deviceCut // by counts
 	cutOrder  []*deviceCut          // in the order in which they were computed
 
-	plansTried   int      // plans that were simulated
-	bestPlan     *Outcome // cheapest plan so far
-	failedCounts [][]int  // counts without a plan
-	minPrice     float64  // only higher prices are tried
-	lastError    error    // why the last counts have no plan
-	wholeOnly    bool     // no member runs in stages
+	attempts     []priceAttempt // in order
+	plansTried   int            // plans that were simulated
+	bestPlan     *Outcome       // cheapest plan so far
+	failedCounts [][]int        // counts without a plan
+	minPrice     float64        // only higher prices are tried
+	lastError    error          // why the last counts have no plan
+	wholeOnly    bool           // no member runs in stages
 }
 
 // planCheapest returns a plan on the devices of least price that keeps target and SLO.
 func (s *planSearch) planCheapest(ctx context.Context) (*Outcome, error) {
-	c := &deviceSearch{planSearch: s, cuts: map[string]*deviceCut{}, seeds: make([][]int, len(s.problem.RangeEdges))}
+	c := &deviceSearch{search: s, cuts: map[string]*deviceCut{}, seeds: make([][]int, len(s.problem.RangeEdges))}
 	smallest := math.Inf(1)
 	for _, kind := range s.problem.Kinds {
 		c.prices, c.available = append(c.prices, kind.Price), append(c.available, kind.Devices)
@@ -188,7 +191,7 @@ func (s *planSearch) planCheapest(ctx context.Context) (*Outcome, error) {
 	if err := c.findEarlyOnAll(ctx, inputs); err != nil {
 		return nil, err
 	}
-	bounds, err := c.planByPrice(ctx, smallest)
+	err = c.planByPrice(ctx, smallest)
 	if early := s.orEarlyPlan(ctx, c.bestPlan); c.bestPlan == nil && early != nil {
 		early.removeIdlePipelines(early.Problem)
 		if err := c.keepIfCheaper(ctx, early, c.available); err != nil {
@@ -204,54 +207,92 @@ func (s *planSearch) planCheapest(ctx context.Context) (*Outcome, error) {
 	if plan == nil {
 		return nil, c.lastError
 	}
-	plan.ValueBound, plan.IsProved = min(bounds.relaxed, plan.Value), plan.Value <= bounds.relaxed*(1+1e-9)
-	if plan.TrialBound = 0; !c.problem.OverRequests && c.wholeOnly {
-		plan.TrialBound = min(bounds.byTrials, plan.Value)
+	bound := c.relaxedBound()
+	plan.ValueBound, plan.IsProved = min(bound, plan.Value), plan.Value <= bound*(1+1e-9)
+	if plan.TrialBound = 0; !c.search.problem.OverRequests && c.wholeOnly {
+		plan.TrialBound = min(c.trialBound(), plan.Value)
 	}
 	return plan, nil
 }
 
-// priceBounds are lower bounds of the price: of all plans, and of those that pass trials.
-type priceBounds struct{ relaxed, byTrials float64 }
+// priceAttempt is what planning on some counts of devices showed.
+type priceAttempt struct {
+	price      float64
+	afterStep  bool // cheaper counts were left out by a step of the price
+	verdict    verdict
+	isCheapest bool // it gave the cheapest plan so far
+}
 
-// planByPrice plans on counts by rising price until there is a plan that no cheaper counts can beat. If many fail,
-// the price rises in steps. smallest is the price of the cheapest device, and the first step.
-func (c *deviceSearch) planByPrice(ctx context.Context, smallest float64) (bounds priceBounds, err error) {
-	failedPrice, allRuledOut := 0.0, true // failedPrice failed last; allRuledOut: trials ruled out every plan so far
+// verdict says what a search for plans on some counts of devices showed.
+type verdict uint8
+
+const (
+	notKnown             verdict = iota // the search ended with an error
+	foundPlan                           // a plan
+	foundNone                           // no plan, though one may exist
+	ruledOutByTrials                    // no plan passes trials
+	ruledOutByRelaxation                // no plan exists
+)
+
+// planByPrice plans on counts by rising price until there is a plan that no cheaper counts can beat. After many
+// plans the price rises in doubling steps or, with a plan, is bisected. smallest is the price of the cheapest
+// device, and the first step.
+func (c *deviceSearch) planByPrice(ctx context.Context, smallest float64) error {
 	for step := smallest; c.bestPlan == nil || c.plansTried < maxPlansTried; {
-		// After many plans raise the least price: in doubling steps or, with a plan, by bisection.
 		if c.plansTried >= steppedAfter {
-			if c.minPrice = min(failedPrice+step, c.priceOf(c.available)*(1-1e-6)); c.bestPlan != nil { // the price of all devices is always tried
-				c.minPrice = (failedPrice + c.bestPlan.Value) / 2
+			if c.minPrice = min(c.lastFailedPrice()+step, c.priceOf(c.available)*(1-1e-6)); c.bestPlan != nil { // the price of all devices is always tried
+				c.minPrice = (c.lastFailedPrice() + c.bestPlan.Value) / 2
 			}
 			step *= 2
 		}
-
-		// Plan on the next counts.
 		counts, err := c.nextCounts(ctx)
 		if err != nil {
-			return bounds, err
+			return err
 		}
 		if counts == nil || c.bestPlan != nil && c.priceOf(counts) >= c.bestPlan.Value*(1-1e-9) {
-			break
+			return nil
 		}
-		previousBest := c.bestPlan
-		if allRuledOut = allRuledOut && c.minPrice == 0; allRuledOut {
-			bounds.byTrials = c.priceOf(counts)
-		}
-		ruledOut, failedTrials, err := c.planOn(ctx, counts)
-		if err != nil {
-			return bounds, err
-		}
-		allRuledOut = allRuledOut && (ruledOut || failedTrials)
-		if c.bestPlan == previousBest {
-			failedPrice = c.priceOf(counts)
-		}
-		if bounds.relaxed == 0 && !ruledOut { // the first price that the relaxation does not rule out
-			bounds.relaxed = c.priceOf(counts)
+		if err := c.planOn(ctx, counts); err != nil {
+			return err
 		}
 	}
-	return bounds, nil
+	return nil
+}
+
+// lastFailedPrice returns the price of the last attempt without a cheaper plan, or 0 if there was none.
+func (c *deviceSearch) lastFailedPrice() float64 {
+	for _, attempt := range slices.Backward(c.attempts) {
+		if !attempt.isCheapest {
+			return attempt.price
+		}
+	}
+	return 0
+}
+
+// relaxedBound returns a lower bound of the price of all plans: the first price that the relaxation does not rule
+// out. If there is none, it returns 0.
+func (c *deviceSearch) relaxedBound() float64 {
+	for _, attempt := range c.attempts {
+		if attempt.verdict != ruledOutByRelaxation && attempt.verdict != notKnown {
+			return attempt.price
+		}
+	}
+	return 0
+}
+
+// trialBound returns a lower bound of the price of plans that pass trials: the first price that is not ruled out,
+// or the last one before the price rose in steps.
+func (c *deviceSearch) trialBound() float64 {
+	bound := 0.0
+	for _, attempt := range c.attempts {
+		if attempt.afterStep {
+			break
+		}
+		if bound = attempt.price; attempt.verdict != ruledOutByRelaxation && attempt.verdict != ruledOutByTrials {
+			break
+		}
+	}
+	return bound
 }
 
 // priceOf returns the price of numbers of devices.
@@ -263,34 +304,49 @@ func (c *deviceSearch) priceOf(counts []int) float64 {
 	return total
 }
 
-// planOn plans on numbers of devices. It returns whether the relaxation rules out that any placement there reaches
-// the target, and whether trials do.
-func (c *deviceSearch) planOn(ctx context.Context, counts []int) (ruledOut, failedTrials bool, err error) {
-	plan, err := c.planMostAccurate(ctx, c.problem.withDevices(counts))
+// planOn plans on numbers of devices, and adds what that showed to the attempts.
+func (c *deviceSearch) planOn(ctx context.Context, counts []int) error {
+	c.attempts = append(c.attempts, priceAttempt{price: c.priceOf(counts), afterStep: c.minPrice > 0})
+	attempt := &c.attempts[len(c.attempts)-1]
+	plan, err := c.search.planMostAccurate(ctx, c.search.problem.withDevices(counts))
 	if infeasible, hasNoPlan := errors.AsType[*InfeasibleError](err); hasNoPlan {
-		if c.lastError, c.failedCounts = err, append(c.failedCounts, counts); !infeasible.ByRelaxation {
-			c.plansTried++
+		c.lastError, c.failedCounts = err, append(c.failedCounts, counts)
+		attempt.verdict = foundNone
+		switch {
+		case infeasible.ByRelaxation:
+			attempt.verdict = ruledOutByRelaxation
+			return nil
+		case infeasible.ByTrials:
+			attempt.verdict = ruledOutByTrials
 		}
-		return infeasible.ByRelaxation, infeasible.ByTrials, nil
+		c.plansTried++
+		return nil
 	}
 	if err != nil {
-		return false, false, err
+		return err
 	}
+
+	// Keep the plan, if it is cheaper than those before.
 	c.plansTried++
-	return false, false, c.keepIfCheaper(ctx, plan, counts)
+	cheapestBefore := c.bestPlan
+	if err := c.keepIfCheaper(ctx, plan, counts); err != nil {
+		return err
+	}
+	attempt.verdict, attempt.isCheapest = foundPlan, c.bestPlan != cheapestBefore
+	return nil
 }
 
 // keepIfCheaper keeps a plan if it is the cheapest so far. Devices that hold nothing are removed first.
 func (c *deviceSearch) keepIfCheaper(ctx context.Context, plan *Outcome, counts []int) error {
 	if usedCounts := plan.removeIdleDevices(); !slices.Equal(usedCounts, counts) {
 		p, ctx := *plan.Problem, context.WithoutCancel(ctx)
-		p.Kinds = c.problem.withDevices(usedCounts).Kinds
+		p.Kinds = c.search.problem.withDevices(usedCounts).Kinds
 		plan.Problem = &p
-		inputs, err := c.planInputsFor(ctx, &p)
+		inputs, err := c.search.planInputsFor(ctx, &p)
 		if err != nil {
 			return err
 		}
-		bounds, total, _, err := c.computeBounds(ctx, &p, inputs)
+		bounds, total, _, err := c.search.computeBounds(ctx, &p, inputs)
 		if err != nil {
 			return err
 		}
@@ -312,7 +368,7 @@ func (c *deviceSearch) findEarlyOnAll(ctx context.Context, inputs *planInputs) e
 	if err != nil {
 		return err
 	}
-	return c.findEarlyPlan(ctx, top[0])
+	return c.search.findEarlyPlan(ctx, top[0])
 }
 
 // cutAt returns the cut at numbers of devices. Each is computed once.
@@ -321,11 +377,11 @@ func (c *deviceSearch) cutAt(ctx context.Context, counts []int) (*deviceCut, err
 	if cut := c.cuts[key]; cut != nil {
 		return cut, nil
 	}
-	inputs, err := c.planInputsFor(ctx, c.problem.withDevices(counts))
+	inputs, err := c.search.planInputsFor(ctx, c.search.problem.withDevices(counts))
 	if err != nil {
 		return nil, err
 	}
-	space, err := c.boundSpace(ctx, inputs.problem, inputs)
+	space, err := c.search.boundSpace(ctx, inputs.problem, inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -338,10 +394,10 @@ func (c *deviceSearch) cutAt(ctx context.Context, counts []int) (*deviceCut, err
 
 // solveCut computes the cut at the inputs' numbers of devices, with a space for bounds.
 func (c *deviceSearch) solveCut(ctx context.Context, inputs *planInputs, space *planSpace) (*deviceCut, error) {
-	if !c.problem.OverRequests {
+	if !c.search.problem.OverRequests {
 		return space.deviceCut(ctx, c.seeds)
 	}
-	_, total, _, err := c.computeBounds(ctx, inputs.problem, inputs)
+	_, total, _, err := c.search.computeBounds(ctx, inputs.problem, inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -356,7 +412,7 @@ func (c *deviceSearch) solveCut(ctx context.Context, inputs *planInputs, space *
 
 // reachesTarget reports whether the relaxation reaches the target at the counts of a cut.
 func (c *deviceSearch) reachesTarget(cut *deviceCut) bool {
-	return cut.servesAllRanges && cut.value >= c.problem.TargetAccuracy-targetTolerance
+	return cut.servesAllRanges && cut.value >= c.search.problem.TargetAccuracy-targetTolerance
 }
 
 // countProgram returns the program over numbers of devices that minimises their price. Its rows rule out counts at
@@ -374,22 +430,9 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 		program.AddGE("", c.minPrice*(1+1e-9), priceTerms...)
 	}
 
-	// addAbove requires that the count of some kind exceeds the given one.
-	addAbove := func(counts []int) {
-		var raised []milp.Term
-		for k := range countVars {
-			if counts[k] < c.available[k] {
-				z := program.AddBool("", 0)
-				raised = append(raised, milp.Term{Var: z, Coef: 1})
-				program.AddLE("", 0, milp.Term{Var: z, Coef: float64(counts[k] + 1)}, milp.Term{Var: countVars[k], Coef: -1})
-			}
-		}
-		program.AddGE("", 1, raised...)
-	}
-
 	// Counts without a plan, and cuts.
 	for _, counts := range c.failedCounts {
-		addAbove(counts)
+		c.addExceeding(program, countVars, counts)
 	}
 	for _, cut := range c.cutOrder {
 		if c.reachesTarget(cut) {
@@ -402,9 +445,22 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 			}
 			program.AddGE("", cut.requiredGain/shortfall, terms...)
 		}
-		addAbove(cut.devices)
+		c.addExceeding(program, countVars, cut.devices)
 	}
 	return program, countVars
+}
+
+// addExceeding requires that the count of some kind exceeds the given one.
+func (c *deviceSearch) addExceeding(program *milp.Model, countVars []milp.Var, counts []int) {
+	var exceeding []milp.Term
+	for k := range countVars {
+		if counts[k] < c.available[k] {
+			z := program.AddBool("", 0)
+			exceeding = append(exceeding, milp.Term{Var: z, Coef: 1})
+			program.AddLE("", 0, milp.Term{Var: z, Coef: float64(counts[k] + 1)}, milp.Term{Var: countVars[k], Coef: -1})
+		}
+	}
+	program.AddGE("", 1, exceeding...)
 }
 
 // nextCounts returns the counts of least price that were not tried and at which the relaxation reaches the target.
@@ -412,7 +468,7 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 func (c *deviceSearch) nextCounts(ctx context.Context) (n []int, err error) {
 	for {
 		program, n := c.countProgram()
-		sol, err := solveProgram(ctx, c.solver, program, milp.Options{})
+		sol, err := solveProgram(ctx, c.search.solver, program, milp.Options{})
 		if err != nil {
 			return nil, fmt.Errorf("choosing devices: %w", err)
 		}

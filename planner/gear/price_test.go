@@ -35,7 +35,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 			return
 		}
 		newShop := func() *deviceSearch {
-			c := &deviceSearch{planSearch: search, cuts: map[string]*deviceCut{}, seeds: make([][]int, len(p.RangeEdges))}
+			c := &deviceSearch{search: search, cuts: map[string]*deviceCut{}, seeds: make([][]int, len(p.RangeEdges))}
 			for k := range p.Kinds {
 				c.prices, c.available = append(c.prices, p.Kinds[k].Price), append(c.available, p.Kinds[k].Devices)
 			}
@@ -97,7 +97,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 			if c.priceOf(n) >= plan.ValueBound*(1-1e-9) {
 				continue
 			}
-			if w, err := search.planInputsFor(context.Background(), c.problem.withDevices(n)); err != nil {
+			if w, err := search.planInputsFor(context.Background(), c.search.problem.withDevices(n)); err != nil {
 				t.Fatal(err)
 			} else if len(w.chains) > 0 {
 				if most, err := boundSingleCascades(ctx, w.withStages); err != nil || most == 0 || !p.missesTarget(most) {
@@ -105,7 +105,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 				}
 				continue
 			}
-			if _, most := bestOfAll(whole, c.problem.withDevices(n), s, math.Inf(1)); !p.missesTarget(most) {
+			if _, most := bestOfAll(whole, c.search.problem.withDevices(n), s, math.Inf(1)); !p.missesTarget(most) {
 				t.Fatalf("price at least %v, but on %v devices have the time for %v of %v asked for", plan.ValueBound, n, most, p.TargetAccuracy)
 			}
 		}

@@ -208,40 +208,16 @@ func (g *mixtureProgram) generateColumns(ctx context.Context, chains []*Chain) (
 
 		// Price the cascades and chains of every range.
 		addedColumn := false
-		for index, r := range g.ranges {
+		for index := range g.ranges {
 			demandDual := make([]float64, len(p.Models))
 			for m, row := range g.demandRow[index] {
 				demandDual[m] = sol.RowDuals[row]
 			}
-			weight, mixtureDual := max(p.RangeWeights[r], 1e-6), sol.RowDuals[g.mixtureRow[index]]
-			type gain struct {
-				cascade int
-				value   float64
-			}
-
-			// Find the cascades of positive reduced value.
-			var gains []gain
-			for i := range space.cascades {
-				reducedValue := g.cascadeValue(index, i) - mixtureDual
-				for _, m := range space.cascades[i].Models {
-					reducedValue -= demandDual[m] * space.reachShares[i][m]
-				}
-				if reducedValue > 1e-9*weight+1e-13 && !space.exceedsLateShare(r, i) && !slices.Contains(g.cascadeColumns[index], i) {
-					gains = append(gains, gain{i, reducedValue})
-				}
-			}
-
-			// Add the best of them.
-			slices.SortFunc(gains, func(a, b gain) int {
-				return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.cascade, b.cascade))
-			})
-			for _, best := range gains[:min(maxColumnsPerRound, len(gains))] {
-				g.addCascade(index, best.cascade)
+			for _, i := range g.improvingCascades(index, demandDual, sol) {
+				g.addCascade(index, i)
 				addedColumn = true
 			}
-
-			// Add the chains that save the most.
-			for _, i := range g.improvingChains(index, chains, kindConfig, demandDual, sol, weight) {
+			for _, i := range g.improvingChains(index, chains, kindConfig, demandDual, sol) {
 				chainVars = append(chainVars, g.addChain(index, chains[i], stageConfigs(chains[i], kindConfig)))
 				g.chainColumns[index] = append(g.chainColumns[index], i)
 				addedColumn = true
@@ -251,6 +227,41 @@ func (g *mixtureProgram) generateColumns(ctx context.Context, chains []*Chain) (
 			return sol, chainVars, nil
 		}
 	}
+}
+
+// minReducedValue returns the reduced value above which a column of a range is added.
+func (g *mixtureProgram) minReducedValue(index int) float64 {
+	return 1e-9*max(g.space.problem.RangeWeights[g.ranges[index]], 1e-6) + 1e-13
+}
+
+// improvingCascades returns the cascades with the largest reduced values in a range, at the duals of a solution.
+// Cascades that the range has already are skipped.
+func (g *mixtureProgram) improvingCascades(index int, demandDual []float64, sol *milp.Solution) []int {
+	type gain struct {
+		cascade int
+		value   float64
+	}
+	var gains []gain
+	space, mixtureDual := g.space, sol.RowDuals[g.mixtureRow[index]]
+	for i := range space.cascades {
+		reducedValue := g.cascadeValue(index, i) - mixtureDual
+		for _, m := range space.cascades[i].Models {
+			reducedValue -= demandDual[m] * space.reachShares[i][m]
+		}
+		if reducedValue > g.minReducedValue(index) && !space.exceedsLateShare(g.ranges[index], i) && !slices.Contains(g.cascadeColumns[index], i) {
+			gains = append(gains, gain{i, reducedValue})
+		}
+	}
+
+	// The best of them.
+	slices.SortFunc(gains, func(a, b gain) int {
+		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.cascade, b.cascade))
+	})
+	var cascades []int
+	for _, best := range gains[:min(maxColumnsPerRound, len(gains))] {
+		cascades = append(cascades, best.cascade)
+	}
+	return cascades
 }
 
 // exceedsLateShare reports whether a cascade, used in a range, makes more of all requests late than the percentile
@@ -273,7 +284,7 @@ func stageConfigs(c *Chain, kindConfig []int) []int {
 //	saving = demandDual(member) - Σ_stage timeDual · seconds - Σ_NIC nicDual · seconds
 //
 // A member has none if no chain saves anything. Chains that the range has already are skipped.
-func (g *mixtureProgram) improvingChains(index int, chains []*Chain, kindConfig []int, demandDual []float64, sol *milp.Solution, weight float64) []int {
+func (g *mixtureProgram) improvingChains(index int, chains []*Chain, kindConfig []int, demandDual []float64, sol *milp.Solution) []int {
 	bestChain := make([]int, len(g.space.problem.Models))
 	bestSaving := make([]float64, len(bestChain))
 	edge := g.space.problem.RangeEdges[g.ranges[index]]
@@ -289,7 +300,7 @@ func (g *mixtureProgram) improvingChains(index int, chains []*Chain, kindConfig 
 				saving -= sol.RowDuals[row] * seconds * edge
 			}
 		})
-		if saving > max(bestSaving[c.Model], 1e-9*weight+1e-13) && !slices.Contains(g.chainColumns[index], i) {
+		if saving > max(bestSaving[c.Model], g.minReducedValue(index)) && !slices.Contains(g.chainColumns[index], i) {
 			bestChain[c.Model], bestSaving[c.Model] = i, saving
 		}
 	}
@@ -307,29 +318,16 @@ func (g *mixtureProgram) improvingChains(index int, chains []*Chain, kindConfig 
 // lightestCascade returns the cascade that takes the least time if each of its models runs where it is fastest,
 // whole or in stages.
 func (space *planSpace) lightestCascade() int {
+	secondsByModel := make([]float64, len(space.problem.Models))
+	for m := range secondsByModel {
+		secondsByModel[m] = fastestSample(space, m)
+	}
 	lightest, minSeconds := 0, math.Inf(1)
 	for i := range space.cascades {
 		seconds := 0.0
 		for m, share := range space.reachShares[i] {
-			fastest := math.Inf(1)
-
-			// The fastest kind for the whole model.
-			for k := range space.secondsPerSample {
-				fastest = min(fastest, space.secondsPerSample[k][m])
-			}
-
-			// The fastest chain.
-			for _, c := range space.chains {
-				if c.Model == m && len(c.Stages) > 0 {
-					chainSeconds := 0.0
-					for s := range c.Stages {
-						chainSeconds += c.Stages[s].secondsPerSample
-					}
-					fastest = min(fastest, chainSeconds)
-				}
-			}
 			if share > 0 {
-				seconds += share * fastest
+				seconds += share * secondsByModel[m]
 			}
 		}
 		if seconds < minSeconds {
@@ -337,6 +335,25 @@ func (space *planSpace) lightestCascade() int {
 		}
 	}
 	return lightest
+}
+
+// fastestSample returns the least seconds that a sample of a model takes: whole on some kind, or along a chain.
+func fastestSample(space *planSpace, m int) float64 {
+	fastest := math.Inf(1)
+	for k := range space.secondsPerSample {
+		fastest = min(fastest, space.secondsPerSample[k][m])
+	}
+	for _, c := range space.chains {
+		if c.Model != m || len(c.Stages) == 0 {
+			continue
+		}
+		chainSeconds := 0.0
+		for s := range c.Stages {
+			chainSeconds += c.Stages[s].secondsPerSample
+		}
+		fastest = min(fastest, chainSeconds)
+	}
+	return fastest
 }
 
 // configByKind returns the config of each kind, if every kind has one.

@@ -24,7 +24,7 @@ func (c *rankedLayout) compare(o *rankedLayout) int {
 
 // placementRanking holds the best placements so far.
 type placementRanking struct {
-	*planSpace
+	space   *planSpace
 	maxKept int             // number of placements to keep
 	top     []*rankedLayout // the best first
 }
@@ -35,13 +35,13 @@ func (g *placementRanking) score(ctx context.Context, layout *deviceLayout) (*ra
 		return nil, err
 	}
 	accuracies, err := layout.fluidAccuracies(ctx, 0)
-	return &rankedLayout{layout, accuracies, g.problem.weightedSum(accuracies)}, err
+	return &rankedLayout{layout, accuracies, g.space.problem.weightedSum(accuracies)}, err
 }
 
 // add ranks a placement with every layout of its chains, and keeps those that are good enough. Of equal ones the
 // earlier is first.
 func (g *placementRanking) add(ctx context.Context, configs []Config) error {
-	for _, layout := range g.chainLayouts(configs) {
+	for _, layout := range g.space.chainLayouts(configs) {
 		ranked, err := g.score(ctx, layout)
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func (g *placementRanking) add(ctx context.Context, configs []Config) error {
 // placement's best one is the most accurate that it has time for. If there are too many placements, only that of
 // placeModels is ranked. On several kinds or with chains that placement is ranked first, before equal ones.
 func (space *planSpace) rankPlacements(ctx context.Context, maxKept int) (top []*rankedLayout, rankedAll bool, err error) {
-	ranking := &placementRanking{planSpace: space, maxKept: maxKept}
+	ranking := &placementRanking{space: space, maxKept: maxKept}
 	var best []Config
 	if rankedAll = space.canRankAll(maxKept); !rankedAll || len(space.problem.Kinds) > 1 || len(space.chosenChains) > 0 {
 		if best, err = space.placeModels(ctx); err == nil {
@@ -196,7 +196,7 @@ func (l *deviceLayout) hasTimeFor(ctx context.Context, cascade int, rate float64
 // planWholeModels plans without stages: on the best placements and with each of the limits of withBatchLimits,
 // until no other placement can be noticeably better by the fluid model.
 func (t *placementSearch) planWholeModels(ctx context.Context, space *planSpace) error {
-	candidates := candidatePlacements{remainingRequests: t.proofBudget, otherBound: -1}
+	candidates := candidatePlacements{remainingRequests: t.search.proofBudget, otherBound: -1}
 	for n, limited := range withBatchLimits(space.problem) {
 		if n > 0 && t.isDone() {
 			candidates.otherBound = max(candidates.otherBound, t.singleCascadeBound)
@@ -222,7 +222,7 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planSpace)
 
 		// Look for an early plan, and try the placements.
 		if n == 0 {
-			if err := t.findEarlyPlan(ctx, top[0]); err != nil {
+			if err := t.search.findEarlyPlan(ctx, top[0]); err != nil {
 				return err
 			}
 		}
@@ -243,10 +243,10 @@ func (t *placementSearch) planOn(ctx context.Context, top []*rankedLayout, limit
 		if t.isDone() || t.rulesOutRest(ranked, k) {
 			break
 		}
-		placement := ranked.layout.newTrialPlacement(t.options, ranked.rangeAccuracies)
-		plan, err := placement.planRanges(ctx, t.accuracyToExceed(k, limitIndex), t.options)
+		placement := ranked.layout.newTrialPlacement(t.search.options, ranked.rangeAccuracies)
+		plan, err := placement.planRanges(ctx, t.accuracyToExceed(k, limitIndex), t.search.options)
 		if ctx.Err() != nil {
-			t.earlyPlan.improveFrom(placement)
+			t.search.earlyPlan.improveFrom(placement)
 		}
 		if err == nil && len(ranked.layout.space.chosenChains) > 0 {
 			plan.Problem = t.problem // the problem without the times of members in stages

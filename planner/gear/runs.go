@@ -16,7 +16,7 @@ func (p *Problem) Tables(configs []Config, gears []gear.Gear) *policy.Tables {
 }
 
 // Tables returns the run-time tables of the plan's gears, for the problem as it was solved.
-func (plan *Outcome) Tables(*Problem) *policy.Tables {
+func (plan *Outcome) Tables() *policy.Tables {
 	return newSimulator(plan.Problem, plan.Configs, plan.Chains, 0).gearTables(plan.Gears)
 }
 
@@ -32,13 +32,9 @@ func (b *gearSimulator) gearTables(gears []PlannedGear) *policy.Tables {
 }
 
 // RetryGear tries the gear of a range again at its upper edge: one run with a stream of its own, as long as the
-// promise of a trial is about. Its requests bring the planning samples.
-func (plan *Outcome) RetryGear(ctx context.Context, rangeIndex int, seed uint64) (Trial, error) {
-	return RetryGearOn(ctx, plan, plan.Problem.PlanningSamples, rangeIndex, seed)
-}
-
-// RetryGearOn is RetryGear with requests that bring other samples.
-func RetryGearOn(ctx context.Context, plan *Outcome, samples *Samples, rangeIndex int, seed uint64) (Trial, error) {
+// promise of a trial is about. Its requests bring the given samples. If samples is nil, they bring the planning
+// samples.
+func (plan *Outcome) RetryGear(ctx context.Context, samples *Samples, rangeIndex int, seed uint64) (Trial, error) {
 	p, planned := plan.Problem, &plan.Gears[rangeIndex]
 	simulator := newSimulator(p, plan.Configs, plan.Chains, seed)
 	edge := p.RangeEdges[rangeIndex]

@@ -44,7 +44,7 @@ func gearsMissingSLO(t *testing.T, plan *Outcome, from uint64) (n int) {
 	for r := range plan.Gears {
 		past := 0
 		for k := range freshOfGear {
-			trial, err := plan.RetryGear(t.Context(), r, from+uint64(100*r+k))
+			trial, err := plan.RetryGear(t.Context(), nil, r, from+uint64(100*r+k))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func (d *trialPlacement) drawnSplit(rng *rand.Rand, i int, base *loadedCascade, 
 				shares[m] = append(shares[m], part*drawn[m][k]+(1-part)*base.shares[m][k])
 			}
 		}
-		_, each, _ := d.groupWork(i, shares)
+		_, each, _ := d.layout.groupWork(i, shares)
 		most := 0.0
 		for _, w := range each {
 			most = max(most, w)
@@ -143,8 +143,8 @@ const splitsDrawn = 6
 // different seeds.
 func passingSplit(t *testing.T, d *trialPlacement, rng *rand.Rand, r int, drawn *int) float64 {
 	t.Helper()
-	edge, last := d.space.problem.RangeEdges[r], r == len(d.space.problem.RangeEdges)-1
-	other := newSimulator(d.space.problem, d.configs, d.chains, 77)
+	edge, last := d.layout.space.problem.RangeEdges[r], r == len(d.layout.space.problem.RangeEdges)-1
+	other := newSimulator(d.layout.space.problem, d.layout.configs, d.layout.chains, 77)
 	return mostAccurate(t, d, r, func(i int, s *loadedCascade) bool {
 		trial, err := d.trySplits(t.Context(), i, s, edge)
 		if err != nil {

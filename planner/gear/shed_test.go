@@ -18,7 +18,7 @@ import (
 // begins one SLO after it, and in all the time from then on.
 func overloadGoodput(t *testing.T, plan *Outcome, load float64, shed bool) (goodput, soon, after float64) {
 	const long = 20 * time.Second
-	tab := plan.Tables(plan.Problem)
+	tab := plan.Tables()
 	tab.Models[0].SLO = plan.Problem.SLO
 	o := gear.DefaultOptions(tab)
 	o.RefuseLate = shed

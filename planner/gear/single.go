@@ -21,7 +21,7 @@ func (s *planSearch) trySingleCascade(ctx context.Context, p *Problem, space *pl
 	if plan != nil && p.missesTarget(plan.Accuracy) {
 		toBeat = nil
 	}
-	single, runCount, err := singleCascades{space.withLimits(p)}.bestCascadePlan(ctx, plan, toBeat, s.options.Seed)
+	single, runCount, err := bestCascadePlan(ctx, space.withLimits(p), plan, toBeat, s.options.Seed)
 	if s.runCount += runCount; single == nil {
 		return planOrError(ctx, plan, cmp.Or(err, wholeErr))
 	}
@@ -49,9 +49,9 @@ func (plan *Outcome) SingleCascadeAccuracy(ctx context.Context, seed uint64) (fl
 
 	// With many requests first ask whether any cascade can be better.
 	best := &Outcome{Problem: &problem, Configs: plan.Configs, Chains: plan.Chains, Accuracy: plan.Accuracy}
-	cascades := singleCascades{plan.placement.space.withLimits(&problem)}
+	space := plan.placement.space.withLimits(&problem)
 	if problem.hasManyRequests() {
-		if leads, err := best.noCascadeBeats(ctx, cascades); leads || err != nil {
+		if leads, err := best.noCascadeBeats(ctx, space); leads || err != nil {
 			return 0, err // with so many requests the plan's own accuracy counts
 		}
 	}
@@ -62,7 +62,7 @@ func (plan *Outcome) SingleCascadeAccuracy(ctx context.Context, seed uint64) (fl
 		return 0, err
 	}
 	best.measuredAccuracy = planned.accuracy
-	single, _, err := cascades.bestCascadePlan(ctx, plan, best, seed)
+	single, _, err := bestCascadePlan(ctx, space, plan, best, seed)
 	if single == nil || err != nil {
 		return 0, err
 	}
@@ -72,12 +72,12 @@ func (plan *Outcome) SingleCascadeAccuracy(ctx context.Context, seed uint64) (fl
 // bestCascadePlan returns the best plan of one cascade that is more accurate than toBeat, on the placement of the
 // reference plan and others, and the number of runs. If there is none, the plan is nil. An error comes with the
 // best plan so far.
-func (x singleCascades) bestCascadePlan(ctx context.Context, reference, toBeat *Outcome, seed uint64) (best *Outcome, runCount int, err error) {
-	list, err := x.layoutsFor(ctx, reference)
+func bestCascadePlan(ctx context.Context, space *planSpace, reference, toBeat *Outcome, seed uint64) (best *Outcome, runCount int, err error) {
+	list, err := layoutsFor(ctx, space, reference)
 	for _, candidate := range list {
-		placement := candidate.newTrialPlacement(&Options{Seed: seed}, nil)
-		plan, simulator := &Outcome{Problem: x.problem, Configs: candidate.configs, Chains: candidate.chains, FrontSize: len(candidate.cascades), placement: placement}, placement.simulator
-		ok, err := plan.findSingleCascade(ctx, simulator, x.worthTrying(candidate.cascades, toBeat))
+		placement := candidate.layout.newTrialPlacement(&Options{Seed: seed}, nil)
+		plan, simulator := &Outcome{Problem: space.problem, Configs: candidate.layout.configs, Chains: candidate.layout.chains, FrontSize: len(candidate.cascades), placement: placement}, placement.simulator
+		ok, err := plan.findSingleCascade(ctx, simulator, worthTrying(space.problem, candidate.cascades, toBeat))
 		if runCount += simulator.runCount; ok && plan.isBetterThan(toBeat) {
 			best, toBeat = plan, plan
 		}
@@ -89,9 +89,11 @@ func (x singleCascades) bestCascadePlan(ctx context.Context, reference, toBeat *
 }
 
 // noCascadeBeats reports whether no single cascade, on any placement, is worth trying against the plan.
-func (plan *Outcome) noCascadeBeats(ctx context.Context, x singleCascades) (bool, error) {
-	list, err := x.layoutsFor(ctx, plan)
-	return !slices.ContainsFunc(list, func(candidate singleLayout) bool { return len(x.worthTrying(candidate.cascades, plan)) > 0 }), err
+func (plan *Outcome) noCascadeBeats(ctx context.Context, space *planSpace) (bool, error) {
+	list, err := layoutsFor(ctx, space, plan)
+	return !slices.ContainsFunc(list, func(candidate singleLayout) bool {
+		return len(worthTrying(space.problem, candidate.cascades, plan)) > 0
+	}), err
 }
 
 // tryOverRequests plans for all requests together if the workload does not name the scope of the SLO and one
@@ -110,40 +112,37 @@ func (s *planSearch) tryOverRequests(ctx context.Context, plan *Outcome) (*Outco
 	return overRequests, nil
 }
 
-// singleCascades searches for one cascade for all ranges.
-type singleCascades struct{ *planSpace }
-
 // singleLayout is a placement for one cascade, with the cascades that it may be, by rising load.
 type singleLayout struct {
-	*deviceLayout
+	layout   *deviceLayout
 	cascades []loadedCascade
 }
 
 // layoutsFor returns the placement of a plan, if there is one, and the best placement at the rate that one cascade
 // must hold.
-func (x singleCascades) layoutsFor(ctx context.Context, plan *Outcome) (list []singleLayout, err error) {
+func layoutsFor(ctx context.Context, space *planSpace, plan *Outcome) (list []singleLayout, err error) {
 	// The best placement at that rate.
-	space, steadyProblem := *x.planSpace, *x.problem
-	steadyProblem.RangeEdges, steadyProblem.RangeWeights = []float64{x.problem.steadyRate()}, []float64{1}
-	space.problem, space.chosenChains = &steadyProblem, nil
-	space.setConfigs()
-	top, _, err := space.rankPlacements(ctx, 1)
+	steadySpace, steadyProblem := *space, *space.problem
+	steadyProblem.RangeEdges, steadyProblem.RangeWeights = []float64{space.problem.steadyRate()}, []float64{1}
+	steadySpace.problem, steadySpace.chosenChains = &steadyProblem, nil
+	steadySpace.setConfigs()
+	top, _, err := steadySpace.rankPlacements(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
 	var layouts []*deviceLayout
 	if len(top) > 0 { // if all members are in stages, no placement of whole models exists
-		layouts = append(layouts, x.newLayout(top[0].layout.configs, nil))
+		layouts = append(layouts, space.newLayout(top[0].layout.configs, nil))
 	}
 
 	// The placement of the plan.
 	if plan != nil && (len(plan.Chains) > 0 || len(layouts) == 0 || !slices.Equal(plan.Configs, layouts[0].configs)) {
-		layouts = slices.Insert(layouts, 0, x.newLayout(plan.Configs, plan.Chains))
+		layouts = slices.Insert(layouts, 0, space.newLayout(plan.Configs, plan.Chains))
 	}
 
 	// The cascades on each.
 	for _, l := range layouts {
-		stairs, err := l.feasibleFront(ctx, x.problem.steadyRate(), -1)
+		stairs, err := l.feasibleFront(ctx, space.problem.steadyRate(), -1)
 		if err != nil {
 			return nil, err
 		}
@@ -163,9 +162,9 @@ func (p *Problem) steadyRate() float64 {
 
 // worthTrying returns the cascades that are more accurate than a plan and reach the target. If a simulation of the
 // measured rates takes long, it leaves out cascades that are much too late even if requests come evenly.
-func (x singleCascades) worthTrying(list []loadedCascade, toBeat *Outcome) []loadedCascade {
+func worthTrying(p *Problem, list []loadedCascade, toBeat *Outcome) []loadedCascade {
 	return slices.DeleteFunc(list, func(s loadedCascade) bool {
-		p, accuracy := x.problem, plannedAccuracy(x.problem, s.cascade)
+		accuracy := plannedAccuracy(p, s.cascade)
 		return p.missesTarget(accuracy) || toBeat != nil && accuracy <= toBeat.minAccuracy()+minAccuracyGain ||
 			p.simulatesMeasured() && p.hasManyRequests() && p.evenLateShare(s.deviceLoad) > maxEvenLateFactor*(1-p.Percentile)
 	})

@@ -16,11 +16,11 @@ func bestSingle(t interface{ Fatal(...any) }, p *Problem, places []singleLayout)
 	best := &Outcome{Accuracy: -1}
 	for _, l := range places {
 		for _, s := range slices.Backward(l.cascades) {
-			one := &Outcome{Problem: p, Configs: l.configs}
+			one := &Outcome{Problem: p, Configs: l.layout.configs}
 			if float64(s.cascade.CorrectCount)/float64(p.PlanningSamples.N) <= best.Accuracy {
 				break
 			}
-			ok, err := one.useInAllRanges(context.Background(), newSimulator(p, l.configs, nil, 1), &s, streamCount(p))
+			ok, err := one.useInAllRanges(context.Background(), newSimulator(p, l.layout.configs, nil, 1), &s, streamCount(p))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +154,7 @@ func TestNoSingleCascadeBeatsThePlan(t *testing.T) {
 			if err == nil {
 				held[over]++
 			}
-			places, errPlaces := singleCascades{fleetOf(p, list)}.layoutsFor(context.Background(), nil)
+			places, errPlaces := layoutsFor(context.Background(), fleetOf(p, list), nil)
 			if errPlaces != nil {
 				t.Fatal(errPlaces)
 			}

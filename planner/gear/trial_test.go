@@ -34,7 +34,7 @@ func TestFreshTrials(t *testing.T) {
 			for r := range plan.Gears {
 				fails := 0
 				for seed := range tries {
-					fresh, err := plan.RetryGear(context.Background(), r, uint64(1000+seed))
+					fresh, err := plan.RetryGear(context.Background(), nil, r, uint64(1000+seed))
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -20,64 +20,25 @@ type loadedCascade struct {
 
 // trialPlacement is a placement on which cascades are tried.
 type trialPlacement struct {
-	*deviceLayout
+	space         *planSpace
+	layout        *deviceLayout
 	simulator     *gearSimulator
 	maxAccuracies []float64 // by range: the accuracy that the fluid model allows
 	partialPlan   *Outcome  // the plan so far, ranges in order
 }
 
 // planRanges gives every range the most accurate cascade that passes a trial. A gear that fails at a rate also
-// fails at a higher one, so each range starts where the range below ended. Cascades that a failed one rules out
-// are not tried. It returns an InfeasibleError as soon as the remaining ranges cannot reach the target and exceed
-// minAccuracy.
+// fails at a higher one, so each range starts where the range below ended. It returns an InfeasibleError as soon as
+// the remaining ranges cannot reach the target and exceed minAccuracy.
 func (d *trialPlacement) planRanges(ctx context.Context, minAccuracy float64, o *Options) (*Outcome, error) {
-	space, p, next := d.space, d.space.problem, 0
-	plan := &Outcome{Problem: p, Configs: d.configs, Chains: d.chains, placement: d}
+	p := d.space.problem
+	plan := &Outcome{Problem: p, Configs: d.layout.configs, Chains: d.layout.chains, placement: d}
 	d.partialPlan = plan
-	for r, edge := range p.RangeEdges {
-		// Look for the gear of range r.
-		var lastTrial *Trial
-		var failedCascades []failedCascade
-		hopeless := func(cascade int, maxLoad float64) bool {
-			return maxLoad*edge > 1 || slices.ContainsFunc(failedCascades, func(f failedCascade) bool { return f.rulesOut(&space.cascades[cascade], maxLoad) })
-		}
-		for ; ; next++ {
-			if next == len(space.byAccuracy) {
-				return nil, d.infeasibleRange(ctx, r, lastTrial)
-			}
-
-			// Skip the cascade if the bound of its load, or a failed cascade, rules it out.
-			cascade := space.byAccuracy[next]
-			if hopeless(cascade, d.loadLowerBound(cascade)) {
-				continue
-			}
-
-			// Give up if no plan with at most this accuracy is good enough.
-			if reachable := d.maxPlanAccuracy(plan, r, plannedAccuracy(p, &space.cascades[cascade])); !p.OverRequests && (p.missesTarget(reachable) || minAccuracy > 0 && reachable <= minAccuracy) {
-				return nil, &InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: reachable} // with OverRequests, late ranges may still be allowed
-			}
-
-			// Split its work, and try it.
-			s, err := d.loadCascade(ctx, cascade)
-			if err != nil {
-				return nil, err
-			}
-			if hopeless(cascade, s.maxLoad) {
-				continue
-			}
-			trial, err := d.tryCascade(ctx, cascade, s, edge)
-			if err != nil {
-				return nil, err
-			}
-
-			// Take it if it passes.
-			plan.FrontSize++
-			if lastTrial = &trial; trial.Passed {
-				plan.Gears = append(plan.Gears, newGear(p, s, edge, trial))
-				plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy
-				break
-			}
-			failedCascades = append(failedCascades, failedCascade{&space.cascades[cascade], s.maxLoad})
+	next := 0 // in the order by accuracy, the most accurate cascade that was not ruled out
+	for r := range p.RangeEdges {
+		var err error
+		if next, err = d.findGear(ctx, next, minAccuracy); err != nil {
+			return nil, err
 		}
 		if o.Progress != nil {
 			o.Progress(r+1, len(p.RangeEdges))
@@ -88,11 +49,67 @@ func (d *trialPlacement) planRanges(ctx context.Context, minAccuracy float64, o 
 	if err := d.lightenLastRange(ctx, plan, minAccuracy); err != nil {
 		return nil, err
 	}
-	if p.missesTarget(plan.Accuracy) && !p.OverRequests || minAccuracy > 0 && plan.Accuracy <= minAccuracy && !p.OverRequests {
+	if d.isRefused(plan.Accuracy, minAccuracy) {
 		return nil, &InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: plan.Accuracy}
 	}
 	plan.RunCount, d.simulator.runCount = d.simulator.runCount, 0
 	return plan, nil
+}
+
+// isRefused reports whether a plan of at most some accuracy is not good enough. If the SLO is over all requests, none
+// is refused, because late ranges may still be allowed.
+func (d *trialPlacement) isRefused(accuracy, minAccuracy float64) bool {
+	p := d.space.problem
+	return !p.OverRequests && (p.missesTarget(accuracy) || minAccuracy > 0 && accuracy <= minAccuracy)
+}
+
+// findGear adds the gear of the next range to the partial plan: the most accurate cascade that passes a trial, from an
+// index on in the order by accuracy. It returns the index of that cascade. Cascades that a failed one rules out are
+// not tried.
+func (d *trialPlacement) findGear(ctx context.Context, next int, minAccuracy float64) (int, error) {
+	space, p, plan := d.space, d.space.problem, d.partialPlan
+	r := len(plan.Gears)
+	edge := p.RangeEdges[r]
+	var lastTrial *Trial
+	var failedCascades []failedCascade
+	isHopeless := func(cascade int, maxLoad float64) bool {
+		return maxLoad*edge > 1 || slices.ContainsFunc(failedCascades, func(f failedCascade) bool { return f.rulesOut(&space.cascades[cascade], maxLoad) })
+	}
+	for ; next < len(space.byAccuracy); next++ {
+		// Skip the cascade if the bound of its load, or a failed cascade, rules it out.
+		cascade := space.byAccuracy[next]
+		if isHopeless(cascade, d.layout.loadLowerBound(cascade)) {
+			continue
+		}
+
+		// Give up if no plan with at most this accuracy is good enough.
+		if reachable := d.maxPlanAccuracy(plan, r, plannedAccuracy(p, &space.cascades[cascade])); d.isRefused(reachable, minAccuracy) {
+			return 0, &InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: reachable}
+		}
+
+		// Split its work, and try it.
+		s, err := d.layout.loadCascade(ctx, cascade)
+		if err != nil {
+			return 0, err
+		}
+		if isHopeless(cascade, s.maxLoad) {
+			continue
+		}
+		trial, err := d.tryCascade(ctx, cascade, s, edge)
+		if err != nil {
+			return 0, err
+		}
+
+		// Take it if it passes.
+		plan.FrontSize++
+		if lastTrial = &trial; trial.Passed {
+			plan.Gears = append(plan.Gears, newGear(p, s, edge, trial))
+			plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy
+			return next, nil
+		}
+		failedCascades = append(failedCascades, failedCascade{&space.cascades[cascade], s.maxLoad})
+	}
+	return 0, d.layout.infeasibleRange(ctx, r, lastTrial)
 }
 
 // lightenLastRange gives the last range a cascade with less load if the plan loses less than nextPlacementGain by
@@ -102,7 +119,7 @@ func (d *trialPlacement) lightenLastRange(ctx context.Context, plan *Outcome, mi
 	p := d.space.problem
 	r := len(p.RangeEdges) - 1
 	maxCorrect := plan.Gears[r].Cascade.CorrectCount
-	front, err := d.cascadeFront(ctx, maxCorrect-int32(math.Ceil(min(1, nextPlacementGain/p.RangeWeights[r])*float64(p.PlanningSamples.N))), maxCorrect)
+	front, err := d.layout.cascadeFront(ctx, maxCorrect-int32(math.Ceil(min(1, nextPlacementGain/p.RangeWeights[r])*float64(p.PlanningSamples.N))), maxCorrect)
 	if err != nil {
 		return err
 	}
@@ -113,7 +130,7 @@ func (d *trialPlacement) lightenLastRange(ctx context.Context, plan *Outcome, mi
 		if loss == 0 || loss >= nextPlacementGain || p.missesTarget(plan.Accuracy-loss) || plan.Accuracy-loss <= minAccuracy {
 			return nil
 		}
-		s, err := d.loadCascade(ctx, i)
+		s, err := d.layout.loadCascade(ctx, i)
 		if err != nil {
 			return err
 		}
@@ -193,9 +210,9 @@ func (d *trialPlacement) knownVerdict(i int, rate float64) *trialVerdict {
 		return &trialVerdict{}
 	}
 	cascade, verdicts := &d.space.cascades[i], d.space.cache.verdicts
-	key := fmt.Sprint(d.configs, cascade.Models, cascade.Levels, rate)
-	for i := range d.chains {
-		key += " " + d.chains[i].key()
+	key := fmt.Sprint(d.layout.configs, cascade.Models, cascade.Levels, rate)
+	for i := range d.layout.chains {
+		key += " " + d.layout.chains[i].key()
 	}
 	for _, batch := range d.space.maxBatch {
 		for _, m := range cascade.Models {
@@ -218,7 +235,7 @@ func (d *trialPlacement) trySplits(ctx context.Context, cascade int, s *loadedCa
 	}
 
 	// Short batches.
-	shortBatches, err := d.shortBatchSplit(ctx, cascade, s.maxLoad, 1/rate)
+	shortBatches, err := d.layout.shortBatchSplit(ctx, cascade, s.maxLoad, 1/rate)
 	if err != nil {
 		return t, err
 	}
@@ -234,7 +251,7 @@ func (d *trialPlacement) trySplits(ctx context.Context, cascade int, s *loadedCa
 	if edges := d.space.problem.RangeEdges; rate >= edges[len(edges)-1] {
 		return t, nil // this gear also serves all higher rates, and under overload the even split answers more
 	}
-	if concentrated.shares = d.concentratedSplit(cascade, s.shares); concentrated.shares == nil {
+	if concentrated.shares = d.layout.concentratedSplit(cascade, s.shares); concentrated.shares == nil {
 		return t, nil
 	}
 	concentratedTrial, err := d.simulator.tryCascade(ctx, &concentrated, rate)
@@ -270,7 +287,7 @@ func plannedAccuracy(p *Problem, c *Cascade) float64 {
 
 // newTrialPlacement returns the layout as a placement to try cascades on.
 func (l *deviceLayout) newTrialPlacement(o *Options, ranges []float64) *trialPlacement {
-	return &trialPlacement{deviceLayout: l, simulator: newSimulator(l.space.problem, l.configs, l.chains, o.Seed), maxAccuracies: ranges}
+	return &trialPlacement{space: l.space, layout: l, simulator: newSimulator(l.space.problem, l.configs, l.chains, o.Seed), maxAccuracies: ranges}
 }
 
 // loadCascade returns a cascade with the split that loads the busiest device least. If the layout lacks one of its

@@ -16,12 +16,12 @@ const maxWindows = 2048
 // It also bounds the mean of random streams: the best of a window is concave in its requests and its work, so
 // chance in the arrivals does not raise it.
 func (p *pooledDevices) measuredBound() float64 {
-	freeCost := make([]float64, len(p.Models)) // late requests are worked on when devices are idle
-	options, maxLateShare := p.lateCascades(freeCost), 1-p.Percentile
-	windowSeconds := (len(p.MeasuredRates) + maxWindows - 1) / maxWindows
+	freeCost := make([]float64, len(p.problem.Models)) // late requests are worked on when devices are idle
+	options, maxLateShare := p.lateCascades(freeCost), 1-p.problem.Percentile
+	windowSeconds := (len(p.problem.MeasuredRates) + maxWindows - 1) / maxWindows
 	cumulativeRequests := []float64{0} // requests that arrived until the end of each basic window
-	for second := 0; second < len(p.MeasuredRates); second += windowSeconds {
-		cumulativeRequests = append(cumulativeRequests, cumulativeRequests[len(cumulativeRequests)-1]+sum(p.MeasuredRates[second:min(second+windowSeconds, len(p.MeasuredRates))]))
+	for second := 0; second < len(p.problem.MeasuredRates); second += windowSeconds {
+		cumulativeRequests = append(cumulativeRequests, cumulativeRequests[len(cumulativeRequests)-1]+sum(p.problem.MeasuredRates[second:min(second+windowSeconds, len(p.problem.MeasuredRates))]))
 	}
 
 	// The cheapest cut into windows, by dynamic programming over their ends.
@@ -33,7 +33,7 @@ func (p *pooledDevices) measuredBound() float64 {
 			for steps := 1; steps <= to; steps *= 2 {
 				n, value := cumulativeRequests[to]-cumulativeRequests[to-steps], bestUntil[to-steps]
 				if n > 0 {
-					value += n * envelope.At(p.deviceScale*(float64(steps*windowSeconds)+p.SLO.Seconds())/n)
+					value += n * envelope.At(p.deviceScale*(float64(steps*windowSeconds)+p.problem.SLO.Seconds())/n)
 				}
 				bestUntil[to] = min(bestUntil[to], value)
 			}

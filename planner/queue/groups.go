@@ -10,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
+	"inferplan/planner/kind"
 	"inferplan/planner/queue/deploy"
 	"inferplan/policy/vqueue"
 	"inferplan/solver/milp"
@@ -31,15 +32,15 @@ const (
 // of the instances, and writes both into the plan q. Pools of instances share no requests, so each pool is a
 // problem of its own.
 func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *formats.QueuePlan) error {
-	requests, err := c.search.FirstRequests(c.result.Layout, queueWindow)
+	requests, err := c.search.Trials.FirstRequests(c.result.Layout, queueWindow)
 	if err != nil {
 		return err
 	}
 	firstInstance := 0
 	for i := range c.result.Layout.Pools {
-		pool := &c.result.Layout.Pools[i]
-		queue := &poolQueue{queuePlanner: s, search: c.search, pool: pool, seedName: fmt.Sprintf("order/%d", i)}
-		if err := queue.formGroups(requests); err != nil {
+		x := &c.result.Layout.Pools[i]
+		o := &poolQueue{input: s.input, run: s.run, search: c.search, pool: x, seedName: fmt.Sprintf("order/%d", i)}
+		if err := o.formGroups(requests); err != nil {
 			return err
 		}
 		if err := queue.arrangeGroups(ctx); err != nil {
@@ -56,7 +57,8 @@ func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *fo
 
 // poolQueue is the queue of one pool, with the groups in it and their order.
 type poolQueue struct {
-	*queuePlanner
+	input    *kind.Problem
+	run      *kind.SolveRun
 	search   *deploy.Search
 	pool     *deploy.Pool
 	seedName string
@@ -86,7 +88,7 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	}
 
 	// Cluster the requests by their lengths.
-	clusters, err := vqueue.NewClusters(poolRequests, len(o.search.Items), vqueue.ClusterOptions{}, seeded.New(max(o.input.Seed, 1), o.seedName+"/clusters"))
+	clusters, err := vqueue.NewClusters(poolRequests, len(o.search.Problem.Items), vqueue.ClusterOptions{}, seeded.New(max(o.input.Seed, 1), o.seedName+"/clusters"))
 	if err != nil {
 		return fmt.Errorf("forming groups: %w", err)
 	}
@@ -97,8 +99,8 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 		members = vqueue.ByArrival
 	}
 	scale := o.input.Values.Number("group-scale")
-	for _, g := range clusters.FormGroups(poolRequests, members, func(item int32) int { return int(scale * float64(o.search.LargestCap(o.pool, int(item)))) }) {
-		group := requestGroup{item: int(poolRequests[g[0]].Model), mega: clusters.IsMega(clusters.ClusterOf(&poolRequests[g[0]]))}
+	for _, g := range clusters.FormGroups(poolRequests, members, func(item int32) int { return int(scale * float64(o.search.Problem.LargestCap(o.pool, int(item)))) }) {
+		x := requestGroup{item: int(poolRequests[g[0]].Model), mega: clusters.IsMega(clusters.ClusterOf(&poolRequests[g[0]]))}
 		for _, i := range g {
 			group.requests = append(group.requests, poolRequests[i])
 		}
@@ -110,7 +112,7 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 // buildProblem sets the problem of ordering the groups in the queues of the pool's instances: what each group
 // costs on each kind of server, and how long an instance takes to load each model.
 func (o *poolQueue) buildProblem() error {
-	p := &vqueue.Problem{Kinds: len(o.search.Kinds), Models: len(o.search.Models), Objective: vqueue.RecommendedObjective}
+	p := &vqueue.Problem{Kinds: len(o.search.Problem.Kinds), Models: len(o.search.Problem.Models), Objective: vqueue.RecommendedObjective}
 
 	// Groups, with their cost on each kind of server. It is infinite where the model does not run.
 	for i := range o.groups {
@@ -121,12 +123,12 @@ func (o *poolQueue) buildProblem() error {
 			deadlines[n] = r.Deadline
 			prompts += r.Prompt
 		}
-		model := o.search.Items[g.item].Model
-		p.Groups = append(p.Groups, vqueue.Group{Model: int32(model), Priority: int32(o.search.Classes[o.search.Items[g.item].Class].Priority), Size: float64(len(g.requests)), Deadline: vqueue.QuantileDeadlines(deadlines)})
-		for k := range o.search.Kinds {
+		model := o.search.Problem.Items[g.item].Model
+		p.Groups = append(p.Groups, vqueue.Group{Model: int32(model), Priority: int32(o.search.Problem.Classes[o.search.Problem.Items[g.item].Class].Priority), Size: float64(len(g.requests)), Deadline: vqueue.QuantileDeadlines(deadlines)})
+		for k := range o.search.Problem.Kinds {
 			cost := vqueue.Cost{Work: math.Inf(1)}
-			if o.search.Models[model].ByKind[k] != nil && o.pool.Counts[k] > 0 {
-				e, err := o.search.Estimator(model, k, o.pool.Caps[k][model], g.mega)
+			if o.search.Problem.Models[model].ByKind[k] != nil && o.pool.Counts[k] > 0 {
+				e, err := o.search.Estimators.Estimator(model, k, o.pool.Caps[k][model], g.mega)
 				if err != nil {
 					return err
 				}
@@ -140,13 +142,13 @@ func (o *poolQueue) buildProblem() error {
 
 	// Queues, one for each instance, with the time to load each model. The models are loaded in turn.
 	nextModel := 0
-	models := o.search.ModelsOf(o.pool.Items)
+	models := o.search.Problem.ModelsOf(o.pool.Items)
 	for k, n := range o.pool.Counts {
 		for range n {
-			q := vqueue.Queue{Kind: int32(k), Model: int32(models[nextModel%len(models)]), Setup: make([]float64, len(o.search.Models))}
+			q := vqueue.Queue{Kind: int32(k), Model: int32(models[nextModel%len(models)]), Setup: make([]float64, len(o.search.Problem.Models))}
 			nextModel++
-			if o.search.Models[q.Model].ByKind[k] != nil {
-				e, err := o.search.Estimator(int(q.Model), k, o.pool.Caps[k][q.Model], false)
+			if o.search.Problem.Models[q.Model].ByKind[k] != nil {
+				e, err := o.search.Estimators.Estimator(int(q.Model), k, o.pool.Caps[k][q.Model], false)
 				if err != nil {
 					return err
 				}
@@ -154,7 +156,7 @@ func (o *poolQueue) buildProblem() error {
 			}
 			for m := range q.Setup {
 				q.Setup[m] = math.Inf(1)
-				if instance := o.search.Models[m].ByKind[k]; instance != nil && slices.Contains(models, m) {
+				if instance := o.search.Problem.Models[m].ByKind[k]; instance != nil && slices.Contains(models, m) {
 					q.Setup[m] = 0
 					if instance.Loads != nil {
 						q.Setup[m] = (max(instance.Loads.ColdUS, instance.Loads.WarmUS) + instance.Loads.LeavesUS()).D().Seconds() // nothing is warm yet
@@ -253,8 +255,8 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 	for i := range o.problem.Queues {
 		var workAhead []estimatorWork // by estimator, the group's own work included
 		for position, g := range o.state.AppendOrder(int32(i), nil) {
-			group, kind := &o.groups[g], o.problem.Queues[i].Kind
-			e, err := o.search.Estimator(o.search.Items[group.item].Model, int(kind), o.pool.Caps[kind][o.search.Items[group.item].Model], group.mega)
+			x, kind := &o.groups[g], o.problem.Queues[i].Kind
+			e, err := o.search.Estimators.Estimator(o.search.Problem.Items[x.item].Model, int(kind), o.pool.Caps[kind][o.search.Problem.Items[x.item].Model], x.mega)
 			if err != nil {
 				return err
 			}
@@ -299,9 +301,9 @@ type estimatorWork struct {
 }
 
 // describeGroup returns the plan's description of a group, without its times.
-func (o *poolQueue) describeGroup(group *requestGroup, e *vqueue.RCT) formats.RequestGroup {
-	item := &o.search.Items[group.item]
-	described := formats.RequestGroup{Model: o.search.Models[item.Model].Name, Class: o.search.Classes[item.Class].Name, Mega: group.mega, Requests: len(group.requests), DeadlineUS: toMicros(math.Inf(1))}
+func (o *poolQueue) describeGroup(x *requestGroup, e *vqueue.RCT) formats.RequestGroup {
+	item := &o.search.Problem.Items[x.item]
+	r := formats.RequestGroup{Model: o.search.Problem.Models[item.Model].Name, Class: o.search.Problem.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}
 	outputs := 0.0
 	for _, m := range group.requests {
 		described.PromptMean += m.Prompt / float64(len(group.requests))

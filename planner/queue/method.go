@@ -71,7 +71,7 @@ const maxOverload = 10
 // refuseOverload returns an error if goodput is the goal and the rates are so far above its bound that most
 // requests would be late whatever the plan.
 func (s *queuePlanner) refuseOverload(p *deploy.Search, bound float64) error {
-	if s.goal != deploy.GoalGoodput || p.RPS() <= maxOverload*bound {
+	if s.goal != deploy.GoalGoodput || p.Problem.RPS() <= maxOverload*bound {
 		return nil
 	}
 	llm, largestClass := formats.LLMOf(s.input.Workload), 0
@@ -80,7 +80,7 @@ func (s *queuePlanner) refuseOverload(p *deploy.Search, bound float64) error {
 			largestClass = c
 		}
 	}
-	return s.input.FieldError("workload", fmt.Sprintf("llm.classes[%d].rps", largestClass), fmt.Sprintf("rates of %s requests a second in all", kind.FormatNumber(p.RPS())),
+	return s.input.FieldError("workload", fmt.Sprintf("llm.classes[%d].rps", largestClass), fmt.Sprintf("rates of %s requests a second in all", kind.FormatNumber(p.Problem.RPS())),
 		fmt.Sprintf("at most %d times the %s that the devices do at most", maxOverload, kind.FormatNumber(bound)), "what is above is late in any case: plan for a part of the rates")
 }
 
@@ -98,7 +98,7 @@ func (s *queuePlanner) workBounds(ctx context.Context, list []*deploy.Search) (m
 	bounds := map[*deploy.Search]float64{}
 	for _, p := range list {
 		s.run.Progress(kind.Progress{Phase: "bound", Value: math.NaN(), Bound: math.NaN()})
-		b, err := p.WorkBound(ctx, s.run.Solver, s.goal)
+		b, err := p.Problem.WorkBound(ctx, s.run.Solver, s.goal)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -155,7 +155,7 @@ func (s *queuePlanner) isBetter(a, b float64) bool {
 // requests per second, at the rates of p.
 func (s *queuePlanner) inObjectiveUnit(p *deploy.Search, bound float64) float64 {
 	if s.goal == deploy.GoalFactor {
-		return bound * p.RPS()
+		return bound * p.Problem.RPS()
 	}
 	return bound
 }
@@ -193,7 +193,7 @@ func (s *queuePlanner) searchLayout(ctx context.Context, p *deploy.Search, bound
 	if err != nil {
 		return nil, err
 	}
-	return &candidate{q, f, q.RPS()}, nil
+	return &candidate{q, f, q.Problem.RPS()}, nil
 }
 
 // limitToBound returns a simulated value, or its bound if that is lower, with a warning. Runs are short: work that
@@ -236,7 +236,7 @@ func (s *queuePlanner) tooFewDevicesError(ctx context.Context, list []*deploy.Se
 		return e
 	}
 	// The factor is a bound by work alone, and no plan was found at it.
-	factor, err := p.WorkBound(ctx, s.run.Solver, deploy.GoalFactor)
+	factor, err := p.Problem.WorkBound(ctx, s.run.Solver, deploy.GoalFactor)
 	if err == nil && factor < 1 {
 		e.Reason = fmt.Sprintf("the work of the rates asked is more than the devices of the cluster do: at most %s times the rates, whatever the order", kind.FormatNumber(factor))
 		e.Nearest = kind.NearestFeasible{LoadFactor: factor, NotSolved: true}
@@ -249,9 +249,9 @@ func (s *queuePlanner) tooFewDevicesError(ctx context.Context, list []*deploy.Se
 		return e // an SLO may be too short for any number of devices
 	}
 	if f, err := enlarged.CheapestLayout(ctx, deploy.SearchOptions{}, 0, nil); err == nil {
-		for k := range p.Kinds {
-			if missing := f.Layout.ServerCount(k)*p.Kinds[k].TP - p.Pools[p.Kinds[k].Pool].Count; missing > 0 {
-				e.Nearest.Devices = append(e.Nearest.Devices, kind.MissingCount{Device: p.Kinds[k].Device, Count: missing})
+		for k := range p.Problem.Kinds {
+			if missing := f.Layout.ServerCount(k)*p.Problem.Kinds[k].TP - p.Problem.Pools[p.Problem.Kinds[k].Pool].Count; missing > 0 {
+				e.Nearest.Devices = append(e.Nearest.Devices, kind.MissingCount{Device: p.Problem.Kinds[k].Device, Count: missing})
 			}
 		}
 	}

@@ -15,11 +15,11 @@ import (
 // outcome returns the best layout as the parts of a plan, with its objective, bound, and warnings about what may
 // make it worse in practice. Then it adds the first request groups. If that is interrupted, the plan still holds.
 func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64) (*kind.Outcome, error) {
-	items := make([]int, len(c.search.Items))
+	items := make([]int, len(c.search.Problem.Items))
 	for i := range items {
 		items[i] = i
 	}
-	section, err := c.search.Section(c.result.Layout, items)
+	section, err := c.search.Plans.Section(c.result.Layout, items)
 	if err != nil {
 		return nil, err
 	}
@@ -31,8 +31,8 @@ func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64)
 	}
 	gap := milp.RelativeGap(s.sense, c.value, validBound)
 	outcome := &kind.Outcome{
-		Algorithm: s.input.Values.Word("algorithm"), Values: s.input.Values, Sense: s.sense, Pools: c.search.Pools, Deployment: c.search.Deployment(items), Section: section,
-		Objective: formats.Objective{Name: s.objective, Value: c.value, Bound: &validBound, Gap: &gap}, Policy: c.search.Policy, Candidates: c.result.Simulations,
+		Algorithm: s.input.Values.Word("algorithm"), Values: s.input.Values, Sense: s.sense, Pools: c.search.Problem.Pools, Deployment: c.search.Plans.Deployment(items), Section: section,
+		Objective: formats.Objective{Name: s.objective, Value: c.value, Bound: &validBound, Gap: &gap}, Policy: c.search.Problem.Policy, Candidates: c.result.Simulations,
 	}
 
 	// Runs in which the backlog grows prove nothing about the long run.
@@ -40,7 +40,7 @@ func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64)
 		if outcome.StoppedBy == milp.StoppedByProof {
 			outcome.StoppedBy = milp.StoppedByWork
 		}
-		s.run.Warn("what waits grows at these rates: the work is more than the instances do, so attainments are those of %v of arrivals and fall after that", c.search.Span())
+		s.run.Warn("what waits grows at these rates: the work is more than the instances do, so attainments are those of %v of arrivals and fall after that", c.search.Trials.Span())
 	}
 	for i := range section.Instances {
 		for _, model := range section.Instances[i].Models {
@@ -78,17 +78,17 @@ func (s *queuePlanner) stopReason(ctx context.Context, gap float64) milp.Stopped
 
 // addAssumptions adds to the plan, for its reader, the assumptions behind its search and its bound.
 func (s *queuePlanner) addAssumptions(c *candidate) {
-	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models; plan simulate repeats the runs of the plan", max(c.search.Runs, 1), c.search.Span())
+	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models; plan simulate repeats the runs of the plan", max(c.search.Problem.Runs, 1), c.search.Trials.Span())
 	if s.goal != deploy.GoalGoodput {
 		s.run.Assume("the work of the rates takes at most %s of the instances' time, and what waits does not grow", kind.FormatPercent(deploy.MaxUtilization))
 	}
-	s.run.Assume("the bound counts the work of requests in time, with at most %d sequences at once on an instance, and holds in the long run for any order and any assignment", slices.Max(c.search.Caps))
+	s.run.Assume("the bound counts the work of requests in time, with at most %d sequences at once on an instance, and holds in the long run for any order and any assignment", slices.Max(c.search.Problem.Caps))
 }
 
 // writeAttainments writes into the plan's classes the shares of requests that were in time in the search's
 // simulations, and how to repeat these runs.
 func (c *candidate) writeAttainments(q *formats.QueuePlan) {
-	q.Runs = &formats.QueueRuns{Runs: max(c.search.Runs, 1), DurationUS: document.Micros(c.search.Span()), Seed: max(c.search.Seed, 1)}
+	q.Runs = &formats.QueueRuns{Runs: max(c.search.Problem.Runs, 1), DurationUS: document.Micros(c.search.Trials.Span()), Seed: max(c.search.Problem.Seed, 1)}
 	for i := range q.Classes {
 		q.Classes[i].Attainment = c.result.Score.ByItem[i].Attainment()
 	}

@@ -12,9 +12,6 @@ import (
 // MeasuredCosts returns a model's costs by pool and share, for batch sizes of up to maxBatch, or of
 // all sizes if maxBatch is 0. Errors name the profile's file and, from modelPath on, the field.
 func MeasuredCosts(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, modelPath string) ([][]ShareCosts, error) {
-	fail := func(path, found, expected string) error {
-		return &document.Error{File: file, Path: path, Found: found, Expected: expected}
-	}
 	costs, bytesAfter := make([][]ShareCosts, len(pools)), crossingBytes(m)
 	index := map[string]int{}
 	for k := range pools {
@@ -31,36 +28,17 @@ func MeasuredCosts(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, 
 			continue
 		}
 
-		// Check its blocks and ranges.
-		path := fmt.Sprintf("%s.measurements[%d]", modelPath, i)
-		if len(ms.Blocks) != len(m.Blocks) {
-			return nil, fail(path+".blocks", fmt.Sprintf("%d latencies", len(ms.Blocks)), fmt.Sprintf("%d, one per block", len(m.Blocks)))
-		}
-		if ms.Batch < 1 {
-			return nil, fail(path+".batch", fmt.Sprint(ms.Batch), "at least 1")
-		}
-		c := BatchCost{Batch: ms.Batch, Memory: ms.MemoryBytes, Blocks: make([]time.Duration, len(ms.Blocks))}
-		for b := range ms.Blocks {
-			c.Blocks[b] = ms.Blocks[b].WallUS.D()
-			if c.Blocks[b] < 0 {
-				return nil, fail(fmt.Sprintf("%s.blocks[%d].wall_us", path, b), ms.Blocks[b].WallUS.String(), "at least 0")
-			}
-		}
-		for r := range ms.Ranges {
-			if blocks := ms.Ranges[r].Blocks; blocks[0] < 0 || blocks[1] <= blocks[0] || blocks[1] > len(m.Blocks) {
-				return nil, fail(fmt.Sprintf("%s.ranges[%d].blocks", path, r), fmt.Sprint(blocks), fmt.Sprintf("[first, last) of %d blocks", len(m.Blocks)))
-			}
-		}
-
 		// Insert it in order of batch size.
-		c.SetPieces(piecesOf(ms), bytesAfter)
-		if ms.WholeModel != nil && ms.WholeModel.MeanUS > 0 && ms.WholeModel.WallUS > 0 {
-			c.MeanFactor = float64(ms.WholeModel.MeanUS) / float64(ms.WholeModel.WallUS)
+		path := fmt.Sprintf("%s.measurements[%d]", modelPath, i)
+		c, err := newBatchCost(m, ms, file, path)
+		if err != nil {
+			return nil, err
 		}
+		c.SetPieces(piecesOf(ms), bytesAfter)
 		s := &costs[k][share-1]
 		position, duplicate := slices.BinarySearchFunc(s.Batches, ms.Batch, func(c BatchCost, b int) int { return c.Batch - b })
 		if duplicate {
-			return nil, fail(path, fmt.Sprintf("%s, share %d, batch %d a second time", ms.Device, share, ms.Batch), "each once")
+			return nil, &document.Error{File: file, Path: path, Found: fmt.Sprintf("%s, share %d, batch %d a second time", ms.Device, share, ms.Batch), Expected: "each once"}
 		}
 		s.Batches = slices.Insert(s.Batches, position, c)
 	}
@@ -76,9 +54,36 @@ func MeasuredCosts(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, 
 	return costs, nil
 }
 
-// padsOf returns for each boundary between a model's blocks whether batches of any size are padded there to the
-// next measured one on a device kind: on a GPU, where a single tensor crosses. It returns nil if that is so at
-// every boundary.
+// newBatchCost returns a measurement's cost, without pieces. If its blocks or ranges do not fit the model, it
+// returns an error.
+func newBatchCost(m *formats.ProfileModel, ms *formats.Measurement, file, path string) (BatchCost, error) {
+	fail := func(field, found, expected string) (BatchCost, error) {
+		return BatchCost{}, &document.Error{File: file, Path: path + field, Found: found, Expected: expected}
+	}
+	if len(ms.Blocks) != len(m.Blocks) {
+		return fail(".blocks", fmt.Sprintf("%d latencies", len(ms.Blocks)), fmt.Sprintf("%d, one per block", len(m.Blocks)))
+	}
+	if ms.Batch < 1 {
+		return fail(".batch", fmt.Sprint(ms.Batch), "at least 1")
+	}
+	c := BatchCost{Batch: ms.Batch, Memory: ms.MemoryBytes, Blocks: make([]time.Duration, len(ms.Blocks))}
+	for b := range ms.Blocks {
+		if c.Blocks[b] = ms.Blocks[b].WallUS.D(); c.Blocks[b] < 0 {
+			return fail(fmt.Sprintf(".blocks[%d].wall_us", b), ms.Blocks[b].WallUS.String(), "at least 0")
+		}
+	}
+	for r := range ms.Ranges {
+		if blocks := ms.Ranges[r].Blocks; blocks[0] < 0 || blocks[1] <= blocks[0] || blocks[1] > len(m.Blocks) {
+			return fail(fmt.Sprintf(".ranges[%d].blocks", r), fmt.Sprint(blocks), fmt.Sprintf("[first, last) of %d blocks", len(m.Blocks)))
+		}
+	}
+	if ms.WholeModel != nil && ms.WholeModel.MeanUS > 0 && ms.WholeModel.WallUS > 0 {
+		c.MeanFactor = float64(ms.WholeModel.MeanUS) / float64(ms.WholeModel.WallUS)
+	}
+	return c, nil
+}
+
+// padsOf returns PadsToNext of a model on a device kind.
 func padsOf(m *formats.ProfileModel, device string) []bool {
 	if !formats.IsCPU(device) && !slices.ContainsFunc(m.Blocks, func(b formats.Block) bool { return len(b.Cut) > 1 }) && len(m.Inputs) <= 1 && len(m.Outputs) <= 1 {
 		return nil

@@ -55,7 +55,7 @@ type CostTable struct {
 
 // templateWalker enumerates the templates of one model at one batch size.
 type templateWalker struct {
-	CostTable
+	costs    CostTable
 	stages   []Stage  // stages of the template so far
 	tooBig   int      // number of stages left out because they do not fit in memory
 	template Template // the template that is passed to visit
@@ -102,101 +102,121 @@ func (s *CostTable) minTimesToEnd() []time.Duration {
 	n := s.Model.NumBlocks()
 	toEnd := slices.Repeat([]time.Duration{-1}, n+1) // -1 if nothing was measured
 	toEnd[n] = 0
-	if len(s.Choices) == 0 {
-		return toEnd
-	}
+
 	// If times are differences, the best end of a stage is the same for all starts.
 	bestEnd := make([]time.Duration, len(s.Choices))
 	for i := n - 1; i >= 0; i-- {
 		for k := range s.Choices {
 			t := &s.Choices[k].MaxTimes
+			var shortest time.Duration // over the ways that begin with this choice
 			if t.ends == nil {
-				for j := i + 1; j <= n; j++ {
-					if d := t.Time(i, j) + toEnd[j]; toEnd[i] < 0 || d < toEnd[i] {
-						toEnd[i] = d
-					}
+				shortest = t.minTimeToEnd(i, toEnd)
+			} else {
+				if d := t.ends[i+1] + toEnd[i+1]; i == n-1 || d < bestEnd[k] {
+					bestEnd[k] = d
 				}
-				continue
+				shortest = bestEnd[k] - t.starts[i]
 			}
-			if d := t.ends[i+1] + toEnd[i+1]; i == n-1 || d < bestEnd[k] {
-				bestEnd[k] = d
-			}
-			if d := bestEnd[k] - t.starts[i]; toEnd[i] < 0 || d < toEnd[i] {
-				toEnd[i] = d
+			if toEnd[i] < 0 || shortest < toEnd[i] {
+				toEnd[i] = shortest
 			}
 		}
 	}
 	return toEnd
 }
 
-// extend adds every stage that can start at block first to the template. elapsedBefore is the time
-// of the stages so far.
-func (w *templateWalker) extend(firstBlock int, elapsedBefore time.Duration) error {
-	n := w.Model.NumBlocks()
-	for i := range w.Choices {
-		option := &w.Choices[i]
-		pool := &w.Problem.Pools[option.Pool]
-		elapsed := elapsedBefore
-		if pool.WholeModelsOnly && firstBlock > 0 {
-			continue
-		}
+// minTimeToEnd returns the least time from a block to the end if the first stage has these times. toEnd has the
+// least times from the blocks behind it.
+func (t *RangeTimes) minTimeToEnd(firstBlock int, toEnd []time.Duration) time.Duration {
+	shortest := t.Time(firstBlock, firstBlock+1) + toEnd[firstBlock+1]
+	for endBlock := firstBlock + 2; endBlock < len(toEnd); endBlock++ {
+		shortest = min(shortest, t.Time(firstBlock, endBlock)+toEnd[endBlock])
+	}
+	return shortest
+}
 
-		// The transfer from the previous stage.
-		if len(w.stages) > 0 {
-			previous := &w.stages[len(w.stages)-1]
-			previous.TransferTime = w.Problem.TransferTime(previous.Pool, option.Pool, w.Model.CutBytes[firstBlock-1], w.Batch)
-			elapsed += previous.TransferTime
-		}
-		// The last allowed stage must reach the end of the model.
-		endBlock := firstBlock + 1
-		if len(w.stages) == w.Problem.MaxPartitions-1 || pool.WholeModelsOnly {
-			endBlock = n
-		}
-		for ; endBlock <= n; endBlock++ {
-			// The rest must be possible within the budget.
-			infer := option.MaxTimes.Time(firstBlock, endBlock)
-			if elapsed+infer+w.MinTimeToEnd[endBlock] > w.Budget {
-				if elapsed+infer > w.Budget && option.IsMonotone() {
-					break
-				}
-				continue
-			}
-			if pool.TimeShared && len(w.stages) > 0 {
-				// One stage would do the same with one hop less.
-				previous := &w.stages[len(w.stages)-1]
-				if previous.Pool == option.Pool && option.MaxTimes.Time(previous.FirstBlock, endBlock) <= previous.MaxTime+infer && option.MeanTime(previous.FirstBlock, endBlock) <= previous.MeanTime+option.MeanTime(firstBlock, endBlock) {
-					continue
-				}
-			}
-			if endBlock < n && w.Model.CutBytes[endBlock-1] < 0 {
-				continue
-			}
-
-			// The stage must fit in memory.
-			memory := w.WeightsBefore[endBlock] - w.WeightsBefore[firstBlock] + option.Memory
-			if pool.Memory > 0 && memory+w.memoryOnPool(option.Pool) > pool.Memory/int64(option.Share) {
-				w.tooBig++
-				continue
-			}
-
-			// Go on behind the stage.
-			w.stages = append(w.stages, Stage{FirstBlock: firstBlock, EndBlock: endBlock, Pool: option.Pool, Share: option.Share, MaxTime: infer, MeanTime: option.MeanTime(firstBlock, endBlock), Memory: memory})
-			if endBlock == n {
-				if err := w.emit(elapsed + infer); err != nil {
-					return err
-				}
-			} else if err := w.extend(endBlock, elapsed+infer); err != nil {
-				return err
-			}
-			w.stages = w.stages[:len(w.stages)-1]
+// extend adds every stage that can start at a block to the template. elapsed is the time of the stages so
+// far.
+func (w *templateWalker) extend(firstBlock int, elapsed time.Duration) error {
+	for i := range w.costs.Choices {
+		if err := w.extendOn(&w.costs.Choices[i], firstBlock, elapsed); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// extendOn adds every stage that can start at a block on a kind and share to the template.
+func (w *templateWalker) extendOn(option *DeviceOption, firstBlock int, elapsed time.Duration) error {
+	n := w.costs.Model.NumBlocks()
+	pool := &w.costs.Problem.Pools[option.Pool]
+	if pool.WholeModelsOnly && firstBlock > 0 {
+		return nil
+	}
+
+	// The transfer from the previous stage.
+	if len(w.stages) > 0 {
+		previous := &w.stages[len(w.stages)-1]
+		previous.TransferTime = w.costs.Problem.TransferTime(previous.Pool, option.Pool, w.costs.Model.CutBytes[firstBlock-1], w.costs.Batch)
+		elapsed += previous.TransferTime
+	}
+
+	// The last allowed stage must reach the end of the model.
+	endBlock := firstBlock + 1
+	if len(w.stages) == w.costs.Problem.MaxPartitions-1 || pool.WholeModelsOnly {
+		endBlock = n
+	}
+	for ; endBlock <= n; endBlock++ {
+		// The rest must be possible within the budget.
+		infer := option.MaxTimes.Time(firstBlock, endBlock)
+		if elapsed+infer+w.costs.MinTimeToEnd[endBlock] > w.costs.Budget {
+			if elapsed+infer > w.costs.Budget && option.IsMonotone() {
+				break
+			}
+			continue
+		}
+		if pool.TimeShared && w.isExtraHop(option, firstBlock, endBlock, infer) {
+			continue
+		}
+		if endBlock < n && w.costs.Model.CutBytes[endBlock-1] < 0 {
+			continue
+		}
+
+		// The stage must fit in memory.
+		memory := w.costs.WeightsBefore[endBlock] - w.costs.WeightsBefore[firstBlock] + option.Memory
+		if pool.Memory > 0 && memory+w.memoryOnPool(option.Pool) > pool.Memory/int64(option.Share) {
+			w.tooBig++
+			continue
+		}
+
+		// Go on behind the stage.
+		w.stages = append(w.stages, Stage{FirstBlock: firstBlock, EndBlock: endBlock, Pool: option.Pool, Share: option.Share, MaxTime: infer, MeanTime: option.MeanTime(firstBlock, endBlock), Memory: memory})
+		if endBlock == n {
+			if err := w.emit(elapsed + infer); err != nil {
+				return err
+			}
+		} else if err := w.extend(endBlock, elapsed+infer); err != nil {
+			return err
+		}
+		w.stages = w.stages[:len(w.stages)-1]
+	}
+	return nil
+}
+
+// isExtraHop returns whether a stage on a time-shared pool would follow one on the same pool, though one stage
+// in place of both would be no slower.
+func (w *templateWalker) isExtraHop(option *DeviceOption, firstBlock, endBlock int, infer time.Duration) bool {
+	if len(w.stages) == 0 {
+		return false
+	}
+	previous := &w.stages[len(w.stages)-1]
+	return previous.Pool == option.Pool && option.MaxTimes.Time(previous.FirstBlock, endBlock) <= previous.MaxTime+infer &&
+		option.MeanTime(previous.FirstBlock, endBlock) <= previous.MeanTime+option.MeanTime(firstBlock, endBlock)
+}
+
 // memoryOnPool returns the bytes that the stages so far take on every device of a time-shared pool.
 func (w *templateWalker) memoryOnPool(pool int) int64 {
-	if !w.Problem.Pools[pool].TimeShared {
+	if !w.costs.Problem.Pools[pool].TimeShared {
 		return 0
 	}
 	var sum int64
@@ -210,9 +230,9 @@ func (w *templateWalker) memoryOnPool(pool int) int64 {
 
 // emit passes the stages chosen so far as a complete template to visit.
 func (w *templateWalker) emit(latency time.Duration) error {
-	w.template = Template{Model: w.ModelIndex, Batch: w.Batch, Latency: latency, Stages: w.stages}
+	w.template = Template{Model: w.costs.ModelIndex, Batch: w.costs.Batch, Latency: latency, Stages: w.stages}
 	for i := range w.stages {
-		w.stages[i].Rate = w.Problem.StageRate(&w.template, i)
+		w.stages[i].Rate = w.costs.Problem.StageRate(&w.template, i)
 	}
 	return w.visit(&w.template)
 }
@@ -225,8 +245,8 @@ func (w *templateWalker) emit(latency time.Duration) error {
 func (p *Problem) VisitTemplates(model int, visit func(*Template) error) (tooBig int, err error) {
 	m := &p.Models[model]
 	for _, b := range m.BatchSizes() {
-		w := templateWalker{CostTable: p.NewCostTable(model, b, m.Budget(b)), visit: visit}
-		if w.Budget <= 0 || len(w.Choices) == 0 {
+		w := templateWalker{costs: p.NewCostTable(model, b, m.Budget(b)), visit: visit}
+		if w.costs.Budget <= 0 || len(w.costs.Choices) == 0 {
 			continue
 		}
 		if err := w.extend(0, 0); err != nil {
@@ -259,17 +279,17 @@ func (p *Problem) ListTemplates(model int) (list []Template, tooBig int, err err
 func (p *Problem) MinLatency(model, batch int) (time.Duration, bool) {
 	const forever = time.Duration(1) << 60
 	fastest := forever
-	w := templateWalker{CostTable: p.NewCostTable(model, batch, forever), visit: func(t *Template) error {
+	w := templateWalker{costs: p.NewCostTable(model, batch, forever), visit: func(t *Template) error {
 		fastest = t.Latency
 		return errFoundFaster
 	}}
-	if len(w.Choices) == 0 {
+	if len(w.costs.Choices) == 0 {
 		return 0, false
 	}
 	// Each round asks for a template faster than the best so far. The bound on the time to the
 	// end prunes all others.
 	for {
-		w.stages, w.Budget = w.stages[:0], fastest-1
+		w.stages, w.costs.Budget = w.stages[:0], fastest-1
 		if w.extend(0, 0) == nil {
 			return fastest, fastest < forever
 		}
@@ -309,7 +329,7 @@ func (p *Problem) MinMemory(model int) int64 {
 	for _, b := range p.Models[model].BatchSizes() {
 		var minAtBatch int64
 		count := 0
-		w := templateWalker{CostTable: unlimited.NewCostTable(model, b, 1<<60), visit: func(t *Template) error {
+		w := templateWalker{costs: unlimited.NewCostTable(model, b, 1<<60), visit: func(t *Template) error {
 			if count++; count > MaxTemplates {
 				return ErrTooManyTemplates
 			}
@@ -318,7 +338,7 @@ func (p *Problem) MinMemory(model int) int64 {
 			}
 			return nil
 		}}
-		if len(w.Choices) > 0 && w.extend(0, 0) == nil && minAtBatch > 0 && (minMemory == 0 || minAtBatch < minMemory) {
+		if len(w.costs.Choices) > 0 && w.extend(0, 0) == nil && minAtBatch > 0 && (minMemory == 0 || minAtBatch < minMemory) {
 			minMemory = minAtBatch
 		}
 	}

@@ -78,7 +78,6 @@ func (m *Model) timeBefore(p *Problem) []float64 {
 // with that limit, the cuts are crossed by the fewest bytes. timeBefore has the part of the model's time before
 // each boundary. Negative bytes allow no cut.
 func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
-	// places holds the ends of parts: the allowed cuts, and the end of the model.
 	places := []int{0}
 	for i, b := range bytes {
 		if b >= 0 {
@@ -86,50 +85,61 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 		}
 	}
 	places = append(places, len(timeBefore)-1)
-	lastPlace := len(places) - 1
-	n = min(n, lastPlace)
+	n = min(n, len(places)-1)
+	limit := shortestLimit(timeBefore, places, n) * (1 + 1e-9)
+	return cheapestCuts(timeBefore, bytes, places, n, limit)
+}
 
-	// Find the smallest limit of a part's time with which a greedy walk needs at most n parts.
-	partsNeeded := func(limit float64) int {
-		count, start := 0, 0
-		for start < lastPlace {
-			end := start + 1
-			for end < lastPlace && timeBefore[places[end+1]]-timeBefore[places[start]] <= limit {
-				end++
-			}
-			if timeBefore[places[end]]-timeBefore[places[start]] > limit {
-				return math.MaxInt
-			}
-			start = end
-			count++
-		}
-		return count
-	}
+// shortestLimit returns the smallest time of a part with which n parts suffice, by bisection. places has the
+// ends of parts: 0, the allowed cuts, and the end of the model.
+func shortestLimit(timeBefore []float64, places []int, n int) float64 {
 	low, high := 0.0, 1.0+1e-9
-	for range 50 { // bisection, to far below rounding
-		if mid := (low + high) / 2; partsNeeded(mid) <= n {
+	for range 50 {
+		if mid := (low + high) / 2; partsNeeded(timeBefore, places, mid) <= n {
 			high = mid
 		} else {
 			low = mid
 		}
 	}
-	limit := high * (1 + 1e-9)
+	return high
+}
 
-	// Dynamic program: minBytes[k][j] is the least number of bytes that cross if k parts end at
-	// place j. If n parts are impossible, take as many as possible.
+// partsNeeded returns the number of parts of at most the given time into which a model can be divided. A
+// greedy walk finds it. If there is no such division, it returns math.MaxInt.
+func partsNeeded(timeBefore []float64, places []int, limit float64) int {
+	last := len(places) - 1
+	count, start := 0, 0
+	for start < last {
+		end := start + 1
+		for end < last && timeBefore[places[end+1]]-timeBefore[places[start]] <= limit {
+			end++
+		}
+		if timeBefore[places[end]]-timeBefore[places[start]] > limit {
+			return math.MaxInt
+		}
+		start = end
+		count++
+	}
+	return count
+}
+
+// cheapestCuts returns the cuts into at most n parts within a limit of their time that the fewest bytes cross.
+// It is a dynamic program: minBytes[k][j] is the least number of bytes that cross if k parts end at place j.
+func cheapestCuts(timeBefore []float64, bytes []int64, places []int, n int, limit float64) []int {
 	const unreachable = math.MaxInt64
+	last := len(places) - 1
 	minBytes, previous := make([][]int64, n+1), make([][]int, n+1)
 	for k := range minBytes {
-		minBytes[k], previous[k] = slices.Repeat([]int64{unreachable}, lastPlace+1), make([]int, lastPlace+1)
+		minBytes[k], previous[k] = slices.Repeat([]int64{unreachable}, last+1), make([]int, last+1)
 	}
 	minBytes[0][0] = 0
 	for k := 1; k <= n; k++ {
-		for j := k; j <= lastPlace; j++ {
+		for j := k; j <= last; j++ {
+			crossingBytes := int64(0)
+			if j < last {
+				crossingBytes = bytes[places[j]-1]
+			}
 			for i := j - 1; i >= k-1 && timeBefore[places[j]]-timeBefore[places[i]] <= limit; i-- {
-				crossingBytes := int64(0)
-				if j < lastPlace {
-					crossingBytes = bytes[places[j]-1]
-				}
 				if minBytes[k-1][i] != unreachable && minBytes[k-1][i]+crossingBytes < minBytes[k][j] {
 					minBytes[k][j], previous[k][j] = minBytes[k-1][i]+crossingBytes, i
 				}
@@ -137,13 +147,13 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 		}
 	}
 
-	// Follow the choices back from the end.
+	// Follow the choices back from the end. If n parts are impossible, there are as many as possible.
 	k := n
-	for minBytes[k][lastPlace] == unreachable {
+	for minBytes[k][last] == unreachable {
 		k--
 	}
 	var cuts []int
-	for j := lastPlace; k > 1; k-- {
+	for j := last; k > 1; k-- {
 		j = previous[k][j]
 		cuts = append(cuts, places[j]-1)
 	}

@@ -51,7 +51,7 @@ func TestOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := Execute(ctx, out.Tables(out.Problem), f.Rates.Even(), Watch{Windows: Sliding{10 * time.Second, 10 * time.Second}})
+	ours, err := Execute(ctx, out.Tables(), f.Rates.Even(), Watch{Windows: Sliding{10 * time.Second, 10 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := Execute(ctx, planned.Tables(planned.Problem), f.Rates.Even(), Watch{})
+	plain, err := Execute(ctx, planned.Tables(), f.Rates.Even(), Watch{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,11 +215,11 @@ func TestAccuracySLOAtAnEdge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := Execute(ctx, out.Tables(p), f.Rates.Even(), Watch{})
+		a, err := Execute(ctx, out.Tables(), f.Rates.Even(), Watch{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := Execute(ctx, out.Tables(p), f.Rates.Poisson(seeded.New(1, "edge")), Watch{})
+		b, err := Execute(ctx, out.Tables(), f.Rates.Poisson(seeded.New(1, "edge")), Watch{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -150,7 +150,7 @@ func (s *Space) Planned(ctx context.Context, slo time.Duration, overall bool, se
 
 // Show runs a plan of our planner through the trace.
 func (s *Space) Show(ctx context.Context, plan *gear.Outcome) (Point, error) {
-	return s.show(ctx, plan.Tables(plan.Problem))
+	return s.show(ctx, plan.Tables())
 }
 
 // ParetoFront are the points that no other one beats, by rising latency.

@@ -161,7 +161,7 @@ type served struct {
 
 // run serves requests on a fleet.
 func run(ctx context.Context, p *deploy.Problem, l *deploy.Layout, list []arrivals.Request) (*served, error) {
-	plan, err := deploy.NewSearch(p).Plan(l, []int{interactive, batch})
+	plan, err := deploy.NewSearch(p).Plans.Plan(l, []int{interactive, batch})
 	if err != nil {
 		return nil, err
 	}

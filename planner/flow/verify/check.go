@@ -182,7 +182,7 @@ func (c *checker) minWeightedRate() float64 {
 func (c *checker) devicePrice(objective string) float64 {
 	sum := 0.0
 	if c.plan.Workflow() { // whose models share the devices
-		counts := deviceGroups{c}.deviceCounts()
+		counts := newDeviceGroups(c.Plan).deviceCounts()
 		for i := range c.Plan.Pools {
 			sum += float64(counts[c.Plan.Pools[i].Device]) * priceOf(&c.Plan.Pools[i], objective)
 		}

@@ -23,9 +23,8 @@ type checker struct {
 	deviceRate     map[string]map[string]float64 // by model and kind: requests per second that one device carries today
 	requiredRate   map[string]float64            // by model: requests per second at the promised rates
 	apps           []flow.Application
-	workflows      []workflow                         // the workflows of the plan
-	languageModels map[string]*formats.FlowGeneration // by name, by today's profile
-	languageErr    error                              // why languageModels is empty
+	workflows      []workflow       // the workflows of the plan
+	languageModels *languageChecker // of the workflows. If the plan has none, it is nil.
 }
 
 // newChecker returns a checker of a plan of applications. If these are workflows, whose segments may repeat, their
@@ -33,7 +32,7 @@ type checker struct {
 func newChecker(t *kind.CheckInput) *checker {
 	c := &checker{plan: formats.FlowOf(t.Plan)}
 	if c.plan != nil && c.plan.Workflow() {
-		t = languageChecker{c}.withLanguageModels(t)
+		c.languageModels, t = newLanguageChecker(c.plan, t)
 	}
 	c.Checker = *recompute.NewChecker(t)
 	return c

@@ -10,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/recompute"
 	"inferplan/policy/flow"
 )
 
@@ -31,16 +32,17 @@ func (c *checker) checkWorkflows() {
 	if !sound || len(c.plan.Modules) != len(c.Plan.Deployment) {
 		return
 	}
-	languageChecker{c}.check()
+	c.languageModels.check(&c.Checker)
 	c.computeToday()
-	deviceGroups{c}.check()
+	groups := newDeviceGroups(c.Plan)
+	groups.check(&c.Checker)
 	c.checkResidents()
 	for i := range c.plan.Applications {
 		c.checkApplication(i)
 	}
 
 	// The busiest group of devices must carry what the applications need.
-	if group, spareFactor := (deviceGroups{c}).busiestGroup(); len(c.workflows) == len(c.plan.Applications) && spareFactor < 1-relativeTolerance {
+	if group, spareFactor := groups.busiest(c); len(c.workflows) == len(c.plan.Applications) && spareFactor < 1-relativeTolerance {
 		c.AddError("rps", "deployment", fmt.Sprintf("%.6g devices", float64(group.Replicas)), fmt.Sprintf("%.6g devices", float64(group.Replicas)/spareFactor), "the devices do not carry what the applications need of them")
 	}
 	c.checkObjective()
@@ -88,7 +90,7 @@ func (c *checker) computeDemand() {
 		a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 		d := workflow{}
 		var err error
-		if d.graph, d.names, err = flow.CompileSegments(&formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: flow.WithTokenWork(a.Segments, c.languageModels)}, docPath); err == nil {
+		if d.graph, d.names, err = flow.CompileSegments(&formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: flow.WithTokenWork(a.Segments, c.languageModels.today)}, docPath); err == nil {
 			d.visits, err = d.graph.VisitCounts()
 		}
 		for g := 0; err == nil && g < len(a.Segments); g++ {
@@ -113,17 +115,22 @@ func (c *checker) computeDemand() {
 	}
 }
 
-// deviceGroups computes the groups of devices that run the same models.
-type deviceGroups struct{ *checker }
+// deviceGroups has the groups of devices that run the same models, each as the first stage that runs there.
+type deviceGroups []*formats.Stage
 
-// list returns the groups of devices on which the same models run. Each is represented by the first stage there.
-func (c deviceGroups) list() (list []*formats.Stage) {
-	for s := range c.Plan.Stages() {
-		if !slices.ContainsFunc(list, func(o *formats.Stage) bool { return sameDevices(o, s.Stage) }) {
-			list = append(list, s.Stage)
+// newDeviceGroups returns the groups of a plan's devices.
+func newDeviceGroups(plan *formats.Plan) (groups deviceGroups) {
+	for s := range plan.Stages() {
+		if groups.indexOf(s.Stage) < 0 {
+			groups = append(groups, s.Stage)
 		}
 	}
-	return list
+	return groups
+}
+
+// indexOf returns the group on whose devices a stage runs. If there is none, it returns -1.
+func (groups deviceGroups) indexOf(stage *formats.Stage) int {
+	return slices.IndexFunc(groups, func(o *formats.Stage) bool { return sameDevices(o, stage) })
 }
 
 // sameDevices returns whether two stages run on the same devices.
@@ -133,22 +140,21 @@ func sameDevices(a, b *formats.Stage) bool {
 
 // check checks that two models share all of their devices of a kind or none, because load is counted by
 // groups of devices.
-func (c deviceGroups) check() {
-	list := c.list()
-	for i, s := range list {
-		for _, o := range list[:i] {
+func (groups deviceGroups) check(findings *recompute.Checker) {
+	for i, s := range groups {
+		for _, o := range groups[:i] {
 			if s.SharesDevice(o) {
-				c.AddError("placement", "deployment", fmt.Sprintf("models on some of the same devices of %s", s.Device), "models that share all of their devices of a kind, or none", "devices of %s are in two groups", s.Device)
+				findings.AddError("placement", "deployment", fmt.Sprintf("models on some of the same devices of %s", s.Device), "models that share all of their devices of a kind, or none", "devices of %s are in two groups", s.Device)
 				return
 			}
 		}
 	}
 }
 
-// deviceCounts returns how many devices of each kind the plan uses. Models that share devices are counted once.
-func (c deviceGroups) deviceCounts() map[string]int {
+// deviceCounts returns how many devices of each kind the plan uses.
+func (groups deviceGroups) deviceCounts() map[string]int {
 	counts := map[string]int{}
-	for _, s := range c.list() {
+	for _, s := range groups {
 		counts[s.Device] += s.Replicas
 	}
 	return counts
@@ -156,16 +162,14 @@ func (c deviceGroups) deviceCounts() map[string]int {
 
 // spareFactor returns which multiple of the promised rates the devices carry today, in full batches.
 func (c *checker) spareFactor() float64 {
-	_, factor := deviceGroups{c}.busiestGroup()
+	_, factor := newDeviceGroups(c.Plan).busiest(c)
 	return factor
 }
 
-// busiestGroup returns the group of devices with the least spare capacity, and the factor by which the promised
-// rates could grow until it is full, by today's batch times. The work of a model is divided between kinds of
-// devices as planned. If a model has no time today, its stage is returned with factor 0.
-func (c deviceGroups) busiestGroup() (group *formats.Stage, spareFactor float64) {
-	list := c.list()
-	busyDevices := make([]float64, len(list))
+// busiest returns the group with the least spare capacity, and which multiple of the promised rates it
+// carries today in full batches. Each service's work is divided between the kinds as planned.
+func (groups deviceGroups) busiest(c *checker) (group *formats.Stage, spareFactor float64) {
+	busyDevices := make([]float64, len(groups)) // by group: devices that the rates keep busy
 	for i := range c.Plan.Deployment {
 		d := &c.Plan.Deployment[i]
 		totalRPS := 0.0
@@ -175,7 +179,7 @@ func (c deviceGroups) busiestGroup() (group *formats.Stage, spareFactor float64)
 		for k := range d.Pipelines {
 			s := &d.Pipelines[k].Stages[0]
 			if rate := c.deviceRate[d.Model][s.Device]; rate > 0 {
-				busyDevices[slices.IndexFunc(list, func(o *formats.Stage) bool { return sameDevices(o, s) })] += c.requiredRate[d.Model] * s.RPS / totalRPS / rate
+				busyDevices[groups.indexOf(s)] += c.requiredRate[d.Model] * s.RPS / totalRPS / rate
 			} else if c.requiredRate[d.Model] > 0 {
 				return s, 0
 			}
@@ -184,7 +188,7 @@ func (c deviceGroups) busiestGroup() (group *formats.Stage, spareFactor float64)
 
 	// Find the group with the fewest devices per busy device.
 	spareFactor = math.Inf(1)
-	for i, s := range list {
+	for i, s := range groups {
 		if factor := float64(s.Replicas) / busyDevices[i]; busyDevices[i] > 0 && factor < spareFactor {
 			group, spareFactor = s, factor
 		}

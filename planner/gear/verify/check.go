@@ -15,19 +15,21 @@ import (
 const tolerance = recompute.Rounding
 
 // planDocuments reads devices and models from the plan and from the documents of today.
-type planDocuments struct{ recompute.Checker }
+type planDocuments struct{ checker *recompute.Checker }
 
 // gearChecker checks a plan of gears.
 type gearChecker struct {
-	planDocuments
-	gear    *formats.GearPlan
-	cascade *formats.Cascade // of the workload; nil if there is no workload, and then the plan's own data is used
+	*recompute.Checker
+	documents *planDocuments
+	gear      *formats.GearPlan
+	cascade   *formats.Cascade // of the workload; nil if there is no workload, and then the plan's own data is used
 
 	workloadDir string // folder from which paths in the workload start; empty if it is not known
 }
 
 func newChecker(t *kind.CheckInput) *gearChecker {
-	return &gearChecker{planDocuments: planDocuments{*recompute.NewChecker(t)}, gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload), workloadDir: t.WorkloadDir}
+	findings := recompute.NewChecker(t)
+	return &gearChecker{Checker: findings, documents: &planDocuments{findings}, gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload), workloadDir: t.WorkloadDir}
 }
 
 // gearsToday is a gear plan evaluated anew: with its own figures, and with today's latencies and records.
@@ -67,7 +69,7 @@ func Check(t *kind.CheckInput) []kind.Finding {
 	if g := c.evaluateGears(); g != nil {
 		c.checkLateShare()
 		c.checkObjective(g)
-		boundChecker{c}.checkBounds(g)
+		newBoundChecker(c).checkBounds(g)
 		c.checkMeasuredRates(g)
 	}
 	return c.Findings

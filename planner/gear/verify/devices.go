@@ -15,41 +15,12 @@ import (
 // today. It records an error for each device whose memory does not hold its models. It returns false if a stage is
 // on devices that do not exist.
 func (c *gearChecker) readDeployment(g *gearsToday) bool {
-	// Stage by stage.
-	memory := map[string]map[int]int64{}
+	reader := &deploymentReader{checker: c, gears: g, memory: map[string]map[int]int64{}}
 	ok := true
 	for i := range c.Plan.Deployment {
-		var devices []modelReplica
-		var planned, today [][]time.Duration
-		for n := range c.Plan.Deployment[i].Pipelines {
-			chains := make([]modelReplica, c.Plan.Deployment[i].Pipelines[n].ChainCount())
-			for k := range c.Plan.Deployment[i].Pipelines[n].Stages {
-				stagePlaces, plannedTimes, todayTimes, stageOK := c.readStage(g, i, n, k, memory)
-				for r := range chains { // chains divide evenly over the replicas of a stage
-					if perDevice := len(chains) / max(1, len(stagePlaces)); r/max(1, perDevice) < len(stagePlaces) {
-						stage := stagePlaces[r/max(1, perDevice)]
-						stage.stage = len(planned)
-						chains[r].pipeline, chains[r].stages = n, append(chains[r].stages, stage)
-					}
-				}
-				planned, today = append(planned, plannedTimes), append(today, todayTimes)
-				ok = ok && stageOK
-			}
-			devices = append(devices, chains...)
-		}
-		g.replicas, g.plannedTimes, g.todayTimes = append(g.replicas, devices), append(g.plannedTimes, planned), append(g.todayTimes, today)
+		ok = reader.readModel(i) && ok
 	}
-
-	// Memory.
-	for i := range c.Cluster.Pools {
-		pool := &c.Cluster.Pools[i]
-		for d := range pool.Count {
-			if usedBytes := memory[pool.Device][d]; pool.Memory > 0 && usedBytes > int64(pool.Memory) {
-				c.AddError("memory", "deployment", fmt.Sprintf("%d bytes on device %d", usedBytes, d), fmt.Sprintf("at most %d", int64(pool.Memory)),
-					"the models placed on %s number %d do not fit its memory together", pool.Device, d)
-			}
-		}
-	}
+	reader.checkMemory()
 
 	// Changed pools.
 	for i := range c.Plan.Pools {
@@ -60,28 +31,76 @@ func (c *gearChecker) readDeployment(g *gearsToday) bool {
 	return ok
 }
 
-// readStage returns the devices of a stage of pipeline n of a model, and the stage's latencies by batch size, as
-// planned and as the profile gives them today. It adds the stage's bytes to memory, and records the first latency
-// that has changed. If the profile does not have all of them, today's are the planned ones.
-func (c *gearChecker) readStage(g *gearsToday, model, n, stage int, memory map[string]map[int]int64) (devices []stageDevice, planned, today []time.Duration, ok bool) {
-	m := &c.Plan.Deployment[model]
+// deploymentReader reads a deployment into gears, and adds up what it takes of every device.
+type deploymentReader struct {
+	checker *gearChecker
+	gears   *gearsToday
+	memory  map[string]map[int]int64 // bytes, by kind and device
+}
+
+// readModel adds the replicas of a model and the times of its stages. It returns false if a stage is on devices that
+// do not exist.
+func (r *deploymentReader) readModel(i int) bool {
+	g := r.gears
+	var replicas []modelReplica
+	var planned, today [][]time.Duration
+	ok := true
+	for n := range r.checker.Plan.Deployment[i].Pipelines {
+		chains := make([]modelReplica, r.checker.Plan.Deployment[i].Pipelines[n].ChainCount())
+		for k := range r.checker.Plan.Deployment[i].Pipelines[n].Stages {
+			devices, plannedTimes, todayTimes, stageOK := r.readStage(i, n, k)
+
+			// Several chains may share a replica of a stage.
+			perDevice := max(1, len(chains)/max(1, len(devices)))
+			for chain := range chains {
+				if chain/perDevice < len(devices) {
+					device := devices[chain/perDevice]
+					device.stage = len(planned)
+					chains[chain].pipeline, chains[chain].stages = n, append(chains[chain].stages, device)
+				}
+			}
+			planned, today = append(planned, plannedTimes), append(today, todayTimes)
+			ok = ok && stageOK
+		}
+		replicas = append(replicas, chains...)
+	}
+	g.replicas, g.plannedTimes, g.todayTimes = append(g.replicas, replicas), append(g.plannedTimes, planned), append(g.todayTimes, today)
+	return ok
+}
+
+// checkMemory checks that the models fit into the memory of every device.
+func (r *deploymentReader) checkMemory() {
+	for i := range r.checker.Cluster.Pools {
+		pool := &r.checker.Cluster.Pools[i]
+		for d := range pool.Count {
+			if usedBytes := r.memory[pool.Device][d]; pool.Memory > 0 && usedBytes > int64(pool.Memory) {
+				r.checker.AddError("memory", "deployment", fmt.Sprintf("%d bytes on device %d", usedBytes, d), fmt.Sprintf("at most %d", int64(pool.Memory)),
+					"the models placed on %s number %d do not fit its memory together", pool.Device, d)
+			}
+		}
+	}
+}
+
+// readStage returns the devices of a stage of a pipeline, and its latencies as planned and as they are today.
+func (r *deploymentReader) readStage(model, n, stage int) (devices []stageDevice, planned, today []time.Duration, ok bool) {
+	m := &r.checker.Plan.Deployment[model]
 	pipeline := &m.Pipelines[n]
 	s := &pipeline.Stages[stage]
 	path := fmt.Sprintf("deployment[%d].pipelines[%d].stages[%d]", model, n, stage)
-	devices, ok = c.stageDevices(m, pipeline, s, path, memory)
+	devices, ok = r.stageDevices(m, pipeline, s, path)
 	for _, t := range s.InferUS {
 		planned = append(planned, t.D())
 	}
 
 	// Today's latencies, of a whole model or of its blocks.
-	if today = c.latenciesOn(m.Model, s.Device); len(pipeline.Stages) > 1 {
-		today = c.blockLatencies(c.ProfileModel(m.Model), s.Device, s.Blocks, len(today))
-		if pipelineToday := c.PipelineCosts(m, pipeline); s.Cut != nil && pipelineToday.IsKnown {
-			c.CheckCut(m, pipeline, s, &pipelineToday.Stages[stage], path)
+	if today = r.checker.documents.latenciesOn(m.Model, s.Device); len(pipeline.Stages) > 1 {
+		today = r.checker.documents.blockLatencies(r.checker.ProfileModel(m.Model), s.Device, s.Blocks, len(today))
+		if pipelineToday := r.checker.PipelineCosts(m, pipeline); s.Cut != nil && pipelineToday.Known {
+			r.checker.CheckCut(m, pipeline, s, &pipelineToday.Stages[stage], path)
 		}
 	}
-	if c.ProfileModel(m.Model) != nil && len(today) < pipeline.Batch {
-		c.AddError("measurement", path, fmt.Sprintf("%s, batch %d", s.Device, pipeline.Batch), "a measurement of it", "the profile does not say what %s costs there", m.Model)
+	if r.checker.ProfileModel(m.Model) != nil && len(today) < pipeline.Batch {
+		r.checker.AddError("measurement", path, fmt.Sprintf("%s, batch %d", s.Device, pipeline.Batch), "a measurement of it", "the profile does not say what %s costs there", m.Model)
 	}
 	if len(today) < pipeline.Batch {
 		today = planned
@@ -91,8 +110,8 @@ func (c *gearChecker) readStage(g *gearsToday, model, n, stage int, memory map[s
 	// Report the first latency that has changed.
 	for b := range planned {
 		if recompute.Differs(planned[b], today[b]) {
-			g.inputsChanged, g.latenciesChanged = true, true
-			c.AddWarning("latency", fmt.Sprintf("%s.infer_us[%d]", path, b), s.InferUS[b].String(), document.Micros(today[b]).String(),
+			r.gears.inputsChanged, r.gears.latenciesChanged = true, true
+			r.checker.AddWarning("latency", fmt.Sprintf("%s.infer_us[%d]", path, b), s.InferUS[b].String(), document.Micros(today[b]).String(),
 				"%s on %s at batch %d takes %s today", m.Model, s.Device, b+1, recompute.ChangeText(planned[b], today[b]))
 			break
 		}
@@ -100,10 +119,8 @@ func (c *gearChecker) readStage(g *gearsToday, model, n, stage int, memory map[s
 	return devices, planned, today, ok
 }
 
-// stageDevices returns the devices of a stage, one per replica, and adds the bytes of each replica to the device's
-// entry in memory, by kind and device number. It returns false if a device does not exist, or the replicas are not
-// as many as the stage has.
-func (c *gearChecker) stageDevices(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, path string, memory map[string]map[int]int64) (devices []stageDevice, ok bool) {
+// stageDevices returns the devices of a stage, and adds the stage's bytes to their memory.
+func (r *deploymentReader) stageDevices(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, path string) (devices []stageDevice, ok bool) {
 	// List the devices, one per replica.
 	for _, placement := range s.Placement {
 		for k := range placement.Replicas {
@@ -115,22 +132,22 @@ func (c *gearChecker) stageDevices(m *formats.Deployed, pl *formats.Pipeline, s 
 	}
 
 	// Check that they exist, and add up their memory.
-	pool := c.Pool(s.Device)
+	pool := r.checker.Pool(s.Device)
 	ok = true
 	for _, device := range devices {
 		if d := device.device; pool != nil && (d < 0 || d >= pool.Count) {
-			c.AddError("placement", path+".placement", fmt.Sprintf("device %d", d), fmt.Sprintf("0 to %d", pool.Count-1), "%s number %d is not there", s.Device, d)
+			r.checker.AddError("placement", path+".placement", fmt.Sprintf("device %d", d), fmt.Sprintf("0 to %d", pool.Count-1), "%s number %d is not there", s.Device, d)
 			ok = false
 			break
 		}
-		if memory[s.Device] == nil {
-			memory[s.Device] = map[int]int64{}
+		if r.memory[s.Device] == nil {
+			r.memory[s.Device] = map[int]int64{}
 		}
-		need := c.ReplicaMemory(m, pl, s)
-		memory[s.Device][device.device] += need.Weights + need.Other
+		need := r.checker.ReplicaMemory(m, pl, s)
+		r.memory[s.Device][device.device] += need.Weights + need.Other
 	}
 	if len(devices) != s.Replicas {
-		c.AddError("placement", path+".placement", fmt.Sprintf("%d replicas", len(devices)), fmt.Sprint(s.Replicas), "the placement does not hold the model's replicas")
+		r.checker.AddError("placement", path+".placement", fmt.Sprintf("%d replicas", len(devices)), fmt.Sprint(s.Replicas), "the placement does not hold the model's replicas")
 		ok = false
 	}
 	return devices, ok
@@ -139,8 +156,8 @@ func (c *gearChecker) stageDevices(m *formats.Deployed, pl *formats.Pipeline, s 
 // deviceKinds returns the kinds of the plan's devices.
 func (c *planDocuments) deviceKinds() []string {
 	var kinds []string
-	for i := range c.Plan.Pools {
-		kinds = append(kinds, c.Plan.Pools[i].Device)
+	for i := range c.checker.Plan.Pools {
+		kinds = append(kinds, c.checker.Plan.Pools[i].Device)
 	}
 	return kinds
 }
@@ -162,7 +179,7 @@ func (c *planDocuments) fastestTimes(model string) []time.Duration {
 // latenciesOn returns a model's latencies today on a kind of devices, by batch, up to the largest batch that the
 // plan's options allow. If none was measured, it returns nil.
 func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
-	pm := c.ProfileModel(model)
+	pm := c.checker.ProfileModel(model)
 	if pm == nil {
 		return nil
 	}
@@ -172,7 +189,7 @@ func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
 			maxBatch = max(maxBatch, ms.Batch)
 		}
 	}
-	if limit := c.Plan.Options.WholeNumber("max-batch"); limit > 0 {
+	if limit := c.checker.Plan.Options.Whole("max-batch"); limit > 0 {
 		maxBatch = min(maxBatch, limit)
 	}
 	return c.blockLatencies(pm, device, [2]int{0, len(pm.Blocks)}, maxBatch)
@@ -181,11 +198,11 @@ func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
 // rateTimes returns the batch times of a model on a kind of devices that rates are computed with. They are means,
 // if the plan's rates are by means and the profile has all of them, and otherwise times, which are medians.
 func (c *planDocuments) rateTimes(model, device string, times []time.Duration) []time.Duration {
-	pm := c.ProfileModel(model)
+	pm := c.checker.ProfileModel(model)
 	var means []time.Duration
 	for b := range times {
-		today, ok := c.BatchTime(pm, device, 1, b+1, 0, len(pm.Blocks))
-		if !ok || today.Mean == 0 || c.Plan.RatesBy != formats.RatesByMean {
+		today, ok := c.checker.BatchTime(pm, device, 1, b+1, 0, len(pm.Blocks))
+		if !ok || today.Mean == 0 || c.checker.Plan.RatesBy != formats.RatesByMean {
 			return times
 		}
 		means = append(means, today.Mean)
@@ -198,7 +215,7 @@ func (c *planDocuments) rateTimes(model, device string, times []time.Duration) [
 func (c *planDocuments) blockLatencies(pm *formats.ProfileModel, device string, blocks [2]int, maxBatch int) []time.Duration {
 	var latencies []time.Duration
 	for b := 1; b <= maxBatch && pm != nil; b++ {
-		today, ok := c.BatchTime(pm, device, 1, b, blocks[0], blocks[1])
+		today, ok := c.checker.BatchTime(pm, device, 1, b, blocks[0], blocks[1])
 		if !ok || len(pm.Blocks) < blocks[1] {
 			break
 		}
@@ -210,7 +227,7 @@ func (c *planDocuments) blockLatencies(pm *formats.ProfileModel, device string, 
 // modelMemory returns the bytes that a model needs on a kind of devices: the most that was measured, or else the
 // size of its weights.
 func (c *planDocuments) modelMemory(model, device string) int64 {
-	pm := c.ProfileModel(model)
+	pm := c.checker.ProfileModel(model)
 	measured, weightBytes := int64(0), int64(0)
 	for i := range pm.Measurements {
 		if ms := &pm.Measurements[i]; ms.Device == device && ms.Share <= 1 {
@@ -228,8 +245,8 @@ func (c *planDocuments) modelMemory(model, device string) int64 {
 
 // hasStages returns whether a model of the plan is cut into several stages on different devices.
 func (c *planDocuments) hasStages() bool {
-	for i := range c.Plan.Deployment {
-		if slices.ContainsFunc(c.Plan.Deployment[i].Pipelines, func(l formats.Pipeline) bool { return len(l.Stages) > 1 }) {
+	for i := range c.checker.Plan.Deployment {
+		if slices.ContainsFunc(c.checker.Plan.Deployment[i].Pipelines, func(l formats.Pipeline) bool { return len(l.Stages) > 1 }) {
 			return true
 		}
 	}

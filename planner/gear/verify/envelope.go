@@ -13,10 +13,9 @@ import (
 // maxCascades limits the enumeration from which bounds are recomputed.
 const maxCascades = 5_000_000
 
-// mixtureEnvelope returns, by cost in device seconds per request, the highest accuracy that mixtures of cascades
-// reach that can keep the latency slo. parts allows models that are cut into stages. If the documents do not say
-// enough, or there are too many cascades, it returns nil.
-func (c boundChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...string) costEnvelope {
+// mixtureEnvelope returns the envelope of every cascade of the family that can keep a latency. If the documents do
+// not say enough, or there are too many cascades, it returns nil.
+func (c *boundChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...string) costEnvelope {
 	var points []costPoint
 	visitor := c.visitCascades(slo, parts, func(cost, accuracy float64, _ []float64) { points = append(points, costPoint{cost, accuracy}) }, kinds...)
 	if visitor == nil {
@@ -25,14 +24,13 @@ func (c boundChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...st
 	return envelopeOf(points)
 }
 
-// visitCascades calls visit for every cascade of the family that can keep the latency slo, with its cost in device
-// seconds per request (in all and by model) and its accuracy. Levels, at which models forward samples, are at
-// quantiles of their certainty. A model costs what it does on the kind where it is cheapest, or in stages, if
-// parts is set. If the documents do not say enough, or there are too many cascades, it returns nil.
-func (c boundChecker) visitCascades(slo time.Duration, parts bool, visit func(cost, accuracy float64, byModel []float64), kinds ...string) *cascadeVisitor {
+// visitCascades calls visit for every cascade of the family, over its quantile thresholds, that can keep a
+// latency. A model costs what it does on the kind where it is cheapest, or in stages, if parts is true. If the
+// documents do not say enough, or there are too many cascades, it returns nil.
+func (c *boundChecker) visitCascades(slo time.Duration, parts bool, visit func(cost, accuracy float64, byModel []float64), kinds ...string) *cascadeVisitor {
 	names, grid := c.familyAndGrid()
-	records := c.profileRecords(names)
-	if records == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
+	r := c.checker.profileRecords(names)
+	if r == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
 		return nil
 	}
 
@@ -46,10 +44,10 @@ func (c boundChecker) visitCascades(slo time.Duration, parts bool, visit func(co
 	for _, n := range names {
 		visitor.samples.addQuantiles(records.FindModel(n), records.PlanningSamples, grid)
 		perSample, singleSample, isMeasured := c.minTimesWhole(n, slo, kinds)
-		if !isMeasured && len(c.Plan.Pools) == 1 {
+		if !isMeasured && len(c.checker.Plan.Pools) == 1 {
 			return nil
 		}
-		if parts && c.ProfileModel(n) != nil {
+		if parts && c.checker.ProfileModel(n) != nil {
 			stagedPerSample, stagedSingle := c.minTimesInStages(n, slo, kinds)
 			perSample, singleSample = min(perSample, stagedPerSample), min(singleSample, stagedSingle)
 		}
@@ -68,9 +66,8 @@ func (c boundChecker) visitCascades(slo time.Duration, parts bool, visit func(co
 }
 
 // familyAndGrid returns the models that cascades are made of, those of the workload or else those of the plan, and
-// the number of levels of each: thresholds of certainty, and one that forwards nothing. The number is the plan's:
-// a plan of many models may have fewer levels than the workload asks for.
-func (c boundChecker) familyAndGrid() (names []string, grid int) {
+// the number of levels of each. A plan of many models may have fewer levels than the workload asks for.
+func (c *boundChecker) familyAndGrid() (names []string, grid int) {
 	for i := range c.gear.Models {
 		names = append(names, c.gear.Models[i].Model)
 		grid = len(c.gear.Models[i].Thresholds) + 1
@@ -93,22 +90,22 @@ func (a *sampleBits) addQuantiles(m *formats.ModelRecords, planningCount, grid i
 	a.addRecords(m, thresholds)
 }
 
-// minTimesWhole returns the least time of a whole model on some kinds of devices: seconds per sample in the best
-// batch that takes at most slo, and the time of a single sample. If it fits on no kind, both are infinite.
-// isMeasured returns whether the profile has it on any of the kinds.
-func (c boundChecker) minTimesWhole(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration, isMeasured bool) {
+// minTimesWhole returns the least time of a whole model on some kinds: seconds per sample in the best batch within
+// a latency, and the time of a single sample. If it fits on no kind, both are infinite. isMeasured says whether
+// the profile has it on any kind.
+func (c *boundChecker) minTimesWhole(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration, isMeasured bool) {
 	perSample, singleSample = math.Inf(1), time.Duration(math.MaxInt64)
 	for _, kind := range kinds {
-		times, pool := c.latenciesOn(model, kind), c.Pool(kind)
+		times, pool := c.documents.latenciesOn(model, kind), c.checker.Pool(kind)
 		if times == nil {
 			continue
 		}
 		isMeasured = true
-		if pool != nil && pool.Memory > 0 && c.modelMemory(model, kind) > int64(pool.Memory) {
+		if pool != nil && pool.Memory > 0 && c.documents.modelMemory(model, kind) > int64(pool.Memory) {
 			continue
 		}
 		singleSample = min(singleSample, times[0])
-		for b, batchTime := range c.rateTimes(model, kind, times) {
+		for b, batchTime := range c.documents.rateTimes(model, kind, times) {
 			if times[b] <= slo {
 				perSample = min(perSample, batchTime.Seconds()/float64(b+1))
 			}

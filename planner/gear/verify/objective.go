@@ -45,20 +45,10 @@ func (c *gearChecker) checkObjective(g *gearsToday) {
 		}
 	case "latency":
 		value = slowest.D().Seconds() * 1e3
-	default: // devices, or their price
-		counts := c.deviceCounts(g)
-		if n := counts[0]; len(counts) == 1 && (n < 1 || math.Abs(n-math.Round(n)) > tolerance) {
-			c.AddError("objective", "objective.value", fmt.Sprint(o.Value), "a whole number of devices", "the objective is the number of devices, or that times their price or power")
+	default:
+		var ok bool
+		if value, ok = c.devicesValue(g); !ok {
 			return
-		}
-		for m := range g.replicas {
-			if lastDevice := g.lastDevice(m, c.Plan.Pools[0].Device); len(counts) == 1 && float64(lastDevice) > counts[0]-1+tolerance {
-				c.AddError("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprintf("device %d as well", lastDevice), "%s stands on more devices than the objective counts", c.Plan.Deployment[m].Model)
-				return
-			}
-		}
-		for k := range counts {
-			value += counts[k] * c.devicePrice(k)
 		}
 	}
 
@@ -71,9 +61,28 @@ func (c *gearChecker) checkObjective(g *gearsToday) {
 	}
 }
 
-// checkHeldOut checks the accuracy that the plan states for held-out samples, which were not used to choose the
-// cascades. It must be the weighted sum over the gears, and its interval must not lie below the accuracy asked
-// for.
+// devicesValue returns the number of devices, or their price. It returns false if the objective counts no whole
+// number of devices, or fewer than models stand on.
+func (c *gearChecker) devicesValue(g *gearsToday) (value float64, ok bool) {
+	o, counts := &c.Plan.Objective, c.deviceCounts(g)
+	if n := counts[0]; len(counts) == 1 && (n < 1 || math.Abs(n-math.Round(n)) > tolerance) {
+		c.AddError("objective", "objective.value", fmt.Sprint(o.Value), "a whole number of devices", "the objective is the number of devices, or that times their price or power")
+		return 0, false
+	}
+	for m := range g.replicas {
+		if lastDevice := g.lastDevice(m, c.Plan.Pools[0].Device); len(counts) == 1 && float64(lastDevice) > counts[0]-1+tolerance {
+			c.AddError("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprintf("device %d as well", lastDevice), "%s stands on more devices than the objective counts", c.Plan.Deployment[m].Model)
+			return 0, false
+		}
+	}
+	for k := range counts {
+		value += counts[k] * c.documents.devicePrice(k)
+	}
+	return value, true
+}
+
+// checkHeldOut checks the accuracy of the whole plan on the held-out samples: against its gears, and against the
+// requested accuracy.
 func (c *gearChecker) checkHeldOut() {
 	p := c.gear
 	if p.AccuracyHeldOut == nil {
@@ -102,9 +111,9 @@ func (c *gearChecker) deviceCounts(g *gearsToday) []float64 {
 		pool := &c.Plan.Pools[k]
 		n := float64(pool.Count)
 		switch {
-		case !c.minimisesDevices():
+		case !c.documents.minimisesDevices():
 		case len(c.Plan.Pools) == 1:
-			n = c.Plan.Objective.Value / c.devicePrice(0)
+			n = c.Plan.Objective.Value / c.documents.devicePrice(0)
 		default:
 			n = 0
 			for m := range g.replicas {
@@ -131,17 +140,17 @@ func (g *gearsToday) lastDevice(model int, kind string) int {
 
 // minimisesDevices reports whether the objective is the number or the price of devices.
 func (c *planDocuments) minimisesDevices() bool {
-	return c.Plan.Objective.Name != "accuracy" && c.Plan.Objective.Name != "latency"
+	return c.checker.Plan.Objective.Name != "accuracy" && c.checker.Plan.Objective.Name != "latency"
 }
 
 // devicePrice returns how much a device of a pool counts in the plan's objective: its price, its power, or 1 if
 // devices are counted.
 func (c *planDocuments) devicePrice(pool int) float64 {
-	switch c.Plan.Objective.Name {
+	switch c.checker.Plan.Objective.Name {
 	case "cost":
-		return c.Plan.Pools[pool].USDPerHour
+		return c.checker.Plan.Pools[pool].USDPerHour
 	case "power":
-		return c.Plan.Pools[pool].Watts
+		return c.checker.Plan.Pools[pool].Watts
 	}
 	return 1
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"inferplan/formats"
 )
 
 // Limits of the search for single cascades that exceed a bound: number of cascades, and of steps, each of which
@@ -23,7 +25,8 @@ type cascadeLoad struct {
 // singleSearch searches for the placement of one kind's devices that reaches the most accuracy, if each range has
 // one cascade and not a mixture.
 type singleSearch struct {
-	boundChecker
+	bounds         *boundChecker
+	gear           *formats.GearPlan
 	loads          []cascadeLoad // the most accurate first
 	firstFeasible  []int         // by range: index of the first cascade that all devices together have time for
 	sets           []uint32      // maximal sets of models that fit on a device
@@ -33,14 +36,12 @@ type singleSearch struct {
 	bestAccuracy   float64       // found so far, weighted over the ranges
 }
 
-// bestSingleCascades returns the best accuracy with one cascade per range of request rates, on any placement of
-// models on so many devices of a kind, if it is above limit. If nothing above it is found within maxSteps, or
-// there are too many cascades, it returns negative infinity.
-//
-// Devices have time for a cascade if, for every set of its models, their work is at most the time of the devices
-// that hold at least one of them.
-func (c boundChecker) bestSingleCascades(kind string, devices int, limit float64) float64 {
-	s := &singleSearch{boundChecker: c, remainingSteps: maxSteps, bestAccuracy: limit}
+// bestSingleCascades returns the best accuracy above a limit of one cascade per range, on any placement of so many
+// devices of a kind. Devices have time for a cascade if, for every set of models, its work is at most the time of
+// the devices that hold at least one of them. If nothing above the limit is found within the steps, or there are
+// too many cascades, it returns negative infinity.
+func (c *boundChecker) bestSingleCascades(kind string, devices int, limit float64) float64 {
+	s := &singleSearch{bounds: c, gear: c.gear, remainingSteps: maxSteps, bestAccuracy: limit}
 	if !s.listCascades(kind, devices) {
 		return math.Inf(-1)
 	}
@@ -56,12 +57,12 @@ func (c boundChecker) bestSingleCascades(kind string, devices int, limit float64
 // each range of rates the first that they have time for at its rate; and the sets of models that fit on one
 // device. It returns false if a range has no cascade, or if there are too many cascades.
 func (s *singleSearch) listCascades(kind string, devices int) bool {
-	names, grid := s.familyAndGrid()
+	names, grid := s.bounds.familyAndGrid()
 	if math.Pow(float64(grid), float64(len(names))) > maxSingleCascades*float64(grid-1) {
 		return false
 	}
 	lowest := s.gear.Gears[0].ToQPS
-	w := s.visitCascades(s.gear.SLOUS.D(), false, func(total, accuracy float64, byModel []float64) {
+	w := s.bounds.visitCascades(s.gear.SLOUS.D(), false, func(total, accuracy float64, byModel []float64) {
 		if total*lowest <= float64(devices) {
 			s.loads = append(s.loads, cascadeLoad{accuracy, total, slices.Clone(byModel)})
 		}
@@ -88,7 +89,7 @@ func (s *singleSearch) listCascades(kind string, devices int) bool {
 // listSets lists the sets of models, as bits, that fit on a device of a kind together and to which no other model
 // can be added. A model with infinite secondsPerSample cannot run there.
 func (s *singleSearch) listSets(names []string, kind string, secondsPerSample []float64) {
-	pool := s.Pool(kind)
+	pool := s.bounds.checker.Pool(kind)
 	fits := func(set uint32) bool {
 		need := int64(0)
 		for m, n := range names {
@@ -97,7 +98,7 @@ func (s *singleSearch) listSets(names []string, kind string, secondsPerSample []
 			case math.IsInf(secondsPerSample[m], 1):
 				return false
 			default:
-				need += s.modelMemory(n, kind)
+				need += s.bounds.documents.modelMemory(n, kind)
 			}
 		}
 		return pool.Memory == 0 || need <= int64(pool.Memory)

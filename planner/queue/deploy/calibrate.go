@@ -15,8 +15,8 @@ import (
 
 // Estimators predict how long requests take. Each is fitted once, to a queue that the simulator drains.
 type Estimators struct {
-	*Problem
-	cache map[estimateKey]*estimate
+	problem *Problem
+	cache   map[estimateKey]*estimate
 }
 
 type estimateKey struct{ model, kind, sequences int }
@@ -51,7 +51,7 @@ func tokenBudget(in *formats.LLMInstance) int {
 
 // simulatedServer returns an instance in the form that the simulator takes.
 func (p *Estimators) simulatedServer(model, kind, sequences int) (llm.Options, llm.Model) {
-	m := &p.Models[model]
+	m := &p.problem.Models[model]
 	in := m.ByKind[kind]
 	return llm.Options{TokenBudget: int32(tokenBudget(in)), BlockTokens: int32(in.BlockTokens)},
 		llm.Model{Iteration: in.Iteration, KVTokens: in.KVTokens, MaxSequences: int32(sequences), TokenBytes: m.Profile.KVBytesPerToken}
@@ -96,9 +96,9 @@ func (p *Estimators) estimateFor(model, kind, sequences int) (*estimate, error) 
 
 // sampleRequests returns the lengths of n requests of a model. Its classes take turns by their rates.
 func (p *Estimators) sampleRequests(model, n int) []llm.Request {
-	items, total := p.itemsOf(model), 0.0
+	items, total := p.problem.itemsOf(model), 0.0
 	for _, i := range items {
-		total += p.Items[i].RPS
+		total += p.problem.Items[i].RPS
 	}
 	requests := make([]llm.Request, 0, n)
 	credits := make([]float64, len(items))
@@ -108,7 +108,7 @@ func (p *Estimators) sampleRequests(model, n int) []llm.Request {
 		next := 0
 		for k, i := range items {
 			if total > 0 {
-				credits[k] += p.Items[i].RPS / total
+				credits[k] += p.problem.Items[i].RPS / total
 			} else {
 				credits[k] += 1 / float64(len(items))
 			}
@@ -117,7 +117,7 @@ func (p *Estimators) sampleRequests(model, n int) []llm.Request {
 			}
 		}
 		credits[next]--
-		sample := p.Classes[p.Items[items[next]].Class].Sample
+		sample := p.problem.Classes[p.problem.Items[items[next]].Class].Sample
 		requests = append(requests, sample[drawnCounts[next]%len(sample)])
 		drawnCounts[next]++
 	}
@@ -129,7 +129,7 @@ func (p *Estimators) fitDrainedQueue(key estimateKey, list []llm.Request) (*vque
 	o, m := p.simulatedServer(key.model, key.kind, key.sequences)
 	outcomes, _, err := llm.ServeAll(o, m, list)
 	if err != nil {
-		return nil, fmt.Errorf("draining a queue of %s on %s: %w", p.Models[key.model].Name, p.Kinds[key.kind].Device, err)
+		return nil, fmt.Errorf("draining a queue of %s on %s: %w", p.problem.Models[key.model].Name, p.problem.Kinds[key.kind].Device, err)
 	}
 
 	// The mean batch is measured until the last request starts. After that, batches are not full any more.
@@ -146,13 +146,13 @@ func (p *Estimators) fitDrainedQueue(key estimateKey, list []llm.Request) (*vque
 	batch := max(1, float64(sequenceTime)/float64(max(lastStart, 1)))
 	r, err := vqueue.Calibrate(servedRequests, batch)
 	if err != nil {
-		return nil, fmt.Errorf("%s on %s: %w", p.Models[key.model].Name, p.Kinds[key.kind].Device, err)
+		return nil, fmt.Errorf("%s on %s: %w", p.problem.Models[key.model].Name, p.problem.Kinds[key.kind].Device, err)
 	}
 
 	// Measure the time per token of a request alone.
 	single, _, err := llm.ServeAll(o, m, []llm.Request{{Prompt: int32(max(1, r.PromptMean)), Output: int32(max(1, r.OutputMean))}})
 	if err != nil {
-		return nil, fmt.Errorf("serving a request of %s alone: %w", p.Models[key.model].Name, err)
+		return nil, fmt.Errorf("serving a request of %s alone: %w", p.problem.Models[key.model].Name, err)
 	}
 	r.DecodeAlone = (single[0].LastToken - single[0].FirstToken).Seconds() / math.Max(1, r.OutputMean-1)
 	return r, nil

@@ -64,7 +64,7 @@ func (p *Problem) classesOf(items []int) []int {
 // helps and the penalty is small. A run that was broken off has no penalty to compare: then the first caps
 // are taken with which a run ends.
 func (p *Search) tuneCaps(ctx context.Context, x *Pool, requestCounts []int64) (Score, error) {
-	bestScore, err := p.trialPool(ctx, x)
+	bestScore, err := p.Trials.trialPool(ctx, x)
 	if err == nil && bestScore.Broken {
 		bestScore, err = p.findUnbrokenCaps(ctx, x)
 	}
@@ -75,24 +75,24 @@ func (p *Search) tuneCaps(ctx context.Context, x *Pool, requestCounts []int64) (
 	// tryMoves applies every move that lowers the penalty.
 	tryMoves := func(list []capMove) (improved bool, err error) {
 		for _, m := range list {
-			y, ok := p.applyMove(x, m)
-			if !ok || p.missPenalty(&bestScore, requestCounts) == 0 {
+			y, ok := p.Problem.applyMove(x, m)
+			if !ok || p.Problem.missPenalty(&bestScore, requestCounts) == 0 {
 				continue
 			}
-			s, err := p.trialPool(ctx, &y)
+			s, err := p.Trials.trialPool(ctx, &y)
 			if err != nil {
 				return improved, err
 			}
-			if p.missPenalty(&s, requestCounts) < p.missPenalty(&bestScore, requestCounts)*(1-1e-9) {
+			if p.Problem.missPenalty(&s, requestCounts) < p.Problem.missPenalty(&bestScore, requestCounts)*(1-1e-9) {
 				*x, bestScore, improved = y, s, true
 			}
 		}
 		return improved, nil
 	}
 	for improved := true; improved; {
-		improved, err = tryMoves(p.capMoves(x))
-		if err == nil && !improved && p.useClassCaps && p.missPenalty(&bestScore, requestCounts) < highPenalty {
-			improved, err = tryMoves(p.classMoves(x))
+		improved, err = tryMoves(p.Problem.capMoves(x))
+		if err == nil && !improved && p.useClassCaps && p.Problem.missPenalty(&bestScore, requestCounts) < highPenalty {
+			improved, err = tryMoves(p.Problem.classMoves(x))
 		}
 		if err != nil {
 			return bestScore, err
@@ -106,14 +106,16 @@ func (p *Search) tuneCaps(ctx context.Context, x *Pool, requestCounts []int64) (
 func (p *Search) findUnbrokenCaps(ctx context.Context, x *Pool) (Score, error) {
 	var list []Pool
 	add := func(groups []capMove) {
-		current := slices.Index(p.Caps, x.Caps[groups[0].kind][groups[0].models[0]])
-		nearestCaps := slices.Clone(p.Caps)
-		slices.SortStableFunc(nearestCaps, func(a, b int) int { return abs(slices.Index(p.Caps, a)-current) - abs(slices.Index(p.Caps, b)-current) })
+		current := slices.Index(p.Problem.Caps, x.Caps[groups[0].kind][groups[0].models[0]])
+		nearestCaps := slices.Clone(p.Problem.Caps)
+		slices.SortStableFunc(nearestCaps, func(a, b int) int {
+			return abs(slices.Index(p.Problem.Caps, a)-current) - abs(slices.Index(p.Problem.Caps, b)-current)
+		})
 		for _, c := range nearestCaps {
 			y := x.clone()
 			for _, g := range groups {
 				for _, m := range g.models {
-					allowed := p.capsOf(m, g.kind)
+					allowed := p.Problem.capsOf(m, g.kind)
 					next, _ := slices.BinarySearch(allowed, c+1)
 					y.Caps[g.kind][m] = allowed[max(next-1, 0)]
 				}
@@ -121,7 +123,7 @@ func (p *Search) findUnbrokenCaps(ctx context.Context, x *Pool) (Score, error) {
 			list = append(list, y)
 		}
 	}
-	groups := slices.DeleteFunc(p.capMoves(x), func(m capMove) bool { return m.step < 0 })
+	groups := slices.DeleteFunc(p.Problem.capMoves(x), func(m capMove) bool { return m.step < 0 })
 	if add(groups); len(groups) > 1 {
 		for i := range groups {
 			add(groups[i : i+1])
@@ -130,13 +132,13 @@ func (p *Search) findUnbrokenCaps(ctx context.Context, x *Pool) (Score, error) {
 
 	// Take the first that ends.
 	for i := range list {
-		s, err := p.trialPool(ctx, &list[i])
+		s, err := p.Trials.trialPool(ctx, &list[i])
 		if err != nil || !s.Broken {
 			*x = list[i]
 			return s, err
 		}
 	}
-	return Score{ByItem: p.newScore().ByItem, Broken: true}, nil
+	return Score{ByItem: p.Problem.newScore().ByItem, Broken: true}, nil
 }
 
 // abs returns the absolute value.

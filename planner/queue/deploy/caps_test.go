@@ -38,7 +38,7 @@ func TestCapsOfClasses(t *testing.T) {
 	}
 	x.Counts[0], x.Caps[0][0] = 2, 32
 	for _, c := range []struct{ step, want int }{{1, 0}, {-1, 16}, {-1, 12}, {1, 16}, {1, 24}, {1, 0}} {
-		if y, ok := p.applyMove(&x, capMove{class: 1, step: c.step}); ok {
+		if y, ok := p.Problem.applyMove(&x, capMove{class: 1, step: c.step}); ok {
 			x = y
 		} else if c.want != x.ClassCaps[1] {
 			t.Errorf("no step %d from %d", c.step, x.ClassCaps[1])
@@ -48,11 +48,11 @@ func TestCapsOfClasses(t *testing.T) {
 		}
 	}
 	x.Caps[0][0] = 16
-	x, ok := p.applyMove(&x, capMove{models: []int{0}, step: 1, holdOthers: true})
+	x, ok := p.Problem.applyMove(&x, capMove{models: []int{0}, step: 1, holdOthers: true})
 	if !ok || x.Caps[0][0] != 24 || !slices.Equal(x.ClassCaps, []int{0, 16}) {
 		t.Fatalf("%+v: a step up that holds the others back", x)
 	}
-	plan, err := p.Plan(&Layout{Pools: []Pool{x}}, []int{0, 1})
+	plan, err := p.Plans.Plan(&Layout{Pools: []Pool{x}}, []int{0, 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestCapsOfClasses(t *testing.T) {
 	if !slices.Equal(in.Caps, []formats.ClassCap{{Class: "batch", Sequences: 16}}) || in.Sequences[0] != 24 {
 		t.Errorf("instance %+v", in)
 	}
-	if x, _ = p.applyMove(&x, capMove{models: []int{0}, step: -1}); x.ClassCaps[1] != 0 {
+	if x, _ = p.Problem.applyMove(&x, capMove{models: []int{0}, step: -1}); x.ClassCaps[1] != 0 {
 		t.Errorf("a cap of %d where 16 run at once", x.ClassCaps[1])
 	}
 }

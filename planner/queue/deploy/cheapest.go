@@ -66,7 +66,7 @@ func (p *Search) CheapestLayout(ctx context.Context, o SearchOptions, minPrice f
 	if bestResult == nil {
 		return nil, ErrTooFewDevices
 	}
-	bestResult.Simulations = len(p.scores)
+	bestResult.Simulations = len(p.Trials.scores)
 	return bestResult, nil
 }
 
@@ -81,7 +81,7 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 	if err := p.addInitialInstances(l); err != nil {
 		return nil, err
 	}
-	requestCounts := p.requestCounts()
+	requestCounts := p.Trials.requestCounts()
 
 	// Add instances where the test hurts most.
 	for {
@@ -95,12 +95,12 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 		if ok {
 			break
 		}
-		s, err := p.trialPool(ctx, &l.Pools[worstPool])
+		s, err := p.Trials.trialPool(ctx, &l.Pools[worstPool])
 		if err != nil {
 			return nil, err
 		}
 		addedInstances := 1
-		if p.missPenalty(&s, requestCounts) > highPenalty {
+		if p.Problem.missPenalty(&s, requestCounts) > highPenalty {
 			addedInstances += l.Pools[worstPool].InstanceCount() / 8
 		}
 		for range addedInstances {
@@ -121,7 +121,7 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 			return nil, ErrTooFewDevices
 		}
 	}
-	score, err := p.judgeLayout(ctx, l)
+	score, err := p.Trials.judgeLayout(ctx, l)
 	if err != nil {
 		return nil, err
 	}
@@ -134,13 +134,13 @@ func (p *Search) addInitialInstances(l *Layout) error {
 	for i := range l.Pools {
 		x := &l.Pools[i]
 		remainingWork := 1 / MaxUtilization
-		if p.Replay != nil {
-			urgentItems, _ := p.splitUrgentClass(x.Items)
+		if p.Problem.Replay != nil {
+			urgentItems, _ := p.Problem.splitUrgentClass(x.Items)
 			span := p.replaySeconds()
-			remainingWork = span / (span + p.Classes[p.Items[urgentItems[0]].Class].SLO.Seconds())
+			remainingWork = span / (span + p.Problem.Classes[p.Problem.Items[urgentItems[0]].Class].SLO.Seconds())
 		}
 		for _, k := range p.kindsByCost(x) {
-			need, err := p.busyInstances(x, k)
+			need, err := p.Trials.busyInstances(x, k)
 			if err != nil {
 				return err
 			}
@@ -159,7 +159,7 @@ func (p *Search) addInitialInstances(l *Layout) error {
 // replaySeconds returns how long replayed requests arrive in a run, in seconds.
 func (p *Search) replaySeconds() float64 {
 	lastArrival := time.Duration(0)
-	for _, r := range p.Replay(0) {
+	for _, r := range p.Problem.Replay(0) {
 		lastArrival = max(lastArrival, r.ArrivedAt)
 	}
 	return max(lastArrival.Seconds(), 1)
@@ -168,16 +168,16 @@ func (p *Search) replaySeconds() float64 {
 // kindsByCost returns the kinds that run all models of a pool, by the price of its work there.
 func (p *Search) kindsByCost(x *Pool) []int {
 	var kinds []int
-	cost := make([]float64, len(p.Kinds))
-	for k := range p.Kinds {
-		if !p.canRunItems(k, x.Items) {
+	cost := make([]float64, len(p.Problem.Kinds))
+	for k := range p.Problem.Kinds {
+		if !p.Problem.canRunItems(k, x.Items) {
 			continue
 		}
-		need, err := p.busyInstances(x, k)
+		need, err := p.Trials.busyInstances(x, k)
 		if err != nil {
 			continue
 		}
-		cost[k] = need * p.Kinds[k].Price
+		cost[k] = need * p.Problem.Kinds[k].Price
 
 		// Insert the kind in order.
 		position := len(kinds)
@@ -193,18 +193,18 @@ func (p *Search) kindsByCost(x *Pool) []int {
 // be cached, so they count nothing.
 func (p *Trials) busyInstances(x *Pool, kind int) (float64, error) {
 	sum := 0.0
-	for _, m := range p.ModelsOf(x.Items) {
-		e, err := p.estimateFor(m, kind, x.Caps[kind][m])
+	for _, m := range p.problem.ModelsOf(x.Items) {
+		e, err := p.estimators.estimateFor(m, kind, x.Caps[kind][m])
 		if err != nil {
 			return 0, err
 		}
 		for _, i := range x.Items {
-			if p.Items[i].Model == m {
-				prompt, output, _ := lengthMoments(p.Classes[p.Items[i].Class].Sample)
-				if p.Classes[p.Items[i].Class].Sessions != nil {
+			if p.problem.Items[i].Model == m {
+				prompt, output, _ := lengthMoments(p.problem.Classes[p.problem.Items[i].Class].Sample)
+				if p.problem.Classes[p.problem.Items[i].Class].Sessions != nil {
 					prompt = 0
 				}
-				sum += p.Items[i].RPS * (e.rct.Alpha*prompt + e.rct.Beta*output)
+				sum += p.problem.Items[i].RPS * (e.rct.Alpha*prompt + e.rct.Beta*output)
 			}
 		}
 	}
@@ -217,28 +217,28 @@ func (p *Trials) busyInstances(x *Pool, kind int) (float64, error) {
 func (p *Search) testLayout(ctx context.Context, l *Layout, requestCounts []int64) (ok bool, worstPool int, err error) {
 	// Screen the pools, each alone.
 	poolScores := make([]Score, len(l.Pools))
-	sum := p.newScore()
+	sum := p.Problem.newScore()
 	for i := range l.Pools {
 		if poolScores[i], err = p.tuneCaps(ctx, &l.Pools[i], requestCounts); err != nil {
 			return false, 0, err
 		}
 		sum.add(&poolScores[i])
 	}
-	if worstPool, err = p.worstPool(l, poolScores, requestCounts); err != nil || !p.keepsSLOs(&sum, screeningSlack) {
+	if worstPool, err = p.worstPool(l, poolScores, requestCounts); err != nil || !p.Problem.keepsSLOs(&sum, screeningSlack) {
 		return false, worstPool, err
 	}
 
 	// Judge the layout as a whole: with the search's limit on re-plans first, then as the plan runs.
-	score, err := p.simulateLayout(ctx, l, p.SearchWork)
-	if err == nil && p.keepsSLOs(&score, 1) {
-		score, err = p.judgeLayout(ctx, l)
+	score, err := p.Trials.simulateLayout(ctx, l, p.Problem.SearchWork)
+	if err == nil && p.Problem.keepsSLOs(&score, 1) {
+		score, err = p.Trials.judgeLayout(ctx, l)
 	}
 	if err != nil {
 		return false, worstPool, err
 	}
-	if !p.keepsSLOs(&score, 1) {
+	if !p.Problem.keepsSLOs(&score, 1) {
 		for i := range l.Pools {
-			poolScores[i] = p.poolScore(&score, &l.Pools[i])
+			poolScores[i] = p.Trials.poolScore(&score, &l.Pools[i])
 		}
 		worstPool, err = p.worstPool(l, poolScores, requestCounts)
 		return false, worstPool, err
@@ -249,19 +249,19 @@ func (p *Search) testLayout(ctx context.Context, l *Layout, requestCounts []int6
 	if !p.addInstance(larger, worstPool) {
 		return true, worstPool, nil
 	}
-	score, err = p.simulateLayout(ctx, larger, p.SearchWork)
-	return err == nil && p.keepsSLOs(&score, 1), worstPool, err
+	score, err = p.Trials.simulateLayout(ctx, larger, p.Problem.SearchWork)
+	return err == nil && p.Problem.keepsSLOs(&score, 1), worstPool, err
 }
 
 // worstPool returns the index of the pool with the highest penalty. Among equals it is the busiest.
 func (p *Search) worstPool(l *Layout, poolScores []Score, requestCounts []int64) (int, error) {
 	worstIndex, maxPenalty, maxBusy := 0, -1.0, 0.0
 	for i := range poolScores {
-		busy, err := p.busyShare(&l.Pools[i])
+		busy, err := p.Trials.busyShare(&l.Pools[i])
 		if err != nil {
 			return 0, err
 		}
-		if penalty := p.missPenalty(&poolScores[i], requestCounts); penalty > maxPenalty || penalty == maxPenalty && busy > maxBusy {
+		if penalty := p.Problem.missPenalty(&poolScores[i], requestCounts); penalty > maxPenalty || penalty == maxPenalty && busy > maxBusy {
 			worstIndex, maxPenalty, maxBusy = i, penalty, busy
 		}
 	}
@@ -285,8 +285,8 @@ func (p *Search) removeInstances(ctx context.Context, l *Layout, requestCounts [
 	for removed := true; removed; {
 		removed = false
 		for i := range l.Pools {
-			for k := range p.Kinds {
-				if l.Pools[i].Counts[k] == 0 || l.Pools[i].InstanceCount() == 1 || l.Price(p.Problem)-p.Kinds[k].Price < minPrice*(1-1e-9) {
+			for k := range p.Problem.Kinds {
+				if l.Pools[i].Counts[k] == 0 || l.Pools[i].InstanceCount() == 1 || l.Price(p.Problem)-p.Problem.Kinds[k].Price < minPrice*(1-1e-9) {
 					continue
 				}
 				smaller := l.clone()

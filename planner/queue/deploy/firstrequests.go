@@ -10,11 +10,7 @@ import (
 // FirstRequests returns the requests of the first arrivals, in the form from which request groups are
 // formed: the model is the index of an item, and the length of an answer is its class's mean.
 func (p *Trials) FirstRequests(l *Layout, duration time.Duration) ([]vqueue.RequestFeatures, error) {
-	items := make([]int, len(p.Items))
-	for i := range items {
-		items[i] = i
-	}
-	sc, err := p.scenario(l, items)
+	sc, err := p.scenario(l, p.problem.allItems())
 	if err != nil {
 		return nil, err
 	}
@@ -27,16 +23,16 @@ func (p *Trials) FirstRequests(l *Layout, duration time.Duration) ([]vqueue.Requ
 	if err != nil {
 		return nil, err
 	}
-	outputs := make([]float64, len(p.Classes)) // mean tokens of an answer, by class
+	outputs := make([]float64, len(p.problem.Classes)) // mean tokens of an answer, by class
 	for i := range outputs {
-		_, outputs[i], _ = lengthMoments(p.Classes[i].Sample)
+		_, outputs[i], _ = lengthMoments(p.problem.Classes[i].Sample)
 	}
 
 	// A time per token becomes a time for the whole answer.
 	requests := make([]vqueue.RequestFeatures, len(list))
 	for i, r := range list {
-		class := p.Items[r.Model].Class
-		c, output := &p.Classes[class], outputs[class]
+		class := p.problem.Items[r.Model].Class
+		c, output := &p.problem.Classes[class], outputs[class]
 		slo := c.SLO.Seconds()
 		if c.Figure == "tpot" {
 			slo *= output

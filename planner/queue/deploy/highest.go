@@ -11,19 +11,19 @@ import (
 func (p *Search) HighestGoodput(ctx context.Context, o SearchOptions, onBetter func(*LayoutResult)) (*LayoutResult, error) {
 	q := p.withRates(1, true)
 	return q.searchAllDevices(ctx, o, func(l *Layout) (*LayoutResult, error) {
-		requestCounts := q.requestCounts()
+		requestCounts := q.Trials.requestCounts()
 		for i := range l.Pools {
 			if _, err := q.tuneCaps(ctx, &l.Pools[i], requestCounts); err != nil {
 				return nil, err
 			}
 		}
-		score, err := q.judgeLayout(ctx, l)
+		score, err := q.Trials.judgeLayout(ctx, l)
 		if err != nil {
 			return nil, err
 		}
-		f := &LayoutResult{Layout: l, Score: score, Price: -q.goodput(&score), BacklogGrows: q.backlogGrows(&score)}
+		f := &LayoutResult{Layout: l, Score: score, Price: -q.Trials.goodput(&score), BacklogGrows: q.Problem.backlogGrows(&score)}
 		for i := range l.Pools {
-			fits, err := q.fitsCapacity(&l.Pools[i])
+			fits, err := q.Trials.fitsCapacity(&l.Pools[i])
 			if err != nil {
 				return nil, err
 			}
@@ -36,8 +36,8 @@ func (p *Search) HighestGoodput(ctx context.Context, o SearchOptions, onBetter f
 // goodput returns the requests per second that are in time by a score.
 func (p *Trials) goodput(s *Score) float64 {
 	sum := 0.0
-	for i := range p.Items {
-		sum += p.Items[i].RPS * s.ByItem[i].Attainment()
+	for i := range p.problem.Items {
+		sum += p.problem.Items[i].RPS * s.ByItem[i].Attainment()
 	}
 	return sum
 }
@@ -72,7 +72,7 @@ func (p *Search) searchAllDevices(ctx context.Context, o SearchOptions, judge fu
 	if bestResult == nil {
 		return nil, ErrTooFewDevices
 	}
-	bestResult.Simulations = len(p.scores)
+	bestResult.Simulations = len(p.Trials.scores)
 	return bestResult, nil
 }
 
@@ -93,7 +93,7 @@ func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 		return nil, err
 	}
 	capacity := make([]float64, len(l.Pools)) // by pool: the part of its work that its instances do
-	kinds := make([]int, len(p.Kinds))
+	kinds := make([]int, len(p.Problem.Kinds))
 	for k := range kinds {
 		kinds[k] = k
 	}
@@ -105,15 +105,15 @@ func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 	for _, k := range kinds {
 		instanceCapacity := make([]float64, len(l.Pools)) // by pool: the part of its work that one instance does
 		for i := range instanceCapacity {
-			if p.canRunItems(k, l.Pools[i].Items) {
-				need, err := p.busyInstances(&l.Pools[i], k)
+			if p.Problem.canRunItems(k, l.Pools[i].Items) {
+				need, err := p.Trials.busyInstances(&l.Pools[i], k)
 				if err != nil {
 					return nil, err
 				}
 				instanceCapacity[i] = 1 / max(need, 1e-9)
 			}
 		}
-		for range p.Kinds[k].MaxInstances {
+		for range p.Problem.Kinds[k].MaxInstances {
 			target, minCapacity := -1, math.Inf(1)
 			for i := range l.Pools {
 				if instanceCapacity[i] > 0 && capacity[i] < minCapacity {
@@ -151,7 +151,7 @@ func runnableModels(p *Problem, kind int) int {
 func (p *Search) withRates(factor float64, goodput bool) *Search {
 	q := *p.Problem
 	q.Goodput = goodput
-	q.Items = slices.Clone(p.Items)
+	q.Items = slices.Clone(p.Problem.Items)
 	for i := range q.Items {
 		q.Items[i].RPS *= factor
 	}
@@ -196,8 +196,8 @@ func (p *Search) highestFactor(ctx context.Context, l *Layout, carried, refused 
 			mid = math.Sqrt(carried * refused)
 		}
 		q, x := p.withRates(mid, false), l.clone()
-		q.Runs = 2 * max(p.Runs, 1) // the highest of several rates that pass is often a lucky one
-		ok, _, err := q.testLayout(ctx, x, q.requestCounts())
+		q.Problem.Runs = 2 * max(p.Problem.Runs, 1) // the highest of several rates that pass is often a lucky one
+		ok, _, err := q.testLayout(ctx, x, q.Trials.requestCounts())
 		if err != nil {
 			return carriedSearch, result, err
 		}
@@ -205,7 +205,7 @@ func (p *Search) highestFactor(ctx context.Context, l *Layout, carried, refused 
 			refused = mid
 			continue
 		}
-		score, err := q.judgeLayout(ctx, x)
+		score, err := q.Trials.judgeLayout(ctx, x)
 		if err != nil {
 			return carriedSearch, result, err
 		}

@@ -17,18 +17,18 @@ const (
 // needed than can be simulated. For throughput all devices count, because the search is for the
 // rates.
 func (r *resolver) limitInstances(p *Search) error {
-	for k := range p.Kinds {
-		kind := &p.Kinds[k]
+	for k := range p.Problem.Kinds {
+		kind := &p.Problem.Kinds[k]
 		limit := float64(maxInstances)
 
 		// Compute how many instances of the kind the rates keep busy.
 		if r.input.Values.Word("objective") != "throughput" {
 			busyInstances := 0.0
-			for _, x := range p.Items {
-				if p.Models[x.Model].ByKind[k] == nil {
+			for _, x := range p.Problem.Items {
+				if p.Problem.Models[x.Model].ByKind[k] == nil {
 					continue
 				}
-				requestTime, err := p.requestTime(x.Model, k, p.capsOf(x.Model, k)[0])
+				requestTime, err := p.Estimators.requestTime(x.Model, k, p.Problem.capsOf(x.Model, k)[0])
 				if err != nil {
 					return err
 				}
@@ -40,11 +40,11 @@ func (r *resolver) limitInstances(p *Search) error {
 		case float64(kind.MaxInstances) <= min(limit, maxInstances):
 		case limit > maxInstances:
 			docPath := fmt.Sprintf("pools[%d].count", kind.Pool)
-			return r.input.FieldError("cluster", docPath, fmt.Sprintf("%d devices for %d instances", r.Pools[kind.Pool].Count, kind.MaxInstances), fmt.Sprintf("at most %d instances, which is what is simulated", maxInstances),
+			return r.input.FieldError("cluster", docPath, fmt.Sprintf("%d devices for %d instances", r.problem.Pools[kind.Pool].Count, kind.MaxInstances), fmt.Sprintf("at most %d instances, which is what is simulated", maxInstances),
 				"plan for a part of the devices and of the rates")
 		default:
 			kind.MaxInstances = int(limit)
-			r.run.Assume("%d of the %d devices of kind %s are looked at: the rates keep an eighth of these busy at most", kind.MaxInstances*kind.TP, r.Pools[kind.Pool].Count, kind.Device)
+			r.run.Assume("%d of the %d devices of kind %s are looked at: the rates keep an eighth of these busy at most", kind.MaxInstances*kind.TP, r.problem.Pools[kind.Pool].Count, kind.Device)
 		}
 	}
 	return nil

@@ -117,7 +117,7 @@ func (p *Problem) canRunItems(kind int, items []int) bool {
 // WithManyDevices returns the search on a cluster with many times the devices.
 func (p *Search) WithManyDevices() *Search {
 	q := *p.Problem
-	q.Kinds, q.Pools = slices.Clone(p.Kinds), slices.Clone(p.Pools)
+	q.Kinds, q.Pools = slices.Clone(p.Problem.Kinds), slices.Clone(p.Problem.Pools)
 	for i := range q.Pools {
 		q.Pools[i].Count = 64 + 16*q.Pools[i].Count
 	}
@@ -130,8 +130,8 @@ func (p *Search) WithManyDevices() *Search {
 // PlanWithSeparateClasses returns a plan that has the classes of some model in different pools, to test
 // whether a policy can run it. If no model has two classes, it returns nil.
 func (p *Search) PlanWithSeparateClasses() (*formats.Plan, error) {
-	for m := range p.Models {
-		urgentItems, otherItems := p.splitUrgentClass(p.itemsOf(m))
+	for m := range p.Problem.Models {
+		urgentItems, otherItems := p.Problem.splitUrgentClass(p.Problem.itemsOf(m))
 		if len(otherItems) == 0 {
 			continue
 		}
@@ -140,13 +140,13 @@ func (p *Search) PlanWithSeparateClasses() (*formats.Plan, error) {
 			return nil, err
 		}
 		for i := range l.Pools {
-			for k := range p.Kinds {
-				if p.Models[m].ByKind[k] != nil && l.Pools[i].InstanceCount() == 0 {
+			for k := range p.Problem.Kinds {
+				if p.Problem.Models[m].ByKind[k] != nil && l.Pools[i].InstanceCount() == 0 {
 					l.Pools[i].Counts[k] = 1
 				}
 			}
 		}
-		return p.WithManyDevices().Plan(l, p.itemsOf(m))
+		return p.WithManyDevices().Plans.Plan(l, p.Problem.itemsOf(m))
 	}
 	return nil, nil
 }

@@ -16,7 +16,7 @@ const hiddenSwapShare = 0.7
 // moving its KV to the host and back, or by computing it again. If the rate of moving is not known, swap is
 // 0.
 func (p *Estimators) resumeTimes(model, kind int) (swap, recompute time.Duration) {
-	m := &p.Models[model]
+	m := &p.problem.Models[model]
 	instance := m.ByKind[kind]
 	prompt, output, _ := lengthMoments(p.sampleRequests(model, sampleSize))
 	tokens := prompt + output/2
@@ -32,9 +32,9 @@ func (p *Estimators) resumeTimes(model, kind int) (swap, recompute time.Duration
 // least half of the servers.
 func (p *Estimators) choosePreemption() {
 	swaps, servers := 0, 0
-	for m := range p.Models {
-		for k := range p.Kinds {
-			if p.Models[m].ByKind[k] == nil {
+	for m := range p.problem.Models {
+		for k := range p.problem.Kinds {
+			if p.problem.Models[m].ByKind[k] == nil {
 				continue
 			}
 			servers++
@@ -43,9 +43,9 @@ func (p *Estimators) choosePreemption() {
 			}
 		}
 	}
-	p.Policy.Params = maps.Clone(p.Policy.Params)
+	p.problem.Policy.Params = maps.Clone(p.problem.Policy.Params)
 	if 2*swaps < servers {
-		p.Policy.Params["no_state_swap"] = 1
+		p.problem.Policy.Params["no_state_swap"] = 1
 	}
 }
 
@@ -53,11 +53,11 @@ func (p *Estimators) choosePreemption() {
 // done there.
 func (p *Estimators) planOperations(q *formats.QueuePlan) []formats.QueueOperation {
 	var operations []formats.QueueOperation
-	for m := range p.Models {
-		for k := range p.Kinds {
-			instance := p.Models[m].ByKind[k]
+	for m := range p.problem.Models {
+		for k := range p.problem.Kinds {
+			instance := p.problem.Models[m].ByKind[k]
 			isDeployed := func(in formats.QueueInstance) bool {
-				return in.Device == p.Kinds[k].Device && slices.Contains(in.Models, p.Models[m].Name)
+				return in.Device == p.problem.Kinds[k].Device && slices.Contains(in.Models, p.problem.Models[m].Name)
 			}
 
 			// Only models and kinds that the plan has.
@@ -68,10 +68,10 @@ func (p *Estimators) planOperations(q *formats.QueuePlan) []formats.QueueOperati
 			// How an evicted request goes on. Servers as they come cannot keep its KV.
 			swap, recompute := p.resumeTimes(m, k)
 			o := formats.QueueOperation{
-				Model: p.Models[m].Name, Device: p.Kinds[k].Device, Resume: formats.PreemptBySwap,
+				Model: p.problem.Models[m].Name, Device: p.problem.Kinds[k].Device, Resume: formats.PreemptBySwap,
 				SwapUS: document.Micros(swap), RecomputeUS: document.Micros(recompute), Lacks: []string{"state_swap"},
 			}
-			if p.Policy.Params["no_state_swap"] == 1 {
+			if p.problem.Policy.Params["no_state_swap"] == 1 {
 				o.Resume, o.Lacks = formats.PreemptByRecompute, nil
 			}
 

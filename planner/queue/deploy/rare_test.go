@@ -51,11 +51,11 @@ func TestFloorOfRareModels(t *testing.T) {
 	}
 	for _, n := range []int{int(rare) - 1, 5} {
 		x.Counts[0] = n
-		score, err := s.trialPool(context.Background(), &x)
+		score, err := s.Trials.trialPool(context.Background(), &x)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if holds := s.keepsSLOs(&score, 1); holds != (n == 5) {
+		if holds := s.Problem.keepsSLOs(&score, 1); holds != (n == 5) {
 			t.Errorf("%d instances, the bound is %g: %v", n, rare, score)
 		}
 	}

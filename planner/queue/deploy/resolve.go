@@ -22,10 +22,10 @@ const searchWork = 3000
 
 // resolver reads a problem from documents.
 type resolver struct {
-	*Problem
-	input *kind.Problem
-	run   *kind.SolveRun
-	llm   *formats.LLM
+	problem *Problem
+	input   *kind.Problem
+	run     *kind.SolveRun
+	llm     *formats.LLM
 }
 
 // Layouts are judged by minRuns runs. If a test with other random numbers refuted a plan, the next search
@@ -45,7 +45,7 @@ func Resolve(in *kind.Problem, run *kind.SolveRun) ([]*Search, error) {
 		Caps: sequenceCaps, Runs: minRuns + int(math.Round(surplusRuns*in.ReservedMisses)), Seed: in.Seed, Arrivals: in.Workload.Arrivals,
 		SearchWork: searchWork, Surplus: in.ReservedMisses, WarmModels: in.Values.WholeNumber("warm-models"), Effort: in.Values.WholeNumber("effort"),
 	}
-	r := &resolver{Problem: p, input: in, run: run, llm: formats.LLMOf(in.Workload)}
+	r := &resolver{problem: p, input: in, run: run, llm: formats.LLMOf(in.Workload)}
 	if r.llm == nil {
 		return nil, in.FieldError("workload", "llm", "nothing", "language models with classes of requests", "")
 	}
@@ -100,14 +100,14 @@ func (r *resolver) resolveModels() error {
 			r.run.Assume("llm.models[%d]: no class asks for %s, which gets no instance", i, name)
 			continue
 		}
-		r.Models = append(r.Models, Model{Name: name, Profile: &r.input.Profile.LLMs[index]})
+		r.problem.Models = append(r.problem.Models, Model{Name: name, Profile: &r.input.Profile.LLMs[index]})
 	}
 	return nil
 }
 
 // modelIndex returns the index of a model that a class asks for.
 func (r *resolver) modelIndex(name string) int {
-	return slices.IndexFunc(r.Models, func(m Model) bool { return m.Name == name })
+	return slices.IndexFunc(r.problem.Models, func(m Model) bool { return m.Name == name })
 }
 
 // resolvePools reads the pools of the cluster.
@@ -116,13 +116,13 @@ func (r *resolver) resolvePools() error {
 	for i := range r.input.Cluster.Pools {
 		pool := r.input.Cluster.Pools[i]
 		docPath := fmt.Sprintf("pools[%d]", i)
-		if slices.ContainsFunc(r.Pools, func(o formats.Pool) bool { return o.Device == pool.Device }) {
+		if slices.ContainsFunc(r.problem.Pools, func(o formats.Pool) bool { return o.Device == pool.Device }) {
 			return r.input.FieldError("cluster", docPath+".device", pool.Device+" a second time", "each device kind once", "add up the counts")
 		}
 		if objective == "cost" && !(pool.USDPerHour > 0) {
 			return r.input.FieldError("cluster", docPath+".usd_per_hour", "nothing", "what a "+pool.Device+" costs, for --objective cost", "")
 		}
-		r.Pools = append(r.Pools, pool.WithDefaults())
+		r.problem.Pools = append(r.problem.Pools, pool.WithDefaults())
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (r *resolver) resolveClass(i int) error {
 	if err := r.fitContext(&c, i, docPath); err != nil {
 		return err
 	}
-	c.Sample = drawLengths(max(r.Seed, 1), w.Class, c.Prompt, c.Output)
+	c.Sample = drawLengths(max(r.problem.Seed, 1), w.Class, c.Prompt, c.Output)
 
 	// SLO, which may be a multiple of the time on an idle server.
 	target := w.SLO
@@ -177,7 +177,7 @@ func (r *resolver) resolveClass(i int) error {
 		c.WaitingSLO = tpotWaiting
 		r.run.Assume("waiting_slo of %s: %v, for an SLO on the time per token says nothing of when an answer begins", className(w.Class), c.WaitingSLO)
 	}
-	r.Classes = append(r.Classes, c)
+	r.problem.Classes = append(r.problem.Classes, c)
 	return nil
 }
 
@@ -200,7 +200,7 @@ func (r *resolver) fitContext(c *Class, i int, docPath string) error {
 		if shares[k] == 0 {
 			continue
 		}
-		m := &r.Models[r.modelIndex(name)]
+		m := &r.problem.Models[r.modelIndex(name)]
 
 		// The limit is the smaller of the context and the KV memory.
 		tokenLimit, limitName := m.Profile.ContextTokens, "the context"
@@ -254,7 +254,7 @@ func (r *resolver) fitContext(c *Class, i int, docPath string) error {
 func (r *resolver) sloFromMultiple(c *Class, i int, target document.SLO) (time.Duration, error) {
 	models, shares := r.llm.ModelShares(i)
 	firstModel := slices.IndexFunc(shares, func(share float64) bool { return share > 0 })
-	m := &r.Models[r.modelIndex(models[firstModel])]
+	m := &r.problem.Models[r.modelIndex(models[firstModel])]
 	fastest := time.Duration(0)
 	prompt, output, _ := lengthMoments(c.Sample)
 	for k := range m.Profile.Instances {
@@ -288,20 +288,20 @@ func (r *resolver) resolveItems() error {
 		models, shares := r.llm.ModelShares(c)
 		for k, name := range models {
 			if shares[k] > 0 {
-				r.Items = append(r.Items, Item{Model: r.modelIndex(name), Class: c, RPS: rps * shares[k], Weight: 1})
+				r.problem.Items = append(r.problem.Items, Item{Model: r.modelIndex(name), Class: c, RPS: rps * shares[k], Weight: 1})
 				total += rps * shares[k]
 			}
 		}
 	}
-	slices.SortStableFunc(r.Items, func(a, b Item) int { return a.Model - b.Model })
+	slices.SortStableFunc(r.problem.Items, func(a, b Item) int { return a.Model - b.Model })
 
 	// For throughput the weights of all items sum to 1.
 	if ratesAreWeights {
 		if !anyRate {
 			r.run.Assume("rates: all classes alike")
 		}
-		for i := range r.Items {
-			r.Items[i].Weight = r.Items[i].RPS / total
+		for i := range r.problem.Items {
+			r.problem.Items[i].Weight = r.problem.Items[i].RPS / total
 		}
 	}
 	return nil
@@ -319,8 +319,8 @@ func (r *resolver) setPolicy() {
 	flag("by_deadline", v.Word("group-by") == "deadline")
 	flag("append", v.Word("join") == "fcfs")
 	flag("on_violation", v.Word("replan") == "violation")
-	flag("one_open", len(r.Models) > 1)
-	r.Policy = formats.PolicySpec{Name: "vqueue", Params: params}
+	flag("one_open", len(r.problem.Models) > 1)
+	r.problem.Policy = formats.PolicySpec{Name: "vqueue", Params: params}
 }
 
 // newSearches returns a search for each combination of tensor parallelism. Combinations with which the
@@ -328,12 +328,12 @@ func (r *resolver) setPolicy() {
 func (r *resolver) newSearches() ([]*Search, error) {
 	// Build the combinations, pool by pool, from the sizes for which the profile has instances.
 	choices := [][]int{nil}
-	for i := range r.Pools {
+	for i := range r.problem.Pools {
 		var sizes []int
-		for m := range r.Models {
-			for k := range r.Models[m].Profile.Instances {
-				in := &r.Models[m].Profile.Instances[k]
-				if in.Device == r.Pools[i].Device && in.TensorParallel <= r.Pools[i].Count && !slices.Contains(sizes, in.TensorParallel) {
+		for m := range r.problem.Models {
+			for k := range r.problem.Models[m].Profile.Instances {
+				in := &r.problem.Models[m].Profile.Instances[k]
+				if in.Device == r.problem.Pools[i].Device && in.TensorParallel <= r.problem.Pools[i].Count && !slices.Contains(sizes, in.TensorParallel) {
 					sizes = append(sizes, in.TensorParallel)
 				}
 			}
@@ -368,8 +368,8 @@ func (r *resolver) newSearches() ([]*Search, error) {
 // deviceNames returns the device kinds of the cluster as text.
 func (r *resolver) deviceNames() string {
 	var names []string
-	for i := range r.Pools {
-		names = append(names, r.Pools[i].Device)
+	for i := range r.problem.Pools {
+		names = append(names, r.problem.Pools[i].Device)
 	}
 	return strings.Join(names, ", ")
 }
@@ -377,13 +377,13 @@ func (r *resolver) deviceNames() string {
 // newSearch returns the search with one size of tensor parallelism by pool. A pool with size 0 runs
 // nothing.
 func (r *resolver) newSearch(tps []int) (*Search, error) {
-	p := *r.Problem
-	p.Models, p.Kinds = slices.Clone(r.Models), nil
+	p := *r.problem
+	p.Models, p.Kinds = slices.Clone(r.problem.Models), nil
 	for i, tp := range tps {
 		if tp > 0 {
-			k := Kind{Pool: i, Device: r.Pools[i].Device, TP: tp, MaxInstances: r.Pools[i].Count / tp, Price: float64(tp)}
+			k := Kind{Pool: i, Device: r.problem.Pools[i].Device, TP: tp, MaxInstances: r.problem.Pools[i].Count / tp, Price: float64(tp)}
 			if r.input.Values.Word("objective") == "cost" {
-				k.Price = float64(tp) * r.Pools[i].USDPerHour
+				k.Price = float64(tp) * r.problem.Pools[i].USDPerHour
 			}
 			p.Kinds = append(p.Kinds, k)
 		}
@@ -418,6 +418,6 @@ func (r *resolver) newSearch(tps []int) (*Search, error) {
 	if err := r.limitInstances(s); err != nil {
 		return nil, err
 	}
-	s.choosePreemption()
+	s.Estimators.choosePreemption()
 	return s, nil
 }

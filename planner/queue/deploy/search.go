@@ -8,13 +8,19 @@ import (
 
 // Search looks for layouts of a problem.
 type Search struct {
-	*Trials
+	Problem      *Problem
+	Estimators   *Estimators
+	Plans        *PlanWriter
+	Trials       *Trials
 	useClassCaps bool // the run-time policy obeys caps of classes
 }
 
 // NewSearch returns a search that has tried nothing yet.
 func NewSearch(p *Problem) *Search {
-	return &Search{Trials: &Trials{PlanWriter: &PlanWriter{&Estimators{Problem: p, cache: map[estimateKey]*estimate{}}}, scores: map[string]Score{}}}
+	estimators := &Estimators{problem: p, cache: map[estimateKey]*estimate{}}
+	plans := &PlanWriter{problem: p, estimators: estimators}
+	trials := &Trials{problem: p, estimators: estimators, plans: plans, scores: map[string]Score{}}
+	return &Search{Problem: p, Estimators: estimators, Plans: plans, Trials: trials}
 }
 
 // Structure says which items share a pool: a list of items for each.
@@ -39,19 +45,19 @@ const minOwnPoolShare = 0.5
 // modelsByLoad returns the models by falling number of instances that they keep busy, and that number, each
 // on the kind where it is least.
 func (p *Search) modelsByLoad() (models []int, busyInstances []float64, err error) {
-	busyInstances = make([]float64, len(p.Models))
-	for m := range p.Models {
+	busyInstances = make([]float64, len(p.Problem.Models))
+	for m := range p.Problem.Models {
 		models = append(models, m)
 		rps := 0.0
-		for _, i := range p.itemsOf(m) {
-			rps += p.Items[i].RPS
+		for _, i := range p.Problem.itemsOf(m) {
+			rps += p.Problem.Items[i].RPS
 		}
 		minBusy := math.Inf(1)
-		for k := range p.Kinds {
-			if p.Models[m].ByKind[k] == nil {
+		for k := range p.Problem.Kinds {
+			if p.Problem.Models[m].ByKind[k] == nil {
 				continue
 			}
-			requestTime, err := p.requestTime(m, k, p.maxSequences(m, k))
+			requestTime, err := p.Estimators.requestTime(m, k, p.Problem.maxSequences(m, k))
 			if err != nil {
 				return nil, nil, err
 			}
@@ -83,11 +89,11 @@ func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 		}
 		var s Structure
 		for _, m := range models[:ownPools] {
-			s = append(s, p.itemsOf(m))
+			s = append(s, p.Problem.itemsOf(m))
 		}
 		var otherItems []int
 		for _, m := range models[ownPools:] {
-			otherItems = append(otherItems, p.itemsOf(m)...)
+			otherItems = append(otherItems, p.Problem.itemsOf(m)...)
 		}
 		if slices.Sort(otherItems); len(otherItems) > 0 {
 			s = append(s, otherItems)
@@ -97,7 +103,7 @@ func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 
 	// Add the same structures with the most urgent class separated, if the policy can run them.
 	if o.SeparateClasses && !o.SeparateModels {
-		if separated := p.separateUrgentClass(structures); o.OnlySeparateClasses {
+		if separated := p.Problem.separateUrgentClass(structures); o.OnlySeparateClasses {
 			structures = separated
 		} else {
 			structures = append(structures, separated...)
@@ -149,17 +155,17 @@ func (p *Problem) splitUrgentClass(items []int) (urgentItems, otherItems []int) 
 // newPool returns a pool of items without instances. Its caps are the largest with which a request of mean
 // length takes at most half of its SLO.
 func (p *Search) newPool(items []int) (Pool, error) {
-	x := Pool{Items: items, Counts: make([]int, len(p.Kinds)), Caps: make([][]int, len(p.Kinds)), ClassCaps: make([]int, len(p.Classes))}
-	for k := range p.Kinds {
-		x.Caps[k] = make([]int, len(p.Models))
-		for _, m := range p.ModelsOf(items) {
-			if p.Models[m].ByKind[k] == nil {
+	x := Pool{Items: items, Counts: make([]int, len(p.Problem.Kinds)), Caps: make([][]int, len(p.Problem.Kinds)), ClassCaps: make([]int, len(p.Problem.Classes))}
+	for k := range p.Problem.Kinds {
+		x.Caps[k] = make([]int, len(p.Problem.Models))
+		for _, m := range p.Problem.ModelsOf(items) {
+			if p.Problem.Models[m].ByKind[k] == nil {
 				continue
 			}
-			caps := p.capsOf(m, k)
+			caps := p.Problem.capsOf(m, k)
 			x.Caps[k][m] = caps[0]
 			for _, c := range caps {
-				e, err := p.estimateFor(m, k, c)
+				e, err := p.Estimators.estimateFor(m, k, c)
 				if err != nil {
 					return x, err
 				}
@@ -189,10 +195,10 @@ func (p *Search) emptyLayout(s Structure) (*Layout, error) {
 // full batch.
 func (p *Search) fitsHalfSLO(items []int, model int, e *estimate) bool {
 	for _, i := range items {
-		if p.Items[i].Model != model {
+		if p.Problem.Items[i].Model != model {
 			continue
 		}
-		c := &p.Classes[p.Items[i].Class]
+		c := &p.Problem.Classes[p.Problem.Items[i].Class]
 		prompt, output, _ := lengthMoments(c.Sample)
 		expected := e.rct.Prefill + e.rct.Decode*output
 		switch c.Figure {

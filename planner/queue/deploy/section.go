@@ -9,14 +9,17 @@ import (
 )
 
 // PlanWriter makes plans of layouts.
-type PlanWriter struct{ *Estimators }
+type PlanWriter struct {
+	problem    *Problem
+	estimators *Estimators
+}
 
 // Deployment returns the deployment of a plan, in the order of items.
 func (p *PlanWriter) Deployment(items []int) []formats.Deployed {
 	deployed := make([]formats.Deployed, len(items))
 	for n, i := range items {
-		item := &p.Items[i]
-		deployed[n] = formats.Deployed{Model: p.Models[item.Model].Name, Class: p.Classes[item.Class].Name, NumBlocks: 1, Pipelines: []formats.Pipeline{}}
+		item := &p.problem.Items[i]
+		deployed[n] = formats.Deployed{Model: p.problem.Models[item.Model].Name, Class: p.problem.Classes[item.Class].Name, NumBlocks: 1, Pipelines: []formats.Pipeline{}}
 	}
 	return deployed
 }
@@ -27,28 +30,28 @@ func (p *PlanWriter) Section(l *Layout, items []int) (*formats.QueuePlan, error)
 	for _, i := range items {
 		q.Classes = append(q.Classes, p.planClass(i))
 	}
-	for _, m := range p.ModelsOf(items) {
+	for _, m := range p.problem.ModelsOf(items) {
 		q.Models = append(q.Models, p.planProfile(m))
 	}
 	q.Hosts = p.planHosts(items)
 
 	// Place the instances of all pools, then describe operations and estimators.
-	nextDevice := make([]int, len(p.Pools))
+	nextDevice := make([]int, len(p.problem.Pools))
 	for i := range l.Pools {
 		if err := p.addInstances(q, &l.Pools[i], nextDevice, items); err != nil {
 			return nil, err
 		}
 	}
-	q.Operations = p.planOperations(q)
+	q.Operations = p.estimators.planOperations(q)
 	return q, p.addEstimates(q, l)
 }
 
 // planClass returns the plan's class of an item, with what it promises.
 func (p *PlanWriter) planClass(i int) formats.QueueClass {
-	item := &p.Items[i]
-	c := &p.Classes[item.Class]
+	item := &p.problem.Items[i]
+	c := &p.problem.Classes[item.Class]
 	class := formats.QueueClass{
-		Served: formats.Served{Model: p.Models[item.Model].Name, Class: c.Name, SLOUS: document.Micros(c.SLO), Percentile: c.Percentile, Weight: item.Weight, RPS: item.RPS},
+		Served: formats.Served{Model: p.problem.Models[item.Model].Name, Class: c.Name, SLOUS: document.Micros(c.SLO), Percentile: c.Percentile, Weight: item.Weight, RPS: item.RPS},
 		Figure: c.Figure, WaitingUS: document.Micros(c.WaitingSLO), Priority: c.Priority, MaxTokens: c.MaxTokens, Prompt: c.Prompt, Output: c.Output, Sessions: c.Sessions,
 	}
 	class.PromptMean, class.OutputMean, class.OutputSD = lengthMoments(c.Sample)
@@ -57,9 +60,9 @@ func (p *PlanWriter) planClass(i int) formats.QueueClass {
 
 // planProfile returns the profile of a model with the instances that the problem has.
 func (p *PlanWriter) planProfile(m int) formats.LLMProfile {
-	profile := *p.Models[m].Profile
+	profile := *p.problem.Models[m].Profile
 	profile.Instances = nil
-	for _, in := range p.Models[m].ByKind {
+	for _, in := range p.problem.Models[m].ByKind {
 		if in != nil {
 			profile.Instances = append(profile.Instances, *in)
 		}
@@ -71,22 +74,22 @@ func (p *PlanWriter) planProfile(m int) formats.LLMProfile {
 // there.
 func (p *PlanWriter) planHosts(items []int) []formats.QueueHost {
 	var sizes []int64
-	for _, m := range p.ModelsOf(items) {
-		sizes = append(sizes, p.Models[m].Profile.WeightBytes)
+	for _, m := range p.problem.ModelsOf(items) {
+		sizes = append(sizes, p.problem.Models[m].Profile.WeightBytes)
 	}
 	slices.Sort(sizes)
 	slices.Reverse(sizes)
 	serverBytes := int64(0)
-	for _, s := range sizes[:min(len(sizes), p.WarmModels)] {
+	for _, s := range sizes[:min(len(sizes), p.problem.WarmModels)] {
 		serverBytes += s
 	}
-	if len(sizes) > 0 && p.WarmModels > len(sizes) {
-		serverBytes += int64(p.WarmModels-len(sizes)) * sizes[0]
+	if len(sizes) > 0 && p.problem.WarmModels > len(sizes) {
+		serverBytes += int64(p.problem.WarmModels-len(sizes)) * sizes[0]
 	}
 	var hosts []formats.QueueHost
-	for k := range p.Kinds {
-		if devicesPerNode := p.Pools[p.Kinds[k].Pool].WithDefaults().PerNode; serverBytes > 0 {
-			hosts = append(hosts, formats.QueueHost{Device: p.Kinds[k].Device, MemoryBytes: serverBytes * int64(max(1, devicesPerNode/p.Kinds[k].TP))})
+	for k := range p.problem.Kinds {
+		if devicesPerNode := p.problem.Pools[p.problem.Kinds[k].Pool].WithDefaults().PerNode; serverBytes > 0 {
+			hosts = append(hosts, formats.QueueHost{Device: p.problem.Kinds[k].Device, MemoryBytes: serverBytes * int64(max(1, devicesPerNode/p.problem.Kinds[k].TP))})
 		}
 	}
 	return hosts
@@ -95,21 +98,21 @@ func (p *PlanWriter) planHosts(items []int) []formats.QueueHost {
 // addInstances adds the instances of a pool on the next free devices. nextDevice has the first free device
 // by pool of the cluster.
 func (p *PlanWriter) addInstances(q *formats.QueuePlan, x *Pool, nextDevice []int, items []int) error {
-	models := p.ModelsOf(x.Items)
+	models := p.problem.ModelsOf(x.Items)
 	nextModel := 0
 	for k, n := range x.Counts {
-		kind := &p.Kinds[k]
+		kind := &p.problem.Kinds[k]
 		for range n {
 			in := formats.QueueInstance{Device: kind.Device, FirstDevice: nextDevice[kind.Pool], TensorParallel: kind.TP, TokenBudget: defaultTokenBudget}
 			nextDevice[kind.Pool] += kind.TP
 
 			// The models that can run there, with their caps.
 			for _, m := range models {
-				instance := p.Models[m].ByKind[k]
+				instance := p.problem.Models[m].ByKind[k]
 				if instance == nil {
 					continue
 				}
-				in.Models = append(in.Models, p.Models[m].Name)
+				in.Models = append(in.Models, p.problem.Models[m].Name)
 				in.Sequences = append(in.Sequences, x.Caps[k][m])
 				in.TokenBudget = tokenBudget(instance)
 			}
@@ -131,16 +134,16 @@ func (p *PlanWriter) addInstances(q *formats.QueuePlan, x *Pool, nextDevice []in
 // other pools serve.
 func (p *PlanWriter) classCaps(x *Pool, items, models []int) []formats.ClassCap {
 	var caps []formats.ClassCap
-	for c := range p.Classes {
+	for c := range p.problem.Classes {
 		requested, servedHere := false, false
 		for _, i := range items {
-			if item := &p.Items[i]; item.Class == c && slices.Contains(models, item.Model) {
+			if item := &p.problem.Items[i]; item.Class == c && slices.Contains(models, item.Model) {
 				requested = true
 				servedHere = servedHere || slices.Contains(x.Items, i)
 			}
 		}
 		if requested && (!servedHere || x.ClassCaps[c] > 0) {
-			caps = append(caps, formats.ClassCap{Class: p.Classes[c].Name, Sequences: x.ClassCaps[c]})
+			caps = append(caps, formats.ClassCap{Class: p.problem.Classes[c].Name, Sequences: x.ClassCaps[c]})
 		}
 	}
 	return caps
@@ -149,25 +152,25 @@ func (p *PlanWriter) classCaps(x *Pool, items, models []int) []formats.ClassCap 
 // addEstimates adds an estimator for each model on each kind, at the cap of the pool with the most
 // instances there.
 func (p *PlanWriter) addEstimates(q *formats.QueuePlan, l *Layout) error {
-	for m := range p.Models {
-		for k := range p.Kinds {
+	for m := range p.problem.Models {
+		for k := range p.problem.Kinds {
 			maxCount, sequences := 0, 0
 			for i := range l.Pools {
 				x := &l.Pools[i]
-				if x.Counts[k] > maxCount && p.Models[m].ByKind[k] != nil && slices.Contains(p.ModelsOf(x.Items), m) {
+				if x.Counts[k] > maxCount && p.problem.Models[m].ByKind[k] != nil && slices.Contains(p.problem.ModelsOf(x.Items), m) {
 					maxCount, sequences = x.Counts[k], x.Caps[k][m]
 				}
 			}
 			if maxCount == 0 {
 				continue
 			}
-			e, err := p.estimateFor(m, k, sequences)
+			e, err := p.estimators.estimateFor(m, k, sequences)
 			if err != nil {
 				return err
 			}
-			q.Estimates = append(q.Estimates, planEstimate(e.rct, p.Models[m].Name, p.Kinds[k].Device, 0))
+			q.Estimates = append(q.Estimates, planEstimate(e.rct, p.problem.Models[m].Name, p.problem.Kinds[k].Device, 0))
 			if e.mega != nil {
-				q.Estimates = append(q.Estimates, planEstimate(e.mega, p.Models[m].Name, p.Kinds[k].Device, e.megaTokens))
+				q.Estimates = append(q.Estimates, planEstimate(e.mega, p.problem.Models[m].Name, p.problem.Kinds[k].Device, e.megaTokens))
 			}
 		}
 	}
@@ -180,12 +183,12 @@ func (p *PlanWriter) Plan(l *Layout, items []int) (*formats.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	arrivals := p.Arrivals
+	arrivals := p.problem.Arrivals
 	if arrivals == nil {
 		arrivals = &formats.Arrivals{Process: "poisson"}
 	}
 	return &formats.Plan{
-		Format: formats.FormatPlan, Kind: formats.PlanQueue, Seed: p.Seed, Pools: p.Pools, Deployment: p.Deployment(items), Section: q,
-		Policy: p.Policy, Arrivals: arrivals,
+		Format: formats.FormatPlan, Kind: formats.PlanQueue, Seed: p.problem.Seed, Pools: p.problem.Pools, Deployment: p.Deployment(items), Section: q,
+		Policy: p.problem.Policy, Arrivals: arrivals,
 	}, nil
 }

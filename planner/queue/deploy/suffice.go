@@ -30,7 +30,7 @@ func AllDevicesSuffice(ctx context.Context, p *Search, o SearchOptions) (bool, e
 				anyGrown = p.addInstance(l, i) || anyGrown
 			}
 		}
-		ok, _, err := p.testLayout(ctx, l, p.requestCounts())
+		ok, _, err := p.testLayout(ctx, l, p.Trials.requestCounts())
 		if ok || err != nil {
 			return ok, err
 		}

@@ -15,11 +15,11 @@ func TestAllDevicesSufficeForReachableSLO(t *testing.T) {
 		want bool
 	}{{60 * time.Second, true}, {500 * time.Millisecond, false}} {
 		p := chatAndBatch()
-		p.Classes[0].SLO = c.slo
-		p.Items[0].RPS, p.Items[1].RPS = 0.2, 0.2
-		for i := range p.Classes {
-			p.Classes[i].Prompt = &formats.Lengths{Distribution: "fixed", Mean: 600}
-			p.Classes[i].Output = &formats.Lengths{Distribution: "fixed", Mean: 200}
+		p.Problem.Classes[0].SLO = c.slo
+		p.Problem.Items[0].RPS, p.Problem.Items[1].RPS = 0.2, 0.2
+		for i := range p.Problem.Classes {
+			p.Problem.Classes[i].Prompt = &formats.Lengths{Distribution: "fixed", Mean: 600}
+			p.Problem.Classes[i].Output = &formats.Lengths{Distribution: "fixed", Mean: 200}
 		}
 		got, err := AllDevicesSuffice(t.Context(), p, SearchOptions{})
 		if err != nil {

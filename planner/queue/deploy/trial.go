@@ -16,8 +16,10 @@ import (
 
 // Trials simulate pools and layouts. Each is simulated once.
 type Trials struct {
-	*PlanWriter
-	scores map[string]Score
+	problem    *Problem
+	estimators *Estimators
+	plans      *PlanWriter
+	scores     map[string]Score
 }
 
 // Requests of a run with drawn arrivals, as far as the rates allow, and the least length of a run in
@@ -33,13 +35,13 @@ const (
 // requests.
 func (p *Trials) Span() time.Duration {
 	longest := time.Duration(0)
-	for i := range p.Classes {
-		if longest = max(longest, p.Classes[i].WaitingSLO); p.Classes[i].Figure != formats.FigureTPOT {
-			longest = max(longest, p.Classes[i].SLO)
+	for i := range p.problem.Classes {
+		if longest = max(longest, p.problem.Classes[i].WaitingSLO); p.problem.Classes[i].Figure != formats.FigureTPOT {
+			longest = max(longest, p.problem.Classes[i].SLO)
 		}
 	}
-	rps := max(p.RPS(), 1e-6)
-	effort := float64(max(p.Effort, 1))
+	rps := max(p.problem.RPS(), 1e-6)
+	effort := float64(max(p.problem.Effort, 1))
 	seconds := min(max(effort*minRequests/rps, minSLOSpans*longest.Seconds()), effort*maxRequests/rps)
 	if seconds < 1 { // rounding up to a second would mean many more requests
 		return max(time.Duration(math.Ceil(1e3*seconds))*time.Millisecond, time.Millisecond)
@@ -50,13 +52,13 @@ func (p *Trials) Span() time.Duration {
 // trialPool simulates a pool alone in one run. A pool that was simulated before has its score. A pool that
 // cannot do the work of its rates is refused without a run.
 func (p *Trials) trialPool(ctx context.Context, x *Pool) (Score, error) {
-	if !p.Goodput {
+	if !p.problem.Goodput {
 		fits, err := p.fitsCapacity(x)
 		if err != nil || !fits {
-			return Score{ByItem: p.newScore().ByItem, Broken: true}, err
+			return Score{ByItem: p.problem.newScore().ByItem, Broken: true}, err
 		}
 	}
-	key := x.cacheKey(p.Problem)
+	key := x.cacheKey(p.problem)
 	if s, ok := p.scores[key]; ok {
 		return s, nil
 	}
@@ -64,7 +66,7 @@ func (p *Trials) trialPool(ctx context.Context, x *Pool) (Score, error) {
 	if err != nil {
 		return Score{}, err
 	}
-	s, err := p.simulateRun(ctx, sc, x.Items, 0, p.SearchWork)
+	s, err := p.simulateRun(ctx, sc, x.Items, 0, p.problem.SearchWork)
 	if err == nil {
 		p.scores[key] = s
 	}
@@ -80,17 +82,17 @@ func (p *Trials) judgeLayout(ctx context.Context, l *Layout) (Score, error) {
 // simulateLayout simulates a layout as a whole in all runs. searchWork limits the positions of a re-plan;
 // with 0, the limit is that of a run of the plan. Replayed requests always have the limit of the search.
 func (p *Trials) simulateLayout(ctx context.Context, l *Layout, searchWork int64) (Score, error) {
-	if p.Replay != nil {
-		searchWork = p.SearchWork
+	if p.problem.Replay != nil {
+		searchWork = p.problem.SearchWork
 	}
 
 	// Refuse layouts that cannot do the work of the rates, and reuse scores.
 	key := fmt.Sprint("whole ", searchWork)
 	for i := range l.Pools {
-		key += " " + l.Pools[i].cacheKey(p.Problem)
-		if !p.Goodput {
+		key += " " + l.Pools[i].cacheKey(p.problem)
+		if !p.problem.Goodput {
 			if fits, err := p.fitsCapacity(&l.Pools[i]); err != nil || !fits {
-				return Score{ByItem: p.newScore().ByItem, Broken: true}, err
+				return Score{ByItem: p.problem.newScore().ByItem, Broken: true}, err
 			}
 		}
 	}
@@ -99,12 +101,12 @@ func (p *Trials) simulateLayout(ctx context.Context, l *Layout, searchWork int64
 	}
 
 	// The runs are simulated concurrently, and their outcomes added up.
-	items := p.allItems()
+	items := p.problem.allItems()
 	sc, err := p.scenario(l, items)
 	if err != nil {
 		return Score{}, err
 	}
-	runCount := max(p.Runs, 1)
+	runCount := max(p.problem.Runs, 1)
 	scores, errs := make([]Score, runCount), make([]error, runCount)
 	var wg sync.WaitGroup
 	for run := range runCount {
@@ -114,7 +116,7 @@ func (p *Trials) simulateLayout(ctx context.Context, l *Layout, searchWork int64
 	if err := errors.Join(errs...); err != nil {
 		return Score{}, err
 	}
-	sum := p.newScore()
+	sum := p.problem.newScore()
 	for run := range scores {
 		sum.add(&scores[run])
 	}
@@ -135,7 +137,7 @@ func (p *Trials) fitsCapacity(x *Pool) (bool, error) {
 // busyShare returns the share of the time of a pool's instances that the work of its rates takes, by the
 // plan's estimators. For replayed requests it returns 0, because they have no rate beyond the run.
 func (p *Trials) busyShare(x *Pool) (float64, error) {
-	if p.Replay != nil {
+	if p.problem.Replay != nil {
 		return 0, nil
 	}
 	capacity := 0.0
@@ -162,7 +164,7 @@ func (p *Problem) allItems() []int {
 
 // scenario returns the scenario in which a layout serves some items under its policy.
 func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
-	plan, err := p.Plan(l, items)
+	plan, err := p.plans.Plan(l, items)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +172,7 @@ func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sc.Seed = max(p.Seed, 1); p.Replay == nil {
+	if sc.Seed = max(p.problem.Seed, 1); p.problem.Replay == nil {
 		sc.Duration = p.Span()
 	}
 	return sc, nil
@@ -180,7 +182,7 @@ func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 func (p *Trials) simulateRun(ctx context.Context, sc *sim.Scenario, items []int, run int, searchWork int64) (Score, error) {
 	var cfg sim.Config
 	var err error
-	if p.Replay == nil {
+	if p.problem.Replay == nil {
 		cfg, err = sc.Config(run)
 	} else {
 		cfg, err = sc.Replay(arrivals.Slice(p.replayedRequests(items, run)))
@@ -188,9 +190,9 @@ func (p *Trials) simulateRun(ctx context.Context, sc *sim.Scenario, items []int,
 	if err != nil {
 		return Score{}, err
 	}
-	cfg.SearchWork, cfg.SearchTime = searchWork, p.SearchTime
-	if p.NewPolicy != nil {
-		if cfg.Policy, err = p.NewPolicy(sc.Tables); err != nil {
+	cfg.SearchWork, cfg.SearchTime = searchWork, p.problem.SearchTime
+	if p.problem.NewPolicy != nil {
+		if cfg.Policy, err = p.problem.NewPolicy(sc.Tables); err != nil {
 			return Score{}, err
 		}
 	}
@@ -198,17 +200,17 @@ func (p *Trials) simulateRun(ctx context.Context, sc *sim.Scenario, items []int,
 	// Watch the answers, and cancel the run once too many are late.
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	score := p.newScore()
-	w := &runWatcher{p: p.Problem, items: items, score: &score, span: max(sc.Duration, 3), stop: cancel, lateCounts: make([]int64, p.judgeGroups())}
-	if !p.Goodput {
+	score := p.problem.newScore()
+	w := &runWatcher{p: p.problem, items: items, score: &score, span: max(sc.Duration, 3), stop: cancel, lateCounts: make([]int64, p.problem.judgeGroups())}
+	if !p.problem.Goodput {
 		for j, n := range p.requestCounts() {
-			w.allowedLate = append(w.allowedLate, max(lateAllowance*(1-p.requiredShare(j))*float64(n), 10))
+			w.allowedLate = append(w.allowedLate, max(lateAllowance*(1-p.problem.requiredShare(j))*float64(n), 10))
 		}
 	}
 	cfg.OnJudged = w.recordAnswer
 	res, err := sim.Run(runCtx, cfg)
 	if score.Broken && ctx.Err() == nil {
-		return Score{ByItem: p.newScore().ByItem, Broken: true}, nil
+		return Score{ByItem: p.problem.newScore().ByItem, Broken: true}, nil
 	}
 	if err != nil {
 		return Score{}, err
@@ -220,7 +222,7 @@ func (p *Trials) simulateRun(ctx context.Context, sc *sim.Scenario, items []int,
 // replayedRequests returns the replayed requests of a run for some items, with indexes of these.
 func (p *Trials) replayedRequests(items []int, run int) []arrivals.Request {
 	var requests []arrivals.Request
-	for _, r := range p.Replay(run) {
+	for _, r := range p.problem.Replay(run) {
 		if n := slices.Index(items, int(r.Model)); n >= 0 {
 			r.Model = int32(n)
 			requests = append(requests, r)
@@ -231,22 +233,22 @@ func (p *Trials) replayedRequests(items []int, run int) []arrivals.Request {
 
 // requestCounts returns the expected number of requests of a run, by judge group. Misses are weighed by it.
 func (p *Trials) requestCounts() []int64 {
-	counts := make([]int64, p.judgeGroups())
-	if p.Replay != nil {
-		for _, r := range p.Replay(0) {
-			counts[p.Classes[p.Items[r.Model].Class].JudgeGroup]++
+	counts := make([]int64, p.problem.judgeGroups())
+	if p.problem.Replay != nil {
+		for _, r := range p.problem.Replay(0) {
+			counts[p.problem.Classes[p.problem.Items[r.Model].Class].JudgeGroup]++
 		}
 		return counts
 	}
-	for i := range p.Items {
-		counts[p.Classes[p.Items[i].Class].JudgeGroup] += int64(p.Items[i].RPS * p.Span().Seconds())
+	for i := range p.problem.Items {
+		counts[p.problem.Classes[p.problem.Items[i].Class].JudgeGroup] += int64(p.problem.Items[i].RPS * p.Span().Seconds())
 	}
 	return counts
 }
 
 // poolScore returns the part of a layout's score that belongs to one of its pools.
 func (p *Trials) poolScore(s *Score, x *Pool) Score {
-	score := p.newScore()
+	score := p.problem.newScore()
 	score.Broken = s.Broken
 	for _, i := range x.Items {
 		score.ByItem[i] = s.ByItem[i]

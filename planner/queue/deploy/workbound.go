@@ -43,7 +43,7 @@ type requestPart struct {
 // requestParts divides the requests of every item by their work. The last part of each item has those that
 // may be late.
 func (b *workProgram) requestParts() []requestPart {
-	p := b.Problem
+	p := b.problem
 	var parts []requestPart
 	for i := range p.Items {
 		c, m := &p.Classes[p.Items[i].Class], &p.Models[p.Items[i].Model]
@@ -110,9 +110,9 @@ const (
 
 // workProgram is the mixed-integer program of a work bound.
 type workProgram struct {
-	*Problem
+	problem      *Problem
 	goal         Goal
-	m            *milp.Model
+	program      *milp.Model
 	factor       milp.Var
 	capacity     [][]milp.Term     // time of instances that requests and iterations take, by kind
 	onTime       [][]milp.Term     // requests in time, by class
@@ -135,12 +135,12 @@ type modelIterations struct {
 // returns the least price, or the largest goodput or factor. If the work does not fit at all, it returns
 // +Inf.
 func (p *Problem) WorkBound(ctx context.Context, solver milp.Solver, goal Goal) (float64, error) {
-	b := &workProgram{Problem: p, goal: goal, m: milp.New("work of instances"), factor: -1, capacity: make([][]milp.Term, len(p.Kinds)), onTime: make([][]milp.Term, len(p.Classes))}
+	b := &workProgram{problem: p, goal: goal, program: milp.New("work of instances"), factor: -1, capacity: make([][]milp.Term, len(p.Kinds)), onTime: make([][]milp.Term, len(p.Classes))}
 	if goal != GoalPrice {
-		b.m.SetSense(milp.Maximize)
+		b.program.SetSense(milp.Maximize)
 	}
 	if goal == GoalFactor {
-		b.factor = b.m.AddVar("factor", 0, milp.Inf, 1)
+		b.factor = b.program.AddVar("factor", 0, milp.Inf, 1)
 	}
 
 	// Add iterations, then the requests by parts, then the totals.
@@ -149,7 +149,7 @@ func (p *Problem) WorkBound(ctx context.Context, solver milp.Solver, goal Goal) 
 		b.addPart(&x)
 	}
 	b.addTotals()
-	sol, err := solver.Solve(ctx, b.m, milp.Options{MaxNodes: 2000})
+	sol, err := solver.Solve(ctx, b.program, milp.Options{MaxNodes: 2000})
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("solving for the bound by work: %w", err)
@@ -166,20 +166,20 @@ func (p *Problem) WorkBound(ctx context.Context, solver milp.Solver, goal Goal) 
 // addIterations adds the variables of iterations for models whose requests are often alone. Under goals
 // other than the price there are none, because all requests may be late or the rates are not known.
 func (b *workProgram) addIterations() {
-	b.iterations, b.hidesPrompts = make([]modelIterations, len(b.Models)), make([][]bool, len(b.Models))
-	for m := range b.Models {
+	b.iterations, b.hidesPrompts = make([]modelIterations, len(b.problem.Models)), make([][]bool, len(b.problem.Models))
+	for m := range b.problem.Models {
 		c := &b.iterations[m]
 		if c.item = -1; b.goal == GoalPrice {
-			c.item = sparseItem(b.Problem, m)
+			c.item = sparseItem(b.problem, m)
 		}
 		b.hidesPrompts[m] = b.kindsHidingPrompts(m, c.item)
 		if c.item < 0 {
 			continue
 		}
-		c.iterationRates, c.fullBatches = make([]milp.Var, len(b.Kinds)), make([][]milp.Term, len(b.Kinds))
-		for k := range b.Kinds {
-			if instance := b.Models[m].ByKind[k]; instance != nil {
-				c.iterationRates[k] = b.m.AddVar("", 0, milp.Inf, 0)
+		c.iterationRates, c.fullBatches = make([]milp.Var, len(b.problem.Kinds)), make([][]milp.Term, len(b.problem.Kinds))
+		for k := range b.problem.Kinds {
+			if instance := b.problem.Models[m].ByKind[k]; instance != nil {
+				c.iterationRates[k] = b.program.AddVar("", 0, milp.Inf, 0)
 				b.capacity[k] = append(b.capacity[k], milp.Term{Var: c.iterationRates[k], Coef: b.iterationCost(m, k)})
 			}
 		}
@@ -190,25 +190,25 @@ func (b *workProgram) addIterations() {
 // If so, iterations count with all of their base, and prompts as nothing. Both ways of counting stay below
 // every run; this one is higher there.
 func (b *workProgram) kindsHidingPrompts(model, sparse int) []bool {
-	hides := make([]bool, len(b.Kinds))
-	for k, instance := range b.Models[model].ByKind {
+	hides := make([]bool, len(b.problem.Kinds))
+	for k, instance := range b.problem.Models[model].ByKind {
 		if instance == nil {
 			continue
 		}
 
 		// Compare the prompt tokens per second with what the iterations per second hide.
 		iterationRate, promptRate := 0.0, 0.0
-		for _, i := range b.itemsOf(model) {
-			c := &b.Classes[b.Items[i].Class]
+		for _, i := range b.problem.itemsOf(model) {
+			c := &b.problem.Classes[b.problem.Items[i].Class]
 			prompt, output, _ := lengthMoments(c.Sample)
-			iterationRate += b.Items[i].RPS * max(output-1, 0) / float64(max(b.maxSequences(model, k), 1))
+			iterationRate += b.problem.Items[i].RPS * max(output-1, 0) / float64(max(b.problem.maxSequences(model, k), 1))
 			if c.Sessions == nil {
-				promptRate += b.Items[i].RPS * prompt
+				promptRate += b.problem.Items[i].RPS * prompt
 			}
 		}
 		if sparse >= 0 {
-			_, output, _ := lengthMoments(b.Classes[b.Items[sparse].Class].Sample)
-			iterationRate = max(iterationRate, isolatedRate(b.Problem, sparse)*output)
+			_, output, _ := lengthMoments(b.problem.Classes[b.problem.Items[sparse].Class].Sample)
+			iterationRate = max(iterationRate, isolatedRate(b.problem, sparse)*output)
 		}
 		hides[k] = promptRate < instance.Iteration.HingeTokens*iterationRate
 	}
@@ -217,7 +217,7 @@ func (b *workProgram) kindsHidingPrompts(model, sparse int) []bool {
 
 // iterationCost returns the time of an iteration of a model beside the work of its requests, in seconds.
 func (b *workProgram) iterationCost(model, kind int) float64 {
-	iteration := &b.Models[model].ByKind[kind].Iteration
+	iteration := &b.problem.Models[model].ByKind[kind].Iteration
 	if b.hidesPrompts[model][kind] {
 		return (iteration.BaseNS + iteration.CPUNS) / 1e9
 	}
@@ -226,7 +226,7 @@ func (b *workProgram) iterationCost(model, kind int) float64 {
 
 // requestWork returns the least work of a request of a model on a kind, in seconds.
 func (b *workProgram) requestWork(model, kind int, r llm.Request, promptCached bool) float64 {
-	iteration, sequences := &b.Models[model].ByKind[kind].Iteration, b.maxSequences(model, kind)
+	iteration, sequences := &b.problem.Models[model].ByKind[kind].Iteration, b.problem.maxSequences(model, kind)
 	if !b.hidesPrompts[model][kind] {
 		return MinRequestWork(iteration, sequences, r, promptCached)
 	}
@@ -272,11 +272,11 @@ func isolatedRate(p *Problem, item int) float64 {
 // addPart adds a part of an item's requests: what share of it is served in time on each kind, and the work
 // of that.
 func (b *workProgram) addPart(x *requestPart) {
-	item := &b.Items[x.item]
+	item := &b.problem.Items[x.item]
 	rate, model := item.RPS*x.share, item.Model
 	c := &b.iterations[model]
 	var servedTerms []milp.Term
-	for k := range b.Kinds {
+	for k := range b.problem.Kinds {
 		if math.IsInf(x.work[k], 1) {
 			continue
 		}
@@ -284,11 +284,11 @@ func (b *workProgram) addPart(x *requestPart) {
 		if b.goal == GoalGoodput {
 			obj = rate
 		}
-		v := b.m.AddVar("", 0, milp.Inf, obj)
+		v := b.program.AddVar("", 0, milp.Inf, obj)
 
 		// If iterations are counted by themselves, they are no part of the work.
 		if c.item >= 0 {
-			iterations := x.tokens / float64(b.maxSequences(model, k))
+			iterations := x.tokens / float64(b.problem.maxSequences(model, k))
 			work = max(0, work-iterations*b.iterationCost(model, k))
 			c.fullBatches[k] = append(c.fullBatches[k], milp.Term{Var: v, Coef: -rate * iterations})
 		}
@@ -302,12 +302,12 @@ func (b *workProgram) addPart(x *requestPart) {
 
 	// Late requests may be the longest of those that come alone.
 	if c.item == x.item {
-		c.minIterations += isolatedRate(b.Problem, x.item)*x.share*(x.tokens+1) - rate*x.maxOutput
+		c.minIterations += isolatedRate(b.problem, x.item)*x.share*(x.tokens+1) - rate*x.maxOutput
 	}
 	if b.goal == GoalFactor {
-		b.m.AddLE("", 0, append(servedTerms, milp.Term{Var: b.factor, Coef: -1})...)
+		b.program.AddLE("", 0, append(servedTerms, milp.Term{Var: b.factor, Coef: -1})...)
 	} else {
-		b.m.AddLE("", 1, servedTerms...)
+		b.program.AddLE("", 1, servedTerms...)
 	}
 }
 
@@ -318,36 +318,36 @@ func (b *workProgram) addTotals() {
 		c := &b.iterations[m]
 		sum := c.lateSavings
 		for k, list := range c.fullBatches {
-			if b.Models[m].ByKind[k] != nil {
-				b.m.AddGE("", 0, append(list, milp.Term{Var: c.iterationRates[k], Coef: 1})...)
+			if b.problem.Models[m].ByKind[k] != nil {
+				b.program.AddGE("", 0, append(list, milp.Term{Var: c.iterationRates[k], Coef: 1})...)
 				sum = append(sum, milp.Term{Var: c.iterationRates[k], Coef: 1})
 			}
 		}
 		if c.item >= 0 {
-			b.m.AddGE("", c.minIterations, sum...)
+			b.program.AddGE("", c.minIterations, sum...)
 		}
 	}
 
 	// Each class must have its share in time. The number of instances is whole.
-	classRPS := make([]float64, len(b.Classes))
-	for i := range b.Items {
-		classRPS[b.Items[i].Class] += b.Items[i].RPS
+	classRPS := make([]float64, len(b.problem.Classes))
+	for i := range b.problem.Items {
+		classRPS[b.problem.Items[i].Class] += b.problem.Items[i].RPS
 	}
-	for c := range b.Classes {
+	for c := range b.problem.Classes {
 		switch b.goal {
 		case GoalPrice:
-			b.m.AddGE("", b.Classes[c].RequiredShare*classRPS[c], b.onTime[c]...)
+			b.program.AddGE("", b.problem.Classes[c].RequiredShare*classRPS[c], b.onTime[c]...)
 		case GoalFactor:
-			b.m.AddGE("", 0, append(b.onTime[c], milp.Term{Var: b.factor, Coef: -b.Classes[c].RequiredShare * classRPS[c]})...)
+			b.program.AddGE("", 0, append(b.onTime[c], milp.Term{Var: b.factor, Coef: -b.problem.Classes[c].RequiredShare * classRPS[c]})...)
 		}
 	}
-	for k := range b.Kinds {
+	for k := range b.problem.Kinds {
 		price := 0.0
 		if b.goal == GoalPrice {
-			price = b.Kinds[k].Price
+			price = b.problem.Kinds[k].Price
 		}
-		n := b.m.AddInt("", 0, float64(b.Kinds[k].MaxInstances), price)
-		b.m.AddLE("", 0, append(b.capacity[k], milp.Term{Var: n, Coef: -1})...)
+		n := b.program.AddInt("", 0, float64(b.problem.Kinds[k].MaxInstances), price)
+		b.program.AddLE("", 0, append(b.capacity[k], milp.Term{Var: n, Coef: -1})...)
 	}
 }
 
