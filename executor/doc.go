@@ -62,7 +62,7 @@
 //
 // Below them are loop (whose turn it is), oip (the protocol of tensors), completions and durable (the front end for
 // text and its stores), calls (programs over HTTP), httplimit (the entrance of all servers), steps (computed between
-// models), drift (whether another plan is due) and series (names of metrics). load sends requests to a server.
+// models), drift (whether another plan is due) and series (prefix and labels of metrics; the metrics are in turn/metrics.go and in the rooms). load sends requests to a server.
 //
 // # Files
 //

@@ -21,7 +21,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// With this variable the test binary is a host that joins the lobby at the
+// With this variable the test binary is a host that joins the server at the
 // address in it.
 const (
 	asHost    = "INFERPLAN_TEST_JOIN"

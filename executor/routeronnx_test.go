@@ -244,7 +244,7 @@ func TestRouterSwapsClassifiers(t *testing.T) {
 	}
 }
 
-// routed is what the simulator knows of requests.
+// played holds the requests as the simulator knows them.
 type played struct {
 	list []sent
 	next int

@@ -36,7 +36,7 @@ type CascadeSLO struct {
 	Scope      string       `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together do; default: ranges, or with measured rates whichever is better for one cascade in all ranges
 }
 
-// Of CascadeSLO.Over.
+// Values of CascadeSLO.Scope.
 const (
 	ScopeRanges   = "ranges"
 	ScopeRequests = "requests"

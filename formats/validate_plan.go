@@ -379,7 +379,7 @@ func (p *planChecker) checkPlacement(s *Stage, pool int, info *Pool, fieldPath s
 	p.FailIf(sum != s.Replicas, fieldPath+".placement", fmt.Sprintf("%d replicas placed", sum), "replicas, %d", s.Replicas)
 }
 
-// addLoad adds load to the devices [first, last) of a pool; load holds differences
+// addLoad adds load to the devices [firstDevice, endDevice) of a pool; load holds differences
 // between neighbours until occupancy sums them.
 func (p *planChecker) addLoad(pool, firstDevice, endDevice int, load float64) {
 	p.loadSteps[pool][firstDevice] += load

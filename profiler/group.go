@@ -108,7 +108,7 @@ func (g *jobGroup) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// sampleShare samples all lanes at one share.
+// sampleShare samples all probe sets at one share.
 func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 	places := []loadTarget{g.run.target()}
 	if share > 1 && slices.ContainsFunc(g.members, func(j *modelJob) bool { return len(j.batches(share)) > 0 }) {

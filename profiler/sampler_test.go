@@ -12,7 +12,7 @@ import (
 	"inferplan/engine"
 )
 
-// fixedLane is a lane whose probes cost what is given on the clock.
+// fixedLane is a probe set whose probes cost what is given on the clock.
 func fixedLane(name string, clock *fakeClock, log *[]string, noise func(time.Time) float64, costs ...time.Duration) *probeSet {
 	l := &probeSet{name: name, onCPU: true}
 	for i, c := range costs {
@@ -134,7 +134,7 @@ func TestQuietHalf(t *testing.T) {
 	}
 }
 
-// The budget ends no lane with fewer rounds than a measurement needs, and a light lane
+// The budget ends no probe set with fewer rounds than a measurement needs, and a light one
 // with more than a heavy one, but by no more than its turns.
 func TestBudgetIsFair(t *testing.T) {
 	for _, budget := range []time.Duration{0, 10 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond} {

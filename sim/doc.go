@@ -36,8 +36,8 @@
 // tasks), actions.go (what the policy decides), replan.go, verify.go (invariants and
 // the result). The heap is package kernel.
 //
-// Hosts: host.go (interface and batches), devices.go and links.go, loader.go (networks
-// that are loaded onto devices), engines.go with generated.go (language models of
+// Hosts: host.go (interface and batches), devices.go (with lost devices) and links.go, loader.go (networks
+// that are loaded onto devices), llmengines.go with generations.go (language models of
 // workflows), sessions.go (session states), then llmhost.go and swapper.go (instances;
 // package llm runs their iterations).
 //
@@ -49,7 +49,7 @@
 //
 // # The rest
 //
-// Around a run: service.go and slower.go (times of work), recorded.go (arrivals of a
+// Around a run: service.go and slowdowns.go (times of work), recorded.go (arrivals of a
 // trace), transfers.go (times between stages), trace.go (Chrome trace), replicate.go
 // (several seeds), budget.go and flowcost.go (the work of simulations), maxload.go (the
 // highest load of all models), modelloads.go (the highest load of each model).

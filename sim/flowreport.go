@@ -130,7 +130,7 @@ func (f *FlowResult) OverloadedWindows() (w FlowSecond, windows int) {
 	return w, windows
 }
 
-// overloadReport returns the report of Overload, or nil if no window was overloaded.
+// overloadReport returns the report of OverloadedWindows, or nil if no window was overloaded.
 func (f *FlowResult) overloadReport() *formats.FlowOverload {
 	w, n := f.OverloadedWindows()
 	if n == 0 {

@@ -192,7 +192,7 @@ func (w *waitStats) interval(confidence float64) (mean, half float64) {
 	return beta.AtVec(0), t * math.Sqrt(variance)
 }
 
-// station kinds.
+// queueCase is a kind of station.
 type queueCase struct {
 	name    string
 	servers int

@@ -263,7 +263,7 @@ func (e *recordedService) addReportDelays(s Samples) error {
 
 func isNegative(d time.Duration) bool { return d < 0 }
 
-// loadSamples checks the recorded loads and returns their samples by network.
+// samplesOfLoads checks the recorded loads and returns their samples by network.
 func (e *recordedService) samplesOfLoads(s Samples) ([]batchSamples, error) {
 	if len(s.Loads) > len(e.t.Networks) {
 		return nil, fmt.Errorf("recorded loads: %d networks, the plan has %d", len(s.Loads), len(e.t.Networks))

@@ -41,7 +41,7 @@ type sessionState struct {
 	recomputeTime time.Duration // time to compute it anew
 }
 
-// newSessionStore returns nil if no service keeps states.
+// newSessionStore returns the store of session states. It returns nil if no service keeps states.
 func newSessionStore(f *flowEnding) *sessionStore {
 	workflows := flows.WorkflowTablesOf(f.loop.tables)
 	if workflows == nil || !slices.ContainsFunc(workflows.SessionStates, func(s flows.SessionState) bool { return s.Bytes > 0 }) {

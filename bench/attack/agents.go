@@ -203,7 +203,7 @@ func flood(ctx context.Context, a *attack, url string) (sent int, err error) {
 	return sent, nil
 }
 
-// endings of requests, by kind.
+// textEndings are the endings of requests, by kind.
 type textEndings struct {
 	mu          sync.Mutex
 	kinds       map[string]int
@@ -242,7 +242,7 @@ func (g *textEndings) add(kind string) {
 	}
 }
 
-// askOne asks until the request is accepted and has ended, and tells how.
+// askOne asks until the request is accepted and has ended, and returns how it ended.
 func askOne(ctx context.Context, address string, i int) string {
 	ctx, cancel := context.WithTimeout(ctx, agentWithin)
 	defer cancel()

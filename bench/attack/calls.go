@@ -24,7 +24,7 @@ import (
 type call struct {
 	headers [][2]string
 	flag    byte
-	length  int // of the message as the prefix tells; -1: as it is
+	length  int // of the message according to the prefix; -1 stands for the true length
 	message []byte
 }
 

@@ -23,7 +23,7 @@ var hangs = []struct{ infer, slo, answer time.Duration }{
 
 const hangBack = 3 * time.Second
 
-// hanging is what one stop of a worker did.
+// hanging holds the effects of one stop of a worker.
 type hanging struct {
 	longest  time.Duration // until a request was answered
 	declared time.Duration // from the stop until the worker was killed

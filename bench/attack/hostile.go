@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// hostileBodies are what decoders take long over, where they do more for a byte than
+// hostileBodies are inputs that keep decoders busy for long, if they do more for a byte than
 // read it: each of about n bytes.
 func hostileBodies(n int) (out []restRequest) {
 	add := func(body string) {

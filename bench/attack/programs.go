@@ -47,7 +47,7 @@ type ending struct {
 	said, out string // stderr and stdout
 }
 
-// fault says what is wrong with an ending of hostile input; empty: nothing. Go ends
+// fault says what is wrong with an ending of hostile input. If nothing is wrong, it is empty. Go ends
 // a program that panics with the code of bad input, so what it said counts, too.
 func (e *ending) fault(allowed time.Duration) string {
 	switch {
@@ -128,7 +128,7 @@ type seed struct {
 	uses [][]string
 }
 
-// corpus is what runs of the program over mutants gave.
+// corpus holds the results of runs of the program over mutants.
 type corpus struct {
 	mu        sync.Mutex
 	tries     int

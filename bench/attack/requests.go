@@ -42,7 +42,7 @@ type wire struct {
 	send func(address string, raw []byte) (answer string, failure bool)
 }
 
-// tally is what became of a corpus.
+// tally counts the fates of the requests of a corpus.
 type tally struct {
 	tries, failures, slow int
 	answers               map[string]int

@@ -32,7 +32,7 @@ type server struct {
 	news chan struct{} // closed and made anew with every line
 }
 
-// serving is the line that tells the addresses.
+// serving is the line with the addresses.
 var serving = regexp.MustCompile(`serving .*: HTTP (\S+), gRPC (\S+), metrics ([^;]+);`)
 
 // startServer serves a plan with the replay engine on free ports of loopback.
@@ -73,7 +73,7 @@ func (s *server) listen(said io.Reader) {
 	close(s.ended)
 }
 
-// lines are what the server has said so far.
+// lines returns the lines that the server has written so far.
 func (s *server) lines() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *server) said(ctx context.Context, from int, wait time.Duration, is func
 	}
 }
 
-// panics counts the panics that the server tells of.
+// panics counts the panics in the server's lines.
 func (s *server) panics() (n int) {
 	for _, line := range s.lines() {
 		if strings.Contains(line, "panic") || strings.HasPrefix(line, "fatal error:") {

@@ -113,7 +113,7 @@ func (k *keeper) ask(address, prompt string, tokens int) (status int, after stri
 
 const pageSize = 4096
 
-// damages are what happens to a file. None leaves it as it is.
+// damages are the ways in which a file is damaged. None leaves it as it is.
 var damages = []func(rng *rand.Rand, b []byte) []byte{
 	func(rng *rand.Rand, b []byte) []byte { return b[:rng.IntN(len(b))] },
 	func(rng *rand.Rand, b []byte) []byte { clear(b[rng.IntN(len(b)):]); return b },

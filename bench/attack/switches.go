@@ -19,14 +19,14 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// candidate is what may come to lie in the file of the plan.
+// candidate is a content that the file of the plan may get.
 type candidate struct {
 	text  []byte
 	good  bool
 	words bool // serves the model words
 }
 
-// switched is what switches did.
+// switched holds the effects of switches.
 type switched struct {
 	switches, refused, disagree int
 	wrong                       []string
@@ -46,7 +46,7 @@ type pick struct {
 const switchesPerServer = 20
 
 // switches puts random plans, good and bad, in force under load, with random times to
-// drain, and looks after each whether all that tells of the plan in force agrees.
+// drain, and looks after each whether all reports of the plan in force agree.
 func (a *attack) switches(ctx context.Context) ([]figures.Figure, error) {
 	list, err := a.candidates(ctx)
 	if err != nil {

@@ -160,7 +160,7 @@ func comparePair(gears, single *served) pair {
 	return p
 }
 
-// outcome of the pairs together.
+// pairsOutcome is the outcome of the pairs together.
 type pairsOutcome struct {
 	Pairs      int        `json:"pairs"`
 	Ratio      float64    `json:"ratio"`    // geometric mean of gear over single device-seconds

@@ -52,7 +52,7 @@ type spikeVerdict struct {
 	LastGear  int   `json:"last_gear"`
 }
 
-// parts are what can be made.
+// parts are the parts that can be made.
 var parts = []string{"runs", "pairs", "spike", "overload", "drift"}
 
 type options struct {

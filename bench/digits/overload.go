@@ -15,7 +15,7 @@ import (
 	"inferplan/formats/report"
 )
 
-// overloadVerdict is what a plan that sheds showed above its largest rate, and after.
+// overloadVerdict holds the results of a plan that sheds, above its largest rate and after.
 type overloadVerdict struct {
 	PeakRPS   float64 `json:"peak_rps"`
 	Requests  int     `json:"requests"` // above the largest rate

@@ -22,7 +22,7 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// answer is what became of a request.
+// answer is the outcome of a request.
 type answer struct {
 	arrived time.Duration // since the first request was due
 	took    time.Duration
@@ -87,7 +87,7 @@ type sending struct {
 	wait sync.WaitGroup
 }
 
-// at sends the sample of an answer when it is due, and tells how late that was.
+// at sends the sample of an answer when it is due, and returns how late that was.
 func (s *sending) at(ctx context.Context, start time.Time, due time.Duration, a *answer) (late time.Duration) {
 	time.Sleep(time.Until(start.Add(due)))
 	sent := time.Now()

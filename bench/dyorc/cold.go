@@ -9,7 +9,7 @@ import (
 	"inferplan/testkit/workflows"
 )
 
-// costs are what loads cost under a policy: the mean latency less that of the same
+// costs are the costs of loads under a policy: the mean latency less that of the same
 // policy, arrivals and seed with loads that take no time; by scene and seed.
 func (b *bench) costs(scenes []*scene, policies []string) (costs [][][]float64, offered []float64, err error) {
 	grid, err := b.grid(scenes, policies, false)

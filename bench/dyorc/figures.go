@@ -13,7 +13,7 @@ import (
 
 const paper = "DyOrc (SoCC '25)"
 
-// page is what is written: tables, and claims below them.
+// page is the written page: tables, and claims below them.
 type page struct {
 	out     io.Writer
 	of      string           // seeds of this run, where they are not the usual ones

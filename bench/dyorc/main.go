@@ -14,7 +14,7 @@ import (
 	"inferplan/bench/figures"
 )
 
-// bench is what the tables are made from.
+// bench holds everything that the tables are made from.
 type bench struct {
 	runner
 	page

@@ -32,7 +32,7 @@ func (sc *scene) withWays(t *policy.Tables) *policy.Tables {
 	return t
 }
 
-// planned is what devices hold at the start in a plan of a scene's applications.
+// planned returns the networks that devices hold at the start in a plan of a scene's applications.
 func (sc *scene) planned(ctx context.Context) ([][]int32, error) {
 	profile := workflows.Profile("card")
 	in := planner.Inputs{Profile: profile, Workload: workflows.Workload(5*time.Minute, sc.Rates.rps),

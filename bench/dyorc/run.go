@@ -16,7 +16,7 @@ import (
 	"inferplan/testkit/workflows"
 )
 
-// scene is what policies are compared in.
+// scene is the setting in which policies are compared.
 type scene struct {
 	Name      string
 	Devices   int
@@ -29,27 +29,27 @@ type scene struct {
 	// prediction could do at best.
 	Foresight bool
 	// Prior has the policy know the ways of the applications by their chances, and their
-	// rates, as a plan tells it. Planned has devices begin with what a plan has them hold.
+	// rates, as a plan says. Planned has devices begin with what a plan has them hold.
 	Prior, Planned bool
 	// Scale is that of the deadlines: arrival and Scale times the application's
 	// mean unloaded latency. A call's own deadline is Scale times its time alone.
-	// 0: there are none.
+	// If it is 0, there are none.
 	Scale float64
-	// Session is what the language model keeps of requests.
+	// Session is the state that the language model keeps of requests.
 	Session flow.SessionState
 	// Generations has the language models run iteration by iteration, with answers whose
 	// lengths deviate by so much of their mean.
 	Generations bool
 	Spread      float64
-	// Oracle is how many minutes a static fleet's contents are taken from; 0: all.
+	// Oracle is how many minutes a static fleet's contents are taken from; 0 stands for all.
 	Oracle int
 	// Charged has the policy's own CPU time pass. Group gives every so many devices a
-	// policy of their own; 0: all have one.
+	// policy of their own. If it is 0, all have one.
 	Charged bool
 	Group   int
 }
 
-// outcome is what a run showed.
+// outcome holds the results of a run.
 type outcome struct {
 	Requests int       `json:"n"`
 	Mean     float64   `json:"mean"`
@@ -73,7 +73,7 @@ type outcome struct {
 	Timely  float64 `json:"timely"`
 	Running float64 `json:"running,omitempty"` // sequences of language models at once, mean over the time of iterations
 	Rate    float64 `json:"rate,omitempty"`    // tokens per second
-	// Resident is what was on each device for longest.
+	// Resident has the networks that were on each device for longest.
 	Resident [][]int32 `json:"resident,omitempty"`
 }
 

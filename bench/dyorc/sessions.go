@@ -12,7 +12,7 @@ import (
 // keepers are the rules for states of sessions, ours first.
 var keepers = []string{"dyorc", "dyorc-keep-state", "dyorc-drop-state"}
 
-// contexts are what the language model keeps of a task of the usual work: keys and
+// contexts are the states that the language model keeps of a task of the usual work: keys and
 // values of Llama-2-7B, 512 KiB per token, for so many tokens. Prompts are computed at
 // 13,000 tokens per second; states move at 25 GB/s within a node, 12.5 GB/s across.
 var contexts = []int{1024, 4096}

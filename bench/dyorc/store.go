@@ -44,7 +44,7 @@ func openStore(dir, program string, fresh bool) (*store, error) {
 	return s, err
 }
 
-// has is what is kept under a key.
+// has returns the outcome that is kept under a key.
 func (s *store) has(key string) (outcome, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +81,8 @@ func (x *runner) key(a *ask) string {
 	return fmt.Sprintf("%s %+v %s %d %v", x.store.program, *a.sc, a.policy, a.seed, a.instant)
 }
 
-// run gives a run from the store, or runs it. What a static fleet holds is what
-// DyOrc as published held for longest on the same arrivals.
+// run gives a run from the store, or runs it. A static fleet holds the networks
+// that DyOrc as published held for longest on the same arrivals.
 func (x *runner) run(ctx context.Context, a *ask) (*outcome, error) {
 	if r, ok := x.store.has(x.key(a)); ok {
 		return &r, nil

@@ -24,7 +24,7 @@ type ranBatch struct {
 	tasks      int
 }
 
-// seenTask is what is known of a task.
+// seenTask holds the known times of a task.
 type seenTask struct {
 	ready, end time.Duration
 	reads      []int32

@@ -11,7 +11,7 @@ type watch struct {
 	policy.Policy
 	from, to time.Duration // what is counted
 	devices  []watched
-	timely   *timely // nil: nobody asks
+	timely   *timely // nil if nobody asks
 	loads    int64
 	batches  int64
 	tasks    int64
@@ -114,7 +114,7 @@ func (w *watch) move(device int32, now time.Duration) *watched {
 	return d
 }
 
-// longest is what to place for good: by device the networks that were there for
+// longest returns a placement for good: by device the networks that were there for
 // longest, as many as its memory holds.
 func (w *watch) longest(t *policy.Tables, end time.Duration) [][]int32 {
 	out := make([][]int32, len(w.held))

@@ -50,7 +50,7 @@ type tensor struct {
 	data       []byte
 }
 
-// inputsOf draws a sample for a deployed model; its number tells it from others.
+// inputsOf draws a sample for a deployed model; its number distinguishes it from others.
 func inputsOf(m *formats.Deployed, sample int) ([]tensor, error) {
 	var out []tensor
 	for _, in := range m.Inputs {

@@ -12,7 +12,7 @@ type exported struct {
 	limit float64
 	// driven is also driven at the rate that its plan states.
 	driven bool
-	// refused is what the message of a refusal must say; empty: the model is answered.
+	// refused is the text that the message of a refusal must have. If it is empty, the model is answered.
 	refused string
 }
 

@@ -27,11 +27,11 @@ type Figure struct {
 	Holds    Holds       `json:"holds"`
 	Note     string      `json:"note,omitempty"` // the reading that was used, the reason why it falls short
 	Command  string      `json:"command"`
-	Commit   string      `json:"commit,omitempty"` // empty: measured before it was noted
+	Commit   string      `json:"commit,omitempty"` // empty if it was measured before commits were noted
 	Machine  string      `json:"machine,omitempty"`
 }
 
-// AskedShown is what is asked of a figure that is shown beside what others claim: it has
+// AskedShown stands for the limit of a figure that is only shown beside the claims of others: it has
 // no verdict.
 const AskedShown = "shown"
 
@@ -138,7 +138,7 @@ func Put(path, command string, measured ...Figure) error {
 	return err
 }
 
-// commit is what the running program was built from, with -dirty where files differed
+// commit is the commit from which the running program was built, with -dirty where files differed
 // from it: the linker's flag -X sets it (see the Makefile).
 var commit string
 

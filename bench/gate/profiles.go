@@ -73,7 +73,7 @@ func add(path string, more []string) error {
 	}
 	for i, p := range list {
 		p.Notes = nil
-		for m := range p.Models { // where a model lay on the machine tells nobody anything
+		for m := range p.Models { // the place of a model on the machine is of no use to others
 			if from := p.Models[m].Source; from != nil {
 				from.Path = filepath.Base(from.Path)
 			}

@@ -16,7 +16,7 @@ import (
 	"inferplan/solver/highs"
 )
 
-// world is what plans are made for.
+// world holds the documents that plans are made for.
 type world struct {
 	devices int
 	slo     time.Duration
@@ -47,7 +47,7 @@ func (w *world) inputs(p *formats.Profile) planner.Inputs {
 	}}
 }
 
-// fails tells whether the gate fails a plan made from the first of the old profiles
+// fails returns whether the gate fails a plan made from the first of the old profiles
 // by the new ones.
 func (w *world) fails(ctx context.Context, old, now []*formats.Profile) (bool, error) {
 	in := w.inputs(old[0])

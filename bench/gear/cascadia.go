@@ -47,7 +47,7 @@ func cascadia(redeployed bool) tuner {
 const perFront = 2
 
 // cell is an accuracy with the devices that our plans need for it, for every range and
-// over all requests, and those of the baselines; 0: more than were tried.
+// over all requests, and those of the baselines. 0 stands for more than were tried.
 type cell struct {
 	target string
 	plans  [2]int

@@ -27,7 +27,7 @@ func devicesOf(f *published.Family) []int {
 
 const trialsSource = "trials at a stated confidence (docs/methods.md)"
 
-// fresher is what the gears of a plan showed in fresh trials.
+// fresher holds the results of a plan's gears in fresh trials.
 type fresher struct {
 	OK       bool
 	Accuracy float64

@@ -49,8 +49,8 @@ func (b *runs) leastSingle(f *published.Family, slo time.Duration, on []stream, 
 	return out, nil
 }
 
-// scan finds the least devices for every target, trying them one by one; 0: more
-// than most.
+// scan finds the least devices for every target, trying them one by one; 0 stands
+// for more than most.
 func scan(targets []float64, most int, at reached) ([]int, error) {
 	out, left := make([]int, len(targets)), len(targets)
 	for d := 1; d <= most && left > 0; d++ {

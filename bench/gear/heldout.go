@@ -25,10 +25,10 @@ type drawnPlan struct {
 	Samples, SamplesOut int
 }
 
-// within tells whether the planned accuracy is in the interval of the samples held out.
+// within returns whether the planned accuracy is in the interval of the samples held out.
 func (v *drawnPlan) within() bool { return v.Low <= v.Planned && v.Planned <= v.High }
 
-// alike tells the same of the interval of the difference, which allows for the choice of
+// alike returns the same for the interval of the difference, which allows for the choice of
 // the samples planned on, too.
 func (v *drawnPlan) alike() bool {
 	wider := math.Sqrt(1 + float64(v.SamplesOut)/float64(v.Samples))

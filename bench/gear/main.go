@@ -23,7 +23,7 @@ import (
 	"inferplan/bench/table"
 )
 
-// bench is what the tables are made from.
+// bench holds everything that the tables are made from.
 type bench struct {
 	output
 	runs

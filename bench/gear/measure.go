@@ -47,14 +47,14 @@ func (s stream) source(f *published.Family) arrivals.Source {
 	return f.Rates.Poisson(seeded.New(uint64(s), "bench/gear"))
 }
 
-// runs is what is run, once: results are kept by key.
+// runs makes each run once: results are kept by key.
 type runs struct {
 	ctx      context.Context
 	seeds    int
 	jobs     int
 	store    *store
 	progress *progress
-	counting map[string]bool // keys, while only the cost is counted; nil: measure
+	counting map[string]bool // keys, while only the cost is counted; nil while measuring
 }
 
 // poisson are the seeds' streams.
@@ -85,7 +85,7 @@ func (b *runs) problem(p place) (*gear.Problem, error) {
 // ranges of all plans but those of the planning-time table.
 const ranges = 10
 
-// system is what is measured; its tables are made where a run is not kept yet.
+// system is a system under measurement; its tables are made where a run is not kept yet.
 type system struct {
 	place
 	name   string
@@ -266,8 +266,8 @@ func fingerprint(t *policy.Tables) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// planned plans a problem by our planner, once; name tells it from other plans at the
-// place.
+// planned plans a problem by our planner, once; the name distinguishes it from
+// other plans at the place.
 func (b *runs) planned(p place, name string, problem func() (*gear.Problem, error)) (*plan, error) {
 	return b.plannedBy(p, name, problem, func(ctx context.Context, p *gear.Problem) (*gear.Outcome, error) {
 		out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})

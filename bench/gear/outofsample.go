@@ -109,7 +109,7 @@ func (b *runs) onOthers(make func(place) (*plan, error)) func(place) (*plan, err
 	}
 }
 
-// chosen is what a baseline chooses as a plan, by the samples planned on.
+// chosen returns the plan that a baseline chooses by the samples planned on.
 func (b *runs) chosen(p place, on []stream, tune tuner) (*plan, error) {
 	v, err := b.tuned(p, on, tune)
 	if err != nil || v == nil {

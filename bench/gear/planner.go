@@ -40,7 +40,7 @@ var smalls = map[string]small{
 // smallGrid is its grid of thresholds.
 const smallGrid = 3
 
-// searched is what every plan of the space came to.
+// searched holds the results of every plan of the space.
 type searched struct {
 	Plans int
 	CPU   float64
@@ -54,7 +54,7 @@ type compared struct {
 	CPU      float64
 	Overall  baseline.Point // our plan for all requests of the trace
 	Longer   float64        // its CPU time
-	Random   []float64      // best accuracy by seed; 0: none in time
+	Random   []float64      // best accuracy by seed; 0 if none is in time
 	Drawn    int            // plans, over all seeds
 	Feasible int            // seeds with a plan in time
 }
@@ -210,11 +210,11 @@ var goalCases = map[string][]aims{
 // goalRounds is how often a plan for a goal is made: the median time is shown.
 const goalRounds = 3
 
-// reachedGoal is what a plan for a goal came to.
+// reachedGoal holds the results of a plan for a goal.
 type reachedGoal struct {
 	OK                    bool
 	Value, Bound, Gap     float64 // of the goal; accuracy below its bound
-	Tried                 float64 // what trials leave; 0: not known
+	Tried                 float64 // what trials leave; 0 if it is not known
 	CPU                   []float64
 	Accuracy, Simulations float64
 }

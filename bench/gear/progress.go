@@ -9,7 +9,7 @@ import (
 	"inferplan/cputime"
 )
 
-// progress tells what is to be done, before and meanwhile. Costs are in CPU
+// progress reports the work to be done, before and meanwhile. Costs are in CPU
 // seconds as guessed from the number of requests; the guess is corrected by what
 // the runs so far took.
 type progress struct {
@@ -22,8 +22,8 @@ type progress struct {
 	every        time.Duration
 }
 
-// perRequest is what a simulated request costs, in CPU seconds, and perPlan a
-// plan; of this machine, roughly.
+// perRequest is the cost of a simulated request in CPU seconds, and perPlan that of
+// a plan, on this machine, roughly.
 const (
 	perRequest = 1.1e-6
 	perPlan    = .4

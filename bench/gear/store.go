@@ -14,7 +14,7 @@ import (
 type store struct {
 	mu       sync.Mutex
 	values   map[string]json.RawMessage
-	lines    *kept.Lines // nil: memory only
+	lines    *kept.Lines // nil if results are in memory only
 	revision string      // of the program that wrote the file's first line
 }
 

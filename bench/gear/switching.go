@@ -11,8 +11,8 @@ import (
 	"inferplan/bench/table"
 )
 
-// crossings are what plans are held against one cascade for all rates on: numbers of
-// devices, and how long a stretch of a trace lasts.
+// crossings are the cases in which plans are compared with one cascade for all rates:
+// numbers of devices, and how long a stretch of a trace lasts.
 var crossings = map[string]struct {
 	devices []int
 	seconds int
@@ -93,7 +93,7 @@ func (b *bench) through(f, g *published.Family, trace string, t *table.Table) er
 	return nil
 }
 
-// judged is what a system shows on the streams.
+// judged holds the results of a system on the streams.
 type judged struct {
 	ok            bool
 	accuracy      [2]float64 // evenly, at random instants
@@ -101,7 +101,7 @@ type judged struct {
 	late, streams int // those on which the SLO is not kept
 }
 
-// crossed is a place: plans, and one cascade for all rates; nil: none is in time.
+// crossed is a place: plans, and one cascade for all rates. It is nil if none is in time.
 type crossed struct {
 	ours, overall judged
 	one           *judged

@@ -13,7 +13,7 @@ import (
 	"inferplan/formats/arrivals"
 )
 
-// study is what is asked of a family.
+// study holds the questions to a family.
 type study struct {
 	devices []int     // of the table of methods
 	targets []float64 // accuracies at which GPUs are compared
@@ -26,8 +26,8 @@ var studies = map[string]study{
 	"imdb3":  {[]int{2, 4, 6, 8, 10}, []float64{.80, .83, .85, .86}, 16},
 }
 
-// reaches tells whether an accuracy is what is asked for, to the four digits
-// that are compared.
+// reaches returns whether an accuracy is at least the one asked for, to the four
+// digits that are compared.
 func reaches(accuracy, target float64) bool { return accuracy >= target-5e-5 }
 
 // methods is the table of accuracy and p95 by devices.
@@ -135,7 +135,7 @@ func scalers(load time.Duration) []baseline.Autoscaler {
 	return out
 }
 
-// ensemble is what Cocktail+ came to; empty models: none in time.
+// ensemble holds the results of Cocktail+. Without models, none is in time.
 type ensemble struct {
 	Models      []string
 	Mean        float64
@@ -209,7 +209,7 @@ func count(n, most int) string {
 	return fmt.Sprint(n)
 }
 
-// fewerThan is how many times fewer devices than the better of two; 0: not known.
+// fewerThan returns how many times fewer devices than the better of two. If that is not known, it returns 0.
 func fewerThan(ours, a, b int) float64 {
 	best := a
 	if best == 0 || b > 0 && b < best {

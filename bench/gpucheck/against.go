@@ -45,7 +45,7 @@ func repeatProfile(ctx context.Context, c *check, r *StepResult) error {
 	return nil
 }
 
-// againFile is what step repeat measures, only to compare it.
+// againFile has the measurements of step repeat, which are only compared.
 const againFile = "profile-again.json"
 
 // differences of the blocks' medians of two profiles over a floor, as shares.

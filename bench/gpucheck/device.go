@@ -17,7 +17,7 @@ import (
 	"inferplan/profiler"
 )
 
-// device is what steps measure, with the engine that runs models there.
+// device is the device under measurement, with the engine that runs models there.
 type device struct {
 	eng   *ort.Engine
 	dev   engine.Device
@@ -228,7 +228,7 @@ func (c *device) hostRuns(ctx context.Context, blk engine.Block, batch int) (tim
 	return took[len(took)/2], nil
 }
 
-// kind is what profiles and plans call the device.
+// kind returns the device's name in profiles and plans.
 func (c *device) kind() string { return c.dev.Kind }
 
 // openDevice opens the engine, and finds a device by name; in a rehearsal it is the

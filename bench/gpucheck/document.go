@@ -36,7 +36,7 @@ const (
 	Partial = "partial" // its time was up; the next call goes on
 )
 
-// StepResult is what a step found.
+// StepResult is the result of a step.
 type StepResult struct {
 	Step     string    `json:"step"`
 	Title    string    `json:"title"`
@@ -64,7 +64,7 @@ type Table struct {
 	Rows   [][]string `json:"rows"`
 }
 
-// judged tells whether an earlier call came to a verdict whose name begins so.
+// judged returns whether an earlier call came to a verdict whose name begins so.
 func (r *StepResult) judged(prefix string) bool {
 	return slices.ContainsFunc(r.Verdicts, func(v Verdict) bool { return strings.HasPrefix(v.What, prefix) })
 }

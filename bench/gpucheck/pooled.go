@@ -180,7 +180,7 @@ func (c *check) onlyShare(file, to, name string, share int) (slo string, err err
 	return fmt.Sprintf("%dus", 20*one.WholeModel.WallUS.D().Microseconds()), err
 }
 
-// transferTable tells by which tiers tensors went.
+// transferTable shows by which tiers tensors went.
 func transferTable(x *formats.TierReport) Table {
 	t := Table{Title: "how tensors crossed while it was served", Header: []string{"tier", "transfers", "bytes", "1e9 bytes a second until the reader was told"}}
 	for _, v := range x.Tiers {

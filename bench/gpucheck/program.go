@@ -142,7 +142,7 @@ func (c *program) besideProfile(file string) (a, b *formats.Profile, err error) 
 	return a, b, err
 }
 
-// measured tells whether a profile of the results holds numbers of a model.
+// measured returns whether a profile of the results holds numbers of a model.
 func (c *program) measured(file, name string) bool {
 	p, err := readProfile(c.out(file))
 	return err == nil && slices.ContainsFunc(p.Models, func(m formats.ProfileModel) bool { return m.Model == name && len(m.Measurements) > 0 })
@@ -180,7 +180,7 @@ func (c *program) blank(from, to string, only []string) error {
 
 func readProfile(path string) (*formats.Profile, error) { return formats.ReadProfile(path) }
 
-// exists tells whether a file is there.
+// exists returns whether a file is there.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

@@ -21,12 +21,12 @@ type Options struct {
 	Device string        // cuda:0, or cpu for a rehearsal
 	Out    string        // folder for results
 	Work   string        // folder for models and what else steps need
-	Digits string        // folder with the digits family and its samples; empty: the cascade step is left out
-	Limit  time.Duration // of this call; 0: none
-	Steps  []string      // only these; empty: all
+	Digits string        // folder with the digits family and its samples; if empty, the cascade step is left out
+	Limit  time.Duration // of this call; 0 stands for none
+	Steps  []string      // only these; all if empty
 	Again  bool          // do again what is done
 	Quick  bool          // small sizes: always so on a CPU
-	Mirror string        // folder that gets a copy of the results while the check runs; empty: none
+	Mirror string        // folder that gets a copy of the results while the check runs; none if empty
 	Log    io.Writer
 }
 
@@ -71,7 +71,7 @@ func Names() []string {
 	return out
 }
 
-// leastTime is what a step is at least given.
+// leastTime is the least time that a step gets.
 const leastTime = 30 * time.Second
 
 // Run does what is not done yet and writes the document after every step. It
@@ -205,7 +205,7 @@ func runApart(ctx context.Context, o *Options, s step, limit time.Duration) Step
 	return r
 }
 
-// environment is what a step's process needs before any library is opened.
+// environment returns the variables that a step's process needs before any library is opened.
 func (s step) environment() []string {
 	if s.name == "outputs" {
 		// The provider falls back to TF32 where it finds no other kernel; CUDA's
@@ -215,7 +215,7 @@ func (s step) environment() []string {
 	return nil
 }
 
-// check is what a step works with.
+// check holds the means of a step.
 type check struct {
 	program
 	device
@@ -267,7 +267,7 @@ func RunOne(ctx context.Context, o Options, name string) error {
 	return r.keep(o.Out)
 }
 
-// errUnderWay is what stands in a result that a step keeps before its end.
+// errUnderWay is the error in a result that a step keeps before its end.
 var errUnderWay = errors.New("ended in the midst")
 
 // keep writes down what the step has found so far.

@@ -20,7 +20,7 @@ import (
 // peerStep is the other process of the step tiers.
 const peerStep = "peer"
 
-// tierBytes is what crosses: the size of a large cut at batch 8.
+// tierBytes is the size of a transfer: that of a large cut at batch 8.
 const tierBytes = 32 << 20
 
 // tiers measures every way by which a tensor can go from one stage to the next.

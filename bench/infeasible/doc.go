@@ -5,7 +5,7 @@
 //
 //   - is there a verdict: infeasible or bad input, never an internal failure;
 //   - is the cause the true one: without it there is a plan;
-//   - is what is nearest feasible, and nothing nearer than 1 %: both are solved.
+//   - is the suggestion feasible, and nothing nearer than 1 %: both are solved.
 //
 // The files:
 //

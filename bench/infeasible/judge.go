@@ -15,7 +15,7 @@ import (
 	"inferplan/solver/highs"
 )
 
-// verdict is what became of an instance.
+// verdict is the outcome of an instance.
 type verdict struct {
 	Feasible bool          `json:"feasible,omitempty"` // it has a plan after all: another is drawn
 	Bad      bool          `json:"bad,omitempty"`      // bad input, as it should be

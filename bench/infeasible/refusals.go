@@ -18,7 +18,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// refusal is what the answer to a problem without a plan took, beside what it calls nearest.
+// refusal is the time of the answer to a problem without a plan, beside that of the problem it calls nearest.
 type refusal struct {
 	seed         uint64
 	name         string
@@ -82,7 +82,7 @@ func overloaded(r *rand.Rand) *instance {
 	return x
 }
 
-// measureRefusal answers a problem, and solves what is nearest; nil: it has a plan.
+// measureRefusal answers a problem, and solves the nearest feasible one. If the problem has a plan, it returns nil.
 func measureRefusal(ctx context.Context, seed uint64) (*refusal, error) {
 	x := overloaded(rand.New(rand.NewPCG(seed, 29)))
 	began := cputime.Used()

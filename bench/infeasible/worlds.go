@@ -16,7 +16,7 @@ type instance struct {
 	name string // kind, objective and what was broken
 	in   planner.Inputs
 	opt  planner.Options
-	bad  string // what the message of bad input has to name; empty: it is infeasible
+	bad  string // what the message of bad input has to name; empty if it is infeasible
 }
 
 // between draws from a range, evenly in logarithms.

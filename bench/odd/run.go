@@ -39,7 +39,7 @@ type outcome struct {
 	code   int
 	cpu    time.Duration
 	memory int64
-	after  time.Duration // CPU time from Ctrl-C to the end; 0: was not interrupted
+	after  time.Duration // CPU time from Ctrl-C to the end; 0 if it was not interrupted
 	wrong  []string
 }
 
@@ -108,7 +108,7 @@ type usage struct {
 	memory           int64
 }
 
-// run runs plan, and interrupts it after a time; 0: not. One that takes too much CPU is killed.
+// run runs plan, and interrupts it after a time, unless that is 0. One that takes too much CPU is killed.
 func (o *options) run(ctx context.Context, args []string, interrupt time.Duration) (*usage, error) {
 	cmd := exec.CommandContext(ctx, o.plan, args...)
 	var said bytes.Buffer

@@ -9,7 +9,7 @@ import (
 	"inferplan/sim"
 )
 
-// bench is what the tables are made from.
+// bench holds everything that the tables are made from.
 type bench struct {
 	from   profiles
 	pipes  []*pipeline

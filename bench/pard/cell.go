@@ -22,7 +22,7 @@ type cell struct {
 	outcome
 }
 
-// outcome is what is kept of a run.
+// outcome holds the figures that are kept of a run.
 type outcome struct {
 	Requests int64   `json:"requests"`
 	Good     int64   `json:"good"`
@@ -61,10 +61,10 @@ type job struct {
 	rule  *scaling
 	start []int   // without a rule
 	noise float64 // log-normal, of execution times; the profiles are their means
-	wrong float64 // factor by which everything takes longer than the profiles say; 0: none
+	wrong float64 // factor by which everything takes longer than the profiles say; 0 stands for none
 	fault []sim.Fault
-	top   float64 // largest rate of the table over what 64 workers carry; 0: 1.5
-	spans *spans  // nil: nobody asks
+	top   float64 // largest rate of the table over what 64 workers carry; 0 stands for 1.5
+	spans *spans  // nil if nobody asks
 }
 
 // slow takes a factor of the times of the tables.

@@ -8,11 +8,11 @@ import (
 	"inferplan/bench/figures"
 )
 
-// claim is what the paper says of a policy on lv under tweet (footnote 9): by how
+// claim is a claim of the paper on a policy on lv under tweet (footnote 9): by how
 // much its drop rate is above PARD's.
 type claim struct {
 	policy, source string
-	least, most    float64 // of the ratio; 0: of the paper's own load, and asked of nobody else
+	least, most    float64 // of the ratio; 0 for claims on the paper's own load, which are asked of nobody else
 }
 
 var ablationClaims = []claim{
@@ -29,7 +29,7 @@ var ablationClaims = []claim{
 	{"instant", "§5.3: 25 % more", 0, 0},
 }
 
-// verdict tells whether a ratio is the paper's: yes, partly where it is on the same
+// verdict returns whether a ratio is the paper's: yes, partly where it is on the same
 // side of 1 by a tenth of the way at least, or no.
 func verdict(x, least, most float64) figures.Holds {
 	switch {

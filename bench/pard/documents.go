@@ -37,7 +37,7 @@ func (p *pipeline) solve(ctx context.Context, margin, rate float64) (*formats.Pl
 	return solved(ctx, p.inputs(rate), values)
 }
 
-// problem is what solve plans, as the planner has it.
+// problem returns the problem that solve plans, as the planner has it.
 func (p *pipeline) problem(rate float64) (*kind.Problem, error) {
 	out := &kind.Problem{Documents: p.inputs(rate), Values: document.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1}
 	for name, value := range fewest() {

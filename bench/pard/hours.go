@@ -114,7 +114,7 @@ func (w contender) name(p *pipeline, t *trace, steps int) string {
 	return fmt.Sprintf("hours/%s-%s/%s/%.2f", p.name, t.name, w.rule, grid*float64(steps))
 }
 
-// keeps tells whether the mean over so many seeds keeps what is allowed.
+// keeps returns whether the mean over so many seeds stays within what is allowed.
 func (x *search) keeps(ctx context.Context, steps, seeds int) bool {
 	sum, n := 0.0, 0
 	rates, _ := x.trace.scaled(x.pipe.capacity(64))
@@ -170,7 +170,7 @@ func (x *search) least(ctx context.Context) int {
 	return good
 }
 
-// spent is what a contender takes in a case: the least headroom that was measured
+// spent returns the headroom that a contender takes in a case: the least headroom that was measured
 // with all seeds and keeps what is allowed.
 func (s *sheet) spent(p *pipeline, t *trace, who contender) (headroom float64, list []outcome) {
 	for steps := 1; steps < 300; steps++ {

@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// flags are what a start asks for.
+// flags are the flags of a start.
 type flags struct {
 	data, dir, parts, only, policies, plans, engine string
 	seeds                                           int

@@ -106,7 +106,7 @@ func (o *ocr) draw() error {
 	return nil
 }
 
-// asked is what became of a request of a real run.
+// asked is a request of a real run with its outcome.
 type asked struct {
 	at, took time.Duration
 	served   bool

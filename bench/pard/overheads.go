@@ -22,7 +22,7 @@ import (
 var entries = []struct {
 	policy string
 	every  time.Duration
-	asked  float64 // ns, with a queue of about 1,000; 0: shown
+	asked  float64 // ns, with a queue of about 1,000; 0 if it is only shown
 	as     string
 }{
 	{"feas", 2 * time.Millisecond, 200, "feas"},

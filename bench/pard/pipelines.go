@@ -18,7 +18,7 @@ type stage struct {
 	after         []string
 	batch         int
 	ms            []float64 // [b-1]
-	share         float64   // of the requests that come to it; 0: all
+	share         float64   // of the requests that come to it; 0 stands for all
 	ways          []formats.Branch
 }
 
@@ -87,7 +87,7 @@ func (p *pipeline) plan(fill float64) error {
 }
 
 // cheapestBatches are those of least device time per request, with twice the execution along
-// the longest way within a limit in milliseconds; nil: there are none.
+// the longest way within a limit in milliseconds. If there are none, it returns nil.
 func (p *pipeline) cheapestBatches(limit float64) []int {
 	best := math.Inf(1)
 	choice, found := make([]int, len(p.stages)), []int(nil)
@@ -139,7 +139,7 @@ func (p *pipeline) cost() float64 {
 // capacity is the rate that so many workers carry.
 func (p *pipeline) capacity(workers float64) float64 { return workers * 1e3 / p.cost() }
 
-// rps is what a worker of a stage carries.
+// rps returns the rate that a worker of a stage carries.
 func (s *stage) rps() float64 { return 1e3 * float64(s.batch) / s.micros(s.batch).D().Seconds() / 1e3 }
 
 // carries is the rate at the entry of which a worker of a stage carries its part.
@@ -158,7 +158,7 @@ type scaling struct {
 	hold     time.Duration
 	ahead    time.Duration
 	sigmas   float64         // of the noise, above which a rise counts
-	spread   float64         // of a rate, for planner/flow.ScalingTable; 0: whole workers carry headroom times it
+	spread   float64         // of a rate, for planner/flow.ScalingTable; if 0, whole workers carry headroom times it
 	cold     []time.Duration // by module
 }
 

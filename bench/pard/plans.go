@@ -27,12 +27,12 @@ import (
 // what 64 devices carry with variants of modules, at floors of accuracy.
 //
 // A planner alone is given what it takes to attain that: margins, and rates that grow
-// until its plan does. "sized" is what the planner itself does with --margin auto:
+// until its plan does. "sized" is the planner's own search with --margin auto:
 // devices join and leave one by one, and batches change, by simulation.
 
 var (
 	algorithms = []string{"paths", "even", "proportional", "nexus", "inferline"}
-	planned    = []float64{16, 32} // the rates are what so many workers carry
+	planned    = []float64{16, 32} // the rates that so many workers carry
 	floors     = []float64{.99, .95, .9, .85, .8}
 )
 
@@ -204,7 +204,7 @@ func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (o
 	return best, nil
 }
 
-// shown is what two minutes of a plan show, with the same arrivals for every plan.
+// shown returns the results of two minutes of a plan, with the same arrivals for every plan.
 func shown(ctx context.Context, plan *formats.Plan, rate float64) (outcome, error) {
 	out := outcome{Value: plan.Objective.Value}
 	for seed := range uint64(2) {
@@ -242,7 +242,7 @@ var siblings = map[string][]formats.Variant{
 	"eb":   {{Model: "loki/eb0", Accuracy: .914591}, {Model: "loki/eb1", Accuracy: .938316}, {Model: "loki/eb3", Accuracy: .967972}, {Model: "loki/eb5", Accuracy: .991696}},
 }
 
-// carried is what 64 devices carry of a pipeline whose detectors and classifiers
+// carried returns the rate that 64 devices carry of a pipeline whose detectors and classifiers
 // have variants, or only the most accurate of each.
 func (b *bench) carried(ctx context.Context, p *pipeline, floor float64, with bool) (outcome, error) {
 	in := planner.Inputs{Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}},

@@ -92,7 +92,7 @@ func (p *profile) at(batch int) float64 {
 	return p.ms[i-1] + share*(p.ms[i]-p.ms[i-1])
 }
 
-// times are a model's by batch, up to 32; nil: there is none of the name.
+// times returns a model's times by batch, up to 32. If there is no model of the name, it returns nil.
 func (p profiles) times(name string) (ms []float64) {
 	prof := p[name]
 	if prof == nil {

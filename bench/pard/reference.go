@@ -1,6 +1,6 @@
 package main
 
-// reference is what an independent implementation of the same reading gave with
+// reference holds the results of an independent implementation of the same reading with
 // seed 1, in percent of the requests: unavoidable, and dropped or late.
 type reference struct{ bound, naive, nexus, clipper, pard, feas float64 }
 
@@ -27,7 +27,7 @@ var references = map[string]reference{
 // referenced are the policies that it has.
 var referenced = []string{"naive", "nexus", "clipper++", "pard", "feas-hbf"}
 
-// of is the drop rate of a policy; 0: it was not measured.
+// of returns the drop rate of a policy. If it was not measured, it returns 0.
 func (r reference) of(policy string) float64 {
 	return map[string]float64{"naive": r.naive, "nexus": r.nexus, "clipper++": r.clipper, "pard": r.pard, "feas-hbf": r.feas}[policy]
 }

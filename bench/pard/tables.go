@@ -303,7 +303,7 @@ func (s *sheet) gains() {
 }
 
 // interval is the 95 % interval over the seeds of the geometric mean of a policy's
-// drop rate over PARD's; nil: there is one seed.
+// drop rate over PARD's. If there is one seed, it returns nil.
 func (s *sheet) interval(policy, part string) *[2]float64 {
 	var means []outcome
 	for seed := range uint64(s.seeds) {

@@ -38,7 +38,7 @@ const (
 type tightening struct {
 	batches bool            // whole batches count, beside the fluid
 	leavers bool            // workers that go serve nothing that comes after
-	after   []time.Duration // by stage: requests take so long behind it; nil: batches of one
+	after   []time.Duration // by stage: requests take so long behind it; nil stands for batches of one
 	slack   time.Duration   // they end so long before their deadlines
 }
 
@@ -59,8 +59,8 @@ type wholeModule struct {
 	before, after time.Duration
 	counts        []int32       // at the end of the second
 	workers       []int32       // then or in the second before, the more
-	hold          time.Duration // workers that go serve so long; 0: the whole second
-	gone          int           // second in which workers went last; -1: none, or nobody asks
+	hold          time.Duration // workers that go serve so long; 0 stands for the whole second
+	gone          int           // second in which workers went last; -1 if none went, or nobody asks
 	rest          time.Duration // when the fluid of the requests since then is done
 	most          []int32       // by ticks: what whole batches of a worker serve
 	each          float64       // least time of a request, in s

@@ -28,7 +28,7 @@ func worse(before, now float64, costs bool) float64 {
 	return (before - now) / math.Max(math.Abs(before), 1e-12)
 }
 
-// complaint returns what a change made worse in a case; empty: nothing.
+// complaint returns what a change made worse in a case. If that is nothing, it is empty.
 func complaint(before, now *record) string {
 	switch {
 	case len(now.Errors) > 0:

@@ -25,7 +25,7 @@ import (
 // its seed alone and stretch them with the load: common random numbers.
 type process struct {
 	name string
-	spec *formats.Arrivals // of a process in the simulator; nil: from a trace
+	spec *formats.Arrivals // of a process in the simulator; nil if arrivals are from a trace
 	// model makes the arrivals of model m of n at a rate, from a trace.
 	model func(rng *rand.Rand, m, n int, rps float64, until time.Duration) arrivals.Source
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // baselines holds our NP and DART-r plans of recorded cases against the recorded ones:
-// the highest load of each DNN, where load 1 is what the recorded PPipe plan promises.
+// the highest load of each DNN, where load 1 is the promise of the recorded PPipe plan.
 func (b *bench) baselines(ctx context.Context, w *tabwriter.Writer) error {
 	theirs, err := b.scenes("^maf19/", b.recorded())
 	if err != nil {

@@ -37,9 +37,9 @@ type planning struct {
 type scene struct {
 	name, family, group, cluster string
 	plan                         func(ctx context.Context, algorithm string) (*formats.Plan, error)
-	// inputs are what the PPipe plan is made from; nil for recorded cases.
+	// inputs returns the inputs of the PPipe plan. It is nil for recorded cases.
 	inputs func(ctx context.Context) (planner.Inputs, planner.Options, error)
-	// whole tells that requests per second are rounded down, as the artifact does.
+	// whole says that requests per second are rounded down, as the artifact does.
 	whole bool
 }
 
@@ -113,7 +113,7 @@ func (s setup) cluster(high, low int, shares bool) *formats.Cluster {
 	return &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{devices(s.high, high, s.highPerNode), devices(s.low, low, s.lowPerNode)}}
 }
 
-// variation is what of the paper's setting a made case changes.
+// variation is a change to the paper's setting in a made case.
 type variation struct {
 	high, low int
 	sloScale  float64

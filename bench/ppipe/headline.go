@@ -67,7 +67,7 @@ func (b *bench) headline(ctx context.Context, w *tabwriter.Writer) error {
 	return nil
 }
 
-// headroom is what a plan keeps back: the margin, and each model's utilisation.
+// headroom returns the reserves of a plan: the margin, and each model's utilisation.
 func headroom(p *formats.Plan) string {
 	text := fmt.Sprintf("%.2g", p.Options.Number("margin"))
 	for i, h := range formats.PoolOf(p).Headroom {
@@ -125,8 +125,8 @@ func (b *bench) certify(ctx context.Context, ref *reference.Plan) (*headlined, e
 	})
 }
 
-// finely is what the artifact's plan sustains under its own dispatch, as rps per weight:
-// like what is recorded, but in steps of .01 and beyond its promise.
+// finely returns the rate that the artifact's plan sustains under its own dispatch, as rps
+// per weight: like the recorded one, but in steps of .01 and beyond its promise.
 func (b *bench) finely(ctx context.Context, s *scene, ref *reference.Plan) (float64, error) {
 	of, err := b.subject(ctx, s, "PPipe", artifact.Name, policy.TopologyStages, process{name: "poisson", spec: poisson})
 	if err != nil {

@@ -35,7 +35,7 @@ var reserveManners = []struct {
 // chosenOn are the groups of maf19 on which the rule was chosen; it is judged on the others.
 const chosenOn = "G1 G3"
 
-// latencies is what a set of cases shows at a load.
+// latencies holds the results of a set of cases at a load.
 type latencies struct {
 	p50, p99, ofSLO, attained mean
 	worst                     float64 // p50 over the idle path

@@ -17,7 +17,7 @@ import (
 type granularity struct {
 	name   string
 	layers bool // the profile of layers, else that of the recorded blocks
-	blocks int  // at most so many; 0: wherever the profile allows
+	blocks int  // at most so many; 0 if the profile alone limits them
 	by     string
 }
 
@@ -80,7 +80,7 @@ func blocksOf(b *bench, ctx context.Context, w *tabwriter.Writer, name, cluster 
 	if err != nil {
 		return err
 	}
-	// The relaxation, which is exact, tells granularities apart; three partitions
+	// The relaxation, which is exact, distinguishes granularities; three partitions
 	// over thousands of layers take minutes for a closer plan.
 	opt.Set("max-partitions", partitions)
 	opt.Set("gap", 5e-3)
@@ -113,7 +113,7 @@ func blocksOf(b *bench, ctx context.Context, w *tabwriter.Writer, name, cluster 
 	return w.Flush()
 }
 
-// grained is what a solve at a granularity came to.
+// grained holds the results of a solve at a granularity.
 type grained struct {
 	Bound, Value, Gap float64 // of the relaxation; of the plan
 	StoppedBy         string

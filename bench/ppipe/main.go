@@ -28,7 +28,7 @@ type bench struct {
 	duration time.Duration
 	arrivals string
 	byDNN    bool
-	figures  string                      // file; empty: none
+	figures  string                      // file; none if empty
 	command  func(part ...string) string // that measures a part of this run
 	measured []figures.Figure            // of the table that is made
 	near     map[string]int              // highest points found last, by case, algorithm and model
@@ -141,7 +141,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// matcher tells of a case's name whether it is chosen: by -cases, else by a
+// matcher says by a case's name whether it is chosen: by -cases, else by a
 // table's own expression.
 func (b *bench) matcher(own string) (func(name string) bool, error) {
 	re, err := regexp.Compile(cmp.Or(b.cases, own))

@@ -18,7 +18,7 @@ type line struct {
 
 // pictures are plots of tables.
 type pictures struct {
-	plots string // folder; empty: none are asked for
+	plots string // folder; if empty, none are asked for
 	notes io.Writer
 }
 

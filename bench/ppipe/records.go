@@ -12,7 +12,7 @@ import (
 	"inferplan/testkit/reference"
 )
 
-// records are what the artifact and its authors measured, planned and simulated.
+// records hold the measurements, plans and simulations of the artifact and its authors.
 type records struct {
 	data       string // folder
 	profile    *formats.Profile
@@ -23,13 +23,13 @@ type records struct {
 	groups     map[string][]string // models by group
 }
 
-// model is what the data say of a model beside its measurements.
+// model holds the data of a model beside its measurements.
 type model struct {
 	group   string
 	wholeL4 float64 // microseconds at batch 1
 }
 
-// peer is what the artifact's simulator counted in one run.
+// peer holds the counts of the artifact's simulator in one run.
 type peer struct {
 	group, cluster, model, algorithm string
 	load, rps, attainment            float64
@@ -108,7 +108,7 @@ func (b *records) readModels(r io.Reader) error {
 
 // sustained is the highest load factor at which the artifact's plan attained
 // what is asked for a model in its own simulator, late requests counted, mean
-// over its repetitions; 0: at none of the recorded.
+// over its repetitions. If it does so at none of the recorded ones, it returns 0.
 func (b *records) sustained(ref *reference.Plan, model string) (load float64) {
 	at := map[float64]*mean{}
 	for _, p := range b.peers {

@@ -25,7 +25,7 @@ type subject struct {
 	// itself and the others have no arrivals.
 	alone   bool
 	planned []float64 // what the plan promises each model, as a load
-	near    []int     // where each model's highest point may be; 0: not known
+	near    []int     // where each model's highest point may be; 0 if it is not known
 	seen    []int     // points that were simulated
 	print   string    // fingerprint
 }
@@ -74,7 +74,7 @@ const (
 	everyone  = -1 // all models at once
 )
 
-// key is what a run is kept under.
+// key returns the key under which a run is kept.
 func (s *subject) key(model, point, run int) string {
 	return fmt.Sprintf("%s m%d l%d r%d %v", s.print, model, point, run, s.sc.Duration)
 }
@@ -124,7 +124,7 @@ func (s *subject) runs(ctx context.Context, model, point int) ([]runResult, erro
 	return out, nil
 }
 
-// attains tells whether a model attains what is asked at a point, over all runs
+// attains returns whether a model attains what is asked at a point, over all runs
 // together. It gives up as soon as the runs that are left could not make good
 // what is lost already, with 2 % to spare for their number of requests.
 func (s *subject) attains(ctx context.Context, model, point int) (bool, error) {
@@ -156,7 +156,7 @@ func (m *modelResult) attained() float64 {
 }
 
 // highest is the highest point of the grid at which a model attains what is
-// asked; 0: none. It starts near where it was under other arrivals or another
+// asked; 0 stands for none. It starts near where it was under other arrivals or another
 // policy, else where the plan's own rate is, between the points that are known
 // already. It goes away from there in growing steps and halves what is left:
 // attainment is taken to fall with load.
@@ -186,7 +186,7 @@ func (s *subject) highest(ctx context.Context, model int) (int, error) {
 	return good, nil
 }
 
-// known is what the points simulated for other models say of a model: the
+// known returns the bracket of a model by the points simulated for other models: the
 // highest at which it attains what is asked, 0 for none, and the lowest above
 // at which it does not, one past the grid for none.
 func (s *subject) known(model int) (good, bad int) {

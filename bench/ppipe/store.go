@@ -30,7 +30,7 @@ type store struct {
 	lines   *kept.Lines
 }
 
-// runResult is what one simulated run showed.
+// runResult holds the results of one simulated run.
 type runResult struct {
 	Models    []modelResult      `json:"models"`
 	Use       map[string]float64 `json:"use"` // by device kind
@@ -73,7 +73,7 @@ func openStore(dir, keptBy string) (*store, error) {
 	return s, err
 }
 
-// has is what is kept under a key.
+// has returns the result that is kept under a key.
 func (s *store) has(key string) (runResult, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -78,7 +78,7 @@ func (b *bench) objective(ctx context.Context, w *tabwriter.Writer) error {
 	return nil
 }
 
-// reached is what a solve of a recorded case came to.
+// reached holds the results of a solve of a recorded case.
 type reached struct {
 	Value, Bound, Gap float64
 	CPU               float64  // seconds, of all

@@ -17,14 +17,14 @@ type deployment struct {
 	// documents are written, by their names, before the steps run.
 	documents map[string]string
 	steps     [][]string             // plan commands that end with plan.json
-	requests  func(dir string) error // writes a folder of what clients send; nil: random numbers
+	requests  func(dir string) error // writes a folder of what clients send; if nil, they send random numbers
 	serve     []string               // further flags of plan serve
 	load      []string               // further flags of plan load
 	records   bool                   // plan serve records service times
 	p50, p99  float64                // how far what is served may be from what is promised, up to load 1
-	llama     string                 // model of a llama-server that is started; empty: none
+	llama     string                 // model of a llama-server that is started; none if empty
 	text      bool                   // clients speak OpenAI's protocol
-	duration  time.Duration          // arrivals of a run; 0: as -duration says
+	duration  time.Duration          // arrivals of a run; 0 stands for -duration
 }
 
 const oneCPU = "format: inferplan.cluster/v1\npools:\n- {device: cpu-1, count: 1, sharing: time}\n"

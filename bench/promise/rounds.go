@@ -17,7 +17,7 @@ import (
 )
 
 // round holds the reports of one load with one seed: simulated with the times of the profile,
-// simulated with the times recorded while serving (nil: none were recorded), and served.
+// simulated with the times recorded while serving (nil if none were recorded), and served.
 type round struct {
 	promised, replayed, served *formats.Report
 }

@@ -11,7 +11,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// row is what the rounds of one load show: medians.
+// row holds the results of the rounds of one load: medians.
 type row struct {
 	load     float64
 	requests int64

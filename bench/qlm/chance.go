@@ -26,7 +26,7 @@ var plans = []struct {
 	{"expected count (smooth)", vqueue.RecommendedObjective},
 }
 
-// drawn is what a plan leaves late: requests, and requests in groups that end late.
+// drawn counts the late requests of a plan: requests, and requests in groups that end late.
 type drawn struct{ Mean, P95, Whole float64 }
 
 const draws = 400

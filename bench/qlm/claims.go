@@ -123,7 +123,7 @@ func burstClaims(s *swept) []figures.Figure {
 }
 
 // allMet is the smallest SLO scale with which a policy answers as good as all in
-// time; 0: none does.
+// time. If none does, it returns 0.
 func allMet(s *swept, policy string) float64 {
 	for i := range s.points {
 		if inTime(s.at(i, policy)) >= 99 {
@@ -146,7 +146,7 @@ func sloClaims(s *swept) []figures.Figure {
 	return append(out, claim("QLM meets more SLOs than the baselines at every scale", s.source, "", allMet(s, "QLM"), "times, where it meets 99 %", "", ahead(s)))
 }
 
-// ahead tells whether QLM is nowhere behind by more than noise.
+// ahead returns whether QLM is nowhere behind by more than noise.
 func ahead(s *swept) bool {
 	for i := range s.points {
 		for _, p := range s.policies {
@@ -184,7 +184,7 @@ func memoryClaims(s *swept) []figures.Figure {
 	}
 }
 
-// offClaims is what estimators that follow the instances win where they are off.
+// offClaims returns the gains of estimators that follow the instances where they are off.
 func offClaims(s *swept) []figures.Figure {
 	won, note := 0.0, ""
 	for i := range s.points {

@@ -57,7 +57,7 @@ func (c program) String() string {
 	return text
 }
 
-// solved is what a program's solve and the search gave.
+// solved holds the results of a program's solve and of the search.
 type solved struct {
 	Vars, Rows            int
 	Status                milp.Status

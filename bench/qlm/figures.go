@@ -6,8 +6,8 @@ import (
 	"inferplan/bench/figures"
 )
 
-// atMost adds a figure that must not be above a limit; values are what was
-// measured, of which the largest counts.
+// atMost adds a figure that must not be above a limit; values are the
+// measurements, of which the largest counts.
 func (b *bench) atMost(claim, source string, limit float64, unit string, values ...float64) {
 	b.figure(claim, source, fmt.Sprintf("<= %g", limit), unit, func(most float64) bool { return most <= limit }, values)
 }

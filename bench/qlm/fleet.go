@@ -19,7 +19,7 @@ var (
 )
 
 // asked is the attainment in percent that is asked at the three loads, by workload
-// and slice; 0: none.
+// and slice; 0 stands for none.
 var asked = map[string][3]float64{
 	"W_A/0": {98, 93, 86}, "W_A/12000": {99, 97.5, 94}, "W_C/0": {94, 87, 81},
 }
@@ -139,7 +139,7 @@ func (b *bench) fleetFigures(name string, s slice, at int, got map[string]*poole
 }
 
 // throughput holds QLM's requests a second until the last answer against those of
-// SHEPHERD-like, and tells the most that any policy could reach.
+// SHEPHERD-like, and shows the most that any policy could reach.
 func (b *bench) throughput(name string, s slice, at int, qlm, other *pooled) {
 	gain, rate := 100*(qlm.throughput/other.throughput-1), rates[name][at]
 	b.figures = append(b.figures, figures.Figure{
@@ -149,7 +149,7 @@ func (b *bench) throughput(name string, s slice, at int, qlm, other *pooled) {
 	})
 }
 
-// ceiling tells how much more throughput than SHEPHERD-like any policy could have at
+// ceiling returns how much more throughput than SHEPHERD-like any policy could have at
 // the lowest load, where arrivals end the run.
 func (b *bench) ceiling(t *table.Table) error {
 	d, err := b.traces()

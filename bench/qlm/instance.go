@@ -25,7 +25,7 @@ func (b *bench) instances(t *table.Table) error {
 		on, tests []*llmrun.Run
 		off       float64 // asked of mean, p99 and time per token
 		mean, r2  float64
-		mape      float64 // 0: not asked
+		mape      float64 // 0 if it is not asked
 	}{
 		{"one set for both", llmrun.Calibrate, runs, runs, 0.02, 0.02, 0.99, 0.02},
 		{"fitted on the RTX PRO 6000", llmrun.Calibrate, []*llmrun.Run{big}, []*llmrun.Run{small}, 0, 0.04, 0.98, 0},

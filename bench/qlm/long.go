@@ -10,7 +10,7 @@ import (
 )
 
 // longs are runs of one instance with a long queue, and of many with none. Limit is the
-// most milliseconds of CPU a request that are asked; 0: nothing is.
+// most milliseconds of CPU a request that are asked; 0 if nothing is asked.
 var longs = []struct {
 	fleet.Long
 	limit float64

@@ -17,7 +17,7 @@ import (
 	"inferplan/bench/table"
 )
 
-// bench is what the tables are made from.
+// bench holds everything that the tables are made from.
 type bench struct {
 	ctx     context.Context
 	out     io.Writer

@@ -7,7 +7,7 @@ import (
 	"inferplan/bench/table"
 )
 
-// operations tells what each operation costs by model and kind of instance.
+// operations shows the cost of each operation by model and kind of instance.
 func (b *bench) operations(t *table.Table) error {
 	t.Columns = []string{"model, instance", "state of a request, MB", "swap out and in, ms", "compute again, ms", "weights from host, s", "from storage, s", "host memory for states, GB", "for warm models, GB"}
 	swapped, again := 0, 0

@@ -43,7 +43,7 @@ var fleetCases = []fleetCase{
 
 var works = []int64{2_000_000, 10_000_000, 40_000_000}
 
-// ordered is what a case gave.
+// ordered holds the results of a case.
 type ordered struct {
 	Requests, LP, Whole    float64
 	LPSeconds, WholeSecond float64

@@ -12,7 +12,7 @@ import (
 	"inferplan/testkit/queuetest"
 )
 
-// again is what re-planning took, in seconds of CPU.
+// again holds the times of re-planning, in seconds of CPU.
 type again struct {
 	Groups       int
 	Median, Most float64

@@ -58,8 +58,8 @@ func (b *bench) sizings(t *table.Table) error {
 	return nil
 }
 
-// partition is the least count of the partitions, which is what the planner is held
-// against.
+// partition is the least count of the partitions, with which the planner is
+// compared.
 func partition(counts map[string]int) int {
 	least := 0
 	for name, n := range counts {

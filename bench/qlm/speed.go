@@ -19,7 +19,7 @@ import (
 	"inferplan/sim/kernel"
 )
 
-// fast is what a run of many instances takes.
+// fast holds the costs of a run of many instances.
 type fast struct {
 	Requests, Events int64
 	CPU, Bare        float64 // seconds: of the run, and of a heap with as many events

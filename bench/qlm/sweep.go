@@ -20,7 +20,7 @@ type sweep struct {
 	axis     string
 	points   []point
 	policies []*fleet.Policy
-	claims   func(got *swept) []figures.Figure // nil: none
+	claims   func(got *swept) []figures.Figure // nil if there are none
 }
 
 // point is a value of the quantity.
@@ -29,13 +29,13 @@ type point struct {
 	fleet.Case
 }
 
-// swept is what the points of a sweep came to, by point and policy.
+// swept holds the results of the points of a sweep, by point and policy.
 type swept struct {
 	*sweep
 	by [][]*pooled
 }
 
-// at is what a policy came to at a point.
+// at returns the results of a policy at a point.
 func (s *swept) at(point int, policy string) *pooled {
 	for k, p := range s.policies {
 		if p.Name == policy {

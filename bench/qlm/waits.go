@@ -139,7 +139,7 @@ func determination(real, predicted []float64) float64 {
 // drawings are the ways to take the rows to fit on and those to test on.
 var drawings = [...]struct {
 	key  string // of results
-	what string // empty: the claim that is asked
+	what string // if empty, it is the claim that is asked
 	draw drawing
 }{
 	{"waits/", "", shuffled},
@@ -147,7 +147,7 @@ var drawings = [...]struct {
 	{"waits interleaved/", ", fitted on every other 500 rows and tested on those between", interleaved},
 }
 
-// foreseen is what the shuffles of a queue came to in one drawing.
+// foreseen holds the results of the shuffles of a queue in one drawing.
 type foreseen struct {
 	waits, ends                      []float64 // R2 by shuffle, ascending
 	covered, requests, ended, groups int
@@ -225,7 +225,7 @@ func (b *bench) waits(t *table.Table) error {
 
 const waitsSource = "QLM, section 6 and figure 17; 12 shuffles, 800 requests to fit, 1000 others to test"
 
-// near tells whether a 90 % quantile covers what it should.
+// near returns whether a 90 % quantile covers what it should.
 func near(share float64) bool { return math.Abs(share-0.9) <= 0.05 }
 
 // pooledQueues adds what all queues come to together.

@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string) error {
 	return figures.Put(*file, figures.Command(f, "bench-rag", "RAG"), b.figures()...)
 }
 
-// bench is what was measured.
+// bench holds the measurements.
 type bench struct {
 	ctx   context.Context
 	out   *table.Table
@@ -62,7 +62,7 @@ type bench struct {
 
 // row is an application.
 type row struct {
-	seed                  uint64 // 0: the example
+	seed                  uint64 // 0 stands for the example
 	stated, attained, cpu float64
 	dedicated             string
 	hand                  float64 // rate of the best split

@@ -124,7 +124,7 @@ func best(ctx context.Context, a *workflows.RAG) (dedicated string, rate float64
 	return dedicated, rate, looked, nil
 }
 
-// sustained returns the rate that a split sustains in short runs; 0: less than the least.
+// sustained returns the rate that a split sustains in short runs. If that is less than the least, it returns 0.
 func sustained(ctx context.Context, a *workflows.RAG, dedicated string, least float64) (float64, error) {
 	plan, err := solve(ctx, a, dedicated, .05)
 	if _, infeasible := errors.AsType[*kind.InfeasibleError](err); infeasible {

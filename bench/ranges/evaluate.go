@@ -65,7 +65,7 @@ func inCPU(ms *formats.Measurement) formats.Measurement {
 	return out
 }
 
-// row is what is said of some ranges.
+// row holds the figures of some ranges.
 type row struct {
 	Ranges int     `json:"ranges"`
 	Median float64 `json:"median"`

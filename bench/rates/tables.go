@@ -24,7 +24,7 @@ type planned struct {
 	flags   string
 	stated  float64
 	missed  float64 // most by which a model misses its share of requests in time at the stated rates
-	holds   float64 // rps per weight; 0: the objective is no rate
+	holds   float64 // rps per weight; 0 if the objective is no rate
 	bound   float64
 	seconds float64 // of CPU for the solve
 }

@@ -27,7 +27,7 @@ var aims = []struct {
 // replanned is the CPU time within which a new plan is asked for.
 const replanned = time.Second
 
-// aimFour is what is asked of four kinds.
+// aimFour is the aim for four kinds.
 const (
 	fourGap    = 0.005
 	fourWithin = time.Minute
@@ -160,7 +160,7 @@ const (
 )
 
 // small plans all measured models on 25 GPUs of each measured kind, with weights as the seed draws
-// them; seed 0: all alike.
+// them. With seed 0 all are alike.
 func (b *bench) small(ctx context.Context, t *table.Table) ([]figures.Figure, error) {
 	t.Columns = []string{"rounding", "weights", "gap asked", "gap reached", "CPU", "until then", "stopped by"}
 	var out []figures.Figure

@@ -11,7 +11,7 @@ import (
 	"inferplan/solver/highs"
 )
 
-// known is what a solve knew after some CPU time.
+// known holds the knowledge of a solve after some CPU time.
 type known struct {
 	after        time.Duration
 	value, bound float64
@@ -58,7 +58,7 @@ func solve(ctx context.Context, in planner.Inputs, opt planner.Options, limit ti
 	return t, nil
 }
 
-// last is what was known at the end.
+// last returns the knowledge at the end.
 func (t *trace) last() known { return t.steps[len(t.steps)-1] }
 
 // to is the CPU time after which a gap was reached; false where it was not.

@@ -15,7 +15,7 @@ import (
 	"inferplan/engine/worker"
 )
 
-// options are what a start was asked for.
+// options are the options of a start.
 type options struct {
 	workload string
 	figures  string

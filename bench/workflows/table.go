@@ -19,7 +19,7 @@ func quantile(list []time.Duration, q float64) float64 {
 	return float64(list[min(int(q*float64(len(list))), len(list)-1)]) / 1e6
 }
 
-// sums are what a run shows.
+// sums are the results of a run.
 type sums struct {
 	requests, failed     int
 	lines, exact, spaces int

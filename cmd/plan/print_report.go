@@ -9,7 +9,7 @@ import (
 )
 
 // writeReport writes a report to a file, if one is named. It prints its warnings and then doc, which contains the
-// writeReport, as JSON or as tables.
+// report, as JSON or as tables.
 func (p *printer) writeReport(path string, rep *formats.Report, warnings []string, doc any) error {
 	if path != "" {
 		if err := p.saveDocument(path, rep, true); err != nil {

@@ -53,7 +53,7 @@ func partitionAtoms(costs []float64, cross []int64, n int) []int {
 		sum[i+1] = sum[i] + v
 	}
 
-	// best[k][j] is the smallest possible largest cost of k blocks over the first j atoms.
+	// minLargest[k][j] is the smallest possible largest cost of k blocks over the first j atoms.
 	minLargest := make([][]float64, n+1)
 	for k := range minLargest {
 		minLargest[k] = make([]float64, a+1)
@@ -73,7 +73,7 @@ func partitionAtoms(costs []float64, cross []int64, n int) []int {
 	}
 
 	// bytes[k][j] is the fewest bytes that cross the cuts of k blocks over the first j atoms, where no block costs
-	// more than the limit. from[k][j] is the first atom of the last of these blocks.
+	// more than the limit. lastStart[k][j] is the first atom of the last of these blocks.
 	limit := minLargest[n][a] * (1 + 1e-9)
 	const unreachable = math.MaxInt64
 	bytes := make([][]int64, n+1)

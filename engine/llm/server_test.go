@@ -73,7 +73,7 @@ func (r *recorded) heard() string {
 	return strings.Join(r.asked, "\n")
 }
 
-// said is a streamed completion.
+// streamed is a streamed completion.
 func streamed(text string) string {
 	return fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"text\":%q,\"finish_reason\":null}]}\n\ndata: {\"choices\":[{\"index\":0,\"text\":\"\",\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n", text)
 }

@@ -22,7 +22,7 @@ import (
 
 const testToken = "0123456789abcdef-test"
 
-// lobby is one that a busy machine does not lose, unless told otherwise.
+// lobby is a join server that a busy machine does not lose, unless told otherwise.
 func lobby(t testing.TB, silence time.Duration) *JoinServer {
 	t.Helper()
 	if silence == 0 {

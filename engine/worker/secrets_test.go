@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// secure is a lobby behind TLS with a certificate of its own.
+// secure is a join server behind TLS with a certificate of its own.
 func secure(t *testing.T) (b *JoinServer, cert tls.Certificate, pin string) {
 	t.Helper()
 	cert, pin, err := Certificate(filepath.Join(t.TempDir(), "join.pem"))

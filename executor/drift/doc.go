@@ -9,7 +9,7 @@
 //   - Window: an interval of observation, of about a second. Older windows fade.
 //   - Member: a model of a cascade.
 //
-// Order of reading: departure.go (drift of any shares, and the alarm), mix.go (requests among the models),
+// Order of reading: sharedrift.go (drift of any shares, and the alarm), mix.go (requests among the models),
 // gearranges.go (rates of a gear plan), gearrates.go (these rates, second by second, for another plan),
 // gearforwards.go (samples that members of a cascade forward).
 package drift

@@ -55,7 +55,7 @@ func newModuleMetrics(c *turn.Core) moduleMetrics {
 	return out
 }
 
-// countWaiting counts a task that waits; with `again`, one that was in a batch.
+// countWaiting counts a task that waits; with wasInBatch, one that was in a batch.
 func (m *moduleMetrics) countWaiting(service int32, wasInBatch bool) {
 	s := &m.Series[service]
 	s.waiting.Add(1)

@@ -131,7 +131,7 @@ func (u *batchTable) FinishHop(b *Batch, dev int32, start, end time.Duration) {
 	c.BackendOf(b.Device()).RunBatch(b)
 }
 
-// TellProgress tells the policy how many tokens an instance has produced: the first token, then every Instance.Progress.
+// TellProgress tells the policy how many tokens an instance has produced: the first token, then every Instance.ProgressTokens.
 func (u *batchTable) TellProgress(b *Batch, tokens int32) {
 	c := u.core
 	instance := c.Tables.InstanceOf(b.Device())

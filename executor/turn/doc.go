@@ -21,13 +21,13 @@
 //	core.go      a plan in execution, from its start to its end
 //	round.go     the inbox, rounds, events that follow from actions
 //	actions.go   carries out the policy's actions
-//	requests.go  jobs and requests in the ledger
+//	requests.go  jobs and requests in the ledger; what is refused before the policy hears of it
 //	job.go       a client's request; refusal.go: the errors that clients see
 //	batch.go     batches, from their dispatch to their end
 //	answer.go    the interface Answerer, and the direct one
 //	backend.go   the interface Backend
 //	model.go     served models, with servedmodels.go and buckets.go
 //	options.go   options for all kinds of plans; policies.go: the policy that runs
-//	stats.go     what happened, with metrics.go
+//	stats.go     what happened; metrics.go: the Prometheus series, where a new one is added
 //	recorder.go  the times of runs; servicefile.go: their file
 package turn

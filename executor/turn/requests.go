@@ -204,7 +204,7 @@ func (l *requestLedger) dropRequest(slot int32, reason policy.DropReason) {
 	}
 }
 
-// setRetry records when a request is worth sending again. If `at` is 0, that is unknown.
+// setRetry records when a request is worth sending again. If retryAt is 0, that is unknown.
 func (l *requestLedger) setRetry(slot int32, retryAt time.Duration) {
 	if q := l.RequestIn(slot); q != nil && retryAt > 0 {
 		q.Job.RetryAfter = retryAt - l.core.Now()

@@ -109,7 +109,7 @@ func (w *WorkerBackend) forgetMemory(d *Device) {
 	}
 }
 
-// measuredSizes returns the batch sizes, up to `most`, that a stage was measured with. A size that was not measured
+// measuredSizes returns the batch sizes, up to maxBatch, that a stage was measured with. A size that was not measured
 // costs as much as the next larger one, and on a GPU it runs as that.
 func measuredSizes(stage *policy.Stage, maxBatch int) []int {
 	var out []int

@@ -113,7 +113,7 @@ func checkRemote(t *policy.Tables, o *Options) error {
 	return nil
 }
 
-// placeDevices maps those devices of the plan for which `ours` is true to this machine.
+// placeDevices maps those devices of the plan for which isOurs is true to this machine.
 func placeDevices(t *policy.Tables, o *Options, replay bool, isOurs []bool) ([]worker.Device, error) {
 	if err := checkRemote(t, o); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func placeDevices(t *policy.Tables, o *Options, replay bool, isOurs []bool) ([]w
 }
 
 // planStages returns what each stage of the plan loads, in the order of Tables.Stages. Only stages on devices for which
-// `ours` is true need a file, because workers execute them.
+// isOurs is true need a file, because workers execute them.
 func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, isOurs []bool) ([]stageLoad, error) {
 	var out []stageLoad
 	for mi := range plan.Deployment {

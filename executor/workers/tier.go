@@ -27,8 +27,8 @@ func tierBetween(from, to *Device) transferTier {
 	return tiers[len(tiers)-1]
 }
 
-// sharedMemory is a worker's segment, which all its readers have mapped. The lobby sends it to workers of other hosts,
-// and receives theirs into it.
+// sharedMemory is a worker's segment, which all its readers have mapped. The join server sends it to workers of other
+// hosts, and receives theirs into it.
 type sharedMemory struct{}
 
 func (sharedMemory) canReach(_, _ *Device) bool   { return true }

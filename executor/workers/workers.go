@@ -33,7 +33,7 @@ const (
 	eventSwapped
 )
 
-// Backend returns the backend of the devices for which `ours` is true.
+// Backend returns the backend of the devices for which isOurs is true.
 func (o *Options) Backend(c *turn.Core, isOurs []bool) (turn.Backend, error) {
 	w := &WorkerBackend{core: c, Devices: make([]*Device, len(c.Tables.Devices))}
 	w.Supervisor = &supervisor{cache: worker.NewCache(o.CacheBytes), core: c, options: o, devices: w.Devices}
@@ -324,7 +324,7 @@ func (w *WorkerBackend) Watch(now, paused time.Duration) {
 	}
 }
 
-// answerOverdue answers the requests of runs that have waited too long for a worker whose run has taken `took`. A run
+// answerOverdue answers the requests of runs that have waited too long for a worker whose run has taken `elapsed`. A run
 // that lasts no longer than an SLO may be about to end.
 func (w *WorkerBackend) answerOverdue(runs []*stageRun, now, elapsed time.Duration) {
 	for _, r := range runs {

@@ -24,7 +24,7 @@ const (
 )
 
 // Confirm tests every model at a load, in multiples of its promised rate. A model has to attain its
-// share of requests in time, alone or together with the models that Plan.Pooled lists with it.
+// share of requests in time, alone or together with the models that Plan.AttainmentGroups lists with it.
 //
 // It is a sequential test. After every few runs, one-sided Student intervals over the runs are
 // computed at a confidence of .95. A model has passed if the lower end is at least its share. It has

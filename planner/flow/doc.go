@@ -50,8 +50,8 @@
 //	enlarge.go           spends the rest of the deadlines on larger batches
 //	infeasible.go        why there is no plan, and what would be nearest
 //	loosen.go            a workload that asks for less, to find what is nearest
-//	fluid.go             the bound of all plans, without queueing
-//	write.go             from a solution to a plan
+//	fluid.go             the bound of all plans, without queueing, and whether a plan is proven by it
+//	write.go             from a solution to a plan, with the numbers of the devices
 //	method.go            the entry of package planner
 //
 // Plans chosen by simulation:
@@ -74,7 +74,7 @@
 //	workflow_write.go     from batches and placement to a plan
 //
 // Language models that workflows ask for stand among the profile's models as if they had been measured in
-// batches (policy/flow, Measured). The texts of plan explain come from explain.go and workflow_explain.go.
+// batches (policy/flow, WithLanguageModels). The texts of plan explain come from explain.go and workflow_explain.go.
 // Package verify, below this one, checks a plan against today's documents. docs/methods.md has the programs
 // and what is proven.
 package flow

@@ -47,16 +47,16 @@
 //
 // Cascades and devices:
 //
-//	records.go    answers of the models as levels
-//	enumerate.go  every cascade, with its accuracy and the samples that reach each model
-//	front.go      Pareto fronts of cascades (solver/pareto)
-//	config.go     Config
-//	sets.go       the maximal sets that fit into memory
-//	chains.go     members in stages
-//	planspace.go  planSpace: cascades, speeds, chains and configs; the placement by a program
-//	layout.go     a placement device by device, its groups (solver/refine), run-time tables
-//	split.go      the split with the least load of the busiest device, by a linear program
-//	ranked.go     placements ordered by what the fluid model allows them
+//	records.go      answers of the models as levels
+//	enumerate.go    every cascade, with its accuracy and the samples that reach each model
+//	front.go        Pareto fronts of cascades (solver/pareto)
+//	config.go       Config
+//	maximalsets.go  the maximal sets that fit into memory
+//	chains.go       members in stages
+//	planspace.go    planSpace: cascades, speeds, chains and configs; the placement by a program
+//	layout.go       a placement device by device, its groups (solver/refine), run-time tables
+//	split.go        the split with the least load of the busiest device, by a linear program
+//	ranked.go       placements ordered by what the fluid model allows them
 //
 // Trials:
 //
@@ -68,7 +68,7 @@
 //
 // The search:
 //
-//	solve.go            Solve, Outcome and InfeasibleError
+//	solve.go            Solve, Outcome, and InfeasibleError: why there is no plan
 //	placementsearch.go  plans on several placements, of which the best is kept
 //	early.go            a quick plan in case the search is interrupted
 //	latency.go          the least latency

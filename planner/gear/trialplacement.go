@@ -245,7 +245,7 @@ func (d *trialPlacement) trySplits(ctx context.Context, cascade int, s *loadedCa
 	return t, err
 }
 
-// maxPlanAccuracy returns the most accuracy that a plan can reach if its ranges from r on are at most as accurate
+// maxPlanAccuracy returns the most accuracy that a plan can reach if its ranges from rangeIndex on are at most as accurate
 // as given. Higher ranges are never more accurate than lower ones.
 func (d *trialPlacement) maxPlanAccuracy(plan *Outcome, rangeIndex int, accuracy float64) float64 {
 	total := plan.Accuracy

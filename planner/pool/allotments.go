@@ -68,7 +68,7 @@ type allotmentSearch struct {
 }
 
 // boundByAllotments lowers the bound of a search for the most throughput. If not even parts of minimal
-// boundByAllotments fit the devices at the gap that was asked for, it lowers the bound to there, else to the lowest
+// allotments fit the devices at the gap that was asked for, it lowers the bound to there, else to the lowest
 // throughput at which they do not fit. covers bound each model's costs from below.
 func (x *bundleSearch) boundByAllotments(ctx context.Context, covers []*coverTable) error {
 	parts := partsPerDeviceOf(x.Problem)

@@ -243,7 +243,7 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 const pricingTolerance = 1e-9
 
 // addImproving adds, of each batch size of model d, the template that costs least, if that is below a limit.
-// addImproving holds the price of all devices of each pool. It returns the least cost of any of the model's templates.
+// price holds the price of all devices of each pool. It returns the least cost of any of the model's templates.
 func (c *columnGeneration) addImproving(d int, price []float64, limit float64) (float64, error) {
 	return c.addCheapest(d, c.unitDevicePrices(d, price), limit)
 }

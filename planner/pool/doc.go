@@ -46,12 +46,12 @@
 //
 // Documents to numbers, and back:
 //
-//	method.go     Method: plans the problem of documents for a driver
-//	resolve.go    translates documents to a Problem
-//	objective.go  the sense of the objective, and the prices of devices
-//	running.go    translates the plan that runs
-//	write.go      writes an Outcome as the parts of a plan
-//	problem.go    Problem: what to plan, as numbers
+//	method.go       Method: plans the problem of documents for a driver
+//	resolve.go      translates documents to a Problem
+//	objective.go    the sense of the objective, and the prices of devices
+//	runningplan.go  translates the plan that runs
+//	write.go        writes an Outcome as the parts of a plan
+//	problem.go      Problem: what to plan, as numbers
 //
 // Templates and their relaxation:
 //
@@ -66,19 +66,19 @@
 //
 // The search for plans and bounds:
 //
-//	goal.go          the goals: the most throughput, or the least price
-//	incumbent.go     the best plan so far, and the wait choice under work
-//	search.go        the search: relaxations of all wait choices, bounds, stop rules, progress
-//	hopeless.go      drops wait choices under which no plan meets the floors
-//	onepipeline.go   one pipeline of every model within tight memory
-//	phases.go        the phases that improve plan and bound
-//	mip.go           integer programs over a set of templates
-//	wholedevices.go  a tighter bound: whole devices of each kind for each model
-//	lossknapsack.go  the proof by sums of losses: a knapsack over configurations
-//	labels.go        the labels of one model
-//	leftover.go      the least loss on the devices that a label leaves
-//	joining.go       one device set of each model, so that all fit together
-//	replicaplan.go   recomputes a plan from its integer replica counts
+//	goal.go            the goals: the most throughput, or the least price
+//	incumbent.go       the best plan so far, and the wait choice under work
+//	search.go          the search: relaxations of all wait choices, bounds, stop rules, progress
+//	hopeless.go        drops wait choices under which no plan meets the floors
+//	onepipeline.go     one pipeline of every model within tight memory
+//	improver.go        the phases that improve plan and bound: they choose the templates, and so the batch sizes
+//	integerprogram.go  integer programs over a set of templates
+//	wholedevices.go    a tighter bound: whole devices of each kind for each model
+//	lossknapsack.go    the proof by sums of losses: a knapsack over configurations
+//	labels.go          the labels of one model
+//	leftover.go        the least loss on the devices that a label leaves
+//	setjoiner.go       one device set of each model, so that all fit together
+//	replicaplan.go     recomputes a plan from its integer replica counts
 //
 // Many models:
 //
@@ -95,7 +95,7 @@
 //	cheapest.go   Cheapest: the least price that carries given rates
 //	polish.go     of equal plans, one of fewer moves, a larger weighted sum, fewer devices
 //	latency.go    of equal plans, one of less latency
-//	nic.go        SolveUneven: devices that leave the NIC of their node to others
+//	uneven.go     SolveUneven: devices that leave the NIC of their node to others
 //	floors.go     the one tolerance, and floors at the edge of what is carried
 //	limits.go     what limits the objective; why a model has no pipeline
 //	diagnosis.go  why no plan serves every model

@@ -26,7 +26,7 @@ func drawMany(t *rapid.T) *Problem {
 	return p
 }
 
-// A sieve holds every template, and makes it again.
+// A template table holds every template, and makes it again.
 func TestSieveHoldsEveryTemplate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawMany(t)
@@ -49,7 +49,7 @@ func TestSieveHoldsEveryTemplate(t *testing.T) {
 	})
 }
 
-// Column generation from sieves agrees with the program over every template.
+// Column generation from template tables agrees with the program over every template.
 func TestSievesMatchEnumeration(t *testing.T) {
 	compared := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -84,7 +84,7 @@ func TestSievesMatchEnumeration(t *testing.T) {
 	}
 }
 
-// Bundles from sieves make plans that fit the devices, below the bound.
+// Bundles from template tables make plans that fit the devices, below the bound.
 func TestBundlesFitTheDevices(t *testing.T) {
 	planned := 0
 	rapid.Check(t, func(t *rapid.T) {

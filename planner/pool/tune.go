@@ -353,7 +353,7 @@ func (a *planTuner) maximises() bool {
 	return c.sense() == milp.Maximize
 }
 
-// isBetterStart reports whether s is a better attempt than t to balance from.
+// isBetterStart reports whether candidate is a better attempt than current to balance from.
 func (a *planTuner) isBetterStart(candidate, current *planAttempt) bool {
 	if a.maximises() {
 		return candidate.balancedRate > current.balancedRate
@@ -597,7 +597,7 @@ func (a *planTuner) floorRate(i int) float64 {
 	return max(a.models[i].MinRPS, a.problem.Values.Number("min-load")*cmp.Or(a.models[i].Weight, 1))
 }
 
-// compare returns a positive number if s is the better attempt, a negative one if t is.
+// compare returns a positive number if first is the better attempt, a negative one if second is.
 func (a *planTuner) compare(first, second *planAttempt) int {
 	if a.maximises() {
 		return cmp.Compare(first.sustainedRate, second.sustainedRate)

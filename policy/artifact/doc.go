@@ -3,15 +3,12 @@
 // baseline of package reserve. It differs from that package as follows:
 //
 //   - A head is dropped at its first look unless a batch of 95 to 100 % of the planned size is in time. Only later looks try
-//
-// batches down to one.
+//     batches down to one.
 //   - The pipeline that waits least at its planned batch is taken (the first of equals), and no other is tried. A pipeline of
-//
-// single requests that would be late counts as waiting an SLO longer.
+//     single requests that would be late counts as waiting an SLO longer.
 //   - A resource is known by its tail: the end of its last reservation. Gaps are never filled.
 //   - If a stage sends to another one, a device is chosen by the later of its finish and its uplink's tail, but the next stage
-//
-// starts from the finish alone.
+//     starts from the finish alone.
 //   - Reservations are not corrected by actual times, and a batch is sent at once, even to a busy device.
 //   - Transfers hold the sender's uplink. The receiver's downlink is reserved, but no transfer waits for it.
 //

@@ -20,7 +20,7 @@
 //	options.go       the policies by name, and their parameters
 //	variant.go       in what baselines and ablations differ
 //	policy.go        the parts, and which of them handles which event
-//	broker.go        the Request Broker: assigns tasks to workers, forms batches
+//	broker.go        the Request Broker: assigns tasks to workers, forms batches, drops what fails the test
 //	droptest.go      the drop test, and whether a queue can be served in time
 //	partialqueue.go  which tasks are set aside if not all can be served in time
 //	proof.go         keeps the result of the last count of a queue

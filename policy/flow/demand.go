@@ -84,7 +84,7 @@ const noiseSamples = 30
 // With RiseSigmas σ a rise counts only as far as it exceeds the noise: the slope less σ standard errors. The same holds
 // for steps: the rate is at least the mean over the last u seconds, for every u, less σ standard errors:
 //
-//	rate = mean + max(0, slope/spread - σ·noise/√spread) · (middle + lookahead),   spread = n(n²-1)/12
+//	rate = mean + max(0, slope/squaredSpread - σ·noise/√squaredSpread) · (middle + lookahead),   squaredSpread = n(n²-1)/12
 //	rate >= mean over the last u seconds - σ·noise/√u
 func (d *WorkerDemand) PlannedRate() float64 {
 	n := int64(d.scaling.Window / time.Second)

@@ -12,7 +12,7 @@ import (
 )
 
 // LanguageModel is a service that is a language model. Its tasks are sequences, which join the iterations of a device
-// one by one. The times of its stage are those of one sequence among n (formats.Iteration.Residence), so a sequence
+// one by one. The times of its stage are those of one sequence among n (formats.Iteration.ResidenceTime), so a sequence
 // alone takes the time of a batch of one.
 type LanguageModel struct {
 	Engines []Engine // by kind of device; empty if the service is no language model
@@ -56,7 +56,7 @@ func (w *WorkflowTables) LanguageModelOf(service int32) *LanguageModel {
 	return &w.LanguageModels[service]
 }
 
-// addLanguageModel adds the next service as a language model. If l is nil, the service is none.
+// addLanguageModel adds the next service as a language model. If generation is nil, the service is none.
 func (w *WorkflowTables) addLanguageModel(plan *formats.Plan, generation *formats.FlowGeneration) {
 	model := LanguageModel{}
 	if generation != nil {

@@ -197,7 +197,7 @@ func (g *GraphTables) setDeviceShares(plan *formats.Plan, t *policy.Tables) erro
 	return nil
 }
 
-// compileApplication reads the graph of an application. `at` is the field of the plan that errors name.
+// compileApplication reads the graph of an application. path is the field of the plan that errors name.
 func compileApplication(modules []formats.Module, serviceOf map[string]int32, path string) (Application, error) {
 	nodeOf, app := map[string]int32{}, Application{}
 
@@ -235,7 +235,7 @@ func compileApplication(modules []formats.Module, serviceOf map[string]int32, pa
 }
 
 // CompileGraph reads the graph of an application by itself: every module is a service of its own. Errors name fields
-// below `at`.
+// below path.
 func CompileGraph(modules []formats.Module, path string) (Application, error) {
 	serviceOf, copies := map[string]int32{}, slices.Clone(modules)
 	for i := range copies {

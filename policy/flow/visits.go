@@ -27,7 +27,7 @@ type ServiceDemand struct {
 const maxVisitStates = 20_000
 
 // CompileSegments compiles a workflow by itself. It also returns the models that it names, which are its services, in
-// this order. Errors name fields below `at`.
+// this order. Errors name fields below path.
 func CompileSegments(a *formats.Application, path string) (*Workflow, []string, error) {
 	var names []string
 	serviceOf := map[string]int32{}

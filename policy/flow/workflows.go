@@ -39,7 +39,7 @@ type Workflow struct {
 type Segment struct {
 	Name             string
 	Steps            []Step
-	Branches         []formats.Branch        // branches behind it; their segments are in To
+	Branches         []formats.Branch        // branches behind it; their segments are in BranchTargets
 	BranchTargets    []int32                 // by branch: segment; -1 if the request ends
 	BranchConditions []*condition.Expression // by branch; nil if it is taken when no earlier condition holds
 	MaxVisits        int32                   // 0 stands for as often as branches lead here

@@ -4,8 +4,7 @@
 // Words:
 //
 //   - Gear: a cascade with its thresholds, a split of the load over replicas, and a minimal queue length, for one range
-//
-// of rates. The gear in force is the one that new requests get.
+//     of rates. The gear in force is the one that new requests get.
 //   - Gear stage: one model of a gear's cascade. Level: the number of thresholds that the certainty of an answer
 //     reaches.
 //   - Replica: an instance of a model. Chain: the devices of a replica, one for each stage of its pipeline.

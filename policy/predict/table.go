@@ -126,7 +126,7 @@ func (t *TransitionTable) findEdge(row, token int32) int32 {
 	return -1
 }
 
-// Learn counts a request that has ended: its tokens in order, of which the first `known` were known at its arrival.
+// Learn counts a request that has ended: its tokens in order, of which the first knownTokens were known at its arrival.
 func (t *TransitionTable) Learn(application, feature int32, path []int32, knownTokens int) {
 	for int(application) >= len(t.scores) {
 		t.scores = append(t.scores, appScore{})

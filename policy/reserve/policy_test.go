@@ -86,7 +86,7 @@ func finishEvent(batch, device int32, start, end time.Duration) policy.Event {
 	return policy.Event{Kind: policy.BatchFinished, Batch: batch, Device: device, Start: start, End: end}
 }
 
-// one model of batch 3 on two devices: 10 ms and 5 ms for each further sample.
+// batchOfThree is one model of batch 3 on two devices: 10 ms and 5 ms for each further sample.
 func batchOfThree() *formats.Plan {
 	return policytest.Single(2, false, policytest.Model{Batch: 3, First: 10 * ms, More: 5 * ms, SLO: 100 * ms, RPS: 100})
 }

@@ -42,14 +42,14 @@ func (p *Policy) yieldToUrgentModel(m int32, ownPath *reservedPath, now time.Dur
 	return false
 }
 
-// wouldDelay reports whether the waiting requests of model o would be late behind a path.
+// wouldDelay reports whether the waiting requests of otherModel would be late behind a path.
 func (p *Policy) wouldDelay(ownPath *reservedPath, otherModel int32, now time.Duration) bool {
 	slot := p.reserveTrial(ownPath, now)
 	defer p.releaseTrial(slot)
 	return !p.inTimeIfSentNow(otherModel, now)
 }
 
-// inTimeIfSentNow reports whether all waiting requests of model o, up to a planned batch, would be in time if they
+// inTimeIfSentNow reports whether all waiting requests of otherModel, up to a planned batch, would be in time if they
 // were sent now. It leaves their path in otherModelPath.
 func (c *batchChooser) inTimeIfSentNow(otherModel int32, now time.Duration) bool {
 	q := &c.models[otherModel].queue

@@ -76,7 +76,7 @@ func (u *BatchTable) NextSlot() int32 {
 	return u.freeSlots[len(u.freeSlots)-1]
 }
 
-// Dispatch sends the first `size` requests of a queue along the last `hops` hops of out.Hops, from stage `first` of the
+// Dispatch sends the first `size` requests of a queue along the last `hops` hops of out.Hops, from firstStage of the
 // pipeline on.
 func (u *BatchTable) Dispatch(q *waiting.Queue, model, pipeline, size int32, firstStage int16, hops int, out *policy.Actions) {
 	slot := u.NextSlot()

@@ -45,13 +45,13 @@
 //	fleet.go         instances: running batches, free memory, caps of classes
 //	groups.go        groups: members, costs, open groups
 //	place.go         the queue and place that a request joins
-//	serve.go         pulling, changes of network
+//	serve.go         which group an instance serves next; pulling, changes of network
 //	evict.go         eviction
 //	pause.go         pauses of pulling
 //	calibrator.go    calibrator: the policy's estimators, which follow its instances
 //	ticks.go         the times of ticks
 //	replan.go        replanner: the search that runs beside the loop, and its result
-//	policy.go        Policy: the events
+//	policy.go        Policy: the events, lost instances, and when requests are dropped
 //	expect.go        Expect: the start and answer to expect for a new request
 //	observations.go  Observations: figures of served models for reports
 //	view.go          QueueViews: the queues as reports show them

@@ -40,7 +40,7 @@ func (x *Search) exchangePieces(heat float64) {
 	x.savedQueues = x.savedQueues[:0]
 }
 
-// randomPiece returns the range [from, to) of a piece of n slots: a short one, or all slots to the end.
+// randomPiece returns the range [start, end) of a piece of n slots: a short one, or all slots to the end.
 func (x *Search) randomPiece(n int) (start, end int) {
 	start = x.rng.IntN(n + 1)
 	if x.rng.IntN(3) == 0 {

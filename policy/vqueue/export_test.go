@@ -10,7 +10,7 @@ import (
 )
 
 // Check holds the policy's books: every open request waits in one group, runs, or is
-// homeless; groups have the members that they count and stand in one queue.
+// unplaced; groups have the members that they count and stand in one queue.
 func (p *Policy) Check() error {
 	open := 0
 	for i := range p.requests {
@@ -97,7 +97,7 @@ func (p *Policy) WaitingPerQueue() []int {
 	return out
 }
 
-// BestSoon is State.Best, with queues passed over where none can be better.
+// BestSoon is Assignment.BestPlace, with queues passed over where none can be better.
 func BestSoon(s *Assignment, group int32) (queue int32, place int, delta float64) {
 	return bestPlaceUntil(s, group, s.problem.minIncrease(group))
 }

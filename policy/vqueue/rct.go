@@ -15,12 +15,10 @@ import (
 // section 6 with corrections.
 //
 //   - A request takes Alpha of the instance's time per prompt token and Beta per output token. The paper counts output
-//
-// tokens alone (equation 2), which is wrong for long prompts.
+//     tokens alone (equation 2), which is wrong for long prompts.
 //   - The waiting time has an intercept below 0: the first batch does not wait.
 //   - The residence of a request is Prefill and Decode per output token. Decode includes the paper's inefficiency factor
-//
-// (equation 4).
+//     (equation 4).
 type RCT struct {
 	Alpha, Beta float64 // seconds of the instance per token of prompt and output
 	Intercept   float64 // seconds by which waiting differs from the work ahead; usually below 0

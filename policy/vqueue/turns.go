@@ -3,7 +3,7 @@ package vqueue
 import "inferplan/policy/slots"
 
 // clientTurns decides whose request is next among those of a class that wait and have not started: clients take
-// clientTurns, each with its requests in the order of arrival. With a single client the order of the groups applies.
+// turns, each with its requests in the order of arrival. With a single client the order of the groups applies.
 type clientTurns struct {
 	lines     []clientLine
 	freeLines []int32           // unused lines

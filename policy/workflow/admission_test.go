@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// owed is what the open requests of a line ask for.
+// owedBy returns the time that the open requests owe a line.
 func (g *admission) owedBy(r int) (sum int64) {
 	for _, req := range g.admittedByDeadline {
 		sum += g.requests[req].owedTime[r]

@@ -7,7 +7,7 @@ import (
 )
 
 // batchRunner runs placed tasks: it has the inputs of a task brought to the task's device, and starts and ends the
-// batchRunner there.
+// batches there.
 type batchRunner struct {
 	*cluster
 	loader    *networkLoader

@@ -15,8 +15,8 @@
 // # Parts
 //
 // All parts act on one cluster (cluster.go): requests and tasks (tasks.go), devices and their plans (device.go),
-// services and transfer times (tables.go). Policy gives them the events (policy.go, lost.go). place.go gives tasks
-// their devices, batches.go brings inputs and runs batches, and load.go decides what devices hold.
+// services and transfer times (tables.go). Policy gives them the events (policy.go, losses.go). place.go gives tasks
+// their devices, batches.go brings inputs and runs batches, and loader.go decides what devices hold.
 //
 // # What happens to a request
 //
@@ -47,14 +47,14 @@
 //
 // # Loads
 //
-// A device has one copy engine, which loads while batches run (load.go). Networks and session states are evicted by
+// A device has one copy engine, which loads while batches run (loader.go). Networks and session states are evicted by
 // class, and within a class by what a copy saves (copyvalue.go) or by the longest time without use. Session states move
 // with their tasks where that is quicker than recomputing them (sessions.go).
 //
 // # Deadlines
 //
 // admission.go admits requests at the entry. claim.go gives each application its planned rate where not all requests
-// can be admitted. fullbatches.go runs full batches first where the first task can wait. late.go says which requests
+// can be admitted. fullbatches.go runs full batches first where the first task can wait. giveup.go says which requests
 // are given up midway.
 //
 // # Baselines

@@ -85,7 +85,7 @@ func (x *search) readyWithState(k *jobTask, place int32, readyAt int64) int64 {
 	return readyAt
 }
 
-// bestOffer returns the cheapest offer of a place to a task whose inputs are there at `ready`: to join one of the first
+// bestOffer returns the cheapest offer of a place to a task whose inputs are there at readyAt: to join one of the first
 // open batches, or to have a batch of its own.
 func (x *search) bestOffer(place int32, k *jobTask, readyAt int64) offer {
 	c, d := x.c, &x.c.devices[place]

@@ -34,7 +34,7 @@ func (p *Policy) learnPriors() {
 	p.demand.busyShare = min(maxPriorBusy, p.demand.busyShare)
 }
 
-// learnRecordedPath learns a path that w.Count of totalCount recorded requests of an application took.
+// learnRecordedPath learns a path that recordedPath.Count of totalCount recorded requests of an application took.
 func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, totalCount int64) {
 	var tokens, reads []int32
 	for k := range recordedPath.Tasks {

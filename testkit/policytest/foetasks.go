@@ -34,7 +34,7 @@ func (a *Adversary) arrive() {
 	}
 }
 
-// end ends the tasks of a batch that has run, before BatchFinished.
+// ended ends the tasks of a batch that has run, before BatchFinished.
 func (a *Adversary) ended(b *foeBatch, d int32) {
 	switch {
 	case a.Control != nil:

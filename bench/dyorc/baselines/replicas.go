@@ -164,7 +164,7 @@ func (r *replicas) taken(place int32) int64 {
 	return sum
 }
 
-// HoldsNetwork tells whether a replica on a device needs a network.
+// HoldsNetwork returns whether a replica on a device needs a network.
 func (r *replicas) HoldsNetwork(network, place int32) bool {
 	for s := range r.by {
 		if r.Network(int32(s)) == network && slices.Contains(r.by[s].places, place) {

@@ -18,7 +18,7 @@ import (
 // scalarisation of latency and accuracy picks among latencies.
 type Cascadia struct {
 	Problem *gear.Problem
-	// Rates are what a device of one model answers per second within the latency, by
+	// Rates are the requests that a device of one model answers per second within the latency, by
 	// CascadiaLatencies and model.
 	Rates [][]float64
 	// Redeployed gives every level of load a deployment of its own. Else all share one.
@@ -34,7 +34,7 @@ type CascadiaPoint struct {
 	Levels   []CascadiaLevel
 }
 
-// CascadiaLevel is what runs at a level of load: a cascade, and how many devices hold
+// CascadiaLevel is the deployment at a level of load: a cascade, and how many devices hold
 // which configuration of models.
 type CascadiaLevel struct {
 	Counts  []int

@@ -8,7 +8,7 @@ import (
 	"inferplan/planner/gear"
 )
 
-// deployment is what is chosen from for a latency.
+// deployment holds the choices for a latency.
 type deployment struct {
 	*Cascadia
 	sets  []uint32  // configurations that a device may hold
@@ -118,7 +118,7 @@ func (d *deployment) cascades() (list []gear.Cascade, work [][]float64) {
 	return list, work
 }
 
-// beats tells whether no model, or not all together, works more.
+// beats returns whether no model, or not all together, works more.
 func (d *deployment) beats(a, b []float64) bool {
 	if len(d.sets) == 1 {
 		return total(a) <= total(b)

@@ -105,7 +105,7 @@ func (a *Autoscaler) counts(p *gear.Problem, model int, r published.Rates) []int
 	return out
 }
 
-// mean is what the sets of a plan of counts cost, in devices over time.
+// mean returns the costs of the sets of a plan of counts, in devices over time.
 func (a *Autoscaler) mean(counts []int, r published.Rates) float64 {
 	step := int(a.Period / time.Second)
 	sum := 0.0

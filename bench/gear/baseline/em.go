@@ -74,7 +74,7 @@ type trialKey struct {
 // trial tries a cascade on a placement.
 type trial = func(ctx context.Context, c *gear.Cascade, taken float64, minQueue int, shares [][]float64, rate float64) (gear.Trial, error)
 
-// tuned is what SP4 found for it; minQueue 0: nothing passes.
+// tuned is the result of SP4 for it. If minQueue is 0, nothing passes.
 type tuned struct {
 	minQueue int
 	trial    gear.Trial
@@ -82,7 +82,7 @@ type tuned struct {
 	loads    []float64
 }
 
-// Alternation plans by Algorithm 1; nil: it finds no plan.
+// Alternation plans by Algorithm 1. If it finds no plan, it returns nil.
 func Alternation(ctx context.Context, p *gear.Problem, seed uint64) (*gear.Outcome, error) {
 	list := p.WholeCascades()
 	work := works(p, list)

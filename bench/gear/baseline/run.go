@@ -15,7 +15,7 @@ import (
 	"inferplan/sim"
 )
 
-// Run is what a system showed on a stream of requests.
+// Run holds the results of a system on a stream of requests.
 type Run struct {
 	Requests int
 	Accuracy float64
@@ -46,7 +46,7 @@ type Sliding struct{ Width, Step time.Duration }
 type Watch struct {
 	Windows Sliding
 	// GiveUp ends the run with ErrLate once more requests are late: with a
-	// twentieth of all requests its p95 is known to be above the SLO. 0: never.
+	// twentieth of all requests its p95 is known to be above the SLO. If it is 0, no run is given up.
 	GiveUp int
 }
 

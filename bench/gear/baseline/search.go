@@ -29,7 +29,7 @@ type Space struct {
 	gears [][]policygear.Gear // by range and cascade
 }
 
-// Point is what a plan shows on the trace.
+// Point holds the results of a plan on the trace.
 type Point struct {
 	P95      time.Duration
 	Accuracy float64

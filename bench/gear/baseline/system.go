@@ -104,8 +104,8 @@ func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
 	return t, nil
 }
 
-// Runner shows a system on the arrivals that it is tuned on; name tells its
-// variants apart. Of several streams it gives the mean accuracy and the worst
+// Runner shows a system on the arrivals that it is tuned on; its variants
+// differ by name. Of several streams it gives the mean accuracy and the worst
 // percentile. Where it ends with ErrLate the system is not in time.
 type Runner func(name string, t *policy.Tables) (*Run, error)
 

@@ -18,7 +18,7 @@ type Family struct {
 	Name    string
 	Models  []Model
 	Records *formats.Records
-	Memory  int64 // of a device; 0: no limit
+	Memory  int64 // of a device; 0 stands for no limit
 	SLO     time.Duration
 	Grid    int           // quantile thresholds per model
 	Load    time.Duration // of a model onto a device, for systems that load

@@ -29,7 +29,7 @@ type clients struct {
 	done      chan struct{}
 }
 
-// outcome is what a client has seen of a request.
+// outcome is a request as a client has seen it.
 type outcome struct {
 	ids   map[string]bool
 	text  string
@@ -88,7 +88,7 @@ func (c *clients) insist(ctx context.Context, i int) {
 	}
 }
 
-// completion is what is read of an answer.
+// completion has the fields that are read of an answer.
 type completion struct {
 	ID      string `json:"id"`
 	Status  string `json:"status"`
@@ -170,7 +170,7 @@ func longest(kept *atomic.Int64, d time.Duration) {
 	}
 }
 
-// find asks for a request by its id; empty: it has not ended.
+// find asks for a request by its id. If it has not ended, the text is empty.
 func (c *clients) find(ctx context.Context, address, id string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/v1/completions/"+id, nil)
 	if err != nil {
@@ -193,7 +193,7 @@ func (c *clients) find(ctx context.Context, address, id string) (string, error) 
 	return a.text(), nil
 }
 
-// tally is what has become of the requests.
+// tally counts the outcomes of the requests.
 type tally struct {
 	wrong        []string
 	again, later int

@@ -24,7 +24,7 @@ const source = "who accepts a request must not lose it"
 // takenOver is the time within which requests of a server that fails go on elsewhere.
 const takenOver = 2 * time.Second
 
-// bench is what a run was asked for.
+// bench holds the options of a run.
 type bench struct {
 	plan     string // the program
 	requests int
@@ -36,7 +36,7 @@ type bench struct {
 	serverSilence time.Duration
 }
 
-// part is what is killed. victims are indexes into what the rig has of it.
+// part is a part of the rig that is killed. victims are indexes into the rig's parts of that sort.
 type part struct {
 	name, what string
 	shared     bool

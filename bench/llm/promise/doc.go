@@ -13,5 +13,5 @@
 //	beside.go batch beside interactive
 //	plan.go   the server, its profile, the plan, what served times say of the profile
 //	trace.go  the two traces
-//	log.go    what an event log tells
+//	log.go    the contents of an event log
 package main

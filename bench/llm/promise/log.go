@@ -12,7 +12,7 @@ import (
 	"inferplan/policy/conform"
 )
 
-// seen is what an event log tells of a run.
+// seen holds the figures of a run from its event log.
 type seen struct {
 	order    []int // requests, by their number in the trace, as they ended
 	swaps    int   // models that took another's place

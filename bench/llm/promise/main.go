@@ -189,7 +189,7 @@ func (b *bench) promise(ctx context.Context) (list []figures.Figure, err error) 
 }
 
 // orders holds the order of completion and the swaps of the bursts against the simulator's.
-// A first burst tells how fast the server is now.
+// A first burst shows how fast the server is now.
 func (b *bench) orders(ctx context.Context, p *planned) ([]figures.Figure, error) {
 	rows := bursts(2, p.gap())
 	first, err := b.served(ctx, p, rows)

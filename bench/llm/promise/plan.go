@@ -65,7 +65,7 @@ func (b *bench) profiled(ctx context.Context, url string, slo time.Duration) (*p
 
 func (p *planned) queue() *formats.QueuePlan { return formats.QueueOf(p.Plan) }
 
-// iteration is what the first model costs; both are of one size.
+// iteration returns the costs of the first model; both are of one size.
 func (p *planned) iteration(model string) *formats.Iteration {
 	for i, n := range names {
 		if n == model {

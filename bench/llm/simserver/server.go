@@ -15,8 +15,8 @@ import (
 type Server struct {
 	Options llm.Options
 	Model   llm.Model
-	Quiet   bool                 // it tells neither capacity nor sequences, and does not sleep
-	Refuse  func(prompt int) int // status of the answer to a prompt; 0: it is answered; nil: all are
+	Quiet   bool                 // it reports neither capacity nor sequences, and does not sleep
+	Refuse  func(prompt int) int // status of the answer to a prompt; 0 if it is answered. If Refuse is nil, all are answered.
 
 	mu       sync.Mutex
 	changed  *sync.Cond

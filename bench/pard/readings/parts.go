@@ -135,7 +135,7 @@ func window(fits func(end time.Duration, r *flow.Request, module int32) bool) dr
 		}}
 }
 
-// inTime tells whether all of a window fit that are wanted.
+// inTime returns whether all wanted tasks of a window fit.
 func inTime(f drop.FormingBatch, list []drop.WaitingTask, fits func(end time.Duration, r *flow.Request, module int32) bool) bool {
 	end := f.EndOfSize(len(list))
 	for i := range list {

@@ -3,7 +3,7 @@
 // query, retrieve and search at once, generate.
 //
 // A rewrite takes as long as its output, which nobody knows before. What differs
-// between the policies is what they take for it:
+// between the policies is the time that they assume for it:
 //
 //	reactive       nothing: a request goes on until its deadline has passed
 //	probabilistic  nothing: the entry turns away a share that grows with the load

@@ -24,7 +24,7 @@ const (
 // Names are the policies.
 var Names = []string{"reactive", "probabilistic", "proactive", "predicted", "oracle"}
 
-// Request is what is known of a request.
+// Request holds the known figures of a request.
 type Request struct {
 	Deadline time.Duration
 	Kind     int           // of prompt: requests of a kind have like lengths
@@ -79,7 +79,7 @@ func (p *Policy) Ended(now time.Duration, s Stage, took time.Duration) {
 	}
 }
 
-// Keep tells whether a request that enters a stage goes on.
+// Keep returns whether a request that enters a stage goes on.
 func (p *Policy) Keep(now time.Duration, s Stage, r *Request) bool {
 	if now > r.Deadline {
 		return false
@@ -112,7 +112,7 @@ func (p *Policy) whole(now time.Duration) float64 {
 	return p.rewrite.mean(now, p.length/max(1, p.ended)*p.idle.Seconds())
 }
 
-// rewriting is what the rewrite of a request is taken to take.
+// rewriting returns the time that the rewrite of a request is assumed to take.
 func (p *Policy) rewriting(now time.Duration, r *Request) float64 {
 	tokens, known := int32(0), false
 	switch p.name {

@@ -5,7 +5,7 @@
 //
 // At each stage the head's worker is the one that is free first, over all
 // pipelines of the model at the first stage. What is left of the deadline for
-// the batch is what the planned times of the later stages and transfers leave,
+// the batch is the rest that the planned times of the later stages and transfers leave,
 // as if nobody waited there: the policy knows nothing of queues at links or at
 // the next stage. A head is dropped at its first look unless 95 to 100 % of the
 // planned batch fits, later only if nothing does. Its timer counts neither the

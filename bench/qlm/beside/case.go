@@ -94,14 +94,14 @@ func (c *Case) requests(d *Data, stretch int, lines int) ([]arrivals.Request, er
 	return out, nil
 }
 
-// perPosition is what a re-plan takes per position that it looks at, searchWork
+// perPosition is the time of a re-plan per position that it looks at, searchWork
 // bounds it.
 const (
 	perPosition = time.Microsecond
 	searchWork  = 1000
 )
 
-// problem is what the planner is asked: interactive answers within slo, and all of the
+// problem returns the problem of the planner: interactive answers within slo, and all of the
 // batch within its window.
 func (c *Case) problem(d *Data, slo time.Duration) (*deploy.Problem, error) {
 	planned, err := c.requests(d, 0, c.Lines)
@@ -134,8 +134,8 @@ func (c *Case) problem(d *Data, slo time.Duration) (*deploy.Problem, error) {
 	}, nil
 }
 
-// caps are the numbers of sequences at once that instances choose among; most is what
-// they have where nobody chooses.
+// caps are the numbers of sequences at once that instances choose among; most is the
+// number that they have where nobody chooses.
 var caps = []int{1, 2, 4, 6, 8, 12, 16, 24, most}
 
 const most = 32

@@ -16,7 +16,7 @@ import (
 	"inferplan/sim"
 )
 
-// Competitor is what orders the requests.
+// Competitor orders the requests.
 type Competitor struct {
 	Name    string
 	Policy  formats.PolicySpec
@@ -43,7 +43,7 @@ type Outcome struct {
 }
 
 // Run is one of them. P99 is of whole interactive answers that came while the batch
-// was worked off, First of first tokens over all of the window.
+// was worked off, FirstToken of first tokens over all of the window.
 type Run struct {
 	Alone, P99             time.Duration
 	FirstAlone, FirstToken time.Duration
@@ -151,7 +151,7 @@ func words(l *deploy.Layout) (out string) {
 // answer is an interactive one.
 type answer struct{ came, took time.Duration }
 
-// served is what a run came to.
+// served holds the results of a run.
 type served struct {
 	answers     []answer
 	first       time.Duration // 99th percentile of the first tokens of interactive requests

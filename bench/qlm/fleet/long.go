@@ -15,12 +15,12 @@ import (
 type Long struct {
 	Instances, Requests int
 	Load                float64 // times what the instances do
-	Delta               float64 // of groups, in batches; 0: the policy's own
+	Delta               float64 // of groups, in batches; 0 stands for the policy's own
 	Rule                vqueue.QueueRule
 	Seed                uint64
 }
 
-// Spent is what the simulation of such a run takes.
+// Spent is the effort of the simulation of such a run.
 type Spent struct {
 	CPU      float64 // seconds
 	InTime   int64   // requests

@@ -13,7 +13,7 @@ import (
 	"inferplan/sim"
 )
 
-// Policy is what orders the queues of the fleet.
+// Policy is a policy that orders the queues of the fleet.
 type Policy struct {
 	Name     string
 	Options  vqueue.Options
@@ -124,7 +124,7 @@ type Case struct {
 	Instances int
 	A10, Big  int // of them on an A10, and on four A100s
 	Seed      uint64
-	Off       float64 // by how much estimators are off: times the true work; 0: 1
+	Off       float64 // by how much estimators are off: times the true work; 0 stands for 1
 }
 
 // Key names the case.
@@ -132,7 +132,7 @@ func (c *Case) Key() string {
 	return fmt.Sprintf("fleet/%+v/%s/%g/%d-%d/%d-%d-%d/%d/%g", *c.Workload, c.Policy.Name, c.RPS, c.From, c.To, c.Instances, c.A10, c.Big, c.Seed, c.Off)
 }
 
-// Outcome is what a run came to.
+// Outcome holds the results of a run.
 type Outcome struct {
 	Load       float64 // work offered per second over what the instances do
 	Requests   int64
@@ -153,8 +153,8 @@ func (o *Outcome) Attainment() float64 { return float64(o.InTime) / float64(o.Re
 // searchWork bounds a re-plan.
 const searchWork = 20_000
 
-// perPosition is what a search takes per position that it looks at: twice what the
-// re-plan of 400,000 requests takes here.
+// perPosition is the time of a search per position that it looks at: twice that of
+// the re-plan of 400,000 requests here.
 const perPosition = time.Microsecond
 
 // policy is the policy of a case, and how long its instances were on until a time.

@@ -7,7 +7,7 @@ import (
 	"inferplan/policy"
 )
 
-// Operation is what operations cost for a model on a kind of instance.
+// Operation holds the costs of operations for a model on a kind of instance.
 type Operation struct {
 	Name            string
 	StateBytes      float64

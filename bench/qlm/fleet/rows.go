@@ -25,17 +25,17 @@ var popularity = []float64{0.5, 0.25, 0.08, 0.07, 0.06, 0.04}
 
 const firstBig = 6
 
-// Workload is what a fleet is measured with.
+// Workload is the workload with which a fleet is measured.
 type Workload struct {
 	Name       string
 	Models     []int
 	MegaShare  float64
 	MegaPrompt int32 // tokens from which on a prompt is a mega prompt
 
-	Popularity []float64 // by place in Models; nil: popularity's
-	Shares     []float64 // of the classes; nil: those of the paper's setting
-	SLOScale   float64   // of all SLOs; 0: 1
-	Burst      float64   // coefficient of variation of gamma gaps; 0: the trace's gaps
+	Popularity []float64 // by place in Models; nil stands for popularity's
+	Shares     []float64 // of the classes; nil stands for those of the paper's setting
+	SLOScale   float64   // of all SLOs; 0 stands for 1
+	Burst      float64   // coefficient of variation of gamma gaps; 0 stands for the trace's gaps
 	ShareGPT   bool      // lengths are ShareGPT's
 	Code       bool      // rows are those of the service for code
 }

@@ -39,7 +39,7 @@ var weights = [families]float64{14.5e9, 26.0e9, 138e9}
 // by the cards' bandwidths and peak rates, with the KV memory that 24 GB leave.
 var smallMistral = llm.Model{Iteration: formats.Iteration{BaseNS: 25.7e6, SequenceNS: 64000, ContextNS: 234, PromptNS: 107700, HingeTokens: 192, AttentionNS: 2}, KVTokens: 42700, TokenBytes: 131072}
 
-// hosted is what a family costs on a kind of instance; nil: it does not fit.
+// hosted has the costs of a family on a kind of instance. It is nil if the family does not fit.
 var hosted = [families][numKinds]*llm.Model{
 	mistral: {a100: with(instance.Mistral7B, 64), a10: with(smallMistral, 32)},
 	vicuna:  {a100: with(instance.Vicuna13B, 32)},

@@ -59,7 +59,7 @@ func (w *watched) close(device int32, now time.Duration) {
 	w.out = append(w.out, w.open[device])
 }
 
-// Timeline is what the instances of a case do, in order of end.
+// Timeline returns the stretches of the instances of a case, in order of end.
 func (d *Data) Timeline(ctx context.Context, c *Case) ([]Stretch, error) {
 	w := &watched{open: make([]Stretch, c.Instances), running: make([]int, c.Instances)}
 	_, err := d.measure(ctx, c, func(p policy.Policy, t *policy.Tables) policy.Policy {

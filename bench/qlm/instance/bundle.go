@@ -11,7 +11,7 @@ import (
 
 // bundled are the runs that the data has, of LLMServingSim's bench/examples: 300
 // ShareGPT requests each on vLLM 0.19. What the servers were is in the runs' own
-// meta.json; the KV capacity is what they reported (blocks times 16 tokens). That of
+// meta.json; the KV capacity is the one that they reported (blocks times 16 tokens). That of
 // the RTX PRO 6000 is of a later run of the same; it never binds there.
 var bundled = []struct {
 	file string

@@ -164,7 +164,7 @@ func (q *Queue) Backwards() *Queue {
 	return &out
 }
 
-// Drain has the instance serve a queue that is there at 0, and tells when each
+// Drain has the instance serve a queue that is there at 0, and returns when each
 // request began, had its first token and ended.
 func (q *Queue) Drain(list []llm.Request) ([]llm.Outcome, llm.Counts, error) {
 	return llm.ServeAll(q.Options, q.Model, list)

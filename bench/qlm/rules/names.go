@@ -54,7 +54,7 @@ func init() {
 	}
 }
 
-// scales are the parameters of instances that come and go: how many are on from the start (0: all, always),
+// scales are the parameters of instances that come and go: how many are on from the start (0 stands for all, always),
 // after how many seconds a further one works, how many it idles before it goes off, and Scale.Pressure.
 var scales = map[string]struct {
 	from, to float64

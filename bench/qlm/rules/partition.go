@@ -21,7 +21,7 @@ type partition struct {
 	only [][]int32
 }
 
-// Partition is the devices of each network, as Tables.Only has them, for a fleet
+// Partition is the devices of each network, as Tables.AllowedDevices has them, for a fleet
 // whose instances never change their model. Every network has one, and the others go
 // where most work is on each. Where there are fewer instances than networks, those with
 // most work have whole instances, and the others share what is left.

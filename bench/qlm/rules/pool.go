@@ -15,7 +15,7 @@ type sharedList struct {
 	*vqueue.InstanceControl
 	pool   [][]int32 // requests that wait by network: by band, then the earliest deadline first
 	pooled []bool    // by request: it waits in the pool
-	bands  []bool    // by served model: it is in the first band; nil: there is one band
+	bands  []bool    // by served model: it is in the first band; nil if there is one band
 }
 
 func newSharedList(s *vqueue.InstanceControl) *sharedList {
@@ -87,7 +87,7 @@ func (*sharedList) RequestEnded(time.Duration, int32) {}
 // Tick implements vqueue.Dispatcher.
 func (*sharedList) Tick(time.Duration) {}
 
-// ViolationExpected tells whether a request waits that is late if it starts later than now.
+// ViolationExpected returns whether a request waits that is late if it starts later than now.
 func (p *sharedList) ViolationExpected(now time.Duration) bool {
 	for n := range p.pool {
 		for _, req := range p.pool[n] {
@@ -112,7 +112,7 @@ func (p *sharedList) StuckRequest(now time.Duration) int32 {
 	return -1
 }
 
-// served tells whether an instance that is up serves a model.
+// served returns whether an instance that is up serves a model.
 func (p *sharedList) served(model int32) bool {
 	for q := range p.Len() {
 		if p.Instance(q).IsUp && p.ServesModel(q, model) {
@@ -122,7 +122,7 @@ func (p *sharedList) served(model int32) bool {
 	return false
 }
 
-// urgent tells which served models go first where bands are asked for: those of the
+// urgent returns which served models go first where bands are asked for: those of the
 // lowest priority, or, where all have the same, those of the shortest SLO.
 func urgent(t *policy.Tables) []bool {
 	out := make([]bool, len(t.Models))

@@ -9,7 +9,7 @@ import (
 // Scale has a fleet grow while deadlines are likely to be missed, and shrink while
 // instances idle (appendix A.3). The zero value leaves all instances on.
 type Scale struct {
-	// From is the number of instances that are on from the start; 0: all, always.
+	// From is the number of instances that are on from the start; 0 stands for all, always.
 	From int
 	// Delay passes between the decision for a further instance and its first work.
 	Delay time.Duration
@@ -17,7 +17,7 @@ type Scale struct {
 	Hold time.Duration
 	// Pressure is the share of the instances that are on from which on one more comes if
 	// so many run requests of the first band, late or not: Chiron's interactive back
-	// pressure (Patke et al., 2025). 0: instances come for late requests alone.
+	// pressure (Patke et al., 2025). If it is 0, instances come for late requests alone.
 	Pressure float64
 }
 
@@ -54,7 +54,7 @@ func NewScaling(s *vqueue.InstanceControl, scale Scale) *Scaling {
 }
 
 // Tick turns on what is ready, turns off what idles, and decides for one more
-// instance where a violation is likely and none is on its way. It tells whether any
+// instance where a violation is likely and none is on its way. It returns whether any
 // went on.
 func (x *Scaling) Tick(now time.Duration, violation bool) (grown bool) {
 	coming := false
@@ -86,7 +86,7 @@ func (x *Scaling) Tick(now time.Duration, violation bool) (grown bool) {
 	return grown
 }
 
-// pressed tells whether as many instances as may run requests of the first band.
+// pressed returns whether as many instances as may do so run requests of the first band.
 func (x *Scaling) pressed() bool {
 	if x.scale.Pressure == 0 {
 		return false
@@ -108,7 +108,7 @@ func (x *Scaling) pressed() bool {
 	return float64(busy) > x.scale.Pressure*float64(on)
 }
 
-// NeedsTicks tells whether more instances than From are on or on their way.
+// NeedsTicks returns whether more instances than From are on or on their way.
 func (x *Scaling) NeedsTicks() bool {
 	for q := x.scale.From; q < len(x.ready); q++ {
 		if x.ready[q] != off {

@@ -72,7 +72,7 @@ func on(m llm.Model, bytes float64) formats.LLMInstance {
 	}
 }
 
-// perPosition is what a re-plan takes per position that it looks at, searchWork
+// perPosition is the time of a re-plan per position that it looks at, searchWork
 // bounds it.
 const (
 	perPosition = time.Microsecond

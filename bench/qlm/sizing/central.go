@@ -154,7 +154,7 @@ func (p *pool) adapt(most float64) {
 	p.nearSLO = false
 }
 
-// before tells whether one request goes before another of its band.
+// before returns whether one request goes before another of its band.
 func (g *central) before(a, b int32) bool {
 	if g.rule == byArrival {
 		return g.requests[a].arrived < g.requests[b].arrived

@@ -40,9 +40,9 @@ var (
 	simple = formats.PolicySpec{Name: "balance"}
 )
 
-// Sized is what a competitor needs.
+// Sized is the fleet that a competitor needs.
 type Sized struct {
-	GPUs     int        // 0: more than there are
+	GPUs     int        // 0 stands for more than there are
 	Fleet    string     // in words
 	Attained [2]float64 // of interactive and of batch requests
 	Tried    int        // simulations

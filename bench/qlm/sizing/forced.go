@@ -50,7 +50,7 @@ func newForced(list []due, late []int) *forced {
 	return f
 }
 
-// tooFew tells whether so many GPUs are proven too few.
+// tooFew returns whether so many GPUs are proven too few.
 func (f *forced) tooFew(gpus float64) bool {
 	clear(f.inside)
 	clear(f.spared)
@@ -72,7 +72,7 @@ func (f *forced) tooFew(gpus float64) bool {
 }
 
 // choose finds the disjoint intervals of a run that win most against who was late so
-// far, and marks the requests inside. It tells what they win, and what the GPUs have
+// far, and marks the requests inside. It returns what they win, and what the GPUs have
 // of them.
 func (f *forced) choose(run, before int, gpus float64) (won, has float64) {
 	var work, best [cells + 1]float64

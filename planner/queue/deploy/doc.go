@@ -33,7 +33,7 @@
 //	instancelimits.go  limits of the number of instances
 //	calibrate.go       estimators, fitted to queues that the simulator drains
 //	layout.go          Layout: pools of instances
-//	section.go         the plan of a layout
+//	section.go         the plan of a layout, with the devices of every instance
 //	operations.go      how evicted requests go on, and how models are loaded
 //	trial.go           simulates pools alone, and layouts as a whole
 //	score.go           the outcomes of runs, and when a run is broken off

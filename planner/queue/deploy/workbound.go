@@ -352,7 +352,7 @@ func (b *workProgram) addTotals() {
 }
 
 // IterationOverhead returns the least time of an iteration beside what MinRequestWork counts per token, in
-// seconds. MinRequestWork counts one iteration per `sequences` decoded tokens.
+// seconds. MinRequestWork counts one iteration per sequences decoded tokens.
 func IterationOverhead(iteration *formats.Iteration) float64 {
 	return max(0, iteration.BaseNS+iteration.CPUNS-promptTokenCost(iteration)*iteration.HingeTokens) / 1e9
 }

@@ -16,7 +16,7 @@ func (d *drivenPolicy) openRequest(req int32, deadline time.Duration) {
 }
 
 // A request without hope is given up, to the nanosecond. One that would only be late
-// where it has been placed is given up with Late alone. Nobody else is.
+// where it has been placed is given up with GiveUpLate alone. Nobody else is.
 func TestLateRequestsAreGivenUp(t *testing.T) {
 	for _, up := range []GiveUpRule{GiveUpNever, GiveUpHopeless, GiveUpLate} {
 		opt := dyorcOptions
