@@ -20,11 +20,11 @@ type WorkResult struct {
 
 // workflowStats collects the WorkResult of a run.
 type workflowStats struct {
-	loop       *loop
-	totals     WorkResult
-	counted    timeSpan
-	endedLoads [][]timeSpan    // by device: loads that ended after its latest batch
-	loadStart  []time.Duration // by device: when its current load began, or -1
+	loop        *loop
+	totals      WorkResult
+	countedSpan timeSpan
+	endedLoads  [][]timeSpan    // by device: loads that ended after its latest batch
+	loadStart   []time.Duration // by device: when its current load began, or -1
 }
 
 // newWorkflowStats returns nil if the plan has no workflows.
@@ -33,7 +33,7 @@ func newWorkflowStats(l *loop) *workflowStats {
 	if workflows == nil || len(workflows.Apps) == 0 {
 		return nil
 	}
-	w := &workflowStats{loop: l, counted: l.cfg.countedSpan(), endedLoads: make([][]timeSpan, len(l.tables.Devices))}
+	w := &workflowStats{loop: l, countedSpan: l.cfg.countedSpan(), endedLoads: make([][]timeSpan, len(l.tables.Devices))}
 	for range l.tables.Devices {
 		w.loadStart = append(w.loadStart, -1)
 	}
@@ -46,7 +46,7 @@ func newWorkflowStats(l *loop) *workflowStats {
 
 // addBatch counts a batch of a service that ran from start to end.
 func (w *workflowStats) addBatch(service, device int32, start, end time.Duration, size int) {
-	if m := &w.totals.Services[service]; w.counted.contains(start) {
+	if m := &w.totals.Services[service]; w.countedSpan.contains(start) {
 		for len(m.BatchesBySize) <= size {
 			m.BatchesBySize = append(m.BatchesBySize, 0)
 		}
@@ -58,7 +58,7 @@ func (w *workflowStats) addBatch(service, device int32, start, end time.Duration
 
 // addRunTime counts the time in which a device ran, and how much of it overlaps with loads.
 func (w *workflowStats) addRunTime(device int32, start, end time.Duration) {
-	span := w.counted.intersect(timeSpan{start, end})
+	span := w.countedSpan.intersect(timeSpan{start, end})
 	w.totals.runTime += span.length()
 	for _, load := range w.endedLoads[device] {
 		w.totals.overlapTime += span.overlap(load)
@@ -77,8 +77,8 @@ func (w *workflowStats) deviceLost(device int32) { w.loadStart[device] = -1 }
 
 // loadEnded counts a load that ends now.
 func (w *workflowStats) loadEnded(device int32, start time.Duration) {
-	span := w.counted.intersect(timeSpan{start, w.loop.agenda.now})
-	if w.counted.contains(start) {
+	span := w.countedSpan.intersect(timeSpan{start, w.loop.agenda.now})
+	if w.countedSpan.contains(start) {
 		w.totals.Loads++
 	}
 	w.totals.loadTime += span.length()
@@ -91,7 +91,7 @@ func (w *workflowStats) countTask(service int32) { w.totals.Services[service].Re
 
 // addResult puts the figures into the result.
 func (w *workflowStats) addResult(r *Result) {
-	w.totals.CountedTime = w.counted.overlap(timeSpan{0, w.loop.agenda.now})
+	w.totals.CountedTime = w.countedSpan.overlap(timeSpan{0, w.loop.agenda.now})
 	r.setWork(&w.totals)
 }
 

@@ -40,11 +40,11 @@ type GeneratedSegment struct {
 
 // generationStats collects the GenerationResult of a run.
 type generationStats struct {
-	loop      *loop
-	workflows *flows.WorkflowTables
-	totals    GenerationResult
-	counted   timeSpan
-	sequences []sequenceTimes // by task
+	loop        *loop
+	workflows   *flows.WorkflowTables
+	totals      GenerationResult
+	countedSpan timeSpan
+	sequences   []sequenceTimes // by task
 }
 
 // sequenceTimes holds when the inputs of a sequence were complete, and when it had its first token.
@@ -52,7 +52,7 @@ type sequenceTimes struct{ readyAt, firstTokenAt time.Duration }
 
 // newGenerationStats prepares the figures of all services and steps.
 func newGenerationStats(l *loop, workflows *flows.WorkflowTables) *generationStats {
-	c := &generationStats{loop: l, workflows: workflows, counted: l.cfg.countedSpan()}
+	c := &generationStats{loop: l, workflows: workflows, countedSpan: l.cfg.countedSpan()}
 	for s := range l.tables.Services {
 		m := GeneratedModel{}
 		if g := workflows.LanguageModelOf(int32(s)); g != nil {
@@ -96,7 +96,7 @@ func (c *generationStats) addIteration(e *llmEngine, duration time.Duration) {
 	if m.PeakKV = max(m.PeakKV, e.instance.UsedKV()); m.PeakKV > m.KV {
 		c.loop.failRun(fmt.Errorf("%s uses %d tokens of KV memory, of which there are %d", m.Name, m.PeakKV, m.KV))
 	}
-	if c.counted.contains(c.loop.agenda.now) {
+	if c.countedSpan.contains(c.loop.agenda.now) {
 		sequences, waiting := e.instance.SequenceCounts()
 		m.IterationTime, m.SequenceTime = m.IterationTime+duration, m.SequenceTime+duration*time.Duration(sequences-waiting)
 	}
@@ -104,7 +104,7 @@ func (c *generationStats) addIteration(e *llmEngine, duration time.Duration) {
 
 // sequenceEnded counts a sequence that ends now, with its TTFT and TPOT if a step asked for it.
 func (c *generationStats) sequenceEnded(task int32) {
-	if !c.counted.contains(c.loop.agenda.now) {
+	if !c.countedSpan.contains(c.loop.agenda.now) {
 		return
 	}
 
@@ -130,14 +130,14 @@ func (c *generationStats) engineStopped(e *llmEngine, device int32) {
 	m, n := &c.totals.Models[e.service], e.instance.Counts()
 	m.Preempted, m.MadeTokens = m.Preempted+n.Preempted-e.countsAtStart.Preempted, m.MadeTokens+n.Output-e.countsAtStart.Output
 	if w := c.loop.flow.work; w != nil {
-		w.totals.Services[e.service].RunTime += c.counted.overlap(timeSpan{e.startedAt, c.loop.agenda.now})
+		w.totals.Services[e.service].RunTime += c.countedSpan.overlap(timeSpan{e.startedAt, c.loop.agenda.now})
 		w.addRunTime(device, e.startedAt, c.loop.agenda.now)
 	}
 }
 
 // addResult puts the figures into the result.
 func (c *generationStats) addResult(r *Result) {
-	c.totals.CountedTime = c.counted.overlap(timeSpan{0, c.loop.agenda.now})
+	c.totals.CountedTime = c.countedSpan.overlap(timeSpan{0, c.loop.agenda.now})
 	r.setGenerated(&c.totals)
 }
 

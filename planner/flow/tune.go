@@ -271,7 +271,7 @@ func (t *tuner) isGapReached() bool {
 func (t *tuner) largestBatch() int {
 	largest := 1
 	for _, tried := range t.attempts {
-		if tried.setting.maxBatch == t.p.Values.Whole("max-batch") {
+		if tried.setting.maxBatch == t.p.Values.WholeNumber("max-batch") {
 			for _, d := range tried.result.Plan.Deployment {
 				for _, l := range d.Pipelines {
 					largest = max(largest, l.Batch)
@@ -520,7 +520,7 @@ func (t *tuner) attemptSummary() string {
 	var parts []string
 	for _, tried := range t.attempts {
 		text := fmt.Sprintf("margin %.2g", tried.setting.margin)
-		if tried.setting.maxBatch != t.p.Values.Whole("max-batch") {
+		if tried.setting.maxBatch != t.p.Values.WholeNumber("max-batch") {
 			text += fmt.Sprintf(" with batches up to %d", tried.setting.maxBatch)
 		}
 		if tried.setting.dedicatedDevices != "" {

@@ -215,7 +215,7 @@ func (s *planSearch) planCheapest(ctx context.Context) (*Outcome, error) {
 	return plan, nil
 }
 
-// priceAttempt is what planning on some counts of devices showed.
+// priceAttempt holds the verdict of planning on some counts of devices.
 type priceAttempt struct {
 	price      float64
 	afterStep  bool // cheaper counts were left out by a step of the price

@@ -28,9 +28,8 @@ const (
 	maxProgramGroups = 14 // groups of one program
 )
 
-// orderFirstGroups forms groups of the requests that arrive first, within queueWindow, orders them in the queues
-// of the instances, and writes both into the plan q. Pools of instances share no requests, so each pool is a
-// problem of its own.
+// orderFirstGroups forms request groups of the first minute of arrivals and orders them on the instances of
+// each pool. Pools share no requests, so each pool is a problem of its own.
 func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *formats.QueuePlan) error {
 	requests, err := c.search.Trials.FirstRequests(c.result.Layout, queueWindow)
 	if err != nil {
@@ -43,13 +42,13 @@ func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *fo
 		if err := o.formGroups(requests); err != nil {
 			return err
 		}
-		if err := queue.arrangeGroups(ctx); err != nil {
+		if err := o.arrangeGroups(ctx); err != nil {
 			return err
 		}
-		if err := queue.writeGroups(ctx, q, firstInstance); err != nil {
+		if err := o.writeGroups(ctx, q, firstInstance); err != nil {
 			return err
 		}
-		firstInstance += pool.InstanceCount()
+		firstInstance += x.InstanceCount()
 	}
 	s.run.Assume("groups: the queue that the requests of the first %v make, if all of them wait", queueWindow)
 	return nil
@@ -74,8 +73,8 @@ type requestGroup struct {
 	requests []vqueue.RequestFeatures
 }
 
-// formGroups groups the pool's requests: those of one item (a model with a class), of similar lengths, together. A
-// group has at most as many requests as run at once, times the option group-scale.
+// formGroups forms the groups of the pool's requests, by item and lengths. A group has at most group-scale
+// times as many requests as run at once.
 func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	var poolRequests []vqueue.RequestFeatures
 	for _, r := range requests {
@@ -102,19 +101,18 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	for _, g := range clusters.FormGroups(poolRequests, members, func(item int32) int { return int(scale * float64(o.search.Problem.LargestCap(o.pool, int(item)))) }) {
 		x := requestGroup{item: int(poolRequests[g[0]].Model), mega: clusters.IsMega(clusters.ClusterOf(&poolRequests[g[0]]))}
 		for _, i := range g {
-			group.requests = append(group.requests, poolRequests[i])
+			x.requests = append(x.requests, poolRequests[i])
 		}
-		o.groups = append(o.groups, group)
+		o.groups = append(o.groups, x)
 	}
 	return nil
 }
 
-// buildProblem sets the problem of ordering the groups in the queues of the pool's instances: what each group
-// costs on each kind of server, and how long an instance takes to load each model.
+// buildProblem builds the ordering problem of the groups on the pool's instances.
 func (o *poolQueue) buildProblem() error {
 	p := &vqueue.Problem{Kinds: len(o.search.Problem.Kinds), Models: len(o.search.Problem.Models), Objective: vqueue.RecommendedObjective}
 
-	// Groups, with their cost on each kind of server. It is infinite where the model does not run.
+	// Groups, with their cost on each kind of server.
 	for i := range o.groups {
 		g := &o.groups[i]
 		deadlines := make([]float64, len(g.requests))
@@ -170,8 +168,7 @@ func (o *poolQueue) buildProblem() error {
 	return p.Validate()
 }
 
-// arrangeGroups orders the groups by the algorithm of the options: greedily, then by local search, then by an
-// integer program. Each algorithm includes those before it. Without groups there is no order.
+// arrangeGroups orders the groups with the algorithm that was asked for.
 func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	if len(o.groups) == 0 {
 		return nil
@@ -194,9 +191,7 @@ func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	return o.improveByProgram(ctx, algorithm == "saa", orderNodes*effort)
 }
 
-// improveByProgram replaces the order that the search found by that of a mixed-integer program, which starts from
-// it. useScenarios makes the program judge orders by random samples of the times instead of their means. nodes
-// limits the solver's search. Too many groups are an error.
+// improveByProgram solves a mixed-integer program for the order, from the order that the search found.
 func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nodes int64) error {
 	if len(o.groups) > maxProgramGroups {
 		return &document.Error{Path: "--algorithm", Found: fmt.Sprintf("a program for %d groups", len(o.groups)), Expected: fmt.Sprintf("at most %d", maxProgramGroups),
@@ -245,9 +240,8 @@ func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nod
 // completionShares are the quantiles of a group's completion time that a plan states.
 var completionShares = []float64{0.5, 0.9, 0.99}
 
-// writeGroups adds the groups to the plan q, each with the times at which it is expected to start and end, and
-// their order to the instances. The pool's instances begin at firstInstance in the plan. If ctx has ended, groups
-// get no quantiles, which take long to compute.
+// writeGroups adds the groups and their order to the plan. firstInstance is the index of the pool's first
+// instance. If ctx has ended, groups get no quantiles.
 func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, firstInstance int) error {
 	if o.state == nil {
 		return nil
@@ -275,17 +269,17 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 
 			// Write the group with its expected times and their quantiles.
 			start, _ := o.state.Start(int32(i), position)
-			described := o.describeGroup(group, e)
-			described.StartUS, described.CompletionUS = toMicros(start), toMicros(start+cost.Work+cost.Residence)
+			r := o.describeGroup(x, e)
+			r.StartUS, r.CompletionUS = toMicros(start), toMicros(start+cost.Work+cost.Residence)
 			for _, share := range completionShares {
 				if ctx.Err() != nil {
 					break
 				}
-				endsAt := e.AllAnsweredBy(share, start, cost.Work, math.Sqrt(strayVariance), len(group.requests))
-				described.Quantiles = append(described.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(toMicros(endsAt), described.StartUS)})
+				endsAt := e.AllAnsweredBy(share, start, cost.Work, math.Sqrt(strayVariance), len(x.requests))
+				r.Quantiles = append(r.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(toMicros(endsAt), r.StartUS)})
 			}
 			q.Instances[firstInstance+i].Groups = append(q.Instances[firstInstance+i].Groups, len(q.Groups))
-			q.Groups = append(q.Groups, described)
+			q.Groups = append(q.Groups, r)
 		}
 	}
 	if ctx.Err() != nil {
@@ -305,13 +299,13 @@ func (o *poolQueue) describeGroup(x *requestGroup, e *vqueue.RCT) formats.Reques
 	item := &o.search.Problem.Items[x.item]
 	r := formats.RequestGroup{Model: o.search.Problem.Models[item.Model].Name, Class: o.search.Problem.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}
 	outputs := 0.0
-	for _, m := range group.requests {
-		described.PromptMean += m.Prompt / float64(len(group.requests))
-		outputs += m.Output / float64(len(group.requests))
-		described.DeadlineUS = min(described.DeadlineUS, toMicros(m.Deadline))
+	for _, m := range x.requests {
+		r.PromptMean += m.Prompt / float64(len(x.requests))
+		outputs += m.Output / float64(len(x.requests))
+		r.DeadlineUS = min(r.DeadlineUS, toMicros(m.Deadline))
 	}
-	described.PromptMean, described.OutputMean, described.OutputSD = math.Round(described.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
-	return described
+	r.PromptMean, r.OutputMean, r.OutputSD = math.Round(r.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
+	return r
 }
 
 // toMicros converts seconds into the whole microseconds of a plan, within limits.

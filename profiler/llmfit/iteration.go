@@ -44,15 +44,15 @@ type BesidePoint struct {
 // observation is a measurement of one of two kinds: a step that was measured inside an engine, or a prompt beside
 // sequences at a server. The other one is nil.
 type observation struct {
-	step    *llmruns.MeasuredStep
-	beside  *BesidePoint
-	elapsed float64 // nanoseconds
+	step        *llmruns.MeasuredStep
+	besidePoint *BesidePoint
+	elapsed     float64 // nanoseconds
 }
 
 // isPrefill reports whether the observation is of prompts alone, without sequences that decode.
 func (o *observation) isPrefill() bool {
-	if o.beside != nil {
-		return o.beside.Sequences == 0
+	if o.besidePoint != nil {
+		return o.besidePoint.Sequences == 0
 	}
 	return o.step.Phase == llmruns.Prefill
 }
@@ -62,8 +62,8 @@ func (o *observation) isPrefill() bool {
 // observation.
 func (o *observation) countTerms(hinge float64, row *[numTerms]float64) {
 	*row = [numTerms]float64{}
-	if o.beside != nil {
-		o.beside.countTerms(hinge, row)
+	if o.besidePoint != nil {
+		o.besidePoint.countTerms(hinge, row)
 		return
 	}
 	m := o.step
@@ -121,7 +121,7 @@ func FitServed(decode []llmruns.MeasuredStep, besidePoints []BesidePoint) (*form
 	list := observationsOf(decode)
 	for i := range besidePoints {
 		if b := &besidePoints[i]; b.Elapsed > 0 {
-			list = append(list, observation{beside: b, elapsed: float64(b.Elapsed)})
+			list = append(list, observation{besidePoint: b, elapsed: float64(b.Elapsed)})
 		}
 	}
 	return fitIteration(list, 1, 1<<numTerms-1) // all terms
@@ -141,7 +141,7 @@ func observationsOf(steps []llmruns.MeasuredStep) []observation {
 // fitIteration finds the coefficients of the terms whose bits are set in allowedTerms, and the hinge. The other
 // coefficients are 0. A pair of a prompt's tokens costs at most 1/tile of the cost of reading a token of context.
 func fitIteration(list []observation, tile float64, allowedTerms int) (*formats.Iteration, *formats.IterationFit, error) {
-	hasPrompts := slices.ContainsFunc(list, func(o observation) bool { return o.beside != nil || o.step.Phase != llmruns.Decode })
+	hasPrompts := slices.ContainsFunc(list, func(o observation) bool { return o.besidePoint != nil || o.step.Phase != llmruns.Decode })
 	hasDecodes := slices.ContainsFunc(list, func(o observation) bool { return !o.isPrefill() })
 	if !hasPrompts || !hasDecodes {
 		return nil, nil, fmt.Errorf("%w: %d measurements, expected some of prompts and some of decoding", profiler.ErrInput, len(list))
@@ -310,7 +310,7 @@ func errorsOf(it *formats.Iteration, list []observation) *formats.IterationFit {
 		switch {
 		case o.isPrefill():
 			sum, maxError, n = &f.PrefillMAPE, &f.PrefillMax, &prompts
-		case o.beside != nil:
+		case o.besidePoint != nil:
 			sum, maxError, n = &f.BesideMAPE, &f.BesideMax, &besideCount
 		}
 		e := math.Abs(predict(it, o)-o.elapsed) / o.elapsed

@@ -11,8 +11,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Check compares a plan of applications (graphs of modules, each served by a model) with today's documents and
-// returns the findings. If there are none, the plan still holds and nothing has changed.
+// Check returns the findings for a plan of applications. If there are none, the whole plan holds and
+// nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
 	if c.plan == nil {
@@ -98,9 +98,8 @@ func (c *checker) checkAllServed() {
 	}
 }
 
-// checkApplication compares what the plan promises for application i with today's workload and profile: SLO,
-// weight, rate, accuracy, the time of the longest path through its modules, and the margin that the options take
-// off the SLO.
+// checkApplication checks the promises for one application: SLO, weight, rate, accuracy, longest path and
+// margin.
 func (c *checker) checkApplication(i int) {
 	a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 	slo := a.SLOUS
@@ -121,13 +120,12 @@ func (c *checker) checkApplication(i int) {
 		c.AddError("slo", docPath+".slo_us", pathTime.String(), fmt.Sprintf("at most %v less the margin of %v", slo.D(), a.MarginUS.D()), "the longest path of %s takes too long", a.Model)
 		c.Findings[len(c.Findings)-1].Excess = pathTime.Seconds()/(slo.D()-a.MarginUS.D()).Seconds() - 1
 	}
-	if expectedMargin := c.Plan.Options.Number("margin") * float64(a.SLOUS); math.Abs(expectedMargin-float64(a.MarginUS)) > 1000 { // ns, for rounding
+	if expectedMargin := c.Plan.Options.Number("margin") * float64(a.SLOUS); math.Abs(expectedMargin-float64(a.MarginUS)) > 1000 {
 		c.AddError("margin", docPath+".margin_us", a.MarginUS.String(), document.Micros(expectedMargin).String(), "the margin of %s is not that of the options", a.Model)
 	}
 }
 
-// checkAccuracy checks that the models chosen for an application's modules reach the accuracy that today's
-// workload w asks for. The application's accuracy is the product of those of its modules.
+// checkAccuracy checks that the chosen variants reach the accuracy floor of today's workload.
 func (c *checker) checkAccuracy(a *formats.FlowApplication, w *formats.Application, docPath string) {
 	product := 1.0
 	for k := range a.Modules {
@@ -145,8 +143,7 @@ func (c *checker) checkAccuracy(a *formats.FlowApplication, w *formats.Applicati
 	}
 }
 
-// checkObjective recomputes the value of the plan's objective, and checks that it is on the right side of its
-// bound: throughput is maximised, all others are minimised.
+// checkObjective checks the value of the plan's objective, and that it is on the right side of its bound.
 func (c *checker) checkObjective() {
 	o := &c.Plan.Objective
 	if o.Bound != nil {
@@ -168,7 +165,7 @@ func (c *checker) checkObjective() {
 	}
 }
 
-// minWeightedRate returns the throughput objective: the least rate of an application divided by its weight.
+// minWeightedRate returns the least rate of an application over its weight.
 func (c *checker) minWeightedRate() float64 {
 	minRate := math.Inf(1)
 	for i := range c.plan.Applications {
@@ -177,8 +174,7 @@ func (c *checker) minWeightedRate() float64 {
 	return minRate
 }
 
-// devicePrice returns the price of the devices that the plan uses, in the unit of a cost objective. A replica on a
-// share of a device counts as that share.
+// devicePrice returns the price of the plan's devices in the unit of an objective.
 func (c *checker) devicePrice(objective string) float64 {
 	sum := 0.0
 	if c.plan.Workflow() { // whose models share the devices

@@ -8,7 +8,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// deviceUsage is what the replicas of a plan take of a device.
+// deviceUsage sums up what the replicas of a plan take of a device.
 type deviceUsage struct {
 	share   float64 // of the device, shares of its time included
 	models  int
@@ -22,8 +22,8 @@ type usageByDevice struct {
 	devices map[string]map[int]*deviceUsage // by kind and number
 }
 
-// of returns the usage of a device. If it has none yet, docPath is where the first begins.
-func (u *usageByDevice) of(device string, number int, docPath string) *deviceUsage {
+// usageOf returns the usage of a device. If it has none yet, docPath is where the first begins.
+func (u *usageByDevice) usageOf(device string, number int, docPath string) *deviceUsage {
 	usage := u.devices[device][number]
 	if usage == nil {
 		usage = &deviceUsage{docPath: docPath}
@@ -83,7 +83,7 @@ func (c *checker) addUsage(usages *usageByDevice, d *formats.Deployed, l *format
 				c.AddError("placement", placementPath, fmt.Sprintf("device %d of %s", dev, s.Device), fmt.Sprintf("one of %d", pool.Count), "%s is placed on a device that is not there", d.Model)
 				break
 			}
-			usage := usages.of(s.Device, dev, placementPath)
+			usage := usages.usageOf(s.Device, dev, placementPath)
 			usage.share += devicesOf(c.Plan, s) / float64(s.Replicas) / float64(s.Share)
 			usage.models++
 			usage.memory += memory.Weights + memory.Other

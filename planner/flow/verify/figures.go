@@ -11,8 +11,8 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// Figures returns pairs of figures for a report, promised and today: for each application the rate and the time of
-// its longest path, and the objective against the best plan of today. note says why there are none.
+// Figures returns samples that compare today with the promises: of each application the rate and the
+// longest path, and the objective with the best that can be planned today.
 func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, note string, err error) {
 	promisedToday := *t
 	promisedToday.Plan = t.Promised
@@ -26,7 +26,7 @@ func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, not
 		return nil, "figures are not compared: one of the plans has workflows, the other has not", nil
 	}
 
-	// The promised plan is computed with the times that it states. heldFactor is the least rate held per weight.
+	// Times of the promised plan are those that it states.
 	promised.batchTime = promisedBatchTimes(t.Promised)
 	heldFactor := 0.0
 	for i := range current.plan.Applications {
@@ -56,8 +56,7 @@ func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, not
 	return list, "", nil
 }
 
-// promisedBatchTimes returns, for each model of a plan, its longest batch time on any device kind and batch size,
-// as the plan states it.
+// promisedBatchTimes returns the longest batch time of each model that a plan states.
 func promisedBatchTimes(p *formats.Plan) map[string]time.Duration {
 	maxTimes := map[string]time.Duration{}
 	for i := range p.Deployment {
@@ -90,8 +89,8 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	return &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: list}
 }
 
-// withEmptyAfter returns a copy of segments in which modules without predecessors have an empty list of them, as
-// in a workload, instead of nil, as in a plan. Otherwise equal segments would differ.
+// withEmptyAfter returns a copy of segments in which modules without predecessors have an empty list of
+// them. Plans leave that list out.
 func withEmptyAfter(stored []formats.Segment) []formats.Segment {
 	segments := slices.Clone(stored)
 	for i := range segments {

@@ -27,8 +27,8 @@ type checker struct {
 	languageModels *languageChecker // of the workflows. If the plan has none, it is nil.
 }
 
-// newChecker returns a checker of a plan of applications. If these are workflows, whose segments may repeat, their
-// language models are put into the profile first.
+// newChecker returns a checker of a plan. If it has workflows, their language models are put into the
+// profile first.
 func newChecker(t *kind.CheckInput) *checker {
 	c := &checker{plan: formats.FlowOf(t.Plan)}
 	if c.plan != nil && c.plan.Workflow() {
@@ -38,8 +38,8 @@ func newChecker(t *kind.CheckInput) *checker {
 	return c
 }
 
-// computeToday computes for each model, by today's profile, the batch time, the rate that its devices carry, and
-// the rate that the applications need of it. A model that cannot be computed is missing in the maps.
+// computeToday computes the times and rates of all models today. A model that cannot be computed is missing
+// in the maps.
 func (c *checker) computeToday() {
 	c.batchTime, c.capacity, c.requiredRate, c.deviceRate = map[string]time.Duration{}, map[string]float64{}, map[string]float64{}, map[string]map[string]float64{}
 	for i := range c.Plan.Deployment {
@@ -63,9 +63,7 @@ func (c *checker) computeToday() {
 	}
 }
 
-// computeModel computes the longest batch time of one deployed model, the rate that all of its devices carry, and
-// the rate of a device by kind, by today's profile. It records a warning if a pipeline's latency has changed. A
-// pipeline that was not measured leaves the model out.
+// computeModel computes the batch times and rates of one deployed model today.
 func (c *checker) computeModel(d *formats.Deployed, docPath string) {
 	batchTime, capacity, deviceRate := time.Duration(0), 0.0, map[string]float64{}
 	for k := range d.Pipelines {
@@ -89,8 +87,8 @@ func (c *checker) computeModel(d *formats.Deployed, docPath string) {
 	c.batchTime[d.Model], c.capacity[d.Model], c.deviceRate[d.Model] = batchTime, capacity, deviceRate
 }
 
-// longestPathTime returns the longest time that a request of application i takes today. In every module on its
-// path it first waits for a running batch of any model on the same devices, then runs in its own batch.
+// longestPathTime returns the longest time that a request of application i takes: in every module it waits
+// for a batch of any model on the same devices, then is in one of its own.
 func (c *checker) longestPathTime(i int) time.Duration {
 	a, maxTime := &c.plan.Applications[i], time.Duration(0)
 	if c.plan.Workflow() {
@@ -124,8 +122,8 @@ func devicesOf(p *formats.Plan, s *formats.Stage) float64 {
 	return float64(s.Replicas)
 }
 
-// longestSharedRuns returns, for every model on devices where models take turns, the longest batch of any model on
-// its devices. A request may have to wait for that batch. batchTime has the longest batch of each model alone.
+// longestSharedRuns returns, for every model that takes turns, the longest run of the models on its
+// devices. batchTime has the longest run of each model alone.
 func longestSharedRuns(plan *formats.Plan, batchTime map[string]time.Duration) map[string]time.Duration {
 	type device struct {
 		kind  string
@@ -157,8 +155,8 @@ func longestSharedRuns(plan *formats.Plan, batchTime map[string]time.Duration) m
 	return sharedRun
 }
 
-// carriedRate returns the rate of application i when the rates of all applications have grown in proportion until
-// one of its models is full. A model is full when the needed rate is what its devices carry.
+// carriedRate returns the rate of application i at which its busiest model is full, if the rates of all
+// applications grow in proportion.
 func (c *checker) carriedRate(i int) float64 {
 	minRate := math.Inf(1)
 	a := &c.plan.Applications[i]

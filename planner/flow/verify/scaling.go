@@ -6,9 +6,9 @@ import "fmt"
 // if one more replica would gain next to nothing.
 const minRowShare = .9
 
-// checkScaling checks the plan's scaling table: how many replicas of each model run above which total rate. If the
-// options have a cold start (the time until a new replica serves), the table must exist and use it. The replicas
-// of every row must carry, today, most of the rate from which the row counts.
+// checkScaling checks the table by which replicas come and go. If the options have a cold start, the table
+// must exist and have that cold start. The replicas of every row must carry, today, the rate from which the
+// row counts.
 func (c *checker) checkScaling() {
 	s, coldStart := c.plan.Scaling, c.Plan.Options.Time("cold-start")
 	if s == nil {

@@ -22,8 +22,7 @@ type workflow struct {
 	paths  [][][]flow.PathStep // by segment
 }
 
-// checkWorkflows compares a plan of workflows with today's documents. Workflows are applications in segments,
-// which a request may visit several times; their models share devices.
+// checkWorkflows checks a plan of workflows.
 func (c *checker) checkWorkflows() {
 	c.checkSegments()
 	sound := c.CheckStructure()
@@ -48,7 +47,7 @@ func (c *checker) checkWorkflows() {
 	c.checkObjective()
 }
 
-// checkSegments checks that plan and workload have the same workflows, with the same segments and parameters.
+// checkSegments checks that plan and workload have the same workflows.
 func (c *checker) checkSegments() {
 	if c.Workload == nil {
 		return
@@ -83,8 +82,8 @@ func sameSegments(a, b []formats.Segment) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// computeDemand compiles the workflows and adds to requiredRate, for each model, how many tasks per second the
-// applications ask of it. A task of more or less than the usual work counts in proportion.
+// computeDemand computes, for each model, how many tasks of its usual work per second the applications ask
+// of it.
 func (c *checker) computeDemand() {
 	for i := range c.plan.Applications {
 		a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
@@ -106,8 +105,8 @@ func (c *checker) computeDemand() {
 		// Sum the tasks of every visit to every segment.
 		for _, v := range d.visits {
 			for g, n := range v.Counts {
-				for _, demand := range d.graph.ServiceDemands(g) {
-					c.requiredRate[d.names[demand.Service]] += a.RPS * v.Chance * float64(n) * demand.Work
+				for _, ask := range d.graph.ServiceDemands(g) {
+					c.requiredRate[d.names[ask.Service]] += a.RPS * v.Chance * float64(n) * ask.Work
 				}
 			}
 		}
@@ -196,8 +195,8 @@ func (groups deviceGroups) busiest(c *checker) (group *formats.Stage, spareFacto
 	return group, spareFactor
 }
 
-// percentileTime returns the time within which the share of requests that the SLO's percentile asks for is done,
-// today. Requests differ in how often they visit each segment. It is 0 if the workflow could not be computed.
+// percentileTime returns the longest time of the fastest requests, as many as the percentile asks for. At
+// every step a request waits for a batch, then is in one of its own.
 func (c *checker) percentileTime(i int) time.Duration {
 	if i >= len(c.workflows) {
 		return 0
@@ -223,16 +222,15 @@ func (c *checker) percentileTime(i int) time.Duration {
 	// Walk through the visits by rising time until their shares reach the percentile.
 	slices.SortFunc(visitClasses, func(a, b visitClass) int { return cmp.Compare(a.duration, b.duration) })
 	sum := 0.0
-	for _, class := range visitClasses {
-		if sum += class.share; sum >= percentile-1e-12 { // less a rounding error
-			return class.duration
+	for _, w := range visitClasses {
+		if sum += w.share; sum >= percentile-1e-12 {
+			return w.duration
 		}
 	}
 	return visitClasses[len(visitClasses)-1].duration
 }
 
-// segmentTime returns the time of the longest path through a segment. Each step counts twice: a request waits for
-// a running batch, then is in one of its own.
+// segmentTime returns the time of the longest path through a segment.
 func (c *checker) segmentTime(d *workflow, segment int) time.Duration {
 	maxTime := time.Duration(0)
 	for _, path := range d.paths[segment] {
@@ -249,8 +247,8 @@ func (c *checker) segmentTime(d *workflow, segment int) time.Duration {
 	return maxTime
 }
 
-// checkResidents checks that the models whose weights devices hold from the start fit into the devices' memory
-// today, beside the working memory of the largest batch.
+// checkResidents checks that the services that devices hold at the start fit into today's memory, beside
+// the largest batch.
 func (c *checker) checkResidents() {
 	firstDevice := 0
 	for i := range c.Plan.Pools {
@@ -262,8 +260,7 @@ func (c *checker) checkResidents() {
 	}
 }
 
-// checkResidentsOn checks the memory of the devices of one pool. The plan numbers devices over all pools; those of
-// this pool begin at firstDevice.
+// checkResidentsOn checks the devices of one pool, whose numbers in the plan begin at firstDevice.
 func (c *checker) checkResidentsOn(pool *formats.Pool, firstDevice, count int) {
 	workingBytes, heldBytes := make([]int64, count), make([]int64, count)
 

@@ -78,7 +78,7 @@ func (c *boundChecker) checkBounds(g *gearsToday) {
 			upperBound = envelope.accuracyAt(devices / r.ToQPS)
 		}
 		for k := range kindEnvelopes {
-			lowerBound = max(lowerBound, kindEnvelopes[k].accuracyAt(counts[k]/gear.ToQPS))
+			lowerBound = max(lowerBound, kindEnvelopes[k].accuracyAt(counts[k]/r.ToQPS))
 		}
 		checkRangeBound(r, fmt.Sprintf("gear.gears[%d].bound", i), lowerBound, upperBound, report)
 	}
@@ -157,10 +157,9 @@ func (c *boundChecker) weightedAccuracy(h costEnvelope, devices float64) float64
 	}
 	sum := 0.0
 	for i := range c.gear.Gears {
-		// The least positive weight keeps a range of weight 0 from turning infinity into no number.
-		gear := &c.gear.Gears[i]
-		if gear.Weight > 0 || envelope.accuracyAt(devices/gear.ToQPS) < 0 {
-			sum += max(gear.Weight, 1e-300) * envelope.accuracyAt(devices/gear.ToQPS)
+		r := &c.gear.Gears[i]
+		if r.Weight > 0 || h.accuracyAt(devices/r.ToQPS) < 0 {
+			sum += max(r.Weight, 1e-300) * h.accuracyAt(devices/r.ToQPS)
 		}
 	}
 	return sum
@@ -169,7 +168,7 @@ func (c *boundChecker) weightedAccuracy(h costEnvelope, devices float64) float64
 // boundHasStages reports whether the plan's bound counts members in stages: they were allowed, and there are
 // several kinds of devices, or a member does not fit on one.
 func (c *boundChecker) boundHasStages() bool {
-	if c.checker.Plan.Options.Whole("max-partitions") < 2 || c.checker.Plan.Algorithm != "exact" {
+	if c.checker.Plan.Options.WholeNumber("max-partitions") < 2 || c.checker.Plan.Algorithm != "exact" {
 		return false
 	}
 	kinds := c.documents.deviceKinds()

@@ -61,9 +61,7 @@ type gearToday struct {
 	accuracy, accuracyToday float64
 }
 
-// Check compares a plan of gears with today's documents: profile, cluster and workload. A gear is the cascade of
-// models that serves a range of request rates. If Check returns no finding, the plan still holds and nothing has
-// changed.
+// Check compares a plan of gears with documents. If it returns no finding, the plan holds and nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
 	if g := c.evaluateGears(); g != nil {
@@ -75,8 +73,7 @@ func Check(t *kind.CheckInput) []kind.Finding {
 	return c.Findings
 }
 
-// evaluateGears recomputes the accuracy and load of every gear, from the plan's figures and from today's. If the
-// plan does not fit the documents, it records why and returns nil.
+// evaluateGears recomputes every gear. If the plan does not fit the documents, it returns nil.
 func (c *gearChecker) evaluateGears() *gearsToday {
 	if c.gear == nil || len(c.gear.Gears) == 0 || len(c.gear.Models) != len(c.Plan.Deployment) {
 		c.AddError("gears", "gear", "no gears for the models", "gears, and the records of every model", "the plan answers nothing")
@@ -111,8 +108,7 @@ func (c *gearChecker) evaluateGears() *gearsToday {
 	return g
 }
 
-// checkChains returns whether the replicas of a model's stages form whole chains: one replica of every stage,
-// through which a request passes. It records an error for each pipeline that does not.
+// checkChains reports whether the replicas of a model's stages form whole chains.
 func (c *gearChecker) checkChains(i int) bool {
 	ok := true
 	for n := range c.Plan.Deployment[i].Pipelines {
@@ -128,13 +124,11 @@ func (c *gearChecker) checkChains(i int) bool {
 	return ok
 }
 
-// evaluateGear recomputes gear i: what share of the samples reaches each model, how accurate the answers are, and
-// how busy the devices, by the samples recorded in the plan and by those of today's profile. It records what
-// differs from the plan. If the gear is not valid, the result is zero.
+// evaluateGear recomputes a gear. If the gear is not valid, the result is zero.
 func (c *gearChecker) evaluateGear(g *gearsToday, i int, planSamples, todaySamples *sampleBits) gearToday {
-	gear := &c.gear.Gears[i]
+	r := &c.gear.Gears[i]
 	path := fmt.Sprintf("gear.gears[%d]", i)
-	models, levels, ok := c.cascadeOfGear(g, gear, path)
+	models, levels, ok := c.cascadeOfGear(g, r, path)
 	if !ok {
 		return gearToday{}
 	}
@@ -144,12 +138,12 @@ func (c *gearChecker) evaluateGear(g *gearsToday, i int, planSamples, todaySampl
 	var fractions, fractionsToday []float64
 	fractions, evaluated.accuracy = planSamples.replayCascade(models, levels)
 	for k := range fractions {
-		if math.Abs(fractions[k]-gear.Stages[k].Fraction) > tolerance {
-			c.AddError("fraction", fmt.Sprintf("%s.stages[%d].fraction", path, k), fmt.Sprint(gear.Stages[k].Fraction), fmt.Sprint(fractions[k]), "the plan's records send another share of the samples to %s", gear.Stages[k].Model)
+		if math.Abs(fractions[k]-r.Stages[k].Fraction) > tolerance {
+			c.AddError("fraction", fmt.Sprintf("%s.stages[%d].fraction", path, k), fmt.Sprint(r.Stages[k].Fraction), fmt.Sprint(fractions[k]), "the plan's records send another share of the samples to %s", r.Stages[k].Model)
 		}
 	}
-	if math.Abs(evaluated.accuracy-gear.Accuracy) > tolerance {
-		c.AddError("accuracy", path+".accuracy", fmt.Sprint(gear.Accuracy), fmt.Sprint(evaluated.accuracy), "the plan's records give the gear another accuracy")
+	if math.Abs(evaluated.accuracy-r.Accuracy) > tolerance {
+		c.AddError("accuracy", path+".accuracy", fmt.Sprint(r.Accuracy), fmt.Sprint(evaluated.accuracy), "the plan's records give the gear another accuracy")
 	}
 
 	// The same by today's records.
@@ -158,27 +152,26 @@ func (c *gearChecker) evaluateGear(g *gearsToday, i int, planSamples, todaySampl
 		fractionsToday, evaluated.accuracyToday = todaySamples.replayCascade(models, levels)
 	}
 	if math.Abs(evaluated.accuracyToday-evaluated.accuracy) > tolerance {
-		c.AddWarning("accuracy", path+".accuracy", fmt.Sprint(gear.Accuracy), fmt.Sprint(evaluated.accuracyToday), "today's records give the gear another accuracy")
+		c.AddWarning("accuracy", path+".accuracy", fmt.Sprint(r.Accuracy), fmt.Sprint(evaluated.accuracyToday), "today's records give the gear another accuracy")
 	}
 
 	// Load, and the SLO.
-	evaluated.load = g.busiestLoad(c.Plan, gear, models, fractions, g.plannedTimes)
-	evaluated.loadToday = g.busiestLoad(c.Plan, gear, models, fractionsToday, g.todayTimes)
-	c.checkUtilisation(gear, &evaluated, path)
-	if gear.LatencyUS > c.gear.SLOUS && c.gear.SLOScope != formats.ScopeRequests {
-		c.AddError("slo", path+".latency_us", gear.LatencyUS.String(), "at most "+c.gear.SLOUS.String(), "the gear was planned past the SLO")
+	evaluated.load = g.busiestLoad(c.Plan, r, models, fractions, g.plannedTimes)
+	evaluated.loadToday = g.busiestLoad(c.Plan, r, models, fractionsToday, g.todayTimes)
+	c.checkUtilisation(r, &evaluated, path)
+	if r.LatencyUS > c.gear.SLOUS && c.gear.SLOScope != formats.ScopeRequests {
+		c.AddError("slo", path+".latency_us", r.LatencyUS.String(), "at most "+c.gear.SLOUS.String(), "the gear was planned past the SLO")
 	}
-	if gear.LatencyHeldOutUS > c.gear.SLOUS && c.gear.SLOScope != formats.ScopeRequests {
-		c.AddError("slo", path+".latency_held_out_us", gear.LatencyHeldOutUS.String(), "at most "+c.gear.SLOUS.String(), "the gear was planned past the SLO on the samples held out")
+	if r.LatencyHeldOutUS > c.gear.SLOUS && c.gear.SLOScope != formats.ScopeRequests {
+		c.AddError("slo", path+".latency_held_out_us", r.LatencyHeldOutUS.String(), "at most "+c.gear.SLOUS.String(), "the gear was planned past the SLO on the samples held out")
 	}
 	return evaluated
 }
 
-// cascadeOfGear returns the models that a gear asks in turn, as indexes into the plan's models, and for each the
-// level of certainty below which it forwards a sample. It returns false if a stage is not valid.
-func (c *gearChecker) cascadeOfGear(g *gearsToday, gear *formats.Gear, path string) (models, levels []int, ok bool) {
-	for k := range gear.Stages {
-		s := &gear.Stages[k]
+// cascadeOfGear returns the models of a gear and their levels. It returns false if a stage is not valid.
+func (c *gearChecker) cascadeOfGear(g *gearsToday, r *formats.Gear, path string) (models, levels []int, ok bool) {
+	for k := range r.Stages {
+		s := &r.Stages[k]
 		m := slices.IndexFunc(c.gear.Models, func(m formats.GearModel) bool { return m.Model == s.Model })
 		if m < 0 || s.Level < 0 || s.Level > len(c.gear.Models[m].Thresholds) || len(s.Split) != len(g.replicas[m]) {
 			c.AddError("gears", fmt.Sprintf("%s.stages[%d]", path, k), fmt.Sprintf("%s, level %d, %d shares", s.Model, s.Level, len(s.Split)),
@@ -190,27 +183,25 @@ func (c *gearChecker) cascadeOfGear(g *gearsToday, gear *formats.Gear, path stri
 	return models, levels, true
 }
 
-// checkUtilisation compares the recomputed load of the busiest device with the one that the plan states, and
-// today's load with the time that the device has, which is 1. Plans over measured rates may exceed it for a while.
-func (c *gearChecker) checkUtilisation(gear *formats.Gear, evaluated *gearToday, path string) {
+// checkUtilisation compares the load of the busiest device with the plan's, and with the time that it has.
+func (c *gearChecker) checkUtilisation(r *formats.Gear, evaluated *gearToday, path string) {
 	load := evaluated.load
 	if !c.isOverMeasured() {
 		load = min(1, load)
 	}
 	switch {
-	case math.Abs(load-gear.Utilisation) > tolerance:
-		c.AddError("utilisation", path+".utilisation", fmt.Sprint(gear.Utilisation), fmt.Sprint(evaluated.load), "at %.6g requests per second the busiest device has another load", gear.ToQPS)
+	case math.Abs(load-r.Utilisation) > tolerance:
+		c.AddError("utilisation", path+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprint(evaluated.load), "at %.6g requests per second the busiest device has another load", r.ToQPS)
 	case evaluated.loadToday > 1+tolerance && !c.isOverMeasured(): // on measured rates checkMeasuredRates runs the plan
-		c.AddError("utilisation", path+".utilisation", fmt.Sprint(gear.Utilisation), fmt.Sprintf("%.4g today", evaluated.loadToday), "the devices no longer hold %.6g requests per second of this gear", gear.ToQPS)
+		c.AddError("utilisation", path+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprintf("%.4g today", evaluated.loadToday), "the devices no longer hold %.6g requests per second of this gear", r.ToQPS)
 	case math.Abs(evaluated.loadToday-evaluated.load) > tolerance:
-		c.AddWarning("utilisation", path+".utilisation", fmt.Sprint(gear.Utilisation), fmt.Sprintf("%.4g today", evaluated.loadToday), "the load of the busiest device has moved")
+		c.AddWarning("utilisation", path+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprintf("%.4g today", evaluated.loadToday), "the load of the busiest device has moved")
 	}
 }
 
-// busiestLoad returns the load of the busiest device: the share of its time that it works when requests come at
-// the gear's highest rate, in full batches. fractions has the share of the requests that reach each model, and
-// times the batch times by model, stage and batch size.
-func (g *gearsToday) busiestLoad(p *formats.Plan, gear *formats.Gear, models []int, fractions []float64, times [][][]time.Duration) float64 {
+// busiestLoad returns the share of the time that the busiest device works at the gear's upper edge, in full
+// batches.
+func (g *gearsToday) busiestLoad(p *formats.Plan, r *formats.Gear, models []int, fractions []float64, times [][][]time.Duration) float64 {
 	type device struct {
 		kind string
 		n    int
@@ -225,7 +216,7 @@ func (g *gearsToday) busiestLoad(p *formats.Plan, gear *formats.Gear, models []i
 				s := &l.Stages[stageIndex]
 				perSample := times[m][stage.stage][l.Batch-1].Seconds() / float64(l.Batch) * float64(p.RunUS(l, s)) / float64(s.InferUS[l.Batch-1])
 				d := device{stage.kind, stage.device}
-				loads[d] += gear.ToQPS * fractions[k] * gear.Stages[k].Split[i] * perSample
+				loads[d] += r.ToQPS * fractions[k] * r.Stages[k].Split[i] * perSample
 				maxLoad = max(maxLoad, loads[d])
 			}
 		}

@@ -11,9 +11,8 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// readDeployment sets in g on which devices the replicas of each model run and how long they take, as planned and
-// today. It records an error for each device whose memory does not hold its models. It returns false if a stage is
-// on devices that do not exist.
+// readDeployment reads where models run and how long they take, and checks the memory of every device. It returns
+// false if a stage is on devices that do not exist.
 func (c *gearChecker) readDeployment(g *gearsToday) bool {
 	reader := &deploymentReader{checker: c, gears: g, memory: map[string]map[int]int64{}}
 	ok := true
@@ -95,7 +94,7 @@ func (r *deploymentReader) readStage(model, n, stage int) (devices []stageDevice
 	// Today's latencies, of a whole model or of its blocks.
 	if today = r.checker.documents.latenciesOn(m.Model, s.Device); len(pipeline.Stages) > 1 {
 		today = r.checker.documents.blockLatencies(r.checker.ProfileModel(m.Model), s.Device, s.Blocks, len(today))
-		if pipelineToday := r.checker.PipelineCosts(m, pipeline); s.Cut != nil && pipelineToday.Known {
+		if pipelineToday := r.checker.PipelineCosts(m, pipeline); s.Cut != nil && pipelineToday.IsKnown {
 			r.checker.CheckCut(m, pipeline, s, &pipelineToday.Stages[stage], path)
 		}
 	}
@@ -162,7 +161,7 @@ func (c *planDocuments) deviceKinds() []string {
 	return kinds
 }
 
-// fastestTimes returns a model's latencies, by batch size from 1, each on the kind of devices where it is least.
+// fastestTimes returns a model's latencies, by batch, on the kind that is fastest at each batch.
 func (c *planDocuments) fastestTimes(model string) []time.Duration {
 	var fastest []time.Duration
 	for _, kind := range c.deviceKinds() {
@@ -189,14 +188,14 @@ func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
 			maxBatch = max(maxBatch, ms.Batch)
 		}
 	}
-	if limit := c.checker.Plan.Options.Whole("max-batch"); limit > 0 {
+	if limit := c.checker.Plan.Options.WholeNumber("max-batch"); limit > 0 {
 		maxBatch = min(maxBatch, limit)
 	}
 	return c.blockLatencies(pm, device, [2]int{0, len(pm.Blocks)}, maxBatch)
 }
 
-// rateTimes returns the batch times of a model on a kind of devices that rates are computed with. They are means,
-// if the plan's rates are by means and the profile has all of them, and otherwise times, which are medians.
+// rateTimes returns the batch times of a model that rates are computed with: means, if the plan's rates are by
+// means and the profile has all of them, and else the given latencies.
 func (c *planDocuments) rateTimes(model, device string, times []time.Duration) []time.Duration {
 	pm := c.checker.ProfileModel(model)
 	var means []time.Duration
@@ -210,8 +209,7 @@ func (c *planDocuments) rateTimes(model, device string, times []time.Duration) [
 	return means
 }
 
-// blockLatencies returns today's median latencies of a range of a model's blocks, by batch size from 1 to
-// maxBatch. They end before the first batch size that the profile does not have.
+// blockLatencies returns today's latencies of some blocks of a model, by batch, up to a batch size.
 func (c *planDocuments) blockLatencies(pm *formats.ProfileModel, device string, blocks [2]int, maxBatch int) []time.Duration {
 	var latencies []time.Duration
 	for b := 1; b <= maxBatch && pm != nil; b++ {
@@ -224,8 +222,7 @@ func (c *planDocuments) blockLatencies(pm *formats.ProfileModel, device string, 
 	return latencies
 }
 
-// modelMemory returns the bytes that a model needs on a kind of devices: the most that was measured, or else the
-// size of its weights.
+// modelMemory returns the bytes that a model needs on a kind of devices: as measured, or else its weights.
 func (c *planDocuments) modelMemory(model, device string) int64 {
 	pm := c.checker.ProfileModel(model)
 	measured, weightBytes := int64(0), int64(0)
@@ -243,7 +240,7 @@ func (c *planDocuments) modelMemory(model, device string) int64 {
 	return weightBytes
 }
 
-// hasStages returns whether a model of the plan is cut into several stages on different devices.
+// hasStages reports whether a model of the plan runs in several stages.
 func (c *planDocuments) hasStages() bool {
 	for i := range c.checker.Plan.Deployment {
 		if slices.ContainsFunc(c.checker.Plan.Deployment[i].Pipelines, func(l formats.Pipeline) bool { return len(l.Stages) > 1 }) {

@@ -35,14 +35,14 @@ func (c *boundChecker) visitCascades(slo time.Duration, parts bool, visit func(c
 	}
 
 	// The models, with their samples and times.
-	visitor := &cascadeVisitor{samples: &sampleBits{sampleCount: records.PlanningSamples}, slo: slo, costByModel: make([]float64, len(names)), visitCascade: visit}
+	visitor := &cascadeVisitor{samples: &sampleBits{sampleCount: r.PlanningSamples}, slo: slo, costByModel: make([]float64, len(names)), visitCascade: visit}
 	percentile, err := document.ParsePercentile(c.gear.Percentile)
 	if err != nil {
 		return nil
 	}
-	visitor.maxLate = int((1 - percentile) * float64(records.PlanningSamples))
+	visitor.maxLate = int((1 - percentile) * float64(r.PlanningSamples))
 	for _, n := range names {
-		visitor.samples.addQuantiles(records.FindModel(n), records.PlanningSamples, grid)
+		visitor.samples.addQuantiles(r.FindModel(n), r.PlanningSamples, grid)
 		perSample, singleSample, isMeasured := c.minTimesWhole(n, slo, kinds)
 		if !isMeasured && len(c.checker.Plan.Pools) == 1 {
 			return nil
@@ -55,8 +55,8 @@ func (c *boundChecker) visitCascades(slo time.Duration, parts bool, visit func(c
 	}
 
 	// All cascades, by their first model.
-	allSamples := newSet(records.PlanningSamples)
-	for i := range records.PlanningSamples {
+	allSamples := newSet(r.PlanningSamples)
+	for i := range r.PlanningSamples {
 		allSamples.add(i)
 	}
 	for m := range names {
@@ -78,8 +78,7 @@ func (c *boundChecker) familyAndGrid() (names []string, grid int) {
 	return names, grid
 }
 
-// addQuantiles adds a model with the levels of certainty that cut its first planningCount samples into grid equal
-// parts.
+// addQuantiles adds a model with levels at the quantiles of its certainties.
 func (a *sampleBits) addQuantiles(m *formats.ModelRecords, planningCount, grid int) {
 	byCertainty := slices.Clone(m.Certainty[:planningCount])
 	slices.Sort(byCertainty)
@@ -120,15 +119,14 @@ type costPoint struct{ cost, accuracy float64 }
 // costEnvelope is an upper concave envelope of points, by rising cost.
 type costEnvelope []costPoint
 
-// accuracyAt returns the accuracy of the envelope at a cost of budget, linear between its points. Below the
-// cheapest point it is negative infinity, beyond the last one that of the last.
-func (e costEnvelope) accuracyAt(budget float64) float64 {
+// accuracyAt returns the height of the envelope at a budget. Below the cheapest point it is negative infinity.
+func (h costEnvelope) accuracyAt(budget float64) float64 {
 	accuracy := math.Inf(-1)
-	for i, p := range e {
+	for i, p := range h {
 		if p.cost <= budget {
 			accuracy = p.accuracy
 		} else if i > 0 {
-			previous := e[i-1]
+			previous := h[i-1]
 			return previous.accuracy + (p.accuracy-previous.accuracy)*(budget-previous.cost)/(p.cost-previous.cost)
 		}
 	}
@@ -147,47 +145,45 @@ type cascadeVisitor struct {
 	visitCascade func(cost, accuracy float64, byModel []float64)
 }
 
-// visitPrefix visits all cascades that begin with the models chosen so far, then ask model m. samples are those
-// that reach m; cost (device seconds per request) and latency are of the models before m, and so is correctBefore,
-// the number of samples that they answer correctly. It calls itself for every longer cascade.
-func (v *cascadeVisitor) visitPrefix(m int, samples bitSet, cost float64, latency time.Duration, correctBefore int) {
-	if math.IsInf(v.secondsPerSample[m], 1) {
+// visitPrefix visits the cascades with a prefix that ends in model m. samples reach it, cost, latency and
+// correctBefore are of the models before it.
+func (w *cascadeVisitor) visitPrefix(m int, samples bitSet, cost float64, latency time.Duration, correctBefore int) {
+	if math.IsInf(w.secondsPerSample[m], 1) {
 		return
 	}
 
 	// Cost and latency with this model. If too many samples are late, so they are in every longer cascade.
 	n := samples.size()
-	modelCost := v.secondsPerSample[m] * float64(n) / float64(v.samples.sampleCount)
+	modelCost := w.secondsPerSample[m] * float64(n) / float64(w.samples.sampleCount)
 	cost += modelCost
-	if latency += v.singleSample[m]; latency > v.slo && n > v.maxLate {
+	if latency += w.singleSample[m]; latency > w.slo && n > w.maxLate {
 		return // every longer cascade is late, too
 	}
 
 	// The cascade that ends here.
-	correctHere := commonCount(samples, v.samples.correct[m])
-	v.costByModel[m] = modelCost
-	defer func() { v.costByModel[m] = 0 }()
-	v.visitCascade(cost, float64(correctBefore+correctHere)/float64(v.samples.sampleCount), v.costByModel)
-	if m+1 == len(v.secondsPerSample) {
+	correctHere := commonCount(samples, w.samples.correct[m])
+	w.costByModel[m] = modelCost
+	defer func() { w.costByModel[m] = 0 }()
+	w.visitCascade(cost, float64(correctBefore+correctHere)/float64(w.samples.sampleCount), w.costByModel)
+	if m+1 == len(w.secondsPerSample) {
 		return
 	}
 
 	// Longer cascades: each level, and each next model.
-	forwarded := newSet(v.samples.sampleCount)
-	for l := 1; l < len(v.samples.atLevel[m]); l++ {
-		setDifference(forwarded, samples, v.samples.atLevel[m][l])
+	forwarded := newSet(w.samples.sampleCount)
+	for l := 1; l < len(w.samples.atLevel[m]); l++ {
+		setDifference(forwarded, samples, w.samples.atLevel[m][l])
 		if k := forwarded.size(); k == 0 || k == n {
 			continue
 		}
-		correctKept := correctHere - commonCount(forwarded, v.samples.correct[m])
-		for next := m + 1; next < len(v.secondsPerSample); next++ {
-			v.visitPrefix(next, forwarded, cost, latency, correctBefore+correctKept)
+		correctKept := correctHere - commonCount(forwarded, w.samples.correct[m])
+		for next := m + 1; next < len(w.secondsPerSample); next++ {
+			w.visitPrefix(next, forwarded, cost, latency, correctBefore+correctKept)
 		}
 	}
 }
 
-// envelopeOf returns the upper concave envelope of points: those that no other point and no mixture of two others
-// beats in accuracy at the same cost. It is sorted by cost.
+// envelopeOf returns the envelope of points.
 func envelopeOf(points []costPoint) costEnvelope {
 	slices.SortFunc(points, func(a, b costPoint) int {
 		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(b.accuracy, a.accuracy))
@@ -199,8 +195,6 @@ func envelopeOf(points []costPoint) costEnvelope {
 			continue
 		}
 		bestAccuracy = p.accuracy
-
-		// Remove the last points as long as they lie below the line from the point before them to p.
 		for n := len(envelope); n >= 2; n = len(envelope) {
 			a, b := envelope[n-2], envelope[n-1]
 			if (b.accuracy-a.accuracy)*(p.cost-a.cost) > (p.accuracy-a.accuracy)*(b.cost-a.cost) {

@@ -11,9 +11,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// checkFamily compares the plan's models, SLO and ranges of rates with today's workload, which asks for cascades
-// of a family of models. The plan's models must stand in the family's order. It returns false if they do not fit
-// it.
+// checkFamily compares the plan's models, SLO and ranges with the workload. It returns false if the models do not
+// fit it.
 func (c *gearChecker) checkFamily() bool {
 	p := c.gear
 	if c.Workload == nil {
@@ -41,8 +40,7 @@ func (c *gearChecker) checkFamily() bool {
 	return true
 }
 
-// checkSLO compares the plan's latency SLO with that of today, which an option may replace. If it has become
-// shorter, it records an error for each gear that no longer keeps it.
+// checkSLO compares the cascade's latency SLO with that of today.
 func (c *gearChecker) checkSLO(w *formats.Cascade) {
 	slo := w.SLO.Latency
 	if s := c.Plan.Options.SLO("slo"); !s.IsZero() {
@@ -75,9 +73,8 @@ func (c *gearChecker) checkSLO(w *formats.Cascade) {
 	}
 }
 
-// checkRanges compares the plan's highest rate, and the number and weights of its ranges of rates, with the
-// workload's. A weight is the part of the requests' rate distribution in the range; all sum to 1. Weights of
-// measured rates are not compared: the file is read only when the plan is made again.
+// checkRanges compares upper edges and weights. Weights of measured rates are not compared: the gate reads these
+// rates when it plans again.
 func (c *gearChecker) checkRanges(q *formats.CascadeQPS) {
 	p := c.gear
 	if q.Max > 0 && math.Abs(q.Max-p.MaxQPS) > tolerance*q.Max {

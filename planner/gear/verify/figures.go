@@ -8,8 +8,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Figures returns pairs of figures for a report, promised and today: the rate that the gears hold, their accuracy
-// (also that of the best plan of today) and their latency. note says why there are none.
+// Figures compares what was promised with what the gears reach today, and with the best plan of today.
 func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, note string, err error) {
 	c := newChecker(t)
 	g := c.evaluateGears()
@@ -21,9 +20,7 @@ func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, n
 	return append(list, tails...), "", err
 }
 
-// compareRates returns the highest rate that the last, fastest gear holds, promised and today. That is its rate
-// divided by the load of its busiest device. It returns nothing if the plan breaks a constraint today, because
-// then it holds no rate.
+// compareRates compares the highest rate that the plan's fastest gear holds, by the load of its busiest device.
 func (c *gearChecker) compareRates(g *gearsToday) []kind.FigurePair {
 	promisedPlan := formats.GearOf(c.Promised)
 	if promisedPlan == nil || len(promisedPlan.Gears) == 0 {
@@ -37,8 +34,8 @@ func (c *gearChecker) compareRates(g *gearsToday) []kind.FigurePair {
 	return []kind.FigurePair{{Metric: "rps", Subject: "cascade, fastest gear", Old: promised.ToQPS / promised.Utilisation, New: c.gear.Gears[last].ToQPS / loadToday, Unit: "rps"}}
 }
 
-// compareAccuracies returns the accuracy promised and today's, for the plan as it is unless it breaks a
-// constraint, and for one made anew today. It returns nothing for plans of another objective.
+// compareAccuracies compares the promised accuracy with that by today's records, and with that of a plan made
+// today.
 func (c *gearChecker) compareAccuracies(g *gearsToday) []kind.FigurePair {
 	if c.Promised.Objective.Name != "accuracy" {
 		return nil
@@ -47,22 +44,22 @@ func (c *gearChecker) compareAccuracies(g *gearsToday) []kind.FigurePair {
 	for i := range g.gears {
 		accuracyToday += c.gear.Gears[i].Weight * g.gears[i].accuracyToday
 	}
-	pairOf := func(what string, accuracyToday float64) kind.FigurePair {
+	sampleOf := func(what string, accuracyToday float64) kind.FigurePair {
 		return kind.FigurePair{Metric: "accuracy", Subject: what, Old: c.Promised.Objective.Value, New: accuracyToday, Unit: "share of answers"}
 	}
-	var pairs []kind.FigurePair
+	var samples []kind.FigurePair
 	if !c.BreaksConstraint {
-		pairs = append(pairs, pairOf("cascade", accuracyToday))
+		samples = append(samples, sampleOf("cascade", accuracyToday))
 	}
 	if c.BestPlan != nil && c.BestPlan.Objective.Name == "accuracy" {
 		best, _ := c.Reachable(accuracyToday)
-		pairs = append(pairs, pairOf("cascade, planned again", best))
+		samples = append(samples, sampleOf("cascade, planned again", best))
 	}
-	return pairs
+	return samples
 }
 
-// WorkloadOf returns the workload that a plan was made for, as far as the plan shows it, so that a plan can be
-// made again. Targets are times instead of multiples. Models that no gear asks are missing.
+// WorkloadOf returns the workload that a plan was made for, with its targets as times, as far as the plan shows
+// it. Models that no gear asks are missing.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	w := &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals}
 	g := formats.GearOf(p)

@@ -8,8 +8,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// checkObjective recomputes the plan's objective (accuracy, latency, or devices and their price) from its gears,
-// and records an error if the plan states another value, or a bound that the gears do not allow.
+// checkObjective checks the plan's value and bound against its gears.
 func (c *gearChecker) checkObjective(g *gearsToday) {
 	o, p := &c.Plan.Objective, c.gear
 	c.checkHeldOut()
@@ -17,12 +16,12 @@ func (c *gearChecker) checkObjective(g *gearsToday) {
 	// Sums over the gears.
 	accuracy, bound, slowest := 0.0, 0.0, document.Micros(0)
 	for i := range p.Gears {
-		gear := &p.Gears[i]
-		accuracy += gear.Weight * gear.Accuracy
-		bound += gear.Weight * gear.Bound
-		slowest = max(slowest, gear.LatencyUS)
-		if gear.Accuracy > gear.Bound+1e-9 {
-			c.AddError("bound", fmt.Sprintf("gear.gears[%d].bound", i), fmt.Sprint(gear.Bound), fmt.Sprintf("at least %v", gear.Accuracy), "the gear's accuracy is above its own bound")
+		r := &p.Gears[i]
+		accuracy += r.Weight * r.Accuracy
+		bound += r.Weight * r.Bound
+		slowest = max(slowest, r.LatencyUS)
+		if r.Accuracy > r.Bound+1e-9 {
+			c.AddError("bound", fmt.Sprintf("gear.gears[%d].bound", i), fmt.Sprint(r.Bound), fmt.Sprintf("at least %v", r.Accuracy), "the gear's accuracy is above its own bound")
 		}
 	}
 	if p.Accuracy > 0 && accuracy < p.Accuracy-tolerance {
@@ -102,9 +101,9 @@ func (c *gearChecker) checkHeldOut() {
 	}
 }
 
-// deviceCounts returns the numbers of devices, by pool, that the plan was made for. These are all of the pool,
-// unless the plan minimises devices. Then, with one pool, the objective counts them; with several they are those
-// up to the last one that holds a model.
+// deviceCounts returns the numbers of devices, by pool, that the plan was made for. If devices are minimised, they
+// are not all of them: with one kind the objective counts them, with several kinds they are those up to the last
+// one that holds a model.
 func (c *gearChecker) deviceCounts(g *gearsToday) []float64 {
 	var counts []float64
 	for k := range c.Plan.Pools {
@@ -143,8 +142,7 @@ func (c *planDocuments) minimisesDevices() bool {
 	return c.checker.Plan.Objective.Name != "accuracy" && c.checker.Plan.Objective.Name != "latency"
 }
 
-// devicePrice returns how much a device of a pool counts in the plan's objective: its price, its power, or 1 if
-// devices are counted.
+// devicePrice returns what a device of a pool counts in the objective.
 func (c *planDocuments) devicePrice(pool int) float64 {
 	switch c.checker.Plan.Objective.Name {
 	case "cost":
@@ -155,8 +153,7 @@ func (c *planDocuments) devicePrice(pool int) float64 {
 	return 1
 }
 
-// checkLateShare checks that late requests, over all gears by weight, are no more than the percentile of the SLO
-// allows. It applies to an SLO over all requests; otherwise each gear keeps the SLO by itself.
+// checkLateShare checks, for an SLO over all requests, that the late shares of the gears together keep it.
 func (c *gearChecker) checkLateShare() {
 	g := c.gear
 	if g.SLOScope != formats.ScopeRequests {

@@ -27,10 +27,9 @@ func (c *gearChecker) isOverMeasured() bool {
 	return c.gear.SLOScope == formats.ScopeRequests && c.gear.Weights == "measured"
 }
 
-// checkMeasuredRates checks the SLO of a plan that was made for a file of measured rates, if a gear's highest rate
-// is more work than the devices have time for. Only a simulation with these rates can then show that the SLO is
-// kept. It simulates several random streams of arrivals; it records an error if most streams miss the SLO, and a
-// warning if some do.
+// checkMeasuredRates runs a plan on today's measured rates if a gear has more work at its upper edge than the
+// devices have time for. Then only these rates can show that the SLO is kept. It fails if most streams miss the
+// SLO, and warns if some do.
 func (c *gearChecker) checkMeasuredRates(g *gearsToday) {
 	if !c.isOverMeasured() || !slices.ContainsFunc(g.gears, func(evaluated gearToday) bool { return evaluated.loadToday > 1+tolerance }) {
 		return
@@ -53,7 +52,6 @@ func (c *gearChecker) checkMeasuredRates(g *gearsToday) {
 	}
 
 	// Run the streams.
-	// As many as the limit on all requests together allows.
 	n, lateStreams, worstTail := max(1, min(maxRateStreams, int(maxRateRequests/requests))), 0, time.Duration(0)
 	for k := range n {
 		tail, err := c.measuredTail(g, rates, k)
@@ -96,9 +94,8 @@ func (c *gearChecker) measuredRates() ([]float64, error) {
 	return rates, nil
 }
 
-// measuredTail simulates the plan with today's latencies on a random stream of arrivals at the measured rates, and
-// returns the latency at the plan's percentile over all requests. stream numbers the streams, which are
-// independent.
+// measuredTail returns the latency at the plan's percentile over all requests of a stream at measured rates, with
+// today's latencies.
 func (c *gearChecker) measuredTail(g *gearsToday, rates []float64, stream int) (time.Duration, error) {
 	t, err := tablesWithTimes(c.Plan, g.todayTimes)
 	if err != nil {

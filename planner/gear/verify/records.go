@@ -24,7 +24,6 @@ func newSet(n int) bitSet { return make(bitSet, (n+63)/64) }
 
 func (s bitSet) add(i int) { s[i/64] |= 1 << (i % 64) }
 
-// size returns the number of samples in the set.
 func (s bitSet) size() int {
 	n := 0
 	for _, w := range s {
@@ -40,7 +39,7 @@ func setDifference(difference, a, b bitSet) {
 	}
 }
 
-// commonCount returns how many members are in both sets.
+// commonCount returns the number of members that two sets share.
 func commonCount(a, b bitSet) int {
 	n := 0
 	for i := range a {
@@ -49,8 +48,7 @@ func commonCount(a, b bitSet) int {
 	return n
 }
 
-// planRecords returns the answers of each model on the samples, as recorded in the plan: for each sample the level
-// of certainty, and whether the answer is correct. It returns false if they are incomplete.
+// planRecords returns the records inside the plan. It returns false if they are incomplete.
 func (c *gearChecker) planRecords() (*sampleBits, bool) {
 	p := c.gear
 	a := &sampleBits{sampleCount: p.Samples}
@@ -72,9 +70,8 @@ func (a *sampleBits) addRecords(m *formats.ModelRecords, thresholds []float64) {
 	}, m.Correct)
 }
 
-// addModel adds a model with so many thresholds of certainty. level returns the highest threshold that sample i
-// passes, and correct has '1' at i if its answer is correct. The set atLevel[l] holds the samples that pass
-// threshold l.
+// addModel adds a model with a number of thresholds. level returns the level of a sample, and correct has '1' for
+// a correct answer.
 func (a *sampleBits) addModel(thresholds int, level func(int) int, correct string) {
 	levelBits := make([]bitSet, thresholds+1)
 	for l := range levelBits {
@@ -92,8 +89,7 @@ func (a *sampleBits) addModel(thresholds int, level func(int) int, correct strin
 	a.atLevel, a.correct = append(a.atLevel, levelBits), append(a.correct, correctBits)
 }
 
-// profileRecords returns the first records of today's profile, the models' answers on common samples, that have
-// all of the given models. It returns nil if there are none.
+// profileRecords returns the records of today's profile that have all of some models, or nil if there are none.
 func (c *gearChecker) profileRecords(models []string) *formats.Records {
 	for i := range c.Profile.Records {
 		r := &c.Profile.Records[i]
@@ -104,9 +100,8 @@ func (c *gearChecker) profileRecords(models []string) *formats.Records {
 	return nil
 }
 
-// recordsToday returns the answers in today's profile, levelled by the plan's thresholds, and records a warning if
-// they are not those in the plan. If the profile does not have all models on the same samples, it records an error
-// and returns the plan's.
+// recordsToday applies the plan's thresholds to today's records and compares them with those in the plan. If there
+// are none today, it returns those of the plan.
 func (c *gearChecker) recordsToday(g *gearsToday, planSamples *sampleBits) *sampleBits {
 	p := c.gear
 	var names []string
@@ -134,8 +129,7 @@ func (c *gearChecker) recordsToday(g *gearsToday, planSamples *sampleBits) *samp
 // commaList joins names with commas.
 func commaList(names []string) string { return strings.Join(names, ", ") }
 
-// replayCascade sends all samples through a cascade of models: each stage answers the samples that pass its level
-// of certainty and forwards the others. It returns the share of the samples that reaches each stage, and the share
+// replayCascade sends all samples through a cascade. It returns the share that reaches each stage, and the share
 // that is answered correctly.
 func (a *sampleBits) replayCascade(models, levels []int) (fractions []float64, accuracy float64) {
 	remaining, forwarded := newSet(a.sampleCount), newSet(a.sampleCount)

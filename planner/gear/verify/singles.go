@@ -53,9 +53,8 @@ func (c *boundChecker) bestSingleCascades(kind string, devices int, limit float6
 	return math.Inf(-1)
 }
 
-// listCascades lists the cascades that so many devices have time for at the lowest rate, most accurate first; for
-// each range of rates the first that they have time for at its rate; and the sets of models that fit on one
-// device. It returns false if a range has no cascade, or if there are too many cascades.
+// listCascades sets the cascades, the first feasible one of each range, and the sets of models. It returns false
+// if some range has no cascade, or if there are too many.
 func (s *singleSearch) listCascades(kind string, devices int) bool {
 	names, grid := s.bounds.familyAndGrid()
 	if math.Pow(float64(grid), float64(len(names))) > maxSingleCascades*float64(grid-1) {
@@ -70,8 +69,6 @@ func (s *singleSearch) listCascades(kind string, devices int) bool {
 	if w == nil || len(s.loads) == 0 {
 		return false
 	}
-
-	// Sort them, most accurate first, and find the first for each range.
 	slices.SortFunc(s.loads, func(a, b cascadeLoad) int {
 		return cmp.Or(cmp.Compare(b.accuracy, a.accuracy), cmp.Compare(a.secondsPerRequest, b.secondsPerRequest))
 	})
@@ -86,8 +83,7 @@ func (s *singleSearch) listCascades(kind string, devices int) bool {
 	return len(s.sets) > 0
 }
 
-// listSets lists the sets of models, as bits, that fit on a device of a kind together and to which no other model
-// can be added. A model with infinite secondsPerSample cannot run there.
+// listSets sets the maximal sets of models that fit on a device of a kind together.
 func (s *singleSearch) listSets(names []string, kind string, secondsPerSample []float64) {
 	pool := s.bounds.checker.Pool(kind)
 	fits := func(set uint32) bool {
@@ -114,8 +110,7 @@ func (s *singleSearch) listSets(names []string, kind string, secondsPerSample []
 	}
 }
 
-// placeSets tries all ways to divide so many devices among the sets from index set on, each device holding one set
-// of models, and keeps the best accuracy. The last set gets the devices that remain.
+// placeSets tries all ways to give so many devices the sets from an index on.
 func (s *singleSearch) placeSets(set, devices int) {
 	if set+1 < len(s.sets) {
 		for n := 0; n <= devices && s.remainingSteps > 0; n++ {
@@ -139,9 +134,8 @@ func (s *singleSearch) placeSets(set, devices int) {
 	s.bestAccuracy = max(s.bestAccuracy, s.placementAccuracy())
 }
 
-// placementAccuracy returns the weighted accuracy over all ranges of rates, each served by the best cascade that
-// the current placement has time for. It returns negative infinity if that does not exceed the best one found so
-// far, or the steps are used up.
+// placementAccuracy returns the accuracy of the best cascades that the placement has time for, or negative
+// infinity if it does not exceed the best one found so far.
 func (s *singleSearch) placementAccuracy() float64 {
 	// remainingBest bounds what the ranges that follow may add.
 	sum, remainingBest, cascade := 0.0, 0.0, 0
@@ -149,23 +143,22 @@ func (s *singleSearch) placementAccuracy() float64 {
 		remainingBest += s.gear.Gears[i].Weight * s.loads[first].accuracy
 	}
 	for i, first := range s.firstFeasible {
-		gear := &s.gear.Gears[i]
-		remainingBest -= gear.Weight * s.loads[first].accuracy
+		r := &s.gear.Gears[i]
+		remainingBest -= r.Weight * s.loads[first].accuracy
 		cascade = max(cascade, first) // rates rise, so no range is more accurate than the one before
-		for cascade < len(s.loads) && !s.hasTimeFor(s.loads[cascade].byModel, gear.ToQPS) {
+		for cascade < len(s.loads) && !s.hasTimeFor(s.loads[cascade].byModel, r.ToQPS) {
 			cascade++
 		}
-		if cascade == len(s.loads) || s.remainingSteps <= 0 || sum+gear.Weight*s.loads[cascade].accuracy+remainingBest <= s.bestAccuracy {
+		if cascade == len(s.loads) || s.remainingSteps <= 0 || sum+r.Weight*s.loads[cascade].accuracy+remainingBest <= s.bestAccuracy {
 			return math.Inf(-1)
 		}
-		sum += gear.Weight * s.loads[cascade].accuracy
+		sum += r.Weight * s.loads[cascade].accuracy
 	}
 	return sum
 }
 
-// hasTimeFor returns whether the placement's devices have time for a cascade at a rate. byModel has the device
-// seconds per request of each model. By Hall's condition they do if every set of the cascade's models has enough
-// devices that hold one of them. One check is one step of the search.
+// hasTimeFor reports whether the placement's devices have time for a cascade at a rate. It checks every set of the
+// models that the cascade asks (Hall's condition).
 func (s *singleSearch) hasTimeFor(byModel []float64, rate float64) bool {
 	s.remainingSteps--
 	askedModels := uint32(0)

@@ -18,16 +18,15 @@ import (
 	"inferplan/sim"
 )
 
-// compareTails simulates every gear alone at its highest rate, once with the planned latencies and once with
-// today's, on the same arrivals, and returns the pairs of tail latencies. If latencies have not changed, it
-// returns nothing.
+// compareTails simulates every gear alone at its upper edge, with the latencies of the plan and of today, on the
+// same arrivals. If latencies have not changed, it returns nothing.
 func (c *gearChecker) compareTails(ctx context.Context, g *gearsToday) ([]kind.FigurePair, error) {
 	if !g.latenciesChanged {
 		return nil, nil
 	}
-	var pairs []kind.FigurePair
+	var samples []kind.FigurePair
 	for i := range c.gear.Gears {
-		gear := &c.gear.Gears[i]
+		r := &c.gear.Gears[i]
 		if g.gears[i].loadToday > 1 {
 			continue // its tail grows forever, and its load is a finding
 		}
@@ -38,13 +37,12 @@ func (c *gearChecker) compareTails(ctx context.Context, g *gearsToday) ([]kind.F
 				return nil, fmt.Errorf("simulating gear %d of the plan: %w", i, err)
 			}
 		}
-		pairs = append(pairs, kind.FigurePair{Metric: "p99", Subject: fmt.Sprintf("cascade at %.6g rps (%s)", gear.ToQPS, c.gear.Percentile), Old: recompute.Micros(tail[0]), New: recompute.Micros(tail[1]), Unit: "us"})
+		samples = append(samples, kind.FigurePair{Metric: "p99", Subject: fmt.Sprintf("cascade at %.6g rps (%s)", r.ToQPS, c.gear.Percentile), Old: recompute.Micros(tail[0]), New: recompute.Micros(tail[1]), Unit: "us"})
 	}
-	return pairs, nil
+	return samples, nil
 }
 
-// tablesWithTimes returns the tables that a simulation of the plan runs by, with other batch times: by model,
-// stage and batch size.
+// tablesWithTimes returns the run-time tables of a plan with other latencies.
 func tablesWithTimes(p *formats.Plan, times [][][]time.Duration) (*policy.Tables, error) {
 	t, err := policies.Compile(p)
 	if err != nil {
@@ -67,8 +65,7 @@ func tablesWithTimes(p *formats.Plan, times [][][]time.Duration) (*policy.Tables
 	return t, nil
 }
 
-// gearTail simulates one gear alone at its highest rate, with the given batch times, and returns the latency at
-// the plan's percentile. The first quarter of the run is left out, in which queues fill.
+// gearTail returns the latency at the plan's percentile of one gear alone.
 func gearTail(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Duration) (time.Duration, error) {
 	tables, err := tablesWithTimes(p, times)
 	if err != nil {
@@ -83,7 +80,7 @@ func gearTail(ctx context.Context, p *formats.Plan, gear int, times [][][]time.D
 	tables.KindTables = &gearTables
 	tables.Models[0].RPS = rate
 
-	// Arrivals: for at least 8 s, 20 times the SLO and 2000 requests.
+	// Arrivals.
 	slo := section.SLOUS.D()
 	length := time.Duration(max(8, 20*slo.Seconds(), 2000/rate) * float64(time.Second))
 	src, err := arrivals.Process(nil, seeded.New(p.Seed, "check/tail"), 0, rate, length)
@@ -93,8 +90,8 @@ func gearTail(ctx context.Context, p *formats.Plan, gear int, times [][][]time.D
 	return tailOfRun(ctx, p, sim.Config{Tables: tables, Source: src, Duration: length}, length/4)
 }
 
-// tailOfRun simulates the plan and returns the latency at its percentile, over all requests that arrive from
-// firstArrival on. No request is refused for being late, so that none is missing in it.
+// tailOfRun returns the latency at the plan's percentile over all requests that arrive from a time on. No request
+// is shed, so the tail is that of all.
 func tailOfRun(ctx context.Context, p *formats.Plan, cfg sim.Config, firstArrival time.Duration) (time.Duration, error) {
 	opt, err := policygear.ParseOptions(cfg.Tables, p.Policy.Params)
 	if err != nil {
