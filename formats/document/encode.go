@@ -93,8 +93,8 @@ func toNode(v reflect.Value, path string) (node, error) {
 	}
 	n := v.Int()
 	if v.Type().PkgPath() != "" {
-		if w, ok := v.Interface().(interface{ Whole() int64 }); ok {
-			n = w.Whole()
+		if w, ok := v.Interface().(interface{ WholeValue() int64 }); ok {
+			n = w.WholeValue()
 		}
 	}
 	return node{kind: numberNode, text: strconv.FormatInt(n, 10)}, nil
