@@ -18,8 +18,9 @@ type bundleRounder struct {
 // maxSwaps bounds the number of swaps.
 const maxSwaps = 400
 
-// round swaps one bundle at a time until the chosen ones fit the devices, and returns them. If they do not fit
-// in the end, it returns nil.
+// round swaps one bundle (pipelines of one model) for another of the same model, time after time, until the
+// chosen ones fit the devices at no higher price than needed. It returns the chosen bundle of each model. If
+// they do not fit in the end, it returns nil.
 func (s *bundleRounder) round() []int {
 	for range maxSwaps {
 		if !s.swapBest() {
@@ -46,7 +47,9 @@ func (s *bundleRounder) excessCost(devices []float64, moved float64) float64 {
 // minSwapGain is the gain that a swap must exceed.
 const minSwapGain = 1e-12
 
-// swapBest makes the best swap of a single bundle. If none is an improvement, it returns false.
+// swapBest makes the best swap of a single bundle for another one of its model: the one that removes most
+// excess beyond the devices or, without excess, saves most of the price. If none is an improvement, it returns
+// false.
 func (s *bundleRounder) swapBest() bool {
 	excessNow := s.excessCost(s.usedDevices, s.movedDevices)
 	bestBundle, gain := -1, minSwapGain
@@ -95,7 +98,9 @@ func (s *bundleRounder) applySwap(i int) {
 	s.chosen[s.choices[i].model] = i
 }
 
-// newBundleRounder starts from parts of bundles: it takes the bundle of each model that has the largest part.
+// newBundleRounder returns a rounder that starts from the fractions of bundles in a solution: it takes, for
+// each model, the bundle with the largest fraction. Devices are priced as in the relaxation, but none at
+// nothing, so that an excess always costs.
 func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limits *bundleLimits) *bundleRounder {
 	rounder := &bundleRounder{choices: choices, chosen: make([]int, len(x.problem.Models)), usedDevices: make([]float64, len(x.problem.Pools)), maxMoved: math.Inf(1)}
 	totalPrice := total(x.search.choice.lp.poolPrice)
