@@ -43,8 +43,8 @@ func (x *bundleSearch) chooseBundles(ctx context.Context, choices []bundle, limi
 
 // pickBundles returns the index of one bundle for each model such that all fit the devices. It first solves the
 // program with fractions of bundles, and rounds these by swaps. If that finds no choice, it solves the integer
-// program over whole bundles, and rounds again, as the solver may exceed a device by its tolerance. If that
-// finds none either, it returns nil. The integer program is left out if a plan is wanted soon.
+// program over whole bundles. If that finds none either, it returns nil. The integer program is left out if a
+// plan is wanted soon.
 func (x *bundleSearch) pickBundles(ctx context.Context, choices []bundle, limits *bundleLimits) ([]int, error) {
 	program := x.newBundleProgram(choices, limits)
 	parts, err := x.solveParts(ctx, program)
@@ -74,9 +74,9 @@ type bundleProgram struct {
 
 // newBundleProgram builds the program that picks bundles (pipelines of one model). Rows: one bundle for each
 // model, the devices of each pool in parts of what it has, and the limit on moved devices. The variable overuse
-// lets the devices be exceeded at a high price: if it stays above 0, the bundles do not fit, and the duals of
-// the pool rows say which devices are scarce. Without prices, -1 is enough for it: then all bundles fit with
-// ease.
+// is the part by which devices are exceeded, and is minimised: if it stays above 0, the bundles do not fit, and
+// the duals of the pool rows say which devices are scarce. Without prices it may fall below 0, and the program
+// looks for the choice that leaves most room. With prices it costs far more than the bundles.
 func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) *bundleProgram {
 	program := &bundleProgram{m: milp.New("bundles")}
 	_, program.hasPrices = x.bundlePrice(&bundle{}, limits)

@@ -19,7 +19,7 @@ type bundleRounder struct {
 const maxSwaps = 400
 
 // round swaps one bundle (pipelines of one model) for another of the same model, time after time, until the
-// chosen ones fit the devices at no higher price than needed. It returns the chosen bundle of each model. If
+// chosen ones fit the devices and no swap makes them cheaper. It returns the chosen bundle of each model. If
 // they do not fit in the end, it returns nil.
 func (s *bundleRounder) round() []int {
 	for range maxSwaps {

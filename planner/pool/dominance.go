@@ -59,7 +59,9 @@ func (p *Problem) withoutDominated(list []stages.Template) []stages.Template {
 	return remaining
 }
 
-// dominates reports whether a stage for stage replaces b, which has the same kinds and shares.
+// dominates reports whether template a may replace b in any plan, which has the same kinds and shares stage for
+// stage: no stage of a is slower or needs more memory. On time-shared pools a must not make others wait longer
+// either, nor take longer in all.
 func (p *Problem) dominates(a, b *stages.Template) bool {
 	onTimeShared := false
 	for i := range a.Stages {

@@ -100,8 +100,9 @@ func (f *floorSearch) largestPlan(ctx context.Context) (*Outcome, error) {
 	return f.outcome, f.err
 }
 
-// areUnreachable reports whether no plan carries the floors. If only the existence of a plan is asked, a part of
-// the floors that is nearly the proven largest one decides, too.
+// areUnreachable reports whether no plan carries the floors (the least rates asked for), as far as the plan of
+// the largest part of them was looked for. If only the existence of a plan is asked (no diagnosis), a plan that
+// carries less than the floors decides, too, if it is nearly the best one possible.
 func (f *floorSearch) areUnreachable() bool {
 	switch {
 	case f.search.incumbent.servesAll() || f.search.replan != nil:
@@ -117,7 +118,7 @@ func (f *floorSearch) areUnreachable() bool {
 }
 
 // adoptPlan takes the plan that carries the largest part of the floors, if that carries them all and the search
-// itself has no plan that serves every model.
+// itself has no plan that serves every model. It does nothing if the problem has no floors (least rates).
 func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	search := f.search
 	if search.incumbent.servesAll() || ctx.Err() != nil || !search.problem.hasFloors() {

@@ -36,7 +36,8 @@ func (maxThroughputGoal) displayValue(c *templateCatalogue, score float64) float
 }
 func (maxThroughputGoal) roundBound(bound float64) float64 { return bound }
 
-// relativeGap returns the relative distance of a score to a bound.
+// relativeGap returns how far a score lies below its bound, as a part of the bound. If nothing is proven (the
+// bound is NaN), it is infinite.
 func (maxThroughputGoal) relativeGap(score, bound float64) float64 {
 	if math.IsNaN(bound) {
 		return math.Inf(1) // nothing is proven
@@ -88,7 +89,8 @@ func (g *minPriceGoal) displayValue(_ *templateCatalogue, score float64) float64
 	return -score * g.totalPrice
 }
 
-// relativeGap returns the distance of a score to a bound in parts of the price. Without a plan it is infinite.
+// relativeGap returns how far a score lies below its bound, as a part of the plan's price. Scores are prices
+// with their sign turned, so -score is the price. Without a plan it is infinite.
 func (g *minPriceGoal) relativeGap(score, bound float64) float64 {
 	if math.IsInf(score, -1) || score == 0 {
 		return math.Inf(1)
@@ -96,7 +98,8 @@ func (g *minPriceGoal) relativeGap(score, bound float64) float64 {
 	return (bound - score) / -score
 }
 
-// roundBound raises a least price to the next whole number, if all prices are whole.
+// roundBound raises a bound on the least price to the next whole number, if the prices of all devices are
+// whole: no plan costs a fraction. The bound is a score: minus a price, in parts of the price of all devices.
 func (g *minPriceGoal) roundBound(bound float64) float64 {
 	if !g.wholePrices || math.IsInf(bound, 0) {
 		return bound
@@ -113,7 +116,9 @@ func (g *minPriceGoal) planPrice(c *templateCatalogue, plan *replicaPlan) float6
 	return sum
 }
 
-// newProgram maximises the price of the idle devices: whole devices that stay idle are not paid for.
+// newProgram maximises the price of the idle devices: whole devices that stay idle are not paid for. It starts
+// at minus the price of all devices, so that the objective is minus the price of those in use. The rate θ,
+// which the goal of throughput maximises, has no price.
 func (g *minPriceGoal) newProgram(c *templateCatalogue, set []int, _ float64) *integerProgram {
 	q := newIntegerProgram(c, set, 0, 0)
 	q.m.SetObj(q.theta, 0)

@@ -9,7 +9,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// improvePlan runs one phase after another until the gap closes or the work is done.
+// improvePlan looks for better plans and bounds under the wait choice in force (bounds on the waiting on
+// time-shared pools). It runs one phase after another, from cheap to dear, until the gap closes or the work is
+// done.
 func improvePlan(ctx context.Context, search *planSearch) error {
 	basis, stop, err := findFirstPlan(ctx, search)
 	if stop || err != nil {
@@ -30,8 +32,9 @@ func improvePlan(ctx context.Context, search *planSearch) error {
 	return solveLargePrograms(ctx, search, basis)
 }
 
-// findFirstPlan makes plans without an integer program over replicas. It returns the templates that the programs
-// start with. stop reports that the plan is good enough, or that there is none under the wait choice.
+// findFirstPlan makes a first plan of the search: of what runs, or of the rounded relaxation. It solves no
+// integer program over replicas. It returns the templates that the programs start with. stop reports that the
+// plan is good enough, or that there is none under the wait choice.
 func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop bool, err error) {
 	// The plan that runs, if there is one, is the first incumbent.
 	basis = slices.Clone(search.choice.lp.usedTemplates)
@@ -76,7 +79,8 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 	return basis, false, nil
 }
 
-// nodeDivisor returns the divisor of the nodes: above 1 if a plan is wanted soon.
+// nodeDivisor returns by how much the nodes of the integer programs are divided: more than 1 if a plan is
+// wanted soon, for a re-plan or in a hurry.
 func nodeDivisor(search *planSearch) int64 {
 	switch {
 	case search.replan != nil:
@@ -87,8 +91,9 @@ func nodeDivisor(search *planSearch) int64 {
 	return 1
 }
 
-// solveSmallPrograms runs the phases that need few templates: the program over the basis, the bound of whole
-// devices per model, and sums of losses. stop reports that the search may stop.
+// solveSmallPrograms runs the phases that need few templates: the integer program over the basis (the templates
+// that the relaxation uses), the bound from whole devices for each model, and the one from sums of losses (a
+// loss: how far a plan with some replicas stays below the bound). stop reports that the search may stop.
 func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (stop bool, err error) {
 	if _, err := solveInteger(ctx, search, "basis", basis, basisNodes/nodeDivisor(search)); err != nil || search.shouldStop(ctx) {
 		return true, err
@@ -103,8 +108,9 @@ func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (s
 	return search.shouldStop(ctx), nil
 }
 
-// solveLargePrograms runs the program over some templates of every model, and the one over all templates that a
-// better plan may use.
+// solveLargePrograms runs, after the small ones, the integer program over some templates of every model, then
+// the one over all templates that a better plan may use: those whose loss (how far a plan with them stays below
+// the bound) is below the gap. It stops as soon as the gap is small enough.
 func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) error {
 	byLoss := search.choice.templatesByLoss()
 	smallSet := search.choice.pickTemplates(byLoss, basis, search.templatesPerModel())
@@ -140,9 +146,10 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 // roundingSteps is the number of halvings by which roundRelaxation looks for its factor.
 const roundingSteps = 24
 
-// roundRelaxation makes a plan of the relaxation: all its rates times the largest factor for which the replicas,
-// rounded up, fit the devices. For the least price, which asks for fixed rates, the factor is 1. On large
-// clusters the plan is close to the bound at once. Elsewhere it is a start.
+// roundRelaxation makes a plan of the relaxation: all its rates times the largest factor for which the
+// replicas, rounded up, fit the devices. It keeps the plan if it is better than the best one. For the least
+// price, which asks for fixed rates, the factor is 1. On large clusters the plan is close to the bound at once.
+// Elsewhere it is a start.
 func roundRelaxation(search *planSearch) {
 	if search.problem.hasTimeShared() {
 		return

@@ -17,7 +17,9 @@ type waitChoice struct {
 	losses           []float64 // by template; +Inf if it is not allowed
 }
 
-// computeLosses computes the losses of the allowed templates.
+// computeLosses computes the loss of each template that the wait choice allows: how far below the bound of the
+// relaxation every plan with it stays at least. All other templates get an infinite loss, so no program takes
+// them.
 func (c *waitChoice) computeLosses() {
 	c.losses = slices.Repeat([]float64{math.Inf(1)}, len(c.catalogue.templates))
 	for _, i := range c.allowedTemplates {
@@ -32,7 +34,8 @@ func (c *waitChoice) templatesByLoss() []int {
 	return byLoss
 }
 
-// pickTemplates returns the basis and the first n templates of each model, sorted.
+// pickTemplates returns the basis and, of each model, the first n templates of byLoss (sorted by loss, the
+// least first) that a plan can use, as sorted indexes. They are the templates of a small integer program.
 func (c *waitChoice) pickTemplates(byLoss, basis []int, n int) []int {
 	pickedOfModel := make([]int, len(c.catalogue.problem.Models))
 	isPicked := make(map[int]bool, len(basis))

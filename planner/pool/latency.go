@@ -52,8 +52,9 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 	return nil
 }
 
-// leastLatencyTemplates returns the templates that reach a throughput in units with the least time in service. A
-// batch delays the others on its devices for as long as it lasts. If the program has no optimum, it returns nil.
+// leastLatencyTemplates returns the templates of that mix of rates, in fractions of devices, which reaches a
+// throughput in units with the least total latency: each request counts the latency of its template. If the
+// program has no optimum, it returns nil.
 func leastLatencyTemplates(ctx context.Context, search *planSearch, minValue float64) (templates []int, stats milp.Stats, err error) {
 	program := newMasterProgram(search.catalogue, nil, search.choice.allowedTemplates, -1, true)
 	program.m.SetSense(milp.Minimize)
@@ -78,7 +79,8 @@ func leastLatencyTemplates(ctx context.Context, search *planSearch, minValue flo
 	return templates, sol.Stats, nil
 }
 
-// meanLatency returns the mean latency of a plan's requests, weighted by rate.
+// meanLatency returns the mean latency of a plan's requests, in seconds, weighted by rate. If no request is
+// served, it is infinite.
 func meanLatency(search *planSearch, plan *replicaPlan) float64 {
 	weightedLatency, rps := 0.0, 0.0
 	for _, pipeline := range plan.pipelines {
@@ -126,7 +128,8 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 }
 
 // shortenPipeline replaces pipeline ci of the best plan, which has the template current, by the first template
-// that fits. byLatency holds the templates of its model by rising latency.
+// of less latency, on the same kinds and at the same batch size, with which no model's rate falls and all fits
+// the devices. byLatency holds the templates of its model by rising latency.
 func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLatency []int) {
 	for _, ti := range byLatency {
 		t := &search.catalogue.templates[ti]

@@ -23,8 +23,9 @@ type Limit struct {
 // SLOStep is the change of an SLO that limits are computed for.
 const SLOStep = 10 * time.Millisecond
 
-// findLimits solves the relaxation again with one more device of each kind, and with each model's SLO longer by
-// SLOStep. It returns the limits by falling gain.
+// findLimits finds what limits the plan: it solves the linear program again with one more device of each kind,
+// and with each model's SLO longer by SLOStep. It returns the changes that raise the objective, by falling
+// gain.
 func findLimits(ctx context.Context, search *planSearch) []Limit {
 	var limits []Limit
 	value := search.choice.lp.value

@@ -72,7 +72,9 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 	return max(minLoss, 0)
 }
 
-// replicaPrice returns the price of the whole replicas of t that carry so many units of rate.
+// replicaPrice returns the price, at those of the relaxation, of the replicas of template t that carry so many
+// units of rate: whole ones on exclusive pools, fractions of time on time-shared ones. unitRPS is a unit in
+// requests/s.
 func replicaPrice(c *templateCatalogue, t *stages.Template, solved *relaxation, units, unitRPS float64) float64 {
 	price := 0.0
 	for i := range t.Stages {

@@ -35,7 +35,8 @@ func newResidentMemory(p *Problem) *residentMemory {
 	return &residentMemory{problem: p, bytes: make([]int64, len(p.Pools)), loaded: map[sharedBlocks]bool{}}
 }
 
-// add counts the stages of a template.
+// add counts the bytes that the stages of a template need on each device of time-shared pools, where every
+// stage is loaded on all devices. Weights that are loaded already and shared do not count again.
 func (r *residentMemory) add(t *stages.Template) {
 	for i := range t.Stages {
 		s := &t.Stages[i]

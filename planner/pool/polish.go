@@ -6,7 +6,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// polishPlan polishes a plan of the most throughput.
+// polishPlan improves the best plan of a search for throughput in what the objective does not see: first fewer
+// moved devices, then a larger weighted sum of rates, then less latency. The objective stays, up to the gap.
 func polishPlan(ctx context.Context, search *planSearch) error {
 	if err := reduceMoves(ctx, search); err != nil {
 		return err
@@ -30,7 +31,8 @@ func sameValueProgram(search *planSearch, templates []int) *integerProgram {
 	return newIntegerProgram(search.catalogue, templates, search.incumbent.value(), search.incumbent.value()*(1-valueTolerance))
 }
 
-// reduceMoves looks, among the plans that are good enough, for one that moves few devices.
+// reduceMoves looks, if a plan runs already, for one that is good enough (within the gap asked for) and moves
+// the fewest devices. A device moves if it has to load something.
 func reduceMoves(ctx context.Context, search *planSearch) error {
 	if search.replan == nil || search.problem.usesBundles() || ctx.Err() != nil {
 		return nil
@@ -60,8 +62,8 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	return nil
 }
 
-// preferRunning goes back to the running plan if a better plan is better by less than the gap, and sums of
-// losses prove that the running one is good enough as well. It reports whether it did.
+// preferRunning goes back to the running plan if that is worse than the best one by less than the gap, and sums
+// of losses prove that it is good enough by itself. Then no device moves. It reports whether it went back.
 func preferRunning(ctx context.Context, search *planSearch) bool {
 	running, improved := search.catalogue.recomputePlan(search.replan.pipelines), search.incumbent.plan
 	if search.stoppedBy == milp.StoppedByWork || running == nil || running.value < improved.value*(1-search.options.Gap) || !search.incumbent.isPlaceable(running) {
@@ -93,8 +95,9 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	return solveLargestSum(ctx, search, program, 1e-3, sumNodes)
 }
 
-// raiseWeightedSumOver looks, among the plans of the best objective over a set of templates, for the one with the
-// largest weighted sum of rates.
+// raiseWeightedSumOver looks, among the plans of the best objective over a set of templates, for the one with
+// the largest weighted sum of rates, up to a gap and within so many nodes. It is for baselines, which may also
+// use other replicas than the best plan has.
 func raiseWeightedSumOver(ctx context.Context, search *planSearch, set []int, gap float64, nodes int64) error {
 	if len(search.problem.Models) < 2 || ctx.Err() != nil {
 		return nil
@@ -102,8 +105,8 @@ func raiseWeightedSumOver(ctx context.Context, search *planSearch, set []int, ga
 	return solveLargestSum(ctx, search, sameValueProgram(search, set), gap, nodes)
 }
 
-// solveLargestSum solves a program for the largest weighted sum of rates. A plan with a larger sum than the best
-// one replaces it.
+// solveLargestSum solves a program, whose θ is held at the best objective, for the largest weighted sum of
+// rates. A plan of no lower objective and a larger sum replaces the best one.
 func solveLargestSum(ctx context.Context, search *planSearch, program *integerProgram, gap float64, nodes int64) error {
 	program.m.SetObj(program.theta, 0)
 	terms, _ := program.weightedSumTerms()

@@ -51,7 +51,8 @@ type replanState struct {
 	numSearches int // searches made so far for a plan that moves no more than asked
 }
 
-// heldContents returns what the devices hold. Without a plan that runs it returns nil.
+// heldContents returns what each device holds (blocks, share and number of replicas). Without a plan that runs
+// it returns nil.
 func (s *replanState) heldContents() heldContents {
 	if s == nil {
 		return nil
@@ -101,7 +102,8 @@ func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) in
 	return state
 }
 
-// fitsMemory computes the memory that the replicas of t need, and reports whether it fits.
+// fitsMemory computes, into the template, the bytes that a replica of each stage of t needs, and reports
+// whether all fit the memory of their share of a device.
 func (p *Problem) fitsMemory(t *stages.Template) bool {
 	m := &p.Models[t.Model]
 	modelBytes := m.WeightBytes(0, m.NumBlocks())
@@ -120,7 +122,8 @@ func (s *replanState) movedDevices(pipelines []planPipeline) float64 {
 	return s.devicesBeyond(pipelines, s.runningReplicas)
 }
 
-// devicesBeyond returns the devices, in parts, that replicas take beyond the given replicas that run.
+// devicesBeyond returns how many devices, in fractions, the replicas of pipelines take beyond the given ones,
+// which run already: so much has to be loaded.
 func (s *replanState) devicesBeyond(pipelines []planPipeline, runningReplicas map[replicaContent]int) float64 {
 	var buf [16]struct{ id, n int }
 	wanted := buf[:0]
@@ -144,7 +147,8 @@ func (s *replanState) devicesBeyond(pipelines []planPipeline, runningReplicas ma
 	return devices
 }
 
-// contentIDs returns the ids of what the stages of a template hold.
+// contentIDs returns a number for the content (blocks, kind and share) of each stage of a template, equal for
+// equal contents. They are computed once for each template.
 func (s *replanState) contentIDs(template int) []int {
 	for len(s.stageContents) <= template {
 		s.stageContents = append(s.stageContents, nil)

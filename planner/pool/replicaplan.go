@@ -17,7 +17,8 @@ type planPipeline struct {
 	replicas []int // by stage; 0 on time-shared pools
 }
 
-// pipelineFor returns a template with the fewest replicas of each stage that carry a rate.
+// pipelineFor returns a pipeline of a plan: template t, which has the given index in the catalogue, with the
+// fewest replicas of each stage that carry a rate in requests/s.
 func pipelineFor(t *stages.Template, index int, rps float64) planPipeline {
 	pipeline := planPipeline{template: index, model: t.Model, rps: rps, replicas: make([]int, len(t.Stages))}
 	for si := range t.Stages {
@@ -104,7 +105,8 @@ func (c *templateCatalogue) isTimeShared(t *stages.Template) bool {
 	return false
 }
 
-// timeSharedScale returns the factor on the rates of pipelines at which they fit the time-shared pools, at most 1.
+// timeSharedScale returns the factor, at most 1, by which the rates of pipelines must fall so that their stages
+// on time-shared pools need no more time than there is.
 func (c *templateCatalogue) timeSharedScale(pipelines []planPipeline) float64 {
 	devices := make([]float64, len(c.problem.Pools))
 	for i := range pipelines {

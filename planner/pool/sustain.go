@@ -13,7 +13,8 @@ import (
 	"inferplan/sim"
 )
 
-// simulateLoads finds, in short runs, the load that every model sustains.
+// simulateLoads simulates the plan of an attempt in short runs, and finds the load that every model sustains:
+// the multiple of its promised rate at which it still keeps its SLO. It scores the attempt by these.
 func (a *planTuner) simulateLoads(ctx context.Context, t *planAttempt) error {
 	test, err := certify.NewTest(t.result.Plan, a.certifyRequest)
 	if err != nil {
@@ -46,8 +47,8 @@ func (a *planTuner) simulateLoads(ctx context.Context, t *planAttempt) error {
 	return nil
 }
 
-// loadsAtShare returns the loads at which a plan sustains a part of the best rate so far. If there is no best
-// attempt, or it is not compared by rate, it returns nil.
+// loadsAtShare returns, for each model, the multiple of the rate that the plan promises at which it reaches a
+// part of the best rate so far. If there is no best attempt, or plans are not compared by rate, it returns nil.
 func (a *planTuner) loadsAtShare(t *planAttempt, part float64) (loads []float64) {
 	if a.bestAttempt == nil || !a.maximises() || !(a.bestAttempt.sustainedRate > 0) {
 		return nil
@@ -59,7 +60,9 @@ func (a *planTuner) loadsAtShare(t *planAttempt, part float64) (loads []float64)
 	return loads
 }
 
-// scoreAttempt computes what a plan is worth at its loads.
+// scoreAttempt computes what an attempt is worth at the loads that its models sustain: the least rate per
+// weight, whether the floors (least rates asked for) are met, and balancedRate, the rate per weight if each
+// model had devices in proportion to its needs.
 func (a *planTuner) scoreAttempt(t *planAttempt) {
 	t.sustainedRate, t.meetsFloors = math.Inf(1), true
 	totalGPUs, neededGPUs := 0.0, 0.0
@@ -79,8 +82,9 @@ func (a *planTuner) scoreAttempt(t *planAttempt) {
 	t.balancedRate = totalGPUs / max(neededGPUs, 1e-12)
 }
 
-// certifyPlans finds in long runs what the plans sustain that were best in short runs, see nextForLongRuns. The
-// best of them promises that. If the plans must carry floors, certifyFloors does so.
+// certifyPlans tests in long runs, with other random numbers, the plans that were best in short runs, one after
+// another as nextForLongRuns picks them. The one that sustains most becomes the best and promises what it
+// showed. If plans must carry floors (the objective is minimised), certifyFloors does so.
 func (a *planTuner) certifyPlans(ctx context.Context) error {
 	if len(a.bestAttempt.loads) == 0 {
 		return nil
@@ -116,8 +120,8 @@ func (a *planTuner) certifyPlans(ctx context.Context) error {
 	return nil
 }
 
-// promiseUnconfirmed makes a plan that no test confirms promise what short runs showed. The plan states err as
-// the reason.
+// promiseUnconfirmed makes a plan that no test confirms promise what short runs showed: the budget did not
+// allow the long runs that confirm it. The plan states err as the reason.
 func (a *planTuner) promiseUnconfirmed(t *planAttempt, err error) error {
 	if slices.Min(t.loads) < certify.Step {
 		return unsustainedError(a)
@@ -144,8 +148,8 @@ func nextForLongRuns(tuner *planTuner) (best *planAttempt) {
 	return best
 }
 
-// bestUniform returns the attempt that sustained most in short runs of those with one margin for all models, or
-// with what the running plan keeps back. If there is none, it returns nil.
+// bestUniform returns, of the attempts with one margin for all models or with what the running plan keeps back
+// (the first), the one that sustained most in short runs. If there is none, it returns nil.
 func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 	for i, t := range tuner.attempts {
 		isUniform := func(h formats.Headroom) bool {
@@ -195,9 +199,10 @@ func (a *planTuner) certifyFloors(ctx context.Context) error {
 	return unsustainedError(a)
 }
 
-// confirmFloors tests, in long runs, whether an attempt carries the floors, and certifies it if it does. If the
-// test could not be finished, the plan states why, and counts as confirmed. Else it lowers the loads of the models
-// that fall short.
+// confirmFloors tests in long runs whether an attempt carries the floors (the least rates asked for) and, if it
+// does, writes the certificate into its plan, which then promises the floors. If the test could not be
+// finished, the plan states why, and counts as confirmed. If models fall short, it lowers their loads, for the
+// next plan.
 func (a *planTuner) confirmFloors(ctx context.Context, attempt *planAttempt) (confirmed bool, err error) {
 	test, err := certify.NewTest(attempt.result.Plan, a.certifyRequest)
 	if err != nil {
@@ -226,8 +231,8 @@ func (a *planTuner) confirmFloors(ctx context.Context, attempt *planAttempt) (co
 	return false, nil
 }
 
-// limitToFrontEnd limits what each model promises to its weight's part of the front end, if the devices carry
-// more than the front end takes in.
+// limitToFrontEnd limits what the models promise to what the front end (which takes in all requests) manages,
+// by weight, if the devices carry more.
 func limitToFrontEnd(result *kind.Result) {
 	plan := result.Plan
 	if plan.FrontEndLoad() <= 1 {

@@ -39,7 +39,8 @@ func newTemplateTable(p *Problem, model int) (s *templateTable, tooBig int, err 
 	return s, tooBig, err
 }
 
-// add appends a template. Templates of one batch size come one after another.
+// add appends a template to the table, which keeps a short record of each stage only. Templates of one batch
+// size must come one after another, because the table notes where each size starts.
 func (s *templateTable) add(t *stages.Template) {
 	if n := len(s.batchStarts); n == 0 || s.batchStarts[n-1].batch != t.Batch {
 		s.batchStarts = append(s.batchStarts, batchStart{t.Batch, s.len()})
@@ -132,7 +133,7 @@ func (s *templateTable) cheapestTemplates(devicePrices []float64, n int) []int {
 	return indexes
 }
 
-// buildTemplate returns template i in full.
+// buildTemplate returns template i in full, with times, rates and memory computed from its short record.
 func (s *templateTable) buildTemplate(p *Problem, i int) (*stages.Template, error) {
 	pipeline := InputPipeline{Model: s.model, Batch: s.batchOf(i)}
 	firstBlock := 0

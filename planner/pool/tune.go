@@ -274,8 +274,8 @@ func (a *planTuner) uniformSetting(margin float64, shape pipelineShape) planSett
 	return uniform
 }
 
-// tryFirstSetting tries what the running plan keeps back. If no plan runs, or that setting has no plan, it tries
-// one margin for all models.
+// tryFirstSetting tries what the running plan keeps back. If no plan runs, or that setting has no plan, it
+// tries one margin for all models. From what the plan sustains, it notes the rates at which batches fill.
 func tryFirstSetting(ctx context.Context, tuner *planTuner) error {
 	if tuner.noMarginErr != nil {
 		return nil
@@ -295,8 +295,10 @@ func tryFirstSetting(ctx context.Context, tuner *planTuner) error {
 	return err
 }
 
-// tryNeighbours tries settings with one margin for all models, the nearest to the best one first. Halves of the
-// largest batch count from the largest that a plan used.
+// tryNeighbours tries settings around the best one: points of a grid over fewer stages, halvings of the largest
+// batch, delays of filling batches, and margins (one for all models). The nearest to the best one that was not
+// tried comes next, until the work is done or the gap is reached. Halves of the largest batch count from the
+// largest that a plan used.
 func tryNeighbours(ctx context.Context, tuner *planTuner) error {
 	if tuner.noMarginErr != nil || tuner.bestAttempt != nil && tuner.runningHeadroom() != nil {
 		return nil
@@ -360,7 +362,8 @@ func (a *planTuner) maximises() bool {
 	return c.sense() == milp.Maximize
 }
 
-// isBetterStart reports whether candidate is a better attempt than current to balance from.
+// isBetterStart reports whether rebalance should rather start from candidate than from current: the one that
+// would sustain more if devices were divided by need or, for a price, the better attempt.
 func (a *planTuner) isBetterStart(candidate, current *planAttempt) bool {
 	if a.maximises() {
 		return candidate.balancedRate > current.balancedRate
@@ -398,7 +401,9 @@ func (a *planTuner) withWorkloadValues(i int, h formats.Headroom) formats.Headro
 	return h
 }
 
-// rebalance makes plans for what the models sustained, starting from the attempt of the best balanced rate.
+// rebalance plans again for what the models sustained in simulation, so that devices go to those that need
+// them. It starts from the attempt that would sustain most with devices divided by need, and goes on while that
+// helps.
 func rebalance(ctx context.Context, tuner *planTuner) error {
 	if tuner.bestAttempt == nil || tuner.overBudgetErr != nil || reachedGap(tuner) {
 		return nil
@@ -423,7 +428,8 @@ func rebalance(ctx context.Context, tuner *planTuner) error {
 	return nil
 }
 
-// solveToGap solves, to the gap asked for, the problem with what the best plan keeps back.
+// solveToGap solves the problem with what the best plan keeps back to the gap asked for. Earlier attempts were
+// solved to a coarser gap, to save time.
 func solveToGap(ctx context.Context, tuner *planTuner) error {
 	if tuner.bestAttempt == nil || tuner.overBudgetErr != nil || len(tuner.bestAttempt.loads) == 0 || reachedGap(tuner) {
 		return nil
@@ -446,7 +452,9 @@ func sameDeviceShares(headrooms, previous []formats.Headroom) bool {
 	return true
 }
 
-// balancedHeadroom returns what to keep back if the models sustain what they did in an attempt.
+// balancedHeadroom returns what to keep back of each model in the next plan, if it sustains what it did in
+// attempt t: the utilisation goes down by the load sustained, in relation to the floor if plans must carry
+// floors.
 func (a *planTuner) balancedHeadroom(t *planAttempt) []formats.Headroom {
 	headrooms := slices.Clone(t.setting.headroom)
 	for i := range headrooms {
@@ -604,7 +612,8 @@ func (a *planTuner) floorRate(i int) float64 {
 	return max(a.models[i].MinRPS, a.problem.Values.Number("min-load")*cmp.Or(a.models[i].Weight, 1))
 }
 
-// compare returns a positive number if first is the better attempt, a negative one if second is.
+// compare returns a positive number if first is the better attempt, a negative one if second is. By throughput
+// the higher sustained rate is better; by price, an attempt that carries the floors, then the cheaper one.
 func (a *planTuner) compare(first, second *planAttempt) int {
 	if a.maximises() {
 		return cmp.Compare(first.sustainedRate, second.sustainedRate)

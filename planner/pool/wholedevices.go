@@ -37,8 +37,9 @@ func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 	return nil
 }
 
-// newWholeDeviceProgram builds the program: the most throughput, at most maxValue, of rates through templates
-// within the whole devices of each pool that each model takes.
+// newWholeDeviceProgram builds the program of which the optimum bounds all plans: the most throughput, at most
+// maxValue in units, of rates through templates, where each model takes a whole number of devices of each pool.
+// Replicas may be fractions.
 func newWholeDeviceProgram(c *templateCatalogue, templates []int, maxValue float64) *milp.Model {
 	p := c.problem
 	m := milp.New("whole devices per model")
