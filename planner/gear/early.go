@@ -14,7 +14,9 @@ const minEarlyRequests = 500_000
 // lower ones in case it does not.
 var earlyLoads = []float64{.75, .5, .25}
 
-// findEarlyPlan looks for an early plan on a placement.
+// findEarlyPlan looks, on a placement, for an early plan: one cascade of little load for all ranges, which is
+// returned if the search is interrupted before it finds a better one. For some loads, the highest first, it
+// tries in simulation the most accurate cascade that stays below. Short searches do without.
 func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *rankedLayout) error {
 	space := ranked.layout.space
 	p := space.problem
@@ -66,8 +68,8 @@ func (d *trialPlacement) singleCascadePlan(s *loadedCascade, trial Trial) *Outco
 	return plan
 }
 
-// improveFrom gives an early plan the gears of the ranges that are done in an interrupted plan on the same
-// placement. The receiver may be nil.
+// improveFrom gives an early plan the better gears of those ranges that an interrupted search on the same
+// placement had done. The receiver may be nil, if there was no early plan.
 func (plan *Outcome) improveFrom(placement *trialPlacement) {
 	if plan == nil || plan.placement.layout != placement.layout {
 		return

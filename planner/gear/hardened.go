@@ -57,8 +57,8 @@ func (s *Samples) hardenedFor(c *Cascade, seconds []float64) *Samples {
 	return harder
 }
 
-// minSecondsPerSample returns the least time of a sample of every model, in seconds: in the cheapest batch within
-// the SLO on any kind. If no batch keeps the SLO, it is the time of a batch of one.
+// minSecondsPerSample returns the least time of a sample of every model, in seconds: its part of the cheapest
+// batch within the SLO on any kind of devices. If no batch keeps the SLO, it is the time of a batch of one.
 func minSecondsPerSample(p *Problem) []float64 {
 	minSeconds := make([]float64, len(p.Models))
 	for m := range minSeconds {

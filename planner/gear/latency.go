@@ -95,8 +95,9 @@ func (s *planSearch) latencyBracket(ctx context.Context) (low, reachable, maxLat
 	return low, reachable, maxLatency, err
 }
 
-// bisectLatency narrows an interval of latencies, of which the lower fails and the upper holds, until their ratio
-// is at most latencyStep.
+// bisectLatency narrows an interval of latencies, of which the lower fails and the upper holds, until their
+// ratio is at most latencyStep, and returns both ends. The middle is geometric, because the ratio counts.
+// holdsAt reports whether a latency holds.
 func bisectLatency(failing, holding time.Duration, holdsAt func(time.Duration) (bool, error)) (time.Duration, time.Duration, error) {
 	for float64(holding) > latencyStep*float64(failing) {
 		middle := time.Duration(math.Sqrt(float64(failing) * float64(holding)))

@@ -70,7 +70,8 @@ func wholeModelSpace(ctx context.Context, p *Problem, solver milp.Solver, cache 
 	return space, space.listCascades(ctx)
 }
 
-// withLimits returns the space for a problem with another limit on batches.
+// withLimits returns the space of plans for a problem with another limit on the time of a batch: batch sizes,
+// the times of samples and what fits are computed anew.
 func (space *planSpace) withLimits(p *Problem) *planSpace {
 	limited := *space
 	limited.problem = p
@@ -80,7 +81,8 @@ func (space *planSpace) withLimits(p *Problem) *planSpace {
 	return &limited
 }
 
-// setCascades sets the cascades, their order by accuracy, and the shares that reach their models.
+// setCascades sets the cascades of the space, their order by falling accuracy, and the share of the samples
+// that reaches each model of them.
 func (space *planSpace) setCascades(list []Cascade) {
 	space.cascades, space.byAccuracy, space.reachShares = list, indices(len(list)), make([][]float64, len(list))
 	slices.SortFunc(space.byAccuracy, func(a, b int) int {
@@ -139,8 +141,9 @@ func (space *planSpace) runsWhole(m int) bool {
 	return slices.ContainsFunc(space.secondsPerSample, func(speeds []float64) bool { return !math.IsInf(speeds[m], 1) })
 }
 
-// withStages returns the space in which members may also run as chains. minTimes is the least time of a sample in
-// stages, by model. The cascades are listed anew only if chains allow other ones than whole models.
+// withStages returns the space of plans in which members may also run as chains (in stages over several
+// devices). minTimes is the least time of a sample in stages, by model. The cascades are listed anew only if
+// chains allow other ones than whole models.
 func (space *planSpace) withStages(ctx context.Context, p *Problem, chains []*Chain, minTimes []time.Duration) (*planSpace, error) {
 	if len(chains) == 0 {
 		return space, nil
@@ -165,8 +168,8 @@ func (space *planSpace) withStages(ctx context.Context, p *Problem, chains []*Ch
 	return &stagedSpace, nil
 }
 
-// fasterElsewhere reports whether one sample of a model takes longer than maxBatchTime on a kind, but not on
-// another kind that has devices and memory for it.
+// fasterElsewhere reports whether one sample of model m takes longer than maxBatchTime on a kind of devices,
+// but not on another kind that has devices and memory for it: then the model should run there only.
 func fasterElsewhere(p *Problem, m, kind int) bool {
 	if times := p.Models[m].Variants[kind].MedianTimes; len(times) == 0 || times[0] <= p.maxBatchTime {
 		return false
@@ -269,7 +272,8 @@ const (
 	chainPlacementNodes = 2000
 )
 
-// addChosenChains adds the chosen chains to all ranges. A stage may be on any config that holds it.
+// addChosenChains adds, to all ranges of a program, the chains (members in stages) chosen for the placement. A
+// stage may be on the devices of any config (a set of models and stages that a device holds) that has it.
 func (g *mixtureProgram) addChosenChains() {
 	for index := range g.ranges {
 		for c, chain := range g.space.chosenChains {

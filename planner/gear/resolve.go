@@ -72,7 +72,8 @@ func (f *resolvedWorkload) setGrid() {
 // times.
 const maxDevicesPerKind = 16_384
 
-// setPools sets the pools that have devices. The models of a cascade take turns on every device.
+// setPools takes the pools that have devices. The models of a cascade take turns on every device, so all pools
+// are shared in time.
 func (r *resolvedWorkload) setPools() error {
 	for i, p := range r.input.Cluster.Pools {
 		if p.Count == 0 {

@@ -42,7 +42,9 @@ func newSimulator(p *Problem, configs []Config, chains []PlacedChain, seed uint6
 	return simulator
 }
 
-// Gear returns the cascade as a gear up to a rate. Its stages name models in place of pipelines.
+// Gear returns the cascade as a gear of the run-time policy, which serves rates up to a limit. Its stages name
+// models in place of pipelines, which the caller replaces. minQueue is how many requests the first model waits
+// for.
 func (c *Cascade) Gear(to float64, minQueue int, shares [][]float64) gear.Gear {
 	g := gear.Gear{ToQPS: to}
 	for k, m := range c.Models {
@@ -84,7 +86,9 @@ type runResult struct {
 	blocks        []runBlock    // results by block, in order of time
 }
 
-// simulateRun simulates a run.
+// simulateRun simulates one gear at a constant rate with random arrivals, by the real policy, and returns the
+// share of late requests, the tail latency and how latencies grew. It ends early once too many requests are
+// late.
 func (b *gearSimulator) simulateRun(ctx context.Context, trial *trialRun) (runResult, error) {
 	b.runCount++
 	p, samples := b.problem, cmp.Or(trial.samples, b.problem.PlanningSamples)
@@ -243,7 +247,8 @@ type latencyRecorder struct {
 	}
 }
 
-// addLatency records a request. It cancels the run if too many requests are late.
+// addLatency records an answered request of a run. Requests of the first quarter of the run warm it up: they
+// count as late, but not in the latencies. It cancels the run once too many requests are late.
 func (w *latencyRecorder) addLatency(arrivedAt, answeredAt time.Duration) {
 	latency := answeredAt - arrivedAt
 	quarter := min(3, int(4*arrivedAt/w.length))

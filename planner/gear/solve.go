@@ -95,7 +95,7 @@ type InfeasibleError struct {
 // Error implements error.
 func (e *InfeasibleError) Error() string { return "infeasible: " + e.Reason() }
 
-// Reason returns the error's text without its first word.
+// Reason returns in words why there is no plan, and what would help: the error's text without its first word.
 func (e *InfeasibleError) Reason() string {
 	switch {
 	case e.NoneUsable && e.SLO == 0:
@@ -178,7 +178,8 @@ func solveWithCache(ctx context.Context, p *Problem, solver milp.Solver, o Optio
 	return planOrError(ctx, plan, s.boundOneMoreDevice(ctx, plan))
 }
 
-// planOrError returns a plan without the error of what came after it, if that ended because the context did.
+// planOrError returns a plan together with the error of what came after it. If the context has ended, the
+// search was interrupted: then the plan that was found stands, without the error.
 func planOrError(ctx context.Context, plan *Outcome, err error) (*Outcome, error) {
 	if plan != nil && ctx.Err() != nil {
 		return plan, nil

@@ -16,7 +16,8 @@ const (
 	FewestDevices = "gpus"     // the SLO names both
 )
 
-// Goal returns what the problem optimises.
+// Goal returns what the problem optimises, which is what its SLO leaves open: without a target accuracy the
+// accuracy, without a latency the latency, and with both the devices.
 func (p *Problem) Goal() string {
 	switch {
 	case p.TargetAccuracy == 0:

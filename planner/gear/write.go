@@ -46,7 +46,8 @@ func (f *resolvedWorkload) addDeployment(o *kind.Outcome, plan *Outcome) {
 	}
 }
 
-// meanSampleRate returns the samples per second that n replicas of a model get, as a mean over the ranges.
+// meanSampleRate returns the samples per second that n replicas of a model, from firstReplica on, get at the
+// upper edges of the ranges: a mean, half by weight and half even.
 func (plan *Outcome) meanSampleRate(p *Problem, model, firstReplica, n int) float64 {
 	total := 0.0
 	for r := range plan.Gears {
@@ -123,7 +124,7 @@ func (plan *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	return g
 }
 
-// writeGear returns the gear of a range between two rates as it is in the plan.
+// writeGear returns the gear of a range, between two rates in requests/s, as the plan document has it.
 func (t *PlannedGear) writeGear(p *Problem, fromRate, toRate, weight float64) formats.Gear {
 	c, load := &t.Cascade, t.BusiestLoad
 	if !p.OverRequests || p.MeasuredRates == nil {

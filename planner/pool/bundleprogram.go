@@ -43,8 +43,8 @@ func (x *bundleSearch) chooseBundles(ctx context.Context, choices []bundle, limi
 
 // pickBundles returns the index of one bundle for each model such that all fit the devices. It first solves the
 // program with fractions of bundles, and rounds these by swaps. If that finds no choice, it solves the integer
-// program over whole bundles. If that finds none either, it returns nil. The integer program is left out if a
-// plan is wanted soon.
+// program over whole bundles. If that finds none either, it returns nil. The integer program is left out in a
+// re-plan and in a hurry.
 func (x *bundleSearch) pickBundles(ctx context.Context, choices []bundle, limits *bundleLimits) ([]int, error) {
 	program := x.newBundleProgram(choices, limits)
 	parts, err := x.solveParts(ctx, program)

@@ -124,7 +124,9 @@ func (c *gearChecker) checkChains(i int) bool {
 	return ok
 }
 
-// evaluateGear recomputes a gear. If the gear is not valid, the result is zero.
+// evaluateGear recomputes gear i, the cascade of one range: accuracy by the plan's records and by today's, and
+// the load of the busiest device. It records what differs from the plan. If the gear is not valid, the result
+// is zero.
 func (c *gearChecker) evaluateGear(g *gearsToday, i int, planSamples, todaySamples *sampleBits) gearToday {
 	r := &c.gear.Gears[i]
 	path := fmt.Sprintf("gear.gears[%d]", i)
@@ -183,7 +185,9 @@ func (c *gearChecker) cascadeOfGear(g *gearsToday, r *formats.Gear, path string)
 	return models, levels, true
 }
 
-// checkUtilisation compares the load of the busiest device with the plan's, and with the time that it has.
+// checkUtilisation compares the load of the busiest device at the gear's upper edge with what the plan states,
+// and records an error if devices have no time for it today. Above 1 counts as 1, rounding, unless rates are
+// measured.
 func (c *gearChecker) checkUtilisation(r *formats.Gear, evaluated *gearToday, path string) {
 	load := evaluated.load
 	if !c.isOverMeasured() {

@@ -194,8 +194,8 @@ func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
 	return c.blockLatencies(pm, device, [2]int{0, len(pm.Blocks)}, maxBatch)
 }
 
-// rateTimes returns the batch times of a model that rates are computed with: means, if the plan's rates are by
-// means and the profile has all of them, and else the given latencies.
+// rateTimes returns the batch times of a model from which rates are computed: mean times, if the plan's rates
+// are by means and the profile has all of them, and else the given latencies.
 func (c *planDocuments) rateTimes(model, device string, times []time.Duration) []time.Duration {
 	pm := c.checker.ProfileModel(model)
 	var means []time.Duration

@@ -8,7 +8,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// checkObjective checks the plan's value and bound against its gears.
+// checkObjective checks the plan's objective: that its gears give the value (accuracy, latency or devices), and
+// that value and bounds do not contradict each other.
 func (c *gearChecker) checkObjective(g *gearsToday) {
 	o, p := &c.Plan.Objective, c.gear
 	c.checkHeldOut()

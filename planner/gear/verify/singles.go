@@ -53,8 +53,9 @@ func (c *boundChecker) bestSingleCascades(kind string, devices int, limit float6
 	return math.Inf(-1)
 }
 
-// listCascades sets the cascades, the first feasible one of each range, and the sets of models. It returns false
-// if some range has no cascade, or if there are too many.
+// listCascades lists the cascades that the devices of a kind have time for, the most accurate first, the first
+// of them that has time at each range's edge, and the sets of models that a device holds. It returns false if
+// some range has no cascade, or if there are too many.
 func (s *singleSearch) listCascades(kind string, devices int) bool {
 	names, grid := s.bounds.familyAndGrid()
 	if math.Pow(float64(grid), float64(len(names))) > maxSingleCascades*float64(grid-1) {
@@ -110,7 +111,8 @@ func (s *singleSearch) listSets(names []string, kind string, secondsPerSample []
 	}
 }
 
-// placeSets tries all ways to give so many devices the sets from an index on.
+// placeSets tries all ways to give so many devices the sets of models from an index on, and keeps the best
+// accuracy that one cascade per range reaches on any of them, until the steps are used up.
 func (s *singleSearch) placeSets(set, devices int) {
 	if set+1 < len(s.sets) {
 		for n := 0; n <= devices && s.remainingSteps > 0; n++ {

@@ -42,7 +42,8 @@ func (c *gearChecker) compareTails(ctx context.Context, g *gearsToday) ([]kind.F
 	return samples, nil
 }
 
-// tablesWithTimes returns the run-time tables of a plan with other latencies.
+// tablesWithTimes returns the run-time tables of a plan with other batch times, by model and stage: those of
+// today, say.
 func tablesWithTimes(p *formats.Plan, times [][][]time.Duration) (*policy.Tables, error) {
 	t, err := policies.Compile(p)
 	if err != nil {
@@ -65,7 +66,8 @@ func tablesWithTimes(p *formats.Plan, times [][][]time.Duration) (*policy.Tables
 	return t, nil
 }
 
-// gearTail returns the latency at the plan's percentile of one gear alone.
+// gearTail simulates one gear alone at its upper edge, with some batch times, and returns the latency at the
+// plan's percentile.
 func gearTail(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Duration) (time.Duration, error) {
 	tables, err := tablesWithTimes(p, times)
 	if err != nil {
