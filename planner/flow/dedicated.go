@@ -144,8 +144,8 @@ func (w *workflowProblem) withDedicatedDevices() (*workflowProblem, error) {
 	return &divided, nil
 }
 
-// addPartition adds a partition with a number of devices. On it run those services that runsService returns
-// true for.
+// addPartition adds to w a partition: some devices of a pool of the undivided problem, which run the same
+// models. On it run those services that runsService returns true for.
 func (w *workflowProblem) addPartition(undivided *workflowProblem, part partition, devices int, runsService func(service int) bool) {
 	pool := undivided.clusterPools[part.pool]
 	pool.Count = devices

@@ -35,8 +35,9 @@ type candidate struct {
 	deployment *deployment
 }
 
-// searchDeployments looks for the best plan that costs at most maxPrice. done says that there is no better
-// one; otherwise the steps ran out.
+// searchDeployments looks, by depth-first search over the listed deployments, for the best plan that costs at
+// most maxPrice: deployments that serve every module once within devices, deadlines and accuracy. done says
+// that there is no better one; otherwise the maxSteps ran out. With stopAtFirst any plan will do.
 func (x *coverProgram) searchDeployments(maxPrice float64, stopAtFirst bool, maxSteps int64) (d *deploymentSearch, done bool) {
 	d = &deploymentSearch{
 		problem: x.problem, layout: x.layout, covers: x, maxPrice: maxPrice, stopAtFirst: stopAtFirst, remainingSteps: maxSteps,
@@ -50,8 +51,9 @@ func (x *coverProgram) searchDeployments(maxPrice float64, stopAtFirst bool, max
 	return d, d.remainingSteps > 0
 }
 
-// collectCandidates lists the candidates of each module, and returns the least time that each module can
-// take with any of them.
+// collectCandidates lists the candidates of each module: the deployments that serve it and may be in a plan of
+// at most maxPrice, by their reduced costs. It returns the least time that each module can take with any of
+// them.
 func (d *deploymentSearch) collectCandidates() (minTimes []time.Duration) {
 	minTimes = make([]time.Duration, len(d.layout.appOf))
 	for i := range d.layout.moduleSets {

@@ -32,7 +32,9 @@ func (s *planSearch) newDeploymentSolver() *deploymentSolver {
 	return nil
 }
 
-// solveCoverProgram lists the deployments at a rate factor and solves the linear program over them.
+// solveCoverProgram lists the deployments that carry the rates at a factor, and solves the linear program that
+// chooses among them, for a bound and their reduced costs. If they are too many, it returns
+// errTooManyDeployments.
 func (l *deploymentSolver) solveCoverProgram(ctx context.Context, factor float64, minimizeShare bool) (*coverProgram, error) {
 	if !l.layout.listDeployments(factor) {
 		return nil, errTooManyDeployments
@@ -58,7 +60,8 @@ type rateSearch struct {
 	provenBound            float64   // no plan carries a larger factor
 }
 
-// throughput finds the largest rate factor.
+// throughput finds the largest rate factor (a common factor on the rates of all applications) that the devices
+// carry within all deadlines: it narrows the range between a plan's factor and a bound from both sides.
 func (l *deploymentSolver) throughput(ctx context.Context) (*solveResult, error) {
 	// Find any plan at all: at factor 0, one device per model is enough.
 	x, err := l.solveCoverProgram(ctx, 0, true)
@@ -143,7 +146,9 @@ func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
 	return nil
 }
 
-// raiseFoundFactor looks for plans between the found factor and maxFactor until the gap is small enough.
+// raiseFoundFactor looks for plans at rate factors between the best one found and maxFactor, above which none
+// is looked for any more, until the gap is small enough. At each factor it lists the deployments anew and
+// searches them.
 func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
 	relativeStep, anyFound := max(c.solver.search.gap/4, 1e-3), false
 	for range 200 {
@@ -181,7 +186,8 @@ func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
 	return nil
 }
 
-// cheapest finds the least price at a rate factor and, at that price, the fewest devices.
+// cheapest finds the plan of the least price that carries the rates times a factor and, at that price, the one
+// with the fewest devices. The price that it tries rises from the bound of the linear program.
 func (l *deploymentSolver) cheapest(ctx context.Context, factor float64) (*solveResult, error) {
 	x, err := l.solveCoverProgram(ctx, factor, false)
 	if err != nil {

@@ -134,9 +134,9 @@ func (b *fluidProgram) addApplication(app *app) {
 	}
 }
 
-// setObjectiveBound writes a bound of all plans, or of those that boundScope names, into an outcome. It
-// also says why the search stopped, by the distance to that bound: a plan that is proven to be the best
-// with its margin need not be the best of all.
+// setObjectiveBound writes into an outcome a bound that holds for all plans, or for those that boundScope
+// names; bound computes it. It also says why the search stopped, by the distance to that bound: a plan that is
+// proven to be the best with its margin need not be the best of all.
 func setObjectiveBound(o *kind.Outcome, boundScope string, requestedGap float64, bound func() (float64, error)) error {
 	value, err := bound()
 	if err != nil {
@@ -161,8 +161,8 @@ func setObjectiveBound(o *kind.Outcome, boundScope string, requestedGap float64,
 // provenGap is the relative gap below which a value counts as equal to its bound.
 const provenGap = 1e-6
 
-// isRarePath returns whether at most a share maxShare of the requests takes the path, so that all of them
-// may be given up.
+// isRarePath returns whether at most a share maxShare of the requests takes the path: one of its modules has no
+// more visitors. All of them may then be late, and the path needs no deadline.
 func (a *app) isRarePath(path []int, maxShare float64) bool {
 	for _, i := range path {
 		if a.modules[i].visitShare <= maxShare+1e-12 {
@@ -172,7 +172,9 @@ func (a *app) isRarePath(path []int, maxShare float64) bool {
 	return false
 }
 
-// boundScope names the plans that the bound holds for. If it holds for all plans, it returns "".
+// boundScope names, for the user, the plans that the bound holds for. If it holds for all plans, it returns "".
+// The program behind the bound gives each module one mix of batches. If requests skip modules, plans could
+// choose batches by the way of a request.
 func (r *resolvedProblem) boundScope() string {
 	for a := range r.problem.apps {
 		for i := range r.problem.apps[a].modules {

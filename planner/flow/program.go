@@ -54,7 +54,9 @@ type program struct {
 	sharedMemory  []milp.Row       // memory of one of these devices, by pool
 }
 
-// newProgram returns the program of a query.
+// newProgram returns the mixed-integer program of a query, which says what is optimized: the rate, price,
+// number of devices, the stretch of SLOs or missing devices. It chooses a model for each module, a level (a
+// limit on batch times) for each model, and devices.
 func (p *problem) newProgram(q programQuery) *program {
 	x := &program{problem: p, m: milp.New("applications"), query: q}
 	x.factor = x.m.AddVar("factor", 0, 1, 0)
@@ -121,7 +123,9 @@ func (x *program) addDeployments() {
 	}
 }
 
-// addLevel adds a level of a model: whether the model has it, its devices of each pool, and what they carry.
+// addLevel adds level l of model u (a limit on its batch times): a variable that is 1 if the model has it, its
+// devices of each pool or its time on shared ones, and a row by which these carry what the modules load the
+// level with.
 func (x *program) addLevel(u, l int, oneLevel milp.Row) {
 	p, m := x.problem, x.m
 	name := fmt.Sprintf("%s %d", p.models[u].name, l)
@@ -165,7 +169,8 @@ func (x *program) priceLimit() float64 {
 	return milp.Inf
 }
 
-// objectiveWeight returns the coefficient of a device of the pool in the objective.
+// objectiveWeight returns what a device of a pool counts in the objective: its price, 1 if devices are counted,
+// else 0.
 func (x *program) objectiveWeight(pool int) float64 {
 	switch x.query.goal {
 	case goalMinPrice:
@@ -256,7 +261,8 @@ func (x *program) addAccuracyFloor(a int) {
 	}
 }
 
-// exclude forbids the choices and levels that a path had in a solution.
+// exclude forbids the choices and levels that the modules of a late path had in a solution, all together: the
+// solver took them for punctual within its tolerance.
 func (x *program) exclude(b *excludedPath) {
 	row := x.m.AddLE("barred", float64(len(b.modules)-1))
 	for _, i := range b.modules {

@@ -201,7 +201,8 @@ func (r *resolvedProblem) setDeadline(a *app, w *formats.Application, docPath st
 	return nil
 }
 
-// minSingleTime returns the least time that a batch of one takes in a module.
+// minSingleTime returns the least time that a batch of one takes in a module: by the choice of model and the
+// device that are fastest.
 func (r *resolvedProblem) minSingleTime(n *appModule) time.Duration {
 	minTime := time.Duration(math.MaxInt64)
 	for _, c := range n.choices {

@@ -35,7 +35,8 @@ type planSearch struct {
 // maxTieNodes limits the branching when fewer devices are looked for at the same objective.
 const maxTieNodes = 2000
 
-// throughput finds the largest rate factor, then the fewest devices that carry it.
+// throughput finds the largest rate factor, a common factor on the rates of all applications, that the devices
+// carry within the deadlines, then the fewest devices that carry it.
 func (s *planSearch) throughput(ctx context.Context) (*solveResult, error) {
 	if s.problem.hasTimeSharedPool() {
 		return s.throughputWithSharing(ctx)
@@ -209,7 +210,8 @@ func (s *planSearch) solveProgram(ctx context.Context, q programQuery, o milp.Op
 	}
 }
 
-// latePaths returns the paths that exceed their budgets. Goals that give up the SLOs have none.
+// latePaths returns the paths that exceed their time budgets in a solution, computed exactly. Goals that give
+// up the SLOs (the least stretch, missing devices) have none.
 func (s *planSearch) latePaths(x *solution, g goal) []excludedPath {
 	var late []excludedPath
 	if g == goalMinStretch || g == goalMissingDevices {

@@ -96,8 +96,8 @@ func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, sol
 	return result, nil
 }
 
-// solveSetting solves with one setting. If there is no plan, it returns nil. The first solve also brings
-// the bound of all plans.
+// solveSetting plans with one setting (margin, largest batch, dedicated devices). If there is no plan, it
+// returns nil, and the first such error is kept. The first solve also brings the bound of all plans.
 func (t *tuner) solveSetting(ctx context.Context, s tuneSetting) (*attempt, error) {
 	q := *t.p
 
@@ -153,7 +153,9 @@ func (t *tuner) startSetting() tuneSetting {
 	return s
 }
 
-// searchThroughput looks for the plan that sustains the highest rate.
+// searchThroughput looks for the plan that sustains the highest rate in simulation: over divisions of the
+// devices between models, if that is asked for, then over margins and largest batches. At the end it tests the
+// best.
 func (t *tuner) searchThroughput(ctx context.Context) error {
 	grid, position := certify.SettingGrid{Costs: []int{1, 1}}, []int{0, startMarginIndex} // halvings of the largest batch, index of the margin
 	baseSetting, trials := t.startSetting(), 0
@@ -454,8 +456,8 @@ func (t *tuner) confirmCheapest(ctx context.Context, starts ...*attempt) error {
 	return nil
 }
 
-// takeUnconfirmed takes a plan that no test confirms, with a note that says why, if there is no best
-// attempt yet.
+// takeUnconfirmed takes a plan that no test confirms, because its simulation exceeds the budget, as the best
+// attempt, if there is none yet. A note in the plan says why.
 func (t *tuner) takeUnconfirmed(current *attempt, err error) error {
 	if t.bestAttempt != nil {
 		return nil
@@ -499,8 +501,9 @@ func (t *tuner) attainmentSurplus(ctx context.Context, plan *formats.Plan, reque
 	return minSurplus, nil
 }
 
-// writeBound writes the bound and status of the search into the plan, see certify.StateValue. If language models
-// drain and no test confirms the rates, the plan has neither a bound nor a gap.
+// writeBound writes the bound of all plans and the status of the search into the finished plan. If a language
+// model has to finish its sequences (drain) before its device runs another model, and no test confirms the
+// rates, the value is too high, and the plan has neither a bound nor a gap.
 func (t *tuner) writeBound(result *kind.Result) {
 	plan := result.Plan
 	if c := plan.Certificate; (c == nil || c.LoadFactor < 1) && drainsLanguageModel(plan.Deployment, formats.FlowOf(plan).Modules) {

@@ -66,8 +66,8 @@ func placeServices(ctx context.Context, w *workflowProblem, b *chosenBatches) (*
 	return p, nil
 }
 
-// newPlacement returns a placement that holds nothing, with the devices and the time that the services take
-// of them.
+// newPlacement returns a placement in which no device holds a service yet, with the time that each service
+// takes of each kind of devices at the planned rates.
 func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
 	factor, p := 1.0, &placement{}
 	if w.objective == "throughput" {
@@ -117,7 +117,9 @@ func modelBytes(w *workflowProblem) []int64 {
 	return bytes
 }
 
-// placeGreedily places the largest services first, each on the devices with the most free time.
+// placeGreedily decides which devices hold which services: the services of the largest weights come first, each
+// on the devices with the most free time, as far as memory and time allow. What finds no place is loaded at run
+// time.
 func (r *placer) placeGreedily() {
 	services, p := r.problem.services, r.placement
 	order := make([]int, len(services))
@@ -346,8 +348,8 @@ type memoryHeap struct {
 	entries   []deviceMemory
 }
 
-// refreshTop updates entries until the first one is current and has the required bytes. It returns false if
-// no device has them.
+// refreshTop brings the heap of devices with room for a copy up to date, as other services have taken memory
+// since, until the first one is right and has the required bytes. It returns false if no device has them.
 func (r *memoryHeap) refreshTop(requiredBytes int64) bool {
 	for len(r.entries) > 0 {
 		top := &r.entries[0]

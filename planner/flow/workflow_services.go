@@ -42,9 +42,9 @@ const minBatchGain = 1.001
 // notDeployed stands for the batch of a service on a kind of devices that does not run it.
 const notDeployed = -1
 
-// slowestBatch returns the longest time that a batch of the service takes on any kind, with the batches
-// that were chosen. If chosen is nil, it returns the least time that a batch of one takes. index is that of
-// the service.
+// slowestBatch returns the longest time that a batch of the service takes on any kind of devices, with the
+// batches that were chosen for it. If chosen is nil, it returns the least time that a batch of one takes on any
+// kind. index is that of the service.
 func (s *service) slowestBatch(chosen [][]int, index int) time.Duration {
 	maxTime, anyKind := time.Duration(0), false
 	for k := range s.byKind {

@@ -10,7 +10,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// outcome returns the batches and the placement as the parts of a plan.
+// outcome returns the chosen batches and the placement of services as the parts of a plan document, with
+// objective and bound.
 func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome, error) {
 	algorithm, policy := w.input.Values.Word("algorithm"), formats.PolicySpec{Name: dynamic.Default}
 	if algorithm == AlgorithmShares {
@@ -93,8 +94,8 @@ func sumOf(values []float64) float64 {
 	return total
 }
 
-// flowModule returns what a plan says of a service beside its batches: memory, load times, and the devices
-// that hold it at the start.
+// flowModule returns what a plan says of service s beside its batches: memory, load times, for a language model
+// its instances, and the devices that hold it at the start.
 func (w *workflowProblem) flowModule(s int, b *chosenBatches, p *placement) formats.FlowModule {
 	sv := &w.services[s]
 	m := formats.FlowModule{Model: sv.name, WeightBytes: sv.weights, NearUS: document.Micros(sv.nearMoveTime), FarUS: document.Micros(sv.farMoveTime), Session: sv.profile.Session}

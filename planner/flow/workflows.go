@@ -214,7 +214,8 @@ func (w *workflowProblem) requestDemand(a *workflow, visits []flow.SegmentVisits
 	return tasks, work
 }
 
-// coveredVisits returns the visits of the fastest requests, whose share reaches the percentile.
+// coveredVisits returns the visits (how often a request enters each segment) of the fastest requests, whose
+// share reaches the percentile: only these have to keep the deadline.
 func (w *workflowProblem) coveredVisits(a *workflow, visits []flow.SegmentVisits, requiredShare float64) []flow.SegmentVisits {
 	segmentTimes := w.segmentTimes(a, nil)
 	visits = slices.Clone(visits)
@@ -259,7 +260,8 @@ func (w *workflowProblem) segmentTimes(a *workflow, chosen [][]int) []time.Durat
 	return times
 }
 
-// longestVisitTime returns the longest time that a request of those that count takes, without waits.
+// longestVisitTime returns the longest time that a request of those within the percentile takes, without waits:
+// in the chosen batches, or in batches of one if chosen is nil.
 func (w *workflowProblem) longestVisitTime(a *workflow, chosen [][]int) time.Duration {
 	maxTime, segments := time.Duration(0), w.segmentTimes(a, chosen)
 	for _, v := range a.visits {

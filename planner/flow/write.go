@@ -14,7 +14,8 @@ import (
 // (section 5.4).
 const waitQuantile = .1
 
-// outcome returns a result as the parts of a plan.
+// outcome returns the result of a search as the parts of a plan document: objective and bound, the applications
+// with the models chosen, where these run, and the table of scaling.
 func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 	p := result.problem
 	if p == nil {
