@@ -108,7 +108,8 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	return nil
 }
 
-// buildProblem builds the ordering problem of the groups on the pool's instances.
+// buildProblem builds the problem of ordering the request groups of a pool on its instances: the work of each
+// group on each kind of servers, their deadlines, and a queue for each instance with the times to load models.
 func (o *poolQueue) buildProblem() error {
 	p := &vqueue.Problem{Kinds: len(o.search.Problem.Kinds), Models: len(o.search.Problem.Models), Objective: vqueue.RecommendedObjective}
 
@@ -168,7 +169,8 @@ func (o *poolQueue) buildProblem() error {
 	return p.Validate()
 }
 
-// arrangeGroups orders the groups with the algorithm that was asked for.
+// arrangeGroups orders the request groups of the pool on its instances with the algorithm that the options ask
+// for: greedily, by a search from there, or by a program from what the search found.
 func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	if len(o.groups) == 0 {
 		return nil
@@ -191,7 +193,9 @@ func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	return o.improveByProgram(ctx, algorithm == "saa", orderNodes*effort)
 }
 
-// improveByProgram solves a mixed-integer program for the order, from the order that the search found.
+// improveByProgram solves a mixed-integer program for the order of the groups, from the order that the search
+// found. With useScenarios it judges orders by random samples of the groups' times, else by mean times. Too
+// many groups are an error.
 func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nodes int64) error {
 	if len(o.groups) > maxProgramGroups {
 		return &document.Error{Path: "--algorithm", Found: fmt.Sprintf("a program for %d groups", len(o.groups)), Expected: fmt.Sprintf("at most %d", maxProgramGroups),
@@ -294,7 +298,8 @@ type estimatorWork struct {
 	work      float64
 }
 
-// describeGroup returns the plan's description of a group, without its times.
+// describeGroup returns a request group as the plan describes it, without its times: model, class, lengths and
+// the earliest deadline.
 func (o *poolQueue) describeGroup(x *requestGroup, e *vqueue.RCT) formats.RequestGroup {
 	item := &o.search.Problem.Items[x.item]
 	r := formats.RequestGroup{Model: o.search.Problem.Models[item.Model].Name, Class: o.search.Problem.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}

@@ -201,7 +201,8 @@ func (m *Program) modelTerms(g, j, model int) []milp.Term {
 	return terms
 }
 
-// scenarioFactor returns by which factor scenario s multiplies the work of group i in queue g.
+// scenarioFactor returns by which factor scenario s (one random sample of the work) multiplies the mean work of
+// group i in queue g. Without scenarios it is 1.
 func (m *Program) scenarioFactor(s, g, i int) float64 {
 	if m.o.Scenarios == nil {
 		return 1

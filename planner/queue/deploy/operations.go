@@ -49,8 +49,8 @@ func (p *Estimators) choosePreemption() {
 	}
 }
 
-// planOperations returns, for each model and device of a plan, how the operations of QLM (section 5) are
-// done there.
+// planOperations returns, for each model and device of a plan, how the operations of QLM (section 5) are done
+// there: how an evicted request goes on, how long the model takes to load, and what the server cannot do.
 func (p *Estimators) planOperations(q *formats.QueuePlan) []formats.QueueOperation {
 	var operations []formats.QueueOperation
 	for m := range p.problem.Models {

@@ -110,7 +110,8 @@ func (r *resolver) modelIndex(name string) int {
 	return slices.IndexFunc(r.problem.Models, func(m Model) bool { return m.Name == name })
 }
 
-// resolvePools reads the pools of the cluster.
+// resolvePools reads the pools of the cluster, each of one kind of device. For the objective cost each needs a
+// price.
 func (r *resolver) resolvePools() error {
 	objective := r.input.Values.Word("objective")
 	for i := range r.input.Cluster.Pools {

@@ -24,7 +24,8 @@ func (p *PlanWriter) Deployment(items []int) []formats.Deployed {
 	return deployed
 }
 
-// Section returns the queue section of a plan, with those items that it serves.
+// Section returns the queue section of a plan of a layout: the given items as classes, models, hosts, instances
+// on their devices, operations and estimators.
 func (p *PlanWriter) Section(l *Layout, items []int) (*formats.QueuePlan, error) {
 	q := &formats.QueuePlan{}
 	for _, i := range items {
@@ -46,7 +47,7 @@ func (p *PlanWriter) Section(l *Layout, items []int) (*formats.QueuePlan, error)
 	return q, p.addEstimates(q, l)
 }
 
-// planClass returns the plan's class of an item, with what it promises.
+// planClass returns item i as a class of the plan: its model, rate and SLO, and the lengths of its requests.
 func (p *PlanWriter) planClass(i int) formats.QueueClass {
 	item := &p.problem.Items[i]
 	c := &p.problem.Classes[item.Class]
@@ -130,8 +131,8 @@ func (p *PlanWriter) addInstances(q *formats.QueuePlan, x *Pool, nextDevice []in
 	return nil
 }
 
-// classCaps returns the caps of classes on the instances of a pool. A cap of 0 keeps away classes that
-// other pools serve.
+// classCaps returns the caps of classes on the instances of a pool: limits on their sequences. A cap of 0 keeps
+// away classes that other pools serve.
 func (p *PlanWriter) classCaps(x *Pool, items, models []int) []formats.ClassCap {
 	var caps []formats.ClassCap
 	for c := range p.problem.Classes {
@@ -149,8 +150,8 @@ func (p *PlanWriter) classCaps(x *Pool, items, models []int) []formats.ClassCap 
 	return caps
 }
 
-// addEstimates adds an estimator for each model on each kind, at the cap of the pool with the most
-// instances there.
+// addEstimates adds to the plan an estimator of request times for each model on each kind of servers, at the
+// cap (concurrent sequences) of the pool with the most instances there.
 func (p *PlanWriter) addEstimates(q *formats.QueuePlan, l *Layout) error {
 	for m := range p.problem.Models {
 		for k := range p.problem.Kinds {

@@ -49,8 +49,9 @@ func (p *Trials) Span() time.Duration {
 	return time.Duration(math.Ceil(seconds)) * time.Second
 }
 
-// trialPool simulates a pool alone in one run. A pool that was simulated before has its score. A pool that
-// cannot do the work of its rates is refused without a run.
+// trialPool simulates a pool of instances alone in one run, and returns its score: how many requests of each
+// item are late. A pool that was simulated before has its score. A pool that cannot do the work of its rates is
+// refused without a run, with a broken score.
 func (p *Trials) trialPool(ctx context.Context, x *Pool) (Score, error) {
 	if !p.problem.Goodput {
 		fits, err := p.fitsCapacity(x)
@@ -178,7 +179,9 @@ func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	return sc, nil
 }
 
-// simulateRun runs a scenario once. Concurrent runs share the scenario and do not change it.
+// simulateRun runs a scenario once and returns the outcomes of its items. It breaks the run off once so many
+// requests are late that the layout cannot hold, and then marks the score as broken. Concurrent runs share the
+// scenario and do not change it.
 func (p *Trials) simulateRun(ctx context.Context, sc *sim.Scenario, items []int, run int, searchWork int64) (Score, error) {
 	var cfg sim.Config
 	var err error
@@ -231,7 +234,8 @@ func (p *Trials) replayedRequests(items []int, run int) []arrivals.Request {
 	return requests
 }
 
-// requestCounts returns the expected number of requests of a run, by judge group. Misses are weighed by it.
+// requestCounts returns the expected number of requests of a run, by judge group (classes judged together). The
+// penalty weighs late requests by it.
 func (p *Trials) requestCounts() []int64 {
 	counts := make([]int64, p.problem.judgeGroups())
 	if p.problem.Replay != nil {

@@ -40,8 +40,9 @@ type requestPart struct {
 	tokens, maxOutput float64
 }
 
-// requestParts divides the requests of every item by their work. The last part of each item has those that
-// may be late.
+// requestParts divides the requests of every item (a class for a model) into parts by their work on an
+// instance, the least first, with the mean work of each part. The last part has those that may be late: a bound
+// assumes that they are those of most work.
 func (b *workProgram) requestParts() []requestPart {
 	p := b.problem
 	var parts []requestPart
@@ -163,8 +164,9 @@ func (p *Problem) WorkBound(ctx context.Context, solver milp.Solver, goal Goal) 
 	return sol.Bound, nil
 }
 
-// addIterations adds the variables of iterations for models whose requests are often alone. Under goals
-// other than the price there are none, because all requests may be late or the rates are not known.
+// addIterations adds, for models whose requests are often alone, variables for the iterations of their
+// instances: these run for few requests then, and cost more than full batches. Under goals other than the price
+// there are none, because all requests may be late or the rates are not known.
 func (b *workProgram) addIterations() {
 	b.iterations, b.hidesPrompts = make([]modelIterations, len(b.problem.Models)), make([][]bool, len(b.problem.Models))
 	for m := range b.problem.Models {
@@ -224,7 +226,8 @@ func (b *workProgram) iterationCost(model, kind int) float64 {
 	return IterationOverhead(iteration)
 }
 
-// requestWork returns the least work of a request of a model on a kind, in seconds.
+// requestWork returns the least time of an instance that a request of a model takes on a kind of servers, in
+// seconds.
 func (b *workProgram) requestWork(model, kind int, r llm.Request, promptCached bool) float64 {
 	iteration, sequences := &b.problem.Models[model].ByKind[kind].Iteration, b.problem.maxSequences(model, kind)
 	if !b.hidesPrompts[model][kind] {
@@ -311,8 +314,8 @@ func (b *workProgram) addPart(x *requestPart) {
 	}
 }
 
-// addTotals adds the rows that sum up: iterations, the requests in time that classes require, and the time
-// of the instances.
+// addTotals adds the rows that sum up: the iterations of each model, the requests in time that each class
+// requires, and the work of each kind's instances, of which there is a whole number.
 func (b *workProgram) addTotals() {
 	for m := range b.iterations {
 		c := &b.iterations[m]
