@@ -75,7 +75,8 @@ func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *cover
 	return x
 }
 
-// unservedCost returns the cost of leaving a module unserved: more than all devices cost.
+// unservedCost returns the cost of leaving a module unserved, by which the program always has a solution: more
+// than all devices cost or, for the share of the pools, far more than 1.
 func (x *coverProgram) unservedCost() float64 {
 	if x.minimizeShare {
 		return 10
@@ -168,9 +169,10 @@ type rowDuals []float64
 // off.
 func (d rowDuals) ofLimit(row milp.Row) float64 { return min(0, d[row]) }
 
-// priceAll computes the reduced costs of all deployments under the given duals. Per module set and level,
-// it adds the deployment with the most negative one to the program, and returns how many it added. It also
-// sets lowerBound, by Lagrange's relaxation: the bound is valid for any duals of the right sign.
+// priceAll computes the reduced costs of all deployments (a module set on given devices) under the given duals.
+// Per module set and level, it adds the deployment with the most negative one, which improves the program most,
+// and returns how many it added. It also sets lowerBound, by Lagrange's relaxation: the bound is valid for any
+// duals of the right sign.
 func (x *coverProgram) priceAll(duals rowDuals) int {
 	poolDuals := x.poolDuals(duals)
 	x.lowerBound = x.dualValue(duals, poolDuals)
@@ -253,7 +255,8 @@ func (x *coverProgram) dualValue(duals rowDuals, poolDuals []float64) float64 {
 // maxCost.
 const priceTolerance = 1e-7
 
-// addViolated computes the reduced cost of every deployment of s,
+// addViolated computes the reduced cost of every deployment of module set s, with which the program can tell
+// whether it pays,
 //
 //	reducedCost = setDual - Σ_path dual(path)·budgetShare(level, path) + Σ_pool deviceCost(pool)·devices(pool),
 //
@@ -303,7 +306,8 @@ func (x *coverProgram) setDual(s *moduleSet, duals rowDuals) float64 {
 	return sum
 }
 
-// byLevel yields the deployments of each level, which stand together in the list.
+// byLevel yields the deployments of each level (limit on batch times) as a list. Those of one level stand
+// together.
 func byLevel(deployments []deployment) iter.Seq[[]deployment] {
 	return func(yield func([]deployment) bool) {
 		for first := 0; first < len(deployments); {

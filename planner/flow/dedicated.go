@@ -183,7 +183,7 @@ func (w *workflowProblem) checkGroups(groups []modelGroup) error {
 }
 
 // drainsLanguageModel returns whether a language model shares a device with another model. It then has to
-// finish its sequences (drain) before the other model runs.
+// finish its sequences (drain) before the other model runs, which the plan's rates leave out.
 func drainsLanguageModel(deployment []formats.Deployed, modules []formats.FlowModule) bool {
 	for i := range modules {
 		if modules[i].Generation == nil {

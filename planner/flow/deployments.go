@@ -222,8 +222,9 @@ func (l *deploymentLister) chooseDevices(k int, missingRate float64, anyChosen b
 	l.devices[k] = 0
 }
 
-// addIfMinimal adds the chosen devices as a deployment, unless one of them can be spared or a faster level
-// carries the rate with the same devices.
+// addIfMinimal adds the chosen devices as a deployment, unless one of them can be spared or a faster level (a
+// lower limit on batch times) carries the rate with the same devices: then another deployment is at least as
+// good.
 func (l *deploymentLister) addIfMinimal() {
 	if l.level > 0 && l.carriesRate(l.level-1, -1) {
 		return

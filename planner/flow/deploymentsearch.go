@@ -75,8 +75,9 @@ func (d *deploymentSearch) collectCandidates() (minTimes []time.Duration) {
 	return minTimes
 }
 
-// orderCandidates puts the candidates with the least reduced costs first, and the modules with the fewest
-// candidates. It returns false if some module has none: then there is no plan.
+// orderCandidates orders the search so that it fails early: of each module the candidates (deployments) with
+// the least reduced costs come first, and of the modules those with the fewest candidates. It returns false if
+// some module has none: then there is no plan.
 func (d *deploymentSearch) orderCandidates() bool {
 	for module := range d.candidates {
 		if len(d.candidates[module]) == 0 {
@@ -190,7 +191,8 @@ func (d *deploymentSearch) fitsRemaining(t candidate) bool {
 	return true
 }
 
-// apply books the devices, times and accuracy losses of a candidate. With sign -1 it takes them back.
+// apply takes the devices, times and accuracy of a chosen candidate (a deployment) from what is left. With sign
+// -1 it gives them back.
 func (d *deploymentSearch) apply(t candidate, sign int) {
 	for k, n := range t.deployment.devices {
 		d.remainingDevices[k] -= sign * int(n)
@@ -206,8 +208,8 @@ func (d *deploymentSearch) apply(t candidate, sign int) {
 	d.deployedModels[t.set.model] = sign > 0
 }
 
-// keepIfBest keeps the chosen deployments as the best solution if they are: by the least price, then by the
-// fewest devices. It returns true if the search may end.
+// keepIfBest is called when every module is served: it keeps the chosen deployments as the best solution if
+// they are, by the least price, then by the fewest devices. It returns true if the search may end.
 func (d *deploymentSearch) keepIfBest() bool {
 	s := d.chosenSolution()
 	price, n := d.problem.price(s), s.deviceCount()

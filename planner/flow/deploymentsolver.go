@@ -99,8 +99,8 @@ func (l *deploymentSolver) throughput(ctx context.Context) (*solveResult, error)
 	return result, nil
 }
 
-// factorCeiling returns an upper bound of the rate factor: no module can be served faster than by all
-// devices.
+// factorCeiling returns an upper bound on the rate factor (the common factor of all rates): no module can be
+// served faster than by all devices.
 func (p *problem) factorCeiling() float64 {
 	ceiling := math.Inf(1)
 	for a := range p.apps {
@@ -117,7 +117,8 @@ func (p *problem) factorCeiling() float64 {
 	return ceiling
 }
 
-// lowerProvenBound lowers the proven bound until the linear program over deployments is feasible there.
+// lowerProvenBound lowers the proven bound on the rate factor: at a factor where the linear program over
+// deployments takes more than all devices, no plan exists. It narrows in on the least such factor.
 func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
 	tolerance, feasibleFactor, f := max(c.solver.search.gap/8, 2e-4), c.foundFactor, c.provenBound
 	for range 20 {
@@ -219,9 +220,9 @@ func (l *deploymentSolver) cheapest(ctx context.Context, factor float64) (*solve
 	return nil, errNoPlan
 }
 
-// raiseRateAtSamePrice replaces a cheapest plan by the one with the highest rate of those that have no
-// higher price and no more devices, as far as a few tries find one. It halves the range of factors up to
-// twice the plan's own.
+// raiseRateAtSamePrice replaces a cheapest plan by the one with the highest rate of those that have no higher
+// price and no more devices, as far as a few tries find one. It halves the range of factors up to twice the
+// plan's own, and leaves the plan if anything fails.
 func (l *deploymentSolver) raiseRateAtSamePrice(ctx context.Context, result *solveResult) {
 	carriedFactor := l.search.problem.rateFactor(result.solution)
 	for maxFactor := 2 * carriedFactor; maxFactor > carriedFactor*1.01; {

@@ -92,8 +92,9 @@ func (y *modelNeeds) apportionDevices(sets [][]string) []modelGroup {
 	return groups
 }
 
-// neediestGroup returns the index of the group with the least devices / need in a pool. Of groups without
-// devices it is the one with the largest need. If no group needs the pool, it returns -1.
+// neediestGroup returns the index of the group of models that has the least devices / need in a pool, which
+// gets the next device. Of groups without devices it is the one with the largest need. If no group needs the
+// pool, it returns -1.
 func (y *modelNeeds) neediestGroup(groups []modelGroup, pool int) int {
 	neediest, minRatio, maxNeed := -1, 0.0, 0.0
 	for i := range groups {

@@ -58,7 +58,8 @@ type fluidProgram struct {
 	levelCapacity [][]milp.Row // devices of a level carry its rates, by model and level
 }
 
-// addFactor adds the rate factor, which is fixed or to be maximized.
+// addFactor adds the common factor of all rates: it is to be maximized or, if the rates are given, fixed to the
+// share of requests that must be in time.
 func (b *fluidProgram) addFactor() {
 	b.factor = b.m.AddVar("factor", 0, 1, 0)
 	if b.fixedRates {
@@ -69,8 +70,9 @@ func (b *fluidProgram) addFactor() {
 	b.m.SetObj(b.factor, 1)
 }
 
-// addDevices adds the devices of every level. With fixed rates, the devices of a pool are a whole number, at its
-// price.
+// addDevices adds, for each level of a model (a limit on its batch times), the devices of each pool that run
+// it, in fractions, and a row for what they carry. With fixed rates, the devices of a pool are a whole number,
+// at its price.
 func (b *fluidProgram) addDevices() {
 	p := b.problem
 	poolCapacity := make([]milp.Row, len(p.pools))
@@ -97,8 +99,8 @@ func (b *fluidProgram) addDevices() {
 	}
 }
 
-// addApplication adds the rates of an application's choices and levels. Those of a module sum to the factor.
-// Paths keep the SLO, and the accuracy its floor, on average.
+// addApplication adds the rates at which each choice of a module runs at each level. Those of a module sum to
+// the factor of all rates. Paths keep the SLO, and the accuracy its floor, on average over the requests.
 func (b *fluidProgram) addApplication(app *app) {
 	times := make([][]milp.Term, len(app.modules)) // in batches, by module
 	var losses []milp.Term
@@ -186,9 +188,9 @@ func (r *resolvedProblem) boundScope() string {
 	return ""
 }
 
-// objectiveBound is the bound of resolvedProblem for workflows. Batches of any sizes may be mixed, there
-// are no waits, and the requests that are given up are those that take longest. If no bound is known, it
-// returns NaN.
+// objectiveBound returns a bound on the objective of workflows that holds for every plan: no larger rate
+// factor, or no lower price. Batches of any sizes may be mixed, there are no waits, and the requests that are
+// given up are those that take longest. If no bound is known, it returns NaN.
 func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 	q := *w
 	q.withoutQueueing = true

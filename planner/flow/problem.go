@@ -52,8 +52,8 @@ type choice struct {
 	accuracy float64 // accuracy of the model, from 0 to 1. 0 stands for unknown, which counts as 1.
 }
 
-// accuracyLoss returns -ln(accuracy): what the choice takes from the logarithm of the application's
-// accuracy.
+// accuracyLoss returns -ln(accuracy) of a choice, so that the product of accuracies along an application
+// becomes a sum, which linear programs can limit. An unknown accuracy counts as 1.
 func (c *choice) accuracyLoss() float64 {
 	if c.accuracy == 0 {
 		return 0
@@ -164,8 +164,8 @@ func (p *problem) capacity(s *solution, u int) float64 {
 	return sum
 }
 
-// modelRates returns the rate that each model has to carry if the rate factor is 1, so that every
-// application has its weight as its rate.
+// modelRates returns the rate that each model has to carry in a solution, in requests per second, if every
+// application has its weight as its rate (a rate factor of 1).
 func (p *problem) modelRates(s *solution) []float64 {
 	rates := make([]float64, len(p.models))
 	for a := range p.apps {

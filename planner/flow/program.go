@@ -98,7 +98,8 @@ func (x *program) addInteger(name string, maxValue, objective float64) milp.Var 
 	return x.m.AddInt(name, 0, maxValue, objective)
 }
 
-// addDeployments adds, for every model, the level that it has and its devices of each pool:
+// addDeployments adds, for every model, the level that it has (z, a limit on its batch times) and its devices
+// of each pool (m; N_k are there):
 //
 //	Σ_l z_ul ≤ 1;   Σ_k m_ulk ≥ z_ul;   m_ulk ≤ N_k z_ul;   Σ_ul m_ulk ≤ N_k
 func (x *program) addDeployments() {
@@ -181,8 +182,9 @@ func (x *program) objectiveWeight(pool int) float64 {
 	return 0
 }
 
-// addChoices adds, for every module, which choice does its task at which level, and loads that level with
-// the module's rate:
+// addChoices adds, for every module, which choice does its task at which level, and loads that level with the
+// module's rate. w says which choice and level it is, z which level the model has, and f is the rate, of the
+// factor θ of all rates:
 //
 //	Σ_cl w_icl = 1;   w_icl ≤ z_ul;   Σ_cl f_icl = θ;   f_icl ≤ w_icl
 func (x *program) addChoices(a int) {
@@ -220,8 +222,9 @@ func (x *program) addChoices(a int) {
 	}
 }
 
-// addDeadlines limits every path of application a to its budget, in milliseconds. The goal of the least
-// stretch multiplies the budgets by a variable.
+// addDeadlines limits the time of every path of application a to its budget, in milliseconds: its modules take
+// what their models' levels allow. The goal of the least stretch multiplies the budgets by a variable. If
+// devices are missing, deadlines do not count.
 func (x *program) addDeadlines(a int) {
 	app := &x.problem.apps[a]
 	if x.query.goal == goalMissingDevices {

@@ -32,8 +32,8 @@ func paceFor(cv float64) scalingPace {
 	return scalingPace{queueWindow: 2 * time.Second, rateWindow: 4 * time.Second, holdTime: 8 * time.Second}
 }
 
-// arrivalPace returns the pace for the workload's arrivals. Arrivals without a trace count as stable,
-// because a process has one rate.
+// arrivalPace returns the pace at which replicas come and go for the workload's arrivals, by how much these
+// vary in its trace. Arrivals without a trace count as stable, because a process has one rate.
 func (r *resolvedProblem) arrivalPace() scalingPace {
 	a := r.input.Workload.Arrivals
 	if a == nil || a.Trace == "" {

@@ -74,8 +74,8 @@ func (z *sizeSearch) hintAttainment(s *solution) float64 {
 	return attained
 }
 
-// attainsEnough returns whether a solution attains the requested share over all arrivals. It asks the hint
-// first, which costs less.
+// attainsEnough returns whether a solution attains the requested share of requests in time in full simulation.
+// It asks the hint, a short simulation, first, and gives up if that is clearly too low.
 func (z *sizeSearch) attainsEnough(s *solution) bool {
 	if z.hintAttainment(s) < z.requestedAttainment-maxHintError || z.simulationErr != nil {
 		return false

@@ -60,8 +60,8 @@ func (s *planSearch) throughput(ctx context.Context) (*solveResult, error) {
 	return result, nil
 }
 
-// maxRateFactor finds the largest rate factor: by listed deployments, or, if there are too many, by the
-// mixed-integer program.
+// maxRateFactor finds the largest common factor of all rates that the devices carry within the deadlines: by
+// listed deployments or, if there are too many, by the mixed-integer program.
 func (s *planSearch) maxRateFactor(ctx context.Context) (*solveResult, error) {
 	if l := s.newDeploymentSolver(); l != nil {
 		result, err := l.throughput(ctx)
@@ -81,9 +81,9 @@ func (s *planSearch) maxRateFactor(ctx context.Context) (*solveResult, error) {
 	return result, nil
 }
 
-// cheapest finds the least price at rate factor 1, then the fewest devices at that price, then the plan of
-// these that carries most. If there are too many deployments to list, the mixed-integer program finds the
-// first two.
+// cheapest finds the least price at which the given rates are carried, then the fewest devices at that price,
+// then the plan of these that carries most. If there are too many deployments to list, the mixed-integer
+// program finds the first two.
 func (s *planSearch) cheapest(ctx context.Context) (*solveResult, error) {
 	if l := s.newDeploymentSolver(); l != nil {
 		result, err := l.cheapest(ctx, 1)
@@ -111,7 +111,8 @@ func (s *planSearch) cheapest(ctx context.Context) (*solveResult, error) {
 	return result, nil
 }
 
-// useFewerDevices replaces the solution by one with fewer devices at the same rates, if it finds one.
+// useFewerDevices replaces the solution by one with fewer devices at the same rates, those of problem p, if it
+// finds one. Errors are ignored: the solution stays.
 func (s *planSearch) useFewerDevices(ctx context.Context, p *problem, result *solveResult) {
 	silent := *s
 	silent.problem, silent.gap, silent.onImproved = p, 0, nil
@@ -135,9 +136,9 @@ func (s *planSearch) useFewerDevices(ctx context.Context, p *problem, result *so
 	}
 }
 
-// factorBound returns an upper bound of the rate factor: the optimum with fractions of devices and mixed
-// levels. The bound is the unit of the program's rates, and a small one makes the program tight. So it
-// solves again with the new bound, until that stops falling.
+// factorBound returns an upper bound on the common factor of all rates: the optimum with fractions of devices
+// and mixed levels. The bound is the unit of the program's rates, and a small one makes the program tight. So
+// it solves again with the new bound, until that stops falling.
 func (s *planSearch) factorBound(ctx context.Context) (float64, error) {
 	bound := s.problem.factorCeiling()
 	if !(bound > 0) {

@@ -212,8 +212,8 @@ func (t *tuner) searchThroughput(ctx context.Context) error {
 	return t.confirmBest(ctx)
 }
 
-// consider simulates a plan and takes it as the best attempt if it sustains more than the best so far.
-// proceed is false if the search should end.
+// consider simulates the plan of an attempt and takes it as the best if it sustains more than the best so far.
+// proceed is false if the search should end: the plan cannot be simulated, or the budget is spent.
 func (t *tuner) consider(ctx context.Context, current *attempt) (proceed bool, err error) {
 	// Workflows with too many requests at once would take too long to simulate: take the plan untested.
 	if n := concurrentRequests(current.result.Plan); n > maxConcurrentRequests {
@@ -284,7 +284,8 @@ func (t *tuner) largestBatch() int {
 	return largest
 }
 
-// findSustainedLoad looks in short runs for the load that a plan sustains.
+// findSustainedLoad looks in short runs for the load that a plan sustains: the largest multiple of its rates,
+// at most 1, at which every application keeps its SLO.
 func (t *tuner) findSustainedLoad(ctx context.Context, current *attempt) error {
 	test, err := certify.NewTest(current.result.Plan, t.requested)
 	if err != nil {
@@ -356,7 +357,8 @@ func (t *tuner) promiseLoad(load float64) {
 	scalePromise(t.bestAttempt.result.Plan, load)
 }
 
-// scalePromise multiplies the promised rates of a plan by a factor, and records the rate without queueing.
+// scalePromise multiplies the rates that a plan promises by a factor, which simulation showed, and records as
+// Fluid what the devices carry without queueing.
 func scalePromise(plan *formats.Plan, factor float64) {
 	fluid := plan.Objective.Value
 	plan.Objective.Fluid = &fluid

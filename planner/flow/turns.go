@@ -54,9 +54,9 @@ func (p *problem) sharedRunTimes() (times []time.Duration, complete bool) {
 	return spread, false
 }
 
-// limitSharedRuns returns the problem in which every model has, beside its levels, levels at which it takes
-// turns, with runs of at most maxRun on time-shared devices. withoutWaits leaves out the wait for other
-// modules, which makes the problem a relaxation: no plan is better than its optimum.
+// limitSharedRuns returns the problem in which models may also take turns on time-shared devices, with runs of
+// at most maxRun: beside its levels (limits on batch times) every model has such ones. withoutWaits leaves out
+// the wait for other modules, which makes the problem a relaxation: no plan is better than its optimum.
 func (p *problem) limitSharedRuns(maxRun time.Duration, withoutWaits bool) *problem {
 	q := *p
 	q.models, q.maxSharedRun = slices.Clone(p.models), maxRun

@@ -64,7 +64,8 @@ func (w *workflowProblem) chooseDevices(ctx context.Context) (*chosenBatches, er
 	return w.cheapestDevices(ctx, b)
 }
 
-// cheapestDevices chooses the cheapest devices that carry the rates, then the batches that use them best.
+// cheapestDevices chooses the cheapest numbers of devices of each kind that carry the rates, by a program in
+// which the batches are free, then the batches that use these devices best.
 func (w *workflowProblem) cheapestDevices(ctx context.Context, unpriced *chosenBatches) (*chosenBatches, error) {
 	m := w.newBatchProgram(unpriced.counts)
 	var devices []milp.Var
@@ -196,7 +197,8 @@ func (m *batchProgram) addService(s int, counts []int) {
 	m.batches, m.workShares = append(m.batches, batches), append(m.workShares, workShares)
 }
 
-// serviceLoad returns the load of service s at rate factor 1, in tasks of the usual work per second.
+// serviceLoad returns the tasks per second, in tasks of the usual work, that all applications ask of service s
+// if each has its weight as its rate.
 func (w *workflowProblem) serviceLoad(s int) float64 {
 	sum := 0.0
 	for a := range w.apps {
@@ -205,7 +207,8 @@ func (w *workflowProblem) serviceLoad(s int) float64 {
 	return sum
 }
 
-// limitKindTime limits the device time of kind k to factor times the variable v.
+// limitKindTime adds a row by which the time that all services take of devices of kind k is at most factor
+// times the variable v.
 func (m *batchProgram) limitKindTime(k int, v milp.Var, factor float64) {
 	row := m.program.AddLE("time of "+m.problem.pools[k].Device, 0, milp.Term{Var: v, Coef: -factor})
 	for s := range m.workShares {
@@ -258,7 +261,8 @@ func (m *batchProgram) solve(ctx context.Context) (*chosenBatches, *milp.Solutio
 	}
 }
 
-// readBatches returns the batches and work shares of a solution.
+// readBatches returns the batch size of each service on each kind of devices in a solution, and the shares of
+// its work that the kinds get.
 func (m *batchProgram) readBatches(sol *milp.Solution) *chosenBatches {
 	kinds := len(m.problem.pools)
 	b := &chosenBatches{counts: make([]int, kinds), stoppedBy: sol.StoppedBy, nodes: sol.Stats.Nodes, iterations: sol.Stats.Iterations}

@@ -138,7 +138,7 @@ func (v *candidatePlacement) tryCascade(ctx context.Context, cascade int, rate f
 	return &passedCascade{s, trial}, nil
 }
 
-// plan returns the plan of a placement whose ranges have all passed.
+// plan returns the plan of a candidate placement, once a cascade of each range has passed a trial.
 func (v *candidatePlacement) plan() *Outcome {
 	p := v.layout.space.problem
 	plan := &Outcome{Problem: p, Configs: v.layout.configs, placement: v.trials}
@@ -149,8 +149,9 @@ func (v *candidatePlacement) plan() *Outcome {
 	return plan
 }
 
-// findBetterPlan looks for a plan that is better than the present one by nextPlacementGain or, without one, that
-// reaches the target. It also returns a bound of all plans on these placements, as far as the trials went.
+// findBetterPlan looks, by trials of single ranges on ranked placements, for a plan that is better than the
+// present one by nextPlacementGain or, without one, that reaches the target. If it finds none, the plan is nil.
+// It also returns a bound of all plans on these placements, as far as the trials went.
 func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *Outcome, target float64, o *Options) (best *Outcome, bound float64, err error) {
 	minAccuracy := target - sumTolerance
 	if plan != nil {
@@ -179,7 +180,7 @@ func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *Outcome,
 	}
 }
 
-// mostPromising returns the placement with the highest bound, or nil if there are none.
+// mostPromising returns the placement with the highest bound on its accuracy, or nil if there are none.
 func (l *candidatePlacements) mostPromising() (best *candidatePlacement) {
 	for _, v := range l.candidates {
 		if best == nil || v.accuracyBound > best.accuracyBound {

@@ -111,8 +111,8 @@ func enumerateChains(p *Problem) (chains []*Chain, minTimes []time.Duration, err
 	return chains, minTimes, nil
 }
 
-// hasNeedlessCut reports whether two consecutive stages could be one. On the same kind of devices a second stage
-// only helps if memory is short.
+// hasNeedlessCut reports whether two consecutive stages of a template could be one: they are on the same kind
+// of devices, and fit its memory together. Such templates are left out, as a cut there only costs a transfer.
 func hasNeedlessCut(b *stages.Problem, t *stages.Template) bool {
 	for i := 1; i < len(t.Stages); i++ {
 		previous, s := &t.Stages[i-1], &t.Stages[i]
@@ -233,9 +233,10 @@ func (space *planSpace) mostUsedChains(use []float64) []*Chain {
 	return used
 }
 
-// chainsForMemory returns chains along which members use devices that they do not fit on whole: of every route the
-// chain with the highest throughput on all devices, by falling throughput. The relaxation knows fractions of
-// devices, so it does not use such a chain if the member fits on other devices but then leaves no room there.
+// chainsForMemory returns chains (members in stages) along which members use devices that they do not fit on
+// whole: of every route, the kinds of its stages, the chain with the highest throughput on all devices, by
+// falling throughput. The relaxation knows fractions of devices, so it does not use such a chain if the member
+// fits on other devices but then leaves no room there.
 func (space *planSpace) chainsForMemory() []*Chain {
 	// throughput returns the samples per second of a chain if it had all devices to itself.
 	throughput := func(c *Chain) float64 {

@@ -189,9 +189,9 @@ func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passe
 	return low, err
 }
 
-// runAllStreams returns the result of gears on all streams: the worst tail and late share, and the means over the
-// random streams of the rest. If a stream misses the SLO, or a fresh one might, the result is nil, and
-// failedStream is the stream that shows it.
+// runAllStreams simulates gears on all streams of measured rates (random arrivals, and even ones), and returns
+// the worst tail latency and late share, and the means over the random streams of the rest. If a stream misses
+// the SLO, or a fresh one might, the result is nil, and failedStream is the stream that shows it.
 func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst *measuredResult, failedStream int, err error) {
 	p, worstStream := c.simulator.problem, 0
 	var random []measuredResult

@@ -67,8 +67,8 @@ func (plan *Outcome) removeIdleDevices() []int {
 	return usedCounts
 }
 
-// usedDevices returns the configs of a kind without devices that hold neither a model nor a stage, and the new
-// numbers of the others.
+// usedDevices returns the configs of a kind (how many devices hold which models) without devices that hold
+// neither a model nor a stage, and the new number of each device that stays.
 func usedDevices(plan *Outcome, k int) (configs []Config, newNumber map[int]int) {
 	hasStage := map[int]bool{} // by device
 	for _, c := range plan.Chains {

@@ -70,7 +70,8 @@ type resolvedWorkload struct {
 	calibration   map[string]formats.Calibration // by model
 }
 
-// planCascades plans the workload's cascade. If ctx ends after a plan was found, it returns that plan.
+// planCascades is the method's solve: it reads the problem from the documents, searches for a plan of the
+// workload's cascade, and returns its parts. If ctx ends after a plan was found, it returns that plan.
 func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	if err := in.CheckPresent(); err != nil {
 		return nil, err

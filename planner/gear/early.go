@@ -57,7 +57,8 @@ func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *rankedLayout) er
 	return nil
 }
 
-// singleCascadePlan returns the plan in which a cascade that passed at the highest rate serves all ranges.
+// singleCascadePlan returns the plan in which one cascade, which passed a trial at the highest rate, serves all
+// ranges of rates.
 func (d *trialPlacement) singleCascadePlan(s *loadedCascade, trial Trial) *Outcome {
 	p := d.layout.space.problem
 	plan := &Outcome{Problem: p, Configs: d.layout.configs, Chains: d.layout.chains, placement: d, FrontSize: 1}

@@ -134,8 +134,8 @@ func (r *measuredResult) takeWorst(other *measuredResult) {
 	r.tail, r.heldOutTail, r.lateShare = max(r.tail, other.tail), max(r.heldOutTail, other.heldOutTail), max(r.lateShare, other.lateShare)
 }
 
-// streamSamples returns the samples that the requests of a stream bring. Every second stream brings the held-out
-// ones, if there are any.
+// streamSamples returns the samples that the requests of a stream (the random arrivals of a run) bring. Every
+// second stream brings the held-out ones, which planning did not see, if there are any.
 func (b *gearSimulator) streamSamples(stream int) *Samples {
 	if p := b.problem; p.HeldOutSamples.isPresent() && stream != evenStream && stream%2 == 1 {
 		return p.HeldOutSamples
@@ -232,7 +232,8 @@ func (b *gearSimulator) runStreams(ctx context.Context, gears []PlannedGear, str
 	return worst, nil
 }
 
-// meanOfStreams returns the mean accuracy of streams and their mean gear shares.
+// meanOfStreams returns the means, over simulated streams, of the accuracy and of the shares of the requests
+// that each gear served.
 func meanOfStreams(list []measuredResult) (accuracy float64, gearShares []float64) {
 	gearShares = make([]float64, len(list[0].gearShares))
 	for i := range list {
@@ -245,7 +246,7 @@ func meanOfStreams(list []measuredResult) (accuracy float64, gearShares []float6
 }
 
 // adoptMeasured sets the plan's weights and accuracy to what streams at the measured rates showed, and the late
-// share of every range to that of all requests.
+// share of every range to that of all requests, as ranges share the late ones.
 func (plan *Outcome) adoptMeasured(p *Problem, measured *measuredResult) {
 	problem := *p
 	problem.RangeWeights = normalise(slices.Clone(measured.gearShares))

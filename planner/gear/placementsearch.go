@@ -228,7 +228,8 @@ func (plan *Outcome) setBounds(bounds []float64, total float64) {
 	plan.Bound = total
 }
 
-// setValue sets the value to the accuracy. If the accuracy is the goal, the value's bound is the least known one.
+// setValue sets the plan's value to its accuracy, with the best bound on it that is known, and whether that
+// proves the plan to be the best. Searches for the least latency or price set other values afterwards.
 func (plan *Outcome) setValue() {
 	if plan.Value, plan.ValueBound = plan.Accuracy, plan.Bound; plan.Goal != MostAccurate {
 		return
@@ -257,7 +258,8 @@ func (s *planSearch) boundsFor(ctx context.Context, p *Problem) (bounds []float6
 	return bounds, total, err
 }
 
-// boundOneMoreDevice sets the bound of the accuracy with one more device of each kind.
+// boundOneMoreDevice computes, for each kind, the bound on the accuracy with one more device of it, for the
+// limits that the plan names to its reader.
 func (s *planSearch) boundOneMoreDevice(ctx context.Context, plan *Outcome) error {
 	available := s.problem.deviceCounts()
 	for k := range available {

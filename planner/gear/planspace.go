@@ -26,7 +26,7 @@ type Variant struct {
 	Memory      int64           // bytes
 }
 
-// meanTime returns the mean time of a batch.
+// meanTime returns the mean time of a batch: the measured mean, or the median if no means were measured.
 func (v *Variant) meanTime(batch int) time.Duration {
 	if v.MeanTimes != nil {
 		return v.MeanTimes[batch-1]
@@ -112,8 +112,8 @@ func indices(n int) []int {
 	return list
 }
 
-// listCascades sets the cascades that whole models or chains answer in time. It returns an InfeasibleError if
-// there are none.
+// listCascades sets the cascades of the space: those of the usable members whose least tail latency keeps the
+// SLO, whole or in chains. It returns an InfeasibleError if there are none.
 func (space *planSpace) listCascades(ctx context.Context) error {
 	p := space.problem
 	usable := make([]bool, len(p.Models))
@@ -183,8 +183,9 @@ func fasterElsewhere(p *Problem, m, kind int) bool {
 	return false
 }
 
-// setConfigs sets the configs: the maximal sets of models, and of stages of the chosen chains, that fit into the
-// memory of a kind. Bits of stages are above those of models.
+// setConfigs sets the configs of each kind of devices: the maximal sets of models, and of stages of the chosen
+// chains, that fit into its memory. For bounds it also sets one config with all models. In a set, bits of
+// stages are above those of models.
 func (space *planSpace) setConfigs() {
 	p := space.problem
 	space.configs, space.fluidConfigs, space.stageBits = nil, nil, make([][]int, len(space.chosenChains))

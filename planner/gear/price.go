@@ -275,8 +275,8 @@ func (c *deviceSearch) lastFailedPrice() float64 {
 	return 0
 }
 
-// relaxedBound returns a lower bound of the price of all plans: the first price that the relaxation does not rule
-// out. If there is none, it returns 0.
+// relaxedBound returns a lower bound on the price of all plans: the first price tried that the linear program
+// does not rule out. If there is none, it returns 0.
 func (c *deviceSearch) relaxedBound() float64 {
 	for _, attempt := range c.attempts {
 		if attempt.verdict != ruledOutByRelaxation && attempt.verdict != notKnown {
@@ -301,7 +301,7 @@ func (c *deviceSearch) trialBound() float64 {
 	return bound
 }
 
-// priceOf returns the price of numbers of devices.
+// priceOf returns the price of given numbers of devices, by kind.
 func (c *deviceSearch) priceOf(counts []int) float64 {
 	total := 0.0
 	for k := range counts {

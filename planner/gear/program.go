@@ -275,7 +275,7 @@ func (space *planSpace) exceedsLateShare(r, cascade int) bool {
 	return space.minLateShares != nil && space.minLateShares[cascade]*space.problem.RangeWeights[r] > 1-space.problem.Percentile+1e-9
 }
 
-// stageConfigs returns the config of each stage's kind.
+// stageConfigs returns, for each stage of a chain, the index of the config of its kind of devices.
 func stageConfigs(c *Chain, kindConfig []int) []int {
 	var configs []int
 	for s := range c.Stages {
@@ -343,7 +343,8 @@ func (space *planSpace) lightestCascade() int {
 	return lightest
 }
 
-// fastestSample returns the least seconds that a sample of a model takes: whole on some kind, or along a chain.
+// fastestSample returns the least device time that a sample of a model takes, in seconds: whole on some kind,
+// or summed over the stages of a chain.
 func fastestSample(space *planSpace, m int) float64 {
 	fastest := math.Inf(1)
 	for k := range space.secondsPerSample {
@@ -362,7 +363,8 @@ func fastestSample(space *planSpace, m int) float64 {
 	return fastest
 }
 
-// configByKind returns the config of each kind, if every kind has one.
+// configByKind returns the index of the config (set of models on a device) of each kind, where every kind has
+// one.
 func configByKind(configs []Config, kinds int) []int {
 	configOfKind := make([]int, kinds)
 	for c, conf := range configs {

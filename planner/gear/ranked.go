@@ -125,7 +125,8 @@ func (space *planSpace) eachPlacement(visit func(placement []Config)) {
 	fill(0, nil)
 }
 
-// withCounts returns configs with their numbers of devices, without those of none.
+// withCounts returns configs (sets of models on a device) with the given numbers of devices, without those of
+// none.
 func withCounts(configs []Config, counts []int) (placement []Config) {
 	for i, n := range counts {
 		if n > 0 {
@@ -187,7 +188,8 @@ func (l *deviceLayout) fluidAccuracies(ctx context.Context, tolerance float64) (
 	return accuracies, nil
 }
 
-// hasTimeFor reports whether devices and NICs have time for a cascade at a rate.
+// hasTimeFor reports whether the devices and network cards of a placement have time for a cascade at a rate if
+// nothing queues. A bound on the load is tried first, as it costs no program.
 func (l *deviceLayout) hasTimeFor(ctx context.Context, cascade int, rate float64) (bool, error) {
 	if l.loadLowerBound(cascade)*rate > 1 {
 		return false, nil

@@ -169,7 +169,8 @@ func meanLatency(list []time.Duration) time.Duration {
 	return total / time.Duration(max(1, len(list)))
 }
 
-// tablesWith returns the run-time tables with gears up to a rate. The stages of the given gears name models.
+// tablesWith returns the run-time tables of the placement with some gears, for rates up to a peak. The stages
+// of the given gears name models; here they become the pipelines of these.
 func (b *gearSimulator) tablesWith(peak float64, gears ...gear.Gear) *policy.Tables {
 	tables := b.tables
 	tables.Models = slices.Clone(tables.Models)
@@ -187,7 +188,8 @@ func (b *gearSimulator) tablesWith(peak float64, gears ...gear.Gear) *policy.Tab
 	return &tables
 }
 
-// pipelineRecords returns the answers of every pipeline to samples.
+// pipelineRecords returns, for the run-time tables, the certainty levels and correctness of every pipeline's
+// answers to samples: those of its model.
 func (b *gearSimulator) pipelineRecords(s *Samples) gear.SampleRecords {
 	records := gear.SampleRecords{Samples: s.N}
 	for m, pipelines := range b.pipelines {

@@ -89,7 +89,8 @@ func bestCascadePlan(ctx context.Context, space *planSpace, reference, toBeat *O
 	return best, runCount, err
 }
 
-// noCascadeBeats reports whether no single cascade, on any placement, is worth trying against the plan.
+// noCascadeBeats reports whether no single cascade, on the plan's placement or the best one, is worth trying
+// against the plan.
 func (plan *Outcome) noCascadeBeats(ctx context.Context, space *planSpace) (bool, error) {
 	list, err := layoutsFor(ctx, space, plan)
 	return !slices.ContainsFunc(list, func(candidate singleLayout) bool {
@@ -176,7 +177,8 @@ func worthTrying(p *Problem, list []loadedCascade, toBeat *Outcome) []loadedCasc
 // late share that the percentile allows.
 const maxEvenLateFactor = 2
 
-// minAccuracy returns the plan's planned accuracy, or the one simulated on measured rates if that is less.
+// minAccuracy returns the accuracy that another plan has to beat: the planned one, or the one simulated on
+// measured rates if that is less.
 func (plan *Outcome) minAccuracy() float64 {
 	if plan.measuredAccuracy > 0 {
 		return min(plan.Accuracy, plan.measuredAccuracy)
@@ -257,9 +259,9 @@ func (p *Problem) evenLateShare(load float64) float64 {
 	return lateRequests / sum(p.MeasuredRates)
 }
 
-// useInAllRanges gives all ranges one cascade if it keeps the SLO over all requests, and reports whether it does.
-// If the measured rates are simulated, their streams decide, and the late share of every range is that of all
-// requests. Else each range is tried at its upper edge.
+// useInAllRanges makes a plan in which one cascade serves all ranges, if it keeps the SLO over all requests in
+// simulation, and reports whether it does. If the measured rates are simulated, their streams decide, and the
+// late share of every range is that of all requests. Else each range is tried at its upper edge.
 func (plan *Outcome) useInAllRanges(ctx context.Context, simulator *gearSimulator, cascade *loadedCascade, streams int) (bool, error) {
 	p := simulator.problem
 	gears, lateShare := make([]PlannedGear, len(p.RangeEdges)), 0.0

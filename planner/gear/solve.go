@@ -139,7 +139,8 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	return solveWithCache(ctx, p, solver, o, newSolveCache())
 }
 
-// solveWithCache is Solve with a cache that several solves for different accuracies share.
+// solveWithCache searches for the best plan of a problem by its goal, as Solve does. The cache keeps cascades
+// and verdicts of trials that solves for different accuracies share.
 func solveWithCache(ctx context.Context, p *Problem, solver milp.Solver, o Options, cache *solveCache) (*Outcome, error) {
 	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)

@@ -31,10 +31,11 @@ func (l *deviceLayout) bestSplit(ctx context.Context, cascade int) (*workSplit, 
 	return split, err
 }
 
-// solveSplit solves the program that splits a cascade's work. With a loadLimit of 0 it minimises the load of the
-// busiest device, so slow devices get all the work that they have time for, even if chains wait there. With a
-// limit, which no load may exceed, it minimises the time of batches. If then all batches take equally long, or if
-// the layout lacks a model, the loads of the split are infinite.
+// solveSplit solves the linear program that splits a cascade's work over the devices. With a loadLimit of 0 it
+// minimises the load of the busiest device (seconds per request), so slow devices get all the work that they
+// have time for, even if chains wait there. With a limit, which no load may exceed, it minimises the time of
+// batches. If then all batches take equally long, or if the layout lacks a model, the loads of the split are
+// infinite.
 func (l *deviceLayout) solveSplit(ctx context.Context, cascade int, loadLimit float64) (*workSplit, error) {
 	program := newSplitProgram(l, cascade, loadLimit)
 	program.addWholeModels()
@@ -101,8 +102,8 @@ func (g *splitProgram) addFlow(model int, seconds float64) milp.Var {
 	return flow
 }
 
-// addWholeModels adds the flows of whole models and their work on every device group. Times are in milliseconds,
-// so that coefficients are near 1.
+// addWholeModels adds, for whole models, variables for the samples that each group of alike devices gets, and
+// their work there. Times are in milliseconds, so that coefficients are near 1.
 func (g *splitProgram) addWholeModels() {
 	space := g.layout.space
 	for c, conf := range g.layout.deviceGroups {

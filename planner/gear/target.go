@@ -60,7 +60,8 @@ func (p *Problem) withDevices(n []int) *Problem {
 	return &q
 }
 
-// relaxedAccuracy returns the bound on the weighted accuracy, or NaN if a range cannot be served at all.
+// relaxedAccuracy returns the accuracy by weight that no plan of a problem exceeds, with a little tolerance, or
+// NaN if a range of rates cannot be served at all.
 func (s *planSearch) relaxedAccuracy(ctx context.Context, p *Problem) (float64, error) {
 	_, total, err := s.boundsFor(ctx, p)
 	if isInfeasible(err) {

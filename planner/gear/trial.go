@@ -134,9 +134,10 @@ func (b *gearSimulator) tryCascade(ctx context.Context, cascade *loadedCascade, 
 	return b.tryWithLateShare(ctx, cascade, rate, 1-b.problem.Percentile)
 }
 
-// tryWithLateShare tries a cascade of which a share of the requests may be late. If that is more than the
-// percentile allows, the latency only must not grow. A cascade that passes with the planning samples is tried with
-// the held-out samples, too.
+// tryWithLateShare tries a cascade in simulated runs at a rate, where a share maxLateShare of the requests may
+// be late. If that is more than the percentile allows, the latency only must not grow. A cascade that passes
+// with the planning samples is tried with the held-out samples, too. Rates with too many requests to simulate
+// are not tried.
 func (b *gearSimulator) tryWithLateShare(ctx context.Context, cascade *loadedCascade, rate, maxLateShare float64) (Trial, error) {
 	p := b.problem
 	slo := p.trialSLO(cascade.cascade, rate)
@@ -167,8 +168,9 @@ func (b *gearSimulator) tryWithLateShare(ctx context.Context, cascade *loadedCas
 // isPresent reports whether there are samples.
 func (s *Samples) isPresent() bool { return s != nil && s.N > 0 }
 
-// trySamples makes the short run and then streams, by the test described at the top of this file. maxLoad is the
-// load of the busiest device (seconds per request).
+// trySamples tries a gear in simulation: a short run, which sieves out what clearly fails, then streams until a
+// judgement decides, by the test described at the top of this file. maxLoad is the load of the busiest device
+// (seconds per request).
 func (b *gearSimulator) trySamples(ctx context.Context, run trialRun, maxLoad, maxLateShare float64) (Trial, error) {
 	p, slo, shortRun := b.problem, run.latencyLimit, run.length
 

@@ -64,9 +64,10 @@ func (d *trialPlacement) isRefused(accuracy, minAccuracy float64) bool {
 	return !p.OverRequests && (p.missesTarget(accuracy) || minAccuracy > 0 && accuracy <= minAccuracy)
 }
 
-// findGear adds the gear of the next range to the partial plan: the most accurate cascade that passes a trial, from an
-// index on in the order by accuracy. It returns the index of that cascade. Cascades that a failed one rules out are
-// not tried.
+// findGear adds the gear of the next range of rates to the partial plan: the most accurate cascade that passes
+// a trial at the range's upper edge, from index next on in the order by accuracy. It returns the index of that
+// cascade. Cascades that a failed one rules out are not tried. It returns an InfeasibleError if no cascade
+// passes, or no plan would be good enough any more.
 func (d *trialPlacement) findGear(ctx context.Context, next int, minAccuracy float64) (int, error) {
 	space, p, plan := d.space, d.space.problem, d.partialPlan
 	r := len(plan.Gears)
@@ -292,8 +293,8 @@ func (l *deviceLayout) newTrialPlacement(o *Options, ranges []float64) *trialPla
 	return &trialPlacement{space: l.space, layout: l, simulator: newSimulator(l.space.problem, l.configs, l.chains, o.Seed), maxAccuracies: ranges}
 }
 
-// loadCascade returns a cascade with the split that loads the busiest device least. If the layout lacks one of its
-// models, the loads are infinite.
+// loadCascade returns a cascade with the split of its work over the devices that loads the busiest one least.
+// If the layout lacks one of its models, the loads are infinite.
 func (l *deviceLayout) loadCascade(ctx context.Context, cascade int) (*loadedCascade, error) {
 	s, err := l.bestSplit(ctx, cascade)
 	if err != nil || s.groupShares == nil {

@@ -33,7 +33,9 @@ func (s *bundleRounder) round() []int {
 	return s.chosen
 }
 
-// excessCost returns the worth of what is used beyond the devices, plus the penalty for moves beyond the limit.
+// excessCost returns by how much a choice of bundles exceeds its limits, as a cost: the worth of the devices
+// used beyond those of each pool, plus a penalty for devices moved beyond the limit. It is 0 if the choice
+// fits.
 func (s *bundleRounder) excessCost(devices []float64, moved float64) float64 {
 	cost := max(moved-s.maxMoved-1e-9, 0) * s.movePenalty
 	for k, v := range devices {
@@ -81,8 +83,8 @@ func (s *bundleRounder) swapBest() bool {
 	return true
 }
 
-// useAfterSwap computes into result the devices of each pool after one bundle replaced another, and returns the
-// devices that move then.
+// useAfterSwap computes into result the devices of each pool that are used after one bundle of a model has
+// replaced another, from those used before, and returns how many devices move then.
 func (s *bundleRounder) useAfterSwap(result, devices []float64, moved float64, leaving, entering int) float64 {
 	oldBundle, newBundle := &s.choices[leaving], &s.choices[entering]
 	for k := range result {

@@ -125,7 +125,7 @@ func (p *Problem) totalDevices() (n int) {
 	return n
 }
 
-// withoutFloors returns the problem without floors under the models' rates.
+// withoutFloors returns the problem without floors: no model needs a least rate.
 func (p *Problem) withoutFloors() *Problem {
 	relaxed := *p
 	relaxed.Models = append([]stages.Model(nil), p.Models...)

@@ -49,7 +49,8 @@ func (p *Problem) countSequences() float64 {
 	return total
 }
 
-// countStageDevices returns the number of kinds and shares that a stage of a model may run on at a batch size.
+// countStageDevices returns how many combinations of device kind and share 1/v a stage of a model may run on at
+// a batch size: those that were measured, on pools with devices.
 func countStageDevices(p *Problem, m *stages.Model, batch int) (n float64) {
 	for k := range m.ShareCosts {
 		if p.Pools[k].Count == 0 {

@@ -239,7 +239,8 @@ func (k *devicePairing) fastestTemplates(d int) (wholeModels []int, chain int) {
 	return wholeModels, chain
 }
 
-// chainPays reports whether a chain carries more than its two devices do with whole models.
+// chainPays reports whether a chain, a pipeline over a device of each of two kinds, carries more than the two
+// devices do with a whole model each.
 func (k *devicePairing) chainPays(chain int, wholeModels []int) bool {
 	separateRate := 0.0
 	for _, s := range k.templates[chain].Stages {
@@ -259,7 +260,8 @@ func repeatedPipeline(t *stages.Template, n int) InputPipeline {
 	return pipeline
 }
 
-// pipelineRate returns the rate that one replica of each stage carries.
+// pipelineRate returns the rate that a template carries with one replica of each stage: that of its slowest
+// stage, in requests/s.
 func pipelineRate(t *stages.Template) float64 {
 	rate := t.Stages[0].Rate
 	for i := range t.Stages {

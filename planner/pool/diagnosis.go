@@ -27,8 +27,8 @@ func (s *planSearch) explainError(ctx context.Context, err error) error {
 	return err
 }
 
-// floorsTooHigh returns the error for floors that are too high: it names the floors that exclude each other and
-// the largest common factor at which whole devices carry them.
+// floorsTooHigh returns the error for floors (least rates of models) that are too high: it names the floors and
+// pools that exclude each other, and the largest common factor at which whole devices carry the floors.
 func floorsTooHigh(ctx context.Context, search *planSearch) error {
 	reason := &Infeasible{Model: -1, Constraint: "min_rps"}
 	if search.options.NoDiagnosis {
@@ -85,8 +85,10 @@ func (l *masterProgram) limitName(limit milp.Limit) string {
 	return limit.String()
 }
 
-// tooFewDevices returns the error for a search without a plan. It says how many devices are missing for every
-// model to have one replica of each stage of some pipeline, or else what is missing.
+// tooFewDevices returns the error for a search that found no plan which serves every model. It says how many
+// devices are missing for every model to have one replica of each stage of some pipeline. If none are, it says
+// which part of the least rates the cluster reaches, or which memory is too small, or else that more effort may
+// find a plan.
 func tooFewDevices(ctx context.Context, search *planSearch) error {
 	reason := &Infeasible{Model: -1, Constraint: "devices"}
 	if search.options.NoDiagnosis {

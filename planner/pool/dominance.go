@@ -7,8 +7,9 @@ import (
 	"inferplan/planner/stages"
 )
 
-// undominatedTemplates lists the templates of one model that no other one dominates, in a fixed order. tooBig is
-// the number of stages that were left out for lack of memory.
+// undominatedTemplates lists the templates of one model that no other one dominates, in a fixed order. tooBig
+// is the number of stages that were left out for lack of memory. A template dominates another one if it may
+// replace it in any plan.
 func (p *Problem) undominatedTemplates(model int) (list []stages.Template, tooBig int, err error) {
 	if list, tooBig, err = p.ListTemplates(model); err != nil {
 		return nil, 0, err

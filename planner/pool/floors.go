@@ -24,9 +24,9 @@ const solverTolerance = 1e-7
 // tolerance. The largest part that whole devices carry is known to about a thousandth.
 const nearEdge = 1 - 2e-3
 
-// solveAtFloors solves a problem. If its floors are refused although the devices nearly carry them, it solves
-// again with floors lower by the tolerance. So the tolerance of the solver never decides at the edge: what
-// counts is whether the rates of the plan meet the floors.
+// solveAtFloors solves a problem with floors, the least rates that models must have. If the solve refuses them
+// although the devices nearly carry them, it solves again with floors lower by the tolerance. So the tolerance
+// of the solver never decides at the edge: what counts is whether the rates of the plan meet the floors.
 func solveAtFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome, error) {
 	outcome, err := solve(p)
 	var infeasible *Infeasible
@@ -77,7 +77,8 @@ const floorPlanGap = 2e-3
 const floorlessWeight = 1e-3
 
 // largestPlan returns a plan that carries the floors in whole devices or, if there is none, the largest common
-// part of them. It is the plan of the most throughput with the floors as weights.
+// part of them. The floors are the least rates of the models. It is the plan of the most throughput with the
+// floors as weights. It is solved once, and the outcome is kept.
 func (f *floorSearch) largestPlan(ctx context.Context) (*Outcome, error) {
 	if f.outcome != nil || f.err != nil {
 		return f.outcome, f.err

@@ -64,7 +64,8 @@ type minPriceGoal struct {
 	poolParts    []float64 // by pool: price of its devices in parts of totalPrice
 }
 
-// newMinPriceGoal returns the goal of the least price, for given prices of a device of each pool.
+// newMinPriceGoal returns the goal of the least price, for given prices of one device of each pool. poolParts
+// has the price of all devices of each pool, as a part of that of the whole cluster.
 func newMinPriceGoal(p *Problem, prices []float64) *minPriceGoal {
 	g := &minPriceGoal{devicePrices: prices, wholePrices: true, poolParts: make([]float64, len(prices))}
 	for k, v := range prices {

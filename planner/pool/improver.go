@@ -186,9 +186,9 @@ func roundRelaxation(search *planSearch) {
 	search.incumbent.keepIfBetter(best)
 }
 
-// solveInteger solves the integer program over a set of templates and those of the best plan. It keeps a better
-// plan, and lowers the bound by what the program proves. isOptimal reports whether the program was solved to its
-// gap.
+// solveInteger solves the integer program over a set of templates and those of the best plan. The program
+// chooses whole replicas. It keeps a better plan, and lowers the bound by what the program proves of its
+// templates and their losses say of all others. isOptimal reports whether the program was solved to its gap.
 func solveInteger(ctx context.Context, search *planSearch, name string, templates []int, nodes int64) (isOptimal bool, err error) {
 	// The best plan is no start if it breaks the wait choice under work.
 	hasStart := search.incumbent.plan != nil && !slices.ContainsFunc(search.incumbent.plan.pipelines, func(c planPipeline) bool { return math.IsInf(search.choice.losses[c.template], 1) })
@@ -236,7 +236,8 @@ func buildProgram(search *planSearch, templates []int) *integerProgram {
 	return program
 }
 
-// programOptions returns the limits of the solve of a program in so many nodes per unit of effort.
+// programOptions returns the options for solving a program: limits on its nodes, per unit of effort, and other
+// work, the gap at which it may stop, and a function that reports better plans.
 func programOptions(search *planSearch, name string, program *integerProgram, nodes int64) milp.Options {
 	options := search.workLimits(nodes)
 	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, provenGap), heuristicEffort
@@ -273,7 +274,8 @@ func boundWithin(search *planSearch, sol *milp.Solution) (bound float64, isOptim
 }
 
 // boundOutside returns the bound of plans that use a template outside a set, which is sorted: such a plan stays
-// below the bound of the relaxation by at least the loss of that template.
+// below the bound of the relaxation by at least the loss of that template (how far whole replicas of it pull a
+// plan below that bound).
 func boundOutside(search *planSearch, templates []int) float64 {
 	minLoss := math.Inf(1)
 	if search.catalogue.incomplete {

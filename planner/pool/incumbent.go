@@ -91,7 +91,8 @@ type incumbent struct {
 	plan      *replicaPlan // nil as long as there is none
 }
 
-// score returns the score of the best plan, in units. Without a plan it is the goal's noPlanScore.
+// score returns the score of the best plan (the value by the goal, higher is better), in units. Without a plan
+// it is the goal's noPlanScore.
 func (b *incumbent) score() float64 {
 	if b.plan == nil {
 		return b.goal.noPlanScore()
@@ -99,7 +100,8 @@ func (b *incumbent) score() float64 {
 	return b.goal.scoreOf(b.catalogue, b.plan)
 }
 
-// value returns the throughput of the best plan, in units. Without a plan it is 0.
+// value returns the throughput of the best plan (the least rate per weight of a model), in units. Without a
+// plan it is 0.
 func (b *incumbent) value() float64 {
 	if b.plan == nil {
 		return 0

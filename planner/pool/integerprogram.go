@@ -281,7 +281,8 @@ func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 }
 
 // setDerived sets the variables of a point that follow from the rates and replicas of its plan: loaded weights,
-// whole devices, θ, idle devices and moves.
+// whole devices, θ (the least rate per weight), idle devices and moves. Each gets the value that the rows of
+// the program then force.
 func (q *integerProgram) setDerived(point []float64, plan *replicaPlan) {
 	for _, shared := range q.sharedWeights {
 		for _, usedVar := range shared.userVars {

@@ -44,7 +44,7 @@ func (a queuedLabel) precedes(b queuedLabel) bool {
 // labelQueue is a binary heap of labels. It is written out because container/heap allocates with every call.
 type labelQueue []queuedLabel
 
-// push adds an entry to the heap.
+// push adds a queued label to the heap, whose first entry is the one of which plans lose least.
 func (q *labelQueue) push(entry queuedLabel) {
 	*q = append(*q, entry)
 	h, i := *q, len(*q)-1
@@ -59,7 +59,8 @@ func (q *labelQueue) push(entry queuedLabel) {
 	h[i] = entry
 }
 
-// pop removes the first entry of the heap and returns it. The heap must not be empty.
+// pop removes the first entry of the heap, the label of which plans lose least, and returns it. The heap must
+// not be empty.
 func (q *labelQueue) pop() queuedLabel {
 	h := *q
 	top, size := h[0], len(h)-1

@@ -152,7 +152,7 @@ func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLat
 	}
 }
 
-// lowersAnyRate reports whether a plan gives some model less than the best plan does.
+// lowersAnyRate reports whether a plan gives some model a lower rate than the best plan does, up to rounding.
 func lowersAnyRate(search *planSearch, plan *replicaPlan) bool {
 	for d := range plan.modelRPS {
 		if plan.modelRPS[d] < search.incumbent.plan.modelRPS[d]*(1-1e-12) {

@@ -109,7 +109,9 @@ type MissingDevices struct{ Pool, Count int }
 
 func (e *Infeasible) Error() string { return e.Reason }
 
-// noPipeline returns the error that explains why model d has no template at all.
+// noPipeline returns the error that explains why model d has no template at all: no device it was measured on,
+// too little memory, or an SLO that the fastest pipeline misses. tooBig is the number of stages that were left
+// out for lack of memory.
 func (p *Problem) noPipeline(d, tooBig int) error {
 	m := &p.Models[d]
 	reason := &Infeasible{Model: d}

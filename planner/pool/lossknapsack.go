@@ -266,9 +266,9 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 	return items, true
 }
 
-// itemAt returns the configuration of a template with the fewest replicas of each stage that carry a rate in
-// requests/s. If there are too few devices for it, fits is false. takenParts is scratch: the parts of each
-// dimension.
+// itemAt returns a configuration of a template: the fewest replicas of each stage that carry a rate in
+// requests/s, with the devices they take, and its loss (their price less what the rate is worth). If there are
+// too few devices for it, fits is false. takenParts is scratch: the parts of devices by dimension.
 func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item lossItem, fits bool) {
 	t := &k.catalogue.templates[template]
 	clear(takenParts)

@@ -53,8 +53,8 @@ func (r *residentMemory) add(t *stages.Template) {
 	}
 }
 
-// tightMemory returns, by pool, whether the templates of the set could together need more memory than a device
-// of a time-shared pool has.
+// tightMemory returns, by pool, whether the templates of the set, all together, need more memory than a device
+// of a time-shared pool has. Where they do not, programs need no row for memory.
 func (c *templateCatalogue) tightMemory(set []int) []bool {
 	memory := newResidentMemory(c.problem)
 	for _, ti := range set {

@@ -127,7 +127,8 @@ func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 	return r.planOutcome(outcome), nil
 }
 
-// runAlgorithm runs the algorithm that the options ask for.
+// runAlgorithm runs the algorithm that the options ask for: a baseline (NP, DARTr), the search for the least
+// price, or that for the most throughput, with even shares of network cards or without.
 func (r *resolvedProblem) runAlgorithm(ctx context.Context, solver milp.Solver, o Options) (*Outcome, error) {
 	switch {
 	case r.options.Algorithm == AlgorithmNP:

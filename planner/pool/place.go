@@ -33,10 +33,10 @@ type planPacking struct {
 	heldContents heldContents // held already by each device; nil if no plan runs
 }
 
-// placePlan packs a plan. Replicas that share whole devices by their sum need not fit them one by one: 1/2 + 1/3
-// of one device and 1/2 + 1/3 of another leave no room for a third of 1/3, say. Then idle devices are taken. If
-// there are none, the least useful replica is left out, with a warning. If no replica can be left out, the plan
-// is nil.
+// placePlan packs the replicas of a plan on devices, and returns the plan and the places. Replicas that share
+// whole devices by their sum need not fit them one by one: 1/2 + 1/3 of one device and 1/2 + 1/3 of another
+// leave no room for a third of 1/3, say. Then idle devices are taken. If there are none, the least useful
+// replica is left out, with a warning. If no replica can be left out, the plan is nil.
 //
 // A device that already holds content that the plan wants keeps it.
 func (c *templateCatalogue) placePlan(plan *replicaPlan, heldContents heldContents) (*replicaPlan, placement, []string) {
@@ -231,8 +231,8 @@ func packPieces(pieces []replicaPiece) []deviceBin {
 	return bins
 }
 
-// splitPieces returns the whole devices that pieces fill by themselves, and their other replicas one by one, the
-// largest first.
+// splitPieces divides pieces (replicas of one stage each) into whole devices that a piece fills by itself and
+// the other replicas one by one, those of the largest share first.
 func splitPieces(pieces []replicaPiece) (whole []deviceBin, singles []replicaPiece) {
 	for _, piece := range pieces {
 		single, full := piece, piece

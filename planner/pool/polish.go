@@ -79,8 +79,9 @@ func preferRunning(ctx context.Context, search *planSearch) bool {
 	return isEnough
 }
 
-// raiseWeightedSum looks, among the plans of the best objective, for the one with the largest weighted sum of rates,
-// so that no model is left with needless slack.
+// raiseWeightedSum looks, among the plans of the best objective, for the one with the largest weighted sum of
+// rates, so that devices that the least rate does not need serve somebody. If not all templates are known, or a
+// plan is wanted soon, its replicas stay and only idle devices are used.
 func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	if len(search.problem.Models) < 2 || ctx.Err() != nil {
 		return nil
@@ -127,8 +128,8 @@ func solveLargestSum(ctx context.Context, search *planSearch, program *integerPr
 	return nil
 }
 
-// weightedSumTerms returns the weighted sum of rates as terms of a program, in parts of total: what one unit of
-// every model's rate gives.
+// weightedSumTerms returns the sum of the models' rates by weight as terms of a program. They are divided by
+// total, what one unit of every model's rate gives, so that coefficients are near 1.
 func (q *integerProgram) weightedSumTerms() (terms []milp.Term, total float64) {
 	for d := range q.problem.Models {
 		total += q.problem.Models[d].Weight * q.catalogue.units.modelRPS[d]
@@ -140,8 +141,8 @@ func (q *integerProgram) weightedSumTerms() (terms []milp.Term, total float64) {
 	return terms, total
 }
 
-// reduceDevices looks, among the plans of the best objective, for one that takes the fewest devices. With
-// keepSum the weighted sum of rates may not become smaller.
+// reduceDevices looks, among the plans of the best objective, for one that takes the fewest devices. The
+// baseline NP calls it. With keepSum the weighted sum of rates may not become smaller.
 func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error {
 	if ctx.Err() != nil {
 		return nil

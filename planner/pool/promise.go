@@ -78,8 +78,9 @@ func isTimeShared(plan *formats.Plan, device string) bool {
 	return false
 }
 
-// writeBounds writes into the plan what the search knows: that simulation decided its value, what the fluid
-// program says its replicas carry, and the bound of all plans that hold.
+// writeBounds writes into the finished plan what the search knows: that simulation decided its value, what its
+// replicas carry without queueing (Fluid), and the bound of all plans that hold. Plans that no test confirms
+// keep theirs.
 func (a *planTuner) writeBounds(res *kind.Result) {
 	plan := res.Plan
 	objective, section := &plan.Objective, formats.PoolOf(plan)

@@ -85,7 +85,8 @@ func newMasterProgram(c *templateCatalogue, poolCosts []float64, templates []int
 	return program
 }
 
-// capacity returns the devices of a pool in parts of those that it has: 1, or more for the extra pool.
+// capacity returns how many devices of a pool the program may use, in parts of those that there are: 1, or more
+// for the pool that gets one more device.
 func (l *masterProgram) capacity(k int) float64 {
 	if k == l.extraPool {
 		return float64(l.problem.Pools[k].Count+1) / float64(l.problem.Pools[k].Count)

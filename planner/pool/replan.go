@@ -60,8 +60,8 @@ func (s *replanState) heldContents() heldContents {
 	return s.heldByDevice
 }
 
-// newReplanState reads the plan that runs. add is called with the template of each pipeline that still keeps its
-// SLO, and returns its index.
+// newReplanState reads the plan that runs. add is called with the template of each pipeline that still keeps
+// its SLO, and returns its index. The state holds what is on each device, and the pipelines that can go on.
 func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) int) *replanState {
 	state := &replanState{problem: p, heldByDevice: emptyContents(p), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.totalDevices())}
 	for range p.Models {
@@ -197,7 +197,8 @@ type newContent struct {
 	heldReplicas int
 }
 
-// limitMoves adds to a program the devices that move, and limits them to maxMoved.
+// limitMoves adds to a program the number of devices that move (have to load something, in fractions by share),
+// and limits it to maxMoved.
 func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
 	// The replicas of each content.
 	varsByContent := map[replicaContent][]milp.Var{}
@@ -261,8 +262,8 @@ const moveNodes = 100
 // keep the limit while the whole devices that hold them do not.
 const moveTries = 3
 
-// movedTooMuch reports whether a finished plan moved more devices than asked and another search for one that
-// moves less is worth it. If so, it prepares that search.
+// movedTooMuch reports whether a finished plan moves more devices (to load something) than asked, and another
+// search for one that moves less is worth it. If so, it prepares that search, with a lower limit by the excess.
 func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) bool {
 	if search.replan == nil || ctx.Err() != nil {
 		return false

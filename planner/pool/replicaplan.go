@@ -162,7 +162,7 @@ func (c *templateCatalogue) usedDevices(pipelines []planPipeline) []float64 {
 	return devices
 }
 
-// wholeDevicesUsed returns the whole devices that a plan takes of every pool.
+// wholeDevicesUsed returns, by pool, the devices that a plan takes, rounded up to whole ones.
 func (c *templateCatalogue) wholeDevicesUsed(plan *replicaPlan) []int {
 	devices := make([]int, len(c.problem.Pools))
 	for k, v := range c.usedDevices(plan.pipelines) {
@@ -171,7 +171,8 @@ func (c *templateCatalogue) wholeDevicesUsed(plan *replicaPlan) []int {
 	return devices
 }
 
-// exclusiveDevices returns how many devices of exclusive pools a plan takes.
+// exclusiveDevices returns how many devices of exclusive pools a plan takes, in whole ones or fractions as the
+// rounding of the problem says.
 func (c *templateCatalogue) exclusiveDevices(plan *replicaPlan) (n float64) {
 	for k, v := range c.usedDevices(plan.pipelines) {
 		if !c.problem.Pools[k].TimeShared {
@@ -181,7 +182,8 @@ func (c *templateCatalogue) exclusiveDevices(plan *replicaPlan) (n float64) {
 	return n
 }
 
-// brokenLimit says which limit a plan breaks: devices, memory or floors. If it keeps all, it returns "".
+// brokenLimit names a limit that a plan breaks: the devices of a pool, the memory of time-shared devices, or a
+// model's floor (least rate). If it keeps all, it returns "".
 func (c *templateCatalogue) brokenLimit(plan *replicaPlan) string {
 	memory := newResidentMemory(c.problem)
 	for _, pipeline := range plan.pipelines {

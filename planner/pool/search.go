@@ -51,8 +51,9 @@ type planSearch struct {
 	stoppedBy    milp.StoppedBy
 }
 
-// newSearch lists the templates, or generates them if they are too many, and solves the relaxation of every wait
-// choice. The search starts with the choice of the best relaxation.
+// newSearch returns a search that is ready to look for plans: it lists the templates, or generates them if they
+// are too many, and solves the linear program of every wait choice (bounds on how long batches wait for others
+// on time-shared pools). The search starts with the choice of the best value.
 func newSearch(ctx context.Context, p *Problem, solver milp.Solver, options Options, searchGoal planGoal) (*planSearch, error) {
 	options.Effort = max(options.Effort, 1)
 	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), otherBound: math.Inf(-1), outcome: &Outcome{}}
@@ -264,7 +265,8 @@ func (s *planSearch) reportProgress(phase, detail string) {
 	s.options.Progress(progress)
 }
 
-// recordPhase notes the work of a phase in the outcome, and reports it.
+// recordPhase notes a finished phase of the search in the outcome, with its work, value and bound, and reports
+// it.
 func (s *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats) {
 	record := Phase{Name: name, Pipelines: numPipelines, Nodes: stats.Nodes, Iterations: stats.Iterations, Bound: s.displayValue(s.provenBound())}
 	if s.incumbent.plan != nil {

@@ -144,7 +144,7 @@ func (k *lossKnapsack) deviceSetOf(label *sumLabel, index int32) deviceSet {
 	return set
 }
 
-// exceedsPools reports whether some pool has fewer devices than are counted.
+// exceedsPools reports whether more devices of some pool are counted than it has.
 func (k *lossKnapsack) exceedsPools(counts []int32) bool {
 	for pool, n := range counts {
 		if int(n) > k.problem.Pools[pool].Count {

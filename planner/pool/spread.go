@@ -86,9 +86,10 @@ func (k *planPacking) spreadOverNodes(pool int, bins []deviceBin) []deviceBin {
 	return spread
 }
 
-// balanceNodes orders devices with given loads over nodes of perNode devices. Busy nodes swap devices with
-// others as long as that takes load off busy NICs and leaves the busier of the two nodes with no more than
-// before. Other devices stay where they are.
+// balanceNodes orders devices with given loads on their network cards over nodes of perNode devices, which
+// share a card. Busy nodes swap devices with others as long as that takes load off busy cards and leaves the
+// busier of the two nodes with no more than before. Other devices stay where they are. It returns the devices'
+// indexes, node by node.
 func balanceNodes(loads []nicLoad, perNode int) []int {
 	balancer := &nodeBalancer{kindByLoads: map[string]int{}}
 	for _, load := range loads {

@@ -165,8 +165,9 @@ func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 	return bestAttempt
 }
 
-// certifyFloors tests whether the best plan carries the floors. As long as it does not, the models that fall
-// short promise less of what their replicas carry, and another plan is made.
+// certifyFloors tests whether the best plan carries the floors, the least rates asked for. As long as it does
+// not, another plan is made, in which the models that fall short promise less of what their replicas carry and
+// so get more devices. If none passes in several tries, it returns an error.
 func (a *planTuner) certifyFloors(ctx context.Context) error {
 	for range floorTries {
 		current := a.bestAttempt
@@ -255,7 +256,7 @@ const busyFrontEnd = .5
 const floorTries = 12
 
 // unsustainedError returns the error that no plan carries the floors, or any rate. It names the part of the
-// floors that the best plan carries.
+// floors (least rates) that the best plan carries in simulation.
 func unsustainedError(tuner *planTuner) error {
 	// The largest part of the floors that some attempt sustained.
 	bestShare := 0.0

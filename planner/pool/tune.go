@@ -200,7 +200,8 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 	return nil
 }
 
-// fluidProblem returns the fluid problem: no margin, floors for the least attainment, no delay of filling batches.
+// fluidProblem returns the problem whose optimum bounds all plans, because it leaves out queueing: no margin,
+// floors for the least attainment, no delay of filling batches, devices in fractions.
 func fluidProblem(tuner *planTuner, attainment float64) (*kind.Problem, error) {
 	problem, err := tuner.problemWith(tuner.uniformSetting(0, widestShape(tuner)))
 	if err != nil {
@@ -265,7 +266,8 @@ func widestShape(tuner *planTuner) pipelineShape {
 	return pipelineShape{values.WholeNumber("max-batch"), values.WholeNumber("max-partitions"), values.Number("batch-build"), false}
 }
 
-// uniformSetting returns the setting with one margin for all models whose margin the workload leaves open.
+// uniformSetting returns the setting (what is kept back of each model, and limits on pipelines) with one margin
+// for all models whose margin the workload leaves open.
 func (a *planTuner) uniformSetting(margin float64, shape pipelineShape) planSetting {
 	uniform := planSetting{shape, make([]formats.Headroom, len(a.models))}
 	for i := range uniform.headroom {
@@ -441,7 +443,7 @@ func solveToGap(ctx context.Context, tuner *planTuner) error {
 }
 
 // sameDeviceShares reports whether the utilisations of all models changed by the same factor: then their shares
-// of the devices stay as they are.
+// of the devices stay as they are, and a plan with them would be the same.
 func sameDeviceShares(headrooms, previous []formats.Headroom) bool {
 	change := func(i int) float64 { return headrooms[i].Utilisation / previous[i].Utilisation }
 	for i := range headrooms {
@@ -479,9 +481,9 @@ func (a *planTuner) reportProgress(setting string, update kind.Progress, done fl
 	a.problem.Progress(update)
 }
 
-// trySetting plans and simulates a setting. It returns nil if there is no such plan, if the setting was tried,
-// or if the budget does not allow its runs. If that happens to the first plan, the plan becomes the best one,
-// marked as not confirmed.
+// trySetting plans with a setting (margins, largest batch, stages), simulates the plan, and notes the attempt.
+// It returns nil if there is no such plan, if the setting was tried, or if the budget does not allow its runs.
+// If that happens to the first plan, the plan becomes the best one, marked as not confirmed.
 func (a *planTuner) trySetting(ctx context.Context, wanted planSetting) (*planAttempt, error) {
 	if slices.ContainsFunc(a.attempts, func(next *planAttempt) bool { return next.setting.equal(wanted) }) {
 		return nil, nil
@@ -527,8 +529,8 @@ func (a *planTuner) trySetting(ctx context.Context, wanted planSetting) (*planAt
 	return next, nil
 }
 
-// solveSetting plans for a setting. If there is no plan, it returns nil. A plan whose value is below minValue
-// need not be good.
+// solveSetting plans for a setting (margins, largest batch, stages), unless a sketch of it exists. If there is
+// no plan, it returns nil. A plan whose value is below minValue need not be good, because it is not simulated.
 func solveSetting(ctx context.Context, tuner *planTuner, wanted planSetting, minValue float64) (*kind.Result, error) {
 	if sketched := slices.IndexFunc(tuner.sketches, func(t *planAttempt) bool { return t.setting.equal(wanted) }); sketched >= 0 {
 		return tuner.sketches[sketched].result, nil
@@ -564,7 +566,8 @@ func minUsefulValue(tuner *planTuner, s planSetting) float64 {
 	return tuner.bestAttempt.sustainedRate * slices.MinFunc(s.headroom, compareUtilisation).Utilisation
 }
 
-// problemWith returns the problem with the values of a setting.
+// problemWith returns the problem with the values of a setting: its options and, in the workload, what is kept
+// back of each model. Trials are solved to a coarse gap, unless the setting asks for the full one.
 func (a *planTuner) problemWith(wanted planSetting) (*kind.Problem, error) {
 	changed := *a.problem
 	changed.Quick = true

@@ -73,7 +73,8 @@ func Check(t *kind.CheckInput) []kind.Finding {
 	return c.Findings
 }
 
-// evaluateGears recomputes every gear. If the plan does not fit the documents, it returns nil.
+// evaluateGears checks the deployment and recomputes every gear (the cascade of a range of rates) from the
+// documents. If the plan does not fit these, it returns nil.
 func (c *gearChecker) evaluateGears() *gearsToday {
 	if c.gear == nil || len(c.gear.Gears) == 0 || len(c.gear.Models) != len(c.Plan.Deployment) {
 		c.AddError("gears", "gear", "no gears for the models", "gears, and the records of every model", "the plan answers nothing")
@@ -108,7 +109,8 @@ func (c *gearChecker) evaluateGears() *gearsToday {
 	return g
 }
 
-// checkChains reports whether the replicas of a model's stages form whole chains.
+// checkChains reports whether the replicas of a model's stages form whole chains, one replica of each stage,
+// and records an error if not.
 func (c *gearChecker) checkChains(i int) bool {
 	ok := true
 	for n := range c.Plan.Deployment[i].Pipelines {
@@ -170,7 +172,8 @@ func (c *gearChecker) evaluateGear(g *gearsToday, i int, planSamples, todaySampl
 	return evaluated
 }
 
-// cascadeOfGear returns the models of a gear and their levels. It returns false if a stage is not valid.
+// cascadeOfGear returns the models of a gear, by index, and the levels of certainty below which they forward.
+// It records an error and returns false if a stage is not valid.
 func (c *gearChecker) cascadeOfGear(g *gearsToday, r *formats.Gear, path string) (models, levels []int, ok bool) {
 	for k := range r.Stages {
 		s := &r.Stages[k]

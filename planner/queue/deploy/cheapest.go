@@ -166,7 +166,8 @@ func (p *Search) replaySeconds() float64 {
 	return max(lastArrival.Seconds(), 1)
 }
 
-// kindsByCost returns the kinds that run all models of a pool, by the price of its work there.
+// kindsByCost returns the kinds of servers that run all models of a pool, by the price of the instances that
+// its work keeps busy there, the cheapest first.
 func (p *Search) kindsByCost(x *Pool) []int {
 	var kinds []int
 	cost := make([]float64, len(p.Problem.Kinds))
@@ -190,8 +191,8 @@ func (p *Search) kindsByCost(x *Pool) []int {
 	return kinds
 }
 
-// busyInstances returns how many instances of a kind the work of a pool keeps busy. Prompts of sessions may
-// be cached, so they count nothing.
+// busyInstances returns how many instances of a kind the work of a pool's rates keeps busy, by the estimators
+// of its models. Prompts of sessions may be cached, so they count nothing.
 func (p *Trials) busyInstances(x *Pool, kind int) (float64, error) {
 	sum := 0.0
 	for _, m := range p.problem.ModelsOf(x.Items) {
@@ -283,7 +284,8 @@ func (p *Search) addInstance(l *Layout, pool int) bool {
 	return false
 }
 
-// removeInstances removes instances as long as the layout passes without them and costs at least minPrice.
+// removeInstances removes instances from a layout, one at a time, as long as it passes the test without them
+// and costs at least minPrice, a bound on all layouts.
 func (p *Search) removeInstances(ctx context.Context, l *Layout, requestCounts []int64, minPrice float64) error {
 	for removed := true; removed; {
 		removed = false

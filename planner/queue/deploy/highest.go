@@ -148,8 +148,9 @@ func runnableModels(p *Problem, kind int) int {
 	return n
 }
 
-// withRates returns the search with all rates multiplied by a factor. The cost of models does not depend on
-// it, so estimators are shared.
+// withRates returns a new search on the problem with all rates multiplied by a factor; goodput says that
+// requests in time are maximised. What requests cost does not depend on the rates, so the estimators are
+// shared.
 func (p *Search) withRates(factor float64, goodput bool) *Search {
 	q := *p.Problem
 	q.Goodput = goodput

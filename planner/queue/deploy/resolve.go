@@ -35,8 +35,9 @@ const (
 	surplusRuns = 20
 )
 
-// Resolve returns the searches for the documents, one for each combination of tensor parallelism that the
-// pools can have. Within a search every pool has one, because estimators belong to a model on a kind.
+// Resolve reads the problem from the documents, and returns a search for layouts for each combination of tensor
+// parallelism (devices that run a model together) that the pools can have. Within a search every pool has one,
+// because estimators belong to a model on a kind of servers.
 func Resolve(in *kind.Problem, run *kind.SolveRun) ([]*Search, error) {
 	if err := in.CheckPresent(); err != nil {
 		return nil, err

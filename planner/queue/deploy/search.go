@@ -43,8 +43,8 @@ type SearchOptions struct {
 // minOwnPoolShare is the least number of instances that a model must keep busy to get a pool of its own.
 const minOwnPoolShare = 0.5
 
-// modelsByLoad returns the models by falling number of instances that they keep busy, and that number, each
-// on the kind where it is least.
+// modelsByLoad returns the models by falling number of instances that their rates keep busy, and that number,
+// each on the kind of servers where it is least.
 func (p *Search) modelsByLoad() (models []int, busyInstances []float64, err error) {
 	busyInstances = make([]float64, len(p.Problem.Models))
 	for m := range p.Problem.Models {
@@ -216,7 +216,8 @@ func (p *Search) fitsHalfSLO(items []int, model int, e *estimate) bool {
 	return true
 }
 
-// identicalModels groups the models of a pool that have the same costs on a kind. They share a cap.
+// identicalModels groups the models of a pool that cost the same on a kind of servers. They share a cap (a
+// limit on the sequences that run at once), so that the search has fewer to try.
 func (p *Problem) identicalModels(x *Pool, kind int) [][]int {
 	var groups [][]int
 	for _, m := range p.ModelsOf(x.Items) {

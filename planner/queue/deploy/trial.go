@@ -80,8 +80,9 @@ func (p *Trials) judgeLayout(ctx context.Context, l *Layout) (Score, error) {
 	return p.simulateLayout(ctx, l, 0)
 }
 
-// simulateLayout simulates a layout as a whole in all runs. searchWork limits the positions of a re-plan;
-// with 0, the limit is that of a run of the plan. Replayed requests always have the limit of the search.
+// simulateLayout simulates a layout as a whole in all runs, and returns the sum of their outcomes. searchWork
+// limits how many positions the policy tries when it orders groups anew; with 0, the limit is that of a run of
+// the plan. Replayed requests always have the limit of the search.
 func (p *Trials) simulateLayout(ctx context.Context, l *Layout, searchWork int64) (Score, error) {
 	if p.problem.Replay != nil {
 		searchWork = p.problem.SearchWork
@@ -136,7 +137,8 @@ func (p *Trials) fitsCapacity(x *Pool) (bool, error) {
 }
 
 // busyShare returns the share of the time of a pool's instances that the work of its rates takes, by the
-// plan's estimators. For replayed requests it returns 0, because they have no rate beyond the run.
+// estimators. Above 1 the pool cannot keep up. For replayed requests it returns 0, because they have no rate
+// beyond the run.
 func (p *Trials) busyShare(x *Pool) (float64, error) {
 	if p.problem.Replay != nil {
 		return 0, nil

@@ -272,8 +272,8 @@ func isolatedRate(p *Problem, item int) float64 {
 	return 1 / (1/p.Items[item].RPS + p.Classes[p.Items[item].Class].SLO.Seconds())
 }
 
-// addPart adds a part of an item's requests: what share of it is served in time on each kind, and the work
-// of that.
+// addPart adds a part of an item's requests (those of similar work) to the program: which share of it is served
+// in time on each kind of servers, and the work of that.
 func (b *workProgram) addPart(x *requestPart) {
 	item := &b.problem.Items[x.item]
 	rate, model := item.RPS*x.share, item.Model
