@@ -54,7 +54,7 @@ func (r *resolvedProblem) arrivalPace() scalingPace {
 }
 
 // rateVariation returns the coefficient of variation of the arrivals per second in a trace, for the named
-// applications: the standard deviation of the counts over their mean. It is 0 without arrivals.
+// applications: the standard deviation of the counts over their mean. It is 0 if no whole second has arrivals.
 func rateVariation(path string, apps formats.Applications) (cv float64, err error) {
 	var names []string
 	for i := range apps {
@@ -92,8 +92,9 @@ const (
 	rateError        = .05
 )
 
-// addScaling adds the scaling table to a plan if a cold start is given: replicas then come and go by the
-// rate at the entry. The applications keep their planned shares of the rate.
+// addScaling adds to a plan, if a cold start is given, the table by which replicas come and go with the rate at
+// the entry: how many of each module serve at which rate. The applications keep their planned shares of the
+// rate.
 func (r *resolvedProblem) addScaling(f *formats.FlowPlan, x *solution, deployment []formats.Deployed, pace scalingPace) {
 	coldStart := r.input.Values.Time("cold-start")
 	if coldStart == 0 {

@@ -100,7 +100,8 @@ func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
 	return p
 }
 
-// modelBytes returns, by kind, the memory of a device that models can take beside the largest batch.
+// modelBytes returns, by kind of devices, the memory of a device that services may hold with their weights: all
+// but that of the largest batch. A pool that gives no memory has no limit.
 func modelBytes(w *workflowProblem) []int64 {
 	bytes := make([]int64, len(w.pools))
 	for k := range bytes {
@@ -189,9 +190,9 @@ func (r *placer) roomiestDevice(free *freeDevices, s, kind int) int {
 	return roomiest
 }
 
-// servedUpperBound returns an upper bound of the time that any placement serves on a single kind of
-// devices: it treats the memory of all devices as one, and takes fractions of copies, the services with the
-// most time per byte first.
+// servedUpperBound returns an upper bound on the time of services that run where they are held, for any
+// placement on a single kind of devices: it treats the memory of all devices as one, and takes fractions of
+// copies, the services with the most time per byte first.
 func (r *placer) servedUpperBound(modelBytes int64) float64 {
 	p, services := r.placement, r.problem.services
 	type item struct{ busy, bytes float64 } // bytes of all copies that serve it
@@ -287,8 +288,8 @@ func (r *placer) newProgram() (m *milp.Model, holdVars [][]milp.Var) {
 	return m, holdVars
 }
 
-// addCopies fills the free memory with extra copies, one at a time, each of the service that has the most
-// time per copy.
+// addCopies fills the memory that is still free with further copies of services, one at a time, each of the
+// service that has the most time per copy: then more requests find their service loaded.
 func (r *placer) addCopies() {
 	p, services := r.placement, r.problem.services
 

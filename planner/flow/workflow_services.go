@@ -106,8 +106,8 @@ func (w *workflowProblem) serviceIndex(name, docPath string) (int, error) {
 	return len(w.services) - 1, nil
 }
 
-// listBatches lists the useful batches on kind k: sizes up to the one where the throughput stops rising or
-// the memory is full.
+// listBatches lists the useful batches of the service on kind k: growing sizes, up to the one where the
+// throughput stops rising or the memory is full, with their mean and longest times.
 func (s *service) listBatches(k int, pool *formats.Pool) {
 	onKind, worstTime, bestRate := &s.byKind[k], time.Duration(0), 0.0
 	for _, b := range onKind.costs.PlannableSizes() {
@@ -130,7 +130,8 @@ const (
 	loadRate  = 12e9
 )
 
-// setLoadTime sets how long it takes to load a service onto a device of kind k.
+// setLoadTime sets how long it takes to load a service onto a device of kind k: from host memory if that was
+// measured, else cold, else computed from the bytes of its weights.
 func (w *workflowProblem) setLoadTime(s *service, k int) {
 	onKind, device := &s.byKind[k], w.pools[k].Device
 	for _, l := range s.profile.Loads {

@@ -130,8 +130,8 @@ func (w *workflowProblem) flowModule(s int, b *chosenBatches, p *placement) form
 	return m
 }
 
-// plannedInstance returns a language model on a kind of devices with the planned number of concurrent
-// sequences and KV memory.
+// plannedInstance returns the profile's instance of a language model on a kind of devices, with the planned
+// number of sequences at once and the KV memory that remains for them.
 func plannedInstance(profiled *formats.LLMInstance, sequences int, kvTokens int64) formats.LLMInstance {
 	planned := *profiled
 	planned.Sequences, planned.KVTokens, planned.KVSource = sequences, kvTokens, formats.KVComputed
@@ -139,8 +139,7 @@ func plannedInstance(profiled *formats.LLMInstance, sequences int, kvTokens int6
 	return planned
 }
 
-// workingMemory returns the bytes that the largest of the first k+1 useful batches takes beside the
-// weights.
+// workingMemory returns the bytes that a device needs beside the weights for batches up to the useful batch k.
 func (on *serviceOnKind) workingMemory(k int, weights int64) int64 {
 	maxBytes := int64(0)
 	for i := range on.costs.Batches {
@@ -152,8 +151,8 @@ func (on *serviceOnKind) workingMemory(k int, weights int64) int64 {
 	return maxBytes
 }
 
-// deployedService returns where a service may run: on every device of the partitions that have a batch for
-// it.
+// deployedService returns where service s may run, for the plan: on every device of the partitions (devices
+// that run the same models) that have a batch for it.
 func (w *workflowProblem) deployedService(s int, b *chosenBatches, p *placement) formats.Deployed {
 	sv := &w.services[s]
 	o := sv.profile.NewDeployment()

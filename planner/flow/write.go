@@ -64,7 +64,8 @@ func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 	return o
 }
 
-// templateCount returns the number of templates that a search can choose from.
+// templateCount returns the number of templates (a model on a device at a batch size) that a search chooses
+// from.
 func (p *problem) templateCount() int {
 	count := 0
 	for u := range p.models {

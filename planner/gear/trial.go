@@ -111,8 +111,8 @@ func (p *Problem) trialSLO(c *Cascade, rate float64) time.Duration {
 	return min(p.SLO, max(minTrialBatches*batchTimes, time.Duration(maxRequests/(20*rate)*float64(time.Second))))
 }
 
-// requestReduction returns the factor by which runs have fewer requests than on few devices: many devices
-// average out chance by themselves.
+// requestReduction returns the factor by which runs have fewer requests than on few devices. On very many
+// devices each request takes long to simulate, because all of them take part.
 func requestReduction(p *Problem) float64 {
 	devices := 0
 	for _, k := range p.Kinds {

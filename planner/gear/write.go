@@ -10,7 +10,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// usedModels returns the models that some gear asks, in the order of the family.
+// usedModels returns the indexes of the models that some gear asks, in the order of the family.
 func (plan *Outcome) usedModels(models int) []int {
 	var list []int
 	for m := range models {
@@ -84,7 +84,8 @@ func replicaPlacements(devices []int) (list []formats.Placement) {
 	return list
 }
 
-// Write returns the gear section of the plan.
+// Write returns the gear section of the plan document: the SLO, the models with their answers to the planning
+// samples, and the gears. weights names where the ranges' weights come from.
 func (plan *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	g := &formats.GearPlan{
 		SLOUS: document.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),

@@ -61,6 +61,6 @@ func solveUnpartitioned(ctx context.Context, p *Problem, s milp.Solver, o Option
 	if _, err := solveInteger(ctx, x, "no partitioning", x.choice.allowedTemplates, survivorNodes); err != nil {
 		return nil, err
 	}
-	x.shouldStop(ctx)
+	x.shouldStop(ctx) // notes why the search ends
 	return x, x.requirePlan(ctx)
 }

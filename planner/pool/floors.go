@@ -157,6 +157,6 @@ func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	// Keep the plan.
 	search.incumbent.keepIfBetter(catalogue.recomputePlan(pipelines))
 	search.recordPhase("floors", len(pipelines), milp.Stats{})
-	search.shouldStop(ctx)
+	search.shouldStop(ctx) // notes why the search ends
 	return nil
 }

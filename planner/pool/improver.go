@@ -139,7 +139,7 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 		survivors = search.choice.pickTemplates(byLoss, basis, widePerModel*search.options.Effort)
 	}
 	_, err = solveInteger(ctx, search, "survivors", survivors, survivorNodes)
-	search.shouldStop(ctx)
+	search.shouldStop(ctx) // notes why the search ends
 	return err
 }
 

@@ -88,8 +88,9 @@ func newIntegerProgram(c *templateCatalogue, templates []int, bound, floor float
 }
 
 // addModelCounts adds, for each model and kind, a count of the whole devices that the model takes: under the
-// slot rule no two models share a device. There are few such counts, so a search that branches on them ends
-// soon. On time-shared pools models do share devices, so no counts are added.
+// slot rule, by which only replicas of one stage position of a model share a device, no two models do. There
+// are few such counts, so a search that branches on them ends soon. On time-shared pools models do share
+// devices, so no counts are added.
 func (q *integerProgram) addModelCounts() {
 	if q.problem.Rounding != Slot || q.problem.hasTimeShared() {
 		return

@@ -32,11 +32,10 @@ const (
 // which a request costs least. How much of its devices a model can use with margins that were not simulated is
 // estimated by a formula of queueing, corrected by what simulation of the best plan showed.
 //
-// 1. Plans with one margin for all models are solved, with and without time to fill batches. 2. Each model
-// takes the margin whose pipelines carry a request for the least price of their devices. 3. That plan is
-// simulated. If it is no better, the one with the other delay is. The choice is made
-//
-//	again from what the better one showed.
+//  1. Plans with one margin for all models are solved, with and without time to fill batches.
+//  2. Each model takes the margin whose pipelines carry a request for the least price of their devices.
+//  3. That plan is simulated. If it is no better, the one with the other delay is. The choice is made
+//     again from what the better one showed.
 //
 // If models take turns on devices, or a plan runs already, nothing is changed.
 func tryMixedMargins(ctx context.Context, tuner *planTuner) error {

@@ -75,7 +75,7 @@ func preferRunning(ctx context.Context, search *planSearch) bool {
 	if search.incumbent.keepIfBetter(improved); isEnough {
 		search.incumbent.plan = running
 	}
-	search.shouldStop(ctx)
+	search.shouldStop(ctx) // the bound may have changed: note anew why the search ends
 	return isEnough
 }
 

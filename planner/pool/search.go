@@ -219,7 +219,7 @@ func (s *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 	// Go back to the choice of the best plan.
 	if current != bestChoice {
 		s.selectChoice(bestChoice)
-		s.shouldStop(ctx)
+		s.shouldStop(ctx) // the bounds have changed: note anew why the search stops
 	}
 	return nil
 }

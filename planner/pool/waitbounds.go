@@ -190,7 +190,8 @@ func (c *templateCatalogue) unservedModels(b *waitBounds) []int {
 	return unserved
 }
 
-// longestInference returns the longest inference of t on pool k, 0 if it has no stage there.
+// longestInference returns the longest time of a stage of template t on pool k, for which another batch may
+// have to wait there. It is 0 if t has no stage on the pool.
 func longestInference(t *stages.Template, k int) time.Duration {
 	var d time.Duration
 	for i := range t.Stages {

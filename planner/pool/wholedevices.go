@@ -13,8 +13,9 @@ import (
 const wholeNodes = 400
 
 // boundByWholeDevices lowers the bound by a relaxation in which only the devices of each kind that each model
-// takes are whole numbers: under the slot rule no two models share a device. There are few of these numbers, so
-// the program is solved soon. A program of whole replicas branches on replicas first and hardly gets to them.
+// takes are whole numbers: under the slot rule, by which only replicas of one stage position of a model share a
+// device, no two models do. There are few of these numbers, so the program is solved soon. A program of whole
+// replicas branches on replicas first and hardly gets to them.
 func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.hasTimeShared() || search.problem.usesBundles() || search.problem.Rounding != Slot || len(search.problem.Models) < 2 {
 		return nil

@@ -66,8 +66,9 @@ func (c *boundChecker) visitCascades(slo time.Duration, parts bool, visit func(c
 	return visitor
 }
 
-// familyAndGrid returns the models that cascades are made of, those of the workload or else those of the plan, and
-// the number of levels of each. A plan of many models may have fewer levels than the workload asks for.
+// familyAndGrid returns the models that cascades are made of, those of the workload or else those of the plan,
+// and grid, the number of levels of certainty of each. A plan of many models may have fewer levels than the
+// workload asks for.
 func (c *boundChecker) familyAndGrid() (names []string, grid int) {
 	for i := range c.gear.Models {
 		names = append(names, c.gear.Models[i].Model)
@@ -79,7 +80,8 @@ func (c *boundChecker) familyAndGrid() (names []string, grid int) {
 	return names, grid
 }
 
-// addQuantiles adds a model with levels at the quantiles of its certainties.
+// addQuantiles adds a model to the samples, with levels at the quantiles of its certainties on the planning
+// samples, as the planner cuts them.
 func (a *sampleBits) addQuantiles(m *formats.ModelRecords, planningCount, grid int) {
 	byCertainty := slices.Clone(m.Certainty[:planningCount])
 	slices.Sort(byCertainty)

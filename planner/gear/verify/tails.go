@@ -92,8 +92,8 @@ func gearTail(ctx context.Context, p *formats.Plan, gear int, times [][][]time.D
 	return tailOfRun(ctx, p, sim.Config{Tables: tables, Source: src, Duration: length}, length/4)
 }
 
-// tailOfRun returns the latency at the plan's percentile over all requests that arrive from a time on. No request
-// is shed, so the tail is that of all.
+// tailOfRun simulates a plan and returns the latency at its percentile over all requests that arrive from
+// firstArrival on. No request is refused, so the tail is that of all.
 func tailOfRun(ctx context.Context, p *formats.Plan, cfg sim.Config, firstArrival time.Duration) (time.Duration, error) {
 	opt, err := policygear.ParseOptions(cfg.Tables, p.Policy.Params)
 	if err != nil {

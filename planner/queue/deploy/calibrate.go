@@ -97,7 +97,8 @@ func (p *Estimators) estimateFor(model, kind, sequences int) (*estimate, error) 
 	return e, nil
 }
 
-// sampleRequests returns the lengths of n requests of a model. Its classes take turns by their rates.
+// sampleRequests returns the lengths of n requests of a model, drawn from the samples of its classes, which
+// take turns in proportion to their rates.
 func (p *Estimators) sampleRequests(model, n int) []llm.Request {
 	items, total := p.problem.itemsOf(model), 0.0
 	for _, i := range items {
@@ -173,7 +174,8 @@ func (p *Estimators) requestTime(model, kind, sequences int) (float64, error) {
 	return work, nil
 }
 
-// planEstimate returns an estimator in the form that a plan has.
+// planEstimate returns an estimator of request times as a plan document has it, in nanoseconds and rounded.
+// megaTokens is the least prompt of those it is for, 0 for all.
 func planEstimate(r *vqueue.RCT, model, device string, megaTokens int) formats.QueueEstimate {
 	planned := formats.QueueEstimate{
 		Model: model, Device: device, MegaTokens: megaTokens, PromptNS: roundToThousandths(1e9 * r.Alpha), OutputNS: roundToThousandths(1e9 * r.Beta), InterceptNS: roundToThousandths(1e9 * r.Intercept),

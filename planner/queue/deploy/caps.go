@@ -165,7 +165,7 @@ func (p *Problem) applyMove(x *Pool, m capMove) (Pool, bool) {
 		y.Caps[m.kind][model] = caps[index]
 	}
 
-	// A class cap that limits nothing any more goes.
+	// With holdOthers the classes that are less urgent keep the limit that the models had.
 	if m.holdOthers {
 		_, otherItems := p.splitUrgentClass(x.Items)
 		for _, c := range p.classesOf(otherItems) {
@@ -174,6 +174,7 @@ func (p *Problem) applyMove(x *Pool, m capMove) (Pool, bool) {
 			}
 		}
 	}
+	// A class cap that limits nothing any more goes.
 	maxCap := p.maxConcurrent(&y)
 	for c := range y.ClassCaps {
 		if y.ClassCaps[c] >= maxCap {

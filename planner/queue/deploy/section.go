@@ -71,8 +71,8 @@ func (p *PlanWriter) planProfile(m int) formats.LLMProfile {
 	return profile
 }
 
-// planHosts returns the hosts' memory beside each kind: enough for the largest models that are kept warm
-// there.
+// planHosts returns the memory of the hosts beside each kind of servers: enough to keep the weights of the
+// largest models there, as many as the option warm-models says.
 func (p *PlanWriter) planHosts(items []int) []formats.QueueHost {
 	var sizes []int64
 	for _, m := range p.problem.ModelsOf(items) {
@@ -96,8 +96,8 @@ func (p *PlanWriter) planHosts(items []int) []formats.QueueHost {
 	return hosts
 }
 
-// addInstances adds the instances of a pool on the next free devices. nextDevice has the first free device
-// by pool of the cluster.
+// addInstances adds the instances of a pool to the plan, on the next free devices. nextDevice has the first
+// free device of each pool of the cluster, and moves on.
 func (p *PlanWriter) addInstances(q *formats.QueuePlan, x *Pool, nextDevice []int, items []int) error {
 	models := p.problem.ModelsOf(x.Items)
 	nextModel := 0

@@ -217,7 +217,8 @@ func (b *workProgram) kindsHidingPrompts(model, sparse int) []bool {
 	return hides
 }
 
-// iterationCost returns the time of an iteration of a model beside the work of its requests, in seconds.
+// iterationCost returns the time of an iteration of a model that does not depend on its requests, in seconds,
+// as the bound counts it.
 func (b *workProgram) iterationCost(model, kind int) float64 {
 	iteration := &b.problem.Models[model].ByKind[kind].Iteration
 	if b.hidesPrompts[model][kind] {
