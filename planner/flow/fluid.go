@@ -83,6 +83,7 @@ func (b *fluidProgram) addDevices() {
 			b.m.AddTerm(poolCapacity[k], b.m.AddInt("whole devices", 0, float64(p.pools[k].count), p.pools[k].price), -1)
 		}
 	}
+	// What the devices of each level carry, as a part of the largest rate factor.
 	b.levelCapacity = make([][]milp.Row, len(p.models))
 	for u := range p.models {
 		for l := range p.models[u].levels {

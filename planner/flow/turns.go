@@ -104,6 +104,7 @@ func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunPro
 			list = append(list, sharedRunProblem{p, factorBound})
 		}
 	}
+	// Without waits and with the longest runs, the problem is a relaxation of all those left out.
 	if !complete {
 		if unlistedBound, err = s.withProblem(s.problem.limitSharedRuns(maxRuns[len(maxRuns)-1], true)).factorBound(ctx); err != nil {
 			return nil, 0, err

@@ -215,8 +215,8 @@ func (r *placer) servedUpperBound(modelBytes int64) float64 {
 	return math.Min(served, float64(len(p.kindOf)))
 }
 
-// improveByProgram improves a placement by a mixed-integer program: x_sd says whether device d holds
-// service s, u_sd how much of the service's time runs there. Work may run on other kinds of devices than
+// improveByProgram improves a placement by a mixed-integer program: x_sd says whether device d holds service s,
+// u_sd how much of the service's time runs there, of U_s in all. Work may run on other kinds of devices than
 // the batches were chosen for:
 //
 //	max Σ u_sd;   Σ_s u_sd ≤ 1;   Σ_d u_sd ≤ U_s;   u_sd ≤ min(1, U_s) x_sd;   Σ_s bytes_s x_sd ≤ memory - largest batch

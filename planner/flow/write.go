@@ -111,6 +111,7 @@ func (r *resolvedProblem) deployedModel(p *problem, x *solution, u int, firstDev
 			sharedDevices := x.sharedDevices(p, k)
 			s.Replicas, s.GPUs, s.RPS, s.Placement = sharedDevices, x.timeShares[u][k], x.timeShares[u][k]*t.rate, []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: sharedDevices}}
 		}
+		// Devices of its own come after those that are taken.
 		firstDevice[k] += n
 		m.costs[k][t.sharesPerDevice-1].WriteStage(&s, m.profile, t.batch)
 		o.Pipelines = append(o.Pipelines, formats.Pipeline{Batch: t.batch, RPS: s.RPS, LatencyUS: s.InferUS[t.batch-1], Stages: []formats.Stage{s}})

@@ -182,7 +182,8 @@ func (p *pooledDevices) boundAtScale(scale float64) float64 {
 	return total
 }
 
-// shortestSLO returns the least SLO that some cascade keeps, or 0 if no model fits into memory.
+// shortestSLO returns the least SLO that some cascade keeps: the time of one sample on the fastest model that
+// fits some device. If none fits, it returns 0.
 func (p *Problem) shortestSLO() time.Duration {
 	shortest := time.Duration(math.MaxInt64)
 	for m := range p.Models {

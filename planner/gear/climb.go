@@ -24,6 +24,7 @@ const (
 // returned as they are.
 func (s *planSearch) climbRanges(ctx context.Context, plan *Outcome) (*Outcome, error) {
 	p := plan.Problem
+	// Only simulated rates can allow more. A plan that reaches its target, or need only exist, is left.
 	if !p.simulatesMeasured() || (p.TargetAccuracy > 0 || s.options.AnyPlan) && !p.missesTarget(plan.Accuracy) {
 		return plan, nil
 	}

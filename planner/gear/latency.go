@@ -72,8 +72,9 @@ func (s *planSearch) planFastest(ctx context.Context) (*Outcome, error) {
 	return best, nil
 }
 
-// latencyBracket returns a latency at which the relaxation misses the target, one just above it at which it
-// reaches the target, and the longest latency that is tried. It returns an error if the target is out of reach.
+// latencyBracket returns a latency at which the bound on the accuracy (of the linear programs, which no plan
+// exceeds) misses the target, one just above it at which it reaches the target, and the longest latency that is
+// tried. It returns an error if the target is out of reach at any latency.
 func (s *planSearch) latencyBracket(ctx context.Context) (low, reachable, maxLatency time.Duration, err error) {
 	low, maxLatency = s.problem.latencyExtremes()
 	relaxedAt := func(latency time.Duration) (float64, error) {

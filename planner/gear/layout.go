@@ -53,6 +53,7 @@ func (space *planSpace) newLayout(configs []Config, chains []PlacedChain) *devic
 			}
 		}
 	}
+	// Without chains the configs themselves are the groups.
 	if len(chains) == 0 {
 		l.deviceGroups = configs
 		return l

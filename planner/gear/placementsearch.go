@@ -119,6 +119,7 @@ func (s *planSearch) boundSpace(ctx context.Context, p *Problem, inputs *planInp
 			return nil, err
 		}
 		space := *laxInputs.withStages
+		// The share of late requests is by the SLO that is asked for.
 		tight := *space.problem
 		tight.SLO = p.SLO
 		for i := range space.cascades {

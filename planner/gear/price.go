@@ -125,6 +125,8 @@ const scaleHalvings = 8
 // the most devices of each kind.
 func (p *pooledDevices) deviceCut(available []int) *deviceCut {
 	cut := &deviceCut{devices: p.problem.deviceCounts(), gainPerDevice: slices.Clone(p.devicePrice)}
+	// A network card serves the devices of a node, so a device brings a part of one. A node that is not full
+	// has a whole card: slack allows for that.
 	for n, price := range p.nicPrice {
 		perNode := float64(max(1, p.problem.Blocks.Pools[n.kind].PerNode))
 		cut.gainPerDevice[n.kind] += price / perNode
@@ -426,9 +428,9 @@ func (c *deviceSearch) reachesTarget(cut *deviceCut) bool {
 	return cut.servesAllRanges && cut.value >= c.search.problem.TargetAccuracy-targetTolerance
 }
 
-// countProgram returns the program over numbers of devices that minimises their price. Its rows rule out counts at
-// which the relaxation misses the target or a plan failed. Fewer devices never reach more, so all counts that
-// nowhere exceed such counts are ruled out, too.
+// countProgram returns the program over numbers of devices that minimises their price. Its rows rule out counts
+// at which the relaxation (the linear programs of the ranges) misses the target or a plan failed. Fewer devices
+// never reach more, so all counts that nowhere exceed such counts are ruled out, too.
 func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var) {
 	program = milp.New("devices")
 	var priceTerms, countTerms []milp.Term
@@ -436,6 +438,7 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 		countVars = append(countVars, program.AddInt("", 0, float64(c.available[k]), c.prices[k]))
 		priceTerms, countTerms = append(priceTerms, milp.Term{Var: countVars[k], Coef: c.prices[k]}), append(countTerms, milp.Term{Var: countVars[k], Coef: 1})
 	}
+	// At least one device, and at least the price that the search has risen to.
 	program.AddGE("", 1, countTerms...)
 	if c.minPrice > 0 {
 		program.AddGE("", c.minPrice*(1+1e-9), priceTerms...)
@@ -449,6 +452,8 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 		if c.reachesTarget(cut) {
 			continue
 		}
+		// The cut holds for all counts that reach the target. Dividing by the shortfall keeps coefficients near
+		// 1.
 		if shortfall := cut.shortfall(); shortfall > 0 {
 			var terms []milp.Term
 			for k := range countVars {

@@ -281,6 +281,7 @@ func (plan *Outcome) useInAllRanges(ctx context.Context, simulator *gearSimulato
 		plan.Gears, plan.Accuracy, plan.TailLatency, plan.measuredAccuracy = gears, gears[0].Accuracy, measured.tail, measured.accuracy
 		return true, nil
 	}
+	// Else trials at the upper edges. All ranges share the late requests that the percentile allows.
 	for r := len(p.RangeEdges) - 1; r >= 0; r-- { // the highest rate is the first to fail
 		g := &gears[r]
 		t, err := simulator.tryWithLateShare(ctx, cascade, p.RangeEdges[r], min(1, (1-p.Percentile)/p.RangeWeights[r]))

@@ -81,6 +81,7 @@ func newSplitProgram(l *deviceLayout, cascade int, loadLimit float64) *splitProg
 	g := &splitProgram{layout: l, reachShares: l.space.reachShares[cascade], model: milp.New("split"), shortBatches: loadLimit > 0, groupFlows: make([][]milp.Var, len(l.deviceGroups)), chainFlows: make([]milp.Var, len(l.replicaGroups)),
 		batchSeconds: make([]float64, len(l.space.problem.Models)), demandTerms: make([][]milp.Term, len(l.space.problem.Models)), timeTerms: make([][]milp.Term, len(l.deviceGroups)), nicTerms: map[nicDirection][]milp.Term{}}
 	g.busiestLoad = g.model.AddVar("", 0, milp.Inf, 1)
+	// The load only has to stay below the limit: the rows of devices use it as their bound.
 	if g.shortBatches {
 		g.model.SetObj(g.busiestLoad, 0)
 		g.model.SetBounds(g.busiestLoad, 0, 1e3*loadLimit)

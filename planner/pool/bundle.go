@@ -214,6 +214,8 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 			return nil, err
 		}
 		if plan == nil {
+			// In a re-plan, SLO classes together may move less than the sum of their moves: ask once more with
+			// a higher limit.
 			if x.search.replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.search.replan.maxMoved {
 				return nil, nil
 			}
@@ -255,6 +257,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	// Covers at all prices that were tried.
 	var coverTemplates []int
 	for _, c := range x.covers.tables[d] {
+		// Each table, of other prices, adds at most so many bundles.
 		maxBundles := len(bundles) + bundlesPerModel*x.search.options.Effort
 		var err error
 		coverTemplates, err = x.addCoverBundles(d, c, rps, func(pipelines ...planPipeline) bool { add(pipelines...); return len(bundles) < maxBundles })

@@ -111,6 +111,7 @@ func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limit
 		rounder.availableDevices = append(rounder.availableDevices, float64(x.problem.Pools[k].Count)-limits.idleDevices[k])
 	}
 	if x.search.replan != nil {
+		// Each device moved beyond the limit costs as much as a mean device is worth.
 		rounder.maxMoved, rounder.movePenalty = limits.maxMoved, totalPrice/float64(x.problem.totalDevices())
 	}
 

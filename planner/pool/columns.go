@@ -93,6 +93,7 @@ func (p *Problem) limitBlocks() int {
 func (p *Problem) needsColumns() bool {
 	maxTemplates := float64(maxEnumerated)
 	if p.totalDevices() >= largeCluster || p.usesBundles() {
+		// Their programs are large: list fewer.
 		maxTemplates /= 10
 	}
 	return p.countSequences() > maxTemplates && !p.hasTimeShared()

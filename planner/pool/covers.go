@@ -99,6 +99,7 @@ func (builder *coverBuilder) appendItems(items []coverItem, table *templateTable
 		replicaRate := 1 / (stageRows[i].devicesPerRPS * float64(stageRows[i].share))
 		for replicas := 1; ; replicas++ {
 			rate := replicaRate * float64(replicas)
+			// From this rate on, even fractions of replicas cost clearly more than the covers.
 			if goodCovers != nil && goodCovers.templateUnitCost >= nearlyGoodFactor*goodCovers.maxUnitCost[int(min(rate/goodCovers.rateStep, goodGridSteps))] {
 				break
 			}

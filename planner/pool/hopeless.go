@@ -48,6 +48,7 @@ func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 		bound = max(bound, search.waitChoices[i].bound)
 	}
 	slices.Sort(groupTemplates)
+	// Solve one program for the group, if it is small enough.
 	if groupTemplates = slices.Compact(groupTemplates); len(groupTemplates) <= maxSurvivors*search.options.Effort {
 		options := search.workLimits(basisNodes)
 		options.Gap = 1 // any plan shows that there is one

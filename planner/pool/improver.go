@@ -218,6 +218,7 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 	if search.replan != nil && search.replan.numSearches > 0 {
 		programBound = search.choiceBound
 	}
+	// A plan is over these templates or uses another one: the larger bound holds for both.
 	search.lowerBound(max(programBound, boundOutside(search, templates)))
 	search.recordPhase(name, len(templates), sol.Stats)
 	return isOptimal, nil

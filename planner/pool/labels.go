@@ -188,6 +188,7 @@ func (l *labelSearch) extendLabel(i int32) {
 		if labelPrice+item.price > l.maxPrice || !l.fitsDevices(l.itemParts[n*len(k.dimensions):]) {
 			continue
 		}
+		// List the longer sum, if a plan with it can still be better.
 		extended = sumLabel{label.devices.plus(item.devices), label.rate + item.rate, label.loss + item.loss, i, int32(n)}
 		minPlanLoss := extended.loss
 		if l.leftover != nil {
@@ -212,6 +213,7 @@ func (l *labelSearch) fitsDevices(parts []int) bool {
 	if l.wholeDevices == nil {
 		return true
 	}
+	// Round the parts up to whole devices, by stage position.
 	clear(l.wholeDevices)
 	for i := range k.dimensions {
 		counted := &k.dimensions[i]

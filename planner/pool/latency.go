@@ -116,6 +116,7 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 	byRate := indexesBelow(len(pipelines))
 	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(pipelines[b].rps, pipelines[a].rps) })
 
+	// Replace one after another, as far as devices are idle.
 	for _, ci := range byRate {
 		if ctx.Err() != nil {
 			return

@@ -82,6 +82,7 @@ func boundByLossSums(search *planSearch, maxSteps int64, bySlot bool) (exact boo
 		bySlot && search.problem.Rounding != Slot {
 		return false
 	}
+	// Floors, and models whose rate has no value, do not fit this sum of losses.
 	for d := range search.problem.Models {
 		if search.problem.Models[d].MinRPS > 0 || search.choice.lp.rateDual[d] < 1e-9 {
 			return false
@@ -135,6 +136,7 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 			search.incumbent.keepIfBetter(k.catalogue.recomputePlan(plan))
 		}
 		search.lowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
+		// No plan outside of the lists is better than the one found.
 		if throughput > unlistedBound {
 			return true
 		}

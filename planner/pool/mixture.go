@@ -203,6 +203,7 @@ func pipelineQueues(plan *formats.Plan, model int) (queues []pipelineQueue) {
 // lost, if requests arrive at random and a pipeline is a server of constant speed with some places to wait. The
 // factor multiplies these places. It bisects over utilisations.
 func sustainableUtilisation(queues []pipelineQueue, lateShare, factor float64) float64 {
+	// What is served is at most what the pipelines carry, so at most 1/(1-lateShare) of that can be offered.
 	lower, upper := minUtilisation, 1/(1-lateShare)
 	for range bisectionSteps {
 		utilisation := (lower + upper) / 2

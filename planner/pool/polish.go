@@ -50,6 +50,7 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	program.m.SetObj(program.theta, 0)
 	program.m.SetObj(program.movedVar, 1)
 	options := search.workLimits(moveNodes)
+	// Plans that move less than half a device fewer are not looked for.
 	options.AbsGap = 0.5
 	found, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices that move")
 	if err != nil {

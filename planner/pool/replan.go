@@ -91,6 +91,7 @@ func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) in
 			heldReplicas = append(heldReplicas, n)
 			pipeline.Stages = append(pipeline.Stages, InputStage{First: stage.First, Last: stage.Last, Pool: stage.Pool, Share: stage.Share, Replicas: max(n, 1)})
 		}
+		// A pipeline goes on only if every stage of it still has a replica.
 		if !isPlannable || slices.Contains(heldReplicas, 0) {
 			continue
 		}
@@ -220,6 +221,7 @@ func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
 	for _, content := range contents {
 		devicePart := 1 / float64(content.share)
 		heldReplicas := state.runningReplicas[content]
+		// Of content that nothing holds, every replica has to be loaded.
 		if heldReplicas == 0 {
 			for _, v := range varsByContent[content] {
 				q.m.AddTerm(moveRow, v, devicePart)

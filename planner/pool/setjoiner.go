@@ -59,6 +59,7 @@ func (k *lossKnapsack) bisectSets(sets [][]deviceSet, minValue float64) (through
 		}
 		mid := (lo + hi) / 2
 		joiner := k.newSetJoiner(sets, mid)
+		// An unknown answer counts as fitting, so that the upper limit stays a bound.
 		switch joiner.findSets() {
 		case setsFit:
 			lo, labels = mid, joiner.chosenLabels
@@ -226,6 +227,7 @@ func (j *setJoiner) findSets() fitAnswer {
 		}
 		j.minPriceFrom[d] = j.minPriceFrom[d+1] + j.setsByPrice[d][0].price
 	}
+	// Else search. If the work ends first, it is not known whether sets fit.
 	switch {
 	case j.placeModels(0, 0):
 		return setsFit

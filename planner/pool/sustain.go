@@ -26,6 +26,7 @@ func (a *planTuner) simulateLoads(ctx context.Context, t *planAttempt) error {
 	scenario.Budget = a.runBudgets.Search
 	scenario.Seed = seeded.Seed(test.Settings.Seed, "headroom")
 	scenario.Duration = min(fullDuration, max(fullDuration/shortRunDivisor, certify.MinDuration(t.result.Plan)))
+	// The first tenth, in which queues fill, does not count.
 	scenario.Warmup = scenario.Duration / 10
 	var startLoads []float64
 	if a.bestAttempt != nil && len(a.bestAttempt.loads) > 0 {
@@ -304,6 +305,8 @@ func (a *planTuner) certifyAttempt(ctx context.Context, t *planAttempt, minLoads
 	for i := range t.loads {
 		climb.MaxLoads = append(climb.MaxLoads, 1/t.setting.headroom[i].Utilisation)
 	}
+	// A plan that only has to beat another one is tested there, and no further if it fails. One that showed
+	// nothing in short runs starts low.
 	if minLoads != nil {
 		climb.StartLoads, climb.StopAtFirstFailure = minLoads, true
 	} else if slices.Min(t.loads) < certify.Step {

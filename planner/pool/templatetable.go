@@ -46,6 +46,7 @@ func (s *templateTable) add(t *stages.Template) {
 		s.batchStarts = append(s.batchStarts, batchStart{t.Batch, s.len()})
 	}
 	for i := range s.maxStages {
+		// Stages that the template lacks stay zero: their share of 0 ends it.
 		var compact compactStage
 		if i < len(t.Stages) {
 			stage := &t.Stages[i]

@@ -279,6 +279,7 @@ func (a *planTuner) uniformSetting(margin float64, shape pipelineShape) planSett
 // tryFirstSetting tries what the running plan keeps back. If no plan runs, or that setting has no plan, it
 // tries one margin for all models. From what the plan sustains, it notes the rates at which batches fill.
 func tryFirstSetting(ctx context.Context, tuner *planTuner) error {
+	// Without any margin there is no plan, so there is none with one.
 	if tuner.noMarginErr != nil {
 		return nil
 	}
@@ -302,6 +303,7 @@ func tryFirstSetting(ctx context.Context, tuner *planTuner) error {
 // tried comes next, until the work is done or the gap is reached. Halves of the largest batch count from the
 // largest that a plan used.
 func tryNeighbours(ctx context.Context, tuner *planTuner) error {
+	// No plan exists with any margin, or the running plan's setting has one, which is kept.
 	if tuner.noMarginErr != nil || tuner.bestAttempt != nil && tuner.runningHeadroom() != nil {
 		return nil
 	}

@@ -15,11 +15,13 @@ import (
 // is the largest of all these solves.
 func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	bestOutcome, err := Solve(ctx, p, s, o)
+	// With a running plan, or too many templates to list, only even parts are planned for.
 	if err != nil || o.RunningPlan != nil || p.needsColumns() {
 		return bestOutcome, err
 	}
 	for k := range p.Pools {
 		pool := &p.Pools[k]
+		// Only devices that share one card, in a single node, can leave it to each other.
 		if pool.TimeShared || pool.Gbps <= 0 || pool.Count < 2 || pool.Count > pool.PerNode {
 			continue
 		}

@@ -149,6 +149,7 @@ func markExempt(c *templateCatalogue, list []*waitBounds) []*waitBounds {
 	var unserved []int
 	for _, bounds := range list {
 		without := c.unservedModels(bounds)
+		// With all exempt, a model without a template has only stages that are too long.
 		allExempt := &waitBounds{longestInfer: bounds.longestInfer, exemptModels: slices.Repeat([]bool{true}, len(c.problem.Models))}
 		if len(c.unservedModels(allExempt)) == 0 && (fewestUnserved == nil || len(without) < len(unserved)) {
 			fewestUnserved, unserved = bounds, without

@@ -207,6 +207,7 @@ func (m *Program) addDueRows(s, g int, onTime []milp.Var, horizon float64) {
 		if due >= horizon {
 			continue
 		}
+		// Due before the queue starts: the group cannot be on time here.
 		if due < m.startTime(g) {
 			m.Model.SetBounds(onTime[k], 0, 0)
 			continue

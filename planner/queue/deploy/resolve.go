@@ -295,6 +295,7 @@ func (r *resolver) resolveItems() error {
 			}
 		}
 	}
+	// Items of a model stand together.
 	slices.SortStableFunc(r.problem.Items, func(a, b Item) int { return a.Model - b.Model })
 
 	// For throughput the weights of all items sum to 1.
