@@ -47,6 +47,7 @@ func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *cover
 
 	// Limits: one deployment per model, the devices of each pool, the budget of each path, the accuracy of
 	// each application.
+	// The deployments of a model are at most one, in sum.
 	for range p.models {
 		x.deployedOnce = append(x.deployedOnce, x.program.AddLE("", 1))
 	}

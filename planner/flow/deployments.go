@@ -89,6 +89,7 @@ func (p *problem) moduleLayout() *moduleLayout {
 	// List the module sets of each model: what it has to serve, with every subset of what it may serve.
 	for u := range p.models {
 		required, optional := p.modulesServedBy(u, firstModule)
+		// More than 2^6 subsets of a model are too many to list.
 		if len(optional) > 6 {
 			return nil
 		}

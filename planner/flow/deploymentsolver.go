@@ -121,6 +121,7 @@ func (p *problem) factorCeiling() float64 {
 // deployments takes more than all devices, no plan exists. It narrows in on the least such factor.
 func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
 	tolerance, feasibleFactor, f := max(c.solver.search.gap/8, 2e-4), c.foundFactor, c.provenBound
+	// Each factor is closer to the least one that is out of reach. The limit only guards against slow progress.
 	for range 20 {
 		x, err := c.solver.solveCoverProgram(ctx, f, true)
 		if err != nil {
@@ -152,6 +153,7 @@ func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
 // searches them.
 func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
 	relativeStep, anyFound := max(c.solver.search.gap/4, 1e-3), false
+	// The range of factors shrinks with each try. The limit only guards against slow progress.
 	for range 200 {
 		// Choose the next factor: first just below maxFactor, in growing steps; once a plan was found
 		// there, halve the range.

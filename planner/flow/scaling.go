@@ -13,16 +13,17 @@ import (
 const missedRateCost = 2
 
 // ScalingTable returns how many workers of each module serve at which rate, for rates up to maxRate.
-// workerRates has, by module, the rate at the entry of the application of which one worker carries the
-// module's part. A rate in the table stands for a random rate: normally distributed, with headroom times
-// that rate as its mean and relativeSD of the mean as its standard deviation.
+// workerRates has, by module, the rate at the entry of the application of which one worker carries the module's
+// part. A rate in the table stands for a random rate: normally distributed, with headroom times that rate as
+// its mean and relativeSD of the mean as its standard deviation.
 //
-// Whole workers make the capacity rise in steps, and a step may cost one worker but gain next to nothing.
-// Each row of the table has the numbers that minimize
+// Whole workers make the capacity rise in steps, and a step may cost one worker but gain next to nothing. Each
+// row of the table has the numbers that minimize
 //
 //	workers + missedRateCost · workersPerRPS · E[rate above the capacity],
 //
-// which is the choice of a newsvendor. Only numbers of which no worker can be spared are considered.
+// which is the choice of a newsvendor: workersPerRPS is what a request per second takes in workers. Only
+// numbers of which no worker can be spared are considered.
 func ScalingTable(workerRates []float64, headroom, relativeSD, maxRate float64) []formats.FlowRate {
 	maxDemand, maxWorkerRate := headroom*maxRate*(1+4*relativeSD), slices.Max(workerRates)
 	cumulativeRates := make([][]float64, len(workerRates))

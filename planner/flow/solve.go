@@ -144,6 +144,7 @@ func (s *planSearch) factorBound(ctx context.Context) (float64, error) {
 	if !(bound > 0) {
 		return 0, errNoPlan
 	}
+	// A few rounds: each bound is the unit of the next program. A fall of less than half a per cent ends them.
 	for range 12 {
 		sol, err := s.solver.Solve(ctx, s.problem.newProgram(programQuery{goal: goalMaxRate, maxFactor: bound, relaxed: true}).m, milp.Options{Seed: s.seed})
 		switch {
@@ -184,6 +185,7 @@ func (s *planSearch) solveProgram(ctx context.Context, q programQuery, o milp.Op
 	}
 	result := &solveResult{}
 	for {
+		// Solve the program, without the paths that were late before.
 		x := s.problem.newProgram(q)
 		sol, err := s.solver.Solve(ctx, x.m, o)
 		if err != nil {

@@ -87,6 +87,7 @@ func (r *resolvedProblem) plannedApplication(x *solution, a int, scale float64) 
 	planned := formats.FlowApplication{Served: formats.Served{Model: w.Name, SLOUS: document.Micros(app.slo), MarginUS: document.Micros(app.margin),
 		Percentile: w.Percentile, Weight: w.Weight, RPS: app.weight * scale}}
 	for i, m := range w.Modules {
+		// In the plan a module has the model that was chosen, and no variants.
 		m.Model, m.Variants = r.problem.models[app.modules[i].choices[x.choice[a][i]].model].name, nil
 		planned.Modules = append(planned.Modules, m)
 	}

@@ -80,6 +80,7 @@ func usedDevices(plan *Outcome, k int) (configs []Config, newNumber map[int]int)
 	}
 
 	// Number the devices that hold something.
+	// Bits above those of the models are stages. Whether a device has one is in hasStage.
 	allModels := uint32(1)<<len(plan.Problem.Models) - 1
 	newNumber = map[int]int{}
 	d := 0

@@ -29,6 +29,7 @@ type enumerator struct {
 func Enumerate(s *Samples, grid int, usable []bool) []Cascade {
 	models := len(s.Levels)
 	enumeration := &enumerator{samples: s, grid: grid, usable: usable}
+	// Scratch space by depth of the cascade, which has at most all models.
 	for range models {
 		enumeration.sortedSamples = append(enumeration.sortedSamples, make([]int32, s.N))
 		enumeration.belowLevel = append(enumeration.belowLevel, make([]int32, grid+1))

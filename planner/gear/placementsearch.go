@@ -73,6 +73,7 @@ func (s *planSearch) planInputsFor(ctx context.Context, p *Problem) (*planInputs
 		return nil, err
 	}
 	inputs := &planInputs{problem: p, chains: chains, stagedTimes: stagedTimes}
+	// If whole models have no plan, members in stages may have one.
 	if inputs.wholeModels, inputs.wholeError = wholeModelSpace(ctx, p, s.solver, s.cache); inputs.wholeError != nil && (len(chains) == 0 || !isInfeasible(inputs.wholeError)) {
 		return nil, inputs.wholeError
 	}

@@ -65,6 +65,7 @@ func (s *bundleRounder) swapBest() bool {
 			continue
 		}
 		moved := s.useAfterSwap(devices, s.usedDevices, s.movedDevices, current, i)
+		// While devices are exceeded, prices count so little that they only decide between equal swaps.
 		swapGain := excessNow - s.excessCost(devices, moved) + (s.bundlePrices[current]-s.bundlePrices[i])*minSwapGain*1e3
 		if excessNow == 0 {
 			if swapGain < 0 {

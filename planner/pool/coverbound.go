@@ -114,6 +114,7 @@ func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 		return coverCost <= totalPrice*(1+1e-9)
 	}
 	lo, hi := 0.0, c.search.choiceBound
+	// Bisect: after 40 halvings the two ends agree to all digits that count.
 	for range 40 {
 		if mid := (lo + hi) / 2; isAffordable(mid) {
 			lo = mid

@@ -88,6 +88,7 @@ func (c *templateCatalogue) singleReplicaDevices(t *stages.Template) []float64 {
 	for si := range t.Stages {
 		s := &t.Stages[si]
 		switch {
+		// Stages on time-shared devices take none of their own.
 		case c.problem.Pools[s.Pool].TimeShared:
 		case c.problem.Rounding == Slot:
 			devices[s.Pool]++

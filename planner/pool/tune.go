@@ -545,6 +545,7 @@ func solveSetting(ctx context.Context, tuner *planTuner, wanted planSetting, min
 	description := tuner.describeSetting(wanted)
 	res, err := tuner.solve(ctx, changed, func(update kind.Progress) { tuner.reportProgress(description, update, 0) })
 	if infeasible, ok := errors.AsType[*kind.InfeasibleError](err); ok {
+		// A solve that fails states no work: count a nominal amount.
 		tuner.workDone += 1000
 		if tuner.infeasibleErr == nil {
 			tuner.infeasibleErr = infeasible

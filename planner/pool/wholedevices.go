@@ -15,7 +15,8 @@ const wholeNodes = 400
 // boundByWholeDevices lowers the bound by a relaxation in which only the devices of each kind that each model
 // takes are whole numbers: under the slot rule, by which only replicas of one stage position of a model share a
 // device, no two models do. There are few of these numbers, so the program is solved soon. A program of whole
-// replicas branches on replicas first and hardly gets to them.
+// replicas branches on replicas first and hardly gets to them. It does nothing where models may share devices,
+// for a price, for one model or very many, and where not all templates are known.
 func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.hasTimeShared() || search.problem.usesBundles() || search.problem.Rounding != Slot || len(search.problem.Models) < 2 {
 		return nil

@@ -28,8 +28,9 @@ const (
 	maxProgramGroups = 14 // groups of one program
 )
 
-// orderFirstGroups forms request groups of the first minute of arrivals and orders them on the instances of
-// each pool. Pools share no requests, so each pool is a problem of its own.
+// orderFirstGroups forms request groups (requests of a class with similar lengths) of the first minute of
+// arrivals, orders them on the instances of each pool, and writes them into the plan. Pools share no requests,
+// so each pool is a problem of its own.
 func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *formats.QueuePlan) error {
 	requests, err := c.search.Trials.FirstRequests(c.result.Layout, queueWindow)
 	if err != nil {
@@ -73,8 +74,9 @@ type requestGroup struct {
 	requests []vqueue.RequestFeatures
 }
 
-// formGroups forms the groups of the pool's requests, by item and lengths. A group has at most group-scale
-// times as many requests as run at once.
+// formGroups forms the request groups of the pool: requests of one item (class for a model) and of similar
+// lengths, which are scheduled as one. A group has at most group-scale times as many requests as run at once on
+// an instance.
 func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	var poolRequests []vqueue.RequestFeatures
 	for _, r := range requests {
@@ -244,8 +246,9 @@ func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nod
 // completionShares are the quantiles of a group's completion time that a plan states.
 var completionShares = []float64{0.5, 0.9, 0.99}
 
-// writeGroups adds the groups and their order to the plan. firstInstance is the index of the pool's first
-// instance. If ctx has ended, groups get no quantiles.
+// writeGroups adds the pool's request groups, in the order found, to the plan: for each its expected start and
+// end, and the times by which it is answered in full with given probabilities (quantiles), which take long to
+// compute. firstInstance is the index of the pool's first instance. If ctx has ended, groups get no quantiles.
 func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, firstInstance int) error {
 	if o.state == nil {
 		return nil

@@ -28,8 +28,9 @@ func (p *Estimators) resumeTimes(model, kind int) (swap, recompute time.Duration
 	return swap, recompute
 }
 
-// choosePreemption sets in the policy that evicted KV is computed again, unless moving it is faster on at
-// least half of the servers.
+// choosePreemption decides how an evicted request goes on: its KV (what the model keeps of its tokens) is
+// computed again, unless moving it to the host and back is faster on at least half of the servers. It sets that
+// in the policy.
 func (p *Estimators) choosePreemption() {
 	swaps, servers := 0, 0
 	for m := range p.problem.Models {

@@ -310,7 +310,9 @@ func (r *resolver) resolveItems() error {
 	return nil
 }
 
-// setPolicy sets the policy that runs the plan, with the parameters from the options.
+// setPolicy sets the policy that runs the plan, with the parameters from the options: how requests are grouped
+// and join a queue, and when it is ordered anew. one_open lets only one group of a queue be open, where models
+// take turns.
 func (r *resolver) setPolicy() {
 	v := r.input.Values
 	params := map[string]float64{"group_scale": v.Number("group-scale"), "follow": 1}
@@ -326,8 +328,9 @@ func (r *resolver) setPolicy() {
 	r.problem.Policy = formats.PolicySpec{Name: "vqueue", Params: params}
 }
 
-// newSearches returns a search for each combination of tensor parallelism. Combinations with which the
-// problem cannot be solved are left out. If all are, it returns the last error.
+// newSearches returns a search for each combination of tensor parallelism (devices that run a model together)
+// over the pools. Combinations with which the problem cannot be solved are left out. If all are, it returns the
+// last error.
 func (r *resolver) newSearches() ([]*Search, error) {
 	// Build the combinations, pool by pool, from the sizes for which the profile has instances.
 	choices := [][]int{nil}

@@ -165,7 +165,9 @@ func (p *Problem) allItems() []int {
 	return items
 }
 
-// scenario returns the scenario in which a layout serves some items under its policy.
+// scenario returns what the simulator needs to run a layout: the plan in which it serves some items under its
+// policy, and how long arrivals are drawn. The seed is the same for all layouts, so they meet the same
+// requests.
 func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	plan, err := p.plans.Plan(l, items)
 	if err != nil {
@@ -252,7 +254,7 @@ func (p *Trials) requestCounts() []int64 {
 	return counts
 }
 
-// poolScore returns the part of a layout's score that belongs to one of its pools.
+// poolScore returns the part of a layout's score (outcomes of runs, by item) that belongs to one of its pools.
 func (p *Trials) poolScore(s *Score, x *Pool) Score {
 	score := p.problem.newScore()
 	score.Broken = s.Broken

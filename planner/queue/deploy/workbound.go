@@ -188,9 +188,10 @@ func (b *workProgram) addIterations() {
 	}
 }
 
-// kindsHidingPrompts returns, by kind, whether a model has so many iterations that they hide its prompts.
-// If so, iterations count with all of their base, and prompts as nothing. Both ways of counting stay below
-// every run; this one is higher there.
+// kindsHidingPrompts returns, by kind of servers, whether a model has so many iterations that they hide its
+// prompts: the first HingeTokens prompt tokens of an iteration cost nothing beside decoding. If so, iterations
+// count with all of their base, and prompts as nothing. Both ways of counting stay below every run; this one is
+// higher there.
 func (b *workProgram) kindsHidingPrompts(model, sparse int) []bool {
 	hides := make([]bool, len(b.problem.Kinds))
 	for k, instance := range b.problem.Models[model].ByKind {
@@ -264,8 +265,8 @@ func sparseItem(p *Problem, model int) int {
 	return sparsest
 }
 
-// isolatedRate returns the rate of those requests of an item that come after the previous one of them is
-// due, in requests per second.
+// isolatedRate returns the rate, in requests per second, of those requests of an item that come only after the
+// previous such one is due. If they are in time, no iteration serves two of them.
 func isolatedRate(p *Problem, item int) float64 {
 	if p.Items[item].RPS == 0 {
 		return 0
@@ -361,8 +362,8 @@ func IterationOverhead(iteration *formats.Iteration) float64 {
 	return max(0, iteration.BaseNS+iteration.CPUNS-promptTokenCost(iteration)*iteration.HingeTokens) / 1e9
 }
 
-// promptTokenCost returns the cost of a prompt token in nanoseconds, lowered to where further iterations to
-// hide it do not pay.
+// promptTokenCost returns the cost of a prompt token in nanoseconds. An iteration reads HingeTokens of them for
+// nothing, so a token costs no more than its part of a further iteration.
 func promptTokenCost(iteration *formats.Iteration) float64 {
 	if iteration.HingeTokens > 0 {
 		return min(iteration.PromptNS, (iteration.BaseNS+iteration.CPUNS)/iteration.HingeTokens)
