@@ -109,8 +109,8 @@ func (z *sizeSearch) growUntilEnough(s *solution) *solution {
 	return nil
 }
 
-// shrinkWhileEnough removes devices as long as the solution attains enough. It returns nil if the result is
-// no cheaper than the best solution.
+// shrinkWhileEnough removes devices from a solution, one at a time, as long as it attains enough in simulation.
+// It returns nil if the result is no cheaper than the best solution.
 func (z *sizeSearch) shrinkWhileEnough(s *solution) *solution {
 	for s != nil && z.simulationErr == nil {
 		smaller := z.neighbours(s, -1)
@@ -166,10 +166,10 @@ func (z *sizeSearch) rebatchUntilEnough(s *solution) *solution {
 	return nil
 }
 
-// withNeighbourBatch returns the solution with the next larger (delta 1) or smaller (delta -1) batch size
-// of model u that keeps the deadlines and carries the rates. To make time for a larger one, the batches of
-// the other models shrink, that of the model with the most spare capacity first. If there is no such
-// solution, it returns nil.
+// withNeighbourBatch returns the solution with the next larger (delta 1) or smaller (delta -1) batch size of
+// model u that keeps the deadlines and carries the rates. To make time for a larger one, the batches of the
+// other models shrink, that of the model with the most spare capacity first. If no such solution exists, it
+// returns nil.
 func (p *problem) withNeighbourBatch(s *solution, u, delta int) *solution {
 	t := p.withNextLevel(s, u, delta)
 	for t != nil && !p.keepsDeadlines(t) {

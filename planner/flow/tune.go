@@ -134,7 +134,8 @@ func (t *tuner) solveSetting(ctx context.Context, s tuneSetting) (*attempt, erro
 	return &attempt{setting: s, result: result}, nil
 }
 
-// minAttainment returns the least share of requests in time that some application has to attain.
+// minAttainment returns the least of the shares of requests in time that the applications have to attain, for
+// which the bound of all plans holds.
 func (t *tuner) minAttainment() float64 {
 	minShare := 1.0
 	for _, a := range formats.ApplicationsOf(t.p.Workload) {

@@ -81,7 +81,8 @@ func (plan *Outcome) improveFrom(placement *trialPlacement) {
 	}
 }
 
-// orEarlyPlan returns a plan, or the early plan if the search was interrupted without one.
+// orEarlyPlan returns a plan, or the early plan (one cascade of little load for all ranges) if the search was
+// interrupted without one.
 func (s *planSearch) orEarlyPlan(ctx context.Context, plan *Outcome) *Outcome {
 	if plan == nil && ctx.Err() != nil && s.earlyPlan != nil {
 		return s.earlyPlan

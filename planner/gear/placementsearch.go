@@ -340,8 +340,8 @@ func (t *placementSearch) useSharedLateness(ctx context.Context, withStages *pla
 	return t.search.trySingleCascade(ctx, t.problem, withStages, plan, t.firstError)
 }
 
-// isDone reports whether no other placement need be tried: there is a plan and any plan suffices, or no other plan
-// can be noticeably better.
+// isDone reports whether no other placement (models on devices) need be tried: there is a plan and any plan
+// suffices, or no other plan can be noticeably better.
 func (t *placementSearch) isDone() bool {
 	if t.bestPlan == nil || t.problem.TargetAccuracy > 0 || t.search.options.AnyPlan {
 		return t.bestPlan != nil

@@ -480,8 +480,9 @@ func (c *deviceSearch) addExceeding(program *milp.Model, countVars []milp.Var, c
 	program.AddGE("", 1, exceeding...)
 }
 
-// nextCounts returns the counts of least price that were not tried and at which the relaxation reaches the target.
-// If there are none, it returns nil.
+// nextCounts returns the counts of least price that were not tried and at which the relaxation (the linear
+// programs of the ranges) reaches the target. Each count that misses it adds a cut, which rules out more, and
+// the program is solved again. If there are none, it returns nil.
 func (c *deviceSearch) nextCounts(ctx context.Context) (n []int, err error) {
 	for {
 		program, n := c.countProgram()

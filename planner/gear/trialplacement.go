@@ -114,9 +114,9 @@ func (d *trialPlacement) findGear(ctx context.Context, next int, minAccuracy flo
 	return 0, d.layout.infeasibleRange(ctx, r, lastTrial)
 }
 
-// lightenLastRange gives the last range a cascade with less load if the plan loses less than nextPlacementGain by
-// it. The last range also serves all rates above it, and under overload a lighter cascade answers more requests in
-// time.
+// lightenLastRange gives the last range a cascade with less load if the plan loses less than nextPlacementGain
+// by it, and the lighter cascade passes a trial. The last range also serves all rates above it, and under
+// overload a lighter cascade answers more requests in time.
 func (d *trialPlacement) lightenLastRange(ctx context.Context, plan *Outcome, minAccuracy float64) error {
 	p := d.space.problem
 	r := len(p.RangeEdges) - 1

@@ -23,6 +23,7 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(search.problem.Pools, func(p stages.Pool) bool { return !p.TimeShared }) {
 		return nil
 	}
+	// Nearly all of the slack: the rest is for rounding. The best plan must be that good itself.
 	minValue := search.provenBound() * (1 - 0.999*slack)
 	if minValue > search.incumbent.value() {
 		return nil

@@ -99,7 +99,7 @@ func boundByLossSums(search *planSearch, maxSteps int64, bySlot bool) (exact boo
 
 // raiseBudget looks at plans of little loss first and raises the loss budget step by step, because the number
 // of sums grows fast with it. The budget is what a plan may lose against the bound of the relaxation. It
-// reports whether it found the best plan.
+// reports whether it found the best plan. With bySlot labels are dearer, so the budget grows more slowly.
 func (k *lossKnapsack) raiseBudget() (exact bool) {
 	search := k.search
 	gap := k.choice.lp.bound - search.incumbent.score()

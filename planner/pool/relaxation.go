@@ -185,8 +185,9 @@ type dualWeights struct {
 	normalised          bool    // without costs: the duals of the models' rows were scaled to sum to 1
 }
 
-// readDuals reads the duals of a solution. Without costs it scales them so that the duals of the models' rows
-// sum to one. If they are all zero, all weights are zero.
+// readDuals reads the duals of a solution of the relaxation as weights: what all devices of each pool are
+// worth, and a unit of each model's rate. Without costs it scales them so that the duals of the models' rows
+// sum to one, as the proof of the bound needs it. If they are all zero, all weights are zero.
 func (l *masterProgram) readDuals(duals []float64) dualWeights {
 	dual := func(row milp.Row) float64 {
 		if row < 0 {

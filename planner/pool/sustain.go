@@ -72,6 +72,7 @@ func (a *planTuner) scoreAttempt(t *planAttempt) {
 		sustainedRPS := t.loads[i] * m.RPS
 		t.sustainedRate = min(t.sustainedRate, sustainedRPS/m.Weight)
 		t.meetsFloors = t.meetsFloors && meetsFloor(sustainedRPS, a.floorRate(i))
+		// The devices of the model, and how many it would need for a rate of its weight.
 		modelGPUs := 0.0
 		for _, p := range t.result.Plan.Deployment[i].Pipelines {
 			for _, s := range p.Stages {

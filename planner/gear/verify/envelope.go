@@ -25,9 +25,10 @@ func (c *boundChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...s
 	return envelopeOf(points)
 }
 
-// visitCascades calls visit for every cascade of the family, over its quantile thresholds, that can keep a
-// latency. A model costs what it does on the kind where it is cheapest, or in stages, if parts is true. If the
-// documents do not say enough, or there are too many cascades, it returns nil.
+// visitCascades calls visit, with cost and accuracy, for every cascade of the family, over its quantile
+// thresholds, that can keep a latency. byModel has the cost by model; it changes after the call. A model costs
+// what it does on the kind where it is cheapest, or in stages, if parts is true. If the documents do not say
+// enough, or there are too many cascades, it returns nil.
 func (c *boundChecker) visitCascades(slo time.Duration, parts bool, visit func(cost, accuracy float64, byModel []float64), kinds ...string) *cascadeVisitor {
 	names, grid := c.familyAndGrid()
 	r := c.checker.profileRecords(names)
