@@ -11,7 +11,7 @@ import (
 // rates may vary around the edge of two ranges or seldom reach the highest range, and each gear must hold its
 // upper edge forever.
 
-// trySingleCascade, for an SLO over all requests, looks for one cascade for all ranges, and returns its plan if
+// trySingleCascade looks, for an SLO over all requests, for one cascade for all ranges, and returns its plan if
 // that is more accurate than the plan found so far, or if there is none. wholeErr is why the search has found
 // none.
 func (s *planSearch) trySingleCascade(ctx context.Context, p *Problem, space *planSpace, plan *Outcome, wholeErr error) (*Outcome, error) {

@@ -127,7 +127,7 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 	return nil
 }
 
-// replanThroughput, where a plan runs already, takes the first plan that moves few enough devices. It first
+// replanThroughput takes, where a plan runs already, the first plan that moves few enough devices. It first
 // asks for a throughput that is good enough, with the fewest moves, then for less and less, by steps that grow
 // with the square of the round. If the plan came after two failures or more, it tries once more between the
 // throughput that was found and the one that was not.

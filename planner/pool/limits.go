@@ -107,6 +107,7 @@ type Infeasible struct {
 // MissingDevices is a number of devices that a pool lacks.
 type MissingDevices struct{ Pool, Count int }
 
+// Error returns why there is no plan.
 func (e *Infeasible) Error() string { return e.Reason }
 
 // noPipeline returns the error that explains why model d has no template at all: no device it was measured on,

@@ -56,6 +56,7 @@ func (s *templateTable) add(t *stages.Template) {
 	}
 }
 
+// len returns the number of templates in the table.
 func (s *templateTable) len() int { return len(s.stageRows) / s.maxStages }
 
 // stagesOf returns the stages of template i, maxStages of them.

@@ -596,6 +596,7 @@ func (a *planTuner) problemWith(wanted planSetting) (*kind.Problem, error) {
 	return &changed, nil
 }
 
+// compareUtilisation compares what is kept back of two models by the part of the devices that is used.
 func compareUtilisation(g, h formats.Headroom) int { return cmp.Compare(g.Utilisation, h.Utilisation) }
 
 // mostCommonMargin returns the margin that most models have.

@@ -27,6 +27,7 @@ type gearChecker struct {
 	workloadDir string // folder from which paths in the workload start; empty if it is not known
 }
 
+// newChecker returns a checker of a plan of gears, without findings, with the cascade that the workload asks for.
 func newChecker(t *kind.CheckInput) *gearChecker {
 	findings := recompute.NewChecker(t)
 	return &gearChecker{Checker: findings, documents: &planDocuments{findings}, gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload), workloadDir: t.WorkloadDir}

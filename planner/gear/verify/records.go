@@ -20,8 +20,10 @@ type sampleBits struct {
 // bitSet is a set of samples.
 type bitSet []uint64
 
+// newSet returns an empty set of numbers below n.
 func newSet(n int) bitSet { return make(bitSet, (n+63)/64) }
 
+// add adds number i to the set.
 func (s bitSet) add(i int) { s[i/64] |= 1 << (i % 64) }
 
 // size returns the number of members of a set.
