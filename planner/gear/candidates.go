@@ -124,8 +124,8 @@ func (v *candidatePlacement) tryNext(ctx context.Context, r int, o *Options) (si
 	return v.trials.simulator.trialRequests - requestsBefore, nil
 }
 
-// tryCascade tries a cascade at a rate in simulation, with the least load of the busiest device. If it misses
-// the SLO, the result is nil.
+// tryCascade tries a cascade at a rate in simulation, with the split of its work that loads the busiest device
+// least. If it misses the SLO, the result is nil.
 func (v *candidatePlacement) tryCascade(ctx context.Context, cascade int, rate float64) (*passedCascade, error) {
 	s, err := v.trials.layout.loadCascade(ctx, cascade)
 	if err != nil {

@@ -224,9 +224,9 @@ func (space *planSpace) setConfigs() {
 }
 
 // placeModels returns a placement: how many devices of a kind hold which models and stages. It solves the
-// relaxation of all ranges together by column generation, and then the program in whole numbers over the cascades
-// found. With whole devices a range may need a cascade that only another range uses with fractions of devices, so
-// every range gets the cascades of all.
+// relaxation (devices in fractions, mixtures of cascades) of all ranges together by column generation, and then
+// the program in whole numbers over the cascades found. With whole devices a range may need a cascade that only
+// another range uses with fractions of devices, so every range gets the cascades of all.
 func (space *planSpace) placeModels(ctx context.Context) (placement []Config, err error) {
 	p := space.problem
 	ranges := indices(len(p.RangeEdges))

@@ -184,9 +184,10 @@ func (space *planSpace) nicCount(kind int) float64 {
 // maxColumnsPerRound limits the cascades that a range gets in one round of pricing.
 const maxColumnsPerRound = 4
 
-// generateColumns solves the program by column generation, and returns the solution and the variables of the
-// chains that it added. When no column improves it, the solution is optimal over all cascades. If every kind has
-// exactly one config, it is also optimal over the chains.
+// generateColumns solves the program by column generation (cascades and chains join it as long as they improve
+// it), and returns the solution and the variables of the chains that it added. When no column improves it, the
+// solution is optimal over all cascades. If every kind has exactly one config, it is also optimal over the
+// chains.
 //
 // The reduced value of cascade c in range r is
 //

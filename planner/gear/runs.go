@@ -33,7 +33,7 @@ func (b *gearSimulator) gearTables(gears []PlannedGear) *policy.Tables {
 
 // RetryGear tries the gear of a range again at its upper edge: one run with a stream (random arrivals) of its
 // own, as long as the promise of a trial is about. Its requests bring the given samples. If samples is nil,
-// they bring the planning samples. Checks of finished plans call it.
+// they bring the planning samples. Tests and benchmarks call it, to see whether a plan keeps its promise.
 func (plan *Outcome) RetryGear(ctx context.Context, samples *Samples, rangeIndex int, seed uint64) (Trial, error) {
 	p, planned := plan.Problem, &plan.Gears[rangeIndex]
 	simulator := newSimulator(p, plan.Configs, plan.Chains, seed)

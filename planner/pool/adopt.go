@@ -19,10 +19,9 @@ type InputPipeline struct {
 // InputStage is one stage of an InputPipeline: blocks [First, Last) on a share of the devices of a pool.
 type InputStage struct{ First, Last, Pool, Share, Replicas int }
 
-// AdoptDocuments turns pipelines that another program chose (a baseline, say) into an outcome that can be
-// written as a plan, for the models and devices of the documents. It also returns the rate, in requests/s, that
-// the replicas of each pipeline carry. A batch is taken to fill at the workload's batch_build_rps, if it names
-// one.
+// AdoptDocuments turns pipelines that another program chose into an outcome that can be written as a plan, for
+// the models and devices of the documents. It also returns the rate, in requests/s, that the replicas of each
+// pipeline carry. A batch is taken to fill at the workload's batch_build_rps, if it names one.
 func AdoptDocuments(in *kind.Problem, run *kind.SolveRun, pipelines []InputPipeline) (*kind.Outcome, []float64, error) {
 	r, err := resolveDocuments(in, run)
 	if err != nil {

@@ -224,7 +224,8 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 	return isOptimal, nil
 }
 
-// buildProgram returns the integer program over a set of templates, with the limit on moves if a plan runs.
+// buildProgram returns the integer program of the goal over a set of templates, with the limit on moved devices
+// if a plan runs.
 func buildProgram(search *planSearch, templates []int) *integerProgram {
 	bound := search.choice.lp.bound
 	if search.options.Hurry {

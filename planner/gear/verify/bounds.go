@@ -101,8 +101,8 @@ func checkRangeBound(r *formats.Gear, path string, lowerBound, upperBound float6
 type reportFunc func(constraint, where, found, expected, format string, args ...any)
 
 // reachableAccuracy returns an accuracy that so many devices of one kind have time for, and a text that says by
-// what. It may be below the limit. A range has one cascade. If the SLO is over all requests, bounds are of
-// mixtures.
+// what. It may be below the limit. A range has one cascade. If the SLO is over all requests, mixtures of
+// cascades count, as the plan's bounds are of these.
 func (c *boundChecker) reachableAccuracy(kind string, envelope costEnvelope, devices, limit float64) (accuracy float64, means string) {
 	if c.gear.SLOScope == formats.ScopeRequests {
 		return c.weightedAccuracy(envelope, devices), "a mixture of cascades that keep the SLO"
