@@ -32,7 +32,9 @@ type coverProgram struct {
 	rounds        int64      // solves of the program
 }
 
-// newCoverProgram returns the program without deployments.
+// newCoverProgram returns the linear program that chooses deployments (a set of modules served by one model, at
+// one batch time, on given devices) without any of these: they are added as columns. It minimizes their cost
+// or, with minimizeShare, the largest share of a pool that they take.
 func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *coverProgram {
 	x := &coverProgram{problem: y.problem, layout: y, solver: s.solver, seed: s.seed, minimizeShare: minimizeShare, program: milp.New("covers")}
 	p := y.problem
@@ -45,6 +47,7 @@ func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *cover
 
 	// Limits: one deployment per model, the devices of each pool, the budget of each path, the accuracy of
 	// each application.
+	// The deployments of a model are at most one, in sum.
 	for range p.models {
 		x.deployedOnce = append(x.deployedOnce, x.program.AddLE("", 1))
 	}
@@ -73,7 +76,8 @@ func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *cover
 	return x
 }
 
-// unservedCost returns the cost of leaving a module unserved: more than all devices cost.
+// unservedCost returns the cost of leaving a module unserved, by which the program always has a solution: more
+// than all devices cost or, for the share of the pools, far more than 1.
 func (x *coverProgram) unservedCost() float64 {
 	if x.minimizeShare {
 		return 10
@@ -93,7 +97,8 @@ func (x *coverProgram) maxCost() float64 {
 	return sum
 }
 
-// deploymentCost returns the cost of a deployment in the objective.
+// deploymentCost returns what a deployment costs in the objective: the price of its devices. If a share of the
+// pools is minimized, it costs nothing itself, as the pools' rows count its devices.
 func (x *coverProgram) deploymentCost(c *deployment) float64 {
 	if x.minimizeShare {
 		return 0
@@ -105,7 +110,8 @@ func (x *coverProgram) deploymentCost(c *deployment) float64 {
 	return sum
 }
 
-// addDeployment adds a deployment of s as a column of the program.
+// addDeployment adds a deployment of module set s as a column of the program: it serves the modules of the set,
+// deploys its model, and takes devices, parts of the paths' time budgets, and accuracy.
 func (x *coverProgram) addDeployment(s *moduleSet, c *deployment) {
 	v := x.program.AddVar("", 0, milp.Inf, x.deploymentCost(c))
 	for _, t := range s.members {
@@ -133,8 +139,9 @@ func (x *coverProgram) budgetShare(s *moduleSet, level int, use pathUse) float64
 	return float64(batchTimesPerModule*use.modules) * maxTime.Seconds() / max(x.layout.paths[use.path].budget.Seconds(), 1e-9)
 }
 
-// solve adds deployments until none has a negative reduced cost. It sets lowerBound and the reduced cost of
-// every deployment.
+// solve solves the linear program and adds deployments of negative reduced cost (those that could improve it)
+// until there are none. It sets lowerBound, which no plan's cost is below, and the reduced cost of every
+// deployment: a plan with it costs at least lowerBound plus that.
 func (x *coverProgram) solve(ctx context.Context) error {
 	var basis *milp.Basis
 	for {
@@ -163,9 +170,10 @@ type rowDuals []float64
 // off.
 func (d rowDuals) ofLimit(row milp.Row) float64 { return min(0, d[row]) }
 
-// priceAll computes the reduced costs of all deployments under the given duals. Per module set and level,
-// it adds the deployment with the most negative one to the program, and returns how many it added. It also
-// sets lowerBound, by Lagrange's relaxation: the bound is valid for any duals of the right sign.
+// priceAll computes the reduced costs of all deployments (a module set on given devices) under the given duals.
+// Per module set and level, it adds the deployment with the most negative one, which improves the program most,
+// and returns how many it added. It also sets lowerBound, by Lagrange's relaxation: the bound is valid for any
+// duals of the right sign.
 func (x *coverProgram) priceAll(duals rowDuals) int {
 	poolDuals := x.poolDuals(duals)
 	x.lowerBound = x.dualValue(duals, poolDuals)
@@ -202,8 +210,9 @@ func (x *coverProgram) priceAll(duals rowDuals) int {
 	return added
 }
 
-// poolDuals returns what a device of each pool costs by the duals. Under the objective of a share the costs
-// of all devices must sum to at most 1, which is the dual constraint of the share.
+// poolDuals returns what a device of each pool is worth by the duals of a solution. If the share of the pools
+// is minimized, the worth of all devices may sum to at most 1, which is the dual constraint of the share: the
+// solver keeps that up to its tolerance only, so the values are scaled.
 func (x *coverProgram) poolDuals(duals rowDuals) []float64 {
 	poolDuals, total := make([]float64, len(x.problem.pools)), 0.0
 	for k, row := range x.poolCapacity {
@@ -218,8 +227,8 @@ func (x *coverProgram) poolDuals(duals rowDuals) []float64 {
 	return poolDuals
 }
 
-// dualValue returns the sum of all rows' right-hand sides times their duals. Under the objective of a share
-// the right-hand sides of the pools are 0.
+// dualValue returns the sum of all rows' right-hand sides times their duals, from which the lower bound starts.
+// If the share of the pools is minimized, the right-hand sides of the pools are 0.
 func (x *coverProgram) dualValue(duals rowDuals, poolDuals []float64) float64 {
 	sum := 0.0
 	if !x.minimizeShare {
@@ -247,7 +256,8 @@ func (x *coverProgram) dualValue(duals rowDuals, poolDuals []float64) float64 {
 // maxCost.
 const priceTolerance = 1e-7
 
-// addViolated computes the reduced cost of every deployment of s,
+// addViolated computes the reduced cost of every deployment of module set s, with which the program can tell
+// whether it pays,
 //
 //	reducedCost = setDual - Σ_path dual(path)·budgetShare(level, path) + Σ_pool deviceCost(pool)·devices(pool),
 //
@@ -282,7 +292,8 @@ func (x *coverProgram) addViolated(s *moduleSet, deviceCosts []float64, duals ro
 	return added
 }
 
-// setDual returns what the rows that all deployments of s share cost by their duals.
+// setDual returns what all deployments of module set s pay alike by the duals, as a part of their reduced cost:
+// for deploying the model and for accuracy, less what serving their modules is worth.
 func (x *coverProgram) setDual(s *moduleSet, duals rowDuals) float64 {
 	sum := -duals.ofLimit(x.deployedOnce[s.model])
 	for _, t := range s.members {
@@ -296,7 +307,8 @@ func (x *coverProgram) setDual(s *moduleSet, duals rowDuals) float64 {
 	return sum
 }
 
-// byLevel yields the deployments of each level, which stand together in the list.
+// byLevel yields the deployments of each level (limit on batch times) as a list. Those of one level stand
+// together.
 func byLevel(deployments []deployment) iter.Seq[[]deployment] {
 	return func(yield func([]deployment) bool) {
 		for first := 0; first < len(deployments); {

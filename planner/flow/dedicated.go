@@ -144,8 +144,8 @@ func (w *workflowProblem) withDedicatedDevices() (*workflowProblem, error) {
 	return &divided, nil
 }
 
-// addPartition adds a partition with a number of devices. On it run those services that runsService returns
-// true for.
+// addPartition adds to w a partition: some devices of a pool of the undivided problem, which run the same
+// models. On it run those services that runsService returns true for.
 func (w *workflowProblem) addPartition(undivided *workflowProblem, part partition, devices int, runsService func(service int) bool) {
 	pool := undivided.clusterPools[part.pool]
 	pool.Count = devices
@@ -183,7 +183,7 @@ func (w *workflowProblem) checkGroups(groups []modelGroup) error {
 }
 
 // drainsLanguageModel returns whether a language model shares a device with another model. It then has to
-// finish its sequences (drain) before the other model runs.
+// finish its sequences (drain) before the other model runs, which the plan's rates leave out.
 func drainsLanguageModel(deployment []formats.Deployed, modules []formats.FlowModule) bool {
 	for i := range modules {
 		if modules[i].Generation == nil {

@@ -57,8 +57,9 @@ const (
 	maxDeployments = 400_000
 )
 
-// moduleLayout returns the modules, paths and module sets of the problem. If there are too many to list, it
-// returns nil.
+// moduleLayout returns the modules of all applications, numbered, their paths, and the module sets: for each
+// model the sets of modules that it may serve together. If there are too many modules, or too many choices, to
+// list these, it returns nil, and the mixed-integer program is used instead.
 func (p *problem) moduleLayout() *moduleLayout {
 	y := &moduleLayout{problem: p}
 
@@ -88,6 +89,7 @@ func (p *problem) moduleLayout() *moduleLayout {
 	// List the module sets of each model: what it has to serve, with every subset of what it may serve.
 	for u := range p.models {
 		required, optional := p.modulesServedBy(u, firstModule)
+		// More than 2^6 subsets of a model are too many to list.
 		if len(optional) > 6 {
 			return nil
 		}
@@ -126,7 +128,9 @@ func (p *problem) modulesServedBy(u int, firstModule []int) (required, optional 
 	return required, optional
 }
 
-// newModuleSet returns the set of some modules for model u, with its demand, accuracy losses and path uses.
+// newModuleSet returns the set of some modules that model u serves together: with its demand at rate factor 1
+// (a factor on all rates), what the model takes from the accuracy of each application, and how many of the
+// modules lie on each path.
 func (y *moduleLayout) newModuleSet(u int, members []servedModule) moduleSet {
 	s := moduleSet{model: u, members: members, accuracyLoss: make([]float64, len(y.problem.apps))}
 	for _, t := range members {
@@ -147,8 +151,8 @@ func (y *moduleLayout) newModuleSet(u int, members []servedModule) moduleSet {
 	return s
 }
 
-// listDeployments lists the deployments of every module set at a rate factor. It returns false if there are
-// too many.
+// listDeployments lists, for every module set, the deployments that carry its demand at a rate factor: a level
+// (a limit on batch times) with devices of which none can be spared. It returns false if there are too many.
 func (y *moduleLayout) listDeployments(factor float64) bool {
 	remaining := maxDeployments
 	for i := range y.moduleSets {
@@ -179,8 +183,8 @@ type deploymentLister struct {
 	listed       []deployment
 }
 
-// chooseDevices tries all numbers of devices of the pools from k on that may carry the missing rate, and
-// adds the resulting deployments. anyChosen says that some device is chosen already.
+// chooseDevices lists deployments of a level: it tries all numbers of devices of the pools from k on that may
+// carry the missing rate. anyChosen says that some device is chosen already: even a rate of 0 needs one.
 func (l *deploymentLister) chooseDevices(k int, missingRate float64, anyChosen bool) {
 	if anyChosen && missingRate <= 0 {
 		l.addIfMinimal()
@@ -219,8 +223,9 @@ func (l *deploymentLister) chooseDevices(k int, missingRate float64, anyChosen b
 	l.devices[k] = 0
 }
 
-// addIfMinimal adds the chosen devices as a deployment, unless one of them can be spared or a faster level
-// carries the rate with the same devices.
+// addIfMinimal adds the chosen devices as a deployment, unless one of them can be spared or a faster level (a
+// lower limit on batch times) carries the rate with the same devices: then another deployment is at least as
+// good.
 func (l *deploymentLister) addIfMinimal() {
 	if l.level > 0 && l.carriesRate(l.level-1, -1) {
 		return
@@ -233,8 +238,9 @@ func (l *deploymentLister) addIfMinimal() {
 	l.listed = append(l.listed, deployment{level: l.level, devices: slices.Clone(l.devices)})
 }
 
-// carriesRate returns whether the devices carry the required rate at a level. One device of sparedPool is
-// left out of the count; if that is -1, none is.
+// carriesRate returns whether the chosen devices carry the required rate at a level (a limit on batch times).
+// One device of sparedPool is left out of the count, to see whether it can be spared; if that is -1, none is.
+// If the model cannot run at that level on some of the devices, it returns false.
 func (l *deploymentLister) carriesRate(level, sparedPool int) bool {
 	rate, anyDevice := 0.0, false
 	for k, n := range l.devices {

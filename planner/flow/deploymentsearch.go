@@ -35,8 +35,9 @@ type candidate struct {
 	deployment *deployment
 }
 
-// searchDeployments looks for the best plan that costs at most maxPrice. done says that there is no better
-// one; otherwise the steps ran out.
+// searchDeployments looks, by depth-first search over the listed deployments, for the best plan that costs at
+// most maxPrice: deployments that serve every module once within devices, deadlines and accuracy. done says
+// that there is no better one; otherwise the maxSteps ran out. With stopAtFirst any plan will do.
 func (x *coverProgram) searchDeployments(maxPrice float64, stopAtFirst bool, maxSteps int64) (d *deploymentSearch, done bool) {
 	d = &deploymentSearch{
 		problem: x.problem, layout: x.layout, covers: x, maxPrice: maxPrice, stopAtFirst: stopAtFirst, remainingSteps: maxSteps,
@@ -50,8 +51,9 @@ func (x *coverProgram) searchDeployments(maxPrice float64, stopAtFirst bool, max
 	return d, d.remainingSteps > 0
 }
 
-// collectCandidates lists the candidates of each module, and returns the least time that each module can
-// take with any of them.
+// collectCandidates lists the candidates of each module: the deployments that serve it and may be in a plan of
+// at most maxPrice, by their reduced costs. It returns the least time that each module can take with any of
+// them.
 func (d *deploymentSearch) collectCandidates() (minTimes []time.Duration) {
 	minTimes = make([]time.Duration, len(d.layout.appOf))
 	for i := range d.layout.moduleSets {
@@ -73,8 +75,9 @@ func (d *deploymentSearch) collectCandidates() (minTimes []time.Duration) {
 	return minTimes
 }
 
-// orderCandidates puts the candidates with the least reduced costs first, and the modules with the fewest
-// candidates. It returns false if some module has none: then there is no plan.
+// orderCandidates orders the search so that it fails early: of each module the candidates (deployments) with
+// the least reduced costs come first, and of the modules those with the fewest candidates. It returns false if
+// some module has none: then there is no plan.
 func (d *deploymentSearch) orderCandidates() bool {
 	for module := range d.candidates {
 		if len(d.candidates[module]) == 0 {
@@ -188,7 +191,8 @@ func (d *deploymentSearch) fitsRemaining(t candidate) bool {
 	return true
 }
 
-// apply books the devices, times and accuracy losses of a candidate. With sign -1 it takes them back.
+// apply takes the devices, times and accuracy of a chosen candidate (a deployment) from what is left. With sign
+// -1 it gives them back.
 func (d *deploymentSearch) apply(t candidate, sign int) {
 	for k, n := range t.deployment.devices {
 		d.remainingDevices[k] -= sign * int(n)
@@ -204,8 +208,8 @@ func (d *deploymentSearch) apply(t candidate, sign int) {
 	d.deployedModels[t.set.model] = sign > 0
 }
 
-// keepIfBest keeps the chosen deployments as the best solution if they are: by the least price, then by the
-// fewest devices. It returns true if the search may end.
+// keepIfBest is called when every module is served: it keeps the chosen deployments as the best solution if
+// they are, by the least price, then by the fewest devices. It returns true if the search may end.
 func (d *deploymentSearch) keepIfBest() bool {
 	s := d.chosenSolution()
 	price, n := d.problem.price(s), s.deviceCount()

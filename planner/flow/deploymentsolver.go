@@ -32,7 +32,9 @@ func (s *planSearch) newDeploymentSolver() *deploymentSolver {
 	return nil
 }
 
-// solveCoverProgram lists the deployments at a rate factor and solves the linear program over them.
+// solveCoverProgram lists the deployments that carry the rates at a factor, and solves the linear program that
+// chooses among them, for a bound and their reduced costs. If they are too many, it returns
+// errTooManyDeployments.
 func (l *deploymentSolver) solveCoverProgram(ctx context.Context, factor float64, minimizeShare bool) (*coverProgram, error) {
 	if !l.layout.listDeployments(factor) {
 		return nil, errTooManyDeployments
@@ -58,7 +60,8 @@ type rateSearch struct {
 	provenBound            float64   // no plan carries a larger factor
 }
 
-// throughput finds the largest rate factor.
+// throughput finds the largest rate factor (a common factor on the rates of all applications) that the devices
+// carry within all deadlines: it narrows the range between a plan's factor and a bound from both sides.
 func (l *deploymentSolver) throughput(ctx context.Context) (*solveResult, error) {
 	// Find any plan at all: at factor 0, one device per model is enough.
 	x, err := l.solveCoverProgram(ctx, 0, true)
@@ -96,8 +99,8 @@ func (l *deploymentSolver) throughput(ctx context.Context) (*solveResult, error)
 	return result, nil
 }
 
-// factorCeiling returns an upper bound of the rate factor: no module can be served faster than by all
-// devices.
+// factorCeiling returns an upper bound on the rate factor (the common factor of all rates): no module can be
+// served faster than by all devices.
 func (p *problem) factorCeiling() float64 {
 	ceiling := math.Inf(1)
 	for a := range p.apps {
@@ -114,9 +117,11 @@ func (p *problem) factorCeiling() float64 {
 	return ceiling
 }
 
-// lowerProvenBound lowers the proven bound until the linear program over deployments is feasible there.
+// lowerProvenBound lowers the proven bound on the rate factor: at a factor where the linear program over
+// deployments takes more than all devices, no plan exists. It narrows in on the least such factor.
 func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
 	tolerance, feasibleFactor, f := max(c.solver.search.gap/8, 2e-4), c.foundFactor, c.provenBound
+	// Each factor is closer to the least one that is out of reach. The limit only guards against slow progress.
 	for range 20 {
 		x, err := c.solver.solveCoverProgram(ctx, f, true)
 		if err != nil {
@@ -143,9 +148,12 @@ func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
 	return nil
 }
 
-// raiseFoundFactor looks for plans between the found factor and maxFactor until the gap is small enough.
+// raiseFoundFactor looks for plans at rate factors between the best one found and maxFactor, above which none
+// is looked for any more, until the gap is small enough. At each factor it lists the deployments anew and
+// searches them.
 func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
 	relativeStep, anyFound := max(c.solver.search.gap/4, 1e-3), false
+	// The range of factors shrinks with each try. The limit only guards against slow progress.
 	for range 200 {
 		// Choose the next factor: first just below maxFactor, in growing steps; once a plan was found
 		// there, halve the range.
@@ -181,7 +189,8 @@ func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
 	return nil
 }
 
-// cheapest finds the least price at a rate factor and, at that price, the fewest devices.
+// cheapest finds the plan of the least price that carries the rates times a factor and, at that price, the one
+// with the fewest devices. The price that it tries rises from the bound of the linear program.
 func (l *deploymentSolver) cheapest(ctx context.Context, factor float64) (*solveResult, error) {
 	x, err := l.solveCoverProgram(ctx, factor, false)
 	if err != nil {
@@ -213,9 +222,9 @@ func (l *deploymentSolver) cheapest(ctx context.Context, factor float64) (*solve
 	return nil, errNoPlan
 }
 
-// raiseRateAtSamePrice replaces a cheapest plan by the one with the highest rate of those that have no
-// higher price and no more devices, as far as a few tries find one. It halves the range of factors up to
-// twice the plan's own.
+// raiseRateAtSamePrice replaces a cheapest plan by the one with the highest rate of those that have no higher
+// price and no more devices, as far as a few tries find one. It halves the range of factors up to twice the
+// plan's own, and leaves the plan if anything fails.
 func (l *deploymentSolver) raiseRateAtSamePrice(ctx context.Context, result *solveResult) {
 	carriedFactor := l.search.problem.rateFactor(result.solution)
 	for maxFactor := 2 * carriedFactor; maxFactor > carriedFactor*1.01; {

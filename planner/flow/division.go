@@ -18,7 +18,8 @@ type modelNeeds struct {
 	otherModels    []string
 }
 
-// newModelNeeds reads the needs of a plan's models.
+// newModelNeeds reads, from a plan in which all models share the devices, how many devices' time of each pool
+// each model needs. Language models are listed apart, those of the largest needs first.
 func newModelNeeds(plan *formats.Plan) *modelNeeds {
 	y := &modelNeeds{pools: plan.Pools, devicesNeeded: map[string][]float64{}}
 	for i := range plan.Deployment {
@@ -70,9 +71,9 @@ func sameModels(a, b []modelGroup) bool {
 	return slices.EqualFunc(a, b, func(x, y modelGroup) bool { return slices.Equal(x.models, y.models) })
 }
 
-// apportionDevices returns groups with devices of each pool in proportion to what their models need, so
-// that the least devices / need is as large as possible. If there are too few devices for all groups, it
-// returns nil.
+// apportionDevices returns groups of models (sets of names) with devices of each pool in proportion to what
+// their models need: device after device goes to the group with the least devices / need. If there are too few
+// devices for all groups, it returns nil.
 func (y *modelNeeds) apportionDevices(sets [][]string) []modelGroup {
 	var groups []modelGroup
 	for _, set := range sets {
@@ -91,8 +92,9 @@ func (y *modelNeeds) apportionDevices(sets [][]string) []modelGroup {
 	return groups
 }
 
-// neediestGroup returns the index of the group with the least devices / need in a pool. Of groups without
-// devices it is the one with the largest need. If no group needs the pool, it returns -1.
+// neediestGroup returns the index of the group of models that has the least devices / need in a pool, which
+// gets the next device. Of groups without devices it is the one with the largest need. If no group needs the
+// pool, it returns -1.
 func (y *modelNeeds) neediestGroup(groups []modelGroup, pool int) int {
 	neediest, minRatio, maxNeed := -1, 0.0, 0.0
 	for i := range groups {
@@ -115,8 +117,8 @@ func (y *modelNeeds) groupNeed(g *modelGroup, pool int) (need float64) {
 	return need
 }
 
-// neighbours returns the divisions with one device moved from one group to another. Those come first whose
-// devices carry the highest rates without queueing.
+// neighbours returns the divisions of the devices in which one device has moved from one group of models to
+// another. Those come first whose devices carry the highest rates without queueing.
 func (y *modelNeeds) neighbours(groups []modelGroup) (divisions [][]modelGroup) {
 	for source := range groups {
 		for target := range groups {
@@ -202,8 +204,8 @@ func (t *tuner) searchDivisions(ctx context.Context, baseSetting tuneSetting) er
 	return nil
 }
 
-// tryDivision simulates the plan of a division, unless that was tried. proceed is false if the search
-// should end.
+// tryDivision plans with a division of the devices between groups of models, and simulates the plan, unless
+// that was tried. proceed is false if the search should end: the work is done, or the gap reached.
 func (d *divisionSearch) tryDivision(ctx context.Context, groups []modelGroup) (proceed bool, err error) {
 	s := d.baseSetting
 	if s.dedicatedDevices = groupsText(groups[:len(groups)-1], d.needs.pools); d.triedDivisions[s.dedicatedDevices] {

@@ -24,8 +24,9 @@ func (p *problem) enlargeBatches(s *solution) {
 	}
 }
 
-// raiseLevel raises the level of a model to the next one that carries more, and returns true, if all
-// deadlines hold with it.
+// raiseLevel raises the level of model u (the limit on its batch times, and so its batches) to the next one at
+// which its devices carry more. If some deadline then fails, or there is no such level, it leaves the level and
+// returns false.
 func (p *problem) raiseLevel(s *solution, u int) bool {
 	previousLevel, previousCapacity := s.level[u], p.capacity(s, u)
 	for s.level[u]++; s.level[u] < len(p.models[u].levels); s.level[u]++ {

@@ -58,7 +58,8 @@ type fluidProgram struct {
 	levelCapacity [][]milp.Row // devices of a level carry its rates, by model and level
 }
 
-// addFactor adds the rate factor, which is fixed or to be maximized.
+// addFactor adds the common factor of all rates: it is to be maximized or, if the rates are given, fixed to the
+// share of requests that must be in time.
 func (b *fluidProgram) addFactor() {
 	b.factor = b.m.AddVar("factor", 0, 1, 0)
 	if b.fixedRates {
@@ -69,8 +70,9 @@ func (b *fluidProgram) addFactor() {
 	b.m.SetObj(b.factor, 1)
 }
 
-// addDevices adds the devices of every level. With fixed rates, the devices of a pool are a whole number, at its
-// price.
+// addDevices adds, for each level of a model (a limit on its batch times), the devices of each pool that run
+// it, in fractions, and a row for what they carry. With fixed rates, the devices of a pool are a whole number,
+// at its price.
 func (b *fluidProgram) addDevices() {
 	p := b.problem
 	poolCapacity := make([]milp.Row, len(p.pools))
@@ -81,6 +83,7 @@ func (b *fluidProgram) addDevices() {
 			b.m.AddTerm(poolCapacity[k], b.m.AddInt("whole devices", 0, float64(p.pools[k].count), p.pools[k].price), -1)
 		}
 	}
+	// What the devices of each level carry, as a part of the largest rate factor.
 	b.levelCapacity = make([][]milp.Row, len(p.models))
 	for u := range p.models {
 		for l := range p.models[u].levels {
@@ -97,8 +100,8 @@ func (b *fluidProgram) addDevices() {
 	}
 }
 
-// addApplication adds the rates of an application's choices and levels. Those of a module sum to the factor.
-// Paths keep the SLO, and the accuracy its floor, on average.
+// addApplication adds the rates at which each choice of a module runs at each level. Those of a module sum to
+// the factor of all rates. Paths keep the SLO, and the accuracy its floor, on average over the requests.
 func (b *fluidProgram) addApplication(app *app) {
 	times := make([][]milp.Term, len(app.modules)) // in batches, by module
 	var losses []milp.Term
@@ -134,9 +137,9 @@ func (b *fluidProgram) addApplication(app *app) {
 	}
 }
 
-// setObjectiveBound writes a bound of all plans, or of those that boundScope names, into an outcome. It
-// also says why the search stopped, by the distance to that bound: a plan that is proven to be the best
-// with its margin need not be the best of all.
+// setObjectiveBound writes into an outcome a bound that holds for all plans, or for those that boundScope
+// names; bound computes it. It also says why the search stopped, by the distance to that bound: a plan that is
+// proven to be the best with its margin need not be the best of all.
 func setObjectiveBound(o *kind.Outcome, boundScope string, requestedGap float64, bound func() (float64, error)) error {
 	value, err := bound()
 	if err != nil {
@@ -161,8 +164,8 @@ func setObjectiveBound(o *kind.Outcome, boundScope string, requestedGap float64,
 // provenGap is the relative gap below which a value counts as equal to its bound.
 const provenGap = 1e-6
 
-// isRarePath returns whether at most a share maxShare of the requests takes the path, so that all of them
-// may be given up.
+// isRarePath returns whether at most a share maxShare of the requests takes the path: one of its modules has no
+// more visitors. All of them may then be late, and the path needs no deadline.
 func (a *app) isRarePath(path []int, maxShare float64) bool {
 	for _, i := range path {
 		if a.modules[i].visitShare <= maxShare+1e-12 {
@@ -172,7 +175,9 @@ func (a *app) isRarePath(path []int, maxShare float64) bool {
 	return false
 }
 
-// boundScope names the plans that the bound holds for. If it holds for all plans, it returns "".
+// boundScope names, for the user, the plans that the bound holds for. If it holds for all plans, it returns "".
+// The program behind the bound gives each module one mix of batches. If requests skip modules, plans could
+// choose batches by the way of a request.
 func (r *resolvedProblem) boundScope() string {
 	for a := range r.problem.apps {
 		for i := range r.problem.apps[a].modules {
@@ -184,9 +189,9 @@ func (r *resolvedProblem) boundScope() string {
 	return ""
 }
 
-// objectiveBound is the bound of resolvedProblem for workflows. Batches of any sizes may be mixed, there
-// are no waits, and the requests that are given up are those that take longest. If no bound is known, it
-// returns NaN.
+// objectiveBound returns a bound on the objective of workflows that holds for every plan: no larger rate
+// factor, or no lower price. Batches of any sizes may be mixed, there are no waits, and the requests that are
+// given up are those that take longest. If no bound is known, it returns NaN.
 func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 	q := *w
 	q.withoutQueueing = true

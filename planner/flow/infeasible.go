@@ -10,8 +10,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// explainInfeasible returns an error that says why there is no plan, and what would be nearest: lower
-// rates, else longer SLOs, else more devices. fixedRates says that the workload asks for rates.
+// explainInfeasible returns an error that says why there is no plan, and what would be nearest: lower rates,
+// else longer SLOs, else more devices. It solves relaxed problems to find that out. fixedRates says that the
+// workload asks for rates.
 func (s *planSearch) explainInfeasible(ctx context.Context, fixedRates bool) error {
 	if fixedRates {
 		result, err := s.throughput(ctx)

@@ -52,8 +52,8 @@ func (r *resolvedProblem) modelIndex(name, docPath string) (int, error) {
 	return len(r.measuredModels) - 1, nil
 }
 
-// deviceTemplates returns the templates of a model on a device of pool k: every number of shares with every
-// batch size that was measured and fits into the memory of a share.
+// deviceTemplates returns the templates of a model on a device of pool k: every number of equal shares of the
+// device, with every batch size that was measured and fits into the memory of a share.
 func (m *measuredModel) deviceTemplates(pool *formats.Pool, k int) []template {
 	var weights int64
 	for i := range m.profile.Blocks {

@@ -24,7 +24,8 @@ const (
 	AlgorithmShares = "shares" // for workflows: devices are divided by demand, and keep the models that they hold
 )
 
-// solvePlan solves the problem of the documents and returns the parts of a plan. Workflows go to
+// solvePlan is the method's solve: it reads the problem from the documents, searches for the highest rate or
+// the lowest price, and returns the parts of a plan. Workflows (applications with segments) go to
 // planWorkflows.
 func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	if list := formats.ApplicationsOf(in.Workload); len(list) > 0 && len(list[0].Segments) > 0 {

@@ -52,8 +52,8 @@ type choice struct {
 	accuracy float64 // accuracy of the model, from 0 to 1. 0 stands for unknown, which counts as 1.
 }
 
-// accuracyLoss returns -ln(accuracy): what the choice takes from the logarithm of the application's
-// accuracy.
+// accuracyLoss returns -ln(accuracy) of a choice, so that the product of accuracies along an application
+// becomes a sum, which linear programs can limit. An unknown accuracy counts as 1.
 func (c *choice) accuracyLoss() float64 {
 	if c.accuracy == 0 {
 		return 0
@@ -89,8 +89,9 @@ type template struct {
 // runs, then is in one itself (PARD, section 4.2).
 const batchTimesPerModule = 2
 
-// levelsOf returns a level for every worst time of some template, with the fastest-serving template of each
-// pool that takes no longer. It leaves out levels that have the same templates as the level before.
+// levelsOf returns the levels of a model from its templates by pool. A level is a limit on the time of batches,
+// with the template of the highest rate in each pool that keeps it. There is one for every worst time of some
+// template; those with the same templates as the level before are left out.
 func levelsOf(byPool [][]template) []level {
 	var times []time.Duration
 	for _, list := range byPool {
@@ -151,7 +152,8 @@ func (p *problem) price(s *solution) float64 {
 	return total
 }
 
-// capacity returns the rate that the devices of model u carry, in requests per second.
+// capacity returns the rate that the devices of model u carry together at its level, in requests per second:
+// its own devices and its part of the time of shared ones.
 func (p *problem) capacity(s *solution, u int) float64 {
 	sum := s.timeSharedRate(p, u)
 	for k, d := range s.devices[u] {
@@ -162,8 +164,8 @@ func (p *problem) capacity(s *solution, u int) float64 {
 	return sum
 }
 
-// modelRates returns the rate that each model has to carry if the rate factor is 1, so that every
-// application has its weight as its rate.
+// modelRates returns the rate that each model has to carry in a solution, in requests per second, if every
+// application has its weight as its rate (a rate factor of 1).
 func (p *problem) modelRates(s *solution) []float64 {
 	rates := make([]float64, len(p.models))
 	for a := range p.apps {
@@ -175,7 +177,7 @@ func (p *problem) modelRates(s *solution) []float64 {
 	return rates
 }
 
-// rateFactor returns the largest rate factor that the devices carry.
+// rateFactor returns the largest factor on the rates of all applications that the devices of a solution carry.
 func (p *problem) rateFactor(s *solution) float64 {
 	minFactor := math.Inf(1)
 	for u, rate := range p.modelRates(s) {
@@ -195,7 +197,8 @@ func (p *problem) longestPathTime(s *solution, a int) time.Duration {
 	return maxTime
 }
 
-// pathTime returns the time that one path takes, waits included.
+// pathTime returns the longest time that a request takes along one path of modules in a solution: in each it
+// waits for a batch and then is in one.
 func (p *problem) pathTime(s *solution, a int, path []int) time.Duration {
 	sum := time.Duration(0)
 	for _, i := range path {

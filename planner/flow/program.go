@@ -54,7 +54,9 @@ type program struct {
 	sharedMemory  []milp.Row       // memory of one of these devices, by pool
 }
 
-// newProgram returns the program of a query.
+// newProgram returns the mixed-integer program of a query, which says what is optimized: the rate, price,
+// number of devices, the stretch of SLOs or missing devices. It chooses a model for each module, a level (a
+// limit on batch times) for each model, and devices.
 func (p *problem) newProgram(q programQuery) *program {
 	x := &program{problem: p, m: milp.New("applications"), query: q}
 	x.factor = x.m.AddVar("factor", 0, 1, 0)
@@ -96,7 +98,8 @@ func (x *program) addInteger(name string, maxValue, objective float64) milp.Var 
 	return x.m.AddInt(name, 0, maxValue, objective)
 }
 
-// addDeployments adds, for every model, the level that it has and its devices of each pool:
+// addDeployments adds, for every model, the level that it has (z, a limit on its batch times) and its devices
+// of each pool (m; N_k are there):
 //
 //	Σ_l z_ul ≤ 1;   Σ_k m_ulk ≥ z_ul;   m_ulk ≤ N_k z_ul;   Σ_ul m_ulk ≤ N_k
 func (x *program) addDeployments() {
@@ -121,7 +124,9 @@ func (x *program) addDeployments() {
 	}
 }
 
-// addLevel adds a level of a model: whether the model has it, its devices of each pool, and what they carry.
+// addLevel adds level l of model u (a limit on its batch times): a variable that is 1 if the model has it, its
+// devices of each pool or its time on shared ones, and a row by which these carry what the modules load the
+// level with.
 func (x *program) addLevel(u, l int, oneLevel milp.Row) {
 	p, m := x.problem, x.m
 	name := fmt.Sprintf("%s %d", p.models[u].name, l)
@@ -165,7 +170,8 @@ func (x *program) priceLimit() float64 {
 	return milp.Inf
 }
 
-// objectiveWeight returns the coefficient of a device of the pool in the objective.
+// objectiveWeight returns what a device of a pool counts in the objective: its price, 1 if devices are counted,
+// else 0.
 func (x *program) objectiveWeight(pool int) float64 {
 	switch x.query.goal {
 	case goalMinPrice:
@@ -176,8 +182,9 @@ func (x *program) objectiveWeight(pool int) float64 {
 	return 0
 }
 
-// addChoices adds, for every module, which choice does its task at which level, and loads that level with
-// the module's rate:
+// addChoices adds, for every module, which choice does its task at which level, and loads that level with the
+// module's rate. w says which choice and level it is, z which level the model has, and f is the rate, of the
+// factor θ of all rates:
 //
 //	Σ_cl w_icl = 1;   w_icl ≤ z_ul;   Σ_cl f_icl = θ;   f_icl ≤ w_icl
 func (x *program) addChoices(a int) {
@@ -215,8 +222,9 @@ func (x *program) addChoices(a int) {
 	}
 }
 
-// addDeadlines limits every path of application a to its budget, in milliseconds. The goal of the least
-// stretch multiplies the budgets by a variable.
+// addDeadlines limits the time of every path of application a to its budget, in milliseconds: its modules take
+// what their models' levels allow. The goal of the least stretch multiplies the budgets by a variable. If
+// devices are missing, deadlines do not count.
 func (x *program) addDeadlines(a int) {
 	app := &x.problem.apps[a]
 	if x.query.goal == goalMissingDevices {
@@ -256,7 +264,8 @@ func (x *program) addAccuracyFloor(a int) {
 	}
 }
 
-// exclude forbids the choices and levels that a path had in a solution.
+// exclude forbids the choices and levels that the modules of a late path had in a solution, all together: the
+// solver took them for punctual within its tolerance.
 func (x *program) exclude(b *excludedPath) {
 	row := x.m.AddLE("barred", float64(len(b.modules)-1))
 	for _, i := range b.modules {

@@ -100,7 +100,8 @@ func newPool(p *formats.Pool, price float64) pool {
 	return pool{kind: p.Device, count: p.Count, price: price}
 }
 
-// addApplication adds an application of the workload to the problem.
+// addApplication adds application i of the workload to the problem: its modules with the models they may use,
+// its paths, and its deadline.
 func (r *resolvedProblem) addApplication(i int, w formats.Application) error {
 	docPath := fmt.Sprintf("applications[%d]", i)
 	graph, err := flow.CompileGraph(w.Modules, docPath)
@@ -201,7 +202,8 @@ func (r *resolvedProblem) setDeadline(a *app, w *formats.Application, docPath st
 	return nil
 }
 
-// minSingleTime returns the least time that a batch of one takes in a module.
+// minSingleTime returns the least time that a batch of one takes in a module: by the choice of model and the
+// device that are fastest.
 func (r *resolvedProblem) minSingleTime(n *appModule) time.Duration {
 	minTime := time.Duration(math.MaxInt64)
 	for _, c := range n.choices {

@@ -13,16 +13,17 @@ import (
 const missedRateCost = 2
 
 // ScalingTable returns how many workers of each module serve at which rate, for rates up to maxRate.
-// workerRates has, by module, the rate at the entry of the application of which one worker carries the
-// module's part. A rate in the table stands for a random rate: normally distributed, with headroom times
-// that rate as its mean and relativeSD of the mean as its standard deviation.
+// workerRates has, by module, the rate at the entry of the application of which one worker carries the module's
+// part. A rate in the table stands for a random rate: normally distributed, with headroom times that rate as
+// its mean and relativeSD of the mean as its standard deviation.
 //
-// Whole workers make the capacity rise in steps, and a step may cost one worker but gain next to nothing.
-// Each row of the table has the numbers that minimize
+// Whole workers make the capacity rise in steps, and a step may cost one worker but gain next to nothing. Each
+// row of the table has the numbers that minimize
 //
 //	workers + missedRateCost · workersPerRPS · E[rate above the capacity],
 //
-// which is the choice of a newsvendor. Only numbers of which no worker can be spared are considered.
+// which is the choice of a newsvendor: workersPerRPS is what a request per second takes in workers. Only
+// numbers of which no worker can be spared are considered.
 func ScalingTable(workerRates []float64, headroom, relativeSD, maxRate float64) []formats.FlowRate {
 	maxDemand, maxWorkerRate := headroom*maxRate*(1+4*relativeSD), slices.Max(workerRates)
 	cumulativeRates := make([][]float64, len(workerRates))
@@ -34,8 +35,9 @@ func ScalingTable(workerRates []float64, headroom, relativeSD, maxRate float64) 
 	return tableFromRates(cumulativeRates, headroom, relativeSD, maxRate)
 }
 
-// tableFromRates is ScalingTable for workers that differ. cumulativeRates has, by module, the rate that its
-// first worker carries, its first two, and so on.
+// tableFromRates makes the table of ScalingTable, how many workers serve at which rate, for workers that
+// differ. cumulativeRates has, by module, the rate at the entry that its first worker carries, its first two,
+// and so on.
 func tableFromRates(cumulativeRates [][]float64, headroom, relativeSD, maxRate float64) []formats.FlowRate {
 	f := newCapacityFrontier(cumulativeRates)
 	var table []formats.FlowRate
@@ -66,7 +68,9 @@ type capacityFrontier struct {
 	maxWorkerRate   float64     // the largest rate that one worker carries
 }
 
-// newCapacityFrontier returns the frontier of some cumulative rates.
+// newCapacityFrontier returns all capacities (rates at the entry) at which some module's next worker counts, by
+// rising rate, with the number of workers that carry each. cumulativeRates has, by module, the rate that its
+// first worker carries, its first two, and so on.
 func newCapacityFrontier(cumulativeRates [][]float64) *capacityFrontier {
 	f := &capacityFrontier{cumulativeRates: cumulativeRates}
 	for _, list := range cumulativeRates {
@@ -97,8 +101,9 @@ func (f *capacityFrontier) workersFor(index int) []int {
 	return workers
 }
 
-// bestCapacity returns the index of the capacity that is cheapest for a normally distributed rate. It looks
-// from a few capacities below the last one upward.
+// bestCapacity returns the index of the capacity that is cheapest for a normally distributed rate: workers,
+// plus the cost of the expected rate above the capacity. It looks from a few capacities below the last one
+// upward, as the best one hardly falls while the rate rises.
 func (f *capacityFrontier) bestCapacity(mean, sd float64, lastIndex int) int {
 	minCost, bestIndex := math.Inf(1), max(lastIndex, 0)
 	for i := max(0, lastIndex-5); i < len(f.capacities) && f.capacities[i] <= mean+4*sd+f.maxWorkerRate; i++ {

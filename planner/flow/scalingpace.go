@@ -18,9 +18,10 @@ type scalingPace struct {
 	queueWindow, rateWindow, holdTime, lookahead time.Duration
 }
 
-// paceFor returns the pace for arrivals per second with a coefficient of variation cv. PARD advises the
-// window of queueing (section 5.4): 5 to 7 s for stable traces, 3 to 5 s for bursty ones, 1 to 3 s for the
-// most bursty. The other times were best on a trace of each of the three kinds (bench/pard, part hours).
+// paceFor returns the pace at which replicas come and go (windows and times to hold) for arrivals whose count
+// per second varies with coefficient of variation cv. PARD advises the window of queueing (section 5.4): 5 to 7
+// s for stable traces, 3 to 5 s for bursty ones, 1 to 3 s for the most bursty. The other times were best on a
+// trace of each of the three kinds (bench/pard, part hours).
 func paceFor(cv float64) scalingPace {
 	switch {
 	case cv < .5:
@@ -31,8 +32,8 @@ func paceFor(cv float64) scalingPace {
 	return scalingPace{queueWindow: 2 * time.Second, rateWindow: 4 * time.Second, holdTime: 8 * time.Second}
 }
 
-// arrivalPace returns the pace for the workload's arrivals. Arrivals without a trace count as stable,
-// because a process has one rate.
+// arrivalPace returns the pace at which replicas come and go for the workload's arrivals, by how much these
+// vary in its trace. Arrivals without a trace count as stable, because a process has one rate.
 func (r *resolvedProblem) arrivalPace() scalingPace {
 	a := r.input.Workload.Arrivals
 	if a == nil || a.Trace == "" {
@@ -52,7 +53,8 @@ func (r *resolvedProblem) arrivalPace() scalingPace {
 	return p
 }
 
-// rateVariation returns the coefficient of variation of a trace's arrivals per second.
+// rateVariation returns the coefficient of variation of the arrivals per second in a trace, for the named
+// applications: the standard deviation of the counts over their mean. It is 0 if no whole second has arrivals.
 func rateVariation(path string, apps formats.Applications) (cv float64, err error) {
 	var names []string
 	for i := range apps {
@@ -67,6 +69,8 @@ func rateVariation(path string, apps formats.Applications) (cv float64, err erro
 	// Count the arrivals of every second.
 	var seconds, sum, sumSquares, arrivalCount float64
 	second := time.Duration(0)
+	// Peek returns the next arrival and moves on, so each turn of the loop counts one. The last second, which
+	// may be cut short, is left out.
 	for q := (arrivals.Request{}); t.Peek(&q); arrivalCount++ {
 		for q.ArrivedAt >= second+time.Second {
 			seconds, sum, sumSquares = seconds+1, sum+arrivalCount, sumSquares+arrivalCount*arrivalCount
@@ -88,8 +92,9 @@ const (
 	rateError        = .05
 )
 
-// addScaling adds the scaling table to a plan if a cold start is given: replicas then come and go by the
-// rate at the entry. The applications keep their planned shares of the rate.
+// addScaling adds to a plan, if a cold start is given, the table by which replicas come and go with the rate at
+// the entry: how many of each module serve at which rate. The applications keep their planned shares of the
+// rate.
 func (r *resolvedProblem) addScaling(f *formats.FlowPlan, x *solution, deployment []formats.Deployed, pace scalingPace) {
 	coldStart := r.input.Values.Time("cold-start")
 	if coldStart == 0 {

@@ -13,12 +13,13 @@ import (
 // only a part of them.
 type AttainmentFunc func(plan *formats.Plan, hint bool) (float64, error)
 
-// SizeBySimulation looks for the cheapest plan that attains a requested share in simulation. It starts from
-// plans for the same workload, the first of which has the least margin. Devices are added and removed, and
-// batch sizes change if batches is true. If there are too few devices, it returns nil.
+// SizeBySimulation looks for the cheapest plan that attains a requested share in simulation (of requests within
+// their deadlines). It starts from plans for the same workload, the first of which has the least margin.
+// Devices are added and removed, and batch sizes change if batches is true. If there are too few devices, it
+// returns nil.
 //
-// The result keeps the deadlines with the margin of the first plan, and its capacities stay above the
-// rates. So the bound of the first plan holds for it.
+// The result keeps the deadlines with the margin of the first plan, and its capacities stay above the rates. So
+// the bound of the first plan holds for it.
 func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requestedAttainment float64, simulate AttainmentFunc) (*formats.Plan, error) {
 	base, q := plans[0], *p
 	if err := q.Values.Set("margin", base.Options.Number("margin")); err != nil {
@@ -54,7 +55,8 @@ func (r *resolvedProblem) withSolution(basePlan *formats.Plan, s *solution) *for
 	return &plan
 }
 
-// solutionOf returns a plan as a solution of the problem that it was made for.
+// solutionOf returns a plan in the numbers of the problem that it was made for: the choice of each module, and
+// the level and devices of each model.
 func (r *resolvedProblem) solutionOf(plan *formats.Plan) *solution {
 	p, f := r.problem, formats.FlowOf(plan)
 	s := &solution{level: make([]int, len(p.models))}

@@ -47,7 +47,8 @@ func (z *sizeSearch) addStart(s *solution) {
 // mapKey returns a text that two solutions share only if they are equal.
 func (s *solution) mapKey() string { return fmt.Sprint(s.choice, s.level, s.devices) }
 
-// cheapest returns the best solution that the starts lead to. If none of them leads to one, it returns nil.
+// cheapest returns the cheapest solution that attains enough in simulation, of those that the starts lead to:
+// each first grows until it does, then shrinks while it does. If none does, it returns nil.
 func (z *sizeSearch) cheapest() (*solution, error) {
 	for _, s := range z.starts {
 		if s = z.shrinkWhileEnough(z.growUntilEnough(s)); s != nil && z.simulationErr == nil {
@@ -62,7 +63,8 @@ func (z *sizeSearch) isNoCheaper(s *solution) bool {
 	return z.bestSolution != nil && z.p.price(s) >= z.p.price(z.bestSolution)*(1-1e-9)
 }
 
-// hintAttainment returns the attainment of a solution over the first arrivals.
+// hintAttainment returns the hint of a solution: its attainment (share of requests in time) over the first
+// arrivals only, in one cheap simulation. Each is simulated once.
 func (z *sizeSearch) hintAttainment(s *solution) float64 {
 	attained, ok := z.hintAttainments[s.mapKey()]
 	if !ok && z.simulationErr == nil {
@@ -72,8 +74,8 @@ func (z *sizeSearch) hintAttainment(s *solution) float64 {
 	return attained
 }
 
-// attainsEnough returns whether a solution attains the requested share over all arrivals. It asks the hint
-// first, which costs less.
+// attainsEnough returns whether a solution attains the requested share of requests in time in full simulation.
+// It asks the hint, a short simulation, first, and gives up if that is clearly too low.
 func (z *sizeSearch) attainsEnough(s *solution) bool {
 	if z.hintAttainment(s) < z.requestedAttainment-maxHintError || z.simulationErr != nil {
 		return false
@@ -86,8 +88,8 @@ func (z *sizeSearch) attainsEnough(s *solution) bool {
 	return z.simulationErr == nil && attained >= z.requestedAttainment
 }
 
-// growUntilEnough adds devices or changes batch sizes until a solution attains enough, and returns it. It
-// returns nil once the solution would be no cheaper than the best.
+// growUntilEnough adds devices to a solution, or changes batch sizes, until it attains enough in simulation,
+// and returns it. It returns nil once the solution would be no cheaper than the best.
 func (z *sizeSearch) growUntilEnough(s *solution) *solution {
 	for s != nil && z.simulationErr == nil {
 		if z.isNoCheaper(s) && len(z.neighbours(s, -1)) == 0 {
@@ -107,8 +109,8 @@ func (z *sizeSearch) growUntilEnough(s *solution) *solution {
 	return nil
 }
 
-// shrinkWhileEnough removes devices as long as the solution attains enough. It returns nil if the result is
-// no cheaper than the best solution.
+// shrinkWhileEnough removes devices from a solution, one at a time, as long as it attains enough in simulation.
+// It returns nil if the result is no cheaper than the best solution.
 func (z *sizeSearch) shrinkWhileEnough(s *solution) *solution {
 	for s != nil && z.simulationErr == nil {
 		smaller := z.neighbours(s, -1)
@@ -132,7 +134,8 @@ func (z *sizeSearch) shrinkWhileEnough(s *solution) *solution {
 	return s
 }
 
-// bestByHint returns the solution of a list with the highest hint. If the list is empty, it returns nil.
+// bestByHint returns, from a list, the solution of the highest hint (attainment in a short simulation). If the
+// list is empty, it returns nil.
 func (z *sizeSearch) bestByHint(list []*solution) *solution {
 	bestSolution, maxHint := (*solution)(nil), math.Inf(-1)
 	for _, s := range list {
@@ -143,8 +146,9 @@ func (z *sizeSearch) bestByHint(list []*solution) *solution {
 	return bestSolution
 }
 
-// rebatchUntilEnough changes one batch size after another as long as the hint rises. It returns the first
-// solution that attains enough. If it finds none, it returns nil.
+// rebatchUntilEnough changes one model's batch size after another as long as the hint (attainment in a short
+// simulation) rises. It returns the first solution that attains enough in full. If it finds none, or batches
+// may not change, or the hint is far too low at first, it returns nil.
 func (z *sizeSearch) rebatchUntilEnough(s *solution) *solution {
 	for improved := z.changeBatches && z.hintAttainment(s) >= z.requestedAttainment-maxBatchShortfall; improved && z.simulationErr == nil; {
 		improved = false
@@ -162,10 +166,10 @@ func (z *sizeSearch) rebatchUntilEnough(s *solution) *solution {
 	return nil
 }
 
-// withNeighbourBatch returns the solution with the next larger (delta 1) or smaller (delta -1) batch size
-// of model u that keeps the deadlines and carries the rates. To make time for a larger one, the batches of
-// the other models shrink, that of the model with the most spare capacity first. If there is no such
-// solution, it returns nil.
+// withNeighbourBatch returns the solution with the next larger (delta 1) or smaller (delta -1) batch size of
+// model u that keeps the deadlines and carries the rates. To make time for a larger one, the batches of the
+// other models shrink, that of the model with the most spare capacity first. If no such solution exists, it
+// returns nil.
 func (p *problem) withNeighbourBatch(s *solution, u, delta int) *solution {
 	t := p.withNextLevel(s, u, delta)
 	for t != nil && !p.keepsDeadlines(t) {
@@ -183,8 +187,9 @@ func (p *problem) withNeighbourBatch(s *solution, u, delta int) *solution {
 	return t
 }
 
-// withNextLevel returns the solution with the next level of model u, up or down by delta, at which its
-// devices run other templates. If that level does not exist or does not carry the rate, it returns nil.
+// withNextLevel returns the solution with the next level of model u (a limit on its batch times), up or down by
+// delta, at which its devices run other templates. If that level does not exist or does not carry the rate, it
+// returns nil.
 func (p *problem) withNextLevel(s *solution, u, delta int) *solution {
 	if s.level[u] < 0 {
 		return nil

@@ -35,7 +35,8 @@ type planSearch struct {
 // maxTieNodes limits the branching when fewer devices are looked for at the same objective.
 const maxTieNodes = 2000
 
-// throughput finds the largest rate factor, then the fewest devices that carry it.
+// throughput finds the largest rate factor, a common factor on the rates of all applications, that the devices
+// carry within the deadlines, then the fewest devices that carry it.
 func (s *planSearch) throughput(ctx context.Context) (*solveResult, error) {
 	if s.problem.hasTimeSharedPool() {
 		return s.throughputWithSharing(ctx)
@@ -59,8 +60,8 @@ func (s *planSearch) throughput(ctx context.Context) (*solveResult, error) {
 	return result, nil
 }
 
-// maxRateFactor finds the largest rate factor: by listed deployments, or, if there are too many, by the
-// mixed-integer program.
+// maxRateFactor finds the largest common factor of all rates that the devices carry within the deadlines: by
+// listed deployments or, if there are too many, by the mixed-integer program.
 func (s *planSearch) maxRateFactor(ctx context.Context) (*solveResult, error) {
 	if l := s.newDeploymentSolver(); l != nil {
 		result, err := l.throughput(ctx)
@@ -80,9 +81,9 @@ func (s *planSearch) maxRateFactor(ctx context.Context) (*solveResult, error) {
 	return result, nil
 }
 
-// cheapest finds the least price at rate factor 1, then the fewest devices at that price, then the plan of
-// these that carries most. If there are too many deployments to list, the mixed-integer program finds the
-// first two.
+// cheapest finds the least price at which the given rates are carried, then the fewest devices at that price,
+// then the plan of these that carries most. If there are too many deployments to list, the mixed-integer
+// program finds the first two.
 func (s *planSearch) cheapest(ctx context.Context) (*solveResult, error) {
 	if l := s.newDeploymentSolver(); l != nil {
 		result, err := l.cheapest(ctx, 1)
@@ -110,7 +111,8 @@ func (s *planSearch) cheapest(ctx context.Context) (*solveResult, error) {
 	return result, nil
 }
 
-// useFewerDevices replaces the solution by one with fewer devices at the same rates, if it finds one.
+// useFewerDevices replaces the solution by one with fewer devices at the same rates, those of problem p, if it
+// finds one. Errors are ignored: the solution stays.
 func (s *planSearch) useFewerDevices(ctx context.Context, p *problem, result *solveResult) {
 	silent := *s
 	silent.problem, silent.gap, silent.onImproved = p, 0, nil
@@ -134,14 +136,15 @@ func (s *planSearch) useFewerDevices(ctx context.Context, p *problem, result *so
 	}
 }
 
-// factorBound returns an upper bound of the rate factor: the optimum with fractions of devices and mixed
-// levels. The bound is the unit of the program's rates, and a small one makes the program tight. So it
-// solves again with the new bound, until that stops falling.
+// factorBound returns an upper bound on the common factor of all rates: the optimum with fractions of devices
+// and mixed levels. The bound is the unit of the program's rates, and a small one makes the program tight. So
+// it solves again with the new bound, until that stops falling.
 func (s *planSearch) factorBound(ctx context.Context) (float64, error) {
 	bound := s.problem.factorCeiling()
 	if !(bound > 0) {
 		return 0, errNoPlan
 	}
+	// A few rounds: each bound is the unit of the next program. A fall of less than half a per cent ends them.
 	for range 12 {
 		sol, err := s.solver.Solve(ctx, s.problem.newProgram(programQuery{goal: goalMaxRate, maxFactor: bound, relaxed: true}).m, milp.Options{Seed: s.seed})
 		switch {
@@ -182,6 +185,7 @@ func (s *planSearch) solveProgram(ctx context.Context, q programQuery, o milp.Op
 	}
 	result := &solveResult{}
 	for {
+		// Solve the program, without the paths that were late before.
 		x := s.problem.newProgram(q)
 		sol, err := s.solver.Solve(ctx, x.m, o)
 		if err != nil {
@@ -209,7 +213,8 @@ func (s *planSearch) solveProgram(ctx context.Context, q programQuery, o milp.Op
 	}
 }
 
-// latePaths returns the paths that exceed their budgets. Goals that give up the SLOs have none.
+// latePaths returns the paths that exceed their time budgets in a solution, computed exactly. Goals that give
+// up the SLOs (the least stretch, missing devices) have none.
 func (s *planSearch) latePaths(x *solution, g goal) []excludedPath {
 	var late []excludedPath
 	if g == goalMinStretch || g == goalMissingDevices {

@@ -96,8 +96,8 @@ func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, sol
 	return result, nil
 }
 
-// solveSetting solves with one setting. If there is no plan, it returns nil. The first solve also brings
-// the bound of all plans.
+// solveSetting plans with one setting (margin, largest batch, dedicated devices). If there is no plan, it
+// returns nil, and the first such error is kept. The first solve also brings the bound of all plans.
 func (t *tuner) solveSetting(ctx context.Context, s tuneSetting) (*attempt, error) {
 	q := *t.p
 
@@ -134,7 +134,8 @@ func (t *tuner) solveSetting(ctx context.Context, s tuneSetting) (*attempt, erro
 	return &attempt{setting: s, result: result}, nil
 }
 
-// minAttainment returns the least share of requests in time that some application has to attain.
+// minAttainment returns the least of the shares of requests in time that the applications have to attain, for
+// which the bound of all plans holds.
 func (t *tuner) minAttainment() float64 {
 	minShare := 1.0
 	for _, a := range formats.ApplicationsOf(t.p.Workload) {
@@ -153,7 +154,9 @@ func (t *tuner) startSetting() tuneSetting {
 	return s
 }
 
-// searchThroughput looks for the plan that sustains the highest rate.
+// searchThroughput looks for the plan that sustains the highest rate in simulation: over divisions of the
+// devices between models, if that is asked for, then over margins and largest batches. At the end it tests the
+// best.
 func (t *tuner) searchThroughput(ctx context.Context) error {
 	grid, position := certify.SettingGrid{Costs: []int{1, 1}}, []int{0, startMarginIndex} // halvings of the largest batch, index of the margin
 	baseSetting, trials := t.startSetting(), 0
@@ -210,8 +213,8 @@ func (t *tuner) searchThroughput(ctx context.Context) error {
 	return t.confirmBest(ctx)
 }
 
-// consider simulates a plan and takes it as the best attempt if it sustains more than the best so far.
-// proceed is false if the search should end.
+// consider simulates the plan of an attempt and takes it as the best if it sustains more than the best so far.
+// proceed is false if the search should end: the plan cannot be simulated, or the budget is spent.
 func (t *tuner) consider(ctx context.Context, current *attempt) (proceed bool, err error) {
 	// Workflows with too many requests at once would take too long to simulate: take the plan untested.
 	if n := concurrentRequests(current.result.Plan); n > maxConcurrentRequests {
@@ -282,7 +285,8 @@ func (t *tuner) largestBatch() int {
 	return largest
 }
 
-// findSustainedLoad looks in short runs for the load that a plan sustains.
+// findSustainedLoad looks in short runs for the load that a plan sustains: the largest multiple of its rates,
+// at most 1, at which every application keeps its SLO.
 func (t *tuner) findSustainedLoad(ctx context.Context, current *attempt) error {
 	test, err := certify.NewTest(current.result.Plan, t.requested)
 	if err != nil {
@@ -354,7 +358,8 @@ func (t *tuner) promiseLoad(load float64) {
 	scalePromise(t.bestAttempt.result.Plan, load)
 }
 
-// scalePromise multiplies the promised rates of a plan by a factor, and records the rate without queueing.
+// scalePromise multiplies the rates that a plan promises by a factor, which simulation showed, and records as
+// Fluid what the devices carry without queueing.
 func scalePromise(plan *formats.Plan, factor float64) {
 	fluid := plan.Objective.Value
 	plan.Objective.Fluid = &fluid
@@ -454,8 +459,8 @@ func (t *tuner) confirmCheapest(ctx context.Context, starts ...*attempt) error {
 	return nil
 }
 
-// takeUnconfirmed takes a plan that no test confirms, with a note that says why, if there is no best
-// attempt yet.
+// takeUnconfirmed takes a plan that no test confirms, because its simulation exceeds the budget, as the best
+// attempt, if there is none yet. A note in the plan says why.
 func (t *tuner) takeUnconfirmed(current *attempt, err error) error {
 	if t.bestAttempt != nil {
 		return nil
@@ -499,8 +504,9 @@ func (t *tuner) attainmentSurplus(ctx context.Context, plan *formats.Plan, reque
 	return minSurplus, nil
 }
 
-// writeBound writes the bound and status of the search into the plan, see certify.StateValue. If language models
-// drain and no test confirms the rates, the plan has neither a bound nor a gap.
+// writeBound writes the bound of all plans and the status of the search into the finished plan. If a language
+// model has to finish its sequences (drain) before its device runs another model, and no test confirms the
+// rates, the value is too high, and the plan has neither a bound nor a gap.
 func (t *tuner) writeBound(result *kind.Result) {
 	plan := result.Plan
 	if c := plan.Certificate; (c == nil || c.LoadFactor < 1) && drainsLanguageModel(plan.Deployment, formats.FlowOf(plan).Modules) {

@@ -29,8 +29,9 @@ func (p *problem) hasTimeSharedPool() bool {
 	return slices.ContainsFunc(p.pools, func(k pool) bool { return k.timeShared && k.count > 0 })
 }
 
-// sharedRunTimes returns the values that the longest run B can have. complete is false if only some of them
-// are returned.
+// sharedRunTimes returns the values that the longest run on devices where modules take turns can have: the
+// batch times of all templates there, by rising time. For each one the problem is solved. complete is false if
+// only some of them, evenly spread, are returned.
 func (p *problem) sharedRunTimes() (times []time.Duration, complete bool) {
 	for u := range p.models {
 		for _, l := range p.models[u].levels {
@@ -53,9 +54,9 @@ func (p *problem) sharedRunTimes() (times []time.Duration, complete bool) {
 	return spread, false
 }
 
-// limitSharedRuns returns the problem in which every model has, beside its levels, levels at which it takes
-// turns, with runs of at most maxRun on time-shared devices. withoutWaits leaves out the wait for other
-// modules, which makes the problem a relaxation: no plan is better than its optimum.
+// limitSharedRuns returns the problem in which models may also take turns on time-shared devices, with runs of
+// at most maxRun: beside its levels (limits on batch times) every model has such ones. withoutWaits leaves out
+// the wait for other modules, which makes the problem a relaxation: no plan is better than its optimum.
 func (p *problem) limitSharedRuns(maxRun time.Duration, withoutWaits bool) *problem {
 	q := *p
 	q.models, q.maxSharedRun = slices.Clone(p.models), maxRun
@@ -88,8 +89,9 @@ type sharedRunProblem struct {
 	factorBound float64 // bound of the factor
 }
 
-// sharedRunProblems returns the problems for all values of B, by falling bound. unlistedBound is a bound of
-// the rate factor for the values that are left out.
+// sharedRunProblems returns a problem for each limit on the longest run of modules that take turns, since a
+// task may have to wait for one. They come by falling bound on the rate factor. unlistedBound is a bound for
+// the limits that are left out.
 func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunProblem, unlistedBound float64, err error) {
 	maxRuns, complete := s.problem.sharedRunTimes()
 	for _, maxRun := range maxRuns {
@@ -102,6 +104,7 @@ func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunPro
 			list = append(list, sharedRunProblem{p, factorBound})
 		}
 	}
+	// Without waits and with the longest runs, the problem is a relaxation of all those left out.
 	if !complete {
 		if unlistedBound, err = s.withProblem(s.problem.limitSharedRuns(maxRuns[len(maxRuns)-1], true)).factorBound(ctx); err != nil {
 			return nil, 0, err
@@ -118,7 +121,8 @@ func (s *planSearch) withProblem(p *problem) *planSearch {
 	return &silent
 }
 
-// throughputWithSharing finds the largest rate factor where modules may take turns.
+// throughputWithSharing finds the largest rate factor (on the rates of all applications) where modules may take
+// turns on devices: it solves the problem of each limit on their runs, the most promising first.
 func (s *planSearch) throughputWithSharing(ctx context.Context) (*solveResult, error) {
 	list, bound, err := s.sharedRunProblems(ctx)
 	if err != nil {
@@ -168,7 +172,8 @@ func (s *planSearch) throughputWithSharing(ctx context.Context) (*solveResult, e
 	return bestResult, nil
 }
 
-// minStretchPlan finds the plan that needs the least factor on all SLOs.
+// minStretchPlan finds the plan that needs the least factor on all SLOs to keep them, whatever the rates. The
+// explanation of a problem without a plan calls it.
 func (s *planSearch) minStretchPlan(ctx context.Context) (*solveResult, error) {
 	if !s.problem.hasTimeSharedPool() {
 		return s.solveProgram(ctx, programQuery{goal: goalMinStretch, maxFactor: 1}, milp.Options{})
@@ -217,8 +222,8 @@ func (s *solution) fillSharedTime(p *problem) {
 	}
 }
 
-// addTimeShare adds the time share of model u at level l on pool k. Each device must hold all models that
-// have a share there:
+// addTimeShare adds the variable for the time of shared devices that model u takes at level l on pool k, in
+// devices. Each device must hold all models that have a share there:
 //
 //	Σ_ul y_ulk ≤ G_k;   Σ over models with y_ulk > 0 of their memory ≤ that of a device
 func (x *program) addTimeShare(u, l, k int, name string) milp.Var {
@@ -253,7 +258,8 @@ func (x *program) addSharedDevices() {
 // solver's tolerance.
 const minTimeShare = 1e-7
 
-// readTimeShares reads the time shares of a solution of the program.
+// readTimeShares reads, from a solution of the program, each model's part of the time of shared devices, in
+// devices, and scales the parts up to all of that time.
 func (x *program) readTimeShares(sol *milp.Solution, s *solution) {
 	s.timeShares = nil
 	for u, l := range s.level {
@@ -286,7 +292,8 @@ func (p *problem) moduleTime(l *level) time.Duration {
 	return batchTimesPerModule * l.maxTime
 }
 
-// timeSharedRate returns the rate that the time shares of model u carry, in requests per second.
+// timeSharedRate returns the rate, in requests per second, that model u carries with its part of the time of
+// devices on which models take turns.
 func (s *solution) timeSharedRate(p *problem, u int) float64 {
 	sum := 0.0
 	if s.timeShares != nil && s.level[u] >= 0 {

@@ -34,7 +34,9 @@ type batchProgram struct {
 	workShares [][][]milp.Var // y, likewise. With only one kind there are none.
 }
 
-// chooseDevices chooses devices, batches and work shares.
+// chooseDevices chooses, for workflows, how many devices of each kind are used, the batch size of each service
+// on them, and the shares of its work that the kinds get. For throughput all devices are used; for a price the
+// cheapest ones that carry the rates.
 func (w *workflowProblem) chooseDevices(ctx context.Context) (*chosenBatches, error) {
 	counts, totalDevices := make([]int, len(w.pools)), 0
 	for k := range w.pools {
@@ -62,7 +64,8 @@ func (w *workflowProblem) chooseDevices(ctx context.Context) (*chosenBatches, er
 	return w.cheapestDevices(ctx, b)
 }
 
-// cheapestDevices chooses the cheapest devices that carry the rates, then the batches that use them best.
+// cheapestDevices chooses the cheapest numbers of devices of each kind that carry the rates, by a program in
+// which the batches are free, then the batches that use these devices best.
 func (w *workflowProblem) cheapestDevices(ctx context.Context, unpriced *chosenBatches) (*chosenBatches, error) {
 	m := w.newBatchProgram(unpriced.counts)
 	var devices []milp.Var
@@ -134,8 +137,9 @@ func (w *workflowProblem) chooseBatches(ctx context.Context, counts []int) (*cho
 	return b, nil
 }
 
-// newBatchProgram returns the rows and variables that all programs of batches share. With one kind of
-// devices the objective is the time of these devices.
+// newBatchProgram returns the rows and variables that all programs of batches share: one batch size for each
+// service on a kind of devices, the division of its work, and the deadlines. With one kind of devices the
+// objective is the time of these devices.
 func (w *workflowProblem) newBatchProgram(counts []int) *batchProgram {
 	m := &batchProgram{problem: w, program: milp.New("batches of workflows")}
 	for s := range w.services {
@@ -193,7 +197,8 @@ func (m *batchProgram) addService(s int, counts []int) {
 	m.batches, m.workShares = append(m.batches, batches), append(m.workShares, workShares)
 }
 
-// serviceLoad returns the load of service s at rate factor 1, in tasks of the usual work per second.
+// serviceLoad returns the tasks per second, in tasks of the usual work, that all applications ask of service s
+// if each has its weight as its rate.
 func (w *workflowProblem) serviceLoad(s int) float64 {
 	sum := 0.0
 	for a := range w.apps {
@@ -202,7 +207,8 @@ func (w *workflowProblem) serviceLoad(s int) float64 {
 	return sum
 }
 
-// limitKindTime limits the device time of kind k to factor times the variable v.
+// limitKindTime adds a row by which the time that all services take of devices of kind k is at most factor
+// times the variable v.
 func (m *batchProgram) limitKindTime(k int, v milp.Var, factor float64) {
 	row := m.program.AddLE("time of "+m.problem.pools[k].Device, 0, milp.Term{Var: v, Coef: -factor})
 	for s := range m.workShares {
@@ -221,7 +227,8 @@ func (b *chosenBatches) kindTime(w *workflowProblem, k int) float64 {
 	return sum
 }
 
-// serviceTime returns the part of that time that service s takes.
+// serviceTime returns the time that service s takes on devices of kind k at rate factor 1, in devices: its
+// tasks per second there times the seconds of a task.
 func (b *chosenBatches) serviceTime(w *workflowProblem, s, k int) float64 {
 	if b.batch[s][k] == notDeployed {
 		return 0
@@ -229,8 +236,8 @@ func (b *chosenBatches) serviceTime(w *workflowProblem, s, k int) float64 {
 	return b.workShare[s][k] * w.serviceLoad(s) * w.services[s].byKind[k].batches[b.batch[s][k]].secondsPerTask()
 }
 
-// solve solves a program of batches. A solution that misses a deadline by less than the solver's tolerance
-// is excluded, and the program solved again.
+// solve solves a program that chooses batches, and returns them. A solution that misses a deadline by less than
+// the solver's tolerance is excluded, and the program solved again. If there is none, the error is errNoPlan.
 func (m *batchProgram) solve(ctx context.Context) (*chosenBatches, *milp.Solution, error) {
 	for {
 		sol, err := m.problem.run.Solver.Solve(ctx, m.program, milp.Options{Gap: m.problem.gap, Seed: m.problem.seed})
@@ -254,7 +261,8 @@ func (m *batchProgram) solve(ctx context.Context) (*chosenBatches, *milp.Solutio
 	}
 }
 
-// readBatches returns the batches and work shares of a solution.
+// readBatches returns the batch size of each service on each kind of devices in a solution, and the shares of
+// its work that the kinds get.
 func (m *batchProgram) readBatches(sol *milp.Solution) *chosenBatches {
 	kinds := len(m.problem.pools)
 	b := &chosenBatches{counts: make([]int, kinds), stoppedBy: sol.StoppedBy, nodes: sol.Stats.Nodes, iterations: sol.Stats.Iterations}
@@ -391,7 +399,8 @@ func (w *workflowProblem) sloError() error {
 		Nearest: kind.NearestFeasible{SLOUS: float64(kind.MinSLO(requiredTime, a.margin.Seconds()/a.slo.Seconds())) / 1000}}
 }
 
-// rateFactor returns the rate factor that the devices carry, and its upper bound.
+// rateFactor returns the rate factor (on the rates of all applications) that the devices carry in the chosen
+// batches without queueing, and an upper bound on that of any batches.
 func (b *chosenBatches) rateFactor() (value, bound float64) {
 	if b.deviceTime <= 0 {
 		return 0, 0

@@ -66,8 +66,8 @@ func placeServices(ctx context.Context, w *workflowProblem, b *chosenBatches) (*
 	return p, nil
 }
 
-// newPlacement returns a placement that holds nothing, with the devices and the time that the services take
-// of them.
+// newPlacement returns a placement in which no device holds a service yet, with the time that each service
+// takes of each kind of devices at the planned rates.
 func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
 	factor, p := 1.0, &placement{}
 	if w.objective == "throughput" {
@@ -100,7 +100,8 @@ func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
 	return p
 }
 
-// modelBytes returns, by kind, the memory of a device that models can take beside the largest batch.
+// modelBytes returns, by kind of devices, the memory of a device that services may hold with their weights: all
+// but that of the largest batch. A pool that gives no memory has no limit.
 func modelBytes(w *workflowProblem) []int64 {
 	bytes := make([]int64, len(w.pools))
 	for k := range bytes {
@@ -117,7 +118,9 @@ func modelBytes(w *workflowProblem) []int64 {
 	return bytes
 }
 
-// placeGreedily places the largest services first, each on the devices with the most free time.
+// placeGreedily decides which devices hold which services: the services of the largest weights come first, each
+// on the devices with the most free time, as far as memory and time allow. What finds no place is loaded at run
+// time.
 func (r *placer) placeGreedily() {
 	services, p := r.problem.services, r.placement
 	order := make([]int, len(services))
@@ -187,9 +190,9 @@ func (r *placer) roomiestDevice(free *freeDevices, s, kind int) int {
 	return roomiest
 }
 
-// servedUpperBound returns an upper bound of the time that any placement serves on a single kind of
-// devices: it treats the memory of all devices as one, and takes fractions of copies, the services with the
-// most time per byte first.
+// servedUpperBound returns an upper bound on the time of services that run where they are held, for any
+// placement on a single kind of devices: it treats the memory of all devices as one, and takes fractions of
+// copies, the services with the most time per byte first.
 func (r *placer) servedUpperBound(modelBytes int64) float64 {
 	p, services := r.placement, r.problem.services
 	type item struct{ busy, bytes float64 } // bytes of all copies that serve it
@@ -212,8 +215,8 @@ func (r *placer) servedUpperBound(modelBytes int64) float64 {
 	return math.Min(served, float64(len(p.kindOf)))
 }
 
-// improveByProgram improves a placement by a mixed-integer program: x_sd says whether device d holds
-// service s, u_sd how much of the service's time runs there. Work may run on other kinds of devices than
+// improveByProgram improves a placement by a mixed-integer program: x_sd says whether device d holds service s,
+// u_sd how much of the service's time runs there, of U_s in all. Work may run on other kinds of devices than
 // the batches were chosen for:
 //
 //	max Σ u_sd;   Σ_s u_sd ≤ 1;   Σ_d u_sd ≤ U_s;   u_sd ≤ min(1, U_s) x_sd;   Σ_s bytes_s x_sd ≤ memory - largest batch
@@ -285,8 +288,8 @@ func (r *placer) newProgram() (m *milp.Model, holdVars [][]milp.Var) {
 	return m, holdVars
 }
 
-// addCopies fills the free memory with extra copies, one at a time, each of the service that has the most
-// time per copy.
+// addCopies fills the memory that is still free with further copies of services, one at a time, each of the
+// service that has the most time per copy: then more requests find their service loaded.
 func (r *placer) addCopies() {
 	p, services := r.placement, r.problem.services
 
@@ -346,8 +349,8 @@ type memoryHeap struct {
 	entries   []deviceMemory
 }
 
-// refreshTop updates entries until the first one is current and has the required bytes. It returns false if
-// no device has them.
+// refreshTop brings the heap of devices with room for a copy up to date, as other services have taken memory
+// since, until the first one is right and has the required bytes. It returns false if no device has them.
 func (r *memoryHeap) refreshTop(requiredBytes int64) bool {
 	for len(r.entries) > 0 {
 		top := &r.entries[0]

@@ -42,9 +42,9 @@ const minBatchGain = 1.001
 // notDeployed stands for the batch of a service on a kind of devices that does not run it.
 const notDeployed = -1
 
-// slowestBatch returns the longest time that a batch of the service takes on any kind, with the batches
-// that were chosen. If chosen is nil, it returns the least time that a batch of one takes. index is that of
-// the service.
+// slowestBatch returns the longest time that a batch of the service takes on any kind of devices, with the
+// batches that were chosen for it. If chosen is nil, it returns the least time that a batch of one takes on any
+// kind. index is that of the service.
 func (s *service) slowestBatch(chosen [][]int, index int) time.Duration {
 	maxTime, anyKind := time.Duration(0), false
 	for k := range s.byKind {
@@ -106,8 +106,8 @@ func (w *workflowProblem) serviceIndex(name, docPath string) (int, error) {
 	return len(w.services) - 1, nil
 }
 
-// listBatches lists the useful batches on kind k: sizes up to the one where the throughput stops rising or
-// the memory is full.
+// listBatches lists the useful batches of the service on kind k: growing sizes, up to the one where the
+// throughput stops rising or the memory is full, with their mean and longest times.
 func (s *service) listBatches(k int, pool *formats.Pool) {
 	onKind, worstTime, bestRate := &s.byKind[k], time.Duration(0), 0.0
 	for _, b := range onKind.costs.PlannableSizes() {
@@ -130,7 +130,8 @@ const (
 	loadRate  = 12e9
 )
 
-// setLoadTime sets how long it takes to load a service onto a device of kind k.
+// setLoadTime sets how long it takes to load a service onto a device of kind k: from host memory if that was
+// measured, else cold, else computed from the bytes of its weights.
 func (w *workflowProblem) setLoadTime(s *service, k int) {
 	onKind, device := &s.byKind[k], w.pools[k].Device
 	for _, l := range s.profile.Loads {

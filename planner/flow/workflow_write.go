@@ -10,7 +10,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// outcome returns the batches and the placement as the parts of a plan.
+// outcome returns the chosen batches and the placement of services as the parts of a plan document, with
+// objective and bound.
 func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome, error) {
 	algorithm, policy := w.input.Values.Word("algorithm"), formats.PolicySpec{Name: dynamic.Default}
 	if algorithm == AlgorithmShares {
@@ -93,8 +94,8 @@ func sumOf(values []float64) float64 {
 	return total
 }
 
-// flowModule returns what a plan says of a service beside its batches: memory, load times, and the devices
-// that hold it at the start.
+// flowModule returns what a plan says of service s beside its batches: memory, load times, for a language model
+// its instances, and the devices that hold it at the start.
 func (w *workflowProblem) flowModule(s int, b *chosenBatches, p *placement) formats.FlowModule {
 	sv := &w.services[s]
 	m := formats.FlowModule{Model: sv.name, WeightBytes: sv.weights, NearUS: document.Micros(sv.nearMoveTime), FarUS: document.Micros(sv.farMoveTime), Session: sv.profile.Session}
@@ -129,8 +130,8 @@ func (w *workflowProblem) flowModule(s int, b *chosenBatches, p *placement) form
 	return m
 }
 
-// plannedInstance returns a language model on a kind of devices with the planned number of concurrent
-// sequences and KV memory.
+// plannedInstance returns the profile's instance of a language model on a kind of devices, with the planned
+// number of sequences at once and the KV memory that remains for them.
 func plannedInstance(profiled *formats.LLMInstance, sequences int, kvTokens int64) formats.LLMInstance {
 	planned := *profiled
 	planned.Sequences, planned.KVTokens, planned.KVSource = sequences, kvTokens, formats.KVComputed
@@ -138,8 +139,7 @@ func plannedInstance(profiled *formats.LLMInstance, sequences int, kvTokens int6
 	return planned
 }
 
-// workingMemory returns the bytes that the largest of the first k+1 useful batches takes beside the
-// weights.
+// workingMemory returns the bytes that a device needs beside the weights for batches up to the useful batch k.
 func (on *serviceOnKind) workingMemory(k int, weights int64) int64 {
 	maxBytes := int64(0)
 	for i := range on.costs.Batches {
@@ -151,8 +151,8 @@ func (on *serviceOnKind) workingMemory(k int, weights int64) int64 {
 	return maxBytes
 }
 
-// deployedService returns where a service may run: on every device of the partitions that have a batch for
-// it.
+// deployedService returns where service s may run, for the plan: on every device of the partitions (devices
+// that run the same models) that have a batch for it.
 func (w *workflowProblem) deployedService(s int, b *chosenBatches, p *placement) formats.Deployed {
 	sv := &w.services[s]
 	o := sv.profile.NewDeployment()

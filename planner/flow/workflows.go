@@ -46,8 +46,8 @@ type workflow struct {
 	meanTasks, meanWork []float64            // mean tasks of a request, by service; the same in tasks with the usual work
 }
 
-// planWorkflows returns a plan of workflows. It chooses the batches first, then which services devices
-// hold.
+// planWorkflows plans applications whose next step becomes known only at run time. It chooses the devices and
+// batches first, then which services devices hold at the start, and returns the parts of a plan.
 func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	w, err := resolveWorkflows(in, run)
 	if err != nil {
@@ -86,7 +86,8 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 	return o, err
 }
 
-// resolveWorkflows reads the problem from the documents.
+// resolveWorkflows reads the problem of workflows from the documents: pools, whose models take turns, and
+// applications with the services that they ask for.
 func resolveWorkflows(in *kind.Problem, run *kind.SolveRun) (*workflowProblem, error) {
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
@@ -149,7 +150,8 @@ func withLanguageModels(in *kind.Problem) (*kind.Problem, map[string]*formats.Fl
 	return &copied, llms, err
 }
 
-// addApplication adds an application of the workload, found at docPath, to the problem.
+// addApplication adds an application of the workload, found at docPath, to the problem: its services, how often
+// its requests visit each segment, its demand, and the deadline.
 func (w *workflowProblem) addApplication(application formats.Application, docPath string) error {
 	a := workflow{application: application, weight: application.Weight}
 	if w.objective != "throughput" {
@@ -196,8 +198,8 @@ func (w *workflowProblem) addApplication(application formats.Application, docPat
 	return nil
 }
 
-// requestDemand returns how many tasks a request has on average, by service, and the same number in units
-// of tasks with the usual work.
+// requestDemand returns how many tasks of each service a request has on average, and the same in units of tasks
+// with the usual work, which a batch's time is measured for.
 func (w *workflowProblem) requestDemand(a *workflow, visits []flow.SegmentVisits) (tasks, work []float64) {
 	tasks, work = make([]float64, len(w.services)), make([]float64, len(w.services))
 	for g := range a.graph.Segments {
@@ -214,7 +216,8 @@ func (w *workflowProblem) requestDemand(a *workflow, visits []flow.SegmentVisits
 	return tasks, work
 }
 
-// coveredVisits returns the visits of the fastest requests, whose share reaches the percentile.
+// coveredVisits returns the visits (how often a request enters each segment) of the fastest requests, whose
+// share reaches the percentile: only these have to keep the deadline.
 func (w *workflowProblem) coveredVisits(a *workflow, visits []flow.SegmentVisits, requiredShare float64) []flow.SegmentVisits {
 	segmentTimes := w.segmentTimes(a, nil)
 	visits = slices.Clone(visits)
@@ -228,8 +231,8 @@ func (w *workflowProblem) coveredVisits(a *workflow, visits []flow.SegmentVisits
 	return visits
 }
 
-// visitTime returns the time that a request with the given visits takes, if every visit of a segment takes
-// segmentTimes.
+// visitTime returns the time that a request takes which visits each segment as often as v says, if a visit of a
+// segment takes its segmentTimes.
 func visitTime(segmentTimes []time.Duration, v flow.SegmentVisits) time.Duration {
 	sum := time.Duration(0)
 	for g, n := range v.Counts {
@@ -259,7 +262,8 @@ func (w *workflowProblem) segmentTimes(a *workflow, chosen [][]int) []time.Durat
 	return times
 }
 
-// longestVisitTime returns the longest time that a request of those that count takes, without waits.
+// longestVisitTime returns the longest time that a request of those within the percentile takes, without waits:
+// in the chosen batches, or in batches of one if chosen is nil.
 func (w *workflowProblem) longestVisitTime(a *workflow, chosen [][]int) time.Duration {
 	maxTime, segments := time.Duration(0), w.segmentTimes(a, chosen)
 	for _, v := range a.visits {

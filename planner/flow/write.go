@@ -14,7 +14,8 @@ import (
 // (section 5.4).
 const waitQuantile = .1
 
-// outcome returns a result as the parts of a plan.
+// outcome returns the result of a search as the parts of a plan document: objective and bound, the applications
+// with the models chosen, where these run, and the table of scaling.
 func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 	p := result.problem
 	if p == nil {
@@ -63,7 +64,8 @@ func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 	return o
 }
 
-// templateCount returns the number of templates that a search can choose from.
+// templateCount returns the number of templates (a model on a device at a batch size) that a search chooses
+// from.
 func (p *problem) templateCount() int {
 	count := 0
 	for u := range p.models {
@@ -85,6 +87,7 @@ func (r *resolvedProblem) plannedApplication(x *solution, a int, scale float64) 
 	planned := formats.FlowApplication{Served: formats.Served{Model: w.Name, SLOUS: document.Micros(app.slo), MarginUS: document.Micros(app.margin),
 		Percentile: w.Percentile, Weight: w.Weight, RPS: app.weight * scale}}
 	for i, m := range w.Modules {
+		// In the plan a module has the model that was chosen, and no variants.
 		m.Model, m.Variants = r.problem.models[app.modules[i].choices[x.choice[a][i]].model].name, nil
 		planned.Modules = append(planned.Modules, m)
 	}
@@ -109,6 +112,7 @@ func (r *resolvedProblem) deployedModel(p *problem, x *solution, u int, firstDev
 			sharedDevices := x.sharedDevices(p, k)
 			s.Replicas, s.GPUs, s.RPS, s.Placement = sharedDevices, x.timeShares[u][k], x.timeShares[u][k]*t.rate, []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: sharedDevices}}
 		}
+		// Devices of its own come after those that are taken.
 		firstDevice[k] += n
 		m.costs[k][t.sharesPerDevice-1].WriteStage(&s, m.profile, t.batch)
 		o.Pipelines = append(o.Pipelines, formats.Pipeline{Batch: t.batch, RPS: s.RPS, LatencyUS: s.InferUS[t.batch-1], Stages: []formats.Stage{s}})

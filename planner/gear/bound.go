@@ -24,7 +24,9 @@ type pooledDevices struct {
 	anyTimeCost   []float64                // by model: price of a sample in batches of any length
 }
 
-// poolDevices returns the pooled devices at the duals of the program of the highest range. inTime is the space
+// poolDevices treats all devices as one budget, for bounds under an SLO over all requests: it prices device and
+// network time by the duals of the linear program of the highest range of rates, so that all devices together
+// cost 1. The result holds the cost of a sample of each model at these prices. inTime is the space of plans
 // within the SLO, and lax the one without an SLO, whose cascades are used.
 func (p *Problem) poolDevices(ctx context.Context, inTime, lax *planSpace) (*pooledDevices, error) {
 	program, sol, _, err := lax.solveRelaxation(ctx, len(p.RangeEdges)-1, false, nil)
@@ -85,12 +87,13 @@ func minLateShare(p *Problem, c *Cascade) float64 {
 // lateCascade is a cascade of whose requests a share is late, with the least that it costs per request.
 type lateCascade struct{ cost, accuracy, lateShare float64 }
 
-// lateCascades returns cascades with shares of late requests, by rising cost, for an SLO over all requests.
+// lateCascades lists what cascades cost if a share of their requests is late (past the SLO), by rising cost,
+// for an SLO over all requests.
 //
-// Requests in time are in batches of at most the SLO and cost inTimeCost. Late ones cost lateCost, by model.
-// Requests that reach the most models gain most by being late, so a share l of the requests is late at every
-// model: of the requests that reach the model, min(l, reach). Between two reaches the cost is linear in l, so only
-// the reaches and the least late share are listed:
+// Requests in time are in batches of at most the SLO and cost inTimeCost; late ones may be in cheaper batches
+// and cost lateCost, both by model. Requests that reach the most models gain most by being late, so a share l
+// of the requests is late at every model: of the requests that reach the model, min(l, reach). Between two
+// reaches the cost is linear in l, so only the reaches and the least late share are listed:
 //
 //	cost(l) = Σ_m lateCost(m) · min(l, reach(m)) + inTimeCost(m) · max(0, reach(m) - l)
 func (p *pooledDevices) lateCascades(lateCost []float64) []lateCascade {
@@ -127,8 +130,9 @@ func (p *pooledDevices) lateCascades(lateCost []float64) []lateCascade {
 	return options
 }
 
-// envelopeAtPrice returns the upper concave envelope of accuracy - price · lateShare over the cost. The list is
-// sorted by rising cost.
+// envelopeAtPrice returns the most that mixtures of late cascades reach of accuracy - price · lateShare, as a
+// function of their cost: the upper concave envelope of the single ones. price is the accuracy that a late
+// request is charged. The list is sorted by rising cost.
 func envelopeAtPrice(list []lateCascade, price float64) (envelope pareto.Envelope) {
 	maxValue := math.Inf(-1)
 	for i := range list {
@@ -142,9 +146,12 @@ func envelopeAtPrice(list []lateCascade, price float64) (envelope pareto.Envelop
 	return envelope
 }
 
-// boundOverRequests lowers the bounds of ranges, for an SLO over all requests, to what any mixture of late
-// cascades reaches with no more late requests than the percentile allows. One range may use up all of that share.
-// The total is the bound over all ranges, which share it. Any price of a late request gives a bound (Lagrange):
+// boundOverRequests lowers the bounds on the accuracy of each range, for an SLO over all requests. A range is
+// served by a mixture of cascades with shares of late requests, which costs no more than the devices. No range
+// may have more late requests than the percentile allows in all, and total bounds all ranges, which share
+// these. Any price of a late request gives a bound (Lagrange). envelope is the best mixture's accuracy less
+// that price, for a cost per request of deviceScale / edge(r), as edge(r) requests per second share the
+// devices:
 //
 //	total ≤ Σ_r weight(r) · envelope(price, deviceScale / edge(r)) + price · maxLateShare
 //
@@ -175,7 +182,8 @@ func (p *pooledDevices) boundAtScale(scale float64) float64 {
 	return total
 }
 
-// shortestSLO returns the least SLO that some cascade keeps, or 0 if no model fits into memory.
+// shortestSLO returns the least SLO that some cascade keeps: the time of one sample on the fastest model that
+// fits some device. If none fits, it returns 0.
 func (p *Problem) shortestSLO() time.Duration {
 	shortest := time.Duration(math.MaxInt64)
 	for m := range p.Models {

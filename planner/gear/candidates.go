@@ -43,8 +43,9 @@ type passedCascade struct {
 	trial   Trial
 }
 
-// add adds the placements that serve all ranges. They are sorted, the best first. If there are as many as were
-// requested, others may follow that are as good as the last one.
+// add adds those of some ranked placements (models on devices) that serve all ranges of rates, as candidates
+// for trials of single ranges. They are sorted, the best first. If there are as many as were requested, others
+// may follow that are as good as the last one, and otherBound says so.
 func (l *candidatePlacements) add(best []*rankedLayout, requested int) {
 	for _, ranked := range best {
 		space := ranked.layout.space
@@ -74,8 +75,8 @@ func (v *candidatePlacement) maxRangeAccuracy(r int) float64 {
 	return plannedAccuracy(space.problem, &space.cascades[space.byAccuracy[v.nextCascade[r]]])
 }
 
-// mostPromisingRange returns the range without a trial that may add the most accuracy to a plan. If all ranges
-// were tried, it returns -1.
+// mostPromisingRange returns the range of rates, of those without a passed trial, that may add the most to a
+// plan's accuracy, by weight. If all ranges have passed, it returns -1.
 func (v *candidatePlacement) mostPromisingRange(plan *Outcome) int {
 	bestRange, maxGain := -1, math.Inf(-1)
 	for r := range v.nextCascade {
@@ -90,8 +91,9 @@ func (v *candidatePlacement) mostPromisingRange(plan *Outcome) int {
 	return bestRange
 }
 
-// tryNext tries the next cascade of range r. If the devices have no time for it, or it fails, the bound of the
-// range falls to the cascade after it. It returns the number of simulated requests.
+// tryNext simulates the next cascade of range r on this placement, from the most accurate down. If the devices
+// have no time for it, or it fails, the bound of the range falls to the cascade after it. It returns the number
+// of simulated requests.
 func (v *candidatePlacement) tryNext(ctx context.Context, r int, o *Options) (simulatedRequests int, err error) {
 	if v.trials == nil {
 		v.trials = v.layout.newTrialPlacement(o, v.rangeAccuracies)
@@ -122,7 +124,8 @@ func (v *candidatePlacement) tryNext(ctx context.Context, r int, o *Options) (si
 	return v.trials.simulator.trialRequests - requestsBefore, nil
 }
 
-// tryCascade tries a cascade at a rate. If it fails, the result is nil.
+// tryCascade tries a cascade at a rate in simulation, with the split of its work that loads the busiest device
+// least. If it misses the SLO, the result is nil.
 func (v *candidatePlacement) tryCascade(ctx context.Context, cascade int, rate float64) (*passedCascade, error) {
 	s, err := v.trials.layout.loadCascade(ctx, cascade)
 	if err != nil {
@@ -135,7 +138,7 @@ func (v *candidatePlacement) tryCascade(ctx context.Context, cascade int, rate f
 	return &passedCascade{s, trial}, nil
 }
 
-// plan returns the plan of a placement whose ranges have all passed.
+// plan returns the plan of a candidate placement, once a cascade of each range has passed a trial.
 func (v *candidatePlacement) plan() *Outcome {
 	p := v.layout.space.problem
 	plan := &Outcome{Problem: p, Configs: v.layout.configs, placement: v.trials}
@@ -146,8 +149,9 @@ func (v *candidatePlacement) plan() *Outcome {
 	return plan
 }
 
-// findBetterPlan looks for a plan that is better than the present one by nextPlacementGain or, without one, that
-// reaches the target. It also returns a bound of all plans on these placements, as far as the trials went.
+// findBetterPlan looks, by trials of single ranges on ranked placements, for a plan that is better than the
+// present one by nextPlacementGain or, without one, that reaches the target. If it finds none, the plan is nil.
+// It also returns a bound of all plans on these placements, as far as the trials went.
 func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *Outcome, target float64, o *Options) (best *Outcome, bound float64, err error) {
 	minAccuracy := target - sumTolerance
 	if plan != nil {
@@ -176,7 +180,7 @@ func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *Outcome,
 	}
 }
 
-// mostPromising returns the placement with the highest bound, or nil if there are none.
+// mostPromising returns the placement with the highest bound on its accuracy, or nil if there are none.
 func (l *candidatePlacements) mostPromising() (best *candidatePlacement) {
 	for _, v := range l.candidates {
 		if best == nil || v.accuracyBound > best.accuracyBound {
@@ -186,9 +190,11 @@ func (l *candidatePlacements) mostPromising() (best *candidatePlacement) {
 	return best
 }
 
-// settleByTrials continues the search by trials of single ranges. It may find a better plan, or one that reaches
-// the target if there was none. It sets the bound of plans that pass trials. If there is no plan, the error
-// records whether trials rule one out.
+// settleByTrials goes on after the search, to show what trials of single ranges of rates allow. It may find a
+// better plan, or one that reaches the target if there was none. It sets trialBound, the accuracy that no plan
+// exceeds which passes trials. If there is no plan, the error records whether trials rule one out. It does
+// nothing if the caller gave no budget of requests, members run in stages, the SLO is over all requests, or
+// other placements are not bounded.
 func (t *placementSearch) settleByTrials(ctx context.Context, candidates *candidatePlacements) error {
 	if candidates.remainingRequests == nil || !t.wholeOnly || t.problem.OverRequests || t.bestPlan != nil && t.problem.TargetAccuracy > 0 || math.IsInf(candidates.otherBound, 1) {
 		return nil

@@ -71,8 +71,9 @@ func (c *PlacedChain) deviceOf(stage, replica int) int {
 // errTooManyChains is returned if a member can be cut in too many ways. It names the options that help.
 var errTooManyChains = errors.New("too many ways to cut the members into stages: fewer blocks (--blocks) or stages (--max-partitions)")
 
-// enumerateChains returns the ways to run members in stages within the SLO, and by member the least time in which
-// one sample passes it in stages. That time is 0 if the member cannot be cut.
+// enumerateChains returns the chains within the SLO: ways to run a member (a model of the family) cut into
+// stages on devices. By member it also returns the least time in which one sample passes it in stages. That
+// time is 0 if the member cannot be cut.
 func enumerateChains(p *Problem) (chains []*Chain, minTimes []time.Duration, err error) {
 	minTimes = make([]time.Duration, len(p.Models))
 	if p.Blocks == nil || p.Blocks.MaxPartitions < 2 {
@@ -110,8 +111,8 @@ func enumerateChains(p *Problem) (chains []*Chain, minTimes []time.Duration, err
 	return chains, minTimes, nil
 }
 
-// hasNeedlessCut reports whether two consecutive stages could be one. On the same kind of devices a second stage
-// only helps if memory is short.
+// hasNeedlessCut reports whether two consecutive stages of a template could be one: they are on the same kind
+// of devices, and fit its memory together. Such templates are left out, as a cut there only costs a transfer.
 func hasNeedlessCut(b *stages.Problem, t *stages.Template) bool {
 	for i := 1; i < len(t.Stages); i++ {
 		previous, s := &t.Stages[i-1], &t.Stages[i]
@@ -126,7 +127,8 @@ func hasNeedlessCut(b *stages.Problem, t *stages.Template) bool {
 	return false
 }
 
-// newChain returns the chain of member m that a template describes.
+// newChain returns the chain of member m (a model cut into stages) that a template of the package stages
+// describes, with the times of each stage for every batch size, and those of the transfers between stages.
 func newChain(b *stages.Problem, m int, t *stages.Template) *Chain {
 	c := &Chain{Model: m, MaxBatch: t.Batch, Latency: t.Latency}
 	for i := range t.Stages {
@@ -159,8 +161,8 @@ func (c *Chain) sameRoute(other *Chain) bool {
 	return c.Model == other.Model && slices.EqualFunc(c.Stages, other.Stages, func(a, b Stage) bool { return a.Kind == b.Kind })
 }
 
-// dominates reports whether no stage of c takes more time or memory than that of another chain, and no cut more
-// NIC time. The chains have the same route.
+// dominates reports whether chain c is at least as good as another one on the same route: no stage takes more
+// time or memory, and no cut more time of the network card.
 func (c *Chain) dominates(other *Chain) bool {
 	for i := range c.Stages {
 		a, b := &c.Stages[i], &other.Stages[i]
@@ -171,8 +173,9 @@ func (c *Chain) dominates(other *Chain) bool {
 	return true
 }
 
-// undominatedChains returns the chains of at most a latency that no other on their route dominates. Of equal
-// chains it keeps the one of least latency.
+// undominatedChains returns the chains (members in stages) of at most a latency that no other one on their
+// route, the kinds of devices of their stages, beats in every respect. Of equal chains it keeps the one of
+// least latency.
 func undominatedChains(list []*Chain, maxLatency time.Duration) []*Chain {
 	// Group the chains by route.
 	var groups [][]*Chain
@@ -210,8 +213,9 @@ const (
 	maxConfigs       = 120
 )
 
-// mostUsedChains returns, for every member and route, the chain that the relaxation uses most, by falling use.
-// chainUse is by chain.
+// mostUsedChains returns, for every member and route (the kinds of devices of the stages), the chain that the
+// relaxation sends most samples along, by falling use. use is by chain; a millionth is only the solver's
+// rounding.
 func (space *planSpace) mostUsedChains(use []float64) []*Chain {
 	order := make([]int, 0, len(use))
 	for i, u := range use {
@@ -229,9 +233,10 @@ func (space *planSpace) mostUsedChains(use []float64) []*Chain {
 	return used
 }
 
-// chainsForMemory returns chains along which members use devices that they do not fit on whole: of every route the
-// chain with the highest throughput on all devices, by falling throughput. The relaxation knows fractions of
-// devices, so it does not use such a chain if the member fits on other devices but then leaves no room there.
+// chainsForMemory returns chains (members in stages) along which members use devices that they do not fit on
+// whole: of every route, the kinds of its stages, the chain with the highest throughput on all devices, by
+// falling throughput. The relaxation knows fractions of devices, so it does not use such a chain if the member
+// fits on other devices but then leaves no room there.
 func (space *planSpace) chainsForMemory() []*Chain {
 	// throughput returns the samples per second of a chain if it had all devices to itself.
 	throughput := func(c *Chain) float64 {
@@ -263,8 +268,10 @@ func (space *planSpace) chainsForMemory() []*Chain {
 	return chains
 }
 
-// chooseChains sets chosenChains to the first of the candidates that keep the program of the placement small, at
-// most one for each route.
+// chooseChains sets chosenChains (those that a placement may use) to the candidates from the first on, at most
+// one for each route (the kinds of its stages). A candidate with which some kind would hold too many stages, or
+// devices would have too many different sets of models, is passed over: the program of the placement must stay
+// small.
 func (space *planSpace) chooseChains(candidates []*Chain) {
 	space.chosenChains = nil
 	for _, c := range candidates {
@@ -295,9 +302,9 @@ func (space *planSpace) chooseChains(candidates []*Chain) {
 	space.setConfigs()
 }
 
-// stageShapes returns the numbers of devices, by stage, that a chain may have. maxDevices limits each. Every
-// number divides that of the widest stage. A shape that is nowhere wider than another is left out. The shape of
-// the highest throughput is first.
+// stageShapes returns the shapes that a chain may have: how many devices each stage runs on, at most
+// maxDevices. Every number divides that of the widest stage, so that replicas use them evenly. A shape that is
+// nowhere wider than another is left out. The shape of the highest throughput is first.
 func (c *Chain) stageShapes(maxDevices []int) [][]int {
 	var shapes [][]int
 

@@ -17,12 +17,14 @@ const (
 	maxMissChance    = .05
 )
 
-// climbRanges returns a plan whose ranges have more accurate gears that the measured rates allow as a whole,
-// though the upper edges, held forever, do not: rates may stay below an edge or pass it quickly. Only streams at
-// these rates can show that, with requests evenly spaced and at random. The accuracy of the plan and its weights
-// are what the streams showed.
+// climbRanges gives ranges of rates more accurate gears (cascades with their split) than their upper edges,
+// held forever, allow: measured rates may stay below an edge or pass it quickly. Only simulated streams at
+// these rates can show that, with requests evenly spaced and at random. The accuracy of the plan returned and
+// its weights are what the streams showed. Plans on no measured rates, or that need no more accuracy, are
+// returned as they are.
 func (s *planSearch) climbRanges(ctx context.Context, plan *Outcome) (*Outcome, error) {
 	p := plan.Problem
+	// Only simulated rates can allow more. A plan that reaches its target, or need only exist, is left.
 	if !p.simulatesMeasured() || (p.TargetAccuracy > 0 || s.options.AnyPlan) && !p.missesTarget(plan.Accuracy) {
 		return plan, nil
 	}
@@ -58,8 +60,9 @@ type gearClimber struct {
 	steps         []climbStep     // from the plan to the gears
 }
 
-// newClimber returns a climber from a plan at the measured rates of a problem: those of the plan or a sample of
-// them. On a sample one stream suffices, because the steps are repeated on all rates.
+// newClimber returns a climber, which raises the gears of a plan on simulated streams at the measured rates of
+// problem p: those of the plan or a sample of them. On a sample one stream suffices, because the steps are
+// repeated on all rates.
 func newClimber(p *Problem, plan *Outcome, seed uint64) *gearClimber {
 	l := plan.placement.layout
 	c := &gearClimber{simulator: newSimulator(p, l.configs, l.chains, seed), layout: l.space.withLimits(p).newLayout(l.configs, l.chains), streams: streamCount(p), gears: plan.Gears, gateStream: noGate}
@@ -72,7 +75,8 @@ func newClimber(p *Problem, plan *Outcome, seed uint64) *gearClimber {
 // noGate is the gate stream before anything was run.
 const noGate = evenStream - 1
 
-// climbAll raises the gears of ranges until none can be raised.
+// climbAll raises the gears (cascades) of ranges, the range of the most requests first, until none can be
+// raised.
 func (c *gearClimber) climbAll(ctx context.Context) error {
 	p := c.simulator.problem
 	var err error
@@ -115,8 +119,9 @@ type climbStep struct {
 	result     measuredResult
 }
 
-// climbPath returns ever more accurate gears for a range, as far as they keep the SLO on the gate stream. Steps
-// along the front double while they succeed.
+// climbPath returns ever more accurate gears for a range r, as far as they keep the SLO on the gate stream, the
+// one that failed last. Steps along the front (cascades by rising accuracy) double while they succeed, fall
+// back to one on a failure, and end after some failures in a row.
 func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, err error) {
 	p, current, bestResult := c.simulator.problem, &c.gears[r], c.gateResult
 	first, _ := slices.BinarySearchFunc(c.front, current.Cascade.CorrectCount, func(s loadedCascade, correct int32) int {
@@ -157,8 +162,9 @@ func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, e
 	return path, nil
 }
 
-// climbHighest takes the most accurate gears of a path that keep the SLO on all streams, and returns how many
-// steps of the path that is. If it returns an error, it has taken the best gears that were seen to keep it.
+// climbHighest takes, by bisection, the most accurate gears of a path that keep the SLO on all streams, and
+// returns how many steps of the path that is. A stream that failed becomes the gate, on which later paths are
+// tried first. If it returns an error, it has taken the best gears that were seen to keep the SLO.
 func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passedSteps int, err error) {
 	low, gate := 0, c.gateStream
 	for high, middle := len(path), len(path)-1; low < high && err == nil; middle = (low + high) / 2 {
@@ -184,9 +190,9 @@ func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passe
 	return low, err
 }
 
-// runAllStreams returns the result of gears on all streams: the worst tail and late share, and the means over the
-// random streams of the rest. If a stream misses the SLO, or a fresh one might, the result is nil, and
-// failedStream is the stream that shows it.
+// runAllStreams simulates gears on all streams of measured rates (random arrivals, and even ones), and returns
+// the worst tail latency and late share, and the means over the random streams of the rest. If a stream misses
+// the SLO, or a fresh one might, the result is nil, and failedStream is the stream that shows it.
 func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst *measuredResult, failedStream int, err error) {
 	p, worstStream := c.simulator.problem, 0
 	var random []measuredResult
@@ -218,7 +224,8 @@ func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst
 	return worst, 0, nil
 }
 
-// climbedPlan returns the plan with the raised gears.
+// climbedPlan returns the plan with the raised gears, and what all streams showed of them. If none was raised,
+// it is the plan itself.
 func (c *gearClimber) climbedPlan(plan *Outcome) *Outcome {
 	if c.streamsResult == nil {
 		return plan

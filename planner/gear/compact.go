@@ -2,7 +2,8 @@ package gear
 
 import "slices"
 
-// removeIdlePipelines removes pipelines that no gear sends samples to: models from the sets of a kind, and chains.
+// removeIdlePipelines removes from a finished plan what no gear sends samples to: models from the sets of a
+// kind of devices, and chains (members in stages).
 func (plan *Outcome) removeIdlePipelines(p *Problem) {
 	plan.Configs = slices.Clone(plan.Configs)
 	var chains []PlacedChain
@@ -33,8 +34,8 @@ func (plan *Outcome) removeIdlePipelines(p *Problem) {
 	plan.Chains = chains
 }
 
-// removeIfIdle removes n replicas of a model, from the first on, from the gears' shares if they are idle, and reports
-// whether it did.
+// removeIfIdle removes n replicas of a model, from index first on, from the shares of all gears, if no gear
+// sends them any samples, and reports whether it did. Cascades without the model send it none.
 func (plan *Outcome) removeIfIdle(model, first, n int) bool {
 	for r := range plan.Gears {
 		if g := &plan.Gears[r]; slices.Contains(g.Cascade.Models, uint8(model)) && sum(g.Shares[model][first:first+n]) > 0 {
@@ -49,8 +50,8 @@ func (plan *Outcome) removeIfIdle(model, first, n int) bool {
 	return true
 }
 
-// removeIdleDevices removes devices that hold nothing and renumbers the others. It returns the remaining number of
-// each kind.
+// removeIdleDevices removes devices that hold nothing from the plan and renumbers the others, within their
+// kind. It returns the number of devices of each kind that remain.
 func (plan *Outcome) removeIdleDevices() []int {
 	usedCounts := make([]int, len(plan.Problem.Kinds))
 	var configs []Config
@@ -66,8 +67,8 @@ func (plan *Outcome) removeIdleDevices() []int {
 	return usedCounts
 }
 
-// usedDevices returns the configs of a kind without devices that hold neither a model nor a stage, and the new
-// numbers of the others.
+// usedDevices returns the configs of a kind (how many devices hold which models) without devices that hold
+// neither a model nor a stage, and the new number of each device that stays.
 func usedDevices(plan *Outcome, k int) (configs []Config, newNumber map[int]int) {
 	hasStage := map[int]bool{} // by device
 	for _, c := range plan.Chains {
@@ -79,6 +80,7 @@ func usedDevices(plan *Outcome, k int) (configs []Config, newNumber map[int]int)
 	}
 
 	// Number the devices that hold something.
+	// Bits above those of the models are stages. Whether a device has one is in hasStage.
 	allModels := uint32(1)<<len(plan.Problem.Models) - 1
 	newNumber = map[int]int{}
 	d := 0
@@ -102,7 +104,8 @@ func usedDevices(plan *Outcome, k int) (configs []Config, newNumber map[int]int)
 	return configs, newNumber
 }
 
-// renumberChains gives the stages on devices of a kind the new numbers of these.
+// renumberChains gives the stages of chains on devices of kind k the new numbers of these, after some devices
+// were removed.
 func renumberChains(chains []PlacedChain, k int, newNumber map[int]int) {
 	for c := range chains {
 		chain := &chains[c]

@@ -10,8 +10,9 @@ import (
 // equally busy: model by model it fills one device after another, and goes on with the free time of the last
 // (McNaughton's wrap-around rule).
 
-// concentratedSplit returns the shares, by model and replica, of a split that puts every model on few devices of
-// each group. Each group does the same work as before. If nothing changes, it returns nil.
+// concentratedSplit returns another split of a cascade's work: shares, by model and replica, that put every
+// model on few devices of each group of alike devices, so that these make larger batches of it. Each group, and
+// each device within it, does the same work as before. If nothing changes, it returns nil.
 func (l *deviceLayout) concentratedSplit(cascade int, shares [][]float64) [][]float64 {
 	concentrated := make([][]float64, len(shares))
 	for m := range shares {
@@ -57,7 +58,9 @@ func (l *deviceLayout) replicaIndexes(groups, firstReplica []int) [][]int {
 	return replicaAt
 }
 
-// wrapAround fills the devices of group g one after another, model by model.
+// wrapAround divides the work of the cascade on group g of alike devices anew, in shares: model after model
+// fills the devices one after another, each up to an equal part of all the work. replicaAt has the replicas, by
+// model and device.
 func (l *deviceLayout) wrapAround(cascade, kind int, groups []int, g int, replicaAt [][]int, shares [][]float64) {
 	var devices []int
 	for d := range groups {

@@ -17,8 +17,9 @@ const (
 	maxConfirmTime  = 5 * time.Minute
 )
 
-// planAndConfirm plans a cascade and confirms it by a test at the highest rate of its ranges, with random numbers
-// that the search has not seen.
+// planAndConfirm plans a cascade and confirms the plan by a test at the highest rate of its ranges, with random
+// numbers that the search has not seen. If the test fails, SolveUntilConfirmed plans again with a reserve.
+// Plans whose SLO is over all requests are not tested, as a range of theirs may miss it.
 func planAndConfirm(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
 	return certify.SolveUntilConfirmed(ctx, p, solve, func(plan *formats.Plan) (*certify.Test, string, error) {
 		if formats.GearOf(plan).SLOScope == formats.ScopeRequests {

@@ -46,7 +46,7 @@ type solveOptions struct {
 	CutDType      string
 }
 
-// solveOptionsOf returns the options' values.
+// solveOptionsOf reads the values of the planner's options, by name, into a struct.
 func solveOptionsOf(values document.Values) solveOptions {
 	return solveOptions{
 		Objective: values.Word("objective"), MaxPartitions: values.WholeNumber("max-partitions"), MaxBatch: values.WholeNumber("max-batch"),
@@ -70,7 +70,8 @@ type resolvedWorkload struct {
 	calibration   map[string]formats.Calibration // by model
 }
 
-// planCascades plans the workload's cascade. If ctx ends after a plan was found, it returns that plan.
+// planCascades is the method's solve: it reads the problem from the documents, searches for a plan of the
+// workload's cascade, and returns its parts. If ctx ends after a plan was found, it returns that plan.
 func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
@@ -121,8 +122,8 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 	return o, nil
 }
 
-// reportHeldOut states how held-out samples changed the target, and warns if the planned accuracy is outside of
-// their interval.
+// reportHeldOut states, for the user, how samples that were held out of planning changed the target accuracy,
+// and warns if the planned accuracy is outside of the interval that they show.
 func (f *resolvedWorkload) reportHeldOut(plan *Outcome, plannedTarget float64) {
 	h, ok := plan.HeldOutAccuracy()
 	if !ok {
@@ -236,7 +237,8 @@ func (f *resolvedWorkload) objectiveOf(plan *Outcome) formats.Objective {
 	return formats.Objective{Name: f.options.Objective, Value: value, Bound: &bound, Gap: &gap}
 }
 
-// planOutcome returns the parts of the plan for the driver.
+// planOutcome returns the plan that was found as the parts of a plan document, with objective, bound and
+// policy.
 func (f *resolvedWorkload) planOutcome(plan *Outcome) *kind.Outcome {
 	f.problem = plan.Problem // with the SLO or the devices that the search found
 	o := &kind.Outcome{

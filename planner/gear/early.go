@@ -14,7 +14,9 @@ const minEarlyRequests = 500_000
 // lower ones in case it does not.
 var earlyLoads = []float64{.75, .5, .25}
 
-// findEarlyPlan looks for an early plan on a placement.
+// findEarlyPlan looks, on a placement, for an early plan: one cascade of little load for all ranges, which is
+// returned if the search is interrupted before it finds a better one. For some loads, the highest first, it
+// tries in simulation the most accurate cascade that stays below. Short searches do without.
 func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *rankedLayout) error {
 	space := ranked.layout.space
 	p := space.problem
@@ -55,7 +57,8 @@ func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *rankedLayout) er
 	return nil
 }
 
-// singleCascadePlan returns the plan in which a cascade that passed at the highest rate serves all ranges.
+// singleCascadePlan returns the plan in which one cascade, which passed a trial at the highest rate, serves all
+// ranges of rates.
 func (d *trialPlacement) singleCascadePlan(s *loadedCascade, trial Trial) *Outcome {
 	p := d.layout.space.problem
 	plan := &Outcome{Problem: p, Configs: d.layout.configs, Chains: d.layout.chains, placement: d, FrontSize: 1}
@@ -66,8 +69,8 @@ func (d *trialPlacement) singleCascadePlan(s *loadedCascade, trial Trial) *Outco
 	return plan
 }
 
-// improveFrom gives an early plan the gears of the ranges that are done in an interrupted plan on the same
-// placement. The receiver may be nil.
+// improveFrom gives an early plan the better gears of those ranges that an interrupted search on the same
+// placement had done. The receiver may be nil, if there was no early plan.
 func (plan *Outcome) improveFrom(placement *trialPlacement) {
 	if plan == nil || plan.placement.layout != placement.layout {
 		return
@@ -78,7 +81,8 @@ func (plan *Outcome) improveFrom(placement *trialPlacement) {
 	}
 }
 
-// orEarlyPlan returns a plan, or the early plan if the search was interrupted without one.
+// orEarlyPlan returns a plan, or the early plan (one cascade of little load for all ranges) if the search was
+// interrupted without one.
 func (s *planSearch) orEarlyPlan(ctx context.Context, plan *Outcome) *Outcome {
 	if plan == nil && ctx.Err() != nil && s.earlyPlan != nil {
 		return s.earlyPlan

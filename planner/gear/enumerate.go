@@ -29,6 +29,7 @@ type enumerator struct {
 func Enumerate(s *Samples, grid int, usable []bool) []Cascade {
 	models := len(s.Levels)
 	enumeration := &enumerator{samples: s, grid: grid, usable: usable}
+	// Scratch space by depth of the cascade, which has at most all models.
 	for range models {
 		enumeration.sortedSamples = append(enumeration.sortedSamples, make([]int32, s.N))
 		enumeration.belowLevel = append(enumeration.belowLevel, make([]int32, grid+1))
@@ -44,8 +45,10 @@ func Enumerate(s *Samples, grid int, usable []bool) []Cascade {
 	return enumeration.cascades
 }
 
-// visitPrefix visits the prefix that ends in a model at a depth. samples reach the model, and correctBefore
-// answers of the models before are correct.
+// visitPrefix lists all cascades that begin with the models and levels chosen so far (the prefix) and go on
+// with model, at a depth from 0: first the one that ends in it, then those with each level of it and each
+// larger model behind it. samples reach the model, and of those that do not, correctBefore are answered
+// correctly by models before it.
 func (e *enumerator) visitPrefix(model, depth int, samples []int32, correctBefore int32) {
 	if !e.usable[model] {
 		return
@@ -103,7 +106,9 @@ func (e *enumerator) visitPrefix(model, depth int, samples []int32, correctBefor
 	}
 }
 
-// addCascade adds the cascade of the current prefix.
+// addCascade adds the cascade of the current prefix: the models up to depth and the levels between them, of
+// which correct samples are answered correctly. Models and levels share one array, because there are very many
+// cascades.
 func (e *enumerator) addCascade(depth int, correct int32) {
 	n := depth + 1
 	bytes := make([]uint8, 2*n-1)

@@ -9,8 +9,9 @@ import (
 	"inferplan/planner/kind"
 )
 
-// explain returns lines that say, range by range, which models answer. A stage with a threshold forwards what it
-// is less certain of.
+// explain returns lines on a plan for the user: its accuracy and bounds and, for each range of rates, which
+// models answer. A stage with a threshold in brackets forwards what it is less certain of. If the plan is no
+// cascade, it returns nil.
 func explain(p *formats.Plan) []string {
 	g := formats.GearOf(p)
 	if g == nil {

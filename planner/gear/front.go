@@ -22,7 +22,7 @@ func correctCounts(list []Cascade) []int32 {
 }
 
 // pruneCascades leaves out the cascades that another one beats in accuracy without sending more samples to any
-// model. Whatever a model costs, they are on no front.
+// model. Whatever a model costs, they are on no front (the best accuracy for each load).
 func pruneCascades(ctx context.Context, list []Cascade, models int) ([]Cascade, error) {
 	reachCounts := make([][]float64, len(list))
 	flat := make([]float64, len(list)*models)

@@ -10,9 +10,10 @@ import (
 // end of a one-sided interval of 95 %.
 const hardenedErrors = 1.645
 
-// hardenedFor returns samples as hard for a cascade as the interval of their mean work allows. Future samples may
-// reach the large models more often than the measured ones did. So the samples of least work are left out until
-// the mean work is at the upper end of its interval. seconds has the least time of a sample, by model.
+// hardenedFor returns samples as hard for a cascade as the interval of their mean work allows. Future samples
+// may reach the large models more often than the measured ones did. So the samples of least work are left out
+// until the mean work is at the upper end of its interval. Trials on these samples allow for that. seconds has
+// the least time of a sample, by model.
 func (s *Samples) hardenedFor(c *Cascade, seconds []float64) *Samples {
 	// The work of each sample, and its mean.
 	total, squares := 0.0, 0.0
@@ -57,8 +58,8 @@ func (s *Samples) hardenedFor(c *Cascade, seconds []float64) *Samples {
 	return harder
 }
 
-// minSecondsPerSample returns the least time of a sample of every model, in seconds: in the cheapest batch within
-// the SLO on any kind. If no batch keeps the SLO, it is the time of a batch of one.
+// minSecondsPerSample returns the least time of a sample of every model, in seconds: its part of the cheapest
+// batch within the SLO on any kind of devices. If no batch keeps the SLO, it is the time of a batch of one.
 func minSecondsPerSample(p *Problem) []float64 {
 	minSeconds := make([]float64, len(p.Models))
 	for m := range minSeconds {

@@ -16,7 +16,8 @@ type HeldOutAccuracy struct{ Accuracy, Low, High float64 }
 // heldOutConfidence is the confidence of these intervals.
 const heldOutConfidence = .95
 
-// HeldOutAccuracy returns the plan's accuracy on the held-out samples. It returns false if there are none.
+// HeldOutAccuracy returns the plan's accuracy on the held-out samples, which planning did not see: the mean
+// over the ranges of rates by weight, with a confidence interval. It returns false if there are none.
 func (plan *Outcome) HeldOutAccuracy() (heldOut HeldOutAccuracy, ok bool) {
 	p := plan.Problem
 	if p.HeldOutSamples == nil || p.HeldOutSamples.N == 0 {
@@ -117,8 +118,9 @@ func (t *targetSearch) isProved() bool {
 	return t.bestPlan != nil && t.bestPlan.Value <= t.firstPlan.Value
 }
 
-// nextTarget records the plan for a planned accuracy, and returns the accuracy to plan for next. ok is false if
-// there was no plan.
+// nextTarget records what planning for an accuracy gave (ok is false if there was no plan), and returns the
+// accuracy to plan for next, so that the lower end of the held-out interval just reaches target: more if it
+// fell short, less if it suffices, and half way once both ends are known.
 func (t *targetSearch) nextTarget(target, plannedTarget float64, plan *Outcome, ok bool) float64 {
 	if !ok {
 		t.highTarget = plannedTarget
@@ -149,7 +151,8 @@ func (t *targetSearch) nextTarget(target, plannedTarget float64, plan *Outcome, 
 	return (t.lowTarget + t.highTarget) / 2
 }
 
-// finalPlan returns the best plan, with the requested accuracy as its target.
+// finalPlan returns the best plan, with the requested accuracy as its target, as the user asked for that. Its
+// bounds are those of the first plan, which was made for just that target.
 func (t *targetSearch) finalPlan(p *Problem) *Outcome {
 	plan := t.bestPlan
 	q := *plan.Problem

@@ -59,8 +59,8 @@ func (f *resolvedWorkload) setBlocks() error {
 	return nil
 }
 
-// blocksOf returns a model block by block, and keeps its cuts. One that was not measured block by block is a single
-// block.
+// blocksOf returns model m block by block, as the search for stages needs it, and keeps the cuts between blocks
+// for the plan. One that was not measured block by block is a single block, which cannot be cut.
 func (f *resolvedWorkload) blocksOf(m int) (model stages.Model, err error) {
 	pm := f.modelProfiles[m]
 	model = stages.Model{Name: pm.Model, ShareCosts: make([][]stages.ShareCosts, len(f.pools))}
@@ -95,7 +95,8 @@ func (f *resolvedWorkload) measuredByBlock(pm *formats.ProfileModel) bool {
 	return true
 }
 
-// chainPipeline returns the pipeline of a placed chain that gets the given samples per second.
+// chainPipeline returns, for the plan document, the pipeline of a placed chain (a member in stages) that gets
+// the given samples per second.
 func (f *resolvedWorkload) chainPipeline(placement *PlacedChain, samples float64) formats.Pipeline {
 	chain := placement.Chain
 	pipeline := formats.Pipeline{Batch: chain.MaxBatch, RPS: math.Inf(1)}

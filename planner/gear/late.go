@@ -38,10 +38,11 @@ func (a *gearChoices) addGear(r int, g PlannedGear, weight float64) {
 	a.items[r] = append(a.items[r], knapsack.Choice{Value: weight * g.Accuracy, Weight: weight * g.LateShare})
 }
 
-// allowLateRanges gives ranges more accurate gears that miss the SLO but are stable at the upper edge, as far as
-// all requests together keep it. The choice is a knapsack, whose capacity is the late share that the percentile
-// allows. If rates were measured, the plan is simulated on them. While more requests are late than the trials
-// showed, the capacity is reduced. If it returns an error, every range still has its own gear.
+// allowLateRanges is for an SLO over all requests: it gives ranges more accurate gears that miss the SLO but
+// are stable at the upper edge, as far as all requests together keep it. The choice is a knapsack, whose
+// capacity is the share of late requests that the percentile allows. If rates were measured, the plan is
+// simulated on them, and while more requests are late than the trials showed, the capacity is reduced. If it
+// returns an error, every range still has its own gear.
 func (plan *Outcome) allowLateRanges(ctx context.Context) error {
 	p, b := plan.Problem, plan.placement.simulator
 	choices, err := plan.listGearChoices(ctx)
@@ -75,8 +76,9 @@ func (plan *Outcome) allowLateRanges(ctx context.Context) error {
 	return err
 }
 
-// listGearChoices returns the gears that every range may have. Each range has its own gear even if an error is
-// returned.
+// listGearChoices returns, for the knapsack of allowLateRanges, the gears that every range may have: its own,
+// and more accurate cascades that are stable at its upper edge, with the share of requests that is then late.
+// Each range has its own gear even if an error is returned.
 func (plan *Outcome) listGearChoices(ctx context.Context) (*gearChoices, error) {
 	p, b := plan.Problem, plan.placement.simulator
 	choices := &gearChoices{make([][]PlannedGear, len(p.RangeEdges)), make([][]knapsack.Choice, len(p.RangeEdges))}
@@ -110,7 +112,7 @@ func (plan *Outcome) listGearChoices(ctx context.Context) (*gearChoices, error) 
 	return choices, nil
 }
 
-// chooseGears gives every range one of its choices, by index.
+// chooseGears gives every range one of its choices, by index, and adds up the plan's accuracy.
 func (plan *Outcome) chooseGears(choices *gearChoices, picks []int) {
 	plan.Accuracy, plan.TailLatency, plan.measuredAccuracy = 0, 0, 0
 	for r, k := range picks {
@@ -132,8 +134,8 @@ func (r *measuredResult) takeWorst(other *measuredResult) {
 	r.tail, r.heldOutTail, r.lateShare = max(r.tail, other.tail), max(r.heldOutTail, other.heldOutTail), max(r.lateShare, other.lateShare)
 }
 
-// streamSamples returns the samples that the requests of a stream bring. Every second stream brings the held-out
-// ones, if there are any.
+// streamSamples returns the samples that the requests of a stream (the random arrivals of a run) bring. Every
+// second stream brings the held-out ones, which planning did not see, if there are any.
 func (b *gearSimulator) streamSamples(stream int) *Samples {
 	if p := b.problem; p.HeldOutSamples.isPresent() && stream != evenStream && stream%2 == 1 {
 		return p.HeldOutSamples
@@ -209,9 +211,10 @@ func measuredStreamName(stream int) string {
 	return fmt.Sprintf("gear/measured/%d", stream)
 }
 
-// runStreams simulates gears on several streams at the measured rates, each of which must keep the SLO. The first
-// stream ends once more than maxLateShare of its requests are late. A stream that misses the SLO is the last. Tail
-// and late share of the result are the worst of all streams. The rest is the mean of those that keep the SLO.
+// runStreams simulates gears on several streams (random arrivals) at the measured rates, each of which must
+// keep the SLO. The first stream ends once more than maxLateShare of its requests are late. A stream that
+// misses the SLO is the last. Tail latency and late share of the result are the worst of all streams; accuracy
+// and the shares of the gears are means of those that keep the SLO.
 func (b *gearSimulator) runStreams(ctx context.Context, gears []PlannedGear, streamCount int, maxLateShare float64) (measuredResult, error) {
 	worst, err := b.runMeasured(ctx, gears, 0, maxLateShare)
 	keptSLO := []measuredResult{worst}
@@ -229,7 +232,8 @@ func (b *gearSimulator) runStreams(ctx context.Context, gears []PlannedGear, str
 	return worst, nil
 }
 
-// meanOfStreams returns the mean accuracy of streams and their mean gear shares.
+// meanOfStreams returns the means, over simulated streams, of the accuracy and of the shares of the requests
+// that each gear served.
 func meanOfStreams(list []measuredResult) (accuracy float64, gearShares []float64) {
 	gearShares = make([]float64, len(list[0].gearShares))
 	for i := range list {
@@ -242,7 +246,7 @@ func meanOfStreams(list []measuredResult) (accuracy float64, gearShares []float6
 }
 
 // adoptMeasured sets the plan's weights and accuracy to what streams at the measured rates showed, and the late
-// share of every range to that of all requests.
+// share of every range to that of all requests, as ranges share the late ones.
 func (plan *Outcome) adoptMeasured(p *Problem, measured *measuredResult) {
 	problem := *p
 	problem.RangeWeights = normalise(slices.Clone(measured.gearShares))

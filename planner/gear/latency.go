@@ -72,8 +72,9 @@ func (s *planSearch) planFastest(ctx context.Context) (*Outcome, error) {
 	return best, nil
 }
 
-// latencyBracket returns a latency at which the relaxation misses the target, one just above it at which it
-// reaches the target, and the longest latency that is tried. It returns an error if the target is out of reach.
+// latencyBracket returns a latency at which the bound on the accuracy (of the linear programs, which no plan
+// exceeds) misses the target, one just above it at which it reaches the target, and the longest latency that is
+// tried. It returns an error if the target is out of reach at any latency.
 func (s *planSearch) latencyBracket(ctx context.Context) (low, reachable, maxLatency time.Duration, err error) {
 	low, maxLatency = s.problem.latencyExtremes()
 	relaxedAt := func(latency time.Duration) (float64, error) {
@@ -95,8 +96,9 @@ func (s *planSearch) latencyBracket(ctx context.Context) (low, reachable, maxLat
 	return low, reachable, maxLatency, err
 }
 
-// bisectLatency narrows an interval of latencies, of which the lower fails and the upper holds, until their ratio
-// is at most latencyStep.
+// bisectLatency narrows an interval of latencies, of which the lower fails and the upper holds, until their
+// ratio is at most latencyStep, and returns both ends. The middle is geometric, because the ratio counts.
+// holdsAt reports whether a latency holds.
 func bisectLatency(failing, holding time.Duration, holdsAt func(time.Duration) (bool, error)) (time.Duration, time.Duration, error) {
 	for float64(holding) > latencyStep*float64(failing) {
 		middle := time.Duration(math.Sqrt(float64(failing) * float64(holding)))

@@ -34,8 +34,9 @@ func (l *deviceLayout) chainOfGroup(group int) *Chain {
 	return l.chains[l.replicaGroups[group].chain].Chain
 }
 
-// newLayout numbers the devices and finds the groups of identical devices and replicas, by colour refinement
-// (solver/refine). A linear program over groups has the same optimum as one over single devices.
+// newLayout numbers the devices of a placement (configs) and finds groups: devices that nothing tells apart,
+// and replicas of chains (members in stages) that nothing tells apart, by colour refinement (solver/refine). A
+// linear program over groups has the same optimum as one over single devices.
 func (space *planSpace) newLayout(configs []Config, chains []PlacedChain) *deviceLayout {
 	l := &deviceLayout{space: space, configs: configs, chains: chains, splits: map[int]*workSplit{}}
 
@@ -52,6 +53,7 @@ func (space *planSpace) newLayout(configs []Config, chains []PlacedChain) *devic
 			}
 		}
 	}
+	// Without chains the configs themselves are the groups.
 	if len(chains) == 0 {
 		l.deviceGroups = configs
 		return l
@@ -90,7 +92,8 @@ func (l *deviceLayout) listReplicas(firstDevice []int) (replicas []refine.Tuple,
 	return replicas, replicaNumbers
 }
 
-// groupDevices makes a device group of each colour. Colours are numbered in the order of the devices.
+// groupDevices makes a device group of each colour (devices of one colour are alike) and notes, by device, its
+// group. Colours are numbered in the order of the devices, so each new one is the next group.
 func (l *deviceLayout) groupDevices(colour, firstDevice []int) {
 	for k := range l.groupOf {
 		for d := range l.groupOf[k] {
@@ -104,8 +107,9 @@ func (l *deviceLayout) groupDevices(colour, firstDevice []int) {
 	}
 }
 
-// replicaShares turns a split over groups into one over replicas, by model: those of the whole model kind by kind,
-// and then those of its chains. Members of a group get equal shares.
+// replicaShares turns a split of work over groups (alike devices or replicas) into shares of single replicas,
+// by model: those of the whole model kind by kind, and then those of its chains. Members of a group get equal
+// shares.
 func (l *deviceLayout) replicaShares(split *workSplit) [][]float64 {
 	shares := make([][]float64, len(l.space.problem.Models))
 	for m := range shares {
@@ -122,7 +126,8 @@ func (l *deviceLayout) replicaShares(split *workSplit) [][]float64 {
 	return shares
 }
 
-// wholeShares returns the shares of a whole model's replicas on the devices of a kind.
+// wholeShares returns the shares of model m's samples that its replicas on the devices of kind k get, for whole
+// models. A group without any work has no shares, and its replicas get 0.
 func (l *deviceLayout) wholeShares(split *workSplit, m, k int) (shares []float64) {
 	for _, c := range l.groupOf[k] {
 		group := &l.deviceGroups[c]
@@ -138,7 +143,7 @@ func (l *deviceLayout) wholeShares(split *workSplit, m, k int) (shares []float64
 	return shares
 }
 
-// chainShares returns the shares of a chain's replicas.
+// chainShares returns the shares of the samples that the replicas of chain c get, in the order of the replicas.
 func (l *deviceLayout) chainShares(split *workSplit, c int) []float64 {
 	shares := make([]float64, l.chains[c].Replicas())
 	for i := range l.replicaGroups {
@@ -189,8 +194,8 @@ func runTimeTables(p *Problem, configs []Config, chains []PlacedChain) (policy.T
 	return *tables, gear.MergeModels(tables, p.SLO, p.Percentile, 0)
 }
 
-// addDevices adds the devices, and, if withLinks is true, their nodes and links. It returns the number of the
-// first device of every kind.
+// addDevices adds the devices to the run-time tables, and with withLinks their nodes and network links, which
+// only chains use. It returns the number of the first device of every kind.
 func addDevices(b *policy.Builder, p *Problem, withLinks bool) (firstDevice []int32) {
 	nextDevice := int32(0)
 	for k, kind := range p.Kinds {
@@ -208,7 +213,8 @@ func addDevices(b *policy.Builder, p *Problem, withLinks bool) (firstDevice []in
 	return firstDevice
 }
 
-// addChainPipeline adds the pipeline of a chain.
+// addChainPipeline adds the pipeline of a placed chain to the run-time tables: its stages with their times, the
+// transfers between them, and their devices.
 func addChainPipeline(b *policy.Builder, chainPlacement *PlacedChain, placeStage func(stage int32, kind int, devices []int)) {
 	chain := chainPlacement.Chain
 	b.AddPipeline(chain.MaxBatch, 0)
@@ -225,8 +231,9 @@ func addChainPipeline(b *policy.Builder, chainPlacement *PlacedChain, placeStage
 	}
 }
 
-// chainLayouts returns the layouts of the chosen chains on devices that hold their stages. In the first layout all
-// chains have their widest shape. In each other layout one chain has another shape.
+// chainLayouts returns layouts of a placement in which the chosen chains run on devices that hold their stages.
+// In the first layout all chains have their widest shape (numbers of devices by stage). In each other one, one
+// chain has another shape, because more devices may not be the best.
 func (space *planSpace) chainLayouts(configs []Config) []*deviceLayout {
 	// List the chains whose stages all have a device, with their possible shapes.
 	var chains []PlacedChain

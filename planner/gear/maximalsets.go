@@ -2,8 +2,9 @@ package gear
 
 import "math/bits"
 
-// maximalSets returns the maximal sets of items that fit within a limit together, as bit sets in rising order. An
-// item of size below 0 is in no set. A limit of 0 means that there is none.
+// maximalSets returns the sets of items (models and stages) that fit together within a limit (the memory of a
+// device) and can take no further item, as bit sets in rising order. An item of size below 0 is in no set. A
+// limit of 0 means that there is none.
 func maximalSets(sizes []int64, limit int64) (sets []uint32) {
 	fits := func(set uint32) bool {
 		total := int64(0)

@@ -15,8 +15,8 @@ import (
 const defaultMeasuredRanges = 10
 
 // setMeasuredRanges reads ranges and weights from a file of requests per second. The weight of a range is the
-// share of the requests that its gear serves when these rates go through the policy's switch rule, because
-// accuracy counts per request and not per hour.
+// share of the requests that its gear serves when these rates go through the rule by which the policy switches
+// gears, because accuracy counts per request and not per hour.
 func (f *resolvedWorkload) setMeasuredRanges(q *formats.CascadeQPS) error {
 	// Read the rates.
 	path := filepath.FromSlash(q.MeasuredFile)

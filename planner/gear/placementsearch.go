@@ -25,7 +25,9 @@ type prunedCascades struct {
 	enumeratedCount int // number before pruning
 }
 
-// cascadesOf returns the pruned cascades of the usable models. c may be nil, which caches nothing.
+// cascadesOf returns the cascades over the usable models that no other one beats (more accurate, with no more
+// samples at any model), with the number before that pruning. They are computed once for each set of models and
+// kept in c, which may be nil.
 func (c *solveCache) cascadesOf(ctx context.Context, p *Problem, usable []bool) (prunedCascades, error) {
 	usableBits := uint32(0)
 	for m, ok := range usable {
@@ -59,7 +61,8 @@ type planInputs struct {
 	stagedTimes []time.Duration // by member: least time of a sample in stages; 0 if it cannot be cut
 }
 
-// planInputsFor returns the inputs of a problem. Those of the last SLO are kept, because numbers of devices do not
+// planInputsFor returns what planning a problem starts from: its chains (members in stages) and the spaces of
+// plans of whole models and with stages. Those of the last SLO are kept, because numbers of devices do not
 // change them.
 func (s *planSearch) planInputsFor(ctx context.Context, p *Problem) (*planInputs, error) {
 	if inputs := s.lastInputs; inputs != nil && inputs.problem.SLO == p.SLO {
@@ -70,6 +73,7 @@ func (s *planSearch) planInputsFor(ctx context.Context, p *Problem) (*planInputs
 		return nil, err
 	}
 	inputs := &planInputs{problem: p, chains: chains, stagedTimes: stagedTimes}
+	// If whole models have no plan, members in stages may have one.
 	if inputs.wholeModels, inputs.wholeError = wholeModelSpace(ctx, p, s.solver, s.cache); inputs.wholeError != nil && (len(chains) == 0 || !isInfeasible(inputs.wholeError)) {
 		return nil, inputs.wholeError
 	}
@@ -87,8 +91,8 @@ func (inputs *planInputs) forProblem(p *Problem) *planInputs {
 	return &adapted
 }
 
-// forProblem returns the space for a problem with other numbers of devices. It keeps its own models, because those
-// of members in stages have other times than the problem's.
+// forProblem returns the space of plans for a problem with other numbers of devices. It keeps its own models,
+// because those of members in stages have other times than the problem's.
 func (space *planSpace) forProblem(p *Problem) *planSpace {
 	adapted, problem := *space, *p
 	problem.Models, problem.SLO = space.problem.Models, space.problem.SLO // the models of members in stages are not the problem's
@@ -96,10 +100,10 @@ func (space *planSpace) forProblem(p *Problem) *planSpace {
 	return &adapted
 }
 
-// boundSpace returns the space that bounds are computed in. If every range keeps the SLO, it is that of the
-// inputs. If all requests together keep it, the space has all cascades with any latency, with the least share of
-// late requests of each. A range then uses no cascade that makes more of all requests late than the percentile
-// allows.
+// boundSpace returns the space of plans that bounds are computed over. If every range must keep the SLO, it is
+// that of the inputs. If all requests together must keep it, single ones may be late: the space has all
+// cascades with any latency, with the least share of late requests of each. A range then uses no cascade that
+// makes more of all requests late than the percentile allows.
 func (s *planSearch) boundSpace(ctx context.Context, p *Problem, inputs *planInputs) (*planSpace, error) {
 	if !p.OverRequests {
 		return inputs.withStages, nil
@@ -116,6 +120,7 @@ func (s *planSearch) boundSpace(ctx context.Context, p *Problem, inputs *planInp
 			return nil, err
 		}
 		space := *laxInputs.withStages
+		// The share of late requests is by the SLO that is asked for.
 		tight := *space.problem
 		tight.SLO = p.SLO
 		for i := range space.cascades {
@@ -126,8 +131,9 @@ func (s *planSearch) boundSpace(ctx context.Context, p *Problem, inputs *planInp
 	return s.laxInputs.forProblem(p).withStages, nil
 }
 
-// computeBounds returns the accuracies that no plan exceeds, by range and over all ranges, and the share of the
-// samples that each chain carries in the relaxation under the SLO.
+// computeBounds returns the accuracies that no plan exceeds, by range and over all ranges by weight. chainUse
+// is the share of the samples that each chain (member in stages) carries in the linear programs, which shows
+// what chains are worth.
 func (s *planSearch) computeBounds(ctx context.Context, p *Problem, inputs *planInputs) (bounds []float64, total float64, chainUse []float64, err error) {
 	space, err := s.boundSpace(ctx, p, inputs)
 	if err != nil {
@@ -153,9 +159,9 @@ func (s *planSearch) computeBounds(ctx context.Context, p *Problem, inputs *plan
 	return bounds, total, chainUse, nil
 }
 
-// planMostAccurate returns the most accurate plan under an SLO. With an accuracy target it returns a plan that
-// reaches it. It plans with whole models first, and then with some in stages if the relaxation shows that this may
-// help. It also tries one cascade for all ranges, and climbing.
+// planMostAccurate returns the most accurate plan under the SLO of problem p. With a target accuracy it returns
+// a plan that reaches it, or an InfeasibleError. It is called once for accuracy, and with other SLOs or numbers
+// of devices if the latency or the price is minimised.
 func (s *planSearch) planMostAccurate(ctx context.Context, p *Problem) (plan *Outcome, err error) {
 	inputs, err := s.planInputsFor(ctx, p)
 	if err == nil {
@@ -215,7 +221,8 @@ func (s *planSearch) planFrom(ctx context.Context, p *Problem, inputs *planInput
 	return plan, nil
 }
 
-// setBounds sets the bounds of the ranges and of the whole plan.
+// setBounds sets the bounds on accuracy, of the ranges and of the whole plan. A range's bound is at least its
+// own accuracy, because the bound of all ranges lets one exceed its own.
 func (plan *Outcome) setBounds(bounds []float64, total float64) {
 	for r := range plan.Gears {
 		plan.Gears[r].Bound = max(bounds[r], plan.Gears[r].Accuracy)
@@ -223,7 +230,8 @@ func (plan *Outcome) setBounds(bounds []float64, total float64) {
 	plan.Bound = total
 }
 
-// setValue sets the value to the accuracy. If the accuracy is the goal, the value's bound is the least known one.
+// setValue sets the plan's value to its accuracy, with the best bound on it that is known, and whether that
+// proves the plan to be the best. Searches for the least latency or price set other values afterwards.
 func (plan *Outcome) setValue() {
 	if plan.Value, plan.ValueBound = plan.Accuracy, plan.Bound; plan.Goal != MostAccurate {
 		return
@@ -234,7 +242,8 @@ func (plan *Outcome) setValue() {
 	plan.IsProved = plan.Value >= plan.ValueBound-sumTolerance
 }
 
-// settledByTrials reports whether trials leave no plan that is better by nextPlacementGain or more.
+// settledByTrials reports whether trials leave no better plan: by accuracy none that gains nextPlacementGain or
+// more, by price none that is cheaper.
 func (plan *Outcome) settledByTrials() bool {
 	if plan.Goal == MostAccurate {
 		return plan.TrialBound > 0 && plan.TrialBound < plan.Value+nextPlacementGain
@@ -251,7 +260,8 @@ func (s *planSearch) boundsFor(ctx context.Context, p *Problem) (bounds []float6
 	return bounds, total, err
 }
 
-// boundOneMoreDevice sets the bound of the accuracy with one more device of each kind.
+// boundOneMoreDevice computes, for each kind, the bound on the accuracy with one more device of it, for the
+// limits that the plan names to its reader.
 func (s *planSearch) boundOneMoreDevice(ctx context.Context, plan *Outcome) error {
 	available := s.problem.deviceCounts()
 	for k := range available {
@@ -283,8 +293,9 @@ type placementSearch struct {
 	trialBound         float64 // accuracy that no plan exceeds that passes trials; 0 if not known
 }
 
-// boundSingleCascade sets the bound of plans with one cascade per range, if members may run in stages. It returns
-// an InfeasibleError if that bound misses the target.
+// boundSingleCascade sets the bound on accuracy of plans with one cascade per range, which is lower than that
+// of mixtures of cascades. It is for problems whose members may run in stages. It returns an InfeasibleError if
+// that bound misses the target.
 func (t *placementSearch) boundSingleCascade(ctx context.Context, withStages *planSpace) (err error) {
 	if t.wholeOnly || t.problem.OverRequests || t.search.problem.Goal() == LeastLatency {
 		return nil
@@ -312,8 +323,8 @@ func (t *placementSearch) searchPlacements(ctx context.Context, inputs *planInpu
 	return err
 }
 
-// useSharedLateness returns the best plan for an SLO over all requests: some ranges may be late, and one cascade
-// may serve all ranges. If there is no plan, it returns why.
+// useSharedLateness makes use of an SLO over all requests together: some ranges may be late if others are in
+// time, and one cascade may serve all ranges. It returns the best plan. If there is none, it returns why.
 func (t *placementSearch) useSharedLateness(ctx context.Context, withStages *planSpace) (*Outcome, error) {
 	plan := t.bestPlan
 	if plan != nil {
@@ -329,8 +340,8 @@ func (t *placementSearch) useSharedLateness(ctx context.Context, withStages *pla
 	return t.search.trySingleCascade(ctx, t.problem, withStages, plan, t.firstError)
 }
 
-// isDone reports whether no other placement need be tried: there is a plan and any plan suffices, or no other plan
-// can be noticeably better.
+// isDone reports whether no other placement (models on devices) need be tried: there is a plan and any plan
+// suffices, or no other plan can be noticeably better.
 func (t *placementSearch) isDone() bool {
 	if t.bestPlan == nil || t.problem.TargetAccuracy > 0 || t.search.options.AnyPlan {
 		return t.bestPlan != nil
@@ -351,8 +362,9 @@ func (t *placementSearch) maxPlacements() int {
 	return fewPlacements
 }
 
-// accuracyToExceed returns the accuracy that a plan must exceed, after some other placements were tried and with
-// the batch limit at an index of withBatchLimits. If any plan will do, it is 0.
+// accuracyToExceed returns the accuracy that the next plan must exceed to be worth completing, after
+// triedBefore other placements and with the batch limit at an index of withBatchLimits (0 is none). If any plan
+// will do, it is 0.
 func (t *placementSearch) accuracyToExceed(triedBefore, limitIndex int) float64 {
 	switch {
 	case t.bestPlan == nil:
@@ -363,9 +375,9 @@ func (t *placementSearch) accuracyToExceed(triedBefore, limitIndex int) float64 
 	return t.bestPlan.Accuracy + minPlacementGain(triedBefore) - minAccuracyGain
 }
 
-// keepIfBetter keeps a plan that is better than the best so far. If the SLO is over all requests, it also keeps
-// one that is as good, because its batches are shorter. A plan below the target is kept only if it may still
-// climb.
+// keepIfBetter keeps a plan that is better than the best so far; without a plan it notes the error. If the SLO
+// is over all requests, it also keeps one that is as good, because its batches are shorter. A plan below the
+// target is kept only if it may still climb, on measured rates.
 func (t *placementSearch) keepIfBetter(plan *Outcome, err error) error {
 	if isInfeasible(err) {
 		t.firstError = cmp.Or(t.firstError, err)
@@ -383,7 +395,8 @@ func (t *placementSearch) keepIfBetter(plan *Outcome, err error) error {
 	return nil
 }
 
-// planWithStages plans with members in stages, for chains as long as the SLO and half as long.
+// planWithStages plans with members in stages (chains): first with chains up to the SLO long, then, if that
+// leaves something to gain, with those of at most half the SLO, which leave time to queue.
 func (t *placementSearch) planWithStages(ctx context.Context, inputs *planInputs, chainUse []float64) error {
 	if t.isDone() {
 		return nil
@@ -402,8 +415,8 @@ func (t *placementSearch) planWithStages(ctx context.Context, inputs *planInputs
 	return t.planOnChains(ctx, space, chainUse)
 }
 
-// planOnChains tries the best placement of every choice of chains, and then the others that may be noticeably
-// better.
+// planOnChains plans on the best placement of every choice of chains (members in stages), and then on the
+// others that may be noticeably better. chainUse has the samples that each chain carries in the linear program.
 func (t *placementSearch) planOnChains(ctx context.Context, space *planSpace, chainUse []float64) error {
 	var others []*rankedLayout
 	for _, chosen := range space.chainChoices(chainUse) {
@@ -420,8 +433,9 @@ func (t *placementSearch) planOnChains(ctx context.Context, space *planSpace, ch
 	return t.planOn(ctx, others[:min(len(others), t.maxPlacements())], 0)
 }
 
-// chainChoices returns spaces with different chosen chains: those that the relaxation uses; these and the chains
-// over devices that a member does not fit on; and each chain alone.
+// chainChoices returns spaces of plans that differ in the chains (members in stages) that may be placed: those
+// that the linear program uses; these and chains for devices that a member does not fit on whole; and each
+// chain alone.
 func (space *planSpace) chainChoices(chainUse []float64) (choices []*planSpace) {
 	usedChains := space.mostUsedChains(chainUse)
 	allChains := append(slices.Clone(usedChains), space.chainsForMemory()...)

@@ -26,7 +26,7 @@ type Variant struct {
 	Memory      int64           // bytes
 }
 
-// meanTime returns the mean time of a batch.
+// meanTime returns the mean time of a batch: the measured mean, or the median if no means were measured.
 func (v *Variant) meanTime(batch int) time.Duration {
 	if v.MeanTimes != nil {
 		return v.MeanTimes[batch-1]
@@ -70,7 +70,8 @@ func wholeModelSpace(ctx context.Context, p *Problem, solver milp.Solver, cache 
 	return space, space.listCascades(ctx)
 }
 
-// withLimits returns the space for a problem with another limit on batches.
+// withLimits returns the space of plans for a problem with another limit on the time of a batch: batch sizes,
+// the times of samples and what fits are computed anew.
 func (space *planSpace) withLimits(p *Problem) *planSpace {
 	limited := *space
 	limited.problem = p
@@ -80,7 +81,8 @@ func (space *planSpace) withLimits(p *Problem) *planSpace {
 	return &limited
 }
 
-// setCascades sets the cascades, their order by accuracy, and the shares that reach their models.
+// setCascades sets the cascades of the space, their order by falling accuracy, and the share of the samples
+// that reaches each model of them.
 func (space *planSpace) setCascades(list []Cascade) {
 	space.cascades, space.byAccuracy, space.reachShares = list, indices(len(list)), make([][]float64, len(list))
 	slices.SortFunc(space.byAccuracy, func(a, b int) int {
@@ -110,8 +112,8 @@ func indices(n int) []int {
 	return list
 }
 
-// listCascades sets the cascades that whole models or chains answer in time. It returns an InfeasibleError if
-// there are none.
+// listCascades sets the cascades of the space: those of the usable members whose least tail latency keeps the
+// SLO, whole or in chains. It returns an InfeasibleError if there are none.
 func (space *planSpace) listCascades(ctx context.Context) error {
 	p := space.problem
 	usable := make([]bool, len(p.Models))
@@ -139,8 +141,9 @@ func (space *planSpace) runsWhole(m int) bool {
 	return slices.ContainsFunc(space.secondsPerSample, func(speeds []float64) bool { return !math.IsInf(speeds[m], 1) })
 }
 
-// withStages returns the space in which members may also run as chains. minTimes is the least time of a sample in
-// stages, by model. The cascades are listed anew only if chains allow other ones than whole models.
+// withStages returns the space of plans in which members may also run as chains (in stages over several
+// devices). minTimes is the least time of a sample in stages, by model. The cascades are listed anew only if
+// chains allow other ones than whole models.
 func (space *planSpace) withStages(ctx context.Context, p *Problem, chains []*Chain, minTimes []time.Duration) (*planSpace, error) {
 	if len(chains) == 0 {
 		return space, nil
@@ -165,8 +168,8 @@ func (space *planSpace) withStages(ctx context.Context, p *Problem, chains []*Ch
 	return &stagedSpace, nil
 }
 
-// fasterElsewhere reports whether one sample of a model takes longer than maxBatchTime on a kind, but not on
-// another kind that has devices and memory for it.
+// fasterElsewhere reports whether one sample of model m takes longer than maxBatchTime on a kind of devices,
+// but not on another kind that has devices and memory for it: then the model should run there only.
 func fasterElsewhere(p *Problem, m, kind int) bool {
 	if times := p.Models[m].Variants[kind].MedianTimes; len(times) == 0 || times[0] <= p.maxBatchTime {
 		return false
@@ -180,8 +183,9 @@ func fasterElsewhere(p *Problem, m, kind int) bool {
 	return false
 }
 
-// setConfigs sets the configs: the maximal sets of models, and of stages of the chosen chains, that fit into the
-// memory of a kind. Bits of stages are above those of models.
+// setConfigs sets the configs of each kind of devices: the maximal sets of models, and of stages of the chosen
+// chains, that fit into its memory. For bounds it also sets one config with all models. In a set, bits of
+// stages are above those of models.
 func (space *planSpace) setConfigs() {
 	p := space.problem
 	space.configs, space.fluidConfigs, space.stageBits = nil, nil, make([][]int, len(space.chosenChains))
@@ -220,9 +224,9 @@ func (space *planSpace) setConfigs() {
 }
 
 // placeModels returns a placement: how many devices of a kind hold which models and stages. It solves the
-// relaxation of all ranges together by column generation, and then the program in whole numbers over the cascades
-// found. With whole devices a range may need a cascade that only another range uses with fractions of devices, so
-// every range gets the cascades of all.
+// relaxation (devices in fractions, mixtures of cascades) of all ranges together by column generation, and then
+// the program in whole numbers over the cascades found. With whole devices a range may need a cascade that only
+// another range uses with fractions of devices, so every range gets the cascades of all.
 func (space *planSpace) placeModels(ctx context.Context) (placement []Config, err error) {
 	p := space.problem
 	ranges := indices(len(p.RangeEdges))
@@ -269,7 +273,8 @@ const (
 	chainPlacementNodes = 2000
 )
 
-// addChosenChains adds the chosen chains to all ranges. A stage may be on any config that holds it.
+// addChosenChains adds, to all ranges of a program, the chains (members in stages) chosen for the placement. A
+// stage may be on the devices of any config (a set of models and stages that a device holds) that has it.
 func (g *mixtureProgram) addChosenChains() {
 	for index := range g.ranges {
 		for c, chain := range g.space.chosenChains {

@@ -41,7 +41,8 @@ type deviceCut struct {
 	slack           float64   // by which the value may be too low, because one NIC serves several devices
 }
 
-// shortfall returns by how much the counts of the cut miss requiredGain.
+// shortfall returns by how much the counts of devices, at which the cut was computed, miss the requiredGain of
+// counts that reach the target. A positive value means that these counts are ruled out.
 func (t *deviceCut) shortfall() float64 {
 	shortfall := t.requiredGain
 	for k, n := range t.devices {
@@ -50,7 +51,8 @@ func (t *deviceCut) shortfall() float64 {
 	return shortfall
 }
 
-// deviceCut solves the relaxation of all ranges at the problem's counts and returns the cut. startCascades, by
+// deviceCut solves the linear program of each range at the problem's counts of devices, and returns a cut: a
+// linear inequality, from the duals, that all counts of devices keep which reach the target. startCascades, by
 // range, are the cascades to start from, and are set to those used.
 func (space *planSpace) deviceCut(ctx context.Context, startCascades [][]int) (*deviceCut, error) {
 	p := space.problem
@@ -84,7 +86,8 @@ func (space *planSpace) deviceCut(ctx context.Context, startCascades [][]int) (*
 	return cut, nil
 }
 
-// addDuals adds the value and the duals of a range's relaxation, times a factor.
+// addDuals adds to the cut what the linear program of one range says: its value, and by its duals the gain of
+// one more device of each kind, all times a factor.
 func (t *deviceCut) addDuals(space *planSpace, g *mixtureProgram, sol *milp.Solution, factor float64) {
 	t.value += factor * sol.Value
 	for k, row := range g.deviceRow {
@@ -117,10 +120,13 @@ func (p *Problem) deviceCounts() (n []int) {
 // target.
 const scaleHalvings = 8
 
-// deviceCut returns the cut for an SLO over all requests: counts that reach the target are worth at least
-// requiredGain at the prices of pooled devices. available has the most devices of each kind.
+// deviceCut returns the cut for an SLO over all requests: a linear inequality that all counts of devices keep
+// which reach the target. At the prices of pooled devices they are worth at least requiredGain. available has
+// the most devices of each kind.
 func (p *pooledDevices) deviceCut(available []int) *deviceCut {
 	cut := &deviceCut{devices: p.problem.deviceCounts(), gainPerDevice: slices.Clone(p.devicePrice)}
+	// A network card serves the devices of a node, so a device brings a part of one. A node that is not full
+	// has a whole card: slack allows for that.
 	for n, price := range p.nicPrice {
 		perNode := float64(max(1, p.problem.Blocks.Pools[n.kind].PerNode))
 		cut.gainPerDevice[n.kind] += price / perNode
@@ -164,7 +170,8 @@ type deviceSearch struct {
 	wholeOnly    bool           // no member runs in stages
 }
 
-// planCheapest returns a plan on the devices of least price that keeps target and SLO.
+// planCheapest returns a plan on the devices of least price that reaches the target accuracy within the SLO. It
+// plans on numbers of devices by rising price, and skips those that the linear program rules out.
 func (s *planSearch) planCheapest(ctx context.Context) (*Outcome, error) {
 	c := &deviceSearch{search: s, cuts: map[string]*deviceCut{}, seeds: make([][]int, len(s.problem.RangeEdges))}
 	smallest := math.Inf(1)
@@ -234,9 +241,9 @@ const (
 	ruledOutByRelaxation                // no plan exists
 )
 
-// planByPrice plans on counts by rising price until there is a plan that no cheaper counts can beat. After many
-// plans the price rises in doubling steps or, with a plan, is bisected. smallest is the price of the cheapest
-// device, and the first step.
+// planByPrice plans on counts of devices by rising price until there is a plan that no cheaper counts can beat.
+// After many plans, single counts would take too long: the price then rises in doubling steps or, with a plan,
+// is bisected. smallest is the price of the cheapest device, and the first step.
 func (c *deviceSearch) planByPrice(ctx context.Context, smallest float64) error {
 	for step := smallest; c.bestPlan == nil || c.plansTried < maxPlansTried; {
 		if c.plansTried >= steppedAfter {
@@ -259,7 +266,8 @@ func (c *deviceSearch) planByPrice(ctx context.Context, smallest float64) error 
 	return nil
 }
 
-// lastFailedPrice returns the price of the last attempt without a cheaper plan, or 0 if there was none.
+// lastFailedPrice returns the price of the last attempt that gave no new cheapest plan, or 0 if there was none:
+// the lower end of the bisection of prices.
 func (c *deviceSearch) lastFailedPrice() float64 {
 	for _, attempt := range slices.Backward(c.attempts) {
 		if !attempt.isCheapest {
@@ -269,8 +277,8 @@ func (c *deviceSearch) lastFailedPrice() float64 {
 	return 0
 }
 
-// relaxedBound returns a lower bound of the price of all plans: the first price that the relaxation does not rule
-// out. If there is none, it returns 0.
+// relaxedBound returns a lower bound on the price of all plans: the first price tried that the linear program
+// does not rule out. If there is none, it returns 0.
 func (c *deviceSearch) relaxedBound() float64 {
 	for _, attempt := range c.attempts {
 		if attempt.verdict != ruledOutByRelaxation && attempt.verdict != notKnown {
@@ -280,8 +288,8 @@ func (c *deviceSearch) relaxedBound() float64 {
 	return 0
 }
 
-// trialBound returns a lower bound of the price of plans that pass trials: the first price that is not ruled out,
-// or the last one before the price rose in steps.
+// trialBound returns a lower bound on the price of plans that pass trials: the first price that neither the
+// linear program nor trials rule out, or the last one before the price rose in steps, which leave prices out.
 func (c *deviceSearch) trialBound() float64 {
 	bound := 0.0
 	for _, attempt := range c.attempts {
@@ -295,7 +303,7 @@ func (c *deviceSearch) trialBound() float64 {
 	return bound
 }
 
-// priceOf returns the price of numbers of devices.
+// priceOf returns the price of given numbers of devices, by kind.
 func (c *deviceSearch) priceOf(counts []int) float64 {
 	total := 0.0
 	for k := range counts {
@@ -304,7 +312,8 @@ func (c *deviceSearch) priceOf(counts []int) float64 {
 	return total
 }
 
-// planOn plans on numbers of devices, and adds what that showed to the attempts.
+// planOn plans on given numbers of devices, and adds what that showed to the attempts: a plan, none found, or a
+// proof that there is none, by the linear program or by trials.
 func (c *deviceSearch) planOn(ctx context.Context, counts []int) error {
 	c.attempts = append(c.attempts, priceAttempt{price: c.priceOf(counts), afterStep: c.minPrice > 0})
 	attempt := &c.attempts[len(c.attempts)-1]
@@ -336,7 +345,8 @@ func (c *deviceSearch) planOn(ctx context.Context, counts []int) error {
 	return nil
 }
 
-// keepIfCheaper keeps a plan if it is the cheapest so far. Devices that hold nothing are removed first.
+// keepIfCheaper keeps a plan if it is the cheapest so far. Devices that hold nothing are removed first, and
+// then its bounds are those for the devices that remain. counts has the devices it was planned on.
 func (c *deviceSearch) keepIfCheaper(ctx context.Context, plan *Outcome, counts []int) error {
 	if usedCounts := plan.removeIdleDevices(); !slices.Equal(usedCounts, counts) {
 		p, ctx := *plan.Problem, context.WithoutCancel(ctx)
@@ -359,7 +369,8 @@ func (c *deviceSearch) keepIfCheaper(ctx context.Context, plan *Outcome, counts 
 	return nil
 }
 
-// findEarlyOnAll looks for an early plan on all devices.
+// findEarlyOnAll looks for an early plan, one cascade for all ranges, on all devices: the search returns it if
+// it is interrupted before it has another.
 func (c *deviceSearch) findEarlyOnAll(ctx context.Context, inputs *planInputs) error {
 	if inputs.wholeModels == nil || inputs.wholeError != nil {
 		return nil
@@ -371,7 +382,8 @@ func (c *deviceSearch) findEarlyOnAll(ctx context.Context, inputs *planInputs) e
 	return c.search.findEarlyPlan(ctx, top[0])
 }
 
-// cutAt returns the cut at numbers of devices. Each is computed once.
+// cutAt returns the cut at some numbers of devices: what the linear program reaches there, and the inequality
+// that counts which reach the target keep. Each is computed once.
 func (c *deviceSearch) cutAt(ctx context.Context, counts []int) (*deviceCut, error) {
 	key := fmt.Sprint(counts)
 	if cut := c.cuts[key]; cut != nil {
@@ -392,7 +404,8 @@ func (c *deviceSearch) cutAt(ctx context.Context, counts []int) (*deviceCut, err
 	return cut, err
 }
 
-// solveCut computes the cut at the inputs' numbers of devices, with a space for bounds.
+// solveCut computes the cut (an inequality on counts of devices) at the inputs' numbers of devices, in the
+// space for bounds, by the rule for the scope of the SLO.
 func (c *deviceSearch) solveCut(ctx context.Context, inputs *planInputs, space *planSpace) (*deviceCut, error) {
 	if !c.search.problem.OverRequests {
 		return space.deviceCut(ctx, c.seeds)
@@ -415,9 +428,9 @@ func (c *deviceSearch) reachesTarget(cut *deviceCut) bool {
 	return cut.servesAllRanges && cut.value >= c.search.problem.TargetAccuracy-targetTolerance
 }
 
-// countProgram returns the program over numbers of devices that minimises their price. Its rows rule out counts at
-// which the relaxation misses the target or a plan failed. Fewer devices never reach more, so all counts that
-// nowhere exceed such counts are ruled out, too.
+// countProgram returns the program over numbers of devices that minimises their price. Its rows rule out counts
+// at which the relaxation (the linear programs of the ranges) misses the target or a plan failed. Fewer devices
+// never reach more, so all counts that nowhere exceed such counts are ruled out, too.
 func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var) {
 	program = milp.New("devices")
 	var priceTerms, countTerms []milp.Term
@@ -425,6 +438,7 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 		countVars = append(countVars, program.AddInt("", 0, float64(c.available[k]), c.prices[k]))
 		priceTerms, countTerms = append(priceTerms, milp.Term{Var: countVars[k], Coef: c.prices[k]}), append(countTerms, milp.Term{Var: countVars[k], Coef: 1})
 	}
+	// At least one device, and at least the price that the search has risen to.
 	program.AddGE("", 1, countTerms...)
 	if c.minPrice > 0 {
 		program.AddGE("", c.minPrice*(1+1e-9), priceTerms...)
@@ -438,6 +452,8 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 		if c.reachesTarget(cut) {
 			continue
 		}
+		// The cut holds for all counts that reach the target. Dividing by the shortfall keeps coefficients near
+		// 1.
 		if shortfall := cut.shortfall(); shortfall > 0 {
 			var terms []milp.Term
 			for k := range countVars {
@@ -450,7 +466,8 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 	return program, countVars
 }
 
-// addExceeding requires that the count of some kind exceeds the given one.
+// addExceeding adds a row by which the count of some kind must exceed the given one: with these counts or fewer
+// there is no plan.
 func (c *deviceSearch) addExceeding(program *milp.Model, countVars []milp.Var, counts []int) {
 	var exceeding []milp.Term
 	for k := range countVars {
@@ -463,8 +480,9 @@ func (c *deviceSearch) addExceeding(program *milp.Model, countVars []milp.Var, c
 	program.AddGE("", 1, exceeding...)
 }
 
-// nextCounts returns the counts of least price that were not tried and at which the relaxation reaches the target.
-// If there are none, it returns nil.
+// nextCounts returns the counts of least price that were not tried and at which the relaxation (the linear
+// programs of the ranges) reaches the target. Each count that misses it adds a cut, which rules out more, and
+// the program is solved again. If there are none, it returns nil.
 func (c *deviceSearch) nextCounts(ctx context.Context) (n []int, err error) {
 	for {
 		program, n := c.countProgram()

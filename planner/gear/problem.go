@@ -70,8 +70,9 @@ func NewModel(name string, variants ...Variant) Model {
 	return m
 }
 
-// cheapestBatch returns the batch size at which a variant is cheapest per sample within the SLO, and its seconds
-// per sample. If not even one sample keeps the SLO, it returns 0 and infinity.
+// cheapestBatch returns the batch size at which a variant (a model on a kind of devices) is cheapest per sample
+// within the SLO and the limit on batches, and its seconds per sample. If not even one sample keeps the SLO, it
+// returns 0 and infinity.
 func cheapestBatch(p *Problem, v Variant) (batch int, secondsPerSample float64) {
 	secondsPerSample = math.Inf(1)
 	for b, t := range v.MedianTimes {
@@ -99,10 +100,10 @@ func batchesAndSpeeds(p *Problem) (maxBatch [][]int, secondsPerSample [][]float6
 	return maxBatch, secondsPerSample
 }
 
-// withBatchLimits returns the problem under up to three limits on batches: as long as the SLO; at most half as
-// long, because the queue in front of long batches of an expensive model can cost more time than these save; and
-// the same without models on kinds where a single sample takes longer, if another kind is faster. A limit that
-// changes no batch size is left out.
+// withBatchLimits returns the problem under up to three limits on the time of a batch: as long as the SLO; at
+// most half as long, because the queue in front of long batches of an expensive model can cost more time than
+// these save; and the same without models on kinds where a single sample takes longer, if another kind is
+// faster. A limit that changes no batch size is left out.
 func withBatchLimits(p *Problem) (problems []*Problem) {
 	fullSLO, halfSLO := *p, *p
 	fullSLO.maxBatchTime, halfSLO.maxBatchTime = 0, p.SLO/2

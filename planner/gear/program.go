@@ -40,8 +40,10 @@ type nicDirection struct {
 	inbound bool
 }
 
-// newMixtureProgram returns the program of some ranges without cascades or chains. The numbers of devices per
-// config are variables. integer says whether they are whole numbers.
+// newMixtureProgram returns the program of some ranges of rates: each is served by a mixture of cascades, for
+// the most accuracy, within the time of the devices. Columns of cascades and chains are added later. The
+// numbers of devices per config (a set of models that a device holds) are variables; integer makes them whole.
+// A range that cannot be served in full leaves a rest, at a high price.
 func (space *planSpace) newMixtureProgram(configs []Config, ranges []int, integer bool) *mixtureProgram {
 	p := space.problem
 	g := &mixtureProgram{model: milp.New("gears"), space: space, configs: configs, ranges: ranges, cascadeColumns: make([][]int, len(ranges)), chainColumns: make([][]int, len(ranges))}
@@ -91,7 +93,7 @@ func (space *planSpace) newMixtureProgram(configs []Config, ranges []int, intege
 	return g
 }
 
-// addCascade adds a cascade to the mixture of the range at an index.
+// addCascade adds a cascade, as a column, to the mixture that serves the range at an index of the program.
 func (g *mixtureProgram) addCascade(index, cascade int) {
 	entries := []milp.Entry{{Row: g.mixtureRow[index], Coef: 1}}
 	for m, share := range g.space.reachShares[cascade] {
@@ -103,8 +105,8 @@ func (g *mixtureProgram) addCascade(index, cascade int) {
 	g.cascadeColumns[index] = append(g.cascadeColumns[index], cascade)
 }
 
-// cascadeValue returns the objective coefficient of a cascade. A range of weight 0 gets a tiny one, so that it has
-// cascades, too.
+// cascadeValue returns what a cascade is worth in the objective: its accuracy times the range's weight. A range
+// of weight 0 gets a tiny one, so that it has cascades, too. If only serving counts, it is 0.
 func (g *mixtureProgram) cascadeValue(index, cascade int) float64 {
 	if g.serveOnly {
 		return 0
@@ -113,8 +115,8 @@ func (g *mixtureProgram) cascadeValue(index, cascade int) float64 {
 	return max(p.RangeWeights[g.ranges[index]], 1e-6) * plannedAccuracy(p, &g.space.cascades[cascade])
 }
 
-// addChain adds a chain to a range, each stage on devices of one config, and returns the variable of the samples
-// that take it.
+// addChain adds a chain (a member in stages) to the range at an index, each stage on devices of one config, and
+// returns the variable of the samples that take it.
 func (g *mixtureProgram) addChain(index int, c *Chain, stageConfigs []int) milp.Var {
 	entries := g.addNICEntries(index, c, []milp.Entry{{Row: g.demandRow[index][c.Model], Coef: -1}})
 	for s, config := range stageConfigs {
@@ -123,7 +125,8 @@ func (g *mixtureProgram) addChain(index int, c *Chain, stageConfigs []int) milp.
 	return g.model.AddColumn("", 0, milp.Inf, 0, entries...)
 }
 
-// addSpreadChain adds a chain to a range, each stage on devices of several configs: those that hold the stage.
+// addSpreadChain adds a chain (a member in stages) to the range at an index. Each stage may be spread over
+// devices of several configs, stageConfigs, which hold it; what all of them serve is what the chain carries.
 func (g *mixtureProgram) addSpreadChain(index int, c *Chain, stageConfigs [][]int) {
 	total := g.model.AddColumn("", 0, milp.Inf, 0, g.addNICEntries(index, c, []milp.Entry{{Row: g.demandRow[index][c.Model], Coef: -1}})...)
 	for s, options := range stageConfigs {
@@ -134,7 +137,8 @@ func (g *mixtureProgram) addSpreadChain(index int, c *Chain, stageConfigs [][]in
 	}
 }
 
-// addNICEntries appends the NIC time that a chain takes to its column.
+// addNICEntries appends, to the column of a chain, the time of network cards that a sample takes, in rows that
+// it adds if need be.
 func (g *mixtureProgram) addNICEntries(index int, c *Chain, entries []milp.Entry) []milp.Entry {
 	g.space.eachNIC(c, func(n nicDirection, seconds float64) {
 		row, ok := g.nicRow[index][n]
@@ -180,9 +184,10 @@ func (space *planSpace) nicCount(kind int) float64 {
 // maxColumnsPerRound limits the cascades that a range gets in one round of pricing.
 const maxColumnsPerRound = 4
 
-// generateColumns solves the program by column generation, and returns the solution and the variables of the
-// chains that it added. When no column improves it, the solution is optimal over all cascades. If every kind has
-// exactly one config, it is also optimal over the chains.
+// generateColumns solves the program by column generation (cascades and chains join it as long as they improve
+// it), and returns the solution and the variables of the chains that it added. When no column improves it, the
+// solution is optimal over all cascades. If every kind has exactly one config, it is also optimal over the
+// chains.
 //
 // The reduced value of cascade c in range r is
 //
@@ -234,8 +239,9 @@ func (g *mixtureProgram) minReducedValue(index int) float64 {
 	return 1e-9*max(g.space.problem.RangeWeights[g.ranges[index]], 1e-6) + 1e-13
 }
 
-// improvingCascades returns the cascades with the largest reduced values in a range, at the duals of a solution.
-// Cascades that the range has already are skipped.
+// improvingCascades returns the cascades that would improve the program most in a range, at the duals of a
+// solution: those of the largest reduced value (worth less what their work costs). Cascades that the range has
+// already are skipped.
 func (g *mixtureProgram) improvingCascades(index int, demandDual []float64, sol *milp.Solution) []int {
 	type gain struct {
 		cascade int
@@ -270,7 +276,7 @@ func (space *planSpace) exceedsLateShare(r, cascade int) bool {
 	return space.minLateShares != nil && space.minLateShares[cascade]*space.problem.RangeWeights[r] > 1-space.problem.Percentile+1e-9
 }
 
-// stageConfigs returns the config of each stage's kind.
+// stageConfigs returns, for each stage of a chain, the index of the config of its kind of devices.
 func stageConfigs(c *Chain, kindConfig []int) []int {
 	var configs []int
 	for s := range c.Stages {
@@ -279,7 +285,8 @@ func stageConfigs(c *Chain, kindConfig []int) []int {
 	return configs
 }
 
-// improvingChains returns, for every member, the chain whose work saves the most at the duals of a solution:
+// improvingChains returns, for every member, the chain (the member in stages) whose work saves the most at the
+// duals of a solution, against what a sample of the member costs now:
 //
 //	saving = demandDual(member) - Σ_stage timeDual · seconds - Σ_NIC nicDual · seconds
 //
@@ -337,7 +344,8 @@ func (space *planSpace) lightestCascade() int {
 	return lightest
 }
 
-// fastestSample returns the least seconds that a sample of a model takes: whole on some kind, or along a chain.
+// fastestSample returns the least device time that a sample of a model takes, in seconds: whole on some kind,
+// or summed over the stages of a chain.
 func fastestSample(space *planSpace, m int) float64 {
 	fastest := math.Inf(1)
 	for k := range space.secondsPerSample {
@@ -356,7 +364,8 @@ func fastestSample(space *planSpace, m int) float64 {
 	return fastest
 }
 
-// configByKind returns the config of each kind, if every kind has one.
+// configByKind returns the index of the config (set of models on a device) of each kind, where every kind has
+// one.
 func configByKind(configs []Config, kinds int) []int {
 	configOfKind := make([]int, kinds)
 	for c, conf := range configs {
@@ -365,10 +374,10 @@ func configByKind(configs []Config, kinds int) []int {
 	return configOfKind
 }
 
-// solveRelaxation solves the program of range r with fractions of devices, each of which may hold any model and
-// stage that fits on it alone, and with any mixture of cascades. startCascades are in the program from the start.
-// chainVars are the variables of the chains that were added. With serveOnly it minimises the share of unserved
-// requests.
+// solveRelaxation solves the linear program of range r, whose value no plan exceeds: with fractions of devices,
+// each of which may hold any model and stage that fits on it alone, and with any mixture of cascades.
+// startCascades are in the program from the start. chainVars are the variables of the chains that were added.
+// With serveOnly it minimises the share of unserved requests.
 func (space *planSpace) solveRelaxation(ctx context.Context, r int, serveOnly bool, startCascades []int) (g *mixtureProgram, sol *milp.Solution, chainVars []milp.Var, err error) {
 	g = space.newMixtureProgram(space.fluidConfigs, []int{r}, false)
 	if g.serveOnly = serveOnly; serveOnly {

@@ -53,9 +53,9 @@ func MeasuredWeights(rates []float64, peak float64, n int) []float64 {
 }
 
 // ServedWeights returns the share of the requests that the gear of each range serves when counts per second go
-// through the policy's switch rule. The rule is slow to leave a fast gear. So rates near the edge of two ranges
-// are mostly served by the faster, less accurate gear, which MeasuredWeights does not show. Queues are assumed to
-// be short enough to switch.
+// through the rule by which the policy switches gears. The rule is slow to leave a fast gear. So rates near the
+// edge of two ranges are mostly served by the faster, less accurate gear, which MeasuredWeights does not show.
+// Queues are assumed to be short enough to switch.
 func ServedWeights(rates []float64, peak float64, n int, seed uint64) []float64 {
 	var o gear.Options
 	o.Window, o.Hysteresis = gear.WindowFor(peak / float64(n))

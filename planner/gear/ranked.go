@@ -29,7 +29,8 @@ type placementRanking struct {
 	top     []*rankedLayout // the best first
 }
 
-// score returns a layout with its fluid accuracies.
+// score returns a layout (a placement device by device) with the accuracies that it allows without queueing, by
+// range.
 func (g *placementRanking) score(ctx context.Context, layout *deviceLayout) (*rankedLayout, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -38,8 +39,8 @@ func (g *placementRanking) score(ctx context.Context, layout *deviceLayout) (*ra
 	return &rankedLayout{layout, accuracies, g.space.problem.weightedSum(accuracies)}, err
 }
 
-// add ranks a placement with every layout of its chains, and keeps those that are good enough. Of equal ones the
-// earlier is first.
+// add ranks a placement (configs) with every layout of its chains by what it allows without queueing, and keeps
+// the maxKept best. Of equal ones the earlier is first.
 func (g *placementRanking) add(ctx context.Context, configs []Config) error {
 	for _, layout := range g.space.chainLayouts(configs) {
 		ranked, err := g.score(ctx, layout)
@@ -54,10 +55,11 @@ func (g *placementRanking) add(ctx context.Context, configs []Config) error {
 	return nil
 }
 
-// rankPlacements returns the best placements, up to maxKept. rankedAll says that all placements were ranked. No
-// plan of whole models is then more accurate than the first placement allows: a gear is one cascade, and a
-// placement's best one is the most accurate that it has time for. If there are too many placements, only that of
-// placeModels is ranked. On several kinds or with chains that placement is ranked first, before equal ones.
+// rankPlacements returns the placements (which models are on which devices) that allow the most accuracy
+// without queueing, up to maxKept. rankedAll says that all placements were ranked. No plan of whole models is
+// then more accurate than the first placement allows: a gear is one cascade, and a placement's best one is the
+// most accurate that it has time for. If there are too many placements, only that of placeModels is ranked. On
+// several kinds or with chains that placement is ranked first, before equal ones.
 func (space *planSpace) rankPlacements(ctx context.Context, maxKept int) (top []*rankedLayout, rankedAll bool, err error) {
 	ranking := &placementRanking{space: space, maxKept: maxKept}
 	var best []Config
@@ -123,7 +125,8 @@ func (space *planSpace) eachPlacement(visit func(placement []Config)) {
 	fill(0, nil)
 }
 
-// withCounts returns configs with their numbers of devices, without those of none.
+// withCounts returns configs (sets of models on a device) with the given numbers of devices, without those of
+// none.
 func withCounts(configs []Config, counts []int) (placement []Config) {
 	for i, n := range counts {
 		if n > 0 {
@@ -133,8 +136,8 @@ func withCounts(configs []Config, counts []int) (placement []Config) {
 	return placement
 }
 
-// fluidLayout returns the layout of the fluid model: all devices of a kind hold every model and stage that fits on
-// one of them alone.
+// fluidLayout returns the layout in which all devices of a kind hold every model and stage that fits on one of
+// them alone. No placement allows more, so it serves for bounds.
 func fluidLayout(space *planSpace) *deviceLayout {
 	layout, kindGroup := &deviceLayout{space: space, splits: map[int]*workSplit{}}, slices.Repeat([]int{-1}, len(space.problem.Kinds))
 	for _, c := range space.fluidConfigs {
@@ -162,8 +165,9 @@ func boundSingleCascades(ctx context.Context, space *planSpace) (float64, error)
 	return space.problem.weightedSum(ranges), nil
 }
 
-// fluidAccuracies returns, range by range, the accuracy of the most accurate cascade that devices have time for at
-// the upper edge, up to the first range without one. The time may be exceeded by the tolerance, as a fraction.
+// fluidAccuracies returns, range by range, the accuracy of the most accurate cascade that the devices have time
+// for at the range's upper edge if nothing queues, up to the first range without one. The time may be exceeded
+// by the tolerance, as a fraction.
 func (l *deviceLayout) fluidAccuracies(ctx context.Context, tolerance float64) (accuracies []float64, err error) {
 	space, next := l.space, 0
 	for _, edge := range space.problem.RangeEdges { // rates rise, so no range is more accurate than the one before
@@ -184,7 +188,8 @@ func (l *deviceLayout) fluidAccuracies(ctx context.Context, tolerance float64) (
 	return accuracies, nil
 }
 
-// hasTimeFor reports whether devices and NICs have time for a cascade at a rate.
+// hasTimeFor reports whether the devices and network cards of a placement have time for a cascade at a rate if
+// nothing queues. A bound on the load is tried first, as it costs no program.
 func (l *deviceLayout) hasTimeFor(ctx context.Context, cascade int, rate float64) (bool, error) {
 	if l.loadLowerBound(cascade)*rate > 1 {
 		return false, nil
@@ -193,8 +198,9 @@ func (l *deviceLayout) hasTimeFor(ctx context.Context, cascade int, rate float64
 	return err == nil && s.maxLoad*rate <= 1, err
 }
 
-// planWholeModels plans without stages: on the best placements and with each of the limits of withBatchLimits,
-// until no other placement can be noticeably better by the fluid model.
+// planWholeModels plans with every member on single devices: on the best placements and with each of the limits
+// on batches (withBatchLimits), until no other placement can be noticeably better by the model without
+// queueing.
 func (t *placementSearch) planWholeModels(ctx context.Context, space *planSpace) error {
 	candidates := candidatePlacements{remainingRequests: t.search.proofBudget, otherBound: -1}
 	for n, limited := range withBatchLimits(space.problem) {
@@ -236,8 +242,8 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planSpace)
 	return t.settleByTrials(ctx, &candidates)
 }
 
-// planOn plans on placements, the best first, until no further one is worth it. limitIndex is the index of the
-// batch limit.
+// planOn plans on placements, the best first, by trials of the gears of each range, until no further one is
+// worth it. limitIndex is the index of the limit on batches.
 func (t *placementSearch) planOn(ctx context.Context, top []*rankedLayout, limitIndex int) error {
 	for k, ranked := range top {
 		if t.isDone() || t.rulesOutRest(ranked, k) {
@@ -258,7 +264,9 @@ func (t *placementSearch) planOn(ctx context.Context, top []*rankedLayout, limit
 	return nil
 }
 
-// rulesOutRest reports whether a placement and all behind it are not worth a try after some others.
+// rulesOutRest reports whether a placement and all behind it, which promise less, are not worth a try after
+// triedBefore others: it cannot serve all ranges or reach the target where another one failed, or gains too
+// little.
 func (t *placementSearch) rulesOutRest(ranked *rankedLayout, triedBefore int) bool {
 	switch {
 	case t.firstError != nil && len(ranked.rangeAccuracies) < len(t.problem.RangeEdges):

@@ -28,7 +28,8 @@ func Thresholds(certainty []float64, grid int) []float64 {
 	return thresholds
 }
 
-// certaintyLevels returns, for every certainty, the number of thresholds that it reaches.
+// certaintyLevels returns, for every certainty (of a model's answer to a sample), its level: the number of
+// thresholds that it reaches.
 func certaintyLevels(certainty, thresholds []float64) []uint8 {
 	levels := make([]uint8, len(certainty))
 	for i, c := range certainty {
@@ -37,8 +38,9 @@ func certaintyLevels(certainty, thresholds []float64) []uint8 {
 	return levels
 }
 
-// GradeRecords turns records into levels. Thresholds come from the planning samples and apply to these and to the
-// held-out samples.
+// GradeRecords turns the records of a family (certainty and correctness of every answer) into levels of
+// certainty. Thresholds come from the planning samples and apply to these and to the held-out samples, which
+// follow them.
 func GradeRecords(r *formats.Records, family []string, grid int) (thresholds [][]float64, planning, heldOut *Samples, err error) {
 	if grid < 2 || grid > formats.MaxGrid {
 		return nil, nil, nil, fmt.Errorf("a grid of %d quantiles, expected 2 to %d", grid, formats.MaxGrid)
@@ -80,8 +82,8 @@ func (s *Samples) Replay(models, levels []uint8) (reachCounts []int, correct int
 	return reachCounts, correct
 }
 
-// eachSample calls visit with every sample, the number of models of a cascade that it reaches, and whether the
-// last of them answers it correctly.
+// eachSample replays a cascade: it calls visit with every sample, the number of models that it reaches, and
+// whether the last of them answers it correctly. A model forwards samples of a level below its own of levels.
 func (s *Samples) eachSample(models, levels []uint8, visit func(sample, askedModels int, isCorrect bool)) {
 	for i := range s.N {
 		for k, m := range models {

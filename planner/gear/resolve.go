@@ -12,7 +12,8 @@ import (
 	"inferplan/planner/stages"
 )
 
-// resolveDocuments fills in the problem from the documents.
+// resolveDocuments fills in the problem from the documents: devices, models with their times, samples, SLO,
+// blocks for stages, and ranges of rates.
 func (f *resolvedWorkload) resolveDocuments() error {
 	cascade, p := f.cascade, f.problem
 	f.setGrid()
@@ -72,7 +73,8 @@ func (f *resolvedWorkload) setGrid() {
 // times.
 const maxDevicesPerKind = 16_384
 
-// setPools sets the pools that have devices. The models of a cascade take turns on every device.
+// setPools takes the pools that have devices. The models of a cascade take turns on every device, so all pools
+// are shared in time.
 func (r *resolvedWorkload) setPools() error {
 	for i, p := range r.input.Cluster.Pools {
 		if p.Count == 0 {
@@ -254,7 +256,8 @@ func (f *resolvedWorkload) setSLO(w *formats.Cascade, last time.Duration) error 
 	return nil
 }
 
-// setRanges sets the ranges of rates and their weights.
+// setRanges sets the ranges of request rates and their weights, the share of the requests in each: from
+// measured rates, a histogram, or a named distribution.
 func (f *resolvedWorkload) setRanges(q *formats.CascadeQPS) error {
 	p := f.problem
 	n := q.Ranges

@@ -20,7 +20,7 @@ func (plan *Outcome) Tables() *policy.Tables {
 	return newSimulator(plan.Problem, plan.Configs, plan.Chains, 0).gearTables(plan.Gears)
 }
 
-// gearTables returns the run-time tables of gears, one for each range.
+// gearTables returns the tables, as the run-time policy reads them, of gears, one for each range of rates.
 func (b *gearSimulator) gearTables(gears []PlannedGear) *policy.Tables {
 	p := b.problem
 	list := make([]gear.Gear, len(gears))
@@ -31,9 +31,9 @@ func (b *gearSimulator) gearTables(gears []PlannedGear) *policy.Tables {
 	return b.tablesWith(p.RangeEdges[len(p.RangeEdges)-1], list...)
 }
 
-// RetryGear tries the gear of a range again at its upper edge: one run with a stream of its own, as long as the
-// promise of a trial is about. Its requests bring the given samples. If samples is nil, they bring the planning
-// samples.
+// RetryGear tries the gear of a range again at its upper edge: one run with a stream (random arrivals) of its
+// own, as long as the promise of a trial is about. Its requests bring the given samples. If samples is nil,
+// they bring the planning samples. Tests and benchmarks call it, to see whether a plan keeps its promise.
 func (plan *Outcome) RetryGear(ctx context.Context, samples *Samples, rangeIndex int, seed uint64) (Trial, error) {
 	p, planned := plan.Problem, &plan.Gears[rangeIndex]
 	simulator := newSimulator(p, plan.Configs, plan.Chains, seed)

@@ -42,7 +42,9 @@ func newSimulator(p *Problem, configs []Config, chains []PlacedChain, seed uint6
 	return simulator
 }
 
-// Gear returns the cascade as a gear up to a rate. Its stages name models in place of pipelines.
+// Gear returns the cascade as a gear of the run-time policy, which serves rates up to a limit. Its stages name
+// models in place of pipelines, which the caller replaces. minQueue is how many requests the first model waits
+// for.
 func (c *Cascade) Gear(to float64, minQueue int, shares [][]float64) gear.Gear {
 	g := gear.Gear{ToQPS: to}
 	for k, m := range c.Models {
@@ -84,7 +86,9 @@ type runResult struct {
 	blocks        []runBlock    // results by block, in order of time
 }
 
-// simulateRun simulates a run.
+// simulateRun simulates one gear at a constant rate with random arrivals, by the real policy, and returns the
+// share of late requests, the tail latency and how latencies grew. It ends early once too many requests are
+// late.
 func (b *gearSimulator) simulateRun(ctx context.Context, trial *trialRun) (runResult, error) {
 	b.runCount++
 	p, samples := b.problem, cmp.Or(trial.samples, b.problem.PlanningSamples)
@@ -165,7 +169,8 @@ func meanLatency(list []time.Duration) time.Duration {
 	return total / time.Duration(max(1, len(list)))
 }
 
-// tablesWith returns the run-time tables with gears up to a rate. The stages of the given gears name models.
+// tablesWith returns the run-time tables of the placement with some gears, for rates up to a peak. The stages
+// of the given gears name models; here they become the pipelines of these.
 func (b *gearSimulator) tablesWith(peak float64, gears ...gear.Gear) *policy.Tables {
 	tables := b.tables
 	tables.Models = slices.Clone(tables.Models)
@@ -183,7 +188,8 @@ func (b *gearSimulator) tablesWith(peak float64, gears ...gear.Gear) *policy.Tab
 	return &tables
 }
 
-// pipelineRecords returns the answers of every pipeline to samples.
+// pipelineRecords returns, for the run-time tables, the certainty levels and correctness of every pipeline's
+// answers to samples: those of its model.
 func (b *gearSimulator) pipelineRecords(s *Samples) gear.SampleRecords {
 	records := gear.SampleRecords{Samples: s.N}
 	for m, pipelines := range b.pipelines {
@@ -243,7 +249,8 @@ type latencyRecorder struct {
 	}
 }
 
-// addLatency records a request. It cancels the run if too many requests are late.
+// addLatency records an answered request of a run. Requests of the first quarter of the run warm it up: they
+// count as late, but not in the latencies. It cancels the run once too many requests are late.
 func (w *latencyRecorder) addLatency(arrivedAt, answeredAt time.Duration) {
 	latency := answeredAt - arrivedAt
 	quarter := min(3, int(4*arrivedAt/w.length))

@@ -11,8 +11,9 @@ import (
 // rates may vary around the edge of two ranges or seldom reach the highest range, and each gear must hold its
 // upper edge forever.
 
-// trySingleCascade returns a plan of one cascade for all ranges if that is more accurate than the plan found so
-// far, or if there is none. wholeErr is the error of that search.
+// trySingleCascade looks, for an SLO over all requests, for one cascade for all ranges, and returns its plan if
+// that is more accurate than the plan found so far, or if there is none. wholeErr is why the search has found
+// none.
 func (s *planSearch) trySingleCascade(ctx context.Context, p *Problem, space *planSpace, plan *Outcome, wholeErr error) (*Outcome, error) {
 	if wholeErr != nil && !isInfeasible(wholeErr) {
 		return nil, wholeErr
@@ -69,9 +70,9 @@ func (plan *Outcome) SingleCascadeAccuracy(ctx context.Context, seed uint64) (fl
 	return single.Accuracy, nil
 }
 
-// bestCascadePlan returns the best plan of one cascade that is more accurate than toBeat, on the placement of the
-// reference plan and others, and the number of runs. If there is none, the plan is nil. An error comes with the
-// best plan so far.
+// bestCascadePlan returns the best plan in which one cascade serves all ranges and that is more accurate than
+// toBeat. It tries the placement of the reference plan and others. runCount is the number of simulated runs. If
+// there is none, the plan is nil. An error comes with the best plan so far.
 func bestCascadePlan(ctx context.Context, space *planSpace, reference, toBeat *Outcome, seed uint64) (best *Outcome, runCount int, err error) {
 	list, err := layoutsFor(ctx, space, reference)
 	for _, candidate := range list {
@@ -88,7 +89,8 @@ func bestCascadePlan(ctx context.Context, space *planSpace, reference, toBeat *O
 	return best, runCount, err
 }
 
-// noCascadeBeats reports whether no single cascade, on any placement, is worth trying against the plan.
+// noCascadeBeats reports whether no single cascade, on the plan's placement or the best one, is worth trying
+// against the plan.
 func (plan *Outcome) noCascadeBeats(ctx context.Context, space *planSpace) (bool, error) {
 	list, err := layoutsFor(ctx, space, plan)
 	return !slices.ContainsFunc(list, func(candidate singleLayout) bool {
@@ -118,8 +120,8 @@ type singleLayout struct {
 	cascades []loadedCascade
 }
 
-// layoutsFor returns the placement of a plan, if there is one, and the best placement at the rate that one cascade
-// must hold.
+// layoutsFor returns the placements on which one cascade for all ranges is tried, each with the cascades it has
+// time for: that of a plan, if there is one, and the best one at the rate that such a cascade must hold.
 func layoutsFor(ctx context.Context, space *planSpace, plan *Outcome) (list []singleLayout, err error) {
 	// The best placement at that rate.
 	steadySpace, steadyProblem := *space, *space.problem
@@ -160,8 +162,9 @@ func (p *Problem) steadyRate() float64 {
 	return p.RangeEdges[len(p.RangeEdges)-1]
 }
 
-// worthTrying returns the cascades that are more accurate than a plan and reach the target. If a simulation of the
-// measured rates takes long, it leaves out cascades that are much too late even if requests come evenly.
+// worthTrying returns those of some cascades that are more accurate than the plan to beat, which may be nil,
+// and reach the target. If a simulation of the measured rates takes long, it leaves out cascades that are much
+// too late even if requests come evenly.
 func worthTrying(p *Problem, list []loadedCascade, toBeat *Outcome) []loadedCascade {
 	return slices.DeleteFunc(list, func(s loadedCascade) bool {
 		accuracy := plannedAccuracy(p, s.cascade)
@@ -174,7 +177,8 @@ func worthTrying(p *Problem, list []loadedCascade, toBeat *Outcome) []loadedCasc
 // late share that the percentile allows.
 const maxEvenLateFactor = 2
 
-// minAccuracy returns the plan's planned accuracy, or the one simulated on measured rates if that is less.
+// minAccuracy returns the accuracy that another plan has to beat: the planned one, or the one simulated on
+// measured rates if that is less.
 func (plan *Outcome) minAccuracy() float64 {
 	if plan.measuredAccuracy > 0 {
 		return min(plan.Accuracy, plan.measuredAccuracy)
@@ -182,11 +186,11 @@ func (plan *Outcome) minAccuracy() float64 {
 	return plan.Accuracy
 }
 
-// findSingleCascade gives all ranges the most accurate of some cascades, by rising load, that keeps the SLO
-// everywhere. It returns false if there is none. If there are few, all are tried. On measured rates the search
-// begins at the heaviest cascade that devices without queues could serve and goes on in steps that double. It uses
-// the first stream. From the cascade found downwards all streams decide. An error may come with a cascade that
-// keeps the SLO if there is one stream only.
+// findSingleCascade gives all ranges the most accurate of some cascades, which come by rising load, that keeps
+// the SLO over all requests. It returns false if there is none. If there are few, all are tried, the heaviest
+// first. On measured rates the search begins at the heaviest cascade that devices without queues could serve
+// and goes on in steps that double, on the first stream (random arrivals). From the cascade found downwards all
+// streams decide. An error may come with a cascade that keeps the SLO if there is one stream only.
 func (plan *Outcome) findSingleCascade(ctx context.Context, simulator *gearSimulator, list []loadedCascade) (bool, error) {
 	if len(list) <= fewCascades && !simulator.problem.hasManyRequests() { // a heavier cascade may hold where a lighter one fails
 		for k := len(list) - 1; k >= 0; k-- {
@@ -255,9 +259,9 @@ func (p *Problem) evenLateShare(load float64) float64 {
 	return lateRequests / sum(p.MeasuredRates)
 }
 
-// useInAllRanges gives all ranges one cascade if it keeps the SLO over all requests, and reports whether it does.
-// If the measured rates are simulated, their streams decide, and the late share of every range is that of all
-// requests. Else each range is tried at its upper edge.
+// useInAllRanges makes a plan in which one cascade serves all ranges, if it keeps the SLO over all requests in
+// simulation, and reports whether it does. If the measured rates are simulated, their streams decide, and the
+// late share of every range is that of all requests. Else each range is tried at its upper edge.
 func (plan *Outcome) useInAllRanges(ctx context.Context, simulator *gearSimulator, cascade *loadedCascade, streams int) (bool, error) {
 	p := simulator.problem
 	gears, lateShare := make([]PlannedGear, len(p.RangeEdges)), 0.0
@@ -277,6 +281,7 @@ func (plan *Outcome) useInAllRanges(ctx context.Context, simulator *gearSimulato
 		plan.Gears, plan.Accuracy, plan.TailLatency, plan.measuredAccuracy = gears, gears[0].Accuracy, measured.tail, measured.accuracy
 		return true, nil
 	}
+	// Else trials at the upper edges. All ranges share the late requests that the percentile allows.
 	for r := len(p.RangeEdges) - 1; r >= 0; r-- { // the highest rate is the first to fail
 		g := &gears[r]
 		t, err := simulator.tryWithLateShare(ctx, cascade, p.RangeEdges[r], min(1, (1-p.Percentile)/p.RangeWeights[r]))

@@ -95,7 +95,7 @@ type InfeasibleError struct {
 // Error implements error.
 func (e *InfeasibleError) Error() string { return "infeasible: " + e.Reason() }
 
-// Reason returns the error's text without its first word.
+// Reason returns in words why there is no plan, and what would help: the error's text without its first word.
 func (e *InfeasibleError) Reason() string {
 	switch {
 	case e.NoneUsable && e.SLO == 0:
@@ -139,7 +139,8 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	return solveWithCache(ctx, p, solver, o, newSolveCache())
 }
 
-// solveWithCache is Solve with a cache that several solves for different accuracies share.
+// solveWithCache searches for the best plan of a problem by its goal, as Solve does. The cache keeps cascades
+// and verdicts of trials that solves for different accuracies share.
 func solveWithCache(ctx context.Context, p *Problem, solver milp.Solver, o Options, cache *solveCache) (*Outcome, error) {
 	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
@@ -178,7 +179,8 @@ func solveWithCache(ctx context.Context, p *Problem, solver milp.Solver, o Optio
 	return planOrError(ctx, plan, s.boundOneMoreDevice(ctx, plan))
 }
 
-// planOrError returns a plan without the error of what came after it, if that ended because the context did.
+// planOrError returns a plan together with the error of what came after it. If the context has ended, the
+// search was interrupted: then the plan that was found stands, without the error.
 func planOrError(ctx context.Context, plan *Outcome, err error) (*Outcome, error) {
 	if plan != nil && ctx.Err() != nil {
 		return plan, nil

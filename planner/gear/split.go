@@ -18,7 +18,8 @@ type workSplit struct {
 	replicaGroupShares []float64   // by replica group: share of the member's samples
 }
 
-// bestSplit returns the split of a cascade's work that loads the busiest device least. Each is solved once.
+// bestSplit returns the split of a cascade's work over the devices of the placement that loads the busiest
+// device least (in seconds of work per request). Each is solved once.
 func (l *deviceLayout) bestSplit(ctx context.Context, cascade int) (*workSplit, error) {
 	if known, ok := l.splits[cascade]; ok {
 		return known, nil
@@ -30,10 +31,11 @@ func (l *deviceLayout) bestSplit(ctx context.Context, cascade int) (*workSplit, 
 	return split, err
 }
 
-// solveSplit solves the program that splits a cascade's work. With a loadLimit of 0 it minimises the load of the
-// busiest device, so slow devices get all the work that they have time for, even if chains wait there. With a
-// limit, which no load may exceed, it minimises the time of batches. If then all batches take equally long, or if
-// the layout lacks a model, the loads of the split are infinite.
+// solveSplit solves the linear program that splits a cascade's work over the devices. With a loadLimit of 0 it
+// minimises the load of the busiest device (seconds per request), so slow devices get all the work that they
+// have time for, even if chains wait there. With a limit, which no load may exceed, it minimises the time of
+// batches. If then all batches take equally long, or if the layout lacks a model, the loads of the split are
+// infinite.
 func (l *deviceLayout) solveSplit(ctx context.Context, cascade int, loadLimit float64) (*workSplit, error) {
 	program := newSplitProgram(l, cascade, loadLimit)
 	program.addWholeModels()
@@ -72,11 +74,14 @@ type splitProgram struct {
 	timeRows, nicRows []milp.Row                   // by device group, and by NIC
 }
 
-// newSplitProgram returns the program without flows.
+// newSplitProgram returns the linear program that splits a cascade's work, with the load of the busiest device
+// as its only variable. That load is minimised, or with a loadLimit above 0 only kept near it, and the time of
+// batches is minimised.
 func newSplitProgram(l *deviceLayout, cascade int, loadLimit float64) *splitProgram {
 	g := &splitProgram{layout: l, reachShares: l.space.reachShares[cascade], model: milp.New("split"), shortBatches: loadLimit > 0, groupFlows: make([][]milp.Var, len(l.deviceGroups)), chainFlows: make([]milp.Var, len(l.replicaGroups)),
 		batchSeconds: make([]float64, len(l.space.problem.Models)), demandTerms: make([][]milp.Term, len(l.space.problem.Models)), timeTerms: make([][]milp.Term, len(l.deviceGroups)), nicTerms: map[nicDirection][]milp.Term{}}
 	g.busiestLoad = g.model.AddVar("", 0, milp.Inf, 1)
+	// The load only has to stay below the limit: the rows of devices use it as their bound.
 	if g.shortBatches {
 		g.model.SetObj(g.busiestLoad, 0)
 		g.model.SetBounds(g.busiestLoad, 0, 1e3*loadLimit)
@@ -84,7 +89,8 @@ func newSplitProgram(l *deviceLayout, cascade int, loadLimit float64) *splitProg
 	return g
 }
 
-// addFlow adds a variable for samples of a model whose batch takes the given seconds.
+// addFlow adds a variable for the samples of a model that one group of devices or replicas gets, whose batch
+// takes the given seconds: these are its price if short batches are wanted.
 func (g *splitProgram) addFlow(model int, seconds float64) milp.Var {
 	if len(g.demandTerms[model]) == 0 {
 		g.batchSeconds[model] = seconds
@@ -97,8 +103,8 @@ func (g *splitProgram) addFlow(model int, seconds float64) milp.Var {
 	return flow
 }
 
-// addWholeModels adds the flows of whole models and their work on every device group. Times are in milliseconds,
-// so that coefficients are near 1.
+// addWholeModels adds, for whole models, variables for the samples that each group of alike devices gets, and
+// their work there. Times are in milliseconds, so that coefficients are near 1.
 func (g *splitProgram) addWholeModels() {
 	space := g.layout.space
 	for c, conf := range g.layout.deviceGroups {
@@ -114,7 +120,8 @@ func (g *splitProgram) addWholeModels() {
 	}
 }
 
-// addChains adds the flows of chains and their work on devices and NICs.
+// addChains adds the samples that go along each group of alike chains (members in stages), and their work on
+// devices and network cards.
 func (g *splitProgram) addChains() {
 	for i := range g.layout.replicaGroups {
 		c := g.layout.chainOfGroup(i)
@@ -136,7 +143,8 @@ func (g *splitProgram) addChains() {
 	}
 }
 
-// addRows adds the rows. It returns false if the layout lacks a model of the cascade.
+// addRows adds the rows: no device or network card works longer than the busiest, and each model gets the
+// samples that reach it. It returns false if the layout lacks a model of the cascade.
 func (g *splitProgram) addRows() bool {
 	for c := range g.layout.deviceGroups {
 		g.timeRows = append(g.timeRows, g.model.AddLE("", 0, g.timeTerms[c]...))
@@ -155,7 +163,8 @@ func (g *splitProgram) addRows() bool {
 	return true
 }
 
-// readSplit returns the split of a solution, with its loads.
+// readSplit returns the split of a solution: the share of each model's samples that each group gets, with the
+// load of the busiest device and, with network cards, the largest load of all.
 func (g *splitProgram) readSplit(sol *milp.Solution) *workSplit {
 	space, l := g.layout.space, g.layout
 	split := &workSplit{groupShares: make([][]float64, len(l.deviceGroups)), replicaGroupShares: make([]float64, len(l.replicaGroups))}
@@ -256,7 +265,8 @@ func (g *splitProgram) levelLoads(kind int, shares [][]float64, groupLoads []flo
 	}
 }
 
-// addTerm adds a coefficient to a row. Terms of one variable follow each other.
+// addTerm adds a coefficient of a variable to the terms of a row, which has at least one. Terms of one variable
+// follow each other, so only the last one is looked at.
 func addTerm(terms []milp.Term, v milp.Var, coef float64) []milp.Term {
 	if n := len(terms) - 1; terms[n].Var == v {
 		terms[n].Coef += coef
@@ -265,8 +275,9 @@ func addTerm(terms []milp.Term, v milp.Var, coef float64) []milp.Term {
 	return append(terms, milp.Term{Var: v, Coef: coef})
 }
 
-// addLoadCut stores what the program says about other cascades. The duals price device time such that all devices
-// together cost 1. A sample costs at least what it costs where it is cheapest, so for every split
+// addLoadCut keeps what a solved program says about the load of other cascades, so that most of them need no
+// program. The duals price device time such that all devices together cost 1. A sample costs at least what it
+// costs where it is cheapest, so for every split
 //
 //	load ≥ Σ_m costs(m) · reachShares(m)
 func (g *splitProgram) addLoadCut(sol *milp.Solution) {
@@ -322,7 +333,8 @@ func (l *deviceLayout) cheapestCosts(price []float64, nicPrice map[nicDirection]
 	return costs
 }
 
-// loadLowerBound returns a lower bound of a cascade's load.
+// loadLowerBound returns a lower bound on the load that a cascade causes on the busiest device, in seconds per
+// request, from the programs solved for other cascades (addLoadCut).
 func (l *deviceLayout) loadLowerBound(cascade int) float64 {
 	bound := 0.0
 	for _, costs := range l.loadCuts {

@@ -16,7 +16,8 @@ const (
 	FewestDevices = "gpus"     // the SLO names both
 )
 
-// Goal returns what the problem optimises.
+// Goal returns what the problem optimises, which is what its SLO leaves open: without a target accuracy the
+// accuracy, without a latency the latency, and with both the devices.
 func (p *Problem) Goal() string {
 	switch {
 	case p.TargetAccuracy == 0:
@@ -59,7 +60,8 @@ func (p *Problem) withDevices(n []int) *Problem {
 	return &q
 }
 
-// relaxedAccuracy returns the bound on the weighted accuracy, or NaN if a range cannot be served at all.
+// relaxedAccuracy returns the accuracy by weight that no plan of a problem exceeds, with a little tolerance, or
+// NaN if a range of rates cannot be served at all.
 func (s *planSearch) relaxedAccuracy(ctx context.Context, p *Problem) (float64, error) {
 	_, total, err := s.boundsFor(ctx, p)
 	if isInfeasible(err) {

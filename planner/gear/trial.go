@@ -88,9 +88,10 @@ func shortestRunLength(latencyLimit time.Duration, rate float64) time.Duration {
 // numbers have shown queues that are too rare for short trials.
 func trialLengthFactor(surplus float64) float64 { return 1 + 20*surplus }
 
-// trialSLO returns the latency limit of a cascade in trials at a rate: the SLO, or less if 20 SLOs bring very many
-// requests. What keeps a shorter SLO keeps the longer one. The limit is not below minTrialBatches times the
-// cascade's largest batches, because below that batches and not queues would decide.
+// trialSLO returns the latency limit of a cascade in trials (simulated runs) at a rate: the SLO, or less if 20
+// SLOs, the length of a run, bring very many requests. What keeps a shorter SLO keeps the longer one. The limit
+// is not below minTrialBatches times the cascade's largest batches, because below that batches and not queues
+// would decide.
 func (p *Problem) trialSLO(c *Cascade, rate float64) time.Duration {
 	batchTimes := time.Duration(0)
 	maxRequests := usualTrialRequests / requestReduction(p)
@@ -110,7 +111,8 @@ func (p *Problem) trialSLO(c *Cascade, rate float64) time.Duration {
 	return min(p.SLO, max(minTrialBatches*batchTimes, time.Duration(maxRequests/(20*rate)*float64(time.Second))))
 }
 
-// requestReduction returns the factor by which runs have fewer requests than on few devices.
+// requestReduction returns the factor by which runs have fewer requests than on few devices. On very many
+// devices each request takes long to simulate, because all of them take part.
 func requestReduction(p *Problem) float64 {
 	devices := 0
 	for _, k := range p.Kinds {
@@ -132,9 +134,10 @@ func (b *gearSimulator) tryCascade(ctx context.Context, cascade *loadedCascade, 
 	return b.tryWithLateShare(ctx, cascade, rate, 1-b.problem.Percentile)
 }
 
-// tryWithLateShare tries a cascade of which a share of the requests may be late. If that is more than the
-// percentile allows, the latency only must not grow. A cascade that passes with the planning samples is tried with
-// the held-out samples, too.
+// tryWithLateShare tries a cascade in simulated runs at a rate, where a share maxLateShare of the requests may
+// be late. If that is more than the percentile allows, the latency only must not grow. A cascade that passes
+// with the planning samples is tried with the held-out samples, too. Rates with too many requests to simulate
+// are not tried.
 func (b *gearSimulator) tryWithLateShare(ctx context.Context, cascade *loadedCascade, rate, maxLateShare float64) (Trial, error) {
 	p := b.problem
 	slo := p.trialSLO(cascade.cascade, rate)
@@ -165,8 +168,9 @@ func (b *gearSimulator) tryWithLateShare(ctx context.Context, cascade *loadedCas
 // isPresent reports whether there are samples.
 func (s *Samples) isPresent() bool { return s != nil && s.N > 0 }
 
-// trySamples makes the short run and then streams, by the test described at the top of this file. maxLoad is the
-// load of the busiest device (seconds per request).
+// trySamples tries a gear in simulation: a short run, which sieves out what clearly fails, then streams until a
+// judgement decides, by the test described at the top of this file. maxLoad is the load of the busiest device
+// (seconds per request).
 func (b *gearSimulator) trySamples(ctx context.Context, run trialRun, maxLoad, maxLateShare float64) (Trial, error) {
 	p, slo, shortRun := b.problem, run.latencyLimit, run.length
 
@@ -237,7 +241,8 @@ type trialEvidence struct {
 	busiestLoad                              float64 // share of the time that the busiest device is busy
 }
 
-// addStream adds the blocks of a stream, without those at its beginning.
+// addStream adds the figures of a stream's blocks (parts of the run) to the evidence, without those of its
+// beginning, in which queues are still filling.
 func (e *trialEvidence) addStream(blocks []runBlock) {
 	e.streams++
 	for _, b := range blocks[blocksPerRun:] {
@@ -257,10 +262,10 @@ func (e *trialEvidence) wanderAllowed() bool {
 	return e.busiestLoad < safeLoad || e.busiestLoad < safeLoadManyStreams && e.streams >= manyStreams
 }
 
-// judgeGear returns whether a gear keeps the promise, and whether more streams are hopeless. With many streams
-// they are if a mean is past its limit, or if the gear would not pass even if all further streams showed the same.
-// Few streams say little about the differences between streams, so there it takes a late share well past the
-// limit.
+// judgeGear judges a gear after some streams (simulated runs): whether it surely keeps the SLO, and whether
+// more streams are hopeless. With many streams they are if a mean is past its limit, or if the gear would not
+// pass even if all further streams showed the same. Few streams say little about the differences between
+// streams, so there it takes a late share well past the limit.
 func (e *trialEvidence) judgeGear(slo time.Duration, maxLateShare float64) (keepsSLO, hopeless bool) {
 	// holdsWith returns whether both tolerance bounds hold if there were that many streams like these.
 	holdsWith := func(streams int) bool {

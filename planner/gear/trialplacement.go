@@ -27,9 +27,10 @@ type trialPlacement struct {
 	partialPlan   *Outcome  // the plan so far, ranges in order
 }
 
-// planRanges gives every range the most accurate cascade that passes a trial. A gear that fails at a rate also
-// fails at a higher one, so each range starts where the range below ended. It returns an InfeasibleError as soon as
-// the remaining ranges cannot reach the target and exceed minAccuracy.
+// planRanges makes the plan of one placement: it gives every range of rates the most accurate cascade that
+// passes a trial (simulated runs at the upper edge). A gear that fails at a rate also fails at a higher one, so
+// each range starts where the range below ended. It returns an InfeasibleError as soon as the remaining ranges
+// cannot reach the target and exceed minAccuracy.
 func (d *trialPlacement) planRanges(ctx context.Context, minAccuracy float64, o *Options) (*Outcome, error) {
 	p := d.space.problem
 	plan := &Outcome{Problem: p, Configs: d.layout.configs, Chains: d.layout.chains, placement: d}
@@ -63,9 +64,10 @@ func (d *trialPlacement) isRefused(accuracy, minAccuracy float64) bool {
 	return !p.OverRequests && (p.missesTarget(accuracy) || minAccuracy > 0 && accuracy <= minAccuracy)
 }
 
-// findGear adds the gear of the next range to the partial plan: the most accurate cascade that passes a trial, from an
-// index on in the order by accuracy. It returns the index of that cascade. Cascades that a failed one rules out are
-// not tried.
+// findGear adds the gear of the next range of rates to the partial plan: the most accurate cascade that passes
+// a trial at the range's upper edge, from index next on in the order by accuracy. It returns the index of that
+// cascade. Cascades that a failed one rules out are not tried. It returns an InfeasibleError if no cascade
+// passes, or no plan would be good enough any more.
 func (d *trialPlacement) findGear(ctx context.Context, next int, minAccuracy float64) (int, error) {
 	space, p, plan := d.space, d.space.problem, d.partialPlan
 	r := len(plan.Gears)
@@ -112,9 +114,9 @@ func (d *trialPlacement) findGear(ctx context.Context, next int, minAccuracy flo
 	return 0, d.layout.infeasibleRange(ctx, r, lastTrial)
 }
 
-// lightenLastRange gives the last range a cascade with less load if the plan loses less than nextPlacementGain by
-// it. The last range also serves all rates above it, and under overload a lighter cascade answers more requests in
-// time.
+// lightenLastRange gives the last range a cascade with less load if the plan loses less than nextPlacementGain
+// by it, and the lighter cascade passes a trial. The last range also serves all rates above it, and under
+// overload a lighter cascade answers more requests in time.
 func (d *trialPlacement) lightenLastRange(ctx context.Context, plan *Outcome, minAccuracy float64) error {
 	p := d.space.problem
 	r := len(p.RangeEdges) - 1
@@ -156,9 +158,9 @@ type failedCascade struct {
 	maxLoad float64
 }
 
-// rulesOut reports whether another cascade need not be tried after f failed: it asks all models of f, and either
-// each for as many samples or with more load. A cascade of other models may still pass, because it may use other
-// devices than those on which requests were late.
+// rulesOut reports whether another cascade need not be tried after f failed a trial at the same rate: it asks
+// all models of f, and either each for as many samples or with more load. A cascade of other models may still
+// pass, because it may use other devices than those on which requests were late.
 func (f failedCascade) rulesOut(other *Cascade, maxLoad float64) bool {
 	position, reachesFewer := 0, false
 	for k, m := range f.cascade.Models {
@@ -181,8 +183,8 @@ type trialVerdict struct {
 	passedTrial, failedTrial Trial         // the trials at these SLOs
 }
 
-// tryCascade tries a cascade at a rate, unless trials with another SLO have decided already. If it passes, s gets
-// the split that passed.
+// tryCascade tries a cascade at a rate in simulation, unless trials with another SLO have decided already: what
+// passes a shorter SLO passes a longer one. If it passes, s gets the split that passed.
 func (d *trialPlacement) tryCascade(ctx context.Context, cascade int, s *loadedCascade, rate float64) (t Trial, err error) {
 	known, slo := d.knownVerdict(cascade, rate), d.space.problem.SLO
 	switch {
@@ -225,9 +227,9 @@ func (d *trialPlacement) knownVerdict(i int, rate float64) *trialVerdict {
 	return verdicts[key]
 }
 
-// trySplits tries a cascade at a rate with several splits until one passes: the one of least load, the one with
-// short batches, and, below the highest rate, the one with every model on few devices. s gets the split that
-// passes.
+// trySplits tries a cascade at a rate with several splits of its work over the devices until one passes: the
+// one of least load, the one with short batches, and, below the highest rate, the one with every model on few
+// devices. s gets the split that passes.
 func (d *trialPlacement) trySplits(ctx context.Context, cascade int, s *loadedCascade, rate float64) (Trial, error) {
 	t, err := d.simulator.tryCascade(ctx, s, rate)
 	if t.Passed || err != nil {
@@ -262,8 +264,9 @@ func (d *trialPlacement) trySplits(ctx context.Context, cascade int, s *loadedCa
 	return t, err
 }
 
-// maxPlanAccuracy returns the most accuracy that a plan can reach if its ranges from rangeIndex on are at most as accurate
-// as given. Higher ranges are never more accurate than lower ones.
+// maxPlanAccuracy returns the most accuracy that a plan can reach, by weight, if its ranges from rangeIndex on
+// are at most as accurate as given. Higher ranges are never more accurate than lower ones, and none exceeds
+// what the placement allows without queueing.
 func (d *trialPlacement) maxPlanAccuracy(plan *Outcome, rangeIndex int, accuracy float64) float64 {
 	total := plan.Accuracy
 	for ; rangeIndex < len(d.space.problem.RangeEdges); rangeIndex++ {
@@ -290,8 +293,8 @@ func (l *deviceLayout) newTrialPlacement(o *Options, ranges []float64) *trialPla
 	return &trialPlacement{space: l.space, layout: l, simulator: newSimulator(l.space.problem, l.configs, l.chains, o.Seed), maxAccuracies: ranges}
 }
 
-// loadCascade returns a cascade with the split that loads the busiest device least. If the layout lacks one of its
-// models, the loads are infinite.
+// loadCascade returns a cascade with the split of its work over the devices that loads the busiest one least.
+// If the layout lacks one of its models, the loads are infinite.
 func (l *deviceLayout) loadCascade(ctx context.Context, cascade int) (*loadedCascade, error) {
 	s, err := l.bestSplit(ctx, cascade)
 	if err != nil || s.groupShares == nil {
@@ -300,8 +303,9 @@ func (l *deviceLayout) loadCascade(ctx context.Context, cascade int) (*loadedCas
 	return &loadedCascade{&l.space.cascades[cascade], s.deviceLoad, s.maxLoad, l.replicaShares(s)}, nil
 }
 
-// shortBatchSplit returns a cascade with a split that keeps batches short, within a part of the time that the
-// split of load maxLoad leaves free below loadLimit. If no such split exists, it returns nil.
+// shortBatchSplit returns a cascade with a split of its work that keeps batches short. It may load the busiest
+// device more than the least possible maxLoad: by a part of what that leaves free below loadLimit, at which the
+// device is always busy. If no such split exists, it returns nil.
 func (l *deviceLayout) shortBatchSplit(ctx context.Context, cascade int, maxLoad, loadLimit float64) (*loadedCascade, error) {
 	s, err := l.solveSplit(ctx, cascade, maxLoad+maxFilledShare*(loadLimit-maxLoad))
 	if err != nil || s.groupShares == nil || s.maxLoad >= loadLimit {
@@ -310,8 +314,9 @@ func (l *deviceLayout) shortBatchSplit(ctx context.Context, cascade int, maxLoad
 	return &loadedCascade{&l.space.cascades[cascade], s.deviceLoad, s.maxLoad, l.replicaShares(s)}, nil
 }
 
-// feasibleFront returns the cascades with more than minCorrect correct answers that are on the front and that
-// devices and NICs have time for at a rate, by rising load and accuracy.
+// feasibleFront returns the cascades, with more than minCorrect correct answers, that no other one beats in
+// accuracy with less load and that devices and network cards have time for at a rate, by rising load and
+// accuracy.
 func (l *deviceLayout) feasibleFront(ctx context.Context, rate float64, minCorrect int32) (list []loadedCascade, err error) {
 	front, err := l.cascadeFront(ctx, minCorrect, math.MaxInt32)
 	if err != nil {
@@ -407,8 +412,8 @@ func (l *deviceLayout) lightestCascade() int {
 	return lightest
 }
 
-// noGearError returns the error that range r has no gear. c is the lightest cascade, and lastTrial the last trial,
-// or nil if there was none.
+// noGearError returns the error that range r has no gear. c is the lightest cascade, of which the busiest
+// device works load seconds per request, and lastTrial the last trial, or nil if there was none.
 func noGearError(p *Problem, r int, c *Cascade, load float64, lastTrial *Trial) *InfeasibleError {
 	infeasible := &InfeasibleError{Range: r, RangeEdge: p.RangeEdges[r], Model: p.Models[c.Models[0]].Name, MaxQPS: 1 / load}
 	if lastTrial != nil {

@@ -5,13 +5,14 @@ import "math"
 // maxWindows limits the windows that measured rates are cut into. Of more seconds, several form one window.
 const maxWindows = 2048
 
-// measuredBound returns the accuracy that no plan exceeds on the measured rates, if all requests together keep the
-// SLO. It holds even for plans that could not hold a rate forever.
+// measuredBound returns the accuracy that no plan exceeds on the measured rates, if all requests together keep
+// the SLO. It holds even for plans that could not hold a rate forever.
 //
-// Requests that arrive in a window and are in time are answered within the window and the SLO after it. A window
-// of n requests thus has windowSeconds + SLO for a mixture of cascades, which is the same for all its requests,
-// because nothing is better. The rates are cut into windows of 1, 2, 4, … basic windows, such that the sum of
-// their bounds is the least. A late request has a price, as in boundOverRequests, and costs no time.
+// Requests that arrive in a window and are in time are answered within the window and the SLO after it. A
+// window of n requests thus has windowSeconds + SLO for a mixture of cascades, which is the same for all its
+// requests, because nothing is better. The rates are cut into windows of 1, 2, 4, … basic windows, such that
+// the sum of their bounds is the least. A late request is charged a price in accuracy, as in boundOverRequests,
+// and costs no time.
 //
 // It also bounds the mean of random streams: the best of a window is concave in its requests and its work, so
 // chance in the arrivals does not raise it.
@@ -48,8 +49,9 @@ const (
 	priceSteps                 = 40
 )
 
-// minOverPrices returns the least bound over prices of lateness, by golden-section search on the logarithm, since
-// the bound is convex in the price. A price of 0 is tried, too.
+// minOverPrices returns the least value of a bound over the prices that late requests may be charged: each
+// price gives a valid bound. It is a golden-section search on the logarithm, since the bound is convex in the
+// price. A price of 0 is tried, too.
 func minOverPrices(boundAt func(price float64) float64) float64 {
 	lowest := boundAt(0)
 	low, high := math.Log(minLatePrice), math.Log(maxLatePrice)

@@ -37,8 +37,8 @@ func sampleWindows(p *Problem) *Problem {
 	return &q
 }
 
-// repeatSteps repeats the steps of a climb on a sample of the rates, as far as all rates allow them. If they
-// refuse a step, the steps of its range are left out.
+// repeatSteps repeats the steps of a climb, which was made on a sample of the measured rates, on all rates, as
+// far as these allow them. If they refuse a step, it and the later steps of its range are left out.
 func (c *gearClimber) repeatSteps(ctx context.Context, steps []climbStep) error {
 	for len(steps) > 0 {
 		path, gears := make([]climbStep, len(steps)), c.gears

@@ -10,7 +10,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// usedModels returns the models that some gear asks, in the order of the family.
+// usedModels returns the indexes of the models that some gear asks, in the order of the family.
 func (plan *Outcome) usedModels(models int) []int {
 	var list []int
 	for m := range models {
@@ -46,7 +46,8 @@ func (f *resolvedWorkload) addDeployment(o *kind.Outcome, plan *Outcome) {
 	}
 }
 
-// meanSampleRate returns the samples per second that n replicas of a model get, as a mean over the ranges.
+// meanSampleRate returns the samples per second that n replicas of a model, from firstReplica on, get at the
+// upper edges of the ranges: a mean, half by weight and half even.
 func (plan *Outcome) meanSampleRate(p *Problem, model, firstReplica, n int) float64 {
 	total := 0.0
 	for r := range plan.Gears {
@@ -83,7 +84,8 @@ func replicaPlacements(devices []int) (list []formats.Placement) {
 	return list
 }
 
-// Write returns the gear section of the plan.
+// Write returns the gear section of the plan document: the SLO, the models with their answers to the planning
+// samples, and the gears. weights names where the ranges' weights come from.
 func (plan *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	g := &formats.GearPlan{
 		SLOUS: document.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),
@@ -123,7 +125,7 @@ func (plan *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	return g
 }
 
-// writeGear returns the gear of a range between two rates as it is in the plan.
+// writeGear returns the gear of a range, between two rates in requests/s, as the plan document has it.
 func (t *PlannedGear) writeGear(p *Problem, fromRate, toRate, weight float64) formats.Gear {
 	c, load := &t.Cascade, t.BusiestLoad
 	if !p.OverRequests || p.MeasuredRates == nil {

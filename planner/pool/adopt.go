@@ -19,9 +19,9 @@ type InputPipeline struct {
 // InputStage is one stage of an InputPipeline: blocks [First, Last) on a share of the devices of a pool.
 type InputStage struct{ First, Last, Pool, Share, Replicas int }
 
-// AdoptDocuments returns the outcome of pipelines that were chosen elsewhere for the problem of the documents,
-// and the rate that the replicas of each carry. Batches take as long to fill as the workload's batch_build_rps
-// says.
+// AdoptDocuments turns pipelines that another program chose into an outcome that can be written as a plan, for
+// the models and devices of the documents. It also returns the rate, in requests/s, that the replicas of each
+// pipeline carry. A batch is taken to fill at the workload's batch_build_rps, if it names one.
 func AdoptDocuments(in *kind.Problem, run *kind.SolveRun, pipelines []InputPipeline) (*kind.Outcome, []float64, error) {
 	r, err := resolveDocuments(in, run)
 	if err != nil {
@@ -39,9 +39,11 @@ func AdoptDocuments(in *kind.Problem, run *kind.SolveRun, pipelines []InputPipel
 	return r.planOutcome(outcome), carriedRPS, nil
 }
 
-// adoptPipelines returns an outcome of pipelines that were chosen elsewhere, and the rate that the replicas of each
-// carry. The replicas stay as they are. What they cost and carry is computed from the problem, and they are placed
-// on devices as our own pipelines are. There is no bound. Pools must be exclusive.
+// adoptPipelines makes an outcome of pipelines that were chosen elsewhere, and returns with it the rate, in
+// requests/s, that the replicas of each pipeline carry. The numbers of replicas stay as they are. Times and
+// rates are computed from the problem, and the replicas are placed on devices as those of our own plans are.
+// The outcome has no bound: nothing is searched. All pools must be exclusive (no stages take turns on a
+// device).
 func adoptPipelines(p *Problem, pipelines []InputPipeline) (outcome *Outcome, carriedRPS []float64, err error) {
 	var templates []stages.Template
 	plan := &replicaPlan{modelRPS: make([]float64, len(p.Models)), value: math.Inf(1)}
@@ -89,7 +91,9 @@ func adoptPipelines(p *Problem, pipelines []InputPipeline) (outcome *Outcome, ca
 	}, carriedRPS, nil
 }
 
-// templateOf returns the template of an input pipeline, with its times and rates.
+// templateOf returns the template of an input pipeline, with its times and rates computed from the problem's
+// measurements. It returns an error if the stages do not follow one another over all blocks, were not measured
+// on their devices, or break the SLO of the model.
 func (p *Problem) templateOf(pipeline *InputPipeline) (*stages.Template, error) {
 	if pipeline.Model < 0 || pipeline.Model >= len(p.Models) {
 		return nil, fmt.Errorf("model %d of %d", pipeline.Model, len(p.Models))

@@ -25,7 +25,7 @@ const (
 // allotment is the amount of each pool that a model takes, in parts of a device or in devices.
 type allotment [allotmentPools]int32
 
-// fitsWithin reports whether a takes no more than b of any pool.
+// fitsWithin reports whether allotment a (parts of devices by pool) takes no more than b of any pool.
 func (a *allotment) fitsWithin(b *allotment) bool {
 	for k, v := range a {
 		if v > b[k] {
@@ -35,7 +35,7 @@ func (a *allotment) fitsWithin(b *allotment) bool {
 	return true
 }
 
-// multiply returns n times the allotment.
+// multiply returns n times the allotment. It turns whole devices into parts of devices, say.
 func (a *allotment) multiply(n int32) *allotment {
 	product := *a
 	for k := range product {
@@ -51,7 +51,7 @@ type replicaSum struct {
 	rate  float64 // requests/s
 }
 
-// plus adds up two sums.
+// plus adds up two sums of replicas: their parts of devices, costs and rates.
 func (s *replicaSum) plus(o *replicaSum) replicaSum {
 	added := replicaSum{s.parts, s.cost + o.cost, s.rate + o.rate}
 	for k, n := range o.parts {
@@ -76,9 +76,15 @@ type allotmentSearch struct {
 	numSums        int                   // number of sums seen
 }
 
-// boundByAllotments lowers the bound of a search for the most throughput. If not even parts of minimal allotments
-// fit the devices at the gap that was asked for, it lowers the bound to there, else to the lowest throughput at
-// which they do not fit.
+// boundByAllotments lowers the bound of a search for the most throughput by allotments (the devices of each
+// pool that one model takes). A minimal allotment carries the rate that the model needs at a throughput, and
+// holds no smaller one that does. If no mix of minimal allotments of all models, taken in fractions, fits the
+// devices, no plan reaches that throughput, and the bound goes down to it.
+//
+// It first tries the throughput at which the best plan has just the gap that was asked for, because the search
+// ends if that one is out of reach. If it is not, it bisects up to the bound. It does nothing where a model's
+// whole devices are not its own (another rounding, time-shared pools), for a price or a re-plan, without a
+// plan, and where not all templates are known.
 func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
 	parts := partsPerDeviceOf(x.problem)
 	if x.problem.Rounding != Slot || x.problem.hasTimeShared() || parts == 0 || x.search.goal.poolCosts() != nil || x.search.replan != nil || x.incumbent.plan == nil || x.search.tables == nil && x.catalogue.incomplete {
@@ -103,7 +109,8 @@ func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
 	return nil
 }
 
-// allotmentsFit reports whether parts of minimal allotments fit the devices at a throughput. If the listing
+// allotmentsFit reports whether fractions of minimal allotments (the fewest devices that carry what a model
+// needs), one in all for each model, fit the devices at a throughput in units. If the listing of the allotments
 // takes more than the remaining work, it returns true: they may fit.
 func (x *bundleSearch) allotmentsFit(ctx context.Context, value float64, parts int32, remainingSums *int) (bool, error) {
 	choices, mayFit := x.minimalAllotments(ctx, value, parts, remainingSums)
@@ -114,10 +121,11 @@ func (x *bundleSearch) allotmentsFit(ctx context.Context, value float64, parts i
 	return fittingParts != nil, err
 }
 
-// minimalAllotments lists, as bundles, the minimal allotments of every model that a plan of a throughput may
-// have. An allotment may cost so much more than the model's cheapest one as the cheapest ones of all models
-// leave of the worth of all devices. If the cheapest cost more than that, mayFit is false. If the listing is too
-// much work, the list is nil.
+// minimalAllotments lists, as bundles, the minimal allotments of every model (the fewest devices that carry its
+// rate) that a plan of a throughput may have. All models together cost at most what all devices are worth, at
+// the prices of the relaxation. So one model may cost at most its own least cost plus what the least costs of
+// all models leave of that worth. If they leave nothing, mayFit is false: no plan reaches the throughput. If
+// the listing takes more than remainingSums sums, the list is nil and mayFit true.
 func (x *bundleSearch) minimalAllotments(ctx context.Context, value float64, parts int32, remainingSums *int) (bundles []bundle, mayFit bool) {
 	// What all devices are worth, less the least cost of every model, is spare.
 	searches := x.newAllotmentSearches(value, parts)
@@ -156,7 +164,9 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, value float64, par
 	return allotmentBundles(searches), true
 }
 
-// newAllotmentSearches returns a search for each model, at the rates that it needs at a throughput.
+// newAllotmentSearches returns, for each model, an empty search for its minimal allotments at the rate that it
+// needs at a throughput in units. A device has the given number of parts. Prices are per part, from those of
+// all devices of a pool.
 func (x *bundleSearch) newAllotmentSearches(value float64, parts int32) []*allotmentSearch {
 	var searches []*allotmentSearch
 	for d, c := range x.covers.boundTables {
@@ -171,7 +181,8 @@ func (x *bundleSearch) newAllotmentSearches(value float64, parts int32) []*allot
 	return searches
 }
 
-// allotmentBundles writes the minimal allotments of every model as bundles.
+// allotmentBundles writes the minimal allotments of every model as bundles, which hold devices of each pool but
+// no pipelines, so that the program over bundles can decide whether they fit.
 func allotmentBundles(searches []*allotmentSearch) (bundles []bundle) {
 	for d, search := range searches {
 		for _, allotted := range search.minimal {
@@ -185,8 +196,9 @@ func allotmentBundles(searches []*allotmentSearch) (bundles []bundle) {
 	return bundles
 }
 
-// partsPerDeviceOf returns the least number of parts of a device in which all shares are whole numbers. If there
-// are too many parts, or too many pools, it returns 0.
+// partsPerDeviceOf returns the least number of parts of a device in which every share 1/v that a pool allows is
+// a whole number of parts: 6 for halves and thirds. If there are too many parts, or more pools than an
+// allotment has space for, it returns 0, and no allotments are listed.
 func partsPerDeviceOf(p *Problem) int32 {
 	parts := 1
 	for k := range p.Pools {
@@ -202,7 +214,8 @@ func partsPerDeviceOf(p *Problem) int32 {
 	return int32(parts)
 }
 
-// coverCost returns a lower bound on the cost of carrying a rate.
+// coverCost returns a lower bound on what the devices cost that carry a rate of the model. It comes from the
+// table of covers (the cheapest replicas for each rate) whose rates are rounded up.
 func (a *allotmentSearch) coverCost(rate float64) float64 {
 	if rate <= 0 {
 		return 0
@@ -210,8 +223,10 @@ func (a *allotmentSearch) coverCost(rate float64) float64 {
 	return a.covers.costBySteps[a.covers.stepsFor(rate)]
 }
 
-// listTemplateSums lists the replicas of one template each that a sum within the cost limit may hold, the
-// highest rate first. It leaves out those that take at least as much of every pool as others of no lower rate.
+// listTemplateSums lists, into templateSums, the groups of replicas of a single template that a minimal
+// allotment may consist of: their parts of devices, cost and rate, the highest rate first. It leaves out groups
+// that cost more than maxCost together with what must still be added for the rate, and those that take at least
+// as much of every pool as others of no lower rate.
 func (a *allotmentSearch) listTemplateSums(table *templateTable) {
 	// The highest rate of every allotment.
 	bestRates := map[allotment]float64{}
@@ -241,8 +256,9 @@ func (a *allotmentSearch) listTemplateSums(table *templateTable) {
 	}
 }
 
-// addStageSums adds the sums of one template in which replicas of one stage set the rate, and the other stages
-// take the fewest replicas that carry it. Of equal parts it keeps the highest rate.
+// addStageSums adds, to bestRates, groups of replicas of one template. For each number of replicas of the
+// limiting stage, their rate is that of the group, and the other stages get the fewest replicas that carry it.
+// Of groups that take equal parts of devices it keeps the highest rate.
 func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages []compactStage, limiting int) {
 	secondsPerRequest := stages[limiting].devicesPerRPS * float64(stages[limiting].share)
 	for replicas := 1; ; replicas++ {
@@ -260,8 +276,9 @@ func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages [
 	}
 }
 
-// fewestParts returns the parts that the fewest replicas of a template take which carry a rate, and their cost.
-// If they need more devices than there are, the cost is infinite.
+// fewestParts returns the parts of devices, by pool, that a template takes with the fewest replicas of each
+// stage that carry a rate, and what these parts cost. If a stage needs more devices than its pool has, the cost
+// is infinite.
 func (a *allotmentSearch) fewestParts(stages []compactStage, rate float64) (parts allotment, cost float64) {
 	for i := range stages {
 		stage := &stages[i]
@@ -277,7 +294,7 @@ func (a *allotmentSearch) fewestParts(stages []compactStage, rate float64) (part
 	return parts, a.priceOf(&parts)
 }
 
-// priceOf returns the price of the parts that an allotment takes.
+// priceOf returns the price of the parts of devices that an allotment takes.
 func (a *allotmentSearch) priceOf(parts *allotment) (cost float64) {
 	for k, price := range a.partPrices {
 		cost += price * float64(parts[k])
@@ -285,8 +302,10 @@ func (a *allotmentSearch) priceOf(parts *allotment) (cost float64) {
 	return cost
 }
 
-// listMinimal adds up replicas, the highest rates first, and collects the minimal allotments that hold enough of
-// them. If that takes more than maxSums sums, it returns false.
+// listMinimal finds the minimal allotments of the model: it adds up groups of replicas from templateSums, the
+// highest rates first, until a sum carries the target rate, and keeps the whole devices of those sums that hold
+// no other one. Sums dearer than maxCost are left out. If it takes more than maxSums sums, it stops and returns
+// false: the list is not complete.
 func (a *allotmentSearch) listMinimal(maxSums int) bool {
 	type step struct {
 		replicaSum
@@ -333,7 +352,7 @@ func (a *allotmentSearch) listMinimal(maxSums int) bool {
 	return true
 }
 
-// wholeDevicesOf returns the whole devices that hold so many parts, and their cost.
+// wholeDevicesOf rounds parts of devices up to whole devices of each pool, and returns these with their cost.
 func (a *allotmentSearch) wholeDevicesOf(parts *allotment) (devices allotment, cost float64) {
 	for k, price := range a.partPrices {
 		devices[k] = (parts[k] + a.partsPerDevice - 1) / a.partsPerDevice
@@ -342,7 +361,8 @@ func (a *allotmentSearch) wholeDevicesOf(parts *allotment) (devices allotment, c
 	return devices, cost
 }
 
-// containsMinimal reports whether devices hold a minimal allotment that was found.
+// containsMinimal reports whether some devices hold all of a minimal allotment that was found already: then a
+// sum that takes them is not minimal. It remembers its answers until another allotment is found.
 func (a *allotmentSearch) containsMinimal(devices *allotment) bool {
 	contains, known := a.holdsMinimal[*devices]
 	if !known {

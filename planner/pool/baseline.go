@@ -14,7 +14,9 @@ func NP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, er
 	return solveAtFloors(p, func(p *Problem) (*Outcome, error) { return largestSumNP(ctx, p, s, o) })
 }
 
-// largestSumNP is NP with the floors as they are.
+// largestSumNP plans every model whole, on whole devices (the baseline NP). Of the plans of the best objective
+// it takes one of the largest weighted sum of rates, and of these one of the fewest devices. It takes the
+// floors (the least rates asked for) as they are, without the tolerance that NP has.
 func largestSumNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	x, err := solveUnpartitioned(ctx, p, s, o)
 	if err != nil {
@@ -30,7 +32,7 @@ func largestSumNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*O
 }
 
 // fewestDevicesNP returns the plan without partitioning that takes the fewest devices at the best objective: no
-// model gets more than it needs there.
+// model gets more than it needs there. It serves as a baseline, and for the rates at which batches fill.
 func fewestDevicesNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	x, err := solveUnpartitioned(ctx, p, s, o)
 	if err != nil {
@@ -42,7 +44,8 @@ func fewestDevicesNP(ctx context.Context, p *Problem, s milp.Solver, o Options) 
 	return writeOutcome(ctx, x)
 }
 
-// solveUnpartitioned looks for the best objective with every model whole, on whole devices.
+// solveUnpartitioned searches for the best objective with every model whole (one stage), on whole devices. It
+// looks for the optimum (gap 0), and returns the search with its plan, for polishing.
 func solveUnpartitioned(ctx context.Context, p *Problem, s milp.Solver, o Options) (*planSearch, error) {
 	wholeModels := *p
 	wholeModels.MaxPartitions = 1
@@ -58,6 +61,6 @@ func solveUnpartitioned(ctx context.Context, p *Problem, s milp.Solver, o Option
 	if _, err := solveInteger(ctx, x, "no partitioning", x.choice.allowedTemplates, survivorNodes); err != nil {
 		return nil, err
 	}
-	x.shouldStop(ctx)
+	x.shouldStop(ctx) // notes why the search ends
 	return x, x.requirePlan(ctx)
 }

@@ -58,7 +58,8 @@ type bundleSearch struct {
 	remainingNodes int64     // for choosing whole bundles
 }
 
-// newBundleSearch returns a search for bundles made of covers of all models.
+// newBundleSearch returns a search for a plan made of one bundle for each model: pipelines that carry the rate
+// that the model needs. They are put together from covers, the cheapest replicas that carry a rate.
 func newBundleSearch(search *planSearch, covers *modelCovers) *bundleSearch {
 	return &bundleSearch{
 		search: search, problem: search.problem, catalogue: search.catalogue, incumbent: search.incumbent, covers: covers,
@@ -66,7 +67,10 @@ func newBundleSearch(search *planSearch, covers *modelCovers) *bundleSearch {
 	}
 }
 
-// planByBundles looks for a better plan made of bundles, and lowers the bound by covers and allotments.
+// planByBundles looks, with many models, for a better plan made of bundles: for each model some pipelines that
+// carry its rate, of which an integer program picks one per model. It lowers the bound by covers (the least
+// cost of the rates of all models) and, if the gap is still too large, by allotments (the devices that each
+// model takes).
 func planByBundles(ctx context.Context, search *planSearch) error {
 	b := newBundleSearch(search, newModelCovers(ctx, search))
 	err := b.raiseThroughput(ctx)
@@ -80,7 +84,8 @@ func planByBundles(ctx context.Context, search *planSearch) error {
 }
 
 // raiseThroughput looks for the largest throughput that bundles reach. If the goal is a price, the rates are
-// given, and one throughput is tried.
+// given by the floors, and one throughput, 1 unit, is tried. Where a plan runs already, plans that move few
+// devices come first.
 func (x *bundleSearch) raiseThroughput(ctx context.Context) error {
 	switch {
 	case x.search.goal.poolCosts() != nil:
@@ -91,8 +96,9 @@ func (x *bundleSearch) raiseThroughput(ctx context.Context) error {
 	return x.bisectThroughput(ctx, bundleRounds)
 }
 
-// bisectThroughput tries some throughputs between that of the best plan and the bound: each halfway, but not far
-// below the lowest one that was not reached.
+// bisectThroughput looks for plans at throughputs (in units) between that of the best plan and the bound, and
+// keeps the better ones. Each try lies halfway between the highest throughput that was reached and the lowest
+// that was not, but at most maxFirstGap below the latter. The first try is at least what would close the gap.
 func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 	lo, hi := x.incumbent.value(), x.search.choiceBound
 	limits := bundleLimits{}
@@ -121,9 +127,10 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 	return nil
 }
 
-// replanThroughput takes the first plan that moves few enough devices. It first asks for what is good enough,
-// with the fewest moves, then for less and less, and at last once between the throughput that was found and the
-// one that was not.
+// replanThroughput takes, where a plan runs already, the first plan that moves few enough devices. It first
+// asks for a throughput that is good enough, with the fewest moves, then for less and less, by steps that grow
+// with the square of the round. If the plan came after two failures or more, it tries once more between the
+// throughput that was found and the one that was not.
 func (x *bundleSearch) replanThroughput(ctx context.Context) error {
 	lo, hi := x.incumbent.value(), x.search.choiceBound
 	limits := bundleLimits{maxMoved: x.search.replan.maxMoved, fewestMoves: true}
@@ -164,9 +171,10 @@ func (x *bundleSearch) acceptedValue() float64 {
 	return x.search.choiceBound * (1 - x.search.options.Gap) * (1 + 1e-4)
 }
 
-// planNear looks for a plan that reaches a throughput in units. If not even parts of bundles fit, it adds covers
-// at other prices and looks again. These lower the bound, so it may look for less. It returns the throughput
-// that it looked for last. If it finds none, the plan is nil.
+// planNear looks for a plan of bundles that reaches a throughput, in units. If not even fractions of bundles
+// fit the devices, it adds covers at other prices, which gives other bundles, and looks again. These covers
+// lower the bound, so it may look for less then. It returns the throughput that it looked for last. If it finds
+// none, the plan is nil.
 func (x *bundleSearch) planNear(ctx context.Context, value float64, limits bundleLimits) (plan *replicaPlan, tried float64, err error) {
 	plan, err = x.planForValue(ctx, value, limits)
 	for plan == nil && err == nil && x.covers.repriceCovers(ctx, x.scarcityPrices) {
@@ -183,7 +191,8 @@ type bundleLimits struct {
 	fewestMoves bool      // whether the fewest moves are wanted
 }
 
-// planForValue looks for a plan that reaches a throughput in units. If it finds none, it returns nil.
+// planForValue picks one bundle (pipelines of a model that carry its rate) for each model, so that all reach a
+// throughput in units, and returns their plan. If it finds none within the limits, it returns nil.
 func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits bundleLimits) (*replicaPlan, error) {
 	// The bundles of all models.
 	var choices []bundle
@@ -205,6 +214,8 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 			return nil, err
 		}
 		if plan == nil {
+			// In a re-plan, SLO classes together may move less than the sum of their moves: ask once more with
+			// a higher limit.
 			if x.search.replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.search.replan.maxMoved {
 				return nil, nil
 			}
@@ -224,8 +235,10 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 	return nil, nil
 }
 
-// modelBundles lists good bundles of model d that carry a rate: for every configuration the cheapest sum that
-// holds it, and, in a re-plan, variants of what runs. The cheapest come first.
+// modelBundles lists good bundles of model d: pipelines that together carry a rate, in requests/s. They are
+// made of covers: for every configuration (whole replicas of one template) the cheapest sum that holds it. In a
+// re-plan, variants of the pipelines that run are added. The cheapest come first, and only so many are kept as
+// the integer program can choose from.
 func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	var bundles []bundle
 	add := func(pipelines ...planPipeline) {
@@ -244,6 +257,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	// Covers at all prices that were tried.
 	var coverTemplates []int
 	for _, c := range x.covers.tables[d] {
+		// Each table, of other prices, adds at most so many bundles.
 		maxBundles := len(bundles) + bundlesPerModel*x.search.options.Effort
 		var err error
 		coverTemplates, err = x.addCoverBundles(d, c, rps, func(pipelines ...planPipeline) bool { add(pipelines...); return len(bundles) < maxBundles })
@@ -265,7 +279,8 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	return bundles[:min(len(bundles), maxPerModel*x.search.options.Effort)], nil
 }
 
-// newBundle returns pipelines of model d as a bundle, with what it takes, costs and moves.
+// newBundle returns pipelines of model d as a bundle: with the devices that it takes of each pool, their cost
+// at the prices of the covers and, if a plan runs, the devices that have to load something.
 func (x *bundleSearch) newBundle(d int, pipelines []planPipeline) bundle {
 	b := bundle{model: d, pipelines: pipelines, devices: x.catalogue.usedDevices(pipelines)}
 	if x.search.replan != nil {
@@ -279,9 +294,10 @@ func (x *bundleSearch) newBundle(d int, pipelines []planPipeline) bundle {
 	return b
 }
 
-// addCoverBundles adds, for each configuration, the cheapest sum for a rate that holds it: the configuration
-// with the cover of the remaining steps. The cheapest sums come first, as long as add wants more. It returns the
-// templates of the best ones.
+// addCoverBundles makes, for each configuration of the table (whole replicas of one template), the cheapest set
+// of pipelines for a rate that holds it: the configuration with the cover of the rate that is left. It hands
+// them to addBundle, the cheapest first, until that wants no more. It returns the catalogue's indexes of the
+// templates of the cheapest ones, for use as further pipelines of a re-plan.
 func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, addBundle func(...planPipeline) (wantMore bool)) (coverTemplates []int, err error) {
 	rateSteps := table.stepsFor(rps)
 	type start struct {
@@ -326,8 +342,10 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 	return coverTemplates, nil
 }
 
-// addRunningBundles adds bundles made of the pipelines that run of model d. If these carry more than the rate,
-// they have fewer replicas, else more of one pipeline or a further pipeline.
+// addRunningBundles adds, in a re-plan, bundles near to the pipelines that run of model d, so that few devices
+// have to load anything. If the pipelines carry less than the rate, one of them gets more replicas, or a
+// pipeline of one of coverTemplates is added. If they carry more, one gets fewer replicas, or is left out and
+// another one gets fewer.
 func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float64, addBundle func(...planPipeline)) {
 	// The running pipelines of the model, at the rates that their replicas carry.
 	var running []planPipeline

@@ -11,7 +11,9 @@ import (
 // overPrice is the cost of using more devices than there are, if bundles have prices.
 const overPrice = 100
 
-// bundlePrice returns what a bundle costs under the limits, and whether bundles have prices at all.
+// bundlePrice returns the cost of a bundle (pipelines of one model) in the program that picks one for each
+// model: with fewestMoves the devices that it moves, as a part of the limit, else the price of its devices if
+// the goal is a price. If neither is asked, hasPrice is false: any choice that fits the devices is good.
 func (x *bundleSearch) bundlePrice(b *bundle, limits *bundleLimits) (price float64, hasPrice bool) {
 	if limits.fewestMoves {
 		return b.movedDevices / max(limits.maxMoved, 1), true
@@ -25,7 +27,8 @@ func (x *bundleSearch) bundlePrice(b *bundle, limits *bundleLimits) (price float
 	return price, poolCosts != nil
 }
 
-// chooseBundles picks one bundle per model and returns their plan. If no choice fits, it returns nil.
+// chooseBundles picks one bundle (pipelines that carry its rate) for each model and returns the plan of all
+// these pipelines. If no choice fits the devices, it returns nil.
 func (x *bundleSearch) chooseBundles(ctx context.Context, choices []bundle, limits bundleLimits) (*replicaPlan, error) {
 	chosen, err := x.pickBundles(ctx, choices, &limits)
 	if chosen == nil || err != nil {
@@ -38,9 +41,10 @@ func (x *bundleSearch) chooseBundles(ctx context.Context, choices []bundle, limi
 	return x.catalogue.recomputePlan(pipelines), nil
 }
 
-// pickBundles returns the index of one bundle of each model. It rounds parts of bundles that fit by swaps. If
-// that finds no choice, it rounds the solution of the integer program over whole bundles. If that finds none
-// either, it returns nil.
+// pickBundles returns the index of one bundle for each model such that all fit the devices. It first solves the
+// program with fractions of bundles, and rounds these by swaps. If that finds no choice, it solves the integer
+// program over whole bundles. If that finds none either, it returns nil. The integer program is left out in a
+// re-plan and in a hurry.
 func (x *bundleSearch) pickBundles(ctx context.Context, choices []bundle, limits *bundleLimits) ([]int, error) {
 	program := x.newBundleProgram(choices, limits)
 	parts, err := x.solveParts(ctx, program)
@@ -68,8 +72,11 @@ type bundleProgram struct {
 	bundleParts []milp.Var // by bundle: the part of it that is picked
 }
 
-// newBundleProgram builds the program over some bundles. Rows: one bundle per model, the devices of each pool,
-// and the limit on moves.
+// newBundleProgram builds the program that picks bundles (pipelines of one model). Rows: one bundle for each
+// model, the devices of each pool in parts of what it has, and the limit on moved devices. The variable overuse
+// is the part by which devices are exceeded, and is minimised: if it stays above 0, the bundles do not fit, and
+// the duals of the pool rows say which devices are scarce. Without prices it may fall below 0, and the program
+// looks for the choice that leaves most room. With prices it costs far more than the bundles.
 func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) *bundleProgram {
 	program := &bundleProgram{m: milp.New("bundles")}
 	_, program.hasPrices = x.bundlePrice(&bundle{}, limits)
@@ -113,8 +120,9 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 	return program
 }
 
-// solveParts solves the program for parts of bundles and returns the part of each. If not even parts fit, it
-// returns nil, and scarcityPrices holds what the devices are worth then.
+// solveParts solves the program with fractions of bundles allowed, and returns the fraction of each. If not
+// even fractions fit the devices, it returns nil, and sets scarcityPrices to what the devices of each pool are
+// worth then, for covers at other prices.
 func (x *bundleSearch) solveParts(ctx context.Context, program *bundleProgram) ([]float64, error) {
 	sol, err := x.search.solver.Solve(ctx, program.m, milp.Options{Seed: x.search.options.Seed})
 	if err != nil {
@@ -137,7 +145,8 @@ func (x *bundleSearch) solveParts(ctx context.Context, program *bundleProgram) (
 	return program.partsOf(sol), nil
 }
 
-// solveWhole solves the program for whole bundles within the remaining nodes. If it finds none, it returns nil.
+// solveWhole solves the program for whole bundles, one for each model, within the remaining nodes of the branch
+// and bound. It returns 1 for each bundle taken and 0 for the others. If it finds none, it returns nil.
 func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) ([]float64, error) {
 	for _, z := range program.bundleParts {
 		program.m.SetInteger(z, true)
@@ -159,7 +168,7 @@ func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) (
 	return program.partsOf(sol), nil
 }
 
-// partsOf returns the part of each bundle in a solution.
+// partsOf returns the value of each bundle's variable in a solution: the fraction of it that is taken.
 func (q *bundleProgram) partsOf(sol *milp.Solution) []float64 {
 	parts := make([]float64, len(q.bundleParts))
 	for i, v := range q.bundleParts {

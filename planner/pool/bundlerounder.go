@@ -18,8 +18,9 @@ type bundleRounder struct {
 // maxSwaps bounds the number of swaps.
 const maxSwaps = 400
 
-// round swaps one bundle at a time until the chosen ones fit the devices, and returns them. If they do not fit
-// in the end, it returns nil.
+// round swaps one bundle (pipelines of one model) for another of the same model, time after time, until the
+// chosen ones fit the devices and no swap makes them cheaper. It returns the chosen bundle of each model. If
+// they do not fit in the end, it returns nil.
 func (s *bundleRounder) round() []int {
 	for range maxSwaps {
 		if !s.swapBest() {
@@ -32,7 +33,9 @@ func (s *bundleRounder) round() []int {
 	return s.chosen
 }
 
-// excessCost returns the worth of what is used beyond the devices, plus the penalty for moves beyond the limit.
+// excessCost returns by how much a choice of bundles exceeds its limits, as a cost: the worth of the devices
+// used beyond those of each pool, plus a penalty for devices moved beyond the limit. It is 0 if the choice
+// fits.
 func (s *bundleRounder) excessCost(devices []float64, moved float64) float64 {
 	cost := max(moved-s.maxMoved-1e-9, 0) * s.movePenalty
 	for k, v := range devices {
@@ -46,7 +49,9 @@ func (s *bundleRounder) excessCost(devices []float64, moved float64) float64 {
 // minSwapGain is the gain that a swap must exceed.
 const minSwapGain = 1e-12
 
-// swapBest makes the best swap of a single bundle. If none is an improvement, it returns false.
+// swapBest makes the best swap of a single bundle for another one of its model: the one that removes most
+// excess beyond the devices or, without excess, saves most of the price. If none is an improvement, it returns
+// false.
 func (s *bundleRounder) swapBest() bool {
 	excessNow := s.excessCost(s.usedDevices, s.movedDevices)
 	bestBundle, gain := -1, minSwapGain
@@ -60,6 +65,7 @@ func (s *bundleRounder) swapBest() bool {
 			continue
 		}
 		moved := s.useAfterSwap(devices, s.usedDevices, s.movedDevices, current, i)
+		// While devices are exceeded, prices count so little that they only decide between equal swaps.
 		swapGain := excessNow - s.excessCost(devices, moved) + (s.bundlePrices[current]-s.bundlePrices[i])*minSwapGain*1e3
 		if excessNow == 0 {
 			if swapGain < 0 {
@@ -78,8 +84,8 @@ func (s *bundleRounder) swapBest() bool {
 	return true
 }
 
-// useAfterSwap computes into result the devices of each pool after one bundle replaced another, and returns the
-// devices that move then.
+// useAfterSwap computes into result the devices of each pool that are used after one bundle of a model has
+// replaced another, from those used before, and returns how many devices move then.
 func (s *bundleRounder) useAfterSwap(result, devices []float64, moved float64, leaving, entering int) float64 {
 	oldBundle, newBundle := &s.choices[leaving], &s.choices[entering]
 	for k := range result {
@@ -95,7 +101,9 @@ func (s *bundleRounder) applySwap(i int) {
 	s.chosen[s.choices[i].model] = i
 }
 
-// newBundleRounder starts from parts of bundles: it takes the bundle of each model that has the largest part.
+// newBundleRounder returns a rounder that starts from the fractions of bundles in a solution: it takes, for
+// each model, the bundle with the largest fraction. Devices are priced as in the relaxation, but none at
+// nothing, so that an excess always costs.
 func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limits *bundleLimits) *bundleRounder {
 	rounder := &bundleRounder{choices: choices, chosen: make([]int, len(x.problem.Models)), usedDevices: make([]float64, len(x.problem.Pools)), maxMoved: math.Inf(1)}
 	totalPrice := total(x.search.choice.lp.poolPrice)
@@ -104,6 +112,7 @@ func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limit
 		rounder.availableDevices = append(rounder.availableDevices, float64(x.problem.Pools[k].Count)-limits.idleDevices[k])
 	}
 	if x.search.replan != nil {
+		// Each device moved beyond the limit costs as much as a mean device is worth.
 		rounder.maxMoved, rounder.movePenalty = limits.maxMoved, totalPrice/float64(x.problem.totalDevices())
 	}
 

@@ -30,8 +30,9 @@ func newCatalogue(p *Problem, templates []stages.Template) *templateCatalogue {
 	return c
 }
 
-// listTemplates enumerates the undominated templates of all models. If a model has none, it returns an
-// *Infeasible that explains why.
+// listTemplates lists the templates of all models (pipelines without replica counts that keep the SLO), without
+// those that another one beats in every respect. If a model has none, it returns an *Infeasible that explains
+// why, and if there are too many in all, an error.
 func (p *Problem) listTemplates() (*templateCatalogue, error) {
 	var templates []stages.Template
 	for d := range p.Models {
@@ -66,7 +67,8 @@ func (c *templateCatalogue) withProblem(p *Problem) *templateCatalogue {
 }
 
 // setUnits sets the unit of throughput: the least rate per weight that any model has with the whole cluster to
-// itself, divided by the number of models.
+// itself, divided by the number of models. So one unit is about what the cluster reaches if all models share
+// it, and the variables of programs stay near 1. If no model has a finite rate above 0, the unit is 1.
 func (c *templateCatalogue) setUnits() {
 	// The highest rate of each model with all devices to itself.
 	loneRate := make([]float64, len(c.problem.Models))
@@ -90,7 +92,8 @@ func (c *templateCatalogue) setUnits() {
 	c.units = scale
 }
 
-// maxRate returns the rate in requests/s that a template carries with all devices to itself.
+// maxRate returns the rate in requests/s that a template carries if it has all devices of every pool, in
+// fractions of replicas.
 func (p *Problem) maxRate(t *stages.Template) float64 {
 	rate := math.Inf(1)
 	for k := range p.Pools {
@@ -122,7 +125,7 @@ func (p *Problem) totalDevices() (n int) {
 	return n
 }
 
-// withoutFloors returns the problem without floors under the models' rates.
+// withoutFloors returns the problem without floors: no model needs a least rate.
 func (p *Problem) withoutFloors() *Problem {
 	relaxed := *p
 	relaxed.Models = append([]stages.Model(nil), p.Models...)
@@ -132,8 +135,8 @@ func (p *Problem) withoutFloors() *Problem {
 	return &relaxed
 }
 
-// unitCost returns the price of the devices that one unit of rate through t takes. poolPrice holds the price of
-// all devices of each pool together.
+// unitCost returns the price of the devices that template t takes for one unit of its model's rate, with
+// replicas in fractions. poolPrice holds the price of all devices of each pool together.
 func (c *templateCatalogue) unitCost(t *stages.Template, poolPrice []float64) float64 {
 	sum := 0.0
 	for k := range c.problem.Pools {

@@ -23,7 +23,9 @@ func Cheapest(ctx context.Context, p *Problem, prices []float64, s milp.Solver, 
 	return solveAtFloors(p, func(p *Problem) (*Outcome, error) { return lowestPrice(ctx, p, prices, s, o) })
 }
 
-// lowestPrice is Cheapest with the floors as they are.
+// lowestPrice searches for the plan of the least price of devices that carries the floors, and returns its
+// outcome. It takes the floors (the least rates asked for) as they are: its caller allows for a tolerance.
+// prices holds the price of a device of each pool. At the price found, it looks for the most throughput.
 func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solver, o Options) (*Outcome, error) {
 	priceGoal := newMinPriceGoal(p, prices)
 	if !(priceGoal.totalPrice > 0) {
@@ -47,7 +49,7 @@ func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solve
 	return writePricedOutcome(ctx, x, prices)
 }
 
-// onPaidDevices returns the problem on the devices that a plan pays for.
+// onPaidDevices returns the problem with only so many devices of each pool as a plan takes, and pays for.
 func onPaidDevices(c *templateCatalogue, plan *replicaPlan) *Problem {
 	paid := *c.problem
 	paid.Pools = slices.Clone(c.problem.Pools)
@@ -57,7 +59,9 @@ func onPaidDevices(c *templateCatalogue, plan *replicaPlan) *Problem {
 	return &paid
 }
 
-// raiseThroughput looks, on the devices paid for, for the plan of the most throughput.
+// raiseThroughput looks, on the devices that the cheapest plan pays for, for the plan of the most throughput,
+// and keeps it if it carries more at the same price. If templates are not all known or too many, the pipelines
+// stay, and only their idle devices are used.
 func raiseThroughput(ctx context.Context, search *planSearch) error {
 	if ctx.Err() != nil {
 		return nil
@@ -95,8 +99,9 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	return nil
 }
 
-// writePricedOutcome places the plan and returns the outcome. Time-shared pools are cut to the devices paid for,
-// exclusive ones are not, because shares may need more devices than their sum.
+// writePricedOutcome places the plan of least price on devices and returns the outcome, with its price and the
+// bound on any plan's price. Time-shared pools are cut to the devices paid for, exclusive ones are not, because
+// shares may need more devices than their sum.
 func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []float64) (*Outcome, error) {
 	// Place the plan, with time-shared pools cut to the devices paid for.
 	paidProblem := onPaidDevices(search.catalogue, search.incumbent.plan)
@@ -137,7 +142,8 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 	return written, nil
 }
 
-// placedDevices returns, by pool, how many devices from the first to the last used one some pipelines take.
+// placedDevices returns, by pool, the number of devices that placed pipelines take: one more than the highest
+// index of a device that is used.
 func placedDevices(p *Problem, pipelines []Pipeline) []int {
 	devices := make([]int, len(p.Pools))
 	for i := range pipelines {

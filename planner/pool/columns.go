@@ -24,7 +24,8 @@ const maxEnumerated = 1_000_000
 // holds, because bundles prove as much.
 const largeCluster = 5000
 
-// countSequences estimates the number of templates, without regard to the SLO.
+// countSequences estimates how many templates the problem has (batch size, cuts, kind and share of each stage),
+// without regard to the SLO. It decides whether they are listed or generated.
 func (p *Problem) countSequences() float64 {
 	total := 0.0
 	for d := range p.Models {
@@ -48,7 +49,8 @@ func (p *Problem) countSequences() float64 {
 	return total
 }
 
-// countStageDevices returns the number of kinds and shares that a stage of a model may run on at a batch size.
+// countStageDevices returns how many combinations of device kind and share 1/v a stage of a model may run on at
+// a batch size: those that were measured, on pools with devices.
 func countStageDevices(p *Problem, m *stages.Model, batch int) (n float64) {
 	for k := range m.ShareCosts {
 		if p.Pools[k].Count == 0 {
@@ -64,8 +66,8 @@ func countStageDevices(p *Problem, m *stages.Model, batch int) (n float64) {
 }
 
 // limitBlocks lets models with too many stage sequences be cut at fewer places, those that the fewest bytes
-// cross, so that the problem has at most maxSequences of them. It returns the number of blocks that a model then
-// counts as. If nothing is limited, it returns 0.
+// cross, so that the problem has at most maxSequences templates in all. It returns the number of blocks that a
+// model then counts as. If nothing is limited, it returns 0.
 func (p *Problem) limitBlocks() int {
 	if p.countSequences() <= maxSequences {
 		return 0
@@ -85,11 +87,13 @@ func (p *Problem) limitBlocks() int {
 	return n
 }
 
-// needsColumns reports whether the templates are too many for one program. With a time-shared pool all of them
-// enter one program, because the wait bounds need them.
+// needsColumns reports whether the templates are too many to be listed for one program: then only useful ones
+// are made, by column generation. On large clusters and with many models that begins at a tenth of the number.
+// With a time-shared pool all templates are listed in any case, because the bounds on waiting there need them.
 func (p *Problem) needsColumns() bool {
 	maxTemplates := float64(maxEnumerated)
 	if p.totalDevices() >= largeCluster || p.usesBundles() {
+		// Their programs are large: list fewer.
 		maxTemplates /= 10
 	}
 	return p.countSequences() > maxTemplates && !p.hasTimeShared()
@@ -106,9 +110,10 @@ type columnGeneration struct {
 	rounds    int
 }
 
-// generateColumns returns templates that hold an optimum of the linear program over all templates, and that
-// program's solution with its proven bound. For integer programs it adds other templates of little loss.
-// extraTemplates are included in any case.
+// generateColumns makes templates by column generation: it starts the linear program with few of them, and adds
+// those that improve it until none does. It returns templates that hold an optimum of the program over all
+// templates, and its solution with a proven bound. For integer programs it adds further templates that cost
+// hardly more. extraTemplates are included in any case: those of the plan that runs.
 func generateColumns(ctx context.Context, p *Problem, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*columnGeneration, *relaxation, error) {
 	generation := &columnGeneration{problem: p, catalogue: &templateCatalogue{problem: p, incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
 	for d := range p.Models {
@@ -134,7 +139,7 @@ func generateColumns(ctx context.Context, p *Problem, s milp.Solver, poolCosts [
 }
 
 // addModel builds the table of a model's templates. Of each batch size it adds to the program the template that
-// is cheapest if all devices of a pool together cost the same.
+// is cheapest if all devices of a pool together cost the same. These start the column generation.
 func (c *columnGeneration) addModel(d int) error {
 	table, tooBig, err := newTemplateTable(c.problem, d)
 	if err != nil {
@@ -152,8 +157,9 @@ func (c *columnGeneration) addModel(d int) error {
 	return err
 }
 
-// addCheapest adds, of each batch size of model d, the template that costs least at the given prices of a
-// device, if that is below a limit. It returns the least cost of any of the model's templates.
+// addCheapest adds to the program, for each batch size of model d, the template whose devices cost least per
+// rate at the given prices, if that cost is below limit. It returns the least such cost over all templates of
+// the model, which the bound needs. devicePrices holds the price of one device of each pool.
 func (c *columnGeneration) addCheapest(d int, devicePrices []float64, limit float64) (minCost float64, err error) {
 	minCost = math.Inf(1)
 	cheapest, costs := c.tables[d].cheapestByBatch(devicePrices)
@@ -183,8 +189,9 @@ func (c *columnGeneration) addTemplate(t *stages.Template) bool {
 // shortfallCost is the cost of one unit of a floor that is not reached.
 const shortfallCost = 1000
 
-// solveMaster adds columns until none improves the program. It returns the solution with its bound, or
-// errInfeasible if the floors cannot all be met.
+// solveMaster solves the linear program over the templates so far, prices all other templates by its duals,
+// adds those that would improve it, and solves again until none does. It returns the solution with a bound on
+// every plan, or errInfeasible if the floors (least rates) cannot all be met even with devices in fractions.
 func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error) {
 	restricted := newMasterProgram(c.catalogue, c.poolCosts, indexesBelow(len(c.catalogue.templates)), -1, true)
 	shortfalls := c.addShortfalls(restricted)
@@ -228,8 +235,9 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 	}
 }
 
-// addShortfalls lets floors be missed at a high cost, so that the program over few templates is feasible. It
-// returns by how much each is missed.
+// addShortfalls adds to the program a variable for each floor (least rate of a model): the part of it that is
+// missed, at a high cost. So the program over the first few templates has a solution. It returns these
+// variables, which must all end at 0.
 func (c *columnGeneration) addShortfalls(restricted *masterProgram) (shortfalls []milp.Var) {
 	penalty := -float64(shortfallCost)
 	if c.poolCosts != nil {
@@ -243,8 +251,9 @@ func (c *columnGeneration) addShortfalls(restricted *masterProgram) (shortfalls 
 	return shortfalls
 }
 
-// addPaying adds the templates that cost less than their rate is worth, by the duals. It returns the least cost
-// of any template of each model. If the duals are all zero, it adds none.
+// addPaying adds to the program the templates that pay: by the duals, the devices for a unit of rate cost less
+// than that rate is worth. It returns, for each model, the least cost of a unit through any template. If the
+// duals are all zero, it adds none.
 func (c *columnGeneration) addPaying(duals *dualWeights) (minCost []float64, err error) {
 	minCost = make([]float64, len(c.problem.Models))
 	if !duals.normalised && c.poolCosts == nil {
@@ -262,8 +271,9 @@ func (c *columnGeneration) addPaying(duals *dualWeights) (minCost []float64, err
 // pricingTolerance is the part by which a template must cost less than its worth to join the program.
 const pricingTolerance = 1e-9
 
-// unitDevicePrices returns what one device of each pool costs for a unit of model d's rate. price holds the
-// price of all devices of each pool.
+// unitDevicePrices returns what one device of each pool costs, scaled so that a template's devices for 1
+// request/s give the cost of a unit of model d's rate. price holds the price of all devices of each pool
+// together.
 func (c *columnGeneration) unitDevicePrices(d int, price []float64) []float64 {
 	devicePrices := make([]float64, len(price))
 	for k := range price {
@@ -276,7 +286,8 @@ func (c *columnGeneration) unitDevicePrices(d int, price []float64) []float64 {
 // at the prices of the optimum.
 const lowLossPerModel = 2000
 
-// addLowLoss adds the templates of each model that cost least at the prices of the relaxation.
+// addLowLoss adds, after the linear program is solved, those lowLossPerModel templates of each model that cost
+// least at its prices. Plans of whole replicas may need templates that the program with fractions does not use.
 func (c *columnGeneration) addLowLoss(solved *relaxation) error {
 	for d := range c.problem.Models {
 		for _, i := range c.tables[d].cheapestTemplates(c.unitDevicePrices(d, solved.poolPrice), lowLossPerModel) {

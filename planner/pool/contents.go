@@ -25,7 +25,8 @@ func (p *Problem) contentOf(t *stages.Template, si int) replicaContent {
 // heldContents says what devices hold: the replicas of [pool][device][content].
 type heldContents [][]map[replicaContent]int
 
-// emptyContents returns the contents of devices before anything runs.
+// emptyContents returns the contents of all devices (the blocks and shares that their replicas hold) before
+// anything runs: none.
 func emptyContents(p *Problem) heldContents {
 	h := make(heldContents, len(p.Pools))
 	for k := range h {
@@ -34,7 +35,8 @@ func emptyContents(p *Problem) heldContents {
 	return h
 }
 
-// addRun puts replicas on the devices of a run, as far as the pool still has them. It returns how many it put.
+// addRun notes that the devices of a run (some devices in a row, with equal replicas) hold the given content,
+// as far as the pool still has them. It returns how many replicas it noted.
 func (h heldContents) addRun(stored replicaContent, run DeviceRun) (n int) {
 	for j := range run.Replicas {
 		device := run.First + j/run.PerDevice
@@ -50,7 +52,8 @@ func (h heldContents) addRun(stored replicaContent, run DeviceRun) (n int) {
 	return n
 }
 
-// devicesShortOf returns how many devices hold less of some content than they are wanted to hold.
+// devicesShortOf returns how many devices do not hold all the content that they are wanted to hold: these have
+// to load something.
 func (h heldContents) devicesShortOf(wanted heldContents) (n int) {
 	for k := range wanted {
 		for d, contents := range wanted[k] {
@@ -79,7 +82,7 @@ type deviceGroups struct {
 	names    []string                 // in the order of the first device of each group
 }
 
-// groupDevices groups the devices of a pool.
+// groupDevices groups the devices of a pool by what they hold: devices of equal contents are one group.
 func (h heldContents) groupDevices(pool int) *deviceGroups {
 	groups := &deviceGroups{contents: h[pool], devices: map[string][]int{}}
 	for d, contents := range h[pool] {
@@ -112,8 +115,8 @@ func (g *deviceGroups) takeHolding(wanted map[replicaContent]int) int {
 	return -1
 }
 
-// remaining returns the devices that were not taken. Idle ones come first: what runs on the others may go on
-// until they switch.
+// remaining returns the devices that were not taken, by how many contents they hold: idle ones come first, as
+// what runs on the others may then go on until they switch.
 func (g *deviceGroups) remaining() (devices []int) {
 	for _, name := range g.names {
 		devices = append(devices, g.devices[name]...)
@@ -124,9 +127,10 @@ func (g *deviceGroups) remaining() (devices []int) {
 	return devices
 }
 
-// assignBins assigns the bins of a pool, given by their contents, to devices, and returns the device of each
-// bin. A bin goes to a device that holds just that content, else to one that holds it among other things, else
-// to one of the remaining devices, which has to load something.
+// assignBins decides which device of a pool takes the replicas of each bin (what is to run on one device), so
+// that few devices have to load anything. It returns the device of each bin. A bin goes to a device that holds
+// just its content, else to one that holds it among other things, else to one of the remaining devices, which
+// has to load something.
 func (h heldContents) assignBins(pool int, bins []map[replicaContent]int) (assigned []int) {
 	groups := h.groupDevices(pool)
 	for _, b := range bins {
@@ -156,8 +160,8 @@ func contentName(c map[replicaContent]int) string {
 	return fmt.Sprint(parts)
 }
 
-// assignToHolders orders the bins of a pool by the devices that they are assigned to. Devices between them get
-// empty bins.
+// assignToHolders orders the bins of a pool (the replicas to run on one device each) so that bin i goes to
+// device i, and devices that already hold a bin's content get it. Devices that get nothing have empty bins.
 func (k *planPacking) assignToHolders(pool int, bins []deviceBin) []deviceBin {
 	wanted := make([]map[replicaContent]int, len(bins))
 	for i := range bins {
@@ -192,9 +196,9 @@ type reusePacking struct {
 	emptyDevices    []int
 }
 
-// packAroundHeld packs a pool so that devices keep the contents that they hold. First every device keeps what it
-// holds and the plan wants. Then the rest fills empty devices and free parts of the others. If that needs more
-// devices than there are, it returns nil.
+// packAroundHeld packs the replicas of a plan into the devices of a pool so that devices keep the contents that
+// they hold. First each device keeps what it holds and the plan wants. Then the rest fills free parts of such
+// devices and empty ones. If that needs more devices than there are, it returns nil, and the caller packs anew.
 func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 	n := k.problem.Pools[pool].Count
 	reuse := &reusePacking{rounding: k.problem.Rounding, deviceContents: k.heldContents[pool], wantedByContent: map[replicaContent][]int{}, partsPerDevice: 1, bins: make([]deviceBin, n), ownerSlots: make([]slotKey, n)}
@@ -221,7 +225,8 @@ func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 	return reuse.bins
 }
 
-// putReplicas puts n replicas of a wanted piece on a device.
+// putReplicas puts n replicas of a wanted piece (replicas of one stage) on a device, and subtracts them from
+// what is left to place and from the free parts of the device.
 func (s *reusePacking) putReplicas(device int, wanted *wantedPiece, n int) {
 	placed := wanted.replicaPiece
 	placed.replicas = n
@@ -231,7 +236,8 @@ func (s *reusePacking) putReplicas(device int, wanted *wantedPiece, n int) {
 	wanted.replicas -= n
 }
 
-// reuseHeld leaves on devices what they hold and the plan wants. The devices of which most is wanted come first.
+// reuseHeld leaves on each device the replicas that it holds and the plan wants. Devices of which most is
+// wanted come first, so that replicas stay together where they are.
 func (s *reusePacking) reuseHeld() {
 	contents := make([][]replicaContent, len(s.bins))
 	for device, held := range s.deviceContents {
@@ -259,7 +265,8 @@ func compareContents(a, b replicaContent) int {
 	return cmp.Or(cmp.Compare(a.network, b.network), cmp.Compare(a.firstBlock, b.firstBlock), cmp.Compare(a.lastBlock, b.lastBlock), cmp.Compare(a.share, b.share))
 }
 
-// devicesByUse returns the devices by falling part of them that the plan wants.
+// devicesByUse returns the devices in the order in which reuseHeld takes them: those first that hold most that
+// the plan wants, counted in parts of a device.
 func (s *reusePacking) devicesByUse() []int {
 	wantedReplicas := map[replicaContent]int{}
 	for i := range s.wantedPieces {
@@ -281,8 +288,8 @@ func (s *reusePacking) mayJoin(device int, wanted *wantedPiece) bool {
 	return s.rounding != Slot || s.ownerSlots[device] == wanted.slot
 }
 
-// placeRest places the remaining replicas: first whole devices of one piece, then the largest replicas into free
-// parts. If there are too few devices, it returns false.
+// placeRest places the remaining replicas: first whole devices of one piece, then the largest replicas into
+// free parts. It is called after reuseHeld. If there are too few devices, it returns false.
 func (s *reusePacking) placeRest() bool {
 	for device := range s.bins {
 		if len(s.bins[device].pieces) == 0 {
@@ -321,8 +328,8 @@ func (s *reusePacking) placeRest() bool {
 	return true
 }
 
-// partlyFreeDevice returns the first device in use that has room for one replica of a piece, before others one
-// that loads something anyway. If there is none, it returns -1.
+// partlyFreeDevice returns a device in use that has room for one replica of a piece: the first that loads
+// something anyway, so that no further device has to, else the first of all. If there is none, it returns -1.
 func (s *reusePacking) partlyFreeDevice(wanted *wantedPiece, isLoading []bool) int {
 	free := -1
 	for device := range s.bins {

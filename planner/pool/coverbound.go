@@ -22,7 +22,8 @@ func (c *modelCovers) requiredRate(d int, value float64) float64 {
 	return max(c.catalogue.unitsToRate(value)*c.problem.Models[d].Weight, c.problem.Models[d].MinRPS)
 }
 
-// newModelCovers builds the template tables of all models and computes covers at the prices of the relaxation.
+// newModelCovers builds the table of each model's templates and computes its covers (the cheapest replicas that
+// carry each rate) at the prices of the relaxation.
 func newModelCovers(ctx context.Context, search *planSearch) *modelCovers {
 	c := &modelCovers{search: search, problem: search.problem, catalogue: search.catalogue, choice: search.choice}
 	c.templateByKey = c.catalogue.indexByKey()
@@ -34,8 +35,9 @@ func newModelCovers(ctx context.Context, search *planSearch) *modelCovers {
 	return c
 }
 
-// addCovers adds a cover table of each model at given prices of all devices of each pool. If all templates are
-// known, it lowers the bound by them.
+// addCovers computes covers of each model (the cheapest replicas for each rate on a grid) at given prices of
+// all devices of each pool, and adds them to those at earlier prices. If all templates are known, it lowers the
+// bound: no plan reaches a throughput at which the covers cost more than all devices are worth.
 func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 	c.prices = poolPrices
 	builder := &coverBuilder{wholeDevices: c.problem.Rounding == Slot}
@@ -73,9 +75,10 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 	}
 }
 
-// repriceCovers adds covers at other prices, if not even parts of the bundles fit the devices: half way from the
-// prices of the relaxation to scarcityPrices, what the devices are worth to those bundles. If parts fit, or if
-// covers were repriced often enough, it adds none and returns false.
+// repriceCovers adds covers at other prices if the bundles made so far do not fit the devices even in
+// fractions. The new prices lie half way from those of the relaxation to scarcityPrices, what the devices of
+// each pool are worth to those bundles. If these are empty (fractions fit), or covers were repriced often
+// enough, it returns false.
 func (c *modelCovers) repriceCovers(ctx context.Context, scarcityPrices []float64) bool {
 	totalPrice, scarcity := total(c.choice.lp.poolPrice), total(scarcityPrices)
 	if c.repriceCount == maxReprices*c.search.options.Effort || scarcity <= 0 || ctx.Err() != nil {
@@ -98,8 +101,9 @@ func total(values []float64) (added float64) {
 	return added
 }
 
-// coverableThroughput returns the largest throughput, in units, at which the covers of all models cost no more
-// than all devices are worth.
+// coverableThroughput returns the largest throughput, in units, at which the covers of all models (their
+// cheapest replicas) cost no more than all devices are worth. No plan reaches more. It bisects in 40 steps and
+// returns the upper end, which is safe as a bound.
 func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 	totalPrice := total(c.prices)
 	isAffordable := func(value float64) bool {
@@ -110,6 +114,7 @@ func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 		return coverCost <= totalPrice*(1+1e-9)
 	}
 	lo, hi := 0.0, c.search.choiceBound
+	// Bisect: after 40 halvings the two ends agree to all digits that count.
 	for range 40 {
 		if mid := (lo + hi) / 2; isAffordable(mid) {
 			lo = mid
@@ -120,8 +125,9 @@ func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 	return hi
 }
 
-// addModelTable adds the table of a model's templates: of all of them if they were listed, else of those that
-// the wait choice allows.
+// addModelTable adds the table of a model's templates from which covers are computed: the one of column
+// generation, which has all of them, if there is one, else the listed templates that the wait choice (the
+// bounds on waiting in force) allows.
 func (c *modelCovers) addModelTable(d int) {
 	indexByListed := map[int32]int{}
 	if c.search.tables != nil {
@@ -138,8 +144,8 @@ func (c *modelCovers) addModelTable(d int) {
 	c.modelTables, c.listedTemplates = append(c.modelTables, table), append(c.listedTemplates, indexByListed)
 }
 
-// templateIndex returns the catalogue's index of a template of model d's table. A template that the catalogue
-// lacks joins it.
+// templateIndex returns the catalogue's index of the template that stands at index listed of model d's table.
+// If the catalogue lacks the template, it is built in full and joins it.
 func (c *modelCovers) templateIndex(d int, listed int32) (int, error) {
 	if i, ok := c.listedTemplates[d][listed]; ok {
 		return i, nil
@@ -157,7 +163,9 @@ func (c *modelCovers) templateIndex(d int, listed int32) (int, error) {
 	return i, nil
 }
 
-// allowNewTemplates adds the templates that joined the catalogue to the wait choice, with their losses.
+// allowNewTemplates makes the templates that joined the catalogue usable: it adds them to those that the wait
+// choice (the bounds on waiting in force) allows, with their losses (how far a plan with one stays below the
+// bound).
 func (c *modelCovers) allowNewTemplates() {
 	for i := len(c.choice.losses); i < len(c.catalogue.templates); i++ {
 		c.choice.allowedTemplates = append(c.choice.allowedTemplates, i)

@@ -48,7 +48,9 @@ const (
 	nearlyGoodFactor = 1.02
 )
 
-// listItems lists the configurations of a model that a cover of a rate up to maxRate may hold.
+// listItems lists the configurations of a model (whole replicas of one template, with rate and cost) that a
+// cover, the cheapest sum for a rate, up to maxRate may hold. All those of templates that cost little per rate
+// are in, and of other templates those that cost hardly more than a cover of the good ones for the same rate.
 func (builder *coverBuilder) listItems(table *templateTable, maxRate float64) []coverItem {
 	// The cost of a unit of rate through each template.
 	unitCosts := make([]float64, table.len())
@@ -85,9 +87,9 @@ func (builder *coverBuilder) listItems(table *templateTable, maxRate float64) []
 	return items
 }
 
-// appendItems appends the configurations of a template that carry up to maxRate. For each stage g replicas of it
-// set the rate, and the other stages have as many as that rate needs. With goodCovers it leaves out
-// configurations that cost clearly more than those covers.
+// appendItems appends the configurations (whole replicas) of a template that carry up to maxRate. Each is made
+// from a number of replicas of one stage, which set the rate; the other stages have as many as that rate needs.
+// With goodCovers it leaves out configurations that cost clearly more than those covers at the same rate.
 func (builder *coverBuilder) appendItems(items []coverItem, table *templateTable, template int, maxRate float64, goodCovers *coverTable) []coverItem {
 	stageRows := table.stagesOf(template)
 	for i := range stageRows {
@@ -97,6 +99,7 @@ func (builder *coverBuilder) appendItems(items []coverItem, table *templateTable
 		replicaRate := 1 / (stageRows[i].devicesPerRPS * float64(stageRows[i].share))
 		for replicas := 1; ; replicas++ {
 			rate := replicaRate * float64(replicas)
+			// From this rate on, even fractions of replicas cost clearly more than the covers.
 			if goodCovers != nil && goodCovers.templateUnitCost >= nearlyGoodFactor*goodCovers.maxUnitCost[int(min(rate/goodCovers.rateStep, goodGridSteps))] {
 				break
 			}
@@ -115,8 +118,8 @@ func (builder *coverBuilder) appendItems(items []coverItem, table *templateTable
 	return items
 }
 
-// priceOf returns the price of the devices that the fewest replicas of each stage take which carry a rate. If
-// there are too few devices, fits is false.
+// priceOf returns the price of the devices that a template takes with the fewest replicas of each stage that
+// carry a rate. If a pool has too few devices, fits is false.
 func (builder *coverBuilder) priceOf(stageRows []compactStage, rate float64) (cost float64, fits bool) {
 	for j := range stageRows {
 		stage := &stageRows[j]
@@ -135,8 +138,10 @@ func (builder *coverBuilder) priceOf(stageRows []compactStage, rate float64) (co
 	return cost, true
 }
 
-// newCoverTable computes the covers of all rates up to maxRate on a grid of gridSteps steps. The rates of the
-// configurations are rounded up to the grid with roundUp, else down.
+// newCoverTable computes, by a dynamic program, the cover of every rate up to maxRate on a grid of gridSteps
+// equal steps: the cheapest sum of configurations (items) that carries it. The rates of the configurations are
+// rounded down to the grid, so that covers carry what they say or, with roundUp, up, so that no real sum is
+// cheaper.
 func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bool) *coverTable {
 	table := &coverTable{rateStep: maxRate / float64(gridSteps)}
 
@@ -186,7 +191,7 @@ func (c *coverTable) stepsFor(rps float64) int {
 	return int(min(math.Ceil(rps/c.rateStep*(1-1e-12)), float64(len(c.costBySteps)-1)))
 }
 
-// appendCover appends the configurations of the cover of so many steps.
+// appendCover appends the configurations that make up the cover (the cheapest sum) of so many rate steps.
 func (c *coverTable) appendCover(items []coverItem, steps int) []coverItem {
 	for steps > 0 {
 		itemSteps := c.firstItemSteps[steps]

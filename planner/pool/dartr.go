@@ -28,7 +28,10 @@ func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome,
 	return solveAtFloors(p, func(p *Problem) (*Outcome, error) { return planDARTr(ctx, p, s, o) })
 }
 
-// planDARTr is DARTr with the floors as they are.
+// planDARTr plans as the baseline DARTr does: it divides the devices among the models, and uses those of a
+// model in pairs of one device of each kind that form a chain of two stages, or singly with whole models. The
+// floors (the least rates asked for) count as they are. It returns the best of several divisions. The bound is
+// that of pooled pipelines, so it covers these plans, too.
 func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	var kinds []int
 	for k := range p.Pools {
@@ -83,8 +86,8 @@ type devicePairing struct {
 	templates []stages.Template
 }
 
-// bestOf returns the best of an outcome, which may be nil, and of those that repeat pairs on divisions of the
-// devices.
+// bestOf makes a plan of each division of the devices ([model][pool] counts), in which every model repeats its
+// pairs, and returns the best of these outcomes and of best, which may be nil.
 func (k *devicePairing) bestOf(best *Outcome, divisions [][][]int) (*Outcome, error) {
 	for _, division := range divisions {
 		outcome, _, err := adoptPipelines(k.problem, k.pairPipelines(k.dealIdle(division)))
@@ -150,8 +153,9 @@ func (k *devicePairing) idleDevices(devices [][]int, pool int) int {
 // maxSplits bounds how many numbers of additional devices are tried for a model and kind.
 const maxSplits = 128
 
-// largerSplits returns the divisions in which one model has more devices of a kind that it already uses. Any
-// plan without partitioning may give it these.
+// largerSplits returns divisions ([model][pool] device counts) in which one model has more devices of a kind
+// that it already uses, up to all idle ones, in at most maxSplits steps. A plan without partitioning is free to
+// do this, as its objective does not change.
 func (k *devicePairing) largerSplits(devices [][]int) [][][]int {
 	var splits [][][]int
 	for d := range devices {
@@ -184,7 +188,8 @@ func (k *devicePairing) dealIdle(devices [][]int) [][]int {
 	return dealt
 }
 
-// pairPipelines uses the devices of each model one pair at a time, and returns the pipelines.
+// pairPipelines turns the devices of each model ([model][pool] counts) into pipelines: as many chains over a
+// device of each kind as there are pairs, if chains pay, and whole models on the devices that remain.
 func (k *devicePairing) pairPipelines(devices [][]int) []InputPipeline {
 	var pipelines []InputPipeline
 	addReplicas := func(i, n int) {
@@ -234,7 +239,8 @@ func (k *devicePairing) fastestTemplates(d int) (wholeModels []int, chain int) {
 	return wholeModels, chain
 }
 
-// chainPays reports whether a chain carries more than its two devices do with whole models.
+// chainPays reports whether a chain, a pipeline over a device of each of two kinds, carries more than the two
+// devices do with a whole model each.
 func (k *devicePairing) chainPays(chain int, wholeModels []int) bool {
 	separateRate := 0.0
 	for _, s := range k.templates[chain].Stages {
@@ -254,7 +260,8 @@ func repeatedPipeline(t *stages.Template, n int) InputPipeline {
 	return pipeline
 }
 
-// pipelineRate returns the rate that one replica of each stage carries.
+// pipelineRate returns the rate that a template carries with one replica of each stage: that of its slowest
+// stage, in requests/s.
 func pipelineRate(t *stages.Template) float64 {
 	rate := t.Stages[0].Rate
 	for i := range t.Stages {

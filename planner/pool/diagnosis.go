@@ -14,7 +14,9 @@ import (
 // errNoPlan means that no whole replicas serve every model.
 var errNoPlan = errors.New("no plan serves every model")
 
-// explainError replaces an infeasibility by its reason. Other errors are returned as they are.
+// explainError replaces an error that says only that there is no plan by one that names the reason: floors (the
+// least rates asked for) that exclude each other, or missing devices or memory. Other errors are returned as
+// they are.
 func (s *planSearch) explainError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, errInfeasible):
@@ -25,8 +27,8 @@ func (s *planSearch) explainError(ctx context.Context, err error) error {
 	return err
 }
 
-// floorsTooHigh returns the error for floors that are too high: it names the floors that exclude each other and
-// the largest common factor at which whole devices carry them.
+// floorsTooHigh returns the error for floors (least rates of models) that are too high: it names the floors and
+// pools that exclude each other, and the largest common factor at which whole devices carry the floors.
 func floorsTooHigh(ctx context.Context, search *planSearch) error {
 	reason := &Infeasible{Model: -1, Constraint: "min_rps"}
 	if search.options.NoDiagnosis {
@@ -47,8 +49,8 @@ func floorsTooHigh(ctx context.Context, search *planSearch) error {
 	return reason
 }
 
-// mostServingTemplates returns the templates of that wait choice under which the relaxation carries the largest
-// common factor of the floors.
+// mostServingTemplates returns the templates of one wait choice (bounds on how long batches wait for others on
+// time-shared pools): of that under which the linear program carries the largest common factor of the floors.
 func mostServingTemplates(ctx context.Context, search *planSearch) (set []int) {
 	choices, _ := listWaitBounds(search.catalogue)
 	maxFactor := 0.0
@@ -68,7 +70,7 @@ func mostServingTemplates(ctx context.Context, search *planSearch) (set []int) {
 	return set
 }
 
-// limitName returns what a limit of the relaxation stands for.
+// limitName returns in words what a row of the linear program stands for: a model's floor or a pool's devices.
 func (l *masterProgram) limitName(limit milp.Limit) string {
 	for d := range l.problem.Models {
 		if l.floorRows[d] == limit.Row {
@@ -83,8 +85,10 @@ func (l *masterProgram) limitName(limit milp.Limit) string {
 	return limit.String()
 }
 
-// tooFewDevices returns the error for a search without a plan. It says how many devices are missing for every
-// model to have one replica of each stage of some pipeline, or else what is missing.
+// tooFewDevices returns the error for a search that found no plan which serves every model. It says how many
+// devices are missing for every model to have one replica of each stage of some pipeline. If none are, it says
+// which part of the least rates the cluster reaches, or which memory is too small, or else that more effort may
+// find a plan.
 func tooFewDevices(ctx context.Context, search *planSearch) error {
 	reason := &Infeasible{Model: -1, Constraint: "devices"}
 	if search.options.NoDiagnosis {
@@ -162,8 +166,9 @@ func missingDevices(ctx context.Context, search *planSearch) []int {
 	return missing
 }
 
-// singleReplicaUses returns, for each model, the devices of every pool that one replica of each stage of a
-// template takes, without duplicates. models groups the models by the text of these uses.
+// singleReplicaUses returns, for each model, the different sets of devices that a template takes with one
+// replica of each stage: [model][use][pool]. models groups the models that have equal uses, by the text of
+// these.
 func singleReplicaUses(search *planSearch) (usesByModel [][][]float64, models map[string][]int) {
 	usesByModel, models = make([][][]float64, len(search.problem.Models)), map[string][]int{}
 	for _, ti := range search.choice.allowedTemplates {

@@ -7,8 +7,9 @@ import (
 	"inferplan/planner/stages"
 )
 
-// undominatedTemplates lists the templates of one model that no other one dominates, in a fixed order. tooBig is
-// the number of stages that were left out for lack of memory.
+// undominatedTemplates lists the templates of one model that no other one dominates, in a fixed order. tooBig
+// is the number of stages that were left out for lack of memory. A template dominates another one if it may
+// replace it in any plan.
 func (p *Problem) undominatedTemplates(model int) (list []stages.Template, tooBig int, err error) {
 	if list, tooBig, err = p.ListTemplates(model); err != nil {
 		return nil, 0, err
@@ -59,7 +60,9 @@ func (p *Problem) withoutDominated(list []stages.Template) []stages.Template {
 	return remaining
 }
 
-// dominates reports whether a stage for stage replaces b, which has the same kinds and shares.
+// dominates reports whether template a may replace b in any plan, which has the same kinds and shares stage for
+// stage: no stage of a is slower or needs more memory. On time-shared pools a must not make others wait longer
+// either, nor take longer in all.
 func (p *Problem) dominates(a, b *stages.Template) bool {
 	onTimeShared := false
 	for i := range a.Stages {

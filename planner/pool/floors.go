@@ -24,9 +24,9 @@ const solverTolerance = 1e-7
 // tolerance. The largest part that whole devices carry is known to about a thousandth.
 const nearEdge = 1 - 2e-3
 
-// solveAtFloors solves a problem. If its floors are refused although the devices nearly carry them, it solves
-// again with floors lower by the tolerance. So the tolerance of the solver never decides at the edge: what
-// counts is whether the rates of the plan meet the floors.
+// solveAtFloors solves a problem with floors, the least rates that models must have. If the solve refuses them
+// although the devices nearly carry them, it solves again with floors lower by the tolerance. So the tolerance
+// of the solver never decides at the edge: what counts is whether the rates of the plan meet the floors.
 func solveAtFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome, error) {
 	outcome, err := solve(p)
 	var infeasible *Infeasible
@@ -77,7 +77,8 @@ const floorPlanGap = 2e-3
 const floorlessWeight = 1e-3
 
 // largestPlan returns a plan that carries the floors in whole devices or, if there is none, the largest common
-// part of them. It is the plan of the most throughput with the floors as weights.
+// part of them. The floors are the least rates of the models. It is the plan of the most throughput with the
+// floors as weights. It is solved once, and the outcome is kept.
 func (f *floorSearch) largestPlan(ctx context.Context) (*Outcome, error) {
 	if f.outcome != nil || f.err != nil {
 		return f.outcome, f.err
@@ -100,8 +101,9 @@ func (f *floorSearch) largestPlan(ctx context.Context) (*Outcome, error) {
 	return f.outcome, f.err
 }
 
-// areUnreachable reports whether no plan carries the floors. If only the existence of a plan is asked, a part of
-// the floors that is nearly the proven largest one decides, too.
+// areUnreachable reports whether no plan carries the floors (the least rates asked for), as far as the plan of
+// the largest part of them was looked for. If only the existence of a plan is asked (no diagnosis), a plan that
+// carries less than the floors decides, too, if it is nearly the best one possible.
 func (f *floorSearch) areUnreachable() bool {
 	switch {
 	case f.search.incumbent.servesAll() || f.search.replan != nil:
@@ -117,7 +119,7 @@ func (f *floorSearch) areUnreachable() bool {
 }
 
 // adoptPlan takes the plan that carries the largest part of the floors, if that carries them all and the search
-// itself has no plan that serves every model.
+// itself has no plan that serves every model. It does nothing if the problem has no floors (least rates).
 func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	search := f.search
 	if search.incumbent.servesAll() || ctx.Err() != nil || !search.problem.hasFloors() {
@@ -155,6 +157,6 @@ func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	// Keep the plan.
 	search.incumbent.keepIfBetter(catalogue.recomputePlan(pipelines))
 	search.recordPhase("floors", len(pipelines), milp.Stats{})
-	search.shouldStop(ctx)
+	search.shouldStop(ctx) // notes why the search ends
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 type planGoal interface {
 	// poolCosts returns the cost of all devices of each pool, in units. If devices cost nothing, it returns nil.
 	poolCosts() []float64
+	// scoreOf returns the value of a plan by the goal, in units. Higher is better.
 	scoreOf(c *templateCatalogue, plan *replicaPlan) float64
 	// noPlanScore returns the score of having no plan.
 	noPlanScore() float64
@@ -18,6 +19,7 @@ type planGoal interface {
 	displayValue(c *templateCatalogue, score float64) float64
 	// roundBound lowers a proven bound to the next score that a plan can have.
 	roundBound(bound float64) float64
+	// relativeGap returns how far a score may lie below the best one, by a bound, as a part.
 	relativeGap(score, bound float64) float64
 	// newProgram builds the integer program for plans over a set of templates. No plan scores above bound.
 	newProgram(c *templateCatalogue, set []int, bound float64) *integerProgram
@@ -26,17 +28,27 @@ type planGoal interface {
 // maxThroughputGoal maximises the least rps / weight over the models.
 type maxThroughputGoal struct{}
 
+// poolCosts returns nil: devices cost nothing.
 func (maxThroughputGoal) poolCosts() []float64 { return nil }
+
+// scoreOf returns the throughput of a plan, its least rate per weight, in units.
 func (maxThroughputGoal) scoreOf(c *templateCatalogue, plan *replicaPlan) float64 {
 	return plan.value / c.units.throughput
 }
+
+// noPlanScore returns 0: without a plan nothing is served.
 func (maxThroughputGoal) noPlanScore() float64 { return 0 }
+
+// displayValue returns a throughput in requests/s per weight.
 func (maxThroughputGoal) displayValue(c *templateCatalogue, score float64) float64 {
 	return score * c.units.throughput
 }
+
+// roundBound returns the bound as it is: any throughput is possible.
 func (maxThroughputGoal) roundBound(bound float64) float64 { return bound }
 
-// relativeGap returns the relative distance of a score to a bound.
+// relativeGap returns how far a score lies below its bound, as a part of the bound. If nothing is proven (the
+// bound is NaN), it is infinite.
 func (maxThroughputGoal) relativeGap(score, bound float64) float64 {
 	if math.IsNaN(bound) {
 		return math.Inf(1) // nothing is proven
@@ -63,7 +75,8 @@ type minPriceGoal struct {
 	poolParts    []float64 // by pool: price of its devices in parts of totalPrice
 }
 
-// newMinPriceGoal returns the goal of the least price, for given prices of a device of each pool.
+// newMinPriceGoal returns the goal of the least price, for given prices of one device of each pool. poolParts
+// has the price of all devices of each pool, as a part of that of the whole cluster.
 func newMinPriceGoal(p *Problem, prices []float64) *minPriceGoal {
 	g := &minPriceGoal{devicePrices: prices, wholePrices: true, poolParts: make([]float64, len(prices))}
 	for k, v := range prices {
@@ -77,18 +90,24 @@ func newMinPriceGoal(p *Problem, prices []float64) *minPriceGoal {
 	return g
 }
 
+// poolCosts returns the price of all devices of each pool, as a part of that of the whole cluster.
 func (g *minPriceGoal) poolCosts() []float64 { return g.poolParts }
 
 // scoreOf returns the price of a plan with its sign turned, in parts of the price of all devices.
 func (g *minPriceGoal) scoreOf(c *templateCatalogue, plan *replicaPlan) float64 {
 	return -g.planPrice(c, plan) / g.totalPrice
 }
+
+// noPlanScore returns minus infinity: without a plan the floors are not carried at any price.
 func (g *minPriceGoal) noPlanScore() float64 { return math.Inf(-1) }
+
+// displayValue returns the price that a score stands for.
 func (g *minPriceGoal) displayValue(_ *templateCatalogue, score float64) float64 {
 	return -score * g.totalPrice
 }
 
-// relativeGap returns the distance of a score to a bound in parts of the price. Without a plan it is infinite.
+// relativeGap returns how far a score lies below its bound, as a part of the plan's price. Scores are prices
+// with their sign turned, so -score is the price. Without a plan it is infinite.
 func (g *minPriceGoal) relativeGap(score, bound float64) float64 {
 	if math.IsInf(score, -1) || score == 0 {
 		return math.Inf(1)
@@ -96,7 +115,8 @@ func (g *minPriceGoal) relativeGap(score, bound float64) float64 {
 	return (bound - score) / -score
 }
 
-// roundBound raises a least price to the next whole number, if all prices are whole.
+// roundBound raises a bound on the least price to the next whole number, if the prices of all devices are
+// whole: no plan costs a fraction. The bound is a score: minus a price, in parts of the price of all devices.
 func (g *minPriceGoal) roundBound(bound float64) float64 {
 	if !g.wholePrices || math.IsInf(bound, 0) {
 		return bound
@@ -113,7 +133,9 @@ func (g *minPriceGoal) planPrice(c *templateCatalogue, plan *replicaPlan) float6
 	return sum
 }
 
-// newProgram maximises the price of the idle devices: whole devices that stay idle are not paid for.
+// newProgram maximises the price of the idle devices: whole devices that stay idle are not paid for. It starts
+// at minus the price of all devices, so that the objective is minus the price of those in use. The rate θ,
+// which the goal of throughput maximises, has no price.
 func (g *minPriceGoal) newProgram(c *templateCatalogue, set []int, _ float64) *integerProgram {
 	q := newIntegerProgram(c, set, 0, 0)
 	q.m.SetObj(q.theta, 0)

@@ -11,9 +11,12 @@ import (
 // maxSingleChoices is the number of wait choices that are planned one by one.
 const maxSingleChoices = 4
 
-// dropHopelessChoices drops the wait choices, from index first on, under which no plan meets the floors. One
-// program over all templates that some choice of a group allows decides for the whole group. Choices of similar
-// waits allow much the same templates, so groups are halves of the choices in the order of their waits.
+// dropHopelessChoices drops the wait choices, from index first on, under which no plan meets the floors (the
+// least rates asked for). A wait choice is one set of bounds on how long batches wait for others on time-shared
+// pools, with the templates that keep their SLO then. One program over all templates that some choice of a
+// group allows decides for the whole group. Choices of similar waits allow much the same templates, so groups
+// are halves of the choices in the order of their waits. It does nothing for a few choices, without floors, or
+// once a plan serves all.
 func dropHopelessChoices(ctx context.Context, search *planSearch, first int) error {
 	if len(search.waitChoices)-first <= maxSingleChoices || search.incumbent.servesAll() || !search.problem.hasFloors() {
 		return nil
@@ -30,7 +33,9 @@ func dropHopelessChoices(ctx context.Context, search *planSearch, first int) err
 	return dropGroup(ctx, search, group)
 }
 
-// dropGroup drops a group of wait choices, or parts of it, if no plan under them meets the floors.
+// dropGroup drops a group of wait choices (bounds on the waiting on time-shared pools) if no plan under any of
+// them meets the floors: it sets their bounds to the score of no plan. If that is not shown for the group, it
+// tries each half. Groups with too many templates are not tried as a whole.
 func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 	if len(group) == 0 || ctx.Err() != nil {
 		return nil
@@ -43,6 +48,7 @@ func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 		bound = max(bound, search.waitChoices[i].bound)
 	}
 	slices.Sort(groupTemplates)
+	// Solve one program for the group, if it is small enough.
 	if groupTemplates = slices.Compact(groupTemplates); len(groupTemplates) <= maxSurvivors*search.options.Effort {
 		options := search.workLimits(basisNodes)
 		options.Gap = 1 // any plan shows that there is one

@@ -9,7 +9,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// improvePlan runs one phase after another until the gap closes or the work is done.
+// improvePlan looks for better plans and bounds under the wait choice in force (bounds on the waiting on
+// time-shared pools). It runs one phase after another, from cheap to dear, until the gap closes or the work is
+// done.
 func improvePlan(ctx context.Context, search *planSearch) error {
 	basis, stop, err := findFirstPlan(ctx, search)
 	if stop || err != nil {
@@ -30,8 +32,9 @@ func improvePlan(ctx context.Context, search *planSearch) error {
 	return solveLargePrograms(ctx, search, basis)
 }
 
-// findFirstPlan makes plans without an integer program over replicas. It returns the templates that the programs
-// start with. stop reports that the plan is good enough, or that there is none under the wait choice.
+// findFirstPlan makes a first plan of the search: of what runs, or of the rounded relaxation. It solves no
+// integer program over replicas. It returns the templates that the programs start with. stop reports that the
+// plan is good enough, or that there is none under the wait choice.
 func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop bool, err error) {
 	// The plan that runs, if there is one, is the first incumbent.
 	basis = slices.Clone(search.choice.lp.usedTemplates)
@@ -76,7 +79,8 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 	return basis, false, nil
 }
 
-// nodeDivisor returns the divisor of the nodes: above 1 if a plan is wanted soon.
+// nodeDivisor returns by how much the nodes of the integer programs are divided: more than 1 if a plan is
+// wanted soon, for a re-plan or in a hurry.
 func nodeDivisor(search *planSearch) int64 {
 	switch {
 	case search.replan != nil:
@@ -87,8 +91,9 @@ func nodeDivisor(search *planSearch) int64 {
 	return 1
 }
 
-// solveSmallPrograms runs the phases that need few templates: the program over the basis, the bound of whole
-// devices per model, and sums of losses. stop reports that the search may stop.
+// solveSmallPrograms runs the phases that need few templates: the integer program over the basis (the templates
+// that the relaxation uses), the bound from whole devices for each model, and the one from sums of losses (a
+// loss: how far a plan with some replicas stays below the bound). stop reports that the search may stop.
 func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (stop bool, err error) {
 	if _, err := solveInteger(ctx, search, "basis", basis, basisNodes/nodeDivisor(search)); err != nil || search.shouldStop(ctx) {
 		return true, err
@@ -103,8 +108,9 @@ func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (s
 	return search.shouldStop(ctx), nil
 }
 
-// solveLargePrograms runs the program over some templates of every model, and the one over all templates that a
-// better plan may use.
+// solveLargePrograms runs, after the small ones, the integer program over some templates of every model, then
+// the one over all templates that a better plan may use: those whose loss (how far a plan with them stays below
+// the bound) is below the gap. It stops as soon as the gap is small enough.
 func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) error {
 	byLoss := search.choice.templatesByLoss()
 	smallSet := search.choice.pickTemplates(byLoss, basis, search.templatesPerModel())
@@ -133,16 +139,17 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 		survivors = search.choice.pickTemplates(byLoss, basis, widePerModel*search.options.Effort)
 	}
 	_, err = solveInteger(ctx, search, "survivors", survivors, survivorNodes)
-	search.shouldStop(ctx)
+	search.shouldStop(ctx) // notes why the search ends
 	return err
 }
 
 // roundingSteps is the number of halvings by which roundRelaxation looks for its factor.
 const roundingSteps = 24
 
-// roundRelaxation makes a plan of the relaxation: all its rates times the largest factor for which the replicas,
-// rounded up, fit the devices. For the least price, which asks for fixed rates, the factor is 1. On large
-// clusters the plan is close to the bound at once. Elsewhere it is a start.
+// roundRelaxation makes a plan of the relaxation: all its rates times the largest factor for which the
+// replicas, rounded up, fit the devices. It keeps the plan if it is better than the best one. For the least
+// price, which asks for fixed rates, the factor is 1. On large clusters the plan is close to the bound at once.
+// Elsewhere it is a start.
 func roundRelaxation(search *planSearch) {
 	if search.problem.hasTimeShared() {
 		return
@@ -179,9 +186,9 @@ func roundRelaxation(search *planSearch) {
 	search.incumbent.keepIfBetter(best)
 }
 
-// solveInteger solves the integer program over a set of templates and those of the best plan. It keeps a better
-// plan, and lowers the bound by what the program proves. isOptimal reports whether the program was solved to its
-// gap.
+// solveInteger solves the integer program over a set of templates and those of the best plan. The program
+// chooses whole replicas. It keeps a better plan, and lowers the bound by what the program proves of its
+// templates and their losses say of all others. isOptimal reports whether the program was solved to its gap.
 func solveInteger(ctx context.Context, search *planSearch, name string, templates []int, nodes int64) (isOptimal bool, err error) {
 	// The best plan is no start if it breaks the wait choice under work.
 	hasStart := search.incumbent.plan != nil && !slices.ContainsFunc(search.incumbent.plan.pipelines, func(c planPipeline) bool { return math.IsInf(search.choice.losses[c.template], 1) })
@@ -211,12 +218,14 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 	if search.replan != nil && search.replan.numSearches > 0 {
 		programBound = search.choiceBound
 	}
+	// A plan is over these templates or uses another one: the larger bound holds for both.
 	search.lowerBound(max(programBound, boundOutside(search, templates)))
 	search.recordPhase(name, len(templates), sol.Stats)
 	return isOptimal, nil
 }
 
-// buildProgram returns the integer program over a set of templates, with the limit on moves if a plan runs.
+// buildProgram returns the integer program of the goal over a set of templates, with the limit on moved devices
+// if a plan runs.
 func buildProgram(search *planSearch, templates []int) *integerProgram {
 	bound := search.choice.lp.bound
 	if search.options.Hurry {
@@ -229,7 +238,8 @@ func buildProgram(search *planSearch, templates []int) *integerProgram {
 	return program
 }
 
-// programOptions returns the limits of the solve of a program in so many nodes per unit of effort.
+// programOptions returns the options for solving a program: limits on its nodes, per unit of effort, and other
+// work, the gap at which it may stop, and a function that reports better plans.
 func programOptions(search *planSearch, name string, program *integerProgram, nodes int64) milp.Options {
 	options := search.workLimits(nodes)
 	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, provenGap), heuristicEffort
@@ -266,7 +276,8 @@ func boundWithin(search *planSearch, sol *milp.Solution) (bound float64, isOptim
 }
 
 // boundOutside returns the bound of plans that use a template outside a set, which is sorted: such a plan stays
-// below the bound of the relaxation by at least the loss of that template.
+// below the bound of the relaxation by at least the loss of that template (how far whole replicas of it pull a
+// plan below that bound).
 func boundOutside(search *planSearch, templates []int) float64 {
 	minLoss := math.Inf(1)
 	if search.catalogue.incomplete {

@@ -17,7 +17,9 @@ type waitChoice struct {
 	losses           []float64 // by template; +Inf if it is not allowed
 }
 
-// computeLosses computes the losses of the allowed templates.
+// computeLosses computes the loss of each template that the wait choice allows: how far below the bound of the
+// relaxation every plan with it stays at least. All other templates get an infinite loss, so no program takes
+// them.
 func (c *waitChoice) computeLosses() {
 	c.losses = slices.Repeat([]float64{math.Inf(1)}, len(c.catalogue.templates))
 	for _, i := range c.allowedTemplates {
@@ -32,7 +34,8 @@ func (c *waitChoice) templatesByLoss() []int {
 	return byLoss
 }
 
-// pickTemplates returns the basis and the first n templates of each model, sorted.
+// pickTemplates returns the basis and, of each model, the first n templates of byLoss (sorted by loss, the
+// least first) that a plan can use, as sorted indexes. They are the templates of a small integer program.
 func (c *waitChoice) pickTemplates(byLoss, basis []int, n int) []int {
 	pickedOfModel := make([]int, len(c.catalogue.problem.Models))
 	isPicked := make(map[int]bool, len(basis))
@@ -88,7 +91,8 @@ type incumbent struct {
 	plan      *replicaPlan // nil as long as there is none
 }
 
-// score returns the score of the best plan, in units. Without a plan it is the goal's noPlanScore.
+// score returns the score of the best plan (the value by the goal, higher is better), in units. Without a plan
+// it is the goal's noPlanScore.
 func (b *incumbent) score() float64 {
 	if b.plan == nil {
 		return b.goal.noPlanScore()
@@ -96,7 +100,8 @@ func (b *incumbent) score() float64 {
 	return b.goal.scoreOf(b.catalogue, b.plan)
 }
 
-// value returns the throughput of the best plan, in units. Without a plan it is 0.
+// value returns the throughput of the best plan (the least rate per weight of a model), in units. Without a
+// plan it is 0.
 func (b *incumbent) value() float64 {
 	if b.plan == nil {
 		return 0

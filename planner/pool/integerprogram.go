@@ -52,7 +52,10 @@ type sharedWeight struct {
 // slotKey names a slot: the replicas that may share whole devices under the slot rule.
 type slotKey struct{ model, slot, pool int }
 
-// newIntegerProgram builds the program. θ is at least floor and at most bound, in units.
+// newIntegerProgram builds the integer program that makes a plan: whole replicas of each stage of some
+// templates, and the rate through each template, within the devices and the memory. θ, the least rate of a
+// model per weight, is maximised. It is at least floor and at most bound, in units (1 is about what the cluster
+// reaches).
 func newIntegerProgram(c *templateCatalogue, templates []int, bound, floor float64) *integerProgram {
 	program := &integerProgram{problem: c.problem, catalogue: c, m: milp.New("plan"), templateSet: templates}
 	program.m.SetSense(milp.Maximize)
@@ -85,8 +88,9 @@ func newIntegerProgram(c *templateCatalogue, templates []int, bound, floor float
 }
 
 // addModelCounts adds, for each model and kind, a count of the whole devices that the model takes: under the
-// slot rule no two models share a device. There are few such counts, so a search that branches on them ends
-// soon. On time-shared pools models do share devices, so no counts are added.
+// slot rule, by which only replicas of one stage position of a model share a device, no two models do. There
+// are few such counts, so a search that branches on them ends soon. On time-shared pools models do share
+// devices, so no counts are added.
 func (q *integerProgram) addModelCounts() {
 	if q.problem.Rounding != Slot || q.problem.hasTimeShared() {
 		return
@@ -102,7 +106,8 @@ func (q *integerProgram) addModelCounts() {
 	}
 }
 
-// addRows adds the rows that the templates' columns enter: rates, floors, devices and memory.
+// addRows adds the rows that the templates' columns enter: rates, floors (least rates), devices of each pool
+// and memory of time-shared devices. A row that is not needed is -1.
 func (q *integerProgram) addRows() {
 	for d := range q.problem.Models {
 		q.rateRows = append(q.rateRows, q.m.AddGE("rate "+q.problem.Models[d].Name, 0, milp.Term{Var: q.theta, Coef: -1}))
@@ -132,8 +137,8 @@ func (q *integerProgram) addRows() {
 	}
 }
 
-// addTemplateVars adds the rate of template i of the set, its replicas, and, if memory is tight, whether it is
-// used.
+// addTemplateVars adds the variables of template i of the set: its rate, the whole replicas of each stage on an
+// exclusive pool and, where memory is tight, whether it is used at all. It returns the template.
 func (q *integerProgram) addTemplateVars(i int) *stages.Template {
 	t := &q.catalogue.templates[q.templateSet[i]]
 	unitRPS := q.catalogue.units.modelRPS[t.Model]
@@ -167,8 +172,9 @@ func (q *integerProgram) addTemplateVars(i int) *stages.Template {
 	return t
 }
 
-// addDeviceTerms counts the devices that the replicas of a slot take. If the rounding makes shares round up, it
-// adds a count of whole devices.
+// addDeviceTerms adds to the row of a pool the devices that the replicas of a slot take (one stage position of
+// one model there). terms are its replicas, each with its share of a device. Where shares of a slot round up to
+// whole devices, it adds a variable that counts these.
 func (q *integerProgram) addDeviceTerms(slot slotKey, terms []milp.Term) {
 	takenTerms := &q.takenTerms[slot.model*len(q.problem.Pools)+slot.pool]
 	if q.problem.Rounding == Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
@@ -188,9 +194,9 @@ func (q *integerProgram) addDeviceTerms(slot slotKey, terms []milp.Term) {
 // minReplicaPart is the least part of a replica that programs can tell from none.
 const minReplicaPart = 1e-5
 
-// partOfReplica returns the part of a replica, of a given rate, that one unit of model d's rate takes. A replica
-// that carries far more units than any objective asks for counts as one that carries less. Else the solver's
-// tolerance would let the model run without it.
+// partOfReplica returns the part of a replica, which carries rate in requests/s, that one unit of model d's
+// rate takes. A replica that carries far more units than any objective asks for counts as one that carries
+// less: else the part would lie within the solver's tolerance, and the model would run without the replica.
 func (c *templateCatalogue) partOfReplica(d int, rate float64) float64 {
 	part := c.units.modelRPS[d] / rate
 	if maxUnits := max(float64(len(c.problem.Models)), c.problem.Models[d].MinRPS/c.units.modelRPS[d]); maxUnits*minReplicaPart > 1 {
@@ -199,7 +205,8 @@ func (c *templateCatalogue) partOfReplica(d int, rate float64) float64 {
 	return max(part, minReplicaPart)
 }
 
-// addMemoryTerms adds what a template needs to the rows of memory, if usedVar is 1.
+// addMemoryTerms adds, to the rows of memory, the bytes that a template needs on each device if usedVar is 1,
+// as parts of the device's memory. Weights that several templates share are counted apart, once.
 func (q *integerProgram) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
 	for si := range t.Stages {
 		s := &t.Stages[si]
@@ -218,7 +225,9 @@ func (q *integerProgram) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
 	}
 }
 
-// shareWeights counts weights once in a row of memory while any template that uses them is used.
+// shareWeights makes weights count once in a row of memory if any of the templates that share them is used: a
+// variable for the loaded weights must be at least usedVar of each. part is their size in parts of the device's
+// memory.
 func (q *integerProgram) shareWeights(blocks sharedBlocks, usedVar milp.Var, memoryRow milp.Row, part float64) {
 	i := slices.IndexFunc(q.sharedWeights, func(shared sharedWeight) bool { return shared.blocks == blocks })
 	if i < 0 {
@@ -232,7 +241,7 @@ func (q *integerProgram) shareWeights(blocks sharedBlocks, usedVar milp.Var, mem
 	shared.userVars = append(shared.userVars, usedVar)
 }
 
-// fixReplicas keeps at least the replicas that a plan has.
+// fixReplicas keeps at least the replicas that a plan has, so that the program only adds some.
 func (q *integerProgram) fixReplicas(plan *replicaPlan) {
 	for _, c := range plan.pipelines {
 		i := slices.Index(q.templateSet, c.template)
@@ -248,8 +257,8 @@ func (q *integerProgram) fixReplicas(plan *replicaPlan) {
 	}
 }
 
-// startPoint returns a plan as a point of the program. If the plan uses a template that the program lacks, it
-// returns nil.
+// startPoint returns a plan as a value for each variable of the program, from which the solver starts. If the
+// plan uses a template that the program lacks, it returns nil: no start.
 func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 	// Rates, replicas and use of the plan's templates.
 	point := make([]float64, q.m.NumVars())
@@ -273,7 +282,8 @@ func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 }
 
 // setDerived sets the variables of a point that follow from the rates and replicas of its plan: loaded weights,
-// whole devices, θ, idle devices and moves.
+// whole devices, θ (the least rate per weight), idle devices and moves. Each gets the value that the rows of
+// the program then force.
 func (q *integerProgram) setDerived(point []float64, plan *replicaPlan) {
 	for _, shared := range q.sharedWeights {
 		for _, usedVar := range shared.userVars {
@@ -309,8 +319,8 @@ func (q *integerProgram) setDerived(point []float64, plan *replicaPlan) {
 	}
 }
 
-// solveFrom solves the program, with a plan as its start. If it finds no plan, the plan is nil. aim says in errors
-// what was looked for.
+// solveFrom solves the program, from a plan as its start, and returns the plan of the solution. If there is
+// none, the plan is nil. aim says in errors what was looked for.
 func (q *integerProgram) solveFrom(ctx context.Context, solver milp.Solver, plan *replicaPlan, options milp.Options, aim string) (*replicaPlan, milp.Stats, error) {
 	options.Start = q.startPoint(plan)
 	sol, err := solver.Solve(ctx, q.m, options)
@@ -323,7 +333,7 @@ func (q *integerProgram) solveFrom(ctx context.Context, solver milp.Solver, plan
 	return q.readPlan(sol), sol.Stats, nil
 }
 
-// readPlan returns the plan of a solution.
+// readPlan returns the plan of a solution, computed anew from its whole replicas.
 func (q *integerProgram) readPlan(sol *milp.Solution) *replicaPlan {
 	var pipelines []planPipeline
 	for i, ti := range q.templateSet {

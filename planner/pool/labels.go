@@ -44,7 +44,7 @@ func (a queuedLabel) precedes(b queuedLabel) bool {
 // labelQueue is a binary heap of labels. It is written out because container/heap allocates with every call.
 type labelQueue []queuedLabel
 
-// push adds an entry to the heap.
+// push adds a queued label to the heap, whose first entry is the one of which plans lose least.
 func (q *labelQueue) push(entry queuedLabel) {
 	*q = append(*q, entry)
 	h, i := *q, len(*q)-1
@@ -59,7 +59,8 @@ func (q *labelQueue) push(entry queuedLabel) {
 	h[i] = entry
 }
 
-// pop removes the first entry of the heap and returns it. The heap must not be empty.
+// pop removes the first entry of the heap, the label of which plans lose least, and returns it. The heap must
+// not be empty.
 func (q *labelQueue) pop() queuedLabel {
 	h := *q
 	top, size := h[0], len(h)-1
@@ -86,8 +87,9 @@ func (q *labelQueue) pop() queuedLabel {
 	}
 }
 
-// addLabel lists a sum, unless a sum of the same use loses no more. A plan with the sum loses at least
-// minPlanLoss.
+// addLabel lists a label: a sum of configurations (whole replicas) of the model, with the devices it takes. Of
+// sums that take equal devices only the one that loses least stays. The label is queued by minPlanLoss, how
+// much a plan with it loses at least.
 func (l *labelSearch) addLabel(label *sumLabel, minPlanLoss float64) {
 	i, ok := l.labelByUse[label.devices]
 	switch {
@@ -104,7 +106,8 @@ func (l *labelSearch) addLabel(label *sumLabel, minPlanLoss float64) {
 	l.openLabels.push(queuedLabel{minPlanLoss, i})
 }
 
-// nextLabel takes the open label of least loss from the queue. If none is left, it returns false.
+// nextLabel takes from the queue the label (a sum of configurations) of which plans lose least, of those not
+// yet extended. If none is left, it returns false.
 func (l *labelSearch) nextLabel() (entry queuedLabel, ok bool) {
 	for len(l.openLabels) > 0 {
 		if entry = l.openLabels.pop(); !l.isFinal[entry.label] {
@@ -114,7 +117,10 @@ func (l *labelSearch) nextLabel() (entry queuedLabel, ok bool) {
 	return entry, false
 }
 
-// listSums lists the sums of model d's configurations that may be part of a better plan.
+// listSums lists the labels of model d, the sums of its configurations (whole replicas of a template) that may
+// be part of a plan better than the best, by rising loss (how far the plan then stays below the bound).
+// unlistedLoss of the result is what plans with any other sum lose at least: it is 0 if not even the
+// configurations could be listed.
 func (k *lossKnapsack) listSums(d int) *labelSearch {
 	labels := &labelSearch{knapsack: k, model: d, labelByUse: map[deviceUse]int32{}, unlistedLoss: math.Inf(1)}
 	var complete bool
@@ -161,7 +167,9 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 	}
 }
 
-// extendLabel adds each configuration to a label, and lists the sums that fit.
+// extendLabel adds each configuration in turn to label i (a sum of configurations), and lists the longer sums
+// that fit the devices and lose no more than the budget. Configurations come by rising loss, so the first that
+// loses too much ends the loop.
 func (l *labelSearch) extendLabel(i int32) {
 	k, label := l.knapsack, l.labels[i]
 	var extended sumLabel
@@ -180,6 +188,7 @@ func (l *labelSearch) extendLabel(i int32) {
 		if labelPrice+item.price > l.maxPrice || !l.fitsDevices(l.itemParts[n*len(k.dimensions):]) {
 			continue
 		}
+		// List the longer sum, if a plan with it can still be better.
 		extended = sumLabel{label.devices.plus(item.devices), label.rate + item.rate, label.loss + item.loss, i, int32(n)}
 		minPlanLoss := extended.loss
 		if l.leftover != nil {
@@ -191,8 +200,9 @@ func (l *labelSearch) extendLabel(i int32) {
 	}
 }
 
-// fitsDevices reports whether there are devices for the label under extension and the given parts together. If
-// whole devices count, each stage position rounds its parts up to them.
+// fitsDevices reports whether there are devices for the label that is extended (a sum of configurations) and a
+// further one that takes the given parts, by dimension. If whole devices count, each stage position rounds its
+// parts up to them.
 func (l *labelSearch) fitsDevices(parts []int) bool {
 	k := l.knapsack
 	for i := range k.dimensions {
@@ -203,6 +213,7 @@ func (l *labelSearch) fitsDevices(parts []int) bool {
 	if l.wholeDevices == nil {
 		return true
 	}
+	// Round the parts up to whole devices, by stage position.
 	clear(l.wholeDevices)
 	for i := range k.dimensions {
 		counted := &k.dimensions[i]

@@ -23,6 +23,7 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(search.problem.Pools, func(p stages.Pool) bool { return !p.TimeShared }) {
 		return nil
 	}
+	// Nearly all of the slack: the rest is for rounding. The best plan must be that good itself.
 	minValue := search.provenBound() * (1 - 0.999*slack)
 	if minValue > search.incumbent.value() {
 		return nil
@@ -52,8 +53,9 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 	return nil
 }
 
-// leastLatencyTemplates returns the templates that reach a throughput in units with the least time in service. A
-// batch delays the others on its devices for as long as it lasts. If the program has no optimum, it returns nil.
+// leastLatencyTemplates returns the templates of that mix of rates, in fractions of devices, which reaches a
+// throughput in units with the least total latency: each request counts the latency of its template. If the
+// program has no optimum, it returns nil.
 func leastLatencyTemplates(ctx context.Context, search *planSearch, minValue float64) (templates []int, stats milp.Stats, err error) {
 	program := newMasterProgram(search.catalogue, nil, search.choice.allowedTemplates, -1, true)
 	program.m.SetSense(milp.Minimize)
@@ -78,7 +80,8 @@ func leastLatencyTemplates(ctx context.Context, search *planSearch, minValue flo
 	return templates, sol.Stats, nil
 }
 
-// meanLatency returns the mean latency of a plan's requests, weighted by rate.
+// meanLatency returns the mean latency of a plan's requests, in seconds, weighted by rate. If no request is
+// served, it is infinite.
 func meanLatency(search *planSearch, plan *replicaPlan) float64 {
 	weightedLatency, rps := 0.0, 0.0
 	for _, pipeline := range plan.pipelines {
@@ -114,6 +117,7 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 	byRate := indexesBelow(len(pipelines))
 	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(pipelines[b].rps, pipelines[a].rps) })
 
+	// Replace one after another, as far as devices are idle.
 	for _, ci := range byRate {
 		if ctx.Err() != nil {
 			return
@@ -126,7 +130,8 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 }
 
 // shortenPipeline replaces pipeline ci of the best plan, which has the template current, by the first template
-// that fits. byLatency holds the templates of its model by rising latency.
+// of less latency, on the same kinds and at the same batch size, with which no model's rate falls and all fits
+// the devices. byLatency holds the templates of its model by rising latency.
 func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLatency []int) {
 	for _, ti := range byLatency {
 		t := &search.catalogue.templates[ti]
@@ -149,7 +154,7 @@ func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLat
 	}
 }
 
-// lowersAnyRate reports whether a plan gives some model less than the best plan does.
+// lowersAnyRate reports whether a plan gives some model a lower rate than the best plan does, up to rounding.
 func lowersAnyRate(search *planSearch, plan *replicaPlan) bool {
 	for d := range plan.modelRPS {
 		if plan.modelRPS[d] < search.incumbent.plan.modelRPS[d]*(1-1e-12) {

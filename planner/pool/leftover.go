@@ -9,8 +9,10 @@ type leftoverLoss struct {
 	minLoss    []float64      // by remaining use
 }
 
-// newLeftoverLoss computes the least loss of all uses of the devices. If there are other models, which may take
-// the rest, or too many uses, it returns nil.
+// newLeftoverLoss computes, for a single model, the least loss on each amount of devices that a partial sum of
+// its configurations may leave. A loss is how far a plan stays below the bound. The table tells a search by
+// stage positions early that a sum cannot become a good plan. If there are other models, which may take the
+// rest, or too many amounts, it returns nil.
 func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 	if len(k.problem.Models) > 1 {
 		return nil
@@ -59,7 +61,8 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 	return leftovers
 }
 
-// usePrices returns the prices of all uses below size.
+// usePrices returns the prices of all uses below size. A use is the devices of all pools written as one number,
+// a digit for each dimension.
 func (k *lossKnapsack) usePrices(size uint64) []float64 {
 	prices := make([]float64, size)
 	for i := range k.dimensions {
@@ -73,7 +76,8 @@ func (k *lossKnapsack) usePrices(size uint64) []float64 {
 	return prices
 }
 
-// minLossAfter returns what is lost at least on the devices that a use leaves.
+// minLossAfter returns the least that a plan loses, against the bound, on the devices that a use (the devices
+// of a partial sum) leaves.
 func (l *leftoverLoss) minLossAfter(dims []useDimension, taken deviceUse) float64 {
 	remaining := l.allDevices
 	for i := range dims {

@@ -23,8 +23,9 @@ type Limit struct {
 // SLOStep is the change of an SLO that limits are computed for.
 const SLOStep = 10 * time.Millisecond
 
-// findLimits solves the relaxation again with one more device of each kind, and with each model's SLO longer by
-// SLOStep. It returns the limits by falling gain.
+// findLimits finds what limits the plan: it solves the linear program again with one more device of each kind,
+// and with each model's SLO longer by SLOStep. It returns the changes that raise the objective, by falling
+// gain.
 func findLimits(ctx context.Context, search *planSearch) []Limit {
 	var limits []Limit
 	value := search.choice.lp.value
@@ -106,9 +107,12 @@ type Infeasible struct {
 // MissingDevices is a number of devices that a pool lacks.
 type MissingDevices struct{ Pool, Count int }
 
+// Error returns why there is no plan.
 func (e *Infeasible) Error() string { return e.Reason }
 
-// noPipeline returns the error that explains why model d has no template at all.
+// noPipeline returns the error that explains why model d has no template at all: no device it was measured on,
+// too little memory, or an SLO that the fastest pipeline misses. tooBig is the number of stages that were left
+// out for lack of memory.
 func (p *Problem) noPipeline(d, tooBig int) error {
 	m := &p.Models[d]
 	reason := &Infeasible{Model: d}

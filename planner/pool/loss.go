@@ -9,16 +9,18 @@ import (
 // maxLossReplicas is the number of replica counts of each stage that templateLoss tries.
 const maxLossReplicas = 24
 
-// templateLoss returns, in units, how far every plan that uses template t stays below the bound of solved at least.
-// For every plan
+// templateLoss returns, in units, the loss of template t: how far every plan that uses it stays below the bound
+// of the relaxation solved at least. For every plan
 //
 //	theta <= bound - Σ loss over its templates
 //
-// because whole replicas of t cost, at the prices of solved, so much more than the rate that they carry is worth:
+// because whole replicas of t cost, at the prices of solved, so much more than the rate that they carry is
+// worth:
 //
 //	loss_t = min over integer g >= 1 of  Σ_s π_k g_s / v_s - λ_d min_s X_s g_s
 //
-// Devices are priced by the parts that replicas take of them. Rounding up to whole devices only adds to the loss.
+// Devices are priced by the parts that replicas take of them. Rounding up to whole devices only adds to the
+// loss.
 func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation) float64 {
 	rateDual := solved.rateDual[t.Model]
 	unitRPS := c.units.modelRPS[t.Model]
@@ -72,7 +74,9 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 	return max(minLoss, 0)
 }
 
-// replicaPrice returns the price of the whole replicas of t that carry so many units of rate.
+// replicaPrice returns the price, at those of the relaxation, of the replicas of template t that carry so many
+// units of rate: whole ones on exclusive pools, fractions of time on time-shared ones. unitRPS is a unit in
+// requests/s.
 func replicaPrice(c *templateCatalogue, t *stages.Template, solved *relaxation, units, unitRPS float64) float64 {
 	price := 0.0
 	for i := range t.Stages {

@@ -70,14 +70,19 @@ func boundByLosses(search *planSearch, maxSteps int64) {
 	}
 }
 
-// boundByLossSums runs the knapsack, if it is small enough. It lowers the bound, and keeps the plan found if
-// that is better. exact reports whether the best sums were found. With bySlot stage positions are counted apart,
-// which takes more work.
+// boundByLossSums looks for the sums of configurations (whole replicas of a template) that lose least against
+// the bound of the relaxation: no plan loses less than these. It lowers the bound accordingly, and keeps the
+// plan of such sums if it is better. exact reports whether the best sums were found. With bySlot each stage
+// position rounds up to whole devices by itself, which bounds better and takes more work.
+//
+// It does nothing where losses do not add up to a bound: for a price, with floors, on time-shared pools, for a
+// model whose rate is worth nothing, or where not all templates are known.
 func boundByLossSums(search *planSearch, maxSteps int64, bySlot bool) (exact bool) {
 	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.hasTimeShared() || search.problem.usesBundles() || search.gap() <= max(search.options.Gap, provenGap) ||
 		bySlot && search.problem.Rounding != Slot {
 		return false
 	}
+	// Floors, and models whose rate has no value, do not fit this sum of losses.
 	for d := range search.problem.Models {
 		if search.problem.Models[d].MinRPS > 0 || search.choice.lp.rateDual[d] < 1e-9 {
 			return false
@@ -92,8 +97,9 @@ func boundByLossSums(search *planSearch, maxSteps int64, bySlot bool) (exact boo
 	return exact
 }
 
-// raiseBudget looks at plans of little loss first and raises the loss budget step by step, because the number of
-// sums grows fast with it. It reports whether it found the best plan.
+// raiseBudget looks at plans of little loss first and raises the loss budget step by step, because the number
+// of sums grows fast with it. The budget is what a plan may lose against the bound of the relaxation. It
+// reports whether it found the best plan. With bySlot labels are dearer, so the budget grows more slowly.
 func (k *lossKnapsack) raiseBudget() (exact bool) {
 	search := k.search
 	gap := k.choice.lp.bound - search.incumbent.score()
@@ -130,6 +136,7 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 			search.incumbent.keepIfBetter(k.catalogue.recomputePlan(plan))
 		}
 		search.lowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
+		// No plan outside of the lists is better than the one found.
 		if throughput > unlistedBound {
 			return true
 		}
@@ -160,8 +167,9 @@ func (u deviceUse) compare(v deviceUse) int {
 	return cmp.Or(cmp.Compare(u[0], v[0]), cmp.Compare(u[1], v[1]))
 }
 
-// setDimensions chooses the dimensions and how a use is written as two numbers. If the numbers are too small for
-// that, it returns false.
+// setDimensions chooses how a use of devices is written: a digit (dimension) for each pool, which counts parts
+// of devices, and with bySlot one more for each stage position that takes shares. The digits are packed into a
+// few 64-bit numbers. If they do not fit there, it returns false.
 func (k *lossKnapsack) setDimensions() bool {
 	k.dimensions = k.dimensions[:0]
 
@@ -217,8 +225,9 @@ func (k *lossKnapsack) partsPrice(d *useDimension, parts int) float64 {
 	return k.choice.lp.poolPrice[d.pool] * float64(parts) / float64(k.problem.Pools[d.pool].Count*d.partsPerDevice)
 }
 
-// listItems lists the configurations of model d that lose no more than the budget, the least loss first. Of those
-// with the same use of devices it takes the one of the highest rate. If that is too much work, it returns false.
+// listItems lists the configurations of model d (whole replicas of one template, at the rate they carry) that
+// lose no more than the budget, the least loss first. Of those that take equal devices it takes the one of the
+// highest rate. If that is too much work, it returns false.
 func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 	bestByUse := map[deviceUse]lossItem{}
 	partsScratch := make([]int, len(k.dimensions))
@@ -259,9 +268,9 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 	return items, true
 }
 
-// itemAt returns the configuration of a template with the fewest replicas of each stage that carry a rate in
-// requests/s. If there are too few devices for it, fits is false. takenParts is scratch: the parts of each
-// dimension.
+// itemAt returns a configuration of a template: the fewest replicas of each stage that carry a rate in
+// requests/s, with the devices they take, and its loss (their price less what the rate is worth). If there are
+// too few devices for it, fits is false. takenParts is scratch: the parts of devices by dimension.
 func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item lossItem, fits bool) {
 	t := &k.catalogue.templates[template]
 	clear(takenParts)

@@ -35,7 +35,8 @@ func newResidentMemory(p *Problem) *residentMemory {
 	return &residentMemory{problem: p, bytes: make([]int64, len(p.Pools)), loaded: map[sharedBlocks]bool{}}
 }
 
-// add counts the stages of a template.
+// add counts the bytes that the stages of a template need on each device of time-shared pools, where every
+// stage is loaded on all devices. Weights that are loaded already and shared do not count again.
 func (r *residentMemory) add(t *stages.Template) {
 	for i := range t.Stages {
 		s := &t.Stages[i]
@@ -52,8 +53,8 @@ func (r *residentMemory) add(t *stages.Template) {
 	}
 }
 
-// tightMemory returns, by pool, whether the templates of the set could together need more memory than a device
-// of a time-shared pool has.
+// tightMemory returns, by pool, whether the templates of the set, all together, need more memory than a device
+// of a time-shared pool has. Where they do not, programs need no row for memory.
 func (c *templateCatalogue) tightMemory(set []int) []bool {
 	memory := newResidentMemory(c.problem)
 	for _, ti := range set {

@@ -52,7 +52,7 @@ type optionValues struct {
 	MaxMoved      float64
 }
 
-// optionValuesOf reads the values of the options.
+// optionValuesOf reads the values of the planner's options, by name, into a struct.
 func optionValuesOf(v document.Values) optionValues {
 	c := optionValues{
 		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), Margin: v.Number("margin"), Rounding: Slot,
@@ -66,7 +66,7 @@ func optionValuesOf(v document.Values) optionValues {
 	return c
 }
 
-// checkObjective refuses values of options that exclude each other.
+// checkObjective refuses objectives other than throughput for the baseline algorithms, which know none.
 func checkObjective(c optionValues) error {
 	if c.Objective != ObjectiveThroughput && c.Algorithm != AlgorithmTemplate {
 		return &document.Error{Path: "--objective", Found: c.Objective, Expected: "throughput with --algorithm " + c.Algorithm}
@@ -77,7 +77,8 @@ func checkObjective(c optionValues) error {
 // searchPhases lists the names of the phases in order, for the fraction that is done.
 var searchPhases = []string{"pipelines", "relaxation", "what runs", "rounding", "bundles", "basis", "whole devices", "losses", "pool", "survivors", "fewest moves", "weighted sum"}
 
-// fractionDone returns the fraction of a search that is done when a phase ends.
+// fractionDone returns the fraction of a search that is done when a phase ends, for the progress bar: its place
+// in the list of phases. For a phase that is not in the list it returns 0.
 func fractionDone(phase string) float64 {
 	for i, p := range searchPhases {
 		if p == phase {
@@ -87,7 +88,8 @@ func fractionDone(phase string) float64 {
 	return 0
 }
 
-// planDocuments solves the problem of the documents.
+// planDocuments is the method's solve: it translates the documents to a problem, runs the algorithm that the
+// options ask for, and returns the parts of the plan. Progress and better plans are reported to run.
 func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	if err := checkObjective(optionValuesOf(in.Values)); err != nil {
 		return nil, err
@@ -125,7 +127,8 @@ func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 	return r.planOutcome(outcome), nil
 }
 
-// runAlgorithm runs the algorithm that the options ask for.
+// runAlgorithm runs the algorithm that the options ask for: a baseline (NP, DARTr), the search for the least
+// price, or that for the most throughput, with even shares of network cards or without.
 func (r *resolvedProblem) runAlgorithm(ctx context.Context, solver milp.Solver, o Options) (*Outcome, error) {
 	switch {
 	case r.options.Algorithm == AlgorithmNP:
@@ -148,7 +151,8 @@ func (r *resolvedProblem) runAlgorithm(ctx context.Context, solver milp.Solver, 
 	return Solve(ctx, r.problem, solver, o)
 }
 
-// translateError replaces the search's infeasibility by the planner's error.
+// translateError replaces the search's error that there is no plan, which holds indexes, by the planner's error
+// with names. Other errors stay.
 func (r *resolvedProblem) translateError(err error) error {
 	var inf *Infeasible
 	if errors.As(err, &inf) {
@@ -157,8 +161,9 @@ func (r *resolvedProblem) translateError(err error) error {
 	return err
 }
 
-// setBatchBuilding sets the delay of filling batches. The rate at which the batches of a model fill is that of
-// the workload. If the workload names none, it is that of unpartitionedRates.
+// setBatchBuilding sets, for each model, how long a batch waits for each further request that fills it: the
+// option batch-build divided by a rate. The rate is that of the workload or, if that names none, the one that
+// the model gets in a plan without partitioning.
 func (r *resolvedProblem) setBatchBuilding(ctx context.Context, solver milp.Solver, o Options) error {
 	if r.options.BatchBuild == 0 {
 		return nil

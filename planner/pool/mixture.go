@@ -28,9 +28,9 @@ const (
 	bisectionSteps                 = 20
 )
 
-// tryMixedMargins plans with the margin for each model at which a request costs least. How much of its devices a
-// model can use with margins that were not simulated is estimated by a formula of queueing, corrected by what
-// simulation of the best plan showed.
+// tryMixedMargins gives each model a margin of its own (the part of its SLO that is kept back): the one at
+// which a request costs least. How much of its devices a model can use with margins that were not simulated is
+// estimated by a formula of queueing, corrected by what simulation of the best plan showed.
 //
 //  1. Plans with one margin for all models are solved, with and without time to fill batches.
 //  2. Each model takes the margin whose pipelines carry a request for the least price of their devices.
@@ -59,8 +59,9 @@ func tryMixedMargins(ctx context.Context, tuner *planTuner) error {
 	return nil
 }
 
-// tryMixturesOnce tries the mixtures of margins with each delay of filling batches, the cheapest first, until
-// one is better than the best plan by a worthwhile gain. It reports whether one is.
+// tryMixturesOnce plans and simulates mixtures, in which each model has a margin of its own (the part of its
+// SLO that is kept back): the cheapest one for each delay of filling batches, the cheapest first. It stops at
+// the first that raises the best plan's rate by at least minRateGain, and reports whether there was one.
 func tryMixturesOnce(ctx context.Context, tuner *planTuner) (bool, error) {
 	type priced struct {
 		setting planSetting
@@ -95,7 +96,8 @@ func tryMixturesOnce(ctx context.Context, tuner *planTuner) (bool, error) {
 	return false, nil
 }
 
-// fillFactors returns the delays of filling a batch, as multiples, that the SLO may have to leave.
+// fillFactors returns the delays of filling a batch that are tried, as multiples of the expected one: what the
+// options ask for or, if they ask for none and the rates at which batches fill are known, 0 and 1.
 func fillFactors(tuner *planTuner) []float64 {
 	if widestShape(tuner).fillFactor == 0 && tuner.fillRates != nil && tuner.largestBatch() > 1 {
 		return []float64{0, 1}
@@ -103,7 +105,8 @@ func fillFactors(tuner *planTuner) []float64 {
 	return []float64{widestShape(tuner).fillFactor}
 }
 
-// solveSketches solves for plans with one margin for all models, without simulating them.
+// solveSketches solves for plans with one margin for all models, without simulating them. Such sketches show
+// what each model's requests cost with each margin.
 func solveSketches(ctx context.Context, tuner *planTuner) error {
 	for _, fill := range fillFactors(tuner) {
 		shape := tuner.bestAttempt.setting.shape
@@ -127,7 +130,9 @@ func solveSketches(ctx context.Context, tuner *planTuner) error {
 	return nil
 }
 
-// placeFactors returns, for each model, the factor on waiting places that simulation of the best plan shows.
+// placeFactors returns, for each model, a factor on the waiting places of its pipelines with which the formula
+// of queueing agrees with what simulation of the best plan showed. It is the geometric mean of that factor and
+// the usual one, as a single plan shows little.
 func placeFactors(tuner *planTuner) (factors []float64) {
 	for i := range tuner.models {
 		utilisation := tuner.bestAttempt.loads[i] * tuner.bestAttempt.setting.headroom[i].Utilisation
@@ -141,8 +146,10 @@ func (a *planTuner) allowedLateShare(i int) float64 {
 	return 1 - cmp.Or(a.certifyRequest.Attainment, document.ShareAt(a.models[i].Percentile))
 }
 
-// cheapestMargins returns the setting in which each model has the cheapest margin of the sketches with a given
-// delay of filling batches, and the weighted sum over models of what a request then costs.
+// cheapestMargins returns the setting in which each model has, of the margins of the sketches with a given
+// delay of filling batches, the one at which a request costs least. It also returns the sum of these prices
+// over the models, by weight. placeFactors correct the formula of queueing. Without a sketch the sum is
+// infinite.
 func cheapestMargins(tuner *planTuner, placeFactors []float64, fillFactor float64) (planSetting, float64) {
 	prices := devicePricesOf(tuner.bestAttempt.result.Plan)
 	shape := tuner.bestAttempt.setting.shape
@@ -192,9 +199,11 @@ func pipelineQueues(plan *formats.Plan, model int) (queues []pipelineQueue) {
 	return queues
 }
 
-// sustainableUtilisation returns the utilisation of pipelines at which they drop the given share of requests, if
-// requests arrive at random and a pipeline is a server of constant speed. The factor multiplies all places.
+// sustainableUtilisation returns the utilisation of pipelines at which the share lateShare of the requests is
+// lost, if requests arrive at random and a pipeline is a server of constant speed with some places to wait. The
+// factor multiplies these places. It bisects over utilisations.
 func sustainableUtilisation(queues []pipelineQueue, lateShare, factor float64) float64 {
+	// What is served is at most what the pipelines carry, so at most 1/(1-lateShare) of that can be offered.
 	lower, upper := minUtilisation, 1/(1-lateShare)
 	for range bisectionSteps {
 		utilisation := (lower + upper) / 2
@@ -211,7 +220,8 @@ func sustainableUtilisation(queues []pipelineQueue, lateShare, factor float64) f
 	return lower
 }
 
-// placeFactor returns the factor on places at which sustainableUtilisation equals what simulation showed.
+// placeFactor returns the factor on waiting places at which sustainableUtilisation gives the utilisation that
+// simulation showed. It bisects over the logarithm of the factor.
 func placeFactor(queues []pipelineQueue, lateShare, simulated float64) float64 {
 	lower, upper := minPlaceFactor, maxPlaceFactor
 	for range bisectionSteps {
@@ -224,8 +234,9 @@ func placeFactor(queues []pipelineQueue, lateShare, simulated float64) float64 {
 	return lower
 }
 
-// devicePricesOf returns what one more device of each kind would gain, by the plan's limits. A kind without a
-// limit has a thousandth of the highest price. If no kind has a limit, all have the same price.
+// devicePricesOf returns what one more device of each kind would gain, by the plan's limits (relative gains of
+// the objective), by device kind. A kind without a limit has a thousandth of the highest price. If no kind has
+// a limit, all have the same price.
 func devicePricesOf(plan *formats.Plan) map[string]float64 {
 	prices, highest := map[string]float64{}, 0.0
 	for _, l := range plan.Limits {
@@ -241,7 +252,7 @@ func devicePricesOf(plan *formats.Plan) map[string]float64 {
 	return prices
 }
 
-// modelDevicePrice returns the price of a model's devices.
+// modelDevicePrice returns the price of all devices, or shares of them, that a model's pipelines take.
 func modelDevicePrice(plan *formats.Plan, model int, prices map[string]float64) (price float64) {
 	for _, l := range plan.Deployment[model].Pipelines {
 		for _, s := range l.Stages {

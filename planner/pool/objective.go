@@ -7,7 +7,7 @@ import (
 	"inferplan/solver/milp"
 )
 
-// sense returns whether the objective is maximised or minimised.
+// sense returns whether the objective is maximised (throughput) or minimised (price, power, devices).
 func (o *optionValues) sense() milp.Sense {
 	if o.Objective == ObjectiveThroughput {
 		return milp.Maximize
@@ -43,7 +43,8 @@ func (r *resolvedProblem) devicePrices() ([]float64, error) {
 	return prices, nil
 }
 
-// floorsFromMinLoad reports whether all floors come from --min-load alone.
+// floorsFromMinLoad reports whether all floors (least rates of models) come from --min-load alone, and none
+// from the workload.
 func (r *resolvedProblem) floorsFromMinLoad() bool {
 	for d := range r.models {
 		if r.models[d].workload.MinRPS > r.options.MinLoad*r.models[d].weight {
@@ -53,7 +54,8 @@ func (r *resolvedProblem) floorsFromMinLoad() bool {
 	return true
 }
 
-// infeasibleError translates the search's explanation to the error of the planner.
+// infeasibleError translates the search's explanation that there is no plan, which holds indexes, to the error
+// of the planner, with names and the nearest problem that has a plan.
 func (r *resolvedProblem) infeasibleError(e *Infeasible) *kind.InfeasibleError {
 	explained := &kind.InfeasibleError{Constraint: e.Constraint, Reason: e.Reason, Conflict: e.Conflict}
 	if e.Model >= 0 {

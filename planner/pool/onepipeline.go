@@ -17,9 +17,10 @@ import (
 // servingNodes bounds the branch-and-bound nodes of the program for one pipeline of every model.
 const servingNodes = 10000
 
-// onePipelineEach returns templates, one of every model, that fit the devices with one replica of each stage,
-// and of those the ones of least loss. impossible reports a proof that no plan of the wait choice serves every
-// model.
+// onePipelineEach returns templates, one for each model, that fit the devices and the memory with one replica
+// of each stage, and of those the ones of least loss (how far a plan stays below the bound). A search starts
+// from them if memory is tight. impossible reports a proof that no plan of the wait choice in force serves
+// every model.
 func onePipelineEach(ctx context.Context, search *planSearch) (templates []int, impossible bool, err error) {
 	// The program of one template of every model, within the memory.
 	program := &integerProgram{problem: search.problem, catalogue: search.catalogue, m: milp.New("one pipeline of every model"), memoryRows: make([]milp.Row, len(search.problem.Pools))}
@@ -63,8 +64,8 @@ func onePipelineEach(ctx context.Context, search *planSearch) (templates []int, 
 	return templates, false, nil
 }
 
-// requireOnePerModel asks for one template of a set for every model, within the rows of memory. It returns the
-// variables that say which templates are used.
+// requireOnePerModel adds to a program that each model uses just one template of a set, within the rows of
+// memory. It returns, for each template, the variable that is 1 if it is used.
 func (q *integerProgram) requireOnePerModel(templates []int) []milp.Var {
 	var modelRows []milp.Row
 	for d := range q.problem.Models {
@@ -80,12 +81,14 @@ func (q *integerProgram) requireOnePerModel(templates []int) []milp.Var {
 	return usedVars
 }
 
-// singleReplicaDevices returns what one replica of each stage of a template takes of every pool.
+// singleReplicaDevices returns the devices of every pool that one replica of each stage of a template takes:
+// whole ones under the slot rule, where no other stage shares them, else its shares. Time-shared pools count 0.
 func (c *templateCatalogue) singleReplicaDevices(t *stages.Template) []float64 {
 	devices := make([]float64, len(c.problem.Pools))
 	for si := range t.Stages {
 		s := &t.Stages[si]
 		switch {
+		// Stages on time-shared devices take none of their own.
 		case c.problem.Pools[s.Pool].TimeShared:
 		case c.problem.Rounding == Slot:
 			devices[s.Pool]++

@@ -33,10 +33,10 @@ type planPacking struct {
 	heldContents heldContents // held already by each device; nil if no plan runs
 }
 
-// placePlan packs a plan. Replicas that share whole devices by their sum need not fit them one by one: 1/2 + 1/3
-// of one device and 1/2 + 1/3 of another leave no room for a third of 1/3, say. Then idle devices are taken. If
-// there are none, the least useful replica is left out, with a warning. If no replica can be left out, the plan
-// is nil.
+// placePlan packs the replicas of a plan on devices, and returns the plan and the places. Replicas that share
+// whole devices by their sum need not fit them one by one: 1/2 + 1/3 of one device and 1/2 + 1/3 of another
+// leave no room for a third of 1/3, say. Then idle devices are taken. If there are none, the least useful
+// replica is left out, with a warning. If no replica can be left out, the plan is nil.
 //
 // A device that already holds content that the plan wants keeps it.
 func (c *templateCatalogue) placePlan(plan *replicaPlan, heldContents heldContents) (*replicaPlan, placement, []string) {
@@ -64,7 +64,8 @@ func (c *templateCatalogue) unpackablePool(plan *replicaPlan) int {
 	return pool
 }
 
-// packAll packs all pools. It returns the pool that is too small, or -1 if all fit.
+// packAll puts the replicas of the plan on the devices of all pools, and returns the devices of each stage. If
+// a pool is too small, it returns the index of that pool, else -1.
 func (k *planPacking) packAll() (placement, int) {
 	placed := make(placement, len(k.plan.pipelines))
 	for i := range k.plan.pipelines {
@@ -118,7 +119,8 @@ type slotGroup struct {
 	pieces []replicaPiece
 }
 
-// packPool packs one exclusive pool. If the pool is too small, it returns false.
+// packPool packs the replicas on one exclusive pool into bins, one for each device in order. If the pool is too
+// small, it returns false.
 func (k *planPacking) packPool(pool int) ([]deviceBin, bool) {
 	// If a plan runs, first try to pack around what the devices hold.
 	groups := k.groupBySlot(pool)
@@ -142,7 +144,8 @@ func (k *planPacking) packPool(pool int) ([]deviceBin, bool) {
 	return k.spreadOverNodes(pool, bins), true
 }
 
-// groupBySlot returns the pieces of a pool, grouped by what may share whole devices.
+// groupBySlot returns the replicas on a pool as pieces (replicas of one stage), grouped by what may share a
+// device: under the slot rule those of one stage position of one model, else all.
 func (k *planPacking) groupBySlot(pool int) []slotGroup {
 	var groups []slotGroup
 	groupOfSlot := map[slotKey]int{}
@@ -172,7 +175,9 @@ func (k *planPacking) groupBySlot(pool int) []slotGroup {
 	return groups
 }
 
-// withoutReplica returns the plan without that replica on a pool whose loss hurts least.
+// withoutReplica returns the plan without one replica on a pool: the one without which the plan keeps the
+// highest value. Only replicas on shares of a device count, as whole ones always fit. If none can go, it
+// returns nil.
 func (k *planPacking) withoutReplica(pool int) *replicaPlan {
 	var bestPlan *replicaPlan
 	for ci := range k.plan.pipelines {
@@ -193,8 +198,9 @@ func (k *planPacking) withoutReplica(pool int) *replicaPlan {
 	return bestPlan
 }
 
-// packPieces puts pieces into as few bins as a bounded search finds. Devices filled by one kind of replica come
-// first.
+// packPieces puts pieces (replicas of one stage each) into as few bins, one for each device, as a bounded
+// search finds. Devices that replicas of one stage fill come first, then the others from the search. If the
+// steps end, one more bin is tried.
 func packPieces(pieces []replicaPiece) []deviceBin {
 	bins, singles := splitPieces(pieces)
 	partsPerDevice, neededParts := 1, 0
@@ -225,8 +231,8 @@ func packPieces(pieces []replicaPiece) []deviceBin {
 	return bins
 }
 
-// splitPieces returns the whole devices that pieces fill by themselves, and their other replicas one by one, the
-// largest first.
+// splitPieces divides pieces (replicas of one stage each) into whole devices that a piece fills by itself and
+// the other replicas one by one, those of the largest share first.
 func splitPieces(pieces []replicaPiece) (whole []deviceBin, singles []replicaPiece) {
 	for _, piece := range pieces {
 		single, full := piece, piece
@@ -245,8 +251,9 @@ func splitPieces(pieces []replicaPiece) (whole []deviceBin, singles []replicaPie
 // maxFillSteps bounds the steps of one search for bins.
 const maxFillSteps = 20000
 
-// fillBins is a depth-first search that puts the pieces into the open bins. Equal bins are tried once, and equal
-// pieces in order.
+// fillBins puts the remaining pieces into the open bins by a depth-first search, and reports whether all fit.
+// Of bins with equal room it tries the first only. The search ends without an answer, false, when the steps are
+// used up.
 func fillBins(openBins []deviceBin, remaining []replicaPiece, partsPerDevice int, steps *int) bool {
 	if len(remaining) == 0 {
 		return true

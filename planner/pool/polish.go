@@ -6,7 +6,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// polishPlan polishes a plan of the most throughput.
+// polishPlan improves the best plan of a search for throughput in what the objective does not see: first fewer
+// moved devices, then a larger weighted sum of rates, then less latency. The objective stays, up to the gap.
 func polishPlan(ctx context.Context, search *planSearch) error {
 	if err := reduceMoves(ctx, search); err != nil {
 		return err
@@ -30,7 +31,8 @@ func sameValueProgram(search *planSearch, templates []int) *integerProgram {
 	return newIntegerProgram(search.catalogue, templates, search.incumbent.value(), search.incumbent.value()*(1-valueTolerance))
 }
 
-// reduceMoves looks, among the plans that are good enough, for one that moves few devices.
+// reduceMoves looks, if a plan runs already, for one that is good enough (within the gap asked for) and moves
+// the fewest devices. A device moves if it has to load something.
 func reduceMoves(ctx context.Context, search *planSearch) error {
 	if search.replan == nil || search.problem.usesBundles() || ctx.Err() != nil {
 		return nil
@@ -48,6 +50,7 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	program.m.SetObj(program.theta, 0)
 	program.m.SetObj(program.movedVar, 1)
 	options := search.workLimits(moveNodes)
+	// Plans that move less than half a device fewer are not looked for.
 	options.AbsGap = 0.5
 	found, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices that move")
 	if err != nil {
@@ -60,8 +63,8 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	return nil
 }
 
-// preferRunning goes back to the running plan if a better plan is better by less than the gap, and sums of
-// losses prove that the running one is good enough as well. It reports whether it did.
+// preferRunning goes back to the running plan if that is worse than the best one by less than the gap, and sums
+// of losses prove that it is good enough by itself. Then no device moves. It reports whether it went back.
 func preferRunning(ctx context.Context, search *planSearch) bool {
 	running, improved := search.catalogue.recomputePlan(search.replan.pipelines), search.incumbent.plan
 	if search.stoppedBy == milp.StoppedByWork || running == nil || running.value < improved.value*(1-search.options.Gap) || !search.incumbent.isPlaceable(running) {
@@ -73,12 +76,13 @@ func preferRunning(ctx context.Context, search *planSearch) bool {
 	if search.incumbent.keepIfBetter(improved); isEnough {
 		search.incumbent.plan = running
 	}
-	search.shouldStop(ctx)
+	search.shouldStop(ctx) // the bound may have changed: note anew why the search ends
 	return isEnough
 }
 
-// raiseWeightedSum looks, among the plans of the best objective, for the one with the largest weighted sum of rates,
-// so that no model is left with needless slack.
+// raiseWeightedSum looks, among the plans of the best objective, for the one with the largest weighted sum of
+// rates, so that devices that the least rate does not need serve somebody. If not all templates are known, or a
+// plan is wanted soon, its replicas stay and only idle devices are used.
 func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	if len(search.problem.Models) < 2 || ctx.Err() != nil {
 		return nil
@@ -93,8 +97,9 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	return solveLargestSum(ctx, search, program, 1e-3, sumNodes)
 }
 
-// raiseWeightedSumOver looks, among the plans of the best objective over a set of templates, for the one with the
-// largest weighted sum of rates.
+// raiseWeightedSumOver looks, among the plans of the best objective over a set of templates, for the one with
+// the largest weighted sum of rates, up to a gap and within so many nodes. It is for baselines, which may also
+// use other replicas than the best plan has.
 func raiseWeightedSumOver(ctx context.Context, search *planSearch, set []int, gap float64, nodes int64) error {
 	if len(search.problem.Models) < 2 || ctx.Err() != nil {
 		return nil
@@ -102,8 +107,8 @@ func raiseWeightedSumOver(ctx context.Context, search *planSearch, set []int, ga
 	return solveLargestSum(ctx, search, sameValueProgram(search, set), gap, nodes)
 }
 
-// solveLargestSum solves a program for the largest weighted sum of rates. A plan with a larger sum than the best
-// one replaces it.
+// solveLargestSum solves a program, whose θ is held at the best objective, for the largest weighted sum of
+// rates. A plan of no lower objective and a larger sum replaces the best one.
 func solveLargestSum(ctx context.Context, search *planSearch, program *integerProgram, gap float64, nodes int64) error {
 	program.m.SetObj(program.theta, 0)
 	terms, _ := program.weightedSumTerms()
@@ -124,8 +129,8 @@ func solveLargestSum(ctx context.Context, search *planSearch, program *integerPr
 	return nil
 }
 
-// weightedSumTerms returns the weighted sum of rates as terms of a program, in parts of total: what one unit of
-// every model's rate gives.
+// weightedSumTerms returns the sum of the models' rates by weight as terms of a program. They are divided by
+// total, what one unit of every model's rate gives, so that coefficients are near 1.
 func (q *integerProgram) weightedSumTerms() (terms []milp.Term, total float64) {
 	for d := range q.problem.Models {
 		total += q.problem.Models[d].Weight * q.catalogue.units.modelRPS[d]
@@ -137,8 +142,8 @@ func (q *integerProgram) weightedSumTerms() (terms []milp.Term, total float64) {
 	return terms, total
 }
 
-// reduceDevices looks, among the plans of the best objective, for one that takes the fewest devices. With
-// keepSum the weighted sum of rates may not become smaller.
+// reduceDevices looks, among the plans of the best objective, for one that takes the fewest devices. The
+// baseline NP calls it. With keepSum the weighted sum of rates may not become smaller.
 func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error {
 	if ctx.Err() != nil {
 		return nil

@@ -23,7 +23,8 @@ type Problem struct {
 	Margins []float64
 }
 
-// marginShareOf returns the part of a model's SLO that is kept back.
+// marginShareOf returns the part of a model's SLO that is kept back as its margin: its own, or that of all
+// models.
 func marginShareOf(p *Problem, model int) float64 {
 	if p.Margins == nil {
 		return p.MarginShare

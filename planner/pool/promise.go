@@ -12,7 +12,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// lowerPromise lowers what a plan promises to parts of it, one per model. What its replicas carry stays.
+// lowerPromise lowers the rate that a plan promises for each model to a part of it, and with it the objective
+// and the utilisation noted as headroom. What its replicas carry stays.
 func lowerPromise(result *kind.Result, parts []float64) {
 	plan := result.Plan
 	section := formats.PoolOf(plan)
@@ -49,7 +50,8 @@ func lowerPromise(result *kind.Result, parts []float64) {
 	}
 }
 
-// lowerRate lowers the rate of a pipeline to a part of it. A stage that shares time has no rate beyond that.
+// lowerRate lowers the rate of a pipeline to a part of it. The rate of a stage on a time-shared device follows,
+// as it has no replicas of its own that would carry more.
 func lowerRate(plan *formats.Plan, pipeline *formats.Pipeline, part float64) {
 	pipeline.RPS *= part
 	for j := range pipeline.Stages {
@@ -76,8 +78,9 @@ func isTimeShared(plan *formats.Plan, device string) bool {
 	return false
 }
 
-// writeBounds writes into the plan what the search knows: that simulation decided its value, what the fluid
-// program says its replicas carry, and the bound of all plans that hold.
+// writeBounds writes into the finished plan what the search knows: that simulation decided its value, what its
+// replicas carry without queueing (Fluid), and the bound of all plans that hold. Plans that no test confirms
+// keep theirs.
 func (a *planTuner) writeBounds(res *kind.Result) {
 	plan := res.Plan
 	objective, section := &plan.Objective, formats.PoolOf(plan)

@@ -43,8 +43,10 @@ type masterProgram struct {
 	poolRows  []milp.Row // by pool, in parts of its devices; -1 for empty pools
 }
 
-// newMasterProgram builds the program over a set of templates. If extraPool is not negative, that pool has one more
-// device. Without withFloors the floors are left out.
+// newMasterProgram builds the relaxation: the linear program of the rates through some templates, with devices
+// in fractions. Without poolCosts it maximises θ, the least rate of a model per weight; with poolCosts it
+// minimises the price of the devices. If extraPool is not negative, that pool has one more device. Without
+// withFloors the floors (the least rates asked for) are left out.
 func newMasterProgram(c *templateCatalogue, poolCosts []float64, templates []int, extraPool int, withFloors bool) *masterProgram {
 	program := &masterProgram{problem: c.problem, catalogue: c, m: milp.New("relaxation"), poolCosts: poolCosts, extraPool: extraPool, theta: -1}
 	if poolCosts == nil {
@@ -83,7 +85,8 @@ func newMasterProgram(c *templateCatalogue, poolCosts []float64, templates []int
 	return program
 }
 
-// capacity returns the devices of a pool in parts of those that it has: 1, or more for the extra pool.
+// capacity returns how many devices of a pool the program may use, in parts of those that there are: 1, or more
+// for the pool that gets one more device.
 func (l *masterProgram) capacity(k int) float64 {
 	if k == l.extraPool {
 		return float64(l.problem.Pools[k].Count+1) / float64(l.problem.Pools[k].Count)
@@ -91,7 +94,8 @@ func (l *masterProgram) capacity(k int) float64 {
 	return 1
 }
 
-// addTemplate adds the rate of a template to the program.
+// addTemplate adds to the program the column of a template: its rate, in units of its model, with the parts of
+// each pool's devices that a unit takes.
 func (l *masterProgram) addTemplate(t *stages.Template) {
 	entries := make([]milp.Entry, 0, 8)
 	if r := l.modelRows[t.Model]; r >= 0 {
@@ -121,8 +125,9 @@ func (c *templateCatalogue) solveRelaxation(ctx context.Context, s milp.Solver, 
 	return solveRelaxationFrom(ctx, c, s, poolCosts, templates, -1, nil)
 }
 
-// solveRelaxationFrom is solveRelaxation started from a basis. A nil basis is no start. If extraPool is not
-// negative, that pool has one more device.
+// solveRelaxationFrom solves the relaxation (rates through templates, devices in fractions) and bounds all
+// plans by its duals. It starts from a basis of an earlier solve, or from nothing if that is nil. If extraPool
+// is not negative, that pool has one more device. If the floors cannot be met, it returns errInfeasible.
 func solveRelaxationFrom(ctx context.Context, c *templateCatalogue, s milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*relaxation, error) {
 	program := newMasterProgram(c, poolCosts, templates, extraPool, true)
 	sol, err := s.Solve(ctx, program.m, milp.Options{Basis: basis})
@@ -180,8 +185,9 @@ type dualWeights struct {
 	normalised          bool    // without costs: the duals of the models' rows were scaled to sum to 1
 }
 
-// readDuals reads the duals of a solution. Without costs it scales them so that the duals of the models' rows
-// sum to one. If they are all zero, all weights are zero.
+// readDuals reads the duals of a solution of the relaxation as weights: what all devices of each pool are
+// worth, and a unit of each model's rate. Without costs it scales them so that the duals of the models' rows
+// sum to one, as the proof of the bound needs it. If they are all zero, all weights are zero.
 func (l *masterProgram) readDuals(duals []float64) dualWeights {
 	dual := func(row milp.Row) float64 {
 		if row < 0 {
@@ -221,8 +227,9 @@ func (l *masterProgram) readDuals(duals []float64) dualWeights {
 	return read
 }
 
-// priceFactor returns the factor by which prices must grow so that no template is worth more than it costs.
-// minCost holds the least cost of any template of each model.
+// priceFactor returns the factor by which the prices of devices must grow so that no template is worth more
+// than its devices cost: the solver keeps this up to its tolerance only. minCost holds the least cost of a unit
+// through any template of each model.
 func (w *dualWeights) priceFactor(minCost []float64) float64 {
 	if !w.normalised {
 		return 1

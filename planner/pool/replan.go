@@ -51,7 +51,8 @@ type replanState struct {
 	numSearches int // searches made so far for a plan that moves no more than asked
 }
 
-// heldContents returns what the devices hold. Without a plan that runs it returns nil.
+// heldContents returns what each device holds (blocks, share and number of replicas). Without a plan that runs
+// it returns nil.
 func (s *replanState) heldContents() heldContents {
 	if s == nil {
 		return nil
@@ -59,8 +60,8 @@ func (s *replanState) heldContents() heldContents {
 	return s.heldByDevice
 }
 
-// newReplanState reads the plan that runs. add is called with the template of each pipeline that still keeps its
-// SLO, and returns its index.
+// newReplanState reads the plan that runs. add is called with the template of each pipeline that still keeps
+// its SLO, and returns its index. The state holds what is on each device, and the pipelines that can go on.
 func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) int) *replanState {
 	state := &replanState{problem: p, heldByDevice: emptyContents(p), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.totalDevices())}
 	for range p.Models {
@@ -90,6 +91,7 @@ func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) in
 			heldReplicas = append(heldReplicas, n)
 			pipeline.Stages = append(pipeline.Stages, InputStage{First: stage.First, Last: stage.Last, Pool: stage.Pool, Share: stage.Share, Replicas: max(n, 1)})
 		}
+		// A pipeline goes on only if every stage of it still has a replica.
 		if !isPlannable || slices.Contains(heldReplicas, 0) {
 			continue
 		}
@@ -101,7 +103,8 @@ func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) in
 	return state
 }
 
-// fitsMemory computes the memory that the replicas of t need, and reports whether it fits.
+// fitsMemory computes, into the template, the bytes that a replica of each stage of t needs, and reports
+// whether all fit the memory of their share of a device.
 func (p *Problem) fitsMemory(t *stages.Template) bool {
 	m := &p.Models[t.Model]
 	modelBytes := m.WeightBytes(0, m.NumBlocks())
@@ -120,7 +123,8 @@ func (s *replanState) movedDevices(pipelines []planPipeline) float64 {
 	return s.devicesBeyond(pipelines, s.runningReplicas)
 }
 
-// devicesBeyond returns the devices, in parts, that replicas take beyond the given replicas that run.
+// devicesBeyond returns how many devices, in fractions, the replicas of pipelines take beyond the given ones,
+// which run already: so much has to be loaded.
 func (s *replanState) devicesBeyond(pipelines []planPipeline, runningReplicas map[replicaContent]int) float64 {
 	var buf [16]struct{ id, n int }
 	wanted := buf[:0]
@@ -144,7 +148,8 @@ func (s *replanState) devicesBeyond(pipelines []planPipeline, runningReplicas ma
 	return devices
 }
 
-// contentIDs returns the ids of what the stages of a template hold.
+// contentIDs returns a number for the content (blocks, kind and share) of each stage of a template, equal for
+// equal contents. They are computed once for each template.
 func (s *replanState) contentIDs(template int) []int {
 	for len(s.stageContents) <= template {
 		s.stageContents = append(s.stageContents, nil)
@@ -193,7 +198,8 @@ type newContent struct {
 	heldReplicas int
 }
 
-// limitMoves adds to a program the devices that move, and limits them to maxMoved.
+// limitMoves adds to a program the number of devices that move (have to load something, in fractions by share),
+// and limits it to maxMoved.
 func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
 	// The replicas of each content.
 	varsByContent := map[replicaContent][]milp.Var{}
@@ -215,6 +221,7 @@ func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
 	for _, content := range contents {
 		devicePart := 1 / float64(content.share)
 		heldReplicas := state.runningReplicas[content]
+		// Of content that nothing holds, every replica has to be loaded.
 		if heldReplicas == 0 {
 			for _, v := range varsByContent[content] {
 				q.m.AddTerm(moveRow, v, devicePart)
@@ -257,8 +264,8 @@ const moveNodes = 100
 // keep the limit while the whole devices that hold them do not.
 const moveTries = 3
 
-// movedTooMuch reports whether a finished plan moved more devices than asked and another search for one that
-// moves less is worth it. If so, it prepares that search.
+// movedTooMuch reports whether a finished plan moves more devices (to load something) than asked, and another
+// search for one that moves less is worth it. If so, it prepares that search, with a lower limit by the excess.
 func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) bool {
 	if search.replan == nil || ctx.Err() != nil {
 		return false

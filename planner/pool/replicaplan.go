@@ -17,7 +17,8 @@ type planPipeline struct {
 	replicas []int // by stage; 0 on time-shared pools
 }
 
-// pipelineFor returns a template with the fewest replicas of each stage that carry a rate.
+// pipelineFor returns a pipeline of a plan: template t, which has the given index in the catalogue, with the
+// fewest replicas of each stage that carry a rate in requests/s.
 func pipelineFor(t *stages.Template, index int, rps float64) planPipeline {
 	pipeline := planPipeline{template: index, model: t.Model, rps: rps, replicas: make([]int, len(t.Stages))}
 	for si := range t.Stages {
@@ -104,7 +105,8 @@ func (c *templateCatalogue) isTimeShared(t *stages.Template) bool {
 	return false
 }
 
-// timeSharedScale returns the factor on the rates of pipelines at which they fit the time-shared pools, at most 1.
+// timeSharedScale returns the factor, at most 1, by which the rates of pipelines must fall so that their stages
+// on time-shared pools need no more time than there is.
 func (c *templateCatalogue) timeSharedScale(pipelines []planPipeline) float64 {
 	devices := make([]float64, len(c.problem.Pools))
 	for i := range pipelines {
@@ -160,7 +162,7 @@ func (c *templateCatalogue) usedDevices(pipelines []planPipeline) []float64 {
 	return devices
 }
 
-// wholeDevicesUsed returns the whole devices that a plan takes of every pool.
+// wholeDevicesUsed returns, by pool, the devices that a plan takes, rounded up to whole ones.
 func (c *templateCatalogue) wholeDevicesUsed(plan *replicaPlan) []int {
 	devices := make([]int, len(c.problem.Pools))
 	for k, v := range c.usedDevices(plan.pipelines) {
@@ -169,7 +171,8 @@ func (c *templateCatalogue) wholeDevicesUsed(plan *replicaPlan) []int {
 	return devices
 }
 
-// exclusiveDevices returns how many devices of exclusive pools a plan takes.
+// exclusiveDevices returns how many devices of exclusive pools a plan takes, in whole ones or fractions as the
+// rounding of the problem says.
 func (c *templateCatalogue) exclusiveDevices(plan *replicaPlan) (n float64) {
 	for k, v := range c.usedDevices(plan.pipelines) {
 		if !c.problem.Pools[k].TimeShared {
@@ -179,7 +182,8 @@ func (c *templateCatalogue) exclusiveDevices(plan *replicaPlan) (n float64) {
 	return n
 }
 
-// brokenLimit says which limit a plan breaks: devices, memory or floors. If it keeps all, it returns "".
+// brokenLimit names a limit that a plan breaks: the devices of a pool, the memory of time-shared devices, or a
+// model's floor (least rate). If it keeps all, it returns "".
 func (c *templateCatalogue) brokenLimit(plan *replicaPlan) string {
 	memory := newResidentMemory(c.problem)
 	for _, pipeline := range plan.pipelines {

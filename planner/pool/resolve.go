@@ -147,7 +147,8 @@ func (r *resolvedProblem) resolvePools() error {
 	return nil
 }
 
-// checkPool returns an error if pool i of the cluster makes no sense.
+// checkPool returns an error if pool i of the cluster makes no sense: no device kind, one that stands there
+// already, or a negative number.
 func checkPool(in *kind.Problem, i int) error {
 	p := &in.Cluster.Pools[i]
 	path := fmt.Sprintf("pools[%d]", i)

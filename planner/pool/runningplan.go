@@ -9,7 +9,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// checkRunningPlan returns an error if the new plan cannot start from the one that runs.
+// checkRunningPlan returns an error if the new plan cannot start from the one that runs: it must be a plan of
+// pools, and the algorithm the planner's own.
 func checkRunningPlan(p *kind.Problem) error {
 	switch algorithm := p.Values.Word("algorithm"); {
 	case formats.PoolOf(p.RunningPlan) == nil:

@@ -51,8 +51,9 @@ type planSearch struct {
 	stoppedBy    milp.StoppedBy
 }
 
-// newSearch lists the templates, or generates them if they are too many, and solves the relaxation of every wait
-// choice. The search starts with the choice of the best relaxation.
+// newSearch returns a search that is ready to look for plans: it lists the templates, or generates them if they
+// are too many, and solves the linear program of every wait choice (bounds on how long batches wait for others
+// on time-shared pools). The search starts with the choice of the best value.
 func newSearch(ctx context.Context, p *Problem, solver milp.Solver, options Options, searchGoal planGoal) (*planSearch, error) {
 	options.Effort = max(options.Effort, 1)
 	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), otherBound: math.Inf(-1), outcome: &Outcome{}}
@@ -73,7 +74,8 @@ func newSearch(ctx context.Context, p *Problem, solver milp.Solver, options Opti
 	return x, nil
 }
 
-// setCatalogue sets the templates of the search, and those of the plan that runs, if there is one.
+// setCatalogue sets the templates of the search, reads the plan that runs, if there is one, so that its
+// templates are among them, and starts without a best plan.
 func (s *planSearch) setCatalogue(catalogue *templateCatalogue) {
 	s.catalogue = catalogue
 	s.outcome.Templates = len(catalogue.templates)
@@ -81,7 +83,9 @@ func (s *planSearch) setCatalogue(catalogue *templateCatalogue) {
 	s.incumbent = &incumbent{catalogue: catalogue, goal: s.goal, replan: s.replan}
 }
 
-// generateTemplates makes the templates by column generation.
+// generateTemplates makes, where all templates would be too many, only useful ones, by column generation (the
+// linear program asks for those that improve it). The search then has a single wait choice: without time-shared
+// pools no batch waits for another.
 func (s *planSearch) generateTemplates(ctx context.Context) error {
 	// Templates of the plan that runs take part in any case.
 	var runningTemplates []stages.Template
@@ -107,7 +111,9 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 	return nil
 }
 
-// relaxChoices solves the linear program over all templates of every wait choice.
+// relaxChoices lists the wait choices (bounds on how long batches wait for others on time-shared pools, with
+// the templates that keep their SLO then) and solves the linear program of each. They come by falling value of
+// that program, the most promising first.
 func (s *planSearch) relaxChoices(ctx context.Context) error {
 	choices, exact := listWaitBounds(s.catalogue)
 	relaxOver := func(templates []int) (*relaxation, error) {
@@ -146,7 +152,9 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 	return nil
 }
 
-// selectChoice goes on with a wait choice: it sets the bounds, the exempt models and the losses.
+// selectChoice goes on with wait choice i: the bounds on the waiting on time-shared pools under which the
+// search now plans. It sets the bound under it and under all others, the models that no choice serves (exempt
+// from the rule on waiting), and the losses of the templates.
 func (s *planSearch) selectChoice(i int) {
 	choice := &s.waitChoices[i]
 	s.choice, s.choiceBound, s.otherBound = choice, choice.bound, s.droppedBound
@@ -169,8 +177,11 @@ func (s *planSearch) selectChoice(i int) {
 	}
 }
 
-// planChoices plans under each of the first maxChoices wait choices that may still hold a better plan. While no
-// plan serves every model, which may be for lack of memory, it also plans under those that follow.
+// planChoices makes plans under each of the first maxChoices wait choices that may still hold a better plan,
+// and keeps the best one. A wait choice is one set of bounds on how long batches wait for others on time-shared
+// pools, with the templates that keep their SLO then. While no plan serves every model, which may be for lack
+// of memory, it also tries those that follow. At the end, the choice of the best plan is in force again, for
+// polishing.
 func (s *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 	current, bestChoice := 0, 0
 	for i := range s.waitChoices {
@@ -208,7 +219,7 @@ func (s *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 	// Go back to the choice of the best plan.
 	if current != bestChoice {
 		s.selectChoice(bestChoice)
-		s.shouldStop(ctx)
+		s.shouldStop(ctx) // the bounds have changed: note anew why the search stops
 	}
 	return nil
 }
@@ -219,7 +230,8 @@ func (s *planSearch) mayHoldBetter(choice *waitChoice) bool {
 	return choice.bound > s.goal.noPlanScore() && (s.incumbent.plan == nil || choice.bound > score+provenGap*math.Abs(score))
 }
 
-// requirePlan returns an error that says why no plan serves every model. If there is one, it returns nil.
+// requirePlan returns nil if the best plan serves every model, if need be after taking the plan that the search
+// for the largest part of the floors found. Else it returns an error that says why no plan does.
 func (s *planSearch) requirePlan(ctx context.Context) error {
 	if err := s.floors.adoptPlan(ctx); err != nil {
 		return err
@@ -253,7 +265,8 @@ func (s *planSearch) reportProgress(phase, detail string) {
 	s.options.Progress(progress)
 }
 
-// recordPhase notes the work of a phase in the outcome, and reports it.
+// recordPhase notes a finished phase of the search in the outcome, with its work, value and bound, and reports
+// it.
 func (s *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats) {
 	record := Phase{Name: name, Pipelines: numPipelines, Nodes: stats.Nodes, Iterations: stats.Iterations, Bound: s.displayValue(s.provenBound())}
 	if s.incumbent.plan != nil {
@@ -296,8 +309,8 @@ func (s *planSearch) shouldStop(ctx context.Context) bool {
 	return true
 }
 
-// reachedEnough reports whether the throughput asked for is reached. If nothing else is asked, it also reports
-// true once that throughput is proven to be impossible.
+// reachedEnough reports whether the best plan reaches the throughput EnoughRPS that the caller asked for, in
+// requests/s per weight. If only its existence is asked (no diagnosis), it also reports true once no plan can.
 func (s *planSearch) reachedEnough() bool {
 	if s.options.EnoughRPS <= 0 {
 		return false
@@ -317,7 +330,8 @@ func (s *planSearch) workLimits(nodes int64) milp.Options {
 	return milp.Options{MaxNodes: nodes, MaxIterations: nodes * iterationsPerNode, Seed: s.options.Seed}
 }
 
-// templatesPerModel returns how many templates of each model the small program has beside those of the basis.
+// templatesPerModel returns how many templates of each model the small integer program has beside those of the
+// relaxation's solution. A re-plan, which is wanted soon, has another number.
 func (s *planSearch) templatesPerModel() int {
 	if s.replan != nil {
 		return replanPerModel

@@ -13,8 +13,10 @@ type deviceSet struct {
 	label  int32 // a sum of configurations that carries the rate on these devices
 }
 
-// joinModels returns the largest throughput above minValue at which device sets of all models fit together, or a
-// little more, and a plan for a little less. If there is none, it returns minValue and no plan.
+// joinModels looks for the largest throughput, in units, at which one device set for each model (the devices
+// that some sum of its configurations takes) fits the pools together. It returns that, or a little more, and a
+// plan for a little less. If none is above minValue, it returns minValue and no plan. searches holds the sums
+// of each model.
 func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (throughput float64, plan []planPipeline) {
 	minValue = max(minValue, k.search.incumbent.score())
 	sets := make([][]deviceSet, len(searches))
@@ -33,8 +35,8 @@ func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (th
 	return throughput, plan
 }
 
-// fastestSet returns the highest rate of any set of a single model, and its label. If no rate is above minValue,
-// it returns minValue and no label.
+// fastestSet returns the highest rate of any device set (the devices of a sum of replicas) of a single model,
+// and the label of its sum. If no rate is above minValue, it returns minValue and no label.
 func fastestSet(sets []deviceSet, minValue float64) (rate float64, labels []int32) {
 	rate = minValue
 	for _, s := range sets {
@@ -45,9 +47,10 @@ func fastestSet(sets []deviceSet, minValue float64) (rate float64, labels []int3
 	return rate, labels
 }
 
-// bisectSets bisects the largest throughput above minValue at which sets of all models fit together. It returns
-// the upper limit, and the labels of the sets at the lower one. If there is none, it returns minValue. If it is
-// not known whether sets fit at the lower limit, there are no labels.
+// bisectSets bisects for the largest throughput, in units, at which device sets, one of each model, fit the
+// pools together. It returns the upper limit, as a bound, and the labels of the sets (the sums of replicas they
+// stand for) at the lower one. If none above minValue fit, it returns minValue. If the last answer was unknown,
+// for lack of work, there are no labels.
 func (k *lossKnapsack) bisectSets(sets [][]deviceSet, minValue float64) (throughput float64, labels []int32) {
 	lo, hi := minValue, k.choice.lp.bound
 	for range joinHalvings {
@@ -56,6 +59,7 @@ func (k *lossKnapsack) bisectSets(sets [][]deviceSet, minValue float64) (through
 		}
 		mid := (lo + hi) / 2
 		joiner := k.newSetJoiner(sets, mid)
+		// An unknown answer counts as fitting, so that the upper limit stays a bound.
 		switch joiner.findSets() {
 		case setsFit:
 			lo, labels = mid, joiner.chosenLabels
@@ -71,7 +75,8 @@ func (k *lossKnapsack) bisectSets(sets [][]deviceSet, minValue float64) (through
 	return minValue, nil
 }
 
-// labelPipelines returns the configurations that a label adds up, as one pipeline for each template.
+// labelPipelines returns the pipelines of a label: the configurations (whole replicas) that its sum adds up,
+// found from the last one back over the parents, as one pipeline for each template.
 func (l *labelSearch) labelPipelines(label int32) []planPipeline {
 	catalogue := l.knapsack.catalogue
 	var pipelines []planPipeline
@@ -90,8 +95,9 @@ func (l *labelSearch) labelPipelines(label int32) []planPipeline {
 	return pipelines
 }
 
-// deviceSets lists the device sets of the labels of at least a rate, by rising price. Of the labels with equal
-// device sets it takes the one of the highest rate.
+// deviceSets lists the devices that the labels (sums of a model's configurations) of at least a rate take, by
+// rising price. Of labels that take equal devices it lists the one of the highest rate. Sets that no pool could
+// hold by themselves are left out.
 func (l *labelSearch) deviceSets(minRate float64) []deviceSet {
 	k := l.knapsack
 	var sets []deviceSet
@@ -123,7 +129,8 @@ func (l *labelSearch) deviceSets(minRate float64) []deviceSet {
 // countsWhole reports whether device sets count whole devices. Else they count parts.
 func (k *lossKnapsack) countsWhole() bool { return k.problem.Rounding == Slot }
 
-// deviceSetOf returns the devices that a label takes.
+// deviceSetOf returns the devices of each pool that a label takes, with their price and its rate. If devices
+// count whole, parts of each dimension round up.
 func (k *lossKnapsack) deviceSetOf(label *sumLabel, index int32) deviceSet {
 	set := deviceSet{counts: make([]int32, len(k.problem.Pools)), rate: label.rate, label: index}
 	for j := range k.dimensions {
@@ -138,7 +145,7 @@ func (k *lossKnapsack) deviceSetOf(label *sumLabel, index int32) deviceSet {
 	return set
 }
 
-// exceedsPools reports whether some pool has fewer devices than are counted.
+// exceedsPools reports whether more devices of some pool are counted than it has.
 func (k *lossKnapsack) exceedsPools(counts []int32) bool {
 	for pool, n := range counts {
 		if int(n) > k.problem.Pools[pool].Count {
@@ -148,7 +155,9 @@ func (k *lossKnapsack) exceedsPools(counts []int32) bool {
 	return false
 }
 
-// minimalSets returns those sets of at least a rate that hold no other one. The sets must be sorted by price.
+// minimalSets returns those device sets of at least a rate that take no superset of the devices of another one:
+// where the larger set fits, the smaller one does. The sets must be sorted by price, so that a smaller one
+// comes first.
 func minimalSets(sets []deviceSet, rate float64) []deviceSet {
 	var minimal []deviceSet
 	for _, s := range sets {
@@ -179,7 +188,9 @@ type setJoiner struct {
 	chosenLabels []int32       // by model: label of its set
 }
 
-// newSetJoiner returns a joiner of the minimal sets with which every model reaches a rate.
+// newSetJoiner returns a joiner, which looks for one device set of each model so that all fit the pools. It has
+// the minimal sets with which every model reaches a rate, and all devices free. At the prices of the
+// relaxation, sets that cost more than all devices are worth in total cannot be joined.
 func (k *lossKnapsack) newSetJoiner(sets [][]deviceSet, rate float64) *setJoiner {
 	joiner := &setJoiner{knapsack: k, minPriceFrom: make([]float64, len(sets)+1), chosenLabels: make([]int32, len(sets))}
 	for pool := range k.problem.Pools {
@@ -206,7 +217,9 @@ const (
 	fitUnknown // the work ran out before it was known
 )
 
-// findSets looks for one set of each model.
+// findSets looks for one device set of each model so that all fit together. It returns that they fit, that they
+// do not, or that the answer is unknown because the work is done. minPriceFrom[d] becomes the least price of
+// the models from d on, by which the search ends early.
 func (j *setJoiner) findSets() fitAnswer {
 	for d := len(j.setsByPrice) - 1; d >= 0; d-- {
 		if len(j.setsByPrice[d]) == 0 {
@@ -214,6 +227,7 @@ func (j *setJoiner) findSets() fitAnswer {
 		}
 		j.minPriceFrom[d] = j.minPriceFrom[d+1] + j.setsByPrice[d][0].price
 	}
+	// Else search. If the work ends first, it is not known whether sets fit.
 	switch {
 	case j.placeModels(0, 0):
 		return setsFit
@@ -223,8 +237,8 @@ func (j *setJoiner) findSets() fitAnswer {
 	return setsExceed
 }
 
-// placeModels chooses sets of the models from d on, by depth-first search. price is that of the sets chosen
-// before.
+// placeModels chooses sets for the models from d on by depth-first search, and reports whether all fit the free
+// devices. price is that of the sets chosen for the models before.
 func (j *setJoiner) placeModels(d int, price float64) bool {
 	if d == len(j.setsByPrice) {
 		return true

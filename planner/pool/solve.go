@@ -75,7 +75,8 @@ func Solve(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome,
 	return solveAtFloors(p, func(p *Problem) (*Outcome, error) { return solveThroughput(ctx, p, s, o) })
 }
 
-// solveThroughput solves for the most throughput, with the floors as they are.
+// solveThroughput searches for the plan of the most throughput, places it and returns it with its bound. It
+// takes the floors (the least rates asked for) as they are: its caller allows for a tolerance.
 func solveThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	x, err := newSearch(ctx, p, s, o, maxThroughputGoal{})
 	if err != nil {
@@ -107,12 +108,14 @@ func solveThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) 
 	}
 }
 
-// writeOutcome places the best plan and returns the outcome.
+// writeOutcome places the best plan on devices and returns the outcome with its bound and, unless the plan is
+// only wanted quickly, what limits it.
 func writeOutcome(ctx context.Context, search *planSearch) (*Outcome, error) {
 	plan, placement, warnings := search.catalogue.placePlan(search.incumbent.plan, search.replan.heldContents())
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(search.incumbent.plan.pipelines))
 	}
+	// A replica that found no place was left out, so the proof is not of this plan.
 	if plan.value < search.incumbent.plan.value && search.stoppedBy == milp.StoppedByProof {
 		search.stoppedBy = milp.StoppedByWork
 	}

@@ -15,7 +15,8 @@ type nicLoad [2]float64
 // busier returns the load of the busier direction.
 func (t nicLoad) busier() float64 { return max(t[0], t[1]) }
 
-// overload returns the sum of the squares of what each direction has to do beyond calmLink.
+// overload returns the sum of the squares of what each direction of a network card has to do beyond calmLink.
+// It is 0 if neither is busy.
 func (t nicLoad) overload() (sum float64) {
 	for _, busy := range t {
 		if busy > calmLink {
@@ -25,7 +26,8 @@ func (t nicLoad) overload() (sum float64) {
 	return sum
 }
 
-// trafficOf returns the NIC load that the replicas on a device cause at the rates of the plan.
+// trafficOf returns how busy the replicas on a device keep its network card at the rates of the plan, as
+// seconds of sending and of receiving per second.
 func (k *planPacking) trafficOf(b *deviceBin) (load nicLoad) {
 	for _, piece := range b.pieces {
 		pipeline := &k.plan.pipelines[piece.pipeline]
@@ -65,8 +67,9 @@ type nodeBalancer struct {
 	kindByLoads   map[string]int // by the text of the loads: index of the kind
 }
 
-// spreadOverNodes orders the devices of a pool so that no NIC is overloaded while another could take load off
-// it.
+// spreadOverNodes orders the devices of a pool, which are nodes of PerNode devices in this order, so that no
+// network card is overloaded while another could take load off it. Without a limited card, or with one node, it
+// returns them as they are.
 func (k *planPacking) spreadOverNodes(pool int, bins []deviceBin) []deviceBin {
 	p := &k.problem.Pools[pool]
 	if p.Gbps <= 0 || p.PerNode < 2 || len(bins) <= p.PerNode {
@@ -83,9 +86,10 @@ func (k *planPacking) spreadOverNodes(pool int, bins []deviceBin) []deviceBin {
 	return spread
 }
 
-// balanceNodes orders devices with given loads over nodes of perNode devices. Busy nodes swap devices with
-// others as long as that takes load off busy NICs and leaves the busier of the two nodes with no more than
-// before. Other devices stay where they are.
+// balanceNodes orders devices with given loads on their network cards over nodes of perNode devices, which
+// share a card. Busy nodes swap devices with others as long as that takes load off busy cards and leaves the
+// busier of the two nodes with no more than before. Other devices stay where they are. It returns the devices'
+// indexes, node by node.
 func balanceNodes(loads []nicLoad, perNode int) []int {
 	balancer := &nodeBalancer{kindByLoads: map[string]int{}}
 	for _, load := range loads {
@@ -104,7 +108,8 @@ func balanceNodes(loads []nicLoad, perNode int) []int {
 	return slices.Concat(balancer.nodeDevices...)
 }
 
-// addNode adds a node to the nodes of its kind.
+// addNode adds a node to the other nodes of its kind: nodes whose devices have the same loads are alike, so
+// swaps are tried between kinds only.
 func (s *nodeBalancer) addNode(node int) {
 	var loads []int
 	var nodeLoad nicLoad
@@ -135,7 +140,8 @@ type nodeSwap struct {
 // minLoadGain is the gain that a swap must exceed, and the part by which it must exceed that of another.
 const minLoadGain = 1e-9
 
-// swapBest makes the swap that takes most load off busy NICs. If no swap does, it returns false.
+// swapBest swaps two devices of different nodes so that most load is taken off busy network cards. If no swap
+// takes any off, it returns false.
 func (s *nodeBalancer) swapBest() bool {
 	best := nodeSwap{fromKind: -1, gain: minLoadGain}
 	for i := range s.nodeKinds {
@@ -162,7 +168,8 @@ func (s *nodeBalancer) swapBest() bool {
 	return true
 }
 
-// improveSwap replaces the best swap by each swap of two loads between nodes of two kinds that gains more.
+// improveSwap tries all swaps of a device between a busy node and another one, by the kinds of the nodes and
+// the loads of the devices, and replaces best by one that takes more load off.
 func (s *nodeBalancer) improveSwap(best *nodeSwap, busyKind, otherKind int) {
 	busy, other := &s.nodeKinds[busyKind], &s.nodeKinds[otherKind]
 	for _, given := range slices.Compact(slices.Clone(busy.loads)) {
@@ -174,8 +181,8 @@ func (s *nodeBalancer) improveSwap(best *nodeSwap, busyKind, otherKind int) {
 	}
 }
 
-// swapGain returns the overload that a swap of two loads removes. If the busier of the two nodes would have more
-// load than before, it returns 0.
+// swapGain returns how much overload a swap of two loads between nodes of two kinds removes. If the busier of
+// the two nodes would have more load than before, it returns 0: busy cards must not change places.
 func (s *nodeBalancer) swapGain(kindA, kindB *nodeKind, givenLoad, takenLoad int) float64 {
 	var loadA, loadB nicLoad
 	for direction := range loadA {
@@ -188,7 +195,7 @@ func (s *nodeBalancer) swapGain(kindA, kindB *nodeKind, givenLoad, takenLoad int
 	return kindA.nodeLoad.overload() + kindB.nodeLoad.overload() - loadA.overload() - loadB.overload()
 }
 
-// removeNode takes the last node out of a kind.
+// removeNode takes the last node out of a kind, because a swap changes its loads, and returns it.
 func (s *nodeBalancer) removeNode(kind int) int {
 	k := &s.nodeKinds[kind]
 	node := k.nodes[len(k.nodes)-1]

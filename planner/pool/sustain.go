@@ -13,7 +13,8 @@ import (
 	"inferplan/sim"
 )
 
-// simulateLoads finds, in short runs, the load that every model sustains.
+// simulateLoads simulates the plan of an attempt in short runs, and finds the load that every model sustains:
+// the multiple of its promised rate at which it still keeps its SLO. It scores the attempt by these.
 func (a *planTuner) simulateLoads(ctx context.Context, t *planAttempt) error {
 	test, err := certify.NewTest(t.result.Plan, a.certifyRequest)
 	if err != nil {
@@ -25,6 +26,7 @@ func (a *planTuner) simulateLoads(ctx context.Context, t *planAttempt) error {
 	scenario.Budget = a.runBudgets.Search
 	scenario.Seed = seeded.Seed(test.Settings.Seed, "headroom")
 	scenario.Duration = min(fullDuration, max(fullDuration/shortRunDivisor, certify.MinDuration(t.result.Plan)))
+	// The first tenth, in which queues fill, does not count.
 	scenario.Warmup = scenario.Duration / 10
 	var startLoads []float64
 	if a.bestAttempt != nil && len(a.bestAttempt.loads) > 0 {
@@ -46,8 +48,8 @@ func (a *planTuner) simulateLoads(ctx context.Context, t *planAttempt) error {
 	return nil
 }
 
-// loadsAtShare returns the loads at which a plan sustains a part of the best rate so far. If there is no best
-// attempt, or it is not compared by rate, it returns nil.
+// loadsAtShare returns, for each model, the multiple of the rate that the plan promises at which it reaches a
+// part of the best rate so far. If there is no best attempt, or plans are not compared by rate, it returns nil.
 func (a *planTuner) loadsAtShare(t *planAttempt, part float64) (loads []float64) {
 	if a.bestAttempt == nil || !a.maximises() || !(a.bestAttempt.sustainedRate > 0) {
 		return nil
@@ -59,7 +61,9 @@ func (a *planTuner) loadsAtShare(t *planAttempt, part float64) (loads []float64)
 	return loads
 }
 
-// scoreAttempt computes what a plan is worth at its loads.
+// scoreAttempt computes what an attempt is worth at the loads that its models sustain: the least rate per
+// weight, whether the floors (least rates asked for) are met, and balancedRate, the rate per weight if each
+// model had devices in proportion to its needs.
 func (a *planTuner) scoreAttempt(t *planAttempt) {
 	t.sustainedRate, t.meetsFloors = math.Inf(1), true
 	totalGPUs, neededGPUs := 0.0, 0.0
@@ -68,6 +72,7 @@ func (a *planTuner) scoreAttempt(t *planAttempt) {
 		sustainedRPS := t.loads[i] * m.RPS
 		t.sustainedRate = min(t.sustainedRate, sustainedRPS/m.Weight)
 		t.meetsFloors = t.meetsFloors && meetsFloor(sustainedRPS, a.floorRate(i))
+		// The devices of the model, and how many it would need for a rate of its weight.
 		modelGPUs := 0.0
 		for _, p := range t.result.Plan.Deployment[i].Pipelines {
 			for _, s := range p.Stages {
@@ -79,8 +84,9 @@ func (a *planTuner) scoreAttempt(t *planAttempt) {
 	t.balancedRate = totalGPUs / max(neededGPUs, 1e-12)
 }
 
-// certifyPlans finds in long runs what the plans sustain that were best in short runs, see nextForLongRuns. The
-// best of them promises that. If the plans must carry floors, certifyFloors does so.
+// certifyPlans tests in long runs, with other random numbers, the plans that were best in short runs, one after
+// another as nextForLongRuns picks them. The one that sustains most becomes the best and promises what it
+// showed. If plans must carry floors (the objective is minimised), certifyFloors does so.
 func (a *planTuner) certifyPlans(ctx context.Context) error {
 	if len(a.bestAttempt.loads) == 0 {
 		return nil
@@ -116,8 +122,8 @@ func (a *planTuner) certifyPlans(ctx context.Context) error {
 	return nil
 }
 
-// promiseUnconfirmed makes a plan that no test confirms promise what short runs showed. The plan states err as
-// the reason.
+// promiseUnconfirmed makes a plan that no test confirms promise what short runs showed: the budget did not
+// allow the long runs that confirm it. The plan states err as the reason.
 func (a *planTuner) promiseUnconfirmed(t *planAttempt, err error) error {
 	if slices.Min(t.loads) < certify.Step {
 		return unsustainedError(a)
@@ -144,8 +150,8 @@ func nextForLongRuns(tuner *planTuner) (best *planAttempt) {
 	return best
 }
 
-// bestUniform returns the attempt that sustained most in short runs of those with one margin for all models, or
-// with what the running plan keeps back. If there is none, it returns nil.
+// bestUniform returns, of the attempts with one margin for all models or with what the running plan keeps back
+// (the first), the one that sustained most in short runs. If there is none, it returns nil.
 func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 	for i, t := range tuner.attempts {
 		isUniform := func(h formats.Headroom) bool {
@@ -161,8 +167,9 @@ func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 	return bestAttempt
 }
 
-// certifyFloors tests whether the best plan carries the floors. As long as it does not, the models that fall
-// short promise less of what their replicas carry, and another plan is made.
+// certifyFloors tests whether the best plan carries the floors, the least rates asked for. As long as it does
+// not, another plan is made, in which the models that fall short promise less of what their replicas carry and
+// so get more devices. If none passes in several tries, it returns an error.
 func (a *planTuner) certifyFloors(ctx context.Context) error {
 	for range floorTries {
 		current := a.bestAttempt
@@ -195,9 +202,10 @@ func (a *planTuner) certifyFloors(ctx context.Context) error {
 	return unsustainedError(a)
 }
 
-// confirmFloors tests, in long runs, whether an attempt carries the floors, and certifies it if it does. If the
-// test could not be finished, the plan states why, and counts as confirmed. Else it lowers the loads of the models
-// that fall short.
+// confirmFloors tests in long runs whether an attempt carries the floors (the least rates asked for) and, if it
+// does, writes the certificate into its plan, which then promises the floors. If the test could not be
+// finished, the plan states why, and counts as confirmed. If models fall short, it lowers their loads, for the
+// next plan.
 func (a *planTuner) confirmFloors(ctx context.Context, attempt *planAttempt) (confirmed bool, err error) {
 	test, err := certify.NewTest(attempt.result.Plan, a.certifyRequest)
 	if err != nil {
@@ -226,8 +234,8 @@ func (a *planTuner) confirmFloors(ctx context.Context, attempt *planAttempt) (co
 	return false, nil
 }
 
-// limitToFrontEnd limits what each model promises to its weight's part of the front end, if the devices carry
-// more than the front end takes in.
+// limitToFrontEnd limits what the models promise to what the front end (which takes in all requests) manages,
+// by weight, if the devices carry more.
 func limitToFrontEnd(result *kind.Result) {
 	plan := result.Plan
 	if plan.FrontEndLoad() <= 1 {
@@ -250,7 +258,7 @@ const busyFrontEnd = .5
 const floorTries = 12
 
 // unsustainedError returns the error that no plan carries the floors, or any rate. It names the part of the
-// floors that the best plan carries.
+// floors (least rates) that the best plan carries in simulation.
 func unsustainedError(tuner *planTuner) error {
 	// The largest part of the floors that some attempt sustained.
 	bestShare := 0.0
@@ -298,6 +306,8 @@ func (a *planTuner) certifyAttempt(ctx context.Context, t *planAttempt, minLoads
 	for i := range t.loads {
 		climb.MaxLoads = append(climb.MaxLoads, 1/t.setting.headroom[i].Utilisation)
 	}
+	// A plan that only has to beat another one is tested there, and no further if it fails. One that showed
+	// nothing in short runs starts low.
 	if minLoads != nil {
 		climb.StartLoads, climb.StopAtFirstFailure = minLoads, true
 	} else if slices.Min(t.loads) < certify.Step {

@@ -39,12 +39,14 @@ func newTemplateTable(p *Problem, model int) (s *templateTable, tooBig int, err 
 	return s, tooBig, err
 }
 
-// add appends a template. Templates of one batch size come one after another.
+// add appends a template to the table, which keeps a short record of each stage only. Templates of one batch
+// size must come one after another, because the table notes where each size starts.
 func (s *templateTable) add(t *stages.Template) {
 	if n := len(s.batchStarts); n == 0 || s.batchStarts[n-1].batch != t.Batch {
 		s.batchStarts = append(s.batchStarts, batchStart{t.Batch, s.len()})
 	}
 	for i := range s.maxStages {
+		// Stages that the template lacks stay zero: their share of 0 ends it.
 		var compact compactStage
 		if i < len(t.Stages) {
 			stage := &t.Stages[i]
@@ -54,6 +56,7 @@ func (s *templateTable) add(t *stages.Template) {
 	}
 }
 
+// len returns the number of templates in the table.
 func (s *templateTable) len() int { return len(s.stageRows) / s.maxStages }
 
 // stagesOf returns the stages of template i, maxStages of them.
@@ -132,7 +135,7 @@ func (s *templateTable) cheapestTemplates(devicePrices []float64, n int) []int {
 	return indexes
 }
 
-// buildTemplate returns template i in full.
+// buildTemplate returns template i in full, with times, rates and memory computed from its short record.
 func (s *templateTable) buildTemplate(p *Problem, i int) (*stages.Template, error) {
 	pipeline := InputPipeline{Model: s.model, Batch: s.batchOf(i)}
 	firstBlock := 0

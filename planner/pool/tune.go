@@ -200,7 +200,8 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 	return nil
 }
 
-// fluidProblem returns the fluid problem: no margin, floors for the least attainment, no delay of filling batches.
+// fluidProblem returns the problem whose optimum bounds all plans, because it leaves out queueing: no margin,
+// floors for the least attainment, no delay of filling batches, devices in fractions.
 func fluidProblem(tuner *planTuner, attainment float64) (*kind.Problem, error) {
 	problem, err := tuner.problemWith(tuner.uniformSetting(0, widestShape(tuner)))
 	if err != nil {
@@ -265,7 +266,8 @@ func widestShape(tuner *planTuner) pipelineShape {
 	return pipelineShape{values.WholeNumber("max-batch"), values.WholeNumber("max-partitions"), values.Number("batch-build"), false}
 }
 
-// uniformSetting returns the setting with one margin for all models whose margin the workload leaves open.
+// uniformSetting returns the setting (what is kept back of each model, and limits on pipelines) with one margin
+// for all models whose margin the workload leaves open.
 func (a *planTuner) uniformSetting(margin float64, shape pipelineShape) planSetting {
 	uniform := planSetting{shape, make([]formats.Headroom, len(a.models))}
 	for i := range uniform.headroom {
@@ -274,9 +276,10 @@ func (a *planTuner) uniformSetting(margin float64, shape pipelineShape) planSett
 	return uniform
 }
 
-// tryFirstSetting tries what the running plan keeps back. If no plan runs, or that setting has no plan, it tries
-// one margin for all models.
+// tryFirstSetting tries what the running plan keeps back. If no plan runs, or that setting has no plan, it
+// tries one margin for all models. From what the plan sustains, it notes the rates at which batches fill.
 func tryFirstSetting(ctx context.Context, tuner *planTuner) error {
+	// Without any margin there is no plan, so there is none with one.
 	if tuner.noMarginErr != nil {
 		return nil
 	}
@@ -295,9 +298,12 @@ func tryFirstSetting(ctx context.Context, tuner *planTuner) error {
 	return err
 }
 
-// tryNeighbours tries settings with one margin for all models, the nearest to the best one first. Halves of the
-// largest batch count from the largest that a plan used.
+// tryNeighbours tries settings around the best one: points of a grid over fewer stages, halvings of the largest
+// batch, delays of filling batches, and margins (one for all models). The nearest to the best one that was not
+// tried comes next, until the work is done or the gap is reached. Halves of the largest batch count from the
+// largest that a plan used.
 func tryNeighbours(ctx context.Context, tuner *planTuner) error {
+	// No plan exists with any margin, or the running plan's setting has one, which is kept.
 	if tuner.noMarginErr != nil || tuner.bestAttempt != nil && tuner.runningHeadroom() != nil {
 		return nil
 	}
@@ -360,7 +366,8 @@ func (a *planTuner) maximises() bool {
 	return c.sense() == milp.Maximize
 }
 
-// isBetterStart reports whether candidate is a better attempt than current to balance from.
+// isBetterStart reports whether rebalance should rather start from candidate than from current: the one that
+// would sustain more if devices were divided by need or, for a price, the better attempt.
 func (a *planTuner) isBetterStart(candidate, current *planAttempt) bool {
 	if a.maximises() {
 		return candidate.balancedRate > current.balancedRate
@@ -398,7 +405,9 @@ func (a *planTuner) withWorkloadValues(i int, h formats.Headroom) formats.Headro
 	return h
 }
 
-// rebalance makes plans for what the models sustained, starting from the attempt of the best balanced rate.
+// rebalance plans again for what the models sustained in simulation, so that devices go to those that need
+// them. It starts from the attempt that would sustain most with devices divided by need, and goes on while that
+// helps.
 func rebalance(ctx context.Context, tuner *planTuner) error {
 	if tuner.bestAttempt == nil || tuner.overBudgetErr != nil || reachedGap(tuner) {
 		return nil
@@ -423,7 +432,8 @@ func rebalance(ctx context.Context, tuner *planTuner) error {
 	return nil
 }
 
-// solveToGap solves, to the gap asked for, the problem with what the best plan keeps back.
+// solveToGap solves the problem with what the best plan keeps back to the gap asked for. Earlier attempts were
+// solved to a coarser gap, to save time.
 func solveToGap(ctx context.Context, tuner *planTuner) error {
 	if tuner.bestAttempt == nil || tuner.overBudgetErr != nil || len(tuner.bestAttempt.loads) == 0 || reachedGap(tuner) {
 		return nil
@@ -435,7 +445,7 @@ func solveToGap(ctx context.Context, tuner *planTuner) error {
 }
 
 // sameDeviceShares reports whether the utilisations of all models changed by the same factor: then their shares
-// of the devices stay as they are.
+// of the devices stay as they are, and a plan with them would be the same.
 func sameDeviceShares(headrooms, previous []formats.Headroom) bool {
 	change := func(i int) float64 { return headrooms[i].Utilisation / previous[i].Utilisation }
 	for i := range headrooms {
@@ -446,7 +456,9 @@ func sameDeviceShares(headrooms, previous []formats.Headroom) bool {
 	return true
 }
 
-// balancedHeadroom returns what to keep back if the models sustain what they did in an attempt.
+// balancedHeadroom returns what to keep back of each model in the next plan, if it sustains what it did in
+// attempt t: the utilisation goes down by the load sustained, in relation to the floor if plans must carry
+// floors.
 func (a *planTuner) balancedHeadroom(t *planAttempt) []formats.Headroom {
 	headrooms := slices.Clone(t.setting.headroom)
 	for i := range headrooms {
@@ -471,9 +483,9 @@ func (a *planTuner) reportProgress(setting string, update kind.Progress, done fl
 	a.problem.Progress(update)
 }
 
-// trySetting plans and simulates a setting. It returns nil if there is no such plan, if the setting was tried,
-// or if the budget does not allow its runs. If that happens to the first plan, the plan becomes the best one,
-// marked as not confirmed.
+// trySetting plans with a setting (margins, largest batch, stages), simulates the plan, and notes the attempt.
+// It returns nil if there is no such plan, if the setting was tried, or if the budget does not allow its runs.
+// If that happens to the first plan, the plan becomes the best one, marked as not confirmed.
 func (a *planTuner) trySetting(ctx context.Context, wanted planSetting) (*planAttempt, error) {
 	if slices.ContainsFunc(a.attempts, func(next *planAttempt) bool { return next.setting.equal(wanted) }) {
 		return nil, nil
@@ -519,8 +531,8 @@ func (a *planTuner) trySetting(ctx context.Context, wanted planSetting) (*planAt
 	return next, nil
 }
 
-// solveSetting plans for a setting. If there is no plan, it returns nil. A plan whose value is below minValue
-// need not be good.
+// solveSetting plans for a setting (margins, largest batch, stages), unless a sketch of it exists. If there is
+// no plan, it returns nil. A plan whose value is below minValue need not be good, because it is not simulated.
 func solveSetting(ctx context.Context, tuner *planTuner, wanted planSetting, minValue float64) (*kind.Result, error) {
 	if sketched := slices.IndexFunc(tuner.sketches, func(t *planAttempt) bool { return t.setting.equal(wanted) }); sketched >= 0 {
 		return tuner.sketches[sketched].result, nil
@@ -533,6 +545,7 @@ func solveSetting(ctx context.Context, tuner *planTuner, wanted planSetting, min
 	description := tuner.describeSetting(wanted)
 	res, err := tuner.solve(ctx, changed, func(update kind.Progress) { tuner.reportProgress(description, update, 0) })
 	if infeasible, ok := errors.AsType[*kind.InfeasibleError](err); ok {
+		// A solve that fails states no work: count a nominal amount.
 		tuner.workDone += 1000
 		if tuner.infeasibleErr == nil {
 			tuner.infeasibleErr = infeasible
@@ -556,7 +569,8 @@ func minUsefulValue(tuner *planTuner, s planSetting) float64 {
 	return tuner.bestAttempt.sustainedRate * slices.MinFunc(s.headroom, compareUtilisation).Utilisation
 }
 
-// problemWith returns the problem with the values of a setting.
+// problemWith returns the problem with the values of a setting: its options and, in the workload, what is kept
+// back of each model. Trials are solved to a coarse gap, unless the setting asks for the full one.
 func (a *planTuner) problemWith(wanted planSetting) (*kind.Problem, error) {
 	changed := *a.problem
 	changed.Quick = true
@@ -582,6 +596,7 @@ func (a *planTuner) problemWith(wanted planSetting) (*kind.Problem, error) {
 	return &changed, nil
 }
 
+// compareUtilisation compares what is kept back of two models by the part of the devices that is used.
 func compareUtilisation(g, h formats.Headroom) int { return cmp.Compare(g.Utilisation, h.Utilisation) }
 
 // mostCommonMargin returns the margin that most models have.
@@ -604,7 +619,8 @@ func (a *planTuner) floorRate(i int) float64 {
 	return max(a.models[i].MinRPS, a.problem.Values.Number("min-load")*cmp.Or(a.models[i].Weight, 1))
 }
 
-// compare returns a positive number if first is the better attempt, a negative one if second is.
+// compare returns a positive number if first is the better attempt, a negative one if second is. By throughput
+// the higher sustained rate is better; by price, an attempt that carries the floors, then the cheaper one.
 func (a *planTuner) compare(first, second *planAttempt) int {
 	if a.maximises() {
 		return cmp.Compare(first.sustainedRate, second.sustainedRate)

@@ -15,11 +15,13 @@ import (
 // is the largest of all these solves.
 func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	bestOutcome, err := Solve(ctx, p, s, o)
+	// With a running plan, or too many templates to list, only even parts are planned for.
 	if err != nil || o.RunningPlan != nil || p.needsColumns() {
 		return bestOutcome, err
 	}
 	for k := range p.Pools {
 		pool := &p.Pools[k]
+		// Only devices that share one card, in a single node, can leave it to each other.
 		if pool.TimeShared || pool.Gbps <= 0 || pool.Count < 2 || pool.Count > pool.PerNode {
 			continue
 		}
@@ -63,7 +65,8 @@ type splitPool struct {
 	nicPool, offNICPool int // the pool with the NIC, and the pool of the devices off it
 }
 
-// splitOffNIC returns the problem with the last offNIC devices of pool k off the NIC.
+// splitOffNIC returns the problem with the last offNIC devices of pool k in a pool of their own, which takes
+// whole models only, as they have no part of the network card. The other devices of the pool share the card.
 func splitOffNIC(p *Problem, k, offNIC int) *splitPool {
 	split := &splitPool{problem: *p, nicPool: k, offNICPool: len(p.Pools)}
 	split.problem.Pools = slices.Clone(p.Pools)
@@ -79,7 +82,8 @@ func splitOffNIC(p *Problem, k, offNIC int) *splitPool {
 	return split
 }
 
-// mergePools moves the stages of an outcome that are off the NIC back into the pool, behind its first devices.
+// mergePools moves the stages of an outcome that are off the NIC back into the pool that they were split from,
+// behind its first devices, so that the outcome is one of the problem as given.
 func (w *splitPool) mergePools(outcome *Outcome) {
 	for i := range outcome.Pipelines {
 		pipeline := &outcome.Pipelines[i]

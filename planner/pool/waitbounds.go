@@ -28,7 +28,9 @@ type waitBounds struct {
 	exemptModels []bool          // by model
 }
 
-// allowsTemplate reports whether a template keeps the blocking rule under these bounds.
+// allowsTemplate reports whether a template keeps its SLO under these bounds, if each of its stages on a
+// time-shared pool first waits for the longest inference there, and has none that is longer. Without bounds
+// (nil) every template is allowed. Exempt models only need stages that are no longer.
 func (b *waitBounds) allowsTemplate(p *Problem, t *stages.Template) bool {
 	if b == nil {
 		return true
@@ -51,8 +53,10 @@ func (b *waitBounds) allowsTemplate(p *Problem, t *stages.Template) bool {
 // maxWaitBounds bounds the number of choices that are tried.
 const maxWaitBounds = 256
 
-// listWaitBounds lists the choices of wait bounds. If the problem has no time-shared pool, or is a fluid one,
-// the only choice is nil: no rule. exact reports that no choice was left out.
+// listWaitBounds lists the choices of wait bounds: for each time-shared pool the longest inference that a plan
+// may place there, and so the longest that a batch waits for another. If the problem has no time-shared pool,
+// or is a fluid one (which bounds all plans), the only choice is nil: no rule. exact reports that no choice was
+// left out.
 func listWaitBounds(c *templateCatalogue) (list []*waitBounds, exact bool) {
 	// The time-shared pools with devices.
 	var pools []int
@@ -94,7 +98,8 @@ func listWaitBounds(c *templateCatalogue) (list []*waitBounds, exact bool) {
 	return markExempt(c, list), exact
 }
 
-// waitBoundValues lists the inference times that may be the longest on pool k, by rising time.
+// waitBoundValues lists, by rising time, the values that the longest inference on pool k may have in a plan:
+// inference times of templates there.
 func waitBoundValues(c *templateCatalogue, k int) []time.Duration {
 	// Below the smallest value that leaves every model a pipeline, no choice serves all models.
 	minLongest := slices.Repeat([]time.Duration{-1}, len(c.problem.Models))
@@ -115,9 +120,10 @@ func waitBoundValues(c *templateCatalogue, k int) []time.Duration {
 	return slices.Compact(values)
 }
 
-// markExempt marks in each choice the models that no choice serves. If every model alone is served by some
-// choice and no single choice serves all, it returns only the first choice that leaves the fewest models
-// unserved, and exempts those.
+// markExempt marks in each choice of wait bounds the models that no choice serves: they are exempt from the
+// rule that they keep their SLO after the longest wait. If every other model is served by some choice but no
+// single one serves all, it returns only the first choice that leaves the fewest models unserved, and exempts
+// those.
 func markExempt(c *templateCatalogue, list []*waitBounds) []*waitBounds {
 	// Models that no choice serves are exempt in all of them.
 	neverServed := slices.Repeat([]bool{true}, len(c.problem.Models))
@@ -143,6 +149,7 @@ func markExempt(c *templateCatalogue, list []*waitBounds) []*waitBounds {
 	var unserved []int
 	for _, bounds := range list {
 		without := c.unservedModels(bounds)
+		// With all exempt, a model without a template has only stages that are too long.
 		allExempt := &waitBounds{longestInfer: bounds.longestInfer, exemptModels: slices.Repeat([]bool{true}, len(c.problem.Models))}
 		if len(c.unservedModels(allExempt)) == 0 && (fewestUnserved == nil || len(without) < len(unserved)) {
 			fewestUnserved, unserved = bounds, without
@@ -154,7 +161,8 @@ func markExempt(c *templateCatalogue, list []*waitBounds) []*waitBounds {
 	return []*waitBounds{fewestUnserved}
 }
 
-// templatesWithin lists the templates that keep the rule under some bounds.
+// templatesWithin lists the indexes of the templates that may be used under some wait bounds (the longest
+// inferences on time-shared pools). Without bounds it lists all.
 func (c *templateCatalogue) templatesWithin(b *waitBounds) []int {
 	var set []int
 	for i := range c.templates {
@@ -165,7 +173,8 @@ func (c *templateCatalogue) templatesWithin(b *waitBounds) []int {
 	return set
 }
 
-// unservedModels lists the models that have no template under some bounds.
+// unservedModels lists the models that have no template under some wait bounds (the longest inferences on
+// time-shared pools): no plan under them serves these models.
 func (c *templateCatalogue) unservedModels(b *waitBounds) []int {
 	isServed := make([]bool, len(c.problem.Models))
 	for i := range c.templates {
@@ -182,7 +191,8 @@ func (c *templateCatalogue) unservedModels(b *waitBounds) []int {
 	return unserved
 }
 
-// longestInference returns the longest inference of t on pool k, 0 if it has no stage there.
+// longestInference returns the longest time of a stage of template t on pool k, for which another batch may
+// have to wait there. It is 0 if t has no stage on the pool.
 func longestInference(t *stages.Template, k int) time.Duration {
 	var d time.Duration
 	for i := range t.Stages {

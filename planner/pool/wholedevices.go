@@ -13,8 +13,10 @@ import (
 const wholeNodes = 400
 
 // boundByWholeDevices lowers the bound by a relaxation in which only the devices of each kind that each model
-// takes are whole numbers: under the slot rule no two models share a device. There are few of these numbers, so
-// the program is solved soon. A program of whole replicas branches on replicas first and hardly gets to them.
+// takes are whole numbers: under the slot rule, by which only replicas of one stage position of a model share a
+// device, no two models do. There are few of these numbers, so the program is solved soon. A program of whole
+// replicas branches on replicas first and hardly gets to them. It does nothing where models may share devices,
+// for a price, for one model or very many, and where not all templates are known.
 func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.hasTimeShared() || search.problem.usesBundles() || search.problem.Rounding != Slot || len(search.problem.Models) < 2 {
 		return nil
@@ -37,8 +39,9 @@ func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 	return nil
 }
 
-// newWholeDeviceProgram builds the program: the most throughput, at most maxValue, of rates through templates
-// within the whole devices of each pool that each model takes.
+// newWholeDeviceProgram builds the program of which the optimum bounds all plans: the most throughput, at most
+// maxValue in units, of rates through templates, where each model takes a whole number of devices of each pool.
+// Replicas may be fractions.
 func newWholeDeviceProgram(c *templateCatalogue, templates []int, maxValue float64) *milp.Model {
 	p := c.problem
 	m := milp.New("whole devices per model")

@@ -36,7 +36,8 @@ func hasSamples(m formats.ProfileModel) bool {
 	return false
 }
 
-// planOutcome writes the outcome of a search as the parts of a plan.
+// planOutcome writes the outcome of a search as the parts of a plan document: objective and bound, what is
+// deployed and promised, warnings and limits.
 func (r *resolvedProblem) planOutcome(outcome *Outcome) *kind.Outcome {
 	o := &kind.Outcome{
 		Algorithm: r.options.Algorithm, Values: r.input.Values, Objective: formats.Objective{Name: r.options.Objective, Value: outcome.Value},
@@ -75,7 +76,7 @@ func (r *resolvedProblem) planOutcome(outcome *Outcome) *kind.Outcome {
 	return o
 }
 
-// writeLimit writes a limit in the names of the documents.
+// writeLimit writes a limit (a change that would raise the objective) in the names of the documents.
 func (r *resolvedProblem) writeLimit(l Limit) formats.Limit {
 	written := formats.Limit{Value: l.Value, Gain: l.Gain}
 	if l.Pool >= 0 {
@@ -86,7 +87,8 @@ func (r *resolvedProblem) writeLimit(l Limit) formats.Limit {
 	return written
 }
 
-// headrooms returns what is kept back of every model. If the options alone say it, it returns nil.
+// headrooms returns what is kept back of every model: a margin of its SLO, and a part of what its replicas
+// carry. If the options alone say it, it returns nil.
 func (r *resolvedProblem) headrooms() []formats.Headroom {
 	var list []formats.Headroom
 	differs := false
@@ -100,7 +102,8 @@ func (r *resolvedProblem) headrooms() []formats.Headroom {
 	return list
 }
 
-// servedModel returns what is promised to the requests for model d.
+// servedModel returns what the plan promises to the requests for model d: the rate, its SLO and the percentile
+// that keeps it.
 func (r *resolvedProblem) servedModel(d int, outcome *Outcome) formats.Served {
 	m, problemModel := &r.models[d], &r.problem.Models[d]
 	return formats.Served{
@@ -109,7 +112,7 @@ func (r *resolvedProblem) servedModel(d int, outcome *Outcome) formats.Served {
 	}
 }
 
-// deployedModel returns where model d runs.
+// deployedModel returns where model d runs, for the plan: its pipelines with their places.
 func (r *resolvedProblem) deployedModel(d int, outcome *Outcome) formats.Deployed {
 	m := &r.models[d]
 	deployed := m.profile.NewDeployment()

@@ -45,8 +45,9 @@ func certifyPlan(ctx context.Context, plan *formats.Plan, requested kind.TestSet
 	return nil
 }
 
-// solveTested solves for a plan and tests it with fresh random numbers, on runs as long as those of the search. If
-// the test fails, it solves again with a larger reserve. A plan for a trace of arrivals is not tested.
+// solveTested solves for a plan and tests it with fresh random numbers, on runs as long as those of the search.
+// If the test fails, it solves again with a larger reserve. The reserve is a part of the requests that may be
+// late. A plan for a trace of arrivals is not tested.
 func solveTested(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
 	return certify.SolveUntilConfirmed(ctx, p, withRuleCheck(solve), func(plan *formats.Plan) (*certify.Test, string, error) {
 		if plan.Arrivals != nil && plan.Arrivals.Trace != "" {

@@ -28,8 +28,9 @@ const (
 	maxProgramGroups = 14 // groups of one program
 )
 
-// orderFirstGroups forms request groups of the first minute of arrivals and orders them on the instances of
-// each pool. Pools share no requests, so each pool is a problem of its own.
+// orderFirstGroups forms request groups (requests of a class with similar lengths) of the first minute of
+// arrivals, orders them on the instances of each pool, and writes them into the plan. Pools share no requests,
+// so each pool is a problem of its own.
 func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *formats.QueuePlan) error {
 	requests, err := c.search.Trials.FirstRequests(c.result.Layout, queueWindow)
 	if err != nil {
@@ -73,8 +74,9 @@ type requestGroup struct {
 	requests []vqueue.RequestFeatures
 }
 
-// formGroups forms the groups of the pool's requests, by item and lengths. A group has at most group-scale
-// times as many requests as run at once.
+// formGroups forms the request groups of the pool: requests of one item (class for a model) and of similar
+// lengths, which are scheduled as one. A group has at most group-scale times as many requests as run at once on
+// an instance.
 func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	var poolRequests []vqueue.RequestFeatures
 	for _, r := range requests {
@@ -108,7 +110,8 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	return nil
 }
 
-// buildProblem builds the ordering problem of the groups on the pool's instances.
+// buildProblem builds the problem of ordering the request groups of a pool on its instances: the work of each
+// group on each kind of servers, their deadlines, and a queue for each instance with the times to load models.
 func (o *poolQueue) buildProblem() error {
 	p := &vqueue.Problem{Kinds: len(o.search.Problem.Kinds), Models: len(o.search.Problem.Models), Objective: vqueue.RecommendedObjective}
 
@@ -168,7 +171,8 @@ func (o *poolQueue) buildProblem() error {
 	return p.Validate()
 }
 
-// arrangeGroups orders the groups with the algorithm that was asked for.
+// arrangeGroups orders the request groups of the pool on its instances with the algorithm that the options ask
+// for: greedily, by a search from there, or by a program from what the search found.
 func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	if len(o.groups) == 0 {
 		return nil
@@ -191,7 +195,9 @@ func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	return o.improveByProgram(ctx, algorithm == "saa", orderNodes*effort)
 }
 
-// improveByProgram solves a mixed-integer program for the order, from the order that the search found.
+// improveByProgram solves a mixed-integer program for the order of the groups, from the order that the search
+// found. With useScenarios it judges orders by random samples of the groups' times, else by mean times. Too
+// many groups are an error.
 func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nodes int64) error {
 	if len(o.groups) > maxProgramGroups {
 		return &document.Error{Path: "--algorithm", Found: fmt.Sprintf("a program for %d groups", len(o.groups)), Expected: fmt.Sprintf("at most %d", maxProgramGroups),
@@ -240,8 +246,9 @@ func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nod
 // completionShares are the quantiles of a group's completion time that a plan states.
 var completionShares = []float64{0.5, 0.9, 0.99}
 
-// writeGroups adds the groups and their order to the plan. firstInstance is the index of the pool's first
-// instance. If ctx has ended, groups get no quantiles.
+// writeGroups adds the pool's request groups, in the order found, to the plan: for each its expected start and
+// end, and the times by which it is answered in full with given probabilities (quantiles), which take long to
+// compute. firstInstance is the index of the pool's first instance. If ctx has ended, groups get no quantiles.
 func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, firstInstance int) error {
 	if o.state == nil {
 		return nil
@@ -294,7 +301,8 @@ type estimatorWork struct {
 	work      float64
 }
 
-// describeGroup returns the plan's description of a group, without its times.
+// describeGroup returns a request group as the plan describes it, without its times: model, class, lengths and
+// the earliest deadline.
 func (o *poolQueue) describeGroup(x *requestGroup, e *vqueue.RCT) formats.RequestGroup {
 	item := &o.search.Problem.Items[x.item]
 	r := formats.RequestGroup{Model: o.search.Problem.Models[item.Model].Name, Class: o.search.Problem.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}

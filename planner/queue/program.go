@@ -111,9 +111,9 @@ func (m *Program) canRun(g, i int) bool {
 	return !math.IsInf(m.p.Cost(int32(i), q.Kind).Work+q.Setup[m.p.Groups[i].Model], 1)
 }
 
-// addPlaces adds the binary variables x[g][j][i], which are 1 if group i is at place j of queue g, and equation 6:
-// every group has one place, every place has at most one group, and no place after an empty one is taken. A group
-// that can run in no queue is an error.
+// addPlaces adds the binary variables x[g][j][i], which are 1 if group i is at place j of queue g, and equation
+// 6 of QLM: every group has one place, every place has at most one group, and no place after an empty one is
+// taken. A group that can run in no queue is an error.
 func (m *Program) addPlaces() error {
 	m.x = make([][][]milp.Var, len(m.p.Queues))
 	groupPlaces := make([][]milp.Term, len(m.p.Groups))
@@ -164,8 +164,9 @@ func negate(terms []milp.Term) []milp.Term {
 	return result
 }
 
-// addChanges adds variables t[g][j][model], for equations 7 and 9, which are at least 1 if queue g has to load the
-// model at place j: the place runs it, and the place before (or, at the start, the instance) does not.
+// addChanges adds variables t[g][j][model], for equations 7 and 9 of QLM, which are at least 1 if queue g has
+// to load the model at place j: the place runs it, and the place before (or, at the start, the instance) does
+// not.
 func (m *Program) addChanges() {
 	m.t = make([][][]milp.Var, len(m.p.Queues))
 	for g := range m.t {
@@ -201,7 +202,8 @@ func (m *Program) modelTerms(g, j, model int) []milp.Term {
 	return terms
 }
 
-// scenarioFactor returns by which factor scenario s multiplies the work of group i in queue g.
+// scenarioFactor returns by which factor scenario s (one random sample of the work) multiplies the mean work of
+// group i in queue g. Without scenarios it is 1.
 func (m *Program) scenarioFactor(s, g, i int) float64 {
 	if m.o.Scenarios == nil {
 		return 1

@@ -37,11 +37,12 @@ func (m *Program) horizon(s, g int) float64 {
 	return h + float64(m.o.QueueLength)*change*m.times.perMean
 }
 
-// addEnds adds equation 10, with the change of model before the place itself:
+// addEnds adds equation 10 of QLM for queue g: when the group at each place ends, after that before it, its own
+// work and the change of model before it (in scenario s):
 //
 //	end_j = end_{j-1} + Σ_i work_i x_ij + Σ_model setup_model t_j,model
 //
-// and returns the ends by place.
+// and returns the ends by place. x says which group is at place j, and t which model is loaded for it.
 func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 	placeEnds := make([]milp.Var, m.o.QueueLength)
 	for j := range placeEnds {
@@ -84,9 +85,9 @@ func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 // addObj adds c to the coefficient of v in the objective.
 func (m *Program) addObj(v milp.Var, c float64) { m.Model.SetObj(v, m.Model.Obj(v)+c) }
 
-// addCompletion adds the goal Completion, equations 8 and 11 to 13: the sum over all groups of how long they end
-// before their deadlines, which none may miss. placeEnds has the variables of the ends by queue and place. Empty
-// places cost nothing and have no deadline.
+// addCompletion adds the goal Completion, equations 8 and 11 to 13 of QLM: the sum over all groups of how long
+// they end before their deadlines, which none may miss. placeEnds has the variables of the ends by queue and
+// place. Empty places cost nothing and have no deadline.
 func (m *Program) addCompletion(placeEnds [][]milp.Var, horizon []float64) {
 	for g := range placeEnds {
 		longest := 0.0
@@ -207,6 +208,7 @@ func (m *Program) addDueRows(s, g int, onTime []milp.Var, horizon float64) {
 		if due >= horizon {
 			continue
 		}
+		// Due before the queue starts: the group cannot be on time here.
 		if due < m.startTime(g) {
 			m.Model.SetBounds(onTime[k], 0, 0)
 			continue

@@ -116,6 +116,7 @@ func (c *checker) checkApplication(i int) {
 		}
 		c.checkAccuracy(a, w, docPath)
 	}
+	// The longest path, and the margin, which may differ by rounding to a microsecond (1000 ns).
 	if pathTime := c.longestPathTime(i); pathTime+a.MarginUS.D() > slo.D() {
 		c.AddError("slo", docPath+".slo_us", pathTime.String(), fmt.Sprintf("at most %v less the margin of %v", slo.D(), a.MarginUS.D()), "the longest path of %s takes too long", a.Model)
 		c.Findings[len(c.Findings)-1].Excess = pathTime.Seconds()/(slo.D()-a.MarginUS.D()).Seconds() - 1

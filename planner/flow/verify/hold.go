@@ -38,8 +38,8 @@ func newChecker(t *kind.CheckInput) *checker {
 	return c
 }
 
-// computeToday computes the times and rates of all models today. A model that cannot be computed is missing
-// in the maps.
+// computeToday computes, by today's profile, the batch times and rates of all models of the plan, and the rates
+// that the applications ask of them. A model that cannot be computed is missing in the maps.
 func (c *checker) computeToday() {
 	c.batchTime, c.capacity, c.requiredRate, c.deviceRate = map[string]time.Duration{}, map[string]float64{}, map[string]float64{}, map[string]map[string]float64{}
 	for i := range c.Plan.Deployment {

@@ -22,7 +22,8 @@ type workflow struct {
 	paths  [][][]flow.PathStep // by segment
 }
 
-// checkWorkflows checks a plan of workflows.
+// checkWorkflows checks a plan of workflows against today's documents: segments, devices, memory, the promises
+// for each application, and whether the devices carry the rates.
 func (c *checker) checkWorkflows() {
 	c.checkSegments()
 	sound := c.CheckStructure()
@@ -82,8 +83,8 @@ func sameSegments(a, b []formats.Segment) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// computeDemand computes, for each model, how many tasks of its usual work per second the applications ask
-// of it.
+// computeDemand computes, for each model, the tasks per second that the applications ask of it at the planned
+// rates, in tasks of its usual work.
 func (c *checker) computeDemand() {
 	for i := range c.plan.Applications {
 		a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
@@ -117,7 +118,8 @@ func (c *checker) computeDemand() {
 // deviceGroups has the groups of devices that run the same models, each as the first stage that runs there.
 type deviceGroups []*formats.Stage
 
-// newDeviceGroups returns the groups of a plan's devices.
+// newDeviceGroups returns the groups of a plan's devices: a group is the devices that the same models share,
+// given by the first stage that runs on them.
 func newDeviceGroups(plan *formats.Plan) (groups deviceGroups) {
 	for s := range plan.Stages() {
 		if groups.indexOf(s.Stage) < 0 {
@@ -195,8 +197,8 @@ func (groups deviceGroups) busiest(c *checker) (group *formats.Stage, spareFacto
 	return group, spareFactor
 }
 
-// percentileTime returns the longest time of the fastest requests, as many as the percentile asks for. At
-// every step a request waits for a batch, then is in one of its own.
+// percentileTime returns the longest time that a request of application i takes, of the fastest ones, as many
+// as the percentile asks for. At every step a request waits for a batch, then is in one of its own.
 func (c *checker) percentileTime(i int) time.Duration {
 	if i >= len(c.workflows) {
 		return 0

@@ -23,10 +23,11 @@ func newBoundChecker(c *gearChecker) *boundChecker {
 	return &boundChecker{checker: c, documents: c.documents, gear: c.gear, cascade: c.cascade}
 }
 
-// checkBounds recomputes what no cascades over the same thresholds exceed in each range: the concave envelope of
-// accuracy over cost, which memory does not lower. On several kinds of devices the bound lies between what each
-// kind reaches alone and what all devices would reach if each model ran where it is fastest. The plan alone does
-// not have the models that no gear asks. Without them a computed bound can only be too low.
+// checkBounds recomputes what no cascades over the same thresholds exceed in each range: the concave envelope
+// of accuracy over cost, which is the most that mixtures of cascades reach. Memory does not lower it. On
+// several kinds of devices the bound lies between what each kind reaches alone and what all devices would reach
+// if each model ran where it is fastest. The plan alone does not have the models that no gear asks. Without
+// them a computed bound can only be too low.
 func (c *boundChecker) checkBounds(g *gearsToday) {
 	kinds := c.documents.deviceKinds()
 	if len(kinds) == 0 {
@@ -85,7 +86,8 @@ func (c *boundChecker) checkBounds(g *gearsToday) {
 	c.checkObjectiveBound(kindEnvelopes, counts, report)
 }
 
-// checkRangeBound compares the bound of a range with what it lies between.
+// checkRangeBound reports the bound of a range if it is above upperBound, which no cascades reach, or below
+// lowerBound, which some mixture reaches.
 func checkRangeBound(r *formats.Gear, path string, lowerBound, upperBound float64, report reportFunc) {
 	switch {
 	case r.Bound > upperBound+tolerance:
@@ -99,8 +101,8 @@ func checkRangeBound(r *formats.Gear, path string, lowerBound, upperBound float6
 type reportFunc func(constraint, where, found, expected, format string, args ...any)
 
 // reachableAccuracy returns an accuracy that so many devices of one kind have time for, and a text that says by
-// what. It may be below the limit. A range has one cascade. If the SLO is over all requests, bounds are of
-// mixtures.
+// what. It may be below the limit. A range has one cascade. If the SLO is over all requests, mixtures of
+// cascades count, as the plan's bounds are of these.
 func (c *boundChecker) reachableAccuracy(kind string, envelope costEnvelope, devices, limit float64) (accuracy float64, means string) {
 	if c.gear.SLOScope == formats.ScopeRequests {
 		return c.weightedAccuracy(envelope, devices), "a mixture of cascades that keep the SLO"
@@ -150,7 +152,8 @@ func (c *boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts 
 	}
 }
 
-// weightedAccuracy returns what mixtures of cascades reach at most, weighted over all ranges.
+// weightedAccuracy returns the most accuracy that mixtures of cascades reach with some devices, by weight over
+// all ranges. If some range cannot be served at all, it is negative infinity, even if the range has no weight.
 func (c *boundChecker) weightedAccuracy(h costEnvelope, devices float64) float64 {
 	if len(h) == 0 {
 		return math.Inf(-1)

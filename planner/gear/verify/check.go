@@ -27,6 +27,7 @@ type gearChecker struct {
 	workloadDir string // folder from which paths in the workload start; empty if it is not known
 }
 
+// newChecker returns a checker of a plan of gears, without findings, with the cascade that the workload asks for.
 func newChecker(t *kind.CheckInput) *gearChecker {
 	findings := recompute.NewChecker(t)
 	return &gearChecker{Checker: findings, documents: &planDocuments{findings}, gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload), workloadDir: t.WorkloadDir}
@@ -73,7 +74,8 @@ func Check(t *kind.CheckInput) []kind.Finding {
 	return c.Findings
 }
 
-// evaluateGears recomputes every gear. If the plan does not fit the documents, it returns nil.
+// evaluateGears checks the deployment and recomputes every gear (the cascade of a range of rates) from the
+// documents. If the plan does not fit these, it returns nil.
 func (c *gearChecker) evaluateGears() *gearsToday {
 	if c.gear == nil || len(c.gear.Gears) == 0 || len(c.gear.Models) != len(c.Plan.Deployment) {
 		c.AddError("gears", "gear", "no gears for the models", "gears, and the records of every model", "the plan answers nothing")
@@ -108,7 +110,8 @@ func (c *gearChecker) evaluateGears() *gearsToday {
 	return g
 }
 
-// checkChains reports whether the replicas of a model's stages form whole chains.
+// checkChains reports whether the replicas of a model's stages form whole chains, one replica of each stage,
+// and records an error if not.
 func (c *gearChecker) checkChains(i int) bool {
 	ok := true
 	for n := range c.Plan.Deployment[i].Pipelines {
@@ -124,7 +127,9 @@ func (c *gearChecker) checkChains(i int) bool {
 	return ok
 }
 
-// evaluateGear recomputes a gear. If the gear is not valid, the result is zero.
+// evaluateGear recomputes gear i, the cascade of one range: accuracy by the plan's records and by today's, and
+// the load of the busiest device. It records what differs from the plan. If the gear is not valid, the result
+// is zero.
 func (c *gearChecker) evaluateGear(g *gearsToday, i int, planSamples, todaySamples *sampleBits) gearToday {
 	r := &c.gear.Gears[i]
 	path := fmt.Sprintf("gear.gears[%d]", i)
@@ -168,7 +173,8 @@ func (c *gearChecker) evaluateGear(g *gearsToday, i int, planSamples, todaySampl
 	return evaluated
 }
 
-// cascadeOfGear returns the models of a gear and their levels. It returns false if a stage is not valid.
+// cascadeOfGear returns the models of a gear, by index, and the levels of certainty below which they forward.
+// It records an error and returns false if a stage is not valid.
 func (c *gearChecker) cascadeOfGear(g *gearsToday, r *formats.Gear, path string) (models, levels []int, ok bool) {
 	for k := range r.Stages {
 		s := &r.Stages[k]
@@ -183,7 +189,9 @@ func (c *gearChecker) cascadeOfGear(g *gearsToday, r *formats.Gear, path string)
 	return models, levels, true
 }
 
-// checkUtilisation compares the load of the busiest device with the plan's, and with the time that it has.
+// checkUtilisation compares the load of the busiest device at the gear's upper edge with what the plan states,
+// and records an error if devices have no time for it today. Above 1 counts as 1, rounding, unless rates are
+// measured.
 func (c *gearChecker) checkUtilisation(r *formats.Gear, evaluated *gearToday, path string) {
 	load := evaluated.load
 	if !c.isOverMeasured() {

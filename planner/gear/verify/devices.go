@@ -11,8 +11,9 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// readDeployment reads where models run and how long they take, and checks the memory of every device. It returns
-// false if a stage is on devices that do not exist.
+// readDeployment reads from the plan where models run and how long they take, planned and today, and checks the
+// memory of every device. It also notes whether pools have changed. It returns false if a stage is on devices
+// that do not exist.
 func (c *gearChecker) readDeployment(g *gearsToday) bool {
 	reader := &deploymentReader{checker: c, gears: g, memory: map[string]map[int]int64{}}
 	ok := true
@@ -37,8 +38,8 @@ type deploymentReader struct {
 	memory  map[string]map[int]int64 // bytes, by kind and device
 }
 
-// readModel adds the replicas of a model and the times of its stages. It returns false if a stage is on devices that
-// do not exist.
+// readModel adds, for model i of the plan, its replicas with their devices and the planned and today's times of
+// its stages. It returns false if a stage is on devices that do not exist.
 func (r *deploymentReader) readModel(i int) bool {
 	g := r.gears
 	var replicas []modelReplica
@@ -194,8 +195,8 @@ func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
 	return c.blockLatencies(pm, device, [2]int{0, len(pm.Blocks)}, maxBatch)
 }
 
-// rateTimes returns the batch times of a model that rates are computed with: means, if the plan's rates are by
-// means and the profile has all of them, and else the given latencies.
+// rateTimes returns the batch times of a model from which rates are computed: mean times, if the plan's rates
+// are by means and the profile has all of them, and else the given latencies.
 func (c *planDocuments) rateTimes(model, device string, times []time.Duration) []time.Duration {
 	pm := c.checker.ProfileModel(model)
 	var means []time.Duration

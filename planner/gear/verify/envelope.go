@@ -13,8 +13,9 @@ import (
 // maxCascades limits the enumeration from which bounds are recomputed.
 const maxCascades = 5_000_000
 
-// mixtureEnvelope returns the envelope of every cascade of the family that can keep a latency. If the documents do
-// not say enough, or there are too many cascades, it returns nil.
+// mixtureEnvelope returns the most accuracy that mixtures of cascades reach for a cost per request (seconds of
+// device time): the concave envelope of every cascade of the family that can keep a latency. With parts, models
+// may run in stages. If the documents do not say enough, or there are too many cascades, it returns nil.
 func (c *boundChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...string) costEnvelope {
 	var points []costPoint
 	visitor := c.visitCascades(slo, parts, func(cost, accuracy float64, _ []float64) { points = append(points, costPoint{cost, accuracy}) }, kinds...)
@@ -24,9 +25,10 @@ func (c *boundChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...s
 	return envelopeOf(points)
 }
 
-// visitCascades calls visit for every cascade of the family, over its quantile thresholds, that can keep a
-// latency. A model costs what it does on the kind where it is cheapest, or in stages, if parts is true. If the
-// documents do not say enough, or there are too many cascades, it returns nil.
+// visitCascades calls visit, with cost and accuracy, for every cascade of the family, over its quantile
+// thresholds, that can keep a latency. byModel has the cost by model; it changes after the call. A model costs
+// what it does on the kind where it is cheapest, or in stages, if parts is true. If the documents do not say
+// enough, or there are too many cascades, it returns nil.
 func (c *boundChecker) visitCascades(slo time.Duration, parts bool, visit func(cost, accuracy float64, byModel []float64), kinds ...string) *cascadeVisitor {
 	names, grid := c.familyAndGrid()
 	r := c.checker.profileRecords(names)
@@ -65,8 +67,9 @@ func (c *boundChecker) visitCascades(slo time.Duration, parts bool, visit func(c
 	return visitor
 }
 
-// familyAndGrid returns the models that cascades are made of, those of the workload or else those of the plan, and
-// the number of levels of each. A plan of many models may have fewer levels than the workload asks for.
+// familyAndGrid returns the models that cascades are made of, those of the workload or else those of the plan,
+// and grid, the number of levels of certainty of each. A plan of many models may have fewer levels than the
+// workload asks for.
 func (c *boundChecker) familyAndGrid() (names []string, grid int) {
 	for i := range c.gear.Models {
 		names = append(names, c.gear.Models[i].Model)
@@ -78,7 +81,8 @@ func (c *boundChecker) familyAndGrid() (names []string, grid int) {
 	return names, grid
 }
 
-// addQuantiles adds a model with levels at the quantiles of its certainties.
+// addQuantiles adds a model to the samples, with levels at the quantiles of its certainties on the planning
+// samples, as the planner cuts them.
 func (a *sampleBits) addQuantiles(m *formats.ModelRecords, planningCount, grid int) {
 	byCertainty := slices.Clone(m.Certainty[:planningCount])
 	slices.Sort(byCertainty)
@@ -119,7 +123,9 @@ type costPoint struct{ cost, accuracy float64 }
 // costEnvelope is an upper concave envelope of points, by rising cost.
 type costEnvelope []costPoint
 
-// accuracyAt returns the height of the envelope at a budget. Below the cheapest point it is negative infinity.
+// accuracyAt returns the most accuracy that a mixture of cascades reaches for a budget of device seconds per
+// request: the height of the envelope, between two of its points on the line. Below the cheapest point it is
+// negative infinity.
 func (h costEnvelope) accuracyAt(budget float64) float64 {
 	accuracy := math.Inf(-1)
 	for i, p := range h {
@@ -145,8 +151,9 @@ type cascadeVisitor struct {
 	visitCascade func(cost, accuracy float64, byModel []float64)
 }
 
-// visitPrefix visits the cascades with a prefix that ends in model m. samples reach it, cost, latency and
-// correctBefore are of the models before it.
+// visitPrefix visits all cascades that begin with some models and levels (the prefix) and go on with model m.
+// samples is the set that reaches m; cost, latency and correctBefore (correct answers) are of the models before
+// it.
 func (w *cascadeVisitor) visitPrefix(m int, samples bitSet, cost float64, latency time.Duration, correctBefore int) {
 	if math.IsInf(w.secondsPerSample[m], 1) {
 		return
@@ -183,7 +190,8 @@ func (w *cascadeVisitor) visitPrefix(m int, samples bitSet, cost float64, latenc
 	}
 }
 
-// envelopeOf returns the envelope of points.
+// envelopeOf returns the upper concave envelope of cascades, as points of cost and accuracy: those that no
+// mixture of others beats, by rising cost.
 func envelopeOf(points []costPoint) costEnvelope {
 	slices.SortFunc(points, func(a, b costPoint) int {
 		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(b.accuracy, a.accuracy))

@@ -40,7 +40,8 @@ func (c *gearChecker) checkFamily() bool {
 	return true
 }
 
-// checkSLO compares the cascade's latency SLO with that of today.
+// checkSLO compares the latency SLO of the plan's cascade with today's, of the options or else the workload. If
+// it has become shorter, gears that were planned for more are errors.
 func (c *gearChecker) checkSLO(w *formats.Cascade) {
 	slo := w.SLO.Latency
 	if s := c.Plan.Options.SLO("slo"); !s.IsZero() {
@@ -73,8 +74,8 @@ func (c *gearChecker) checkSLO(w *formats.Cascade) {
 	}
 }
 
-// checkRanges compares upper edges and weights. Weights of measured rates are not compared: the gate reads these
-// rates when it plans again.
+// checkRanges compares the plan's highest rate, and the number and weights of its ranges, with the workload's.
+// Weights of measured rates are not compared: the check reads these rates when it plans again.
 func (c *gearChecker) checkRanges(q *formats.CascadeQPS) {
 	p := c.gear
 	if q.Max > 0 && math.Abs(q.Max-p.MaxQPS) > tolerance*q.Max {

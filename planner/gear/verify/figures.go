@@ -20,7 +20,8 @@ func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, n
 	return append(list, tails...), "", err
 }
 
-// compareRates compares the highest rate that the plan's fastest gear holds, by the load of its busiest device.
+// compareRates returns the highest rate that the plan's fastest gear holds, promised and today: the rate at
+// which its busiest device has no time left. If a constraint is broken anyway, it returns nothing.
 func (c *gearChecker) compareRates(g *gearsToday) []kind.FigurePair {
 	promisedPlan := formats.GearOf(c.Promised)
 	if promisedPlan == nil || len(promisedPlan.Gears) == 0 {

@@ -8,7 +8,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// checkObjective checks the plan's value and bound against its gears.
+// checkObjective checks the plan's objective: that its gears give the value (accuracy, latency or devices), and
+// that value and bounds do not contradict each other.
 func (c *gearChecker) checkObjective(g *gearsToday) {
 	o, p := &c.Plan.Objective, c.gear
 	c.checkHeldOut()
@@ -124,7 +125,7 @@ func (c *gearChecker) deviceCounts(g *gearsToday) []float64 {
 	return counts
 }
 
-// lastDevice returns the highest number of a kind's devices that runs a model, or -1 if none does.
+// lastDevice returns the highest number of a device of a kind that runs a model, or -1 if none does.
 func (g *gearsToday) lastDevice(model int, kind string) int {
 	last := -1
 	for _, replica := range g.replicas[model] {
@@ -153,7 +154,8 @@ func (c *planDocuments) devicePrice(pool int) float64 {
 	return 1
 }
 
-// checkLateShare checks, for an SLO over all requests, that the late shares of the gears together keep it.
+// checkLateShare checks, for an SLO over all requests, that the gears together have no more late requests, by
+// weight, than the percentile allows.
 func (c *gearChecker) checkLateShare() {
 	g := c.gear
 	if g.SLOScope != formats.ScopeRequests {

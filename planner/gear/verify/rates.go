@@ -27,9 +27,9 @@ func (c *gearChecker) isOverMeasured() bool {
 	return c.gear.SLOScope == formats.ScopeRequests && c.gear.Weights == "measured"
 }
 
-// checkMeasuredRates runs a plan on today's measured rates if a gear has more work at its upper edge than the
-// devices have time for. Then only these rates can show that the SLO is kept. It fails if most streams miss the
-// SLO, and warns if some do.
+// checkMeasuredRates simulates a plan on streams (random arrivals) of today's measured rates if a gear has more
+// work at its upper edge than the devices have time for. Then only these rates can show that the SLO is kept.
+// It fails if most streams miss the SLO, and warns if some do.
 func (c *gearChecker) checkMeasuredRates(g *gearsToday) {
 	if !c.isOverMeasured() || !slices.ContainsFunc(g.gears, func(evaluated gearToday) bool { return evaluated.loadToday > 1+tolerance }) {
 		return

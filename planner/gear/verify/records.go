@@ -20,10 +20,13 @@ type sampleBits struct {
 // bitSet is a set of samples.
 type bitSet []uint64
 
+// newSet returns an empty set of numbers below n.
 func newSet(n int) bitSet { return make(bitSet, (n+63)/64) }
 
+// add adds number i to the set.
 func (s bitSet) add(i int) { s[i/64] |= 1 << (i % 64) }
 
+// size returns the number of members of a set.
 func (s bitSet) size() int {
 	n := 0
 	for _, w := range s {
@@ -70,8 +73,9 @@ func (a *sampleBits) addRecords(m *formats.ModelRecords, thresholds []float64) {
 	}, m.Correct)
 }
 
-// addModel adds a model with a number of thresholds. level returns the level of a sample, and correct has '1' for
-// a correct answer.
+// addModel adds a model to the samples: by level, the set of samples of at least that level of certainty, and
+// the set that it answers correctly. level returns the level of a sample, and correct has '1' for a correct
+// answer.
 func (a *sampleBits) addModel(thresholds int, level func(int) int, correct string) {
 	levelBits := make([]bitSet, thresholds+1)
 	for l := range levelBits {
@@ -100,8 +104,9 @@ func (c *gearChecker) profileRecords(models []string) *formats.Records {
 	return nil
 }
 
-// recordsToday applies the plan's thresholds to today's records and compares them with those in the plan. If there
-// are none today, it returns those of the plan.
+// recordsToday returns today's records (the certainty and correctness of every answer), with the plan's
+// thresholds, and warns if they differ from those in the plan. If there are none today, it returns those of the
+// plan.
 func (c *gearChecker) recordsToday(g *gearsToday, planSamples *sampleBits) *sampleBits {
 	p := c.gear
 	var names []string

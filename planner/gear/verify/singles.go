@@ -53,8 +53,9 @@ func (c *boundChecker) bestSingleCascades(kind string, devices int, limit float6
 	return math.Inf(-1)
 }
 
-// listCascades sets the cascades, the first feasible one of each range, and the sets of models. It returns false
-// if some range has no cascade, or if there are too many.
+// listCascades lists the cascades that the devices of a kind have time for, the most accurate first, the first
+// of them that has time at each range's edge, and the sets of models that a device holds. It returns false if
+// some range has no cascade, or if there are too many.
 func (s *singleSearch) listCascades(kind string, devices int) bool {
 	names, grid := s.bounds.familyAndGrid()
 	if math.Pow(float64(grid), float64(len(names))) > maxSingleCascades*float64(grid-1) {
@@ -83,7 +84,7 @@ func (s *singleSearch) listCascades(kind string, devices int) bool {
 	return len(s.sets) > 0
 }
 
-// listSets sets the maximal sets of models that fit on a device of a kind together.
+// listSets sets the sets of models that fit on a device of a kind together and can take no further model.
 func (s *singleSearch) listSets(names []string, kind string, secondsPerSample []float64) {
 	pool := s.bounds.checker.Pool(kind)
 	fits := func(set uint32) bool {
@@ -110,7 +111,8 @@ func (s *singleSearch) listSets(names []string, kind string, secondsPerSample []
 	}
 }
 
-// placeSets tries all ways to give so many devices the sets from an index on.
+// placeSets tries all ways to give so many devices the sets of models from an index on, and keeps the best
+// accuracy that one cascade per range reaches on any of them, until the steps are used up.
 func (s *singleSearch) placeSets(set, devices int) {
 	if set+1 < len(s.sets) {
 		for n := 0; n <= devices && s.remainingSteps > 0; n++ {
@@ -134,8 +136,8 @@ func (s *singleSearch) placeSets(set, devices int) {
 	s.bestAccuracy = max(s.bestAccuracy, s.placementAccuracy())
 }
 
-// placementAccuracy returns the accuracy of the best cascades that the placement has time for, or negative
-// infinity if it does not exceed the best one found so far.
+// placementAccuracy returns the accuracy, by weight, of the best cascade of each range that the placement has
+// time for, or negative infinity if it does not exceed the best found so far.
 func (s *singleSearch) placementAccuracy() float64 {
 	// remainingBest bounds what the ranges that follow may add.
 	sum, remainingBest, cascade := 0.0, 0.0, 0
@@ -157,8 +159,8 @@ func (s *singleSearch) placementAccuracy() float64 {
 	return sum
 }
 
-// hasTimeFor reports whether the placement's devices have time for a cascade at a rate. It checks every set of the
-// models that the cascade asks (Hall's condition).
+// hasTimeFor reports whether the placement's devices have time for a cascade at a rate: for every set of the
+// models that it asks, their work must fit on the devices that hold one of them (Hall's condition).
 func (s *singleSearch) hasTimeFor(byModel []float64, rate float64) bool {
 	s.remainingSteps--
 	askedModels := uint32(0)

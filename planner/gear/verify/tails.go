@@ -42,7 +42,8 @@ func (c *gearChecker) compareTails(ctx context.Context, g *gearsToday) ([]kind.F
 	return samples, nil
 }
 
-// tablesWithTimes returns the run-time tables of a plan with other latencies.
+// tablesWithTimes returns the run-time tables of a plan with other batch times, by model and stage: those of
+// today, say.
 func tablesWithTimes(p *formats.Plan, times [][][]time.Duration) (*policy.Tables, error) {
 	t, err := policies.Compile(p)
 	if err != nil {
@@ -65,7 +66,8 @@ func tablesWithTimes(p *formats.Plan, times [][][]time.Duration) (*policy.Tables
 	return t, nil
 }
 
-// gearTail returns the latency at the plan's percentile of one gear alone.
+// gearTail simulates one gear alone at its upper edge, with some batch times, and returns the latency at the
+// plan's percentile.
 func gearTail(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Duration) (time.Duration, error) {
 	tables, err := tablesWithTimes(p, times)
 	if err != nil {
@@ -90,8 +92,8 @@ func gearTail(ctx context.Context, p *formats.Plan, gear int, times [][][]time.D
 	return tailOfRun(ctx, p, sim.Config{Tables: tables, Source: src, Duration: length}, length/4)
 }
 
-// tailOfRun returns the latency at the plan's percentile over all requests that arrive from a time on. No request
-// is shed, so the tail is that of all.
+// tailOfRun simulates a plan and returns the latency at its percentile over all requests that arrive from
+// firstArrival on. No request is refused, so the tail is that of all.
 func tailOfRun(ctx context.Context, p *formats.Plan, cfg sim.Config, firstArrival time.Duration) (time.Duration, error) {
 	opt, err := policygear.ParseOptions(cfg.Tables, p.Policy.Params)
 	if err != nil {

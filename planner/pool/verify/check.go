@@ -19,6 +19,7 @@ type planChecker struct {
 	carried *planToday
 }
 
+// newChecker returns a checker of a plan of models on pools, without findings.
 func newChecker(t *kind.CheckInput) *planChecker {
 	return &planChecker{Checker: *recompute.NewChecker(t)}
 }

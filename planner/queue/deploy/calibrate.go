@@ -49,7 +49,8 @@ func tokenBudget(in *formats.LLMInstance) int {
 	return defaultTokenBudget
 }
 
-// simulatedServer returns an instance in the form that the simulator takes.
+// simulatedServer returns an instance of a model on a kind of servers in the form that the simulator takes,
+// with a limit on the sequences that run at once.
 func (p *Estimators) simulatedServer(model, kind, sequences int) (llm.Options, llm.Model) {
 	m := &p.problem.Models[model]
 	in := m.ByKind[kind]
@@ -57,7 +58,9 @@ func (p *Estimators) simulatedServer(model, kind, sequences int) (llm.Options, l
 		llm.Model{Iteration: in.Iteration, KVTokens: in.KVTokens, MaxSequences: int32(sequences), TokenBytes: m.Profile.KVBytesPerToken}
 }
 
-// estimateFor returns the estimators of a model on a kind with a number of concurrent sequences.
+// estimateFor returns the estimators of a model on a kind of servers with a number of concurrent sequences: how
+// long requests take there, fitted to a simulation. Mega prompts (many times longer than the median) have one
+// of their own, if there are enough of them. Each is fitted once.
 func (p *Estimators) estimateFor(model, kind, sequences int) (*estimate, error) {
 	key := estimateKey{model, kind, sequences}
 	if e, ok := p.cache[key]; ok {
@@ -94,7 +97,8 @@ func (p *Estimators) estimateFor(model, kind, sequences int) (*estimate, error) 
 	return e, nil
 }
 
-// sampleRequests returns the lengths of n requests of a model. Its classes take turns by their rates.
+// sampleRequests returns the lengths of n requests of a model, drawn from the samples of its classes, which
+// take turns in proportion to their rates.
 func (p *Estimators) sampleRequests(model, n int) []llm.Request {
 	items, total := p.problem.itemsOf(model), 0.0
 	for _, i := range items {
@@ -124,7 +128,8 @@ func (p *Estimators) sampleRequests(model, n int) []llm.Request {
 	return requests
 }
 
-// fitDrainedQueue fits an estimator to a queue whose requests are all there at time 0.
+// fitDrainedQueue fits an estimator of how long requests take: the simulator serves a queue whose requests are
+// all there at time 0 until it is empty, and the estimator is fitted to their starts and ends.
 func (p *Estimators) fitDrainedQueue(key estimateKey, list []llm.Request) (*vqueue.RCT, error) {
 	o, m := p.simulatedServer(key.model, key.kind, key.sequences)
 	outcomes, _, err := llm.ServeAll(o, m, list)
@@ -158,7 +163,8 @@ func (p *Estimators) fitDrainedQueue(key estimateKey, list []llm.Request) (*vque
 	return r, nil
 }
 
-// requestTime returns how long an instance works for a mean request of a model, in seconds.
+// requestTime returns how long an instance works for a mean request of a model, in seconds, by the model's
+// estimator on a kind of servers with a number of concurrent sequences.
 func (p *Estimators) requestTime(model, kind, sequences int) (float64, error) {
 	e, err := p.estimateFor(model, kind, sequences)
 	if err != nil {
@@ -168,7 +174,8 @@ func (p *Estimators) requestTime(model, kind, sequences int) (float64, error) {
 	return work, nil
 }
 
-// planEstimate returns an estimator in the form that a plan has.
+// planEstimate returns an estimator of request times as a plan document has it, in nanoseconds and rounded.
+// megaTokens is the least prompt of those it is for, 0 for all.
 func planEstimate(r *vqueue.RCT, model, device string, megaTokens int) formats.QueueEstimate {
 	planned := formats.QueueEstimate{
 		Model: model, Device: device, MegaTokens: megaTokens, PromptNS: roundToThousandths(1e9 * r.Alpha), OutputNS: roundToThousandths(1e9 * r.Beta), InterceptNS: roundToThousandths(1e9 * r.Intercept),

@@ -16,7 +16,8 @@ type capMove struct {
 	holdOthers bool
 }
 
-// capMoves returns the moves of the models' caps in a pool.
+// capMoves returns the moves of the models' caps (limits on the sequences that run at once) in a pool of
+// instances: one step up or down, for each kind of servers and group of models with equal costs there.
 func (p *Problem) capMoves(x *Pool) []capMove {
 	var moves []capMove
 	for k, n := range x.Counts {
@@ -30,8 +31,9 @@ func (p *Problem) capMoves(x *Pool) []capMove {
 	return moves
 }
 
-// classMoves returns the moves of classes other than the most urgent. Moves with large effects come first:
-// a step from no cap goes to half of the concurrent sequences.
+// classMoves returns the moves that hold back classes other than the most urgent one, so that this finds room:
+// more sequences of models with the others held where they are, or other limits (caps) of single classes. Moves
+// with large effects come first: a step from no cap goes to half of the concurrent sequences.
 func (p *Problem) classMoves(x *Pool) []capMove {
 	_, otherItems := p.splitUrgentClass(x.Items)
 	var moves []capMove
@@ -59,10 +61,11 @@ func (p *Problem) classesOf(items []int) []int {
 	return classes
 }
 
-// tuneCaps changes the caps of a pool by one step at a time as long as the penalty falls, judged by one run
-// with the same requests each time. It returns the last score. Caps of classes are tried once nothing else
-// helps and the penalty is small. A run that was broken off has no penalty to compare: then the first caps
-// are taken with which a run ends.
+// tuneCaps changes the caps of a pool (limits on the sequences that run at once) by one step at a time as long
+// as the penalty falls (late requests by how many are allowed), judged by one run with the same requests each
+// time. It returns the last score. Caps of classes are tried once nothing else helps and the penalty is small.
+// A run that was broken off, for too many late requests, has no penalty to compare: then the first caps are
+// taken with which a run ends.
 func (p *Search) tuneCaps(ctx context.Context, x *Pool, requestCounts []int64) (Score, error) {
 	bestScore, err := p.Trials.trialPool(ctx, x)
 	if err == nil && bestScore.Broken {
@@ -101,8 +104,9 @@ func (p *Search) tuneCaps(ctx context.Context, x *Pool, requestCounts []int64) (
 	return bestScore, nil
 }
 
-// findUnbrokenCaps looks for caps with which the run of a pool ends. It tries the same cap for everything
-// that the pool runs, then other caps of one model on one kind. Caps close to the present ones come first.
+// findUnbrokenCaps looks for caps (limits on the sequences that run at once) with which the run of a pool ends,
+// and is not broken off for too many late requests. It tries the same cap for everything that the pool runs,
+// then other caps of one model on one kind. Caps close to the present ones come first.
 func (p *Search) findUnbrokenCaps(ctx context.Context, x *Pool) (Score, error) {
 	var list []Pool
 	add := func(groups []capMove) {
@@ -144,7 +148,8 @@ func (p *Search) findUnbrokenCaps(ctx context.Context, x *Pool) (Score, error) {
 // abs returns the absolute value.
 func abs(n int) int { return max(n, -n) }
 
-// applyMove returns the pool after a move. If there is no further step, it returns false.
+// applyMove returns the pool after a move of one cap (a limit on the sequences that run at once) to the next
+// value of the list. If there is no further step, it returns false.
 func (p *Problem) applyMove(x *Pool, m capMove) (Pool, bool) {
 	if m.models == nil {
 		return p.withClassCap(x, m.class, m.step)
@@ -160,7 +165,7 @@ func (p *Problem) applyMove(x *Pool, m capMove) (Pool, bool) {
 		y.Caps[m.kind][model] = caps[index]
 	}
 
-	// A class cap that limits nothing any more goes.
+	// With holdOthers the classes that are less urgent keep the limit that the models had.
 	if m.holdOthers {
 		_, otherItems := p.splitUrgentClass(x.Items)
 		for _, c := range p.classesOf(otherItems) {
@@ -169,6 +174,7 @@ func (p *Problem) applyMove(x *Pool, m capMove) (Pool, bool) {
 			}
 		}
 	}
+	// A class cap that limits nothing any more goes.
 	maxCap := p.maxConcurrent(&y)
 	for c := range y.ClassCaps {
 		if y.ClassCaps[c] >= maxCap {
@@ -178,7 +184,8 @@ func (p *Problem) applyMove(x *Pool, m capMove) (Pool, bool) {
 	return y, true
 }
 
-// maxConcurrent returns the largest cap of a model on the pool's instances.
+// maxConcurrent returns how many sequences run at once at most on some instance of the pool: the largest cap of
+// a model on a kind of which it has instances.
 func (p *Problem) maxConcurrent(x *Pool) int {
 	maxCap := 0
 	for k, n := range x.Counts {
@@ -191,8 +198,9 @@ func (p *Problem) maxConcurrent(x *Pool) int {
 	return maxCap
 }
 
-// withClassCap returns the pool with the cap of a class changed by one step. A cap that would reach
-// maxConcurrent becomes no cap. If there is no further step, it returns false.
+// withClassCap returns the pool with the cap of a class (a limit on its sequences on an instance) changed by
+// one step. A cap that would reach maxConcurrent limits nothing, and becomes no cap (0). If there is no further
+// step, it returns false.
 func (p *Problem) withClassCap(x *Pool, class, step int) (Pool, bool) {
 	maxCap := p.maxConcurrent(x)
 	index := slices.Index(p.Caps, x.ClassCaps[class]) + step

@@ -28,9 +28,9 @@ const screeningSlack = 1.5
 // that are too many are removed later.
 const highPenalty = 6
 
-// CheapestLayout returns the cheapest layout that it finds whose classes keep their SLOs, also with one
-// more instance. No layout costs less than minPrice. onBetter is called with every better layout; it may be
-// nil.
+// CheapestLayout returns the cheapest layout (pools of instances) that it finds whose classes keep their SLOs
+// in simulation, also with one more instance. No layout costs less than minPrice, a bound. onBetter is called
+// with every better layout; it may be nil.
 func (p *Search) CheapestLayout(ctx context.Context, o SearchOptions, minPrice float64, onBetter func(*LayoutResult)) (*LayoutResult, error) {
 	list, err := p.listStructures(o)
 	if err != nil {
@@ -70,9 +70,9 @@ func (p *Search) CheapestLayout(ctx context.Context, o SearchOptions, minPrice f
 	return bestResult, nil
 }
 
-// growStructure adds instances to the pools of a structure until it passes the test, then removes those
-// that are not needed if shrinkAfter is true. It returns nil once the price exceeds maxPrice. At maxPrice
-// it goes on, because instances may still be removed.
+// growStructure makes a layout of a structure, which says what items share a pool: it adds instances to the
+// pools until the layout passes the test, then removes those that are not needed if shrinkAfter is true. It
+// returns nil once the price exceeds maxPrice. At maxPrice it goes on, because instances may still be removed.
 func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPrice float64, shrinkAfter bool) (*LayoutResult, error) {
 	l, err := p.emptyLayout(s)
 	if err != nil {
@@ -128,8 +128,9 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 	return &LayoutResult{Layout: l, Score: score, Price: l.Price(p.Problem)}, nil
 }
 
-// addInitialInstances gives every pool the instances that its work fills, of the cheapest kinds for that
-// work. Replayed requests may be worked on until their SLO after the last arrival.
+// addInitialInstances gives every pool the instances that the work of its rates fills, of the cheapest kinds
+// for that work: with fewer no layout can pass. Replayed requests may be worked on until their SLO after the
+// last arrival, so fewer instances do.
 func (p *Search) addInitialInstances(l *Layout) error {
 	for i := range l.Pools {
 		x := &l.Pools[i]
@@ -165,7 +166,8 @@ func (p *Search) replaySeconds() float64 {
 	return max(lastArrival.Seconds(), 1)
 }
 
-// kindsByCost returns the kinds that run all models of a pool, by the price of its work there.
+// kindsByCost returns the kinds of servers that run all models of a pool, by the price of the instances that
+// its work keeps busy there, the cheapest first.
 func (p *Search) kindsByCost(x *Pool) []int {
 	var kinds []int
 	cost := make([]float64, len(p.Problem.Kinds))
@@ -189,8 +191,8 @@ func (p *Search) kindsByCost(x *Pool) []int {
 	return kinds
 }
 
-// busyInstances returns how many instances of a kind the work of a pool keeps busy. Prompts of sessions may
-// be cached, so they count nothing.
+// busyInstances returns how many instances of a kind the work of a pool's rates keeps busy, by the estimators
+// of its models. Prompts of sessions may be cached, so they count nothing.
 func (p *Trials) busyInstances(x *Pool, kind int) (float64, error) {
 	sum := 0.0
 	for _, m := range p.problem.ModelsOf(x.Items) {
@@ -211,9 +213,10 @@ func (p *Trials) busyInstances(x *Pool, kind int) (float64, error) {
 	return sum, nil
 }
 
-// testLayout tests a layout by a run of each pool, in which it also tunes the caps, then by all runs of the
-// whole. The layout must also pass with one more instance, if there is a device for it. worstPool is the
-// pool with the highest penalty.
+// testLayout tests a layout in simulation: by a run of each pool alone, in which it also tunes the caps, then
+// by all runs of the whole. The layout must also pass with one more instance, if there is a device for it: else
+// it has passed by luck. worstPool is the pool with the highest penalty (late requests by how many are
+// allowed), which gets the next instance.
 func (p *Search) testLayout(ctx context.Context, l *Layout, requestCounts []int64) (ok bool, worstPool int, err error) {
 	// Screen the pools, each alone.
 	poolScores := make([]Score, len(l.Pools))
@@ -253,7 +256,8 @@ func (p *Search) testLayout(ctx context.Context, l *Layout, requestCounts []int6
 	return err == nil && p.Problem.keepsSLOs(&score, 1), worstPool, err
 }
 
-// worstPool returns the index of the pool with the highest penalty. Among equals it is the busiest.
+// worstPool returns the index of the pool with the highest penalty: late requests, by how many are allowed.
+// Among equals it is the busiest.
 func (p *Search) worstPool(l *Layout, poolScores []Score, requestCounts []int64) (int, error) {
 	worstIndex, maxPenalty, maxBusy := 0, -1.0, 0.0
 	for i := range poolScores {
@@ -280,7 +284,8 @@ func (p *Search) addInstance(l *Layout, pool int) bool {
 	return false
 }
 
-// removeInstances removes instances as long as the layout passes without them and costs at least minPrice.
+// removeInstances removes instances from a layout, one at a time, as long as it passes the test without them
+// and costs at least minPrice, a bound on all layouts.
 func (p *Search) removeInstances(ctx context.Context, l *Layout, requestCounts []int64, minPrice float64) error {
 	for removed := true; removed; {
 		removed = false

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// HighestGoodput returns the layout on all devices with which the most requests are in time.
+// HighestGoodput returns the layout on all devices with which the most requests are in time (the goodput), of
+// those structures that it tries. Its price is minus the goodput, because the search takes the lowest price.
 func (p *Search) HighestGoodput(ctx context.Context, o SearchOptions, onBetter func(*LayoutResult)) (*LayoutResult, error) {
 	q := p.withRates(1, true)
 	return q.searchAllDevices(ctx, o, func(l *Layout) (*LayoutResult, error) {
@@ -33,7 +34,7 @@ func (p *Search) HighestGoodput(ctx context.Context, o SearchOptions, onBetter f
 	}, onBetter)
 }
 
-// goodput returns the requests per second that are in time by a score.
+// goodput returns the requests per second that are in time: the rates by the shares that a score shows.
 func (p *Trials) goodput(s *Score) float64 {
 	sum := 0.0
 	for i := range p.problem.Items {
@@ -42,8 +43,8 @@ func (p *Trials) goodput(s *Score) float64 {
 	return sum
 }
 
-// searchAllDevices gives all devices to the pools of each structure, and returns the layout that judge
-// gives the lowest price.
+// searchAllDevices gives all devices to the pools of each structure (which items share a pool), and returns the
+// layout that judge gives the lowest price. For goals that are maximised, that is minus the value.
 func (p *Search) searchAllDevices(ctx context.Context, o SearchOptions, judge func(*Layout) (*LayoutResult, error), onBetter func(*LayoutResult)) (*LayoutResult, error) {
 	list, err := p.listStructures(o)
 	if err != nil {
@@ -85,8 +86,9 @@ func (p *Search) bestIfInterrupted(ctx context.Context, bestResult *LayoutResult
 	return nil, err
 }
 
-// assignAllDevices assigns every device to the pool whose instances do the smallest part of its work so
-// far. If some pool gets none, it returns nil.
+// assignAllDevices makes a layout of a structure with all devices: each server goes to the pool whose instances
+// do the smallest part of its work so far. Kinds that run the fewest models come first, as they fit few pools.
+// If some pool gets none, it returns nil.
 func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 	l, err := p.emptyLayout(s)
 	if err != nil {
@@ -146,8 +148,9 @@ func runnableModels(p *Problem, kind int) int {
 	return n
 }
 
-// withRates returns the search with all rates multiplied by a factor. The cost of models does not depend on
-// it, so estimators are shared.
+// withRates returns a new search on the problem with all rates multiplied by a factor; goodput says that
+// requests in time are maximised. What requests cost does not depend on the rates, so the estimators are
+// shared.
 func (p *Search) withRates(factor float64, goodput bool) *Search {
 	q := *p.Problem
 	q.Goodput = goodput
@@ -186,9 +189,9 @@ const factorPrecision = 0.02
 // all.
 const maxBoundExcess = 1000
 
-// highestFactor searches for the largest multiple of the rates between two that a layout carries, with caps
-// that suit it. If it carries none of those that were tried, the result is nil. With an error, the result
-// is the best so far.
+// highestFactor searches, by bisection, for the largest multiple of the rates between two that a layout carries
+// in simulation, with caps that suit it. It returns the search at those rates, and the result. If the layout
+// carries none of those that were tried, the result is nil. With an error, the result is the best so far.
 func (p *Search) highestFactor(ctx context.Context, l *Layout, carried, refused float64) (carriedSearch *Search, result *LayoutResult, err error) {
 	for minFactor := refused / maxBoundExcess; refused > max(carried*(1+factorPrecision), minFactor); {
 		mid := refused / 2

@@ -9,8 +9,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// idleFigure returns the given figure of a request on an idle server: the time to its first token, the time
-// per token, or the time of the whole answer.
+// idleFigure returns the figure by which a class is judged for a request on a server that runs nothing else:
+// the time to its first token, the time per token, or the time of the whole answer.
 func idleFigure(figure string, instance *formats.LLMInstance, prompt, output int32) time.Duration {
 	prefill := instance.Iteration.PrefillTime(max(prompt, 1), int32(tokenBudget(instance)))
 	tokens := max(output-1, 0)

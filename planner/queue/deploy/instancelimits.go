@@ -13,9 +13,9 @@ const (
 	maxIdleFactor = 8
 )
 
-// limitInstances leaves out devices that would be idle, and returns an error if more instances would be
-// needed than can be simulated. For throughput all devices count, because the search is for the
-// rates.
+// limitInstances limits the instances of each kind to what the rates can use, since the search tries no more,
+// and returns an error if more would be needed than can be simulated. For throughput all devices count, because
+// the search is for the rates.
 func (r *resolver) limitInstances(p *Search) error {
 	for k := range p.Problem.Kinds {
 		kind := &p.Problem.Kinds[k]

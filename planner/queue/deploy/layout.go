@@ -30,7 +30,7 @@ func (x *Pool) InstanceCount() int {
 	return n
 }
 
-// cacheKey returns a text that two pools share only if they simulate alike.
+// cacheKey returns a text that two pools share only if they simulate alike, by which scores of runs are kept.
 func (x *Pool) cacheKey(p *Problem) string {
 	var b strings.Builder
 	fmt.Fprint(&b, x.Items, x.Counts, x.ClassCaps)
@@ -92,8 +92,8 @@ func (l *Layout) ServerCount(kind int) int {
 	return n
 }
 
-// remainingServers returns for how many more servers of a kind there are devices. Kinds of the same pool
-// share its devices.
+// remainingServers returns how many more servers of a kind the free devices of its pool of the cluster allow.
+// Kinds of the same pool, with other numbers of devices for a server, share its devices.
 func (l *Layout) remainingServers(p *Problem, kind int) int {
 	devices := p.Kinds[kind].MaxInstances * p.Kinds[kind].TP
 	for k := range p.Kinds {
@@ -104,7 +104,8 @@ func (l *Layout) remainingServers(p *Problem, kind int) int {
 	return devices / p.Kinds[kind].TP
 }
 
-// canRunItems returns whether a kind can run the models of all items.
+// canRunItems returns whether a kind of servers can run the models of all items (classes of requests for a
+// model).
 func (p *Problem) canRunItems(kind int, items []int) bool {
 	for _, i := range items {
 		if p.Models[p.Items[i].Model].ByKind[kind] == nil {
@@ -114,7 +115,8 @@ func (p *Problem) canRunItems(kind int, items []int) bool {
 	return len(items) > 0
 }
 
-// WithManyDevices returns the search on a cluster with many times the devices.
+// WithManyDevices returns the search on a cluster with many times the devices, by which the explanation of a
+// problem without a plan finds out how many devices are missing.
 func (p *Search) WithManyDevices() *Search {
 	q := *p.Problem
 	q.Kinds, q.Pools = slices.Clone(p.Problem.Kinds), slices.Clone(p.Problem.Pools)

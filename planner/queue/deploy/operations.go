@@ -28,8 +28,9 @@ func (p *Estimators) resumeTimes(model, kind int) (swap, recompute time.Duration
 	return swap, recompute
 }
 
-// choosePreemption sets in the policy that evicted KV is computed again, unless moving it is faster on at
-// least half of the servers.
+// choosePreemption decides how an evicted request goes on: its KV (what the model keeps of its tokens) is
+// computed again, unless moving it to the host and back is faster on at least half of the servers. It sets that
+// in the policy.
 func (p *Estimators) choosePreemption() {
 	swaps, servers := 0, 0
 	for m := range p.problem.Models {
@@ -49,8 +50,8 @@ func (p *Estimators) choosePreemption() {
 	}
 }
 
-// planOperations returns, for each model and device of a plan, how the operations of QLM (section 5) are
-// done there.
+// planOperations returns, for each model and device of a plan, how the operations of QLM (section 5) are done
+// there: how an evicted request goes on, how long the model takes to load, and what the server cannot do.
 func (p *Estimators) planOperations(q *formats.QueuePlan) []formats.QueueOperation {
 	var operations []formats.QueueOperation
 	for m := range p.problem.Models {

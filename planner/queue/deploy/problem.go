@@ -91,7 +91,7 @@ func (p *Problem) RPS() float64 {
 	return sum
 }
 
-// judgeGroups returns the number of judge groups.
+// judgeGroups returns the number of judge groups: classes whose late requests are counted together.
 func (p *Problem) judgeGroups() int {
 	n := 0
 	for i := range p.Classes {
@@ -100,7 +100,8 @@ func (p *Problem) judgeGroups() int {
 	return n
 }
 
-// requiredShare returns the share of the requests of a judge group that must be in time.
+// requiredShare returns the share of the requests of a judge group (classes judged together) that must be in
+// time.
 func (p *Problem) requiredShare(group int) float64 {
 	for i := range p.Classes {
 		if p.Classes[i].JudgeGroup == group {
@@ -110,7 +111,7 @@ func (p *Problem) requiredShare(group int) float64 {
 	return 0
 }
 
-// itemsOf returns the items of a model.
+// itemsOf returns the items of a model: its classes of requests.
 func (p *Problem) itemsOf(model int) []int {
 	var items []int
 	for i := range p.Items {
@@ -121,7 +122,7 @@ func (p *Problem) itemsOf(model int) []int {
 	return items
 }
 
-// ModelsOf returns the models of items, in the order of the problem.
+// ModelsOf returns the models of some items (classes of requests for a model), in the order of the problem.
 func (p *Problem) ModelsOf(items []int) []int {
 	var models []int
 	for m := range p.Models {
@@ -141,7 +142,8 @@ func (p *Problem) maxSequences(model, kind int) int {
 	return caps[len(caps)-1]
 }
 
-// capsOf returns the caps that an instance of the model may have on a kind: those that its server can run.
+// capsOf returns the limits on concurrent sequences (caps) that an instance of the model may have on a kind of
+// servers: those of the problem's list that its server can run, or else just the server's own limit.
 func (p *Problem) capsOf(model, kind int) []int {
 	instance := p.Models[model].ByKind[kind]
 	var caps []int

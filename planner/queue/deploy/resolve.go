@@ -35,8 +35,9 @@ const (
 	surplusRuns = 20
 )
 
-// Resolve returns the searches for the documents, one for each combination of tensor parallelism that the
-// pools can have. Within a search every pool has one, because estimators belong to a model on a kind.
+// Resolve reads the problem from the documents, and returns a search for layouts for each combination of tensor
+// parallelism (devices that run a model together) that the pools can have. Within a search every pool has one,
+// because estimators belong to a model on a kind of servers.
 func Resolve(in *kind.Problem, run *kind.SolveRun) ([]*Search, error) {
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
@@ -110,7 +111,8 @@ func (r *resolver) modelIndex(name string) int {
 	return slices.IndexFunc(r.problem.Models, func(m Model) bool { return m.Name == name })
 }
 
-// resolvePools reads the pools of the cluster.
+// resolvePools reads the pools of the cluster, each of one kind of device. For the objective cost each needs a
+// price.
 func (r *resolver) resolvePools() error {
 	objective := r.input.Values.Word("objective")
 	for i := range r.input.Cluster.Pools {
@@ -293,6 +295,7 @@ func (r *resolver) resolveItems() error {
 			}
 		}
 	}
+	// Items of a model stand together.
 	slices.SortStableFunc(r.problem.Items, func(a, b Item) int { return a.Model - b.Model })
 
 	// For throughput the weights of all items sum to 1.
@@ -307,7 +310,9 @@ func (r *resolver) resolveItems() error {
 	return nil
 }
 
-// setPolicy sets the policy that runs the plan, with the parameters from the options.
+// setPolicy sets the policy that runs the plan, with the parameters from the options: how requests are grouped
+// and join a queue, and when it is ordered anew. one_open lets only one group of a queue be open, where models
+// take turns.
 func (r *resolver) setPolicy() {
 	v := r.input.Values
 	params := map[string]float64{"group_scale": v.Number("group-scale"), "follow": 1}
@@ -323,8 +328,9 @@ func (r *resolver) setPolicy() {
 	r.problem.Policy = formats.PolicySpec{Name: "vqueue", Params: params}
 }
 
-// newSearches returns a search for each combination of tensor parallelism. Combinations with which the
-// problem cannot be solved are left out. If all are, it returns the last error.
+// newSearches returns a search for each combination of tensor parallelism (devices that run a model together)
+// over the pools. Combinations with which the problem cannot be solved are left out. If all are, it returns the
+// last error.
 func (r *resolver) newSearches() ([]*Search, error) {
 	// Build the combinations, pool by pool, from the sizes for which the profile has instances.
 	choices := [][]int{nil}

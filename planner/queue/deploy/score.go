@@ -24,7 +24,7 @@ type Score struct {
 // newScore returns a score without outcomes.
 func (p *Problem) newScore() Score { return Score{ByItem: make([]report.Outcomes, len(p.Items))} }
 
-// add adds the outcomes of another run, or of a pool with other items.
+// add adds the outcomes of another run, or of a pool with other items, to a score.
 func (s *Score) add(o *Score) {
 	s.Broken = s.Broken || o.Broken
 	s.SecondThird, s.LastThird, s.LastArrivals = s.SecondThird+o.SecondThird, s.LastThird+o.LastThird, s.LastArrivals+o.LastArrivals
@@ -33,7 +33,7 @@ func (s *Score) add(o *Score) {
 	}
 }
 
-// OutcomesOf returns the outcomes of all items of a judge group.
+// OutcomesOf returns how many requests of a judge group (classes judged together) came, ended and were late.
 func (p *Problem) OutcomesOf(s *Score, group int) report.Outcomes {
 	var outcomes report.Outcomes
 	for i := range s.ByItem {
@@ -47,8 +47,9 @@ func (p *Problem) OutcomesOf(s *Score, group int) report.Outcomes {
 // missedRequests returns how many requests were not answered in time.
 func missedRequests(o report.Outcomes) float64 { return float64(o.Requests - o.InTime()) }
 
-// keepsSLOs returns whether every judge group keeps its share and the backlog does not grow. slack
-// multiplies the misses that are allowed.
+// keepsSLOs returns whether, by a score, every judge group (classes judged together) has its share of requests
+// in time and the backlog does not grow. slack multiplies the misses that are allowed. The problem's surplus is
+// kept back of these.
 func (p *Problem) keepsSLOs(s *Score, slack float64) bool {
 	if s.Broken || p.backlogGrows(s) {
 		return false
@@ -61,9 +62,9 @@ func (p *Problem) keepsSLOs(s *Score, slack float64) bool {
 	return true
 }
 
-// missPenalty returns the misses of a pool, weighed by the misses that are allowed of all requests, whose
-// numbers requestCounts returns. For a goodput it is the rate of the misses. A search makes it smaller. For
-// a run that was broken off it is infinite.
+// missPenalty returns the penalty of a pool, which a search makes smaller: its late requests, by how many are
+// allowed of all requests of their judge group, whose numbers requestCounts has. For a goodput it is the late
+// requests per second. For a run that was broken off it is infinite.
 func (p *Problem) missPenalty(s *Score, requestCounts []int64) float64 {
 	if s.Broken {
 		return math.Inf(1)
@@ -93,8 +94,9 @@ const (
 	growthSigmas   = 2.5
 )
 
-// backlogGrows returns whether the backlog grows while requests arrive. Such a layout holds only for the
-// length of a run. Replayed requests have no rate beyond the run, so for them it returns false.
+// backlogGrows returns whether more requests are in the system in the last third of the runs than in the
+// second, by more than chance explains. Such a layout holds only for the length of a run. Replayed requests
+// have no rate beyond the run, so for them it returns false.
 func (p *Problem) backlogGrows(s *Score) bool {
 	if p.Replay != nil {
 		return false
@@ -121,7 +123,9 @@ type runWatcher struct {
 // lateAllowance is how many times the allowed late requests a run may have before it is broken off.
 const lateAllowance = 4
 
-// recordAnswer is called by the simulator for every answer (sim.JudgedFunc).
+// recordAnswer notes an answer in the score of a run: how long it was in the system in each third, and whether
+// it is late. It breaks the run off once too many are. The simulator calls it for every answer
+// (sim.JudgedFunc).
 func (w *runWatcher) recordAnswer(model int32, arrivedAt, answeredAt time.Duration, isLate bool) {
 	// The time that requests spend in a third, over its length, sums to the mean backlog.
 	third := w.span / 3

@@ -15,7 +15,8 @@ type Search struct {
 	useClassCaps bool // the run-time policy obeys caps of classes
 }
 
-// NewSearch returns a search that has tried nothing yet.
+// NewSearch returns a search for layouts of a problem that has tried nothing yet, with its estimators of
+// request times, its simulations and the writer of plans.
 func NewSearch(p *Problem) *Search {
 	estimators := &Estimators{problem: p, cache: map[estimateKey]*estimate{}}
 	plans := &PlanWriter{problem: p, estimators: estimators}
@@ -42,8 +43,8 @@ type SearchOptions struct {
 // minOwnPoolShare is the least number of instances that a model must keep busy to get a pool of its own.
 const minOwnPoolShare = 0.5
 
-// modelsByLoad returns the models by falling number of instances that they keep busy, and that number, each
-// on the kind where it is least.
+// modelsByLoad returns the models by falling number of instances that their rates keep busy, and that number,
+// each on the kind of servers where it is least.
 func (p *Search) modelsByLoad() (models []int, busyInstances []float64, err error) {
 	busyInstances = make([]float64, len(p.Problem.Models))
 	for m := range p.Problem.Models {
@@ -69,8 +70,9 @@ func (p *Search) modelsByLoad() (models []int, busyInstances []float64, err erro
 	return models, busyInstances, nil
 }
 
-// listStructures returns the structures that are tried: all items in one pool; the models with the highest
-// load in pools of their own, one more each time; and each of these with the most urgent class separated.
+// listStructures returns the structures that are tried. A structure says which items (classes of requests for a
+// model) share a pool of instances: all in one pool; the models with the highest load in pools of their own,
+// one more each time; and each of these with the most urgent class separated.
 func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 	p.useClassCaps = o.SeparateClasses && !o.OnlySeparateClasses
 	models, busyInstances, err := p.modelsByLoad()
@@ -112,8 +114,8 @@ func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 	return structures, nil
 }
 
-// separateUrgentClass returns the structures with every pool of a single model divided in two: the most
-// urgent class and the others. Structures without such a pool are left out.
+// separateUrgentClass returns the structures (which items share a pool) with every pool of a single model
+// divided in two: the most urgent class and the others. Structures without such a pool are left out.
 func (p *Problem) separateUrgentClass(list []Structure) []Structure {
 	var separated []Structure
 	for _, s := range list {
@@ -152,8 +154,8 @@ func (p *Problem) splitUrgentClass(items []int) (urgentItems, otherItems []int) 
 	return urgentItems, otherItems
 }
 
-// newPool returns a pool of items without instances. Its caps are the largest with which a request of mean
-// length takes at most half of its SLO.
+// newPool returns a pool for items without instances. Its caps (limits on the sequences that run at once) are
+// the largest with which a request of mean length takes at most half of its SLO, so that it may wait as long.
 func (p *Search) newPool(items []int) (Pool, error) {
 	x := Pool{Items: items, Counts: make([]int, len(p.Problem.Kinds)), Caps: make([][]int, len(p.Problem.Kinds)), ClassCaps: make([]int, len(p.Problem.Classes))}
 	for k := range p.Problem.Kinds {
@@ -178,7 +180,7 @@ func (p *Search) newPool(items []int) (Pool, error) {
 	return x, nil
 }
 
-// emptyLayout returns the layout of a structure without instances.
+// emptyLayout returns the layout of a structure: a pool for each group of items, without instances.
 func (p *Search) emptyLayout(s Structure) (*Layout, error) {
 	l := &Layout{}
 	for _, items := range s {
@@ -214,7 +216,8 @@ func (p *Search) fitsHalfSLO(items []int, model int, e *estimate) bool {
 	return true
 }
 
-// identicalModels groups the models of a pool that have the same costs on a kind. They share a cap.
+// identicalModels groups the models of a pool that cost the same on a kind of servers. They share a cap (a
+// limit on the sequences that run at once), so that the search has fewer to try.
 func (p *Problem) identicalModels(x *Pool, kind int) [][]int {
 	var groups [][]int
 	for _, m := range p.ModelsOf(x.Items) {

@@ -24,7 +24,8 @@ func (p *PlanWriter) Deployment(items []int) []formats.Deployed {
 	return deployed
 }
 
-// Section returns the queue section of a plan, with those items that it serves.
+// Section returns the queue section of a plan of a layout: the given items as classes, models, hosts, instances
+// on their devices, operations and estimators.
 func (p *PlanWriter) Section(l *Layout, items []int) (*formats.QueuePlan, error) {
 	q := &formats.QueuePlan{}
 	for _, i := range items {
@@ -46,7 +47,7 @@ func (p *PlanWriter) Section(l *Layout, items []int) (*formats.QueuePlan, error)
 	return q, p.addEstimates(q, l)
 }
 
-// planClass returns the plan's class of an item, with what it promises.
+// planClass returns item i as a class of the plan: its model, rate and SLO, and the lengths of its requests.
 func (p *PlanWriter) planClass(i int) formats.QueueClass {
 	item := &p.problem.Items[i]
 	c := &p.problem.Classes[item.Class]
@@ -70,8 +71,8 @@ func (p *PlanWriter) planProfile(m int) formats.LLMProfile {
 	return profile
 }
 
-// planHosts returns the hosts' memory beside each kind: enough for the largest models that are kept warm
-// there.
+// planHosts returns the memory of the hosts beside each kind of servers: enough to keep the weights of the
+// largest models there, as many as the option warm-models says.
 func (p *PlanWriter) planHosts(items []int) []formats.QueueHost {
 	var sizes []int64
 	for _, m := range p.problem.ModelsOf(items) {
@@ -95,8 +96,8 @@ func (p *PlanWriter) planHosts(items []int) []formats.QueueHost {
 	return hosts
 }
 
-// addInstances adds the instances of a pool on the next free devices. nextDevice has the first free device
-// by pool of the cluster.
+// addInstances adds the instances of a pool to the plan, on the next free devices. nextDevice has the first
+// free device of each pool of the cluster, and moves on.
 func (p *PlanWriter) addInstances(q *formats.QueuePlan, x *Pool, nextDevice []int, items []int) error {
 	models := p.problem.ModelsOf(x.Items)
 	nextModel := 0
@@ -130,8 +131,8 @@ func (p *PlanWriter) addInstances(q *formats.QueuePlan, x *Pool, nextDevice []in
 	return nil
 }
 
-// classCaps returns the caps of classes on the instances of a pool. A cap of 0 keeps away classes that
-// other pools serve.
+// classCaps returns the caps of classes on the instances of a pool: limits on their sequences. A cap of 0 keeps
+// away classes that other pools serve.
 func (p *PlanWriter) classCaps(x *Pool, items, models []int) []formats.ClassCap {
 	var caps []formats.ClassCap
 	for c := range p.problem.Classes {
@@ -149,8 +150,8 @@ func (p *PlanWriter) classCaps(x *Pool, items, models []int) []formats.ClassCap 
 	return caps
 }
 
-// addEstimates adds an estimator for each model on each kind, at the cap of the pool with the most
-// instances there.
+// addEstimates adds to the plan an estimator of request times for each model on each kind of servers, at the
+// cap (concurrent sequences) of the pool with the most instances there.
 func (p *PlanWriter) addEstimates(q *formats.QueuePlan, l *Layout) error {
 	for m := range p.problem.Models {
 		for k := range p.problem.Kinds {

@@ -49,8 +49,9 @@ func (p *Trials) Span() time.Duration {
 	return time.Duration(math.Ceil(seconds)) * time.Second
 }
 
-// trialPool simulates a pool alone in one run. A pool that was simulated before has its score. A pool that
-// cannot do the work of its rates is refused without a run.
+// trialPool simulates a pool of instances alone in one run, and returns its score: how many requests of each
+// item are late. A pool that was simulated before has its score. A pool that cannot do the work of its rates is
+// refused without a run, with a broken score.
 func (p *Trials) trialPool(ctx context.Context, x *Pool) (Score, error) {
 	if !p.problem.Goodput {
 		fits, err := p.fitsCapacity(x)
@@ -79,8 +80,9 @@ func (p *Trials) judgeLayout(ctx context.Context, l *Layout) (Score, error) {
 	return p.simulateLayout(ctx, l, 0)
 }
 
-// simulateLayout simulates a layout as a whole in all runs. searchWork limits the positions of a re-plan;
-// with 0, the limit is that of a run of the plan. Replayed requests always have the limit of the search.
+// simulateLayout simulates a layout as a whole in all runs, and returns the sum of their outcomes. searchWork
+// limits how many positions the policy tries when it orders groups anew; with 0, the limit is that of a run of
+// the plan. Replayed requests always have the limit of the search.
 func (p *Trials) simulateLayout(ctx context.Context, l *Layout, searchWork int64) (Score, error) {
 	if p.problem.Replay != nil {
 		searchWork = p.problem.SearchWork
@@ -135,7 +137,8 @@ func (p *Trials) fitsCapacity(x *Pool) (bool, error) {
 }
 
 // busyShare returns the share of the time of a pool's instances that the work of its rates takes, by the
-// plan's estimators. For replayed requests it returns 0, because they have no rate beyond the run.
+// estimators. Above 1 the pool cannot keep up. For replayed requests it returns 0, because they have no rate
+// beyond the run.
 func (p *Trials) busyShare(x *Pool) (float64, error) {
 	if p.problem.Replay != nil {
 		return 0, nil
@@ -162,7 +165,9 @@ func (p *Problem) allItems() []int {
 	return items
 }
 
-// scenario returns the scenario in which a layout serves some items under its policy.
+// scenario returns what the simulator needs to run a layout: the plan in which it serves some items under its
+// policy, and how long arrivals are drawn. The seed is the same for all layouts, so they meet the same
+// requests.
 func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	plan, err := p.plans.Plan(l, items)
 	if err != nil {
@@ -178,7 +183,9 @@ func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	return sc, nil
 }
 
-// simulateRun runs a scenario once. Concurrent runs share the scenario and do not change it.
+// simulateRun runs a scenario once and returns the outcomes of its items. It breaks the run off once so many
+// requests are late that the layout cannot hold, and then marks the score as broken. Concurrent runs share the
+// scenario and do not change it.
 func (p *Trials) simulateRun(ctx context.Context, sc *sim.Scenario, items []int, run int, searchWork int64) (Score, error) {
 	var cfg sim.Config
 	var err error
@@ -231,7 +238,8 @@ func (p *Trials) replayedRequests(items []int, run int) []arrivals.Request {
 	return requests
 }
 
-// requestCounts returns the expected number of requests of a run, by judge group. Misses are weighed by it.
+// requestCounts returns the expected number of requests of a run, by judge group (classes judged together). The
+// penalty weighs late requests by it.
 func (p *Trials) requestCounts() []int64 {
 	counts := make([]int64, p.problem.judgeGroups())
 	if p.problem.Replay != nil {
@@ -246,7 +254,7 @@ func (p *Trials) requestCounts() []int64 {
 	return counts
 }
 
-// poolScore returns the part of a layout's score that belongs to one of its pools.
+// poolScore returns the part of a layout's score (outcomes of runs, by item) that belongs to one of its pools.
 func (p *Trials) poolScore(s *Score, x *Pool) Score {
 	score := p.problem.newScore()
 	score.Broken = s.Broken

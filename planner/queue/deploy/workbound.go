@@ -40,8 +40,9 @@ type requestPart struct {
 	tokens, maxOutput float64
 }
 
-// requestParts divides the requests of every item by their work. The last part of each item has those that
-// may be late.
+// requestParts divides the requests of every item (a class for a model) into parts by their work on an
+// instance, the least first, with the mean work of each part. The last part has those that may be late: a bound
+// assumes that they are those of most work.
 func (b *workProgram) requestParts() []requestPart {
 	p := b.problem
 	var parts []requestPart
@@ -163,8 +164,9 @@ func (p *Problem) WorkBound(ctx context.Context, solver milp.Solver, goal Goal) 
 	return sol.Bound, nil
 }
 
-// addIterations adds the variables of iterations for models whose requests are often alone. Under goals
-// other than the price there are none, because all requests may be late or the rates are not known.
+// addIterations adds, for models whose requests are often alone, variables for the iterations of their
+// instances: these run for few requests then, and cost more than full batches. Under goals other than the price
+// there are none, because all requests may be late or the rates are not known.
 func (b *workProgram) addIterations() {
 	b.iterations, b.hidesPrompts = make([]modelIterations, len(b.problem.Models)), make([][]bool, len(b.problem.Models))
 	for m := range b.problem.Models {
@@ -186,9 +188,10 @@ func (b *workProgram) addIterations() {
 	}
 }
 
-// kindsHidingPrompts returns, by kind, whether a model has so many iterations that they hide its prompts.
-// If so, iterations count with all of their base, and prompts as nothing. Both ways of counting stay below
-// every run; this one is higher there.
+// kindsHidingPrompts returns, by kind of servers, whether a model has so many iterations that they hide its
+// prompts: the first HingeTokens prompt tokens of an iteration cost nothing beside decoding. If so, iterations
+// count with all of their base, and prompts as nothing. Both ways of counting stay below every run; this one is
+// higher there.
 func (b *workProgram) kindsHidingPrompts(model, sparse int) []bool {
 	hides := make([]bool, len(b.problem.Kinds))
 	for k, instance := range b.problem.Models[model].ByKind {
@@ -215,7 +218,8 @@ func (b *workProgram) kindsHidingPrompts(model, sparse int) []bool {
 	return hides
 }
 
-// iterationCost returns the time of an iteration of a model beside the work of its requests, in seconds.
+// iterationCost returns the time of an iteration of a model that does not depend on its requests, in seconds,
+// as the bound counts it.
 func (b *workProgram) iterationCost(model, kind int) float64 {
 	iteration := &b.problem.Models[model].ByKind[kind].Iteration
 	if b.hidesPrompts[model][kind] {
@@ -224,7 +228,8 @@ func (b *workProgram) iterationCost(model, kind int) float64 {
 	return IterationOverhead(iteration)
 }
 
-// requestWork returns the least work of a request of a model on a kind, in seconds.
+// requestWork returns the least time of an instance that a request of a model takes on a kind of servers, in
+// seconds.
 func (b *workProgram) requestWork(model, kind int, r llm.Request, promptCached bool) float64 {
 	iteration, sequences := &b.problem.Models[model].ByKind[kind].Iteration, b.problem.maxSequences(model, kind)
 	if !b.hidesPrompts[model][kind] {
@@ -260,8 +265,8 @@ func sparseItem(p *Problem, model int) int {
 	return sparsest
 }
 
-// isolatedRate returns the rate of those requests of an item that come after the previous one of them is
-// due, in requests per second.
+// isolatedRate returns the rate, in requests per second, of those requests of an item that come only after the
+// previous such one is due. If they are in time, no iteration serves two of them.
 func isolatedRate(p *Problem, item int) float64 {
 	if p.Items[item].RPS == 0 {
 		return 0
@@ -269,8 +274,8 @@ func isolatedRate(p *Problem, item int) float64 {
 	return 1 / (1/p.Items[item].RPS + p.Classes[p.Items[item].Class].SLO.Seconds())
 }
 
-// addPart adds a part of an item's requests: what share of it is served in time on each kind, and the work
-// of that.
+// addPart adds a part of an item's requests (those of similar work) to the program: which share of it is served
+// in time on each kind of servers, and the work of that.
 func (b *workProgram) addPart(x *requestPart) {
 	item := &b.problem.Items[x.item]
 	rate, model := item.RPS*x.share, item.Model
@@ -311,8 +316,8 @@ func (b *workProgram) addPart(x *requestPart) {
 	}
 }
 
-// addTotals adds the rows that sum up: iterations, the requests in time that classes require, and the time
-// of the instances.
+// addTotals adds the rows that sum up: the iterations of each model, the requests in time that each class
+// requires, and the work of each kind's instances, of which there is a whole number.
 func (b *workProgram) addTotals() {
 	for m := range b.iterations {
 		c := &b.iterations[m]
@@ -357,8 +362,8 @@ func IterationOverhead(iteration *formats.Iteration) float64 {
 	return max(0, iteration.BaseNS+iteration.CPUNS-promptTokenCost(iteration)*iteration.HingeTokens) / 1e9
 }
 
-// promptTokenCost returns the cost of a prompt token in nanoseconds, lowered to where further iterations to
-// hide it do not pay.
+// promptTokenCost returns the cost of a prompt token in nanoseconds. An iteration reads HingeTokens of them for
+// nothing, so a token costs no more than its part of a further iteration.
 func promptTokenCost(iteration *formats.Iteration) float64 {
 	if iteration.HingeTokens > 0 {
 		return min(iteration.PromptNS, (iteration.BaseNS+iteration.CPUNS)/iteration.HingeTokens)

@@ -65,6 +65,7 @@ func (c *checker) checkWork() {
 	requiredInstances, instances := 0.0, float64(len(c.plan.Instances))
 	for i := range c.plan.Classes {
 		q := &c.plan.Classes[i]
+		// The least time of a request, on the instance that serves it fastest.
 		minTime := math.Inf(1)
 		for k := range c.plan.Instances {
 			in := &c.plan.Instances[k]
