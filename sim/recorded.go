@@ -74,6 +74,9 @@ type tracePlayer struct {
 	model      int32
 }
 
+// Peek sets r to the next recorded arrival and moves on to the one after it. At the end of the recorded times it
+// starts another round of them. It returns false if there are no times, or if the next arrival is at endsAt or
+// later.
 func (p *tracePlayer) Peek(r *arrivals.Request) bool {
 	if len(p.times) == 0 {
 		return false

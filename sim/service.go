@@ -52,6 +52,8 @@ func ExactService(t *policy.Tables) Service { return &idleAwareService{exactServ
 
 type exactService struct{ t *policy.Tables }
 
+// RunTime returns how long a batch of this size runs at a stage: the mean of the plan's tables or, without means,
+// their planned time. Index 0 of the tables is for batch size 1.
 func (e exactService) RunTime(stage, batch int32) time.Duration {
 	s := &e.t.Stages[stage]
 	if s.Mean != nil {
@@ -74,6 +76,8 @@ type idleAwareService struct {
 // ObserveIdle implements IdleObserver.
 func (s *idleAwareService) ObserveIdle(idleTime time.Duration) { s.idleTime = idleTime }
 
+// RunTime returns the exact time and what a device takes longer because it was idle before. The penalty grows
+// linearly with the idle time, up to the full penalty after formats.IdleGap.
 func (s *idleAwareService) RunTime(stage, batch int32) time.Duration {
 	runTime, extra := s.exactService.RunTime(stage, batch), s.t.Stages[stage].IdlePenalty
 	if s.idleTime < formats.IdleGap {
@@ -106,6 +110,8 @@ type jitterService struct {
 	rng       *rand.Rand
 }
 
+// RunTime returns the exact time, multiplied by a random factor with mean 1 of the chosen distribution, and at
+// least 1 ns. A normal factor is at least 0.01, because it could be negative.
 func (j *jitterService) RunTime(stage, batch int32) time.Duration {
 	mean := j.exactService.RunTime(stage, batch)
 	f := 1.0

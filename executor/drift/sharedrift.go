@@ -107,6 +107,7 @@ func sharesOf(v []float64) []float64 {
 	return shares
 }
 
+// sum returns the sum of a list of numbers, for example of rates in requests per second.
 func sum(v []float64) float64 {
 	total := 0.0
 	for _, x := range v {

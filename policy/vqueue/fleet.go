@@ -36,7 +36,9 @@ type instance struct {
 	kvTokens int64
 }
 
-// newInstanceFleet returns the instances of the tables, each with its resident network.
+// newInstanceFleet returns the instances of the tables, each with its resident network. instanceOf gives the
+// instance of a device, -1 for a device without one. Limits of memory and of requests at once are the plan's until
+// a server reports its own.
 func newInstanceFleet(t *policy.Tables, queueTables *Tables, ops lsoSet) *instanceFleet {
 	f := &instanceFleet{tables: t, queueTables: queueTables, classes: newSLOClasses(t, queueTables), operations: ops, instanceOf: make([]int32, len(t.Devices))}
 	for d := range t.Devices {
@@ -154,7 +156,10 @@ func (f *instanceFleet) capacity(in *instance, network int32) (sequences, kv int
 	return in.maxSequences, in.kvTokens
 }
 
-// canTakeRequest reports whether an instance takes one more request. An empty instance takes any.
+// canTakeRequest reports whether an instance takes one more request now: its class is below its cap there, and the
+// number of requests and the KV memory stay within the limits. An instance that refused a request at some number
+// takes none at that number. An empty instance takes any request, because no request may wait for ever for memory
+// that an estimate says is too small.
 func (f *instanceFleet) canTakeRequest(in *instance, r *request) bool {
 	n, maxCount := int64(len(in.runningBatches)), f.maxRunning(in, r.model)
 	switch {

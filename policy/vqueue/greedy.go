@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// compareDeadlines orders groups by priority, last deadline, then index.
+// compareDeadlines orders groups by priority (smaller first), then by the deadline of their last member, then by
+// index. It is used to sort groups for insertion and for queues by deadline.
 func (p *Problem) compareDeadlines(a, b int32) int {
 	x, y := &p.Groups[a], &p.Groups[b]
 	if c := cmp.Compare(x.Priority, y.Priority); c != 0 {

@@ -177,7 +177,8 @@ func (p *Policy) dropRequest(req int32, reason policy.DropReason, out *policy.Ac
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: reason})
 }
 
-// handleFinish closes an answered request and serves its instance.
+// handleFinish closes the request whose answer a batch has brought, and serves its instance, which has a free place
+// now.
 func (p *Policy) handleFinish(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	req, q := p.server.removeBatch(ev.Batch)
 	if p.dispatcher != nil {
@@ -264,7 +265,8 @@ func (p *Policy) handleLoss(now time.Duration, device int32, out *policy.Actions
 	p.serveAll(now, out)
 }
 
-// redistributeQueue moves the requests of a queue to other queues.
+// redistributeQueue moves the requests that wait in the queue of a lost instance to other queues. All leave before
+// the first is placed again, because the costs of the groups change with their members.
 func (p *Policy) redistributeQueue(q int32) {
 	var queued []int32
 	for _, slot := range p.groups.assignment.queues[q].slots {
@@ -320,7 +322,9 @@ func (p *Policy) serveAll(now time.Duration, out *policy.Actions) {
 	}
 }
 
-// handleTick drops late requests, updates estimators and the problem, serves all queues, and asks for a re-plan.
+// handleTick is called by the periodic timer, each second or less often while nothing happens. It drops late
+// requests, updates estimators and the problem, serves all queues, and asks for a re-plan (a search for a better
+// order). Without open requests it stops the ticks.
 func (p *Policy) handleTick(now time.Duration, out *policy.Actions) {
 	p.dropLate(now, out)
 	instancesAdded := p.scaler != nil && p.scaler.Tick(now, p.violationLikely(now))

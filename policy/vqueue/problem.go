@@ -124,6 +124,7 @@ func (p *Problem) Validate() error {
 		if g.Model < 0 || int(g.Model) >= p.Models {
 			return problemError("groups", i, "model", g.Model, fmt.Sprintf("0 to %d", p.Models-1))
 		}
+		// Comparisons are negated so that NaN fails them, too.
 		if !(g.Size >= 0) || math.IsInf(g.Size, 1) {
 			return problemError("groups", i, "size", g.Size, "a number of requests")
 		}

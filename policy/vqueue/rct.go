@@ -104,7 +104,9 @@ func (r *RCT) Residence(fill float64) (mean, variance float64) {
 	return r.Prefill + d*r.OutputMean, d * d * r.OutputVar
 }
 
-// timeToMilestone returns the mean and variance of the time from start to a milestone with a full batch.
+// timeToMilestone returns the mean and variance of the time in seconds from a request's start to the point to which
+// its SLO applies, in a full batch. The first token comes after the prompt (Prefill) and one step (Decode). If the
+// SLO applies to the start itself, both are 0.
 func (r *RCT) timeToMilestone(p milestone) (mean, variance float64) {
 	switch p {
 	case atAnswer:
@@ -154,7 +156,9 @@ type CalibrationRequest struct {
 const settledBatches = 1.2
 
 // Calibrate fits an estimator to a drained queue. Batch is the number of requests that ran at once. If the run is
-// too short or its times contradict each other, it returns an error.
+// too short or its times contradict each other, it returns an error. It returns an error in that case, and the
+// caller keeps what it had. The first settledBatches batches are left out, because the instance fills up during
+// them.
 func Calibrate(run []CalibrationRequest, batch float64) (*RCT, error) {
 	firstSettled := int(settledBatches * batch)
 	if !(batch >= 1) || len(run)-firstSettled < 10 {
@@ -195,7 +199,8 @@ func Calibrate(run []CalibrationRequest, batch float64) (*RCT, error) {
 // maxResidences is the number of residences that an estimator keeps.
 const maxResidences = 64
 
-// evenQuantiles returns up to maxResidences equally spaced quantiles of a list.
+// evenQuantiles returns a short form of a list: up to maxResidences of its values, at equally spaced quantiles (the
+// middles of equal parts), in ascending order.
 func evenQuantiles(list []float64) []float64 {
 	ascending := slices.Sorted(slices.Values(list))
 	n := min(maxResidences, len(ascending))

@@ -62,7 +62,8 @@ func (x *Search) chooseSameModel(n int) {
 	}
 }
 
-// choosePiece chooses n neighbours in a queue.
+// choosePiece chooses up to n groups that stand one behind the other in a random queue, from a random slot on. If
+// the random group that names the queue is in none, it chooses that group alone.
 func (x *Search) choosePiece(n int) {
 	g := x.randomGroup()
 	q := x.current.queueOf[g]

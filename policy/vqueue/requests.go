@@ -74,7 +74,8 @@ func (b *requestTable) unmarkUnplaced(req int32) {
 	}
 }
 
-// takeBatch returns a free batch slot and assigns it to a request.
+// takeBatch assigns a batch slot to a request that is dispatched, and returns it: a free slot, or a new one at the
+// end. A batch of this policy is one request, and its slot is the number by which events name it.
 func (b *requestTable) takeBatch(req int32) int32 {
 	slot := int32(len(b.batchRequests))
 	if n := len(b.freeBatches); n > 0 {

@@ -22,7 +22,8 @@ func newQueueServer(s *groupTable) *queueServer {
 }
 
 // serveQueue pulls requests of the head group of a queue into the running batch, changes the network, or evicts
-// requests. It ends when the instance can do no more at this time.
+// requests. It ends when the instance can do no more at this time. It is called whenever an instance may have
+// become free or its queue has changed.
 func (s *queueServer) serveQueue(now time.Duration, q int32, out *policy.Actions) {
 	in := &s.fleet.instances[q]
 	mayPull := s.fleet.operations.pull.takesNow(in)
@@ -126,7 +127,8 @@ func (s *queueServer) moreUrgentHead(now time.Duration, in *instance, q, ownHead
 	return bestGroup
 }
 
-// changeNetwork loads a network on an instance on which nothing runs.
+// changeNetwork orders an instance on which nothing runs to unload its network and load another. After a failed
+// load it does nothing until the next tick, which tries again.
 func (s *queueServer) changeNetwork(now time.Duration, in *instance, network int32, out *policy.Actions) {
 	if in.loadFailed {
 		return
@@ -160,8 +162,8 @@ func (s *queueServer) dispatchRequest(in *instance, req int32, out *policy.Actio
 	out.Hops = append(out.Hops, policy.Hop{Stage: s.fleet.tables.Pipelines[pipeline].FirstStage, Device: in.device, Uplink: -1, Downlink: -1})
 }
 
-// removeBatch removes a batch from its instance and frees its slot. It returns the request and the instance's
-// queue.
+// removeBatch removes a batch, which is one request, from its instance when it has ended or comes back, and frees
+// its slot. It returns the request and the instance's queue.
 func (s *queueServer) removeBatch(slot int32) (req, q int32) {
 	req = s.requests.batchRequests[slot]
 	r := &s.requests.bySlot[req]

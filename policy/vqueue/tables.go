@@ -118,7 +118,9 @@ func TablesOf(t *policy.Tables) *Tables {
 	return queueTables
 }
 
-// validate returns the first inconsistency of the tables with which the policy could not work.
+// validate returns the first inconsistency of the tables with which the policy could not work, or nil. It is called
+// once, when the policy is made. Two estimators for each model and kind are for regular requests and for mega
+// prompts (many times longer).
 func (o *Tables) validate(t *policy.Tables) error {
 	kinds := len(t.Kinds)
 	switch {

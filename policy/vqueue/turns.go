@@ -31,8 +31,9 @@ func newClientTurns(models int) clientTurns {
 	return t
 }
 
-// joinClientLine puts a request behind the others of its client. The line of a client that had no request becomes
-// the last of the ring. A request that has started before joins no line.
+// joinClientLine puts a waiting request behind the others of its client. The clients of a class take turns: their
+// lines stand in a ring, and each turn serves the first request of the next line. A line that was empty becomes the
+// last of the ring. A request that has started before joins no line, because it does not wait for a turn again.
 func (b *requestTable) joinClientLine(req int32) {
 	r, t := &b.bySlot[req], &b.turns
 	if r.producedTokens > 0 || r.evictionCount > 0 {
@@ -53,7 +54,8 @@ func (b *requestTable) joinClientLine(req int32) {
 	line.size++
 }
 
-// openLine adds an empty line of a client behind all others of the class.
+// openLine adds an empty line for a client that had no waiting request. It becomes the last of the ring of its
+// class, which is just before the line whose turn is next.
 func (t *clientTurns) openLine(key turnKey) int32 {
 	lineIndex := slots.Take(&t.lines, &t.freeLines)
 	line := &t.lines[lineIndex]
