@@ -77,7 +77,8 @@ func (g *instanceAgent) instance() *policy.Instance {
 	return &g.core.Tables.Instances[g.core.Tables.InstanceOf(g.device)]
 }
 
-// startRequest starts a run that answers a request.
+// startRequest starts a run that answers a request: one attempt to have a server write the answer. The server is
+// called in a goroutine of its own, and the end of the run comes back to the event loop as an event.
 func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	t := JobText(j)
 	s := &servedRequest{agent: g, b: b, serial: b.Serial, text: t, runNumber: t.startRun(), beganAt: g.core.Now()}
@@ -89,6 +90,7 @@ func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	if t.answered.Load() {
 		cancel(errNobodyWaits)
 	}
+	// Events with an older count than the server's last loss are ignored.
 	gen := g.watch.lossCount.Load()
 
 	// The run ends with an event. If it failed, its text is stored first, so that another run can continue it.
@@ -156,7 +158,9 @@ var returnNames = map[policy.ReturnReason]string{policy.ReturnEvicted: "evicted"
 
 func returnName(reason policy.ReturnReason) string { return returnNames[reason] }
 
-// failRequest ends a request with an error, because no server will answer it.
+// failRequest ends a request with an error for its client, because no server will answer it. A refusal by the
+// server (status 400 to 499) reaches the client as it is. An answer that cannot be continued is status 502, because
+// the client may have seen a part of it.
 func (g *instanceAgent) failRequest(s *servedRequest, err error) {
 	delete(g.running, s.serial)
 	var serverErr *llm.Error
@@ -184,8 +188,9 @@ func (g *instanceAgent) maxAttempts() int {
 	return MaxAttempts
 }
 
-// resolveBroken decides about requests whose server broke off, now that a check has found that the server answers:
-// they go back to the policy, to be continued. hasModel says that the server still has the model.
+// resolveBroken decides about broken requests, whose server broke off, now that a check has found that the server
+// answers: they go back to the policy, to be continued, or fail after too many attempts. hasModel says that the
+// server still has the model; if not, the policy has to load it again first.
 func (g *instanceAgent) resolveBroken(hasModel bool) {
 	for _, s := range g.brokenRequests() {
 		_, tokens, _ := s.text.PartialOf(s.runNumber)
@@ -214,7 +219,9 @@ func (g *instanceAgent) brokenRequests() []*servedRequest {
 	return out
 }
 
-// handleLoss is called when the server is gone. All its requests go back to the policy.
+// handleLoss is called when the server is gone or stands still. All its requests and orders to load models end
+// here: the policy gets the requests back with the text that they have, and the server is checked until it works
+// again. lossCount makes later events of the lost runs be ignored.
 func (g *instanceAgent) handleLoss(reason string) {
 	g.watch.lossCount.Add(1)
 	g.watch.alive.Store(false)
@@ -232,8 +239,9 @@ func (g *instanceAgent) handleLoss(reason string) {
 	g.watch.requestCheck()
 }
 
-// handleReady is called when the servers work. The policy learns that the instance is back, with the model that it
-// begins with.
+// handleReady is called when the servers work again after a loss or for the first time. The policy learns that the
+// instance is back, with the model that it begins with (the resident one of the plan) and the limits of that model.
+// If the instance works already, nothing changes.
 func (g *instanceAgent) handleReady() {
 	if g.watch.alive.Load() {
 		return

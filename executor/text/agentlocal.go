@@ -120,7 +120,9 @@ func (r *localServers) probeServers(ctx context.Context) ([]*llm.Server, error) 
 	return out, nil
 }
 
-// Status implements serverControl.
+// Status asks the servers how they are: whether all answer, whether the one of the given model has it loaded, and
+// for how many requests of ours it has room. An error of the kind errStatusUnknown means that the question failed
+// while the server is alive. It implements serverControl.
 func (r *localServers) Status(ctx context.Context, model string, ownRequests func() int) (serverStatus, error) {
 	// Without an answer, or without a model, there is nothing more to see.
 	if err := r.checkAlive(ctx); err != nil {
@@ -159,7 +161,8 @@ func (r *localServers) Status(ctx context.Context, model string, ownRequests fun
 	return status, nil
 }
 
-// checkAlive returns an error if one of the servers does not answer.
+// checkAlive returns an error if one of the servers does not answer. A full server (ErrFull) has answered, so it is
+// alive.
 func (r *localServers) checkAlive(ctx context.Context) error {
 	servers, err := r.probeServers(ctx)
 	for _, s := range servers {
@@ -197,7 +200,10 @@ func (r *localServers) forgetServers() {
 // errStatusUnknown is returned when the servers answer but their state could not be read. The next check decides.
 var errStatusUnknown = errors.New("the state of a server was not seen")
 
-// Prepare implements serverControl.
+// Prepare makes the servers ready for a model at the start or after a loss: it checks them and their adapters,
+// unloads the other models, loads this one, and has it write one token as a test. Without a model it only checks.
+// After a missing adapter the servers are asked again next time, because they may have been restarted with it. It
+// implements serverControl.
 func (r *localServers) Prepare(ctx context.Context, model string, otherModels []string) error {
 	servers, err := r.probeServers(ctx)
 	if err == nil {
@@ -235,7 +241,8 @@ func (r *localServers) Prepare(ctx context.Context, model string, otherModels []
 	return err
 }
 
-// unloadOthers unloads all of some models from the servers, except for one.
+// unloadOthers unloads the given models from the servers, except for one, and its base. Adapters go first, because
+// they need their base. Models that are not in the list are left alone: the server may hold them for others.
 func (r *localServers) unloadOthers(ctx context.Context, servers []*llm.Server, exceptModel string, models []string) error {
 	r.setLastLoaded(loadedModel{})
 	bases := make([]string, len(models))

@@ -35,8 +35,9 @@ func (r *agentRun) release(resultStored bool) {
 	r.cancel(errTakenOver)
 }
 
-// startRun starts a run, unless the order has been received before. A run of the same request that is under way ends
-// first.
+// startRun starts a run (one attempt to answer a request) that the planner has ordered. An order that has been
+// received before does nothing, because orders are sent again until they are answered. A run of the same request
+// that is under way ends first.
 func (p *servedInstance) startRun(o *AgentOrder) {
 	r := &agentRun{instance: p, term: o.Term, number: o.Number, id: o.ID, ticket: o.Ticket, finished: make(chan struct{}), released: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancelCause(p.process.ctx)
@@ -113,8 +114,9 @@ func (r *agentRun) serve() *runResult {
 // updateInterval is the time between two updates about a run.
 const updateInterval = 100 * time.Millisecond
 
-// newAnswerRun returns the run in the form that a server control takes. The first token is stored and reported at
-// once, later ones every updateInterval.
+// newAnswerRun returns the run in the form that a server control takes, with functions for its progress. With the
+// first token the text is stored and reported at once, so that a restart can continue it; later progress is
+// reported every updateInterval.
 func (r *agentRun) newAnswerRun() *answerRun {
 	p := r.instance
 	var lastUpdate time.Duration

@@ -96,7 +96,8 @@ func (a *agentBackend) Start(ctx context.Context) error {
 	return errors.Join(adapterErrs...)
 }
 
-// LoopStarted starts to watch the servers. The policy learns of those that do not answer yet.
+// LoopStarted is called when the event loop runs. It starts to watch each instance's servers, and tells the policy,
+// by events, which of them do not answer yet.
 func (a *agentBackend) LoopStarted() {
 	for _, d := range a.devices {
 		g := a.byDevice[d]
@@ -157,8 +158,9 @@ func (a *agentBackend) EvictBatch(b *turn.Batch, _ bool) {
 	s.text.cancelRun(errEvicted)
 }
 
-// LoadNetwork takes an order to load or unload a model. The orders of an instance are executed one after the other, and an
-// unload once nothing runs.
+// LoadNetwork queues an order of the policy to load or unload a model on an instance. An instance executes its
+// orders one after the other, and an unload once nothing runs. The policy hears of the end. An order without a
+// network is about session states, which instances do not keep, so it is refused.
 func (a *agentBackend) LoadNetwork(o turn.LoadOrder) {
 	g := a.byDevice[o.Device]
 	if !g.watch.alive.Load() {
@@ -179,7 +181,9 @@ func (a *agentBackend) PlaceInputs(task, device, ticket int32) {
 	a.core.TellPlaced(task, device, ticket, now, now)
 }
 
-// HandleEvent handles an event of an agent. Events from before the last loss of the server are ignored.
+// HandleEvent handles an event of an agent. Events from before the last loss of the server are ignored. An event
+// has the count of losses from when its work began (Generation). Code 1 of eventServerAnswers says that the server
+// has its model.
 func (a *agentBackend) HandleEvent(n *turn.BackendEvent) {
 	g := a.byDevice[n.Device]
 	if n.Generation != g.watch.lossCount.Load() {
@@ -221,8 +225,9 @@ func (a *agentBackend) updateGauges(g *instanceAgent) {
 // SendWaiting does nothing: batches do not wait for slots here.
 func (a *agentBackend) SendWaiting() {}
 
-// Watch gives up servers that stand still: one of their requests has got no piece for longer than its maxPause. paused
-// is added to the time of the last piece.
+// Watch is called from time to time. It gives up servers that stand still: one of their requests has got no piece
+// of its answer for longer than its maxPause. paused is the time for which this process itself stood still; it is
+// added to the time of the last piece, so that it does not count.
 func (a *agentBackend) Watch(now, paused time.Duration) {
 	for _, d := range a.devices {
 		g := a.byDevice[d]

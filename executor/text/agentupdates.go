@@ -19,7 +19,8 @@ func (p *agentProcess) sendUpdates() {
 	}
 }
 
-// sendPending sends all pending updates once. It reports whether some remain.
+// sendPending sends all pending updates to the planner once. It reports whether some remain, because the planner
+// did not confirm them or new ones came meanwhile; the caller then tries again.
 func (p *agentProcess) sendPending() (hasRemaining bool) {
 	message := p.runs.pendingMessage()
 	if len(message.Runs) == 0 {

@@ -12,7 +12,8 @@ import (
 	"inferplan/policy"
 )
 
-// bindServers sets the agent's control: the servers that this process calls, or those of an agent of another process.
+// bindServers sets the agent's control: the servers that this process calls, or those behind the agent of another
+// process. It is called at the start, and returns an error if a model of the instance has no server.
 func (g *instanceAgent) bindServers() (err error) {
 	instance := int(g.core.Tables.InstanceOf(g.device))
 	if a := g.options.Agents; a != nil {
@@ -32,7 +33,7 @@ func (g *instanceAgent) bindServers() (err error) {
 	return nil
 }
 
-// modelNames returns the models that the instance may run.
+// modelNames returns the models that the instance may run: those for which it has KV memory in the plan.
 func (g *instanceAgent) modelNames() []string {
 	var out []string
 	costs := g.instance().Server.Costs
@@ -104,7 +105,8 @@ func (g *instanceAgent) modelAndRequests() (model string, ours int) {
 	return model, ours
 }
 
-// startNextOrder starts the first order that waits, unless another is running. An unload waits until no request runs.
+// startNextOrder starts the first waiting order to load or unload a model, unless another is running or the server
+// is down. An unload waits until no request runs. It is called whenever one of these may have changed.
 func (g *instanceAgent) startNextOrder() {
 	if g.orderRunning || len(g.pendingOrders) == 0 || !g.watch.alive.Load() {
 		return
@@ -120,6 +122,7 @@ func (g *instanceAgent) startNextOrder() {
 	// Bound its time by a multiple of the planned load time.
 	plannedTime := time.Duration(0)
 	if l := g.core.Tables.Networks[o.Network].LoadTimes; l != nil {
+		// Index 1 is the planned time to load from host memory.
 		plannedTime = l[g.core.Tables.Devices[g.device].Kind][1]
 	}
 	limit := max(turn.HangFactor*plannedTime, g.core.Options.LoadTimeout)

@@ -96,7 +96,8 @@ func textTensor(name string, size int) turn.Tensor {
 	return turn.Tensor{Name: name, Datatype: oip.Uint8, Shape: []int64{-1, int64(size)}, Bytes: size, Text: true}
 }
 
-// maxTokensOf returns the most tokens that a service's prompts and its answers may have.
+// maxTokensOf returns the most tokens that a service's prompts and its answers may have, over all steps of the
+// applications that ask for it. Buffers and time limits are sized by them.
 func maxTokensOf(workflows *flows.WorkflowTables, service int32) (prompt, answer int) {
 	for i := range workflows.GenerationSteps {
 		ask := &workflows.GenerationSteps[i]
@@ -135,7 +136,8 @@ func (a *generatorBackend) Start(ctx context.Context) error {
 	return nil
 }
 
-// LoopStarted starts to watch the servers. The policy learns of those that do not answer yet.
+// LoopStarted is called when the event loop runs. It starts to watch the servers, and tells the policy, by events,
+// which of them do not answer yet.
 func (a *generatorBackend) LoopStarted() {
 	for _, d := range a.devices {
 		g := a.byDevice[d]
@@ -231,7 +233,9 @@ func (a *generatorBackend) PlaceInputs(task, device, ticket int32) {
 	a.core.TellPlaced(task, device, ticket, now, now)
 }
 
-// HandleEvent handles an event of a generator. Events from before the last loss of the server are ignored.
+// HandleEvent handles an event of a generator (the part that runs a device's language model): a generation ended,
+// or the server answers, is lost, or is ready. Events from before the last loss of the server are ignored, because
+// their generations were given back then.
 func (a *generatorBackend) HandleEvent(n *turn.BackendEvent) {
 	g := a.byDevice[n.Device]
 	if n.Generation != g.watch.lossCount.Load() {
@@ -254,8 +258,9 @@ func (a *generatorBackend) HandleEvent(n *turn.BackendEvent) {
 // SendWaiting does nothing: batches do not wait for slots here.
 func (a *generatorBackend) SendWaiting() {}
 
-// Watch ends generations that nobody waits for, and gives up servers that stand still. paused is added to the time of
-// the last piece.
+// Watch ends generations that nobody waits for, and gives up servers that stand still. paused is added to the time
+// of the last piece. It is called from time to time. paused is the time for which this process itself stood still,
+// which must not count against the servers.
 func (a *generatorBackend) Watch(now, paused time.Duration) {
 	for _, d := range a.devices {
 		g := a.byDevice[d]
