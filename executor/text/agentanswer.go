@@ -147,9 +147,12 @@ type plainRun struct {
 	textBytes     int    // bytes of the answer so far
 }
 
-// addPiece adds a piece of the server to the text, as far as it is new.
+// addPiece is called for each piece that the server sends. It adds the piece to the text, except for the part that
+// repeats expectedText (what an earlier run wrote). It returns an error, which ends the answer, if the text differs
+// from what was sent before or becomes too long.
 func (x *plainRun) addPiece(p llm.Token) error {
 	x.run.onPiece()
+	// A piece has no more tokens than bytes, up to a small surplus, whatever the server counts.
 	piece, newTokens := p.Text, min(p.Count-x.countedTokens, len(p.Text)+MaxOverrun)
 	x.countedTokens = p.Count
 

@@ -19,8 +19,9 @@ const (
 	headStranded                // drop it: no pipeline has a device left at every stage
 )
 
-// decideModel is Algorithm 1 for one model: it serves, drops or keeps waiting the head of the queue, until there is
-// nothing more to do now.
+// decideModel is Algorithm 1 for one model: it serves, drops or keeps waiting the head (the request with the
+// earliest deadline) of the queue, again and again until there is nothing more to do now. It then sets the time at
+// which the head is looked at again.
 func (p *Policy) decideModel(m int32, now time.Duration, out *policy.Actions) {
 	model := &p.models[m]
 	model.nextWake, model.awaitsOtherWork = farFuture, false
@@ -101,7 +102,9 @@ func (c *batchChooser) judgeHead(m int32, now time.Duration) (*reservedPath, ver
 	return path, c.judgeStart(model, path, now)
 }
 
-// judgeStart returns whether a batch that could go along a path goes now, or waits for other work.
+// judgeStart returns the verdict on a batch that could go along a path: whether it goes now, or waits for other
+// work. It waits if its device is free only later and other models share it, if it would stand in front of other
+// work (holdTime), or if too many batches are reserved there.
 func (c *batchChooser) judgeStart(model *modelState, path *reservedPath, now time.Duration) verdict {
 	start := path.hops[0].Start
 	switch {
@@ -123,7 +126,8 @@ func (c *batchChooser) judgeStart(model *modelState, path *reservedPath, now tim
 }
 
 // sendPartialBatch returns the path on which the waiting requests go now, if fewer wait than a path's batch takes.
-// If they wait for more requests, it sets when the head is looked at again, and returns nil.
+// If they wait for more requests, it sets when the head is looked at again, and returns nil. The last moment is
+// when one request more would make the batch late.
 func (c *batchChooser) sendPartialBatch(m int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	model := &c.models[m]
 	waitingRequests := int32(model.queue.Len)
@@ -339,8 +343,8 @@ func (c *batchChooser) fitHead(m int32, path *reservedPath, head *waiting.Reques
 	return fitted
 }
 
-// fitPipelines looks for a batch of at most maxBatch requests that meets the head's deadline, on the model's
-// pipelines except one. If there is none, it returns nil.
+// fitPipelines looks for the largest batch, up to maxBatch requests, that meets the head's deadline, on the model's
+// pipelines except one that was tried before (-1: none). If there is none, it returns nil.
 func (c *batchChooser) fitPipelines(m, except, maxBatch int32, head *waiting.Request, now time.Duration) *reservedPath {
 	firstPipeline, endPipeline := c.tables.PipelinesOf(m)
 	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
@@ -442,8 +446,9 @@ func (c *batchChooser) lastMoment(chosenPath *reservedPath, model *modelState, n
 	return now + c.latestFinish(deadline, pipeline, path.batch) - path.finish + path.waitTime + 1
 }
 
-// dispatch sends the first requests of the queue along a path. If the path moves reservations that it may not
-// move, it returns false.
+// dispatch reserves a path, a device for each stage with its transfers, and sends the first requests of the queue
+// along it. If the path would move reservations of others beyond their limits, it does nothing and returns false.
+// The batch may later be moved itself, up to limit: the guarded deadline if it meets that, else the deadline.
 func (p *Policy) dispatch(m int32, path *reservedPath, now time.Duration, out *policy.Actions) bool {
 	limit := p.models[m].queue.At(0).Deadline
 	if guardedLimit := p.chooser.latestFinish(limit, path.pipeline, path.batch); path.finish <= guardedLimit {

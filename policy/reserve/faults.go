@@ -24,8 +24,9 @@ func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions
 	}
 }
 
-// abortBatch aborts a batch and queues its requests again. What has started on other devices and links keeps them
-// until its time there is over, because running work cannot be stopped.
+// abortBatch aborts a batch that needs a lost device, releases its reservations, and queues its requests again.
+// What has started on other devices and links keeps them until its time there is over, because running work cannot
+// be stopped.
 func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.Actions) {
 	b := p.batches.BatchAt(slot)
 	p.timelines.toSettle = p.timelines.toSettle[:0]

@@ -81,7 +81,9 @@ func (f *pathFinder) findPath(pipeline, batch int32, now time.Duration, result *
 	result.waitTime = readyAt - now - work
 }
 
-// chooseDevice chooses among devices that the batch reaches at a time without a transfer.
+// chooseDevice chooses the device of a stage that a batch reaches at readyAt without a transfer: the one that ends
+// the run earliest or, if another stage follows, whose uplink takes the next transfer earliest. holdTime is how
+// much later the batch must go so that it delays no other work. If all devices are lost, finish is farFuture.
 func (f *pathFinder) chooseDevice(st *policy.Stage, now, readyAt, infer, nextTransfer time.Duration, bestDevice *deviceCandidate) {
 	*bestDevice = deviceCandidate{sortTime: farFuture, finish: farFuture, uplink: -1, downlink: -1, xferStart: readyAt, xferEnd: readyAt}
 	spans := f.lists.summaries
@@ -121,8 +123,9 @@ type transferSearch struct {
 	nextTransfer                     time.Duration // transfer that the device's uplink carries next
 }
 
-// chooseDeviceAfterTransfer chooses among devices to which the batch's tensors are transferred. The batch left the
-// stage's source device at readyAt.
+// chooseDeviceAfterTransfer chooses the device of a later stage, to which the batch's tensors are transferred
+// first. The batch is ready on sourceDevice at readyAt. Like chooseDevice it takes the device that ends earliest; a
+// device that cannot be better is passed over without a look at its links.
 func (f *pathFinder) chooseDeviceAfterTransfer(st *policy.Stage, sourceDevice int32, readyAt, infer, xfer, nextTransfer time.Duration, bestDevice *deviceCandidate) {
 	search := transferSearch{sourceNode: f.tables.Devices[sourceDevice].Node, uplink: f.uplinks[sourceDevice], readyAt: readyAt, inferTime: infer, transferTime: xfer, nextTransfer: nextTransfer}
 	bestDevice.sortTime, bestDevice.finish, bestDevice.holdTime, bestDevice.movesReservations = farFuture, farFuture, 0, false

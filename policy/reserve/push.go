@@ -68,8 +68,8 @@ func movesAreHarmless(t *timelines, batches *underway.BatchTable) bool {
 	return true
 }
 
-// transferStart returns when a batch that ends on a device at a time may leave it: when the node's uplink takes
-// its transfer.
+// transferStart returns when a batch that ends on a device at a time may leave it: when its node's uplink takes its
+// transfer, which lasts xfer. Without a transfer, or without an uplink, it is the end itself.
 func (f *pathFinder) transferStart(device int32, end, xfer time.Duration) time.Duration {
 	link := f.uplinks[device]
 	if xfer == 0 || link < 0 {

@@ -70,7 +70,8 @@ func (t *timelines) firstReservationFrom(n int32) int32 {
 	return -1
 }
 
-// appendReservation puts a reservation behind all others of its resources.
+// appendReservation puts a reservation (the use of a resource by one batch) behind all others of its resource, and
+// sets its start. A transfer goes behind the others on both of its links and starts on both at once.
 func (t *timelines) appendReservation(n int32) {
 	if n%t.lists.nodesPerBatch%nodesPerHop == onDevice {
 		entry := &t.lists.reservations[n]

@@ -16,7 +16,9 @@ type reservationLists struct {
 	hopsPerBatch      int32             // hops of a batch slot
 }
 
-// grow makes room for the reservations of this many batch slots.
+// grow makes room for the reservations of this many batch slots, which have numbers: each slot has hopsPerBatch
+// hops, and each hop one for its device and one for each end of its transfer. Reservations that exist keep their
+// numbers.
 func (t *reservationLists) grow(batches int32) {
 	nodes := make([]reservation, batches*t.nodesPerBatch)
 	for i := copy(nodes, t.reservations); i < len(nodes); i++ {
@@ -152,7 +154,8 @@ func (t *reservationLists) insertReservation(n int32) {
 	t.linkAfter(n, t.predecessorFor(entry.resource, entry.readyAt, false))
 }
 
-// linkAfter links reservation n behind another one of its resource, or first if that is negative.
+// linkAfter links reservation n into the list of its resource, behind another one or, if predecessor is negative,
+// as the first. If n is now the last, the summary of the resource (end and ready time of its last work) is updated.
 func (t *reservationLists) linkAfter(n, predecessor int32) {
 	entry := &t.reservations[n]
 	summary := &t.summaries[entry.resource]
@@ -173,7 +176,8 @@ func (t *reservationLists) linkAfter(n, predecessor int32) {
 	}
 }
 
-// unlink removes a reservation from its list.
+// unlink removes a reservation from the list of its resource. If it was the last, the summary of the resource (end
+// and ready time of its last work) is updated.
 func (t *reservationLists) unlink(n int32) {
 	entry := &t.reservations[n]
 	summary := &t.summaries[entry.resource]

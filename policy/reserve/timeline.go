@@ -47,7 +47,8 @@ type timelines struct {
 	wasRebuilt        bool // all orders were rebuilt
 }
 
-// initialize makes empty timelines of this many resources, for this many batch slots and hops.
+// initialize makes empty timelines (lists of reservations in order) of this many resources, devices and directions
+// of links, for this many batch slots with this many hops each.
 func (t *timelines) initialize(resources, batches, hops int32) {
 	t.lists.hopsPerBatch, t.lists.nodesPerBatch = hops, hops*nodesPerHop
 	t.lists.summaries = make([]resourceSummary, resources)
@@ -88,7 +89,9 @@ func (t *timelines) settleStart(n int32) {
 	t.settleFollowers(n)
 }
 
-// settleTransfer updates both ends of the transfer into the hop whose device reservation is n.
+// settleTransfer updates the start of the transfer into the hop whose device reservation is n: both links must be
+// free and the tensors ready. If the start changed, the work behind it on both links is queued to be updated, too,
+// and the hop's run is ready later or earlier.
 func (t *timelines) settleTransfer(n int32) {
 	uplinkPart, downlinkPart := &t.lists.reservations[n+onUplink], &t.lists.reservations[n+onDownlink]
 	if uplinkPart.resource < 0 && downlinkPart.resource < 0 {
@@ -125,7 +128,9 @@ func (t *timelines) queueSuccessor(n int32) {
 	t.toSettle = append(t.toSettle, entry.next)
 }
 
-// setNextHopReady sets when the hop behind device reservation n is ready, if the batch has one.
+// setNextHopReady sets when the next hop of a batch is ready, after the run of device reservation n got a new end.
+// Without links the fixed transfer time is added; otherwise the transfer is ready, and is queued to be updated. If
+// the batch has no further hop, nothing happens.
 func (t *timelines) setNextHopReady(n int32, end time.Duration) {
 	nextHop := n + nodesPerHop
 	if t.lists.reservations[nextHop].resource < 0 {
@@ -182,7 +187,8 @@ func (t *timelines) markArrived(n int32) {
 	t.moveAfter(n, predecessor)
 }
 
-// moveAfter moves a reservation forward in its list. The work that it passes moves back.
+// moveAfter moves a reservation forward in the list of its resource, behind predecessor (-1: to the front). The
+// work that it passes moves back. The reservations whose predecessor changed are queued to get new starts.
 func (t *timelines) moveAfter(n, predecessor int32) {
 	if t.lists.reservations[n].prev == predecessor {
 		return
@@ -236,7 +242,8 @@ func (t *timelines) extendOverrun(res int32, now time.Duration) {
 	t.settleAll()
 }
 
-// recordStart records the actual start of a run.
+// recordStart records that a run has actually started: it is then the first on its device, and its start is fixed.
+// If that differs from the reserved start, all work that depends on it gets new times.
 func (t *timelines) recordStart(n int32, actualStart time.Duration) {
 	entry := &t.lists.reservations[n]
 	if entry.resource < 0 || entry.startIsActual {

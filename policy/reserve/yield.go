@@ -28,8 +28,9 @@ func (p *Policy) yieldToUrgentModel(m int32, ownPath *reservedPath, now time.Dur
 	return urgentModel >= 0
 }
 
-// moreUrgentModel returns the sharing model to which m yields, and leaves that model's path in otherModelPath. If
-// there is none, it returns -1.
+// moreUrgentModel returns the sharing model (one with stages on the same devices) to which m yields, and leaves
+// that model's path in otherModelPath. That model must be late behind m's batch and in time before it, and m's
+// batch must still be in time behind that. If there is none, it returns -1.
 func (p *Policy) moreUrgentModel(m int32, ownPath *reservedPath, now time.Duration) int32 {
 	ownDeadline, largerBatchPath := p.models[m].queue.At(0).Deadline, &p.chooser.largerBatchPath
 	for _, otherModel := range p.models[m].sharingModels {

@@ -32,8 +32,9 @@ func (b *batchRunner) startTouched(now int64, out *policy.Actions) {
 	b.cluster.touchedPlaces = b.cluster.touchedPlaces[:0]
 }
 
-// startBatch starts a batch on an idle device: the first task in its queue that may run, with all later tasks of the
-// same service that may run, up to the largest batch. If the device runs a language model, tasks join it instead.
+// startBatch starts a batch on an idle device: the first task in its queue that may run, with all later tasks of
+// the same service that may run, up to the largest batch. If the device runs a language model, tasks join it
+// instead. It is called whenever a device may be able to start something.
 func (b *batchRunner) startBatch(place int32, now int64, out *policy.Actions) {
 	d := &b.cluster.devices[place]
 	if d.busy {
@@ -85,8 +86,9 @@ func (b *batchRunner) firstToStart(d *device, position int) int {
 	return -1
 }
 
-// chooseBatch moves the tasks of a service that may run, from a position of the queue on, into the batch of a device, as
-// many as fit. It returns the largest work of a task, and the time to recompute their session states.
+// chooseBatch moves the tasks of a service that may run, from a position of the queue on, into the batch of a
+// device, as many as fit. It returns the largest work of a task, which sets the time of the batch, and the time in
+// ns to recompute session states (what a service keeps of a request) that are not on the device.
 func (b *batchRunner) chooseBatch(place int32, headPosition int, service int32, out *policy.Actions) (work, recomputeTime int64) {
 	d, maxBatch := &b.cluster.devices[place], int(b.tables.serviceOn(service, place).maxBatch)
 	remainingQueue := d.queue[:headPosition]
@@ -105,8 +107,9 @@ func (b *batchRunner) chooseBatch(place int32, headPosition int, service int32, 
 	return work, recomputeTime
 }
 
-// batchHead returns the queue position at which the search for the next batch begins. That is the first full batch if
-// the first task that may run can wait for it, and otherwise position 0.
+// batchHead returns the queue position at which the search for the next batch begins. That is the first full batch
+// if the first task that may run can wait for it, and otherwise position 0. Tasks whose siblings (tasks of the same
+// request) will arrive soon wait for them, unless others of the service are ready.
 func (b *batchRunner) batchHead(d *device, place int32, now int64) int {
 	if !b.cluster.options.FullBatchFirst {
 		return 0
@@ -123,8 +126,9 @@ func (b *batchRunner) batchHead(d *device, place int32, now int64) int {
 	return 0
 }
 
-// startSequences starts a language model on an idle device, with all tasks of the service that may run, from a position
-// of the queue on.
+// startSequences starts a language model on an idle device, with all tasks of the service that may run, from a
+// position of the queue on, and for which there is KV memory. Each such task is a sequence and a batch of its own.
+// The others stay in the queue.
 func (b *batchRunner) startSequences(place, service int32, headPosition int, now int64, out *policy.Actions) {
 	d := &b.cluster.devices[place]
 	remainingQueue := d.queue[:headPosition]
@@ -139,8 +143,9 @@ func (b *batchRunner) startSequences(place, service int32, headPosition int, now
 	d.queue = remainingQueue
 }
 
-// joinSequences lets tasks join the language model that runs on a device, in the order of the queue. It stops at the
-// first task that does not fit or that causes the device to drain.
+// joinSequences lets tasks join the language model that runs on a device, in the order of the queue. It stops at
+// the first task that does not fit or that causes the device to drain. To drain is to take no new sequences, so
+// that another service gets the device.
 func (b *batchRunner) joinSequences(place int32, now int64, out *policy.Actions) {
 	d := &b.cluster.devices[place]
 	remainingQueue, accepting := d.queue[:0], true
@@ -190,7 +195,8 @@ func (b *batchRunner) finishBatch(place, slot int32, now int64, out *policy.Acti
 	b.cluster.touchDevice(place)
 }
 
-// endTask marks a task as ended, stores the state of its session, and counts it as an ended input of its readers.
+// endTask marks a task as ended, stores the state of its session (what the next task of the request continues), and
+// counts it as an ended input of its readers. If the request is gone (req below 0), the task is only released.
 func (b *batchRunner) endTask(id int32, now int64, out *policy.Actions) {
 	k := &b.book.tasks[id]
 	k.state, k.endsAt = taskEnded, now
@@ -231,8 +237,8 @@ func (b *batchRunner) gatherInputs(now int64, id int32, out *policy.Actions) {
 	}
 }
 
-// makeRunnable handles a placed task whose inputs have all ended: it may run if they are at its place, and otherwise
-// they are requested.
+// makeRunnable is called for a placed task whose inputs have all ended. If the inputs are at its place (device), it
+// may run; otherwise they are requested, and it may run when they arrive.
 func (b *batchRunner) makeRunnable(now int64, id int32, out *policy.Actions) {
 	k := &b.book.tasks[id]
 	b.fetchState(now, id, out)

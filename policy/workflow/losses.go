@@ -6,7 +6,8 @@ import (
 	"inferplan/policy"
 )
 
-// handleBatchReturned requeues the tasks of a batch that returned without a result, and places them again.
+// handleBatchReturned puts the tasks of a batch that returned without a result back into the unplaced ones, and
+// places them again. If it returned because the network was not there, the device is no longer taken to have it.
 func (p *Policy) handleBatchReturned(now int64, ev *policy.Event, out *policy.Actions) {
 	place := p.tables.placeOf[ev.Device]
 	if policy.ReturnReason(ev.Value) == policy.ReturnNotLoaded {
@@ -52,7 +53,8 @@ func (p *Policy) requeueBatch(place int32) {
 	p.cluster.touchDevice(place)
 }
 
-// handleWorkerLost requeues all tasks of a lost device, and places them again.
+// handleWorkerLost is called when a device is lost. It aborts what runs there, takes all tasks out of its queue,
+// forgets its networks and session states, and places the tasks again, on other devices.
 func (p *Policy) handleWorkerLost(now int64, place int32, out *policy.Actions) {
 	d := &p.cluster.devices[place]
 	p.toReplan = p.toReplan[:0]
@@ -97,7 +99,8 @@ func (p *Policy) handleWorkerLost(now int64, place int32, out *policy.Actions) {
 	p.replanRequests(now, out)
 }
 
-// handleWorkerBack places tasks that found no device, now that a device has come back.
+// handleWorkerBack is called when a lost device comes back, with its resident networks and no session states.
+// Requests with tasks that found no device are placed again.
 func (p *Policy) handleWorkerBack(now int64, place int32, out *policy.Actions) {
 	p.cluster.devices[place].down = false
 	p.states.clearDevice(place)
@@ -125,7 +128,8 @@ func (p *Policy) hasUnplacedTask(q *request) bool {
 	return false
 }
 
-// awaitDevice keeps requests that no device can serve waiting until their deadlines, and then drops them.
+// awaitDevice is called when requests have tasks that no device can run. It keeps them waiting, in case a device
+// comes back, until their deadlines, and then drops them. The timer wakes it at the next deadline.
 func (p *Policy) awaitDevice(now int64, out *policy.Actions) {
 	nextDeadline := farFuture
 	for r := range p.book.requests {

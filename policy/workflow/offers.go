@@ -34,7 +34,8 @@ func (x *search) collectOffers(j *job, t int32, level *searchLevel) {
 	}
 }
 
-// addOffer adds the offer of a place, and keeps the costs of the cheapest offers in order.
+// addOffer adds the offer of place d to task t: when the task would end there, and at what cost. With a limited
+// search width it also keeps the costs of the cheapest offers in order, by which collectOffers stops.
 func (x *search) addOffer(j *job, t, d int32, level *searchLevel) {
 	k, readyAt := &j.tasks[t], x.now
 	for _, in := range j.inputsOf(t) {
@@ -77,8 +78,9 @@ func (x *search) readyWithState(k *jobTask, place int32, readyAt int64) int64 {
 	return readyAt
 }
 
-// bestOffer returns the cheapest offer of a place to a task whose inputs are there at readyAt: to have a batch of its own,
-// or to join a batch that is still open.
+// bestOffer returns the cheapest offer of a place to a task whose inputs are there at readyAt: to have a batch of
+// its own, or to join a batch that is still open. The cost is the end, plus prices of the device time that others
+// lose, in ns. If the place cannot take the task at all, end and cost are farFuture.
 func (x *search) bestOffer(place int32, k *jobTask, readyAt int64) (cheapest offer) {
 	d, network := &x.cluster.devices[place], x.tables.services[k.service].network
 	if d.down {

@@ -69,8 +69,9 @@ func (p *placer) placeUnplaced(now int64, q *request, out *policy.Actions) bool 
 	return p.placeListed(now, out)
 }
 
-// adoptExpected gives the tasks of the latest segment the places of the tasks that were expected in their stead. It
-// returns false, and changes nothing, if other tasks were expected.
+// adoptExpected gives the tasks of the latest segment (tasks revealed together) the places of the tasks that were
+// expected in their stead, if the prediction was right. It returns false, and changes nothing, if other tasks were
+// expected or not all of these wait in a queue.
 func (p *placer) adoptExpected(now int64, q *request, out *policy.Actions) bool {
 	n := int(q.segmentTasks)
 	if n > len(q.expectedTasks) {
@@ -131,7 +132,9 @@ func (p *placer) forgetExpected(q *request) {
 	q.expectedTasks = q.expectedTasks[:0]
 }
 
-// addExpected adds the tasks that the prediction expects to a request, and to the tasks to be placed.
+// addExpected adds the tasks that the prediction expects next to a request, and to the tasks to be placed, up to
+// MaxTasks with the revealed ones. They have no slot, because nobody has asked for them: they only cause networks
+// to be loaded. Inputs are named by how many tasks back they are.
 func (p *placer) addExpected(q *request) {
 	p.tokens = p.predictions.PredictTokens(q.cursor, p.cluster.options.MaxTasks-len(q.revealedTasks), p.tokens[:0])
 	for _, token := range p.tokens {
@@ -162,7 +165,8 @@ func (p *placer) taskAt(q *request, i int) int32 {
 	return q.expectedTasks[i-len(q.revealedTasks)]
 }
 
-// placeListed gives the tasks in toPlace their devices. It returns false if no device can take one of them.
+// placeListed gives the tasks in toPlace their devices: one by one if a routing (a fixed rule) decides, otherwise
+// all together by the search. It returns false if no device can take one of them.
 func (p *placer) placeListed(now int64, out *policy.Actions) bool {
 	if len(p.toPlace) == 0 {
 		return true
@@ -195,7 +199,8 @@ func (p *placer) placeListed(now int64, out *policy.Actions) bool {
 	return true
 }
 
-// makeJob writes the tasks to be placed into the job, together with the placed tasks that they read.
+// makeJob writes the tasks to be placed into the job, the input of the search, together with the placed tasks that
+// they read. jobIndex gives the index of a task in the job, -1 for a task that is not in it.
 func (p *placer) makeJob(now int64) {
 	// No task is in the job yet.
 	p.job.reset()
@@ -253,7 +258,9 @@ func (p *placer) setJobState(now int64, k *task, j *jobTask) {
 	}
 }
 
-// assignPlace puts a task into the queue of a place. minRemaining is the least time from its end to that of its request.
+// assignPlace puts a task into the queue of a place (device), in the order of its key: by the options the order of
+// placing, or the latest end that still lets its request be in time. minRemaining is the least time in ns from its
+// end to that of its request. Expected tasks (req below 0) come last.
 func (p *placer) assignPlace(now int64, id, place int32, end, minRemaining int64, out *policy.Actions) {
 	k := &p.book.tasks[id]
 	k.place, k.endsAt, k.state, k.stateInTransit = place, end, taskQueued, false

@@ -111,7 +111,8 @@ func (p *Policy) handleOther(now int64, ev *policy.Event, out *policy.Actions) {
 	}
 }
 
-// handleControl notes that tasks of a request will be revealed, or that the request has been answered.
+// handleControl handles word of a request's course: with a positive Value that many tasks will be revealed next,
+// with 0 the request has been answered. Then the prediction and the admission learn from its tasks.
 func (p *Policy) handleControl(now int64, ev *policy.Event) {
 	q := &p.book.requests[ev.Req]
 	if !q.isOpen {
@@ -128,7 +129,8 @@ func (p *Policy) handleControl(now int64, ev *policy.Event) {
 	p.closeRequest(now, ev.Req)
 }
 
-// closeRequest ends a request and releases its tasks.
+// closeRequest ends a request that was answered or dropped: it leaves the admitted ones, and its tasks leave their
+// queues and are released with their session states.
 func (p *Policy) closeRequest(now int64, req int32) {
 	q := &p.book.requests[req]
 	p.admission.removeRequest(req)
@@ -146,7 +148,9 @@ func (p *Policy) closeRequest(now int64, req int32) {
 	q.isOpen, q.revealedTasks = false, q.revealedTasks[:0]
 }
 
-// revealTask adds a revealed task to its request. After the last task of a segment the request is planned.
+// revealTask adds a revealed task to its request: its inputs, the session state that it continues, and its token
+// (the number of its kind of task, by which the next tasks are predicted). After the last task of a segment the
+// request is planned, or, while tasks of it still run, when their batch ends.
 func (p *Policy) revealTask(now int64, ev *policy.Event, out *policy.Actions) {
 	q := &p.book.requests[ev.Req]
 	if !q.isOpen {

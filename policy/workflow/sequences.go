@@ -103,7 +103,8 @@ func (q *sequenceRunner) updateEnds(d *device, place int32, now int64) {
 	}
 }
 
-// endSequence removes a sequence from its device.
+// endSequence removes a sequence (a task of a language model) from its device, when it ends, returns or is aborted.
+// The others then run faster, so their expected ends are updated. Without sequences the device is idle.
 func (q *sequenceRunner) endSequence(place, id int32, now int64) {
 	d, k := &q.cluster.devices[place], &q.book.tasks[id]
 	q.advanceProgress(d, place, now)

@@ -66,7 +66,8 @@ type kindTimes struct {
 	loadTime        int64   // time in ns to load its network
 }
 
-// newDeviceTables reads the tables of a plan.
+// newDeviceTables reads the tables of a plan in the form that the policy uses. A place is the index of a device
+// when devices are sorted by node, so that the devices of a node are neighbours.
 func newDeviceTables(t *policy.Tables) *deviceTables {
 	f := &deviceTables{source: t, placeOf: make([]int32, len(t.Devices))}
 	for d := range t.Devices {
@@ -95,7 +96,8 @@ func newDeviceTables(t *policy.Tables) *deviceTables {
 	return f
 }
 
-// numberKinds gives every place the number of its kind, and returns the number of kinds.
+// numberKinds gives every place the number of its kind, and returns the number of kinds. Devices are of one kind if
+// they have the same hardware and run the same stages, so that all their times are equal.
 func (f *deviceTables) numberKinds() int {
 	t := f.source
 	stages := make([][]int32, len(t.Devices)) // by device: the stages that run on it
