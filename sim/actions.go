@@ -8,7 +8,8 @@ import (
 	"inferplan/sim/kernel"
 )
 
-// applyAction carries out an action of the policy.
+// applyAction carries out one action of the policy, at the time of the event to which it answers. An action that
+// the run cannot carry out, such as a task that does not exist, ends the run with an error.
 func (l *loop) applyAction(a *policy.Action) {
 	switch a.Kind {
 	// Batches and requests.
@@ -75,7 +76,9 @@ func (l *loop) setTimer(tag int32, wakeAt time.Duration) {
 	}
 }
 
-// dispatchBatch accepts a batch from the policy and passes it to its host.
+// dispatchBatch accepts a batch from the policy, enters it and its tasks into the books of the run, and passes it
+// to the host (devices or instances) of its first device. Host 0 is called directly, which is faster than through
+// the table.
 func (l *loop) dispatchBatch(a *policy.Action) {
 	for a.Batch >= int32(len(l.batches.list)) {
 		l.batches.grow(2 * int32(len(l.batches.list)))

@@ -46,7 +46,9 @@ func (g *agenda) peek() (time.Duration, uint8) {
 	return nextAt, order
 }
 
-// popNext takes the next entry and moves the clock. It returns false if nothing is left.
+// popNext takes the next entry of the agenda and moves the clock to it. It returns false if nothing is left.
+// Entries of one instant come in the order of their kinds. Ended transfers and started batches of the present
+// instant have queues of their own, which are faster than the heap.
 func (g *agenda) popNext(entry *agendaEntry) bool {
 	// Transfers and starts of this instant go before what is later or has a higher order.
 	// Among transfers the serial number of the batch decides.

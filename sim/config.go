@@ -109,7 +109,8 @@ type Result struct {
 	acc               *report.Accumulator
 }
 
-// check returns an error if a needed field is missing, or a time or device is invalid.
+// check returns an error if a needed field is missing, or a time or device is invalid. Run calls it first. The
+// negated comparison also refuses NaN.
 func (c *Config) check() error {
 	switch {
 	case c.Tables == nil || c.Policy == nil || c.Source == nil:

@@ -63,7 +63,9 @@ const (
 	crossesLinks
 )
 
-// newDeviceHost returns the host of all devices and links of the run.
+// newDeviceHost returns the host (the simulated part that runs batches) of all devices and links of the run. It
+// finds out which optional interfaces the service has, that is, the model of run times. A loader is made if some
+// device has limited memory.
 func newDeviceHost(l *loop) *deviceHost {
 	h := &deviceHost{
 		loop: l, agenda: &l.agenda, ledger: &l.ledger, batches: &l.batches, tables: l.tables,
@@ -86,7 +88,9 @@ func newDeviceHost(l *loop) *deviceHost {
 	return h
 }
 
-// handleEntry implements host.
+// handleEntry handles an agenda entry of this host: the end of a run, a transfer or a load, or news for the policy.
+// Entries of batches that were aborted meanwhile (another serial number) and of lost devices (another epoch) are
+// void. It implements host.
 func (h *deviceHost) handleEntry(entry *agendaEntry) {
 	switch entry.kind {
 	// Runs and transfers.
@@ -140,7 +144,8 @@ func (h *deviceHost) handleEntry(entry *agendaEntry) {
 	}
 }
 
-// dispatch implements host. A batch that begins behind the first stage is sent to its device first.
+// dispatch begins a batch of the policy: it joins the queue of its first device. A batch that begins behind the
+// first stage of its pipeline is transferred from the device that has its last task's output. It implements host.
 func (h *deviceHost) dispatch(slot int32) {
 	b := h.batches.at(slot)
 	hop := h.batches.hopAt(slot, 0)
@@ -242,7 +247,8 @@ func (h *deviceHost) clearQueue(dev *device) {
 	dev.firstWaiting, dev.lastWaiting = -1, -1
 }
 
-// queueRun puts a batch into the queue of the device of its hop.
+// queueRun puts a batch into the queue of its hop's device, once its inputs are there, and starts it if the device
+// is free. A sequence of a language model that runs there joins it at once.
 func (h *deviceHost) queueRun(slot int32) {
 	b := h.batches.at(slot)
 	d := h.batches.hopAt(slot, b.hopIndex).Device
@@ -266,7 +272,8 @@ func (h *deviceHost) queueRun(slot int32) {
 	}
 }
 
-// startNextRun starts the first batch in a device's queue, if there is one.
+// startNextRun starts the first batch in the queue of a free device, if there is one. A batch whose network is not
+// loaded there goes back to the policy, and the next one is tried.
 func (h *deviceHost) startNextRun(d int32) {
 	dev := &h.devices[d]
 	slot := dev.firstWaiting
@@ -297,7 +304,8 @@ func (h *deviceHost) startNextRun(d int32) {
 	h.startRun(slot, d)
 }
 
-// startRun starts a batch on a device that is free.
+// startRun starts a batch on a device that is free. The service (model of run times) gives the time of the run;
+// reportDelay is by how much later than its end the policy hears of it.
 func (h *deviceHost) startRun(slot, d int32) {
 	b, dev := h.batches.at(slot), &h.devices[d]
 	dev.busy, dev.runningBatch = true, slot
@@ -415,7 +423,8 @@ func (h *deviceHost) returnPart(slot, device int32) {
 	b.live, b.place = false, atNoPlace
 }
 
-// removeFromQueue takes a batch out of the queue of a device.
+// removeFromQueue takes an aborted batch out of the queue of a device, which is linked through the batches. The
+// batch must be in it.
 func (h *deviceHost) removeFromQueue(d, slot int32) {
 	dev := &h.devices[d]
 	previous := int32(-1)

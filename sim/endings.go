@@ -61,7 +61,9 @@ func endingOf(l *loop) endingRule {
 // directEnding answers a request when the batch of its only task ends.
 type directEnding struct{ loop *loop }
 
-// batchRan answers the requests of a batch. Each has one task, in its own slot.
+// batchRan is called when a batch has ended: it answers its requests, which have one task each, in the slot of the
+// same number. The answer reaches the client later by Egress. Requests that were dropped while they ran only free
+// their slots.
 func (e directEnding) batchRan(slot, _ int32) {
 	l := e.loop
 	answeredAt := l.agenda.now + l.cfg.Egress

@@ -116,7 +116,8 @@ func (f *flowEnding) AnswerRequest(req int32) {
 	f.loop.answerRequest(req)
 }
 
-// NoteTask implements policy.TaskHost.
+// NoteTask records a task that has just been revealed, before the policy hears of it: its work, its tokens and the
+// time. It implements policy.TaskHost.
 func (f *flowEnding) NoteTask(t *policy.RevealedTask) {
 	l := f.loop
 	for int(t.Task) >= len(f.ledger.locations) {
@@ -185,7 +186,9 @@ func (*flowEnding) switchMode(tag int32) error {
 	return fmt.Errorf("the policy switches to mode %d, which the plan does not have", tag)
 }
 
-// addResult implements endingRule.
+// addResult puts the figures of the run's applications into the result: those of modules, of devices, of session
+// states and of language models, as far as the plan has these. It implements endingRule and is called at the end of
+// a run.
 func (f *flowEnding) addResult(r *Result) {
 	if f.stats != nil {
 		f.stats.addResult(r)

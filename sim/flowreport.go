@@ -8,7 +8,8 @@ import (
 	dropping "inferplan/policy/drop"
 )
 
-// setFlow puts the figures of a run of applications into the result and its report.
+// setFlow puts the figures of a run of applications into the result and, if there is one, into its report. Bound is
+// the number of requests that any policy could have answered in time, -1 if it is not known.
 func (r *Result) setFlow(f *FlowResult) {
 	r.Flow = f
 	if r.Report == nil {
@@ -144,7 +145,8 @@ func (f *FlowResult) overloadReport() *formats.FlowOverload {
 	return report
 }
 
-// poolFlows adds up the figures of runs.
+// poolFlows adds up the figures of applications over several runs and puts the sums into the pooled result. Without
+// such figures it does nothing. Changes of the order are those of the first run, because they have no sum.
 func poolFlows(pooled *Result, results []*Result) {
 	if results[0].Flow == nil {
 		return
@@ -160,7 +162,8 @@ func poolFlows(pooled *Result, results []*Result) {
 	pooled.setFlow(total)
 }
 
-// addRun adds the figures of a run. The workers by second are those of the latest run.
+// addRun adds the figures of another run. The numbers of workers by second are those of the latest run. A bound
+// that is not known in one run (below 0) is not known for all.
 func (f *FlowResult) addRun(o *FlowResult) {
 	f.Requests, f.Good, f.Late, f.Dropped = f.Requests+o.Requests, f.Good+o.Good, f.Late+o.Late, f.Dropped+o.Dropped
 	f.DeviceTime += o.DeviceTime

@@ -27,7 +27,8 @@ type workflowStats struct {
 	loadStart   []time.Duration // by device: when its current load began, or -1
 }
 
-// newWorkflowStats returns nil if the plan has no workflows.
+// newWorkflowStats returns the collector of what devices did in a run of workflows, or nil if the plan has no
+// workflows. loadStart is -1 for a device that is not loading.
 func newWorkflowStats(l *loop) *workflowStats {
 	workflows := flows.WorkflowTablesOf(l.tables)
 	if workflows == nil || len(workflows.Apps) == 0 {
@@ -129,7 +130,8 @@ func (r *Result) setWork(w *WorkResult) {
 	r.Report.Workflow = report
 }
 
-// poolWork adds up the figures of runs.
+// poolWork adds up what devices did over several runs and puts the sums into the pooled result. Without such
+// figures it does nothing.
 func poolWork(pooled *Result, results []*Result) {
 	if results[0].Work == nil {
 		return

@@ -78,8 +78,9 @@ func newCascadeEnding(l *loop) endingRule {
 	return c
 }
 
-// batchRan reveals the levels of a batch's answers; its requests wait again. One event is
-// reused for all of them, because no action of a gear's policy tells another event.
+// batchRan is called when a model of a cascade has answered a batch. It tells the policy the level (how certain the
+// model is) of each answer, which the plan has recorded; the policy then completes the request or sends it on. One
+// event is reused for all of them, because no action of a gear's policy needs another.
 func (c *cascadeEnding) batchRan(slot, device int32) {
 	l := c.loop
 	pipeline := l.batches.at(slot).pipeline
@@ -96,7 +97,8 @@ func (c *cascadeEnding) batchRan(slot, device int32) {
 	}
 }
 
-// completeRequest answers a request with its latest answer.
+// completeRequest answers a request with the answer that it got last, as the policy orders, and counts whether that
+// is right by the recorded sample. It returns an error if the request runs, has ended, or has no answer.
 func (c *cascadeEnding) completeRequest(req int32) error {
 	l := c.loop
 	if uint(req) >= uint(len(l.ledger.requests)) || l.ledger.requests[req].batchedTasks > 0 || l.ledger.requests[req].state != requestOpen || c.samples[req].answeredBy < 0 {
@@ -130,7 +132,8 @@ func (c *cascadeEnding) Arrive(req int32, r *arrivals.Request) {
 
 func (c *cascadeEnding) addResult(r *Result) { r.setGears(c.totals) }
 
-// poolCascades adds up the figures of runs.
+// poolCascades adds up the figures of cascades (answers, right answers, switches of gears) over several runs and
+// puts the sums into the pooled result. Without such figures it does nothing.
 func poolCascades(pooled *Result, results []*Result) {
 	if results[0].Gears == nil {
 		return

@@ -50,7 +50,8 @@ type generationStats struct {
 // sequenceTimes holds when the inputs of a sequence were complete, and when it had its first token.
 type sequenceTimes struct{ readyAt, firstTokenAt time.Duration }
 
-// newGenerationStats prepares the figures of all services and steps.
+// newGenerationStats prepares the figures of language models: one entry for each service, without a name if it is
+// no language model, and one for each step of an application that asks one.
 func newGenerationStats(l *loop, workflows *flows.WorkflowTables) *generationStats {
 	c := &generationStats{loop: l, workflows: workflows, countedSpan: l.cfg.countedSpan()}
 	for s := range l.tables.Services {
@@ -141,7 +142,8 @@ func (c *generationStats) addResult(r *Result) {
 	r.setGenerated(&c.totals)
 }
 
-// setGenerated puts the figures of language models into the result and its report.
+// setGenerated puts the figures of language models into the result and, if it has one of workflows, its report: one
+// entry per model, and one per step with the times to the first token (TTFT) and per token (TPOT).
 func (r *Result) setGenerated(g *GenerationResult) {
 	r.Generation = g
 	if r.Report == nil || r.Report.Workflow == nil {
@@ -176,7 +178,8 @@ func (m *GeneratedModel) MeanSequences() float64 {
 	return float64(m.SequenceTime) / float64(max(1, m.IterationTime))
 }
 
-// poolGenerated adds up the figures of runs.
+// poolGenerated adds up the figures of language models over several runs and puts the sums into the pooled result.
+// Latencies are joined, so that percentiles are over all runs. Without such figures it does nothing.
 func poolGenerated(pooled *Result, results []*Result) {
 	if results[0].Generation == nil {
 		return

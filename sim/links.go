@@ -32,7 +32,9 @@ func newLinkNetwork(h *deviceHost) *linkNetwork {
 	return n
 }
 
-// queueTransfer queues the transfer of a batch's tensors to the device of its current hop.
+// queueTransfer queues the transfer of a batch's tensors to the device of its current hop: in the queues of the
+// sending node's uplink and of the receiving node's downlink. A transfer without links takes its time at once; one
+// without a time ends in this instant.
 func (n *linkNetwork) queueTransfer(slot int32) {
 	b := n.batches.at(slot)
 	hop := n.batches.hopAt(slot, b.hopIndex)
@@ -120,7 +122,8 @@ func (n *linkNetwork) occupyLink(l, next int32) {
 	}
 }
 
-// finishTransfer frees the links, starts the transfers that waited for them, and queues the batch at its device.
+// finishTransfer ends a transfer: it frees the links, queues the batch at its device, starts the transfers that
+// waited for the links, and tells the policy. If the batch was aborted meanwhile, only the links are freed.
 func (n *linkNetwork) finishTransfer(entry *agendaEntry) {
 	if entry.arg >= 0 {
 		n.links[entry.arg].busy = false
@@ -165,7 +168,9 @@ func (n *linkNetwork) removeBatch(slot int32) {
 	}
 }
 
-// removeFromQueue takes a batch out of a link's queue. nextOf returns its chain through the batches.
+// removeFromQueue takes a batch out of a link's queue, which is linked through the batches. nextOf returns a
+// batch's field that names the next one there: a batch is in an uplink's and a downlink's queue at once. A link of
+// -1 is none.
 func (n *linkNetwork) removeFromQueue(l, slot int32, nextOf func(*batch) *int32) {
 	if l < 0 {
 		return

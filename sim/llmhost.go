@@ -109,7 +109,9 @@ func (s *llmInstance) runNetwork(t *policy.Tables, d, network int32, slowdown fl
 	s.warmNetworks.markUsed(network, t.Networks, v.WarmBytes)
 }
 
-// dispatch implements host. If the network is not loaded or the instance refuses the sequence, the batch returns.
+// dispatch hands a batch, which is one sequence of tokens, to its instance (a simulated server of language models).
+// If the network is not loaded or the KV memory could never hold the sequence, the batch returns to the policy. It
+// implements host.
 func (h *llmHost) dispatch(slot int32) {
 	d := h.batches.hopAt(slot, 0).Device
 	s := &h.instances[d]
@@ -149,7 +151,8 @@ func (h *llmHost) dispatch(slot int32) {
 	}
 }
 
-// sequenceOf returns the state of a task. The first dispatch of the task begins it.
+// sequenceOf returns the state of a task. The first dispatch of the task begins it. Its lengths come from the truth
+// of the run, that is, what requests really ask for.
 func (h *llmHost) sequenceOf(task int32) *sequenceState {
 	for int(task) >= len(h.sequences) {
 		h.sequences = append(h.sequences, sequenceState{})
@@ -171,7 +174,9 @@ func (h *llmHost) returnBatch(slot, d int32, reason policy.ReturnReason) {
 	h.agenda.schedule(h.agenda.now, policy.BatchReturned, b.serial, agendaEntry{kind: isSequenceReturned, host: 1, serial: b.serial, batch: slot, device: d, arg: int32(reason)})
 }
 
-// startIteration starts the next iteration of an instance, if it has a sequence.
+// startIteration starts the next iteration of an instance (one token for each running sequence, or a part of a
+// prompt). Newly admitted sequences count as started. If no sequence is left, a change of network that waited for
+// that goes on.
 func (h *llmHost) startIteration(d int32) {
 	s := &h.instances[d]
 	duration, admittedSlots, ok := s.instance.Begin()
@@ -189,7 +194,8 @@ func (h *llmHost) startIteration(d int32) {
 	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: isIterationEnd, host: 1, device: d, epoch: s.epoch})
 }
 
-// handleEntry implements host.
+// handleEntry handles an agenda entry of an instance: its iterations, changes of network, and news for the policy.
+// Entries from before a loss of the instance (another epoch) or of aborted batches are void. It implements host.
 func (h *llmHost) handleEntry(entry *agendaEntry) {
 	switch entry.kind {
 	case isIterationEnd:
@@ -222,7 +228,9 @@ func (h *llmHost) handleEntry(entry *agendaEntry) {
 	}
 }
 
-// endIteration ends an iteration. The instance starts the next one before the policy hears of anything.
+// endIteration ends an iteration of an instance: it starts the next one, answers finished requests, and tells the
+// policy of these and of the progress of the others. The next one starts first because a server does not wait for
+// the policy.
 func (h *llmHost) endIteration(d int32) {
 	s := &h.instances[d]
 	ended := s.instance.End()
@@ -293,7 +301,9 @@ func (h *llmHost) handleOrder(o networkOrder) { h.swapper.handleOrder(o) }
 // bringInputs implements host.
 func (h *llmHost) bringInputs(task, device int32) { h.loop.baseHost.bringInputs(task, device) }
 
-// setDeviceUp implements host.
+// setDeviceUp loses an instance or brings it back, when a fault of the run is due. A lost one forgets all
+// sequences; one that comes back runs its resident network, whose limits the policy hears. A new epoch makes
+// earlier entries void. It implements host.
 func (h *llmHost) setDeviceUp(d int32, up bool) {
 	s := &h.instances[d]
 	if s.isDown != up {

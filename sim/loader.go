@@ -63,8 +63,9 @@ func (o *deviceMemory) removeNetwork(t *policy.Tables, network int32) {
 	}
 }
 
-// handleOrder queues a load, or unloads a network. A load cancels an unload of the same
-// network that still waits.
+// handleOrder takes an order of the policy to load or unload a network on a device, or to move a session state.
+// Loads of a device run one after the other. A load cancels an unload of the same network that still waits. Orders
+// to a device that is down are ignored.
 func (st *networkLoader) handleOrder(o networkOrder) {
 	memory := &st.memories[o.device]
 	switch {
@@ -137,7 +138,8 @@ func (st *networkLoader) unloadUnused(device int32) {
 	}
 }
 
-// startNextLoad begins the next load of a device, if none runs.
+// startNextLoad begins the next load of a device, if none runs: a device loads one network, or takes in one session
+// state, at a time. The end is an agenda entry.
 func (st *networkLoader) startNextLoad(device int32) {
 	memory := &st.memories[device]
 	if memory.loadRunning || len(memory.pendingLoads) == 0 {
@@ -178,7 +180,8 @@ func (st *networkLoader) loadTimeOf(o networkOrder) time.Duration {
 	return st.tables.Networks[o.network].LoadTimes[st.tables.Devices[o.device].Kind][1]
 }
 
-// finishLoad ends a load and tells the policy. The load fails if the memory is full.
+// finishLoad ends a load and tells the policy. The load fails with the reason ReturnFull if the memory of the
+// device has no space for the network. Entries from before a loss of the device (another epoch) are void.
 func (st *networkLoader) finishLoad(entry *agendaEntry) {
 	d := entry.device
 	if st.host.devices[d].epoch != entry.epoch {

@@ -69,7 +69,8 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return l.buildResult(), nil
 }
 
-// newLoop prepares a run: its hosts, its ending, and the faults on its agenda.
+// newLoop prepares a run: its hosts (which simulate devices and instances), the rule by which requests end, and the
+// faults on its agenda. Events of kinds that the policy does not handle are left out.
 func newLoop(ctx context.Context, cfg *Config) *loop {
 	t := cfg.Tables
 	l := &loop{ctx: ctx, cfg: cfg, tables: t, truth: cfg.Truth}
@@ -127,7 +128,8 @@ func (l *loop) addHosts() {
 	}
 }
 
-// run handles the entries of the agenda in order until none is left.
+// run handles the entries of the agenda in order until none is left or an error ends the run. Every 256 events it
+// looks whether ctx was cancelled.
 func (l *loop) run() error {
 	l.pullArrival()
 	for l.fatalErr == nil {
@@ -149,7 +151,8 @@ func (l *loop) run() error {
 	return l.fatalErr
 }
 
-// processEntry handles an entry of the agenda.
+// processEntry handles an entry of the agenda: kinds from firstHostKind on go to the host that made the entry, the
+// others (arrivals, timers, faults, ends of searches) are the loop's own.
 func (l *loop) processEntry(entry *agendaEntry) {
 	if entry.kind >= firstHostKind {
 		if entry.host == 0 {
@@ -230,7 +233,9 @@ func (l *loop) takeRunTime(now time.Duration) time.Duration {
 	return taken
 }
 
-// pullArrival takes the next request from the source and puts its arrival on the agenda.
+// pullArrival takes the next request from the source and puts its arrival at the policy on the agenda: after
+// Ingress and, if the run has a front end, after that has handled the requests before. Only one arrival is on the
+// agenda at a time. Requests from Duration on are not taken.
 func (l *loop) pullArrival() {
 	r := &l.nextArrival
 	if !l.cfg.Source.Peek(r) {
@@ -302,7 +307,8 @@ func (l *loop) admitArrival() {
 	}
 }
 
-// reportConfig returns the configuration of the run's report.
+// reportConfig returns the configuration of the run's report. Expect is for how many requests memory is set aside:
+// 1.2 times what the highest rate of a model gives, so that a random excess fits, and at most 2^22.
 func reportConfig(cfg *Config) report.Config {
 	c := report.Config{
 		Source: "simulate", Policy: cfg.PolicyName, Seed: cfg.Seed, Load: cfg.Load,

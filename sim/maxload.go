@@ -155,7 +155,8 @@ type gridBracket struct {
 // isClosed reports whether the search is done.
 func (b *gridBracket) isClosed() bool { return b.lowestFail-b.highestPass <= 1 }
 
-// observe takes in whether the candidate passed, and chooses the next candidate.
+// observe takes in whether the candidate load passed, and chooses the next candidate, a point of the grid. While
+// only one end of the bracket is known, steps double; once both are, it bisects.
 func (b *gridBracket) observe(pass bool) {
 	if pass {
 		b.highestPass, b.seenEnds[0] = max(b.highestPass, b.candidate), true
@@ -240,7 +241,8 @@ func Sweep(ctx context.Context, sc *Scenario, loads []float64, numRuns int) (*Ma
 	return result, nil
 }
 
-// loadCurve returns what every model attained at the simulated loads.
+// loadCurve returns the part of a report that shows, for each simulated load, the share of requests in time
+// (attainment) of all and of each model.
 func (m *MaxLoad) loadCurve() []formats.LoadReport {
 	var curve []formats.LoadReport
 	for _, p := range m.Points {

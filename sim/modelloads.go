@@ -82,8 +82,8 @@ func FindModelLoads(ctx context.Context, sc *Scenario, o ModelLoadSearch) (*Mode
 	return o.lowerUntilJoint(ctx, s, points)
 }
 
-// startBrackets returns the bracket of every model, with its first candidate. If a model fails
-// at the loads that must be reached, it returns nil.
+// startBrackets returns the bracket (highest load that passes, lowest that fails) of every model, with its first
+// candidate to simulate. If the search must reach MinLoads and a model fails there, it returns nil.
 func (o *ModelLoadSearch) startBrackets(ctx context.Context, s *pointSimulator) ([]guidedBracket, error) {
 	maxPoint := s.grid.NearestNumber(o.MaxLoad)
 	guessOf := func(model int) int {
@@ -196,7 +196,8 @@ type pointSimulator struct {
 	events          int64                // of all runs
 }
 
-// simulate returns the result at the points of all models. Earlier runs at the same points are reused.
+// simulate returns the result of numRuns runs with each model at its point of the grid of loads. Runs that were
+// made earlier at the same points are reused.
 func (s *pointSimulator) simulate(ctx context.Context, points []int, numRuns int) (*pointResult, error) {
 	key := fmt.Sprint(points)
 	earlier := s.resultsByPoints[key]
@@ -272,8 +273,10 @@ type guidedBracket struct {
 	logLoss [2]float64 // log of the loss ratio at highestPass and at lowestFail; it is 0 at the allowed loss
 }
 
-// observeLoss takes in the result of the candidate and chooses the next one. If the last
-// interpolation narrowed the bracket by less than half, the next step bisects.
+// observeLoss takes in the result of the candidate and chooses the next one. loss is the lost share of requests
+// over what may be lost: 1 is just at the limit. Its logarithm grows about linearly with the load, so the next
+// candidate is interpolated. If the last interpolation narrowed the bracket by less than half, the next step
+// bisects.
 func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 	logLoss, previousGap := math.Log(max(loss, minLossRatio)), b.lowestFail-b.highestPass
 	if pass {
@@ -336,8 +339,9 @@ func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, s *pointSimulator, 
 	return points, result, nil
 }
 
-// lowerUntilJoint lowers loads that were found one by one until all models attain their shares
-// together, by steps that double every second round.
+// lowerUntilJoint lowers loads that were found one by one until all models attain their shares together, because
+// models on the same devices disturb each other. Each round lowers the models that fail, by steps that double every
+// second round.
 func (o *ModelLoadSearch) lowerUntilJoint(ctx context.Context, s *pointSimulator, points []int) (*ModelLoads, error) {
 	found := &ModelLoads{Loads: make([]float64, len(points))}
 	for round := 0; ; round++ {

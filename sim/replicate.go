@@ -68,7 +68,9 @@ func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, erro
 // load stretches them.
 func (sc *Scenario) Source(seed uint64) (arrivals.Source, error) { return sc.source(0, seed) }
 
-// source returns the arrivals of a replication.
+// source returns the arrivals of a replication (a run under its own seed): recorded ones, or those of a random
+// process, for each model, merged in order of time. Each random quantity has a stream of its own, so that a change
+// of one leaves the others.
 func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 	if sc.RecordedArrivals == nil && sc.Arrivals != nil && sc.Arrivals.Trace != "" {
 		return nil, fmt.Errorf("simulating: arrivals come from the trace %q, which must be opened and given to Run", sc.Arrivals.Trace)
@@ -142,7 +144,8 @@ func (sc *Scenario) Config(run int) (Config, error) {
 // as a recorded trace.
 func (sc *Scenario) Replay(src arrivals.Source) (Config, error) { return sc.config(src, sc.Seed) }
 
-// config returns the configuration of a run with a policy of its own.
+// config returns the configuration of one run, with a policy of its own, because a policy keeps state. An empty
+// name of a policy means the default one.
 func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 	pol, err := policies.New(sc.Policy, sc.Tables)
 	if err != nil {
@@ -280,7 +283,8 @@ func (sc *Scenario) run(ctx context.Context, run int) (*Result, error) {
 	return Run(ctx, cfg)
 }
 
-// poolResults adds up the results of runs.
+// poolResults adds up the results of runs into one: its counts, its report with intervals over the runs, and the
+// figures of the kinds of plans that have some.
 func poolResults(results []*Result) *Result {
 	pooled := &Result{}
 	for _, r := range results {

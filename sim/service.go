@@ -228,7 +228,8 @@ func (e *recordedService) samplesByBatch(sampleKind string, recordedTimes, start
 	return byStage, nil
 }
 
-// checkStarts returns an error unless a stage has one start for every run, in rising order.
+// checkStarts returns an error unless the recorded runs of a stage have one start each, in rising order. starts is
+// by stage, batch and run; runs has the times of the stage by batch.
 func checkStarts(runs [][]time.Duration, starts [][][]time.Duration, stage int) error {
 	if stage >= len(starts) || len(starts[stage]) != len(runs) {
 		return fmt.Errorf("recorded starts of stage %d: not as many batches as its times", stage)
@@ -244,7 +245,8 @@ func checkStarts(runs [][]time.Duration, starts [][][]time.Duration, stage int) 
 	return nil
 }
 
-// addReportDelays gives the samples of runs their report delays.
+// addReportDelays gives the samples of runs their recorded report delays (by how much later than its end the policy
+// heard of a run). It returns an error if their number is not that of the runs, or one is negative.
 func (e *recordedService) addReportDelays(s Samples) error {
 	if s.ReportDelays == nil {
 		return nil
@@ -269,7 +271,9 @@ func (e *recordedService) addReportDelays(s Samples) error {
 
 func isNegative(d time.Duration) bool { return d < 0 }
 
-// samplesOfLoads checks the recorded loads and returns their samples by network.
+// samplesOfLoads checks the recorded times of loads and returns their samples by network. It returns an error for
+// negative times, or starts that are missing or not in order. A network without recorded loads has no samples, and
+// takes its planned time.
 func (e *recordedService) samplesOfLoads(s Samples) ([]batchSamples, error) {
 	if len(s.Loads) > len(e.t.Networks) {
 		return nil, fmt.Errorf("recorded loads: %d networks, the plan has %d", len(s.Loads), len(e.t.Networks))
@@ -315,8 +319,9 @@ func nearestSamples(recordedTimes [][]time.Duration, table []time.Duration) []ba
 	return byBatch
 }
 
-// sampleTime returns the time of the next sample of a stage and batch. If there is none, it
-// returns the planned time.
+// sampleTime returns the time of the next sample of a stage and batch, and sets the report delay that was recorded
+// with it. Samples of another batch size are scaled by the planned times. If there is none, it returns the planned
+// time.
 func (e *recordedService) sampleTime(lists [][]batchSamples, stage, batch int32, plannedTime time.Duration) time.Duration {
 	if lists[stage] == nil || lists[stage][batch-1].times == nil {
 		return plannedTime

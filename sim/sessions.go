@@ -57,7 +57,8 @@ func newSessionStore(f *flowEnding) *sessionStore {
 // stateOf returns the state of a task.
 func (k *sessionStore) stateOf(t int32) *sessionState { return &k.flow.records[t].state }
 
-// taskRevealed notes which state a new task continues, and how large its own will be.
+// taskRevealed is called for each new task. It notes which session state (what a service keeps of a request) the
+// task continues, and how large its own will be, which contains that one.
 func (k *sessionStore) taskRevealed(t int32) {
 	l, record := k.loop, &k.flow.records[t]
 	service := l.ledger.tasks.List[t].Service
@@ -83,8 +84,8 @@ func (k *sessionStore) taskRevealed(t int32) {
 	record.state.bytes, record.state.recomputeTime = record.state.bytes+previousState.bytes, record.state.recomputeTime+previousState.recomputeTime
 }
 
-// countRecomputed counts the states that the tasks of a starting batch find or not, and
-// returns the time to compute the missing ones.
+// countRecomputed is called when a batch starts. It counts the session states that its tasks find on the device or
+// not, and returns the time to compute the missing ones, by which the batch takes longer.
 func (k *sessionStore) countRecomputed(slot int32) (sum time.Duration) {
 	l := k.loop
 	device := l.batches.hopAt(slot, 0).Device
@@ -148,7 +149,8 @@ func (k *sessionStore) removeFromDevice(t int32) {
 	s.device = -1
 }
 
-// discard ends a state that no task needs any more, and its move.
+// discard ends a session state that no task needs any more: it leaves its device, and a move that waits or is under
+// way is cancelled.
 func (k *sessionStore) discard(t int32) {
 	if int(t) >= len(k.flow.records) {
 		return

@@ -16,8 +16,9 @@ type networkSwapper struct {
 	loads, swaps int64         // so far; a swap is a load after another network
 }
 
-// handleOrder takes an order of the policy. An instance runs one network at a time. A load
-// waits for the unload before it, an unload for the sequences that run or wait.
+// handleOrder takes an order of the policy to load or unload a network (weights) on an instance, which runs one
+// network at a time. A load waits for the unload before it, an unload for the sequences that run or wait. An unload
+// of a load that has not begun cancels that. Orders to a lost instance are ignored.
 func (h *networkSwapper) handleOrder(o networkOrder) {
 	s := &h.instances[o.device]
 	switch {
@@ -112,8 +113,9 @@ func (h *networkSwapper) beginChange(d, network int32, isLoad bool, duration tim
 	h.agenda.scheduleAfter(duration, kind, agendaEntry{kind: isNetworkChange, host: 1, batch: network, device: d, epoch: s.epoch, arg: changeKind})
 }
 
-// finishChange ends a load or an unload. An entry of scheduleNetworkEvent has no change to
-// end: it only tells the policy.
+// finishChange handles the end of a load (arg 1) or an unload (arg 0) and tells the policy. Higher values of arg
+// carry an event, by its kind plus 2, that only has to be told: the answer to an order that changed nothing. Then
+// the next change begins.
 func (h *networkSwapper) finishChange(entry *agendaEntry) {
 	d, network := entry.device, entry.batch
 	s := &h.instances[d]

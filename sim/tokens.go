@@ -98,8 +98,9 @@ func (e *tokenEnding) firstToken(task int32) {
 	e.firstTokenAt[task] = e.loop.agenda.now
 }
 
-// judgeAnswer judges a finished answer by the figure that its SLO is on. Late answers get a
-// deadline that they miss, so that the report counts them as late.
+// judgeAnswer is called when an answer of a language model is finished, with its number of tokens. It judges it by
+// the figure that its SLO is on (first token, time per token, whole answer, wait). The report compares ends with
+// deadlines, so a late answer gets a deadline just before its end, and one in time its end.
 func (e *tokenEnding) judgeAnswer(task, tokens int32) {
 	q := &e.loop.ledger.requests[task]
 	if q.state != requestOpen {
@@ -132,7 +133,8 @@ func (e *tokenEnding) judgeAnswer(task, tokens int32) {
 	}
 }
 
-// addResult completes the figures and puts them into the result.
+// addResult completes the figures of language models at the end of a run (loads, evictions, use of KV memory) and
+// puts them into the result.
 func (e *tokenEnding) addResult(r *Result) {
 	res := &e.totals
 	res.Loads, res.Swaps, res.Evictions = e.host.swapper.loads, e.host.swapper.swaps, e.host.evictions
@@ -148,7 +150,8 @@ func (e *tokenEnding) addResult(r *Result) {
 	r.setTokens(res)
 }
 
-// poolTokens adds up the figures of runs.
+// poolTokens adds up the figures of language models over several runs and puts the sums into the pooled result.
+// Latencies are joined, so that percentiles are over all runs. Without such figures it does nothing.
 func poolTokens(pooled *Result, results []*Result) {
 	if results[0].Tokens == nil {
 		return
@@ -167,7 +170,8 @@ func poolTokens(pooled *Result, results []*Result) {
 	pooled.setTokens(total)
 }
 
-// setTokens puts the figures into the result, and into its report if there is one.
+// setTokens puts the figures of language models into the result and, if there is one, its report: hits of the
+// prefix cache as a share of prompt tokens, the share of KV memory in use, and one entry for each class.
 func (r *Result) setTokens(t *TokenResult) {
 	r.Tokens = t
 	if r.Report == nil {

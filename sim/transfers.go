@@ -73,7 +73,7 @@ func (t *transferTimes) merge(o *transferTimes) {
 	t.sum += o.sum
 }
 
-// summary returns the count, the mean and the 99th percentile.
+// summary returns the number of transfers, their mean time and the 99th percentile, which is the middle of its bin.
 func (t *transferTimes) summary() Transfers {
 	if t.count == 0 {
 		return Transfers{}

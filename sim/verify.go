@@ -8,7 +8,9 @@ import (
 	"inferplan/policy"
 )
 
-// verifyDispatch returns an error if a dispatch is invalid in the tables or in the current state.
+// verifyDispatch checks a dispatch of the policy, in runs that verify: its size, stages, devices and reserved times
+// must fit the plan, and its tasks must wait for these stages. It returns an error that says what is wrong. It
+// marks the tasks, so that one listed twice is found.
 func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop) error {
 	b := l.batches.at(a.Batch)
 	pl := &l.tables.Pipelines[a.Pipeline]
@@ -86,7 +88,8 @@ func (l *loop) closeRun() error {
 	return l.trace.close()
 }
 
-// verifyEnd returns an error if a batch or a task is still under way.
+// verifyEnd is called at the end of a run that verifies. It returns an error if a batch or a task is still under
+// way, because then the policy or the simulator has forgotten it.
 func verifyEnd(l *loop) error {
 	for slot := range l.batches.list {
 		if l.batches.at(int32(slot)).live {

@@ -45,9 +45,9 @@ type agentProcess struct {
 	runs   *agentRuns
 }
 
-// ServeAgent is what a process of plan agent does: it serves the instances of some servers, by orders of the
-// process that plans, until ctx ends. It returns an error if the options are wrong or an instance has an agent
-// already. When it ends, all open requests are given back with their text stored.
+// ServeAgent serves the instances of some servers in a process of plan agent, by orders of the process that plans,
+// until ctx ends. It returns an error if the options are wrong or an instance has an agent already. When it ends,
+// all open requests are given back with their text stored.
 func ServeAgent(ctx context.Context, o AgentOptions) error {
 	turn.SetDefault(&o.TextStoreInterval, 250*time.Millisecond)
 	if o.Log == nil {

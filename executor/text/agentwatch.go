@@ -122,7 +122,7 @@ func (g *instanceAgent) startNextOrder() {
 	// Bound its time by a multiple of the planned load time.
 	plannedTime := time.Duration(0)
 	if l := g.core.Tables.Networks[o.Network].LoadTimes; l != nil {
-		// Index 1 is the planned time to load from host memory.
+		// Index 1 is the planned time of a cold load, from disk.
 		plannedTime = l[g.core.Tables.Devices[g.device].Kind][1]
 	}
 	limit := max(turn.HangFactor*plannedTime, g.core.Options.LoadTimeout)

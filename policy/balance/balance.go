@@ -100,7 +100,8 @@ func (p *Policy) resetInstance(d int32) {
 	}
 }
 
-// Handle handles an event. It implements policy.Policy.
+// Handle handles an event of the run: it sends arrivals to the instance with the fewest requests and keeps the
+// instances busy. Requests that return without an answer are dropped as failed. It implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -194,7 +195,8 @@ func (p *Policy) changeNetwork(d, network int32, out *policy.Actions) {
 	in.network, in.isLoaded = network, false
 }
 
-// dispatch sends a request to an instance as a batch of one, with the priority as its tag.
+// dispatch sends a request to an instance as a batch of one, with its class's priority as the tag, by which the
+// server orders its requests.
 func (p *Policy) dispatch(now time.Duration, r waitingRequest, d int32, out *policy.Actions) {
 	slot := slots.Take(&p.batches, &p.freeBatches)
 	p.batches[slot] = runningBatch{r, d}
@@ -217,7 +219,8 @@ func (p *Policy) finishBatch(slot int32) {
 	p.freeBatches = append(p.freeBatches, slot)
 }
 
-// loseInstance sends all requests of a lost instance to the others.
+// loseInstance sends all requests of a lost instance, running and waiting ones, to the others. If no instance of
+// their network is left, they are dropped.
 func (p *Policy) loseInstance(now time.Duration, d int32, out *policy.Actions) {
 	in := &p.instances[d]
 	in.isLost, in.network, in.isLoaded = true, -1, false

@@ -73,7 +73,8 @@ func (b *broker) serveDevice(now time.Duration, w *worker, out *policy.Actions) 
 	}
 }
 
-// oldestDeadline returns the deadline of the oldest task that waits for a worker. If none waits, it returns farFuture.
+// oldestDeadline returns the deadline of the oldest task that waits for a worker, in the forming batch, the queue,
+// or set aside, in this order. Tasks of dropped requests are removed first. If none waits, it returns farFuture.
 func (b *broker) oldestDeadline(w *worker) time.Duration {
 	w.dropUnwanted(b.tasks)
 	for w.queue.len() > 0 && !b.tasks.IsWanted(w.queue.min()) {
@@ -100,7 +101,8 @@ func (b *broker) dropRequest(now time.Duration, req, task int32, reason policy.D
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Task: task, Reason: reason, At: retryAt})
 }
 
-// assignTask assigns a task to a worker of its module. If there is none, the request is dropped.
+// assignTask assigns a newly revealed task to a worker (a module on a device) of its module. If there is none, the
+// request is dropped.
 func (b *broker) assignTask(now time.Duration, m int32, e flow.QueueEntry, out *policy.Actions) {
 	w := b.workers.nextWorker(m)
 	if w == nil {
@@ -146,7 +148,9 @@ func (b *broker) enterBatch(now, start time.Duration, w *worker, e *flow.QueueEn
 	b.planner.recordEntry(w.module, now, queueTime, batchWait)
 }
 
-// startBatch starts the forming batch of a worker whose device is free, and forms the next one.
+// startBatch starts the forming batch of a worker whose device is free, and forms the next one while it runs. If
+// every task that waits fails the test of its deadline, the worker becomes idle; one that is no longer wanted
+// unloads its network.
 func (b *broker) startBatch(now time.Duration, w *worker, out *policy.Actions) {
 	// Form a batch until one is not empty.
 	for {
@@ -195,7 +199,9 @@ func (b *broker) startBatch(now time.Duration, w *worker, out *policy.Actions) {
 	b.workers.updateStarts(w)
 }
 
-// formBatch fills the forming batch of a worker, which starts at `start`, from its queue.
+// formBatch fills the forming batch (the next one) of a worker, which will start at `start`, from its queue: by
+// lowest or highest budget first, the time left to the deadline. Each task is tested when it enters and its request
+// dropped if it would be late. The proof is the result of an earlier count that the queue can be served in time.
 func (b *broker) formBatch(now, start time.Duration, w *worker, out *policy.Actions) {
 	switch {
 	case b.variant.FormBatch != nil:

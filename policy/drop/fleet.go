@@ -53,7 +53,8 @@ func newWorkerFleet(t *policy.Tables, graphTables *flow.GraphTables, jsq bool) *
 	return f
 }
 
-// addWorkers creates the workers of all devices.
+// addWorkers creates, when the policy is made, the workers (a module on a device) of all devices, and numbers them
+// device after device, so that those that take turns are neighbours.
 func (f *workerFleet) addWorkers() {
 	// Collect the workers of each device.
 	byDevice := make([][]worker, len(f.devices))
@@ -92,7 +93,8 @@ func batchInterval(batchTime time.Duration, deviceShare float64) time.Duration {
 	return time.Duration(float64(batchTime) / deviceShare)
 }
 
-// initModule sets which workers of a module serve at the start.
+// initModule sets which workers of a module serve at the start: all, or with scaling the first ones, as many as the
+// plan starts with.
 func (f *workerFleet) initModule(m int32) {
 	mod := &f.modules[m]
 	mod.earliestStart = newStartTree(len(mod.workers))
@@ -157,7 +159,8 @@ func (f *workerFleet) skewClocks(maxSkew time.Duration, rng *rand.Rand) {
 	}
 }
 
-// refreshLive computes anew which workers of a module take tasks, their capacity and their earliest starts.
+// refreshLive computes anew which workers of a module take tasks, their joint capacity in tasks per second, and
+// when each could start one more. It is called when a worker was lost, loaded or is no longer wanted.
 func (f *workerFleet) refreshLive(m int32) {
 	mod := &f.modules[m]
 	mod.liveWorkers, mod.capacity = mod.liveWorkers[:0], 0
@@ -175,8 +178,8 @@ func (f *workerFleet) refreshLive(m int32) {
 	}
 }
 
-// nextWorker returns the worker of a module that takes the next task: that with the earliest start, or the next in round
-// robin. If no worker takes tasks, it returns nil.
+// nextWorker returns the worker of a module that takes the next task: with shortestQueue the one that could start
+// it earliest, otherwise the next in turn. If no worker takes tasks, it returns nil.
 func (f *workerFleet) nextWorker(m int32) *worker {
 	mod := &f.modules[m]
 	switch {
@@ -273,7 +276,8 @@ func (f *workerFleet) setTargetWorkers(now time.Duration, m int32, n int, out *p
 	}
 }
 
-// applySizes applies the decisions that have taken effect by now.
+// applySizes applies the decisions on the number of a module's workers that have taken effect by now; of several
+// only the latest counts. Workers beyond the number take no more tasks, and unload once they are idle.
 func (f *workerFleet) applySizes(now time.Duration, m int32, out *policy.Actions) {
 	mod := &f.modules[m]
 	dueChanges := 0

@@ -6,7 +6,8 @@ import (
 	"inferplan/policy"
 )
 
-// loseWorker assigns the tasks of a lost worker to others.
+// loseWorker assigns the tasks of a lost worker (a module on a lost device), running and waiting ones, to other
+// workers of its module.
 func (b *broker) loseWorker(now time.Duration, w *worker, out *policy.Actions) {
 	if w.isRunning {
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: w.device})

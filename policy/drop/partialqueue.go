@@ -49,7 +49,9 @@ func (b *broker) formPartialQueue(now, start time.Duration, w *worker, out *poli
 	b.dropHopeless(now, start, w, &w.setAside, out)
 }
 
-// splitQueue decides which tasks are set aside. It leaves at least a batch in the queue, if there are as many.
+// splitQueue decides which tasks of a queue are set aside because not all can be served in time: the oldest, as
+// many as are in excess. It leaves at least a batch in the queue, if there are as many. Half a batch time is added
+// to the start as a margin.
 func (g *dropTest) splitQueue(w *worker, start time.Duration) {
 	batch, firstEnd := int(w.plannedBatch), start+w.fullBatchTime+w.fullBatchTime/2
 

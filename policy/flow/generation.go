@@ -56,7 +56,8 @@ func (w *WorkflowTables) LanguageModelOf(service int32) *LanguageModel {
 	return &w.LanguageModels[service]
 }
 
-// addLanguageModel adds the next service as a language model. If generation is nil, the service is none.
+// addLanguageModel adds the next service to the table of language models, with its engine (speed and memory) on
+// each pool of devices. If generation is nil, the service is no language model and its entry stays empty.
 func (w *WorkflowTables) addLanguageModel(plan *formats.Plan, generation *formats.FlowGeneration) {
 	model := LanguageModel{}
 	if generation != nil {

@@ -52,7 +52,8 @@ func WithLanguageModels(p *formats.Profile, apps []formats.Application, path str
 	return &out, llms, nil
 }
 
-// requiredModels returns the language models that workflows ask.
+// requiredModels returns the language models that steps of workflows ask, each once, with the mean tokens of its
+// longest task, the most tokens that a task may have, and where it is first named.
 func requiredModels(apps []formats.Application, path string) (required []requiredModel) {
 	for i := range apps {
 		for g := range apps[i].Segments {

@@ -28,7 +28,8 @@ func NewPathRecorder(t *policy.Tables, onPath func(application string, way forma
 	return &PathRecorder{tables: t, openRequests: map[int32]*recordedRequest{}, OnPath: onPath}
 }
 
-// HandleEvent records an event.
+// HandleEvent follows the requests of a run by the policy's events: it notes their tasks as they are revealed, and
+// hands over the whole path when a request is answered. Cancelled requests are forgotten.
 func (r *PathRecorder) HandleEvent(ev *policy.Event) {
 	switch ev.Kind {
 	case policy.Arrival:

@@ -158,7 +158,9 @@ func devicesOf(t *policy.Tables, service int32) []int32 {
 	return out
 }
 
-// setDeviceShares sets the share of a device's time that each of its modules has, as the plan does.
+// setDeviceShares sets the share of a device's time that each of its modules has, as the plan does. A module alone
+// on a device has all of it; the planned shares of several are scaled to the sum 1. It returns an error for a
+// device that a module has twice or without a share.
 func (g *GraphTables) setDeviceShares(plan *formats.Plan, t *policy.Tables) error {
 	modules, plannedShare := make([]int, len(t.Devices)), make([]float64, len(t.Devices))
 	for m := range g.Modules {
@@ -245,7 +247,8 @@ func CompileGraph(modules []formats.Module, path string) (Application, error) {
 	return compileApplication(copies, serviceOf, path)
 }
 
-// orderNodes orders the nodes, lists the paths behind each, and computes the chances with which they are reached.
+// orderNodes puts the nodes (steps of the graph) into an order with inputs first, lists the paths behind each, and
+// computes the chance that a request reaches it. It returns an error for a cycle, or for more than MaxPaths paths.
 func (a *Application) orderNodes(path string) error {
 	// Order the nodes, inputs first.
 	isOrdered := make([]bool, len(a.Nodes))
@@ -298,7 +301,9 @@ func (a *Application) orderNodes(path string) error {
 	return nil
 }
 
-// setScaling reads and checks the scaling rule.
+// setScaling reads and checks the rule by which the number of workers follows the rate: above which rate how many
+// each module has. Without a rule in the plan it does nothing. It returns an error for times that are no whole
+// seconds or worker counts out of range.
 func (g *GraphTables) setScaling(s *formats.FlowScaling) error {
 	if s == nil {
 		return nil
@@ -321,7 +326,8 @@ func (g *GraphTables) setScaling(s *formats.FlowScaling) error {
 	return nil
 }
 
-// setLoads sets the networks that devices hold at the start, and the times of loads.
+// setLoads sets the times of loads, which are the module's cold start on every kind of device, and the networks
+// that devices hold at the start: with scaling only the first StartWorkers of a module.
 func (g *GraphTables) setLoads(t *policy.Tables) {
 	for m := range g.Modules {
 		network := t.Pipelines[t.Services[m].FirstPipeline].Network

@@ -45,7 +45,9 @@ func CompileSegments(a *formats.Application, path string) (*Workflow, []string, 
 	return w, names, err
 }
 
-// VisitCounts lists the different visit counts of the segments with their chances, the most likely first.
+// VisitCounts lists, for a request of the workflow, the different ways to visit its segments (parts whose tasks are
+// revealed together): how often each is visited, with the chance of that, the most likely first. It returns an
+// error if there are more than maxVisitStates ways to follow.
 func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 	// A state is the visits so far and the segment that the request is in.
 	type state struct {
@@ -102,7 +104,9 @@ func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 	return ended, nil
 }
 
-// nextChances returns the chances of what follows a segment: element 0 is the end, element i+1 segment i.
+// nextChances returns the chances of what follows a segment (part of a workflow) after the given visits: element 0
+// is the end, element i+1 segment i. Segments that may not be visited again are left out. If nothing is left, the
+// request ends.
 func (w *Workflow) nextChances(segment int32, visits []int32) []float64 {
 	out := make([]float64, len(w.Segments)+1)
 	s, sum := &w.Segments[segment], 0.0
@@ -124,7 +128,8 @@ func (w *Workflow) nextChances(segment int32, visits []int32) []float64 {
 	return out
 }
 
-// ServiceDemands returns what a visit of a segment demands, step by step.
+// ServiceDemands returns what a visit of a segment demands of each service, step by step: the mean number of tasks,
+// and their mean work relative to the usual one. A step with routes divides both among them.
 func (w *Workflow) ServiceDemands(segment int) []ServiceDemand {
 	var out []ServiceDemand
 	s := &w.Segments[segment]

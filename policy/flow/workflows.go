@@ -196,7 +196,9 @@ func readSessionState(s *formats.SessionState) SessionState {
 	return SessionState{Bytes: s.Bytes, Recompute: s.RecomputeUS.D(), SameNode: s.NearUS.D(), OtherNode: s.FarUS.D()}
 }
 
-// setResident sets the networks that devices hold at the start, and their memory for networks.
+// setResident sets, for each device, the networks that it holds at the start, and its memory for networks: what the
+// pool's devices have less the working memory of batches. Without a memory size it is 2^50 bytes, which is more
+// than is ever needed.
 func (g *WorkflowTables) setResident(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) {
 	firstDevice := make([]int, len(plan.Pools)) // by pool: number of its first device, as the plan counts
 	for i := 1; i < len(firstDevice); i++ {
@@ -223,7 +225,9 @@ func (g *WorkflowTables) setResident(plan *formats.Plan, f *formats.FlowPlan, t 
 	}
 }
 
-// compileWorkflow reads an application.
+// compileWorkflow reads an application of a plan as a workflow: segments (parts whose tasks are revealed together)
+// with their steps, branches and conditions. It returns an error, with the path of the field, for a condition that
+// cannot be parsed or a model that is not deployed.
 func compileWorkflow(a *formats.FlowApplication, serviceOf map[string]int32, path string) (*Workflow, error) {
 	// Parse all conditions of the application.
 	app := &formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: a.Segments}
@@ -259,7 +263,9 @@ func compileWorkflow(a *formats.FlowApplication, serviceOf map[string]int32, pat
 	return w, nil
 }
 
-// compileStep reads the k-th module of the i-th segment.
+// compileStep reads the k-th module of the i-th segment as a step: how many tasks it has, what they read, and which
+// service runs them. Service is -1 if a route is chosen for each task. It returns an error if a model is not
+// deployed.
 func (w *Workflow) compileStep(conditions formats.Conditions, a *formats.Application, i, k int, serviceOf map[string]int32) (Step, error) {
 	m := &a.Segments[i].Modules[k]
 

@@ -51,7 +51,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	return nil
 }
 
-// addModel adds a model of the family with all of its pipelines.
+// addModel adds a model of the family (models that answer the same requests) with all of its pipelines, its
+// thresholds of certainty and its recorded answers. It returns an error if it does not fit the plan's list.
 func (c *compiler) addModel(i int) error {
 	m, path := &c.tables.Models[i], fmt.Sprintf("deployment[%d]", i)
 	if i >= len(c.plan.Models) || c.plan.Models[i].Model != m.Name {
@@ -130,7 +131,9 @@ func (c *compiler) addGear(i int) error {
 	return nil
 }
 
-// compileStage returns stage k of gear i.
+// compileStage returns stage k of gear i: a model of the cascade, with the share of requests for each replica, and
+// the level of certainty below which an answer goes on to the next stage. The last stage has no level. It returns
+// an error for a wrong number of shares or level.
 func (c *compiler) compileStage(i, k int) (Stage, error) {
 	s, path := &c.plan.Gears[i].Stages[k], fmt.Sprintf("gear.gears[%d].stages[%d]", i, k)
 	m, ok := c.modelIndex[s.Model]

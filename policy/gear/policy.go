@@ -68,7 +68,9 @@ type requestState struct {
 	cancelled                bool
 }
 
-// New returns the policy of a gear plan.
+// New returns the policy of a gear plan: the state of its chains (devices of a replica), the gears over them, and
+// the rule that switches between gears. It starts with gear 0, that of the lowest rates. It returns an error if the
+// plan has no gears.
 func New(t *policy.Tables, opt Options) (*Policy, error) {
 	g := TablesOf(t)
 	if g == nil || len(g.Gears) == 0 {
@@ -139,7 +141,8 @@ func makeStages(gears []Gear, chainsOf [][]int32) (firstStage []int32, stages []
 // Gear returns the gear in force.
 func (p *Policy) Gear() int { return int(p.gear) }
 
-// Handle decides what to do about one event.
+// Handle decides what to do about one event, and is called for each in order of time. Timers are of two kinds: the
+// end of the window over which arrivals are counted, and the flush of a queue that has waited long enough.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:

@@ -46,7 +46,9 @@ const (
 // missWeight is the weight of an arrival in the share that would miss their deadline.
 const missWeight = 1. / 128
 
-// newRefusalRule computes the work rows and times of every stage of every gear.
+// newRefusalRule computes, for every stage of every gear, its work rows and times. A work row has the seconds of
+// work on every device that a request at this point still means: waiting, sent, or in a batch. A stage counts for
+// the expected time if more requests reach it than the percentile of the SLO leaves out.
 func newRefusalRule(p *Policy) *refusalRule {
 	n, percentile := len(p.fleet.devices), p.fleet.tables.Models[0].Percentile
 	s := &refusalRule{pace: 1, maxMissShare: 2 * (1 - percentile)}
@@ -110,7 +112,8 @@ func (t *Tables) stageShares(g *Gear, shares []float64) []float64 {
 	return shares
 }
 
-// addWork adds the work of a share of a request at a stage to the devices, in batches of the planned size.
+// addWork adds to `work`, by device, the seconds that a share of a request means at a stage: divided among the
+// replicas by their weights, in batches of the planned size.
 func (s *gearStage) addWork(p *Policy, work []float64, requestShare float64) {
 	total := 0.0
 	for _, w := range s.weights {
@@ -178,8 +181,9 @@ func (s *refusalRule) expectedLateness(p *Policy, now, deadline time.Duration) t
 	return time.Duration(s.pace*(endsAt+growth)*1e9) - (deadline - now)
 }
 
-// waitAtStage returns the seconds that a request waits at a stage, on the replica where it is least. A device that
-// runs a later part of the model may be busy until the request gets there.
+// waitAtStage returns the seconds that a request waits at a stage of the gear, on the replica where it is least. A
+// device that runs a later part of the model may be busy until the request gets there, so the runs at earlier
+// devices are subtracted.
 func (s *refusalRule) waitAtStage(p *Policy, st *gearStage, now time.Duration) float64 {
 	leastWait := -1.0
 	for i, c := range st.chains {
@@ -267,9 +271,11 @@ func (s *refusalRule) removeRequest(r *requestState) {
 // clearRounding removes the remainders of rounding once no request is open.
 func (s *refusalRule) clearRounding() { clear(s.pendingWork) }
 
-// addBatch moves the requests of a batch that is sent to the rows of requests in batches. Most of them come from
-// one row, so that runs of the same row are moved together.
+// addBatch moves the work of a batch's requests, when the batch is sent, from the rows (work still to come) of
+// waiting requests to those of requests in batches. Neighbours in the batch with the same row are moved together,
+// which is most of them.
 func (s *refusalRule) addBatch(requests []requestState, tasks []int32) {
+	// Rows stand in threes: waiting, sent, in a batch. Two rows on is the batch's.
 	rowStep := 2 * int32(len(s.pendingWork))
 	row, firstOfRun := requests[tasks[0]].workRow, 0
 	requests[tasks[0]].workRow += rowStep
@@ -298,8 +304,9 @@ func (s *refusalRule) addRun(device int32, runStart, runEnd time.Duration) {
 	s.busyUntil[device] = max(s.busyUntil[device], runStart) + runEnd - runStart
 }
 
-// observeRun updates the pace by the time of a batch. Batches count by their length: the time around the runs of a
-// small model is many times these, and says nothing of a large model.
+// observeRun updates the pace (measured time over planned time) by a batch that has ended. The means are of times,
+// not of ratios, so long batches count more: the overhead around the runs of a small model is many times these, and
+// says nothing of a large model.
 func (s *refusalRule) observeRun(p *Policy, ev *policy.Event) {
 	b := &p.fleet.batches[ev.Batch]
 	if b.size == 0 {

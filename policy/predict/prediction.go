@@ -20,7 +20,8 @@ type TokenChance struct {
 	Chance float64
 }
 
-// NextChances appends the chances of the next token at a cursor. If nothing is known, it appends nothing.
+// NextChances appends the chances of the next token (kind of task) of a request at a cursor (its path so far) to
+// dst: how often each followed such a path. If nothing is known, it appends nothing.
 func (t *TransitionTable) NextChances(c *Cursor, dst []TokenChance) []TokenChance {
 	r := t.predictingRow(c)
 	if r < 0 {
@@ -40,7 +41,8 @@ func chanceOf(t *TransitionTable, row, token int32) float64 {
 	return float64(t.edges[e].count) / float64(t.rows[row].samples)
 }
 
-// nextToken returns the token that is predicted at a cursor: the likeliest, or one drawn by chance.
+// nextToken returns the token (kind of task) that is predicted at a cursor (a request's path so far): the likeliest
+// or, if the table samples, one drawn by its share. End means that the request ends or that nothing is known.
 func (t *TransitionTable) nextToken(c *Cursor) int32 {
 	r := t.predictingRow(c)
 	if r < 0 || t.rng == nil {
@@ -85,7 +87,8 @@ func (t *TransitionTable) plainRow(c *Cursor) int32 {
 	return -1
 }
 
-// likeliestToken returns the token that followed a row most often; of two, the smaller one.
+// likeliestToken returns the token (kind of task) that followed the paths of a row most often; of two equal ones
+// the smaller. For row -1 or an empty row it returns End.
 func (t *TransitionTable) likeliestToken(r int32) int32 {
 	if r < 0 {
 		return End

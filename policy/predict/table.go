@@ -58,7 +58,8 @@ type appScore struct {
 // NoFeature is the feature of a request of which nothing is known.
 const NoFeature int32 = -1
 
-// New returns an empty table.
+// New returns an empty table of transitions between tokens (kinds of tasks). By default a row predicts from 3
+// samples on, and the table has at most 65,536 rows.
 func New(opt Options) *TransitionTable {
 	if opt.MinSamples == 0 {
 		opt.MinSamples = 3
@@ -102,7 +103,8 @@ func (t *TransitionTable) CursorAtStart(application, feature int32) Cursor {
 	return c
 }
 
-// Advance moves a cursor along a token.
+// Advance moves a cursor (a request's path so far) along a token, the kind of its next task. Rows of prefixes that
+// the table does not have become -1; then only the last token predicts.
 func (t *TransitionTable) Advance(c *Cursor, token int32) {
 	for i, r := range c.rows {
 		if r < 0 {
@@ -151,7 +153,9 @@ func tokenAt(path []int32, i int) int32 {
 	return End
 }
 
-// scoreRows counts how often either kind of row would have been right, before both learn the path.
+// scoreRows counts how often either kind of row, with the request's feature or without it, would have predicted the
+// path right, before both learn it. The better kind is then used for this application. Tokens that were known at
+// the arrival do not count.
 func (t *TransitionTable) scoreRows(application, feature int32, path []int32, knownTokens int) {
 	a := &t.scores[application]
 	c := t.CursorAtStart(application, feature)
@@ -175,7 +179,9 @@ func (t *TransitionTable) scoreRows(application, feature int32, path []int32, kn
 	}
 }
 
-// countPrefixes counts a path in the rows of its prefixes.
+// countPrefixes counts a path in the rows of all its prefixes: behind each, the token that followed. The first
+// knownTokens tokens are followed without a count, because they need no prediction. If the table is full, the rest
+// is not counted.
 func (t *TransitionTable) countPrefixes(application, feature int32, path []int32, knownTokens int) {
 	if t.options.LastTokenOnly {
 		return

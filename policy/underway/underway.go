@@ -37,7 +37,8 @@ func New(t *policy.Tables) *BatchTable {
 	return u
 }
 
-// grow enlarges the table to a number of slots.
+// grow enlarges the table to a number of slots (numbers of batches under way). Contents keep their numbers. Free
+// slots are used from the lowest on.
 func (u *BatchTable) grow(slots int32) {
 	oldSlots := int32(len(u.batches))
 	batches, devices := make([]Batch, slots), make([]int32, slots*u.maxHops)
@@ -76,8 +77,9 @@ func (u *BatchTable) NextSlot() int32 {
 	return u.freeSlots[len(u.freeSlots)-1]
 }
 
-// Dispatch sends the first `size` requests of a queue along the last `hops` hops of out.Hops, from firstStage of the
-// pipeline on.
+// Dispatch sends the first `size` requests of a queue as a batch along the last `hops` hops of out.Hops, which the
+// caller has just added: one hop is a device for a stage. firstStage is the stage of the pipeline at which it
+// begins. The batch takes the next free slot, see NextSlot.
 func (u *BatchTable) Dispatch(q *waiting.Queue, model, pipeline, size int32, firstStage int16, hops int, out *policy.Actions) {
 	slot := u.NextSlot()
 	u.freeSlots = u.freeSlots[:len(u.freeSlots)-1]

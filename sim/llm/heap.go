@@ -39,7 +39,7 @@ func (h *waitingHeap) siftUp(i int) {
 	h.setAt(i, slot)
 }
 
-// siftDown moves the slot at index i away from the root.
+// siftDown moves the slot at index i of a binary heap away from the root, until no child is before it.
 func (h *waitingHeap) siftDown(i int) {
 	slot := h.list[i]
 	for {
@@ -106,7 +106,7 @@ func (h *checkHeap) push(m iterationCheck) {
 	list[i] = m
 }
 
-// pop removes the first check.
+// pop removes and returns the first check (the one of the earliest iteration) of the heap, which must not be empty.
 func (h *checkHeap) pop() iterationCheck {
 	list := *h
 	top, lastIndex := list[0], len(list)-1

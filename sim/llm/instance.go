@@ -123,8 +123,9 @@ func NewInstance(o Options, m Model) *Instance {
 	return in
 }
 
-// Reset empties an instance and makes it run a model. It forgets all sequences and keeps the
-// counts and the allocated memory.
+// Reset empties an instance and makes it run a model, when a network was loaded or the instance was lost. It
+// forgets all sequences and keeps the counts and the allocated memory. Limits below 1 mean none (2^31-1), and
+// blocks have 16 tokens if their size is not given, as in vLLM.
 func (in *Instance) Reset(o Options, m Model) {
 	if o.BlockTokens < 1 {
 		o.BlockTokens = 16
@@ -242,8 +243,8 @@ func (in *Instance) removeSlot(slot int32, toHost bool) {
 	in.freeSlots = append(in.freeSlots, slot)
 }
 
-// leaveBatch removes a running sequence from the batch and frees its blocks. With toHost its
-// KV goes to the host's memory.
+// leaveBatch removes a running sequence from the batch and frees its blocks. With toHost its KV goes to the host's
+// memory. It is called when a sequence ends, is preempted or is removed.
 func (in *Instance) leaveBatch(slot int32, toHost bool) {
 	q := &in.seqs[slot]
 	tokens := q.contextDone

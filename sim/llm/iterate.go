@@ -43,8 +43,9 @@ func (in *Instance) Begin() (duration time.Duration, firstTime []int32, ok bool)
 	return max(duration, 1), in.firstTime, true
 }
 
-// growKV takes the blocks that decoding sequences need for their next token. If there are not
-// enough, sequences are preempted; growKV returns how many.
+// growKV takes, before an iteration, the blocks that decoding sequences need for their next token. phases[i] counts
+// the sequences whose last block is full at iterations that leave the remainder i, so no sequence is looked at. If
+// blocks are short, sequences are preempted; growKV returns how many.
 func (in *Instance) growKV() (preempted int) {
 	if in.opt.ReserveAnswer {
 		return 0
