@@ -18,7 +18,8 @@ const minMessageBytes = 1 << 20
 // maxInputs bounds the inputs of an application or task.
 const maxInputs = 128
 
-// readFields reads an object whose members have known names, each at most once. read is called at each value.
+// readFields reads a JSON object whose members have known names, each at most once. read is called at each value,
+// to read it. Errors get the path of the field. seenFields has a bit for each name, so there may be at most 64.
 func readFields(c *jsonscan.Cursor, path string, names []string, read func(name string) *httplimit.Error) *httplimit.Error {
 	var seenFields uint64
 	return c.Object(func(key []byte) *httplimit.Error {
@@ -38,7 +39,8 @@ func readFields(c *jsonscan.Cursor, path string, names []string, read func(name 
 	})
 }
 
-// readOpen returns the reader of the message that begins a request.
+// readOpen returns a function that reads the message which begins a request into o: the application, a time limit
+// in ms (up to 1e9), and its inputs.
 func readOpen(o *calls.Open) func(*jsonscan.Cursor) *httplimit.Error {
 	return func(c *jsonscan.Cursor) *httplimit.Error {
 		err := readFields(c, "", []string{"application", "timeout_ms", "inputs", "parameters"}, func(name string) (err *httplimit.Error) {
@@ -63,7 +65,8 @@ func readOpen(o *calls.Open) func(*jsonscan.Cursor) *httplimit.Error {
 	}
 }
 
-// readEnqueue returns the reader of the message that asks for tasks.
+// readEnqueue returns a function that reads the message which asks for tasks of a request into e: a list of at most
+// calls.MaxTasks.
 func readEnqueue(e *calls.Enqueue) func(*jsonscan.Cursor) *httplimit.Error {
 	return func(c *jsonscan.Cursor) *httplimit.Error {
 		return readFields(c, "", []string{"tasks"}, func(string) *httplimit.Error {
@@ -80,7 +83,8 @@ func readEnqueue(e *calls.Enqueue) func(*jsonscan.Cursor) *httplimit.Error {
 	}
 }
 
-// readCall reads one task.
+// readCall reads one task into t: the model, its work relative to the usual one (up to 1000), the earlier tasks
+// that it reads, and its inputs. path is that of the task, for errors.
 func readCall(c *jsonscan.Cursor, t *calls.Call, path string) *httplimit.Error {
 	return readFields(c, path, []string{"model", "work", "reads", "inputs"}, func(name string) (err *httplimit.Error) {
 		switch name {

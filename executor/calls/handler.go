@@ -54,7 +54,8 @@ func (h *Handler) Open() int {
 // ended.
 func (h *Handler) Drain(ctx context.Context) { h.drain(ctx) }
 
-// beginRequest opens a request.
+// beginRequest handles the message that opens a request of a client's program. It answers with the name of the
+// request, to which the program then adds tasks. Too many open requests are refused.
 func (h *Handler) beginRequest(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 	var o calls.Open
 	var memoryHold httplimit.MemoryHold
@@ -71,7 +72,8 @@ func (h *Handler) beginRequest(w http.ResponseWriter, r *http.Request, holder *h
 	return nil
 }
 
-// enqueue adds tasks to a request.
+// enqueue handles the message that adds tasks to a request. It answers with their handles, by which later messages
+// name them. If the backend refuses one, none of them is added.
 func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 	q, err := h.acquireRequest(r, holder)
 	if err != nil {
@@ -146,7 +148,8 @@ func (h *Handler) getResult(w http.ResponseWriter, r *http.Request, holder *http
 	}
 }
 
-// streamResult sends the result of a task as an event once there is one.
+// streamResult handles a stream of one task's result: it sends the result as an event once there is one, and keeps
+// the stream alive until then.
 func (h *Handler) streamResult(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 	q, err := h.acquireRequest(r, holder)
 	if err != nil {

@@ -130,7 +130,8 @@ func (s *requestStore) expire(r *openRequest) {
 	}
 }
 
-// endRequest ends a request and frees what was held of it. Those who wait for its tasks are woken.
+// endRequest ends a request, at its client's wish or because it has expired, and frees what was held of it. Those
+// who wait for its tasks are woken. If it has ended, nothing happens.
 func (s *requestStore) endRequest(r *openRequest) {
 	r.mu.Lock()
 	if r.hasEnded {
@@ -217,7 +218,8 @@ func (r *openRequest) isLate(now time.Time) bool {
 	return !r.deadline.IsZero() && now.After(r.deadline)
 }
 
-// add adds tasks, after it has resolved the handles that they read.
+// add adds the tasks of a message to a request, and returns them with their handles. A task may read earlier tasks,
+// also of the same message; their handles are checked. If one is unknown or the request has ended, none is added.
 func (r *openRequest) add(e *calls.Enqueue) ([]Task, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -87,7 +87,9 @@ func (r *requestRecord) completionHead(id string, part bool) completion {
 	return completion{ID: id, Object: object, Created: r.Accepted.Unix(), Model: r.Model, Choices: []choice{}}
 }
 
-// fullCompletion returns the whole answer. result is nil while the request runs.
+// fullCompletion returns a request's whole answer in the form of the OpenAI API. result is nil while the request
+// runs; then text is what it has so far. For requests whose answers are more than a text, text is the log of their
+// events.
 func (r *requestRecord) fullCompletion(id, text string, result *requestResult) completion {
 	out := r.completionHead(id, false)
 	if result != nil {
@@ -114,8 +116,9 @@ func (r *requestRecord) fullCompletion(id, text string, result *requestResult) c
 // streams them, because they may be written anew.
 func (r *requestRecord) showsPartialText() bool { return !r.Events || r.Streamed }
 
-// chunkCompletion returns the part of a stream with a text. isFirst says that nothing was sent before. result is nil
-// in all parts but the last.
+// chunkCompletion returns one part of a streamed answer, with the text that is new. isFirst says that nothing was
+// sent before, so that the part names the role. result is nil in all parts but the last, which has the reason why
+// the answer ends.
 func (r *requestRecord) chunkCompletion(id, text string, isFirst bool, result *requestResult) completion {
 	out := r.completionHead(id, true)
 	c := choice{}
@@ -137,7 +140,9 @@ func (r *requestRecord) chunkCompletion(id, text string, isFirst bool, result *r
 	return out
 }
 
-// statusCompletion returns the answer to a client that asks for the request by its id.
+// statusCompletion returns the answer to a client that asks for a request by its id: its status (queued, in
+// progress, completed, cancelled or failed) and the text so far. A partial text that may still be withdrawn is left
+// out.
 func (e *trackedRequest) statusCompletion() completion {
 	update := e.snapshot(0)
 	if update.result == nil && !e.record.showsPartialText() { // it may be withdrawn

@@ -158,7 +158,9 @@ func (f batchService) createBatch(req *apiRequest) error {
 	return nil
 }
 
-// decodeBatch reads the body of the request for a batch that comes at the time now.
+// decodeBatch reads the body of the request for a batch that comes at the time now, and returns the batch's first
+// state. It returns an error for the client if a field is wrong: the endpoint, the window in which it has to end,
+// or the metadata.
 func decodeBatch(body []byte, now time.Time) (*batchState, *httplimit.Error) {
 	list, err := parseObject(body)
 	if err != nil {
@@ -262,7 +264,8 @@ func (f batchService) listBatches(req *apiRequest) error {
 	return writePage(req, list, func(s *batchState) string { return s.ID }, func(s *batchState) any { return withoutOwner(f.withCurrentCounts(s)) })
 }
 
-// cancelBatch requests that a batch stop. The process that runs it reads the request from the store.
+// cancelBatch handles the request to cancel a batch, which another process may run. It stores the wish, which that
+// process reads, and stops the batch if it runs here. A batch that has ended cannot be cancelled.
 func (f batchService) cancelBatch(req *apiRequest) error {
 	s, err := f.findBatch(req)
 	if err != nil {

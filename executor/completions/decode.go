@@ -88,7 +88,9 @@ func parseObject(body []byte) ([]objectField, *httplimit.Error) {
 	return out, nil
 }
 
-// parseCompletion reads the body of a completion, or of a chat completion.
+// parseCompletion reads the body of a completion, or of a chat completion, from a client. It separates the fields
+// for the front end from those for the server, whose body it keeps. It returns an error for the client if a field
+// is wrong or missing.
 func parseCompletion(body []byte, chat bool) (*parsedRequest, *httplimit.Error) {
 	list, err := parseObject(body)
 	if err != nil {
@@ -158,7 +160,9 @@ func encodeObject(list []objectField) []byte {
 	return append(out, '}')
 }
 
-// readField reads a member. frontEndOnly reports that the server does not get it.
+// readField reads one member of a request's body into the fields of parsed. frontEndOnly reports that the server
+// does not get it. Members that are not known here go to the server as they are; some of them make the answer more
+// than a text (events).
 func (parsed *parsedRequest) readField(f objectField) (frontEndOnly bool, err *httplimit.Error) {
 	isNull := string(f.value) == "null"
 	if f.name == parsed.textField() {
@@ -266,7 +270,8 @@ func (parsed *parsedRequest) readChoices(raw json.RawMessage) *httplimit.Error {
 // bytesPerToken is the usual length of a token of English text, in bytes.
 const bytesPerToken = 4
 
-// readText checks a prompt or messages and estimates the number of tokens.
+// readText checks the prompt, or the messages of a chat, and estimates the number of its tokens by its bytes.
+// Prompts of tokens are counted by readPrompts.
 func (parsed *parsedRequest) readText(raw json.RawMessage) *httplimit.Error {
 	parsed.promptTokens = (len(raw) + bytesPerToken - 1) / bytesPerToken
 	if parsed.chat {

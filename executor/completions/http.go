@@ -33,7 +33,8 @@ type apiRequest struct {
 	holder *httplimit.Holder
 }
 
-// newMux returns the routes of all paths.
+// newMux returns the routes of the OpenAI API: completions, models, files and batches. All but the health check go
+// through the door, which checks keys and limits, and are refused while the front end drains.
 func (f *apiHandlers) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	refuse := func(w http.ResponseWriter, err error) {

@@ -20,7 +20,9 @@ const (
 	keepAliveInterval = 15 * time.Second
 )
 
-// streamAnswer answers with events as text comes. wantsUsage adds the token counts at the end.
+// streamAnswer answers with a stream of events, sent as text comes, until the request has ended. wantsUsage adds
+// the token counts at the end. It returns errClientGone if the client leaves. An error before the first event is a
+// plain HTTP answer.
 func (f *apiHandlers) streamAnswer(req *apiRequest, e *trackedRequest, wantsUsage bool) error {
 	s := &eventStream{httplimit.NewEvents(req.w, f.front.opt.StallTimeout)}
 	var err error
@@ -116,7 +118,8 @@ func (s *eventStream) sendChunk(c completion, tokenUsage *usage, withUsage bool)
 	return s.Send(chunk{c, tokenUsage})
 }
 
-// sendEnd sends the rest of the text and the end of the stream.
+// sendEnd sends the rest of the text, the reason why the answer ends, the token counts if they are wanted, and the
+// end of the stream ([DONE]); or the error with which the request ended.
 func (s *eventStream) sendEnd(e *trackedRequest, update requestUpdate, isFirst, wantsUsage bool) error {
 	if update.result.Error != nil {
 		return s.Send(errorBody{update.result.Error.toAPIError()})

@@ -84,7 +84,8 @@ func (e *trackedRequest) storeText(ctx context.Context) error {
 // maxPieceBytes bounds the text of one write to the store.
 const maxPieceBytes = 256 << 10
 
-// storePieces stores text, in pieces, until at most maxUnstored bytes are not stored. The caller holds e.storeMu.
+// storePieces stores a request's text, in pieces of at most maxPieceBytes, until at most maxUnstored bytes are not
+// stored. The caller holds e.storeMu, so that pieces are stored in order.
 func (e *trackedRequest) storePieces(ctx context.Context, maxUnstored int) error {
 	for {
 		e.mu.Lock()
@@ -123,7 +124,9 @@ func (e *trackedRequest) startEnding(r Result) {
 	e.resultKnown = e.front.startBackground(func() { e.finish(r) })
 }
 
-// finish stores the result of a request and then publishes it.
+// finish is called once a request has ended. It stores the result, with what is left of the text, and then
+// publishes it, so that no client sees a result that a crash could lose. If another process has stored a result or
+// taken the request over, that one counts.
 func (e *trackedRequest) finish(r Result) {
 	e.storeMu.Lock()
 	defer e.storeMu.Unlock()
@@ -249,8 +252,8 @@ func (e *trackedRequest) snapshot(offset int) requestUpdate {
 	return requestUpdate{text: string(e.text[min(offset, len(e.text)):]), textBytes: len(e.text), tokens: e.tokens, result: e.result, nextChange: e.nextChange}
 }
 
-// waitForResult returns the whole text and the result when the request has ended. It returns an error if ctx ends or
-// the front end closes before.
+// waitForResult waits until a request has ended, and returns its whole text and the result. It returns an error if
+// ctx ends or the front end closes before.
 func (e *trackedRequest) waitForResult(ctx context.Context) (requestUpdate, error) {
 	for {
 		update := e.snapshot(0)

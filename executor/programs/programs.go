@@ -184,7 +184,8 @@ func (s *session) refusalError() error {
 	return nil
 }
 
-// awaitEnd waits for the end of a request. Tasks that have not ended by then have failed.
+// awaitEnd runs in the background from the start of a request until its job is answered. Then tasks that have not
+// ended have failed, and the reserved memory of the inputs is given back.
 func (s *session) awaitEnd(j *turn.Job) {
 	<-j.Done
 	var err error
@@ -220,7 +221,8 @@ type taskCall struct {
 	valueBytes int      // bytes of the values
 }
 
-// Enqueue implements calls.Backend.
+// Enqueue adds tasks to a request: it checks them outside of the core's loop and reveals them to the policy in it.
+// events hears of their ends. If one is wrong, none is added. It implements calls.Backend.
 func (p *programBackend) Enqueue(request string, tasks []calls.Task, events calls.TaskListener) error {
 	s := p.sessionOf(request)
 	if s == nil {
@@ -239,7 +241,9 @@ func (p *programBackend) Enqueue(request string, tasks []calls.Task, events call
 	return err
 }
 
-// parseTask finds a task's model and turns its values into tensors.
+// parseTask finds the model of a task in the plan and turns its JSON values into tensors. It returns an error, with
+// the field, for an unknown model or input. A model with a step before it takes no values, because the step makes
+// them.
 func (s *session) parseTask(t *calls.Task) (a taskCall, err error) {
 	a.Task = t
 	a.service = int32(slices.IndexFunc(s.core.Services, func(m *turn.Model) bool { return m.Name == t.Model }))
@@ -264,7 +268,8 @@ func (s *session) parseTask(t *calls.Task) (a taskCall, err error) {
 	return a, nil
 }
 
-// revealTasks reveals tasks to the policy. It runs in the core's turn.
+// revealTasks reveals the tasks of one message to the policy, all or none. They must fit what they read, and there
+// must be memory for their values. It runs in the core's loop.
 func (s *session) revealTasks(list []taskCall, events calls.TaskListener) error {
 	f := s.answerer
 	if err := s.refusalError(); err != nil {
@@ -359,7 +364,8 @@ func (s *session) checkReads(a *taskCall, listedServices map[form.Handle]int32) 
 	return nil
 }
 
-// readTensors returns the tensors that a task reads: of other tasks, or else of the request.
+// readTensors returns the tensors that a task reads: the outputs of the tasks that it names, or else the inputs of
+// the request. listedServices has the services of tasks of the same message.
 func (s *session) readTensors(a *taskCall, listedServices map[form.Handle]int32) (out []turn.Tensor, err error) {
 	for _, h := range a.Reads {
 		service, ok := listedServices[h]
@@ -401,7 +407,8 @@ func (s *session) ForgetRequest(_ int32, out *policy.RevealedTasks) {
 	slices.Sort(out.UnreadTasks[first:])
 }
 
-// EndRequest implements calls.Backend.
+// EndRequest ends a request at its client's wish. With tasks under way it is cancelled; otherwise it is over, and
+// its job is answered. It implements calls.Backend.
 func (p *programBackend) EndRequest(request string) {
 	s := p.sessionOf(request)
 	if s == nil {

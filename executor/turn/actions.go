@@ -6,7 +6,8 @@ import (
 	"inferplan/policy"
 )
 
-// Act carries out one action of the policy. It implements loop.Host.
+// Act carries out one action of the policy. Actions on batches that no longer exist, or that this kind of plan does
+// not have, are counted as ignored. It implements loop.Host, and runs in the core's loop like all of the core.
 func (c *Core) Act(a *policy.Action) {
 	switch a.Kind {
 	case policy.Dispatch:

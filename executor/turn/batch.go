@@ -54,7 +54,9 @@ func (u *batchTable) BatchIn(slot int32) *Batch {
 	return u.batches[slot]
 }
 
-// addBatch adds a batch that the policy has dispatched.
+// addBatch enters a batch that the policy has dispatched into the table, under the policy's slot number. Records of
+// ended batches are used again, so that a batch allocates no memory. The serial number tells it from earlier ones
+// of the slot.
 func (u *batchTable) addBatch(a *policy.Action, tasks []int32, hops []policy.Hop) *Batch {
 	for int(a.Batch) >= len(u.batches) {
 		u.batches = append(u.batches, nil)
@@ -92,7 +94,8 @@ func (u *batchTable) TellStarted(b *Batch, device int32, start time.Duration) {
 	c.events = append(c.events, pendingEvent{ev: ev, batch: b, serial: b.Serial})
 }
 
-// FinishHop tells the policy that a hop has ended, and sends the batch to its next hop, or ends it.
+// FinishHop is called when a batch has run one stage (hop) on a device. It tells the policy, and sends the batch to
+// the device of its next stage, or ends it. After each message the policy may have aborted the batch.
 func (u *batchTable) FinishHop(b *Batch, dev int32, start, end time.Duration) {
 	c := u.core
 	serial := b.Serial

@@ -46,7 +46,8 @@ type Core struct {
 	countedAt     time.Duration // when requests were last counted
 }
 
-// Prepare creates what a core has before anything executes.
+// Prepare creates the parts of a core that are needed before anything executes: metrics, the models and services
+// that clients see, the answerer, statistics. It returns an error if the plan does not fit them.
 func (c *Core) Prepare() (err error) {
 	t := c.Tables
 	c.Metrics = NewMetrics(t.Models)
@@ -73,8 +74,8 @@ func (c *Core) Prepare() (err error) {
 	return nil
 }
 
-// StartLoop starts the loop, with a log of its events if `log` is not nil. The first event says that the plan is in
-// force.
+// StartLoop starts the loop in which everything of the core happens, with a log of its events if `log` is not nil.
+// The first event says that the plan is in force. Then the backends learn that the loop runs.
 func (c *Core) StartLoop(log io.Writer) (err error) {
 	if c.loop, err = loop.New(c.Policy, c, log); err != nil {
 		return err
@@ -153,7 +154,8 @@ func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 	c.Answerer.Report(r)
 }
 
-// Drain accepts no more jobs, and waits until all accepted ones are answered.
+// Drain is called before a plan is replaced or the process ends. It accepts no more jobs, and waits until all
+// accepted ones are answered, the loop has ended, or ctx ends, whose error it returns.
 func (c *Core) Drain(ctx context.Context) error {
 	c.inbox.refuseJobs()
 	idle := make(chan struct{})

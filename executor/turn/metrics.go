@@ -54,8 +54,8 @@ type DeviceMetrics struct {
 	up                     prometheus.Gauge
 }
 
-// NewMetrics returns the series of a plan. The latency histogram has a bucket edge at each SLO, so that the attainment
-// can be read from it.
+// NewMetrics returns the Prometheus series of a plan, in a registry of their own, because the next plan may have
+// other models. The latency histogram has a bucket edge at each SLO, so that the attainment can be read from it.
 func NewMetrics(models []policy.Model) *Metrics {
 	l := series.LabelsOf(models)
 	var slos []time.Duration
@@ -96,7 +96,8 @@ func NewMetrics(models []policy.Model) *Metrics {
 	return m
 }
 
-// LatencyBuckets returns bucket edges in seconds, from 100 us to a minute, together with the SLOs.
+// LatencyBuckets returns the bucket edges of a latency histogram in seconds: 1, 2.5 and 5 of each power of ten from
+// 100 us to a minute, together with the SLOs, so that the share in time can be read from it.
 func LatencyBuckets(slos []time.Duration) []float64 {
 	var out []float64
 	for e := 100 * time.Microsecond; e <= time.Minute; e *= 10 {
@@ -128,7 +129,8 @@ func (m *Metrics) newModelMetrics(k formats.ModelClass) *modelMetrics {
 	return metrics
 }
 
-// countAnswer counts a job's answer.
+// countAnswer adds a job's answer to the series of its model, once for each of its samples: in time, late, dropped
+// or failed, with the reason of a drop.
 func (m *modelMetrics) countAnswer(j *Job, latency time.Duration) {
 	n := float64(j.Samples)
 	switch j.Outcome {

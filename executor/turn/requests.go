@@ -26,7 +26,9 @@ type requestLedger struct {
 	idleWaiters   []chan<- struct{} // closed once all jobs are answered
 }
 
-// addJob accepts a job, or refuses it, and tells the policy of its requests.
+// addJob is called in the loop for each new job. It refuses the job, without telling the policy, if the core stops,
+// the queue is full or the client has used up its share. Otherwise it gives each sample a request slot and tells
+// the policy of them.
 func (l *requestLedger) addJob(j *Job) {
 	c := l.core
 	c.Stats.countArrival(j)
@@ -116,7 +118,8 @@ func (l *requestLedger) RequestIn(slot int32) *Request {
 	return &l.requests[slot]
 }
 
-// FreeRequest frees a request slot once the policy no longer names it.
+// FreeRequest frees a request slot once the policy no longer names it. With its last slot the core gives up its
+// hold on the job. A free slot is left as it is.
 func (l *requestLedger) FreeRequest(slot int32) {
 	q := &l.requests[slot]
 	j := q.Job
@@ -180,7 +183,9 @@ func (l *requestLedger) nextUnwanted() (ev policy.Event, more bool) {
 	return ev, true
 }
 
-// AnswerJob answers a job with its outcome.
+// AnswerJob answers a job with the outcome that was set before: it counts it, and wakes the client's handler or,
+// for text, tells the front end. Lateness counts for the client's share only if the client did not ask for less
+// time than the SLO.
 func (l *requestLedger) AnswerJob(j *Job) {
 	j.Answered = true
 	l.pendingJobs--
@@ -247,7 +252,8 @@ func (s OneTaskPerRequest) EnterBatch(b *Batch) {
 	}
 }
 
-// RequeueBatch implements Answerer: the requests of the batch wait again.
+// RequeueBatch is called when a batch goes back to the policy without a result: its requests wait again. Dropped
+// ones are freed, and for answered ones the policy is told later that nobody waits. It implements Answerer.
 func (s OneTaskPerRequest) RequeueBatch(b *Batch) {
 	ledger := &s.Core.requestLedger
 	for _, t := range b.Tasks {
@@ -313,7 +319,8 @@ func (s OneTaskPerRequest) PlaceInputs(task, device int32) {
 
 func (OneTaskPerRequest) InputsPlaced(*policy.Event, int32) bool { return true }
 
-// CopyOutputs copies the outputs of a batch to its requests, and records how long that took.
+// CopyOutputs copies the outputs of a batch, sample by sample, to the jobs that wait for them, and records how long
+// that took. Jobs that are answered already get nothing.
 func (s OneTaskPerRequest) CopyOutputs(b *Batch, out BatchOutputs) {
 	c := s.Core
 	begin := c.Now()

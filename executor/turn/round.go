@@ -188,7 +188,8 @@ type pendingEvent struct {
 // hasEnded returns true if the batch has ended meanwhile.
 func (q *pendingEvent) hasEnded() bool { return !q.batch.isLive || q.batch.Serial != q.serial }
 
-// Flush tells the policy what followed from its actions, until nothing more follows. It implements loop.Host.
+// Flush tells the policy what followed from its actions, until nothing more follows: queued events first, then runs
+// that were skipped, then requests that nobody waits for. It implements loop.Host and is called after each event.
 func (c *Core) Flush() {
 	for {
 		switch {

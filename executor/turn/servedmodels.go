@@ -62,7 +62,8 @@ func (s *servedModels) FindModel(req *oip.Request) (*Model, *oip.Error) {
 	return nil, oip.Invalid("class", "model %q has no class %q in the plan in force", req.Model, req.Class)
 }
 
-// ClassesOf returns the classes of a model, or of all buckets of a name.
+// ClassesOf returns the served models (one for each class) of a model's name. For a name that is served in length
+// buckets it returns those of all buckets.
 func (s *servedModels) ClassesOf(name string) []*Model {
 	var out []*Model
 	if set := s.bucketSets[name]; set != nil {

@@ -34,8 +34,8 @@ func helperCount() int {
 	return 0
 }
 
-// newCopiers starts n goroutines that help to copy, until close ends them. If n is 0, it returns nil; a nil
-// *copiers copies by itself.
+// newCopiers starts n goroutines that help to copy inputs and outputs, until close ends them. If n is 0, it returns
+// nil; a nil *copiers copies by itself.
 func newCopiers(n int) *copiers {
 	if n < 1 {
 		return nil

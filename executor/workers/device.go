@@ -47,8 +47,9 @@ func (d *Device) hasNetwork(t *policy.Tables, network int32) bool {
 	return false
 }
 
-// RunBatch queues the batch's next run, one stage on one device, and sends it if the device's worker can take it.
-// If the device does not have the network loaded, the batch fails.
+// RunBatch is called when a batch is to run its next stage on one device. It queues the run, and sends it if the
+// device's worker (the process that executes models) can take it. If the device does not have the network loaded,
+// the batch fails with that reason, and the policy gets it back.
 func (w *WorkerBackend) RunBatch(b *turn.Batch) {
 	hop := &b.Hops[b.CurrentHop]
 	d := w.Devices[hop.Device]
@@ -70,8 +71,8 @@ func (w *WorkerBackend) RunBatch(b *turn.Batch) {
 	w.sendRuns(d)
 }
 
-// sendRuns sends runs from a device's queue to its worker, until Options.Depth runs are in flight. Runs whose
-// batch was aborted are dropped.
+// sendRuns sends runs from a device's queue to its worker process, until Options.Depth runs are in flight, so that
+// the worker has the next one when it ends one. Runs whose batch was aborted are dropped.
 func (w *WorkerBackend) sendRuns(d *Device) {
 	d.waitsForSlot = false
 	for d.Process != nil && len(d.InFlight) < w.Supervisor.options.Depth {

@@ -107,8 +107,8 @@ func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Pro
 	return nil
 }
 
-// cutSlots takes memory for the slots of a network's stages from a device's segment: the usual number of slots,
-// halved until they fit. If not even one slot fits, it takes none and returns an error.
+// cutSlots takes memory for the slots (each holds one batch's tensors) of a network's stages from a device's arena:
+// the usual number of slots, halved until they fit. If not even one slot fits, it takes none and returns an error.
 func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	networks, list := d.Networks, k.stagesOf(d, network)
 	if len(list) == 0 {
@@ -150,8 +150,8 @@ func (k slotCutter) swapCommand(o *turn.LoadOrder, id uint64, slots []*stageSlot
 	return q
 }
 
-// cutResidentSlots takes memory for the networks that a device holds at the start, and returns the commands that
-// load them. Slots from an earlier start that failed are returned first.
+// cutResidentSlots takes slots (memory for batches' tensors) for the networks that a device holds at the start, and
+// returns the commands that make its worker load them. Slots from an earlier start that failed are returned first.
 func (k slotCutter) cutResidentSlots(d *Device) ([]worker.Swap, error) {
 	networks := d.Networks
 	returnSlots(networks.newSlots)
@@ -297,8 +297,9 @@ func (w orderRunner) lacksNetwork(d *Device, stage int32) bool {
 	return d.Networks != nil && d.Process != nil && !d.Networks.Loaded[w.networkOf(stage)]
 }
 
-// handleSwapResult handles a worker's answer to an order to load or unload a network: it takes the network into
-// use or gives its memory back, tells the policy, and sends the next order.
+// handleSwapResult handles a worker's answer to an order to load or unload a network: it takes the network into use
+// or gives its memory back, tells the policy, and sends the next order. A worker that answers an order which it was
+// not given cannot be trusted and is killed.
 func (w orderRunner) handleSwapResult(d *Device, n *turn.BackendEvent) {
 	networks := d.Networks
 	if networks == nil || !networks.IsLoading || n.Id != networks.lastID {

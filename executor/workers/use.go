@@ -9,8 +9,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// countRun adds a run that has ended to the device's statistics, also if its batch was aborted. begin and end are
-// its times on the core's clock.
+// countRun adds a run that has ended to the device's statistics (busy time, CPU time), also if its batch was
+// aborted. begin and end are its times on the core's clock. Runs that succeed are recorded for simulations.
 func (d *Device) countRun(c *turn.Core, r *stageRun, n *turn.BackendEvent, begin, end time.Duration) {
 	d.BusyTime += end - begin
 	cpuTime := n.Total - d.cpuTotal

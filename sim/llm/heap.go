@@ -13,7 +13,7 @@ func (h *waitingHeap) isBefore(a, b int32) bool {
 	return x.rank < y.rank || x.rank == y.rank && x.addedAs < y.addedAs
 }
 
-// push adds a slot.
+// push adds the slot of a sequence that waits to be admitted.
 func (h *waitingHeap) push(slot int32) {
 	h.list = append(h.list, slot)
 	h.siftUp(len(h.list) - 1)
@@ -90,7 +90,8 @@ func (a iterationCheck) isBefore(b iterationCheck) bool {
 	return a.iteration < b.iteration || a.iteration == b.iteration && a.slot < b.slot
 }
 
-// push adds a check.
+// push adds a check (an iteration at which something is to be looked at) to the heap. It has four children per
+// node, so it has fewer levels than a binary one.
 func (h *checkHeap) push(m iterationCheck) {
 	*h = append(*h, m)
 	list := *h
