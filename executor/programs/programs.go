@@ -86,7 +86,8 @@ const (
 	jsonOverhead        = 64 << 10
 )
 
-// BeginRequest implements calls.Backend.
+// BeginRequest opens a request of an application whose tasks a client's program will name one by one. It creates
+// its session and job, and returns the time until its deadline. It implements calls.Backend.
 func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Duration, error) {
 	c := p.currentCore()
 	f, ok := c.Answerer.(workflowAnswerer)

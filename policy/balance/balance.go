@@ -91,7 +91,8 @@ func NewPriority(t *policy.Tables) (*Policy, error) {
 	return p, nil
 }
 
-// resetInstance sets an instance to its state at the start of the plan.
+// resetInstance sets an instance to its state at the start of the plan, with its resident network, when the policy
+// is made or the instance comes back.
 func (p *Policy) resetInstance(d int32) {
 	in := &p.instances[d]
 	in.network, in.isLoaded, in.isLost, in.runningRequests = -1, false, false, 0
@@ -185,7 +186,8 @@ func (p *Policy) serveInstance(now time.Duration, d int32, out *policy.Actions) 
 	}
 }
 
-// changeNetwork unloads the network of an instance and loads another.
+// changeNetwork orders an instance on which nothing runs to unload its network and load another. Requests wait
+// until that is loaded.
 func (p *Policy) changeNetwork(d, network int32, out *policy.Actions) {
 	in := &p.instances[d]
 	if in.network >= 0 {

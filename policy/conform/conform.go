@@ -44,7 +44,8 @@ func NewRecorder(p policy.Policy, w io.Writer) *Recorder {
 // Unwrap returns the recorded policy, for its extensions (policy.FindExtension).
 func (r *Recorder) Unwrap() policy.Policy { return r.recorded }
 
-// Handle lets the recorded policy decide and writes the call to the log.
+// Handle lets the recorded policy decide and writes the call, the event with the actions, to the log. A write error
+// is kept for Close and does not disturb the policy.
 func (r *Recorder) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	firstAction := len(out.List)
 	r.event = policy.AppendEvent(r.event[:0], now, ev)
@@ -94,7 +95,7 @@ type Call struct {
 	Actions []byte // in the form of policy.AppendActions
 }
 
-// OpenLog starts to read a log of either version.
+// OpenLog starts to read an event log of version 1 or 2, which its header names. Anything else is an error.
 func OpenLog(r io.Reader) (*LogReader, error) {
 	l := &LogReader{r: bufio.NewReaderSize(r, 1<<16)}
 	start := make([]byte, len(header))

@@ -21,7 +21,7 @@ type broker struct {
 	revealedTasks time.Duration     // for Variant.ArrivalOrder: number of tasks revealed so far
 }
 
-// enqueueTask adds a revealed task and assigns it to a worker.
+// enqueueTask handles a task that was revealed: it counts its arrival, and assigns it to a worker of its module.
 func (b *broker) enqueueTask(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	b.planner.arrivals[ev.Service]++
 	e := b.tasks.AddTask(now, ev)
@@ -34,7 +34,8 @@ func (b *broker) enqueueTask(now time.Duration, ev *policy.Event, out *policy.Ac
 	b.assignTask(now, ev.Service, e, out)
 }
 
-// finishBatch handles the end of a worker's batch, and starts the next one on the device.
+// finishBatch handles the end of a worker's batch: it learns from its time and its outcomes, and starts the next
+// batch on the device.
 func (b *broker) finishBatch(now time.Duration, w *worker, out *policy.Actions) {
 	b.markIdle(w)
 	b.workers.recordBatchTime(now, w)

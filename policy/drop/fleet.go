@@ -43,7 +43,8 @@ type sizeChange struct {
 	workers     int
 }
 
-// newWorkerFleet returns the workers of a plan's tables. With jsq, tasks join the shortest queue.
+// newWorkerFleet returns the workers (a module on a device) of a plan's tables. With jsq, tasks join the worker
+// that could start them earliest, otherwise they are dealt in turn.
 func newWorkerFleet(t *policy.Tables, graphTables *flow.GraphTables, jsq bool) *workerFleet {
 	f := &workerFleet{tables: t, graphTables: graphTables, shortestQueue: jsq, modules: make([]moduleWorkers, len(t.Services)), devices: make([]device, len(t.Devices))}
 	f.addWorkers()
@@ -150,7 +151,8 @@ func (f *workerFleet) learnSpeeds() {
 	}
 }
 
-// skewClocks shifts the clock of every worker by a random time of at most maxSkew in either direction.
+// skewClocks shifts the clock of every worker by a random time of at most maxSkew in either direction, to simulate
+// machines whose clocks differ. 0 changes nothing.
 func (f *workerFleet) skewClocks(maxSkew time.Duration, rng *rand.Rand) {
 	for i := range f.workers {
 		if maxSkew > 0 {
@@ -195,7 +197,8 @@ func (f *workerFleet) nextWorker(m int32) *worker {
 	return &f.workers[id]
 }
 
-// batchWait returns how long a further task would wait for its batch in a module.
+// batchWait returns how long a further task of a module would wait until a worker could start it. Without workers
+// it returns 0.
 func (f *workerFleet) batchWait(now time.Duration, m int32) time.Duration {
 	mod := &f.modules[m]
 	switch {
@@ -207,7 +210,8 @@ func (f *workerFleet) batchWait(now time.Duration, m int32) time.Duration {
 	return max(0, f.startTime(&f.workers[mod.liveWorkers[mod.nextLive]])-now)
 }
 
-// updateStarts updates the earliest starts on a worker's device after its work has changed.
+// updateStarts updates when the workers of a device could start a further task, after its work has changed. Only
+// the choice by shortest queue reads that.
 func (f *workerFleet) updateStarts(w *worker) {
 	if !f.shortestQueue {
 		return

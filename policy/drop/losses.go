@@ -21,7 +21,8 @@ func (b *broker) loseWorker(now time.Duration, w *worker, out *policy.Actions) {
 	b.resendTasks(now, w.module, out)
 }
 
-// resendTasks assigns the tasks in toResend anew.
+// resendTasks assigns the tasks in toResend, which a lost worker or a failed batch has left, to workers anew,
+// unless their requests were dropped.
 func (b *broker) resendTasks(now time.Duration, m int32, out *policy.Actions) {
 	for i := range b.toResend {
 		if b.tasks.IsWanted(&b.toResend[i]) {

@@ -37,7 +37,8 @@ func (g *dropTest) slackAfter(w *worker, end time.Duration, e *flow.QueueEntry) 
 	return e.Key - end - g.planner.downstream[g.tasks.Requests[e.Req].Model*g.planner.stride+w.module]
 }
 
-// formPartialQueue fills the forming batch from a queue that cannot be served as a whole.
+// formPartialQueue fills the forming batch from a queue that cannot be served as a whole: some of the oldest tasks
+// are set aside, so that the others are in time. Hopeless ones among these are dropped.
 func (b *broker) formPartialQueue(now, start time.Duration, w *worker, out *policy.Actions) {
 	b.dropTest.splitQueue(w, start)
 	w.proof.invalidate()
@@ -99,7 +100,8 @@ func (g *dropTest) countDue(w *worker, firstEnd time.Duration, dueByBatch []int3
 	return excessTasks
 }
 
-// addDue counts a task that must be in the j-th batch, and returns true, if there is time for it.
+// addDue counts a task that must be in the j-th batch at the latest, and returns true, if that batch and all later
+// ones still have a place. dueByBatch[k] is how many tasks must be in batch k or earlier.
 func addDue(dueByBatch []int32, j, batch int) bool {
 	for k := j; k < len(dueByBatch); k++ {
 		if int(dueByBatch[k]) >= (k+1)*batch {

@@ -70,7 +70,8 @@ func nodesByOutcome(n *flow.Node) [][]int32 {
 	return reachable
 }
 
-// newPathShares returns the shares of all branches as planned.
+// newPathShares returns the shares with which requests take the outcomes (branches) of each node, at first as
+// planned. They are learned from the requests.
 func newPathShares(graphTables *flow.GraphTables) *pathShares {
 	w := &pathShares{graphTables: graphTables, table: predict.New(predict.Options{LastTokenOnly: true})}
 	for m := range graphTables.Modules {
@@ -102,7 +103,8 @@ func (w *pathShares) firstNodeShare(app int) int {
 	return offset
 }
 
-// recordFollower records that a task of a service follows the tasks that it reads.
+// recordFollower records, when a task is revealed, that its service follows the tasks that it reads. So it becomes
+// known which branch these requests took.
 func (w *pathShares) recordFollower(ev *policy.Event) {
 	if w == nil {
 		return
@@ -156,7 +158,8 @@ func (w *pathShares) updateShares() {
 	}
 }
 
-// updateNodeShares sets the shares of a node's outcomes from the table.
+// updateNodeShares sets the shares of a node's outcomes (branches) from what was learned of the services that
+// follow it. If nothing is known, they stay as planned.
 func (w *pathShares) updateNodeShares(a int32, app *flow.Application, node int32, outcomeShares []float64) {
 	n := &app.Nodes[node]
 	c := w.table.CursorAtStart(a, predict.NoFeature)

@@ -24,7 +24,8 @@ func newWaitSamples(longest time.Duration) waitSamples {
 // bucketOf returns the bucket of a wait.
 func (w *waitSamples) bucketOf(d time.Duration) int { return min(int(d/waitStep), len(w.histogram)-1) }
 
-// add adds a wait, in place of the oldest one if there are sampleWaits.
+// add adds a wait for a batch to the samples and their histogram, in place of the oldest one if there are
+// sampleWaits.
 func (w *waitSamples) add(d time.Duration) {
 	if len(w.latest) < sampleWaits {
 		w.latest = append(w.latest, d)

@@ -100,7 +100,8 @@ func (s *ClientShares) Admit(now time.Duration, model, number, n int32) bool {
 	return true
 }
 
-// window returns the time over which a client's requests are counted.
+// window returns the time over which a client's requests are counted: some SLOs or, at low rates, as long as
+// windowCount requests take at the fair rate, at most an hour and at least 1 ms.
 func (m *modelShare) window() time.Duration {
 	window := windowSLOs * m.slo
 	if m.fairRate > 0 {

@@ -53,7 +53,8 @@ func NewGraphControl(t *policy.Tables) policy.Control {
 	return c
 }
 
-// BeginRequest implements policy.Control.
+// BeginRequest begins a request of an application that is a graph: no node is decided yet but the entry, whose task
+// is revealed. It implements policy.Control.
 func (c *graphControl) BeginRequest(req, model int32, out *policy.RevealedTasks) {
 	for int(req) >= len(c.requests) {
 		c.requests = append(c.requests, graphRequest{app: -1})

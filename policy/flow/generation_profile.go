@@ -81,7 +81,9 @@ func requiredModels(apps []formats.Application, path string) (required []require
 	return required
 }
 
-// profileModel returns the language model as one that was measured in batches.
+// profileModel returns a language model in the form of one that was measured in batches, so that the planner treats
+// both alike: a batch of n is n sequences at a time, and takes as long as a sequence among n. It returns an error
+// if its memory is not known or no sequence fits.
 func (a *requiredModel) profileModel(l *formats.LLMProfile) (*formats.ProfileModel, *formats.FlowGeneration, error) {
 	// The memory must be known, in bytes or in tokens.
 	kvBytes := l.KVBytesPerToken

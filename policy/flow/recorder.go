@@ -57,7 +57,8 @@ func (r *PathRecorder) HandleEvent(ev *policy.Event) {
 	}
 }
 
-// addTask adds a task to the path. Its inputs become offsets back.
+// addTask adds a revealed task to the recorded path of its request. Inputs are noted as offsets: how many tasks
+// back they are.
 func (q *recordedRequest) addTask(model string, ev *policy.Event) {
 	task := formats.WayTask{Model: model}
 	if ev.Value > 0 {

@@ -42,7 +42,7 @@ type Node struct {
 	Paths [][]int32
 }
 
-// OutcomeAt returns the outcome that a number drawn from [0,1) stands for.
+// OutcomeAt returns the outcome (branch) of a node for a random number from [0,1), by the chances of its outcomes.
 func (n *Node) OutcomeAt(u float64) int32 {
 	outcome := int32(0)
 	for int(outcome) < len(n.OutcomeChances)-1 && u >= n.OutcomeChances[outcome] {
@@ -76,7 +76,8 @@ type Scaling struct {
 	Workers                [][]int   // [row][module]
 }
 
-// WorkersAt returns the numbers of workers by module at a rate.
+// WorkersAt returns how many workers each module has at a rate, by the rows of the scaling table: the last row
+// whose rate is below it. The caller must not change the list.
 func (s *Scaling) WorkersAt(rps float64) []int {
 	i, _ := slices.BinarySearchFunc(s.RatesAbove, rps, func(a, rps float64) int {
 		if a < rps {
@@ -199,7 +200,8 @@ func (g *GraphTables) setDeviceShares(plan *formats.Plan, t *policy.Tables) erro
 	return nil
 }
 
-// compileApplication reads the graph of an application. path is the field of the plan that errors name.
+// compileApplication reads an application of a plan as a graph: a node for each module, with the edges from its
+// predecessors and the outcomes (branches) that lead to them. path is the field of the plan that errors name.
 func compileApplication(modules []formats.Module, serviceOf map[string]int32, path string) (Application, error) {
 	nodeOf, app := map[string]int32{}, Application{}
 

@@ -203,7 +203,8 @@ func (w *WorkflowControl) endRequest(req int32, out *policy.RevealedTasks) {
 	w.ForgetRequest(req, out)
 }
 
-// ForgetRequest implements policy.Control.
+// ForgetRequest forgets a request that has ended or was dropped, and frees the outputs of all its tasks. It
+// implements policy.Control.
 func (w *WorkflowControl) ForgetRequest(req int32, out *policy.RevealedTasks) {
 	if int(req) < len(w.requests) {
 		q := &w.requests[req]
@@ -236,7 +237,8 @@ type RandomChoices struct {
 // Uint64 implements rand.Source by the stream of the request whose tokens are drawn.
 func (d *RandomChoices) Uint64() uint64 { return d.tokenStream.Uint64() }
 
-// NewRandomChoices returns the choices of a seed.
+// NewRandomChoices returns choices that are drawn by the plan's chances from random streams of a seed. Each request
+// has a stream of its own, so its course does not depend on the order of events.
 func NewRandomChoices(workflows *WorkflowTables, t *policy.Tables, seed uint64) *RandomChoices {
 	d := &RandomChoices{workflows: workflows}
 	for i := range t.Models {
@@ -249,7 +251,7 @@ func NewRandomChoices(workflows *WorkflowTables, t *policy.Tables, seed uint64) 
 	return d
 }
 
-// BeginRequest implements Choices.
+// BeginRequest seeds the random stream of a request from that of its application. It implements Choices.
 func (d *RandomChoices) BeginRequest(req, app int32) {
 	for int(req) >= len(d.requestStreams) {
 		d.requestStreams = append(d.requestStreams, rand.PCG{})
@@ -279,7 +281,8 @@ func (d *RandomChoices) drawIndex(req int32, chances []float64) int32 {
 	return int32(len(chances) - 1)
 }
 
-// ItemCount implements Choices. Without chances a step runs once.
+// ItemCount draws how often a step runs in a visit of its segment, by the plan's chances. Without chances it runs
+// once. It implements Choices.
 func (d *RandomChoices) ItemCount(req, app, segment, _, step int32) int32 {
 	chances := d.workflows.Apps[app].Segments[segment].Steps[step].ItemChances
 	if len(chances) == 0 {

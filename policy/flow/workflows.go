@@ -118,7 +118,7 @@ func (w *WorkflowTables) OutputTransferTime(t *policy.Tables, service, from, to 
 // millionths is the usual work, in the unit of works in events.
 const millionths = 1_000_000
 
-// workMillionths returns a task's work as events have it.
+// workMillionths returns a task's work in millionths of the usual, as events have it. 0 stands for the usual work.
 func workMillionths(work float64) int64 {
 	if work == 0 || work == 1 {
 		return 0
@@ -188,7 +188,8 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 	return nil
 }
 
-// readSessionState reads what a module keeps of a request.
+// readSessionState reads what a module keeps of a request (its session state): the bytes, and the times to
+// recompute or to move it. Without one all are 0.
 func readSessionState(s *formats.SessionState) SessionState {
 	if s == nil {
 		return SessionState{}

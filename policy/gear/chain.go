@@ -166,7 +166,8 @@ func (f *chainFleet) batchArrived(slot int32) {
 	f.devices[f.devicesOf(b.chain)[b.hop]].activeBatches++
 }
 
-// finishHop notes that a batch has finished a stage.
+// finishHop notes that a batch has finished a hop (a stage on its chain's device). It is then on its way to the
+// next device, or over.
 func (f *chainFleet) finishHop(slot int32) {
 	b := &f.batches[slot]
 	ch := &f.chains[b.chain]
@@ -239,7 +240,7 @@ func (p *Policy) abortBatch(now time.Duration, slot int32, out *policy.Actions) 
 	}
 }
 
-// regainDevice returns a device to service.
+// regainDevice returns a lost device to service. Chains without another lost device serve again.
 func (p *Policy) regainDevice(d int32) {
 	if !p.fleet.devices[d].isLost {
 		return

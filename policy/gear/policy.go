@@ -235,7 +235,8 @@ func (p *Policy) dropRequest(slot int32, reason policy.DropReason, out *policy.A
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: slot, Reason: reason})
 }
 
-// closeRequest counts a request as no longer open.
+// closeRequest counts a request as no longer open, and removes its work from the refusal rule. Without open
+// requests that work is set to 0, because sums of fractions leave rounding errors.
 func (p *Policy) closeRequest(slot int32) {
 	p.openRequests--
 	if p.refusals == nil {

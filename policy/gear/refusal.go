@@ -131,7 +131,8 @@ func (s *gearStage) addWork(p *Policy, work []float64, requestShare float64) {
 	}
 }
 
-// minTimes returns the least time that a stage takes for one request alone, and for a full batch.
+// minTimes returns the least time that a stage of a gear takes over its replicas, for one request alone and for a
+// full batch.
 func (s *gearStage) minTimes(p *Policy) (aloneTime, fullTime time.Duration) {
 	aloneTime, fullTime = -1, -1
 	for _, c := range s.chains {
@@ -203,7 +204,8 @@ func (s *refusalRule) waitAtStage(p *Policy, st *gearStage, now time.Duration) f
 	return max(leastWait, 0)
 }
 
-// workAhead returns the seconds of work that a device has before it.
+// workAhead returns the seconds of work that a device has before it: the rest of its running batch, and the work
+// that open requests still mean for it.
 func (s *refusalRule) workAhead(d int32, now time.Duration) float64 {
 	if remainingRun := s.busyUntil[d] - now; remainingRun > 0 {
 		return s.pendingWork[d] + remainingRun.Seconds()
@@ -245,7 +247,8 @@ func (s *refusalRule) shouldRefuse(p *Policy, now, deadline time.Duration) (late
 // isRefusing reports whether more of the last arrivals would miss their deadline than the percentile allows for.
 func (s *refusalRule) isRefusing() bool { return s.missShare > s.maxMissShare }
 
-// addWaiting adds the work of a request that begins to wait at a stage.
+// addWaiting adds the work that a request means, on every device, when it begins to wait at a stage. What it meant
+// at its stage before is removed.
 func (s *refusalRule) addWaiting(r *requestState, stage int32) {
 	if r.workRow != noWorkRow {
 		s.removeRequest(r)
@@ -258,7 +261,7 @@ func (s *refusalRule) addWaiting(r *requestState, stage int32) {
 	}
 }
 
-// removeRequest removes the work of a request.
+// removeRequest removes the work that a request still means from all devices, when it moves on or ends.
 func (s *refusalRule) removeRequest(r *requestState) {
 	n := len(s.pendingWork)
 	row := s.workRows[r.workRow : int(r.workRow)+n]
@@ -290,7 +293,8 @@ func (s *refusalRule) addBatch(requests []requestState, tasks []int32) {
 	s.moveToBatch(row, float64(len(tasks)-firstOfRun))
 }
 
-// moveToBatch applies the change of work of `count` requests with this row that are sent in a batch.
+// moveToBatch applies the change of work of `count` requests with this row that are sent in a batch. The row of
+// changes stands behind the row of waiting requests.
 func (s *refusalRule) moveToBatch(row int32, count float64) {
 	n := len(s.pendingWork)
 	change := s.workRows[int(row)+n : int(row)+2*n]

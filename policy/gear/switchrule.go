@@ -34,7 +34,7 @@ func (r *SwitchRule) GearAfter(gear int32, qps float64, queued int32) int32 {
 	return target
 }
 
-// gearOf returns the gear for a rate.
+// gearOf returns the gear for a rate of requests per second: the first whose range ends above it, else the last.
 func (r *SwitchRule) gearOf(qps float64) int32 {
 	for g, to := range r.maxRates {
 		if qps < to {

@@ -57,7 +57,8 @@ func (t *TransitionTable) nextToken(c *Cursor) int32 {
 	return End
 }
 
-// predictingRow returns the row that predicts at a cursor. If there is none, it returns -1.
+// predictingRow returns the row of the table that predicts at a cursor (a request's path so far): the one with the
+// request's feature if such rows were right more often, else the one without. If there is none, it returns -1.
 func (t *TransitionTable) predictingRow(c *Cursor) int32 {
 	if r := t.featureRow(c); r >= 0 && c.rows[1] == r {
 		if a := &t.scores[c.app]; a.featureHits > a.plainHits {
@@ -67,7 +68,8 @@ func (t *TransitionTable) predictingRow(c *Cursor) int32 {
 	return t.plainRow(c)
 }
 
-// featureRow returns the row with the feature. If it has too few samples, it returns the plain row.
+// featureRow returns the row of a request's path together with its feature. If it has too few samples, it returns
+// the row without the feature.
 func (t *TransitionTable) featureRow(c *Cursor) int32 {
 	if r := c.rows[1]; r >= 0 && t.rows[r].samples >= t.options.MinSamples {
 		return r

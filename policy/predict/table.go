@@ -89,7 +89,8 @@ type Cursor struct {
 	lastToken    int32    // -1 if none
 }
 
-// CursorAtStart returns the cursor of a request of an application before its first token.
+// CursorAtStart returns the cursor (place in the table) of a request of an application before its first token: in
+// the row without a feature, and in that of its feature if it has one. -1 means that the table has no such row.
 func (t *TransitionTable) CursorAtStart(application, feature int32) Cursor {
 	c := Cursor{app: application, feature: feature, rows: [2]int32{-1, -1}, lastToken: -1}
 	if r, ok := t.rootRows[[2]int32{application, NoFeature}]; ok {
@@ -118,7 +119,8 @@ func (t *TransitionTable) Advance(c *Cursor, token int32) {
 	c.lastToken = token
 }
 
-// findEdge returns the edge of a row along a token. If there is none, it returns -1.
+// findEdge returns the edge (a count of what followed) of a row along a token, the number of a kind of task. If
+// there is none, it returns -1.
 func (t *TransitionTable) findEdge(row, token int32) int32 {
 	for e := t.rows[row].firstEdge; e >= 0; e = t.edges[e].nextEdge {
 		if t.edges[e].token == token {
@@ -204,7 +206,8 @@ func (t *TransitionTable) countPrefixes(application, feature int32, path []int32
 	}
 }
 
-// lastTokenRow returns the row of an application's last token, and adds it if it is new.
+// lastTokenRow returns the row that counts what follows a token of an application, whatever came before it. It adds
+// the row if it is new.
 func (t *TransitionTable) lastTokenRow(application, token int32) int32 {
 	key := [2]int32{application, token}
 	r, ok := t.lastTokenRows[key]

@@ -196,7 +196,9 @@ func (p *Policy) dropHopelessTail(m int32, head *reservedPath, out *policy.Actio
 	}
 }
 
-// rememberPath stores the devices of the path that a head waits for, if keepsWaiting can follow that path.
+// rememberPath stores the devices of the path that a head waits for, so that keepsWaiting can check that path
+// without a search. It stores none where that would not be exact: with several pipelines, or times that depend on
+// the devices.
 func (c *batchChooser) rememberPath(m int32, path *reservedPath) {
 	model := &c.models[m]
 	model.awaitedDevices = model.awaitedDevices[:0]
@@ -414,7 +416,8 @@ func (c *batchChooser) shouldDropHead(chosenPath *reservedPath, head *waiting.Re
 	return chosenPath.batch < int32(math.Round(0.95*float64(plannedBatch)))
 }
 
-// dropHead drops the head of a model's queue because of a verdict.
+// dropHead drops the head of a model's queue (the request with the earliest deadline) because of a verdict. If a
+// device was lost under it, that is the reason.
 func (p *Policy) dropHead(m int32, verdict verdict, out *policy.Actions) {
 	r := p.models[m].queue.Pop()
 	reason := policy.ReasonDeadline
@@ -464,7 +467,8 @@ func (p *Policy) dispatch(m int32, path *reservedPath, now time.Duration, out *p
 	return true
 }
 
-// setWake sets the model's wake, unless the pending one is at the same time.
+// setWake sets the model's timer, at which its head is looked at again, unless it is set for the same time already.
+// farFuture stops it.
 func (p *Policy) setWake(m int32, wakeAt time.Duration, out *policy.Actions) {
 	model := &p.models[m]
 	if wakeAt == model.pendingWake {

@@ -61,7 +61,7 @@ func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.A
 	}
 }
 
-// regainDevice returns an empty device to service.
+// regainDevice returns a lost device to service, empty and free from now on. The models that use it decide again.
 func (p *Policy) regainDevice(now time.Duration, device int32) {
 	if !p.lists.isLost[device] {
 		return

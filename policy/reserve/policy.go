@@ -107,7 +107,8 @@ type pathFinder struct {
 	pathsSought      int64 // number of paths sought so far
 }
 
-// newPathFinder returns a finder with empty timelines of all devices and links, for this many batch slots.
+// newPathFinder returns a finder of paths (a device for each stage) with empty timelines of all devices and links,
+// for this many batch slots. Devices are the first resources, then the links.
 func newPathFinder(t *policy.Tables, batches int32) *pathFinder {
 	f := &pathFinder{tables: t, timelines: &timelines{}, numDevices: int32(len(t.Devices)), maxDepth: maxDepth, uplinks: make([]int32, len(t.Devices)), downlinks: make([]int32, len(t.Devices))}
 	f.lists = &f.timelines.lists
@@ -305,7 +306,8 @@ func (p *Policy) indexModels() {
 	}
 }
 
-// Handle decides what to do about one event.
+// Handle decides what to do about one event. It first brings the reservations in line with what really happened,
+// and marks the models whose decision may change; these then decide. It implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -363,7 +365,8 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 	return true
 }
 
-// handleFinish records the end of a batch's run on a device.
+// handleFinish records the end of a batch's run on a device, which frees that. If it is not the reserved end,
+// models that wait for the device decide again.
 func (p *Policy) handleFinish(ev *policy.Event) {
 	if b := p.batches.BatchAt(ev.Batch); !b.IsLive || ev.Hop < b.FinishedHops {
 		return

@@ -245,7 +245,8 @@ func (f *pathFinder) reservePath(batch int32, path *reservedPath, now time.Durat
 	}
 }
 
-// reserveLink enters one end of a transfer, if it uses a link.
+// reserveLink reserves one end of a transfer, the uplink or the downlink, under the number n. If there is no link
+// (-1), the entry stays empty.
 func (f *pathFinder) reserveLink(n, link int32, readyAt time.Duration, hop *policy.Hop) {
 	entry := &f.lists.reservations[n]
 	*entry = reservation{readyAt: readyAt, start: hop.XferStart, duration: hop.XferEnd - hop.XferStart, prev: -1, next: -1, resource: -1}

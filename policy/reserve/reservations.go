@@ -196,7 +196,8 @@ func (t *reservationLists) unlink(n int32) {
 	entry.prev, entry.next = -1, -1
 }
 
-// updateSummary updates the summary of a resource from its last reservation.
+// updateSummary updates the summary of a resource, when its last work ends and was ready, from its last
+// reservation. A lost resource is never free.
 func (t *reservationLists) updateSummary(res int32) {
 	summary := &t.summaries[res]
 	switch {
@@ -209,7 +210,8 @@ func (t *reservationLists) updateSummary(res int32) {
 	}
 }
 
-// predecessorEnd returns when the work that runs before reservation n on its resource ends.
+// predecessorEnd returns when the work that runs before reservation n on its resource ends; for the first one, from
+// when the resource is free.
 func (t *reservationLists) predecessorEnd(n int32) time.Duration {
 	entry := &t.reservations[n]
 	if entry.resource < 0 {

@@ -107,7 +107,8 @@ func (t *timelines) settleTransfer(n int32) {
 	t.setReady(n, uplinkPart.end())
 }
 
-// settleFollowers queues the reservations that depend on a changed device reservation.
+// settleFollowers queues what depends on a changed device reservation, to get new times: the next work on the
+// device, and the batch's next hop.
 func (t *timelines) settleFollowers(n int32) {
 	t.queueSuccessor(n)
 	if !t.lists.isLastHop[n/nodesPerHop] {
@@ -115,7 +116,8 @@ func (t *timelines) settleFollowers(n int32) {
 	}
 }
 
-// queueSuccessor queues the reservation that runs after n on its resource.
+// queueSuccessor queues the reservation that runs after n on its resource, to get a new start. If n is the last,
+// only the resource's summary changes.
 func (t *timelines) queueSuccessor(n int32) {
 	entry := &t.lists.reservations[n]
 	if entry.resource < 0 {
@@ -285,7 +287,7 @@ func (t *timelines) recordTransferEnd(n int32, actualEnd time.Duration) {
 	t.settleAll()
 }
 
-// endReservation removes a reservation whose work left the resource at a time.
+// endReservation removes a reservation whose work left the resource at endTime, from when the resource is free.
 func (t *timelines) endReservation(n int32, endTime time.Duration) {
 	if res := t.lists.reservations[n].resource; res >= 0 {
 		if n%t.lists.nodesPerBatch%nodesPerHop != onDevice || t.lists.reservations[n].startIsActual { // work that failed before it started has occupied nothing
@@ -295,7 +297,7 @@ func (t *timelines) endReservation(n int32, endTime time.Duration) {
 	}
 }
 
-// release removes a reservation and lets the following ones move up.
+// release removes a reservation from its resource, and queues the next one to get an earlier start.
 func (t *timelines) release(n int32) {
 	entry := &t.lists.reservations[n]
 	successor := entry.next

@@ -54,7 +54,8 @@ func (p *Policy) moreUrgentModel(m int32, ownPath *reservedPath, now time.Durati
 	return -1
 }
 
-// wouldDelay reports whether the waiting requests of otherModel would be late behind a path.
+// wouldDelay reports whether the waiting requests of otherModel would be late behind a path of this model. It
+// reserves the path for a trial, and releases it again.
 func (p *Policy) wouldDelay(ownPath *reservedPath, otherModel int32, now time.Duration) bool {
 	slot := p.reserveTrial(ownPath, now)
 	isInTime := p.chooser.inTimeIfSentNow(otherModel, now)
@@ -87,7 +88,8 @@ func (p *Policy) reserveTrial(path *reservedPath, now time.Duration) int32 {
 	return slot
 }
 
-// releaseTrial releases the reservations of a batch slot.
+// releaseTrial cancels a trial reservation: it releases all reservations of a batch slot, and the work behind them
+// gets its former times.
 func (p *Policy) releaseTrial(slot int32) {
 	p.timelines.toSettle = p.timelines.toSettle[:0]
 	for n := slot * p.lists.nodesPerBatch; n < (slot+1)*p.lists.nodesPerBatch; n++ {

@@ -69,7 +69,8 @@ func (u *BatchTable) Members(slot int32) []waiting.Request {
 	return u.members[slot*u.maxBatch : slot*u.maxBatch+u.batches[slot].Size]
 }
 
-// NextSlot returns the slot that the next Dispatch takes. If none is free, the table grows.
+// NextSlot returns the slot (number of a batch) that the next Dispatch takes. If none is free, the table grows to
+// twice its size.
 func (u *BatchTable) NextSlot() int32 {
 	if len(u.freeSlots) == 0 {
 		u.grow(2 * int32(len(u.batches)))
@@ -124,7 +125,8 @@ func (u *BatchTable) RecordFinish(ev *policy.Event) bool {
 	return true
 }
 
-// Abort ends a batch that cannot go on. Its requests wait again in a queue.
+// Abort ends a batch that cannot go on, because a device was lost, and orders the abort. Its requests wait again in
+// their queue, as ones that have passed their first look.
 func (u *BatchTable) Abort(slot int32, q *waiting.Queue, out *policy.Actions) {
 	b := u.BatchAt(slot)
 	for _, r := range u.Members(slot) {

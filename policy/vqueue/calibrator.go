@@ -67,7 +67,8 @@ func (f *calibrator) followerIndex(network, kind int32) int {
 	return int(network)*len(f.fleet.tables.Kinds) + int(kind)
 }
 
-// updatePrices recomputes the prices of requests from the estimators.
+// updatePrices recomputes the prices (work per request and per prompt token) from the estimators, after these have
+// changed.
 func (f *calibrator) updatePrices() {
 	for k := range f.prices {
 		for i := range f.prices[k] {
@@ -151,7 +152,8 @@ func (f *calibrator) observeLoad(now time.Duration, q int32) {
 	}
 }
 
-// isSaturated reports whether an instance has no room for the head of its queue.
+// isSaturated reports whether an instance is held back by its capacity alone: it is up, has the network of its
+// queue's head, and no room for that. Only then its throughput shows what it can do.
 func (f *calibrator) isSaturated(in *instance, q int32) bool {
 	g := f.groups.assignment.Head(q)
 	if g < 0 || !in.isUp() || in.loadingNetwork >= 0 || in.pendingEvictions > 0 || in.loadedNetwork != f.groups.problem.Groups[g].Model {

@@ -64,7 +64,8 @@ func newSLOClasses(t *policy.Tables, queueTables *Tables) []sloClass {
 	return classes
 }
 
-// dueAt returns when the request of an arrival has to reach its class's milestone.
+// dueAt returns when an arriving request has to reach its class's milestone (the point to which the SLO applies):
+// some time after its arrival, or its deadline.
 func (c *sloClass) dueAt(ev *policy.Event) time.Duration {
 	if c.dueAfter > 0 {
 		return ev.ArrivedAt + c.dueAfter

@@ -99,7 +99,8 @@ func NewClusters(sample []RequestFeatures, models int, o ClusterOptions, rng *ra
 	return c, nil
 }
 
-// addModel adds the clusters of the members of a sample that ask for one model. It sorts the members.
+// addModel adds the clusters of one model: its requests of the sample, divided by priority and by whether they are
+// mega prompts (many times longer than the median), and each part by k-means. It sorts the members.
 func (c *Clusters) addModel(sample []RequestFeatures, members []int32, o ClusterOptions, rng *rand.Rand) {
 	// Find the size of a mega prompt.
 	tokens := make([]float64, len(members))

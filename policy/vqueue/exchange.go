@@ -41,7 +41,8 @@ func (x *Search) exchangePieces(heat float64) {
 	x.savedQueues = x.savedQueues[:0]
 }
 
-// randomPiece returns the range [start, end) of a piece of n slots: a short one, or all slots to the end.
+// randomPiece returns a random range [start, end) of a queue of n slots to be exchanged: in a third of the cases
+// all slots to the end, else a short piece of at most MaxRemoved/2 slots. It may be empty.
 func (x *Search) randomPiece(n int) (start, end int) {
 	start = x.rng.IntN(n + 1)
 	if x.rng.IntN(3) == 0 {

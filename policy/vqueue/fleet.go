@@ -93,7 +93,8 @@ func (f *instanceFleet) estimatorOn(in *instance, model int32, isMega bool) *RCT
 	return f.queueTables.Estimator(len(f.tables.Kinds), model, isMega, f.kindOf(in))
 }
 
-// isAllowed reports whether an instance may serve a network.
+// isAllowed reports whether an instance may serve a network, by the plan's lists of devices, which are sorted.
+// Without lists it may serve any.
 func (f *instanceFleet) isAllowed(in *instance, network int32) bool {
 	if f.queueTables.AllowedDevices == nil {
 		return true
@@ -137,7 +138,8 @@ func (f *instanceFleet) maxRunning(in *instance, model int32) int64 {
 	return maxCount
 }
 
-// atCap reports whether as many requests of a model run on an instance as its cap allows.
+// atCap reports whether as many requests of a served model run on an instance as its cap (the most of a class at
+// once) allows. A cap below 0 means none.
 func (f *instanceFleet) atCap(in *instance, model int32) bool {
 	if f.queueTables.Caps == nil {
 		return false
@@ -174,7 +176,8 @@ func (f *instanceFleet) canTakeRequest(in *instance, r *request) bool {
 	return n < maxCount && (kv == 0 || in.countedKV+f.kvNeed(r) <= kv)
 }
 
-// isFull reports whether an instance takes no further request of its network, whatever its size.
+// isFull reports whether an instance takes no further request of its network, whatever its size: its places are
+// used, its KV memory is exceeded, or it has refused a request at this number. An empty instance is never full.
 func (f *instanceFleet) isFull(in *instance) bool {
 	n := int64(len(in.runningBatches))
 	if n == 0 {

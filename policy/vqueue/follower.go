@@ -20,7 +20,8 @@ type Follower struct {
 // tokenMoments are weighted moments of a number of tokens.
 type tokenMoments struct{ samples, weight, mean, square float64 }
 
-// addSample adds a number of tokens. Earlier samples lose weight by the factor decay.
+// addSample adds a number of tokens to the running moments. Earlier samples lose weight by the factor decay, so
+// that recent ones count most.
 func (l *tokenMoments) addSample(x, decay float64) {
 	l.samples++
 	l.weight = l.weight*decay + 1
@@ -54,7 +55,7 @@ func (f *Follower) AddAnswer(prompt, output float64) {
 	f.outputMoments.addSample(output, decay)
 }
 
-// halfLife returns HalfLifeWork or its default.
+// halfLife returns after how many seconds of work a measurement counts half: HalfLifeWork, or 120 by default.
 func (f *Follower) halfLife() float64 {
 	if f.HalfLifeWork == 0 {
 		return 120

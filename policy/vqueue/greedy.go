@@ -44,7 +44,8 @@ func (s *Assignment) InsertBest(group int32) bool {
 	return true
 }
 
-// sortByDeadline orders every queue by deadline.
+// sortByDeadline orders every queue by priority, then deadline. It is the fallback when a search failed, or too
+// many requests would be late.
 func sortByDeadline(s *Assignment) {
 	orders := make([][]int32, len(s.queues))
 	for q := range orders {

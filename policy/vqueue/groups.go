@@ -83,7 +83,7 @@ func (s *groupTable) emptyGroup(model int32) Group {
 	return Group{Model: s.fleet.networkOf(model), Class: model, Priority: s.fleet.classes[model].priority}
 }
 
-// freeGroup frees a group that is in no queue and has no members.
+// freeGroup makes a group that is in no queue and has no members available for reuse.
 func (s *groupTable) freeGroup(g int32) {
 	s.closeGroup(g)
 	s.members[g].inUse = false
@@ -117,7 +117,8 @@ func (s *groupTable) openGroupIndex(q, model int32, isMega bool) int32 {
 	return index
 }
 
-// maxMembers returns the largest number of members of a group of a model on a kind of device.
+// maxMembers returns the largest number of members of a group of a model on a kind of device: some batches
+// (GroupBatches, the paper's delta), or one under rules that sort single requests.
 func (s *groupTable) maxMembers(model int32, isMega bool, kind int32) int32 {
 	if s.options.Rule != VirtualQueues {
 		return 1
@@ -205,7 +206,8 @@ func (s *groupTable) memberBefore(a, b *request) bool {
 	return a.arrivedAt < b.arrivedAt
 }
 
-// leaveGroup removes a request from its group and its client's line. A group that becomes empty is freed.
+// leaveGroup removes a request that starts or is dropped from its group and from its client's line. A group that
+// becomes empty leaves its queue and is freed; otherwise its costs are updated.
 func (s *groupTable) leaveGroup(req int32) {
 	r := &s.requests.bySlot[req]
 	g := r.group

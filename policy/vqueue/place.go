@@ -15,7 +15,8 @@ type placer struct {
 	dealQueue  func(instances int) int // see Options.NewDealer
 }
 
-// newPlacer returns a placer with a group to probe with.
+// newPlacer returns a placer, which finds the queue of each request. It takes a group to probe with: one that is in
+// no queue, to ask where a request would stand.
 func newPlacer(s *groupTable) placer {
 	p := placer{fleet: s.fleet, requests: s.requests, groups: s, probeGroup: s.takeGroup(0, false)}
 	if s.options.NewDealer != nil {

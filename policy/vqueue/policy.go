@@ -77,7 +77,8 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	return p, nil
 }
 
-// Handle handles an event. It implements policy.Policy.
+// Handle handles an event of the run, such as an arrival or the end of a request, and appends the actions that it
+// decides on. It implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	// Events of instances make the next tick come soon.
 	firstAction := len(out.List)
@@ -127,7 +128,9 @@ func (p *Policy) Search(time.Duration, int32) func(ctx context.Context, work int
 	return p.replanner.newSearch().run
 }
 
-// handleArrival adds a request, unless the queue is full, and serves it if an instance is free.
+// handleArrival adds a request, unless the queue is full, and serves it if an instance is free. Value 1 of the
+// event means that an answer was promised already, so the request is not refused. The first request starts the
+// ticks.
 func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	p.requests.addRequest(ev, p.fleet.classes[ev.Model].dueAt(ev))
 	if !p.ticks.pending {
@@ -157,7 +160,8 @@ func (p *Policy) queueFull() bool {
 	return p.groups.options.QueueLimit > 0 && p.requests.waitingRequests() > p.groups.options.QueueLimit
 }
 
-// enqueue adds a waiting request to a queue, or to the dispatcher's list, see placer.placeRequest.
+// enqueue adds a waiting request to a queue and returns it (-1 if no instance can serve the request), see
+// placer.placeRequest. With a dispatcher, which decides itself, it is added to its list instead.
 func (p *Policy) enqueue(req, stateQueue int32) int32 {
 	if p.dispatcher != nil {
 		p.dispatcher.AddWaiting(req)
@@ -166,7 +170,8 @@ func (p *Policy) enqueue(req, stateQueue int32) int32 {
 	return p.placer.placeRequest(req, stateQueue)
 }
 
-// dropRequest drops a request that does not run.
+// dropRequest drops a request that waits or is unplaced: it leaves its group and is closed. A running request is
+// not dropped this way.
 func (p *Policy) dropRequest(req int32, reason policy.DropReason, out *policy.Actions) {
 	p.groups.leaveGroup(req)
 	if p.dispatcher != nil {
@@ -190,7 +195,8 @@ func (p *Policy) handleFinish(now time.Duration, ev *policy.Event, out *policy.A
 	p.calibrator.observeLoad(now, q)
 }
 
-// handleReturn takes back a request that has no answer yet: it waits again, in the queue of its instance.
+// handleReturn takes back a request that comes back from its instance without an answer, because it was evicted,
+// refused, or failed. It waits again, in the queue of that instance, where its state may be.
 func (p *Policy) handleReturn(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	req, q := p.server.removeBatch(ev.Batch)
 	in, r := &p.fleet.instances[q], &p.requests.bySlot[req]
@@ -237,7 +243,8 @@ func (p *Policy) handleLoaded(now time.Duration, ev *policy.Event, out *policy.A
 	p.calibrator.observeLoad(now, q)
 }
 
-// handleLoss requeues the requests of a lost instance: those of its batches, and those of its queue.
+// handleLoss handles the loss of an instance: the requests of its batches and of its queue go to other queues. What
+// their answers had so far is made again.
 func (p *Policy) handleLoss(now time.Duration, device int32, out *policy.Actions) {
 	q := p.fleet.instanceOf[device]
 	if q < 0 {
@@ -282,7 +289,8 @@ func (p *Policy) redistributeQueue(q int32) {
 	}
 }
 
-// handleRecovery returns an instance to service, with the limits that its server reports, and serves it.
+// handleRecovery returns an instance to service, with the limits that its server reports, and serves it. Requests
+// that no instance could serve are placed again.
 func (p *Policy) handleRecovery(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	q := p.fleet.instanceOf[ev.Device]
 	if q < 0 {
@@ -305,7 +313,8 @@ func (p *Policy) handleRecovery(now time.Duration, ev *policy.Event, out *policy
 	p.server.serveQueue(now, q, out)
 }
 
-// requeueUnplaced enqueues again all requests that no instance could serve.
+// requeueUnplaced tries again to place all requests that no instance could serve, after an instance has come back
+// or was added. Those that still fit nowhere stay unplaced.
 func (p *Policy) requeueUnplaced() {
 	unplaced := p.requests.unplaced
 	p.requests.unplaced = nil

@@ -140,7 +140,8 @@ func findUnsupported(q *formats.QueuePlan, queueTables *Tables, t *policy.Tables
 	return findClosedClass(q, queueTables, t)
 }
 
-// findClosedClass returns an error if caps keep a class away from every instance of its model.
+// findClosedClass returns an error if caps of 0 keep a class away from every instance that has its model, because
+// its requests would wait for ever.
 func findClosedClass(q *formats.QueuePlan, queueTables *Tables, t *policy.Tables) error {
 	for m := range t.Models {
 		isServed := slices.ContainsFunc(q.Instances, func(in formats.QueueInstance) bool { return slices.Contains(in.Models, t.Models[m].Name) })

@@ -137,7 +137,8 @@ func (r *RCT) MaxConcurrency(slo, percentile float64) int32 {
 	return int32(n)
 }
 
-// Cost returns the cost of a group of n requests in a queue with a full batch.
+// Cost returns the cost of a group of n requests in a queue with a full batch: its work in seconds, the residence
+// (start to answer) of one request, and the variances of both.
 func (r *RCT) Cost(n float64) Cost {
 	var c Cost
 	c.Work, c.Variance = r.Work(n)

@@ -22,7 +22,7 @@ func (x *Search) chooseRemoved() {
 	}
 }
 
-// addRemoved marks a group as removed, once.
+// addRemoved adds a group to those that this step of the search removes, unless it is among them.
 func (x *Search) addRemoved(g int32) {
 	if !x.chosen[g] {
 		x.chosen[g] = true

@@ -78,7 +78,8 @@ func (p *replanner) grantReplan() bool {
 	return true
 }
 
-// syncProblem updates the problem to the current time: loaded networks, starts of queues, setup times.
+// syncProblem updates the problem to the current time (loaded networks, starts of queues, setup times), and
+// recomputes all costs. It is called at every tick and when an instance is lost or returns.
 func (p *replanner) syncProblem(now time.Duration) {
 	p.groups.problem.Now = toSeconds(now)
 	for q := range p.fleet.instances {
@@ -225,7 +226,8 @@ func (p *replanner) handleResult(list []int32) bool {
 // minPlanGain is the gain of the objective from which on a new order is adopted.
 const minPlanGain = 0.05
 
-// violationLikely reports whether some group is likely to have late requests.
+// violationLikely reports whether some group is likely to have late requests: its cost exceeds violationThreshold
+// of what one late request costs.
 func (p *replanner) violationLikely() bool {
 	refreshStaleQueues(p.groups.assignment)
 	return slices.ContainsFunc(p.groups.assignment.queues, func(l queueOrder) bool {

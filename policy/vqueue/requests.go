@@ -37,7 +37,8 @@ type request struct {
 	arrivedAt, deadline                     time.Duration // the deadline is that of its class's milestone
 }
 
-// addRequest adds a request that arrived and has this deadline.
+// addRequest enters an arriving request into its slot, with the time at which its milestone is due. -1 stands for
+// no group, batch or neighbour. Value 1 of the event: its answer was promised already.
 func (b *requestTable) addRequest(ev *policy.Event, due time.Duration) {
 	for int(ev.Req) >= len(b.bySlot) {
 		b.bySlot = append(b.bySlot, request{})

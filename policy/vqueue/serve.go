@@ -141,7 +141,8 @@ func (s *queueServer) changeNetwork(now time.Duration, in *instance, network int
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: in.device})
 }
 
-// dispatchRequest sends a waiting request to an instance.
+// dispatchRequest sends a waiting request to an instance as a batch of one, and counts its place and its KV memory
+// there.
 func (s *queueServer) dispatchRequest(in *instance, req int32, out *policy.Actions) {
 	s.requests.endTurn(req)
 	s.groups.leaveGroup(req)

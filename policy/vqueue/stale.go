@@ -43,7 +43,8 @@ func (order *queueOrder) insertLazily(p *Problem, q, group int32, place int) {
 	order.slots = slices.Insert(order.slots, place, queueSlot{group: group, model: g.Model, priority: g.Priority})
 }
 
-// removeLazily takes the group at a place out of a long queue without recomputing costs.
+// removeLazily takes the group at a place out of a long queue without recomputing the slots' starts and costs. The
+// head is removed without moving the others.
 func (order *queueOrder) removeLazily(p *Problem, q int32, place int) {
 	order.duration, order.stale = order.duration-p.addedDuration(q, order, order.slots[place].group, place, place+1), true
 	if place == 0 {
@@ -67,7 +68,8 @@ func (order *queueOrder) updateDuration(p *Problem, q int32) {
 	order.duration, order.stale = t, true
 }
 
-// refreshStaleQueues computes the starts and costs of stale queues.
+// refreshStaleQueues computes the starts and costs of stale queues, in which they were not kept up to date, before
+// something reads them.
 func refreshStaleQueues(s *Assignment) {
 	for q := range s.queues {
 		if order := &s.queues[q]; order.stale {

@@ -32,7 +32,8 @@ func (o *Tables) Estimator(kinds int, model int32, isMega bool, kind int32) *RCT
 	return &o.RCT[estimatorIndex(kinds, model, isMega, kind)]
 }
 
-// estimatorIndex returns the index in Tables.RCT of a served model on a kind of device.
+// estimatorIndex returns the index in Tables.RCT of the estimator of a served model on a kind of device. A model
+// has two rows: for regular requests and for mega prompts, which are many times longer.
 func estimatorIndex(kinds int, model int32, isMega bool, kind int32) int {
 	row := 2 * int(model)
 	if isMega {

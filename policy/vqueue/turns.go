@@ -22,7 +22,8 @@ type clientLine struct {
 // turnKey identifies a line: the served model and the client.
 type turnKey struct{ model, client int32 }
 
-// newClientTurns returns turns for this many served models.
+// newClientTurns returns the turns of clients, in which the clients of a served model alternate, for this many
+// models. -1 means that no client waits.
 func newClientTurns(models int) clientTurns {
 	t := clientTurns{lineOf: map[turnKey]int32{}, nextLine: make([]int32, models)}
 	for m := range t.nextLine {
@@ -70,7 +71,8 @@ func (t *clientTurns) openLine(key turnKey) int32 {
 	return lineIndex
 }
 
-// leaveClientLine removes a request from its client's line. An empty line is removed from the ring.
+// leaveClientLine removes a request that starts or is dropped from its client's line. An empty line leaves the ring
+// of the clients that take turns, and passes the turn on.
 func (b *requestTable) leaveClientLine(req int32) {
 	r, t := &b.bySlot[req], &b.turns
 	if r.clientLine < 0 {

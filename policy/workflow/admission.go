@@ -243,7 +243,8 @@ func (g *admission) delayUntilFit(now int64, r, linePosition int, q *request) (d
 	return delay
 }
 
-// updateFreeTimes computes when the devices of a resource become free.
+// updateFreeTimes computes when the devices of a resource (a set of devices) become free: their sum, the latest,
+// and how many are up. deviceTimeUntil reads these.
 func (g *admission) updateFreeTimes(now int64, set *resource) {
 	set.freeTimesSum, set.lastFreeAt, set.liveDevices = 0, now, 0
 	for _, place := range set.places {
@@ -276,7 +277,8 @@ func (g *admission) deviceFreeAt(now int64, place int32) int64 {
 	return max(now, d.batchEndsAt)
 }
 
-// deviceTimeUntil returns the device time in ns that a resource offers up to a deadline.
+// deviceTimeUntil returns the device time in ns that a resource (a set of devices) offers from when each device is
+// free up to a deadline. If all are free by then, a formula suffices.
 func (g *admission) deviceTimeUntil(now int64, set *resource, deadline int64) int64 {
 	if deadline >= set.lastFreeAt {
 		return set.liveDevices*deadline - set.freeTimesSum
@@ -467,7 +469,8 @@ func (m *resourceMean) meanOf(r int) int64 {
 	return int64(m.sums[r] / m.samples)
 }
 
-// addSamples adds `count` samples of the same values. Beyond maxSamples, older samples lose weight.
+// addSamples adds `count` samples of the same values, one value for each resource. Beyond maxSamples, older samples
+// lose weight, so that the mean follows changes.
 func (m *resourceMean) addSamples(x []float64, count float64) {
 	if m.sums == nil {
 		m.sums = make([]float64, len(x))

@@ -19,7 +19,8 @@ type batchRunner struct {
 	admission *admission
 }
 
-// startTouched starts batches and loads, where it can, on all devices that an event has touched.
+// startTouched is called at the end of each event. It starts batches and loads, where it can, on all devices that
+// the event has touched. A start may touch further devices, so the list grows meanwhile.
 func (b *batchRunner) startTouched(now int64, out *policy.Actions) {
 	for i := 0; i < len(b.cluster.touchedPlaces); i++ {
 		place := b.cluster.touchedPlaces[i]
@@ -227,7 +228,8 @@ func (b *batchRunner) markInputEnded(now int64, readers []int32, id int32, out *
 	}
 }
 
-// gatherInputs has the inputs of a task that has just been placed brought to its place.
+// gatherInputs has the inputs of a task that has just been placed brought to its place (device). If all have ended,
+// the task may run there at once.
 func (b *batchRunner) gatherInputs(now int64, id int32, out *policy.Actions) {
 	k := &b.book.tasks[id]
 	if k.pendingInputs == 0 {

@@ -68,7 +68,8 @@ func (c *cluster) isRunnable(d *device, k *task) bool {
 	return k.slot >= 0 && k.pendingInputs == 0 && k.inputsAt == k.place && !k.stateInTransit && d.loaded[c.tables.services[k.service].network]
 }
 
-// isStuck returns true if a device runs nothing and no task in its queue may run.
+// isStuck returns true if a device runs nothing and no task in its queue may run. Then networks that revealed tasks
+// need may be evicted, because it would stand still for ever.
 func (c *cluster) isStuck(d *device) bool {
 	if d.busy {
 		return false

@@ -210,7 +210,9 @@ func (p *devicePlanner) linkQueue(d *device, place int32, now int64) {
 	}
 }
 
-// planBatch plans one batch, headed by the task at a position of the queue, and returns its size.
+// planBatch plans one batch of a device that starts at startAt, headed by the task at a position of the queue: all
+// ready tasks of its service, up to the largest batch. It writes the expected end into the tasks, and returns the
+// size.
 func (p *devicePlanner) planBatch(d *device, place, headPosition int32, startAt int64) int32 {
 	b := plannedBatch{start: startAt, joinUntil: startAt, service: p.book.tasks[d.queue[headPosition]].service}
 	if p.tables.isLanguageModel(b.service) {

@@ -55,7 +55,8 @@ func (l *networkLoader) loadHeldNetwork(place int32, now int64, out *policy.Acti
 	}
 }
 
-// startLoad starts a load. The caller has made sure that there is memory.
+// startLoad orders the load of a network on a device. Its memory counts as used from now on; the caller has made
+// sure that there is enough.
 func (l *networkLoader) startLoad(place, network int32, now int64, out *policy.Actions) {
 	d := &l.cluster.devices[place]
 	d.loading, d.loadEndsAt, d.dirty = network, now+l.tables.loadTime(network, place), true

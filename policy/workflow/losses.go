@@ -28,7 +28,8 @@ func (p *Policy) handleBatchReturned(now int64, ev *policy.Event, out *policy.Ac
 	p.replanRequests(now, out)
 }
 
-// requeueTask makes a task that was in a batch wait again, without a place.
+// requeueTask makes a task that was in a batch without a result unplaced again, and notes its request to be placed
+// anew. If the request is gone, it releases the task.
 func (p *Policy) requeueTask(id int32) {
 	k := &p.book.tasks[id]
 	p.admission.settleOwedTime(k, -1)
@@ -148,7 +149,8 @@ func (p *Policy) awaitDevice(now int64, out *policy.Actions) {
 	}
 }
 
-// dropRequest ends a request without an answer.
+// dropRequest ends a request without an answer. One that was admitted and misses its deadline counts as late for
+// the admission's share.
 func (p *Policy) dropRequest(now int64, req int32, reason policy.DropReason, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: reason})
 	if q := &p.book.requests[req]; q.admitted && reason == policy.ReasonDeadline {
@@ -157,7 +159,8 @@ func (p *Policy) dropRequest(now int64, req int32, reason policy.DropReason, out
 	p.closeRequest(now, req)
 }
 
-// replanRequests places the unplaced tasks of the requests in toReplan.
+// replanRequests places the unplaced tasks of the requests in toReplan. Requests whose next segment is still being
+// revealed are placed when that is complete.
 func (p *Policy) replanRequests(now int64, out *policy.Actions) {
 	for _, req := range p.toReplan {
 		q := &p.book.requests[req]

@@ -185,7 +185,8 @@ func (x *search) joinBenefit(service int32, soloTime, start, readyAt int64) int6
 	return benefit
 }
 
-// hasJoined returns true if a task of the job has joined a planned batch already.
+// hasJoined returns true if a task of the job (the tasks that are placed together) has joined a planned batch of a
+// place already. Then that batch is among the job's own.
 func (x *search) hasJoined(place, plannedIndex int32) bool {
 	for i := range x.ownBatches {
 		if x.ownBatches[i].place == place && x.ownBatches[i].plannedIndex == plannedIndex {

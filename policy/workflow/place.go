@@ -24,7 +24,8 @@ type placer struct {
 	inputIndexes []int32 // scratch: inputs of a task, as indexes in the job
 }
 
-// newPlacer returns a placer over the cluster of a batch runner.
+// newPlacer returns a placer, which gives tasks their devices, over the cluster of a batch runner, with its search
+// and its predictions.
 func newPlacer(b *batchRunner) *placer {
 	c := b.cluster
 	p := &placer{cluster: c, book: b.book, tables: b.tables, states: b.states, runner: b, planner: newDevicePlanner(c, b.states), predictions: predict.New(c.options.Prediction)}
@@ -245,7 +246,8 @@ func (p *placer) makeJob(now int64) {
 	}
 }
 
-// setJobState writes into a task of the job where the session state is that it continues.
+// setJobState writes into a task of the job where the session state is that it continues: at another task of the
+// job, if that has no place yet, or at a device from some time on.
 func (p *placer) setJobState(now int64, k *task, j *jobTask) {
 	u := &p.book.tasks[k.stateFrom]
 	if j.recomputeTime = u.session.recomputeTime; u.state == taskUnplaced && p.cluster.options.KeepStates != KeepNone {

@@ -52,7 +52,8 @@ func New(t *policy.Tables, opt Options) *Policy {
 // Table returns the prediction table.
 func (p *Policy) Table() *predict.TransitionTable { return p.placer.predictions }
 
-// Handle implements policy.Policy.
+// Handle handles an event of the run: it takes in what has changed, and then starts batches and loads on the
+// devices that are concerned. It implements policy.Policy.
 func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions) {
 	now := int64(at)
 	switch ev.Kind {
@@ -70,7 +71,8 @@ func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions)
 	p.runner.startTouched(now, out)
 }
 
-// handleOther handles the events that reveal nothing and end no batch.
+// handleOther handles the events that reveal nothing and end no batch: arrivals, loads, losses, timers and the
+// like. Requests that were revealed early have been planned before.
 func (p *Policy) handleOther(now int64, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -221,7 +223,8 @@ func (p *Policy) planRequest(now int64, req int32, out *policy.Actions) {
 	}
 }
 
-// planRevealedEarly plans the requests whose tasks were revealed before the end of their batch.
+// planRevealedEarly plans the requests whose tasks were revealed while their batch was still about to end. It is
+// called at the next event, when the device is free.
 func (p *Policy) planRevealedEarly(now int64, out *policy.Actions) {
 	for _, req := range p.revealedEarly {
 		if p.book.requests[req].isOpen {

@@ -62,7 +62,8 @@ func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, t
 	}
 }
 
-// addPathDemand adds the demand of a path that is expected `rate` times per second.
+// addPathDemand adds the demand for networks of a recorded path that is expected `rate` times per second, before
+// the first request. Rates are per ns. busyShare is the mean share of time in which a device is busy.
 func (d *networkDemand) addPathDemand(tables *deviceTables, recordedPath *flow.RecordedPath, rate float64) {
 	for k := range recordedPath.Tasks {
 		sv := &tables.services[recordedPath.Tasks[k].Service]

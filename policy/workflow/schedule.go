@@ -32,7 +32,8 @@ func (j *job) addPlaced(service, place int32, end int64) int32 {
 	return int32(len(j.tasks) - 1)
 }
 
-// addUnplaced adds a task to be placed, and returns its index.
+// addUnplaced adds a task to be placed to the job, with the indexes of its inputs there (-1 for the client's), and
+// returns its index.
 func (j *job) addUnplaced(service int32, work int64, inputs ...int32) int32 {
 	n := int32(len(j.inputs))
 	j.inputs = append(j.inputs, inputs...)
@@ -94,7 +95,8 @@ func (s *scheduler) grow(j *job) {
 	}
 }
 
-// endBound returns a bound: no schedule of the job ends earlier.
+// endBound returns a lower bound: no schedule of the job ends earlier. Only tasks that no other reads count, since
+// the others end before them.
 func (s *scheduler) endBound(j *job) int64 {
 	lastEnd := int64(0)
 	for t := range j.tasks {
@@ -193,7 +195,7 @@ func (s *scheduler) arriveFromHome(k *jobTask) {
 	s.arriveFromPlace(k.stateHome, stateAt, stateAt+k.recomputeTime*t.sameNode>>20, stateAt+k.recomputeTime*t.otherNode>>20)
 }
 
-// hasRow returns true if one of the inputs has a given row of f.
+// hasRow returns true if one of the inputs has a given row of earliest ends; identical tasks share a row.
 func (s *scheduler) hasRow(inputs []int32, row int32) bool {
 	for _, in := range inputs {
 		if in >= 0 && s.rowOf[in] == row {
@@ -203,7 +205,8 @@ func (s *scheduler) hasRow(inputs []int32, row int32) bool {
 	return false
 }
 
-// clearArrivals sets all arrivals to now, unless that has been done already. It returns true.
+// clearArrivals sets the arrivals of inputs at all places to now, when the first input that is late is found. It
+// returns true, the new value of the caller's flag.
 func (s *scheduler) clearArrivals(isCleared bool) bool {
 	if !isCleared {
 		for d := range s.inputsReady {

@@ -86,7 +86,8 @@ func (x *search) grow(j *job) {
 	}
 }
 
-// findPlaces searches places for the tasks of a job. The result is in bestPlace, bestEnd and bestStart.
+// findPlaces searches places for the tasks of a job so that its last end is earliest. The result is in bestPlace,
+// bestEnd and bestStart; if there is none, bestLastEnd is farFuture.
 func (x *search) findPlaces(now int64, j *job) {
 	x.grow(j)
 	x.scheduler.grow(j)
@@ -234,7 +235,8 @@ func (x *search) newJobBatch(place int32, k *jobTask, o *offer) jobBatch {
 	return b
 }
 
-// addTask adds a task to a batch of the job.
+// addTask adds a task to a batch that tasks of the job form, as the offer says. Sequences of a language model keep
+// such a batch open until its end.
 func (b *jobBatch) addTask(tables *deviceTables, k *jobTask, o *offer) {
 	b.size++
 	b.kvTokens += tables.tokensOf(k.service, k.work)

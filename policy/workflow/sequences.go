@@ -29,7 +29,8 @@ type sequence struct {
 	remainingPart float64 // part of it that remains to be done, as expected
 }
 
-// startSequence starts a task as a sequence on a device whose language model it needs.
+// startSequence starts a task as a sequence on a device whose language model it needs, beside those that run there.
+// Each sequence is a batch of its own, whose slot is behind those of the devices.
 func (q *sequenceRunner) startSequence(place, id int32, now int64, out *policy.Actions) {
 	d, k := &q.cluster.devices[place], &q.book.tasks[id]
 	recomputeTime := q.states.recomputeTime(k, place)
@@ -82,7 +83,8 @@ func (q *sequenceRunner) taskOfSlot(slot int32) int32 {
 	return -1
 }
 
-// advanceProgress counts what the sequences of a device have done up to now.
+// advanceProgress counts what the sequences of a device have done up to now, as parts of themselves: all run more
+// slowly the more there are. It is called before their number changes.
 func (q *sequenceRunner) advanceProgress(d *device, place int32, now int64) {
 	n := int32(len(d.batch))
 	for _, id := range d.batch {

@@ -156,7 +156,8 @@ func (c *stateStore) storeState(now int64, id int32, out *policy.Actions) {
 	}
 }
 
-// countReturn counts that a task continues a state that was stored.
+// countReturn counts that a task continues a session state that was stored on a device, and after what time. From
+// that follows what a stored state is worth.
 func (c *stateStore) countReturn(now int64, k *task) {
 	if k.stateFrom < 0 {
 		return
@@ -292,7 +293,8 @@ func (l *networkLoader) freeSpareMemory(now int64, place int32, bytes int64, out
 	return d.memoryBytes == 0 || missingBytes <= 0 || l.evict(place, -1, unneededClass, missingBytes, out)
 }
 
-// trimToMemory evicts networks and states until a device holds no more than its memory.
+// trimToMemory evicts session states and networks, lower classes first, until a device holds no more than its
+// memory. It is called after a batch, whose states were stored without asking.
 func (l *networkLoader) trimToMemory(now int64, place int32, out *policy.Actions) {
 	d := &l.cluster.devices[place]
 	if len(d.sessionStates) == 0 {
@@ -304,7 +306,8 @@ func (l *networkLoader) trimToMemory(now int64, place int32, out *policy.Actions
 	}
 }
 
-// handleStateMoved records that the move of a state has ended. If ev.Value is not 0, it has failed.
+// handleStateMoved records that the move of a session state to a device has ended. If ev.Value is not 0, it has
+// failed, and the state is where it was. Moves that were cancelled meanwhile are ignored.
 func (l *networkLoader) handleStateMoved(ev *policy.Event) {
 	if ev.Key < 0 || int(ev.Key) >= len(l.book.taskInSlot) {
 		return
@@ -333,7 +336,7 @@ func (l *networkLoader) handleStateMoved(ev *policy.Event) {
 	l.cluster.touchDevice(place)
 }
 
-// handleStateLost records that a state did not fit into its device's memory.
+// handleStateLost records that a session state did not fit into its device's memory and was dropped there.
 func (l *networkLoader) handleStateLost(ev *policy.Event) {
 	if ev.Key < 0 || int(ev.Key) >= len(l.book.taskInSlot) {
 		return
