@@ -122,7 +122,8 @@ func (l *loop) abortBatch(slot int32) {
 	l.endWithoutResult(slot)
 }
 
-// endWithoutResult ends a batch without a result. Its tasks wait again.
+// endWithoutResult ends a batch that was aborted or returned. Its tasks wait again, unless their requests have
+// ended; then their slots are freed.
 func (l *loop) endWithoutResult(slot int32) {
 	for _, t := range l.batches.members(slot) {
 		if !l.ledger.leaveBatch(t, policy.TaskWaiting) && l.flow != nil {
@@ -132,7 +133,8 @@ func (l *loop) endWithoutResult(slot int32) {
 	l.batches.at(slot).live = false
 }
 
-// evictBatch takes a batch off its instance.
+// evictBatch orders the instance of a batch to take it off, when the policy evicts it. With keepKV its KV state
+// goes to the host's memory. The policy hears when the batch has left.
 func (l *loop) evictBatch(slot int32, keepKV bool) {
 	if slot < 0 || int(slot) >= len(l.batches.list) || !l.batches.at(slot).live {
 		l.failRun(fmt.Errorf("the policy evicts batch slot %d, which is not under way", slot))

@@ -80,7 +80,8 @@ type entryRing struct {
 // push appends an item.
 func (r *entryRing) push(entry agendaEntry) { *r.pushSlot() = entry }
 
-// pushSlot appends an item, which the caller fills in.
+// pushSlot appends an item to the ring and returns it for the caller to fill in, which saves a copy. A full ring is
+// doubled; its size is a power of two.
 func (r *entryRing) pushSlot() *agendaEntry {
 	if r.n == len(r.items) {
 		bigger := make([]agendaEntry, max(16, 2*len(r.items)))

@@ -184,7 +184,8 @@ func (h *deviceHost) evict(slot int32, _ bool) {
 	h.loop.failRun(fmt.Errorf("the policy evicts batch slot %d from device %d, which is no instance", slot, h.batches.hopAt(slot, 0).Device))
 }
 
-// handleOrder implements host.
+// handleOrder passes an order to load or unload a network to the loader, which is made at the first order. It
+// implements host.
 func (h *deviceHost) handleOrder(o networkOrder) {
 	if h.loader == nil {
 		h.loader = newNetworkLoader(h)
@@ -234,7 +235,8 @@ func (h *deviceHost) setDeviceUp(d int32, up bool) {
 	h.loop.tellPolicy()
 }
 
-// clearQueue removes all batches from a device.
+// clearQueue removes all batches from a lost device. The new epoch makes the entries of its runs void. The policy
+// aborts the batches when it hears of the loss.
 func (h *deviceHost) clearQueue(dev *device) {
 	dev.busy, dev.epoch, dev.lastRunEnd = false, dev.epoch+1, h.agenda.now
 	if dev.runningBatch >= 0 {
@@ -445,7 +447,8 @@ func (h *deviceHost) removeFromQueue(d, slot int32) {
 // busyTime implements host.
 func (h *deviceHost) busyTime(d int32) time.Duration { return h.devices[d].busyTime }
 
-// checkIdle implements host.
+// checkIdle returns an error if a device still works, or its language model holds memory, at the end of a run: then
+// the simulator has lost something. It implements host.
 func (h *deviceHost) checkIdle() error {
 	for d := range h.devices {
 		if dev := &h.devices[d]; dev.busy || dev.firstWaiting >= 0 {

@@ -163,7 +163,7 @@ func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 	}
 }
 
-// minTime returns the time of a batch of one on the fastest kind of a service.
+// minTime returns the least time of a service's task: a batch of one on its fastest kind of device.
 func (f *flowStats) minTime(service int32) time.Duration {
 	shortest, s := time.Duration(0), &f.loop.tables.Services[service]
 	for p := s.FirstPipeline; p < s.FirstPipeline+s.NumPipelines; p++ {

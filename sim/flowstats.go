@@ -87,7 +87,8 @@ func newFlowStats(l *loop) *flowStats {
 	return stats
 }
 
-// addRequest counts a new request.
+// addRequest counts a new request, for the second of its arrival, and clears the run times of its slot (one for
+// each service).
 func (f *flowStats) addRequest(req int32) {
 	for int(req+1)*int(f.services) > len(f.runTimes) {
 		f.runTimes = append(f.runTimes, 0)
@@ -174,7 +175,8 @@ func (f *flowStats) addAnswer(req int32) {
 	}
 }
 
-// workerOrdered notes the decision for a worker.
+// workerOrdered notes that the policy has ordered the load of a device's worker. From then on the device counts as
+// used.
 func (f *flowStats) workerOrdered(device int32) {
 	f.loadOrdered[device] = true
 	if f.presentSince[device] < 0 {
@@ -182,7 +184,8 @@ func (f *flowStats) workerOrdered(device int32) {
 	}
 }
 
-// workerChanged notes that a worker was loaded, or unloaded.
+// workerChanged notes that a device's worker was loaded, or unloaded. After an unload the device is no longer used,
+// unless another load was ordered.
 func (f *flowStats) workerChanged(device int32, isLoaded bool) {
 	f.setServing(device, isLoaded)
 	switch {

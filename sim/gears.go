@@ -49,7 +49,7 @@ func (g *GearResult) GearShares() []float64 {
 	return shares
 }
 
-// setGears puts the figures into the result and its report.
+// setGears puts the figures of cascades into the result and, if there is one, the accuracy into its report.
 func (r *Result) setGears(g GearResult) {
 	r.Gears = &g
 	if g.Answered > 0 && r.Report != nil {
@@ -67,7 +67,8 @@ type cascadeEnding struct {
 	totals GearResult
 }
 
-// newCascadeEnding returns nil for plans of other kinds. It is also the truth of the run.
+// newCascadeEnding returns the ending rule of a gear plan (cascades of models), and nil for plans of other kinds.
+// It is also the truth of the run: the answers are the plan's recorded samples.
 func newCascadeEnding(l *loop) endingRule {
 	tables := gear.TablesOf(l.tables)
 	if tables == nil {
@@ -114,7 +115,8 @@ func (c *cascadeEnding) completeRequest(req int32) error {
 	return nil
 }
 
-// switchMode makes a gear effective from now on.
+// switchMode handles the policy's switch to a gear (a cascade for a range of rates): requests that arrive from now
+// on count for it. A gear that the plan lacks is an error.
 func (c *cascadeEnding) switchMode(tag int32) error {
 	if tag < 0 || int(tag) >= len(c.totals.RequestsByGear) {
 		return fmt.Errorf("the policy switches to gear %d, which the plan does not have", tag)

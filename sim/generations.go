@@ -91,7 +91,8 @@ func (c *generationStats) sequenceReady(task int32) {
 // firstToken notes the first token of a sequence.
 func (c *generationStats) firstToken(task int32) { c.sequences[task].firstTokenAt = c.loop.agenda.now }
 
-// addIteration counts an iteration that begins now.
+// addIteration counts an iteration of a language model that begins now: its time, and that time once for each
+// running sequence. More KV memory than there is ends the run with an error.
 func (c *generationStats) addIteration(e *llmEngine, duration time.Duration) {
 	m := &c.totals.Models[e.service]
 	if m.PeakKV = max(m.PeakKV, e.instance.UsedKV()); m.PeakKV > m.KV {
@@ -103,7 +104,8 @@ func (c *generationStats) addIteration(e *llmEngine, duration time.Duration) {
 	}
 }
 
-// sequenceEnded counts a sequence that ends now, with its TTFT and TPOT if a step asked for it.
+// sequenceEnded counts a sequence (one answer of a language model) that ends now, with its tokens. If a step of an
+// application asked for it, its time to the first token (TTFT) and per further token (TPOT) count for the step.
 func (c *generationStats) sequenceEnded(task int32) {
 	if !c.countedSpan.contains(c.loop.agenda.now) {
 		return
@@ -126,7 +128,8 @@ func (c *generationStats) sequenceEnded(task int32) {
 	}
 }
 
-// engineStopped counts the time in which a language model ran on a device up to now.
+// engineStopped is called when a language model has no sequence left on a device, or the device is lost. It adds
+// the counts and the run time since the model started there.
 func (c *generationStats) engineStopped(e *llmEngine, device int32) {
 	m, n := &c.totals.Models[e.service], e.instance.Counts()
 	m.Preempted, m.MadeTokens = m.Preempted+n.Preempted-e.countsAtStart.Preempted, m.MadeTokens+n.Output-e.countsAtStart.Output

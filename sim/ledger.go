@@ -91,7 +91,8 @@ func (k *ledger) leaveBatch(task int32, newState policy.TaskState) bool {
 	return false
 }
 
-// dropRequest ends a request without an answer. It returns an error if the request is not
+// dropRequest ends a request without an answer, as the policy orders, and counts it with the reason. Missed
+// deadlines and lost workers count against the client's share as late. It returns an error if the request is not
 // open.
 func (k *ledger) dropRequest(now time.Duration, slot int32, reason policy.DropReason) error {
 	if slot < 0 || int(slot) >= len(k.requests) || k.requests[slot].state != requestOpen {
@@ -118,7 +119,8 @@ func (k *ledger) releaseClientShare(now time.Duration, q *request, isLate bool) 
 	}
 }
 
-// closeRequest closes a request. Its slot is freed once no batch holds a task of it.
+// closeRequest closes a request that was answered or dropped. Its slot is freed once no batch holds a task of it,
+// because batches name requests by their slots.
 func (k *ledger) closeRequest(slot int32) {
 	q := &k.requests[slot]
 	if q.state = requestEnded; q.batchedTasks == 0 {

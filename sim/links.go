@@ -72,7 +72,8 @@ func (n *linkNetwork) queueTransfer(slot int32) {
 	n.startTransfer(slot)
 }
 
-// transferTime returns how long the transfer of a batch to its current hop takes.
+// transferTime returns how long the transfer of a batch to its current hop takes: as the service says, which knows
+// the planned time. From a device to itself it is 0.
 func (n *linkNetwork) transferTime(slot int32) time.Duration {
 	b := n.batches.at(slot)
 	stage, source := n.batches.hopAt(slot, b.hopIndex).Stage, b.sourceDevice
@@ -155,7 +156,7 @@ func (n *linkNetwork) finishTransfer(entry *agendaEntry) {
 	}
 }
 
-// removeBatch takes a batch out of the queues of its links.
+// removeBatch takes an aborted batch out of the queues of its links, and starts the transfers that it kept waiting.
 func (n *linkNetwork) removeBatch(slot int32) {
 	b := n.batches.at(slot)
 	hop := n.batches.hopAt(slot, b.hopIndex)

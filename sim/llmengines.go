@@ -85,7 +85,8 @@ func (g *llmEngines) startModel(slot, d int32) bool {
 	return true
 }
 
-// addSequence makes a sequence wait for the next iteration.
+// addSequence gives the sequence of a batch to the language model that runs on a device. It takes part from the
+// next iteration on. One that could never fit the memory ends the run with an error.
 func (g *llmEngines) addSequence(slot, d int32) {
 	b, e := g.batches.at(slot), &g.engines[d]
 	b.place = generatesTokens
@@ -178,7 +179,7 @@ func (g *llmEngines) removeSequence(slot, d int32) {
 	}
 }
 
-// loseDevice empties a device that failed.
+// loseDevice empties the language model of a device that failed; its sequences are lost.
 func (g *llmEngines) loseDevice(d int32) {
 	e := &g.engines[d]
 	if e.service >= 0 {

@@ -62,7 +62,8 @@ type sequenceState struct {
 	swapDevice                int32         // device whose host memory holds its KV, plus one; 0 if none does
 }
 
-// newLLMHost returns a host for the instances of the tables.
+// newLLMHost returns a host that simulates the instances (servers of language models) of the tables, each with its
+// resident network.
 func newLLMHost(l *loop) host {
 	instances := make([]llmInstance, len(l.tables.Devices))
 	h := &llmHost{loop: l, agenda: &l.agenda, batches: &l.batches, tables: l.tables, instances: instances}
@@ -80,7 +81,8 @@ func hasLLMInstances(t *policy.Tables) bool {
 	return slices.ContainsFunc(t.Instances, func(in policy.Instance) bool { return in.Server != nil })
 }
 
-// runResident makes an instance run the network that the plan puts on its device.
+// runResident sets an instance to its state at the start of the plan: it runs the network that the plan puts on its
+// device, and the host's memory is empty.
 func (h *llmHost) runResident(d int32) {
 	s := &h.instances[d]
 	s.network, s.previousNetwork, s.changingNetwork, s.unloadPending = -1, -1, -1, false
@@ -352,7 +354,8 @@ func (h *llmHost) busyTime(d int32) time.Duration { return h.instances[d].busyTi
 // loadTime returns how long networks were loaded and unloaded in the counted time.
 func (h *llmHost) loadTime(d int32) time.Duration { return h.instances[d].loadTime }
 
-// checkIdle implements host.
+// checkIdle returns an error if an instance still works or holds memory at the end of a run: then the simulator has
+// lost something. It implements host.
 func (h *llmHost) checkIdle() error {
 	for d := range h.instances {
 		s := &h.instances[d]

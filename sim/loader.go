@@ -28,7 +28,8 @@ type deviceMemory struct {
 	incomingState  int32          // task whose session state is on its way, or -1
 }
 
-// newNetworkLoader puts the networks of the plan onto the devices.
+// newNetworkLoader returns the loader of networks for the devices of a run, with the resident networks of the plan
+// on them.
 func newNetworkLoader(h *deviceHost) *networkLoader {
 	st := &networkLoader{host: h, loop: h.loop, agenda: h.agenda, tables: h.tables, memories: make([]deviceMemory, len(h.devices))}
 	for d := range st.memories {
@@ -110,7 +111,8 @@ func (st *networkLoader) unload(memory *deviceMemory, o networkOrder) {
 	st.agenda.scheduleAfter(0, policy.NetworkUnloaded, agendaEntry{kind: isNetworkUnloaded, batch: o.network, device: o.device, serial: o.key, epoch: st.host.devices[o.device].epoch})
 }
 
-// isNetworkInUse reports whether a batch on a device, or on its way there, runs a network.
+// isNetworkInUse reports whether a batch that is under way will still run a network on a device. Then the network
+// must not be unloaded.
 func (st *networkLoader) isNetworkInUse(device, network int32) bool {
 	for slot := range st.loop.batches.list {
 		b := st.loop.batches.at(int32(slot))
@@ -126,7 +128,7 @@ func (st *networkLoader) isNetworkInUse(device, network int32) bool {
 	return false
 }
 
-// unloadUnused carries out the unloads whose batches have ended.
+// unloadUnused is called when a batch has ended on a device. It carries out the unloads that waited for that.
 func (st *networkLoader) unloadUnused(device int32) {
 	memory := &st.memories[device]
 	for i := 0; i < len(memory.pendingUnloads); i++ {

@@ -266,7 +266,8 @@ func (l *loop) pullArrival() {
 	l.agenda.arrivalAt, l.agenda.arrivalPending = arrivedAt, true
 }
 
-// admitArrival admits the pulled request, or drops it if its client has used up its share.
+// admitArrival is called when the pulled request arrives. It drops the request if its client has used up its share;
+// otherwise it enters it into the ledger and tells the policy. It also pulls the next request from the source.
 func (l *loop) admitArrival() {
 	r := &l.nextArrival
 

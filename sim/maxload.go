@@ -81,8 +81,8 @@ func FindMaxLoad(ctx context.Context, sc *Scenario, shares []float64, numRuns in
 	return s.overallLoad(models)
 }
 
-// FindOverallLoad is FindMaxLoad without the highest load of each model, which takes more
-// points to find.
+// FindOverallLoad finds the highest load at which all models attain their shares together. Unlike FindMaxLoad it
+// does not find the highest load of each model, which takes more simulated points.
 func FindOverallLoad(ctx context.Context, sc *Scenario, shares []float64, numRuns int) (*MaxLoad, error) {
 	s, err := newLoadSearch(ctx, sc, shares, numRuns, MaxSearchLoad)
 	if err != nil {
@@ -101,7 +101,8 @@ type loadSearch struct {
 	points       map[int]LoadPoint
 }
 
-// newLoadSearch checks the shares and the highest load.
+// newLoadSearch returns a search over the loads of a grid up to maxLoad, after it has checked the shares (requests
+// in time, by model) and that load.
 func newLoadSearch(ctx context.Context, sc *Scenario, shares []float64, numRuns int, maxLoad float64) (*loadSearch, error) {
 	if len(shares) != len(sc.Tables.Models) {
 		return nil, fmt.Errorf("simulating: %d shares of requests in time, expected one for each of %d models", len(shares), len(sc.Tables.Models))
@@ -116,7 +117,7 @@ func newLoadSearch(ctx context.Context, sc *Scenario, shares []float64, numRuns 
 	return &loadSearch{ctx, sc, shares, numRuns, maxPoint, map[int]LoadPoint{}}, nil
 }
 
-// reportAt returns the report of a point. It simulates the point if that was not done before.
+// reportAt returns the report of point i of the grid of loads. It simulates the point if that was not done before.
 func (s *loadSearch) reportAt(i int) (*formats.Report, error) {
 	if p, ok := s.points[i]; ok {
 		return p.Report, nil
@@ -174,7 +175,8 @@ func (b *gridBracket) observe(pass bool) {
 	}
 }
 
-// overallLoad completes a search with the highest load of all models.
+// overallLoad finds the highest load at which all models attain their shares together, and returns it with
+// `models`, the highest loads of each. If it is interrupted, it returns what is known with the error.
 func (s *loadSearch) overallLoad(models []float64) (*MaxLoad, error) {
 	highest, err := s.highestLoad(s.allAttain)
 	if err != nil {
@@ -183,7 +185,7 @@ func (s *loadSearch) overallLoad(models []float64) (*MaxLoad, error) {
 	return &MaxLoad{Overall: highest, Models: models, Points: s.pointsInOrder()}, nil
 }
 
-// allAttain returns whether every model attains its share.
+// allAttain returns whether every model of a report attains its share of requests in time.
 func (s *loadSearch) allAttain(r *formats.Report) bool {
 	for i := range r.Models {
 		if r.Models[i].Attainment < s.shares[i] {

@@ -46,7 +46,8 @@ func (g LoadGrid) halfNumber() float64 {
 	return 1 + math.Floor(math.Log(0.5/g.Step)/math.Log1p(2*g.Step))
 }
 
-// Load returns the load with a number.
+// Load returns the load of a point's number on the grid. Above 0.5 the steps are equal, below they shrink in
+// proportion to the load, so that small loads are found as exactly.
 func (g LoadGrid) Load(number int) float64 {
 	aboveHalf := float64(number) - g.halfNumber()
 	if aboveHalf >= 0 {
@@ -226,7 +227,8 @@ type pointResult struct {
 	attainments []float64 // by model
 }
 
-// newPointResult computes the attainment of every model.
+// newPointResult returns the result of simulated runs with the attainment (share of requests in time) of every
+// model over all of them.
 func newPointResult(results []*Result, models int) *pointResult {
 	s := &pointResult{results: results, attainments: make([]float64, models)}
 	accs := accumulators(results)

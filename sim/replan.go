@@ -47,7 +47,7 @@ func (l *loop) replan(tag int32) {
 	s.resultEntry = l.agenda.schedule(doneAt, policy.ReplanResult, int64(tag), agendaEntry{kind: isSearchDone, batch: tag})
 }
 
-// tellSearchResult tells the policy the result of a search.
+// tellSearchResult tells the policy the result of a search, once the time that the search takes has passed.
 func (l *loop) tellSearchResult(entry *agendaEntry) {
 	s := &l.searches[entry.batch]
 	s.resultEntry = kernel.NoEvent

@@ -53,7 +53,7 @@ func NewScenario(plan *formats.Plan) (*Scenario, error) {
 	return NewScenarioOn(plan, policy.TopologyNodes)
 }
 
-// NewScenarioOn is NewScenario with another network topology than that of the plan.
+// NewScenarioOn returns a plan's scenario, like NewScenario, with another topology of links than that of the plan.
 func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, error) {
 	t, err := policies.CompileOn(plan, network)
 	if err != nil {
@@ -119,7 +119,8 @@ func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 	return arrivals.Merge(sources...), nil
 }
 
-// runSeed returns the seed of a replication. The first one has the scenario's own seed.
+// runSeed returns the seed of a replication (run number `run`). The first has the scenario's own seed, so that one
+// run alone gives the same; the others are derived from it.
 func (sc *Scenario) runSeed(run int) uint64 {
 	if run == 0 {
 		return sc.Seed
@@ -127,7 +128,8 @@ func (sc *Scenario) runSeed(run int) uint64 {
 	return seeded.Seed(sc.Seed, fmt.Sprintf("run/%d", run))
 }
 
-// Config returns the configuration of a replication.
+// Config returns the configuration of replication number `run`, with its arrivals and its policy. The duration must
+// be known, because a random process of arrivals never ends.
 func (sc *Scenario) Config(run int) (Config, error) {
 	if sc.Duration <= 0 {
 		return Config{}, fmt.Errorf("simulating: duration %v, expected more than 0 with a process of arrivals", sc.Duration)
@@ -198,7 +200,8 @@ type Replications struct {
 	results  []*Result
 }
 
-// Extend runs the scenario under further seeds until there are as many runs as given.
+// Extend runs the scenario under further seeds until there are as many runs as given. With an error the earlier
+// results stay.
 func (r *Replications) Extend(ctx context.Context, numRuns int) error {
 	results, err := r.Scenario.replicate(ctx, r.results, numRuns)
 	if err == nil {
@@ -207,7 +210,8 @@ func (r *Replications) Extend(ctx context.Context, numRuns int) error {
 	return err
 }
 
-// AttainmentPerRun returns for each run the attainment of some models together.
+// AttainmentPerRun returns, for each run, the attainment of some models together: the share of their requests in
+// time.
 func (r *Replications) AttainmentPerRun(models ...int) []float64 {
 	attainments := make([]float64, 0, len(r.results))
 	for _, acc := range accumulators(r.results) {
@@ -258,7 +262,8 @@ feed:
 	return results, firstCause(errs)
 }
 
-// firstCause returns an error that is no cancellation, if there is one, else the cancellation.
+// firstCause returns the error of the first run that failed by itself, or else that of a cancelled one: a failure
+// cancels the other runs.
 func firstCause(errs []error) error {
 	var cancelErr error
 	for run, err := range errs {
@@ -304,7 +309,7 @@ func poolResults(results []*Result) *Result {
 	return pooled
 }
 
-// accumulators returns the accumulators of the reports of runs.
+// accumulators returns what the runs' reports are made of, in order, so that they can be merged into one report.
 func accumulators(results []*Result) []*report.Accumulator {
 	accs := make([]*report.Accumulator, len(results))
 	for i, r := range results {

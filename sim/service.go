@@ -338,7 +338,8 @@ func (e *recordedService) sampleTime(lists [][]batchSamples, stage, batch int32,
 	return duration
 }
 
-// sampleIndex returns the index of the sample to take.
+// sampleIndex returns the index of the sample to take: a random one, the one recorded nearest to this time of the
+// run, or the next in order.
 func (e *recordedService) sampleIndex(s *batchSamples) int {
 	switch {
 	case e.rng != nil:
@@ -359,7 +360,8 @@ func (e *recordedService) RunTime(stage, batch int32) time.Duration {
 // ReportDelay implements ServingTimes.
 func (e *recordedService) ReportDelay() time.Duration { return e.reportDelay }
 
-// LoadTime implements ServingTimes.
+// LoadTime returns the time of the next recorded load of a network, and false if none was recorded. It implements
+// ServingTimes.
 func (e *recordedService) LoadTime(network int32) (time.Duration, bool) {
 	if int(network) >= len(e.loadSamples) || e.loadSamples[network].times == nil {
 		return 0, false

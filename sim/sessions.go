@@ -41,7 +41,8 @@ type sessionState struct {
 	recomputeTime time.Duration // time to compute it anew
 }
 
-// newSessionStore returns the store of session states. It returns nil if no service keeps states.
+// newSessionStore returns the store of session states (what services keep of requests on devices) of a run. It
+// returns nil if no service keeps any.
 func newSessionStore(f *flowEnding) *sessionStore {
 	workflows := flows.WorkflowTablesOf(f.loop.tables)
 	if workflows == nil || !slices.ContainsFunc(workflows.SessionStates, func(s flows.SessionState) bool { return s.Bytes > 0 }) {
@@ -128,7 +129,7 @@ func (k *sessionStore) storeState(t, device int32) {
 	}
 }
 
-// putOnDevice notes that a state is on a device.
+// putOnDevice notes that the session state of task t is on a device, and counts its memory there.
 func (k *sessionStore) putOnDevice(t, device int32) {
 	memory := &k.loader.memories[device]
 	memory.sessionTasks = append(memory.sessionTasks, t)
@@ -136,7 +137,7 @@ func (k *sessionStore) putOnDevice(t, device int32) {
 	k.stateOf(t).device = device
 }
 
-// removeFromDevice notes that a state is on no device any more.
+// removeFromDevice notes that the session state of task t is on no device any more, and frees its memory.
 func (k *sessionStore) removeFromDevice(t int32) {
 	s := k.stateOf(t)
 	if s.device < 0 {
@@ -240,7 +241,8 @@ func (k *sessionStore) finishMove(memory *deviceMemory, entry *agendaEntry) poli
 	return 0
 }
 
-// deviceLost removes all states from a device that failed.
+// deviceLost removes all session states from a device that failed, and cancels the moves to it. States on other
+// devices stay.
 func (k *sessionStore) deviceLost(device int32) {
 	memory := &k.loader.memories[device]
 	for _, t := range memory.sessionTasks {
@@ -267,7 +269,8 @@ func (k *sessionStore) checkEmpty() error {
 // addResult puts the counts into the result.
 func (k *sessionStore) addResult(r *Result) { r.setSessions(&k.counts) }
 
-// setSessions puts the counts of session states into the result and its report.
+// setSessions puts the counts of session states (reused, recomputed, moved, dropped) into the result and, if it has
+// one of workflows, its report.
 func (r *Result) setSessions(s *SessionResult) {
 	r.Sessions = s
 	if r.Report == nil || r.Report.Workflow == nil {
@@ -276,7 +279,8 @@ func (r *Result) setSessions(s *SessionResult) {
 	r.Report.Workflow.Sessions = &formats.SessionReport{ReusedStates: s.ReusedStates, RecomputedStates: s.RecomputedStates, MovedStates: s.MovedStates, DroppedStates: s.DroppedStates, RecomputingUS: document.Micros(s.RecomputeTime)}
 }
 
-// poolSessions adds up the counts of runs.
+// poolSessions adds up the counts of session states over several runs and puts the sums into the pooled result.
+// Without such counts it does nothing.
 func poolSessions(pooled *Result, results []*Result) {
 	if results[0].Sessions == nil {
 		return

@@ -101,7 +101,8 @@ func (h *networkSwapper) loadTimeOf(o networkOrder, s *llmInstance) time.Duratio
 	return times[h.tables.Devices[o.device].Kind][loadKind]
 }
 
-// beginChange begins a load or an unload with the given duration.
+// beginChange begins a load or an unload of a network on an instance, which ends after the given duration. Entries
+// of an earlier epoch (before a loss) are void.
 func (h *networkSwapper) beginChange(d, network int32, isLoad bool, duration time.Duration) {
 	s := &h.instances[d]
 	s.changingNetwork, s.changeStart = network, h.agenda.now

@@ -22,7 +22,8 @@ type Prompter interface {
 // requests.
 type requestTokens struct{ list []arrivals.Request }
 
-// Arrive implements Truth.
+// Arrive keeps a request that arrives, with the lengths of its prompt and answer, which are the truth of the run.
+// It implements Truth.
 func (r *requestTokens) Arrive(req int32, a *arrivals.Request) {
 	for int(req) >= len(r.list) {
 		r.list = append(r.list, arrivals.Request{})
@@ -75,7 +76,8 @@ func (c *latencySamples) addSamples(o *latencySamples) {
 	c.e2e, c.ttft, c.tpot, c.waits = append(c.e2e, o.e2e...), append(c.ttft, o.ttft...), append(c.tpot, o.tpot...), append(c.waits, o.waits...)
 }
 
-// newTokenEnding returns nil if the run has no instances of language models.
+// newTokenEnding returns the ending rule for instances of language models, which judges answers by their tokens. It
+// returns nil if the run has no such instances.
 func newTokenEnding(l *loop) endingRule {
 	if len(l.hosts) < 2 || l.flow != nil || l.cfg.Control != nil {
 		return nil
@@ -196,7 +198,8 @@ func (t *TokenResult) UsedKV() float64 {
 	return min(1, float64(t.KVUseTime)/float64(max(t.InstanceTime, 1)))
 }
 
-// classReport returns the report of a class over all models that have it.
+// classReport returns the report of an SLO class over all models that have it: attainment, 99th percentiles of the
+// latencies, and the figure on which its SLO is.
 func (t *TokenResult) classReport(name string, models []formats.ModelReport) formats.ClassReport {
 	var samples latencySamples
 	var outcomes report.Outcomes
@@ -243,7 +246,7 @@ func (t *TokenResult) commonSLO(name string) *policy.Model {
 	return first
 }
 
-// deviceTime returns the shares of the time of all devices.
+// deviceTime returns in which shares of their time all devices together ran, loaded, did both, or nothing.
 func deviceTime(devices []formats.DeviceReport) *formats.DeviceTime {
 	var running, loading, both, idle float64
 	for _, d := range devices {

@@ -73,7 +73,8 @@ func onStage(t *policy.Tables, hop *policy.Hop) bool {
 	return false
 }
 
-// closeRun ends the run: it checks that no request is lost, and adds the use of devices to the report.
+// closeRun ends the run: it checks that no request is lost, adds the use of devices to the report, and closes the
+// trace.
 func (l *loop) closeRun() error {
 	if open := l.ledger.openRequests(); open > 0 {
 		return fmt.Errorf("%d requests were neither answered nor dropped when nothing was left to happen", open)
@@ -107,7 +108,8 @@ func verifyEnd(l *loop) error {
 	return nil
 }
 
-// addDeviceUse reports the use of each device kind. A share 1/v of a device counts as 1/v.
+// addDeviceUse adds to the report how long the devices of each kind ran, loaded and idled in the counted time. A
+// device that is a share 1/v of a physical one counts as 1/v.
 func addDeviceUse(l *loop) {
 	span := l.cfg.Duration
 	if span == 0 {
@@ -135,7 +137,8 @@ func addDeviceUse(l *loop) {
 	}
 }
 
-// buildResult returns the outcome of the run.
+// buildResult returns the result of a run that has ended: its counts, the report unless it is not wanted, and the
+// figures of the kind of plan.
 func (l *loop) buildResult() *Result {
 	transfers := l.baseHost.links.transferTimes
 	res := &Result{Events: l.events, DispatchedBatches: l.batches.dispatchedBatches, Transfers: transfers.summary(), transferTimes: transfers, acc: l.ledger.acc}

@@ -130,7 +130,7 @@ func readInputs(c *jsonscan.Cursor, path string) (map[string]any, *httplimit.Err
 	return values, err
 }
 
-// skipValue skips the value of a tensor, a text or a boolean.
+// skipValue moves the cursor behind the JSON value of a tensor: a list, a number, a text or a boolean.
 func skipValue(c *jsonscan.Cursor) (err *httplimit.Error) {
 	switch c.Peek() {
 	case '[':

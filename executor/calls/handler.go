@@ -221,7 +221,8 @@ func (h *Handler) readMessage(w http.ResponseWriter, r *http.Request, holder *ht
 	return nil
 }
 
-// writeError answers with an error.
+// writeError answers with an error of a handler: its HTTP status, its reason, and when to try again if that is
+// known. An error of no known kind is the client's fault.
 func writeError(w http.ResponseWriter, err error) {
 	e, isHTTPError := errors.AsType[*httplimit.Error](err)
 	if !isHTTPError { // an error of the backend or the store: the client's fault

@@ -61,7 +61,8 @@ func (s *requestStore) admit(o *calls.Open, holder *httplimit.Holder, client str
 	return r, err
 }
 
-// register adds a request to the store and begins it at the backend.
+// register adds a request to the store and begins it at the backend. Too many open requests, in all or of one
+// client, are refused, as are all while the server drains. It expires after IdleTimeout without a call.
 func (s *requestStore) register(o *calls.Open, holder *httplimit.Holder, client string) (*openRequest, error) {
 	s.mu.Lock()
 	switch {
@@ -111,7 +112,8 @@ func (s *requestStore) acquire(name, owner string) *openRequest {
 	return r
 }
 
-// release lets a request expire again.
+// release ends a call's use of a request, which may then expire: without further calls it does so after
+// IdleTimeout.
 func (s *requestStore) release(r *openRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +156,7 @@ func (s *requestStore) endRequest(r *openRequest) {
 	s.backend.EndRequest(r.name)
 }
 
-// remove removes a request from the store.
+// remove removes a request that has ended from the store, and wakes drain if it was the last one.
 func (s *requestStore) remove(r *openRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +261,8 @@ func (r *openRequest) removeLast(n int) {
 // handleOf returns the handle of the i-th task.
 func handleOf(i int) calls.Handle { return calls.Handle("t" + strconv.Itoa(i)) }
 
-// taskIndex returns the index of a handle's task. The handle "#1" means the second task from firstIndex on.
+// taskIndex returns the index of the task that a handle names, and false for a malformed one. "t3" is the fourth
+// task of the request; "#1" is the second task from firstIndex on, that is, of the same message.
 func taskIndex(h calls.Handle, firstIndex int) (int, bool) {
 	for _, form := range []struct {
 		prefix string
@@ -281,7 +284,8 @@ func (r *openRequest) findTask(h calls.Handle) *requestTask {
 	return nil
 }
 
-// TaskEnded implements TaskListener. It wakes those who wait for the task.
+// TaskEnded is called when a task has ended, with its outputs or an error. It wakes those who wait for the task. If
+// the task has ended before, nothing changes. It implements TaskListener.
 func (r *openRequest) TaskEnded(h calls.Handle, outputs calls.Outputs, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -39,7 +39,8 @@ type choice struct {
 	rawJSON json.RawMessage // the choice as a server wrote it, in place of the fields above; nil if there is none
 }
 
-// MarshalJSON implements json.Marshaler.
+// MarshalJSON writes a choice as JSON: as a server wrote it, if it has that, or else by its fields. The local type
+// has no MarshalJSON, which would call itself. It implements json.Marshaler.
 func (c choice) MarshalJSON() ([]byte, error) {
 	if c.rawJSON != nil {
 		return c.rawJSON, nil
@@ -48,7 +49,7 @@ func (c choice) MarshalJSON() ([]byte, error) {
 	return json.Marshal(choiceFields(c))
 }
 
-// rawChoices returns choices that are written as a server wrote them.
+// rawChoices returns choices whose JSON is sent to the client exactly as a server wrote it.
 func rawChoices(list []json.RawMessage) []choice {
 	out := make([]choice, len(list))
 	for i := range list {
@@ -75,7 +76,8 @@ type chunk struct {
 	Usage *usage `json:"usage"`
 }
 
-// completionHead returns an answer without choices. chunk says that it is a part of a stream.
+// completionHead returns an answer of the OpenAI protocol without choices (the alternatives that have the text).
+// `part` says that it is a part of a stream, which has another object name.
 func (r *requestRecord) completionHead(id string, part bool) completion {
 	object := "text_completion"
 	if r.Chat {
@@ -177,7 +179,7 @@ type errorBody struct {
 	Error *apiError `json:"error"`
 }
 
-// toAPIError returns the error in the form of the protocol.
+// toAPIError returns the error in the form of the OpenAI protocol, in which an empty field or code is null.
 func (f *clientError) toAPIError() *apiError {
 	orNull := func(s string) *string {
 		if s == "" {

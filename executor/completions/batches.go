@@ -95,7 +95,8 @@ func (s *batchState) hasEnded() bool {
 	return slices.Contains([]string{batchFailed, batchCompleted, batchExpired, batchCancelled}, s.Status)
 }
 
-// setStatus changes the state of the batch and notes the time.
+// setStatus changes the state of the batch and notes the time in the field of that state. It must be one of those
+// in the table, so not the first one.
 func (s *batchState) setStatus(status string, now time.Time) {
 	s.Status = status
 	seconds := now.Unix()
@@ -116,7 +117,8 @@ func (s *batchState) save(ctx context.Context, store durable.Store) error {
 	return store.Put(ctx, batchKeys+s.ID, data)
 }
 
-// createBatch handles the request for a new batch: it checks and stores it.
+// createBatch handles the request for a new batch (a file of requests that are answered within hours): it checks
+// and stores it. The process that takes its record from the store runs it.
 func (f batchService) createBatch(req *apiRequest) error {
 	if err := req.holder.CountRequest(); err != nil {
 		return err
@@ -215,7 +217,8 @@ func withoutOwner(s *batchState) *batchState {
 	return &out
 }
 
-// findBatch returns the batch whose id is in the path, with current counts, if it belongs to the sender.
+// findBatch returns the batch whose id is in the path, with current counts. A batch of another sender is not found,
+// like one that does not exist.
 func (f batchService) findBatch(req *apiRequest) (*batchState, error) {
 	id := req.r.PathValue("id")
 	notFound := httplimit.NotFound("no such batch %q", httplimit.Clip(id))

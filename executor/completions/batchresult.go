@@ -86,7 +86,8 @@ func (b *runningBatch) writeResults() error {
 	return b.save(ctx)
 }
 
-// closeOrDelete ends a file and returns its id. It deletes the file and returns nil if it is empty.
+// closeOrDelete ends a result file of a batch and returns its id. An empty file is deleted, and nil returned: a
+// batch without errors has no error file.
 func (f fileService) closeOrDelete(ctx context.Context, c *fileWriter) (*string, error) {
 	if c.file.Bytes == 0 {
 		return nil, f.deleteFile(ctx, c.file.ID)

@@ -155,7 +155,8 @@ func (b *runningBatch) watch(done <-chan struct{}) {
 	}
 }
 
-// cancel stops the batch.
+// cancel stops a batch that runs here, at the client's wish. Its open lines end with that error. A batch whose
+// results are being written is not stopped any more.
 func (b *runningBatch) cancel() {
 	b.mu.Lock()
 	if b.state.Cancelling == nil && b.state.Finalizing == nil {
@@ -225,7 +226,8 @@ func (b *runningBatch) submitAll() error {
 	return err
 }
 
-// submitLine submits the request of a line. While it is refused for load, it waits and tries again.
+// submitLine submits line n of a batch as a request. While it is refused for load, it waits as long as the refusal
+// says (1 s to 1 min) and tries again, until the batch ends. Another error ends the line.
 func (b *runningBatch) submitLine(n int, record *requestRecord) {
 	id := lineID(b.state.ID, n)
 	for b.ctx.Err() == nil {
@@ -254,7 +256,7 @@ func (b *runningBatch) submitLine(n int, record *requestRecord) {
 	}
 }
 
-// failLine ends a line whose request was not accepted.
+// failLine ends a line of a batch whose request was not accepted. The error goes into the error file.
 func (b *runningBatch) failLine(n int, err error) {
 	b.mu.Lock()
 	b.lineErrors[n] = toClientError(err)

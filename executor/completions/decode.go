@@ -147,7 +147,8 @@ func (parsed *parsedRequest) textField() string {
 	return "prompt"
 }
 
-// encodeObject writes members as a JSON object.
+// encodeObject writes members as a JSON object, in order, with their values as the client wrote them. It is the
+// body for the server.
 func encodeObject(list []objectField) []byte {
 	out := []byte{'{'}
 	for i, f := range list {
@@ -240,7 +241,8 @@ func requireOneOf(raw json.RawMessage, reason string, values ...string) *httplim
 		Msg: fmt.Sprintf("found %s, expected %s: %s", httplimit.Clip(string(raw)), strings.Join(values, " or "), reason)}
 }
 
-// readMaxTokens reads the bound on the tokens of an answer.
+// readMaxTokens reads the bound on the tokens of an answer, which has two names in the protocol. It returns an
+// error if it is out of range, or both are given and differ.
 func (parsed *parsedRequest) readMaxTokens(raw json.RawMessage) *httplimit.Error {
 	n, err := strconv.Atoi(string(raw))
 	if err != nil || n < 1 || n > maxRequestTokens {
@@ -253,7 +255,8 @@ func (parsed *parsedRequest) readMaxTokens(raw json.RawMessage) *httplimit.Error
 	return nil
 }
 
-// readChoices reads how many answers to each prompt the client wants.
+// readChoices reads how many answers to each prompt the client wants. More than one make the answer a log of
+// events, because they come mixed.
 func (parsed *parsedRequest) readChoices(raw json.RawMessage) *httplimit.Error {
 	if string(raw) == "null" {
 		return nil
@@ -324,7 +327,8 @@ func (parsed *parsedRequest) readPrompts(list []json.RawMessage) bool {
 	return true
 }
 
-// checkMessages returns an error if the value is not a list of messages with roles.
+// checkMessages returns an error unless the value is a list of messages, each with a role and a content that is a
+// text, a list of parts or null.
 func checkMessages(raw json.RawMessage) *httplimit.Error {
 	var list []struct {
 		Role    *string         `json:"role"`

@@ -60,7 +60,8 @@ func (f fileService) save(ctx context.Context, m *file) error {
 	return f.opt.Store.Put(ctx, fileKeys+m.ID, data)
 }
 
-// findFile returns a file that belongs to the owner and is complete.
+// findFile returns what is known about a file of the owner that is complete. Files of others and unfinished uploads
+// are not found.
 func (f fileService) findFile(ctx context.Context, id, owner string) (*file, error) {
 	notFound := httplimit.NotFound("no such file %q", httplimit.Clip(id))
 	if durable.CheckKey(fileKeys+id) != nil {
@@ -170,7 +171,7 @@ func (c *fileWriter) flush() error {
 	return err
 }
 
-// close stores the last chunk and marks the file as complete.
+// close stores the last chunk and marks the file as complete. Until then it cannot be read.
 func (c *fileWriter) close() error {
 	if err := c.flush(); err != nil {
 		return err
@@ -206,7 +207,8 @@ func (c *contentReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// deleteFile deletes a file and its content.
+// deleteFile deletes a file: first the chunks of its content, then what is known about it, so that an interrupted
+// deletion can be repeated.
 func (f fileService) deleteFile(ctx context.Context, id string) error {
 	keys, err := f.opt.Store.Keys(ctx, chunkKeys+id+"/")
 	for _, key := range keys {

@@ -126,7 +126,8 @@ func (f *apiHandlers) getRequest(req *apiRequest) error {
 	return nil
 }
 
-// cancelByID cancels the request whose id is in the path, and answers with its state.
+// cancelByID cancels the request whose id is in the path, waits until it has ended, and answers with its state. If
+// it was answered just before, that answer stays.
 func (f *apiHandlers) cancelByID(req *apiRequest) error {
 	e, err := f.requestByID(req)
 	if err != nil {

@@ -81,7 +81,8 @@ func (e *trackedRequest) readFromStore() (ended, hasMore bool) {
 	return false, e.adoptStoredText(st)
 }
 
-// cancelRequest ends a request with the error cause, and has the server forget it.
+// cancelRequest ends a request that is tracked here with the error cause, and has the server forget it. If it has
+// ended, its result stays.
 func (f *Front) cancelRequest(e *trackedRequest, cause error) {
 	e.mu.Lock()
 	e.startEnding(Result{Err: cause})

@@ -75,7 +75,8 @@ func clientGoneError(err error) error {
 	return err
 }
 
-// waitForChange waits for more text, and meanwhile sends a comment to show that the stream lives.
+// waitForChange waits until a request has more text or has ended. After keepAliveInterval it sends a comment, to
+// show that the stream lives, and returns. It returns an error if the client leaves or the server closes.
 func (s *eventStream) waitForChange(ctx context.Context, nextChange, closing <-chan struct{}) error {
 	wait := keepAliveInterval
 	if !s.HasBegun() {
@@ -110,7 +111,8 @@ func (s *eventStream) sendText(e *trackedRequest, text string, isFirst, wantsUsa
 	return nil
 }
 
-// sendChunk sends one chunk, with the field usage if withUsage is set.
+// sendChunk sends one chunk of a stream. If the client wants token counts, each chunk has the field usage, which is
+// null in all but the last.
 func (s *eventStream) sendChunk(c completion, tokenUsage *usage, withUsage bool) error {
 	if !withUsage {
 		return s.Send(c)

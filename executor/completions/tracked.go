@@ -34,7 +34,8 @@ type trackedRequest struct {
 // storeTimeout bounds a call of the store.
 const storeTimeout = time.Minute
 
-// Text implements Output: it adds the next piece of the answer.
+// Text is called by the server for each piece of an answer. It adds it to the request's text and wakes those who
+// stream it. Pieces after the end, or after the request was given away, are ignored. It implements Output.
 func (e *trackedRequest) Text(delta string, tokens int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -53,7 +54,8 @@ func (e *trackedRequest) hasEnded() bool {
 	return e.resultKnown
 }
 
-// wakeReaders wakes those who wait for a change. The caller holds e.mu.
+// wakeReaders wakes those who wait for more text or the result, by closing the channel that snapshot gave them. The
+// caller holds e.mu.
 func (e *trackedRequest) wakeReaders() {
 	if e.nextChange != nil {
 		close(e.nextChange)
@@ -106,7 +108,8 @@ func (e *trackedRequest) storePieces(ctx context.Context, maxUnstored int) error
 	}
 }
 
-// Done implements Output: it ends the request. A goroutine of its own stores the result.
+// Done is called by the server when it has answered a request or given it up. The result is stored in the
+// background. It implements Output.
 func (e *trackedRequest) Done(r Result) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,7 +118,8 @@ func (e *trackedRequest) Done(r Result) {
 	}
 }
 
-// startEnding starts to store the result, unless one is known already. The caller holds e.mu.
+// startEnding starts to store a result in the background, unless the request has one or the front end closes. Only
+// the first result counts. The caller holds e.mu.
 func (e *trackedRequest) startEnding(r Result) {
 	if e.resultKnown {
 		return
@@ -242,7 +246,8 @@ type requestUpdate struct {
 	nextChange <-chan struct{} // closed at the next change
 }
 
-// snapshot returns the text from byte offset on, and the result if there is one.
+// snapshot returns the text from byte offset on, the result if there is one, and a channel that is closed at the
+// next change.
 func (e *trackedRequest) snapshot(offset int) requestUpdate {
 	e.mu.Lock()
 	defer e.mu.Unlock()

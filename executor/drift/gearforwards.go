@@ -153,7 +153,8 @@ func (f *ForwardDrift) Report(out *formats.Report) {
 	}
 }
 
-// notice returns what differs and what to do.
+// notice returns the text of the alarm that answers are not forwarded between models as planned: what differs, and
+// what to type for a new plan.
 func (f *ForwardDrift) notice() string {
 	answeredShares := sharesOf(f.recent)
 	var list []string

@@ -93,7 +93,8 @@ func (r *RateDrift) Window(now time.Duration, requestsSoFar int64, log *slog.Log
 	r.addWindow(window, func() string { return r.notice(r.ratesURL) }, log)
 }
 
-// Report adds the drift to the report of a server that has ended. Its rates cannot be fetched any more.
+// Report adds the drift of the rates to the report of a server that has ended, with a warning if the alarm was
+// raised. The rates cannot be fetched any more, so the warning has them.
 func (r *RateDrift) Report(out *formats.Report) {
 	if r.windows > 0 {
 		out.Gears.Drift, out.Gears.ObservedShares = r.totalVariation(), r.shares()
@@ -134,7 +135,8 @@ func (r *RateDrift) notice(url string) string {
 		r.totalVariation(), map[bool]string{true: "time", false: "requests"}[r.byTime], r.limit.Distance, fetch, workload, qps, files, optionFlags(r.plan))
 }
 
-// optionFlags returns the flags with which a gear plan was made, except for its documents.
+// optionFlags returns the command's flags with which a gear plan was made, except for its documents, so that the
+// notice can say what to type. Options with their default are left out.
 func optionFlags(p *formats.Plan) string {
 	var flags strings.Builder
 	add := func(name string, value any) { fmt.Fprintf(&flags, " --%s %v", name, value) }

@@ -67,7 +67,8 @@ func (m *MixDrift) Window(now time.Duration, requestsSoFar []int64, log *slog.Lo
 	}
 }
 
-// notice returns what differs and what to type.
+// notice returns the text of the alarm that the mix of models is not as planned: the shares of the models, and what
+// to type for a new plan.
 func (m *MixDrift) notice() string {
 	shares := sharesOf(m.recent)
 	lines := make([]string, len(m.names))

@@ -65,7 +65,8 @@ func New(currentCore func() *turn.Core, isDraining func() bool) calls.Backend {
 	return &programBackend{currentCore: currentCore, isDraining: isDraining, sessions: map[string]*session{}}
 }
 
-// MaxMessageBytes implements calls.Backend.
+// MaxMessageBytes returns how long a message of a program may be: the inputs of the largest model, written as JSON.
+// It implements calls.Backend.
 func (p *programBackend) MaxMessageBytes() int64 {
 	c := p.currentCore()
 	maxElements := 0
@@ -159,7 +160,8 @@ func (s *session) readInputs(inputs map[string]any) error {
 	return nil
 }
 
-// bookInputs reserves the bytes of a request's inputs. It runs in the core's turn.
+// bookInputs reserves memory for a request's inputs, or refuses the request if there is too little. It runs in the
+// core's loop.
 func (s *session) bookInputs() error {
 	if err := s.refusalError(); err != nil {
 		return err
@@ -172,7 +174,8 @@ func (s *session) bookInputs() error {
 	return &calls.RefusedError{Reason: policy.ReasonQueueFull.String(), RetryAfter: time.Second}
 }
 
-// refusalError returns why a request accepts no more tasks. If it does, it returns nil.
+// refusalError returns why a request accepts no more tasks: it has ended, was refused, or the server drains. If it
+// does accept some, it returns nil.
 func (s *session) refusalError() error {
 	switch {
 	case s.job == nil:
@@ -387,7 +390,8 @@ func (s *session) readTensors(a *taskCall, listedServices map[form.Handle]int32)
 // BeginRequest implements policy.Control: it records the slot of the request.
 func (s *session) BeginRequest(slot, _ int32, _ *policy.RevealedTasks) { s.slot = slot }
 
-// TaskEnded implements policy.Control. It tells the program that a task has ended.
+// TaskEnded tells the client's program that one of its tasks has ended, with its outputs. The program, not the
+// plan, decides what follows. It implements policy.Control.
 func (s *session) TaskEnded(task int32, _ policy.Outcome, _ *policy.RevealedTasks) {
 	s.openTasks--
 	if outputs := s.answerer.TaskOutputs(task); outputs != nil {
@@ -395,7 +399,8 @@ func (s *session) TaskEnded(task int32, _ policy.Outcome, _ *policy.RevealedTask
 	}
 }
 
-// ForgetRequest implements policy.Control.
+// ForgetRequest frees the slots of all tasks of a request that has ended, in ascending order, so that runs are
+// reproducible. It implements policy.Control.
 func (s *session) ForgetRequest(_ int32, out *policy.RevealedTasks) {
 	if s.slotsFreed {
 		return

@@ -55,7 +55,8 @@ type servedRequest struct {
 	brokenBy     error               // the error with which the server broke off, until it is known whether the server is gone
 }
 
-// newAgent returns the agent of a device. Its server counts as lost until Start or a check finds it.
+// newAgent returns the agent of a device: it has the requests of one instance (a server of language models)
+// answered. Its server counts as lost until Start or a check finds it.
 func newAgent(a *agentBackend, device int32) *instanceAgent {
 	g := &instanceAgent{
 		core: a.core, options: a.options, series: a.series, requests: &a.requests,
@@ -144,7 +145,8 @@ func (g *instanceAgent) finishRun(s *servedRequest, result *runResult) {
 	}
 }
 
-// returnToPolicy hands the batch of a request back to the policy, with the number of tokens that it has.
+// returnToPolicy hands a request that its server did not answer to the end back to the policy, with the reason and
+// the number of tokens that it has. The policy lets it wait again.
 func (g *instanceAgent) returnToPolicy(s *servedRequest, reason policy.ReturnReason, tokens int) {
 	delete(g.running, s.serial)
 	g.series.returns.WithLabelValues(g.name, returnName(reason)).Inc()
@@ -180,7 +182,8 @@ const (
 	maxRemoteAttempts = 60
 )
 
-// maxAttempts returns the number of consecutive failed runs after which a request fails.
+// maxAttempts returns the number of runs (attempts to have a request answered) that may fail in a row before the
+// request fails: more if agents of other processes are used, which may be restarted.
 func (g *instanceAgent) maxAttempts() int {
 	if g.options.Agents != nil {
 		return maxRemoteAttempts

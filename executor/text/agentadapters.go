@@ -43,7 +43,8 @@ func (r *localServers) baseOf(model string) string {
 	return model
 }
 
-// sharesBase reports whether a model is an adapter or the base of one.
+// sharesBase reports whether a model shares its weights with others: it is an adapter (a small addition to a base
+// model), or the base of one.
 func (r *localServers) sharesBase(model string) bool {
 	base := r.baseOf(model)
 	for _, a := range r.adapters {

@@ -105,7 +105,9 @@ func (r *localServers) writeAnswer(ctx context.Context, w *answerRun) *runResult
 	return result
 }
 
-// completeText asks the server for the text that follows the partial answer, and adds it piece by piece.
+// completeText asks the server for the text that follows the partial answer of earlier runs, and adds it piece by
+// piece. A server that cannot continue a text writes it again, which must then be the same. An answer that becomes
+// too long ends as one that has reached its length.
 func (r *localServers) completeText(ctx context.Context, w *answerRun, partial string, result *runResult) (*llm.Answer, error) {
 	server, use, err := r.ServerAndUse(w.text.request.Model)
 	if err != nil {

@@ -84,7 +84,8 @@ func (p *servedInstance) execute(o *AgentOrder, reply func([]byte)) {
 	reply(Encode(a))
 }
 
-// answerStatus answers with the status of the servers. If they say nothing, there is no answer.
+// answerStatus asks the servers how they are and replies with that to the planner's order to look. It runs in the
+// background, because servers may be slow.
 func (p *servedInstance) answerStatus(o *AgentOrder, a AgentAnswer, reply func([]byte)) {
 	ctx, cancel := context.WithTimeout(p.process.ctx, time.Minute)
 	defer cancel()

@@ -83,7 +83,8 @@ func (r *localServers) hasServer(model string) bool {
 	return r.Servers[r.baseOf(model)] != nil || r.Servers[""] != nil
 }
 
-// serverOf returns the server of a model. It is nil if the server has not answered yet.
+// serverOf returns the server of a model: one of its own (that of its base for an adapter), or the one for all
+// models. It is nil if the server has not answered yet.
 func (r *localServers) serverOf(model string) *llm.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()

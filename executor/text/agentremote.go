@@ -113,7 +113,8 @@ func (h *remoteServers) sendOrder(ctx context.Context, o *AgentOrder) (*AgentAns
 	}
 }
 
-// Status implements serverControl.
+// Status asks the agent of the instance for the status of its servers. The agent counts the requests itself. It
+// implements serverControl.
 func (h *remoteServers) Status(ctx context.Context, model string, _ func() int) (serverStatus, error) {
 	answer, err := h.sendOrder(ctx, &AgentOrder{Kind: OrderLook, Model: model})
 	if answer == nil {
@@ -136,7 +137,7 @@ func (h *remoteServers) Prepare(ctx context.Context, model string, otherModels [
 	return h.sendAndWait(ctx, &AgentOrder{Kind: OrderPrepare, Model: model, OtherModels: otherModels})
 }
 
-// SetLoaded implements serverControl.
+// SetLoaded orders the agent to load or unload a model, and waits until that is done. It implements serverControl.
 func (h *remoteServers) SetLoaded(ctx context.Context, model string, loaded bool) error {
 	o := &AgentOrder{Kind: OrderUnload, Model: model}
 	if loaded {
@@ -205,7 +206,8 @@ func (h *remoteServers) writeAnswer(ctx context.Context, w *answerRun) *runResul
 // end the same way at once.
 const retryPause = 500 * time.Millisecond
 
-// pauseBeforeRetry waits for retryPause or until ctx ends.
+// pauseBeforeRetry waits for retryPause or until ctx ends, so that a request whose run failed at once does not run
+// again and again without a break.
 func (h *remoteServers) pauseBeforeRetry(ctx context.Context) {
 	select {
 	case <-time.After(retryPause):

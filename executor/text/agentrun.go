@@ -26,7 +26,8 @@ type agentRun struct {
 	resultStored bool          // set with released: the result of the request is stored
 }
 
-// release is called when the front end no longer has the request. It ends the run.
+// release is called when the front end no longer has the request: its result is stored, or another process has
+// taken it. It ends the run (the attempt to answer it).
 func (r *agentRun) release(resultStored bool) {
 	r.releaseOnce.Do(func() {
 		r.resultStored = resultStored

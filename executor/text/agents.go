@@ -133,7 +133,8 @@ func (a *agentBackend) RunBatch(b *turn.Batch) {
 	a.updateGauges(g)
 }
 
-// AbortBatch stops the run of a batch. Text that it still gets is ignored.
+// AbortBatch stops the run of a batch that the policy aborts. Text that it still gets is ignored, because it is no
+// longer the current run of the request.
 func (a *agentBackend) AbortBatch(b *turn.Batch) {
 	g := a.byDevice[b.Device()]
 	if request := g.running[b.Serial]; request != nil {

@@ -62,7 +62,8 @@ func (p *servedInstance) receive(message []byte, reply func([]byte)) {
 	}
 }
 
-// requestTermRead requests that the term be read from the store.
+// requestTermRead requests that the term (number of the period in which one process plans) be read from the store
+// soon. Requests while one is pending count as one.
 func (p *agentProcess) requestTermRead() {
 	select {
 	case p.orders.termUnread <- struct{}{}:

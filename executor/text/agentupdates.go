@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// sendUpdates sends the updates to the process that plans, again and again until that has confirmed them.
+// sendUpdates runs in the background. It sends updates (messages about runs) to the process that plans, again every
+// PollInterval until that has confirmed them.
 func (p *agentProcess) sendUpdates() {
 	for p.ctx.Err() == nil {
 		select {

@@ -45,7 +45,8 @@ func (g *instanceAgent) modelNames() []string {
 	return out
 }
 
-// prepareServers makes the servers ready with the model that the instance begins with.
+// prepareServers makes the servers ready with the model that the instance begins with, the resident one of the
+// plan. It is called at the start and after a loss.
 func (g *instanceAgent) prepareServers(ctx context.Context) error {
 	model := ""
 	if r := g.core.Tables.Resident[g.device]; len(r) > 0 {
@@ -54,7 +55,8 @@ func (g *instanceAgent) prepareServers(ctx context.Context) error {
 	return g.control.Prepare(ctx, model, g.modelNames())
 }
 
-// tryRevive prepares the servers and posts an event if they are ready. A missing adapter is logged once.
+// tryRevive is called from time to time while the instance is lost. It prepares the servers and posts an event if
+// they are ready. A missing adapter is logged once, until another one is missing.
 func (g *instanceAgent) tryRevive(ctx context.Context) {
 	gen := g.watch.lossCount.Load()
 	reviveCtx, cancel := context.WithTimeout(ctx, g.core.Options.LoadTimeout)

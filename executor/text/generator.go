@@ -120,7 +120,8 @@ func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream 
 	})
 }
 
-// detach ends a generation without a result. Its task keeps the text that was made.
+// detach ends a generation (a prompt that is being answered) without a result. Its task keeps the text that was
+// made, so that another generation continues it.
 func (g *generator) detach(r *generation) {
 	delete(g.generations, r.serial)
 	r.cancel(errTakenOver)

@@ -152,7 +152,9 @@ func (a *generatorBackend) LoopStarted() {
 // IsUp reports whether a device's server works.
 func (a *generatorBackend) IsUp(device int32) bool { return a.byDevice[device].watch.alive.Load() }
 
-// RunBatch has the server of a device answer the prompt of a batch, which has one task.
+// RunBatch is called when the policy dispatches a batch to a device that runs a language model. It has the device's
+// server answer the prompt of its one task. If nobody waits for the answer, or the prompt is invalid, the batch
+// ends at once.
 func (a *generatorBackend) RunBatch(b *turn.Batch) {
 	g, task := a.byDevice[b.Device()], b.Tasks[0]
 	q := a.core.RequestIn(a.answers.RequestOf(task))
@@ -187,7 +189,8 @@ func (a *generatorBackend) RunBatch(b *turn.Batch) {
 	a.core.TellStarted(b, g.device, a.core.Now())
 }
 
-// promptOf returns the prompt of a task. It returns an error if the prompt is empty or longer than planned.
+// promptOf returns the prompt of a task: what a step before the model makes, or the text that the task reads. Texts
+// are padded with zero bytes, which are cut off. It returns an error if the prompt is empty or longer than planned.
 func (a *generatorBackend) promptOf(service *turn.Model, task int32) (string, error) {
 	size := service.Inputs[0].Bytes
 	a.promptBuffer = slices.Grow(a.promptBuffer[:0], size)[:size]
@@ -205,7 +208,8 @@ func (a *generatorBackend) promptOf(service *turn.Model, task int32) (string, er
 	return prompt, nil
 }
 
-// AbortBatch ends the generation of a batch.
+// AbortBatch ends the generation (a prompt that is being answered) of a batch that the policy aborts. Its task
+// keeps the text that was made.
 func (a *generatorBackend) AbortBatch(b *turn.Batch) {
 	g := a.byDevice[b.Device()]
 	if r := g.generations[b.Serial]; r != nil {

@@ -15,7 +15,8 @@ type TextAnswers struct {
 	Monitor *planMonitor
 }
 
-// TextAnswersOf returns the answer of a core's plan. If the plan is not one of queues, it returns nil.
+// TextAnswersOf returns the answerer for a plan of queues: what ends requests for text and counts them. If the plan
+// is of another kind, it returns nil.
 func TextAnswersOf(c *turn.Core, plan *formats.Plan) (turn.Answerer, error) {
 	if formats.QueueOf(plan) == nil || c.Control != nil {
 		return nil, nil

@@ -62,7 +62,8 @@ const maxDeparture = 0.25
 // adviceDelay is the time for which requests must be expected late without a break until more instances are advised.
 const adviceDelay = 30 * time.Second
 
-// newPlanMonitor registers the series of a core's monitor.
+// newPlanMonitor returns the monitor that compares what requests for text really are with what a core's plan
+// expects, and registers its series.
 func newPlanMonitor(c *turn.Core) *planMonitor {
 	labelNames := c.Metrics.Labels.Names()
 	l := &planMonitor{

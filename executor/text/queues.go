@@ -102,7 +102,8 @@ func ArrivalAndDeadline(c *turn.Core, m *turn.Model, r *completions.Request) (ar
 	return max(arrivedAt, 0), deadline
 }
 
-// Admit implements completions.Server. The policy decides, by when it expects the answer.
+// Admit returns an error, and when to try again, if a new request may not come in: too many wait, or its answer is
+// expected too late. The policy decides, in the core's loop. It implements completions.Server.
 func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	c := q.host.CurrentCore()
 	m, err := q.findModel(c, r)
@@ -174,7 +175,8 @@ func (q *Queues) Serve(r *completions.Request, output completions.Output) {
 	}
 }
 
-// Forget implements completions.Server: it cancels a request.
+// Forget cancels a request that the front end no longer needs an answer to. If it has ended, nothing happens. It
+// implements completions.Server.
 func (q *Queues) Forget(id string) {
 	q.mu.Lock()
 	a, ok := q.openRequests[id]

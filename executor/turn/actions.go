@@ -59,7 +59,8 @@ func (c *Core) dispatchBatch(a *policy.Action) {
 	c.BackendOf(b.Device()).RunBatch(b)
 }
 
-// abortBatch ends a batch that the policy aborts. Its tasks wait with the policy again.
+// abortBatch ends a batch that the policy aborts: its backend stops or ignores it, and its tasks wait with the
+// policy again.
 func (c *Core) abortBatch(b *Batch) {
 	c.Answerer.RequeueBatch(b)
 	c.Stats.AbortedBatches++

@@ -86,7 +86,8 @@ func (b *Batch) event(kind policy.EventKind, device int32) policy.Event {
 	return policy.Event{Kind: kind, Hop: int16(b.CurrentHop), Model: b.Model, Service: b.Service.Index, Batch: b.Slot, Device: device}
 }
 
-// TellStarted tells the policy, at the next Flush, that a batch runs on a device or was admitted there.
+// TellStarted queues the event that a batch runs on a device, or was admitted there, from `start` on. The policy
+// hears of it at the next Flush, unless the batch has ended by then.
 func (u *batchTable) TellStarted(b *Batch, device int32, start time.Duration) {
 	c := u.core
 	ev := b.event(policy.BatchStarted, device)
@@ -145,7 +146,8 @@ func (u *batchTable) TellProgress(b *Batch, tokens int32) {
 	}
 }
 
-// FailBatch ends a batch that cannot run, at the next Flush.
+// FailBatch ends a batch that cannot run, because of a failure or a lost device. At the next Flush its remaining
+// hops are told as run, or the batch goes back to the policy, as the answerer decides.
 func (u *batchTable) FailBatch(b *Batch, reason policy.DropReason, err error) {
 	c := u.core
 	b.HasFailed = true

@@ -173,7 +173,8 @@ func (b *lengthBucket) padInputs(list []oip.Tensor) []oip.Tensor {
 	return out
 }
 
-// TrimAnswer cuts the padding off an answer, in the answer's own memory.
+// TrimAnswer cuts the padding off the answer to a request that was shorter than its bucket (a model compiled for
+// one input size), in the answer's own memory. Other answers stay as they are.
 func (f fittedRequest) TrimAnswer(r *oip.Response) *oip.Response {
 	if r == nil || f.length == 0 {
 		return r

@@ -126,7 +126,8 @@ func (c *Core) IsReady(m *Model) bool {
 	return services != nil || c.hasFullPipeline(c.Tables.PipelinesOf(m.Index))
 }
 
-// hasFullPipeline returns true if one of a range of pipelines executes at every stage.
+// hasFullPipeline returns true if one of the pipelines from first up to last works at every stage, that is, has a
+// device that is up. Then its model can be served.
 func (c *Core) hasFullPipeline(first, last int32) bool {
 	for p := first; p < last; p++ {
 		pipeline := &c.Tables.Pipelines[p]
@@ -178,7 +179,8 @@ func (c *Core) MoveRequests() {
 	c.CallInRound(func() { c.isMoving = true })
 }
 
-// Stop answers the remaining jobs, and ends the rounds and the backends.
+// Stop ends a core: it refuses new jobs, answers the remaining ones as dropped, ends the loop's rounds, and closes
+// the backends.
 func (c *Core) Stop() error {
 	c.inbox.refuseJobs()
 	c.CallInRound(func() {

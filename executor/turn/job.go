@@ -146,7 +146,8 @@ func (j *Job) ReleaseUntaken() {
 	j.Release()
 }
 
-// Release gives up one hold. The last one returns the job to the pool.
+// Release gives up one hold on the job (the client's handler has one, the core another). The last one clears it and
+// returns it to the pool, from which another request takes it.
 func (j *Job) Release() {
 	if j.Holds.Add(-1) > 0 {
 		return

@@ -114,7 +114,7 @@ func LatencyBuckets(slos []time.Duration) []float64 {
 	return slices.Compact(out)
 }
 
-// newModelMetrics returns the series of a model and class.
+// newModelMetrics looks up the series of a model and class once, because each look-up by labels takes time.
 func (m *Metrics) newModelMetrics(k formats.ModelClass) *modelMetrics {
 	outcome := func(o string) prometheus.Counter { return m.requests.WithLabelValues(m.Labels.Values(k, o)...) }
 	labels := m.Labels.Values(k)
@@ -193,7 +193,8 @@ type queueGauges struct {
 	Models           []*Model
 }
 
-// NewQueueGauges returns gauges for models' queues, to be filled with models.
+// NewQueueGauges returns gauges for the queues of models: how many requests wait, and how many are in batches. The
+// caller sets the models that they read.
 func NewQueueGauges(l series.Labels) *queueGauges {
 	return &queueGauges{
 		labels:  l,
@@ -205,7 +206,7 @@ func NewQueueGauges(l series.Labels) *queueGauges {
 // Describe implements prometheus.Collector.
 func (q *queueGauges) Describe(ch chan<- *prometheus.Desc) { ch <- q.Waiting; ch <- q.Running }
 
-// Collect implements prometheus.Collector.
+// Collect sends the present lengths of the models' queues to Prometheus. It implements prometheus.Collector.
 func (q *queueGauges) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range q.Models {
 		labels := q.labels.Values(formats.ModelClass{Model: m.Name, Class: m.Class})

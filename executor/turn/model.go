@@ -44,7 +44,8 @@ var oipTypes = map[engine.DType]oip.Datatype{
 	engine.Bool: oip.Bool, engine.BF16: oip.BF16,
 }
 
-// TensorsOf returns an engine's tensors in the form of the protocol.
+// TensorsOf returns an engine's tensors in the form of the inference protocol, with the bytes of one sample. It
+// returns an error for a type that the protocol lacks, or a tensor without a batch dimension.
 func TensorsOf(specs []engine.Spec) (out []Tensor, err error) {
 	for _, s := range specs {
 		t, ok := oipTypes[s.Type]

@@ -88,7 +88,8 @@ func (l *requestLedger) IsFull(more int) bool {
 // Pending returns the number of jobs without an answer.
 func (l *requestLedger) Pending() int { return l.pendingJobs }
 
-// refuseUntold refuses a job that the policy is not told of.
+// refuseUntold refuses a job that the policy is not told of: it answers it as dropped, and gives up the core's hold
+// on it.
 func (l *requestLedger) refuseUntold(j *Job, reason policy.DropReason) {
 	l.pendingJobs++
 	j.openSamples = 0
@@ -96,7 +97,8 @@ func (l *requestLedger) refuseUntold(j *Job, reason policy.DropReason) {
 	j.Release()
 }
 
-// newRequest returns the slot of a new request for a sample of a job.
+// newRequest returns a slot (number) with a new request for one sample of a job: a free slot, or a new one at the
+// end. Batch -1 means that it waits.
 func (l *requestLedger) newRequest(j *Job, sample int) int32 {
 	var slot int32
 	if n := len(l.freeSlots); n > 0 {
@@ -139,7 +141,8 @@ func (l *requestLedger) FreeRequest(slot int32) {
 	}
 }
 
-// RefuseJob answers a job with a drop.
+// RefuseJob answers a job as dropped, with the reason, unless it is answered already. The policy hears at the next
+// Flush that nobody waits for its requests.
 func (l *requestLedger) RefuseJob(j *Job, reason policy.DropReason) {
 	if j.Answered {
 		return
@@ -201,7 +204,8 @@ func (l *requestLedger) AnswerJob(j *Job) {
 	j.Done <- struct{}{}
 }
 
-// dropRequest answers the job of a request that the policy has dropped.
+// dropRequest handles the policy's drop of a request: it answers the whole job as dropped, and frees the slot once
+// no batch holds the request.
 func (l *requestLedger) dropRequest(slot int32, reason policy.DropReason) {
 	if q := l.RequestIn(slot); q != nil {
 		l.RefuseJob(q.Job, reason)
@@ -226,7 +230,7 @@ func (l *requestLedger) notifyIdle() {
 	}
 }
 
-// refuseAll answers all jobs with a drop.
+// refuseAll answers all jobs as dropped, when the core stops. The policy is not told any more.
 func (l *requestLedger) refuseAll(reason policy.DropReason) {
 	for i := range l.requests {
 		if j := l.requests[i].Job; j != nil {
@@ -242,7 +246,8 @@ type OneTaskPerRequest struct{ Core *Core }
 // RequestArrived implements Answerer. The arrival has already revealed the task.
 func (OneTaskPerRequest) RequestArrived(int32) {}
 
-// EnterBatch implements Answerer: it records the batch that requests are in.
+// EnterBatch records, when a batch was dispatched, that its requests no longer wait but are in that batch. It
+// implements Answerer.
 func (s OneTaskPerRequest) EnterBatch(b *Batch) {
 	n := int64(len(b.Tasks))
 	b.Service.Waiting.Add(-n)
@@ -291,7 +296,8 @@ func (s OneTaskPerRequest) BatchFailed(b *Batch, reason policy.DropReason, err e
 	return true
 }
 
-// DropRequest implements Answerer. A request in a batch keeps its slot until the batch is over.
+// DropRequest frees the slot of a request that the policy has dropped. A request in a batch keeps its slot until
+// the batch is over, because the batch names it. It implements Answerer.
 func (s OneTaskPerRequest) DropRequest(slot int32) {
 	if q := &s.Core.requestLedger.requests[slot]; q.Batch >= 0 {
 		q.IsDropped = true
@@ -303,7 +309,8 @@ func (s OneTaskPerRequest) DropRequest(slot int32) {
 // RequestOf returns the task's own slot.
 func (OneTaskPerRequest) RequestOf(task int32) int32 { return task }
 
-// TaskInput returns the client's input.
+// TaskInput returns input i of a task, which is the client's own. If its job is answered, it returns nil, because
+// the client's memory must not be read any more.
 func (s OneTaskPerRequest) TaskInput(task int32, i int) []byte {
 	q := &s.Core.requestLedger.requests[task]
 	if q.Job == nil || q.Job.Answered {

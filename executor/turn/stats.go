@@ -75,7 +75,8 @@ func newModelStats(name string) *modelStats {
 	}
 }
 
-// countArrival counts the requests of a job.
+// countArrival counts the requests of a job that arrives, and records when it came and when the core took it, if
+// times are recorded.
 func (s *Stats) countArrival(j *Job) {
 	m := j.Model.Stats
 	m.Mu.Lock()

@@ -37,7 +37,7 @@ type Device struct {
 	stats           *turn.DeviceMetrics
 }
 
-// hasNetwork returns whether the plan places a network, a model that can be loaded, on the device.
+// hasNetwork returns whether a device has memory slots for a network (a model that can be loaded) at present.
 func (d *Device) hasNetwork(t *policy.Tables, network int32) bool {
 	for s := range d.Slots {
 		if d.Slots[s] != nil && t.Pipelines[t.Stages[s].Pipeline].Network == network {

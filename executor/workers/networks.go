@@ -132,7 +132,8 @@ func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	return out, nil
 }
 
-// returnSlots gives slots back to the arena that they were cut from, each once nobody reads it any more.
+// returnSlots gives slots (memory for batches' tensors) back to the arena that they were cut from, each once nobody
+// reads it any more.
 func returnSlots(list []*stageSlots) {
 	for _, s := range list {
 		s.isRetired = true
@@ -189,7 +190,8 @@ func (k slotCutter) markResidentsLoaded(d *Device) {
 	}
 }
 
-// forgetNetworks forgets the loaded networks, slots and orders of a device whose worker was lost.
+// forgetNetworks forgets the loaded networks, memory slots and orders of a device whose worker was lost. A new
+// worker starts with the resident networks.
 func (d *Device) forgetNetworks() {
 	networks := d.Networks
 	for i, s := range d.Slots {

@@ -77,7 +77,8 @@ func (k *supervisor) workerConfig(d *Device, place worker.Device) worker.Config 
 	return cfg
 }
 
-// startProcess starts the worker of a device, or waits for one of another host.
+// startProcess starts the worker process of a device, or waits for one of another host to join. It returns when the
+// worker has loaded its stages, or an error after StartTimeout.
 func (k *supervisor) startProcess(ctx context.Context, d *Device, cfg worker.Config) (*worker.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.options.StartTimeout)
 	defer cancel()
@@ -235,7 +236,8 @@ func (k *supervisor) setModelTensors() error {
 	return nil
 }
 
-// sameSpecs returns an error if the outputs of a stage are not the inputs of the next.
+// sameSpecs returns an error if the outputs of a stage are not the inputs of the next, by number, type and size.
+// Sizes are compared at batches of one and of two, because one alone does not show the batch dimension.
 func sameSpecs(outputs, inputs []engine.Spec) error {
 	if len(outputs) != len(inputs) {
 		return fmt.Errorf("%d tensors leave, %d are expected", len(outputs), len(inputs))

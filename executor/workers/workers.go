@@ -231,7 +231,8 @@ func (w *WorkerBackend) PlaceInputs(task, device, ticket int32) {
 	w.core.TellPlaced(task, device, ticket, now, now)
 }
 
-// Close ends all worker processes and unmaps their memory.
+// Close ends all worker processes and unmaps their memory, when a core stops. It waits until no goroutine of the
+// supervision runs, also for workers that were just being restarted.
 func (w *WorkerBackend) Close(ctx context.Context) {
 	if w.Supervisor.cancel == nil { // supervision has not begun
 		w.Supervisor.killAll()

@@ -25,7 +25,8 @@ type cachedPrefix struct {
 	prev, next int32 // in the order of use; -1 at the ends
 }
 
-// init empties a memory of a number of tokens.
+// init empties a KV memory and sets its size to a number of tokens, in blocks of `size` tokens. With cache it keeps
+// prefixes of sessions.
 func (b *blockStore) init(tokens int64, size int32, cache bool) {
 	*b = blockStore{size: size, total: tokens / int64(size), cache: cache, oldest: -1, newest: -1}
 	if cache {

@@ -59,7 +59,7 @@ func (h *waitingHeap) siftDown(i int) {
 	h.setAt(i, slot)
 }
 
-// remove removes the slot at index i.
+// remove removes the slot at index i from the heap: the last one takes its place and moves down or up.
 func (h *waitingHeap) remove(i int) {
 	lastIndex := len(h.list) - 1
 	slot := h.list[lastIndex]

@@ -191,7 +191,8 @@ func (in *Instance) Add(s Sequence) error {
 	return nil
 }
 
-// generatedBy returns how many tokens of its answer a sequence has.
+// generatedBy returns how many tokens of its answer a sequence has. A decoding sequence gets one in each iteration,
+// so they are not counted one by one.
 func (in *Instance) generatedBy(q *sequence) int32 {
 	if q.state == stateDecoding {
 		return q.generated + int32(in.iteration-q.decodingSince)
@@ -230,7 +231,8 @@ func (in *Instance) Remove(id int32, toHost bool) (generated int32, swapped bool
 	return generated, swapped
 }
 
-// removeSlot removes a sequence for good.
+// removeSlot removes a sequence for good, because it has ended, was aborted or evicted, and frees its slot. With
+// toHost its KV state goes to the host's memory.
 func (in *Instance) removeSlot(slot int32, toHost bool) {
 	q := &in.seqs[slot]
 	if q.state == stateWaiting {

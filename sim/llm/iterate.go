@@ -79,7 +79,8 @@ func (in *Instance) preempt() {
 	in.waiting.push(victim)
 }
 
-// addChunk gives a prompt as many tokens of the iteration as the budget allows, and returns how many.
+// addChunk gives a prompt as many tokens of the iteration as the budget allows, and returns how many. Attention is
+// counted in pairs: each new token attends to all before it.
 func (in *Instance) addChunk(slot, budget int32) int32 {
 	q := &in.seqs[slot]
 	n := max(0, min(q.contextNeeded-q.contextDone, budget))
@@ -93,7 +94,8 @@ func (in *Instance) addChunk(slot, budget int32) int32 {
 	return n
 }
 
-// admit adds a waiting sequence to the batch. It returns false if there are not enough blocks.
+// admit adds the first waiting sequence to the batch. It returns false if there are not enough free blocks of KV
+// memory for its context, or for its whole answer if that is reserved.
 func (in *Instance) admit(slot int32) bool {
 	q := &in.seqs[slot]
 	wantedBlocks := in.memory.blocksFor(q.contextNeeded)
@@ -130,7 +132,8 @@ func (in *Instance) admit(slot int32) bool {
 	return true
 }
 
-// swapTokens moves the KV of some tokens to or from the host's memory.
+// swapTokens moves the KV state of some tokens to or from the host's memory. The next iteration is longer by the
+// time of that, less the share that is hidden behind computation.
 func (in *Instance) swapTokens(tokens int32, hiddenShare float64) {
 	bytes := int64(tokens) * in.m.TokenBytes
 	in.counts.SwappedBytes += bytes
@@ -139,7 +142,8 @@ func (in *Instance) swapTokens(tokens int32, hiddenShare float64) {
 	}
 }
 
-// End ends the iteration that Begin formed. All decoding sequences have one more token.
+// End ends the iteration that Begin formed: all decoding sequences have one more token. It returns which sequences
+// got their first token, have ended, or are due for a report of progress; the lists are valid until the next call.
 func (in *Instance) End() *IterationEnd {
 	e := &in.end
 	e.First, e.Progress, e.Finished = e.First[:0], e.Progress[:0], e.Finished[:0]
@@ -180,7 +184,8 @@ func (in *Instance) End() *IterationEnd {
 	return e
 }
 
-// addFirstToken gives a sequence the token that follows its prompt. It decodes from then on.
+// addFirstToken gives a sequence the token that follows its prompt, from which it decodes on: one token in each
+// iteration. A sequence that was preempted has had its first token before.
 func (in *Instance) addFirstToken(slot int32, e *IterationEnd) {
 	q := &in.seqs[slot]
 	q.generated++
