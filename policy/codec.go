@@ -38,7 +38,8 @@ func AppendEvent(dst []byte, now time.Duration, ev *Event) []byte {
 	return dst
 }
 
-// AppendActions appends the actions of a buffer from number firstAction on, each with its tasks and hops. The
+// AppendActions appends the encoding of a buffer's actions from number firstAction on to dst, for an event log:
+// each with its kind, its numbers as varints and, for a Dispatch, its tasks and hops (a device for each stage). The
 // bytes do not depend on where in the buffer the actions stand.
 func AppendActions(dst []byte, a *Actions, firstAction int) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(a.List)-firstAction))

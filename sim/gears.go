@@ -166,7 +166,8 @@ type requestSample struct {
 	answeredBy int32 // pipeline that answered last, or -1
 }
 
-// Arrive implements Truth.
+// Arrive gives a request that arrives the next recorded sample, in a ring. Its level and correctness at each model
+// are known from then on. It implements Truth.
 func (r *recordTruth) Arrive(req int32, _ *arrivals.Request) {
 	for int(req) >= len(r.samples) {
 		r.samples = append(r.samples, requestSample{})

@@ -91,8 +91,8 @@ func (k *ledger) leaveBatch(task int32, newState policy.TaskState) bool {
 	return false
 }
 
-// dropRequest ends a request without an answer, as the policy orders, and counts it with the reason. Missed
-// deadlines and lost workers count against the client's share as late. It returns an error if the request is not
+// dropRequest ends a request without an answer, as the policy orders, and counts it with the reason. For its
+// client's share, a missed deadline or a lost worker counts as late. It returns an error if the request is not
 // open.
 func (k *ledger) dropRequest(now time.Duration, slot int32, reason policy.DropReason) error {
 	if slot < 0 || int(slot) >= len(k.requests) || k.requests[slot].state != requestOpen {

@@ -95,8 +95,8 @@ func (s *batchState) hasEnded() bool {
 	return slices.Contains([]string{batchFailed, batchCompleted, batchExpired, batchCancelled}, s.Status)
 }
 
-// setStatus changes the state of the batch and notes the time in the field of that state. It must be one of those
-// in the table, so not the first one.
+// setStatus changes the state of the batch and notes the time in the field of that state. There is no field, and so
+// no way back, for the first state (validating).
 func (s *batchState) setStatus(status string, now time.Time) {
 	s.Status = status
 	seconds := now.Unix()

@@ -52,8 +52,9 @@ type endpoint struct {
 	Server  *llm.Server
 }
 
-// NewLocalServers returns the servers of one instance from a list. It returns an error for a wrong URL or for two
-// servers of the same model.
+// NewLocalServers returns the servers of one instance out of the list of all. It calls none of them yet. It returns
+// an error for a wrong URL, two servers of the same model, or an adapter (a small addition to a base model) with a
+// server of its own.
 func NewLocalServers(list []InstanceServer, adapters []ModelAdapter, instance int) (*localServers, error) {
 	r := &localServers{Servers: map[string]*endpoint{}}
 	var err error
@@ -274,8 +275,8 @@ func (r *localServers) unloadOthers(ctx context.Context, servers []*llm.Server, 
 	return nil
 }
 
-// SetLoaded implements serverControl. A model that shares its base stays until the next load, because the next model
-// may share it, too.
+// SetLoaded loads a model at its server, or unloads it. A model that shares its base stays until the next load,
+// because the next model may share it, too. It implements serverControl.
 func (r *localServers) SetLoaded(ctx context.Context, model string, loaded bool) error {
 	s := r.serverOf(model)
 	switch {

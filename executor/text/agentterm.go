@@ -106,8 +106,9 @@ func (p *agentProcess) watchTerm() {
 	}
 }
 
-// releaseEarly executes the early orders whose term is current by now. The caller holds the lock of the queue. Of the
-// first arrivedBefore orders, those of later terms are refused, because they came before the store was read.
+// releaseEarly executes the waiting orders whose term (period in which one process plans) is current by now, after
+// the store was read. Of the first arrivedBefore orders, those of later terms are refused: they came before the
+// read, so no process had their term. The caller holds the lock of the queue.
 func (p *agentProcess) releaseEarly(arrivedBefore int) {
 	if p.orders.closed {
 		return

@@ -192,7 +192,8 @@ func (r *generation) addPiece(t llm.Token) error {
 }
 
 // finishGeneration handles the end of a generation: the task ends, its request fails, or the generation waits until
-// it is known whether the server is gone.
+// it is known whether the server is gone. A generation is a prompt that is being answered. A refusal by the server
+// (status 400 to 499) is the request's fault; an unknown model or key is that of the server, which counts as lost.
 func (g *generator) finishGeneration(r *generation, err error) {
 	c, b, now := g.core, r.b, g.core.Now()
 	q := c.RequestIn(g.answers.RequestOf(b.Tasks[0]))

@@ -91,8 +91,9 @@ func (p *sharedPlanner) planUntilDone(ctx context.Context, term uint64) {
 	p.queues.forgetAll()
 }
 
-// AnswerMessage answers agents in its term, and other front ends, while this process plans. Otherwise it does not
-// answer, because the process that plans receives the message, too.
+// AnswerMessage is called for each message to the process that plans: updates of agents about their requests, and
+// questions of other front ends whether a request may come in. It replies only while this process plans, in the
+// message's term, because the process that plans receives the message, too.
 func (p *sharedPlanner) AnswerMessage(message []byte, reply func([]byte)) {
 	received := &AgentMessage{}
 	if err := json.Unmarshal(message, received); err != nil {

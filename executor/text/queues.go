@@ -144,8 +144,9 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	return retryAfter, refusal
 }
 
-// Serve implements completions.Server: it submits the request to the core of the plan in force. If another plan comes
-// into force meanwhile, it submits the request to that one.
+// Serve submits a request of the front end to the core of the plan in force, as a job. If another plan comes into
+// force meanwhile, it submits the request to that one. If the executor ends, the request stays in the store. It
+// implements completions.Server.
 func (q *Queues) Serve(r *completions.Request, output completions.Output) {
 	for {
 		c := q.host.CurrentCore()
@@ -200,8 +201,9 @@ func (q *Queues) forgetAll() {
 	}
 }
 
-// finishRequest gives the front end the result of a request, or hands the request to the next plan. It is called on
-// the core's turn; what may wait for the store is done on a goroutine of its own.
+// finishRequest gives the front end the result of a request or, if the core drains, stores its text and hands the
+// request to the next plan. It is called in the core's loop; what may wait for the store is done in a goroutine of
+// its own.
 func (q *Queues) finishRequest(t *requestText, j *turn.Job, r completions.Result, draining bool) {
 	q.mu.Lock()
 	open := q.openRequests[t.request.ID]

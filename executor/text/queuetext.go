@@ -112,8 +112,8 @@ func (t *requestText) storePartial() error {
 }
 
 // JobAnswered is called in the core's loop when the job of a request was answered. It gives the front end the
-// result, or the error for the client, and does not wait for the store. A request refused because this process ends
-// is not finished, but given back.
+// result, or the error for the client, and does not wait for the store. A request that was refused because its core
+// drains is not finished: the next plan continues it, or it stays in the store.
 func (t *requestText) JobAnswered(j *turn.Job) {
 	t.answered.Store(true)
 	r := completions.Result{}

@@ -199,8 +199,8 @@ func (f fittedRequest) TrimAnswer(r *oip.Response) *oip.Response {
 	return r
 }
 
-// StatisticsOf returns rows by the models' names. For a name whose requests run in buckets, they are sums over the
-// buckets.
+// StatisticsOf returns the rows of statistics of a model, or of all for an empty name. For a name that is served in
+// length buckets (models compiled for different input sizes), they are sums over the buckets.
 func (s *servedModels) StatisticsOf(model string, statisticsOf func(model string) []oip.ModelStatistics) (rows []oip.ModelStatistics) {
 	if s.bucketSets[model] == nil {
 		rows = statisticsOf(model)

@@ -171,8 +171,9 @@ func (l *requestLedger) markUnwanted(j *Job) {
 	}
 }
 
-// nextUnwanted removes the next of the unwanted slots, and returns false if there is none. The event is a Cancel, unless
-// the request is in a batch: then it runs with the batch, and the event is empty.
+// nextUnwanted takes the next request that nobody waits for any more, and returns the event with which the policy
+// hears of it: a Cancel, or an empty one if the request is in a batch, with which it runs to the end. It returns
+// false if there is none.
 func (l *requestLedger) nextUnwanted() (ev policy.Event, more bool) {
 	n := len(l.unwantedSlots)
 	if n == 0 {

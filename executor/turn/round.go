@@ -86,8 +86,8 @@ func (in *inbox) UnhandledEvents() []BackendEvent {
 	return append(in.lastTaken.backendEvents, in.content.backendEvents...)
 }
 
-// Round handles everything that has arrived: events of backends, results of searches, jobs, cancels, timers and calls.
-// It implements loop.Host.
+// Round is one pass of the core's loop: it handles everything that has arrived, in a fixed order: events of
+// backends, results of searches, jobs, cancels, timers and calls. It implements loop.Host.
 func (c *Core) Round() {
 	t := c.inbox.takeContent()
 	for i := range t.backendEvents {
@@ -152,8 +152,9 @@ func watchIntervalOf(t *policy.Tables) time.Duration {
 	return interval
 }
 
-// TimerFired implements loop.Host: the core's own timer watches the backends and counts requests. Time in which no round
-// ran, as on a machine that was suspended, says nothing about workers.
+// TimerFired is called when the core's own timer is due. It has the backends look for hanging work, and counts
+// requests each second. Time in which the loop did not run, as on a machine that was suspended, is passed to them
+// as paused. It implements loop.Host.
 func (c *Core) TimerFired(int32) {
 	now := c.Now()
 	paused := max(0, now-c.watchedAt-2*c.watchInterval)

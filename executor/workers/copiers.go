@@ -52,8 +52,8 @@ func newCopiers(n int) *copiers {
 	return p
 }
 
-// copy copies src to dst: large copies by an idle helper, if there is one, and others at once. wait returns when
-// all copies are done.
+// copy copies src to dst: a large piece by an idle helper, if there is one, and others at once. The caller must
+// call wait before it uses dst.
 func (p *copiers) copy(dst, src []byte) {
 	if p == nil || len(dst) < minHelperBytes {
 		copy(dst, src)

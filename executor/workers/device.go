@@ -103,7 +103,8 @@ func (d *Device) nextSendable() int {
 	return -1
 }
 
-// SendWaiting sends runs on the devices whose queue waited for a free slot, after slots were released.
+// SendWaiting is called at the end of each round of the core's loop. It sends runs on the devices whose queue
+// waited for a free slot (memory for one batch's tensors), which other runs may have released.
 func (w *WorkerBackend) SendWaiting() {
 	for _, d := range w.OwnDevices {
 		if d.waitsForSlot {

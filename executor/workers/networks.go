@@ -205,8 +205,9 @@ func (d *Device) forgetNetworks() {
 	networks.waitingOrders, networks.IsLoading, networks.newSlots, networks.endedLoads = networks.waitingOrders[:0], false, nil, networks.endedLoads[:0]
 }
 
-// takeOrder takes an order for a device on which networks come and go. A load cancels a waiting unload of the same
-// network, and an unload a waiting load.
+// takeOrder takes an order of the policy to load or unload a network, for a device on which networks come and go. A
+// load cancels a waiting unload of the same network, and an unload a waiting load. An order that changes nothing is
+// answered at once.
 func (w orderRunner) takeOrder(d *Device, o turn.LoadOrder) {
 	networks := d.Networks
 	if d.Process == nil { // what it then holds follows from its start

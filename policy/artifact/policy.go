@@ -168,8 +168,9 @@ func (p *Policy) largestBatch(pl, maxBatch, minBatch int32, deadline, now time.D
 	return triedPath{}, false
 }
 
-// tryBatch returns the path of a batch through a pipeline, stage by stage, from the tails alone. Its hops are in
-// p.hops.
+// tryBatch returns the path of a batch through a pipeline: stage by stage the device that ends it first, behind the
+// tails, the times up to which devices and links are reserved. Its hops are in p.hops. If a stage has no device
+// left, finish is farFuture.
 func (p *Policy) tryBatch(pipeline, batch int32, now time.Duration) triedPath {
 	pl := &p.tables.Pipelines[pipeline]
 	p.hops = p.hops[:0]

@@ -120,7 +120,8 @@ func (w *pathShares) recordFollower(ev *policy.Event) {
 	}
 }
 
-// learnFromBatch learns from the tasks of a batch that has ended. What follows them has been revealed by then.
+// learnFromBatch learns which branches the requests of a batch took, when it has ended and what follows its tasks
+// has been revealed. Tasks of services without branches teach nothing.
 func (w *pathShares) learnFromBatch(tasks *flow.TaskTable, list []flow.QueueEntry) {
 	if w == nil {
 		return

@@ -191,8 +191,9 @@ func (l *moduleLoad) addArrivals(tasks float64) {
 	l.smoothed[index] = sum / float64(n)
 }
 
-// wantsHighestFirst returns true if the highest budget is to be served first: the load is above 1 by more than its
-// variation. If it is below 1 by more than that, it returns false. In between the order stays.
+// wantsHighestFirst returns whether a module serves the highest budget (time left to the deadline) first: true if
+// its load, the arrivals of the last second over the capacity, is above 1 by more than its usual variation, false
+// if it is below 1 by more than that. In between the order stays, so that it does not change back and forth.
 func (l *moduleLoad) wantsHighestFirst(capacity float64, immediate bool) bool {
 	if capacity == 0 {
 		return l.highestFirst

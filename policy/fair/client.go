@@ -56,7 +56,8 @@ func (s *ClientShares) clientOf(now time.Duration, number int32) *client {
 	return c
 }
 
-// forgetIdleClient checks one client, the next in turn, and forgets it if it has been idle for long.
+// forgetIdleClient checks one client, the next in turn, and forgets it if it has no open request and has sent none
+// for forgetAfter. One per call keeps each call short.
 func (s *ClientShares) forgetIdleClient(now time.Duration) {
 	if len(s.clients) == 0 {
 		return

@@ -135,8 +135,9 @@ func (c *graphControl) TaskEnded(task int32, o policy.Outcome, out *policy.Revea
 	}
 }
 
-// decideInput records whether a request comes to a node from one of its inputs. Once all inputs are decided, the node is
-// revealed, or skipped if the request comes from none.
+// decideInput records whether a request comes to a node (step of the graph) from one of its inputs. Once all inputs
+// are decided, the node is revealed as a task or, if the request comes from none, skipped. A skipped node decides
+// those behind it.
 func (c *graphControl) decideInput(req, node int32, taken bool, out *policy.RevealedTasks) {
 	s := &c.nodesOf(req)[node]
 	s.undecidedInputs--

@@ -88,8 +88,9 @@ func (w *WorkflowTables) numberGenerationSteps(a *Workflow) {
 	}
 }
 
-// WithTokenWork returns the segments with the work of those modules that ask language models: the time that one of their
-// sequences takes alone on the first kind of device, relative to the model's usual task.
+// WithTokenWork returns the segments with the work of those modules that ask language models: the time that one of
+// their sequences takes alone on the first kind of device, relative to the model's usual task. Other modules keep
+// their work. The given segments are not changed.
 func WithTokenWork(segments []formats.Segment, models map[string]*formats.FlowGeneration) []formats.Segment {
 	out := slices.Clone(segments)
 	for i := range out {

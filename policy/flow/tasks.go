@@ -35,8 +35,8 @@ type QueueEntry struct {
 	lifeCount uint32 // lifeCount of its request
 }
 
-// OpenRequest enters a request that arrives into its slot. lifeCount is even while the slot's request is open, so
-// that entries of an earlier one can be told.
+// OpenRequest enters a request that arrives into its slot. lifeCount is odd while the slot's request is open, and
+// grows with each request, so that entries of an earlier one can be told.
 func (b *TaskTable) OpenRequest(ev *policy.Event) {
 	for int(ev.Req) >= len(b.Requests) {
 		b.Requests = append(b.Requests, Request{})

@@ -172,7 +172,9 @@ type PathStep struct {
 	Work     float64
 }
 
-// SegmentPaths lists the paths through a segment, from steps that read no step of it to steps that none of it reads.
+// SegmentPaths lists the paths through a segment (part of a workflow whose tasks are revealed together): from steps
+// that read no step of it, along those that read the one before, to steps that none of it reads. It returns an
+// error if there are more than MaxPaths.
 func (w *Workflow) SegmentPaths(segment int) ([][]PathStep, error) {
 	steps := w.Segments[segment].Steps
 	readers, readsOther := make([][]int, len(steps)), make([]bool, len(steps)) // steps that read a step; whether a step reads any

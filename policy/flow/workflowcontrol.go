@@ -86,8 +86,8 @@ func (w *WorkflowControl) BeginRequest(req, model int32, out *policy.RevealedTas
 	w.enterSegment(req, 0, out)
 }
 
-// enterSegment takes a request to a segment, and reveals its tasks. If none of its steps runs, the request goes on to
-// the next segment.
+// enterSegment takes a request to a segment (part of a workflow), and reveals its tasks to the policy at once. If
+// none of its steps runs, the request goes on to the next segment, or ends.
 func (w *WorkflowControl) enterSegment(req, segment int32, out *policy.RevealedTasks) {
 	q := &w.requests[req]
 	for {

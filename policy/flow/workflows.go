@@ -74,7 +74,8 @@ func (s *Step) Services() []int32 {
 	return s.Routes
 }
 
-// MaxItems returns how often a step of a request runs at most in a visit of its segment.
+// MaxItems returns how many tasks a step of a request has at most in a visit of its segment: the fixed number, the
+// largest that has a chance, or MaxModules if the plan gives no chances.
 func (s *Step) MaxItems() int32 {
 	switch {
 	case !s.CountVaries:

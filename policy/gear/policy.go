@@ -105,8 +105,9 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	return p, nil
 }
 
-// makeStages returns the stages of all gears with the chains of their pipelines, the index of each gear's first
-// stage, and the number of shares in all.
+// makeStages returns the stages of all gears (one model of a cascade each) with the chains of their pipelines (the
+// devices of each replica), the index of each gear's first stage, and the number of shares in all. It returns an
+// error if a stage has not one share for each replica.
 func makeStages(gears []Gear, chainsOf [][]int32) (firstStage []int32, stages []gearStage, shares int, err error) {
 	// Count stages and shares.
 	n := 0

@@ -147,8 +147,9 @@ func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 	}
 }
 
-// serveDevice gives an idle device the first of its ready queues (see servedBefore). If none is ready, it asks to
-// be woken when the first one is to be flushed. A chain that is full of batches waits until one has gone through.
+// serveDevice gives an idle device the first of its ready queues (see servedBefore). A queue is ready if it is long
+// enough for the gear or its head has waited for the flush time. If none is, a timer is set for the first flush. A
+// chain (the devices of a replica) that is full of batches waits until one has gone through.
 func (p *Policy) serveDevice(now time.Duration, d int32, out *policy.Actions) {
 	bestChain, nextFlush := noIndex, time.Duration(-1)
 

@@ -75,8 +75,9 @@ func newRefusalRule(p *Policy) *refusalRule {
 	return s
 }
 
-// setWorkRows computes the three work rows of the k-th stage of a gear. stageShares has how often the plan's samples
-// reach each of its stages.
+// setWorkRows computes the three work rows of the k-th stage of a gear: the seconds of work, by device, that a
+// request still means when it waits there, what changes when it is sent, and what it means in a batch. stageShares
+// has how often the plan's samples reach each stage.
 func (s *refusalRule) setWorkRows(p *Policy, firstStage, k int32, stageShares []float64) {
 	n, rows := len(s.pendingWork), s.workRows[s.waitingRow(firstStage+k):]
 	waitingRow, sentRow, batchRow := rows[:n], rows[n:2*n], rows[2*n:3*n]
@@ -213,8 +214,9 @@ func (s *refusalRule) workAhead(d int32, now time.Duration) float64 {
 	return s.pendingWork[d]
 }
 
-// certainlyInTime reports whether a request is in time at whichever stage it waits: even with all the work of the
-// busiest device before it. It may return false for a request that is in time by a little.
+// certainlyInTime reports, by a quick bound, whether a request is in time at whichever stage it waits: even with
+// all the work of the busiest device before it. It may return false for a request that is in time by a little; then
+// expectedLateness decides.
 func (s *refusalRule) certainlyInTime(p *Policy, now, timeLeft time.Duration) bool {
 	const roundingFactor = 1 + 1e-9 // covers rounding
 	busiest := 0.0

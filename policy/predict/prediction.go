@@ -77,8 +77,8 @@ func (t *TransitionTable) featureRow(c *Cursor) int32 {
 	return t.plainRow(c)
 }
 
-// plainRow returns the row of the full prefix. If it has too few samples, it returns that of the last token, and if that
-// has none, -1.
+// plainRow returns the table's row for a request's whole path so far, without its feature. If it has too few
+// samples, it returns the row of the last token (kind of task) alone, and if that has none, -1.
 func (t *TransitionTable) plainRow(c *Cursor) int32 {
 	if r := c.rows[0]; r >= 0 && t.rows[r].samples >= t.options.MinSamples {
 		return r

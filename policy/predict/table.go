@@ -238,8 +238,9 @@ func (t *TransitionTable) countToken(r, token int32) int32 {
 	return t.followToken(r, token, 1)
 }
 
-// followToken adds to the count of a token behind a row, adding the edge if it is new, and returns the row of the longer
-// prefix. If there is none, it returns -1.
+// followToken follows a row (a path so far) along a token (kind of task), adds to that token's count, and returns
+// the row of the longer path. The edge and the row are added if they are new. If there is no such row, because the
+// table is full or the path has ended, it returns -1.
 func (t *TransitionTable) followToken(r, token, count int32) int32 {
 	e := t.findEdge(r, token)
 	if e < 0 {

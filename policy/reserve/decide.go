@@ -65,8 +65,9 @@ func (p *Policy) sendHead(m int32, path *reservedPath, now time.Duration, out *p
 	}
 }
 
-// judgeHead returns what is to be done about the head of a model's queue now, and its path if it has one. If the
-// head waits, it sets when it is looked at again.
+// judgeHead returns the verdict on the head of a model's queue (the request with the earliest deadline): goes,
+// waits, is too late or stranded; and its path (a device for each stage) if it has one. If the head waits, it sets
+// when it is looked at again.
 func (c *batchChooser) judgeHead(m int32, now time.Duration) (*reservedPath, verdict) {
 	model := &c.models[m]
 	head := model.queue.At(0)
@@ -325,8 +326,9 @@ func (c *batchChooser) choosePipeline(m int32, now time.Duration) *reservedPath 
 // hasGuard reports whether the options keep a guard.
 func (c *batchChooser) hasGuard() bool { return c.options.GuardTime > 0 || c.options.GuardShare > 0 }
 
-// fitHead finds the largest batch that meets the head's deadline: on the path's pipeline, on another one, or, for a
-// head that was to be served in time, without the guard. If there is none, it returns nil.
+// fitHead finds the path of the largest batch that meets the head's deadline: on the given path's pipeline, on
+// another one, or, for a head that an earlier look found in time, without the guard (a reserve against jitter). If
+// there is none, it returns nil.
 func (c *batchChooser) fitHead(m int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	if fitted := c.fitBatch(path, head, now); fitted != nil {
 		return fitted
@@ -389,7 +391,8 @@ func (c *batchChooser) wakeLead(pipeline, batch int32) time.Duration {
 }
 
 // fitBatch finds the largest batch on a path's pipeline that meets the head's deadline, at most as large as the
-// path's. If there is none, it returns nil.
+// path's. It searches smaller and smaller batches and changes the path to the result. If there is none, it returns
+// nil.
 func (c *batchChooser) fitBatch(path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	pipeline := path.pipeline
 	for {

@@ -416,8 +416,8 @@ func (m *modelState) headDeadline() time.Duration {
 	return farFuture
 }
 
-// decideDirty decides until no model's state has changed since its decision. Every further round follows a
-// dispatch, so it ends.
+// decideDirty lets the marked models decide, the one with the most urgent head first, until no model's state has
+// changed since its decision. A decision marks others only after a dispatch, so it ends.
 func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
 	for len(p.dirtyModels) > 0 {
 		// Take the most urgent model.

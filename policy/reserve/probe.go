@@ -212,8 +212,9 @@ func (f *pathFinder) linkOfResource(res int32) int32 {
 	return res - f.numDevices
 }
 
-// reservePath enters a path into the timelines as the reservations of a batch slot. If a later search found a
-// device past its time, the timelines differ from the path; settling brings it in line.
+// reservePath enters a path (a device for each stage, with its transfers) into the timelines as the reservations of
+// a batch slot. If a later search found a device past its time, the timelines differ from the path; settling, which
+// updates starts, brings it in line.
 func (f *pathFinder) reservePath(batch int32, path *reservedPath, now time.Duration) {
 	readyAt := now
 	f.timelines.toSettle = f.timelines.toSettle[:0]

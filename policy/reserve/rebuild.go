@@ -1,7 +1,8 @@
 package reserve
 
-// rebuildOrders orders all reservations anew. Work that has reached its resource stays in the order in which it
-// came. Of the rest, whatever reaches its resource first is next there.
+// rebuildOrders orders the reservations of all resources anew, when their orders contradict each other. Work that
+// has reached its resource stays in the order in which it came. Of the rest, whatever reaches its resource first is
+// next there.
 func (t *timelines) rebuildOrders() {
 	for n := range t.lists.reservations {
 		if entry := &t.lists.reservations[n]; entry.resource >= 0 && !entry.readyIsActual && !entry.startIsActual {

@@ -69,8 +69,9 @@ func (t *timelines) recordMove(n int32) {
 	}
 }
 
-// settleStart updates the start of a reservation. If it changed, it queues the reservations that depend on it: later work on the
-// same resources, and the later hops of its batch.
+// settleStart updates the start of a reservation (the use of a resource by one batch) to when its work is ready and
+// the work before it ends. If it changed, it queues what depends on it: later work on the resource, and the later
+// hops of its batch.
 func (t *timelines) settleStart(n int32) {
 	if kind := n % nodesPerHop; kind != onDevice {
 		t.settleTransfer(n - kind)
@@ -264,7 +265,8 @@ func (t *timelines) recordStart(n int32, actualStart time.Duration) {
 	t.settleAll()
 }
 
-// recordFinish records the actual end of a run. Unless it was the batch's last, its next hop becomes ready.
+// recordFinish records the actual end of a run: its device is free, and the batch's next hop (stage), if it has
+// one, has reached its links and is ready. All that depends on it gets new times.
 func (t *timelines) recordFinish(n int32, actualEnd time.Duration, isLastHop bool) {
 	t.toSettle = t.toSettle[:0]
 	t.endReservation(n, actualEnd)
@@ -277,7 +279,8 @@ func (t *timelines) recordFinish(n int32, actualEnd time.Duration, isLastHop boo
 	t.settleAll()
 }
 
-// recordTransferEnd records the actual end of the transfer into the hop whose device reservation is n.
+// recordTransferEnd records the actual end of the transfer into the hop whose device reservation is n: its links
+// are free, and its run has reached its device and is ready.
 func (t *timelines) recordTransferEnd(n int32, actualEnd time.Duration) {
 	t.toSettle = t.toSettle[:0]
 	t.endReservation(n+onUplink, actualEnd)

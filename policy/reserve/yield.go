@@ -78,7 +78,8 @@ func (c *batchChooser) inTimeIfSentNow(otherModel int32, now time.Duration) bool
 	return false
 }
 
-// reserveTrial reserves a path for a trial and returns its batch slot. releaseTrial cancels the reservation.
+// reserveTrial reserves a path for a trial under the slot that the next dispatch would take, and returns that slot.
+// releaseTrial cancels the reservation. If there is no free slot, the tables grow.
 func (p *Policy) reserveTrial(path *reservedPath, now time.Duration) int32 {
 	oldSlots, slot := p.batches.Len(), p.batches.NextSlot()
 	if slots := p.batches.Len(); slots > oldSlots {

@@ -110,8 +110,9 @@ func (u *BatchTable) RecordArrival(ev *policy.Event) {
 	}
 }
 
-// RecordFinish records that a batch has left a stage, and returns true if that was the last of its hops. Its slot is
-// then free; its members stay readable until the next Dispatch.
+// RecordFinish records that a batch has left a stage, and returns true if that was the last of its hops (stages on
+// devices). Its slot is then free; its members stay readable until the next Dispatch. Events that come twice are
+// ignored.
 func (u *BatchTable) RecordFinish(ev *policy.Event) bool {
 	b := &u.batches[ev.Batch]
 	if !b.IsLive || ev.Hop-b.FirstStage < b.FinishedHops {

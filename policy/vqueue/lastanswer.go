@@ -94,8 +94,9 @@ func (r *RCT) fitTail(residences []float64) {
 	r.TailScale = mean * (1 - r.TailShape)
 }
 
-// tailExceedance returns the probability that a residence in the tail exceeds the start of the tail by more than x
-// seconds.
+// tailExceedance returns the probability that a residence (start to answer) in the tail exceeds the start of the
+// tail by more than x seconds, by the fitted Pareto distribution. Near shape 0 that is an exponential one. Without
+// a fit (scale 0) it falls exponentially through the recorded tail.
 func (r *RCT) tailExceedance(x float64) float64 {
 	n := len(r.Residences)
 	switch scale, shape := r.TailScale, r.TailShape; {

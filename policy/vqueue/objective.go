@@ -110,8 +110,8 @@ func (p *Problem) linearSlack(g *Group, c *Cost, start, variance, addedVariance 
 	return 0, 0
 }
 
-// recostSlots recomputes a queue's slots from firstSlot on, and the queue's cost. Up to addedVariance may be added
-// before any of them, see linearSlack.
+// recostSlots recomputes the slots of a queue (groups in order, with starts and costs) from firstSlot on, and the
+// queue's cost, after a change there. Up to addedVariance may be added before any of them, see linearSlack.
 func (p *Problem) recostSlots(q int32, order *queueOrder, firstSlot int, addedVariance float64) {
 	// The first slot follows the previous one, or the queue's start.
 	problemQueue := &p.Queues[q]

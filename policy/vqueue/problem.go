@@ -168,8 +168,8 @@ func (p *Problem) Validate() error {
 // unplacedLateness is the lateness in seconds that the objective counts for a group that is in no queue.
 const unplacedLateness = 3600
 
-// unplacedCost returns the cost of a group that is in no queue: as if it were late by unplacedLateness seconds,
-// which is more than in any queue, so that groups are placed where they can be.
+// unplacedCost returns the cost of a group that is in no queue: as if it were late by unplacedLateness seconds, so
+// that groups are placed wherever they can be.
 func (p *Problem) unplacedCost(g *Group) float64 {
 	if p.Judge == ByCompletion {
 		return p.LateWeight + unplacedLateness

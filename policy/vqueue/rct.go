@@ -251,6 +251,9 @@ func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 // fitWork fits starts by the prompt and output tokens ahead:
 //
 //	start = Intercept + Alpha promptsAhead + Beta outputsAhead
+//
+// The first firstSettled requests are left out, because the instance fills up while they start. Tokens are divided
+// by their means for the fit, which keeps it well-conditioned.
 func (r *RCT) fitWork(run []CalibrationRequest, firstSettled int) {
 	n := len(run) - firstSettled
 	a, b := mat.NewDense(n, 3, nil), mat.NewVecDense(n, nil)

@@ -125,8 +125,10 @@ type planSearch struct {
 	edfAbove    float64 // see Options.EDFAbove
 }
 
-// run searches, and appends the result to dst: for each queue the number of groups, then each group and its
-// generation; or one of the result constants instead. It also returns the number of positions looked at.
+// run searches for a better order of the queues, beside the event loop, and appends the result to dst: for each
+// queue the number of groups, then each group with its generation (the count of its reuses); or one of the result
+// constants instead. It also returns the search work done, in positions looked at. If too many are late, or time
+// ran out, queues by deadline are the result if they are better.
 func (x *planSearch) run(ctx context.Context, work int64, dst []int32) (result []int32, workDone int64) {
 	oldWork, oldTotal := x.plan.SearchWork(), x.plan.Total()
 	if !x.tooManyLate() && oldTotal-x.plan.LowerBound() <= minPlanGain {

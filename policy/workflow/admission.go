@@ -130,8 +130,8 @@ func newAdmission(c *cluster) *admission {
 	return g
 }
 
-// addResource adds a set of devices as a resource. It does nothing if the set is empty or known, or if there are
-// maxResources already.
+// addResource adds a set of devices as a resource, whose work admission limits. It does nothing if the set is empty
+// or known, or if there are maxResources already, because each costs time at every arrival.
 func (g *admission) addResource(contains []bool) {
 	if len(g.resources) >= maxResources || slices.ContainsFunc(g.resources, func(set resource) bool { return slices.Equal(set.contains, contains) }) {
 		return
@@ -290,8 +290,9 @@ func (g *admission) deviceTimeUntil(now int64, set *resource, deadline int64) in
 	return sum
 }
 
-// updateOwedTime computes anew the device time that a request owes, after a segment of it was revealed: its waiting
-// tasks, and the mean of what followed its latest token.
+// updateOwedTime computes anew the device time that an admitted request owes each resource (set of devices), after
+// a segment of it was revealed: that of its waiting tasks, and the mean of what followed its latest token (kind of
+// task).
 func (g *admission) updateOwedTime(q *request) {
 	if !q.admitted {
 		return
@@ -321,8 +322,8 @@ func (g *admission) addOwedTime(q *request, sign int64) {
 	}
 }
 
-// settleOwedTime subtracts the time of a task that starts from what its request owes (sign 1), or adds that of a task
-// that waits again (-1).
+// settleOwedTime is called when a task of an admitted request starts: it subtracts the task's time from what the
+// request owes its resources, sets of devices (sign 1). If the task waits again, the time is added back (-1).
 func (g *admission) settleOwedTime(k *task, sign int64) {
 	if k.req < 0 || !g.book.requests[k.req].admitted {
 		return

@@ -177,7 +177,8 @@ func (b *batchRunner) siblingArriving(d *device, k *task) bool {
 	return false
 }
 
-// finishBatch ends the tasks of a batch that has finished on a device, or the one sequence that the slot names.
+// finishBatch ends the tasks of a batch that has finished on a device, or the one sequence of a language model that
+// the slot names, and has the device looked at for what it can start next.
 func (b *batchRunner) finishBatch(place, slot int32, now int64, out *policy.Actions) {
 	d := &b.cluster.devices[place]
 	if id := b.sequences.taskOfSlot(slot); id >= 0 {

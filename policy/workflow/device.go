@@ -190,8 +190,9 @@ func (p *devicePlanner) nextHead(d *device, place int32, firstUnplanned *int32, 
 	return headPosition, nextReady
 }
 
-// linkQueue computes when each task of a queue may run, and links every position to the next one in the queue and to the
-// next one of the same service.
+// linkQueue prepares the planning of a device's queue: it computes when each task may run (inputs and network are
+// there), and links every position to the next one in the queue and to the next one of the same service. Position
+// n, behind the last, ends the lists.
 func (p *devicePlanner) linkQueue(d *device, place int32, now int64) {
 	n := int32(len(d.queue))
 	d.readyTimes, d.nextUnplanned, d.nextOfService = d.readyTimes[:0], d.nextUnplanned[:0], slices.Grow(d.nextOfService[:0], int(n))[:n]

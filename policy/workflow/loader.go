@@ -142,7 +142,8 @@ func (l *networkLoader) evict(place int32, i, maxClass int, missingBytes int64, 
 	return true
 }
 
-// evictsBefore returns true if network a is evicted before network b of the same class.
+// evictsBefore returns true if network a is evicted before network b of the same class: the one whose copy saves
+// less or, without values, that was used longest ago.
 func (l *networkLoader) evictsBefore(place, a, b int32) bool {
 	d := &l.cluster.devices[place]
 	if l.cluster.options.EvictByValue {

@@ -119,7 +119,8 @@ func (p *Policy) handleWorkerBack(now int64, place int32, out *policy.Actions) {
 // strandedTag is the tag of the timer for requests that no device can serve.
 const strandedTag = 1
 
-// hasUnplacedTask returns true if a request is open and one of its revealed tasks has no place.
+// hasUnplacedTask returns true if a request is open and one of its revealed tasks has no place, because no device
+// could take it.
 func (p *Policy) hasUnplacedTask(q *request) bool {
 	for _, id := range q.revealedTasks {
 		if q.isOpen && p.book.tasks[id].state == taskUnplaced {

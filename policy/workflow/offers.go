@@ -125,8 +125,8 @@ func (x *search) soloPrice(place int32, k *jobTask, readyAt, startAt, soloTime i
 	return price
 }
 
-// offerOwnBatches replaces an offer by the cheapest one to join a batch that tasks of this job form already, if that costs
-// less.
+// offerOwnBatches replaces an offer (when and at what cost a place would run a task) by the cheapest one to join a
+// batch that tasks of this job form already at the place, if that costs less.
 func (x *search) offerOwnBatches(place int32, k *jobTask, readyAt, soloTime int64, cheapest *offer) {
 	for i := range x.ownBatches {
 		b := &x.ownBatches[i]
@@ -141,8 +141,8 @@ func (x *search) offerOwnBatches(place int32, k *jobTask, readyAt, soloTime int6
 	}
 }
 
-// offerPlannedBatch replaces an offer by the one to join the first open batch of the device's plan, if that costs less.
-// Later batches end later.
+// offerPlannedBatch replaces an offer (when and at what cost a place would run a task) by the one to join the first
+// open batch of the device's plan, if that costs less. Later batches end later, so only the first is looked at.
 func (x *search) offerPlannedBatch(d *device, place int32, k *jobTask, readyAt int64, cheapest *offer) {
 	for i := range d.plannedBatches {
 		b := &d.plannedBatches[i]

@@ -213,7 +213,8 @@ func lastIndex(list []int32, id int32) int32 {
 	return -1
 }
 
-// planRequest places what was revealed of a request, and drops the request if the options give it up.
+// planRequest places what was revealed of a request. If no device can take it, the request waits for one; if its
+// deadline can no longer be met, it is dropped, as far as the options give up requests.
 func (p *Policy) planRequest(now int64, req int32, out *policy.Actions) {
 	switch {
 	case !p.placer.placeRevealed(now, req, out):

@@ -75,7 +75,7 @@ const (
 // a place that is chosen long before its time is a bad one.
 const maxExpectBacklog = int64(3 * time.Second)
 
-// grow makes the arrays large enough for a job.
+// grow makes the search's arrays large enough for the tasks of a job (what is placed together).
 func (x *search) grow(j *job) {
 	n := len(j.tasks)
 	for len(x.currentPlace) < n {

@@ -61,8 +61,8 @@ func (q *sequenceRunner) startSequence(place, id int32, now int64, out *policy.A
 	out.Hops = append(out.Hops, policy.Hop{Stage: sv.stage, Device: q.tables.deviceAt[place], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(k.endsAt)})
 }
 
-// takeBatchSlot returns a batch slot for a sequence. Slots below the number of devices are those of the devices' other
-// batches.
+// takeBatchSlot returns a batch slot (number in events) for a sequence, which is a batch of its own. Slots below
+// the number of devices are those of the devices' other batches.
 func (q *sequenceRunner) takeBatchSlot(id int32) int32 {
 	n := len(q.freeBatchSlots)
 	if n == 0 {

@@ -87,7 +87,8 @@ func (b *taskTable) releaseTask(id int32) {
 	b.freeTasks = append(b.freeTasks, id)
 }
 
-// openRequest opens a request in a slot of the interpreter, and returns it.
+// openRequest enters a request that arrives into its slot, and returns it empty, with the memory of the slot's
+// previous request.
 func (b *taskTable) openRequest(req int32) *request {
 	for int(req) >= len(b.requests) {
 		b.requests = append(b.requests, request{})
