@@ -206,7 +206,8 @@ func setServingTimes(stage *Stage, s *formats.Stage, batch int, path string) err
 	return nil
 }
 
-// addTransfer sets the transfer into stage si of a pipeline: the plan's times, else the bytes at the slower NIC.
+// addTransfer sets the times, by batch size, of the transfer into stage si of a pipeline: the plan's times or,
+// without them, the bytes at the rate of the slower network card. path is the field of the plan that errors name.
 func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path string) error {
 	// Find the cut between the stages.
 	sender, receiver := &p.Stages[si-1], &p.Stages[si]

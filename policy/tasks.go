@@ -100,8 +100,9 @@ func (l *TaskLedger) ForgetRequest(c Control, req int32) {
 	}
 }
 
-// RevealTasks reports to the policy the tasks that have become known and the requests that are over. If the policy
-// drops a request meanwhile, its other tasks are skipped.
+// RevealTasks tells the policy of the tasks that have become known, request by request, and answers the requests
+// that are over. What follows from that is revealed in the same call. If the policy drops a request meanwhile, its
+// other tasks are skipped.
 func (l *TaskLedger) RevealTasks() {
 	r := &l.Reveals
 	l.isRevealing = true

@@ -161,8 +161,8 @@ func (h *deviceHost) dispatch(slot int32) {
 	h.links.queueTransfer(slot)
 }
 
-// abort implements host. It takes the batch out of the queue in which it waits. A device or
-// link that works on it goes on to the end: running work cannot be stopped.
+// abort takes a batch that the policy aborts out of the queue in which it waits. A device or link that works on it
+// goes on to the end: running work cannot be stopped. It implements host.
 func (h *deviceHost) abort(slot int32) {
 	b := h.batches.at(slot)
 	hop := h.batches.hopAt(slot, b.hopIndex)
@@ -336,8 +336,9 @@ func (h *deviceHost) startRun(slot, d int32) {
 	begun.kind = isBatchStarted
 }
 
-// finishRun ends a run: the device takes its next batch. The ended batch goes on to its next
-// hop, or has ended, once the policy hears of it.
+// finishRun is called when a run on a device ends. The device takes its next batch. Once the policy hears of the
+// end, at once or later by reportDelay, the batch goes on to its next hop (stage on a device) or has ended. Runs of
+// an aborted batch only free the device.
 func (h *deviceHost) finishRun(entry *agendaEntry) {
 	dev := &h.devices[entry.device]
 	if dev.epoch != entry.epoch {
@@ -369,8 +370,9 @@ func (h *deviceHost) finishRun(entry *agendaEntry) {
 	h.startNextRun(entry.device)
 }
 
-// reportRun ends a run for the policy: its batch goes on to the next hop, has ended, or ends
-// as a part of its pipeline.
+// reportRun ends a run for the policy: its batch goes on to the next hop (stage on a device) or has ended. A
+// dispatch that covers only a part of the pipeline's stages ends as such a part, and its tasks wait for the next
+// stage.
 func (h *deviceHost) reportRun(entry *agendaEntry) {
 	b := h.batches.at(entry.batch)
 	model, service, isLastHop, hop, end := b.model, b.service, b.hopIndex+1 == b.numHops, b.firstStage+entry.hopIndex, h.agenda.now-b.reportDelay

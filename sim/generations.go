@@ -72,8 +72,8 @@ func newGenerationStats(l *loop, workflows *flows.WorkflowTables) *generationSta
 	return c
 }
 
-// sequenceReady notes when a sequence could have begun: all of its inputs had ended, and the
-// task was revealed.
+// sequenceReady notes when a sequence (one answer of a language model) could have begun: when its task was revealed
+// and all of its inputs had ended. The time to the first token counts from then.
 func (c *generationStats) sequenceReady(task int32) {
 	for int(task) >= len(c.sequences) {
 		c.sequences = append(c.sequences, sequenceTimes{})

@@ -73,9 +73,9 @@ func (k *ledger) enterBatch(task int32) {
 	k.requests[state.Req].batchedTasks++
 }
 
-// leaveBatch takes a task out of its batch and gives it a new state: it waits again, or is
-// over. It returns whether its request is still open. The slot of a request that ended
-// meanwhile is freed with the last of its tasks.
+// leaveBatch takes a task out of its batch, which has ended in some way, and gives it a new state: it waits again,
+// or is over. It returns whether its request is still open. The slot of a request that ended meanwhile is freed
+// with the last of its tasks.
 func (k *ledger) leaveBatch(task int32, newState policy.TaskState) bool {
 	state := &k.tasks.List[task]
 	state.State = newState

@@ -87,8 +87,9 @@ func (n *linkNetwork) transferTime(slot int32) time.Duration {
 	return n.host.service.TransferTime(stage, b.size, plannedTime)
 }
 
-// startTransfer starts the transfer of a batch if the batch is the first in both queues and
-// both links are free. A slot of -1 is allowed and does nothing.
+// startTransfer starts the transfer of a batch if the batch is the first in the queues of both of its links and
+// both are free, since a transfer holds both at once. Otherwise it waits. A slot of -1, as of an empty queue, does
+// nothing.
 func (n *linkNetwork) startTransfer(slot int32) {
 	if slot < 0 {
 		return

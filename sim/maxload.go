@@ -206,7 +206,8 @@ func (s *loadSearch) pointsInOrder() []LoadPoint {
 	return points
 }
 
-// interruptedResult returns what the points so far show if the search was cancelled, else nil.
+// interruptedResult returns what the points so far show if the search was cancelled, else nil. A point is a
+// simulated load. Overall is the highest of them at which all models attained their shares.
 func (s *loadSearch) interruptedResult(err error) *MaxLoad {
 	if !errors.Is(err, context.Canceled) || len(s.points) == 0 {
 		return nil

@@ -67,9 +67,10 @@ func (g LoadGrid) Position(load float64) float64 {
 // NearestNumber returns the number of the load of the grid that is nearest to load, at least 1.
 func (g LoadGrid) NearestNumber(load float64) int { return max(1, int(math.Round(g.Position(load)))) }
 
-// FindModelLoads searches for the highest load of every model at which the model attains its
-// share while the others have theirs. All models are searched in the same runs, with the
-// same random numbers at every point.
+// FindModelLoads searches for the highest load of every model at which the model attains its share of requests in
+// time while the others have theirs. All models are searched in the same runs, with the same random numbers at
+// every point. Then loads are lowered until all attain their shares together. If MinLoads cannot be reached, all
+// loads are 0.
 func FindModelLoads(ctx context.Context, sc *Scenario, o ModelLoadSearch) (*ModelLoads, error) {
 	s := &pointSimulator{scenario: sc, rates: sc.modelRates(), grid: LoadGrid{o.Step}, resultsByPoints: map[string][]*Result{}}
 	brackets, err := o.startBrackets(ctx, s)

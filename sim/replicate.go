@@ -223,9 +223,9 @@ func (r *Replications) AttainmentPerRun(models ...int) []float64 {
 // Pool returns the result of all runs together.
 func (r *Replications) Pool() *Result { return poolResults(r.results) }
 
-// replicate runs a scenario under as many seeds as given, in parallel. The first results are
-// taken from earlier. If it returns an error, some results are nil. If the budget does not
-// allow all runs, none is made.
+// replicate runs a scenario under numRuns seeds, in parallel, and returns the results in order. The first of them
+// are taken from earlier. If it returns an error, some results are nil. If the budget does not allow all runs, none
+// is made.
 func (sc *Scenario) replicate(ctx context.Context, earlier []*Result, numRuns int) ([]*Result, error) {
 	if err := sc.spendBudget(max(0, numRuns-len(earlier))); err != nil {
 		return nil, err

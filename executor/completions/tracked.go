@@ -175,8 +175,8 @@ func (e *trackedRequest) finish(r Result) {
 	e.publishResult(result, text)
 }
 
-// publishResult makes a result known, unless there is one, and ends the tracking of the request. text is the whole
-// answer if another process has generated it, else nil.
+// publishResult makes a result known to those who wait for it, unless there is one, and ends the tracking of the
+// request. text is the whole answer if another process has generated it, else nil.
 func (e *trackedRequest) publishResult(result *requestResult, text []byte) {
 	e.mu.Lock()
 	isFirst := e.result == nil

@@ -107,8 +107,9 @@ func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	})
 }
 
-// finishRun handles the end of a run: the request is answered, goes back to the policy, or waits until it is known
-// whether the server is gone.
+// finishRun handles the end of a run (one attempt to have a request answered): the request is answered, goes back
+// to the policy to be continued, fails, or, if the server broke off, waits until a check has shown whether the
+// server is gone.
 func (g *instanceAgent) finishRun(s *servedRequest, result *runResult) {
 	c := g.core
 	if result.addedTokens {

@@ -16,8 +16,8 @@ func CheckAdapters(list []ModelAdapter) error {
 	return err
 }
 
-// adaptersOf returns the adapters by model. It returns an error if a model is named twice, or if a base is an adapter
-// itself.
+// adaptersOf returns the adapters by model. It returns an error if a model is named twice, or if a base is an
+// adapter itself. An adapter is a small addition to a base model, which the server loads with it.
 func adaptersOf(list []ModelAdapter) (map[string]*ModelAdapter, error) {
 	out := map[string]*ModelAdapter{}
 	for i := range list {
@@ -161,8 +161,9 @@ func (r *localServers) unloadAdapter(ctx context.Context, model string) error {
 	return s.Adapters().Unload(ctx, model)
 }
 
-// unloadPrevious unloads the model that was loaded last, except for what next shares with it. It reports whether the
-// base of next is still loaded.
+// unloadPrevious unloads the model that was loaded last at these servers, except for the base (the weights) that
+// nextModel shares with it. It reports whether the base of nextModel is still loaded. If none was loaded, it does
+// nothing.
 func (r *localServers) unloadPrevious(ctx context.Context, nextModel string) (baseLoaded bool, err error) {
 	previous := r.getLastLoaded().model
 	if previous == "" {

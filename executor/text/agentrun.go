@@ -68,8 +68,9 @@ func (p *servedInstance) startRun(o *AgentOrder) {
 // giveBackTimeout bounds the time to store the text of a run that ended early.
 const giveBackTimeout = 20 * time.Second
 
-// serve claims the request and has it answered. When it returns, either the result is stored, or the text is stored
-// and the request was given back.
+// serve carries out a run: it claims the request from the store and has it answered. When it returns, either the
+// result is stored, or the text so far is stored and the request was given back. If another process has the request
+// by then, the error is errTakenOver.
 func (r *agentRun) serve() *runResult {
 	p := r.instance
 

@@ -52,8 +52,9 @@ func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
 	return a, a.devices
 }
 
-// Start checks the options and connects to the servers. A server that does not answer in time is waited for later,
-// while the others work. A server that lacks an adapter is an error.
+// Start checks the options and connects to the servers of all instances at once. A server that does not answer in
+// time is waited for later, while the others work. A server that lacks an adapter (an addition to its model) that
+// the plan needs is an error.
 func (a *agentBackend) Start(ctx context.Context) error {
 	if err := checkServers(a.options.Servers, len(a.devices)); err != nil {
 		return err
@@ -112,8 +113,9 @@ func (a *agentBackend) LoopStarted() {
 // IsUp reports whether an instance works.
 func (a *agentBackend) IsUp(device int32) bool { return a.byDevice[device].watch.alive.Load() }
 
-// RunBatch has an instance answer a request. If the instance cannot take it now, the batch goes back to the policy with
-// the reason.
+// RunBatch is called when the policy dispatches a request to an instance (a server of language models), and has it
+// answered there. If the instance cannot take it now, because it is full or has another model, the batch goes back
+// to the policy with the reason.
 func (a *agentBackend) RunBatch(b *turn.Batch) {
 	g := a.byDevice[b.Device()]
 	q := a.core.RequestIn(b.Tasks[0])

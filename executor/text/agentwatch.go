@@ -144,8 +144,8 @@ func (g *instanceAgent) startNextOrder() {
 	})
 }
 
-// finishOrder handles the end of the current order: it updates the loaded model, reports to the core, and starts the
-// next one.
+// finishOrder handles the end of the current order to load or unload a model: it notes which model the instance
+// has, tells the policy, and starts the next order. After a failure the server is checked.
 func (g *instanceAgent) finishOrder(n *turn.BackendEvent) {
 	o, now, reason := g.currentOrder, g.core.Now(), policy.ReturnReason(n.Code)
 	g.orderRunning = false

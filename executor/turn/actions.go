@@ -41,8 +41,9 @@ func (c *Core) Act(a *policy.Action) {
 	}
 }
 
-// dispatchBatch hands a dispatched batch to the backend of its device. A dispatch that cannot be carried out drops its
-// requests.
+// dispatchBatch enters a batch that the policy has dispatched, and hands it to the backend of its first device. A
+// dispatch that cannot be carried out, because its slot is in use or it is empty, is an error of the policy: it is
+// logged, and its requests are dropped.
 func (c *Core) dispatchBatch(a *policy.Action) {
 	tasks, hops := c.loop.Dispatched(a)
 	if c.BatchIn(a.Batch) != nil || len(tasks) == 0 || len(hops) == 0 {

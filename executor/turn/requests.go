@@ -280,8 +280,9 @@ func (s OneTaskPerRequest) RequeueBatch(b *Batch) {
 	}
 }
 
-// BatchFailed answers the requests of a batch that cannot run. The policy does not know failed batches: the core tells
-// it that the remaining stages took no time.
+// BatchFailed answers the requests of a batch that cannot run, with the error or as drops. It returns hide as true:
+// the policy does not know failed batches, so the core tells it that the remaining stages took no time. It
+// implements Answerer.
 func (s OneTaskPerRequest) BatchFailed(b *Batch, reason policy.DropReason, err error) (hide bool) {
 	for _, t := range b.Tasks {
 		j := s.Core.requestLedger.requests[t].Job

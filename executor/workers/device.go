@@ -192,8 +192,9 @@ func (w *WorkerBackend) markStarted(r *stageRun) {
 	w.core.TellStarted(b, r.device.Index, r.StartedAt)
 }
 
-// gatherInputs copies the inputs of a batch's samples side by side into a slot of the device's shared memory,
-// where the worker reads them. Samples that a step before the model computes are written in place.
+// gatherInputs copies the inputs of a batch's samples side by side into a slot (memory for one batch) of the
+// device's shared memory, where the worker process reads them. What a step before the model computes is written
+// there by the step.
 func (w *WorkerBackend) gatherInputs(b *turn.Batch, d *Device, slots *stageSlots, slot int32) {
 	offset := slots.Layout.InputOffset(int(slot))
 	var bytes int64

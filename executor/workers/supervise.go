@@ -372,8 +372,8 @@ func (k *supervisor) supervise(d *Device, cfg worker.Config, p *worker.Process, 
 	}
 }
 
-// restartWorker starts a new worker in place of a lost one, with the same networks that the device had at the
-// first start.
+// restartWorker starts a new worker process in place of a lost one, with the same networks that the device had at
+// the first start. If it cannot be made ready, it is killed, and the supervisor tries again later.
 func (k *supervisor) restartWorker(d *Device, cfg worker.Config) (*worker.Process, error) {
 	p, err := k.startProcess(k.ctx, d, cfg)
 	if err != nil {

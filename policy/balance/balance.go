@@ -140,8 +140,8 @@ func (p *Policy) networkOf(model int32) (network int32, devices []int32) {
 	return pl.Network, p.tables.DevicesOf(pl.FirstStage)
 }
 
-// enqueue adds a request to the queue of the instance with the fewest requests. If all are lost, it drops the
-// request.
+// enqueue adds a request to the queue of the instance with the fewest waiting and running requests, among those
+// that may run its model, and serves that. If all of them are lost, it drops the request.
 func (p *Policy) enqueue(now time.Duration, r waitingRequest, out *policy.Actions) {
 	_, devices := p.networkOf(r.model)
 	leastLoaded := int32(-1)

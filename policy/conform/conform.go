@@ -108,7 +108,8 @@ func OpenLog(r io.Reader) (*LogReader, error) {
 	return l, nil
 }
 
-// Next returns the next call. At the end of the log it returns io.EOF.
+// Next returns the next call of the log: an event with its time, and the actions that the policy answered with. At
+// the end of the log it returns io.EOF.
 func (l *LogReader) Next() (Call, error) {
 	var c Call
 	event, err := l.readRecord(0)
@@ -151,7 +152,8 @@ func (l *LogReader) readActions() ([]byte, error) {
 	return l.converted, nil
 }
 
-// readRecord reads the next record into a buffer.
+// readRecord reads the next record of the log, its length and then its bytes, into buffer i, which the next call
+// overwrites. A length above maxRecord means a damaged log.
 func (l *LogReader) readRecord(i int) ([]byte, error) {
 	n, err := binary.ReadUvarint(l.r)
 	if err != nil {

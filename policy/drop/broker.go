@@ -51,8 +51,9 @@ func (b *broker) markIdle(w *worker) {
 	b.busyWorkers--
 }
 
-// serveDevice starts a batch on a free device. If modules take turns on the device, the worker whose oldest task has the
-// earliest deadline runs; otherwise the given worker does.
+// serveDevice starts a batch on a free device. If modules take turns on the device, the worker (a module on a
+// device) whose oldest task has the earliest deadline runs; otherwise the given worker does. If nothing can start,
+// the device stays idle.
 func (b *broker) serveDevice(now time.Duration, w *worker, out *policy.Actions) {
 	if !b.workers.takesTurns(w) {
 		b.startBatch(now, w, out)

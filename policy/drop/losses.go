@@ -32,8 +32,8 @@ func (b *broker) resendTasks(now time.Duration, m int32, out *policy.Actions) {
 	b.toResend = b.toResend[:0]
 }
 
-// handleReturned requeues the tasks of a batch that returned without a result. If its network is not loaded, the worker
-// loads it again.
+// handleReturned requeues the tasks of a batch that returned without a result. If its network was not loaded, the
+// worker loads it again, and its tasks go to other workers meanwhile.
 func (b *broker) handleReturned(now time.Duration, w *worker, reason policy.ReturnReason, out *policy.Actions) {
 	b.markIdle(w)
 	b.toResend = append(b.toResend, w.runningBatch...)

@@ -14,8 +14,8 @@ import (
 // The others keep half a batch in reserve, because a task that is served at the very end of its time has nothing left
 // for the modules downstream.
 
-// allFeasible returns true if all tasks that wait for a worker can be served earliest deadline first. Then no task is
-// set aside any more.
+// allFeasible returns true if all tasks that wait for a worker, also those that were set aside for lack of time,
+// can be served in time in the order of their deadlines. Then none is set aside any more.
 func (g *dropTest) allFeasible(w *worker, start time.Duration) bool {
 	for w.setAside.len() > 0 && !g.tasks.IsWanted(w.setAside.min()) {
 		w.setAside.popMin()
@@ -73,8 +73,8 @@ func (g *dropTest) splitQueue(w *worker, start time.Duration) {
 	}
 }
 
-// countDue counts, for each batch, how many tasks of the queue must be in it or in an earlier one. Tasks in excess of
-// what the batches hold are left out, and returned as a number.
+// countDue counts into dueByBatch, for each batch to come, how many tasks of the queue must be in it or in an
+// earlier one to be in time. Tasks in excess of what the batches hold are left out, and their number is returned.
 func (g *dropTest) countDue(w *worker, firstEnd time.Duration, dueByBatch []int32) (excessTasks int) {
 	batch, batchesPerNs := int32(w.plannedBatch), 1/float64(w.batchInterval)
 	for i := range w.queue.list {

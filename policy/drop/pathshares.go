@@ -48,7 +48,8 @@ func hasProperSubset(sets [][]int32) bool {
 	return false
 }
 
-// nodesByOutcome returns, for each outcome of a node, the nodes that it leads to.
+// nodesByOutcome returns, for each outcome (branch) of a node, all nodes on the paths behind it, sorted. Edges
+// without an outcome belong to every one.
 func nodesByOutcome(n *flow.Node) [][]int32 {
 	reachable := make([][]int32, len(n.OutcomeChances))
 	for _, path := range n.Paths {

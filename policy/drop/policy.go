@@ -85,7 +85,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// handleChange handles rare events: workers that are lost or come back, loads, and batches without a result.
+// handleChange handles the rare events: workers (modules on a device) that are lost or come back, loads that have
+// ended, and batches without a result. An event concerns all workers of its device.
 func (p *Policy) handleChange(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	if ev.Device < 0 || int(ev.Device) >= len(p.workers.devices) {
 		return

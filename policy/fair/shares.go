@@ -110,8 +110,8 @@ func (m *modelShare) window() time.Duration {
 	return max(window, time.Millisecond)
 }
 
-// updateFairRate computes the fair rate of a model anew, at most eight times per SLO: what clients that send more than
-// it share equally (max-min fairness).
+// updateFairRate computes the fair rate of a model anew, at most eight times per SLO: what clients that send more
+// than it share equally, while the others get what they ask for (max-min fairness).
 func (s *ClientShares) updateFairRate(now time.Duration, model int32) {
 	m := &s.models[model]
 	if now-m.fairRateAt < max(m.slo/8, time.Millisecond) {
@@ -143,7 +143,7 @@ func (s *ClientShares) updateFairRate(now time.Duration, model int32) {
 }
 
 // RecordEnd records that n admitted requests of a client have ended. isLate says that they had the whole SLO of the
-// model and were not answered in time.
+// model and were not answered in time: then the devices are short, and shares are limited.
 func (s *ClientShares) RecordEnd(now time.Duration, model, number, n int32, isLate bool) {
 	if s == nil || number == 0 {
 		return

@@ -97,7 +97,9 @@ func GraphTablesOf(t *policy.Tables) *GraphTables {
 // MaxPaths bounds the paths through an application, because estimates follow each of them.
 const MaxPaths = 256
 
-// Compile reads the applications of a plan into its tables, which policy.Compile made with a model per module.
+// Compile reads the applications of a plan into its tables, which policy.Compile made with a model per module:
+// modules become services (what tasks ask for), and applications become models (what clients ask for). A plan with
+// segments becomes one of workflows.
 func Compile(plan *formats.Plan, t *policy.Tables) error {
 	f := formats.FlowOf(plan)
 	if f == nil {

@@ -220,8 +220,9 @@ func (w *Workflow) SegmentPaths(segment int) ([][]PathStep, error) {
 // DrawnRequests is the number of drawn requests that stand for the chances of an application.
 const DrawnRequests = 1000
 
-// DrawPaths draws the paths of a number of requests of a workflow by its chances. `services` are those that
-// CompileSegments returned.
+// DrawPaths draws the paths (tasks in order, with what they read) of a number of requests of a workflow by its
+// chances, and returns the different ones with their counts, the most frequent first. It is used where no paths
+// were recorded. `services` are those that CompileSegments returned.
 func DrawPaths(w *Workflow, name string, services []string, requests int, seed uint64) []formats.Way {
 	t := &policy.Tables{Models: []policy.Model{{Name: name}}}
 	workflows := &WorkflowTables{Apps: []Workflow{*w}}

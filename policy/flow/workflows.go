@@ -127,8 +127,8 @@ func workMillionths(work float64) int64 {
 	return max(1, int64(work*millionths+.5))
 }
 
-// compileWorkflows reads the workflows of a plan into its tables, which policy.Compile made with a model per deployed
-// one.
+// compileWorkflows reads the workflows of a plan into its tables, which policy.Compile made with a model per
+// deployed one: these become services (what tasks ask for), and applications become models (what clients ask for).
 func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) error {
 	// Deployed models become services, with their networks.
 	serviceOf, names := map[string]int32{}, []string(nil)
@@ -313,7 +313,8 @@ func (w *Workflow) nameIndex(name string) int32 {
 	return int32(len(w.Names) - 1)
 }
 
-// recordedPaths reads recorded paths, with services by number. Paths over models that are not deployed are left out.
+// recordedPaths reads the paths that requests took (their tasks in order), with services by number. Paths over
+// models that are not deployed are left out.
 func recordedPaths(recorded *formats.WaysOf, serviceOf map[string]int32) []RecordedPath {
 	var out []RecordedPath
 next:

@@ -175,7 +175,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// handleArrival adds a request, refuses it if it could not be in time, or queues it.
+// handleArrival handles a new request: it counts it for the window, by whose rate the gear is chosen, refuses it if
+// it could not be in time, and otherwise queues it for the first model of the gear in force.
 func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	slot := ev.Req
 	for int(slot) >= len(p.requests) {
@@ -207,7 +208,8 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 	}
 }
 
-// handleAnswer takes the answer of a model: it completes the request, or the request goes on to the next model.
+// handleAnswer takes the answer of a model of a request's gear: it completes the request if the answer is certain
+// enough (its level reaches the stage's) or the model is the last; otherwise the request goes on to the next model.
 // What it queues is served once the whole batch is known, at BatchFinished.
 func (p *Policy) handleAnswer(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	r := &p.requests[ev.Req]

@@ -94,7 +94,8 @@ func (s *refusalRule) setWorkRows(p *Policy, firstStage, k int32, stageShares []
 	}
 }
 
-// stageShares returns the share of the samples that reach each stage of a gear, in the memory of an empty list.
+// stageShares returns the share of the plan's recorded samples that reach each stage (model) of a gear, because the
+// answers before were not certain enough. `shares` is an empty list whose memory is used.
 func (t *Tables) stageShares(g *Gear, shares []float64) []float64 {
 	for range g.Stages {
 		shares = append(shares, 0)

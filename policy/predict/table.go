@@ -130,7 +130,9 @@ func (t *TransitionTable) findEdge(row, token int32) int32 {
 	return -1
 }
 
-// Learn counts a request that has ended: its tokens in order, of which the first knownTokens were known at its arrival.
+// Learn counts a request that has ended in the table: its path, the tokens (kinds of tasks) in order, of which the
+// first knownTokens were known at its arrival. It is counted without and with the request's feature, and by the
+// last token alone.
 func (t *TransitionTable) Learn(application, feature int32, path []int32, knownTokens int) {
 	for int(application) >= len(t.scores) {
 		t.scores = append(t.scores, appScore{})

@@ -237,8 +237,9 @@ func (c *batchChooser) keepsWaiting(m int32, now time.Duration) bool {
 	return true
 }
 
-// finishAlong returns the completion of a batch on given devices, behind everything that is reserved there. If the
-// batch would have to stand in front of other work, it returns farFuture.
+// finishAlong returns when a batch would end on given devices, one for each stage, behind everything that is
+// reserved there and on the links between them. If it would have to stand in front of other work, it returns
+// farFuture, and a search has to decide.
 func (f *pathFinder) finishAlong(pipeline, batch int32, devices []int32, now time.Duration) time.Duration {
 	firstStage := f.tables.Pipelines[pipeline].FirstStage
 	finish := now

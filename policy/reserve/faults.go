@@ -6,8 +6,8 @@ import (
 	"inferplan/policy"
 )
 
-// loseDevice takes a device out of service. Batches that are on it or bound for it, or whose tensors have not left
-// it, are aborted and their requests queued again.
+// loseDevice takes a lost device out of service. Batches that are on it or bound for it, or whose tensors have not
+// left it, are aborted and their requests queued again. The models that use it decide anew.
 func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions) {
 	if p.lists.isLost[device] {
 		return

@@ -95,8 +95,9 @@ func (t *timelines) appendReservation(n int32) {
 	t.lists.updateIfLast(n + onDownlink - onUplink)
 }
 
-// readyNext sets when the reservation that follows a placed one in its batch is ready, and returns that
-// reservation. If there is none, it returns -1.
+// readyNext sets when the work behind a placed reservation of a batch is ready, and returns its reservation: the
+// run after a transfer, or the next hop's transfer (by its uplink's number) or run. If there is none, it returns
+// -1.
 func (t *timelines) readyNext(n int32) int32 {
 	end := t.lists.reservations[n].end()
 	if n%t.lists.nodesPerBatch%nodesPerHop == onUplink {

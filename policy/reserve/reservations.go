@@ -108,7 +108,9 @@ func (t *reservationLists) gapAfter(res, predecessor int32) (freeAt time.Duratio
 	return t.reservations[predecessor].end(), t.reservations[predecessor].next
 }
 
-// findTransferSlot is findSlot for a transfer, which holds an uplink and a downlink at once. Either may be -1.
+// findTransferSlot returns when a transfer of this duration that is ready at readyAt would start, as findSlot does
+// for one resource: it holds an uplink and a downlink at once, so it needs a gap in both. Either may be -1. If it
+// must not delay other work, holdTime is how much later it has to be ready.
 func (t *reservationLists) findTransferSlot(upRes, downRes int32, readyAt, duration time.Duration) (start, holdTime time.Duration) {
 	switch {
 	case upRes < 0 && downRes < 0:

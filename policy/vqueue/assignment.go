@@ -125,7 +125,8 @@ func (s *Assignment) CopyFrom(source *Assignment) {
 	}
 }
 
-// Refresh recomputes all costs after a change of the problem: times, costs, sizes, or groups added at its end.
+// Refresh recomputes all costs after a change of the problem: times, costs, sizes, or groups added at its end. New
+// groups are in no queue. Long queues of rules without costs only get their durations.
 func (s *Assignment) Refresh() {
 	p := s.problem
 	for len(s.queueOf) < len(p.Groups) {
@@ -203,8 +204,8 @@ func (s *Assignment) Head(queue int32) int32 {
 	return -1
 }
 
-// Arrange replaces all queues by the given orders, one per queue. Groups that no order names are in no queue
-// afterwards.
+// Arrange replaces all queues by the given orders of groups, one per queue, and recomputes the costs. Groups that
+// no order names are in no queue afterwards. No group may be named twice.
 func (s *Assignment) Arrange(orders [][]int32) {
 	for i := range s.queueOf {
 		s.queueOf[i] = -1

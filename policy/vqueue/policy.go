@@ -225,7 +225,8 @@ func (p *Policy) handleReturn(now time.Duration, ev *policy.Event, out *policy.A
 	p.calibrator.observeLoad(now, q) // an instance that refused or failed is asked again at the next event or tick
 }
 
-// handleLoaded notes that a network is loaded on an instance, or that the load failed, and serves the instance.
+// handleLoaded notes that a network is loaded on an instance, which is then served, or that the load failed: then
+// it is tried again at the next tick. Loads that were not ordered last are ignored.
 func (p *Policy) handleLoaded(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	q := p.fleet.instanceOf[ev.Device]
 	if q < 0 || p.fleet.instances[q].loadingNetwork != ev.Network {
@@ -370,8 +371,8 @@ func (p *Policy) violationLikely(now time.Duration) bool {
 	return len(p.requests.unplaced) > 0 || p.replanner.violationLikely() || p.dispatcher != nil && p.dispatcher.ViolationExpected(now)
 }
 
-// dropLate drops requests past their deadlines that no instance can serve and, with DropLate, all late ones that
-// wait.
+// dropLate is called at every tick. It drops requests past their deadlines that no instance can serve, unless an
+// answer was promised, and, with the option DropLate, all late ones that wait.
 func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
 	for i := len(p.requests.unplaced) - 1; i >= 0; i-- {
 		if r := &p.requests.bySlot[p.requests.unplaced[i]]; r.deadline <= now && !r.answerPromised {

@@ -103,8 +103,8 @@ func (o *Tables) setCaps(q *formats.QueuePlan, t *policy.Tables) {
 	}
 }
 
-// setConcurrency limits the requests that run beside one with a TPOT SLO, so that the SLO is kept. Models without
-// such an SLO are unchanged.
+// setConcurrency limits how many requests may run at once beside one with an SLO on the time per token (TPOT),
+// which grows with their number, so that the SLO is kept. Models without such an SLO have no limit.
 func (o *Tables) setConcurrency(t *policy.Tables) {
 	for m := range t.Models {
 		if t.Models[m].SLOFigure != formats.FigureTPOT {

@@ -62,8 +62,8 @@ func (s *queueServer) serveQueue(now time.Duration, q int32, out *policy.Actions
 	}
 }
 
-// headGroup returns the group that a queue serves next: the first one or, if its class is at its cap, the next of
-// the loaded network that is not. If there is none, it returns -1.
+// headGroup returns the group that a queue serves next: the first one or, if its class is at its cap (the most of a
+// class that run at once), the next of the loaded network that is not. If the queue is empty, it returns -1.
 func (s *queueServer) headGroup(in *instance, q int32) int32 {
 	firstGroup := s.groups.assignment.Head(q)
 	if s.fleet.queueTables.Caps == nil || firstGroup < 0 {

@@ -136,8 +136,8 @@ func (s *queueServer) nextByTurn(q, g int32) int32 {
 	return req
 }
 
-// countBefore returns how many waiting requests of a class are served before a new request of a client: with
-// turns, and in the order of arrival. If no other client waits, the two are equal.
+// countBefore returns how many waiting requests of a class are served before a new request of a client: byTurns if
+// clients take turns, and inOrder in the order of arrival. If no other client waits, the two are equal.
 func (t *clientTurns) countBefore(model, client int32) (byTurns, inOrder int32) {
 	lines, size := int32(0), int32(0)
 	if firstLine := t.nextLine[model]; firstLine >= 0 {

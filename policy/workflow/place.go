@@ -98,8 +98,9 @@ func (p *placer) adoptExpected(now int64, q *request, out *policy.Actions) bool 
 	return true
 }
 
-// replaceExpected gives a task the place, the queue position and the readers of an expected one. The readers are among the
-// tasks expected later.
+// replaceExpected puts a revealed task in the stead of an expected one that was predicted for it: in its place, its
+// position in the queue, and among the inputs of its readers, which are tasks expected later. The expected task is
+// released.
 func (p *placer) replaceExpected(id, expectedTask int32, laterTasks []int32) {
 	k, expected := &p.book.tasks[id], &p.book.tasks[expectedTask]
 	k.place, k.state, k.orderKey, k.endsAt = expected.place, taskQueued, expected.orderKey, expected.endsAt

@@ -28,7 +28,9 @@ type Policy struct {
 	offsets       []int32 // scratch: inputs of a task, as offsets back
 }
 
-// New returns a policy over the tables of a plan of workflows. It has learnt the recorded paths of the tables.
+// New returns a policy over the tables of a plan of workflows, with its parts, which share one cluster. It has
+// learnt the recorded paths of the tables. By default a request has at most 16 tasks, revealed and predicted ones,
+// in queues.
 func New(t *policy.Tables, opt Options) *Policy {
 	if opt.MaxTasks == 0 {
 		opt.MaxTasks = 16

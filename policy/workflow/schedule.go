@@ -132,8 +132,8 @@ func (s *scheduler) identicalTasks(j *job, a, b int32) bool {
 		taskA.recomputeTime == taskB.recomputeTime && taskA.stateFrom == taskB.stateFrom && taskA.stateHome == taskB.stateHome && taskA.stateHomeAt == taskB.stateHomeAt && slices.Equal(j.inputsOf(a), j.inputsOf(b))
 }
 
-// computeArrivals computes into inputsReady when the inputs of a task are at each place. It returns false, and leaves
-// inputsReady as it is, if all are there now.
+// computeArrivals computes into inputsReady when the inputs of a task of the job are at each place (device), with
+// the session state that it continues. It returns false, and leaves inputsReady as it is, if all are there now.
 func (s *scheduler) computeArrivals(j *job, t int32) bool {
 	isLate := false
 	for i, in := range j.inputsOf(t) {
