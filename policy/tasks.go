@@ -100,8 +100,8 @@ func (l *TaskLedger) ForgetRequest(c Control, req int32) {
 	}
 }
 
-// RevealTasks tells the policy of the tasks that have become known, request by request, and answers the requests
-// that are over. What follows from that is revealed in the same call. If the policy drops a request meanwhile, its
+// RevealTasks tells the policy of the tasks that have become known, request by request, answers the requests that
+// are over, and frees the slots of tasks that nothing reads any more. If the policy drops a request meanwhile, its
 // other tasks are skipped.
 func (l *TaskLedger) RevealTasks() {
 	r := &l.Reveals

@@ -57,8 +57,8 @@ func (l *loop) applyAction(a *policy.Action) {
 	}
 }
 
-// setTimer sets the timer of a tag, moves it if it is set already, or, with a negative time,
-// stops it.
+// setTimer carries out the policy's action Wake: it sets the timer of a tag, moves it if it is set already, or,
+// with a negative time, stops it. A time in the past fires at once. There is one timer for each tag.
 func (l *loop) setTimer(tag int32, wakeAt time.Duration) {
 	for int(tag) >= len(l.timers) {
 		l.timers = append(l.timers, kernel.NoEvent)

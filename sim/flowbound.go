@@ -126,8 +126,9 @@ func (f *flowStats) relaxedProblem() *fluidRelaxation {
 	return relaxed
 }
 
-// addSharedDevices adds, for modules that share all of their devices, one more constraint:
-// a request takes the sum of their least times, between the first of them and the last.
+// addSharedDevices adds one more constraint to the bound, for modules that share all of their devices: the devices
+// serve a request as one module whose time is the sum of the modules' least times. before and after are the least
+// times outside of these modules.
 func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 	handled := make([]bool, f.services)
 	for m := range handled {

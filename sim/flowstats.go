@@ -259,8 +259,8 @@ func (f *flowStats) addResult(r *Result) {
 	r.setFlow(&f.totals)
 }
 
-// capacityIn returns the requests that the workers can serve in a second: the least over
-// the modules that every request visits.
+// capacityIn returns how many requests per second the workers present in a second can serve: the least over the
+// modules that every request visits, at their planned batches.
 func (f *flowStats) capacityIn(second int) float64 {
 	minRate, found := 0.0, false
 	for a := range f.tables.Apps {

@@ -100,8 +100,9 @@ func (g *llmEngines) addSequence(slot, d int32) {
 	g.queueIteration(d)
 }
 
-// tokenCounts returns the tokens of a task's prompt and answer. If the state of its session is
-// not on the device, it is computed anew and counts as prompt. Both are cut to the KV memory.
+// tokenCounts returns the tokens of a task's prompt and answer: its own, or the usual ones scaled by its work. If
+// the state of its session is not on the device, it is computed anew and counts as prompt. Both are cut to the KV
+// memory, so that each sequence can end.
 func (g *llmEngines) tokenCounts(task, slot int32) (prompt, output int32) {
 	record := &g.loop.flow.records[task]
 	model := g.workflows.LanguageModelOf(g.batches.at(slot).service)

@@ -329,8 +329,8 @@ func (h *llmHost) setDeviceUp(d int32, up bool) {
 	h.loop.tellPolicy()
 }
 
-// clearInstance empties an instance. The requests keep the tokens that were generated; the
-// KV memory and what the host's memory held are lost.
+// clearInstance empties a lost instance. Its requests keep the tokens that were generated, which the clients may
+// have; the KV memory and what the host's memory held are lost.
 func (h *llmHost) clearInstance(d int32) {
 	s := &h.instances[d]
 	for slot := range h.batches.list {

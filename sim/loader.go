@@ -92,8 +92,9 @@ func (st *networkLoader) isSessionOrder(network int32) bool {
 // matches reports whether two orders are about the same network or session state.
 func (o networkOrder) matches(w networkOrder) bool { return w.network == o.network && w.key == o.key }
 
-// unload cancels a load that has not begun, or removes a network that no batch on the device
-// uses. If batches use it, the unload waits for them.
+// unload carries out an order to unload: it cancels a load that has not begun, drops a session state, or removes a
+// network that no batch on the device uses. If batches use it, the unload waits for them. The policy hears of the
+// end.
 func (st *networkLoader) unload(memory *deviceMemory, o networkOrder) {
 	if st.isSessionOrder(o.network) {
 		st.loop.flow.sessions.dropState(int32(o.key), o.device)
@@ -159,8 +160,8 @@ func (st *networkLoader) startNextLoad(device int32) {
 	st.agenda.scheduleAfter(st.loadTimeOf(o), policy.NetworkLoaded, entry)
 }
 
-// loadTimeOf returns how long a load takes: as the run or the service says, else cold (index
-// 1 of the table), else no time.
+// loadTimeOf returns how long a load takes: as the run's configuration or the recorded times say, else the cold
+// time of the plan (index 1 of the table), else no time. For a session state it is the time of its move.
 func (st *networkLoader) loadTimeOf(o networkOrder) time.Duration {
 	if st.loop.cfg.LoadTime != nil {
 		return st.loop.cfg.LoadTime(o.network, o.device)

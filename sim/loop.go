@@ -50,8 +50,8 @@ type loop struct {
 	actions      policy.Actions
 }
 
-// Run simulates one run to its end: after the last arrival everything that is under way
-// is served or dropped.
+// Run simulates one run to its end: after the last arrival everything that is under way is served or dropped. It
+// returns an error if the configuration, the policy or the arrivals are wrong, or ctx is cancelled.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -102,8 +102,9 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 	return l
 }
 
-// addHosts adds the host of devices that run batches of stages and, if the plan has
-// instances, the host of those.
+// addHosts adds the hosts (the parts that simulate the execution of batches): number 0 for devices that run stages
+// and, if the plan has instances (servers of language models), number 1 for those. hostByDevice says which host a
+// device belongs to.
 func (l *loop) addHosts() {
 	l.hostByDevice = make([]uint8, len(l.tables.Devices))
 	l.baseHost = newDeviceHost(l)

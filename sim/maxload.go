@@ -221,8 +221,8 @@ func (s *loadSearch) interruptedResult(err error) *MaxLoad {
 	return result
 }
 
-// Sweep simulates the given loads, in order, and searches nothing. If ctx is cancelled, it
-// returns the error together with the complete loads, or nil if there are none.
+// Sweep simulates the given load factors, in order, numRuns runs each, and searches nothing. If ctx is cancelled,
+// it returns the error together with the loads that are complete, or nil if there are none.
 func Sweep(ctx context.Context, sc *Scenario, loads []float64, numRuns int) (*MaxLoad, error) {
 	result := &MaxLoad{}
 	for _, load := range loads {

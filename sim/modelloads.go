@@ -125,8 +125,9 @@ func (o *ModelLoadSearch) startBrackets(ctx context.Context, s *pointSimulator) 
 	return brackets, nil
 }
 
-// closeBrackets simulates the candidates of all models until every search is done. It returns
-// the highest point that passes, for each model, at least 1.
+// closeBrackets simulates the candidates of all models together until every model's bracket (highest load that
+// passes, lowest that fails) is closed. It returns the highest point of the grid that passes, for each model, at
+// least 1.
 func (o *ModelLoadSearch) closeBrackets(ctx context.Context, s *pointSimulator, brackets []guidedBracket) ([]int, error) {
 	points := make([]int, len(brackets))
 	for {

@@ -194,8 +194,9 @@ type batchSamples struct {
 	nextIndex    *int            // the next sample in order; batches that borrow the same samples share it
 }
 
-// samplesByBatch checks recorded times and returns the samples of every stage and batch.
-// table returns the planned times of a stage.
+// samplesByBatch checks recorded times (by stage, batch and run) and returns the samples of every stage and batch.
+// table returns the planned times of a stage, by which samples of another batch size are scaled. Negative times and
+// wrong starts are errors.
 func (e *recordedService) samplesByBatch(sampleKind string, recordedTimes, starts [][][]time.Duration, table func(int) []time.Duration) ([][]batchSamples, error) {
 	byStage := make([][]batchSamples, len(e.t.Stages))
 	if len(recordedTimes) > len(byStage) {

@@ -29,8 +29,8 @@ func SimulateSlowdowns(sc *Scenario, run func(*Scenario) (*formats.Report, error
 	return slowedByModel, nil
 }
 
-// WithSlowdown returns the scenario with runs of batches and iterations of language models
-// that take longer than profiled by a share.
+// WithSlowdown returns a copy of the scenario in which runs of batches, and iterations of language models, take
+// longer than profiled by a share. A slowdown that the scenario has already is replaced.
 func (sc *Scenario) WithSlowdown(slowdown float64) *Scenario {
 	slow := *sc
 	if sc.slowdown == 0 {

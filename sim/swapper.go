@@ -42,8 +42,9 @@ func (h *networkSwapper) handleOrder(o networkOrder) {
 	}
 }
 
-// startNextChange begins the next load or unload of an instance, unless one is under way
-// or its sequences have not ended.
+// startNextChange begins the next load or unload of an instance, unless one is under way. An unload waits until no
+// sequence is left and goes before the loads. A load may be answered at once: refused, loaded already, or full
+// because another network is there.
 func (h *networkSwapper) startNextChange(d int32) {
 	s := &h.instances[d]
 	if s.changingNetwork >= 0 {
@@ -84,8 +85,8 @@ func (h *networkSwapper) continuePending(d int32) {
 	}
 }
 
-// loadTimeOf returns how long a load takes: less if the host's memory holds the weights
-// (index 0 of the table) than from cold (index 1).
+// loadTimeOf returns how long an instance takes to load a network: less if the host's memory still holds the
+// weights (warm, index 0 of the table) than from disk (cold, index 1).
 func (h *networkSwapper) loadTimeOf(o networkOrder, s *llmInstance) time.Duration {
 	if h.loop.cfg.LoadTime != nil {
 		return h.loop.cfg.LoadTime(o.network, o.device)

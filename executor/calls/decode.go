@@ -108,7 +108,8 @@ func readCall(c *jsonscan.Cursor, t *calls.Call, path string) *httplimit.Error {
 	})
 }
 
-// readInputs reads an object of values. Each value stays as it was sent (json.RawMessage) until its tensor is known.
+// readInputs reads the inputs of a task or a request, a JSON object of values by name. Each value stays as it was
+// sent (json.RawMessage) until its tensor is known. Too many, or one given twice, are an error.
 func readInputs(c *jsonscan.Cursor, path string) (map[string]any, *httplimit.Error) {
 	values := map[string]any{}
 	err := c.Object(func(key []byte) *httplimit.Error {

@@ -114,8 +114,8 @@ func (h *Handler) acquireRequest(r *http.Request, holder *httplimit.Holder) (*op
 	return q, nil
 }
 
-// getResult answers with the state of a task. With the parameter wait it waits for the end of the task, at most that
-// long.
+// getResult handles the question for a task's result. It answers with its state, and its outputs if it has ended.
+// With the parameter wait it first waits for the end of the task, at most that long and at most MaxWait.
 func (h *Handler) getResult(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 	q, err := h.acquireRequest(r, holder)
 	if err != nil {

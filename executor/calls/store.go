@@ -92,7 +92,8 @@ func (s *requestStore) register(o *calls.Open, holder *httplimit.Holder, client 
 	return r, nil
 }
 
-// acquire returns a request of an owner and keeps it from expiring until release. It returns nil if there is none.
+// acquire returns an open request of an owner by its name, and keeps it from expiring until release. It returns nil
+// if there is none, or it belongs to another.
 func (s *requestStore) acquire(name, owner string) *openRequest {
 	s.mu.Lock()
 	r := s.requests[name]
@@ -173,8 +174,8 @@ func (s *requestStore) remove(r *openRequest) {
 // drainCheckInterval is the time between two searches for late requests during a drain.
 const drainCheckInterval = 50 * time.Millisecond
 
-// drain accepts no further requests and waits until none is open. Late requests to which no call is under way are
-// ended, and all others when ctx ends.
+// drain is called when the server ends. It accepts no further requests and waits until none is open. Late requests
+// (past their deadlines) to which no call is under way are ended meanwhile, and all others when ctx ends.
 func (s *requestStore) drain(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true

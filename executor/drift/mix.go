@@ -80,8 +80,8 @@ func (m *MixDrift) notice() string {
 		"type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", m.totalVariation(), m.limit.Distance, strings.Join(lines, ", "), workload, files)
 }
 
-// newMixMetrics registers the series of the mix: the rates of the models, the distance, and whether another plan is
-// due.
+// newMixMetrics registers the series of the mix of models, and returns those that change: the recent rate of each
+// model, the distance from the planned mix, and whether another plan is due.
 func newMixMetrics(reg prometheus.Registerer, t *policy.Tables) (byModel []prometheus.Gauge, distance, due prometheus.Gauge) {
 	l := series.LabelsOf(t.Models)
 	rates := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "arrival_rps", Help: "Recent rate of requests (samples)."}, l.Names())

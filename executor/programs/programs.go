@@ -134,7 +134,8 @@ func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Dur
 	return budget, nil
 }
 
-// readInputs reads the inputs of a request: all inputs of its application, or none.
+// readInputs reads the inputs of a request into its job: a value for each input of its application, or none at all
+// if the tasks bring their own. It returns an error for an unknown or missing one.
 func (s *session) readInputs(inputs map[string]any) error {
 	list := s.job.Model.Inputs
 	for name := range inputs {
@@ -326,8 +327,8 @@ func (s *session) revealTasks(list []taskCall, events calls.TaskListener) error 
 	return nil
 }
 
-// checkReads returns an error unless what a task reads matches the inputs that it was not given, or what the step before
-// its model reads.
+// checkReads returns an error unless the tensors that a task reads from others fit: in order they must be the
+// model's inputs for which the task has no value, or what the step before its model reads.
 func (s *session) checkReads(a *taskCall, listedServices map[form.Handle]int32) error {
 	model, i := s.core.Services[a.service], 0
 	readList, err := s.readTensors(a, listedServices)

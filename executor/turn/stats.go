@@ -104,8 +104,9 @@ func (s *Stats) RecordServed(j *Job, b *Batch, now, answer time.Duration) {
 	}
 }
 
-// RecordServedTasks records the times of a job whose requests may have been in several batches. The policy was told the
-// end of the last one at toldAt. Time outside of batches counts as queueing.
+// RecordServedTasks records the times of an answered job whose tasks may have been in several batches: infer and
+// gather are their sums of run and input times. The rest counts as queueing. The policy was told the end of the
+// last batch at toldAt.
 func (s *Stats) RecordServedTasks(j *Job, infer, gather time.Duration, now, toldAt time.Duration) {
 	m := j.Model.Stats
 	m.Mu.Lock()

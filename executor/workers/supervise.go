@@ -193,8 +193,9 @@ func (k *supervisor) divideSegment(d *Device, loaded []worker.LoadedStage) int64
 	return max(base, page)
 }
 
-// setModelTensors sets the inputs and outputs of models to what the workers have loaded, and returns an error if a
-// stage does not fit the one before. Stages of a model have consecutive indexes.
+// setModelTensors sets the inputs and outputs of models to those of the stages that the workers have loaded. It
+// returns an error if a stage does not take what the one before gives. Stages of a pipeline have consecutive
+// indexes.
 func (k *supervisor) setModelTensors() error {
 	for i := range k.stages {
 		st := &k.stages[i]

@@ -143,7 +143,8 @@ func (s *ClientShares) updateFairRate(now time.Duration, model int32) {
 }
 
 // RecordEnd records that n admitted requests of a client have ended. isLate says that they had the whole SLO of the
-// model and were not answered in time: then the devices are short, and shares are limited.
+// model and were not answered in time. From these follows, once per SLO, the model's health: it falls while many
+// are late, and fewer requests are then admitted.
 func (s *ClientShares) RecordEnd(now time.Duration, model, number, n int32, isLate bool) {
 	if s == nil || number == 0 {
 		return

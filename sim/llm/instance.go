@@ -167,8 +167,8 @@ func (in *Instance) Counts() Counts {
 	return c
 }
 
-// Add adds a sequence to those that wait. It returns an error if the KV memory could not
-// hold the sequence to its end.
+// Add adds a sequence (a prompt and its answer) to those that wait for the batch. It returns an error if it has no
+// token to make, or the KV memory could not hold it to its end even alone.
 func (in *Instance) Add(s Sequence) error {
 	if s.Prompt < 1 || s.Output <= s.Generated || s.Generated < 0 {
 		return fmt.Errorf("a sequence with a prompt of %d tokens, %d of an answer of %d made: expected at least 1 token, and some to make", s.Prompt, s.Generated, s.Output)

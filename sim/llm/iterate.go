@@ -6,8 +6,9 @@ import (
 	"inferplan/formats"
 )
 
-// Begin forms the next iteration. It returns how long the iteration takes, and which sequences
-// take part in one for the first time. ok is false if there is no sequence.
+// Begin forms the next iteration, in which each decoding sequence makes a token and prompts are computed up to the
+// token budget. It returns how long the iteration takes, and which sequences take part in one for the first time.
+// ok is false if there is no sequence. End must follow.
 func (in *Instance) Begin() (duration time.Duration, firstTime []int32, ok bool) {
 	in.firstTime = in.firstTime[:0]
 	preempted := in.growKV()
