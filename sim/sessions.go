@@ -216,8 +216,9 @@ func (k *sessionStore) moveTime(o networkOrder) time.Duration {
 	return time.Duration(float64(fullTime) * float64(k.stateOf(t).bytes) / float64(s.Bytes))
 }
 
-// finishMove is called when the move of a session state to a device ends. The state is then on the new device only.
-// If it was dropped meanwhile or does not fit, it stays where it is, and the reason is returned; 0 means success.
+// finishMove is called when the move of a session state to a device ends. The state is then on the new device only,
+// and 0 is returned. If it was dropped meanwhile, or does not fit and so stays where it was, the reason is
+// returned.
 func (k *sessionStore) finishMove(memory *deviceMemory, entry *agendaEntry) policy.ReturnReason {
 	t := memory.incomingState
 	memory.incomingState = -1

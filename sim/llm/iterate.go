@@ -64,7 +64,9 @@ func (in *Instance) growKV() (preempted int) {
 	return preempted
 }
 
-// preempt makes a sequence wait again: the least urgent one, and among equals the one that was admitted last.
+// preempt makes a running sequence wait again, because KV memory is short: the least urgent one, and among equals
+// the one that was admitted last. With SwapOut its KV state goes to the host's memory; otherwise it is computed
+// again.
 func (in *Instance) preempt() {
 	victim := in.running[0]
 	for _, slot := range in.running[1:] {
