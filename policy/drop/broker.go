@@ -241,8 +241,8 @@ func (b *broker) formBatch(now, start time.Duration, w *worker, out *policy.Acti
 }
 
 // dropHopeless drops the requests of those tasks of a queue that could not be in time even alone in every batch
-// that remains. With the highest budget first, or set aside, they would otherwise wait until the order changes. The
-// queue is sorted by deadline, so it stops at the first task that is not hopeless.
+// that remains. With the highest budget (time left) first, or set aside, they would otherwise wait until the order
+// changes. It takes the lowest key first, and stops at the first task that is not hopeless.
 func (b *broker) dropHopeless(now, start time.Duration, w *worker, queue *doubleEndedQueue, out *policy.Actions) {
 	for queue.len() > 0 {
 		e := queue.min()
