@@ -38,7 +38,8 @@ func (b *Builder) AddPipeline(batch int, rps float64) {
 	b.tables.Pipelines = append(b.tables.Pipelines, Pipeline{Model: int32(model), Batch: int32(batch), RPS: rps, FirstStage: int32(len(b.tables.Stages))})
 }
 
-// AddStage adds a stage to the latest pipeline and returns its index.
+// AddStage adds a stage to the latest pipeline and returns its index. The stage's hop is its place in that
+// pipeline, from 0. Its devices are added later, by PlaceStage.
 func (b *Builder) AddStage(s Stage) int32 {
 	p := &b.tables.Pipelines[len(b.tables.Pipelines)-1]
 	s.Pipeline, s.Hop = int32(len(b.tables.Pipelines)-1), int16(p.NumStages)
@@ -58,7 +59,9 @@ func (b *Builder) SetNodes(perNode int, gbps float64) {
 	n.hasWiring, n.kind, n.perNode, n.gbps, n.lastNode, n.uplink, n.downlink = true, int32(len(b.tables.Kinds)-1), int32(max(1, perNode)), gbps, -1, -1, -1
 }
 
-// wireDevice sets the node and links of a device.
+// wireDevice sets the node and the links of a device that is added to a pool. Devices are put on nodes in order,
+// perNode each; a new node gets an uplink and a downlink. Devices of a pool without a network card (0 Gbps) share
+// one node that has no links.
 func (b *Builder) wireDevice(d *Device) {
 	n := &b.wiring
 	switch {
@@ -81,7 +84,8 @@ func (b *Builder) wireDevice(d *Device) {
 	d.Uplink, d.Downlink = n.uplink, n.downlink
 }
 
-// AddDevice adds a device that runs batches of stages, and returns its index.
+// AddDevice adds a device that runs batches of stages, and returns its index. Its Instance is -1: it runs stages,
+// and no server of language models.
 func (b *Builder) AddDevice(d Device) int32 {
 	d.Instance = -1
 	if b.wiring.hasWiring {

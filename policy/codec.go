@@ -38,7 +38,8 @@ func AppendEvent(dst []byte, now time.Duration, ev *Event) []byte {
 	return dst
 }
 
-// AppendActions appends the actions of a buffer from number firstAction on, each with its tasks and hops. The
+// AppendActions appends the encoding of a buffer's actions from number firstAction on to dst, for an event log:
+// each with its kind, its numbers as varints and, for a Dispatch, its tasks and hops (a device for each stage). The
 // bytes do not depend on where in the buffer the actions stand.
 func AppendActions(dst []byte, a *Actions, firstAction int) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(a.List)-firstAction))
@@ -56,7 +57,8 @@ func AppendActions(dst []byte, a *Actions, firstAction int) []byte {
 	return dst
 }
 
-// appendBatch appends the tasks and hops of a Dispatch.
+// appendBatch appends the tasks and hops (stages on devices) of a Dispatch action to the encoding of an event log,
+// each number as a varint.
 func appendBatch(dst []byte, a *Actions, act *Action) []byte {
 	tasks, hops := a.BatchOf(act)
 	for _, t := range tasks {
@@ -114,7 +116,8 @@ func (f *recordReader) readCount() int {
 	return int(v)
 }
 
-// readInt32 reads a number of 32 bits, such as an index.
+// readInt32 reads a number of 32 bits, such as an index. A larger one is an error of the record, which finish
+// returns.
 func (f *recordReader) readInt32() int32 {
 	v := f.readInt()
 	if v != int64(int32(v)) && f.err == nil {
@@ -123,7 +126,8 @@ func (f *recordReader) readInt32() int32 {
 	return int32(v)
 }
 
-// readInt16 reads a number of 16 bits, such as a hop.
+// readInt16 reads a number of 16 bits, such as a hop (the position of a stage). A larger one is an error of the
+// record, which finish returns.
 func (f *recordReader) readInt16() int16 {
 	v := f.readInt()
 	if v != int64(int16(v)) && f.err == nil {
@@ -145,7 +149,8 @@ func kindOf(numbers []byte, number byte) int {
 	return -1
 }
 
-// readEventKind reads the kind of an event by a table of numbers.
+// readEventKind reads the kind of an event. numbers has the byte of each kind in this version of the log. An
+// unknown byte is an error of the record, which finish returns.
 func (f *recordReader) readEventKind(numbers []byte) EventKind {
 	number := f.readByte()
 	kind := kindOf(numbers, number)
@@ -166,7 +171,8 @@ func (f *recordReader) finish(record string) error {
 	return nil
 }
 
-// DecodeEvent decodes an event that AppendEvent encoded.
+// DecodeEvent decodes an event of a log, which AppendEvent encoded, with the time at which the policy got it. The
+// client is missing in older logs.
 func DecodeEvent(b []byte) (now time.Duration, ev Event, err error) {
 	f := recordReader{bytes: b}
 	ev.Kind = f.readEventKind(eventNumbers[:])
@@ -183,7 +189,8 @@ func DecodeEvent(b []byte) (now time.Duration, ev Event, err error) {
 	return now, ev, f.finish("an event")
 }
 
-// DecodeActions decodes actions that AppendActions encoded, into an empty buffer.
+// DecodeActions decodes the actions of a log, which AppendActions encoded, into out, whose contents are dropped
+// first.
 func DecodeActions(b []byte, out *Actions) error {
 	return decodeActions(b, out, func(f *recordReader) Action {
 		act := f.readAction()
@@ -203,7 +210,8 @@ func (f *recordReader) readAction() Action {
 	return Action{Kind: ActionKind(max(0, kind)), Reason: DropReason(f.readByte())}
 }
 
-// decodeActions decodes actions; read decodes one without its batch.
+// decodeActions decodes a list of actions into out. read decodes one action without its batch, in the way of the
+// log's version; the tasks and hops of a Dispatch follow it.
 func decodeActions(b []byte, out *Actions, read func(*recordReader) Action) error {
 	out.Reset()
 	n, size := binary.Uvarint(b)

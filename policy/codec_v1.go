@@ -11,8 +11,8 @@ var eventsV1 = [...]EventKind{
 	ControlRevealed, TokenProgress, PlanInstalled, ReplanResult, Arrival, Cancel, Timer,
 }
 
-// DecodeEventV1 decodes an event of version 1 of event logs, in which every request had one task, devices held
-// models, and nothing had lists.
+// DecodeEventV1 decodes an event of version 1 of event logs, with its time. In that version every request had one
+// task, devices held models, and nothing had lists; the fields that it lacks are set accordingly.
 func DecodeEventV1(b []byte) (now time.Duration, ev Event, err error) {
 	f := recordReader{bytes: b}
 	if number := f.readByte(); int(number) < len(eventsV1) {

@@ -56,7 +56,8 @@ type poolDevice struct {
 	stages               []int32
 }
 
-// compile adds pools, models and devices, in this order.
+// compile makes the run-time tables of a plan: it adds its pools, its models with their pipelines, and its devices,
+// in this order. It returns the first error of the plan.
 func (c *compiler) compile() error {
 	if len(c.plan.Deployment) == 0 {
 		return &document.Error{Path: "deployment", Found: "no model", Expected: "at least one"}
@@ -72,7 +73,8 @@ func (c *compiler) compile() error {
 	return c.numberDevices()
 }
 
-// addPools checks the pools and indexes them by device kind.
+// addPools checks the pools (devices of one kind) of a plan and indexes them by device kind. It returns an error
+// for a kind that comes twice or a number out of range.
 func (c *compiler) addPools() error {
 	c.pools = make(map[string]int, len(c.plan.Pools))
 	c.devices = make([][]poolDevice, len(c.plan.Pools))
@@ -92,7 +94,8 @@ func (c *compiler) addPools() error {
 	return nil
 }
 
-// addModel adds a model with its pipelines.
+// addModel adds model mi of the plan, with its SLO, its percentile and its pipelines. It returns an error if it has
+// no SLO or comes twice with the same class.
 func (c *compiler) addModel(mi int) error {
 	m, promise := &c.plan.Deployment[mi], c.plan.PromiseFor(mi)
 	path := fmt.Sprintf("deployment[%d]", mi)
@@ -129,7 +132,8 @@ func ParsePercentile(s string) (float64, error) {
 	return document.ParsePercentile(s)
 }
 
-// addPipeline adds a pipeline with its stages.
+// addPipeline adds a pipeline of the latest model with its stages: their times by batch size, the transfers into
+// them, and their devices. path is the field of the plan that errors name.
 func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 	if p.Batch < 1 {
 		return &document.Error{Path: path + ".batch", Found: strconv.Itoa(p.Batch), Expected: "at least 1"}
@@ -181,7 +185,8 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 	return nil
 }
 
-// setServingTimes sets the times of a stage when serving, if the plan has them.
+// setServingTimes sets the times that a stage takes on average while serving, if the plan has them, and the penalty
+// for a device that was idle before. Without them the planned times count.
 func setServingTimes(stage *Stage, s *formats.Stage, batch int, path string) error {
 	if stage.IdlePenalty = s.IdleUS.D(); stage.IdlePenalty < 0 {
 		return &document.Error{Path: path + ".idle_us", Found: stage.IdlePenalty.String(), Expected: "at least 0"}
@@ -201,7 +206,8 @@ func setServingTimes(stage *Stage, s *formats.Stage, batch int, path string) err
 	return nil
 }
 
-// addTransfer sets the transfer into stage si of a pipeline: the plan's times, else the bytes at the slower NIC.
+// addTransfer sets the times, by batch size, of the transfer into stage si of a pipeline: the plan's times or,
+// without them, the bytes at the rate of the slower network card. path is the field of the plan that errors name.
 func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path string) error {
 	// Find the cut between the stages.
 	sender, receiver := &p.Stages[si-1], &p.Stages[si]
@@ -249,7 +255,9 @@ func slowerRate(a, b float64) float64 {
 	return min(a, b)
 }
 
-// placeStage adds a stage's placement to the devices of its pool.
+// placeStage adds the placements of a stage to the devices of its pool. A share of n means that a device is divided
+// into n parts, of which the stage takes one for each replica. It returns an error if the placements do not fit the
+// pool or the number of replicas.
 func (c *compiler) placeStage(stage int32, pool int, s *formats.Stage, spath string) error {
 	// Check the share.
 	p := &c.plan.Pools[pool]
@@ -296,7 +304,9 @@ func addDevice(list []poolDevice, gpu, share int, stage int32, isShared bool) []
 	return append(list, poolDevice{gpu: gpu, sharesPerDevice: share, stages: []int32{stage}})
 }
 
-// numberDevices adds all devices to the builder, which numbers devices, nodes and links.
+// numberDevices adds the devices of all pools, with the stages on them, to the builder, which numbers devices,
+// nodes and links. It is called last, when all placements are known. Shares of a device that exceed one whole are
+// an error.
 func (c *compiler) numberDevices() error {
 	for pi := range c.plan.Pools {
 		p := &c.plan.Pools[pi]

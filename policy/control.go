@@ -47,7 +47,8 @@ type RevealedTasks struct {
 	nextSlot  int32   // first slot that was never used
 }
 
-// TakeSlot returns a free slot for a new task.
+// TakeSlot returns a slot (the number by which events name a task) for a new task: one that was released, or the
+// next number.
 func (r *RevealedTasks) TakeSlot() int32 {
 	if n := len(r.freeSlots); n > 0 {
 		slot := r.freeSlots[n-1]

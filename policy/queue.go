@@ -74,7 +74,8 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 	return nil
 }
 
-// warmLoadTime returns the time of loading from the host's memory.
+// warmLoadTime returns the time of loading a model from the host's memory: that of waking a server that sleeps with
+// it, if that was measured.
 func warmLoadTime(l *formats.ModelLoads) time.Duration {
 	if l.WakeUS > 0 {
 		return l.WakeUS.D()
@@ -82,7 +83,8 @@ func warmLoadTime(l *formats.ModelLoads) time.Duration {
 	return l.WarmUS.D()
 }
 
-// serverOf returns the server of an instance, with the costs of its networks.
+// serverOf returns the server of an instance in a plan of queues, with the costs of each network that it may run,
+// from the profile. It returns an error if the profile lacks the KV capacity of one.
 func (t *Tables) serverOf(in *formats.QueueInstance, profile *formats.Profile, path string) (*Server, error) {
 	s := &Server{
 		Costs: make([]ServerCost, len(t.Networks)), PrefixCache: !in.NoPrefixCache,

@@ -2,7 +2,8 @@ package policy
 
 import "slices"
 
-// addServices gives every model a service with its index.
+// addServices gives every model a service (what a task asks for) with the same index, for plans in which requests
+// have one task.
 func (t *Tables) addServices() {
 	for m := range t.Models {
 		mo := &t.Models[m]
@@ -30,7 +31,7 @@ func (t *Tables) addNetworks() {
 	}
 }
 
-// networkOf returns the network of a name. If there is none, it adds one.
+// networkOf returns the index of the network (a model's weights) of a name. If there is none, it adds one.
 func (t *Tables) networkOf(name string) int32 {
 	for n := range t.Networks {
 		if t.Networks[n].Name == name {
@@ -41,7 +42,8 @@ func (t *Tables) networkOf(name string) int32 {
 	return int32(len(t.Networks) - 1)
 }
 
-// InstanceOf returns the instance on a device. If the device runs batches of stages, it returns -1.
+// InstanceOf returns the instance (a server of language models) on a device. If the device runs batches of stages
+// instead, it returns -1.
 func (t *Tables) InstanceOf(device int32) int32 {
 	if len(t.Instances) == 0 {
 		return -1

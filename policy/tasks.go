@@ -69,7 +69,8 @@ func (l *TaskLedger) InputsReady(task int32) bool {
 	return true
 }
 
-// FinishTasks ends the tasks of a batch and reveals the tasks that follow.
+// FinishTasks is called when a batch has ended: it ends its tasks, asks the Control (which knows what a request
+// does next) for the tasks that follow, and reveals these.
 func (l *TaskLedger) FinishTasks(tasks []int32) {
 	// End the tasks, and ask the Control for the next ones.
 	for _, t := range tasks {
@@ -90,7 +91,8 @@ func (l *TaskLedger) FinishTasks(tasks []int32) {
 	l.BringReadyInputs()
 }
 
-// ForgetRequest ends the tasks of a request that was dropped.
+// ForgetRequest is called when a request was dropped: its tasks end and their slots are freed. During a reveal that
+// is done by the reveal itself.
 func (l *TaskLedger) ForgetRequest(c Control, req int32) {
 	c.ForgetRequest(req, &l.Reveals)
 	if !l.isRevealing {
@@ -98,8 +100,9 @@ func (l *TaskLedger) ForgetRequest(c Control, req int32) {
 	}
 }
 
-// RevealTasks reports to the policy the tasks that have become known and the requests that are over. If the policy
-// drops a request meanwhile, its other tasks are skipped.
+// RevealTasks tells the policy of the tasks that have become known, request by request, answers the requests that
+// are over, and frees the slots of tasks that nothing reads any more. If the policy drops a request meanwhile, its
+// other tasks are skipped.
 func (l *TaskLedger) RevealTasks() {
 	r := &l.Reveals
 	l.isRevealing = true
@@ -130,7 +133,9 @@ func (l *TaskLedger) RevealTasks() {
 	l.isRevealing = false
 }
 
-// revealRange reports the tasks [first, end) of the list, all of one request.
+// revealRange tells the policy of the tasks [first, end) of the list, which are all of one request and known at the
+// same time. The first event says how many they are. If the policy drops the request meanwhile, the rest is left
+// out.
 func (l *TaskLedger) revealRange(first, end int) {
 	r := &l.Reveals
 	for i := first; i < end; i++ {
@@ -155,7 +160,7 @@ func (l *TaskLedger) revealRange(first, end int) {
 	}
 }
 
-// addTask records a task.
+// addTask records a revealed task in its slot. The ticket tells it from earlier tasks of the slot.
 func (l *TaskLedger) addTask(r *RevealedTask) {
 	for int(r.Task) >= len(l.List) {
 		l.List = append(l.List, Task{})
@@ -165,7 +170,8 @@ func (l *TaskLedger) addTask(r *RevealedTask) {
 	l.Host.NoteTask(r)
 }
 
-// freeTask releases the slot of a task that no task reads, now or when its batch ends.
+// freeTask releases the slot of a task whose output nothing will read. While the task is in a batch, this waits
+// until it leaves that.
 func (l *TaskLedger) freeTask(task int32) {
 	if int(task) < len(l.List) && l.List[task].State == TaskBatched {
 		l.List[task].isUnread = true
@@ -205,7 +211,8 @@ func (l *TaskLedger) PlaceInputs(task, device int32) {
 	}
 }
 
-// BringReadyInputs brings the inputs that have become ready to their devices.
+// BringReadyInputs is called when tasks have ended. Of the tasks that the policy has placed, it has the inputs of
+// those brought to their devices whose inputs all exist by now.
 func (l *TaskLedger) BringReadyInputs() {
 	stillWaiting := l.awaitingInputs[:0]
 	for _, t := range l.awaitingInputs {

@@ -25,7 +25,8 @@ const (
 // Topologies returns the topologies, in order.
 func Topologies() []Topology { return []Topology{TopologyNodes, TopologyStages} }
 
-// CompileOn is Compile with a given topology.
+// CompileOn compiles a plan like Compile, with the given topology: links of nodes, as they are, or of stages, as
+// PPipe's model has them.
 func CompileOn(plan *formats.Plan, network Topology) (*Tables, error) {
 	t, err := Compile(plan)
 	if err != nil || network == TopologyNodes {
@@ -40,7 +41,8 @@ func CompileOn(plan *formats.Plan, network Topology) (*Tables, error) {
 	return t, nil
 }
 
-// replaceLinks replaces the links by those of TopologyStages.
+// replaceLinks replaces the links between nodes by links of the stages' devices (TopologyStages). It returns an
+// error for a pool whose devices serve several stages in turn, because no link would belong to one.
 func (t *Tables) replaceLinks(plan *formats.Plan) error {
 	rates := make([]float64, len(plan.Pools))
 	for i := range plan.Pools {
@@ -82,7 +84,9 @@ func (t *Tables) replaceLinks(plan *formats.Plan) error {
 	return nil
 }
 
-// linkStage adds the links of a stage's devices. For the last stage of a pipeline, nextStage is -1.
+// linkStage adds the links of one stage's devices: a downlink for each if it receives transfers, and an uplink for
+// each group of devices, as many as a node has. For the last stage of a pipeline nextStage is -1, and there are no
+// uplinks.
 func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, nextStage int32, receives bool) {
 	devices := t.DevicesOf(stage)
 	kind := t.Devices[devices[0]].Kind

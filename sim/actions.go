@@ -8,7 +8,8 @@ import (
 	"inferplan/sim/kernel"
 )
 
-// applyAction carries out an action of the policy.
+// applyAction carries out one action of the policy, at the time of the event to which it answers. An action that
+// the run cannot carry out, such as a task that does not exist, ends the run with an error.
 func (l *loop) applyAction(a *policy.Action) {
 	switch a.Kind {
 	// Batches and requests.
@@ -56,8 +57,8 @@ func (l *loop) applyAction(a *policy.Action) {
 	}
 }
 
-// setTimer sets the timer of a tag, moves it if it is set already, or, with a negative time,
-// stops it.
+// setTimer carries out the policy's action Wake: it sets the timer of a tag, moves it if it is set already, or,
+// with a negative time, stops it. A time in the past fires at once. There is one timer for each tag.
 func (l *loop) setTimer(tag int32, wakeAt time.Duration) {
 	for int(tag) >= len(l.timers) {
 		l.timers = append(l.timers, kernel.NoEvent)
@@ -75,7 +76,9 @@ func (l *loop) setTimer(tag int32, wakeAt time.Duration) {
 	}
 }
 
-// dispatchBatch accepts a batch from the policy and passes it to its host.
+// dispatchBatch accepts a batch from the policy, enters it and its tasks into the books of the run, and passes it
+// to the host (devices or instances) of its first device. Host 0 is called directly, which is faster than through
+// the table.
 func (l *loop) dispatchBatch(a *policy.Action) {
 	for a.Batch >= int32(len(l.batches.list)) {
 		l.batches.grow(2 * int32(len(l.batches.list)))
@@ -119,7 +122,8 @@ func (l *loop) abortBatch(slot int32) {
 	l.endWithoutResult(slot)
 }
 
-// endWithoutResult ends a batch without a result. Its tasks wait again.
+// endWithoutResult ends a batch that was aborted or returned. Its tasks wait again, unless their requests have
+// ended; then their slots are freed.
 func (l *loop) endWithoutResult(slot int32) {
 	for _, t := range l.batches.members(slot) {
 		if !l.ledger.leaveBatch(t, policy.TaskWaiting) && l.flow != nil {
@@ -129,7 +133,8 @@ func (l *loop) endWithoutResult(slot int32) {
 	l.batches.at(slot).live = false
 }
 
-// evictBatch takes a batch off its instance.
+// evictBatch orders the instance of a batch to take it off, when the policy evicts it. With keepKV its KV state
+// goes to the host's memory. The policy hears when the batch has left.
 func (l *loop) evictBatch(slot int32, keepKV bool) {
 	if slot < 0 || int(slot) >= len(l.batches.list) || !l.batches.at(slot).live {
 		l.failRun(fmt.Errorf("the policy evicts batch slot %d, which is not under way", slot))

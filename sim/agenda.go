@@ -46,7 +46,9 @@ func (g *agenda) peek() (time.Duration, uint8) {
 	return nextAt, order
 }
 
-// popNext takes the next entry and moves the clock. It returns false if nothing is left.
+// popNext takes the next entry of the agenda and moves the clock to it. It returns false if nothing is left.
+// Entries of one instant come in the order of their kinds. Ended transfers and started batches of the present
+// instant have queues of their own, which are faster than the heap.
 func (g *agenda) popNext(entry *agendaEntry) bool {
 	// Transfers and starts of this instant go before what is later or has a higher order.
 	// Among transfers the serial number of the batch decides.
@@ -78,7 +80,8 @@ type entryRing struct {
 // push appends an item.
 func (r *entryRing) push(entry agendaEntry) { *r.pushSlot() = entry }
 
-// pushSlot appends an item, which the caller fills in.
+// pushSlot appends an item to the ring and returns it for the caller to fill in, which saves a copy. A full ring is
+// doubled; its size is a power of two.
 func (r *entryRing) pushSlot() *agendaEntry {
 	if r.n == len(r.items) {
 		bigger := make([]agendaEntry, max(16, 2*len(r.items)))

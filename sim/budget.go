@@ -35,7 +35,8 @@ func (sc *Scenario) CheckBudget(numRuns int) error {
 	return &OverBudgetError{Runs: numRuns, Duration: sc.Duration, Requests: requests, Devices: len(sc.Tables.Devices)}
 }
 
-// spendBudget takes the work of a number of runs from the budget, if it allows them.
+// spendBudget takes the work of numRuns runs from the search's budget before they are made. It returns an error,
+// and takes nothing, if the budget does not allow them. Without a budget all runs are allowed.
 func (sc *Scenario) spendBudget(numRuns int) error {
 	if err := sc.CheckBudget(numRuns); err != nil || sc.Budget == nil {
 		return err
@@ -50,7 +51,8 @@ func (sc *Scenario) workOf(requests float64) float64 {
 	return requests * (cost.perRequest + cost.perDevice*float64(len(sc.Tables.Devices)))
 }
 
-// expectedRequests returns about how many requests a run has.
+// expectedRequests returns about how many requests a run has: the rates of the models, times the load factor and
+// the duration.
 func (sc *Scenario) expectedRequests() float64 {
 	rps := 0.0
 	for i := range sc.Tables.Models {

@@ -109,7 +109,8 @@ type Result struct {
 	acc               *report.Accumulator
 }
 
-// check returns an error if a needed field is missing, or a time or device is invalid.
+// check returns an error if a needed field is missing, or a time or device is invalid. Run calls it first. The
+// negated comparison also refuses NaN.
 func (c *Config) check() error {
 	switch {
 	case c.Tables == nil || c.Policy == nil || c.Source == nil:
@@ -142,7 +143,8 @@ func (s timeSpan) intersect(o timeSpan) timeSpan {
 // overlap returns how long two spans overlap.
 func (s timeSpan) overlap(o timeSpan) time.Duration { return s.intersect(o).length() }
 
-// countedSpan returns the counted time. In a run without a duration it does not end.
+// countedSpan returns the span of time whose requests count in the report: after the warm-up. In a run without a
+// duration it does not end.
 func (c *Config) countedSpan() timeSpan {
 	if c.Duration == 0 {
 		return timeSpan{c.Warmup, 1 << 62}

@@ -63,7 +63,9 @@ const (
 	crossesLinks
 )
 
-// newDeviceHost returns the host of all devices and links of the run.
+// newDeviceHost returns the host (the simulated part that runs batches) of all devices and links of the run. It
+// finds out which optional interfaces the service has, that is, the model of run times. A loader is made if some
+// device has limited memory.
 func newDeviceHost(l *loop) *deviceHost {
 	h := &deviceHost{
 		loop: l, agenda: &l.agenda, ledger: &l.ledger, batches: &l.batches, tables: l.tables,
@@ -86,7 +88,9 @@ func newDeviceHost(l *loop) *deviceHost {
 	return h
 }
 
-// handleEntry implements host.
+// handleEntry handles an agenda entry of this host: the end of a run, a transfer or a load, or news for the policy.
+// Entries of batches that were aborted meanwhile (another serial number) and of lost devices (another epoch) are
+// void. It implements host.
 func (h *deviceHost) handleEntry(entry *agendaEntry) {
 	switch entry.kind {
 	// Runs and transfers.
@@ -140,7 +144,8 @@ func (h *deviceHost) handleEntry(entry *agendaEntry) {
 	}
 }
 
-// dispatch implements host. A batch that begins behind the first stage is sent to its device first.
+// dispatch begins a batch of the policy: it joins the queue of its first device. A batch that begins behind the
+// first stage of its pipeline is transferred from the device that has its last task's output. It implements host.
 func (h *deviceHost) dispatch(slot int32) {
 	b := h.batches.at(slot)
 	hop := h.batches.hopAt(slot, 0)
@@ -156,8 +161,8 @@ func (h *deviceHost) dispatch(slot int32) {
 	h.links.queueTransfer(slot)
 }
 
-// abort implements host. It takes the batch out of the queue in which it waits. A device or
-// link that works on it goes on to the end: running work cannot be stopped.
+// abort takes a batch that the policy aborts out of the queue in which it waits. A device or link that works on it
+// goes on to the end: running work cannot be stopped. It implements host.
 func (h *deviceHost) abort(slot int32) {
 	b := h.batches.at(slot)
 	hop := h.batches.hopAt(slot, b.hopIndex)
@@ -179,7 +184,8 @@ func (h *deviceHost) evict(slot int32, _ bool) {
 	h.loop.failRun(fmt.Errorf("the policy evicts batch slot %d from device %d, which is no instance", slot, h.batches.hopAt(slot, 0).Device))
 }
 
-// handleOrder implements host.
+// handleOrder passes an order to load or unload a network to the loader, which is made at the first order. It
+// implements host.
 func (h *deviceHost) handleOrder(o networkOrder) {
 	if h.loader == nil {
 		h.loader = newNetworkLoader(h)
@@ -229,7 +235,8 @@ func (h *deviceHost) setDeviceUp(d int32, up bool) {
 	h.loop.tellPolicy()
 }
 
-// clearQueue removes all batches from a device.
+// clearQueue removes all batches from a lost device. The new epoch makes the entries of its runs void. The policy
+// aborts the batches when it hears of the loss.
 func (h *deviceHost) clearQueue(dev *device) {
 	dev.busy, dev.epoch, dev.lastRunEnd = false, dev.epoch+1, h.agenda.now
 	if dev.runningBatch >= 0 {
@@ -242,7 +249,8 @@ func (h *deviceHost) clearQueue(dev *device) {
 	dev.firstWaiting, dev.lastWaiting = -1, -1
 }
 
-// queueRun puts a batch into the queue of the device of its hop.
+// queueRun puts a batch into the queue of its hop's device, once its inputs are there, and starts it if the device
+// is free. A sequence of a language model that runs there joins it at once.
 func (h *deviceHost) queueRun(slot int32) {
 	b := h.batches.at(slot)
 	d := h.batches.hopAt(slot, b.hopIndex).Device
@@ -266,7 +274,8 @@ func (h *deviceHost) queueRun(slot int32) {
 	}
 }
 
-// startNextRun starts the first batch in a device's queue, if there is one.
+// startNextRun starts the first batch in the queue of a free device, if there is one. A batch whose network is not
+// loaded there goes back to the policy, and the next one is tried.
 func (h *deviceHost) startNextRun(d int32) {
 	dev := &h.devices[d]
 	slot := dev.firstWaiting
@@ -297,7 +306,8 @@ func (h *deviceHost) startNextRun(d int32) {
 	h.startRun(slot, d)
 }
 
-// startRun starts a batch on a device that is free.
+// startRun starts a batch on a device that is free. The service (model of run times) gives the time of the run;
+// reportDelay is by how much later than its end the policy hears of it.
 func (h *deviceHost) startRun(slot, d int32) {
 	b, dev := h.batches.at(slot), &h.devices[d]
 	dev.busy, dev.runningBatch = true, slot
@@ -326,8 +336,9 @@ func (h *deviceHost) startRun(slot, d int32) {
 	begun.kind = isBatchStarted
 }
 
-// finishRun ends a run: the device takes its next batch. The ended batch goes on to its next
-// hop, or has ended, once the policy hears of it.
+// finishRun is called when a run on a device ends. The device takes its next batch. Once the policy hears of the
+// end, at once or later by reportDelay, the batch goes on to its next hop (stage on a device) or has ended. Runs of
+// an aborted batch only free the device.
 func (h *deviceHost) finishRun(entry *agendaEntry) {
 	dev := &h.devices[entry.device]
 	if dev.epoch != entry.epoch {
@@ -359,8 +370,9 @@ func (h *deviceHost) finishRun(entry *agendaEntry) {
 	h.startNextRun(entry.device)
 }
 
-// reportRun ends a run for the policy: its batch goes on to the next hop, has ended, or ends
-// as a part of its pipeline.
+// reportRun ends a run for the policy: its batch goes on to the next hop (stage on a device) or has ended. A
+// dispatch that covers only a part of the pipeline's stages ends as such a part, and its tasks wait for the next
+// stage.
 func (h *deviceHost) reportRun(entry *agendaEntry) {
 	b := h.batches.at(entry.batch)
 	model, service, isLastHop, hop, end := b.model, b.service, b.hopIndex+1 == b.numHops, b.firstStage+entry.hopIndex, h.agenda.now-b.reportDelay
@@ -415,7 +427,8 @@ func (h *deviceHost) returnPart(slot, device int32) {
 	b.live, b.place = false, atNoPlace
 }
 
-// removeFromQueue takes a batch out of the queue of a device.
+// removeFromQueue takes an aborted batch out of the queue of a device, which is linked through the batches. The
+// batch must be in it.
 func (h *deviceHost) removeFromQueue(d, slot int32) {
 	dev := &h.devices[d]
 	previous := int32(-1)
@@ -436,7 +449,8 @@ func (h *deviceHost) removeFromQueue(d, slot int32) {
 // busyTime implements host.
 func (h *deviceHost) busyTime(d int32) time.Duration { return h.devices[d].busyTime }
 
-// checkIdle implements host.
+// checkIdle returns an error if a device still works, or its language model holds memory, at the end of a run: then
+// the simulator has lost something. It implements host.
 func (h *deviceHost) checkIdle() error {
 	for d := range h.devices {
 		if dev := &h.devices[d]; dev.busy || dev.firstWaiting >= 0 {

@@ -35,7 +35,7 @@ func newEchoHost(l *loop) host {
 	return &echoHost{loop: l, agenda: &l.agenda, batches: &l.batches, isDown: make([]bool, len(l.tables.Devices)), busyTimes: make([]time.Duration, len(l.tables.Devices))}
 }
 
-// tokensOf returns the token counter of a batch's task.
+// tokensOf returns the counter of the tokens that a batch's only task has, which stays when the batch is evicted.
 func (h *echoHost) tokensOf(slot int32) *int32 {
 	t := h.batches.members(slot)[0]
 	for int(t) >= len(h.tokensMade) {
@@ -49,7 +49,8 @@ func (h *echoHost) batchEntry(slot int32, kind uint8) agendaEntry {
 	return agendaEntry{kind: kind, host: 1, serial: h.batches.at(slot).serial, batch: slot, device: h.batches.hopAt(slot, 0).Device, start: h.agenda.now}
 }
 
-// dispatch implements host.
+// dispatch starts a batch of the test kind at once: it makes one token after another. On a device that is down it
+// does nothing. It implements host.
 func (h *echoHost) dispatch(slot int32) {
 	if h.isDown[h.batches.hopAt(slot, 0).Device] {
 		return
@@ -67,7 +68,8 @@ func (h *echoHost) scheduleToken(slot int32) {
 	h.agenda.scheduleAfter(time.Millisecond, policy.TokenProgress, h.batchEntry(slot, isEchoToken))
 }
 
-// handleEntry implements host. An entry of an ended batch is void.
+// handleEntry handles an agenda entry of the test kind's host: a batch has started, was evicted, or gets its next
+// token. An entry of an ended batch is void. It implements host.
 func (h *echoHost) handleEntry(entry *agendaEntry) {
 	b := h.batches.at(entry.batch)
 	switch isCurrent := b.live && b.serial == entry.serial; {
@@ -83,7 +85,8 @@ func (h *echoHost) handleEntry(entry *agendaEntry) {
 	}
 }
 
-// makeToken gives a batch its next token. The last one ends the batch.
+// makeToken gives a batch its next token and tells the policy, at the first and at every ProgressTokens-th one. The
+// last token, the 8th unless the run's truth says otherwise, ends the batch.
 func (h *echoHost) makeToken(slot, device int32) {
 	n, maxTokens := h.tokensOf(slot), int32(8)
 	if h.loop.truth != nil {
@@ -112,7 +115,8 @@ func (h *echoHost) abort(slot int32) {
 	*h.tokensOf(slot) = 0
 }
 
-// evict implements host.
+// evict takes a batch off its instance, as the policy orders, and returns it at once. Without keepTokens its tokens
+// are lost. It implements host.
 func (h *echoHost) evict(slot int32, keepTokens bool) {
 	if h.activeSerials[slot] = 0; !keepTokens {
 		*h.tokensOf(slot) = 0
@@ -126,7 +130,8 @@ func (h *echoHost) handleOrder(o networkOrder) {
 
 func (h *echoHost) bringInputs(task, device int32) { h.loop.hosts[0].bringInputs(task, device) }
 
-// setDeviceUp implements host. The policy takes back the batches of a failed device.
+// setDeviceUp loses an instance of the test kind or brings it back, and tells the policy, which takes back the
+// batches of a lost one. It implements host.
 func (h *echoHost) setDeviceUp(device int32, up bool) {
 	if h.isDown[device] != up {
 		return
@@ -143,7 +148,7 @@ func (h *echoHost) setDeviceUp(device int32, up bool) {
 
 func (h *echoHost) busyTime(device int32) time.Duration { return h.busyTimes[device] }
 
-// checkIdle implements host.
+// checkIdle returns an error if a batch still makes tokens at the end of a run. It implements host.
 func (h *echoHost) checkIdle() error {
 	for slot, serial := range h.activeSerials {
 		if serial != 0 {

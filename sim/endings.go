@@ -48,7 +48,8 @@ var endings = []struct {
 	{make: newTokenEnding, pool: poolTokens},
 }
 
-// endingOf returns the ending rule of a run.
+// endingOf returns the ending rule of a run: what happens when a batch has ended. It is that of the first kind of
+// plan that wants the run, or else that requests have one task and are answered.
 func endingOf(l *loop) endingRule {
 	for _, e := range endings {
 		if rule := e.make(l); rule != nil {
@@ -61,7 +62,9 @@ func endingOf(l *loop) endingRule {
 // directEnding answers a request when the batch of its only task ends.
 type directEnding struct{ loop *loop }
 
-// batchRan answers the requests of a batch. Each has one task, in its own slot.
+// batchRan is called when a batch has ended: it answers its requests, which have one task each, in the slot of the
+// same number. The answer reaches the client later by Egress. Requests that were dropped while they ran only free
+// their slots.
 func (e directEnding) batchRan(slot, _ int32) {
 	l := e.loop
 	answeredAt := l.agenda.now + l.cfg.Egress
@@ -90,7 +93,8 @@ func (directEnding) switchMode(tag int32) error {
 
 func (directEnding) addResult(*Result) {}
 
-// answerRequest answers a request now, and closes it.
+// answerRequest answers a request now, and closes it. The client gets the answer later by Egress, which counts for
+// its latency.
 func (l *loop) answerRequest(req int32) {
 	q := &l.ledger.requests[req]
 	answeredAt := l.agenda.now + l.cfg.Egress

@@ -34,7 +34,8 @@ type taskRecord struct {
 	prompt, output, ask int32
 }
 
-// newFlowEnding returns nil if the run has no Control.
+// newFlowEnding returns the ending rule for requests with several tasks, and nil if the run has no Control, which
+// knows what follows a task.
 func newFlowEnding(l *loop) endingRule {
 	if l.cfg.Control == nil {
 		return nil
@@ -54,7 +55,8 @@ func (f *flowEnding) beginRequest(req, model int32) {
 	}
 }
 
-// batchRan ends the tasks of a batch and reveals the tasks that follow.
+// batchRan is called when a batch has ended. It counts its times, ends its tasks and reveals the tasks that follow.
+// end is when the run itself ended, before the policy heard of it.
 func (f *flowEnding) batchRan(slot, device int32) {
 	l := f.loop
 	b := l.batches.at(slot)
@@ -74,7 +76,8 @@ func (f *flowEnding) LeaveBatch(t int32, newState policy.TaskState) bool {
 	return f.ledger.leaveBatch(t, newState)
 }
 
-// FollowTask implements policy.TaskHost.
+// FollowTask is called for each task that has ended, to find out what follows: it stores the session state and
+// tells the Control the outcome by the run's truth. It implements policy.TaskHost.
 func (f *flowEnding) FollowTask(t int32) {
 	l := f.loop
 	f.ledger.locations[t].device, f.records[t].endedAt = f.device, l.agenda.now
@@ -108,7 +111,7 @@ func (f *flowEnding) HandleEvent(ev policy.Event) {
 	f.loop.tellPolicy()
 }
 
-// AnswerRequest implements policy.TaskHost.
+// AnswerRequest answers a request whose last task has ended. It implements policy.TaskHost.
 func (f *flowEnding) AnswerRequest(req int32) {
 	if f.stats != nil {
 		f.stats.addAnswer(req)
@@ -116,7 +119,8 @@ func (f *flowEnding) AnswerRequest(req int32) {
 	f.loop.answerRequest(req)
 }
 
-// NoteTask implements policy.TaskHost.
+// NoteTask records a task that has just been revealed, before the policy hears of it: its work, its tokens and the
+// time. It implements policy.TaskHost.
 func (f *flowEnding) NoteTask(t *policy.RevealedTask) {
 	l := f.loop
 	for int(t.Task) >= len(f.ledger.locations) {
@@ -146,7 +150,8 @@ func (f *flowEnding) ForgetTask(t int32) {
 	}
 }
 
-// placeTask makes a task's inputs move to a device as soon as they are ready.
+// placeTask handles the policy's action to place a task: its inputs move to a device as soon as they are ready. A
+// task that does not wait is an error of the policy.
 func (f *flowEnding) placeTask(t, device int32) {
 	if !f.ledger.tasks.IsWaiting(t) {
 		f.loop.failRun(fmt.Errorf("the policy places task slot %d, which does not wait", t))
@@ -185,7 +190,9 @@ func (*flowEnding) switchMode(tag int32) error {
 	return fmt.Errorf("the policy switches to mode %d, which the plan does not have", tag)
 }
 
-// addResult implements endingRule.
+// addResult puts the figures of the run's applications into the result: those of modules, of devices, of session
+// states and of language models, as far as the plan has these. It implements endingRule and is called at the end of
+// a run.
 func (f *flowEnding) addResult(r *Result) {
 	if f.stats != nil {
 		f.stats.addResult(r)

@@ -45,8 +45,9 @@ func (f *fluidRelaxation) acceptIfInTime(arrivedAt, slo time.Duration) bool {
 	return true
 }
 
-// workDoneAt returns when the work of one request that begins at start is done on module m. If
-// that is after the limit, it returns a time after the limit.
+// workDoneAt returns when the work of one request that begins at start is done on module m. rate has how many
+// requests per second the module serves in each second of the run; the last one lasts for ever. If that is after
+// the limit, it returns a time after the limit.
 func (f *fluidRelaxation) workDoneAt(m int, start, limit time.Duration) time.Duration {
 	work, rates := 1.0, f.rate[m]
 	for start <= limit {
@@ -66,8 +67,9 @@ func (f *fluidRelaxation) workDoneAt(m int, start, limit time.Duration) time.Dur
 	return limit + 1
 }
 
-// maxGoodRequests returns a bound on the requests of the run that could be answered in
-// time. It returns -1 if there are several applications, whose windows differ.
+// maxGoodRequests returns a bound on the requests of the run that any policy could answer in time. It lets a fluid
+// relaxation (work flows without batches or queues) accept each arrival in turn. It returns -1 if there are several
+// applications, whose time windows differ.
 func (f *flowStats) maxGoodRequests() int64 {
 	if len(f.tables.Apps) != 1 || len(f.totals.Modules[0].Workers) == 0 {
 		return -1
@@ -83,7 +85,8 @@ func (f *flowStats) maxGoodRequests() int64 {
 	return sum
 }
 
-// relaxedProblem builds the relaxation of the run's application.
+// relaxedProblem builds the fluid relaxation of the run's application: for each module that every request visits
+// once, how many requests it serves per second, and the least times that a request needs before and after it.
 func (f *flowStats) relaxedProblem() *fluidRelaxation {
 	app, n := &f.tables.Apps[0], int(f.services)
 	relaxed := &fluidRelaxation{rate: make([][]float64, n), timeBefore: make([]time.Duration, n), timeAfter: make([]time.Duration, n), freeAt: make([]time.Duration, n), nextFreeAt: make([]time.Duration, n)}
@@ -123,8 +126,9 @@ func (f *flowStats) relaxedProblem() *fluidRelaxation {
 	return relaxed
 }
 
-// addSharedDevices adds, for modules that share all of their devices, one more constraint:
-// a request takes the sum of their least times, between the first of them and the last.
+// addSharedDevices adds one more constraint to the bound, for modules that share all of their devices: the devices
+// serve a request as one module whose time is the sum of the modules' least times. before and after are the least
+// times outside of these modules.
 func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 	handled := make([]bool, f.services)
 	for m := range handled {
@@ -160,7 +164,7 @@ func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 	}
 }
 
-// minTime returns the time of a batch of one on the fastest kind of a service.
+// minTime returns the least time of a service's task: a batch of one on its fastest kind of device.
 func (f *flowStats) minTime(service int32) time.Duration {
 	shortest, s := time.Duration(0), &f.loop.tables.Services[service]
 	for p := s.FirstPipeline; p < s.FirstPipeline+s.NumPipelines; p++ {

@@ -33,7 +33,8 @@ func hasBranches(tables *flows.GraphTables) bool {
 	return false
 }
 
-// newBranchTruth returns the truth of a run, which draws from the stream "branches" of the seed.
+// newBranchTruth returns the truth of a run, that is, which branches each request takes. They are drawn from the
+// random stream "branches" of the seed.
 func newBranchTruth(t *policy.Tables, tables *flows.GraphTables, seed uint64) *branchTruth {
 	w := &branchTruth{t: t, tables: tables, rng: seeded.New(seed, "branches")}
 	for a := range tables.Apps {
@@ -42,7 +43,8 @@ func newBranchTruth(t *policy.Tables, tables *flows.GraphTables, seed uint64) *b
 	return w
 }
 
-// Arrive implements Truth.
+// Arrive draws, for a request that arrives, a number from [0,1) for each node, which later decides the branch
+// there. So a request's branches do not depend on what the policy does. It implements Truth.
 func (w *branchTruth) Arrive(req int32, r *arrivals.Request) {
 	for int(req) >= len(w.app) {
 		w.app = append(w.app, 0)
@@ -56,7 +58,8 @@ func (w *branchTruth) Arrive(req int32, r *arrivals.Request) {
 	}
 }
 
-// Outcome implements Truth.
+// Outcome returns the branch that a request takes at the node whose service the pipeline runs, by its chances and
+// the number drawn at its arrival. A service without branches has outcome 0. It implements Truth.
 func (w *branchTruth) Outcome(req, _, pipeline int32) (o policy.Outcome, level int64) {
 	service := w.t.Pipelines[pipeline].Service
 	for i := range w.tables.Apps[w.app[req]].Nodes {

@@ -39,7 +39,8 @@ func RequestDivisor(t *policy.Tables) float64 {
 // take part in every request.
 func CascadeRequestDivisor(devices int) float64 { return max(1, float64(devices)/cascadeDevices) }
 
-// requestCostOf returns the cost of a request of a plan.
+// requestCostOf returns about what the simulation of a request costs, by the kind of plan: more for workflows and
+// language models. Budgets of simulations are counted by it.
 func requestCostOf(t *policy.Tables) requestCost {
 	workflows := flows.WorkflowTablesOf(t)
 	switch {

@@ -8,7 +8,8 @@ import (
 	dropping "inferplan/policy/drop"
 )
 
-// setFlow puts the figures of a run of applications into the result and its report.
+// setFlow puts the figures of a run of applications into the result and, if there is one, into its report. Bound is
+// the number of requests that any policy could have answered in time, -1 if it is not known.
 func (r *Result) setFlow(f *FlowResult) {
 	r.Flow = f
 	if r.Report == nil {
@@ -54,7 +55,8 @@ func timeShare(part, total time.Duration) float64 {
 	return min(1, part.Seconds()/total.Seconds())
 }
 
-// moduleReport returns the module's part of a report. i is its index in stats.
+// moduleReport returns a module's part of a report: its requests, mean batch and run time, the share of run time
+// that was in vain, and, if the policy keeps statistics, its queueing times. i is the module's index in these.
 func (m *FlowModule) moduleReport(stats *dropping.RunStatistics, i int) formats.ModuleReport {
 	report := formats.ModuleReport{Module: m.Name, Requests: m.Requests, Dropped: m.Dropped, InvalidShare: timeShare(m.InvalidTime, m.RunTime)}
 	batches, tasks := int64(0), int64(0)
@@ -73,8 +75,8 @@ func (m *FlowModule) moduleReport(stats *dropping.RunStatistics, i int) formats.
 	return report
 }
 
-// millisecondQuantiles returns quantiles of counts by whole milliseconds, or nil if all counts
-// are 0.
+// millisecondQuantiles returns quantiles of times that were counted by whole milliseconds: counts[ms] is how many
+// took ms. If all counts are 0, it returns nil.
 func millisecondQuantiles(counts []int64) *formats.TimeQuantiles {
 	total := int64(0)
 	for _, n := range counts {
@@ -108,7 +110,7 @@ func (f *FlowResult) worstWindow(width int) formats.FlowWindow {
 	return worst
 }
 
-// windowSum adds up the seconds of a window.
+// windowSum adds up the figures of the seconds in a window: `width` seconds from second `first` on.
 func (f *FlowResult) windowSum(first, width int) FlowSecond {
 	var w FlowSecond
 	for _, s := range f.Seconds[first : first+width] {
@@ -130,7 +132,8 @@ func (f *FlowResult) OverloadedWindows() (w FlowSecond, windows int) {
 	return w, windows
 }
 
-// overloadReport returns the report of OverloadedWindows, or nil if no window was overloaded.
+// overloadReport returns the report of the windows in which more arrived than could be served: the share that was
+// answered in time, also of the bound. If no window was overloaded, it returns nil.
 func (f *FlowResult) overloadReport() *formats.FlowOverload {
 	w, n := f.OverloadedWindows()
 	if n == 0 {
@@ -144,7 +147,8 @@ func (f *FlowResult) overloadReport() *formats.FlowOverload {
 	return report
 }
 
-// poolFlows adds up the figures of runs.
+// poolFlows adds up the figures of applications over several runs and puts the sums into the pooled result. Without
+// such figures it does nothing. Changes of the order are those of the first run, because they have no sum.
 func poolFlows(pooled *Result, results []*Result) {
 	if results[0].Flow == nil {
 		return
@@ -160,7 +164,8 @@ func poolFlows(pooled *Result, results []*Result) {
 	pooled.setFlow(total)
 }
 
-// addRun adds the figures of a run. The workers by second are those of the latest run.
+// addRun adds the figures of another run. The numbers of workers by second are those of the latest run. A bound
+// that is not known in one run (below 0) is not known for all.
 func (f *FlowResult) addRun(o *FlowResult) {
 	f.Requests, f.Good, f.Late, f.Dropped = f.Requests+o.Requests, f.Good+o.Good, f.Late+o.Late, f.Dropped+o.Dropped
 	f.DeviceTime += o.DeviceTime

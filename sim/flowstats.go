@@ -60,8 +60,9 @@ type flowStats struct {
 	presentSince []time.Duration // when the worker was decided for, by device, or -1 if there is none
 }
 
-// newFlowStats returns nil for plans of other kinds. It also draws the branches, if the
-// applications have some and the run has no truth.
+// newFlowStats returns the collector of figures of applications for a run, and nil for plans of other kinds. It
+// also makes the random outcomes of branches, if the applications have some and the run was given no truth (what
+// requests really do).
 func newFlowStats(l *loop) *flowStats {
 	tables := flows.GraphTablesOf(l.tables)
 	if tables == nil {
@@ -86,7 +87,8 @@ func newFlowStats(l *loop) *flowStats {
 	return stats
 }
 
-// addRequest counts a new request.
+// addRequest counts a new request, for the second of its arrival, and clears the run times of its slot (one for
+// each service).
 func (f *flowStats) addRequest(req int32) {
 	for int(req+1)*int(f.services) > len(f.runTimes) {
 		f.runTimes = append(f.runTimes, 0)
@@ -109,7 +111,9 @@ func (f *flowStats) secondOf(at time.Duration) *FlowSecond {
 	return &f.totals.Seconds[s]
 }
 
-// addBatch counts a batch of a module with its duration.
+// addBatch counts a batch of a module that took `duration`, divided among its tasks. The time of a task whose
+// request was dropped while it ran was in vain. ConsumedSLO is the part of the request's time budget that has
+// passed by the end of the batch.
 func (f *flowStats) addBatch(service int32, duration time.Duration, members []int32) {
 	m := &f.totals.Modules[service]
 	for len(m.BatchesBySize) <= len(members) {
@@ -153,7 +157,8 @@ func (f *flowStats) markInvalid(req int32) {
 	}
 }
 
-// addAnswer counts the answer to a request.
+// addAnswer counts the answer to a request, as good or late. All run time of a late request was in vain. Requests
+// outside the counted span (warm-up) are left out of the counts.
 func (f *flowStats) addAnswer(req int32) {
 	q := &f.loop.ledger.requests[req]
 	isLate := f.loop.agenda.now+f.loop.cfg.Egress > q.deadline
@@ -170,7 +175,8 @@ func (f *flowStats) addAnswer(req int32) {
 	}
 }
 
-// workerOrdered notes the decision for a worker.
+// workerOrdered notes that the policy has ordered the load of a device's worker. From then on the device counts as
+// used.
 func (f *flowStats) workerOrdered(device int32) {
 	f.loadOrdered[device] = true
 	if f.presentSince[device] < 0 {
@@ -178,7 +184,8 @@ func (f *flowStats) workerOrdered(device int32) {
 	}
 }
 
-// workerChanged notes that a worker was loaded, or unloaded.
+// workerChanged notes that a device's worker was loaded, or unloaded. After an unload the device is no longer used,
+// unless another load was ordered.
 func (f *flowStats) workerChanged(device int32, isLoaded bool) {
 	f.setServing(device, isLoaded)
 	switch {
@@ -192,7 +199,8 @@ func (f *flowStats) workerChanged(device int32, isLoaded bool) {
 	}
 }
 
-// setServing notes that a worker serves, or no longer does.
+// setServing notes that a device's workers (a module on a device) begin to serve or stop, when a load or an unload
+// ends or the device is lost. The counts of workers up to now are written first.
 func (f *flowStats) setServing(device int32, isServing bool) {
 	f.fillWorkerCounts(f.loop.agenda.now)
 	if f.serving[device] == isServing {
@@ -226,7 +234,8 @@ func (f *flowStats) fillWorkerCounts(now time.Duration) {
 	}
 }
 
-// addResult completes the figures and puts them into the result.
+// addResult completes the figures at the end of a run and puts them into the result: device time, the bound, the
+// capacity of each second, and the policy's own statistics if it keeps some.
 func (f *flowStats) addResult(r *Result) {
 	f.fillWorkerCounts(f.loop.agenda.now + time.Second)
 	end := f.loop.agenda.now
@@ -250,8 +259,8 @@ func (f *flowStats) addResult(r *Result) {
 	r.setFlow(&f.totals)
 }
 
-// capacityIn returns the requests that the workers can serve in a second: the least over
-// the modules that every request visits.
+// capacityIn returns how many requests per second the workers present in a second can serve: the least over the
+// modules that every request visits, at their planned batches.
 func (f *flowStats) capacityIn(second int) float64 {
 	minRate, found := 0.0, false
 	for a := range f.tables.Apps {

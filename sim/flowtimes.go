@@ -5,8 +5,8 @@ import "time"
 // unitWork is the usual work of a task (policy.RevealedTask.Work).
 const unitWork = 1_000_000
 
-// batchTime returns how long a batch takes: the usual time multiplied by the largest work of
-// its tasks, plus the time to compute missing session states.
+// batchTime returns how long a batch takes: the usual time multiplied by the largest work of its tasks (0 counts as
+// the usual work), plus the time to compute session states that are not on the device.
 func (f *flowEnding) batchTime(slot int32, duration time.Duration) time.Duration {
 	maxWork := int64(0)
 	for _, t := range f.loop.batches.members(slot) {
@@ -25,8 +25,9 @@ func (f *flowEnding) batchTime(slot int32, duration time.Duration) time.Duration
 	return duration
 }
 
-// bringTime returns how long it takes from now until the inputs of a task are at a device. The
-// inputs move in parallel, each from when it was ready and the task was placed.
+// bringTime returns how long it takes from now until the inputs of a placed task are at a device. The inputs move
+// in parallel, each from when it was ready and the task was placed. Without times in the run's configuration it is
+// 0.
 func (f *flowEnding) bringTime(t, device int32) time.Duration {
 	l := f.loop
 	if l.cfg.PlaceTime != nil {

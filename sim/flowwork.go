@@ -27,7 +27,8 @@ type workflowStats struct {
 	loadStart   []time.Duration // by device: when its current load began, or -1
 }
 
-// newWorkflowStats returns nil if the plan has no workflows.
+// newWorkflowStats returns the collector of what devices did in a run of workflows, or nil if the plan has no
+// workflows. loadStart is -1 for a device that is not loading.
 func newWorkflowStats(l *loop) *workflowStats {
 	workflows := flows.WorkflowTablesOf(l.tables)
 	if workflows == nil || len(workflows.Apps) == 0 {
@@ -44,7 +45,8 @@ func newWorkflowStats(l *loop) *workflowStats {
 	return w
 }
 
-// addBatch counts a batch of a service that ran from start to end.
+// addBatch counts a batch of a service that ran on a device from start to end, by its size, if it started in the
+// counted span (after the warm-up).
 func (w *workflowStats) addBatch(service, device int32, start, end time.Duration, size int) {
 	if m := &w.totals.Services[service]; w.countedSpan.contains(start) {
 		for len(m.BatchesBySize) <= size {
@@ -56,7 +58,8 @@ func (w *workflowStats) addBatch(service, device int32, start, end time.Duration
 	w.addRunTime(device, start, end)
 }
 
-// addRunTime counts the time in which a device ran, and how much of it overlaps with loads.
+// addRunTime counts the time in which a device ran, as far as it is in the counted span, and how much of it
+// overlaps with loads. Loads that have ended cannot overlap later runs and are forgotten.
 func (w *workflowStats) addRunTime(device int32, start, end time.Duration) {
 	span := w.countedSpan.intersect(timeSpan{start, end})
 	w.totals.runTime += span.length()
@@ -75,7 +78,8 @@ func (w *workflowStats) loadBegun(device int32) { w.loadStart[device] = w.loop.a
 // deviceLost notes that a device failed, and its load with it.
 func (w *workflowStats) deviceLost(device int32) { w.loadStart[device] = -1 }
 
-// loadEnded counts a load that ends now.
+// loadEnded counts a load on a device that ends now, with its time, and keeps its span to find out how much of it
+// overlaps with the running batch.
 func (w *workflowStats) loadEnded(device int32, start time.Duration) {
 	span := w.countedSpan.intersect(timeSpan{start, w.loop.agenda.now})
 	if w.countedSpan.contains(start) {
@@ -95,7 +99,8 @@ func (w *workflowStats) addResult(r *Result) {
 	r.setWork(&w.totals)
 }
 
-// setWork puts the figures of devices into the result and its report.
+// setWork puts into the result and its report what devices did: the services with their batches, the number of
+// loads, and the shares of time in which devices ran, loaded, did both or nothing.
 func (r *Result) setWork(w *WorkResult) {
 	r.Work = w
 	if r.Report == nil {
@@ -129,7 +134,8 @@ func (r *Result) setWork(w *WorkResult) {
 	r.Report.Workflow = report
 }
 
-// poolWork adds up the figures of runs.
+// poolWork adds up what devices did over several runs and puts the sums into the pooled result. Without such
+// figures it does nothing.
 func poolWork(pooled *Result, results []*Result) {
 	if results[0].Work == nil {
 		return

@@ -49,7 +49,7 @@ func (g *GearResult) GearShares() []float64 {
 	return shares
 }
 
-// setGears puts the figures into the result and its report.
+// setGears puts the figures of cascades into the result and, if there is one, the accuracy into its report.
 func (r *Result) setGears(g GearResult) {
 	r.Gears = &g
 	if g.Answered > 0 && r.Report != nil {
@@ -67,7 +67,8 @@ type cascadeEnding struct {
 	totals GearResult
 }
 
-// newCascadeEnding returns nil for plans of other kinds. It is also the truth of the run.
+// newCascadeEnding returns the ending rule of a gear plan (cascades of models), and nil for plans of other kinds.
+// It is also the truth of the run: the answers are the plan's recorded samples.
 func newCascadeEnding(l *loop) endingRule {
 	tables := gear.TablesOf(l.tables)
 	if tables == nil {
@@ -78,8 +79,9 @@ func newCascadeEnding(l *loop) endingRule {
 	return c
 }
 
-// batchRan reveals the levels of a batch's answers; its requests wait again. One event is
-// reused for all of them, because no action of a gear's policy tells another event.
+// batchRan is called when a model of a cascade has answered a batch. It tells the policy the level (how certain the
+// model is) of each answer, which the plan has recorded; the policy then completes the request or sends it on. One
+// event is reused for all of them, because no action of a gear's policy needs another.
 func (c *cascadeEnding) batchRan(slot, device int32) {
 	l := c.loop
 	pipeline := l.batches.at(slot).pipeline
@@ -96,7 +98,8 @@ func (c *cascadeEnding) batchRan(slot, device int32) {
 	}
 }
 
-// completeRequest answers a request with its latest answer.
+// completeRequest answers a request with the answer that it got last, as the policy orders, and counts whether that
+// is right by the recorded sample. It returns an error if the request runs, has ended, or has no answer.
 func (c *cascadeEnding) completeRequest(req int32) error {
 	l := c.loop
 	if uint(req) >= uint(len(l.ledger.requests)) || l.ledger.requests[req].batchedTasks > 0 || l.ledger.requests[req].state != requestOpen || c.samples[req].answeredBy < 0 {
@@ -112,7 +115,8 @@ func (c *cascadeEnding) completeRequest(req int32) error {
 	return nil
 }
 
-// switchMode makes a gear effective from now on.
+// switchMode handles the policy's switch to a gear (a cascade for a range of rates): requests that arrive from now
+// on count for it. A gear that the plan lacks is an error.
 func (c *cascadeEnding) switchMode(tag int32) error {
 	if tag < 0 || int(tag) >= len(c.totals.RequestsByGear) {
 		return fmt.Errorf("the policy switches to gear %d, which the plan does not have", tag)
@@ -130,7 +134,8 @@ func (c *cascadeEnding) Arrive(req int32, r *arrivals.Request) {
 
 func (c *cascadeEnding) addResult(r *Result) { r.setGears(c.totals) }
 
-// poolCascades adds up the figures of runs.
+// poolCascades adds up the figures of cascades (answers, right answers, switches of gears) over several runs and
+// puts the sums into the pooled result. Without such figures it does nothing.
 func poolCascades(pooled *Result, results []*Result) {
 	if results[0].Gears == nil {
 		return
@@ -161,7 +166,8 @@ type requestSample struct {
 	answeredBy int32 // pipeline that answered last, or -1
 }
 
-// Arrive implements Truth.
+// Arrive gives a request that arrives the next recorded sample, in a ring. Its level and correctness at each model
+// are known from then on. It implements Truth.
 func (r *recordTruth) Arrive(req int32, _ *arrivals.Request) {
 	for int(req) >= len(r.samples) {
 		r.samples = append(r.samples, requestSample{})

@@ -50,7 +50,8 @@ type generationStats struct {
 // sequenceTimes holds when the inputs of a sequence were complete, and when it had its first token.
 type sequenceTimes struct{ readyAt, firstTokenAt time.Duration }
 
-// newGenerationStats prepares the figures of all services and steps.
+// newGenerationStats prepares the figures of language models: one entry for each service, without a name if it is
+// no language model, and one for each step of an application that asks one.
 func newGenerationStats(l *loop, workflows *flows.WorkflowTables) *generationStats {
 	c := &generationStats{loop: l, workflows: workflows, countedSpan: l.cfg.countedSpan()}
 	for s := range l.tables.Services {
@@ -71,8 +72,8 @@ func newGenerationStats(l *loop, workflows *flows.WorkflowTables) *generationSta
 	return c
 }
 
-// sequenceReady notes when a sequence could have begun: all of its inputs had ended, and the
-// task was revealed.
+// sequenceReady notes when a sequence (one answer of a language model) could have begun: when its task was revealed
+// and all of its inputs had ended. The time to the first token counts from then.
 func (c *generationStats) sequenceReady(task int32) {
 	for int(task) >= len(c.sequences) {
 		c.sequences = append(c.sequences, sequenceTimes{})
@@ -90,7 +91,8 @@ func (c *generationStats) sequenceReady(task int32) {
 // firstToken notes the first token of a sequence.
 func (c *generationStats) firstToken(task int32) { c.sequences[task].firstTokenAt = c.loop.agenda.now }
 
-// addIteration counts an iteration that begins now.
+// addIteration counts an iteration of a language model that begins now: its time, and that time once for each
+// running sequence. More KV memory than there is ends the run with an error.
 func (c *generationStats) addIteration(e *llmEngine, duration time.Duration) {
 	m := &c.totals.Models[e.service]
 	if m.PeakKV = max(m.PeakKV, e.instance.UsedKV()); m.PeakKV > m.KV {
@@ -102,7 +104,8 @@ func (c *generationStats) addIteration(e *llmEngine, duration time.Duration) {
 	}
 }
 
-// sequenceEnded counts a sequence that ends now, with its TTFT and TPOT if a step asked for it.
+// sequenceEnded counts a sequence (one answer of a language model) that ends now, with its tokens. If a step of an
+// application asked for it, its time to the first token (TTFT) and per further token (TPOT) count for the step.
 func (c *generationStats) sequenceEnded(task int32) {
 	if !c.countedSpan.contains(c.loop.agenda.now) {
 		return
@@ -125,7 +128,8 @@ func (c *generationStats) sequenceEnded(task int32) {
 	}
 }
 
-// engineStopped counts the time in which a language model ran on a device up to now.
+// engineStopped is called when a language model has no sequence left on a device, or the device is lost. It adds
+// the counts and the run time since the model started there.
 func (c *generationStats) engineStopped(e *llmEngine, device int32) {
 	m, n := &c.totals.Models[e.service], e.instance.Counts()
 	m.Preempted, m.MadeTokens = m.Preempted+n.Preempted-e.countsAtStart.Preempted, m.MadeTokens+n.Output-e.countsAtStart.Output
@@ -141,7 +145,8 @@ func (c *generationStats) addResult(r *Result) {
 	r.setGenerated(&c.totals)
 }
 
-// setGenerated puts the figures of language models into the result and its report.
+// setGenerated puts the figures of language models into the result and, if it has one of workflows, its report: one
+// entry per model, and one per step with the times to the first token (TTFT) and per token (TPOT).
 func (r *Result) setGenerated(g *GenerationResult) {
 	r.Generation = g
 	if r.Report == nil || r.Report.Workflow == nil {
@@ -176,7 +181,8 @@ func (m *GeneratedModel) MeanSequences() float64 {
 	return float64(m.SequenceTime) / float64(max(1, m.IterationTime))
 }
 
-// poolGenerated adds up the figures of runs.
+// poolGenerated adds up the figures of language models over several runs and puts the sums into the pooled result.
+// Latencies are joined, so that percentiles are over all runs. Without such figures it does nothing.
 func poolGenerated(pooled *Result, results []*Result) {
 	if results[0].Generation == nil {
 		return

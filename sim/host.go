@@ -106,7 +106,7 @@ func (u *batchTable) init(t *policy.Tables) {
 	u.grow(64 + 4*int32(len(t.Devices)))
 }
 
-// grow makes the table as large as n slots.
+// grow makes the table of batches as large as n slots. Each slot has space for maxStages hops and maxBatch tasks.
 func (u *batchTable) grow(n int32) {
 	batches := make([]batch, n)
 	copy(batches, u.list)
@@ -128,7 +128,8 @@ func (u *batchTable) members(b int32) []int32 {
 	return u.memberTasks[b*u.maxBatch : b*u.maxBatch+u.list[b].size]
 }
 
-// addBatch enters a batch that the policy dispatches, with its hops.
+// addBatch enters a batch that the policy dispatches into its slot, with its hops (a device for each stage). The
+// serial number tells it from earlier batches of the slot.
 func (u *batchTable) addBatch(a *policy.Action, pl *policy.Pipeline, hops []policy.Hop) {
 	u.dispatchedBatches++
 	b := &u.list[a.Batch]

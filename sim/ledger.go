@@ -73,9 +73,9 @@ func (k *ledger) enterBatch(task int32) {
 	k.requests[state.Req].batchedTasks++
 }
 
-// leaveBatch takes a task out of its batch and gives it a new state: it waits again, or is
-// over. It returns whether its request is still open. The slot of a request that ended
-// meanwhile is freed with the last of its tasks.
+// leaveBatch takes a task out of its batch, which has ended in some way, and gives it a new state: it waits again,
+// or is over. It returns whether its request is still open. The slot of a request that ended meanwhile is freed
+// with the last of its tasks.
 func (k *ledger) leaveBatch(task int32, newState policy.TaskState) bool {
 	state := &k.tasks.List[task]
 	state.State = newState
@@ -91,7 +91,8 @@ func (k *ledger) leaveBatch(task int32, newState policy.TaskState) bool {
 	return false
 }
 
-// dropRequest ends a request without an answer. It returns an error if the request is not
+// dropRequest ends a request without an answer, as the policy orders, and counts it with the reason. For its
+// client's share, a missed deadline or a lost worker counts as late. It returns an error if the request is not
 // open.
 func (k *ledger) dropRequest(now time.Duration, slot int32, reason policy.DropReason) error {
 	if slot < 0 || int(slot) >= len(k.requests) || k.requests[slot].state != requestOpen {
@@ -118,7 +119,8 @@ func (k *ledger) releaseClientShare(now time.Duration, q *request, isLate bool) 
 	}
 }
 
-// closeRequest closes a request. Its slot is freed once no batch holds a task of it.
+// closeRequest closes a request that was answered or dropped. Its slot is freed once no batch holds a task of it,
+// because batches name requests by their slots.
 func (k *ledger) closeRequest(slot int32) {
 	q := &k.requests[slot]
 	if q.state = requestEnded; q.batchedTasks == 0 {

@@ -32,7 +32,9 @@ func newLinkNetwork(h *deviceHost) *linkNetwork {
 	return n
 }
 
-// queueTransfer queues the transfer of a batch's tensors to the device of its current hop.
+// queueTransfer queues the transfer of a batch's tensors to the device of its current hop: in the queues of the
+// sending node's uplink and of the receiving node's downlink. A transfer without links takes its time at once; one
+// without a time ends in this instant.
 func (n *linkNetwork) queueTransfer(slot int32) {
 	b := n.batches.at(slot)
 	hop := n.batches.hopAt(slot, b.hopIndex)
@@ -70,7 +72,8 @@ func (n *linkNetwork) queueTransfer(slot int32) {
 	n.startTransfer(slot)
 }
 
-// transferTime returns how long the transfer of a batch to its current hop takes.
+// transferTime returns how long the transfer of a batch to its current hop takes: as the service says, which knows
+// the planned time. From a device to itself it is 0.
 func (n *linkNetwork) transferTime(slot int32) time.Duration {
 	b := n.batches.at(slot)
 	stage, source := n.batches.hopAt(slot, b.hopIndex).Stage, b.sourceDevice
@@ -84,8 +87,9 @@ func (n *linkNetwork) transferTime(slot int32) time.Duration {
 	return n.host.service.TransferTime(stage, b.size, plannedTime)
 }
 
-// startTransfer starts the transfer of a batch if the batch is the first in both queues and
-// both links are free. A slot of -1 is allowed and does nothing.
+// startTransfer starts the transfer of a batch if the batch is the first in the queues of both of its links and
+// both are free, since a transfer holds both at once. Otherwise it waits. A slot of -1, as of an empty queue, does
+// nothing.
 func (n *linkNetwork) startTransfer(slot int32) {
 	if slot < 0 {
 		return
@@ -120,7 +124,8 @@ func (n *linkNetwork) occupyLink(l, next int32) {
 	}
 }
 
-// finishTransfer frees the links, starts the transfers that waited for them, and queues the batch at its device.
+// finishTransfer ends a transfer: it frees the links, queues the batch at its device, starts the transfers that
+// waited for the links, and tells the policy. If the batch was aborted meanwhile, only the links are freed.
 func (n *linkNetwork) finishTransfer(entry *agendaEntry) {
 	if entry.arg >= 0 {
 		n.links[entry.arg].busy = false
@@ -152,7 +157,7 @@ func (n *linkNetwork) finishTransfer(entry *agendaEntry) {
 	}
 }
 
-// removeBatch takes a batch out of the queues of its links.
+// removeBatch takes an aborted batch out of the queues of its links, and starts the transfers that it kept waiting.
 func (n *linkNetwork) removeBatch(slot int32) {
 	b := n.batches.at(slot)
 	hop := n.batches.hopAt(slot, b.hopIndex)
@@ -165,7 +170,9 @@ func (n *linkNetwork) removeBatch(slot int32) {
 	}
 }
 
-// removeFromQueue takes a batch out of a link's queue. nextOf returns its chain through the batches.
+// removeFromQueue takes a batch out of a link's queue, which is linked through the batches. nextOf returns a
+// batch's field that names the next one there: a batch is in an uplink's and a downlink's queue at once. A link of
+// -1 is none.
 func (n *linkNetwork) removeFromQueue(l, slot int32, nextOf func(*batch) *int32) {
 	if l < 0 {
 		return

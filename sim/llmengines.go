@@ -33,7 +33,8 @@ type llmEngine struct {
 	countsAtStart   llm.Counts    // the counts of instance at startedAt
 }
 
-// newLLMEngines returns nil if no service of the tables is a language model.
+// newLLMEngines returns the engines that simulate iterations of language models, one for each device, or nil if no
+// service of the tables is a language model. Service -1 means that none runs.
 func newLLMEngines(h *deviceHost) *llmEngines {
 	workflows := flows.WorkflowTablesOf(h.tables)
 	if workflows == nil || len(workflows.LanguageModels) == 0 {
@@ -60,8 +61,9 @@ func (g *llmEngines) tryJoin(slot, d int32) bool {
 	return true
 }
 
-// startModel makes a device run the language model of a batch, with the batches next in its
-// queue that use the same model. It returns false if the batch uses none.
+// startModel makes a free device run the language model of a batch, when the batch is next in its queue, and takes
+// in the batches of the same model directly behind it. The device is busy until all of its sequences have ended. It
+// returns false if the batch's service is no language model.
 func (g *llmEngines) startModel(slot, d int32) bool {
 	b := g.batches.at(slot)
 	model := g.workflows.LanguageModelOf(b.service)
@@ -83,7 +85,8 @@ func (g *llmEngines) startModel(slot, d int32) bool {
 	return true
 }
 
-// addSequence makes a sequence wait for the next iteration.
+// addSequence gives the sequence of a batch to the language model that runs on a device. It takes part from the
+// next iteration on. One that could never fit the memory ends the run with an error.
 func (g *llmEngines) addSequence(slot, d int32) {
 	b, e := g.batches.at(slot), &g.engines[d]
 	b.place = generatesTokens
@@ -97,8 +100,9 @@ func (g *llmEngines) addSequence(slot, d int32) {
 	g.queueIteration(d)
 }
 
-// tokenCounts returns the tokens of a task's prompt and answer. If the state of its session is
-// not on the device, it is computed anew and counts as prompt. Both are cut to the KV memory.
+// tokenCounts returns the tokens of a task's prompt and answer: its own, or the usual ones scaled by its work. If
+// the state of its session is not on the device, it is computed anew and counts as prompt. Both are cut to the KV
+// memory, so that each sequence can end.
 func (g *llmEngines) tokenCounts(task, slot int32) (prompt, output int32) {
 	record := &g.loop.flow.records[task]
 	model := g.workflows.LanguageModelOf(g.batches.at(slot).service)
@@ -129,7 +133,8 @@ func (g *llmEngines) queueIteration(d int32) {
 	}
 }
 
-// startIteration starts the next iteration of a device. If there is no sequence, the device is free.
+// startIteration starts the next iteration of a device's language model (one token for each sequence, or a part of
+// a prompt). If no sequence is left, the model stops and the device takes its next batch.
 func (g *llmEngines) startIteration(d int32) {
 	e := &g.engines[d]
 	e.iterationQueued = false
@@ -146,7 +151,8 @@ func (g *llmEngines) startIteration(d int32) {
 	g.agenda.scheduleAfter(duration, policy.BatchFinished, agendaEntry{kind: isGenerationEnd, device: d, epoch: g.host.devices[d].epoch})
 }
 
-// endIteration ends an iteration, and the batches whose sequences are finished.
+// endIteration ends an iteration of a device: it notes first tokens, ends the batches whose sequences are finished,
+// tells the policy, and queues the next iteration. A batch is one sequence here.
 func (g *llmEngines) endIteration(d int32) {
 	ended := g.engines[d].instance.End()
 	for _, slot := range ended.First {
@@ -174,7 +180,7 @@ func (g *llmEngines) removeSequence(slot, d int32) {
 	}
 }
 
-// loseDevice empties a device that failed.
+// loseDevice empties the language model of a device that failed; its sequences are lost.
 func (g *llmEngines) loseDevice(d int32) {
 	e := &g.engines[d]
 	if e.service >= 0 {

@@ -62,7 +62,8 @@ type sequenceState struct {
 	swapDevice                int32         // device whose host memory holds its KV, plus one; 0 if none does
 }
 
-// newLLMHost returns a host for the instances of the tables.
+// newLLMHost returns a host that simulates the instances (servers of language models) of the tables, each with its
+// resident network.
 func newLLMHost(l *loop) host {
 	instances := make([]llmInstance, len(l.tables.Devices))
 	h := &llmHost{loop: l, agenda: &l.agenda, batches: &l.batches, tables: l.tables, instances: instances}
@@ -80,7 +81,8 @@ func hasLLMInstances(t *policy.Tables) bool {
 	return slices.ContainsFunc(t.Instances, func(in policy.Instance) bool { return in.Server != nil })
 }
 
-// runResident makes an instance run the network that the plan puts on its device.
+// runResident sets an instance to its state at the start of the plan: it runs the network that the plan puts on its
+// device, and the host's memory is empty.
 func (h *llmHost) runResident(d int32) {
 	s := &h.instances[d]
 	s.network, s.previousNetwork, s.changingNetwork, s.unloadPending = -1, -1, -1, false
@@ -109,7 +111,9 @@ func (s *llmInstance) runNetwork(t *policy.Tables, d, network int32, slowdown fl
 	s.warmNetworks.markUsed(network, t.Networks, v.WarmBytes)
 }
 
-// dispatch implements host. If the network is not loaded or the instance refuses the sequence, the batch returns.
+// dispatch hands a batch, which is one sequence of tokens, to its instance (a simulated server of language models).
+// If the network is not loaded or the KV memory could never hold the sequence, the batch returns to the policy. It
+// implements host.
 func (h *llmHost) dispatch(slot int32) {
 	d := h.batches.hopAt(slot, 0).Device
 	s := &h.instances[d]
@@ -149,7 +153,8 @@ func (h *llmHost) dispatch(slot int32) {
 	}
 }
 
-// sequenceOf returns the state of a task. The first dispatch of the task begins it.
+// sequenceOf returns the state of a task. The first dispatch of the task begins it. Its lengths come from the truth
+// of the run, that is, what requests really ask for.
 func (h *llmHost) sequenceOf(task int32) *sequenceState {
 	for int(task) >= len(h.sequences) {
 		h.sequences = append(h.sequences, sequenceState{})
@@ -171,7 +176,9 @@ func (h *llmHost) returnBatch(slot, d int32, reason policy.ReturnReason) {
 	h.agenda.schedule(h.agenda.now, policy.BatchReturned, b.serial, agendaEntry{kind: isSequenceReturned, host: 1, serial: b.serial, batch: slot, device: d, arg: int32(reason)})
 }
 
-// startIteration starts the next iteration of an instance, if it has a sequence.
+// startIteration starts the next iteration of an instance (one token for each running sequence, or a part of a
+// prompt). Newly admitted sequences count as started. If no sequence is left, a change of network that waited for
+// that goes on.
 func (h *llmHost) startIteration(d int32) {
 	s := &h.instances[d]
 	duration, admittedSlots, ok := s.instance.Begin()
@@ -189,7 +196,8 @@ func (h *llmHost) startIteration(d int32) {
 	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: isIterationEnd, host: 1, device: d, epoch: s.epoch})
 }
 
-// handleEntry implements host.
+// handleEntry handles an agenda entry of an instance: its iterations, changes of network, and news for the policy.
+// Entries from before a loss of the instance (another epoch) or of aborted batches are void. It implements host.
 func (h *llmHost) handleEntry(entry *agendaEntry) {
 	switch entry.kind {
 	case isIterationEnd:
@@ -222,7 +230,9 @@ func (h *llmHost) handleEntry(entry *agendaEntry) {
 	}
 }
 
-// endIteration ends an iteration. The instance starts the next one before the policy hears of anything.
+// endIteration ends an iteration of an instance: it starts the next one, answers finished requests, and tells the
+// policy of these and of the progress of the others. The next one starts first because a server does not wait for
+// the policy.
 func (h *llmHost) endIteration(d int32) {
 	s := &h.instances[d]
 	ended := s.instance.End()
@@ -293,7 +303,9 @@ func (h *llmHost) handleOrder(o networkOrder) { h.swapper.handleOrder(o) }
 // bringInputs implements host.
 func (h *llmHost) bringInputs(task, device int32) { h.loop.baseHost.bringInputs(task, device) }
 
-// setDeviceUp implements host.
+// setDeviceUp loses an instance or brings it back, when a fault of the run is due. A lost one forgets all
+// sequences; one that comes back runs its resident network, whose limits the policy hears. A new epoch makes
+// earlier entries void. It implements host.
 func (h *llmHost) setDeviceUp(d int32, up bool) {
 	s := &h.instances[d]
 	if s.isDown != up {
@@ -317,8 +329,8 @@ func (h *llmHost) setDeviceUp(d int32, up bool) {
 	h.loop.tellPolicy()
 }
 
-// clearInstance empties an instance. The requests keep the tokens that were generated; the
-// KV memory and what the host's memory held are lost.
+// clearInstance empties a lost instance. Its requests keep the tokens that were generated, which the clients may
+// have; the KV memory and what the host's memory held are lost.
 func (h *llmHost) clearInstance(d int32) {
 	s := &h.instances[d]
 	for slot := range h.batches.list {
@@ -342,7 +354,8 @@ func (h *llmHost) busyTime(d int32) time.Duration { return h.instances[d].busyTi
 // loadTime returns how long networks were loaded and unloaded in the counted time.
 func (h *llmHost) loadTime(d int32) time.Duration { return h.instances[d].loadTime }
 
-// checkIdle implements host.
+// checkIdle returns an error if an instance still works or holds memory at the end of a run: then the simulator has
+// lost something. It implements host.
 func (h *llmHost) checkIdle() error {
 	for d := range h.instances {
 		s := &h.instances[d]

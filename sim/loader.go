@@ -28,7 +28,8 @@ type deviceMemory struct {
 	incomingState  int32          // task whose session state is on its way, or -1
 }
 
-// newNetworkLoader puts the networks of the plan onto the devices.
+// newNetworkLoader returns the loader of networks for the devices of a run, with the resident networks of the plan
+// on them.
 func newNetworkLoader(h *deviceHost) *networkLoader {
 	st := &networkLoader{host: h, loop: h.loop, agenda: h.agenda, tables: h.tables, memories: make([]deviceMemory, len(h.devices))}
 	for d := range st.memories {
@@ -63,8 +64,9 @@ func (o *deviceMemory) removeNetwork(t *policy.Tables, network int32) {
 	}
 }
 
-// handleOrder queues a load, or unloads a network. A load cancels an unload of the same
-// network that still waits.
+// handleOrder takes an order of the policy to load or unload a network on a device, or to move a session state.
+// Loads of a device run one after the other. A load cancels an unload of the same network that still waits. Orders
+// to a device that is down are ignored.
 func (st *networkLoader) handleOrder(o networkOrder) {
 	memory := &st.memories[o.device]
 	switch {
@@ -90,8 +92,9 @@ func (st *networkLoader) isSessionOrder(network int32) bool {
 // matches reports whether two orders are about the same network or session state.
 func (o networkOrder) matches(w networkOrder) bool { return w.network == o.network && w.key == o.key }
 
-// unload cancels a load that has not begun, or removes a network that no batch on the device
-// uses. If batches use it, the unload waits for them.
+// unload carries out an order to unload: it cancels a load that has not begun, drops a session state, or removes a
+// network that no batch on the device uses. If batches use it, the unload waits for them. The policy hears of the
+// end.
 func (st *networkLoader) unload(memory *deviceMemory, o networkOrder) {
 	if st.isSessionOrder(o.network) {
 		st.loop.flow.sessions.dropState(int32(o.key), o.device)
@@ -109,7 +112,8 @@ func (st *networkLoader) unload(memory *deviceMemory, o networkOrder) {
 	st.agenda.scheduleAfter(0, policy.NetworkUnloaded, agendaEntry{kind: isNetworkUnloaded, batch: o.network, device: o.device, serial: o.key, epoch: st.host.devices[o.device].epoch})
 }
 
-// isNetworkInUse reports whether a batch on a device, or on its way there, runs a network.
+// isNetworkInUse reports whether a batch that is under way will still run a network on a device. Then the network
+// must not be unloaded.
 func (st *networkLoader) isNetworkInUse(device, network int32) bool {
 	for slot := range st.loop.batches.list {
 		b := st.loop.batches.at(int32(slot))
@@ -125,7 +129,7 @@ func (st *networkLoader) isNetworkInUse(device, network int32) bool {
 	return false
 }
 
-// unloadUnused carries out the unloads whose batches have ended.
+// unloadUnused is called when a batch has ended on a device. It carries out the unloads that waited for that.
 func (st *networkLoader) unloadUnused(device int32) {
 	memory := &st.memories[device]
 	for i := 0; i < len(memory.pendingUnloads); i++ {
@@ -137,7 +141,8 @@ func (st *networkLoader) unloadUnused(device int32) {
 	}
 }
 
-// startNextLoad begins the next load of a device, if none runs.
+// startNextLoad begins the next load of a device, if none runs: a device loads one network, or takes in one session
+// state, at a time. The end is an agenda entry.
 func (st *networkLoader) startNextLoad(device int32) {
 	memory := &st.memories[device]
 	if memory.loadRunning || len(memory.pendingLoads) == 0 {
@@ -155,8 +160,8 @@ func (st *networkLoader) startNextLoad(device int32) {
 	st.agenda.scheduleAfter(st.loadTimeOf(o), policy.NetworkLoaded, entry)
 }
 
-// loadTimeOf returns how long a load takes: as the run or the service says, else cold (index
-// 1 of the table), else no time.
+// loadTimeOf returns how long a load takes: as the run's configuration or the recorded times say, else the cold
+// time of the plan (index 1 of the table), else no time. For a session state it is the time of its move.
 func (st *networkLoader) loadTimeOf(o networkOrder) time.Duration {
 	if st.loop.cfg.LoadTime != nil {
 		return st.loop.cfg.LoadTime(o.network, o.device)
@@ -178,7 +183,8 @@ func (st *networkLoader) loadTimeOf(o networkOrder) time.Duration {
 	return st.tables.Networks[o.network].LoadTimes[st.tables.Devices[o.device].Kind][1]
 }
 
-// finishLoad ends a load and tells the policy. The load fails if the memory is full.
+// finishLoad ends a load and tells the policy. The load fails with the reason ReturnFull if the memory of the
+// device has no space for the network. Entries from before a loss of the device (another epoch) are void.
 func (st *networkLoader) finishLoad(entry *agendaEntry) {
 	d := entry.device
 	if st.host.devices[d].epoch != entry.epoch {

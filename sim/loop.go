@@ -50,8 +50,8 @@ type loop struct {
 	actions      policy.Actions
 }
 
-// Run simulates one run to its end: after the last arrival everything that is under way
-// is served or dropped.
+// Run simulates one run to its end: after the last arrival everything that is under way is served or dropped. It
+// returns an error if the configuration, the policy or the arrivals are wrong, or ctx is cancelled.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -69,7 +69,8 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return l.buildResult(), nil
 }
 
-// newLoop prepares a run: its hosts, its ending, and the faults on its agenda.
+// newLoop prepares a run: its hosts (which simulate devices and instances), the rule by which requests end, and the
+// faults on its agenda. Events of kinds that the policy does not handle are left out.
 func newLoop(ctx context.Context, cfg *Config) *loop {
 	t := cfg.Tables
 	l := &loop{ctx: ctx, cfg: cfg, tables: t, truth: cfg.Truth}
@@ -101,8 +102,9 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 	return l
 }
 
-// addHosts adds the host of devices that run batches of stages and, if the plan has
-// instances, the host of those.
+// addHosts adds the hosts (the parts that simulate the execution of batches): number 0 for devices that run stages
+// and, if the plan has instances (servers of language models), number 1 for those. hostByDevice says which host a
+// device belongs to.
 func (l *loop) addHosts() {
 	l.hostByDevice = make([]uint8, len(l.tables.Devices))
 	l.baseHost = newDeviceHost(l)
@@ -127,7 +129,8 @@ func (l *loop) addHosts() {
 	}
 }
 
-// run handles the entries of the agenda in order until none is left.
+// run handles the entries of the agenda in order until none is left or an error ends the run. Every 256 events it
+// looks whether ctx was cancelled.
 func (l *loop) run() error {
 	l.pullArrival()
 	for l.fatalErr == nil {
@@ -149,7 +152,8 @@ func (l *loop) run() error {
 	return l.fatalErr
 }
 
-// processEntry handles an entry of the agenda.
+// processEntry handles an entry of the agenda: kinds from firstHostKind on go to the host that made the entry, the
+// others (arrivals, timers, faults, ends of searches) are the loop's own.
 func (l *loop) processEntry(entry *agendaEntry) {
 	if entry.kind >= firstHostKind {
 		if entry.host == 0 {
@@ -230,7 +234,9 @@ func (l *loop) takeRunTime(now time.Duration) time.Duration {
 	return taken
 }
 
-// pullArrival takes the next request from the source and puts its arrival on the agenda.
+// pullArrival takes the next request from the source and puts its arrival at the policy on the agenda: after
+// Ingress and, if the run has a front end, after that has handled the requests before. Only one arrival is on the
+// agenda at a time. Requests from Duration on are not taken.
 func (l *loop) pullArrival() {
 	r := &l.nextArrival
 	if !l.cfg.Source.Peek(r) {
@@ -261,7 +267,8 @@ func (l *loop) pullArrival() {
 	l.agenda.arrivalAt, l.agenda.arrivalPending = arrivedAt, true
 }
 
-// admitArrival admits the pulled request, or drops it if its client has used up its share.
+// admitArrival is called when the pulled request arrives. It drops the request if its client has used up its share;
+// otherwise it enters it into the ledger and tells the policy. It also pulls the next request from the source.
 func (l *loop) admitArrival() {
 	r := &l.nextArrival
 
@@ -302,7 +309,8 @@ func (l *loop) admitArrival() {
 	}
 }
 
-// reportConfig returns the configuration of the run's report.
+// reportConfig returns the configuration of the run's report. Expect is for how many requests memory is set aside:
+// 1.2 times what the highest rate of a model gives, so that a random excess fits, and at most 2^22.
 func reportConfig(cfg *Config) report.Config {
 	c := report.Config{
 		Source: "simulate", Policy: cfg.PolicyName, Seed: cfg.Seed, Load: cfg.Load,

@@ -81,8 +81,8 @@ func FindMaxLoad(ctx context.Context, sc *Scenario, shares []float64, numRuns in
 	return s.overallLoad(models)
 }
 
-// FindOverallLoad is FindMaxLoad without the highest load of each model, which takes more
-// points to find.
+// FindOverallLoad finds the highest load at which all models attain their shares together. Unlike FindMaxLoad it
+// does not find the highest load of each model, which takes more simulated points.
 func FindOverallLoad(ctx context.Context, sc *Scenario, shares []float64, numRuns int) (*MaxLoad, error) {
 	s, err := newLoadSearch(ctx, sc, shares, numRuns, MaxSearchLoad)
 	if err != nil {
@@ -101,7 +101,8 @@ type loadSearch struct {
 	points       map[int]LoadPoint
 }
 
-// newLoadSearch checks the shares and the highest load.
+// newLoadSearch returns a search over the loads of a grid up to maxLoad, after it has checked the shares (requests
+// in time, by model) and that load.
 func newLoadSearch(ctx context.Context, sc *Scenario, shares []float64, numRuns int, maxLoad float64) (*loadSearch, error) {
 	if len(shares) != len(sc.Tables.Models) {
 		return nil, fmt.Errorf("simulating: %d shares of requests in time, expected one for each of %d models", len(shares), len(sc.Tables.Models))
@@ -116,7 +117,7 @@ func newLoadSearch(ctx context.Context, sc *Scenario, shares []float64, numRuns 
 	return &loadSearch{ctx, sc, shares, numRuns, maxPoint, map[int]LoadPoint{}}, nil
 }
 
-// reportAt returns the report of a point. It simulates the point if that was not done before.
+// reportAt returns the report of point i of the grid of loads. It simulates the point if that was not done before.
 func (s *loadSearch) reportAt(i int) (*formats.Report, error) {
 	if p, ok := s.points[i]; ok {
 		return p.Report, nil
@@ -155,7 +156,8 @@ type gridBracket struct {
 // isClosed reports whether the search is done.
 func (b *gridBracket) isClosed() bool { return b.lowestFail-b.highestPass <= 1 }
 
-// observe takes in whether the candidate passed, and chooses the next candidate.
+// observe takes in whether the candidate load passed, and chooses the next candidate, a point of the grid. While
+// only one end of the bracket is known, steps double; once both are, it bisects.
 func (b *gridBracket) observe(pass bool) {
 	if pass {
 		b.highestPass, b.seenEnds[0] = max(b.highestPass, b.candidate), true
@@ -173,7 +175,8 @@ func (b *gridBracket) observe(pass bool) {
 	}
 }
 
-// overallLoad completes a search with the highest load of all models.
+// overallLoad finds the highest load at which all models attain their shares together, and returns it with
+// `models`, the highest loads of each. If it is interrupted, it returns what is known with the error.
 func (s *loadSearch) overallLoad(models []float64) (*MaxLoad, error) {
 	highest, err := s.highestLoad(s.allAttain)
 	if err != nil {
@@ -182,7 +185,7 @@ func (s *loadSearch) overallLoad(models []float64) (*MaxLoad, error) {
 	return &MaxLoad{Overall: highest, Models: models, Points: s.pointsInOrder()}, nil
 }
 
-// allAttain returns whether every model attains its share.
+// allAttain returns whether every model of a report attains its share of requests in time.
 func (s *loadSearch) allAttain(r *formats.Report) bool {
 	for i := range r.Models {
 		if r.Models[i].Attainment < s.shares[i] {
@@ -203,7 +206,8 @@ func (s *loadSearch) pointsInOrder() []LoadPoint {
 	return points
 }
 
-// interruptedResult returns what the points so far show if the search was cancelled, else nil.
+// interruptedResult returns what the points so far show if the search was cancelled, else nil. A point is a
+// simulated load. Overall is the highest of them at which all models attained their shares.
 func (s *loadSearch) interruptedResult(err error) *MaxLoad {
 	if !errors.Is(err, context.Canceled) || len(s.points) == 0 {
 		return nil
@@ -217,8 +221,8 @@ func (s *loadSearch) interruptedResult(err error) *MaxLoad {
 	return result
 }
 
-// Sweep simulates the given loads, in order, and searches nothing. If ctx is cancelled, it
-// returns the error together with the complete loads, or nil if there are none.
+// Sweep simulates the given load factors, in order, numRuns runs each, and searches nothing. If ctx is cancelled,
+// it returns the error together with the loads that are complete, or nil if there are none.
 func Sweep(ctx context.Context, sc *Scenario, loads []float64, numRuns int) (*MaxLoad, error) {
 	result := &MaxLoad{}
 	for _, load := range loads {
@@ -240,7 +244,8 @@ func Sweep(ctx context.Context, sc *Scenario, loads []float64, numRuns int) (*Ma
 	return result, nil
 }
 
-// loadCurve returns what every model attained at the simulated loads.
+// loadCurve returns the part of a report that shows, for each simulated load, the share of requests in time
+// (attainment) of all and of each model.
 func (m *MaxLoad) loadCurve() []formats.LoadReport {
 	var curve []formats.LoadReport
 	for _, p := range m.Points {

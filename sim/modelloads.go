@@ -46,7 +46,8 @@ func (g LoadGrid) halfNumber() float64 {
 	return 1 + math.Floor(math.Log(0.5/g.Step)/math.Log1p(2*g.Step))
 }
 
-// Load returns the load with a number.
+// Load returns the load of a point's number on the grid. Above 0.5 the steps are equal, below they shrink in
+// proportion to the load, so that small loads are found as exactly.
 func (g LoadGrid) Load(number int) float64 {
 	aboveHalf := float64(number) - g.halfNumber()
 	if aboveHalf >= 0 {
@@ -66,9 +67,10 @@ func (g LoadGrid) Position(load float64) float64 {
 // NearestNumber returns the number of the load of the grid that is nearest to load, at least 1.
 func (g LoadGrid) NearestNumber(load float64) int { return max(1, int(math.Round(g.Position(load)))) }
 
-// FindModelLoads searches for the highest load of every model at which the model attains its
-// share while the others have theirs. All models are searched in the same runs, with the
-// same random numbers at every point.
+// FindModelLoads searches for the highest load of every model at which the model attains its share of requests in
+// time while the others have theirs. All models are searched in the same runs, with the same random numbers at
+// every point. Then loads are lowered until all attain their shares together. If MinLoads cannot be reached, all
+// loads are 0.
 func FindModelLoads(ctx context.Context, sc *Scenario, o ModelLoadSearch) (*ModelLoads, error) {
 	s := &pointSimulator{scenario: sc, rates: sc.modelRates(), grid: LoadGrid{o.Step}, resultsByPoints: map[string][]*Result{}}
 	brackets, err := o.startBrackets(ctx, s)
@@ -82,8 +84,8 @@ func FindModelLoads(ctx context.Context, sc *Scenario, o ModelLoadSearch) (*Mode
 	return o.lowerUntilJoint(ctx, s, points)
 }
 
-// startBrackets returns the bracket of every model, with its first candidate. If a model fails
-// at the loads that must be reached, it returns nil.
+// startBrackets returns the bracket (highest load that passes, lowest that fails) of every model, with its first
+// candidate to simulate. If the search must reach MinLoads and a model fails there, it returns nil.
 func (o *ModelLoadSearch) startBrackets(ctx context.Context, s *pointSimulator) ([]guidedBracket, error) {
 	maxPoint := s.grid.NearestNumber(o.MaxLoad)
 	guessOf := func(model int) int {
@@ -123,8 +125,9 @@ func (o *ModelLoadSearch) startBrackets(ctx context.Context, s *pointSimulator) 
 	return brackets, nil
 }
 
-// closeBrackets simulates the candidates of all models until every search is done. It returns
-// the highest point that passes, for each model, at least 1.
+// closeBrackets simulates the candidates of all models together until every model's bracket (highest load that
+// passes, lowest that fails) is closed. It returns the highest point of the grid that passes, for each model, at
+// least 1.
 func (o *ModelLoadSearch) closeBrackets(ctx context.Context, s *pointSimulator, brackets []guidedBracket) ([]int, error) {
 	points := make([]int, len(brackets))
 	for {
@@ -196,7 +199,8 @@ type pointSimulator struct {
 	events          int64                // of all runs
 }
 
-// simulate returns the result at the points of all models. Earlier runs at the same points are reused.
+// simulate returns the result of numRuns runs with each model at its point of the grid of loads. Runs that were
+// made earlier at the same points are reused.
 func (s *pointSimulator) simulate(ctx context.Context, points []int, numRuns int) (*pointResult, error) {
 	key := fmt.Sprint(points)
 	earlier := s.resultsByPoints[key]
@@ -225,7 +229,8 @@ type pointResult struct {
 	attainments []float64 // by model
 }
 
-// newPointResult computes the attainment of every model.
+// newPointResult returns the result of simulated runs with the attainment (share of requests in time) of every
+// model over all of them.
 func newPointResult(results []*Result, models int) *pointResult {
 	s := &pointResult{results: results, attainments: make([]float64, models)}
 	accs := accumulators(results)
@@ -272,8 +277,10 @@ type guidedBracket struct {
 	logLoss [2]float64 // log of the loss ratio at highestPass and at lowestFail; it is 0 at the allowed loss
 }
 
-// observeLoss takes in the result of the candidate and chooses the next one. If the last
-// interpolation narrowed the bracket by less than half, the next step bisects.
+// observeLoss takes in the result of the candidate and chooses the next one. loss is the lost share of requests
+// over what may be lost: 1 is just at the limit. Its logarithm grows about linearly with the load, so the next
+// candidate is interpolated. If the last interpolation narrowed the bracket by less than half, the next step
+// bisects.
 func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 	logLoss, previousGap := math.Log(max(loss, minLossRatio)), b.lowestFail-b.highestPass
 	if pass {
@@ -336,8 +343,9 @@ func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, s *pointSimulator, 
 	return points, result, nil
 }
 
-// lowerUntilJoint lowers loads that were found one by one until all models attain their shares
-// together, by steps that double every second round.
+// lowerUntilJoint lowers loads that were found one by one until all models attain their shares together, because
+// models on the same devices disturb each other. Each round lowers the models that fail, by steps that double every
+// second round.
 func (o *ModelLoadSearch) lowerUntilJoint(ctx context.Context, s *pointSimulator, points []int) (*ModelLoads, error) {
 	found := &ModelLoads{Loads: make([]float64, len(points))}
 	for round := 0; ; round++ {

@@ -19,7 +19,8 @@ type RecordedArrivals struct {
 // maxRecorded bounds the requests that RecordArrivals holds.
 const maxRecorded = 50_000_000
 
-// RecordArrivals reads the arrivals of a number of models to their end.
+// RecordArrivals reads the arrivals of a number of models to their end, so that they can be played again at other
+// rates. It returns an error for a model number out of range or more than maxRecorded requests.
 func RecordArrivals(src arrivals.Source, models int) (*RecordedArrivals, error) {
 	r := &RecordedArrivals{times: make([][]time.Duration, models)}
 	total := 0
@@ -74,6 +75,9 @@ type tracePlayer struct {
 	model      int32
 }
 
+// Peek sets r to the next recorded arrival and moves on to the one after it. At the end of the recorded times it
+// starts another round of them. It returns false if there are no times, or if the next arrival is at endsAt or
+// later.
 func (p *tracePlayer) Peek(r *arrivals.Request) bool {
 	if len(p.times) == 0 {
 		return false

@@ -16,8 +16,9 @@ type policySearch struct {
 	result      []int32
 }
 
-// replan makes the policy search. The search runs at once, with bounded work, and the policy
-// hears of its result after the time that the search takes. It replaces an earlier search of the tag.
+// replan carries out the policy's action to search for a better plan of its own. The search runs at once, with
+// bounded work, and the policy hears of its result after the time that the search takes. It replaces an earlier
+// search of the tag that has not been told.
 func (l *loop) replan(tag int32) {
 	if l.searcher == nil || tag < 0 {
 		l.failRun(fmt.Errorf("the policy asks for re-plan %d and has no search for it", tag))
@@ -47,7 +48,7 @@ func (l *loop) replan(tag int32) {
 	s.resultEntry = l.agenda.schedule(doneAt, policy.ReplanResult, int64(tag), agendaEntry{kind: isSearchDone, batch: tag})
 }
 
-// tellSearchResult tells the policy the result of a search.
+// tellSearchResult tells the policy the result of a search, once the time that the search takes has passed.
 func (l *loop) tellSearchResult(entry *agendaEntry) {
 	s := &l.searches[entry.batch]
 	s.resultEntry = kernel.NoEvent

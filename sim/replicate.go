@@ -53,7 +53,7 @@ func NewScenario(plan *formats.Plan) (*Scenario, error) {
 	return NewScenarioOn(plan, policy.TopologyNodes)
 }
 
-// NewScenarioOn is NewScenario with another network topology than that of the plan.
+// NewScenarioOn returns a plan's scenario, like NewScenario, with another topology of links than that of the plan.
 func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, error) {
 	t, err := policies.CompileOn(plan, network)
 	if err != nil {
@@ -68,7 +68,9 @@ func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, erro
 // load stretches them.
 func (sc *Scenario) Source(seed uint64) (arrivals.Source, error) { return sc.source(0, seed) }
 
-// source returns the arrivals of a replication.
+// source returns the arrivals of a replication (a run under its own seed): recorded ones, or those of a random
+// process, for each model, merged in order of time. Each random quantity has a stream of its own, so that a change
+// of one leaves the others.
 func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 	if sc.RecordedArrivals == nil && sc.Arrivals != nil && sc.Arrivals.Trace != "" {
 		return nil, fmt.Errorf("simulating: arrivals come from the trace %q, which must be opened and given to Run", sc.Arrivals.Trace)
@@ -117,7 +119,8 @@ func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 	return arrivals.Merge(sources...), nil
 }
 
-// runSeed returns the seed of a replication. The first one has the scenario's own seed.
+// runSeed returns the seed of a replication (run number `run`). The first has the scenario's own seed, so that one
+// run alone gives the same; the others are derived from it.
 func (sc *Scenario) runSeed(run int) uint64 {
 	if run == 0 {
 		return sc.Seed
@@ -125,7 +128,8 @@ func (sc *Scenario) runSeed(run int) uint64 {
 	return seeded.Seed(sc.Seed, fmt.Sprintf("run/%d", run))
 }
 
-// Config returns the configuration of a replication.
+// Config returns the configuration of replication number `run`, with its arrivals and its policy. The duration must
+// be known, because a random process of arrivals never ends.
 func (sc *Scenario) Config(run int) (Config, error) {
 	if sc.Duration <= 0 {
 		return Config{}, fmt.Errorf("simulating: duration %v, expected more than 0 with a process of arrivals", sc.Duration)
@@ -142,7 +146,8 @@ func (sc *Scenario) Config(run int) (Config, error) {
 // as a recorded trace.
 func (sc *Scenario) Replay(src arrivals.Source) (Config, error) { return sc.config(src, sc.Seed) }
 
-// config returns the configuration of a run with a policy of its own.
+// config returns the configuration of one run, with a policy of its own, because a policy keeps state. An empty
+// name of a policy means the default one.
 func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 	pol, err := policies.New(sc.Policy, sc.Tables)
 	if err != nil {
@@ -195,7 +200,8 @@ type Replications struct {
 	results  []*Result
 }
 
-// Extend runs the scenario under further seeds until there are as many runs as given.
+// Extend runs the scenario under further seeds until there are as many runs as given. With an error the earlier
+// results stay.
 func (r *Replications) Extend(ctx context.Context, numRuns int) error {
 	results, err := r.Scenario.replicate(ctx, r.results, numRuns)
 	if err == nil {
@@ -204,7 +210,8 @@ func (r *Replications) Extend(ctx context.Context, numRuns int) error {
 	return err
 }
 
-// AttainmentPerRun returns for each run the attainment of some models together.
+// AttainmentPerRun returns, for each run, the attainment of some models together: the share of their requests in
+// time.
 func (r *Replications) AttainmentPerRun(models ...int) []float64 {
 	attainments := make([]float64, 0, len(r.results))
 	for _, acc := range accumulators(r.results) {
@@ -216,9 +223,9 @@ func (r *Replications) AttainmentPerRun(models ...int) []float64 {
 // Pool returns the result of all runs together.
 func (r *Replications) Pool() *Result { return poolResults(r.results) }
 
-// replicate runs a scenario under as many seeds as given, in parallel. The first results are
-// taken from earlier. If it returns an error, some results are nil. If the budget does not
-// allow all runs, none is made.
+// replicate runs a scenario under numRuns seeds, in parallel, and returns the results in order. The first of them
+// are taken from earlier. If it returns an error, some results are nil. If the budget does not allow all runs, none
+// is made.
 func (sc *Scenario) replicate(ctx context.Context, earlier []*Result, numRuns int) ([]*Result, error) {
 	if err := sc.spendBudget(max(0, numRuns-len(earlier))); err != nil {
 		return nil, err
@@ -255,7 +262,8 @@ feed:
 	return results, firstCause(errs)
 }
 
-// firstCause returns an error that is no cancellation, if there is one, else the cancellation.
+// firstCause returns the error of the first run that failed by itself, or else that of a cancelled one: a failure
+// cancels the other runs.
 func firstCause(errs []error) error {
 	var cancelErr error
 	for run, err := range errs {
@@ -280,7 +288,8 @@ func (sc *Scenario) run(ctx context.Context, run int) (*Result, error) {
 	return Run(ctx, cfg)
 }
 
-// poolResults adds up the results of runs.
+// poolResults adds up the results of runs into one: its counts, its report with intervals over the runs, and the
+// figures of the kinds of plans that have some.
 func poolResults(results []*Result) *Result {
 	pooled := &Result{}
 	for _, r := range results {
@@ -300,7 +309,7 @@ func poolResults(results []*Result) *Result {
 	return pooled
 }
 
-// accumulators returns the accumulators of the reports of runs.
+// accumulators returns what the runs' reports are made of, in order, so that they can be merged into one report.
 func accumulators(results []*Result) []*report.Accumulator {
 	accs := make([]*report.Accumulator, len(results))
 	for i, r := range results {

@@ -52,6 +52,8 @@ func ExactService(t *policy.Tables) Service { return &idleAwareService{exactServ
 
 type exactService struct{ t *policy.Tables }
 
+// RunTime returns how long a batch of this size runs at a stage: the mean of the plan's tables or, without means,
+// their planned time. Index 0 of the tables is for batch size 1.
 func (e exactService) RunTime(stage, batch int32) time.Duration {
 	s := &e.t.Stages[stage]
 	if s.Mean != nil {
@@ -74,6 +76,8 @@ type idleAwareService struct {
 // ObserveIdle implements IdleObserver.
 func (s *idleAwareService) ObserveIdle(idleTime time.Duration) { s.idleTime = idleTime }
 
+// RunTime returns the exact time and what a device takes longer because it was idle before. The penalty grows
+// linearly with the idle time, up to the full penalty after formats.IdleGap.
 func (s *idleAwareService) RunTime(stage, batch int32) time.Duration {
 	runTime, extra := s.exactService.RunTime(stage, batch), s.t.Stages[stage].IdlePenalty
 	if s.idleTime < formats.IdleGap {
@@ -106,6 +110,8 @@ type jitterService struct {
 	rng       *rand.Rand
 }
 
+// RunTime returns the exact time, multiplied by a random factor with mean 1 of the chosen distribution, and at
+// least 1 ns. A normal factor is at least 0.01, because it could be negative.
 func (j *jitterService) RunTime(stage, batch int32) time.Duration {
 	mean := j.exactService.RunTime(stage, batch)
 	f := 1.0
@@ -188,8 +194,9 @@ type batchSamples struct {
 	nextIndex    *int            // the next sample in order; batches that borrow the same samples share it
 }
 
-// samplesByBatch checks recorded times and returns the samples of every stage and batch.
-// table returns the planned times of a stage.
+// samplesByBatch checks recorded times (by stage, batch and run) and returns the samples of every stage and batch.
+// table returns the planned times of a stage, by which samples of another batch size are scaled. Negative times and
+// wrong starts are errors.
 func (e *recordedService) samplesByBatch(sampleKind string, recordedTimes, starts [][][]time.Duration, table func(int) []time.Duration) ([][]batchSamples, error) {
 	byStage := make([][]batchSamples, len(e.t.Stages))
 	if len(recordedTimes) > len(byStage) {
@@ -222,7 +229,8 @@ func (e *recordedService) samplesByBatch(sampleKind string, recordedTimes, start
 	return byStage, nil
 }
 
-// checkStarts returns an error unless a stage has one start for every run, in rising order.
+// checkStarts returns an error unless the recorded runs of a stage have one start each, in rising order. starts is
+// by stage, batch and run; runs has the times of the stage by batch.
 func checkStarts(runs [][]time.Duration, starts [][][]time.Duration, stage int) error {
 	if stage >= len(starts) || len(starts[stage]) != len(runs) {
 		return fmt.Errorf("recorded starts of stage %d: not as many batches as its times", stage)
@@ -238,7 +246,8 @@ func checkStarts(runs [][]time.Duration, starts [][][]time.Duration, stage int) 
 	return nil
 }
 
-// addReportDelays gives the samples of runs their report delays.
+// addReportDelays gives the samples of runs their recorded report delays (by how much later than its end the policy
+// heard of a run). It returns an error if their number is not that of the runs, or one is negative.
 func (e *recordedService) addReportDelays(s Samples) error {
 	if s.ReportDelays == nil {
 		return nil
@@ -263,7 +272,9 @@ func (e *recordedService) addReportDelays(s Samples) error {
 
 func isNegative(d time.Duration) bool { return d < 0 }
 
-// samplesOfLoads checks the recorded loads and returns their samples by network.
+// samplesOfLoads checks the recorded times of loads and returns their samples by network. It returns an error for
+// negative times, or starts that are missing or not in order. A network without recorded loads has no samples, and
+// takes its planned time.
 func (e *recordedService) samplesOfLoads(s Samples) ([]batchSamples, error) {
 	if len(s.Loads) > len(e.t.Networks) {
 		return nil, fmt.Errorf("recorded loads: %d networks, the plan has %d", len(s.Loads), len(e.t.Networks))
@@ -309,8 +320,9 @@ func nearestSamples(recordedTimes [][]time.Duration, table []time.Duration) []ba
 	return byBatch
 }
 
-// sampleTime returns the time of the next sample of a stage and batch. If there is none, it
-// returns the planned time.
+// sampleTime returns the time of the next sample of a stage and batch, and sets the report delay that was recorded
+// with it. Samples of another batch size are scaled by the planned times. If there is none, it returns the planned
+// time.
 func (e *recordedService) sampleTime(lists [][]batchSamples, stage, batch int32, plannedTime time.Duration) time.Duration {
 	if lists[stage] == nil || lists[stage][batch-1].times == nil {
 		return plannedTime
@@ -327,7 +339,8 @@ func (e *recordedService) sampleTime(lists [][]batchSamples, stage, batch int32,
 	return duration
 }
 
-// sampleIndex returns the index of the sample to take.
+// sampleIndex returns the index of the sample to take: a random one, the one recorded nearest to this time of the
+// run, or the next in order.
 func (e *recordedService) sampleIndex(s *batchSamples) int {
 	switch {
 	case e.rng != nil:
@@ -348,7 +361,8 @@ func (e *recordedService) RunTime(stage, batch int32) time.Duration {
 // ReportDelay implements ServingTimes.
 func (e *recordedService) ReportDelay() time.Duration { return e.reportDelay }
 
-// LoadTime implements ServingTimes.
+// LoadTime returns the time of the next recorded load of a network, and false if none was recorded. It implements
+// ServingTimes.
 func (e *recordedService) LoadTime(network int32) (time.Duration, bool) {
 	if int(network) >= len(e.loadSamples) || e.loadSamples[network].times == nil {
 		return 0, false

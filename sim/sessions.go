@@ -41,7 +41,8 @@ type sessionState struct {
 	recomputeTime time.Duration // time to compute it anew
 }
 
-// newSessionStore returns the store of session states. It returns nil if no service keeps states.
+// newSessionStore returns the store of session states (what services keep of requests on devices) of a run. It
+// returns nil if no service keeps any.
 func newSessionStore(f *flowEnding) *sessionStore {
 	workflows := flows.WorkflowTablesOf(f.loop.tables)
 	if workflows == nil || !slices.ContainsFunc(workflows.SessionStates, func(s flows.SessionState) bool { return s.Bytes > 0 }) {
@@ -57,7 +58,8 @@ func newSessionStore(f *flowEnding) *sessionStore {
 // stateOf returns the state of a task.
 func (k *sessionStore) stateOf(t int32) *sessionState { return &k.flow.records[t].state }
 
-// taskRevealed notes which state a new task continues, and how large its own will be.
+// taskRevealed is called for each new task. It notes which session state (what a service keeps of a request) the
+// task continues, and how large its own will be, which contains that one.
 func (k *sessionStore) taskRevealed(t int32) {
 	l, record := k.loop, &k.flow.records[t]
 	service := l.ledger.tasks.List[t].Service
@@ -83,8 +85,8 @@ func (k *sessionStore) taskRevealed(t int32) {
 	record.state.bytes, record.state.recomputeTime = record.state.bytes+previousState.bytes, record.state.recomputeTime+previousState.recomputeTime
 }
 
-// countRecomputed counts the states that the tasks of a starting batch find or not, and
-// returns the time to compute the missing ones.
+// countRecomputed is called when a batch starts. It counts the session states that its tasks find on the device or
+// not, and returns the time to compute the missing ones, by which the batch takes longer.
 func (k *sessionStore) countRecomputed(slot int32) (sum time.Duration) {
 	l := k.loop
 	device := l.batches.hopAt(slot, 0).Device
@@ -127,7 +129,7 @@ func (k *sessionStore) storeState(t, device int32) {
 	}
 }
 
-// putOnDevice notes that a state is on a device.
+// putOnDevice notes that the session state of task t is on a device, and counts its memory there.
 func (k *sessionStore) putOnDevice(t, device int32) {
 	memory := &k.loader.memories[device]
 	memory.sessionTasks = append(memory.sessionTasks, t)
@@ -135,7 +137,7 @@ func (k *sessionStore) putOnDevice(t, device int32) {
 	k.stateOf(t).device = device
 }
 
-// removeFromDevice notes that a state is on no device any more.
+// removeFromDevice notes that the session state of task t is on no device any more, and frees its memory.
 func (k *sessionStore) removeFromDevice(t int32) {
 	s := k.stateOf(t)
 	if s.device < 0 {
@@ -148,7 +150,8 @@ func (k *sessionStore) removeFromDevice(t int32) {
 	s.device = -1
 }
 
-// discard ends a state that no task needs any more, and its move.
+// discard ends a session state that no task needs any more: it leaves its device, and a move that waits or is under
+// way is cancelled.
 func (k *sessionStore) discard(t int32) {
 	if int(t) >= len(k.flow.records) {
 		return
@@ -213,8 +216,9 @@ func (k *sessionStore) moveTime(o networkOrder) time.Duration {
 	return time.Duration(float64(fullTime) * float64(k.stateOf(t).bytes) / float64(s.Bytes))
 }
 
-// finishMove ends a move. The state is then on the new device only. If it was dropped
-// meanwhile or does not fit, finishMove returns the reason.
+// finishMove is called when the move of a session state to a device ends. The state is then on the new device only,
+// and 0 is returned. If it was dropped meanwhile, or does not fit and so stays where it was, the reason is
+// returned.
 func (k *sessionStore) finishMove(memory *deviceMemory, entry *agendaEntry) policy.ReturnReason {
 	t := memory.incomingState
 	memory.incomingState = -1
@@ -238,7 +242,8 @@ func (k *sessionStore) finishMove(memory *deviceMemory, entry *agendaEntry) poli
 	return 0
 }
 
-// deviceLost removes all states from a device that failed.
+// deviceLost removes all session states from a device that failed, and cancels the moves to it. States on other
+// devices stay.
 func (k *sessionStore) deviceLost(device int32) {
 	memory := &k.loader.memories[device]
 	for _, t := range memory.sessionTasks {
@@ -265,7 +270,8 @@ func (k *sessionStore) checkEmpty() error {
 // addResult puts the counts into the result.
 func (k *sessionStore) addResult(r *Result) { r.setSessions(&k.counts) }
 
-// setSessions puts the counts of session states into the result and its report.
+// setSessions puts the counts of session states (reused, recomputed, moved, dropped) into the result and, if it has
+// one of workflows, its report.
 func (r *Result) setSessions(s *SessionResult) {
 	r.Sessions = s
 	if r.Report == nil || r.Report.Workflow == nil {
@@ -274,7 +280,8 @@ func (r *Result) setSessions(s *SessionResult) {
 	r.Report.Workflow.Sessions = &formats.SessionReport{ReusedStates: s.ReusedStates, RecomputedStates: s.RecomputedStates, MovedStates: s.MovedStates, DroppedStates: s.DroppedStates, RecomputingUS: document.Micros(s.RecomputeTime)}
 }
 
-// poolSessions adds up the counts of runs.
+// poolSessions adds up the counts of session states over several runs and puts the sums into the pooled result.
+// Without such counts it does nothing.
 func poolSessions(pooled *Result, results []*Result) {
 	if results[0].Sessions == nil {
 		return

@@ -29,8 +29,8 @@ func SimulateSlowdowns(sc *Scenario, run func(*Scenario) (*formats.Report, error
 	return slowedByModel, nil
 }
 
-// WithSlowdown returns the scenario with runs of batches and iterations of language models
-// that take longer than profiled by a share.
+// WithSlowdown returns a copy of the scenario in which runs of batches, and iterations of language models, take
+// longer than profiled by a share. A slowdown that the scenario has already is replaced.
 func (sc *Scenario) WithSlowdown(slowdown float64) *Scenario {
 	slow := *sc
 	if sc.slowdown == 0 {
@@ -53,7 +53,8 @@ func (sc *Scenario) WithSlowdown(slowdown float64) *Scenario {
 	return &slow
 }
 
-// SlowedService returns a service whose runs take longer than those of another one by a share.
+// SlowedService returns a service (model of run times) whose runs take longer than those of another one by a share,
+// such as 0.1 for 10 %.
 func SlowedService(service Service, slowdown float64) Service {
 	s := &slowService{Service: service, slowdown: slowdown}
 	s.tickObserver, _ = service.(TickObserver)
@@ -89,7 +90,8 @@ func (s *slowService) ObserveIdle(idleTime time.Duration) {
 	}
 }
 
-// ReportDelay implements ServingTimes.
+// ReportDelay returns the report delay (how much later than its end the policy hears of a run) of the service that
+// is slowed, which does not grow. It implements ServingTimes.
 func (s *slowService) ReportDelay() time.Duration {
 	if s.servingTimes == nil {
 		return 0
@@ -97,7 +99,7 @@ func (s *slowService) ReportDelay() time.Duration {
 	return s.servingTimes.ReportDelay()
 }
 
-// LoadTime implements ServingTimes.
+// LoadTime returns the load time of the service that is slowed: loads take no longer. It implements ServingTimes.
 func (s *slowService) LoadTime(network int32) (time.Duration, bool) {
 	if s.servingTimes == nil {
 		return 0, false

@@ -16,8 +16,9 @@ type networkSwapper struct {
 	loads, swaps int64         // so far; a swap is a load after another network
 }
 
-// handleOrder takes an order of the policy. An instance runs one network at a time. A load
-// waits for the unload before it, an unload for the sequences that run or wait.
+// handleOrder takes an order of the policy to load or unload a network (weights) on an instance, which runs one
+// network at a time. A load waits for the unload before it, an unload for the sequences that run or wait. An unload
+// of a load that has not begun cancels that. Orders to a lost instance are ignored.
 func (h *networkSwapper) handleOrder(o networkOrder) {
 	s := &h.instances[o.device]
 	switch {
@@ -41,8 +42,9 @@ func (h *networkSwapper) handleOrder(o networkOrder) {
 	}
 }
 
-// startNextChange begins the next load or unload of an instance, unless one is under way
-// or its sequences have not ended.
+// startNextChange begins the next load or unload of an instance, unless one is under way. An unload waits until no
+// sequence is left and goes before the loads. A load may be answered at once: refused, loaded already, or full
+// because another network is there.
 func (h *networkSwapper) startNextChange(d int32) {
 	s := &h.instances[d]
 	if s.changingNetwork >= 0 {
@@ -83,8 +85,8 @@ func (h *networkSwapper) continuePending(d int32) {
 	}
 }
 
-// loadTimeOf returns how long a load takes: less if the host's memory holds the weights
-// (index 0 of the table) than from cold (index 1).
+// loadTimeOf returns how long an instance takes to load a network: less if the host's memory still holds the
+// weights (warm, index 0 of the table) than from disk (cold, index 1).
 func (h *networkSwapper) loadTimeOf(o networkOrder, s *llmInstance) time.Duration {
 	if h.loop.cfg.LoadTime != nil {
 		return h.loop.cfg.LoadTime(o.network, o.device)
@@ -100,7 +102,8 @@ func (h *networkSwapper) loadTimeOf(o networkOrder, s *llmInstance) time.Duratio
 	return times[h.tables.Devices[o.device].Kind][loadKind]
 }
 
-// beginChange begins a load or an unload with the given duration.
+// beginChange begins a load or an unload of a network on an instance, which ends after the given duration. Entries
+// of an earlier epoch (before a loss) are void.
 func (h *networkSwapper) beginChange(d, network int32, isLoad bool, duration time.Duration) {
 	s := &h.instances[d]
 	s.changingNetwork, s.changeStart = network, h.agenda.now
@@ -112,8 +115,9 @@ func (h *networkSwapper) beginChange(d, network int32, isLoad bool, duration tim
 	h.agenda.scheduleAfter(duration, kind, agendaEntry{kind: isNetworkChange, host: 1, batch: network, device: d, epoch: s.epoch, arg: changeKind})
 }
 
-// finishChange ends a load or an unload. An entry of scheduleNetworkEvent has no change to
-// end: it only tells the policy.
+// finishChange handles the end of a load (arg 1) or an unload (arg 0) and tells the policy. Higher values of arg
+// carry an event, by its kind plus 2, that only has to be told: the answer to an order that changed nothing. Then
+// the next change begins.
 func (h *networkSwapper) finishChange(entry *agendaEntry) {
 	d, network := entry.device, entry.batch
 	s := &h.instances[d]

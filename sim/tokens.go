@@ -22,7 +22,8 @@ type Prompter interface {
 // requests.
 type requestTokens struct{ list []arrivals.Request }
 
-// Arrive implements Truth.
+// Arrive keeps a request that arrives, with the lengths of its prompt and answer, which are the truth of the run.
+// It implements Truth.
 func (r *requestTokens) Arrive(req int32, a *arrivals.Request) {
 	for int(req) >= len(r.list) {
 		r.list = append(r.list, arrivals.Request{})
@@ -75,7 +76,8 @@ func (c *latencySamples) addSamples(o *latencySamples) {
 	c.e2e, c.ttft, c.tpot, c.waits = append(c.e2e, o.e2e...), append(c.ttft, o.ttft...), append(c.tpot, o.tpot...), append(c.waits, o.waits...)
 }
 
-// newTokenEnding returns nil if the run has no instances of language models.
+// newTokenEnding returns the ending rule for instances of language models, which judges answers by their tokens. It
+// returns nil if the run has no such instances.
 func newTokenEnding(l *loop) endingRule {
 	if len(l.hosts) < 2 || l.flow != nil || l.cfg.Control != nil {
 		return nil
@@ -98,8 +100,9 @@ func (e *tokenEnding) firstToken(task int32) {
 	e.firstTokenAt[task] = e.loop.agenda.now
 }
 
-// judgeAnswer judges a finished answer by the figure that its SLO is on. Late answers get a
-// deadline that they miss, so that the report counts them as late.
+// judgeAnswer is called when an answer of a language model is finished, with its number of tokens. It judges it by
+// the figure that its SLO is on (first token, time per token, whole answer, wait). The report compares ends with
+// deadlines, so a late answer gets a deadline just before its end, and one in time its end.
 func (e *tokenEnding) judgeAnswer(task, tokens int32) {
 	q := &e.loop.ledger.requests[task]
 	if q.state != requestOpen {
@@ -132,7 +135,8 @@ func (e *tokenEnding) judgeAnswer(task, tokens int32) {
 	}
 }
 
-// addResult completes the figures and puts them into the result.
+// addResult completes the figures of language models at the end of a run (loads, evictions, use of KV memory) and
+// puts them into the result.
 func (e *tokenEnding) addResult(r *Result) {
 	res := &e.totals
 	res.Loads, res.Swaps, res.Evictions = e.host.swapper.loads, e.host.swapper.swaps, e.host.evictions
@@ -148,7 +152,8 @@ func (e *tokenEnding) addResult(r *Result) {
 	r.setTokens(res)
 }
 
-// poolTokens adds up the figures of runs.
+// poolTokens adds up the figures of language models over several runs and puts the sums into the pooled result.
+// Latencies are joined, so that percentiles are over all runs. Without such figures it does nothing.
 func poolTokens(pooled *Result, results []*Result) {
 	if results[0].Tokens == nil {
 		return
@@ -167,7 +172,8 @@ func poolTokens(pooled *Result, results []*Result) {
 	pooled.setTokens(total)
 }
 
-// setTokens puts the figures into the result, and into its report if there is one.
+// setTokens puts the figures of language models into the result and, if there is one, its report: hits of the
+// prefix cache as a share of prompt tokens, the share of KV memory in use, and one entry for each class.
 func (r *Result) setTokens(t *TokenResult) {
 	r.Tokens = t
 	if r.Report == nil {
@@ -192,7 +198,8 @@ func (t *TokenResult) UsedKV() float64 {
 	return min(1, float64(t.KVUseTime)/float64(max(t.InstanceTime, 1)))
 }
 
-// classReport returns the report of a class over all models that have it.
+// classReport returns the report of an SLO class over all models that have it: attainment, 99th percentiles of the
+// latencies, and the figure on which its SLO is.
 func (t *TokenResult) classReport(name string, models []formats.ModelReport) formats.ClassReport {
 	var samples latencySamples
 	var outcomes report.Outcomes
@@ -239,7 +246,7 @@ func (t *TokenResult) commonSLO(name string) *policy.Model {
 	return first
 }
 
-// deviceTime returns the shares of the time of all devices.
+// deviceTime returns in which shares of their time all devices together ran, loaded, did both, or nothing.
 func deviceTime(devices []formats.DeviceReport) *formats.DeviceTime {
 	var running, loading, both, idle float64
 	for _, d := range devices {

@@ -17,7 +17,8 @@ type chromeTrace struct {
 	isFirst bool
 }
 
-// newChromeTrace begins the document and names all processes and threads.
+// newChromeTrace begins a document in the trace format of Chrome and names all processes (device kinds, then the
+// links) and threads (devices, and the links by direction). Write errors show when it is closed.
 func newChromeTrace(w io.Writer, t *policy.Tables) *chromeTrace {
 	c := &chromeTrace{w: bufio.NewWriter(w), t: t, isFirst: true}
 	c.w.WriteString("[")

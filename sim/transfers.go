@@ -25,7 +25,8 @@ type transferTimes struct {
 	sum   time.Duration
 }
 
-// transferBin returns the bin of a time.
+// transferBin returns the bin of a time in a histogram whose bins double in width with each power of two, so that
+// the relative error stays small. Times below transferBins have bins of their own.
 func transferBin(d time.Duration) int {
 	if d < transferBins {
 		return int(max(0, d))
@@ -73,7 +74,7 @@ func (t *transferTimes) merge(o *transferTimes) {
 	t.sum += o.sum
 }
 
-// summary returns the count, the mean and the 99th percentile.
+// summary returns the number of transfers, their mean time and the 99th percentile, which is the middle of its bin.
 func (t *transferTimes) summary() Transfers {
 	if t.count == 0 {
 		return Transfers{}

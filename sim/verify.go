@@ -8,7 +8,9 @@ import (
 	"inferplan/policy"
 )
 
-// verifyDispatch returns an error if a dispatch is invalid in the tables or in the current state.
+// verifyDispatch checks a dispatch of the policy, in runs that verify: its size, stages, devices and reserved times
+// must fit the plan, and its tasks must wait for these stages. It returns an error that says what is wrong. It
+// marks the tasks, so that one listed twice is found.
 func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop) error {
 	b := l.batches.at(a.Batch)
 	pl := &l.tables.Pipelines[a.Pipeline]
@@ -71,7 +73,8 @@ func onStage(t *policy.Tables, hop *policy.Hop) bool {
 	return false
 }
 
-// closeRun ends the run: it checks that no request is lost, and adds the use of devices to the report.
+// closeRun ends the run: it checks that no request is lost, adds the use of devices to the report, and closes the
+// trace.
 func (l *loop) closeRun() error {
 	if open := l.ledger.openRequests(); open > 0 {
 		return fmt.Errorf("%d requests were neither answered nor dropped when nothing was left to happen", open)
@@ -86,7 +89,8 @@ func (l *loop) closeRun() error {
 	return l.trace.close()
 }
 
-// verifyEnd returns an error if a batch or a task is still under way.
+// verifyEnd is called at the end of a run that verifies. It returns an error if a batch or a task is still under
+// way, because then the policy or the simulator has forgotten it.
 func verifyEnd(l *loop) error {
 	for slot := range l.batches.list {
 		if l.batches.at(int32(slot)).live {
@@ -104,7 +108,8 @@ func verifyEnd(l *loop) error {
 	return nil
 }
 
-// addDeviceUse reports the use of each device kind. A share 1/v of a device counts as 1/v.
+// addDeviceUse adds to the report how long the devices of each kind ran, loaded and idled in the counted time. A
+// device that is a share 1/v of a physical one counts as 1/v.
 func addDeviceUse(l *loop) {
 	span := l.cfg.Duration
 	if span == 0 {
@@ -132,7 +137,8 @@ func addDeviceUse(l *loop) {
 	}
 }
 
-// buildResult returns the outcome of the run.
+// buildResult returns the result of a run that has ended: its counts, the report unless it is not wanted, and the
+// figures of the kind of plan.
 func (l *loop) buildResult() *Result {
 	transfers := l.baseHost.links.transferTimes
 	res := &Result{Events: l.events, DispatchedBatches: l.batches.dispatchedBatches, Transfers: transfers.summary(), transferTimes: transfers, acc: l.ledger.acc}

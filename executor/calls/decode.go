@@ -18,7 +18,8 @@ const minMessageBytes = 1 << 20
 // maxInputs bounds the inputs of an application or task.
 const maxInputs = 128
 
-// readFields reads an object whose members have known names, each at most once. read is called at each value.
+// readFields reads a JSON object whose members have known names, each at most once. read is called at each value,
+// to read it. Errors get the path of the field. seenFields has a bit for each name, so there may be at most 64.
 func readFields(c *jsonscan.Cursor, path string, names []string, read func(name string) *httplimit.Error) *httplimit.Error {
 	var seenFields uint64
 	return c.Object(func(key []byte) *httplimit.Error {
@@ -38,7 +39,8 @@ func readFields(c *jsonscan.Cursor, path string, names []string, read func(name 
 	})
 }
 
-// readOpen returns the reader of the message that begins a request.
+// readOpen returns a function that reads the message which begins a request into o: the application, a time limit
+// in ms (up to 1e9), and its inputs.
 func readOpen(o *calls.Open) func(*jsonscan.Cursor) *httplimit.Error {
 	return func(c *jsonscan.Cursor) *httplimit.Error {
 		err := readFields(c, "", []string{"application", "timeout_ms", "inputs", "parameters"}, func(name string) (err *httplimit.Error) {
@@ -63,7 +65,8 @@ func readOpen(o *calls.Open) func(*jsonscan.Cursor) *httplimit.Error {
 	}
 }
 
-// readEnqueue returns the reader of the message that asks for tasks.
+// readEnqueue returns a function that reads the message which asks for tasks of a request into e: a list of at most
+// calls.MaxTasks.
 func readEnqueue(e *calls.Enqueue) func(*jsonscan.Cursor) *httplimit.Error {
 	return func(c *jsonscan.Cursor) *httplimit.Error {
 		return readFields(c, "", []string{"tasks"}, func(string) *httplimit.Error {
@@ -80,7 +83,8 @@ func readEnqueue(e *calls.Enqueue) func(*jsonscan.Cursor) *httplimit.Error {
 	}
 }
 
-// readCall reads one task.
+// readCall reads one task into t: the model, its work relative to the usual one (up to 1000), the earlier tasks
+// that it reads, and its inputs. path is that of the task, for errors.
 func readCall(c *jsonscan.Cursor, t *calls.Call, path string) *httplimit.Error {
 	return readFields(c, path, []string{"model", "work", "reads", "inputs"}, func(name string) (err *httplimit.Error) {
 		switch name {
@@ -104,7 +108,8 @@ func readCall(c *jsonscan.Cursor, t *calls.Call, path string) *httplimit.Error {
 	})
 }
 
-// readInputs reads an object of values. Each value stays as it was sent (json.RawMessage) until its tensor is known.
+// readInputs reads the inputs of a task or a request, a JSON object of values by name. Each value stays as it was
+// sent (json.RawMessage) until its tensor is known. Too many, or one given twice, are an error.
 func readInputs(c *jsonscan.Cursor, path string) (map[string]any, *httplimit.Error) {
 	values := map[string]any{}
 	err := c.Object(func(key []byte) *httplimit.Error {
@@ -126,7 +131,7 @@ func readInputs(c *jsonscan.Cursor, path string) (map[string]any, *httplimit.Err
 	return values, err
 }
 
-// skipValue skips the value of a tensor, a text or a boolean.
+// skipValue moves the cursor behind the JSON value of a tensor: a list, a number, a text or a boolean.
 func skipValue(c *jsonscan.Cursor) (err *httplimit.Error) {
 	switch c.Peek() {
 	case '[':

@@ -54,7 +54,8 @@ func (h *Handler) Open() int {
 // ended.
 func (h *Handler) Drain(ctx context.Context) { h.drain(ctx) }
 
-// beginRequest opens a request.
+// beginRequest handles the message that opens a request of a client's program. It answers with the name of the
+// request, to which the program then adds tasks. Too many open requests are refused.
 func (h *Handler) beginRequest(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 	var o calls.Open
 	var memoryHold httplimit.MemoryHold
@@ -71,7 +72,8 @@ func (h *Handler) beginRequest(w http.ResponseWriter, r *http.Request, holder *h
 	return nil
 }
 
-// enqueue adds tasks to a request.
+// enqueue handles the message that adds tasks to a request. It answers with their handles, by which later messages
+// name them. If the backend refuses one, none of them is added.
 func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 	q, err := h.acquireRequest(r, holder)
 	if err != nil {
@@ -112,8 +114,8 @@ func (h *Handler) acquireRequest(r *http.Request, holder *httplimit.Holder) (*op
 	return q, nil
 }
 
-// getResult answers with the state of a task. With the parameter wait it waits for the end of the task, at most that
-// long.
+// getResult handles the question for a task's result. It answers with its state, and its outputs if it has ended.
+// With the parameter wait it first waits for the end of the task, at most that long and at most MaxWait.
 func (h *Handler) getResult(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 	q, err := h.acquireRequest(r, holder)
 	if err != nil {
@@ -146,7 +148,8 @@ func (h *Handler) getResult(w http.ResponseWriter, r *http.Request, holder *http
 	}
 }
 
-// streamResult sends the result of a task as an event once there is one.
+// streamResult handles a stream of one task's result: it sends the result as an event once there is one, and keeps
+// the stream alive until then.
 func (h *Handler) streamResult(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 	q, err := h.acquireRequest(r, holder)
 	if err != nil {
@@ -218,7 +221,8 @@ func (h *Handler) readMessage(w http.ResponseWriter, r *http.Request, holder *ht
 	return nil
 }
 
-// writeError answers with an error.
+// writeError answers with an error of a handler: its HTTP status, its reason, and when to try again if that is
+// known. An error of no known kind is the client's fault.
 func writeError(w http.ResponseWriter, err error) {
 	e, isHTTPError := errors.AsType[*httplimit.Error](err)
 	if !isHTTPError { // an error of the backend or the store: the client's fault

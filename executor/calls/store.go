@@ -61,7 +61,8 @@ func (s *requestStore) admit(o *calls.Open, holder *httplimit.Holder, client str
 	return r, err
 }
 
-// register adds a request to the store and begins it at the backend.
+// register adds a request to the store and begins it at the backend. Too many open requests, in all or of one
+// client, are refused, as are all while the server drains. It expires after IdleTimeout without a call.
 func (s *requestStore) register(o *calls.Open, holder *httplimit.Holder, client string) (*openRequest, error) {
 	s.mu.Lock()
 	switch {
@@ -91,7 +92,8 @@ func (s *requestStore) register(o *calls.Open, holder *httplimit.Holder, client 
 	return r, nil
 }
 
-// acquire returns a request of an owner and keeps it from expiring until release. It returns nil if there is none.
+// acquire returns an open request of an owner by its name, and keeps it from expiring until release. It returns nil
+// if there is none, or it belongs to another.
 func (s *requestStore) acquire(name, owner string) *openRequest {
 	s.mu.Lock()
 	r := s.requests[name]
@@ -111,7 +113,8 @@ func (s *requestStore) acquire(name, owner string) *openRequest {
 	return r
 }
 
-// release lets a request expire again.
+// release ends a call's use of a request, which may then expire: without further calls it does so after
+// IdleTimeout.
 func (s *requestStore) release(r *openRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +133,8 @@ func (s *requestStore) expire(r *openRequest) {
 	}
 }
 
-// endRequest ends a request and frees what was held of it. Those who wait for its tasks are woken.
+// endRequest ends a request, at its client's wish or because it has expired, and frees what was held of it. Those
+// who wait for its tasks are woken. If it has ended, nothing happens.
 func (s *requestStore) endRequest(r *openRequest) {
 	r.mu.Lock()
 	if r.hasEnded {
@@ -153,7 +157,7 @@ func (s *requestStore) endRequest(r *openRequest) {
 	s.backend.EndRequest(r.name)
 }
 
-// remove removes a request from the store.
+// remove removes a request that has ended from the store, and wakes drain if it was the last one.
 func (s *requestStore) remove(r *openRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,8 +174,8 @@ func (s *requestStore) remove(r *openRequest) {
 // drainCheckInterval is the time between two searches for late requests during a drain.
 const drainCheckInterval = 50 * time.Millisecond
 
-// drain accepts no further requests and waits until none is open. Late requests to which no call is under way are
-// ended, and all others when ctx ends.
+// drain is called when the server ends. It accepts no further requests and waits until none is open. Late requests
+// (past their deadlines) to which no call is under way are ended meanwhile, and all others when ctx ends.
 func (s *requestStore) drain(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true
@@ -217,7 +221,8 @@ func (r *openRequest) isLate(now time.Time) bool {
 	return !r.deadline.IsZero() && now.After(r.deadline)
 }
 
-// add adds tasks, after it has resolved the handles that they read.
+// add adds the tasks of a message to a request, and returns them with their handles. A task may read earlier tasks,
+// also of the same message; their handles are checked. If one is unknown or the request has ended, none is added.
 func (r *openRequest) add(e *calls.Enqueue) ([]Task, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,7 +262,8 @@ func (r *openRequest) removeLast(n int) {
 // handleOf returns the handle of the i-th task.
 func handleOf(i int) calls.Handle { return calls.Handle("t" + strconv.Itoa(i)) }
 
-// taskIndex returns the index of a handle's task. The handle "#1" means the second task from firstIndex on.
+// taskIndex returns the index of the task that a handle names, and false for a malformed one. "t3" is the fourth
+// task of the request; "#1" is the second task from firstIndex on, that is, of the same message.
 func taskIndex(h calls.Handle, firstIndex int) (int, bool) {
 	for _, form := range []struct {
 		prefix string
@@ -279,7 +285,8 @@ func (r *openRequest) findTask(h calls.Handle) *requestTask {
 	return nil
 }
 
-// TaskEnded implements TaskListener. It wakes those who wait for the task.
+// TaskEnded is called when a task has ended, with its outputs or an error. It wakes those who wait for the task. If
+// the task has ended before, nothing changes. It implements TaskListener.
 func (r *openRequest) TaskEnded(h calls.Handle, outputs calls.Outputs, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// newRecord makes the record of a parsed request of an owner. It returns an error if the model is not served, or has
-// no such class.
+// newRecord makes the record of a parsed request of an owner. It returns an error if the model is not served, or
+// has no such class. The record is what the store keeps of the request.
 func (f *Front) newRecord(parsed *parsedRequest, owner string) (*requestRecord, error) {
 	record := &requestRecord{Owner: owner, Chat: parsed.chat, Resumable: parsed.keepResult, Model: parsed.model, Class: parsed.class, MaxTokens: parsed.maxTokens, PromptTokens: parsed.promptTokens,
 		Choices: parsed.choices, Events: parsed.events, Streamed: parsed.stream, Accepted: f.opt.Now(), Body: parsed.body}
@@ -36,7 +36,8 @@ func (f *Front) newRecord(parsed *parsedRequest, owner string) (*requestRecord, 
 
 // admit returns nil if a request may come in now. It returns an error if too many requests are open, in all or of
 // this client, or the server does not admit it. The last eighth of the places is shared among the senders, so that
-// one with many requests does not lock the others out.
+// one with many requests does not lock the others out. It is called before a request is stored, so that a refused
+// one leaves nothing behind.
 func (f *Front) admit(holder *httplimit.Holder, r *Request) error {
 	openRequests, openOfClient, senders := f.requests.counts(r.Client)
 	reservedRequests := f.opt.MaxOpenRequests / 8 // shared among the senders
@@ -102,8 +103,9 @@ func (f *Front) storeTexts() {
 // storeConcurrency bounds the calls of the store that run at once.
 const storeConcurrency = 64
 
-// storeAllTexts stores the text of every request that is served here, several at once. A request that another process
-// has ended or taken over is stopped here.
+// storeAllTexts is called from time to time and at the end. It stores the text so far of every request that is
+// served here, several at once, so that another process can continue it. A request that another process has ended
+// or taken over is stopped here.
 func (f *Front) storeAllTexts(ctx context.Context) {
 	served := f.requests.served()
 	pending := make(chan *trackedRequest)

@@ -39,7 +39,8 @@ type choice struct {
 	rawJSON json.RawMessage // the choice as a server wrote it, in place of the fields above; nil if there is none
 }
 
-// MarshalJSON implements json.Marshaler.
+// MarshalJSON writes a choice as JSON: as a server wrote it, if it has that, or else by its fields. The local type
+// has no MarshalJSON, which would call itself. It implements json.Marshaler.
 func (c choice) MarshalJSON() ([]byte, error) {
 	if c.rawJSON != nil {
 		return c.rawJSON, nil
@@ -48,7 +49,7 @@ func (c choice) MarshalJSON() ([]byte, error) {
 	return json.Marshal(choiceFields(c))
 }
 
-// rawChoices returns choices that are written as a server wrote them.
+// rawChoices returns choices whose JSON is sent to the client exactly as a server wrote it.
 func rawChoices(list []json.RawMessage) []choice {
 	out := make([]choice, len(list))
 	for i := range list {
@@ -75,7 +76,8 @@ type chunk struct {
 	Usage *usage `json:"usage"`
 }
 
-// completionHead returns an answer without choices. chunk says that it is a part of a stream.
+// completionHead returns an answer of the OpenAI protocol without choices (the alternatives that have the text).
+// `part` says that it is a part of a stream, which has another object name.
 func (r *requestRecord) completionHead(id string, part bool) completion {
 	object := "text_completion"
 	if r.Chat {
@@ -87,7 +89,9 @@ func (r *requestRecord) completionHead(id string, part bool) completion {
 	return completion{ID: id, Object: object, Created: r.Accepted.Unix(), Model: r.Model, Choices: []choice{}}
 }
 
-// fullCompletion returns the whole answer. result is nil while the request runs.
+// fullCompletion returns a request's whole answer in the form of the OpenAI API. result is nil while the request
+// runs; then text is what it has so far. For requests whose answers are more than a text, text is the log of their
+// events.
 func (r *requestRecord) fullCompletion(id, text string, result *requestResult) completion {
 	out := r.completionHead(id, false)
 	if result != nil {
@@ -114,8 +118,9 @@ func (r *requestRecord) fullCompletion(id, text string, result *requestResult) c
 // streams them, because they may be written anew.
 func (r *requestRecord) showsPartialText() bool { return !r.Events || r.Streamed }
 
-// chunkCompletion returns the part of a stream with a text. isFirst says that nothing was sent before. result is nil
-// in all parts but the last.
+// chunkCompletion returns one part of a streamed answer, with the text that is new. isFirst says that nothing was
+// sent before, so that the part names the role. result is nil in all parts but the last, which has the reason why
+// the answer ends.
 func (r *requestRecord) chunkCompletion(id, text string, isFirst bool, result *requestResult) completion {
 	out := r.completionHead(id, true)
 	c := choice{}
@@ -137,7 +142,9 @@ func (r *requestRecord) chunkCompletion(id, text string, isFirst bool, result *r
 	return out
 }
 
-// statusCompletion returns the answer to a client that asks for the request by its id.
+// statusCompletion returns the answer to a client that asks for a request by its id: its status (queued, in
+// progress, completed, cancelled or failed) and the text so far. A partial text that may still be withdrawn is left
+// out.
 func (e *trackedRequest) statusCompletion() completion {
 	update := e.snapshot(0)
 	if update.result == nil && !e.record.showsPartialText() { // it may be withdrawn
@@ -172,7 +179,7 @@ type errorBody struct {
 	Error *apiError `json:"error"`
 }
 
-// toAPIError returns the error in the form of the protocol.
+// toAPIError returns the error in the form of the OpenAI protocol, in which an empty field or code is null.
 func (f *clientError) toAPIError() *apiError {
 	orNull := func(s string) *string {
 		if s == "" {

@@ -95,7 +95,8 @@ func (s *batchState) hasEnded() bool {
 	return slices.Contains([]string{batchFailed, batchCompleted, batchExpired, batchCancelled}, s.Status)
 }
 
-// setStatus changes the state of the batch and notes the time.
+// setStatus changes the state of the batch and notes the time in the field of that state. There is no field, and so
+// no way back, for the first state (validating).
 func (s *batchState) setStatus(status string, now time.Time) {
 	s.Status = status
 	seconds := now.Unix()
@@ -116,7 +117,8 @@ func (s *batchState) save(ctx context.Context, store durable.Store) error {
 	return store.Put(ctx, batchKeys+s.ID, data)
 }
 
-// createBatch handles the request for a new batch: it checks and stores it.
+// createBatch handles the request for a new batch (a file of requests that are answered within hours): it checks
+// and stores it. The process that takes its record from the store runs it.
 func (f batchService) createBatch(req *apiRequest) error {
 	if err := req.holder.CountRequest(); err != nil {
 		return err
@@ -158,7 +160,9 @@ func (f batchService) createBatch(req *apiRequest) error {
 	return nil
 }
 
-// decodeBatch reads the body of the request for a batch that comes at the time now.
+// decodeBatch reads the body of the request for a batch that comes at the time now, and returns the batch's first
+// state. It returns an error for the client if a field is wrong: the endpoint, the window in which it has to end,
+// or the metadata.
 func decodeBatch(body []byte, now time.Time) (*batchState, *httplimit.Error) {
 	list, err := parseObject(body)
 	if err != nil {
@@ -213,7 +217,8 @@ func withoutOwner(s *batchState) *batchState {
 	return &out
 }
 
-// findBatch returns the batch whose id is in the path, with current counts, if it belongs to the sender.
+// findBatch returns the batch whose id is in the path, with current counts. A batch of another sender is not found,
+// like one that does not exist.
 func (f batchService) findBatch(req *apiRequest) (*batchState, error) {
 	id := req.r.PathValue("id")
 	notFound := httplimit.NotFound("no such batch %q", httplimit.Clip(id))
@@ -262,7 +267,8 @@ func (f batchService) listBatches(req *apiRequest) error {
 	return writePage(req, list, func(s *batchState) string { return s.ID }, func(s *batchState) any { return withoutOwner(f.withCurrentCounts(s)) })
 }
 
-// cancelBatch requests that a batch stop. The process that runs it reads the request from the store.
+// cancelBatch handles the request to cancel a batch, which another process may run. It stores the wish, which that
+// process reads, and stops the batch if it runs here. A batch that has ended cannot be cancelled.
 func (f batchService) cancelBatch(req *apiRequest) error {
 	s, err := f.findBatch(req)
 	if err != nil {

@@ -41,7 +41,8 @@ func (b *runningBatch) forEachLine(ctx context.Context, handleLine func(n int, l
 	return in.Err()
 }
 
-// parseLine reads and checks a line.
+// parseLine reads and checks a line of a batch's input, which is one request: its name (custom_id), endpoint and
+// body. A nil line was too long. It returns an error for the client if something is wrong.
 func (b *runningBatch) parseLine(line []byte) (*batchLine, *parsedRequest, *httplimit.Error) {
 	if line == nil {
 		return nil, nil, httplimit.TooLarge("", "the line has more than %d bytes", b.front.opt.MaxBodyBytes)
@@ -66,7 +67,8 @@ func (b *runningBatch) parseLine(line []byte) (*batchLine, *parsedRequest, *http
 // maxReportedErrors bounds the errors of an input that clients see.
 const maxReportedErrors = 20
 
-// validateInput checks all lines of the input. It returns the number of lines and their errors.
+// validateInput checks all lines of a batch's input before any is submitted. It returns the number of lines and the
+// errors of wrong ones, at most maxReportedErrors. err is for failures to read the input.
 func (b *runningBatch) validateInput(ctx context.Context) (total int, lineErrors []batchError, err error) {
 	seenNames := map[string]bool{}
 	noteError := func(line int, code, msg string, param string) {

@@ -86,7 +86,8 @@ func (b *runningBatch) writeResults() error {
 	return b.save(ctx)
 }
 
-// closeOrDelete ends a file and returns its id. It deletes the file and returns nil if it is empty.
+// closeOrDelete ends a result file of a batch and returns its id. An empty file is deleted, and nil returned: a
+// batch without errors has no error file.
 func (f fileService) closeOrDelete(ctx context.Context, c *fileWriter) (*string, error) {
 	if c.file.Bytes == 0 {
 		return nil, f.deleteFile(ctx, c.file.ID)
@@ -94,7 +95,8 @@ func (f fileService) closeOrDelete(ctx context.Context, c *fileWriter) (*string,
 	return &c.file.ID, c.close()
 }
 
-// lineResult returns the result of a line, and whether it was answered.
+// lineResult returns the result of the n-th line of a batch for its result files, and whether the line was
+// answered. The result is in the store, unless the line was never accepted; then its error was noted here.
 func (b *runningBatch) lineResult(ctx context.Context, n int, requestLine *batchLine) (*resultLine, bool, error) {
 	id := lineID(b.state.ID, n)
 	out := &resultLine{ID: "batch_req_" + id[len("batch_"):], CustomID: requestLine.ID}

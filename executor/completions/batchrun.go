@@ -65,7 +65,9 @@ func (f *Front) runBatch(id string) {
 	}
 }
 
-// run checks the input, submits all lines, waits for their ends, and writes the result files.
+// run runs a batch: it checks the input, submits all lines as requests, waits for their ends, and writes the result
+// files. A wrong line fails the batch. At a cancel or the deadline it ends the lines that are open. An error means
+// that the batch is to be run again later.
 func (b *runningBatch) run() error {
 	f, s := b.front, b.state
 	var cancelTimeout context.CancelFunc
@@ -153,7 +155,8 @@ func (b *runningBatch) watch(done <-chan struct{}) {
 	}
 }
 
-// cancel stops the batch.
+// cancel stops a batch that runs here, at the client's wish. Its open lines end with that error. A batch whose
+// results are being written is not stopped any more.
 func (b *runningBatch) cancel() {
 	b.mu.Lock()
 	if b.state.Cancelling == nil && b.state.Finalizing == nil {
@@ -163,7 +166,8 @@ func (b *runningBatch) cancel() {
 	b.stop(errBatchCancelled)
 }
 
-// markLine records that a line has ended. ok says that it was answered.
+// markLine records that a line of a batch has ended; ok says that it was answered. A line that is marked already
+// counts once. The last one lets run write the results.
 func (b *runningBatch) markLine(line int, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,7 +186,8 @@ func (b *runningBatch) markLine(line int, ok bool) {
 	}
 }
 
-// submitAll submits all lines, several at once, and returns when all are accepted or have failed.
+// submitAll submits all lines of a batch as requests, several at once, and returns when all are accepted or have
+// failed. A line whose model is no longer served fails by itself.
 func (b *runningBatch) submitAll() error {
 	type job struct {
 		n   int
@@ -221,7 +226,8 @@ func (b *runningBatch) submitAll() error {
 	return err
 }
 
-// submitLine submits the request of a line. While it is refused for load, it waits and tries again.
+// submitLine submits line n of a batch as a request. While it is refused for load, it waits as long as the refusal
+// says (1 s to 1 min) and tries again, until the batch ends. Another error ends the line.
 func (b *runningBatch) submitLine(n int, record *requestRecord) {
 	id := lineID(b.state.ID, n)
 	for b.ctx.Err() == nil {
@@ -250,7 +256,7 @@ func (b *runningBatch) submitLine(n int, record *requestRecord) {
 	}
 }
 
-// failLine ends a line whose request was not accepted.
+// failLine ends a line of a batch whose request was not accepted. The error goes into the error file.
 func (b *runningBatch) failLine(n int, err error) {
 	b.mu.Lock()
 	b.lineErrors[n] = toClientError(err)
@@ -258,7 +264,8 @@ func (b *runningBatch) failLine(n int, err error) {
 	b.markLine(n, false)
 }
 
-// failRemaining ends the lines that are open with the error cause, and waits until they have ended.
+// failRemaining ends the lines of a batch that are open, at a cancel or the deadline, with the error cause, and
+// waits until they have ended. A line that was answered meanwhile keeps its answer.
 func (b *runningBatch) failRemaining(cause error) error {
 	f := b.front
 	b.mu.Lock()

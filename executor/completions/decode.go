@@ -88,7 +88,9 @@ func parseObject(body []byte) ([]objectField, *httplimit.Error) {
 	return out, nil
 }
 
-// parseCompletion reads the body of a completion, or of a chat completion.
+// parseCompletion reads the body of a completion, or of a chat completion, from a client. It separates the fields
+// for the front end from those for the server, whose body it keeps. It returns an error for the client if a field
+// is wrong or missing.
 func parseCompletion(body []byte, chat bool) (*parsedRequest, *httplimit.Error) {
 	list, err := parseObject(body)
 	if err != nil {
@@ -145,7 +147,8 @@ func (parsed *parsedRequest) textField() string {
 	return "prompt"
 }
 
-// encodeObject writes members as a JSON object.
+// encodeObject writes members as a JSON object, in order, with their values as the client wrote them. It is the
+// body for the server.
 func encodeObject(list []objectField) []byte {
 	out := []byte{'{'}
 	for i, f := range list {
@@ -158,7 +161,9 @@ func encodeObject(list []objectField) []byte {
 	return append(out, '}')
 }
 
-// readField reads a member. frontEndOnly reports that the server does not get it.
+// readField reads one member of a request's body into the fields of parsed. frontEndOnly reports that the server
+// does not get it. Members that are not known here go to the server as they are; some of them make the answer more
+// than a text (events).
 func (parsed *parsedRequest) readField(f objectField) (frontEndOnly bool, err *httplimit.Error) {
 	isNull := string(f.value) == "null"
 	if f.name == parsed.textField() {
@@ -236,7 +241,8 @@ func requireOneOf(raw json.RawMessage, reason string, values ...string) *httplim
 		Msg: fmt.Sprintf("found %s, expected %s: %s", httplimit.Clip(string(raw)), strings.Join(values, " or "), reason)}
 }
 
-// readMaxTokens reads the bound on the tokens of an answer.
+// readMaxTokens reads the bound on the tokens of an answer, which has two names in the protocol. It returns an
+// error if it is out of range, or both are given and differ.
 func (parsed *parsedRequest) readMaxTokens(raw json.RawMessage) *httplimit.Error {
 	n, err := strconv.Atoi(string(raw))
 	if err != nil || n < 1 || n > maxRequestTokens {
@@ -249,7 +255,8 @@ func (parsed *parsedRequest) readMaxTokens(raw json.RawMessage) *httplimit.Error
 	return nil
 }
 
-// readChoices reads how many answers to each prompt the client wants.
+// readChoices reads how many answers to each prompt the client wants. More than one make the answer a log of
+// events, because they come mixed.
 func (parsed *parsedRequest) readChoices(raw json.RawMessage) *httplimit.Error {
 	if string(raw) == "null" {
 		return nil
@@ -266,7 +273,8 @@ func (parsed *parsedRequest) readChoices(raw json.RawMessage) *httplimit.Error {
 // bytesPerToken is the usual length of a token of English text, in bytes.
 const bytesPerToken = 4
 
-// readText checks a prompt or messages and estimates the number of tokens.
+// readText checks the prompt, or the messages of a chat, and estimates the number of its tokens by its bytes.
+// Prompts of tokens are counted by readPrompts.
 func (parsed *parsedRequest) readText(raw json.RawMessage) *httplimit.Error {
 	parsed.promptTokens = (len(raw) + bytesPerToken - 1) / bytesPerToken
 	if parsed.chat {
@@ -319,7 +327,8 @@ func (parsed *parsedRequest) readPrompts(list []json.RawMessage) bool {
 	return true
 }
 
-// checkMessages returns an error if the value is not a list of messages with roles.
+// checkMessages returns an error unless the value is a list of messages, each with a role and a content that is a
+// text, a list of parts or null.
 func checkMessages(raw json.RawMessage) *httplimit.Error {
 	var list []struct {
 		Role    *string         `json:"role"`

@@ -60,7 +60,8 @@ func (f fileService) save(ctx context.Context, m *file) error {
 	return f.opt.Store.Put(ctx, fileKeys+m.ID, data)
 }
 
-// findFile returns a file that belongs to the owner and is complete.
+// findFile returns what is known about a file of the owner that is complete. Files of others and unfinished uploads
+// are not found.
 func (f fileService) findFile(ctx context.Context, id, owner string) (*file, error) {
 	notFound := httplimit.NotFound("no such file %q", httplimit.Clip(id))
 	if durable.CheckKey(fileKeys+id) != nil {
@@ -86,7 +87,8 @@ func readValue[T any](ctx context.Context, s durable.Store, key string) (*T, err
 	return value, nil
 }
 
-// readAllValues reads all values under a prefix, the newest first.
+// readAllValues reads all values of a type whose keys in the store begin with a prefix, the newest first, because
+// keys grow with time.
 func readAllValues[T any](ctx context.Context, s durable.Store, prefix string) ([]*T, error) {
 	keys, err := s.Keys(ctx, prefix)
 	if err != nil {
@@ -106,7 +108,8 @@ func readAllValues[T any](ctx context.Context, s durable.Store, prefix string) (
 	return values, nil
 }
 
-// checkSpace returns an error if no further file may be stored.
+// checkSpace returns an error if no further file may be stored, because there are too many or they take too many
+// bytes. It is called before an upload.
 func (f fileService) checkSpace(ctx context.Context) error {
 	list, err := readAllValues[file](ctx, f.opt.Store, fileKeys)
 	if err != nil {
@@ -138,7 +141,8 @@ func (f fileService) createFile(ctx context.Context, owner, name, purpose string
 	return &fileWriter{files: f, ctx: ctx, file: m, buf: make([]byte, 0, durable.MaxValueBytes), maxBytes: 1 << 62}, f.save(ctx, m)
 }
 
-// Write implements io.Writer. It returns an error if the file becomes longer than maxBytes.
+// Write adds bytes to a file, which is stored in chunks: each full buffer becomes a value of the store. It returns
+// an error if the file becomes longer than maxBytes. It implements io.Writer.
 func (c *fileWriter) Write(p []byte) (int, error) {
 	if c.file.Bytes += int64(len(p)); c.file.Bytes > c.maxBytes {
 		return 0, httplimit.TooLarge("file", "more than %d bytes", c.maxBytes)
@@ -167,7 +171,7 @@ func (c *fileWriter) flush() error {
 	return err
 }
 
-// close stores the last chunk and marks the file as complete.
+// close stores the last chunk and marks the file as complete. Until then it cannot be read.
 func (c *fileWriter) close() error {
 	if err := c.flush(); err != nil {
 		return err
@@ -185,7 +189,8 @@ type contentReader struct {
 	unread    []byte
 }
 
-// Read implements io.Reader.
+// Read reads the next bytes of a stored file, chunk after chunk. A missing chunk is the end of the file. It
+// implements io.Reader.
 func (c *contentReader) Read(p []byte) (int, error) {
 	if len(c.unread) == 0 {
 		chunk, err := c.store.Value(c.ctx, chunkKey(c.id, c.nextChunk))
@@ -202,7 +207,8 @@ func (c *contentReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// deleteFile deletes a file and its content.
+// deleteFile deletes a file: first the chunks of its content, then what is known about it, so that an interrupted
+// deletion can be repeated.
 func (f fileService) deleteFile(ctx context.Context, id string) error {
 	keys, err := f.opt.Store.Keys(ctx, chunkKeys+id+"/")
 	for _, key := range keys {
@@ -214,7 +220,8 @@ func (f fileService) deleteFile(ctx context.Context, id string) error {
 	return f.opt.Store.Delete(ctx, fileKeys+id)
 }
 
-// upload handles the upload of a file of lines for a batch.
+// upload handles the upload of a file with the requests of a batch, a form with the fields purpose and file. The
+// content is stored as it comes, and deleted again if the form is wrong. The answer describes the file.
 func (f fileService) upload(req *apiRequest) error {
 	if err := req.holder.CountRequest(); err != nil {
 		return err
@@ -376,7 +383,8 @@ func (f fileService) getFile(req *apiRequest) error {
 	return nil
 }
 
-// serveContent answers with the content of a file.
+// serveContent answers with the content of a stored file of the sender. Each chunk gets the full StallTimeout, so a
+// slow client can read a long file, but one that stops is cut off.
 func (f fileService) serveContent(req *apiRequest) error {
 	m, err := f.findFile(req.r.Context(), req.r.PathValue("id"), req.holder.Name)
 	if err != nil {
@@ -409,7 +417,8 @@ func (f fileService) removeFile(req *apiRequest) error {
 	return nil
 }
 
-// expireFiles deletes files and batches whose retention has ended, and uploads that did not end.
+// expireFiles deletes files and batches whose retention has ended, and uploads that were broken off. It is called
+// from time to time.
 func (f fileService) expireFiles(ctx context.Context, now time.Time) error {
 	files, err := readAllValues[file](ctx, f.opt.Store, fileKeys)
 	for _, m := range files {

@@ -124,7 +124,9 @@ func (f *Front) Close() error {
 	return err
 }
 
-// claimRequests takes over requests from the store and has them served, until the front end closes.
+// claimRequests runs in the background. It takes requests that nobody serves over from the store and has them
+// served, until the front end closes. One whose record cannot be read ends with an error, because it would be
+// claimed again and again.
 func (f *Front) claimRequests() {
 	for {
 		st, err := f.opt.Store.Claim(f.ctx)
@@ -228,7 +230,8 @@ func (f *Front) submit(id string, record *requestRecord) (*trackedRequest, error
 	return e, nil
 }
 
-// startBackground runs work in a goroutine. It returns false, without running it, if the front end closes.
+// startBackground runs work in a goroutine for which Close waits. It returns false, without running it, if the
+// front end closes.
 func (f *Front) startBackground(work func()) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// serveCompletion answers a completion, or a chat completion.
+// serveCompletion handles a completion, or a chat completion, from its body to its answer, whole or as a stream.
+// The request is stored before it runs, so that it survives a restart.
 func (f *apiHandlers) serveCompletion(req *apiRequest, chat bool) error {
 	if err := req.holder.CountRequest(); err != nil {
 		return err
@@ -125,7 +126,8 @@ func (f *apiHandlers) getRequest(req *apiRequest) error {
 	return nil
 }
 
-// cancelByID cancels the request whose id is in the path, and answers with its state.
+// cancelByID cancels the request whose id is in the path, waits until it has ended, and answers with its state. If
+// it was answered just before, that answer stays.
 func (f *apiHandlers) cancelByID(req *apiRequest) error {
 	e, err := f.requestByID(req)
 	if err != nil {
@@ -139,7 +141,8 @@ func (f *apiHandlers) cancelByID(req *apiRequest) error {
 	return nil
 }
 
-// answerWhole waits for the end of a request and answers with all of it.
+// answerWhole waits for the end of a request and answers with all of it. Waiting has no time limit; writing has one
+// again.
 func (f *apiHandlers) answerWhole(req *apiRequest, e *trackedRequest) error {
 	_ = http.NewResponseController(req.w).SetWriteDeadline(time.Time{})
 	update, err := e.waitForResult(req.r.Context())

@@ -33,7 +33,8 @@ type apiRequest struct {
 	holder *httplimit.Holder
 }
 
-// newMux returns the routes of all paths.
+// newMux returns the routes of the OpenAI API: completions, models, files and batches. All but the health check go
+// through the door, which checks keys and limits, and are refused while the front end drains.
 func (f *apiHandlers) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	refuse := func(w http.ResponseWriter, err error) {
@@ -80,7 +81,8 @@ func (f *apiHandlers) newMux() *http.ServeMux {
 	return mux
 }
 
-// serveHealth answers whether the front end takes requests.
+// serveHealth answers the health check: with status ok if the front end takes requests, else with an error, because
+// it drains or its disk is full.
 func (f *apiHandlers) serveHealth(w http.ResponseWriter, _ *http.Request, _ *httplimit.Holder) error {
 	if f.front.notReady.Load() || f.front.gate.IsClosed() {
 		return errDraining
@@ -95,7 +97,8 @@ func (f *apiHandlers) serveHealth(w http.ResponseWriter, _ *http.Request, _ *htt
 // ServeHTTP answers one request.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.routes.ServeHTTP(w, r) }
 
-// readBody reads a whole body into memoryHold, within the memory for requests. The caller closes the hold.
+// readBody reads a whole body, whose memory counts in memoryHold against the limit for requests. The caller closes
+// the hold. A body that is too large or no JSON is an error.
 func readBody(opt *Options, req *apiRequest, memoryHold *httplimit.MemoryHold) ([]byte, error) {
 	if err := httplimit.CheckBody(req.r, opt.MaxBodyBytes, "application/json"); err != nil {
 		return nil, err

@@ -86,7 +86,8 @@ func toClientError(err error) *clientError {
 	return clientErr
 }
 
-// openAIType returns the "type" that the OpenAI protocol gives the error.
+// openAIType returns the "type" of an error in the OpenAI protocol: the one that the server gave, or else the one
+// of its HTTP status.
 func (f *clientError) openAIType() string {
 	switch {
 	case f.Type != "":
@@ -140,7 +141,8 @@ func (r *requestRecord) durableRecord(id string) (*durable.Record, error) {
 // errUnreadableRecord is returned when a record of the store is not a request of this front end.
 var errUnreadableRecord = errors.New("a record of the store cannot be read")
 
-// readRecord decodes a stored request and its result. If the request has not ended, the result is nil.
+// readRecord decodes a request and its result from the store. If the request has not ended, the result is nil. It
+// returns errUnreadableRecord if the record cannot be decoded.
 func readRecord(st *durable.State) (*requestRecord, *requestResult, error) {
 	record := &requestRecord{}
 	if err := json.Unmarshal(st.Data, record); err != nil {

@@ -19,7 +19,9 @@ const (
 	pollPauseWithNotices = 5 * time.Second
 )
 
-// follow takes the text and the result of a request from the store, until the request ends or is served here.
+// follow runs in the background for a request that another process serves. It takes text and result from the store
+// until the request ends or is served here. It reads at growing intervals, and at once when the store gives notice
+// of a change.
 func (e *trackedRequest) follow() {
 	// Subscribe to changes, if the store has them.
 	maxPause := maxPollPause
@@ -59,8 +61,9 @@ func (e *trackedRequest) follow() {
 	}
 }
 
-// readFromStore reads a request once from the store and takes its text or its result. ended reports that it has
-// ended, hasMore that there was more text.
+// readFromStore reads a request that another process serves once from the store, and takes its text or its result.
+// ended reports that it has ended, hasMore that there was more text. A request that is no longer kept ends with an
+// error.
 func (e *trackedRequest) readFromStore() (ended, hasMore bool) {
 	st, err := e.front.opt.Store.Get(e.front.ctx, e.id)
 	if errors.Is(err, durable.ErrNotFound) {
@@ -78,7 +81,8 @@ func (e *trackedRequest) readFromStore() (ended, hasMore bool) {
 	return false, e.adoptStoredText(st)
 }
 
-// cancelRequest ends a request with the error cause, and has the server forget it.
+// cancelRequest ends a request that is tracked here with the error cause, and has the server forget it. If it has
+// ended, its result stays.
 func (f *Front) cancelRequest(e *trackedRequest, cause error) {
 	e.mu.Lock()
 	e.startEnding(Result{Err: cause})
@@ -128,8 +132,9 @@ func (f *Front) GiveBack(ctx context.Context, id string) error {
 	return errors.Join(err, f.opt.Store.Release(ctx, id))
 }
 
-// applyChange adds the text that another process has stored. If text before it is missing, or the request has ended,
-// it reads the store instead.
+// applyChange handles the notice that another process has stored more text of a request: it adds the text. If text
+// before it is missing, or the request has ended, it reads the store instead. If the request is served here, it
+// does nothing.
 func (e *trackedRequest) applyChange(change durable.Change) {
 	e.mu.Lock()
 	ignored := e.handedToServer || e.resultKnown

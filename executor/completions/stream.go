@@ -20,7 +20,9 @@ const (
 	keepAliveInterval = 15 * time.Second
 )
 
-// streamAnswer answers with events as text comes. wantsUsage adds the token counts at the end.
+// streamAnswer answers with a stream of events, sent as text comes, until the request has ended. wantsUsage adds
+// the token counts at the end. It returns errClientGone if the client leaves. An error before the first event is a
+// plain HTTP answer.
 func (f *apiHandlers) streamAnswer(req *apiRequest, e *trackedRequest, wantsUsage bool) error {
 	s := &eventStream{httplimit.NewEvents(req.w, f.front.opt.StallTimeout)}
 	var err error
@@ -73,7 +75,8 @@ func clientGoneError(err error) error {
 	return err
 }
 
-// waitForChange waits for more text, and meanwhile sends a comment to show that the stream lives.
+// waitForChange waits until a request has more text or has ended. After keepAliveInterval it sends a comment, to
+// show that the stream lives, and returns. It returns an error if the client leaves or the server closes.
 func (s *eventStream) waitForChange(ctx context.Context, nextChange, closing <-chan struct{}) error {
 	wait := keepAliveInterval
 	if !s.HasBegun() {
@@ -108,7 +111,8 @@ func (s *eventStream) sendText(e *trackedRequest, text string, isFirst, wantsUsa
 	return nil
 }
 
-// sendChunk sends one chunk, with the field usage if withUsage is set.
+// sendChunk sends one chunk of a stream. If the client wants token counts, each chunk has the field usage, which is
+// null in all but the last.
 func (s *eventStream) sendChunk(c completion, tokenUsage *usage, withUsage bool) error {
 	if !withUsage {
 		return s.Send(c)
@@ -116,7 +120,8 @@ func (s *eventStream) sendChunk(c completion, tokenUsage *usage, withUsage bool)
 	return s.Send(chunk{c, tokenUsage})
 }
 
-// sendEnd sends the rest of the text and the end of the stream.
+// sendEnd sends the rest of the text, the reason why the answer ends, the token counts if they are wanted, and the
+// end of the stream ([DONE]); or the error with which the request ended.
 func (s *eventStream) sendEnd(e *trackedRequest, update requestUpdate, isFirst, wantsUsage bool) error {
 	if update.result.Error != nil {
 		return s.Send(errorBody{update.result.Error.toAPIError()})

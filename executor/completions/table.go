@@ -53,7 +53,8 @@ func (t *requestTable) counts(sender string) (requests, ofSender, senders int) {
 	return len(t.byID), t.bySender[sender], len(t.bySender)
 }
 
-// served lists the requests that are served here and whose result is not known.
+// served lists the requests that are served here (their text is written by this process's server) and whose result
+// is not known.
 func (t *requestTable) served() (out []*trackedRequest) {
 	t.mu.Lock()
 	tracked := slices.Collect(maps.Values(t.byID))

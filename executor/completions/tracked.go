@@ -34,7 +34,8 @@ type trackedRequest struct {
 // storeTimeout bounds a call of the store.
 const storeTimeout = time.Minute
 
-// Text implements Output: it adds the next piece of the answer.
+// Text is called by the server for each piece of an answer. It adds it to the request's text and wakes those who
+// stream it. Pieces after the end, or after the request was given away, are ignored. It implements Output.
 func (e *trackedRequest) Text(delta string, tokens int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -53,7 +54,8 @@ func (e *trackedRequest) hasEnded() bool {
 	return e.resultKnown
 }
 
-// wakeReaders wakes those who wait for a change. The caller holds e.mu.
+// wakeReaders wakes those who wait for more text or the result, by closing the channel that snapshot gave them. The
+// caller holds e.mu.
 func (e *trackedRequest) wakeReaders() {
 	if e.nextChange != nil {
 		close(e.nextChange)
@@ -84,7 +86,8 @@ func (e *trackedRequest) storeText(ctx context.Context) error {
 // maxPieceBytes bounds the text of one write to the store.
 const maxPieceBytes = 256 << 10
 
-// storePieces stores text, in pieces, until at most maxUnstored bytes are not stored. The caller holds e.storeMu.
+// storePieces stores a request's text, in pieces of at most maxPieceBytes, until at most maxUnstored bytes are not
+// stored. The caller holds e.storeMu, so that pieces are stored in order.
 func (e *trackedRequest) storePieces(ctx context.Context, maxUnstored int) error {
 	for {
 		e.mu.Lock()
@@ -105,7 +108,8 @@ func (e *trackedRequest) storePieces(ctx context.Context, maxUnstored int) error
 	}
 }
 
-// Done implements Output: it ends the request. A goroutine of its own stores the result.
+// Done is called by the server when it has answered a request or given it up. The result is stored in the
+// background. It implements Output.
 func (e *trackedRequest) Done(r Result) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,7 +118,8 @@ func (e *trackedRequest) Done(r Result) {
 	}
 }
 
-// startEnding starts to store the result, unless one is known already. The caller holds e.mu.
+// startEnding starts to store a result in the background, unless the request has one or the front end closes. Only
+// the first result counts. The caller holds e.mu.
 func (e *trackedRequest) startEnding(r Result) {
 	if e.resultKnown {
 		return
@@ -123,7 +128,9 @@ func (e *trackedRequest) startEnding(r Result) {
 	e.resultKnown = e.front.startBackground(func() { e.finish(r) })
 }
 
-// finish stores the result of a request and then publishes it.
+// finish is called once a request has ended. It stores the result, with what is left of the text, and then
+// publishes it, so that no client sees a result that a crash could lose. If another process has stored a result or
+// taken the request over, that one counts.
 func (e *trackedRequest) finish(r Result) {
 	e.storeMu.Lock()
 	defer e.storeMu.Unlock()
@@ -168,8 +175,8 @@ func (e *trackedRequest) finish(r Result) {
 	e.publishResult(result, text)
 }
 
-// publishResult makes a result known, unless there is one, and ends the tracking of the request. text is the whole
-// answer if another process has generated it, else nil.
+// publishResult makes a result known to those who wait for it, unless there is one, and ends the tracking of the
+// request. text is the whole answer if another process has generated it, else nil.
 func (e *trackedRequest) publishResult(result *requestResult, text []byte) {
 	e.mu.Lock()
 	isFirst := e.result == nil
@@ -239,7 +246,8 @@ type requestUpdate struct {
 	nextChange <-chan struct{} // closed at the next change
 }
 
-// snapshot returns the text from byte offset on, and the result if there is one.
+// snapshot returns the text from byte offset on, the result if there is one, and a channel that is closed at the
+// next change.
 func (e *trackedRequest) snapshot(offset int) requestUpdate {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -249,8 +257,8 @@ func (e *trackedRequest) snapshot(offset int) requestUpdate {
 	return requestUpdate{text: string(e.text[min(offset, len(e.text)):]), textBytes: len(e.text), tokens: e.tokens, result: e.result, nextChange: e.nextChange}
 }
 
-// waitForResult returns the whole text and the result when the request has ended. It returns an error if ctx ends or
-// the front end closes before.
+// waitForResult waits until a request has ended, and returns its whole text and the result. It returns an error if
+// ctx ends or the front end closes before.
 func (e *trackedRequest) waitForResult(ctx context.Context) (requestUpdate, error) {
 	for {
 		update := e.snapshot(0)

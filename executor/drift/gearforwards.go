@@ -39,7 +39,8 @@ type memberShares struct {
 	arriving, answering float64
 }
 
-// NewForwardDrift returns the watch of a gear plan. family names the model of each pipeline.
+// NewForwardDrift returns the watch that compares which models of a family answer with what a gear plan expects: a
+// gear is a cascade of them for a range of rates. family names the model of each pipeline. It registers its series.
 func NewForwardDrift(plan *formats.Plan, family []string, l Limit, reg prometheus.Registerer) *ForwardDrift {
 	f := &ForwardDrift{plan: plan}
 
@@ -88,8 +89,9 @@ func NewForwardDrift(plan *formats.Plan, family []string, l Limit, reg prometheu
 	return f
 }
 
-// Window takes the number of answers until now, by the gear that was in force when the sample came and by the
-// pipeline that answered.
+// Window is called at the end of each window of time with the numbers of answers since the start, by the gear that
+// was in force when the sample came and by the pipeline that answered. It adds the window to sums in which older
+// ones fade, and raises the alarm if they are too far from the plan.
 func (f *ForwardDrift) Window(answers [][]int64, log *slog.Logger) {
 	n := len(f.names)
 	answered, planned := make([]float64, n), make([]float64, n)
@@ -151,7 +153,8 @@ func (f *ForwardDrift) Report(out *formats.Report) {
 	}
 }
 
-// notice returns what differs and what to do.
+// notice returns the text of the alarm that answers are not forwarded between models as planned: what differs, and
+// what to type for a new plan.
 func (f *ForwardDrift) notice() string {
 	answeredShares := sharesOf(f.recent)
 	var list []string

@@ -36,8 +36,9 @@ type RateDrift struct {
 // maxRangeFactor is the multiple of the planned largest rate up to which ranges are distinguished.
 const maxRangeFactor = 4
 
-// NewRateDrift returns the watch of a gear plan. The notice names url, from which the rates can be fetched. If url is
-// empty, they cannot.
+// NewRateDrift returns the watch that compares the rates of requests with those for which a gear plan was made,
+// range by range. It registers its series. The notice of a drift names url, from which the rates can be fetched; if
+// it is empty, they cannot.
 func NewRateDrift(plan *formats.Plan, l Limit, url string, reg prometheus.Registerer) *RateDrift {
 	g := formats.GearOf(plan)
 	n := len(g.Gears)
@@ -65,7 +66,9 @@ func NewRateDrift(plan *formats.Plan, l Limit, url string, reg prometheus.Regist
 	return r
 }
 
-// Window takes the number of requests until now.
+// Window is called at the end of each window of time, with the number of requests since the start. The window
+// counts for the range of its rate, by its requests or by its time, as the plan does. Older windows fade; the alarm
+// is raised if the shares are too far from the plan.
 func (r *RateDrift) Window(now time.Duration, requestsSoFar int64, log *slog.Logger) {
 	n, duration := requestsSoFar-r.countedRequests, now-r.lastWindowEnd
 	r.countedRequests, r.lastWindowEnd = requestsSoFar, now
@@ -90,7 +93,8 @@ func (r *RateDrift) Window(now time.Duration, requestsSoFar int64, log *slog.Log
 	r.addWindow(window, func() string { return r.notice(r.ratesURL) }, log)
 }
 
-// Report adds the drift to the report of a server that has ended. Its rates cannot be fetched any more.
+// Report adds the drift of the rates to the report of a server that has ended, with a warning if the alarm was
+// raised. The rates cannot be fetched any more, so the warning has them.
 func (r *RateDrift) Report(out *formats.Report) {
 	if r.windows > 0 {
 		out.Gears.Drift, out.Gears.ObservedShares = r.totalVariation(), r.shares()
@@ -131,7 +135,8 @@ func (r *RateDrift) notice(url string) string {
 		r.totalVariation(), map[bool]string{true: "time", false: "requests"}[r.byTime], r.limit.Distance, fetch, workload, qps, files, optionFlags(r.plan))
 }
 
-// optionFlags returns the flags with which a gear plan was made, except for its documents.
+// optionFlags returns the command's flags with which a gear plan was made, except for its documents, so that the
+// notice can say what to type. Options with their default are left out.
 func optionFlags(p *formats.Plan) string {
 	var flags strings.Builder
 	add := func(name string, value any) { fmt.Fprintf(&flags, " --%s %v", name, value) }

@@ -29,7 +29,9 @@ type MixDrift struct {
 	lastWindowEnd   time.Duration
 }
 
-// NewMixDrift returns the watch of a plan. If the plan has fewer than two models, or no rates, it returns nil.
+// NewMixDrift returns the watch that compares the mix of models (the shares of the requests) with that of the plan,
+// and registers its series. If the plan has fewer than two models, or no rates, there is no mix, and it returns
+// nil.
 func NewMixDrift(plan *formats.Plan, t *policy.Tables, l Limit, reg prometheus.Registerer) *MixDrift {
 	plannedRates, names := make([]float64, len(t.Models)), make([]string, len(t.Models))
 	for i := range t.Models {
@@ -45,7 +47,9 @@ func NewMixDrift(plan *formats.Plan, t *policy.Tables, l Limit, reg prometheus.R
 	}
 }
 
-// Window takes the number of requests until now, by model.
+// Window is called at the end of each window of time, with the numbers of requests since the start by model. It
+// adds the window to sums in which older ones fade, and raises the alarm if their shares are too far from the plan.
+// A window without requests is skipped.
 func (m *MixDrift) Window(now time.Duration, requestsSoFar []int64, log *slog.Logger) {
 	duration, requests := (now - m.lastWindowEnd).Seconds(), make([]float64, len(requestsSoFar))
 	for i, a := range requestsSoFar {
@@ -63,7 +67,8 @@ func (m *MixDrift) Window(now time.Duration, requestsSoFar []int64, log *slog.Lo
 	}
 }
 
-// notice returns what differs and what to type.
+// notice returns the text of the alarm that the mix of models is not as planned: the shares of the models, and what
+// to type for a new plan.
 func (m *MixDrift) notice() string {
 	shares := sharesOf(m.recent)
 	lines := make([]string, len(m.names))
@@ -75,8 +80,8 @@ func (m *MixDrift) notice() string {
 		"type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", m.totalVariation(), m.limit.Distance, strings.Join(lines, ", "), workload, files)
 }
 
-// newMixMetrics registers the series of the mix: the rates of the models, the distance, and whether another plan is
-// due.
+// newMixMetrics registers the series of the mix of models, and returns those that change: the recent rate of each
+// model, the distance from the planned mix, and whether another plan is due.
 func newMixMetrics(reg prometheus.Registerer, t *policy.Tables) (byModel []prometheus.Gauge, distance, due prometheus.Gauge) {
 	l := series.LabelsOf(t.Models)
 	rates := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "arrival_rps", Help: "Recent rate of requests (samples)."}, l.Names())

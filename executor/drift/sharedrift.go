@@ -57,7 +57,8 @@ func newShareDrift(plannedAmounts []float64, l Limit, random bool, a Alarm, dist
 	return shareDrift{Alarm: a, limit: l, randomDraws: random, distance: distance, plannedShares: sharesOf(plannedAmounts), recent: make([]float64, len(plannedAmounts))}
 }
 
-// addWindow adds a window with the amounts by part, and updates the alarm once there are enough windows.
+// addWindow adds a window with its amounts by part (model, range of rates) to sums in which older windows fade, and
+// updates the alarm, once half of the limit's windows were seen.
 func (d *shareDrift) addWindow(parts []float64, notice func() string, log *slog.Logger) {
 	d.addFaded(d.recent, parts)
 	d.windows++
@@ -107,6 +108,7 @@ func sharesOf(v []float64) []float64 {
 	return shares
 }
 
+// sum returns the sum of a list of numbers, for example of rates in requests per second.
 func sum(v []float64) float64 {
 	total := 0.0
 	for _, x := range v {

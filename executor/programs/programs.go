@@ -65,7 +65,8 @@ func New(currentCore func() *turn.Core, isDraining func() bool) calls.Backend {
 	return &programBackend{currentCore: currentCore, isDraining: isDraining, sessions: map[string]*session{}}
 }
 
-// MaxMessageBytes implements calls.Backend.
+// MaxMessageBytes returns how long a message of a program may be: the inputs of the largest model, written as JSON.
+// It implements calls.Backend.
 func (p *programBackend) MaxMessageBytes() int64 {
 	c := p.currentCore()
 	maxElements := 0
@@ -86,7 +87,8 @@ const (
 	jsonOverhead        = 64 << 10
 )
 
-// BeginRequest implements calls.Backend.
+// BeginRequest opens a request of an application whose tasks a client's program will name one by one. It creates
+// its session and job, and returns the time until its deadline. It implements calls.Backend.
 func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Duration, error) {
 	c := p.currentCore()
 	f, ok := c.Answerer.(workflowAnswerer)
@@ -132,7 +134,8 @@ func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Dur
 	return budget, nil
 }
 
-// readInputs reads the inputs of a request: all inputs of its application, or none.
+// readInputs reads the inputs of a request into its job: a value for each input of its application, or none at all
+// if the tasks bring their own. It returns an error for an unknown or missing one.
 func (s *session) readInputs(inputs map[string]any) error {
 	list := s.job.Model.Inputs
 	for name := range inputs {
@@ -158,7 +161,8 @@ func (s *session) readInputs(inputs map[string]any) error {
 	return nil
 }
 
-// bookInputs reserves the bytes of a request's inputs. It runs in the core's turn.
+// bookInputs reserves memory for a request's inputs, or refuses the request if there is too little. It runs in the
+// core's loop.
 func (s *session) bookInputs() error {
 	if err := s.refusalError(); err != nil {
 		return err
@@ -171,7 +175,8 @@ func (s *session) bookInputs() error {
 	return &calls.RefusedError{Reason: policy.ReasonQueueFull.String(), RetryAfter: time.Second}
 }
 
-// refusalError returns why a request accepts no more tasks. If it does, it returns nil.
+// refusalError returns why a request accepts no more tasks: it has ended, was refused, or the server drains. If it
+// does accept some, it returns nil.
 func (s *session) refusalError() error {
 	switch {
 	case s.job == nil:
@@ -184,7 +189,8 @@ func (s *session) refusalError() error {
 	return nil
 }
 
-// awaitEnd waits for the end of a request. Tasks that have not ended by then have failed.
+// awaitEnd runs in the background from the start of a request until its job is answered. Then tasks that have not
+// ended have failed, and the reserved memory of the inputs is given back.
 func (s *session) awaitEnd(j *turn.Job) {
 	<-j.Done
 	var err error
@@ -220,7 +226,8 @@ type taskCall struct {
 	valueBytes int      // bytes of the values
 }
 
-// Enqueue implements calls.Backend.
+// Enqueue adds tasks to a request: it checks them outside of the core's loop and reveals them to the policy in it.
+// events hears of their ends. If one is wrong, none is added. It implements calls.Backend.
 func (p *programBackend) Enqueue(request string, tasks []calls.Task, events calls.TaskListener) error {
 	s := p.sessionOf(request)
 	if s == nil {
@@ -239,7 +246,9 @@ func (p *programBackend) Enqueue(request string, tasks []calls.Task, events call
 	return err
 }
 
-// parseTask finds a task's model and turns its values into tensors.
+// parseTask finds the model of a task in the plan and turns its JSON values into tensors. It returns an error, with
+// the field, for an unknown model or input. A model with a step before it takes no values, because the step makes
+// them.
 func (s *session) parseTask(t *calls.Task) (a taskCall, err error) {
 	a.Task = t
 	a.service = int32(slices.IndexFunc(s.core.Services, func(m *turn.Model) bool { return m.Name == t.Model }))
@@ -264,7 +273,8 @@ func (s *session) parseTask(t *calls.Task) (a taskCall, err error) {
 	return a, nil
 }
 
-// revealTasks reveals tasks to the policy. It runs in the core's turn.
+// revealTasks reveals the tasks of one message to the policy, all or none. They must fit what they read, and there
+// must be memory for their values. It runs in the core's loop.
 func (s *session) revealTasks(list []taskCall, events calls.TaskListener) error {
 	f := s.answerer
 	if err := s.refusalError(); err != nil {
@@ -317,8 +327,8 @@ func (s *session) revealTasks(list []taskCall, events calls.TaskListener) error 
 	return nil
 }
 
-// checkReads returns an error unless what a task reads matches the inputs that it was not given, or what the step before
-// its model reads.
+// checkReads returns an error unless the tensors that a task reads from others fit: in order they must be the
+// model's inputs for which the task has no value, or what the step before its model reads.
 func (s *session) checkReads(a *taskCall, listedServices map[form.Handle]int32) error {
 	model, i := s.core.Services[a.service], 0
 	readList, err := s.readTensors(a, listedServices)
@@ -359,7 +369,8 @@ func (s *session) checkReads(a *taskCall, listedServices map[form.Handle]int32) 
 	return nil
 }
 
-// readTensors returns the tensors that a task reads: of other tasks, or else of the request.
+// readTensors returns the tensors that a task reads: the outputs of the tasks that it names, or else the inputs of
+// the request. listedServices has the services of tasks of the same message.
 func (s *session) readTensors(a *taskCall, listedServices map[form.Handle]int32) (out []turn.Tensor, err error) {
 	for _, h := range a.Reads {
 		service, ok := listedServices[h]
@@ -380,7 +391,8 @@ func (s *session) readTensors(a *taskCall, listedServices map[form.Handle]int32)
 // BeginRequest implements policy.Control: it records the slot of the request.
 func (s *session) BeginRequest(slot, _ int32, _ *policy.RevealedTasks) { s.slot = slot }
 
-// TaskEnded implements policy.Control. It tells the program that a task has ended.
+// TaskEnded tells the client's program that one of its tasks has ended, with its outputs. The program, not the
+// plan, decides what follows. It implements policy.Control.
 func (s *session) TaskEnded(task int32, _ policy.Outcome, _ *policy.RevealedTasks) {
 	s.openTasks--
 	if outputs := s.answerer.TaskOutputs(task); outputs != nil {
@@ -388,7 +400,8 @@ func (s *session) TaskEnded(task int32, _ policy.Outcome, _ *policy.RevealedTask
 	}
 }
 
-// ForgetRequest implements policy.Control.
+// ForgetRequest frees the slots of all tasks of a request that has ended, in ascending order, so that runs are
+// reproducible. It implements policy.Control.
 func (s *session) ForgetRequest(_ int32, out *policy.RevealedTasks) {
 	if s.slotsFreed {
 		return
@@ -401,7 +414,8 @@ func (s *session) ForgetRequest(_ int32, out *policy.RevealedTasks) {
 	slices.Sort(out.UnreadTasks[first:])
 }
 
-// EndRequest implements calls.Backend.
+// EndRequest ends a request at its client's wish. With tasks under way it is cancelled; otherwise it is over, and
+// its job is answered. It implements calls.Backend.
 func (p *programBackend) EndRequest(request string) {
 	s := p.sessionOf(request)
 	if s == nil {

@@ -27,7 +27,8 @@ type sampleValue struct {
 	data []byte
 }
 
-// MarshalJSON implements json.Marshaler.
+// MarshalJSON writes one sample of a tensor as nested JSON lists, without the batch dimension. It implements
+// json.Marshaler.
 func (v sampleValue) MarshalJSON() ([]byte, error) {
 	out, err := json.Marshal(v.nestedValue(v.Shape[1:], v.data))
 	if err != nil {
@@ -36,7 +37,8 @@ func (v sampleValue) MarshalJSON() ([]byte, error) {
 	return out, nil
 }
 
-// nestedValue returns the elements of a tensor as nested lists.
+// nestedValue returns the elements of a tensor as nested lists, one level for each dimension of shape. Floats that
+// JSON cannot hold (NaN, infinity) become null.
 func (v sampleValue) nestedValue(shape []int64, data []byte) any {
 	if len(shape) == 0 {
 		x := oip.Element(v.Datatype, data, 0)

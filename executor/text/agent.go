@@ -55,7 +55,8 @@ type servedRequest struct {
 	brokenBy     error               // the error with which the server broke off, until it is known whether the server is gone
 }
 
-// newAgent returns the agent of a device. Its server counts as lost until Start or a check finds it.
+// newAgent returns the agent of a device: it has the requests of one instance (a server of language models)
+// answered. Its server counts as lost until Start or a check finds it.
 func newAgent(a *agentBackend, device int32) *instanceAgent {
 	g := &instanceAgent{
 		core: a.core, options: a.options, series: a.series, requests: &a.requests,
@@ -77,7 +78,8 @@ func (g *instanceAgent) instance() *policy.Instance {
 	return &g.core.Tables.Instances[g.core.Tables.InstanceOf(g.device)]
 }
 
-// startRequest starts a run that answers a request.
+// startRequest starts a run that answers a request: one attempt to have a server write the answer. The server is
+// called in a goroutine of its own, and the end of the run comes back to the event loop as an event.
 func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	t := JobText(j)
 	s := &servedRequest{agent: g, b: b, serial: b.Serial, text: t, runNumber: t.startRun(), beganAt: g.core.Now()}
@@ -89,6 +91,7 @@ func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	if t.answered.Load() {
 		cancel(errNobodyWaits)
 	}
+	// Events with an older count than the server's last loss are ignored.
 	gen := g.watch.lossCount.Load()
 
 	// The run ends with an event. If it failed, its text is stored first, so that another run can continue it.
@@ -104,8 +107,9 @@ func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	})
 }
 
-// finishRun handles the end of a run: the request is answered, goes back to the policy, or waits until it is known
-// whether the server is gone.
+// finishRun handles the end of a run (one attempt to have a request answered): the request is answered, goes back
+// to the policy to be continued, fails, or, if the server broke off, waits until a check has shown whether the
+// server is gone.
 func (g *instanceAgent) finishRun(s *servedRequest, result *runResult) {
 	c := g.core
 	if result.addedTokens {
@@ -142,7 +146,8 @@ func (g *instanceAgent) finishRun(s *servedRequest, result *runResult) {
 	}
 }
 
-// returnToPolicy hands the batch of a request back to the policy, with the number of tokens that it has.
+// returnToPolicy hands a request that its server did not answer to the end back to the policy, with the reason and
+// the number of tokens that it has. The policy lets it wait again.
 func (g *instanceAgent) returnToPolicy(s *servedRequest, reason policy.ReturnReason, tokens int) {
 	delete(g.running, s.serial)
 	g.series.returns.WithLabelValues(g.name, returnName(reason)).Inc()
@@ -156,7 +161,9 @@ var returnNames = map[policy.ReturnReason]string{policy.ReturnEvicted: "evicted"
 
 func returnName(reason policy.ReturnReason) string { return returnNames[reason] }
 
-// failRequest ends a request with an error, because no server will answer it.
+// failRequest ends a request with an error for its client, because no server will answer it. A refusal by the
+// server (status 400 to 499) reaches the client as it is. An answer that cannot be continued is status 502, because
+// the client may have seen a part of it.
 func (g *instanceAgent) failRequest(s *servedRequest, err error) {
 	delete(g.running, s.serial)
 	var serverErr *llm.Error
@@ -176,7 +183,8 @@ const (
 	maxRemoteAttempts = 60
 )
 
-// maxAttempts returns the number of consecutive failed runs after which a request fails.
+// maxAttempts returns the number of runs (attempts to have a request answered) that may fail in a row before the
+// request fails: more if agents of other processes are used, which may be restarted.
 func (g *instanceAgent) maxAttempts() int {
 	if g.options.Agents != nil {
 		return maxRemoteAttempts
@@ -184,8 +192,9 @@ func (g *instanceAgent) maxAttempts() int {
 	return MaxAttempts
 }
 
-// resolveBroken decides about requests whose server broke off, now that a check has found that the server answers:
-// they go back to the policy, to be continued. hasModel says that the server still has the model.
+// resolveBroken decides about broken requests, whose server broke off, now that a check has found that the server
+// answers: they go back to the policy, to be continued, or fail after too many attempts. hasModel says that the
+// server still has the model; if not, the policy has to load it again first.
 func (g *instanceAgent) resolveBroken(hasModel bool) {
 	for _, s := range g.brokenRequests() {
 		_, tokens, _ := s.text.PartialOf(s.runNumber)
@@ -214,7 +223,9 @@ func (g *instanceAgent) brokenRequests() []*servedRequest {
 	return out
 }
 
-// handleLoss is called when the server is gone. All its requests go back to the policy.
+// handleLoss is called when the server is gone or stands still. All its requests and orders to load models end
+// here: the policy gets the requests back with the text that they have, and the server is checked until it works
+// again. lossCount makes later events of the lost runs be ignored.
 func (g *instanceAgent) handleLoss(reason string) {
 	g.watch.lossCount.Add(1)
 	g.watch.alive.Store(false)
@@ -232,8 +243,9 @@ func (g *instanceAgent) handleLoss(reason string) {
 	g.watch.requestCheck()
 }
 
-// handleReady is called when the servers work. The policy learns that the instance is back, with the model that it
-// begins with.
+// handleReady is called when the servers work again after a loss or for the first time. The policy learns that the
+// instance is back, with the model that it begins with (the resident one of the plan) and the limits of that model.
+// If the instance works already, nothing changes.
 func (g *instanceAgent) handleReady() {
 	if g.watch.alive.Load() {
 		return

@@ -16,8 +16,8 @@ func CheckAdapters(list []ModelAdapter) error {
 	return err
 }
 
-// adaptersOf returns the adapters by model. It returns an error if a model is named twice, or if a base is an adapter
-// itself.
+// adaptersOf returns the adapters by model. It returns an error if a model is named twice, or if a base is an
+// adapter itself. An adapter is a small addition to a base model, which the server loads with it.
 func adaptersOf(list []ModelAdapter) (map[string]*ModelAdapter, error) {
 	out := map[string]*ModelAdapter{}
 	for i := range list {
@@ -43,7 +43,8 @@ func (r *localServers) baseOf(model string) string {
 	return model
 }
 
-// sharesBase reports whether a model is an adapter or the base of one.
+// sharesBase reports whether a model shares its weights with others: it is an adapter (a small addition to a base
+// model), or the base of one.
 func (r *localServers) sharesBase(model string) bool {
 	base := r.baseOf(model)
 	for _, a := range r.adapters {
@@ -54,8 +55,9 @@ func (r *localServers) sharesBase(model string) bool {
 	return false
 }
 
-// checkAdapterSupport returns llm.ErrNoAdapter if a server that has answered neither has an adapter among the models
-// nor can load it, or lacks its base.
+// checkAdapterSupport checks the models that are adapters (LoRA: small additions to a base model). It returns
+// llm.ErrNoAdapter if a server that has answered can neither offer nor load one of them, or lacks its base. Servers
+// that have not answered yet are passed over.
 func (r *localServers) checkAdapterSupport(ctx context.Context, models []string) error {
 	for _, name := range models {
 		a, s := r.adapters[name], r.serverOf(name)
@@ -104,7 +106,8 @@ func (r *localServers) getLastLoaded() loadedModel {
 	return r.lastLoaded
 }
 
-// loadModel loads a model at its server in place of the one that was loaded last.
+// loadModel loads a model at its server in place of the one that was loaded last. If the model shares its base with
+// others (adapters are small additions to a base model), the base stays loaded and only the adapter changes.
 func (r *localServers) loadModel(ctx context.Context, s *llm.Server, model string) error {
 	baseLoaded, err := r.unloadPrevious(ctx, model)
 	if err == nil && !baseLoaded {
@@ -122,7 +125,9 @@ func (r *localServers) loadModel(ctx context.Context, s *llm.Server, model strin
 	return err
 }
 
-// loadAdapter loads the adapter of a model, if the model is one, and returns how requests name the model.
+// loadAdapter loads the adapter of a model, unless the server has it, and returns how requests name the model. If
+// the model is no adapter (a small addition to a base model), it only returns the name. An adapter without a path,
+// or at a server that loads none, must be there already.
 func (r *localServers) loadAdapter(ctx context.Context, s *llm.Server, model string) (llm.Use, error) {
 	a := r.adapters[model]
 	if a == nil {
@@ -143,7 +148,8 @@ func (r *localServers) loadAdapter(ctx context.Context, s *llm.Server, model str
 	return s.Adapters().RequestUse(ctx, a.Base, &adapter)
 }
 
-// unloadAdapter unloads an adapter. Adapters that the server was started with stay.
+// unloadAdapter unloads the adapter of a model, if there is something to unload. Adapters that the server was
+// started with stay, because no path is known from which to load them again.
 func (r *localServers) unloadAdapter(ctx context.Context, model string) error {
 	a, s := r.adapters[model], r.serverOf(model)
 	if a == nil || a.Path == "" || s == nil || !s.Abilities.LoRA.CanLoad() {
@@ -155,8 +161,9 @@ func (r *localServers) unloadAdapter(ctx context.Context, model string) error {
 	return s.Adapters().Unload(ctx, model)
 }
 
-// unloadPrevious unloads the model that was loaded last, except for what next shares with it. It reports whether the
-// base of next is still loaded.
+// unloadPrevious unloads the model that was loaded last at these servers, except for the base (the weights) that
+// nextModel shares with it. It reports whether the base of nextModel is still loaded. If none was loaded, it does
+// nothing.
 func (r *localServers) unloadPrevious(ctx context.Context, nextModel string) (baseLoaded bool, err error) {
 	previous := r.getLastLoaded().model
 	if previous == "" {

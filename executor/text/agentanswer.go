@@ -64,7 +64,9 @@ func maxAnswerBytes(tokens, bytesPerToken, maxBytes int) int {
 	return min(maxBytes, (tokens+MaxOverrun)*bytesPerToken)
 }
 
-// writeAnswer implements serverControl.
+// writeAnswer has the rest of a request's answer written by a server of this process, and adds it to the text. It
+// returns when the answer is complete, has failed, or ctx has ended, then with the cause of that. If another run
+// has taken the request over, it does nothing and returns errTakenOver.
 func (r *localServers) writeAnswer(ctx context.Context, w *answerRun) *runResult {
 	partial, tokens, ok := w.text.PartialOf(w.runNumber)
 	result := &runResult{tokens: tokens}
@@ -103,7 +105,9 @@ func (r *localServers) writeAnswer(ctx context.Context, w *answerRun) *runResult
 	return result
 }
 
-// completeText asks the server for the text that follows the partial answer, and adds it piece by piece.
+// completeText asks the server for the text that follows the partial answer of earlier runs, and adds it piece by
+// piece. A server that cannot continue a text writes it again, which must then be the same. An answer that becomes
+// too long ends as one that has reached its length.
 func (r *localServers) completeText(ctx context.Context, w *answerRun, partial string, result *runResult) (*llm.Answer, error) {
 	server, use, err := r.ServerAndUse(w.text.request.Model)
 	if err != nil {
@@ -145,9 +149,12 @@ type plainRun struct {
 	textBytes     int    // bytes of the answer so far
 }
 
-// addPiece adds a piece of the server to the text, as far as it is new.
+// addPiece is called for each piece that the server sends. It adds the piece to the text, except for the part that
+// repeats expectedText (what an earlier run wrote). It returns an error, which ends the answer, if the text differs
+// from what was sent before or becomes too long.
 func (x *plainRun) addPiece(p llm.Token) error {
 	x.run.onPiece()
+	// A piece has no more tokens than bytes, up to a small surplus, whatever the server counts.
 	piece, newTokens := p.Text, min(p.Count-x.countedTokens, len(p.Text)+MaxOverrun)
 	x.countedTokens = p.Count
 

@@ -26,8 +26,9 @@ type eventRun struct {
 	writtenBytes  int // bytes of the log that this run has added
 }
 
-// newEventRun prepares the log for a run: it ends a line that was cut off when its process died, and withdraws what no
-// client has seen.
+// newEventRun prepares the log of an answer for a run. A line that was cut off when an earlier process died is
+// ended. If no client has seen what the log has, a restart line withdraws it; else the server's events are compared
+// with it.
 func newEventRun(w *answerRun, partial string, result *runResult) (*eventRun, error) {
 	x := &eventRun{run: w, deltaRun: deltas.NewAnswerRun(""), result: result, countedTokens: result.tokens}
 	prefix := ""
@@ -93,7 +94,9 @@ func (r *localServers) writeEventAnswer(ctx context.Context, w *answerRun, parti
 	}
 }
 
-// addEvent adds an event of the server to the log, as far as it is new.
+// addEvent adds an event of the server to the log, as far as it is new. It is called for each event that the server
+// sends. What an earlier run has sent already is left out. It returns an error, which ends the answer, if the
+// events differ from those, or are more than the request allows.
 func (x *eventRun) addEvent(token llm.Token) error {
 	x.run.onPiece()
 	newTokens := max(token.Count-x.countedTokens, 0)
@@ -121,7 +124,8 @@ func (x *eventRun) addEvent(token llm.Token) error {
 	return x.addLine(line, newTokens)
 }
 
-// addLine adds a line with so many tokens to the log. A line without tokens is no progress of the answer.
+// addLine adds a line to the log of the answer, with the number of tokens that it has. A line without tokens (a
+// restart, an ending) is no progress of the answer. It returns errTakenOver if another run has the request now.
 func (x *eventRun) addLine(line []byte, tokens int) error {
 	x.writtenBytes += len(line)
 	totalTokens, err := x.run.addPiece(string(line), tokens)

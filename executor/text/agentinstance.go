@@ -54,7 +54,9 @@ func (p *servedInstance) checkAdapters(ctx context.Context) (adapters []string, 
 // adapterCheckTimeout bounds the time that checkAdapters waits for servers.
 const adapterCheckTimeout = 5 * time.Second
 
-// execute carries out an order and answers it. The caller holds the lock of the order queue.
+// execute carries out one order and replies to it. An order is a message from the process that plans. It has the
+// number of that process's term (period of planning), and one of another term is refused: since then another
+// process plans. The caller holds the lock of the order queue.
 func (p *servedInstance) execute(o *AgentOrder, reply func([]byte)) {
 	a := AgentAnswer{BootID: p.process.bootID}
 	switch {
@@ -82,7 +84,8 @@ func (p *servedInstance) execute(o *AgentOrder, reply func([]byte)) {
 	reply(Encode(a))
 }
 
-// answerStatus answers with the status of the servers. If they say nothing, there is no answer.
+// answerStatus asks the servers how they are and replies with that to the planner's order to look. It runs in the
+// background, because servers may be slow.
 func (p *servedInstance) answerStatus(o *AgentOrder, a AgentAnswer, reply func([]byte)) {
 	ctx, cancel := context.WithTimeout(p.process.ctx, time.Minute)
 	defer cancel()
@@ -94,8 +97,9 @@ func (p *servedInstance) answerStatus(o *AgentOrder, a AgentAnswer, reply func([
 // countRuns returns the number of runs of this instance.
 func (p *servedInstance) countRuns() int { return p.runs.count(p) }
 
-// pollLongOrder starts a long order if its number is new, and reports whether it is done. A newer order cancels the
-// one before.
+// pollLongOrder starts a long order (to prepare, load or unload a model) if its number is new, and reports whether
+// it is done. The planner sends the same order again and again until it is. A newer order cancels the one before,
+// and older numbers are refused.
 func (p *servedInstance) pollLongOrder(o *AgentOrder) (done bool, err *wireError) {
 	current := p.longOrder
 	if current == nil || current.number < o.Number {
@@ -122,8 +126,8 @@ func (p *servedInstance) pollLongOrder(o *AgentOrder) (done bool, err *wireError
 	}
 }
 
-// executeLong executes a long order. Before it prepares the servers, it ends all runs, because the planner does not
-// know of them.
+// executeLong executes a long order: it loads or unloads a model, or prepares the servers for a new planner. Before
+// it prepares, it ends all runs (attempts to answer a request), because that planner does not know of them.
 func (p *servedInstance) executeLong(ctx context.Context, o *AgentOrder) error {
 	if o.Kind != OrderPrepare {
 		return p.servers.SetLoaded(ctx, o.Model, o.Kind == OrderLoad)

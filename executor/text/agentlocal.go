@@ -52,8 +52,9 @@ type endpoint struct {
 	Server  *llm.Server
 }
 
-// NewLocalServers returns the servers of one instance from a list. It returns an error for a wrong URL or for two
-// servers of the same model.
+// NewLocalServers returns the servers of one instance out of the list of all. It calls none of them yet. It returns
+// an error for a wrong URL, two servers of the same model, or an adapter (a small addition to a base model) with a
+// server of its own.
 func NewLocalServers(list []InstanceServer, adapters []ModelAdapter, instance int) (*localServers, error) {
 	r := &localServers{Servers: map[string]*endpoint{}}
 	var err error
@@ -83,7 +84,8 @@ func (r *localServers) hasServer(model string) bool {
 	return r.Servers[r.baseOf(model)] != nil || r.Servers[""] != nil
 }
 
-// serverOf returns the server of a model. It is nil if the server has not answered yet.
+// serverOf returns the server of a model: one of its own (that of its base for an adapter), or the one for all
+// models. It is nil if the server has not answered yet.
 func (r *localServers) serverOf(model string) *llm.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +122,9 @@ func (r *localServers) probeServers(ctx context.Context) ([]*llm.Server, error) 
 	return out, nil
 }
 
-// Status implements serverControl.
+// Status asks the servers how they are: whether all answer, whether the one of the given model has it loaded, and
+// for how many requests of ours it has room. An error of the kind errStatusUnknown means that the question failed
+// while the server is alive. It implements serverControl.
 func (r *localServers) Status(ctx context.Context, model string, ownRequests func() int) (serverStatus, error) {
 	// Without an answer, or without a model, there is nothing more to see.
 	if err := r.checkAlive(ctx); err != nil {
@@ -159,7 +163,8 @@ func (r *localServers) Status(ctx context.Context, model string, ownRequests fun
 	return status, nil
 }
 
-// checkAlive returns an error if one of the servers does not answer.
+// checkAlive returns an error if one of the servers does not answer. A full server (ErrFull) has answered, so it is
+// alive.
 func (r *localServers) checkAlive(ctx context.Context) error {
 	servers, err := r.probeServers(ctx)
 	for _, s := range servers {
@@ -197,7 +202,10 @@ func (r *localServers) forgetServers() {
 // errStatusUnknown is returned when the servers answer but their state could not be read. The next check decides.
 var errStatusUnknown = errors.New("the state of a server was not seen")
 
-// Prepare implements serverControl.
+// Prepare makes the servers ready for a model at the start or after a loss: it checks them and their adapters,
+// unloads the other models, loads this one, and has it write one token as a test. Without a model it only checks.
+// After a missing adapter the servers are asked again next time, because they may have been restarted with it. It
+// implements serverControl.
 func (r *localServers) Prepare(ctx context.Context, model string, otherModels []string) error {
 	servers, err := r.probeServers(ctx)
 	if err == nil {
@@ -235,7 +243,8 @@ func (r *localServers) Prepare(ctx context.Context, model string, otherModels []
 	return err
 }
 
-// unloadOthers unloads all of some models from the servers, except for one.
+// unloadOthers unloads the given models from the servers, except for one, and its base. Adapters go first, because
+// they need their base. Models that are not in the list are left alone: the server may hold them for others.
 func (r *localServers) unloadOthers(ctx context.Context, servers []*llm.Server, exceptModel string, models []string) error {
 	r.setLastLoaded(loadedModel{})
 	bases := make([]string, len(models))
@@ -266,8 +275,8 @@ func (r *localServers) unloadOthers(ctx context.Context, servers []*llm.Server, 
 	return nil
 }
 
-// SetLoaded implements serverControl. A model that shares its base stays until the next load, because the next model
-// may share it, too.
+// SetLoaded loads a model at its server, or unloads it. A model that shares its base stays until the next load,
+// because the next model may share it, too. It implements serverControl.
 func (r *localServers) SetLoaded(ctx context.Context, model string, loaded bool) error {
 	s := r.serverOf(model)
 	switch {

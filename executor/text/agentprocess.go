@@ -45,8 +45,9 @@ type agentProcess struct {
 	runs   *agentRuns
 }
 
-// ServeAgent serves the instances of some servers until ctx ends. It returns an error if the options are wrong or an
-// instance has an agent already.
+// ServeAgent serves the instances of some servers in a process of plan agent, by orders of the process that plans,
+// until ctx ends. It returns an error if the options are wrong or an instance has an agent already. When it ends,
+// all open requests are given back with their text stored.
 func ServeAgent(ctx context.Context, o AgentOptions) error {
 	turn.SetDefault(&o.TextStoreInterval, 250*time.Millisecond)
 	if o.Log == nil {
@@ -93,7 +94,9 @@ func ServeAgent(ctx context.Context, o AgentOptions) error {
 	return errors.Join(err, p.front.Close())
 }
 
-// registerInstances makes the instances reachable under their names. It returns functions that undo it.
+// registerInstances connects to the servers of each instance and makes the instance reachable in the store, under
+// its name, for orders. It returns functions that undo it, also with an error. If all servers have answered, each
+// adapter must have found a server with its base.
 func (p *agentProcess) registerInstances(ctx context.Context) (unregister []func(), err error) {
 	var adapters []string // adapters whose base one of the servers has
 	allAnswered := true   // all servers have answered

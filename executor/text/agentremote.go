@@ -37,8 +37,9 @@ func NewAgents(store durable.Shared) *Agents {
 	return &Agents{store: store, Runs: map[uint64]*runMailbox{}}
 }
 
-// deliverUpdates puts the updates of an agent into their mailboxes. It returns false if this process does not plan in
-// their term.
+// deliverUpdates puts the updates of an agent (messages about its runs) into the mailboxes of those runs, where
+// followRun waits. A newer update replaces one that was not read. It returns false if this process does not plan in
+// the term of the message, that is, the period in which one process plans.
 func (a *Agents) deliverUpdates(n *AgentMessage) bool {
 	if n.Term == 0 || n.Term != a.Term.Load() {
 		return false
@@ -81,8 +82,9 @@ const (
 	PollInterval   = 30 * time.Millisecond
 )
 
-// sendOrder sends an order until it is answered. It returns an error if this process does not plan, there is no
-// agent, or the agent has been restarted.
+// sendOrder sends an order to the agent of an instance, again every ResendInterval, until it is answered. It
+// returns an error if this process does not plan (term 0), there is no agent, or the agent has been restarted since
+// Prepare and so has forgotten its runs.
 func (h *remoteServers) sendOrder(ctx context.Context, o *AgentOrder) (*AgentAnswer, error) {
 	if o.Term = h.agents.Term.Load(); o.Term == 0 {
 		return nil, ErrOldTerm
@@ -111,7 +113,8 @@ func (h *remoteServers) sendOrder(ctx context.Context, o *AgentOrder) (*AgentAns
 	}
 }
 
-// Status implements serverControl.
+// Status asks the agent of the instance for the status of its servers. The agent counts the requests itself. It
+// implements serverControl.
 func (h *remoteServers) Status(ctx context.Context, model string, _ func() int) (serverStatus, error) {
 	answer, err := h.sendOrder(ctx, &AgentOrder{Kind: OrderLook, Model: model})
 	if answer == nil {
@@ -120,7 +123,9 @@ func (h *remoteServers) Status(ctx context.Context, model string, _ func() int) 
 	return answer.Status, err
 }
 
-// Prepare implements serverControl.
+// Prepare orders the agent to make its servers ready for a model, and waits until they are. It begins with a look,
+// which shows the boot ID of the agent's process: later answers with another ID mean a restart. It implements
+// serverControl.
 func (h *remoteServers) Prepare(ctx context.Context, model string, otherModels []string) error {
 	// Learn which process answers, to notice a restart.
 	h.bootID.Store(nil)
@@ -132,7 +137,7 @@ func (h *remoteServers) Prepare(ctx context.Context, model string, otherModels [
 	return h.sendAndWait(ctx, &AgentOrder{Kind: OrderPrepare, Model: model, OtherModels: otherModels})
 }
 
-// SetLoaded implements serverControl.
+// SetLoaded orders the agent to load or unload a model, and waits until that is done. It implements serverControl.
 func (h *remoteServers) SetLoaded(ctx context.Context, model string, loaded bool) error {
 	o := &AgentOrder{Kind: OrderUnload, Model: model}
 	if loaded {
@@ -141,7 +146,8 @@ func (h *remoteServers) SetLoaded(ctx context.Context, model string, loaded bool
 	return h.sendAndWait(ctx, o)
 }
 
-// sendAndWait sends a long order and waits until it is done.
+// sendAndWait sends a long order (prepare, load, unload) under a new number, and again every PollInterval until the
+// agent says that it is done, or returns an error.
 func (h *remoteServers) sendAndWait(ctx context.Context, o *AgentOrder) error {
 	o.Number = h.agents.lastNumber.Add(1)
 	for {
@@ -158,7 +164,8 @@ func (h *remoteServers) sendAndWait(ctx context.Context, o *AgentOrder) error {
 }
 
 // writeAnswer implements serverControl: it hands the claim of the request to the agent, orders the run, and follows
-// its updates.
+// its updates. The claim is the right of one process to serve a stored request. The run ends with an error if the
+// request cannot be handed over or the agent does not answer.
 func (h *remoteServers) writeAnswer(ctx context.Context, w *answerRun) *runResult {
 	_, tokens, ok := w.text.PartialOf(w.runNumber)
 	result := &runResult{tokens: tokens}
@@ -199,7 +206,8 @@ func (h *remoteServers) writeAnswer(ctx context.Context, w *answerRun) *runResul
 // end the same way at once.
 const retryPause = 500 * time.Millisecond
 
-// pauseBeforeRetry waits for retryPause or until ctx ends.
+// pauseBeforeRetry waits for retryPause or until ctx ends, so that a request whose run failed at once does not run
+// again and again without a break.
 func (h *remoteServers) pauseBeforeRetry(ctx context.Context) {
 	select {
 	case <-time.After(retryPause):
@@ -210,8 +218,9 @@ func (h *remoteServers) pauseBeforeRetry(ctx context.Context) {
 // leaveTimeout is the time that a run which is ordered to end has to store its text.
 const leaveTimeout = 10 * time.Second
 
-// followRun applies the updates of a run until it has ended. If ctx ends, it orders the run to end. After an eviction
-// it waits for the text to be stored.
+// followRun applies the updates of a run at an agent (tokens so far, then its result) until it has ended. If ctx
+// ends, it orders the run to end, and returns at once; after an eviction it waits up to leaveTimeout for the
+// result, because the text is then stored and the request will be continued.
 func (h *remoteServers) followRun(ctx context.Context, w *answerRun, mailbox *runMailbox, number uint64, result *runResult) *runResult {
 	cancelled, deadline := ctx.Done(), (<-chan time.Time)(nil)
 	for {
@@ -258,7 +267,8 @@ func (h *remoteServers) followRun(ctx context.Context, w *answerRun, mailbox *ru
 	}
 }
 
-// noteRemoteProgress records how many tokens an answer has that another process writes.
+// noteRemoteProgress records how many tokens an answer has that another process writes, and when the first and the
+// latest came, for the report. Updates of a run that is no longer the current one are ignored.
 func (t *requestText) noteRemoteProgress(run uint64, tokens int, now time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

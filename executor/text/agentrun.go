@@ -26,7 +26,8 @@ type agentRun struct {
 	resultStored bool          // set with released: the result of the request is stored
 }
 
-// release is called when the front end no longer has the request. It ends the run.
+// release is called when the front end no longer has the request: its result is stored, or another process has
+// taken it. It ends the run (the attempt to answer it).
 func (r *agentRun) release(resultStored bool) {
 	r.releaseOnce.Do(func() {
 		r.resultStored = resultStored
@@ -35,8 +36,9 @@ func (r *agentRun) release(resultStored bool) {
 	r.cancel(errTakenOver)
 }
 
-// startRun starts a run, unless the order has been received before. A run of the same request that is under way ends
-// first.
+// startRun starts a run (one attempt to answer a request) that the planner has ordered. An order that has been
+// received before does nothing, because orders are sent again until they are answered. A run of the same request
+// that is under way ends first.
 func (p *servedInstance) startRun(o *AgentOrder) {
 	r := &agentRun{instance: p, term: o.Term, number: o.Number, id: o.ID, ticket: o.Ticket, finished: make(chan struct{}), released: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancelCause(p.process.ctx)
@@ -66,8 +68,9 @@ func (p *servedInstance) startRun(o *AgentOrder) {
 // giveBackTimeout bounds the time to store the text of a run that ended early.
 const giveBackTimeout = 20 * time.Second
 
-// serve claims the request and has it answered. When it returns, either the result is stored, or the text is stored
-// and the request was given back.
+// serve carries out a run: it claims the request from the store and has it answered. When it returns, either the
+// result is stored, or the text so far is stored and the request was given back. If another process has the request
+// by then, the error is errTakenOver.
 func (r *agentRun) serve() *runResult {
 	p := r.instance
 
@@ -113,8 +116,9 @@ func (r *agentRun) serve() *runResult {
 // updateInterval is the time between two updates about a run.
 const updateInterval = 100 * time.Millisecond
 
-// newAnswerRun returns the run in the form that a server control takes. The first token is stored and reported at
-// once, later ones every updateInterval.
+// newAnswerRun returns the run in the form that a server control takes, with functions for its progress. With the
+// first token the text is stored and reported at once, so that a restart can continue it; later progress is
+// reported every updateInterval.
 func (r *agentRun) newAnswerRun() *answerRun {
 	p := r.instance
 	var lastUpdate time.Duration

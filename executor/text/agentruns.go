@@ -34,8 +34,8 @@ func (t *agentRuns) currentTerm() uint64 {
 	return t.term
 }
 
-// startTerm makes a later term the current one. It returns false if the term is not later. All earlier runs end,
-// because the process that plans now orders them again, with numbers of its own.
+// startTerm makes a later term (period in which one process plans) the current one. It returns false if the term is
+// not later. All earlier runs end, because the process that plans now orders them again, with numbers of its own.
 func (t *agentRuns) startTerm(term uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,7 +55,9 @@ func (t *agentRuns) startTerm(term uint64) bool {
 // are more, only the later half is kept. An order is repeated within seconds.
 const maxKnownRuns = 1 << 16
 
-// add adds a run, unless its number is known already. It returns the last run of the same request that is under way.
+// add adds a run under its order's number, and returns the last run of the same request if that is under way. If
+// the number is known (the order was sent again), it adds nothing. Numbers of ended runs stay, with a nil run, and
+// the older half is forgotten when there are too many.
 func (t *agentRuns) add(r *agentRun) (earlier *agentRun, isKnown bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +72,8 @@ func (t *agentRuns) add(r *agentRun) (earlier *agentRun, isKnown bool) {
 	return earlier, isKnown
 }
 
-// remove forgets a run that has ended, but remembers its number.
+// remove forgets a run that has ended, but remembers its number, so that the same order, sent again, does not start
+// it a second time.
 func (t *agentRuns) remove(r *agentRun) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,7 +107,7 @@ func (t *agentRuns) find(number uint64) *agentRun {
 	return t.byNumber[number]
 }
 
-// runsOf lists the runs of an instance.
+// runsOf lists the runs of an instance that have not ended.
 func (t *agentRuns) runsOf(instance *servedInstance) []*agentRun {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,7 +120,7 @@ func (t *agentRuns) runsOf(instance *servedInstance) []*agentRun {
 	return out
 }
 
-// count returns the number of runs of an instance.
+// count returns how many runs (requests being answered) an instance has under way.
 func (t *agentRuns) count(instance *servedInstance) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,8 +132,8 @@ func (t *agentRuns) count(instance *servedInstance) (n int) {
 	return n
 }
 
-// queueUpdate adds an update of a run of a term to those to be sent. It replaces an earlier update of the run that
-// was not sent yet.
+// queueUpdate adds an update of a run to those to be sent to the planner, in place of an earlier one that was not
+// sent yet, and wakes the sender. Updates of an earlier term are dropped: nobody waits for them.
 func (t *agentRuns) queueUpdate(term uint64, n RunUpdate) {
 	t.mu.Lock()
 	if term == t.term {
@@ -150,8 +153,8 @@ func (t *agentRuns) pendingMessage() AgentMessage {
 	return AgentMessage{Term: t.term, Runs: slices.SortedFunc(maps.Values(t.pendingUpdates), func(a, b RunUpdate) int { return cmp.Compare(a.Number, b.Number) })}
 }
 
-// confirmUpdates removes the updates of a message that was received, unless later ones have replaced them. It reports
-// whether some remain.
+// confirmUpdates removes the updates of a message that the planner has received, unless later ones of the same runs
+// have replaced them. It reports whether some remain to be sent.
 func (t *agentRuns) confirmUpdates(message *AgentMessage) (hasRemaining bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

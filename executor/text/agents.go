@@ -52,8 +52,9 @@ func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
 	return a, a.devices
 }
 
-// Start checks the options and connects to the servers. A server that does not answer in time is waited for later,
-// while the others work. A server that lacks an adapter is an error.
+// Start checks the options and connects to the servers of all instances at once. A server that does not answer in
+// time is waited for later, while the others work. A server that lacks an adapter (an addition to its model) that
+// the plan needs is an error.
 func (a *agentBackend) Start(ctx context.Context) error {
 	if err := checkServers(a.options.Servers, len(a.devices)); err != nil {
 		return err
@@ -96,7 +97,8 @@ func (a *agentBackend) Start(ctx context.Context) error {
 	return errors.Join(adapterErrs...)
 }
 
-// LoopStarted starts to watch the servers. The policy learns of those that do not answer yet.
+// LoopStarted is called when the event loop runs. It starts to watch each instance's servers, and tells the policy,
+// by events, which of them do not answer yet.
 func (a *agentBackend) LoopStarted() {
 	for _, d := range a.devices {
 		g := a.byDevice[d]
@@ -111,8 +113,9 @@ func (a *agentBackend) LoopStarted() {
 // IsUp reports whether an instance works.
 func (a *agentBackend) IsUp(device int32) bool { return a.byDevice[device].watch.alive.Load() }
 
-// RunBatch has an instance answer a request. If the instance cannot take it now, the batch goes back to the policy with
-// the reason.
+// RunBatch is called when the policy dispatches a request to an instance (a server of language models), and has it
+// answered there. If the instance cannot take it now, because it is full or has another model, the batch goes back
+// to the policy with the reason.
 func (a *agentBackend) RunBatch(b *turn.Batch) {
 	g := a.byDevice[b.Device()]
 	q := a.core.RequestIn(b.Tasks[0])
@@ -132,7 +135,8 @@ func (a *agentBackend) RunBatch(b *turn.Batch) {
 	a.updateGauges(g)
 }
 
-// AbortBatch stops the run of a batch. Text that it still gets is ignored.
+// AbortBatch stops the run of a batch that the policy aborts. Text that it still gets is ignored, because it is no
+// longer the current run of the request.
 func (a *agentBackend) AbortBatch(b *turn.Batch) {
 	g := a.byDevice[b.Device()]
 	if request := g.running[b.Serial]; request != nil {
@@ -157,8 +161,9 @@ func (a *agentBackend) EvictBatch(b *turn.Batch, _ bool) {
 	s.text.cancelRun(errEvicted)
 }
 
-// LoadNetwork takes an order to load or unload a model. The orders of an instance are executed one after the other, and an
-// unload once nothing runs.
+// LoadNetwork queues an order of the policy to load or unload a model on an instance. An instance executes its
+// orders one after the other, and an unload once nothing runs. The policy hears of the end. An order without a
+// network is about session states, which instances do not keep, so it is refused.
 func (a *agentBackend) LoadNetwork(o turn.LoadOrder) {
 	g := a.byDevice[o.Device]
 	if !g.watch.alive.Load() {
@@ -179,7 +184,9 @@ func (a *agentBackend) PlaceInputs(task, device, ticket int32) {
 	a.core.TellPlaced(task, device, ticket, now, now)
 }
 
-// HandleEvent handles an event of an agent. Events from before the last loss of the server are ignored.
+// HandleEvent handles an event of an agent. Events from before the last loss of the server are ignored. An event
+// has the count of losses from when its work began (Generation). Code 1 of eventServerAnswers says that the server
+// has its model.
 func (a *agentBackend) HandleEvent(n *turn.BackendEvent) {
 	g := a.byDevice[n.Device]
 	if n.Generation != g.watch.lossCount.Load() {
@@ -221,8 +228,9 @@ func (a *agentBackend) updateGauges(g *instanceAgent) {
 // SendWaiting does nothing: batches do not wait for slots here.
 func (a *agentBackend) SendWaiting() {}
 
-// Watch gives up servers that stand still: one of their requests has got no piece for longer than its maxPause. paused
-// is added to the time of the last piece.
+// Watch is called from time to time. It gives up servers that stand still: one of their requests has got no piece
+// of its answer for longer than its maxPause. paused is the time for which this process itself stood still; it is
+// added to the time of the last piece, so that it does not count.
 func (a *agentBackend) Watch(now, paused time.Duration) {
 	for _, d := range a.devices {
 		g := a.byDevice[d]

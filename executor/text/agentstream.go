@@ -46,7 +46,9 @@ func (g *instanceAgent) stalledRequest(now time.Duration) *servedRequest {
 	return nil
 }
 
-// answer has the instance answer the request from the text that it has. The policy learns of the progress.
+// answer has the instance continue the answer from the text that earlier runs have made, and returns when it ends.
+// It notes when the request first ran, and reports new tokens to the policy by events that carry the loss count
+// gen.
 func (s *servedRequest) answer(ctx context.Context, gen int32) *runResult {
 	t := s.text
 	t.mu.Lock()

@@ -35,8 +35,9 @@ const (
 	MaxEarlyOrders   = 1 << 10
 )
 
-// receive takes a message. It executes an order of the current term, keeps one of a later term until the store has
-// been read, and counts what is no order.
+// receive is called for each message to an instance. It executes an order of the current term (period in which one
+// process plans), and refuses one of an earlier term there. An order of a later term waits until the store has
+// confirmed that term. Messages that are no orders are counted and dropped.
 func (p *servedInstance) receive(message []byte, reply func([]byte)) {
 	o := &AgentOrder{}
 	if err := json.Unmarshal(message, o); err != nil {
@@ -61,7 +62,8 @@ func (p *servedInstance) receive(message []byte, reply func([]byte)) {
 	}
 }
 
-// requestTermRead requests that the term be read from the store.
+// requestTermRead requests that the term (number of the period in which one process plans) be read from the store
+// soon. Requests while one is pending count as one.
 func (p *agentProcess) requestTermRead() {
 	select {
 	case p.orders.termUnread <- struct{}{}:
@@ -69,7 +71,9 @@ func (p *agentProcess) requestTermRead() {
 	}
 }
 
-// watchTerm reads the term from the store while orders wait for it.
+// watchTerm runs in the background. While orders of a later term wait, it reads the present term (the number of the
+// period in which one process plans) from the store, and releases or refuses them. It pauses for termReadInterval
+// after each read, so that many orders cause few reads.
 func (p *agentProcess) watchTerm() {
 	for p.ctx.Err() == nil {
 		select {
@@ -102,8 +106,9 @@ func (p *agentProcess) watchTerm() {
 	}
 }
 
-// releaseEarly executes the early orders whose term is current by now. The caller holds the lock of the queue. Of the
-// first arrivedBefore orders, those of later terms are refused, because they came before the store was read.
+// releaseEarly executes the waiting orders whose term (period in which one process plans) is current by now, after
+// the store was read. Of the first arrivedBefore orders, those of later terms are refused: they came before the
+// read, so no process had their term. The caller holds the lock of the queue.
 func (p *agentProcess) releaseEarly(arrivedBefore int) {
 	if p.orders.closed {
 		return
@@ -125,8 +130,9 @@ func (p *agentProcess) releaseEarly(arrivedBefore int) {
 	}
 }
 
-// startTerm makes a later term the current one, and ends the runs and long orders of the one before. The caller holds
-// the lock of the queue.
+// startTerm makes a later term the current one, and ends the runs and long orders of the one before. The caller
+// holds the lock of the queue. A term is the period in which one process plans. A term that is not later changes
+// nothing.
 func (p *agentProcess) startTerm(term uint64) {
 	if !p.runs.startTerm(term) {
 		return

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// sendUpdates sends the updates to the process that plans, again and again until that has confirmed them.
+// sendUpdates runs in the background. It sends updates (messages about runs) to the process that plans, again every
+// PollInterval until that has confirmed them.
 func (p *agentProcess) sendUpdates() {
 	for p.ctx.Err() == nil {
 		select {
@@ -19,7 +20,8 @@ func (p *agentProcess) sendUpdates() {
 	}
 }
 
-// sendPending sends all pending updates once. It reports whether some remain.
+// sendPending sends all pending updates to the planner once. It reports whether some remain, because the planner
+// did not confirm them or new ones came meanwhile; the caller then tries again.
 func (p *agentProcess) sendPending() (hasRemaining bool) {
 	message := p.runs.pendingMessage()
 	if len(message.Runs) == 0 {

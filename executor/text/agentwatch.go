@@ -12,7 +12,8 @@ import (
 	"inferplan/policy"
 )
 
-// bindServers sets the agent's control: the servers that this process calls, or those of an agent of another process.
+// bindServers sets the agent's control: the servers that this process calls, or those behind the agent of another
+// process. It is called at the start, and returns an error if a model of the instance has no server.
 func (g *instanceAgent) bindServers() (err error) {
 	instance := int(g.core.Tables.InstanceOf(g.device))
 	if a := g.options.Agents; a != nil {
@@ -32,7 +33,7 @@ func (g *instanceAgent) bindServers() (err error) {
 	return nil
 }
 
-// modelNames returns the models that the instance may run.
+// modelNames returns the models that the instance may run: those for which it has KV memory in the plan.
 func (g *instanceAgent) modelNames() []string {
 	var out []string
 	costs := g.instance().Server.Costs
@@ -44,7 +45,8 @@ func (g *instanceAgent) modelNames() []string {
 	return out
 }
 
-// prepareServers makes the servers ready with the model that the instance begins with.
+// prepareServers makes the servers ready with the model that the instance begins with, the resident one of the
+// plan. It is called at the start and after a loss.
 func (g *instanceAgent) prepareServers(ctx context.Context) error {
 	model := ""
 	if r := g.core.Tables.Resident[g.device]; len(r) > 0 {
@@ -53,7 +55,8 @@ func (g *instanceAgent) prepareServers(ctx context.Context) error {
 	return g.control.Prepare(ctx, model, g.modelNames())
 }
 
-// tryRevive prepares the servers and posts an event if they are ready. A missing adapter is logged once.
+// tryRevive is called from time to time while the instance is lost. It prepares the servers and posts an event if
+// they are ready. A missing adapter is logged once, until another one is missing.
 func (g *instanceAgent) tryRevive(ctx context.Context) {
 	gen := g.watch.lossCount.Load()
 	reviveCtx, cancel := context.WithTimeout(ctx, g.core.Options.LoadTimeout)
@@ -104,7 +107,8 @@ func (g *instanceAgent) modelAndRequests() (model string, ours int) {
 	return model, ours
 }
 
-// startNextOrder starts the first order that waits, unless another is running. An unload waits until no request runs.
+// startNextOrder starts the first waiting order to load or unload a model, unless another is running or the server
+// is down. An unload waits until no request runs. It is called whenever one of these may have changed.
 func (g *instanceAgent) startNextOrder() {
 	if g.orderRunning || len(g.pendingOrders) == 0 || !g.watch.alive.Load() {
 		return
@@ -120,6 +124,7 @@ func (g *instanceAgent) startNextOrder() {
 	// Bound its time by a multiple of the planned load time.
 	plannedTime := time.Duration(0)
 	if l := g.core.Tables.Networks[o.Network].LoadTimes; l != nil {
+		// Index 1 is the planned time of a cold load, from disk.
 		plannedTime = l[g.core.Tables.Devices[g.device].Kind][1]
 	}
 	limit := max(turn.HangFactor*plannedTime, g.core.Options.LoadTimeout)
@@ -139,8 +144,8 @@ func (g *instanceAgent) startNextOrder() {
 	})
 }
 
-// finishOrder handles the end of the current order: it updates the loaded model, reports to the core, and starts the
-// next one.
+// finishOrder handles the end of the current order to load or unload a model: it notes which model the instance
+// has, tells the policy, and starts the next order. After a failure the server is checked.
 func (g *instanceAgent) finishOrder(n *turn.BackendEvent) {
 	o, now, reason := g.currentOrder, g.core.Now(), policy.ReturnReason(n.Code)
 	g.orderRunning = false

@@ -90,7 +90,8 @@ const firstLLMKind = 8
 // ErrOldTerm is returned when another process plans.
 var ErrOldTerm = errors.New("another process plans")
 
-// toWireError converts an error to the form that is sent. It returns nil for nil.
+// toWireError converts an error to the form in which it is sent to another process: its text, status, and the
+// number of its kind in wireErrors (0 if it has none there). It returns nil for nil.
 func toWireError(err error) *wireError {
 	if err == nil {
 		return nil
@@ -109,7 +110,8 @@ func toWireError(err error) *wireError {
 	return w
 }
 
-// Err returns the error that was sent, so that errors.Is finds its kind. It returns nil for nil.
+// Err converts an error that another process has sent back, so that errors.Is finds its kind. Kinds from
+// firstLLMKind on become an *llm.Error with its status. It returns nil for nil.
 func (w *wireError) Err() error {
 	switch {
 	case w == nil:

@@ -65,7 +65,8 @@ var (
 	errZeroByte      = errors.New("the answer has a zero byte")
 )
 
-// newGenerator returns the generator of a device, which runs a stage.
+// newGenerator returns the generator of a device: it runs the language model of one stage of an application there,
+// by a server. It adds the device to the metrics. The server counts as lost until a check finds it.
 func newGenerator(a *generatorBackend, device, stage int32) *generator {
 	d := &a.core.Tables.Devices[device]
 	g := &generator{
@@ -119,7 +120,8 @@ func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream 
 	})
 }
 
-// detach ends a generation without a result. Its task keeps the text that was made.
+// detach ends a generation (a prompt that is being answered) without a result. Its task keeps the text that was
+// made, so that another generation continues it.
 func (g *generator) detach(r *generation) {
 	delete(g.generations, r.serial)
 	r.cancel(errTakenOver)
@@ -136,7 +138,8 @@ const (
 	maxRetryPause   = time.Second
 )
 
-// answer asks the server, again and again while it is full.
+// answer asks the server, again and again while it is full. Pauses double between the attempts, up to
+// maxRetryPause, or are as long as the server asks. A pause does not count as standing still.
 func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 	if request.MaxTokens <= 0 { // the whole answer was made before
 		return nil
@@ -166,7 +169,9 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 	}
 }
 
-// addPiece adds a piece of the answer. It returns an error if the answer cannot hold it.
+// addPiece is called for each piece of an answer. It adds it to the text and to the client's stream. It returns an
+// error, which ends the generation, if the answer has no space for it, it contains a zero byte (texts are padded
+// with these), it differs from what was streamed before, or the generation no longer counts.
 func (r *generation) addPiece(t llm.Token) error {
 	r.lastPieceAt.Store(int64(r.generator.core.Now()))
 	r.mu.Lock()
@@ -187,7 +192,8 @@ func (r *generation) addPiece(t llm.Token) error {
 }
 
 // finishGeneration handles the end of a generation: the task ends, its request fails, or the generation waits until
-// it is known whether the server is gone.
+// it is known whether the server is gone. A generation is a prompt that is being answered. A refusal by the server
+// (status 400 to 499) is the request's fault; an unknown model or key is that of the server, which counts as lost.
 func (g *generator) finishGeneration(r *generation, err error) {
 	c, b, now := g.core, r.b, g.core.Now()
 	q := c.RequestIn(g.answers.RequestOf(b.Tasks[0]))
@@ -216,8 +222,9 @@ func (g *generator) finishGeneration(r *generation, err error) {
 	c.Flush()
 }
 
-// retryBroken has answers made again whose server broke off, now that a check has found that the server answers. If
-// the server breaks off too often on an answer, its request fails.
+// retryBroken is called when a check has found that the server answers. Generations whose server broke off go back
+// to the policy, which has them continued. If the server has broken off MaxAttempts times on an answer, without
+// progress between, its request fails.
 func (g *generator) retryBroken() {
 	for _, r := range g.runningGenerations() {
 		if r.brokenBy == nil {
@@ -247,7 +254,8 @@ func (g *generator) runningGenerations() []*generation {
 	return out
 }
 
-// handleLoss is called when the server is gone. Its generations go back to the policy.
+// handleLoss is called when the server is gone, stands still or can no longer serve. The policy hears of it and
+// gets all generations (prompts being answered) back. The server is checked until it works again.
 func (g *generator) handleLoss(reason string) {
 	g.watch.lossCount.Add(1)
 	g.watch.alive.Store(false)
@@ -264,7 +272,8 @@ func (g *generator) handleLoss(reason string) {
 	g.watch.requestCheck()
 }
 
-// handleReady is called when the server works.
+// handleReady is called when a lost server works again: the policy hears that the device is back. If it was not
+// lost, nothing changes.
 func (g *generator) handleReady() {
 	if g.watch.alive.Load() {
 		return
@@ -276,7 +285,8 @@ func (g *generator) handleReady() {
 	g.core.Flush()
 }
 
-// checkServers checks that the server answers, and posts an event.
+// checkServers asks the server whether it is alive, and posts an event with the answer: eventGeneratorAnswers, or
+// eventGeneratorLost if it refuses the connection or is silent for SilenceTimeout.
 func (g *generator) checkServers(ctx context.Context) {
 	gen := g.watch.lossCount.Load()
 	checkCtx, cancel := context.WithTimeout(ctx, g.options.SilenceTimeout)
@@ -290,7 +300,8 @@ func (g *generator) checkServers(ctx context.Context) {
 	}
 }
 
-// tryRevive prepares the server and posts an event if it is ready. A problem is logged once.
+// tryRevive is called from time to time while the server is lost. It prepares the server and, if it is ready, posts
+// an event. A problem is logged when it first appears or changes, not at each try.
 func (g *generator) tryRevive(ctx context.Context) {
 	gen := g.watch.lossCount.Load()
 	reviveCtx, cancel := context.WithTimeout(ctx, g.core.Options.LoadTimeout)

@@ -96,7 +96,8 @@ func textTensor(name string, size int) turn.Tensor {
 	return turn.Tensor{Name: name, Datatype: oip.Uint8, Shape: []int64{-1, int64(size)}, Bytes: size, Text: true}
 }
 
-// maxTokensOf returns the most tokens that a service's prompts and its answers may have.
+// maxTokensOf returns the most tokens that a service's prompts and its answers may have, over all steps of the
+// applications that ask for it. Buffers and time limits are sized by them.
 func maxTokensOf(workflows *flows.WorkflowTables, service int32) (prompt, answer int) {
 	for i := range workflows.GenerationSteps {
 		ask := &workflows.GenerationSteps[i]
@@ -135,7 +136,8 @@ func (a *generatorBackend) Start(ctx context.Context) error {
 	return nil
 }
 
-// LoopStarted starts to watch the servers. The policy learns of those that do not answer yet.
+// LoopStarted is called when the event loop runs. It starts to watch the servers, and tells the policy, by events,
+// which of them do not answer yet.
 func (a *generatorBackend) LoopStarted() {
 	for _, d := range a.devices {
 		g := a.byDevice[d]
@@ -150,7 +152,9 @@ func (a *generatorBackend) LoopStarted() {
 // IsUp reports whether a device's server works.
 func (a *generatorBackend) IsUp(device int32) bool { return a.byDevice[device].watch.alive.Load() }
 
-// RunBatch has the server of a device answer the prompt of a batch, which has one task.
+// RunBatch is called when the policy dispatches a batch to a device that runs a language model. It has the device's
+// server answer the prompt of its one task. If nobody waits for the answer, or the prompt is invalid, the batch
+// ends at once.
 func (a *generatorBackend) RunBatch(b *turn.Batch) {
 	g, task := a.byDevice[b.Device()], b.Tasks[0]
 	q := a.core.RequestIn(a.answers.RequestOf(task))
@@ -185,7 +189,8 @@ func (a *generatorBackend) RunBatch(b *turn.Batch) {
 	a.core.TellStarted(b, g.device, a.core.Now())
 }
 
-// promptOf returns the prompt of a task. It returns an error if the prompt is empty or longer than planned.
+// promptOf returns the prompt of a task: what a step before the model makes, or the text that the task reads. Texts
+// are padded with zero bytes, which are cut off. It returns an error if the prompt is empty or longer than planned.
 func (a *generatorBackend) promptOf(service *turn.Model, task int32) (string, error) {
 	size := service.Inputs[0].Bytes
 	a.promptBuffer = slices.Grow(a.promptBuffer[:0], size)[:size]
@@ -203,7 +208,8 @@ func (a *generatorBackend) promptOf(service *turn.Model, task int32) (string, er
 	return prompt, nil
 }
 
-// AbortBatch ends the generation of a batch.
+// AbortBatch ends the generation (a prompt that is being answered) of a batch that the policy aborts. Its task
+// keeps the text that was made.
 func (a *generatorBackend) AbortBatch(b *turn.Batch) {
 	g := a.byDevice[b.Device()]
 	if r := g.generations[b.Serial]; r != nil {
@@ -231,7 +237,9 @@ func (a *generatorBackend) PlaceInputs(task, device, ticket int32) {
 	a.core.TellPlaced(task, device, ticket, now, now)
 }
 
-// HandleEvent handles an event of a generator. Events from before the last loss of the server are ignored.
+// HandleEvent handles an event of a generator (the part that runs a device's language model): a generation ended,
+// or the server answers, is lost, or is ready. Events from before the last loss of the server are ignored, because
+// their generations were given back then.
 func (a *generatorBackend) HandleEvent(n *turn.BackendEvent) {
 	g := a.byDevice[n.Device]
 	if n.Generation != g.watch.lossCount.Load() {
@@ -254,8 +262,9 @@ func (a *generatorBackend) HandleEvent(n *turn.BackendEvent) {
 // SendWaiting does nothing: batches do not wait for slots here.
 func (a *generatorBackend) SendWaiting() {}
 
-// Watch ends generations that nobody waits for, and gives up servers that stand still. paused is added to the time of
-// the last piece.
+// Watch ends generations that nobody waits for, and gives up servers that stand still. paused is added to the time
+// of the last piece. It is called from time to time. paused is the time for which this process itself stood still,
+// which must not count against the servers.
 func (a *generatorBackend) Watch(now, paused time.Duration) {
 	for _, d := range a.devices {
 		g := a.byDevice[d]

@@ -15,7 +15,8 @@ type TextAnswers struct {
 	Monitor *planMonitor
 }
 
-// TextAnswersOf returns the answer of a core's plan. If the plan is not one of queues, it returns nil.
+// TextAnswersOf returns the answerer for a plan of queues: what ends requests for text and counts them. If the plan
+// is of another kind, it returns nil.
 func TextAnswersOf(c *turn.Core, plan *formats.Plan) (turn.Answerer, error) {
 	if formats.QueueOf(plan) == nil || c.Control != nil {
 		return nil, nil
@@ -23,7 +24,9 @@ func TextAnswersOf(c *turn.Core, plan *formats.Plan) (turn.Answerer, error) {
 	return &TextAnswers{DirectAnswerer: turn.DirectAnswerer{OneTaskPerRequest: turn.OneTaskPerRequest{Core: c}}, series: newQueueMetrics(c), Monitor: newPlanMonitor(c)}, nil
 }
 
-// TakeOutputs ends the requests of a batch whose answer is complete.
+// TakeOutputs is called when the answer of a batch, which has one request here, is complete. It counts the request
+// as served, records its times and lengths, and hands the answer to the client. Requests that are answered already
+// are passed over.
 func (k *TextAnswers) TakeOutputs(b *turn.Batch, _ turn.BatchOutputs) {
 	now := k.Core.Now()
 	for _, req := range b.Tasks {

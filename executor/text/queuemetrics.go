@@ -32,7 +32,8 @@ type latencyHistograms struct{ ttft, tpot *hdrhistogram.Histogram }
 // tokenTimeBuckets are the buckets of times between tokens, in seconds.
 var tokenTimeBuckets = []float64{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 10}
 
-// newQueueMetrics registers the series of a core's plan.
+// newQueueMetrics registers the Prometheus series of a plan of queues with the core's registry, and makes the
+// histograms for the report. There is one observer for each served model (a model with a class).
 func newQueueMetrics(c *turn.Core) *queueMetrics {
 	l := c.Metrics.Labels
 	slos := []time.Duration{}
@@ -79,7 +80,8 @@ func newQueueMetrics(c *turn.Core) *queueMetrics {
 	return m
 }
 
-// recordServed records a request that was answered.
+// recordServed records the times and tokens of a request that was answered at `now`. Times to the first token and
+// per token are missing if no token was seen here, as for an answer that an earlier process wrote.
 func (m *queueMetrics) recordServed(j *turn.Job, now time.Duration) {
 	t, i := JobText(j), j.Model.Index
 	t.mu.Lock()
@@ -106,7 +108,8 @@ func recordTime(h *hdrhistogram.Histogram, d time.Duration) {
 	_ = h.RecordValue(min(max(int64(d/time.Microsecond), turn.MinLatencyUS), turn.MaxLatencyUS))
 }
 
-// fillReport adds the classes, loads, swaps and evictions to the report.
+// fillReport adds the figures of the SLO classes, and the numbers of loads, swaps and evictions, to the report at
+// the end.
 func (m *queueMetrics) fillReport(r *formats.Report) {
 	loads, swaps, evictions := m.totals.loads, m.totals.swaps, m.totals.evictions
 	r.Loads, r.Swaps, r.Evictions = &loads, &swaps, &evictions
@@ -119,7 +122,8 @@ func (m *queueMetrics) fillReport(r *formats.Report) {
 	}
 }
 
-// classReport returns the figures of a class over all models that have it.
+// classReport returns the figures of a class over all models that have it. The histograms of its models are merged.
+// Attainment is the share of requests that were answered in time.
 func (m *queueMetrics) classReport(name string) formats.ClassReport {
 	e2e, ttft, tpot := hdrhistogram.New(turn.MinLatencyUS, turn.MaxLatencyUS, turn.LatencyDigits), hdrhistogram.New(turn.MinLatencyUS, turn.MaxLatencyUS, turn.LatencyDigits), hdrhistogram.New(turn.MinLatencyUS, turn.MaxLatencyUS, turn.LatencyDigits)
 	var o report.Outcomes

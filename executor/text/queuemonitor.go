@@ -62,7 +62,8 @@ const maxDeparture = 0.25
 // adviceDelay is the time for which requests must be expected late without a break until more instances are advised.
 const adviceDelay = 30 * time.Second
 
-// newPlanMonitor registers the series of a core's monitor.
+// newPlanMonitor returns the monitor that compares what requests for text really are with what a core's plan
+// expects, and registers its series.
 func newPlanMonitor(c *turn.Core) *planMonitor {
 	labelNames := c.Metrics.Labels.Names()
 	l := &planMonitor{
@@ -78,7 +79,8 @@ func newPlanMonitor(c *turn.Core) *planMonitor {
 	return l
 }
 
-// recordLengths keeps the lengths of an answered request, in place of the oldest if there are maxLengths.
+// recordLengths keeps the token counts of an answered request for a later re-plan. The last maxLengths of all
+// models are kept in a ring. Requests without a known prompt or answer are left out.
 func (l *planMonitor) recordLengths(j *turn.Job) {
 	r := &JobText(j).result
 	s := answerLengths{int32(j.Model.Index), int32(r.PromptTokens), int32(r.OutputTokens)}
@@ -95,7 +97,9 @@ func (l *planMonitor) recordLengths(j *turn.Job) {
 	l.nextSlot = (l.nextSlot + 1) % maxLengths
 }
 
-// update compares what the policy has learnt with the plan, and sets the series and the alarm.
+// update is called from time to time. It compares what the policy has learnt (speed of work, lengths of answers)
+// with the plan, sets the series, and raises the alarm if the worst departure is too large: then another plan is
+// due.
 func (l *planMonitor) update(now time.Duration) {
 	if l.Policy == nil {
 		if l.Policy, _ = policy.FindExtension[learningPolicy](l.c.Policy); l.Policy == nil {

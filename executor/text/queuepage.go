@@ -53,7 +53,8 @@ type queueViewPolicy interface {
 	Replans() vqueue.ReplanCounts
 }
 
-// queueStateOf returns the state of a core's queues. It returns false if the policy shows none.
+// queueStateOf returns the state of a core's queues for the page and the metrics. It reads it in the core's loop,
+// where nothing changes meanwhile. It returns false if the policy shows no queues.
 func queueStateOf(c *turn.Core) (s QueueState, ok bool) {
 	p, shows := policy.FindExtension[queueViewPolicy](c.Policy)
 	if !shows {
@@ -73,7 +74,8 @@ func queueStateOf(c *turn.Core) (s QueueState, ok bool) {
 	return s, true
 }
 
-// instanceStateOf returns the state of one instance and its queue.
+// instanceStateOf returns the state of one instance and its queue, for the page: what it runs, and when each group
+// of requests is expected to start and due, in seconds from now.
 func instanceStateOf(c *turn.Core, q *vqueue.QueueView, now time.Duration) instanceState {
 	name := func(network int32) string {
 		if network < 0 {
@@ -118,7 +120,8 @@ func AddPages(mux *http.ServeMux, inForce func() *turn.Core) {
 	mux.HandleFunc("GET /lengths", func(w http.ResponseWriter, r *http.Request) { ServeLengths(w, r, inForce()) })
 }
 
-// streamQueueState sends the state of the queues as events until the client disconnects.
+// streamQueueState sends the state of the queues as events, every pageInterval, until the client disconnects or the
+// plan in force has no queues. A client that does not read for ten intervals is cut off.
 func streamQueueState(w http.ResponseWriter, r *http.Request, inForce func() *turn.Core) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -169,7 +172,8 @@ func (g *groupGauges) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.replans
 }
 
-// Collect implements prometheus.Collector.
+// Collect sends the present figures of the queues to Prometheus: groups and requests by instance, and searches by
+// outcome. It implements prometheus.Collector.
 func (g *groupGauges) Collect(ch chan<- prometheus.Metric) {
 	s, ok := queueStateOf(g.c)
 	if !ok {

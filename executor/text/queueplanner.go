@@ -37,7 +37,8 @@ func (o *QueueOptions) OpenAgents(ctx context.Context, plan *formats.Plan) (*Age
 	return NewAgents(store), nil
 }
 
-// startLeading starts to compete for the lead.
+// startLeading starts to compete, in the background, to be the process that plans, among those that share the
+// store. When this one gets the lead, planUntilDone runs.
 func (p *sharedPlanner) startLeading() {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -54,7 +55,8 @@ func (p *sharedPlanner) stopLeading() {
 	p.leading.Wait()
 }
 
-// planUntilDone plans in a term until ctx ends.
+// planUntilDone is called when this process gets the lead. It plans in a term (the number of its period) until ctx
+// ends: agents can reach it, and it takes over the stored requests. Then all requests are given back.
 func (p *sharedPlanner) planUntilDone(ctx context.Context, term uint64) {
 	p.front.Log.Info("this process plans", "term", term)
 	p.Agents.Term.Store(term)
@@ -89,8 +91,9 @@ func (p *sharedPlanner) planUntilDone(ctx context.Context, term uint64) {
 	p.queues.forgetAll()
 }
 
-// AnswerMessage answers agents in its term, and other front ends, while this process plans. Otherwise it does not
-// answer, because the process that plans receives the message, too.
+// AnswerMessage is called for each message to the process that plans: updates of agents about their requests, and
+// questions of other front ends whether a request may come in. It replies only while this process plans, in the
+// message's term, because the process that plans receives the message, too.
 func (p *sharedPlanner) AnswerMessage(message []byte, reply func([]byte)) {
 	received := &AgentMessage{}
 	if err := json.Unmarshal(message, received); err != nil {
@@ -115,7 +118,8 @@ func (p *sharedPlanner) Models() []completions.Model { return p.queues.Models() 
 // request is accepted: it is stored, and waits.
 const admitTimeout = time.Second
 
-// Admit implements completions.Server: the process that plans decides.
+// Admit decides whether a new request may come in. If another process plans, it is asked; without an answer in time
+// the request is admitted, because the planner can still refuse it. It implements completions.Server.
 func (p *sharedPlanner) Admit(r *completions.Request) (time.Duration, error) {
 	if p.Agents.Term.Load() != 0 {
 		return p.queues.Admit(r)

@@ -102,7 +102,8 @@ func ArrivalAndDeadline(c *turn.Core, m *turn.Model, r *completions.Request) (ar
 	return max(arrivedAt, 0), deadline
 }
 
-// Admit implements completions.Server. The policy decides, by when it expects the answer.
+// Admit returns an error, and when to try again, if a new request may not come in: too many wait, or its answer is
+// expected too late. The policy decides, in the core's loop. It implements completions.Server.
 func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	c := q.host.CurrentCore()
 	m, err := q.findModel(c, r)
@@ -143,8 +144,9 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	return retryAfter, refusal
 }
 
-// Serve implements completions.Server: it submits the request to the core of the plan in force. If another plan comes
-// into force meanwhile, it submits the request to that one.
+// Serve submits a request of the front end to the core of the plan in force, as a job. If another plan comes into
+// force meanwhile, it submits the request to that one. If the executor ends, the request stays in the store. It
+// implements completions.Server.
 func (q *Queues) Serve(r *completions.Request, output completions.Output) {
 	for {
 		c := q.host.CurrentCore()
@@ -174,7 +176,8 @@ func (q *Queues) Serve(r *completions.Request, output completions.Output) {
 	}
 }
 
-// Forget implements completions.Server: it cancels a request.
+// Forget cancels a request that the front end no longer needs an answer to. If it has ended, nothing happens. It
+// implements completions.Server.
 func (q *Queues) Forget(id string) {
 	q.mu.Lock()
 	a, ok := q.openRequests[id]
@@ -198,8 +201,9 @@ func (q *Queues) forgetAll() {
 	}
 }
 
-// finishRequest gives the front end the result of a request, or hands the request to the next plan. It is called on
-// the core's turn; what may wait for the store is done on a goroutine of its own.
+// finishRequest gives the front end the result of a request or, if the core drains, stores its text and hands the
+// request to the next plan. It is called in the core's loop; what may wait for the store is done in a goroutine of
+// its own.
 func (q *Queues) finishRequest(t *requestText, j *turn.Job, r completions.Result, draining bool) {
 	q.mu.Lock()
 	open := q.openRequests[t.request.ID]

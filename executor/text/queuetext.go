@@ -100,7 +100,8 @@ func (t *requestText) addPiece(run uint64, piece string, tokens int, now time.Du
 	return t.tokens, true
 }
 
-// storePartial stores the text that was written so far.
+// storePartial stores the text that was written so far, so that another run can continue it. Once the request is
+// answered, it does nothing.
 func (t *requestText) storePartial() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,7 +111,9 @@ func (t *requestText) storePartial() error {
 	return t.output.Partial()
 }
 
-// JobAnswered ends the request of a job. It is called on the core's turn and does not wait for the store.
+// JobAnswered is called in the core's loop when the job of a request was answered. It gives the front end the
+// result, or the error for the client, and does not wait for the store. A request that was refused because its core
+// drains is not finished: the next plan continues it, or it stays in the store.
 func (t *requestText) JobAnswered(j *turn.Job) {
 	t.answered.Store(true)
 	r := completions.Result{}

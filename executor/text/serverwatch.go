@@ -28,7 +28,8 @@ type serverWatch struct {
 // newServerWatch returns the watch of servers that count as lost until they are found.
 func newServerWatch() serverWatch { return serverWatch{checkRequested: make(chan struct{}, 1)} }
 
-// run has servers that work checked and lost ones revived, until ctx ends.
+// run watches servers in the background until ctx ends: those that work are checked every checkInterval, or at once
+// on request, and lost ones are revived every reviveInterval.
 func (w *serverWatch) run(ctx context.Context, check, revive func(context.Context)) {
 	for {
 		pause := checkInterval
@@ -72,7 +73,8 @@ func (s *serverRequests) openRequests() {
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 }
 
-// endRequests cancels all requests and returns when they have ended, or when ctx ends.
+// endRequests cancels all requests to servers, when a backend closes, and returns when they have ended, or when ctx
+// ends.
 func (s *serverRequests) endRequests(ctx context.Context, log *slog.Logger) {
 	s.cancel(errNobodyWaits)
 	done := make(chan struct{})
@@ -97,7 +99,8 @@ func checkServers(list []InstanceServer, instances int) error {
 	return nil
 }
 
-// describeTimeout returns the error of a check. If the check has timed out, the error says so in words.
+// describeTimeout returns the error of a check for the log. If the check has timed out, it says in words that there
+// was no answer for that long.
 func describeTimeout(err error, limit time.Duration) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer for %v", limit)

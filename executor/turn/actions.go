@@ -6,7 +6,8 @@ import (
 	"inferplan/policy"
 )
 
-// Act carries out one action of the policy. It implements loop.Host.
+// Act carries out one action of the policy. Actions on batches that no longer exist, or that this kind of plan does
+// not have, are counted as ignored. It implements loop.Host, and runs in the core's loop like all of the core.
 func (c *Core) Act(a *policy.Action) {
 	switch a.Kind {
 	case policy.Dispatch:
@@ -40,8 +41,9 @@ func (c *Core) Act(a *policy.Action) {
 	}
 }
 
-// dispatchBatch hands a dispatched batch to the backend of its device. A dispatch that cannot be carried out drops its
-// requests.
+// dispatchBatch enters a batch that the policy has dispatched, and hands it to the backend of its first device. A
+// dispatch that cannot be carried out, because its slot is in use or it is empty, is an error of the policy: it is
+// logged, and its requests are dropped.
 func (c *Core) dispatchBatch(a *policy.Action) {
 	tasks, hops := c.loop.Dispatched(a)
 	if c.BatchIn(a.Batch) != nil || len(tasks) == 0 || len(hops) == 0 {
@@ -58,7 +60,8 @@ func (c *Core) dispatchBatch(a *policy.Action) {
 	c.BackendOf(b.Device()).RunBatch(b)
 }
 
-// abortBatch ends a batch that the policy aborts. Its tasks wait with the policy again.
+// abortBatch ends a batch that the policy aborts: its backend stops or ignores it, and its tasks wait with the
+// policy again.
 func (c *Core) abortBatch(b *Batch) {
 	c.Answerer.RequeueBatch(b)
 	c.Stats.AbortedBatches++

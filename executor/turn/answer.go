@@ -111,7 +111,8 @@ type DirectAnswerer struct {
 func (DirectAnswerer) JobArrived(*Job)          {}
 func (DirectAnswerer) BatchEnded(*Batch, int32) {}
 
-// TakeOutputs implements Answerer: it answers the jobs whose last sample has run.
+// TakeOutputs is called when a batch has run its last stage. It copies the outputs to the jobs and answers those
+// whose last sample has run: a job is a client's request with one or more samples. It implements Answerer.
 func (d DirectAnswerer) TakeOutputs(b *Batch, out BatchOutputs) {
 	c := d.Core
 	d.CopyOutputs(b, out)

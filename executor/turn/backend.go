@@ -59,7 +59,8 @@ type backendSet struct {
 	byDevice []uint8 // index of the backend, by device
 }
 
-// AddBackends creates the backends of a core.
+// AddBackends creates the backends of a core (each runs batches on some devices), when the core is made. Devices
+// that no special backend takes belong to the default one, number 0.
 func (x *backendSet) AddBackends(c *Core) error {
 	x.byDevice = make([]uint8, len(c.Tables.Devices))
 	otherBackends := []Backend{}
@@ -91,7 +92,8 @@ func (x *backendSet) BackendOf(device int32) Backend { return x.backends[x.byDev
 // HasServers returns true if servers of language models execute on some device.
 func (x *backendSet) HasServers() bool { return len(x.backends) > 1 }
 
-// StartBackends prepares all devices. If it fails, nothing is left running.
+// StartBackends prepares all devices for work (processes, servers), one backend after the other. If one fails, all
+// are closed, so nothing is left running.
 func (x *backendSet) StartBackends(ctx context.Context) error {
 	for _, b := range x.backends {
 		if err := b.Start(ctx); err != nil {
@@ -114,7 +116,7 @@ func (x *backendSet) Assume() error {
 	return nil
 }
 
-// CloseBackends ends what executes.
+// CloseBackends ends what executes: the workers and connections of all backends, which have two seconds for it.
 func (x *backendSet) CloseBackends() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -54,7 +54,9 @@ func (u *batchTable) BatchIn(slot int32) *Batch {
 	return u.batches[slot]
 }
 
-// addBatch adds a batch that the policy has dispatched.
+// addBatch enters a batch that the policy has dispatched into the table, under the policy's slot number. Records of
+// ended batches are used again, so that a batch allocates no memory. The serial number tells it from earlier ones
+// of the slot.
 func (u *batchTable) addBatch(a *policy.Action, tasks []int32, hops []policy.Hop) *Batch {
 	for int(a.Batch) >= len(u.batches) {
 		u.batches = append(u.batches, nil)
@@ -84,7 +86,8 @@ func (b *Batch) event(kind policy.EventKind, device int32) policy.Event {
 	return policy.Event{Kind: kind, Hop: int16(b.CurrentHop), Model: b.Model, Service: b.Service.Index, Batch: b.Slot, Device: device}
 }
 
-// TellStarted tells the policy, at the next Flush, that a batch runs on a device or was admitted there.
+// TellStarted queues the event that a batch runs on a device, or was admitted there, from `start` on. The policy
+// hears of it at the next Flush, unless the batch has ended by then.
 func (u *batchTable) TellStarted(b *Batch, device int32, start time.Duration) {
 	c := u.core
 	ev := b.event(policy.BatchStarted, device)
@@ -92,7 +95,8 @@ func (u *batchTable) TellStarted(b *Batch, device int32, start time.Duration) {
 	c.events = append(c.events, pendingEvent{ev: ev, batch: b, serial: b.Serial})
 }
 
-// FinishHop tells the policy that a hop has ended, and sends the batch to its next hop, or ends it.
+// FinishHop is called when a batch has run one stage (hop) on a device. It tells the policy, and sends the batch to
+// the device of its next stage, or ends it. After each message the policy may have aborted the batch.
 func (u *batchTable) FinishHop(b *Batch, dev int32, start, end time.Duration) {
 	c := u.core
 	serial := b.Serial
@@ -142,7 +146,8 @@ func (u *batchTable) TellProgress(b *Batch, tokens int32) {
 	}
 }
 
-// FailBatch ends a batch that cannot run, at the next Flush.
+// FailBatch ends a batch that cannot run, because of a failure or a lost device. At the next Flush its remaining
+// hops are told as run, or the batch goes back to the policy, as the answerer decides.
 func (u *batchTable) FailBatch(b *Batch, reason policy.DropReason, err error) {
 	c := u.core
 	b.HasFailed = true

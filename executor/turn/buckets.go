@@ -26,7 +26,9 @@ type lengthBucket struct {
 	allowsPadding   bool                 // shorter requests may be padded
 }
 
-// bucketsOf finds the buckets among the models of a plan. A name that the plan itself serves has none.
+// bucketsOf finds the length buckets among the models of a plan: one model was compiled for several input sizes,
+// and clients see a single name for all. It returns the buckets by that name, the smallest first. A name that the
+// plan itself serves has none.
 func bucketsOf(plan *formats.Plan, classes *formats.Classes) map[string]*bucketSet {
 	out := map[string]*bucketSet{}
 	for i := range plan.Deployment {
@@ -54,8 +56,9 @@ func (s *bucketSet) hasModel(model string) bool {
 	return slices.ContainsFunc(s.buckets, func(b lengthBucket) bool { return b.model == model })
 }
 
-// clientInfo returns what clients see: a model whose dimensions are free where the buckets differ. It starts from the
-// smallest bucket.
+// clientInfo returns what clients see of a name that is served in length buckets: the smallest bucket's tensors,
+// with free dimensions (-1) where the buckets differ. It returns an error if the buckets differ in their classes or
+// inputs.
 func (s *bucketSet) clientInfo(info oip.ModelInfo, served *servedModels) (oip.ModelInfo, error) {
 	info.Name = s.name
 	freeAxes := func(list []oip.TensorInfo, axes []formats.TensorInfo) []oip.TensorInfo {
@@ -96,8 +99,9 @@ type fittedRequest struct {
 	length int64 // of the request; 0 if it is as long as the bucket
 }
 
-// FitBucket finds the smallest bucket that takes a request, and pads the request if it is shorter. Requests for other
-// models are returned as they are.
+// FitBucket finds the smallest length bucket (a model compiled for one input size) that takes a request, and pads
+// the request if it is shorter. fittedRequest is for cutting the answer again. Requests for other models are
+// returned as they are. If none fits, it returns an error with the sizes.
 func (s *servedModels) FitBucket(req *oip.Request) (*oip.Request, fittedRequest, error) {
 	set := s.bucketSets[req.Model]
 	if set == nil {
@@ -144,7 +148,8 @@ func (b *lengthBucket) fits(req *oip.Request) (length int64, ok bool) {
 	return length, b.allowsPadding && length > 0
 }
 
-// padInputs returns a bucket's inputs made of shorter ones, with zeros behind.
+// padInputs returns inputs of a bucket's size, made of a request's shorter ones: their values in the corner, and
+// zeros behind. Inputs that have the same size in all buckets are not copied.
 func (b *lengthBucket) padInputs(list []oip.Tensor) []oip.Tensor {
 	out := make([]oip.Tensor, len(list))
 	for i := range b.inputs {
@@ -168,7 +173,8 @@ func (b *lengthBucket) padInputs(list []oip.Tensor) []oip.Tensor {
 	return out
 }
 
-// TrimAnswer cuts the padding off an answer, in the answer's own memory.
+// TrimAnswer cuts the padding off the answer to a request that was shorter than its bucket (a model compiled for
+// one input size), in the answer's own memory. Other answers stay as they are.
 func (f fittedRequest) TrimAnswer(r *oip.Response) *oip.Response {
 	if r == nil || f.length == 0 {
 		return r
@@ -193,8 +199,8 @@ func (f fittedRequest) TrimAnswer(r *oip.Response) *oip.Response {
 	return r
 }
 
-// StatisticsOf returns rows by the models' names. For a name whose requests run in buckets, they are sums over the
-// buckets.
+// StatisticsOf returns the rows of statistics of a model, or of all for an empty name. For a name that is served in
+// length buckets (models compiled for different input sizes), they are sums over the buckets.
 func (s *servedModels) StatisticsOf(model string, statisticsOf func(model string) []oip.ModelStatistics) (rows []oip.ModelStatistics) {
 	if s.bucketSets[model] == nil {
 		rows = statisticsOf(model)
@@ -213,7 +219,8 @@ func (s *servedModels) StatisticsOf(model string, statisticsOf func(model string
 	return rows
 }
 
-// sizeError returns an error that says which sizes there are.
+// sizeError returns the error for a request that fits no bucket (a model compiled for one input size). It names the
+// sizes that there are and what the request has.
 func (s *bucketSet) sizeError(req *oip.Request) error {
 	var names []string
 	allPadded := true

@@ -46,7 +46,8 @@ type Core struct {
 	countedAt     time.Duration // when requests were last counted
 }
 
-// Prepare creates what a core has before anything executes.
+// Prepare creates the parts of a core that are needed before anything executes: metrics, the models and services
+// that clients see, the answerer, statistics. It returns an error if the plan does not fit them.
 func (c *Core) Prepare() (err error) {
 	t := c.Tables
 	c.Metrics = NewMetrics(t.Models)
@@ -73,8 +74,8 @@ func (c *Core) Prepare() (err error) {
 	return nil
 }
 
-// StartLoop starts the loop, with a log of its events if `log` is not nil. The first event says that the plan is in
-// force.
+// StartLoop starts the loop in which everything of the core happens, with a log of its events if `log` is not nil.
+// The first event says that the plan is in force. Then the backends learn that the loop runs.
 func (c *Core) StartLoop(log io.Writer) (err error) {
 	if c.loop, err = loop.New(c.Policy, c, log); err != nil {
 		return err
@@ -125,7 +126,8 @@ func (c *Core) IsReady(m *Model) bool {
 	return services != nil || c.hasFullPipeline(c.Tables.PipelinesOf(m.Index))
 }
 
-// hasFullPipeline returns true if one of a range of pipelines executes at every stage.
+// hasFullPipeline returns true if one of the pipelines from first up to last works at every stage, that is, has a
+// device that is up. Then its model can be served.
 func (c *Core) hasFullPipeline(first, last int32) bool {
 	for p := first; p < last; p++ {
 		pipeline := &c.Tables.Pipelines[p]
@@ -153,7 +155,8 @@ func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 	c.Answerer.Report(r)
 }
 
-// Drain accepts no more jobs, and waits until all accepted ones are answered.
+// Drain is called before a plan is replaced or the process ends. It accepts no more jobs, and waits until all
+// accepted ones are answered, the loop has ended, or ctx ends, whose error it returns.
 func (c *Core) Drain(ctx context.Context) error {
 	c.inbox.refuseJobs()
 	idle := make(chan struct{})
@@ -176,7 +179,8 @@ func (c *Core) MoveRequests() {
 	c.CallInRound(func() { c.isMoving = true })
 }
 
-// Stop answers the remaining jobs, and ends the rounds and the backends.
+// Stop ends a core: it refuses new jobs, answers the remaining ones as dropped, ends the loop's rounds, and closes
+// the backends.
 func (c *Core) Stop() error {
 	c.inbox.refuseJobs()
 	c.CallInRound(func() {

@@ -72,7 +72,8 @@ type textRequest interface {
 
 var jobs sync.Pool
 
-// NewJob returns a job for a validated request with n samples.
+// NewJob returns a job (what the core keeps of a client's request) for a validated request with n samples, with
+// memory for its outputs. Jobs are used again from a pool. Two hold it: the client's handler and the core.
 func NewJob(m *Model, n int) *Job {
 	j, _ := jobs.Get().(*Job)
 	if j == nil {
@@ -113,7 +114,8 @@ func (j *Job) Input(sample, i int) []byte {
 	return j.Inputs[i][sample*size:][:size]
 }
 
-// buildResponse fills the job's own response. An output that no sample has is left out.
+// buildResponse fills the job's own response with its outputs, after it was answered. An output that no sample has
+// is left out, and the response is then partial. The memory is the job's, until the response is released.
 func (j *Job) buildResponse() *oip.Response {
 	m := j.Model
 	j.tensors, j.shapes = j.tensors[:0], j.shapes[:0]
@@ -144,7 +146,8 @@ func (j *Job) ReleaseUntaken() {
 	j.Release()
 }
 
-// Release gives up one hold. The last one returns the job to the pool.
+// Release gives up one hold on the job (the client's handler has one, the core another). The last one clears it and
+// returns it to the pool, from which another request takes it.
 func (j *Job) Release() {
 	if j.Holds.Add(-1) > 0 {
 		return

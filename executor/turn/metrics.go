@@ -54,8 +54,8 @@ type DeviceMetrics struct {
 	up                     prometheus.Gauge
 }
 
-// NewMetrics returns the series of a plan. The latency histogram has a bucket edge at each SLO, so that the attainment
-// can be read from it.
+// NewMetrics returns the Prometheus series of a plan, in a registry of their own, because the next plan may have
+// other models. The latency histogram has a bucket edge at each SLO, so that the attainment can be read from it.
 func NewMetrics(models []policy.Model) *Metrics {
 	l := series.LabelsOf(models)
 	var slos []time.Duration
@@ -96,7 +96,8 @@ func NewMetrics(models []policy.Model) *Metrics {
 	return m
 }
 
-// LatencyBuckets returns bucket edges in seconds, from 100 us to a minute, together with the SLOs.
+// LatencyBuckets returns the bucket edges of a latency histogram in seconds: 1, 2.5 and 5 of each power of ten from
+// 100 us to a minute, together with the SLOs, so that the share in time can be read from it.
 func LatencyBuckets(slos []time.Duration) []float64 {
 	var out []float64
 	for e := 100 * time.Microsecond; e <= time.Minute; e *= 10 {
@@ -113,7 +114,7 @@ func LatencyBuckets(slos []time.Duration) []float64 {
 	return slices.Compact(out)
 }
 
-// newModelMetrics returns the series of a model and class.
+// newModelMetrics looks up the series of a model and class once, because each look-up by labels takes time.
 func (m *Metrics) newModelMetrics(k formats.ModelClass) *modelMetrics {
 	outcome := func(o string) prometheus.Counter { return m.requests.WithLabelValues(m.Labels.Values(k, o)...) }
 	labels := m.Labels.Values(k)
@@ -128,7 +129,8 @@ func (m *Metrics) newModelMetrics(k formats.ModelClass) *modelMetrics {
 	return metrics
 }
 
-// countAnswer counts a job's answer.
+// countAnswer adds a job's answer to the series of its model, once for each of its samples: in time, late, dropped
+// or failed, with the reason of a drop.
 func (m *modelMetrics) countAnswer(j *Job, latency time.Duration) {
 	n := float64(j.Samples)
 	switch j.Outcome {
@@ -191,7 +193,8 @@ type queueGauges struct {
 	Models           []*Model
 }
 
-// NewQueueGauges returns gauges for models' queues, to be filled with models.
+// NewQueueGauges returns gauges for the queues of models: how many requests wait, and how many are in batches. The
+// caller sets the models that they read.
 func NewQueueGauges(l series.Labels) *queueGauges {
 	return &queueGauges{
 		labels:  l,
@@ -203,7 +206,7 @@ func NewQueueGauges(l series.Labels) *queueGauges {
 // Describe implements prometheus.Collector.
 func (q *queueGauges) Describe(ch chan<- *prometheus.Desc) { ch <- q.Waiting; ch <- q.Running }
 
-// Collect implements prometheus.Collector.
+// Collect sends the present lengths of the models' queues to Prometheus. It implements prometheus.Collector.
 func (q *queueGauges) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range q.Models {
 		labels := q.labels.Values(formats.ModelClass{Model: m.Name, Class: m.Class})

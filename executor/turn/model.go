@@ -44,7 +44,8 @@ var oipTypes = map[engine.DType]oip.Datatype{
 	engine.Bool: oip.Bool, engine.BF16: oip.BF16,
 }
 
-// TensorsOf returns an engine's tensors in the form of the protocol.
+// TensorsOf returns an engine's tensors in the form of the inference protocol, with the bytes of one sample. It
+// returns an error for a type that the protocol lacks, or a tensor without a batch dimension.
 func TensorsOf(specs []engine.Spec) (out []Tensor, err error) {
 	for _, s := range specs {
 		t, ok := oipTypes[s.Type]
@@ -72,7 +73,9 @@ func SpecsOf(list []Tensor) []engine.Spec {
 	return out
 }
 
-// SetTensors sets a model's inputs or outputs. It returns an error if a pipeline set before has others.
+// SetTensors sets a model's inputs or outputs (dst) to those of a pipeline that was loaded. It returns an error if
+// a pipeline set before has others, because all pipelines answer the same requests. In a family of models only the
+// names may differ.
 func (m *Model) SetTensors(dst *[]Tensor, specs []engine.Spec, direction string) error {
 	tensors, err := TensorsOf(specs)
 	if err != nil {
@@ -105,7 +108,8 @@ func (m *Model) hasNoBatchAxis() bool {
 	return len(m.Inputs) > 0 && m.Inputs[0].Shape[0] != engine.BatchDim
 }
 
-// BuildCatalog builds the catalog, which describes the models to clients.
+// BuildCatalog builds the catalog, which describes the models with their tensors to clients. Classes of one model
+// are one entry. A name that is served in length buckets (models compiled for different sizes) has an entry, too.
 func (s *servedModels) BuildCatalog(o *Options) (err error) {
 	var infos []oip.ModelInfo
 	for _, m := range s.Models {

@@ -56,7 +56,7 @@ type Options struct {
 // HasRandomOutputs returns true if outputs of models mean nothing: paths and certainties are drawn.
 func (o *Options) HasRandomOutputs() bool { return o.Engine == "replay" && !o.EvaluateReplay }
 
-// SetDefaults sets options that are zero to their defaults.
+// SetDefaults sets options that are zero to their defaults, before a core is made from them.
 func (o *Options) SetDefaults() {
 	SetDefault(&o.Engine, "onnx")
 	SetDefault(&o.ModelsDir, "models")

@@ -20,7 +20,8 @@ type serviceRecorder struct {
 // RecordedRun is a run or a load. Start counts from the first request.
 type RecordedRun struct{ Start, Duration, toldAfter time.Duration }
 
-// NewRecorder returns a recorder for the tables of a plan.
+// NewRecorder returns a recorder of service times for the tables of a plan: it keeps the times of all runs, by
+// stage and batch size, and of loads, for simulations.
 func NewRecorder(t *policy.Tables) *serviceRecorder {
 	r := &serviceRecorder{Loads: make([][]RecordedRun, len(t.Networks)), runs: make([][][]*RecordedRun, len(t.Stages))}
 	for i := range r.runs {
@@ -37,7 +38,8 @@ func (r *serviceRecorder) FirstArrival() time.Duration {
 	return r.Arrivals[0]
 }
 
-// RecordRun records a run. When the policy is told of it is recorded later.
+// RecordRun records a run of a stage, with its start relative to the first arrival. When the policy is told of it
+// is filled in later, in the record that it returns. Sizes beyond the plan are not recorded.
 func (r *serviceRecorder) RecordRun(stage int32, size int, start, duration time.Duration) *RecordedRun {
 	if size > len(r.runs[stage]) {
 		return nil
@@ -86,7 +88,8 @@ type ServiceTimes struct {
 	Egress  time.Duration `json:"egress_ns"`
 }
 
-// Snapshot returns a copy of the times recorded so far.
+// Snapshot returns a copy of the times that were recorded so far (runs, loads, arrivals, reports), in the form in
+// which a simulation reads them. Reports are left out if none was recorded.
 func (r *serviceRecorder) Snapshot() *ServiceTimes {
 	n := len(r.runs)
 	s := &ServiceTimes{Runs: make([][][]time.Duration, n), Starts: make([][][]time.Duration, n), ReportDelays: make([][][]time.Duration, n), Ingress: median(r.ingressTimes), Egress: median(r.egressTimes),

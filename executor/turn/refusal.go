@@ -10,8 +10,9 @@ import (
 
 var ErrDraining = oip.Unavailable(policy.ReasonDraining.String(), "the server is shutting down")
 
-// Wait waits for the answer. If the client goes away, it tells the core, whose answer then comes at once; the memory of
-// the request is not read after that.
+// Wait waits for the answer of a job in the client's handler. If the client goes away, it tells the core, whose
+// answer then comes at once; the memory of the request is not read after that. It returns the response, or the
+// error that the client sees.
 func (j *Job) Wait(ctx context.Context, c *Core) (*oip.Response, error) {
 	select {
 	case <-j.Done:
@@ -27,7 +28,9 @@ func (j *Job) Wait(ctx context.Context, c *Core) (*oip.Response, error) {
 	return nil, err
 }
 
-// ClientError returns the error that a client sees.
+// ClientError returns the error that a client sees of a job that was not served: the failure itself if it is the
+// client's fault, else a message by the reason of the drop, with a time after which another try makes sense if that
+// is known.
 func (j *Job) ClientError() error {
 	if refusal, ok := errors.AsType[*oip.Error](j.Failure); ok && j.Outcome == OutcomeFailed {
 		return refusal

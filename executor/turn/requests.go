@@ -26,7 +26,9 @@ type requestLedger struct {
 	idleWaiters   []chan<- struct{} // closed once all jobs are answered
 }
 
-// addJob accepts a job, or refuses it, and tells the policy of its requests.
+// addJob is called in the loop for each new job. It refuses the job, without telling the policy, if the core stops,
+// the queue is full or the client has used up its share. Otherwise it gives each sample a request slot and tells
+// the policy of them.
 func (l *requestLedger) addJob(j *Job) {
 	c := l.core
 	c.Stats.countArrival(j)
@@ -86,7 +88,8 @@ func (l *requestLedger) IsFull(more int) bool {
 // Pending returns the number of jobs without an answer.
 func (l *requestLedger) Pending() int { return l.pendingJobs }
 
-// refuseUntold refuses a job that the policy is not told of.
+// refuseUntold refuses a job that the policy is not told of: it answers it as dropped, and gives up the core's hold
+// on it.
 func (l *requestLedger) refuseUntold(j *Job, reason policy.DropReason) {
 	l.pendingJobs++
 	j.openSamples = 0
@@ -94,7 +97,8 @@ func (l *requestLedger) refuseUntold(j *Job, reason policy.DropReason) {
 	j.Release()
 }
 
-// newRequest returns the slot of a new request for a sample of a job.
+// newRequest returns a slot (number) with a new request for one sample of a job: a free slot, or a new one at the
+// end. Batch -1 means that it waits.
 func (l *requestLedger) newRequest(j *Job, sample int) int32 {
 	var slot int32
 	if n := len(l.freeSlots); n > 0 {
@@ -116,7 +120,8 @@ func (l *requestLedger) RequestIn(slot int32) *Request {
 	return &l.requests[slot]
 }
 
-// FreeRequest frees a request slot once the policy no longer names it.
+// FreeRequest frees a request slot once the policy no longer names it. With its last slot the core gives up its
+// hold on the job. A free slot is left as it is.
 func (l *requestLedger) FreeRequest(slot int32) {
 	q := &l.requests[slot]
 	j := q.Job
@@ -136,7 +141,8 @@ func (l *requestLedger) FreeRequest(slot int32) {
 	}
 }
 
-// RefuseJob answers a job with a drop.
+// RefuseJob answers a job as dropped, with the reason, unless it is answered already. The policy hears at the next
+// Flush that nobody waits for its requests.
 func (l *requestLedger) RefuseJob(j *Job, reason policy.DropReason) {
 	if j.Answered {
 		return
@@ -165,8 +171,9 @@ func (l *requestLedger) markUnwanted(j *Job) {
 	}
 }
 
-// nextUnwanted removes the next of the unwanted slots, and returns false if there is none. The event is a Cancel, unless
-// the request is in a batch: then it runs with the batch, and the event is empty.
+// nextUnwanted takes the next request that nobody waits for any more, and returns the event with which the policy
+// hears of it: a Cancel, or an empty one if the request is in a batch, with which it runs to the end. It returns
+// false if there is none.
 func (l *requestLedger) nextUnwanted() (ev policy.Event, more bool) {
 	n := len(l.unwantedSlots)
 	if n == 0 {
@@ -180,7 +187,9 @@ func (l *requestLedger) nextUnwanted() (ev policy.Event, more bool) {
 	return ev, true
 }
 
-// AnswerJob answers a job with its outcome.
+// AnswerJob answers a job with the outcome that was set before: it counts it, and wakes the client's handler or,
+// for text, tells the front end. Lateness counts for the client's share only if the client did not ask for less
+// time than the SLO.
 func (l *requestLedger) AnswerJob(j *Job) {
 	j.Answered = true
 	l.pendingJobs--
@@ -196,7 +205,8 @@ func (l *requestLedger) AnswerJob(j *Job) {
 	j.Done <- struct{}{}
 }
 
-// dropRequest answers the job of a request that the policy has dropped.
+// dropRequest handles the policy's drop of a request: it answers the whole job as dropped, and frees the slot once
+// no batch holds the request.
 func (l *requestLedger) dropRequest(slot int32, reason policy.DropReason) {
 	if q := l.RequestIn(slot); q != nil {
 		l.RefuseJob(q.Job, reason)
@@ -221,7 +231,7 @@ func (l *requestLedger) notifyIdle() {
 	}
 }
 
-// refuseAll answers all jobs with a drop.
+// refuseAll answers all jobs as dropped, when the core stops. The policy is not told any more.
 func (l *requestLedger) refuseAll(reason policy.DropReason) {
 	for i := range l.requests {
 		if j := l.requests[i].Job; j != nil {
@@ -237,7 +247,8 @@ type OneTaskPerRequest struct{ Core *Core }
 // RequestArrived implements Answerer. The arrival has already revealed the task.
 func (OneTaskPerRequest) RequestArrived(int32) {}
 
-// EnterBatch implements Answerer: it records the batch that requests are in.
+// EnterBatch records, when a batch was dispatched, that its requests no longer wait but are in that batch. It
+// implements Answerer.
 func (s OneTaskPerRequest) EnterBatch(b *Batch) {
 	n := int64(len(b.Tasks))
 	b.Service.Waiting.Add(-n)
@@ -247,7 +258,8 @@ func (s OneTaskPerRequest) EnterBatch(b *Batch) {
 	}
 }
 
-// RequeueBatch implements Answerer: the requests of the batch wait again.
+// RequeueBatch is called when a batch goes back to the policy without a result: its requests wait again. Dropped
+// ones are freed, and for answered ones the policy is told later that nobody waits. It implements Answerer.
 func (s OneTaskPerRequest) RequeueBatch(b *Batch) {
 	ledger := &s.Core.requestLedger
 	for _, t := range b.Tasks {
@@ -268,8 +280,9 @@ func (s OneTaskPerRequest) RequeueBatch(b *Batch) {
 	}
 }
 
-// BatchFailed answers the requests of a batch that cannot run. The policy does not know failed batches: the core tells
-// it that the remaining stages took no time.
+// BatchFailed answers the requests of a batch that cannot run, with the error or as drops. It returns hide as true:
+// the policy does not know failed batches, so the core tells it that the remaining stages took no time. It
+// implements Answerer.
 func (s OneTaskPerRequest) BatchFailed(b *Batch, reason policy.DropReason, err error) (hide bool) {
 	for _, t := range b.Tasks {
 		j := s.Core.requestLedger.requests[t].Job
@@ -285,7 +298,8 @@ func (s OneTaskPerRequest) BatchFailed(b *Batch, reason policy.DropReason, err e
 	return true
 }
 
-// DropRequest implements Answerer. A request in a batch keeps its slot until the batch is over.
+// DropRequest frees the slot of a request that the policy has dropped. A request in a batch keeps its slot until
+// the batch is over, because the batch names it. It implements Answerer.
 func (s OneTaskPerRequest) DropRequest(slot int32) {
 	if q := &s.Core.requestLedger.requests[slot]; q.Batch >= 0 {
 		q.IsDropped = true
@@ -297,7 +311,8 @@ func (s OneTaskPerRequest) DropRequest(slot int32) {
 // RequestOf returns the task's own slot.
 func (OneTaskPerRequest) RequestOf(task int32) int32 { return task }
 
-// TaskInput returns the client's input.
+// TaskInput returns input i of a task, which is the client's own. If its job is answered, it returns nil, because
+// the client's memory must not be read any more.
 func (s OneTaskPerRequest) TaskInput(task int32, i int) []byte {
 	q := &s.Core.requestLedger.requests[task]
 	if q.Job == nil || q.Job.Answered {
@@ -313,7 +328,8 @@ func (s OneTaskPerRequest) PlaceInputs(task, device int32) {
 
 func (OneTaskPerRequest) InputsPlaced(*policy.Event, int32) bool { return true }
 
-// CopyOutputs copies the outputs of a batch to its requests, and records how long that took.
+// CopyOutputs copies the outputs of a batch, sample by sample, to the jobs that wait for them, and records how long
+// that took. Jobs that are answered already get nothing.
 func (s OneTaskPerRequest) CopyOutputs(b *Batch, out BatchOutputs) {
 	c := s.Core
 	begin := c.Now()

@@ -25,7 +25,8 @@ type inboxContent struct {
 	cancels       []*Job
 }
 
-// SubmitJob hands over a job. It returns false once the core accepts no more.
+// SubmitJob puts a client's job into the inbox of the core, whose loop takes it in the next round. It returns false
+// once the core accepts no more.
 func (in *inbox) SubmitJob(j *Job) bool {
 	in.mu.Lock()
 	if in.isClosed {
@@ -48,7 +49,8 @@ func (in *inbox) CancelJob(j *Job) {
 	in.wakeLoop()
 }
 
-// PostEvents leaves events of backends.
+// PostEvents puts events of backends into the inbox of the core, from any goroutine, and wakes its loop, which
+// handles them in the next round.
 func (in *inbox) PostEvents(n ...BackendEvent) {
 	in.mu.Lock()
 	in.content.backendEvents = append(in.content.backendEvents, n...)
@@ -63,7 +65,8 @@ func (in *inbox) refuseJobs() {
 	in.mu.Unlock()
 }
 
-// takeContent returns the content of the inbox, and leaves the emptied one of the last round in its place.
+// takeContent returns the content of the inbox for this round, and leaves the emptied lists of the last round in
+// its place, so that their memory is used again.
 func (in *inbox) takeContent() *inboxContent {
 	t := &in.lastTaken
 	clear(t.backendEvents)
@@ -83,8 +86,8 @@ func (in *inbox) UnhandledEvents() []BackendEvent {
 	return append(in.lastTaken.backendEvents, in.content.backendEvents...)
 }
 
-// Round handles everything that has arrived: events of backends, results of searches, jobs, cancels, timers and calls.
-// It implements loop.Host.
+// Round is one pass of the core's loop: it handles everything that has arrived, in a fixed order: events of
+// backends, results of searches, jobs, cancels, timers and calls. It implements loop.Host.
 func (c *Core) Round() {
 	t := c.inbox.takeContent()
 	for i := range t.backendEvents {
@@ -115,7 +118,8 @@ func (c *Core) Round() {
 	}
 }
 
-// endRounds refuses the jobs that came in meanwhile. There are no further rounds.
+// endRounds is called in the last round, when the core stops. It refuses the jobs that came in meanwhile, and ends
+// the loop after this round.
 func (c *Core) endRounds() {
 	c.inbox.refuseJobs()
 	for _, j := range c.inbox.takeContent().arrivals {
@@ -148,8 +152,9 @@ func watchIntervalOf(t *policy.Tables) time.Duration {
 	return interval
 }
 
-// TimerFired implements loop.Host: the core's own timer watches the backends and counts requests. Time in which no round
-// ran, as on a machine that was suspended, says nothing about workers.
+// TimerFired is called when the core's own timer is due. It has the backends look for hanging work, and counts
+// requests each second. Time in which the loop did not run, as on a machine that was suspended, is passed to them
+// as paused. It implements loop.Host.
 func (c *Core) TimerFired(int32) {
 	now := c.Now()
 	paused := max(0, now-c.watchedAt-2*c.watchInterval)
@@ -164,7 +169,8 @@ func (c *Core) TimerFired(int32) {
 	c.loop.SetTimer(watchTag, now+c.watchInterval)
 }
 
-// countRates passes the requests of the last second on to the check of the mix and to the answerer.
+// countRates is called every second. It passes the requests so far, by model, to the watch of the mix (whether the
+// models' shares are as planned), and lets the answerer do its own work.
 func (c *Core) countRates(now time.Duration) {
 	if c.mix != nil {
 		for i, m := range c.ServedModels.Models {
@@ -188,7 +194,8 @@ type pendingEvent struct {
 // hasEnded returns true if the batch has ended meanwhile.
 func (q *pendingEvent) hasEnded() bool { return !q.batch.isLive || q.batch.Serial != q.serial }
 
-// Flush tells the policy what followed from its actions, until nothing more follows. It implements loop.Host.
+// Flush tells the policy what followed from its actions, until nothing more follows: queued events first, then runs
+// that were skipped, then requests that nobody waits for. It implements loop.Host and is called after each event.
 func (c *Core) Flush() {
 	for {
 		switch {
@@ -213,7 +220,8 @@ func (c *Core) Flush() {
 	}
 }
 
-// tell tells the policy the event, unless its batch has ended or its inputs were placed in vain.
+// tell tells the policy a queued event, unless it is void by now: its batch has ended, or its inputs were placed
+// for a task that is gone.
 func (q *pendingEvent) tell(c *Core) {
 	switch {
 	case q.batch != nil && q.hasEnded():
@@ -223,7 +231,8 @@ func (q *pendingEvent) tell(c *Core) {
 	}
 }
 
-// endHop ends the hop of a batch without a run, or returns the batch to the policy.
+// endHop ends a skipped hop (stage) of a batch that has failed: the policy is told that it took no time, or gets
+// the batch back.
 func (q *pendingEvent) endHop(c *Core) {
 	b := q.batch
 	switch {

@@ -33,7 +33,8 @@ func modelsOf(t *policy.Tables, metrics *Metrics, family bool) (served servedMod
 	return served
 }
 
-// servicesOf returns a model for each service: what tasks ask for has tensors and statistics of its own.
+// servicesOf returns a model for each service of a plan in which requests have several tasks: what tasks ask for
+// has tensors and statistics of its own.
 func servicesOf(t *policy.Tables, metrics *Metrics) (services []*Model) {
 	for i := range t.Services {
 		name := t.Services[i].Name
@@ -42,7 +43,8 @@ func servicesOf(t *policy.Tables, metrics *Metrics) (services []*Model) {
 	return services
 }
 
-// JoinTensors gives models the inputs of their first and the outputs of their last pipeline.
+// JoinTensors gives models that consist of several services, such as a cascade, the inputs of their first and the
+// outputs of their last pipeline, which clients see.
 func (s *servedModels) JoinTensors(t *policy.Tables, services []*Model) {
 	for _, m := range s.Models {
 		first, last := t.PipelinesOf(m.Index)
@@ -62,7 +64,8 @@ func (s *servedModels) FindModel(req *oip.Request) (*Model, *oip.Error) {
 	return nil, oip.Invalid("class", "model %q has no class %q in the plan in force", req.Model, req.Class)
 }
 
-// ClassesOf returns the classes of a model, or of all buckets of a name.
+// ClassesOf returns the served models (one for each class) of a model's name. For a name that is served in length
+// buckets it returns those of all buckets.
 func (s *servedModels) ClassesOf(name string) []*Model {
 	var out []*Model
 	if set := s.bucketSets[name]; set != nil {
@@ -91,7 +94,8 @@ func (s *servedModels) checkSameTensors(m *Model) error {
 	return nil
 }
 
-// AddStatistics adds the statistics of a class to the row of its model.
+// AddStatistics adds the statistics of one class to the row of its model, or a new row if the model has none.
+// Clients see one row per model.
 func AddStatistics(rows []oip.ModelStatistics, s oip.ModelStatistics) []oip.ModelStatistics {
 	i := slices.IndexFunc(rows, func(r oip.ModelStatistics) bool { return r.Name == s.Name })
 	if i < 0 {

@@ -21,7 +21,8 @@ func (s *ServiceTimes) WriteFile(path string) error {
 	return nil
 }
 
-// ReadServiceTimes reads a file written by WriteFile.
+// ReadServiceTimes reads recorded service times from a file that WriteFile wrote, for a simulation. It returns an
+// error for unknown fields or text behind the document.
 func ReadServiceTimes(path string) (*ServiceTimes, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

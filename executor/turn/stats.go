@@ -75,7 +75,8 @@ func newModelStats(name string) *modelStats {
 	}
 }
 
-// countArrival counts the requests of a job.
+// countArrival counts the requests of a job that arrives, and records when it came and when the core took it, if
+// times are recorded.
 func (s *Stats) countArrival(j *Job) {
 	m := j.Model.Stats
 	m.Mu.Lock()
@@ -86,7 +87,8 @@ func (s *Stats) countArrival(j *Job) {
 	}
 }
 
-// RecordServed records the times of a job that was answered, by the batch that ended it.
+// RecordServed records the times of a job that was answered, by the batch b that ended it. `answer` is how long the
+// copy of the outputs took. The parts (queue, input, run, output) are those of the inference protocol's statistics.
 func (s *Stats) RecordServed(j *Job, b *Batch, now, answer time.Duration) {
 	m := j.Model.Stats
 	m.Mu.Lock()
@@ -102,8 +104,9 @@ func (s *Stats) RecordServed(j *Job, b *Batch, now, answer time.Duration) {
 	}
 }
 
-// RecordServedTasks records the times of a job whose requests may have been in several batches. The policy was told the
-// end of the last one at toldAt. Time outside of batches counts as queueing.
+// RecordServedTasks records the times of an answered job whose tasks may have been in several batches: infer and
+// gather are their sums of run and input times. The rest counts as queueing. The policy was told the end of the
+// last batch at toldAt.
 func (s *Stats) RecordServedTasks(j *Job, infer, gather time.Duration, now, toldAt time.Duration) {
 	m := j.Model.Stats
 	m.Mu.Lock()
@@ -119,7 +122,8 @@ func (s *Stats) RecordServedTasks(j *Job, infer, gather time.Duration, now, told
 	}
 }
 
-// recordAnswer counts the answer of a job.
+// recordAnswer counts the answer of a job in its model's statistics: served with its latency, or dropped or failed.
+// A job that moves to another plan is counted there, and its arrival is taken back here.
 func (s *Stats) recordAnswer(j *Job, now time.Duration) {
 	m := j.Model.Stats
 	latency := now - j.ArrivedAt
@@ -152,7 +156,8 @@ func (s *Stats) recordDispatch(b *Batch) {
 	b.Service.metrics.batch.Observe(float64(len(b.Tasks)))
 }
 
-// RecordBatch records the times of a batch that has ended.
+// RecordBatch records the times of a batch that has ended, by its size: gathering the inputs, running, copying the
+// outputs.
 func (s *Stats) RecordBatch(b *Batch) {
 	m := b.Service.Stats
 	size := len(b.Tasks)
@@ -178,7 +183,8 @@ func (s *Stats) RecordReport(b *Batch, now time.Duration) {
 	}
 }
 
-// Statistics returns a copy in the protocol's form.
+// Statistics returns a copy of a model's statistics in the form of the inference protocol, with one entry for each
+// batch size that has run.
 func (m *modelStats) Statistics() oip.ModelStatistics {
 	m.Mu.Lock()
 	defer m.Mu.Unlock()

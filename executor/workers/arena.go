@@ -12,8 +12,8 @@ type extent struct{ From, To int64 }
 
 func newArena(size int64) *arena { return &arena{FreeExtents: []extent{{0, size}}} }
 
-// takeExtent takes the first free range of n bytes from the arena and returns its start. If there is none, it
-// returns false.
+// takeExtent takes the first free range of at least n bytes from the arena (memory that is divided as networks come
+// and go) and returns its start. If there is none, it returns false.
 func (a *arena) takeExtent(n int64) (start int64, ok bool) {
 	for i := range a.FreeExtents {
 		e := &a.FreeExtents[i]

@@ -29,8 +29,8 @@ func (w *WorkerBackend) Assume() error {
 	return err
 }
 
-// cutAllResidentSlots gives memory slots to the networks (models that come and go) that every device holds at the
-// start. It returns, by device, the commands that make the workers load them.
+// cutAllResidentSlots gives memory slots (each holds one batch's tensors) to the networks, models that come and go,
+// that every device holds at the start. It returns, by device, the commands that make the workers load them.
 func (k *supervisor) cutAllResidentSlots() ([][]worker.Swap, error) {
 	first := make([][]worker.Swap, len(k.ownDevices))
 	for i, d := range k.ownDevices {

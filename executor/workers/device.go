@@ -37,7 +37,7 @@ type Device struct {
 	stats           *turn.DeviceMetrics
 }
 
-// hasNetwork returns whether the plan places a network, a model that can be loaded, on the device.
+// hasNetwork returns whether a device has memory slots for a network (a model that can be loaded) at present.
 func (d *Device) hasNetwork(t *policy.Tables, network int32) bool {
 	for s := range d.Slots {
 		if d.Slots[s] != nil && t.Pipelines[t.Stages[s].Pipeline].Network == network {
@@ -47,8 +47,9 @@ func (d *Device) hasNetwork(t *policy.Tables, network int32) bool {
 	return false
 }
 
-// RunBatch queues the batch's next run, one stage on one device, and sends it if the device's worker can take it.
-// If the device does not have the network loaded, the batch fails.
+// RunBatch is called when a batch is to run its next stage on one device. It queues the run, and sends it if the
+// device's worker (the process that executes models) can take it. If the device does not have the network loaded,
+// the batch fails with that reason, and the policy gets it back.
 func (w *WorkerBackend) RunBatch(b *turn.Batch) {
 	hop := &b.Hops[b.CurrentHop]
 	d := w.Devices[hop.Device]
@@ -70,8 +71,8 @@ func (w *WorkerBackend) RunBatch(b *turn.Batch) {
 	w.sendRuns(d)
 }
 
-// sendRuns sends runs from a device's queue to its worker, until Options.Depth runs are in flight. Runs whose
-// batch was aborted are dropped.
+// sendRuns sends runs from a device's queue to its worker process, until Options.Depth runs are in flight, so that
+// the worker has the next one when it ends one. Runs whose batch was aborted are dropped.
 func (w *WorkerBackend) sendRuns(d *Device) {
 	d.waitsForSlot = false
 	for d.Process != nil && len(d.InFlight) < w.Supervisor.options.Depth {
@@ -102,7 +103,8 @@ func (d *Device) nextSendable() int {
 	return -1
 }
 
-// SendWaiting sends runs on the devices whose queue waited for a free slot, after slots were released.
+// SendWaiting is called at the end of each round of the core's loop. It sends runs on the devices whose queue
+// waited for a free slot (memory for one batch's tensors), which other runs may have released.
 func (w *WorkerBackend) SendWaiting() {
 	for _, d := range w.OwnDevices {
 		if d.waitsForSlot {
@@ -190,8 +192,9 @@ func (w *WorkerBackend) markStarted(r *stageRun) {
 	w.core.TellStarted(b, r.device.Index, r.StartedAt)
 }
 
-// gatherInputs copies the inputs of a batch's samples side by side into a slot of the device's shared memory,
-// where the worker reads them. Samples that a step before the model computes are written in place.
+// gatherInputs copies the inputs of a batch's samples side by side into a slot (memory for one batch) of the
+// device's shared memory, where the worker process reads them. What a step before the model computes is written
+// there by the step.
 func (w *WorkerBackend) gatherInputs(b *turn.Batch, d *Device, slots *stageSlots, slot int32) {
 	offset := slots.Layout.InputOffset(int(slot))
 	var bytes int64

@@ -35,8 +35,8 @@ func (k *supervisor) sameGPU(a, b int32) bool {
 	return x.Kind == y.Kind && x.GPU == y.GPU && !k.devices[a].isRemote && !k.devices[b].isRemote && !formats.IsCPU(k.devices[a].Kind)
 }
 
-// gpuReaders returns the devices that read the outputs of a device's stages and are shares of the same GPU, which
-// may include the device itself. Tensors to them need not leave the GPU.
+// gpuReaders returns the devices that read the outputs of a device's stages and are shares (parts) of the same GPU,
+// which may include the device itself. Tensors to them need not leave the GPU's memory.
 func (k *supervisor) gpuReaders(dev int32) []int32 {
 	var out []int32
 	isListed := map[int32]bool{}
@@ -54,9 +54,9 @@ func (k *supervisor) gpuReaders(dev int32) []int32 {
 	return out
 }
 
-// shareMemory lets tensors between stages on one GPU stay in its memory: the worker of the earlier stage shares
-// it, and those of later stages map it. If that fails, it logs a warning, and the tensors go through the host's
-// memory.
+// shareMemory is called once the workers have started. It lets tensors between stages on one GPU stay in its
+// memory: the worker of the earlier stage shares it, and those of later stages map it. If that fails, it logs a
+// warning, and the tensors go through the host's memory.
 func (k *supervisor) shareMemory(ctx context.Context) {
 	if k.core.Options.Engine != engineONNX && os.Getenv(worker.ReplayMemoryEnv) == "" {
 		return
@@ -93,8 +93,8 @@ func (k *supervisor) shareMemory(ctx context.Context) {
 	}
 }
 
-// forgetMemory forgets the GPU memory of a lost worker, and what it had mapped. Batches whose next run would read
-// from there fail.
+// forgetMemory forgets the GPU memory of a lost worker, which is gone with its process, and what it had mapped.
+// Batches whose next run would read from there fail.
 func (w *WorkerBackend) forgetMemory(d *Device) {
 	wasShared := d.sharesGPUMemory
 	d.sharesGPUMemory, d.mapsMemoryOf = false, nil

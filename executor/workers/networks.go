@@ -107,8 +107,8 @@ func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Pro
 	return nil
 }
 
-// cutSlots takes memory for the slots of a network's stages from a device's segment: the usual number of slots,
-// halved until they fit. If not even one slot fits, it takes none and returns an error.
+// cutSlots takes memory for the slots (each holds one batch's tensors) of a network's stages from a device's arena:
+// the usual number of slots, halved until they fit. If not even one slot fits, it takes none and returns an error.
 func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	networks, list := d.Networks, k.stagesOf(d, network)
 	if len(list) == 0 {
@@ -132,7 +132,8 @@ func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	return out, nil
 }
 
-// returnSlots gives slots back to the arena that they were cut from, each once nobody reads it any more.
+// returnSlots gives slots (memory for batches' tensors) back to the arena that they were cut from, each once nobody
+// reads it any more.
 func returnSlots(list []*stageSlots) {
 	for _, s := range list {
 		s.isRetired = true
@@ -150,8 +151,8 @@ func (k slotCutter) swapCommand(o *turn.LoadOrder, id uint64, slots []*stageSlot
 	return q
 }
 
-// cutResidentSlots takes memory for the networks that a device holds at the start, and returns the commands that
-// load them. Slots from an earlier start that failed are returned first.
+// cutResidentSlots takes slots (memory for batches' tensors) for the networks that a device holds at the start, and
+// returns the commands that make its worker load them. Slots from an earlier start that failed are returned first.
 func (k slotCutter) cutResidentSlots(d *Device) ([]worker.Swap, error) {
 	networks := d.Networks
 	returnSlots(networks.newSlots)
@@ -189,7 +190,8 @@ func (k slotCutter) markResidentsLoaded(d *Device) {
 	}
 }
 
-// forgetNetworks forgets the loaded networks, slots and orders of a device whose worker was lost.
+// forgetNetworks forgets the loaded networks, memory slots and orders of a device whose worker was lost. A new
+// worker starts with the resident networks.
 func (d *Device) forgetNetworks() {
 	networks := d.Networks
 	for i, s := range d.Slots {
@@ -203,8 +205,9 @@ func (d *Device) forgetNetworks() {
 	networks.waitingOrders, networks.IsLoading, networks.newSlots, networks.endedLoads = networks.waitingOrders[:0], false, nil, networks.endedLoads[:0]
 }
 
-// takeOrder takes an order for a device on which networks come and go. A load cancels a waiting unload of the same
-// network, and an unload a waiting load.
+// takeOrder takes an order of the policy to load or unload a network, for a device on which networks come and go. A
+// load cancels a waiting unload of the same network, and an unload a waiting load. An order that changes nothing is
+// answered at once.
 func (w orderRunner) takeOrder(d *Device, o turn.LoadOrder) {
 	networks := d.Networks
 	if d.Process == nil { // what it then holds follows from its start
@@ -297,8 +300,9 @@ func (w orderRunner) lacksNetwork(d *Device, stage int32) bool {
 	return d.Networks != nil && d.Process != nil && !d.Networks.Loaded[w.networkOf(stage)]
 }
 
-// handleSwapResult handles a worker's answer to an order to load or unload a network: it takes the network into
-// use or gives its memory back, tells the policy, and sends the next order.
+// handleSwapResult handles a worker's answer to an order to load or unload a network: it takes the network into use
+// or gives its memory back, tells the policy, and sends the next order. A worker that answers an order which it was
+// not given cannot be trusted and is killed.
 func (w orderRunner) handleSwapResult(d *Device, n *turn.BackendEvent) {
 	networks := d.Networks
 	if networks == nil || !networks.IsLoading || n.Id != networks.lastID {

@@ -116,8 +116,9 @@ func checkRemote(t *policy.Tables, o *Options) error {
 	return nil
 }
 
-// placeDevices returns for each device of the plan where on this machine its worker runs. Devices on other hosts,
-// those that are not ours, and all devices of the engine replay get no CPUs.
+// placeDevices returns for each device of the plan where on this machine its worker runs: its kind, number and
+// CPUs. Devices on other hosts, those that are not ours, and all devices of the engine replay (which only waits)
+// get no CPUs. It returns an error if the machine has too few.
 func placeDevices(t *policy.Tables, o *Options, replay bool, isOurs []bool) ([]worker.Device, error) {
 	if err := checkRemote(t, o); err != nil {
 		return nil, err

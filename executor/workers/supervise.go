@@ -40,7 +40,8 @@ type supervisor struct {
 	wg            sync.WaitGroup
 }
 
-// workerConfig returns the configuration of a device's worker, with the stages that it loads.
+// workerConfig returns the configuration with which a device's worker process is started: the engine and how it
+// executes, the stages that it loads, and, if networks come and go, its memory and cache.
 func (k *supervisor) workerConfig(d *Device, place worker.Device) worker.Config {
 	// The engine and its device.
 	hello := worker.Hello{Engine: k.core.Options.Engine, Device: place, Library: k.options.Library, Execution: PlannedExecution(k.core.Plan, place.Kind)}
@@ -76,7 +77,8 @@ func (k *supervisor) workerConfig(d *Device, place worker.Device) worker.Config 
 	return cfg
 }
 
-// startProcess starts the worker of a device, or waits for one of another host.
+// startProcess starts the worker process of a device, or waits for one of another host to join. It returns when the
+// worker has loaded its stages, or an error after StartTimeout.
 func (k *supervisor) startProcess(ctx context.Context, d *Device, cfg worker.Config) (*worker.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.options.StartTimeout)
 	defer cancel()
@@ -134,7 +136,8 @@ func (k *supervisor) startWorkers(ctx context.Context) error {
 	return nil
 }
 
-// runAll runs f for 0..n-1 in parallel and returns the first error by index.
+// runAll runs f for 0..n-1 in parallel, waits for all, and returns the first error by index, so that the same error
+// is reported each time.
 func runAll(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -159,8 +162,8 @@ func (k *supervisor) createSegment(d *Device, p *worker.Process) (err error) {
 	return err
 }
 
-// divideSegment decides which slots of a device's shared memory belong to which of the stages that its worker has
-// loaded, and returns the bytes of memory needed.
+// divideSegment divides a device's shared memory into slots (each holds one batch's tensors) for the stages that
+// its worker has loaded, and returns the bytes of memory needed. It is called before the memory is created.
 func (k *supervisor) divideSegment(d *Device, loaded []worker.LoadedStage) int64 {
 	d.Slots, d.loadedStages = make([]*stageSlots, len(k.stages)), make([]*worker.LoadedStage, len(k.stages))
 	var stride, widest int64
@@ -190,8 +193,9 @@ func (k *supervisor) divideSegment(d *Device, loaded []worker.LoadedStage) int64
 	return max(base, page)
 }
 
-// setModelTensors sets the inputs and outputs of models to what the workers have loaded, and returns an error if a
-// stage does not fit the one before. Stages of a model have consecutive indexes.
+// setModelTensors sets the inputs and outputs of models to those of the stages that the workers have loaded. It
+// returns an error if a stage does not take what the one before gives. Stages of a pipeline have consecutive
+// indexes.
 func (k *supervisor) setModelTensors() error {
 	for i := range k.stages {
 		st := &k.stages[i]
@@ -233,7 +237,8 @@ func (k *supervisor) setModelTensors() error {
 	return nil
 }
 
-// sameSpecs returns an error if the outputs of a stage are not the inputs of the next.
+// sameSpecs returns an error if the outputs of a stage are not the inputs of the next, by number, type and size.
+// Sizes are compared at batches of one and of two, because one alone does not show the batch dimension.
 func sameSpecs(outputs, inputs []engine.Spec) error {
 	if len(outputs) != len(inputs) {
 		return fmt.Errorf("%d tensors leave, %d are expected", len(outputs), len(inputs))
@@ -246,8 +251,8 @@ func sameSpecs(outputs, inputs []engine.Spec) error {
 	return nil
 }
 
-// prepare gives a worker the shared memory that it writes and that of the stages before it, and warms it up, or
-// makes it load the networks of `first` if networks come and go on its device.
+// prepare makes a started worker ready: it gives it the shared memory that it writes and that of the stages before
+// it, and warms up its stages. If networks come and go on its device, it makes it load those of `first` instead.
 func (k *supervisor) prepare(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
 	ctx, cancel := context.WithTimeout(ctx, k.options.StartTimeout)
 	defer cancel()
@@ -368,8 +373,8 @@ func (k *supervisor) supervise(d *Device, cfg worker.Config, p *worker.Process, 
 	}
 }
 
-// restartWorker starts a new worker in place of a lost one, with the same networks that the device had at the
-// first start.
+// restartWorker starts a new worker process in place of a lost one, with the same networks that the device had at
+// the first start. If it cannot be made ready, it is killed, and the supervisor tries again later.
 func (k *supervisor) restartWorker(d *Device, cfg worker.Config) (*worker.Process, error) {
 	p, err := k.startProcess(k.ctx, d, cfg)
 	if err != nil {
@@ -390,7 +395,9 @@ func (k *supervisor) restartWorker(d *Device, cfg worker.Config) (*worker.Proces
 	return p, nil
 }
 
-// postResults posts the results of runs and swaps from a worker to the core, until the worker is gone.
+// postResults reads the results of runs and loads from a worker and posts them to the core as events, until the
+// worker is gone. gen is the number of this process of the device, by which the core ignores events of earlier
+// ones.
 func (k *supervisor) postResults(dev int32, gen int32, p *worker.Process) {
 	var results []worker.Result
 	var events []turn.BackendEvent

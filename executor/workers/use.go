@@ -9,8 +9,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// countRun adds a run that has ended to the device's statistics, also if its batch was aborted. begin and end are
-// its times on the core's clock.
+// countRun adds a run that has ended to the device's statistics (busy time, CPU time), also if its batch was
+// aborted. begin and end are its times on the core's clock. Runs that succeed are recorded for simulations.
 func (d *Device) countRun(c *turn.Core, r *stageRun, n *turn.BackendEvent, begin, end time.Duration) {
 	d.BusyTime += end - begin
 	cpuTime := n.Total - d.cpuTotal
@@ -63,7 +63,7 @@ func recordTransfer(c *turn.Core, bytes int64, from, to *Device, usedTier transf
 }
 
 // Report adds to a report how the devices were used in the elapsed time, by device kind: running, loading, both,
-// and idle. A share of 1/v of a GPU counts as 1/v.
+// and idle. A device that is a share 1/v of a GPU counts as 1/v.
 func (w *WorkerBackend) Report(r *formats.Report, elapsed time.Duration) {
 	out := make([]formats.DeviceReport, len(w.core.Tables.Kinds))
 	weight := make([]float64, len(out))

@@ -33,8 +33,9 @@ const (
 	eventSwapped
 )
 
-// Backend returns the backend that runs worker processes for the devices for which isOurs is true. No process
-// starts yet.
+// Backend returns the backend that runs worker processes for the devices for which isOurs is true, when a core is
+// made. No process starts yet. It returns an error if the plan's stages, operators or devices are not on this
+// machine.
 func (o *Options) Backend(c *turn.Core, isOurs []bool) (turn.Backend, error) {
 	w := &WorkerBackend{core: c, Devices: make([]*Device, len(c.Tables.Devices))}
 	w.Supervisor = &supervisor{cache: worker.NewCache(o.CacheBytes), core: c, options: o, devices: w.Devices}
@@ -88,7 +89,8 @@ func (w *WorkerBackend) setUp(d *Device, isUp bool) {
 
 func (w *WorkerBackend) IsUp(device int32) bool { return w.Devices[device].IsUp.Load() }
 
-// HandleEvent handles an event of a worker. Events of an earlier process of the device are ignored.
+// HandleEvent handles an event of a worker process in the core's loop: a run or a load has ended, or the process
+// was lost or is back. Events of an earlier process of the device (another generation) are ignored.
 func (w *WorkerBackend) HandleEvent(n *turn.BackendEvent) {
 	d := w.Devices[n.Device]
 	switch n.Kind {
@@ -117,7 +119,8 @@ func (w *WorkerBackend) HandleEvent(n *turn.BackendEvent) {
 	}
 }
 
-// handleResult handles a finished run: it sends the next runs, takes the outputs, and ends the batch's hop.
+// handleResult handles a run that a worker has finished: it counts it, sends the next runs, takes the outputs, and
+// ends the batch's hop (its stage on this device). Workers answer in order; one that does not is killed.
 func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 	c := w.core
 	if len(d.InFlight) == 0 || d.InFlight[0].id != n.Id {
@@ -172,7 +175,8 @@ func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 	c.FinishHop(b, d.Index, start, end)
 }
 
-// handleLost handles the loss of a device's worker: it tells the policy, and the batches of its runs fail.
+// handleLost is called when a device's worker process has ended. It tells the policy, forgets the worker's memory,
+// and fails the batches of its runs, which the policy gets back. The supervisor starts the worker again.
 func (w *WorkerBackend) handleLost(d *Device) {
 	d.Process = nil
 	w.setUp(d, false)
@@ -227,7 +231,8 @@ func (w *WorkerBackend) PlaceInputs(task, device, ticket int32) {
 	w.core.TellPlaced(task, device, ticket, now, now)
 }
 
-// Close ends all worker processes and unmaps their memory.
+// Close ends all worker processes and unmaps their memory, when a core stops. It waits until no goroutine of the
+// supervision runs, also for workers that were just being restarted.
 func (w *WorkerBackend) Close(ctx context.Context) {
 	if w.Supervisor.cancel == nil { // supervision has not begun
 		w.Supervisor.killAll()

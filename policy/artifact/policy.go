@@ -53,7 +53,8 @@ func New(t *policy.Tables, params map[string]float64) (*Policy, error) {
 	return p, nil
 }
 
-// Handle decides what to do about one event.
+// Handle decides what to do about one event: after most of them, what the queue of the model concerned does now. It
+// implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -82,7 +83,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// decide serves, drops or keeps waiting the head of a model's queue, until there is nothing more to do now.
+// decide serves, drops or keeps waiting the head of a model's queue (the request with the earliest deadline), until
+// there is nothing more to do now. If it waits for a fuller batch, a timer is set.
 func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 	model := &p.models[m]
 	wake := farFuture
@@ -166,8 +168,9 @@ func (p *Policy) largestBatch(pl, maxBatch, minBatch int32, deadline, now time.D
 	return triedPath{}, false
 }
 
-// tryBatch returns the path of a batch through a pipeline, stage by stage, from the tails alone. Its hops are in
-// p.hops.
+// tryBatch returns the path of a batch through a pipeline: stage by stage the device that ends it first, behind the
+// tails, the times up to which devices and links are reserved. Its hops are in p.hops. If a stage has no device
+// left, finish is farFuture.
 func (p *Policy) tryBatch(pipeline, batch int32, now time.Duration) triedPath {
 	pl := &p.tables.Pipelines[pipeline]
 	p.hops = p.hops[:0]
@@ -221,7 +224,7 @@ func (p *Policy) tryBatch(pipeline, batch int32, now time.Duration) triedPath {
 	return triedPath{pipeline, batch, readyAt, readyAt - now - work}
 }
 
-// linkTail returns the tail of a link; 0 if link is -1.
+// linkTail returns the tail of a link, the time at which its last reserved transfer ends; 0 if link is -1.
 func (p *Policy) linkTail(link int32) time.Duration {
 	if link < 0 {
 		return 0
@@ -229,7 +232,8 @@ func (p *Policy) linkTail(link int32) time.Duration {
 	return p.linkTails[link]
 }
 
-// dispatch sends a batch along the path in p.hops and updates the tails.
+// dispatch sends a batch along the path in p.hops, and updates the tails: the times up to which devices and links
+// are reserved.
 func (p *Policy) dispatch(m int32, chosenPath triedPath, out *policy.Actions) {
 	for i := range p.hops {
 		h := p.hops[i]
@@ -250,7 +254,8 @@ func (p *Policy) dropHead(m int32, reason policy.DropReason, out *policy.Actions
 	underway.DropHead(&p.models[m].queue, m, reason, out)
 }
 
-// loseDevice takes a device out of service and queues again the requests of batches that need it.
+// loseDevice takes a lost device out of service, by a tail of farFuture, and queues again the requests of batches
+// that need it.
 func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions) {
 	if p.deviceTails[device] == farFuture {
 		return

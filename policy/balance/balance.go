@@ -91,7 +91,8 @@ func NewPriority(t *policy.Tables) (*Policy, error) {
 	return p, nil
 }
 
-// resetInstance sets an instance to its state at the start of the plan.
+// resetInstance sets an instance to its state at the start of the plan, with its resident network, when the policy
+// is made or the instance comes back.
 func (p *Policy) resetInstance(d int32) {
 	in := &p.instances[d]
 	in.network, in.isLoaded, in.isLost, in.runningRequests = -1, false, false, 0
@@ -100,7 +101,8 @@ func (p *Policy) resetInstance(d int32) {
 	}
 }
 
-// Handle handles an event. It implements policy.Policy.
+// Handle handles an event of the run: it sends arrivals to the instance with the fewest requests and keeps the
+// instances busy. Requests that return without an answer are dropped as failed. It implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -138,8 +140,8 @@ func (p *Policy) networkOf(model int32) (network int32, devices []int32) {
 	return pl.Network, p.tables.DevicesOf(pl.FirstStage)
 }
 
-// enqueue adds a request to the queue of the instance with the fewest requests. If all are lost, it drops the
-// request.
+// enqueue adds a request to the queue of the instance with the fewest waiting and running requests, among those
+// that may run its model, and serves that. If all of them are lost, it drops the request.
 func (p *Policy) enqueue(now time.Duration, r waitingRequest, out *policy.Actions) {
 	_, devices := p.networkOf(r.model)
 	leastLoaded := int32(-1)
@@ -184,7 +186,8 @@ func (p *Policy) serveInstance(now time.Duration, d int32, out *policy.Actions) 
 	}
 }
 
-// changeNetwork unloads the network of an instance and loads another.
+// changeNetwork orders an instance on which nothing runs to unload its network and load another. Requests wait
+// until that is loaded.
 func (p *Policy) changeNetwork(d, network int32, out *policy.Actions) {
 	in := &p.instances[d]
 	if in.network >= 0 {
@@ -194,7 +197,8 @@ func (p *Policy) changeNetwork(d, network int32, out *policy.Actions) {
 	in.network, in.isLoaded = network, false
 }
 
-// dispatch sends a request to an instance as a batch of one, with the priority as its tag.
+// dispatch sends a request to an instance as a batch of one, with its class's priority as the tag, by which the
+// server orders its requests.
 func (p *Policy) dispatch(now time.Duration, r waitingRequest, d int32, out *policy.Actions) {
 	slot := slots.Take(&p.batches, &p.freeBatches)
 	p.batches[slot] = runningBatch{r, d}
@@ -217,7 +221,8 @@ func (p *Policy) finishBatch(slot int32) {
 	p.freeBatches = append(p.freeBatches, slot)
 }
 
-// loseInstance sends all requests of a lost instance to the others.
+// loseInstance sends all requests of a lost instance, running and waiting ones, to the others. If no instance of
+// their network is left, they are dropped.
 func (p *Policy) loseInstance(now time.Duration, d int32, out *policy.Actions) {
 	in := &p.instances[d]
 	in.isLost, in.network, in.isLoaded = true, -1, false

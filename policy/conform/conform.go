@@ -44,7 +44,8 @@ func NewRecorder(p policy.Policy, w io.Writer) *Recorder {
 // Unwrap returns the recorded policy, for its extensions (policy.FindExtension).
 func (r *Recorder) Unwrap() policy.Policy { return r.recorded }
 
-// Handle lets the recorded policy decide and writes the call to the log.
+// Handle lets the recorded policy decide and writes the call, the event with the actions, to the log. A write error
+// is kept for Close and does not disturb the policy.
 func (r *Recorder) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	firstAction := len(out.List)
 	r.event = policy.AppendEvent(r.event[:0], now, ev)
@@ -94,7 +95,7 @@ type Call struct {
 	Actions []byte // in the form of policy.AppendActions
 }
 
-// OpenLog starts to read a log of either version.
+// OpenLog starts to read an event log of version 1 or 2, which its header names. Anything else is an error.
 func OpenLog(r io.Reader) (*LogReader, error) {
 	l := &LogReader{r: bufio.NewReaderSize(r, 1<<16)}
 	start := make([]byte, len(header))
@@ -107,7 +108,8 @@ func OpenLog(r io.Reader) (*LogReader, error) {
 	return l, nil
 }
 
-// Next returns the next call. At the end of the log it returns io.EOF.
+// Next returns the next call of the log: an event with its time, and the actions that the policy answered with. At
+// the end of the log it returns io.EOF.
 func (l *LogReader) Next() (Call, error) {
 	var c Call
 	event, err := l.readRecord(0)
@@ -150,7 +152,8 @@ func (l *LogReader) readActions() ([]byte, error) {
 	return l.converted, nil
 }
 
-// readRecord reads the next record into a buffer.
+// readRecord reads the next record of the log, its length and then its bytes, into buffer i, which the next call
+// overwrites. A length above maxRecord means a damaged log.
 func (l *LogReader) readRecord(i int) ([]byte, error) {
 	n, err := binary.ReadUvarint(l.r)
 	if err != nil {

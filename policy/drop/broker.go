@@ -21,7 +21,7 @@ type broker struct {
 	revealedTasks time.Duration     // for Variant.ArrivalOrder: number of tasks revealed so far
 }
 
-// enqueueTask adds a revealed task and assigns it to a worker.
+// enqueueTask handles a task that was revealed: it counts its arrival, and assigns it to a worker of its module.
 func (b *broker) enqueueTask(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	b.planner.arrivals[ev.Service]++
 	e := b.tasks.AddTask(now, ev)
@@ -34,7 +34,8 @@ func (b *broker) enqueueTask(now time.Duration, ev *policy.Event, out *policy.Ac
 	b.assignTask(now, ev.Service, e, out)
 }
 
-// finishBatch handles the end of a worker's batch, and starts the next one on the device.
+// finishBatch handles the end of a worker's batch: it learns from its time and its outcomes, and starts the next
+// batch on the device.
 func (b *broker) finishBatch(now time.Duration, w *worker, out *policy.Actions) {
 	b.markIdle(w)
 	b.workers.recordBatchTime(now, w)
@@ -50,8 +51,9 @@ func (b *broker) markIdle(w *worker) {
 	b.busyWorkers--
 }
 
-// serveDevice starts a batch on a free device. If modules take turns on the device, the worker whose oldest task has the
-// earliest deadline runs; otherwise the given worker does.
+// serveDevice starts a batch on a free device. If modules take turns on the device, the worker (a module on a
+// device) whose oldest task has the earliest deadline runs; otherwise the given worker does. If nothing can start,
+// the device stays idle.
 func (b *broker) serveDevice(now time.Duration, w *worker, out *policy.Actions) {
 	if !b.workers.takesTurns(w) {
 		b.startBatch(now, w, out)
@@ -73,7 +75,8 @@ func (b *broker) serveDevice(now time.Duration, w *worker, out *policy.Actions) 
 	}
 }
 
-// oldestDeadline returns the deadline of the oldest task that waits for a worker. If none waits, it returns farFuture.
+// oldestDeadline returns the deadline of the oldest task that waits for a worker, in the forming batch, the queue,
+// or set aside, in this order. Tasks of dropped requests are removed first. If none waits, it returns farFuture.
 func (b *broker) oldestDeadline(w *worker) time.Duration {
 	w.dropUnwanted(b.tasks)
 	for w.queue.len() > 0 && !b.tasks.IsWanted(w.queue.min()) {
@@ -100,7 +103,8 @@ func (b *broker) dropRequest(now time.Duration, req, task int32, reason policy.D
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Task: task, Reason: reason, At: retryAt})
 }
 
-// assignTask assigns a task to a worker of its module. If there is none, the request is dropped.
+// assignTask assigns a newly revealed task to a worker (a module on a device) of its module. If there is none, the
+// request is dropped.
 func (b *broker) assignTask(now time.Duration, m int32, e flow.QueueEntry, out *policy.Actions) {
 	w := b.workers.nextWorker(m)
 	if w == nil {
@@ -146,7 +150,9 @@ func (b *broker) enterBatch(now, start time.Duration, w *worker, e *flow.QueueEn
 	b.planner.recordEntry(w.module, now, queueTime, batchWait)
 }
 
-// startBatch starts the forming batch of a worker whose device is free, and forms the next one.
+// startBatch starts the forming batch of a worker whose device is free, and forms the next one while it runs. If
+// every task that waits fails the test of its deadline, the worker becomes idle; one that is no longer wanted
+// unloads its network.
 func (b *broker) startBatch(now time.Duration, w *worker, out *policy.Actions) {
 	// Form a batch until one is not empty.
 	for {
@@ -195,7 +201,9 @@ func (b *broker) startBatch(now time.Duration, w *worker, out *policy.Actions) {
 	b.workers.updateStarts(w)
 }
 
-// formBatch fills the forming batch of a worker, which starts at `start`, from its queue.
+// formBatch fills the forming batch (the next one) of a worker, which will start at `start`, from its queue: by
+// lowest or highest budget first, the time left to the deadline. Each task is tested when it enters and its request
+// dropped if it would be late. The proof is the result of an earlier count that the queue can be served in time.
 func (b *broker) formBatch(now, start time.Duration, w *worker, out *policy.Actions) {
 	switch {
 	case b.variant.FormBatch != nil:
@@ -232,8 +240,9 @@ func (b *broker) formBatch(now, start time.Duration, w *worker, out *policy.Acti
 	}
 }
 
-// dropHopeless drops the requests of those tasks of a queue that could not be in time even alone in every batch that
-// remains. With the highest budget first, or set aside, they would otherwise wait until the order changes.
+// dropHopeless drops the requests of those tasks of a queue that could not be in time even alone in every batch
+// that remains. With the highest budget (time left) first, or set aside, they would otherwise wait until the order
+// changes. It takes the lowest key first, and stops at the first task that is not hopeless.
 func (b *broker) dropHopeless(now, start time.Duration, w *worker, queue *doubleEndedQueue, out *policy.Actions) {
 	for queue.len() > 0 {
 		e := queue.min()

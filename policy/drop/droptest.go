@@ -34,7 +34,9 @@ func (g *dropTest) hopeless(start time.Duration, w *worker, e *flow.QueueEntry) 
 	return start+w.batchTimes[0]+g.planner.downstreamSolo[r.Model*g.planner.stride+w.module] > r.Deadline+w.clockSkew
 }
 
-// highestFirst returns true if a queue is served from the highest remaining budget (HBF).
+// highestFirst returns true if a worker's queue is served from the highest remaining budget (time left to the
+// deadline), because not all tasks can be in time. pard decides that by the module's load, feas by a count of the
+// queue.
 func (g *dropTest) highestFirst(w *worker, start time.Duration) bool {
 	switch {
 	case g.variant.HighestFirst != nil:

@@ -27,7 +27,8 @@ func (s *planner) estimateDownstream() {
 	}
 }
 
-// downstreamTime returns the estimated time downstream of a node.
+// downstreamTime returns the estimated time downstream of a node: what a request needs for the modules behind it.
+// The longest of the paths counts, separately for run times and for waits.
 func (s *planner) downstreamTime(a int, app *flow.Application, node int32) time.Duration {
 	if s.pathShares != nil {
 		return s.likelyDownstreamTime(a, app, node)
@@ -63,7 +64,8 @@ func (s *planner) likelyDownstreamTime(a int, app *flow.Application, node int32)
 	return s.pathChances[len(s.pathChances)-1].duration
 }
 
-// queueAndRunTime returns the time along a path without the waits for batches.
+// queueAndRunTime returns the estimated time along a path without the waits for batches: mean queueing and batch
+// time of each module. A variant may estimate a module otherwise.
 func (s *planner) queueAndRunTime(app *flow.Application, path []int32) time.Duration {
 	sum := time.Duration(0)
 	for _, i := range path {
@@ -78,7 +80,8 @@ func (s *planner) queueAndRunTime(app *flow.Application, path []int32) time.Dura
 	return sum
 }
 
-// batchWaitQuantile returns the quantile of the sum of the waits for batches along a path.
+// batchWaitQuantile returns the quantile of the sum of the waits for batches along a path (from entering a batch
+// until it starts). Variants without such an estimate have 0, others may compute it from the samples.
 func (s *planner) batchWaitQuantile(app *flow.Application, path []int32) time.Duration {
 	switch {
 	case s.variant.ModuleEstimate != nil || s.variant.PassesTest != nil:

@@ -43,7 +43,8 @@ type sizeChange struct {
 	workers     int
 }
 
-// newWorkerFleet returns the workers of a plan's tables. With jsq, tasks join the shortest queue.
+// newWorkerFleet returns the workers (a module on a device) of a plan's tables. With jsq, tasks join the worker
+// that could start them earliest, otherwise they are dealt in turn.
 func newWorkerFleet(t *policy.Tables, graphTables *flow.GraphTables, jsq bool) *workerFleet {
 	f := &workerFleet{tables: t, graphTables: graphTables, shortestQueue: jsq, modules: make([]moduleWorkers, len(t.Services)), devices: make([]device, len(t.Devices))}
 	f.addWorkers()
@@ -53,7 +54,8 @@ func newWorkerFleet(t *policy.Tables, graphTables *flow.GraphTables, jsq bool) *
 	return f
 }
 
-// addWorkers creates the workers of all devices.
+// addWorkers creates, when the policy is made, the workers (a module on a device) of all devices, and numbers them
+// device after device, so that those that take turns are neighbours.
 func (f *workerFleet) addWorkers() {
 	// Collect the workers of each device.
 	byDevice := make([][]worker, len(f.devices))
@@ -92,7 +94,8 @@ func batchInterval(batchTime time.Duration, deviceShare float64) time.Duration {
 	return time.Duration(float64(batchTime) / deviceShare)
 }
 
-// initModule sets which workers of a module serve at the start.
+// initModule sets which workers of a module serve at the start: all, or with scaling the first ones, as many as the
+// plan starts with.
 func (f *workerFleet) initModule(m int32) {
 	mod := &f.modules[m]
 	mod.earliestStart = newStartTree(len(mod.workers))
@@ -148,7 +151,8 @@ func (f *workerFleet) learnSpeeds() {
 	}
 }
 
-// skewClocks shifts the clock of every worker by a random time of at most maxSkew in either direction.
+// skewClocks shifts the clock of every worker by a random time of at most maxSkew in either direction, to simulate
+// machines whose clocks differ. 0 changes nothing.
 func (f *workerFleet) skewClocks(maxSkew time.Duration, rng *rand.Rand) {
 	for i := range f.workers {
 		if maxSkew > 0 {
@@ -157,7 +161,8 @@ func (f *workerFleet) skewClocks(maxSkew time.Duration, rng *rand.Rand) {
 	}
 }
 
-// refreshLive computes anew which workers of a module take tasks, their capacity and their earliest starts.
+// refreshLive computes anew which workers of a module take tasks, their joint capacity in tasks per second, and
+// when each could start one more. It is called when a worker was lost, loaded or is no longer wanted.
 func (f *workerFleet) refreshLive(m int32) {
 	mod := &f.modules[m]
 	mod.liveWorkers, mod.capacity = mod.liveWorkers[:0], 0
@@ -175,8 +180,8 @@ func (f *workerFleet) refreshLive(m int32) {
 	}
 }
 
-// nextWorker returns the worker of a module that takes the next task: that with the earliest start, or the next in round
-// robin. If no worker takes tasks, it returns nil.
+// nextWorker returns the worker of a module that takes the next task: with shortestQueue the one that could start
+// it earliest, otherwise the next in turn. If no worker takes tasks, it returns nil.
 func (f *workerFleet) nextWorker(m int32) *worker {
 	mod := &f.modules[m]
 	switch {
@@ -192,7 +197,8 @@ func (f *workerFleet) nextWorker(m int32) *worker {
 	return &f.workers[id]
 }
 
-// batchWait returns how long a further task would wait for its batch in a module.
+// batchWait returns how long a further task of a module would wait until a worker could start it. Without workers
+// it returns 0.
 func (f *workerFleet) batchWait(now time.Duration, m int32) time.Duration {
 	mod := &f.modules[m]
 	switch {
@@ -204,7 +210,8 @@ func (f *workerFleet) batchWait(now time.Duration, m int32) time.Duration {
 	return max(0, f.startTime(&f.workers[mod.liveWorkers[mod.nextLive]])-now)
 }
 
-// updateStarts updates the earliest starts on a worker's device after its work has changed.
+// updateStarts updates when the workers of a device could start a further task, after its work has changed. Only
+// the choice by shortest queue reads that.
 func (f *workerFleet) updateStarts(w *worker) {
 	if !f.shortestQueue {
 		return
@@ -273,7 +280,8 @@ func (f *workerFleet) setTargetWorkers(now time.Duration, m int32, n int, out *p
 	}
 }
 
-// applySizes applies the decisions that have taken effect by now.
+// applySizes applies the decisions on the number of a module's workers that have taken effect by now; of several
+// only the latest counts. Workers beyond the number take no more tasks, and unload once they are idle.
 func (f *workerFleet) applySizes(now time.Duration, m int32, out *policy.Actions) {
 	mod := &f.modules[m]
 	dueChanges := 0

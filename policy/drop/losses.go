@@ -6,7 +6,8 @@ import (
 	"inferplan/policy"
 )
 
-// loseWorker assigns the tasks of a lost worker to others.
+// loseWorker assigns the tasks of a lost worker (a module on a lost device), running and waiting ones, to other
+// workers of its module.
 func (b *broker) loseWorker(now time.Duration, w *worker, out *policy.Actions) {
 	if w.isRunning {
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: w.device})
@@ -20,7 +21,8 @@ func (b *broker) loseWorker(now time.Duration, w *worker, out *policy.Actions) {
 	b.resendTasks(now, w.module, out)
 }
 
-// resendTasks assigns the tasks in toResend anew.
+// resendTasks assigns the tasks in toResend, which a lost worker or a failed batch has left, to workers anew,
+// unless their requests were dropped.
 func (b *broker) resendTasks(now time.Duration, m int32, out *policy.Actions) {
 	for i := range b.toResend {
 		if b.tasks.IsWanted(&b.toResend[i]) {
@@ -30,8 +32,8 @@ func (b *broker) resendTasks(now time.Duration, m int32, out *policy.Actions) {
 	b.toResend = b.toResend[:0]
 }
 
-// handleReturned requeues the tasks of a batch that returned without a result. If its network is not loaded, the worker
-// loads it again.
+// handleReturned requeues the tasks of a batch that returned without a result. If its network was not loaded, the
+// worker loads it again, and its tasks go to other workers meanwhile.
 func (b *broker) handleReturned(now time.Duration, w *worker, reason policy.ReturnReason, out *policy.Actions) {
 	b.markIdle(w)
 	b.toResend = append(b.toResend, w.runningBatch...)

@@ -40,7 +40,8 @@ func (q *doubleEndedQueue) belongsAbove(onMinLevel bool, a, b int) bool {
 	return q.isLess(b, a)
 }
 
-// push adds an entry.
+// push adds an entry. The heap gives both the smallest and the largest key: its levels alternate between minima and
+// maxima.
 func (q *doubleEndedQueue) push(e flow.QueueEntry) {
 	q.list = append(q.list, e)
 	i := len(q.list) - 1

@@ -39,7 +39,8 @@ func ServingParams(params map[string]float64) map[string]float64 {
 	return out
 }
 
-// parseOptions reads the parameters of a plan for feas or pard.
+// parseOptions reads the parameters of a plan for feas or pard, over their defaults. It returns an error for an
+// unknown parameter or a value out of range. Names with _us are in microseconds.
 func parseOptions(feas bool, graphTables *flow.GraphTables, params map[string]float64) (Options, error) {
 	options := Options{WaitQuantile: graphTables.WaitQuantile, Window: graphTables.Window, Seed: 1, LearnSpeeds: feas}
 	if feas && branchSkipsModules(graphTables) {

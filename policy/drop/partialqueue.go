@@ -14,8 +14,8 @@ import (
 // The others keep half a batch in reserve, because a task that is served at the very end of its time has nothing left
 // for the modules downstream.
 
-// allFeasible returns true if all tasks that wait for a worker can be served earliest deadline first. Then no task is
-// set aside any more.
+// allFeasible returns true if all tasks that wait for a worker, also those that were set aside for lack of time,
+// can be served in time in the order of their deadlines. Then none is set aside any more.
 func (g *dropTest) allFeasible(w *worker, start time.Duration) bool {
 	for w.setAside.len() > 0 && !g.tasks.IsWanted(w.setAside.min()) {
 		w.setAside.popMin()
@@ -37,7 +37,8 @@ func (g *dropTest) slackAfter(w *worker, end time.Duration, e *flow.QueueEntry) 
 	return e.Key - end - g.planner.downstream[g.tasks.Requests[e.Req].Model*g.planner.stride+w.module]
 }
 
-// formPartialQueue fills the forming batch from a queue that cannot be served as a whole.
+// formPartialQueue fills the forming batch from a queue that cannot be served as a whole: some of the oldest tasks
+// are set aside, so that the others are in time. Hopeless ones among these are dropped.
 func (b *broker) formPartialQueue(now, start time.Duration, w *worker, out *policy.Actions) {
 	b.dropTest.splitQueue(w, start)
 	w.proof.invalidate()
@@ -49,7 +50,9 @@ func (b *broker) formPartialQueue(now, start time.Duration, w *worker, out *poli
 	b.dropHopeless(now, start, w, &w.setAside, out)
 }
 
-// splitQueue decides which tasks are set aside. It leaves at least a batch in the queue, if there are as many.
+// splitQueue decides which tasks of a queue are set aside because not all can be served in time: the oldest, as
+// many as are in excess. It leaves at least a batch in the queue, if there are as many. Half a batch time is added
+// to the start as a margin.
 func (g *dropTest) splitQueue(w *worker, start time.Duration) {
 	batch, firstEnd := int(w.plannedBatch), start+w.fullBatchTime+w.fullBatchTime/2
 
@@ -70,8 +73,8 @@ func (g *dropTest) splitQueue(w *worker, start time.Duration) {
 	}
 }
 
-// countDue counts, for each batch, how many tasks of the queue must be in it or in an earlier one. Tasks in excess of
-// what the batches hold are left out, and returned as a number.
+// countDue counts into dueByBatch, for each batch to come, how many tasks of the queue must be in it or in an
+// earlier one to be in time. Tasks in excess of what the batches hold are left out, and their number is returned.
 func (g *dropTest) countDue(w *worker, firstEnd time.Duration, dueByBatch []int32) (excessTasks int) {
 	batch, batchesPerNs := int32(w.plannedBatch), 1/float64(w.batchInterval)
 	for i := range w.queue.list {
@@ -97,7 +100,8 @@ func (g *dropTest) countDue(w *worker, firstEnd time.Duration, dueByBatch []int3
 	return excessTasks
 }
 
-// addDue counts a task that must be in the j-th batch, and returns true, if there is time for it.
+// addDue counts a task that must be in the j-th batch at the latest, and returns true, if that batch and all later
+// ones still have a place. dueByBatch[k] is how many tasks must be in batch k or earlier.
 func addDue(dueByBatch []int32, j, batch int) bool {
 	for k := j; k < len(dueByBatch); k++ {
 		if int(dueByBatch[k]) >= (k+1)*batch {

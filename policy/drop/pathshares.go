@@ -48,7 +48,8 @@ func hasProperSubset(sets [][]int32) bool {
 	return false
 }
 
-// nodesByOutcome returns, for each outcome of a node, the nodes that it leads to.
+// nodesByOutcome returns, for each outcome (branch) of a node, all nodes on the paths behind it, sorted. Edges
+// without an outcome belong to every one.
 func nodesByOutcome(n *flow.Node) [][]int32 {
 	reachable := make([][]int32, len(n.OutcomeChances))
 	for _, path := range n.Paths {
@@ -70,7 +71,8 @@ func nodesByOutcome(n *flow.Node) [][]int32 {
 	return reachable
 }
 
-// newPathShares returns the shares of all branches as planned.
+// newPathShares returns the shares with which requests take the outcomes (branches) of each node, at first as
+// planned. They are learned from the requests.
 func newPathShares(graphTables *flow.GraphTables) *pathShares {
 	w := &pathShares{graphTables: graphTables, table: predict.New(predict.Options{LastTokenOnly: true})}
 	for m := range graphTables.Modules {
@@ -102,7 +104,8 @@ func (w *pathShares) firstNodeShare(app int) int {
 	return offset
 }
 
-// recordFollower records that a task of a service follows the tasks that it reads.
+// recordFollower records, when a task is revealed, that its service follows the tasks that it reads. So it becomes
+// known which branch these requests took.
 func (w *pathShares) recordFollower(ev *policy.Event) {
 	if w == nil {
 		return
@@ -118,7 +121,8 @@ func (w *pathShares) recordFollower(ev *policy.Event) {
 	}
 }
 
-// learnFromBatch learns from the tasks of a batch that has ended. What follows them has been revealed by then.
+// learnFromBatch learns which branches the requests of a batch took, when it has ended and what follows its tasks
+// has been revealed. Tasks of services without branches teach nothing.
 func (w *pathShares) learnFromBatch(tasks *flow.TaskTable, list []flow.QueueEntry) {
 	if w == nil {
 		return
@@ -156,7 +160,8 @@ func (w *pathShares) updateShares() {
 	}
 }
 
-// updateNodeShares sets the shares of a node's outcomes from the table.
+// updateNodeShares sets the shares of a node's outcomes (branches) from what was learned of the services that
+// follow it. If nothing is known, they stay as planned.
 func (w *pathShares) updateNodeShares(a int32, app *flow.Application, node int32, outcomeShares []float64) {
 	n := &app.Nodes[node]
 	c := w.table.CursorAtStart(a, predict.NoFeature)

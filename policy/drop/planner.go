@@ -50,7 +50,8 @@ type queueTimes struct {
 // bucketWidth is the width of the buckets of queueTimes.
 const bucketWidth = 100 * time.Millisecond
 
-// newPlanner returns a planner for a fleet, with first estimates.
+// newPlanner returns the State Planner, which estimates the time downstream of each module, with first estimates
+// from the planned times. The estimates in batches of one are bounds: no request is faster.
 func newPlanner(variant *Variant, opt Options, f *workerFleet) *planner {
 	n := len(f.modules)
 	s := &planner{variant: variant, options: opt, workers: f, statistics: NewRunStatistics(n), stride: int32(n), moduleLoads: make([]moduleLoad, n)}
@@ -126,7 +127,8 @@ func (s *planner) recordEntry(m int32, now, queueTime, wait time.Duration) {
 	s.statistics.recordEntry(m, queueTime, wait)
 }
 
-// meanAt returns the weighted mean over the window that ends now. The weight falls linearly with age.
+// meanAt returns the weighted mean of queueing times over the window that ends now. It is kept in buckets, and the
+// weight falls linearly with their age.
 func (q *queueTimes) meanAt(now time.Duration) time.Duration {
 	window := time.Duration(len(q.tenths)) * bucketWidth
 	sum, weights := 0.0, 0.0
@@ -145,7 +147,8 @@ func (q *queueTimes) meanAt(now time.Duration) time.Duration {
 	return time.Duration(sum / weights)
 }
 
-// tickSecond updates all estimates; it runs once per second.
+// tickSecond updates all estimates once per second: arrivals, queueing times, the order of each module's queue,
+// batch times and the times downstream.
 func (s *planner) tickSecond(now time.Duration) {
 	s.second = int64(now / time.Second)
 	for m := range s.moduleLoads {
@@ -175,7 +178,8 @@ func (s *planner) skipSeconds(now time.Duration) {
 	s.second = int64(now / time.Second)
 }
 
-// addArrivals adds the arrivals of a second.
+// addArrivals adds the arrivals of a second to the last seconds, and smooths them by the mean over up to five
+// seconds.
 func (l *moduleLoad) addArrivals(tasks float64) {
 	index := l.seconds % len(l.arrivals)
 	l.arrivals[index] = tasks
@@ -187,8 +191,9 @@ func (l *moduleLoad) addArrivals(tasks float64) {
 	l.smoothed[index] = sum / float64(n)
 }
 
-// wantsHighestFirst returns true if the highest budget is to be served first: the load is above 1 by more than its
-// variation. If it is below 1 by more than that, it returns false. In between the order stays.
+// wantsHighestFirst returns whether a module serves the highest budget (time left to the deadline) first: true if
+// its load, the arrivals of the last second over the capacity, is above 1 by more than its usual variation, false
+// if it is below 1 by more than that. In between the order stays, so that it does not change back and forth.
 func (l *moduleLoad) wantsHighestFirst(capacity float64, immediate bool) bool {
 	if capacity == 0 {
 		return l.highestFirst

@@ -30,7 +30,8 @@ func New(name string, t *policy.Tables, params map[string]float64) (*Policy, err
 	return NewVariant(t, params, Variant{Name: name, IsFeas: name == Default})
 }
 
-// NewVariant returns a variant over a plan's tables.
+// NewVariant returns a variant of the policy (a baseline or an ablation) over a plan's tables. It returns an error
+// for a plan of another kind or a wrong parameter.
 func NewVariant(t *policy.Tables, params map[string]float64, v Variant) (*Policy, error) {
 	graphTables := flow.GraphTablesOf(t)
 	if graphTables == nil {
@@ -57,7 +58,8 @@ func NewVariant(t *policy.Tables, params map[string]float64, v Variant) (*Policy
 	return p, nil
 }
 
-// Handle implements policy.Policy.
+// Handle handles an event of the run and appends the actions that follow: it admits requests, assigns tasks, and
+// starts batches. It implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.TaskRevealed:
@@ -83,7 +85,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// handleChange handles rare events: workers that are lost or come back, loads, and batches without a result.
+// handleChange handles the rare events: workers (modules on a device) that are lost or come back, loads that have
+// ended, and batches without a result. An event concerns all workers of its device.
 func (p *Policy) handleChange(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	if ev.Device < 0 || int(ev.Device) >= len(p.workers.devices) {
 		return

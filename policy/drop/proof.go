@@ -19,7 +19,8 @@ func (f *feasibilityProof) isValid(from time.Duration) bool {
 // invalidate withdraws the proof.
 func (f *feasibilityProof) invalidate() { f.spareTasks = -1 }
 
-// addTask counts a task that was added to the queue.
+// addTask counts a task that was added to the queue in the proof (the result of an earlier count that the queue can
+// be served in time): it takes up one of the spare places.
 func (f *feasibilityProof) addTask(deadline time.Duration) {
 	f.spareTasks--
 	if deadline < f.lateDeadline {

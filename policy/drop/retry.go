@@ -32,7 +32,8 @@ func (g *retryEstimate) retryAfter(now time.Duration, r *flow.Request) time.Dura
 	return max(batchTime, g.workers.batchWait(now, m)+batchTime+g.downstreamTime[r.Model]-(r.Deadline-r.ArrivedAt))
 }
 
-// estimate computes, for every application, the time of the longest path behind the entry module.
+// estimate computes, for every application, the time of the longest path behind the entry module, from the
+// planner's means. It is used to say when a refused request is worth sending again.
 func (g *retryEstimate) estimate() {
 	g.estimatedSecond = g.planner.second
 	for a := range g.downstreamTime {

@@ -30,7 +30,8 @@ func (s *scaler) passTime(now time.Duration) {
 	}
 }
 
-// scale decides the number of workers of each module; it runs once per second.
+// scale is called once per second. It applies earlier decisions on the number of workers of each module that take
+// effect now and, when one is due, decides anew by the rate of requests. Without a scaling rule it does nothing.
 func (s *scaler) scale(now time.Duration, f *workerFleet, out *policy.Actions) {
 	if s.demand == nil {
 		return

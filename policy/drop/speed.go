@@ -15,7 +15,8 @@ const (
 	learningRate         = .5
 )
 
-// updateFactor takes the measurements of a second into account. It returns false if there were none.
+// updateFactor takes the batch times measured in a second into account: the factor (measured over planned) moves
+// towards them by learningRate. It returns false if there were none.
 func (p *moduleSpeed) updateFactor() bool {
 	if p.plannedTime <= 0 {
 		return false
@@ -35,7 +36,8 @@ func (f *workerFleet) recordBatchTime(now time.Duration, w *worker) {
 	}
 }
 
-// updateBatchTimes sets the batch times of all workers to what was measured lately.
+// updateBatchTimes sets, once per second, the batch times of all workers to the planned ones times the factor that
+// was measured for their module.
 func (f *workerFleet) updateBatchTimes(s *planner) {
 	for m := range f.speeds {
 		if !f.speeds[m].updateFactor() {

@@ -13,7 +13,8 @@ type startTree struct {
 	winners []int32
 }
 
-// newStartTree returns a tree of n workers that take no tasks.
+// newStartTree returns a tournament tree of n workers that take no tasks (farFuture). Its root names the worker
+// with the earliest start. Its size is a power of two, so that a node's children are 2i and 2i+1.
 func newStartTree(n int) startTree {
 	size := 1
 	for size < n {
@@ -54,7 +55,7 @@ func (s *startTree) earliestWorker() int32 {
 	return s.winners[1]
 }
 
-// setStart sets the earliest start of a worker.
+// setStart sets when a worker could start a further task, and updates the winners on the way to the root.
 func (s *startTree) setStart(worker int, startAt time.Duration) {
 	if s.startTimes[worker] == startAt {
 		return

@@ -24,7 +24,8 @@ func newWaitSamples(longest time.Duration) waitSamples {
 // bucketOf returns the bucket of a wait.
 func (w *waitSamples) bucketOf(d time.Duration) int { return min(int(d/waitStep), len(w.histogram)-1) }
 
-// add adds a wait, in place of the oldest one if there are sampleWaits.
+// add adds a wait for a batch to the samples and their histogram, in place of the oldest one if there are
+// sampleWaits.
 func (w *waitSamples) add(d time.Duration) {
 	if len(w.latest) < sampleWaits {
 		w.latest = append(w.latest, d)
@@ -38,8 +39,8 @@ func (w *waitSamples) add(d time.Duration) {
 	w.histogram[w.bucketOf(d)]++
 }
 
-// convolve sets dst to the distribution of the sum of two waits, one with the distribution `distribution` and one of w,
-// and returns it.
+// convolve writes into result, and returns, the distribution of the sum of two independent waits for batches: one
+// with the given distribution, and one of w. Element i is the chance of bucket i.
 func (w *waitSamples) convolve(result, distribution []float64) []float64 {
 	n := len(w.latest)
 	if n == 0 { // no samples yet

@@ -77,7 +77,8 @@ func minDownstreamTimes(app *flow.Application, soloTimes []time.Duration) []time
 	return out
 }
 
-// watchTask watches a task that waits.
+// watchTask watches a task that waits: an alarm is set for the time at which it becomes hopeless, that is, late
+// even if every module ran it alone. Without the option it does nothing.
 func (w *hopelessWatch) watchTask(e flow.QueueEntry, r *flow.Request, service int32, out *policy.Actions) {
 	if !w.enabled {
 		return
@@ -101,7 +102,8 @@ func (w *hopelessWatch) hopelessAt(r *flow.Request, service int32, state taskSta
 	return r.Deadline - remaining + 1
 }
 
-// setStates sets the state of the tasks of a batch.
+// setStates notes that the tasks of a batch now wait, run or are over, on which it depends when they become
+// hopeless.
 func (w *hopelessWatch) setStates(list []flow.QueueEntry, state taskState) {
 	if w.enabled {
 		for i := range list {
@@ -110,7 +112,8 @@ func (w *hopelessWatch) setStates(list []flow.QueueEntry, state taskState) {
 	}
 }
 
-// handleTimer drops the requests of those tasks that are hopeless by now.
+// handleTimer is called at the first alarm. It drops the requests of those tasks that are hopeless by now (late
+// even if every module ran them alone). A task that has started meanwhile gets a later alarm.
 func (w *hopelessWatch) handleTimer(now time.Duration, b *broker, out *policy.Actions) {
 	w.timerAt = farFuture
 	for w.alarms.len() > 0 && w.alarms.min().Key <= now {

@@ -45,7 +45,8 @@ func (w *worker) waitingTasks() int { return w.queue.len() + w.setAside.len() }
 // hasRoom returns true if the forming batch takes a further task.
 func (w *worker) hasRoom() bool { return len(w.formingBatch) < int(w.formingLimit) }
 
-// backlogTime returns how long the full batches take that a worker runs before a further task.
+// backlogTime returns how long the full batches take that a worker has to run before a further task can start:
+// those of its forming batch and its queue.
 func (w *worker) backlogTime() time.Duration {
 	tasks := len(w.formingBatch) + w.waitingTasks()
 	if !w.hasRoom() { // it counts as a planned batch

@@ -25,7 +25,8 @@ type decayingSum struct {
 	updatedAt time.Duration
 }
 
-// valueAt returns the sum at a time: about the requests of the last window.
+// valueAt returns the value of a sum that decays exponentially over the window, at a time: about the requests of
+// the last window.
 func (r *decayingSum) valueAt(now, window time.Duration) float64 {
 	if r.sum == 0 || now <= r.updatedAt {
 		return r.sum
@@ -38,7 +39,8 @@ func (r *decayingSum) addAt(now, window time.Duration, n float64) {
 	r.sum, r.updatedAt = r.valueAt(now, window)+n, now
 }
 
-// clientOf returns the client with a number, which has sent a request now.
+// clientOf returns the entry of the client with a number, which has sent a request now, and makes one if it is new.
+// Each call also checks one idle client, so that entries do not pile up.
 func (s *ClientShares) clientOf(now time.Duration, number int32) *client {
 	s.forgetIdleClient(now)
 	slot, ok := s.slotOf[number]
@@ -54,7 +56,8 @@ func (s *ClientShares) clientOf(now time.Duration, number int32) *client {
 	return c
 }
 
-// forgetIdleClient checks one client, the next in turn, and forgets it if it has been idle for long.
+// forgetIdleClient checks one client, the next in turn, and forgets it if it has no open request and has sent none
+// for forgetAfter. One per call keeps each call short.
 func (s *ClientShares) forgetIdleClient(now time.Duration) {
 	if len(s.clients) == 0 {
 		return

@@ -100,7 +100,8 @@ func (s *ClientShares) Admit(now time.Duration, model, number, n int32) bool {
 	return true
 }
 
-// window returns the time over which a client's requests are counted.
+// window returns the time over which a client's requests are counted: some SLOs or, at low rates, as long as
+// windowCount requests take at the fair rate, at most an hour and at least 1 ms.
 func (m *modelShare) window() time.Duration {
 	window := windowSLOs * m.slo
 	if m.fairRate > 0 {
@@ -109,8 +110,8 @@ func (m *modelShare) window() time.Duration {
 	return max(window, time.Millisecond)
 }
 
-// updateFairRate computes the fair rate of a model anew, at most eight times per SLO: what clients that send more than
-// it share equally (max-min fairness).
+// updateFairRate computes the fair rate of a model anew, at most eight times per SLO: what clients that send more
+// than it share equally, while the others get what they ask for (max-min fairness).
 func (s *ClientShares) updateFairRate(now time.Duration, model int32) {
 	m := &s.models[model]
 	if now-m.fairRateAt < max(m.slo/8, time.Millisecond) {
@@ -142,7 +143,8 @@ func (s *ClientShares) updateFairRate(now time.Duration, model int32) {
 }
 
 // RecordEnd records that n admitted requests of a client have ended. isLate says that they had the whole SLO of the
-// model and were not answered in time.
+// model and were not answered in time. From these follows, once per SLO, the model's health: it falls while many
+// are late, and fewer requests are then admitted.
 func (s *ClientShares) RecordEnd(now time.Duration, model, number, n int32, isLate bool) {
 	if s == nil || number == 0 {
 		return

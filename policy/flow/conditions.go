@@ -41,8 +41,9 @@ func (e *ConditionChoices) valuesAt(req, visit int32) condition.Lookup {
 	return e.values
 }
 
-// ItemCount implements Choices. A request has no more items than the plan has chances for, because the plan sizes
-// answers and devices by these.
+// ItemCount returns how many tasks a step has at this visit, by its expression over the request's answers. A
+// request has no more items than the plan has chances for, because the plan sizes answers and devices by these;
+// more is an error of the request, and 0 tasks. It implements Choices.
 func (e *ConditionChoices) ItemCount(req, app, segment, visit, step int32) int32 {
 	workflow := &e.workflows.Apps[app]
 	stepTable := &workflow.Segments[segment].Steps[step]
@@ -57,7 +58,9 @@ func (e *ConditionChoices) ItemCount(req, app, segment, visit, step int32) int32
 	return int32(n)
 }
 
-// ChooseRoute implements Choices.
+// ChooseRoute returns which of a step's services (routes) a task takes: the one that the step's expression names,
+// by the request's answers. If it names none of them, that is an error of the request, and 0 is returned. It
+// implements Choices.
 func (e *ConditionChoices) ChooseRoute(req, app, segment, visit, step, _ int32) int32 {
 	w := &e.workflows.Apps[app]
 	s := &w.Segments[segment].Steps[step]
@@ -76,7 +79,8 @@ func (e *ConditionChoices) ChooseRoute(req, app, segment, visit, step, _ int32) 
 	return 0
 }
 
-// ChooseNext implements Choices.
+// ChooseNext returns the branch behind a segment that a request takes: the first open one whose condition holds, or
+// that has none. A branch is closed once its segment was visited as often as allowed. It implements Choices.
 func (e *ConditionChoices) ChooseNext(req, app, segment, visit int32, openBranches []bool) int32 {
 	values, lastOpen := e.valuesAt(req, visit), int32(0)
 	for b, condition := range e.workflows.Apps[app].Segments[segment].BranchConditions {

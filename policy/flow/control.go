@@ -36,7 +36,9 @@ func (s *nodeState) tookEdge(outcome int32) bool {
 // taskNode is the request and node of a task.
 type taskNode struct{ req, node int32 }
 
-// NewGraphControl returns the control that decides which tasks the requests of a run have.
+// NewGraphControl returns the control that decides, for applications that are graphs, which tasks the requests of a
+// run have. A node (step of the graph) starts with no task and all inputs undecided; stride is the most nodes of an
+// application.
 func NewGraphControl(t *policy.Tables) policy.Control {
 	c := &graphControl{tables: GraphTablesOf(t)}
 	for i := range c.tables.Apps {
@@ -51,7 +53,8 @@ func NewGraphControl(t *policy.Tables) policy.Control {
 	return c
 }
 
-// BeginRequest implements policy.Control.
+// BeginRequest begins a request of an application that is a graph: no node is decided yet but the entry, whose task
+// is revealed. It implements policy.Control.
 func (c *graphControl) BeginRequest(req, model int32, out *policy.RevealedTasks) {
 	for int(req) >= len(c.requests) {
 		c.requests = append(c.requests, graphRequest{app: -1})
@@ -69,7 +72,8 @@ func (c *graphControl) nodesOf(req int32) []nodeState {
 	return c.nodeStates[req*c.stride : (req+1)*c.stride]
 }
 
-// revealNode reveals the task of a node.
+// revealNode reveals the task of a node (step of the graph) to the policy, once it is known from which inputs the
+// request comes to it. The entry node has the client's input, -1.
 func (c *graphControl) revealNode(req, node int32, out *policy.RevealedTasks) {
 	n, steps := &c.tables.Apps[c.requests[req].app].Nodes[node], c.nodesOf(req)
 	t := out.TakeSlot()
@@ -92,7 +96,9 @@ func (c *graphControl) revealNode(req, node int32, out *policy.RevealedTasks) {
 	out.Tasks = append(out.Tasks, policy.RevealedTask{Req: req, Task: t, Service: n.Service, FirstInput: first, NumInputs: int32(len(out.Inputs)) - first})
 }
 
-// TaskEnded implements policy.Control.
+// TaskEnded is called when a task has run, with the outcome (branch) that its answer chose. It reveals the tasks
+// that are now known, frees outputs that nothing will read, and ends the request if no task is open. It implements
+// policy.Control.
 func (c *graphControl) TaskEnded(task int32, o policy.Outcome, out *policy.RevealedTasks) {
 	v := c.taskNodes[task]
 	r, steps := &c.requests[v.req], c.nodesOf(v.req)
@@ -129,8 +135,9 @@ func (c *graphControl) TaskEnded(task int32, o policy.Outcome, out *policy.Revea
 	}
 }
 
-// decideInput records whether a request comes to a node from one of its inputs. Once all inputs are decided, the node is
-// revealed, or skipped if the request comes from none.
+// decideInput records whether a request comes to a node (step of the graph) from one of its inputs. Once all inputs
+// are decided, the node is revealed as a task or, if the request comes from none, skipped. A skipped node decides
+// those behind it.
 func (c *graphControl) decideInput(req, node int32, taken bool, out *policy.RevealedTasks) {
 	s := &c.nodesOf(req)[node]
 	s.undecidedInputs--
@@ -149,7 +156,8 @@ func (c *graphControl) decideInput(req, node int32, taken bool, out *policy.Reve
 	}
 }
 
-// ForgetRequest implements policy.Control.
+// ForgetRequest forgets a request that has ended or was dropped, and frees the outputs that it still has. If it is
+// forgotten already, nothing happens. It implements policy.Control.
 func (c *graphControl) ForgetRequest(req int32, out *policy.RevealedTasks) {
 	if int(req) >= len(c.requests) || c.requests[req].app < 0 {
 		return

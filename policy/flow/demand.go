@@ -22,7 +22,8 @@ type workerLookup struct {
 	workers    []int
 }
 
-// NewWorkerDemand returns the demand under a scaling rule.
+// NewWorkerDemand returns the demand under a scaling rule. It keeps the arrivals of as many seconds as the rule
+// looks at.
 func NewWorkerDemand(scaling *Scaling) *WorkerDemand {
 	n := int(scaling.Window / time.Second)
 	if scaling.RiseSigmas > 0 {
@@ -115,7 +116,8 @@ func (d *WorkerDemand) PlannedRate() float64 {
 	return rate
 }
 
-// arrivalsAt returns the arrivals in a second.
+// arrivalsAt returns the arrivals in a second of the run, which must be among those that are kept; 0 before its
+// start.
 func (d *WorkerDemand) arrivalsAt(second int64) float64 {
 	if second < 0 {
 		return 0

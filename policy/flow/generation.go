@@ -36,7 +36,8 @@ type GenerationStep struct {
 	TokenSamples       [][2]int         // samples of both together, in place of these
 }
 
-// tokenDraw returns a function that draws the tokens of a task.
+// tokenDraw returns a function that draws how many tokens a task's prompt and answer have: a recorded pair at
+// random, or each from its distribution.
 func (a *GenerationStep) tokenDraw(rng *rand.Rand) func() (prompt, output int32) {
 	if len(a.TokenSamples) > 0 {
 		return func() (prompt, output int32) {
@@ -48,7 +49,8 @@ func (a *GenerationStep) tokenDraw(rng *rand.Rand) func() (prompt, output int32)
 	return func() (prompt, output int32) { return prompts(), outputs() }
 }
 
-// LanguageModelOf returns a service as a language model. If it is none, it returns nil.
+// LanguageModelOf returns the figures of a service as a language model. If it is none, it returns nil; so it does
+// for nil tables.
 func (w *WorkflowTables) LanguageModelOf(service int32) *LanguageModel {
 	if w == nil || int(service) >= len(w.LanguageModels) || len(w.LanguageModels[service].Engines) == 0 {
 		return nil
@@ -56,7 +58,8 @@ func (w *WorkflowTables) LanguageModelOf(service int32) *LanguageModel {
 	return &w.LanguageModels[service]
 }
 
-// addLanguageModel adds the next service as a language model. If generation is nil, the service is none.
+// addLanguageModel adds the next service to the table of language models, with its engine (speed and memory) on
+// each pool of devices. If generation is nil, the service is no language model and its entry stays empty.
 func (w *WorkflowTables) addLanguageModel(plan *formats.Plan, generation *formats.FlowGeneration) {
 	model := LanguageModel{}
 	if generation != nil {
@@ -72,7 +75,8 @@ func (w *WorkflowTables) addLanguageModel(plan *formats.Plan, generation *format
 	w.LanguageModels = append(w.LanguageModels, model)
 }
 
-// numberGenerationSteps numbers the steps of the next application that ask language models.
+// numberGenerationSteps numbers, from 1, the steps of the next application that ask language models, and lists them
+// with their distributions of tokens. Number 0 means a step that asks none.
 func (w *WorkflowTables) numberGenerationSteps(a *Workflow) {
 	for g := range a.Segments {
 		for k := range a.Segments[g].Steps {
@@ -84,8 +88,9 @@ func (w *WorkflowTables) numberGenerationSteps(a *Workflow) {
 	}
 }
 
-// WithTokenWork returns the segments with the work of those modules that ask language models: the time that one of their
-// sequences takes alone on the first kind of device, relative to the model's usual task.
+// WithTokenWork returns the segments with the work of those modules that ask language models: the time that one of
+// their sequences takes alone on the first kind of device, relative to the model's usual task. Other modules keep
+// their work. The given segments are not changed.
 func WithTokenWork(segments []formats.Segment, models map[string]*formats.FlowGeneration) []formats.Segment {
 	out := slices.Clone(segments)
 	for i := range out {

@@ -52,7 +52,8 @@ func WithLanguageModels(p *formats.Profile, apps []formats.Application, path str
 	return &out, llms, nil
 }
 
-// requiredModels returns the language models that workflows ask.
+// requiredModels returns the language models that steps of workflows ask, each once, with the mean tokens of its
+// longest task, the most tokens that a task may have, and where it is first named.
 func requiredModels(apps []formats.Application, path string) (required []requiredModel) {
 	for i := range apps {
 		for g := range apps[i].Segments {
@@ -80,7 +81,9 @@ func requiredModels(apps []formats.Application, path string) (required []require
 	return required
 }
 
-// profileModel returns the language model as one that was measured in batches.
+// profileModel returns a language model in the form of one that was measured in batches, so that the planner treats
+// both alike: a batch of n is n sequences at a time, and takes as long as a sequence among n. It returns an error
+// if its memory is not known or no sequence fits.
 func (a *requiredModel) profileModel(l *formats.LLMProfile) (*formats.ProfileModel, *formats.FlowGeneration, error) {
 	// The memory must be known, in bytes or in tokens.
 	kvBytes := l.KVBytesPerToken

@@ -28,7 +28,8 @@ func NewPathRecorder(t *policy.Tables, onPath func(application string, way forma
 	return &PathRecorder{tables: t, openRequests: map[int32]*recordedRequest{}, OnPath: onPath}
 }
 
-// HandleEvent records an event.
+// HandleEvent follows the requests of a run by the policy's events: it notes their tasks as they are revealed, and
+// hands over the whole path when a request is answered. Cancelled requests are forgotten.
 func (r *PathRecorder) HandleEvent(ev *policy.Event) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -56,7 +57,8 @@ func (r *PathRecorder) HandleEvent(ev *policy.Event) {
 	}
 }
 
-// addTask adds a task to the path. Its inputs become offsets back.
+// addTask adds a revealed task to the recorded path of its request. Inputs are noted as offsets: how many tasks
+// back they are.
 func (q *recordedRequest) addTask(model string, ev *policy.Event) {
 	task := formats.WayTask{Model: model}
 	if ev.Value > 0 {

@@ -11,7 +11,8 @@ type SessionState struct {
 	SameNode, OtherNode time.Duration // time to move it within the node, and across nodes
 }
 
-// SessionStateOf returns the session state of a service. If it keeps none, Bytes is 0.
+// SessionStateOf returns what a service keeps of a request for its next task (a KV cache). If it keeps nothing,
+// Bytes is 0.
 func (w *WorkflowTables) SessionStateOf(service int32) SessionState {
 	if w == nil || int(service) >= len(w.SessionStates) {
 		return SessionState{}
@@ -19,7 +20,8 @@ func (w *WorkflowTables) SessionStateOf(service int32) SessionState {
 	return w.SessionStates[service]
 }
 
-// ScaleByWork returns a figure of a session state at a work in millionths. A work of 0 is the usual one.
+// ScaleByWork scales a figure of the usual task by a work in millionths of that. A work of 0 is the usual one.
+// Dividing before multiplying keeps large figures from overflowing.
 func ScaleByWork(usual, work int64) int64 {
 	if work <= 0 || work == millionths {
 		return usual

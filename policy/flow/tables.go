@@ -42,7 +42,7 @@ type Node struct {
 	Paths [][]int32
 }
 
-// OutcomeAt returns the outcome that a number drawn from [0,1) stands for.
+// OutcomeAt returns the outcome (branch) of a node for a random number from [0,1), by the chances of its outcomes.
 func (n *Node) OutcomeAt(u float64) int32 {
 	outcome := int32(0)
 	for int(outcome) < len(n.OutcomeChances)-1 && u >= n.OutcomeChances[outcome] {
@@ -76,7 +76,8 @@ type Scaling struct {
 	Workers                [][]int   // [row][module]
 }
 
-// WorkersAt returns the numbers of workers by module at a rate.
+// WorkersAt returns how many workers each module has at a rate, by the rows of the scaling table: the last row
+// whose rate is below it. The caller must not change the list.
 func (s *Scaling) WorkersAt(rps float64) []int {
 	i, _ := slices.BinarySearchFunc(s.RatesAbove, rps, func(a, rps float64) int {
 		if a < rps {
@@ -96,7 +97,9 @@ func GraphTablesOf(t *policy.Tables) *GraphTables {
 // MaxPaths bounds the paths through an application, because estimates follow each of them.
 const MaxPaths = 256
 
-// Compile reads the applications of a plan into its tables, which policy.Compile made with a model per module.
+// Compile reads the applications of a plan into its tables, which policy.Compile made with a model per module:
+// modules become services (what tasks ask for), and applications become models (what clients ask for). A plan with
+// segments becomes one of workflows.
 func Compile(plan *formats.Plan, t *policy.Tables) error {
 	f := formats.FlowOf(plan)
 	if f == nil {
@@ -158,7 +161,9 @@ func devicesOf(t *policy.Tables, service int32) []int32 {
 	return out
 }
 
-// setDeviceShares sets the share of a device's time that each of its modules has, as the plan does.
+// setDeviceShares sets the share of a device's time that each of its modules has, as the plan does. A module alone
+// on a device has all of it; the planned shares of several are scaled to the sum 1. It returns an error for a
+// device that a module has twice or without a share.
 func (g *GraphTables) setDeviceShares(plan *formats.Plan, t *policy.Tables) error {
 	modules, plannedShare := make([]int, len(t.Devices)), make([]float64, len(t.Devices))
 	for m := range g.Modules {
@@ -197,7 +202,8 @@ func (g *GraphTables) setDeviceShares(plan *formats.Plan, t *policy.Tables) erro
 	return nil
 }
 
-// compileApplication reads the graph of an application. path is the field of the plan that errors name.
+// compileApplication reads an application of a plan as a graph: a node for each module, with the edges from its
+// predecessors and the outcomes (branches) that lead to them. path is the field of the plan that errors name.
 func compileApplication(modules []formats.Module, serviceOf map[string]int32, path string) (Application, error) {
 	nodeOf, app := map[string]int32{}, Application{}
 
@@ -245,7 +251,8 @@ func CompileGraph(modules []formats.Module, path string) (Application, error) {
 	return compileApplication(copies, serviceOf, path)
 }
 
-// orderNodes orders the nodes, lists the paths behind each, and computes the chances with which they are reached.
+// orderNodes puts the nodes (steps of the graph) into an order with inputs first, lists the paths behind each, and
+// computes the chance that a request reaches it. It returns an error for a cycle, or for more than MaxPaths paths.
 func (a *Application) orderNodes(path string) error {
 	// Order the nodes, inputs first.
 	isOrdered := make([]bool, len(a.Nodes))
@@ -298,7 +305,9 @@ func (a *Application) orderNodes(path string) error {
 	return nil
 }
 
-// setScaling reads and checks the scaling rule.
+// setScaling reads and checks the rule by which the number of workers follows the rate: above which rate how many
+// each module has. Without a rule in the plan it does nothing. It returns an error for times that are no whole
+// seconds or worker counts out of range.
 func (g *GraphTables) setScaling(s *formats.FlowScaling) error {
 	if s == nil {
 		return nil
@@ -321,7 +330,8 @@ func (g *GraphTables) setScaling(s *formats.FlowScaling) error {
 	return nil
 }
 
-// setLoads sets the networks that devices hold at the start, and the times of loads.
+// setLoads sets the times of loads, which are the module's cold start on every kind of device, and the networks
+// that devices hold at the start: with scaling only the first StartWorkers of a module.
 func (g *GraphTables) setLoads(t *policy.Tables) {
 	for m := range g.Modules {
 		network := t.Pipelines[t.Services[m].FirstPipeline].Network

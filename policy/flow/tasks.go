@@ -35,7 +35,8 @@ type QueueEntry struct {
 	lifeCount uint32 // lifeCount of its request
 }
 
-// OpenRequest opens a request.
+// OpenRequest enters a request that arrives into its slot. lifeCount is odd while the slot's request is open, and
+// grows with each request, so that entries of an earlier one can be told.
 func (b *TaskTable) OpenRequest(ev *policy.Event) {
 	for int(ev.Req) >= len(b.Requests) {
 		b.Requests = append(b.Requests, Request{})
@@ -45,7 +46,7 @@ func (b *TaskTable) OpenRequest(ev *policy.Event) {
 	r.ArrivedAt, r.Deadline, r.Model = ev.ArrivedAt, ev.Deadline, ev.Model
 }
 
-// AddTask adds a revealed task, and returns its entry with the request's deadline as key.
+// AddTask records a revealed task, and returns its entry for a queue, with the request's deadline as key.
 func (b *TaskTable) AddTask(now time.Duration, ev *policy.Event) QueueEntry {
 	for int(ev.Task) >= len(b.Tasks) {
 		b.Tasks = append(b.Tasks, Task{})

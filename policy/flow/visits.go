@@ -45,7 +45,9 @@ func CompileSegments(a *formats.Application, path string) (*Workflow, []string, 
 	return w, names, err
 }
 
-// VisitCounts lists the different visit counts of the segments with their chances, the most likely first.
+// VisitCounts lists, for a request of the workflow, the different ways to visit its segments (parts whose tasks are
+// revealed together): how often each is visited, with the chance of that, the most likely first. It returns an
+// error if there are more than maxVisitStates ways to follow.
 func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 	// A state is the visits so far and the segment that the request is in.
 	type state struct {
@@ -102,7 +104,9 @@ func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 	return ended, nil
 }
 
-// nextChances returns the chances of what follows a segment: element 0 is the end, element i+1 segment i.
+// nextChances returns the chances of what follows a segment (part of a workflow) after the given visits: element 0
+// is the end, element i+1 segment i. Segments that may not be visited again are left out. If nothing is left, the
+// request ends.
 func (w *Workflow) nextChances(segment int32, visits []int32) []float64 {
 	out := make([]float64, len(w.Segments)+1)
 	s, sum := &w.Segments[segment], 0.0
@@ -124,7 +128,8 @@ func (w *Workflow) nextChances(segment int32, visits []int32) []float64 {
 	return out
 }
 
-// ServiceDemands returns what a visit of a segment demands, step by step.
+// ServiceDemands returns what a visit of a segment demands of each service, step by step: the mean number of tasks,
+// and their mean work relative to the usual one. A step with routes divides both among them.
 func (w *Workflow) ServiceDemands(segment int) []ServiceDemand {
 	var out []ServiceDemand
 	s := &w.Segments[segment]
@@ -167,7 +172,9 @@ type PathStep struct {
 	Work     float64
 }
 
-// SegmentPaths lists the paths through a segment, from steps that read no step of it to steps that none of it reads.
+// SegmentPaths lists the paths through a segment (part of a workflow whose tasks are revealed together): from steps
+// that read no step of it, along those that read the one before, to steps that none of it reads. It returns an
+// error if there are more than MaxPaths.
 func (w *Workflow) SegmentPaths(segment int) ([][]PathStep, error) {
 	steps := w.Segments[segment].Steps
 	readers, readsOther := make([][]int, len(steps)), make([]bool, len(steps)) // steps that read a step; whether a step reads any
@@ -213,8 +220,9 @@ func (w *Workflow) SegmentPaths(segment int) ([][]PathStep, error) {
 // DrawnRequests is the number of drawn requests that stand for the chances of an application.
 const DrawnRequests = 1000
 
-// DrawPaths draws the paths of a number of requests of a workflow by its chances. `services` are those that
-// CompileSegments returned.
+// DrawPaths draws the paths (tasks in order, with what they read) of a number of requests of a workflow by its
+// chances, and returns the different ones with their counts, the most frequent first. It is used where no paths
+// were recorded. `services` are those that CompileSegments returned.
 func DrawPaths(w *Workflow, name string, services []string, requests int, seed uint64) []formats.Way {
 	t := &policy.Tables{Models: []policy.Model{{Name: name}}}
 	workflows := &WorkflowTables{Apps: []Workflow{*w}}

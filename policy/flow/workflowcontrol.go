@@ -67,7 +67,8 @@ func (w *WorkflowControl) SetChoices(c Choices) {
 	w.tokens, _ = c.(TokenChoices)
 }
 
-// BeginRequest implements policy.Control.
+// BeginRequest begins a request of a workflow: it resets its state, and reveals the tasks of the first segment
+// (part whose tasks are revealed together). It implements policy.Control.
 func (w *WorkflowControl) BeginRequest(req, model int32, out *policy.RevealedTasks) {
 	for int(req) >= len(w.requests) {
 		w.requests = append(w.requests, workflowRequest{})
@@ -85,8 +86,8 @@ func (w *WorkflowControl) BeginRequest(req, model int32, out *policy.RevealedTas
 	w.enterSegment(req, 0, out)
 }
 
-// enterSegment takes a request to a segment, and reveals its tasks. If none of its steps runs, the request goes on to
-// the next segment.
+// enterSegment takes a request to a segment (part of a workflow), and reveals its tasks to the policy at once. If
+// none of its steps runs, the request goes on to the next segment, or ends.
 func (w *WorkflowControl) enterSegment(req, segment int32, out *policy.RevealedTasks) {
 	q := &w.requests[req]
 	for {
@@ -106,7 +107,9 @@ func (w *WorkflowControl) enterSegment(req, segment int32, out *policy.RevealedT
 	}
 }
 
-// revealStep reveals the tasks of a step.
+// revealStep reveals the tasks of a step (module of a segment): a fixed or chosen number, or one for each task of
+// another step (EachOf). A task reads all tasks of the latest run of each step that it names, or the one of its
+// item; without inputs it reads the client's (-1).
 func (w *WorkflowControl) revealStep(req, k int32, out *policy.RevealedTasks) {
 	q := &w.requests[req]
 	s := &w.workflows.Apps[q.app].Segments[q.segment].Steps[k]
@@ -155,7 +158,8 @@ func (w *WorkflowControl) revealStep(req, k int32, out *policy.RevealedTasks) {
 	q.latestRuns[s.Name] = slotRange{first, int32(len(q.slots))}
 }
 
-// nextSegment returns the segment that follows the current one of a request. If the request ends, it returns -1.
+// nextSegment returns the segment that follows the current one of a request, -1 if the request ends. A branch is
+// open unless its segment was visited as often as allowed; if only one is open, there is nothing to choose.
 func (w *WorkflowControl) nextSegment(req int32) int32 {
 	q := &w.requests[req]
 	app := &w.workflows.Apps[q.app]
@@ -178,7 +182,8 @@ func (w *WorkflowControl) nextSegment(req int32) int32 {
 	return s.BranchTargets[chosen]
 }
 
-// TaskEnded implements policy.Control.
+// TaskEnded is called when a task has run. After the last open task of a segment the request goes on to the next
+// segment, whose tasks are revealed, or ends. It implements policy.Control.
 func (w *WorkflowControl) TaskEnded(task int32, _ policy.Outcome, out *policy.RevealedTasks) {
 	req := w.requestOfTask[task]
 	q := &w.requests[req]
@@ -198,7 +203,8 @@ func (w *WorkflowControl) endRequest(req int32, out *policy.RevealedTasks) {
 	w.ForgetRequest(req, out)
 }
 
-// ForgetRequest implements policy.Control.
+// ForgetRequest forgets a request that has ended or was dropped, and frees the outputs of all its tasks. It
+// implements policy.Control.
 func (w *WorkflowControl) ForgetRequest(req int32, out *policy.RevealedTasks) {
 	if int(req) < len(w.requests) {
 		q := &w.requests[req]
@@ -231,7 +237,8 @@ type RandomChoices struct {
 // Uint64 implements rand.Source by the stream of the request whose tokens are drawn.
 func (d *RandomChoices) Uint64() uint64 { return d.tokenStream.Uint64() }
 
-// NewRandomChoices returns the choices of a seed.
+// NewRandomChoices returns choices that are drawn by the plan's chances from random streams of a seed. Each request
+// has a stream of its own, so its course does not depend on the order of events.
 func NewRandomChoices(workflows *WorkflowTables, t *policy.Tables, seed uint64) *RandomChoices {
 	d := &RandomChoices{workflows: workflows}
 	for i := range t.Models {
@@ -244,7 +251,7 @@ func NewRandomChoices(workflows *WorkflowTables, t *policy.Tables, seed uint64) 
 	return d
 }
 
-// BeginRequest implements Choices.
+// BeginRequest seeds the random stream of a request from that of its application. It implements Choices.
 func (d *RandomChoices) BeginRequest(req, app int32) {
 	for int(req) >= len(d.requestStreams) {
 		d.requestStreams = append(d.requestStreams, rand.PCG{})
@@ -274,7 +281,8 @@ func (d *RandomChoices) drawIndex(req int32, chances []float64) int32 {
 	return int32(len(chances) - 1)
 }
 
-// ItemCount implements Choices. Without chances a step runs once.
+// ItemCount draws how often a step runs in a visit of its segment, by the plan's chances. Without chances it runs
+// once. It implements Choices.
 func (d *RandomChoices) ItemCount(req, app, segment, _, step int32) int32 {
 	chances := d.workflows.Apps[app].Segments[segment].Steps[step].ItemChances
 	if len(chances) == 0 {
@@ -288,7 +296,8 @@ func (d *RandomChoices) ChooseRoute(req, app, segment, _, step, _ int32) int32 {
 	return d.drawIndex(req, d.workflows.Apps[app].Segments[segment].Steps[step].RouteShares)
 }
 
-// ChooseNext implements Choices.
+// ChooseNext draws the branch that a request takes behind a segment, among the open ones, by the chances of the
+// plan at this visit. It implements Choices.
 func (d *RandomChoices) ChooseNext(req, app, segment, visit int32, openBranches []bool) int32 {
 	s := &d.workflows.Apps[app].Segments[segment]
 	sum, lastOpen := 0.0, int32(0)

@@ -74,7 +74,8 @@ func (s *Step) Services() []int32 {
 	return s.Routes
 }
 
-// MaxItems returns how often a step of a request runs at most in a visit of its segment.
+// MaxItems returns how many tasks a step of a request has at most in a visit of its segment: the fixed number, the
+// largest that has a chance, or MaxModules if the plan gives no chances.
 func (s *Step) MaxItems() int32 {
 	switch {
 	case !s.CountVaries:
@@ -118,7 +119,7 @@ func (w *WorkflowTables) OutputTransferTime(t *policy.Tables, service, from, to 
 // millionths is the usual work, in the unit of works in events.
 const millionths = 1_000_000
 
-// workMillionths returns a task's work as events have it.
+// workMillionths returns a task's work in millionths of the usual, as events have it. 0 stands for the usual work.
 func workMillionths(work float64) int64 {
 	if work == 0 || work == 1 {
 		return 0
@@ -126,8 +127,8 @@ func workMillionths(work float64) int64 {
 	return max(1, int64(work*millionths+.5))
 }
 
-// compileWorkflows reads the workflows of a plan into its tables, which policy.Compile made with a model per deployed
-// one.
+// compileWorkflows reads the workflows of a plan into its tables, which policy.Compile made with a model per
+// deployed one: these become services (what tasks ask for), and applications become models (what clients ask for).
 func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) error {
 	// Deployed models become services, with their networks.
 	serviceOf, names := map[string]int32{}, []string(nil)
@@ -188,7 +189,8 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 	return nil
 }
 
-// readSessionState reads what a module keeps of a request.
+// readSessionState reads what a module keeps of a request (its session state): the bytes, and the times to
+// recompute or to move it. Without one all are 0.
 func readSessionState(s *formats.SessionState) SessionState {
 	if s == nil {
 		return SessionState{}
@@ -196,7 +198,9 @@ func readSessionState(s *formats.SessionState) SessionState {
 	return SessionState{Bytes: s.Bytes, Recompute: s.RecomputeUS.D(), SameNode: s.NearUS.D(), OtherNode: s.FarUS.D()}
 }
 
-// setResident sets the networks that devices hold at the start, and their memory for networks.
+// setResident sets, for each device, the networks that it holds at the start, and its memory for networks: what the
+// pool's devices have less the working memory of batches. Without a memory size it is 2^50 bytes, which is more
+// than is ever needed.
 func (g *WorkflowTables) setResident(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) {
 	firstDevice := make([]int, len(plan.Pools)) // by pool: number of its first device, as the plan counts
 	for i := 1; i < len(firstDevice); i++ {
@@ -223,7 +227,9 @@ func (g *WorkflowTables) setResident(plan *formats.Plan, f *formats.FlowPlan, t 
 	}
 }
 
-// compileWorkflow reads an application.
+// compileWorkflow reads an application of a plan as a workflow: segments (parts whose tasks are revealed together)
+// with their steps, branches and conditions. It returns an error, with the path of the field, for a condition that
+// cannot be parsed or a model that is not deployed.
 func compileWorkflow(a *formats.FlowApplication, serviceOf map[string]int32, path string) (*Workflow, error) {
 	// Parse all conditions of the application.
 	app := &formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: a.Segments}
@@ -259,7 +265,9 @@ func compileWorkflow(a *formats.FlowApplication, serviceOf map[string]int32, pat
 	return w, nil
 }
 
-// compileStep reads the k-th module of the i-th segment.
+// compileStep reads the k-th module of the i-th segment as a step: how many tasks it has, what they read, and which
+// service runs them. Service is -1 if a route is chosen for each task. It returns an error if a model is not
+// deployed.
 func (w *Workflow) compileStep(conditions formats.Conditions, a *formats.Application, i, k int, serviceOf map[string]int32) (Step, error) {
 	m := &a.Segments[i].Modules[k]
 
@@ -305,7 +313,8 @@ func (w *Workflow) nameIndex(name string) int32 {
 	return int32(len(w.Names) - 1)
 }
 
-// recordedPaths reads recorded paths, with services by number. Paths over models that are not deployed are left out.
+// recordedPaths reads the paths that requests took (their tasks in order), with services by number. Paths over
+// models that are not deployed are left out.
 func recordedPaths(recorded *formats.WaysOf, serviceOf map[string]int32) []RecordedPath {
 	var out []RecordedPath
 next:

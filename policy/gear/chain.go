@@ -43,13 +43,15 @@ type chainBatch struct {
 	firstRunTime time.Duration // planned time of its first run
 }
 
-// addChains makes the chains of all pipelines, with their queues and with slots for their batches. It returns the
-// chains of each pipeline.
+// addChains makes the chains of all pipelines, when the policy is made: the devices of one replica, one for each
+// stage. Each chain has a queue, and each device has slots for the batches that start on it. It returns the chains
+// of each pipeline.
 func (f *chainFleet) addChains() [][]int32 {
 	t := f.tables
 	chainsOf := make([][]int32, len(t.Pipelines))
 	startingChains := make([][]int32, len(t.Devices))
 	for i := range f.devices {
+		// One slot for all chains of one stage, of which one runs at a time.
 		f.devices[i].slotCount = 1
 	}
 
@@ -58,6 +60,7 @@ func (f *chainFleet) addChains() [][]int32 {
 		hops := t.Pipelines[m].NumStages
 		for k := range t.ChainCount(int32(m)) {
 			c := int32(len(f.chains))
+			// A chain holds a batch per hop (stage) and one between each two: 2*hops - 1.
 			f.chains = append(f.chains, replicaChain{pipeline: int32(m), firstStage: t.Pipelines[m].FirstStage, firstIndex: int32(len(f.chainDevices)), hopCount: hops, maxBatches: 2*hops - 1})
 			for h := range hops {
 				f.chainDevices = append(f.chainDevices, t.ChainDevice(int32(m), k, h))
@@ -107,7 +110,8 @@ func (f *chainFleet) freeSlot(d int32) int32 {
 	return slot
 }
 
-// dispatch sends the head of a queue along its chain.
+// dispatch sends the first requests of a chain's queue as a batch along the chain (one device for each stage), up
+// to the planned batch. Times of the hops are estimates for an idle chain.
 func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 	ch := &p.fleet.chains[c]
 	pl, q := &p.fleet.tables.Pipelines[ch.pipeline], &p.fleet.queues[c]
@@ -162,7 +166,8 @@ func (f *chainFleet) batchArrived(slot int32) {
 	f.devices[f.devicesOf(b.chain)[b.hop]].activeBatches++
 }
 
-// finishHop notes that a batch has finished a stage.
+// finishHop notes that a batch has finished a hop (a stage on its chain's device). It is then on its way to the
+// next device, or over.
 func (f *chainFleet) finishHop(slot int32) {
 	b := &f.batches[slot]
 	ch := &f.chains[b.chain]
@@ -184,7 +189,8 @@ func (f *chainFleet) needsDevice(b *chainBatch, d int32) bool {
 	return slices.Contains(f.devicesOf(b.chain)[firstHop:], d)
 }
 
-// loseDevice takes a device out of service and moves the batches and requests that need it.
+// loseDevice takes a lost device out of service. Chains with this device serve nothing until it returns: their
+// batches that still need it are aborted, and all their requests go to other replicas.
 func (p *Policy) loseDevice(now time.Duration, d int32, out *policy.Actions) {
 	if p.fleet.devices[d].isLost {
 		return
@@ -215,7 +221,8 @@ func (p *Policy) loseDevice(now time.Duration, d int32, out *policy.Actions) {
 	p.serveIdle(now, out)
 }
 
-// abortBatch aborts a batch and queues its requests again.
+// abortBatch aborts a batch that needs a lost device and queues its requests again, on other replicas. Requests
+// whose client has gone away are dropped instead.
 func (p *Policy) abortBatch(now time.Duration, slot int32, out *policy.Actions) {
 	b := &p.fleet.batches[slot]
 	if !b.inTransfer {
@@ -233,7 +240,7 @@ func (p *Policy) abortBatch(now time.Duration, slot int32, out *policy.Actions) 
 	}
 }
 
-// regainDevice returns a device to service.
+// regainDevice returns a lost device to service. Chains without another lost device serve again.
 func (p *Policy) regainDevice(d int32) {
 	if !p.fleet.devices[d].isLost {
 		return

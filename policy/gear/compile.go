@@ -20,7 +20,9 @@ type compiler struct {
 	modelPipelines [][]int32      // by model
 }
 
-// Compile adds the gears of a plan to its tables, which policy.Compile made.
+// Compile adds the gears of a plan (cascades of models for ranges of rates) to its tables, which policy.Compile
+// made. The family of models becomes one served model. It returns an error for a plan of another kind or with wrong
+// values.
 func Compile(plan *formats.Plan, t *policy.Tables) error {
 	g := formats.GearOf(plan)
 	if g == nil {
@@ -51,7 +53,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	return nil
 }
 
-// addModel adds a model of the family with all of its pipelines.
+// addModel adds a model of the family (models that answer the same requests) with all of its pipelines, its
+// thresholds of certainty and its recorded answers. It returns an error if it does not fit the plan's list.
 func (c *compiler) addModel(i int) error {
 	m, path := &c.tables.Models[i], fmt.Sprintf("deployment[%d]", i)
 	if i >= len(c.plan.Models) || c.plan.Models[i].Model != m.Name {
@@ -75,7 +78,8 @@ func (c *compiler) addModel(i int) error {
 	return nil
 }
 
-// checkChains returns an error if a pipeline's devices cannot be divided into chains.
+// checkChains returns an error if a pipeline's devices cannot be divided into chains, each of one device for every
+// stage.
 func (c *compiler) checkChains(p int32, path string) error {
 	chains := c.tables.ChainCount(p)
 	pl := &c.tables.Pipelines[p]
@@ -87,7 +91,8 @@ func (c *compiler) checkChains(p int32, path string) error {
 	return nil
 }
 
-// mergeModels makes the family one served model.
+// mergeModels makes the family one served model, with the SLO and percentile of the gears, because a client asks
+// for the family and the gear decides which models answer.
 func (c *compiler) mergeModels() error {
 	g, t := c.plan, c.tables
 	percentile, err := policy.ParsePercentile(g.Percentile)
@@ -113,7 +118,8 @@ func MergeModels(t *policy.Tables, slo time.Duration, percentile, rps float64) [
 	return modelPipelines
 }
 
-// addGear adds a gear.
+// addGear adds gear i of the plan: the models of its cascade in order, and the rate up to which it is used. It
+// returns an error if it has no model.
 func (c *compiler) addGear(i int) error {
 	gear := Gear{ToQPS: c.plan.Gears[i].ToQPS}
 	for k := range c.plan.Gears[i].Stages {
@@ -130,7 +136,9 @@ func (c *compiler) addGear(i int) error {
 	return nil
 }
 
-// compileStage returns stage k of gear i.
+// compileStage returns stage k of gear i: a model of the cascade, with the share of requests for each replica, and
+// the level of certainty below which an answer goes on to the next stage. The last stage has no level. It returns
+// an error for a wrong number of shares or level.
 func (c *compiler) compileStage(i, k int) (Stage, error) {
 	s, path := &c.plan.Gears[i].Stages[k], fmt.Sprintf("gear.gears[%d].stages[%d]", i, k)
 	m, ok := c.modelIndex[s.Model]

@@ -60,7 +60,8 @@ func (o Options) Parameters() map[string]float64 {
 	return out
 }
 
-// ParseOptions returns the defaults with a plan's parameters.
+// ParseOptions returns the default options with a plan's parameters: window_us, alpha, hysteresis, flush_us and
+// shed. It returns an error for an unknown parameter or a value outside its range.
 func ParseOptions(t *policy.Tables, params map[string]float64) (Options, error) {
 	o := DefaultOptions(t)
 	names := make([]string, 0, len(params))

@@ -68,7 +68,9 @@ type requestState struct {
 	cancelled                bool
 }
 
-// New returns the policy of a gear plan.
+// New returns the policy of a gear plan: the state of its chains (devices of a replica), the gears over them, and
+// the rule that switches between gears. It starts with gear 0, that of the lowest rates. It returns an error if the
+// plan has no gears.
 func New(t *policy.Tables, opt Options) (*Policy, error) {
 	g := TablesOf(t)
 	if g == nil || len(g.Gears) == 0 {
@@ -103,8 +105,9 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	return p, nil
 }
 
-// makeStages returns the stages of all gears with the chains of their pipelines, the index of each gear's first
-// stage, and the number of shares in all.
+// makeStages returns the stages of all gears (one model of a cascade each) with the chains of their pipelines (the
+// devices of each replica), the index of each gear's first stage, and the number of shares in all. It returns an
+// error if a stage has not one share for each replica.
 func makeStages(gears []Gear, chainsOf [][]int32) (firstStage []int32, stages []gearStage, shares int, err error) {
 	// Count stages and shares.
 	n := 0
@@ -139,7 +142,8 @@ func makeStages(gears []Gear, chainsOf [][]int32) (firstStage []int32, stages []
 // Gear returns the gear in force.
 func (p *Policy) Gear() int { return int(p.gear) }
 
-// Handle decides what to do about one event.
+// Handle decides what to do about one event, and is called for each in order of time. Timers are of two kinds: the
+// end of the window over which arrivals are counted, and the flush of a queue that has waited long enough.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -171,7 +175,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// handleArrival adds a request, refuses it if it could not be in time, or queues it.
+// handleArrival handles a new request: it counts it for the window, by whose rate the gear is chosen, refuses it if
+// it could not be in time, and otherwise queues it for the first model of the gear in force.
 func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	slot := ev.Req
 	for int(slot) >= len(p.requests) {
@@ -203,7 +208,8 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 	}
 }
 
-// handleAnswer takes the answer of a model: it completes the request, or the request goes on to the next model.
+// handleAnswer takes the answer of a model of a request's gear: it completes the request if the answer is certain
+// enough (its level reaches the stage's) or the model is the last; otherwise the request goes on to the next model.
 // What it queues is served once the whole batch is known, at BatchFinished.
 func (p *Policy) handleAnswer(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	r := &p.requests[ev.Req]
@@ -232,7 +238,8 @@ func (p *Policy) dropRequest(slot int32, reason policy.DropReason, out *policy.A
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: slot, Reason: reason})
 }
 
-// closeRequest counts a request as no longer open.
+// closeRequest counts a request as no longer open, and removes its work from the refusal rule. Without open
+// requests that work is set to 0, because sums of fractions leave rounding errors.
 func (p *Policy) closeRequest(slot int32) {
 	p.openRequests--
 	if p.refusals == nil {

@@ -41,7 +41,9 @@ func (p *Policy) enqueue(now time.Duration, slot int32, out *policy.Actions) int
 	return noIndex
 }
 
-// nextReplica returns the replica whose turn it is at a stage. If every replica is lost, it returns -1.
+// nextReplica returns the replica whose turn it is at a stage of a gear, as an index into its chains. Each replica
+// gets its share of the requests, evenly spread (smooth weighted round robin). If every replica is lost, it returns
+// -1.
 func (p *Policy) nextReplica(s *gearStage) int {
 	weights := s.weights
 	if len(weights) == 1 && weights[0] > 0 && p.lostDevices == 0 {
@@ -76,7 +78,8 @@ func (p *Policy) nextReplica(s *gearStage) int {
 	return -1
 }
 
-// pushRequest appends a request to the queue of a chain.
+// pushRequest appends a request to the queue of a chain, and notes that the first device of the chain has a queue
+// to serve.
 func (p *Policy) pushRequest(now time.Duration, slot, chain int32) {
 	q, r := &p.fleet.queues[chain], &p.requests[slot]
 	r.queue, r.prevInQueue, r.nextInQueue, r.enqueuedAt = chain, q.tail, noIndex, now
@@ -91,7 +94,8 @@ func (p *Policy) pushRequest(now time.Duration, slot, chain int32) {
 	p.fleet.devicesWithQueue[d/64] |= 1 << (d % 64)
 }
 
-// popInto fills a list with the first requests of a queue, and appends them to tasks.
+// popInto takes the first requests of a queue, as many as list is long, writes their slots into list, and returns
+// tasks with them appended. The queue is linked through the requests and must have as many.
 func (q *requestQueue) popInto(requests []requestState, list, tasks []int32) []int32 {
 	slot := q.head
 	for i := range list {
@@ -108,7 +112,8 @@ func (q *requestQueue) popInto(requests []requestState, list, tasks []int32) []i
 	return tasks
 }
 
-// removeFromQueue removes a request from its queue.
+// removeFromQueue removes a request from the middle of its queue, when its client has gone away or its chain is
+// lost.
 func (p *Policy) removeFromQueue(slot int32) {
 	r := &p.requests[slot]
 	q := &p.fleet.queues[r.queue]
@@ -126,7 +131,8 @@ func (p *Policy) removeFromQueue(slot int32) {
 	r.queue = noIndex
 }
 
-// serveIdle serves all idle devices for which requests may wait.
+// serveIdle serves all idle devices for which requests may wait, after an event that may have freed one.
+// devicesWithQueue is a set of bits; a device without requests is taken out of it here.
 func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 	for w, set := range p.fleet.devicesWithQueue {
 		for ; set != 0; set &= set - 1 {
@@ -141,8 +147,9 @@ func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 	}
 }
 
-// serveDevice gives an idle device the first of its ready queues (see servedBefore). If none is ready, it asks to
-// be woken when the first one is to be flushed. A chain that is full of batches waits until one has gone through.
+// serveDevice gives an idle device the first of its ready queues (see servedBefore). A queue is ready if it is long
+// enough for the gear or its head has waited for the flush time. If none is, a timer is set for the first flush. A
+// chain (the devices of a replica) that is full of batches waits until one has gone through.
 func (p *Policy) serveDevice(now time.Duration, d int32, out *policy.Actions) {
 	bestChain, nextFlush := noIndex, time.Duration(-1)
 

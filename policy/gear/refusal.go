@@ -46,7 +46,9 @@ const (
 // missWeight is the weight of an arrival in the share that would miss their deadline.
 const missWeight = 1. / 128
 
-// newRefusalRule computes the work rows and times of every stage of every gear.
+// newRefusalRule computes, for every stage of every gear, its work rows and times. A work row has the seconds of
+// work on every device that a request at this point still means: waiting, sent, or in a batch. A stage counts for
+// the expected time if more requests reach it than the percentile of the SLO leaves out.
 func newRefusalRule(p *Policy) *refusalRule {
 	n, percentile := len(p.fleet.devices), p.fleet.tables.Models[0].Percentile
 	s := &refusalRule{pace: 1, maxMissShare: 2 * (1 - percentile)}
@@ -73,8 +75,9 @@ func newRefusalRule(p *Policy) *refusalRule {
 	return s
 }
 
-// setWorkRows computes the three work rows of the k-th stage of a gear. stageShares has how often the plan's samples
-// reach each of its stages.
+// setWorkRows computes the three work rows of the k-th stage of a gear: the seconds of work, by device, that a
+// request still means when it waits there, what changes when it is sent, and what it means in a batch. stageShares
+// has how often the plan's samples reach each stage.
 func (s *refusalRule) setWorkRows(p *Policy, firstStage, k int32, stageShares []float64) {
 	n, rows := len(s.pendingWork), s.workRows[s.waitingRow(firstStage+k):]
 	waitingRow, sentRow, batchRow := rows[:n], rows[n:2*n], rows[2*n:3*n]
@@ -91,7 +94,8 @@ func (s *refusalRule) setWorkRows(p *Policy, firstStage, k int32, stageShares []
 	}
 }
 
-// stageShares returns the share of the samples that reach each stage of a gear, in the memory of an empty list.
+// stageShares returns the share of the plan's recorded samples that reach each stage (model) of a gear, because the
+// answers before were not certain enough. `shares` is an empty list whose memory is used.
 func (t *Tables) stageShares(g *Gear, shares []float64) []float64 {
 	for range g.Stages {
 		shares = append(shares, 0)
@@ -110,7 +114,8 @@ func (t *Tables) stageShares(g *Gear, shares []float64) []float64 {
 	return shares
 }
 
-// addWork adds the work of a share of a request at a stage to the devices, in batches of the planned size.
+// addWork adds to `work`, by device, the seconds that a share of a request means at a stage: divided among the
+// replicas by their weights, in batches of the planned size.
 func (s *gearStage) addWork(p *Policy, work []float64, requestShare float64) {
 	total := 0.0
 	for _, w := range s.weights {
@@ -128,7 +133,8 @@ func (s *gearStage) addWork(p *Policy, work []float64, requestShare float64) {
 	}
 }
 
-// minTimes returns the least time that a stage takes for one request alone, and for a full batch.
+// minTimes returns the least time that a stage of a gear takes over its replicas, for one request alone and for a
+// full batch.
 func (s *gearStage) minTimes(p *Policy) (aloneTime, fullTime time.Duration) {
 	aloneTime, fullTime = -1, -1
 	for _, c := range s.chains {
@@ -178,8 +184,9 @@ func (s *refusalRule) expectedLateness(p *Policy, now, deadline time.Duration) t
 	return time.Duration(s.pace*(endsAt+growth)*1e9) - (deadline - now)
 }
 
-// waitAtStage returns the seconds that a request waits at a stage, on the replica where it is least. A device that
-// runs a later part of the model may be busy until the request gets there.
+// waitAtStage returns the seconds that a request waits at a stage of the gear, on the replica where it is least. A
+// device that runs a later part of the model may be busy until the request gets there, so the runs at earlier
+// devices are subtracted.
 func (s *refusalRule) waitAtStage(p *Policy, st *gearStage, now time.Duration) float64 {
 	leastWait := -1.0
 	for i, c := range st.chains {
@@ -199,7 +206,8 @@ func (s *refusalRule) waitAtStage(p *Policy, st *gearStage, now time.Duration) f
 	return max(leastWait, 0)
 }
 
-// workAhead returns the seconds of work that a device has before it.
+// workAhead returns the seconds of work that a device has before it: the rest of its running batch, and the work
+// that open requests still mean for it.
 func (s *refusalRule) workAhead(d int32, now time.Duration) float64 {
 	if remainingRun := s.busyUntil[d] - now; remainingRun > 0 {
 		return s.pendingWork[d] + remainingRun.Seconds()
@@ -207,8 +215,9 @@ func (s *refusalRule) workAhead(d int32, now time.Duration) float64 {
 	return s.pendingWork[d]
 }
 
-// certainlyInTime reports whether a request is in time at whichever stage it waits: even with all the work of the
-// busiest device before it. It may return false for a request that is in time by a little.
+// certainlyInTime reports, by a quick bound, whether a request is in time at whichever stage it waits: even with
+// all the work of the busiest device before it. It may return false for a request that is in time by a little; then
+// expectedLateness decides.
 func (s *refusalRule) certainlyInTime(p *Policy, now, timeLeft time.Duration) bool {
 	const roundingFactor = 1 + 1e-9 // covers rounding
 	busiest := 0.0
@@ -241,7 +250,8 @@ func (s *refusalRule) shouldRefuse(p *Policy, now, deadline time.Duration) (late
 // isRefusing reports whether more of the last arrivals would miss their deadline than the percentile allows for.
 func (s *refusalRule) isRefusing() bool { return s.missShare > s.maxMissShare }
 
-// addWaiting adds the work of a request that begins to wait at a stage.
+// addWaiting adds the work that a request means, on every device, when it begins to wait at a stage. What it meant
+// at its stage before is removed.
 func (s *refusalRule) addWaiting(r *requestState, stage int32) {
 	if r.workRow != noWorkRow {
 		s.removeRequest(r)
@@ -254,7 +264,7 @@ func (s *refusalRule) addWaiting(r *requestState, stage int32) {
 	}
 }
 
-// removeRequest removes the work of a request.
+// removeRequest removes the work that a request still means from all devices, when it moves on or ends.
 func (s *refusalRule) removeRequest(r *requestState) {
 	n := len(s.pendingWork)
 	row := s.workRows[r.workRow : int(r.workRow)+n]
@@ -267,9 +277,11 @@ func (s *refusalRule) removeRequest(r *requestState) {
 // clearRounding removes the remainders of rounding once no request is open.
 func (s *refusalRule) clearRounding() { clear(s.pendingWork) }
 
-// addBatch moves the requests of a batch that is sent to the rows of requests in batches. Most of them come from
-// one row, so that runs of the same row are moved together.
+// addBatch moves the work of a batch's requests, when the batch is sent, from the rows (work still to come) of
+// waiting requests to those of requests in batches. Neighbours in the batch with the same row are moved together,
+// which is most of them.
 func (s *refusalRule) addBatch(requests []requestState, tasks []int32) {
+	// Rows stand in threes: waiting, sent, in a batch. Two rows on is the batch's.
 	rowStep := 2 * int32(len(s.pendingWork))
 	row, firstOfRun := requests[tasks[0]].workRow, 0
 	requests[tasks[0]].workRow += rowStep
@@ -284,7 +296,8 @@ func (s *refusalRule) addBatch(requests []requestState, tasks []int32) {
 	s.moveToBatch(row, float64(len(tasks)-firstOfRun))
 }
 
-// moveToBatch applies the change of work of `count` requests with this row that are sent in a batch.
+// moveToBatch applies the change of work of `count` requests with this row that are sent in a batch. The row of
+// changes stands behind the row of waiting requests.
 func (s *refusalRule) moveToBatch(row int32, count float64) {
 	n := len(s.pendingWork)
 	change := s.workRows[int(row)+n : int(row)+2*n]
@@ -298,8 +311,9 @@ func (s *refusalRule) addRun(device int32, runStart, runEnd time.Duration) {
 	s.busyUntil[device] = max(s.busyUntil[device], runStart) + runEnd - runStart
 }
 
-// observeRun updates the pace by the time of a batch. Batches count by their length: the time around the runs of a
-// small model is many times these, and says nothing of a large model.
+// observeRun updates the pace (measured time over planned time) by a batch that has ended. The means are of times,
+// not of ratios, so long batches count more: the overhead around the runs of a small model is many times these, and
+// says nothing of a large model.
 func (s *refusalRule) observeRun(p *Policy, ev *policy.Event) {
 	b := &p.fleet.batches[ev.Batch]
 	if b.size == 0 {

@@ -22,8 +22,9 @@ func RequestsByGear(rates, maxRates []float64, o Options, rng *rand.Rand) []floa
 	return counts
 }
 
-// replayRates adds the requests under every gear to its count. Seconds and windows need not end together: arrivals
-// are drawn for each part of a second that lies in one window.
+// replayRates replays measured rates, by second, through the rule that switches gears, and adds the requests under
+// every gear to counts. Seconds and windows need not end together, so arrivals are drawn for each part of a second
+// that lies in one window.
 func replayRates(counts, rates []float64, rule *SwitchRule, window time.Duration, rng *rand.Rand) {
 	gear, windowEnd := int32(0), window   // the gear in force, and the end of this window
 	windowRequests, remainder := 0.0, 0.0 // requests of this window, and the fraction of a request that earlier seconds left

@@ -34,7 +34,7 @@ func (r *SwitchRule) GearAfter(gear int32, qps float64, queued int32) int32 {
 	return target
 }
 
-// gearOf returns the gear for a rate.
+// gearOf returns the gear for a rate of requests per second: the first whose range ends above it, else the last.
 func (r *SwitchRule) gearOf(qps float64) int32 {
 	for g, to := range r.maxRates {
 		if qps < to {
@@ -44,7 +44,8 @@ func (r *SwitchRule) gearOf(qps float64) int32 {
 	return int32(len(r.maxRates) - 1)
 }
 
-// handleWindowEnd switches to the gear of the rate in the window that ends now.
+// handleWindowEnd is called by the timer at the end of each window. It switches to the gear for the rate of
+// arrivals in that window, and sets the timer for the next one unless nothing happens any more.
 func (p *Policy) handleWindowEnd(now time.Duration, out *policy.Actions) {
 	qps := float64(p.windowArrivals) / p.options.Window.Seconds()
 	if newGear := p.rule.GearAfter(p.gear, qps, p.firstModelQueue()); newGear != p.gear {
@@ -75,7 +76,8 @@ func (p *Policy) switchGear(now time.Duration, newGear int32, out *policy.Action
 	p.serveIdle(now, out)
 }
 
-// setGear sets the gear in force and its minimal queue lengths.
+// setGear sets the gear in force, which new requests get, and the minimal queue lengths of the pipelines: those of
+// the gear's models, 1 for models that it does not use.
 func (p *Policy) setGear(g int32) {
 	p.gear = g
 	for m := range p.minQueue {

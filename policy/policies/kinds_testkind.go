@@ -8,6 +8,8 @@ import (
 	"inferplan/policy/echo"
 )
 
+// init adds the plan kind echo, which only tests have, to the known kinds: how its plans are compiled, and its
+// policy.
 func init() {
 	planKinds = append(planKinds, planKind{
 		name: formats.PlanEcho, compile: echo.Compile, newControl: echo.Control, makers: []namedPolicy{{echo.Name, echo.New}},

@@ -118,7 +118,8 @@ var planKinds = []planKind{
 	},
 }
 
-// makersByName returns the policies of a package whose constructor takes their name.
+// makersByName returns the policies of a package whose constructor takes their name as its first argument, in the
+// form of the list of policies.
 func makersByName(names []string, newPolicy func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error)) []namedPolicy {
 	var policies []namedPolicy
 	for _, name := range names {
@@ -158,7 +159,8 @@ func Compile(plan *formats.Plan) (*policy.Tables, error) {
 	return CompileOn(plan, policy.TopologyNodes)
 }
 
-// CompileOn is Compile with a given topology.
+// CompileOn compiles a plan of any kind into run-time tables, with a given topology of links. It returns an error
+// for a kind that has no policies.
 func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, error) {
 	index := slices.IndexFunc(planKinds, func(k planKind) bool { return k.name == plan.Kind })
 	if index < 0 && plan.Kind != "" {
@@ -254,7 +256,8 @@ func unknownPolicyError(name string, t *policy.Tables) error {
 	return &document.Error{Path: "policy.name", Found: found, Expected: "one of " + strings.Join(names, ", "), Hint: document.DidYouMean(name, names)}
 }
 
-// New returns the policy that spec names, over a plan's tables. Every run needs a policy of its own.
+// New returns the policy that spec names, over a plan's tables; an empty name means the default. Every run needs a
+// policy of its own, because it keeps state. A policy of another kind of plan, or a wrong parameter, is an error.
 func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 	name := spec.Name
 	if name == "" {

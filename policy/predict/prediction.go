@@ -20,7 +20,8 @@ type TokenChance struct {
 	Chance float64
 }
 
-// NextChances appends the chances of the next token at a cursor. If nothing is known, it appends nothing.
+// NextChances appends the chances of the next token (kind of task) of a request at a cursor (its path so far) to
+// dst: how often each followed such a path. If nothing is known, it appends nothing.
 func (t *TransitionTable) NextChances(c *Cursor, dst []TokenChance) []TokenChance {
 	r := t.predictingRow(c)
 	if r < 0 {
@@ -40,7 +41,8 @@ func chanceOf(t *TransitionTable, row, token int32) float64 {
 	return float64(t.edges[e].count) / float64(t.rows[row].samples)
 }
 
-// nextToken returns the token that is predicted at a cursor: the likeliest, or one drawn by chance.
+// nextToken returns the token (kind of task) that is predicted at a cursor (a request's path so far): the likeliest
+// or, if the table samples, one drawn by its share. End means that the request ends or that nothing is known.
 func (t *TransitionTable) nextToken(c *Cursor) int32 {
 	r := t.predictingRow(c)
 	if r < 0 || t.rng == nil {
@@ -55,7 +57,8 @@ func (t *TransitionTable) nextToken(c *Cursor) int32 {
 	return End
 }
 
-// predictingRow returns the row that predicts at a cursor. If there is none, it returns -1.
+// predictingRow returns the row of the table that predicts at a cursor (a request's path so far): the one with the
+// request's feature if such rows were right more often, else the one without. If there is none, it returns -1.
 func (t *TransitionTable) predictingRow(c *Cursor) int32 {
 	if r := t.featureRow(c); r >= 0 && c.rows[1] == r {
 		if a := &t.scores[c.app]; a.featureHits > a.plainHits {
@@ -65,7 +68,8 @@ func (t *TransitionTable) predictingRow(c *Cursor) int32 {
 	return t.plainRow(c)
 }
 
-// featureRow returns the row with the feature. If it has too few samples, it returns the plain row.
+// featureRow returns the row of a request's path together with its feature. If it has too few samples, it returns
+// the row without the feature.
 func (t *TransitionTable) featureRow(c *Cursor) int32 {
 	if r := c.rows[1]; r >= 0 && t.rows[r].samples >= t.options.MinSamples {
 		return r
@@ -73,8 +77,8 @@ func (t *TransitionTable) featureRow(c *Cursor) int32 {
 	return t.plainRow(c)
 }
 
-// plainRow returns the row of the full prefix. If it has too few samples, it returns that of the last token, and if that
-// has none, -1.
+// plainRow returns the table's row for a request's whole path so far, without its feature. If it has too few
+// samples, it returns the row of the last token (kind of task) alone, and if that has none, -1.
 func (t *TransitionTable) plainRow(c *Cursor) int32 {
 	if r := c.rows[0]; r >= 0 && t.rows[r].samples >= t.options.MinSamples {
 		return r
@@ -85,7 +89,8 @@ func (t *TransitionTable) plainRow(c *Cursor) int32 {
 	return -1
 }
 
-// likeliestToken returns the token that followed a row most often; of two, the smaller one.
+// likeliestToken returns the token (kind of task) that followed the paths of a row most often; of two equal ones
+// the smaller. For row -1 or an empty row it returns End.
 func (t *TransitionTable) likeliestToken(r int32) int32 {
 	if r < 0 {
 		return End

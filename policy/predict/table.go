@@ -58,7 +58,8 @@ type appScore struct {
 // NoFeature is the feature of a request of which nothing is known.
 const NoFeature int32 = -1
 
-// New returns an empty table.
+// New returns an empty table of transitions between tokens (kinds of tasks). By default a row predicts from 3
+// samples on, and the table has at most 65,536 rows.
 func New(opt Options) *TransitionTable {
 	if opt.MinSamples == 0 {
 		opt.MinSamples = 3
@@ -88,7 +89,8 @@ type Cursor struct {
 	lastToken    int32    // -1 if none
 }
 
-// CursorAtStart returns the cursor of a request of an application before its first token.
+// CursorAtStart returns the cursor (place in the table) of a request of an application before its first token: in
+// the row without a feature, and in that of its feature if it has one. -1 means that the table has no such row.
 func (t *TransitionTable) CursorAtStart(application, feature int32) Cursor {
 	c := Cursor{app: application, feature: feature, rows: [2]int32{-1, -1}, lastToken: -1}
 	if r, ok := t.rootRows[[2]int32{application, NoFeature}]; ok {
@@ -102,7 +104,8 @@ func (t *TransitionTable) CursorAtStart(application, feature int32) Cursor {
 	return c
 }
 
-// Advance moves a cursor along a token.
+// Advance moves a cursor (a request's path so far) along a token, the kind of its next task. Rows of prefixes that
+// the table does not have become -1; then only the last token predicts.
 func (t *TransitionTable) Advance(c *Cursor, token int32) {
 	for i, r := range c.rows {
 		if r < 0 {
@@ -116,7 +119,8 @@ func (t *TransitionTable) Advance(c *Cursor, token int32) {
 	c.lastToken = token
 }
 
-// findEdge returns the edge of a row along a token. If there is none, it returns -1.
+// findEdge returns the edge (a count of what followed) of a row along a token, the number of a kind of task. If
+// there is none, it returns -1.
 func (t *TransitionTable) findEdge(row, token int32) int32 {
 	for e := t.rows[row].firstEdge; e >= 0; e = t.edges[e].nextEdge {
 		if t.edges[e].token == token {
@@ -126,7 +130,9 @@ func (t *TransitionTable) findEdge(row, token int32) int32 {
 	return -1
 }
 
-// Learn counts a request that has ended: its tokens in order, of which the first knownTokens were known at its arrival.
+// Learn counts a request that has ended in the table: its path, the tokens (kinds of tasks) in order, of which the
+// first knownTokens were known at its arrival. It is counted without and with the request's feature, and by the
+// last token alone.
 func (t *TransitionTable) Learn(application, feature int32, path []int32, knownTokens int) {
 	for int(application) >= len(t.scores) {
 		t.scores = append(t.scores, appScore{})
@@ -151,7 +157,9 @@ func tokenAt(path []int32, i int) int32 {
 	return End
 }
 
-// scoreRows counts how often either kind of row would have been right, before both learn the path.
+// scoreRows counts how often either kind of row, with the request's feature or without it, would have predicted the
+// path right, before both learn it. The better kind is then used for this application. Tokens that were known at
+// the arrival do not count.
 func (t *TransitionTable) scoreRows(application, feature int32, path []int32, knownTokens int) {
 	a := &t.scores[application]
 	c := t.CursorAtStart(application, feature)
@@ -175,7 +183,9 @@ func (t *TransitionTable) scoreRows(application, feature int32, path []int32, kn
 	}
 }
 
-// countPrefixes counts a path in the rows of its prefixes.
+// countPrefixes counts a path in the rows of all its prefixes: behind each, the token that followed. The first
+// knownTokens tokens are followed without a count, because they need no prediction. If the table is full, the rest
+// is not counted.
 func (t *TransitionTable) countPrefixes(application, feature int32, path []int32, knownTokens int) {
 	if t.options.LastTokenOnly {
 		return
@@ -198,7 +208,8 @@ func (t *TransitionTable) countPrefixes(application, feature int32, path []int32
 	}
 }
 
-// lastTokenRow returns the row of an application's last token, and adds it if it is new.
+// lastTokenRow returns the row that counts what follows a token of an application, whatever came before it. It adds
+// the row if it is new.
 func (t *TransitionTable) lastTokenRow(application, token int32) int32 {
 	key := [2]int32{application, token}
 	r, ok := t.lastTokenRows[key]
@@ -229,8 +240,9 @@ func (t *TransitionTable) countToken(r, token int32) int32 {
 	return t.followToken(r, token, 1)
 }
 
-// followToken adds to the count of a token behind a row, adding the edge if it is new, and returns the row of the longer
-// prefix. If there is none, it returns -1.
+// followToken follows a row (a path so far) along a token (kind of task), adds to that token's count, and returns
+// the row of the longer path. The edge and the row are added if they are new. If there is no such row, because the
+// table is full or the path has ended, it returns -1.
 func (t *TransitionTable) followToken(r, token, count int32) int32 {
 	e := t.findEdge(r, token)
 	if e < 0 {

@@ -19,8 +19,9 @@ const (
 	headStranded                // drop it: no pipeline has a device left at every stage
 )
 
-// decideModel is Algorithm 1 for one model: it serves, drops or keeps waiting the head of the queue, until there is
-// nothing more to do now.
+// decideModel is Algorithm 1 for one model: it serves, drops or keeps waiting the head (the request with the
+// earliest deadline) of the queue, again and again until there is nothing more to do now. It then sets the time at
+// which the head is looked at again.
 func (p *Policy) decideModel(m int32, now time.Duration, out *policy.Actions) {
 	model := &p.models[m]
 	model.nextWake, model.awaitsOtherWork = farFuture, false
@@ -64,8 +65,9 @@ func (p *Policy) sendHead(m int32, path *reservedPath, now time.Duration, out *p
 	}
 }
 
-// judgeHead returns what is to be done about the head of a model's queue now, and its path if it has one. If the
-// head waits, it sets when it is looked at again.
+// judgeHead returns the verdict on the head of a model's queue (the request with the earliest deadline): goes,
+// waits, is too late or stranded; and its path (a device for each stage) if it has one. If the head waits, it sets
+// when it is looked at again.
 func (c *batchChooser) judgeHead(m int32, now time.Duration) (*reservedPath, verdict) {
 	model := &c.models[m]
 	head := model.queue.At(0)
@@ -101,7 +103,9 @@ func (c *batchChooser) judgeHead(m int32, now time.Duration) (*reservedPath, ver
 	return path, c.judgeStart(model, path, now)
 }
 
-// judgeStart returns whether a batch that could go along a path goes now, or waits for other work.
+// judgeStart returns the verdict on a batch that could go along a path: whether it goes now, or waits for other
+// work. It waits if its device is free only later and other models share it, if it would stand in front of other
+// work (holdTime), or if too many batches are reserved there.
 func (c *batchChooser) judgeStart(model *modelState, path *reservedPath, now time.Duration) verdict {
 	start := path.hops[0].Start
 	switch {
@@ -123,7 +127,8 @@ func (c *batchChooser) judgeStart(model *modelState, path *reservedPath, now tim
 }
 
 // sendPartialBatch returns the path on which the waiting requests go now, if fewer wait than a path's batch takes.
-// If they wait for more requests, it sets when the head is looked at again, and returns nil.
+// If they wait for more requests, it sets when the head is looked at again, and returns nil. The last moment is
+// when one request more would make the batch late.
 func (c *batchChooser) sendPartialBatch(m int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	model := &c.models[m]
 	waitingRequests := int32(model.queue.Len)
@@ -192,7 +197,9 @@ func (p *Policy) dropHopelessTail(m int32, head *reservedPath, out *policy.Actio
 	}
 }
 
-// rememberPath stores the devices of the path that a head waits for, if keepsWaiting can follow that path.
+// rememberPath stores the devices of the path that a head waits for, so that keepsWaiting can check that path
+// without a search. It stores none where that would not be exact: with several pipelines, or times that depend on
+// the devices.
 func (c *batchChooser) rememberPath(m int32, path *reservedPath) {
 	model := &c.models[m]
 	model.awaitedDevices = model.awaitedDevices[:0]
@@ -230,8 +237,9 @@ func (c *batchChooser) keepsWaiting(m int32, now time.Duration) bool {
 	return true
 }
 
-// finishAlong returns the completion of a batch on given devices, behind everything that is reserved there. If the
-// batch would have to stand in front of other work, it returns farFuture.
+// finishAlong returns when a batch would end on given devices, one for each stage, behind everything that is
+// reserved there and on the links between them. If it would have to stand in front of other work, it returns
+// farFuture, and a search has to decide.
 func (f *pathFinder) finishAlong(pipeline, batch int32, devices []int32, now time.Duration) time.Duration {
 	firstStage := f.tables.Pipelines[pipeline].FirstStage
 	finish := now
@@ -319,8 +327,9 @@ func (c *batchChooser) choosePipeline(m int32, now time.Duration) *reservedPath 
 // hasGuard reports whether the options keep a guard.
 func (c *batchChooser) hasGuard() bool { return c.options.GuardTime > 0 || c.options.GuardShare > 0 }
 
-// fitHead finds the largest batch that meets the head's deadline: on the path's pipeline, on another one, or, for a
-// head that was to be served in time, without the guard. If there is none, it returns nil.
+// fitHead finds the path of the largest batch that meets the head's deadline: on the given path's pipeline, on
+// another one, or, for a head that an earlier look found in time, without the guard (a reserve against jitter). If
+// there is none, it returns nil.
 func (c *batchChooser) fitHead(m int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	if fitted := c.fitBatch(path, head, now); fitted != nil {
 		return fitted
@@ -339,8 +348,8 @@ func (c *batchChooser) fitHead(m int32, path *reservedPath, head *waiting.Reques
 	return fitted
 }
 
-// fitPipelines looks for a batch of at most maxBatch requests that meets the head's deadline, on the model's
-// pipelines except one. If there is none, it returns nil.
+// fitPipelines looks for the largest batch, up to maxBatch requests, that meets the head's deadline, on the model's
+// pipelines except one that was tried before (-1: none). If there is none, it returns nil.
 func (c *batchChooser) fitPipelines(m, except, maxBatch int32, head *waiting.Request, now time.Duration) *reservedPath {
 	firstPipeline, endPipeline := c.tables.PipelinesOf(m)
 	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
@@ -383,7 +392,8 @@ func (c *batchChooser) wakeLead(pipeline, batch int32) time.Duration {
 }
 
 // fitBatch finds the largest batch on a path's pipeline that meets the head's deadline, at most as large as the
-// path's. If there is none, it returns nil.
+// path's. It searches smaller and smaller batches and changes the path to the result. If there is none, it returns
+// nil.
 func (c *batchChooser) fitBatch(path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	pipeline := path.pipeline
 	for {
@@ -410,7 +420,8 @@ func (c *batchChooser) shouldDropHead(chosenPath *reservedPath, head *waiting.Re
 	return chosenPath.batch < int32(math.Round(0.95*float64(plannedBatch)))
 }
 
-// dropHead drops the head of a model's queue because of a verdict.
+// dropHead drops the head of a model's queue (the request with the earliest deadline) because of a verdict. If a
+// device was lost under it, that is the reason.
 func (p *Policy) dropHead(m int32, verdict verdict, out *policy.Actions) {
 	r := p.models[m].queue.Pop()
 	reason := policy.ReasonDeadline
@@ -442,8 +453,9 @@ func (c *batchChooser) lastMoment(chosenPath *reservedPath, model *modelState, n
 	return now + c.latestFinish(deadline, pipeline, path.batch) - path.finish + path.waitTime + 1
 }
 
-// dispatch sends the first requests of the queue along a path. If the path moves reservations that it may not
-// move, it returns false.
+// dispatch reserves a path, a device for each stage with its transfers, and sends the first requests of the queue
+// along it. If the path would move reservations of others beyond their limits, it does nothing and returns false.
+// The batch may later be moved itself, up to limit: the guarded deadline if it meets that, else the deadline.
 func (p *Policy) dispatch(m int32, path *reservedPath, now time.Duration, out *policy.Actions) bool {
 	limit := p.models[m].queue.At(0).Deadline
 	if guardedLimit := p.chooser.latestFinish(limit, path.pipeline, path.batch); path.finish <= guardedLimit {
@@ -459,7 +471,8 @@ func (p *Policy) dispatch(m int32, path *reservedPath, now time.Duration, out *p
 	return true
 }
 
-// setWake sets the model's wake, unless the pending one is at the same time.
+// setWake sets the model's timer, at which its head is looked at again, unless it is set for the same time already.
+// farFuture stops it.
 func (p *Policy) setWake(m int32, wakeAt time.Duration, out *policy.Actions) {
 	model := &p.models[m]
 	if wakeAt == model.pendingWake {

@@ -6,8 +6,8 @@ import (
 	"inferplan/policy"
 )
 
-// loseDevice takes a device out of service. Batches that are on it or bound for it, or whose tensors have not left
-// it, are aborted and their requests queued again.
+// loseDevice takes a lost device out of service. Batches that are on it or bound for it, or whose tensors have not
+// left it, are aborted and their requests queued again. The models that use it decide anew.
 func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions) {
 	if p.lists.isLost[device] {
 		return
@@ -24,8 +24,9 @@ func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions
 	}
 }
 
-// abortBatch aborts a batch and queues its requests again. What has started on other devices and links keeps them
-// until its time there is over, because running work cannot be stopped.
+// abortBatch aborts a batch that needs a lost device, releases its reservations, and queues its requests again.
+// What has started on other devices and links keeps them until its time there is over, because running work cannot
+// be stopped.
 func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.Actions) {
 	b := p.batches.BatchAt(slot)
 	p.timelines.toSettle = p.timelines.toSettle[:0]
@@ -60,7 +61,7 @@ func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.A
 	}
 }
 
-// regainDevice returns an empty device to service.
+// regainDevice returns a lost device to service, empty and free from now on. The models that use it decide again.
 func (p *Policy) regainDevice(now time.Duration, device int32) {
 	if !p.lists.isLost[device] {
 		return

@@ -107,7 +107,8 @@ type pathFinder struct {
 	pathsSought      int64 // number of paths sought so far
 }
 
-// newPathFinder returns a finder with empty timelines of all devices and links, for this many batch slots.
+// newPathFinder returns a finder of paths (a device for each stage) with empty timelines of all devices and links,
+// for this many batch slots. Devices are the first resources, then the links.
 func newPathFinder(t *policy.Tables, batches int32) *pathFinder {
 	f := &pathFinder{tables: t, timelines: &timelines{}, numDevices: int32(len(t.Devices)), maxDepth: maxDepth, uplinks: make([]int32, len(t.Devices)), downlinks: make([]int32, len(t.Devices))}
 	f.lists = &f.timelines.lists
@@ -172,7 +173,8 @@ func New(t *policy.Tables, opt Options) *Policy {
 	return p
 }
 
-// newBatchChooser returns a chooser for models with empty queues.
+// newBatchChooser returns the part that decides about the heads of the queues, for models with empty queues. The
+// buffers of paths are made once here, because a decision must not allocate.
 func newBatchChooser(f *pathFinder, opt Options) *batchChooser {
 	t := f.tables
 	c := &batchChooser{tables: t, finder: f, options: opt, models: make([]modelState, len(t.Models))}
@@ -200,6 +202,9 @@ func (f *pathFinder) resourceOfLink(link int32) int32 {
 // computePathTimes computes the minimal path time and the guard of every pipeline and batch:
 //
 //	guard = min(GuardTime + GuardShare * work, (SLO - minTime) / 2)
+//
+// The guard is a part of each deadline that is kept back against jitter. It is at most half of the slack, so that a
+// tight SLO stays possible.
 func (c *batchChooser) computePathTimes() {
 	for i := range c.tables.Pipelines {
 		pipeline := &c.tables.Pipelines[i]
@@ -231,8 +236,9 @@ func (c *batchChooser) computePathTimes() {
 	}
 }
 
-// computeIntervals computes each model's time per request from the rates of its pipelines. The rate of a pipeline
-// is that of its slowest stage with all of the stage's devices at their best batch.
+// computeIntervals computes each model's time between requests at its highest rate, the sum of the rates of its
+// pipelines. The rate of a pipeline is that of its slowest stage with all of the stage's devices at their best
+// batch.
 func (c *batchChooser) computeIntervals() {
 	c.requestInterval = make([]time.Duration, len(c.tables.Models))
 	for m := range c.requestInterval {
@@ -256,7 +262,9 @@ func (c *batchChooser) computeIntervals() {
 	}
 }
 
-// mayStayOnNode reports whether the transfer into a stage may stay on a node, and notes it in hasSameNodePath.
+// mayStayOnNode reports whether the transfer into a stage may stay on a node, because a device of the stage before
+// is on the same node as one of this stage. It then notes in hasSameNodePath that transfer times depend on the
+// chosen devices.
 func (f *pathFinder) mayStayOnNode(stage int32) bool {
 	for _, a := range f.tables.DevicesOf(stage - 1) {
 		if f.uplinks[a] < 0 {
@@ -272,7 +280,8 @@ func (f *pathFinder) mayStayOnNode(stage int32) bool {
 	return false
 }
 
-// indexModels lists the models of each device, and the sharing models of each model.
+// indexModels lists, when the policy is made, the models that have stages on each device, and for each model its
+// sharing models: those that have stages on one of its devices.
 func (p *Policy) indexModels() {
 	p.modelsOfDevice = make([][]int32, p.finder.numDevices)
 	for s := range p.tables.Stages {
@@ -297,7 +306,8 @@ func (p *Policy) indexModels() {
 	}
 }
 
-// Handle decides what to do about one event.
+// Handle decides what to do about one event. It first brings the reservations in line with what really happened,
+// and marks the models whose decision may change; these then decide. It implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -355,7 +365,8 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 	return true
 }
 
-// handleFinish records the end of a batch's run on a device.
+// handleFinish records the end of a batch's run on a device, which frees that. If it is not the reserved end,
+// models that wait for the device decide again.
 func (p *Policy) handleFinish(ev *policy.Event) {
 	if b := p.batches.BatchAt(ev.Batch); !b.IsLive || ev.Hop < b.FinishedHops {
 		return
@@ -405,8 +416,8 @@ func (m *modelState) headDeadline() time.Duration {
 	return farFuture
 }
 
-// decideDirty decides until no model's state has changed since its decision. Every further round follows a
-// dispatch, so it ends.
+// decideDirty lets the marked models decide, the one with the most urgent head first, until no model's state has
+// changed since its decision. A decision marks others only after a dispatch, so it ends.
 func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
 	for len(p.dirtyModels) > 0 {
 		// Take the most urgent model.

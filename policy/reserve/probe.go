@@ -81,7 +81,9 @@ func (f *pathFinder) findPath(pipeline, batch int32, now time.Duration, result *
 	result.waitTime = readyAt - now - work
 }
 
-// chooseDevice chooses among devices that the batch reaches at a time without a transfer.
+// chooseDevice chooses the device of a stage that a batch reaches at readyAt without a transfer: the one that ends
+// the run earliest or, if another stage follows, whose uplink takes the next transfer earliest. holdTime is how
+// much later the batch must go so that it delays no other work. If all devices are lost, finish is farFuture.
 func (f *pathFinder) chooseDevice(st *policy.Stage, now, readyAt, infer, nextTransfer time.Duration, bestDevice *deviceCandidate) {
 	*bestDevice = deviceCandidate{sortTime: farFuture, finish: farFuture, uplink: -1, downlink: -1, xferStart: readyAt, xferEnd: readyAt}
 	spans := f.lists.summaries
@@ -121,8 +123,9 @@ type transferSearch struct {
 	nextTransfer                     time.Duration // transfer that the device's uplink carries next
 }
 
-// chooseDeviceAfterTransfer chooses among devices to which the batch's tensors are transferred. The batch left the
-// stage's source device at readyAt.
+// chooseDeviceAfterTransfer chooses the device of a later stage, to which the batch's tensors are transferred
+// first. The batch is ready on sourceDevice at readyAt. Like chooseDevice it takes the device that ends earliest; a
+// device that cannot be better is passed over without a look at its links.
 func (f *pathFinder) chooseDeviceAfterTransfer(st *policy.Stage, sourceDevice int32, readyAt, infer, xfer, nextTransfer time.Duration, bestDevice *deviceCandidate) {
 	search := transferSearch{sourceNode: f.tables.Devices[sourceDevice].Node, uplink: f.uplinks[sourceDevice], readyAt: readyAt, inferTime: infer, transferTime: xfer, nextTransfer: nextTransfer}
 	bestDevice.sortTime, bestDevice.finish, bestDevice.holdTime, bestDevice.movesReservations = farFuture, farFuture, 0, false
@@ -209,8 +212,9 @@ func (f *pathFinder) linkOfResource(res int32) int32 {
 	return res - f.numDevices
 }
 
-// reservePath enters a path into the timelines as the reservations of a batch slot. If a later search found a
-// device past its time, the timelines differ from the path; settling brings it in line.
+// reservePath enters a path (a device for each stage, with its transfers) into the timelines as the reservations of
+// a batch slot. If a later search found a device past its time, the timelines differ from the path; settling, which
+// updates starts, brings it in line.
 func (f *pathFinder) reservePath(batch int32, path *reservedPath, now time.Duration) {
 	readyAt := now
 	f.timelines.toSettle = f.timelines.toSettle[:0]
@@ -242,7 +246,8 @@ func (f *pathFinder) reservePath(batch int32, path *reservedPath, now time.Durat
 	}
 }
 
-// reserveLink enters one end of a transfer, if it uses a link.
+// reserveLink reserves one end of a transfer, the uplink or the downlink, under the number n. If there is no link
+// (-1), the entry stays empty.
 func (f *pathFinder) reserveLink(n, link int32, readyAt time.Duration, hop *policy.Hop) {
 	entry := &f.lists.reservations[n]
 	*entry = reservation{readyAt: readyAt, start: hop.XferStart, duration: hop.XferEnd - hop.XferStart, prev: -1, next: -1, resource: -1}

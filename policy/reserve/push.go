@@ -6,8 +6,9 @@ import (
 	"inferplan/policy/underway"
 )
 
-// placeTransfer returns where a transfer would run. With keepReservations it waits for a gap. Otherwise it goes
-// where first-in first-out puts it, and pushes reports whether it moves reservations behind it.
+// placeTransfer returns where a transfer of length dur would run that is ready at readyAt. With keepReservations it
+// waits for a gap in which it delays nothing (holdTime). Otherwise it goes where first-in first-out puts it, and
+// pushes reports whether it moves reservations behind it.
 func (f *pathFinder) placeTransfer(uplink, downlink int32, readyAt, dur time.Duration) (start, holdTime time.Duration, pushes bool) {
 	if f.keepReservations {
 		start, holdTime = f.lists.findTransferSlot(uplink, downlink, readyAt, dur)
@@ -18,7 +19,8 @@ func (f *pathFinder) placeTransfer(uplink, downlink int32, readyAt, dur time.Dur
 }
 
 // reserveChecked reserves a path and returns the slot of its batch, which the next dispatch takes. If the path
-// moves other batches beyond their limits, or itself beyond its own, it returns -1 and reserves nothing.
+// would delay other batches beyond the ends that they may have, or itself beyond limit, it undoes that and returns
+// -1.
 func (p *Policy) reserveChecked(path *reservedPath, limit, now time.Duration) int32 {
 	if !path.movesReservations {
 		return p.reserveTrial(path, now)
@@ -49,8 +51,8 @@ func (p *Policy) reserveChecked(path *reservedPath, limit, now time.Duration) in
 	return slot
 }
 
-// movesAreHarmless reports whether all reservations that moved still end in time, and reach their resources in the
-// order of their lists.
+// movesAreHarmless reports whether all reservations that a trial has moved are still allowed: each batch ends by
+// its LatestEnd, and work reaches each resource in the order of its list, because it will run in that order.
 func movesAreHarmless(t *timelines, batches *underway.BatchTable) bool {
 	for _, n := range t.movedReservations {
 		entry := &t.lists.reservations[n]
@@ -68,8 +70,8 @@ func movesAreHarmless(t *timelines, batches *underway.BatchTable) bool {
 	return true
 }
 
-// transferStart returns when a batch that ends on a device at a time may leave it: when the node's uplink takes
-// its transfer.
+// transferStart returns when a batch that ends on a device at a time may leave it: when its node's uplink takes its
+// transfer, which lasts xfer. Without a transfer, or without an uplink, it is the end itself.
 func (f *pathFinder) transferStart(device int32, end, xfer time.Duration) time.Duration {
 	link := f.uplinks[device]
 	if xfer == 0 || link < 0 {

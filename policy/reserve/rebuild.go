@@ -1,7 +1,8 @@
 package reserve
 
-// rebuildOrders orders all reservations anew. Work that has reached its resource stays in the order in which it
-// came. Of the rest, whatever reaches its resource first is next there.
+// rebuildOrders orders the reservations of all resources anew, when their orders contradict each other. Work that
+// has reached its resource stays in the order in which it came. Of the rest, whatever reaches its resource first is
+// next there.
 func (t *timelines) rebuildOrders() {
 	for n := range t.lists.reservations {
 		if entry := &t.lists.reservations[n]; entry.resource >= 0 && !entry.readyIsActual && !entry.startIsActual {
@@ -70,7 +71,8 @@ func (t *timelines) firstReservationFrom(n int32) int32 {
 	return -1
 }
 
-// appendReservation puts a reservation behind all others of its resources.
+// appendReservation puts a reservation (the use of a resource by one batch) behind all others of its resource, and
+// sets its start. A transfer goes behind the others on both of its links and starts on both at once.
 func (t *timelines) appendReservation(n int32) {
 	if n%t.lists.nodesPerBatch%nodesPerHop == onDevice {
 		entry := &t.lists.reservations[n]
@@ -93,8 +95,9 @@ func (t *timelines) appendReservation(n int32) {
 	t.lists.updateIfLast(n + onDownlink - onUplink)
 }
 
-// readyNext sets when the reservation that follows a placed one in its batch is ready, and returns that
-// reservation. If there is none, it returns -1.
+// readyNext sets when the work behind a placed reservation of a batch is ready, and returns its reservation: the
+// run after a transfer, or the next hop's transfer (by its uplink's number) or run. If there is none, it returns
+// -1.
 func (t *timelines) readyNext(n int32) int32 {
 	end := t.lists.reservations[n].end()
 	if n%t.lists.nodesPerBatch%nodesPerHop == onUplink {

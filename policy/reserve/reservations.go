@@ -16,7 +16,9 @@ type reservationLists struct {
 	hopsPerBatch      int32             // hops of a batch slot
 }
 
-// grow makes room for the reservations of this many batch slots.
+// grow makes room for the reservations of this many batch slots, which have numbers: each slot has hopsPerBatch
+// hops, and each hop one for its device and one for each end of its transfer. Reservations that exist keep their
+// numbers.
 func (t *reservationLists) grow(batches int32) {
 	nodes := make([]reservation, batches*t.nodesPerBatch)
 	for i := copy(nodes, t.reservations); i < len(nodes); i++ {
@@ -106,7 +108,9 @@ func (t *reservationLists) gapAfter(res, predecessor int32) (freeAt time.Duratio
 	return t.reservations[predecessor].end(), t.reservations[predecessor].next
 }
 
-// findTransferSlot is findSlot for a transfer, which holds an uplink and a downlink at once. Either may be -1.
+// findTransferSlot returns when a transfer of this duration that is ready at readyAt would start, as findSlot does
+// for one resource: it holds an uplink and a downlink at once, so it needs a gap in both. Either may be -1. If it
+// must not delay other work, holdTime is how much later it has to be ready.
 func (t *reservationLists) findTransferSlot(upRes, downRes int32, readyAt, duration time.Duration) (start, holdTime time.Duration) {
 	switch {
 	case upRes < 0 && downRes < 0:
@@ -152,7 +156,8 @@ func (t *reservationLists) insertReservation(n int32) {
 	t.linkAfter(n, t.predecessorFor(entry.resource, entry.readyAt, false))
 }
 
-// linkAfter links reservation n behind another one of its resource, or first if that is negative.
+// linkAfter links reservation n into the list of its resource, behind another one or, if predecessor is negative,
+// as the first. If n is now the last, the summary of the resource (end and ready time of its last work) is updated.
 func (t *reservationLists) linkAfter(n, predecessor int32) {
 	entry := &t.reservations[n]
 	summary := &t.summaries[entry.resource]
@@ -173,7 +178,8 @@ func (t *reservationLists) linkAfter(n, predecessor int32) {
 	}
 }
 
-// unlink removes a reservation from its list.
+// unlink removes a reservation from the list of its resource. If it was the last, the summary of the resource (end
+// and ready time of its last work) is updated.
 func (t *reservationLists) unlink(n int32) {
 	entry := &t.reservations[n]
 	summary := &t.summaries[entry.resource]
@@ -192,7 +198,8 @@ func (t *reservationLists) unlink(n int32) {
 	entry.prev, entry.next = -1, -1
 }
 
-// updateSummary updates the summary of a resource from its last reservation.
+// updateSummary updates the summary of a resource, when its last work ends and was ready, from its last
+// reservation. A lost resource is never free.
 func (t *reservationLists) updateSummary(res int32) {
 	summary := &t.summaries[res]
 	switch {
@@ -205,7 +212,8 @@ func (t *reservationLists) updateSummary(res int32) {
 	}
 }
 
-// predecessorEnd returns when the work that runs before reservation n on its resource ends.
+// predecessorEnd returns when the work that runs before reservation n on its resource ends; for the first one, from
+// when the resource is free.
 func (t *reservationLists) predecessorEnd(n int32) time.Duration {
 	entry := &t.reservations[n]
 	if entry.resource < 0 {

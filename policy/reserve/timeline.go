@@ -47,7 +47,8 @@ type timelines struct {
 	wasRebuilt        bool // all orders were rebuilt
 }
 
-// initialize makes empty timelines of this many resources, for this many batch slots and hops.
+// initialize makes empty timelines (lists of reservations in order) of this many resources, devices and directions
+// of links, for this many batch slots with this many hops each.
 func (t *timelines) initialize(resources, batches, hops int32) {
 	t.lists.hopsPerBatch, t.lists.nodesPerBatch = hops, hops*nodesPerHop
 	t.lists.summaries = make([]resourceSummary, resources)
@@ -68,8 +69,9 @@ func (t *timelines) recordMove(n int32) {
 	}
 }
 
-// settleStart updates the start of a reservation. If it changed, it queues the reservations that depend on it: later work on the
-// same resources, and the later hops of its batch.
+// settleStart updates the start of a reservation (the use of a resource by one batch) to when its work is ready and
+// the work before it ends. If it changed, it queues what depends on it: later work on the resource, and the later
+// hops of its batch.
 func (t *timelines) settleStart(n int32) {
 	if kind := n % nodesPerHop; kind != onDevice {
 		t.settleTransfer(n - kind)
@@ -88,7 +90,9 @@ func (t *timelines) settleStart(n int32) {
 	t.settleFollowers(n)
 }
 
-// settleTransfer updates both ends of the transfer into the hop whose device reservation is n.
+// settleTransfer updates the start of the transfer into the hop whose device reservation is n: both links must be
+// free and the tensors ready. If the start changed, the work behind it on both links is queued to be updated, too,
+// and the hop's run is ready later or earlier.
 func (t *timelines) settleTransfer(n int32) {
 	uplinkPart, downlinkPart := &t.lists.reservations[n+onUplink], &t.lists.reservations[n+onDownlink]
 	if uplinkPart.resource < 0 && downlinkPart.resource < 0 {
@@ -104,7 +108,8 @@ func (t *timelines) settleTransfer(n int32) {
 	t.setReady(n, uplinkPart.end())
 }
 
-// settleFollowers queues the reservations that depend on a changed device reservation.
+// settleFollowers queues what depends on a changed device reservation, to get new times: the next work on the
+// device, and the batch's next hop.
 func (t *timelines) settleFollowers(n int32) {
 	t.queueSuccessor(n)
 	if !t.lists.isLastHop[n/nodesPerHop] {
@@ -112,7 +117,8 @@ func (t *timelines) settleFollowers(n int32) {
 	}
 }
 
-// queueSuccessor queues the reservation that runs after n on its resource.
+// queueSuccessor queues the reservation that runs after n on its resource, to get a new start. If n is the last,
+// only the resource's summary changes.
 func (t *timelines) queueSuccessor(n int32) {
 	entry := &t.lists.reservations[n]
 	if entry.resource < 0 {
@@ -125,7 +131,9 @@ func (t *timelines) queueSuccessor(n int32) {
 	t.toSettle = append(t.toSettle, entry.next)
 }
 
-// setNextHopReady sets when the hop behind device reservation n is ready, if the batch has one.
+// setNextHopReady sets when the next hop of a batch is ready, after the run of device reservation n got a new end.
+// Without links the fixed transfer time is added; otherwise the transfer is ready, and is queued to be updated. If
+// the batch has no further hop, nothing happens.
 func (t *timelines) setNextHopReady(n int32, end time.Duration) {
 	nextHop := n + nodesPerHop
 	if t.lists.reservations[nextHop].resource < 0 {
@@ -182,7 +190,8 @@ func (t *timelines) markArrived(n int32) {
 	t.moveAfter(n, predecessor)
 }
 
-// moveAfter moves a reservation forward in its list. The work that it passes moves back.
+// moveAfter moves a reservation forward in the list of its resource, behind predecessor (-1: to the front). The
+// work that it passes moves back. The reservations whose predecessor changed are queued to get new starts.
 func (t *timelines) moveAfter(n, predecessor int32) {
 	if t.lists.reservations[n].prev == predecessor {
 		return
@@ -236,7 +245,8 @@ func (t *timelines) extendOverrun(res int32, now time.Duration) {
 	t.settleAll()
 }
 
-// recordStart records the actual start of a run.
+// recordStart records that a run has actually started: it is then the first on its device, and its start is fixed.
+// If that differs from the reserved start, all work that depends on it gets new times.
 func (t *timelines) recordStart(n int32, actualStart time.Duration) {
 	entry := &t.lists.reservations[n]
 	if entry.resource < 0 || entry.startIsActual {
@@ -255,7 +265,8 @@ func (t *timelines) recordStart(n int32, actualStart time.Duration) {
 	t.settleAll()
 }
 
-// recordFinish records the actual end of a run. Unless it was the batch's last, its next hop becomes ready.
+// recordFinish records the actual end of a run: its device is free, and the batch's next hop (stage), if it has
+// one, has reached its links and is ready. All that depends on it gets new times.
 func (t *timelines) recordFinish(n int32, actualEnd time.Duration, isLastHop bool) {
 	t.toSettle = t.toSettle[:0]
 	t.endReservation(n, actualEnd)
@@ -268,7 +279,8 @@ func (t *timelines) recordFinish(n int32, actualEnd time.Duration, isLastHop boo
 	t.settleAll()
 }
 
-// recordTransferEnd records the actual end of the transfer into the hop whose device reservation is n.
+// recordTransferEnd records the actual end of the transfer into the hop whose device reservation is n: its links
+// are free, and its run has reached its device and is ready.
 func (t *timelines) recordTransferEnd(n int32, actualEnd time.Duration) {
 	t.toSettle = t.toSettle[:0]
 	t.endReservation(n+onUplink, actualEnd)
@@ -278,7 +290,7 @@ func (t *timelines) recordTransferEnd(n int32, actualEnd time.Duration) {
 	t.settleAll()
 }
 
-// endReservation removes a reservation whose work left the resource at a time.
+// endReservation removes a reservation whose work left the resource at endTime, from when the resource is free.
 func (t *timelines) endReservation(n int32, endTime time.Duration) {
 	if res := t.lists.reservations[n].resource; res >= 0 {
 		if n%t.lists.nodesPerBatch%nodesPerHop != onDevice || t.lists.reservations[n].startIsActual { // work that failed before it started has occupied nothing
@@ -288,7 +300,7 @@ func (t *timelines) endReservation(n int32, endTime time.Duration) {
 	}
 }
 
-// release removes a reservation and lets the following ones move up.
+// release removes a reservation from its resource, and queues the next one to get an earlier start.
 func (t *timelines) release(n int32) {
 	entry := &t.lists.reservations[n]
 	successor := entry.next

@@ -28,8 +28,9 @@ func (p *Policy) yieldToUrgentModel(m int32, ownPath *reservedPath, now time.Dur
 	return urgentModel >= 0
 }
 
-// moreUrgentModel returns the sharing model to which m yields, and leaves that model's path in otherModelPath. If
-// there is none, it returns -1.
+// moreUrgentModel returns the sharing model (one with stages on the same devices) to which m yields, and leaves
+// that model's path in otherModelPath. That model must be late behind m's batch and in time before it, and m's
+// batch must still be in time behind that. If there is none, it returns -1.
 func (p *Policy) moreUrgentModel(m int32, ownPath *reservedPath, now time.Duration) int32 {
 	ownDeadline, largerBatchPath := p.models[m].queue.At(0).Deadline, &p.chooser.largerBatchPath
 	for _, otherModel := range p.models[m].sharingModels {
@@ -53,7 +54,8 @@ func (p *Policy) moreUrgentModel(m int32, ownPath *reservedPath, now time.Durati
 	return -1
 }
 
-// wouldDelay reports whether the waiting requests of otherModel would be late behind a path.
+// wouldDelay reports whether the waiting requests of otherModel would be late behind a path of this model. It
+// reserves the path for a trial, and releases it again.
 func (p *Policy) wouldDelay(ownPath *reservedPath, otherModel int32, now time.Duration) bool {
 	slot := p.reserveTrial(ownPath, now)
 	isInTime := p.chooser.inTimeIfSentNow(otherModel, now)
@@ -76,7 +78,8 @@ func (c *batchChooser) inTimeIfSentNow(otherModel int32, now time.Duration) bool
 	return false
 }
 
-// reserveTrial reserves a path for a trial and returns its batch slot. releaseTrial cancels the reservation.
+// reserveTrial reserves a path for a trial under the slot that the next dispatch would take, and returns that slot.
+// releaseTrial cancels the reservation. If there is no free slot, the tables grow.
 func (p *Policy) reserveTrial(path *reservedPath, now time.Duration) int32 {
 	oldSlots, slot := p.batches.Len(), p.batches.NextSlot()
 	if slots := p.batches.Len(); slots > oldSlots {
@@ -86,7 +89,8 @@ func (p *Policy) reserveTrial(path *reservedPath, now time.Duration) int32 {
 	return slot
 }
 
-// releaseTrial releases the reservations of a batch slot.
+// releaseTrial cancels a trial reservation: it releases all reservations of a batch slot, and the work behind them
+// gets its former times.
 func (p *Policy) releaseTrial(slot int32) {
 	p.timelines.toSettle = p.timelines.toSettle[:0]
 	for n := slot * p.lists.nodesPerBatch; n < (slot+1)*p.lists.nodesPerBatch; n++ {

@@ -25,7 +25,8 @@ func RejectParameters(name string, params map[string]float64) error {
 	return fmt.Errorf("policy %s: unknown parameter %q, expected none", name, slices.Min(slices.Collect(maps.Keys(params))))
 }
 
-// DropHead drops the head of a model's queue.
+// DropHead drops the head (the request with the earliest deadline) of a model's queue. If the request was in a
+// batch of a lost device before, that is the reason.
 func DropHead(q *waiting.Queue, model int32, reason policy.DropReason, out *policy.Actions) {
 	r := q.Pop()
 	if r.WasLost {

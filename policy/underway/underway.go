@@ -37,7 +37,8 @@ func New(t *policy.Tables) *BatchTable {
 	return u
 }
 
-// grow enlarges the table to a number of slots.
+// grow enlarges the table to a number of slots (numbers of batches under way). Contents keep their numbers. Free
+// slots are used from the lowest on.
 func (u *BatchTable) grow(slots int32) {
 	oldSlots := int32(len(u.batches))
 	batches, devices := make([]Batch, slots), make([]int32, slots*u.maxHops)
@@ -68,7 +69,8 @@ func (u *BatchTable) Members(slot int32) []waiting.Request {
 	return u.members[slot*u.maxBatch : slot*u.maxBatch+u.batches[slot].Size]
 }
 
-// NextSlot returns the slot that the next Dispatch takes. If none is free, the table grows.
+// NextSlot returns the slot (number of a batch) that the next Dispatch takes. If none is free, the table grows to
+// twice its size.
 func (u *BatchTable) NextSlot() int32 {
 	if len(u.freeSlots) == 0 {
 		u.grow(2 * int32(len(u.batches)))
@@ -76,8 +78,9 @@ func (u *BatchTable) NextSlot() int32 {
 	return u.freeSlots[len(u.freeSlots)-1]
 }
 
-// Dispatch sends the first `size` requests of a queue along the last `hops` hops of out.Hops, from firstStage of the
-// pipeline on.
+// Dispatch sends the first `size` requests of a queue as a batch along the last `hops` hops of out.Hops, which the
+// caller has just added: one hop is a device for a stage. firstStage is the stage of the pipeline at which it
+// begins. The batch takes the next free slot, see NextSlot.
 func (u *BatchTable) Dispatch(q *waiting.Queue, model, pipeline, size int32, firstStage int16, hops int, out *policy.Actions) {
 	slot := u.NextSlot()
 	u.freeSlots = u.freeSlots[:len(u.freeSlots)-1]
@@ -107,8 +110,9 @@ func (u *BatchTable) RecordArrival(ev *policy.Event) {
 	}
 }
 
-// RecordFinish records that a batch has left a stage, and returns true if that was the last of its hops. Its slot is
-// then free; its members stay readable until the next Dispatch.
+// RecordFinish records that a batch has left a stage, and returns true if that was the last of its hops (stages on
+// devices). Its slot is then free; its members stay readable until the next Dispatch. Events that come twice are
+// ignored.
 func (u *BatchTable) RecordFinish(ev *policy.Event) bool {
 	b := &u.batches[ev.Batch]
 	if !b.IsLive || ev.Hop-b.FirstStage < b.FinishedHops {
@@ -122,7 +126,8 @@ func (u *BatchTable) RecordFinish(ev *policy.Event) bool {
 	return true
 }
 
-// Abort ends a batch that cannot go on. Its requests wait again in a queue.
+// Abort ends a batch that cannot go on, because a device was lost, and orders the abort. Its requests wait again in
+// their queue, as ones that have passed their first look.
 func (u *BatchTable) Abort(slot int32, q *waiting.Queue, out *policy.Actions) {
 	b := u.BatchAt(slot)
 	for _, r := range u.Members(slot) {

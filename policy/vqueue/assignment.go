@@ -96,7 +96,8 @@ func NewAssignment(p *Problem) *Assignment {
 	return s
 }
 
-// Reset sets the problem and empties all queues. It keeps memory.
+// Reset sets the problem and empties all queues, so that every group is unplaced (queueOf -1). It reuses the memory
+// of the slices, because the same assignment serves many problems.
 func (s *Assignment) Reset(p *Problem) {
 	s.problem = p
 	s.queues = slices.Grow(s.queues[:0], len(p.Queues))[:len(p.Queues)]
@@ -112,7 +113,8 @@ func (s *Assignment) Reset(p *Problem) {
 	s.Refresh()
 }
 
-// CopyFrom makes s equal to another state. The two share the problem and nothing else.
+// CopyFrom makes s equal to another state. The two share the problem and nothing else. Slots are copied, so that a
+// search may change s while source stays as it is.
 func (s *Assignment) CopyFrom(source *Assignment) {
 	s.problem, s.total, s.maxVariance, s.searchWork = source.problem, source.total, source.maxVariance, source.searchWork
 	s.queueOf, s.nonEmpty = append(s.queueOf[:0], source.queueOf...), append(s.nonEmpty[:0], source.nonEmpty...)
@@ -123,7 +125,8 @@ func (s *Assignment) CopyFrom(source *Assignment) {
 	}
 }
 
-// Refresh recomputes all costs after a change of the problem: times, costs, sizes, or groups added at its end.
+// Refresh recomputes all costs after a change of the problem: times, costs, sizes, or groups added at its end. New
+// groups are in no queue. Long queues of rules without costs only get their durations.
 func (s *Assignment) Refresh() {
 	p := s.problem
 	for len(s.queueOf) < len(p.Groups) {
@@ -201,8 +204,8 @@ func (s *Assignment) Head(queue int32) int32 {
 	return -1
 }
 
-// Arrange replaces all queues by the given orders, one per queue. Groups that no order names are in no queue
-// afterwards.
+// Arrange replaces all queues by the given orders of groups, one per queue, and recomputes the costs. Groups that
+// no order names are in no queue afterwards. No group may be named twice.
 func (s *Assignment) Arrange(orders [][]int32) {
 	for i := range s.queueOf {
 		s.queueOf[i] = -1
@@ -232,7 +235,8 @@ func (s *Assignment) Start(queue int32, place int) (mean, variance float64) {
 }
 
 // LateRequests returns the number of requests in groups that, by the means, end after their last deadline, and of
-// those in no queue.
+// those in no queue. The residence of a group (from a request's start to its milestone) is added to the slot's end,
+// at which the group's last request starts.
 func (s *Assignment) LateRequests() float64 {
 	refreshStaleQueues(s)
 	count, p := 0.0, s.problem
@@ -253,7 +257,9 @@ func (s *Assignment) LateRequests() float64 {
 	return count
 }
 
-// updateCosts recomputes a queue from a slot on and adds the difference to the total.
+// updateCosts recomputes the slots of a queue from firstSlot on, after a change there, and adds the difference of
+// the queue's cost to the total. A stale queue, whose earlier slots have old starts and costs, is recomputed from
+// the front.
 func (s *Assignment) updateCosts(q int32, firstSlot int) {
 	oldCost := s.queues[q].cost
 	if s.queues[q].stale {
@@ -264,7 +270,9 @@ func (s *Assignment) updateCosts(q int32, firstSlot int) {
 	s.nonEmpty.set(q, len(s.queues[q].slots) > 0)
 }
 
-// Insert puts a group that is in no queue at a place of a queue.
+// Insert puts a group that is in no queue at a place of a queue. The total then has the group's cost in the queue
+// instead of that of being unplaced. In long queues of rules without costs only the queue's duration is kept up to
+// date.
 func (s *Assignment) Insert(group, q int32, place int) {
 	order := &s.queues[q]
 	s.queueOf[group] = q
@@ -277,7 +285,8 @@ func (s *Assignment) Insert(group, q int32, place int) {
 	s.updateCosts(q, place)
 }
 
-// Remove takes a group out of its queue. If it is in none, nothing changes.
+// Remove takes a group out of its queue. If it is in none, nothing changes. The group is then unplaced, and the
+// total has the cost of that.
 func (s *Assignment) Remove(group int32) {
 	q := s.queueOf[group]
 	if q < 0 {
@@ -361,8 +370,9 @@ func (s *Assignment) BestPlace(group int32) (queue int32, place int, delta float
 	return bestPlaceUntil(s, group, math.Inf(-1))
 }
 
-// bestPlaceUntil returns the same as BestPlace, but stops at the first queue at which the increase is at most
-// stopAt.
+// bestPlaceUntil returns the queue and place at which a group adds least to the objective, and the increase. It
+// stops at the first queue at which the increase is at most stopAt, since no better one is needed. If the group can
+// run in no queue, it returns queue -1 and an infinite increase.
 func bestPlaceUntil(s *Assignment, group int32, stopAt float64) (queue int32, place int, delta float64) {
 	queue, delta = -1, math.Inf(1)
 	for q := range s.queues {

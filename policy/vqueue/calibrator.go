@@ -34,8 +34,10 @@ type busySpan struct {
 	work         float64 // seconds of finished work, as predicted
 }
 
-// newCalibrator returns a calibrator. Without FollowInstances it does nothing. Else the group table must have
-// estimators of its own, because the calibrator changes them.
+// newCalibrator returns a calibrator, which adapts the estimators of completion times to what the instances do.
+// Without FollowInstances it does nothing. Else the group table must have estimators of its own, because the
+// calibrator changes them. Arrays of 2*len(Models) have two entries for each served model: regular requests and
+// mega prompts, which are many times longer.
 func newCalibrator(s *groupTable) calibrator {
 	c := calibrator{fleet: s.fleet, requests: s.requests, groups: s, enabled: s.options.FollowInstances}
 	if !c.enabled {
@@ -65,7 +67,8 @@ func (f *calibrator) followerIndex(network, kind int32) int {
 	return int(network)*len(f.fleet.tables.Kinds) + int(kind)
 }
 
-// updatePrices recomputes the prices of requests from the estimators.
+// updatePrices recomputes the prices (work per request and per prompt token) from the estimators, after these have
+// changed.
 func (f *calibrator) updatePrices() {
 	for k := range f.prices {
 		for i := range f.prices[k] {
@@ -75,7 +78,8 @@ func (f *calibrator) updatePrices() {
 }
 
 // observeStarts observes the requests that were dispatched by the actions from firstAction on. Starts on a
-// saturated instance show how well waits are forecast, and how much time passes between them.
+// saturated instance show how well waits are forecast, and how much time passes between them. Each request counts
+// as the kind of its model, regular or mega (a much longer one).
 func (f *calibrator) observeStarts(now time.Duration, out *policy.Actions, firstAction int) {
 	if !f.enabled {
 		return
@@ -87,6 +91,7 @@ func (f *calibrator) observeStarts(now time.Duration, out *policy.Actions, first
 		}
 		r := &f.requests.bySlot[out.Tasks[a.TaskFirst]]
 		if q := r.instance; f.busySpans[q].busy {
+			// Prices have two entries for each model: regular, then mega.
 			kind := 2 * int(r.model)
 			if f.fleet.isMega(r) {
 				kind++
@@ -99,7 +104,9 @@ func (f *calibrator) observeStarts(now time.Duration, out *policy.Actions, first
 	}
 }
 
-// observeTokens records that a request on an instance has produced this many tokens.
+// observeTokens records that a request on an instance has produced this many tokens in all. On a saturated
+// instance, it adds the work that the calibrated estimator predicts for the new ones: Beta seconds for each token
+// and, with the first, Alpha for each prompt token.
 func (f *calibrator) observeTokens(q, req, tokens int32) {
 	r := &f.requests.bySlot[req]
 	if f.enabled && f.busySpans[q].busy && tokens > r.producedTokens {
@@ -113,8 +120,9 @@ func (f *calibrator) observeTokens(q, req, tokens int32) {
 	r.producedTokens = max(r.producedTokens, tokens)
 }
 
-// observeAnswer records that a request on an instance has its answer. If the number of its tokens is not known, it
-// is 0.
+// observeAnswer records that a request has its answer, which counts as its last tokens and as a sample of its
+// model's lengths. Tokens is 0 if the number is not known; then nothing is recorded. Mega requests, which are much
+// longer, do not count as samples of lengths.
 func (f *calibrator) observeAnswer(q, req, tokens int32) {
 	if !f.enabled || tokens == 0 {
 		return
@@ -125,7 +133,9 @@ func (f *calibrator) observeAnswer(q, req, tokens int32) {
 	}
 }
 
-// observeLoad begins or ends the busy span of an instance.
+// observeLoad begins the busy span of an instance when it becomes saturated, and ends it when it no longer is or
+// has another network. The throughput is measured over busy spans alone, because an idle instance shows less than
+// it can do. It is called after every change of an instance's load.
 func (f *calibrator) observeLoad(now time.Duration, q int32) {
 	if !f.enabled {
 		return
@@ -142,7 +152,8 @@ func (f *calibrator) observeLoad(now time.Duration, q int32) {
 	}
 }
 
-// isSaturated reports whether an instance has no room for the head of its queue.
+// isSaturated reports whether an instance is held back by its capacity alone: it is up, has the network of its
+// queue's head, and no room for that. Only then its throughput shows what it can do.
 func (f *calibrator) isSaturated(in *instance, q int32) bool {
 	g := f.groups.assignment.Head(q)
 	if g < 0 || !in.isUp() || in.loadingNetwork >= 0 || in.pendingEvictions > 0 || in.loadedNetwork != f.groups.problem.Groups[g].Model {
@@ -166,8 +177,9 @@ const (
 	minWidthChange = 0.05
 )
 
-// updateEstimators brings the estimators up to date with the observations, and prices the groups again if they
-// changed.
+// updateEstimators is called at every tick. It brings the estimators up to date with the observations (throughput,
+// lengths of answers, and pace: the time between starts over the expected one). If any changed, it computes the
+// costs of all groups again.
 func (f *calibrator) updateEstimators(now time.Duration) {
 	if !f.enabled {
 		return
@@ -206,8 +218,10 @@ func (f *calibrator) updateEstimators(now time.Duration) {
 	}
 }
 
-// updateEstimator brings the estimator of a served model on a kind of device up to date, and reports whether it
-// changed.
+// updateEstimator brings the estimator of a served model on a kind of device up to date: the calibrated one,
+// corrected by the observed throughput, lengths and pace (the time between starts over the expected one). It
+// reports whether the estimator in use changed. unpacedPrices keeps the work per request before the pace, because
+// the pace is measured against it.
 func (f *calibrator) updateEstimator(model int32, isMega bool, kind int32) (changed bool) {
 	index, follower := f.fleet.estimatorIndex(model, isMega, kind), f.followerIndex(f.fleet.networkOf(model), kind)
 	e := f.workFollowers[follower].Adjust(f.calibrated[index])

@@ -28,7 +28,9 @@ type sloClass struct {
 }
 
 // newSLOClass returns the class with the milestone that requires the earliest start: that of the SLO's figure or,
-// if there is an SLO on waiting, the start itself (appendix A.3).
+// if there is an SLO on waiting, the start itself (appendix A.3). A milestone is the point of a request to which
+// its SLO applies. An SLO on the time per token (TPOT) is kept by a limit on the requests that run at once, so only
+// a default limit on the start remains here.
 func newSLOClass(m *policy.Model, r *RCT) sloClass {
 	c := sloClass{priority: m.Priority}
 	switch m.SLOFigure {
@@ -44,7 +46,9 @@ func newSLOClass(m *policy.Model, r *RCT) sloClass {
 	return c
 }
 
-// newSLOClasses returns the class of every served model.
+// newSLOClasses returns, by served model, the SLO class: which milestone of a request is due, when, and its
+// priority. To compare milestones it needs a model's times; it takes them from the first kind of device that has an
+// estimator (Batch above 0).
 func newSLOClasses(t *policy.Tables, queueTables *Tables) []sloClass {
 	classes := make([]sloClass, len(t.Models))
 	for m := range classes {
@@ -60,7 +64,8 @@ func newSLOClasses(t *policy.Tables, queueTables *Tables) []sloClass {
 	return classes
 }
 
-// dueAt returns when the request of an arrival has to reach its class's milestone.
+// dueAt returns when an arriving request has to reach its class's milestone (the point to which the SLO applies):
+// some time after its arrival, or its deadline.
 func (c *sloClass) dueAt(ev *policy.Event) time.Duration {
 	if c.dueAfter > 0 {
 		return ev.ArrivedAt + c.dueAfter

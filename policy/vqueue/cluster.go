@@ -64,7 +64,9 @@ type Clusters struct {
 // made.
 const spreadGoal = 0.05
 
-// NewClusters forms clusters of a sample of requests by k-means++, separately for each model and priority.
+// NewClusters forms clusters of a sample of requests by k-means++, separately for each model and priority. A mega
+// prompt is a request MegaFactor times longer than the median of its model (8 by default). It returns an error for
+// an empty sample or a model number outside 0 to models-1.
 func NewClusters(sample []RequestFeatures, models int, o ClusterOptions, rng *rand.Rand) (*Clusters, error) {
 	if len(sample) == 0 {
 		return nil, errors.New("forming clusters: found no requests")
@@ -97,7 +99,8 @@ func NewClusters(sample []RequestFeatures, models int, o ClusterOptions, rng *ra
 	return c, nil
 }
 
-// addModel adds the clusters of the members of a sample that ask for one model. It sorts the members.
+// addModel adds the clusters of one model: its requests of the sample, divided by priority and by whether they are
+// mega prompts (many times longer than the median), and each part by k-means. It sorts the members.
 func (c *Clusters) addModel(sample []RequestFeatures, members []int32, o ClusterOptions, rng *rand.Rand) {
 	// Find the size of a mega prompt.
 	tokens := make([]float64, len(members))
@@ -158,7 +161,8 @@ func (c *Clusters) addClusters(sample []RequestFeatures, members []int32, maxClu
 }
 
 // kMeans returns k centres by k-means++ (Arthur and Vassilvitskii, 2007), and the mean squared distance of the
-// points to them.
+// points to them. It ends when a round improves the distance by less than 1e-9, or after 50 rounds, which is many
+// more than it usually takes.
 func kMeans(points []point, k int, rng *rand.Rand) ([]point, float64) {
 	centres, meanDistance := chooseCentres(points, k, rng), math.Inf(1)
 	for range 50 {
@@ -234,7 +238,9 @@ func nearestOf(centres []point, x point) (nearest int, distance float64) {
 }
 
 // ClusterOf returns the cluster of a request: the nearest of its model. A cluster of the same priority is
-// preferred, then one of the same size class. If the sample had no requests of the model, it returns -1.
+// preferred, then one of the same size class. If the sample had no requests of the model, it returns -1. Distances
+// of features are far below 1e3, so that the added 1e3 and 1e6 rank the size class and the priority above all
+// distances.
 func (c *Clusters) ClusterOf(r *RequestFeatures) int32 {
 	nearest, leastDistance := int32(-1), math.Inf(1)
 	isMega, position := c.isMega(r), pointOf(r)

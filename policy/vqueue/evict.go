@@ -24,7 +24,10 @@ type evictor struct {
 	groups   *groupTable
 }
 
-// evictForHead evicts the running request with the latest deadline, if the head is urgent.
+// evictForHead evicts the running request with the latest deadline from a full batch, if the head (the request to
+// serve next) is urgent. Nothing is evicted if the head still has much time, is hopelessly late, or could not run
+// anyway because its class is at its cap. A victim's deadline must be later than the head's by minDeadlineGap and
+// leave time to run again.
 func (e *evictor) evictForHead(now time.Duration, in *instance, head *request, out *policy.Actions) {
 	if !e.fleet.operations.evict.enabled {
 		return
@@ -66,8 +69,9 @@ func (e *evictor) orderEviction(in *instance, slot int32, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Evict, Batch: slot, Device: in.device, Tag: e.fleet.operations.swap.evictTag()})
 }
 
-// evictAllForHead evicts the whole batch for a head of another network, if that brings clearly more requests in
-// time than it makes late. Otherwise the batch runs out.
+// evictAllForHead evicts the whole batch for a head group of another network, if that brings clearly more requests
+// in time than it makes late. Otherwise the batch runs out. A batch with a request that was evicted maxEvictions
+// times, or that has a higher priority (a smaller number), is never evicted.
 func (e *evictor) evictAllForHead(now time.Duration, q, head int32, out *policy.Actions) {
 	if !e.fleet.operations.evict.enabled {
 		return
@@ -86,6 +90,8 @@ func (e *evictor) evictAllForHead(now time.Duration, q, head int32, out *policy.
 	}
 
 	// Compare the requests saved with those made late.
+	// The batch returns only after both changes of network and the head's own batch. One request more than the gain
+	// requires keeps small differences from evicting.
 	if float64(e.savedByChange(in, group, now+loadTime+headLeadTime, drainTime)) <= minSwitchGain*float64(e.lateByEviction(in, now, now+2*loadTime+headResidence+drainTime))+1 {
 		return
 	}
@@ -94,8 +100,8 @@ func (e *evictor) evictAllForHead(now time.Duration, q, head int32, out *policy.
 	}
 }
 
-// lateByEviction returns how many requests of a running batch are late if they leave and are in their network's
-// batch again only at returnsAt.
+// lateByEviction returns how many requests of a running batch become late if they are evicted now and run again
+// only at returnsAt. Requests that are late already do not count.
 func (e *evictor) lateByEviction(in *instance, now, returnsAt time.Duration) int {
 	n := 0
 	for _, slot := range in.runningBatches {
@@ -106,8 +112,9 @@ func (e *evictor) lateByEviction(in *instance, now, returnsAt time.Duration) int
 	return n
 }
 
-// savedByChange returns how many requests of a group are in time if its first one is answered at firstDone, and
-// late if that is drainTime later.
+// savedByChange returns how many requests of a group the eviction of a batch would save: those that are in time if
+// the first one is answered at firstDone, but late if that is drainTime later, when the batch has run out by
+// itself.
 func (e *evictor) savedByChange(in *instance, group *groupMembers, firstDone, drainTime time.Duration) int {
 	est := e.fleet.estimatorOn(in, group.model, group.mega)
 	workEach, _ := est.Work(1)

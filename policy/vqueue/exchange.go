@@ -2,8 +2,9 @@ package vqueue
 
 import "math"
 
-// exchangePieces swaps a piece of one queue with a piece of another, or moves a piece within its queue. Either piece may
-// be empty, or reach to the end.
+// exchangePieces is one move of the search (simulated annealing). It swaps a random piece of one queue with a piece
+// of another, or moves a piece within its queue. Either piece may be empty, or reach to the end. A worse order is
+// accepted with probability exp(-increase/heat), else the queues are restored.
 func (x *Search) exchangePieces(heat float64) {
 	s := &x.current
 	oldTotal := s.total
@@ -40,7 +41,8 @@ func (x *Search) exchangePieces(heat float64) {
 	x.savedQueues = x.savedQueues[:0]
 }
 
-// randomPiece returns the range [start, end) of a piece of n slots: a short one, or all slots to the end.
+// randomPiece returns a random range [start, end) of a queue of n slots to be exchanged: in a third of the cases
+// all slots to the end, else a short piece of at most MaxRemoved/2 slots. It may be empty.
 func (x *Search) randomPiece(n int) (start, end int) {
 	start = x.rng.IntN(n + 1)
 	if x.rng.IntN(3) == 0 {
@@ -49,7 +51,8 @@ func (x *Search) randomPiece(n int) (start, end int) {
 	return start, min(start+x.rng.IntN(x.MaxRemoved/2+1), n)
 }
 
-// swapPieces swaps pieces of two queues, if their groups can run there.
+// swapPieces swaps pieces of two queues, if their groups can run there. The queues are saved before, so that the
+// caller can restore them. Each changed slot behind a piece counts half as search work.
 func (x *Search) swapPieces(a, b int32) {
 	s := &x.current
 	la, lb := s.queues[a].slots, s.queues[b].slots
@@ -78,7 +81,8 @@ func (x *Search) swapPieces(a, b int32) {
 	s.searchWork += int64(len(la)-fromA+len(lb)-fromB)/2 + 1
 }
 
-// movePiece moves a piece to another place of its queue.
+// movePiece moves a piece to another place of its queue. The queue is saved before, so that the caller can restore
+// it.
 func (x *Search) movePiece(q int32) {
 	s := &x.current
 	l := s.queues[q].slots

@@ -39,8 +39,9 @@ func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline
 	return e
 }
 
-// estimateStart estimates when a request would start at the place where it would join, and sets the times and the
-// probability of the expectation.
+// estimateStart estimates when a request would start at the place where it would join, and sets the times of the
+// expectation and the probability that it is late. The request is not added: it is tried as the probe group, a
+// group that stays out of all queues and is used for such questions only.
 func (p *placer) estimateStart(expectation *Expectation, now time.Duration, model, prompt, client int32, deadline time.Duration) {
 	// The probe group is used for the estimate, and restored afterwards.
 	group, costs := p.groups.problem.Groups[p.probeGroup], make([]Cost, p.groups.problem.Kinds)
@@ -90,7 +91,8 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 	expectation.LateProbability = stoch.Phi((startAt + c.Residence - toSeconds(deadline)) / sd)
 }
 
-// timePerRequest returns how long all instances together take for a request of a model; 0 if none serves it.
+// timePerRequest returns the mean time between two answers of a model if all instances that are up serve it
+// together. A refused request may be sent again after it. If no instance serves the model, it returns 0.
 func (p *placer) timePerRequest(model int32) time.Duration {
 	rate := 0.0
 	for i := range p.fleet.instances {

@@ -36,7 +36,9 @@ type instance struct {
 	kvTokens int64
 }
 
-// newInstanceFleet returns the instances of the tables, each with its resident network.
+// newInstanceFleet returns the instances of the tables, each with its resident network. instanceOf gives the
+// instance of a device, -1 for a device without one. Limits of memory and of requests at once are the plan's until
+// a server reports its own.
 func newInstanceFleet(t *policy.Tables, queueTables *Tables, ops lsoSet) *instanceFleet {
 	f := &instanceFleet{tables: t, queueTables: queueTables, classes: newSLOClasses(t, queueTables), operations: ops, instanceOf: make([]int32, len(t.Devices))}
 	for d := range t.Devices {
@@ -91,7 +93,8 @@ func (f *instanceFleet) estimatorOn(in *instance, model int32, isMega bool) *RCT
 	return f.queueTables.Estimator(len(f.tables.Kinds), model, isMega, f.kindOf(in))
 }
 
-// isAllowed reports whether an instance may serve a network.
+// isAllowed reports whether an instance may serve a network, by the plan's lists of devices, which are sorted.
+// Without lists it may serve any.
 func (f *instanceFleet) isAllowed(in *instance, network int32) bool {
 	if f.queueTables.AllowedDevices == nil {
 		return true
@@ -135,7 +138,8 @@ func (f *instanceFleet) maxRunning(in *instance, model int32) int64 {
 	return maxCount
 }
 
-// atCap reports whether as many requests of a model run on an instance as its cap allows.
+// atCap reports whether as many requests of a served model run on an instance as its cap (the most of a class at
+// once) allows. A cap below 0 means none.
 func (f *instanceFleet) atCap(in *instance, model int32) bool {
 	if f.queueTables.Caps == nil {
 		return false
@@ -154,7 +158,10 @@ func (f *instanceFleet) capacity(in *instance, network int32) (sequences, kv int
 	return in.maxSequences, in.kvTokens
 }
 
-// canTakeRequest reports whether an instance takes one more request. An empty instance takes any.
+// canTakeRequest reports whether an instance takes one more request now: its class is below its cap there, and the
+// number of requests and the KV memory stay within the limits. An instance that refused a request at some number
+// takes none at that number. An empty instance takes any request, because no request may wait for ever for memory
+// that an estimate says is too small.
 func (f *instanceFleet) canTakeRequest(in *instance, r *request) bool {
 	n, maxCount := int64(len(in.runningBatches)), f.maxRunning(in, r.model)
 	switch {
@@ -169,7 +176,8 @@ func (f *instanceFleet) canTakeRequest(in *instance, r *request) bool {
 	return n < maxCount && (kv == 0 || in.countedKV+f.kvNeed(r) <= kv)
 }
 
-// isFull reports whether an instance takes no further request of its network, whatever its size.
+// isFull reports whether an instance takes no further request of its network, whatever its size: its places are
+// used, its KV memory is exceeded, or it has refused a request at this number. An empty instance is never full.
 func (f *instanceFleet) isFull(in *instance) bool {
 	n := int64(len(in.runningBatches))
 	if n == 0 {

@@ -20,7 +20,8 @@ type Follower struct {
 // tokenMoments are weighted moments of a number of tokens.
 type tokenMoments struct{ samples, weight, mean, square float64 }
 
-// addSample adds a number of tokens. Earlier samples lose weight by the factor decay.
+// addSample adds a number of tokens to the running moments. Earlier samples lose weight by the factor decay, so
+// that recent ones count most.
 func (l *tokenMoments) addSample(x, decay float64) {
 	l.samples++
 	l.weight = l.weight*decay + 1
@@ -28,8 +29,9 @@ func (l *tokenMoments) addSample(x, decay float64) {
 	l.square += (x*x - l.square) / l.weight
 }
 
-// AddWork adds that an instance which was never idle took `elapsed` seconds for work that the calibrated estimator
-// predicts to take predictedWork seconds.
+// AddWork adds a measurement: an instance that was never idle took `elapsed` seconds for work for which the
+// calibrated estimator predicts predictedWork seconds. Older measurements lose weight by the work done since: half
+// of it after halfLife() seconds. Values that are no times are ignored.
 func (f *Follower) AddWork(elapsed, predictedWork float64) {
 	if !(predictedWork > 0) || !(elapsed >= 0) || math.IsInf(elapsed+predictedWork, 1) {
 		return
@@ -41,7 +43,8 @@ func (f *Follower) AddWork(elapsed, predictedWork float64) {
 	f.squaredErrors = f.squaredErrors*decay + relativeError*relativeError*predictedWork
 }
 
-// AddAnswer adds the tokens of a request that was answered.
+// AddAnswer adds the prompt and output tokens of a request that was answered to their running means and variances.
+// Older answers lose weight: half of it after HalfLifeAnswers more answers (500 by default).
 func (f *Follower) AddAnswer(prompt, output float64) {
 	n := f.HalfLifeAnswers
 	if n == 0 {
@@ -52,7 +55,7 @@ func (f *Follower) AddAnswer(prompt, output float64) {
 	f.outputMoments.addSample(output, decay)
 }
 
-// halfLife returns HalfLifeWork or its default.
+// halfLife returns after how many seconds of work a measurement counts half: HalfLifeWork, or 120 by default.
 func (f *Follower) halfLife() float64 {
 	if f.HalfLifeWork == 0 {
 		return 120
@@ -87,7 +90,9 @@ func (l *tokenMoments) blend(mean, variance, batch float64) (m, v float64) {
 	return m, max((1-ownWeight)*(variance+mean*mean)+ownWeight*l.square-m*m, 0)
 }
 
-// Adjust returns the estimator with the observed slowdown, error and lengths.
+// Adjust returns the calibrated estimator, corrected by what was observed: its times multiplied by the slowdown
+// (measured time over predicted time), its common error, and its lengths, blended with those of the answers seen.
+// Prefill stays as it is.
 func (f *Follower) Adjust(r RCT) RCT {
 	factor := f.Slowdown()
 	r.Alpha, r.Beta, r.Intercept = r.Alpha*factor, r.Beta*factor, r.Intercept*factor

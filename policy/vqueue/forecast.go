@@ -88,9 +88,11 @@ func (f *Forecast) Reset() {
 	clear(f.pending[:])
 }
 
-// ObserveStart adds the start of a request of a kind while concurrentRequests ran. unpacedPrice is its price
-// without the pace, and prices are those of all kinds with it. The relative error of the throughput, commonSD, is
-// common to all work.
+// ObserveStart is called when a request of a kind starts while concurrentRequests run. It learns the pace (time
+// between starts over the expected time) and keeps pending forecasts: each predicts how long the work of the next
+// depth seconds of starts will take, and is judged when that much work has started. unpacedPrice is the work of the
+// request's kind before correction by the pace, and prices are those of all kinds after it, which each forecast
+// keeps from its beginning. commonSD is the relative error of the throughput, which all work shares.
 func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, prompt float64, unpacedPrice RequestPrice, prices []RequestPrice, commonSD float64) {
 	// Skip the first batch.
 	if f.starts++; f.starts <= concurrentRequests {
@@ -111,6 +113,7 @@ func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, promp
 			if m.judgeAfter > 0 {
 				f.Quantile.Observe((now-m.startedAt-m.work)/math.Sqrt(m.variance+commonSD*commonSD*m.work*m.work+1e-9), m.width)
 			} else {
+				// The first forecasts of a depth are staggered, so that they are not all judged at once.
 				depth *= float64(1+i%forecastsPerDepth) / forecastsPerDepth
 			}
 			*m = pendingForecast{startedAt: now, judgeAfter: depth, width: f.Quantile.Width()}

@@ -34,7 +34,11 @@ type groupMembers struct {
 	openIndex                 int32 // index in groupTable.openGroups while the group is open, else -1
 }
 
-// newGroupTable returns a table with an empty queue for each instance, and no groups.
+// newGroupTable returns the table of request groups (waiting requests of one model, similar in length) with an
+// empty queue for each instance, when a policy starts. Open groups still take members: each model has two, for
+// regular requests and for mega prompts, which are many times longer. Each queue has its own, unless OneOpenGroup
+// shares them among all queues. Costs of long queues are not kept for FCFS and EDF, because these rules do not use
+// them.
 func newGroupTable(f *instanceFleet, opt Options) *groupTable {
 	s := &groupTable{fleet: f, requests: &requestTable{turns: newClientTurns(len(f.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(f.tables.Kinds), Models: len(f.tables.Networks), Objective: opt.Objective}}
 	for i := range f.instances {
@@ -51,7 +55,9 @@ func newGroupTable(f *instanceFleet, opt Options) *groupTable {
 	return s
 }
 
-// takeGroup returns an empty group of a served model: a free one, or a new one at the end.
+// takeGroup returns an empty group of a served model: one that was freed, or a new one at the end of all arrays. A
+// reused group gets a new generation, so that the result of a search that began earlier does not take it for the
+// old one.
 func (s *groupTable) takeGroup(model int32, isMega bool) int32 {
 	var g int32
 	if n := len(s.freeGroups); n > 0 {
@@ -77,7 +83,7 @@ func (s *groupTable) emptyGroup(model int32) Group {
 	return Group{Model: s.fleet.networkOf(model), Class: model, Priority: s.fleet.classes[model].priority}
 }
 
-// freeGroup frees a group that is in no queue and has no members.
+// freeGroup makes a group that is in no queue and has no members available for reuse.
 func (s *groupTable) freeGroup(g int32) {
 	s.closeGroup(g)
 	s.members[g].inUse = false
@@ -97,7 +103,9 @@ func (s *groupTable) openGroup(g, index int32) {
 	s.openGroups[index], s.members[g].openIndex = g, index
 }
 
-// openGroupIndex returns the index in openGroups for a model in a queue.
+// openGroupIndex returns the index in openGroups of the group of a model that still takes members. There are two
+// for each model (regular, then mega: requests many times longer) and, unless all queues share them, for each queue
+// q.
 func (s *groupTable) openGroupIndex(q, model int32, isMega bool) int32 {
 	index := 2 * model
 	if isMega {
@@ -109,7 +117,8 @@ func (s *groupTable) openGroupIndex(q, model int32, isMega bool) int32 {
 	return index
 }
 
-// maxMembers returns the largest number of members of a group of a model on a kind of device.
+// maxMembers returns the largest number of members of a group of a model on a kind of device: some batches
+// (GroupBatches, the paper's delta), or one under rules that sort single requests.
 func (s *groupTable) maxMembers(model int32, isMega bool, kind int32) int32 {
 	if s.options.Rule != VirtualQueues {
 		return 1
@@ -119,7 +128,8 @@ func (s *groupTable) maxMembers(model int32, isMega bool, kind int32) int32 {
 }
 
 // updateGroup sets size, costs and deadlines of a group from its members. The deadlines between those of the first
-// and the last member are taken as evenly spaced.
+// and the last member are taken as evenly spaced. It is called after each change of the members. An empty group
+// gets size 0 and keeps the rest.
 func (s *groupTable) updateGroup(g int32) {
 	members, group := &s.members[g], &s.problem.Groups[g]
 	group.Size = float64(members.size)
@@ -134,7 +144,8 @@ func (s *groupTable) updateGroup(g int32) {
 }
 
 // setCosts sets the costs of a group of `size` requests with `prompts` prompt tokens in all, on every kind of
-// device.
+// device: its work in seconds, and the time from a request's start to its milestone, to which the SLO applies. A
+// kind that has no estimator for the model (Batch 0) gets infinite work, so that the group is never placed there.
 func (s *groupTable) setCosts(g, size int32, prompts int64) {
 	members := &s.members[g]
 	for k := range s.problem.Kinds {
@@ -157,7 +168,8 @@ func (s *groupTable) joinGroup(g, req int32) {
 	s.assignment.GroupChanged(g)
 }
 
-// insertMember inserts a request into the members of a group, in their order.
+// insertMember inserts a request into the members of a group, in their order. It also counts the request, and adds
+// it to the line of its client. The caller updates the group's costs.
 func (s *groupTable) insertMember(g, req int32) {
 	members, r := &s.members[g], &s.requests.bySlot[req]
 
@@ -194,7 +206,8 @@ func (s *groupTable) memberBefore(a, b *request) bool {
 	return a.arrivedAt < b.arrivedAt
 }
 
-// leaveGroup removes a request from its group and its client's line. A group that becomes empty is freed.
+// leaveGroup removes a request that starts or is dropped from its group and from its client's line. A group that
+// becomes empty leaves its queue and is freed; otherwise its costs are updated.
 func (s *groupTable) leaveGroup(req int32) {
 	r := &s.requests.bySlot[req]
 	g := r.group
@@ -237,7 +250,9 @@ func (s *groupTable) canRun(g, q int32) bool {
 	return problemQueue.accepts(&s.problem.Groups[g], s.problem.Cost(g, problemQueue.Kind))
 }
 
-// syncQueue updates the network, start and setup times of a queue of the problem to the current time.
+// syncQueue updates an instance's queue of the problem to the current time: the network that is loaded or loading,
+// when its first group may start, and how long a change to each network takes. The start is before now if the
+// running batch has free places.
 func (s *groupTable) syncQueue(now time.Duration, q int32) {
 	in, problemQueue := &s.fleet.instances[q], &s.problem.Queues[q]
 	problemQueue.Model, problemQueue.Start = in.loadedNetwork, toSeconds(now)
@@ -250,6 +265,7 @@ func (s *groupTable) syncQueue(now time.Duration, q int32) {
 		if est := s.fleet.estimatorOn(in, model, false); est.Batch > 0 && len(in.runningBatches) < int(est.Batch) {
 			// Requests that fit into the batch start at once.
 			workEach, _ := est.Work(1)
+			// Each free place is worth one request's work that need not be waited for.
 			problemQueue.Start -= (est.Batch - float64(len(in.runningBatches))) * workEach
 		}
 	}

@@ -11,8 +11,9 @@ import (
 const sharedErrorCases = 15
 
 // AllAnsweredBy returns the time by which n requests are all answered with the given probability. The requests
-// start one after the other over `work` seconds, the first at start. They share a normal error of their starts
-// with standard deviation sigma.
+// start one after the other, spread evenly over `work` seconds from start on. All starts share one normal error
+// with standard deviation sigma. A residence (time from start to answer) is independent of the others. Times are in
+// seconds from now.
 func (r *RCT) AllAnsweredBy(probability, start, work, sigma float64, n int) float64 {
 	cdf := r.residenceCDF()
 
@@ -93,8 +94,9 @@ func (r *RCT) fitTail(residences []float64) {
 	r.TailScale = mean * (1 - r.TailShape)
 }
 
-// tailExceedance returns the probability that a residence in the tail exceeds the start of the tail by more than x
-// seconds.
+// tailExceedance returns the probability that a residence (start to answer) in the tail exceeds the start of the
+// tail by more than x seconds, by the fitted Pareto distribution. Near shape 0 that is an exponential one. Without
+// a fit (scale 0) it falls exponentially through the recorded tail.
 func (r *RCT) tailExceedance(x float64) float64 {
 	n := len(r.Residences)
 	switch scale, shape := r.TailScale, r.TailShape; {

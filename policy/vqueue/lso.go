@@ -26,7 +26,8 @@ type lsoSet struct {
 	balance balanceOperation
 }
 
-// newLSOSet returns the operations that the options leave enabled. Only virtual queues evict requests.
+// newLSOSet returns which LLM serving operations (pulling, eviction, state swap, warm start, balancing) the options
+// leave enabled. Only virtual queues evict requests, and only if they can pull others.
 func newLSOSet(opt *Options) lsoSet {
 	isEnabled := func(l LSO) bool { return !opt.DisabledLSOs[l] }
 	usesVirtualQueues := opt.Rule == VirtualQueues
@@ -48,7 +49,8 @@ type evictOperation struct{ enabled bool }
 // swapOperation keeps the state of evicted requests in the host's memory.
 type swapOperation struct{ enabled bool }
 
-// evictTag returns the tag of an Evict action.
+// evictTag returns the tag of an Evict action: 1 if the instance keeps the request's KV state in host memory, else
+// 0.
 func (o swapOperation) evictTag() int32 {
 	if o.enabled {
 		return 1

@@ -39,7 +39,9 @@ func (p *Problem) startCost(g *Group, c *Cost, start, variance float64) float64 
 	return g.Size / Quantiles * (p.LateWeight*lateSum + p.TardyWeight*tardiness)
 }
 
-// wholeGroupCost returns the cost of a group that the objective judges as a whole, by its lateness in seconds.
+// wholeGroupCost returns the cost of a group that the objective judges as a whole, by its lateness in seconds
+// (negative if early). ByCompletion also rewards early ends, as the paper's sum does. The other rule only counts
+// late groups, by their requests.
 func (p *Problem) wholeGroupCost(g *Group, lateBy float64) float64 {
 	switch {
 	case p.Judge == ByCompletion && lateBy <= lateTolerance:
@@ -108,8 +110,8 @@ func (p *Problem) linearSlack(g *Group, c *Cost, start, variance, addedVariance 
 	return 0, 0
 }
 
-// recostSlots recomputes a queue's slots from firstSlot on, and the queue's cost. Up to addedVariance may be added
-// before any of them, see linearSlack.
+// recostSlots recomputes the slots of a queue (groups in order, with starts and costs) from firstSlot on, and the
+// queue's cost, after a change there. Up to addedVariance may be added before any of them, see linearSlack.
 func (p *Problem) recostSlots(q int32, order *queueOrder, firstSlot int, addedVariance float64) {
 	// The first slot follows the previous one, or the queue's start.
 	problemQueue := &p.Queues[q]
@@ -144,7 +146,8 @@ func (p *Problem) recostSlots(q int32, order *queueOrder, firstSlot int, addedVa
 }
 
 // delayCost returns the increase in the cost of the slots from firstSlot on if they start `shift` seconds later,
-// with more variance. It may stop once the sum reaches bound. From the slot linearFrom on, costs count as linear.
+// with more variance. It stops early once the sum reaches bound, or at a slot from which on all costs are linear up
+// to that shift (suffixSlack). From the slot linearFrom on, costs count as linear in any case.
 func (p *Problem) delayCost(kind int32, order *queueOrder, firstSlot, linearFrom int, shift, variance, bound float64) float64 {
 	sum := 0.0
 	for i := firstSlot; i < len(order.slots); i++ {

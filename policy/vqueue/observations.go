@@ -14,7 +14,7 @@ type ModelObservation struct {
 }
 
 // Observations returns the observations by served model. If the policy does not follow its instances, it returns
-// nil.
+// nil. Of the kinds of devices that run a model, the slowdown is that of the kind with the most observed work.
 func (p *Policy) Observations() []ModelObservation {
 	f := &p.calibrator
 	if !f.enabled {

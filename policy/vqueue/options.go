@@ -26,7 +26,9 @@ var numberParameters = map[string]numberParameter{
 	"edf_above":   {0, 1, func(o *Options, v float64) { o.EDFAbove = v }},
 }
 
-// switchParameters returns the parameters that are 0 or 1, by name.
+// switchParameters returns the parameters of a plan that are 0 or 1, by name, each with a function that sets its
+// option. The names with "no_" switch off one of the LLM serving operations (pulling, eviction, swapping,
+// balancing).
 func switchParameters() map[string]func(o *Options) {
 	parameters := map[string]func(o *Options){
 		"by_deadline": func(o *Options) { o.MemberOrder = ByDeadline }, "one_open": func(o *Options) { o.OneOpenGroup = true }, "append": func(o *Options) { o.AppendGroups = true },

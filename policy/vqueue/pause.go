@@ -28,9 +28,11 @@ type pausePricer struct {
 	groups   *groupTable
 }
 
-// shouldPause reports whether an instance finishes its batch without the prompts that it would pull next from its
-// queue. If the policy serves several networks, it returns false, because pauses cost throughput there. An
-// instance uses Beta/DecodeAlone of its time for each request that runs alone, and idles for the rest.
+// shouldPause reports whether an instance should finish its batch before it pulls the next prompts from its queue,
+// because prompts slow down the answers that run. It compares what the running requests gain with what the waiting
+// ones lose, in units of the objective. If the policy serves several networks, it returns false, because pauses
+// cost throughput there. An instance uses Beta/DecodeAlone of its time for each request that runs without prompts
+// beside it, and idles for the rest. Decode is the time per token with prompts beside it.
 func (s *pausePricer) shouldPause(now time.Duration, q int32) bool {
 	in := &s.fleet.instances[q]
 	if s.groups.options.Rule != VirtualQueues || s.groups.options.NoPausePricing || len(in.runningBatches) == 0 || len(s.fleet.tables.Networks) > 1 {

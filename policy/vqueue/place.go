@@ -15,7 +15,8 @@ type placer struct {
 	dealQueue  func(instances int) int // see Options.NewDealer
 }
 
-// newPlacer returns a placer with a group to probe with.
+// newPlacer returns a placer, which finds the queue of each request. It takes a group to probe with: one that is in
+// no queue, to ask where a request would stand.
 func newPlacer(s *groupTable) placer {
 	p := placer{fleet: s.fleet, requests: s.requests, groups: s, probeGroup: s.takeGroup(0, false)}
 	if s.options.NewDealer != nil {
@@ -24,9 +25,10 @@ func newPlacer(s *groupTable) placer {
 	return p
 }
 
-// placeRequest finds a queue and a group for a waiting request, adds it there, and returns the queue. stateQueue
-// is the queue of the instance that has its state, or -1. If no instance that is up can serve the request, it
-// becomes unplaced and placeRequest returns -1.
+// placeRequest finds a queue and a group for a waiting request, adds it there, and returns the queue. stateQueue is
+// the queue of the instance that has its state, or -1. If no instance that is up can serve the request, it becomes
+// unplaced and placeRequest returns -1. It is called for a new request, and for one that comes back. A group is
+// open while it takes members.
 func (p *placer) placeRequest(req, stateQueue int32) int32 {
 	r := &p.requests.bySlot[req]
 	isMega := p.fleet.isMega(r)
@@ -68,7 +70,9 @@ func (p *placer) groupHasSpace(g, q int32) bool {
 	return members.size < p.groups.maxMembers(members.model, members.mega, p.groups.problem.Queues[q].Kind)
 }
 
-// placeFor returns the queue and place for a request. If no queue can serve it, the queue is -1.
+// placeFor returns the queue and place for a request. It tries the request as the probe group, which is in no queue
+// and serves for such questions only. If no queue can serve the request, the queue is -1. stateQueue is the queue
+// of the instance that has state of the request, -1 without one.
 func (p *placer) placeFor(req int32, isMega bool, stateQueue int32) (q int32, place int) {
 	r := &p.requests.bySlot[req]
 	probe := p.setProbe(r, isMega)
@@ -109,7 +113,9 @@ func (p *placer) cheapestProbePlace() (q int32, place int) {
 	return q, place
 }
 
-// setProbe makes the probe group a group of this request alone.
+// setProbe makes the probe group a group of this request alone, with its deadline and costs. The probe group is in
+// no queue: it is used to ask where a request would stand. The caller sets its size back to 0, so that the search
+// ignores it.
 func (p *placer) setProbe(r *request, isMega bool) *Group {
 	p.groups.members[p.probeGroup].model, p.groups.members[p.probeGroup].mega = r.model, isMega
 	probe := &p.groups.problem.Groups[p.probeGroup]
@@ -123,7 +129,7 @@ func (p *placer) setProbe(r *request, isMega bool) *Group {
 }
 
 // dealtPlace returns the next queue, in turn or by Options.NewDealer, that can serve the probe group, and the
-// request's place there.
+// request's place there. It is used if balancing is switched off. If no queue can, it returns -1.
 func (p *placer) dealtPlace(r *request) (q int32, place int) {
 	if p.dealQueue != nil {
 		p.nextQueue = p.dealQueue(len(p.fleet.instances))
@@ -151,8 +157,9 @@ func (p *placer) probePlace(q int32) int {
 	return -1
 }
 
-// rulePlace returns the place of a request in a queue by the rule: behind all groups that precede it or, with
-// virtual queues, the given place moved behind no group of a lower priority.
+// rulePlace returns the place of a request in a queue by the policy's rule. Under the rules with sorted queues it
+// is the place behind all groups that precede the request. With virtual queues it is searchPlace, moved to the
+// front past all groups of a lower priority (a larger number).
 func (p *placer) rulePlace(q int32, r *request, searchPlace int) int {
 	slots, priority := p.groups.assignment.queues[q].slots, p.fleet.classes[r.model].priority
 	if p.groups.options.Rule != VirtualQueues { // the queue is sorted by the rule
@@ -165,7 +172,9 @@ func (p *placer) rulePlace(q int32, r *request, searchPlace int) int {
 	return place
 }
 
-// slotPrecedes reports whether the request in a slot precedes another by the rule, or is equal to it.
+// slotPrecedes reports whether the request in a slot precedes another by the rule, or is equal to it. Smaller
+// priorities precede, then earlier deadlines under EDF or else earlier arrivals. Each group holds one request under
+// these rules.
 func (p *placer) slotPrecedes(slot *queueSlot, r *request) bool {
 	firstRequest, priority := &p.requests.bySlot[p.groups.members[slot.group].firstRequest], p.fleet.classes[r.model].priority
 	switch {

@@ -77,7 +77,8 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	return p, nil
 }
 
-// Handle handles an event. It implements policy.Policy.
+// Handle handles an event of the run, such as an arrival or the end of a request, and appends the actions that it
+// decides on. It implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	// Events of instances make the next tick come soon.
 	firstAction := len(out.List)
@@ -127,7 +128,9 @@ func (p *Policy) Search(time.Duration, int32) func(ctx context.Context, work int
 	return p.replanner.newSearch().run
 }
 
-// handleArrival adds a request, unless the queue is full, and serves it if an instance is free.
+// handleArrival adds a request, unless the queue is full, and serves it if an instance is free. Value 1 of the
+// event means that an answer was promised already, so the request is not refused. The first request starts the
+// ticks.
 func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	p.requests.addRequest(ev, p.fleet.classes[ev.Model].dueAt(ev))
 	if !p.ticks.pending {
@@ -157,7 +160,8 @@ func (p *Policy) queueFull() bool {
 	return p.groups.options.QueueLimit > 0 && p.requests.waitingRequests() > p.groups.options.QueueLimit
 }
 
-// enqueue adds a waiting request to a queue, or to the dispatcher's list, see placer.placeRequest.
+// enqueue adds a waiting request to a queue and returns it (-1 if no instance can serve the request), see
+// placer.placeRequest. With a dispatcher, which decides itself, it is added to its list instead.
 func (p *Policy) enqueue(req, stateQueue int32) int32 {
 	if p.dispatcher != nil {
 		p.dispatcher.AddWaiting(req)
@@ -166,7 +170,8 @@ func (p *Policy) enqueue(req, stateQueue int32) int32 {
 	return p.placer.placeRequest(req, stateQueue)
 }
 
-// dropRequest drops a request that does not run.
+// dropRequest drops a request that waits or is unplaced: it leaves its group and is closed. A running request is
+// not dropped this way.
 func (p *Policy) dropRequest(req int32, reason policy.DropReason, out *policy.Actions) {
 	p.groups.leaveGroup(req)
 	if p.dispatcher != nil {
@@ -177,7 +182,8 @@ func (p *Policy) dropRequest(req int32, reason policy.DropReason, out *policy.Ac
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: reason})
 }
 
-// handleFinish closes an answered request and serves its instance.
+// handleFinish closes the request whose answer a batch has brought, and serves its instance, which has a free place
+// now.
 func (p *Policy) handleFinish(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	req, q := p.server.removeBatch(ev.Batch)
 	if p.dispatcher != nil {
@@ -189,7 +195,8 @@ func (p *Policy) handleFinish(now time.Duration, ev *policy.Event, out *policy.A
 	p.calibrator.observeLoad(now, q)
 }
 
-// handleReturn takes back a request that has no answer yet: it waits again, in the queue of its instance.
+// handleReturn takes back a request that comes back from its instance without an answer, because it was evicted,
+// refused, or failed. It waits again, in the queue of that instance, where its state may be.
 func (p *Policy) handleReturn(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	req, q := p.server.removeBatch(ev.Batch)
 	in, r := &p.fleet.instances[q], &p.requests.bySlot[req]
@@ -218,7 +225,8 @@ func (p *Policy) handleReturn(now time.Duration, ev *policy.Event, out *policy.A
 	p.calibrator.observeLoad(now, q) // an instance that refused or failed is asked again at the next event or tick
 }
 
-// handleLoaded notes that a network is loaded on an instance, or that the load failed, and serves the instance.
+// handleLoaded notes that a network is loaded on an instance, which is then served, or that the load failed: then
+// it is tried again at the next tick. Loads that were not ordered last are ignored.
 func (p *Policy) handleLoaded(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	q := p.fleet.instanceOf[ev.Device]
 	if q < 0 || p.fleet.instances[q].loadingNetwork != ev.Network {
@@ -236,7 +244,8 @@ func (p *Policy) handleLoaded(now time.Duration, ev *policy.Event, out *policy.A
 	p.calibrator.observeLoad(now, q)
 }
 
-// handleLoss requeues the requests of a lost instance: those of its batches, and those of its queue.
+// handleLoss handles the loss of an instance: the requests of its batches and of its queue go to other queues. What
+// their answers had so far is made again.
 func (p *Policy) handleLoss(now time.Duration, device int32, out *policy.Actions) {
 	q := p.fleet.instanceOf[device]
 	if q < 0 {
@@ -264,7 +273,8 @@ func (p *Policy) handleLoss(now time.Duration, device int32, out *policy.Actions
 	p.serveAll(now, out)
 }
 
-// redistributeQueue moves the requests of a queue to other queues.
+// redistributeQueue moves the requests that wait in the queue of a lost instance to other queues. All leave before
+// the first is placed again, because the costs of the groups change with their members.
 func (p *Policy) redistributeQueue(q int32) {
 	var queued []int32
 	for _, slot := range p.groups.assignment.queues[q].slots {
@@ -280,7 +290,8 @@ func (p *Policy) redistributeQueue(q int32) {
 	}
 }
 
-// handleRecovery returns an instance to service, with the limits that its server reports, and serves it.
+// handleRecovery returns an instance to service, with the limits that its server reports, and serves it. Requests
+// that no instance could serve are placed again.
 func (p *Policy) handleRecovery(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	q := p.fleet.instanceOf[ev.Device]
 	if q < 0 {
@@ -303,7 +314,8 @@ func (p *Policy) handleRecovery(now time.Duration, ev *policy.Event, out *policy
 	p.server.serveQueue(now, q, out)
 }
 
-// requeueUnplaced enqueues again all requests that no instance could serve.
+// requeueUnplaced tries again to place all requests that no instance could serve, after an instance has come back
+// or was added. Those that still fit nowhere stay unplaced.
 func (p *Policy) requeueUnplaced() {
 	unplaced := p.requests.unplaced
 	p.requests.unplaced = nil
@@ -320,7 +332,9 @@ func (p *Policy) serveAll(now time.Duration, out *policy.Actions) {
 	}
 }
 
-// handleTick drops late requests, updates estimators and the problem, serves all queues, and asks for a re-plan.
+// handleTick is called by the periodic timer, each second or less often while nothing happens. It drops late
+// requests, updates estimators and the problem, serves all queues, and asks for a re-plan (a search for a better
+// order). Without open requests it stops the ticks.
 func (p *Policy) handleTick(now time.Duration, out *policy.Actions) {
 	p.dropLate(now, out)
 	instancesAdded := p.scaler != nil && p.scaler.Tick(now, p.violationLikely(now))
@@ -357,8 +371,8 @@ func (p *Policy) violationLikely(now time.Duration) bool {
 	return len(p.requests.unplaced) > 0 || p.replanner.violationLikely() || p.dispatcher != nil && p.dispatcher.ViolationExpected(now)
 }
 
-// dropLate drops requests past their deadlines that no instance can serve and, with DropLate, all late ones that
-// wait.
+// dropLate is called at every tick. It drops requests past their deadlines that no instance can serve, unless an
+// answer was promised, and, with the option DropLate, all late ones that wait.
 func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
 	for i := len(p.requests.unplaced) - 1; i >= 0; i-- {
 		if r := &p.requests.bySlot[p.requests.unplaced[i]]; r.deadline <= now && !r.answerPromised {

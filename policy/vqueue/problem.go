@@ -41,7 +41,8 @@ type Queue struct {
 	ClosedClasses []bool
 }
 
-// changeTime returns the seconds that the change from one network to another takes.
+// changeTime returns the seconds that the change from one network to another takes on the queue's instance: 0 for
+// the same network, else the setup of the new one.
 func (q *Queue) changeTime(fromModel, toModel int32) float64 {
 	if fromModel == toModel {
 		return 0
@@ -124,6 +125,7 @@ func (p *Problem) Validate() error {
 		if g.Model < 0 || int(g.Model) >= p.Models {
 			return problemError("groups", i, "model", g.Model, fmt.Sprintf("0 to %d", p.Models-1))
 		}
+		// Comparisons are negated so that NaN fails them, too.
 		if !(g.Size >= 0) || math.IsInf(g.Size, 1) {
 			return problemError("groups", i, "size", g.Size, "a number of requests")
 		}
@@ -166,7 +168,8 @@ func (p *Problem) Validate() error {
 // unplacedLateness is the lateness in seconds that the objective counts for a group that is in no queue.
 const unplacedLateness = 3600
 
-// unplacedCost returns the cost of a group that is in no queue.
+// unplacedCost returns the cost of a group that is in no queue: as if it were late by unplacedLateness seconds, so
+// that groups are placed wherever they can be.
 func (p *Problem) unplacedCost(g *Group) float64 {
 	if p.Judge == ByCompletion {
 		return p.LateWeight + unplacedLateness

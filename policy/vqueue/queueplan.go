@@ -53,8 +53,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	return nil
 }
 
-// setEstimators sets the regular and the mega estimator of a served model on a kind of device. Without one for
-// mega prompts, the regular one is used for them.
+// setEstimators sets the regular and the mega estimator of a served model on a kind of device. Without one for mega
+// prompts, the regular one is used for them. Estimates of the plan for other models or devices are passed over.
 func (o *Tables) setEstimators(list []formats.QueueEstimate, model int32, name string, kind int32, device string, kinds int) {
 	regular, mega := o.Estimator(kinds, model, false, kind), o.Estimator(kinds, model, true, kind)
 	for i := range list {
@@ -71,7 +71,8 @@ func (o *Tables) setEstimators(list []formats.QueueEstimate, model int32, name s
 	}
 }
 
-// estimatorFrom converts a plan's estimate.
+// estimatorFrom converts a plan's estimate of completion times to the policy's estimator: nanoseconds and
+// microseconds to seconds, standard deviations to variances.
 func estimatorFrom(e *formats.QueueEstimate) RCT {
 	r := RCT{
 		Alpha: e.PromptNS / 1e9, Beta: e.OutputNS / 1e9, Intercept: e.InterceptNS / 1e9, Prefill: e.PrefillNS / 1e9, Decode: e.DecodeNS / 1e9, DecodeAlone: e.AloneNS / 1e9,
@@ -84,7 +85,8 @@ func estimatorFrom(e *formats.QueueEstimate) RCT {
 	return r
 }
 
-// setCaps sets the caps of classes, if the plan has any.
+// setCaps sets the caps of the plan: how many requests of a class may run at once on an instance. Caps has an entry
+// for each device and served model, -1 without a cap. It stays nil if no instance of the plan has a cap.
 func (o *Tables) setCaps(q *formats.QueuePlan, t *policy.Tables) {
 	if !slices.ContainsFunc(q.Instances, func(in formats.QueueInstance) bool { return len(in.Caps) > 0 }) {
 		return
@@ -101,8 +103,8 @@ func (o *Tables) setCaps(q *formats.QueuePlan, t *policy.Tables) {
 	}
 }
 
-// setConcurrency limits the requests that run beside one with a TPOT SLO, so that the SLO is kept. Models without
-// such an SLO are unchanged.
+// setConcurrency limits how many requests may run at once beside one with an SLO on the time per token (TPOT),
+// which grows with their number, so that the SLO is kept. Models without such an SLO have no limit.
 func (o *Tables) setConcurrency(t *policy.Tables) {
 	for m := range t.Models {
 		if t.Models[m].SLOFigure != formats.FigureTPOT {
@@ -138,7 +140,8 @@ func findUnsupported(q *formats.QueuePlan, queueTables *Tables, t *policy.Tables
 	return findClosedClass(q, queueTables, t)
 }
 
-// findClosedClass returns an error if caps keep a class away from every instance of its model.
+// findClosedClass returns an error if caps of 0 keep a class away from every instance that has its model, because
+// its requests would wait for ever.
 func findClosedClass(q *formats.QueuePlan, queueTables *Tables, t *policy.Tables) error {
 	for m := range t.Models {
 		isServed := slices.ContainsFunc(q.Instances, func(in formats.QueueInstance) bool { return slices.Contains(in.Models, t.Models[m].Name) })

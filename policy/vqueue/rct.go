@@ -104,7 +104,9 @@ func (r *RCT) Residence(fill float64) (mean, variance float64) {
 	return r.Prefill + d*r.OutputMean, d * d * r.OutputVar
 }
 
-// timeToMilestone returns the mean and variance of the time from start to a milestone with a full batch.
+// timeToMilestone returns the mean and variance of the time in seconds from a request's start to the point to which
+// its SLO applies, in a full batch. The first token comes after the prompt (Prefill) and one step (Decode). If the
+// SLO applies to the start itself, both are 0.
 func (r *RCT) timeToMilestone(p milestone) (mean, variance float64) {
 	switch p {
 	case atAnswer:
@@ -135,7 +137,8 @@ func (r *RCT) MaxConcurrency(slo, percentile float64) int32 {
 	return int32(n)
 }
 
-// Cost returns the cost of a group of n requests in a queue with a full batch.
+// Cost returns the cost of a group of n requests in a queue with a full batch: its work in seconds, the residence
+// (start to answer) of one request, and the variances of both.
 func (r *RCT) Cost(n float64) Cost {
 	var c Cost
 	c.Work, c.Variance = r.Work(n)
@@ -154,7 +157,9 @@ type CalibrationRequest struct {
 const settledBatches = 1.2
 
 // Calibrate fits an estimator to a drained queue. Batch is the number of requests that ran at once. If the run is
-// too short or its times contradict each other, it returns an error.
+// too short or its times contradict each other, it returns an error. It returns an error in that case, and the
+// caller keeps what it had. The first settledBatches batches are left out, because the instance fills up during
+// them.
 func Calibrate(run []CalibrationRequest, batch float64) (*RCT, error) {
 	firstSettled := int(settledBatches * batch)
 	if !(batch >= 1) || len(run)-firstSettled < 10 {
@@ -195,7 +200,8 @@ func Calibrate(run []CalibrationRequest, batch float64) (*RCT, error) {
 // maxResidences is the number of residences that an estimator keeps.
 const maxResidences = 64
 
-// evenQuantiles returns up to maxResidences equally spaced quantiles of a list.
+// evenQuantiles returns a short form of a list: up to maxResidences of its values, at equally spaced quantiles (the
+// middles of equal parts), in ascending order.
 func evenQuantiles(list []float64) []float64 {
 	ascending := slices.Sorted(slices.Values(list))
 	n := min(maxResidences, len(ascending))
@@ -245,6 +251,9 @@ func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 // fitWork fits starts by the prompt and output tokens ahead:
 //
 //	start = Intercept + Alpha promptsAhead + Beta outputsAhead
+//
+// The first firstSettled requests are left out, because the instance fills up while they start. Tokens are divided
+// by their means for the fit, which keeps it well-conditioned.
 func (r *RCT) fitWork(run []CalibrationRequest, firstSettled int) {
 	n := len(run) - firstSettled
 	a, b := mat.NewDense(n, 3, nil), mat.NewVecDense(n, nil)

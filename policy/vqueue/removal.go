@@ -5,8 +5,9 @@ import (
 	"math"
 )
 
-// chooseRemoved chooses the groups that a step removes: random ones, some of one network with near deadlines, a
-// piece of a queue, or costly ones with their predecessors.
+// chooseRemoved chooses the groups that a step of the search removes and inserts again, in one of four ways at
+// random: random ones, some of one network with near deadlines, a piece of a queue, or costly ones with their
+// predecessors.
 func (x *Search) chooseRemoved() {
 	maxCount := min(x.MaxRemoved, len(x.candidates))
 	n := 1 + x.rng.IntN(maxCount)
@@ -22,7 +23,7 @@ func (x *Search) chooseRemoved() {
 	}
 }
 
-// addRemoved marks a group as removed, once.
+// addRemoved adds a group to those that this step of the search removes, unless it is among them.
 func (x *Search) addRemoved(g int32) {
 	if !x.chosen[g] {
 		x.chosen[g] = true
@@ -40,8 +41,8 @@ func (x *Search) chooseRandom(n int) {
 	}
 }
 
-// chooseSameModel chooses a random group, and repeatedly the group of its network that has the nearest deadline
-// among eight random ones.
+// chooseSameModel chooses a random group, and up to n groups of its network whose deadlines are near: each is the
+// nearest of eight random ones. Such groups can often change places.
 func (x *Search) chooseSameModel(n int) {
 	p := x.current.problem
 	seed := x.randomGroup()
@@ -62,7 +63,8 @@ func (x *Search) chooseSameModel(n int) {
 	}
 }
 
-// choosePiece chooses n neighbours in a queue.
+// choosePiece chooses up to n groups that stand one behind the other in a random queue, from a random slot on. If
+// the random group that names the queue is in none, it chooses that group alone.
 func (x *Search) choosePiece(n int) {
 	g := x.randomGroup()
 	q := x.current.queueOf[g]
@@ -77,8 +79,8 @@ func (x *Search) choosePiece(n int) {
 	}
 }
 
-// chooseCostly chooses the costliest of 16 random groups and some of its predecessors in its queue, then random
-// ones.
+// chooseCostly chooses the costliest of 16 random groups and about half of the groups just before it in its queue,
+// which delay it, up to half of n; the rest are random. If none costs anything, all are random.
 func (x *Search) chooseCostly(n int) {
 	p, s := x.current.problem, &x.current
 

@@ -48,7 +48,10 @@ const (
 	maxSkippedReplans = 2
 )
 
-// grantReplan reports whether a re-plan is worthwhile now, and grants its work.
+// grantReplan is called at a tick. It reports whether a search for a better order is worthwhile now, and grants its
+// work, in positions to look at. Several instances get the full work each time. One instance earns work by changes
+// of groups, because the search would otherwise repeat itself. It skips a search that would see the same as the
+// last one, which changed nothing, up to maxSkippedReplans times.
 func (p *replanner) grantReplan() bool {
 	budget, maxCredit := &p.budget, max(minSearchWork, workPerGroup*int64(len(p.groups.members)))
 	if len(p.fleet.instances) > 1 {
@@ -75,7 +78,8 @@ func (p *replanner) grantReplan() bool {
 	return true
 }
 
-// syncProblem updates the problem to the current time: loaded networks, starts of queues, setup times.
+// syncProblem updates the problem to the current time (loaded networks, starts of queues, setup times), and
+// recomputes all costs. It is called at every tick and when an instance is lost or returns.
 func (p *replanner) syncProblem(now time.Duration) {
 	p.groups.problem.Now = toSeconds(now)
 	for q := range p.fleet.instances {
@@ -84,7 +88,9 @@ func (p *replanner) syncProblem(now time.Duration) {
 	p.groups.assignment.Refresh()
 }
 
-// newSearch returns a search over a copy of the present problem.
+// newSearch returns a search over a copy of the present problem, which may run beside the event loop while the
+// policy goes on. The generations of the groups are copied too, so that the result does not name a group that was
+// freed and reused meanwhile.
 func (p *replanner) newSearch() *planSearch {
 	p.planCount++
 
@@ -119,8 +125,10 @@ type planSearch struct {
 	edfAbove    float64 // see Options.EDFAbove
 }
 
-// run searches, and appends the result to dst: for each queue the number of groups, then each group and its
-// generation; or one of the result constants instead. It also returns the number of positions looked at.
+// run searches for a better order of the queues, beside the event loop, and appends the result to dst: for each
+// queue the number of groups, then each group with its generation (the count of its reuses); or one of the result
+// constants instead. It also returns the search work done, in positions looked at. If too many are late, or time
+// ran out, queues by deadline are the result if they are better.
 func (x *planSearch) run(ctx context.Context, work int64, dst []int32) (result []int32, workDone int64) {
 	oldWork, oldTotal := x.plan.SearchWork(), x.plan.Total()
 	if !x.tooManyLate() && oldTotal-x.plan.LowerBound() <= minPlanGain {
@@ -151,7 +159,8 @@ func (x *planSearch) tooManyLate() bool {
 	return x.edfAbove > 0 && x.plan.LateRequests() > x.edfAbove*x.problem.totalRequests()
 }
 
-// appendOrder appends the order of the plan to dst.
+// appendOrder appends the order that was found to dst, in the form that adoptOrder reads: for each queue its number
+// of groups, then each group with its generation (the count of its reuses).
 func (x *planSearch) appendOrder(dst []int32) []int32 {
 	for q := range x.problem.Queues {
 		dst = append(dst, int32(x.plan.Len(int32(q))))
@@ -219,7 +228,8 @@ func (p *replanner) handleResult(list []int32) bool {
 // minPlanGain is the gain of the objective from which on a new order is adopted.
 const minPlanGain = 0.05
 
-// violationLikely reports whether some group is likely to have late requests.
+// violationLikely reports whether some group is likely to have late requests: its cost exceeds violationThreshold
+// of what one late request costs.
 func (p *replanner) violationLikely() bool {
 	refreshStaleQueues(p.groups.assignment)
 	return slices.ContainsFunc(p.groups.assignment.queues, func(l queueOrder) bool {
@@ -256,7 +266,9 @@ func (p *replanner) adoptOrder(list []int32) bool {
 	return true
 }
 
-// arrangeOrders sets the queues to p.orders, with every group once, and adds the groups that are missing.
+// arrangeOrders sets the queues to p.orders, so that every group stands in one queue once. A group that two orders
+// name stays at the first, and a group that none names, because it is newer than the search, is added to its queue
+// behind those of equal priority.
 func (p *replanner) arrangeOrders() {
 	// Remove duplicates.
 	isPlaced := make([]bool, len(p.groups.members))

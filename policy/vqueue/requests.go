@@ -37,7 +37,8 @@ type request struct {
 	arrivedAt, deadline                     time.Duration // the deadline is that of its class's milestone
 }
 
-// addRequest adds a request that arrived and has this deadline.
+// addRequest enters an arriving request into its slot, with the time at which its milestone is due. -1 stands for
+// no group, batch or neighbour. Value 1 of the event: its answer was promised already.
 func (b *requestTable) addRequest(ev *policy.Event, due time.Duration) {
 	for int(ev.Req) >= len(b.bySlot) {
 		b.bySlot = append(b.bySlot, request{})
@@ -74,7 +75,8 @@ func (b *requestTable) unmarkUnplaced(req int32) {
 	}
 }
 
-// takeBatch returns a free batch slot and assigns it to a request.
+// takeBatch assigns a batch slot to a request that is dispatched, and returns it: a free slot, or a new one at the
+// end. A batch of this policy is one request, and its slot is the number by which events name it.
 func (b *requestTable) takeBatch(req int32) int32 {
 	slot := int32(len(b.batchRequests))
 	if n := len(b.freeBatches); n > 0 {

@@ -31,8 +31,10 @@ type Search struct {
 	noise       float64      // relative amount by which the costs of queues are raised at random
 }
 
-// Run improves s until it has looked at `work` positions or ctx has ended. The result is never worse than s, and
-// it is the same for the same work and random generator.
+// Run improves s until it has looked at `work` positions or ctx has ended. The result is never worse than s, and it
+// is the same for the same work and random generator. Each step removes some groups and inserts them again; a worse
+// order is accepted with a probability that falls with the temperature (simulated annealing). One position is a
+// place of a queue for which a cost is computed.
 func (x *Search) Run(ctx context.Context, s *Assignment, rng *rand.Rand, work int64) {
 	x.prepare(s, rng)
 	if len(x.candidates) < 1 {
@@ -88,7 +90,8 @@ const (
 	exchangesPerStep = 20
 )
 
-// prepare copies the assignment and makes the buffers.
+// prepare copies the assignment into the present and the best order, sets defaults, and clears the buffers of an
+// earlier run. Candidates for removal are the groups that have requests.
 func (x *Search) prepare(s *Assignment, rng *rand.Rand) {
 	if x.MaxRemoved == 0 {
 		x.MaxRemoved = 10
@@ -120,7 +123,8 @@ func (s *Assignment) CopyOrder(source *Assignment) {
 	s.searchWork = work
 }
 
-// runStep removes groups and puts them back. Unless the result is accepted, it restores the queues.
+// runStep removes some groups and puts each back at its best place. If the total is then higher, the result is
+// accepted with probability exp(-increase/heat) only; otherwise the queues are restored.
 func (x *Search) runStep(heat float64) {
 	s := &x.current
 	oldTotal := s.total
@@ -139,6 +143,7 @@ func (x *Search) runStep(heat float64) {
 	x.orderRemoved()
 	x.noise = 0
 	if x.rng.IntN(2) == 0 {
+		// Costs raised by up to 30 % lead to places that are not quite the best.
 		x.noise = 0.3
 	}
 	for _, g := range x.removed {
@@ -160,7 +165,8 @@ func (x *Search) runStep(heat float64) {
 }
 
 // noisyBestPlace returns the best queue and place for a group. If the step is noisy, each queue's cost is first
-// raised by a random factor.
+// raised by a random factor. With KeepQueues a group stays in its queue. If no queue can serve the group, queue is
+// -1.
 func (x *Search) noisyBestPlace(g int32) (queue int32, place int) {
 	s := &x.current
 	if q := x.oldQueue[g]; x.KeepQueues && q >= 0 {
@@ -185,7 +191,8 @@ func (x *Search) noisyBestPlace(g int32) (queue int32, place int) {
 	return queue, place
 }
 
-// saveQueue keeps a copy of a queue as it was before the step.
+// saveQueue keeps a copy of a queue before a step first changes it, so that restoreQueues can undo the step.
+// Buffers of earlier steps are reused.
 func (x *Search) saveQueue(q int32) {
 	if x.isSaved[q] {
 		return
@@ -200,7 +207,8 @@ func (x *Search) saveQueue(q int32) {
 	x.savedOrders[n].slots = append(x.savedOrders[n].slots[:0], x.current.queues[q].slots...)
 }
 
-// restoreQueues returns to the queues and the total before the step.
+// restoreQueues undoes a step that was not accepted: it copies the saved queues back, with the total before the
+// step. Removed groups that were in no queue before are in none again.
 func (x *Search) restoreQueues(total float64) {
 	s := &x.current
 	for _, g := range x.removed {
@@ -219,7 +227,8 @@ func (x *Search) restoreQueues(total float64) {
 	s.total = total
 }
 
-// acceptStep keeps the result of a step, and copies it if it is the best so far.
+// acceptStep keeps the result of a step. It notes which queues now differ from those of the best order (isStale)
+// and, if the total is a new best, copies them there.
 func (x *Search) acceptStep() {
 	for _, q := range x.savedQueues {
 		x.isSaved[q] = false

@@ -22,7 +22,8 @@ func newQueueServer(s *groupTable) *queueServer {
 }
 
 // serveQueue pulls requests of the head group of a queue into the running batch, changes the network, or evicts
-// requests. It ends when the instance can do no more at this time.
+// requests. It ends when the instance can do no more at this time. It is called whenever an instance may have
+// become free or its queue has changed.
 func (s *queueServer) serveQueue(now time.Duration, q int32, out *policy.Actions) {
 	in := &s.fleet.instances[q]
 	mayPull := s.fleet.operations.pull.takesNow(in)
@@ -61,8 +62,8 @@ func (s *queueServer) serveQueue(now time.Duration, q int32, out *policy.Actions
 	}
 }
 
-// headGroup returns the group that a queue serves next: the first one or, if its class is at its cap, the next of
-// the loaded network that is not. If there is none, it returns -1.
+// headGroup returns the group that a queue serves next: the first one or, if its class is at its cap (the most of a
+// class that run at once), the next of the loaded network that is not. If the queue is empty, it returns -1.
 func (s *queueServer) headGroup(in *instance, q int32) int32 {
 	firstGroup := s.groups.assignment.Head(q)
 	if s.fleet.queueTables.Caps == nil || firstGroup < 0 {
@@ -126,7 +127,8 @@ func (s *queueServer) moreUrgentHead(now time.Duration, in *instance, q, ownHead
 	return bestGroup
 }
 
-// changeNetwork loads a network on an instance on which nothing runs.
+// changeNetwork orders an instance on which nothing runs to unload its network and load another. After a failed
+// load it does nothing until the next tick, which tries again.
 func (s *queueServer) changeNetwork(now time.Duration, in *instance, network int32, out *policy.Actions) {
 	if in.loadFailed {
 		return
@@ -139,7 +141,8 @@ func (s *queueServer) changeNetwork(now time.Duration, in *instance, network int
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: in.device})
 }
 
-// dispatchRequest sends a waiting request to an instance.
+// dispatchRequest sends a waiting request to an instance as a batch of one, and counts its place and its KV memory
+// there.
 func (s *queueServer) dispatchRequest(in *instance, req int32, out *policy.Actions) {
 	s.requests.endTurn(req)
 	s.groups.leaveGroup(req)
@@ -160,8 +163,8 @@ func (s *queueServer) dispatchRequest(in *instance, req int32, out *policy.Actio
 	out.Hops = append(out.Hops, policy.Hop{Stage: s.fleet.tables.Pipelines[pipeline].FirstStage, Device: in.device, Uplink: -1, Downlink: -1})
 }
 
-// removeBatch removes a batch from its instance and frees its slot. It returns the request and the instance's
-// queue.
+// removeBatch removes a batch, which is one request, from its instance when it has ended or comes back, and frees
+// its slot. It returns the request and the instance's queue.
 func (s *queueServer) removeBatch(slot int32) (req, q int32) {
 	req = s.requests.batchRequests[slot]
 	r := &s.requests.bySlot[req]

@@ -10,7 +10,7 @@ import "slices"
 const maxExactGroups = 64
 
 // addedDuration returns by how many seconds a queue ends later if a group stands at a place, before the slot
-// nextSlot.
+// nextSlot. It is negative if the group makes a change of networks unnecessary.
 func (p *Problem) addedDuration(q int32, order *queueOrder, group int32, place, nextSlot int) float64 {
 	problemQueue, model := &p.Queues[q], p.Groups[group].Model
 	modelBefore := problemQueue.Model
@@ -25,7 +25,9 @@ func (p *Problem) addedDuration(q int32, order *queueOrder, group int32, place, 
 	return duration
 }
 
-// insertLazily puts a group at a place of a long queue without recomputing costs.
+// insertLazily puts a group at a place of a long queue without recomputing the starts and costs of the slots, which
+// would take time in the length of the queue. It only keeps the queue's duration right, and marks the queue as
+// stale.
 func (order *queueOrder) insertLazily(p *Problem, q, group int32, place int) {
 	order.duration, order.stale = order.duration+p.addedDuration(q, order, group, place, place), true
 
@@ -41,7 +43,8 @@ func (order *queueOrder) insertLazily(p *Problem, q, group int32, place int) {
 	order.slots = slices.Insert(order.slots, place, queueSlot{group: group, model: g.Model, priority: g.Priority})
 }
 
-// removeLazily takes the group at a place out of a long queue without recomputing costs.
+// removeLazily takes the group at a place out of a long queue without recomputing the slots' starts and costs. The
+// head is removed without moving the others.
 func (order *queueOrder) removeLazily(p *Problem, q int32, place int) {
 	order.duration, order.stale = order.duration-p.addedDuration(q, order, order.slots[place].group, place, place+1), true
 	if place == 0 {
@@ -51,8 +54,9 @@ func (order *queueOrder) removeLazily(p *Problem, q int32, place int) {
 	order.slots = slices.Delete(order.slots, place, place+1)
 }
 
-// updateDuration recomputes the duration of a long queue after a change of the problem, and marks the queue as
-// stale.
+// updateDuration recomputes the duration of a long queue in seconds, work and changes of networks, after a change
+// of the problem. It marks the queue as stale: the slots' starts and costs are computed later, when they are
+// needed.
 func (order *queueOrder) updateDuration(p *Problem, q int32) {
 	problemQueue, t := &p.Queues[q], 0.0
 	model := problemQueue.Model
@@ -64,7 +68,8 @@ func (order *queueOrder) updateDuration(p *Problem, q int32) {
 	order.duration, order.stale = t, true
 }
 
-// refreshStaleQueues computes the starts and costs of stale queues.
+// refreshStaleQueues computes the starts and costs of stale queues, in which they were not kept up to date, before
+// something reads them.
 func refreshStaleQueues(s *Assignment) {
 	for q := range s.queues {
 		if order := &s.queues[q]; order.stale {

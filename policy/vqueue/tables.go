@@ -32,7 +32,8 @@ func (o *Tables) Estimator(kinds int, model int32, isMega bool, kind int32) *RCT
 	return &o.RCT[estimatorIndex(kinds, model, isMega, kind)]
 }
 
-// estimatorIndex returns the index in Tables.RCT of a served model on a kind of device.
+// estimatorIndex returns the index in Tables.RCT of the estimator of a served model on a kind of device. A model
+// has two rows: for regular requests and for mega prompts, which are many times longer.
 func estimatorIndex(kinds int, model int32, isMega bool, kind int32) int {
 	row := 2 * int(model)
 	if isMega {
@@ -118,7 +119,9 @@ func TablesOf(t *policy.Tables) *Tables {
 	return queueTables
 }
 
-// validate returns the first inconsistency of the tables with which the policy could not work.
+// validate returns the first inconsistency of the tables with which the policy could not work, or nil. It is called
+// once, when the policy is made. Two estimators for each model and kind are for regular requests and for mega
+// prompts (many times longer).
 func (o *Tables) validate(t *policy.Tables) error {
 	kinds := len(t.Kinds)
 	switch {

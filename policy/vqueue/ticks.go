@@ -31,7 +31,8 @@ func (c *tickSchedule) noteActivity(now time.Duration, out *policy.Actions) {
 	}
 }
 
-// scheduleNext schedules the next tick. If mayRest is true, it may come later while nothing is done.
+// scheduleNext schedules the next tick. If mayRest is true, the wait grows with the time since an instance last did
+// anything, so that a stuck system does not tick for nothing.
 func (c *tickSchedule) scheduleNext(now time.Duration, mayRest bool, out *policy.Actions) {
 	wait := c.interval
 	if mayRest {

@@ -22,7 +22,8 @@ type clientLine struct {
 // turnKey identifies a line: the served model and the client.
 type turnKey struct{ model, client int32 }
 
-// newClientTurns returns turns for this many served models.
+// newClientTurns returns the turns of clients, in which the clients of a served model alternate, for this many
+// models. -1 means that no client waits.
 func newClientTurns(models int) clientTurns {
 	t := clientTurns{lineOf: map[turnKey]int32{}, nextLine: make([]int32, models)}
 	for m := range t.nextLine {
@@ -31,8 +32,9 @@ func newClientTurns(models int) clientTurns {
 	return t
 }
 
-// joinClientLine puts a request behind the others of its client. The line of a client that had no request becomes
-// the last of the ring. A request that has started before joins no line.
+// joinClientLine puts a waiting request behind the others of its client. The clients of a class take turns: their
+// lines stand in a ring, and each turn serves the first request of the next line. A line that was empty becomes the
+// last of the ring. A request that has started before joins no line, because it does not wait for a turn again.
 func (b *requestTable) joinClientLine(req int32) {
 	r, t := &b.bySlot[req], &b.turns
 	if r.producedTokens > 0 || r.evictionCount > 0 {
@@ -53,7 +55,8 @@ func (b *requestTable) joinClientLine(req int32) {
 	line.size++
 }
 
-// openLine adds an empty line of a client behind all others of the class.
+// openLine adds an empty line for a client that had no waiting request. It becomes the last of the ring of its
+// class, which is just before the line whose turn is next.
 func (t *clientTurns) openLine(key turnKey) int32 {
 	lineIndex := slots.Take(&t.lines, &t.freeLines)
 	line := &t.lines[lineIndex]
@@ -68,7 +71,8 @@ func (t *clientTurns) openLine(key turnKey) int32 {
 	return lineIndex
 }
 
-// leaveClientLine removes a request from its client's line. An empty line is removed from the ring.
+// leaveClientLine removes a request that starts or is dropped from its client's line. An empty line leaves the ring
+// of the clients that take turns, and passes the turn on.
 func (b *requestTable) leaveClientLine(req int32) {
 	r, t := &b.bySlot[req], &b.turns
 	if r.clientLine < 0 {
@@ -132,8 +136,8 @@ func (s *queueServer) nextByTurn(q, g int32) int32 {
 	return req
 }
 
-// countBefore returns how many waiting requests of a class are served before a new request of a client: with
-// turns, and in the order of arrival. If no other client waits, the two are equal.
+// countBefore returns how many waiting requests of a class are served before a new request of a client: byTurns if
+// clients take turns, and inOrder in the order of arrival. If no other client waits, the two are equal.
 func (t *clientTurns) countBefore(model, client int32) (byTurns, inOrder int32) {
 	lines, size := int32(0), int32(0)
 	if firstLine := t.nextLine[model]; firstLine >= 0 {

@@ -82,7 +82,9 @@ const (
 	endsPerUpdate = 100
 )
 
-// newAdmission returns admission for a cluster. If the options do not ask for admission, it admits every request.
+// newAdmission returns admission for a cluster, when a policy is made. A resource is a set of devices with the work
+// that no other device can do; admission keeps the owed work of each within its time. If the options do not ask for
+// admission, it admits every request.
 func newAdmission(c *cluster) *admission {
 	g := &admission{cluster: c, book: c.book, tables: c.tables}
 	if !c.options.Admit {
@@ -98,6 +100,7 @@ func newAdmission(c *cluster) *admission {
 		}
 		g.addResource(contains)
 	}
+	// The list grows in the loop, so that unions are joined with others, too.
 	for i := 0; i < len(g.resources); i++ {
 		for k := range i {
 			contains := slices.Clone(g.resources[i].contains)
@@ -127,8 +130,8 @@ func newAdmission(c *cluster) *admission {
 	return g
 }
 
-// addResource adds a set of devices as a resource. It does nothing if the set is empty or known, or if there are
-// maxResources already.
+// addResource adds a set of devices as a resource, whose work admission limits. It does nothing if the set is empty
+// or known, or if there are maxResources already, because each costs time at every arrival.
 func (g *admission) addResource(contains []bool) {
 	if len(g.resources) >= maxResources || slices.ContainsFunc(g.resources, func(set resource) bool { return slices.Equal(set.contains, contains) }) {
 		return
@@ -144,8 +147,9 @@ func (g *admission) addResource(contains []bool) {
 	}
 }
 
-// taskTimeOn returns the device time in ns of a resource that a task of a service needs in a planned batch. If devices
-// outside the resource run the service, too, it returns 0.
+// taskTimeOn returns the device time in ns that a task of a service takes of a resource (a set of devices), in
+// planned batches, divided among its devices by their speed. If devices outside the resource run the service, too,
+// it returns 0, because the work need not be done here.
 func (g *admission) taskTimeOn(set *resource, s int32) int64 {
 	rate := 0.0
 	for place := range g.tables.deviceAt {
@@ -164,8 +168,9 @@ func (g *admission) taskTimeOn(set *resource, s int32) int64 {
 	return max(1, int64(float64(len(set.places))/rate))
 }
 
-// admit returns true if a request may come in, and adds it to the admitted requests. Otherwise retryAt is when a request
-// that arrives then is expected to fit.
+// admit decides at its arrival whether a request comes in, and adds it to the admitted requests. It needs time left
+// on every resource (set of devices) that it will use, also for the requests with later deadlines. If it is
+// refused, retryAt is when a request that arrives then is expected to fit.
 func (g *admission) admit(now int64, req int32) (admitted bool, retryAt int64) {
 	if !g.cluster.options.Admit {
 		return true, 0
@@ -195,6 +200,7 @@ func (g *admission) admit(now int64, req int32) (admitted bool, retryAt int64) {
 	}
 
 	// Applications that are short of a resource which it needs come first.
+	// virtualLead is how far this application is ahead of its planned rate.
 	if virtualLead := g.leadOverScarce(now, q); virtualLead > 0 {
 		return false, now + virtualLead
 	}
@@ -237,7 +243,8 @@ func (g *admission) delayUntilFit(now int64, r, linePosition int, q *request) (d
 	return delay
 }
 
-// updateFreeTimes computes when the devices of a resource become free.
+// updateFreeTimes computes when the devices of a resource (a set of devices) become free: their sum, the latest,
+// and how many are up. deviceTimeUntil reads these.
 func (g *admission) updateFreeTimes(now int64, set *resource) {
 	set.freeTimesSum, set.lastFreeAt, set.liveDevices = 0, now, 0
 	for _, place := range set.places {
@@ -247,8 +254,9 @@ func (g *admission) updateFreeTimes(now int64, set *resource) {
 	}
 }
 
-// deviceFreeAt returns when a device has finished what it runs. If the device is down, it returns farFuture. Running
-// sequences of a language model count as if the device did what remains of them at its full batch, and nothing else.
+// deviceFreeAt returns when a device has finished what it runs. If the device is down, it returns farFuture.
+// Running sequences of a language model count as if the device did what remains of them at its full batch, and
+// nothing else. An idle device is free now.
 func (g *admission) deviceFreeAt(now int64, place int32) int64 {
 	d := &g.cluster.devices[place]
 	switch {
@@ -269,7 +277,8 @@ func (g *admission) deviceFreeAt(now int64, place int32) int64 {
 	return max(now, d.batchEndsAt)
 }
 
-// deviceTimeUntil returns the device time in ns that a resource offers up to a deadline.
+// deviceTimeUntil returns the device time in ns that a resource (a set of devices) offers from when each device is
+// free up to a deadline. If all are free by then, a formula suffices.
 func (g *admission) deviceTimeUntil(now int64, set *resource, deadline int64) int64 {
 	if deadline >= set.lastFreeAt {
 		return set.liveDevices*deadline - set.freeTimesSum
@@ -281,8 +290,9 @@ func (g *admission) deviceTimeUntil(now int64, set *resource, deadline int64) in
 	return sum
 }
 
-// updateOwedTime computes anew the device time that a request owes, after a segment of it was revealed: its waiting
-// tasks, and the mean of what followed its latest token.
+// updateOwedTime computes anew the device time that an admitted request owes each resource (set of devices), after
+// a segment of it was revealed: that of its waiting tasks, and the mean of what followed its latest token (kind of
+// task).
 func (g *admission) updateOwedTime(q *request) {
 	if !q.admitted {
 		return
@@ -312,8 +322,8 @@ func (g *admission) addOwedTime(q *request, sign int64) {
 	}
 }
 
-// settleOwedTime subtracts the time of a task that starts from what its request owes (sign 1), or adds that of a task
-// that waits again (-1).
+// settleOwedTime is called when a task of an admitted request starts: it subtracts the task's time from what the
+// request owes its resources, sets of devices (sign 1). If the task waits again, the time is added back (-1).
 func (g *admission) settleOwedTime(k *task, sign int64) {
 	if k.req < 0 || !g.book.requests[k.req].admitted {
 		return
@@ -326,7 +336,8 @@ func (g *admission) settleOwedTime(k *task, sign int64) {
 	}
 }
 
-// recordAnswer removes a request that has been answered from the admitted ones, and learns from it.
+// recordAnswer removes a request that has been answered from the admitted ones, and learns from it: the device time
+// that its tasks took, its longest chain of tasks, and whether it was late.
 func (g *admission) recordAnswer(now int64, req int32) {
 	q := &g.book.requests[req]
 	if !q.admitted {
@@ -351,7 +362,8 @@ func (g *admission) recordAnswer(now int64, req int32) {
 	g.adjustShare(now, q, now > q.deadline)
 }
 
-// removeRequest removes a request from the admitted ones.
+// removeRequest removes a request that has ended or was dropped from the admitted ones, with the device time that
+// it still owed. The list is sorted by deadline; several requests may have the same one.
 func (g *admission) removeRequest(req int32) {
 	q := &g.book.requests[req]
 	if !q.admitted {
@@ -366,8 +378,10 @@ func (g *admission) removeRequest(req int32) {
 	g.admittedByDeadline = slices.Delete(g.admittedByDeadline, linePosition, linePosition+1)
 }
 
-// adjustShare counts an admitted request that has ended, late or in time. After endsPerUpdate of them the share of its
-// application grows if few were late and some were refused, and shrinks if many were late.
+// adjustShare counts an admitted request that has ended, late or in time. After endsPerUpdate of them the share of
+// its application grows if few were late and some were refused, and shrinks if many were late. The share is the
+// part of the device time that admitted work may take. After a change it holds for one time budget, until its
+// effect is seen.
 func (g *admission) adjustShare(now int64, q *request, late bool) {
 	a := &g.apps[q.app]
 	if a.endedRequests++; late {
@@ -396,7 +410,9 @@ func (g *admission) plannedTaskTime(s int32, work int64) int64 {
 	return scaleTime(sv.onKinds[i].times[sv.onKinds[i].maxBatch-1], work)
 }
 
-// learnRecordedPath learns from a recorded path that a share of the requests took.
+// learnRecordedPath learns, before the first request, from a recorded path that a share of the requests took: the
+// device time and the longest chain of its tasks. It counts as many samples as the share of half of the ring of
+// chains, so that real requests soon outweigh it.
 func (g *admission) learnRecordedPath(app int32, path []int32, recordedPath *flow.RecordedPath, requestShare float64) {
 	endTimes, chain := make([]int64, len(recordedPath.Tasks)), int64(0)
 	for i := range recordedPath.Tasks {
@@ -412,7 +428,8 @@ func (g *admission) learnRecordedPath(app int32, path []int32, recordedPath *flo
 	g.learnTokens(app, path, chain, requestShare*maxChains/2)
 }
 
-// learnTokens counts a path of tokens that `count` requests took, with their longest chain of task times.
+// learnTokens counts a path that `count` requests took: the device time after each of its tokens, and the longest
+// chain of task times. A token is the number of a kind of task (service, work, inputs).
 func (g *admission) learnTokens(app int32, tokens []int32, chain int64, count float64) {
 	a := &g.apps[app]
 	clear(g.timeSums)
@@ -437,6 +454,7 @@ func (g *admission) learnTokens(app int32, tokens []int32, chain int64, count fl
 		}
 		a.chainCount++
 	}
+	// Sorting takes time, so the quantile is updated every 16 chains once there are some.
 	if a.chainCount%16 == 1 || a.chainCount < 16 || count > 1 {
 		g.sortedChains = append(g.sortedChains[:0], a.chainTimes...)
 		slices.Sort(g.sortedChains)
@@ -452,7 +470,8 @@ func (m *resourceMean) meanOf(r int) int64 {
 	return int64(m.sums[r] / m.samples)
 }
 
-// addSamples adds `count` samples of the same values. Beyond maxSamples, older samples lose weight.
+// addSamples adds `count` samples of the same values, one value for each resource. Beyond maxSamples, older samples
+// lose weight, so that the mean follows changes.
 func (m *resourceMean) addSamples(x []float64, count float64) {
 	if m.sums == nil {
 		m.sums = make([]float64, len(x))

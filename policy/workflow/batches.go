@@ -19,7 +19,8 @@ type batchRunner struct {
 	admission *admission
 }
 
-// startTouched starts batches and loads, where it can, on all devices that an event has touched.
+// startTouched is called at the end of each event. It starts batches and loads, where it can, on all devices that
+// the event has touched. A start may touch further devices, so the list grows meanwhile.
 func (b *batchRunner) startTouched(now int64, out *policy.Actions) {
 	for i := 0; i < len(b.cluster.touchedPlaces); i++ {
 		place := b.cluster.touchedPlaces[i]
@@ -32,8 +33,9 @@ func (b *batchRunner) startTouched(now int64, out *policy.Actions) {
 	b.cluster.touchedPlaces = b.cluster.touchedPlaces[:0]
 }
 
-// startBatch starts a batch on an idle device: the first task in its queue that may run, with all later tasks of the
-// same service that may run, up to the largest batch. If the device runs a language model, tasks join it instead.
+// startBatch starts a batch on an idle device: the first task in its queue that may run, with all later tasks of
+// the same service that may run, up to the largest batch. If the device runs a language model, tasks join it
+// instead. It is called whenever a device may be able to start something.
 func (b *batchRunner) startBatch(place int32, now int64, out *policy.Actions) {
 	d := &b.cluster.devices[place]
 	if d.busy {
@@ -85,8 +87,9 @@ func (b *batchRunner) firstToStart(d *device, position int) int {
 	return -1
 }
 
-// chooseBatch moves the tasks of a service that may run, from a position of the queue on, into the batch of a device, as
-// many as fit. It returns the largest work of a task, and the time to recompute their session states.
+// chooseBatch moves the tasks of a service that may run, from a position of the queue on, into the batch of a
+// device, as many as fit. It returns the largest work of a task, which sets the time of the batch, and the time in
+// ns to recompute session states (what a service keeps of a request) that are not on the device.
 func (b *batchRunner) chooseBatch(place int32, headPosition int, service int32, out *policy.Actions) (work, recomputeTime int64) {
 	d, maxBatch := &b.cluster.devices[place], int(b.tables.serviceOn(service, place).maxBatch)
 	remainingQueue := d.queue[:headPosition]
@@ -105,8 +108,9 @@ func (b *batchRunner) chooseBatch(place int32, headPosition int, service int32, 
 	return work, recomputeTime
 }
 
-// batchHead returns the queue position at which the search for the next batch begins. That is the first full batch if
-// the first task that may run can wait for it, and otherwise position 0.
+// batchHead returns the queue position at which the search for the next batch begins. That is the first full batch
+// if the first task that may run can wait for it, and otherwise position 0. Tasks whose siblings (tasks of the same
+// request) will arrive soon wait for them, unless others of the service are ready.
 func (b *batchRunner) batchHead(d *device, place int32, now int64) int {
 	if !b.cluster.options.FullBatchFirst {
 		return 0
@@ -123,8 +127,9 @@ func (b *batchRunner) batchHead(d *device, place int32, now int64) int {
 	return 0
 }
 
-// startSequences starts a language model on an idle device, with all tasks of the service that may run, from a position
-// of the queue on.
+// startSequences starts a language model on an idle device, with all tasks of the service that may run, from a
+// position of the queue on, and for which there is KV memory. Each such task is a sequence and a batch of its own.
+// The others stay in the queue.
 func (b *batchRunner) startSequences(place, service int32, headPosition int, now int64, out *policy.Actions) {
 	d := &b.cluster.devices[place]
 	remainingQueue := d.queue[:headPosition]
@@ -139,8 +144,9 @@ func (b *batchRunner) startSequences(place, service int32, headPosition int, now
 	d.queue = remainingQueue
 }
 
-// joinSequences lets tasks join the language model that runs on a device, in the order of the queue. It stops at the
-// first task that does not fit or that causes the device to drain.
+// joinSequences lets tasks join the language model that runs on a device, in the order of the queue. It stops at
+// the first task that does not fit or that causes the device to drain. To drain is to take no new sequences, so
+// that another service gets the device.
 func (b *batchRunner) joinSequences(place int32, now int64, out *policy.Actions) {
 	d := &b.cluster.devices[place]
 	remainingQueue, accepting := d.queue[:0], true
@@ -171,7 +177,8 @@ func (b *batchRunner) siblingArriving(d *device, k *task) bool {
 	return false
 }
 
-// finishBatch ends the tasks of a batch that has finished on a device, or the one sequence that the slot names.
+// finishBatch ends the tasks of a batch that has finished on a device, or the one sequence of a language model that
+// the slot names, and has the device looked at for what it can start next.
 func (b *batchRunner) finishBatch(place, slot int32, now int64, out *policy.Actions) {
 	d := &b.cluster.devices[place]
 	if id := b.sequences.taskOfSlot(slot); id >= 0 {
@@ -190,7 +197,8 @@ func (b *batchRunner) finishBatch(place, slot int32, now int64, out *policy.Acti
 	b.cluster.touchDevice(place)
 }
 
-// endTask marks a task as ended, stores the state of its session, and counts it as an ended input of its readers.
+// endTask marks a task as ended, stores the state of its session (what the next task of the request continues), and
+// counts it as an ended input of its readers. If the request is gone (req below 0), the task is only released.
 func (b *batchRunner) endTask(id int32, now int64, out *policy.Actions) {
 	k := &b.book.tasks[id]
 	k.state, k.endsAt = taskEnded, now
@@ -221,7 +229,8 @@ func (b *batchRunner) markInputEnded(now int64, readers []int32, id int32, out *
 	}
 }
 
-// gatherInputs has the inputs of a task that has just been placed brought to its place.
+// gatherInputs has the inputs of a task that has just been placed brought to its place (device). If all have ended,
+// the task may run there at once.
 func (b *batchRunner) gatherInputs(now int64, id int32, out *policy.Actions) {
 	k := &b.book.tasks[id]
 	if k.pendingInputs == 0 {
@@ -231,8 +240,8 @@ func (b *batchRunner) gatherInputs(now int64, id int32, out *policy.Actions) {
 	}
 }
 
-// makeRunnable handles a placed task whose inputs have all ended: it may run if they are at its place, and otherwise
-// they are requested.
+// makeRunnable is called for a placed task whose inputs have all ended. If the inputs are at its place (device), it
+// may run; otherwise they are requested, and it may run when they arrive.
 func (b *batchRunner) makeRunnable(now int64, id int32, out *policy.Actions) {
 	k := &b.book.tasks[id]
 	b.fetchState(now, id, out)

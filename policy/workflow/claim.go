@@ -11,7 +11,8 @@ type rateClaim struct {
 	scarceUntil    int64 // deadline of that request; the shortage counts up to then
 }
 
-// newRateClaim returns the claim of a planned rate in requests per second. A rate of 0 counts as 1.
+// newRateClaim returns an application's claim to its planned rate (requests per second): each admitted request
+// moves its virtual time on by requestGap ns. A rate of 0 counts as 1.
 func newRateClaim(rps float64) rateClaim {
 	c := rateClaim{requestGap: 1e9, scarceResource: -1}
 	if rps > 0 {

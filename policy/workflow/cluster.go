@@ -28,7 +28,9 @@ func newCluster(t *policy.Tables, opt Options) *cluster {
 	return c
 }
 
-// resetDevice sets a device without session states to what it holds at the start: the resident networks.
+// resetDevice sets a device to what it holds at the start: the resident networks of the plan. It is called at the
+// start, and when a device was lost or comes back. The caller has cleared its session states. copyCount is how many
+// devices have each network.
 func (c *cluster) resetDevice(place int32) {
 	d, id := &c.devices[place], c.tables.deviceAt[place]
 	d.memoryBytes, d.usedBytes = 0, 0
@@ -66,7 +68,8 @@ func (c *cluster) isRunnable(d *device, k *task) bool {
 	return k.slot >= 0 && k.pendingInputs == 0 && k.inputsAt == k.place && !k.stateInTransit && d.loaded[c.tables.services[k.service].network]
 }
 
-// isStuck returns true if a device runs nothing and no task in its queue may run.
+// isStuck returns true if a device runs nothing and no task in its queue may run. Then networks that revealed tasks
+// need may be evicted, because it would stand still for ever.
 func (c *cluster) isStuck(d *device) bool {
 	if d.busy {
 		return false

@@ -30,7 +30,8 @@ func (d *networkDemand) countTask(now int64, network int32, busyShare float64) {
 	d.busyShare += (busyShare - d.busyShare) / 256
 }
 
-// updateValues computes the values of copies anew, if they are older than valueLifetime.
+// updateValues computes anew what the networks are worth, if the values are older than valueLifetime: the demand of
+// each (a rate that decays exponentially), and the chance that n other copies are all busy at once.
 func (d *networkDemand) updateValues(now int64) {
 	if d.valuedAt >= 0 && now < d.valuedAt+valueLifetime {
 		return
@@ -46,7 +47,8 @@ func (d *networkDemand) updateValues(now int64) {
 	}
 }
 
-// otherServicesShare returns the share of the demanded device time that other services need.
+// otherServicesShare returns the share of the demanded device time that services other than this one need, from 0
+// to 1. Without any demand it returns 0.
 func (d *networkDemand) otherServicesShare(services []serviceTimes, service int32) float64 {
 	totalDemand, ownDemand := 0.0, 0.0
 	for s := range services {

@@ -102,8 +102,9 @@ func (p *devicePlanner) refreshPlans(now int64) {
 	}
 }
 
-// planDevice computes the plan of a device by playing its own rule forward: one batch at a time, of the first task in
-// the queue that may run then, with all tasks of the same service that may run then.
+// planDevice computes the plan of a device by playing its own rule forward: one batch at a time, of the first task
+// in the queue that may run then, with all tasks of the same service that may run then. The plan is valid until the
+// next batch or load ends or starts.
 func (p *devicePlanner) planDevice(place int32, now int64) {
 	d := &p.cluster.devices[place]
 	d.dirty, d.planValidUntil = false, farFuture
@@ -126,8 +127,9 @@ func (p *devicePlanner) planDevice(place int32, now int64) {
 	}
 }
 
-// planBatches plans the batches of a queue from an instant on, and returns the end of the last one. Positions that are
-// planned are unlinked from the list that nextUnplanned holds.
+// planBatches plans the batches of a device's queue from freeAt on, and returns the end of the last one. freeAt is
+// when the running batch ends. Positions that are planned are unlinked from the list that nextUnplanned holds, so
+// that the rest is found without passing them again.
 func (p *devicePlanner) planBatches(d *device, place int32, now, freeAt int64) int64 {
 	n := int32(len(d.queue))
 	p.linkQueue(d, place, now)
@@ -152,9 +154,9 @@ func (p *devicePlanner) planBatches(d *device, place int32, now, freeAt int64) i
 	return freeAt
 }
 
-// nextHead returns the head of the batch that a device starts at an instant: the first position that is ready, or the
-// first full batch. If no position is ready, it returns -1, and when the first one is. Positions that are planned are
-// unlinked.
+// nextHead returns the queue position at which the batch that a device starts at startAt begins: the first position
+// that is ready, or with FullBatchFirst the first full batch, if that may go first. If no position is ready, it
+// returns -1, and when the first one is. Positions that are planned already are unlinked.
 func (p *devicePlanner) nextHead(d *device, place int32, firstUnplanned *int32, startAt int64) (headPosition int32, nextReady int64) {
 	headPosition, nextReady = -1, farFuture
 	previous := int32(-1)
@@ -188,8 +190,9 @@ func (p *devicePlanner) nextHead(d *device, place int32, firstUnplanned *int32, 
 	return headPosition, nextReady
 }
 
-// linkQueue computes when each task of a queue may run, and links every position to the next one in the queue and to the
-// next one of the same service.
+// linkQueue prepares the planning of a device's queue: it computes when each task may run (inputs and network are
+// there), and links every position to the next one in the queue and to the next one of the same service. Position
+// n, behind the last, ends the lists.
 func (p *devicePlanner) linkQueue(d *device, place int32, now int64) {
 	n := int32(len(d.queue))
 	d.readyTimes, d.nextUnplanned, d.nextOfService = d.readyTimes[:0], d.nextUnplanned[:0], slices.Grow(d.nextOfService[:0], int(n))[:n]
@@ -208,7 +211,9 @@ func (p *devicePlanner) linkQueue(d *device, place int32, now int64) {
 	}
 }
 
-// planBatch plans one batch, headed by the task at a position of the queue, and returns its size.
+// planBatch plans one batch of a device that starts at startAt, headed by the task at a position of the queue: all
+// ready tasks of its service, up to the largest batch. It writes the expected end into the tasks, and returns the
+// size.
 func (p *devicePlanner) planBatch(d *device, place, headPosition int32, startAt int64) int32 {
 	b := plannedBatch{start: startAt, joinUntil: startAt, service: p.book.tasks[d.queue[headPosition]].service}
 	if p.tables.isLanguageModel(b.service) {
@@ -250,7 +255,8 @@ const (
 	positionPlanned = -2
 )
 
-// inputsReadyAt returns when all inputs of a task, and the session state that it continues, are at a place, as expected.
+// inputsReadyAt returns when all inputs of a task are at a place (device), as expected, with the session state that
+// it continues if that is on its way. An input arrives when its task has ended and the transfer is over.
 func (p *devicePlanner) inputsReadyAt(k *task, place int32, now int64) int64 {
 	readyAt := now
 	if k.stateInTransit {
@@ -268,7 +274,9 @@ func (p *devicePlanner) inputsReadyAt(k *task, place int32, now int64) int64 {
 	return readyAt
 }
 
-// planLoads lists the loads that a device's queue needs, and computes the bytes that are free or can be freed.
+// planLoads lists the loads of networks that a device's queue needs, one after the other on its copy engine, and
+// computes the bytes of memory that are free or can be freed. A network is marked with the epoch of this call, so
+// that it is planned once.
 func (p *devicePlanner) planLoads(place int32, now int64) {
 	d := &p.cluster.devices[place]
 	d.copyEngineFreeAt = now
@@ -357,8 +365,9 @@ func (p *devicePlanner) networkUsableAt(place, service int32) int64 {
 	return usableAt
 }
 
-// firstIdle returns the first instant, not before a given one, at which a device can start a batch of a given duration
-// without delaying a planned batch that holds a revealed task. Batches of expected tasks give way.
+// firstIdle returns the first instant, not before a given one, at which a device can start a batch of a given
+// duration without delaying a planned batch that holds a revealed task. Batches of expected tasks give way. A busy
+// device is idle when its running batch ends at the earliest.
 func (d *device) firstIdle(idleAt, duration int64) int64 {
 	if d.busy {
 		idleAt = max(idleAt, d.batchEndsAt)
@@ -378,7 +387,9 @@ func (d *device) firstIdle(idleAt, duration int64) int64 {
 	return idleAt
 }
 
-// writeEndTable writes the entries of a place into the end table.
+// writeEndTable writes a device's entries into the end table: when a task of each service would end there, in a
+// batch of its own in the first gap of the plan, or in a planned batch that it can join. It is called when a
+// device's plan has changed. A device that is down never ends anything (farFuture).
 func (p *devicePlanner) writeEndTable(place int32, now int64) {
 	d, f := &p.cluster.devices[place], p.tables
 	if d.down {
@@ -441,8 +452,9 @@ func (p *devicePlanner) lastJoin(d *device, service int32, begin, end int64) int
 	return lastJoin
 }
 
-// planJoins lets the tasks of a queue join a planned batch of a language model, and returns how many do. headPosition is
-// the first position of the service that is not planned.
+// planJoins lets the waiting tasks of a queue join a planned period of a language model, as sequences, and returns
+// how many do. headPosition is the first position of the service that is not planned. A period accepts tasks until
+// joinUntil and ends with its last task.
 func (p *devicePlanner) planJoins(d *device, place, headPosition int32, period *plannedBatch) (joinedTasks int32) {
 	for i := headPosition; i < int32(len(d.queue)); i = d.nextOfService[i] {
 		joinAt := max(d.readyTimes[i], period.start)
@@ -454,6 +466,7 @@ func (p *devicePlanner) planJoins(d *device, place, headPosition int32, period *
 		period.kvTokens += p.tables.tokensOf(period.service, k.work)
 		period.hasRevealed = period.hasRevealed || k.slot >= 0
 		k.endsAt = joinAt + p.tables.batchTime(period.service, place, period.size, k.work) + p.states.recomputeTime(k, place)
+		// Until now it accepted tasks to its end, so it does so to its new end.
 		if period.joinUntil == period.end {
 			period.joinUntil = max(period.end, k.endsAt)
 		}

@@ -18,7 +18,8 @@ type endTable struct {
 	joinablePlaces []int32 // by service: places with a batch that can be joined
 }
 
-// newEndTable returns a table without open batches.
+// newEndTable returns the table of when a task of each service would end at each place (device), alone or in a
+// batch that it can join. At first there is no such batch (-1).
 func newEndTable(services, places int) endTable {
 	n := services * places
 	r := endTable{places: int32(places), idleAt: make([]int64, n), soloTime: make([]int64, n), joinStart: make([]int64, n), joinDuration: make([]int64, n), joinablePlaces: make([]int32, services)}
@@ -28,7 +29,8 @@ func newEndTable(services, places int) endTable {
 	return r
 }
 
-// setSolo writes the entry of a service at a place without a batch to join.
+// setSolo writes when a service's task could start at a place in a batch of its own, and how long it takes. A batch
+// to join, from an earlier plan, is removed.
 func (r *endTable) setSolo(service, place int32, idleAt, soloTime int64) {
 	i := service*r.places + place
 	r.idleAt[i], r.soloTime[i] = idleAt, soloTime
@@ -38,7 +40,8 @@ func (r *endTable) setSolo(service, place int32, idleAt, soloTime int64) {
 	}
 }
 
-// setJoin adds a batch that can be joined to an entry.
+// setJoin writes that a task of a service can join a planned batch at a place, which starts at `start` and then
+// takes `duration`.
 func (r *endTable) setJoin(service, place int32, start, duration int64) {
 	i := service*r.places + place
 	if r.joinStart[i] < 0 {

@@ -25,8 +25,9 @@ func (f *fullBatchFinder) reset() {
 	clear(f.partialBatches)
 }
 
-// addTask adds the next task of a queue that may run. It returns the position of the first task of its batch if that
-// batch is full and may run first; otherwise it returns -1.
+// addTask adds the next task of a queue that may run. It returns the position of the first task of its batch if
+// that batch is full and may run first; otherwise it returns -1. A batch may go first if the first task of the
+// queue that may run still starts by latestStart behind it, so that it is not late.
 func (f *fullBatchFinder) addTask(tables *deviceTables, k *task, place, position int32, now int64) int32 {
 	if f.firstRunnable < 0 {
 		f.firstRunnable, f.latestStart = position, k.orderKey-tables.batchTime(k.service, place, 1, k.work)

@@ -15,8 +15,9 @@ func (p *placer) givesUp(now int64, q *request) bool {
 	return slices.ContainsFunc(q.revealedTasks, endsLate) || slices.ContainsFunc(q.expectedTasks, endsLate)
 }
 
-// earliestRequestEnd returns the earliest possible end of the revealed part of a request: waiting tasks run in batches
-// of one and wait for nothing but their inputs.
+// earliestRequestEnd returns the earliest possible end in ns of the revealed part of a request: waiting tasks run
+// alone on their fastest device and wait for nothing but their inputs. If that is after the deadline, the request
+// is hopeless.
 func (p *placer) earliestRequestEnd(now int64, q *request) (lastEnd int64) {
 	for _, id := range q.revealedTasks {
 		k := &p.book.tasks[id]

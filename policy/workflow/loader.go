@@ -10,8 +10,9 @@ type networkLoader struct {
 	states  *stateStore
 }
 
-// loadNext starts the next load on a device's idle copy engine: the network of the first task in the queue, expected
-// tasks included, that is not loaded and for which memory can be freed.
+// loadNext starts the next load on a device's idle copy engine: the network of the first task in the queue that is
+// not loaded and for which memory can be freed. Expected tasks (predicted, not revealed) count, too. It is called
+// when the queue, the memory or the engine has changed.
 func (l *networkLoader) loadNext(place int32, now int64, out *policy.Actions) {
 	d := &l.cluster.devices[place]
 	if d.loading >= 0 || d.memoryBytes == 0 {
@@ -36,7 +37,8 @@ func (l *networkLoader) loadNext(place int32, now int64, out *policy.Actions) {
 	l.loadHeldNetwork(place, now, out)
 }
 
-// loadHeldNetwork loads a network that the routing wants on a device although no task waits for it yet.
+// loadHeldNetwork loads a network that the routing (a rule that places tasks instead of the search) wants on a
+// device although no task waits for it yet. Only networks that nothing needs are evicted for it.
 func (l *networkLoader) loadHeldNetwork(place int32, now int64, out *policy.Actions) {
 	if l.cluster.routing == nil {
 		return
@@ -53,7 +55,8 @@ func (l *networkLoader) loadHeldNetwork(place int32, now int64, out *policy.Acti
 	}
 }
 
-// startLoad starts a load. The caller has made sure that there is memory.
+// startLoad orders the load of a network on a device. Its memory counts as used from now on; the caller has made
+// sure that there is enough.
 func (l *networkLoader) startLoad(place, network int32, now int64, out *policy.Actions) {
 	d := &l.cluster.devices[place]
 	d.loading, d.loadEndsAt, d.dirty = network, now+l.tables.loadTime(network, place), true
@@ -91,8 +94,9 @@ func (l *networkLoader) freeMemoryFor(place int32, i int, network int32, isStuck
 	return l.evict(place, i, maxClass, missingBytes, out)
 }
 
-// evict unloads networks and session states, up to a class, until a number of bytes is free. If that cannot be reached,
-// it unloads nothing and returns false.
+// evict unloads networks and session states, in the order of their classes and up to maxClass, until missingBytes
+// are free. If that cannot be reached, it unloads nothing and returns false. i is the queue position of the task
+// for which it is done; tasks behind it may lose their networks first.
 func (l *networkLoader) evict(place int32, i, maxClass int, missingBytes int64, out *policy.Actions) bool {
 	d := &l.cluster.devices[place]
 
@@ -138,7 +142,8 @@ func (l *networkLoader) evict(place int32, i, maxClass int, missingBytes int64, 
 	return true
 }
 
-// evictsBefore returns true if network a is evicted before network b of the same class.
+// evictsBefore returns true if network a is evicted before network b of the same class: the one whose copy saves
+// less or, without values, that was used longest ago.
 func (l *networkLoader) evictsBefore(place, a, b int32) bool {
 	d := &l.cluster.devices[place]
 	if l.cluster.options.EvictByValue {
@@ -149,8 +154,9 @@ func (l *networkLoader) evictsBefore(place, a, b int32) bool {
 	return d.lastUsedAt[a] < d.lastUsedAt[b]
 }
 
-// stateToEvict returns the session state on a device that is evicted before a given network and before all other states.
-// If the network goes first, it returns -1.
+// stateToEvict returns the session state on a device that is evicted before a given network of a class and before
+// all other states: one of a lower class or, within the class, one that saves less or was stored earlier than the
+// network was used. If the network goes first, it returns -1.
 func (l *networkLoader) stateToEvict(place, network int32, class, maxClass int) int32 {
 	d, bestState, minValue := &l.cluster.devices[place], int32(-1), 0.0
 	for _, id := range d.sessionStates {
@@ -171,8 +177,9 @@ func (l *networkLoader) stateToEvict(place, network int32, class, maxClass int) 
 	return bestState
 }
 
-// networkClass returns the class of a network with respect to the i-th task in a queue. For a load that no task needs, i
-// is -1.
+// networkClass returns the eviction class of a network on a device: pinned while it runs, needed by a task up to
+// position i of the queue, by a later one, by an expected (predicted) one only, or unneeded. i is the position of
+// the task that wants memory; for a load that no task needs it is -1.
 func (l *networkLoader) networkClass(place int32, i int, network int32) int {
 	d := &l.cluster.devices[place]
 	if d.busy && l.tables.services[d.service].network == network {
@@ -197,7 +204,8 @@ func (l *networkLoader) networkClass(place int32, i int, network int32) int {
 	return class
 }
 
-// handleNetworkEvent records that a network or a state was loaded on a device, or unloaded from it.
+// handleNetworkEvent records that the load or unload of a network, or of a session state, has ended on a device. A
+// Value other than 0 means that it failed. Memory was counted when it was ordered, so only failures change it here.
 func (l *networkLoader) handleNetworkEvent(now int64, ev *policy.Event) {
 	place := l.tables.placeOf[ev.Device]
 	d := &l.cluster.devices[place]

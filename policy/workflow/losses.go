@@ -6,7 +6,8 @@ import (
 	"inferplan/policy"
 )
 
-// handleBatchReturned requeues the tasks of a batch that returned without a result, and places them again.
+// handleBatchReturned puts the tasks of a batch that returned without a result back into the unplaced ones, and
+// places them again. If it returned because the network was not there, the device is no longer taken to have it.
 func (p *Policy) handleBatchReturned(now int64, ev *policy.Event, out *policy.Actions) {
 	place := p.tables.placeOf[ev.Device]
 	if policy.ReturnReason(ev.Value) == policy.ReturnNotLoaded {
@@ -27,7 +28,8 @@ func (p *Policy) handleBatchReturned(now int64, ev *policy.Event, out *policy.Ac
 	p.replanRequests(now, out)
 }
 
-// requeueTask makes a task that was in a batch wait again, without a place.
+// requeueTask makes a task that was in a batch without a result unplaced again, and notes its request to be placed
+// anew. If the request is gone, it releases the task.
 func (p *Policy) requeueTask(id int32) {
 	k := &p.book.tasks[id]
 	p.admission.settleOwedTime(k, -1)
@@ -52,7 +54,8 @@ func (p *Policy) requeueBatch(place int32) {
 	p.cluster.touchDevice(place)
 }
 
-// handleWorkerLost requeues all tasks of a lost device, and places them again.
+// handleWorkerLost is called when a device is lost. It aborts what runs there, takes all tasks out of its queue,
+// forgets its networks and session states, and places the tasks again, on other devices.
 func (p *Policy) handleWorkerLost(now int64, place int32, out *policy.Actions) {
 	d := &p.cluster.devices[place]
 	p.toReplan = p.toReplan[:0]
@@ -97,7 +100,8 @@ func (p *Policy) handleWorkerLost(now int64, place int32, out *policy.Actions) {
 	p.replanRequests(now, out)
 }
 
-// handleWorkerBack places tasks that found no device, now that a device has come back.
+// handleWorkerBack is called when a lost device comes back, with its resident networks and no session states.
+// Requests with tasks that found no device are placed again.
 func (p *Policy) handleWorkerBack(now int64, place int32, out *policy.Actions) {
 	p.cluster.devices[place].down = false
 	p.states.clearDevice(place)
@@ -115,7 +119,8 @@ func (p *Policy) handleWorkerBack(now int64, place int32, out *policy.Actions) {
 // strandedTag is the tag of the timer for requests that no device can serve.
 const strandedTag = 1
 
-// hasUnplacedTask returns true if a request is open and one of its revealed tasks has no place.
+// hasUnplacedTask returns true if a request is open and one of its revealed tasks has no place, because no device
+// could take it.
 func (p *Policy) hasUnplacedTask(q *request) bool {
 	for _, id := range q.revealedTasks {
 		if q.isOpen && p.book.tasks[id].state == taskUnplaced {
@@ -125,7 +130,8 @@ func (p *Policy) hasUnplacedTask(q *request) bool {
 	return false
 }
 
-// awaitDevice keeps requests that no device can serve waiting until their deadlines, and then drops them.
+// awaitDevice is called when requests have tasks that no device can run. It keeps them waiting, in case a device
+// comes back, until their deadlines, and then drops them. The timer wakes it at the next deadline.
 func (p *Policy) awaitDevice(now int64, out *policy.Actions) {
 	nextDeadline := farFuture
 	for r := range p.book.requests {
@@ -144,7 +150,8 @@ func (p *Policy) awaitDevice(now int64, out *policy.Actions) {
 	}
 }
 
-// dropRequest ends a request without an answer.
+// dropRequest ends a request without an answer. One that was admitted and misses its deadline counts as late for
+// the admission's share.
 func (p *Policy) dropRequest(now int64, req int32, reason policy.DropReason, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: reason})
 	if q := &p.book.requests[req]; q.admitted && reason == policy.ReasonDeadline {
@@ -153,7 +160,8 @@ func (p *Policy) dropRequest(now int64, req int32, reason policy.DropReason, out
 	p.closeRequest(now, req)
 }
 
-// replanRequests places the unplaced tasks of the requests in toReplan.
+// replanRequests places the unplaced tasks of the requests in toReplan. Requests whose next segment is still being
+// revealed are placed when that is complete.
 func (p *Policy) replanRequests(now int64, out *policy.Actions) {
 	for _, req := range p.toReplan {
 		q := &p.book.requests[req]

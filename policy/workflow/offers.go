@@ -34,7 +34,8 @@ func (x *search) collectOffers(j *job, t int32, level *searchLevel) {
 	}
 }
 
-// addOffer adds the offer of a place, and keeps the costs of the cheapest offers in order.
+// addOffer adds the offer of place d to task t: when the task would end there, and at what cost. With a limited
+// search width it also keeps the costs of the cheapest offers in order, by which collectOffers stops.
 func (x *search) addOffer(j *job, t, d int32, level *searchLevel) {
 	k, readyAt := &j.tasks[t], x.now
 	for _, in := range j.inputsOf(t) {
@@ -77,8 +78,9 @@ func (x *search) readyWithState(k *jobTask, place int32, readyAt int64) int64 {
 	return readyAt
 }
 
-// bestOffer returns the cheapest offer of a place to a task whose inputs are there at readyAt: to have a batch of its own,
-// or to join a batch that is still open.
+// bestOffer returns the cheapest offer of a place to a task whose inputs are there at readyAt: to have a batch of
+// its own, or to join a batch that is still open. The cost is the end, plus prices of the device time that others
+// lose, in ns. If the place cannot take the task at all, end and cost are farFuture.
 func (x *search) bestOffer(place int32, k *jobTask, readyAt int64) (cheapest offer) {
 	d, network := &x.cluster.devices[place], x.tables.services[k.service].network
 	if d.down {
@@ -123,8 +125,8 @@ func (x *search) soloPrice(place int32, k *jobTask, readyAt, startAt, soloTime i
 	return price
 }
 
-// offerOwnBatches replaces an offer by the cheapest one to join a batch that tasks of this job form already, if that costs
-// less.
+// offerOwnBatches replaces an offer (when and at what cost a place would run a task) by the cheapest one to join a
+// batch that tasks of this job form already at the place, if that costs less.
 func (x *search) offerOwnBatches(place int32, k *jobTask, readyAt, soloTime int64, cheapest *offer) {
 	for i := range x.ownBatches {
 		b := &x.ownBatches[i]
@@ -139,8 +141,8 @@ func (x *search) offerOwnBatches(place int32, k *jobTask, readyAt, soloTime int6
 	}
 }
 
-// offerPlannedBatch replaces an offer by the one to join the first open batch of the device's plan, if that costs less.
-// Later batches end later.
+// offerPlannedBatch replaces an offer (when and at what cost a place would run a task) by the one to join the first
+// open batch of the device's plan, if that costs less. Later batches end later, so only the first is looked at.
 func (x *search) offerPlannedBatch(d *device, place int32, k *jobTask, readyAt int64, cheapest *offer) {
 	for i := range d.plannedBatches {
 		b := &d.plannedBatches[i]
@@ -183,7 +185,8 @@ func (x *search) joinBenefit(service int32, soloTime, start, readyAt int64) int6
 	return benefit
 }
 
-// hasJoined returns true if a task of the job has joined a planned batch already.
+// hasJoined returns true if a task of the job (the tasks that are placed together) has joined a planned batch of a
+// place already. Then that batch is among the job's own.
 func (x *search) hasJoined(place, plannedIndex int32) bool {
 	for i := range x.ownBatches {
 		if x.ownBatches[i].place == place && x.ownBatches[i].plannedIndex == plannedIndex {

@@ -102,8 +102,9 @@ func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, er
 	return New(t, opt), nil
 }
 
-// WithParams returns the options with the parameters of a plan: seed; ahead, the number of tasks of a request with those
-// that are expected; give_up, when requests are given up.
+// WithParams returns the options with the parameters of a plan: seed; ahead, the most tasks of a request, revealed
+// and predicted ones; give_up, when requests are given up (0 never, 1 late, 2 hopeless). It returns an error for
+// another parameter or value.
 func (o Options) WithParams(params map[string]float64) (Options, error) {
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		v := params[key]

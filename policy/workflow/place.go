@@ -24,7 +24,8 @@ type placer struct {
 	inputIndexes []int32 // scratch: inputs of a task, as indexes in the job
 }
 
-// newPlacer returns a placer over the cluster of a batch runner.
+// newPlacer returns a placer, which gives tasks their devices, over the cluster of a batch runner, with its search
+// and its predictions.
 func newPlacer(b *batchRunner) *placer {
 	c := b.cluster
 	p := &placer{cluster: c, book: b.book, tables: b.tables, states: b.states, runner: b, planner: newDevicePlanner(c, b.states), predictions: predict.New(c.options.Prediction)}
@@ -69,8 +70,9 @@ func (p *placer) placeUnplaced(now int64, q *request, out *policy.Actions) bool 
 	return p.placeListed(now, out)
 }
 
-// adoptExpected gives the tasks of the latest segment the places of the tasks that were expected in their stead. It
-// returns false, and changes nothing, if other tasks were expected.
+// adoptExpected gives the tasks of the latest segment (tasks revealed together) the places of the tasks that were
+// expected in their stead, if the prediction was right. It returns false, and changes nothing, if other tasks were
+// expected or not all of these wait in a queue.
 func (p *placer) adoptExpected(now int64, q *request, out *policy.Actions) bool {
 	n := int(q.segmentTasks)
 	if n > len(q.expectedTasks) {
@@ -96,8 +98,9 @@ func (p *placer) adoptExpected(now int64, q *request, out *policy.Actions) bool 
 	return true
 }
 
-// replaceExpected gives a task the place, the queue position and the readers of an expected one. The readers are among the
-// tasks expected later.
+// replaceExpected puts a revealed task in the stead of an expected one that was predicted for it: in its place, its
+// position in the queue, and among the inputs of its readers, which are tasks expected later. The expected task is
+// released.
 func (p *placer) replaceExpected(id, expectedTask int32, laterTasks []int32) {
 	k, expected := &p.book.tasks[id], &p.book.tasks[expectedTask]
 	k.place, k.state, k.orderKey, k.endsAt = expected.place, taskQueued, expected.orderKey, expected.endsAt
@@ -131,7 +134,9 @@ func (p *placer) forgetExpected(q *request) {
 	q.expectedTasks = q.expectedTasks[:0]
 }
 
-// addExpected adds the tasks that the prediction expects to a request, and to the tasks to be placed.
+// addExpected adds the tasks that the prediction expects next to a request, and to the tasks to be placed, up to
+// MaxTasks with the revealed ones. They have no slot, because nobody has asked for them: they only cause networks
+// to be loaded. Inputs are named by how many tasks back they are.
 func (p *placer) addExpected(q *request) {
 	p.tokens = p.predictions.PredictTokens(q.cursor, p.cluster.options.MaxTasks-len(q.revealedTasks), p.tokens[:0])
 	for _, token := range p.tokens {
@@ -162,7 +167,8 @@ func (p *placer) taskAt(q *request, i int) int32 {
 	return q.expectedTasks[i-len(q.revealedTasks)]
 }
 
-// placeListed gives the tasks in toPlace their devices. It returns false if no device can take one of them.
+// placeListed gives the tasks in toPlace their devices: one by one if a routing (a fixed rule) decides, otherwise
+// all together by the search. It returns false if no device can take one of them.
 func (p *placer) placeListed(now int64, out *policy.Actions) bool {
 	if len(p.toPlace) == 0 {
 		return true
@@ -195,7 +201,8 @@ func (p *placer) placeListed(now int64, out *policy.Actions) bool {
 	return true
 }
 
-// makeJob writes the tasks to be placed into the job, together with the placed tasks that they read.
+// makeJob writes the tasks to be placed into the job, the input of the search, together with the placed tasks that
+// they read. jobIndex gives the index of a task in the job, -1 for a task that is not in it.
 func (p *placer) makeJob(now int64) {
 	// No task is in the job yet.
 	p.job.reset()
@@ -240,7 +247,8 @@ func (p *placer) makeJob(now int64) {
 	}
 }
 
-// setJobState writes into a task of the job where the session state is that it continues.
+// setJobState writes into a task of the job where the session state is that it continues: at another task of the
+// job, if that has no place yet, or at a device from some time on.
 func (p *placer) setJobState(now int64, k *task, j *jobTask) {
 	u := &p.book.tasks[k.stateFrom]
 	if j.recomputeTime = u.session.recomputeTime; u.state == taskUnplaced && p.cluster.options.KeepStates != KeepNone {
@@ -253,7 +261,9 @@ func (p *placer) setJobState(now int64, k *task, j *jobTask) {
 	}
 }
 
-// assignPlace puts a task into the queue of a place. minRemaining is the least time from its end to that of its request.
+// assignPlace puts a task into the queue of a place (device), in the order of its key: by the options the order of
+// placing, or the latest end that still lets its request be in time. minRemaining is the least time in ns from its
+// end to that of its request. Expected tasks (req below 0) come last.
 func (p *placer) assignPlace(now int64, id, place int32, end, minRemaining int64, out *policy.Actions) {
 	k := &p.book.tasks[id]
 	k.place, k.endsAt, k.state, k.stateInTransit = place, end, taskQueued, false

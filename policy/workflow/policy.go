@@ -28,7 +28,9 @@ type Policy struct {
 	offsets       []int32 // scratch: inputs of a task, as offsets back
 }
 
-// New returns a policy over the tables of a plan of workflows. It has learnt the recorded paths of the tables.
+// New returns a policy over the tables of a plan of workflows, with its parts, which share one cluster. It has
+// learnt the recorded paths of the tables. By default a request has at most 16 tasks, revealed and predicted ones,
+// in queues.
 func New(t *policy.Tables, opt Options) *Policy {
 	if opt.MaxTasks == 0 {
 		opt.MaxTasks = 16
@@ -52,7 +54,8 @@ func New(t *policy.Tables, opt Options) *Policy {
 // Table returns the prediction table.
 func (p *Policy) Table() *predict.TransitionTable { return p.placer.predictions }
 
-// Handle implements policy.Policy.
+// Handle handles an event of the run: it takes in what has changed, and then starts batches and loads on the
+// devices that are concerned. It implements policy.Policy.
 func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions) {
 	now := int64(at)
 	switch ev.Kind {
@@ -70,7 +73,8 @@ func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions)
 	p.runner.startTouched(now, out)
 }
 
-// handleOther handles the events that reveal nothing and end no batch.
+// handleOther handles the events that reveal nothing and end no batch: arrivals, loads, losses, timers and the
+// like. Requests that were revealed early have been planned before.
 func (p *Policy) handleOther(now int64, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -111,7 +115,8 @@ func (p *Policy) handleOther(now int64, ev *policy.Event, out *policy.Actions) {
 	}
 }
 
-// handleControl notes that tasks of a request will be revealed, or that the request has been answered.
+// handleControl handles word of a request's course: with a positive Value that many tasks will be revealed next,
+// with 0 the request has been answered. Then the prediction and the admission learn from its tasks.
 func (p *Policy) handleControl(now int64, ev *policy.Event) {
 	q := &p.book.requests[ev.Req]
 	if !q.isOpen {
@@ -128,7 +133,8 @@ func (p *Policy) handleControl(now int64, ev *policy.Event) {
 	p.closeRequest(now, ev.Req)
 }
 
-// closeRequest ends a request and releases its tasks.
+// closeRequest ends a request that was answered or dropped: it leaves the admitted ones, and its tasks leave their
+// queues and are released with their session states.
 func (p *Policy) closeRequest(now int64, req int32) {
 	q := &p.book.requests[req]
 	p.admission.removeRequest(req)
@@ -146,7 +152,9 @@ func (p *Policy) closeRequest(now int64, req int32) {
 	q.isOpen, q.revealedTasks = false, q.revealedTasks[:0]
 }
 
-// revealTask adds a revealed task to its request. After the last task of a segment the request is planned.
+// revealTask adds a revealed task to its request: its inputs, the session state that it continues, and its token
+// (the number of its kind of task, by which the next tasks are predicted). After the last task of a segment the
+// request is planned, or, while tasks of it still run, when their batch ends.
 func (p *Policy) revealTask(now int64, ev *policy.Event, out *policy.Actions) {
 	q := &p.book.requests[ev.Req]
 	if !q.isOpen {
@@ -207,7 +215,8 @@ func lastIndex(list []int32, id int32) int32 {
 	return -1
 }
 
-// planRequest places what was revealed of a request, and drops the request if the options give it up.
+// planRequest places what was revealed of a request. If no device can take it, the request waits for one; if its
+// deadline can no longer be met, it is dropped, as far as the options give up requests.
 func (p *Policy) planRequest(now int64, req int32, out *policy.Actions) {
 	switch {
 	case !p.placer.placeRevealed(now, req, out):
@@ -217,7 +226,8 @@ func (p *Policy) planRequest(now int64, req int32, out *policy.Actions) {
 	}
 }
 
-// planRevealedEarly plans the requests whose tasks were revealed before the end of their batch.
+// planRevealedEarly plans the requests whose tasks were revealed while their batch was still about to end. It is
+// called at the next event, when the device is free.
 func (p *Policy) planRevealedEarly(now int64, out *policy.Actions) {
 	for _, req := range p.revealedEarly {
 		if p.book.requests[req].isOpen {

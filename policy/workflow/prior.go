@@ -12,8 +12,9 @@ const maxLearnt = 10_000
 // maxPriorBusy bounds the busy share of the devices that is expected before any task has run.
 const maxPriorBusy = .95
 
-// learnPriors learns what is known before the first request: the recorded paths of the tables, and how often their tasks
-// will be needed at the planned rates.
+// learnPriors learns what is known before the first request: the recorded paths of the tables, and how often their
+// tasks will be needed at the planned rates. It is called once, when the policy is made, and does nothing if
+// neither prediction nor admission would use it.
 func (p *Policy) learnPriors() {
 	workflows := flow.WorkflowTablesOf(p.tables.source)
 	if workflows == nil || !p.cluster.options.ExpectTasks && !p.cluster.options.Admit {
@@ -34,7 +35,9 @@ func (p *Policy) learnPriors() {
 	p.cluster.demand.busyShare = min(maxPriorBusy, p.cluster.demand.busyShare)
 }
 
-// learnRecordedPath learns a path that recordedPath.Count of totalCount recorded requests of an application took.
+// learnRecordedPath learns a path that recordedPath.Count of totalCount recorded requests of an application took,
+// for admission and for prediction. The prediction learns a path once per request, but at most maxLearnt times for
+// all paths, because more would only take time.
 func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, totalCount int64) {
 	var tokens, reads []int32
 	for k := range recordedPath.Tasks {
@@ -59,7 +62,8 @@ func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, t
 	}
 }
 
-// addPathDemand adds the demand of a path that is expected `rate` times per second.
+// addPathDemand adds the demand for networks of a recorded path that is expected `rate` times per second, before
+// the first request. Rates are per ns. busyShare is the mean share of time in which a device is busy.
 func (d *networkDemand) addPathDemand(tables *deviceTables, recordedPath *flow.RecordedPath, rate float64) {
 	for k := range recordedPath.Tasks {
 		sv := &tables.services[recordedPath.Tasks[k].Service]

@@ -77,7 +77,8 @@ type RankedTask struct {
 	SoloTime     int64 // time of the task in a batch of one
 }
 
-// rankedTask describes a task that has just been placed.
+// rankedTask describes a task that has just been placed to an OrderKey option, which decides its order in the
+// queue.
 func (p *placer) rankedTask(now int64, k *task, minRemaining int64) RankedTask {
 	r := RankedTask{Now: now, Expected: k.req < 0, MinRemaining: minRemaining, MeanBacklog: p.cluster.meanBacklog(now), SoloTime: p.tables.batchTime(k.service, k.place, 1, k.work)}
 	if !r.Expected {

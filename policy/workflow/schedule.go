@@ -32,7 +32,8 @@ func (j *job) addPlaced(service, place int32, end int64) int32 {
 	return int32(len(j.tasks) - 1)
 }
 
-// addUnplaced adds a task to be placed, and returns its index.
+// addUnplaced adds a task to be placed to the job, with the indexes of its inputs there (-1 for the client's), and
+// returns its index.
 func (j *job) addUnplaced(service int32, work int64, inputs ...int32) int32 {
 	n := int32(len(j.inputs))
 	j.inputs = append(j.inputs, inputs...)
@@ -73,7 +74,8 @@ func newScheduler(f *deviceTables, r *endTable) *scheduler {
 	return &scheduler{tables: f, endTable: r, inputsReady: make([]int64, len(f.deviceAt))}
 }
 
-// grow makes the arrays large enough for a job, and counts the readers of each task.
+// grow makes the arrays large enough for a job (the tasks of a request that are to be placed). It also counts for
+// each task how many tasks read its output; an input that is listed twice counts once.
 func (s *scheduler) grow(j *job) {
 	n := len(j.tasks)
 	places, nodes := len(s.tables.deviceAt), len(s.tables.nodes)
@@ -93,7 +95,8 @@ func (s *scheduler) grow(j *job) {
 	}
 }
 
-// endBound returns a bound: no schedule of the job ends earlier.
+// endBound returns a lower bound: no schedule of the job ends earlier. Only tasks that no other reads count, since
+// the others end before them.
 func (s *scheduler) endBound(j *job) int64 {
 	lastEnd := int64(0)
 	for t := range j.tasks {
@@ -104,7 +107,8 @@ func (s *scheduler) endBound(j *job) int64 {
 	return lastEnd
 }
 
-// computeEnds computes f for the tasks of a job, from a given one on.
+// computeEnds computes, for the tasks of a job from firstTask on, the earliest end f at each place (device). A
+// placed task has its own end. A task that is identical to the one before shares its row of ends.
 func (s *scheduler) computeEnds(j *job, firstTask int32) {
 	for t := firstTask; t < int32(len(j.tasks)); t++ {
 		k := &j.tasks[t]
@@ -128,8 +132,8 @@ func (s *scheduler) identicalTasks(j *job, a, b int32) bool {
 		taskA.recomputeTime == taskB.recomputeTime && taskA.stateFrom == taskB.stateFrom && taskA.stateHome == taskB.stateHome && taskA.stateHomeAt == taskB.stateHomeAt && slices.Equal(j.inputsOf(a), j.inputsOf(b))
 }
 
-// computeArrivals computes into inputsReady when the inputs of a task are at each place. It returns false, and leaves
-// inputsReady as it is, if all are there now.
+// computeArrivals computes into inputsReady when the inputs of a task of the job are at each place (device), with
+// the session state that it continues. It returns false, and leaves inputsReady as it is, if all are there now.
 func (s *scheduler) computeArrivals(j *job, t int32) bool {
 	isLate := false
 	for i, in := range j.inputsOf(t) {
@@ -191,7 +195,7 @@ func (s *scheduler) arriveFromHome(k *jobTask) {
 	s.arriveFromPlace(k.stateHome, stateAt, stateAt+k.recomputeTime*t.sameNode>>20, stateAt+k.recomputeTime*t.otherNode>>20)
 }
 
-// hasRow returns true if one of the inputs has a given row of f.
+// hasRow returns true if one of the inputs has a given row of earliest ends; identical tasks share a row.
 func (s *scheduler) hasRow(inputs []int32, row int32) bool {
 	for _, in := range inputs {
 		if in >= 0 && s.rowOf[in] == row {
@@ -201,7 +205,8 @@ func (s *scheduler) hasRow(inputs []int32, row int32) bool {
 	return false
 }
 
-// clearArrivals sets all arrivals to now, unless that has been done already. It returns true.
+// clearArrivals sets the arrivals of inputs at all places to now, when the first input that is late is found. It
+// returns true, the new value of the caller's flag.
 func (s *scheduler) clearArrivals(isCleared bool) bool {
 	if !isCleared {
 		for d := range s.inputsReady {
@@ -211,7 +216,8 @@ func (s *scheduler) clearArrivals(isCleared bool) bool {
 	return true
 }
 
-// arriveFromPlace adds the arrival of an output that is at one place.
+// arriveFromPlace raises inputsReady, when all inputs of a task are at each place, by an output that is at one
+// place. It arrives at atPlace there, at onSameNode at the other devices of the node, and at onOtherNode elsewhere.
 func (s *scheduler) arriveFromPlace(place int32, atPlace, onSameNode, onOtherNode int64) {
 	readyHere := max(s.inputsReady[place], atPlace)
 	node := s.tables.nodes[s.tables.nodeOf[place]]
@@ -229,8 +235,9 @@ func (s *scheduler) arriveFromPlace(place int32, atPlace, onSameNode, onOtherNod
 	s.inputsReady[place] = readyHere
 }
 
-// arriveFromRow adds the arrival of an output whose place is not chosen yet: from the same place, from the best place of
-// the node, or from the best place of all, whichever is earliest.
+// arriveFromRow raises inputsReady, when all inputs of a task are at each place, by the output of task t, whose
+// place is not chosen yet. It may come from the same place, from the best place of the node, or from the best place
+// of all; the earliest counts, so the result is a lower bound.
 func (s *scheduler) arriveFromRow(t int32, nearTime, farTime int64) {
 	places, nodes := len(s.tables.deviceAt), len(s.tables.nodes)
 	placeEnds := s.earliestEnds[int(t)*places:][:places]
@@ -245,7 +252,9 @@ func (s *scheduler) arriveFromRow(t int32, nearTime, farTime int64) {
 	}
 }
 
-// computeRow computes f of a task from the arrivals of its inputs, with the minima by node and overall.
+// computeRow computes the earliest end f of a task at each place, from the arrivals of its inputs, with the minima
+// by node and overall. isLate says that some input is not there yet. Three loops do the same for speed: without
+// arrivals, with usual work, and with scaled work (in units of 1/2^20).
 func (s *scheduler) computeRow(t int32, k *jobTask, isLate bool) {
 	places, nodes := len(s.tables.deviceAt), len(s.tables.nodes)
 	placeEnds := s.earliestEnds[int(t)*places:][:places]
@@ -291,7 +300,8 @@ func (s *scheduler) computeRow(t int32, k *jobTask, isLate bool) {
 	}
 }
 
-// applyJoins lowers f where the task could join an open batch.
+// applyJoins lowers the ends in placeEnds where the task could join a planned batch that is still open when its
+// inputs are there, and would end earlier than in a batch of its own.
 func (s *scheduler) applyJoins(placeEnds []int64, k *jobTask, isLate bool) {
 	rowStart := int(k.service) * len(placeEnds)
 	joinStart, joinDuration := s.endTable.joinStart[rowStart:][:len(placeEnds)], s.endTable.joinDuration[rowStart:][:len(placeEnds)]

@@ -75,7 +75,7 @@ const (
 // a place that is chosen long before its time is a bad one.
 const maxExpectBacklog = int64(3 * time.Second)
 
-// grow makes the arrays large enough for a job.
+// grow makes the search's arrays large enough for the tasks of a job (what is placed together).
 func (x *search) grow(j *job) {
 	n := len(j.tasks)
 	for len(x.currentPlace) < n {
@@ -86,7 +86,8 @@ func (x *search) grow(j *job) {
 	}
 }
 
-// findPlaces searches places for the tasks of a job. The result is in bestPlace, bestEnd and bestStart.
+// findPlaces searches places for the tasks of a job so that its last end is earliest. The result is in bestPlace,
+// bestEnd and bestStart; if there is none, bestLastEnd is farFuture.
 func (x *search) findPlaces(now int64, j *job) {
 	x.grow(j)
 	x.scheduler.grow(j)
@@ -114,7 +115,9 @@ func (x *search) setPrice() {
 	x.queuedTimePrice = max(x.idleTimePrice, min(1024, 1024*(x.cluster.meanBacklog(x.now)-freeBacklog)/(fullPriceBacklog-freeBacklog)))
 }
 
-// prepareTasks lists the candidate places of each task, and computes the least time from its end to that of the job.
+// prepareTasks is called before the search. It takes over the places of placed tasks, lists the candidate places of
+// the others, and computes minRemaining, the least time from a task's end to that of the job. It goes backwards,
+// because a task's readers come behind it.
 func (x *search) prepareTasks(j *job) {
 	unplacedTasks := 0
 	for t := range j.tasks {
@@ -141,7 +144,8 @@ func (x *search) prepareTasks(j *job) {
 	}
 }
 
-// listCandidates lists the places with the least f for a task, sorted, as many as the search may try.
+// listCandidates lists the places at which a task could end earliest, sorted, as many as the search may try. The
+// number grows with the unplaced tasks, because these may take each other's best places. Width 0 means all.
 func (x *search) listCandidates(t int32, unplacedTasks int) {
 	places := len(x.cluster.devices)
 	maxCandidates := x.width + extraCandidates + unplacedTasks - 1
@@ -170,7 +174,9 @@ func (x *search) listCandidates(t int32, unplacedTasks int) {
 	x.candidatePlaces[t] = candidates
 }
 
-// placeFrom places task t and all later ones. lastEnd and endSum are of the tasks placed so far.
+// placeFrom is the recursive search: it tries the cheapest places for task t and, for each, places all later tasks.
+// lastEnd is the latest end and endSum the sum of the ends of the tasks placed so far. Branches that cannot end
+// earlier than the best schedule are left, as is the search at its bound or after maxSteps.
 func (x *search) placeFrom(j *job, t int32, lastEnd, endSum int64) {
 	for t < int32(len(j.tasks)) && j.tasks[t].place >= 0 {
 		t++
@@ -229,7 +235,8 @@ func (x *search) newJobBatch(place int32, k *jobTask, o *offer) jobBatch {
 	return b
 }
 
-// addTask adds a task to a batch of the job.
+// addTask adds a task to a batch that tasks of the job form, as the offer says. Sequences of a language model keep
+// such a batch open until its end.
 func (b *jobBatch) addTask(tables *deviceTables, k *jobTask, o *offer) {
 	b.size++
 	b.kvTokens += tables.tokensOf(k.service, k.work)

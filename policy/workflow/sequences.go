@@ -29,7 +29,8 @@ type sequence struct {
 	remainingPart float64 // part of it that remains to be done, as expected
 }
 
-// startSequence starts a task as a sequence on a device whose language model it needs.
+// startSequence starts a task as a sequence on a device whose language model it needs, beside those that run there.
+// Each sequence is a batch of its own, whose slot is behind those of the devices.
 func (q *sequenceRunner) startSequence(place, id int32, now int64, out *policy.Actions) {
 	d, k := &q.cluster.devices[place], &q.book.tasks[id]
 	recomputeTime := q.states.recomputeTime(k, place)
@@ -60,8 +61,8 @@ func (q *sequenceRunner) startSequence(place, id int32, now int64, out *policy.A
 	out.Hops = append(out.Hops, policy.Hop{Stage: sv.stage, Device: q.tables.deviceAt[place], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(k.endsAt)})
 }
 
-// takeBatchSlot returns a batch slot for a sequence. Slots below the number of devices are those of the devices' other
-// batches.
+// takeBatchSlot returns a batch slot (number in events) for a sequence, which is a batch of its own. Slots below
+// the number of devices are those of the devices' other batches.
 func (q *sequenceRunner) takeBatchSlot(id int32) int32 {
 	n := len(q.freeBatchSlots)
 	if n == 0 {
@@ -82,7 +83,8 @@ func (q *sequenceRunner) taskOfSlot(slot int32) int32 {
 	return -1
 }
 
-// advanceProgress counts what the sequences of a device have done up to now.
+// advanceProgress counts what the sequences of a device have done up to now, as parts of themselves: all run more
+// slowly the more there are. It is called before their number changes.
 func (q *sequenceRunner) advanceProgress(d *device, place int32, now int64) {
 	n := int32(len(d.batch))
 	for _, id := range d.batch {
@@ -103,7 +105,8 @@ func (q *sequenceRunner) updateEnds(d *device, place int32, now int64) {
 	}
 }
 
-// endSequence removes a sequence from its device.
+// endSequence removes a sequence (a task of a language model) from its device, when it ends, returns or is aborted.
+// The others then run faster, so their expected ends are updated. Without sequences the device is idle.
 func (q *sequenceRunner) endSequence(place, id int32, now int64) {
 	d, k := &q.cluster.devices[place], &q.book.tasks[id]
 	q.advanceProgress(d, place, now)

@@ -62,8 +62,9 @@ func newStateTransfer(s flow.SessionState) stateTransfer {
 	return t
 }
 
-// stateTransferTime returns how long it takes until a state that is at stateHome can be used at a place. If isMove is true,
-// the state is moved, and the task is ready later by that time. Otherwise the task recomputes it and runs longer.
+// stateTransferTime returns how long it takes until a session state (what a service keeps of a request) that is at
+// stateHome can be used at a place. If isMove is true, the state is moved, and the task is ready later by that
+// time. Otherwise the task recomputes it and runs longer. Shares are in units of 1/2^20.
 func (f *deviceTables) stateTransferTime(s int32, recomputeTime int64, stateHome, place int32) (transferTime int64, isMove bool) {
 	switch transfer := &f.stateTransfers[s]; {
 	case recomputeTime == 0 || stateHome == place:
@@ -77,8 +78,9 @@ func (f *deviceTables) stateTransferTime(s int32, recomputeTime int64, stateHome
 	}
 }
 
-// linkState finds the state that a task continues, and computes the size of its own. Work is in millionths. A task that
-// is only expected does not claim a state.
+// linkState is called for a new task. It finds the session state that the task continues, and computes bytes and
+// recompute time of its own, which include that state. Work is in millionths of the usual. A state is continued by
+// one task only; an expected (predicted) task does not claim it.
 func (c *stateStore) linkState(id int32, work int64) {
 	k := &c.book.tasks[id]
 	t := &c.tables.stateTransfers[k.service]
@@ -113,7 +115,8 @@ func (c *stateStore) stateHome(k *task) int32 {
 	}
 }
 
-// recomputeTime returns by how much longer a task runs at a place because it recomputes the state that it continues.
+// recomputeTime returns by how many ns longer a task runs at a place because it recomputes the session state that
+// it continues. It returns 0 if there is none, or if the state is there or will be moved there.
 func (c *stateStore) recomputeTime(k *task, place int32) int64 {
 	if k.stateFrom < 0 || k.stateInTransit && k.place == place {
 		return 0
@@ -131,7 +134,8 @@ func (c *stateStore) recomputeTime(k *task, place int32) int64 {
 	return previous.session.recomputeTime
 }
 
-// storeState stores the state of a task that has ended on its device.
+// storeState stores the session state of a task that has ended in the memory of its device. The state that it
+// continued is part of it and is forgotten. With KeepNone it is evicted at once.
 func (c *stateStore) storeState(now int64, id int32, out *policy.Actions) {
 	k := &c.book.tasks[id]
 	if k.stateFrom >= 0 && c.book.tasks[k.stateFrom].session.nextTask == id {
@@ -152,7 +156,8 @@ func (c *stateStore) storeState(now int64, id int32, out *policy.Actions) {
 	}
 }
 
-// countReturn counts that a task continues a state that was stored.
+// countReturn counts that a task continues a session state that was stored on a device, and after what time. From
+// that follows what a stored state is worth.
 func (c *stateStore) countReturn(now int64, k *task) {
 	if k.stateFrom < 0 {
 		return
@@ -174,7 +179,7 @@ func (c *stateStore) forgetState(id int32) {
 	c.removeState(id)
 }
 
-// removeState removes a state from its device.
+// removeState removes a session state from its device, with its bytes. If it is on no device, nothing changes.
 func (c *stateStore) removeState(id int32) {
 	m := &c.book.tasks[id].session
 	if m.place < 0 {
@@ -188,7 +193,8 @@ func (c *stateStore) removeState(id int32) {
 	m.place = -1
 }
 
-// clearDevice forgets the states on a device, and those on their way to it.
+// clearDevice forgets the session states on a lost device, and those on their way to it, which stay where they
+// were. The caller resets the device's bytes.
 func (c *stateStore) clearDevice(place int32) {
 	d := &c.cluster.devices[place]
 	for i := range c.book.tasks {
@@ -212,7 +218,9 @@ func (c *stateStore) evictState(id int32, out *policy.Actions) {
 	c.removeState(id)
 }
 
-// stateClass returns the eviction class of a state on a device.
+// stateClass returns the eviction class of a session state on a device; lower classes are evicted first. It is
+// pinned while the task that continues it runs there, needed while it moves, and otherwise by the option
+// KeepStates.
 func (c *stateStore) stateClass(id int32) int {
 	m := &c.book.tasks[id].session
 	if m.nextTask >= 0 {
@@ -236,6 +244,10 @@ func (c *stateStore) stateClass(id int32) int {
 // stateValue returns what a byte of a state saves, per ns that it is kept:
 //
 //	returnShare · recomputeTime / expectedWait / bytes
+//
+// returnShare is the share of states of the service that a later task continued, with one and two added so that few
+// samples say little. expectedWait is the mean time until then, at least 1 ms. If the next task is known, it is
+// certain to return, at its own time.
 func (c *stateStore) stateValue(id int32) float64 {
 	k := &c.book.tasks[id]
 	m, r := &k.session, &c.returns[k.service]
@@ -250,8 +262,9 @@ func (c *stateStore) stateValue(id int32) float64 {
 	return returnShare * float64(m.recomputeTime) / expectedWait / float64(m.bytes)
 }
 
-// fetchState has the state that a placed task continues moved to its place, if that is quicker than recomputing it and
-// there is memory.
+// fetchState orders the session state that a placed task continues to be moved to its place, if that is quicker
+// than recomputing it and there is memory. The state must be stored elsewhere, not be moving, and be kept by value
+// (KeepByValue).
 func (b *batchRunner) fetchState(now int64, id int32, out *policy.Actions) {
 	k := &b.book.tasks[id]
 	if k.stateFrom < 0 || k.stateInTransit {
@@ -280,7 +293,8 @@ func (l *networkLoader) freeSpareMemory(now int64, place int32, bytes int64, out
 	return d.memoryBytes == 0 || missingBytes <= 0 || l.evict(place, -1, unneededClass, missingBytes, out)
 }
 
-// trimToMemory evicts networks and states until a device holds no more than its memory.
+// trimToMemory evicts session states and networks, lower classes first, until a device holds no more than its
+// memory. It is called after a batch, whose states were stored without asking.
 func (l *networkLoader) trimToMemory(now int64, place int32, out *policy.Actions) {
 	d := &l.cluster.devices[place]
 	if len(d.sessionStates) == 0 {
@@ -292,7 +306,8 @@ func (l *networkLoader) trimToMemory(now int64, place int32, out *policy.Actions
 	}
 }
 
-// handleStateMoved records that the move of a state has ended. If ev.Value is not 0, it has failed.
+// handleStateMoved records that the move of a session state to a device has ended. If ev.Value is not 0, it has
+// failed, and the state is where it was. Moves that were cancelled meanwhile are ignored.
 func (l *networkLoader) handleStateMoved(ev *policy.Event) {
 	if ev.Key < 0 || int(ev.Key) >= len(l.book.taskInSlot) {
 		return
@@ -321,7 +336,7 @@ func (l *networkLoader) handleStateMoved(ev *policy.Event) {
 	l.cluster.touchDevice(place)
 }
 
-// handleStateLost records that a state did not fit into its device's memory.
+// handleStateLost records that a session state did not fit into its device's memory and was dropped there.
 func (l *networkLoader) handleStateLost(ev *policy.Event) {
 	if ev.Key < 0 || int(ev.Key) >= len(l.book.taskInSlot) {
 		return

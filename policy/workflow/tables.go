@@ -14,7 +14,8 @@ const farFuture = int64(1) << 60
 // usualWork is the usual work of a task; work is counted in parts of it.
 const usualWork = int64(1) << 20
 
-// scaleTime returns the time of a work, given the time of the usual work.
+// scaleTime returns the time of a task with a given work, given the time of the usual one. Work is in units of
+// 1/2^20 of the usual (usualWork).
 func scaleTime(usual, work int64) int64 {
 	if work == usualWork {
 		return usual
@@ -22,7 +23,8 @@ func scaleTime(usual, work int64) int64 {
 	return usual * work >> 20
 }
 
-// workFromMillionths turns millionths into parts of usualWork. 0 stands for the usual work.
+// workFromMillionths turns a work in millionths of the usual, as events have it, into units of usualWork (2^20),
+// rounded. 0 stands for the usual work.
 func workFromMillionths(millionths int64) int64 {
 	if millionths <= 0 {
 		return usualWork
@@ -66,7 +68,8 @@ type kindTimes struct {
 	loadTime        int64   // time in ns to load its network
 }
 
-// newDeviceTables reads the tables of a plan.
+// newDeviceTables reads the tables of a plan in the form that the policy uses. A place is the index of a device
+// when devices are sorted by node, so that the devices of a node are neighbours.
 func newDeviceTables(t *policy.Tables) *deviceTables {
 	f := &deviceTables{source: t, placeOf: make([]int32, len(t.Devices))}
 	for d := range t.Devices {
@@ -95,7 +98,8 @@ func newDeviceTables(t *policy.Tables) *deviceTables {
 	return f
 }
 
-// numberKinds gives every place the number of its kind, and returns the number of kinds.
+// numberKinds gives every place the number of its kind, and returns the number of kinds. Devices are of one kind if
+// they have the same hardware and run the same stages, so that all their times are equal.
 func (f *deviceTables) numberKinds() int {
 	t := f.source
 	stages := make([][]int32, len(t.Devices)) // by device: the stages that run on it
@@ -117,7 +121,8 @@ func (f *deviceTables) numberKinds() int {
 	return len(firsts)
 }
 
-// addService adds a service with the times of its pipelines, one for each kind of device that runs it.
+// addService adds a service with the network that it needs, its batch times and load time on each kind of device
+// that runs it, and the times to transfer its outputs and session states.
 func (f *deviceTables) addService(s int32, kinds int) {
 	t := f.source
 	first, n := t.Services[s].FirstPipeline, t.Services[s].NumPipelines
@@ -204,7 +209,8 @@ func (f *deviceTables) fitsOneMore(service, place, n int32, kv, work int64) bool
 	return n < onPlace.maxBatch && (!f.isLanguageModel(service) || kv+f.tokensOf(service, work) <= onPlace.kvTokens)
 }
 
-// loadTime returns how long a load of a network takes at a place, in ns.
+// loadTime returns how long a load of a network takes at a place (device), in ns: index 0 of the table, the time
+// from host memory. If it is not known, it returns 0.
 func (f *deviceTables) loadTime(network, place int32) int64 {
 	if times := f.source.Networks[network].LoadTimes; times != nil {
 		return int64(times[f.source.Devices[f.deviceAt[place]].Kind][0])

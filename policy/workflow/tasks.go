@@ -66,7 +66,8 @@ type taskTable struct {
 	taskInSlot []int32 // task by slot of the interpreter
 }
 
-// newTask returns a new task without a place.
+// newTask returns the number of a new task without a place. slot is its number in events, and req its request;
+// expected tasks have -1 for both. -1 stands for no place and no session state, too.
 func (b *taskTable) newTask(req, slot, service int32, work int64) int32 {
 	id := slots.Take(&b.tasks, &b.freeTasks)
 	k := &b.tasks[id]
@@ -86,7 +87,8 @@ func (b *taskTable) releaseTask(id int32) {
 	b.freeTasks = append(b.freeTasks, id)
 }
 
-// openRequest opens a request in a slot of the interpreter, and returns it.
+// openRequest enters a request that arrives into its slot, and returns it empty, with the memory of the slot's
+// previous request.
 func (b *taskTable) openRequest(req int32) *request {
 	for int(req) >= len(b.requests) {
 		b.requests = append(b.requests, request{})
@@ -96,7 +98,7 @@ func (b *taskTable) openRequest(req int32) *request {
 	return q
 }
 
-// assignSlot records which task a slot of the interpreter stands for.
+// assignSlot records which task a slot (its number in events) stands for.
 func (b *taskTable) assignSlot(slot, id int32) {
 	for int(slot) >= len(b.taskInSlot) {
 		b.taskInSlot = append(b.taskInSlot, -1)

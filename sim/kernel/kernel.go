@@ -50,7 +50,8 @@ func (q *Queue[P]) Push(at time.Duration, kind uint8, sequence int64, payload P)
 	return h
 }
 
-// Add is Push without a copy of the payload: the caller fills it in before the next call.
+// Add adds an event like Push, without a copy of its payload: it returns a pointer, and the caller fills it in
+// before the next call. Events of one time are ordered by kind, then by sequence.
 func (q *Queue[P]) Add(at time.Duration, kind uint8, sequence int64) (Handle, *P) {
 	var h Handle
 	if n := len(q.freeHandles); n > 0 {
@@ -85,7 +86,8 @@ func (q *Queue[P]) Pop() (at time.Duration, kind uint8, payload P) {
 	return e.at, uint8(e.order >> sequenceBits), q.payload[e.handle]
 }
 
-// PopInto is Pop without a second copy of the payload.
+// PopInto takes the next event like Pop, and writes its payload into *payload, which saves a copy. The queue must
+// not be empty.
 func (q *Queue[P]) PopInto(payload *P) (at time.Duration) {
 	e := q.heap[0]
 	q.removeAt(0)
@@ -94,7 +96,7 @@ func (q *Queue[P]) PopInto(payload *P) (at time.Duration) {
 	return e.at
 }
 
-// Move changes the time of a pending event.
+// Move changes the time of a pending event, which keeps its handle, and puts it into its new place of the heap.
 func (q *Queue[P]) Move(h Handle, at time.Duration) {
 	i := int(q.positions[h])
 	e := q.heap[i]

@@ -25,7 +25,8 @@ type cachedPrefix struct {
 	prev, next int32 // in the order of use; -1 at the ends
 }
 
-// init empties a memory of a number of tokens.
+// init empties a KV memory and sets its size to a number of tokens, in blocks of `size` tokens. With cache it keeps
+// prefixes of sessions.
 func (b *blockStore) init(tokens int64, size int32, cache bool) {
 	*b = blockStore{size: size, total: tokens / int64(size), cache: cache, oldest: -1, newest: -1}
 	if cache {
@@ -61,7 +62,9 @@ func (b *blockStore) dropPrefixes() {
 	}
 }
 
-// returnBlocks frees blocks, which hold a prefix with some tokens of a session.
+// returnBlocks frees n blocks of KV memory of a sequence that leaves. With a prefix cache, the full blocks of its
+// first tokens stay as the cached prefix of its session, the newest one, until the memory is needed. Key 0 means no
+// session.
 func (b *blockStore) returnBlocks(n int64, key int64, tokens int32) {
 	b.usedBlocks -= n
 	if !b.cache || key == 0 {
@@ -111,7 +114,7 @@ func (b *blockStore) removePrefix(key int64) {
 	}
 }
 
-// removeEntry removes a prefix.
+// removeEntry removes a cached prefix from the list by age and from the index by session, and frees its slot.
 func (b *blockStore) removeEntry(index int32) {
 	c := &b.prefixes[index]
 	if c.prev >= 0 {

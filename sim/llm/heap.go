@@ -13,7 +13,7 @@ func (h *waitingHeap) isBefore(a, b int32) bool {
 	return x.rank < y.rank || x.rank == y.rank && x.addedAs < y.addedAs
 }
 
-// push adds a slot.
+// push adds the slot of a sequence that waits to be admitted.
 func (h *waitingHeap) push(slot int32) {
 	h.list = append(h.list, slot)
 	h.siftUp(len(h.list) - 1)
@@ -39,7 +39,7 @@ func (h *waitingHeap) siftUp(i int) {
 	h.setAt(i, slot)
 }
 
-// siftDown moves the slot at index i away from the root.
+// siftDown moves the slot at index i of a binary heap away from the root, until no child is before it.
 func (h *waitingHeap) siftDown(i int) {
 	slot := h.list[i]
 	for {
@@ -59,7 +59,7 @@ func (h *waitingHeap) siftDown(i int) {
 	h.setAt(i, slot)
 }
 
-// remove removes the slot at index i.
+// remove removes the slot at index i from the heap: the last one takes its place and moves down or up.
 func (h *waitingHeap) remove(i int) {
 	lastIndex := len(h.list) - 1
 	slot := h.list[lastIndex]
@@ -90,7 +90,8 @@ func (a iterationCheck) isBefore(b iterationCheck) bool {
 	return a.iteration < b.iteration || a.iteration == b.iteration && a.slot < b.slot
 }
 
-// push adds a check.
+// push adds a check (an iteration at which something is to be looked at) to the heap. It has four children per
+// node, so it has fewer levels than a binary one.
 func (h *checkHeap) push(m iterationCheck) {
 	*h = append(*h, m)
 	list := *h
@@ -106,7 +107,7 @@ func (h *checkHeap) push(m iterationCheck) {
 	list[i] = m
 }
 
-// pop removes the first check.
+// pop removes and returns the first check (the one of the earliest iteration) of the heap, which must not be empty.
 func (h *checkHeap) pop() iterationCheck {
 	list := *h
 	top, lastIndex := list[0], len(list)-1

@@ -123,8 +123,9 @@ func NewInstance(o Options, m Model) *Instance {
 	return in
 }
 
-// Reset empties an instance and makes it run a model. It forgets all sequences and keeps the
-// counts and the allocated memory.
+// Reset empties an instance and makes it run a model, when a network was loaded or the instance was lost. It
+// forgets all sequences and keeps the counts and the allocated memory. Limits below 1 mean none (2^31-1), and
+// blocks have 16 tokens if their size is not given, as in vLLM.
 func (in *Instance) Reset(o Options, m Model) {
 	if o.BlockTokens < 1 {
 		o.BlockTokens = 16
@@ -166,8 +167,8 @@ func (in *Instance) Counts() Counts {
 	return c
 }
 
-// Add adds a sequence to those that wait. It returns an error if the KV memory could not
-// hold the sequence to its end.
+// Add adds a sequence (a prompt and its answer) to those that wait for the batch. It returns an error if it has no
+// token to make, or the KV memory could not hold it to its end even alone.
 func (in *Instance) Add(s Sequence) error {
 	if s.Prompt < 1 || s.Output <= s.Generated || s.Generated < 0 {
 		return fmt.Errorf("a sequence with a prompt of %d tokens, %d of an answer of %d made: expected at least 1 token, and some to make", s.Prompt, s.Generated, s.Output)
@@ -190,7 +191,8 @@ func (in *Instance) Add(s Sequence) error {
 	return nil
 }
 
-// generatedBy returns how many tokens of its answer a sequence has.
+// generatedBy returns how many tokens of its answer a sequence has. A decoding sequence gets one in each iteration,
+// so they are not counted one by one.
 func (in *Instance) generatedBy(q *sequence) int32 {
 	if q.state == stateDecoding {
 		return q.generated + int32(in.iteration-q.decodingSince)
@@ -229,7 +231,8 @@ func (in *Instance) Remove(id int32, toHost bool) (generated int32, swapped bool
 	return generated, swapped
 }
 
-// removeSlot removes a sequence for good.
+// removeSlot removes a sequence for good, because it has ended, was aborted or evicted, and frees its slot. With
+// toHost its KV state goes to the host's memory.
 func (in *Instance) removeSlot(slot int32, toHost bool) {
 	q := &in.seqs[slot]
 	if q.state == stateWaiting {
@@ -242,8 +245,8 @@ func (in *Instance) removeSlot(slot int32, toHost bool) {
 	in.freeSlots = append(in.freeSlots, slot)
 }
 
-// leaveBatch removes a running sequence from the batch and frees its blocks. With toHost its
-// KV goes to the host's memory.
+// leaveBatch removes a running sequence from the batch and frees its blocks. With toHost its KV goes to the host's
+// memory. It is called when a sequence ends, is preempted or is removed.
 func (in *Instance) leaveBatch(slot int32, toHost bool) {
 	q := &in.seqs[slot]
 	tokens := q.contextDone

@@ -6,8 +6,9 @@ import (
 	"inferplan/formats"
 )
 
-// Begin forms the next iteration. It returns how long the iteration takes, and which sequences
-// take part in one for the first time. ok is false if there is no sequence.
+// Begin forms the next iteration, in which each decoding sequence makes a token and prompts are computed up to the
+// token budget. It returns how long the iteration takes, and which sequences take part in one for the first time.
+// ok is false if there is no sequence. End must follow.
 func (in *Instance) Begin() (duration time.Duration, firstTime []int32, ok bool) {
 	in.firstTime = in.firstTime[:0]
 	preempted := in.growKV()
@@ -43,8 +44,9 @@ func (in *Instance) Begin() (duration time.Duration, firstTime []int32, ok bool)
 	return max(duration, 1), in.firstTime, true
 }
 
-// growKV takes the blocks that decoding sequences need for their next token. If there are not
-// enough, sequences are preempted; growKV returns how many.
+// growKV takes, before an iteration, the blocks that decoding sequences need for their next token. phases[i] counts
+// the sequences whose last block is full at iterations that leave the remainder i, so no sequence is looked at. If
+// blocks are short, sequences are preempted; growKV returns how many.
 func (in *Instance) growKV() (preempted int) {
 	if in.opt.ReserveAnswer {
 		return 0
@@ -62,7 +64,9 @@ func (in *Instance) growKV() (preempted int) {
 	return preempted
 }
 
-// preempt makes a sequence wait again: the least urgent one, and among equals the one that was admitted last.
+// preempt makes a running sequence wait again, because KV memory is short: the least urgent one, and among equals
+// the one that was admitted last. With SwapOut its KV state goes to the host's memory; otherwise it is computed
+// again.
 func (in *Instance) preempt() {
 	victim := in.running[0]
 	for _, slot := range in.running[1:] {
@@ -78,7 +82,8 @@ func (in *Instance) preempt() {
 	in.waiting.push(victim)
 }
 
-// addChunk gives a prompt as many tokens of the iteration as the budget allows, and returns how many.
+// addChunk gives a prompt as many tokens of the iteration as the budget allows, and returns how many. Attention is
+// counted in pairs: each new token attends to all before it.
 func (in *Instance) addChunk(slot, budget int32) int32 {
 	q := &in.seqs[slot]
 	n := max(0, min(q.contextNeeded-q.contextDone, budget))
@@ -92,7 +97,8 @@ func (in *Instance) addChunk(slot, budget int32) int32 {
 	return n
 }
 
-// admit adds a waiting sequence to the batch. It returns false if there are not enough blocks.
+// admit adds the first waiting sequence to the batch. It returns false if there are not enough free blocks of KV
+// memory for its context, or for its whole answer if that is reserved.
 func (in *Instance) admit(slot int32) bool {
 	q := &in.seqs[slot]
 	wantedBlocks := in.memory.blocksFor(q.contextNeeded)
@@ -129,7 +135,8 @@ func (in *Instance) admit(slot int32) bool {
 	return true
 }
 
-// swapTokens moves the KV of some tokens to or from the host's memory.
+// swapTokens moves the KV state of some tokens to or from the host's memory. The next iteration is longer by the
+// time of that, less the share that is hidden behind computation.
 func (in *Instance) swapTokens(tokens int32, hiddenShare float64) {
 	bytes := int64(tokens) * in.m.TokenBytes
 	in.counts.SwappedBytes += bytes
@@ -138,7 +145,8 @@ func (in *Instance) swapTokens(tokens int32, hiddenShare float64) {
 	}
 }
 
-// End ends the iteration that Begin formed. All decoding sequences have one more token.
+// End ends the iteration that Begin formed: all decoding sequences have one more token. It returns which sequences
+// got their first token, have ended, or are due for a report of progress; the lists are valid until the next call.
 func (in *Instance) End() *IterationEnd {
 	e := &in.end
 	e.First, e.Progress, e.Finished = e.First[:0], e.Progress[:0], e.Finished[:0]
@@ -179,7 +187,8 @@ func (in *Instance) End() *IterationEnd {
 	return e
 }
 
-// addFirstToken gives a sequence the token that follows its prompt. It decodes from then on.
+// addFirstToken gives a sequence the token that follows its prompt, from which it decodes on: one token in each
+// iteration. A sequence that was preempted has had its first token before.
 func (in *Instance) addFirstToken(slot int32, e *IterationEnd) {
 	q := &in.seqs[slot]
 	q.generated++
