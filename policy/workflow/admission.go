@@ -20,7 +20,7 @@ import (
 // evenly.
 type admission struct {
 	cluster            *cluster
-	book               *taskTable
+	registry           *registry
 	tables             *deviceTables
 	predictions        *predict.TransitionTable
 	resources          []resource
@@ -33,13 +33,13 @@ type admission struct {
 
 // resource is a set of devices, with the work that only these devices can do.
 type resource struct {
-	places       []int32
-	contains     []bool  // by place: whether it belongs to the set
-	taskTime     []int64 // by service: device time in ns of a task in a planned batch; 0 if others run it, too
-	owedTime     int64   // device time in ns that admitted requests need
-	freeTimesSum int64   // scratch: sum of the times at which its devices become free
-	lastFreeAt   int64   // scratch: the latest of these times
-	liveDevices  int64   // scratch: number of devices that are up
+	deviceIndexes []int32
+	isMember      []bool  // by place: whether it belongs to the set
+	taskTime      []int64 // by service: device time in ns of a task in a planned batch; 0 if others run it, too
+	owedTime      int64   // device time in ns that admitted requests need
+	freeTimesSum  int64   // scratch: sum of the times at which its devices become free
+	lastFreeAt    int64   // scratch: the latest of these times
+	liveDevices   int64   // scratch: number of devices that are up
 }
 
 // appStats holds the statistics that admission keeps of an application.
@@ -86,113 +86,113 @@ const (
 // that no other device can do; admission keeps the owed work of each within its time. If the options do not ask for
 // admission, it admits every request.
 func newAdmission(c *cluster) *admission {
-	g := &admission{cluster: c, book: c.book, tables: c.tables}
+	g := &admission{cluster: c, registry: c.registry, tables: c.tables}
 	if !c.options.Admit {
 		return g
 	}
-	f := c.tables
+	tables := c.tables
 
 	// Resources are the sets of devices that run a service, and the unions of such sets.
-	for s := range f.services {
-		contains := make([]bool, len(f.deviceAt))
-		for place := range f.deviceAt {
-			contains[place] = f.canRun(int32(s), int32(place))
+	for service := range tables.services {
+		contains := make([]bool, len(tables.planDevice))
+		for deviceIndex := range tables.planDevice {
+			contains[deviceIndex] = tables.canRun(int32(service), int32(deviceIndex))
 		}
 		g.addResource(contains)
 	}
 	// The list grows in the loop, so that unions are joined with others, too.
 	for i := 0; i < len(g.resources); i++ {
 		for k := range i {
-			contains := slices.Clone(g.resources[i].contains)
-			for place, isMember := range g.resources[k].contains {
-				contains[place] = contains[place] || isMember
+			contains := slices.Clone(g.resources[i].isMember)
+			for deviceIndex, isMember := range g.resources[k].isMember {
+				contains[deviceIndex] = contains[deviceIndex] || isMember
 			}
 			g.addResource(contains)
 		}
 	}
 
 	// The work of a service counts in every resource that holds all of the service's devices.
-	g.resourcesOf = make([][]int32, len(f.services))
+	g.resourcesOf = make([][]int32, len(tables.services))
 	for r := range g.resources {
-		set := &g.resources[r]
-		set.taskTime = make([]int64, len(f.services))
-		for s := range f.services {
-			if set.taskTime[s] = g.taskTimeOn(set, int32(s)); set.taskTime[s] > 0 {
-				g.resourcesOf[s] = append(g.resourcesOf[s], int32(r))
+		resource := &g.resources[r]
+		resource.taskTime = make([]int64, len(tables.services))
+		for service := range tables.services {
+			if resource.taskTime[service] = g.taskTimeOn(resource, int32(service)); resource.taskTime[service] > 0 {
+				g.resourcesOf[service] = append(g.resourcesOf[service], int32(r))
 			}
 		}
 	}
-	g.apps, g.timeSums = make([]appStats, len(f.source.Models)), make([]float64, len(g.resources))
+	g.apps, g.timeSums = make([]appStats, len(tables.planTables.Models)), make([]float64, len(g.resources))
 	for i := range g.apps {
-		a := &g.apps[i]
-		a.backlogShare, a.claim = initialShare, newRateClaim(f.source.Models[i].RPS)
+		app := &g.apps[i]
+		app.backlogShare, app.claim = initialShare, newRateClaim(tables.planTables.Models[i].RPS)
 	}
 	return g
 }
 
 // addResource adds a set of devices as a resource, whose work admission limits. It does nothing if the set is empty
 // or known, or if there are maxResources already, because each costs time at every arrival.
-func (g *admission) addResource(contains []bool) {
-	if len(g.resources) >= maxResources || slices.ContainsFunc(g.resources, func(set resource) bool { return slices.Equal(set.contains, contains) }) {
+func (a *admission) addResource(contains []bool) {
+	if len(a.resources) >= maxResources || slices.ContainsFunc(a.resources, func(set resource) bool { return slices.Equal(set.isMember, contains) }) {
 		return
 	}
-	set := resource{contains: contains}
-	for place, isMember := range contains {
+	set := resource{isMember: contains}
+	for deviceIndex, isMember := range contains {
 		if isMember {
-			set.places = append(set.places, int32(place))
+			set.deviceIndexes = append(set.deviceIndexes, int32(deviceIndex))
 		}
 	}
-	if len(set.places) > 0 {
-		g.resources = append(g.resources, set)
+	if len(set.deviceIndexes) > 0 {
+		a.resources = append(a.resources, set)
 	}
 }
 
 // taskTimeOn returns the device time in ns that a task of a service takes of a resource (a set of devices), in
 // planned batches, divided among its devices by their speed. If devices outside the resource run the service, too,
 // it returns 0, because the work need not be done here.
-func (g *admission) taskTimeOn(set *resource, s int32) int64 {
+func (a *admission) taskTimeOn(resource *resource, service int32) int64 {
 	rate := 0.0
-	for place := range g.tables.deviceAt {
-		onPlace := g.tables.serviceOn(s, int32(place))
-		if onPlace.times == nil {
+	for deviceIndex := range a.tables.planDevice {
+		kindProfile := a.tables.profileOn(service, int32(deviceIndex))
+		if kindProfile.batchTimes == nil {
 			continue
 		}
-		if !set.contains[place] {
+		if !resource.isMember[deviceIndex] {
 			return 0
 		}
-		rate += float64(onPlace.maxBatch) / float64(onPlace.times[onPlace.maxBatch-1])
+		rate += float64(kindProfile.maxBatch) / float64(kindProfile.batchTimes[kindProfile.maxBatch-1])
 	}
 	if rate == 0 {
 		return 0
 	}
-	return max(1, int64(float64(len(set.places))/rate))
+	return max(1, int64(float64(len(resource.deviceIndexes))/rate))
 }
 
 // admit decides at its arrival whether a request comes in, and adds it to the admitted requests. It needs time left
 // on every resource (set of devices) that it will use, also for the requests with later deadlines. If it is
 // refused, retryAt is when a request that arrives then is expected to fit.
-func (g *admission) admit(now int64, req int32) (admitted bool, retryAt int64) {
-	if !g.cluster.options.Admit {
+func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryAt int64) {
+	if !a.cluster.options.Admit {
 		return true, 0
 	}
-	q := &g.book.requests[req]
-	app := &g.apps[q.app]
-	q.owedTime = slices.Grow(q.owedTime[:0], len(g.resources))[:len(g.resources)]
+	request := &a.registry.requests[requestNumber]
+	app := &a.apps[request.app]
+	request.owedTime = slices.Grow(request.owedTime[:0], len(a.resources))[:len(a.resources)]
 
 	// Find the position by deadline.
-	linePosition := len(g.admittedByDeadline)
-	for linePosition > 0 && g.book.requests[g.admittedByDeadline[linePosition-1]].deadline > q.deadline {
+	linePosition := len(a.admittedByDeadline)
+	for linePosition > 0 && a.registry.requests[a.admittedByDeadline[linePosition-1]].deadline > request.deadline {
 		linePosition--
 	}
 
 	// Every resource must have time left for it and for the requests behind it.
-	for r := range g.resources {
-		q.owedTime[r] = app.requestTime.meanOf(r)
-		if delay := g.delayUntilFit(now, r, linePosition, q); delay > 0 {
+	for r := range a.resources {
+		request.owedTime[r] = app.requestTime.meanOf(r)
+		if delay := a.delayUntilFit(now, r, linePosition, request); delay > 0 {
 			if retryAt < now+delay {
 				retryAt, app.claim.scarceResource = now+delay, int32(r)
 			}
-			app.refusedAny, app.claim.scarceUntil = true, q.deadline
+			app.refusedAny, app.claim.scarceUntil = true, request.deadline
 		}
 	}
 	if retryAt > 0 {
@@ -201,13 +201,13 @@ func (g *admission) admit(now int64, req int32) (admitted bool, retryAt int64) {
 
 	// Applications that are short of a resource which it needs come first.
 	// virtualLead is how far this application is ahead of its planned rate.
-	if virtualLead := g.leadOverScarce(now, q); virtualLead > 0 {
+	if virtualLead := a.leadOverShortApps(now, request); virtualLead > 0 {
 		return false, now + virtualLead
 	}
 	app.claim.virtualTime, app.claim.scarceResource = app.claim.virtualTime+app.claim.requestGap, -1
-	g.addOwedTime(q, 1)
-	g.admittedByDeadline = slices.Insert(g.admittedByDeadline, linePosition, req)
-	q.admitted = true
+	a.addOwedTime(request, 1)
+	a.admittedByDeadline = slices.Insert(a.admittedByDeadline, linePosition, requestNumber)
+	request.admitted = true
 	return true, 0
 }
 
@@ -216,25 +216,25 @@ func (g *admission) admit(now int64, req int32) (admitted bool, retryAt int64) {
 // other one always fits.
 //
 //	earlierOwed <= backlogShare · deviceTimeUntil(deadline - chainQuantile)      for each of these requests
-func (g *admission) delayUntilFit(now int64, r, linePosition int, q *request) (delay int64) {
-	set := &g.resources[r]
-	if q.owedTime[r] == 0 || set.owedTime <= 0 {
+func (a *admission) delayUntilFit(now int64, r, linePosition int, request *request) (delay int64) {
+	resource := &a.resources[r]
+	if request.owedTime[r] == 0 || resource.owedTime <= 0 {
 		return 0
 	}
-	g.updateFreeTimes(now, set)
-	owed := set.owedTime + q.owedTime[r]
-	for i := len(g.admittedByDeadline); i >= linePosition; i-- {
-		other := q
+	a.updateFreeTimes(now, resource)
+	owed := resource.owedTime + request.owedTime[r]
+	for i := len(a.admittedByDeadline); i >= linePosition; i-- {
+		other := request
 		if i > linePosition {
-			other = &g.book.requests[g.admittedByDeadline[i-1]]
+			other = &a.registry.requests[a.admittedByDeadline[i-1]]
 		}
-		app := &g.apps[other.app]
+		app := &a.apps[other.app]
 		if other.owedTime[r] == 0 { // it needs nothing here
 			continue
 		}
 		earlierOwed := owed - other.owedTime[r]
-		if excessTime := float64(earlierOwed) - app.backlogShare*float64(g.deviceTimeUntil(now, set, other.deadline-app.chainQuantile)); earlierOwed > 0 && excessTime > 0 {
-			delay = max(delay, 1, int64(excessTime/((1+app.backlogShare)*float64(max(1, set.liveDevices)))))
+		if excessTime := float64(earlierOwed) - app.backlogShare*float64(a.deviceTimeUntil(now, resource, other.deadline-app.chainQuantile)); earlierOwed > 0 && excessTime > 0 {
+			delay = max(delay, 1, int64(excessTime/((1+app.backlogShare)*float64(max(1, resource.liveDevices)))))
 		}
 		if i > linePosition {
 			owed -= other.owedTime[r]
@@ -245,11 +245,11 @@ func (g *admission) delayUntilFit(now int64, r, linePosition int, q *request) (d
 
 // updateFreeTimes computes when the devices of a resource (a set of devices) become free: their sum, the latest,
 // and how many are up. deviceTimeUntil reads these.
-func (g *admission) updateFreeTimes(now int64, set *resource) {
-	set.freeTimesSum, set.lastFreeAt, set.liveDevices = 0, now, 0
-	for _, place := range set.places {
-		if freeAt := g.deviceFreeAt(now, place); freeAt < farFuture {
-			set.freeTimesSum, set.lastFreeAt, set.liveDevices = set.freeTimesSum+freeAt, max(set.lastFreeAt, freeAt), set.liveDevices+1
+func (a *admission) updateFreeTimes(now int64, resource *resource) {
+	resource.freeTimesSum, resource.lastFreeAt, resource.liveDevices = 0, now, 0
+	for _, deviceIndex := range resource.deviceIndexes {
+		if freeAt := a.deviceFreeAt(now, deviceIndex); freeAt < farFuture {
+			resource.freeTimesSum, resource.lastFreeAt, resource.liveDevices = resource.freeTimesSum+freeAt, max(resource.lastFreeAt, freeAt), resource.liveDevices+1
 		}
 	}
 }
@@ -257,35 +257,35 @@ func (g *admission) updateFreeTimes(now int64, set *resource) {
 // deviceFreeAt returns when a device has finished what it runs. If the device is down, it returns farFuture.
 // Running sequences of a language model count as if the device did what remains of them at its full batch, and
 // nothing else. An idle device is free now.
-func (g *admission) deviceFreeAt(now int64, place int32) int64 {
-	d := &g.cluster.devices[place]
+func (a *admission) deviceFreeAt(now int64, deviceIndex int32) int64 {
+	device := &a.cluster.devices[deviceIndex]
 	switch {
-	case d.down:
+	case device.isDown:
 		return farFuture
-	case !d.busy:
+	case !device.isBusy:
 		return now
-	case g.tables.isLanguageModel(d.service):
-		freeAt, n := now, int32(len(d.batch))
-		onPlace := g.tables.serviceOn(d.service, place)
-		for _, id := range d.batch {
-			k := &g.book.tasks[id]
-			remainingPart := k.sequence.remainingPart - float64(now-d.progressCountedAt)/float64(g.tables.batchTime(k.service, place, n, k.work))
-			freeAt += int64(max(0, remainingPart) * float64(scaleTime(onPlace.times[onPlace.maxBatch-1], k.work)) / float64(onPlace.maxBatch))
+	case a.tables.isLanguageModel(device.runningService):
+		freeAt, n := now, int32(len(device.runningTasks))
+		kindProfile := a.tables.profileOn(device.runningService, deviceIndex)
+		for _, taskID := range device.runningTasks {
+			task := &a.registry.tasks[taskID]
+			remainingPart := task.sequence.remainingPart - float64(now-device.progressCountedAt)/float64(a.tables.batchTime(task.service, deviceIndex, n, task.relativeWork))
+			freeAt += int64(max(0, remainingPart) * float64(scaleTime(kindProfile.batchTimes[kindProfile.maxBatch-1], task.relativeWork)) / float64(kindProfile.maxBatch))
 		}
 		return freeAt
 	}
-	return max(now, d.batchEndsAt)
+	return max(now, device.batchEndsAt)
 }
 
 // deviceTimeUntil returns the device time in ns that a resource (a set of devices) offers from when each device is
 // free up to a deadline. If all are free by then, a formula suffices.
-func (g *admission) deviceTimeUntil(now int64, set *resource, deadline int64) int64 {
-	if deadline >= set.lastFreeAt {
-		return set.liveDevices*deadline - set.freeTimesSum
+func (a *admission) deviceTimeUntil(now int64, resource *resource, deadline int64) int64 {
+	if deadline >= resource.lastFreeAt {
+		return resource.liveDevices*deadline - resource.freeTimesSum
 	}
 	sum := int64(0)
-	for _, place := range set.places {
-		sum += max(0, deadline-g.deviceFreeAt(now, place))
+	for _, deviceIndex := range resource.deviceIndexes {
+		sum += max(0, deadline-a.deviceFreeAt(now, deviceIndex))
 	}
 	return sum
 }
@@ -293,127 +293,127 @@ func (g *admission) deviceTimeUntil(now int64, set *resource, deadline int64) in
 // updateOwedTime computes anew the device time that an admitted request owes each resource (set of devices), after
 // a segment of it was revealed: that of its waiting tasks, and the mean of what followed its latest token (kind of
 // task).
-func (g *admission) updateOwedTime(q *request) {
-	if !q.admitted {
+func (a *admission) updateOwedTime(request *request) {
+	if !request.admitted {
 		return
 	}
-	g.addOwedTime(q, -1)
-	clear(q.owedTime)
-	for _, id := range q.revealedTasks {
-		if k := &g.book.tasks[id]; k.state == taskUnplaced || k.state == taskQueued {
-			for _, r := range g.resourcesOf[k.service] {
-				q.owedTime[r] += scaleTime(g.resources[r].taskTime[k.service], k.work)
+	a.addOwedTime(request, -1)
+	clear(request.owedTime)
+	for _, taskID := range request.revealedTasks {
+		if task := &a.registry.tasks[taskID]; task.progress == taskUnplaced || task.progress == taskQueued {
+			for _, r := range a.resourcesOf[task.service] {
+				request.owedTime[r] += scaleTime(a.resources[r].taskTime[task.service], task.relativeWork)
 			}
 		}
 	}
-	token := q.tokens[len(q.tokens)-1]
-	if list := g.apps[q.app].timeAfter; int(token) < len(list) {
-		for r := range q.owedTime {
-			q.owedTime[r] += list[token].meanOf(r)
+	token := request.taskKinds[len(request.taskKinds)-1]
+	if list := a.apps[request.app].timeAfter; int(token) < len(list) {
+		for r := range request.owedTime {
+			request.owedTime[r] += list[token].meanOf(r)
 		}
 	}
-	g.addOwedTime(q, 1)
+	a.addOwedTime(request, 1)
 }
 
 // addOwedTime adds the time that a request owes to the resources (sign 1), or subtracts it (-1).
-func (g *admission) addOwedTime(q *request, sign int64) {
-	for r, owedHere := range q.owedTime {
-		g.resources[r].owedTime += sign * owedHere
+func (a *admission) addOwedTime(request *request, sign int64) {
+	for r, owedHere := range request.owedTime {
+		a.resources[r].owedTime += sign * owedHere
 	}
 }
 
 // settleOwedTime is called when a task of an admitted request starts: it subtracts the task's time from what the
 // request owes its resources, sets of devices (sign 1). If the task waits again, the time is added back (-1).
-func (g *admission) settleOwedTime(k *task, sign int64) {
-	if k.req < 0 || !g.book.requests[k.req].admitted {
+func (a *admission) settleOwedTime(task *task, sign int64) {
+	if task.requestNumber < 0 || !a.registry.requests[task.requestNumber].admitted {
 		return
 	}
-	q := &g.book.requests[k.req]
-	for _, r := range g.resourcesOf[k.service] {
-		w := sign * scaleTime(g.resources[r].taskTime[k.service], k.work)
-		q.owedTime[r] -= w
-		g.resources[r].owedTime -= w
+	request := &a.registry.requests[task.requestNumber]
+	for _, r := range a.resourcesOf[task.service] {
+		w := sign * scaleTime(a.resources[r].taskTime[task.service], task.relativeWork)
+		request.owedTime[r] -= w
+		a.resources[r].owedTime -= w
 	}
 }
 
 // recordAnswer removes a request that has been answered from the admitted ones, and learns from it: the device time
 // that its tasks took, its longest chain of tasks, and whether it was late.
-func (g *admission) recordAnswer(now int64, req int32) {
-	q := &g.book.requests[req]
-	if !q.admitted {
+func (a *admission) recordAnswer(now int64, requestNumber int32) {
+	request := &a.registry.requests[requestNumber]
+	if !request.admitted {
 		return
 	}
 
 	// The longest chain of task times, in planned batches.
 	chain := int64(0)
-	for _, id := range q.revealedTasks {
-		k := &g.book.tasks[id]
-		k.earliestEnd = 0
-		for _, in := range k.inputs {
-			if in >= 0 {
-				k.earliestEnd = max(k.earliestEnd, g.book.tasks[in].earliestEnd)
+	for _, taskID := range request.revealedTasks {
+		task := &a.registry.tasks[taskID]
+		task.earliestEnd = 0
+		for _, input := range task.inputs {
+			if input >= 0 {
+				task.earliestEnd = max(task.earliestEnd, a.registry.tasks[input].earliestEnd)
 			}
 		}
-		k.earliestEnd += g.plannedTaskTime(k.service, k.work)
-		chain = max(chain, k.earliestEnd)
+		task.earliestEnd += a.plannedTaskTime(task.service, task.relativeWork)
+		chain = max(chain, task.earliestEnd)
 	}
-	g.learnTokens(q.app, q.tokens, chain, 1)
-	g.removeRequest(req)
-	g.adjustShare(now, q, now > q.deadline)
+	a.learnPath(request.app, request.taskKinds, chain, 1)
+	a.removeRequest(requestNumber)
+	a.adjustShare(now, request, now > request.deadline)
 }
 
 // removeRequest removes a request that has ended or was dropped from the admitted ones, with the device time that
 // it still owed. The list is sorted by deadline; several requests may have the same one.
-func (g *admission) removeRequest(req int32) {
-	q := &g.book.requests[req]
-	if !q.admitted {
+func (a *admission) removeRequest(requestNumber int32) {
+	request := &a.registry.requests[requestNumber]
+	if !request.admitted {
 		return
 	}
-	g.addOwedTime(q, -1)
-	q.admitted = false
-	linePosition, _ := slices.BinarySearchFunc(g.admittedByDeadline, q.deadline, func(other int32, deadline int64) int {
-		return int(max(-1, min(1, g.book.requests[other].deadline-deadline)))
+	a.addOwedTime(request, -1)
+	request.admitted = false
+	linePosition, _ := slices.BinarySearchFunc(a.admittedByDeadline, request.deadline, func(other int32, deadline int64) int {
+		return int(max(-1, min(1, a.registry.requests[other].deadline-deadline)))
 	})
-	linePosition += slices.Index(g.admittedByDeadline[linePosition:], req)
-	g.admittedByDeadline = slices.Delete(g.admittedByDeadline, linePosition, linePosition+1)
+	linePosition += slices.Index(a.admittedByDeadline[linePosition:], requestNumber)
+	a.admittedByDeadline = slices.Delete(a.admittedByDeadline, linePosition, linePosition+1)
 }
 
 // adjustShare counts an admitted request that has ended, late or in time. After endsPerUpdate of them the share of
 // its application grows if few were late and some were refused, and shrinks if many were late. The share is the
 // part of the device time that admitted work may take. After a change it holds for one time budget, until its
 // effect is seen.
-func (g *admission) adjustShare(now int64, q *request, late bool) {
-	a := &g.apps[q.app]
-	if a.endedRequests++; late {
-		a.lateRequests++
+func (a *admission) adjustShare(now int64, request *request, late bool) {
+	app := &a.apps[request.app]
+	if app.endedRequests++; late {
+		app.lateRequests++
 	}
-	if a.endedRequests < endsPerUpdate || now < a.shareHoldsUntil {
+	if app.endedRequests < endsPerUpdate || now < app.shareHoldsUntil {
 		return
 	}
-	share := a.lateRequests / a.endedRequests
+	share := app.lateRequests / app.endedRequests
 	switch {
 	case share > maxLateShare:
-		a.backlogShare = max(minShare, a.backlogShare*max(.7, 1-share))
-	case a.refusedAny && share <= maxLateShare/2:
-		a.backlogShare = min(maxShare, a.backlogShare*shareGrowth)
+		app.backlogShare = max(minShare, app.backlogShare*max(.7, 1-share))
+	case app.refusedAny && share <= maxLateShare/2:
+		app.backlogShare = min(maxShare, app.backlogShare*shareGrowth)
 	}
-	a.endedRequests, a.lateRequests, a.refusedAny, a.shareHoldsUntil = 0, 0, false, now+q.deadline-q.arrivedAt
+	app.endedRequests, app.lateRequests, app.refusedAny, app.shareHoldsUntil = 0, 0, false, now+request.deadline-request.arrivedAt
 }
 
 // plannedTaskTime returns the time of a task in a full planned batch, on the first kind of device that runs it.
-func (g *admission) plannedTaskTime(s int32, work int64) int64 {
-	sv := &g.tables.services[s]
-	i := slices.IndexFunc(sv.onKinds, func(onKind kindTimes) bool { return onKind.times != nil })
+func (a *admission) plannedTaskTime(service int32, relativeWork int64) int64 {
+	profile := &a.tables.services[service]
+	i := slices.IndexFunc(profile.byKind, func(onKind kindProfile) bool { return onKind.batchTimes != nil })
 	if i < 0 {
 		return 0
 	}
-	return scaleTime(sv.onKinds[i].times[sv.onKinds[i].maxBatch-1], work)
+	return scaleTime(profile.byKind[i].batchTimes[profile.byKind[i].maxBatch-1], relativeWork)
 }
 
 // learnRecordedPath learns, before the first request, from a recorded path that a share of the requests took: the
 // device time and the longest chain of its tasks. It counts as many samples as the share of half of the ring of
 // chains, so that real requests soon outweigh it.
-func (g *admission) learnRecordedPath(app int32, path []int32, recordedPath *flow.RecordedPath, requestShare float64) {
+func (a *admission) learnRecordedPath(app int32, path []int32, recordedPath *flow.RecordedPath, requestShare float64) {
 	endTimes, chain := make([]int64, len(recordedPath.Tasks)), int64(0)
 	for i := range recordedPath.Tasks {
 		t := &recordedPath.Tasks[i]
@@ -422,15 +422,15 @@ func (g *admission) learnRecordedPath(app int32, path []int32, recordedPath *flo
 				endTimes[i] = max(endTimes[i], endTimes[i-int(offset)])
 			}
 		}
-		endTimes[i] += g.plannedTaskTime(t.Service, workFromMillionths(t.Work))
+		endTimes[i] += a.plannedTaskTime(t.Service, workFromMillionths(t.Work))
 		chain = max(chain, endTimes[i])
 	}
-	g.learnTokens(app, path, chain, requestShare*maxChains/2)
+	a.learnPath(app, path, chain, requestShare*maxChains/2)
 }
 
-// learnTokens counts a path that `count` requests took: the device time after each of its tokens, and the longest
+// learnPath counts a path that `count` requests took: the device time after each of its tokens, and the longest
 // chain of task times. A token is the number of a kind of task (service, work, inputs).
-func (g *admission) learnTokens(app int32, tokens []int32, chain int64, count float64) {
+func (g *admission) learnPath(app int32, tokens []int32, chain int64, count float64) {
 	a := &g.apps[app]
 	clear(g.timeSums)
 	for _, token := range slices.Backward(tokens) {

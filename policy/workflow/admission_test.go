@@ -9,9 +9,9 @@ import (
 )
 
 // owedBy returns the time that the open requests owe a line.
-func (g *admission) owedBy(r int) (sum int64) {
-	for _, req := range g.admittedByDeadline {
-		sum += g.book.requests[req].owedTime[r]
+func (a *admission) owedBy(r int) (sum int64) {
+	for _, requestNumber := range a.admittedByDeadline {
+		sum += a.registry.requests[requestNumber].owedTime[r]
 	}
 	return sum
 }
@@ -21,10 +21,10 @@ func (g *admission) owedBy(r int) (sum int64) {
 // have gone.
 func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := New(testFleet(rapid.IntRange(1, 4).Draw(t, "devices"), 3, 4).source, withAdmission(dyorcOptions))
-		for place := range p.cluster.devices {
-			for n := range p.cluster.devices[place].loaded {
-				p.cluster.devices[place].loaded[n] = true
+		p := New(testFleet(rapid.IntRange(1, 4).Draw(t, "devices"), 3, 4).planTables, withAdmission(dyorcOptions))
+		for deviceIndex := range p.cluster.devices {
+			for n := range p.cluster.devices[deviceIndex].holdsNetwork {
+				p.cluster.devices[deviceIndex].holdsNetwork[n] = true
 			}
 		}
 		d := &drivenPolicy{policy: p}
@@ -33,33 +33,33 @@ func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 		for i := range int32(rapid.IntRange(5, 40).Draw(t, "events")) {
 			d.now += time.Duration(rapid.IntRange(0, 400).Draw(t, "gap")) * time.Millisecond
 			var busy []int32
-			for place := range p.cluster.devices {
-				if p.cluster.devices[place].busy {
-					busy = append(busy, int32(place))
+			for deviceIndex := range p.cluster.devices {
+				if p.cluster.devices[deviceIndex].isBusy {
+					busy = append(busy, int32(deviceIndex))
 				}
 			}
 			switch what := rapid.IntRange(0, 3).Draw(t, "what"); {
 			case what > 1 && len(busy) > 0:
-				place := rapid.SampledFrom(busy).Draw(t, "place")
-				for _, id := range p.cluster.devices[place].batch {
-					if req := p.book.tasks[id].req; req >= 0 && open[req] {
-						d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: req})
-						delete(open, req)
+				deviceIndex := rapid.SampledFrom(busy).Draw(t, "place")
+				for _, taskID := range p.cluster.devices[deviceIndex].runningTasks {
+					if requestNumber := p.registry.tasks[taskID].requestNumber; requestNumber >= 0 && open[requestNumber] {
+						d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: requestNumber})
+						delete(open, requestNumber)
 					}
 				}
-				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: p.tables.deviceAt[place], Batch: place})
+				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: p.tables.planDevice[deviceIndex], Batch: deviceIndex})
 			case what == 1 && len(open) > 0:
-				for req := range i {
-					if open[req] {
-						d.handleEvent(policy.Event{Kind: policy.Cancel, Req: req})
-						delete(open, req)
+				for requestNumber := range i {
+					if open[requestNumber] {
+						d.handleEvent(policy.Event{Kind: policy.Cancel, Req: requestNumber})
+						delete(open, requestNumber)
 						break
 					}
 				}
 			default:
 				slo := time.Duration(rapid.IntRange(100, 9000).Draw(t, "slo")) * time.Millisecond
 				d.handleEvent(policy.Event{Kind: policy.Arrival, Req: i, ArrivedAt: d.now, Deadline: d.now + slo})
-				if !p.book.requests[i].isOpen {
+				if !p.registry.requests[i].isOpen {
 					if drops := d.actionsOf(policy.Drop); len(drops) != 1 || drops[0].Reason != policy.ReasonDeadline || drops[0].At <= d.now {
 						t.Fatalf("refused with %+v", drops)
 					}
@@ -69,7 +69,7 @@ func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 				d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
 				d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: i, Task: task, Service: rapid.Int32Range(0, 2).Draw(t, "service"), List: []int32{-1}})
 				task++
-				open[i] = p.book.requests[i].isOpen
+				open[i] = p.registry.requests[i].isOpen
 			}
 			g := p.admission
 			for r := range g.resources {
@@ -78,9 +78,9 @@ func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 				}
 			}
 			for k := range g.admittedByDeadline {
-				q := &g.book.requests[g.admittedByDeadline[k]]
-				if !q.isOpen || k > 0 && g.book.requests[g.admittedByDeadline[k-1]].deadline > q.deadline {
-					t.Fatalf("place %d of the line: open %v, deadline %d", k, q.isOpen, q.deadline)
+				request := &g.registry.requests[g.admittedByDeadline[k]]
+				if !request.isOpen || k > 0 && g.registry.requests[g.admittedByDeadline[k-1]].deadline > request.deadline {
+					t.Fatalf("place %d of the line: open %v, deadline %d", k, request.isOpen, request.deadline)
 				}
 			}
 		}
@@ -90,12 +90,12 @@ func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 // Services that run on devices of their own have backlogs of their own, and one of all
 // devices together.
 func TestResourcesAreSharedDevices(t *testing.T) {
-	f := testFleet(4, 3, 8)
-	c := newCluster(f.source, withAdmission(dyorcOptions))
-	for s := range c.tables.services { // every service on a kind of its own, but the last on both
-		c.tables.services[s].onKinds = append(c.tables.services[s].onKinds, c.tables.services[s].onKinds[0])
+	tables := testFleet(4, 3, 8)
+	c := newCluster(tables.planTables, withAdmission(dyorcOptions))
+	for service := range c.tables.services { // every service on a kind of its own, but the last on both
+		c.tables.services[service].byKind = append(c.tables.services[service].byKind, c.tables.services[service].byKind[0])
 	}
-	c.tables.services[0].onKinds[1], c.tables.services[1].onKinds[0] = kindTimes{}, kindTimes{}
+	c.tables.services[0].byKind[1], c.tables.services[1].byKind[0] = kindProfile{}, kindProfile{}
 	c.tables.kindOf[2], c.tables.kindOf[3] = 1, 1
 	g := newAdmission(c)
 	if len(g.resources) != 3 || len(g.resourcesOf[0]) != 2 || len(g.resourcesOf[1]) != 2 || len(g.resourcesOf[2]) != 1 {
@@ -108,15 +108,15 @@ func TestResourcesAreSharedDevices(t *testing.T) {
 func TestSingleDeviceAdmitsWhatFits(t *testing.T) {
 	const run, slo = 100 * time.Millisecond, 400 * time.Millisecond
 	fleet := testFleet(1, 1, 1)
-	fleet.source.Pipelines[0].Batch, fleet.source.Stages[0].Infer = 1, []time.Duration{run}
-	p := New(fleet.source, withAdmission(Options{}))
-	p.cluster.devices[0].loaded[0] = true
+	fleet.planTables.Pipelines[0].Batch, fleet.planTables.Stages[0].Infer = 1, []time.Duration{run}
+	p := New(fleet.planTables, withAdmission(Options{}))
+	p.cluster.devices[0].holdsNetwork[0] = true
 	token := p.Table().TokenNumber(0, 0, []int32{0})
-	p.admission.learnTokens(0, []int32{token}, int64(run), 1)
+	p.admission.learnPath(0, []int32{token}, int64(run), 1)
 	d, admitted := &drivenPolicy{policy: p}, 0
 	for i := range int32(6) {
 		d.handleEvent(policy.Event{Kind: policy.Arrival, Req: i, Deadline: slo})
-		if !p.book.requests[i].isOpen {
+		if !p.registry.requests[i].isOpen {
 			continue
 		}
 		admitted++
@@ -135,19 +135,19 @@ func TestApplicationsKeepPlannedRates(t *testing.T) {
 	const run, slo, short, long = 100 * time.Millisecond, time.Second, 0, 1
 	for _, first := range []int32{short, long} {
 		fleet := testFleet(1, 1, 1)
-		fleet.source.Models = []policy.Model{{Name: "short", RPS: 5}, {Name: "long", RPS: 5}}
-		fleet.source.Pipelines[0].Batch, fleet.source.Stages[0].Infer = 1, []time.Duration{run}
-		p := New(fleet.source, withAdmission(Options{}))
-		p.cluster.devices[0].loaded[0] = true
+		fleet.planTables.Models = []policy.Model{{Name: "short", RPS: 5}, {Name: "long", RPS: 5}}
+		fleet.planTables.Pipelines[0].Batch, fleet.planTables.Stages[0].Infer = 1, []time.Duration{run}
+		p := New(fleet.planTables, withAdmission(Options{}))
+		p.cluster.devices[0].holdsNetwork[0] = true
 		token := p.Table().TokenNumber(0, 0, []int32{0})
-		p.admission.learnTokens(short, []int32{token}, int64(run), 1)
-		p.admission.learnTokens(long, []int32{token}, int64(3*run), 1)
+		p.admission.learnPath(short, []int32{token}, int64(run), 1)
+		p.admission.learnPath(long, []int32{token}, int64(3*run), 1)
 		d, next := &drivenPolicy{policy: p}, int32(0)
 		admits := func(app int32) bool {
 			i := next
 			next++
 			d.handleEvent(policy.Event{Kind: policy.Arrival, Req: i, Model: app, ArrivedAt: d.now, Deadline: d.now + slo})
-			if !p.book.requests[i].isOpen {
+			if !p.registry.requests[i].isOpen {
 				return false
 			}
 			d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
@@ -168,7 +168,7 @@ func TestApplicationsKeepPlannedRates(t *testing.T) {
 			t.Errorf("after six of application %d a short way comes in: %v", first, got)
 		}
 		d.now += slo // the long way is of no use any more
-		d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: p.tables.deviceAt[0], Batch: 0})
+		d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: p.tables.planDevice[0], Batch: 0})
 		if !admits(short) {
 			t.Errorf("after six of application %d a short way waits for a request whose deadline is over", first)
 		}

@@ -38,10 +38,10 @@ const maxTest = 10
 func (a *algorithm1) bestEnd(now int64) int64 {
 	n := len(a.job.tasks)
 	a.readers = make([][]int32, n)
-	for t := range a.job.tasks {
-		for _, in := range a.job.inputsOf(int32(t)) {
-			if in >= 0 {
-				a.readers[in] = append(a.readers[in], int32(t))
+	for taskIndex := range a.job.tasks {
+		for _, input := range a.job.inputsOf(int32(taskIndex)) {
+			if input >= 0 {
+				a.readers[input] = append(a.readers[input], int32(taskIndex))
 			}
 		}
 	}
@@ -50,12 +50,12 @@ func (a *algorithm1) bestEnd(now int64) int64 {
 		next := map[partialKey][]partialSchedule{}
 		var order []partialKey
 		for i := range level {
-			for t := range n {
-				if !a.mayAdd(&level[i], t) {
+			for taskIndex := range n {
+				if !a.mayAdd(&level[i], taskIndex) {
 					continue
 				}
-				for d := range a.tables.deviceAt {
-					p := a.addTriple(level[i], int32(t), int32(d), now)
+				for d := range a.tables.planDevice {
+					p := a.addTriple(level[i], int32(taskIndex), int32(d), now)
 					k := a.key(&p)
 					if _, ok := next[k]; !ok {
 						order = append(order, k)
@@ -79,12 +79,12 @@ func (a *algorithm1) bestEnd(now int64) int64 {
 	return least
 }
 
-func (a *algorithm1) mayAdd(p *partialSchedule, t int) bool {
-	if p.doneTasks>>t&1 == 1 {
+func (a *algorithm1) mayAdd(p *partialSchedule, taskIndex int) bool {
+	if p.doneTasks>>taskIndex&1 == 1 {
 		return false
 	}
-	for _, in := range a.job.inputsOf(int32(t)) {
-		if in >= 0 && p.doneTasks>>in&1 == 0 {
+	for _, input := range a.job.inputsOf(int32(taskIndex)) {
+		if input >= 0 && p.doneTasks>>input&1 == 0 {
 			return false
 		}
 	}
@@ -92,19 +92,19 @@ func (a *algorithm1) mayAdd(p *partialSchedule, t int) bool {
 }
 
 // addTriple adds the triple of equations 1 and 2, and removes redundant ones.
-func (a *algorithm1) addTriple(p partialSchedule, t, d int32, now int64) partialSchedule {
-	k := &a.job.tasks[t]
+func (a *algorithm1) addTriple(p partialSchedule, taskIndex, d int32, now int64) partialSchedule {
+	jobTask := &a.job.tasks[taskIndex]
 	ready := now
-	for _, in := range a.job.inputsOf(t) {
-		if in >= 0 {
-			ready = max(ready, p.openEnds[in]+a.tables.transferTime(a.job.tasks[in].service, p.openPlaces[in], d))
+	for _, input := range a.job.inputsOf(taskIndex) {
+		if input >= 0 {
+			ready = max(ready, p.openEnds[input]+a.tables.transferTime(a.job.tasks[input].service, p.openPlaces[input], d))
 		}
 	}
-	p.doneTasks |= 1 << t
-	p.openPlaces[t], p.openEnds[t] = d, a.endTable.endAt(k.service, d, ready, k.work)
-	if len(a.readers[t]) == 0 {
-		p.lastEnd = max(p.lastEnd, p.openEnds[t])
-		p.openPlaces[t], p.openEnds[t] = 0, 0
+	p.doneTasks |= 1 << taskIndex
+	p.openPlaces[taskIndex], p.openEnds[taskIndex] = d, a.endTable.endAt(jobTask.service, d, ready, jobTask.relativeWork)
+	if len(a.readers[taskIndex]) == 0 {
+		p.lastEnd = max(p.lastEnd, p.openEnds[taskIndex])
+		p.openPlaces[taskIndex], p.openEnds[taskIndex] = 0, 0
 	}
 	for u := range a.job.tasks {
 		if p.doneTasks>>u&1 == 1 && a.isFullyRead(&p, u) {
@@ -115,8 +115,8 @@ func (a *algorithm1) addTriple(p partialSchedule, t, d int32, now int64) partial
 }
 
 func (a *algorithm1) isFullyRead(p *partialSchedule, u int) bool {
-	for _, t := range a.readers[u] {
-		if p.doneTasks>>t&1 == 0 {
+	for _, taskIndex := range a.readers[u] {
+		if p.doneTasks>>taskIndex&1 == 0 {
 			return false
 		}
 	}
@@ -149,8 +149,8 @@ func dominates(p, q *partialSchedule) bool {
 	if p.lastEnd > q.lastEnd {
 		return false
 	}
-	for t := range p.openEnds {
-		if p.openEnds[t] > q.openEnds[t] {
+	for taskIndex := range p.openEnds {
+		if p.openEnds[taskIndex] > q.openEnds[taskIndex] {
 			return false
 		}
 	}
@@ -159,41 +159,41 @@ func dominates(p, q *partialSchedule) bool {
 
 // testFleet is a fleet of so many devices and services, eight devices a node.
 func testFleet(devices, services, perNode int) *deviceTables {
-	t := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(devices)}, Models: []policy.Model{{Name: "app"}}}
+	planTables := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(devices)}, Models: []policy.Model{{Name: "app"}}}
 	for d := range devices {
-		t.Devices = append(t.Devices, policy.Device{Share: 1, Node: int32(d / perNode), Instance: -1})
-		t.Memory = append(t.Memory, 40e9)
-		t.Resident = append(t.Resident, nil)
+		planTables.Devices = append(planTables.Devices, policy.Device{Share: 1, Node: int32(d / perNode), Instance: -1})
+		planTables.Memory = append(planTables.Memory, 40e9)
+		planTables.Resident = append(planTables.Resident, nil)
 	}
 	own := &flow.WorkflowTables{}
-	for s := range services {
-		i := int32(s)
+	for service := range services {
+		i := int32(service)
 		var infer []time.Duration
 		for n := range 16 {
 			infer = append(infer, time.Duration(600+10*n)*time.Millisecond)
 		}
-		t.Stages = append(t.Stages, policy.Stage{Pipeline: i, NumDevices: int32(devices), LastBlock: 1, Infer: infer})
-		t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: -1, Service: i, Network: i, Batch: 16, FirstStage: i, NumStages: 1})
-		t.Services = append(t.Services, policy.Service{Name: fmt.Sprint("s", s), FirstPipeline: i, NumPipelines: 1})
-		t.Networks = append(t.Networks, policy.Network{Name: fmt.Sprint("s", s), Bytes: 3e9, BaseNetwork: -1, LoadTimes: [][2]time.Duration{{300 * time.Millisecond, 300 * time.Millisecond}}})
+		planTables.Stages = append(planTables.Stages, policy.Stage{Pipeline: i, NumDevices: int32(devices), LastBlock: 1, Infer: infer})
+		planTables.Pipelines = append(planTables.Pipelines, policy.Pipeline{Model: -1, Service: i, Network: i, Batch: 16, FirstStage: i, NumStages: 1})
+		planTables.Services = append(planTables.Services, policy.Service{Name: fmt.Sprint("s", service), FirstPipeline: i, NumPipelines: 1})
+		planTables.Networks = append(planTables.Networks, policy.Network{Name: fmt.Sprint("s", service), Bytes: 3e9, BaseNetwork: -1, LoadTimes: [][2]time.Duration{{300 * time.Millisecond, 300 * time.Millisecond}}})
 		own.TransferTimes = append(own.TransferTimes, flow.TransferTime{SameNode: 200 * time.Microsecond, OtherNode: 3 * time.Millisecond})
 	}
 	for d := range devices {
-		t.StageDevices = append(t.StageDevices, int32(d))
+		planTables.StageDevices = append(planTables.StageDevices, int32(d))
 	}
-	t.KindTables = own
-	return newDeviceTables(t)
+	planTables.KindTables = own
+	return newDeviceTables(planTables)
 }
 
 // randomRows fills rows as devices in the middle of their work would.
-func randomRows(rng *rand.Rand, f *deviceTables) *endTable {
-	r := newEndTable(len(f.services), len(f.deviceAt))
-	for s := range f.services {
+func randomRows(rng *rand.Rand, tables *deviceTables) *endTable {
+	r := newEndTable(len(tables.services), len(tables.planDevice))
+	for service := range tables.services {
 		comp := int64(rng.IntN(2000) + 10)
-		for d := range f.deviceAt {
-			r.setSolo(int32(s), int32(d), int64(rng.IntN(3000)), comp+int64(rng.IntN(300)))
+		for d := range tables.planDevice {
+			r.setSolo(int32(service), int32(d), int64(rng.IntN(3000)), comp+int64(rng.IntN(300)))
 			if rng.IntN(3) == 0 {
-				r.setJoin(int32(s), int32(d), int64(rng.IntN(2500)), comp+int64(rng.IntN(400)))
+				r.setJoin(int32(service), int32(d), int64(rng.IntN(2500)), comp+int64(rng.IntN(400)))
 			}
 		}
 	}
@@ -202,21 +202,21 @@ func randomRows(rng *rand.Rand, f *deviceTables) *endTable {
 
 // randomJob is a job of n tasks with an edge between any two with probability 1/2.
 func randomJob(rng *rand.Rand, n, services int) *job {
-	j := &job{}
-	for t := range n {
+	job := &job{}
+	for taskIndex := range n {
 		var in []int32
-		for u := range t {
+		for u := range taskIndex {
 			if rng.IntN(2) == 0 {
 				in = append(in, int32(u))
 			}
 		}
-		work := usualWork
+		relativeWork := usualWork
 		if rng.IntN(3) == 0 {
-			work = usualWork / 4
+			relativeWork = usualWork / 4
 		}
-		j.addUnplaced(int32(rng.IntN(services)), work, in...)
+		job.addUnplaced(int32(rng.IntN(services)), relativeWork, in...)
 	}
-	return j
+	return job
 }
 
 // The passes with branching end when the repaired Algorithm 1 does, on random
@@ -230,22 +230,22 @@ func TestScheduleEqualsAlgorithm1(t *testing.T) {
 	branched, passes := 0, 0
 	for draw := range draws {
 		devices := 2 + rng.IntN(5)
-		f := testFleet(devices, 3, 1+rng.IntN(3))
+		tables := testFleet(devices, 3, 1+rng.IntN(3))
 		scale := []int64{1, 100, 1500}[rng.IntN(3)]
-		for s := range f.sameNodeTime {
-			f.sameNodeTime[s], f.otherNodeTime[s] = rng.Int64N(scale), scale+rng.Int64N(scale)
+		for service := range tables.sameNodeTimes {
+			tables.sameNodeTimes[service], tables.otherNodeTimes[service] = rng.Int64N(scale), scale+rng.Int64N(scale)
 		}
-		r := randomRows(rng, f)
-		j := randomJob(rng, 3+rng.IntN(3), 3)
+		r := randomRows(rng, tables)
+		job := randomJob(rng, 3+rng.IntN(3), 3)
 		now := int64(rng.IntN(500))
-		s := newExactScheduler(f, r)
-		end, bound := s.schedule(now, j, 0)
-		a := algorithm1{tables: f, endTable: r, job: j, inOrder: draw%10 > 0}
+		s := newExactScheduler(tables, r)
+		end, bound := s.schedule(now, job, 0)
+		a := algorithm1{tables: tables, endTable: r, job: job, inOrder: draw%10 > 0}
 		if want := a.bestEnd(now); end != want || bound != want {
-			t.Fatalf("draw %d: ends at %d with bound %d, Algorithm 1 at %d (%d devices, %d tasks)", draw, end, bound, want, devices, len(j.tasks))
+			t.Fatalf("draw %d: ends at %d with bound %d, Algorithm 1 at %d (%d devices, %d tasks)", draw, end, bound, want, devices, len(job.tasks))
 		}
 		copy(s.currentPlaces, s.bestPlaces)
-		if got := s.evaluate(j); got != end {
+		if got := s.evaluate(job); got != end {
 			t.Fatalf("draw %d: the places end at %d, not at %d", draw, got, end)
 		}
 		if s.passes > 1 {
@@ -263,14 +263,14 @@ func TestScheduleEqualsAlgorithm1(t *testing.T) {
 func TestScheduleWithinALimit(t *testing.T) {
 	rng := seeded.New(2, "limit")
 	for draw := range 500 {
-		f := testFleet(5, 3, 2)
-		for s := range f.sameNodeTime {
-			f.sameNodeTime[s], f.otherNodeTime[s] = 500, 1500
+		tables := testFleet(5, 3, 2)
+		for service := range tables.sameNodeTimes {
+			tables.sameNodeTimes[service], tables.otherNodeTimes[service] = 500, 1500
 		}
-		r, j := randomRows(rng, f), randomJob(rng, 5, 3)
-		s := newExactScheduler(f, r)
-		exact, _ := s.schedule(0, j, 0)
-		end, bound := s.schedule(0, j, 1)
+		r, job := randomRows(rng, tables), randomJob(rng, 5, 3)
+		s := newExactScheduler(tables, r)
+		exact, _ := s.schedule(0, job, 0)
+		end, bound := s.schedule(0, job, 1)
 		if bound > exact || end < exact {
 			t.Fatalf("draw %d: %d to %d in one pass, %d in all", draw, bound, end, exact)
 		}
@@ -316,15 +316,15 @@ var workflows = []struct {
 	{"DEBATE2", func(j *job) { addDebate(j, 2) }},
 }
 
-func addDebate(j *job, rounds int) {
+func addDebate(job *job, rounds int) {
 	var before []int32
 	for r := range rounds {
 		var round []int32
 		for range 3 {
 			if r == 0 {
-				round = append(round, j.addUnplaced(3, usualWork, -1))
+				round = append(round, job.addUnplaced(3, usualWork, -1))
 			} else {
-				round = append(round, j.addUnplaced(3, usualWork, before...))
+				round = append(round, job.addUnplaced(3, usualWork, before...))
 			}
 		}
 		before = round
@@ -339,15 +339,15 @@ func TestScheduleOfWorkflows(t *testing.T) {
 				continue // there it takes seconds, or does not end
 			}
 			rng := seeded.New(uint64(devices), w.name)
-			f := testFleet(devices, 6, 8)
-			for s := range f.sameNodeTime {
-				f.sameNodeTime[s], f.otherNodeTime[s] = 20, 300
+			tables := testFleet(devices, 6, 8)
+			for service := range tables.sameNodeTimes {
+				tables.sameNodeTimes[service], tables.otherNodeTimes[service] = 20, 300
 			}
-			r, j := randomRows(rng, f), &job{}
-			w.make(j)
-			s := newExactScheduler(f, r)
-			end, bound := s.schedule(0, j, 0)
-			a := algorithm1{tables: f, endTable: r, job: j, inOrder: true}
+			r, job := randomRows(rng, tables), &job{}
+			w.make(job)
+			s := newExactScheduler(tables, r)
+			end, bound := s.schedule(0, job, 0)
+			a := algorithm1{tables: tables, endTable: r, job: job, inOrder: true}
 			if want := a.bestEnd(0); end != want || bound != end {
 				t.Errorf("%s on %d devices: ends at %d with bound %d, Algorithm 1 at %d", w.name, devices, end, bound, want)
 			}
@@ -356,11 +356,11 @@ func TestScheduleOfWorkflows(t *testing.T) {
 }
 
 // endAt is when a task ends at a place whose inputs are there at ready.
-func (r *endTable) endAt(service, place int32, ready, work int64) int64 {
-	i := service*r.places + place
-	end := max(r.idleAt[i], ready) + scaleTime(r.soloTime[i], work)
-	if r.joinStart[i] >= ready {
-		end = min(end, r.joinStart[i]+scaleTime(r.joinDuration[i], work))
+func (t *endTable) endAt(service, deviceIndex int32, ready, relativeWork int64) int64 {
+	i := service*t.deviceCount + deviceIndex
+	end := max(t.idleAt[i], ready) + scaleTime(t.soloTime[i], relativeWork)
+	if t.joinStart[i] >= ready {
+		end = min(end, t.joinStart[i]+scaleTime(t.joinDuration[i], relativeWork))
 	}
 	return end
 }

@@ -10,7 +10,7 @@ import (
 // batches there.
 type batchRunner struct {
 	cluster   *cluster
-	book      *taskTable
+	registry  *registry
 	tables    *deviceTables
 	states    *stateStore
 	sequences *sequenceRunner
@@ -21,66 +21,66 @@ type batchRunner struct {
 
 // startTouched is called at the end of each event. It starts batches and loads, where it can, on all devices that
 // the event has touched. A start may touch further devices, so the list grows meanwhile.
-func (b *batchRunner) startTouched(now int64, out *policy.Actions) {
-	for i := 0; i < len(b.cluster.touchedPlaces); i++ {
-		place := b.cluster.touchedPlaces[i]
-		b.cluster.isTouched[place] = false
-		if d := &b.cluster.devices[place]; !d.down {
-			b.startBatch(place, now, out)
-			b.loader.loadNext(place, now, out)
+func (b *batchRunner) startTouched(now int64, actions *policy.Actions) {
+	for i := 0; i < len(b.cluster.touchedDevices); i++ {
+		deviceIndex := b.cluster.touchedDevices[i]
+		b.cluster.isTouched[deviceIndex] = false
+		if device := &b.cluster.devices[deviceIndex]; !device.isDown {
+			b.startBatch(deviceIndex, now, actions)
+			b.loader.loadNext(deviceIndex, now, actions)
 		}
 	}
-	b.cluster.touchedPlaces = b.cluster.touchedPlaces[:0]
+	b.cluster.touchedDevices = b.cluster.touchedDevices[:0]
 }
 
 // startBatch starts a batch on an idle device: the first task in its queue that may run, with all later tasks of
 // the same service that may run, up to the largest batch. If the device runs a language model, tasks join it
 // instead. It is called whenever a device may be able to start something.
-func (b *batchRunner) startBatch(place int32, now int64, out *policy.Actions) {
-	d := &b.cluster.devices[place]
-	if d.busy {
-		if b.tables.isLanguageModel(d.service) {
-			b.joinSequences(place, now, out)
+func (b *batchRunner) startBatch(deviceIndex int32, now int64, actions *policy.Actions) {
+	device := &b.cluster.devices[deviceIndex]
+	if device.isBusy {
+		if b.tables.isLanguageModel(device.runningService) {
+			b.joinSequences(deviceIndex, now, actions)
 		}
 		return
 	}
 
 	// Find the head of the batch. A language model starts sequences instead.
-	headPosition := b.firstToStart(d, b.batchHead(d, place, now))
+	headPosition := b.firstToStart(device, b.batchHead(device, deviceIndex, now))
 	if headPosition < 0 {
 		return
 	}
-	service := b.book.tasks[d.queue[headPosition]].service
+	service := b.registry.tasks[device.queue[headPosition]].service
 	if b.tables.isLanguageModel(service) {
-		b.startSequences(place, service, headPosition, now, out)
+		b.startSequences(deviceIndex, service, headPosition, now, actions)
 		return
 	}
 
 	// Book the batch on the device.
-	firstTask := int32(len(out.Tasks))
-	work, recomputeTime := b.chooseBatch(place, headPosition, service, out)
-	n := int32(len(d.batch))
-	d.busy, d.dirty, d.service = true, true, service
+	firstTask := int32(len(actions.Tasks))
+	relativeWork, recomputeTime := b.chooseBatch(deviceIndex, headPosition, service, actions)
+	n := int32(len(device.runningTasks))
+	device.isBusy, device.planOutdated, device.runningService = true, true, service
 	b.cluster.busyDevices++
-	d.batchEndsAt = now + b.tables.batchTime(service, place, n, work) + recomputeTime
-	d.lastUsedAt[b.tables.services[service].network] = now
-	for _, id := range d.batch {
-		b.book.tasks[id].endsAt = d.batchEndsAt
+	device.batchEndsAt = now + b.tables.batchTime(service, deviceIndex, n, relativeWork) + recomputeTime
+	device.lastUsedAt[b.tables.services[service].network] = now
+	for _, taskID := range device.runningTasks {
+		b.registry.tasks[taskID].endsAt = device.batchEndsAt
 	}
 
 	// Order the dispatch.
-	onDevice := b.tables.serviceOn(service, place)
+	kindProfile := b.tables.profileOn(service, deviceIndex)
 	start := time.Duration(now)
-	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: onDevice.pipeline, Model: -1, Batch: place, Size: n, Device: b.tables.deviceAt[place],
-		TaskFirst: firstTask, HopFirst: int32(len(out.Hops)), HopCount: 1})
-	out.Hops = append(out.Hops, policy.Hop{Stage: onDevice.stage, Device: b.tables.deviceAt[place], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(d.batchEndsAt)})
+	actions.List = append(actions.List, policy.Action{Kind: policy.Dispatch, Pipeline: kindProfile.pipeline, Model: -1, Batch: deviceIndex, Size: n, Device: b.tables.planDevice[deviceIndex],
+		TaskFirst: firstTask, HopFirst: int32(len(actions.Hops)), HopCount: 1})
+	actions.Hops = append(actions.Hops, policy.Hop{Stage: kindProfile.stage, Device: b.tables.planDevice[deviceIndex], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(device.batchEndsAt)})
 }
 
 // firstToStart returns the first position of a queue, from a given one on, whose task may run and waits for no sibling.
 // If there is none, it returns -1.
-func (b *batchRunner) firstToStart(d *device, position int) int {
-	for i := position; i < len(d.queue); i++ {
-		if k := &b.book.tasks[d.queue[i]]; b.cluster.isRunnable(d, k) && !b.siblingArriving(d, k) {
+func (b *batchRunner) firstToStart(device *device, position int) int {
+	for i := position; i < len(device.queue); i++ {
+		if task := &b.registry.tasks[device.queue[i]]; b.cluster.isRunnable(device, task) && !b.siblingArriving(device, task) {
 			return i
 		}
 	}
@@ -90,36 +90,36 @@ func (b *batchRunner) firstToStart(d *device, position int) int {
 // chooseBatch moves the tasks of a service that may run, from a position of the queue on, into the batch of a
 // device, as many as fit. It returns the largest work of a task, which sets the time of the batch, and the time in
 // ns to recompute session states (what a service keeps of a request) that are not on the device.
-func (b *batchRunner) chooseBatch(place int32, headPosition int, service int32, out *policy.Actions) (work, recomputeTime int64) {
-	d, maxBatch := &b.cluster.devices[place], int(b.tables.serviceOn(service, place).maxBatch)
-	remainingQueue := d.queue[:headPosition]
-	for _, id := range d.queue[headPosition:] {
-		k := &b.book.tasks[id]
-		if len(d.batch) == maxBatch || k.service != service || !b.cluster.isRunnable(d, k) {
-			remainingQueue = append(remainingQueue, id)
+func (b *batchRunner) chooseBatch(deviceIndex int32, headPosition int, service int32, actions *policy.Actions) (relativeWork, recomputeTime int64) {
+	device, maxBatch := &b.cluster.devices[deviceIndex], int(b.tables.profileOn(service, deviceIndex).maxBatch)
+	remainingQueue := device.queue[:headPosition]
+	for _, taskID := range device.queue[headPosition:] {
+		task := &b.registry.tasks[taskID]
+		if len(device.runningTasks) == maxBatch || task.service != service || !b.cluster.isRunnable(device, task) {
+			remainingQueue = append(remainingQueue, taskID)
 			continue
 		}
-		recomputeTime += b.states.recomputeTime(k, place)
-		k.state, work = taskRunning, max(work, k.work)
-		b.admission.settleOwedTime(k, 1)
-		d.batch, out.Tasks = append(d.batch, id), append(out.Tasks, k.slot)
+		recomputeTime += b.states.recomputeTime(task, deviceIndex)
+		task.progress, relativeWork = taskRunning, max(relativeWork, task.relativeWork)
+		b.admission.settleOwedTime(task, 1)
+		device.runningTasks, actions.Tasks = append(device.runningTasks, taskID), append(actions.Tasks, task.taskNumber)
 	}
-	d.queue = remainingQueue
-	return work, recomputeTime
+	device.queue = remainingQueue
+	return relativeWork, recomputeTime
 }
 
 // batchHead returns the queue position at which the search for the next batch begins. That is the first full batch
 // if the first task that may run can wait for it, and otherwise position 0. Tasks whose siblings (tasks of the same
 // request) will arrive soon wait for them, unless others of the service are ready.
-func (b *batchRunner) batchHead(d *device, place int32, now int64) int {
+func (b *batchRunner) batchHead(device *device, deviceIndex int32, now int64) int {
 	if !b.cluster.options.FullBatchFirst {
 		return 0
 	}
 	finder := &b.fullBatch
 	finder.reset()
-	for i, id := range d.queue {
-		if k := &b.book.tasks[id]; b.cluster.isRunnable(d, k) && (finder.partialBatches[k.service].size > 0 || !b.siblingArriving(d, k)) {
-			if position := finder.addTask(b.tables, k, place, int32(i), now); position >= 0 {
+	for i, taskID := range device.queue {
+		if task := &b.registry.tasks[taskID]; b.cluster.isRunnable(device, task) && (finder.partialBatches[task.service].size > 0 || !b.siblingArriving(device, task)) {
+			if position := finder.addTask(b.tables, task, deviceIndex, int32(i), now); position >= 0 {
 				return int(position)
 			}
 		}
@@ -130,47 +130,47 @@ func (b *batchRunner) batchHead(d *device, place int32, now int64) int {
 // startSequences starts a language model on an idle device, with all tasks of the service that may run, from a
 // position of the queue on, and for which there is KV memory. Each such task is a sequence and a batch of its own.
 // The others stay in the queue.
-func (b *batchRunner) startSequences(place, service int32, headPosition int, now int64, out *policy.Actions) {
-	d := &b.cluster.devices[place]
-	remainingQueue := d.queue[:headPosition]
-	for _, id := range d.queue[headPosition:] {
-		if k := &b.book.tasks[id]; k.service == service && b.cluster.isRunnable(d, k) && b.tables.fitsOneMore(service, place, int32(len(d.batch)), d.kvTokens, k.work) {
-			b.admission.settleOwedTime(k, 1)
-			b.sequences.startSequence(place, id, now, out)
+func (b *batchRunner) startSequences(deviceIndex, service int32, headPosition int, now int64, actions *policy.Actions) {
+	device := &b.cluster.devices[deviceIndex]
+	remainingQueue := device.queue[:headPosition]
+	for _, taskID := range device.queue[headPosition:] {
+		if task := &b.registry.tasks[taskID]; task.service == service && b.cluster.isRunnable(device, task) && b.tables.fitsOneMore(service, deviceIndex, int32(len(device.runningTasks)), device.kvTokens, task.relativeWork) {
+			b.admission.settleOwedTime(task, 1)
+			b.sequences.startSequence(deviceIndex, taskID, now, actions)
 		} else {
-			remainingQueue = append(remainingQueue, id)
+			remainingQueue = append(remainingQueue, taskID)
 		}
 	}
-	d.queue = remainingQueue
+	device.queue = remainingQueue
 }
 
 // joinSequences lets tasks join the language model that runs on a device, in the order of the queue. It stops at
 // the first task that does not fit or that causes the device to drain. To drain is to take no new sequences, so
 // that another service gets the device.
-func (b *batchRunner) joinSequences(place int32, now int64, out *policy.Actions) {
-	d := &b.cluster.devices[place]
-	remainingQueue, accepting := d.queue[:0], true
-	for _, id := range d.queue {
-		k := &b.book.tasks[id]
-		sameService := k.service == d.service && b.cluster.isRunnable(d, k)
-		if accepting = accepting && !b.sequences.causesDrain(d, k) && (!sameService || b.tables.fitsOneMore(d.service, place, int32(len(d.batch)), d.kvTokens, k.work)); accepting && sameService {
-			b.admission.settleOwedTime(k, 1)
-			b.sequences.startSequence(place, id, now, out)
+func (b *batchRunner) joinSequences(deviceIndex int32, now int64, actions *policy.Actions) {
+	device := &b.cluster.devices[deviceIndex]
+	remainingQueue, accepting := device.queue[:0], true
+	for _, taskID := range device.queue {
+		task := &b.registry.tasks[taskID]
+		sameService := task.service == device.runningService && b.cluster.isRunnable(device, task)
+		if accepting = accepting && !b.sequences.causesDrain(device, task) && (!sameService || b.tables.fitsOneMore(device.runningService, deviceIndex, int32(len(device.runningTasks)), device.kvTokens, task.relativeWork)); accepting && sameService {
+			b.admission.settleOwedTime(task, 1)
+			b.sequences.startSequence(deviceIndex, taskID, now, actions)
 		} else {
-			remainingQueue = append(remainingQueue, id)
+			remainingQueue = append(remainingQueue, taskID)
 		}
 	}
-	d.queue = remainingQueue
+	device.queue = remainingQueue
 }
 
 // siblingArriving returns true if the inputs of another task of the same request and service are on their way to the
 // device. The two tasks are meant for one batch, so the first one waits.
-func (b *batchRunner) siblingArriving(d *device, k *task) bool {
-	if len(d.queue) == 1 {
+func (b *batchRunner) siblingArriving(device *device, task *task) bool {
+	if len(device.queue) == 1 {
 		return false
 	}
-	for _, id := range d.queue {
-		if other := &b.book.tasks[id]; other.slot >= 0 && other.req == k.req && other.service == k.service && other.pendingInputs == 0 && other.inputsRequestedAt == other.place && other.inputsAt != other.place {
+	for _, taskID := range device.queue {
+		if other := &b.registry.tasks[taskID]; other.taskNumber >= 0 && other.requestNumber == task.requestNumber && other.service == task.service && other.pendingInputs == 0 && other.inputsTarget == other.deviceIndex && other.inputsDevice != other.deviceIndex {
 			return true
 		}
 	}
@@ -179,97 +179,97 @@ func (b *batchRunner) siblingArriving(d *device, k *task) bool {
 
 // finishBatch ends the tasks of a batch that has finished on a device, or the one sequence of a language model that
 // the slot names, and has the device looked at for what it can start next.
-func (b *batchRunner) finishBatch(place, slot int32, now int64, out *policy.Actions) {
-	d := &b.cluster.devices[place]
-	if id := b.sequences.taskOfSlot(slot); id >= 0 {
-		b.sequences.endSequence(place, id, now)
-		b.endTask(id, now, out)
+func (b *batchRunner) finishBatch(deviceIndex, batchNumber int32, now int64, actions *policy.Actions) {
+	device := &b.cluster.devices[deviceIndex]
+	if taskID := b.sequences.taskOfBatch(batchNumber); taskID >= 0 {
+		b.sequences.endSequence(deviceIndex, taskID, now)
+		b.endTask(taskID, now, actions)
 	} else {
-		d.busy, d.dirty = false, true
+		device.isBusy, device.planOutdated = false, true
 		b.cluster.busyDevices--
-		d.lastUsedAt[b.tables.services[d.service].network] = now
-		for _, id := range d.batch {
-			b.endTask(id, now, out)
+		device.lastUsedAt[b.tables.services[device.runningService].network] = now
+		for _, taskID := range device.runningTasks {
+			b.endTask(taskID, now, actions)
 		}
-		d.batch = d.batch[:0]
+		device.runningTasks = device.runningTasks[:0]
 	}
-	b.loader.trimToMemory(now, place, out)
-	b.cluster.touchDevice(place)
+	b.loader.trimToMemory(now, deviceIndex, actions)
+	b.cluster.touchDevice(deviceIndex)
 }
 
 // endTask marks a task as ended, stores the state of its session (what the next task of the request continues), and
 // counts it as an ended input of its readers. If the request is gone (req below 0), the task is only released.
-func (b *batchRunner) endTask(id int32, now int64, out *policy.Actions) {
-	k := &b.book.tasks[id]
-	k.state, k.endsAt = taskEnded, now
-	if k.req < 0 {
-		b.book.releaseTask(id)
+func (b *batchRunner) endTask(taskID int32, now int64, actions *policy.Actions) {
+	task := &b.registry.tasks[taskID]
+	task.progress, task.endsAt = taskEnded, now
+	if task.requestNumber < 0 {
+		b.registry.releaseTask(taskID)
 		return
 	}
-	b.cluster.countTask(now, k.service, -1)
-	b.states.storeState(now, id, out)
-	q := &b.book.requests[k.req]
-	b.markInputEnded(now, q.revealedTasks, id, out)
-	b.markInputEnded(now, q.expectedTasks, id, out)
+	b.cluster.countTask(now, task.service, -1)
+	b.states.storeState(now, taskID, actions)
+	request := &b.registry.requests[task.requestNumber]
+	b.markInputEnded(now, request.revealedTasks, taskID, actions)
+	b.markInputEnded(now, request.expectedTasks, taskID, actions)
 }
 
 // markInputEnded counts an ended task among the inputs of those tasks of the list that read it. Tasks all of whose
 // inputs have ended may run once the inputs are at their place.
-func (b *batchRunner) markInputEnded(now int64, readers []int32, id int32, out *policy.Actions) {
+func (b *batchRunner) markInputEnded(now int64, readers []int32, taskID int32, actions *policy.Actions) {
 	for _, c := range readers {
-		k := &b.book.tasks[c]
-		for _, in := range k.inputs {
-			if in == id {
-				k.pendingInputs--
+		task := &b.registry.tasks[c]
+		for _, input := range task.inputs {
+			if input == taskID {
+				task.pendingInputs--
 			}
 		}
-		if k.pendingInputs == 0 && k.state == taskQueued && k.slot >= 0 {
-			b.makeRunnable(now, c, out)
+		if task.pendingInputs == 0 && task.progress == taskQueued && task.taskNumber >= 0 {
+			b.makeRunnable(now, c, actions)
 		}
 	}
 }
 
 // gatherInputs has the inputs of a task that has just been placed brought to its place (device). If all have ended,
 // the task may run there at once.
-func (b *batchRunner) gatherInputs(now int64, id int32, out *policy.Actions) {
-	k := &b.book.tasks[id]
-	if k.pendingInputs == 0 {
-		b.makeRunnable(now, id, out)
-	} else if b.hasRemoteInputs(k) {
-		b.requestInputs(id, out)
+func (b *batchRunner) gatherInputs(now int64, taskID int32, actions *policy.Actions) {
+	task := &b.registry.tasks[taskID]
+	if task.pendingInputs == 0 {
+		b.makeRunnable(now, taskID, actions)
+	} else if b.hasRemoteInputs(task) {
+		b.requestInputs(taskID, actions)
 	}
 }
 
 // makeRunnable is called for a placed task whose inputs have all ended. If the inputs are at its place (device), it
 // may run; otherwise they are requested, and it may run when they arrive.
-func (b *batchRunner) makeRunnable(now int64, id int32, out *policy.Actions) {
-	k := &b.book.tasks[id]
-	b.fetchState(now, id, out)
-	if k.inputsAt == k.place {
-		b.cluster.touchDevice(k.place)
+func (b *batchRunner) makeRunnable(now int64, taskID int32, actions *policy.Actions) {
+	task := &b.registry.tasks[taskID]
+	b.fetchState(now, taskID, actions)
+	if task.inputsDevice == task.deviceIndex {
+		b.cluster.touchDevice(task.deviceIndex)
 		return
 	}
-	if !b.hasRemoteInputs(k) {
-		k.inputsAt = k.place
-		b.cluster.devices[k.place].dirty = true
-		b.cluster.touchDevice(k.place)
+	if !b.hasRemoteInputs(task) {
+		task.inputsDevice = task.deviceIndex
+		b.cluster.devices[task.deviceIndex].planOutdated = true
+		b.cluster.touchDevice(task.deviceIndex)
 		return
 	}
-	b.requestInputs(id, out)
+	b.requestInputs(taskID, actions)
 }
 
 // requestInputs requests that the inputs of a task are brought to its place, unless that has been requested already.
-func (b *batchRunner) requestInputs(id int32, out *policy.Actions) {
-	if k := &b.book.tasks[id]; k.inputsRequestedAt != k.place {
-		k.inputsRequestedAt, k.inputsAt = k.place, -1
-		out.List = append(out.List, policy.Action{Kind: policy.Place, Task: k.slot, Device: b.tables.deviceAt[k.place]})
+func (b *batchRunner) requestInputs(taskID int32, actions *policy.Actions) {
+	if task := &b.registry.tasks[taskID]; task.inputsTarget != task.deviceIndex {
+		task.inputsTarget, task.inputsDevice = task.deviceIndex, -1
+		actions.List = append(actions.List, policy.Action{Kind: policy.Place, Task: task.taskNumber, Device: b.tables.planDevice[task.deviceIndex]})
 	}
 }
 
 // hasRemoteInputs returns true if a task reads an output that is at another place.
-func (b *batchRunner) hasRemoteInputs(k *task) bool {
-	for _, in := range k.inputs {
-		if in >= 0 && b.book.tasks[in].place != k.place {
+func (b *batchRunner) hasRemoteInputs(task *task) bool {
+	for _, input := range task.inputs {
+		if input >= 0 && b.registry.tasks[input].deviceIndex != task.deviceIndex {
 			return true
 		}
 	}
@@ -277,14 +277,14 @@ func (b *batchRunner) hasRemoteInputs(k *task) bool {
 }
 
 // markInputsArrived notes that the inputs of a task have arrived at its device. Transfers of batches are ignored.
-func (b *batchRunner) markInputsArrived(ev *policy.Event) {
-	if ev.Batch >= 0 {
+func (b *batchRunner) markInputsArrived(event *policy.Event) {
+	if event.Batch >= 0 {
 		return
 	}
-	id, place := b.book.taskInSlot[ev.Task], b.tables.placeOf[ev.Device]
-	if k := &b.book.tasks[id]; k.slot == ev.Task && k.state == taskQueued && k.place == place {
-		k.inputsAt = place
-		b.cluster.devices[place].dirty = true
-		b.cluster.touchDevice(place)
+	taskID, deviceIndex := b.registry.taskByNumber[event.Task], b.tables.deviceIndexOf[event.Device]
+	if task := &b.registry.tasks[taskID]; task.taskNumber == event.Task && task.progress == taskQueued && task.deviceIndex == deviceIndex {
+		task.inputsDevice = deviceIndex
+		b.cluster.devices[deviceIndex].planOutdated = true
+		b.cluster.touchDevice(deviceIndex)
 	}
 }

@@ -13,23 +13,23 @@ import (
 // busyPolicy is a policy whose devices are in the middle of their work: most hold
 // half of the networks, run a batch and have a few tasks in their queues.
 func busyPolicy(devices, services int, opt Options) *Policy {
-	p := New(testFleet(devices, services, 8).source, opt)
+	p := New(testFleet(devices, services, 8).planTables, opt)
 	rng := seeded.New(7, "busy")
-	for place := range p.cluster.devices {
-		d := &p.cluster.devices[place]
+	for deviceIndex := range p.cluster.devices {
+		device := &p.cluster.devices[deviceIndex]
 		for n := range services {
-			if rng.IntN(2) == 0 && d.usedBytes+p.tables.bytes[n] <= d.memoryBytes {
-				d.loaded[n] = true
-				d.usedBytes += p.tables.bytes[n]
+			if rng.IntN(2) == 0 && device.usedBytes+p.tables.networkBytes[n] <= device.memoryBytes {
+				device.holdsNetwork[n] = true
+				device.usedBytes += p.tables.networkBytes[n]
 			}
 		}
 		p.cluster.busyDevices++
-		d.busy, d.service, d.batchEndsAt = true, int32(rng.IntN(services)), int64(rng.IntN(1200))*1e6
+		device.isBusy, device.runningService, device.batchEndsAt = true, int32(rng.IntN(services)), int64(rng.IntN(1200))*1e6
 		for range rng.IntN(5) {
-			id := p.book.newTask(0, 0, int32(rng.IntN(services)), usualWork)
-			k := &p.book.tasks[id]
-			k.state, k.place, k.inputsAt = taskQueued, int32(place), int32(place)
-			d.enqueue(p.book.tasks, id)
+			taskID := p.registry.newTask(0, 0, int32(rng.IntN(services)), usualWork)
+			task := &p.registry.tasks[taskID]
+			task.progress, task.deviceIndex, task.inputsDevice = taskQueued, int32(deviceIndex), int32(deviceIndex)
+			device.enqueue(p.registry.tasks, taskID)
 		}
 	}
 	p.placer.planner.refreshPlans(0)
@@ -49,11 +49,11 @@ func BenchmarkSearch(b *testing.B) {
 				b.ResetTimer()
 				start := cputime.Used()
 				for range b.N {
-					p.placer.search.findPlaces(rng.Int64N(1e9), &j)
-					for t := range j.tasks {
-						place := p.placer.search.bestPlace[t]
-						p.placer.planner.planDevice(place, 0)
-						p.placer.planner.writeEndTable(place, 0)
+					p.placer.search.findDevices(rng.Int64N(1e9), &j)
+					for taskIndex := range j.tasks {
+						deviceIndex := p.placer.search.bestDevice[taskIndex]
+						p.placer.planner.planDevice(deviceIndex, 0)
+						p.placer.planner.writeEndTable(deviceIndex, 0)
 					}
 				}
 				b.ReportMetric((cputime.Used()-start).Seconds()*1e6/float64(b.N), "cpu-us/op")
@@ -88,18 +88,18 @@ func (d *drivenPolicy) runRequest() {
 func (d *drivenPolicy) finishTasks(tasks int) {
 	for ran := 0; ran < tasks; {
 		device := int32(-1)
-		for place := range d.policy.cluster.devices {
-			if d.policy.cluster.devices[place].busy {
-				device = d.policy.cluster.tables.deviceAt[place]
+		for deviceIndex := range d.policy.cluster.devices {
+			if d.policy.cluster.devices[deviceIndex].isBusy {
+				device = d.policy.cluster.tables.planDevice[deviceIndex]
 			}
 		}
 		if device < 0 {
 			d.endNextLoad()
 			continue
 		}
-		dev := &d.policy.cluster.devices[d.policy.cluster.tables.placeOf[device]]
+		dev := &d.policy.cluster.devices[d.policy.cluster.tables.deviceIndexOf[device]]
 		d.now = time.Duration(dev.batchEndsAt)
-		ran += len(dev.batch)
+		ran += len(dev.runningTasks)
 		if tasks == 1 {
 			d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 2})
 			d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 1, Service: 1, List: []int32{0}})
@@ -113,17 +113,17 @@ func (d *drivenPolicy) finishTasks(tasks int) {
 
 // endNextLoad ends the next load, or brings what a task reads.
 func (d *drivenPolicy) endNextLoad() {
-	for place := range d.policy.cluster.devices {
-		dev := &d.policy.cluster.devices[place]
-		if dev.loading >= 0 {
+	for deviceIndex := range d.policy.cluster.devices {
+		dev := &d.policy.cluster.devices[deviceIndex]
+		if dev.loadingNetwork >= 0 {
 			d.now = max(d.now, time.Duration(dev.loadEndsAt))
-			d.handleEvent(policy.Event{Kind: policy.NetworkLoaded, Network: dev.loading, Device: d.policy.cluster.tables.deviceAt[place]})
+			d.handleEvent(policy.Event{Kind: policy.NetworkLoaded, Network: dev.loadingNetwork, Device: d.policy.cluster.tables.planDevice[deviceIndex]})
 			return
 		}
-		for _, id := range dev.queue {
-			if k := &d.policy.cluster.book.tasks[id]; k.slot >= 0 && k.inputsRequestedAt == int32(place) && k.inputsAt != int32(place) && k.pendingInputs == 0 {
+		for _, taskID := range dev.queue {
+			if task := &d.policy.cluster.registry.tasks[taskID]; task.taskNumber >= 0 && task.inputsTarget == int32(deviceIndex) && task.inputsDevice != int32(deviceIndex) && task.pendingInputs == 0 {
 				d.now += 3 * time.Millisecond
-				d.handleEvent(policy.Event{Kind: policy.TransferFinished, Task: k.slot, Batch: -1, Device: d.policy.cluster.tables.deviceAt[place]})
+				d.handleEvent(policy.Event{Kind: policy.TransferFinished, Task: task.taskNumber, Batch: -1, Device: d.policy.cluster.tables.planDevice[deviceIndex]})
 				return
 			}
 		}
@@ -131,11 +131,11 @@ func (d *drivenPolicy) endNextLoad() {
 	panic("nothing is left to happen")
 }
 
-// batchSlot is the slot that the policy gave a device's batch.
+// batchNumber is the slot that the policy gave a device's batch.
 func (dev *device) batchSlot(p *Policy) int32 {
-	for place := range p.cluster.devices {
-		if &p.cluster.devices[place] == dev {
-			return int32(place)
+	for deviceIndex := range p.cluster.devices {
+		if &p.cluster.devices[deviceIndex] == dev {
+			return int32(deviceIndex)
 		}
 	}
 	return -1
@@ -148,7 +148,7 @@ func TestRequestAllocatesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := &drivenPolicy{policy: New(testFleet(16, 4, 8).source, opt)}
+		d := &drivenPolicy{policy: New(testFleet(16, 4, 8).planTables, opt)}
 		for range 50 {
 			d.runRequest()
 		}
@@ -163,7 +163,7 @@ func BenchmarkRequest(b *testing.B) {
 	for _, devices := range []int{32, 128, 1024} {
 		b.Run(fmt.Sprint(devices), func(b *testing.B) {
 			opt := dyorcOptions
-			d := &drivenPolicy{policy: New(testFleet(devices, 30, 8).source, opt)}
+			d := &drivenPolicy{policy: New(testFleet(devices, 30, 8).planTables, opt)}
 			for range 50 {
 				d.runRequest()
 			}

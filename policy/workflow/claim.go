@@ -21,19 +21,19 @@ func newRateClaim(rps float64) rateClaim {
 	return c
 }
 
-// leadOverScarce returns by how many ns the application of a request is ahead, in virtual time, of the application
+// leadOverShortApps returns by how many ns the application of a request is ahead, in virtual time, of the application
 // furthest behind that is short of a resource which the request needs. If there is none, it returns 0.
 //
 // A virtual time that lies behind is first raised to at most one time budget behind the furthest, so an application that
 // asked for less than its rate cannot save up more than that.
-func (g *admission) leadOverScarce(now int64, q *request) (maxLead int64) {
-	app, maxVirtualTime := &g.apps[q.app], int64(0)
-	for i := range g.apps {
-		maxVirtualTime = max(maxVirtualTime, g.apps[i].claim.virtualTime)
+func (a *admission) leadOverShortApps(now int64, request *request) (maxLead int64) {
+	app, maxVirtualTime := &a.apps[request.app], int64(0)
+	for i := range a.apps {
+		maxVirtualTime = max(maxVirtualTime, a.apps[i].claim.virtualTime)
 	}
-	app.claim.virtualTime = max(app.claim.virtualTime, maxVirtualTime-(q.deadline-q.arrivedAt))
-	for i := range g.apps {
-		if other := &g.apps[i]; other.claim.scarceResource >= 0 && other.claim.scarceUntil > now && q.owedTime[other.claim.scarceResource] > 0 {
+	app.claim.virtualTime = max(app.claim.virtualTime, maxVirtualTime-(request.deadline-request.arrivedAt))
+	for i := range a.apps {
+		if other := &a.apps[i]; other.claim.scarceResource >= 0 && other.claim.scarceUntil > now && request.owedTime[other.claim.scarceResource] > 0 {
 			maxLead = max(maxLead, app.claim.virtualTime-other.claim.virtualTime)
 		}
 	}

@@ -37,8 +37,8 @@ func (d *networkDemand) updateValues(now int64) {
 		return
 	}
 	d.valuedAt = now
-	for n := range d.values {
-		d.values[n] = d.rates[n] * math.Exp(-float64(now-d.ratedAt[n])/demandWindow)
+	for network := range d.values {
+		d.values[network] = d.rates[network] * math.Exp(-float64(now-d.ratedAt[network])/demandWindow)
 	}
 	allBusyChance := 1.0
 	for i := range d.othersBusyChance {
@@ -49,11 +49,11 @@ func (d *networkDemand) updateValues(now int64) {
 
 // otherServicesShare returns the share of the demanded device time that services other than this one need, from 0
 // to 1. Without any demand it returns 0.
-func (d *networkDemand) otherServicesShare(services []serviceTimes, service int32) float64 {
+func (d *networkDemand) otherServicesShare(services []serviceProfile, service int32) float64 {
 	totalDemand, ownDemand := 0.0, 0.0
 	for s := range services {
-		sv := &services[s]
-		serviceDemand := d.values[sv.network] * float64(sv.minTaskTime)
+		profile := &services[s]
+		serviceDemand := d.values[profile.network] * float64(profile.minTaskTime)
 		if totalDemand += serviceDemand; int32(s) == service {
 			ownDemand = serviceDemand
 		}
@@ -67,7 +67,7 @@ func (d *networkDemand) otherServicesShare(services []serviceTimes, service int3
 // copyValue returns what a byte of a network's copy on a device saves:
 //
 //	values[network] · othersBusyChance[copyCount-1] · loadTime / bytes
-func (c *cluster) copyValue(network, place int32) float64 {
+func (c *cluster) copyValue(network, deviceIndex int32) float64 {
 	d := &c.demand
-	return d.values[network] * d.othersBusyChance[max(0, c.copyCount[network]-1)] * float64(c.tables.loadTime(network, place)) / float64(max(1, c.tables.bytes[network]))
+	return d.values[network] * d.othersBusyChance[max(0, c.copyCount[network]-1)] * float64(c.tables.loadTime(network, deviceIndex)) / float64(max(1, c.tables.networkBytes[network]))
 }

@@ -5,23 +5,23 @@ import "slices"
 // device is a device with its queue, what its memory holds, and a plan of what it will do.
 type device struct {
 	queue             []int32 // waiting tasks, in order of their keys
-	batch             []int32 // running tasks
-	service           int32   // service of the running tasks
-	busy              bool
-	down              bool
+	runningTasks      []int32 // running tasks
+	runningService    int32   // service of the running tasks
+	isBusy            bool
+	isDown            bool
 	batchEndsAt       int64 // expected end of the batch, or of the last sequence of a language model
 	kvTokens          int64 // KV tokens that the running sequences will hold
 	progressCountedAt int64 // when the progress of the sequences was last counted
 
-	memoryBytes   int64   // bytes; 0 if no network is loaded at run time
-	usedBytes     int64   // bytes of networks that are loaded or being loaded, and of session states
-	loaded        []bool  // by network
-	lastUsedAt    []int64 // by network: when a batch last used it
-	sessionStates []int32 // tasks whose session states are on the device
-	loading       int32   // network that is being loaded; -1 if none
-	loadEndsAt    int64   // expected end of that load
+	memoryBytes    int64   // bytes; 0 if no network is loaded at run time
+	usedBytes      int64   // bytes of networks that are loaded or being loaded, and of session states
+	holdsNetwork   []bool  // by network
+	lastUsedAt     []int64 // by network: when a batch last used it
+	sessionStates  []int32 // tasks whose session states are on the device
+	loadingNetwork int32   // network that is being loaded; -1 if none
+	loadEndsAt     int64   // expected end of that load
 
-	dirty            bool           // the plan has to be computed anew
+	planOutdated     bool           // the plan has to be computed anew
 	planValidUntil   int64          // the plan holds up to then
 	plannedBatches   []plannedBatch // planned batches, in order
 	plannedLoads     []plannedLoad  // loads that the queue needs and that have not begun
@@ -37,9 +37,9 @@ type device struct {
 // has drained.
 type plannedBatch struct {
 	start, end    int64
-	joinUntil     int64 // a task appended to the queue can join up to then
+	lastJoinAt    int64 // a task appended to the queue can join up to then
 	kvTokens      int64 // KV tokens that its sequences will hold
-	work          int64 // largest work of its tasks
+	relativeWork  int64 // largest work of its tasks
 	recomputeTime int64 // part of the time in which session states are recomputed
 	service, size int32 // service and number of tasks
 	hasRevealed   bool  // it holds a revealed task
@@ -52,50 +52,50 @@ type plannedLoad struct {
 }
 
 func newDevice(networks int) device {
-	return device{loading: -1, loaded: make([]bool, networks), lastUsedAt: make([]int64, networks), dirty: true}
+	return device{loadingNetwork: -1, holdsNetwork: make([]bool, networks), lastUsedAt: make([]int64, networks), planOutdated: true}
 }
 
 // enqueue inserts a task into the queue by its key, behind tasks with the same key.
-func (d *device) enqueue(tasks []task, id int32) {
-	d.queue = append(d.queue, id)
-	for i := len(d.queue) - 1; i > 0 && tasks[d.queue[i-1]].orderKey > tasks[id].orderKey; i-- {
-		d.queue[i], d.queue[i-1] = d.queue[i-1], id
+func (d *device) enqueue(tasks []task, taskID int32) {
+	d.queue = append(d.queue, taskID)
+	for i := len(d.queue) - 1; i > 0 && tasks[d.queue[i-1]].orderKey > tasks[taskID].orderKey; i-- {
+		d.queue[i], d.queue[i-1] = d.queue[i-1], taskID
 	}
-	d.dirty = true
+	d.planOutdated = true
 }
 
 // dequeue removes a task from the queue, if it is there.
-func (d *device) dequeue(id int32) {
-	if i := slices.Index(d.queue, id); i >= 0 {
+func (d *device) dequeue(taskID int32) {
+	if i := slices.Index(d.queue, taskID); i >= 0 {
 		d.queue = slices.Delete(d.queue, i, i+1)
 	}
-	d.dirty = true
+	d.planOutdated = true
 }
 
 // devicePlanner computes the plans of devices, and the end table that follows from them.
 type devicePlanner struct {
 	cluster        *cluster
-	book           *taskTable
+	registry       *registry
 	tables         *deviceTables
 	states         *stateStore
 	endTable       endTable // when a task would end, by service and place
 	fullBatch      fullBatchFinder
-	markEpoch      int32   // current mark of networkEpoch
-	networkEpoch   []int32 // by network: the epoch in which it was last seen
-	latestPosition []int32 // scratch of a plan: latest queue position by service
+	currentEpoch   int32   // current mark of epochOfNetwork
+	epochOfNetwork []int32 // by network: the epoch in which it was last seen
+	firstOfService []int32 // scratch of a plan: latest queue position by service
 }
 
 // newDevicePlanner returns a planner for the devices of a cluster.
-func newDevicePlanner(c *cluster, states *stateStore) *devicePlanner {
-	services, networks := len(c.tables.services), len(c.tables.bytes)
-	return &devicePlanner{cluster: c, book: c.book, tables: c.tables, states: states, endTable: newEndTable(services, len(c.devices)), fullBatch: newFullBatchFinder(services),
-		networkEpoch: make([]int32, networks), latestPosition: make([]int32, services)}
+func newDevicePlanner(cluster *cluster, states *stateStore) *devicePlanner {
+	services, networks := len(cluster.tables.services), len(cluster.tables.networkBytes)
+	return &devicePlanner{cluster: cluster, registry: cluster.registry, tables: cluster.tables, states: states, endTable: newEndTable(services, len(cluster.devices)), fullBatch: newFullBatchFinder(services),
+		epochOfNetwork: make([]int32, networks), firstOfService: make([]int32, services)}
 }
 
 // refreshPlans computes the plan and the end table anew for devices whose plan has changed or is out of date.
 func (p *devicePlanner) refreshPlans(now int64) {
 	for i := range p.cluster.devices {
-		if d := &p.cluster.devices[i]; d.dirty || d.planValidUntil < now {
+		if device := &p.cluster.devices[i]; device.planOutdated || device.planValidUntil < now {
 			p.planDevice(int32(i), now)
 			p.writeEndTable(int32(i), now)
 		}
@@ -105,51 +105,51 @@ func (p *devicePlanner) refreshPlans(now int64) {
 // planDevice computes the plan of a device by playing its own rule forward: one batch at a time, of the first task
 // in the queue that may run then, with all tasks of the same service that may run then. The plan is valid until the
 // next batch or load ends or starts.
-func (p *devicePlanner) planDevice(place int32, now int64) {
-	d := &p.cluster.devices[place]
-	d.dirty, d.planValidUntil = false, farFuture
-	d.plannedBatches, d.plannedLoads = d.plannedBatches[:0], d.plannedLoads[:0]
+func (p *devicePlanner) planDevice(deviceIndex int32, now int64) {
+	device := &p.cluster.devices[deviceIndex]
+	device.planOutdated, device.planValidUntil = false, farFuture
+	device.plannedBatches, device.plannedLoads = device.plannedBatches[:0], device.plannedLoads[:0]
 
 	// The plan begins when the running batch ends.
 	freeAt := now
-	if d.busy {
-		freeAt = max(freeAt, d.batchEndsAt)
-		d.planValidUntil = d.batchEndsAt
+	if device.isBusy {
+		freeAt = max(freeAt, device.batchEndsAt)
+		device.planValidUntil = device.batchEndsAt
 	}
-	p.planLoads(place, now)
-	freeAt = p.planBatches(d, place, now, freeAt)
-	d.planEnd = freeAt
-	if !d.busy && len(d.plannedBatches) > 0 {
-		d.planValidUntil = d.plannedBatches[0].start
+	p.planLoads(deviceIndex, now)
+	freeAt = p.planBatches(device, deviceIndex, now, freeAt)
+	device.planEnd = freeAt
+	if !device.isBusy && len(device.plannedBatches) > 0 {
+		device.planValidUntil = device.plannedBatches[0].start
 	}
-	if d.loading >= 0 {
-		d.planValidUntil = min(d.planValidUntil, d.loadEndsAt)
+	if device.loadingNetwork >= 0 {
+		device.planValidUntil = min(device.planValidUntil, device.loadEndsAt)
 	}
 }
 
 // planBatches plans the batches of a device's queue from freeAt on, and returns the end of the last one. freeAt is
 // when the running batch ends. Positions that are planned are unlinked from the list that nextUnplanned holds, so
 // that the rest is found without passing them again.
-func (p *devicePlanner) planBatches(d *device, place int32, now, freeAt int64) int64 {
-	n := int32(len(d.queue))
-	p.linkQueue(d, place, now)
+func (p *devicePlanner) planBatches(device *device, deviceIndex int32, now, freeAt int64) int64 {
+	n := int32(len(device.queue))
+	p.linkQueue(device, deviceIndex, now)
 	firstUnplanned, unplanned := int32(0), n
 
 	// Tasks join the language model that runs already.
-	if d.busy && p.tables.isLanguageModel(d.service) {
-		b := p.currentPeriod(d, now)
-		unplanned -= p.planJoins(d, place, p.latestPosition[d.service], &b)
-		d.plannedBatches = append(d.plannedBatches, b)
-		freeAt = b.end
+	if device.isBusy && p.tables.isLanguageModel(device.runningService) {
+		batch := p.currentPeriod(device, now)
+		unplanned -= p.planJoins(device, deviceIndex, p.firstOfService[device.runningService], &batch)
+		device.plannedBatches = append(device.plannedBatches, batch)
+		freeAt = batch.end
 	}
 	for unplanned > 0 {
-		headPosition, nextReady := p.nextHead(d, place, &firstUnplanned, freeAt)
+		headPosition, nextReady := p.nextHead(device, deviceIndex, &firstUnplanned, freeAt)
 		if headPosition < 0 {
 			freeAt = nextReady // nothing is ready yet, so the device idles until something is
 			continue
 		}
-		unplanned -= p.planBatch(d, place, headPosition, freeAt)
-		freeAt = d.plannedBatches[len(d.plannedBatches)-1].end
+		unplanned -= p.planBatch(device, deviceIndex, headPosition, freeAt)
+		freeAt = device.plannedBatches[len(device.plannedBatches)-1].end
 	}
 	return freeAt
 }
@@ -157,18 +157,18 @@ func (p *devicePlanner) planBatches(d *device, place int32, now, freeAt int64) i
 // nextHead returns the queue position at which the batch that a device starts at startAt begins: the first position
 // that is ready, or with FullBatchFirst the first full batch, if that may go first. If no position is ready, it
 // returns -1, and when the first one is. Positions that are planned already are unlinked.
-func (p *devicePlanner) nextHead(d *device, place int32, firstUnplanned *int32, startAt int64) (headPosition int32, nextReady int64) {
+func (p *devicePlanner) nextHead(device *device, deviceIndex int32, firstUnplanned *int32, startAt int64) (headPosition int32, nextReady int64) {
 	headPosition, nextReady = -1, farFuture
 	previous := int32(-1)
 	p.fullBatch.reset()
-	for i := *firstUnplanned; i < int32(len(d.queue)); i = d.nextUnplanned[i] {
-		readyAt := d.readyTimes[i]
+	for i := *firstUnplanned; i < int32(len(device.queue)); i = device.nextUnplanned[i] {
+		readyAt := device.readyTimes[i]
 		if readyAt == positionPlanned && previous < 0 {
-			*firstUnplanned = d.nextUnplanned[i]
+			*firstUnplanned = device.nextUnplanned[i]
 			continue
 		}
 		if readyAt == positionPlanned {
-			d.nextUnplanned[previous] = d.nextUnplanned[i]
+			device.nextUnplanned[previous] = device.nextUnplanned[i]
 			continue
 		}
 		previous, nextReady = i, min(nextReady, readyAt)
@@ -183,7 +183,7 @@ func (p *devicePlanner) nextHead(d *device, place int32, firstUnplanned *int32, 
 		if !p.cluster.options.FullBatchFirst {
 			break
 		}
-		if fullHead := p.fullBatch.addTask(p.tables, &p.book.tasks[d.queue[i]], place, i, startAt); fullHead >= 0 {
+		if fullHead := p.fullBatch.addTask(p.tables, &p.registry.tasks[device.queue[i]], deviceIndex, i, startAt); fullHead >= 0 {
 			return fullHead, nextReady
 		}
 	}
@@ -193,59 +193,59 @@ func (p *devicePlanner) nextHead(d *device, place int32, firstUnplanned *int32, 
 // linkQueue prepares the planning of a device's queue: it computes when each task may run (inputs and network are
 // there), and links every position to the next one in the queue and to the next one of the same service. Position
 // n, behind the last, ends the lists.
-func (p *devicePlanner) linkQueue(d *device, place int32, now int64) {
-	n := int32(len(d.queue))
-	d.readyTimes, d.nextUnplanned, d.nextOfService = d.readyTimes[:0], d.nextUnplanned[:0], slices.Grow(d.nextOfService[:0], int(n))[:n]
-	if d.busy {
-		p.latestPosition[d.service] = n
+func (p *devicePlanner) linkQueue(device *device, deviceIndex int32, now int64) {
+	n := int32(len(device.queue))
+	device.readyTimes, device.nextUnplanned, device.nextOfService = device.readyTimes[:0], device.nextUnplanned[:0], slices.Grow(device.nextOfService[:0], int(n))[:n]
+	if device.isBusy {
+		p.firstOfService[device.runningService] = n
 	}
-	for i, id := range d.queue {
-		k := &p.book.tasks[id]
-		d.readyTimes = append(d.readyTimes, max(p.inputsReadyAt(k, place, now), d.networkReadyAt(p.tables.services[k.service].network)))
-		d.nextUnplanned = append(d.nextUnplanned, int32(i)+1)
-		p.latestPosition[k.service] = n
+	for i, taskID := range device.queue {
+		task := &p.registry.tasks[taskID]
+		device.readyTimes = append(device.readyTimes, max(p.inputsReadyAt(task, deviceIndex, now), device.networkReadyAt(p.tables.services[task.service].network)))
+		device.nextUnplanned = append(device.nextUnplanned, int32(i)+1)
+		p.firstOfService[task.service] = n
 	}
 	for i := n - 1; i >= 0; i-- {
-		s := p.book.tasks[d.queue[i]].service
-		d.nextOfService[i], p.latestPosition[s] = p.latestPosition[s], i
+		service := p.registry.tasks[device.queue[i]].service
+		device.nextOfService[i], p.firstOfService[service] = p.firstOfService[service], i
 	}
 }
 
 // planBatch plans one batch of a device that starts at startAt, headed by the task at a position of the queue: all
 // ready tasks of its service, up to the largest batch. It writes the expected end into the tasks, and returns the
 // size.
-func (p *devicePlanner) planBatch(d *device, place, headPosition int32, startAt int64) int32 {
-	b := plannedBatch{start: startAt, joinUntil: startAt, service: p.book.tasks[d.queue[headPosition]].service}
-	if p.tables.isLanguageModel(b.service) {
-		b.end, b.joinUntil = startAt, p.lastJoin(d, b.service, startAt, startAt)
-		joinedTasks := p.planJoins(d, place, headPosition, &b)
-		d.plannedBatches = append(d.plannedBatches, b)
+func (p *devicePlanner) planBatch(device *device, deviceIndex, headPosition int32, startAt int64) int32 {
+	batch := plannedBatch{start: startAt, lastJoinAt: startAt, service: p.registry.tasks[device.queue[headPosition]].service}
+	if p.tables.isLanguageModel(batch.service) {
+		batch.end, batch.lastJoinAt = startAt, p.lastJoin(device, batch.service, startAt, startAt)
+		joinedTasks := p.planJoins(device, deviceIndex, headPosition, &batch)
+		device.plannedBatches = append(device.plannedBatches, batch)
 		return joinedTasks
 	}
 
 	// Choose tasks of the service that are ready, up to the largest batch.
-	maxBatch, lastChosen := p.tables.serviceOn(b.service, place).maxBatch, headPosition
-	for i := headPosition; i < int32(len(d.queue)) && b.size < maxBatch; i = d.nextOfService[i] {
-		if d.readyTimes[i] > startAt || d.readyTimes[i] == positionPlanned {
+	maxBatch, lastChosen := p.tables.profileOn(batch.service, deviceIndex).maxBatch, headPosition
+	for i := headPosition; i < int32(len(device.queue)) && batch.size < maxBatch; i = device.nextOfService[i] {
+		if device.readyTimes[i] > startAt || device.readyTimes[i] == positionPlanned {
 			continue
 		}
-		k := &p.book.tasks[d.queue[i]]
-		b.size++
-		b.hasRevealed = b.hasRevealed || k.slot >= 0
-		b.work = max(b.work, k.work)
-		b.recomputeTime += p.states.recomputeTime(k, place)
-		d.readyTimes[i], lastChosen = positionChosen, i
+		task := &p.registry.tasks[device.queue[i]]
+		batch.size++
+		batch.hasRevealed = batch.hasRevealed || task.taskNumber >= 0
+		batch.relativeWork = max(batch.relativeWork, task.relativeWork)
+		batch.recomputeTime += p.states.recomputeTime(task, deviceIndex)
+		device.readyTimes[i], lastChosen = positionChosen, i
 	}
 
 	// Now the end of the batch is known; write it into its tasks.
-	b.end = startAt + p.tables.batchTime(b.service, place, b.size, b.work) + b.recomputeTime
-	for i := headPosition; i <= lastChosen; i = d.nextOfService[i] {
-		if d.readyTimes[i] == positionChosen {
-			p.book.tasks[d.queue[i]].endsAt, d.readyTimes[i] = b.end, positionPlanned
+	batch.end = startAt + p.tables.batchTime(batch.service, deviceIndex, batch.size, batch.relativeWork) + batch.recomputeTime
+	for i := headPosition; i <= lastChosen; i = device.nextOfService[i] {
+		if device.readyTimes[i] == positionChosen {
+			p.registry.tasks[device.queue[i]].endsAt, device.readyTimes[i] = batch.end, positionPlanned
 		}
 	}
-	d.plannedBatches = append(d.plannedBatches, b)
-	return b.size
+	device.plannedBatches = append(device.plannedBatches, batch)
+	return batch.size
 }
 
 // positionChosen marks a queue position that is in the batch under construction, positionPlanned one that is in an
@@ -257,18 +257,18 @@ const (
 
 // inputsReadyAt returns when all inputs of a task are at a place (device), as expected, with the session state that
 // it continues if that is on its way. An input arrives when its task has ended and the transfer is over.
-func (p *devicePlanner) inputsReadyAt(k *task, place int32, now int64) int64 {
+func (p *devicePlanner) inputsReadyAt(task *task, deviceIndex int32, now int64) int64 {
 	readyAt := now
-	if k.stateInTransit {
-		readyAt = max(readyAt, k.stateArrivesAt)
+	if task.stateInTransit {
+		readyAt = max(readyAt, task.stateArrivesAt)
 	}
-	if k.inputsAt == place {
+	if task.inputsDevice == deviceIndex {
 		return readyAt
 	}
-	for _, in := range k.inputs {
-		if in >= 0 {
-			inputTask := &p.book.tasks[in]
-			readyAt = max(readyAt, inputTask.endsAt+p.tables.transferTime(inputTask.service, max(inputTask.place, 0), place))
+	for _, input := range task.inputs {
+		if input >= 0 {
+			inputTask := &p.registry.tasks[input]
+			readyAt = max(readyAt, inputTask.endsAt+p.tables.transferTime(inputTask.service, max(inputTask.deviceIndex, 0), deviceIndex))
 		}
 	}
 	return readyAt
@@ -277,49 +277,49 @@ func (p *devicePlanner) inputsReadyAt(k *task, place int32, now int64) int64 {
 // planLoads lists the loads of networks that a device's queue needs, one after the other on its copy engine, and
 // computes the bytes of memory that are free or can be freed. A network is marked with the epoch of this call, so
 // that it is planned once.
-func (p *devicePlanner) planLoads(place int32, now int64) {
-	d := &p.cluster.devices[place]
-	d.copyEngineFreeAt = now
-	if d.loading >= 0 {
-		d.copyEngineFreeAt = max(now, d.loadEndsAt)
+func (p *devicePlanner) planLoads(deviceIndex int32, now int64) {
+	device := &p.cluster.devices[deviceIndex]
+	device.copyEngineFreeAt = now
+	if device.loadingNetwork >= 0 {
+		device.copyEngineFreeAt = max(now, device.loadEndsAt)
 	}
 
 	// Without a memory size nothing is loaded, and memory is no limit.
-	d.availableBytes = farFuture
-	if d.memoryBytes == 0 {
+	device.availableBytes = farFuture
+	if device.memoryBytes == 0 {
 		return
 	}
 
 	// Plan one load for every network that the queue needs and the device lacks.
-	p.markEpoch++
-	d.availableBytes = d.memoryBytes - d.usedBytes
-	for _, id := range d.queue {
-		sv := &p.tables.services[p.book.tasks[id].service]
-		n := sv.network
-		if p.networkEpoch[n] == p.markEpoch {
+	p.currentEpoch++
+	device.availableBytes = device.memoryBytes - device.usedBytes
+	for _, taskID := range device.queue {
+		profile := &p.tables.services[p.registry.tasks[taskID].service]
+		network := profile.network
+		if p.epochOfNetwork[network] == p.currentEpoch {
 			continue
 		}
-		p.networkEpoch[n] = p.markEpoch
-		if !d.loaded[n] && n != d.loading {
-			d.copyEngineFreeAt += sv.onKinds[p.tables.kindOf[place]].loadTime
-			d.plannedLoads = append(d.plannedLoads, plannedLoad{n, d.copyEngineFreeAt})
-			d.availableBytes -= p.tables.bytes[n]
+		p.epochOfNetwork[network] = p.currentEpoch
+		if !device.holdsNetwork[network] && network != device.loadingNetwork {
+			device.copyEngineFreeAt += profile.byKind[p.tables.kindOf[deviceIndex]].loadTime
+			device.plannedLoads = append(device.plannedLoads, plannedLoad{network, device.copyEngineFreeAt})
+			device.availableBytes -= p.tables.networkBytes[network]
 		}
 	}
-	if d.busy {
-		p.networkEpoch[p.tables.services[d.service].network] = p.markEpoch
+	if device.isBusy {
+		p.epochOfNetwork[p.tables.services[device.runningService].network] = p.currentEpoch
 	}
 
 	// Networks that neither the queue nor the running batch needs can go, and so can states that no task needs
 	// soon.
-	for n, isLoaded := range d.loaded {
-		if isLoaded && p.networkEpoch[n] != p.markEpoch {
-			d.availableBytes += p.tables.bytes[n]
+	for network, isLoaded := range device.holdsNetwork {
+		if isLoaded && p.epochOfNetwork[network] != p.currentEpoch {
+			device.availableBytes += p.tables.networkBytes[network]
 		}
 	}
-	for _, id := range d.sessionStates {
-		if p.states.stateClass(id) <= expectedClass {
-			d.availableBytes += p.book.tasks[id].session.bytes
+	for _, taskID := range device.sessionStates {
+		if p.states.stateClass(taskID) <= expectedClass {
+			device.availableBytes += p.registry.tasks[taskID].state.bytes
 		}
 	}
 }
@@ -328,12 +328,12 @@ func (p *devicePlanner) planLoads(place int32, now int64) {
 // neither has nor plans it, it returns -1; if the device never loads anything, farFuture.
 func (d *device) networkReadyAt(network int32) int64 {
 	switch {
-	case d.loaded[network]:
+	case d.holdsNetwork[network]:
 		return 0
 	case d.memoryBytes == 0:
 		return farFuture
 	}
-	if network == d.loading {
+	if network == d.loadingNetwork {
 		return d.loadEndsAt
 	}
 	for i := range d.plannedLoads {
@@ -346,21 +346,21 @@ func (d *device) networkReadyAt(network int32) int64 {
 
 // networkUsableAt returns the first instant at which a task of a service, placed now, finds its network on a device. If
 // the device cannot run the service, or must not load its network (Options.StaticNetworks), it returns farFuture.
-func (p *devicePlanner) networkUsableAt(place, service int32) int64 {
-	d, sv := &p.cluster.devices[place], &p.tables.services[service]
-	onKind := &sv.onKinds[p.tables.kindOf[place]]
-	if onKind.times == nil {
+func (p *devicePlanner) networkUsableAt(deviceIndex, service int32) int64 {
+	device, profile := &p.cluster.devices[deviceIndex], &p.tables.services[service]
+	kindProfile := &profile.byKind[p.tables.kindOf[deviceIndex]]
+	if kindProfile.batchTimes == nil {
 		return farFuture
 	}
-	if usableAt := d.networkReadyAt(sv.network); usableAt >= 0 {
+	if usableAt := device.networkReadyAt(profile.network); usableAt >= 0 {
 		return usableAt
 	}
-	if p.cluster.options.StaticNetworks && p.cluster.copyCount[sv.network] > 0 {
+	if p.cluster.options.StaticNetworks && p.cluster.copyCount[profile.network] > 0 {
 		return farFuture
 	}
-	usableAt := d.copyEngineFreeAt + onKind.loadTime
-	if d.availableBytes < p.tables.bytes[sv.network] {
-		usableAt = max(usableAt, d.planEnd)
+	usableAt := device.copyEngineFreeAt + kindProfile.loadTime
+	if device.availableBytes < p.tables.networkBytes[profile.network] {
+		usableAt = max(usableAt, device.planEnd)
 	}
 	return usableAt
 }
@@ -369,18 +369,18 @@ func (p *devicePlanner) networkUsableAt(place, service int32) int64 {
 // duration without delaying a planned batch that holds a revealed task. Batches of expected tasks give way. A busy
 // device is idle when its running batch ends at the earliest.
 func (d *device) firstIdle(idleAt, duration int64) int64 {
-	if d.busy {
+	if d.isBusy {
 		idleAt = max(idleAt, d.batchEndsAt)
 	}
 	for i := range d.plannedBatches {
-		b := &d.plannedBatches[i]
+		batch := &d.plannedBatches[i]
 		needed := duration
-		if !b.hasRevealed {
+		if !batch.hasRevealed {
 			needed = 1 // expected tasks give way
 		}
-		if idleAt+needed > b.start {
-			idleAt = max(idleAt, b.end)
-		} else if b.hasRevealed {
+		if idleAt+needed > batch.start {
+			idleAt = max(idleAt, batch.end)
+		} else if batch.hasRevealed {
 			break
 		}
 	}
@@ -390,63 +390,63 @@ func (d *device) firstIdle(idleAt, duration int64) int64 {
 // writeEndTable writes a device's entries into the end table: when a task of each service would end there, in a
 // batch of its own in the first gap of the plan, or in a planned batch that it can join. It is called when a
 // device's plan has changed. A device that is down never ends anything (farFuture).
-func (p *devicePlanner) writeEndTable(place int32, now int64) {
-	d, f := &p.cluster.devices[place], p.tables
-	if d.down {
-		for s := range f.services {
-			p.endTable.setSolo(int32(s), place, farFuture, 0)
+func (p *devicePlanner) writeEndTable(deviceIndex int32, now int64) {
+	device, tables := &p.cluster.devices[deviceIndex], p.tables
+	if device.isDown {
+		for service := range tables.services {
+			p.endTable.setSolo(int32(service), deviceIndex, farFuture, 0)
 		}
 		return
 	}
 
 	// First the entries of a batch of one, in the first gap of the plan.
-	kind := f.kindOf[place]
-	for s := range f.services {
-		sv := &f.services[s]
-		onKind := &sv.onKinds[kind]
-		if onKind.times == nil {
-			p.endTable.setSolo(int32(s), place, farFuture, 0)
+	kind := tables.kindOf[deviceIndex]
+	for service := range tables.services {
+		profile := &tables.services[service]
+		kindProfile := &profile.byKind[kind]
+		if kindProfile.batchTimes == nil {
+			p.endTable.setSolo(int32(service), deviceIndex, farFuture, 0)
 			continue
 		}
-		soloTime := onKind.times[0]
-		idleAt := d.firstIdle(now, soloTime)
-		if !d.loaded[sv.network] {
-			if idleAt = p.networkUsableAt(place, int32(s)); idleAt < farFuture {
-				idleAt = d.firstIdle(max(idleAt, now), soloTime)
+		soloTime := kindProfile.batchTimes[0]
+		idleAt := device.firstIdle(now, soloTime)
+		if !device.holdsNetwork[profile.network] {
+			if idleAt = p.networkUsableAt(deviceIndex, int32(service)); idleAt < farFuture {
+				idleAt = device.firstIdle(max(idleAt, now), soloTime)
 			}
 		}
-		p.endTable.setSolo(int32(s), place, idleAt, soloTime)
+		p.endTable.setSolo(int32(service), deviceIndex, idleAt, soloTime)
 	}
 
 	// Then the planned batches that a task can join. The loop runs backwards, so the earliest one of a service
 	// stays.
-	for i := len(d.plannedBatches) - 1; i >= 0; i-- {
-		b := &d.plannedBatches[i]
-		onKind := &f.services[b.service].onKinds[kind]
+	for i := len(device.plannedBatches) - 1; i >= 0; i-- {
+		batch := &device.plannedBatches[i]
+		kindProfile := &tables.services[batch.service].byKind[kind]
 		switch {
-		case !f.fitsOneMore(b.service, place, b.size, b.kvTokens, usualWork):
-		case f.isLanguageModel(b.service):
-			if b.joinUntil >= now {
-				p.endTable.setSolo(b.service, place, max(b.start, now), onKind.times[b.size])
+		case !tables.fitsOneMore(batch.service, deviceIndex, batch.size, batch.kvTokens, usualWork):
+		case tables.isLanguageModel(batch.service):
+			if batch.lastJoinAt >= now {
+				p.endTable.setSolo(batch.service, deviceIndex, max(batch.start, now), kindProfile.batchTimes[batch.size])
 			}
-		case b.start >= now:
-			p.endTable.setJoin(b.service, place, b.start, onKind.times[b.size]+b.recomputeTime)
+		case batch.start >= now:
+			p.endTable.setJoin(batch.service, deviceIndex, batch.start, kindProfile.batchTimes[batch.size]+batch.recomputeTime)
 		}
 	}
 }
 
 // currentPeriod returns what the running language model of a device does until it has drained, as a batch of the plan.
-func (p *devicePlanner) currentPeriod(d *device, now int64) plannedBatch {
-	return plannedBatch{start: now, end: d.batchEndsAt, joinUntil: p.lastJoin(d, d.service, now, d.batchEndsAt), service: d.service, size: int32(len(d.batch)), kvTokens: d.kvTokens, hasRevealed: true}
+func (p *devicePlanner) currentPeriod(device *device, now int64) plannedBatch {
+	return plannedBatch{start: now, end: device.batchEndsAt, lastJoinAt: p.lastJoin(device, device.runningService, now, device.batchEndsAt), service: device.runningService, size: int32(len(device.runningTasks)), kvTokens: device.kvTokens, hasRevealed: true}
 }
 
 // lastJoin returns when a task appended to a queue could at the latest join a language model that runs over an interval:
 // before any task of another service may run.
-func (p *devicePlanner) lastJoin(d *device, service int32, begin, end int64) int64 {
+func (p *devicePlanner) lastJoin(device *device, service int32, begin, end int64) int64 {
 	lastJoin := end
-	for i, id := range d.queue {
-		if k := &p.book.tasks[id]; k.slot >= 0 && k.service != service && d.readyTimes[i] >= 0 {
-			lastJoin = min(lastJoin, max(begin, d.readyTimes[i]))
+	for i, taskID := range device.queue {
+		if task := &p.registry.tasks[taskID]; task.taskNumber >= 0 && task.service != service && device.readyTimes[i] >= 0 {
+			lastJoin = min(lastJoin, max(begin, device.readyTimes[i]))
 		}
 	}
 	return lastJoin
@@ -454,24 +454,24 @@ func (p *devicePlanner) lastJoin(d *device, service int32, begin, end int64) int
 
 // planJoins lets the waiting tasks of a queue join a planned period of a language model, as sequences, and returns
 // how many do. headPosition is the first position of the service that is not planned. A period accepts tasks until
-// joinUntil and ends with its last task.
-func (p *devicePlanner) planJoins(d *device, place, headPosition int32, period *plannedBatch) (joinedTasks int32) {
-	for i := headPosition; i < int32(len(d.queue)); i = d.nextOfService[i] {
-		joinAt := max(d.readyTimes[i], period.start)
-		k := &p.book.tasks[d.queue[i]]
-		if d.readyTimes[i] == positionPlanned || joinAt > period.joinUntil || !p.tables.fitsOneMore(period.service, place, period.size, period.kvTokens, k.work) {
+// lastJoinAt and ends with its last task.
+func (p *devicePlanner) planJoins(device *device, deviceIndex, headPosition int32, period *plannedBatch) (joinedTasks int32) {
+	for i := headPosition; i < int32(len(device.queue)); i = device.nextOfService[i] {
+		joinAt := max(device.readyTimes[i], period.start)
+		task := &p.registry.tasks[device.queue[i]]
+		if device.readyTimes[i] == positionPlanned || joinAt > period.lastJoinAt || !p.tables.fitsOneMore(period.service, deviceIndex, period.size, period.kvTokens, task.relativeWork) {
 			continue
 		}
 		period.size++
-		period.kvTokens += p.tables.tokensOf(period.service, k.work)
-		period.hasRevealed = period.hasRevealed || k.slot >= 0
-		k.endsAt = joinAt + p.tables.batchTime(period.service, place, period.size, k.work) + p.states.recomputeTime(k, place)
+		period.kvTokens += p.tables.tokensOf(period.service, task.relativeWork)
+		period.hasRevealed = period.hasRevealed || task.taskNumber >= 0
+		task.endsAt = joinAt + p.tables.batchTime(period.service, deviceIndex, period.size, task.relativeWork) + p.states.recomputeTime(task, deviceIndex)
 		// Until now it accepted tasks to its end, so it does so to its new end.
-		if period.joinUntil == period.end {
-			period.joinUntil = max(period.end, k.endsAt)
+		if period.lastJoinAt == period.end {
+			period.lastJoinAt = max(period.end, task.endsAt)
 		}
-		period.end = max(period.end, k.endsAt)
-		d.readyTimes[i] = positionPlanned
+		period.end = max(period.end, task.endsAt)
+		device.readyTimes[i] = positionPlanned
 		joinedTasks++
 	}
 	return joinedTasks

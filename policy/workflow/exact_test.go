@@ -25,104 +25,104 @@ type exactScheduler struct {
 	maxPasses                 int
 }
 
-func newExactScheduler(f *deviceTables, r *endTable) *exactScheduler {
-	return &exactScheduler{scheduler: newScheduler(f, r)}
+func newExactScheduler(tables *deviceTables, r *endTable) *exactScheduler {
+	return &exactScheduler{scheduler: newScheduler(tables, r)}
 }
 
 // traceSchedule takes a schedule from the minima and keeps it if it is the best so far.
-func (s *exactScheduler) traceSchedule(j *job) {
-	places, nodes := len(s.tables.deviceAt), len(s.tables.nodes)
-	for t := range j.tasks {
-		s.currentPlaces[t] = j.tasks[t].place
+func (s *exactScheduler) traceSchedule(job *job) {
+	deviceCount, nodeCount := len(s.tables.planDevice), len(s.tables.nodes)
+	for taskIndex := range job.tasks {
+		s.currentPlaces[taskIndex] = job.tasks[taskIndex].deviceIndex
 	}
-	for t := int32(len(j.tasks)) - 1; t >= 0; t-- {
-		if s.currentPlaces[t] < 0 {
-			s.currentPlaces[t] = s.minEndPlace[s.rowOf[t]] // nobody reads it
+	for taskIndex := int32(len(job.tasks)) - 1; taskIndex >= 0; taskIndex-- {
+		if s.currentPlaces[taskIndex] < 0 {
+			s.currentPlaces[taskIndex] = s.minEndDevice[s.rowOf[taskIndex]] // nobody reads it
 		}
-		d := s.currentPlaces[t]
-		for _, in := range j.inputsOf(t) {
-			if in < 0 || s.currentPlaces[in] >= 0 {
+		d := s.currentPlaces[taskIndex]
+		for _, input := range job.inputsOf(taskIndex) {
+			if input < 0 || s.currentPlaces[input] >= 0 {
 				continue
 			}
-			row := s.rowOf[in]
-			toNear, toFar := s.transferTimes(&j.tasks[t], &j.tasks[in], in)
-			node := int(row)*nodes + int(s.tables.nodeOf[d])
-			here, near, far := s.earliestEnds[int(row)*places+int(d)], s.minEndOnNode[node]+toNear, s.minEnd[row]+toFar
+			row := s.rowOf[input]
+			toNear, toFar := s.transferTimes(&job.tasks[taskIndex], &job.tasks[input], input)
+			node := int(row)*nodeCount + int(s.tables.nodeOf[d])
+			here, near, far := s.earliestEnds[int(row)*deviceCount+int(d)], s.minEndOnNode[node]+toNear, s.minEnd[row]+toFar
 			switch {
 			case here <= near && here <= far:
-				s.currentPlaces[in] = d
+				s.currentPlaces[input] = d
 			case near <= far:
-				s.currentPlaces[in] = s.minPlaceOnNode[node]
+				s.currentPlaces[input] = s.minDeviceOnNode[node]
 			default:
-				s.currentPlaces[in] = s.minEndPlace[row]
+				s.currentPlaces[input] = s.minEndDevice[row]
 			}
 		}
 	}
-	if end := s.evaluate(j); end < s.bestEnd {
+	if end := s.evaluate(job); end < s.bestEnd {
 		s.bestEnd = end
 		copy(s.bestPlaces, s.currentPlaces)
 	}
 }
 
 // evaluate works out equations 1 and 2 for the places at hand.
-func (s *exactScheduler) evaluate(j *job) int64 {
+func (s *exactScheduler) evaluate(job *job) int64 {
 	last := int64(0)
-	for t := range j.tasks {
-		k := &j.tasks[t]
-		if k.place >= 0 && !s.isForced[t] {
-			s.currentEnds[t] = k.end
+	for taskIndex := range job.tasks {
+		jobTask := &job.tasks[taskIndex]
+		if jobTask.deviceIndex >= 0 && !s.isForced[taskIndex] {
+			s.currentEnds[taskIndex] = jobTask.end
 			continue
 		}
 		ready := s.now
-		for _, in := range j.inputsOf(int32(t)) {
-			if in >= 0 {
-				ready = max(ready, s.arrivalWithState(j, int32(t), in, s.currentPlaces[in], s.currentPlaces[t], s.currentEnds[in]))
+		for _, input := range job.inputsOf(int32(taskIndex)) {
+			if input >= 0 {
+				ready = max(ready, s.arrivalWithState(job, int32(taskIndex), input, s.currentPlaces[input], s.currentPlaces[taskIndex], s.currentEnds[input]))
 			}
 		}
-		if k.recomputeTime > 0 && k.stateFrom < 0 {
-			away, _ := s.tables.stateTransferTime(k.service, k.recomputeTime, k.stateHome, s.currentPlaces[t])
+		if jobTask.recomputeTime > 0 && jobTask.stateSource < 0 {
+			away, _ := s.tables.stateTransferTime(jobTask.service, jobTask.recomputeTime, jobTask.stateDevice, s.currentPlaces[taskIndex])
 			from := s.now
-			if k.stateHome >= 0 {
-				from = max(from, k.stateHomeAt)
+			if jobTask.stateDevice >= 0 {
+				from = max(from, jobTask.stateReadyAt)
 			}
 			ready = max(ready, from+away)
 		}
-		s.currentEnds[t] = s.endTable.endAt(k.service, s.currentPlaces[t], ready, k.work)
-		if s.readerCount[t] == 0 {
-			last = max(last, s.currentEnds[t])
+		s.currentEnds[taskIndex] = s.endTable.endAt(jobTask.service, s.currentPlaces[taskIndex], ready, jobTask.relativeWork)
+		if s.readerCount[taskIndex] == 0 {
+			last = max(last, s.currentEnds[taskIndex])
 		}
 	}
 	return last
 }
 
 // longestTransfer is the longest way to a task that reads one.
-func (s *exactScheduler) longestTransfer(j *job, t int32) int64 {
-	most := s.tables.otherNodeTime[j.tasks[t].service]
-	for i := range j.tasks {
-		if k := &j.tasks[i]; k.recomputeTime > 0 && k.stateFrom == t {
-			most = max(most, k.recomputeTime*s.tables.stateTransfers[k.service].otherNode>>20)
+func (s *exactScheduler) longestTransfer(job *job, taskIndex int32) int64 {
+	most := s.tables.otherNodeTimes[job.tasks[taskIndex].service]
+	for i := range job.tasks {
+		if jobTask := &job.tasks[i]; jobTask.recomputeTime > 0 && jobTask.stateSource == taskIndex {
+			most = max(most, jobTask.recomputeTime*s.tables.stateTransfers[jobTask.service].otherNodePart>>20)
 		}
 	}
 	return most
 }
 
 // branchOnOutputs tries places of a shared output.
-func (s *exactScheduler) branchOnOutputs(j *job, level int) {
+func (s *exactScheduler) branchOnOutputs(job *job, level int) {
 	if level == len(s.sharedOutputs) {
 		return
 	}
-	t, places := s.sharedOutputs[level], len(s.tables.deviceAt)
+	taskIndex, deviceCount := s.sharedOutputs[level], len(s.tables.planDevice)
 	for level >= len(s.triedPlaces) {
-		s.triedPlaces = append(s.triedPlaces, make([]int32, 0, places))
+		s.triedPlaces = append(s.triedPlaces, make([]int32, 0, deviceCount))
 	}
 	// Its row stands alone from here on: a task that is forced has no like.
-	if s.rowOf[t] != t {
-		copy(s.earliestEnds[int(t)*places:][:places], s.earliestEnds[int(s.rowOf[t])*places:][:places])
-		s.minEnd[t] = s.minEnd[s.rowOf[t]]
-		s.rowOf[t] = t
+	if s.rowOf[taskIndex] != taskIndex {
+		copy(s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount], s.earliestEnds[int(s.rowOf[taskIndex])*deviceCount:][:deviceCount])
+		s.minEnd[taskIndex] = s.minEnd[s.rowOf[taskIndex]]
+		s.rowOf[taskIndex] = taskIndex
 	}
-	ends := s.earliestEnds[int(t)*places:][:places]
-	most := s.minEnd[t] + s.longestTransfer(j, t)
+	ends := s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount]
+	most := s.minEnd[taskIndex] + s.longestTransfer(job, taskIndex)
 	list := s.triedPlaces[level][:0]
 	for d, end := range ends {
 		if end <= most {
@@ -139,40 +139,40 @@ func (s *exactScheduler) branchOnOutputs(j *job, level int) {
 	})
 	s.triedPlaces[level] = list
 	for _, d := range list {
-		s.isForced[t], j.tasks[t].place, j.tasks[t].end = true, d, ends[d]
+		s.isForced[taskIndex], job.tasks[taskIndex].deviceIndex, job.tasks[taskIndex].end = true, d, ends[d]
 		s.passes++
-		s.computeEnds(j, t+1)
-		if s.endBound(j) < s.bestEnd {
-			s.traceSchedule(j)
+		s.computeEnds(job, taskIndex+1)
+		if s.endBound(job) < s.bestEnd {
+			s.traceSchedule(job)
 			if s.bestEnd > s.bound && (s.maxPasses == 0 || s.passes < s.maxPasses) {
-				s.branchOnOutputs(j, level+1)
+				s.branchOnOutputs(job, level+1)
 			}
 		}
 		if s.bestEnd == s.bound || s.maxPasses > 0 && s.passes >= s.maxPasses {
 			break
 		}
 	}
-	s.isForced[t], j.tasks[t].place, j.tasks[t].end = false, -1, 0
+	s.isForced[taskIndex], job.tasks[taskIndex].deviceIndex, job.tasks[taskIndex].end = false, -1, 0
 }
 
 // schedule finds the places, at most limit passes long; 0: until the best is
 // proven. The result is in to. It gives the end of the last task and a bound that
 // no schedule can beat; where both are the same, the schedule is proven optimal.
-func (s *exactScheduler) schedule(now int64, j *job, limit int) (end, bound int64) {
-	s.grow(j)
-	n := len(j.tasks)
+func (s *exactScheduler) schedule(now int64, job *job, limit int) (end, bound int64) {
+	s.grow(job)
+	n := len(job.tasks)
 	s.currentPlaces, s.bestPlaces, s.currentEnds, s.isForced, s.sharedOutputs = make([]int32, n), make([]int32, n), make([]int64, n), make([]bool, n), nil
-	for t := range j.tasks {
-		if s.readerCount[t] > 1 && j.tasks[t].place < 0 {
-			s.sharedOutputs = append(s.sharedOutputs, int32(t))
+	for taskIndex := range job.tasks {
+		if s.readerCount[taskIndex] > 1 && job.tasks[taskIndex].deviceIndex < 0 {
+			s.sharedOutputs = append(s.sharedOutputs, int32(taskIndex))
 		}
 	}
 	s.now, s.maxPasses, s.passes, s.bestEnd = now, limit, 1, farFuture
-	s.computeEnds(j, 0)
-	s.bound = s.endBound(j)
-	s.traceSchedule(j)
+	s.computeEnds(job, 0)
+	s.bound = s.endBound(job)
+	s.traceSchedule(job)
 	if s.bestEnd > s.bound && len(s.sharedOutputs) > 0 {
-		s.branchOnOutputs(j, 0)
+		s.branchOnOutputs(job, 0)
 		if s.maxPasses == 0 || s.passes < s.maxPasses {
 			return s.bestEnd, s.bestEnd // all branches were tried
 		}
@@ -181,10 +181,10 @@ func (s *exactScheduler) schedule(now int64, j *job, limit int) (end, bound int6
 }
 
 // arrivalWithState is when what a task reads of another is at a place, and its state with it.
-func (s *exactScheduler) arrivalWithState(j *job, t, in, from, to int32, end int64) int64 {
-	took := s.tables.transferTime(j.tasks[in].service, from, to)
-	if k := &j.tasks[t]; k.recomputeTime > 0 && k.stateFrom == in {
-		away, _ := s.tables.stateTransferTime(k.service, k.recomputeTime, from, to)
+func (s *exactScheduler) arrivalWithState(job *job, taskIndex, input, from, to int32, end int64) int64 {
+	took := s.tables.transferTime(job.tasks[input].service, from, to)
+	if jobTask := &job.tasks[taskIndex]; jobTask.recomputeTime > 0 && jobTask.stateSource == input {
+		away, _ := s.tables.stateTransferTime(jobTask.service, jobTask.recomputeTime, from, to)
 		took = max(took, away)
 	}
 	return end + took

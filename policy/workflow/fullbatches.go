@@ -11,7 +11,7 @@ type fullBatchFinder struct {
 // partialBatch is the batch that the tasks of a service seen so far would form.
 type partialBatch struct {
 	firstPosition, size int32 // position of its first task, and number of tasks
-	work                int64 // largest work
+	relativeWork        int64 // largest work
 }
 
 // newFullBatchFinder returns a finder for the queues of tasks of these services.
@@ -28,19 +28,19 @@ func (f *fullBatchFinder) reset() {
 // addTask adds the next task of a queue that may run. It returns the position of the first task of its batch if
 // that batch is full and may run first; otherwise it returns -1. A batch may go first if the first task of the
 // queue that may run still starts by latestStart behind it, so that it is not late.
-func (f *fullBatchFinder) addTask(tables *deviceTables, k *task, place, position int32, now int64) int32 {
+func (f *fullBatchFinder) addTask(tables *deviceTables, task *task, deviceIndex, position int32, now int64) int32 {
 	if f.firstRunnable < 0 {
-		f.firstRunnable, f.latestStart = position, k.orderKey-tables.batchTime(k.service, place, 1, k.work)
+		f.firstRunnable, f.latestStart = position, task.orderKey-tables.batchTime(task.service, deviceIndex, 1, task.relativeWork)
 	}
-	if tables.isLanguageModel(k.service) {
+	if tables.isLanguageModel(task.service) {
 		return -1
 	}
-	batch, maxBatch := &f.partialBatches[k.service], tables.serviceOn(k.service, place).maxBatch
+	batch, maxBatch := &f.partialBatches[task.service], tables.profileOn(task.service, deviceIndex).maxBatch
 	if batch.size == 0 {
 		batch.firstPosition = position
 	}
-	batch.size, batch.work = batch.size+1, max(batch.work, k.work)
-	if batch.size == maxBatch && (batch.firstPosition == f.firstRunnable || now+tables.batchTime(k.service, place, maxBatch, batch.work) <= f.latestStart) {
+	batch.size, batch.relativeWork = batch.size+1, max(batch.relativeWork, task.relativeWork)
+	if batch.size == maxBatch && (batch.firstPosition == f.firstRunnable || now+tables.batchTime(task.service, deviceIndex, maxBatch, batch.relativeWork) <= f.latestStart) {
 		return batch.firstPosition
 	}
 	return -1

@@ -9,10 +9,10 @@ import (
 )
 
 // openRequest opens a request of one task of service 0.
-func (d *drivenPolicy) openRequest(req int32, deadline time.Duration) {
-	d.handleEvent(policy.Event{Kind: policy.Arrival, Req: req, Deadline: deadline})
-	d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: req, Value: 1})
-	d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: req, Task: req, Service: 0, List: []int32{-1}})
+func (d *drivenPolicy) openRequest(requestNumber int32, deadline time.Duration) {
+	d.handleEvent(policy.Event{Kind: policy.Arrival, Req: requestNumber, Deadline: deadline})
+	d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: requestNumber, Value: 1})
+	d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: requestNumber, Task: requestNumber, Service: 0, List: []int32{-1}})
 }
 
 // A request without hope is given up, to the nanosecond. One that would only be late
@@ -21,8 +21,8 @@ func TestLateRequestsAreGivenUp(t *testing.T) {
 	for _, up := range []GiveUpRule{GiveUpNever, GiveUpHopeless, GiveUpLate} {
 		opt := dyorcOptions
 		opt.GiveUp = up
-		p := New(testFleet(1, 1, 8).source, opt)
-		p.cluster.devices[0].loaded[0] = true
+		p := New(testFleet(1, 1, 8).planTables, opt)
+		p.cluster.devices[0].holdsNetwork[0] = true
 		d := &drivenPolicy{policy: p}
 		alone := time.Duration(p.tables.batchTime(0, 0, 1, usualWork))
 		d.now = time.Second
@@ -51,10 +51,10 @@ func TestRoomByWorth(t *testing.T) {
 		worth bool
 		gone  int32
 	}{{false, 1}, {true, 0}} {
-		p := New(testFleet(2, 3, 8).source, Options{EvictByValue: c.worth})
-		d := &p.cluster.devices[0]
-		d.memoryBytes, d.usedBytes = 6e9, 6e9
-		d.loaded[0], d.loaded[1], p.cluster.devices[1].loaded[0] = true, true, true
+		p := New(testFleet(2, 3, 8).planTables, Options{EvictByValue: c.worth})
+		device := &p.cluster.devices[0]
+		device.memoryBytes, device.usedBytes = 6e9, 6e9
+		device.holdsNetwork[0], device.holdsNetwork[1], p.cluster.devices[1].holdsNetwork[0] = true, true, true
 		p.cluster.copyCount[0], p.cluster.copyCount[1] = 2, 1
 		for now := int64(0); now < 100e9; now += 1e9 {
 			p.cluster.countDemand(now, 0)
@@ -62,7 +62,7 @@ func TestRoomByWorth(t *testing.T) {
 				p.cluster.countDemand(now, 1)
 			}
 		}
-		d.lastUsedAt[0], d.lastUsedAt[1] = 99e9, 96e9
+		device.lastUsedAt[0], device.lastUsedAt[1] = 99e9, 96e9
 		p.cluster.demand.updateValues(100e9)
 		var out policy.Actions
 		if !p.loader.evict(0, -1, unneededClass, 3e9, &out) || len(out.List) != 1 || out.List[0].Network != c.gone {
@@ -75,9 +75,9 @@ func TestRoomByWorth(t *testing.T) {
 // batch reveals waits for that end, which is about to be told.
 func TestTasksAreAskedForMeanwhile(t *testing.T) {
 	for _, between := range []int64{0, 1} {
-		p := New(testFleet(2, 2, 8).source, dyorcOptions)
-		for place := range p.cluster.devices {
-			p.cluster.devices[place].loaded[0], p.cluster.devices[place].loaded[1] = true, true
+		p := New(testFleet(2, 2, 8).planTables, dyorcOptions)
+		for deviceIndex := range p.cluster.devices {
+			p.cluster.devices[deviceIndex].holdsNetwork[0], p.cluster.devices[deviceIndex].holdsNetwork[1] = true, true
 		}
 		d := &drivenPolicy{policy: p}
 		d.openRequest(0, time.Hour)
@@ -86,7 +86,7 @@ func TestTasksAreAskedForMeanwhile(t *testing.T) {
 		}
 		d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1, Key: between})
 		d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 1, Service: 1, List: []int32{-1}})
-		if p.cluster.busyDevices != len(slices.DeleteFunc([]bool{p.cluster.devices[0].busy, p.cluster.devices[1].busy}, func(b bool) bool { return !b })) {
+		if p.cluster.busyDevices != len(slices.DeleteFunc([]bool{p.cluster.devices[0].isBusy, p.cluster.devices[1].isBusy}, func(b bool) bool { return !b })) {
 			t.Errorf("%d devices run", p.cluster.busyDevices)
 		}
 		if ran := slices.ContainsFunc(d.out.List, func(a policy.Action) bool { return a.Kind == policy.Dispatch }); ran != (between == 1) {

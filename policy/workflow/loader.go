@@ -4,52 +4,52 @@ import "inferplan/policy"
 
 // networkLoader decides which networks and session states devices hold.
 type networkLoader struct {
-	cluster *cluster
-	book    *taskTable
-	tables  *deviceTables
-	states  *stateStore
+	cluster  *cluster
+	registry *registry
+	tables   *deviceTables
+	states   *stateStore
 }
 
 // loadNext starts the next load on a device's idle copy engine: the network of the first task in the queue that is
 // not loaded and for which memory can be freed. Expected tasks (predicted, not revealed) count, too. It is called
 // when the queue, the memory or the engine has changed.
-func (l *networkLoader) loadNext(place int32, now int64, out *policy.Actions) {
-	d := &l.cluster.devices[place]
-	if d.loading >= 0 || d.memoryBytes == 0 {
+func (l *networkLoader) loadNext(deviceIndex int32, now int64, actions *policy.Actions) {
+	device := &l.cluster.devices[deviceIndex]
+	if device.loadingNetwork >= 0 || device.memoryBytes == 0 {
 		return
 	}
-	isStuck := l.cluster.isStuck(d)
+	isStuck := l.cluster.isStuck(device)
 	l.cluster.demand.updateValues(now)
-	for i, id := range d.queue {
-		k := &l.book.tasks[id]
-		n := l.tables.services[k.service].network
-		if d.loaded[n] {
+	for queuePosition, taskID := range device.queue {
+		task := &l.registry.tasks[taskID]
+		network := l.tables.services[task.service].network
+		if device.holdsNetwork[network] {
 			continue
 		}
-		if l.freeMemoryFor(place, i, n, isStuck, out) {
-			l.startLoad(place, n, now, out)
+		if l.freeMemoryFor(deviceIndex, queuePosition, network, isStuck, actions) {
+			l.startLoad(deviceIndex, network, now, actions)
 			return
 		}
-		if k.slot >= 0 && !isStuck {
+		if task.taskNumber >= 0 && !isStuck {
 			return // later tasks must not take the memory that it waits for
 		}
 	}
-	l.loadHeldNetwork(place, now, out)
+	l.loadRoutingNetwork(deviceIndex, now, actions)
 }
 
-// loadHeldNetwork loads a network that the routing (a rule that places tasks instead of the search) wants on a
+// loadRoutingNetwork loads a network that the routing (a rule that places tasks instead of the search) wants on a
 // device although no task waits for it yet. Only networks that nothing needs are evicted for it.
-func (l *networkLoader) loadHeldNetwork(place int32, now int64, out *policy.Actions) {
+func (l *networkLoader) loadRoutingNetwork(deviceIndex int32, now int64, actions *policy.Actions) {
 	if l.cluster.routing == nil {
 		return
 	}
-	d := &l.cluster.devices[place]
-	for n := range d.loaded {
-		if d.loaded[n] || !l.cluster.routing.HoldsNetwork(int32(n), place) {
+	device := &l.cluster.devices[deviceIndex]
+	for network := range device.holdsNetwork {
+		if device.holdsNetwork[network] || !l.cluster.routing.HoldsNetwork(int32(network), deviceIndex) {
 			continue
 		}
-		if missingBytes := l.tables.bytes[n] - (d.memoryBytes - d.usedBytes); missingBytes <= 0 || l.evict(place, -1, unneededClass, missingBytes, out) {
-			l.startLoad(place, int32(n), now, out)
+		if missingBytes := l.tables.networkBytes[network] - (device.memoryBytes - device.usedBytes); missingBytes <= 0 || l.evict(deviceIndex, -1, unneededClass, missingBytes, actions) {
+			l.startLoad(deviceIndex, int32(network), now, actions)
 			return
 		}
 	}
@@ -57,12 +57,12 @@ func (l *networkLoader) loadHeldNetwork(place int32, now int64, out *policy.Acti
 
 // startLoad orders the load of a network on a device. Its memory counts as used from now on; the caller has made
 // sure that there is enough.
-func (l *networkLoader) startLoad(place, network int32, now int64, out *policy.Actions) {
-	d := &l.cluster.devices[place]
-	d.loading, d.loadEndsAt, d.dirty = network, now+l.tables.loadTime(network, place), true
-	d.usedBytes += l.tables.bytes[network]
+func (l *networkLoader) startLoad(deviceIndex, network int32, now int64, actions *policy.Actions) {
+	device := &l.cluster.devices[deviceIndex]
+	device.loadingNetwork, device.loadEndsAt, device.planOutdated = network, now+l.tables.loadTime(network, deviceIndex), true
+	device.usedBytes += l.tables.networkBytes[network]
 	l.cluster.copyCount[network]++
-	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: l.tables.deviceAt[place]})
+	actions.List = append(actions.List, policy.Action{Kind: policy.Load, Network: network, Device: l.tables.planDevice[deviceIndex]})
 }
 
 // Classes of networks and states on a device, in the order in which they are evicted.
@@ -78,38 +78,38 @@ const (
 // evicted in the order of their classes, and within a class those first that were used longest ago or save least. An
 // expected task evicts only networks that no task needs. Networks that revealed tasks need are evicted only if the
 // device would otherwise stand still for ever: nothing on it can run, and the task could.
-func (l *networkLoader) freeMemoryFor(place int32, i int, network int32, isStuck bool, out *policy.Actions) bool {
-	d := &l.cluster.devices[place]
-	missingBytes := l.tables.bytes[network] - (d.memoryBytes - d.usedBytes)
+func (l *networkLoader) freeMemoryFor(deviceIndex int32, queuePosition int, network int32, isStuck bool, actions *policy.Actions) bool {
+	device := &l.cluster.devices[deviceIndex]
+	missingBytes := l.tables.networkBytes[network] - (device.memoryBytes - device.usedBytes)
 	if missingBytes <= 0 {
 		return true
 	}
 	maxClass := unneededClass
-	if k := &l.book.tasks[d.queue[i]]; k.slot >= 0 {
+	if task := &l.registry.tasks[device.queue[queuePosition]]; task.taskNumber >= 0 {
 		maxClass = expectedClass
-		if isStuck && k.pendingInputs == 0 && k.inputsAt == place {
+		if isStuck && task.pendingInputs == 0 && task.inputsDevice == deviceIndex {
 			maxClass = neededClass
 		}
 	}
-	return l.evict(place, i, maxClass, missingBytes, out)
+	return l.evict(deviceIndex, queuePosition, maxClass, missingBytes, actions)
 }
 
 // evict unloads networks and session states, in the order of their classes and up to maxClass, until missingBytes
 // are free. If that cannot be reached, it unloads nothing and returns false. i is the queue position of the task
 // for which it is done; tasks behind it may lose their networks first.
-func (l *networkLoader) evict(place int32, i, maxClass int, missingBytes int64, out *policy.Actions) bool {
-	d := &l.cluster.devices[place]
+func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, missingBytes int64, actions *policy.Actions) bool {
+	device := &l.cluster.devices[deviceIndex]
 
 	// Check that enough can be evicted.
 	evictableBytes := int64(0)
-	for n, isLoaded := range d.loaded {
-		if isLoaded && l.networkClass(place, i, int32(n)) <= maxClass {
-			evictableBytes += l.tables.bytes[n]
+	for network, isLoaded := range device.holdsNetwork {
+		if isLoaded && l.networkClass(deviceIndex, queuePosition, int32(network)) <= maxClass {
+			evictableBytes += l.tables.networkBytes[network]
 		}
 	}
-	for _, id := range d.sessionStates {
-		if l.states.stateClass(id) <= maxClass {
-			evictableBytes += l.book.tasks[id].session.bytes
+	for _, taskID := range device.sessionStates {
+		if l.states.stateClass(taskID) <= maxClass {
+			evictableBytes += l.registry.tasks[taskID].state.bytes
 		}
 	}
 	if evictableBytes < missingBytes {
@@ -119,59 +119,59 @@ func (l *networkLoader) evict(place int32, i, maxClass int, missingBytes int64, 
 	// Evict the lowest class first, and the least useful of a class.
 	for missingBytes > 0 {
 		bestNetwork, class := int32(-1), pinnedClass
-		for n, isLoaded := range d.loaded {
+		for network, isLoaded := range device.holdsNetwork {
 			if !isLoaded {
 				continue
 			}
-			if networkClass := l.networkClass(place, i, int32(n)); networkClass <= maxClass && (networkClass < class || networkClass == class && l.evictsBefore(place, int32(n), bestNetwork)) {
-				bestNetwork, class = int32(n), networkClass
+			if networkClass := l.networkClass(deviceIndex, queuePosition, int32(network)); networkClass <= maxClass && (networkClass < class || networkClass == class && l.evictsBefore(deviceIndex, int32(network), bestNetwork)) {
+				bestNetwork, class = int32(network), networkClass
 			}
 		}
-		if id := l.stateToEvict(place, bestNetwork, class, maxClass); id >= 0 {
-			missingBytes -= l.book.tasks[id].session.bytes
-			l.states.evictState(id, out)
+		if taskID := l.stateToEvict(deviceIndex, bestNetwork, class, maxClass); taskID >= 0 {
+			missingBytes -= l.registry.tasks[taskID].state.bytes
+			l.states.evictState(taskID, actions)
 			continue
 		}
-		d.loaded[bestNetwork] = false
+		device.holdsNetwork[bestNetwork] = false
 		l.cluster.copyCount[bestNetwork]--
-		d.usedBytes -= l.tables.bytes[bestNetwork]
-		missingBytes -= l.tables.bytes[bestNetwork]
-		out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: bestNetwork, Device: l.tables.deviceAt[place]})
+		device.usedBytes -= l.tables.networkBytes[bestNetwork]
+		missingBytes -= l.tables.networkBytes[bestNetwork]
+		actions.List = append(actions.List, policy.Action{Kind: policy.Unload, Network: bestNetwork, Device: l.tables.planDevice[deviceIndex]})
 	}
-	d.dirty = true
+	device.planOutdated = true
 	return true
 }
 
 // evictsBefore returns true if network a is evicted before network b of the same class: the one whose copy saves
 // less or, without values, that was used longest ago.
-func (l *networkLoader) evictsBefore(place, a, b int32) bool {
-	d := &l.cluster.devices[place]
+func (l *networkLoader) evictsBefore(deviceIndex, a, b int32) bool {
+	device := &l.cluster.devices[deviceIndex]
 	if l.cluster.options.EvictByValue {
-		if valueA, valueB := l.cluster.copyValue(a, place), l.cluster.copyValue(b, place); valueA != valueB {
+		if valueA, valueB := l.cluster.copyValue(a, deviceIndex), l.cluster.copyValue(b, deviceIndex); valueA != valueB {
 			return valueA < valueB
 		}
 	}
-	return d.lastUsedAt[a] < d.lastUsedAt[b]
+	return device.lastUsedAt[a] < device.lastUsedAt[b]
 }
 
 // stateToEvict returns the session state on a device that is evicted before a given network of a class and before
 // all other states: one of a lower class or, within the class, one that saves less or was stored earlier than the
 // network was used. If the network goes first, it returns -1.
-func (l *networkLoader) stateToEvict(place, network int32, class, maxClass int) int32 {
-	d, bestState, minValue := &l.cluster.devices[place], int32(-1), 0.0
-	for _, id := range d.sessionStates {
-		stateClass := l.states.stateClass(id)
+func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass int) int32 {
+	device, bestState, minValue := &l.cluster.devices[deviceIndex], int32(-1), 0.0
+	for _, taskID := range device.sessionStates {
+		stateClass := l.states.stateClass(taskID)
 		if stateClass > maxClass || stateClass > class {
 			continue
 		}
-		value := l.states.stateValue(id)
+		value := l.states.stateValue(taskID)
 		if stateClass == class && bestState < 0 {
-			if l.cluster.options.EvictByValue && value >= l.cluster.copyValue(network, place) || !l.cluster.options.EvictByValue && l.book.tasks[id].session.storedAt >= d.lastUsedAt[network] {
+			if l.cluster.options.EvictByValue && value >= l.cluster.copyValue(network, deviceIndex) || !l.cluster.options.EvictByValue && l.registry.tasks[taskID].state.storedAt >= device.lastUsedAt[network] {
 				continue
 			}
 		}
 		if bestState < 0 || stateClass < class || value < minValue {
-			bestState, class, minValue = id, stateClass, value
+			bestState, class, minValue = taskID, stateClass, value
 		}
 	}
 	return bestState
@@ -180,22 +180,22 @@ func (l *networkLoader) stateToEvict(place, network int32, class, maxClass int) 
 // networkClass returns the eviction class of a network on a device: pinned while it runs, needed by a task up to
 // position i of the queue, by a later one, by an expected (predicted) one only, or unneeded. i is the position of
 // the task that wants memory; for a load that no task needs it is -1.
-func (l *networkLoader) networkClass(place int32, i int, network int32) int {
-	d := &l.cluster.devices[place]
-	if d.busy && l.tables.services[d.service].network == network {
+func (l *networkLoader) networkClass(deviceIndex int32, queuePosition int, network int32) int {
+	device := &l.cluster.devices[deviceIndex]
+	if device.isBusy && l.tables.services[device.runningService].network == network {
 		return pinnedClass
 	}
-	if i < 0 && l.cluster.routing != nil && l.cluster.routing.HoldsNetwork(network, place) {
+	if queuePosition < 0 && l.cluster.routing != nil && l.cluster.routing.HoldsNetwork(network, deviceIndex) {
 		return pinnedClass
 	}
 	class := unneededClass
-	for position, id := range d.queue {
-		k := &l.book.tasks[id]
+	for position, taskID := range device.queue {
+		task := &l.registry.tasks[taskID]
 		switch {
-		case l.tables.services[k.service].network != network:
-		case k.slot < 0:
+		case l.tables.services[task.service].network != network:
+		case task.taskNumber < 0:
 			class = max(class, expectedClass)
-		case position > i:
+		case position > queuePosition:
 			class = max(class, laterClass)
 		default:
 			return neededClass
@@ -206,41 +206,41 @@ func (l *networkLoader) networkClass(place int32, i int, network int32) int {
 
 // handleNetworkEvent records that the load or unload of a network, or of a session state, has ended on a device. A
 // Value other than 0 means that it failed. Memory was counted when it was ordered, so only failures change it here.
-func (l *networkLoader) handleNetworkEvent(now int64, ev *policy.Event) {
-	place := l.tables.placeOf[ev.Device]
-	d := &l.cluster.devices[place]
+func (l *networkLoader) handleNetworkEvent(now int64, event *policy.Event) {
+	deviceIndex := l.tables.deviceIndexOf[event.Device]
+	device := &l.cluster.devices[deviceIndex]
 
 	// An event without a network is about a session state.
-	if ev.Network < 0 {
-		if ev.Kind == policy.NetworkLoaded {
-			l.handleStateMoved(ev)
+	if event.Network < 0 {
+		if event.Kind == policy.NetworkLoaded {
+			l.handleStateMoved(event)
 		} else {
-			l.handleStateLost(ev)
+			l.handleStateLost(event)
 		}
 		return
 	}
 
 	// The end of an unload changes nothing, unless it failed.
-	if ev.Kind == policy.NetworkUnloaded {
-		if ev.Value != 0 && !d.loaded[ev.Network] { // the unload failed, so it stays
-			d.loaded[ev.Network] = true
-			l.cluster.copyCount[ev.Network]++
-			d.usedBytes += l.tables.bytes[ev.Network]
-			d.dirty = true
+	if event.Kind == policy.NetworkUnloaded {
+		if event.Value != 0 && !device.holdsNetwork[event.Network] { // the unload failed, so it stays
+			device.holdsNetwork[event.Network] = true
+			l.cluster.copyCount[event.Network]++
+			device.usedBytes += l.tables.networkBytes[event.Network]
+			device.planOutdated = true
 		}
 		return
 	}
 
 	// The end of a load.
-	if d.loading == ev.Network {
-		d.loading = -1
-		if ev.Value == 0 {
-			d.loaded[ev.Network], d.lastUsedAt[ev.Network] = true, now
+	if device.loadingNetwork == event.Network {
+		device.loadingNetwork = -1
+		if event.Value == 0 {
+			device.holdsNetwork[event.Network], device.lastUsedAt[event.Network] = true, now
 		} else {
-			l.cluster.copyCount[ev.Network]--
-			d.usedBytes -= l.tables.bytes[ev.Network]
+			l.cluster.copyCount[event.Network]--
+			device.usedBytes -= l.tables.networkBytes[event.Network]
 		}
 	}
-	d.dirty = true
-	l.cluster.touchDevice(place)
+	device.planOutdated = true
+	l.cluster.touchDevice(deviceIndex)
 }

@@ -2,194 +2,194 @@ package workflow
 
 import "slices"
 
-// offer says when a place could end a task, and at which cost.
-type offer struct {
-	end, start    int64 // when the task would end, and begin to run
-	recomputeTime int64 // time of the batch in which session states are recomputed
-	cost          int64 // the end, plus what its device time costs other tasks
-	ownIndex      int32 // the job's own batch that it joins, in search.ownBatches; -1 if none
-	plannedIndex  int32 // batch of the device's plan that it joins; -1 if none
+// placement says when a place could end a task, and at which cost.
+type placement struct {
+	end, start        int64 // when the task would end, and begin to run
+	recomputeTime     int64 // time of the batch in which session states are recomputed
+	cost              int64 // the end, plus what its device time costs other tasks
+	jobBatchIndex     int32 // the job's own batch that it joins, in search.jobBatches; -1 if none
+	plannedBatchIndex int32 // batch of the device's plan that it joins; -1 if none
 }
 
-// collectOffers collects the offers of the candidate places of a task, and of the places of its inputs.
+// collectPlacements collects the offers of the candidate places of a task, and of the places of its inputs.
 //
 // An offer ends before the earliest end f of its place only where a task joins a second open batch, being too late for
 // the first. Candidates are sorted by f, so the remaining ones are skipped once as many cheaper offers are known as the
 // search tries.
-func (x *search) collectOffers(j *job, t int32, level *searchLevel) {
-	level.places, level.offers, level.cheapestCosts = level.places[:0], level.offers[:0], level.cheapestCosts[:0]
-	earliestEnds := x.scheduler.earliestEnds[int(x.scheduler.rowOf[t])*len(x.cluster.devices):][:len(x.cluster.devices)]
-	for _, d := range x.candidatePlaces[t] {
-		if x.width > 0 && len(level.cheapestCosts) == x.width && level.cheapestCosts[x.width-1] <= earliestEnds[d] {
+func (s *search) collectPlacements(job *job, taskIndex int32, level *searchLevel) {
+	level.devices, level.placements, level.cheapestCosts = level.devices[:0], level.placements[:0], level.cheapestCosts[:0]
+	earliestEnds := s.scheduler.earliestEnds[int(s.scheduler.rowOf[taskIndex])*len(s.cluster.devices):][:len(s.cluster.devices)]
+	for _, deviceIndex := range s.candidateDevices[taskIndex] {
+		if s.width > 0 && len(level.cheapestCosts) == s.width && level.cheapestCosts[s.width-1] <= earliestEnds[deviceIndex] {
 			break
 		}
-		x.addOffer(j, t, d, level)
+		s.addPlacement(job, taskIndex, deviceIndex, level)
 	}
-	if x.width > 0 {
-		for _, in := range j.inputsOf(t) {
-			if in >= 0 && !slices.Contains(level.places, x.currentPlace[in]) {
-				x.addOffer(j, t, x.currentPlace[in], level)
+	if s.width > 0 {
+		for _, input := range job.inputsOf(taskIndex) {
+			if input >= 0 && !slices.Contains(level.devices, s.currentDevice[input]) {
+				s.addPlacement(job, taskIndex, s.currentDevice[input], level)
 			}
 		}
 	}
 }
 
-// addOffer adds the offer of place d to task t: when the task would end there, and at what cost. With a limited
-// search width it also keeps the costs of the cheapest offers in order, by which collectOffers stops.
-func (x *search) addOffer(j *job, t, d int32, level *searchLevel) {
-	k, readyAt := &j.tasks[t], x.now
-	for _, in := range j.inputsOf(t) {
-		if in >= 0 {
-			readyAt = max(readyAt, x.currentEnd[in]+x.tables.transferTime(j.tasks[in].service, x.currentPlace[in], d))
+// addPlacement adds the offer of place d to task t: when the task would end there, and at what cost. With a limited
+// search width it also keeps the costs of the cheapest offers in order, by which collectPlacements stops.
+func (s *search) addPlacement(job *job, taskIndex, deviceIndex int32, level *searchLevel) {
+	jobTask, readyAt := &job.tasks[taskIndex], s.now
+	for _, input := range job.inputsOf(taskIndex) {
+		if input >= 0 {
+			readyAt = max(readyAt, s.currentEnd[input]+s.tables.transferTime(job.tasks[input].service, s.currentDevice[input], deviceIndex))
 		}
 	}
-	if k.recomputeTime > 0 {
-		readyAt = x.readyWithState(k, d, readyAt)
+	if jobTask.recomputeTime > 0 {
+		readyAt = s.readyWithState(jobTask, deviceIndex, readyAt)
 	}
-	o := x.bestOffer(d, k, readyAt)
-	level.places, level.offers = append(level.places, d), append(level.offers, o)
-	if x.width == 0 {
+	candidate := s.cheapestPlacement(deviceIndex, jobTask, readyAt)
+	level.devices, level.placements = append(level.devices, deviceIndex), append(level.placements, candidate)
+	if s.width == 0 {
 		return
 	}
 
 	// Insert the cost among the cheapest ones.
-	if len(level.cheapestCosts) < x.width {
+	if len(level.cheapestCosts) < s.width {
 		level.cheapestCosts = append(level.cheapestCosts, farFuture)
 	}
-	for i := len(level.cheapestCosts) - 1; i >= 0 && level.cheapestCosts[i] > o.cost; i-- {
+	for i := len(level.cheapestCosts) - 1; i >= 0 && level.cheapestCosts[i] > candidate.cost; i-- {
 		if i+1 < len(level.cheapestCosts) {
 			level.cheapestCosts[i+1] = level.cheapestCosts[i]
 		}
-		level.cheapestCosts[i] = o.cost
+		level.cheapestCosts[i] = candidate.cost
 	}
 }
 
 // readyWithState returns when a task may start at a place with the session state that it continues. It sets the task's
-// addedTime to the time that recomputing the state there takes, or to 0 if the state is moved.
-func (x *search) readyWithState(k *jobTask, place int32, readyAt int64) int64 {
-	stateHome, stateAt := k.stateHome, max(x.now, k.stateHomeAt)
-	if k.stateFrom >= 0 {
-		stateHome, stateAt = x.currentPlace[k.stateFrom], x.currentEnd[k.stateFrom]
+// recomputeHere to the time that recomputing the state there takes, or to 0 if the state is moved.
+func (s *search) readyWithState(jobTask *jobTask, deviceIndex int32, readyAt int64) int64 {
+	stateDevice, stateAt := jobTask.stateDevice, max(s.now, jobTask.stateReadyAt)
+	if jobTask.stateSource >= 0 {
+		stateDevice, stateAt = s.currentDevice[jobTask.stateSource], s.currentEnd[jobTask.stateSource]
 	}
-	transferTime, isMove := x.tables.stateTransferTime(k.service, k.recomputeTime, stateHome, place)
-	if k.addedTime = transferTime; isMove {
-		k.addedTime, readyAt = 0, max(readyAt, stateAt+transferTime)
+	transferTime, isMove := s.tables.stateTransferTime(jobTask.service, jobTask.recomputeTime, stateDevice, deviceIndex)
+	if jobTask.recomputeHere = transferTime; isMove {
+		jobTask.recomputeHere, readyAt = 0, max(readyAt, stateAt+transferTime)
 	}
 	return readyAt
 }
 
-// bestOffer returns the cheapest offer of a place to a task whose inputs are there at readyAt: to have a batch of
+// cheapestPlacement returns the cheapest offer of a place to a task whose inputs are there at readyAt: to have a batch of
 // its own, or to join a batch that is still open. The cost is the end, plus prices of the device time that others
 // lose, in ns. If the place cannot take the task at all, end and cost are farFuture.
-func (x *search) bestOffer(place int32, k *jobTask, readyAt int64) (cheapest offer) {
-	d, network := &x.cluster.devices[place], x.tables.services[k.service].network
-	if d.down {
-		return offer{end: farFuture, cost: farFuture}
+func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt int64) (cheapest placement) {
+	device, network := &s.cluster.devices[deviceIndex], s.tables.services[jobTask.service].network
+	if device.isDown {
+		return placement{end: farFuture, cost: farFuture}
 	}
 
 	// When is the network usable?
-	usableAt := d.networkReadyAt(network)
+	usableAt := device.networkReadyAt(network)
 	needsLoad := usableAt < 0 // no task there needs the network yet
-	if needsLoad || !x.tables.canRun(k.service, place) {
-		usableAt = x.planner.networkUsableAt(place, k.service)
+	if needsLoad || !s.tables.canRun(jobTask.service, deviceIndex) {
+		usableAt = s.planner.networkUsableAt(deviceIndex, jobTask.service)
 	}
 	if usableAt >= farFuture {
-		return offer{end: farFuture, cost: farFuture}
+		return placement{end: farFuture, cost: farFuture}
 	}
 	readyAt = max(readyAt, usableAt)
 
 	// A batch of its own, in the first gap of the plan.
-	soloTime := x.tables.batchTime(k.service, place, 1, k.work) + k.addedTime
-	startAt := x.firstIdle(place, d, readyAt, soloTime)
-	cheapest = offer{ownIndex: -1, plannedIndex: -1, start: startAt, end: startAt + soloTime, recomputeTime: k.addedTime}
-	cheapest.cost = cheapest.end + x.soloPrice(place, k, readyAt, startAt, soloTime)
-	if needsLoad && x.cluster.options.PriceDeviceTime && x.cluster.crowdsOut(place, network) {
-		cheapest.cost += x.tables.serviceOn(k.service, place).loadTime // someone has to load the evicted networks again
+	soloTime := s.tables.batchTime(jobTask.service, deviceIndex, 1, jobTask.relativeWork) + jobTask.recomputeHere
+	startAt := s.firstIdle(deviceIndex, device, readyAt, soloTime)
+	cheapest = placement{jobBatchIndex: -1, plannedBatchIndex: -1, start: startAt, end: startAt + soloTime, recomputeTime: jobTask.recomputeHere}
+	cheapest.cost = cheapest.end + s.soloPrice(deviceIndex, jobTask, readyAt, startAt, soloTime)
+	if needsLoad && s.cluster.options.PriceDeviceTime && s.cluster.needsEviction(deviceIndex, network) {
+		cheapest.cost += s.tables.profileOn(jobTask.service, deviceIndex).loadTime // someone has to load the evicted networks again
 	}
 
 	// Batches of tasks of this job, and of the device's plan.
-	x.offerOwnBatches(place, k, readyAt, soloTime, &cheapest)
-	x.offerPlannedBatch(d, place, k, readyAt, &cheapest)
+	s.considerJobBatches(deviceIndex, jobTask, readyAt, soloTime, &cheapest)
+	s.considerPlannedBatch(device, deviceIndex, jobTask, readyAt, &cheapest)
 	return cheapest
 }
 
 // soloPrice returns what a batch of its own costs other tasks. If it starts as soon as the task is ready, that is 0.
-func (x *search) soloPrice(place int32, k *jobTask, readyAt, startAt, soloTime int64) int64 {
+func (s *search) soloPrice(deviceIndex int32, jobTask *jobTask, readyAt, startAt, soloTime int64) int64 {
 	if startAt <= readyAt {
 		return 0
 	}
-	price := x.queuedTimePrice * soloTime >> 10
-	if x.cluster.options.PriceDeviceTime && x.waitsForDrain(&x.cluster.devices[place], k.service, startAt) {
+	price := s.queuedTimePrice * soloTime >> 10
+	if s.cluster.options.PriceDeviceTime && s.waitsForDrain(&s.cluster.devices[deviceIndex], jobTask.service, startAt) {
 		price += soloTime // the model runs half empty while it drains
 	}
 	return price
 }
 
-// offerOwnBatches replaces an offer (when and at what cost a place would run a task) by the cheapest one to join a
+// considerJobBatches replaces an offer (when and at what cost a place would run a task) by the cheapest one to join a
 // batch that tasks of this job form already at the place, if that costs less.
-func (x *search) offerOwnBatches(place int32, k *jobTask, readyAt, soloTime int64, cheapest *offer) {
-	for i := range x.ownBatches {
-		b := &x.ownBatches[i]
-		if b.place != place || b.service != k.service || max(b.start, readyAt) > b.joinUntil || !x.tables.fitsOneMore(k.service, place, b.size, b.kvTokens, k.work) {
+func (s *search) considerJobBatches(deviceIndex int32, jobTask *jobTask, readyAt, soloTime int64, cheapest *placement) {
+	for i := range s.jobBatches {
+		batch := &s.jobBatches[i]
+		if batch.deviceIndex != deviceIndex || batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt || !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.relativeWork) {
 			continue
 		}
-		o := x.joinOffer(place, k, readyAt, b)
-		if o.cost -= x.joinBenefit(k.service, soloTime, o.start, readyAt); o.cost < cheapest.cost {
-			*cheapest = o
-			cheapest.ownIndex = int32(i)
+		candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, batch)
+		if candidate.cost -= s.joinBenefit(jobTask.service, soloTime, candidate.start, readyAt); candidate.cost < cheapest.cost {
+			*cheapest = candidate
+			cheapest.jobBatchIndex = int32(i)
 		}
 	}
 }
 
-// offerPlannedBatch replaces an offer (when and at what cost a place would run a task) by the one to join the first
+// considerPlannedBatch replaces an offer (when and at what cost a place would run a task) by the one to join the first
 // open batch of the device's plan, if that costs less. Later batches end later, so only the first is looked at.
-func (x *search) offerPlannedBatch(d *device, place int32, k *jobTask, readyAt int64, cheapest *offer) {
-	for i := range d.plannedBatches {
-		b := &d.plannedBatches[i]
-		if b.service != k.service || max(b.start, readyAt) > b.joinUntil || !x.tables.fitsOneMore(k.service, place, b.size, b.kvTokens, k.work) || x.hasJoined(place, int32(i)) {
+func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask *jobTask, readyAt int64, cheapest *placement) {
+	for i := range device.plannedBatches {
+		batch := &device.plannedBatches[i]
+		if batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt || !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.relativeWork) || s.hasJoined(deviceIndex, int32(i)) {
 			continue
 		}
-		if o := x.joinOffer(place, k, readyAt, &jobBatch{start: b.start, size: b.size, work: b.work, recomputeTime: b.recomputeTime}); o.cost < cheapest.cost {
-			*cheapest = o
-			cheapest.plannedIndex = int32(i)
+		if candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, &jobBatch{start: batch.start, size: batch.size, relativeWork: batch.relativeWork, recomputeTime: batch.recomputeTime}); candidate.cost < cheapest.cost {
+			*cheapest = candidate
+			cheapest.plannedBatchIndex = int32(i)
 		}
 		return
 	}
 }
 
-// joinOffer returns the offer of a batch to a task that joins it. The task begins with the batch; on a language model it
+// placementInBatch returns the offer of a batch to a task that joins it. The task begins with the batch; on a language model it
 // begins when its inputs are there.
-func (x *search) joinOffer(place int32, k *jobTask, readyAt int64, b *jobBatch) offer {
-	o := offer{ownIndex: -1, plannedIndex: -1, start: b.start, recomputeTime: b.recomputeTime + k.addedTime}
-	if x.tables.isLanguageModel(k.service) {
-		o.start, o.recomputeTime = max(b.start, readyAt), k.addedTime
-		o.end = o.start + x.tables.batchTime(k.service, place, b.size+1, k.work) + o.recomputeTime
+func (s *search) placementInBatch(deviceIndex int32, jobTask *jobTask, readyAt int64, batch *jobBatch) placement {
+	candidate := placement{jobBatchIndex: -1, plannedBatchIndex: -1, start: batch.start, recomputeTime: batch.recomputeTime + jobTask.recomputeHere}
+	if s.tables.isLanguageModel(jobTask.service) {
+		candidate.start, candidate.recomputeTime = max(batch.start, readyAt), jobTask.recomputeHere
+		candidate.end = candidate.start + s.tables.batchTime(jobTask.service, deviceIndex, batch.size+1, jobTask.relativeWork) + candidate.recomputeTime
 	} else {
-		o.end = o.start + x.tables.batchTime(k.service, place, b.size+1, max(b.work, k.work)) + o.recomputeTime
+		candidate.end = candidate.start + s.tables.batchTime(jobTask.service, deviceIndex, batch.size+1, max(batch.relativeWork, jobTask.relativeWork)) + candidate.recomputeTime
 	}
-	o.cost = o.end
-	return o
+	candidate.cost = candidate.end
+	return candidate
 }
 
 // joinBenefit returns the benefit, in ns, of joining a batch that starts at once: the task leaves another device free. A
 // language model that runs alone keeps its device only from other services, because further tasks of its own would join
 // it, so for these the benefit is scaled by the other services' share of the demand.
-func (x *search) joinBenefit(service int32, soloTime, start, readyAt int64) int64 {
-	if start > readyAt || x.idleTimePrice == 0 {
+func (s *search) joinBenefit(service int32, soloTime, start, readyAt int64) int64 {
+	if start > readyAt || s.idleTimePrice == 0 {
 		return 0
 	}
-	benefit := x.idleTimePrice * soloTime >> 10
-	if x.tables.isLanguageModel(service) {
-		return int64(float64(benefit) * x.cluster.demand.otherServicesShare(x.tables.services, service))
+	benefit := s.idleTimePrice * soloTime >> 10
+	if s.tables.isLanguageModel(service) {
+		return int64(float64(benefit) * s.cluster.demand.otherServicesShare(s.tables.services, service))
 	}
 	return benefit
 }
 
 // hasJoined returns true if a task of the job (the tasks that are placed together) has joined a planned batch of a
 // place already. Then that batch is among the job's own.
-func (x *search) hasJoined(place, plannedIndex int32) bool {
-	for i := range x.ownBatches {
-		if x.ownBatches[i].place == place && x.ownBatches[i].plannedIndex == plannedIndex {
+func (s *search) hasJoined(deviceIndex, plannedIndex int32) bool {
+	for i := range s.jobBatches {
+		if s.jobBatches[i].deviceIndex == deviceIndex && s.jobBatches[i].plannedBatchIndex == plannedIndex {
 			return true
 		}
 	}
@@ -198,12 +198,12 @@ func (x *search) hasJoined(place, plannedIndex int32) bool {
 
 // firstIdle returns the first instant, not before a given one, at which a device can start a batch of a given duration,
 // the job's own batches included.
-func (x *search) firstIdle(place int32, d *device, idleAt, duration int64) int64 {
+func (s *search) firstIdle(deviceIndex int32, device *device, idleAt, duration int64) int64 {
 	for moved := true; moved; {
-		idleAt, moved = d.firstIdle(idleAt, duration), false
-		for i := range x.ownBatches {
-			if b := &x.ownBatches[i]; b.place == place && idleAt+duration > b.start && idleAt < b.end {
-				idleAt, moved = b.end, true
+		idleAt, moved = device.firstIdle(idleAt, duration), false
+		for i := range s.jobBatches {
+			if batch := &s.jobBatches[i]; batch.deviceIndex == deviceIndex && idleAt+duration > batch.start && idleAt < batch.end {
+				idleAt, moved = batch.end, true
 			}
 		}
 	}
@@ -212,10 +212,10 @@ func (x *search) firstIdle(place int32, d *device, idleAt, duration int64) int64
 
 // waitsForDrain returns true if a batch of a service that starts at an instant waits for a language model to drain, or
 // is a language model that waits for a batch.
-func (x *search) waitsForDrain(d *device, service int32, start int64) bool {
-	for i := range d.plannedBatches {
-		if b := &d.plannedBatches[i]; b.service != service && b.end == start {
-			return x.tables.isLanguageModel(service) || x.tables.isLanguageModel(b.service)
+func (s *search) waitsForDrain(device *device, service int32, start int64) bool {
+	for i := range device.plannedBatches {
+		if batch := &device.plannedBatches[i]; batch.service != service && batch.end == start {
+			return s.tables.isLanguageModel(service) || s.tables.isLanguageModel(batch.service)
 		}
 	}
 	return false

@@ -91,7 +91,7 @@ var namedPolicies = []struct {
 const maxExactInteger = 1 << 53
 
 // Make returns the named policy over the tables of a plan, with the parameters of WithParams.
-func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, error) {
+func Make(name string, planTables *policy.Tables, params map[string]float64) (*Policy, error) {
 	opt, err := OptionsByName(name)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, er
 	if opt, err = opt.WithParams(params); err != nil {
 		return nil, fmt.Errorf("policy %s: %w", name, err)
 	}
-	return New(t, opt), nil
+	return New(planTables, opt), nil
 }
 
 // WithParams returns the options with the parameters of a plan: seed; ahead, the most tasks of a request, revealed

@@ -14,7 +14,7 @@ const HandledEvents uint32 = 1<<policy.BatchFinished | 1<<policy.BatchReturned |
 // Policy serves dynamic workflows.
 type Policy struct {
 	cluster   *cluster
-	book      *taskTable
+	registry  *registry
 	tables    *deviceTables
 	states    *stateStore
 	sequences *sequenceRunner
@@ -31,20 +31,20 @@ type Policy struct {
 // New returns a policy over the tables of a plan of workflows, with its parts, which share one cluster. It has
 // learnt the recorded paths of the tables. By default a request has at most 16 tasks, revealed and predicted ones,
 // in queues.
-func New(t *policy.Tables, opt Options) *Policy {
+func New(planTables *policy.Tables, opt Options) *Policy {
 	if opt.MaxTasks == 0 {
 		opt.MaxTasks = 16
 	}
-	c := newCluster(t, opt)
-	p := &Policy{cluster: c, book: c.book, tables: c.tables}
+	c := newCluster(planTables, opt)
+	p := &Policy{cluster: c, registry: c.registry, tables: c.tables}
 	if opt.NewRouting != nil {
 		c.routing = opt.NewRouting(DeviceView{c}, opt.Seed)
 	}
-	p.states = &stateStore{cluster: c, book: c.book, tables: c.tables, returns: make([]returnStats, len(t.Services))}
-	p.sequences = &sequenceRunner{cluster: c, book: c.book, tables: c.tables, states: p.states}
-	p.loader = &networkLoader{cluster: c, book: c.book, tables: c.tables, states: p.states}
+	p.states = &stateStore{cluster: c, registry: c.registry, tables: c.tables, returns: make([]returnStats, len(planTables.Services))}
+	p.sequences = &sequenceRunner{cluster: c, registry: c.registry, tables: c.tables, states: p.states}
+	p.loader = &networkLoader{cluster: c, registry: c.registry, tables: c.tables, states: p.states}
 	p.admission = newAdmission(c)
-	p.runner = &batchRunner{cluster: c, book: c.book, tables: c.tables, states: p.states, sequences: p.sequences, loader: p.loader, admission: p.admission, fullBatch: newFullBatchFinder(len(t.Services))}
+	p.runner = &batchRunner{cluster: c, registry: c.registry, tables: c.tables, states: p.states, sequences: p.sequences, loader: p.loader, admission: p.admission, fullBatch: newFullBatchFinder(len(planTables.Services))}
 	p.placer = newPlacer(p.runner)
 	p.admission.predictions = p.placer.predictions
 	p.learnPriors()
@@ -56,159 +56,159 @@ func (p *Policy) Table() *predict.TransitionTable { return p.placer.predictions 
 
 // Handle handles an event of the run: it takes in what has changed, and then starts batches and loads on the
 // devices that are concerned. It implements policy.Policy.
-func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions) {
+func (p *Policy) Handle(at time.Duration, event *policy.Event, actions *policy.Actions) {
 	now := int64(at)
-	switch ev.Kind {
+	switch event.Kind {
 	case policy.ControlRevealed:
-		p.handleControl(now, ev)
+		p.handleControl(now, event)
 	case policy.TaskRevealed:
-		p.revealTask(now, ev, out)
+		p.revealTask(now, event, actions)
 	case policy.BatchFinished:
-		p.runner.finishBatch(p.tables.placeOf[ev.Device], ev.Batch, now, out)
-		p.planRevealedEarly(now, out)
+		p.runner.finishBatch(p.tables.deviceIndexOf[event.Device], event.Batch, now, actions)
+		p.planRevealedEarly(now, actions)
 	default:
-		p.planRevealedEarly(now, out)
-		p.handleOther(now, ev, out)
+		p.planRevealedEarly(now, actions)
+		p.handleOther(now, event, actions)
 	}
-	p.runner.startTouched(now, out)
+	p.runner.startTouched(now, actions)
 }
 
 // handleOther handles the events that reveal nothing and end no batch: arrivals, loads, losses, timers and the
 // like. Requests that were revealed early have been planned before.
-func (p *Policy) handleOther(now int64, ev *policy.Event, out *policy.Actions) {
-	switch ev.Kind {
+func (p *Policy) handleOther(now int64, event *policy.Event, actions *policy.Actions) {
+	switch event.Kind {
 	case policy.Arrival:
 		// Open the request, and let admission decide.
-		q := p.book.openRequest(ev.Req)
-		q.app, q.arrivedAt, q.deadline = ev.Model, int64(ev.ArrivedAt), int64(ev.Deadline)
-		if ev.Key > 0 {
-			q.feature = int32(ev.Key)
+		request := p.registry.openRequest(event.Req)
+		request.app, request.arrivedAt, request.deadline = event.Model, int64(event.ArrivedAt), int64(event.Deadline)
+		if event.Key > 0 {
+			request.feature = int32(event.Key)
 		}
-		q.cursor = p.placer.predictions.CursorAtStart(q.app, q.feature)
+		request.cursor = p.placer.predictions.CursorAtStart(request.app, request.feature)
 		if p.cluster.routing != nil {
-			p.cluster.routing.RequestArrived(now, out)
+			p.cluster.routing.RequestArrived(now, actions)
 		}
-		if admitted, retryAt := p.admission.admit(now, ev.Req); !admitted {
-			p.dropRequest(now, ev.Req, policy.ReasonDeadline, out)
-			out.List[len(out.List)-1].At = time.Duration(retryAt)
+		if admitted, retryAt := p.admission.admit(now, event.Req); !admitted {
+			p.dropRequest(now, event.Req, policy.ReasonDeadline, actions)
+			actions.List[len(actions.List)-1].At = time.Duration(retryAt)
 		}
 	case policy.TransferFinished:
-		p.runner.markInputsArrived(ev)
+		p.runner.markInputsArrived(event)
 	case policy.NetworkLoaded, policy.NetworkUnloaded:
-		p.loader.handleNetworkEvent(now, ev)
+		p.loader.handleNetworkEvent(now, event)
 	case policy.Cancel:
-		if int(ev.Req) < len(p.book.requests) && p.book.requests[ev.Req].isOpen {
-			p.dropRequest(now, ev.Req, policy.ReasonCancelled, out)
+		if int(event.Req) < len(p.registry.requests) && p.registry.requests[event.Req].isOpen {
+			p.dropRequest(now, event.Req, policy.ReasonCancelled, actions)
 		}
 	case policy.BatchReturned:
-		p.handleBatchReturned(now, ev, out)
+		p.handleBatchReturned(now, event, actions)
 	case policy.WorkerLost:
-		p.handleWorkerLost(now, p.tables.placeOf[ev.Device], out)
+		p.handleWorkerLost(now, p.tables.deviceIndexOf[event.Device], actions)
 	case policy.WorkerBack:
-		p.handleWorkerBack(now, p.tables.placeOf[ev.Device], out)
+		p.handleWorkerBack(now, p.tables.deviceIndexOf[event.Device], actions)
 	case policy.Timer:
-		if ev.Value == strandedTag {
-			p.awaitDevice(now, out)
+		if event.Value == strandedTag {
+			p.awaitDevice(now, actions)
 		} else if p.cluster.routing != nil {
-			p.cluster.routing.TimerFired(now, out)
+			p.cluster.routing.TimerFired(now, actions)
 		}
 	}
 }
 
 // handleControl handles word of a request's course: with a positive Value that many tasks will be revealed next,
 // with 0 the request has been answered. Then the prediction and the admission learn from its tasks.
-func (p *Policy) handleControl(now int64, ev *policy.Event) {
-	q := &p.book.requests[ev.Req]
-	if !q.isOpen {
+func (p *Policy) handleControl(now int64, event *policy.Event) {
+	request := &p.registry.requests[event.Req]
+	if !request.isOpen {
 		return
 	}
-	if ev.Value > 0 {
-		q.unrevealedTasks, q.segmentTasks, q.betweenBatches = int32(ev.Value), 0, ev.Key != 0
+	if event.Value > 0 {
+		request.unrevealedTasks, request.segmentTasks, request.betweenBatches = int32(event.Value), 0, event.Key != 0
 		return
 	}
 	if p.cluster.options.ExpectTasks {
-		p.placer.predictions.Learn(q.app, q.feature, q.tokens, int(q.firstSegmentTasks))
+		p.placer.predictions.Learn(request.app, request.feature, request.taskKinds, int(request.firstSegmentTasks))
 	}
-	p.admission.recordAnswer(now, ev.Req)
-	p.closeRequest(now, ev.Req)
+	p.admission.recordAnswer(now, event.Req)
+	p.closeRequest(now, event.Req)
 }
 
 // closeRequest ends a request that was answered or dropped: it leaves the admitted ones, and its tasks leave their
 // queues and are released with their session states.
-func (p *Policy) closeRequest(now int64, req int32) {
-	q := &p.book.requests[req]
-	p.admission.removeRequest(req)
-	p.placer.forgetExpected(q)
-	for _, id := range q.revealedTasks {
-		if p.book.tasks[id].state == taskQueued {
-			p.cluster.unqueueTask(id)
+func (p *Policy) closeRequest(now int64, requestNumber int32) {
+	request := &p.registry.requests[requestNumber]
+	p.admission.removeRequest(requestNumber)
+	p.placer.forgetExpected(request)
+	for _, taskID := range request.revealedTasks {
+		if p.registry.tasks[taskID].progress == taskQueued {
+			p.cluster.unqueueTask(taskID)
 		}
-		if s := p.book.tasks[id].state; s == taskUnplaced || s == taskQueued || s == taskRunning {
-			p.cluster.countTask(now, p.book.tasks[id].service, -1)
+		if s := p.registry.tasks[taskID].progress; s == taskUnplaced || s == taskQueued || s == taskRunning {
+			p.cluster.countTask(now, p.registry.tasks[taskID].service, -1)
 		}
-		p.states.forgetState(id)
-		p.book.releaseTask(id)
+		p.states.forgetState(taskID)
+		p.registry.releaseTask(taskID)
 	}
-	q.isOpen, q.revealedTasks = false, q.revealedTasks[:0]
+	request.isOpen, request.revealedTasks = false, request.revealedTasks[:0]
 }
 
 // revealTask adds a revealed task to its request: its inputs, the session state that it continues, and its token
 // (the number of its kind of task, by which the next tasks are predicted). After the last task of a segment the
 // request is planned, or, while tasks of it still run, when their batch ends.
-func (p *Policy) revealTask(now int64, ev *policy.Event, out *policy.Actions) {
-	q := &p.book.requests[ev.Req]
-	if !q.isOpen {
+func (p *Policy) revealTask(now int64, event *policy.Event, actions *policy.Actions) {
+	request := &p.registry.requests[event.Req]
+	if !request.isOpen {
 		return
 	}
 
 	// Add the task with its inputs.
-	id := p.book.newTask(ev.Req, ev.Task, ev.Service, workFromMillionths(ev.Value))
-	p.book.assignSlot(ev.Task, id)
-	k := &p.book.tasks[id]
+	taskID := p.registry.newTask(event.Req, event.Task, event.Service, workFromMillionths(event.Value))
+	p.registry.assignNumber(event.Task, taskID)
+	task := &p.registry.tasks[taskID]
 	p.offsets = p.offsets[:0]
-	for _, slot := range ev.List {
-		in, offset := int32(-1), int32(0)
-		if slot >= 0 {
-			in = p.book.taskInSlot[slot]
-			offset = int32(len(q.revealedTasks)) - lastIndex(q.revealedTasks, in)
-			if p.book.tasks[in].state != taskEnded {
-				k.pendingInputs++
+	for _, inputNumber := range event.List {
+		input, offset := int32(-1), int32(0)
+		if inputNumber >= 0 {
+			input = p.registry.taskByNumber[inputNumber]
+			offset = int32(len(request.revealedTasks)) - lastIndex(request.revealedTasks, input)
+			if p.registry.tasks[input].progress != taskEnded {
+				task.pendingInputs++
 			}
 		}
-		k.inputs, p.offsets = append(k.inputs, in), append(p.offsets, offset)
+		task.inputs, p.offsets = append(task.inputs, input), append(p.offsets, offset)
 	}
 
 	// Link its session state, and advance the prediction.
-	p.states.linkState(id, ev.Value)
-	p.states.countReturn(now, k)
-	k.token = p.placer.predictions.TokenNumber(ev.Service, ev.Value, p.offsets)
-	p.placer.predictions.Advance(&q.cursor, k.token)
-	q.revealedTasks, q.tokens = append(q.revealedTasks, id), append(q.tokens, k.token)
-	p.cluster.countTask(now, ev.Service, 1)
-	p.cluster.countDemand(now, ev.Service)
+	p.states.linkState(taskID, event.Value)
+	p.states.countReturn(now, task)
+	task.kindNumber = p.placer.predictions.TokenNumber(event.Service, event.Value, p.offsets)
+	p.placer.predictions.Advance(&request.cursor, task.kindNumber)
+	request.revealedTasks, request.taskKinds = append(request.revealedTasks, taskID), append(request.taskKinds, task.kindNumber)
+	p.cluster.countTask(now, event.Service, 1)
+	p.cluster.countDemand(now, event.Service)
 
 	// Plan the request once the segment is complete.
-	q.segmentTasks++
-	if q.unrevealedTasks--; q.unrevealedTasks > 0 {
+	request.segmentTasks++
+	if request.unrevealedTasks--; request.unrevealedTasks > 0 {
 		return
 	}
-	if q.firstSegmentTasks == 0 {
-		q.firstSegmentTasks = q.segmentTasks
+	if request.firstSegmentTasks == 0 {
+		request.firstSegmentTasks = request.segmentTasks
 	}
-	p.admission.updateOwedTime(q)
-	for _, id := range q.revealedTasks {
-		if p.book.tasks[id].state == taskRunning && !q.betweenBatches {
-			p.revealedEarly = append(p.revealedEarly, ev.Req) // its batch is about to end
+	p.admission.updateOwedTime(request)
+	for _, taskID := range request.revealedTasks {
+		if p.registry.tasks[taskID].progress == taskRunning && !request.betweenBatches {
+			p.revealedEarly = append(p.revealedEarly, event.Req) // its batch is about to end
 			return
 		}
 	}
-	p.planRequest(now, ev.Req, out)
+	p.planRequest(now, event.Req, actions)
 }
 
 // lastIndex returns the index of a task's last occurrence in a list. If it is not in the list, it returns -1.
-func lastIndex(list []int32, id int32) int32 {
+func lastIndex(list []int32, taskID int32) int32 {
 	for i := len(list) - 1; i >= 0; i-- {
-		if list[i] == id {
+		if list[i] == taskID {
 			return int32(i)
 		}
 	}
@@ -217,21 +217,21 @@ func lastIndex(list []int32, id int32) int32 {
 
 // planRequest places what was revealed of a request. If no device can take it, the request waits for one; if its
 // deadline can no longer be met, it is dropped, as far as the options give up requests.
-func (p *Policy) planRequest(now int64, req int32, out *policy.Actions) {
+func (p *Policy) planRequest(now int64, requestNumber int32, actions *policy.Actions) {
 	switch {
-	case !p.placer.placeRevealed(now, req, out):
-		p.awaitDevice(now, out)
-	case p.placer.givesUp(now, &p.book.requests[req]):
-		p.dropRequest(now, req, policy.ReasonDeadline, out)
+	case !p.placer.placeRevealed(now, requestNumber, actions):
+		p.awaitDevice(now, actions)
+	case p.placer.givesUp(now, &p.registry.requests[requestNumber]):
+		p.dropRequest(now, requestNumber, policy.ReasonDeadline, actions)
 	}
 }
 
 // planRevealedEarly plans the requests whose tasks were revealed while their batch was still about to end. It is
 // called at the next event, when the device is free.
-func (p *Policy) planRevealedEarly(now int64, out *policy.Actions) {
-	for _, req := range p.revealedEarly {
-		if p.book.requests[req].isOpen {
-			p.planRequest(now, req, out)
+func (p *Policy) planRevealedEarly(now int64, actions *policy.Actions) {
+	for _, requestNumber := range p.revealedEarly {
+		if p.registry.requests[requestNumber].isOpen {
+			p.planRequest(now, requestNumber, actions)
 		}
 	}
 	p.revealedEarly = p.revealedEarly[:0]

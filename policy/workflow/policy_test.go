@@ -17,16 +17,16 @@ func TestRowsEqualPlans(t *testing.T) {
 		now := rng.Int64N(2e9)
 		p.placer.planner.refreshPlans(now)
 		p.placer.search.now = now
-		for place := range p.cluster.devices {
-			for s := range p.tables.services {
-				k := jobTask{service: int32(s), work: usualWork}
-				o := p.placer.search.bestOffer(int32(place), &k, now)
-				if got := p.placer.planner.endTable.endAt(int32(s), int32(place), now, usualWork); got != o.end {
-					t.Fatalf("service %d at place %d: %d by the rows, %d by the plan", s, place, got, o.end)
+		for deviceIndex := range p.cluster.devices {
+			for service := range p.tables.services {
+				k := jobTask{service: int32(service), relativeWork: usualWork}
+				candidate := p.placer.search.cheapestPlacement(int32(deviceIndex), &k, now)
+				if got := p.placer.planner.endTable.endAt(int32(service), int32(deviceIndex), now, usualWork); got != candidate.end {
+					t.Fatalf("service %d at place %d: %d by the rows, %d by the plan", service, deviceIndex, got, candidate.end)
 				}
-				later := p.placer.search.bestOffer(int32(place), &k, now+7e8)
-				if got := p.placer.planner.endTable.endAt(int32(s), int32(place), now+7e8, usualWork); got > later.end {
-					t.Fatalf("service %d at place %d, ready later: %d by the rows is after %d by the plan", s, place, got, later.end)
+				later := p.placer.search.cheapestPlacement(int32(deviceIndex), &k, now+7e8)
+				if got := p.placer.planner.endTable.endAt(int32(service), int32(deviceIndex), now+7e8, usualWork); got > later.end {
+					t.Fatalf("service %d at place %d, ready later: %d by the rows is after %d by the plan", service, deviceIndex, got, later.end)
 				}
 			}
 		}
@@ -34,31 +34,31 @@ func TestRowsEqualPlans(t *testing.T) {
 }
 
 // bruteForceEnd tries every place of every task, in the search's own model.
-func bruteForceEnd(x *search, j *job, t int32, last int64, best *int64) {
-	if t == int32(len(j.tasks)) {
+func bruteForceEnd(x *search, job *job, taskIndex int32, last int64, best *int64) {
+	if taskIndex == int32(len(job.tasks)) {
 		*best = min(*best, last)
 		return
 	}
-	k := &j.tasks[t]
+	jobTask := &job.tasks[taskIndex]
 	for d := range x.cluster.devices {
 		ready := x.now
-		for _, in := range j.inputsOf(t) {
-			if in >= 0 {
-				ready = max(ready, x.currentEnd[in]+x.tables.transferTime(j.tasks[in].service, x.currentPlace[in], int32(d)))
+		for _, input := range job.inputsOf(taskIndex) {
+			if input >= 0 {
+				ready = max(ready, x.currentEnd[input]+x.tables.transferTime(job.tasks[input].service, x.currentDevice[input], int32(d)))
 			}
 		}
-		o := x.bestOffer(int32(d), k, ready)
-		x.currentPlace[t], x.currentEnd[t] = int32(d), o.end
-		if o.ownIndex >= 0 {
-			b := x.ownBatches[o.ownIndex]
-			x.ownBatches[o.ownIndex].addTask(x.tables, k, &o)
-			bruteForceEnd(x, j, t+1, max(last, o.end), best)
-			x.ownBatches[o.ownIndex] = b
+		candidate := x.cheapestPlacement(int32(d), jobTask, ready)
+		x.currentDevice[taskIndex], x.currentEnd[taskIndex] = int32(d), candidate.end
+		if candidate.jobBatchIndex >= 0 {
+			batch := x.jobBatches[candidate.jobBatchIndex]
+			x.jobBatches[candidate.jobBatchIndex].addTask(x.tables, jobTask, &candidate)
+			bruteForceEnd(x, job, taskIndex+1, max(last, candidate.end), best)
+			x.jobBatches[candidate.jobBatchIndex] = batch
 			continue
 		}
-		x.ownBatches = append(x.ownBatches, x.newJobBatch(int32(d), k, &o))
-		bruteForceEnd(x, j, t+1, max(last, o.end), best)
-		x.ownBatches = x.ownBatches[:len(x.ownBatches)-1]
+		x.jobBatches = append(x.jobBatches, x.newJobBatch(int32(d), jobTask, &candidate))
+		bruteForceEnd(x, job, taskIndex+1, max(last, candidate.end), best)
+		x.jobBatches = x.jobBatches[:len(x.jobBatches)-1]
 	}
 }
 
@@ -69,27 +69,27 @@ func TestSearchAgainstBruteForce(t *testing.T) {
 	worse := 0
 	for draw := range 150 {
 		p := busyPolicy(5, 4, Options{SearchWidth: 5})
-		for s := range p.tables.sameNodeTime {
-			p.tables.sameNodeTime[s], p.tables.otherNodeTime[s] = 1e6, 1+rng.Int64N(4e8)
+		for service := range p.tables.sameNodeTimes {
+			p.tables.sameNodeTimes[service], p.tables.otherNodeTimes[service] = 1e6, 1+rng.Int64N(4e8)
 		}
 		now := rng.Int64N(1e9)
 		p.placer.planner.refreshPlans(now)
-		j := randomJob(rng, 2+rng.IntN(3), 4)
-		for t := range j.tasks {
-			j.tasks[t].work = usualWork // a shorter one may fit into a gap that the rows do not name
+		job := randomJob(rng, 2+rng.IntN(3), 4)
+		for taskIndex := range job.tasks {
+			job.tasks[taskIndex].relativeWork = usualWork // a shorter one may fit into a gap that the rows do not name
 		}
 		x := &p.placer.search
 		x.maxSteps = 1 << 30
-		x.findPlaces(now, j)
+		x.findDevices(now, job)
 		got, bound := x.bestLastEnd, x.endBound
 		want := farFuture
-		x.ownBatches = x.ownBatches[:0]
-		bruteForceEnd(x, j, 0, 0, &want)
+		x.jobBatches = x.jobBatches[:0]
+		bruteForceEnd(x, job, 0, 0, &want)
 		if got != want || got < bound {
 			t.Fatalf("draw %d: ends at %d, the best is %d, the bound %d", draw, got, want, bound)
 		}
 		x.width, x.maxSteps = 4, maxSearchSteps
-		x.findPlaces(now, j)
+		x.findDevices(now, job)
 		if x.bestLastEnd < want {
 			t.Fatalf("draw %d: %d is before the best, %d", draw, x.bestLastEnd, want)
 		}
@@ -116,7 +116,7 @@ func (d *drivenPolicy) actionsOf(kind policy.ActionKind) (out []policy.Action) {
 // An expected task causes a load and is not dispatched. When another one comes
 // instead, what was expected is forgotten and the load goes on.
 func TestExpectedTasksOnlyLoad(t *testing.T) {
-	p := New(testFleet(4, 3, 8).source, Options{ExpectTasks: true, SearchWidth: 4})
+	p := New(testFleet(4, 3, 8).planTables, Options{ExpectTasks: true, SearchWidth: 4})
 	a := p.Table().TokenNumber(0, 0, []int32{0})
 	b := p.Table().TokenNumber(1, 0, []int32{1})
 	for range 5 {
@@ -129,26 +129,26 @@ func TestExpectedTasksOnlyLoad(t *testing.T) {
 	if len(d.actionsOf(policy.Load)) == 0 || len(d.actionsOf(policy.Dispatch)) != 0 {
 		t.Fatalf("actions %+v: expected loads, no dispatch", d.out.List)
 	}
-	for p.cluster.devices[p.book.tasks[p.book.requests[0].revealedTasks[0]].place].loading >= 0 {
+	for p.cluster.devices[p.registry.tasks[p.registry.requests[0].revealedTasks[0]].deviceIndex].loadingNetwork >= 0 {
 		d.endNextLoad()
 	}
-	if ran := d.actionsOf(policy.Dispatch); len(ran) > 1 || len(p.book.requests[0].expectedTasks) != 1 {
-		t.Fatalf("actions %+v, %d expected", d.out.List, len(p.book.requests[0].expectedTasks))
+	if ran := d.actionsOf(policy.Dispatch); len(ran) > 1 || len(p.registry.requests[0].expectedTasks) != 1 {
+		t.Fatalf("actions %+v, %d expected", d.out.List, len(p.registry.requests[0].expectedTasks))
 	}
 	d.finishOne(2) // another service than expected
-	if n := len(p.book.requests[0].revealedTasks); n != 2 || len(p.book.requests[0].expectedTasks) != 0 {
-		t.Fatalf("%d tasks and %d expected", n, len(p.book.requests[0].expectedTasks))
+	if n := len(p.registry.requests[0].revealedTasks); n != 2 || len(p.registry.requests[0].expectedTasks) != 0 {
+		t.Fatalf("%d tasks and %d expected", n, len(p.registry.requests[0].expectedTasks))
 	}
-	for place := range p.cluster.devices {
-		for _, id := range p.cluster.devices[place].queue {
-			if p.book.tasks[id].service == 1 {
+	for deviceIndex := range p.cluster.devices {
+		for _, taskID := range p.cluster.devices[deviceIndex].queue {
+			if p.registry.tasks[taskID].service == 1 {
 				t.Error("what was expected still waits")
 			}
 		}
 	}
 	held := false
-	for place := range p.cluster.devices {
-		held = held || p.cluster.devices[place].loaded[1] || p.cluster.devices[place].loading == 1
+	for deviceIndex := range p.cluster.devices {
+		held = held || p.cluster.devices[deviceIndex].holdsNetwork[1] || p.cluster.devices[deviceIndex].loadingNetwork == 1
 	}
 	if !held {
 		t.Error("the load of what was expected was lost")
@@ -158,12 +158,12 @@ func TestExpectedTasksOnlyLoad(t *testing.T) {
 // finishOne ends the batch that runs, which reveals a task of a service.
 func (d *drivenPolicy) finishOne(service int32) {
 	for range 10 {
-		for place := range d.policy.cluster.devices {
-			if dev := &d.policy.cluster.devices[place]; dev.busy {
+		for deviceIndex := range d.policy.cluster.devices {
+			if dev := &d.policy.cluster.devices[deviceIndex]; dev.isBusy {
 				d.now = time.Duration(dev.batchEndsAt)
 				d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
 				d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 1, Service: service, List: []int32{0}})
-				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: d.policy.cluster.tables.deviceAt[place]})
+				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: d.policy.cluster.tables.planDevice[deviceIndex]})
 				return
 			}
 		}
@@ -174,7 +174,7 @@ func (d *drivenPolicy) finishOne(service int32) {
 // What comes as expected keeps its place, or is placed anew, by the switch.
 func TestExpectedTaskComes(t *testing.T) {
 	for _, rebind := range []bool{false, true} {
-		p := New(testFleet(2, 2, 8).source, Options{ExpectTasks: true, SearchWidth: 2, ReplaceOnReveal: rebind})
+		p := New(testFleet(2, 2, 8).planTables, Options{ExpectTasks: true, SearchWidth: 2, ReplaceOnReveal: rebind})
 		a, b := p.Table().TokenNumber(0, 0, []int32{0}), p.Table().TokenNumber(1, 0, []int32{1})
 		for range 5 {
 			p.Table().Learn(0, -1, []int32{a, b}, 1)
@@ -183,13 +183,13 @@ func TestExpectedTaskComes(t *testing.T) {
 		d.handleEvent(policy.Event{Kind: policy.Arrival, Req: 0, Deadline: time.Minute})
 		d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
 		d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 0, Service: 0, List: []int32{-1}})
-		key := p.book.tasks[p.book.requests[0].expectedTasks[0]].orderKey
-		for !p.cluster.devices[0].busy && !p.cluster.devices[1].busy {
+		key := p.registry.tasks[p.registry.requests[0].expectedTasks[0]].orderKey
+		for !p.cluster.devices[0].isBusy && !p.cluster.devices[1].isBusy {
 			d.endNextLoad()
 		}
 		d.finishOne(1)
-		k := &p.book.tasks[p.book.requests[0].revealedTasks[1]]
-		if kept := k.orderKey == key; kept == rebind || k.state != taskQueued && k.state != taskRunning {
+		task := &p.registry.tasks[p.registry.requests[0].revealedTasks[1]]
+		if kept := task.orderKey == key; kept == rebind || task.progress != taskQueued && task.progress != taskRunning {
 			t.Errorf("rebind %v: the place in the queue was kept: %v", rebind, kept)
 		}
 	}
@@ -198,35 +198,35 @@ func TestExpectedTaskComes(t *testing.T) {
 // Room is made of networks that nothing asks for, then of those that expected
 // tasks ask for, and of what revealed tasks ask for only when nothing can run.
 func TestEvictionFollowsClasses(t *testing.T) {
-	p := New(testFleet(1, 6, 8).source, Options{})
-	d := &p.cluster.devices[0]
-	d.memoryBytes = 9e9 // three networks of 3 GB
+	p := New(testFleet(1, 6, 8).planTables, Options{})
+	device := &p.cluster.devices[0]
+	device.memoryBytes = 9e9 // three networks of 3 GB
 	hold := func(networks ...int32) {
-		clear(d.loaded)
+		clear(device.holdsNetwork)
 		for _, n := range networks {
-			d.loaded[n] = true
+			device.holdsNetwork[n] = true
 		}
-		d.usedBytes, d.queue = int64(len(networks))*3e9, d.queue[:0]
+		device.usedBytes, device.queue = int64(len(networks))*3e9, device.queue[:0]
 	}
 	add := func(service int32, real bool) {
 		slot := int32(-1)
 		if real {
 			slot = 0
 		}
-		id := p.book.newTask(0, slot, service, usualWork)
-		p.book.tasks[id].state, p.book.tasks[id].place, p.book.tasks[id].inputsAt = taskQueued, 0, 0
-		d.queue = append(d.queue, id)
+		taskID := p.registry.newTask(0, slot, service, usualWork)
+		p.registry.tasks[taskID].progress, p.registry.tasks[taskID].deviceIndex, p.registry.tasks[taskID].inputsDevice = taskQueued, 0, 0
+		device.queue = append(device.queue, taskID)
 	}
 	room := func(i int, network int32) (gone []int32, ok bool) {
 		var out policy.Actions
-		ok = p.loader.freeMemoryFor(0, i, network, p.cluster.isStuck(d), &out)
+		ok = p.loader.freeMemoryFor(0, i, network, p.cluster.isStuck(device), &out)
 		for _, a := range out.List {
 			gone = append(gone, a.Network)
 		}
 		return gone, ok
 	}
 	hold(0, 1, 2)
-	d.lastUsedAt[0], d.lastUsedAt[1], d.lastUsedAt[2] = 3, 1, 2
+	device.lastUsedAt[0], device.lastUsedAt[1], device.lastUsedAt[2] = 3, 1, 2
 	add(3, true)
 	if gone, ok := room(0, 3); !ok || !slices.Equal(gone, []int32{1}) {
 		t.Errorf("evicted %v: expected the one of use longest ago", gone)
@@ -239,7 +239,7 @@ func TestEvictionFollowsClasses(t *testing.T) {
 		t.Errorf("evicted %v: expected the one that nothing asks for", gone)
 	}
 	hold(0, 1)
-	d.loaded[2], d.usedBytes = true, 9e9
+	device.holdsNetwork[2], device.usedBytes = true, 9e9
 	add(2, true)
 	add(1, true)
 	add(0, false)
@@ -252,14 +252,14 @@ func TestEvictionFollowsClasses(t *testing.T) {
 		t.Errorf("evicted %v: expected what expected tasks alone ask for", gone)
 	}
 	hold(0, 1, 2)
-	d.busy, d.service = true, 0
+	device.isBusy, device.runningService = true, 0
 	add(1, true)
 	add(2, true)
 	add(3, true)
 	if gone, ok := room(2, 3); ok {
 		t.Errorf("evicted %v though the device runs", gone)
 	}
-	d.busy = false
+	device.isBusy = false
 	if gone, ok := room(2, 3); !ok || len(gone) != 1 {
 		t.Errorf("a device that stands still made no room (%v)", gone)
 	}
@@ -268,21 +268,21 @@ func TestEvictionFollowsClasses(t *testing.T) {
 // A task that is not ready, or is only expected, does not hold up what stands
 // behind it, and a batch takes what is ready of its service up to its limit.
 func TestDevicesSkipWhatIsNotReady(t *testing.T) {
-	p := New(testFleet(1, 3, 8).source, Options{})
-	d := &p.cluster.devices[0]
-	for n := range d.loaded {
-		d.loaded[n] = true
+	p := New(testFleet(1, 3, 8).planTables, Options{})
+	device := &p.cluster.devices[0]
+	for n := range device.holdsNetwork {
+		device.holdsNetwork[n] = true
 	}
 	add := func(slot, service int32, ready bool) {
-		id := p.book.newTask(0, slot, service, usualWork)
-		k := &p.book.tasks[id]
-		k.state, k.place = taskQueued, 0
+		taskID := p.registry.newTask(0, slot, service, usualWork)
+		task := &p.registry.tasks[taskID]
+		task.progress, task.deviceIndex = taskQueued, 0
 		if ready {
-			k.inputsAt = 0
+			task.inputsDevice = 0
 		}
-		d.queue = append(d.queue, id)
+		device.queue = append(device.queue, taskID)
 	}
-	p.book.openRequest(0)
+	p.registry.openRequest(0)
 	add(-1, 0, true)
 	add(1, 1, false)
 	for i := range int32(20) {
@@ -291,14 +291,14 @@ func TestDevicesSkipWhatIsNotReady(t *testing.T) {
 	add(30, 0, true)
 	var out policy.Actions
 	p.runner.startBatch(0, 0, &out)
-	if len(out.List) != 1 || out.List[0].Size != 16 || out.List[0].Pipeline != 2 || out.Tasks[0] != 2 || out.Tasks[15] != 17 || len(d.queue) != 7 {
-		t.Fatalf("ran %+v of tasks %v, %d wait", out.List, out.Tasks, len(d.queue))
+	if len(out.List) != 1 || out.List[0].Size != 16 || out.List[0].Pipeline != 2 || out.Tasks[0] != 2 || out.Tasks[15] != 17 || len(device.queue) != 7 {
+		t.Fatalf("ran %+v of tasks %v, %d wait", out.List, out.Tasks, len(device.queue))
 	}
 }
 
 // A client that goes away frees all that the policy keeps.
 func TestCancelFreesAll(t *testing.T) {
-	d := &drivenPolicy{policy: New(testFleet(4, 2, 8).source, dyorcOptions)}
+	d := &drivenPolicy{policy: New(testFleet(4, 2, 8).planTables, dyorcOptions)}
 	d.runRequest()
 	for i := range 3 {
 		d.handleEvent(policy.Event{Kind: policy.Arrival, Req: 0, Deadline: d.now + time.Minute})
@@ -308,13 +308,13 @@ func TestCancelFreesAll(t *testing.T) {
 		if drops := d.actionsOf(policy.Drop); len(drops) != 1 || drops[0].Reason != policy.ReasonCancelled {
 			t.Fatalf("actions %+v", d.out.List)
 		}
-		for place := range d.policy.cluster.devices {
-			if dev := &d.policy.cluster.devices[place]; dev.busy {
+		for deviceIndex := range d.policy.cluster.devices {
+			if dev := &d.policy.cluster.devices[deviceIndex]; dev.isBusy {
 				d.now = time.Duration(dev.batchEndsAt)
-				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: int32(place)})
+				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: int32(deviceIndex)})
 			}
 		}
-		if used := len(d.policy.cluster.book.tasks) - len(d.policy.cluster.book.freeTasks); used != 0 {
+		if used := len(d.policy.cluster.registry.tasks) - len(d.policy.cluster.registry.freeTasks); used != 0 {
 			t.Errorf("round %d: %d tasks are kept", i, used)
 		}
 	}

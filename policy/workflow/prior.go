@@ -16,7 +16,7 @@ const maxPriorBusy = .95
 // tasks will be needed at the planned rates. It is called once, when the policy is made, and does nothing if
 // neither prediction nor admission would use it.
 func (p *Policy) learnPriors() {
-	workflows := flow.WorkflowTablesOf(p.tables.source)
+	workflows := flow.WorkflowTablesOf(p.tables.planTables)
 	if workflows == nil || !p.cluster.options.ExpectTasks && !p.cluster.options.Admit {
 		return
 	}
@@ -28,7 +28,7 @@ func (p *Policy) learnPriors() {
 		for i := range paths {
 			p.learnRecordedPath(int32(app), &paths[i], totalCount)
 			if p.cluster.options.EvictByValue {
-				p.cluster.demand.addPathDemand(p.tables, &paths[i], p.tables.source.Models[app].RPS*float64(paths[i].Count)/float64(totalCount))
+				p.cluster.demand.addPathDemand(p.tables, &paths[i], p.tables.planTables.Models[app].RPS*float64(paths[i].Count)/float64(totalCount))
 			}
 		}
 	}
@@ -66,8 +66,8 @@ func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, t
 // the first request. Rates are per ns. busyShare is the mean share of time in which a device is busy.
 func (d *networkDemand) addPathDemand(tables *deviceTables, recordedPath *flow.RecordedPath, rate float64) {
 	for k := range recordedPath.Tasks {
-		sv := &tables.services[recordedPath.Tasks[k].Service]
-		d.rates[sv.network] += rate / 1e9
-		d.busyShare += rate / 1e9 * float64(scaleTime(sv.minTaskTime, workFromMillionths(recordedPath.Tasks[k].Work))) / float64(len(tables.deviceAt))
+		profile := &tables.services[recordedPath.Tasks[k].Service]
+		d.rates[profile.network] += rate / 1e9
+		d.busyShare += rate / 1e9 * float64(scaleTime(profile.minTaskTime, workFromMillionths(recordedPath.Tasks[k].Work))) / float64(len(tables.planDevice))
 	}
 }

@@ -12,13 +12,13 @@ import (
 // tablesWithPaths are tables whose application asks for service 0 and then, in four of five
 // requests, for service 1, else for 2; ten a second are planned.
 func tablesWithPaths() *policy.Tables {
-	t := testFleet(4, 3, 8).source
-	t.Models[0].RPS = 10
+	planTables := testFleet(4, 3, 8).planTables
+	planTables.Models[0].RPS = 10
 	way := func(count, second int32) flow.RecordedPath {
 		return flow.RecordedPath{Count: count, KnownTasks: 1, Tasks: []flow.PathTask{{Service: 0}, {Service: second, Reads: []int32{1}}}}
 	}
-	t.KindTables.(*flow.WorkflowTables).Paths = [][]flow.RecordedPath{{way(80, 1), way(20, 2)}}
-	return t
+	planTables.KindTables.(*flow.WorkflowTables).Paths = [][]flow.RecordedPath{{way(80, 1), way(20, 2)}}
+	return planTables
 }
 
 // The first request already has its next task expected, and loaded, where the tables
@@ -33,8 +33,8 @@ func TestFirstRequestIsExpected(t *testing.T) {
 		d.handleEvent(policy.Event{Kind: policy.Arrival, Req: 0, Deadline: time.Minute})
 		d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
 		d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 0, Service: 0, List: []int32{-1}})
-		ahead := d.policy.cluster.book.requests[0].expectedTasks
-		if known && (len(ahead) != 1 || d.policy.cluster.book.tasks[ahead[0]].service != 1) || !known && len(ahead) > 0 {
+		ahead := d.policy.cluster.registry.requests[0].expectedTasks
+		if known && (len(ahead) != 1 || d.policy.cluster.registry.tasks[ahead[0]].service != 1) || !known && len(ahead) > 0 {
 			t.Errorf("ways are known: %v: %d tasks are expected", known, len(ahead))
 		}
 	}

@@ -28,23 +28,23 @@ func (v DeviceView) Len() int32 { return int32(len(v.c.devices)) }
 func (v DeviceView) Services() int32 { return int32(len(v.c.tables.services)) }
 
 // CanRun returns true if a device is up and can run a service.
-func (v DeviceView) CanRun(place, service int32) bool {
-	return !v.c.devices[place].down && v.c.tables.canRun(service, place)
+func (v DeviceView) CanRun(deviceIndex, service int32) bool {
+	return !v.c.devices[deviceIndex].isDown && v.c.tables.canRun(service, deviceIndex)
 }
 
 // HasNetwork returns true if the network of a service is loaded on a device.
-func (v DeviceView) HasNetwork(place, service int32) bool {
-	return v.c.devices[place].loaded[v.Network(service)]
+func (v DeviceView) HasNetwork(deviceIndex, service int32) bool {
+	return v.c.devices[deviceIndex].holdsNetwork[v.Network(service)]
 }
 
 // WaitingTasks returns the number of tasks of a service on a device, those in its batch included.
-func (v DeviceView) WaitingTasks(place, service int32) int {
-	d, n := &v.c.devices[place], 0
-	if d.busy && d.service == service {
-		n = len(d.batch)
+func (v DeviceView) WaitingTasks(deviceIndex, service int32) int {
+	device, n := &v.c.devices[deviceIndex], 0
+	if device.isBusy && device.runningService == service {
+		n = len(device.runningTasks)
 	}
-	for _, id := range d.queue {
-		if v.c.book.tasks[id].service == service {
+	for _, taskID := range device.queue {
+		if v.c.registry.tasks[taskID].service == service {
 			n++
 		}
 	}
@@ -52,18 +52,18 @@ func (v DeviceView) WaitingTasks(place, service int32) int {
 }
 
 // Memory returns the bytes that a device has for networks.
-func (v DeviceView) Memory(place int32) int64 { return v.c.devices[place].memoryBytes }
+func (v DeviceView) Memory(deviceIndex int32) int64 { return v.c.devices[deviceIndex].memoryBytes }
 
 // Network returns the network of a service.
 func (v DeviceView) Network(service int32) int32 { return v.c.tables.services[service].network }
 
 // Bytes returns the size of the network of a service.
-func (v DeviceView) Bytes(service int32) int64 { return v.c.tables.bytes[v.Network(service)] }
+func (v DeviceView) Bytes(service int32) int64 { return v.c.tables.networkBytes[v.Network(service)] }
 
 // TouchAll makes the policy look at the loads of all devices before the turn ends.
 func (v DeviceView) TouchAll() {
-	for place := range v.c.devices {
-		v.c.touchDevice(int32(place))
+	for deviceIndex := range v.c.devices {
+		v.c.touchDevice(int32(deviceIndex))
 	}
 }
 
@@ -79,10 +79,10 @@ type RankedTask struct {
 
 // rankedTask describes a task that has just been placed to an OrderKey option, which decides its order in the
 // queue.
-func (p *placer) rankedTask(now int64, k *task, minRemaining int64) RankedTask {
-	r := RankedTask{Now: now, Expected: k.req < 0, MinRemaining: minRemaining, MeanBacklog: p.cluster.meanBacklog(now), SoloTime: p.tables.batchTime(k.service, k.place, 1, k.work)}
+func (p *placer) rankedTask(now int64, task *task, minRemaining int64) RankedTask {
+	r := RankedTask{Now: now, Expected: task.requestNumber < 0, MinRemaining: minRemaining, MeanBacklog: p.cluster.meanBacklog(now), SoloTime: p.tables.batchTime(task.service, task.deviceIndex, 1, task.relativeWork)}
 	if !r.Expected {
-		r.Deadline = p.book.requests[k.req].deadline
+		r.Deadline = p.registry.requests[task.requestNumber].deadline
 	}
 	return r
 }

@@ -11,37 +11,39 @@ type job struct {
 // jobTask is a task of a job.
 type jobTask struct {
 	service              int32
-	work                 int64
+	relativeWork         int64
 	firstInput, endInput int32 // its range in job.inputs
-	place                int32 // place of a task that runs or has ended; -1 if the search chooses it
+	deviceIndex          int32 // place of a task that runs or has ended; -1 if the search chooses it
 	end                  int64 // end of such a task
 	// The next fields are of a task that continues a session state.
 	recomputeTime int64 // time in ns to recompute the session state that it continues; 0 if none
-	stateFrom     int32 // task of this job that leaves the state, if that is yet to be placed; -1 if none
-	stateHome     int32 // otherwise the place of the state; -1 if it is nowhere
-	stateHomeAt   int64 // when the state is there
-	addedTime     int64 // scratch of the search: time added at the place under consideration
+	stateSource   int32 // task of this job that leaves the state, if that is yet to be placed; -1 if none
+	stateDevice   int32 // otherwise the place of the state; -1 if it is nowhere
+	stateReadyAt  int64 // when the state is there
+	recomputeHere int64 // scratch of the search: time added at the place under consideration
 }
 
 func (j *job) reset() { j.tasks, j.inputs = j.tasks[:0], j.inputs[:0] }
 
 // addPlaced adds a task that has its place, and returns its index.
-func (j *job) addPlaced(service, place int32, end int64) int32 {
+func (j *job) addPlaced(service, deviceIndex int32, end int64) int32 {
 	n := int32(len(j.inputs))
-	j.tasks = append(j.tasks, jobTask{service: service, place: place, end: end, firstInput: n, endInput: n, stateFrom: -1, stateHome: -1})
+	j.tasks = append(j.tasks, jobTask{service: service, deviceIndex: deviceIndex, end: end, firstInput: n, endInput: n, stateSource: -1, stateDevice: -1})
 	return int32(len(j.tasks) - 1)
 }
 
 // addUnplaced adds a task to be placed to the job, with the indexes of its inputs there (-1 for the client's), and
 // returns its index.
-func (j *job) addUnplaced(service int32, work int64, inputs ...int32) int32 {
+func (j *job) addUnplaced(service int32, relativeWork int64, inputs ...int32) int32 {
 	n := int32(len(j.inputs))
 	j.inputs = append(j.inputs, inputs...)
-	j.tasks = append(j.tasks, jobTask{service: service, work: work, place: -1, firstInput: n, endInput: int32(len(j.inputs)), stateFrom: -1, stateHome: -1})
+	j.tasks = append(j.tasks, jobTask{service: service, relativeWork: relativeWork, deviceIndex: -1, firstInput: n, endInput: int32(len(j.inputs)), stateSource: -1, stateDevice: -1})
 	return int32(len(j.tasks) - 1)
 }
 
-func (j *job) inputsOf(t int32) []int32 { return j.inputs[j.tasks[t].firstInput:j.tasks[t].endInput] }
+func (j *job) inputsOf(taskIndex int32) []int32 {
+	return j.inputs[j.tasks[taskIndex].firstInput:j.tasks[taskIndex].endInput]
+}
 
 // scheduler computes f(t, d), the earliest end of task t of a job at place d, if tasks of the job do not get into each
 // other's way (equations 1 and 2 of DyOrc). A transfer takes one of three times: 0 at the same place, c within a node, C
@@ -59,37 +61,37 @@ type scheduler struct {
 	endTable *endTable
 	now      int64
 
-	earliestEnds   []int64 // f of all tasks: [task*places + place]
-	minEndOnNode   []int64 // minimum of f on a node: [task*nodes + node]
-	minPlaceOnNode []int32 // place with that minimum
-	minEnd         []int64 // by task: minimum of f
-	minEndPlace    []int32 // by task: place with that minimum
-	rowOf          []int32 // by task: an earlier task with the same f; otherwise the task itself
-	inputsReady    []int64 // by place: arrival of the inputs of the task at hand
+	earliestEnds    []int64 // f of all tasks: [task*places + place]
+	minEndOnNode    []int64 // minimum of f on a node: [task*nodes + node]
+	minDeviceOnNode []int32 // place with that minimum
+	minEnd          []int64 // by task: minimum of f
+	minEndDevice    []int32 // by task: place with that minimum
+	rowOf           []int32 // by task: an earlier task with the same f; otherwise the task itself
+	inputsReadyAt   []int64 // by place: arrival of the inputs of the task at hand
 
 	readerCount []int32 // by task: number of tasks that read it
 }
 
-func newScheduler(f *deviceTables, r *endTable) *scheduler {
-	return &scheduler{tables: f, endTable: r, inputsReady: make([]int64, len(f.deviceAt))}
+func newScheduler(tables *deviceTables, r *endTable) *scheduler {
+	return &scheduler{tables: tables, endTable: r, inputsReadyAt: make([]int64, len(tables.planDevice))}
 }
 
 // grow makes the arrays large enough for a job (the tasks of a request that are to be placed). It also counts for
 // each task how many tasks read its output; an input that is listed twice counts once.
-func (s *scheduler) grow(j *job) {
-	n := len(j.tasks)
-	places, nodes := len(s.tables.deviceAt), len(s.tables.nodes)
+func (s *scheduler) grow(job *job) {
+	n := len(job.tasks)
+	deviceCount, nodeCount := len(s.tables.planDevice), len(s.tables.nodes)
 	if len(s.minEnd) < n {
-		s.earliestEnds, s.minEndOnNode, s.minPlaceOnNode = make([]int64, n*places), make([]int64, n*nodes), make([]int32, n*nodes)
-		s.minEnd, s.minEndPlace, s.rowOf, s.readerCount = make([]int64, n), make([]int32, n), make([]int32, n), make([]int32, n)
+		s.earliestEnds, s.minEndOnNode, s.minDeviceOnNode = make([]int64, n*deviceCount), make([]int64, n*nodeCount), make([]int32, n*nodeCount)
+		s.minEnd, s.minEndDevice, s.rowOf, s.readerCount = make([]int64, n), make([]int32, n), make([]int32, n), make([]int32, n)
 	}
-	for t := range n {
-		s.readerCount[t] = 0
+	for taskIndex := range n {
+		s.readerCount[taskIndex] = 0
 	}
-	for t := range j.tasks {
-		for i, in := range j.inputsOf(int32(t)) {
-			if in >= 0 && !slices.Contains(j.inputsOf(int32(t))[:i], in) {
-				s.readerCount[in]++
+	for taskIndex := range job.tasks {
+		for i, input := range job.inputsOf(int32(taskIndex)) {
+			if input >= 0 && !slices.Contains(job.inputsOf(int32(taskIndex))[:i], input) {
+				s.readerCount[input]++
 			}
 		}
 	}
@@ -97,11 +99,11 @@ func (s *scheduler) grow(j *job) {
 
 // endBound returns a lower bound: no schedule of the job ends earlier. Only tasks that no other reads count, since
 // the others end before them.
-func (s *scheduler) endBound(j *job) int64 {
+func (s *scheduler) endBound(job *job) int64 {
 	lastEnd := int64(0)
-	for t := range j.tasks {
-		if s.readerCount[t] == 0 && j.tasks[t].place < 0 {
-			lastEnd = max(lastEnd, s.minEnd[s.rowOf[t]])
+	for taskIndex := range job.tasks {
+		if s.readerCount[taskIndex] == 0 && job.tasks[taskIndex].deviceIndex < 0 {
+			lastEnd = max(lastEnd, s.minEnd[s.rowOf[taskIndex]])
 		}
 	}
 	return lastEnd
@@ -109,64 +111,64 @@ func (s *scheduler) endBound(j *job) int64 {
 
 // computeEnds computes, for the tasks of a job from firstTask on, the earliest end f at each place (device). A
 // placed task has its own end. A task that is identical to the one before shares its row of ends.
-func (s *scheduler) computeEnds(j *job, firstTask int32) {
-	for t := firstTask; t < int32(len(j.tasks)); t++ {
-		k := &j.tasks[t]
-		s.rowOf[t] = t
+func (s *scheduler) computeEnds(job *job, firstTask int32) {
+	for taskIndex := firstTask; taskIndex < int32(len(job.tasks)); taskIndex++ {
+		jobTask := &job.tasks[taskIndex]
+		s.rowOf[taskIndex] = taskIndex
 		switch {
-		case k.place >= 0:
-			s.minEnd[t], s.minEndPlace[t] = k.end, k.place
-		case t > 0 && s.identicalTasks(j, t, t-1):
-			s.rowOf[t] = s.rowOf[t-1]
+		case jobTask.deviceIndex >= 0:
+			s.minEnd[taskIndex], s.minEndDevice[taskIndex] = jobTask.end, jobTask.deviceIndex
+		case taskIndex > 0 && s.identicalTasks(job, taskIndex, taskIndex-1):
+			s.rowOf[taskIndex] = s.rowOf[taskIndex-1]
 		default:
-			s.computeRow(t, k, s.computeArrivals(j, t))
+			s.computeRow(taskIndex, jobTask, s.computeArrivals(job, taskIndex))
 		}
 	}
 }
 
 // identicalTasks returns true if two tasks need the same service and work on the same inputs and state, so that their
 // rows of f are equal.
-func (s *scheduler) identicalTasks(j *job, a, b int32) bool {
-	taskA, taskB := &j.tasks[a], &j.tasks[b]
-	return taskB.place < 0 && taskA.service == taskB.service && taskA.work == taskB.work &&
-		taskA.recomputeTime == taskB.recomputeTime && taskA.stateFrom == taskB.stateFrom && taskA.stateHome == taskB.stateHome && taskA.stateHomeAt == taskB.stateHomeAt && slices.Equal(j.inputsOf(a), j.inputsOf(b))
+func (s *scheduler) identicalTasks(job *job, indexA, indexB int32) bool {
+	taskA, taskB := &job.tasks[indexA], &job.tasks[indexB]
+	return taskB.deviceIndex < 0 && taskA.service == taskB.service && taskA.relativeWork == taskB.relativeWork &&
+		taskA.recomputeTime == taskB.recomputeTime && taskA.stateSource == taskB.stateSource && taskA.stateDevice == taskB.stateDevice && taskA.stateReadyAt == taskB.stateReadyAt && slices.Equal(job.inputsOf(indexA), job.inputsOf(indexB))
 }
 
-// computeArrivals computes into inputsReady when the inputs of a task of the job are at each place (device), with
-// the session state that it continues. It returns false, and leaves inputsReady as it is, if all are there now.
-func (s *scheduler) computeArrivals(j *job, t int32) bool {
+// computeArrivals computes into inputsReadyAt when the inputs of a task of the job are at each place (device), with
+// the session state that it continues. It returns false, and leaves inputsReadyAt as it is, if all are there now.
+func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
 	isLate := false
-	for i, in := range j.inputsOf(t) {
-		if in < 0 {
+	for i, input := range job.inputsOf(taskIndex) {
+		if input < 0 {
 			continue
 		}
-		k := &j.tasks[in]
-		nearTime, farTime := s.transferTimes(&j.tasks[t], k, in)
+		jobTask := &job.tasks[input]
+		nearTime, farTime := s.transferTimes(&job.tasks[taskIndex], jobTask, input)
 
 		// An input with a place arrives from there.
-		if k.place >= 0 {
-			if k.end+farTime <= s.now {
+		if jobTask.deviceIndex >= 0 {
+			if jobTask.end+farTime <= s.now {
 				continue
 			}
-			isLate = s.clearArrivals(isLate)
-			s.arriveFromPlace(k.place, k.end, k.end+nearTime, k.end+farTime)
+			isLate = s.resetArrivals(isLate)
+			s.addDeviceArrival(jobTask.deviceIndex, jobTask.end, jobTask.end+nearTime, jobTask.end+farTime)
 			continue
 		}
 
 		// An input without a place arrives from its row. Equal rows count once, unless a session state comes with
 		// them.
-		carriesState := in == j.tasks[t].stateFrom
-		if in = s.rowOf[in]; !carriesState && s.hasRow(j.inputsOf(t)[:i], in) {
+		carriesState := input == job.tasks[taskIndex].stateSource
+		if input = s.rowOf[input]; !carriesState && s.sharesRow(job.inputsOf(taskIndex)[:i], input) {
 			continue
 		}
-		isLate = s.clearArrivals(isLate)
-		s.arriveFromRow(in, nearTime, farTime)
+		isLate = s.resetArrivals(isLate)
+		s.addTaskArrival(input, nearTime, farTime)
 	}
 
 	// A session state that has its place arrives, too.
-	if k := &j.tasks[t]; k.recomputeTime > 0 && k.stateFrom < 0 {
-		isLate = s.clearArrivals(isLate)
-		s.arriveFromHome(k)
+	if jobTask := &job.tasks[taskIndex]; jobTask.recomputeTime > 0 && jobTask.stateSource < 0 {
+		isLate = s.resetArrivals(isLate)
+		s.addStateArrival(jobTask)
 	}
 	return isLate
 }
@@ -174,80 +176,80 @@ func (s *scheduler) computeArrivals(j *job, t int32) bool {
 // transferTimes returns how long an output takes to a task that reads it, at another place of the node and across nodes.
 // If the task continues a session state with it, recomputing the state counts as a way to bring it, so that the times
 // stay lower bounds.
-func (s *scheduler) transferTimes(reader, source *jobTask, in int32) (nearTime, farTime int64) {
-	nearTime, farTime = s.tables.sameNodeTime[source.service], s.tables.otherNodeTime[source.service]
-	if reader.recomputeTime > 0 && reader.stateFrom == in {
-		t := &s.tables.stateTransfers[reader.service]
-		nearTime, farTime = max(nearTime, reader.recomputeTime*t.sameNode>>20), max(farTime, reader.recomputeTime*t.otherNode>>20)
+func (s *scheduler) transferTimes(reader, source *jobTask, input int32) (nearTime, farTime int64) {
+	nearTime, farTime = s.tables.sameNodeTimes[source.service], s.tables.otherNodeTimes[source.service]
+	if reader.recomputeTime > 0 && reader.stateSource == input {
+		transfer := &s.tables.stateTransfers[reader.service]
+		nearTime, farTime = max(nearTime, reader.recomputeTime*transfer.sameNodePart>>20), max(farTime, reader.recomputeTime*transfer.otherNodePart>>20)
 	}
 	return nearTime, farTime
 }
 
-// arriveFromHome adds the arrival of a session state that has its place, or that is recomputed.
-func (s *scheduler) arriveFromHome(k *jobTask) {
-	if k.stateHome < 0 {
-		for d := range s.inputsReady {
-			s.inputsReady[d] = max(s.inputsReady[d], s.now+k.recomputeTime)
+// addStateArrival adds the arrival of a session state that has its place, or that is recomputed.
+func (s *scheduler) addStateArrival(jobTask *jobTask) {
+	if jobTask.stateDevice < 0 {
+		for deviceIndex := range s.inputsReadyAt {
+			s.inputsReadyAt[deviceIndex] = max(s.inputsReadyAt[deviceIndex], s.now+jobTask.recomputeTime)
 		}
 		return
 	}
-	t, stateAt := &s.tables.stateTransfers[k.service], max(s.now, k.stateHomeAt)
-	s.arriveFromPlace(k.stateHome, stateAt, stateAt+k.recomputeTime*t.sameNode>>20, stateAt+k.recomputeTime*t.otherNode>>20)
+	transfer, stateAt := &s.tables.stateTransfers[jobTask.service], max(s.now, jobTask.stateReadyAt)
+	s.addDeviceArrival(jobTask.stateDevice, stateAt, stateAt+jobTask.recomputeTime*transfer.sameNodePart>>20, stateAt+jobTask.recomputeTime*transfer.otherNodePart>>20)
 }
 
-// hasRow returns true if one of the inputs has a given row of earliest ends; identical tasks share a row.
-func (s *scheduler) hasRow(inputs []int32, row int32) bool {
-	for _, in := range inputs {
-		if in >= 0 && s.rowOf[in] == row {
+// sharesRow returns true if one of the inputs has a given row of earliest ends; identical tasks share a row.
+func (s *scheduler) sharesRow(inputs []int32, row int32) bool {
+	for _, input := range inputs {
+		if input >= 0 && s.rowOf[input] == row {
 			return true
 		}
 	}
 	return false
 }
 
-// clearArrivals sets the arrivals of inputs at all places to now, when the first input that is late is found. It
+// resetArrivals sets the arrivals of inputs at all places to now, when the first input that is late is found. It
 // returns true, the new value of the caller's flag.
-func (s *scheduler) clearArrivals(isCleared bool) bool {
+func (s *scheduler) resetArrivals(isCleared bool) bool {
 	if !isCleared {
-		for d := range s.inputsReady {
-			s.inputsReady[d] = s.now
+		for deviceIndex := range s.inputsReadyAt {
+			s.inputsReadyAt[deviceIndex] = s.now
 		}
 	}
 	return true
 }
 
-// arriveFromPlace raises inputsReady, when all inputs of a task are at each place, by an output that is at one
+// addDeviceArrival raises inputsReadyAt, when all inputs of a task are at each place, by an output that is at one
 // place. It arrives at atPlace there, at onSameNode at the other devices of the node, and at onOtherNode elsewhere.
-func (s *scheduler) arriveFromPlace(place int32, atPlace, onSameNode, onOtherNode int64) {
-	readyHere := max(s.inputsReady[place], atPlace)
-	node := s.tables.nodes[s.tables.nodeOf[place]]
-	for d := range s.inputsReady[:node.first] {
-		s.inputsReady[d] = max(s.inputsReady[d], onOtherNode)
+func (s *scheduler) addDeviceArrival(deviceIndex int32, atPlace, onSameNode, onOtherNode int64) {
+	readyHere := max(s.inputsReadyAt[deviceIndex], atPlace)
+	node := s.tables.nodes[s.tables.nodeOf[deviceIndex]]
+	for deviceIndex := range s.inputsReadyAt[:node.first] {
+		s.inputsReadyAt[deviceIndex] = max(s.inputsReadyAt[deviceIndex], onOtherNode)
 	}
-	onNode := s.inputsReady[node.first:node.end]
-	for d := range onNode {
-		onNode[d] = max(onNode[d], onSameNode)
+	onNode := s.inputsReadyAt[node.first:node.end]
+	for deviceIndex := range onNode {
+		onNode[deviceIndex] = max(onNode[deviceIndex], onSameNode)
 	}
-	laterNodes := s.inputsReady[node.end:]
-	for d := range laterNodes {
-		laterNodes[d] = max(laterNodes[d], onOtherNode)
+	laterNodes := s.inputsReadyAt[node.end:]
+	for deviceIndex := range laterNodes {
+		laterNodes[deviceIndex] = max(laterNodes[deviceIndex], onOtherNode)
 	}
-	s.inputsReady[place] = readyHere
+	s.inputsReadyAt[deviceIndex] = readyHere
 }
 
-// arriveFromRow raises inputsReady, when all inputs of a task are at each place, by the output of task t, whose
+// addTaskArrival raises inputsReadyAt, when all inputs of a task are at each place, by the output of task t, whose
 // place is not chosen yet. It may come from the same place, from the best place of the node, or from the best place
 // of all; the earliest counts, so the result is a lower bound.
-func (s *scheduler) arriveFromRow(t int32, nearTime, farTime int64) {
-	places, nodes := len(s.tables.deviceAt), len(s.tables.nodes)
-	placeEnds := s.earliestEnds[int(t)*places:][:places]
-	bestAcross := s.minEnd[t] + farTime
+func (s *scheduler) addTaskArrival(taskIndex int32, nearTime, farTime int64) {
+	deviceCount, nodeCount := len(s.tables.planDevice), len(s.tables.nodes)
+	placeEnds := s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount]
+	bestAcross := s.minEnd[taskIndex] + farTime
 	for n, node := range s.tables.nodes {
-		arrival := min(bestAcross, s.minEndOnNode[int(t)*nodes+n]+nearTime)
-		nodeEnds, nodeReady := placeEnds[node.first:node.end], s.inputsReady[node.first:node.end]
+		arrival := min(bestAcross, s.minEndOnNode[int(taskIndex)*nodeCount+n]+nearTime)
+		nodeEnds, nodeReady := placeEnds[node.first:node.end], s.inputsReadyAt[node.first:node.end]
 		nodeReady = nodeReady[:len(nodeEnds)]
-		for d, end := range nodeEnds {
-			nodeReady[d] = max(nodeReady[d], min(end, arrival))
+		for deviceIndex, end := range nodeEnds {
+			nodeReady[deviceIndex] = max(nodeReady[deviceIndex], min(end, arrival))
 		}
 	}
 }
@@ -255,63 +257,63 @@ func (s *scheduler) arriveFromRow(t int32, nearTime, farTime int64) {
 // computeRow computes the earliest end f of a task at each place, from the arrivals of its inputs, with the minima
 // by node and overall. isLate says that some input is not there yet. Three loops do the same for speed: without
 // arrivals, with usual work, and with scaled work (in units of 1/2^20).
-func (s *scheduler) computeRow(t int32, k *jobTask, isLate bool) {
-	places, nodes := len(s.tables.deviceAt), len(s.tables.nodes)
-	placeEnds := s.earliestEnds[int(t)*places:][:places]
-	rowStart := int(k.service) * places
-	idleAt, soloTime := s.endTable.idleAt[rowStart:][:places], s.endTable.soloTime[rowStart:][:places]
+func (s *scheduler) computeRow(taskIndex int32, jobTask *jobTask, isLate bool) {
+	deviceCount, nodeCount := len(s.tables.planDevice), len(s.tables.nodes)
+	placeEnds := s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount]
+	rowStart := int(jobTask.service) * deviceCount
+	idleAt, soloTime := s.endTable.idleAt[rowStart:][:deviceCount], s.endTable.soloTime[rowStart:][:deviceCount]
 
 	// f in a batch of one.
 	switch {
 	case !isLate:
-		for d, idle := range idleAt {
-			placeEnds[d] = max(idle, s.now) + scaleTime(soloTime[d], k.work)
+		for deviceIndex, idle := range idleAt {
+			placeEnds[deviceIndex] = max(idle, s.now) + scaleTime(soloTime[deviceIndex], jobTask.relativeWork)
 		}
-	case k.work == usualWork:
-		ready := s.inputsReady[:places]
-		for d, idle := range idleAt {
-			placeEnds[d] = max(idle, ready[d]) + soloTime[d]
+	case jobTask.relativeWork == usualWork:
+		ready := s.inputsReadyAt[:deviceCount]
+		for deviceIndex, idle := range idleAt {
+			placeEnds[deviceIndex] = max(idle, ready[deviceIndex]) + soloTime[deviceIndex]
 		}
 	default:
-		ready := s.inputsReady[:places]
-		for d, idle := range idleAt {
-			placeEnds[d] = max(idle, ready[d]) + soloTime[d]*k.work>>20
+		ready := s.inputsReadyAt[:deviceCount]
+		for deviceIndex, idle := range idleAt {
+			placeEnds[deviceIndex] = max(idle, ready[deviceIndex]) + soloTime[deviceIndex]*jobTask.relativeWork>>20
 		}
 	}
 
 	// f in an open batch, if that is earlier.
-	if s.endTable.joinablePlaces[k.service] > 0 {
-		s.applyJoins(placeEnds, k, isLate)
+	if s.endTable.joinableDevices[jobTask.service] > 0 {
+		s.applyJoins(placeEnds, jobTask, isLate)
 	}
 
 	// The minima.
-	s.minEnd[t] = farFuture
+	s.minEnd[taskIndex] = farFuture
 	for n, node := range s.tables.nodes {
-		minEnd, place := farFuture, node.first
+		minEnd, deviceIndex := farFuture, node.first
 		for d, end := range placeEnds[node.first:node.end] {
 			if end < minEnd {
-				minEnd, place = end, node.first+int32(d)
+				minEnd, deviceIndex = end, node.first+int32(d)
 			}
 		}
-		s.minEndOnNode[int(t)*nodes+n], s.minPlaceOnNode[int(t)*nodes+n] = minEnd, place
-		if minEnd < s.minEnd[t] {
-			s.minEnd[t], s.minEndPlace[t] = minEnd, place
+		s.minEndOnNode[int(taskIndex)*nodeCount+n], s.minDeviceOnNode[int(taskIndex)*nodeCount+n] = minEnd, deviceIndex
+		if minEnd < s.minEnd[taskIndex] {
+			s.minEnd[taskIndex], s.minEndDevice[taskIndex] = minEnd, deviceIndex
 		}
 	}
 }
 
 // applyJoins lowers the ends in placeEnds where the task could join a planned batch that is still open when its
 // inputs are there, and would end earlier than in a batch of its own.
-func (s *scheduler) applyJoins(placeEnds []int64, k *jobTask, isLate bool) {
-	rowStart := int(k.service) * len(placeEnds)
+func (s *scheduler) applyJoins(placeEnds []int64, jobTask *jobTask, isLate bool) {
+	rowStart := int(jobTask.service) * len(placeEnds)
 	joinStart, joinDuration := s.endTable.joinStart[rowStart:][:len(placeEnds)], s.endTable.joinDuration[rowStart:][:len(placeEnds)]
-	for d, start := range joinStart {
+	for deviceIndex, start := range joinStart {
 		readyAt := s.now
 		if isLate {
-			readyAt = s.inputsReady[d]
+			readyAt = s.inputsReadyAt[deviceIndex]
 		}
 		if start >= readyAt {
-			placeEnds[d] = min(placeEnds[d], start+scaleTime(joinDuration[d], k.work))
+			placeEnds[deviceIndex] = min(placeEnds[deviceIndex], start+scaleTime(joinDuration[deviceIndex], jobTask.relativeWork))
 		}
 	}
 }

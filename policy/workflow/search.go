@@ -6,7 +6,7 @@ import "time"
 // batches. It tries the candidate places in the order of their offers, prunes what cannot beat the best schedule, and
 // stops when a schedule reaches the scheduler's bound, or after a number of steps.
 //
-// It minimises the end of the last task, and then the sum of all ends. Ends count with their costs (setPrice).
+// It minimises the end of the last task, and then the sum of all ends. Ends count with their costs (setPrices).
 type search struct {
 	cluster   *cluster
 	tables    *deviceTables
@@ -15,40 +15,40 @@ type search struct {
 	width     int // places tried per task; 0 tries only the best one of all
 	maxSteps  int // bound on the steps
 
-	now             int64
-	candidatePlaces [][]int32  // by task: candidate places, by rising f
-	ownBatches      []jobBatch // batches of the tasks placed so far
-	minRemaining    []int64    // by task: least time from its end to that of the last task
-	currentPlace    []int32    // by task: its place in the schedule under construction
-	currentEnd      []int64    // by task: its end in that schedule
-	currentBatch    []int32    // by task: its batch in that schedule
-	bestPlace       []int32    // by task: its place in the best schedule
-	bestEnd         []int64    // by task: its end in the best schedule
-	bestStart       []int64    // by task: its start in the best schedule
-	currentStart    []int64    // by task: its start in the schedule under construction
-	bestLastEnd     int64      // end of the best schedule; farFuture if there is none
-	bestEndSum      int64      // sum of its ends
-	endBound        int64      // no schedule ends earlier
-	queuedTimePrice int64      // price of device time where others wait, in 1/1024
-	idleTimePrice   int64      // price of device time on an idle device, in 1/1024
-	steps           int
-	levels          []searchLevel
+	now              int64
+	candidateDevices [][]int32  // by task: candidate places, by rising f
+	jobBatches       []jobBatch // batches of the tasks placed so far
+	minRemaining     []int64    // by task: least time from its end to that of the last task
+	currentDevice    []int32    // by task: its place in the schedule under construction
+	currentEnd       []int64    // by task: its end in that schedule
+	currentBatch     []int32    // by task: its batch in that schedule
+	bestDevice       []int32    // by task: its place in the best schedule
+	bestEnd          []int64    // by task: its end in the best schedule
+	bestStart        []int64    // by task: its start in the best schedule
+	currentStart     []int64    // by task: its start in the schedule under construction
+	bestLastEnd      int64      // end of the best schedule; farFuture if there is none
+	bestEndSum       int64      // sum of its ends
+	endBound         int64      // no schedule ends earlier
+	queuedTimePrice  int64      // price of device time where others wait, in 1/1024
+	idleTimePrice    int64      // price of device time on an idle device, in 1/1024
+	steps            int
+	levels           []searchLevel
 }
 
 // searchLevel is the scratch memory of one depth of the search: places with their offers to the task.
 type searchLevel struct {
-	places        []int32
-	offers        []offer
+	devices       []int32
+	placements    []placement
 	cheapestCosts []int64 // the lowest costs of the offers, rising, as many as are tried
 }
 
 // jobBatch is a batch that tasks of the job would be in.
 type jobBatch struct {
-	place, plannedIndex int32 // its place, and the batch of the device's plan that it extends; -1 if it is new
-	service, size       int32 // service and number of tasks
-	start, end          int64
-	work, recomputeTime int64
-	joinUntil, kvTokens int64 // as in plannedBatch
+	deviceIndex, plannedBatchIndex int32 // its place, and the batch of the device's plan that it extends; -1 if it is new
+	service, size                  int32 // service and number of tasks
+	start, end                     int64
+	relativeWork, recomputeTime    int64
+	lastJoinAt, kvTokens           int64 // as in plannedBatch
 }
 
 // Bounds of the search: its steps, and the candidate places of a task beyond SearchWidth.
@@ -76,86 +76,86 @@ const (
 const maxExpectBacklog = int64(3 * time.Second)
 
 // grow makes the search's arrays large enough for the tasks of a job (what is placed together).
-func (x *search) grow(j *job) {
-	n := len(j.tasks)
-	for len(x.currentPlace) < n {
-		x.currentPlace, x.currentEnd, x.currentBatch = append(x.currentPlace, -1), append(x.currentEnd, 0), append(x.currentBatch, -1)
-		x.bestPlace, x.bestEnd, x.minRemaining = append(x.bestPlace, -1), append(x.bestEnd, 0), append(x.minRemaining, 0)
-		x.bestStart, x.currentStart = append(x.bestStart, 0), append(x.currentStart, 0)
-		x.candidatePlaces, x.levels = append(x.candidatePlaces, nil), append(x.levels, searchLevel{})
+func (s *search) grow(job *job) {
+	n := len(job.tasks)
+	for len(s.currentDevice) < n {
+		s.currentDevice, s.currentEnd, s.currentBatch = append(s.currentDevice, -1), append(s.currentEnd, 0), append(s.currentBatch, -1)
+		s.bestDevice, s.bestEnd, s.minRemaining = append(s.bestDevice, -1), append(s.bestEnd, 0), append(s.minRemaining, 0)
+		s.bestStart, s.currentStart = append(s.bestStart, 0), append(s.currentStart, 0)
+		s.candidateDevices, s.levels = append(s.candidateDevices, nil), append(s.levels, searchLevel{})
 	}
 }
 
-// findPlaces searches places for the tasks of a job so that its last end is earliest. The result is in bestPlace,
+// findDevices searches places for the tasks of a job so that its last end is earliest. The result is in bestDevice,
 // bestEnd and bestStart; if there is none, bestLastEnd is farFuture.
-func (x *search) findPlaces(now int64, j *job) {
-	x.grow(j)
-	x.scheduler.grow(j)
-	x.scheduler.now = now
-	x.scheduler.computeEnds(j, 0)
-	x.now, x.bestLastEnd, x.bestEndSum, x.steps, x.endBound = now, farFuture, farFuture, 0, x.scheduler.endBound(j)
-	x.ownBatches = x.ownBatches[:0]
-	x.setPrice()
-	x.prepareTasks(j)
-	x.placeFrom(j, 0, 0, 0)
+func (s *search) findDevices(now int64, job *job) {
+	s.grow(job)
+	s.scheduler.grow(job)
+	s.scheduler.now = now
+	s.scheduler.computeEnds(job, 0)
+	s.now, s.bestLastEnd, s.bestEndSum, s.steps, s.endBound = now, farFuture, farFuture, 0, s.scheduler.endBound(job)
+	s.jobBatches = s.jobBatches[:0]
+	s.setPrices()
+	s.prepareTasks(job)
+	s.placeTasksFrom(job, 0, 0, 0)
 }
 
-// setPrice sets what a second of device time costs, in seconds of a task. A batch that starts where others wait makes
+// setPrices sets what a second of device time costs, in seconds of a task. A batch that starts where others wait makes
 // them wait for all of its time; a task that joins a batch adds only a part of that. The longer devices are booked
 // ahead, the more tasks wait. The more devices are busy, the sooner some task will wait: then tasks of a request that
 // are ready together share a batch, although each would end a little sooner on a device of its own.
-func (x *search) setPrice() {
-	x.queuedTimePrice, x.idleTimePrice = 0, 0
-	if !x.cluster.options.PriceDeviceTime {
+func (s *search) setPrices() {
+	s.queuedTimePrice, s.idleTimePrice = 0, 0
+	if !s.cluster.options.PriceDeviceTime {
 		return
 	}
-	if excessBusy := x.cluster.busyShare() - freeBusyShare; excessBusy > 0 {
-		x.idleTimePrice = int64(1024 * busySharePrice * excessBusy / (1 - freeBusyShare))
+	if excessBusy := s.cluster.busyShare() - freeBusyShare; excessBusy > 0 {
+		s.idleTimePrice = int64(1024 * busySharePrice * excessBusy / (1 - freeBusyShare))
 	}
-	x.queuedTimePrice = max(x.idleTimePrice, min(1024, 1024*(x.cluster.meanBacklog(x.now)-freeBacklog)/(fullPriceBacklog-freeBacklog)))
+	s.queuedTimePrice = max(s.idleTimePrice, min(1024, 1024*(s.cluster.meanBacklog(s.now)-freeBacklog)/(fullPriceBacklog-freeBacklog)))
 }
 
 // prepareTasks is called before the search. It takes over the places of placed tasks, lists the candidate places of
 // the others, and computes minRemaining, the least time from a task's end to that of the job. It goes backwards,
 // because a task's readers come behind it.
-func (x *search) prepareTasks(j *job) {
+func (s *search) prepareTasks(job *job) {
 	unplacedTasks := 0
-	for t := range j.tasks {
-		if j.tasks[t].place < 0 {
+	for taskIndex := range job.tasks {
+		if job.tasks[taskIndex].deviceIndex < 0 {
 			unplacedTasks++
 		}
 	}
-	for t := len(j.tasks) - 1; t >= 0; t-- {
-		x.minRemaining[t] = 0
+	for taskIndex := len(job.tasks) - 1; taskIndex >= 0; taskIndex-- {
+		s.minRemaining[taskIndex] = 0
 	}
-	for t := len(j.tasks) - 1; t >= 0; t-- {
-		k := &j.tasks[t]
-		if k.place >= 0 {
-			x.currentPlace[t], x.currentEnd[t] = k.place, k.end
+	for taskIndex := len(job.tasks) - 1; taskIndex >= 0; taskIndex-- {
+		jobTask := &job.tasks[taskIndex]
+		if jobTask.deviceIndex >= 0 {
+			s.currentDevice[taskIndex], s.currentEnd[taskIndex] = jobTask.deviceIndex, jobTask.end
 			continue
 		}
-		minFromStart := x.minRemaining[t] + scaleTime(x.tables.services[k.service].minTaskTime, k.work)
-		for _, in := range j.inputsOf(int32(t)) {
-			if in >= 0 {
-				x.minRemaining[in] = max(x.minRemaining[in], minFromStart)
+		minFromStart := s.minRemaining[taskIndex] + scaleTime(s.tables.services[jobTask.service].minTaskTime, jobTask.relativeWork)
+		for _, input := range job.inputsOf(int32(taskIndex)) {
+			if input >= 0 {
+				s.minRemaining[input] = max(s.minRemaining[input], minFromStart)
 			}
 		}
-		x.listCandidates(int32(t), unplacedTasks)
+		s.listCandidates(int32(taskIndex), unplacedTasks)
 	}
 }
 
 // listCandidates lists the places at which a task could end earliest, sorted, as many as the search may try. The
 // number grows with the unplaced tasks, because these may take each other's best places. Width 0 means all.
-func (x *search) listCandidates(t int32, unplacedTasks int) {
-	places := len(x.cluster.devices)
-	maxCandidates := x.width + extraCandidates + unplacedTasks - 1
-	if x.width == 0 || maxCandidates > places {
-		maxCandidates = places
+func (s *search) listCandidates(taskIndex int32, unplacedTasks int) {
+	deviceCount := len(s.cluster.devices)
+	maxCandidates := s.width + extraCandidates + unplacedTasks - 1
+	if s.width == 0 || maxCandidates > deviceCount {
+		maxCandidates = deviceCount
 	}
-	candidates := x.candidatePlaces[t][:0]
-	earliestEnds := x.scheduler.earliestEnds[int(x.scheduler.rowOf[t])*places:][:places]
+	candidates := s.candidateDevices[taskIndex][:0]
+	earliestEnds := s.scheduler.earliestEnds[int(s.scheduler.rowOf[taskIndex])*deviceCount:][:deviceCount]
 	worstEnd := farFuture
-	for d, end := range earliestEnds {
+	for deviceIndex, end := range earliestEnds {
 		if len(candidates) == maxCandidates && end >= worstEnd || end >= farFuture {
 			continue
 		}
@@ -166,91 +166,91 @@ func (x *search) listCandidates(t int32, unplacedTasks int) {
 		for ; i > 0 && earliestEnds[candidates[i-1]] > end; i-- {
 			candidates[i] = candidates[i-1]
 		}
-		candidates[i] = int32(d)
+		candidates[i] = int32(deviceIndex)
 		if len(candidates) == maxCandidates {
 			worstEnd = earliestEnds[candidates[maxCandidates-1]]
 		}
 	}
-	x.candidatePlaces[t] = candidates
+	s.candidateDevices[taskIndex] = candidates
 }
 
-// placeFrom is the recursive search: it tries the cheapest places for task t and, for each, places all later tasks.
+// placeTasksFrom is the recursive search: it tries the cheapest places for task t and, for each, places all later tasks.
 // lastEnd is the latest end and endSum the sum of the ends of the tasks placed so far. Branches that cannot end
 // earlier than the best schedule are left, as is the search at its bound or after maxSteps.
-func (x *search) placeFrom(j *job, t int32, lastEnd, endSum int64) {
-	for t < int32(len(j.tasks)) && j.tasks[t].place >= 0 {
-		t++
+func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64) {
+	for taskIndex < int32(len(job.tasks)) && job.tasks[taskIndex].deviceIndex >= 0 {
+		taskIndex++
 	}
 
 	// All tasks are placed: keep the schedule if it is better.
-	if t == int32(len(j.tasks)) {
-		if lastEnd < x.bestLastEnd || lastEnd == x.bestLastEnd && endSum < x.bestEndSum {
-			x.bestLastEnd, x.bestEndSum = lastEnd, endSum
-			copy(x.bestPlace, x.currentPlace)
-			copy(x.bestEnd, x.currentEnd)
-			copy(x.bestStart, x.currentStart)
+	if taskIndex == int32(len(job.tasks)) {
+		if lastEnd < s.bestLastEnd || lastEnd == s.bestLastEnd && endSum < s.bestEndSum {
+			s.bestLastEnd, s.bestEndSum = lastEnd, endSum
+			copy(s.bestDevice, s.currentDevice)
+			copy(s.bestEnd, s.currentEnd)
+			copy(s.bestStart, s.currentStart)
 		}
 		return
 	}
 
 	// Otherwise try the cheapest offers of this task, as many as SearchWidth.
-	x.steps++
-	k := &j.tasks[t]
-	level := &x.levels[t]
-	x.collectOffers(j, t, level)
-	width := max(1, x.width)
-	for range min(width, len(level.places)) {
-		i := cheapestOffer(level.offers)
-		chosen := level.offers[i]
-		if chosen.cost >= farFuture || x.bestLastEnd < farFuture && (max(lastEnd, chosen.cost+x.minRemaining[t]) > x.bestLastEnd || x.bestLastEnd <= x.endBound || x.steps > x.maxSteps) {
+	s.steps++
+	jobTask := &job.tasks[taskIndex]
+	level := &s.levels[taskIndex]
+	s.collectPlacements(job, taskIndex, level)
+	width := max(1, s.width)
+	for range min(width, len(level.devices)) {
+		i := cheapestIndex(level.placements)
+		chosen := level.placements[i]
+		if chosen.cost >= farFuture || s.bestLastEnd < farFuture && (max(lastEnd, chosen.cost+s.minRemaining[taskIndex]) > s.bestLastEnd || s.bestLastEnd <= s.endBound || s.steps > s.maxSteps) {
 			return
 		}
-		level.offers[i].cost = farFuture
-		x.currentPlace[t], x.currentEnd[t], x.currentStart[t] = level.places[i], chosen.end, chosen.start
+		level.placements[i].cost = farFuture
+		s.currentDevice[taskIndex], s.currentEnd[taskIndex], s.currentStart[taskIndex] = level.devices[i], chosen.end, chosen.start
 
 		// Join an own batch, or add one; undo that afterwards.
-		if chosen.ownIndex >= 0 {
-			before := x.ownBatches[chosen.ownIndex]
-			x.ownBatches[chosen.ownIndex].addTask(x.tables, k, &chosen)
-			x.placeFrom(j, t+1, max(lastEnd, chosen.cost), endSum+chosen.cost)
-			x.ownBatches[chosen.ownIndex] = before
+		if chosen.jobBatchIndex >= 0 {
+			before := s.jobBatches[chosen.jobBatchIndex]
+			s.jobBatches[chosen.jobBatchIndex].addTask(s.tables, jobTask, &chosen)
+			s.placeTasksFrom(job, taskIndex+1, max(lastEnd, chosen.cost), endSum+chosen.cost)
+			s.jobBatches[chosen.jobBatchIndex] = before
 			continue
 		}
-		x.ownBatches = append(x.ownBatches, x.newJobBatch(level.places[i], k, &chosen))
-		x.placeFrom(j, t+1, max(lastEnd, chosen.cost), endSum+chosen.cost)
-		x.ownBatches = x.ownBatches[:len(x.ownBatches)-1]
+		s.jobBatches = append(s.jobBatches, s.newJobBatch(level.devices[i], jobTask, &chosen))
+		s.placeTasksFrom(job, taskIndex+1, max(lastEnd, chosen.cost), endSum+chosen.cost)
+		s.jobBatches = s.jobBatches[:len(s.jobBatches)-1]
 	}
 }
 
 // newJobBatch returns the batch of a task that joins none of the job's own batches. It is new, or extends a planned one.
-func (x *search) newJobBatch(place int32, k *jobTask, o *offer) jobBatch {
-	b := jobBatch{place: place, plannedIndex: o.plannedIndex, service: k.service, size: 1, start: o.start, end: o.end, joinUntil: o.start, work: k.work, recomputeTime: o.recomputeTime, kvTokens: x.tables.tokensOf(k.service, k.work)}
-	if o.plannedIndex >= 0 {
-		p := &x.cluster.devices[place].plannedBatches[o.plannedIndex]
-		b.size, b.kvTokens, b.work = b.size+p.size, b.kvTokens+p.kvTokens, max(b.work, p.work)
-		b.start, b.end, b.joinUntil = p.start, max(p.end, o.end), p.joinUntil
-	} else if x.tables.isLanguageModel(k.service) {
-		b.joinUntil = o.end
+func (s *search) newJobBatch(deviceIndex int32, jobTask *jobTask, chosen *placement) jobBatch {
+	batch := jobBatch{deviceIndex: deviceIndex, plannedBatchIndex: chosen.plannedBatchIndex, service: jobTask.service, size: 1, start: chosen.start, end: chosen.end, lastJoinAt: chosen.start, relativeWork: jobTask.relativeWork, recomputeTime: chosen.recomputeTime, kvTokens: s.tables.tokensOf(jobTask.service, jobTask.relativeWork)}
+	if chosen.plannedBatchIndex >= 0 {
+		planned := &s.cluster.devices[deviceIndex].plannedBatches[chosen.plannedBatchIndex]
+		batch.size, batch.kvTokens, batch.relativeWork = batch.size+planned.size, batch.kvTokens+planned.kvTokens, max(batch.relativeWork, planned.relativeWork)
+		batch.start, batch.end, batch.lastJoinAt = planned.start, max(planned.end, chosen.end), planned.lastJoinAt
+	} else if s.tables.isLanguageModel(jobTask.service) {
+		batch.lastJoinAt = chosen.end
 	}
-	return b
+	return batch
 }
 
 // addTask adds a task to a batch that tasks of the job form, as the offer says. Sequences of a language model keep
 // such a batch open until its end.
-func (b *jobBatch) addTask(tables *deviceTables, k *jobTask, o *offer) {
+func (b *jobBatch) addTask(tables *deviceTables, jobTask *jobTask, chosen *placement) {
 	b.size++
-	b.kvTokens += tables.tokensOf(k.service, k.work)
-	b.work, b.end, b.recomputeTime = max(b.work, k.work), max(b.end, o.end), o.recomputeTime
-	if tables.isLanguageModel(k.service) && b.plannedIndex < 0 {
-		b.joinUntil = b.end
+	b.kvTokens += tables.tokensOf(jobTask.service, jobTask.relativeWork)
+	b.relativeWork, b.end, b.recomputeTime = max(b.relativeWork, jobTask.relativeWork), max(b.end, chosen.end), chosen.recomputeTime
+	if tables.isLanguageModel(jobTask.service) && b.plannedBatchIndex < 0 {
+		b.lastJoinAt = b.end
 	}
 }
 
-// cheapestOffer returns the index of the cheapest offer. Of several, it is the first.
-func cheapestOffer(offers []offer) int {
+// cheapestIndex returns the index of the cheapest offer. Of several, it is the first.
+func cheapestIndex(placements []placement) int {
 	cheapest := 0
-	for i := range offers {
-		if offers[i].cost < offers[cheapest].cost {
+	for i := range placements {
+		if placements[i].cost < placements[cheapest].cost {
 			cheapest = i
 		}
 	}
