@@ -26,29 +26,29 @@ const (
 // instanceTables makes tables of instances that serve two classes each of some networks. The
 // last network does not run on kind 1.
 func instanceTables(kinds []int32, networks int, sequences int32) *policy.Tables {
-	t := &policy.Tables{Kinds: []string{"big", "small"}, KindCounts: make([]int32, 2)}
+	planTables := &policy.Tables{Kinds: []string{"big", "small"}, KindCounts: make([]int32, 2)}
 	own := &vqueue.Tables{MegaTokens: make([]int32, 2*networks)}
 	for d, k := range kinds {
-		t.Devices = append(t.Devices, policy.Device{Kind: k, Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1, Instance: int32(d)})
-		t.Instances = append(t.Instances, policy.Instance{MaxSequences: sequences, TokenBudget: 2048, ProgressTokens: 16, KVTokens: 20_000})
-		t.Resident, t.Memory = append(t.Resident, []int32{int32(d % networks)}), append(t.Memory, 1)
-		t.KindCounts[k]++
+		planTables.Devices = append(planTables.Devices, policy.Device{Kind: k, Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1, Instance: int32(d)})
+		planTables.Instances = append(planTables.Instances, policy.Instance{MaxSequences: sequences, TokenBudget: 2048, ProgressTokens: 16, KVTokens: 20_000})
+		planTables.Resident, planTables.Memory = append(planTables.Resident, []int32{int32(d % networks)}), append(planTables.Memory, 1)
+		planTables.KindCounts[k]++
 	}
 	for n := range networks {
 		load := [2]time.Duration{800 * time.Millisecond, 5 * time.Second}
-		t.Networks = append(t.Networks, policy.Network{Name: fmt.Sprint("n", n), Bytes: 1, BaseNetwork: -1, LoadTimes: [][2]time.Duration{load, load}})
+		planTables.Networks = append(planTables.Networks, policy.Network{Name: fmt.Sprint("n", n), Bytes: 1, BaseNetwork: -1, LoadTimes: [][2]time.Duration{load, load}})
 		for c, slo := range []time.Duration{2 * time.Second, 20 * time.Second} {
-			m := int32(len(t.Models))
-			first := int32(len(t.StageDevices))
+			m := int32(len(planTables.Models))
+			first := int32(len(planTables.StageDevices))
 			for d, k := range kinds {
 				if k == 0 || n < networks-1 {
-					t.StageDevices = append(t.StageDevices, int32(d))
+					planTables.StageDevices = append(planTables.StageDevices, int32(d))
 				}
 			}
-			t.Models = append(t.Models, policy.Model{Name: fmt.Sprint("n", n), Class: fmt.Sprint(c), SLO: slo, Percentile: .99, FirstPipeline: m, NumPipelines: 1})
-			t.Services = append(t.Services, policy.Service{Name: fmt.Sprint(m), FirstPipeline: m, NumPipelines: 1})
-			t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: m, Service: m, Network: int32(n), Batch: 1, FirstStage: m, NumStages: 1})
-			t.Stages = append(t.Stages, policy.Stage{Pipeline: m, FirstDevice: first, NumDevices: int32(len(t.StageDevices)) - first, LastBlock: 1, Infer: []time.Duration{time.Millisecond}})
+			planTables.Models = append(planTables.Models, policy.Model{Name: fmt.Sprint("n", n), Class: fmt.Sprint(c), SLO: slo, Percentile: .99, FirstPipeline: m, NumPipelines: 1})
+			planTables.Services = append(planTables.Services, policy.Service{Name: fmt.Sprint(m), FirstPipeline: m, NumPipelines: 1})
+			planTables.Pipelines = append(planTables.Pipelines, policy.Pipeline{Model: m, Service: m, Network: int32(n), Batch: 1, FirstStage: m, NumStages: 1})
+			planTables.Stages = append(planTables.Stages, policy.Stage{Pipeline: m, FirstDevice: first, NumDevices: int32(len(planTables.StageDevices)) - first, LastBlock: 1, Infer: []time.Duration{time.Millisecond}})
 			own.MegaTokens[m] = 350
 			for range 2 {
 				for k := range 2 {
@@ -63,8 +63,8 @@ func instanceTables(kinds []int32, networks int, sequences int32) *policy.Tables
 			}
 		}
 	}
-	t.KindTables = own
-	return t
+	planTables.KindTables = own
+	return planTables
 }
 
 // options draws any options of the policy.

@@ -21,23 +21,23 @@ type Assignment struct {
 
 // queueOrder is the order of one queue.
 type queueOrder struct {
-	slots []queueSlot
-	cost  float64 // cost of the slots and of the queue's end
+	entries []queueEntry
+	cost    float64 // cost of the slots and of the queue's end
 	// These fields are used by assignments with lazyCosts alone, see stale.go.
-	duration float64     // seconds from the queue's start to its end
-	stale    bool        // starts and costs of the slots are out of date
-	backing  []queueSlot // memory behind slots
+	duration float64      // seconds from the queue's start to its end
+	isStale  bool         // starts and costs of the slots are out of date
+	backing  []queueEntry // memory behind slots
 }
 
-// queueSlot is a group at its place in a queue, with times in seconds.
-type queueSlot struct {
+// queueEntry is a group at its place in a queue, with times in seconds.
+type queueEntry struct {
 	group, model            int32
 	priority                int32
 	start                   float64 // mean start
 	variance                float64 // variance of the start
 	end                     float64 // mean end of its work
 	cost                    float64
-	ownSlack, ownRate       float64 // linear slack of this slot and its growth per second, see Problem.linearSlack
+	slack, costRate         float64 // linear slack of this slot and its growth per second, see Problem.linearSlack
 	suffixSlack, suffixRate float64 // least slack and total growth of this and all later slots
 }
 
@@ -45,18 +45,18 @@ type queueSlot struct {
 type bitSet []uint64
 
 // set adds a number to the set, or removes it.
-func (m bitSet) set(i int32, marked bool) {
+func (s bitSet) set(i int32, marked bool) {
 	if bit := uint64(1) << (i % 64); marked {
-		m[i/64] |= bit
+		s[i/64] |= bit
 	} else {
-		m[i/64] &^= bit
+		s[i/64] &^= bit
 	}
 }
 
 // next returns the smallest number of the set that is at least i. If there is none, it returns -1.
-func (m bitSet) next(i int32) int32 {
-	for w := i / 64; int(w) < len(m); w++ {
-		word := m[w]
+func (s bitSet) next(i int32) int32 {
+	for w := i / 64; int(w) < len(s); w++ {
+		word := s[w]
 		if w == i/64 {
 			word &= ^uint64(0) << (i % 64)
 		}
@@ -67,22 +67,22 @@ func (m bitSet) next(i int32) int32 {
 	return -1
 }
 
-// emptyAt returns the time at which a queue that starts at the given time is empty.
-func (order *queueOrder) emptyAt(start float64) float64 {
-	switch n := len(order.slots); {
+// endTime returns the time at which a queue that starts at the given time is empty.
+func (order *queueOrder) endTime(start float64) float64 {
+	switch n := len(order.entries); {
 	case n == 0:
 		return start
-	case order.stale:
+	case order.isStale:
 		return start + order.duration
 	default:
-		return order.slots[n-1].end
+		return order.entries[n-1].end
 	}
 }
 
 // keepsPriorities reports whether no group of a queue stands before one of a higher priority.
 func (order *queueOrder) keepsPriorities() bool {
-	for i := 1; i < len(order.slots); i++ {
-		if order.slots[i].priority < order.slots[i-1].priority {
+	for i := 1; i < len(order.entries); i++ {
+		if order.entries[i].priority < order.entries[i-1].priority {
 			return false
 		}
 	}
@@ -91,82 +91,82 @@ func (order *queueOrder) keepsPriorities() bool {
 
 // NewAssignment returns the assignment in which no group is in a queue.
 func NewAssignment(p *Problem) *Assignment {
-	s := &Assignment{}
-	s.Reset(p)
-	return s
+	assignment := &Assignment{}
+	assignment.Reset(p)
+	return assignment
 }
 
 // Reset sets the problem and empties all queues, so that every group is unplaced (queueOf -1). It reuses the memory
 // of the slices, because the same assignment serves many problems.
-func (s *Assignment) Reset(p *Problem) {
-	s.problem = p
-	s.queues = slices.Grow(s.queues[:0], len(p.Queues))[:len(p.Queues)]
-	for q := range s.queues {
-		s.queues[q].slots = s.queues[q].slots[:0]
+func (a *Assignment) Reset(p *Problem) {
+	a.problem = p
+	a.queues = slices.Grow(a.queues[:0], len(p.Queues))[:len(p.Queues)]
+	for queueIndex := range a.queues {
+		a.queues[queueIndex].entries = a.queues[queueIndex].entries[:0]
 	}
-	s.nonEmpty = slices.Grow(s.nonEmpty[:0], len(p.Queues)/64+1)[:len(p.Queues)/64+1]
-	clear(s.nonEmpty)
-	s.queueOf = slices.Grow(s.queueOf[:0], len(p.Groups))[:len(p.Groups)]
-	for i := range s.queueOf {
-		s.queueOf[i] = -1
+	a.nonEmpty = slices.Grow(a.nonEmpty[:0], len(p.Queues)/64+1)[:len(p.Queues)/64+1]
+	clear(a.nonEmpty)
+	a.queueOf = slices.Grow(a.queueOf[:0], len(p.Groups))[:len(p.Groups)]
+	for i := range a.queueOf {
+		a.queueOf[i] = -1
 	}
-	s.Refresh()
+	a.Refresh()
 }
 
 // CopyFrom makes s equal to another state. The two share the problem and nothing else. Slots are copied, so that a
 // search may change s while source stays as it is.
-func (s *Assignment) CopyFrom(source *Assignment) {
-	s.problem, s.total, s.maxVariance, s.searchWork = source.problem, source.total, source.maxVariance, source.searchWork
-	s.queueOf, s.nonEmpty = append(s.queueOf[:0], source.queueOf...), append(s.nonEmpty[:0], source.nonEmpty...)
-	s.queues = slices.Grow(s.queues[:0], len(source.queues))[:len(source.queues)]
-	for q := range s.queues {
-		s.queues[q].slots = append(s.queues[q].slots[:0], source.queues[q].slots...)
-		s.queues[q].cost = source.queues[q].cost
+func (a *Assignment) CopyFrom(source *Assignment) {
+	a.problem, a.total, a.maxVariance, a.searchWork = source.problem, source.total, source.maxVariance, source.searchWork
+	a.queueOf, a.nonEmpty = append(a.queueOf[:0], source.queueOf...), append(a.nonEmpty[:0], source.nonEmpty...)
+	a.queues = slices.Grow(a.queues[:0], len(source.queues))[:len(source.queues)]
+	for queueIndex := range a.queues {
+		a.queues[queueIndex].entries = append(a.queues[queueIndex].entries[:0], source.queues[queueIndex].entries...)
+		a.queues[queueIndex].cost = source.queues[queueIndex].cost
 	}
 }
 
 // Refresh recomputes all costs after a change of the problem: times, costs, sizes, or groups added at its end. New
 // groups are in no queue. Long queues of rules without costs only get their durations.
-func (s *Assignment) Refresh() {
-	p := s.problem
-	for len(s.queueOf) < len(p.Groups) {
-		s.queueOf = append(s.queueOf, -1)
+func (a *Assignment) Refresh() {
+	p := a.problem
+	for len(a.queueOf) < len(p.Groups) {
+		a.queueOf = append(a.queueOf, -1)
 	}
 
 	// The largest variance bounds the variance that an insertion adds before a slot.
-	s.maxVariance = 0
+	a.maxVariance = 0
 	for i := range p.Costs {
-		s.maxVariance = max(s.maxVariance, p.Costs[i].Variance)
+		a.maxVariance = max(a.maxVariance, p.Costs[i].Variance)
 	}
 
 	// Recompute the queues, and add the cost of unplaced groups.
-	s.total = 0
-	for q := range s.queues {
-		if order := &s.queues[q]; s.lazyCosts && len(order.slots) > maxExactGroups {
-			order.updateDuration(p, int32(q))
+	a.total = 0
+	for queueIndex := range a.queues {
+		if order := &a.queues[queueIndex]; a.lazyCosts && len(order.entries) > maxExactGroups {
+			order.updateDuration(p, int32(queueIndex))
 		} else {
-			p.recostSlots(int32(q), order, 0, s.maxVariance)
+			p.recomputeEntries(int32(queueIndex), order, 0, a.maxVariance)
 		}
-		s.total += s.queues[q].cost
-		s.nonEmpty.set(int32(q), len(s.queues[q].slots) > 0)
+		a.total += a.queues[queueIndex].cost
+		a.nonEmpty.set(int32(queueIndex), len(a.queues[queueIndex].entries) > 0)
 	}
-	for i, q := range s.queueOf {
-		if q < 0 {
-			s.total += p.unplacedCost(&p.Groups[i])
+	for i, queueIndex := range a.queueOf {
+		if queueIndex < 0 {
+			a.total += p.unplacedCost(&p.Groups[i])
 		}
 	}
 }
 
 // QueueChanged recomputes the costs of a queue after its times in the problem have changed.
-func (s *Assignment) QueueChanged(queue int32) { s.updateCosts(queue, 0) }
+func (a *Assignment) QueueChanged(queueIndex int32) { a.updateCosts(queueIndex, 0) }
 
 // Total returns the objective, with the cost of groups that are in no queue.
-func (s *Assignment) Total() float64 { return s.total }
+func (a *Assignment) Total() float64 { return a.total }
 
 // LowerBound returns a total that no order can be below: nobody is late, and every group runs on the kind of
 // device that takes the least time. With ByCompletion, which rewards early ends, it is minus infinity.
-func (s *Assignment) LowerBound() float64 {
-	p := s.problem
+func (a *Assignment) LowerBound() float64 {
+	p := a.problem
 	if p.Judge == ByCompletion {
 		return math.Inf(-1)
 	}
@@ -180,134 +180,134 @@ func (s *Assignment) LowerBound() float64 {
 }
 
 // SearchWork returns the number of positions looked at so far: the unit in which searches are limited.
-func (s *Assignment) SearchWork() int64 { return s.searchWork }
+func (a *Assignment) SearchWork() int64 { return a.searchWork }
 
 // QueueOf returns the queue of a group, or -1.
-func (s *Assignment) QueueOf(group int32) int32 { return s.queueOf[group] }
+func (a *Assignment) QueueOf(groupIndex int32) int32 { return a.queueOf[groupIndex] }
 
 // Len returns the number of groups in a queue.
-func (s *Assignment) Len(queue int32) int { return len(s.queues[queue].slots) }
+func (a *Assignment) Len(queueIndex int32) int { return len(a.queues[queueIndex].entries) }
 
 // AppendOrder appends the groups of a queue to dst, in order.
-func (s *Assignment) AppendOrder(queue int32, dst []int32) []int32 {
-	for i := range s.queues[queue].slots {
-		dst = append(dst, s.queues[queue].slots[i].group)
+func (a *Assignment) AppendOrder(queueIndex int32, dst []int32) []int32 {
+	for i := range a.queues[queueIndex].entries {
+		dst = append(dst, a.queues[queueIndex].entries[i].group)
 	}
 	return dst
 }
 
 // Head returns the first group of a queue. If the queue is empty, it returns -1.
-func (s *Assignment) Head(queue int32) int32 {
-	if slots := s.queues[queue].slots; len(slots) > 0 {
-		return slots[0].group
+func (a *Assignment) Head(queueIndex int32) int32 {
+	if entries := a.queues[queueIndex].entries; len(entries) > 0 {
+		return entries[0].group
 	}
 	return -1
 }
 
 // Arrange replaces all queues by the given orders of groups, one per queue, and recomputes the costs. Groups that
 // no order names are in no queue afterwards. No group may be named twice.
-func (s *Assignment) Arrange(orders [][]int32) {
-	for i := range s.queueOf {
-		s.queueOf[i] = -1
+func (a *Assignment) Arrange(orders [][]int32) {
+	for i := range a.queueOf {
+		a.queueOf[i] = -1
 	}
-	for q := range s.queues {
-		order := &s.queues[q]
-		order.slots = order.slots[:0]
-		for _, g := range orders[q] {
-			order.slots = append(order.slots, queueSlot{group: g})
-			s.queueOf[g] = int32(q)
+	for queueIndex := range a.queues {
+		order := &a.queues[queueIndex]
+		order.entries = order.entries[:0]
+		for _, groupIndex := range orders[queueIndex] {
+			order.entries = append(order.entries, queueEntry{group: groupIndex})
+			a.queueOf[groupIndex] = int32(queueIndex)
 		}
 	}
-	s.Refresh()
+	a.Refresh()
 }
 
 // GroupChanged recomputes costs after the size, cost or deadlines of a group have changed.
-func (s *Assignment) GroupChanged(group int32) {
-	if q := s.queueOf[group]; q >= 0 {
-		s.updateCosts(q, s.placeOf(group))
+func (a *Assignment) GroupChanged(groupIndex int32) {
+	if queueIndex := a.queueOf[groupIndex]; queueIndex >= 0 {
+		a.updateCosts(queueIndex, a.positionOf(groupIndex))
 	}
 }
 
 // Start returns the mean and variance of the start of the group at a place of a queue.
-func (s *Assignment) Start(queue int32, place int) (mean, variance float64) {
-	slot := &s.queues[queue].slots[place]
-	return slot.start, slot.variance
+func (a *Assignment) Start(queueIndex int32, position int) (mean, variance float64) {
+	entry := &a.queues[queueIndex].entries[position]
+	return entry.start, entry.variance
 }
 
 // LateRequests returns the number of requests in groups that, by the means, end after their last deadline, and of
 // those in no queue. The residence of a group (from a request's start to its milestone) is added to the slot's end,
 // at which the group's last request starts.
-func (s *Assignment) LateRequests() float64 {
-	refreshStaleQueues(s)
-	count, p := 0.0, s.problem
-	for q := range s.queues {
-		kind := p.Queues[q].Kind
-		for i := range s.queues[q].slots {
-			slot := &s.queues[q].slots[i]
-			if g := &p.Groups[slot.group]; slot.end+p.Cost(slot.group, kind).Residence-g.Deadline[Quantiles-1] > lateTolerance {
-				count += g.Size
+func (a *Assignment) LateRequests() float64 {
+	refreshStaleQueues(a)
+	count, p := 0.0, a.problem
+	for queueIndex := range a.queues {
+		kind := p.Queues[queueIndex].Kind
+		for i := range a.queues[queueIndex].entries {
+			entry := &a.queues[queueIndex].entries[i]
+			if group := &p.Groups[entry.group]; entry.end+p.Cost(entry.group, kind).Residence-group.Deadline[Quantiles-1] > lateTolerance {
+				count += group.Size
 			}
 		}
 	}
-	for i, q := range s.queueOf {
-		if q < 0 {
+	for i, queueIndex := range a.queueOf {
+		if queueIndex < 0 {
 			count += p.Groups[i].Size
 		}
 	}
 	return count
 }
 
-// updateCosts recomputes the slots of a queue from firstSlot on, after a change there, and adds the difference of
+// updateCosts recomputes the slots of a queue from firstPosition on, after a change there, and adds the difference of
 // the queue's cost to the total. A stale queue, whose earlier slots have old starts and costs, is recomputed from
 // the front.
-func (s *Assignment) updateCosts(q int32, firstSlot int) {
-	oldCost := s.queues[q].cost
-	if s.queues[q].stale {
-		firstSlot = 0
+func (a *Assignment) updateCosts(queueIndex int32, firstPosition int) {
+	oldCost := a.queues[queueIndex].cost
+	if a.queues[queueIndex].isStale {
+		firstPosition = 0
 	}
-	s.problem.recostSlots(q, &s.queues[q], firstSlot, s.maxVariance)
-	s.total += s.queues[q].cost - oldCost
-	s.nonEmpty.set(q, len(s.queues[q].slots) > 0)
+	a.problem.recomputeEntries(queueIndex, &a.queues[queueIndex], firstPosition, a.maxVariance)
+	a.total += a.queues[queueIndex].cost - oldCost
+	a.nonEmpty.set(queueIndex, len(a.queues[queueIndex].entries) > 0)
 }
 
 // Insert puts a group that is in no queue at a place of a queue. The total then has the group's cost in the queue
 // instead of that of being unplaced. In long queues of rules without costs only the queue's duration is kept up to
 // date.
-func (s *Assignment) Insert(group, q int32, place int) {
-	order := &s.queues[q]
-	s.queueOf[group] = q
-	if s.lazyCosts && len(order.slots) >= maxExactGroups {
-		order.insertLazily(s.problem, q, group, place)
+func (a *Assignment) Insert(groupIndex, queueIndex int32, position int) {
+	order := &a.queues[queueIndex]
+	a.queueOf[groupIndex] = queueIndex
+	if a.lazyCosts && len(order.entries) >= maxExactGroups {
+		order.insertLazily(a.problem, queueIndex, groupIndex, position)
 		return
 	}
-	order.slots = slices.Insert(order.slots, place, queueSlot{group: group})
-	s.total -= s.problem.unplacedCost(&s.problem.Groups[group])
-	s.updateCosts(q, place)
+	order.entries = slices.Insert(order.entries, position, queueEntry{group: groupIndex})
+	a.total -= a.problem.unplacedCost(&a.problem.Groups[groupIndex])
+	a.updateCosts(queueIndex, position)
 }
 
 // Remove takes a group out of its queue. If it is in none, nothing changes. The group is then unplaced, and the
 // total has the cost of that.
-func (s *Assignment) Remove(group int32) {
-	q := s.queueOf[group]
-	if q < 0 {
+func (a *Assignment) Remove(groupIndex int32) {
+	queueIndex := a.queueOf[groupIndex]
+	if queueIndex < 0 {
 		return
 	}
-	place := s.placeOf(group)
-	order := &s.queues[q]
-	s.queueOf[group] = -1
-	if s.lazyCosts && len(order.slots) > maxExactGroups {
-		order.removeLazily(s.problem, q, place)
+	position := a.positionOf(groupIndex)
+	order := &a.queues[queueIndex]
+	a.queueOf[groupIndex] = -1
+	if a.lazyCosts && len(order.entries) > maxExactGroups {
+		order.removeLazily(a.problem, queueIndex, position)
 		return
 	}
-	order.slots = slices.Delete(order.slots, place, place+1)
-	s.total += s.problem.unplacedCost(&s.problem.Groups[group])
-	s.updateCosts(q, place)
+	order.entries = slices.Delete(order.entries, position, position+1)
+	a.total += a.problem.unplacedCost(&a.problem.Groups[groupIndex])
+	a.updateCosts(queueIndex, position)
 }
 
-// placeOf returns the place of a group in its queue.
-func (s *Assignment) placeOf(group int32) int {
-	for i := range s.queues[s.queueOf[group]].slots {
-		if s.queues[s.queueOf[group]].slots[i].group == group {
+// positionOf returns the place of a group in its queue.
+func (a *Assignment) positionOf(groupIndex int32) int {
+	for i := range a.queues[a.queueOf[groupIndex]].entries {
+		if a.queues[a.queueOf[groupIndex]].entries[i].group == groupIndex {
 			return i
 		}
 	}
@@ -316,42 +316,42 @@ func (s *Assignment) placeOf(group int32) int {
 
 // cheapestInsertion returns the place of a queue at which a group adds least to the objective, and the increase,
 // without the saved cost of being unplaced. If no place adds less than bound, the place is -1.
-func (s *Assignment) cheapestInsertion(group, q int32, bound float64) (place int, delta float64) {
-	problem, order := s.problem, &s.queues[q]
-	problemQueue, g := &problem.Queues[q], &problem.Groups[group]
-	c := problem.Cost(group, problemQueue.Kind)
-	place, delta = -1, bound
-	if !problemQueue.accepts(g, c) {
-		return place, delta
+func (a *Assignment) cheapestInsertion(groupIndex, queueIndex int32, bound float64) (position int, delta float64) {
+	problem, order := a.problem, &a.queues[queueIndex]
+	queue, group := &problem.Queues[queueIndex], &problem.Groups[groupIndex]
+	cost := problem.Cost(groupIndex, queue.Kind)
+	position, delta = -1, bound
+	if !queue.accepts(group, cost) {
+		return position, delta
 	}
 
 	// Walk through the queue: startAt, variance and model are the state of the instance before slot i.
-	startAt, variance, model := problemQueue.Start, 0.0, problemQueue.Model
+	startAt, variance, model := queue.Start, 0.0, queue.Model
 	for i := 0; ; i++ {
-		atEnd := i == len(order.slots)
+		atEnd := i == len(order.entries)
 		if i > 0 {
-			slot := &order.slots[i-1]
-			startAt, model = slot.end, slot.model
-			variance = slot.variance + problem.Cost(slot.group, problemQueue.Kind).Variance
-			if slot.priority > g.Priority {
+			entry := &order.entries[i-1]
+			startAt, model = entry.end, entry.model
+			variance = entry.variance + problem.Cost(entry.group, queue.Kind).Variance
+			if entry.priority > group.Priority {
 				break
 			}
 		}
 
 		// The place before slot i keeps the priorities. Its cost is the group's own, and the delay of all behind
 		// it.
-		if atEnd || order.slots[i].priority >= g.Priority {
-			s.searchWork++
-			setup := problemQueue.changeTime(model, g.Model)
-			shift := setup + c.Work
+		if atEnd || order.entries[i].priority >= group.Priority {
+			a.searchWork++
+			setup := queue.changeTime(model, group.Model)
+			shift := setup + cost.Work
 			if !atEnd {
-				nextModel := order.slots[i].model
-				shift += problemQueue.changeTime(g.Model, nextModel) - problemQueue.changeTime(model, nextModel)
+				nextModel := order.entries[i].model
+				shift += queue.changeTime(group.Model, nextModel) - queue.changeTime(model, nextModel)
 			}
-			ownCost := problem.startCost(g, c, startAt+setup, variance) + problem.EndWeight*shift
+			ownCost := problem.startCost(group, cost, startAt+setup, variance) + problem.EndWeight*shift
 			if ownCost < delta {
-				if d := problem.delayCost(problemQueue.Kind, order, i, len(order.slots), shift, c.Variance, delta-ownCost); ownCost+d < delta {
-					place, delta = i, ownCost+d
+				if d := problem.delayCost(queue.Kind, order, i, len(order.entries), shift, cost.Variance, delta-ownCost); ownCost+d < delta {
+					position, delta = i, ownCost+d
 				}
 			} else if setup == 0 {
 				break // at later places the group starts later, and costs no less
@@ -361,45 +361,45 @@ func (s *Assignment) cheapestInsertion(group, q int32, bound float64) (place int
 			break
 		}
 	}
-	return place, delta
+	return position, delta
 }
 
 // BestPlace returns the queue and place at which a group adds least to the objective, and the increase. If the
 // group can run nowhere, the queue is -1.
-func (s *Assignment) BestPlace(group int32) (queue int32, place int, delta float64) {
-	return bestPlaceUntil(s, group, math.Inf(-1))
+func (a *Assignment) BestPlace(groupIndex int32) (queueIndex int32, position int, delta float64) {
+	return bestPositionUntil(a, groupIndex, math.Inf(-1))
 }
 
-// bestPlaceUntil returns the queue and place at which a group adds least to the objective, and the increase. It
+// bestPositionUntil returns the queue and place at which a group adds least to the objective, and the increase. It
 // stops at the first queue at which the increase is at most stopAt, since no better one is needed. If the group can
 // run in no queue, it returns queue -1 and an infinite increase.
-func bestPlaceUntil(s *Assignment, group int32, stopAt float64) (queue int32, place int, delta float64) {
-	queue, delta = -1, math.Inf(1)
-	for q := range s.queues {
-		if candidatePlace, d := s.cheapestInsertion(group, int32(q), delta); candidatePlace >= 0 {
-			if queue, place, delta = int32(q), candidatePlace, d; delta <= stopAt {
+func bestPositionUntil(assignment *Assignment, groupIndex int32, stopAt float64) (queueIndex int32, position int, delta float64) {
+	queueIndex, delta = -1, math.Inf(1)
+	for q := range assignment.queues {
+		if candidatePosition, d := assignment.cheapestInsertion(groupIndex, int32(q), delta); candidatePosition >= 0 {
+			if queueIndex, position, delta = int32(q), candidatePosition, d; delta <= stopAt {
 				break
 			}
 		}
 	}
-	return queue, place, delta
+	return queueIndex, position, delta
 }
 
 // minIncrease returns a lower bound on the increase of the objective by a group in any place: nobody is late, and
 // it runs where it takes the least time. With ByCompletion it is minus infinity.
-func (p *Problem) minIncrease(group int32) float64 {
+func (p *Problem) minIncrease(groupIndex int32) float64 {
 	if p.Judge == ByCompletion {
 		return math.Inf(-1)
 	}
-	return p.EndWeight * p.minWork(group)
+	return p.EndWeight * p.minWork(groupIndex)
 }
 
 // minWork returns the least work of a group over the kinds of devices. It is infinite if the group can run
 // nowhere.
-func (p *Problem) minWork(group int32) float64 {
+func (p *Problem) minWork(groupIndex int32) float64 {
 	work := math.Inf(1)
 	for k := range p.Kinds {
-		work = min(work, p.Cost(group, int32(k)).Work)
+		work = min(work, p.Cost(groupIndex, int32(k)).Work)
 	}
 	return work
 }

@@ -26,11 +26,11 @@ func BenchmarkPlace(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			p, s := thousand(judges[name])
 			b.ReportAllocs()
-			g, before := int32(0), s.SearchWork()
+			groupIndex, before := int32(0), s.SearchWork()
 			for b.Loop() {
-				s.Remove(g)
-				s.InsertBest(g)
-				g = (g + 1) % int32(len(p.Groups))
+				s.Remove(groupIndex)
+				s.InsertBest(groupIndex)
+				groupIndex = (groupIndex + 1) % int32(len(p.Groups))
 			}
 			b.ReportMetric(float64(b.Elapsed())/float64(s.SearchWork()-before), "ns/position")
 		})
@@ -76,15 +76,15 @@ func BenchmarkReplan(b *testing.B) {
 			counts[clusters.ClusterOf(&fresh[i])]++
 		}
 		p.Now++
-		for q := range p.Queues {
-			p.Queues[q].Start = p.Now
+		for queueIndex := range p.Queues {
+			p.Queues[queueIndex].Start = p.Now
 		}
 		plan.CopyFrom(s)
 		for range 20 {
-			g := int32(rng.IntN(len(p.Groups)))
-			plan.Remove(g)
-			for u := range p.Groups[g].Deadline {
-				p.Groups[g].Deadline[u] = p.Now + 40 + 860*rng.Float64()
+			groupIndex := int32(rng.IntN(len(p.Groups)))
+			plan.Remove(groupIndex)
+			for u := range p.Groups[groupIndex].Deadline {
+				p.Groups[groupIndex].Deadline[u] = p.Now + 40 + 860*rng.Float64()
 			}
 		}
 		for range 200 {

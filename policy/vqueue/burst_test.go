@@ -20,13 +20,13 @@ func TestBurstServesWhatComes(t *testing.T) {
 	}
 	const n = 41
 	p := &play{t: tab, pol: pol, outputs: slices.Repeat([]int32{50}, n), endTimes: make([]time.Duration, n)}
-	for req := range int32(n) {
+	for requestNumber := range int32(n) {
 		model := int32(1) // of network 0, which was loaded first
-		if req == 0 {
+		if requestNumber == 0 {
 			model = 3 // of network 1
 		}
-		at := time.Duration(req) * 15 * time.Millisecond // within the 800 ms of a load
-		p.schedule(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: model, Service: model, Tokens: 200, Limit: 400, ArrivedAt: at, Deadline: at + tab.Models[model].SLO}, nil)
+		at := time.Duration(requestNumber) * 15 * time.Millisecond // within the 800 ms of a load
+		p.schedule(at, policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Model: model, Service: model, Tokens: 200, Limit: 400, ArrivedAt: at, Deadline: at + tab.Models[model].SLO}, nil)
 	}
 	p.run(t)
 	if p.uselessLoads > 0 || p.loads != 2 || p.endTimes[0] == 0 || p.endTimes[0] > slices.Min(p.endTimes[1:]) {

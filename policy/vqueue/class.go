@@ -49,31 +49,31 @@ func newSLOClass(m *policy.Model, r *RCT) sloClass {
 // newSLOClasses returns, by served model, the SLO class: which milestone of a request is due, when, and its
 // priority. To compare milestones it needs a model's times; it takes them from the first kind of device that has an
 // estimator (Batch above 0).
-func newSLOClasses(t *policy.Tables, queueTables *Tables) []sloClass {
-	classes := make([]sloClass, len(t.Models))
+func newSLOClasses(planTables *policy.Tables, queueTables *Tables) []sloClass {
+	classes := make([]sloClass, len(planTables.Models))
 	for m := range classes {
 		r := &RCT{}
-		for k := range t.Kinds {
-			if e := queueTables.Estimator(len(t.Kinds), int32(m), false, int32(k)); e.Batch > 0 {
-				r = e
+		for k := range planTables.Kinds {
+			if estimator := queueTables.Estimator(len(planTables.Kinds), int32(m), false, int32(k)); estimator.Batch > 0 {
+				r = estimator
 				break
 			}
 		}
-		classes[m] = newSLOClass(&t.Models[m], r)
+		classes[m] = newSLOClass(&planTables.Models[m], r)
 	}
 	return classes
 }
 
 // dueAt returns when an arriving request has to reach its class's milestone (the point to which the SLO applies):
 // some time after its arrival, or its deadline.
-func (c *sloClass) dueAt(ev *policy.Event) time.Duration {
+func (c *sloClass) dueAt(event *policy.Event) time.Duration {
 	if c.dueAfter > 0 {
-		return ev.ArrivedAt + c.dueAfter
+		return event.ArrivedAt + c.dueAfter
 	}
-	return ev.Deadline
+	return event.Deadline
 }
 
 // milestonePassed reports whether a running request has reached its class's milestone.
-func (c *sloClass) milestonePassed(r *request) bool {
-	return c.milestone == atStart || c.milestone == atFirstToken && r.producedTokens > 0
+func (c *sloClass) milestonePassed(request *request) bool {
+	return c.milestone == atStart || c.milestone == atFirstToken && request.producedTokens > 0
 }

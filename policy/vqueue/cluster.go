@@ -49,7 +49,7 @@ func (a point) squaredDistance(b point) float64 {
 // clusterCentre is a cluster: its centre, and the properties that all its requests share.
 type clusterCentre struct {
 	model, priority int32
-	mega            bool
+	isMega          bool
 	position        point
 }
 
@@ -245,12 +245,12 @@ func (c *Clusters) ClusterOf(r *RequestFeatures) int32 {
 	nearest, leastDistance := int32(-1), math.Inf(1)
 	isMega, position := c.isMega(r), pointOf(r)
 	for j := c.firstCentre[r.Model]; j < c.firstCentre[r.Model+1]; j++ {
-		x := &c.centres[j]
-		distance := x.position.squaredDistance(position)
-		if x.priority != r.Priority {
+		centre := &c.centres[j]
+		distance := centre.position.squaredDistance(position)
+		if centre.priority != r.Priority {
 			distance += 1e6
 		}
-		if x.mega != isMega {
+		if centre.isMega != isMega {
 			distance += 1e3
 		}
 		if distance < leastDistance {
@@ -261,7 +261,7 @@ func (c *Clusters) ClusterOf(r *RequestFeatures) int32 {
 }
 
 // IsMega reports whether a cluster consists of mega prompts.
-func (c *Clusters) IsMega(cluster int32) bool { return c.centres[cluster].mega }
+func (c *Clusters) IsMega(cluster int32) bool { return c.centres[cluster].isMega }
 
 // MemberOrder is the order of a group's members.
 type MemberOrder uint8

@@ -62,76 +62,78 @@ func (v *InstanceControl) Tables() *policy.Tables { return v.fleet.tables }
 func (v *InstanceControl) Len() int32 { return int32(len(v.fleet.instances)) }
 
 // Instance returns the state of an instance.
-func (v *InstanceControl) Instance(q int32) InstanceView {
-	in := &v.fleet.instances[q]
-	return InstanceView{Device: in.device, LoadedNetwork: in.loadedNetwork, RunningRequests: len(in.runningBatches), RunningByModel: in.runningByModel, IsUp: in.isUp(), IsLoading: in.loadingNetwork >= 0, LoadFailed: in.loadFailed}
+func (v *InstanceControl) Instance(queueIndex int32) InstanceView {
+	instance := &v.fleet.instances[queueIndex]
+	return InstanceView{Device: instance.device, LoadedNetwork: instance.loadedNetwork, RunningRequests: len(instance.runningBatches), RunningByModel: instance.runningByModel, IsUp: instance.isUp(), IsLoading: instance.loadingNetwork >= 0, LoadFailed: instance.loadFailed}
 }
 
 // SwitchInstance switches an instance on or off.
-func (v *InstanceControl) SwitchInstance(q int32, switchedOn bool) {
-	v.fleet.instances[q].switchedOff = !switchedOn
+func (v *InstanceControl) SwitchInstance(queueIndex int32, switchedOn bool) {
+	v.fleet.instances[queueIndex].isSwitchedOff = !switchedOn
 }
 
 // WaitingGroups returns how many groups wait in an instance's queue.
-func (v *InstanceControl) WaitingGroups(q int32) int { return v.server.groups.assignment.Len(q) }
+func (v *InstanceControl) WaitingGroups(queueIndex int32) int {
+	return v.server.groups.assignment.Len(queueIndex)
+}
 
 // Request returns the view of a request.
-func (v *InstanceControl) Request(req int32) RequestView {
-	r := &v.requests.bySlot[req]
-	return RequestView{Model: r.model, ArrivedAt: r.arrivedAt, Deadline: r.deadline, AnswerPromised: r.answerPromised}
+func (v *InstanceControl) Request(requestNumber int32) RequestView {
+	request := &v.requests.byNumber[requestNumber]
+	return RequestView{Model: request.model, ArrivedAt: request.arrivedAt, Deadline: request.deadline, AnswerPromised: request.answerPromised}
 }
 
 // CanServe reports whether an instance may and can serve a network.
-func (v *InstanceControl) CanServe(q, network int32) bool {
-	return v.fleet.canServe(&v.fleet.instances[q], network)
+func (v *InstanceControl) CanServe(queueIndex, network int32) bool {
+	return v.fleet.canServe(&v.fleet.instances[queueIndex], network)
 }
 
 // ServesModel reports whether an instance serves a model, by its network and caps.
-func (v *InstanceControl) ServesModel(q, model int32) bool {
-	return v.fleet.servesModel(&v.fleet.instances[q], model)
+func (v *InstanceControl) ServesModel(queueIndex, model int32) bool {
+	return v.fleet.servesModel(&v.fleet.instances[queueIndex], model)
 }
 
 // AtCap reports whether as many requests of a model run on an instance as its cap allows.
-func (v *InstanceControl) AtCap(q, model int32) bool {
-	return v.fleet.atCap(&v.fleet.instances[q], model)
+func (v *InstanceControl) AtCap(queueIndex, model int32) bool {
+	return v.fleet.atCap(&v.fleet.instances[queueIndex], model)
 }
 
 // CanTakeRequest reports whether an instance takes one more request.
-func (v *InstanceControl) CanTakeRequest(q, req int32) bool {
-	return v.fleet.canTakeRequest(&v.fleet.instances[q], &v.requests.bySlot[req])
+func (v *InstanceControl) CanTakeRequest(queueIndex, requestNumber int32) bool {
+	return v.fleet.canTakeRequest(&v.fleet.instances[queueIndex], &v.requests.byNumber[requestNumber])
 }
 
 // Capacity returns how many sequences and tokens of KV memory an instance takes with a network.
-func (v *InstanceControl) Capacity(q, network int32) (sequences, kv int64) {
-	return v.fleet.capacity(&v.fleet.instances[q], network)
+func (v *InstanceControl) Capacity(queueIndex, network int32) (sequences, kv int64) {
+	return v.fleet.capacity(&v.fleet.instances[queueIndex], network)
 }
 
 // MaxRunning returns how many requests may run at once on an instance if one of a model is among them.
-func (v *InstanceControl) MaxRunning(q, model int32) int64 {
-	return v.fleet.maxRunning(&v.fleet.instances[q], model)
+func (v *InstanceControl) MaxRunning(queueIndex, model int32) int64 {
+	return v.fleet.maxRunning(&v.fleet.instances[queueIndex], model)
 }
 
 // Estimator returns the estimator of a served model on an instance.
-func (v *InstanceControl) Estimator(q, model int32) *RCT {
-	return v.fleet.estimatorOn(&v.fleet.instances[q], model, false)
+func (v *InstanceControl) Estimator(queueIndex, model int32) *RCT {
+	return v.fleet.estimatorOn(&v.fleet.instances[queueIndex], model, false)
 }
 
 // LeadTime returns how long before its milestone a request has to start, in the mean.
-func (v *InstanceControl) LeadTime(q, model int32) time.Duration {
-	return v.fleet.leadTime(&v.fleet.instances[q], model)
+func (v *InstanceControl) LeadTime(queueIndex, model int32) time.Duration {
+	return v.fleet.leadTime(&v.fleet.instances[queueIndex], model)
 }
 
 // ChangeTime returns how long it takes to load a network on an instance and to unload it again.
-func (v *InstanceControl) ChangeTime(q, network int32) time.Duration {
-	return v.fleet.changeTime(&v.fleet.instances[q], network)
+func (v *InstanceControl) ChangeTime(queueIndex, network int32) time.Duration {
+	return v.fleet.changeTime(&v.fleet.instances[queueIndex], network)
 }
 
 // ChangeNetwork loads a network on an instance on which nothing runs.
-func (v *InstanceControl) ChangeNetwork(now time.Duration, q, network int32, out *policy.Actions) {
-	v.server.changeNetwork(now, &v.fleet.instances[q], network, out)
+func (v *InstanceControl) ChangeNetwork(now time.Duration, queueIndex, network int32, actions *policy.Actions) {
+	v.server.changeNetwork(now, &v.fleet.instances[queueIndex], network, actions)
 }
 
 // DispatchRequest sends a waiting request to an instance.
-func (v *InstanceControl) DispatchRequest(q, req int32, out *policy.Actions) {
-	v.server.dispatchRequest(&v.fleet.instances[q], req, out)
+func (v *InstanceControl) DispatchRequest(queueIndex, requestNumber int32, actions *policy.Actions) {
+	v.server.dispatchRequest(&v.fleet.instances[queueIndex], requestNumber, actions)
 }

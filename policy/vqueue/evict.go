@@ -28,63 +28,63 @@ type evictor struct {
 // serve next) is urgent. Nothing is evicted if the head still has much time, is hopelessly late, or could not run
 // anyway because its class is at its cap. A victim's deadline must be later than the head's by minDeadlineGap and
 // leave time to run again.
-func (e *evictor) evictForHead(now time.Duration, in *instance, head *request, out *policy.Actions) {
+func (e *evictor) evictForHead(now time.Duration, instance *instance, head *request, actions *policy.Actions) {
 	if !e.fleet.operations.evict.enabled {
 		return
 	}
-	headResidence, headLeadTime, rank := e.fleet.residence(in, head.model), e.fleet.leadTime(in, head.model), e.fleet.classes[head.model].priority
+	headResidence, headLeadTime, rank := e.fleet.residence(instance, head.model), e.fleet.leadTime(instance, head.model), e.fleet.classes[head.model].priority
 
 	// The head must be urgent, and not hopelessly late.
 	slack := head.deadline - now - headLeadTime
-	if slack > maxHeadSlack || float64(slack) < -maxHeadLateness*float64(headResidence) || e.fleet.atCap(in, head.model) {
+	if slack > maxHeadSlack || float64(slack) < -maxHeadLateness*float64(headResidence) || e.fleet.atCap(instance, head.model) {
 		return
 	}
 
 	// Find the request with the latest deadline that is not more important than the head.
 	victim, latest := int32(-1), max(head.deadline+minDeadlineGap, now+minVictimResidences*headResidence)
-	for _, slot := range in.runningBatches {
-		r := &e.requests.bySlot[e.requests.batchRequests[slot]]
-		if due := e.effectiveDeadline(r); r.open && r.evictionCount < maxEvictions && e.fleet.classes[r.model].priority >= rank && due > latest {
-			victim, latest = slot, due
+	for _, batchNumber := range instance.runningBatches {
+		request := &e.requests.byNumber[e.requests.requestOfBatch[batchNumber]]
+		if due := e.effectiveDeadline(request); request.isOpen && request.evictionCount < maxEvictions && e.fleet.classes[request.model].priority >= rank && due > latest {
+			victim, latest = batchNumber, due
 		}
 	}
 	if victim >= 0 {
-		e.orderEviction(in, victim, out)
+		e.orderEviction(instance, victim, actions)
 	}
 }
 
 // effectiveDeadline returns the deadline of a running request. If it has reached its class's milestone, the
 // deadline is much later.
-func (e *evictor) effectiveDeadline(r *request) time.Duration {
-	if e.fleet.classes[r.model].milestonePassed(r) {
-		return r.deadline + defaultStartLimit
+func (e *evictor) effectiveDeadline(request *request) time.Duration {
+	if e.fleet.classes[request.model].milestonePassed(request) {
+		return request.deadline + defaultStartLimit
 	}
-	return r.deadline
+	return request.deadline
 }
 
 // orderEviction orders that a batch leaves its instance.
-func (e *evictor) orderEviction(in *instance, slot int32, out *policy.Actions) {
-	in.pendingEvictions++
-	e.requests.bySlot[e.requests.batchRequests[slot]].evictionOrdered = true
-	out.List = append(out.List, policy.Action{Kind: policy.Evict, Batch: slot, Device: in.device, Tag: e.fleet.operations.swap.evictTag()})
+func (e *evictor) orderEviction(instance *instance, batchNumber int32, actions *policy.Actions) {
+	instance.pendingEvictions++
+	e.requests.byNumber[e.requests.requestOfBatch[batchNumber]].isEvictionOrdered = true
+	actions.List = append(actions.List, policy.Action{Kind: policy.Evict, Batch: batchNumber, Device: instance.device, Tag: e.fleet.operations.swap.evictTag()})
 }
 
 // evictAllForHead evicts the whole batch for a head group of another network, if that brings clearly more requests
 // in time than it makes late. Otherwise the batch runs out. A batch with a request that was evicted maxEvictions
 // times, or that has a higher priority (a smaller number), is never evicted.
-func (e *evictor) evictAllForHead(now time.Duration, q, head int32, out *policy.Actions) {
+func (e *evictor) evictAllForHead(now time.Duration, queueIndex, head int32, actions *policy.Actions) {
 	if !e.fleet.operations.evict.enabled {
 		return
 	}
-	in, group := &e.fleet.instances[q], &e.groups.members[head]
-	headResidence, headLeadTime, loadTime := e.fleet.residence(in, group.model), e.fleet.leadTime(in, group.model), e.fleet.changeTime(in, e.groups.problem.Groups[head].Model)
+	instance, group := &e.fleet.instances[queueIndex], &e.groups.members[head]
+	headResidence, headLeadTime, loadTime := e.fleet.residence(instance, group.model), e.fleet.leadTime(instance, group.model), e.fleet.changeTime(instance, e.groups.problem.Groups[head].Model)
 
 	// Find how long the batch would take to run out. Requests that may not be evicted keep all.
 	drainTime := time.Duration(0)
-	for _, slot := range in.runningBatches {
-		r := &e.requests.bySlot[e.requests.batchRequests[slot]]
-		drainTime = max(drainTime, e.fleet.residence(in, r.model))
-		if r.evictionCount >= maxEvictions || e.fleet.classes[r.model].priority < e.fleet.classes[group.model].priority {
+	for _, batchNumber := range instance.runningBatches {
+		request := &e.requests.byNumber[e.requests.requestOfBatch[batchNumber]]
+		drainTime = max(drainTime, e.fleet.residence(instance, request.model))
+		if request.evictionCount >= maxEvictions || e.fleet.classes[request.model].priority < e.fleet.classes[group.model].priority {
 			return
 		}
 	}
@@ -92,36 +92,36 @@ func (e *evictor) evictAllForHead(now time.Duration, q, head int32, out *policy.
 	// Compare the requests saved with those made late.
 	// The batch returns only after both changes of network and the head's own batch. One request more than the gain
 	// requires keeps small differences from evicting.
-	if float64(e.savedByChange(in, group, now+loadTime+headLeadTime, drainTime)) <= minSwitchGain*float64(e.lateByEviction(in, now, now+2*loadTime+headResidence+drainTime))+1 {
+	if float64(e.requestsSavedByEviction(instance, group, now+loadTime+headLeadTime, drainTime)) <= minSwitchGain*float64(e.requestsDelayedByEviction(instance, now, now+2*loadTime+headResidence+drainTime))+1 {
 		return
 	}
-	for _, slot := range in.runningBatches {
-		e.orderEviction(in, slot, out)
+	for _, batchNumber := range instance.runningBatches {
+		e.orderEviction(instance, batchNumber, actions)
 	}
 }
 
-// lateByEviction returns how many requests of a running batch become late if they are evicted now and run again
+// requestsDelayedByEviction returns how many requests of a running batch become late if they are evicted now and run again
 // only at returnsAt. Requests that are late already do not count.
-func (e *evictor) lateByEviction(in *instance, now, returnsAt time.Duration) int {
+func (e *evictor) requestsDelayedByEviction(instance *instance, now, returnsAt time.Duration) int {
 	n := 0
-	for _, slot := range in.runningBatches {
-		if deadline := e.effectiveDeadline(&e.requests.bySlot[e.requests.batchRequests[slot]]); deadline > now && deadline < returnsAt {
+	for _, batchNumber := range instance.runningBatches {
+		if deadline := e.effectiveDeadline(&e.requests.byNumber[e.requests.requestOfBatch[batchNumber]]); deadline > now && deadline < returnsAt {
 			n++
 		}
 	}
 	return n
 }
 
-// savedByChange returns how many requests of a group the eviction of a batch would save: those that are in time if
+// requestsSavedByEviction returns how many requests of a group the eviction of a batch would save: those that are in time if
 // the first one is answered at firstDone, but late if that is drainTime later, when the batch has run out by
 // itself.
-func (e *evictor) savedByChange(in *instance, group *groupMembers, firstDone, drainTime time.Duration) int {
-	est := e.fleet.estimatorOn(in, group.model, group.mega)
-	workEach, _ := est.Work(1)
+func (e *evictor) requestsSavedByEviction(instance *instance, group *groupMembers, firstDone, drainTime time.Duration) int {
+	estimator := e.fleet.estimatorOn(instance, group.model, group.isMega)
+	workEach, _ := estimator.Work(1)
 	gain := 0
-	for req, n := group.firstRequest, 0; req >= 0; req, n = e.requests.bySlot[req].nextInGroup, n+1 {
-		doneAt := firstDone + time.Duration(est.MeanWait(workEach*float64(n))*float64(time.Second))
-		if deadline := e.requests.bySlot[req].deadline; deadline >= doneAt && deadline < doneAt+drainTime {
+	for requestNumber, n := group.firstRequest, 0; requestNumber >= 0; requestNumber, n = e.requests.byNumber[requestNumber].nextInGroup, n+1 {
+		doneAt := firstDone + time.Duration(estimator.MeanWait(workEach*float64(n))*float64(time.Second))
+		if deadline := e.requests.byNumber[requestNumber].deadline; deadline >= doneAt && deadline < doneAt+drainTime {
 			gain++
 		}
 	}

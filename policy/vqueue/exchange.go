@@ -5,121 +5,121 @@ import "math"
 // exchangePieces is one move of the search (simulated annealing). It swaps a random piece of one queue with a piece
 // of another, or moves a piece within its queue. Either piece may be empty, or reach to the end. A worse order is
 // accepted with probability exp(-increase/heat), else the queues are restored.
-func (x *Search) exchangePieces(heat float64) {
-	s := &x.current
-	oldTotal := s.total
+func (s *Search) exchangePieces(heat float64) {
+	assignment := &s.current
+	oldTotal := assignment.total
 
 	// Choose the queues, and change them.
-	a, b := s.queueOf[x.randomGroup()], int32(x.rng.IntN(len(s.queues)))
-	if a < 0 {
+	queueA, queueB := assignment.queueOf[s.randomGroup()], int32(s.rng.IntN(len(assignment.queues)))
+	if queueA < 0 {
 		return
 	}
-	if x.KeepQueues {
-		b = a
+	if s.KeepQueues {
+		queueB = queueA
 	}
-	if a == b {
-		x.movePiece(a)
+	if queueA == queueB {
+		s.movePiece(queueA)
 	} else {
-		x.swapPieces(a, b)
+		s.swapPieces(queueA, queueB)
 	}
-	if len(x.savedQueues) == 0 {
+	if len(s.savedQueues) == 0 {
 		return
 	}
 
 	// Orders that break the priorities are never accepted.
-	increase := s.total - oldTotal
-	for _, q := range x.savedQueues {
-		if !s.queues[q].keepsPriorities() {
+	increase := assignment.total - oldTotal
+	for _, queueIndex := range s.savedQueues {
+		if !assignment.queues[queueIndex].keepsPriorities() {
 			increase = math.Inf(1)
 		}
 	}
-	if increase <= 0 || x.rng.Float64() < math.Exp(-increase/heat) {
-		x.acceptStep()
+	if increase <= 0 || s.rng.Float64() < math.Exp(-increase/heat) {
+		s.acceptStep()
 	} else {
-		x.restoreQueues(oldTotal)
+		s.restoreQueues(oldTotal)
 	}
-	x.savedQueues = x.savedQueues[:0]
+	s.savedQueues = s.savedQueues[:0]
 }
 
 // randomPiece returns a random range [start, end) of a queue of n slots to be exchanged: in a third of the cases
 // all slots to the end, else a short piece of at most MaxRemoved/2 slots. It may be empty.
-func (x *Search) randomPiece(n int) (start, end int) {
-	start = x.rng.IntN(n + 1)
-	if x.rng.IntN(3) == 0 {
+func (s *Search) randomPiece(n int) (start, end int) {
+	start = s.rng.IntN(n + 1)
+	if s.rng.IntN(3) == 0 {
 		return start, n
 	}
-	return start, min(start+x.rng.IntN(x.MaxRemoved/2+1), n)
+	return start, min(start+s.rng.IntN(s.MaxRemoved/2+1), n)
 }
 
 // swapPieces swaps pieces of two queues, if their groups can run there. The queues are saved before, so that the
 // caller can restore them. Each changed slot behind a piece counts half as search work.
-func (x *Search) swapPieces(a, b int32) {
-	s := &x.current
-	la, lb := s.queues[a].slots, s.queues[b].slots
-	fromA, toA := x.randomPiece(len(la))
-	fromB, toB := x.randomPiece(len(lb))
-	if fromA == toA && fromB == toB || !s.problem.allCanRun(la[fromA:toA], b) || !s.problem.allCanRun(lb[fromB:toB], a) {
+func (s *Search) swapPieces(queueA, queueB int32) {
+	assignment := &s.current
+	entriesA, entriesB := assignment.queues[queueA].entries, assignment.queues[queueB].entries
+	startA, endA := s.randomPiece(len(entriesA))
+	startB, endB := s.randomPiece(len(entriesB))
+	if startA == endA && startB == endB || !assignment.problem.allCanRun(entriesA[startA:endA], queueB) || !assignment.problem.allCanRun(entriesB[startB:endB], queueA) {
 		return
 	}
 
 	// Join the pieces from copies of both queues.
-	x.saveQueue(a)
-	x.saveQueue(b)
-	oldA, oldB := x.savedOrders[len(x.savedQueues)-2].slots, x.savedOrders[len(x.savedQueues)-1].slots
-	s.queues[a].slots = append(append(la[:fromA], oldB[fromB:toB]...), oldA[toA:]...)
-	s.queues[b].slots = append(append(lb[:fromB], oldA[fromA:toA]...), oldB[toB:]...)
+	s.saveQueue(queueA)
+	s.saveQueue(queueB)
+	oldEntriesA, oldEntriesB := s.savedOrders[len(s.savedQueues)-2].entries, s.savedOrders[len(s.savedQueues)-1].entries
+	assignment.queues[queueA].entries = append(append(entriesA[:startA], oldEntriesB[startB:endB]...), oldEntriesA[endA:]...)
+	assignment.queues[queueB].entries = append(append(entriesB[:startB], oldEntriesA[startA:endA]...), oldEntriesB[endB:]...)
 
 	// Update the queues of the groups, and the costs.
-	for _, y := range oldB[fromB:toB] {
-		s.queueOf[y.group] = a
+	for _, entry := range oldEntriesB[startB:endB] {
+		assignment.queueOf[entry.group] = queueA
 	}
-	for _, y := range oldA[fromA:toA] {
-		s.queueOf[y.group] = b
+	for _, entry := range oldEntriesA[startA:endA] {
+		assignment.queueOf[entry.group] = queueB
 	}
-	s.updateCosts(a, fromA)
-	s.updateCosts(b, fromB)
-	s.searchWork += int64(len(la)-fromA+len(lb)-fromB)/2 + 1
+	assignment.updateCosts(queueA, startA)
+	assignment.updateCosts(queueB, startB)
+	assignment.searchWork += int64(len(entriesA)-startA+len(entriesB)-startB)/2 + 1
 }
 
 // movePiece moves a piece to another place of its queue. The queue is saved before, so that the caller can restore
 // it.
-func (x *Search) movePiece(q int32) {
-	s := &x.current
-	l := s.queues[q].slots
-	pieceStart, pieceEnd := x.randomPiece(len(l))
-	keptSlots := len(l) - (pieceEnd - pieceStart)
-	insertAt := x.rng.IntN(keptSlots + 1)
-	if pieceStart == pieceEnd || insertAt == pieceStart {
+func (s *Search) movePiece(queueIndex int32) {
+	assignment := &s.current
+	entries := assignment.queues[queueIndex].entries
+	pieceStart, pieceEnd := s.randomPiece(len(entries))
+	remainingCount := len(entries) - (pieceEnd - pieceStart)
+	insertPosition := s.rng.IntN(remainingCount + 1)
+	if pieceStart == pieceEnd || insertPosition == pieceStart {
 		return
 	}
 
-	// Rebuild the queue: the slots that stay, with the piece before number insertAt of them.
-	x.saveQueue(q)
-	oldSlots := x.savedOrders[len(x.savedQueues)-1].slots
-	l = l[:0]
-	for i := range keptSlots + 1 { // i counts the slots that stay
-		if i == insertAt {
-			l = append(l, oldSlots[pieceStart:pieceEnd]...)
+	// Rebuild the queue: the slots that stay, with the piece before number insertPosition of them.
+	s.saveQueue(queueIndex)
+	oldEntries := s.savedOrders[len(s.savedQueues)-1].entries
+	entries = entries[:0]
+	for i := range remainingCount + 1 { // i counts the slots that stay
+		if i == insertPosition {
+			entries = append(entries, oldEntries[pieceStart:pieceEnd]...)
 		}
-		if i == keptSlots {
+		if i == remainingCount {
 			break
 		}
 		if i < pieceStart {
-			l = append(l, oldSlots[i])
+			entries = append(entries, oldEntries[i])
 		} else {
-			l = append(l, oldSlots[i+pieceEnd-pieceStart])
+			entries = append(entries, oldEntries[i+pieceEnd-pieceStart])
 		}
 	}
-	s.queues[q].slots = l
-	s.updateCosts(q, min(pieceStart, insertAt))
-	s.searchWork += int64(len(l)-min(pieceStart, insertAt))/2 + 1
+	assignment.queues[queueIndex].entries = entries
+	assignment.updateCosts(queueIndex, min(pieceStart, insertPosition))
+	assignment.searchWork += int64(len(entries)-min(pieceStart, insertPosition))/2 + 1
 }
 
 // allCanRun reports whether all groups of a piece can run in a queue.
-func (p *Problem) allCanRun(piece []queueSlot, q int32) bool {
-	problemQueue := &p.Queues[q]
+func (p *Problem) allCanRun(piece []queueEntry, queueIndex int32) bool {
+	queue := &p.Queues[queueIndex]
 	for i := range piece {
-		if g := piece[i].group; !problemQueue.accepts(&p.Groups[g], p.Cost(g, problemQueue.Kind)) {
+		if groupIndex := piece[i].group; !queue.accepts(&p.Groups[groupIndex], p.Cost(groupIndex, queue.Kind)) {
 			return false
 		}
 	}

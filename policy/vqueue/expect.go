@@ -59,36 +59,36 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 	// Find the queue and place.
 	r := request{model: model, promptTokens: prompt, deadline: deadline}
 	p.setProbe(&r, p.fleet.isMega(&r))
-	q, place := p.cheapestProbePlace()
-	if q < 0 { // no instance that is up can serve it
+	queueIndex, position := p.cheapestProbePosition()
+	if queueIndex < 0 { // no instance that is up can serve it
 		expectation.LateProbability, expectation.AnsweredAt = 1, now+unplacedLateness*time.Second
 		return
 	}
 
 	// Compute its start: the end of the group before it, and a change of network.
-	problemQueue, slots := &p.groups.problem.Queues[q], p.groups.assignment.queues[q].slots
-	startAt, variance, lastModel := max(problemQueue.Start, toSeconds(now)), 0.0, problemQueue.Model
-	if place > 0 {
-		previous := &slots[place-1]
+	queue, entries := &p.groups.problem.Queues[queueIndex], p.groups.assignment.queues[queueIndex].entries
+	startAt, variance, lastModel := max(queue.Start, toSeconds(now)), 0.0, queue.Model
+	if position > 0 {
+		previous := &entries[position-1]
 		startAt, lastModel = max(previous.end, toSeconds(now)), previous.model
-		variance = previous.variance + p.groups.problem.Cost(previous.group, problemQueue.Kind).Variance
+		variance = previous.variance + p.groups.problem.Cost(previous.group, queue.Kind).Variance
 	}
-	c, g := p.groups.problem.Cost(p.probeGroup, problemQueue.Kind), &p.groups.problem.Groups[p.probeGroup]
-	if in := &p.fleet.instances[q]; place == 0 && in.loadedNetwork == g.Model && len(in.runningBatches) == 0 {
+	cost, g := p.groups.problem.Cost(p.probeGroup, queue.Kind), &p.groups.problem.Groups[p.probeGroup]
+	if instance := &p.fleet.instances[queueIndex]; position == 0 && instance.loadedNetwork == g.Model && len(instance.runningBatches) == 0 {
 		startAt = toSeconds(now)
 	}
-	startAt += problemQueue.changeTime(lastModel, g.Model)
+	startAt += queue.changeTime(lastModel, g.Model)
 
 	// If clients take turns, the others of its class do not all go before.
 	if byTurns, inOrder := p.requests.turns.countBefore(model, client); byTurns < inOrder {
 		// The others of its class go before only when it is their turn.
-		startAt = min(startAt, max(problemQueue.Start, toSeconds(now))+problemQueue.changeTime(problemQueue.Model, g.Model)+float64(byTurns)*c.Work)
+		startAt = min(startAt, max(queue.Start, toSeconds(now))+queue.changeTime(queue.Model, g.Model)+float64(byTurns)*cost.Work)
 	}
 
 	// Compute the time of its milestone, and the probability to reach it late.
-	expectation.StartsAt, expectation.AnsweredAt = fromSeconds(startAt), fromSeconds(startAt+c.Residence)
-	sd := math.Sqrt(variance + c.ResidenceVar + p.groups.problem.commonVariance(startAt) + 1e-9)
-	expectation.LateProbability = stoch.Phi((startAt + c.Residence - toSeconds(deadline)) / sd)
+	expectation.StartsAt, expectation.AnsweredAt = fromSeconds(startAt), fromSeconds(startAt+cost.Residence)
+	sd := math.Sqrt(variance + cost.ResidenceVar + p.groups.problem.commonVariance(startAt) + 1e-9)
+	expectation.LateProbability = stoch.Phi((startAt + cost.Residence - toSeconds(deadline)) / sd)
 }
 
 // timePerRequest returns the mean time between two answers of a model if all instances that are up serve it
@@ -96,9 +96,9 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 func (p *placer) timePerRequest(model int32) time.Duration {
 	rate := 0.0
 	for i := range p.fleet.instances {
-		in := &p.fleet.instances[i]
-		if est := p.fleet.estimatorOn(in, model, false); in.isUp() && est.Batch > 0 {
-			workEach, _ := est.Work(1)
+		instance := &p.fleet.instances[i]
+		if estimator := p.fleet.estimatorOn(instance, model, false); instance.isUp() && estimator.Batch > 0 {
+			workEach, _ := estimator.Work(1)
 			rate += 1 / workEach
 		}
 	}

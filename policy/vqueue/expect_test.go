@@ -16,12 +16,12 @@ type askingPolicy struct {
 	views           int
 }
 
-func (a *askingPolicy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	if ev.Kind == policy.Arrival {
-		a.lastExpectation = a.Policy.Expect(now, ev.Model, 100, ev.Client, ev.Deadline)
+func (a *askingPolicy) Handle(now time.Duration, event *policy.Event, actions *policy.Actions) {
+	if event.Kind == policy.Arrival {
+		a.lastExpectation = a.Policy.Expect(now, event.Model, 100, event.Client, event.Deadline)
 		a.views += len(a.Policy.QueueViews())
 	}
-	a.Policy.Handle(now, ev, out)
+	a.Policy.Handle(now, event, actions)
 }
 
 // TestExpectChangesNoDecision: who waits behind more waits longer and is more likely late, and a policy

@@ -13,24 +13,26 @@ import (
 // unplaced; groups have the members that they count and stand in one queue.
 func (p *Policy) Check() error {
 	open := 0
-	for i := range p.requests.bySlot {
-		r := &p.requests.bySlot[i]
-		if !r.open {
-			if r.group >= 0 {
-				return fmt.Errorf("request %d has ended and is in group %d", i, r.group)
+	for i := range p.requests.byNumber {
+		request := &p.requests.byNumber[i]
+		if !request.isOpen {
+			if request.groupIndex >= 0 {
+				return fmt.Errorf("request %d has ended and is in group %d", i, request.groupIndex)
 			}
 			continue
 		}
 		open++
 		places := 0
-		pool, pools := p.dispatcher.(interface{ Has(req int32) bool })
-		for _, in := range []bool{r.group >= 0, r.batch >= 0, r.unplaced, pools && pool.Has(int32(i))} {
+		pool, pools := p.dispatcher.(interface {
+			Has(requestNumber int32) bool
+		})
+		for _, in := range []bool{request.groupIndex >= 0, request.batchNumber >= 0, request.isUnplaced, pools && pool.Has(int32(i))} {
 			if in {
 				places++
 			}
 		}
 		if places != 1 {
-			return fmt.Errorf("request %d is in %d places: %+v", i, places, *r)
+			return fmt.Errorf("request %d is in %d places: %+v", i, places, *request)
 		}
 	}
 	if open != p.requests.openRequests {
@@ -45,27 +47,27 @@ func (p *Policy) Check() error {
 			continue
 		}
 		n, last := int32(0), int32(-1)
-		for req := members.firstRequest; req >= 0; req = p.requests.bySlot[req].nextInGroup {
-			if r := &p.requests.bySlot[req]; r.group != int32(g) || r.prevInGroup != last || !r.open || r.model != members.model {
-				return fmt.Errorf("group %d has request %d, which is %+v", g, req, *r)
+		for requestNumber := members.firstRequest; requestNumber >= 0; requestNumber = p.requests.byNumber[requestNumber].nextInGroup {
+			if request := &p.requests.byNumber[requestNumber]; request.groupIndex != int32(g) || request.prevInGroup != last || !request.isOpen || request.model != members.model {
+				return fmt.Errorf("group %d has request %d, which is %+v", g, requestNumber, *request)
 			}
-			n, last = n+1, req
+			n, last = n+1, requestNumber
 		}
 		if n != members.size || last != members.lastRequest || n == 0 || p.groups.assignment.QueueOf(int32(g)) < 0 || p.groups.problem.Groups[g].Size != float64(n) {
 			return fmt.Errorf("group %d counts %d members, has %d; queue %d, size %g", g, members.size, n, p.groups.assignment.QueueOf(int32(g)), p.groups.problem.Groups[g].Size)
 		}
 	}
 	for i := range p.fleet.instances {
-		in, tokens, evicting := &p.fleet.instances[i], int64(0), 0
-		for _, slot := range in.runningBatches {
-			r := &p.requests.bySlot[p.requests.batchRequests[slot]]
-			tokens += r.countedKV
-			if r.evictionOrdered {
+		instance, tokens, evicting := &p.fleet.instances[i], int64(0), 0
+		for _, batchNumber := range instance.runningBatches {
+			request := &p.requests.byNumber[p.requests.requestOfBatch[batchNumber]]
+			tokens += request.reservedKVTokens
+			if request.isEvictionOrdered {
 				evicting++
 			}
 		}
-		if tokens != in.countedKV || evicting != in.pendingEvictions {
-			return fmt.Errorf("instance %d counts %d tokens and %d evictions, has %d and %d", i, in.countedKV, in.pendingEvictions, tokens, evicting)
+		if tokens != instance.reservedKVTokens || evicting != instance.pendingEvictions {
+			return fmt.Errorf("instance %d counts %d tokens and %d evictions, has %d and %d", i, instance.reservedKVTokens, instance.pendingEvictions, tokens, evicting)
 		}
 	}
 	return nil
@@ -76,43 +78,43 @@ func (p *Policy) OpenRequests() int { return p.requests.openRequests }
 
 // DueAndLead is when a request of an event is due, and how long before it has to start on
 // the first instance.
-func (p *Policy) DueAndLead(ev *policy.Event) (due, lead time.Duration) {
-	return p.fleet.classes[ev.Model].dueAt(ev), p.fleet.leadTime(&p.fleet.instances[0], ev.Model)
+func (p *Policy) DueAndLead(event *policy.Event) (due, lead time.Duration) {
+	return p.fleet.classes[event.Model].dueAt(event), p.fleet.leadTime(&p.fleet.instances[0], event.Model)
 }
 
 // PlannedWork is what a mean request of a model is planned to take on the first instance, and
 // its answer's length.
 func (p *Policy) PlannedWork(model int32) (seconds, output float64) {
-	e := p.fleet.estimatorOn(&p.fleet.instances[0], model, false)
-	seconds, _ = e.Work(1)
-	return seconds, e.OutputMean
+	estimator := p.fleet.estimatorOn(&p.fleet.instances[0], model, false)
+	seconds, _ = estimator.Work(1)
+	return seconds, estimator.OutputMean
 }
 
 // WaitingPerQueue is how many requests wait or run by instance.
 func (p *Policy) WaitingPerQueue() []int {
 	out := make([]int, len(p.fleet.instances))
-	for q := range out {
-		out[q] = len(p.fleet.instances[q].runningBatches)
-		for _, slot := range p.groups.assignment.queues[q].slots {
-			out[q] += int(p.groups.members[slot.group].size)
+	for queueIndex := range out {
+		out[queueIndex] = len(p.fleet.instances[queueIndex].runningBatches)
+		for _, entry := range p.groups.assignment.queues[queueIndex].entries {
+			out[queueIndex] += int(p.groups.members[entry.group].size)
 		}
 	}
 	return out
 }
 
 // BestSoon is Assignment.BestPlace, with queues passed over where none can be better.
-func BestSoon(s *Assignment, group int32) (queue int32, place int, delta float64) {
-	return bestPlaceUntil(s, group, s.problem.minIncrease(group))
+func BestSoon(assignment *Assignment, groupIndex int32) (queueIndex int32, position int, delta float64) {
+	return bestPositionUntil(assignment, groupIndex, assignment.problem.minIncrease(groupIndex))
 }
 
 // NonEmptyIsExact returns whether just the queues that have groups are marked.
-func NonEmptyIsExact(s *Assignment) bool {
-	for q := range s.queues {
-		if (s.nonEmpty.next(int32(q)) == int32(q)) != (len(s.queues[q].slots) > 0) {
+func NonEmptyIsExact(assignment *Assignment) bool {
+	for queueIndex := range assignment.queues {
+		if (assignment.nonEmpty.next(int32(queueIndex)) == int32(queueIndex)) != (len(assignment.queues[queueIndex].entries) > 0) {
 			return false
 		}
 	}
-	return s.nonEmpty.next(int32(len(s.queues))) < 0
+	return assignment.nonEmpty.next(int32(len(assignment.queues))) < 0
 }
 
 // GrantedWork is what a re-plan was allowed last, in positions.
@@ -122,24 +124,24 @@ func (p *Policy) GrantedWork() int64 { return p.replanner.budget.granted }
 func (p *Policy) StartSDScale() float64 { return p.groups.startSDScale }
 
 // IsPausing tells whether an instance has requests that it holds back now.
-func (p *Policy) IsPausing(now time.Duration, q int32) bool {
-	return p.groups.assignment.Head(q) >= 0 && p.server.pauses.shouldPause(now, q)
+func (p *Policy) IsPausing(now time.Duration, queueIndex int32) bool {
+	return p.groups.assignment.Head(queueIndex) >= 0 && p.server.pauses.shouldPause(now, queueIndex)
 }
 
 // PauseCost is what a second of a pause costs the queue of an instance.
-func (p *Policy) PauseCost(q int32, idle float64) float64 {
-	return p.server.pauses.pauseCost(q, idle)
+func (p *Policy) PauseCost(queueIndex int32, idle float64) float64 {
+	return p.server.pauses.pauseCost(queueIndex, idle)
 }
 
 // PauseCostWithNaN is the same where the groups from a place on have costs that are no number.
-func (p *Policy) PauseCostWithNaN(q int32, from int) float64 {
-	order := &p.groups.assignment.queues[q]
-	kept := slices.Clone(order.slots)
-	for i := from; i < len(order.slots); i++ {
-		order.slots[i].cost = math.NaN()
+func (p *Policy) PauseCostWithNaN(queueIndex int32, from int) float64 {
+	order := &p.groups.assignment.queues[queueIndex]
+	kept := slices.Clone(order.entries)
+	for i := from; i < len(order.entries); i++ {
+		order.entries[i].cost = math.NaN()
 	}
-	cost := p.PauseCost(q, 0.5)
-	order.slots = kept
+	cost := p.PauseCost(queueIndex, 0.5)
+	order.entries = kept
 	return cost
 }
 

@@ -122,9 +122,9 @@ func TestQueueLimit(t *testing.T) {
 		if n := len(p.dropReasons); n != 50-batch-5 {
 			t.Errorf("rule %d: %d are dropped, want %d", rule, n, 50-batch-5)
 		}
-		for req, why := range p.dropReasons {
-			if why != policy.ReasonQueueFull || p.endTimes[req] > 0 {
-				t.Errorf("rule %d: request %d is dropped for %v", rule, req, why)
+		for requestNumber, why := range p.dropReasons {
+			if why != policy.ReasonQueueFull || p.endTimes[requestNumber] > 0 {
+				t.Errorf("rule %d: request %d is dropped for %v", rule, requestNumber, why)
 			}
 		}
 	}

@@ -19,18 +19,18 @@ type instanceFleet struct {
 
 // instance is a server of language models on a device.
 type instance struct {
-	device           int32
-	deviceLost       bool          // its device is lost
-	switchedOff      bool          // switched off by Options.NewScaler
-	loadedNetwork    int32         // network that is loaded, or -1
-	loadingNetwork   int32         // network that is being loaded, or -1
-	loadStart        time.Duration // start of that load
-	loadFailed       bool          // the last load failed; the next tick tries again
-	runningBatches   []int32       // batch slots
-	runningByModel   []int32       // number of running batches by served model
-	countedKV        int64         // tokens of KV memory that the running batches may take
-	pendingEvictions int           // evictions that were ordered and have not ended
-	refusedAt        int32         // number of running batches at which the server refused one more; 0 if it never did
+	device            int32
+	isDeviceLost      bool          // its device is lost
+	isSwitchedOff     bool          // switched off by Options.NewScaler
+	loadedNetwork     int32         // network that is loaded, or -1
+	loadingNetwork    int32         // network that is being loaded, or -1
+	loadStart         time.Duration // start of that load
+	loadFailed        bool          // the last load failed; the next tick tries again
+	runningBatches    []int32       // batch slots
+	runningByModel    []int32       // number of running batches by served model
+	reservedKVTokens  int64         // tokens of KV memory that the running batches may take
+	pendingEvictions  int           // evictions that were ordered and have not ended
+	refusalBatchCount int32         // number of running batches at which the server refused one more; 0 if it never did
 	// Limits that the server itself reported: sequences, and tokens of KV memory.
 	maxSequences,
 	kvTokens int64
@@ -39,17 +39,17 @@ type instance struct {
 // newInstanceFleet returns the instances of the tables, each with its resident network. instanceOf gives the
 // instance of a device, -1 for a device without one. Limits of memory and of requests at once are the plan's until
 // a server reports its own.
-func newInstanceFleet(t *policy.Tables, queueTables *Tables, ops lsoSet) *instanceFleet {
-	f := &instanceFleet{tables: t, queueTables: queueTables, classes: newSLOClasses(t, queueTables), operations: ops, instanceOf: make([]int32, len(t.Devices))}
-	for d := range t.Devices {
+func newInstanceFleet(planTables *policy.Tables, queueTables *Tables, ops lsoSet) *instanceFleet {
+	f := &instanceFleet{tables: planTables, queueTables: queueTables, classes: newSLOClasses(planTables, queueTables), operations: ops, instanceOf: make([]int32, len(planTables.Devices))}
+	for d := range planTables.Devices {
 		f.instanceOf[d] = -1
-		tableIndex := t.InstanceOf(int32(d))
+		tableIndex := planTables.InstanceOf(int32(d))
 		if tableIndex < 0 {
 			continue
 		}
 		f.instanceOf[d] = int32(len(f.instances))
-		in := instance{device: int32(d), loadedNetwork: -1, loadingNetwork: -1, runningByModel: make([]int32, len(t.Models)), maxSequences: int64(t.Instances[tableIndex].MaxSequences), kvTokens: t.Instances[tableIndex].KVTokens}
-		if r := t.Resident[d]; len(r) > 0 {
+		in := instance{device: int32(d), loadedNetwork: -1, loadingNetwork: -1, runningByModel: make([]int32, len(planTables.Models)), maxSequences: int64(planTables.Instances[tableIndex].MaxSequences), kvTokens: planTables.Instances[tableIndex].KVTokens}
+		if r := planTables.Resident[d]; len(r) > 0 {
 			in.loadedNetwork = r[0]
 		}
 		f.instances = append(f.instances, in)
@@ -58,7 +58,7 @@ func newInstanceFleet(t *policy.Tables, queueTables *Tables, ops lsoSet) *instan
 }
 
 // isUp reports whether an instance works and is switched on.
-func (in *instance) isUp() bool { return !in.deviceLost && !in.switchedOff }
+func (in *instance) isUp() bool { return !in.isDeviceLost && !in.isSwitchedOff }
 
 // networkOf returns the network of a served model.
 func (f *instanceFleet) networkOf(model int32) int32 {
@@ -76,7 +76,9 @@ func (f *instanceFleet) anyModelOf(network int32) int32 {
 }
 
 // kindOf returns the kind of an instance's device.
-func (f *instanceFleet) kindOf(in *instance) int32 { return f.tables.Devices[in.device].Kind }
+func (f *instanceFleet) kindOf(instance *instance) int32 {
+	return f.tables.Devices[instance.device].Kind
+}
 
 // estimatorIndex returns the index of the estimator of a served model on a kind of device.
 func (f *instanceFleet) estimatorIndex(model int32, isMega bool, kind int32) int {
@@ -84,54 +86,54 @@ func (f *instanceFleet) estimatorIndex(model int32, isMega bool, kind int32) int
 }
 
 // isMega reports whether a request is a mega prompt.
-func (f *instanceFleet) isMega(r *request) bool {
-	return f.queueTables.MegaTokens[r.model] > 0 && r.promptTokens >= f.queueTables.MegaTokens[r.model]
+func (f *instanceFleet) isMega(request *request) bool {
+	return f.queueTables.MegaTokens[request.model] > 0 && request.promptTokens >= f.queueTables.MegaTokens[request.model]
 }
 
 // estimatorOn returns the estimator of a served model on an instance.
-func (f *instanceFleet) estimatorOn(in *instance, model int32, isMega bool) *RCT {
-	return f.queueTables.Estimator(len(f.tables.Kinds), model, isMega, f.kindOf(in))
+func (f *instanceFleet) estimatorOn(instance *instance, model int32, isMega bool) *RCT {
+	return f.queueTables.Estimator(len(f.tables.Kinds), model, isMega, f.kindOf(instance))
 }
 
 // isAllowed reports whether an instance may serve a network, by the plan's lists of devices, which are sorted.
 // Without lists it may serve any.
-func (f *instanceFleet) isAllowed(in *instance, network int32) bool {
+func (f *instanceFleet) isAllowed(instance *instance, network int32) bool {
 	if f.queueTables.AllowedDevices == nil {
 		return true
 	}
-	_, allowed := slices.BinarySearch(f.queueTables.AllowedDevices[network], in.device)
+	_, allowed := slices.BinarySearch(f.queueTables.AllowedDevices[network], instance.device)
 	return allowed
 }
 
 // canServe reports whether an instance may serve a network and has an estimator for it.
-func (f *instanceFleet) canServe(in *instance, network int32) bool {
-	return f.isAllowed(in, network) && f.estimatorOn(in, f.anyModelOf(network), false).Batch > 0
+func (f *instanceFleet) canServe(instance *instance, network int32) bool {
+	return f.isAllowed(instance, network) && f.estimatorOn(instance, f.anyModelOf(network), false).Batch > 0
 }
 
 // servesModel reports whether an instance serves a model, by its network and caps.
-func (f *instanceFleet) servesModel(in *instance, model int32) bool {
-	return f.canServe(in, f.networkOf(model)) && (f.queueTables.Caps == nil || f.queueTables.Caps[int(in.device)*len(f.tables.Models)+int(model)] != 0)
+func (f *instanceFleet) servesModel(instance *instance, model int32) bool {
+	return f.canServe(instance, f.networkOf(model)) && (f.queueTables.Caps == nil || f.queueTables.Caps[int(instance.device)*len(f.tables.Models)+int(model)] != 0)
 }
 
 // kvNeed returns the tokens of KV memory that are counted for a request: its prompt and the mean answer, or its
 // token limit if that is less.
-func (f *instanceFleet) kvNeed(r *request) int64 {
-	answerTokens := int32(f.queueTables.RCT[2*int(r.model)*len(f.tables.Kinds)].OutputMean)
-	if r.maxTokens > 0 {
-		answerTokens = min(answerTokens, r.maxTokens)
+func (f *instanceFleet) kvNeed(request *request) int64 {
+	answerTokens := int32(f.queueTables.RCT[2*int(request.model)*len(f.tables.Kinds)].OutputMean)
+	if request.maxTokens > 0 {
+		answerTokens = min(answerTokens, request.maxTokens)
 	}
-	return int64(r.promptTokens) + int64(answerTokens)
+	return int64(request.promptTokens) + int64(answerTokens)
 }
 
 // maxRunning returns how many requests may run at once on an instance if one of a model is among them: each served
 // model that runs may allow fewer than the instance does.
-func (f *instanceFleet) maxRunning(in *instance, model int32) int64 {
-	maxCount, _ := f.capacity(in, f.networkOf(model))
+func (f *instanceFleet) maxRunning(instance *instance, model int32) int64 {
+	maxCount, _ := f.capacity(instance, f.networkOf(model))
 	if f.queueTables.MaxSequences == nil {
 		return maxCount
 	}
-	for m, n := range in.runningByModel {
-		if modelLimit := f.queueTables.MaxSequences[m*len(f.tables.Kinds)+int(f.kindOf(in))]; modelLimit > 0 && (n > 0 || m == int(model)) {
+	for m, n := range instance.runningByModel {
+		if modelLimit := f.queueTables.MaxSequences[m*len(f.tables.Kinds)+int(f.kindOf(instance))]; modelLimit > 0 && (n > 0 || m == int(model)) {
 			maxCount = min(maxCount, int64(modelLimit))
 		}
 	}
@@ -140,73 +142,73 @@ func (f *instanceFleet) maxRunning(in *instance, model int32) int64 {
 
 // atCap reports whether as many requests of a served model run on an instance as its cap (the most of a class at
 // once) allows. A cap below 0 means none.
-func (f *instanceFleet) atCap(in *instance, model int32) bool {
+func (f *instanceFleet) atCap(instance *instance, model int32) bool {
 	if f.queueTables.Caps == nil {
 		return false
 	}
-	maxCount := f.queueTables.Caps[int(in.device)*len(f.tables.Models)+int(model)]
-	return maxCount >= 0 && in.runningByModel[model] >= maxCount
+	maxCount := f.queueTables.Caps[int(instance.device)*len(f.tables.Models)+int(model)]
+	return maxCount >= 0 && instance.runningByModel[model] >= maxCount
 }
 
 // capacity returns how many sequences and tokens of KV memory an instance takes with a network: the figures of the
 // tables if they have some, else those that the server last reported.
-func (f *instanceFleet) capacity(in *instance, network int32) (sequences, kv int64) {
-	if server := f.tables.Instances[f.tables.InstanceOf(in.device)].Server; server != nil {
+func (f *instanceFleet) capacity(instance *instance, network int32) (sequences, kv int64) {
+	if server := f.tables.Instances[f.tables.InstanceOf(instance.device)].Server; server != nil {
 		c := &server.Costs[network]
 		return int64(c.MaxSequences), c.KVTokens
 	}
-	return in.maxSequences, in.kvTokens
+	return instance.maxSequences, instance.kvTokens
 }
 
 // canTakeRequest reports whether an instance takes one more request now: its class is below its cap there, and the
 // number of requests and the KV memory stay within the limits. An instance that refused a request at some number
 // takes none at that number. An empty instance takes any request, because no request may wait for ever for memory
 // that an estimate says is too small.
-func (f *instanceFleet) canTakeRequest(in *instance, r *request) bool {
-	n, maxCount := int64(len(in.runningBatches)), f.maxRunning(in, r.model)
+func (f *instanceFleet) canTakeRequest(instance *instance, request *request) bool {
+	n, maxCount := int64(len(instance.runningBatches)), f.maxRunning(instance, request.model)
 	switch {
-	case f.atCap(in, r.model):
+	case f.atCap(instance, request.model):
 		return false
 	case n == 0:
 		return true
-	case in.refusedAt > 0 && n >= int64(in.refusedAt):
+	case instance.refusalBatchCount > 0 && n >= int64(instance.refusalBatchCount):
 		return false
 	}
-	_, kv := f.capacity(in, f.networkOf(r.model))
-	return n < maxCount && (kv == 0 || in.countedKV+f.kvNeed(r) <= kv)
+	_, kv := f.capacity(instance, f.networkOf(request.model))
+	return n < maxCount && (kv == 0 || instance.reservedKVTokens+f.kvNeed(request) <= kv)
 }
 
 // isFull reports whether an instance takes no further request of its network, whatever its size: its places are
 // used, its KV memory is exceeded, or it has refused a request at this number. An empty instance is never full.
-func (f *instanceFleet) isFull(in *instance) bool {
-	n := int64(len(in.runningBatches))
+func (f *instanceFleet) isFull(instance *instance) bool {
+	n := int64(len(instance.runningBatches))
 	if n == 0 {
 		return false
 	}
-	sequences, kv := f.capacity(in, in.loadedNetwork)
-	return n >= sequences || in.refusedAt > 0 && n >= int64(in.refusedAt) || kv > 0 && in.countedKV > kv
+	sequences, kv := f.capacity(instance, instance.loadedNetwork)
+	return n >= sequences || instance.refusalBatchCount > 0 && n >= int64(instance.refusalBatchCount) || kv > 0 && instance.reservedKVTokens > kv
 }
 
 // residence returns the mean residence of a model's requests on an instance.
-func (f *instanceFleet) residence(in *instance, model int32) time.Duration {
-	mean, _ := f.estimatorOn(in, model, false).Residence(1)
+func (f *instanceFleet) residence(instance *instance, model int32) time.Duration {
+	mean, _ := f.estimatorOn(instance, model, false).Residence(1)
 	return time.Duration(mean * float64(time.Second))
 }
 
 // leadTime returns how long before its milestone a request has to start, in the mean.
-func (f *instanceFleet) leadTime(in *instance, model int32) time.Duration {
-	mean, _ := f.estimatorOn(in, model, false).timeToMilestone(f.classes[model].milestone)
+func (f *instanceFleet) leadTime(instance *instance, model int32) time.Duration {
+	mean, _ := f.estimatorOn(instance, model, false).timeToMilestone(f.classes[model].milestone)
 	return time.Duration(mean * float64(time.Second))
 }
 
 // changeTime returns how long it takes to load a network on an instance and to unload it again. A change of
 // networks includes one of each.
-func (f *instanceFleet) changeTime(in *instance, network int32) time.Duration {
+func (f *instanceFleet) changeTime(instance *instance, network int32) time.Duration {
 	duration, load := time.Duration(0), f.tables.Networks[network].LoadTimes
-	if server := f.tables.Instances[f.tables.InstanceOf(in.device)].Server; server != nil {
+	if server := f.tables.Instances[f.tables.InstanceOf(instance.device)].Server; server != nil {
 		duration = server.Costs[network].UnloadTime
 	}
-	if kind := int(f.kindOf(in)); kind < len(load) {
+	if kind := int(f.kindOf(instance)); kind < len(load) {
 		duration += load[kind][f.operations.warm.loadTier()]
 	}
 	return duration

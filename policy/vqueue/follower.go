@@ -22,11 +22,11 @@ type tokenMoments struct{ samples, weight, mean, square float64 }
 
 // addSample adds a number of tokens to the running moments. Earlier samples lose weight by the factor decay, so
 // that recent ones count most.
-func (l *tokenMoments) addSample(x, decay float64) {
-	l.samples++
-	l.weight = l.weight*decay + 1
-	l.mean += (x - l.mean) / l.weight
-	l.square += (x*x - l.square) / l.weight
+func (m *tokenMoments) addSample(x, decay float64) {
+	m.samples++
+	m.weight = m.weight*decay + 1
+	m.mean += (x - m.mean) / m.weight
+	m.square += (x*x - m.square) / m.weight
 }
 
 // AddWork adds a measurement: an instance that was never idle took `elapsed` seconds for work for which the

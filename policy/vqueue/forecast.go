@@ -59,14 +59,14 @@ const forecastsPerDepth = 2
 // meanwhile: the first requests of an empty batch start at once, and none ends for a while.
 type Forecast struct {
 	// Quantile learns how late starts are, and Pace learns the time from start to start. Forecasts may share them.
-	Quantile     *WaitQuantile
-	Pace         *Follower
-	kinds        int     // number of kinds of requests
-	starts       int     // since the instance became saturated
-	lastStart    float64 // time of the last start, in seconds
-	expectedWork float64 // expected work, in seconds, between it and the next start
-	pending      [len(forecastDepths) * forecastsPerDepth]pendingForecast
-	prices       []RequestPrice // by forecast and kind of request, as they were when the forecast began
+	Quantile       *WaitQuantile
+	Pace           *Follower
+	requestKinds   int     // number of kinds of requests
+	starts         int     // since the instance became saturated
+	lastStart      float64 // time of the last start, in seconds
+	expectedWork   float64 // expected work, in seconds, between it and the next start
+	pending        [len(forecastDepths) * forecastsPerDepth]pendingForecast
+	workOfForecast []RequestPrice // by forecast and kind of request, as they were when the forecast began
 }
 
 // pendingForecast is a forecast that began with a start: the work that was expected since then.
@@ -79,7 +79,7 @@ type pendingForecast struct {
 
 // NewForecast returns a forecast for this many kinds of requests.
 func NewForecast(kinds int, cover *WaitQuantile, pace *Follower) Forecast {
-	return Forecast{Quantile: cover, Pace: pace, kinds: kinds, prices: make([]RequestPrice, kinds*len(forecastDepths)*forecastsPerDepth)}
+	return Forecast{Quantile: cover, Pace: pace, requestKinds: kinds, workOfForecast: make([]RequestPrice, kinds*len(forecastDepths)*forecastsPerDepth)}
 }
 
 // Reset ends all pending forecasts: the instance is no longer saturated, or has loaded another network.
@@ -93,7 +93,7 @@ func (f *Forecast) Reset() {
 // depth seconds of starts will take, and is judged when that much work has started. unpacedPrice is the work of the
 // request's kind before correction by the pace, and prices are those of all kinds after it, which each forecast
 // keeps from its beginning. commonSD is the relative error of the throughput, which all work shares.
-func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, prompt float64, unpacedPrice RequestPrice, prices []RequestPrice, commonSD float64) {
+func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, prompt float64, unpacedPrice RequestPrice, requestWorks []RequestPrice, commonSD float64) {
 	// Skip the first batch.
 	if f.starts++; f.starts <= concurrentRequests {
 		return
@@ -107,21 +107,21 @@ func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, promp
 
 	// Update the forecasts: judge those that are due, restart them, and add the request's work to all.
 	for i := range f.pending {
-		m, markPrices := &f.pending[i], f.prices[i*f.kinds:][:f.kinds]
-		if m.work >= m.judgeAfter {
+		pending, markPrices := &f.pending[i], f.workOfForecast[i*f.requestKinds:][:f.requestKinds]
+		if pending.work >= pending.judgeAfter {
 			depth := forecastDepths[i/forecastsPerDepth]
-			if m.judgeAfter > 0 {
-				f.Quantile.Observe((now-m.startedAt-m.work)/math.Sqrt(m.variance+commonSD*commonSD*m.work*m.work+1e-9), m.width)
+			if pending.judgeAfter > 0 {
+				f.Quantile.Observe((now-pending.startedAt-pending.work)/math.Sqrt(pending.variance+commonSD*commonSD*pending.work*pending.work+1e-9), pending.width)
 			} else {
 				// The first forecasts of a depth are staggered, so that they are not all judged at once.
 				depth *= float64(1+i%forecastsPerDepth) / forecastsPerDepth
 			}
-			*m = pendingForecast{startedAt: now, judgeAfter: depth, width: f.Quantile.Width()}
-			copy(markPrices, prices)
+			*pending = pendingForecast{startedAt: now, judgeAfter: depth, width: f.Quantile.Width()}
+			copy(markPrices, requestWorks)
 		}
 		p := &markPrices[kind]
-		m.work += p.PerPromptToken*prompt + p.PerRequest
-		m.variance += p.Variance
+		pending.work += p.PerPromptToken*prompt + p.PerRequest
+		pending.variance += p.Variance
 	}
 }
 

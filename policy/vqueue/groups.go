@@ -27,7 +27,7 @@ type groupMembers struct {
 	inUse                     bool
 	generation                int32 // counts the uses of the index
 	model                     int32
-	mega                      bool
+	isMega                    bool
 	firstRequest, lastRequest int32 // requests at both ends, or -1
 	size                      int32 // number of requests
 	promptTokens              int64 // tokens of all prompts
@@ -40,167 +40,167 @@ type groupMembers struct {
 // shares them among all queues. Costs of long queues are not kept for FCFS and EDF, because these rules do not use
 // them.
 func newGroupTable(f *instanceFleet, opt Options) *groupTable {
-	s := &groupTable{fleet: f, requests: &requestTable{turns: newClientTurns(len(f.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(f.tables.Kinds), Models: len(f.tables.Networks), Objective: opt.Objective}}
+	groups := &groupTable{fleet: f, requests: &requestTable{turns: newClientTurns(len(f.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(f.tables.Kinds), Models: len(f.tables.Networks), Objective: opt.Objective}}
 	for i := range f.instances {
-		in := &f.instances[i]
-		s.problem.Queues = append(s.problem.Queues, Queue{Kind: f.kindOf(in), Setup: make([]float64, len(f.tables.Networks)), ClosedClasses: f.queueTables.closedModels(in.device, len(f.tables.Models))})
+		instance := &f.instances[i]
+		groups.problem.Queues = append(groups.problem.Queues, Queue{Kind: f.kindOf(instance), Setup: make([]float64, len(f.tables.Networks)), ClosedClasses: f.queueTables.closedModels(instance.device, len(f.tables.Models))})
 	}
 	n := 2 * len(f.tables.Models)
 	if !opt.OneOpenGroup {
 		n *= len(f.instances)
 	}
-	s.openGroups = slices.Repeat([]int32{-1}, n)
-	s.assignment = NewAssignment(&s.problem)
-	s.assignment.lazyCosts = opt.Rule == FCFS || opt.Rule == EDF
-	return s
+	groups.openGroups = slices.Repeat([]int32{-1}, n)
+	groups.assignment = NewAssignment(&groups.problem)
+	groups.assignment.lazyCosts = opt.Rule == FCFS || opt.Rule == EDF
+	return groups
 }
 
 // takeGroup returns an empty group of a served model: one that was freed, or a new one at the end of all arrays. A
 // reused group gets a new generation, so that the result of a search that began earlier does not take it for the
 // old one.
-func (s *groupTable) takeGroup(model int32, isMega bool) int32 {
-	var g int32
-	if n := len(s.freeGroups); n > 0 {
-		g = s.freeGroups[n-1]
-		s.freeGroups = s.freeGroups[:n-1]
+func (t *groupTable) takeGroup(model int32, isMega bool) int32 {
+	var groupIndex int32
+	if n := len(t.freeGroups); n > 0 {
+		groupIndex = t.freeGroups[n-1]
+		t.freeGroups = t.freeGroups[:n-1]
 	} else {
-		g = int32(len(s.members))
-		s.members = append(s.members, groupMembers{})
-		s.problem.Groups = append(s.problem.Groups, Group{})
-		for range s.problem.Kinds {
-			s.problem.Costs = append(s.problem.Costs, Cost{})
+		groupIndex = int32(len(t.members))
+		t.members = append(t.members, groupMembers{})
+		t.problem.Groups = append(t.problem.Groups, Group{})
+		for range t.problem.Kinds {
+			t.problem.Costs = append(t.problem.Costs, Cost{})
 		}
-		s.assignment.queueOf = append(s.assignment.queueOf, -1)
+		t.assignment.queueOf = append(t.assignment.queueOf, -1)
 	}
-	members := &s.members[g]
-	*members = groupMembers{inUse: true, generation: members.generation + 1, model: model, mega: isMega, firstRequest: -1, lastRequest: -1, openIndex: -1}
-	s.problem.Groups[g] = s.emptyGroup(model)
-	return g
+	members := &t.members[groupIndex]
+	*members = groupMembers{inUse: true, generation: members.generation + 1, model: model, isMega: isMega, firstRequest: -1, lastRequest: -1, openIndex: -1}
+	t.problem.Groups[groupIndex] = t.emptyGroup(model)
+	return groupIndex
 }
 
 // emptyGroup returns the problem's entry for an empty group of a served model.
-func (s *groupTable) emptyGroup(model int32) Group {
-	return Group{Model: s.fleet.networkOf(model), Class: model, Priority: s.fleet.classes[model].priority}
+func (t *groupTable) emptyGroup(model int32) Group {
+	return Group{Model: t.fleet.networkOf(model), Class: model, Priority: t.fleet.classes[model].priority}
 }
 
 // freeGroup makes a group that is in no queue and has no members available for reuse.
-func (s *groupTable) freeGroup(g int32) {
-	s.closeGroup(g)
-	s.members[g].inUse = false
-	s.problem.Groups[g].Size = 0
-	s.freeGroups = append(s.freeGroups, g)
+func (t *groupTable) freeGroup(groupIndex int32) {
+	t.closeGroup(groupIndex)
+	t.members[groupIndex].inUse = false
+	t.problem.Groups[groupIndex].Size = 0
+	t.freeGroups = append(t.freeGroups, groupIndex)
 }
 
 // closeGroup ends that a group takes members.
-func (s *groupTable) closeGroup(g int32) {
-	if index := s.members[g].openIndex; index >= 0 && s.openGroups[index] == g {
-		s.openGroups[index] = -1
+func (t *groupTable) closeGroup(groupIndex int32) {
+	if index := t.members[groupIndex].openIndex; index >= 0 && t.openGroups[index] == groupIndex {
+		t.openGroups[index] = -1
 	}
 }
 
 // openGroup makes a group the open one at an index of openGroups.
-func (s *groupTable) openGroup(g, index int32) {
-	s.openGroups[index], s.members[g].openIndex = g, index
+func (t *groupTable) openGroup(groupIndex, index int32) {
+	t.openGroups[index], t.members[groupIndex].openIndex = groupIndex, index
 }
 
 // openGroupIndex returns the index in openGroups of the group of a model that still takes members. There are two
 // for each model (regular, then mega: requests many times longer) and, unless all queues share them, for each queue
 // q.
-func (s *groupTable) openGroupIndex(q, model int32, isMega bool) int32 {
+func (t *groupTable) openGroupIndex(queueIndex, model int32, isMega bool) int32 {
 	index := 2 * model
 	if isMega {
 		index++
 	}
-	if !s.options.OneOpenGroup {
-		index += 2 * int32(len(s.fleet.tables.Models)) * q
+	if !t.options.OneOpenGroup {
+		index += 2 * int32(len(t.fleet.tables.Models)) * queueIndex
 	}
 	return index
 }
 
 // maxMembers returns the largest number of members of a group of a model on a kind of device: some batches
 // (GroupBatches, the paper's delta), or one under rules that sort single requests.
-func (s *groupTable) maxMembers(model int32, isMega bool, kind int32) int32 {
-	if s.options.Rule != VirtualQueues {
+func (t *groupTable) maxMembers(model int32, isMega bool, kind int32) int32 {
+	if t.options.Rule != VirtualQueues {
 		return 1
 	}
-	batch := s.fleet.queueTables.Estimator(s.problem.Kinds, model, isMega, kind).Batch
-	return max(int32(s.options.GroupBatches*batch), 1)
+	batch := t.fleet.queueTables.Estimator(t.problem.Kinds, model, isMega, kind).Batch
+	return max(int32(t.options.GroupBatches*batch), 1)
 }
 
 // updateGroup sets size, costs and deadlines of a group from its members. The deadlines between those of the first
 // and the last member are taken as evenly spaced. It is called after each change of the members. An empty group
 // gets size 0 and keeps the rest.
-func (s *groupTable) updateGroup(g int32) {
-	members, group := &s.members[g], &s.problem.Groups[g]
+func (t *groupTable) updateGroup(groupIndex int32) {
+	members, group := &t.members[groupIndex], &t.problem.Groups[groupIndex]
 	group.Size = float64(members.size)
 	if members.size == 0 {
 		return
 	}
-	firstDeadline, lastDeadline := toSeconds(s.requests.bySlot[members.firstRequest].deadline), toSeconds(s.requests.bySlot[members.lastRequest].deadline)
+	firstDeadline, lastDeadline := toSeconds(t.requests.byNumber[members.firstRequest].deadline), toSeconds(t.requests.byNumber[members.lastRequest].deadline)
 	for u := range group.Deadline {
 		group.Deadline[u] = firstDeadline + memberQuantiles[u]*(lastDeadline-firstDeadline)
 	}
-	s.setCosts(g, members.size, members.promptTokens)
+	t.setCosts(groupIndex, members.size, members.promptTokens)
 }
 
 // setCosts sets the costs of a group of `size` requests with `prompts` prompt tokens in all, on every kind of
 // device: its work in seconds, and the time from a request's start to its milestone, to which the SLO applies. A
 // kind that has no estimator for the model (Batch 0) gets infinite work, so that the group is never placed there.
-func (s *groupTable) setCosts(g, size int32, prompts int64) {
-	members := &s.members[g]
-	for k := range s.problem.Kinds {
-		c, r := s.problem.Cost(g, int32(k)), s.fleet.queueTables.Estimator(s.problem.Kinds, members.model, members.mega, int32(k))
+func (t *groupTable) setCosts(groupIndex, size int32, prompts int64) {
+	members := &t.members[groupIndex]
+	for k := range t.problem.Kinds {
+		cost, r := t.problem.Cost(groupIndex, int32(k)), t.fleet.queueTables.Estimator(t.problem.Kinds, members.model, members.isMega, int32(k))
 		if r.Batch == 0 {
-			*c = Cost{Work: infiniteCost}
+			*cost = Cost{Work: infiniteCost}
 			continue
 		}
 		n := float64(size)
-		c.Work = r.Alpha*float64(prompts) + n*r.Beta*r.OutputMean
-		c.Variance = r.AnswerVariance(n, c.Work) * (s.startSDScale * s.startSDScale)
-		c.Residence, c.ResidenceVar = r.timeToMilestone(s.fleet.classes[members.model].milestone)
+		cost.Work = r.Alpha*float64(prompts) + n*r.Beta*r.OutputMean
+		cost.Variance = r.AnswerVariance(n, cost.Work) * (t.startSDScale * t.startSDScale)
+		cost.Residence, cost.ResidenceVar = r.timeToMilestone(t.fleet.classes[members.model].milestone)
 	}
 }
 
 // joinGroup adds a request to a group that is in a queue.
-func (s *groupTable) joinGroup(g, req int32) {
-	s.insertMember(g, req)
-	s.updateGroup(g)
-	s.assignment.GroupChanged(g)
+func (t *groupTable) joinGroup(groupIndex, requestNumber int32) {
+	t.insertMember(groupIndex, requestNumber)
+	t.updateGroup(groupIndex)
+	t.assignment.GroupChanged(groupIndex)
 }
 
 // insertMember inserts a request into the members of a group, in their order. It also counts the request, and adds
 // it to the line of its client. The caller updates the group's costs.
-func (s *groupTable) insertMember(g, req int32) {
-	members, r := &s.members[g], &s.requests.bySlot[req]
+func (t *groupTable) insertMember(groupIndex, requestNumber int32) {
+	members, request := &t.members[groupIndex], &t.requests.byNumber[requestNumber]
 
 	// Find its place from the end.
 	previous := members.lastRequest
-	for previous >= 0 && s.memberBefore(r, &s.requests.bySlot[previous]) {
-		previous = s.requests.bySlot[previous].prevInGroup
+	for previous >= 0 && t.memberBefore(request, &t.requests.byNumber[previous]) {
+		previous = t.requests.byNumber[previous].prevInGroup
 	}
-	r.group, r.prevInGroup = g, previous
+	request.groupIndex, request.prevInGroup = groupIndex, previous
 	if previous < 0 {
-		r.nextInGroup, members.firstRequest = members.firstRequest, req
+		request.nextInGroup, members.firstRequest = members.firstRequest, requestNumber
 	} else {
-		r.nextInGroup = s.requests.bySlot[previous].nextInGroup
-		s.requests.bySlot[previous].nextInGroup = req
+		request.nextInGroup = t.requests.byNumber[previous].nextInGroup
+		t.requests.byNumber[previous].nextInGroup = requestNumber
 	}
-	if r.nextInGroup < 0 {
-		members.lastRequest = req
+	if request.nextInGroup < 0 {
+		members.lastRequest = requestNumber
 	} else {
-		s.requests.bySlot[r.nextInGroup].prevInGroup = req
+		t.requests.byNumber[request.nextInGroup].prevInGroup = requestNumber
 	}
 
 	// Count it, and add it to its client's line.
-	s.joinCount, s.memberChanges = s.joinCount+1, s.memberChanges+1
+	t.joinCount, t.memberChanges = t.joinCount+1, t.memberChanges+1
 	members.size++
-	members.promptTokens += int64(r.promptTokens)
-	s.requests.joinClientLine(req)
+	members.promptTokens += int64(request.promptTokens)
+	t.requests.joinClientLine(requestNumber)
 }
 
 // memberBefore reports whether request a is served before request b of the same group.
-func (s *groupTable) memberBefore(a, b *request) bool {
-	if s.options.MemberOrder == ByDeadline {
+func (t *groupTable) memberBefore(a, b *request) bool {
+	if t.options.MemberOrder == ByDeadline {
 		return a.deadline < b.deadline
 	}
 	return a.arrivedAt < b.arrivedAt
@@ -208,79 +208,79 @@ func (s *groupTable) memberBefore(a, b *request) bool {
 
 // leaveGroup removes a request that starts or is dropped from its group and from its client's line. A group that
 // becomes empty leaves its queue and is freed; otherwise its costs are updated.
-func (s *groupTable) leaveGroup(req int32) {
-	r := &s.requests.bySlot[req]
-	g := r.group
-	if g < 0 {
+func (t *groupTable) leaveGroup(requestNumber int32) {
+	request := &t.requests.byNumber[requestNumber]
+	groupIndex := request.groupIndex
+	if groupIndex < 0 {
 		return
 	}
 
 	// Unlink the request.
-	s.requests.leaveClientLine(req)
-	members := &s.members[g]
-	if r.prevInGroup < 0 {
-		members.firstRequest = r.nextInGroup
+	t.requests.leaveClientLine(requestNumber)
+	members := &t.members[groupIndex]
+	if request.prevInGroup < 0 {
+		members.firstRequest = request.nextInGroup
 	} else {
-		s.requests.bySlot[r.prevInGroup].nextInGroup = r.nextInGroup
+		t.requests.byNumber[request.prevInGroup].nextInGroup = request.nextInGroup
 	}
-	if r.nextInGroup < 0 {
-		members.lastRequest = r.prevInGroup
+	if request.nextInGroup < 0 {
+		members.lastRequest = request.prevInGroup
 	} else {
-		s.requests.bySlot[r.nextInGroup].prevInGroup = r.prevInGroup
+		t.requests.byNumber[request.nextInGroup].prevInGroup = request.prevInGroup
 	}
-	r.group, r.nextInGroup, r.prevInGroup = -1, -1, -1
+	request.groupIndex, request.nextInGroup, request.prevInGroup = -1, -1, -1
 
 	// Update the group, or free it.
-	s.memberChanges++
+	t.memberChanges++
 	members.size--
-	members.promptTokens -= int64(r.promptTokens)
+	members.promptTokens -= int64(request.promptTokens)
 	if members.size == 0 {
-		s.problem.Groups[g].Size = 0
-		s.assignment.Remove(g)
-		s.freeGroup(g)
+		t.problem.Groups[groupIndex].Size = 0
+		t.assignment.Remove(groupIndex)
+		t.freeGroup(groupIndex)
 		return
 	}
-	s.updateGroup(g)
-	s.assignment.GroupChanged(g)
+	t.updateGroup(groupIndex)
+	t.assignment.GroupChanged(groupIndex)
 }
 
 // canRun reports whether a group can run in a queue.
-func (s *groupTable) canRun(g, q int32) bool {
-	problemQueue := &s.problem.Queues[q]
-	return problemQueue.accepts(&s.problem.Groups[g], s.problem.Cost(g, problemQueue.Kind))
+func (t *groupTable) canRun(groupIndex, queueIndex int32) bool {
+	queue := &t.problem.Queues[queueIndex]
+	return queue.accepts(&t.problem.Groups[groupIndex], t.problem.Cost(groupIndex, queue.Kind))
 }
 
 // syncQueue updates an instance's queue of the problem to the current time: the network that is loaded or loading,
 // when its first group may start, and how long a change to each network takes. The start is before now if the
 // running batch has free places.
-func (s *groupTable) syncQueue(now time.Duration, q int32) {
-	in, problemQueue := &s.fleet.instances[q], &s.problem.Queues[q]
-	problemQueue.Model, problemQueue.Start = in.loadedNetwork, toSeconds(now)
+func (t *groupTable) syncQueue(now time.Duration, queueIndex int32) {
+	instance, queue := &t.fleet.instances[queueIndex], &t.problem.Queues[queueIndex]
+	queue.Model, queue.Start = instance.loadedNetwork, toSeconds(now)
 
 	// If the batch is not full, members of the first groups can start at once.
 	drain := 0.0
-	if in.loadedNetwork >= 0 {
-		model := s.fleet.anyModelOf(in.loadedNetwork)
-		drain = toSeconds(s.fleet.residence(in, model))
-		if est := s.fleet.estimatorOn(in, model, false); est.Batch > 0 && len(in.runningBatches) < int(est.Batch) {
+	if instance.loadedNetwork >= 0 {
+		model := t.fleet.anyModelOf(instance.loadedNetwork)
+		drain = toSeconds(t.fleet.residence(instance, model))
+		if estimator := t.fleet.estimatorOn(instance, model, false); estimator.Batch > 0 && len(instance.runningBatches) < int(estimator.Batch) {
 			// Requests that fit into the batch start at once.
-			workEach, _ := est.Work(1)
+			workEach, _ := estimator.Work(1)
 			// Each free place is worth one request's work that need not be waited for.
-			problemQueue.Start -= (est.Batch - float64(len(in.runningBatches))) * workEach
+			queue.Start -= (estimator.Batch - float64(len(instance.runningBatches))) * workEach
 		}
 	}
 
 	// While a network is loading, the queue starts when it is loaded.
-	if in.loadingNetwork >= 0 {
-		problemQueue.Model = in.loadingNetwork
-		problemQueue.Start = max(problemQueue.Start, toSeconds(in.loadStart+s.fleet.changeTime(in, in.loadingNetwork)))
+	if instance.loadingNetwork >= 0 {
+		queue.Model = instance.loadingNetwork
+		queue.Start = max(queue.Start, toSeconds(instance.loadStart+t.fleet.changeTime(instance, instance.loadingNetwork)))
 	}
 
 	// Changes of network wait for the batch to drain.
-	for n := range problemQueue.Setup {
-		problemQueue.Setup[n] = drain + toSeconds(s.fleet.changeTime(in, int32(n)))
-		if !in.isUp() || !s.fleet.isAllowed(in, int32(n)) {
-			problemQueue.Setup[n] = infiniteCost
+	for n := range queue.Setup {
+		queue.Setup[n] = drain + toSeconds(t.fleet.changeTime(instance, int32(n)))
+		if !instance.isUp() || !t.fleet.isAllowed(instance, int32(n)) {
+			queue.Setup[n] = infiniteCost
 		}
 	}
 }

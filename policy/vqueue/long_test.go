@@ -18,10 +18,10 @@ type grantCounter struct {
 	replans, work int64
 }
 
-func (a *grantCounter) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	a.Policy.Handle(now, ev, out)
-	for i := range out.List {
-		if out.List[i].Kind == policy.Replan {
+func (a *grantCounter) Handle(now time.Duration, event *policy.Event, actions *policy.Actions) {
+	a.Policy.Handle(now, event, actions)
+	for i := range actions.List {
+		if actions.List[i].Kind == policy.Replan {
 			a.replans, a.work = a.replans+1, a.work+a.GrantedWork()
 		}
 	}
@@ -39,10 +39,10 @@ func TestLongQueueIsCheap(t *testing.T) {
 		}
 		a := &grantCounter{Policy: pol}
 		p := &play{t: tab, pol: a, outputs: slices.Repeat([]int32{100}, int(n)), endTimes: make([]time.Duration, n)}
-		for req := range n {
-			at := time.Duration(req) * time.Millisecond
-			m := req % 2
-			p.schedule(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: m, Service: m, Tokens: 200, Limit: 400, ArrivedAt: at, Deadline: at + tab.Models[m].SLO}, nil)
+		for requestNumber := range n {
+			at := time.Duration(requestNumber) * time.Millisecond
+			m := requestNumber % 2
+			p.schedule(at, policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Model: m, Service: m, Tokens: 200, Limit: 400, ArrivedAt: at, Deadline: at + tab.Models[m].SLO}, nil)
 		}
 		p.run(t)
 		if slices.Contains(p.endTimes, 0) {
@@ -69,9 +69,9 @@ func TestLongLoadsAreCheap(t *testing.T) {
 		}
 		const requests = 200
 		p := &play{t: tab, pol: pol, outputs: slices.Repeat([]int32{100}, requests), endTimes: make([]time.Duration, requests)}
-		for req := range int32(requests) { // of the other network than the loaded one
-			at := time.Duration(req) * load / requests
-			p.schedule(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: 2, Service: 2, Tokens: 200, Limit: 400, ArrivedAt: at, Deadline: at + tab.Models[2].SLO}, nil)
+		for requestNumber := range int32(requests) { // of the other network than the loaded one
+			at := time.Duration(requestNumber) * load / requests
+			p.schedule(at, policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Model: 2, Service: 2, Tokens: 200, Limit: 400, ArrivedAt: at, Deadline: at + tab.Models[2].SLO}, nil)
 		}
 		p.run(t)
 		if slices.Contains(p.endTimes, 0) || p.loads != 1 {
@@ -92,13 +92,13 @@ func TestQueuesPassedOver(t *testing.T) {
 		p := drawProblem(t, 30)
 		s := vqueue.NewAssignment(p)
 		for g := range p.Groups {
-			queue, place, delta := s.BestPlace(int32(g))
+			queue, position, delta := s.BestPlace(int32(g))
 			q, at, d := vqueue.BestSoon(s, int32(g))
-			if q != queue || at != place || d != delta {
-				t.Fatalf("group %d: queue %d, place %d, %g; a look at all queues: %d, %d, %g", g, q, at, d, queue, place, delta)
+			if q != queue || at != position || d != delta {
+				t.Fatalf("group %d: queue %d, place %d, %g; a look at all queues: %d, %d, %g", g, q, at, d, queue, position, delta)
 			}
 			if queue >= 0 && rapid.Bool().Draw(t, "enters") {
-				s.Insert(int32(g), queue, place)
+				s.Insert(int32(g), queue, position)
 			}
 		}
 		runSearch(s, 1, 2000)

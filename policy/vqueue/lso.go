@@ -41,7 +41,9 @@ func newLSOSet(opt *Options) lsoSet {
 type pullOperation struct{ enabled bool }
 
 // takesNow reports whether an instance takes requests now.
-func (o pullOperation) takesNow(in *instance) bool { return o.enabled || len(in.runningBatches) == 0 }
+func (o pullOperation) takesNow(instance *instance) bool {
+	return o.enabled || len(instance.runningBatches) == 0
+}
 
 // evictOperation removes requests from the running batch in favour of others, see evict.go.
 type evictOperation struct{ enabled bool }

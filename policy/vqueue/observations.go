@@ -26,7 +26,7 @@ func (p *Policy) Observations() []ModelObservation {
 		outputs := &f.lengthFollowers[m].outputMoments
 		*l = ModelObservation{Model: int32(m), Answers: outputs.weight, MeanOutput: outputs.mean, Slowdown: 1}
 		for k := range f.fleet.tables.Kinds {
-			if w := &f.workFollowers[f.followerIndex(f.fleet.networkOf(int32(m)), int32(k))]; w.totalPredicted > l.ObservedWork {
+			if w := &f.throughputFollowers[f.followerIndex(f.fleet.networkOf(int32(m)), int32(k))]; w.totalPredicted > l.ObservedWork {
 				l.Slowdown, l.ObservedWork, l.Kind = w.Slowdown(), w.totalPredicted, int32(k)
 			}
 		}
@@ -38,14 +38,14 @@ func (p *Policy) Observations() []ModelObservation {
 // was found, and when the last of them is expected to start.
 func (p *Policy) ExpectedLateness() (lateRequests, waitingRequests int, lastStart time.Duration) {
 	refreshStaleQueues(p.groups.assignment)
-	for q := range p.groups.assignment.queues {
-		kind := p.groups.problem.Queues[q].Kind
-		for _, slot := range p.groups.assignment.queues[q].slots {
-			g := &p.groups.problem.Groups[slot.group]
-			waitingRequests += int(g.Size)
-			lastStart = max(lastStart, fromSeconds(slot.end))
-			if slot.end+p.groups.problem.Cost(slot.group, kind).Residence-g.Deadline[Quantiles-1] > lateTolerance {
-				lateRequests += int(g.Size)
+	for queueIndex := range p.groups.assignment.queues {
+		kind := p.groups.problem.Queues[queueIndex].Kind
+		for _, entry := range p.groups.assignment.queues[queueIndex].entries {
+			group := &p.groups.problem.Groups[entry.group]
+			waitingRequests += int(group.Size)
+			lastStart = max(lastStart, fromSeconds(entry.end))
+			if entry.end+p.groups.problem.Cost(entry.group, kind).Residence-group.Deadline[Quantiles-1] > lateTolerance {
+				lateRequests += int(group.Size)
 			}
 		}
 	}

@@ -33,26 +33,26 @@ type pausePricer struct {
 // ones lose, in units of the objective. If the policy serves several networks, it returns false, because pauses
 // cost throughput there. An instance uses Beta/DecodeAlone of its time for each request that runs without prompts
 // beside it, and idles for the rest. Decode is the time per token with prompts beside it.
-func (s *pausePricer) shouldPause(now time.Duration, q int32) bool {
-	in := &s.fleet.instances[q]
-	if s.groups.options.Rule != VirtualQueues || s.groups.options.NoPausePricing || len(in.runningBatches) == 0 || len(s.fleet.tables.Networks) > 1 {
+func (p *pausePricer) shouldPause(now time.Duration, queueIndex int32) bool {
+	instance := &p.fleet.instances[queueIndex]
+	if p.groups.options.Rule != VirtualQueues || p.groups.options.NoPausePricing || len(instance.runningBatches) == 0 || len(p.fleet.tables.Networks) > 1 {
 		return false
 	}
 
 	// Add up the gain of the running requests by a pause, and the share of the instance that they use.
 	savedCost, busyShare := 0.0, 0.0
-	for _, slot := range in.runningBatches {
-		r := &s.requests.bySlot[s.requests.batchRequests[slot]]
-		e := s.fleet.estimatorOn(in, r.model, false)
-		if e.DecodeAlone == 0 || e.Decode < minSlowdown*e.DecodeAlone {
+	for _, batchNumber := range instance.runningBatches {
+		request := &p.requests.byNumber[p.requests.requestOfBatch[batchNumber]]
+		estimator := p.fleet.estimatorOn(instance, request.model, false)
+		if estimator.DecodeAlone == 0 || estimator.Decode < minSlowdown*estimator.DecodeAlone {
 			return false // the speed of the batch without prompts is not known, or is hardly higher
 		}
-		busyShare += e.Beta / e.DecodeAlone
-		if timeLeft := toSeconds(r.deadline - now); r.open && timeLeft > 0 && s.fleet.classes[r.model].milestone == atAnswer {
-			savedCost += latenessSlope(e, timeLeft) * (1 - e.DecodeAlone/e.Decode)
+		busyShare += estimator.Beta / estimator.DecodeAlone
+		if timeLeft := toSeconds(request.deadline - now); request.isOpen && timeLeft > 0 && p.fleet.classes[request.model].milestone == atAnswer {
+			savedCost += latenessSlope(estimator, timeLeft) * (1 - estimator.DecodeAlone/estimator.Decode)
 		}
 	}
-	return savedCost > 0 && savedCost > waiterWeight*s.pauseCost(q, max(0, 1-busyShare))
+	return savedCost > 0 && savedCost > waiterWeight*p.pauseCost(queueIndex, max(0, 1-busyShare))
 }
 
 // latenessSlope returns by how much a delay of a second raises the probability that a running request is late, at
@@ -60,20 +60,20 @@ func (s *pausePricer) shouldPause(now time.Duration, q int32) bool {
 // exponential, with the mean at a random moment of the answer:
 //
 //	exp(-timeLeft / remainingTime) / remainingTime
-func latenessSlope(e *RCT, timeLeft float64) float64 {
-	remainingTokens := (e.OutputVar + e.OutputMean*e.OutputMean) / (2 * e.OutputMean)
-	remainingTime := remainingTokens * e.Decode
+func latenessSlope(estimator *RCT, timeLeft float64) float64 {
+	remainingTokens := (estimator.OutputVar + estimator.OutputMean*estimator.OutputMean) / (2 * estimator.OutputMean)
+	remainingTime := remainingTokens * estimator.Decode
 	return math.Exp(-timeLeft/remainingTime) / remainingTime
 }
 
 // pauseCost returns the cost of a second of pause for those who wait in a queue, in the units of the objective.
 // Meanwhile the share idleShare of the instance is idle. The first group waits for the whole second, the others
 // for that share. If nobody waits in the queue, other instances serve what it would pull.
-func (s *pausePricer) pauseCost(q int32, idleShare float64) float64 {
-	problem, order := &s.groups.problem, &s.groups.assignment.queues[q]
-	cost, kind := problem.EndWeight*idleShare, problem.Queues[q].Kind
-	if len(order.slots) > 0 {
-		head := &order.slots[0]
+func (p *pausePricer) pauseCost(queueIndex int32, idleShare float64) float64 {
+	problem, order := &p.groups.problem, &p.groups.assignment.queues[queueIndex]
+	cost, kind := problem.EndWeight*idleShare, problem.Queues[queueIndex].Kind
+	if len(order.entries) > 0 {
+		head := &order.entries[0]
 		cost += (1 - idleShare) * (problem.startCost(&problem.Groups[head.group], problem.Cost(head.group, kind), head.start+1, head.variance) - head.cost)
 		cost += idleShare * problem.delayCost(kind, order, 0, maxPricedGroups, priceHorizon, 0, math.Inf(1)) / priceHorizon
 	}

@@ -25,9 +25,9 @@ func isPulledAtOnce(t *testing.T, spare time.Duration, slower float64, networks 
 		t.Fatal(err)
 	}
 	var out policy.Actions
-	arrive := func(req, model int32, deadline time.Duration) (dispatched bool) {
+	arrive := func(requestNumber, model int32, deadline time.Duration) (dispatched bool) {
 		out.Reset()
-		pol.Handle(0, &policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: model, Service: model, Tokens: 200, Limit: 400, Deadline: deadline}, &out)
+		pol.Handle(0, &policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Model: model, Service: model, Tokens: 200, Limit: 400, Deadline: deadline}, &out)
 		for i := range out.List {
 			dispatched = dispatched || out.List[i].Kind == policy.Dispatch
 		}

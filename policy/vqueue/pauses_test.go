@@ -27,8 +27,8 @@ type pauseCounter struct {
 	pauses int
 }
 
-func (a *pauseCounter) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	a.Policy.Handle(now, ev, out)
+func (a *pauseCounter) Handle(now time.Duration, event *policy.Event, actions *policy.Actions) {
+	a.Policy.Handle(now, event, actions)
 	if a.Policy.IsPausing(now, 0) {
 		a.pauses++
 	}
@@ -66,9 +66,9 @@ func TestPauseLooksAtFewGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out policy.Actions
-	for req := range int32(400) { // all are near their deadlines, so that none has a linear cost
+	for requestNumber := range int32(400) { // all are near their deadlines, so that none has a linear cost
 		out.Reset()
-		pol.Handle(0, &policy.Event{Kind: policy.Arrival, Req: req, Task: req, Tokens: 200, Limit: 400, Deadline: time.Duration(req) * 115 * time.Millisecond}, &out)
+		pol.Handle(0, &policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Tokens: 200, Limit: 400, Deadline: time.Duration(requestNumber) * 115 * time.Millisecond}, &out)
 	}
 	before := pol.PauseCost(0, 0.5)
 	walked := pol.PauseCostWithNaN(0, 40)
@@ -101,12 +101,12 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 			}
 		}
 	}
-	arrive := func(req int32) {
-		m := req % 2
-		tell(policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: m, Service: m, Tokens: 200, Limit: 400, ArrivedAt: now, Deadline: now + 4*tab.Models[m].SLO})
+	arrive := func(requestNumber int32) {
+		m := requestNumber % 2
+		tell(policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Model: m, Service: m, Tokens: 200, Limit: 400, ArrivedAt: now, Deadline: now + 4*tab.Models[m].SLO})
 	}
-	for req := range int32(40) {
-		arrive(req)
+	for requestNumber := range int32(40) {
+		arrive(requestNumber)
 	}
 	step := func() {
 		now += 110 * time.Millisecond

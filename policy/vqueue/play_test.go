@@ -97,38 +97,38 @@ func (p *play) count(f *runningBatch, by int) {
 	p.maxRunning[k] = max(p.maxRunning[k], p.runningCounts[k])
 }
 
-func (p *play) act(t *testing.T, a *policy.Action) {
-	switch a.Kind {
+func (p *play) act(t *testing.T, action *policy.Action) {
+	switch action.Kind {
 	case policy.Dispatch:
-		tasks, hops := p.out.BatchOf(a)
+		tasks, hops := p.out.BatchOf(action)
 		f := &runningBatch{req: tasks[0], device: hops[0].Device, since: p.now}
 		slower := float64(1 + p.t.Devices[f.device].Kind)
 		took := slower * (prefillSeconds + decodeSeconds*float64(p.outputs[f.req]))
-		p.batches[a.Batch] = f
+		p.batches[action.Batch] = f
 		p.count(f, 1)
 		p.servedSinceLoad[f.device] = true
 		if p.starts != nil {
 			p.starts[f.req] = p.now
 		}
-		p.schedule(p.now+time.Duration(took*float64(time.Second)), policy.Event{Kind: policy.BatchFinished, Batch: a.Batch, Device: f.device, Tokens: p.outputs[f.req]}, f)
+		p.schedule(p.now+time.Duration(took*float64(time.Second)), policy.Event{Kind: policy.BatchFinished, Batch: action.Batch, Device: f.device, Tokens: p.outputs[f.req]}, f)
 	case policy.Evict:
-		f := p.batches[a.Batch]
+		f := p.batches[action.Batch]
 		f.aborted = true
 		p.count(f, -1)
 		p.evictions++
-		delete(p.batches, a.Batch)
-		p.schedule(p.now, policy.Event{Kind: policy.BatchReturned, Batch: a.Batch, Device: f.device, Value: int64(policy.ReturnEvicted), List: []int32{0}}, nil)
+		delete(p.batches, action.Batch)
+		p.schedule(p.now, policy.Event{Kind: policy.BatchReturned, Batch: action.Batch, Device: f.device, Value: int64(policy.ReturnEvicted), List: []int32{0}}, nil)
 	case policy.Load:
 		p.loads++
-		p.servedSinceLoad[a.Device] = false
-		p.schedule(p.now+p.t.Networks[a.Network].LoadTimes[0][0], policy.Event{Kind: policy.NetworkLoaded, Network: a.Network, Device: a.Device}, nil)
+		p.servedSinceLoad[action.Device] = false
+		p.schedule(p.now+p.t.Networks[action.Network].LoadTimes[0][0], policy.Event{Kind: policy.NetworkLoaded, Network: action.Network, Device: action.Device}, nil)
 	case policy.Drop:
 		if p.dropReasons == nil {
-			t.Fatalf("request %d is dropped: %v", a.Req, a.Reason)
+			t.Fatalf("request %d is dropped: %v", action.Req, action.Reason)
 		}
-		p.dropReasons[a.Req] = a.Reason
+		p.dropReasons[action.Req] = action.Reason
 	case policy.Unload:
-		if served, came := p.servedSinceLoad[a.Device]; came && !served {
+		if served, came := p.servedSinceLoad[action.Device]; came && !served {
 			p.uselessLoads++
 		}
 	case policy.Wake:
@@ -136,13 +136,13 @@ func (p *play) act(t *testing.T, a *policy.Action) {
 			p.tickPending.aborted = true
 		}
 		p.tickPending = &runningBatch{}
-		p.schedule(a.At, policy.Event{Kind: policy.Timer}, p.tickPending)
+		p.schedule(action.At, policy.Event{Kind: policy.Timer}, p.tickPending)
 	case policy.Replan:
 		s, _ := policy.FindExtension[policy.Searcher](p.pol)
-		list, _ := s.Search(p.now, a.Tag)(context.Background(), 5000, nil)
+		list, _ := s.Search(p.now, action.Tag)(context.Background(), 5000, nil)
 		p.schedule(p.now+10*time.Millisecond, policy.Event{Kind: policy.ReplanResult, List: list}, nil)
 	default:
-		t.Fatalf("action %+v", *a)
+		t.Fatalf("action %+v", *action)
 	}
 }
 
@@ -162,14 +162,14 @@ func attainment(t *testing.T, opt vqueue.Options, rate float64) (inTime float64,
 	if testing.Short() {
 		requests = 1000
 	}
-	for req := range requests {
+	for requestNumber := range requests {
 		at += rng.ExpFloat64() / rate
 		network := []int32{0, 0, 0, 0, 0, 1, 1, 1, 2, 3}[rng.IntN(10)]
 		m := 2*network + int32(rng.IntN(2))
 		p.outputs = append(p.outputs, int32(math.Max(1, 100+50*rng.NormFloat64())))
 		came := time.Duration(at * float64(time.Second))
 		deadlines = append(deadlines, came+tab.Models[m].SLO)
-		p.schedule(came, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: m, Service: m, Tokens: 200, Limit: 400, ArrivedAt: came, Deadline: deadlines[req]}, nil)
+		p.schedule(came, policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Model: m, Service: m, Tokens: 200, Limit: 400, ArrivedAt: came, Deadline: deadlines[requestNumber]}, nil)
 	}
 	p.endTimes = make([]time.Duration, len(deadlines))
 	p.run(t)
@@ -219,8 +219,8 @@ func TestPartitionIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &play{t: tab, pol: pol, outputs: slices.Repeat([]int32{100}, 600), endTimes: make([]time.Duration, 600)}
-	for req := range int32(600) {
-		p.schedule(time.Duration(req)*20*time.Millisecond, policy.Event{Kind: policy.Arrival, Req: req, Model: req % 6, Tokens: 200, Deadline: time.Minute}, nil)
+	for requestNumber := range int32(600) {
+		p.schedule(time.Duration(requestNumber)*20*time.Millisecond, policy.Event{Kind: policy.Arrival, Req: requestNumber, Model: requestNumber % 6, Tokens: 200, Deadline: time.Minute}, nil)
 	}
 	p.run(t)
 	if p.loads > 0 || slices.Contains(p.endTimes, 0) {
@@ -261,11 +261,11 @@ func BenchmarkHandle(b *testing.B) {
 		out.Reset()
 		pol.Handle(now, &ev, &out)
 		for i := range out.List {
-			switch a := &out.List[i]; a.Kind {
+			switch action := &out.List[i]; action.Kind {
 			case policy.Dispatch:
-				running, waiting = append(running, a.Batch), append(waiting, out.Tasks[a.TaskFirst])
+				running, waiting = append(running, action.Batch), append(waiting, out.Tasks[action.TaskFirst])
 			case policy.Load:
-				ev := policy.Event{Kind: policy.NetworkLoaded, Network: a.Network, Device: a.Device}
+				ev := policy.Event{Kind: policy.NetworkLoaded, Network: action.Network, Device: action.Device}
 				var more policy.Actions
 				pol.Handle(now, &ev, &more)
 				for k := range more.List {

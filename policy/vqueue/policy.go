@@ -26,12 +26,12 @@ type Policy struct {
 
 // New returns the policy of a plan. If the plan has no estimators or asks for something that the policy cannot do,
 // it returns an error.
-func New(t *policy.Tables, opt Options) (*Policy, error) {
-	queueTables := TablesOf(t)
+func New(planTables *policy.Tables, opt Options) (*Policy, error) {
+	queueTables := TablesOf(planTables)
 	if queueTables == nil {
 		return nil, &document.Error{Path: "queue.estimates", Found: "none", Expected: "one for each model of an instance on its device", Hint: "policy balance needs none"}
 	}
-	if err := queueTables.validate(t); err != nil {
+	if err := queueTables.validate(planTables); err != nil {
 		return nil, err
 	}
 
@@ -62,7 +62,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	}
 
 	// Make the parts, which share instances, requests and groups.
-	groups := newGroupTable(newInstanceFleet(t, queueTables, newLSOSet(&opt)), opt)
+	groups := newGroupTable(newInstanceFleet(planTables, queueTables, newLSOSet(&opt)), opt)
 	p := &Policy{fleet: groups.fleet, requests: groups.requests, groups: groups, ticks: tickSchedule{interval: opt.ReplanInterval}}
 	p.server = newQueueServer(groups)
 	p.placer, p.replanner = newPlacer(groups), newReplanner(groups)
@@ -79,48 +79,48 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 
 // Handle handles an event of the run, such as an arrival or the end of a request, and appends the actions that it
 // decides on. It implements policy.Policy.
-func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+func (p *Policy) Handle(now time.Duration, event *policy.Event, actions *policy.Actions) {
 	// Events of instances make the next tick come soon.
-	firstAction := len(out.List)
-	switch ev.Kind {
+	firstAction := len(actions.List)
+	switch event.Kind {
 	case policy.Arrival, policy.Cancel, policy.ReplanResult, policy.Timer:
 	default:
-		p.ticks.noteActivity(now, out)
+		p.ticks.noteActivity(now, actions)
 	}
-	switch ev.Kind {
+	switch event.Kind {
 	case policy.Arrival:
-		p.handleArrival(now, ev, out)
+		p.handleArrival(now, event, actions)
 	case policy.BatchFinished:
-		p.handleFinish(now, ev, out)
+		p.handleFinish(now, event, actions)
 	case policy.BatchReturned:
-		p.handleReturn(now, ev, out)
+		p.handleReturn(now, event, actions)
 	case policy.TokenProgress:
-		if q := p.fleet.instanceOf[ev.Device]; q >= 0 {
-			p.calibrator.observeTokens(q, p.requests.batchRequests[ev.Batch], ev.Tokens)
+		if queueIndex := p.fleet.instanceOf[event.Device]; queueIndex >= 0 {
+			p.calibrator.observeTokens(queueIndex, p.requests.requestOfBatch[event.Batch], event.Tokens)
 		}
 	case policy.NetworkLoaded:
-		p.handleLoaded(now, ev, out)
+		p.handleLoaded(now, event, actions)
 	case policy.WorkerLost:
-		p.handleLoss(now, ev.Device, out)
+		p.handleLoss(now, event.Device, actions)
 	case policy.WorkerBack:
-		p.handleRecovery(now, ev, out)
+		p.handleRecovery(now, event, actions)
 	case policy.ReplanResult:
-		if p.replanner.handleResult(ev.List) {
-			p.serveAll(now, out)
+		if p.replanner.handleResult(event.List) {
+			p.serveAll(now, actions)
 		}
 	case policy.Cancel:
-		if p.requests.bySlot[ev.Req].open {
-			p.dropRequest(ev.Req, policy.ReasonCancelled, out)
+		if p.requests.byNumber[event.Req].isOpen {
+			p.dropRequest(event.Req, policy.ReasonCancelled, actions)
 		}
 	case policy.Timer:
-		p.handleTick(now, out)
+		p.handleTick(now, actions)
 	}
 
 	// A dispatcher decides after every event. The calibrator observes the starts.
 	if p.dispatcher != nil {
-		p.dispatcher.AssignRequests(now, out)
+		p.dispatcher.AssignRequests(now, actions)
 	}
-	p.calibrator.observeStarts(now, out, firstAction)
+	p.calibrator.observeStarts(now, actions, firstAction)
 }
 
 // Search returns a search for a better order. It implements policy.Searcher.
@@ -131,26 +131,26 @@ func (p *Policy) Search(time.Duration, int32) func(ctx context.Context, work int
 // handleArrival adds a request, unless the queue is full, and serves it if an instance is free. Value 1 of the
 // event means that an answer was promised already, so the request is not refused. The first request starts the
 // ticks.
-func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	p.requests.addRequest(ev, p.fleet.classes[ev.Model].dueAt(ev))
+func (p *Policy) handleArrival(now time.Duration, event *policy.Event, actions *policy.Actions) {
+	p.requests.addRequest(event, p.fleet.classes[event.Model].dueAt(event))
 	if !p.ticks.pending {
 		p.replanner.syncProblem(now)
-		p.ticks.startTicks(now, out)
+		p.ticks.startTicks(now, actions)
 	}
-	if ev.Value != 1 && p.queueFull() {
-		p.dropRequest(ev.Req, policy.ReasonQueueFull, out)
+	if event.Value != 1 && p.queueFull() {
+		p.dropRequest(event.Req, policy.ReasonQueueFull, actions)
 		return
 	}
 
 	// Serve its instance, then instances with an empty queue, which may borrow it.
-	q := p.enqueue(ev.Req, -1)
-	if q < 0 {
+	queueIndex := p.enqueue(event.Req, -1)
+	if queueIndex < 0 {
 		return
 	}
-	p.server.serveQueue(now, q, out)
+	p.server.serveQueue(now, queueIndex, actions)
 	for i := range p.fleet.instances {
-		if p.requests.bySlot[ev.Req].batch < 0 && p.groups.assignment.Head(int32(i)) < 0 {
-			p.server.serveQueue(now, int32(i), out)
+		if p.requests.byNumber[event.Req].batchNumber < 0 && p.groups.assignment.Head(int32(i)) < 0 {
+			p.server.serveQueue(now, int32(i), actions)
 		}
 	}
 }
@@ -162,156 +162,156 @@ func (p *Policy) queueFull() bool {
 
 // enqueue adds a waiting request to a queue and returns it (-1 if no instance can serve the request), see
 // placer.placeRequest. With a dispatcher, which decides itself, it is added to its list instead.
-func (p *Policy) enqueue(req, stateQueue int32) int32 {
+func (p *Policy) enqueue(requestNumber, stateQueue int32) int32 {
 	if p.dispatcher != nil {
-		p.dispatcher.AddWaiting(req)
+		p.dispatcher.AddWaiting(requestNumber)
 		return -1
 	}
-	return p.placer.placeRequest(req, stateQueue)
+	return p.placer.placeRequest(requestNumber, stateQueue)
 }
 
 // dropRequest drops a request that waits or is unplaced: it leaves its group and is closed. A running request is
 // not dropped this way.
-func (p *Policy) dropRequest(req int32, reason policy.DropReason, out *policy.Actions) {
-	p.groups.leaveGroup(req)
+func (p *Policy) dropRequest(requestNumber int32, reason policy.DropReason, actions *policy.Actions) {
+	p.groups.leaveGroup(requestNumber)
 	if p.dispatcher != nil {
-		p.dispatcher.RemoveWaiting(req)
+		p.dispatcher.RemoveWaiting(requestNumber)
 	}
-	p.requests.unmarkUnplaced(req)
-	p.requests.closeRequest(req)
-	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: reason})
+	p.requests.unmarkUnplaced(requestNumber)
+	p.requests.closeRequest(requestNumber)
+	actions.List = append(actions.List, policy.Action{Kind: policy.Drop, Req: requestNumber, Reason: reason})
 }
 
 // handleFinish closes the request whose answer a batch has brought, and serves its instance, which has a free place
 // now.
-func (p *Policy) handleFinish(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	req, q := p.server.removeBatch(ev.Batch)
+func (p *Policy) handleFinish(now time.Duration, event *policy.Event, actions *policy.Actions) {
+	requestNumber, queueIndex := p.server.removeBatch(event.Batch)
 	if p.dispatcher != nil {
-		p.dispatcher.RequestEnded(now, req)
+		p.dispatcher.RequestEnded(now, requestNumber)
 	}
-	p.calibrator.observeAnswer(q, req, ev.Tokens)
-	p.requests.closeRequest(req)
-	p.server.serveQueue(now, q, out)
-	p.calibrator.observeLoad(now, q)
+	p.calibrator.observeAnswer(queueIndex, requestNumber, event.Tokens)
+	p.requests.closeRequest(requestNumber)
+	p.server.serveQueue(now, queueIndex, actions)
+	p.calibrator.observeLoad(now, queueIndex)
 }
 
 // handleReturn takes back a request that comes back from its instance without an answer, because it was evicted,
 // refused, or failed. It waits again, in the queue of that instance, where its state may be.
-func (p *Policy) handleReturn(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	req, q := p.server.removeBatch(ev.Batch)
-	in, r := &p.fleet.instances[q], &p.requests.bySlot[req]
-	if len(ev.List) > 0 {
-		r.producedTokens = ev.List[0]
+func (p *Policy) handleReturn(now time.Duration, event *policy.Event, actions *policy.Actions) {
+	requestNumber, queueIndex := p.server.removeBatch(event.Batch)
+	instance, request := &p.fleet.instances[queueIndex], &p.requests.byNumber[requestNumber]
+	if len(event.List) > 0 {
+		request.producedTokens = event.List[0]
 	}
 
 	// Note why it came back.
-	switch policy.ReturnReason(ev.Value) {
+	switch policy.ReturnReason(event.Value) {
 	case policy.ReturnEvicted:
-		r.evictionCount++
+		request.evictionCount++
 	case policy.ReturnFull:
-		in.refusedAt = int32(len(in.runningBatches))
+		instance.refusalBatchCount = int32(len(instance.runningBatches))
 	case policy.ReturnNotLoaded:
-		in.loadedNetwork = -1
+		instance.loadedNetwork = -1
 		p.groups.instanceChanges++
 	}
 
 	// Let it wait again, unless it was dropped meanwhile.
-	if r.open {
-		p.enqueue(req, q)
+	if request.isOpen {
+		p.enqueue(requestNumber, queueIndex)
 	}
-	if policy.ReturnReason(ev.Value) == policy.ReturnEvicted {
-		p.server.serveQueue(now, q, out)
+	if policy.ReturnReason(event.Value) == policy.ReturnEvicted {
+		p.server.serveQueue(now, queueIndex, actions)
 	}
-	p.calibrator.observeLoad(now, q) // an instance that refused or failed is asked again at the next event or tick
+	p.calibrator.observeLoad(now, queueIndex) // an instance that refused or failed is asked again at the next event or tick
 }
 
 // handleLoaded notes that a network is loaded on an instance, which is then served, or that the load failed: then
 // it is tried again at the next tick. Loads that were not ordered last are ignored.
-func (p *Policy) handleLoaded(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	q := p.fleet.instanceOf[ev.Device]
-	if q < 0 || p.fleet.instances[q].loadingNetwork != ev.Network {
+func (p *Policy) handleLoaded(now time.Duration, event *policy.Event, actions *policy.Actions) {
+	queueIndex := p.fleet.instanceOf[event.Device]
+	if queueIndex < 0 || p.fleet.instances[queueIndex].loadingNetwork != event.Network {
 		return
 	}
-	in := &p.fleet.instances[q]
-	in.loadingNetwork = -1
+	instance := &p.fleet.instances[queueIndex]
+	instance.loadingNetwork = -1
 	p.groups.instanceChanges++
-	if ev.Value != 0 {
-		in.loadFailed = true
+	if event.Value != 0 {
+		instance.loadFailed = true
 		return
 	}
-	in.loadedNetwork = ev.Network
-	p.server.serveQueue(now, q, out)
-	p.calibrator.observeLoad(now, q)
+	instance.loadedNetwork = event.Network
+	p.server.serveQueue(now, queueIndex, actions)
+	p.calibrator.observeLoad(now, queueIndex)
 }
 
 // handleLoss handles the loss of an instance: the requests of its batches and of its queue go to other queues. What
 // their answers had so far is made again.
-func (p *Policy) handleLoss(now time.Duration, device int32, out *policy.Actions) {
-	q := p.fleet.instanceOf[device]
-	if q < 0 {
+func (p *Policy) handleLoss(now time.Duration, device int32, actions *policy.Actions) {
+	queueIndex := p.fleet.instanceOf[device]
+	if queueIndex < 0 {
 		return
 	}
-	in := &p.fleet.instances[q]
-	in.deviceLost, in.loadedNetwork, in.loadingNetwork, in.refusedAt = true, -1, -1, 0
+	instance := &p.fleet.instances[queueIndex]
+	instance.isDeviceLost, instance.loadedNetwork, instance.loadingNetwork, instance.refusalBatchCount = true, -1, -1, 0
 	p.groups.instanceChanges++
 	p.replanner.syncProblem(now)
 
 	// Abort its batches.
-	for len(in.runningBatches) > 0 {
-		slot := in.runningBatches[len(in.runningBatches)-1]
-		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: slot})
-		req, _ := p.server.removeBatch(slot)
-		p.requests.bySlot[req].producedTokens = 0
-		if p.requests.bySlot[req].open {
-			p.enqueue(req, -1)
+	for len(instance.runningBatches) > 0 {
+		batchNumber := instance.runningBatches[len(instance.runningBatches)-1]
+		actions.List = append(actions.List, policy.Action{Kind: policy.Abort, Batch: batchNumber})
+		requestNumber, _ := p.server.removeBatch(batchNumber)
+		p.requests.byNumber[requestNumber].producedTokens = 0
+		if p.requests.byNumber[requestNumber].isOpen {
+			p.enqueue(requestNumber, -1)
 		}
 	}
 
 	// Redistribute its queue, and serve the others.
-	p.redistributeQueue(q)
-	p.calibrator.observeLoad(now, q)
-	p.serveAll(now, out)
+	p.redistributeQueue(queueIndex)
+	p.calibrator.observeLoad(now, queueIndex)
+	p.serveAll(now, actions)
 }
 
 // redistributeQueue moves the requests that wait in the queue of a lost instance to other queues. All leave before
 // the first is placed again, because the costs of the groups change with their members.
-func (p *Policy) redistributeQueue(q int32) {
+func (p *Policy) redistributeQueue(queueIndex int32) {
 	var queued []int32
-	for _, slot := range p.groups.assignment.queues[q].slots {
-		for req := p.groups.members[slot.group].firstRequest; req >= 0; req = p.requests.bySlot[req].nextInGroup {
-			queued = append(queued, req)
+	for _, entry := range p.groups.assignment.queues[queueIndex].entries {
+		for requestNumber := p.groups.members[entry.group].firstRequest; requestNumber >= 0; requestNumber = p.requests.byNumber[requestNumber].nextInGroup {
+			queued = append(queued, requestNumber)
 		}
 	}
-	for _, req := range queued {
-		p.groups.leaveGroup(req)
+	for _, requestNumber := range queued {
+		p.groups.leaveGroup(requestNumber)
 	}
-	for _, req := range queued {
-		p.enqueue(req, -1)
+	for _, requestNumber := range queued {
+		p.enqueue(requestNumber, -1)
 	}
 }
 
 // handleRecovery returns an instance to service, with the limits that its server reports, and serves it. Requests
 // that no instance could serve are placed again.
-func (p *Policy) handleRecovery(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	q := p.fleet.instanceOf[ev.Device]
-	if q < 0 {
+func (p *Policy) handleRecovery(now time.Duration, event *policy.Event, actions *policy.Actions) {
+	queueIndex := p.fleet.instanceOf[event.Device]
+	if queueIndex < 0 {
 		return
 	}
-	in := &p.fleet.instances[q]
-	in.deviceLost, in.loadFailed = false, false
-	if r := p.fleet.tables.Resident[ev.Device]; len(r) > 0 && len(in.runningBatches) == 0 && in.loadingNetwork < 0 {
-		in.loadedNetwork = r[0]
+	instance := &p.fleet.instances[queueIndex]
+	instance.isDeviceLost, instance.loadFailed = false, false
+	if r := p.fleet.tables.Resident[event.Device]; len(r) > 0 && len(instance.runningBatches) == 0 && instance.loadingNetwork < 0 {
+		instance.loadedNetwork = r[0]
 	}
-	if ev.Value > 0 {
-		in.maxSequences = ev.Value
+	if event.Value > 0 {
+		instance.maxSequences = event.Value
 	}
-	if ev.Limit > 0 {
-		in.kvTokens = int64(ev.Limit)
+	if event.Limit > 0 {
+		instance.kvTokens = int64(event.Limit)
 	}
 	p.groups.instanceChanges++
 	p.replanner.syncProblem(now)
 	p.requeueUnplaced()
-	p.server.serveQueue(now, q, out)
+	p.server.serveQueue(now, queueIndex, actions)
 }
 
 // requeueUnplaced tries again to place all requests that no instance could serve, after an instance has come back
@@ -319,24 +319,24 @@ func (p *Policy) handleRecovery(now time.Duration, ev *policy.Event, out *policy
 func (p *Policy) requeueUnplaced() {
 	unplaced := p.requests.unplaced
 	p.requests.unplaced = nil
-	for _, req := range unplaced {
-		p.requests.bySlot[req].unplaced = false
-		p.enqueue(req, -1)
+	for _, requestNumber := range unplaced {
+		p.requests.byNumber[requestNumber].isUnplaced = false
+		p.enqueue(requestNumber, -1)
 	}
 }
 
 // serveAll serves every queue.
-func (p *Policy) serveAll(now time.Duration, out *policy.Actions) {
+func (p *Policy) serveAll(now time.Duration, actions *policy.Actions) {
 	for i := range p.fleet.instances {
-		p.server.serveQueue(now, int32(i), out)
+		p.server.serveQueue(now, int32(i), actions)
 	}
 }
 
 // handleTick is called by the periodic timer, each second or less often while nothing happens. It drops late
 // requests, updates estimators and the problem, serves all queues, and asks for a re-plan (a search for a better
 // order). Without open requests it stops the ticks.
-func (p *Policy) handleTick(now time.Duration, out *policy.Actions) {
-	p.dropLate(now, out)
+func (p *Policy) handleTick(now time.Duration, actions *policy.Actions) {
+	p.dropLate(now, actions)
 	instancesAdded := p.scaler != nil && p.scaler.Tick(now, p.violationLikely(now))
 	if p.ticks.pending = p.requests.openRequests > 0 || p.scaler != nil && p.scaler.NeedsTicks(); !p.ticks.pending {
 		return
@@ -355,14 +355,14 @@ func (p *Policy) handleTick(now time.Duration, out *policy.Actions) {
 
 	// Serve all queues, also of instances that failed or refused.
 	for i := range p.fleet.instances {
-		p.fleet.instances[i].loadFailed, p.fleet.instances[i].refusedAt = false, 0
-		p.server.serveQueue(now, int32(i), out)
+		p.fleet.instances[i].loadFailed, p.fleet.instances[i].refusalBatchCount = false, 0
+		p.server.serveQueue(now, int32(i), actions)
 	}
 
 	// Schedule the next tick and a re-plan.
-	p.ticks.scheduleNext(now, p.dispatcher == nil && p.scaler == nil && len(p.requests.unplaced) == 0, out)
+	p.ticks.scheduleNext(now, p.dispatcher == nil && p.scaler == nil && len(p.requests.unplaced) == 0, actions)
 	if p.groups.options.Rule == VirtualQueues && !p.groups.options.NoReplan && (!p.groups.options.ReplanOnViolation || p.replanner.violationLikely()) && p.replanner.grantReplan() {
-		out.List = append(out.List, policy.Action{Kind: policy.Replan})
+		actions.List = append(actions.List, policy.Action{Kind: policy.Replan})
 	}
 }
 
@@ -373,21 +373,21 @@ func (p *Policy) violationLikely(now time.Duration) bool {
 
 // dropLate is called at every tick. It drops requests past their deadlines that no instance can serve, unless an
 // answer was promised, and, with the option DropLate, all late ones that wait.
-func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
+func (p *Policy) dropLate(now time.Duration, actions *policy.Actions) {
 	for i := len(p.requests.unplaced) - 1; i >= 0; i-- {
-		if r := &p.requests.bySlot[p.requests.unplaced[i]]; r.deadline <= now && !r.answerPromised {
-			p.dropRequest(p.requests.unplaced[i], policy.ReasonWorkerLost, out)
+		if request := &p.requests.byNumber[p.requests.unplaced[i]]; request.deadline <= now && !request.answerPromised {
+			p.dropRequest(p.requests.unplaced[i], policy.ReasonWorkerLost, actions)
 		}
 	}
-	for req := p.stuckRequest(now); req >= 0; req = p.stuckRequest(now) {
-		p.dropRequest(req, policy.ReasonWorkerLost, out)
+	for requestNumber := p.stuckRequest(now); requestNumber >= 0; requestNumber = p.stuckRequest(now) {
+		p.dropRequest(requestNumber, policy.ReasonWorkerLost, actions)
 	}
 	if !p.groups.options.DropLate {
 		return
 	}
-	for i := range p.requests.bySlot {
-		if r := &p.requests.bySlot[i]; r.open && r.batch < 0 && r.deadline <= now {
-			p.dropRequest(int32(i), policy.ReasonDeadline, out)
+	for i := range p.requests.byNumber {
+		if request := &p.requests.byNumber[i]; request.isOpen && request.batchNumber < 0 && request.deadline <= now {
+			p.dropRequest(int32(i), policy.ReasonDeadline, actions)
 		}
 	}
 }

@@ -51,8 +51,8 @@ func (q *Queue) changeTime(fromModel, toModel int32) float64 {
 }
 
 // accepts reports whether a group with the given cost can run in a queue.
-func (q *Queue) accepts(g *Group, c *Cost) bool {
-	return !math.IsInf(c.Work+q.Setup[g.Model], 1) && (q.ClosedClasses == nil || !q.ClosedClasses[g.Class])
+func (q *Queue) accepts(group *Group, cost *Cost) bool {
+	return !math.IsInf(cost.Work+q.Setup[group.Model], 1) && (q.ClosedClasses == nil || !q.ClosedClasses[group.Class])
 }
 
 // totalRequests returns the number of requests in all groups.
@@ -106,7 +106,9 @@ type Problem struct {
 }
 
 // Cost returns the cost of a group on a kind of device.
-func (p *Problem) Cost(group, kind int32) *Cost { return &p.Costs[int(group)*p.Kinds+int(kind)] }
+func (p *Problem) Cost(groupIndex, kind int32) *Cost {
+	return &p.Costs[int(groupIndex)*p.Kinds+int(kind)]
+}
 
 // Validate returns the first value that a search could not work with. A group that can run nowhere is no error: it
 // stays unplaced.
@@ -121,15 +123,15 @@ func (p *Problem) Validate() error {
 		return fmt.Errorf("costs: found %d, expected %d groups times %d kinds", len(p.Costs), len(p.Groups), p.Kinds)
 	}
 	for i := range p.Groups {
-		g := &p.Groups[i]
-		if g.Model < 0 || int(g.Model) >= p.Models {
-			return problemError("groups", i, "model", g.Model, fmt.Sprintf("0 to %d", p.Models-1))
+		group := &p.Groups[i]
+		if group.Model < 0 || int(group.Model) >= p.Models {
+			return problemError("groups", i, "model", group.Model, fmt.Sprintf("0 to %d", p.Models-1))
 		}
 		// Comparisons are negated so that NaN fails them, too.
-		if !(g.Size >= 0) || math.IsInf(g.Size, 1) {
-			return problemError("groups", i, "size", g.Size, "a number of requests")
+		if !(group.Size >= 0) || math.IsInf(group.Size, 1) {
+			return problemError("groups", i, "size", group.Size, "a number of requests")
 		}
-		for _, d := range g.Deadline {
+		for _, d := range group.Deadline {
 			if math.IsNaN(d) {
 				return problemError("groups", i, "deadline", d, "seconds")
 			}
@@ -145,18 +147,18 @@ func (p *Problem) Validate() error {
 
 	// Queues need a known kind and network, a finite start, a setup time for each network.
 	for i := range p.Queues {
-		q := &p.Queues[i]
+		queue := &p.Queues[i]
 		switch {
-		case q.Kind < 0 || int(q.Kind) >= p.Kinds:
-			return problemError("queues", i, "kind", q.Kind, fmt.Sprintf("0 to %d", p.Kinds-1))
-		case q.Model < -1 || int(q.Model) >= p.Models:
-			return problemError("queues", i, "model", q.Model, fmt.Sprintf("-1 to %d", p.Models-1))
-		case math.IsNaN(q.Start) || math.IsInf(q.Start, 0):
-			return problemError("queues", i, "start", q.Start, "seconds")
-		case len(q.Setup) != p.Models:
-			return problemError("queues", i, "setup", len(q.Setup), fmt.Sprintf("%d models", p.Models))
+		case queue.Kind < 0 || int(queue.Kind) >= p.Kinds:
+			return problemError("queues", i, "kind", queue.Kind, fmt.Sprintf("0 to %d", p.Kinds-1))
+		case queue.Model < -1 || int(queue.Model) >= p.Models:
+			return problemError("queues", i, "model", queue.Model, fmt.Sprintf("-1 to %d", p.Models-1))
+		case math.IsNaN(queue.Start) || math.IsInf(queue.Start, 0):
+			return problemError("queues", i, "start", queue.Start, "seconds")
+		case len(queue.Setup) != p.Models:
+			return problemError("queues", i, "setup", len(queue.Setup), fmt.Sprintf("%d models", p.Models))
 		}
-		for m, s := range q.Setup {
+		for m, s := range queue.Setup {
 			if !(s >= 0) {
 				return problemError("queues", i, fmt.Sprintf("setup[%d]", m), s, "seconds")
 			}
@@ -170,9 +172,9 @@ const unplacedLateness = 3600
 
 // unplacedCost returns the cost of a group that is in no queue: as if it were late by unplacedLateness seconds, so
 // that groups are placed wherever they can be.
-func (p *Problem) unplacedCost(g *Group) float64 {
+func (p *Problem) unplacedCost(group *Group) float64 {
 	if p.Judge == ByCompletion {
 		return p.LateWeight + unplacedLateness
 	}
-	return g.Size * (p.LateWeight + p.TardyWeight*unplacedLateness)
+	return group.Size * (p.LateWeight + p.TardyWeight*unplacedLateness)
 }

@@ -21,49 +21,49 @@ func Names() []string { return slices.Sorted(maps.Keys(rulesByName)) }
 
 // Compile adds the instances of a plan of queues to its tables, and its estimators if it has some. Without
 // estimators the policies of this package refuse the tables.
-func Compile(plan *formats.Plan, t *policy.Tables) error {
-	q := formats.QueueOf(plan)
-	if err := t.AddInstances(q, plan.Pools); err != nil {
+func Compile(plan *formats.Plan, planTables *policy.Tables) error {
+	queuePlan := formats.QueueOf(plan)
+	if err := planTables.AddInstances(queuePlan, plan.Pools); err != nil {
 		return err
 	}
-	if len(q.Estimates) == 0 {
+	if len(queuePlan.Estimates) == 0 {
 		return nil
 	}
 
 	// Add the estimators, and the devices that may serve each network.
-	queueTables := &Tables{RCT: make([]RCT, 2*len(t.Models)*len(t.Kinds)), MegaTokens: make([]int32, len(t.Models)), AllowedDevices: make([][]int32, len(t.Networks))}
-	for m := range t.Models {
-		for k, kind := range t.Kinds {
-			queueTables.setEstimators(q.Estimates, int32(m), t.Models[m].Name, int32(k), kind, len(t.Kinds))
+	queueTables := &Tables{RCT: make([]RCT, 2*len(planTables.Models)*len(planTables.Kinds)), MegaTokens: make([]int32, len(planTables.Models)), AllowedDevices: make([][]int32, len(planTables.Networks))}
+	for modelIndex := range planTables.Models {
+		for kindIndex, kind := range planTables.Kinds {
+			queueTables.setEstimators(queuePlan.Estimates, int32(modelIndex), planTables.Models[modelIndex].Name, int32(kindIndex), kind, len(planTables.Kinds))
 		}
 	}
-	for d := range t.Devices {
-		for n, c := range t.Instances[d].Server.Costs {
+	for deviceIndex := range planTables.Devices {
+		for n, c := range planTables.Instances[deviceIndex].Server.Costs {
 			if c.KVTokens > 0 {
-				queueTables.AllowedDevices[n] = append(queueTables.AllowedDevices[n], int32(d))
+				queueTables.AllowedDevices[n] = append(queueTables.AllowedDevices[n], int32(deviceIndex))
 			}
 		}
 	}
 
 	// Add caps of classes, limits for SLOs on the time per token, and a check.
-	queueTables.setCaps(q, t)
-	queueTables.setConcurrency(t)
-	queueTables.unsupported = findUnsupported(q, queueTables, t)
-	t.KindTables = queueTables
+	queueTables.setCaps(queuePlan, planTables)
+	queueTables.setConcurrency(planTables)
+	queueTables.unsupported = findUnsupported(queuePlan, queueTables, planTables)
+	planTables.KindTables = queueTables
 	return nil
 }
 
 // setEstimators sets the regular and the mega estimator of a served model on a kind of device. Without one for mega
 // prompts, the regular one is used for them. Estimates of the plan for other models or devices are passed over.
-func (o *Tables) setEstimators(list []formats.QueueEstimate, model int32, name string, kind int32, device string, kinds int) {
-	regular, mega := o.Estimator(kinds, model, false, kind), o.Estimator(kinds, model, true, kind)
+func (t *Tables) setEstimators(list []formats.QueueEstimate, model int32, name string, kind int32, device string, kinds int) {
+	regular, mega := t.Estimator(kinds, model, false, kind), t.Estimator(kinds, model, true, kind)
 	for i := range list {
-		switch e := &list[i]; {
-		case e.Model != name || e.Device != device:
-		case e.MegaTokens > 0:
-			o.MegaTokens[model], *mega = int32(e.MegaTokens), estimatorFrom(e)
+		switch estimate := &list[i]; {
+		case estimate.Model != name || estimate.Device != device:
+		case estimate.MegaTokens > 0:
+			t.MegaTokens[model], *mega = int32(estimate.MegaTokens), estimatorFrom(estimate)
 		default:
-			*regular = estimatorFrom(e)
+			*regular = estimatorFrom(estimate)
 		}
 	}
 	if mega.Batch == 0 {
@@ -73,13 +73,13 @@ func (o *Tables) setEstimators(list []formats.QueueEstimate, model int32, name s
 
 // estimatorFrom converts a plan's estimate of completion times to the policy's estimator: nanoseconds and
 // microseconds to seconds, standard deviations to variances.
-func estimatorFrom(e *formats.QueueEstimate) RCT {
+func estimatorFrom(estimate *formats.QueueEstimate) RCT {
 	r := RCT{
-		Alpha: e.PromptNS / 1e9, Beta: e.OutputNS / 1e9, Intercept: e.InterceptNS / 1e9, Prefill: e.PrefillNS / 1e9, Decode: e.DecodeNS / 1e9, DecodeAlone: e.AloneNS / 1e9,
-		Batch: e.Batch, PromptMean: e.PromptMean, PromptVar: e.PromptSD * e.PromptSD, OutputMean: e.OutputMean, OutputVar: e.OutputSD * e.OutputSD,
-		FillShare: e.FillingShare, NoiseVariance: e.NoiseNS / 1e9, FittedWork: e.FittedNS / 1e9,
+		Alpha: estimate.PromptNS / 1e9, Beta: estimate.OutputNS / 1e9, Intercept: estimate.InterceptNS / 1e9, Prefill: estimate.PrefillNS / 1e9, Decode: estimate.DecodeNS / 1e9, DecodeAlone: estimate.AloneNS / 1e9,
+		Batch: estimate.Batch, PromptMean: estimate.PromptMean, PromptVar: estimate.PromptSD * estimate.PromptSD, OutputMean: estimate.OutputMean, OutputVar: estimate.OutputSD * estimate.OutputSD,
+		FillShare: estimate.FillingShare, NoiseVariance: estimate.NoiseNS / 1e9, FittedWork: estimate.FittedNS / 1e9,
 	}
-	for _, t := range e.ResidencesUS {
+	for _, t := range estimate.ResidencesUS {
 		r.Residences = append(r.Residences, t.D().Seconds())
 	}
 	return r
@@ -87,16 +87,16 @@ func estimatorFrom(e *formats.QueueEstimate) RCT {
 
 // setCaps sets the caps of the plan: how many requests of a class may run at once on an instance. Caps has an entry
 // for each device and served model, -1 without a cap. It stays nil if no instance of the plan has a cap.
-func (o *Tables) setCaps(q *formats.QueuePlan, t *policy.Tables) {
-	if !slices.ContainsFunc(q.Instances, func(in formats.QueueInstance) bool { return len(in.Caps) > 0 }) {
+func (t *Tables) setCaps(queuePlan *formats.QueuePlan, planTables *policy.Tables) {
+	if !slices.ContainsFunc(queuePlan.Instances, func(instance formats.QueueInstance) bool { return len(instance.Caps) > 0 }) {
 		return
 	}
-	o.Caps = slices.Repeat([]int32{-1}, len(t.Devices)*len(t.Models))
-	for d := range q.Instances {
-		for _, c := range q.Instances[d].Caps {
-			for m := range t.Models {
-				if t.Models[m].Class == c.Class {
-					o.Caps[d*len(t.Models)+m] = int32(c.Sequences)
+	t.Caps = slices.Repeat([]int32{-1}, len(planTables.Devices)*len(planTables.Models))
+	for deviceIndex := range queuePlan.Instances {
+		for _, c := range queuePlan.Instances[deviceIndex].Caps {
+			for modelIndex := range planTables.Models {
+				if planTables.Models[modelIndex].Class == c.Class {
+					t.Caps[deviceIndex*len(planTables.Models)+modelIndex] = int32(c.Sequences)
 				}
 			}
 		}
@@ -105,17 +105,17 @@ func (o *Tables) setCaps(q *formats.QueuePlan, t *policy.Tables) {
 
 // setConcurrency limits how many requests may run at once beside one with an SLO on the time per token (TPOT),
 // which grows with their number, so that the SLO is kept. Models without such an SLO have no limit.
-func (o *Tables) setConcurrency(t *policy.Tables) {
-	for m := range t.Models {
-		if t.Models[m].SLOFigure != formats.FigureTPOT {
+func (t *Tables) setConcurrency(planTables *policy.Tables) {
+	for modelIndex := range planTables.Models {
+		if planTables.Models[modelIndex].SLOFigure != formats.FigureTPOT {
 			continue
 		}
-		if o.MaxSequences == nil {
-			o.MaxSequences = make([]int32, len(t.Models)*len(t.Kinds))
+		if t.MaxSequences == nil {
+			t.MaxSequences = make([]int32, len(planTables.Models)*len(planTables.Kinds))
 		}
-		for k := range t.Kinds {
-			if e := o.Estimator(len(t.Kinds), int32(m), false, int32(k)); e.Batch > 0 {
-				o.MaxSequences[m*len(t.Kinds)+k] = e.MaxConcurrency(toSeconds(t.Models[m].SLO), t.Models[m].Percentile)
+		for kindIndex := range planTables.Kinds {
+			if estimator := t.Estimator(len(planTables.Kinds), int32(modelIndex), false, int32(kindIndex)); estimator.Batch > 0 {
+				t.MaxSequences[modelIndex*len(planTables.Kinds)+kindIndex] = estimator.MaxConcurrency(toSeconds(planTables.Models[modelIndex].SLO), planTables.Models[modelIndex].Percentile)
 			}
 		}
 	}
@@ -123,34 +123,36 @@ func (o *Tables) setConcurrency(t *policy.Tables) {
 
 // findUnsupported returns the first part of a plan that the policies of this package cannot follow, or nil:
 // instances of different sizes on one kind, or a model without an estimate.
-func findUnsupported(q *formats.QueuePlan, queueTables *Tables, t *policy.Tables) error {
+func findUnsupported(queuePlan *formats.QueuePlan, queueTables *Tables, planTables *policy.Tables) error {
 	devices := map[string]int{}
-	for i := range q.Instances {
-		in, path := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
-		if tp := devices[in.Device]; tp > 0 && tp != in.TensorParallel {
-			return &document.Error{Path: path + ".tensor_parallel", Found: fmt.Sprint(in.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tp, in.Device), Hint: "there is one estimate for a model on a device"}
+	for i := range queuePlan.Instances {
+		instance, path := &queuePlan.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
+		if tp := devices[instance.Device]; tp > 0 && tp != instance.TensorParallel {
+			return &document.Error{Path: path + ".tensor_parallel", Found: fmt.Sprint(instance.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tp, instance.Device), Hint: "there is one estimate for a model on a device"}
 		}
-		devices[in.Device] = in.TensorParallel
-		for m := range t.Models {
-			if slices.Contains(in.Models, t.Models[m].Name) && queueTables.Estimator(len(t.Kinds), int32(m), false, t.Devices[i].Kind).Batch == 0 {
-				return &document.Error{Path: "queue.estimates", Found: fmt.Sprintf("none of %s on %s", t.Models[m].Name, in.Device), Expected: "one for each model of an instance on its device"}
+		devices[instance.Device] = instance.TensorParallel
+		for modelIndex := range planTables.Models {
+			if slices.Contains(instance.Models, planTables.Models[modelIndex].Name) && queueTables.Estimator(len(planTables.Kinds), int32(modelIndex), false, planTables.Devices[i].Kind).Batch == 0 {
+				return &document.Error{Path: "queue.estimates", Found: fmt.Sprintf("none of %s on %s", planTables.Models[modelIndex].Name, instance.Device), Expected: "one for each model of an instance on its device"}
 			}
 		}
 	}
-	return findClosedClass(q, queueTables, t)
+	return findClosedClass(queuePlan, queueTables, planTables)
 }
 
 // findClosedClass returns an error if caps of 0 keep a class away from every instance that has its model, because
 // its requests would wait for ever.
-func findClosedClass(q *formats.QueuePlan, queueTables *Tables, t *policy.Tables) error {
-	for m := range t.Models {
-		isServed := slices.ContainsFunc(q.Instances, func(in formats.QueueInstance) bool { return slices.Contains(in.Models, t.Models[m].Name) })
+func findClosedClass(queuePlan *formats.QueuePlan, queueTables *Tables, planTables *policy.Tables) error {
+	for modelIndex := range planTables.Models {
+		isServed := slices.ContainsFunc(queuePlan.Instances, func(instance formats.QueueInstance) bool {
+			return slices.Contains(instance.Models, planTables.Models[modelIndex].Name)
+		})
 		isOpen := false
-		for d := range q.Instances {
-			isOpen = isOpen || slices.Contains(q.Instances[d].Models, t.Models[m].Name) && (queueTables.Caps == nil || queueTables.Caps[d*len(t.Models)+m] != 0)
+		for deviceIndex := range queuePlan.Instances {
+			isOpen = isOpen || slices.Contains(queuePlan.Instances[deviceIndex].Models, planTables.Models[modelIndex].Name) && (queueTables.Caps == nil || queueTables.Caps[deviceIndex*len(planTables.Models)+modelIndex] != 0)
 		}
 		if isServed && !isOpen {
-			return &document.Error{Path: "queue.instances.caps", Found: fmt.Sprintf("a cap of 0 for %s on every instance of its model", t.Models[m].Key()), Expected: "one that serves the class"}
+			return &document.Error{Path: "queue.instances.caps", Found: fmt.Sprintf("a cap of 0 for %s on every instance of its model", planTables.Models[modelIndex].Key()), Expected: "one that serves the class"}
 		}
 	}
 	return nil

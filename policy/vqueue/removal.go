@@ -8,125 +8,125 @@ import (
 // chooseRemoved chooses the groups that a step of the search removes and inserts again, in one of four ways at
 // random: random ones, some of one network with near deadlines, a piece of a queue, or costly ones with their
 // predecessors.
-func (x *Search) chooseRemoved() {
-	maxCount := min(x.MaxRemoved, len(x.candidates))
-	n := 1 + x.rng.IntN(maxCount)
-	switch x.rng.IntN(4) {
+func (s *Search) chooseRemoved() {
+	maxCount := min(s.MaxRemoved, len(s.candidates))
+	n := 1 + s.rng.IntN(maxCount)
+	switch s.rng.IntN(4) {
 	case 0:
-		x.chooseRandom(n)
+		s.chooseRandom(n)
 	case 1:
-		x.chooseSameModel(n)
+		s.chooseSameModel(n)
 	case 2:
-		x.choosePiece(n)
+		s.choosePiece(n)
 	default:
-		x.chooseCostly(n)
+		s.chooseCostly(n)
 	}
 }
 
 // addRemoved adds a group to those that this step of the search removes, unless it is among them.
-func (x *Search) addRemoved(g int32) {
-	if !x.chosen[g] {
-		x.chosen[g] = true
-		x.removed = append(x.removed, g)
+func (s *Search) addRemoved(groupIndex int32) {
+	if !s.isRemoved[groupIndex] {
+		s.isRemoved[groupIndex] = true
+		s.removed = append(s.removed, groupIndex)
 	}
 }
 
 // randomGroup returns a random candidate.
-func (x *Search) randomGroup() int32 { return x.candidates[x.rng.IntN(len(x.candidates))] }
+func (s *Search) randomGroup() int32 { return s.candidates[s.rng.IntN(len(s.candidates))] }
 
 // chooseRandom chooses up to n random groups.
-func (x *Search) chooseRandom(n int) {
+func (s *Search) chooseRandom(n int) {
 	for range n {
-		x.addRemoved(x.randomGroup())
+		s.addRemoved(s.randomGroup())
 	}
 }
 
 // chooseSameModel chooses a random group, and up to n groups of its network whose deadlines are near: each is the
 // nearest of eight random ones. Such groups can often change places.
-func (x *Search) chooseSameModel(n int) {
-	p := x.current.problem
-	seed := x.randomGroup()
-	x.addRemoved(seed)
-	for len(x.removed) < n {
+func (s *Search) chooseSameModel(n int) {
+	p := s.current.problem
+	seed := s.randomGroup()
+	s.addRemoved(seed)
+	for len(s.removed) < n {
 		nearestGroup, nearestDistance := int32(-1), math.Inf(1)
 		for range 8 {
-			g := x.randomGroup()
-			distance := math.Abs(p.Groups[g].Deadline[Quantiles-1] - p.Groups[seed].Deadline[Quantiles-1])
-			if !x.chosen[g] && p.Groups[g].Model == p.Groups[seed].Model && distance < nearestDistance {
-				nearestGroup, nearestDistance = g, distance
+			groupIndex := s.randomGroup()
+			distance := math.Abs(p.Groups[groupIndex].Deadline[Quantiles-1] - p.Groups[seed].Deadline[Quantiles-1])
+			if !s.isRemoved[groupIndex] && p.Groups[groupIndex].Model == p.Groups[seed].Model && distance < nearestDistance {
+				nearestGroup, nearestDistance = groupIndex, distance
 			}
 		}
 		if nearestGroup < 0 {
 			return
 		}
-		x.addRemoved(nearestGroup)
+		s.addRemoved(nearestGroup)
 	}
 }
 
 // choosePiece chooses up to n groups that stand one behind the other in a random queue, from a random slot on. If
 // the random group that names the queue is in none, it chooses that group alone.
-func (x *Search) choosePiece(n int) {
-	g := x.randomGroup()
-	q := x.current.queueOf[g]
-	if q < 0 {
-		x.addRemoved(g)
+func (s *Search) choosePiece(n int) {
+	groupIndex := s.randomGroup()
+	queueIndex := s.current.queueOf[groupIndex]
+	if queueIndex < 0 {
+		s.addRemoved(groupIndex)
 		return
 	}
-	slots := x.current.queues[q].slots
-	firstSlot := x.rng.IntN(len(slots))
-	for i := firstSlot; i < min(firstSlot+n, len(slots)); i++ {
-		x.addRemoved(slots[i].group)
+	entries := s.current.queues[queueIndex].entries
+	firstPosition := s.rng.IntN(len(entries))
+	for i := firstPosition; i < min(firstPosition+n, len(entries)); i++ {
+		s.addRemoved(entries[i].group)
 	}
 }
 
 // chooseCostly chooses the costliest of 16 random groups and about half of the groups just before it in its queue,
 // which delay it, up to half of n; the rest are random. If none costs anything, all are random.
-func (x *Search) chooseCostly(n int) {
-	p, s := x.current.problem, &x.current
+func (s *Search) chooseCostly(n int) {
+	p, assignment := s.current.problem, &s.current
 
 	// Find the costliest of some random groups.
 	costliest, highestCost := int32(-1), 0.0
 	for range 16 {
-		g := x.randomGroup()
-		cost := p.unplacedCost(&p.Groups[g])
-		if q := s.queueOf[g]; q >= 0 {
-			cost = s.queues[q].slots[s.placeOf(g)].cost
+		groupIndex := s.randomGroup()
+		cost := p.unplacedCost(&p.Groups[groupIndex])
+		if queueIndex := assignment.queueOf[groupIndex]; queueIndex >= 0 {
+			cost = assignment.queues[queueIndex].entries[assignment.positionOf(groupIndex)].cost
 		}
 		if cost > highestCost {
-			costliest, highestCost = g, cost
+			costliest, highestCost = groupIndex, cost
 		}
 	}
 	if costliest < 0 {
-		x.chooseRandom(n)
+		s.chooseRandom(n)
 		return
 	}
-	x.addRemoved(costliest)
+	s.addRemoved(costliest)
 
 	// Choose about half of its predecessors, from the nearest on.
-	if q := s.queueOf[costliest]; q >= 0 {
-		slots, place := s.queues[q].slots, s.placeOf(costliest)
-		for len(x.removed) < (n+1)/2 && place > 0 {
-			place--
-			if x.rng.IntN(2) == 0 {
-				x.addRemoved(slots[place].group)
+	if queueIndex := assignment.queueOf[costliest]; queueIndex >= 0 {
+		entries, position := assignment.queues[queueIndex].entries, assignment.positionOf(costliest)
+		for len(s.removed) < (n+1)/2 && position > 0 {
+			position--
+			if s.rng.IntN(2) == 0 {
+				s.addRemoved(entries[position].group)
 			}
 		}
 	}
-	x.chooseRandom(n - len(x.removed))
+	s.chooseRandom(n - len(s.removed))
 }
 
 // compareWork orders groups by their work on the first kind of device that they can run on, largest first.
-func (p *Problem) compareWork(a, b int32) int {
-	if c := cmp.Compare(p.firstFiniteWork(b), p.firstFiniteWork(a)); c != 0 {
+func (p *Problem) compareWork(indexA, indexB int32) int {
+	if c := cmp.Compare(p.firstFiniteWork(indexB), p.firstFiniteWork(indexA)); c != 0 {
 		return c
 	}
-	return cmp.Compare(a, b)
+	return cmp.Compare(indexA, indexB)
 }
 
 // firstFiniteWork returns the work of a group on the first kind of device that it can run on.
-func (p *Problem) firstFiniteWork(g int32) float64 {
+func (p *Problem) firstFiniteWork(groupIndex int32) float64 {
 	for k := range p.Kinds {
-		if w := p.Cost(g, int32(k)).Work; !math.IsInf(w, 1) {
+		if w := p.Cost(groupIndex, int32(k)).Work; !math.IsInf(w, 1) {
 			return w
 		}
 	}

@@ -22,8 +22,8 @@ type replanner struct {
 }
 
 // newReplanner returns a replanner that has started no search.
-func newReplanner(s *groupTable) replanner {
-	return replanner{fleet: s.fleet, groups: s, orders: make([][]int32, len(s.fleet.instances))}
+func newReplanner(groups *groupTable) replanner {
+	return replanner{fleet: groups.fleet, groups: groups, orders: make([][]int32, len(groups.fleet.instances))}
 }
 
 // searchBudget is the work that the re-plans of a single queue may use: it grows with the changes since the last
@@ -82,8 +82,8 @@ func (p *replanner) grantReplan() bool {
 // recomputes all costs. It is called at every tick and when an instance is lost or returns.
 func (p *replanner) syncProblem(now time.Duration) {
 	p.groups.problem.Now = toSeconds(now)
-	for q := range p.fleet.instances {
-		p.groups.syncQueue(now, int32(q))
+	for queueIndex := range p.fleet.instances {
+		p.groups.syncQueue(now, int32(queueIndex))
 	}
 	p.groups.assignment.Refresh()
 }
@@ -95,23 +95,23 @@ func (p *replanner) newSearch() *planSearch {
 	p.planCount++
 
 	// Copy the problem, the generations of the groups, and the order.
-	x := &planSearch{problem: p.groups.problem, generations: make([]int32, len(p.groups.members)), edfAbove: p.groups.options.EDFAbove, granted: p.budget.granted}
-	x.problem.Groups, x.problem.Costs = slices.Clone(x.problem.Groups), slices.Clone(x.problem.Costs)
-	x.problem.Queues = slices.Clone(x.problem.Queues)
-	for q := range x.problem.Queues {
-		x.problem.Queues[q].Setup = slices.Clone(x.problem.Queues[q].Setup)
+	search := &planSearch{problem: p.groups.problem, generations: make([]int32, len(p.groups.members)), edfAbove: p.groups.options.EDFAbove, granted: p.budget.granted}
+	search.problem.Groups, search.problem.Costs = slices.Clone(search.problem.Groups), slices.Clone(search.problem.Costs)
+	search.problem.Queues = slices.Clone(search.problem.Queues)
+	for queueIndex := range search.problem.Queues {
+		search.problem.Queues[queueIndex].Setup = slices.Clone(search.problem.Queues[queueIndex].Setup)
 	}
-	for g := range x.generations {
-		x.generations[g] = p.groups.members[g].generation
+	for g := range search.generations {
+		search.generations[g] = p.groups.members[g].generation
 	}
-	x.plan.CopyFrom(p.groups.assignment)
-	x.plan.problem = &x.problem
-	x.plan.Refresh()
+	search.plan.CopyFrom(p.groups.assignment)
+	search.plan.problem = &search.problem
+	search.plan.Refresh()
 
 	// Every search has random numbers of its own.
-	x.rng = seeded.New(p.groups.options.Seed, "vqueue/replan/"+strconv.FormatInt(p.planCount, 10))
-	x.search.KeepQueues = !p.fleet.operations.balance.enabled
-	return x
+	search.rng = seeded.New(p.groups.options.Seed, "vqueue/replan/"+strconv.FormatInt(p.planCount, 10))
+	search.search.KeepQueues = !p.fleet.operations.balance.enabled
+	return search
 }
 
 // planSearch is a search for a better order that runs beside the loop, on a problem of its own.
@@ -129,43 +129,43 @@ type planSearch struct {
 // queue the number of groups, then each group with its generation (the count of its reuses); or one of the result
 // constants instead. It also returns the search work done, in positions looked at. If too many are late, or time
 // ran out, queues by deadline are the result if they are better.
-func (x *planSearch) run(ctx context.Context, work int64, dst []int32) (result []int32, workDone int64) {
-	oldWork, oldTotal := x.plan.SearchWork(), x.plan.Total()
-	if !x.tooManyLate() && oldTotal-x.plan.LowerBound() <= minPlanGain {
+func (s *planSearch) run(ctx context.Context, work int64, dst []int32) (result []int32, workDone int64) {
+	oldWork, oldTotal := s.plan.SearchWork(), s.plan.Total()
+	if !s.tooManyLate() && oldTotal-s.plan.LowerBound() <= minPlanGain {
 		return append(dst, resultUnchanged), 0 // no order is better by more than minPlanGain
 	}
 
 	// Search for a better order.
-	x.search.Run(ctx, &x.plan, x.rng, min(work, x.granted))
-	workDone = x.plan.SearchWork() - oldWork
-	tooManyLate := x.tooManyLate()
+	s.search.Run(ctx, &s.plan, s.rng, min(work, s.granted))
+	workDone = s.plan.SearchWork() - oldWork
+	tooManyLate := s.tooManyLate()
 	switch {
-	case !tooManyLate && x.plan.Total() < oldTotal-minPlanGain:
-		return x.appendOrder(dst), workDone
+	case !tooManyLate && s.plan.Total() < oldTotal-minPlanGain:
+		return s.appendOrder(dst), workDone
 	case !tooManyLate && ctx.Err() == nil:
 		return append(dst, resultUnchanged), workDone
 	}
 
 	// Too many late requests, or no better order in time: fall back to deadlines.
-	sortByDeadline(&x.plan)
-	if !tooManyLate && x.plan.Total() >= oldTotal-minPlanGain {
+	sortByDeadline(&s.plan)
+	if !tooManyLate && s.plan.Total() >= oldTotal-minPlanGain {
 		return append(dst, resultOutOfTime), workDone
 	}
-	return append(x.appendOrder(dst), resultByDeadline), workDone
+	return append(s.appendOrder(dst), resultByDeadline), workDone
 }
 
 // tooManyLate reports whether the plan makes more requests late than edfAbove allows.
-func (x *planSearch) tooManyLate() bool {
-	return x.edfAbove > 0 && x.plan.LateRequests() > x.edfAbove*x.problem.totalRequests()
+func (s *planSearch) tooManyLate() bool {
+	return s.edfAbove > 0 && s.plan.LateRequests() > s.edfAbove*s.problem.totalRequests()
 }
 
 // appendOrder appends the order that was found to dst, in the form that adoptOrder reads: for each queue its number
 // of groups, then each group with its generation (the count of its reuses).
-func (x *planSearch) appendOrder(dst []int32) []int32 {
-	for q := range x.problem.Queues {
-		dst = append(dst, int32(x.plan.Len(int32(q))))
-		for _, g := range x.plan.AppendOrder(int32(q), nil) {
-			dst = append(dst, g, x.generations[g])
+func (s *planSearch) appendOrder(dst []int32) []int32 {
+	for queueIndex := range s.problem.Queues {
+		dst = append(dst, int32(s.plan.Len(int32(queueIndex))))
+		for _, groupIndex := range s.plan.AppendOrder(int32(queueIndex), nil) {
+			dst = append(dst, groupIndex, s.generations[groupIndex])
 		}
 	}
 	return dst
@@ -232,8 +232,8 @@ const minPlanGain = 0.05
 // of what one late request costs.
 func (p *replanner) violationLikely() bool {
 	refreshStaleQueues(p.groups.assignment)
-	return slices.ContainsFunc(p.groups.assignment.queues, func(l queueOrder) bool {
-		return slices.ContainsFunc(l.slots, func(slot queueSlot) bool { return slot.cost > violationThreshold*p.groups.problem.LateWeight })
+	return slices.ContainsFunc(p.groups.assignment.queues, func(order queueOrder) bool {
+		return slices.ContainsFunc(order.entries, func(entry queueEntry) bool { return entry.cost > violationThreshold*p.groups.problem.LateWeight })
 	})
 }
 
@@ -244,8 +244,8 @@ const violationThreshold = 0.5
 // behind the others; groups that are gone are skipped. If the order is for another number of queues or is cut off,
 // nothing changes and adoptOrder returns false.
 func (p *replanner) adoptOrder(list []int32) bool {
-	for q := range p.orders {
-		p.orders[q] = p.orders[q][:0]
+	for queueIndex := range p.orders {
+		p.orders[queueIndex] = p.orders[queueIndex][:0]
 		if len(list) == 0 {
 			return false
 		}
@@ -254,11 +254,11 @@ func (p *replanner) adoptOrder(list []int32) bool {
 			return false
 		}
 		for i := range n {
-			g, generation := list[1+2*i], list[2+2*i]
-			if g < 0 || int(g) >= len(p.groups.members) || p.groups.members[g].generation != generation || p.groups.assignment.QueueOf(g) < 0 || !p.groups.canRun(g, int32(q)) {
+			groupIndex, generation := list[1+2*i], list[2+2*i]
+			if groupIndex < 0 || int(groupIndex) >= len(p.groups.members) || p.groups.members[groupIndex].generation != generation || p.groups.assignment.QueueOf(groupIndex) < 0 || !p.groups.canRun(groupIndex, int32(queueIndex)) {
 				continue
 			}
-			p.orders[q] = append(p.orders[q], g)
+			p.orders[queueIndex] = append(p.orders[queueIndex], groupIndex)
 		}
 		list = list[1+2*n:]
 	}
@@ -272,34 +272,34 @@ func (p *replanner) adoptOrder(list []int32) bool {
 func (p *replanner) arrangeOrders() {
 	// Remove duplicates.
 	isPlaced := make([]bool, len(p.groups.members))
-	for q := range p.orders {
-		p.orders[q] = slices.DeleteFunc(p.orders[q], func(g int32) bool {
-			isDuplicate := isPlaced[g]
-			isPlaced[g] = true
+	for queueIndex := range p.orders {
+		p.orders[queueIndex] = slices.DeleteFunc(p.orders[queueIndex], func(groupIndex int32) bool {
+			isDuplicate := isPlaced[groupIndex]
+			isPlaced[groupIndex] = true
 			return isDuplicate
 		})
 	}
 
 	// Append the groups that no order has.
-	for q := range p.orders {
-		for _, slot := range p.groups.assignment.queues[q].slots {
-			if !isPlaced[slot.group] {
-				p.orders[q] = append(p.orders[q], slot.group)
+	for queueIndex := range p.orders {
+		for _, entry := range p.groups.assignment.queues[queueIndex].entries {
+			if !isPlaced[entry.group] {
+				p.orders[queueIndex] = append(p.orders[queueIndex], entry.group)
 			}
 		}
 	}
 
 	// Sort by priority: new groups stand behind those of equal priority.
-	for q := range p.orders {
-		slices.SortStableFunc(p.orders[q], func(a, b int32) int {
+	for queueIndex := range p.orders {
+		slices.SortStableFunc(p.orders[queueIndex], func(a, b int32) int {
 			return cmp.Compare(p.groups.problem.Groups[a].Priority, p.groups.problem.Groups[b].Priority)
 		})
 	}
 	p.groups.assignment.Arrange(p.orders)
 
 	// An open group that moved to another queue is no longer open.
-	for i, g := range p.groups.openGroups {
-		if g >= 0 && !p.groups.options.OneOpenGroup && p.groups.assignment.QueueOf(g) != int32(i/(2*len(p.fleet.tables.Models))) {
+	for i, groupIndex := range p.groups.openGroups {
+		if groupIndex >= 0 && !p.groups.options.OneOpenGroup && p.groups.assignment.QueueOf(groupIndex) != int32(i/(2*len(p.fleet.tables.Models))) {
 			p.groups.openGroups[i] = -1
 		}
 	}

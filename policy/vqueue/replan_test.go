@@ -107,8 +107,8 @@ func TestStaleSearchIsNoReason(t *testing.T) {
 			pol.Handle(now, &ev, &out)
 			return slices.ContainsFunc(out.List, func(a policy.Action) bool { return a.Kind == policy.Replan })
 		}
-		for req := range int32(20) { // of the network that is not loaded
-			tell(0, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: 3, Service: 3, Tokens: 200, Limit: 400, Deadline: 20 * time.Second})
+		for requestNumber := range int32(20) { // of the network that is not loaded
+			tell(0, policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Model: 3, Service: 3, Tokens: 200, Limit: 400, Deadline: 20 * time.Second})
 		}
 		came := policy.Event{Kind: policy.NetworkLoaded, Network: 1}
 		if !late {

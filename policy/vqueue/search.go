@@ -17,12 +17,12 @@ type Search struct {
 	KeepQueues bool
 
 	current, bestOrder Assignment
-	isStale            []bool  // by queue: whether best has another order of it
-	staleQueues        []int32 // these queues
+	differsFromBest    []bool  // by queue: whether best has another order of it
+	changedQueues      []int32 // these queues
 	rng                *rand.Rand
 
 	removed     []int32      // groups that the step has removed
-	chosen      []bool       // by group: whether it is removed
+	isRemoved   []bool       // by group: whether it is removed
 	oldQueue    []int32      // by removed group: its queue before
 	savedOrders []queueOrder // queues as they were before the step
 	savedQueues []int32      // their numbers
@@ -35,46 +35,46 @@ type Search struct {
 // is the same for the same work and random generator. Each step removes some groups and inserts them again; a worse
 // order is accepted with a probability that falls with the temperature (simulated annealing). One position is a
 // place of a queue for which a cost is computed.
-func (x *Search) Run(ctx context.Context, s *Assignment, rng *rand.Rand, work int64) {
-	x.prepare(s, rng)
-	if len(x.candidates) < 1 {
+func (s *Search) Run(ctx context.Context, assignment *Assignment, rng *rand.Rand, work int64) {
+	s.prepare(assignment, rng)
+	if len(s.candidates) < 1 {
 		return
 	}
 
 	// Small problems are searched in several rounds, each from the best order so far at half the temperature.
-	limit := s.searchWork + work
+	limit := assignment.searchWork + work
 	rounds, heat := int64(1), firstHeatLarge
-	if len(x.candidates) <= maxSmallProblem {
+	if len(s.candidates) <= maxSmallProblem {
 		rounds, heat = smallRounds, firstHeatSmall
 	}
-	heat = heat*s.total/math.Sqrt(float64(len(x.candidates))) + 1
+	heat = heat*assignment.total/math.Sqrt(float64(len(s.candidates))) + 1
 
 	// The temperature falls geometrically with the work of the round.
 	for r := range rounds {
-		roundStart, roundEnd := x.current.searchWork, limit-work*(rounds-1-r)/rounds
-		for step := 0; x.current.searchWork < roundEnd; step++ {
+		roundStart, roundEnd := s.current.searchWork, limit-work*(rounds-1-r)/rounds
+		for step := 0; s.current.searchWork < roundEnd; step++ {
 			if step%64 == 0 && ctx.Err() != nil {
 				break
 			}
-			progress := float64(x.current.searchWork-roundStart) / float64(max(roundEnd-roundStart, 1))
+			progress := float64(s.current.searchWork-roundStart) / float64(max(roundEnd-roundStart, 1))
 			roundHeat := heat * math.Pow(finalHeat, progress)
 			for range exchangesPerStep {
-				x.exchangePieces(roundHeat)
+				s.exchangePieces(roundHeat)
 			}
-			x.runStep(roundHeat)
-			x.current.searchWork++ // so that a step that finds nothing ends, too
+			s.runStep(roundHeat)
+			s.current.searchWork++ // so that a step that finds nothing ends, too
 		}
-		x.updateBest(false)
-		x.current.CopyOrder(&x.bestOrder)
+		s.updateBest(false)
+		s.current.CopyOrder(&s.bestOrder)
 		heat /= 2
 	}
 
 	// Return the best order.
-	workDone := x.current.searchWork
-	if x.bestOrder.total < s.total {
-		s.CopyOrder(&x.bestOrder)
+	workDone := s.current.searchWork
+	if s.bestOrder.total < assignment.total {
+		assignment.CopyOrder(&s.bestOrder)
 	}
-	s.searchWork = workDone
+	assignment.searchWork = workDone
 }
 
 const (
@@ -92,19 +92,19 @@ const (
 
 // prepare copies the assignment into the present and the best order, sets defaults, and clears the buffers of an
 // earlier run. Candidates for removal are the groups that have requests.
-func (x *Search) prepare(s *Assignment, rng *rand.Rand) {
-	if x.MaxRemoved == 0 {
-		x.MaxRemoved = 10
+func (s *Search) prepare(assignment *Assignment, rng *rand.Rand) {
+	if s.MaxRemoved == 0 {
+		s.MaxRemoved = 10
 	}
-	x.rng = rng
-	x.current.CopyFrom(s)
-	x.bestOrder.CopyFrom(s)
-	x.isStale, x.isSaved, x.chosen = clearedFlags(x.isStale, len(s.queues)), clearedFlags(x.isSaved, len(s.queues)), clearedFlags(x.chosen, len(s.queueOf))
-	x.oldQueue = append(x.oldQueue[:0], s.queueOf...)
-	x.staleQueues, x.removed, x.savedQueues, x.candidates = x.staleQueues[:0], x.removed[:0], x.savedQueues[:0], x.candidates[:0]
-	for i := range s.queueOf {
-		if s.problem.Groups[i].Size > 0 {
-			x.candidates = append(x.candidates, int32(i))
+	s.rng = rng
+	s.current.CopyFrom(assignment)
+	s.bestOrder.CopyFrom(assignment)
+	s.differsFromBest, s.isSaved, s.isRemoved = clearedFlags(s.differsFromBest, len(assignment.queues)), clearedFlags(s.isSaved, len(assignment.queues)), clearedFlags(s.isRemoved, len(assignment.queueOf))
+	s.oldQueue = append(s.oldQueue[:0], assignment.queueOf...)
+	s.changedQueues, s.removed, s.savedQueues, s.candidates = s.changedQueues[:0], s.removed[:0], s.savedQueues[:0], s.candidates[:0]
+	for i := range assignment.queueOf {
+		if assignment.problem.Groups[i].Size > 0 {
+			s.candidates = append(s.candidates, int32(i))
 		}
 	}
 }
@@ -117,158 +117,158 @@ func clearedFlags(b []bool, n int) []bool {
 }
 
 // CopyOrder takes over the queues of another assignment of the same problem, but not its search work.
-func (s *Assignment) CopyOrder(source *Assignment) {
-	work := s.searchWork
-	s.CopyFrom(source)
-	s.searchWork = work
+func (a *Assignment) CopyOrder(source *Assignment) {
+	work := a.searchWork
+	a.CopyFrom(source)
+	a.searchWork = work
 }
 
 // runStep removes some groups and puts each back at its best place. If the total is then higher, the result is
 // accepted with probability exp(-increase/heat) only; otherwise the queues are restored.
-func (x *Search) runStep(heat float64) {
-	s := &x.current
-	oldTotal := s.total
-	x.chooseRemoved()
+func (s *Search) runStep(heat float64) {
+	assignment := &s.current
+	oldTotal := assignment.total
+	s.chooseRemoved()
 
 	// Remove the chosen groups.
-	for _, g := range x.removed {
-		x.oldQueue[g] = s.queueOf[g]
-		if q := s.queueOf[g]; q >= 0 {
-			x.saveQueue(q)
-			s.Remove(g)
+	for _, groupIndex := range s.removed {
+		s.oldQueue[groupIndex] = assignment.queueOf[groupIndex]
+		if queueIndex := assignment.queueOf[groupIndex]; queueIndex >= 0 {
+			s.saveQueue(queueIndex)
+			assignment.Remove(groupIndex)
 		}
 	}
 
 	// Put them back one by one, half of the time with noise.
-	x.orderRemoved()
-	x.noise = 0
-	if x.rng.IntN(2) == 0 {
+	s.orderRemoved()
+	s.noise = 0
+	if s.rng.IntN(2) == 0 {
 		// Costs raised by up to 30 % lead to places that are not quite the best.
-		x.noise = 0.3
+		s.noise = 0.3
 	}
-	for _, g := range x.removed {
-		x.chosen[g] = false
-		if q, place := x.noisyBestPlace(g); q >= 0 {
-			x.saveQueue(q)
-			s.Insert(g, q, place)
+	for _, groupIndex := range s.removed {
+		s.isRemoved[groupIndex] = false
+		if queueIndex, position := s.noisyBestPosition(groupIndex); queueIndex >= 0 {
+			s.saveQueue(queueIndex)
+			assignment.Insert(groupIndex, queueIndex, position)
 		}
 	}
 
 	// Accept the result by the rule of simulated annealing.
-	increase := s.total - oldTotal
-	if increase <= 0 || x.rng.Float64() < math.Exp(-increase/heat) {
-		x.acceptStep()
+	increase := assignment.total - oldTotal
+	if increase <= 0 || s.rng.Float64() < math.Exp(-increase/heat) {
+		s.acceptStep()
 	} else {
-		x.restoreQueues(oldTotal)
+		s.restoreQueues(oldTotal)
 	}
-	x.removed, x.savedQueues = x.removed[:0], x.savedQueues[:0]
+	s.removed, s.savedQueues = s.removed[:0], s.savedQueues[:0]
 }
 
-// noisyBestPlace returns the best queue and place for a group. If the step is noisy, each queue's cost is first
+// noisyBestPosition returns the best queue and place for a group. If the step is noisy, each queue's cost is first
 // raised by a random factor. With KeepQueues a group stays in its queue. If no queue can serve the group, queue is
 // -1.
-func (x *Search) noisyBestPlace(g int32) (queue int32, place int) {
-	s := &x.current
-	if q := x.oldQueue[g]; x.KeepQueues && q >= 0 {
-		place, _ := s.cheapestInsertion(g, q, math.Inf(1))
-		return q, place
+func (s *Search) noisyBestPosition(groupIndex int32) (queueIndex int32, position int) {
+	assignment := &s.current
+	if queueIndex := s.oldQueue[groupIndex]; s.KeepQueues && queueIndex >= 0 {
+		position, _ := assignment.cheapestInsertion(groupIndex, queueIndex, math.Inf(1))
+		return queueIndex, position
 	}
-	if x.noise == 0 {
-		queue, place, _ = s.BestPlace(g)
-		return queue, place
+	if s.noise == 0 {
+		queueIndex, position, _ = assignment.BestPlace(groupIndex)
+		return queueIndex, position
 	}
-	queue = -1
+	queueIndex = -1
 	bound := math.Inf(1)
-	for q := range s.queues {
-		factor := 1 + x.noise*x.rng.Float64()
-		if candidatePlace, d := s.cheapestInsertion(g, int32(q), bound/factor); candidatePlace >= 0 {
+	for q := range assignment.queues {
+		factor := 1 + s.noise*s.rng.Float64()
+		if candidatePosition, d := assignment.cheapestInsertion(groupIndex, int32(q), bound/factor); candidatePosition >= 0 {
 			// Noise raises a cost. It does not enlarge a gain.
 			if d *= factor; d < bound {
-				queue, place, bound = int32(q), candidatePlace, d
+				queueIndex, position, bound = int32(q), candidatePosition, d
 			}
 		}
 	}
-	return queue, place
+	return queueIndex, position
 }
 
 // saveQueue keeps a copy of a queue before a step first changes it, so that restoreQueues can undo the step.
 // Buffers of earlier steps are reused.
-func (x *Search) saveQueue(q int32) {
-	if x.isSaved[q] {
+func (s *Search) saveQueue(queueIndex int32) {
+	if s.isSaved[queueIndex] {
 		return
 	}
-	x.isSaved[q] = true
-	n := len(x.savedQueues)
-	x.savedQueues = append(x.savedQueues, q)
-	if n == len(x.savedOrders) {
-		x.savedOrders = append(x.savedOrders, queueOrder{})
+	s.isSaved[queueIndex] = true
+	n := len(s.savedQueues)
+	s.savedQueues = append(s.savedQueues, queueIndex)
+	if n == len(s.savedOrders) {
+		s.savedOrders = append(s.savedOrders, queueOrder{})
 	}
-	x.savedOrders[n].cost = x.current.queues[q].cost
-	x.savedOrders[n].slots = append(x.savedOrders[n].slots[:0], x.current.queues[q].slots...)
+	s.savedOrders[n].cost = s.current.queues[queueIndex].cost
+	s.savedOrders[n].entries = append(s.savedOrders[n].entries[:0], s.current.queues[queueIndex].entries...)
 }
 
 // restoreQueues undoes a step that was not accepted: it copies the saved queues back, with the total before the
 // step. Removed groups that were in no queue before are in none again.
-func (x *Search) restoreQueues(total float64) {
-	s := &x.current
-	for _, g := range x.removed {
-		s.queueOf[g] = -1
+func (s *Search) restoreQueues(total float64) {
+	assignment := &s.current
+	for _, groupIndex := range s.removed {
+		assignment.queueOf[groupIndex] = -1
 	}
-	for i, q := range x.savedQueues {
-		x.isSaved[q] = false
-		order := &s.queues[q]
-		order.cost = x.savedOrders[i].cost
-		order.slots = append(order.slots[:0], x.savedOrders[i].slots...)
-		s.nonEmpty.set(q, len(order.slots) > 0)
-		for k := range order.slots {
-			s.queueOf[order.slots[k].group] = q
+	for i, queueIndex := range s.savedQueues {
+		s.isSaved[queueIndex] = false
+		order := &assignment.queues[queueIndex]
+		order.cost = s.savedOrders[i].cost
+		order.entries = append(order.entries[:0], s.savedOrders[i].entries...)
+		assignment.nonEmpty.set(queueIndex, len(order.entries) > 0)
+		for k := range order.entries {
+			assignment.queueOf[order.entries[k].group] = queueIndex
 		}
 	}
-	s.total = total
+	assignment.total = total
 }
 
-// acceptStep keeps the result of a step. It notes which queues now differ from those of the best order (isStale)
+// acceptStep keeps the result of a step. It notes which queues now differ from those of the best order (differsFromBest)
 // and, if the total is a new best, copies them there.
-func (x *Search) acceptStep() {
-	for _, q := range x.savedQueues {
-		x.isSaved[q] = false
-		if !x.isStale[q] {
-			x.isStale[q] = true
-			x.staleQueues = append(x.staleQueues, q)
+func (s *Search) acceptStep() {
+	for _, queueIndex := range s.savedQueues {
+		s.isSaved[queueIndex] = false
+		if !s.differsFromBest[queueIndex] {
+			s.differsFromBest[queueIndex] = true
+			s.changedQueues = append(s.changedQueues, queueIndex)
 		}
 	}
-	if x.current.total < x.bestOrder.total-1e-9 {
-		x.updateBest(true)
+	if s.current.total < s.bestOrder.total-1e-9 {
+		s.updateBest(true)
 	}
 }
 
 // updateBest copies the queues that have changed since the last best order. If the present order is not better, it only
 // forgets which have changed: the caller then copies the best order back.
-func (x *Search) updateBest(isBetter bool) {
-	for _, q := range x.staleQueues {
-		x.isStale[q] = false
+func (s *Search) updateBest(isBetter bool) {
+	for _, queueIndex := range s.changedQueues {
+		s.differsFromBest[queueIndex] = false
 		if isBetter {
-			current, best := &x.current.queues[q], &x.bestOrder.queues[q]
-			best.cost, best.slots = current.cost, append(best.slots[:0], current.slots...)
-			x.bestOrder.nonEmpty.set(q, len(best.slots) > 0)
+			current, best := &s.current.queues[queueIndex], &s.bestOrder.queues[queueIndex]
+			best.cost, best.entries = current.cost, append(best.entries[:0], current.entries...)
+			s.bestOrder.nonEmpty.set(queueIndex, len(best.entries) > 0)
 		}
 	}
-	x.staleQueues = x.staleQueues[:0]
+	s.changedQueues = s.changedQueues[:0]
 	if isBetter {
-		x.bestOrder.total = x.current.total
-		copy(x.bestOrder.queueOf, x.current.queueOf)
+		s.bestOrder.total = s.current.total
+		copy(s.bestOrder.queueOf, s.current.queueOf)
 	}
 }
 
 // orderRemoved sorts the removed groups into the order in which they go back: by deadline, by work, or at random.
-func (x *Search) orderRemoved() {
-	p := x.current.problem
-	switch x.rng.IntN(3) {
+func (s *Search) orderRemoved() {
+	p := s.current.problem
+	switch s.rng.IntN(3) {
 	case 0:
-		slices.SortFunc(x.removed, p.compareDeadlines)
+		slices.SortFunc(s.removed, p.compareDeadlines)
 	case 1:
-		slices.SortFunc(x.removed, p.compareWork)
+		slices.SortFunc(s.removed, p.compareWork)
 	default:
-		x.rng.Shuffle(len(x.removed), func(i, j int) { x.removed[i], x.removed[j] = x.removed[j], x.removed[i] })
+		s.rng.Shuffle(len(s.removed), func(i, j int) { s.removed[i], s.removed[j] = s.removed[j], s.removed[i] })
 	}
 }

@@ -42,9 +42,9 @@ func drawProblem(t *rapid.T, groups int) *vqueue.Problem {
 // rebuiltAssignment is a state with the same order, from scratch.
 func rebuiltAssignment(p *vqueue.Problem, s *vqueue.Assignment) *vqueue.Assignment {
 	out := vqueue.NewAssignment(p)
-	for q := range p.Queues {
-		for place, g := range s.AppendOrder(int32(q), nil) {
-			out.Insert(g, int32(q), place)
+	for queueIndex := range p.Queues {
+		for position, groupIndex := range s.AppendOrder(int32(queueIndex), nil) {
+			out.Insert(groupIndex, int32(queueIndex), position)
 		}
 	}
 	return out
@@ -71,12 +71,12 @@ func TestSearchKeepsBooks(t *testing.T) {
 			t.Fatalf("the total is %.9g, of the same order from scratch %.9g", s.Total(), again)
 		}
 		seen := map[int32]bool{}
-		for q := range p.Queues {
-			for _, g := range s.AppendOrder(int32(q), nil) {
-				if seen[g] || s.QueueOf(g) != int32(q) || math.IsInf(p.Cost(g, p.Queues[q].Kind).Work, 1) {
-					t.Fatalf("group %d in queue %d: twice, elsewhere (%d), or where it cannot run", g, q, s.QueueOf(g))
+		for queueIndex := range p.Queues {
+			for _, groupIndex := range s.AppendOrder(int32(queueIndex), nil) {
+				if seen[groupIndex] || s.QueueOf(groupIndex) != int32(queueIndex) || math.IsInf(p.Cost(groupIndex, p.Queues[queueIndex].Kind).Work, 1) {
+					t.Fatalf("group %d in queue %d: twice, elsewhere (%d), or where it cannot run", groupIndex, queueIndex, s.QueueOf(groupIndex))
 				}
-				seen[g] = true
+				seen[groupIndex] = true
 			}
 		}
 		for i := range p.Groups {
@@ -94,13 +94,13 @@ func TestBestTellsTheRise(t *testing.T) {
 		s := vqueue.NewAssignment(p)
 		for i := range p.Groups {
 			before := s.Total()
-			q, place, delta := s.BestPlace(int32(i))
-			if q < 0 {
+			queueIndex, position, delta := s.BestPlace(int32(i))
+			if queueIndex < 0 {
 				continue
 			}
 			free := vqueue.NewAssignment(p) // what the group costs in no queue
-			free.Insert(int32(i), q, 0)
-			s.Insert(int32(i), q, place)
+			free.Insert(int32(i), queueIndex, 0)
+			s.Insert(int32(i), queueIndex, position)
 			unplaced := p.Groups[i].Size * (p.LateWeight + p.TardyWeight*3600)
 			if p.Judge == vqueue.ByCompletion {
 				unplaced = p.LateWeight + 3600
@@ -129,20 +129,20 @@ func TestSearchFindsTheBestOfAllOrders(t *testing.T) {
 			queuetest.Vary(p, 0.77)
 			p.Objective = judges[name]
 			best, s := math.Inf(1), vqueue.NewAssignment(p)
-			var try func(g int32)
-			try = func(g int32) {
-				if int(g) == len(p.Groups) {
+			var try func(groupIndex int32)
+			try = func(groupIndex int32) {
+				if int(groupIndex) == len(p.Groups) {
 					best = min(best, s.Total())
 					return
 				}
-				for q := range p.Queues {
-					if math.IsInf(p.Cost(g, p.Queues[q].Kind).Work, 1) {
+				for queueIndex := range p.Queues {
+					if math.IsInf(p.Cost(groupIndex, p.Queues[queueIndex].Kind).Work, 1) {
 						continue
 					}
-					for place := range s.Len(int32(q)) + 1 {
-						s.Insert(g, int32(q), place)
-						try(g + 1)
-						s.Remove(g)
+					for position := range s.Len(int32(queueIndex)) + 1 {
+						s.Insert(groupIndex, int32(queueIndex), position)
+						try(groupIndex + 1)
+						s.Remove(groupIndex)
 					}
 				}
 			}
@@ -164,13 +164,13 @@ func TestPrioritiesAreKept(t *testing.T) {
 	s := vqueue.NewAssignment(p)
 	s.InsertGreedily()
 	runSearch(s, 1, 50_000)
-	for q := range p.Queues {
+	for queueIndex := range p.Queues {
 		last := int32(0)
-		for _, g := range s.AppendOrder(int32(q), nil) {
-			if p.Groups[g].Priority < last {
-				t.Fatalf("queue %d: group %d of priority %d behind one of %d", q, g, p.Groups[g].Priority, last)
+		for _, groupIndex := range s.AppendOrder(int32(queueIndex), nil) {
+			if p.Groups[groupIndex].Priority < last {
+				t.Fatalf("queue %d: group %d of priority %d behind one of %d", queueIndex, groupIndex, p.Groups[groupIndex].Priority, last)
 			}
-			last = p.Groups[g].Priority
+			last = p.Groups[groupIndex].Priority
 		}
 	}
 }
@@ -182,8 +182,8 @@ func TestSameWorkSameOrder(t *testing.T) {
 		s.InsertGreedily()
 		runSearch(s, 7, work)
 		text := ""
-		for q := range p.Queues {
-			text += fmt.Sprint(s.AppendOrder(int32(q), nil))
+		for queueIndex := range p.Queues {
+			text += fmt.Sprint(s.AppendOrder(int32(queueIndex), nil))
 		}
 		return text
 	}
@@ -268,9 +268,9 @@ func TestEvaluationAllocatesNothing(t *testing.T) {
 	rng := seeded.New(1, "test")
 	step := func() {
 		copied.CopyFrom(s)
-		g := int32(rng.IntN(len(p.Groups)))
-		copied.Remove(g)
-		copied.InsertBest(g)
+		groupIndex := int32(rng.IntN(len(p.Groups)))
+		copied.Remove(groupIndex)
+		copied.InsertBest(groupIndex)
 		x.Run(context.Background(), copied, rng, 20_000)
 	}
 	for range 5 {

@@ -10,17 +10,17 @@ import "slices"
 const maxExactGroups = 64
 
 // addedDuration returns by how many seconds a queue ends later if a group stands at a place, before the slot
-// nextSlot. It is negative if the group makes a change of networks unnecessary.
-func (p *Problem) addedDuration(q int32, order *queueOrder, group int32, place, nextSlot int) float64 {
-	problemQueue, model := &p.Queues[q], p.Groups[group].Model
-	modelBefore := problemQueue.Model
-	if place > 0 {
-		modelBefore = order.slots[place-1].model
+// nextPosition. It is negative if the group makes a change of networks unnecessary.
+func (p *Problem) addedDuration(queueIndex int32, order *queueOrder, groupIndex int32, position, nextPosition int) float64 {
+	queue, model := &p.Queues[queueIndex], p.Groups[groupIndex].Model
+	modelBefore := queue.Model
+	if position > 0 {
+		modelBefore = order.entries[position-1].model
 	}
-	duration := p.Cost(group, problemQueue.Kind).Work + problemQueue.changeTime(modelBefore, model)
-	if nextSlot < len(order.slots) {
-		modelAfter := order.slots[nextSlot].model
-		duration += problemQueue.changeTime(model, modelAfter) - problemQueue.changeTime(modelBefore, modelAfter)
+	duration := p.Cost(groupIndex, queue.Kind).Work + queue.changeTime(modelBefore, model)
+	if nextPosition < len(order.entries) {
+		modelAfter := order.entries[nextPosition].model
+		duration += queue.changeTime(model, modelAfter) - queue.changeTime(modelBefore, modelAfter)
 	}
 	return duration
 }
@@ -28,52 +28,52 @@ func (p *Problem) addedDuration(q int32, order *queueOrder, group int32, place, 
 // insertLazily puts a group at a place of a long queue without recomputing the starts and costs of the slots, which
 // would take time in the length of the queue. It only keeps the queue's duration right, and marks the queue as
 // stale.
-func (order *queueOrder) insertLazily(p *Problem, q, group int32, place int) {
-	order.duration, order.stale = order.duration+p.addedDuration(q, order, group, place, place), true
+func (order *queueOrder) insertLazily(p *Problem, queueIndex, groupIndex int32, position int) {
+	order.duration, order.isStale = order.duration+p.addedDuration(queueIndex, order, groupIndex, position, position), true
 
 	// If the memory is used up, move to the start of the backing slice: removed heads have left space in front.
-	if n := len(order.slots); n == cap(order.slots) {
+	if n := len(order.entries); n == cap(order.entries) {
 		if cap(order.backing) < 2*n {
-			order.backing = make([]queueSlot, 0, 4*n)
+			order.backing = make([]queueEntry, 0, 4*n)
 		}
-		copy(order.backing[:n], order.slots)
-		order.slots = order.backing[:n]
+		copy(order.backing[:n], order.entries)
+		order.entries = order.backing[:n]
 	}
-	g := &p.Groups[group]
-	order.slots = slices.Insert(order.slots, place, queueSlot{group: group, model: g.Model, priority: g.Priority})
+	group := &p.Groups[groupIndex]
+	order.entries = slices.Insert(order.entries, position, queueEntry{group: groupIndex, model: group.Model, priority: group.Priority})
 }
 
 // removeLazily takes the group at a place out of a long queue without recomputing the slots' starts and costs. The
 // head is removed without moving the others.
-func (order *queueOrder) removeLazily(p *Problem, q int32, place int) {
-	order.duration, order.stale = order.duration-p.addedDuration(q, order, order.slots[place].group, place, place+1), true
-	if place == 0 {
-		order.slots = order.slots[1:]
+func (order *queueOrder) removeLazily(p *Problem, queueIndex int32, position int) {
+	order.duration, order.isStale = order.duration-p.addedDuration(queueIndex, order, order.entries[position].group, position, position+1), true
+	if position == 0 {
+		order.entries = order.entries[1:]
 		return
 	}
-	order.slots = slices.Delete(order.slots, place, place+1)
+	order.entries = slices.Delete(order.entries, position, position+1)
 }
 
 // updateDuration recomputes the duration of a long queue in seconds, work and changes of networks, after a change
 // of the problem. It marks the queue as stale: the slots' starts and costs are computed later, when they are
 // needed.
-func (order *queueOrder) updateDuration(p *Problem, q int32) {
-	problemQueue, t := &p.Queues[q], 0.0
-	model := problemQueue.Model
-	for i := range order.slots {
-		slot := &order.slots[i]
-		t += problemQueue.changeTime(model, slot.model) + p.Cost(slot.group, problemQueue.Kind).Work
-		model = slot.model
+func (order *queueOrder) updateDuration(p *Problem, queueIndex int32) {
+	queue, t := &p.Queues[queueIndex], 0.0
+	model := queue.Model
+	for i := range order.entries {
+		entry := &order.entries[i]
+		t += queue.changeTime(model, entry.model) + p.Cost(entry.group, queue.Kind).Work
+		model = entry.model
 	}
-	order.duration, order.stale = t, true
+	order.duration, order.isStale = t, true
 }
 
 // refreshStaleQueues computes the starts and costs of stale queues, in which they were not kept up to date, before
 // something reads them.
-func refreshStaleQueues(s *Assignment) {
-	for q := range s.queues {
-		if order := &s.queues[q]; order.stale {
-			s.problem.recostSlots(int32(q), order, 0, s.maxVariance)
+func refreshStaleQueues(assignment *Assignment) {
+	for queueIndex := range assignment.queues {
+		if order := &assignment.queues[queueIndex]; order.isStale {
+			assignment.problem.recomputeEntries(int32(queueIndex), order, 0, assignment.maxVariance)
 		}
 	}
 }

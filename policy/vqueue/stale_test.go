@@ -24,14 +24,14 @@ func longRun(t *testing.T, opt vqueue.Options, exact bool) (ends []time.Duration
 	const n = 1200
 	rng := seeded.New(1, "loose")
 	p := &play{t: tab, pol: pol, endTimes: make([]time.Duration, n)}
-	for req := range int32(n) {
+	for requestNumber := range int32(n) {
 		at := time.Duration(rng.IntN(30_000)) * time.Millisecond
 		m := int32(rng.IntN(2)) // one network, two classes
 		if rng.IntN(40) == 0 {
 			m += 2
 		}
 		p.outputs = append(p.outputs, int32(50+rng.IntN(100)))
-		p.schedule(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: m, Service: m, Tokens: 100 + rng.Int32N(200), Limit: 400, ArrivedAt: at, Deadline: at + tab.Models[m].SLO}, nil)
+		p.schedule(at, policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Model: m, Service: m, Tokens: 100 + rng.Int32N(200), Limit: 400, ArrivedAt: at, Deadline: at + tab.Models[m].SLO}, nil)
 	}
 	p.run(t)
 	return p.endTimes, pol
@@ -60,9 +60,9 @@ func TestLongQueueIsSeenWhole(t *testing.T) {
 	}
 	var out policy.Actions
 	rng := seeded.New(2, "loose")
-	for req := range int32(500) {
+	for requestNumber := range int32(500) {
 		out.Reset()
-		pol.Handle(0, &policy.Event{Kind: policy.Arrival, Req: req, Task: req, Tokens: 200, Limit: 400, Deadline: time.Duration(rng.IntN(100_000)) * time.Millisecond}, &out)
+		pol.Handle(0, &policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Tokens: 200, Limit: 400, Deadline: time.Duration(rng.IntN(100_000)) * time.Millisecond}, &out)
 	}
 	groups := pol.QueueViews()[0].Groups
 	if len(groups) != 496 {

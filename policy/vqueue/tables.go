@@ -28,8 +28,8 @@ type Tables struct {
 }
 
 // Estimator returns the estimator of a served model on a kind of device.
-func (o *Tables) Estimator(kinds int, model int32, isMega bool, kind int32) *RCT {
-	return &o.RCT[estimatorIndex(kinds, model, isMega, kind)]
+func (t *Tables) Estimator(kinds int, model int32, isMega bool, kind int32) *RCT {
+	return &t.RCT[estimatorIndex(kinds, model, isMega, kind)]
 }
 
 // estimatorIndex returns the index in Tables.RCT of the estimator of a served model on a kind of device. A model
@@ -44,13 +44,13 @@ func estimatorIndex(kinds int, model int32, isMega bool, kind int32) int {
 
 // closedModels returns, by served model, whether a cap of 0 keeps it away from a device. If there are no caps, it
 // returns nil.
-func (o *Tables) closedModels(device int32, models int) []bool {
-	if o.Caps == nil {
+func (t *Tables) closedModels(device int32, models int) []bool {
+	if t.Caps == nil {
 		return nil
 	}
 	closed := make([]bool, models)
 	for m := range closed {
-		closed[m] = o.Caps[int(device)*models+m] == 0
+		closed[m] = t.Caps[int(device)*models+m] == 0
 	}
 	return closed
 }
@@ -114,33 +114,33 @@ type Options struct {
 }
 
 // TablesOf returns this package's tables in those of a plan. If the plan is of another kind, it returns nil.
-func TablesOf(t *policy.Tables) *Tables {
-	queueTables, _ := t.KindTables.(*Tables)
+func TablesOf(planTables *policy.Tables) *Tables {
+	queueTables, _ := planTables.KindTables.(*Tables)
 	return queueTables
 }
 
 // validate returns the first inconsistency of the tables with which the policy could not work, or nil. It is called
 // once, when the policy is made. Two estimators for each model and kind are for regular requests and for mega
 // prompts (many times longer).
-func (o *Tables) validate(t *policy.Tables) error {
-	kinds := len(t.Kinds)
+func (t *Tables) validate(planTables *policy.Tables) error {
+	kinds := len(planTables.Kinds)
 	switch {
-	case o.unsupported != nil:
-		return o.unsupported
-	case len(o.RCT) != 2*len(t.Models)*kinds:
-		return fmt.Errorf("tables of a queue plan: found %d estimators, expected 2 for each of %d models on %d kinds", len(o.RCT), len(t.Models), kinds)
-	case len(o.MegaTokens) != len(t.Models):
-		return fmt.Errorf("tables of a queue plan: found %d limits of mega prompts, expected %d", len(o.MegaTokens), len(t.Models))
-	case o.MaxSequences != nil && len(o.MaxSequences) != len(t.Models)*kinds:
-		return fmt.Errorf("tables of a queue plan: found %d limits of sequences, expected %d", len(o.MaxSequences), len(t.Models)*kinds)
-	case o.Caps != nil && len(o.Caps) != len(t.Models)*len(t.Devices):
-		return fmt.Errorf("tables of a queue plan: found %d caps, expected %d", len(o.Caps), len(t.Models)*len(t.Devices))
-	case o.AllowedDevices != nil && len(o.AllowedDevices) != len(t.Networks):
-		return fmt.Errorf("tables of a queue plan: found the devices of %d networks, expected %d", len(o.AllowedDevices), len(t.Networks))
+	case t.unsupported != nil:
+		return t.unsupported
+	case len(t.RCT) != 2*len(planTables.Models)*kinds:
+		return fmt.Errorf("tables of a queue plan: found %d estimators, expected 2 for each of %d models on %d kinds", len(t.RCT), len(planTables.Models), kinds)
+	case len(t.MegaTokens) != len(planTables.Models):
+		return fmt.Errorf("tables of a queue plan: found %d limits of mega prompts, expected %d", len(t.MegaTokens), len(planTables.Models))
+	case t.MaxSequences != nil && len(t.MaxSequences) != len(planTables.Models)*kinds:
+		return fmt.Errorf("tables of a queue plan: found %d limits of sequences, expected %d", len(t.MaxSequences), len(planTables.Models)*kinds)
+	case t.Caps != nil && len(t.Caps) != len(planTables.Models)*len(planTables.Devices):
+		return fmt.Errorf("tables of a queue plan: found %d caps, expected %d", len(t.Caps), len(planTables.Models)*len(planTables.Devices))
+	case t.AllowedDevices != nil && len(t.AllowedDevices) != len(planTables.Networks):
+		return fmt.Errorf("tables of a queue plan: found the devices of %d networks, expected %d", len(t.AllowedDevices), len(planTables.Networks))
 	}
-	for m := range t.Models {
-		if t.Models[m].NumPipelines != 1 {
-			return fmt.Errorf("tables of a queue plan: model %d has %d pipelines, expected one", m, t.Models[m].NumPipelines)
+	for m := range planTables.Models {
+		if planTables.Models[m].NumPipelines != 1 {
+			return fmt.Errorf("tables of a queue plan: model %d has %d pipelines, expected one", m, planTables.Models[m].NumPipelines)
 		}
 	}
 	return nil

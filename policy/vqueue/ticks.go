@@ -19,30 +19,30 @@ type tickSchedule struct {
 }
 
 // startTicks schedules the first tick.
-func (c *tickSchedule) startTicks(now time.Duration, out *policy.Actions) {
+func (c *tickSchedule) startTicks(now time.Duration, actions *policy.Actions) {
 	c.pending, c.lastActivity = true, now
-	c.wakeAt(now+c.interval, out)
+	c.wakeAt(now+c.interval, actions)
 }
 
 // noteActivity notes that an instance did something: a tick follows within an interval.
-func (c *tickSchedule) noteActivity(now time.Duration, out *policy.Actions) {
+func (c *tickSchedule) noteActivity(now time.Duration, actions *policy.Actions) {
 	if c.lastActivity = now; c.pending && c.nextAt > now+c.interval {
-		c.wakeAt(now+c.interval, out)
+		c.wakeAt(now+c.interval, actions)
 	}
 }
 
 // scheduleNext schedules the next tick. If mayRest is true, the wait grows with the time since an instance last did
 // anything, so that a stuck system does not tick for nothing.
-func (c *tickSchedule) scheduleNext(now time.Duration, mayRest bool, out *policy.Actions) {
+func (c *tickSchedule) scheduleNext(now time.Duration, mayRest bool, actions *policy.Actions) {
 	wait := c.interval
 	if mayRest {
 		wait = max(wait, (now-c.lastActivity)/idleTickDivisor)
 	}
-	c.wakeAt(now+wait, out)
+	c.wakeAt(now+wait, actions)
 }
 
 // wakeAt asks for a tick at a time.
-func (c *tickSchedule) wakeAt(when time.Duration, out *policy.Actions) {
+func (c *tickSchedule) wakeAt(when time.Duration, actions *policy.Actions) {
 	c.nextAt = when
-	out.List = append(out.List, policy.Action{Kind: policy.Wake, At: when})
+	actions.List = append(actions.List, policy.Action{Kind: policy.Wake, At: when})
 }

@@ -35,23 +35,23 @@ func newClientTurns(models int) clientTurns {
 // joinClientLine puts a waiting request behind the others of its client. The clients of a class take turns: their
 // lines stand in a ring, and each turn serves the first request of the next line. A line that was empty becomes the
 // last of the ring. A request that has started before joins no line, because it does not wait for a turn again.
-func (b *requestTable) joinClientLine(req int32) {
-	r, t := &b.bySlot[req], &b.turns
-	if r.producedTokens > 0 || r.evictionCount > 0 {
+func (t *requestTable) joinClientLine(requestNumber int32) {
+	request, turns := &t.byNumber[requestNumber], &t.turns
+	if request.producedTokens > 0 || request.evictionCount > 0 {
 		return
 	}
-	lineIndex, ok := t.lineOf[turnKey{r.model, r.client}]
+	lineIndex, ok := turns.lineOf[turnKey{request.model, request.client}]
 	if !ok {
-		lineIndex = t.openLine(turnKey{r.model, r.client})
+		lineIndex = turns.openLine(turnKey{request.model, request.client})
 	}
-	line := &t.lines[lineIndex]
-	r.clientLine, r.behindInLine, r.aheadInLine = lineIndex, -1, line.lastRequest
+	line := &turns.lines[lineIndex]
+	request.clientLine, request.behindInLine, request.aheadInLine = lineIndex, -1, line.lastRequest
 	if line.lastRequest >= 0 {
-		b.bySlot[line.lastRequest].behindInLine = req
+		t.byNumber[line.lastRequest].behindInLine = requestNumber
 	} else {
-		line.firstRequest = req
+		line.firstRequest = requestNumber
 	}
-	line.lastRequest = req
+	line.lastRequest = requestNumber
 	line.size++
 }
 
@@ -73,25 +73,25 @@ func (t *clientTurns) openLine(key turnKey) int32 {
 
 // leaveClientLine removes a request that starts or is dropped from its client's line. An empty line leaves the ring
 // of the clients that take turns, and passes the turn on.
-func (b *requestTable) leaveClientLine(req int32) {
-	r, t := &b.bySlot[req], &b.turns
-	if r.clientLine < 0 {
+func (t *requestTable) leaveClientLine(requestNumber int32) {
+	request, turns := &t.byNumber[requestNumber], &t.turns
+	if request.clientLine < 0 {
 		return
 	}
-	lineIndex, line := r.clientLine, &t.lines[r.clientLine]
+	lineIndex, line := request.clientLine, &turns.lines[request.clientLine]
 
 	// Unlink the request.
-	if r.aheadInLine < 0 {
-		line.firstRequest = r.behindInLine
+	if request.aheadInLine < 0 {
+		line.firstRequest = request.behindInLine
 	} else {
-		b.bySlot[r.aheadInLine].behindInLine = r.behindInLine
+		t.byNumber[request.aheadInLine].behindInLine = request.behindInLine
 	}
-	if r.behindInLine < 0 {
-		line.lastRequest = r.aheadInLine
+	if request.behindInLine < 0 {
+		line.lastRequest = request.aheadInLine
 	} else {
-		b.bySlot[r.behindInLine].aheadInLine = r.aheadInLine
+		t.byNumber[request.behindInLine].aheadInLine = request.aheadInLine
 	}
-	r.clientLine, r.aheadInLine, r.behindInLine = -1, -1, -1
+	request.clientLine, request.aheadInLine, request.behindInLine = -1, -1, -1
 	if line.size--; line.size > 0 {
 		return
 	}
@@ -99,13 +99,13 @@ func (b *requestTable) leaveClientLine(req int32) {
 	// Remove an empty line; if it has the turn, pass that on.
 	switch {
 	case line.nextLine == lineIndex:
-		t.nextLine[line.model] = -1
-	case t.nextLine[line.model] == lineIndex:
-		t.nextLine[line.model] = line.nextLine
+		turns.nextLine[line.model] = -1
+	case turns.nextLine[line.model] == lineIndex:
+		turns.nextLine[line.model] = line.nextLine
 	}
-	t.lines[line.nextLine].prevLine, t.lines[line.prevLine].nextLine = line.prevLine, line.nextLine
-	delete(t.lineOf, line.turnKey)
-	t.freeLines = append(t.freeLines, lineIndex)
+	turns.lines[line.nextLine].prevLine, turns.lines[line.prevLine].nextLine = line.prevLine, line.nextLine
+	delete(turns.lineOf, line.turnKey)
+	turns.freeLines = append(turns.freeLines, lineIndex)
 }
 
 // hasSeveralClients reports whether several clients wait in a class.
@@ -115,25 +115,25 @@ func (t *clientTurns) hasSeveralClients(model int32) bool {
 }
 
 // endTurn ends the turn of a request's client.
-func (b *requestTable) endTurn(req int32) {
-	if r := &b.bySlot[req]; r.clientLine >= 0 && b.turns.nextLine[r.model] == r.clientLine {
-		b.turns.nextLine[r.model] = b.turns.lines[r.clientLine].nextLine
+func (t *requestTable) endTurn(requestNumber int32) {
+	if request := &t.byNumber[requestNumber]; request.clientLine >= 0 && t.turns.nextLine[request.model] == request.clientLine {
+		t.turns.nextLine[request.model] = t.turns.lines[request.clientLine].nextLine
 	}
 }
 
 // nextByTurn returns the request that an instance takes for its next group: the first of the client whose turn it
 // is in the group's class if it can run there, else the group's first. Requests that have started before are taken
 // in any case.
-func (s *queueServer) nextByTurn(q, g int32) int32 {
-	req := s.groups.members[g].firstRequest
-	r := &s.requests.bySlot[req]
-	if r.clientLine < 0 || !s.requests.turns.hasSeveralClients(r.model) {
-		return req
+func (s *queueServer) nextByTurn(queueIndex, groupIndex int32) int32 {
+	requestNumber := s.groups.members[groupIndex].firstRequest
+	request := &s.requests.byNumber[requestNumber]
+	if request.clientLine < 0 || !s.requests.turns.hasSeveralClients(request.model) {
+		return requestNumber
 	}
-	if turnRequest := s.requests.turns.lines[s.requests.turns.nextLine[r.model]].firstRequest; s.groups.canRun(s.requests.bySlot[turnRequest].group, q) {
+	if turnRequest := s.requests.turns.lines[s.requests.turns.nextLine[request.model]].firstRequest; s.groups.canRun(s.requests.byNumber[turnRequest].groupIndex, queueIndex) {
 		return turnRequest
 	}
-	return req
+	return requestNumber
 }
 
 // countBefore returns how many waiting requests of a class are served before a new request of a client: byTurns if

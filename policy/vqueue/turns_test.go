@@ -23,13 +23,13 @@ func TestClientsTakeTurns(t *testing.T) {
 					t.Fatal(err)
 				}
 				p := &play{t: tab, pol: pol, endTimes: make([]time.Duration, long+1)}
-				for req := range int32(long + 1) {
+				for requestNumber := range int32(long + 1) {
 					at, output, client := time.Duration(0), int32(400), clients[0]
-					if req == long {
+					if requestNumber == long {
 						at, output, client = time.Second, 3, clients[1]
 					}
 					p.outputs = append(p.outputs, output)
-					p.schedule(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Client: client, Tokens: 20, Limit: output, ArrivedAt: at, Deadline: at + time.Minute}, nil)
+					p.schedule(at, policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Client: client, Tokens: 20, Limit: output, ArrivedAt: at, Deadline: at + time.Minute}, nil)
 				}
 				p.run(t)
 				var first time.Duration // end of the first long one

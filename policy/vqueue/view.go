@@ -23,14 +23,14 @@ type GroupView struct {
 func (p *Policy) QueueViews() []QueueView {
 	refreshStaleQueues(p.groups.assignment)
 	views := make([]QueueView, len(p.fleet.instances))
-	for q := range p.fleet.instances {
-		in := &p.fleet.instances[q]
-		v := QueueView{Device: in.device, IsUp: in.isUp(), LoadedNetwork: in.loadedNetwork, LoadingNetwork: in.loadingNetwork, RunningRequests: len(in.runningBatches)}
-		for _, slot := range p.groups.assignment.queues[q].slots {
-			g := &p.groups.members[slot.group]
-			v.Groups = append(v.Groups, GroupView{Model: g.model, Size: int(g.size), Start: fromSeconds(slot.start), Deadline: p.requests.bySlot[g.firstRequest].deadline})
+	for queueIndex := range p.fleet.instances {
+		instance := &p.fleet.instances[queueIndex]
+		v := QueueView{Device: instance.device, IsUp: instance.isUp(), LoadedNetwork: instance.loadedNetwork, LoadingNetwork: instance.loadingNetwork, RunningRequests: len(instance.runningBatches)}
+		for _, entry := range p.groups.assignment.queues[queueIndex].entries {
+			g := &p.groups.members[entry.group]
+			v.Groups = append(v.Groups, GroupView{Model: g.model, Size: int(g.size), Start: fromSeconds(entry.start), Deadline: p.requests.byNumber[g.firstRequest].deadline})
 		}
-		views[q] = v
+		views[queueIndex] = v
 	}
 	return views
 }
