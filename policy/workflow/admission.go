@@ -23,44 +23,44 @@ type admission struct {
 	registry           *registry
 	tables             *deviceTables
 	predictions        *predict.TransitionTable
-	resources          []resource
+	resources          []resource // sets of devices
 	resourcesOf        [][]int32  // by service: the resources in which its work counts
 	apps               []appStats // by application
-	admittedByDeadline []int32    // admitted open requests, in the order of their deadlines
-	timeSums           []float64  // scratch
+	admittedByDeadline []int32    // numbers of the admitted open requests, in the order of their deadlines
+	timeSums           []float64  // scratch, by resource
 	sortedChains       []int64    // scratch
 }
 
 // resource is a set of devices, with the work that only these devices can do.
 type resource struct {
 	deviceIndexes []int32
-	isMember      []bool  // by place: whether it belongs to the set
-	taskTime      []int64 // by service: device time in ns of a task in a planned batch; 0 if others run it, too
-	owedTime      int64   // device time in ns that admitted requests need
-	freeTimesSum  int64   // scratch: sum of the times at which its devices become free
+	isMember      []bool  // by device index: whether the device belongs to the set
+	taskTime      []int64 // by service: device time in ns of a task in a planned batch; 0 if other devices run it, too
+	owedTime      int64   // device time in ns that admitted requests still need
+	freeTimesSum  int64   // scratch: sum of the times in ns at which its devices become free
 	lastFreeAt    int64   // scratch: the latest of these times
 	liveDevices   int64   // scratch: number of devices that are up
 }
 
-// appStats holds the statistics that admission keeps of an application.
+// appStats holds the statistics that admission keeps of an application. Times are in ns.
 type appStats struct {
-	timeAfter       []resourceMean // by token: device time of what followed it, by resource
-	requestTime     resourceMean   // device time of a request, by resource
-	chainTimes      []int64        // longest chains of task times of requests that ended lately
+	timeAfter       []resourceMean // by kind of task: mean device time of what followed such a task, by resource
+	requestTime     resourceMean   // mean device time of a request, by resource
+	chainTimes      []int64        // ring of the latest requests' longest chains of task times
 	chainCount      int            // number of chains seen so far
-	chainQuantile   int64          // quantile of chainTimes: time that a request needs at the end
+	chainQuantile   int64          // quantile of chainTimes: the time that a request needs even if nothing delays it
 	backlogShare    float64        // part of the device time before a deadline that backlogs may fill
-	endedRequests   float64        // requests that ended since the share was set
-	lateRequests    float64        // those of them that were late
-	refusedAny      bool           // a request was refused since the share was set
-	shareHoldsUntil int64          // the share is not changed before then
+	endedRequests   float64        // number of admitted requests that have ended since backlogShare was set
+	lateRequests    float64        // number of those that were late
+	refusedAny      bool           // a request was refused since backlogShare was set
+	shareHoldsUntil int64          // backlogShare is not changed before then
 	claim           rateClaim
 }
 
-// resourceMean is a weighted mean of device times, by resource.
+// resourceMean is a weighted mean of device times, for each resource (set of devices).
 type resourceMean struct {
-	samples float64
-	sums    []float64
+	samples float64   // weight of all samples
+	sums    []float64 // by resource: weighted sum of device times in ns
 }
 
 const (
@@ -82,13 +82,12 @@ const (
 	endsPerUpdate = 100
 )
 
-// newAdmission returns admission for a cluster, when a policy is made. A resource is a set of devices with the work
-// that no other device can do; admission keeps the owed work of each within its time. If the options do not ask for
-// admission, it admits every request.
+// newAdmission returns the admission of requests to a cluster, when a policy is made. A resource is a set of devices with the work that no other device can do; admission
+// keeps the owed work of each resource within the time that its devices have. Without Options.Admit every request is admitted.
 func newAdmission(c *cluster) *admission {
-	g := &admission{cluster: c, registry: c.registry, tables: c.tables}
+	admission := &admission{cluster: c, registry: c.registry, tables: c.tables}
 	if !c.options.Admit {
-		return g
+		return admission
 	}
 	tables := c.tables
 
@@ -98,40 +97,40 @@ func newAdmission(c *cluster) *admission {
 		for deviceIndex := range tables.planDevice {
 			contains[deviceIndex] = tables.canRun(int32(service), int32(deviceIndex))
 		}
-		g.addResource(contains)
+		admission.addResource(contains)
 	}
 	// The list grows in the loop, so that unions are joined with others, too.
-	for i := 0; i < len(g.resources); i++ {
-		for k := range i {
-			contains := slices.Clone(g.resources[i].isMember)
-			for deviceIndex, isMember := range g.resources[k].isMember {
+	for resourceIndex := 0; resourceIndex < len(admission.resources); resourceIndex++ {
+		for earlierIndex := range resourceIndex {
+			contains := slices.Clone(admission.resources[resourceIndex].isMember)
+			for deviceIndex, isMember := range admission.resources[earlierIndex].isMember {
 				contains[deviceIndex] = contains[deviceIndex] || isMember
 			}
-			g.addResource(contains)
+			admission.addResource(contains)
 		}
 	}
 
 	// The work of a service counts in every resource that holds all of the service's devices.
-	g.resourcesOf = make([][]int32, len(tables.services))
-	for r := range g.resources {
-		resource := &g.resources[r]
+	admission.resourcesOf = make([][]int32, len(tables.services))
+	for resourceIndex := range admission.resources {
+		resource := &admission.resources[resourceIndex]
 		resource.taskTime = make([]int64, len(tables.services))
 		for service := range tables.services {
-			if resource.taskTime[service] = g.taskTimeOn(resource, int32(service)); resource.taskTime[service] > 0 {
-				g.resourcesOf[service] = append(g.resourcesOf[service], int32(r))
+			if resource.taskTime[service] = admission.taskTimeOn(resource, int32(service)); resource.taskTime[service] > 0 {
+				admission.resourcesOf[service] = append(admission.resourcesOf[service], int32(resourceIndex))
 			}
 		}
 	}
-	g.apps, g.timeSums = make([]appStats, len(tables.planTables.Models)), make([]float64, len(g.resources))
-	for i := range g.apps {
-		app := &g.apps[i]
-		app.backlogShare, app.claim = initialShare, newRateClaim(tables.planTables.Models[i].RPS)
+	admission.apps, admission.timeSums = make([]appStats, len(tables.planTables.Models)), make([]float64, len(admission.resources))
+	for resourceIndex := range admission.apps {
+		app := &admission.apps[resourceIndex]
+		app.backlogShare, app.claim = initialShare, newRateClaim(tables.planTables.Models[resourceIndex].RPS)
 	}
-	return g
+	return admission
 }
 
-// addResource adds a set of devices as a resource, whose work admission limits. It does nothing if the set is empty
-// or known, or if there are maxResources already, because each costs time at every arrival.
+// addResource adds a set of devices, given by whether each device is a member, as a resource whose work admission limits. It does nothing if the set is empty or known,
+// or if there are maxResources already, because each resource costs time at every arrival.
 func (a *admission) addResource(contains []bool) {
 	if len(a.resources) >= maxResources || slices.ContainsFunc(a.resources, func(set resource) bool { return slices.Equal(set.isMember, contains) }) {
 		return
@@ -147,9 +146,8 @@ func (a *admission) addResource(contains []bool) {
 	}
 }
 
-// taskTimeOn returns the device time in ns that a task of a service takes of a resource (a set of devices), in
-// planned batches, divided among its devices by their speed. If devices outside the resource run the service, too,
-// it returns 0, because the work need not be done here.
+// taskTimeOn returns the time in ns for which a task of a service occupies all devices of a resource (a set of devices), when they run full planned batches and share
+// the tasks by their speed, times the number of devices. If devices outside the resource run the service, too, it returns 0, because the work need not be done here.
 func (a *admission) taskTimeOn(resource *resource, service int32) int64 {
 	rate := 0.0
 	for deviceIndex := range a.tables.planDevice {
@@ -168,9 +166,9 @@ func (a *admission) taskTimeOn(resource *resource, service int32) int64 {
 	return max(1, int64(float64(len(resource.deviceIndexes))/rate))
 }
 
-// admit decides at its arrival whether a request comes in, and adds it to the admitted requests. It needs time left
-// on every resource (set of devices) that it will use, also for the requests with later deadlines. If it is
-// refused, retryAt is when a request that arrives then is expected to fit.
+// admit decides whether an arriving request is served, and if so adds it to the admitted requests. Each resource (set of devices) that the request will use needs time left
+// for it and for the admitted requests with later deadlines. If it is refused, retryAt is the time, in ns, at which such a request is expected to fit.
+// Without Options.Admit every request is admitted.
 func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryAt int64) {
 	if !a.cluster.options.Admit {
 		return true, 0
@@ -180,17 +178,17 @@ func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryA
 	request.owedTime = slices.Grow(request.owedTime[:0], len(a.resources))[:len(a.resources)]
 
 	// Find the position by deadline.
-	linePosition := len(a.admittedByDeadline)
-	for linePosition > 0 && a.registry.requests[a.admittedByDeadline[linePosition-1]].deadline > request.deadline {
-		linePosition--
+	position := len(a.admittedByDeadline)
+	for position > 0 && a.registry.requests[a.admittedByDeadline[position-1]].deadline > request.deadline {
+		position--
 	}
 
 	// Every resource must have time left for it and for the requests behind it.
-	for r := range a.resources {
-		request.owedTime[r] = app.requestTime.meanOf(r)
-		if delay := a.delayUntilFit(now, r, linePosition, request); delay > 0 {
+	for resourceIndex := range a.resources {
+		request.owedTime[resourceIndex] = app.requestTime.meanOf(resourceIndex)
+		if delay := a.delayUntilFit(now, resourceIndex, position, request); delay > 0 {
 			if retryAt < now+delay {
-				retryAt, app.claim.scarceResource = now+delay, int32(r)
+				retryAt, app.claim.scarceResource = now+delay, int32(resourceIndex)
 			}
 			app.refusedAny, app.claim.scarceUntil = true, request.deadline
 		}
@@ -206,45 +204,44 @@ func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryA
 	}
 	app.claim.virtualTime, app.claim.scarceResource = app.claim.virtualTime+app.claim.requestGap, -1
 	a.addOwedTime(request, 1)
-	a.admittedByDeadline = slices.Insert(a.admittedByDeadline, linePosition, requestNumber)
+	a.admittedByDeadline = slices.Insert(a.admittedByDeadline, position, requestNumber)
 	request.admitted = true
 	return true, 0
 }
 
-// delayUntilFit returns by how many ns later a resource would have time for a request at a position of the admitted
-// ones, and for all requests behind it. If there is time now, it returns 0. A request that shares a resource with no
-// other one always fits.
+// delayUntilFit returns by how many ns later the resource r (a set of devices) would have time for a request at position among the admitted ones, which are sorted
+// by deadline, and for all requests behind it. If there is time now, it returns 0. A request that shares the resource with no other one always fits.
 //
 //	earlierOwed <= backlogShare · deviceTimeUntil(deadline - chainQuantile)      for each of these requests
-func (a *admission) delayUntilFit(now int64, r, linePosition int, request *request) (delay int64) {
-	resource := &a.resources[r]
-	if request.owedTime[r] == 0 || resource.owedTime <= 0 {
+func (a *admission) delayUntilFit(now int64, resourceIndex, position int, request *request) (delay int64) {
+	resource := &a.resources[resourceIndex]
+	if request.owedTime[resourceIndex] == 0 || resource.owedTime <= 0 {
 		return 0
 	}
 	a.updateFreeTimes(now, resource)
-	owed := resource.owedTime + request.owedTime[r]
-	for i := len(a.admittedByDeadline); i >= linePosition; i-- {
+	owed := resource.owedTime + request.owedTime[resourceIndex]
+	for i := len(a.admittedByDeadline); i >= position; i-- {
 		other := request
-		if i > linePosition {
+		if i > position {
 			other = &a.registry.requests[a.admittedByDeadline[i-1]]
 		}
 		app := &a.apps[other.app]
-		if other.owedTime[r] == 0 { // it needs nothing here
+		if other.owedTime[resourceIndex] == 0 { // it needs nothing here
 			continue
 		}
-		earlierOwed := owed - other.owedTime[r]
+		earlierOwed := owed - other.owedTime[resourceIndex]
 		if excessTime := float64(earlierOwed) - app.backlogShare*float64(a.deviceTimeUntil(now, resource, other.deadline-app.chainQuantile)); earlierOwed > 0 && excessTime > 0 {
 			delay = max(delay, 1, int64(excessTime/((1+app.backlogShare)*float64(max(1, resource.liveDevices)))))
 		}
-		if i > linePosition {
-			owed -= other.owedTime[r]
+		if i > position {
+			owed -= other.owedTime[resourceIndex]
 		}
 	}
 	return delay
 }
 
-// updateFreeTimes computes when the devices of a resource (a set of devices) become free: their sum, the latest,
-// and how many are up. deviceTimeUntil reads these.
+// updateFreeTimes computes when the devices of a resource become free: the sum of these times, the latest of them, and the number of devices that are up.
+// deviceTimeUntil reads these.
 func (a *admission) updateFreeTimes(now int64, resource *resource) {
 	resource.freeTimesSum, resource.lastFreeAt, resource.liveDevices = 0, now, 0
 	for _, deviceIndex := range resource.deviceIndexes {
@@ -254,9 +251,8 @@ func (a *admission) updateFreeTimes(now int64, resource *resource) {
 	}
 }
 
-// deviceFreeAt returns when a device has finished what it runs. If the device is down, it returns farFuture.
-// Running sequences of a language model count as if the device did what remains of them at its full batch, and
-// nothing else. An idle device is free now.
+// deviceFreeAt returns when a device has finished the batch that it runs, in ns. An idle device is free now. If the device is down, it returns farFuture.
+// The sequences of a language model count as if the device did what remains of them in full batches, and nothing else.
 func (a *admission) deviceFreeAt(now int64, deviceIndex int32) int64 {
 	device := &a.cluster.devices[deviceIndex]
 	switch {
@@ -265,11 +261,11 @@ func (a *admission) deviceFreeAt(now int64, deviceIndex int32) int64 {
 	case !device.isBusy:
 		return now
 	case a.tables.isLanguageModel(device.runningService):
-		freeAt, n := now, int32(len(device.runningTasks))
+		freeAt, sequenceCount := now, int32(len(device.runningTasks))
 		kindProfile := a.tables.profileOn(device.runningService, deviceIndex)
 		for _, taskID := range device.runningTasks {
 			task := &a.registry.tasks[taskID]
-			remainingPart := task.sequence.remainingPart - float64(now-device.progressCountedAt)/float64(a.tables.batchTime(task.service, deviceIndex, n, task.relativeWork))
+			remainingPart := task.sequence.remainingPart - float64(now-device.progressCountedAt)/float64(a.tables.batchTime(task.service, deviceIndex, sequenceCount, task.relativeWork))
 			freeAt += int64(max(0, remainingPart) * float64(scaleTime(kindProfile.batchTimes[kindProfile.maxBatch-1], task.relativeWork)) / float64(kindProfile.maxBatch))
 		}
 		return freeAt
@@ -277,8 +273,8 @@ func (a *admission) deviceFreeAt(now int64, deviceIndex int32) int64 {
 	return max(now, device.batchEndsAt)
 }
 
-// deviceTimeUntil returns the device time in ns that a resource (a set of devices) offers from when each device is
-// free up to a deadline. If all are free by then, a formula suffices.
+// deviceTimeUntil returns the device time in ns that a resource (a set of devices) offers until a deadline: the sum over its devices of the time from when the device is free.
+// If all are free by the deadline, a formula suffices.
 func (a *admission) deviceTimeUntil(now int64, resource *resource, deadline int64) int64 {
 	if deadline >= resource.lastFreeAt {
 		return resource.liveDevices*deadline - resource.freeTimesSum
@@ -290,9 +286,8 @@ func (a *admission) deviceTimeUntil(now int64, resource *resource, deadline int6
 	return sum
 }
 
-// updateOwedTime computes anew the device time that an admitted request owes each resource (set of devices), after
-// a segment of it was revealed: that of its waiting tasks, and the mean of what followed its latest token (kind of
-// task).
+// updateOwedTime computes anew the device time that an admitted request owes each resource (set of devices), after a segment of its tasks was revealed: the time of its
+// waiting tasks, and the mean time of what followed its latest kind of task in earlier requests.
 func (a *admission) updateOwedTime(request *request) {
 	if !request.admitted {
 		return
@@ -301,15 +296,15 @@ func (a *admission) updateOwedTime(request *request) {
 	clear(request.owedTime)
 	for _, taskID := range request.revealedTasks {
 		if task := &a.registry.tasks[taskID]; task.progress == taskUnplaced || task.progress == taskQueued {
-			for _, r := range a.resourcesOf[task.service] {
-				request.owedTime[r] += scaleTime(a.resources[r].taskTime[task.service], task.relativeWork)
+			for _, resourceIndex := range a.resourcesOf[task.service] {
+				request.owedTime[resourceIndex] += scaleTime(a.resources[resourceIndex].taskTime[task.service], task.relativeWork)
 			}
 		}
 	}
-	token := request.taskKinds[len(request.taskKinds)-1]
-	if list := a.apps[request.app].timeAfter; int(token) < len(list) {
-		for r := range request.owedTime {
-			request.owedTime[r] += list[token].meanOf(r)
+	kindNumber := request.taskKinds[len(request.taskKinds)-1]
+	if meansByKind := a.apps[request.app].timeAfter; int(kindNumber) < len(meansByKind) {
+		for resourceIndex := range request.owedTime {
+			request.owedTime[resourceIndex] += meansByKind[kindNumber].meanOf(resourceIndex)
 		}
 	}
 	a.addOwedTime(request, 1)
@@ -317,27 +312,27 @@ func (a *admission) updateOwedTime(request *request) {
 
 // addOwedTime adds the time that a request owes to the resources (sign 1), or subtracts it (-1).
 func (a *admission) addOwedTime(request *request, sign int64) {
-	for r, owedHere := range request.owedTime {
-		a.resources[r].owedTime += sign * owedHere
+	for resourceIndex, owedHere := range request.owedTime {
+		a.resources[resourceIndex].owedTime += sign * owedHere
 	}
 }
 
-// settleOwedTime is called when a task of an admitted request starts: it subtracts the task's time from what the
-// request owes its resources, sets of devices (sign 1). If the task waits again, the time is added back (-1).
+// settleOwedTime subtracts the device time of a task that starts (sign 1) from what its request owes each resource (set of devices). If the task comes back without a
+// result and waits again, the time is added back (sign -1).
 func (a *admission) settleOwedTime(task *task, sign int64) {
 	if task.requestNumber < 0 || !a.registry.requests[task.requestNumber].admitted {
 		return
 	}
 	request := &a.registry.requests[task.requestNumber]
-	for _, r := range a.resourcesOf[task.service] {
-		w := sign * scaleTime(a.resources[r].taskTime[task.service], task.relativeWork)
-		request.owedTime[r] -= w
-		a.resources[r].owedTime -= w
+	for _, resourceIndex := range a.resourcesOf[task.service] {
+		deviceTime := sign * scaleTime(a.resources[resourceIndex].taskTime[task.service], task.relativeWork)
+		request.owedTime[resourceIndex] -= deviceTime
+		a.resources[resourceIndex].owedTime -= deviceTime
 	}
 }
 
-// recordAnswer removes a request that has been answered from the admitted ones, and learns from it: the device time
-// that its tasks took, its longest chain of tasks, and whether it was late.
+// recordAnswer removes a request that has been answered from the admitted ones, and learns from it: the device time that its tasks took, its longest chain of tasks that
+// read each other, and whether it was late.
 func (a *admission) recordAnswer(now int64, requestNumber int32) {
 	request := &a.registry.requests[requestNumber]
 	if !request.admitted {
@@ -345,7 +340,7 @@ func (a *admission) recordAnswer(now int64, requestNumber int32) {
 	}
 
 	// The longest chain of task times, in planned batches.
-	chain := int64(0)
+	chainTime := int64(0)
 	for _, taskID := range request.revealedTasks {
 		task := &a.registry.tasks[taskID]
 		task.earliestEnd = 0
@@ -355,15 +350,15 @@ func (a *admission) recordAnswer(now int64, requestNumber int32) {
 			}
 		}
 		task.earliestEnd += a.plannedTaskTime(task.service, task.relativeWork)
-		chain = max(chain, task.earliestEnd)
+		chainTime = max(chainTime, task.earliestEnd)
 	}
-	a.learnPath(request.app, request.taskKinds, chain, 1)
+	a.learnPath(request.app, request.taskKinds, chainTime, 1)
 	a.removeRequest(requestNumber)
 	a.adjustShare(now, request, now > request.deadline)
 }
 
-// removeRequest removes a request that has ended or was dropped from the admitted ones, with the device time that
-// it still owed. The list is sorted by deadline; several requests may have the same one.
+// removeRequest removes a request that has ended or was dropped from the admitted ones, with the device time that it still owes. The list is sorted by deadline, and
+// several requests may have the same one.
 func (a *admission) removeRequest(requestNumber int32) {
 	request := &a.registry.requests[requestNumber]
 	if !request.admitted {
@@ -371,17 +366,16 @@ func (a *admission) removeRequest(requestNumber int32) {
 	}
 	a.addOwedTime(request, -1)
 	request.admitted = false
-	linePosition, _ := slices.BinarySearchFunc(a.admittedByDeadline, request.deadline, func(other int32, deadline int64) int {
+	position, _ := slices.BinarySearchFunc(a.admittedByDeadline, request.deadline, func(other int32, deadline int64) int {
 		return int(max(-1, min(1, a.registry.requests[other].deadline-deadline)))
 	})
-	linePosition += slices.Index(a.admittedByDeadline[linePosition:], requestNumber)
-	a.admittedByDeadline = slices.Delete(a.admittedByDeadline, linePosition, linePosition+1)
+	position += slices.Index(a.admittedByDeadline[position:], requestNumber)
+	a.admittedByDeadline = slices.Delete(a.admittedByDeadline, position, position+1)
 }
 
-// adjustShare counts an admitted request that has ended, late or in time. After endsPerUpdate of them the share of
-// its application grows if few were late and some were refused, and shrinks if many were late. The share is the
-// part of the device time that admitted work may take. After a change it holds for one time budget, until its
-// effect is seen.
+// adjustShare counts an admitted request that has ended, late or in time. After endsPerUpdate of them the backlog share of its application, which is the part of the device time
+// that admitted work may take, is set anew: it grows if few were late and some were refused, and shrinks if many were late. It then holds for one time budget of a
+// request, until its effect is seen.
 func (a *admission) adjustShare(now int64, request *request, late bool) {
 	app := &a.apps[request.app]
 	if app.endedRequests++; late {
@@ -400,7 +394,7 @@ func (a *admission) adjustShare(now int64, request *request, late bool) {
 	app.endedRequests, app.lateRequests, app.refusedAny, app.shareHoldsUntil = 0, 0, false, now+request.deadline-request.arrivedAt
 }
 
-// plannedTaskTime returns the time of a task in a full planned batch, on the first kind of device that runs it.
+// plannedTaskTime returns the time in ns of a task of a service in a full planned batch, on the first kind of device that runs it. If no kind does, it returns 0.
 func (a *admission) plannedTaskTime(service int32, relativeWork int64) int64 {
 	profile := &a.tables.services[service]
 	i := slices.IndexFunc(profile.byKind, func(onKind kindProfile) bool { return onKind.batchTimes != nil })
@@ -410,81 +404,81 @@ func (a *admission) plannedTaskTime(service int32, relativeWork int64) int64 {
 	return scaleTime(profile.byKind[i].batchTimes[profile.byKind[i].maxBatch-1], relativeWork)
 }
 
-// learnRecordedPath learns, before the first request, from a recorded path that a share of the requests took: the
-// device time and the longest chain of its tasks. It counts as many samples as the share of half of the ring of
-// chains, so that real requests soon outweigh it.
+// learnRecordedPath learns, before the first request, from a recorded path, the tasks that a share of an application's recorded requests had: the device time and the longest
+// chain of its tasks. path has the kinds of these tasks in the prediction table. The path counts as many samples as its share of half of the ring of chains, so that real
+// requests soon outweigh it.
 func (a *admission) learnRecordedPath(app int32, path []int32, recordedPath *flow.RecordedPath, requestShare float64) {
-	endTimes, chain := make([]int64, len(recordedPath.Tasks)), int64(0)
-	for i := range recordedPath.Tasks {
-		t := &recordedPath.Tasks[i]
+	endTimes, chainTime := make([]int64, len(recordedPath.Tasks)), int64(0)
+	for taskIndex := range recordedPath.Tasks {
+		t := &recordedPath.Tasks[taskIndex]
 		for _, offset := range t.Reads {
-			if offset > 0 && int(offset) <= i {
-				endTimes[i] = max(endTimes[i], endTimes[i-int(offset)])
+			if offset > 0 && int(offset) <= taskIndex {
+				endTimes[taskIndex] = max(endTimes[taskIndex], endTimes[taskIndex-int(offset)])
 			}
 		}
-		endTimes[i] += a.plannedTaskTime(t.Service, workFromMillionths(t.Work))
-		chain = max(chain, endTimes[i])
+		endTimes[taskIndex] += a.plannedTaskTime(t.Service, workFromMillionths(t.Work))
+		chainTime = max(chainTime, endTimes[taskIndex])
 	}
-	a.learnPath(app, path, chain, requestShare*maxChains/2)
+	a.learnPath(app, path, chainTime, requestShare*maxChains/2)
 }
 
-// learnPath counts a path that `count` requests took: the device time after each of its tokens, and the longest
-// chain of task times. A token is the number of a kind of task (service, work, inputs).
-func (g *admission) learnPath(app int32, tokens []int32, chain int64, count float64) {
-	a := &g.apps[app]
-	clear(g.timeSums)
-	for _, token := range slices.Backward(tokens) {
-		for int(token) >= len(a.timeAfter) {
-			a.timeAfter = append(a.timeAfter, resourceMean{})
+// learnPath counts `count` requests of an application (appIndex) whose tasks were of the given kinds, in order: the device time of what followed each kind, that of the whole request,
+// and its longest chain of task times in ns. Kinds of tasks (service, work, inputs) are numbers of the prediction table.
+func (a *admission) learnPath(appIndex int32, taskKinds []int32, chainTime int64, count float64) {
+	app := &a.apps[appIndex]
+	clear(a.timeSums)
+	for _, kindNumber := range slices.Backward(taskKinds) {
+		for int(kindNumber) >= len(app.timeAfter) {
+			app.timeAfter = append(app.timeAfter, resourceMean{})
 		}
-		a.timeAfter[token].addSamples(g.timeSums, count)
-		t := g.predictions.Token(token)
-		for _, r := range g.resourcesOf[t.Service] {
-			g.timeSums[r] += float64(scaleTime(g.resources[r].taskTime[t.Service], workFromMillionths(t.Work)))
+		app.timeAfter[kindNumber].addSamples(a.timeSums, count)
+		taskKind := a.predictions.Token(kindNumber)
+		for _, resourceIndex := range a.resourcesOf[taskKind.Service] {
+			a.timeSums[resourceIndex] += float64(scaleTime(a.resources[resourceIndex].taskTime[taskKind.Service], workFromMillionths(taskKind.Work)))
 		}
 	}
 
 	// Keep the latest chains in a ring, and their quantile.
-	a.requestTime.addSamples(g.timeSums, count)
+	app.requestTime.addSamples(a.timeSums, count)
 	for range int(math.Ceil(count)) {
-		if len(a.chainTimes) < maxChains {
-			a.chainTimes = append(a.chainTimes, chain)
+		if len(app.chainTimes) < maxChains {
+			app.chainTimes = append(app.chainTimes, chainTime)
 		} else {
-			a.chainTimes[a.chainCount%maxChains] = chain
+			app.chainTimes[app.chainCount%maxChains] = chainTime
 		}
-		a.chainCount++
+		app.chainCount++
 	}
 	// Sorting takes time, so the quantile is updated every 16 chains once there are some.
-	if a.chainCount%16 == 1 || a.chainCount < 16 || count > 1 {
-		g.sortedChains = append(g.sortedChains[:0], a.chainTimes...)
-		slices.Sort(g.sortedChains)
-		a.chainQuantile = g.sortedChains[int(chainQuantileLevel*float64(len(g.sortedChains)))]
+	if app.chainCount%16 == 1 || app.chainCount < 16 || count > 1 {
+		a.sortedChains = append(a.sortedChains[:0], app.chainTimes...)
+		slices.Sort(a.sortedChains)
+		app.chainQuantile = a.sortedChains[int(chainQuantileLevel*float64(len(a.sortedChains)))]
 	}
 }
 
-// meanOf returns the mean for a resource. Without samples it returns 0.
-func (m *resourceMean) meanOf(r int) int64 {
+// meanOf returns the mean device time in ns for a resource (a set of devices). Without samples it returns 0.
+func (m *resourceMean) meanOf(resourceIndex int) int64 {
 	if m.samples == 0 {
 		return 0
 	}
-	return int64(m.sums[r] / m.samples)
+	return int64(m.sums[resourceIndex] / m.samples)
 }
 
-// addSamples adds `count` samples of the same values, one value for each resource. Beyond maxSamples, older samples
-// lose weight, so that the mean follows changes.
-func (m *resourceMean) addSamples(x []float64, count float64) {
+// addSamples adds `count` samples of the same values: deviceTimes has one device time for each resource. Beyond a weight of maxSamples, older samples lose weight, so that the mean
+// follows changes.
+func (m *resourceMean) addSamples(deviceTimes []float64, count float64) {
 	if m.sums == nil {
-		m.sums = make([]float64, len(x))
+		m.sums = make([]float64, len(deviceTimes))
 	}
 	if m.samples+count > maxSamples {
-		keptPart := max(0, maxSamples-count) / (m.samples + count)
-		for r := range m.sums {
-			m.sums[r] *= keptPart
+		retainedPart := max(0, maxSamples-count) / (m.samples + count)
+		for resourceIndex := range m.sums {
+			m.sums[resourceIndex] *= retainedPart
 		}
-		m.samples *= keptPart
+		m.samples *= retainedPart
 	}
-	for r := range x {
-		m.sums[r] += count * x[r]
+	for resourceIndex := range deviceTimes {
+		m.sums[resourceIndex] += count * deviceTimes[resourceIndex]
 	}
 	m.samples += count
 }

@@ -6,8 +6,7 @@ import (
 	"inferplan/policy"
 )
 
-// batchRunner runs placed tasks: it has the inputs of a task brought to the task's device, and starts and ends the
-// batches there.
+// batchRunner runs tasks that have a device: it has the inputs of a task brought to the device, and starts and ends the batches there.
 type batchRunner struct {
 	cluster   *cluster
 	registry  *registry
@@ -19,8 +18,8 @@ type batchRunner struct {
 	admission *admission
 }
 
-// startTouched is called at the end of each event. It starts batches and loads, where it can, on all devices that
-// the event has touched. A start may touch further devices, so the list grows meanwhile.
+// startTouched is called at the end of each event. It starts a batch and a load, where possible, on each device that the event has changed (touchDevice).
+// A start may change further devices, so the list grows meanwhile.
 func (b *batchRunner) startTouched(now int64, actions *policy.Actions) {
 	for i := 0; i < len(b.cluster.touchedDevices); i++ {
 		deviceIndex := b.cluster.touchedDevices[i]
@@ -33,9 +32,8 @@ func (b *batchRunner) startTouched(now int64, actions *policy.Actions) {
 	b.cluster.touchedDevices = b.cluster.touchedDevices[:0]
 }
 
-// startBatch starts a batch on an idle device: the first task in its queue that may run, with all later tasks of
-// the same service that may run, up to the largest batch. If the device runs a language model, tasks join it
-// instead. It is called whenever a device may be able to start something.
+// startBatch starts a batch on an idle device, if a task in its queue may run: with that task, and all later tasks of its service that may run, up to the
+// largest batch. On a device that runs a language model, tasks join it as sequences instead. It is called whenever a start may have become possible.
 func (b *batchRunner) startBatch(deviceIndex int32, now int64, actions *policy.Actions) {
 	device := &b.cluster.devices[deviceIndex]
 	if device.isBusy {
@@ -59,25 +57,25 @@ func (b *batchRunner) startBatch(deviceIndex int32, now int64, actions *policy.A
 	// Book the batch on the device.
 	firstTask := int32(len(actions.Tasks))
 	relativeWork, recomputeTime := b.chooseBatch(deviceIndex, headPosition, service, actions)
-	n := int32(len(device.runningTasks))
+	batchSize := int32(len(device.runningTasks))
 	device.isBusy, device.planOutdated, device.runningService = true, true, service
 	b.cluster.busyDevices++
-	device.batchEndsAt = now + b.tables.batchTime(service, deviceIndex, n, relativeWork) + recomputeTime
+	device.batchEndsAt = now + b.tables.batchTime(service, deviceIndex, batchSize, relativeWork) + recomputeTime
 	device.lastUsedAt[b.tables.services[service].network] = now
 	for _, taskID := range device.runningTasks {
 		b.registry.tasks[taskID].endsAt = device.batchEndsAt
 	}
 
 	// Order the dispatch.
-	kindProfile := b.tables.profileOn(service, deviceIndex)
+	profile := b.tables.profileOn(service, deviceIndex)
 	start := time.Duration(now)
-	actions.List = append(actions.List, policy.Action{Kind: policy.Dispatch, Pipeline: kindProfile.pipeline, Model: -1, Batch: deviceIndex, Size: n, Device: b.tables.planDevice[deviceIndex],
+	actions.List = append(actions.List, policy.Action{Kind: policy.Dispatch, Pipeline: profile.pipeline, Model: -1, Batch: deviceIndex, Size: batchSize, Device: b.tables.planDevice[deviceIndex],
 		TaskFirst: firstTask, HopFirst: int32(len(actions.Hops)), HopCount: 1})
-	actions.Hops = append(actions.Hops, policy.Hop{Stage: kindProfile.stage, Device: b.tables.planDevice[deviceIndex], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(device.batchEndsAt)})
+	actions.Hops = append(actions.Hops, policy.Hop{Stage: profile.stage, Device: b.tables.planDevice[deviceIndex], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(device.batchEndsAt)})
 }
 
-// firstToStart returns the first position of a queue, from a given one on, whose task may run and waits for no sibling.
-// If there is none, it returns -1.
+// firstToStart returns the first queue position, not before a given one, whose task may run on the device and does not wait for a sibling
+// (siblingArriving). If there is none, it returns -1.
 func (b *batchRunner) firstToStart(device *device, position int) int {
 	for i := position; i < len(device.queue); i++ {
 		if task := &b.registry.tasks[device.queue[i]]; b.cluster.isRunnable(device, task) && !b.siblingArriving(device, task) {
@@ -87,9 +85,9 @@ func (b *batchRunner) firstToStart(device *device, position int) int {
 	return -1
 }
 
-// chooseBatch moves the tasks of a service that may run, from a position of the queue on, into the batch of a
-// device, as many as fit. It returns the largest work of a task, which sets the time of the batch, and the time in
-// ns to recompute session states (what a service keeps of a request) that are not on the device.
+// chooseBatch moves tasks of a service that may run from a device's queue into its batch, from headPosition on and up to the largest batch, and appends them to
+// the tasks of the actions. It returns the largest relative work of these tasks, which sets the time of the batch, and the time in ns to recompute session
+// states that are not on the device.
 func (b *batchRunner) chooseBatch(deviceIndex int32, headPosition int, service int32, actions *policy.Actions) (relativeWork, recomputeTime int64) {
 	device, maxBatch := &b.cluster.devices[deviceIndex], int(b.tables.profileOn(service, deviceIndex).maxBatch)
 	remainingQueue := device.queue[:headPosition]
@@ -108,9 +106,8 @@ func (b *batchRunner) chooseBatch(deviceIndex int32, headPosition int, service i
 	return relativeWork, recomputeTime
 }
 
-// batchHead returns the queue position at which the search for the next batch begins. That is the first full batch
-// if the first task that may run can wait for it, and otherwise position 0. Tasks whose siblings (tasks of the same
-// request) will arrive soon wait for them, unless others of the service are ready.
+// batchHead returns the queue position from which on a device looks for its next batch: that of the first task of a full batch if the option FullBatchFirst is set and
+// the first task that may run can wait for the batch, and otherwise 0. A task that waits for a sibling (siblingArriving) counts only if others of its service may run.
 func (b *batchRunner) batchHead(device *device, deviceIndex int32, now int64) int {
 	if !b.cluster.options.FullBatchFirst {
 		return 0
@@ -127,9 +124,8 @@ func (b *batchRunner) batchHead(device *device, deviceIndex int32, now int64) in
 	return 0
 }
 
-// startSequences starts a language model on an idle device, with all tasks of the service that may run, from a
-// position of the queue on, and for which there is KV memory. Each such task is a sequence and a batch of its own.
-// The others stay in the queue.
+// startSequences starts a language model on an idle device. All tasks of the service from headPosition on in the queue that may run, and for which there is KV memory,
+// start as sequences, each a batch of its own. The others stay in the queue.
 func (b *batchRunner) startSequences(deviceIndex, service int32, headPosition int, now int64, actions *policy.Actions) {
 	device := &b.cluster.devices[deviceIndex]
 	remainingQueue := device.queue[:headPosition]
@@ -144,9 +140,8 @@ func (b *batchRunner) startSequences(deviceIndex, service int32, headPosition in
 	device.queue = remainingQueue
 }
 
-// joinSequences lets tasks join the language model that runs on a device, in the order of the queue. It stops at
-// the first task that does not fit or that causes the device to drain. To drain is to take no new sequences, so
-// that another service gets the device.
+// joinSequences lets tasks of a device's queue join the language model that runs there, in order. It stops at the first task that does not fit, or that makes
+// the device drain, which means to take no new sequences so that another service gets the device.
 func (b *batchRunner) joinSequences(deviceIndex int32, now int64, actions *policy.Actions) {
 	device := &b.cluster.devices[deviceIndex]
 	remainingQueue, accepting := device.queue[:0], true
@@ -163,22 +158,22 @@ func (b *batchRunner) joinSequences(deviceIndex int32, now int64, actions *polic
 	device.queue = remainingQueue
 }
 
-// siblingArriving returns true if the inputs of another task of the same request and service are on their way to the
-// device. The two tasks are meant for one batch, so the first one waits.
+// siblingArriving returns true if a task should wait for a sibling: another task of its request and service in the device's queue whose inputs are on their way to the
+// device. The two were placed there to share a batch.
 func (b *batchRunner) siblingArriving(device *device, task *task) bool {
 	if len(device.queue) == 1 {
 		return false
 	}
 	for _, taskID := range device.queue {
-		if other := &b.registry.tasks[taskID]; other.taskNumber >= 0 && other.requestNumber == task.requestNumber && other.service == task.service && other.pendingInputs == 0 && other.inputsTarget == other.deviceIndex && other.inputsDevice != other.deviceIndex {
+		if other := &b.registry.tasks[taskID]; other.isRevealed() && other.requestNumber == task.requestNumber && other.service == task.service && other.pendingInputs == 0 && other.inputsTarget == other.deviceIndex && other.inputsDevice != other.deviceIndex {
 			return true
 		}
 	}
 	return false
 }
 
-// finishBatch ends the tasks of a batch that has finished on a device, or the one sequence of a language model that
-// the slot names, and has the device looked at for what it can start next.
+// finishBatch ends the tasks of a batch that has finished on a device, or the one sequence of a language model that has this batch number.
+// The device then starts what it can start next, before the event has been handled.
 func (b *batchRunner) finishBatch(deviceIndex, batchNumber int32, now int64, actions *policy.Actions) {
 	device := &b.cluster.devices[deviceIndex]
 	if taskID := b.sequences.taskOfBatch(batchNumber); taskID >= 0 {
@@ -197,8 +192,8 @@ func (b *batchRunner) finishBatch(deviceIndex, batchNumber int32, now int64, act
 	b.cluster.touchDevice(deviceIndex)
 }
 
-// endTask marks a task as ended, stores the state of its session (what the next task of the request continues), and
-// counts it as an ended input of its readers. If the request is gone (req below 0), the task is only released.
+// endTask marks a task as ended, stores the session state that it leaves for the next task of its request, and counts it as an ended input of the tasks that read it.
+// If its request has ended before (requestNumber -1), the task is only released.
 func (b *batchRunner) endTask(taskID int32, now int64, actions *policy.Actions) {
 	task := &b.registry.tasks[taskID]
 	task.progress, task.endsAt = taskEnded, now
@@ -213,24 +208,23 @@ func (b *batchRunner) endTask(taskID int32, now int64, actions *policy.Actions) 
 	b.markInputEnded(now, request.expectedTasks, taskID, actions)
 }
 
-// markInputEnded counts an ended task among the inputs of those tasks of the list that read it. Tasks all of whose
-// inputs have ended may run once the inputs are at their place.
+// markInputEnded counts an ended task among the inputs of those tasks of a list, readers, that read its output. A revealed task all of whose inputs have ended may run
+// once the inputs are at its device.
 func (b *batchRunner) markInputEnded(now int64, readers []int32, taskID int32, actions *policy.Actions) {
-	for _, c := range readers {
-		task := &b.registry.tasks[c]
+	for _, readerID := range readers {
+		task := &b.registry.tasks[readerID]
 		for _, input := range task.inputs {
 			if input == taskID {
 				task.pendingInputs--
 			}
 		}
-		if task.pendingInputs == 0 && task.progress == taskQueued && task.taskNumber >= 0 {
-			b.makeRunnable(now, c, actions)
+		if task.pendingInputs == 0 && task.progress == taskQueued && task.isRevealed() {
+			b.makeRunnable(now, readerID, actions)
 		}
 	}
 }
 
-// gatherInputs has the inputs of a task that has just been placed brought to its place (device). If all have ended,
-// the task may run there at once.
+// gatherInputs has the inputs of a task that has just been given a device brought there. If all of them have ended, the task may run when they are there.
 func (b *batchRunner) gatherInputs(now int64, taskID int32, actions *policy.Actions) {
 	task := &b.registry.tasks[taskID]
 	if task.pendingInputs == 0 {
@@ -240,8 +234,8 @@ func (b *batchRunner) gatherInputs(now int64, taskID int32, actions *policy.Acti
 	}
 }
 
-// makeRunnable is called for a placed task whose inputs have all ended. If the inputs are at its place (device), it
-// may run; otherwise they are requested, and it may run when they arrive.
+// makeRunnable is called for a task in a device's queue whose inputs have all ended. If the inputs are at the device, the task may run now.
+// Otherwise they are requested, and it may run when they arrive. The session state that it continues is fetched, too.
 func (b *batchRunner) makeRunnable(now int64, taskID int32, actions *policy.Actions) {
 	task := &b.registry.tasks[taskID]
 	b.fetchState(now, taskID, actions)
@@ -258,7 +252,7 @@ func (b *batchRunner) makeRunnable(now int64, taskID int32, actions *policy.Acti
 	b.requestInputs(taskID, actions)
 }
 
-// requestInputs requests that the inputs of a task are brought to its place, unless that has been requested already.
+// requestInputs requests that the inputs of a task are brought to its device, unless that has been requested before.
 func (b *batchRunner) requestInputs(taskID int32, actions *policy.Actions) {
 	if task := &b.registry.tasks[taskID]; task.inputsTarget != task.deviceIndex {
 		task.inputsTarget, task.inputsDevice = task.deviceIndex, -1
@@ -266,7 +260,7 @@ func (b *batchRunner) requestInputs(taskID int32, actions *policy.Actions) {
 	}
 }
 
-// hasRemoteInputs returns true if a task reads an output that is at another place.
+// hasRemoteInputs returns true if a task reads the output of a task on another device.
 func (b *batchRunner) hasRemoteInputs(task *task) bool {
 	for _, input := range task.inputs {
 		if input >= 0 && b.registry.tasks[input].deviceIndex != task.deviceIndex {
@@ -276,7 +270,8 @@ func (b *batchRunner) hasRemoteInputs(task *task) bool {
 	return false
 }
 
-// markInputsArrived notes that the inputs of a task have arrived at its device. Transfers of batches are ignored.
+// markInputsArrived handles the event that the inputs of a task have arrived at a device. If the task still waits there, it may run.
+// Events of transfers within a batch are ignored.
 func (b *batchRunner) markInputsArrived(event *policy.Event) {
 	if event.Batch >= 0 {
 		return

@@ -121,7 +121,7 @@ func (d *drivenPolicy) endNextLoad() {
 			return
 		}
 		for _, taskID := range dev.queue {
-			if task := &d.policy.cluster.registry.tasks[taskID]; task.taskNumber >= 0 && task.inputsTarget == int32(deviceIndex) && task.inputsDevice != int32(deviceIndex) && task.pendingInputs == 0 {
+			if task := &d.policy.cluster.registry.tasks[taskID]; task.isRevealed() && task.inputsTarget == int32(deviceIndex) && task.inputsDevice != int32(deviceIndex) && task.pendingInputs == 0 {
 				d.now += 3 * time.Millisecond
 				d.handleEvent(policy.Event{Kind: policy.TransferFinished, Task: task.taskNumber, Batch: -1, Device: d.policy.cluster.tables.planDevice[deviceIndex]})
 				return

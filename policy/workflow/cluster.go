@@ -2,22 +2,22 @@ package workflow
 
 import "inferplan/policy"
 
-// cluster is the state that all parts of the policy act on: requests and their tasks, and the devices with what they
-// hold and will do.
+// cluster is the state that all parts of the policy share: requests and their tasks, and devices with what they hold and will do.
+// Devices are numbered by a device index: their position when the plan's devices are sorted by node.
 type cluster struct {
-	registry       *registry
+	registry       *registry // open requests and their tasks
 	options        Options
-	tables         *deviceTables // services and devices, from the tables
-	devices        []device
-	copyCount      []int32 // by network: devices that hold it or load it
-	demand         networkDemand
-	busyDevices    int     // devices that run a batch
-	touchedDevices []int32 // places that an event has touched in this turn
-	isTouched      []bool  // by place: whether it is in that list
-	routing        Routing // places tasks in place of the search; nil if the search does
+	tables         *deviceTables // times of services and transfers, from the tables of the plan
+	devices        []device      // by device index
+	copyCount      []int32       // by network: number of devices that hold it or load it
+	demand         networkDemand // how often tasks need each network
+	busyDevices    int           // number of devices that run a batch
+	touchedDevices []int32       // indexes of the devices that the present event has changed
+	isTouched      []bool        // by device index: whether it is in touchedDevices
+	routing        Routing       // gives tasks their devices in place of the search; nil if the search does
 }
 
-// newCluster returns a cluster with idle devices that hold what the tables say for the start.
+// newCluster returns a cluster of idle devices without requests. Each device holds the networks that the plan loads there before the start.
 func newCluster(planTables *policy.Tables, opt Options) *cluster {
 	c := &cluster{registry: &registry{}, options: opt, tables: newDeviceTables(planTables), copyCount: make([]int32, len(planTables.Networks)), isTouched: make([]bool, len(planTables.Devices))}
 	c.demand = newNetworkDemand(len(planTables.Networks), len(planTables.Devices))
@@ -28,9 +28,9 @@ func newCluster(planTables *policy.Tables, opt Options) *cluster {
 	return c
 }
 
-// resetDevice sets a device to what it holds at the start: the resident networks of the plan. It is called at the
-// start, and when a device was lost or comes back. The caller has cleared its session states. copyCount is how many
-// devices have each network.
+// resetDevice empties the memory of a device and then loads the networks that the plan has it hold at the start (its resident networks).
+// It is called at the start, when a device is lost, and when it comes back. The caller has removed the session states from it before.
+// It keeps copyCount, the number of devices that hold or load each network, up to date.
 func (c *cluster) resetDevice(deviceIndex int32) {
 	device, planDevice := &c.devices[deviceIndex], c.tables.planDevice[deviceIndex]
 	device.memoryBytes, device.usedBytes = 0, 0
@@ -54,7 +54,8 @@ func (c *cluster) resetDevice(deviceIndex int32) {
 	device.planOutdated = true
 }
 
-// touchDevice makes startTouched look at a device before the turn ends.
+// touchDevice notes that the present event has changed a device. Before the event has been handled,
+// batchRunner.startTouched then starts the batches and loads that have become possible on each such device.
 func (c *cluster) touchDevice(deviceIndex int32) {
 	if !c.isTouched[deviceIndex] {
 		c.isTouched[deviceIndex] = true
@@ -62,14 +63,14 @@ func (c *cluster) touchDevice(deviceIndex int32) {
 	}
 }
 
-// isRunnable returns true if a task in a device's queue may run there: it is revealed, its inputs and its session state
-// are there, and its network is loaded.
+// isRunnable returns true if a task in a device's queue may run there now: it is revealed (not only predicted), the outputs that it reads and
+// the session state that it continues have arrived at the device, and the device holds the network of its service.
 func (c *cluster) isRunnable(device *device, task *task) bool {
-	return task.taskNumber >= 0 && task.pendingInputs == 0 && task.inputsDevice == task.deviceIndex && !task.stateInTransit && device.holdsNetwork[c.tables.services[task.service].network]
+	return task.isRevealed() && task.pendingInputs == 0 && task.inputsDevice == task.deviceIndex && !task.stateInTransit && device.holdsNetwork[c.tables.services[task.service].network]
 }
 
-// isStuck returns true if a device runs nothing and no task in its queue may run. Then networks that revealed tasks
-// need may be evicted, because it would stand still for ever.
+// isStuck returns true if a device runs nothing and no task in its queue may run.
+// Then even networks that revealed tasks need may be evicted, because the device would otherwise stand still for ever.
 func (c *cluster) isStuck(device *device) bool {
 	if device.isBusy {
 		return false
@@ -82,8 +83,9 @@ func (c *cluster) isStuck(device *device) bool {
 	return true
 }
 
-// needsEviction returns true if a network would not fit beside those that a device holds or plans to load. It returns false
-// if the network is one of these itself.
+// needsEviction returns true if a device has to evict other networks to load a network,
+// because the free memory is too small beside the loads that are planned there.
+// It returns false if the device holds the network, loads it, or plans to load it.
 func (c *cluster) needsEviction(deviceIndex, network int32) bool {
 	device := &c.devices[deviceIndex]
 	if device.networkReadyAt(network) >= 0 {
@@ -96,7 +98,7 @@ func (c *cluster) needsEviction(deviceIndex, network int32) bool {
 	return freeBytes < c.tables.networkBytes[network]
 }
 
-// unqueueTask removes a task from the queue of its device. The task then has no place.
+// unqueueTask removes a task from the queue of its device. The task is unplaced afterwards, which means that it has to be given a device again.
 func (c *cluster) unqueueTask(taskID int32) {
 	task := &c.registry.tasks[taskID]
 	c.devices[task.deviceIndex].dequeue(taskID)
@@ -104,28 +106,30 @@ func (c *cluster) unqueueTask(taskID int32) {
 	c.touchDevice(task.deviceIndex)
 }
 
-// countTask reports to the routing, if there is one, that a task became known (delta 1) or ended (-1).
+// countTask reports to the routing (a rule that places tasks in place of the search) that a task of a service became known (delta 1) or
+// ended (delta -1). Without a routing it does nothing.
 func (c *cluster) countTask(now int64, service int32, delta int) {
 	if c.routing != nil {
 		c.routing.CountTask(now, service, delta)
 	}
 }
 
-// meanBacklog returns how far ahead devices are booked, in ns: the mean over the devices.
+// meanBacklog returns the mean over all devices of the time, in ns from now, until a device has run all tasks in its queue.
 func (c *cluster) meanBacklog(now int64) int64 {
 	sum := int64(0)
-	for i := range c.devices {
-		sum += max(0, c.devices[i].planEnd-now)
+	for deviceIndex := range c.devices {
+		sum += max(0, c.devices[deviceIndex].planEnd-now)
 	}
 	return sum / int64(len(c.devices))
 }
 
-// countDemand counts that a task needs a service, if networks are evicted by value.
+// countDemand counts that a task needs the network of a service. It counts only if the options evict networks by value, because only then
+// the demand is read.
 func (c *cluster) countDemand(now int64, service int32) {
 	if c.options.EvictByValue {
 		c.demand.countTask(now, c.tables.services[service].network, c.busyShare())
 	}
 }
 
-// busyShare returns the share of the devices that run a batch.
+// busyShare returns the share of the devices, from 0 to 1, that run a batch now.
 func (c *cluster) busyShare() float64 { return float64(c.busyDevices) / float64(len(c.devices)) }

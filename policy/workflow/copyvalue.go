@@ -9,29 +9,30 @@ const (
 	valueLifetime = int64(100e6)
 )
 
-// networkDemand holds how often tasks need networks, and what copies save.
+// networkDemand estimates how often tasks need each network, and what copies of networks on devices save.
 type networkDemand struct {
-	rates            []float64 // by network, per ns, at ratedAt
-	ratedAt          []int64
-	busyShare        float64   // busy share of the devices, on average
-	valuedAt         int64     // when the values were computed; -1 if never
-	values           []float64 // by network: tasks per ns that need it
+	rates            []float64 // by network: tasks per ns that needed it, averaged up to ratedAt
+	ratedAt          []int64   // by network: time in ns of the latest such task
+	busyShare        float64   // share of the devices that is busy, on average
+	valuedAt         int64     // time in ns at which values were computed; -1 if never
+	values           []float64 // by network: tasks per ns that need it, at valuedAt
 	othersBusyChance []float64 // by the number of other copies: the chance that the devices of all are busy
 }
 
+// newNetworkDemand returns the demand for this many networks on this many devices, before any task is known.
 func newNetworkDemand(networks, devices int) networkDemand {
 	return networkDemand{rates: make([]float64, networks), ratedAt: make([]int64, networks), valuedAt: -1, values: make([]float64, networks), othersBusyChance: make([]float64, devices+1)}
 }
 
-// countTask counts that a task needs a network, while a share of the devices is busy.
+// countTask counts that a task needs a network, while busyShare of the devices is busy. Older tasks lose weight exponentially, over demandWindow.
 func (d *networkDemand) countTask(now int64, network int32, busyShare float64) {
 	d.rates[network] = d.rates[network]*math.Exp(-float64(now-d.ratedAt[network])/demandWindow) + 1/demandWindow
 	d.ratedAt[network] = now
 	d.busyShare += (busyShare - d.busyShare) / 256
 }
 
-// updateValues computes anew what the networks are worth, if the values are older than valueLifetime: the demand of
-// each (a rate that decays exponentially), and the chance that n other copies are all busy at once.
+// updateValues computes anew what copies of networks save, if the values are older than valueLifetime: the rate of tasks that need each network, and for each number n
+// the chance that the devices of n copies are all busy at once.
 func (d *networkDemand) updateValues(now int64) {
 	if d.valuedAt >= 0 && now < d.valuedAt+valueLifetime {
 		return
@@ -47,26 +48,27 @@ func (d *networkDemand) updateValues(now int64) {
 	}
 }
 
-// otherServicesShare returns the share of the demanded device time that services other than this one need, from 0
-// to 1. Without any demand it returns 0.
+// otherServicesShare returns the share, from 0 to 1, of all demanded device time that services other than this one need. Without any demand it returns 0.
 func (d *networkDemand) otherServicesShare(services []serviceProfile, service int32) float64 {
-	totalDemand, ownDemand := 0.0, 0.0
-	for s := range services {
-		profile := &services[s]
+	totalDemand, servedDemand := 0.0, 0.0
+	for serviceIndex := range services {
+		profile := &services[serviceIndex]
 		serviceDemand := d.values[profile.network] * float64(profile.minTaskTime)
-		if totalDemand += serviceDemand; int32(s) == service {
-			ownDemand = serviceDemand
+		if totalDemand += serviceDemand; int32(serviceIndex) == service {
+			servedDemand = serviceDemand
 		}
 	}
 	if totalDemand == 0 {
 		return 0
 	}
-	return 1 - ownDemand/totalDemand
+	return 1 - servedDemand/totalDemand
 }
 
-// copyValue returns what a byte of a network's copy on a device saves:
+// copyValue returns what a byte of a network's copy on a device saves, in ns of loading per ns that it is kept:
 //
 //	values[network] · othersBusyChance[copyCount-1] · loadTime / bytes
+//
+// It is the rate of tasks that would find the devices of all other copies busy and would load the network elsewhere. Copies with lower values are evicted first.
 func (c *cluster) copyValue(network, deviceIndex int32) float64 {
 	d := &c.demand
 	return d.values[network] * d.othersBusyChance[max(0, c.copyCount[network]-1)] * float64(c.tables.loadTime(network, deviceIndex)) / float64(max(1, c.tables.networkBytes[network]))

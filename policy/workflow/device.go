@@ -2,60 +2,60 @@ package workflow
 
 import "slices"
 
-// device is a device with its queue, what its memory holds, and a plan of what it will do.
+// device is a device with its queue of tasks, what its memory holds, and its plan: the batches and loads that its queue will cause.
 type device struct {
-	queue             []int32 // waiting tasks, in order of their keys
-	runningTasks      []int32 // running tasks
-	runningService    int32   // service of the running tasks
-	isBusy            bool
-	isDown            bool
-	batchEndsAt       int64 // expected end of the batch, or of the last sequence of a language model
-	kvTokens          int64 // KV tokens that the running sequences will hold
-	progressCountedAt int64 // when the progress of the sequences was last counted
+	queue             []int32 // IDs of waiting tasks, in order of their keys; a queue position is an index in it
+	runningTasks      []int32 // IDs of the tasks in the running batch, or of the running sequences
+	runningService    int32   // service of these tasks
+	isBusy            bool    // it runs a batch or sequences
+	isDown            bool    // it is lost
+	batchEndsAt       int64   // expected end in ns of the batch, or of the last sequence of a language model
+	kvTokens          int64   // KV tokens that the running sequences will hold
+	progressCountedAt int64   // time in ns up to which the progress of the sequences is counted
 
-	memoryBytes    int64   // bytes; 0 if no network is loaded at run time
+	memoryBytes    int64   // size of the memory; 0 if no network is loaded at run time
 	usedBytes      int64   // bytes of networks that are loaded or being loaded, and of session states
-	holdsNetwork   []bool  // by network
-	lastUsedAt     []int64 // by network: when a batch last used it
-	sessionStates  []int32 // tasks whose session states are on the device
+	holdsNetwork   []bool  // by network: whether it is loaded
+	lastUsedAt     []int64 // by network: time in ns at which a batch last used it
+	sessionStates  []int32 // IDs of the tasks whose session states are on the device
 	loadingNetwork int32   // network that is being loaded; -1 if none
-	loadEndsAt     int64   // expected end of that load
+	loadEndsAt     int64   // expected end in ns of that load
 
 	planOutdated     bool           // the plan has to be computed anew
-	planValidUntil   int64          // the plan holds up to then
-	plannedBatches   []plannedBatch // planned batches, in order
+	planValidUntil   int64          // time in ns up to which the plan holds if nothing changes
+	plannedBatches   []plannedBatch // batches that the queue will cause, in order
 	plannedLoads     []plannedLoad  // loads that the queue needs and that have not begun
-	planEnd          int64          // end of the whole plan
-	copyEngineFreeAt int64          // when the copy engine has done all loads
+	planEnd          int64          // end in ns of the last planned batch
+	copyEngineFreeAt int64          // time in ns at which the copy engine, which loads networks, has done all loads
 	availableBytes   int64          // bytes that are free or can be freed
-	readyTimes       []int64        // scratch, by queue position: when the task may run, or positionChosen or positionPlanned
-	nextUnplanned    []int32        // scratch, by queue position: the next one that is not planned
-	nextOfService    []int32        // scratch, by queue position: the next one of the same service
+	readyTimes       []int64        // scratch, by queue position: when the task may run in ns, or positionChosen or positionPlanned
+	nextUnplanned    []int32        // scratch, by queue position: the next position that is in no planned batch
+	nextOfService    []int32        // scratch, by queue position: the next position of the same service
 }
 
-// plannedBatch is a batch that a device will run. For a language model it is the time from its first sequence until it
-// has drained.
+// plannedBatch is a batch that a device will run by its plan. For a language model it is the period from its first sequence until none is left.
 type plannedBatch struct {
-	start, end    int64
-	lastJoinAt    int64 // a task appended to the queue can join up to then
+	start, end    int64 // in ns
+	lastJoinAt    int64 // a task that is appended to the queue can join if it is ready by then, in ns
 	kvTokens      int64 // KV tokens that its sequences will hold
-	relativeWork  int64 // largest work of its tasks
-	recomputeTime int64 // part of the time in which session states are recomputed
+	relativeWork  int64 // the largest relative work of its tasks
+	recomputeTime int64 // part of the batch's time, in ns, in which session states are recomputed
 	service, size int32 // service and number of tasks
-	hasRevealed   bool  // it holds a revealed task
+	hasRevealed   bool  // one of its tasks is revealed; the others are only expected
 }
 
-// plannedLoad is a load that the queue needs, with its expected end.
+// plannedLoad is a load of a network that a device's queue needs, with its expected end in ns.
 type plannedLoad struct {
 	network int32
 	end     int64
 }
 
+// newDevice returns a device without tasks, memory or networks. networks is the number of networks of the plan.
 func newDevice(networks int) device {
 	return device{loadingNetwork: -1, holdsNetwork: make([]bool, networks), lastUsedAt: make([]int64, networks), planOutdated: true}
 }
 
-// enqueue inserts a task into the queue by its key, behind tasks with the same key.
+// enqueue inserts a task into the device's queue by its order key, behind tasks with the same key. tasks is registry.tasks, which has the keys.
 func (d *device) enqueue(tasks []task, taskID int32) {
 	d.queue = append(d.queue, taskID)
 	for i := len(d.queue) - 1; i > 0 && tasks[d.queue[i-1]].orderKey > tasks[taskID].orderKey; i-- {
@@ -64,47 +64,48 @@ func (d *device) enqueue(tasks []task, taskID int32) {
 	d.planOutdated = true
 }
 
-// dequeue removes a task from the queue, if it is there.
+// dequeue removes a task from the device's queue, if it is there.
 func (d *device) dequeue(taskID int32) {
-	if i := slices.Index(d.queue, taskID); i >= 0 {
-		d.queue = slices.Delete(d.queue, i, i+1)
+	if position := slices.Index(d.queue, taskID); position >= 0 {
+		d.queue = slices.Delete(d.queue, position, position+1)
 	}
 	d.planOutdated = true
 }
 
-// devicePlanner computes the plans of devices, and the end table that follows from them.
+// devicePlanner computes the plans of devices, which are the batches and loads that their queues will cause, and the end table that follows from them.
 type devicePlanner struct {
 	cluster        *cluster
 	registry       *registry
 	tables         *deviceTables
 	states         *stateStore
-	endTable       endTable // when a task would end, by service and place
+	endTable       endTable // when a further task would end, by service and device
 	fullBatch      fullBatchFinder
-	currentEpoch   int32   // current mark of epochOfNetwork
-	epochOfNetwork []int32 // by network: the epoch in which it was last seen
-	firstOfService []int32 // scratch of a plan: latest queue position by service
+	currentEpoch   int32   // number of the present call of planLoads
+	epochOfNetwork []int32 // by network: the latest call of planLoads that found it needed
+	firstOfService []int32 // scratch, by service: first queue position of the service
 }
 
-// newDevicePlanner returns a planner for the devices of a cluster.
+// newDevicePlanner returns a planner for the devices of a cluster. states gives it the times to recompute session states.
 func newDevicePlanner(cluster *cluster, states *stateStore) *devicePlanner {
 	services, networks := len(cluster.tables.services), len(cluster.tables.networkBytes)
 	return &devicePlanner{cluster: cluster, registry: cluster.registry, tables: cluster.tables, states: states, endTable: newEndTable(services, len(cluster.devices)), fullBatch: newFullBatchFinder(services),
 		epochOfNetwork: make([]int32, networks), firstOfService: make([]int32, services)}
 }
 
-// refreshPlans computes the plan and the end table anew for devices whose plan has changed or is out of date.
+// refreshPlans computes the plan, and with it the entries of the end table, of each device whose queue or memory has changed since its last plan,
+// or whose plan holds no longer.
 func (p *devicePlanner) refreshPlans(now int64) {
-	for i := range p.cluster.devices {
-		if device := &p.cluster.devices[i]; device.planOutdated || device.planValidUntil < now {
-			p.planDevice(int32(i), now)
-			p.writeEndTable(int32(i), now)
+	for deviceIndex := range p.cluster.devices {
+		if device := &p.cluster.devices[deviceIndex]; device.planOutdated || device.planValidUntil < now {
+			p.planDevice(int32(deviceIndex), now)
+			p.writeEndTable(int32(deviceIndex), now)
 		}
 	}
 }
 
-// planDevice computes the plan of a device by playing its own rule forward: one batch at a time, of the first task
-// in the queue that may run then, with all tasks of the same service that may run then. The plan is valid until the
-// next batch or load ends or starts.
+// planDevice computes the plan of a device: the loads and batches that its queue will cause.
+// It plays the device's own rule forward, one batch at a time: each batch is headed by the first task in the queue that may run then, and takes
+// all tasks of the same service that may run then. The plan holds until the next batch or load ends or starts.
 func (p *devicePlanner) planDevice(deviceIndex int32, now int64) {
 	device := &p.cluster.devices[deviceIndex]
 	device.planOutdated, device.planValidUntil = false, farFuture
@@ -127,13 +128,12 @@ func (p *devicePlanner) planDevice(deviceIndex int32, now int64) {
 	}
 }
 
-// planBatches plans the batches of a device's queue from freeAt on, and returns the end of the last one. freeAt is
-// when the running batch ends. Positions that are planned are unlinked from the list that nextUnplanned holds, so
-// that the rest is found without passing them again.
+// planBatches plans the batches of a device's queue from freeAt on, the end of the running batch, and returns the end of the last one. Times are in ns.
+// Queue positions that are in a planned batch are unlinked from the list in device.nextUnplanned, so that they are not passed again.
 func (p *devicePlanner) planBatches(device *device, deviceIndex int32, now, freeAt int64) int64 {
-	n := int32(len(device.queue))
+	queueLength := int32(len(device.queue))
 	p.linkQueue(device, deviceIndex, now)
-	firstUnplanned, unplanned := int32(0), n
+	firstUnplanned, unplanned := int32(0), queueLength
 
 	// Tasks join the language model that runs already.
 	if device.isBusy && p.tables.isLanguageModel(device.runningService) {
@@ -154,9 +154,10 @@ func (p *devicePlanner) planBatches(device *device, deviceIndex int32, now, free
 	return freeAt
 }
 
-// nextHead returns the queue position at which the batch that a device starts at startAt begins: the first position
-// that is ready, or with FullBatchFirst the first full batch, if that may go first. If no position is ready, it
-// returns -1, and when the first one is. Positions that are planned already are unlinked.
+// nextHead returns the queue position of the task that heads the batch which a device starts at startAt: the first one that is ready by then,
+// or with the option FullBatchFirst the first task of a full batch, if that may go first.
+// If none is ready, it returns -1. nextReady is the earliest time, in ns, at which one of the positions that it passed is ready.
+// firstUnplanned is the first position of the list in device.nextUnplanned. Positions that are in a planned batch already are unlinked from it.
 func (p *devicePlanner) nextHead(device *device, deviceIndex int32, firstUnplanned *int32, startAt int64) (headPosition int32, nextReady int64) {
 	headPosition, nextReady = -1, farFuture
 	previous := int32(-1)
@@ -190,30 +191,30 @@ func (p *devicePlanner) nextHead(device *device, deviceIndex int32, firstUnplann
 	return headPosition, nextReady
 }
 
-// linkQueue prepares the planning of a device's queue: it computes when each task may run (inputs and network are
-// there), and links every position to the next one in the queue and to the next one of the same service. Position
-// n, behind the last, ends the lists.
+// linkQueue prepares the planning of a device's queue. It computes into device.readyTimes when each task may run, because its inputs and its network
+// are there, and links each position to the next one in the queue and to the next one of the same service.
+// The lists end at a position behind the last one, the length of the queue.
 func (p *devicePlanner) linkQueue(device *device, deviceIndex int32, now int64) {
-	n := int32(len(device.queue))
-	device.readyTimes, device.nextUnplanned, device.nextOfService = device.readyTimes[:0], device.nextUnplanned[:0], slices.Grow(device.nextOfService[:0], int(n))[:n]
+	queueLength := int32(len(device.queue))
+	device.readyTimes, device.nextUnplanned, device.nextOfService = device.readyTimes[:0], device.nextUnplanned[:0], slices.Grow(device.nextOfService[:0], int(queueLength))[:queueLength]
 	if device.isBusy {
-		p.firstOfService[device.runningService] = n
+		p.firstOfService[device.runningService] = queueLength
 	}
 	for i, taskID := range device.queue {
 		task := &p.registry.tasks[taskID]
 		device.readyTimes = append(device.readyTimes, max(p.inputsReadyAt(task, deviceIndex, now), device.networkReadyAt(p.tables.services[task.service].network)))
 		device.nextUnplanned = append(device.nextUnplanned, int32(i)+1)
-		p.firstOfService[task.service] = n
+		p.firstOfService[task.service] = queueLength
 	}
-	for i := n - 1; i >= 0; i-- {
+	for i := queueLength - 1; i >= 0; i-- {
 		service := p.registry.tasks[device.queue[i]].service
 		device.nextOfService[i], p.firstOfService[service] = p.firstOfService[service], i
 	}
 }
 
-// planBatch plans one batch of a device that starts at startAt, headed by the task at a position of the queue: all
-// ready tasks of its service, up to the largest batch. It writes the expected end into the tasks, and returns the
-// size.
+// planBatch adds to a device's plan the batch that starts at startAt, in ns, and is headed by the task at a queue position.
+// The batch takes all tasks of that service that are ready by then, up to the largest batch.
+// It writes the expected end into the tasks, and returns the number of tasks.
 func (p *devicePlanner) planBatch(device *device, deviceIndex, headPosition int32, startAt int64) int32 {
 	batch := plannedBatch{start: startAt, lastJoinAt: startAt, service: p.registry.tasks[device.queue[headPosition]].service}
 	if p.tables.isLanguageModel(batch.service) {
@@ -231,7 +232,7 @@ func (p *devicePlanner) planBatch(device *device, deviceIndex, headPosition int3
 		}
 		task := &p.registry.tasks[device.queue[i]]
 		batch.size++
-		batch.hasRevealed = batch.hasRevealed || task.taskNumber >= 0
+		batch.hasRevealed = batch.hasRevealed || task.isRevealed()
 		batch.relativeWork = max(batch.relativeWork, task.relativeWork)
 		batch.recomputeTime += p.states.recomputeTime(task, deviceIndex)
 		device.readyTimes[i], lastChosen = positionChosen, i
@@ -255,8 +256,8 @@ const (
 	positionPlanned = -2
 )
 
-// inputsReadyAt returns when all inputs of a task are at a place (device), as expected, with the session state that
-// it continues if that is on its way. An input arrives when its task has ended and the transfer is over.
+// inputsReadyAt returns when all inputs of a task are expected at a device, in ns and not before now. An input arrives when its task has ended and
+// the transfer of its output is over. A session state that is on its way to the task counts like an input.
 func (p *devicePlanner) inputsReadyAt(task *task, deviceIndex int32, now int64) int64 {
 	readyAt := now
 	if task.stateInTransit {
@@ -274,9 +275,9 @@ func (p *devicePlanner) inputsReadyAt(task *task, deviceIndex int32, now int64) 
 	return readyAt
 }
 
-// planLoads lists the loads of networks that a device's queue needs, one after the other on its copy engine, and
-// computes the bytes of memory that are free or can be freed. A network is marked with the epoch of this call, so
-// that it is planned once.
+// planLoads lists in the device's plan the loads of networks that its queue needs and that have not begun, one after the other on its copy engine.
+// It also computes availableBytes, the bytes of memory that are free or can be freed.
+// A network that several tasks need is planned once: epochOfNetwork marks those that this call has seen.
 func (p *devicePlanner) planLoads(deviceIndex int32, now int64) {
 	device := &p.cluster.devices[deviceIndex]
 	device.copyEngineFreeAt = now
@@ -319,13 +320,13 @@ func (p *devicePlanner) planLoads(deviceIndex int32, now int64) {
 	}
 	for _, taskID := range device.sessionStates {
 		if p.states.stateClass(taskID) <= expectedClass {
-			device.availableBytes += p.registry.tasks[taskID].state.bytes
+			device.availableBytes += p.registry.tasks[taskID].sessionState.bytes
 		}
 	}
 }
 
-// networkReadyAt returns when a network is usable on a device: 0 if it is loaded, or the end of its load. If the device
-// neither has nor plans it, it returns -1; if the device never loads anything, farFuture.
+// networkReadyAt returns when a network is usable on the device, in ns: 0 if it is loaded, or the end of its load.
+// If the device neither holds the network nor plans to load it, it returns -1. If the device never loads a network, it returns farFuture.
 func (d *device) networkReadyAt(network int32) int64 {
 	switch {
 	case d.holdsNetwork[network]:
@@ -344,8 +345,9 @@ func (d *device) networkReadyAt(network int32) int64 {
 	return -1
 }
 
-// networkUsableAt returns the first instant at which a task of a service, placed now, finds its network on a device. If
-// the device cannot run the service, or must not load its network (Options.StaticNetworks), it returns farFuture.
+// networkUsableAt returns the first time, in ns, at which a task of a service that is placed on a device now finds its network loaded there.
+// A load that no task has caused yet begins behind the planned ones and, if memory has to be freed for it, ends after the planned batches.
+// If the device cannot run the service, or must not load its network (Options.StaticNetworks), it returns farFuture.
 func (p *devicePlanner) networkUsableAt(deviceIndex, service int32) int64 {
 	device, profile := &p.cluster.devices[deviceIndex], &p.tables.services[service]
 	kindProfile := &profile.byKind[p.tables.kindOf[deviceIndex]]
@@ -365,9 +367,8 @@ func (p *devicePlanner) networkUsableAt(deviceIndex, service int32) int64 {
 	return usableAt
 }
 
-// firstIdle returns the first instant, not before a given one, at which a device can start a batch of a given
-// duration without delaying a planned batch that holds a revealed task. Batches of expected tasks give way. A busy
-// device is idle when its running batch ends at the earliest.
+// firstIdle returns the first time in ns, not before idleAt, at which the device can start a batch of a given duration without delaying a planned
+// batch that holds a revealed task. Planned batches with only expected tasks give way. A busy device is idle when its running batch ends at the earliest.
 func (d *device) firstIdle(idleAt, duration int64) int64 {
 	if d.isBusy {
 		idleAt = max(idleAt, d.batchEndsAt)
@@ -387,9 +388,9 @@ func (d *device) firstIdle(idleAt, duration int64) int64 {
 	return idleAt
 }
 
-// writeEndTable writes a device's entries into the end table: when a task of each service would end there, in a
-// batch of its own in the first gap of the plan, or in a planned batch that it can join. It is called when a
-// device's plan has changed. A device that is down never ends anything (farFuture).
+// writeEndTable writes a device's entries of the end table: for each service when a further task would end there, in a batch of its own in the
+// first gap of the plan, or in a planned batch that it can join. It is called when the device's plan has changed.
+// A device that is down never ends anything (farFuture).
 func (p *devicePlanner) writeEndTable(deviceIndex int32, now int64) {
 	device, tables := &p.cluster.devices[deviceIndex], p.tables
 	if device.isDown {
@@ -435,26 +436,26 @@ func (p *devicePlanner) writeEndTable(deviceIndex int32, now int64) {
 	}
 }
 
-// currentPeriod returns what the running language model of a device does until it has drained, as a batch of the plan.
+// currentPeriod returns the language model that runs on a device as a batch of its plan: from now until its last sequence has ended.
 func (p *devicePlanner) currentPeriod(device *device, now int64) plannedBatch {
 	return plannedBatch{start: now, end: device.batchEndsAt, lastJoinAt: p.lastJoin(device, device.runningService, now, device.batchEndsAt), service: device.runningService, size: int32(len(device.runningTasks)), kvTokens: device.kvTokens, hasRevealed: true}
 }
 
-// lastJoin returns when a task appended to a queue could at the latest join a language model that runs over an interval:
-// before any task of another service may run.
+// lastJoin returns the latest time, in ns, at which a task appended to a device's queue can still join a language model that runs there from begin to end.
+// That is the time at which a revealed task of another service may run, because the device then takes no new sequences, and otherwise the end.
 func (p *devicePlanner) lastJoin(device *device, service int32, begin, end int64) int64 {
 	lastJoin := end
 	for i, taskID := range device.queue {
-		if task := &p.registry.tasks[taskID]; task.taskNumber >= 0 && task.service != service && device.readyTimes[i] >= 0 {
+		if task := &p.registry.tasks[taskID]; task.isRevealed() && task.service != service && device.readyTimes[i] >= 0 {
 			lastJoin = min(lastJoin, max(begin, device.readyTimes[i]))
 		}
 	}
 	return lastJoin
 }
 
-// planJoins lets the waiting tasks of a queue join a planned period of a language model, as sequences, and returns
-// how many do. headPosition is the first position of the service that is not planned. A period accepts tasks until
-// lastJoinAt and ends with its last task.
+// planJoins lets tasks of a device's queue join a planned period of a language model as sequences, and returns how many do.
+// headPosition is the first queue position of the service that is in no planned batch. A period takes tasks that are ready by lastJoinAt, as far as
+// its KV memory suffices, and ends with its last task.
 func (p *devicePlanner) planJoins(device *device, deviceIndex, headPosition int32, period *plannedBatch) (joinedTasks int32) {
 	for i := headPosition; i < int32(len(device.queue)); i = device.nextOfService[i] {
 		joinAt := max(device.readyTimes[i], period.start)
@@ -464,7 +465,7 @@ func (p *devicePlanner) planJoins(device *device, deviceIndex, headPosition int3
 		}
 		period.size++
 		period.kvTokens += p.tables.tokensOf(period.service, task.relativeWork)
-		period.hasRevealed = period.hasRevealed || task.taskNumber >= 0
+		period.hasRevealed = period.hasRevealed || task.isRevealed()
 		task.endsAt = joinAt + p.tables.batchTime(period.service, deviceIndex, period.size, task.relativeWork) + p.states.recomputeTime(task, deviceIndex)
 		// Until now it accepted tasks to its end, so it does so to its new end.
 		if period.lastJoinAt == period.end {

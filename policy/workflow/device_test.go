@@ -38,7 +38,7 @@ func planSlowly(planner *devicePlanner, deviceIndex int32, now, at int64) (plan 
 			if task := &c.registry.tasks[taskID]; task.service == batch.service && may(taskID) && batch.size < c.tables.profileOn(batch.service, deviceIndex).maxBatch {
 				in = append(in, taskID)
 				batch.size++
-				batch.hasRevealed = batch.hasRevealed || task.taskNumber >= 0
+				batch.hasRevealed = batch.hasRevealed || task.isRevealed()
 				batch.relativeWork = max(batch.relativeWork, task.relativeWork)
 			}
 		}

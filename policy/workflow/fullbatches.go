@@ -14,20 +14,19 @@ type partialBatch struct {
 	relativeWork        int64 // largest work
 }
 
-// newFullBatchFinder returns a finder for the queues of tasks of these services.
+// newFullBatchFinder returns a finder of full batches in the queues of devices. services is the number of services.
 func newFullBatchFinder(services int) fullBatchFinder {
 	return fullBatchFinder{partialBatches: make([]partialBatch, services)}
 }
 
-// reset forgets all batches.
+// reset forgets the tasks that were added, so that another queue can be looked at.
 func (f *fullBatchFinder) reset() {
 	f.firstRunnable = -1
 	clear(f.partialBatches)
 }
 
-// addTask adds the next task of a queue that may run. It returns the position of the first task of its batch if
-// that batch is full and may run first; otherwise it returns -1. A batch may go first if the first task of the
-// queue that may run still starts by latestStart behind it, so that it is not late.
+// addTask adds the next task of a device's queue that may run, with its queue position. If it completes a full batch that may run first, it returns the position of
+// the batch's first task, otherwise -1. A batch may run before the first task of the queue that may run if that task can still start in time behind it.
 func (f *fullBatchFinder) addTask(tables *deviceTables, task *task, deviceIndex, position int32, now int64) int32 {
 	if f.firstRunnable < 0 {
 		f.firstRunnable, f.latestStart = position, task.orderKey-tables.batchTime(task.service, deviceIndex, 1, task.relativeWork)

@@ -2,7 +2,7 @@ package workflow
 
 import "inferplan/policy"
 
-// networkLoader decides which networks and session states devices hold.
+// networkLoader decides which networks (the weights of models) and session states devices hold.
 type networkLoader struct {
 	cluster  *cluster
 	registry *registry
@@ -10,9 +10,8 @@ type networkLoader struct {
 	states   *stateStore
 }
 
-// loadNext starts the next load on a device's idle copy engine: the network of the first task in the queue that is
-// not loaded and for which memory can be freed. Expected tasks (predicted, not revealed) count, too. It is called
-// when the queue, the memory or the engine has changed.
+// loadNext starts the next load on a device whose copy engine is idle: that of the network of the first task in its queue that is not loaded and for which memory can be
+// freed. Expected tasks (predicted, not revealed) count, too. It is called when the queue, the memory or the copy engine has changed.
 func (l *networkLoader) loadNext(deviceIndex int32, now int64, actions *policy.Actions) {
 	device := &l.cluster.devices[deviceIndex]
 	if device.loadingNetwork >= 0 || device.memoryBytes == 0 {
@@ -30,15 +29,15 @@ func (l *networkLoader) loadNext(deviceIndex int32, now int64, actions *policy.A
 			l.startLoad(deviceIndex, network, now, actions)
 			return
 		}
-		if task.taskNumber >= 0 && !isStuck {
+		if task.isRevealed() && !isStuck {
 			return // later tasks must not take the memory that it waits for
 		}
 	}
 	l.loadRoutingNetwork(deviceIndex, now, actions)
 }
 
-// loadRoutingNetwork loads a network that the routing (a rule that places tasks instead of the search) wants on a
-// device although no task waits for it yet. Only networks that nothing needs are evicted for it.
+// loadRoutingNetwork loads a network that the routing (a rule that places tasks instead of the search) wants on a device although no task waits for it.
+// Only networks that nothing needs are evicted for it.
 func (l *networkLoader) loadRoutingNetwork(deviceIndex int32, now int64, actions *policy.Actions) {
 	if l.cluster.routing == nil {
 		return
@@ -55,8 +54,7 @@ func (l *networkLoader) loadRoutingNetwork(deviceIndex int32, now int64, actions
 	}
 }
 
-// startLoad orders the load of a network on a device. Its memory counts as used from now on; the caller has made
-// sure that there is enough.
+// startLoad orders the load of a network on a device. Its memory counts as used from now on; the caller has made sure that there is enough.
 func (l *networkLoader) startLoad(deviceIndex, network int32, now int64, actions *policy.Actions) {
 	device := &l.cluster.devices[deviceIndex]
 	device.loadingNetwork, device.loadEndsAt, device.planOutdated = network, now+l.tables.loadTime(network, deviceIndex), true
@@ -74,10 +72,9 @@ const (
 	pinnedClass          // never evicted
 )
 
-// freeMemoryFor frees memory for the network of the i-th task in a queue, and returns false if it cannot. Networks are
-// evicted in the order of their classes, and within a class those first that were used longest ago or save least. An
-// expected task evicts only networks that no task needs. Networks that revealed tasks need are evicted only if the
-// device would otherwise stand still for ever: nothing on it can run, and the task could.
+// freeMemoryFor makes sure that a device has memory for the network of the task at a queue position, by eviction, and returns false if it cannot.
+// An expected task evicts only networks that no task needs, a revealed one also those that only expected tasks need.
+// Networks that revealed tasks need are evicted only if the device is stuck, which means that nothing on it can run, and the task could run.
 func (l *networkLoader) freeMemoryFor(deviceIndex int32, queuePosition int, network int32, isStuck bool, actions *policy.Actions) bool {
 	device := &l.cluster.devices[deviceIndex]
 	missingBytes := l.tables.networkBytes[network] - (device.memoryBytes - device.usedBytes)
@@ -85,7 +82,7 @@ func (l *networkLoader) freeMemoryFor(deviceIndex int32, queuePosition int, netw
 		return true
 	}
 	maxClass := unneededClass
-	if task := &l.registry.tasks[device.queue[queuePosition]]; task.taskNumber >= 0 {
+	if task := &l.registry.tasks[device.queue[queuePosition]]; task.isRevealed() {
 		maxClass = expectedClass
 		if isStuck && task.pendingInputs == 0 && task.inputsDevice == deviceIndex {
 			maxClass = neededClass
@@ -94,9 +91,9 @@ func (l *networkLoader) freeMemoryFor(deviceIndex int32, queuePosition int, netw
 	return l.evict(deviceIndex, queuePosition, maxClass, missingBytes, actions)
 }
 
-// evict unloads networks and session states, in the order of their classes and up to maxClass, until missingBytes
-// are free. If that cannot be reached, it unloads nothing and returns false. i is the queue position of the task
-// for which it is done; tasks behind it may lose their networks first.
+// evict unloads networks and session states from a device until missingBytes are free: lower eviction classes first, up to maxClass, and within a class what saves least.
+// If so much cannot be freed, it unloads nothing and returns false. queuePosition is that of the task which needs the memory, -1 if none does; networks that only tasks
+// behind it need are in a lower class.
 func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, missingBytes int64, actions *policy.Actions) bool {
 	device := &l.cluster.devices[deviceIndex]
 
@@ -109,7 +106,7 @@ func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, mi
 	}
 	for _, taskID := range device.sessionStates {
 		if l.states.stateClass(taskID) <= maxClass {
-			evictableBytes += l.registry.tasks[taskID].state.bytes
+			evictableBytes += l.registry.tasks[taskID].sessionState.bytes
 		}
 	}
 	if evictableBytes < missingBytes {
@@ -128,7 +125,7 @@ func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, mi
 			}
 		}
 		if taskID := l.stateToEvict(deviceIndex, bestNetwork, class, maxClass); taskID >= 0 {
-			missingBytes -= l.registry.tasks[taskID].state.bytes
+			missingBytes -= l.registry.tasks[taskID].sessionState.bytes
 			l.states.evictState(taskID, actions)
 			continue
 		}
@@ -142,8 +139,8 @@ func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, mi
 	return true
 }
 
-// evictsBefore returns true if network a is evicted before network b of the same class: the one whose copy saves
-// less or, without values, that was used longest ago.
+// evictsBefore returns true if network a is evicted from a device before network b of the same class: the one whose copy saves less or, without Options.EvictByValue or
+// with equal values, the one that was used longest ago.
 func (l *networkLoader) evictsBefore(deviceIndex, a, b int32) bool {
 	device := &l.cluster.devices[deviceIndex]
 	if l.cluster.options.EvictByValue {
@@ -154,9 +151,9 @@ func (l *networkLoader) evictsBefore(deviceIndex, a, b int32) bool {
 	return device.lastUsedAt[a] < device.lastUsedAt[b]
 }
 
-// stateToEvict returns the session state on a device that is evicted before a given network of a class and before
-// all other states: one of a lower class or, within the class, one that saves less or was stored earlier than the
-// network was used. If the network goes first, it returns -1.
+// stateToEvict returns the ID of the task whose session state is evicted from a device before `network`, the next network to evict, which has the eviction class `class`,
+// and before all other states. A state of a lower class goes first, and within the class one that saves less than the network or was stored before the network was used.
+// States of classes above maxClass stay. If the network goes first, it returns -1.
 func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass int) int32 {
 	device, bestState, minValue := &l.cluster.devices[deviceIndex], int32(-1), 0.0
 	for _, taskID := range device.sessionStates {
@@ -166,7 +163,7 @@ func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass
 		}
 		value := l.states.stateValue(taskID)
 		if stateClass == class && bestState < 0 {
-			if l.cluster.options.EvictByValue && value >= l.cluster.copyValue(network, deviceIndex) || !l.cluster.options.EvictByValue && l.registry.tasks[taskID].state.storedAt >= device.lastUsedAt[network] {
+			if l.cluster.options.EvictByValue && value >= l.cluster.copyValue(network, deviceIndex) || !l.cluster.options.EvictByValue && l.registry.tasks[taskID].sessionState.storedAt >= device.lastUsedAt[network] {
 				continue
 			}
 		}
@@ -177,9 +174,8 @@ func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass
 	return bestState
 }
 
-// networkClass returns the eviction class of a network on a device: pinned while it runs, needed by a task up to
-// position i of the queue, by a later one, by an expected (predicted) one only, or unneeded. i is the position of
-// the task that wants memory; for a load that no task needs it is -1.
+// networkClass returns the eviction class of a network on a device, when the task at queuePosition needs memory: pinned while the network runs, needed by a task up to that
+// position, by a later one, by expected (predicted) tasks only, or unneeded. queuePosition is -1 if no task needs the memory; then networks that the routing wants are pinned.
 func (l *networkLoader) networkClass(deviceIndex int32, queuePosition int, network int32) int {
 	device := &l.cluster.devices[deviceIndex]
 	if device.isBusy && l.tables.services[device.runningService].network == network {
@@ -193,7 +189,7 @@ func (l *networkLoader) networkClass(deviceIndex int32, queuePosition int, netwo
 		task := &l.registry.tasks[taskID]
 		switch {
 		case l.tables.services[task.service].network != network:
-		case task.taskNumber < 0:
+		case !task.isRevealed():
 			class = max(class, expectedClass)
 		case position > queuePosition:
 			class = max(class, laterClass)
@@ -204,8 +200,8 @@ func (l *networkLoader) networkClass(deviceIndex int32, queuePosition int, netwo
 	return class
 }
 
-// handleNetworkEvent records that the load or unload of a network, or of a session state, has ended on a device. A
-// Value other than 0 means that it failed. Memory was counted when it was ordered, so only failures change it here.
+// handleNetworkEvent handles the event that the load or unload of a network, or of a session state, has ended on a device. A Value other than 0 means that it failed.
+// The bytes were counted when it was ordered, so only failures change them here.
 func (l *networkLoader) handleNetworkEvent(now int64, event *policy.Event) {
 	deviceIndex := l.tables.deviceIndexOf[event.Device]
 	device := &l.cluster.devices[deviceIndex]

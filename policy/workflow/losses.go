@@ -6,16 +6,16 @@ import (
 	"inferplan/policy"
 )
 
-// handleBatchReturned puts the tasks of a batch that returned without a result back into the unplaced ones, and
-// places them again. If it returned because the network was not there, the device is no longer taken to have it.
+// handleBatchReturned handles a batch that came back from its device without a result: its tasks are given devices again.
+// If it came back because the device did not hold the network, the network no longer counts as loaded there.
 func (p *Policy) handleBatchReturned(now int64, event *policy.Event, actions *policy.Actions) {
 	deviceIndex := p.tables.deviceIndexOf[event.Device]
 	if policy.ReturnReason(event.Value) == policy.ReturnNotLoaded {
 		device := &p.cluster.devices[deviceIndex]
-		if n := p.tables.services[device.runningService].network; device.holdsNetwork[n] {
-			device.holdsNetwork[n] = false
-			p.cluster.copyCount[n]--
-			device.usedBytes -= p.tables.networkBytes[n]
+		if network := p.tables.services[device.runningService].network; device.holdsNetwork[network] {
+			device.holdsNetwork[network] = false
+			p.cluster.copyCount[network]--
+			device.usedBytes -= p.tables.networkBytes[network]
 		}
 	}
 	p.toReplan = p.toReplan[:0]
@@ -28,8 +28,8 @@ func (p *Policy) handleBatchReturned(now int64, event *policy.Event, actions *po
 	p.replanRequests(now, actions)
 }
 
-// requeueTask makes a task that was in a batch without a result unplaced again, and notes its request to be placed
-// anew. If the request is gone, it releases the task.
+// requeueTask makes a task unplaced that was in a batch without a result, and adds its request to toReplan, so that it is given a device again.
+// If its request has ended (requestNumber -1), the task is released.
 func (p *Policy) requeueTask(taskID int32) {
 	task := &p.registry.tasks[taskID]
 	p.admission.settleOwedTime(task, -1)
@@ -41,7 +41,7 @@ func (p *Policy) requeueTask(taskID int32) {
 	}
 }
 
-// requeueBatch makes all tasks of a device's batch wait again.
+// requeueBatch makes all tasks of a device's running batch unplaced and their device idle, because the batch will bring no result.
 func (p *Policy) requeueBatch(deviceIndex int32) {
 	device := &p.cluster.devices[deviceIndex]
 	for _, taskID := range device.runningTasks {
@@ -54,8 +54,8 @@ func (p *Policy) requeueBatch(deviceIndex int32) {
 	p.cluster.touchDevice(deviceIndex)
 }
 
-// handleWorkerLost is called when a device is lost. It aborts what runs there, takes all tasks out of its queue,
-// forgets its networks and session states, and places the tasks again, on other devices.
+// handleWorkerLost handles the loss of a device. It aborts what runs there, empties the queue, forgets the networks and session states,
+// and gives the tasks other devices.
 func (p *Policy) handleWorkerLost(now int64, deviceIndex int32, actions *policy.Actions) {
 	device := &p.cluster.devices[deviceIndex]
 	p.toReplan = p.toReplan[:0]
@@ -100,17 +100,16 @@ func (p *Policy) handleWorkerLost(now int64, deviceIndex int32, actions *policy.
 	p.replanRequests(now, actions)
 }
 
-// handleWorkerBack is called when a lost device comes back, with its resident networks and no session states.
-// Requests with tasks that found no device are placed again.
+// handleWorkerBack handles the return of a lost device, which holds its resident networks and no session states. Tasks that had no device are placed again.
 func (p *Policy) handleWorkerBack(now int64, deviceIndex int32, actions *policy.Actions) {
 	p.cluster.devices[deviceIndex].isDown = false
 	p.states.clearDevice(deviceIndex)
 	p.cluster.resetDevice(deviceIndex)
 	p.cluster.touchDevice(deviceIndex)
 	p.toReplan = p.toReplan[:0]
-	for r := range p.registry.requests {
-		if p.hasUnplacedTask(&p.registry.requests[r]) {
-			p.toReplan = append(p.toReplan, int32(r))
+	for requestNumber := range p.registry.requests {
+		if p.hasUnplacedTask(&p.registry.requests[requestNumber]) {
+			p.toReplan = append(p.toReplan, int32(requestNumber))
 		}
 	}
 	p.replanRequests(now, actions)
@@ -119,8 +118,7 @@ func (p *Policy) handleWorkerBack(now int64, deviceIndex int32, actions *policy.
 // strandedTag is the tag of the timer for requests that no device can serve.
 const strandedTag = 1
 
-// hasUnplacedTask returns true if a request is open and one of its revealed tasks has no place, because no device
-// could take it.
+// hasUnplacedTask returns true if a request is open and one of its revealed tasks has no device, because no device that is up could run it.
 func (p *Policy) hasUnplacedTask(request *request) bool {
 	for _, taskID := range request.revealedTasks {
 		if request.isOpen && p.registry.tasks[taskID].progress == taskUnplaced {
@@ -130,17 +128,17 @@ func (p *Policy) hasUnplacedTask(request *request) bool {
 	return false
 }
 
-// awaitDevice is called when requests have tasks that no device can run. It keeps them waiting, in case a device
-// comes back, until their deadlines, and then drops them. The timer wakes it at the next deadline.
+// awaitDevice keeps requests with tasks that no device can run until their deadlines, in case a device comes back. Requests past their deadlines are dropped.
+// It asks for a timer (strandedTag) at the earliest deadline of the others, which calls it again.
 func (p *Policy) awaitDevice(now int64, actions *policy.Actions) {
 	nextDeadline := farFuture
-	for r := range p.registry.requests {
-		request := &p.registry.requests[r]
+	for requestNumber := range p.registry.requests {
+		request := &p.registry.requests[requestNumber]
 		if request.unrevealedTasks > 0 || !p.hasUnplacedTask(request) {
 			continue
 		}
 		if request.deadline <= now {
-			p.dropRequest(now, int32(r), policy.ReasonWorkerLost, actions)
+			p.dropRequest(now, int32(requestNumber), policy.ReasonWorkerLost, actions)
 			continue
 		}
 		nextDeadline = min(nextDeadline, request.deadline)
@@ -150,8 +148,8 @@ func (p *Policy) awaitDevice(now int64, actions *policy.Actions) {
 	}
 }
 
-// dropRequest ends a request without an answer. One that was admitted and misses its deadline counts as late for
-// the admission's share.
+// dropRequest ends a request without an answer, for a reason that the client is told. An admitted request that misses its deadline counts as late in
+// the statistics of admission.
 func (p *Policy) dropRequest(now int64, requestNumber int32, reason policy.DropReason, actions *policy.Actions) {
 	actions.List = append(actions.List, policy.Action{Kind: policy.Drop, Req: requestNumber, Reason: reason})
 	if request := &p.registry.requests[requestNumber]; request.admitted && reason == policy.ReasonDeadline {
@@ -160,8 +158,8 @@ func (p *Policy) dropRequest(now int64, requestNumber int32, reason policy.DropR
 	p.closeRequest(now, requestNumber)
 }
 
-// replanRequests places the unplaced tasks of the requests in toReplan. Requests whose next segment is still being
-// revealed are placed when that is complete.
+// replanRequests gives devices to the unplaced tasks of the requests in toReplan. A request whose next segment (tasks revealed together) is still being
+// revealed is left out, because all its tasks are placed when the segment is complete.
 func (p *Policy) replanRequests(now int64, actions *policy.Actions) {
 	for _, requestNumber := range p.toReplan {
 		request := &p.registry.requests[requestNumber]

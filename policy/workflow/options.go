@@ -18,7 +18,7 @@ const (
 	// GiveUpHopeless gives up a request whose revealed tasks could not end in time even in batches of one that wait for
 	// nothing but their inputs.
 	GiveUpHopeless
-	// GiveUpLate gives up a request one of whose revealed or expected tasks ends after the deadline at its place.
+	// GiveUpLate gives up a request one of whose revealed or expected tasks is expected to end after the deadline.
 	GiveUpLate
 )
 
@@ -26,7 +26,7 @@ const (
 type Options struct {
 	// NewRouting returns a routing that gives tasks their devices. If it is nil, the search does.
 	NewRouting func(devices DeviceView, seed uint64) Routing
-	// ExpectTasks makes the policy expect tasks before they are revealed: they are placed, and cause loads.
+	// ExpectTasks makes the policy expect tasks before they are revealed: they get devices, and cause networks to be loaded there.
 	ExpectTasks bool
 	// SearchWidth is the number of devices that the search tries per task. If it is 0, each task in turn gets the device on
 	// which it ends first.
@@ -34,8 +34,8 @@ type Options struct {
 	// ReplaceOnReveal places the waiting tasks of a request anew at each of its reveals, even if the revealed tasks were
 	// expected.
 	ReplaceOnReveal bool
-	// PriceDeviceTime counts what a place costs other tasks. A task joins a batch rather than start its own where devices
-	// are booked ahead, and where many devices are busy. A load that would evict other networks counts twice. A place where
+	// PriceDeviceTime counts what the device time of a task costs other tasks. A task joins a batch rather than start its own where devices
+	// are booked ahead, and where many devices are busy. A load that would evict other networks counts twice. A device on which
 	// a language model would have to drain costs the task's own time once more. Nothing is expected while devices are booked
 	// far ahead.
 	PriceDeviceTime bool
@@ -62,7 +62,7 @@ type Options struct {
 	Seed     uint64
 }
 
-// expectThreshold is the chance from which on a task is expected: more likely than not. What is placed for a task that
+// expectThreshold is the chance from which on a task is expected: more likely than not. A load for a task that
 // does not come is in the way of others.
 const expectThreshold = .5
 
@@ -90,7 +90,7 @@ var namedPolicies = []struct {
 // maxExactInteger is the largest integer up to which every integer is exact as a parameter, which is a float64.
 const maxExactInteger = 1 << 53
 
-// Make returns the named policy over the tables of a plan, with the parameters of WithParams.
+// Make returns the policy with this name over the tables of a plan. Options.WithParams describes the parameters.
 func Make(name string, planTables *policy.Tables, params map[string]float64) (*Policy, error) {
 	opt, err := OptionsByName(name)
 	if err != nil {

@@ -11,26 +11,25 @@ import (
 const HandledEvents uint32 = 1<<policy.BatchFinished | 1<<policy.BatchReturned | 1<<policy.TransferFinished | 1<<policy.NetworkLoaded | 1<<policy.NetworkUnloaded |
 	1<<policy.WorkerLost | 1<<policy.WorkerBack | 1<<policy.ControlRevealed | 1<<policy.TaskRevealed | 1<<policy.Arrival | 1<<policy.Cancel | 1<<policy.Timer
 
-// Policy serves dynamic workflows.
+// Policy serves requests whose tasks become known as they run. It consists of parts that share one cluster.
 type Policy struct {
 	cluster   *cluster
-	registry  *registry
-	tables    *deviceTables
-	states    *stateStore
-	sequences *sequenceRunner
-	loader    *networkLoader
-	runner    *batchRunner
-	placer    *placer
-	admission *admission
+	registry  *registry       // requests and tasks
+	tables    *deviceTables   // times of services and transfers
+	states    *stateStore     // session states on devices
+	sequences *sequenceRunner // tasks of language models
+	loader    *networkLoader  // loads and evictions of networks
+	runner    *batchRunner    // batches of placed tasks
+	placer    *placer         // devices of tasks
+	admission *admission      // requests that are admitted
 
-	revealedEarly []int32 // requests whose tasks were revealed before the end of their batch
-	toReplan      []int32 // requests to be planned anew
-	offsets       []int32 // scratch: inputs of a task, as offsets back
+	revealedEarly []int32 // numbers of requests whose next tasks were revealed shortly before the end of a running batch of theirs
+	toReplan      []int32 // scratch: numbers of requests with tasks that have lost their device
+	offsets       []int32 // scratch: inputs of a task, as numbers of tasks back from it
 }
 
-// New returns a policy over the tables of a plan of workflows, with its parts, which share one cluster. It has
-// learnt the recorded paths of the tables. By default a request has at most 16 tasks, revealed and predicted ones,
-// in queues.
+// New returns a policy over the tables of a plan of workflows. It has learnt the recorded paths of the tables for its prediction.
+// If Options.MaxTasks is 0, at most 16 tasks of a request, revealed and predicted ones together, are placed.
 func New(planTables *policy.Tables, opt Options) *Policy {
 	if opt.MaxTasks == 0 {
 		opt.MaxTasks = 16
@@ -51,11 +50,11 @@ func New(planTables *policy.Tables, opt Options) *Policy {
 	return p
 }
 
-// Table returns the prediction table.
+// Table returns the prediction table, from which the policy predicts the next tasks of a request.
 func (p *Policy) Table() *predict.TransitionTable { return p.placer.predictions }
 
-// Handle handles an event of the run: it takes in what has changed, and then starts batches and loads on the
-// devices that are concerned. It implements policy.Policy.
+// Handle takes in an event at a time, counted from the start of the run, and appends the policy's decisions to actions.
+// After that it starts batches and loads on the devices that the event has changed. It implements policy.Policy.
 func (p *Policy) Handle(at time.Duration, event *policy.Event, actions *policy.Actions) {
 	now := int64(at)
 	switch event.Kind {
@@ -73,8 +72,8 @@ func (p *Policy) Handle(at time.Duration, event *policy.Event, actions *policy.A
 	p.runner.startTouched(now, actions)
 }
 
-// handleOther handles the events that reveal nothing and end no batch: arrivals, loads, losses, timers and the
-// like. Requests that were revealed early have been planned before.
+// handleOther handles the events that reveal no tasks and end no batch: arrivals, transfers, loads, cancellations, lost devices and timers.
+// Requests that were revealed early have been planned before.
 func (p *Policy) handleOther(now int64, event *policy.Event, actions *policy.Actions) {
 	switch event.Kind {
 	case policy.Arrival:
@@ -115,8 +114,8 @@ func (p *Policy) handleOther(now int64, event *policy.Event, actions *policy.Act
 	}
 }
 
-// handleControl handles word of a request's course: with a positive Value that many tasks will be revealed next,
-// with 0 the request has been answered. Then the prediction and the admission learn from its tasks.
+// handleControl handles a report of a request's course. A positive Value is the number of tasks that will be revealed next.
+// With Value 0 the request has been answered: prediction and admission learn from its tasks, and it is closed.
 func (p *Policy) handleControl(now int64, event *policy.Event) {
 	request := &p.registry.requests[event.Req]
 	if !request.isOpen {
@@ -133,8 +132,8 @@ func (p *Policy) handleControl(now int64, event *policy.Event) {
 	p.closeRequest(now, event.Req)
 }
 
-// closeRequest ends a request that was answered or dropped: it leaves the admitted ones, and its tasks leave their
-// queues and are released with their session states.
+// closeRequest ends a request that was answered or dropped. Its tasks leave the queues and are released, with the session states that they have left
+// on devices. Tasks that run are released when their batches end.
 func (p *Policy) closeRequest(now int64, requestNumber int32) {
 	request := &p.registry.requests[requestNumber]
 	p.admission.removeRequest(requestNumber)
@@ -152,9 +151,9 @@ func (p *Policy) closeRequest(now int64, requestNumber int32) {
 	request.isOpen, request.revealedTasks = false, request.revealedTasks[:0]
 }
 
-// revealTask adds a revealed task to its request: its inputs, the session state that it continues, and its token
-// (the number of its kind of task, by which the next tasks are predicted). After the last task of a segment the
-// request is planned, or, while tasks of it still run, when their batch ends.
+// revealTask adds a task that becomes known to its request: its inputs, the session state that it continues, and its kind, by which the next tasks are predicted.
+// When the last task of a segment (tasks revealed together) is known, the request's tasks are given devices. If tasks of it still run, that waits
+// for the end of their batch, because the device is free only then.
 func (p *Policy) revealTask(now int64, event *policy.Event, actions *policy.Actions) {
 	request := &p.registry.requests[event.Req]
 	if !request.isOpen {
@@ -205,7 +204,7 @@ func (p *Policy) revealTask(now int64, event *policy.Event, actions *policy.Acti
 	p.planRequest(now, event.Req, actions)
 }
 
-// lastIndex returns the index of a task's last occurrence in a list. If it is not in the list, it returns -1.
+// lastIndex returns the index of the last occurrence of a task ID in a list. If the list does not have it, it returns -1.
 func lastIndex(list []int32, taskID int32) int32 {
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i] == taskID {
@@ -215,8 +214,8 @@ func lastIndex(list []int32, taskID int32) int32 {
 	return -1
 }
 
-// planRequest places what was revealed of a request. If no device can take it, the request waits for one; if its
-// deadline can no longer be met, it is dropped, as far as the options give up requests.
+// planRequest gives the revealed tasks of a request their devices. If no device can run one of them, the request waits until a lost device comes back.
+// If the request can no longer meet its deadline, by the rule of Options.GiveUp, it is dropped.
 func (p *Policy) planRequest(now int64, requestNumber int32, actions *policy.Actions) {
 	switch {
 	case !p.placer.placeRevealed(now, requestNumber, actions):
@@ -226,8 +225,8 @@ func (p *Policy) planRequest(now int64, requestNumber int32, actions *policy.Act
 	}
 }
 
-// planRevealedEarly plans the requests whose tasks were revealed while their batch was still about to end. It is
-// called at the next event, when the device is free.
+// planRevealedEarly places the tasks of requests that were revealed while a batch of theirs was about to end. It is called at the next event, when
+// that batch has ended and its device is free.
 func (p *Policy) planRevealedEarly(now int64, actions *policy.Actions) {
 	for _, requestNumber := range p.revealedEarly {
 		if p.registry.requests[requestNumber].isOpen {

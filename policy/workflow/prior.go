@@ -12,9 +12,8 @@ const maxLearnt = 10_000
 // maxPriorBusy bounds the busy share of the devices that is expected before any task has run.
 const maxPriorBusy = .95
 
-// learnPriors learns what is known before the first request: the recorded paths of the tables, and how often their
-// tasks will be needed at the planned rates. It is called once, when the policy is made, and does nothing if
-// neither prediction nor admission would use it.
+// learnPriors learns what is known before the first request: the paths of tasks in the plan's tables that recorded requests took, and how often networks will be needed at the
+// planned rates of requests. It is called once, when the policy is made, and does nothing if neither prediction nor admission would use it.
 func (p *Policy) learnPriors() {
 	workflows := flow.WorkflowTablesOf(p.tables.planTables)
 	if workflows == nil || !p.cluster.options.ExpectTasks && !p.cluster.options.Admit {
@@ -35,20 +34,19 @@ func (p *Policy) learnPriors() {
 	p.cluster.demand.busyShare = min(maxPriorBusy, p.cluster.demand.busyShare)
 }
 
-// learnRecordedPath learns a path that recordedPath.Count of totalCount recorded requests of an application took,
-// for admission and for prediction. The prediction learns a path once per request, but at most maxLearnt times for
-// all paths, because more would only take time.
+// learnRecordedPath learns a path that recordedPath.Count of totalCount recorded requests of an application took, for admission and for prediction.
+// The prediction learns a path once per request, but at most maxLearnt times for all paths of the application, because more would only take time.
 func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, totalCount int64) {
-	var tokens, reads []int32
-	for k := range recordedPath.Tasks {
-		t := &recordedPath.Tasks[k]
+	var taskKinds, reads []int32
+	for taskIndex := range recordedPath.Tasks {
+		t := &recordedPath.Tasks[taskIndex]
 		if reads = append(reads[:0], t.Reads...); len(reads) == 0 {
 			reads = append(reads, 0)
 		}
-		tokens = append(tokens, p.Table().TokenNumber(t.Service, t.Work, reads))
+		taskKinds = append(taskKinds, p.Table().TokenNumber(t.Service, t.Work, reads))
 	}
 	if p.cluster.options.Admit {
-		p.admission.learnRecordedPath(app, tokens, recordedPath, float64(recordedPath.Count)/float64(totalCount))
+		p.admission.learnRecordedPath(app, taskKinds, recordedPath, float64(recordedPath.Count)/float64(totalCount))
 	}
 	if !p.cluster.options.ExpectTasks {
 		return
@@ -58,16 +56,16 @@ func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, t
 		times = max(1, times*maxLearnt/totalCount)
 	}
 	for range times {
-		p.Table().Learn(app, predict.NoFeature, tokens, int(recordedPath.KnownTasks))
+		p.Table().Learn(app, predict.NoFeature, taskKinds, int(recordedPath.KnownTasks))
 	}
 }
 
-// addPathDemand adds the demand for networks of a recorded path that is expected `rate` times per second, before
-// the first request. Rates are per ns. busyShare is the mean share of time in which a device is busy.
+// addPathDemand adds the demand for networks of a recorded path of tasks that is expected `rate` times per second, before the first request. It also adds to busyShare the share
+// of all device time that these tasks take.
 func (d *networkDemand) addPathDemand(tables *deviceTables, recordedPath *flow.RecordedPath, rate float64) {
-	for k := range recordedPath.Tasks {
-		profile := &tables.services[recordedPath.Tasks[k].Service]
+	for taskIndex := range recordedPath.Tasks {
+		profile := &tables.services[recordedPath.Tasks[taskIndex].Service]
 		d.rates[profile.network] += rate / 1e9
-		d.busyShare += rate / 1e9 * float64(scaleTime(profile.minTaskTime, workFromMillionths(recordedPath.Tasks[k].Work))) / float64(len(tables.planDevice))
+		d.busyShare += rate / 1e9 * float64(scaleTime(profile.minTaskTime, workFromMillionths(recordedPath.Tasks[taskIndex].Work))) / float64(len(tables.planDevice))
 	}
 }

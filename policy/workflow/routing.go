@@ -8,20 +8,20 @@ type Routing interface {
 	// timers.
 	RequestArrived(now int64, out *policy.Actions)
 	TimerFired(now int64, out *policy.Actions)
-	// CountTask is called when a task becomes known (by is 1) or ends (by is -1).
-	CountTask(now int64, service int32, by int)
-	// PlaceOf returns the place of the next task of a service. If no device is left for it, it returns -1.
+	// CountTask is called when a task of a service becomes known (delta 1) or ends (delta -1).
+	CountTask(now int64, service int32, delta int)
+	// PlaceOf returns the index of the device for the next task of a service. If no device is left for it, it returns -1.
 	PlaceOf(service int32) int32
-	// HoldsNetwork returns true if a network is to be loaded at a place even if no task needs it.
-	HoldsNetwork(network, place int32) bool
+	// HoldsNetwork returns true if a network is to be loaded on a device even if no task needs it.
+	HoldsNetwork(network, deviceIndex int32) bool
 	// DeviceLost is called when a device is lost.
-	DeviceLost(place int32)
+	DeviceLost(deviceIndex int32)
 }
 
-// DeviceView is the read access of a routing to the devices.
+// DeviceView is the read access of a routing to the devices. Devices are numbered by device index.
 type DeviceView struct{ c *cluster }
 
-// Len returns the number of places.
+// Len returns the number of devices.
 func (v DeviceView) Len() int32 { return int32(len(v.c.devices)) }
 
 // Services returns the number of services.
@@ -39,19 +39,19 @@ func (v DeviceView) HasNetwork(deviceIndex, service int32) bool {
 
 // WaitingTasks returns the number of tasks of a service on a device, those in its batch included.
 func (v DeviceView) WaitingTasks(deviceIndex, service int32) int {
-	device, n := &v.c.devices[deviceIndex], 0
+	device, taskCount := &v.c.devices[deviceIndex], 0
 	if device.isBusy && device.runningService == service {
-		n = len(device.runningTasks)
+		taskCount = len(device.runningTasks)
 	}
 	for _, taskID := range device.queue {
 		if v.c.registry.tasks[taskID].service == service {
-			n++
+			taskCount++
 		}
 	}
-	return n
+	return taskCount
 }
 
-// Memory returns the bytes that a device has for networks.
+// Memory returns the bytes that a device has for networks. It is 0 if no network is loaded there at run time.
 func (v DeviceView) Memory(deviceIndex int32) int64 { return v.c.devices[deviceIndex].memoryBytes }
 
 // Network returns the network of a service.
@@ -60,7 +60,7 @@ func (v DeviceView) Network(service int32) int32 { return v.c.tables.services[se
 // Bytes returns the size of the network of a service.
 func (v DeviceView) Bytes(service int32) int64 { return v.c.tables.networkBytes[v.Network(service)] }
 
-// TouchAll makes the policy look at the loads of all devices before the turn ends.
+// TouchAll makes the policy look, before the present event has been handled, whether a load can start on any device.
 func (v DeviceView) TouchAll() {
 	for deviceIndex := range v.c.devices {
 		v.c.touchDevice(int32(deviceIndex))
@@ -77,8 +77,8 @@ type RankedTask struct {
 	SoloTime     int64 // time of the task in a batch of one
 }
 
-// rankedTask describes a task that has just been placed to an OrderKey option, which decides its order in the
-// queue.
+// rankedTask returns the description of a task that has just been placed, by which Options.OrderKey decides its order in the queue of its device.
+// minRemaining is the least time in ns from the task's end to that of its request.
 func (p *placer) rankedTask(now int64, task *task, minRemaining int64) RankedTask {
 	r := RankedTask{Now: now, Expected: task.requestNumber < 0, MinRemaining: minRemaining, MeanBacklog: p.cluster.meanBacklog(now), SoloTime: p.tables.batchTime(task.service, task.deviceIndex, 1, task.relativeWork)}
 	if !r.Expected {

@@ -2,90 +2,93 @@ package workflow
 
 import "slices"
 
-// job holds the known and the expected tasks of a request, in an order in which every task comes after its inputs.
+// job holds tasks of a request that are to be placed together, revealed and expected ones, and the tasks that they read. Every task comes behind its inputs.
 type job struct {
 	tasks  []jobTask
 	inputs []int32 // inputs of all tasks, as indexes in tasks; -1 stands for the client's input
 }
 
-// jobTask is a task of a job.
+// jobTask is a task of a job. Times are in ns.
 type jobTask struct {
 	service              int32
-	relativeWork         int64
+	relativeWork         int64 // how much longer it takes than a usual task, in units of 1/usualWork
 	firstInput, endInput int32 // its range in job.inputs
-	deviceIndex          int32 // place of a task that runs or has ended; -1 if the search chooses it
-	end                  int64 // end of such a task
-	// The next fields are of a task that continues a session state.
-	recomputeTime int64 // time in ns to recompute the session state that it continues; 0 if none
-	stateSource   int32 // task of this job that leaves the state, if that is yet to be placed; -1 if none
-	stateDevice   int32 // otherwise the place of the state; -1 if it is nowhere
-	stateReadyAt  int64 // when the state is there
-	recomputeHere int64 // scratch of the search: time added at the place under consideration
+	deviceIndex          int32 // device of a task that runs, waits or has ended; -1 if the search chooses it
+	end                  int64 // end of a task that has a device
+	// The next fields are of a task that continues a session state, which is what a service keeps of a request for the next task.
+	recomputeTime int64 // time to recompute the state that it continues; 0 if it continues none
+	stateSource   int32 // the task of this job that leaves the state, if that has no device yet; -1 otherwise
+	stateDevice   int32 // the device that has the state, if stateSource is -1; -1 if no device has it
+	stateReadyAt  int64 // when the state is on that device
+	recomputeHere int64 // scratch of the search: time to recompute the state on the device that is tried; 0 if the state is there or moved there
 }
 
+// reset removes all tasks.
 func (j *job) reset() { j.tasks, j.inputs = j.tasks[:0], j.inputs[:0] }
 
-// addPlaced adds a task that has its place, and returns its index.
+// addPlaced adds a task of a service that has a device already and ends at `end`, in ns, and returns its index in the job.
 func (j *job) addPlaced(service, deviceIndex int32, end int64) int32 {
-	n := int32(len(j.inputs))
-	j.tasks = append(j.tasks, jobTask{service: service, deviceIndex: deviceIndex, end: end, firstInput: n, endInput: n, stateSource: -1, stateDevice: -1})
+	firstInput := int32(len(j.inputs))
+	j.tasks = append(j.tasks, jobTask{service: service, deviceIndex: deviceIndex, end: end, firstInput: firstInput, endInput: firstInput, stateSource: -1, stateDevice: -1})
 	return int32(len(j.tasks) - 1)
 }
 
-// addUnplaced adds a task to be placed to the job, with the indexes of its inputs there (-1 for the client's), and
-// returns its index.
+// addUnplaced adds a task that is to be given a device, and returns its index in the job. inputs are the indexes in the job of the tasks that it reads, or -1 for
+// the client's input. relativeWork is usualWork for a task of the usual length.
 func (j *job) addUnplaced(service int32, relativeWork int64, inputs ...int32) int32 {
-	n := int32(len(j.inputs))
+	firstInput := int32(len(j.inputs))
 	j.inputs = append(j.inputs, inputs...)
-	j.tasks = append(j.tasks, jobTask{service: service, relativeWork: relativeWork, deviceIndex: -1, firstInput: n, endInput: int32(len(j.inputs)), stateSource: -1, stateDevice: -1})
+	j.tasks = append(j.tasks, jobTask{service: service, relativeWork: relativeWork, deviceIndex: -1, firstInput: firstInput, endInput: int32(len(j.inputs)), stateSource: -1, stateDevice: -1})
 	return int32(len(j.tasks) - 1)
 }
 
+// inputsOf returns the inputs of a task of the job, as indexes in the job. -1 stands for the client's input.
 func (j *job) inputsOf(taskIndex int32) []int32 {
 	return j.inputs[j.tasks[taskIndex].firstInput:j.tasks[taskIndex].endInput]
 }
 
-// scheduler computes f(t, d), the earliest end of task t of a job at place d, if tasks of the job do not get into each
-// other's way (equations 1 and 2 of DyOrc). A transfer takes one of three times: 0 at the same place, c within a node, C
-// across nodes. So the arrival of the inputs at d is a minimum of three numbers,
+// scheduler computes f(t, d), the earliest end of task t of a job on device d, if tasks of the job do not get into each other's way (equations 1 and 2 of
+// DyOrc). A transfer takes one of three times: 0 on the same device, c within a node, C across nodes. So the arrival of the inputs at d is a minimum of
+// three numbers,
 //
 //	r_t(d) = max over inputs j of min( f_j(d),  min over e in node(d) of f_j(e) + c_j,  min over all e of f_j(e) + C_j )
 //	f_t(d) = F_td(r_t(d))      with F_td from the end table
 //
-// and one pass over the places per task gives all f. No schedule ends before the latest of the last tasks at its best
-// place. That is a bound, which a schedule reaches if every output has one reader.
+// and one pass over the devices per task gives all f. No schedule ends before the latest of the last tasks on its best device. That is a bound, which a
+// schedule reaches if every output has one reader.
 //
-// It allocates nothing once it has seen the largest job.
+// It allocates nothing once it has seen the largest job. Times are in ns.
 type scheduler struct {
 	tables   *deviceTables
 	endTable *endTable
 	now      int64
 
-	earliestEnds    []int64 // f of all tasks: [task*places + place]
+	earliestEnds    []int64 // f of all tasks: [task*devices + device]; the values of a task are its row
 	minEndOnNode    []int64 // minimum of f on a node: [task*nodes + node]
-	minDeviceOnNode []int32 // place with that minimum
-	minEnd          []int64 // by task: minimum of f
-	minEndDevice    []int32 // by task: place with that minimum
-	rowOf           []int32 // by task: an earlier task with the same f; otherwise the task itself
-	inputsReadyAt   []int64 // by place: arrival of the inputs of the task at hand
+	minDeviceOnNode []int32 // the device with that minimum
+	minEnd          []int64 // by task: minimum of f over all devices
+	minEndDevice    []int32 // by task: the device with that minimum
+	rowOf           []int32 // by task: the task whose row it uses; an earlier identical one, or itself
+	inputsReadyAt   []int64 // by device: arrival of the inputs of the task at hand
 
 	readerCount []int32 // by task: number of tasks that read it
 }
 
+// newScheduler returns a scheduler, which computes the earliest ends of the tasks of a job from an end table.
 func newScheduler(tables *deviceTables, r *endTable) *scheduler {
 	return &scheduler{tables: tables, endTable: r, inputsReadyAt: make([]int64, len(tables.planDevice))}
 }
 
-// grow makes the arrays large enough for a job (the tasks of a request that are to be placed). It also counts for
-// each task how many tasks read its output; an input that is listed twice counts once.
+// grow makes the scheduler's arrays large enough for a job, and counts for each task of the job how many tasks read its output.
+// A task that lists an input twice counts once.
 func (s *scheduler) grow(job *job) {
-	n := len(job.tasks)
+	taskCount := len(job.tasks)
 	deviceCount, nodeCount := len(s.tables.planDevice), len(s.tables.nodes)
-	if len(s.minEnd) < n {
-		s.earliestEnds, s.minEndOnNode, s.minDeviceOnNode = make([]int64, n*deviceCount), make([]int64, n*nodeCount), make([]int32, n*nodeCount)
-		s.minEnd, s.minEndDevice, s.rowOf, s.readerCount = make([]int64, n), make([]int32, n), make([]int32, n), make([]int32, n)
+	if len(s.minEnd) < taskCount {
+		s.earliestEnds, s.minEndOnNode, s.minDeviceOnNode = make([]int64, taskCount*deviceCount), make([]int64, taskCount*nodeCount), make([]int32, taskCount*nodeCount)
+		s.minEnd, s.minEndDevice, s.rowOf, s.readerCount = make([]int64, taskCount), make([]int32, taskCount), make([]int32, taskCount), make([]int32, taskCount)
 	}
-	for taskIndex := range n {
+	for taskIndex := range taskCount {
 		s.readerCount[taskIndex] = 0
 	}
 	for taskIndex := range job.tasks {
@@ -97,8 +100,8 @@ func (s *scheduler) grow(job *job) {
 	}
 }
 
-// endBound returns a lower bound: no schedule of the job ends earlier. Only tasks that no other reads count, since
-// the others end before them.
+// endBound returns a time in ns before which no schedule of the job ends: the latest of the earliest ends of its unplaced tasks. Only tasks that no other
+// task reads are looked at, since the others end before these.
 func (s *scheduler) endBound(job *job) int64 {
 	lastEnd := int64(0)
 	for taskIndex := range job.tasks {
@@ -109,8 +112,8 @@ func (s *scheduler) endBound(job *job) int64 {
 	return lastEnd
 }
 
-// computeEnds computes, for the tasks of a job from firstTask on, the earliest end f at each place (device). A
-// placed task has its own end. A task that is identical to the one before shares its row of ends.
+// computeEnds computes the earliest end on each device for the tasks of a job from firstTask on, each from those of its inputs. A task that has a device
+// already has one end. A task that is identical to the one before it uses the row of that (rowOf).
 func (s *scheduler) computeEnds(job *job, firstTask int32) {
 	for taskIndex := firstTask; taskIndex < int32(len(job.tasks)); taskIndex++ {
 		jobTask := &job.tasks[taskIndex]
@@ -126,36 +129,36 @@ func (s *scheduler) computeEnds(job *job, firstTask int32) {
 	}
 }
 
-// identicalTasks returns true if two tasks need the same service and work on the same inputs and state, so that their
-// rows of f are equal.
+// identicalTasks returns true if two tasks of a job, given by their indexes, need the same service and work on the same inputs and session state.
+// Then their earliest ends are equal on every device. A task indexB that has its device already is identical to none.
 func (s *scheduler) identicalTasks(job *job, indexA, indexB int32) bool {
 	taskA, taskB := &job.tasks[indexA], &job.tasks[indexB]
 	return taskB.deviceIndex < 0 && taskA.service == taskB.service && taskA.relativeWork == taskB.relativeWork &&
 		taskA.recomputeTime == taskB.recomputeTime && taskA.stateSource == taskB.stateSource && taskA.stateDevice == taskB.stateDevice && taskA.stateReadyAt == taskB.stateReadyAt && slices.Equal(job.inputsOf(indexA), job.inputsOf(indexB))
 }
 
-// computeArrivals computes into inputsReadyAt when the inputs of a task of the job are at each place (device), with
-// the session state that it continues. It returns false, and leaves inputsReadyAt as it is, if all are there now.
+// computeArrivals computes into inputsReadyAt, for each device, when the inputs of a task of the job and the session state that it continues can be there.
+// It returns false, and leaves inputsReadyAt as it is, if all of them can be everywhere now.
 func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
 	isLate := false
 	for i, input := range job.inputsOf(taskIndex) {
 		if input < 0 {
 			continue
 		}
-		jobTask := &job.tasks[input]
-		nearTime, farTime := s.transferTimes(&job.tasks[taskIndex], jobTask, input)
+		inputTask := &job.tasks[input]
+		nearTime, farTime := s.transferTimes(&job.tasks[taskIndex], inputTask, input)
 
-		// An input with a place arrives from there.
-		if jobTask.deviceIndex >= 0 {
-			if jobTask.end+farTime <= s.now {
+		// An input that has a device arrives from there.
+		if inputTask.deviceIndex >= 0 {
+			if inputTask.end+farTime <= s.now {
 				continue
 			}
 			isLate = s.resetArrivals(isLate)
-			s.addDeviceArrival(jobTask.deviceIndex, jobTask.end, jobTask.end+nearTime, jobTask.end+farTime)
+			s.addDeviceArrival(inputTask.deviceIndex, inputTask.end, inputTask.end+nearTime, inputTask.end+farTime)
 			continue
 		}
 
-		// An input without a place arrives from its row. Equal rows count once, unless a session state comes with
+		// An input without a device arrives from its row of earliest ends. Equal rows count once, unless a session state comes with
 		// them.
 		carriesState := input == job.tasks[taskIndex].stateSource
 		if input = s.rowOf[input]; !carriesState && s.sharesRow(job.inputsOf(taskIndex)[:i], input) {
@@ -165,17 +168,16 @@ func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
 		s.addTaskArrival(input, nearTime, farTime)
 	}
 
-	// A session state that has its place arrives, too.
-	if jobTask := &job.tasks[taskIndex]; jobTask.recomputeTime > 0 && jobTask.stateSource < 0 {
+	// A session state that a device has, or that is recomputed, arrives, too.
+	if inputTask := &job.tasks[taskIndex]; inputTask.recomputeTime > 0 && inputTask.stateSource < 0 {
 		isLate = s.resetArrivals(isLate)
-		s.addStateArrival(jobTask)
+		s.addStateArrival(inputTask)
 	}
 	return isLate
 }
 
-// transferTimes returns how long an output takes to a task that reads it, at another place of the node and across nodes.
-// If the task continues a session state with it, recomputing the state counts as a way to bring it, so that the times
-// stay lower bounds.
+// transferTimes returns how long, in ns, the output of a task (source, with the index input in the job) takes to a task that reads it: to another device of the
+// node, and to another node. If the reader also continues the session state of source, the times are at least those after which it can use the state, moved or recomputed.
 func (s *scheduler) transferTimes(reader, source *jobTask, input int32) (nearTime, farTime int64) {
 	nearTime, farTime = s.tables.sameNodeTimes[source.service], s.tables.otherNodeTimes[source.service]
 	if reader.recomputeTime > 0 && reader.stateSource == input {
@@ -185,7 +187,8 @@ func (s *scheduler) transferTimes(reader, source *jobTask, input int32) (nearTim
 	return nearTime, farTime
 }
 
-// addStateArrival adds the arrival of a session state that has its place, or that is recomputed.
+// addStateArrival raises inputsReadyAt by the session state that a task continues, if that is on a device already: on every other device the state is moved
+// there or recomputed, whichever is quicker. If no device has the state, it is recomputed everywhere.
 func (s *scheduler) addStateArrival(jobTask *jobTask) {
 	if jobTask.stateDevice < 0 {
 		for deviceIndex := range s.inputsReadyAt {
@@ -197,7 +200,7 @@ func (s *scheduler) addStateArrival(jobTask *jobTask) {
 	s.addDeviceArrival(jobTask.stateDevice, stateAt, stateAt+jobTask.recomputeTime*transfer.sameNodePart>>20, stateAt+jobTask.recomputeTime*transfer.otherNodePart>>20)
 }
 
-// sharesRow returns true if one of the inputs has a given row of earliest ends; identical tasks share a row.
+// sharesRow returns true if one of the inputs (indexes in the job) uses a given row of earliest ends. Identical tasks use one row, which has to be counted once.
 func (s *scheduler) sharesRow(inputs []int32, row int32) bool {
 	for _, input := range inputs {
 		if input >= 0 && s.rowOf[input] == row {
@@ -207,10 +210,10 @@ func (s *scheduler) sharesRow(inputs []int32, row int32) bool {
 	return false
 }
 
-// resetArrivals sets the arrivals of inputs at all places to now, when the first input that is late is found. It
-// returns true, the new value of the caller's flag.
-func (s *scheduler) resetArrivals(isCleared bool) bool {
-	if !isCleared {
+// resetArrivals sets inputsReadyAt to now for all devices, unless isReset says that this has been done. It returns true, the new value of the caller's flag.
+// So the array is written only if some input arrives later than now.
+func (s *scheduler) resetArrivals(isReset bool) bool {
+	if !isReset {
 		for deviceIndex := range s.inputsReadyAt {
 			s.inputsReadyAt[deviceIndex] = s.now
 		}
@@ -218,102 +221,100 @@ func (s *scheduler) resetArrivals(isCleared bool) bool {
 	return true
 }
 
-// addDeviceArrival raises inputsReadyAt, when all inputs of a task are at each place, by an output that is at one
-// place. It arrives at atPlace there, at onSameNode at the other devices of the node, and at onOtherNode elsewhere.
-func (s *scheduler) addDeviceArrival(deviceIndex int32, atPlace, onSameNode, onOtherNode int64) {
-	readyHere := max(s.inputsReadyAt[deviceIndex], atPlace)
+// addDeviceArrival raises inputsReadyAt by an input that is on a known device. The input is there at onDevice, at the other devices of the
+// node at onSameNode, and on other nodes at onOtherNode, in ns.
+func (s *scheduler) addDeviceArrival(deviceIndex int32, onDevice, onSameNode, onOtherNode int64) {
+	readyHere := max(s.inputsReadyAt[deviceIndex], onDevice)
 	node := s.tables.nodes[s.tables.nodeOf[deviceIndex]]
-	for deviceIndex := range s.inputsReadyAt[:node.first] {
-		s.inputsReadyAt[deviceIndex] = max(s.inputsReadyAt[deviceIndex], onOtherNode)
+	for i := range s.inputsReadyAt[:node.first] {
+		s.inputsReadyAt[i] = max(s.inputsReadyAt[i], onOtherNode)
 	}
 	onNode := s.inputsReadyAt[node.first:node.end]
-	for deviceIndex := range onNode {
-		onNode[deviceIndex] = max(onNode[deviceIndex], onSameNode)
+	for i := range onNode {
+		onNode[i] = max(onNode[i], onSameNode)
 	}
 	laterNodes := s.inputsReadyAt[node.end:]
-	for deviceIndex := range laterNodes {
-		laterNodes[deviceIndex] = max(laterNodes[deviceIndex], onOtherNode)
+	for i := range laterNodes {
+		laterNodes[i] = max(laterNodes[i], onOtherNode)
 	}
 	s.inputsReadyAt[deviceIndex] = readyHere
 }
 
-// addTaskArrival raises inputsReadyAt, when all inputs of a task are at each place, by the output of task t, whose
-// place is not chosen yet. It may come from the same place, from the best place of the node, or from the best place
-// of all; the earliest counts, so the result is a lower bound.
+// addTaskArrival raises inputsReadyAt by the output of a task of the job that has no device yet. At each device the output may come from a task on this
+// device itself, from the best device of the node (nearTime later) or from the best device of all (farTime later); the earliest counts, so the result is a lower bound.
 func (s *scheduler) addTaskArrival(taskIndex int32, nearTime, farTime int64) {
 	deviceCount, nodeCount := len(s.tables.planDevice), len(s.tables.nodes)
-	placeEnds := s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount]
+	deviceEnds := s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount]
 	bestAcross := s.minEnd[taskIndex] + farTime
-	for n, node := range s.tables.nodes {
-		arrival := min(bestAcross, s.minEndOnNode[int(taskIndex)*nodeCount+n]+nearTime)
-		nodeEnds, nodeReady := placeEnds[node.first:node.end], s.inputsReadyAt[node.first:node.end]
+	for nodeIndex, node := range s.tables.nodes {
+		arrival := min(bestAcross, s.minEndOnNode[int(taskIndex)*nodeCount+nodeIndex]+nearTime)
+		nodeEnds, nodeReady := deviceEnds[node.first:node.end], s.inputsReadyAt[node.first:node.end]
 		nodeReady = nodeReady[:len(nodeEnds)]
-		for deviceIndex, end := range nodeEnds {
-			nodeReady[deviceIndex] = max(nodeReady[deviceIndex], min(end, arrival))
+		for i, end := range nodeEnds {
+			nodeReady[i] = max(nodeReady[i], min(end, arrival))
 		}
 	}
 }
 
-// computeRow computes the earliest end f of a task at each place, from the arrivals of its inputs, with the minima
-// by node and overall. isLate says that some input is not there yet. Three loops do the same for speed: without
-// arrivals, with usual work, and with scaled work (in units of 1/2^20).
+// computeRow computes the row of a task, its earliest end on each device, from inputsReadyAt, and the minima of the row by node and over all devices.
+// If isLate is false, all inputs can be everywhere now. Three loops do the same, for speed: without arrivals, with the usual work, and with another.
 func (s *scheduler) computeRow(taskIndex int32, jobTask *jobTask, isLate bool) {
 	deviceCount, nodeCount := len(s.tables.planDevice), len(s.tables.nodes)
-	placeEnds := s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount]
+	deviceEnds := s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount]
 	rowStart := int(jobTask.service) * deviceCount
 	idleAt, soloTime := s.endTable.idleAt[rowStart:][:deviceCount], s.endTable.soloTime[rowStart:][:deviceCount]
 
 	// f in a batch of one.
 	switch {
 	case !isLate:
-		for deviceIndex, idle := range idleAt {
-			placeEnds[deviceIndex] = max(idle, s.now) + scaleTime(soloTime[deviceIndex], jobTask.relativeWork)
+		for deviceIndex, idleTime := range idleAt {
+			deviceEnds[deviceIndex] = max(idleTime, s.now) + scaleTime(soloTime[deviceIndex], jobTask.relativeWork)
 		}
 	case jobTask.relativeWork == usualWork:
-		ready := s.inputsReadyAt[:deviceCount]
-		for deviceIndex, idle := range idleAt {
-			placeEnds[deviceIndex] = max(idle, ready[deviceIndex]) + soloTime[deviceIndex]
+		readyAt := s.inputsReadyAt[:deviceCount]
+		for deviceIndex, idleTime := range idleAt {
+			deviceEnds[deviceIndex] = max(idleTime, readyAt[deviceIndex]) + soloTime[deviceIndex]
 		}
 	default:
-		ready := s.inputsReadyAt[:deviceCount]
-		for deviceIndex, idle := range idleAt {
-			placeEnds[deviceIndex] = max(idle, ready[deviceIndex]) + soloTime[deviceIndex]*jobTask.relativeWork>>20
+		readyAt := s.inputsReadyAt[:deviceCount]
+		for deviceIndex, idleTime := range idleAt {
+			deviceEnds[deviceIndex] = max(idleTime, readyAt[deviceIndex]) + soloTime[deviceIndex]*jobTask.relativeWork>>20
 		}
 	}
 
 	// f in an open batch, if that is earlier.
 	if s.endTable.joinableDevices[jobTask.service] > 0 {
-		s.applyJoins(placeEnds, jobTask, isLate)
+		s.applyJoins(deviceEnds, jobTask, isLate)
 	}
 
 	// The minima.
 	s.minEnd[taskIndex] = farFuture
-	for n, node := range s.tables.nodes {
+	for nodeIndex, node := range s.tables.nodes {
 		minEnd, deviceIndex := farFuture, node.first
-		for d, end := range placeEnds[node.first:node.end] {
+		for i, end := range deviceEnds[node.first:node.end] {
 			if end < minEnd {
-				minEnd, deviceIndex = end, node.first+int32(d)
+				minEnd, deviceIndex = end, node.first+int32(i)
 			}
 		}
-		s.minEndOnNode[int(taskIndex)*nodeCount+n], s.minDeviceOnNode[int(taskIndex)*nodeCount+n] = minEnd, deviceIndex
+		s.minEndOnNode[int(taskIndex)*nodeCount+nodeIndex], s.minDeviceOnNode[int(taskIndex)*nodeCount+nodeIndex] = minEnd, deviceIndex
 		if minEnd < s.minEnd[taskIndex] {
 			s.minEnd[taskIndex], s.minEndDevice[taskIndex] = minEnd, deviceIndex
 		}
 	}
 }
 
-// applyJoins lowers the ends in placeEnds where the task could join a planned batch that is still open when its
-// inputs are there, and would end earlier than in a batch of its own.
-func (s *scheduler) applyJoins(placeEnds []int64, jobTask *jobTask, isLate bool) {
-	rowStart := int(jobTask.service) * len(placeEnds)
-	joinStart, joinDuration := s.endTable.joinStart[rowStart:][:len(placeEnds)], s.endTable.joinDuration[rowStart:][:len(placeEnds)]
+// applyJoins lowers the earliest ends of a task on devices where it can join a planned batch and then ends earlier than in a batch of its own.
+// It can join if its inputs are there before the batch starts. deviceEnds has the ends by device. If isLate is false, all inputs can be everywhere now.
+func (s *scheduler) applyJoins(deviceEnds []int64, jobTask *jobTask, isLate bool) {
+	rowStart := int(jobTask.service) * len(deviceEnds)
+	joinStart, joinDuration := s.endTable.joinStart[rowStart:][:len(deviceEnds)], s.endTable.joinDuration[rowStart:][:len(deviceEnds)]
 	for deviceIndex, start := range joinStart {
 		readyAt := s.now
 		if isLate {
 			readyAt = s.inputsReadyAt[deviceIndex]
 		}
 		if start >= readyAt {
-			placeEnds[deviceIndex] = min(placeEnds[deviceIndex], start+scaleTime(joinDuration[deviceIndex], jobTask.relativeWork))
+			deviceEnds[deviceIndex] = min(deviceEnds[deviceIndex], start+scaleTime(joinDuration[deviceIndex], jobTask.relativeWork))
 		}
 	}
 }

@@ -2,56 +2,56 @@ package workflow
 
 import "time"
 
-// search places the tasks of a job depth first. Unlike in the scheduler, tasks of the job wait for each other and share
-// batches. It tries the candidate places in the order of their offers, prunes what cannot beat the best schedule, and
-// stops when a schedule reaches the scheduler's bound, or after a number of steps.
+// search gives the tasks of a job their devices, depth first: one task after the other, and back. Unlike in the scheduler, tasks of the job wait for each
+// other and share batches. It tries the devices of a task in the order of their costs, prunes what cannot beat the best schedule, and stops when a schedule
+// reaches the scheduler's bound, or after a number of steps.
 //
-// It minimises the end of the last task, and then the sum of all ends. Ends count with their costs (setPrices).
+// It minimises the end of the last task, and then the sum of all ends. Ends count with what they cost other tasks (setPrices). Times are in ns.
 type search struct {
 	cluster   *cluster
 	tables    *deviceTables
 	planner   *devicePlanner
 	scheduler *scheduler
-	width     int // places tried per task; 0 tries only the best one of all
-	maxSteps  int // bound on the steps
+	width     int // number of devices tried per task; 0 tries only the best one of all
+	maxSteps  int // bound on the number of steps; a step tries the devices of one task
 
 	now              int64
-	candidateDevices [][]int32  // by task: candidate places, by rising f
-	jobBatches       []jobBatch // batches of the tasks placed so far
+	candidateDevices [][]int32  // by task: devices to try, by rising earliest end
+	jobBatches       []jobBatch // batches that the tasks placed so far are in
 	minRemaining     []int64    // by task: least time from its end to that of the last task
-	currentDevice    []int32    // by task: its place in the schedule under construction
+	currentDevice    []int32    // by task: its device in the schedule under construction
 	currentEnd       []int64    // by task: its end in that schedule
 	currentBatch     []int32    // by task: its batch in that schedule
-	bestDevice       []int32    // by task: its place in the best schedule
+	bestDevice       []int32    // by task: its device in the best schedule so far
 	bestEnd          []int64    // by task: its end in the best schedule
 	bestStart        []int64    // by task: its start in the best schedule
 	currentStart     []int64    // by task: its start in the schedule under construction
 	bestLastEnd      int64      // end of the best schedule; farFuture if there is none
 	bestEndSum       int64      // sum of its ends
 	endBound         int64      // no schedule ends earlier
-	queuedTimePrice  int64      // price of device time where others wait, in 1/1024
+	queuedTimePrice  int64      // price of device time on a device where tasks wait, in 1/1024 of a task's own time
 	idleTimePrice    int64      // price of device time on an idle device, in 1/1024
-	steps            int
+	steps            int        // number of steps so far
 	levels           []searchLevel
 }
 
-// searchLevel is the scratch memory of one depth of the search: places with their offers to the task.
+// searchLevel is the scratch memory of one depth of the search: devices, with the placement of the task on each.
 type searchLevel struct {
 	devices       []int32
 	placements    []placement
-	cheapestCosts []int64 // the lowest costs of the offers, rising, as many as are tried
+	cheapestCosts []int64 // the lowest costs of the placements, rising, as many as are tried
 }
 
-// jobBatch is a batch that tasks of the job would be in.
+// jobBatch is a batch in the schedule under construction that has a task of the job.
 type jobBatch struct {
-	deviceIndex, plannedBatchIndex int32 // its place, and the batch of the device's plan that it extends; -1 if it is new
+	deviceIndex, plannedBatchIndex int32 // its device, and the batch of the device's plan that it extends; -1 if it is new
 	service, size                  int32 // service and number of tasks
 	start, end                     int64
-	relativeWork, recomputeTime    int64
+	relativeWork, recomputeTime    int64 // as in plannedBatch
 	lastJoinAt, kvTokens           int64 // as in plannedBatch
 }
 
-// Bounds of the search: its steps, and the candidate places of a task beyond SearchWidth.
+// Bounds of the search: its steps, and the candidate devices of a task beyond SearchWidth.
 const (
 	maxSearchSteps  = 16
 	extraCandidates = 1
@@ -72,13 +72,13 @@ const (
 )
 
 // maxExpectBacklog is the mean backlog from which on no tasks are expected: tasks then wait longer than loads take, and
-// a place that is chosen long before its time is a bad one.
+// a device that is chosen long before its time is a bad one.
 const maxExpectBacklog = int64(3 * time.Second)
 
-// grow makes the search's arrays large enough for the tasks of a job (what is placed together).
+// grow makes the search's arrays large enough for the tasks of a job.
 func (s *search) grow(job *job) {
-	n := len(job.tasks)
-	for len(s.currentDevice) < n {
+	taskCount := len(job.tasks)
+	for len(s.currentDevice) < taskCount {
 		s.currentDevice, s.currentEnd, s.currentBatch = append(s.currentDevice, -1), append(s.currentEnd, 0), append(s.currentBatch, -1)
 		s.bestDevice, s.bestEnd, s.minRemaining = append(s.bestDevice, -1), append(s.bestEnd, 0), append(s.minRemaining, 0)
 		s.bestStart, s.currentStart = append(s.bestStart, 0), append(s.currentStart, 0)
@@ -86,8 +86,8 @@ func (s *search) grow(job *job) {
 	}
 }
 
-// findDevices searches places for the tasks of a job so that its last end is earliest. The result is in bestDevice,
-// bestEnd and bestStart; if there is none, bestLastEnd is farFuture.
+// findDevices searches devices for the tasks of a job with which the last of them ends earliest. The result is in bestDevice, bestEnd and bestStart.
+// If some task can run nowhere, bestLastEnd is farFuture.
 func (s *search) findDevices(now int64, job *job) {
 	s.grow(job)
 	s.scheduler.grow(job)
@@ -100,10 +100,9 @@ func (s *search) findDevices(now int64, job *job) {
 	s.placeTasksFrom(job, 0, 0, 0)
 }
 
-// setPrices sets what a second of device time costs, in seconds of a task. A batch that starts where others wait makes
-// them wait for all of its time; a task that joins a batch adds only a part of that. The longer devices are booked
-// ahead, the more tasks wait. The more devices are busy, the sooner some task will wait: then tasks of a request that
-// are ready together share a batch, although each would end a little sooner on a device of its own.
+// setPrices sets what a second of device time costs, in seconds of a task. A batch that starts where others wait makes them wait for all of its time; a task
+// that joins a batch adds only a part of that. The longer devices are booked ahead, the more tasks wait. The more devices are busy, the sooner some task will
+// wait: then tasks of a request that are ready together share a batch, although each would end a little sooner on a device of its own.
 func (s *search) setPrices() {
 	s.queuedTimePrice, s.idleTimePrice = 0, 0
 	if !s.cluster.options.PriceDeviceTime {
@@ -115,9 +114,8 @@ func (s *search) setPrices() {
 	s.queuedTimePrice = max(s.idleTimePrice, min(1024, 1024*(s.cluster.meanBacklog(s.now)-freeBacklog)/(fullPriceBacklog-freeBacklog)))
 }
 
-// prepareTasks is called before the search. It takes over the places of placed tasks, lists the candidate places of
-// the others, and computes minRemaining, the least time from a task's end to that of the job. It goes backwards,
-// because a task's readers come behind it.
+// prepareTasks is called before the search. It takes over the devices of tasks that have one, lists the candidate devices of the others, and computes
+// minRemaining, the least time from a task's end to that of the job. It goes backwards, because a task's readers come behind it.
 func (s *search) prepareTasks(job *job) {
 	unplacedTasks := 0
 	for taskIndex := range job.tasks {
@@ -144,8 +142,8 @@ func (s *search) prepareTasks(job *job) {
 	}
 }
 
-// listCandidates lists the places at which a task could end earliest, sorted, as many as the search may try. The
-// number grows with the unplaced tasks, because these may take each other's best places. Width 0 means all.
+// listCandidates lists the devices on which a task of the job could end earliest, by rising end. There are at most as many as the search may try: its width,
+// and one for each other unplaced task, because these may take each other's best devices. With width 0 all devices are listed.
 func (s *search) listCandidates(taskIndex int32, unplacedTasks int) {
 	deviceCount := len(s.cluster.devices)
 	maxCandidates := s.width + extraCandidates + unplacedTasks - 1
@@ -174,9 +172,9 @@ func (s *search) listCandidates(taskIndex int32, unplacedTasks int) {
 	s.candidateDevices[taskIndex] = candidates
 }
 
-// placeTasksFrom is the recursive search: it tries the cheapest places for task t and, for each, places all later tasks.
-// lastEnd is the latest end and endSum the sum of the ends of the tasks placed so far. Branches that cannot end
-// earlier than the best schedule are left, as is the search at its bound or after maxSteps.
+// placeTasksFrom is the recursive search. It tries the cheapest devices for task taskIndex of the job and, for each, places all later tasks.
+// lastEnd is the latest end and endSum the sum of the ends of the tasks placed so far, with their costs. A complete schedule that is better than the best one
+// replaces it. A branch that cannot end earlier is left, as is the whole search when it has reached its bound or maxSteps.
 func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64) {
 	for taskIndex < int32(len(job.tasks)) && job.tasks[taskIndex].deviceIndex >= 0 {
 		taskIndex++
@@ -222,7 +220,7 @@ func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64
 	}
 }
 
-// newJobBatch returns the batch of a task that joins none of the job's own batches. It is new, or extends a planned one.
+// newJobBatch returns the batch on a device that a task of the job is in, as its placement says: a new one, or a batch of the device's plan with the task added.
 func (s *search) newJobBatch(deviceIndex int32, jobTask *jobTask, chosen *placement) jobBatch {
 	batch := jobBatch{deviceIndex: deviceIndex, plannedBatchIndex: chosen.plannedBatchIndex, service: jobTask.service, size: 1, start: chosen.start, end: chosen.end, lastJoinAt: chosen.start, relativeWork: jobTask.relativeWork, recomputeTime: chosen.recomputeTime, kvTokens: s.tables.tokensOf(jobTask.service, jobTask.relativeWork)}
 	if chosen.plannedBatchIndex >= 0 {
@@ -235,8 +233,7 @@ func (s *search) newJobBatch(deviceIndex int32, jobTask *jobTask, chosen *placem
 	return batch
 }
 
-// addTask adds a task to a batch that tasks of the job form, as the offer says. Sequences of a language model keep
-// such a batch open until its end.
+// addTask adds a task of the job to the batch, as its placement says. On a language model a new batch takes further tasks until its end.
 func (b *jobBatch) addTask(tables *deviceTables, jobTask *jobTask, chosen *placement) {
 	b.size++
 	b.kvTokens += tables.tokensOf(jobTask.service, jobTask.relativeWork)
@@ -246,7 +243,7 @@ func (b *jobBatch) addTask(tables *deviceTables, jobTask *jobTask, chosen *place
 	}
 }
 
-// cheapestIndex returns the index of the cheapest offer. Of several, it is the first.
+// cheapestIndex returns the index of the placement with the lowest cost. Of several, it is the first.
 func cheapestIndex(placements []placement) int {
 	cheapest := 0
 	for i := range placements {

@@ -7,30 +7,30 @@ import (
 	"inferplan/policy"
 )
 
-// sequenceRunner runs the tasks of language models as sequences. A device runs one service at a time. If that is a
-// language model, each task is a batch of its own, which begins with the next iteration. Tasks join as long as there is
-// KV memory, and until a task of another service waits before them that could run. Then the device drains.
+// sequenceRunner runs the tasks of language models as sequences. A device runs one service at a time. If that is a language model, each task is a batch of its
+// own, which begins with the next iteration. Tasks join as long as there is KV memory, and until a task of another service waits before them that could run.
+// Then the device drains: it takes no new sequences.
 //
-// The speed of a sequence depends on the number n of sequences beside it: it does 1/T(n) of itself per unit of time. So
+// The speed of a sequence depends on the number n of sequences beside it: it does 1/T(n) of itself per unit of time, where T(n) is the time of a batch of n. So
 // its expected end moves with every sequence that comes or goes.
 type sequenceRunner struct {
 	cluster          *cluster
 	registry         *registry
 	tables           *deviceTables
 	states           *stateStore
-	taskOfSequence   []int32 // sequence by batch slot, counted from the number of devices on
-	freeBatchNumbers []int32
+	taskOfSequence   []int32 // by batch number less the number of devices: ID of the task that runs as this sequence; -1 if none
+	freeBatchNumbers []int32 // batch numbers of sequences that have ended
 }
 
-// sequence is the progress of a task on a language model.
+// sequence is the progress of a task that runs on a language model.
 type sequence struct {
-	batchNumber   int32   // its batch slot
+	batchNumber   int32   // number by which events and actions name its batch
 	kvTokens      int64   // KV tokens that it will hold, as expected
-	remainingPart float64 // part of it that remains to be done, as expected
+	remainingPart float64 // part of it that remains to be done, as expected; 1 is the whole task without recomputing
 }
 
-// startSequence starts a task as a sequence on a device whose language model it needs, beside those that run there.
-// Each sequence is a batch of its own, whose slot is behind those of the devices.
+// startSequence starts a task as a sequence on a device whose language model it needs, beside those that run there, and appends the dispatch to the actions.
+// Each sequence is a batch of its own.
 func (r *sequenceRunner) startSequence(deviceIndex, taskID int32, now int64, actions *policy.Actions) {
 	device, task := &r.cluster.devices[deviceIndex], &r.registry.tasks[taskID]
 	recomputeTime := r.states.recomputeTime(task, deviceIndex)
@@ -61,21 +61,21 @@ func (r *sequenceRunner) startSequence(deviceIndex, taskID int32, now int64, act
 	actions.Hops = append(actions.Hops, policy.Hop{Stage: sv.stage, Device: r.tables.planDevice[deviceIndex], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(task.endsAt)})
 }
 
-// takeBatchNumber returns a batch slot (number in events) for a sequence, which is a batch of its own. Slots below
-// the number of devices are those of the devices' other batches.
+// takeBatchNumber returns the number by which events name the batch of a new sequence, and records its task. Numbers below the number of devices name the batches of
+// other services, one for each device. Numbers of ended sequences are used again.
 func (r *sequenceRunner) takeBatchNumber(taskID int32) int32 {
-	n := len(r.freeBatchNumbers)
-	if n == 0 {
+	freeCount := len(r.freeBatchNumbers)
+	if freeCount == 0 {
 		r.taskOfSequence = append(r.taskOfSequence, taskID)
 		return int32(len(r.cluster.devices) + len(r.taskOfSequence) - 1)
 	}
-	batchNumber := r.freeBatchNumbers[n-1]
-	r.freeBatchNumbers = r.freeBatchNumbers[:n-1]
+	batchNumber := r.freeBatchNumbers[freeCount-1]
+	r.freeBatchNumbers = r.freeBatchNumbers[:freeCount-1]
 	r.taskOfSequence[int(batchNumber)-len(r.cluster.devices)] = taskID
 	return batchNumber
 }
 
-// taskOfBatch returns the task in a batch slot. If the batch is none of a language model, it returns -1.
+// taskOfBatch returns the ID of the task that runs as the sequence with this batch number. If the batch is none of a language model, it returns -1.
 func (r *sequenceRunner) taskOfBatch(batchNumber int32) int32 {
 	if i := int(batchNumber) - len(r.cluster.devices); i >= 0 && i < len(r.taskOfSequence) {
 		return r.taskOfSequence[i]
@@ -83,30 +83,30 @@ func (r *sequenceRunner) taskOfBatch(batchNumber int32) int32 {
 	return -1
 }
 
-// advanceProgress counts what the sequences of a device have done up to now, as parts of themselves: all run more
-// slowly the more there are. It is called before their number changes.
+// advanceProgress lowers the remaining part of each sequence of a device by what it has done since the last call. All run more slowly the more there are, so it is
+// called before their number changes.
 func (r *sequenceRunner) advanceProgress(device *device, deviceIndex int32, now int64) {
-	n := int32(len(device.runningTasks))
+	sequenceCount := int32(len(device.runningTasks))
 	for _, taskID := range device.runningTasks {
 		task := &r.registry.tasks[taskID]
-		task.sequence.remainingPart = max(0, task.sequence.remainingPart-float64(now-device.progressCountedAt)/float64(r.tables.batchTime(task.service, deviceIndex, n, task.relativeWork)))
+		task.sequence.remainingPart = max(0, task.sequence.remainingPart-float64(now-device.progressCountedAt)/float64(r.tables.batchTime(task.service, deviceIndex, sequenceCount, task.relativeWork)))
 	}
 	device.progressCountedAt = now
 }
 
-// updateEnds computes when the sequences of a device will end if no other one joins.
+// updateEnds computes the expected ends of the sequences of a device, and of the last of them, if no other one joins.
 func (r *sequenceRunner) updateEnds(device *device, deviceIndex int32, now int64) {
-	n := int32(len(device.runningTasks))
+	sequenceCount := int32(len(device.runningTasks))
 	device.batchEndsAt, device.planOutdated = now, true
 	for _, taskID := range device.runningTasks {
 		task := &r.registry.tasks[taskID]
-		task.endsAt = now + int64(task.sequence.remainingPart*float64(r.tables.batchTime(task.service, deviceIndex, n, task.relativeWork)))
+		task.endsAt = now + int64(task.sequence.remainingPart*float64(r.tables.batchTime(task.service, deviceIndex, sequenceCount, task.relativeWork)))
 		device.batchEndsAt = max(device.batchEndsAt, task.endsAt)
 	}
 }
 
-// endSequence removes a sequence (a task of a language model) from its device, when it ends, returns or is aborted.
-// The others then run faster, so their expected ends are updated. Without sequences the device is idle.
+// endSequence removes a sequence (a task of a language model) from its device, when it ends, comes back without a result, or is aborted. The others then run faster,
+// so their expected ends are computed anew. Without sequences the device is idle.
 func (r *sequenceRunner) endSequence(deviceIndex, taskID int32, now int64) {
 	device, task := &r.cluster.devices[deviceIndex], &r.registry.tasks[taskID]
 	r.advanceProgress(device, deviceIndex, now)
@@ -124,10 +124,10 @@ func (r *sequenceRunner) endSequence(deviceIndex, taskID int32, now int64) {
 	r.cluster.touchDevice(deviceIndex)
 }
 
-// causesDrain returns true if a task that waits on a device makes the running language model drain: the task could run
-// next, or its network needs the memory.
+// causesDrain returns true if a task that waits on a device makes the language model there drain, which means to take no new sequences.
+// The task is of another service, could run next, and its network is loaded or needs the memory.
 func (r *sequenceRunner) causesDrain(device *device, task *task) bool {
-	if task.taskNumber < 0 || task.service == device.runningService || task.pendingInputs > 0 || task.inputsDevice != task.deviceIndex || task.stateInTransit {
+	if !task.isRevealed() || task.service == device.runningService || task.pendingInputs > 0 || task.inputsDevice != task.deviceIndex || task.stateInTransit {
 		return false
 	}
 	network := r.tables.services[task.service].network

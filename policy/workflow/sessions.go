@@ -20,16 +20,16 @@ const (
 	KeepNone
 )
 
-// sessionState is the session state that a task leaves behind.
+// sessionState is the session state that a task leaves behind: what its service keeps of the request for the next task (a KV cache).
 type sessionState struct {
 	bytes, recomputeTime int64 // size, and the time in ns to recompute it
-	deviceIndex          int32 // where it is; -1 if nowhere
-	moveTarget           int32 // where it is being moved to; -1 if nowhere
-	nextTask             int32 // the first task that continues it; -1 if none is known
-	storedAt             int64 // when it was stored
+	deviceIndex          int32 // device that has it; -1 if none
+	moveTarget           int32 // device to which it is being moved; -1 if none
+	nextTask             int32 // ID of the first task that continues it; -1 if none is known
+	storedAt             int64 // time in ns at which it was stored
 }
 
-// stateStore handles the session states on all devices.
+// stateStore handles the session states on all devices. A session state is what a service keeps of a request for the next task (a KV cache).
 type stateStore struct {
 	cluster  *cluster
 	registry *registry
@@ -43,28 +43,27 @@ type returnStats struct {
 	gapSum           float64 // sum of the times between, in ns
 }
 
-// stateTransfer holds how long a state of a service takes to another place, in parts of usualWork of the time to
-// recompute it: the quicker of a move and of recomputing.
+// stateTransfer holds how long a session state of a service takes to another device, in parts of the time to recompute it: the quicker of a move and of
+// recomputing it there. Parts are in units of 1/usualWork.
 type stateTransfer struct {
-	sameNodePart, otherNodePart       int64 // on the same node, and across nodes
+	sameNodePart, otherNodePart       int64 // to a device of the same node, and to another node
 	movesWithinNode, movesAcrossNodes bool  // whether a move is quicker there
-	bytes, recomputeTime              int64 // size, and time to recompute, of a task of the usual work
+	bytes, recomputeTime              int64 // size, and time in ns to recompute, of the state of a usual task
 }
 
-// newStateTransfer returns the transfer times of a service's session states. If the service has none, all are 0.
-func newStateTransfer(s flow.SessionState) stateTransfer {
-	if s.Bytes <= 0 || s.Recompute <= 0 {
+// newStateTransfer returns how long session states of a service take to other devices, from the plan's description of them. If the service has none, all values are 0.
+func newStateTransfer(description flow.SessionState) stateTransfer {
+	if description.Bytes <= 0 || description.Recompute <= 0 {
 		return stateTransfer{}
 	}
-	quickerPart := func(move int64) int64 { return min(usualWork, move*usualWork/int64(s.Recompute)) }
-	t := stateTransfer{sameNodePart: quickerPart(int64(s.SameNode)), otherNodePart: quickerPart(int64(s.OtherNode)), bytes: s.Bytes, recomputeTime: int64(s.Recompute)}
-	t.movesWithinNode, t.movesAcrossNodes = t.sameNodePart < usualWork, t.otherNodePart < usualWork
-	return t
+	quickerPart := func(move int64) int64 { return min(usualWork, move*usualWork/int64(description.Recompute)) }
+	transfer := stateTransfer{sameNodePart: quickerPart(int64(description.SameNode)), otherNodePart: quickerPart(int64(description.OtherNode)), bytes: description.Bytes, recomputeTime: int64(description.Recompute)}
+	transfer.movesWithinNode, transfer.movesAcrossNodes = transfer.sameNodePart < usualWork, transfer.otherNodePart < usualWork
+	return transfer
 }
 
-// stateTransferTime returns how long it takes until a session state (what a service keeps of a request) that is at
-// stateDevice can be used at a place. If isMove is true, the state is moved, and the task is ready later by that
-// time. Otherwise the task recomputes it and runs longer. Shares are in units of 1/2^20.
+// stateTransferTime returns how long, in ns, it takes until a session state of a service that is on stateDevice (-1 for none) can be used on another device, given
+// the time to recompute it. If isMove is true, the state is moved, and the task starts later by that time. Otherwise the task recomputes it and runs longer.
 func (t *deviceTables) stateTransferTime(service int32, recomputeTime int64, stateDevice, deviceIndex int32) (transferTime int64, isMove bool) {
 	switch transfer := &t.stateTransfers[service]; {
 	case recomputeTime == 0 || stateDevice == deviceIndex:
@@ -78,45 +77,44 @@ func (t *deviceTables) stateTransferTime(service int32, recomputeTime int64, sta
 	}
 }
 
-// linkState is called for a new task. It finds the session state that the task continues, and computes bytes and
-// recompute time of its own, which include that state. Work is in millionths of the usual. A state is continued by
-// one task only; an expected (predicted) task does not claim it.
+// linkState is called for a new task. It finds the session state that the task continues, if one of its inputs left one, and computes the bytes and the recompute time of
+// the task's own state, which contains that one. work is in millionths of a usual task.
+// A state is continued by one task only. An expected (predicted) task does not claim it.
 func (s *stateStore) linkState(taskID int32, relativeWork int64) {
 	task := &s.registry.tasks[taskID]
 	transfer := &s.tables.stateTransfers[task.service]
-	task.stateSource, task.state = -1, sessionState{deviceIndex: -1, moveTarget: -1, nextTask: -1}
+	task.stateSource, task.sessionState = -1, sessionState{deviceIndex: -1, moveTarget: -1, nextTask: -1}
 	if transfer.bytes == 0 {
 		return
 	}
 	sameService := func(input int32) bool { return s.registry.tasks[input].service == task.service }
-	isUnclaimed := func(input int32) bool { return s.registry.tasks[input].state.nextTask < 0 }
+	isUnclaimed := func(input int32) bool { return s.registry.tasks[input].sessionState.nextTask < 0 }
 	task.stateSource = flow.ContinuedTask(task.inputs, sameService, isUnclaimed)
-	task.state.bytes, task.state.recomputeTime = flow.ScaleByWork(transfer.bytes, relativeWork), flow.ScaleByWork(transfer.recomputeTime, relativeWork)
+	task.sessionState.bytes, task.sessionState.recomputeTime = flow.ScaleByWork(transfer.bytes, relativeWork), flow.ScaleByWork(transfer.recomputeTime, relativeWork)
 	if task.stateSource < 0 {
 		return
 	}
 	previous := &s.registry.tasks[task.stateSource]
-	task.state.bytes, task.state.recomputeTime = task.state.bytes+previous.state.bytes, task.state.recomputeTime+previous.state.recomputeTime
-	if task.taskNumber >= 0 && previous.state.nextTask < 0 {
-		previous.state.nextTask = taskID
+	task.sessionState.bytes, task.sessionState.recomputeTime = task.sessionState.bytes+previous.sessionState.bytes, task.sessionState.recomputeTime+previous.sessionState.recomputeTime
+	if task.isRevealed() && previous.sessionState.nextTask < 0 {
+		previous.sessionState.nextTask = taskID
 	}
 }
 
-// deviceOfState returns the place of the state that a task continues, now or once the previous task ends. If it is nowhere,
-// it returns -1.
+// deviceOfState returns the device that has the session state which a task continues, now or once the task that leaves it has ended. If no device will have it, it returns -1.
 func (s *stateStore) deviceOfState(task *task) int32 {
 	switch previous := &s.registry.tasks[task.stateSource]; {
 	case s.cluster.options.KeepStates == KeepNone:
 		return -1
 	case previous.progress == taskEnded:
-		return previous.state.deviceIndex
+		return previous.sessionState.deviceIndex
 	default:
 		return previous.deviceIndex
 	}
 }
 
-// recomputeTime returns by how many ns longer a task runs at a place because it recomputes the session state that
-// it continues. It returns 0 if there is none, or if the state is there or will be moved there.
+// recomputeTime returns by how many ns longer a task runs on a device because it recomputes the session state that it continues. If it continues none, or the state
+// is on the device or is moved there, it returns 0.
 func (s *stateStore) recomputeTime(task *task, deviceIndex int32) int64 {
 	if task.stateSource < 0 || task.stateInTransit && task.deviceIndex == deviceIndex {
 		return 0
@@ -126,22 +124,22 @@ func (s *stateStore) recomputeTime(task *task, deviceIndex int32) int64 {
 		return 0
 	}
 	if previous.progress != taskEnded && stateDevice >= 0 {
-		if transferTime, isMove := s.tables.stateTransferTime(task.service, previous.state.recomputeTime, stateDevice, deviceIndex); !isMove {
+		if transferTime, isMove := s.tables.stateTransferTime(task.service, previous.sessionState.recomputeTime, stateDevice, deviceIndex); !isMove {
 			return transferTime
 		}
 		return 0 // it is moved once it exists
 	}
-	return previous.state.recomputeTime
+	return previous.sessionState.recomputeTime
 }
 
-// storeState stores the session state of a task that has ended in the memory of its device. The state that it
-// continued is part of it and is forgotten. With KeepNone it is evicted at once.
+// storeState stores the session state of a task that has ended in the memory of its device. The state that the task continued is part of it and is forgotten.
+// With Options.KeepStates KeepNone, the state is evicted at once.
 func (s *stateStore) storeState(now int64, taskID int32, actions *policy.Actions) {
 	task := &s.registry.tasks[taskID]
-	if task.stateSource >= 0 && s.registry.tasks[task.stateSource].state.nextTask == taskID {
+	if task.stateSource >= 0 && s.registry.tasks[task.stateSource].sessionState.nextTask == taskID {
 		s.forgetState(task.stateSource) // this task's state contains it
 	}
-	state := &task.state
+	state := &task.sessionState
 	if state.bytes == 0 {
 		return
 	}
@@ -156,21 +154,21 @@ func (s *stateStore) storeState(now int64, taskID int32, actions *policy.Actions
 	}
 }
 
-// countReturn counts that a task continues a session state that was stored on a device, and after what time. From
-// that follows what a stored state is worth.
+// countReturn counts, for the statistics of the task's service, that a task continues a session state which is stored on a device, and after what time.
+// By these statistics stateValue estimates what a stored state saves.
 func (s *stateStore) countReturn(now int64, task *task) {
 	if task.stateSource < 0 {
 		return
 	}
-	if state := &s.registry.tasks[task.stateSource].state; state.deviceIndex >= 0 {
+	if state := &s.registry.tasks[task.stateSource].sessionState; state.deviceIndex >= 0 {
 		stats := &s.returns[task.service]
 		stats.returned, stats.gapSum = stats.returned+1, stats.gapSum+float64(now-state.storedAt)
 	}
 }
 
-// forgetState removes a state that no task needs any more, and cancels its move.
+// forgetState removes the session state of a task, given by its ID, when no task needs it any more, and cancels its move to another device.
 func (s *stateStore) forgetState(taskID int32) {
-	state := &s.registry.tasks[taskID].state
+	state := &s.registry.tasks[taskID].sessionState
 	if state.moveTarget >= 0 {
 		s.cluster.devices[state.moveTarget].usedBytes -= state.bytes
 		s.cluster.devices[state.moveTarget].planOutdated = true
@@ -179,9 +177,9 @@ func (s *stateStore) forgetState(taskID int32) {
 	s.removeState(taskID)
 }
 
-// removeState removes a session state from its device, with its bytes. If it is on no device, nothing changes.
+// removeState removes the session state of a task, given by its ID, from the device that has it, and frees its bytes. If no device has it, nothing changes.
 func (s *stateStore) removeState(taskID int32) {
-	state := &s.registry.tasks[taskID].state
+	state := &s.registry.tasks[taskID].sessionState
 	if state.deviceIndex < 0 {
 		return
 	}
@@ -193,12 +191,12 @@ func (s *stateStore) removeState(taskID int32) {
 	state.deviceIndex = -1
 }
 
-// clearDevice forgets the session states on a lost device, and those on their way to it, which stay where they
-// were. The caller resets the device's bytes.
+// clearDevice forgets the session states on a device that is lost or comes back, and the moves to it; a state that was moved stays where it was.
+// The caller sets the device's used bytes (resetDevice).
 func (s *stateStore) clearDevice(deviceIndex int32) {
 	device := &s.cluster.devices[deviceIndex]
 	for i := range s.registry.tasks {
-		if state := &s.registry.tasks[i].state; state.moveTarget == deviceIndex {
+		if state := &s.registry.tasks[i].sessionState; state.moveTarget == deviceIndex {
 			state.moveTarget = -1
 			if state.nextTask >= 0 {
 				s.registry.tasks[state.nextTask].stateInTransit = false
@@ -206,23 +204,22 @@ func (s *stateStore) clearDevice(deviceIndex int32) {
 		}
 	}
 	for _, taskID := range device.sessionStates {
-		s.registry.tasks[taskID].state.deviceIndex = -1
+		s.registry.tasks[taskID].sessionState.deviceIndex = -1
 	}
 	device.sessionStates = device.sessionStates[:0]
 }
 
-// evictState unloads a state from its device to free memory.
+// evictState unloads the session state of a task, given by its ID, from the device that has it, to free memory.
 func (s *stateStore) evictState(taskID int32, actions *policy.Actions) {
 	task := &s.registry.tasks[taskID]
-	actions.List = append(actions.List, policy.Action{Kind: policy.Unload, Network: -1, Key: int64(task.taskNumber), Device: s.tables.planDevice[task.state.deviceIndex]})
+	actions.List = append(actions.List, policy.Action{Kind: policy.Unload, Network: -1, Key: int64(task.taskNumber), Device: s.tables.planDevice[task.sessionState.deviceIndex]})
 	s.removeState(taskID)
 }
 
-// stateClass returns the eviction class of a session state on a device; lower classes are evicted first. It is
-// pinned while the task that continues it runs there, needed while it moves, and otherwise by the option
-// KeepStates.
+// stateClass returns the eviction class of the session state of a task, given by its ID; lower classes are evicted first.
+// The state is pinned while a task on its device continues it, and needed while it is moved. Otherwise the class follows from Options.KeepStates.
 func (s *stateStore) stateClass(taskID int32) int {
-	state := &s.registry.tasks[taskID].state
+	state := &s.registry.tasks[taskID].sessionState
 	if state.nextTask >= 0 {
 		switch successor := &s.registry.tasks[state.nextTask]; {
 		case successor.progress == taskRunning && successor.deviceIndex == state.deviceIndex:
@@ -241,16 +238,16 @@ func (s *stateStore) stateClass(taskID int32) int {
 	return unneededClass
 }
 
-// stateValue returns what a byte of a state saves, per ns that it is kept:
+// stateValue returns what a byte of the session state of a task, given by its ID, saves, in ns of recomputing per ns that it is stored:
 //
 //	returnShare · recomputeTime / expectedWait / bytes
 //
 // returnShare is the share of states of the service that a later task continued, with one and two added so that few
-// samples say little. expectedWait is the mean time until then, at least 1 ms. If the next task is known, it is
-// certain to return, at its own time.
+// samples say little. expectedWait is the mean time until then, at least 1 ms. If the next task is known, the state is
+// certain to be continued, at the expected end of that task. States with lower values are evicted first.
 func (s *stateStore) stateValue(taskID int32) float64 {
 	task := &s.registry.tasks[taskID]
-	state, stats := &task.state, &s.returns[task.service]
+	state, stats := &task.sessionState, &s.returns[task.service]
 	returnShare, expectedWait := (stats.returned+1)/(stats.stored+2), (stats.gapSum+1e9)/(stats.returned+1)
 	if state.nextTask >= 0 {
 		successor := &s.registry.tasks[state.nextTask]
@@ -262,16 +259,15 @@ func (s *stateStore) stateValue(taskID int32) float64 {
 	return returnShare * float64(state.recomputeTime) / expectedWait / float64(state.bytes)
 }
 
-// fetchState orders the session state that a placed task continues to be moved to its place, if that is quicker
-// than recomputing it and there is memory. The state must be stored elsewhere, not be moving, and be kept by value
-// (KeepByValue).
+// fetchState orders that the session state which a task continues is moved to the task's device, if that is quicker than recomputing it and memory can be freed.
+// It does nothing unless the state is stored on another device, is not being moved, and Options.KeepStates is KeepByValue.
 func (b *batchRunner) fetchState(now int64, taskID int32, actions *policy.Actions) {
 	task := &b.registry.tasks[taskID]
 	if task.stateSource < 0 || task.stateInTransit {
 		return
 	}
 	previous := &b.registry.tasks[task.stateSource]
-	state := &previous.state
+	state := &previous.sessionState
 	if state.deviceIndex < 0 || state.deviceIndex == task.deviceIndex || state.nextTask != taskID || state.moveTarget >= 0 || b.cluster.options.KeepStates != KeepByValue {
 		return
 	}
@@ -285,7 +281,8 @@ func (b *batchRunner) fetchState(now int64, taskID int32, actions *policy.Action
 	actions.List = append(actions.List, policy.Action{Kind: policy.Load, Network: -1, Key: int64(previous.taskNumber), Device: b.tables.planDevice[task.deviceIndex]})
 }
 
-// freeSpareMemory frees bytes on a device by evicting what no task there needs. It returns false if that is not enough.
+// freeSpareMemory makes sure that a number of bytes are free on a device, by evicting networks and session states that no task there needs. If that is not enough, it
+// evicts nothing and returns false.
 func (l *networkLoader) freeSpareMemory(now int64, deviceIndex int32, bytes int64, actions *policy.Actions) bool {
 	device := &l.cluster.devices[deviceIndex]
 	missingBytes := bytes - (device.memoryBytes - device.usedBytes)
@@ -293,8 +290,8 @@ func (l *networkLoader) freeSpareMemory(now int64, deviceIndex int32, bytes int6
 	return device.memoryBytes == 0 || missingBytes <= 0 || l.evict(deviceIndex, -1, unneededClass, missingBytes, actions)
 }
 
-// trimToMemory evicts session states and networks, lower classes first, until a device holds no more than its
-// memory. It is called after a batch, whose states were stored without asking.
+// trimToMemory evicts session states and networks, lower eviction classes first, until a device holds no more than its memory. It is called after a batch, because the
+// states that the batch has left are stored without freeing memory for them first.
 func (l *networkLoader) trimToMemory(now int64, deviceIndex int32, actions *policy.Actions) {
 	device := &l.cluster.devices[deviceIndex]
 	if len(device.sessionStates) == 0 {
@@ -306,15 +303,15 @@ func (l *networkLoader) trimToMemory(now int64, deviceIndex int32, actions *poli
 	}
 }
 
-// handleStateMoved records that the move of a session state to a device has ended. If ev.Value is not 0, it has
-// failed, and the state is where it was. Moves that were cancelled meanwhile are ignored.
+// handleStateMoved handles the event that the move of a session state to a device has ended. If its Value is not 0, the move has failed, and the state is where it was.
+// A move that was cancelled meanwhile is ignored. The event's Key is the number of the task that left the state.
 func (l *networkLoader) handleStateMoved(event *policy.Event) {
 	if event.Key < 0 || int(event.Key) >= len(l.registry.taskByNumber) {
 		return
 	}
 	taskID, deviceIndex := l.registry.taskByNumber[event.Key], l.tables.deviceIndexOf[event.Device]
 	task := &l.registry.tasks[taskID]
-	state := &task.state
+	state := &task.sessionState
 	if int64(task.taskNumber) != event.Key || task.progress == taskFree || state.moveTarget != deviceIndex {
 		return
 	}
@@ -336,13 +333,13 @@ func (l *networkLoader) handleStateMoved(event *policy.Event) {
 	l.cluster.touchDevice(deviceIndex)
 }
 
-// handleStateLost records that a session state did not fit into its device's memory and was dropped there.
+// handleStateLost handles the event that a session state did not fit into its device's memory and was dropped there. The event's Key is the number of the task that left it.
 func (l *networkLoader) handleStateLost(event *policy.Event) {
 	if event.Key < 0 || int(event.Key) >= len(l.registry.taskByNumber) {
 		return
 	}
 	taskID := l.registry.taskByNumber[event.Key]
-	if task := &l.registry.tasks[taskID]; int64(task.taskNumber) == event.Key && task.progress == taskEnded && task.state.deviceIndex == l.tables.deviceIndexOf[event.Device] {
+	if task := &l.registry.tasks[taskID]; int64(task.taskNumber) == event.Key && task.progress == taskEnded && task.sessionState.deviceIndex == l.tables.deviceIndexOf[event.Device] {
 		l.states.removeState(taskID)
 	}
 }

@@ -73,7 +73,7 @@ func TestStatesMakeRoomByWorth(t *testing.T) {
 	device.memoryBytes, device.usedBytes = 1<<40, 0
 	taskID := p.registry.newTask(0, 0, 0, usualWork)
 	task := &p.registry.tasks[taskID]
-	task.progress, task.deviceIndex, task.state.bytes, task.state.recomputeTime = taskEnded, 0, 1<<20, int64(time.Second)
+	task.progress, task.deviceIndex, task.sessionState.bytes, task.sessionState.recomputeTime = taskEnded, 0, 1<<20, int64(time.Second)
 	p.states.storeState(0, taskID, nil)
 	device.holdsNetwork[1], p.cluster.copyCount[1] = true, 1
 	device.usedBytes += p.tables.networkBytes[1]
@@ -90,7 +90,7 @@ func TestStatesMakeRoomByWorth(t *testing.T) {
 	}
 	next := p.registry.newTask(0, 1, 0, usualWork)
 	p.registry.tasks[next].progress, p.registry.tasks[next].deviceIndex = taskQueued, 0
-	p.registry.tasks[taskID].state.nextTask = next
+	p.registry.tasks[taskID].sessionState.nextTask = next
 	if c := p.states.stateClass(taskID); c != expectedClass {
 		t.Errorf("class %d of a state that a task here waits for", c)
 	}

@@ -11,11 +11,11 @@ import (
 // farFuture is later than any time. Times may be added to it without overflow.
 const farFuture = int64(1) << 60
 
-// usualWork is the usual work of a task; work is counted in parts of it.
+// usualWork stands for a task that takes as long as the profile of its service says. The relative work of a task is how much longer it
+// takes than that, in units of 1/usualWork: a task of twice the usual length has 2*usualWork.
 const usualWork = int64(1) << 20
 
-// scaleTime returns the time of a task with a given work, given the time of the usual one. Work is in units of
-// 1/2^20 of the usual (usualWork).
+// scaleTime returns the time of a task, given the time of a usual task and the task's relative work (usualWork, which is 2^20, for a usual one).
 func scaleTime(usual, relativeWork int64) int64 {
 	if relativeWork == usualWork {
 		return usual
@@ -23,8 +23,8 @@ func scaleTime(usual, relativeWork int64) int64 {
 	return usual * relativeWork >> 20
 }
 
-// workFromMillionths turns a work in millionths of the usual, as events have it, into units of usualWork (2^20),
-// rounded. 0 stands for the usual work.
+// workFromMillionths converts the work of a task from the unit of events, millionths of a usual task, to relative work in units of
+// 1/usualWork, rounded. 0 or less stands for a usual task.
 func workFromMillionths(millionths int64) int64 {
 	if millionths <= 0 {
 		return usualWork
@@ -32,52 +32,54 @@ func workFromMillionths(millionths int64) int64 {
 	return max(1, (millionths*usualWork+500_000)/1_000_000)
 }
 
-// deviceRange is a range of places; `end` is not in it.
+// deviceRange is a range of device indexes: `first` is in it, `end` is not.
 type deviceRange struct{ first, end int32 }
 
-// deviceTables holds what decisions read from the tables. Devices are in the order of their nodes. A place is an index
-// in that order.
+// deviceTables holds what decisions read of the tables of a plan, in the order in which they need it.
+// A device index is the position of a device when devices are sorted by node. A plan device is its index in the tables of the plan.
 type deviceTables struct {
 	planTables     *policy.Tables
-	planDevice     []int32       // device by place
-	deviceIndexOf  []int32       // place by device
-	nodes          []deviceRange // by node: its places
-	nodeOf         []int32       // node by place
-	kindOf         []int32       // by place: devices of one kind of the tables that run the same services
-	services       []serviceProfile
-	networkBytes   []int64         // by network
-	sameNodeTimes  []int64         // by service: transfer time of its output within a node, in ns
-	otherNodeTimes []int64         // the same across nodes
-	stateTransfers []stateTransfer // by service: transfer of its session states
+	planDevice     []int32          // by device index: the plan device
+	deviceIndexOf  []int32          // by plan device: the device index
+	nodes          []deviceRange    // by node: the devices of the node
+	nodeOf         []int32          // by device index: its node, an index in nodes
+	kindOf         []int32          // by device index: its kind; devices of a kind run the same services equally fast
+	services       []serviceProfile // by service
+	networkBytes   []int64          // by network: its size
+	sameNodeTimes  []int64          // by service: time in ns to transfer its output to another device of the node
+	otherNodeTimes []int64          // by service: time in ns to transfer its output to another node
+	stateTransfers []stateTransfer  // by service: transfer of its session states
 }
 
-// serviceProfile describes a service.
+// serviceProfile holds the times of a service, a model with the work that is usual for it.
 type serviceProfile struct {
-	network       int32
-	minTaskTime   int64               // time of one task on the quickest kind of device
+	network       int32               // network that a device has to hold to run it
+	minTaskTime   int64               // time in ns of one usual task on the quickest kind of device
 	languageModel *flow.LanguageModel // nil if it is no language model
 	byKind        []kindProfile       // by kind of device
 }
 
-// kindProfile describes a service on one kind of device.
+// kindProfile holds the times of a service on one kind of device.
 type kindProfile struct {
-	pipeline, stage int32
+	pipeline, stage int32   // pipeline of the plan that runs the service there, and the only stage of that
 	maxBatch        int32   // largest batch
 	kvTokens        int64   // KV tokens that a language model has memory for
-	batchTimes      []int64 // [n-1]: time of a batch of n; nil if such devices do not run it
+	batchTimes      []int64 // [n-1]: time in ns of a batch of n usual tasks; nil if such devices do not run the service
 	loadTime        int64   // time in ns to load its network
 }
 
-// newDeviceTables reads the tables of a plan in the form that the policy uses. A place is the index of a device
-// when devices are sorted by node, so that the devices of a node are neighbours.
+// newDeviceTables returns the tables of a plan in the form in which the policy reads them.
+// It sorts the devices by node, so that the devices of a node are neighbours. The position of a device in that order is its device index.
 func newDeviceTables(planTables *policy.Tables) *deviceTables {
 	tables := &deviceTables{planTables: planTables, deviceIndexOf: make([]int32, len(planTables.Devices))}
-	for d := range planTables.Devices {
-		tables.planDevice = append(tables.planDevice, int32(d))
+	for planDevice := range planTables.Devices {
+		tables.planDevice = append(tables.planDevice, int32(planDevice))
 	}
-	slices.SortStableFunc(tables.planDevice, func(a, b int32) int { return cmp.Compare(planTables.Devices[a].Node, planTables.Devices[b].Node) })
+	slices.SortStableFunc(tables.planDevice, func(deviceA, deviceB int32) int {
+		return cmp.Compare(planTables.Devices[deviceA].Node, planTables.Devices[deviceB].Node)
+	})
 
-	// Number the places, and group them by node.
+	// Number the devices in that order, and group them by node.
 	for deviceIndex, planDevice := range tables.planDevice {
 		tables.deviceIndexOf[planDevice] = int32(deviceIndex)
 		if deviceIndex == 0 || planTables.Devices[planDevice].Node != planTables.Devices[tables.planDevice[deviceIndex-1]].Node {
@@ -89,8 +91,8 @@ func newDeviceTables(planTables *policy.Tables) *deviceTables {
 
 	// Read networks and services.
 	kinds := tables.numberKinds()
-	for n := range planTables.Networks {
-		tables.networkBytes = append(tables.networkBytes, planTables.Networks[n].Bytes)
+	for network := range planTables.Networks {
+		tables.networkBytes = append(tables.networkBytes, planTables.Networks[network].Bytes)
 	}
 	for service := range planTables.Services {
 		tables.addService(int32(service), kinds)
@@ -98,31 +100,31 @@ func newDeviceTables(planTables *policy.Tables) *deviceTables {
 	return tables
 }
 
-// numberKinds gives every place the number of its kind, and returns the number of kinds. Devices are of one kind if
-// they have the same hardware and run the same stages, so that all their times are equal.
+// numberKinds sets kindOf, the kind of every device, and returns the number of kinds.
+// Devices are of one kind if they have the same hardware and run the same stages of the plan, so that all their times are equal.
 func (t *deviceTables) numberKinds() int {
 	planTables := t.planTables
 	stages := make([][]int32, len(planTables.Devices)) // by device: the stages that run on it
-	for p := range planTables.Pipelines {
-		for _, d := range planTables.DevicesOf(planTables.Pipelines[p].FirstStage) {
-			stages[d] = append(stages[d], planTables.Pipelines[p].FirstStage)
+	for pipelineIndex := range planTables.Pipelines {
+		for _, planDevice := range planTables.DevicesOf(planTables.Pipelines[pipelineIndex].FirstStage) {
+			stages[planDevice] = append(stages[planDevice], planTables.Pipelines[pipelineIndex].FirstStage)
 		}
 	}
-	var firsts []int32 // the first device of each kind
+	var firstOfKind []int32 // the first device of each kind
 	for _, planDevice := range t.planDevice {
-		kind := slices.IndexFunc(firsts, func(o int32) bool {
-			return planTables.Devices[o].Kind == planTables.Devices[planDevice].Kind && slices.Equal(stages[o], stages[planDevice])
+		kind := slices.IndexFunc(firstOfKind, func(otherDevice int32) bool {
+			return planTables.Devices[otherDevice].Kind == planTables.Devices[planDevice].Kind && slices.Equal(stages[otherDevice], stages[planDevice])
 		})
 		if kind < 0 {
-			kind, firsts = len(firsts), append(firsts, planDevice)
+			kind, firstOfKind = len(firstOfKind), append(firstOfKind, planDevice)
 		}
 		t.kindOf = append(t.kindOf, int32(kind))
 	}
-	return len(firsts)
+	return len(firstOfKind)
 }
 
-// addService adds a service with the network that it needs, its batch times and load time on each kind of device
-// that runs it, and the times to transfer its outputs and session states.
+// addService adds the profile of a service of the plan: the network that it needs, its batch times and load time on each kind of device that
+// runs it, and the times to transfer its outputs and session states. kinds is the number of kinds of devices.
 func (t *deviceTables) addService(service int32, kinds int) {
 	planTables := t.planTables
 	firstPipeline, pipelineCount := planTables.Services[service].FirstPipeline, planTables.Services[service].NumPipelines
@@ -133,18 +135,18 @@ func (t *deviceTables) addService(service int32, kinds int) {
 	for pipelineIndex := firstPipeline; pipelineIndex < firstPipeline+pipelineCount; pipelineIndex++ {
 		pipeline := &planTables.Pipelines[pipelineIndex]
 		var times []int64
-		for _, d := range planTables.Stages[pipeline.FirstStage].Infer {
-			times = append(times, int64(d))
+		for _, batchTime := range planTables.Stages[pipeline.FirstStage].Infer {
+			times = append(times, int64(batchTime))
 		}
 		for _, planDevice := range planTables.DevicesOf(pipeline.FirstStage) {
 			kind := planTables.Devices[planDevice].Kind
-			if onKind := &entry.byKind[t.kindOf[t.deviceIndexOf[planDevice]]]; onKind.batchTimes == nil {
-				*onKind = kindProfile{pipeline: pipelineIndex, stage: pipeline.FirstStage, maxBatch: pipeline.Batch, batchTimes: times}
+			if profile := &entry.byKind[t.kindOf[t.deviceIndexOf[planDevice]]]; profile.batchTimes == nil {
+				*profile = kindProfile{pipeline: pipelineIndex, stage: pipeline.FirstStage, maxBatch: pipeline.Batch, batchTimes: times}
 				if entry.languageModel != nil {
-					onKind.kvTokens = entry.languageModel.Engines[kind].KVTokens
+					profile.kvTokens = entry.languageModel.Engines[kind].KVTokens
 				}
 				if loadTimes := planTables.Networks[entry.network].LoadTimes; loadTimes != nil {
-					onKind.loadTime = int64(loadTimes[kind][0])
+					profile.loadTime = int64(loadTimes[kind][0])
 				}
 				entry.minTaskTime = min(entry.minTaskTime, times[0])
 			}
@@ -153,30 +155,31 @@ func (t *deviceTables) addService(service int32, kinds int) {
 	t.services = append(t.services, entry)
 
 	// Transfers of outputs and session states.
-	var m flow.TransferTime
+	var transfer flow.TransferTime
 	if workflows != nil && int(service) < len(workflows.TransferTimes) {
-		m = workflows.TransferTimes[service]
+		transfer = workflows.TransferTimes[service]
 	}
-	t.sameNodeTimes, t.otherNodeTimes = append(t.sameNodeTimes, int64(m.SameNode)), append(t.otherNodeTimes, int64(m.OtherNode))
+	t.sameNodeTimes, t.otherNodeTimes = append(t.sameNodeTimes, int64(transfer.SameNode)), append(t.otherNodeTimes, int64(transfer.OtherNode))
 	t.stateTransfers = append(t.stateTransfers, newStateTransfer(workflows.SessionStateOf(service)))
 }
 
-// profileOn returns a service at a place.
+// profileOn returns the times of a service on a device. batchTimes is nil there if the device cannot run the service.
 func (t *deviceTables) profileOn(service, deviceIndex int32) *kindProfile {
 	return &t.services[service].byKind[t.kindOf[deviceIndex]]
 }
 
-// canRun returns true if the device at a place can run a service.
+// canRun returns true if a device can run a service, once it has loaded the network of that.
 func (t *deviceTables) canRun(service, deviceIndex int32) bool {
 	return t.profileOn(service, deviceIndex).batchTimes != nil
 }
 
-// batchTime returns how long a batch of n tasks runs, given its largest work.
-func (t *deviceTables) batchTime(service, deviceIndex, n int32, relativeWork int64) int64 {
-	return scaleTime(t.profileOn(service, deviceIndex).batchTimes[n-1], relativeWork)
+// batchTime returns how long, in ns, a batch of batchSize tasks of a service runs on a device. relativeWork is that of the largest task, which sets
+// the time of the batch (usualWork for a usual task).
+func (t *deviceTables) batchTime(service, deviceIndex, batchSize int32, relativeWork int64) int64 {
+	return scaleTime(t.profileOn(service, deviceIndex).batchTimes[batchSize-1], relativeWork)
 }
 
-// transferTime returns how long the output of a service takes from one place to another.
+// transferTime returns how long, in ns, the output of a task of a service takes from one device to another. It is 0 on the same device.
 func (t *deviceTables) transferTime(service, from, to int32) int64 {
 	switch {
 	case from == to:
@@ -187,32 +190,34 @@ func (t *deviceTables) transferTime(service, from, to int32) int64 {
 	return t.otherNodeTimes[service]
 }
 
-// isLanguageModel returns true if a service is a language model.
+// isLanguageModel returns true if a service is a language model, whose tasks run as sequences. It returns false for -1, which is no service.
 func (t *deviceTables) isLanguageModel(service int32) bool {
 	return service >= 0 && t.services[service].languageModel != nil
 }
 
-// tokensOf returns the KV tokens that a task of a service and work will hold. For other services it returns 0.
+// tokensOf returns the tokens of KV memory that a task of a language model will hold: the mean prompt and output, scaled by the task's
+// relative work. For a service that is no language model it returns 0.
 func (t *deviceTables) tokensOf(service int32, relativeWork int64) int64 {
-	g := t.services[service].languageModel
-	if g == nil {
+	languageModel := t.services[service].languageModel
+	if languageModel == nil {
 		return 0
 	}
-	return max(1, scaleTime(int64(g.Prompt+g.Output+.5), relativeWork))
+	return max(1, scaleTime(int64(languageModel.Prompt+languageModel.Output+.5), relativeWork))
 }
 
-// fitsOneMore returns true if a batch of n tasks, which will hold `kv` tokens, takes one more task of a work. An empty
-// batch always does.
-func (t *deviceTables) fitsOneMore(service, deviceIndex, n int32, kv, relativeWork int64) bool {
-	if n == 0 {
+// fitsOneMore returns true if a batch of batchSize tasks of a service on a device has space for one more task: the batch is below its largest size
+// and, for a language model, the KV tokens of all tasks fit into the device's memory. kvTokens is the number of tokens that these tasks will hold,
+// and relativeWork is that of the task. An empty batch takes any task.
+func (t *deviceTables) fitsOneMore(service, deviceIndex, batchSize int32, kvTokens, relativeWork int64) bool {
+	if batchSize == 0 {
 		return true
 	}
 	kindProfile := t.profileOn(service, deviceIndex)
-	return n < kindProfile.maxBatch && (!t.isLanguageModel(service) || kv+t.tokensOf(service, relativeWork) <= kindProfile.kvTokens)
+	return batchSize < kindProfile.maxBatch && (!t.isLanguageModel(service) || kvTokens+t.tokensOf(service, relativeWork) <= kindProfile.kvTokens)
 }
 
-// loadTime returns how long a load of a network takes at a place (device), in ns: index 0 of the table, the time
-// from host memory. If it is not known, it returns 0.
+// loadTime returns how long, in ns, a device takes to load a network from host memory (index 0 of the plan's load times).
+// If the plan has no load times, it returns 0.
 func (t *deviceTables) loadTime(network, deviceIndex int32) int64 {
 	if times := t.planTables.Networks[network].LoadTimes; times != nil {
 		return int64(times[t.planTables.Devices[t.planDevice[deviceIndex]].Kind][0])

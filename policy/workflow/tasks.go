@@ -5,78 +5,82 @@ import (
 	"inferplan/policy/slots"
 )
 
-// taskProgress is the state of a task.
+// taskProgress says how far a task has come.
 type taskProgress uint8
 
 const (
-	taskFree     taskProgress = iota
-	taskUnplaced              // revealed or expected, without a place
-	taskQueued                // in the queue of its place
-	taskRunning               // in a batch
+	taskFree     taskProgress = iota // its entry in the registry is free
+	taskUnplaced                     // revealed or expected, without a device
+	taskQueued                       // in the queue of its device
+	taskRunning                      // in a batch
 	taskEnded
 )
 
-// task is a task of a request. It has been revealed, or the policy only expects it.
+// task is a task of a request. It has been revealed, or the policy only expects it by prediction.
+// A task ID is the index of a task in registry.tasks.
 type task struct {
-	requestNumber  int32 // request; -1 if the request is closed and only the batch still runs
-	taskNumber     int32 // slot of the interpreter; -1 if the task is only expected
-	service        int32
-	kindNumber     int32   // token of the prediction table
-	relativeWork   int64   // in parts of usualWork
-	inputs         []int32 // tasks that it reads; -1 stands for the client's input
-	pendingInputs  int32   // number of inputs that have not ended
-	progress       taskProgress
-	deviceIndex    int32        // place where it waits, runs or ended
-	inputsTarget   int32        // place to which its inputs were requested; -1 if none
-	inputsDevice   int32        // place at which its inputs are; -1 if none
-	orderKey       int64        // order in the queue of its device, lowest first
+	requestNumber  int32        // its request, an index in registry.requests; -1 if it is only expected, or the request has ended while it runs
+	taskNumber     int32        // number by which events and actions name it; -1 if it is only expected
+	service        int32        // service that it asks for
+	kindNumber     int32        // number of its kind of task (service, work, inputs) in the prediction table
+	relativeWork   int64        // how much longer it takes than a usual task, in units of 1/usualWork
+	inputs         []int32      // IDs of the tasks whose outputs it reads; -1 stands for the client's input
+	pendingInputs  int32        // number of inputs that have not ended
+	progress       taskProgress // how far it has come
+	deviceIndex    int32        // device on which it waits, runs or has ended; -1 if none
+	inputsTarget   int32        // device to which its inputs were requested; -1 if none
+	inputsDevice   int32        // device at which all its inputs have arrived; -1 if none
+	orderKey       int64        // its order in the queue of its device, lowest first
 	endsAt         int64        // expected end in ns; the actual one once it has ended
-	earliestEnd    int64        // scratch: earliest possible end
-	stateSource    int32        // task whose session state it continues; -1 if none
-	state          sessionState // the session state that it leaves behind
-	stateInTransit bool         // the state that it continues is being moved to its place
-	stateArrivesAt int64        // when that state arrives, as expected
+	earliestEnd    int64        // scratch: earliest possible end in ns, or the length of a chain of tasks
+	stateSource    int32        // ID of the task whose session state it continues; -1 if none
+	sessionState   sessionState // session state that it leaves behind
+	stateInTransit bool         // the state that it continues is being moved to its device
+	stateArrivesAt int64        // expected end in ns of that move
 	sequence       sequence     // its sequence, if it runs on a language model
 }
 
-// request is an open request.
+// isRevealed returns true if a task has been made known by an event. Otherwise the policy only expects it by prediction.
+func (t *task) isRevealed() bool { return t.taskNumber >= 0 }
+
+// request is a request of a client. Its tasks become known in segments: sets of tasks that are revealed together.
 type request struct {
-	isOpen            bool
-	app               int32 // index of the application
-	feature           int32 // feature for the prediction
-	arrivedAt         int64
-	deadline          int64
-	unrevealedTasks   int32          // tasks that were announced and not yet revealed
-	segmentTasks      int32          // tasks of the latest segment that were revealed so far
+	isOpen            bool           // it has not been answered or dropped
+	app               int32          // its application, an index of the plan's models
+	feature           int32          // feature by which the prediction tells requests of an application apart
+	arrivedAt         int64          // in ns
+	deadline          int64          // in ns
+	unrevealedTasks   int32          // number of tasks of the present segment that are still to be revealed
+	segmentTasks      int32          // number of tasks of the latest segment that have been revealed
 	betweenBatches    bool           // the segment was not revealed by the end of a batch
-	firstSegmentTasks int32          // tasks of the first segment; 0 until it is revealed
-	revealedTasks     []int32        // revealed tasks, in order
-	expectedTasks     []int32        // expected tasks, in order
-	taskKinds         []int32        // tokens of the revealed tasks
+	firstSegmentTasks int32          // number of tasks of the first segment; 0 until it is revealed
+	revealedTasks     []int32        // IDs of the revealed tasks, in order
+	expectedTasks     []int32        // IDs of the tasks that are predicted to follow, in order
+	taskKinds         []int32        // kinds of the revealed tasks, as numbers of the prediction table
 	cursor            predict.Cursor // position in the prediction table
 	admitted          bool           // it is in the list of admitted requests
 	owedTime          []int64        // by resource: device time in ns that its tasks still need
 }
 
-// registry holds requests and tasks. Slots of released tasks are used again.
+// registry holds the requests and their tasks. Entries of released tasks are used again.
 type registry struct {
-	requests     []request // by slot of the interpreter
-	tasks        []task
-	freeTasks    []int32 // slots of released tasks
-	taskByNumber []int32 // task by slot of the interpreter
+	requests     []request // by request number, by which events and actions name it
+	tasks        []task    // by task ID
+	freeTasks    []int32   // IDs of released tasks
+	taskByNumber []int32   // by task number, by which events name it: the task ID
 }
 
-// newTask returns the number of a new task without a place. slot is its number in events, and req its request;
-// expected tasks have -1 for both. -1 stands for no place and no session state, too.
+// newTask adds a task that has no device yet, and returns its task ID (its index in tasks).
+// requestNumber and taskNumber are the numbers of the request and the task in events; an expected task has -1 for both.
+// relativeWork is how much longer it takes than a usual task (usualWork). The caller adds the inputs.
 func (r *registry) newTask(requestNumber, taskNumber, service int32, relativeWork int64) int32 {
 	taskID := slots.Take(&r.tasks, &r.freeTasks)
 	k := &r.tasks[taskID]
-	*k = task{requestNumber: requestNumber, taskNumber: taskNumber, service: service, relativeWork: relativeWork, inputs: k.inputs[:0], progress: taskUnplaced, deviceIndex: -1, inputsTarget: -1, inputsDevice: -1, stateSource: -1, state: sessionState{deviceIndex: -1, moveTarget: -1, nextTask: -1}}
+	*k = task{requestNumber: requestNumber, taskNumber: taskNumber, service: service, relativeWork: relativeWork, inputs: k.inputs[:0], progress: taskUnplaced, deviceIndex: -1, inputsTarget: -1, inputsDevice: -1, stateSource: -1, sessionState: sessionState{deviceIndex: -1, moveTarget: -1, nextTask: -1}}
 	return taskID
 }
 
-// releaseTask frees the slot of a task. A task that runs is only detached from its request; its slot is freed when its
-// batch ends.
+// releaseTask frees the entry of a task for another one. A running task is only detached from its request; its entry is freed when its batch ends.
 func (r *registry) releaseTask(taskID int32) {
 	task := &r.tasks[taskID]
 	if task.progress == taskRunning {
@@ -87,8 +91,7 @@ func (r *registry) releaseTask(taskID int32) {
 	r.freeTasks = append(r.freeTasks, taskID)
 }
 
-// openRequest enters a request that arrives into its slot, and returns it empty, with the memory of the slot's
-// previous request.
+// openRequest makes the entry of a request that arrives, and returns it. It has no tasks, but uses the memory of the previous request with this number.
 func (r *registry) openRequest(requestNumber int32) *request {
 	for int(requestNumber) >= len(r.requests) {
 		r.requests = append(r.requests, request{})
@@ -98,7 +101,7 @@ func (r *registry) openRequest(requestNumber int32) *request {
 	return q
 }
 
-// assignNumber records which task a slot (its number in events) stands for.
+// assignNumber records which task a task number, by which events name it, stands for from now on.
 func (r *registry) assignNumber(taskNumber, taskID int32) {
 	for int(taskNumber) >= len(r.taskByNumber) {
 		r.taskByNumber = append(r.taskByNumber, -1)

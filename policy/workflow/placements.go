@@ -2,20 +2,19 @@ package workflow
 
 import "slices"
 
-// placement says when a place could end a task, and at which cost.
+// placement is one possibility to run a task of the job on a device: in a batch of its own, or in one that it joins. Times are in ns.
 type placement struct {
 	end, start        int64 // when the task would end, and begin to run
-	recomputeTime     int64 // time of the batch in which session states are recomputed
-	cost              int64 // the end, plus what its device time costs other tasks
-	jobBatchIndex     int32 // the job's own batch that it joins, in search.jobBatches; -1 if none
-	plannedBatchIndex int32 // batch of the device's plan that it joins; -1 if none
+	recomputeTime     int64 // part of the batch's time in which session states are recomputed
+	cost              int64 // the end, plus what the device time costs other tasks; farFuture rules the placement out
+	jobBatchIndex     int32 // the batch of other tasks of the job that it joins, in search.jobBatches; -1 if none
+	plannedBatchIndex int32 // the batch of the device's plan that it joins; -1 if none
 }
 
-// collectPlacements collects the offers of the candidate places of a task, and of the places of its inputs.
+// collectPlacements writes into a level of the search the placements of a task on its candidate devices, and on the devices of the tasks that it reads.
 //
-// An offer ends before the earliest end f of its place only where a task joins a second open batch, being too late for
-// the first. Candidates are sorted by f, so the remaining ones are skipped once as many cheaper offers are known as the
-// search tries.
+// A placement ends before the earliest end f of its device only where a task joins a second open batch, being too late for the first. Candidates are sorted by f,
+// so the remaining ones are skipped once as many cheaper placements are known as the search tries.
 func (s *search) collectPlacements(job *job, taskIndex int32, level *searchLevel) {
 	level.devices, level.placements, level.cheapestCosts = level.devices[:0], level.placements[:0], level.cheapestCosts[:0]
 	earliestEnds := s.scheduler.earliestEnds[int(s.scheduler.rowOf[taskIndex])*len(s.cluster.devices):][:len(s.cluster.devices)]
@@ -34,8 +33,8 @@ func (s *search) collectPlacements(job *job, taskIndex int32, level *searchLevel
 	}
 }
 
-// addPlacement adds the offer of place d to task t: when the task would end there, and at what cost. With a limited
-// search width it also keeps the costs of the cheapest offers in order, by which collectPlacements stops.
+// addPlacement adds to a level of the search the cheapest placement of a task of the job on a device, from when its inputs are there. With a limited search width
+// it also keeps the lowest costs in order, by which collectPlacements stops.
 func (s *search) addPlacement(job *job, taskIndex, deviceIndex int32, level *searchLevel) {
 	jobTask, readyAt := &job.tasks[taskIndex], s.now
 	for _, input := range job.inputsOf(taskIndex) {
@@ -64,8 +63,8 @@ func (s *search) addPlacement(job *job, taskIndex, deviceIndex int32, level *sea
 	}
 }
 
-// readyWithState returns when a task may start at a place with the session state that it continues. It sets the task's
-// recomputeHere to the time that recomputing the state there takes, or to 0 if the state is moved.
+// readyWithState returns when a task that continues a session state can start on a device, given when its other inputs are there, in ns.
+// If the state is moved there, the task waits for that. Otherwise recomputeHere, the time that the task takes longer to recompute it, is set.
 func (s *search) readyWithState(jobTask *jobTask, deviceIndex int32, readyAt int64) int64 {
 	stateDevice, stateAt := jobTask.stateDevice, max(s.now, jobTask.stateReadyAt)
 	if jobTask.stateSource >= 0 {
@@ -78,9 +77,8 @@ func (s *search) readyWithState(jobTask *jobTask, deviceIndex int32, readyAt int
 	return readyAt
 }
 
-// cheapestPlacement returns the cheapest offer of a place to a task whose inputs are there at readyAt: to have a batch of
-// its own, or to join a batch that is still open. The cost is the end, plus prices of the device time that others
-// lose, in ns. If the place cannot take the task at all, end and cost are farFuture.
+// cheapestPlacement returns the placement with the lowest cost for a task of the job on a device, given when its inputs are there, in ns: in a batch of its own, in
+// a batch of other tasks of the job, or in a batch of the device's plan. If the device is down or cannot run the service, the cost is farFuture.
 func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt int64) (cheapest placement) {
 	device, network := &s.cluster.devices[deviceIndex], s.tables.services[jobTask.service].network
 	if device.isDown {
@@ -113,7 +111,8 @@ func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt 
 	return cheapest
 }
 
-// soloPrice returns what a batch of its own costs other tasks. If it starts as soon as the task is ready, that is 0.
+// soloPrice returns what a batch of its own for a task costs the other tasks, in ns. If it starts as soon as the task is ready, nobody waits for it, and that is 0.
+// Otherwise it is a part of its time (queuedTimePrice), and all of its time again if a language model on the device runs half empty until then.
 func (s *search) soloPrice(deviceIndex int32, jobTask *jobTask, readyAt, startAt, soloTime int64) int64 {
 	if startAt <= readyAt {
 		return 0
@@ -125,8 +124,8 @@ func (s *search) soloPrice(deviceIndex int32, jobTask *jobTask, readyAt, startAt
 	return price
 }
 
-// considerJobBatches replaces an offer (when and at what cost a place would run a task) by the cheapest one to join a
-// batch that tasks of this job form already at the place, if that costs less.
+// considerJobBatches replaces the cheapest placement of a task on a device if it is cheaper to join a batch there that other tasks of the job are in.
+// readyAt is when the inputs are there, and soloTime the duration of a batch of this task alone, in ns.
 func (s *search) considerJobBatches(deviceIndex int32, jobTask *jobTask, readyAt, soloTime int64, cheapest *placement) {
 	for i := range s.jobBatches {
 		batch := &s.jobBatches[i]
@@ -141,8 +140,8 @@ func (s *search) considerJobBatches(deviceIndex int32, jobTask *jobTask, readyAt
 	}
 }
 
-// considerPlannedBatch replaces an offer (when and at what cost a place would run a task) by the one to join the first
-// open batch of the device's plan, if that costs less. Later batches end later, so only the first is looked at.
+// considerPlannedBatch replaces the cheapest placement of a task on a device if it is cheaper to join the first batch of the device's plan that it can join.
+// Later batches end later, so they are not looked at. readyAt is when the inputs are there, in ns.
 func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask *jobTask, readyAt int64, cheapest *placement) {
 	for i := range device.plannedBatches {
 		batch := &device.plannedBatches[i]
@@ -157,8 +156,8 @@ func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask
 	}
 }
 
-// placementInBatch returns the offer of a batch to a task that joins it. The task begins with the batch; on a language model it
-// begins when its inputs are there.
+// placementInBatch returns the placement of a task in a batch that it joins on a device. It begins with the batch. In a language model, whose tasks are independent
+// sequences, it begins when its inputs are there, readyAt in ns.
 func (s *search) placementInBatch(deviceIndex int32, jobTask *jobTask, readyAt int64, batch *jobBatch) placement {
 	candidate := placement{jobBatchIndex: -1, plannedBatchIndex: -1, start: batch.start, recomputeTime: batch.recomputeTime + jobTask.recomputeHere}
 	if s.tables.isLanguageModel(jobTask.service) {
@@ -171,9 +170,9 @@ func (s *search) placementInBatch(deviceIndex int32, jobTask *jobTask, readyAt i
 	return candidate
 }
 
-// joinBenefit returns the benefit, in ns, of joining a batch that starts at once: the task leaves another device free. A
-// language model that runs alone keeps its device only from other services, because further tasks of its own would join
-// it, so for these the benefit is scaled by the other services' share of the demand.
+// joinBenefit returns the benefit, in ns, of joining a batch that starts as soon as the task is ready: the task leaves another device free. If the task would wait,
+// it is 0. A language model that runs alone keeps its device only from other services, because further tasks of its own would join it, so for these the benefit is
+// scaled by the other services' share of the demand.
 func (s *search) joinBenefit(service int32, soloTime, start, readyAt int64) int64 {
 	if start > readyAt || s.idleTimePrice == 0 {
 		return 0
@@ -185,8 +184,7 @@ func (s *search) joinBenefit(service int32, soloTime, start, readyAt int64) int6
 	return benefit
 }
 
-// hasJoined returns true if a task of the job (the tasks that are placed together) has joined a planned batch of a
-// place already. Then that batch is among the job's own.
+// hasJoined returns true if another task of the job has joined a planned batch of a device. Then that batch is among jobBatches.
 func (s *search) hasJoined(deviceIndex, plannedIndex int32) bool {
 	for i := range s.jobBatches {
 		if s.jobBatches[i].deviceIndex == deviceIndex && s.jobBatches[i].plannedBatchIndex == plannedIndex {
@@ -196,8 +194,8 @@ func (s *search) hasJoined(deviceIndex, plannedIndex int32) bool {
 	return false
 }
 
-// firstIdle returns the first instant, not before a given one, at which a device can start a batch of a given duration,
-// the job's own batches included.
+// firstIdle returns the first time in ns, not before idleAt, at which a device can start a batch of a given duration. It respects the device's plan and
+// the batches that other tasks of the job are in.
 func (s *search) firstIdle(deviceIndex int32, device *device, idleAt, duration int64) int64 {
 	for moved := true; moved; {
 		idleAt, moved = device.firstIdle(idleAt, duration), false
@@ -210,8 +208,8 @@ func (s *search) firstIdle(deviceIndex int32, device *device, idleAt, duration i
 	return idleAt
 }
 
-// waitsForDrain returns true if a batch of a service that starts at an instant waits for a language model to drain, or
-// is a language model that waits for a batch.
+// waitsForDrain returns true if a batch of a service that starts at a time (ns) on a device follows a language model, whose last sequences it waits for, or if it is
+// one itself and waits for a batch of another service.
 func (s *search) waitsForDrain(device *device, service int32, start int64) bool {
 	for i := range device.plannedBatches {
 		if batch := &device.plannedBatches[i]; batch.service != service && batch.end == start {

@@ -5,7 +5,7 @@ import (
 	"inferplan/policy/predict"
 )
 
-// placer gives revealed and expected tasks their devices.
+// placer gives revealed and expected tasks their devices. Expected tasks are predicted to follow; they only cause networks to be loaded.
 type placer struct {
 	cluster        *cluster
 	registry       *registry
@@ -16,16 +16,15 @@ type placer struct {
 	predictions    *predict.TransitionTable
 	scheduler      *scheduler
 	search         search
-	job            job
-	placedCount    int64   // tasks placed so far: the order key of the next one
-	tasksToPlace   []int32 // tasks to be placed
-	jobIndex       []int32 // by task: its index in the job; -1 if it is not in it
-	predictedKinds []int32 // scratch: predicted tokens
+	job            job     // the tasks to be placed, as the input of the search
+	placedCount    int64   // number of tasks placed so far: the order key of the next one
+	tasksToPlace   []int32 // IDs of the tasks to be placed
+	jobIndex       []int32 // by task ID: its index in the job; -1 if it is not in it
+	predictedKinds []int32 // scratch: kinds of the tasks that are predicted next
 	inputIndexes   []int32 // scratch: inputs of a task, as indexes in the job
 }
 
-// newPlacer returns a placer, which gives tasks their devices, over the cluster of a batch runner, with its search
-// and its predictions.
+// newPlacer returns a placer, which gives tasks their devices, over the cluster of a batch runner. Its prediction has learnt nothing yet.
 func newPlacer(b *batchRunner) *placer {
 	c := b.cluster
 	p := &placer{cluster: c, registry: b.registry, tables: b.tables, states: b.states, runner: b, planner: newDevicePlanner(c, b.states), predictions: predict.New(c.options.Prediction)}
@@ -34,9 +33,10 @@ func newPlacer(b *batchRunner) *placer {
 	return p
 }
 
-// placeRevealed places the tasks of a request after a segment was revealed. If the segment was expected, its tasks take
-// over the places of the expected ones, unless the options place all waiting tasks anew. It returns false if no device
-// can take them.
+// placeRevealed gives devices to the tasks of a request after a segment (tasks revealed together) has become known.
+// If the prediction expected just these tasks, they take the devices of the expected ones. With Options.ReplaceOnReveal, or a wrong prediction, the
+// expected tasks are forgotten, and the waiting tasks are placed together with newly expected ones.
+// It returns false if no device can run one of the tasks.
 func (p *placer) placeRevealed(now int64, requestNumber int32, actions *policy.Actions) bool {
 	request := &p.registry.requests[requestNumber]
 	if !p.cluster.options.ReplaceOnReveal && p.adoptExpected(now, request, actions) {
@@ -58,7 +58,7 @@ func (p *placer) placeRevealed(now int64, requestNumber int32, actions *policy.A
 	return p.assignDevices(now, actions)
 }
 
-// placeUnplaced places the unplaced tasks of a request. It returns false if no device can take them.
+// placeUnplaced gives devices to the tasks of a request that have none. It returns false if no device can run one of them.
 func (p *placer) placeUnplaced(now int64, request *request, actions *policy.Actions) bool {
 	p.forgetExpected(request)
 	p.tasksToPlace = p.tasksToPlace[:0]
@@ -70,37 +70,35 @@ func (p *placer) placeUnplaced(now int64, request *request, actions *policy.Acti
 	return p.assignDevices(now, actions)
 }
 
-// adoptExpected gives the tasks of the latest segment (tasks revealed together) the places of the tasks that were
-// expected in their stead, if the prediction was right. It returns false, and changes nothing, if other tasks were
-// expected or not all of these wait in a queue.
+// adoptExpected gives the tasks of a request's latest segment (tasks revealed together) the devices and queue positions of the tasks that were expected in
+// their stead. It returns false, and changes nothing, if tasks of other kinds were expected or one of the expected tasks waits in no queue.
 func (p *placer) adoptExpected(now int64, request *request, actions *policy.Actions) bool {
-	n := int(request.segmentTasks)
-	if n > len(request.expectedTasks) {
+	newCount := int(request.segmentTasks)
+	if newCount > len(request.expectedTasks) {
 		return false
 	}
 
 	// Compare the segment with what was expected.
-	newTasks := request.revealedTasks[len(request.revealedTasks)-n:]
+	newTasks := request.revealedTasks[len(request.revealedTasks)-newCount:]
 	for i, taskID := range newTasks {
 		if p.registry.tasks[taskID].kindNumber != p.registry.tasks[request.expectedTasks[i]].kindNumber || p.registry.tasks[request.expectedTasks[i]].progress != taskQueued {
 			return false
 		}
 	}
 
-	// Take over the place of each expected task.
+	// Take over the device of each expected task.
 	for i, taskID := range newTasks {
 		p.replaceExpected(taskID, request.expectedTasks[i], request.expectedTasks[i+1:])
 	}
 	for _, taskID := range newTasks {
 		p.runner.gatherInputs(now, taskID, actions)
 	}
-	request.expectedTasks = request.expectedTasks[:copy(request.expectedTasks, request.expectedTasks[n:])]
+	request.expectedTasks = request.expectedTasks[:copy(request.expectedTasks, request.expectedTasks[newCount:])]
 	return true
 }
 
-// replaceExpected puts a revealed task in the stead of an expected one that was predicted for it: in its place, its
-// position in the queue, and among the inputs of its readers, which are tasks expected later. The expected task is
-// released.
+// replaceExpected puts a revealed task in the stead of the expected task that was predicted for it: on its device, at its queue position, and among the inputs
+// of laterTasks, the tasks that are expected behind it. The expected task is released.
 func (p *placer) replaceExpected(taskID, expectedTask int32, laterTasks []int32) {
 	task, expected := &p.registry.tasks[taskID], &p.registry.tasks[expectedTask]
 	task.deviceIndex, task.progress, task.orderKey, task.endsAt = expected.deviceIndex, taskQueued, expected.orderKey, expected.endsAt
@@ -123,7 +121,7 @@ func (p *placer) replaceExpected(taskID, expectedTask int32, laterTasks []int32)
 	p.cluster.touchDevice(task.deviceIndex)
 }
 
-// forgetExpected removes the expected tasks of a request from the queues. Loads that they have caused go on.
+// forgetExpected removes the expected (predicted) tasks of a request from the queues and releases them. Loads of networks that they have caused go on.
 func (p *placer) forgetExpected(request *request) {
 	for _, taskID := range request.expectedTasks {
 		if p.registry.tasks[taskID].progress == taskQueued {
@@ -134,16 +132,16 @@ func (p *placer) forgetExpected(request *request) {
 	request.expectedTasks = request.expectedTasks[:0]
 }
 
-// addExpected adds the tasks that the prediction expects next to a request, and to the tasks to be placed, up to
-// MaxTasks with the revealed ones. They have no slot, because nobody has asked for them: they only cause networks
-// to be loaded. Inputs are named by how many tasks back they are.
+// addExpected predicts the tasks that follow the revealed ones of a request, and adds them to its expected tasks and to the tasks to be placed.
+// Revealed and expected tasks together are at most Options.MaxTasks. Expected tasks have no task number, because nobody has asked for them: they only
+// cause networks to be loaded. The prediction names an input by how many tasks back it is.
 func (p *placer) addExpected(request *request) {
 	p.predictedKinds = p.predictions.PredictTokens(request.cursor, p.cluster.options.MaxTasks-len(request.revealedTasks), p.predictedKinds[:0])
-	for _, token := range p.predictedKinds {
-		t := p.predictions.Token(token)
+	for _, kindNumber := range p.predictedKinds {
+		t := p.predictions.Token(kindNumber)
 		taskID := p.registry.newTask(-1, -1, t.Service, workFromMillionths(t.Work))
 		task := &p.registry.tasks[taskID]
-		task.kindNumber = token
+		task.kindNumber = kindNumber
 		for _, offset := range t.Inputs {
 			input := int32(-1)
 			if position := len(request.revealedTasks) + len(request.expectedTasks) - int(offset); offset > 0 && position >= 0 {
@@ -159,7 +157,7 @@ func (p *placer) addExpected(request *request) {
 	}
 }
 
-// taskAt returns the i-th of the revealed and expected tasks of a request.
+// taskAt returns the ID of the i-th task of a request, where the expected tasks follow the revealed ones.
 func (p *placer) taskAt(request *request, i int) int32 {
 	if i < len(request.revealedTasks) {
 		return request.revealedTasks[i]
@@ -167,8 +165,8 @@ func (p *placer) taskAt(request *request, i int) int32 {
 	return request.expectedTasks[i-len(request.revealedTasks)]
 }
 
-// assignDevices gives the tasks in tasksToPlace their devices: one by one if a routing (a fixed rule) decides, otherwise
-// all together by the search. It returns false if no device can take one of them.
+// assignDevices gives the tasks in tasksToPlace their devices: one by one if a routing (a rule of a baseline) decides, and otherwise all together by the search.
+// It returns false if no device can run one of them.
 func (p *placer) assignDevices(now int64, actions *policy.Actions) bool {
 	if len(p.tasksToPlace) == 0 {
 		return true
@@ -201,8 +199,8 @@ func (p *placer) assignDevices(now int64, actions *policy.Actions) bool {
 	return true
 }
 
-// makeJob writes the tasks to be placed into the job, the input of the search, together with the placed tasks that
-// they read. jobIndex gives the index of a task in the job, -1 for a task that is not in it.
+// makeJob writes the job, which is the input of the search: the tasks to be placed, each behind the tasks that it reads.
+// Tasks with a device that are read by them are part of the job, too. jobIndex then gives the index of a task in the job.
 func (p *placer) makeJob(now int64) {
 	// No task is in the job yet.
 	p.job.reset()
@@ -247,11 +245,11 @@ func (p *placer) makeJob(now int64) {
 	}
 }
 
-// setJobState writes into a task of the job where the session state is that it continues: at another task of the
-// job, if that has no place yet, or at a device from some time on.
+// setJobState writes into a task of the job from where its session state (what its service keeps of the request) comes: from another task of the job that has
+// no device yet, or from a device that has the state at stateReadyAt.
 func (p *placer) setJobState(now int64, task *task, jobTask *jobTask) {
 	source := &p.registry.tasks[task.stateSource]
-	if jobTask.recomputeTime = source.state.recomputeTime; source.progress == taskUnplaced && p.cluster.options.KeepStates != KeepNone {
+	if jobTask.recomputeTime = source.sessionState.recomputeTime; source.progress == taskUnplaced && p.cluster.options.KeepStates != KeepNone {
 		jobTask.stateSource = p.jobIndex[task.stateSource]
 		return
 	}
@@ -261,9 +259,9 @@ func (p *placer) setJobState(now int64, task *task, jobTask *jobTask) {
 	}
 }
 
-// assignDevice puts a task into the queue of a place (device), in the order of its key: by the options the order of
-// placing, or the latest end that still lets its request be in time. minRemaining is the least time in ns from its
-// end to that of its request. Expected tasks (req below 0) come last.
+// assignDevice puts a task into the queue of a device. `end` is its expected end, and minRemaining the least time from its end to that of its request, in ns.
+// The order in the queue is that in which tasks were placed or, with Options.ByDeadline, that of the latest end with which the request is still in time.
+// By that rule expected tasks, which belong to no request yet, come last. The inputs of a revealed task are then brought to the device.
 func (p *placer) assignDevice(now int64, taskID, deviceIndex int32, end, minRemaining int64, actions *policy.Actions) {
 	task := &p.registry.tasks[taskID]
 	task.deviceIndex, task.endsAt, task.progress, task.stateInTransit = deviceIndex, end, taskQueued, false
@@ -280,7 +278,7 @@ func (p *placer) assignDevice(now int64, taskID, deviceIndex int32, end, minRema
 	}
 	p.cluster.devices[deviceIndex].enqueue(p.registry.tasks, taskID)
 	p.cluster.touchDevice(deviceIndex)
-	if task.taskNumber >= 0 {
+	if task.isRevealed() {
 		p.runner.gatherInputs(now, taskID, actions)
 	}
 }
