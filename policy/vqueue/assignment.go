@@ -6,45 +6,46 @@ import (
 	"slices"
 )
 
-// Assignment is an assignment of groups to queues, in order, with its cost. It is not safe for use by several
-// goroutines; CopyFrom makes a copy for another one.
+// Assignment is an assignment of groups to queues, in order, with its cost.
+// Groups and queues are named by their indexes in the problem, and a position is an index in a queue.
+// It is not safe for use by several goroutines; CopyFrom makes a copy for another one.
 type Assignment struct {
 	problem     *Problem
 	queues      []queueOrder
-	queueOf     []int32 // by group: its queue, or -1
+	queueOf     []int32 // by group: its queue; -1 if it is in none
 	nonEmpty    bitSet  // queues that have groups
 	total       float64 // objective, with the cost of unplaced groups
 	maxVariance float64 // largest variance of one group's work
-	searchWork  int64   // positions looked at so far
+	searchWork  int64   // number of positions looked at so far: the unit in which searches are limited
 	lazyCosts   bool    // costs of long queues are computed only when they are read, see stale.go
 }
 
-// queueOrder is the order of one queue.
+// queueOrder is the order of groups in one queue.
 type queueOrder struct {
 	entries []queueEntry
-	cost    float64 // cost of the slots and of the queue's end
+	cost    float64 // cost of the entries and of the queue's end
 	// These fields are used by assignments with lazyCosts alone, see stale.go.
 	duration float64      // seconds from the queue's start to its end
-	isStale  bool         // starts and costs of the slots are out of date
-	backing  []queueEntry // memory behind slots
+	isStale  bool         // starts and costs of the entries have not been computed since the last change
+	backing  []queueEntry // memory that entries is a part of
 }
 
-// queueEntry is a group at its place in a queue, with times in seconds.
+// queueEntry is a group in a queue, with times in seconds.
 type queueEntry struct {
-	group, model            int32
+	group, model            int32 // group, by index in the problem, and the network that it needs
 	priority                int32
 	start                   float64 // mean start
 	variance                float64 // variance of the start
 	end                     float64 // mean end of its work
 	cost                    float64
-	slack, costRate         float64 // linear slack of this slot and its growth per second, see Problem.linearSlack
-	suffixSlack, suffixRate float64 // least slack and total growth of this and all later slots
+	slack, costRate         float64 // how many seconds later it may start while its cost grows linearly, and by how much per second, see Problem.linearSlack
+	suffixSlack, suffixRate float64 // least slack and total cost rate of this and all later entries
 }
 
-// bitSet is a set of small numbers.
+// bitSet is a set of small numbers: number i is in it if bit i%64 of word i/64 is 1.
 type bitSet []uint64
 
-// set adds a number to the set, or removes it.
+// set adds the number i to the set, or removes it if isMember is false.
 func (s bitSet) set(i int32, marked bool) {
 	if bit := uint64(1) << (i % 64); marked {
 		s[i/64] |= bit
@@ -67,7 +68,7 @@ func (s bitSet) next(i int32) int32 {
 	return -1
 }
 
-// endTime returns the time at which a queue that starts at the given time is empty.
+// endTime returns the time in seconds at which a queue that starts at the given time is empty.
 func (order *queueOrder) endTime(start float64) float64 {
 	switch n := len(order.entries); {
 	case n == 0:
@@ -79,7 +80,7 @@ func (order *queueOrder) endTime(start float64) float64 {
 	}
 }
 
-// keepsPriorities reports whether no group of a queue stands before one of a higher priority.
+// keepsPriorities reports whether no group of the queue stands behind one that is less important (has a larger priority number).
 func (order *queueOrder) keepsPriorities() bool {
 	for i := 1; i < len(order.entries); i++ {
 		if order.entries[i].priority < order.entries[i-1].priority {
@@ -89,15 +90,15 @@ func (order *queueOrder) keepsPriorities() bool {
 	return true
 }
 
-// NewAssignment returns the assignment in which no group is in a queue.
+// NewAssignment returns the assignment of a problem in which no group is in a queue.
 func NewAssignment(p *Problem) *Assignment {
 	assignment := &Assignment{}
 	assignment.Reset(p)
 	return assignment
 }
 
-// Reset sets the problem and empties all queues, so that every group is unplaced (queueOf -1). It reuses the memory
-// of the slices, because the same assignment serves many problems.
+// Reset sets the problem and empties all queues, so that every group is unplaced.
+// It reuses the memory of the slices, because the same assignment serves many problems.
 func (a *Assignment) Reset(p *Problem) {
 	a.problem = p
 	a.queues = slices.Grow(a.queues[:0], len(p.Queues))[:len(p.Queues)]
@@ -113,8 +114,8 @@ func (a *Assignment) Reset(p *Problem) {
 	a.Refresh()
 }
 
-// CopyFrom makes s equal to another state. The two share the problem and nothing else. Slots are copied, so that a
-// search may change s while source stays as it is.
+// CopyFrom makes the assignment equal to another one. The two share the problem and nothing else, so that a search may change the one while
+// the other stays as it is.
 func (a *Assignment) CopyFrom(source *Assignment) {
 	a.problem, a.total, a.maxVariance, a.searchWork = source.problem, source.total, source.maxVariance, source.searchWork
 	a.queueOf, a.nonEmpty = append(a.queueOf[:0], source.queueOf...), append(a.nonEmpty[:0], source.nonEmpty...)
@@ -125,8 +126,8 @@ func (a *Assignment) CopyFrom(source *Assignment) {
 	}
 }
 
-// Refresh recomputes all costs after a change of the problem: times, costs, sizes, or groups added at its end. New
-// groups are in no queue. Long queues of rules without costs only get their durations.
+// Refresh recomputes all costs after a change of the problem: times, costs, sizes, or groups added at its end. New groups are in no queue.
+// With lazyCosts, only the durations of long queues are computed.
 func (a *Assignment) Refresh() {
 	p := a.problem
 	for len(a.queueOf) < len(p.Groups) {
@@ -163,8 +164,8 @@ func (a *Assignment) QueueChanged(queueIndex int32) { a.updateCosts(queueIndex, 
 // Total returns the objective, with the cost of groups that are in no queue.
 func (a *Assignment) Total() float64 { return a.total }
 
-// LowerBound returns a total that no order can be below: nobody is late, and every group runs on the kind of
-// device that takes the least time. With ByCompletion, which rewards early ends, it is minus infinity.
+// LowerBound returns a total that no order can be below: nobody is late, and every group runs on the kind of device where it takes the
+// least time. With ByCompletion, which rewards early ends, it is minus infinity.
 func (a *Assignment) LowerBound() float64 {
 	p := a.problem
 	if p.Judge == ByCompletion {
@@ -179,16 +180,16 @@ func (a *Assignment) LowerBound() float64 {
 	return sum
 }
 
-// SearchWork returns the number of positions looked at so far: the unit in which searches are limited.
+// SearchWork returns the number of positions of queues looked at so far: the unit in which searches are limited.
 func (a *Assignment) SearchWork() int64 { return a.searchWork }
 
-// QueueOf returns the queue of a group, or -1.
+// QueueOf returns the index of the queue that has a group, or -1 if none has.
 func (a *Assignment) QueueOf(groupIndex int32) int32 { return a.queueOf[groupIndex] }
 
 // Len returns the number of groups in a queue.
 func (a *Assignment) Len(queueIndex int32) int { return len(a.queues[queueIndex].entries) }
 
-// AppendOrder appends the groups of a queue to dst, in order.
+// AppendOrder appends the groups of a queue, by index in the problem, to dst in order and returns it.
 func (a *Assignment) AppendOrder(queueIndex int32, dst []int32) []int32 {
 	for i := range a.queues[queueIndex].entries {
 		dst = append(dst, a.queues[queueIndex].entries[i].group)
@@ -196,7 +197,7 @@ func (a *Assignment) AppendOrder(queueIndex int32, dst []int32) []int32 {
 	return dst
 }
 
-// Head returns the first group of a queue. If the queue is empty, it returns -1.
+// Head returns the first group of a queue, which its instance serves next. If the queue is empty, it returns -1.
 func (a *Assignment) Head(queueIndex int32) int32 {
 	if entries := a.queues[queueIndex].entries; len(entries) > 0 {
 		return entries[0].group
@@ -204,8 +205,8 @@ func (a *Assignment) Head(queueIndex int32) int32 {
 	return -1
 }
 
-// Arrange replaces all queues by the given orders of groups, one per queue, and recomputes the costs. Groups that
-// no order names are in no queue afterwards. No group may be named twice.
+// Arrange replaces all queues by the given orders of groups, one per queue, and recomputes the costs.
+// Groups that no order names are in no queue afterwards. No group may be named twice.
 func (a *Assignment) Arrange(orders [][]int32) {
 	for i := range a.queueOf {
 		a.queueOf[i] = -1
@@ -221,22 +222,22 @@ func (a *Assignment) Arrange(orders [][]int32) {
 	a.Refresh()
 }
 
-// GroupChanged recomputes costs after the size, cost or deadlines of a group have changed.
+// GroupChanged recomputes the costs of the queue that has a group, after the size, cost or deadlines of the group have changed.
 func (a *Assignment) GroupChanged(groupIndex int32) {
 	if queueIndex := a.queueOf[groupIndex]; queueIndex >= 0 {
 		a.updateCosts(queueIndex, a.positionOf(groupIndex))
 	}
 }
 
-// Start returns the mean and variance of the start of the group at a place of a queue.
+// Start returns the mean and variance, in seconds, of the start of the group at a position of a queue.
 func (a *Assignment) Start(queueIndex int32, position int) (mean, variance float64) {
 	entry := &a.queues[queueIndex].entries[position]
 	return entry.start, entry.variance
 }
 
-// LateRequests returns the number of requests in groups that, by the means, end after their last deadline, and of
-// those in no queue. The residence of a group (from a request's start to its milestone) is added to the slot's end,
-// at which the group's last request starts.
+// LateRequests returns the number of requests in groups whose last member is expected to reach its milestone (the point to which its SLO
+// applies) after its deadline, and of those in no queue. The last member starts at the end of its group's work, and its residence is added
+// to that.
 func (a *Assignment) LateRequests() float64 {
 	refreshStaleQueues(a)
 	count, p := 0.0, a.problem
@@ -257,9 +258,8 @@ func (a *Assignment) LateRequests() float64 {
 	return count
 }
 
-// updateCosts recomputes the slots of a queue from firstPosition on, after a change there, and adds the difference of
-// the queue's cost to the total. A stale queue, whose earlier slots have old starts and costs, is recomputed from
-// the front.
+// updateCosts recomputes the entries of a queue from firstPosition on, after a change there, and adds the difference of the queue's cost to
+// the total. In a stale queue, whose earlier entries have old starts and costs, all entries are recomputed.
 func (a *Assignment) updateCosts(queueIndex int32, firstPosition int) {
 	oldCost := a.queues[queueIndex].cost
 	if a.queues[queueIndex].isStale {
@@ -270,9 +270,9 @@ func (a *Assignment) updateCosts(queueIndex int32, firstPosition int) {
 	a.nonEmpty.set(queueIndex, len(a.queues[queueIndex].entries) > 0)
 }
 
-// Insert puts a group that is in no queue at a place of a queue. The total then has the group's cost in the queue
-// instead of that of being unplaced. In long queues of rules without costs only the queue's duration is kept up to
-// date.
+// Insert puts a group that is in no queue at a position of a queue.
+// The total then has the group's cost in the queue instead of that of being unplaced.
+// With lazyCosts, only the duration of a long queue is kept up to date.
 func (a *Assignment) Insert(groupIndex, queueIndex int32, position int) {
 	order := &a.queues[queueIndex]
 	a.queueOf[groupIndex] = queueIndex
@@ -285,8 +285,7 @@ func (a *Assignment) Insert(groupIndex, queueIndex int32, position int) {
 	a.updateCosts(queueIndex, position)
 }
 
-// Remove takes a group out of its queue. If it is in none, nothing changes. The group is then unplaced, and the
-// total has the cost of that.
+// Remove takes a group out of its queue. If it is in none, nothing changes. The group is then unplaced, and the total has the cost of that.
 func (a *Assignment) Remove(groupIndex int32) {
 	queueIndex := a.queueOf[groupIndex]
 	if queueIndex < 0 {
@@ -304,7 +303,7 @@ func (a *Assignment) Remove(groupIndex int32) {
 	a.updateCosts(queueIndex, position)
 }
 
-// positionOf returns the place of a group in its queue.
+// positionOf returns the position of a group in its queue.
 func (a *Assignment) positionOf(groupIndex int32) int {
 	for i := range a.queues[a.queueOf[groupIndex]].entries {
 		if a.queues[a.queueOf[groupIndex]].entries[i].group == groupIndex {
@@ -314,8 +313,9 @@ func (a *Assignment) positionOf(groupIndex int32) int {
 	return -1
 }
 
-// cheapestInsertion returns the place of a queue at which a group adds least to the objective, and the increase,
-// without the saved cost of being unplaced. If no place adds less than bound, the place is -1.
+// cheapestInsertion returns the position in a queue at which inserting a group raises the objective least, and the increase, without the
+// saved cost of being unplaced. If no position adds less than bound, the position is -1.
+// Positions that would break the order of priorities are not considered.
 func (a *Assignment) cheapestInsertion(groupIndex, queueIndex int32, bound float64) (position int, delta float64) {
 	problem, order := a.problem, &a.queues[queueIndex]
 	queue, group := &problem.Queues[queueIndex], &problem.Groups[groupIndex]
@@ -364,15 +364,15 @@ func (a *Assignment) cheapestInsertion(groupIndex, queueIndex int32, bound float
 	return position, delta
 }
 
-// BestPlace returns the queue and place at which a group adds least to the objective, and the increase. If the
-// group can run nowhere, the queue is -1.
+// BestPlace returns the queue and the position in it at which inserting a group raises the objective least, and the increase.
+// If the group can run nowhere, the queue is -1.
 func (a *Assignment) BestPlace(groupIndex int32) (queueIndex int32, position int, delta float64) {
 	return bestPositionUntil(a, groupIndex, math.Inf(-1))
 }
 
-// bestPositionUntil returns the queue and place at which a group adds least to the objective, and the increase. It
-// stops at the first queue at which the increase is at most stopAt, since no better one is needed. If the group can
-// run in no queue, it returns queue -1 and an infinite increase.
+// bestPositionUntil returns the queue and the position in it at which inserting a group raises the objective least, and the increase.
+// It stops at the first queue at which the increase is at most stopAt, since no better one is needed.
+// If the group can run in no queue, it returns queue -1 and an infinite increase.
 func bestPositionUntil(assignment *Assignment, groupIndex int32, stopAt float64) (queueIndex int32, position int, delta float64) {
 	queueIndex, delta = -1, math.Inf(1)
 	for q := range assignment.queues {
@@ -385,8 +385,8 @@ func bestPositionUntil(assignment *Assignment, groupIndex int32, stopAt float64)
 	return queueIndex, position, delta
 }
 
-// minIncrease returns a lower bound on the increase of the objective by a group in any place: nobody is late, and
-// it runs where it takes the least time. With ByCompletion it is minus infinity.
+// minIncrease returns a lower bound on the increase of the objective by inserting a group at any position: nobody is late, and the group
+// runs where it takes the least time. With ByCompletion it is minus infinity.
 func (p *Problem) minIncrease(groupIndex int32) float64 {
 	if p.Judge == ByCompletion {
 		return math.Inf(-1)
@@ -394,8 +394,7 @@ func (p *Problem) minIncrease(groupIndex int32) float64 {
 	return p.EndWeight * p.minWork(groupIndex)
 }
 
-// minWork returns the least work of a group over the kinds of devices. It is infinite if the group can run
-// nowhere.
+// minWork returns the least time in seconds that the work of a group takes, over the kinds of devices. It is infinite if the group can run nowhere.
 func (p *Problem) minWork(groupIndex int32) float64 {
 	work := math.Inf(1)
 	for k := range p.Kinds {

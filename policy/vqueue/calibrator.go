@@ -8,36 +8,38 @@ import (
 	"inferplan/policy"
 )
 
-// calibrator keeps the policy's estimators near the instances: throughput by network and kind of device, lengths
-// by served model. Only the time in which an instance is saturated counts for its throughput.
+// calibrator corrects the policy's estimators by what the instances do: throughput by network and kind of device, lengths of answers by
+// served model. An instance's throughput is measured only while it is saturated: requests wait and it has no capacity for them.
+// A kind of request is a served model and whether the request is a mega prompt (many times longer than others); kind 2*model is regular,
+// 2*model+1 mega.
 type calibrator struct {
 	fleet               *instanceFleet
 	requests            *requestTable
 	groups              *groupTable
-	enabled             bool
-	calibrated          []RCT            // the estimators of the calibration
-	throughputFollowers []Follower       // by network and kind of device: time per token
-	paceFollowers       []Follower       // by network and kind of device: time between starts, relative to that of throughputFollowers and lengths
-	lengthFollowers     []Follower       // by served model
+	enabled             bool             // Options.FollowInstances
+	calibrated          []RCT            // the estimators of the plan, indexed like Tables.RCT
+	throughputFollowers []Follower       // by network and kind of device (followerIndex): time per token
+	paceFollowers       []Follower       // by network and kind of device: time between starts, relative to what throughput and lengths say
+	lengthFollowers     []Follower       // by served model: tokens of prompts and answers
 	saturatedSpans      []saturatedSpan  // by instance
 	startForecasts      []Forecast       // by instance
-	workBeforePace      [][]RequestPrice // by kind of device and kind of request, without the paces
-	workWithPace        [][]RequestPrice // the same with the paces, as in queueTables.RCT
-	waitQuantile        *WaitQuantile    // of the starts
+	workBeforePace      [][]RequestPrice // by kind of device and kind of request: expected work of a request, not corrected by the pace
+	workWithPace        [][]RequestPrice // the same corrected by the pace, as in Tables.RCT
+	waitQuantile        *WaitQuantile    // quantile of how late starts are
 }
 
-// saturatedSpan is a time in which an instance is saturated, since its work was last counted.
+// saturatedSpan is a time in which an instance is saturated: requests wait for it, and it has no capacity for them.
 type saturatedSpan struct {
-	isOpen       bool
-	countedSince time.Duration
-	network      int32
-	work         float64 // seconds of finished work, as predicted
+	isOpen       bool          // the instance is saturated now
+	countedSince time.Duration // when its work was last given to a follower, or the span began
+	network      int32         // network that is loaded meanwhile
+	work         float64       // work finished since countedSince, in seconds as predicted
 }
 
-// newCalibrator returns a calibrator, which adapts the estimators of completion times to what the instances do.
-// Without FollowInstances it does nothing. Else the group table must have estimators of its own, because the
-// calibrator changes them. Arrays of 2*len(Models) have two entries for each served model: regular requests and
-// mega prompts, which are many times longer.
+// newCalibrator returns a calibrator, which corrects the estimators of completion times by what the instances do.
+// Without Options.FollowInstances it does nothing. Otherwise the fleet's Tables.RCT must be a copy for this policy alone, because the
+// calibrator changes it. Lists of 2*len(Models) have two entries for each served model: regular requests and mega prompts, which are many
+// times longer.
 func newCalibrator(groups *groupTable) calibrator {
 	c := calibrator{fleet: groups.fleet, requests: groups.requests, groups: groups, enabled: groups.options.FollowInstances}
 	if !c.enabled {
@@ -62,13 +64,12 @@ func newCalibrator(groups *groupTable) calibrator {
 	return c
 }
 
-// followerIndex returns the index of a network's followers on a kind of device.
+// followerIndex returns the index in throughputFollowers and paceFollowers of a network on a kind of device.
 func (c *calibrator) followerIndex(network, kind int32) int {
 	return int(network)*len(c.fleet.tables.Kinds) + int(kind)
 }
 
-// updateRequestWork recomputes the prices (work per request and per prompt token) from the estimators, after these have
-// changed.
+// updateRequestWork recomputes the expected work of a request of each kind (workWithPace) from the estimators, after these have changed.
 func (c *calibrator) updateRequestWork() {
 	for k := range c.workWithPace {
 		for i := range c.workWithPace[k] {
@@ -77,9 +78,8 @@ func (c *calibrator) updateRequestWork() {
 	}
 }
 
-// observeStarts observes the requests that were dispatched by the actions from firstAction on. Starts on a
-// saturated instance show how well waits are forecast, and how much time passes between them. Each request counts
-// as the kind of its model, regular or mega (a much longer one).
+// observeStarts observes the requests that were dispatched by the actions from firstAction on.
+// Starts on a saturated instance show how well waits are forecast, and how much time passes between them. It is called after every event.
 func (c *calibrator) observeStarts(now time.Duration, actions *policy.Actions, firstAction int) {
 	if !c.enabled {
 		return
@@ -104,9 +104,9 @@ func (c *calibrator) observeStarts(now time.Duration, actions *policy.Actions, f
 	}
 }
 
-// observeTokens records that a request on an instance has produced this many tokens in all. On a saturated
-// instance, it adds the work that the calibrated estimator predicts for the new ones: Beta seconds for each token
-// and, with the first, Alpha for each prompt token.
+// observeTokens records that a request, given by its number, has produced this many tokens in all on the instance of a queue.
+// If that is saturated, it adds to its work what the plan's estimator predicts for the new tokens: Beta seconds for each and, with the
+// first, Alpha for each prompt token.
 func (c *calibrator) observeTokens(queueIndex, requestNumber, tokens int32) {
 	request := &c.requests.byNumber[requestNumber]
 	if c.enabled && c.saturatedSpans[queueIndex].isOpen && tokens > request.producedTokens {
@@ -120,9 +120,9 @@ func (c *calibrator) observeTokens(queueIndex, requestNumber, tokens int32) {
 	request.producedTokens = max(request.producedTokens, tokens)
 }
 
-// observeAnswer records that a request has its answer, which counts as its last tokens and as a sample of its
-// model's lengths. Tokens is 0 if the number is not known; then nothing is recorded. Mega requests, which are much
-// longer, do not count as samples of lengths.
+// observeAnswer records that a request, given by its number, has its answer on the instance of a queue, with this many tokens: its last
+// tokens are observed, and it is a sample of its model's lengths. If tokens is 0, which means unknown, nothing is recorded.
+// Mega prompts, which are much longer than others, are no samples of lengths.
 func (c *calibrator) observeAnswer(queueIndex, requestNumber, tokens int32) {
 	if !c.enabled || tokens == 0 {
 		return
@@ -133,9 +133,9 @@ func (c *calibrator) observeAnswer(queueIndex, requestNumber, tokens int32) {
 	}
 }
 
-// observeLoad begins the busy span of an instance when it becomes saturated, and ends it when it no longer is or
-// has another network. The throughput is measured over busy spans alone, because an idle instance shows less than
-// it can do. It is called after every change of an instance's load.
+// observeLoad begins the saturated span of a queue's instance when it becomes saturated, and ends it when it no longer is or has another
+// network. Throughput is measured over such spans alone, because an idle instance shows less than it can do.
+// It is called after every change of what runs on the instance.
 func (c *calibrator) observeLoad(now time.Duration, queueIndex int32) {
 	if !c.enabled {
 		return
@@ -152,8 +152,8 @@ func (c *calibrator) observeLoad(now time.Duration, queueIndex int32) {
 	}
 }
 
-// isSaturated reports whether an instance is held back by its capacity alone: it is up, has the network of its
-// queue's head, and no room for that. Only then its throughput shows what it can do.
+// isSaturated reports whether only its capacity keeps an instance from starting the first request of its queue: it is up, holds the network
+// of that request, and takes no further request. Only then its throughput shows what it can do.
 func (c *calibrator) isSaturated(instance *instance, queueIndex int32) bool {
 	groupIndex := c.groups.assignment.Head(queueIndex)
 	if groupIndex < 0 || !instance.isUp() || instance.loadingNetwork >= 0 || instance.pendingEvictions > 0 || instance.loadedNetwork != c.groups.problem.Groups[groupIndex].Model {
@@ -163,7 +163,8 @@ func (c *calibrator) isSaturated(instance *instance, queueIndex int32) bool {
 	return !c.fleet.atCap(instance, request.model) && !c.fleet.canTakeRequest(instance, request)
 }
 
-// countWork gives the work since the last count to the follower of the instance's network and kind.
+// countWork gives the work that the instance of a queue has finished since the last count, and the time that passed, to the follower of its
+// network and kind of device.
 func (c *calibrator) countWork(now time.Duration, queueIndex int32) {
 	span := &c.saturatedSpans[queueIndex]
 	c.throughputFollowers[c.followerIndex(span.network, c.fleet.kindOf(&c.fleet.instances[queueIndex]))].AddWork(toSeconds(now-span.countedSince), span.work)
@@ -177,9 +178,8 @@ const (
 	minWidthChange = 0.05
 )
 
-// updateEstimators is called at every tick. It brings the estimators up to date with the observations (throughput,
-// lengths of answers, and pace: the time between starts over the expected one). If any changed, it computes the
-// costs of all groups again.
+// updateEstimators is called at every tick. It corrects the estimators by the observations (throughput, lengths of answers, and pace: the
+// time between starts over the expected one). If any changed, it computes the costs of all groups anew.
 func (c *calibrator) updateEstimators(now time.Duration) {
 	if !c.enabled {
 		return
@@ -218,10 +218,10 @@ func (c *calibrator) updateEstimators(now time.Duration) {
 	}
 }
 
-// updateEstimator brings the estimator of a served model on a kind of device up to date: the calibrated one,
-// corrected by the observed throughput, lengths and pace (the time between starts over the expected one). It
-// reports whether the estimator in use changed. workBeforePace keeps the work per request before the pace, because
-// the pace is measured against it.
+// updateEstimator corrects the estimator of a served model on a kind of device, for regular requests or mega prompts (many times longer):
+// it is that of the plan, corrected by the observed throughput, lengths and pace (the time between starts over the expected one).
+// It reports whether the estimator in use changed; small changes are passed over. workBeforePace keeps the expected work without the pace,
+// because the pace is measured against it.
 func (c *calibrator) updateEstimator(model int32, isMega bool, kind int32) (changed bool) {
 	index, follower := c.fleet.estimatorIndex(model, isMega, kind), c.followerIndex(c.fleet.networkOf(model), kind)
 	estimator := c.throughputFollowers[follower].Adjust(c.calibrated[index])

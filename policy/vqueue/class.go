@@ -27,10 +27,10 @@ type sloClass struct {
 	priority  int32         // lower is served first
 }
 
-// newSLOClass returns the class with the milestone that requires the earliest start: that of the SLO's figure or,
-// if there is an SLO on waiting, the start itself (appendix A.3). A milestone is the point of a request to which
-// its SLO applies. An SLO on the time per token (TPOT) is kept by a limit on the requests that run at once, so only
-// a default limit on the start remains here.
+// newSLOClass returns the SLO class of a served model, whose milestone is the point of a request to which its SLO applies.
+// That is the point of the SLO's figure or, if there is an SLO on waiting that asks for an earlier start, the start itself (appendix A.3).
+// r estimates the times to the milestone. An SLO on the time per token (TPOT) is met by a limit on the requests that run at once, so only a
+// default limit on the start remains here.
 func newSLOClass(m *policy.Model, r *RCT) sloClass {
 	c := sloClass{priority: m.Priority}
 	switch m.SLOFigure {
@@ -46,9 +46,8 @@ func newSLOClass(m *policy.Model, r *RCT) sloClass {
 	return c
 }
 
-// newSLOClasses returns, by served model, the SLO class: which milestone of a request is due, when, and its
-// priority. To compare milestones it needs a model's times; it takes them from the first kind of device that has an
-// estimator (Batch above 0).
+// newSLOClasses returns, by served model, the SLO class: which point of a request (milestone) is due, when, and its priority.
+// To compare milestones it needs a model's times; it takes them from the first kind of device that has an estimator (Batch above 0).
 func newSLOClasses(planTables *policy.Tables, queueTables *Tables) []sloClass {
 	classes := make([]sloClass, len(planTables.Models))
 	for m := range classes {
@@ -64,8 +63,8 @@ func newSLOClasses(planTables *policy.Tables, queueTables *Tables) []sloClass {
 	return classes
 }
 
-// dueAt returns when an arriving request has to reach its class's milestone (the point to which the SLO applies):
-// some time after its arrival, or its deadline.
+// dueAt returns when an arriving request has to reach its class's milestone (the point to which the SLO applies): some time after its
+// arrival, or its deadline.
 func (c *sloClass) dueAt(event *policy.Event) time.Duration {
 	if c.dueAfter > 0 {
 		return event.ArrivedAt + c.dueAfter
@@ -73,7 +72,8 @@ func (c *sloClass) dueAt(event *policy.Event) time.Duration {
 	return event.Deadline
 }
 
-// milestonePassed reports whether a running request has reached its class's milestone.
+// milestonePassed reports whether a running request has reached its class's milestone (the point to which the SLO applies), so that its SLO
+// can no longer be missed.
 func (c *sloClass) milestonePassed(request *request) bool {
 	return c.milestone == atStart || c.milestone == atFirstToken && request.producedTokens > 0
 }

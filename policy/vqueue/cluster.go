@@ -32,7 +32,7 @@ type ClusterOptions struct {
 // point is a request in the space of clusters: the logarithms of SLO, prompt and output.
 type point [3]float64
 
-// pointOf returns the point of a request.
+// pointOf returns a request's point in the space in which requests are clustered: the logarithms of its SLO, prompt and expected output.
 func pointOf(r *RequestFeatures) point {
 	return point{math.Log(max(r.SLO, 1e-3)), math.Log1p(max(r.Prompt, 0)), math.Log1p(max(r.Output, 0))}
 }
@@ -49,24 +49,24 @@ func (a point) squaredDistance(b point) float64 {
 // clusterCentre is a cluster: its centre, and the properties that all its requests share.
 type clusterCentre struct {
 	model, priority int32
-	isMega          bool
+	isMega          bool // its requests are mega prompts, many times longer than the median of the model
 	position        point
 }
 
-// Clusters divide requests into kinds: of one model and priority, similar in SLO and lengths.
+// Clusters divide requests into kinds: of one model and priority, similar in SLO and lengths. A cluster is an index in centres.
 type Clusters struct {
 	centres     []clusterCentre
 	firstCentre []int32   // by model: index of its first centre; one more entry at the end
-	megaTokens  []float64 // by model: tokens from which on a request is a mega prompt
+	megaTokens  []float64 // by model: tokens, prompt and output, from which on a request is a mega prompt
 }
 
 // spreadGoal is the spread within clusters, as a mean square of logarithms, below which no further clusters are
 // made.
 const spreadGoal = 0.05
 
-// NewClusters forms clusters of a sample of requests by k-means++, separately for each model and priority. A mega
-// prompt is a request MegaFactor times longer than the median of its model (8 by default). It returns an error for
-// an empty sample or a model number outside 0 to models-1.
+// NewClusters returns clusters of a sample of requests, formed by k-means++ separately for each model and priority.
+// Mega prompts, which are MegaFactor times longer than the median of their model (8 by default), form clusters of their own.
+// It returns an error for an empty sample or a model outside 0 to models-1.
 func NewClusters(sample []RequestFeatures, models int, o ClusterOptions, rng *rand.Rand) (*Clusters, error) {
 	if len(sample) == 0 {
 		return nil, errors.New("forming clusters: found no requests")
@@ -99,8 +99,9 @@ func NewClusters(sample []RequestFeatures, models int, o ClusterOptions, rng *ra
 	return c, nil
 }
 
-// addModel adds the clusters of one model: its requests of the sample, divided by priority and by whether they are
-// mega prompts (many times longer than the median), and each part by k-means. It sorts the members.
+// addModel adds the clusters of one model. members are the indexes in the sample of its requests, which it sorts.
+// They are divided by priority and by whether they are mega prompts (many times longer than the median of the model), and each part is
+// clustered by k-means.
 func (c *Clusters) addModel(sample []RequestFeatures, members []int32, o ClusterOptions, rng *rand.Rand) {
 	// Find the size of a mega prompt.
 	tokens := make([]float64, len(members))
@@ -125,10 +126,10 @@ func (c *Clusters) addModel(sample []RequestFeatures, members []int32, o Cluster
 	}
 }
 
-// isMega reports whether a request is a mega prompt.
+// isMega reports whether a request is a mega prompt, many times longer than the median of its model.
 func (c *Clusters) isMega(r *RequestFeatures) bool { return r.Prompt+r.Output >= c.megaTokens[r.Model] }
 
-// megaAsInt returns 1 for a mega prompt, else 0.
+// megaAsInt returns 1 for a mega prompt (a request many times longer than the median of its model), else 0, for sorting.
 func (c *Clusters) megaAsInt(r *RequestFeatures) int {
 	if c.isMega(r) {
 		return 1
@@ -136,8 +137,8 @@ func (c *Clusters) megaAsInt(r *RequestFeatures) int {
 	return 0
 }
 
-// addClusters adds clusters of members that share model, priority and size class: the smallest number of clusters
-// with a spread below spreadGoal, and at most maxClusters.
+// addClusters adds clusters of the requests of a sample that members names by index and that share model, priority and size class: the
+// smallest number of clusters with a spread below spreadGoal, and at most maxClusters.
 func (c *Clusters) addClusters(sample []RequestFeatures, members []int32, maxClusters int, rng *rand.Rand) {
 	points := make([]point, len(members))
 	for k, i := range members {
@@ -160,9 +161,8 @@ func (c *Clusters) addClusters(sample []RequestFeatures, members []int32, maxClu
 	}
 }
 
-// kMeans returns k centres by k-means++ (Arthur and Vassilvitskii, 2007), and the mean squared distance of the
-// points to them. It ends when a round improves the distance by less than 1e-9, or after 50 rounds, which is many
-// more than it usually takes.
+// kMeans returns k centres by k-means++ (Arthur and Vassilvitskii, 2007), and the mean squared distance of the points to them.
+// It ends when a round improves the distance by less than 1e-9, or after 50 rounds, which is many more than it usually takes.
 func kMeans(points []point, k int, rng *rand.Rand) ([]point, float64) {
 	centres, meanDistance := chooseCentres(points, k, rng), math.Inf(1)
 	for range 50 {
@@ -175,8 +175,8 @@ func kMeans(points []point, k int, rng *rand.Rand) ([]point, float64) {
 	return centres, meanDistance
 }
 
-// chooseCentres returns up to k different points as the first centres: each at random, with a probability
-// proportional to the squared distance from the others.
+// chooseCentres returns up to k different points as the first centres of k-means++: each at random, with a probability proportional to its
+// squared distance from the nearest of the others.
 func chooseCentres(points []point, k int, rng *rand.Rand) []point {
 	centres := []point{points[rng.IntN(len(points))]}
 	nearest := make([]float64, len(points))
@@ -204,8 +204,8 @@ func chooseCentres(points []point, k int, rng *rand.Rand) []point {
 	return centres
 }
 
-// moveCentres moves each centre to the mean of the points that are nearest to it. It returns the mean squared distance
-// of the points to the centres before the move.
+// moveCentres moves each centre to the mean of the points that are nearest to it.
+// It returns the mean squared distance of the points to the centres before the move.
 func moveCentres(points, centres []point) float64 {
 	sums, counts, sumDistance := make([]point, len(centres)), make([]float64, len(centres)), 0.0
 	for i := range points {
@@ -226,7 +226,7 @@ func moveCentres(points, centres []point) float64 {
 	return sumDistance / float64(len(points))
 }
 
-// nearestOf returns the centre that is nearest to a point, and its squared distance.
+// nearestOf returns the index of the centre that is nearest to a point, and its squared distance.
 func nearestOf(centres []point, x point) (nearest int, distance float64) {
 	distance = math.Inf(1)
 	for j := range centres {
@@ -237,10 +237,10 @@ func nearestOf(centres []point, x point) (nearest int, distance float64) {
 	return nearest, distance
 }
 
-// ClusterOf returns the cluster of a request: the nearest of its model. A cluster of the same priority is
-// preferred, then one of the same size class. If the sample had no requests of the model, it returns -1. Distances
-// of features are far below 1e3, so that the added 1e3 and 1e6 rank the size class and the priority above all
-// distances.
+// ClusterOf returns the cluster to which a request belongs: the nearest of its model.
+// A cluster of the same priority is preferred, then one of the same size class (mega prompt or not).
+// If the sample had no requests of the model, it returns -1. Distances of features are far below 1e3, so that the added 1e3 and 1e6 rank
+// the size class and the priority above all distances.
 func (c *Clusters) ClusterOf(r *RequestFeatures) int32 {
 	nearest, leastDistance := int32(-1), math.Inf(1)
 	isMega, position := c.isMega(r), pointOf(r)
@@ -260,7 +260,7 @@ func (c *Clusters) ClusterOf(r *RequestFeatures) int32 {
 	return nearest
 }
 
-// IsMega reports whether a cluster consists of mega prompts.
+// IsMega reports whether a cluster consists of mega prompts, requests many times longer than the median of their model.
 func (c *Clusters) IsMega(cluster int32) bool { return c.centres[cluster].isMega }
 
 // MemberOrder is the order of a group's members.
@@ -273,9 +273,9 @@ const (
 	ByDeadline
 )
 
-// FormGroups divides requests into groups and returns the indexes of their members. Requests of one cluster, in
-// the given order, are cut into pieces of equal size of at most limit(model) requests: delta times the batch
-// (Algorithm 1).
+// FormGroups divides requests into request groups and returns, by group, the indexes of its requests in the order of service.
+// The requests of a cluster, in the given order, are cut into pieces of equal size of at most limit(model) requests: the paper's delta
+// times the batch (Algorithm 1).
 func (c *Clusters) FormGroups(requests []RequestFeatures, memberOrder MemberOrder, limit func(model int32) int) [][]int32 {
 	byCluster := make([][]int32, len(c.centres))
 	for i := range requests {
@@ -307,8 +307,8 @@ func (c *Clusters) FormGroups(requests []RequestFeatures, memberOrder MemberOrde
 	return groups
 }
 
-// QuantileDeadlines returns the deadlines at the quantiles of a group whose members have the given ones, in the
-// order of service.
+// QuantileDeadlines returns what Group.Deadline needs, given the deadlines of the group's members in the order of service: those at the
+// quantiles of that order.
 func QuantileDeadlines(deadlines []float64) (out [Quantiles]float64) {
 	for u := range out {
 		out[u] = deadlines[min(int(memberQuantiles[u]*float64(len(deadlines))), len(deadlines)-1)]

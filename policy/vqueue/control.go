@@ -67,17 +67,17 @@ func (v *InstanceControl) Instance(queueIndex int32) InstanceView {
 	return InstanceView{Device: instance.device, LoadedNetwork: instance.loadedNetwork, RunningRequests: len(instance.runningBatches), RunningByModel: instance.runningByModel, IsUp: instance.isUp(), IsLoading: instance.loadingNetwork >= 0, LoadFailed: instance.loadFailed}
 }
 
-// SwitchInstance switches an instance on or off.
+// SwitchInstance switches the instance of a queue on or off.
 func (v *InstanceControl) SwitchInstance(queueIndex int32, switchedOn bool) {
 	v.fleet.instances[queueIndex].isSwitchedOff = !switchedOn
 }
 
-// WaitingGroups returns how many groups wait in an instance's queue.
+// WaitingGroups returns how many groups wait in a queue.
 func (v *InstanceControl) WaitingGroups(queueIndex int32) int {
 	return v.server.groups.assignment.Len(queueIndex)
 }
 
-// Request returns the view of a request.
+// Request returns the view of a request, given by its number.
 func (v *InstanceControl) Request(requestNumber int32) RequestView {
 	request := &v.requests.byNumber[requestNumber]
 	return RequestView{Model: request.model, ArrivedAt: request.arrivedAt, Deadline: request.deadline, AnswerPromised: request.answerPromised}
@@ -93,7 +93,7 @@ func (v *InstanceControl) ServesModel(queueIndex, model int32) bool {
 	return v.fleet.servesModel(&v.fleet.instances[queueIndex], model)
 }
 
-// AtCap reports whether as many requests of a model run on an instance as its cap allows.
+// AtCap reports whether as many requests of a model run on an instance as its cap allows at once.
 func (v *InstanceControl) AtCap(queueIndex, model int32) bool {
 	return v.fleet.atCap(&v.fleet.instances[queueIndex], model)
 }
@@ -103,7 +103,7 @@ func (v *InstanceControl) CanTakeRequest(queueIndex, requestNumber int32) bool {
 	return v.fleet.canTakeRequest(&v.fleet.instances[queueIndex], &v.requests.byNumber[requestNumber])
 }
 
-// Capacity returns how many sequences and tokens of KV memory an instance takes with a network.
+// Capacity returns how many sequences (requests at once) and tokens of KV memory an instance takes with a network.
 func (v *InstanceControl) Capacity(queueIndex, network int32) (sequences, kv int64) {
 	return v.fleet.capacity(&v.fleet.instances[queueIndex], network)
 }
@@ -118,7 +118,7 @@ func (v *InstanceControl) Estimator(queueIndex, model int32) *RCT {
 	return v.fleet.estimatorOn(&v.fleet.instances[queueIndex], model, false)
 }
 
-// LeadTime returns how long before its milestone a request has to start, in the mean.
+// LeadTime returns how long before its deadline a request of a model has to start on an instance, in the mean.
 func (v *InstanceControl) LeadTime(queueIndex, model int32) time.Duration {
 	return v.fleet.leadTime(&v.fleet.instances[queueIndex], model)
 }

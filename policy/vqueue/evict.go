@@ -24,10 +24,9 @@ type evictor struct {
 	groups   *groupTable
 }
 
-// evictForHead evicts the running request with the latest deadline from a full batch, if the head (the request to
-// serve next) is urgent. Nothing is evicted if the head still has much time, is hopelessly late, or could not run
-// anyway because its class is at its cap. A victim's deadline must be later than the head's by minDeadlineGap and
-// leave time to run again.
+// evictForHead evicts the running request with the latest deadline from an instance's full batch, if the request to serve next (head) is
+// urgent. Nothing is evicted if the head still has much time, is hopelessly late, or could not run anyway because its class is at its cap.
+// The evicted request's deadline must be later than the head's by minDeadlineGap and leave time to run again.
 func (e *evictor) evictForHead(now time.Duration, instance *instance, head *request, actions *policy.Actions) {
 	if !e.fleet.operations.evict.enabled {
 		return
@@ -53,8 +52,8 @@ func (e *evictor) evictForHead(now time.Duration, instance *instance, head *requ
 	}
 }
 
-// effectiveDeadline returns the deadline of a running request. If it has reached its class's milestone, the
-// deadline is much later.
+// effectiveDeadline returns the deadline of a running request, by which evictions choose.
+// If it has reached its class's milestone (the point to which the SLO applies), that is much later.
 func (e *evictor) effectiveDeadline(request *request) time.Duration {
 	if e.fleet.classes[request.model].milestonePassed(request) {
 		return request.deadline + defaultStartLimit
@@ -62,16 +61,16 @@ func (e *evictor) effectiveDeadline(request *request) time.Duration {
 	return request.deadline
 }
 
-// orderEviction orders that a batch leaves its instance.
+// orderEviction orders that a batch, which is one request, leaves its instance.
 func (e *evictor) orderEviction(instance *instance, batchNumber int32, actions *policy.Actions) {
 	instance.pendingEvictions++
 	e.requests.byNumber[e.requests.requestOfBatch[batchNumber]].isEvictionOrdered = true
 	actions.List = append(actions.List, policy.Action{Kind: policy.Evict, Batch: batchNumber, Device: instance.device, Tag: e.fleet.operations.swap.evictTag()})
 }
 
-// evictAllForHead evicts the whole batch for a head group of another network, if that brings clearly more requests
-// in time than it makes late. Otherwise the batch runs out. A batch with a request that was evicted maxEvictions
-// times, or that has a higher priority (a smaller number), is never evicted.
+// evictAllForHead evicts all running requests of an instance for the head group of its queue, which needs another network, if that brings
+// clearly more requests in time than it makes late. Otherwise the batch runs out.
+// A batch with a request that was evicted maxEvictions times, or that has a higher priority (a smaller number), is never evicted.
 func (e *evictor) evictAllForHead(now time.Duration, queueIndex, head int32, actions *policy.Actions) {
 	if !e.fleet.operations.evict.enabled {
 		return
@@ -100,8 +99,8 @@ func (e *evictor) evictAllForHead(now time.Duration, queueIndex, head int32, act
 	}
 }
 
-// requestsDelayedByEviction returns how many requests of a running batch become late if they are evicted now and run again
-// only at returnsAt. Requests that are late already do not count.
+// requestsDelayedByEviction returns how many running requests of an instance become late if they are evicted now and run again only at
+// returnsAt. Requests that are late already do not count.
 func (e *evictor) requestsDelayedByEviction(instance *instance, now, returnsAt time.Duration) int {
 	n := 0
 	for _, batchNumber := range instance.runningBatches {
@@ -112,9 +111,8 @@ func (e *evictor) requestsDelayedByEviction(instance *instance, now, returnsAt t
 	return n
 }
 
-// requestsSavedByEviction returns how many requests of a group the eviction of a batch would save: those that are in time if
-// the first one is answered at firstDone, but late if that is drainTime later, when the batch has run out by
-// itself.
+// requestsSavedByEviction returns how many requests of a group the eviction of a batch would save: those that are in time if the first one
+// reaches its milestone at firstDone, but late if that is drainTime later, when the batch has run out by itself.
 func (e *evictor) requestsSavedByEviction(instance *instance, group *groupMembers, firstDone, drainTime time.Duration) int {
 	estimator := e.fleet.estimatorOn(instance, group.model, group.isMega)
 	workEach, _ := estimator.Work(1)

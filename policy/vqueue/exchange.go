@@ -2,9 +2,10 @@ package vqueue
 
 import "math"
 
-// exchangePieces is one move of the search (simulated annealing). It swaps a random piece of one queue with a piece
-// of another, or moves a piece within its queue. Either piece may be empty, or reach to the end. A worse order is
-// accepted with probability exp(-increase/heat), else the queues are restored.
+// exchangePieces is one move of the search (simulated annealing).
+// It swaps a random piece of one queue with a piece of another, or moves a piece within its queue.
+// Either piece may be empty, or reach to the end. A worse order is accepted with probability exp(-increase/heat), else the queues are
+// restored.
 func (s *Search) exchangePieces(heat float64) {
 	assignment := &s.current
 	oldTotal := assignment.total
@@ -41,8 +42,8 @@ func (s *Search) exchangePieces(heat float64) {
 	s.savedQueues = s.savedQueues[:0]
 }
 
-// randomPiece returns a random range [start, end) of a queue of n slots to be exchanged: in a third of the cases
-// all slots to the end, else a short piece of at most MaxRemoved/2 slots. It may be empty.
+// randomPiece returns a random range of positions [start, end) of a queue of n groups: in a third of the cases from a random position to
+// the end, else a short piece of at most MaxRemoved/2 groups. It may be empty.
 func (s *Search) randomPiece(n int) (start, end int) {
 	start = s.rng.IntN(n + 1)
 	if s.rng.IntN(3) == 0 {
@@ -51,8 +52,8 @@ func (s *Search) randomPiece(n int) (start, end int) {
 	return start, min(start+s.rng.IntN(s.MaxRemoved/2+1), n)
 }
 
-// swapPieces swaps pieces of two queues, if their groups can run there. The queues are saved before, so that the
-// caller can restore them. Each changed slot behind a piece counts half as search work.
+// swapPieces swaps random pieces of two queues, given by their indexes, if the groups can run there.
+// The queues are saved before, so that the caller can restore them. Each entry behind the start of a piece counts half as search work.
 func (s *Search) swapPieces(queueA, queueB int32) {
 	assignment := &s.current
 	entriesA, entriesB := assignment.queues[queueA].entries, assignment.queues[queueB].entries
@@ -81,8 +82,7 @@ func (s *Search) swapPieces(queueA, queueB int32) {
 	assignment.searchWork += int64(len(entriesA)-startA+len(entriesB)-startB)/2 + 1
 }
 
-// movePiece moves a piece to another place of its queue. The queue is saved before, so that the caller can restore
-// it.
+// movePiece moves a random piece of a queue to another position of it. The queue is saved before, so that the caller can restore it.
 func (s *Search) movePiece(queueIndex int32) {
 	assignment := &s.current
 	entries := assignment.queues[queueIndex].entries
@@ -115,7 +115,7 @@ func (s *Search) movePiece(queueIndex int32) {
 	assignment.searchWork += int64(len(entries)-min(pieceStart, insertPosition))/2 + 1
 }
 
-// allCanRun reports whether all groups of a piece can run in a queue.
+// allCanRun reports whether all groups of a piece of some queue can run in the queue queueIndex.
 func (p *Problem) allCanRun(piece []queueEntry, queueIndex int32) bool {
 	queue := &p.Queues[queueIndex]
 	for i := range piece {

@@ -23,8 +23,8 @@ type Expectation struct {
 // maxLateProbability is the probability of being late above which DropLate refuses a request.
 const maxLateProbability = 0.5
 
-// Expect returns the expectation of a request of a served model and client, with this many prompt tokens and this
-// deadline. It has no effect on later decisions.
+// Expect returns the service that a request would get if it arrived now: a request of a served model and client, with this many prompt
+// tokens and this deadline. It has no effect on later decisions.
 func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) Expectation {
 	e := Expectation{StartsAt: now, AnsweredAt: now, WaitingRequests: p.requests.waitingRequests()}
 	if p.groups.options.Rule == VirtualQueues {
@@ -39,9 +39,9 @@ func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline
 	return e
 }
 
-// estimateStart estimates when a request would start at the place where it would join, and sets the times of the
-// expectation and the probability that it is late. The request is not added: it is tried as the probe group, a
-// group that stays out of all queues and is used for such questions only.
+// estimateStart estimates when a request would start at the position of the queue where it would join, and sets the times of the
+// expectation and the probability that it is late. The request is not added: the probe group, which is in no queue, stands for it and is
+// restored afterwards.
 func (p *placer) estimateStart(expectation *Expectation, now time.Duration, model, prompt, client int32, deadline time.Duration) {
 	// The probe group is used for the estimate, and restored afterwards.
 	group, costs := p.groups.problem.Groups[p.probeGroup], make([]Cost, p.groups.problem.Kinds)
@@ -91,8 +91,8 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 	expectation.LateProbability = stoch.Phi((startAt + cost.Residence - toSeconds(deadline)) / sd)
 }
 
-// timePerRequest returns the mean time between two answers of a model if all instances that are up serve it
-// together. A refused request may be sent again after it. If no instance serves the model, it returns 0.
+// timePerRequest returns the mean time between two answers of a model if all instances that are up serve it together.
+// A refused request may be sent again after it. If no instance serves the model, it returns 0.
 func (p *placer) timePerRequest(model int32) time.Duration {
 	rate := 0.0
 	for i := range p.fleet.instances {

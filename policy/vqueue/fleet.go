@@ -7,38 +7,38 @@ import (
 	"inferplan/policy"
 )
 
-// instanceFleet has the instances, with the batches that run on them and their free memory.
+// instanceFleet holds the instances, with the batches that run on them and their memory. An instance is a server of language models on a device. Its
+// index in instances is also the index of its virtual queue.
 type instanceFleet struct {
-	tables      *policy.Tables
-	queueTables *Tables
-	classes     []sloClass // by served model
+	tables      *policy.Tables // tables of the plan
+	queueTables *Tables        // this package's tables of the plan
+	classes     []sloClass     // by served model
 	operations  lsoSet
 	instances   []instance
-	instanceOf  []int32 // by device: its instance, or -1
+	instanceOf  []int32 // by device of the plan: the index of its instance; -1 if it has none
 }
 
-// instance is a server of language models on a device.
+// instance is a server of language models on a device. It holds one network at a time, and runs batches of one request each.
 type instance struct {
-	device            int32
+	device            int32         // device of the plan
 	isDeviceLost      bool          // its device is lost
-	isSwitchedOff     bool          // switched off by Options.NewScaler
-	loadedNetwork     int32         // network that is loaded, or -1
-	loadingNetwork    int32         // network that is being loaded, or -1
+	isSwitchedOff     bool          // Options.NewScaler's rule has switched it off
+	loadedNetwork     int32         // network that is loaded; -1 if none
+	loadingNetwork    int32         // network that is being loaded; -1 if none
 	loadStart         time.Duration // start of that load
 	loadFailed        bool          // the last load failed; the next tick tries again
-	runningBatches    []int32       // batch slots
+	runningBatches    []int32       // batch numbers; a batch is one request
 	runningByModel    []int32       // number of running batches by served model
-	reservedKVTokens  int64         // tokens of KV memory that the running batches may take
-	pendingEvictions  int           // evictions that were ordered and have not ended
-	refusalBatchCount int32         // number of running batches at which the server refused one more; 0 if it never did
+	reservedKVTokens  int64         // tokens of KV memory that the running batches are expected to take
+	pendingEvictions  int           // number of evictions that were ordered and have not ended
+	refusalBatchCount int32         // number of running batches at which the server refused one more; 0 if it has not since the last tick
 	// Limits that the server itself reported: sequences, and tokens of KV memory.
 	maxSequences,
 	kvTokens int64
 }
 
-// newInstanceFleet returns the instances of the tables, each with its resident network. instanceOf gives the
-// instance of a device, -1 for a device without one. Limits of memory and of requests at once are the plan's until
-// a server reports its own.
+// newInstanceFleet returns the instances of a plan, each with its resident network. ops are the serving operations that the options allow.
+// Until a server reports its own limits of memory and of requests at once, those of the plan apply.
 func newInstanceFleet(planTables *policy.Tables, queueTables *Tables, ops lsoSet) *instanceFleet {
 	f := &instanceFleet{tables: planTables, queueTables: queueTables, classes: newSLOClasses(planTables, queueTables), operations: ops, instanceOf: make([]int32, len(planTables.Devices))}
 	for d := range planTables.Devices {
@@ -57,15 +57,15 @@ func newInstanceFleet(planTables *policy.Tables, queueTables *Tables, ops lsoSet
 	return f
 }
 
-// isUp reports whether an instance works and is switched on.
+// isUp reports whether the instance's device is there and the instance is switched on.
 func (in *instance) isUp() bool { return !in.isDeviceLost && !in.isSwitchedOff }
 
-// networkOf returns the network of a served model.
+// networkOf returns the network (weights) of a served model, which is a model with one SLO class. Classes of a model share the network.
 func (f *instanceFleet) networkOf(model int32) int32 {
 	return f.tables.Pipelines[f.tables.Models[model].FirstPipeline].Network
 }
 
-// anyModelOf returns the first served model of a network.
+// anyModelOf returns the first served model that a network serves. It stands for all of them where their class does not matter.
 func (f *instanceFleet) anyModelOf(network int32) int32 {
 	for m := range f.tables.Models {
 		if f.networkOf(int32(m)) == network {
@@ -80,23 +80,23 @@ func (f *instanceFleet) kindOf(instance *instance) int32 {
 	return f.tables.Devices[instance.device].Kind
 }
 
-// estimatorIndex returns the index of the estimator of a served model on a kind of device.
+// estimatorIndex returns the index in Tables.RCT of the estimator of a served model, for regular requests or mega prompts (many times
+// longer), on a kind of device.
 func (f *instanceFleet) estimatorIndex(model int32, isMega bool, kind int32) int {
 	return estimatorIndex(len(f.tables.Kinds), model, isMega, kind)
 }
 
-// isMega reports whether a request is a mega prompt.
+// isMega reports whether a request is a mega prompt: its prompt has at least as many tokens as the plan's limit for its model says.
 func (f *instanceFleet) isMega(request *request) bool {
 	return f.queueTables.MegaTokens[request.model] > 0 && request.promptTokens >= f.queueTables.MegaTokens[request.model]
 }
 
-// estimatorOn returns the estimator of a served model on an instance.
+// estimatorOn returns the estimator of completion times of a served model on an instance, for regular requests or mega prompts (many times longer).
 func (f *instanceFleet) estimatorOn(instance *instance, model int32, isMega bool) *RCT {
 	return f.queueTables.Estimator(len(f.tables.Kinds), model, isMega, f.kindOf(instance))
 }
 
-// isAllowed reports whether an instance may serve a network, by the plan's lists of devices, which are sorted.
-// Without lists it may serve any.
+// isAllowed reports whether the plan lets an instance serve a network. The lists of devices are sorted. Without lists it may serve any.
 func (f *instanceFleet) isAllowed(instance *instance, network int32) bool {
 	if f.queueTables.AllowedDevices == nil {
 		return true
@@ -105,18 +105,18 @@ func (f *instanceFleet) isAllowed(instance *instance, network int32) bool {
 	return allowed
 }
 
-// canServe reports whether an instance may serve a network and has an estimator for it.
+// canServe reports whether the plan lets an instance serve a network and has an estimator for it there.
 func (f *instanceFleet) canServe(instance *instance, network int32) bool {
 	return f.isAllowed(instance, network) && f.estimatorOn(instance, f.anyModelOf(network), false).Batch > 0
 }
 
-// servesModel reports whether an instance serves a model, by its network and caps.
+// servesModel reports whether an instance serves a model: it can serve its network, and no cap of 0 keeps the model away.
 func (f *instanceFleet) servesModel(instance *instance, model int32) bool {
 	return f.canServe(instance, f.networkOf(model)) && (f.queueTables.Caps == nil || f.queueTables.Caps[int(instance.device)*len(f.tables.Models)+int(model)] != 0)
 }
 
-// kvNeed returns the tokens of KV memory that are counted for a request: its prompt and the mean answer, or its
-// token limit if that is less.
+// kvNeed returns the tokens of KV memory that are reserved for a request while it runs: its prompt and the mean answer of its model, or its
+// own limit of the answer if that is less.
 func (f *instanceFleet) kvNeed(request *request) int64 {
 	answerTokens := int32(f.queueTables.RCT[2*int(request.model)*len(f.tables.Kinds)].OutputMean)
 	if request.maxTokens > 0 {
@@ -125,8 +125,8 @@ func (f *instanceFleet) kvNeed(request *request) int64 {
 	return int64(request.promptTokens) + int64(answerTokens)
 }
 
-// maxRunning returns how many requests may run at once on an instance if one of a model is among them: each served
-// model that runs may allow fewer than the instance does.
+// maxRunning returns how many requests may run at once on an instance if one of a model is among them.
+// Each served model with running requests may allow fewer than the instance does, because of its SLO on the time per token.
 func (f *instanceFleet) maxRunning(instance *instance, model int32) int64 {
 	maxCount, _ := f.capacity(instance, f.networkOf(model))
 	if f.queueTables.MaxSequences == nil {
@@ -140,8 +140,7 @@ func (f *instanceFleet) maxRunning(instance *instance, model int32) int64 {
 	return maxCount
 }
 
-// atCap reports whether as many requests of a served model run on an instance as its cap (the most of a class at
-// once) allows. A cap below 0 means none.
+// atCap reports whether as many requests of a served model run on an instance as the plan's cap allows at once. Without a cap it returns false.
 func (f *instanceFleet) atCap(instance *instance, model int32) bool {
 	if f.queueTables.Caps == nil {
 		return false
@@ -150,8 +149,8 @@ func (f *instanceFleet) atCap(instance *instance, model int32) bool {
 	return maxCount >= 0 && instance.runningByModel[model] >= maxCount
 }
 
-// capacity returns how many sequences and tokens of KV memory an instance takes with a network: the figures of the
-// tables if they have some, else those that the server last reported.
+// capacity returns how many sequences (requests at once) and tokens of KV memory an instance takes with a network: the figures of the plan
+// if it has some, else those that the server last reported.
 func (f *instanceFleet) capacity(instance *instance, network int32) (sequences, kv int64) {
 	if server := f.tables.Instances[f.tables.InstanceOf(instance.device)].Server; server != nil {
 		c := &server.Costs[network]
@@ -161,7 +160,7 @@ func (f *instanceFleet) capacity(instance *instance, network int32) (sequences, 
 }
 
 // canTakeRequest reports whether an instance takes one more request now: its class is below its cap there, and the
-// number of requests and the KV memory stay within the limits. An instance that refused a request at some number
+// number of requests and the KV memory stay within the limits. An instance that refused a request at some number of running batches
 // takes none at that number. An empty instance takes any request, because no request may wait for ever for memory
 // that an estimate says is too small.
 func (f *instanceFleet) canTakeRequest(instance *instance, request *request) bool {
@@ -178,8 +177,8 @@ func (f *instanceFleet) canTakeRequest(instance *instance, request *request) boo
 	return n < maxCount && (kv == 0 || instance.reservedKVTokens+f.kvNeed(request) <= kv)
 }
 
-// isFull reports whether an instance takes no further request of its network, whatever its size: its places are
-// used, its KV memory is exceeded, or it has refused a request at this number. An empty instance is never full.
+// isFull reports whether an instance takes no further request of its network, whatever the request's size: as many run as its limit says,
+// its KV memory is exceeded, or it has refused a request at this number of running batches. An empty instance is never full.
 func (f *instanceFleet) isFull(instance *instance) bool {
 	n := int64(len(instance.runningBatches))
 	if n == 0 {
@@ -189,20 +188,20 @@ func (f *instanceFleet) isFull(instance *instance) bool {
 	return n >= sequences || instance.refusalBatchCount > 0 && n >= int64(instance.refusalBatchCount) || kv > 0 && instance.reservedKVTokens > kv
 }
 
-// residence returns the mean residence of a model's requests on an instance.
+// residence returns the mean time from start to answer of a model's requests on an instance with a full batch.
 func (f *instanceFleet) residence(instance *instance, model int32) time.Duration {
 	mean, _ := f.estimatorOn(instance, model, false).Residence(1)
 	return time.Duration(mean * float64(time.Second))
 }
 
-// leadTime returns how long before its milestone a request has to start, in the mean.
+// leadTime returns how long before its deadline a request of a model has to start on an instance, in the mean: the time from its start to
+// its milestone, the point to which its SLO applies.
 func (f *instanceFleet) leadTime(instance *instance, model int32) time.Duration {
 	mean, _ := f.estimatorOn(instance, model, false).timeToMilestone(f.classes[model].milestone)
 	return time.Duration(mean * float64(time.Second))
 }
 
-// changeTime returns how long it takes to load a network on an instance and to unload it again. A change of
-// networks includes one of each.
+// changeTime returns how long an instance takes to load a network and, later, to unload it. A change of networks includes one load and one unload.
 func (f *instanceFleet) changeTime(instance *instance, network int32) time.Duration {
 	duration, load := time.Duration(0), f.tables.Networks[network].LoadTimes
 	if server := f.tables.Instances[f.tables.InstanceOf(instance.device)].Server; server != nil {

@@ -2,26 +2,25 @@ package vqueue
 
 import "math"
 
-// Follower recalibrates an estimator by the times of an instance: rates drift with the lengths of prompts and with
-// other load. All means are exponentially weighted.
+// Follower recalibrates an estimator (RCT) by the times that an instance really takes: rates drift with the lengths of prompts and with
+// other load. All means are exponentially weighted, so that recent observations count most.
 type Follower struct {
 	// HalfLifeWork is the predicted work, in seconds, after which an observation counts half; 0 means 120.
 	HalfLifeWork float64
 	// HalfLifeAnswers is the number of answers after which a length counts half; 0 means 500.
 	HalfLifeAnswers float64
 
-	elapsed, predictedWork float64 // seconds that the work took, and that it was predicted to take
-	totalPredicted         float64 // predicted work since the start, unweighted
-	squaredErrors          float64 // squared relative errors, weighted by predicted work
-	outputMoments          tokenMoments
-	promptMoments          tokenMoments
+	elapsed, predictedWork float64      // weighted seconds that the work took, and that it was predicted to take
+	totalPredicted         float64      // predicted seconds of work since the start, unweighted
+	squaredErrors          float64      // squared relative errors, weighted by predicted work
+	outputMoments          tokenMoments // of the tokens of answers
+	promptMoments          tokenMoments // of the tokens of prompts
 }
 
-// tokenMoments are weighted moments of a number of tokens.
+// tokenMoments holds the weighted mean and mean square of numbers of tokens. samples counts all of them, and weight is the sum of their weights.
 type tokenMoments struct{ samples, weight, mean, square float64 }
 
-// addSample adds a number of tokens to the running moments. Earlier samples lose weight by the factor decay, so
-// that recent ones count most.
+// addSample adds a number of tokens, x, to the moments. Earlier samples lose weight by the factor decay, so that recent ones count most.
 func (m *tokenMoments) addSample(x, decay float64) {
 	m.samples++
 	m.weight = m.weight*decay + 1
@@ -29,9 +28,9 @@ func (m *tokenMoments) addSample(x, decay float64) {
 	m.square += (x*x - m.square) / m.weight
 }
 
-// AddWork adds a measurement: an instance that was never idle took `elapsed` seconds for work for which the
-// calibrated estimator predicts predictedWork seconds. Older measurements lose weight by the work done since: half
-// of it after halfLife() seconds. Values that are no times are ignored.
+// AddWork adds a measurement: an instance that was never idle took `elapsed` seconds for work for which the calibrated estimator predicts
+// predictedWork seconds. Older measurements lose weight by the work done since: half of it after halfLife() seconds.
+// Values that are no times are ignored.
 func (f *Follower) AddWork(elapsed, predictedWork float64) {
 	if !(predictedWork > 0) || !(elapsed >= 0) || math.IsInf(elapsed+predictedWork, 1) {
 		return
@@ -55,7 +54,7 @@ func (f *Follower) AddAnswer(prompt, output float64) {
 	f.outputMoments.addSample(output, decay)
 }
 
-// halfLife returns after how many seconds of work a measurement counts half: HalfLifeWork, or 120 by default.
+// halfLife returns after how many seconds of predicted work a measurement counts half: HalfLifeWork, or 120 by default.
 func (f *Follower) halfLife() float64 {
 	if f.HalfLifeWork == 0 {
 		return 120
@@ -63,16 +62,17 @@ func (f *Follower) halfLife() float64 {
 	return f.HalfLifeWork
 }
 
-// priorWork returns the predicted work, in seconds, with which the calibration counts. It falls as work is
-// observed.
+// priorWork returns the predicted work, in seconds, with which the calibration itself counts among the measurements.
+// It starts at 30 and halves with every half-life of measured work.
 func (f *Follower) priorWork() float64 { return 30 * math.Exp2(-f.totalPredicted/f.halfLife()) }
 
-// Slowdown returns the observed time of work relative to the predicted one.
+// Slowdown returns the measured time of work relative to the time that the calibrated estimator predicts. It is 1 before the first measurement.
 func (f *Follower) Slowdown() float64 {
 	return (f.elapsed + f.priorWork()) / (f.predictedWork + f.priorWork())
 }
 
-// SlowdownSD returns the standard deviation of the slowdown, given that of the calibration.
+// SlowdownSD returns the standard deviation of the slowdown (measured time over predicted time), given the relative standard deviation of
+// the calibration's error.
 func (f *Follower) SlowdownSD(calibratedSD float64) float64 {
 	return math.Sqrt((f.squaredErrors + f.priorWork()*calibratedSD*calibratedSD) / (f.predictedWork + f.priorWork()))
 }
@@ -81,8 +81,8 @@ func (f *Follower) SlowdownSD(calibratedSD float64) float64 {
 // every batch that is answered, because the first answers are the short ones.
 const priorBatches = 4
 
-// blend returns the mean and variance of the samples combined with those of the calibration. `batch` is the number
-// of requests that run at once.
+// blend returns the mean and variance of the samples combined with those of the calibration.
+// The calibration counts as some batches of samples at first, and less with each sample. batch is the number of requests that run at once.
 func (l *tokenMoments) blend(mean, variance, batch float64) (m, v float64) {
 	prior := priorBatches * batch * math.Exp2(-l.samples/batch)
 	ownWeight := l.weight / (l.weight + prior)
@@ -90,8 +90,8 @@ func (l *tokenMoments) blend(mean, variance, batch float64) (m, v float64) {
 	return m, max((1-ownWeight)*(variance+mean*mean)+ownWeight*l.square-m*m, 0)
 }
 
-// Adjust returns the calibrated estimator, corrected by what was observed: its times multiplied by the slowdown
-// (measured time over predicted time), its common error, and its lengths, blended with those of the answers seen.
+// Adjust returns the calibrated estimator r corrected by what was observed: its times are multiplied by the slowdown (measured time over
+// predicted time), its common error is that of the slowdown, and its lengths are blended with those of the answers seen.
 // Prefill stays as it is.
 func (f *Follower) Adjust(r RCT) RCT {
 	factor := f.Slowdown()

@@ -13,20 +13,23 @@ const (
 	widthStep    = 0.2
 )
 
-// WaitQuantile keeps a quantile of waits above nine of ten of them, however the work drifts. After each forecast wait
+// WaitQuantile estimates a quantile that nine of ten waits stay below, however the work drifts. After each forecast wait
 // the quantile moves: up if the wait exceeded it, else down by about a ninth of that. This is the gradient of the
 // quantile loss. Its coverage is right in the long run for any sequence (Gibbs and Candès, NeurIPS 2021). The zero
 // value is the quantile of a normal.
-type WaitQuantile struct{ offset float64 }
+type WaitQuantile struct {
+	offset float64 // by how many standard deviations the quantile lies above that of a normal
+}
 
-// Width returns by how many standard deviations the quantile is above the mean.
+// Width returns by how many standard deviations the quantile, which nine of ten waits stay below, lies above the mean wait.
 func (c *WaitQuantile) Width() float64 { return normalWidth + c.offset }
 
-// Scale returns the factor for standard deviations: the width relative to that of a normal.
+// Scale returns the factor by which standard deviations of waits are to be multiplied, so that the 90 % quantile of a normal lies at the
+// observed quantile.
 func (c *WaitQuantile) Scale() float64 { return c.Width() / normalWidth }
 
-// Observe moves the quantile after a start that deviated from its mean by `deviation` standard deviations and was
-// forecast with the given width.
+// Observe moves the quantile after a start was observed: it came `deviation` standard deviations after its mean, and the quantile was
+// `width` standard deviations above the mean when it was forecast.
 func (c *WaitQuantile) Observe(deviation, width float64) {
 	switch {
 	case math.IsNaN(deviation):
@@ -39,16 +42,16 @@ func (c *WaitQuantile) Observe(deviation, width float64) {
 	c.offset = min(max(c.offset, minWidth-normalWidth), maxWidth-normalWidth)
 }
 
-// RequestPrice is the time of an instance, in seconds, that a request is expected to take: for each token of its prompt,
+// RequestPrice is the time of an instance, in seconds, that a request of some kind is expected to take: for each token of its prompt,
 // and for its answer. Variance is the variance of the whole.
 type RequestPrice struct{ PerPromptToken, PerRequest, Variance float64 }
 
-// Price returns the price of a request of which only the prompt is known.
+// Price returns the instance's time that a request is expected to take if only its prompt is known.
 func (r *RCT) Price() RequestPrice {
 	return RequestPrice{r.Alpha, r.Beta * r.OutputMean, r.AnswerVariance(1, r.Alpha*r.PromptMean+r.Beta*r.OutputMean)}
 }
 
-// forecastDepths has the seconds of expected work after which a forecast is compared with the start. For each
+// forecastDepths has the seconds of expected work after which a forecast is compared with the start that comes then. For each
 // depth, forecastsPerDepth forecasts run at the same time, with evenly spaced starts.
 var forecastDepths = [...]float64{8, 24, 72, 216}
 
@@ -58,41 +61,42 @@ const forecastsPerDepth = 2
 // with the starts. It counts only while the instance is saturated, and only after a whole batch has started
 // meanwhile: the first requests of an empty batch start at once, and none ends for a while.
 type Forecast struct {
-	// Quantile learns how late starts are, and Pace learns the time from start to start. Forecasts may share them.
+	// Quantile learns how late starts are, and Pace learns the time between starts relative to the expected time. Forecasts may share them.
 	Quantile       *WaitQuantile
 	Pace           *Follower
 	requestKinds   int     // number of kinds of requests
-	starts         int     // since the instance became saturated
+	starts         int     // number of starts since the instance became saturated
 	lastStart      float64 // time of the last start, in seconds
-	expectedWork   float64 // expected work, in seconds, between it and the next start
+	expectedWork   float64 // expected seconds of work between it and the next start
 	pending        [len(forecastDepths) * forecastsPerDepth]pendingForecast
-	workOfForecast []RequestPrice // by forecast and kind of request, as they were when the forecast began
+	workOfForecast []RequestPrice // by pending forecast and kind of request: the expected work of a request when the forecast began
 }
 
-// pendingForecast is a forecast that began with a start: the work that was expected since then.
+// pendingForecast is a forecast that began with a start: the work that was expected between that start and later ones.
 type pendingForecast struct {
 	startedAt      float64 // time of that start, in seconds
-	width          float64 // width of the quantile at that time
-	judgeAfter     float64 // seconds of work after which the forecast is judged; 0 if it has not begun
-	work, variance float64 // expected seconds since the start, and their variance
+	width          float64 // WaitQuantile.Width at that time
+	judgeAfter     float64 // seconds of work after which the forecast is compared with the time that has passed; 0 if it has not begun
+	work, variance float64 // expected seconds of work since the start, and their variance
 }
 
-// NewForecast returns a forecast for this many kinds of requests.
+// NewForecast returns a forecast of starts for this many kinds of requests.
+// It moves the quantile `cover` and the follower `pace` by what it observes.
 func NewForecast(kinds int, cover *WaitQuantile, pace *Follower) Forecast {
 	return Forecast{Quantile: cover, Pace: pace, requestKinds: kinds, workOfForecast: make([]RequestPrice, kinds*len(forecastDepths)*forecastsPerDepth)}
 }
 
-// Reset ends all pending forecasts: the instance is no longer saturated, or has loaded another network.
+// Reset ends all pending forecasts, because the instance is no longer saturated or has loaded another network.
 func (f *Forecast) Reset() {
 	f.starts, f.expectedWork = 0, 0
 	clear(f.pending[:])
 }
 
-// ObserveStart is called when a request of a kind starts while concurrentRequests run. It learns the pace (time
-// between starts over the expected time) and keeps pending forecasts: each predicts how long the work of the next
-// depth seconds of starts will take, and is judged when that much work has started. unpacedPrice is the work of the
-// request's kind before correction by the pace, and prices are those of all kinds after it, which each forecast
-// keeps from its beginning. commonSD is the relative error of the throughput, which all work shares.
+// ObserveStart is called when a saturated instance starts a request of a kind, at `now` in seconds, beside concurrentRequests that run.
+// It learns the pace (time between starts over the expected time). Each pending forecast predicts how long the work of some seconds of
+// starts will take, and is judged when that much work has started: then the quantile of the deviations moves. unpacedPrice is the work of
+// the request's kind before it is corrected by the pace. requestWorks has the corrected work of all kinds, which a forecast that begins now
+// keeps. commonSD is the relative error of the throughput, which all work shares.
 func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, prompt float64, unpacedPrice RequestPrice, requestWorks []RequestPrice, commonSD float64) {
 	// Skip the first batch.
 	if f.starts++; f.starts <= concurrentRequests {
@@ -125,7 +129,7 @@ func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, promp
 	}
 }
 
-// WithPace returns the estimator with all times multiplied by the pace of the starts so far.
+// WithPace returns the estimator r with all times multiplied by the follower's pace: the time between starts over the expected time.
 func (f *Follower) WithPace(r RCT) RCT {
 	factor := f.Slowdown()
 	r.Alpha, r.Beta, r.Intercept, r.NoiseVariance = r.Alpha*factor, r.Beta*factor, r.Intercept*factor, r.NoiseVariance*factor

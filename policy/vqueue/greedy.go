@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// compareDeadlines orders groups by priority (smaller first), then by the deadline of their last member, then by
-// index. It is used to sort groups for insertion and for queues by deadline.
+// compareDeadlines compares two groups, by index, for sorting: by priority (smaller first), then by the deadline of their last member, then by index.
 func (p *Problem) compareDeadlines(indexA, indexB int32) int {
 	groupA, groupB := &p.Groups[indexA], &p.Groups[indexB]
 	if c := cmp.Compare(groupA.Priority, groupB.Priority); c != 0 {
@@ -18,9 +17,8 @@ func (p *Problem) compareDeadlines(indexA, indexB int32) int {
 	return cmp.Compare(indexA, indexB)
 }
 
-// InsertGreedily inserts every group that is in no queue, the earliest deadline first, each at the place where the
-// objective grows least. Groups that can run nowhere stay unplaced. It gives a first order, which the search
-// improves.
+// InsertGreedily inserts every group that is in no queue, the earliest deadline first, each where the objective grows least.
+// Groups that can run nowhere stay unplaced. It gives a first order, which a search improves.
 func (a *Assignment) InsertGreedily() {
 	var unplaced []int32
 	for i, queueIndex := range a.queueOf {
@@ -34,8 +32,7 @@ func (a *Assignment) InsertGreedily() {
 	}
 }
 
-// InsertBest puts a group at the place where the objective grows least. It returns false if the group can run
-// nowhere.
+// InsertBest puts a group into the queue and at the position where the objective grows least. It returns false if the group can run nowhere.
 func (a *Assignment) InsertBest(groupIndex int32) bool {
 	queueIndex, position, _ := a.BestPlace(groupIndex)
 	if queueIndex < 0 {
@@ -45,8 +42,8 @@ func (a *Assignment) InsertBest(groupIndex int32) bool {
 	return true
 }
 
-// sortByDeadline orders every queue by priority, then deadline. It is the fallback when a search failed, or too
-// many requests would be late.
+// sortByDeadline sorts every queue of an assignment by priority, then by deadline.
+// It is the fallback when a search failed, or too many requests would be late.
 func sortByDeadline(assignment *Assignment) {
 	orders := make([][]int32, len(assignment.queues))
 	for queueIndex := range orders {

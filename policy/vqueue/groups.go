@@ -5,40 +5,40 @@ import (
 	"time"
 )
 
-// groupTable has the request groups: their members, the problem that they form, and the order of the queues.
+// groupTable holds the request groups: their members, which are requests, the problem that they form for the search, and the order of the queues.
+// A group's index is that in members and in Problem.Groups. Queues have the indexes of their instances.
 type groupTable struct {
 	fleet    *instanceFleet
 	requests *requestTable
 	options  Options
 
-	members         []groupMembers // by index of Problem.Groups
-	freeGroups      []int32        // free groups
-	openGroups      []int32        // open groups, see openGroupIndex
+	members         []groupMembers // by group
+	freeGroups      []int32        // indexes of unused groups
+	openGroups      []int32        // groups that still take members; -1 where there is none; see openGroupIndex
 	problem         Problem
-	assignment      *Assignment
-	joinCount       int64   // number of requests that have joined groups
-	memberChanges   int64   // number of requests that have joined or left groups
-	instanceChanges int64   // number of changes of networks, instances and prices
-	startSDScale    float64 // factor on the standard deviations of starts, see WaitQuantile
+	assignment      *Assignment // order of the groups in the queues
+	joinCount       int64       // number of requests that have joined groups
+	memberChanges   int64       // number of requests that have joined or left groups
+	instanceChanges int64       // number of changes of networks, instances and estimators
+	startSDScale    float64     // factor on the standard deviations of starts, see WaitQuantile
 }
 
-// groupMembers has the members of a group, beside the group's figures in Problem.Groups.
+// groupMembers describes the members of a group, which are waiting requests of one served model, beside the group's figures in Problem.Groups.
 type groupMembers struct {
-	inUse                     bool
-	generation                int32 // counts the uses of the index
-	model                     int32
-	isMega                    bool
-	firstRequest, lastRequest int32 // requests at both ends, or -1
+	inUse                     bool  // the entry is a group, not a free one
+	generation                int32 // counts the uses of the entry, so that an old result is not taken for the present group
+	model                     int32 // served model
+	isMega                    bool  // its requests are mega prompts, many times longer than others
+	firstRequest, lastRequest int32 // numbers of the requests at both ends; -1 if it is empty
 	size                      int32 // number of requests
 	promptTokens              int64 // tokens of all prompts
-	openIndex                 int32 // index in groupTable.openGroups while the group is open, else -1
+	openIndex                 int32 // index in groupTable.openGroups while the group takes members, else -1
 }
 
-// newGroupTable returns the table of request groups (waiting requests of one model, similar in length) with an
-// empty queue for each instance, when a policy starts. Open groups still take members: each model has two, for
-// regular requests and for mega prompts, which are many times longer. Each queue has its own, unless OneOpenGroup
-// shares them among all queues. Costs of long queues are not kept for FCFS and EDF, because these rules do not use
-// them.
+// newGroupTable returns a table without groups, with an empty queue for each instance, when a policy starts.
+// It keeps a list of open groups, which still take members: one for regular requests and one for mega prompts (many times longer) of each
+// model, in each queue or with OneOpenGroup in all queues together.
+// Costs of long queues are computed lazily for FCFS and EDF, because these rules do not use them.
 func newGroupTable(f *instanceFleet, opt Options) *groupTable {
 	groups := &groupTable{fleet: f, requests: &requestTable{turns: newClientTurns(len(f.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(f.tables.Kinds), Models: len(f.tables.Networks), Objective: opt.Objective}}
 	for i := range f.instances {
@@ -55,9 +55,9 @@ func newGroupTable(f *instanceFleet, opt Options) *groupTable {
 	return groups
 }
 
-// takeGroup returns an empty group of a served model: one that was freed, or a new one at the end of all arrays. A
-// reused group gets a new generation, so that the result of a search that began earlier does not take it for the
-// old one.
+// takeGroup returns the index of an empty group of a served model, for regular requests or mega prompts: an entry that was freed, or a new
+// one at the end of all arrays. A reused entry gets a new generation, so that the result of a search that began earlier does not take it
+// for the old group.
 func (t *groupTable) takeGroup(model int32, isMega bool) int32 {
 	var groupIndex int32
 	if n := len(t.freeGroups); n > 0 {
@@ -78,12 +78,12 @@ func (t *groupTable) takeGroup(model int32, isMega bool) int32 {
 	return groupIndex
 }
 
-// emptyGroup returns the problem's entry for an empty group of a served model.
+// emptyGroup returns the search's description of a group of a served model without members.
 func (t *groupTable) emptyGroup(model int32) Group {
 	return Group{Model: t.fleet.networkOf(model), Class: model, Priority: t.fleet.classes[model].priority}
 }
 
-// freeGroup makes a group that is in no queue and has no members available for reuse.
+// freeGroup makes the entry of a group that is in no queue and has no members available for another group.
 func (t *groupTable) freeGroup(groupIndex int32) {
 	t.closeGroup(groupIndex)
 	t.members[groupIndex].inUse = false
@@ -91,21 +91,20 @@ func (t *groupTable) freeGroup(groupIndex int32) {
 	t.freeGroups = append(t.freeGroups, groupIndex)
 }
 
-// closeGroup ends that a group takes members.
+// closeGroup ends that a group is open: no further request joins it.
 func (t *groupTable) closeGroup(groupIndex int32) {
 	if index := t.members[groupIndex].openIndex; index >= 0 && t.openGroups[index] == groupIndex {
 		t.openGroups[index] = -1
 	}
 }
 
-// openGroup makes a group the open one at an index of openGroups.
+// openGroup makes a group the open one, which requests join, at an index of openGroups (openGroupIndex).
 func (t *groupTable) openGroup(groupIndex, index int32) {
 	t.openGroups[index], t.members[groupIndex].openIndex = groupIndex, index
 }
 
-// openGroupIndex returns the index in openGroups of the group of a model that still takes members. There are two
-// for each model (regular, then mega: requests many times longer) and, unless all queues share them, for each queue
-// q.
+// openGroupIndex returns the index in openGroups of the group of a model in a queue that still takes members. There are two
+// for each model (regular, then mega: requests many times longer) and, unless OneOpenGroup makes all queues share them, for each queue.
 func (t *groupTable) openGroupIndex(queueIndex, model int32, isMega bool) int32 {
 	index := 2 * model
 	if isMega {
@@ -117,8 +116,8 @@ func (t *groupTable) openGroupIndex(queueIndex, model int32, isMega bool) int32 
 	return index
 }
 
-// maxMembers returns the largest number of members of a group of a model on a kind of device: some batches
-// (GroupBatches, the paper's delta), or one under rules that sort single requests.
+// maxMembers returns the largest number of requests in a group of a model on a kind of device: some batches (GroupBatches, the paper's
+// delta), or one request under rules that sort single requests.
 func (t *groupTable) maxMembers(model int32, isMega bool, kind int32) int32 {
 	if t.options.Rule != VirtualQueues {
 		return 1
@@ -127,9 +126,9 @@ func (t *groupTable) maxMembers(model int32, isMega bool, kind int32) int32 {
 	return max(int32(t.options.GroupBatches*batch), 1)
 }
 
-// updateGroup sets size, costs and deadlines of a group from its members. The deadlines between those of the first
-// and the last member are taken as evenly spaced. It is called after each change of the members. An empty group
-// gets size 0 and keeps the rest.
+// updateGroup sets size, costs and deadlines of a group for the search, from its members.
+// The deadlines between those of the first and the last member are taken as evenly spaced. It is called after each change of the members.
+// An empty group gets size 0 and keeps the rest.
 func (t *groupTable) updateGroup(groupIndex int32) {
 	members, group := &t.members[groupIndex], &t.problem.Groups[groupIndex]
 	group.Size = float64(members.size)
@@ -143,9 +142,9 @@ func (t *groupTable) updateGroup(groupIndex int32) {
 	t.setCosts(groupIndex, members.size, members.promptTokens)
 }
 
-// setCosts sets the costs of a group of `size` requests with `prompts` prompt tokens in all, on every kind of
-// device: its work in seconds, and the time from a request's start to its milestone, to which the SLO applies. A
-// kind that has no estimator for the model (Batch 0) gets infinite work, so that the group is never placed there.
+// setCosts sets the costs of a group of `size` requests with `prompts` prompt tokens in all, on every kind of device: its work in seconds,
+// and the time from a request's start to its milestone, the point to which the SLO applies.
+// A kind that has no estimator for the model (Batch 0) gets infinite work, so that the group is never put into a queue there.
 func (t *groupTable) setCosts(groupIndex, size int32, prompts int64) {
 	members := &t.members[groupIndex]
 	for k := range t.problem.Kinds {
@@ -161,15 +160,15 @@ func (t *groupTable) setCosts(groupIndex, size int32, prompts int64) {
 	}
 }
 
-// joinGroup adds a request to a group that is in a queue.
+// joinGroup adds a waiting request, given by its number, to a group that is in a queue, and updates the costs.
 func (t *groupTable) joinGroup(groupIndex, requestNumber int32) {
 	t.insertMember(groupIndex, requestNumber)
 	t.updateGroup(groupIndex)
 	t.assignment.GroupChanged(groupIndex)
 }
 
-// insertMember inserts a request into the members of a group, in their order. It also counts the request, and adds
-// it to the line of its client. The caller updates the group's costs.
+// insertMember inserts a waiting request, given by its number, into the members of a group, in their order (memberBefore), and adds it to
+// the line of its client. The caller updates the group's costs.
 func (t *groupTable) insertMember(groupIndex, requestNumber int32) {
 	members, request := &t.members[groupIndex], &t.requests.byNumber[requestNumber]
 
@@ -198,7 +197,7 @@ func (t *groupTable) insertMember(groupIndex, requestNumber int32) {
 	t.requests.joinClientLine(requestNumber)
 }
 
-// memberBefore reports whether request a is served before request b of the same group.
+// memberBefore reports whether request a is served before request b of the same group: by deadline or by arrival, as Options.MemberOrder says.
 func (t *groupTable) memberBefore(a, b *request) bool {
 	if t.options.MemberOrder == ByDeadline {
 		return a.deadline < b.deadline
@@ -206,8 +205,8 @@ func (t *groupTable) memberBefore(a, b *request) bool {
 	return a.arrivedAt < b.arrivedAt
 }
 
-// leaveGroup removes a request that starts or is dropped from its group and from its client's line. A group that
-// becomes empty leaves its queue and is freed; otherwise its costs are updated.
+// leaveGroup removes a request, given by its number, that starts or is dropped from its group and from its client's line.
+// If it is in no group, nothing changes. A group that becomes empty leaves its queue and is freed; otherwise its costs are updated.
 func (t *groupTable) leaveGroup(requestNumber int32) {
 	request := &t.requests.byNumber[requestNumber]
 	groupIndex := request.groupIndex
@@ -244,15 +243,14 @@ func (t *groupTable) leaveGroup(requestNumber int32) {
 	t.assignment.GroupChanged(groupIndex)
 }
 
-// canRun reports whether a group can run in a queue.
+// canRun reports whether a group can run in a queue, on the instance of that.
 func (t *groupTable) canRun(groupIndex, queueIndex int32) bool {
 	queue := &t.problem.Queues[queueIndex]
 	return queue.accepts(&t.problem.Groups[groupIndex], t.problem.Cost(groupIndex, queue.Kind))
 }
 
-// syncQueue updates an instance's queue of the problem to the current time: the network that is loaded or loading,
-// when its first group may start, and how long a change to each network takes. The start is before now if the
-// running batch has free places.
+// syncQueue updates the search's description of an instance's queue to the current time: the network that is loaded or loading, when its
+// first group may start, and how long a change to each network takes. The start is before now if the running batch is not full.
 func (t *groupTable) syncQueue(now time.Duration, queueIndex int32) {
 	instance, queue := &t.fleet.instances[queueIndex], &t.problem.Queues[queueIndex]
 	queue.Model, queue.Start = instance.loadedNetwork, toSeconds(now)

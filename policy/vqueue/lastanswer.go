@@ -54,7 +54,7 @@ const (
 	minTailSample     = 20
 )
 
-// tailStart returns the index of the residence at which the tail begins: the last eighth.
+// tailStart returns the index in Residences at which the tail begins, the last eighth, which the fitted distribution continues.
 func (r *RCT) tailStart() int { return len(r.Residences) - len(r.Residences)/8 }
 
 const (
@@ -63,9 +63,9 @@ const (
 	maxTailShape = 0.3
 )
 
-// fitTail fits a generalised Pareto distribution to the excesses of residences over the start of the tail, by
-// probability-weighted moments (Hosking and Wallis, Technometrics 29, 1987). Answers that end at a token limit
-// have a shape below 0.
+// fitTail sets TailScale and TailShape by fitting a generalised Pareto distribution to the excesses of residences (seconds from start to
+// answer) over the start of the tail, by probability-weighted moments (Hosking and Wallis, Technometrics 29, 1987).
+// Answers that end at a token limit have a shape below 0.
 func (r *RCT) fitTail(residences []float64) {
 	if len(r.Residences) < minTailResidences {
 		return
@@ -94,9 +94,9 @@ func (r *RCT) fitTail(residences []float64) {
 	r.TailScale = mean * (1 - r.TailShape)
 }
 
-// tailExceedance returns the probability that a residence (start to answer) in the tail exceeds the start of the
-// tail by more than x seconds, by the fitted Pareto distribution. Near shape 0 that is an exponential one. Without
-// a fit (scale 0) it falls exponentially through the recorded tail.
+// tailExceedance returns the probability that a residence (start to answer) in the tail exceeds the start of the tail by more than x
+// seconds, by the fitted Pareto distribution. Near shape 0 that is an exponential one.
+// Without a fit (scale 0) it falls exponentially through the recorded tail.
 func (r *RCT) tailExceedance(x float64) float64 {
 	n := len(r.Residences)
 	switch scale, shape := r.TailScale, r.TailShape; {
@@ -110,9 +110,9 @@ func (r *RCT) tailExceedance(x float64) float64 {
 	}
 }
 
-// residenceCDF returns the distribution function of residences with a full batch. Between the recorded residences
-// it is linear. The last eighth is continued by the fitted tail, because the largest of many requests matters
-// here.
+// residenceCDF returns the distribution function of residences (seconds from start to answer) with a full batch.
+// Between the recorded residences it is linear. The last eighth is continued by the fitted tail, because the largest of many requests
+// matters here. With too few residences it is normal.
 func (r *RCT) residenceCDF() func(t float64) float64 {
 	n := len(r.Residences)
 	if n < minTailResidences {

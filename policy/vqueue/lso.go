@@ -14,7 +14,7 @@ const (
 
 var lsoNames = [numLSOs]string{"pulling", "eviction", "state_swap", "warm_start", "balancing"}
 
-// String returns the operation's name in parameters.
+// String returns the operation's name in the parameters of plans.
 func (l LSO) String() string { return lsoNames[l] }
 
 // lsoSet has the operations of a policy, a type each.
@@ -26,8 +26,8 @@ type lsoSet struct {
 	balance balanceOperation
 }
 
-// newLSOSet returns which LLM serving operations (pulling, eviction, state swap, warm start, balancing) the options
-// leave enabled. Only virtual queues evict requests, and only if they can pull others.
+// newLSOSet returns which LLM serving operations (pulling, eviction, state swap, warm start, balancing) the options leave enabled.
+// Only virtual queues evict requests, and only if they can pull others.
 func newLSOSet(opt *Options) lsoSet {
 	isEnabled := func(l LSO) bool { return !opt.DisabledLSOs[l] }
 	usesVirtualQueues := opt.Rule == VirtualQueues
@@ -40,7 +40,7 @@ func newLSOSet(opt *Options) lsoSet {
 // pullOperation adds requests to the running batch while it runs.
 type pullOperation struct{ enabled bool }
 
-// takesNow reports whether an instance takes requests now.
+// takesNow reports whether an instance takes requests now: always if pulling (joining the running batch) is enabled, else only while nothing runs.
 func (o pullOperation) takesNow(instance *instance) bool {
 	return o.enabled || len(instance.runningBatches) == 0
 }
@@ -51,8 +51,7 @@ type evictOperation struct{ enabled bool }
 // swapOperation keeps the state of evicted requests in the host's memory.
 type swapOperation struct{ enabled bool }
 
-// evictTag returns the tag of an Evict action: 1 if the instance keeps the request's KV state in host memory, else
-// 0.
+// evictTag returns the tag of an Evict action: 1 if the instance is to keep the request's KV state in host memory, else 0.
 func (o swapOperation) evictTag() int32 {
 	if o.enabled {
 		return 1
@@ -63,7 +62,7 @@ func (o swapOperation) evictTag() int32 {
 // warmOperation assumes that networks are loaded from the host's memory.
 type warmOperation struct{ enabled bool }
 
-// loadTier returns the index of load times in the tables: 0 warm, 1 cold.
+// loadTier returns the index in a network's load times that plans assume: 0 for a warm load, from host memory, and 1 for a cold one, from storage.
 func (o warmOperation) loadTier() int {
 	if o.enabled {
 		return 0

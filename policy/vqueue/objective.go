@@ -16,11 +16,12 @@ const lateTolerance = 1e-9
 // memberQuantiles has the parts of the group's work that are done when the judged members start.
 var memberQuantiles = [Quantiles]float64{1. / 8, 3. / 8, 5. / 8, 7. / 8}
 
-// startCost returns the cost of a group that starts at a time with this mean and variance:
+// startCost returns the cost, in units of the objective, of a group that starts at a time in seconds with this mean and variance:
 //
 //	Size / Quantiles * sum over u of (LateWeight P(late_u > 0) + TardyWeight max(0, late_u)),
 //	late_u = start + u Work + Residence - deadline_u
 //
+// The quantiles u of the order of service stand for the group's members; late_u is by how many seconds such a member misses its deadline.
 // The probability is that of a normal late_u. Its variance is taken for all members at the middle of the work.
 func (p *Problem) startCost(group *Group, cost *Cost, start, variance float64) float64 {
 	if p.Judge != ByQuantiles {
@@ -39,9 +40,9 @@ func (p *Problem) startCost(group *Group, cost *Cost, start, variance float64) f
 	return group.Size / Quantiles * (p.LateWeight*lateSum + p.TardyWeight*tardiness)
 }
 
-// groupCostByLateness returns the cost of a group that the objective judges as a whole, by its lateness in seconds
-// (negative if early). ByCompletion also rewards early ends, as the paper's sum does. The other rule only counts
-// late groups, by their requests.
+// groupCostByLateness returns the cost of a group under the rules that count it as late as a whole, given by how many seconds its last
+// member is late (negative if early). ByCompletion also rewards early ends, as the paper's sum does.
+// ByMeans only counts late groups, by their requests.
 func (p *Problem) groupCostByLateness(group *Group, lateBy float64) float64 {
 	switch {
 	case p.Judge == ByCompletion && lateBy <= lateTolerance:
@@ -54,8 +55,8 @@ func (p *Problem) groupCostByLateness(group *Group, lateBy float64) float64 {
 	return group.Size * (p.LateWeight + p.TardyWeight*lateBy)
 }
 
-// lateness returns by how many seconds a group completes after its last deadline, at Z standard deviations beyond
-// the mean. It is negative if the group is early.
+// lateness returns by how many seconds a group that starts at a time with this mean and variance completes after its last deadline, at Z
+// standard deviations beyond the mean. It is negative if the group is early.
 func (p *Problem) lateness(group *Group, cost *Cost, start, variance float64) float64 {
 	lateBy := start + cost.Work + cost.Residence - group.Deadline[Quantiles-1]
 	if p.Z > 0 {
@@ -64,15 +65,16 @@ func (p *Problem) lateness(group *Group, cost *Cost, start, variance float64) fl
 	return lateBy
 }
 
-// commonVariance returns the variance that the error of the throughput gives to a time: (CommonSD (time - Now))^2.
+// commonVariance returns the variance that the error of the estimated throughput, which all work of a queue shares, gives to a time in
+// seconds: (CommonSD (time - Now))^2.
 func (p *Problem) commonVariance(atTime float64) float64 {
 	sd := p.CommonSD * (atTime - p.Now)
 	return sd * sd
 }
 
-// linearSlack returns how many seconds later a group may start while its cost grows linearly, and the growth per
-// second up to there. A variance of up to addedVariance may be added to its start meanwhile. If the cost is not
-// linear at all, it returns zeros.
+// linearSlack returns by how many seconds a group that starts at a time with this mean and variance may start later while its cost grows
+// linearly, and by how much the cost then grows per second. A variance of up to addedVariance may be added to its start meanwhile.
+// If the cost is not linear at all, it returns zeros. A search uses it to add up the costs of many delayed groups without computing each.
 func (p *Problem) linearSlack(group *Group, cost *Cost, start, variance, addedVariance float64) (slack, rate float64) {
 	// The cost of a group that is judged as a whole is linear up to its deadline, and again after it.
 	if p.Judge != ByQuantiles {
@@ -110,8 +112,9 @@ func (p *Problem) linearSlack(group *Group, cost *Cost, start, variance, addedVa
 	return 0, 0
 }
 
-// recomputeEntries recomputes the slots of a queue (groups in order, with starts and costs) from firstPosition on, and the
-// queue's cost, after a change there. Up to addedVariance may be added before any of them, see linearSlack.
+// recomputeEntries computes starts, ends, costs and linear slacks of the entries (groups in order) of a queue from firstPosition on, and
+// the cost of the whole queue. It is called after a change there.
+// Insertions before an entry may add a variance of up to addedVariance, see linearSlack.
 func (p *Problem) recomputeEntries(queueIndex int32, order *queueOrder, firstPosition int, addedVariance float64) {
 	// The first slot follows the previous one, or the queue's start.
 	queue := &p.Queues[queueIndex]
@@ -145,9 +148,9 @@ func (p *Problem) recomputeEntries(queueIndex int32, order *queueOrder, firstPos
 	order.cost, order.duration, order.isStale = sum, startAt-queue.Start, false
 }
 
-// delayCost returns the increase in the cost of the slots from firstPosition on if they start `shift` seconds later,
-// with more variance. It stops early once the sum reaches bound, or at a slot from which on all costs are linear up
-// to that shift (suffixSlack). From the slot linearFrom on, costs count as linear in any case.
+// delayCost returns the increase in the cost of a queue's entries from firstPosition on if they start `shift` seconds later, with more
+// variance. It stops once the sum reaches bound, or at an entry from which on all costs are linear up to that shift (suffixSlack).
+// From position linearFrom on costs count as linear in any case.
 func (p *Problem) delayCost(kind int32, order *queueOrder, firstPosition, linearFrom int, shift, variance, bound float64) float64 {
 	sum := 0.0
 	for i := firstPosition; i < len(order.entries); i++ {

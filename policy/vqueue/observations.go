@@ -13,8 +13,8 @@ type ModelObservation struct {
 	Kind                   int32 // kind of device with the most observations
 }
 
-// Observations returns the observations by served model. If the policy does not follow its instances, it returns
-// nil. Of the kinds of devices that run a model, the slowdown is that of the kind with the most observed work.
+// Observations returns what was observed of each served model. If the policy does not follow its instances, it returns nil.
+// Of the kinds of devices that run a model, the slowdown is that of the kind with the most observed work.
 func (p *Policy) Observations() []ModelObservation {
 	f := &p.calibrator
 	if !f.enabled {
@@ -34,8 +34,8 @@ func (p *Policy) Observations() []ModelObservation {
 	return observations
 }
 
-// ExpectedLateness returns how many requests wait, how many of them are expected to be late even in the order that
-// was found, and when the last of them is expected to start.
+// ExpectedLateness returns how many requests wait, how many of them are expected to be late even in the order that was found, and when the
+// last of them is expected to start.
 func (p *Policy) ExpectedLateness() (lateRequests, waitingRequests int, lastStart time.Duration) {
 	refreshStaleQueues(p.groups.assignment)
 	for queueIndex := range p.groups.assignment.queues {

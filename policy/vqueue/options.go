@@ -14,7 +14,7 @@ type numberParameter struct {
 	apply              func(o *Options, v float64)
 }
 
-// fromSeconds converts seconds to a time.
+// fromSeconds converts a number of seconds to a duration.
 func fromSeconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
 
 // numberParameters has the numeric parameters by name.
@@ -26,9 +26,8 @@ var numberParameters = map[string]numberParameter{
 	"edf_above":   {0, 1, func(o *Options, v float64) { o.EDFAbove = v }},
 }
 
-// switchParameters returns the parameters of a plan that are 0 or 1, by name, each with a function that sets its
-// option. The names with "no_" switch off one of the LLM serving operations (pulling, eviction, swapping,
-// balancing).
+// switchParameters returns the parameters of a plan that are 0 or 1, by name, each with a function that sets its option.
+// The names with "no_" switch off one of the LLM serving operations (pulling, eviction, swapping, warm starts, balancing).
 func switchParameters() map[string]func(o *Options) {
 	parameters := map[string]func(o *Options){
 		"by_deadline": func(o *Options) { o.MemberOrder = ByDeadline }, "one_open": func(o *Options) { o.OneOpenGroup = true }, "append": func(o *Options) { o.AppendGroups = true },
@@ -70,8 +69,8 @@ func ParseOptions(name string, params map[string]float64) (Options, error) {
 	return Options{Rule: rule}.WithParameters(name, params)
 }
 
-// WithParameters returns the options with the parameters of a plan added. It returns an error for an unknown
-// parameter or a value outside its range.
+// WithParameters returns the options with the parameters of a plan added. name is that of the policy, for messages.
+// It returns an error for an unknown parameter or a value outside its range.
 func (opt Options) WithParameters(name string, params map[string]float64) (Options, error) {
 	opt.Objective = RecommendedObjective
 	flags := switchParameters()

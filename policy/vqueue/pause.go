@@ -21,14 +21,15 @@ const (
 	maxPricedGroups = 64
 )
 
-// pausePricer decides when an instance pauses to pull: if prompts would make more of its batch late than they win.
+// pausePricer decides when an instance should start no request for a while: if the prompts of further requests would slow down and make
+// late more of its batch than they win.
 type pausePricer struct {
 	fleet    *instanceFleet
 	requests *requestTable
 	groups   *groupTable
 }
 
-// shouldPause reports whether an instance should finish its batch before it pulls the next prompts from its queue,
+// shouldPause reports whether an instance should finish its batch before it starts the next prompts from its queue,
 // because prompts slow down the answers that run. It compares what the running requests gain with what the waiting
 // ones lose, in units of the objective. If the policy serves several networks, it returns false, because pauses
 // cost throughput there. An instance uses Beta/DecodeAlone of its time for each request that runs without prompts
@@ -55,9 +56,9 @@ func (p *pausePricer) shouldPause(now time.Duration, queueIndex int32) bool {
 	return savedCost > 0 && savedCost > waiterWeight*p.pauseCost(queueIndex, max(0, 1-busyShare))
 }
 
-// latenessSlope returns by how much a delay of a second raises the probability that a running request is late, at
-// the pace of a full batch, if it has timeLeft seconds to its deadline. The tokens that remain of its answer are
-// exponential, with the mean at a random moment of the answer:
+// latenessSlope returns by how much a delay of a second raises the probability that a running request is late, if timeLeft seconds remain
+// to its deadline and it goes on at the pace of a full batch. The tokens that remain of its answer are exponential, with the mean at a
+// random moment of the answer:
 //
 //	exp(-timeLeft / remainingTime) / remainingTime
 func latenessSlope(estimator *RCT, timeLeft float64) float64 {
@@ -66,9 +67,9 @@ func latenessSlope(estimator *RCT, timeLeft float64) float64 {
 	return math.Exp(-timeLeft/remainingTime) / remainingTime
 }
 
-// pauseCost returns the cost of a second of pause for those who wait in a queue, in the units of the objective.
-// Meanwhile the share idleShare of the instance is idle. The first group waits for the whole second, the others
-// for that share. If nobody waits in the queue, other instances serve what it would pull.
+// pauseCost returns what a second of pause costs those who wait in a queue, in units of the objective.
+// Meanwhile the share idleShare of the instance is idle. The first group waits for the whole second, the others for that share.
+// If nobody waits in the queue, only the delay of the queue's end counts.
 func (p *pausePricer) pauseCost(queueIndex int32, idleShare float64) float64 {
 	problem, order := &p.groups.problem, &p.groups.assignment.queues[queueIndex]
 	cost, kind := problem.EndWeight*idleShare, problem.Queues[queueIndex].Kind

@@ -5,18 +5,17 @@ import (
 	"sort"
 )
 
-// placer finds queues for waiting requests.
+// placer finds the queue and position of waiting requests.
 type placer struct {
 	fleet      *instanceFleet
 	requests   *requestTable
 	groups     *groupTable
-	probeGroup int32                   // group that stands for a request while its place is sought
-	nextQueue  int                     // queue that is dealt next if Balancing is disabled
+	probeGroup int32                   // group that is in no queue; it stands for a request while the search is asked where that would be best
+	nextQueue  int                     // queue that gets the next request if Balancing is disabled
 	dealQueue  func(instances int) int // see Options.NewDealer
 }
 
-// newPlacer returns a placer, which finds the queue of each request. It takes a group to probe with: one that is in
-// no queue, to ask where a request would stand.
+// newPlacer returns a placer, which finds the queue of each waiting request. It takes a group to probe with, which stays in no queue.
 func newPlacer(groups *groupTable) placer {
 	p := placer{fleet: groups.fleet, requests: groups.requests, groups: groups, probeGroup: groups.takeGroup(0, false)}
 	if groups.options.NewDealer != nil {
@@ -25,10 +24,11 @@ func newPlacer(groups *groupTable) placer {
 	return p
 }
 
-// placeRequest finds a queue and a group for a waiting request, adds it there, and returns the queue. stateQueue is
-// the queue of the instance that has its state, or -1. If no instance that is up can serve the request, it becomes
-// unplaced and placeRequest returns -1. It is called for a new request, and for one that comes back. A group is
-// open while it takes members.
+// placeRequest adds a waiting request, given by its number, to a group in a queue, and returns the index of the queue.
+// It joins the open group (one that takes members) of its model there, or a new group. stateQueue is the queue of the instance that has
+// state of the request, which it returns to if possible, or -1.
+// If no instance that is up can serve it, it becomes unplaced, and placeRequest returns -1.
+// It is called for a new request, and for one that comes back from its instance.
 func (p *placer) placeRequest(requestNumber, stateQueue int32) int32 {
 	request := &p.requests.byNumber[requestNumber]
 	isMega := p.fleet.isMega(request)
@@ -64,15 +64,15 @@ func (p *placer) placeRequest(requestNumber, stateQueue int32) int32 {
 	return queueIndex
 }
 
-// groupHasSpace reports whether a group in a queue takes one more member.
+// groupHasSpace reports whether a group that is in a queue takes one more member.
 func (p *placer) groupHasSpace(groupIndex, queueIndex int32) bool {
 	members := &p.groups.members[groupIndex]
 	return members.size < p.groups.maxMembers(members.model, members.isMega, p.groups.problem.Queues[queueIndex].Kind)
 }
 
-// choosePosition returns the queue and place for a request. It tries the request as the probe group, which is in no queue
-// and serves for such questions only. If no queue can serve the request, the queue is -1. stateQueue is the queue
-// of the instance that has state of the request, -1 without one.
+// choosePosition returns the queue for a waiting request, given by its number, and the position in it.
+// It asks with the probe group, which stands for the request. If no queue can serve the request, queueIndex is -1. stateQueue is the queue
+// of the instance that has state of the request, or -1; the request returns to it if possible.
 func (p *placer) choosePosition(requestNumber int32, isMega bool, stateQueue int32) (queueIndex int32, position int) {
 	request := &p.requests.byNumber[requestNumber]
 	probe := p.setProbe(request, isMega)
@@ -107,15 +107,15 @@ func (p *placer) choosePosition(requestNumber int32, isMega bool, stateQueue int
 	return queueIndex, p.positionByRule(queueIndex, request, p.groups.assignment.Len(queueIndex))
 }
 
-// cheapestProbePosition returns the queue and place at which the probe group adds least to the objective.
+// cheapestProbePosition returns the queue and the position in it at which the probe group, which stands for a request, adds least to the
+// objective. If it can run nowhere, queueIndex is -1.
 func (p *placer) cheapestProbePosition() (queueIndex int32, position int) {
 	queueIndex, position, _ = bestPositionUntil(p.groups.assignment, p.probeGroup, p.groups.problem.minIncrease(p.probeGroup))
 	return queueIndex, position
 }
 
-// setProbe makes the probe group a group of this request alone, with its deadline and costs. The probe group is in
-// no queue: it is used to ask where a request would stand. The caller sets its size back to 0, so that the search
-// ignores it.
+// setProbe makes the probe group a group of this request alone, with its deadline and costs, and returns it.
+// The probe group is in no queue: the search is asked where it would be best. The caller sets its size back to 0, so that searches skip it.
 func (p *placer) setProbe(request *request, isMega bool) *Group {
 	p.groups.members[p.probeGroup].model, p.groups.members[p.probeGroup].isMega = request.model, isMega
 	probe := &p.groups.problem.Groups[p.probeGroup]
@@ -128,8 +128,8 @@ func (p *placer) setProbe(request *request, isMega bool) *Group {
 	return probe
 }
 
-// nextDealtPosition returns the next queue, in turn or by Options.NewDealer, that can serve the probe group, and the
-// request's place there. It is used if balancing is switched off. If no queue can, it returns -1.
+// nextDealtPosition returns the next queue, in turn or by Options.NewDealer, that can serve the probe group, which stands for a request,
+// and the request's position there. It is used if balancing is switched off. If no queue can, it returns -1.
 func (p *placer) nextDealtPosition(request *request) (queueIndex int32, position int) {
 	if p.dealQueue != nil {
 		p.nextQueue = p.dealQueue(len(p.fleet.instances))
@@ -144,8 +144,8 @@ func (p *placer) nextDealtPosition(request *request) (queueIndex int32, position
 	return -1, 0
 }
 
-// probePosition returns the cheapest place for the probe group in a queue. For rules without costs it returns 0. If
-// the group cannot run there, it returns -1.
+// probePosition returns the cheapest position in a queue for the probe group, which stands for a request.
+// Under rules that sort single requests it returns 0. If the group cannot run there, it returns -1.
 func (p *placer) probePosition(queueIndex int32) int {
 	if p.groups.options.Rule == VirtualQueues {
 		position, _ := p.groups.assignment.cheapestInsertion(p.probeGroup, queueIndex, infiniteCost)
@@ -157,9 +157,9 @@ func (p *placer) probePosition(queueIndex int32) int {
 	return -1
 }
 
-// positionByRule returns the place of a request in a queue by the policy's rule. Under the rules with sorted queues it
-// is the place behind all groups that precede the request. With virtual queues it is searchPlace, moved to the
-// front past all groups of a lower priority (a larger number).
+// positionByRule returns the position of a request in a queue by the policy's rule.
+// Under rules that sort queues it is the position behind all requests that precede it.
+// With virtual queues it is searchPosition, moved to the front past all groups of a lower priority (a larger number).
 func (p *placer) positionByRule(queueIndex int32, request *request, searchPlace int) int {
 	entries, priority := p.groups.assignment.queues[queueIndex].entries, p.fleet.classes[request.model].priority
 	if p.groups.options.Rule != VirtualQueues { // the queue is sorted by the rule
@@ -172,9 +172,8 @@ func (p *placer) positionByRule(queueIndex int32, request *request, searchPlace 
 	return position
 }
 
-// entryPrecedes reports whether the request in a slot precedes another by the rule, or is equal to it. Smaller
-// priorities precede, then earlier deadlines under EDF or else earlier arrivals. Each group holds one request under
-// these rules.
+// entryPrecedes reports whether the request of a queue's entry precedes another request by the rule, or is equal to it: smaller priorities
+// precede, then earlier deadlines under EDF or else earlier arrivals. Each group holds one request under these rules.
 func (p *placer) entryPrecedes(entry *queueEntry, request *request) bool {
 	firstRequest, priority := &p.requests.byNumber[p.groups.members[entry.group].firstRequest], p.fleet.classes[request.model].priority
 	switch {

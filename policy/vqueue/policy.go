@@ -11,20 +11,21 @@ import (
 )
 
 // Policy serves request groups in the order of virtual queues, one per instance. It implements policy.Policy.
+// Its parts share the instances, requests and groups.
 type Policy struct {
 	fleet      *instanceFleet
 	requests   *requestTable
 	groups     *groupTable
-	placer     placer
-	server     *queueServer
-	replanner  replanner
-	calibrator calibrator
-	dispatcher Dispatcher // nil if requests wait in queues
-	scaler     Scaler     // nil if all instances are always on
+	placer     placer       // finds the queue of a request
+	server     *queueServer // carries out the order of the queues
+	replanner  replanner    // searches for better orders
+	calibrator calibrator   // corrects the estimators
+	dispatcher Dispatcher   // rule of a baseline with one list for all instances; nil if requests wait in queues
+	scaler     Scaler       // switches instances on and off; nil if all are always on
 	ticks      tickSchedule
 }
 
-// New returns the policy of a plan. If the plan has no estimators or asks for something that the policy cannot do,
+// New returns the policy of a plan, over the tables of that. If the plan has no estimators or asks for something that the policy cannot do,
 // it returns an error.
 func New(planTables *policy.Tables, opt Options) (*Policy, error) {
 	queueTables := TablesOf(planTables)
@@ -123,14 +124,14 @@ func (p *Policy) Handle(now time.Duration, event *policy.Event, actions *policy.
 	p.calibrator.observeStarts(now, actions, firstAction)
 }
 
-// Search returns a search for a better order. It implements policy.Searcher.
+// Search returns a search for a better order of the queues, which the caller runs beside the event loop; its result comes back as an event.
+// It implements policy.Searcher.
 func (p *Policy) Search(time.Duration, int32) func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
 	return p.replanner.newSearch().run
 }
 
-// handleArrival adds a request, unless the queue is full, and serves it if an instance is free. Value 1 of the
-// event means that an answer was promised already, so the request is not refused. The first request starts the
-// ticks.
+// handleArrival adds an arriving request to a queue, unless too many requests wait, and serves that.
+// Value 1 of the event means that an answer was promised already, so the request is not refused. The first request starts the ticks.
 func (p *Policy) handleArrival(now time.Duration, event *policy.Event, actions *policy.Actions) {
 	p.requests.addRequest(event, p.fleet.classes[event.Model].dueAt(event))
 	if !p.ticks.pending {
@@ -155,13 +156,13 @@ func (p *Policy) handleArrival(now time.Duration, event *policy.Event, actions *
 	}
 }
 
-// queueFull reports whether more requests wait than the limit allows, with the new one.
+// queueFull reports whether more requests wait than Options.QueueLimit allows, the new one included.
 func (p *Policy) queueFull() bool {
 	return p.groups.options.QueueLimit > 0 && p.requests.waitingRequests() > p.groups.options.QueueLimit
 }
 
-// enqueue adds a waiting request to a queue and returns it (-1 if no instance can serve the request), see
-// placer.placeRequest. With a dispatcher, which decides itself, it is added to its list instead.
+// enqueue adds a waiting request, given by its number, to a queue and returns the index of that, or -1 if no instance can serve the
+// request, see placer.placeRequest. With a dispatcher (the rule of a baseline), it is added to the dispatcher's list instead.
 func (p *Policy) enqueue(requestNumber, stateQueue int32) int32 {
 	if p.dispatcher != nil {
 		p.dispatcher.AddWaiting(requestNumber)
@@ -170,8 +171,8 @@ func (p *Policy) enqueue(requestNumber, stateQueue int32) int32 {
 	return p.placer.placeRequest(requestNumber, stateQueue)
 }
 
-// dropRequest drops a request that waits or is unplaced: it leaves its group and is closed. A running request is
-// not dropped this way.
+// dropRequest drops a request, given by its number, that waits or that no instance can serve, for a reason that the client is told.
+// A running request is not dropped this way.
 func (p *Policy) dropRequest(requestNumber int32, reason policy.DropReason, actions *policy.Actions) {
 	p.groups.leaveGroup(requestNumber)
 	if p.dispatcher != nil {
@@ -182,8 +183,7 @@ func (p *Policy) dropRequest(requestNumber int32, reason policy.DropReason, acti
 	actions.List = append(actions.List, policy.Action{Kind: policy.Drop, Req: requestNumber, Reason: reason})
 }
 
-// handleFinish closes the request whose answer a batch has brought, and serves its instance, which has a free place
-// now.
+// handleFinish closes the request whose answer a batch has brought, and serves the queue of its instance, which can take another request now.
 func (p *Policy) handleFinish(now time.Duration, event *policy.Event, actions *policy.Actions) {
 	requestNumber, queueIndex := p.server.removeBatch(event.Batch)
 	if p.dispatcher != nil {
@@ -195,8 +195,8 @@ func (p *Policy) handleFinish(now time.Duration, event *policy.Event, actions *p
 	p.calibrator.observeLoad(now, queueIndex)
 }
 
-// handleReturn takes back a request that comes back from its instance without an answer, because it was evicted,
-// refused, or failed. It waits again, in the queue of that instance, where its state may be.
+// handleReturn handles a request that comes back from its instance without an answer, because it was evicted, refused, or failed.
+// It waits again, in the queue of that instance, where its state may be.
 func (p *Policy) handleReturn(now time.Duration, event *policy.Event, actions *policy.Actions) {
 	requestNumber, queueIndex := p.server.removeBatch(event.Batch)
 	instance, request := &p.fleet.instances[queueIndex], &p.requests.byNumber[requestNumber]
@@ -225,8 +225,8 @@ func (p *Policy) handleReturn(now time.Duration, event *policy.Event, actions *p
 	p.calibrator.observeLoad(now, queueIndex) // an instance that refused or failed is asked again at the next event or tick
 }
 
-// handleLoaded notes that a network is loaded on an instance, which is then served, or that the load failed: then
-// it is tried again at the next tick. Loads that were not ordered last are ignored.
+// handleLoaded handles the event that a network is loaded on an instance, whose queue is then served, or that the load failed: then it is
+// tried again at the next tick. Loads that were not ordered last are ignored.
 func (p *Policy) handleLoaded(now time.Duration, event *policy.Event, actions *policy.Actions) {
 	queueIndex := p.fleet.instanceOf[event.Device]
 	if queueIndex < 0 || p.fleet.instances[queueIndex].loadingNetwork != event.Network {
@@ -244,8 +244,8 @@ func (p *Policy) handleLoaded(now time.Duration, event *policy.Event, actions *p
 	p.calibrator.observeLoad(now, queueIndex)
 }
 
-// handleLoss handles the loss of an instance: the requests of its batches and of its queue go to other queues. What
-// their answers had so far is made again.
+// handleLoss handles the loss of an instance: the requests of its batches and of its queue go to other queues.
+// What their answers had so far is computed again.
 func (p *Policy) handleLoss(now time.Duration, device int32, actions *policy.Actions) {
 	queueIndex := p.fleet.instanceOf[device]
 	if queueIndex < 0 {
@@ -273,8 +273,8 @@ func (p *Policy) handleLoss(now time.Duration, device int32, actions *policy.Act
 	p.serveAll(now, actions)
 }
 
-// redistributeQueue moves the requests that wait in the queue of a lost instance to other queues. All leave before
-// the first is placed again, because the costs of the groups change with their members.
+// redistributeQueue moves the requests that wait in the queue of a lost instance to other queues.
+// All leave before the first is added to another queue, because the costs of the groups change with their members.
 func (p *Policy) redistributeQueue(queueIndex int32) {
 	var queued []int32
 	for _, entry := range p.groups.assignment.queues[queueIndex].entries {
@@ -290,8 +290,8 @@ func (p *Policy) redistributeQueue(queueIndex int32) {
 	}
 }
 
-// handleRecovery returns an instance to service, with the limits that its server reports, and serves it. Requests
-// that no instance could serve are placed again.
+// handleRecovery returns a lost instance to service, with the limits that its server reports, and serves its queue.
+// Requests that no instance could serve are given a queue again.
 func (p *Policy) handleRecovery(now time.Duration, event *policy.Event, actions *policy.Actions) {
 	queueIndex := p.fleet.instanceOf[event.Device]
 	if queueIndex < 0 {
@@ -314,8 +314,8 @@ func (p *Policy) handleRecovery(now time.Duration, event *policy.Event, actions 
 	p.server.serveQueue(now, queueIndex, actions)
 }
 
-// requeueUnplaced tries again to place all requests that no instance could serve, after an instance has come back
-// or was added. Those that still fit nowhere stay unplaced.
+// requeueUnplaced tries again to find queues for all requests that no instance could serve, after an instance has come back or was added.
+// Those that still have none stay unplaced.
 func (p *Policy) requeueUnplaced() {
 	unplaced := p.requests.unplaced
 	p.requests.unplaced = nil
@@ -325,7 +325,7 @@ func (p *Policy) requeueUnplaced() {
 	}
 }
 
-// serveAll serves every queue.
+// serveAll lets every instance do what its queue says.
 func (p *Policy) serveAll(now time.Duration, actions *policy.Actions) {
 	for i := range p.fleet.instances {
 		p.server.serveQueue(now, int32(i), actions)
@@ -366,13 +366,13 @@ func (p *Policy) handleTick(now time.Duration, actions *policy.Actions) {
 	}
 }
 
-// violationLikely reports whether some request is likely to be late.
+// violationLikely reports whether some request is likely to be late. The scaler, which switches instances on and off, decides by it.
 func (p *Policy) violationLikely(now time.Duration) bool {
 	return len(p.requests.unplaced) > 0 || p.replanner.violationLikely() || p.dispatcher != nil && p.dispatcher.ViolationExpected(now)
 }
 
-// dropLate is called at every tick. It drops requests past their deadlines that no instance can serve, unless an
-// answer was promised, and, with the option DropLate, all late ones that wait.
+// dropLate is called at every tick. It drops requests past their deadlines that no instance can serve, unless an answer was promised, and,
+// with Options.DropLate, all late ones that wait.
 func (p *Policy) dropLate(now time.Duration, actions *policy.Actions) {
 	for i := len(p.requests.unplaced) - 1; i >= 0; i-- {
 		if request := &p.requests.byNumber[p.requests.unplaced[i]]; request.deadline <= now && !request.answerPromised {
@@ -392,7 +392,7 @@ func (p *Policy) dropLate(now time.Duration, actions *policy.Actions) {
 	}
 }
 
-// stuckRequest returns a request of the dispatcher that is past its deadline and that no instance which is up can
+// stuckRequest returns the number of a request in the dispatcher's list that is past its deadline and that no instance which is up can
 // serve. If there is none, it returns -1.
 func (p *Policy) stuckRequest(now time.Duration) int32 {
 	if p.dispatcher == nil {
@@ -401,7 +401,7 @@ func (p *Policy) stuckRequest(now time.Duration) int32 {
 	return p.dispatcher.StuckRequest(now)
 }
 
-// toSeconds converts a time to the seconds of the problem.
+// toSeconds converts a duration to seconds, the unit of the search's problem.
 func toSeconds(t time.Duration) float64 { return float64(t) / float64(time.Second) }
 
 // infiniteCost is a cost that rules a choice out.

@@ -9,30 +9,32 @@ import (
 // order of service.
 const Quantiles = 4
 
-// Group is a request group as the search sees it. Times are seconds on one clock.
+// Group is a request group as the search sees it: waiting requests of one served model that are served one after the other.
+// Times are seconds on one clock.
 type Group struct {
 	Model    int32   // network that the group needs
-	Class    int32   // served model, see Queue.ClosedClasses
+	Class    int32   // served model, which is a model with one SLO class; see Queue.ClosedClasses
 	Priority int32   // lower is served first; if all are equal, the search decides the order
-	Size     float64 // number of requests; 0 marks a free group, which searches skip
-	// Deadline has the deadlines of the members at the quantiles of the order of service. Judges other than
+	Size     float64 // number of requests; 0 marks a free entry, which searches skip
+	// Deadline has the deadlines of the members at the quantiles of the order of service. Rules other than
 	// ByQuantiles use the last only.
 	Deadline [Quantiles]float64
 }
 
 // Cost is the time that a group takes on a kind of device, in seconds.
+// The milestone of a request is the point to which its SLO applies: its start, its first token or its answer.
 type Cost struct {
-	Work         float64 // time of the instance; infinite if the group cannot run there
+	Work         float64 // time that the instance spends on all members, which start one after the other during it; infinite if the group cannot run there
 	Variance     float64 // variance of Work
 	Residence    float64 // mean time from a member's start to its milestone
 	ResidenceVar float64 // variance of that time
 }
 
-// Queue is a virtual queue: the groups that one instance serves, in order.
+// Queue is a virtual queue as the search sees it: the groups that one instance serves, in order.
 type Queue struct {
 	Kind  int32   // kind of the instance's device
 	Model int32   // loaded network; -1 if there is none
-	Start float64 // time at which the instance can start the first group
+	Start float64 // time in seconds at which the instance can start the first group
 	// Setup is, by network, the seconds that the change to it takes: the running batch drains and weights are
 	// loaded. It is infinite if the network cannot run here. Queues may share the slice.
 	Setup []float64
@@ -41,8 +43,8 @@ type Queue struct {
 	ClosedClasses []bool
 }
 
-// changeTime returns the seconds that the change from one network to another takes on the queue's instance: 0 for
-// the same network, else the setup of the new one.
+// changeTime returns the seconds that the change from one network to another takes on the queue's instance: 0 for the same network, else
+// the setup time of the new one.
 func (q *Queue) changeTime(fromModel, toModel int32) float64 {
 	if fromModel == toModel {
 		return 0
@@ -50,12 +52,13 @@ func (q *Queue) changeTime(fromModel, toModel int32) float64 {
 	return q.Setup[toModel]
 }
 
-// accepts reports whether a group with the given cost can run in a queue.
+// accepts reports whether a group, given its cost on the queue's kind of device, can run in the queue: the device can run it and load its
+// network, and its class is not closed there.
 func (q *Queue) accepts(group *Group, cost *Cost) bool {
 	return !math.IsInf(cost.Work+q.Setup[group.Model], 1) && (q.ClosedClasses == nil || !q.ClosedClasses[group.Class])
 }
 
-// totalRequests returns the number of requests in all groups.
+// totalRequests returns the number of requests in all groups of the problem.
 func (p *Problem) totalRequests() float64 {
 	sum := 0.0
 	for i := range p.Groups {
@@ -105,13 +108,13 @@ type Problem struct {
 	Objective
 }
 
-// Cost returns the cost of a group on a kind of device.
+// Cost returns the cost of a group, by index, on a kind of device: its times in seconds.
 func (p *Problem) Cost(groupIndex, kind int32) *Cost {
 	return &p.Costs[int(groupIndex)*p.Kinds+int(kind)]
 }
 
-// Validate returns the first value that a search could not work with. A group that can run nowhere is no error: it
-// stays unplaced.
+// Validate returns an error that names the first value with which a search could not work.
+// A group that can run nowhere is no error: it stays unplaced, in no queue.
 func (p *Problem) Validate() error {
 	// problemError describes one wrong value.
 	problemError := func(section string, i int, field string, found any, expected string) error {
@@ -170,8 +173,8 @@ func (p *Problem) Validate() error {
 // unplacedLateness is the lateness in seconds that the objective counts for a group that is in no queue.
 const unplacedLateness = 3600
 
-// unplacedCost returns the cost of a group that is in no queue: as if it were late by unplacedLateness seconds, so
-// that groups are placed wherever they can be.
+// unplacedCost returns the cost of a group that is in no queue: as if it were late by unplacedLateness seconds, so that groups are put into
+// queues wherever they can run.
 func (p *Problem) unplacedCost(group *Group) float64 {
 	if p.Judge == ByCompletion {
 		return p.LateWeight + unplacedLateness

@@ -16,11 +16,11 @@ const Name = "vqueue"
 // rulesByName has the rules of the policies by name.
 var rulesByName = map[string]QueueRule{Name: VirtualQueues, "fcfs": FCFS, "edf": EDF}
 
-// Names returns the names of the policies, sorted.
+// Names returns the names of the policies of this package, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(rulesByName)) }
 
-// Compile adds the instances of a plan of queues to its tables, and its estimators if it has some. Without
-// estimators the policies of this package refuse the tables.
+// Compile adds the instances of a plan of queues to its tables, and its estimators if it has some.
+// Without estimators the policies of this package refuse the tables.
 func Compile(plan *formats.Plan, planTables *policy.Tables) error {
 	queuePlan := formats.QueueOf(plan)
 	if err := planTables.AddInstances(queuePlan, plan.Pools); err != nil {
@@ -53,8 +53,9 @@ func Compile(plan *formats.Plan, planTables *policy.Tables) error {
 	return nil
 }
 
-// setEstimators sets the regular and the mega estimator of a served model on a kind of device. Without one for mega
-// prompts, the regular one is used for them. Estimates of the plan for other models or devices are passed over.
+// setEstimators sets the regular and the mega estimator of a served model on a kind of device, by the plan's list of estimates; those for
+// other models or devices are passed over. Mega prompts are many times longer than others.
+// Without an estimate for them, the regular one is used. name and device are the names of the model and the kind in the plan.
 func (t *Tables) setEstimators(list []formats.QueueEstimate, model int32, name string, kind int32, device string, kinds int) {
 	regular, mega := t.Estimator(kinds, model, false, kind), t.Estimator(kinds, model, true, kind)
 	for i := range list {
@@ -71,8 +72,8 @@ func (t *Tables) setEstimators(list []formats.QueueEstimate, model int32, name s
 	}
 }
 
-// estimatorFrom converts a plan's estimate of completion times to the policy's estimator: nanoseconds and
-// microseconds to seconds, standard deviations to variances.
+// estimatorFrom converts a plan's estimate of completion times to the policy's estimator: nanoseconds and microseconds to seconds, standard
+// deviations to variances.
 func estimatorFrom(estimate *formats.QueueEstimate) RCT {
 	r := RCT{
 		Alpha: estimate.PromptNS / 1e9, Beta: estimate.OutputNS / 1e9, Intercept: estimate.InterceptNS / 1e9, Prefill: estimate.PrefillNS / 1e9, Decode: estimate.DecodeNS / 1e9, DecodeAlone: estimate.AloneNS / 1e9,
@@ -85,8 +86,8 @@ func estimatorFrom(estimate *formats.QueueEstimate) RCT {
 	return r
 }
 
-// setCaps sets the caps of the plan: how many requests of a class may run at once on an instance. Caps has an entry
-// for each device and served model, -1 without a cap. It stays nil if no instance of the plan has a cap.
+// setCaps sets the caps of the plan: how many requests of a class may run at once on an instance.
+// Caps has an entry for each device and served model, -1 without a cap. It stays nil if no instance of the plan has a cap.
 func (t *Tables) setCaps(queuePlan *formats.QueuePlan, planTables *policy.Tables) {
 	if !slices.ContainsFunc(queuePlan.Instances, func(instance formats.QueueInstance) bool { return len(instance.Caps) > 0 }) {
 		return
@@ -103,8 +104,8 @@ func (t *Tables) setCaps(queuePlan *formats.QueuePlan, planTables *policy.Tables
 	}
 }
 
-// setConcurrency limits how many requests may run at once beside one with an SLO on the time per token (TPOT),
-// which grows with their number, so that the SLO is kept. Models without such an SLO have no limit.
+// setConcurrency limits how many requests may run at once beside one with an SLO on the time per token (TPOT), which grows with their
+// number, so that the SLO is met. Models without such an SLO have no limit.
 func (t *Tables) setConcurrency(planTables *policy.Tables) {
 	for modelIndex := range planTables.Models {
 		if planTables.Models[modelIndex].SLOFigure != formats.FigureTPOT {
@@ -121,8 +122,8 @@ func (t *Tables) setConcurrency(planTables *policy.Tables) {
 	}
 }
 
-// findUnsupported returns the first part of a plan that the policies of this package cannot follow, or nil:
-// instances of different sizes on one kind, or a model without an estimate.
+// findUnsupported returns an error that names the first part of a plan that the policies of this package cannot follow, or nil: instances
+// of different sizes on one kind of device, a model without an estimate, or a class that no instance serves.
 func findUnsupported(queuePlan *formats.QueuePlan, queueTables *Tables, planTables *policy.Tables) error {
 	devices := map[string]int{}
 	for i := range queuePlan.Instances {
@@ -140,8 +141,7 @@ func findUnsupported(queuePlan *formats.QueuePlan, queueTables *Tables, planTabl
 	return findClosedClass(queuePlan, queueTables, planTables)
 }
 
-// findClosedClass returns an error if caps of 0 keep a class away from every instance that has its model, because
-// its requests would wait for ever.
+// findClosedClass returns an error if caps of 0 keep a class away from every instance that has its model, because its requests would wait for ever.
 func findClosedClass(queuePlan *formats.QueuePlan, queueTables *Tables, planTables *policy.Tables) error {
 	for modelIndex := range planTables.Models {
 		isServed := slices.ContainsFunc(queuePlan.Instances, func(instance formats.QueueInstance) bool {

@@ -49,33 +49,32 @@ type RCT struct {
 	TailScale, TailShape float64
 }
 
-// Work returns the mean and variance of the instance's time, in seconds, for n requests:
+// Work returns the mean and variance of the time, in seconds, that an instance spends on n requests:
 //
 //	n (Alpha PromptMean + Beta OutputMean),  n (Alpha^2 PromptVar + Beta^2 OutputVar)
 func (r *RCT) Work(n float64) (mean, variance float64) {
 	return n * (r.Alpha*r.PromptMean + r.Beta*r.OutputMean), n * (r.Alpha*r.Alpha*r.PromptVar + r.Beta*r.Beta*r.OutputVar)
 }
 
-// AnswerVariance returns the variance of the time of n requests with known prompts and the given mean work in
-// seconds: the variance that comes from their answers, or that of the calibration if it is larger.
+// AnswerVariance returns the variance of the time, in seconds, that an instance spends on n requests whose prompts are known, given the
+// mean of that time (work): the variance that comes from the unknown lengths of their answers, or that of the calibration if it is larger.
 func (r *RCT) AnswerVariance(n, work float64) float64 {
 	return max(n*r.Beta*r.Beta*r.OutputVar, r.NoiseVariance*work)
 }
 
-// MeanWait returns the waiting time in seconds behind this many seconds of work: the paper's equation 2 with an
-// intercept.
+// MeanWait returns how many seconds a request waits behind this many seconds of work: the paper's equation 2 with an intercept.
 func (r *RCT) MeanWait(work float64) float64 { return max(0, r.FillShare*work, r.Intercept+work) }
 
-// WaitDistribution returns the distribution of the waiting time behind work whose answers are not known. It varies
-// with those answers, with other disturbances of the instance (both are in NoiseVariance), and with the error of
-// the fit.
+// WaitDistribution returns the distribution of the seconds that a request waits behind seconds of work, if the lengths of the answers in
+// that work are not known. It varies with those answers, with other disturbances of the instance (both are in NoiseVariance), and with the
+// error of the fit.
 func (r *RCT) WaitDistribution(work float64) stoch.Normal {
 	wait := r.MeanWait(work)
 	return stoch.Normal{Mu: wait, Sigma: math.Sqrt(r.WaitVariance(work) + r.CommonSD*r.CommonSD*wait*wait)}
 }
 
-// WaitVariance returns the variance of the time that work takes if its answers are not known: NoiseVariance work
-// for the work itself, and NoiseVariance work^2 / FittedWork for the fit.
+// WaitVariance returns the variance of the time that seconds of work take if the lengths of their answers are not known: NoiseVariance work
+// for the work itself, and NoiseVariance work^2 / FittedWork for the error of the fit.
 func (r *RCT) WaitVariance(work float64) float64 {
 	if r.FittedWork == 0 {
 		return r.NoiseVariance * work
@@ -83,8 +82,8 @@ func (r *RCT) WaitVariance(work float64) float64 {
 	return r.NoiseVariance * (work + work*work/r.FittedWork)
 }
 
-// AnswerTime returns the distribution of the time to the answer of a request behind work whose answers are not
-// known, with a full batch.
+// AnswerTime returns the distribution of the seconds to the answer of a request that waits behind seconds of work with unknown answers and
+// then runs in a full batch.
 func (r *RCT) AnswerTime(work float64) stoch.Dist {
 	wait := r.WaitDistribution(work)
 	if len(r.Residences) > 0 {
@@ -94,8 +93,8 @@ func (r *RCT) AnswerTime(work float64) stoch.Dist {
 	return stoch.Normal{Mu: wait.Mu + mean, Sigma: math.Hypot(wait.Sigma, math.Sqrt(variance))}
 }
 
-// Residence returns the mean and variance of the time from start to answer if the batch is filled to a share from
-// 0 to 1 (equations 1 and 4).
+// Residence returns the mean and variance, in seconds, of the time from a request's start to its answer, if the running batch is filled to
+// a share from 0 to 1 (equations 1 and 4).
 func (r *RCT) Residence(fill float64) (mean, variance float64) {
 	d := r.Decode
 	if r.DecodeAlone > 0 {
@@ -104,9 +103,9 @@ func (r *RCT) Residence(fill float64) (mean, variance float64) {
 	return r.Prefill + d*r.OutputMean, d * d * r.OutputVar
 }
 
-// timeToMilestone returns the mean and variance of the time in seconds from a request's start to the point to which
-// its SLO applies, in a full batch. The first token comes after the prompt (Prefill) and one step (Decode). If the
-// SLO applies to the start itself, both are 0.
+// timeToMilestone returns the mean and variance, in seconds, of the time from a request's start to its milestone, the point to which its
+// SLO applies, in a full batch. The first token comes after the prompt (Prefill) and one step (Decode).
+// If the SLO applies to the start itself, both are 0.
 func (r *RCT) timeToMilestone(p milestone) (mean, variance float64) {
 	switch p {
 	case atAnswer:
@@ -117,8 +116,8 @@ func (r *RCT) timeToMilestone(p milestone) (mean, variance float64) {
 	return 0, 0
 }
 
-// TimePerToken returns the distribution of the time per output token of a request in a batch of n, over an answer
-// of mean length. It includes the prompts that are computed in the same iterations.
+// TimePerToken returns the distribution of the seconds per output token of a request in a batch of n requests, over an answer of mean
+// length. It includes the prompts that are computed in the same iterations.
 func (r *RCT) TimePerToken(n float64) stoch.Normal {
 	d, prompts := r.Decode, n*(r.PromptVar+r.PromptMean*r.PromptMean)
 	if r.DecodeAlone > 0 {
@@ -127,8 +126,8 @@ func (r *RCT) TimePerToken(n float64) stoch.Normal {
 	return stoch.Normal{Mu: d, Sigma: r.Alpha * math.Sqrt(prompts) / max(r.OutputMean, 1)}
 }
 
-// MaxConcurrency returns the largest batch in which this share of requests takes at most slo seconds per output
-// token. It is at least 1.
+// MaxConcurrency returns the largest number of requests that can run at once so that the share `percentile` of them takes at most slo
+// seconds per output token. It is at least 1.
 func (r *RCT) MaxConcurrency(slo, percentile float64) int32 {
 	n := 1.0
 	for n < r.Batch && r.TimePerToken(n+1).Quantile(percentile) <= slo {
@@ -137,8 +136,8 @@ func (r *RCT) MaxConcurrency(slo, percentile float64) int32 {
 	return int32(n)
 }
 
-// Cost returns the cost of a group of n requests in a queue with a full batch: its work in seconds, the residence
-// (start to answer) of one request, and the variances of both.
+// Cost returns the cost of a group of n requests in a queue: its work in seconds, the residence (start to answer) of one request in a full
+// batch, and the variances of both.
 func (r *RCT) Cost(n float64) Cost {
 	var c Cost
 	c.Work, c.Variance = r.Work(n)
@@ -156,10 +155,9 @@ type CalibrationRequest struct {
 // settledBatches is the number of batches after which starts follow the work. The first batch starts at once.
 const settledBatches = 1.2
 
-// Calibrate fits an estimator to a drained queue. Batch is the number of requests that ran at once. If the run is
-// too short or its times contradict each other, it returns an error. It returns an error in that case, and the
-// caller keeps what it had. The first settledBatches batches are left out, because the instance fills up during
-// them.
+// Calibrate returns an estimator that is fitted to a run in which an instance drained a queue. batch is the number of requests that ran at
+// once. If the run is too short or its times contradict each other, it returns an error.
+// The first settledBatches batches are left out of most fits, because the instance fills up during them.
 func Calibrate(run []CalibrationRequest, batch float64) (*RCT, error) {
 	firstSettled := int(settledBatches * batch)
 	if !(batch >= 1) || len(run)-firstSettled < 10 {
@@ -200,8 +198,8 @@ func Calibrate(run []CalibrationRequest, batch float64) (*RCT, error) {
 // maxResidences is the number of residences that an estimator keeps.
 const maxResidences = 64
 
-// evenQuantiles returns a short form of a list: up to maxResidences of its values, at equally spaced quantiles (the
-// middles of equal parts), in ascending order.
+// evenQuantiles returns a short form of a list: up to maxResidences of its values, at equally spaced quantiles (the middles of equal
+// parts), in ascending order.
 func evenQuantiles(list []float64) []float64 {
 	ascending := slices.Sorted(slices.Values(list))
 	n := min(maxResidences, len(ascending))
@@ -216,9 +214,10 @@ func evenQuantiles(list []float64) []float64 {
 // of one batch slow each other.
 const independentBatches = 2
 
-// fitNoise measures how starts deviate from their prediction if the answers' lengths are not known. It uses pairs
-// of starts that are some batches apart. The result is at least the variance of the lengths. The fitted line
-// itself removes a part of the deviation; the pairs' share of the queue corrects for that.
+// fitNoise measures how the starts of a calibration run deviate from their prediction if the answers' lengths are not known, and sets
+// NoiseVariance, FittedWork and FillShare. It compares pairs of starts that are some batches apart.
+// The result is at least the variance of the lengths. The fitted line itself removes a part of the deviation; the pairs' share of the queue
+// corrects for that. The first firstSettled requests started while the instance filled up.
 func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 	// Compute the work ahead of every request, with the mean answer.
 	work, startWorkSum, squaredWork := make([]float64, len(run)), 0.0, 0.0
@@ -248,7 +247,7 @@ func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 	r.NoiseVariance = max(variance/workEach, squaredErrors/lagWork/(1-float64(lag)/float64(settledCount)))
 }
 
-// fitWork fits starts by the prompt and output tokens ahead:
+// fitWork sets Intercept, Alpha and Beta by fitting the starts of a calibration run by the prompt and output tokens ahead:
 //
 //	start = Intercept + Alpha promptsAhead + Beta outputsAhead
 //

@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// chooseRemoved chooses the groups that a step of the search removes and inserts again, in one of four ways at
-// random: random ones, some of one network with near deadlines, a piece of a queue, or costly ones with their
-// predecessors.
+// chooseRemoved chooses the groups that a step of the search removes and inserts again, by one of four methods at random: random ones, some
+// of one network with near deadlines, a piece of a queue, or costly ones with their predecessors.
 func (s *Search) chooseRemoved() {
 	maxCount := min(s.MaxRemoved, len(s.candidates))
 	n := 1 + s.rng.IntN(maxCount)
@@ -31,18 +30,18 @@ func (s *Search) addRemoved(groupIndex int32) {
 	}
 }
 
-// randomGroup returns a random candidate.
+// randomGroup returns a random one of the groups that steps may remove.
 func (s *Search) randomGroup() int32 { return s.candidates[s.rng.IntN(len(s.candidates))] }
 
-// chooseRandom chooses up to n random groups.
+// chooseRandom chooses up to n random groups for this step to remove.
 func (s *Search) chooseRandom(n int) {
 	for range n {
 		s.addRemoved(s.randomGroup())
 	}
 }
 
-// chooseSameModel chooses a random group, and up to n groups of its network whose deadlines are near: each is the
-// nearest of eight random ones. Such groups can often change places.
+// chooseSameModel chooses a random group for this step to remove, and groups of its network with near deadlines, until n are chosen: each
+// is the nearest of eight random ones. Such groups can often change places.
 func (s *Search) chooseSameModel(n int) {
 	p := s.current.problem
 	seed := s.randomGroup()
@@ -63,8 +62,8 @@ func (s *Search) chooseSameModel(n int) {
 	}
 }
 
-// choosePiece chooses up to n groups that stand one behind the other in a random queue, from a random slot on. If
-// the random group that names the queue is in none, it chooses that group alone.
+// choosePiece chooses up to n groups for this step to remove that stand one behind the other in a random queue, from a random position on.
+// The queue is that of a random group; if this is in no queue, it is chosen alone.
 func (s *Search) choosePiece(n int) {
 	groupIndex := s.randomGroup()
 	queueIndex := s.current.queueOf[groupIndex]
@@ -79,8 +78,8 @@ func (s *Search) choosePiece(n int) {
 	}
 }
 
-// chooseCostly chooses the costliest of 16 random groups and about half of the groups just before it in its queue,
-// which delay it, up to half of n; the rest are random. If none costs anything, all are random.
+// chooseCostly chooses n groups for this step to remove: the costliest of 16 random ones, about half of the groups just before it in its
+// queue, which delay it, up to half of n, and random ones. If none costs anything, all are random.
 func (s *Search) chooseCostly(n int) {
 	p, assignment := s.current.problem, &s.current
 
@@ -115,7 +114,7 @@ func (s *Search) chooseCostly(n int) {
 	s.chooseRandom(n - len(s.removed))
 }
 
-// compareWork orders groups by their work on the first kind of device that they can run on, largest first.
+// compareWork compares two groups, by index, for sorting: by their work on the first kind of device that can run them, largest first, then by index.
 func (p *Problem) compareWork(indexA, indexB int32) int {
 	if c := cmp.Compare(p.firstFiniteWork(indexB), p.firstFiniteWork(indexA)); c != 0 {
 		return c
@@ -123,7 +122,7 @@ func (p *Problem) compareWork(indexA, indexB int32) int {
 	return cmp.Compare(indexA, indexB)
 }
 
-// firstFiniteWork returns the work of a group on the first kind of device that it can run on.
+// firstFiniteWork returns the seconds of work of a group on the first kind of device that can run it. If none can, it is infinite.
 func (p *Problem) firstFiniteWork(groupIndex int32) float64 {
 	for k := range p.Kinds {
 		if w := p.Cost(groupIndex, int32(k)).Work; !math.IsInf(w, 1) {

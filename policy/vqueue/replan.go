@@ -11,17 +11,17 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// replanner starts searches for a better order and adopts their results.
+// replanner starts searches for a better order of the queues, which run beside the event loop, and adopts their results.
 type replanner struct {
 	fleet     *instanceFleet
 	groups    *groupTable
-	orders    [][]int32    // by queue: buffer for a new order
-	planCount int64        // number of searches
+	orders    [][]int32    // by queue: buffer for a new order of groups
+	planCount int64        // number of searches so far
 	outcomes  ReplanCounts // how they ended
 	budget    searchBudget
 }
 
-// newReplanner returns a replanner that has started no search.
+// newReplanner returns a replanner of the queues of a group table, which has started no search.
 func newReplanner(groups *groupTable) replanner {
 	return replanner{fleet: groups.fleet, groups: groups, orders: make([][]int32, len(groups.fleet.instances))}
 }
@@ -78,8 +78,8 @@ func (p *replanner) grantReplan() bool {
 	return true
 }
 
-// syncProblem updates the problem to the current time (loaded networks, starts of queues, setup times), and
-// recomputes all costs. It is called at every tick and when an instance is lost or returns.
+// syncProblem updates the search's problem to the current time (loaded networks, starts of queues, setup times), and recomputes all costs.
+// It is called at every tick and when an instance is lost or returns.
 func (p *replanner) syncProblem(now time.Duration) {
 	p.groups.problem.Now = toSeconds(now)
 	for queueIndex := range p.fleet.instances {
@@ -88,9 +88,8 @@ func (p *replanner) syncProblem(now time.Duration) {
 	p.groups.assignment.Refresh()
 }
 
-// newSearch returns a search over a copy of the present problem, which may run beside the event loop while the
-// policy goes on. The generations of the groups are copied too, so that the result does not name a group that was
-// freed and reused meanwhile.
+// newSearch returns a search over a copy of the present problem, which may run beside the event loop while the policy goes on.
+// The generations of the groups are copied too, so that the result does not name a group whose entry was freed and reused meanwhile.
 func (p *replanner) newSearch() *planSearch {
 	p.planCount++
 
@@ -125,10 +124,10 @@ type planSearch struct {
 	edfAbove    float64 // see Options.EDFAbove
 }
 
-// run searches for a better order of the queues, beside the event loop, and appends the result to dst: for each
-// queue the number of groups, then each group with its generation (the count of its reuses); or one of the result
-// constants instead. It also returns the search work done, in positions looked at. If too many are late, or time
-// ran out, queues by deadline are the result if they are better.
+// run searches for a better order of the queues, beside the event loop, and appends the result to dst: for each queue the number of groups,
+// then each group with its generation (the count of uses of its entry); or one of the result constants instead.
+// It also returns the search work done, in positions looked at. It looks at no more than `work` positions and than it was granted.
+// If too many requests are late, or time ran out, queues sorted by deadline are the result if they are better.
 func (s *planSearch) run(ctx context.Context, work int64, dst []int32) (result []int32, workDone int64) {
 	oldWork, oldTotal := s.plan.SearchWork(), s.plan.Total()
 	if !s.tooManyLate() && oldTotal-s.plan.LowerBound() <= minPlanGain {
@@ -154,13 +153,13 @@ func (s *planSearch) run(ctx context.Context, work int64, dst []int32) (result [
 	return append(s.appendOrder(dst), resultByDeadline), workDone
 }
 
-// tooManyLate reports whether the plan makes more requests late than edfAbove allows.
+// tooManyLate reports whether the present order makes a larger share of the requests late than Options.EDFAbove allows.
 func (s *planSearch) tooManyLate() bool {
 	return s.edfAbove > 0 && s.plan.LateRequests() > s.edfAbove*s.problem.totalRequests()
 }
 
-// appendOrder appends the order that was found to dst, in the form that adoptOrder reads: for each queue its number
-// of groups, then each group with its generation (the count of its reuses).
+// appendOrder appends the order that was found to dst, in the form that adoptOrder reads: for each queue its number of groups, then each
+// group with its generation (the count of uses of its entry).
 func (s *planSearch) appendOrder(dst []int32) []int32 {
 	for queueIndex := range s.problem.Queues {
 		dst = append(dst, int32(s.plan.Len(int32(queueIndex))))
@@ -186,11 +185,11 @@ type ReplanCounts struct {
 	OutOfTime, Failed, ByDeadline int64
 }
 
-// Replans returns the results of searches so far.
+// Replans returns how the searches so far have ended.
 func (p *Policy) Replans() ReplanCounts { return p.replanner.outcomes }
 
-// handleResult adopts the result of a search, counts it, and reports whether the order changed. If the search
-// failed and a violation is likely, it orders the queues by deadline.
+// handleResult adopts the result of a search, in the form of planSearch.run, counts it, and reports whether the order of the queues
+// changed. An empty result means that the search failed; if a violation of an SLO is likely then, it sorts the queues by deadline.
 func (p *replanner) handleResult(list []int32) bool {
 	p.budget.lastUnchanged = len(list) > 0 && list[0] == resultUnchanged
 	switch {
@@ -228,8 +227,7 @@ func (p *replanner) handleResult(list []int32) bool {
 // minPlanGain is the gain of the objective from which on a new order is adopted.
 const minPlanGain = 0.05
 
-// violationLikely reports whether some group is likely to have late requests: its cost exceeds violationThreshold
-// of what one late request costs.
+// violationLikely reports whether some group is likely to have late requests: its cost exceeds violationThreshold of what one late request costs.
 func (p *replanner) violationLikely() bool {
 	refreshStaleQueues(p.groups.assignment)
 	return slices.ContainsFunc(p.groups.assignment.queues, func(order queueOrder) bool {
@@ -240,9 +238,9 @@ func (p *replanner) violationLikely() bool {
 // violationThreshold is the expected number of late requests of a group that counts as a violation.
 const violationThreshold = 0.5
 
-// adoptOrder takes over an order that a search found. Groups that are newer than the search keep their queue,
-// behind the others; groups that are gone are skipped. If the order is for another number of queues or is cut off,
-// nothing changes and adoptOrder returns false.
+// adoptOrder takes over an order that a search found, in the form of planSearch.appendOrder.
+// Groups that are newer than the search keep their queue, behind the others; groups that are gone are skipped.
+// If the order is for another number of queues or is cut off, nothing changes and adoptOrder returns false.
 func (p *replanner) adoptOrder(list []int32) bool {
 	for queueIndex := range p.orders {
 		p.orders[queueIndex] = p.orders[queueIndex][:0]
@@ -266,9 +264,8 @@ func (p *replanner) adoptOrder(list []int32) bool {
 	return true
 }
 
-// arrangeOrders sets the queues to p.orders, so that every group stands in one queue once. A group that two orders
-// name stays at the first, and a group that none names, because it is newer than the search, is added to its queue
-// behind those of equal priority.
+// arrangeOrders sets the queues to p.orders, so that every group stands in one queue once. A group that two orders name stays at the first,
+// and a group that none names, because it is newer than the search, stays in its queue behind those of equal priority.
 func (p *replanner) arrangeOrders() {
 	// Remove duplicates.
 	isPlaced := make([]bool, len(p.groups.members))

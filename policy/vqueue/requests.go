@@ -7,13 +7,15 @@ import (
 	"inferplan/policy"
 )
 
-// requestTable has the open requests of the policy, and the batches in which they run.
+// requestTable holds the open requests of the policy, and the batches in which they run.
+// A request number is an index in byNumber, by which events name the request.
+// A batch of this policy is one request; events name it by its batch number.
 type requestTable struct {
-	byNumber         []request // by request slot
+	byNumber         []request // by request number
 	openRequests     int       // number of open requests
-	requestOfBatch   []int32   // by batch slot: its request, or -1
-	freeBatchNumbers []int32   // free batch slots
-	unplaced         []int32   // requests that no instance which is up can serve
+	requestOfBatch   []int32   // by batch number: its request; -1 if the number is free
+	freeBatchNumbers []int32   // batch numbers that are free
+	unplaced         []int32   // numbers of the requests that no instance which is up can serve
 	turns            clientTurns
 }
 
@@ -37,8 +39,8 @@ type request struct {
 	arrivedAt, deadline                     time.Duration // the deadline is that of its class's milestone
 }
 
-// addRequest enters an arriving request into its slot, with the time at which its milestone is due. -1 stands for
-// no group, batch or neighbour. Value 1 of the event: its answer was promised already.
+// addRequest makes the entry of a request that arrives by an event. due is the time by which it has to reach its milestone, the point to
+// which its SLO applies. It is in no group, batch or list (-1). An event with Value 1 says that its answer was promised already.
 func (t *requestTable) addRequest(event *policy.Event, due time.Duration) {
 	for int(event.Req) >= len(t.byNumber) {
 		t.byNumber = append(t.byNumber, request{})
@@ -53,7 +55,7 @@ func (t *requestTable) waitingRequests() int {
 	return t.openRequests - (len(t.requestOfBatch) - len(t.freeBatchNumbers))
 }
 
-// closeRequest closes a request.
+// closeRequest closes a request that was answered, dropped or cancelled, given by its number.
 func (t *requestTable) closeRequest(requestNumber int32) {
 	if request := &t.byNumber[requestNumber]; request.isOpen {
 		request.isOpen = false
@@ -61,13 +63,13 @@ func (t *requestTable) closeRequest(requestNumber int32) {
 	}
 }
 
-// markUnplaced notes that no instance which is up can serve a request.
+// markUnplaced notes that no instance which is up can serve a request, given by its number.
 func (t *requestTable) markUnplaced(requestNumber int32) {
 	t.byNumber[requestNumber].isUnplaced = true
 	t.unplaced = append(t.unplaced, requestNumber)
 }
 
-// unmarkUnplaced removes a request from the unplaced ones.
+// unmarkUnplaced removes a request, given by its number, from those that no instance can serve.
 func (t *requestTable) unmarkUnplaced(requestNumber int32) {
 	if request := &t.byNumber[requestNumber]; request.isUnplaced {
 		request.isUnplaced = false
@@ -75,8 +77,7 @@ func (t *requestTable) unmarkUnplaced(requestNumber int32) {
 	}
 }
 
-// takeBatch assigns a batch slot to a request that is dispatched, and returns it: a free slot, or a new one at the
-// end. A batch of this policy is one request, and its slot is the number by which events name it.
+// takeBatch returns the batch number of a request that is dispatched: a free one, or a new one at the end. A batch of this policy is one request.
 func (t *requestTable) takeBatch(requestNumber int32) int32 {
 	batchNumber := int32(len(t.requestOfBatch))
 	if n := len(t.freeBatchNumbers); n > 0 {
@@ -90,7 +91,7 @@ func (t *requestTable) takeBatch(requestNumber int32) int32 {
 	return batchNumber
 }
 
-// freeBatch frees a batch slot.
+// freeBatch frees a batch number when its batch has ended or comes back.
 func (t *requestTable) freeBatch(batchNumber int32) {
 	t.byNumber[t.requestOfBatch[batchNumber]].batchNumber = -1
 	t.requestOfBatch[batchNumber] = -1

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Search improves an order by large-neighbourhood search. A step removes a few groups, puts each back where that
+// Search improves an order of queues by large-neighbourhood search. A step removes a few groups, puts each back where that
 // costs least, and accepts the result by the rule of simulated annealing. Search allocates nothing once its
 // buffers have grown.
 type Search struct {
@@ -16,25 +16,25 @@ type Search struct {
 	// KeepQueues keeps every group in its queue.
 	KeepQueues bool
 
-	current, bestOrder Assignment
-	differsFromBest    []bool  // by queue: whether best has another order of it
-	changedQueues      []int32 // these queues
+	current, bestOrder Assignment // the order that is being changed, and the best one so far
+	differsFromBest    []bool     // by queue: whether current has another order of it than bestOrder
+	changedQueues      []int32    // these queues
 	rng                *rand.Rand
 
 	removed     []int32      // groups that the step has removed
-	isRemoved   []bool       // by group: whether it is removed
-	oldQueue    []int32      // by removed group: its queue before
-	savedOrders []queueOrder // queues as they were before the step
-	savedQueues []int32      // their numbers
-	isSaved     []bool       // by queue: whether it is saved
+	isRemoved   []bool       // by group: whether the step has removed it
+	oldQueue    []int32      // by removed group: its queue before the step
+	savedOrders []queueOrder // copies of the queues that the step has changed, as they were before it
+	savedQueues []int32      // the indexes of these queues
+	isSaved     []bool       // by queue: whether it is among them
 	candidates  []int32      // groups that may be removed
 	noise       float64      // relative amount by which the costs of queues are raised at random
 }
 
-// Run improves s until it has looked at `work` positions or ctx has ended. The result is never worse than s, and it
-// is the same for the same work and random generator. Each step removes some groups and inserts them again; a worse
-// order is accepted with a probability that falls with the temperature (simulated annealing). One position is a
-// place of a queue for which a cost is computed.
+// Run improves an assignment until it has looked at `work` positions of queues or ctx has ended.
+// The result is never worse than before, and it is the same for the same work and random generator.
+// Each step removes some groups and inserts them again; a worse order is accepted with a probability that falls with the temperature
+// (simulated annealing).
 func (s *Search) Run(ctx context.Context, assignment *Assignment, rng *rand.Rand, work int64) {
 	s.prepare(assignment, rng)
 	if len(s.candidates) < 1 {
@@ -90,8 +90,8 @@ const (
 	exchangesPerStep = 20
 )
 
-// prepare copies the assignment into the present and the best order, sets defaults, and clears the buffers of an
-// earlier run. Candidates for removal are the groups that have requests.
+// prepare copies an assignment into the current and the best order, sets defaults, and clears the buffers of an earlier run.
+// Groups that have requests may be removed by steps.
 func (s *Search) prepare(assignment *Assignment, rng *rand.Rand) {
 	if s.MaxRemoved == 0 {
 		s.MaxRemoved = 10
@@ -116,15 +116,15 @@ func clearedFlags(b []bool, n int) []bool {
 	return b
 }
 
-// CopyOrder takes over the queues of another assignment of the same problem, but not its search work.
+// CopyOrder takes over the queues of another assignment of the same problem, but not the number of positions that it has looked at.
 func (a *Assignment) CopyOrder(source *Assignment) {
 	work := a.searchWork
 	a.CopyFrom(source)
 	a.searchWork = work
 }
 
-// runStep removes some groups and puts each back at its best place. If the total is then higher, the result is
-// accepted with probability exp(-increase/heat) only; otherwise the queues are restored.
+// runStep is one step of the search. It removes some groups and puts each back where that costs least.
+// If the total is then higher, the result is accepted with probability exp(-increase/heat) only; otherwise the queues are restored.
 func (s *Search) runStep(heat float64) {
 	assignment := &s.current
 	oldTotal := assignment.total
@@ -164,9 +164,9 @@ func (s *Search) runStep(heat float64) {
 	s.removed, s.savedQueues = s.removed[:0], s.savedQueues[:0]
 }
 
-// noisyBestPosition returns the best queue and place for a group. If the step is noisy, each queue's cost is first
-// raised by a random factor. With KeepQueues a group stays in its queue. If no queue can serve the group, queue is
-// -1.
+// noisyBestPosition returns the best queue and position for a removed group.
+// If the step is noisy, each queue's cost is first raised by a random factor, which leads to other queues than the best.
+// With KeepQueues the group stays in its queue. If no queue can serve the group, queueIndex is -1.
 func (s *Search) noisyBestPosition(groupIndex int32) (queueIndex int32, position int) {
 	assignment := &s.current
 	if queueIndex := s.oldQueue[groupIndex]; s.KeepQueues && queueIndex >= 0 {
@@ -191,8 +191,7 @@ func (s *Search) noisyBestPosition(groupIndex int32) (queueIndex int32, position
 	return queueIndex, position
 }
 
-// saveQueue keeps a copy of a queue before a step first changes it, so that restoreQueues can undo the step.
-// Buffers of earlier steps are reused.
+// saveQueue keeps a copy of a queue before a step first changes it, so that restoreQueues can undo the step. Buffers of earlier steps are reused.
 func (s *Search) saveQueue(queueIndex int32) {
 	if s.isSaved[queueIndex] {
 		return
@@ -207,8 +206,8 @@ func (s *Search) saveQueue(queueIndex int32) {
 	s.savedOrders[n].entries = append(s.savedOrders[n].entries[:0], s.current.queues[queueIndex].entries...)
 }
 
-// restoreQueues undoes a step that was not accepted: it copies the saved queues back, with the total before the
-// step. Removed groups that were in no queue before are in none again.
+// restoreQueues undoes a step that was not accepted: it copies the saved queues back, with the total before the step.
+// Removed groups that were in no queue before are in none again.
 func (s *Search) restoreQueues(total float64) {
 	assignment := &s.current
 	for _, groupIndex := range s.removed {
@@ -227,8 +226,8 @@ func (s *Search) restoreQueues(total float64) {
 	assignment.total = total
 }
 
-// acceptStep keeps the result of a step. It notes which queues now differ from those of the best order (differsFromBest)
-// and, if the total is a new best, copies them there.
+// acceptStep keeps the result of a step. It notes which queues now differ from those of the best order and, if the total is lower than its
+// total, updates the best order.
 func (s *Search) acceptStep() {
 	for _, queueIndex := range s.savedQueues {
 		s.isSaved[queueIndex] = false
@@ -242,8 +241,8 @@ func (s *Search) acceptStep() {
 	}
 }
 
-// updateBest copies the queues that have changed since the last best order. If the present order is not better, it only
-// forgets which have changed: the caller then copies the best order back.
+// updateBest copies the queues that have changed since the last best order into it, if the current order is better.
+// Otherwise it only forgets which have changed; the caller then copies the best order back.
 func (s *Search) updateBest(isBetter bool) {
 	for _, queueIndex := range s.changedQueues {
 		s.differsFromBest[queueIndex] = false
@@ -260,7 +259,7 @@ func (s *Search) updateBest(isBetter bool) {
 	}
 }
 
-// orderRemoved sorts the removed groups into the order in which they go back: by deadline, by work, or at random.
+// orderRemoved sorts the removed groups into the order in which they are put back: by deadline, by work or at random, chosen at random.
 func (s *Search) orderRemoved() {
 	p := s.current.problem
 	switch s.rng.IntN(3) {

@@ -7,7 +7,7 @@ import (
 	"inferplan/policy"
 )
 
-// queueServer carries out the order of the queues: it pulls requests and changes networks.
+// queueServer carries out the order of the queues on the instances: it sends requests to them and changes their networks.
 type queueServer struct {
 	fleet    *instanceFleet
 	requests *requestTable
@@ -16,14 +16,14 @@ type queueServer struct {
 	pauses   pausePricer
 }
 
-// newQueueServer returns a server of the queues of a group table.
+// newQueueServer returns a server of the queues of a group table, with its rules of eviction and of pauses.
 func newQueueServer(groups *groupTable) *queueServer {
 	return &queueServer{fleet: groups.fleet, requests: groups.requests, groups: groups, evictor: evictor{fleet: groups.fleet, requests: groups.requests, groups: groups}, pauses: pausePricer{fleet: groups.fleet, requests: groups.requests, groups: groups}}
 }
 
-// serveQueue pulls requests of the head group of a queue into the running batch, changes the network, or evicts
-// requests. It ends when the instance can do no more at this time. It is called whenever an instance may have
-// become free or its queue has changed.
+// serveQueue lets an instance do what its queue says, until it can do no more at this time: it sends requests of the head group to the
+// instance, which join its running batch, changes the network, or evicts requests.
+// It is called whenever the instance may have become free or its queue has changed. The instance has the index of the queue.
 func (s *queueServer) serveQueue(now time.Duration, queueIndex int32, actions *policy.Actions) {
 	instance := &s.fleet.instances[queueIndex]
 	mayPull := s.fleet.operations.pull.takesNow(instance)
@@ -62,8 +62,8 @@ func (s *queueServer) serveQueue(now time.Duration, queueIndex int32, actions *p
 	}
 }
 
-// headGroup returns the group that a queue serves next: the first one or, if its class is at its cap (the most of a
-// class that run at once), the next of the loaded network that is not. If the queue is empty, it returns -1.
+// headGroup returns the group that an instance serves next from its queue: the first one or, if as many requests of its class run as the
+// cap allows, the next one of the loaded network whose class is below its cap. If the queue is empty, it returns -1.
 func (s *queueServer) headGroup(instance *instance, queueIndex int32) int32 {
 	firstGroup := s.groups.assignment.Head(queueIndex)
 	if s.fleet.queueTables.Caps == nil || firstGroup < 0 {
@@ -80,9 +80,9 @@ func (s *queueServer) headGroup(instance *instance, queueIndex int32) int32 {
 	return firstGroup
 }
 
-// borrowedGroup returns the group that an instance with an empty queue serves from other queues without a change
-// of network: the one with the highest priority, then the earliest deadline. If there is none, it returns -1.
-// Groups whose first member has started before stay in their queue.
+// borrowedGroup returns the group that an instance with an empty queue serves from another instance's queue without a change of network:
+// the one with the highest priority, then the earliest deadline. If there is none, it returns -1.
+// Groups whose first member has started before stay in their queue, because its state is on that instance.
 func (s *queueServer) borrowedGroup(instance *instance) int32 {
 	bestGroup, earliestDeadline, bestPriority := int32(-1), time.Duration(0), int32(0)
 	if s.groups.options.Rule != VirtualQueues || !s.fleet.operations.balance.enabled || instance.loadedNetwork < 0 || s.requests.waitingRequests() == 0 || s.fleet.isFull(instance) {
@@ -103,10 +103,10 @@ func (s *queueServer) borrowedGroup(instance *instance) int32 {
 	return bestGroup
 }
 
-// moreUrgentHead returns the head of another queue that an instance serves before its own head: one with an
-// earlier deadline that it can still meet here. If there is none, it returns headIndex. Without this rule a request
-// would wait for its own instance while others of its network serve less urgent requests. Requests that have
-// started before stay, as do those of other kinds of devices.
+// moreUrgentHead returns the head of another queue that an instance serves before the head of its own queue (headIndex): one with an
+// earlier deadline that it can still meet here. If there is none, it returns headIndex.
+// Without this rule a request would wait for its own instance while others of its network serve less urgent requests.
+// Requests that have started before stay, as do those of other kinds of devices.
 func (s *queueServer) moreUrgentHead(now time.Duration, instance *instance, queueIndex, headIndex int32) int32 {
 	if s.groups.options.Rule != VirtualQueues || !s.fleet.operations.balance.enabled || len(s.fleet.instances) == 1 {
 		return headIndex
@@ -127,8 +127,8 @@ func (s *queueServer) moreUrgentHead(now time.Duration, instance *instance, queu
 	return bestGroup
 }
 
-// changeNetwork orders an instance on which nothing runs to unload its network and load another. After a failed
-// load it does nothing until the next tick, which tries again.
+// changeNetwork orders an instance on which nothing runs to unload its network and load another.
+// After a failed load it does nothing until the next tick, which tries again.
 func (s *queueServer) changeNetwork(now time.Duration, instance *instance, network int32, actions *policy.Actions) {
 	if instance.loadFailed {
 		return
@@ -141,8 +141,7 @@ func (s *queueServer) changeNetwork(now time.Duration, instance *instance, netwo
 	actions.List = append(actions.List, policy.Action{Kind: policy.Load, Network: network, Device: instance.device})
 }
 
-// dispatchRequest sends a waiting request to an instance as a batch of one, and counts its place and its KV memory
-// there.
+// dispatchRequest sends a waiting request, given by its number, to an instance as a batch of one, and reserves KV memory for it there.
 func (s *queueServer) dispatchRequest(instance *instance, requestNumber int32, actions *policy.Actions) {
 	s.requests.endTurn(requestNumber)
 	s.groups.leaveGroup(requestNumber)
@@ -163,8 +162,8 @@ func (s *queueServer) dispatchRequest(instance *instance, requestNumber int32, a
 	actions.Hops = append(actions.Hops, policy.Hop{Stage: s.fleet.tables.Pipelines[pipeline].FirstStage, Device: instance.device, Uplink: -1, Downlink: -1})
 }
 
-// removeBatch removes a batch, which is one request, from its instance when it has ended or comes back, and frees
-// its slot. It returns the request and the instance's queue.
+// removeBatch removes a batch, which is one request, from its instance when it has ended or comes back, and frees its number.
+// It returns the request's number and the index of the instance's queue.
 func (s *queueServer) removeBatch(batchNumber int32) (requestNumber, queueIndex int32) {
 	requestNumber = s.requests.requestOfBatch[batchNumber]
 	request := &s.requests.byNumber[requestNumber]

@@ -9,8 +9,8 @@ import "slices"
 // maxExactGroups is the number of groups up to which such a queue is recomputed at every change.
 const maxExactGroups = 64
 
-// addedDuration returns by how many seconds a queue ends later if a group stands at a place, before the slot
-// nextPosition. It is negative if the group makes a change of networks unnecessary.
+// addedDuration returns by how many seconds a queue ends later with a group at a position before the entry at nextPosition than without it.
+// It is negative if the group makes a change of networks unnecessary.
 func (p *Problem) addedDuration(queueIndex int32, order *queueOrder, groupIndex int32, position, nextPosition int) float64 {
 	queue, model := &p.Queues[queueIndex], p.Groups[groupIndex].Model
 	modelBefore := queue.Model
@@ -25,9 +25,9 @@ func (p *Problem) addedDuration(queueIndex int32, order *queueOrder, groupIndex 
 	return duration
 }
 
-// insertLazily puts a group at a place of a long queue without recomputing the starts and costs of the slots, which
-// would take time in the length of the queue. It only keeps the queue's duration right, and marks the queue as
-// stale.
+// insertLazily puts a group at a position of a long queue without recomputing the starts and costs of the entries, which would take time in
+// the length of the queue. It only keeps the queue's duration right, and marks the queue as stale. queueIndex is the queue's index in the
+// problem.
 func (order *queueOrder) insertLazily(p *Problem, queueIndex, groupIndex int32, position int) {
 	order.duration, order.isStale = order.duration+p.addedDuration(queueIndex, order, groupIndex, position, position), true
 
@@ -43,8 +43,8 @@ func (order *queueOrder) insertLazily(p *Problem, queueIndex, groupIndex int32, 
 	order.entries = slices.Insert(order.entries, position, queueEntry{group: groupIndex, model: group.Model, priority: group.Priority})
 }
 
-// removeLazily takes the group at a place out of a long queue without recomputing the slots' starts and costs. The
-// head is removed without moving the others.
+// removeLazily takes the group at a position out of a long queue without recomputing the starts and costs of the entries, and marks the
+// queue as stale. The head is removed without moving the others. queueIndex is the queue's index in the problem.
 func (order *queueOrder) removeLazily(p *Problem, queueIndex int32, position int) {
 	order.duration, order.isStale = order.duration-p.addedDuration(queueIndex, order, order.entries[position].group, position, position+1), true
 	if position == 0 {
@@ -54,9 +54,9 @@ func (order *queueOrder) removeLazily(p *Problem, queueIndex int32, position int
 	order.entries = slices.Delete(order.entries, position, position+1)
 }
 
-// updateDuration recomputes the duration of a long queue in seconds, work and changes of networks, after a change
-// of the problem. It marks the queue as stale: the slots' starts and costs are computed later, when they are
-// needed.
+// updateDuration recomputes the duration of a long queue in seconds, work and changes of networks, after a change of the problem.
+// It marks the queue as stale: the starts and costs of its entries are computed when they are next read. queueIndex is the queue's index in
+// the problem.
 func (order *queueOrder) updateDuration(p *Problem, queueIndex int32) {
 	queue, t := &p.Queues[queueIndex], 0.0
 	model := queue.Model
@@ -68,8 +68,8 @@ func (order *queueOrder) updateDuration(p *Problem, queueIndex int32) {
 	order.duration, order.isStale = t, true
 }
 
-// refreshStaleQueues computes the starts and costs of stale queues, in which they were not kept up to date, before
-// something reads them.
+// refreshStaleQueues computes starts and costs in the stale queues of an assignment, whose entries were changed without computing them,
+// before something reads them.
 func refreshStaleQueues(assignment *Assignment) {
 	for queueIndex := range assignment.queues {
 		if order := &assignment.queues[queueIndex]; order.isStale {

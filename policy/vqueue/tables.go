@@ -27,13 +27,14 @@ type Tables struct {
 	unsupported error
 }
 
-// Estimator returns the estimator of a served model on a kind of device.
+// Estimator returns the estimator of completion times of a served model on a kind of device, for regular requests or for mega prompts,
+// which are many times longer. kinds is the number of kinds.
 func (t *Tables) Estimator(kinds int, model int32, isMega bool, kind int32) *RCT {
 	return &t.RCT[estimatorIndex(kinds, model, isMega, kind)]
 }
 
-// estimatorIndex returns the index in Tables.RCT of the estimator of a served model on a kind of device. A model
-// has two rows: for regular requests and for mega prompts, which are many times longer.
+// estimatorIndex returns the index in Tables.RCT of the estimator of a served model on a kind of device.
+// A model has two rows of `kinds` estimators: for regular requests and for mega prompts, which are many times longer.
 func estimatorIndex(kinds int, model int32, isMega bool, kind int32) int {
 	row := 2 * int(model)
 	if isMega {
@@ -42,8 +43,8 @@ func estimatorIndex(kinds int, model int32, isMega bool, kind int32) int {
 	return row*kinds + int(kind)
 }
 
-// closedModels returns, by served model, whether a cap of 0 keeps it away from a device. If there are no caps, it
-// returns nil.
+// closedModels returns, by served model, whether a cap of 0 keeps it away from a device.
+// A cap is the most requests of a model that run at once there. If there are no caps, it returns nil.
 func (t *Tables) closedModels(device int32, models int) []bool {
 	if t.Caps == nil {
 		return nil
@@ -119,8 +120,8 @@ func TablesOf(planTables *policy.Tables) *Tables {
 	return queueTables
 }
 
-// validate returns the first inconsistency of the tables with which the policy could not work, or nil. It is called
-// once, when the policy is made. Two estimators for each model and kind are for regular requests and for mega
+// validate returns an error that describes the first inconsistency of the tables with which the policy could not work, or nil.
+// It is called once, when the policy is made. Each model has two estimators on each kind of device: for regular requests and for mega
 // prompts (many times longer).
 func (t *Tables) validate(planTables *policy.Tables) error {
 	kinds := len(planTables.Kinds)

@@ -6,24 +6,23 @@ import "inferplan/policy/slots"
 // turns, each with its requests in the order of arrival. With a single client the order of the groups applies.
 type clientTurns struct {
 	lines     []clientLine
-	freeLines []int32           // unused lines
-	lineOf    map[turnKey]int32 // index of a client's line
-	nextLine  []int32           // by served model: the line whose turn it is, or -1 if nobody waits
+	freeLines []int32           // indexes of unused lines
+	lineOf    map[turnKey]int32 // by model and client: index in lines
+	nextLine  []int32           // by served model: the line whose turn it is; -1 if nobody waits
 }
 
-// clientLine has the waiting requests of a client in a class. The lines of a class form a ring.
+// clientLine has the waiting requests of a client for a served model. The lines of a model form a ring.
 type clientLine struct {
 	turnKey
-	firstRequest, lastRequest int32 // requests at both ends
+	firstRequest, lastRequest int32 // numbers of the requests at both ends
 	size                      int32 // number of requests
-	nextLine, prevLine        int32 // neighbours in the ring
+	nextLine, prevLine        int32 // neighbours in the ring, indexes in clientTurns.lines
 }
 
 // turnKey identifies a line: the served model and the client.
 type turnKey struct{ model, client int32 }
 
-// newClientTurns returns the turns of clients, in which the clients of a served model alternate, for this many
-// models. -1 means that no client waits.
+// newClientTurns returns the turns of clients, in which the clients of a served model alternate, for this many models. At first no client waits (-1).
 func newClientTurns(models int) clientTurns {
 	t := clientTurns{lineOf: map[turnKey]int32{}, nextLine: make([]int32, models)}
 	for m := range t.nextLine {
@@ -32,9 +31,9 @@ func newClientTurns(models int) clientTurns {
 	return t
 }
 
-// joinClientLine puts a waiting request behind the others of its client. The clients of a class take turns: their
-// lines stand in a ring, and each turn serves the first request of the next line. A line that was empty becomes the
-// last of the ring. A request that has started before joins no line, because it does not wait for a turn again.
+// joinClientLine puts a waiting request behind the others of its client.
+// The clients of a served model take turns: their lines stand in a ring, and each turn serves the first request of the next line.
+// A request that has started before joins no line, because it does not wait for a turn again.
 func (t *requestTable) joinClientLine(requestNumber int32) {
 	request, turns := &t.byNumber[requestNumber], &t.turns
 	if request.producedTokens > 0 || request.evictionCount > 0 {
@@ -55,8 +54,8 @@ func (t *requestTable) joinClientLine(requestNumber int32) {
 	line.size++
 }
 
-// openLine adds an empty line for a client that had no waiting request. It becomes the last of the ring of its
-// class, which is just before the line whose turn is next.
+// openLine adds an empty line for a client that had no waiting request, and returns its index.
+// It becomes the last of the ring of its model, which is just before the line whose turn is next.
 func (t *clientTurns) openLine(key turnKey) int32 {
 	lineIndex := slots.Take(&t.lines, &t.freeLines)
 	line := &t.lines[lineIndex]
@@ -71,8 +70,8 @@ func (t *clientTurns) openLine(key turnKey) int32 {
 	return lineIndex
 }
 
-// leaveClientLine removes a request that starts or is dropped from its client's line. An empty line leaves the ring
-// of the clients that take turns, and passes the turn on.
+// leaveClientLine removes a request that starts or is dropped from its client's line.
+// An empty line leaves the ring of the clients that take turns, and passes the turn on.
 func (t *requestTable) leaveClientLine(requestNumber int32) {
 	request, turns := &t.byNumber[requestNumber], &t.turns
 	if request.clientLine < 0 {
@@ -108,22 +107,21 @@ func (t *requestTable) leaveClientLine(requestNumber int32) {
 	turns.freeLines = append(turns.freeLines, lineIndex)
 }
 
-// hasSeveralClients reports whether several clients wait in a class.
+// hasSeveralClients reports whether requests of several clients wait for a served model.
 func (t *clientTurns) hasSeveralClients(model int32) bool {
 	lineIndex := t.nextLine[model]
 	return lineIndex >= 0 && t.lines[lineIndex].nextLine != lineIndex
 }
 
-// endTurn ends the turn of a request's client.
+// endTurn passes the turn on if a request that starts belongs to the client whose turn it is.
 func (t *requestTable) endTurn(requestNumber int32) {
 	if request := &t.byNumber[requestNumber]; request.clientLine >= 0 && t.turns.nextLine[request.model] == request.clientLine {
 		t.turns.nextLine[request.model] = t.turns.lines[request.clientLine].nextLine
 	}
 }
 
-// nextByTurn returns the request that an instance takes for its next group: the first of the client whose turn it
-// is in the group's class if it can run there, else the group's first. Requests that have started before are taken
-// in any case.
+// nextByTurn returns the number of the request that an instance takes when its queue is to serve a group: the first request of the client
+// whose turn it is if that can run there, else the group's first. Requests that have started before are taken in any case.
 func (s *queueServer) nextByTurn(queueIndex, groupIndex int32) int32 {
 	requestNumber := s.groups.members[groupIndex].firstRequest
 	request := &s.requests.byNumber[requestNumber]
@@ -136,8 +134,8 @@ func (s *queueServer) nextByTurn(queueIndex, groupIndex int32) int32 {
 	return requestNumber
 }
 
-// countBefore returns how many waiting requests of a class are served before a new request of a client: byTurns if
-// clients take turns, and inOrder in the order of arrival. If no other client waits, the two are equal.
+// countBefore returns how many waiting requests of a served model are served before a new request of a client: byTurns if clients take
+// turns, and inOrder in the order of arrival. If no other client waits, the two are equal.
 func (t *clientTurns) countBefore(model, client int32) (byTurns, inOrder int32) {
 	lines, size := int32(0), int32(0)
 	if firstLine := t.nextLine[model]; firstLine >= 0 {

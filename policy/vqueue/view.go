@@ -18,8 +18,7 @@ type GroupView struct {
 	Start, Deadline time.Duration // expected start; deadline of the first member
 }
 
-// QueueViews returns the queues in their present order. With rules that keep one list for all instances, queues
-// have no groups.
+// QueueViews returns the queues in their present order, for reports. Under rules that have one list for all instances, queues have no groups.
 func (p *Policy) QueueViews() []QueueView {
 	refreshStaleQueues(p.groups.assignment)
 	views := make([]QueueView, len(p.fleet.instances))

@@ -82,8 +82,9 @@ const (
 	endsPerUpdate = 100
 )
 
-// newAdmission returns the admission of requests to a cluster, when a policy is made. A resource is a set of devices with the work that no other device can do; admission
-// keeps the owed work of each resource within the time that its devices have. Without Options.Admit every request is admitted.
+// newAdmission returns the admission of requests to a cluster, when a policy is made. A resource is a set of devices with the work that no
+// other device can do; admission keeps the owed work of each resource within the time that its devices have.
+// Without Options.Admit every request is admitted.
 func newAdmission(c *cluster) *admission {
 	admission := &admission{cluster: c, registry: c.registry, tables: c.tables}
 	if !c.options.Admit {
@@ -93,20 +94,20 @@ func newAdmission(c *cluster) *admission {
 
 	// Resources are the sets of devices that run a service, and the unions of such sets.
 	for service := range tables.services {
-		contains := make([]bool, len(tables.planDevice))
+		runsService := make([]bool, len(tables.planDevice))
 		for deviceIndex := range tables.planDevice {
-			contains[deviceIndex] = tables.canRun(int32(service), int32(deviceIndex))
+			runsService[deviceIndex] = tables.canRun(int32(service), int32(deviceIndex))
 		}
-		admission.addResource(contains)
+		admission.addResource(runsService)
 	}
 	// The list grows in the loop, so that unions are joined with others, too.
 	for resourceIndex := 0; resourceIndex < len(admission.resources); resourceIndex++ {
 		for earlierIndex := range resourceIndex {
-			contains := slices.Clone(admission.resources[resourceIndex].isMember)
+			union := slices.Clone(admission.resources[resourceIndex].isMember)
 			for deviceIndex, isMember := range admission.resources[earlierIndex].isMember {
-				contains[deviceIndex] = contains[deviceIndex] || isMember
+				union[deviceIndex] = union[deviceIndex] || isMember
 			}
-			admission.addResource(contains)
+			admission.addResource(union)
 		}
 	}
 
@@ -122,22 +123,22 @@ func newAdmission(c *cluster) *admission {
 		}
 	}
 	admission.apps, admission.timeSums = make([]appStats, len(tables.planTables.Models)), make([]float64, len(admission.resources))
-	for resourceIndex := range admission.apps {
-		app := &admission.apps[resourceIndex]
-		app.backlogShare, app.claim = initialShare, newRateClaim(tables.planTables.Models[resourceIndex].RPS)
+	for appIndex := range admission.apps {
+		app := &admission.apps[appIndex]
+		app.backlogShare, app.claim = initialShare, newRateClaim(tables.planTables.Models[appIndex].RPS)
 	}
 	return admission
 }
 
-// addResource adds a set of devices, given by whether each device is a member, as a resource whose work admission limits. It does nothing if the set is empty or known,
-// or if there are maxResources already, because each resource costs time at every arrival.
-func (a *admission) addResource(contains []bool) {
-	if len(a.resources) >= maxResources || slices.ContainsFunc(a.resources, func(set resource) bool { return slices.Equal(set.isMember, contains) }) {
+// addResource adds a set of devices, given by whether each device is a member, as a resource whose work admission limits.
+// It does nothing if the set is empty or known, or if there are maxResources already, because each resource costs time at every arrival.
+func (a *admission) addResource(isMember []bool) {
+	if len(a.resources) >= maxResources || slices.ContainsFunc(a.resources, func(set resource) bool { return slices.Equal(set.isMember, isMember) }) {
 		return
 	}
-	set := resource{isMember: contains}
-	for deviceIndex, isMember := range contains {
-		if isMember {
+	set := resource{isMember: isMember}
+	for deviceIndex, belongs := range isMember {
+		if belongs {
 			set.deviceIndexes = append(set.deviceIndexes, int32(deviceIndex))
 		}
 	}
@@ -146,8 +147,9 @@ func (a *admission) addResource(contains []bool) {
 	}
 }
 
-// taskTimeOn returns the time in ns for which a task of a service occupies all devices of a resource (a set of devices), when they run full planned batches and share
-// the tasks by their speed, times the number of devices. If devices outside the resource run the service, too, it returns 0, because the work need not be done here.
+// taskTimeOn returns the time in ns for which a task of a service occupies all devices of a resource (a set of devices), when they run full
+// planned batches and share the tasks by their speed, times the number of devices.
+// If devices outside the resource run the service, too, it returns 0, because the work need not be done here.
 func (a *admission) taskTimeOn(resource *resource, service int32) int64 {
 	rate := 0.0
 	for deviceIndex := range a.tables.planDevice {
@@ -166,8 +168,9 @@ func (a *admission) taskTimeOn(resource *resource, service int32) int64 {
 	return max(1, int64(float64(len(resource.deviceIndexes))/rate))
 }
 
-// admit decides whether an arriving request is served, and if so adds it to the admitted requests. Each resource (set of devices) that the request will use needs time left
-// for it and for the admitted requests with later deadlines. If it is refused, retryAt is the time, in ns, at which such a request is expected to fit.
+// admit decides whether an arriving request is served, and if so adds it to the admitted requests.
+// Each resource (set of devices) that the request will use needs time left for it and for the admitted requests with later deadlines.
+// If it is refused, retryAt is the time, in ns, at which such a request is expected to fit.
 // Without Options.Admit every request is admitted.
 func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryAt int64) {
 	if !a.cluster.options.Admit {
@@ -209,8 +212,9 @@ func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryA
 	return true, 0
 }
 
-// delayUntilFit returns by how many ns later the resource r (a set of devices) would have time for a request at position among the admitted ones, which are sorted
-// by deadline, and for all requests behind it. If there is time now, it returns 0. A request that shares the resource with no other one always fits.
+// delayUntilFit returns by how many ns later the resource r (a set of devices) would have time for a request at position among the admitted
+// ones, which are sorted by deadline, and for all requests behind it. If there is time now, it returns 0.
+// A request that shares the resource with no other one always fits.
 //
 //	earlierOwed <= backlogShare · deviceTimeUntil(deadline - chainQuantile)      for each of these requests
 func (a *admission) delayUntilFit(now int64, resourceIndex, position int, request *request) (delay int64) {
@@ -240,8 +244,8 @@ func (a *admission) delayUntilFit(now int64, resourceIndex, position int, reques
 	return delay
 }
 
-// updateFreeTimes computes when the devices of a resource become free: the sum of these times, the latest of them, and the number of devices that are up.
-// deviceTimeUntil reads these.
+// updateFreeTimes computes when the devices of a resource become free: the sum of these times, the latest of them, and the number of
+// devices that are up. deviceTimeUntil reads these.
 func (a *admission) updateFreeTimes(now int64, resource *resource) {
 	resource.freeTimesSum, resource.lastFreeAt, resource.liveDevices = 0, now, 0
 	for _, deviceIndex := range resource.deviceIndexes {
@@ -251,8 +255,9 @@ func (a *admission) updateFreeTimes(now int64, resource *resource) {
 	}
 }
 
-// deviceFreeAt returns when a device has finished the batch that it runs, in ns. An idle device is free now. If the device is down, it returns farFuture.
-// The sequences of a language model count as if the device did what remains of them in full batches, and nothing else.
+// deviceFreeAt returns when a device has finished the batch that it runs, in ns. An idle device is free now.
+// If the device is down, it returns farFuture. The sequences of a language model count as if the device did what remains of them in full
+// batches, and nothing else.
 func (a *admission) deviceFreeAt(now int64, deviceIndex int32) int64 {
 	device := &a.cluster.devices[deviceIndex]
 	switch {
@@ -273,8 +278,8 @@ func (a *admission) deviceFreeAt(now int64, deviceIndex int32) int64 {
 	return max(now, device.batchEndsAt)
 }
 
-// deviceTimeUntil returns the device time in ns that a resource (a set of devices) offers until a deadline: the sum over its devices of the time from when the device is free.
-// If all are free by the deadline, a formula suffices.
+// deviceTimeUntil returns the device time in ns that a resource (a set of devices) offers until a deadline: the sum over its devices of the
+// time from when the device is free. If all are free by the deadline, a formula suffices.
 func (a *admission) deviceTimeUntil(now int64, resource *resource, deadline int64) int64 {
 	if deadline >= resource.lastFreeAt {
 		return resource.liveDevices*deadline - resource.freeTimesSum
@@ -286,8 +291,8 @@ func (a *admission) deviceTimeUntil(now int64, resource *resource, deadline int6
 	return sum
 }
 
-// updateOwedTime computes anew the device time that an admitted request owes each resource (set of devices), after a segment of its tasks was revealed: the time of its
-// waiting tasks, and the mean time of what followed its latest kind of task in earlier requests.
+// updateOwedTime computes anew the device time that an admitted request owes each resource (set of devices), after a segment of its tasks
+// was revealed: the time of its waiting tasks, and the mean time of what followed its latest kind of task in earlier requests.
 func (a *admission) updateOwedTime(request *request) {
 	if !request.admitted {
 		return
@@ -317,8 +322,8 @@ func (a *admission) addOwedTime(request *request, sign int64) {
 	}
 }
 
-// settleOwedTime subtracts the device time of a task that starts (sign 1) from what its request owes each resource (set of devices). If the task comes back without a
-// result and waits again, the time is added back (sign -1).
+// settleOwedTime subtracts the device time of a task that starts (sign 1) from what its request owes each resource (set of devices).
+// If the task comes back without a result and waits again, the time is added back (sign -1).
 func (a *admission) settleOwedTime(task *task, sign int64) {
 	if task.requestNumber < 0 || !a.registry.requests[task.requestNumber].admitted {
 		return
@@ -331,8 +336,8 @@ func (a *admission) settleOwedTime(task *task, sign int64) {
 	}
 }
 
-// recordAnswer removes a request that has been answered from the admitted ones, and learns from it: the device time that its tasks took, its longest chain of tasks that
-// read each other, and whether it was late.
+// recordAnswer removes a request that has been answered from the admitted ones, and learns from it: the device time that its tasks took,
+// its longest chain of tasks that read each other, and whether it was late.
 func (a *admission) recordAnswer(now int64, requestNumber int32) {
 	request := &a.registry.requests[requestNumber]
 	if !request.admitted {
@@ -357,8 +362,8 @@ func (a *admission) recordAnswer(now int64, requestNumber int32) {
 	a.adjustShare(now, request, now > request.deadline)
 }
 
-// removeRequest removes a request that has ended or was dropped from the admitted ones, with the device time that it still owes. The list is sorted by deadline, and
-// several requests may have the same one.
+// removeRequest removes a request that has ended or was dropped from the admitted ones, with the device time that it still owes.
+// The list is sorted by deadline, and several requests may have the same one.
 func (a *admission) removeRequest(requestNumber int32) {
 	request := &a.registry.requests[requestNumber]
 	if !request.admitted {
@@ -373,9 +378,9 @@ func (a *admission) removeRequest(requestNumber int32) {
 	a.admittedByDeadline = slices.Delete(a.admittedByDeadline, position, position+1)
 }
 
-// adjustShare counts an admitted request that has ended, late or in time. After endsPerUpdate of them the backlog share of its application, which is the part of the device time
-// that admitted work may take, is set anew: it grows if few were late and some were refused, and shrinks if many were late. It then holds for one time budget of a
-// request, until its effect is seen.
+// adjustShare counts an admitted request that has ended, late or in time. After endsPerUpdate of them the backlog share of its application,
+// which is the part of the device time that admitted work may take, is set anew: it grows if few were late and some were refused, and
+// shrinks if many were late. It then holds for one time budget of a request, until its effect is seen.
 func (a *admission) adjustShare(now int64, request *request, late bool) {
 	app := &a.apps[request.app]
 	if app.endedRequests++; late {
@@ -394,7 +399,8 @@ func (a *admission) adjustShare(now int64, request *request, late bool) {
 	app.endedRequests, app.lateRequests, app.refusedAny, app.shareHoldsUntil = 0, 0, false, now+request.deadline-request.arrivedAt
 }
 
-// plannedTaskTime returns the time in ns of a task of a service in a full planned batch, on the first kind of device that runs it. If no kind does, it returns 0.
+// plannedTaskTime returns the time in ns of a task of a service in a full planned batch, on the first kind of device that runs it.
+// If no kind does, it returns 0.
 func (a *admission) plannedTaskTime(service int32, relativeWork int64) int64 {
 	profile := &a.tables.services[service]
 	i := slices.IndexFunc(profile.byKind, func(onKind kindProfile) bool { return onKind.batchTimes != nil })
@@ -404,9 +410,9 @@ func (a *admission) plannedTaskTime(service int32, relativeWork int64) int64 {
 	return scaleTime(profile.byKind[i].batchTimes[profile.byKind[i].maxBatch-1], relativeWork)
 }
 
-// learnRecordedPath learns, before the first request, from a recorded path, the tasks that a share of an application's recorded requests had: the device time and the longest
-// chain of its tasks. path has the kinds of these tasks in the prediction table. The path counts as many samples as its share of half of the ring of chains, so that real
-// requests soon outweigh it.
+// learnRecordedPath learns, before the first request, from a recorded path, the tasks that a share of an application's recorded requests
+// had: the device time and the longest chain of its tasks. path has the kinds of these tasks in the prediction table.
+// The path counts as many samples as its share of half of the ring of chains, so that real requests soon outweigh it.
 func (a *admission) learnRecordedPath(app int32, path []int32, recordedPath *flow.RecordedPath, requestShare float64) {
 	endTimes, chainTime := make([]int64, len(recordedPath.Tasks)), int64(0)
 	for taskIndex := range recordedPath.Tasks {
@@ -422,8 +428,9 @@ func (a *admission) learnRecordedPath(app int32, path []int32, recordedPath *flo
 	a.learnPath(app, path, chainTime, requestShare*maxChains/2)
 }
 
-// learnPath counts `count` requests of an application (appIndex) whose tasks were of the given kinds, in order: the device time of what followed each kind, that of the whole request,
-// and its longest chain of task times in ns. Kinds of tasks (service, work, inputs) are numbers of the prediction table.
+// learnPath counts `count` requests of an application (appIndex) whose tasks were of the given kinds, in order: the device time of what
+// followed each kind, that of the whole request, and its longest chain of task times in ns.
+// Kinds of tasks (service, work, inputs) are numbers of the prediction table.
 func (a *admission) learnPath(appIndex int32, taskKinds []int32, chainTime int64, count float64) {
 	app := &a.apps[appIndex]
 	clear(a.timeSums)
@@ -464,8 +471,8 @@ func (m *resourceMean) meanOf(resourceIndex int) int64 {
 	return int64(m.sums[resourceIndex] / m.samples)
 }
 
-// addSamples adds `count` samples of the same values: deviceTimes has one device time for each resource. Beyond a weight of maxSamples, older samples lose weight, so that the mean
-// follows changes.
+// addSamples adds `count` samples of the same values: deviceTimes has one device time for each resource.
+// Beyond a weight of maxSamples, older samples lose weight, so that the mean follows changes.
 func (m *resourceMean) addSamples(deviceTimes []float64, count float64) {
 	if m.sums == nil {
 		m.sums = make([]float64, len(deviceTimes))

@@ -18,8 +18,8 @@ type batchRunner struct {
 	admission *admission
 }
 
-// startTouched is called at the end of each event. It starts a batch and a load, where possible, on each device that the event has changed (touchDevice).
-// A start may change further devices, so the list grows meanwhile.
+// startTouched is called at the end of each event. It starts a batch and a load, where possible, on each device that the event has changed
+// (touchDevice). A start may change further devices, so the list grows meanwhile.
 func (b *batchRunner) startTouched(now int64, actions *policy.Actions) {
 	for i := 0; i < len(b.cluster.touchedDevices); i++ {
 		deviceIndex := b.cluster.touchedDevices[i]
@@ -32,8 +32,9 @@ func (b *batchRunner) startTouched(now int64, actions *policy.Actions) {
 	b.cluster.touchedDevices = b.cluster.touchedDevices[:0]
 }
 
-// startBatch starts a batch on an idle device, if a task in its queue may run: with that task, and all later tasks of its service that may run, up to the
-// largest batch. On a device that runs a language model, tasks join it as sequences instead. It is called whenever a start may have become possible.
+// startBatch starts a batch on an idle device, if a task in its queue may run: with that task, and all later tasks of its service that may
+// run, up to the largest batch. On a device that runs a language model, tasks join it as sequences instead.
+// It is called whenever a start may have become possible.
 func (b *batchRunner) startBatch(deviceIndex int32, now int64, actions *policy.Actions) {
 	device := &b.cluster.devices[deviceIndex]
 	if device.isBusy {
@@ -85,9 +86,9 @@ func (b *batchRunner) firstToStart(device *device, position int) int {
 	return -1
 }
 
-// chooseBatch moves tasks of a service that may run from a device's queue into its batch, from headPosition on and up to the largest batch, and appends them to
-// the tasks of the actions. It returns the largest relative work of these tasks, which sets the time of the batch, and the time in ns to recompute session
-// states that are not on the device.
+// chooseBatch moves tasks of a service that may run from a device's queue into its batch, from headPosition on and up to the largest batch,
+// and appends them to the tasks of the actions. It returns the largest relative work of these tasks, which sets the time of the batch, and
+// the time in ns to recompute session states that are not on the device.
 func (b *batchRunner) chooseBatch(deviceIndex int32, headPosition int, service int32, actions *policy.Actions) (relativeWork, recomputeTime int64) {
 	device, maxBatch := &b.cluster.devices[deviceIndex], int(b.tables.profileOn(service, deviceIndex).maxBatch)
 	remainingQueue := device.queue[:headPosition]
@@ -106,8 +107,9 @@ func (b *batchRunner) chooseBatch(deviceIndex int32, headPosition int, service i
 	return relativeWork, recomputeTime
 }
 
-// batchHead returns the queue position from which on a device looks for its next batch: that of the first task of a full batch if the option FullBatchFirst is set and
-// the first task that may run can wait for the batch, and otherwise 0. A task that waits for a sibling (siblingArriving) counts only if others of its service may run.
+// batchHead returns the queue position from which on a device looks for its next batch: that of the first task of a full batch if the
+// option FullBatchFirst is set and the first task that may run can wait for the batch, and otherwise 0.
+// A task that waits for a sibling (siblingArriving) counts only if others of its service may run.
 func (b *batchRunner) batchHead(device *device, deviceIndex int32, now int64) int {
 	if !b.cluster.options.FullBatchFirst {
 		return 0
@@ -124,8 +126,8 @@ func (b *batchRunner) batchHead(device *device, deviceIndex int32, now int64) in
 	return 0
 }
 
-// startSequences starts a language model on an idle device. All tasks of the service from headPosition on in the queue that may run, and for which there is KV memory,
-// start as sequences, each a batch of its own. The others stay in the queue.
+// startSequences starts a language model on an idle device. All tasks of the service from headPosition on in the queue that may run, and
+// for which there is KV memory, start as sequences, each a batch of its own. The others stay in the queue.
 func (b *batchRunner) startSequences(deviceIndex, service int32, headPosition int, now int64, actions *policy.Actions) {
 	device := &b.cluster.devices[deviceIndex]
 	remainingQueue := device.queue[:headPosition]
@@ -140,8 +142,9 @@ func (b *batchRunner) startSequences(deviceIndex, service int32, headPosition in
 	device.queue = remainingQueue
 }
 
-// joinSequences lets tasks of a device's queue join the language model that runs there, in order. It stops at the first task that does not fit, or that makes
-// the device drain, which means to take no new sequences so that another service gets the device.
+// joinSequences lets tasks of a device's queue join the language model that runs there, in order.
+// It stops at the first task that does not fit, or that makes the device drain, which means to take no new sequences so that another
+// service gets the device.
 func (b *batchRunner) joinSequences(deviceIndex int32, now int64, actions *policy.Actions) {
 	device := &b.cluster.devices[deviceIndex]
 	remainingQueue, accepting := device.queue[:0], true
@@ -158,8 +161,8 @@ func (b *batchRunner) joinSequences(deviceIndex int32, now int64, actions *polic
 	device.queue = remainingQueue
 }
 
-// siblingArriving returns true if a task should wait for a sibling: another task of its request and service in the device's queue whose inputs are on their way to the
-// device. The two were placed there to share a batch.
+// siblingArriving returns true if a task should wait for a sibling: another task of its request and service in the device's queue whose
+// inputs are on their way to the device. The two were placed there to share a batch.
 func (b *batchRunner) siblingArriving(device *device, task *task) bool {
 	if len(device.queue) == 1 {
 		return false
@@ -192,8 +195,8 @@ func (b *batchRunner) finishBatch(deviceIndex, batchNumber int32, now int64, act
 	b.cluster.touchDevice(deviceIndex)
 }
 
-// endTask marks a task as ended, stores the session state that it leaves for the next task of its request, and counts it as an ended input of the tasks that read it.
-// If its request has ended before (requestNumber -1), the task is only released.
+// endTask marks a task as ended, stores the session state that it leaves for the next task of its request, and counts it as an ended input
+// of the tasks that read it. If its request has ended before (requestNumber -1), the task is only released.
 func (b *batchRunner) endTask(taskID int32, now int64, actions *policy.Actions) {
 	task := &b.registry.tasks[taskID]
 	task.progress, task.endsAt = taskEnded, now
@@ -208,8 +211,8 @@ func (b *batchRunner) endTask(taskID int32, now int64, actions *policy.Actions) 
 	b.markInputEnded(now, request.expectedTasks, taskID, actions)
 }
 
-// markInputEnded counts an ended task among the inputs of those tasks of a list, readers, that read its output. A revealed task all of whose inputs have ended may run
-// once the inputs are at its device.
+// markInputEnded counts an ended task among the inputs of those tasks of a list, readers, that read its output.
+// A revealed task all of whose inputs have ended may run once the inputs are at its device.
 func (b *batchRunner) markInputEnded(now int64, readers []int32, taskID int32, actions *policy.Actions) {
 	for _, readerID := range readers {
 		task := &b.registry.tasks[readerID]
@@ -224,7 +227,8 @@ func (b *batchRunner) markInputEnded(now int64, readers []int32, taskID int32, a
 	}
 }
 
-// gatherInputs has the inputs of a task that has just been given a device brought there. If all of them have ended, the task may run when they are there.
+// gatherInputs has the inputs of a task that has just been given a device brought there.
+// If all of them have ended, the task may run when they are there.
 func (b *batchRunner) gatherInputs(now int64, taskID int32, actions *policy.Actions) {
 	task := &b.registry.tasks[taskID]
 	if task.pendingInputs == 0 {

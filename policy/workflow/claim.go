@@ -11,8 +11,8 @@ type rateClaim struct {
 	scarceUntil    int64 // deadline of that request; the shortage counts up to then
 }
 
-// newRateClaim returns an application's claim to its planned rate, in requests per second: each admitted request moves its virtual time on by the gap between
-// two requests. A rate of 0 counts as 1.
+// newRateClaim returns an application's claim to its planned rate, in requests per second: each admitted request moves its virtual time on
+// by the gap between two requests. A rate of 0 counts as 1.
 func newRateClaim(rps float64) rateClaim {
 	c := rateClaim{requestGap: 1e9, scarceResource: -1}
 	if rps > 0 {
@@ -21,8 +21,9 @@ func newRateClaim(rps float64) rateClaim {
 	return c
 }
 
-// leadOverShortApps returns by how many ns the application of a request is ahead in virtual time of the application furthest behind that is short of a resource
-// (a set of devices) which the request needs. If there is none, it returns 0. Each admitted request moves the virtual time of its application on by the gap of the planned rate.
+// leadOverShortApps returns by how many ns the application of a request is ahead in virtual time of the application furthest behind that is
+// short of a resource (a set of devices) which the request needs. If there is none, it returns 0.
+// Each admitted request moves the virtual time of its application on by the gap of the planned rate.
 //
 // A virtual time that lies behind is first raised to at most one time budget behind the furthest, so an application that
 // asked for less than its rate cannot save up more than that.

@@ -31,8 +31,8 @@ func (d *networkDemand) countTask(now int64, network int32, busyShare float64) {
 	d.busyShare += (busyShare - d.busyShare) / 256
 }
 
-// updateValues computes anew what copies of networks save, if the values are older than valueLifetime: the rate of tasks that need each network, and for each number n
-// the chance that the devices of n copies are all busy at once.
+// updateValues computes anew what copies of networks save, if the values are older than valueLifetime: the rate of tasks that need each
+// network, and for each number n the chance that the devices of n copies are all busy at once.
 func (d *networkDemand) updateValues(now int64) {
 	if d.valuedAt >= 0 && now < d.valuedAt+valueLifetime {
 		return
@@ -48,7 +48,8 @@ func (d *networkDemand) updateValues(now int64) {
 	}
 }
 
-// otherServicesShare returns the share, from 0 to 1, of all demanded device time that services other than this one need. Without any demand it returns 0.
+// otherServicesShare returns the share, from 0 to 1, of all demanded device time that services other than this one need.
+// Without any demand it returns 0.
 func (d *networkDemand) otherServicesShare(services []serviceProfile, service int32) float64 {
 	totalDemand, servedDemand := 0.0, 0.0
 	for serviceIndex := range services {
@@ -68,7 +69,8 @@ func (d *networkDemand) otherServicesShare(services []serviceProfile, service in
 //
 //	values[network] · othersBusyChance[copyCount-1] · loadTime / bytes
 //
-// It is the rate of tasks that would find the devices of all other copies busy and would load the network elsewhere. Copies with lower values are evicted first.
+// It is the rate of tasks that would find the devices of all other copies busy and would load the network elsewhere.
+// Copies with lower values are evicted first.
 func (c *cluster) copyValue(network, deviceIndex int32) float64 {
 	d := &c.demand
 	return d.values[network] * d.othersBusyChance[max(0, c.copyCount[network]-1)] * float64(c.tables.loadTime(network, deviceIndex)) / float64(max(1, c.tables.networkBytes[network]))

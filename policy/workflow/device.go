@@ -72,7 +72,8 @@ func (d *device) dequeue(taskID int32) {
 	d.planOutdated = true
 }
 
-// devicePlanner computes the plans of devices, which are the batches and loads that their queues will cause, and the end table that follows from them.
+// devicePlanner computes the plans of devices, which are the batches and loads that their queues will cause, and the end table that follows
+// from them.
 type devicePlanner struct {
 	cluster        *cluster
 	registry       *registry
@@ -128,8 +129,9 @@ func (p *devicePlanner) planDevice(deviceIndex int32, now int64) {
 	}
 }
 
-// planBatches plans the batches of a device's queue from freeAt on, the end of the running batch, and returns the end of the last one. Times are in ns.
-// Queue positions that are in a planned batch are unlinked from the list in device.nextUnplanned, so that they are not passed again.
+// planBatches plans the batches of a device's queue from freeAt on, the end of the running batch, and returns the end of the last one.
+// Times are in ns. Queue positions that are in a planned batch are unlinked from the list in device.nextUnplanned, so that they are not
+// passed again.
 func (p *devicePlanner) planBatches(device *device, deviceIndex int32, now, freeAt int64) int64 {
 	queueLength := int32(len(device.queue))
 	p.linkQueue(device, deviceIndex, now)
@@ -367,8 +369,9 @@ func (p *devicePlanner) networkUsableAt(deviceIndex, service int32) int64 {
 	return usableAt
 }
 
-// firstIdle returns the first time in ns, not before idleAt, at which the device can start a batch of a given duration without delaying a planned
-// batch that holds a revealed task. Planned batches with only expected tasks give way. A busy device is idle when its running batch ends at the earliest.
+// firstIdle returns the first time in ns, not before idleAt, at which the device can start a batch of a given duration without delaying a
+// planned batch that holds a revealed task. Planned batches with only expected tasks give way.
+// A busy device is idle when its running batch ends at the earliest.
 func (d *device) firstIdle(idleAt, duration int64) int64 {
 	if d.isBusy {
 		idleAt = max(idleAt, d.batchEndsAt)
@@ -441,8 +444,9 @@ func (p *devicePlanner) currentPeriod(device *device, now int64) plannedBatch {
 	return plannedBatch{start: now, end: device.batchEndsAt, lastJoinAt: p.lastJoin(device, device.runningService, now, device.batchEndsAt), service: device.runningService, size: int32(len(device.runningTasks)), kvTokens: device.kvTokens, hasRevealed: true}
 }
 
-// lastJoin returns the latest time, in ns, at which a task appended to a device's queue can still join a language model that runs there from begin to end.
-// That is the time at which a revealed task of another service may run, because the device then takes no new sequences, and otherwise the end.
+// lastJoin returns the latest time, in ns, at which a task appended to a device's queue can still join a language model that runs there
+// from begin to end. That is the time at which a revealed task of another service may run, because the device then takes no new sequences,
+// and otherwise the end.
 func (p *devicePlanner) lastJoin(device *device, service int32, begin, end int64) int64 {
 	lastJoin := end
 	for i, taskID := range device.queue {

@@ -18,8 +18,8 @@ type endTable struct {
 	joinableDevices []int32 // by service: number of devices that have a batch to join
 }
 
-// newEndTable returns an end table for this many services and devices: when a further task of a service would end on a device, alone or in a batch that
-// it joins. At first there is no batch to join (joinStart -1).
+// newEndTable returns an end table for this many services and devices: when a further task of a service would end on a device, alone or in
+// a batch that it joins. At first there is no batch to join (joinStart -1).
 func newEndTable(services, deviceCount int) endTable {
 	entryCount := services * deviceCount
 	table := endTable{deviceCount: int32(deviceCount), idleAt: make([]int64, entryCount), soloTime: make([]int64, entryCount), joinStart: make([]int64, entryCount), joinDuration: make([]int64, entryCount), joinableDevices: make([]int32, services)}
@@ -40,7 +40,8 @@ func (t *endTable) setSolo(service, deviceIndex int32, idleAt, soloTime int64) {
 	}
 }
 
-// setJoin writes that a further task of a service can join a planned batch on a device, which starts at `start` and takes `duration` with the task, in ns.
+// setJoin writes that a further task of a service can join a planned batch on a device, which starts at `start` and takes `duration` with
+// the task, in ns.
 func (t *endTable) setJoin(service, deviceIndex int32, start, duration int64) {
 	entry := service*t.deviceCount + deviceIndex
 	if t.joinStart[entry] < 0 {

@@ -25,8 +25,9 @@ func (f *fullBatchFinder) reset() {
 	clear(f.partialBatches)
 }
 
-// addTask adds the next task of a device's queue that may run, with its queue position. If it completes a full batch that may run first, it returns the position of
-// the batch's first task, otherwise -1. A batch may run before the first task of the queue that may run if that task can still start in time behind it.
+// addTask adds the next task of a device's queue that may run, with its queue position.
+// If it completes a full batch that may run first, it returns the position of the batch's first task, otherwise -1.
+// A batch may run before the first task of the queue that may run if that task can still start in time behind it.
 func (f *fullBatchFinder) addTask(tables *deviceTables, task *task, deviceIndex, position int32, now int64) int32 {
 	if f.firstRunnable < 0 {
 		f.firstRunnable, f.latestStart = position, task.orderKey-tables.batchTime(task.service, deviceIndex, 1, task.relativeWork)

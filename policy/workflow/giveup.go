@@ -2,7 +2,8 @@ package workflow
 
 import "slices"
 
-// givesUp returns true if a request that has just been placed is to be dropped, by the rule of Options.GiveUp, because it will end after its deadline.
+// givesUp returns true if a request that has just been placed is to be dropped, by the rule of Options.GiveUp, because it will end after
+// its deadline.
 func (p *placer) givesUp(now int64, request *request) bool {
 	switch p.cluster.options.GiveUp {
 	case GiveUpNever:
@@ -14,8 +15,8 @@ func (p *placer) givesUp(now int64, request *request) bool {
 	return slices.ContainsFunc(request.revealedTasks, endsLate) || slices.ContainsFunc(request.expectedTasks, endsLate)
 }
 
-// earliestRequestEnd returns the earliest possible end in ns of the revealed tasks of a request: waiting tasks run alone on their quickest kind of device and wait
-// for nothing but their inputs. If that is after the deadline, the request is hopeless.
+// earliestRequestEnd returns the earliest possible end in ns of the revealed tasks of a request: waiting tasks run alone on their quickest
+// kind of device and wait for nothing but their inputs. If that is after the deadline, the request is hopeless.
 func (p *placer) earliestRequestEnd(now int64, request *request) (lastEnd int64) {
 	for _, taskID := range request.revealedTasks {
 		task := &p.registry.tasks[taskID]

@@ -10,8 +10,9 @@ type networkLoader struct {
 	states   *stateStore
 }
 
-// loadNext starts the next load on a device whose copy engine is idle: that of the network of the first task in its queue that is not loaded and for which memory can be
-// freed. Expected tasks (predicted, not revealed) count, too. It is called when the queue, the memory or the copy engine has changed.
+// loadNext starts the next load on a device whose copy engine is idle: that of the network of the first task in its queue that is not
+// loaded and for which memory can be freed. Expected tasks (predicted, not revealed) count, too.
+// It is called when the queue, the memory or the copy engine has changed.
 func (l *networkLoader) loadNext(deviceIndex int32, now int64, actions *policy.Actions) {
 	device := &l.cluster.devices[deviceIndex]
 	if device.loadingNetwork >= 0 || device.memoryBytes == 0 {
@@ -36,8 +37,8 @@ func (l *networkLoader) loadNext(deviceIndex int32, now int64, actions *policy.A
 	l.loadRoutingNetwork(deviceIndex, now, actions)
 }
 
-// loadRoutingNetwork loads a network that the routing (a rule that places tasks instead of the search) wants on a device although no task waits for it.
-// Only networks that nothing needs are evicted for it.
+// loadRoutingNetwork loads a network that the routing (a rule that places tasks instead of the search) wants on a device although no task
+// waits for it. Only networks that nothing needs are evicted for it.
 func (l *networkLoader) loadRoutingNetwork(deviceIndex int32, now int64, actions *policy.Actions) {
 	if l.cluster.routing == nil {
 		return
@@ -91,9 +92,9 @@ func (l *networkLoader) freeMemoryFor(deviceIndex int32, queuePosition int, netw
 	return l.evict(deviceIndex, queuePosition, maxClass, missingBytes, actions)
 }
 
-// evict unloads networks and session states from a device until missingBytes are free: lower eviction classes first, up to maxClass, and within a class what saves least.
-// If so much cannot be freed, it unloads nothing and returns false. queuePosition is that of the task which needs the memory, -1 if none does; networks that only tasks
-// behind it need are in a lower class.
+// evict unloads networks and session states from a device until missingBytes are free: lower eviction classes first, up to maxClass, and
+// within a class what saves least. If so much cannot be freed, it unloads nothing and returns false. queuePosition is that of the task
+// which needs the memory, -1 if none does; networks that only tasks behind it need are in a lower class.
 func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, missingBytes int64, actions *policy.Actions) bool {
 	device := &l.cluster.devices[deviceIndex]
 
@@ -139,8 +140,8 @@ func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, mi
 	return true
 }
 
-// evictsBefore returns true if network a is evicted from a device before network b of the same class: the one whose copy saves less or, without Options.EvictByValue or
-// with equal values, the one that was used longest ago.
+// evictsBefore returns true if network a is evicted from a device before network b of the same class: the one whose copy saves less or,
+// without Options.EvictByValue or with equal values, the one that was used longest ago.
 func (l *networkLoader) evictsBefore(deviceIndex, a, b int32) bool {
 	device := &l.cluster.devices[deviceIndex]
 	if l.cluster.options.EvictByValue {
@@ -151,8 +152,9 @@ func (l *networkLoader) evictsBefore(deviceIndex, a, b int32) bool {
 	return device.lastUsedAt[a] < device.lastUsedAt[b]
 }
 
-// stateToEvict returns the ID of the task whose session state is evicted from a device before `network`, the next network to evict, which has the eviction class `class`,
-// and before all other states. A state of a lower class goes first, and within the class one that saves less than the network or was stored before the network was used.
+// stateToEvict returns the ID of the task whose session state is evicted from a device before `network`, the next network to evict, which
+// has the eviction class `class`, and before all other states.
+// A state of a lower class goes first, and within the class one that saves less than the network or was stored before the network was used.
 // States of classes above maxClass stay. If the network goes first, it returns -1.
 func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass int) int32 {
 	device, bestState, minValue := &l.cluster.devices[deviceIndex], int32(-1), 0.0
@@ -174,8 +176,9 @@ func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass
 	return bestState
 }
 
-// networkClass returns the eviction class of a network on a device, when the task at queuePosition needs memory: pinned while the network runs, needed by a task up to that
-// position, by a later one, by expected (predicted) tasks only, or unneeded. queuePosition is -1 if no task needs the memory; then networks that the routing wants are pinned.
+// networkClass returns the eviction class of a network on a device, when the task at queuePosition needs memory: pinned while the network
+// runs, needed by a task up to that position, by a later one, by expected (predicted) tasks only, or unneeded. queuePosition is -1 if no
+// task needs the memory; then networks that the routing wants are pinned.
 func (l *networkLoader) networkClass(deviceIndex int32, queuePosition int, network int32) int {
 	device := &l.cluster.devices[deviceIndex]
 	if device.isBusy && l.tables.services[device.runningService].network == network {
@@ -200,8 +203,8 @@ func (l *networkLoader) networkClass(deviceIndex int32, queuePosition int, netwo
 	return class
 }
 
-// handleNetworkEvent handles the event that the load or unload of a network, or of a session state, has ended on a device. A Value other than 0 means that it failed.
-// The bytes were counted when it was ordered, so only failures change them here.
+// handleNetworkEvent handles the event that the load or unload of a network, or of a session state, has ended on a device.
+// A Value other than 0 means that it failed. The bytes were counted when it was ordered, so only failures change them here.
 func (l *networkLoader) handleNetworkEvent(now int64, event *policy.Event) {
 	deviceIndex := l.tables.deviceIndexOf[event.Device]
 	device := &l.cluster.devices[deviceIndex]

@@ -100,7 +100,8 @@ func (p *Policy) handleWorkerLost(now int64, deviceIndex int32, actions *policy.
 	p.replanRequests(now, actions)
 }
 
-// handleWorkerBack handles the return of a lost device, which holds its resident networks and no session states. Tasks that had no device are placed again.
+// handleWorkerBack handles the return of a lost device, which holds its resident networks and no session states.
+// Tasks that had no device are placed again.
 func (p *Policy) handleWorkerBack(now int64, deviceIndex int32, actions *policy.Actions) {
 	p.cluster.devices[deviceIndex].isDown = false
 	p.states.clearDevice(deviceIndex)
@@ -128,8 +129,9 @@ func (p *Policy) hasUnplacedTask(request *request) bool {
 	return false
 }
 
-// awaitDevice keeps requests with tasks that no device can run until their deadlines, in case a device comes back. Requests past their deadlines are dropped.
-// It asks for a timer (strandedTag) at the earliest deadline of the others, which calls it again.
+// awaitDevice keeps requests with tasks that no device can run until their deadlines, in case a device comes back.
+// Requests past their deadlines are dropped. It asks for a timer (strandedTag) at the earliest deadline of the others, which calls it
+// again.
 func (p *Policy) awaitDevice(now int64, actions *policy.Actions) {
 	nextDeadline := farFuture
 	for requestNumber := range p.registry.requests {
@@ -158,8 +160,8 @@ func (p *Policy) dropRequest(now int64, requestNumber int32, reason policy.DropR
 	p.closeRequest(now, requestNumber)
 }
 
-// replanRequests gives devices to the unplaced tasks of the requests in toReplan. A request whose next segment (tasks revealed together) is still being
-// revealed is left out, because all its tasks are placed when the segment is complete.
+// replanRequests gives devices to the unplaced tasks of the requests in toReplan. A request whose next segment (tasks revealed together) is
+// still being revealed is left out, because all its tasks are placed when the segment is complete.
 func (p *Policy) replanRequests(now int64, actions *policy.Actions) {
 	for _, requestNumber := range p.toReplan {
 		request := &p.registry.requests[requestNumber]

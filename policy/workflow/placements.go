@@ -11,10 +11,11 @@ type placement struct {
 	plannedBatchIndex int32 // the batch of the device's plan that it joins; -1 if none
 }
 
-// collectPlacements writes into a level of the search the placements of a task on its candidate devices, and on the devices of the tasks that it reads.
+// collectPlacements writes into a level of the search the placements of a task on its candidate devices, and on the devices of the tasks
+// that it reads.
 //
-// A placement ends before the earliest end f of its device only where a task joins a second open batch, being too late for the first. Candidates are sorted by f,
-// so the remaining ones are skipped once as many cheaper placements are known as the search tries.
+// A placement ends before the earliest end f of its device only where a task joins a second open batch, being too late for the first.
+// Candidates are sorted by f, so the remaining ones are skipped once as many cheaper placements are known as the search tries.
 func (s *search) collectPlacements(job *job, taskIndex int32, level *searchLevel) {
 	level.devices, level.placements, level.cheapestCosts = level.devices[:0], level.placements[:0], level.cheapestCosts[:0]
 	earliestEnds := s.scheduler.earliestEnds[int(s.scheduler.rowOf[taskIndex])*len(s.cluster.devices):][:len(s.cluster.devices)]
@@ -33,8 +34,8 @@ func (s *search) collectPlacements(job *job, taskIndex int32, level *searchLevel
 	}
 }
 
-// addPlacement adds to a level of the search the cheapest placement of a task of the job on a device, from when its inputs are there. With a limited search width
-// it also keeps the lowest costs in order, by which collectPlacements stops.
+// addPlacement adds to a level of the search the cheapest placement of a task of the job on a device, from when its inputs are there.
+// With a limited search width it also keeps the lowest costs in order, by which collectPlacements stops.
 func (s *search) addPlacement(job *job, taskIndex, deviceIndex int32, level *searchLevel) {
 	jobTask, readyAt := &job.tasks[taskIndex], s.now
 	for _, input := range job.inputsOf(taskIndex) {
@@ -77,8 +78,9 @@ func (s *search) readyWithState(jobTask *jobTask, deviceIndex int32, readyAt int
 	return readyAt
 }
 
-// cheapestPlacement returns the placement with the lowest cost for a task of the job on a device, given when its inputs are there, in ns: in a batch of its own, in
-// a batch of other tasks of the job, or in a batch of the device's plan. If the device is down or cannot run the service, the cost is farFuture.
+// cheapestPlacement returns the placement with the lowest cost for a task of the job on a device, given when its inputs are there, in ns:
+// in a batch of its own, in a batch of other tasks of the job, or in a batch of the device's plan.
+// If the device is down or cannot run the service, the cost is farFuture.
 func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt int64) (cheapest placement) {
 	device, network := &s.cluster.devices[deviceIndex], s.tables.services[jobTask.service].network
 	if device.isDown {
@@ -111,7 +113,8 @@ func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt 
 	return cheapest
 }
 
-// soloPrice returns what a batch of its own for a task costs the other tasks, in ns. If it starts as soon as the task is ready, nobody waits for it, and that is 0.
+// soloPrice returns what a batch of its own for a task costs the other tasks, in ns.
+// If it starts as soon as the task is ready, nobody waits for it, and that is 0.
 // Otherwise it is a part of its time (queuedTimePrice), and all of its time again if a language model on the device runs half empty until then.
 func (s *search) soloPrice(deviceIndex int32, jobTask *jobTask, readyAt, startAt, soloTime int64) int64 {
 	if startAt <= readyAt {
@@ -140,8 +143,8 @@ func (s *search) considerJobBatches(deviceIndex int32, jobTask *jobTask, readyAt
 	}
 }
 
-// considerPlannedBatch replaces the cheapest placement of a task on a device if it is cheaper to join the first batch of the device's plan that it can join.
-// Later batches end later, so they are not looked at. readyAt is when the inputs are there, in ns.
+// considerPlannedBatch replaces the cheapest placement of a task on a device if it is cheaper to join the first batch of the device's plan
+// that it can join. Later batches end later, so they are not looked at. readyAt is when the inputs are there, in ns.
 func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask *jobTask, readyAt int64, cheapest *placement) {
 	for i := range device.plannedBatches {
 		batch := &device.plannedBatches[i]
@@ -156,8 +159,8 @@ func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask
 	}
 }
 
-// placementInBatch returns the placement of a task in a batch that it joins on a device. It begins with the batch. In a language model, whose tasks are independent
-// sequences, it begins when its inputs are there, readyAt in ns.
+// placementInBatch returns the placement of a task in a batch that it joins on a device. It begins with the batch.
+// In a language model, whose tasks are independent sequences, it begins when its inputs are there, readyAt in ns.
 func (s *search) placementInBatch(deviceIndex int32, jobTask *jobTask, readyAt int64, batch *jobBatch) placement {
 	candidate := placement{jobBatchIndex: -1, plannedBatchIndex: -1, start: batch.start, recomputeTime: batch.recomputeTime + jobTask.recomputeHere}
 	if s.tables.isLanguageModel(jobTask.service) {
@@ -170,9 +173,9 @@ func (s *search) placementInBatch(deviceIndex int32, jobTask *jobTask, readyAt i
 	return candidate
 }
 
-// joinBenefit returns the benefit, in ns, of joining a batch that starts as soon as the task is ready: the task leaves another device free. If the task would wait,
-// it is 0. A language model that runs alone keeps its device only from other services, because further tasks of its own would join it, so for these the benefit is
-// scaled by the other services' share of the demand.
+// joinBenefit returns the benefit, in ns, of joining a batch that starts as soon as the task is ready: the task leaves another device free.
+// If the task would wait, it is 0. A language model that runs alone keeps its device only from other services, because further tasks of its
+// own would join it, so for these the benefit is scaled by the other services' share of the demand.
 func (s *search) joinBenefit(service int32, soloTime, start, readyAt int64) int64 {
 	if start > readyAt || s.idleTimePrice == 0 {
 		return 0
@@ -194,8 +197,8 @@ func (s *search) hasJoined(deviceIndex, plannedIndex int32) bool {
 	return false
 }
 
-// firstIdle returns the first time in ns, not before idleAt, at which a device can start a batch of a given duration. It respects the device's plan and
-// the batches that other tasks of the job are in.
+// firstIdle returns the first time in ns, not before idleAt, at which a device can start a batch of a given duration.
+// It respects the device's plan and the batches that other tasks of the job are in.
 func (s *search) firstIdle(deviceIndex int32, device *device, idleAt, duration int64) int64 {
 	for moved := true; moved; {
 		idleAt, moved = device.firstIdle(idleAt, duration), false
@@ -208,8 +211,8 @@ func (s *search) firstIdle(deviceIndex int32, device *device, idleAt, duration i
 	return idleAt
 }
 
-// waitsForDrain returns true if a batch of a service that starts at a time (ns) on a device follows a language model, whose last sequences it waits for, or if it is
-// one itself and waits for a batch of another service.
+// waitsForDrain returns true if a batch of a service that starts at a time (ns) on a device follows a language model, whose last sequences
+// it waits for, or if it is one itself and waits for a batch of another service.
 func (s *search) waitsForDrain(device *device, service int32, start int64) bool {
 	for i := range device.plannedBatches {
 		if batch := &device.plannedBatches[i]; batch.service != service && batch.end == start {

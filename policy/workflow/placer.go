@@ -70,8 +70,9 @@ func (p *placer) placeUnplaced(now int64, request *request, actions *policy.Acti
 	return p.assignDevices(now, actions)
 }
 
-// adoptExpected gives the tasks of a request's latest segment (tasks revealed together) the devices and queue positions of the tasks that were expected in
-// their stead. It returns false, and changes nothing, if tasks of other kinds were expected or one of the expected tasks waits in no queue.
+// adoptExpected gives the tasks of a request's latest segment (tasks revealed together) the devices and queue positions of the tasks that
+// were expected in their stead. It returns false, and changes nothing, if tasks of other kinds were expected or one of the expected tasks
+// waits in no queue.
 func (p *placer) adoptExpected(now int64, request *request, actions *policy.Actions) bool {
 	newCount := int(request.segmentTasks)
 	if newCount > len(request.expectedTasks) {
@@ -97,8 +98,8 @@ func (p *placer) adoptExpected(now int64, request *request, actions *policy.Acti
 	return true
 }
 
-// replaceExpected puts a revealed task in the stead of the expected task that was predicted for it: on its device, at its queue position, and among the inputs
-// of laterTasks, the tasks that are expected behind it. The expected task is released.
+// replaceExpected puts a revealed task in the stead of the expected task that was predicted for it: on its device, at its queue position,
+// and among the inputs of laterTasks, the tasks that are expected behind it. The expected task is released.
 func (p *placer) replaceExpected(taskID, expectedTask int32, laterTasks []int32) {
 	task, expected := &p.registry.tasks[taskID], &p.registry.tasks[expectedTask]
 	task.deviceIndex, task.progress, task.orderKey, task.endsAt = expected.deviceIndex, taskQueued, expected.orderKey, expected.endsAt
@@ -121,7 +122,8 @@ func (p *placer) replaceExpected(taskID, expectedTask int32, laterTasks []int32)
 	p.cluster.touchDevice(task.deviceIndex)
 }
 
-// forgetExpected removes the expected (predicted) tasks of a request from the queues and releases them. Loads of networks that they have caused go on.
+// forgetExpected removes the expected (predicted) tasks of a request from the queues and releases them.
+// Loads of networks that they have caused go on.
 func (p *placer) forgetExpected(request *request) {
 	for _, taskID := range request.expectedTasks {
 		if p.registry.tasks[taskID].progress == taskQueued {
@@ -165,8 +167,8 @@ func (p *placer) taskAt(request *request, i int) int32 {
 	return request.expectedTasks[i-len(request.revealedTasks)]
 }
 
-// assignDevices gives the tasks in tasksToPlace their devices: one by one if a routing (a rule of a baseline) decides, and otherwise all together by the search.
-// It returns false if no device can run one of them.
+// assignDevices gives the tasks in tasksToPlace their devices: one by one if a routing (a rule of a baseline) decides, and otherwise all
+// together by the search. It returns false if no device can run one of them.
 func (p *placer) assignDevices(now int64, actions *policy.Actions) bool {
 	if len(p.tasksToPlace) == 0 {
 		return true
@@ -245,8 +247,8 @@ func (p *placer) makeJob(now int64) {
 	}
 }
 
-// setJobState writes into a task of the job from where its session state (what its service keeps of the request) comes: from another task of the job that has
-// no device yet, or from a device that has the state at stateReadyAt.
+// setJobState writes into a task of the job from where its session state (what its service keeps of the request) comes: from another task
+// of the job that has no device yet, or from a device that has the state at stateReadyAt.
 func (p *placer) setJobState(now int64, task *task, jobTask *jobTask) {
 	source := &p.registry.tasks[task.stateSource]
 	if jobTask.recomputeTime = source.sessionState.recomputeTime; source.progress == taskUnplaced && p.cluster.options.KeepStates != KeepNone {
@@ -259,9 +261,10 @@ func (p *placer) setJobState(now int64, task *task, jobTask *jobTask) {
 	}
 }
 
-// assignDevice puts a task into the queue of a device. `end` is its expected end, and minRemaining the least time from its end to that of its request, in ns.
-// The order in the queue is that in which tasks were placed or, with Options.ByDeadline, that of the latest end with which the request is still in time.
-// By that rule expected tasks, which belong to no request yet, come last. The inputs of a revealed task are then brought to the device.
+// assignDevice puts a task into the queue of a device. `end` is its expected end, and minRemaining the least time from its end to that of
+// its request, in ns. The order in the queue is that in which tasks were placed or, with Options.ByDeadline, that of the latest end with
+// which the request is still in time. By that rule expected tasks, which belong to no request yet, come last.
+// The inputs of a revealed task are then brought to the device.
 func (p *placer) assignDevice(now int64, taskID, deviceIndex int32, end, minRemaining int64, actions *policy.Actions) {
 	task := &p.registry.tasks[taskID]
 	task.deviceIndex, task.endsAt, task.progress, task.stateInTransit = deviceIndex, end, taskQueued, false

@@ -151,9 +151,9 @@ func (p *Policy) closeRequest(now int64, requestNumber int32) {
 	request.isOpen, request.revealedTasks = false, request.revealedTasks[:0]
 }
 
-// revealTask adds a task that becomes known to its request: its inputs, the session state that it continues, and its kind, by which the next tasks are predicted.
-// When the last task of a segment (tasks revealed together) is known, the request's tasks are given devices. If tasks of it still run, that waits
-// for the end of their batch, because the device is free only then.
+// revealTask adds a task that becomes known to its request: its inputs, the session state that it continues, and its kind, by which the
+// next tasks are predicted. When the last task of a segment (tasks revealed together) is known, the request's tasks are given devices.
+// If tasks of it still run, that waits for the end of their batch, because the device is free only then.
 func (p *Policy) revealTask(now int64, event *policy.Event, actions *policy.Actions) {
 	request := &p.registry.requests[event.Req]
 	if !request.isOpen {
@@ -214,7 +214,8 @@ func lastIndex(list []int32, taskID int32) int32 {
 	return -1
 }
 
-// planRequest gives the revealed tasks of a request their devices. If no device can run one of them, the request waits until a lost device comes back.
+// planRequest gives the revealed tasks of a request their devices.
+// If no device can run one of them, the request waits until a lost device comes back.
 // If the request can no longer meet its deadline, by the rule of Options.GiveUp, it is dropped.
 func (p *Policy) planRequest(now int64, requestNumber int32, actions *policy.Actions) {
 	switch {

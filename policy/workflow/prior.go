@@ -12,8 +12,9 @@ const maxLearnt = 10_000
 // maxPriorBusy bounds the busy share of the devices that is expected before any task has run.
 const maxPriorBusy = .95
 
-// learnPriors learns what is known before the first request: the paths of tasks in the plan's tables that recorded requests took, and how often networks will be needed at the
-// planned rates of requests. It is called once, when the policy is made, and does nothing if neither prediction nor admission would use it.
+// learnPriors learns what is known before the first request: the paths of tasks in the plan's tables that recorded requests took, and how
+// often networks will be needed at the planned rates of requests.
+// It is called once, when the policy is made, and does nothing if neither prediction nor admission would use it.
 func (p *Policy) learnPriors() {
 	workflows := flow.WorkflowTablesOf(p.tables.planTables)
 	if workflows == nil || !p.cluster.options.ExpectTasks && !p.cluster.options.Admit {
@@ -60,8 +61,8 @@ func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, t
 	}
 }
 
-// addPathDemand adds the demand for networks of a recorded path of tasks that is expected `rate` times per second, before the first request. It also adds to busyShare the share
-// of all device time that these tasks take.
+// addPathDemand adds the demand for networks of a recorded path of tasks that is expected `rate` times per second, before the first
+// request. It also adds to busyShare the share of all device time that these tasks take.
 func (d *networkDemand) addPathDemand(tables *deviceTables, recordedPath *flow.RecordedPath, rate float64) {
 	for taskIndex := range recordedPath.Tasks {
 		profile := &tables.services[recordedPath.Tasks[taskIndex].Service]

@@ -2,7 +2,8 @@ package workflow
 
 import "slices"
 
-// job holds tasks of a request that are to be placed together, revealed and expected ones, and the tasks that they read. Every task comes behind its inputs.
+// job holds tasks of a request that are to be placed together, revealed and expected ones, and the tasks that they read.
+// Every task comes behind its inputs.
 type job struct {
 	tasks  []jobTask
 	inputs []int32 // inputs of all tasks, as indexes in tasks; -1 stands for the client's input
@@ -33,8 +34,8 @@ func (j *job) addPlaced(service, deviceIndex int32, end int64) int32 {
 	return int32(len(j.tasks) - 1)
 }
 
-// addUnplaced adds a task that is to be given a device, and returns its index in the job. inputs are the indexes in the job of the tasks that it reads, or -1 for
-// the client's input. relativeWork is usualWork for a task of the usual length.
+// addUnplaced adds a task that is to be given a device, and returns its index in the job. inputs are the indexes in the job of the tasks
+// that it reads, or -1 for the client's input. relativeWork is usualWork for a task of the usual length.
 func (j *job) addUnplaced(service int32, relativeWork int64, inputs ...int32) int32 {
 	firstInput := int32(len(j.inputs))
 	j.inputs = append(j.inputs, inputs...)
@@ -47,15 +48,15 @@ func (j *job) inputsOf(taskIndex int32) []int32 {
 	return j.inputs[j.tasks[taskIndex].firstInput:j.tasks[taskIndex].endInput]
 }
 
-// scheduler computes f(t, d), the earliest end of task t of a job on device d, if tasks of the job do not get into each other's way (equations 1 and 2 of
-// DyOrc). A transfer takes one of three times: 0 on the same device, c within a node, C across nodes. So the arrival of the inputs at d is a minimum of
-// three numbers,
+// scheduler computes f(t, d), the earliest end of task t of a job on device d, if tasks of the job do not get into each other's way
+// (equations 1 and 2 of DyOrc). A transfer takes one of three times: 0 on the same device, c within a node, C across nodes.
+// So the arrival of the inputs at d is a minimum of three numbers,
 //
 //	r_t(d) = max over inputs j of min( f_j(d),  min over e in node(d) of f_j(e) + c_j,  min over all e of f_j(e) + C_j )
 //	f_t(d) = F_td(r_t(d))      with F_td from the end table
 //
-// and one pass over the devices per task gives all f. No schedule ends before the latest of the last tasks on its best device. That is a bound, which a
-// schedule reaches if every output has one reader.
+// and one pass over the devices per task gives all f. No schedule ends before the latest of the last tasks on its best device.
+// That is a bound, which a schedule reaches if every output has one reader.
 //
 // It allocates nothing once it has seen the largest job. Times are in ns.
 type scheduler struct {
@@ -100,8 +101,8 @@ func (s *scheduler) grow(job *job) {
 	}
 }
 
-// endBound returns a time in ns before which no schedule of the job ends: the latest of the earliest ends of its unplaced tasks. Only tasks that no other
-// task reads are looked at, since the others end before these.
+// endBound returns a time in ns before which no schedule of the job ends: the latest of the earliest ends of its unplaced tasks.
+// Only tasks that no other task reads are looked at, since the others end before these.
 func (s *scheduler) endBound(job *job) int64 {
 	lastEnd := int64(0)
 	for taskIndex := range job.tasks {
@@ -112,8 +113,8 @@ func (s *scheduler) endBound(job *job) int64 {
 	return lastEnd
 }
 
-// computeEnds computes the earliest end on each device for the tasks of a job from firstTask on, each from those of its inputs. A task that has a device
-// already has one end. A task that is identical to the one before it uses the row of that (rowOf).
+// computeEnds computes the earliest end on each device for the tasks of a job from firstTask on, each from those of its inputs.
+// A task that has a device already has one end. A task that is identical to the one before it uses the row of that (rowOf).
 func (s *scheduler) computeEnds(job *job, firstTask int32) {
 	for taskIndex := firstTask; taskIndex < int32(len(job.tasks)); taskIndex++ {
 		jobTask := &job.tasks[taskIndex]
@@ -137,8 +138,8 @@ func (s *scheduler) identicalTasks(job *job, indexA, indexB int32) bool {
 		taskA.recomputeTime == taskB.recomputeTime && taskA.stateSource == taskB.stateSource && taskA.stateDevice == taskB.stateDevice && taskA.stateReadyAt == taskB.stateReadyAt && slices.Equal(job.inputsOf(indexA), job.inputsOf(indexB))
 }
 
-// computeArrivals computes into inputsReadyAt, for each device, when the inputs of a task of the job and the session state that it continues can be there.
-// It returns false, and leaves inputsReadyAt as it is, if all of them can be everywhere now.
+// computeArrivals computes into inputsReadyAt, for each device, when the inputs of a task of the job and the session state that it
+// continues can be there. It returns false, and leaves inputsReadyAt as it is, if all of them can be everywhere now.
 func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
 	isLate := false
 	for i, input := range job.inputsOf(taskIndex) {
@@ -176,8 +177,9 @@ func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
 	return isLate
 }
 
-// transferTimes returns how long, in ns, the output of a task (source, with the index input in the job) takes to a task that reads it: to another device of the
-// node, and to another node. If the reader also continues the session state of source, the times are at least those after which it can use the state, moved or recomputed.
+// transferTimes returns how long, in ns, the output of a task (source, with the index input in the job) takes to a task that reads it: to
+// another device of the node, and to another node. If the reader also continues the session state of source, the times are at least those
+// after which it can use the state, moved or recomputed.
 func (s *scheduler) transferTimes(reader, source *jobTask, input int32) (nearTime, farTime int64) {
 	nearTime, farTime = s.tables.sameNodeTimes[source.service], s.tables.otherNodeTimes[source.service]
 	if reader.recomputeTime > 0 && reader.stateSource == input {
@@ -187,8 +189,8 @@ func (s *scheduler) transferTimes(reader, source *jobTask, input int32) (nearTim
 	return nearTime, farTime
 }
 
-// addStateArrival raises inputsReadyAt by the session state that a task continues, if that is on a device already: on every other device the state is moved
-// there or recomputed, whichever is quicker. If no device has the state, it is recomputed everywhere.
+// addStateArrival raises inputsReadyAt by the session state that a task continues, if that is on a device already: on every other device
+// the state is moved there or recomputed, whichever is quicker. If no device has the state, it is recomputed everywhere.
 func (s *scheduler) addStateArrival(jobTask *jobTask) {
 	if jobTask.stateDevice < 0 {
 		for deviceIndex := range s.inputsReadyAt {
@@ -200,7 +202,8 @@ func (s *scheduler) addStateArrival(jobTask *jobTask) {
 	s.addDeviceArrival(jobTask.stateDevice, stateAt, stateAt+jobTask.recomputeTime*transfer.sameNodePart>>20, stateAt+jobTask.recomputeTime*transfer.otherNodePart>>20)
 }
 
-// sharesRow returns true if one of the inputs (indexes in the job) uses a given row of earliest ends. Identical tasks use one row, which has to be counted once.
+// sharesRow returns true if one of the inputs (indexes in the job) uses a given row of earliest ends.
+// Identical tasks use one row, which has to be counted once.
 func (s *scheduler) sharesRow(inputs []int32, row int32) bool {
 	for _, input := range inputs {
 		if input >= 0 && s.rowOf[input] == row {
@@ -210,8 +213,8 @@ func (s *scheduler) sharesRow(inputs []int32, row int32) bool {
 	return false
 }
 
-// resetArrivals sets inputsReadyAt to now for all devices, unless isReset says that this has been done. It returns true, the new value of the caller's flag.
-// So the array is written only if some input arrives later than now.
+// resetArrivals sets inputsReadyAt to now for all devices, unless isReset says that this has been done.
+// It returns true, the new value of the caller's flag. So the array is written only if some input arrives later than now.
 func (s *scheduler) resetArrivals(isReset bool) bool {
 	if !isReset {
 		for deviceIndex := range s.inputsReadyAt {
@@ -240,8 +243,9 @@ func (s *scheduler) addDeviceArrival(deviceIndex int32, onDevice, onSameNode, on
 	s.inputsReadyAt[deviceIndex] = readyHere
 }
 
-// addTaskArrival raises inputsReadyAt by the output of a task of the job that has no device yet. At each device the output may come from a task on this
-// device itself, from the best device of the node (nearTime later) or from the best device of all (farTime later); the earliest counts, so the result is a lower bound.
+// addTaskArrival raises inputsReadyAt by the output of a task of the job that has no device yet.
+// At each device the output may come from a task on this device itself, from the best device of the node (nearTime later) or from the best
+// device of all (farTime later); the earliest counts, so the result is a lower bound.
 func (s *scheduler) addTaskArrival(taskIndex int32, nearTime, farTime int64) {
 	deviceCount, nodeCount := len(s.tables.planDevice), len(s.tables.nodes)
 	deviceEnds := s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount]
@@ -303,8 +307,9 @@ func (s *scheduler) computeRow(taskIndex int32, jobTask *jobTask, isLate bool) {
 	}
 }
 
-// applyJoins lowers the earliest ends of a task on devices where it can join a planned batch and then ends earlier than in a batch of its own.
-// It can join if its inputs are there before the batch starts. deviceEnds has the ends by device. If isLate is false, all inputs can be everywhere now.
+// applyJoins lowers the earliest ends of a task on devices where it can join a planned batch and then ends earlier than in a batch of its
+// own. It can join if its inputs are there before the batch starts. deviceEnds has the ends by device.
+// If isLate is false, all inputs can be everywhere now.
 func (s *scheduler) applyJoins(deviceEnds []int64, jobTask *jobTask, isLate bool) {
 	rowStart := int(jobTask.service) * len(deviceEnds)
 	joinStart, joinDuration := s.endTable.joinStart[rowStart:][:len(deviceEnds)], s.endTable.joinDuration[rowStart:][:len(deviceEnds)]

@@ -2,9 +2,9 @@ package workflow
 
 import "time"
 
-// search gives the tasks of a job their devices, depth first: one task after the other, and back. Unlike in the scheduler, tasks of the job wait for each
-// other and share batches. It tries the devices of a task in the order of their costs, prunes what cannot beat the best schedule, and stops when a schedule
-// reaches the scheduler's bound, or after a number of steps.
+// search gives the tasks of a job their devices, depth first: one task after the other, and back.
+// Unlike in the scheduler, tasks of the job wait for each other and share batches. It tries the devices of a task in the order of their
+// costs, prunes what cannot beat the best schedule, and stops when a schedule reaches the scheduler's bound, or after a number of steps.
 //
 // It minimises the end of the last task, and then the sum of all ends. Ends count with what they cost other tasks (setPrices). Times are in ns.
 type search struct {
@@ -100,9 +100,10 @@ func (s *search) findDevices(now int64, job *job) {
 	s.placeTasksFrom(job, 0, 0, 0)
 }
 
-// setPrices sets what a second of device time costs, in seconds of a task. A batch that starts where others wait makes them wait for all of its time; a task
-// that joins a batch adds only a part of that. The longer devices are booked ahead, the more tasks wait. The more devices are busy, the sooner some task will
-// wait: then tasks of a request that are ready together share a batch, although each would end a little sooner on a device of its own.
+// setPrices sets what a second of device time costs, in seconds of a task.
+// A batch that starts where others wait makes them wait for all of its time; a task that joins a batch adds only a part of that.
+// The longer devices are booked ahead, the more tasks wait. The more devices are busy, the sooner some task will wait: then tasks of a
+// request that are ready together share a batch, although each would end a little sooner on a device of its own.
 func (s *search) setPrices() {
 	s.queuedTimePrice, s.idleTimePrice = 0, 0
 	if !s.cluster.options.PriceDeviceTime {
@@ -142,8 +143,9 @@ func (s *search) prepareTasks(job *job) {
 	}
 }
 
-// listCandidates lists the devices on which a task of the job could end earliest, by rising end. There are at most as many as the search may try: its width,
-// and one for each other unplaced task, because these may take each other's best devices. With width 0 all devices are listed.
+// listCandidates lists the devices on which a task of the job could end earliest, by rising end.
+// There are at most as many as the search may try: its width, and one for each other unplaced task, because these may take each other's
+// best devices. With width 0 all devices are listed.
 func (s *search) listCandidates(taskIndex int32, unplacedTasks int) {
 	deviceCount := len(s.cluster.devices)
 	maxCandidates := s.width + extraCandidates + unplacedTasks - 1
@@ -172,9 +174,10 @@ func (s *search) listCandidates(taskIndex int32, unplacedTasks int) {
 	s.candidateDevices[taskIndex] = candidates
 }
 
-// placeTasksFrom is the recursive search. It tries the cheapest devices for task taskIndex of the job and, for each, places all later tasks.
-// lastEnd is the latest end and endSum the sum of the ends of the tasks placed so far, with their costs. A complete schedule that is better than the best one
-// replaces it. A branch that cannot end earlier is left, as is the whole search when it has reached its bound or maxSteps.
+// placeTasksFrom is the recursive search. It tries the cheapest devices for task taskIndex of the job and, for each, places all later
+// tasks. lastEnd is the latest end and endSum the sum of the ends of the tasks placed so far, with their costs.
+// A complete schedule that is better than the best one replaces it.
+// A branch that cannot end earlier is left, as is the whole search when it has reached its bound or maxSteps.
 func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64) {
 	for taskIndex < int32(len(job.tasks)) && job.tasks[taskIndex].deviceIndex >= 0 {
 		taskIndex++
@@ -220,7 +223,8 @@ func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64
 	}
 }
 
-// newJobBatch returns the batch on a device that a task of the job is in, as its placement says: a new one, or a batch of the device's plan with the task added.
+// newJobBatch returns the batch on a device that a task of the job is in, as its placement says: a new one, or a batch of the device's plan
+// with the task added.
 func (s *search) newJobBatch(deviceIndex int32, jobTask *jobTask, chosen *placement) jobBatch {
 	batch := jobBatch{deviceIndex: deviceIndex, plannedBatchIndex: chosen.plannedBatchIndex, service: jobTask.service, size: 1, start: chosen.start, end: chosen.end, lastJoinAt: chosen.start, relativeWork: jobTask.relativeWork, recomputeTime: chosen.recomputeTime, kvTokens: s.tables.tokensOf(jobTask.service, jobTask.relativeWork)}
 	if chosen.plannedBatchIndex >= 0 {

@@ -7,12 +7,13 @@ import (
 	"inferplan/policy"
 )
 
-// sequenceRunner runs the tasks of language models as sequences. A device runs one service at a time. If that is a language model, each task is a batch of its
-// own, which begins with the next iteration. Tasks join as long as there is KV memory, and until a task of another service waits before them that could run.
+// sequenceRunner runs the tasks of language models as sequences. A device runs one service at a time.
+// If that is a language model, each task is a batch of its own, which begins with the next iteration.
+// Tasks join as long as there is KV memory, and until a task of another service waits before them that could run.
 // Then the device drains: it takes no new sequences.
 //
-// The speed of a sequence depends on the number n of sequences beside it: it does 1/T(n) of itself per unit of time, where T(n) is the time of a batch of n. So
-// its expected end moves with every sequence that comes or goes.
+// The speed of a sequence depends on the number n of sequences beside it: it does 1/T(n) of itself per unit of time, where T(n) is the time
+// of a batch of n. So its expected end moves with every sequence that comes or goes.
 type sequenceRunner struct {
 	cluster          *cluster
 	registry         *registry
@@ -29,8 +30,8 @@ type sequence struct {
 	remainingPart float64 // part of it that remains to be done, as expected; 1 is the whole task without recomputing
 }
 
-// startSequence starts a task as a sequence on a device whose language model it needs, beside those that run there, and appends the dispatch to the actions.
-// Each sequence is a batch of its own.
+// startSequence starts a task as a sequence on a device whose language model it needs, beside those that run there, and appends the
+// dispatch to the actions. Each sequence is a batch of its own.
 func (r *sequenceRunner) startSequence(deviceIndex, taskID int32, now int64, actions *policy.Actions) {
 	device, task := &r.cluster.devices[deviceIndex], &r.registry.tasks[taskID]
 	recomputeTime := r.states.recomputeTime(task, deviceIndex)
@@ -61,8 +62,8 @@ func (r *sequenceRunner) startSequence(deviceIndex, taskID int32, now int64, act
 	actions.Hops = append(actions.Hops, policy.Hop{Stage: sv.stage, Device: r.tables.planDevice[deviceIndex], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(task.endsAt)})
 }
 
-// takeBatchNumber returns the number by which events name the batch of a new sequence, and records its task. Numbers below the number of devices name the batches of
-// other services, one for each device. Numbers of ended sequences are used again.
+// takeBatchNumber returns the number by which events name the batch of a new sequence, and records its task.
+// Numbers below the number of devices name the batches of other services, one for each device. Numbers of ended sequences are used again.
 func (r *sequenceRunner) takeBatchNumber(taskID int32) int32 {
 	freeCount := len(r.freeBatchNumbers)
 	if freeCount == 0 {
@@ -83,8 +84,8 @@ func (r *sequenceRunner) taskOfBatch(batchNumber int32) int32 {
 	return -1
 }
 
-// advanceProgress lowers the remaining part of each sequence of a device by what it has done since the last call. All run more slowly the more there are, so it is
-// called before their number changes.
+// advanceProgress lowers the remaining part of each sequence of a device by what it has done since the last call.
+// All run more slowly the more there are, so it is called before their number changes.
 func (r *sequenceRunner) advanceProgress(device *device, deviceIndex int32, now int64) {
 	sequenceCount := int32(len(device.runningTasks))
 	for _, taskID := range device.runningTasks {
@@ -105,8 +106,8 @@ func (r *sequenceRunner) updateEnds(device *device, deviceIndex int32, now int64
 	}
 }
 
-// endSequence removes a sequence (a task of a language model) from its device, when it ends, comes back without a result, or is aborted. The others then run faster,
-// so their expected ends are computed anew. Without sequences the device is idle.
+// endSequence removes a sequence (a task of a language model) from its device, when it ends, comes back without a result, or is aborted.
+// The others then run faster, so their expected ends are computed anew. Without sequences the device is idle.
 func (r *sequenceRunner) endSequence(deviceIndex, taskID int32, now int64) {
 	device, task := &r.cluster.devices[deviceIndex], &r.registry.tasks[taskID]
 	r.advanceProgress(device, deviceIndex, now)

@@ -43,15 +43,16 @@ type returnStats struct {
 	gapSum           float64 // sum of the times between, in ns
 }
 
-// stateTransfer holds how long a session state of a service takes to another device, in parts of the time to recompute it: the quicker of a move and of
-// recomputing it there. Parts are in units of 1/usualWork.
+// stateTransfer holds how long a session state of a service takes to another device, in parts of the time to recompute it: the quicker of a
+// move and of recomputing it there. Parts are in units of 1/usualWork.
 type stateTransfer struct {
 	sameNodePart, otherNodePart       int64 // to a device of the same node, and to another node
 	movesWithinNode, movesAcrossNodes bool  // whether a move is quicker there
 	bytes, recomputeTime              int64 // size, and time in ns to recompute, of the state of a usual task
 }
 
-// newStateTransfer returns how long session states of a service take to other devices, from the plan's description of them. If the service has none, all values are 0.
+// newStateTransfer returns how long session states of a service take to other devices, from the plan's description of them.
+// If the service has none, all values are 0.
 func newStateTransfer(description flow.SessionState) stateTransfer {
 	if description.Bytes <= 0 || description.Recompute <= 0 {
 		return stateTransfer{}
@@ -62,8 +63,9 @@ func newStateTransfer(description flow.SessionState) stateTransfer {
 	return transfer
 }
 
-// stateTransferTime returns how long, in ns, it takes until a session state of a service that is on stateDevice (-1 for none) can be used on another device, given
-// the time to recompute it. If isMove is true, the state is moved, and the task starts later by that time. Otherwise the task recomputes it and runs longer.
+// stateTransferTime returns how long, in ns, it takes until a session state of a service that is on stateDevice (-1 for none) can be used
+// on another device, given the time to recompute it. If isMove is true, the state is moved, and the task starts later by that time.
+// Otherwise the task recomputes it and runs longer.
 func (t *deviceTables) stateTransferTime(service int32, recomputeTime int64, stateDevice, deviceIndex int32) (transferTime int64, isMove bool) {
 	switch transfer := &t.stateTransfers[service]; {
 	case recomputeTime == 0 || stateDevice == deviceIndex:
@@ -77,8 +79,8 @@ func (t *deviceTables) stateTransferTime(service int32, recomputeTime int64, sta
 	}
 }
 
-// linkState is called for a new task. It finds the session state that the task continues, if one of its inputs left one, and computes the bytes and the recompute time of
-// the task's own state, which contains that one. work is in millionths of a usual task.
+// linkState is called for a new task. It finds the session state that the task continues, if one of its inputs left one, and computes the
+// bytes and the recompute time of the task's own state, which contains that one. work is in millionths of a usual task.
 // A state is continued by one task only. An expected (predicted) task does not claim it.
 func (s *stateStore) linkState(taskID int32, relativeWork int64) {
 	task := &s.registry.tasks[taskID]
@@ -101,7 +103,8 @@ func (s *stateStore) linkState(taskID int32, relativeWork int64) {
 	}
 }
 
-// deviceOfState returns the device that has the session state which a task continues, now or once the task that leaves it has ended. If no device will have it, it returns -1.
+// deviceOfState returns the device that has the session state which a task continues, now or once the task that leaves it has ended.
+// If no device will have it, it returns -1.
 func (s *stateStore) deviceOfState(task *task) int32 {
 	switch previous := &s.registry.tasks[task.stateSource]; {
 	case s.cluster.options.KeepStates == KeepNone:
@@ -113,8 +116,8 @@ func (s *stateStore) deviceOfState(task *task) int32 {
 	}
 }
 
-// recomputeTime returns by how many ns longer a task runs on a device because it recomputes the session state that it continues. If it continues none, or the state
-// is on the device or is moved there, it returns 0.
+// recomputeTime returns by how many ns longer a task runs on a device because it recomputes the session state that it continues.
+// If it continues none, or the state is on the device or is moved there, it returns 0.
 func (s *stateStore) recomputeTime(task *task, deviceIndex int32) int64 {
 	if task.stateSource < 0 || task.stateInTransit && task.deviceIndex == deviceIndex {
 		return 0
@@ -132,8 +135,8 @@ func (s *stateStore) recomputeTime(task *task, deviceIndex int32) int64 {
 	return previous.sessionState.recomputeTime
 }
 
-// storeState stores the session state of a task that has ended in the memory of its device. The state that the task continued is part of it and is forgotten.
-// With Options.KeepStates KeepNone, the state is evicted at once.
+// storeState stores the session state of a task that has ended in the memory of its device.
+// The state that the task continued is part of it and is forgotten. With Options.KeepStates KeepNone, the state is evicted at once.
 func (s *stateStore) storeState(now int64, taskID int32, actions *policy.Actions) {
 	task := &s.registry.tasks[taskID]
 	if task.stateSource >= 0 && s.registry.tasks[task.stateSource].sessionState.nextTask == taskID {
@@ -154,8 +157,8 @@ func (s *stateStore) storeState(now int64, taskID int32, actions *policy.Actions
 	}
 }
 
-// countReturn counts, for the statistics of the task's service, that a task continues a session state which is stored on a device, and after what time.
-// By these statistics stateValue estimates what a stored state saves.
+// countReturn counts, for the statistics of the task's service, that a task continues a session state which is stored on a device, and
+// after what time. By these statistics stateValue estimates what a stored state saves.
 func (s *stateStore) countReturn(now int64, task *task) {
 	if task.stateSource < 0 {
 		return
@@ -177,7 +180,8 @@ func (s *stateStore) forgetState(taskID int32) {
 	s.removeState(taskID)
 }
 
-// removeState removes the session state of a task, given by its ID, from the device that has it, and frees its bytes. If no device has it, nothing changes.
+// removeState removes the session state of a task, given by its ID, from the device that has it, and frees its bytes.
+// If no device has it, nothing changes.
 func (s *stateStore) removeState(taskID int32) {
 	state := &s.registry.tasks[taskID].sessionState
 	if state.deviceIndex < 0 {
@@ -259,8 +263,9 @@ func (s *stateStore) stateValue(taskID int32) float64 {
 	return returnShare * float64(state.recomputeTime) / expectedWait / float64(state.bytes)
 }
 
-// fetchState orders that the session state which a task continues is moved to the task's device, if that is quicker than recomputing it and memory can be freed.
-// It does nothing unless the state is stored on another device, is not being moved, and Options.KeepStates is KeepByValue.
+// fetchState orders that the session state which a task continues is moved to the task's device, if that is quicker than recomputing it and
+// memory can be freed. It does nothing unless the state is stored on another device, is not being moved, and Options.KeepStates is
+// KeepByValue.
 func (b *batchRunner) fetchState(now int64, taskID int32, actions *policy.Actions) {
 	task := &b.registry.tasks[taskID]
 	if task.stateSource < 0 || task.stateInTransit {
@@ -281,8 +286,8 @@ func (b *batchRunner) fetchState(now int64, taskID int32, actions *policy.Action
 	actions.List = append(actions.List, policy.Action{Kind: policy.Load, Network: -1, Key: int64(previous.taskNumber), Device: b.tables.planDevice[task.deviceIndex]})
 }
 
-// freeSpareMemory makes sure that a number of bytes are free on a device, by evicting networks and session states that no task there needs. If that is not enough, it
-// evicts nothing and returns false.
+// freeSpareMemory makes sure that a number of bytes are free on a device, by evicting networks and session states that no task there needs.
+// If that is not enough, it evicts nothing and returns false.
 func (l *networkLoader) freeSpareMemory(now int64, deviceIndex int32, bytes int64, actions *policy.Actions) bool {
 	device := &l.cluster.devices[deviceIndex]
 	missingBytes := bytes - (device.memoryBytes - device.usedBytes)
@@ -290,8 +295,8 @@ func (l *networkLoader) freeSpareMemory(now int64, deviceIndex int32, bytes int6
 	return device.memoryBytes == 0 || missingBytes <= 0 || l.evict(deviceIndex, -1, unneededClass, missingBytes, actions)
 }
 
-// trimToMemory evicts session states and networks, lower eviction classes first, until a device holds no more than its memory. It is called after a batch, because the
-// states that the batch has left are stored without freeing memory for them first.
+// trimToMemory evicts session states and networks, lower eviction classes first, until a device holds no more than its memory.
+// It is called after a batch, because the states that the batch has left are stored without freeing memory for them first.
 func (l *networkLoader) trimToMemory(now int64, deviceIndex int32, actions *policy.Actions) {
 	device := &l.cluster.devices[deviceIndex]
 	if len(device.sessionStates) == 0 {
@@ -303,8 +308,9 @@ func (l *networkLoader) trimToMemory(now int64, deviceIndex int32, actions *poli
 	}
 }
 
-// handleStateMoved handles the event that the move of a session state to a device has ended. If its Value is not 0, the move has failed, and the state is where it was.
-// A move that was cancelled meanwhile is ignored. The event's Key is the number of the task that left the state.
+// handleStateMoved handles the event that the move of a session state to a device has ended.
+// If its Value is not 0, the move has failed, and the state is where it was. A move that was cancelled meanwhile is ignored.
+// The event's Key is the number of the task that left the state.
 func (l *networkLoader) handleStateMoved(event *policy.Event) {
 	if event.Key < 0 || int(event.Key) >= len(l.registry.taskByNumber) {
 		return
@@ -333,7 +339,8 @@ func (l *networkLoader) handleStateMoved(event *policy.Event) {
 	l.cluster.touchDevice(deviceIndex)
 }
 
-// handleStateLost handles the event that a session state did not fit into its device's memory and was dropped there. The event's Key is the number of the task that left it.
+// handleStateLost handles the event that a session state did not fit into its device's memory and was dropped there.
+// The event's Key is the number of the task that left it.
 func (l *networkLoader) handleStateLost(event *policy.Event) {
 	if event.Key < 0 || int(event.Key) >= len(l.registry.taskByNumber) {
 		return

@@ -91,7 +91,8 @@ func (r *registry) releaseTask(taskID int32) {
 	r.freeTasks = append(r.freeTasks, taskID)
 }
 
-// openRequest makes the entry of a request that arrives, and returns it. It has no tasks, but uses the memory of the previous request with this number.
+// openRequest makes the entry of a request that arrives, and returns it.
+// It has no tasks, but uses the memory of the previous request with this number.
 func (r *registry) openRequest(requestNumber int32) *request {
 	for int(requestNumber) >= len(r.requests) {
 		r.requests = append(r.requests, request{})
