@@ -18,11 +18,11 @@ var plans = []struct {
 	name string
 	vqueue.Objective
 }{
-	{"z 0 (means only)", vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4}},
-	{"z 0.84", vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 0.84, CommonSD: 0.08}},
-	{"z 1.28", vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 1.28, CommonSD: 0.08}},
-	{"z 1.645", vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 1.645, CommonSD: 0.08}},
-	{"z 2.33", vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 2.33, CommonSD: 0.08}},
+	{"z 0 (means only)", vqueue.Objective{LatenessRule: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4}},
+	{"z 0.84", vqueue.Objective{LatenessRule: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 0.84, CommonSD: 0.08}},
+	{"z 1.28", vqueue.Objective{LatenessRule: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 1.28, CommonSD: 0.08}},
+	{"z 1.645", vqueue.Objective{LatenessRule: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 1.645, CommonSD: 0.08}},
+	{"z 2.33", vqueue.Objective{LatenessRule: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 2.33, CommonSD: 0.08}},
 	{"expected count (smooth)", vqueue.RecommendedObjective},
 }
 

@@ -101,11 +101,11 @@ func (w *watched) hear(at time.Duration) {
 		r := &w.list[w.byEnd[w.ended]]
 		w.lengths.AddAnswer(float64(r.Prompt), float64(r.Output))
 	}
-	prices := []vqueue.RequestPrice{w.now.Price()}
+	prices := []vqueue.RequestWork{w.now.RequestWork()}
 	for ; w.started < len(w.byStart) && w.out[w.byStart[w.started]].FirstIteration <= at; w.started++ {
 		i := w.byStart[w.started]
 		if start := w.out[i].FirstIteration; start >= w.full {
-			w.starts.ObserveStart(start.Seconds(), len(w.running), 0, float64(w.list[i].Prompt), w.bare.Price(), prices, vqueue.RecommendedObjective.CommonSD)
+			w.starts.ObserveStart(start.Seconds(), len(w.running), 0, float64(w.list[i].Prompt), w.bare.RequestWork(), prices, vqueue.RecommendedObjective.CommonSD)
 		}
 		w.running = append(w.running, i)
 	}
@@ -143,7 +143,7 @@ func (w *watched) tokens(i int, at time.Duration) float64 {
 func (w *watched) foretell(at time.Duration, place int) {
 	depth := furtherBack[place]
 	fixed, moved, variance, k := 0.0, 0.0, 0.0, w.started
-	before, now := w.base.Price(), w.now.Price()
+	before, now := w.base.RequestWork(), w.now.RequestWork()
 	for ; k < len(w.byStart) && fixed < depth; k++ {
 		prompt := float64(w.list[w.byStart[k]].Prompt)
 		fixed += before.PerPromptToken*prompt + before.PerRequest

@@ -73,9 +73,9 @@ func (c program) problem() *vqueue.Problem {
 	p := queuetest.Instance(c.groups, c.queues, c.models, c.load, 11)
 	switch {
 	case c.goal == queue.Completion:
-		p.Objective = vqueue.Objective{Judge: vqueue.ByCompletion, LateWeight: 1e5}
+		p.Objective = vqueue.Objective{LatenessRule: vqueue.ByCompletion, LateWeight: 1e5}
 	case c.goal == queue.Tardiness:
-		p.Objective = vqueue.Objective{Judge: vqueue.ByMeans, TardyWeight: 1}
+		p.Objective = vqueue.Objective{LatenessRule: vqueue.ByMeans, TardyWeight: 1}
 	case c.z > 0:
 		queuetest.Vary(p, variation)
 		p.Z = c.z

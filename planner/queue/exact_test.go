@@ -20,9 +20,9 @@ import (
 func searchObjective(p *vqueue.Problem, goal queue.Goal) *vqueue.Problem {
 	switch goal {
 	case queue.Completion:
-		p.Objective = vqueue.Objective{Judge: vqueue.ByCompletion, LateWeight: 1e5}
+		p.Objective = vqueue.Objective{LatenessRule: vqueue.ByCompletion, LateWeight: 1e5}
 	case queue.Tardiness:
-		p.Objective = vqueue.Objective{Judge: vqueue.ByMeans, TardyWeight: 1}
+		p.Objective = vqueue.Objective{LatenessRule: vqueue.ByMeans, TardyWeight: 1}
 	}
 	return p
 }

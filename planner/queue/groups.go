@@ -206,7 +206,7 @@ func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nod
 
 	// The program judges by mean times or, with scenarios, by samples of them.
 	means := *o.problem
-	means.Objective = vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-3}
+	means.Objective = vqueue.Objective{LatenessRule: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-3}
 	opt := Options{Goal: LateRequests, QueueLength: len(o.groups)}
 	if useScenarios {
 		cv := make([]float64, len(o.groups))

@@ -56,13 +56,13 @@ func (s bitSet) set(i int32, marked bool) {
 
 // next returns the smallest number of the set that is at least i. If there is none, it returns -1.
 func (s bitSet) next(i int32) int32 {
-	for w := i / 64; int(w) < len(s); w++ {
-		word := s[w]
-		if w == i/64 {
+	for wordIndex := i / 64; int(wordIndex) < len(s); wordIndex++ {
+		word := s[wordIndex]
+		if wordIndex == i/64 {
 			word &= ^uint64(0) << (i % 64)
 		}
 		if word != 0 {
-			return 64*w + int32(bits.TrailingZeros64(word))
+			return 64*wordIndex + int32(bits.TrailingZeros64(word))
 		}
 	}
 	return -1
@@ -70,13 +70,13 @@ func (s bitSet) next(i int32) int32 {
 
 // endTime returns the time in seconds at which a queue that starts at the given time is empty.
 func (order *queueOrder) endTime(start float64) float64 {
-	switch n := len(order.entries); {
-	case n == 0:
+	switch count := len(order.entries); {
+	case count == 0:
 		return start
 	case order.isStale:
 		return start + order.duration
 	default:
-		return order.entries[n-1].end
+		return order.entries[count-1].end
 	}
 }
 
@@ -91,23 +91,23 @@ func (order *queueOrder) keepsPriorities() bool {
 }
 
 // NewAssignment returns the assignment of a problem in which no group is in a queue.
-func NewAssignment(p *Problem) *Assignment {
+func NewAssignment(problem *Problem) *Assignment {
 	assignment := &Assignment{}
-	assignment.Reset(p)
+	assignment.Reset(problem)
 	return assignment
 }
 
 // Reset sets the problem and empties all queues, so that every group is unplaced.
 // It reuses the memory of the slices, because the same assignment serves many problems.
-func (a *Assignment) Reset(p *Problem) {
-	a.problem = p
-	a.queues = slices.Grow(a.queues[:0], len(p.Queues))[:len(p.Queues)]
+func (a *Assignment) Reset(problem *Problem) {
+	a.problem = problem
+	a.queues = slices.Grow(a.queues[:0], len(problem.Queues))[:len(problem.Queues)]
 	for queueIndex := range a.queues {
 		a.queues[queueIndex].entries = a.queues[queueIndex].entries[:0]
 	}
-	a.nonEmpty = slices.Grow(a.nonEmpty[:0], len(p.Queues)/64+1)[:len(p.Queues)/64+1]
+	a.nonEmpty = slices.Grow(a.nonEmpty[:0], len(problem.Queues)/64+1)[:len(problem.Queues)/64+1]
 	clear(a.nonEmpty)
-	a.queueOf = slices.Grow(a.queueOf[:0], len(p.Groups))[:len(p.Groups)]
+	a.queueOf = slices.Grow(a.queueOf[:0], len(problem.Groups))[:len(problem.Groups)]
 	for i := range a.queueOf {
 		a.queueOf[i] = -1
 	}
@@ -129,31 +129,31 @@ func (a *Assignment) CopyFrom(source *Assignment) {
 // Refresh recomputes all costs after a change of the problem: times, costs, sizes, or groups added at its end. New groups are in no queue.
 // With lazyCosts, only the durations of long queues are computed.
 func (a *Assignment) Refresh() {
-	p := a.problem
-	for len(a.queueOf) < len(p.Groups) {
+	problem := a.problem
+	for len(a.queueOf) < len(problem.Groups) {
 		a.queueOf = append(a.queueOf, -1)
 	}
 
-	// The largest variance bounds the variance that an insertion adds before a slot.
+	// The largest variance bounds the variance that an insertion adds before an entry.
 	a.maxVariance = 0
-	for i := range p.Costs {
-		a.maxVariance = max(a.maxVariance, p.Costs[i].Variance)
+	for i := range problem.Costs {
+		a.maxVariance = max(a.maxVariance, problem.Costs[i].Variance)
 	}
 
 	// Recompute the queues, and add the cost of unplaced groups.
 	a.total = 0
 	for queueIndex := range a.queues {
 		if order := &a.queues[queueIndex]; a.lazyCosts && len(order.entries) > maxExactGroups {
-			order.updateDuration(p, int32(queueIndex))
+			order.updateDuration(problem, int32(queueIndex))
 		} else {
-			p.recomputeEntries(int32(queueIndex), order, 0, a.maxVariance)
+			problem.recomputeEntries(int32(queueIndex), order, 0, a.maxVariance)
 		}
 		a.total += a.queues[queueIndex].cost
 		a.nonEmpty.set(int32(queueIndex), len(a.queues[queueIndex].entries) > 0)
 	}
 	for i, queueIndex := range a.queueOf {
 		if queueIndex < 0 {
-			a.total += p.unplacedCost(&p.Groups[i])
+			a.total += problem.unplacedCost(&problem.Groups[i])
 		}
 	}
 }
@@ -167,14 +167,14 @@ func (a *Assignment) Total() float64 { return a.total }
 // LowerBound returns a total that no order can be below: nobody is late, and every group runs on the kind of device where it takes the
 // least time. With ByCompletion, which rewards early ends, it is minus infinity.
 func (a *Assignment) LowerBound() float64 {
-	p := a.problem
-	if p.Judge == ByCompletion {
+	problem := a.problem
+	if problem.LatenessRule == ByCompletion {
 		return math.Inf(-1)
 	}
 	sum := 0.0
-	for i := range p.Groups {
-		if quickest := p.minWork(int32(i)); !math.IsInf(quickest, 1) && p.Groups[i].Size > 0 {
-			sum += p.EndWeight * quickest
+	for i := range problem.Groups {
+		if quickest := problem.minWork(int32(i)); !math.IsInf(quickest, 1) && problem.Groups[i].Size > 0 {
+			sum += problem.EndWeight * quickest
 		}
 	}
 	return sum
@@ -240,19 +240,19 @@ func (a *Assignment) Start(queueIndex int32, position int) (mean, variance float
 // to that.
 func (a *Assignment) LateRequests() float64 {
 	refreshStaleQueues(a)
-	count, p := 0.0, a.problem
+	count, problem := 0.0, a.problem
 	for queueIndex := range a.queues {
-		kind := p.Queues[queueIndex].Kind
+		kind := problem.Queues[queueIndex].Kind
 		for i := range a.queues[queueIndex].entries {
 			entry := &a.queues[queueIndex].entries[i]
-			if group := &p.Groups[entry.group]; entry.end+p.Cost(entry.group, kind).Residence-group.Deadline[Quantiles-1] > lateTolerance {
+			if group := &problem.Groups[entry.group]; entry.end+problem.Cost(entry.group, kind).Residence-group.Deadline[Quantiles-1] > lateTolerance {
 				count += group.Size
 			}
 		}
 	}
 	for i, queueIndex := range a.queueOf {
 		if queueIndex < 0 {
-			count += p.Groups[i].Size
+			count += problem.Groups[i].Size
 		}
 	}
 	return count
@@ -325,7 +325,7 @@ func (a *Assignment) cheapestInsertion(groupIndex, queueIndex int32, bound float
 		return position, delta
 	}
 
-	// Walk through the queue: startAt, variance and model are the state of the instance before slot i.
+	// Walk through the queue: startAt, variance and model are the state of the instance before entry i.
 	startAt, variance, model := queue.Start, 0.0, queue.Model
 	for i := 0; ; i++ {
 		atEnd := i == len(order.entries)
@@ -338,8 +338,7 @@ func (a *Assignment) cheapestInsertion(groupIndex, queueIndex int32, bound float
 			}
 		}
 
-		// The place before slot i keeps the priorities. Its cost is the group's own, and the delay of all behind
-		// it.
+		// The position before entry i keeps the priorities. Its cost is that of the group itself, and of the delay of all behind it.
 		if atEnd || order.entries[i].priority >= group.Priority {
 			a.searchWork++
 			setup := queue.changeTime(model, group.Model)
@@ -348,13 +347,13 @@ func (a *Assignment) cheapestInsertion(groupIndex, queueIndex int32, bound float
 				nextModel := order.entries[i].model
 				shift += queue.changeTime(group.Model, nextModel) - queue.changeTime(model, nextModel)
 			}
-			ownCost := problem.startCost(group, cost, startAt+setup, variance) + problem.EndWeight*shift
-			if ownCost < delta {
-				if d := problem.delayCost(queue.Kind, order, i, len(order.entries), shift, cost.Variance, delta-ownCost); ownCost+d < delta {
-					position, delta = i, ownCost+d
+			groupCost := problem.startCost(group, cost, startAt+setup, variance) + problem.EndWeight*shift
+			if groupCost < delta {
+				if delayIncrease := problem.delayCost(queue.Kind, order, i, len(order.entries), shift, cost.Variance, delta-groupCost); groupCost+delayIncrease < delta {
+					position, delta = i, groupCost+delayIncrease
 				}
 			} else if setup == 0 {
-				break // at later places the group starts later, and costs no less
+				break // at later positions the group starts later, and costs no less
 			}
 		}
 		if atEnd {
@@ -373,22 +372,22 @@ func (a *Assignment) BestPlace(groupIndex int32) (queueIndex int32, position int
 // bestPositionUntil returns the queue and the position in it at which inserting a group raises the objective least, and the increase.
 // It stops at the first queue at which the increase is at most stopAt, since no better one is needed.
 // If the group can run in no queue, it returns queue -1 and an infinite increase.
-func bestPositionUntil(assignment *Assignment, groupIndex int32, stopAt float64) (queueIndex int32, position int, delta float64) {
-	queueIndex, delta = -1, math.Inf(1)
-	for q := range assignment.queues {
-		if candidatePosition, d := assignment.cheapestInsertion(groupIndex, int32(q), delta); candidatePosition >= 0 {
-			if queueIndex, position, delta = int32(q), candidatePosition, d; delta <= stopAt {
+func bestPositionUntil(assignment *Assignment, groupIndex int32, stopAt float64) (bestQueue int32, bestPosition int, bestIncrease float64) {
+	bestQueue, bestIncrease = -1, math.Inf(1)
+	for queueIndex := range assignment.queues {
+		if candidatePosition, increase := assignment.cheapestInsertion(groupIndex, int32(queueIndex), bestIncrease); candidatePosition >= 0 {
+			if bestQueue, bestPosition, bestIncrease = int32(queueIndex), candidatePosition, increase; bestIncrease <= stopAt {
 				break
 			}
 		}
 	}
-	return queueIndex, position, delta
+	return bestQueue, bestPosition, bestIncrease
 }
 
 // minIncrease returns a lower bound on the increase of the objective by inserting a group at any position: nobody is late, and the group
 // runs where it takes the least time. With ByCompletion it is minus infinity.
 func (p *Problem) minIncrease(groupIndex int32) float64 {
-	if p.Judge == ByCompletion {
+	if p.LatenessRule == ByCompletion {
 		return math.Inf(-1)
 	}
 	return p.EndWeight * p.minWork(groupIndex)
@@ -397,8 +396,8 @@ func (p *Problem) minIncrease(groupIndex int32) float64 {
 // minWork returns the least time in seconds that the work of a group takes, over the kinds of devices. It is infinite if the group can run nowhere.
 func (p *Problem) minWork(groupIndex int32) float64 {
 	work := math.Inf(1)
-	for k := range p.Kinds {
-		work = min(work, p.Cost(groupIndex, int32(k)).Work)
+	for kind := range p.Kinds {
+		work = min(work, p.Cost(groupIndex, int32(kind)).Work)
 	}
 	return work
 }

@@ -16,16 +16,16 @@ type calibrator struct {
 	fleet               *instanceFleet
 	requests            *requestTable
 	groups              *groupTable
-	enabled             bool             // Options.FollowInstances
-	calibrated          []RCT            // the estimators of the plan, indexed like Tables.RCT
-	throughputFollowers []Follower       // by network and kind of device (followerIndex): time per token
-	paceFollowers       []Follower       // by network and kind of device: time between starts, relative to what throughput and lengths say
-	lengthFollowers     []Follower       // by served model: tokens of prompts and answers
-	saturatedSpans      []saturatedSpan  // by instance
-	startForecasts      []Forecast       // by instance
-	workBeforePace      [][]RequestPrice // by kind of device and kind of request: expected work of a request, not corrected by the pace
-	workWithPace        [][]RequestPrice // the same corrected by the pace, as in Tables.RCT
-	waitQuantile        *WaitQuantile    // quantile of how late starts are
+	enabled             bool            // Options.FollowInstances
+	calibrated          []RCT           // the estimators of the plan, indexed like Tables.RCT
+	throughputFollowers []Follower      // by network and kind of device (followerIndex): time per token
+	paceFollowers       []Follower      // by network and kind of device: time between starts, relative to what throughput and lengths say
+	lengthFollowers     []Follower      // by served model: tokens of prompts and answers
+	saturatedSpans      []saturatedSpan // by instance
+	startForecasts      []Forecast      // by instance
+	workBeforePace      [][]RequestWork // by kind of device and kind of request: expected work of a request, not corrected by the pace
+	workWithPace        [][]RequestWork // the same corrected by the pace, as in Tables.RCT
+	waitQuantile        *WaitQuantile   // quantile of how late starts are
 }
 
 // saturatedSpan is a time in which an instance is saturated: requests wait for it, and it has no capacity for them.
@@ -41,27 +41,27 @@ type saturatedSpan struct {
 // calibrator changes it. Lists of 2*len(Models) have two entries for each served model: regular requests and mega prompts, which are many
 // times longer.
 func newCalibrator(groups *groupTable) calibrator {
-	c := calibrator{fleet: groups.fleet, requests: groups.requests, groups: groups, enabled: groups.options.FollowInstances}
-	if !c.enabled {
-		return c
+	calibrator := calibrator{fleet: groups.fleet, requests: groups.requests, groups: groups, enabled: groups.options.FollowInstances}
+	if !calibrator.enabled {
+		return calibrator
 	}
 
 	// Everything is as calibrated at first.
 	tables := groups.fleet.tables
-	c.calibrated, c.waitQuantile = slices.Clone(groups.fleet.queueTables.RCT), &WaitQuantile{}
-	c.throughputFollowers, c.paceFollowers = make([]Follower, len(tables.Networks)*len(tables.Kinds)), make([]Follower, len(tables.Networks)*len(tables.Kinds))
-	c.lengthFollowers, c.saturatedSpans = make([]Follower, len(tables.Models)), make([]saturatedSpan, len(groups.fleet.instances))
+	calibrator.calibrated, calibrator.waitQuantile = slices.Clone(groups.fleet.queueTables.RCT), &WaitQuantile{}
+	calibrator.throughputFollowers, calibrator.paceFollowers = make([]Follower, len(tables.Networks)*len(tables.Kinds)), make([]Follower, len(tables.Networks)*len(tables.Kinds))
+	calibrator.lengthFollowers, calibrator.saturatedSpans = make([]Follower, len(tables.Models)), make([]saturatedSpan, len(groups.fleet.instances))
 	for range groups.fleet.instances {
-		c.startForecasts = append(c.startForecasts, NewForecast(2*len(tables.Models), c.waitQuantile, nil))
+		calibrator.startForecasts = append(calibrator.startForecasts, NewForecast(2*len(tables.Models), calibrator.waitQuantile, nil))
 	}
 	for range tables.Kinds {
-		c.workBeforePace, c.workWithPace = append(c.workBeforePace, make([]RequestPrice, 2*len(tables.Models))), append(c.workWithPace, make([]RequestPrice, 2*len(tables.Models)))
+		calibrator.workBeforePace, calibrator.workWithPace = append(calibrator.workBeforePace, make([]RequestWork, 2*len(tables.Models))), append(calibrator.workWithPace, make([]RequestWork, 2*len(tables.Models)))
 	}
-	c.updateRequestWork()
-	for k := range c.workBeforePace {
-		copy(c.workBeforePace[k], c.workWithPace[k])
+	calibrator.updateRequestWork()
+	for kind := range calibrator.workBeforePace {
+		copy(calibrator.workBeforePace[kind], calibrator.workWithPace[kind])
 	}
-	return c
+	return calibrator
 }
 
 // followerIndex returns the index in throughputFollowers and paceFollowers of a network on a kind of device.
@@ -71,9 +71,9 @@ func (c *calibrator) followerIndex(network, kind int32) int {
 
 // updateRequestWork recomputes the expected work of a request of each kind (workWithPace) from the estimators, after these have changed.
 func (c *calibrator) updateRequestWork() {
-	for k := range c.workWithPace {
-		for i := range c.workWithPace[k] {
-			c.workWithPace[k][i] = c.fleet.queueTables.RCT[i*len(c.workWithPace)+k].Price()
+	for kind := range c.workWithPace {
+		for requestKind := range c.workWithPace[kind] {
+			c.workWithPace[kind][requestKind] = c.fleet.queueTables.RCT[requestKind*len(c.workWithPace)+kind].RequestWork()
 		}
 	}
 }
@@ -91,15 +91,15 @@ func (c *calibrator) observeStarts(now time.Duration, actions *policy.Actions, f
 		}
 		request := &c.requests.byNumber[actions.Tasks[action.TaskFirst]]
 		if queueIndex := request.instanceIndex; c.saturatedSpans[queueIndex].isOpen {
-			// Prices have two entries for each model: regular, then mega.
-			kind := 2 * int(request.model)
+			// There are two kinds of requests for each model: regular, then mega.
+			requestKind := 2 * int(request.model)
 			if c.fleet.isMega(request) {
-				kind++
+				requestKind++
 			}
 			instance := &c.fleet.instances[queueIndex]
-			k, forecast := c.fleet.kindOf(instance), &c.startForecasts[queueIndex]
-			forecast.Pace = &c.paceFollowers[c.followerIndex(c.saturatedSpans[queueIndex].network, k)]
-			forecast.ObserveStart(toSeconds(now), len(instance.runningBatches), kind, float64(request.promptTokens), c.workBeforePace[k][kind], c.workWithPace[k], c.groups.options.Objective.CommonSD)
+			deviceKind, forecast := c.fleet.kindOf(instance), &c.startForecasts[queueIndex]
+			forecast.Pace = &c.paceFollowers[c.followerIndex(c.saturatedSpans[queueIndex].network, deviceKind)]
+			forecast.ObserveStart(toSeconds(now), len(instance.runningBatches), requestKind, float64(request.promptTokens), c.workBeforePace[deviceKind][requestKind], c.workWithPace[deviceKind], c.groups.options.Objective.CommonSD)
 		}
 	}
 }
@@ -172,9 +172,9 @@ func (c *calibrator) countWork(now time.Duration, queueIndex int32) {
 }
 
 const (
-	// minPriceChange is the relative change of a request's time from which on groups are priced again, and
+	// minWorkChange is the relative change of a request's time from which on the costs of groups are computed anew, and
 	// minWidthChange the same of the width of the starts' quantile.
-	minPriceChange = 0.01
+	minWorkChange = 0.01
 	minWidthChange = 0.05
 )
 
@@ -192,10 +192,10 @@ func (c *calibrator) updateEstimators(now time.Duration) {
 
 	// Combine throughput, lengths and pace.
 	anyChanged := false
-	for m := range c.fleet.tables.Models {
+	for model := range c.fleet.tables.Models {
 		for _, isMega := range [2]bool{false, true} {
-			for k := range c.fleet.tables.Kinds {
-				anyChanged = c.updateEstimator(int32(m), isMega, int32(k)) || anyChanged
+			for kind := range c.fleet.tables.Kinds {
+				anyChanged = c.updateEstimator(int32(model), isMega, int32(kind)) || anyChanged
 			}
 		}
 	}
@@ -208,12 +208,12 @@ func (c *calibrator) updateEstimators(now time.Duration) {
 		return
 	}
 
-	// Price all groups.
+	// Compute the costs of all groups anew.
 	c.groups.instanceChanges++
 	c.updateRequestWork()
-	for g := range c.groups.members {
-		if c.groups.members[g].inUse && c.groups.members[g].size > 0 {
-			c.groups.setCosts(int32(g), c.groups.members[g].size, c.groups.members[g].promptTokens)
+	for groupIndex := range c.groups.members {
+		if c.groups.members[groupIndex].inUse && c.groups.members[groupIndex].size > 0 {
+			c.groups.setCosts(int32(groupIndex), c.groups.members[groupIndex].size, c.groups.members[groupIndex].promptTokens)
 		}
 	}
 }
@@ -228,14 +228,14 @@ func (c *calibrator) updateEstimator(model int32, isMega bool, kind int32) (chan
 	if !isMega {
 		estimator = c.lengthFollowers[model].Adjust(estimator)
 	}
-	c.workBeforePace[kind][index/len(c.fleet.tables.Kinds)] = estimator.Price()
+	c.workBeforePace[kind][index/len(c.fleet.tables.Kinds)] = estimator.RequestWork()
 	estimator = c.paceFollowers[follower].WithPace(estimator)
 
-	// Small changes are not worth new prices.
+	// Small changes are not worth new costs of all groups.
 	current := &c.fleet.queueTables.RCT[index]
 	oldWork, _ := current.Work(1)
 	newWork, _ := estimator.Work(1)
-	if math.Abs(newWork-oldWork) <= minPriceChange*oldWork {
+	if math.Abs(newWork-oldWork) <= minWorkChange*oldWork {
 		return false
 	}
 	*current = estimator

@@ -29,36 +29,36 @@ type sloClass struct {
 
 // newSLOClass returns the SLO class of a served model, whose milestone is the point of a request to which its SLO applies.
 // That is the point of the SLO's figure or, if there is an SLO on waiting that asks for an earlier start, the start itself (appendix A.3).
-// r estimates the times to the milestone. An SLO on the time per token (TPOT) is met by a limit on the requests that run at once, so only a
-// default limit on the start remains here.
-func newSLOClass(m *policy.Model, r *RCT) sloClass {
-	c := sloClass{priority: m.Priority}
-	switch m.SLOFigure {
+// The estimator gives the times to the milestone. An SLO on the time per token (TPOT) is met by a limit on the requests that run at once,
+// so only a default limit on the start remains here.
+func newSLOClass(model *policy.Model, estimator *RCT) sloClass {
+	class := sloClass{priority: model.Priority}
+	switch model.SLOFigure {
 	case formats.FigureTTFT:
-		c.milestone = atFirstToken
+		class.milestone = atFirstToken
 	case formats.FigureTPOT:
-		c.milestone, c.dueAfter = atStart, defaultStartLimit
+		class.milestone, class.dueAfter = atStart, defaultStartLimit
 	}
-	milestoneTime, _ := r.timeToMilestone(c.milestone)
-	if latest := toSeconds(max(m.SLO, c.dueAfter)) - milestoneTime; m.WaitSLO > 0 && toSeconds(m.WaitSLO) < latest {
-		c.milestone, c.dueAfter = atStart, m.WaitSLO
+	milestoneTime, _ := estimator.timeToMilestone(class.milestone)
+	if latest := toSeconds(max(model.SLO, class.dueAfter)) - milestoneTime; model.WaitSLO > 0 && toSeconds(model.WaitSLO) < latest {
+		class.milestone, class.dueAfter = atStart, model.WaitSLO
 	}
-	return c
+	return class
 }
 
 // newSLOClasses returns, by served model, the SLO class: which point of a request (milestone) is due, when, and its priority.
 // To compare milestones it needs a model's times; it takes them from the first kind of device that has an estimator (Batch above 0).
 func newSLOClasses(planTables *policy.Tables, queueTables *Tables) []sloClass {
 	classes := make([]sloClass, len(planTables.Models))
-	for m := range classes {
-		r := &RCT{}
-		for k := range planTables.Kinds {
-			if estimator := queueTables.Estimator(len(planTables.Kinds), int32(m), false, int32(k)); estimator.Batch > 0 {
-				r = estimator
+	for model := range classes {
+		estimator := &RCT{}
+		for kind := range planTables.Kinds {
+			if candidate := queueTables.Estimator(len(planTables.Kinds), int32(model), false, int32(kind)); candidate.Batch > 0 {
+				estimator = candidate
 				break
 			}
 		}
-		classes[m] = newSLOClass(&planTables.Models[m], r)
+		classes[model] = newSLOClass(&planTables.Models[model], estimator)
 	}
 	return classes
 }

@@ -33,15 +33,15 @@ type ClusterOptions struct {
 type point [3]float64
 
 // pointOf returns a request's point in the space in which requests are clustered: the logarithms of its SLO, prompt and expected output.
-func pointOf(r *RequestFeatures) point {
-	return point{math.Log(max(r.SLO, 1e-3)), math.Log1p(max(r.Prompt, 0)), math.Log1p(max(r.Output, 0))}
+func pointOf(request *RequestFeatures) point {
+	return point{math.Log(max(request.SLO, 1e-3)), math.Log1p(max(request.Prompt, 0)), math.Log1p(max(request.Output, 0))}
 }
 
 // squaredDistance returns the squared Euclidean distance of two points.
-func (a point) squaredDistance(b point) float64 {
+func (a point) squaredDistance(other point) float64 {
 	sum := 0.0
-	for k := range a {
-		sum += (a[k] - b[k]) * (a[k] - b[k])
+	for dimension := range a {
+		sum += (a[dimension] - other[dimension]) * (a[dimension] - other[dimension])
 	}
 	return sum
 }
@@ -67,71 +67,73 @@ const spreadGoal = 0.05
 // NewClusters returns clusters of a sample of requests, formed by k-means++ separately for each model and priority.
 // Mega prompts, which are MegaFactor times longer than the median of their model (8 by default), form clusters of their own.
 // It returns an error for an empty sample or a model outside 0 to models-1.
-func NewClusters(sample []RequestFeatures, models int, o ClusterOptions, rng *rand.Rand) (*Clusters, error) {
+func NewClusters(sample []RequestFeatures, models int, options ClusterOptions, rng *rand.Rand) (*Clusters, error) {
 	if len(sample) == 0 {
 		return nil, errors.New("forming clusters: found no requests")
 	}
-	if o.MaxClusters == 0 {
-		o.MaxClusters = 8
+	if options.MaxClusters == 0 {
+		options.MaxClusters = 8
 	}
-	if o.MegaFactor == 0 {
-		o.MegaFactor = 8
+	if options.MegaFactor == 0 {
+		options.MegaFactor = 8
 	}
 
 	// Divide the sample by model.
 	byModel := make([][]int32, models)
 	for i := range sample {
-		m := sample[i].Model
-		if m < 0 || int(m) >= models {
+		model := sample[i].Model
+		if model < 0 || int(model) >= models {
 			return nil, errors.New("forming clusters: a request of an unknown model")
 		}
-		byModel[m] = append(byModel[m], int32(i))
+		byModel[model] = append(byModel[model], int32(i))
 	}
-	c := &Clusters{megaTokens: make([]float64, models)}
-	for m, members := range byModel {
-		c.firstCentre = append(c.firstCentre, int32(len(c.centres)))
-		c.megaTokens[m] = math.Inf(1)
+	clusters := &Clusters{megaTokens: make([]float64, models)}
+	for model, members := range byModel {
+		clusters.firstCentre = append(clusters.firstCentre, int32(len(clusters.centres)))
+		clusters.megaTokens[model] = math.Inf(1)
 		if len(members) > 0 {
-			c.addModel(sample, members, o, rng)
+			clusters.addModel(sample, members, options, rng)
 		}
 	}
-	c.firstCentre = append(c.firstCentre, int32(len(c.centres)))
-	return c, nil
+	clusters.firstCentre = append(clusters.firstCentre, int32(len(clusters.centres)))
+	return clusters, nil
 }
 
 // addModel adds the clusters of one model. members are the indexes in the sample of its requests, which it sorts.
 // They are divided by priority and by whether they are mega prompts (many times longer than the median of the model), and each part is
 // clustered by k-means.
-func (c *Clusters) addModel(sample []RequestFeatures, members []int32, o ClusterOptions, rng *rand.Rand) {
+func (c *Clusters) addModel(sample []RequestFeatures, members []int32, options ClusterOptions, rng *rand.Rand) {
 	// Find the size of a mega prompt.
 	tokens := make([]float64, len(members))
-	for k, i := range members {
-		tokens[k] = sample[i].Prompt + sample[i].Output
+	for memberIndex, requestIndex := range members {
+		tokens[memberIndex] = sample[requestIndex].Prompt + sample[requestIndex].Output
 	}
 	slices.Sort(tokens)
-	c.megaTokens[sample[members[0]].Model] = o.MegaFactor * max(tokens[len(tokens)/2], 1)
+	c.megaTokens[sample[members[0]].Model] = options.MegaFactor * max(tokens[len(tokens)/2], 1)
 
 	// Form clusters of each run of members with the same priority and size class.
-	compareKinds := func(a, b int32) int {
-		return cmp.Or(cmp.Compare(sample[a].Priority, sample[b].Priority), cmp.Compare(c.megaAsInt(&sample[a]), c.megaAsInt(&sample[b])))
+	compareKinds := func(indexA, indexB int32) int {
+		return cmp.Or(cmp.Compare(sample[indexA].Priority, sample[indexB].Priority), cmp.Compare(c.megaAsInt(&sample[indexA]), c.megaAsInt(&sample[indexB])))
 	}
 	slices.SortStableFunc(members, compareKinds)
 	for len(members) > 0 {
-		n := 1
-		for n < len(members) && compareKinds(members[n], members[0]) == 0 {
-			n++
+		runLength := 1
+		for runLength < len(members) && compareKinds(members[runLength], members[0]) == 0 {
+			runLength++
 		}
-		c.addClusters(sample, members[:n], o.MaxClusters, rng)
-		members = members[n:]
+		c.addClusters(sample, members[:runLength], options.MaxClusters, rng)
+		members = members[runLength:]
 	}
 }
 
 // isMega reports whether a request is a mega prompt, many times longer than the median of its model.
-func (c *Clusters) isMega(r *RequestFeatures) bool { return r.Prompt+r.Output >= c.megaTokens[r.Model] }
+func (c *Clusters) isMega(request *RequestFeatures) bool {
+	return request.Prompt+request.Output >= c.megaTokens[request.Model]
+}
 
 // megaAsInt returns 1 for a mega prompt (a request many times longer than the median of its model), else 0, for sorting.
-func (c *Clusters) megaAsInt(r *RequestFeatures) int {
-	if c.isMega(r) {
+func (c *Clusters) megaAsInt(request *RequestFeatures) int {
+	if c.isMega(request) {
 		return 1
 	}
 	return 0
@@ -141,30 +143,30 @@ func (c *Clusters) megaAsInt(r *RequestFeatures) int {
 // smallest number of clusters with a spread below spreadGoal, and at most maxClusters.
 func (c *Clusters) addClusters(sample []RequestFeatures, members []int32, maxClusters int, rng *rand.Rand) {
 	points := make([]point, len(members))
-	for k, i := range members {
-		points[k] = pointOf(&sample[i])
+	for clusterCount, requestIndex := range members {
+		points[clusterCount] = pointOf(&sample[requestIndex])
 	}
 
 	// Raise the number of clusters until their spread is small.
 	var centres []point
-	for k := 1; k <= min(maxClusters, len(points)); k++ {
-		var meanSpread float64
-		centres, meanSpread = kMeans(points, k, rng)
-		if meanSpread < spreadGoal {
+	for clusterCount := 1; clusterCount <= min(maxClusters, len(points)); clusterCount++ {
+		var spread float64
+		centres, spread = kMeans(points, clusterCount, rng)
+		if spread < spreadGoal {
 			break
 		}
 	}
-	slices.SortFunc(centres, func(a, b point) int { return slices.Compare(a[:], b[:]) })
-	r := &sample[members[0]]
+	slices.SortFunc(centres, func(centreA, centreB point) int { return slices.Compare(centreA[:], centreB[:]) })
+	firstRequest := &sample[members[0]]
 	for _, centre := range centres {
-		c.centres = append(c.centres, clusterCentre{r.Model, r.Priority, c.isMega(r), centre})
+		c.centres = append(c.centres, clusterCentre{firstRequest.Model, firstRequest.Priority, c.isMega(firstRequest), centre})
 	}
 }
 
-// kMeans returns k centres by k-means++ (Arthur and Vassilvitskii, 2007), and the mean squared distance of the points to them.
-// It ends when a round improves the distance by less than 1e-9, or after 50 rounds, which is many more than it usually takes.
-func kMeans(points []point, k int, rng *rand.Rand) ([]point, float64) {
-	centres, meanDistance := chooseCentres(points, k, rng), math.Inf(1)
+// kMeans returns clusterCount centres of points by k-means++ (Arthur and Vassilvitskii, 2007), and the mean squared distance of the points
+// to them. It ends when a round improves the distance by less than 1e-9, or after 50 rounds, which is many more than it usually takes.
+func kMeans(points []point, clusterCount int, rng *rand.Rand) ([]point, float64) {
+	centres, meanDistance := chooseCentres(points, clusterCount, rng), math.Inf(1)
 	for range 50 {
 		distance := moveCentres(points, centres)
 		if meanDistance-distance < 1e-9 {
@@ -175,26 +177,26 @@ func kMeans(points []point, k int, rng *rand.Rand) ([]point, float64) {
 	return centres, meanDistance
 }
 
-// chooseCentres returns up to k different points as the first centres of k-means++: each at random, with a probability proportional to its
-// squared distance from the nearest of the others.
-func chooseCentres(points []point, k int, rng *rand.Rand) []point {
+// chooseCentres returns up to clusterCount different points as the first centres of k-means++: each at random, with a probability
+// proportional to its squared distance from the nearest of the others.
+func chooseCentres(points []point, clusterCount int, rng *rand.Rand) []point {
 	centres := []point{points[rng.IntN(len(points))]}
-	nearest := make([]float64, len(points))
-	for i := range nearest {
-		nearest[i] = math.Inf(1)
+	nearestDistances := make([]float64, len(points))
+	for i := range nearestDistances {
+		nearestDistances[i] = math.Inf(1)
 	}
-	for len(centres) < k {
+	for len(centres) < clusterCount {
 		sum := 0.0
 		for i := range points {
-			nearest[i] = min(nearest[i], points[i].squaredDistance(centres[len(centres)-1]))
-			sum += nearest[i]
+			nearestDistances[i] = min(nearestDistances[i], points[i].squaredDistance(centres[len(centres)-1]))
+			sum += nearestDistances[i]
 		}
 		if sum == 0 {
 			break
 		}
 		nextIndex, remainingMass := len(points)-1, rng.Float64()*sum
 		for i := range points {
-			if remainingMass -= nearest[i]; remainingMass < 0 {
+			if remainingMass -= nearestDistances[i]; remainingMass < 0 {
 				nextIndex = i
 				break
 			}
@@ -208,30 +210,30 @@ func chooseCentres(points []point, k int, rng *rand.Rand) []point {
 // It returns the mean squared distance of the points to the centres before the move.
 func moveCentres(points, centres []point) float64 {
 	sums, counts, sumDistance := make([]point, len(centres)), make([]float64, len(centres)), 0.0
-	for i := range points {
-		nearestCentre, distance := nearestOf(centres, points[i])
+	for pointIndex := range points {
+		nearestCentre, distance := nearestOf(centres, points[pointIndex])
 		sumDistance += distance
 		counts[nearestCentre]++
-		for d := range points[i] {
-			sums[nearestCentre][d] += points[i][d]
+		for dimension := range points[pointIndex] {
+			sums[nearestCentre][dimension] += points[pointIndex][dimension]
 		}
 	}
-	for j := range centres {
-		for d := range centres[j] {
-			if counts[j] > 0 {
-				centres[j][d] = sums[j][d] / counts[j]
+	for centre := range centres {
+		for dimension := range centres[centre] {
+			if counts[centre] > 0 {
+				centres[centre][dimension] = sums[centre][dimension] / counts[centre]
 			}
 		}
 	}
 	return sumDistance / float64(len(points))
 }
 
-// nearestOf returns the index of the centre that is nearest to a point, and its squared distance.
-func nearestOf(centres []point, x point) (nearest int, distance float64) {
+// nearestOf returns the index of the centre that is nearest to a target point, and its squared distance.
+func nearestOf(centres []point, target point) (nearest int, distance float64) {
 	distance = math.Inf(1)
-	for j := range centres {
-		if d := centres[j].squaredDistance(x); d < distance {
-			nearest, distance = j, d
+	for centre := range centres {
+		if centreDistance := centres[centre].squaredDistance(target); centreDistance < distance {
+			nearest, distance = centre, centreDistance
 		}
 	}
 	return nearest, distance
@@ -241,20 +243,20 @@ func nearestOf(centres []point, x point) (nearest int, distance float64) {
 // A cluster of the same priority is preferred, then one of the same size class (mega prompt or not).
 // If the sample had no requests of the model, it returns -1. Distances of features are far below 1e3, so that the added 1e3 and 1e6 rank
 // the size class and the priority above all distances.
-func (c *Clusters) ClusterOf(r *RequestFeatures) int32 {
+func (c *Clusters) ClusterOf(request *RequestFeatures) int32 {
 	nearest, leastDistance := int32(-1), math.Inf(1)
-	isMega, position := c.isMega(r), pointOf(r)
-	for j := c.firstCentre[r.Model]; j < c.firstCentre[r.Model+1]; j++ {
-		centre := &c.centres[j]
+	isMega, position := c.isMega(request), pointOf(request)
+	for cluster := c.firstCentre[request.Model]; cluster < c.firstCentre[request.Model+1]; cluster++ {
+		centre := &c.centres[cluster]
 		distance := centre.position.squaredDistance(position)
-		if centre.priority != r.Priority {
+		if centre.priority != request.Priority {
 			distance += 1e6
 		}
 		if centre.isMega != isMega {
 			distance += 1e3
 		}
 		if distance < leastDistance {
-			nearest, leastDistance = j, distance
+			nearest, leastDistance = cluster, distance
 		}
 	}
 	return nearest
@@ -278,30 +280,30 @@ const (
 // times the batch (Algorithm 1).
 func (c *Clusters) FormGroups(requests []RequestFeatures, memberOrder MemberOrder, limit func(model int32) int) [][]int32 {
 	byCluster := make([][]int32, len(c.centres))
-	for i := range requests {
-		if k := c.ClusterOf(&requests[i]); k >= 0 {
-			byCluster[k] = append(byCluster[k], int32(i))
+	for index := range requests {
+		if cluster := c.ClusterOf(&requests[index]); cluster >= 0 {
+			byCluster[cluster] = append(byCluster[cluster], int32(index))
 		}
 	}
 
 	// Sort each cluster by the order of its members.
 	var groups [][]int32
-	for k, members := range byCluster {
+	for cluster, members := range byCluster {
 		if len(members) == 0 {
 			continue
 		}
-		slices.SortStableFunc(members, func(a, b int32) int {
+		slices.SortStableFunc(members, func(indexA, indexB int32) int {
 			if memberOrder == ByDeadline {
-				return cmp.Compare(requests[a].Deadline, requests[b].Deadline)
+				return cmp.Compare(requests[indexA].Deadline, requests[indexB].Deadline)
 			}
-			return cmp.Compare(requests[a].ArrivedAt, requests[b].ArrivedAt)
+			return cmp.Compare(requests[indexA].ArrivedAt, requests[indexB].ArrivedAt)
 		})
 
 		// Cut it into pieces of equal size.
-		maxMembers := max(limit(c.centres[k].model), 1)
+		maxMembers := max(limit(c.centres[cluster].model), 1)
 		pieces := (len(members) + maxMembers - 1) / maxMembers
-		for i := range pieces {
-			groups = append(groups, members[i*len(members)/pieces:(i+1)*len(members)/pieces])
+		for index := range pieces {
+			groups = append(groups, members[index*len(members)/pieces:(index+1)*len(members)/pieces])
 		}
 	}
 	return groups
@@ -310,8 +312,8 @@ func (c *Clusters) FormGroups(requests []RequestFeatures, memberOrder MemberOrde
 // QuantileDeadlines returns what Group.Deadline needs, given the deadlines of the group's members in the order of service: those at the
 // quantiles of that order.
 func QuantileDeadlines(deadlines []float64) (out [Quantiles]float64) {
-	for u := range out {
-		out[u] = deadlines[min(int(memberQuantiles[u]*float64(len(deadlines))), len(deadlines)-1)]
+	for quantile := range out {
+		out[quantile] = deadlines[min(int(memberQuantiles[quantile]*float64(len(deadlines))), len(deadlines)-1)]
 	}
 	return out
 }

@@ -17,7 +17,7 @@ const (
 	minSwitchGain       = 1.5              // requests that a change of network saves, relative to those that it makes late
 )
 
-// evictor removes requests from running batches in favour of the heads of queues.
+// evictor removes running requests from instances in favour of the heads of queues, the groups to serve next.
 type evictor struct {
 	fleet    *instanceFleet
 	requests *requestTable
@@ -102,13 +102,13 @@ func (e *evictor) evictAllForHead(now time.Duration, queueIndex, head int32, act
 // requestsDelayedByEviction returns how many running requests of an instance become late if they are evicted now and run again only at
 // returnsAt. Requests that are late already do not count.
 func (e *evictor) requestsDelayedByEviction(instance *instance, now, returnsAt time.Duration) int {
-	n := 0
+	delayedCount := 0
 	for _, batchNumber := range instance.runningBatches {
 		if deadline := e.effectiveDeadline(&e.requests.byNumber[e.requests.requestOfBatch[batchNumber]]); deadline > now && deadline < returnsAt {
-			n++
+			delayedCount++
 		}
 	}
-	return n
+	return delayedCount
 }
 
 // requestsSavedByEviction returns how many requests of a group the eviction of a batch would save: those that are in time if the first one
@@ -116,12 +116,12 @@ func (e *evictor) requestsDelayedByEviction(instance *instance, now, returnsAt t
 func (e *evictor) requestsSavedByEviction(instance *instance, group *groupMembers, firstDone, drainTime time.Duration) int {
 	estimator := e.fleet.estimatorOn(instance, group.model, group.isMega)
 	workEach, _ := estimator.Work(1)
-	gain := 0
-	for requestNumber, n := group.firstRequest, 0; requestNumber >= 0; requestNumber, n = e.requests.byNumber[requestNumber].nextInGroup, n+1 {
-		doneAt := firstDone + time.Duration(estimator.MeanWait(workEach*float64(n))*float64(time.Second))
+	savedCount := 0
+	for requestNumber, earlierMembers := group.firstRequest, 0; requestNumber >= 0; requestNumber, earlierMembers = e.requests.byNumber[requestNumber].nextInGroup, earlierMembers+1 {
+		doneAt := firstDone + time.Duration(estimator.MeanWait(workEach*float64(earlierMembers))*float64(time.Second))
 		if deadline := e.requests.byNumber[requestNumber].deadline; deadline >= doneAt && deadline < doneAt+drainTime {
-			gain++
+			savedCount++
 		}
 	}
-	return gain
+	return savedCount
 }

@@ -42,14 +42,14 @@ func (s *Search) exchangePieces(heat float64) {
 	s.savedQueues = s.savedQueues[:0]
 }
 
-// randomPiece returns a random range of positions [start, end) of a queue of n groups: in a third of the cases from a random position to
-// the end, else a short piece of at most MaxRemoved/2 groups. It may be empty.
-func (s *Search) randomPiece(n int) (start, end int) {
-	start = s.rng.IntN(n + 1)
+// randomPiece returns a random range of positions [start, end) of a queue of queueLength groups: in a third of the cases from a random
+// position to the end, else a short piece of at most MaxRemoved/2 groups. It may be empty.
+func (s *Search) randomPiece(queueLength int) (start, end int) {
+	start = s.rng.IntN(queueLength + 1)
 	if s.rng.IntN(3) == 0 {
-		return start, n
+		return start, queueLength
 	}
-	return start, min(start+s.rng.IntN(s.MaxRemoved/2+1), n)
+	return start, min(start+s.rng.IntN(s.MaxRemoved/2+1), queueLength)
 }
 
 // swapPieces swaps random pieces of two queues, given by their indexes, if the groups can run there.
@@ -93,11 +93,11 @@ func (s *Search) movePiece(queueIndex int32) {
 		return
 	}
 
-	// Rebuild the queue: the slots that stay, with the piece before number insertPosition of them.
+	// Rebuild the queue: the entries that stay, with the piece before number insertPosition of them.
 	s.saveQueue(queueIndex)
 	oldEntries := s.savedOrders[len(s.savedQueues)-1].entries
 	entries = entries[:0]
-	for i := range remainingCount + 1 { // i counts the slots that stay
+	for i := range remainingCount + 1 { // i counts the entries that stay
 		if i == insertPosition {
 			entries = append(entries, oldEntries[pieceStart:pieceEnd]...)
 		}

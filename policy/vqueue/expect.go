@@ -26,17 +26,17 @@ const maxLateProbability = 0.5
 // Expect returns the service that a request would get if it arrived now: a request of a served model and client, with this many prompt
 // tokens and this deadline. It has no effect on later decisions.
 func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) Expectation {
-	e := Expectation{StartsAt: now, AnsweredAt: now, WaitingRequests: p.requests.waitingRequests()}
+	expectation := Expectation{StartsAt: now, AnsweredAt: now, WaitingRequests: p.requests.waitingRequests()}
 	if p.groups.options.Rule == VirtualQueues {
-		p.placer.estimateStart(&e, now, model, prompt, client, deadline)
+		p.placer.estimateStart(&expectation, now, model, prompt, client, deadline)
 	}
 	switch {
-	case p.groups.options.QueueLimit > 0 && e.WaitingRequests >= p.groups.options.QueueLimit:
-		e.RefusalReason, e.RetryAfter = policy.ReasonQueueFull, p.placer.timePerRequest(model)
-	case p.groups.options.DropLate && e.LateProbability > maxLateProbability:
-		e.RefusalReason, e.RetryAfter = policy.ReasonDeadline, e.AnsweredAt-max(deadline, now)
+	case p.groups.options.QueueLimit > 0 && expectation.WaitingRequests >= p.groups.options.QueueLimit:
+		expectation.RefusalReason, expectation.RetryAfter = policy.ReasonQueueFull, p.placer.timePerRequest(model)
+	case p.groups.options.DropLate && expectation.LateProbability > maxLateProbability:
+		expectation.RefusalReason, expectation.RetryAfter = policy.ReasonDeadline, expectation.AnsweredAt-max(deadline, now)
 	}
-	return e
+	return expectation
 }
 
 // estimateStart estimates when a request would start at the position of the queue where it would join, and sets the times of the
@@ -45,20 +45,20 @@ func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline
 func (p *placer) estimateStart(expectation *Expectation, now time.Duration, model, prompt, client int32, deadline time.Duration) {
 	// The probe group is used for the estimate, and restored afterwards.
 	group, costs := p.groups.problem.Groups[p.probeGroup], make([]Cost, p.groups.problem.Kinds)
-	for k := range costs {
-		costs[k] = *p.groups.problem.Cost(p.probeGroup, int32(k))
+	for kind := range costs {
+		costs[kind] = *p.groups.problem.Cost(p.probeGroup, int32(kind))
 	}
 	work := p.groups.assignment.searchWork
 	defer func() {
 		p.groups.problem.Groups[p.probeGroup], p.groups.assignment.searchWork = group, work
-		for k := range costs {
-			*p.groups.problem.Cost(p.probeGroup, int32(k)) = costs[k]
+		for kind := range costs {
+			*p.groups.problem.Cost(p.probeGroup, int32(kind)) = costs[kind]
 		}
 	}()
 
-	// Find the queue and place.
-	r := request{model: model, promptTokens: prompt, deadline: deadline}
-	p.setProbe(&r, p.fleet.isMega(&r))
+	// Find the queue and position.
+	request := request{model: model, promptTokens: prompt, deadline: deadline}
+	p.setProbe(&request, p.fleet.isMega(&request))
 	queueIndex, position := p.cheapestProbePosition()
 	if queueIndex < 0 { // no instance that is up can serve it
 		expectation.LateProbability, expectation.AnsweredAt = 1, now+unplacedLateness*time.Second
@@ -73,16 +73,16 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 		startAt, lastModel = max(previous.end, toSeconds(now)), previous.model
 		variance = previous.variance + p.groups.problem.Cost(previous.group, queue.Kind).Variance
 	}
-	cost, g := p.groups.problem.Cost(p.probeGroup, queue.Kind), &p.groups.problem.Groups[p.probeGroup]
-	if instance := &p.fleet.instances[queueIndex]; position == 0 && instance.loadedNetwork == g.Model && len(instance.runningBatches) == 0 {
+	cost, probe := p.groups.problem.Cost(p.probeGroup, queue.Kind), &p.groups.problem.Groups[p.probeGroup]
+	if instance := &p.fleet.instances[queueIndex]; position == 0 && instance.loadedNetwork == probe.Model && len(instance.runningBatches) == 0 {
 		startAt = toSeconds(now)
 	}
-	startAt += queue.changeTime(lastModel, g.Model)
+	startAt += queue.changeTime(lastModel, probe.Model)
 
 	// If clients take turns, the others of its class do not all go before.
 	if byTurns, inOrder := p.requests.turns.countBefore(model, client); byTurns < inOrder {
 		// The others of its class go before only when it is their turn.
-		startAt = min(startAt, max(queue.Start, toSeconds(now))+queue.changeTime(queue.Model, g.Model)+float64(byTurns)*cost.Work)
+		startAt = min(startAt, max(queue.Start, toSeconds(now))+queue.changeTime(queue.Model, probe.Model)+float64(byTurns)*cost.Work)
 	}
 
 	// Compute the time of its milestone, and the probability to reach it late.

@@ -40,21 +40,21 @@ type instance struct {
 // newInstanceFleet returns the instances of a plan, each with its resident network. ops are the serving operations that the options allow.
 // Until a server reports its own limits of memory and of requests at once, those of the plan apply.
 func newInstanceFleet(planTables *policy.Tables, queueTables *Tables, ops lsoSet) *instanceFleet {
-	f := &instanceFleet{tables: planTables, queueTables: queueTables, classes: newSLOClasses(planTables, queueTables), operations: ops, instanceOf: make([]int32, len(planTables.Devices))}
-	for d := range planTables.Devices {
-		f.instanceOf[d] = -1
-		tableIndex := planTables.InstanceOf(int32(d))
+	fleet := &instanceFleet{tables: planTables, queueTables: queueTables, classes: newSLOClasses(planTables, queueTables), operations: ops, instanceOf: make([]int32, len(planTables.Devices))}
+	for device := range planTables.Devices {
+		fleet.instanceOf[device] = -1
+		tableIndex := planTables.InstanceOf(int32(device))
 		if tableIndex < 0 {
 			continue
 		}
-		f.instanceOf[d] = int32(len(f.instances))
-		in := instance{device: int32(d), loadedNetwork: -1, loadingNetwork: -1, runningByModel: make([]int32, len(planTables.Models)), maxSequences: int64(planTables.Instances[tableIndex].MaxSequences), kvTokens: planTables.Instances[tableIndex].KVTokens}
-		if r := planTables.Resident[d]; len(r) > 0 {
-			in.loadedNetwork = r[0]
+		fleet.instanceOf[device] = int32(len(fleet.instances))
+		newInstance := instance{device: int32(device), loadedNetwork: -1, loadingNetwork: -1, runningByModel: make([]int32, len(planTables.Models)), maxSequences: int64(planTables.Instances[tableIndex].MaxSequences), kvTokens: planTables.Instances[tableIndex].KVTokens}
+		if residentNetworks := planTables.Resident[device]; len(residentNetworks) > 0 {
+			newInstance.loadedNetwork = residentNetworks[0]
 		}
-		f.instances = append(f.instances, in)
+		fleet.instances = append(fleet.instances, newInstance)
 	}
-	return f
+	return fleet
 }
 
 // isUp reports whether the instance's device is there and the instance is switched on.
@@ -67,9 +67,9 @@ func (f *instanceFleet) networkOf(model int32) int32 {
 
 // anyModelOf returns the first served model that a network serves. It stands for all of them where their class does not matter.
 func (f *instanceFleet) anyModelOf(network int32) int32 {
-	for m := range f.tables.Models {
-		if f.networkOf(int32(m)) == network {
-			return int32(m)
+	for model := range f.tables.Models {
+		if f.networkOf(int32(model)) == network {
+			return int32(model)
 		}
 	}
 	return 0
@@ -132,8 +132,8 @@ func (f *instanceFleet) maxRunning(instance *instance, model int32) int64 {
 	if f.queueTables.MaxSequences == nil {
 		return maxCount
 	}
-	for m, n := range instance.runningByModel {
-		if modelLimit := f.queueTables.MaxSequences[m*len(f.tables.Kinds)+int(f.kindOf(instance))]; modelLimit > 0 && (n > 0 || m == int(model)) {
+	for otherModel, runningCount := range instance.runningByModel {
+		if modelLimit := f.queueTables.MaxSequences[otherModel*len(f.tables.Kinds)+int(f.kindOf(instance))]; modelLimit > 0 && (runningCount > 0 || otherModel == int(model)) {
 			maxCount = min(maxCount, int64(modelLimit))
 		}
 	}
@@ -151,10 +151,10 @@ func (f *instanceFleet) atCap(instance *instance, model int32) bool {
 
 // capacity returns how many sequences (requests at once) and tokens of KV memory an instance takes with a network: the figures of the plan
 // if it has some, else those that the server last reported.
-func (f *instanceFleet) capacity(instance *instance, network int32) (sequences, kv int64) {
+func (f *instanceFleet) capacity(instance *instance, network int32) (sequences, kvTokens int64) {
 	if server := f.tables.Instances[f.tables.InstanceOf(instance.device)].Server; server != nil {
-		c := &server.Costs[network]
-		return int64(c.MaxSequences), c.KVTokens
+		serverCosts := &server.Costs[network]
+		return int64(serverCosts.MaxSequences), serverCosts.KVTokens
 	}
 	return instance.maxSequences, instance.kvTokens
 }
@@ -164,28 +164,28 @@ func (f *instanceFleet) capacity(instance *instance, network int32) (sequences, 
 // takes none at that number. An empty instance takes any request, because no request may wait for ever for memory
 // that an estimate says is too small.
 func (f *instanceFleet) canTakeRequest(instance *instance, request *request) bool {
-	n, maxCount := int64(len(instance.runningBatches)), f.maxRunning(instance, request.model)
+	runningCount, maxCount := int64(len(instance.runningBatches)), f.maxRunning(instance, request.model)
 	switch {
 	case f.atCap(instance, request.model):
 		return false
-	case n == 0:
+	case runningCount == 0:
 		return true
-	case instance.refusalBatchCount > 0 && n >= int64(instance.refusalBatchCount):
+	case instance.refusalBatchCount > 0 && runningCount >= int64(instance.refusalBatchCount):
 		return false
 	}
-	_, kv := f.capacity(instance, f.networkOf(request.model))
-	return n < maxCount && (kv == 0 || instance.reservedKVTokens+f.kvNeed(request) <= kv)
+	_, kvTokens := f.capacity(instance, f.networkOf(request.model))
+	return runningCount < maxCount && (kvTokens == 0 || instance.reservedKVTokens+f.kvNeed(request) <= kvTokens)
 }
 
 // isFull reports whether an instance takes no further request of its network, whatever the request's size: as many run as its limit says,
 // its KV memory is exceeded, or it has refused a request at this number of running batches. An empty instance is never full.
 func (f *instanceFleet) isFull(instance *instance) bool {
-	n := int64(len(instance.runningBatches))
-	if n == 0 {
+	runningCount := int64(len(instance.runningBatches))
+	if runningCount == 0 {
 		return false
 	}
-	sequences, kv := f.capacity(instance, instance.loadedNetwork)
-	return n >= sequences || instance.refusalBatchCount > 0 && n >= int64(instance.refusalBatchCount) || kv > 0 && instance.reservedKVTokens > kv
+	sequences, kvTokens := f.capacity(instance, instance.loadedNetwork)
+	return runningCount >= sequences || instance.refusalBatchCount > 0 && runningCount >= int64(instance.refusalBatchCount) || kvTokens > 0 && instance.reservedKVTokens > kvTokens
 }
 
 // residence returns the mean time from start to answer of a model's requests on an instance with a full batch.

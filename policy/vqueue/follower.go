@@ -18,14 +18,14 @@ type Follower struct {
 }
 
 // tokenMoments holds the weighted mean and mean square of numbers of tokens. samples counts all of them, and weight is the sum of their weights.
-type tokenMoments struct{ samples, weight, mean, square float64 }
+type tokenMoments struct{ samples, weight, mean, meanSquare float64 }
 
-// addSample adds a number of tokens, x, to the moments. Earlier samples lose weight by the factor decay, so that recent ones count most.
-func (m *tokenMoments) addSample(x, decay float64) {
+// addSample adds the number of tokens of one request to the moments. Earlier samples lose weight by the factor decay, so that recent ones count most.
+func (m *tokenMoments) addSample(tokens, decay float64) {
 	m.samples++
 	m.weight = m.weight*decay + 1
-	m.mean += (x - m.mean) / m.weight
-	m.square += (x*x - m.square) / m.weight
+	m.mean += (tokens - m.mean) / m.weight
+	m.meanSquare += (tokens*tokens - m.meanSquare) / m.weight
 }
 
 // AddWork adds a measurement: an instance that was never idle took `elapsed` seconds for work for which the calibrated estimator predicts
@@ -45,11 +45,11 @@ func (f *Follower) AddWork(elapsed, predictedWork float64) {
 // AddAnswer adds the prompt and output tokens of a request that was answered to their running means and variances.
 // Older answers lose weight: half of it after HalfLifeAnswers more answers (500 by default).
 func (f *Follower) AddAnswer(prompt, output float64) {
-	n := f.HalfLifeAnswers
-	if n == 0 {
-		n = 500
+	halfLife := f.HalfLifeAnswers
+	if halfLife == 0 {
+		halfLife = 500
 	}
-	decay := math.Exp2(-1 / n)
+	decay := math.Exp2(-1 / halfLife)
 	f.promptMoments.addSample(prompt, decay)
 	f.outputMoments.addSample(output, decay)
 }
@@ -87,20 +87,20 @@ func (l *tokenMoments) blend(mean, variance, batch float64) (m, v float64) {
 	prior := priorBatches * batch * math.Exp2(-l.samples/batch)
 	ownWeight := l.weight / (l.weight + prior)
 	m = mean + ownWeight*(l.mean-mean)
-	return m, max((1-ownWeight)*(variance+mean*mean)+ownWeight*l.square-m*m, 0)
+	return m, max((1-ownWeight)*(variance+mean*mean)+ownWeight*l.meanSquare-m*m, 0)
 }
 
-// Adjust returns the calibrated estimator r corrected by what was observed: its times are multiplied by the slowdown (measured time over
+// Adjust returns the calibrated estimator corrected by what was observed: its times are multiplied by the slowdown (measured time over
 // predicted time), its common error is that of the slowdown, and its lengths are blended with those of the answers seen.
 // Prefill stays as it is.
-func (f *Follower) Adjust(r RCT) RCT {
+func (f *Follower) Adjust(estimator RCT) RCT {
 	factor := f.Slowdown()
-	r.Alpha, r.Beta, r.Intercept = r.Alpha*factor, r.Beta*factor, r.Intercept*factor
-	r.Decode *= factor
-	r.CommonSD = f.SlowdownSD(r.CommonSD)
+	estimator.Alpha, estimator.Beta, estimator.Intercept = estimator.Alpha*factor, estimator.Beta*factor, estimator.Intercept*factor
+	estimator.Decode *= factor
+	estimator.CommonSD = f.SlowdownSD(estimator.CommonSD)
 	if f.outputMoments.weight > 0 {
-		r.OutputMean, r.OutputVar = f.outputMoments.blend(r.OutputMean, r.OutputVar, max(r.Batch, 1))
-		r.PromptMean, r.PromptVar = f.promptMoments.blend(r.PromptMean, r.PromptVar, max(r.Batch, 1))
+		estimator.OutputMean, estimator.OutputVar = f.outputMoments.blend(estimator.OutputMean, estimator.OutputVar, max(estimator.Batch, 1))
+		estimator.PromptMean, estimator.PromptVar = f.promptMoments.blend(estimator.PromptMean, estimator.PromptVar, max(estimator.Batch, 1))
 	}
-	return r
+	return estimator
 }

@@ -42,13 +42,13 @@ func (c *WaitQuantile) Observe(deviation, width float64) {
 	c.offset = min(max(c.offset, minWidth-normalWidth), maxWidth-normalWidth)
 }
 
-// RequestPrice is the time of an instance, in seconds, that a request of some kind is expected to take: for each token of its prompt,
+// RequestWork is the time of an instance, in seconds, that a request of some kind is expected to take: for each token of its prompt,
 // and for its answer. Variance is the variance of the whole.
-type RequestPrice struct{ PerPromptToken, PerRequest, Variance float64 }
+type RequestWork struct{ PerPromptToken, PerRequest, Variance float64 }
 
-// Price returns the instance's time that a request is expected to take if only its prompt is known.
-func (r *RCT) Price() RequestPrice {
-	return RequestPrice{r.Alpha, r.Beta * r.OutputMean, r.AnswerVariance(1, r.Alpha*r.PromptMean+r.Beta*r.OutputMean)}
+// RequestWork returns the instance's time that a request is expected to take if only its prompt is known.
+func (r *RCT) RequestWork() RequestWork {
+	return RequestWork{r.Alpha, r.Beta * r.OutputMean, r.AnswerVariance(1, r.Alpha*r.PromptMean+r.Beta*r.OutputMean)}
 }
 
 // forecastDepths has the seconds of expected work after which a forecast is compared with the start that comes then. For each
@@ -69,7 +69,7 @@ type Forecast struct {
 	lastStart      float64 // time of the last start, in seconds
 	expectedWork   float64 // expected seconds of work between it and the next start
 	pending        [len(forecastDepths) * forecastsPerDepth]pendingForecast
-	workOfForecast []RequestPrice // by pending forecast and kind of request: the expected work of a request when the forecast began
+	workOfForecast []RequestWork // by pending forecast and kind of request: the expected work of a request when the forecast began
 }
 
 // pendingForecast is a forecast that began with a start: the work that was expected between that start and later ones.
@@ -83,7 +83,7 @@ type pendingForecast struct {
 // NewForecast returns a forecast of starts for this many kinds of requests.
 // It moves the quantile `cover` and the follower `pace` by what it observes.
 func NewForecast(kinds int, cover *WaitQuantile, pace *Follower) Forecast {
-	return Forecast{Quantile: cover, Pace: pace, requestKinds: kinds, workOfForecast: make([]RequestPrice, kinds*len(forecastDepths)*forecastsPerDepth)}
+	return Forecast{Quantile: cover, Pace: pace, requestKinds: kinds, workOfForecast: make([]RequestWork, kinds*len(forecastDepths)*forecastsPerDepth)}
 }
 
 // Reset ends all pending forecasts, because the instance is no longer saturated or has loaded another network.
@@ -94,10 +94,10 @@ func (f *Forecast) Reset() {
 
 // ObserveStart is called when a saturated instance starts a request of a kind, at `now` in seconds, beside concurrentRequests that run.
 // It learns the pace (time between starts over the expected time). Each pending forecast predicts how long the work of some seconds of
-// starts will take, and is judged when that much work has started: then the quantile of the deviations moves. unpacedPrice is the work of
-// the request's kind before it is corrected by the pace. requestWorks has the corrected work of all kinds, which a forecast that begins now
-// keeps. commonSD is the relative error of the throughput, which all work shares.
-func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, prompt float64, unpacedPrice RequestPrice, requestWorks []RequestPrice, commonSD float64) {
+// starts will take, and is judged when that much work has started: then the quantile of the deviations moves. workBeforePace is the
+// expected work of the request before it is corrected by the pace. requestWorks has the corrected work of all kinds, which a forecast that
+// begins now keeps. commonSD is the relative error of the throughput, which all work shares.
+func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, prompt float64, workBeforePace RequestWork, requestWorks []RequestWork, commonSD float64) {
 	// Skip the first batch.
 	if f.starts++; f.starts <= concurrentRequests {
 		return
@@ -107,11 +107,11 @@ func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, promp
 	if f.expectedWork > 0 {
 		f.Pace.AddWork(now-f.lastStart, f.expectedWork)
 	}
-	f.lastStart, f.expectedWork = now, unpacedPrice.PerPromptToken*prompt+unpacedPrice.PerRequest
+	f.lastStart, f.expectedWork = now, workBeforePace.PerPromptToken*prompt+workBeforePace.PerRequest
 
 	// Update the forecasts: judge those that are due, restart them, and add the request's work to all.
 	for i := range f.pending {
-		pending, markPrices := &f.pending[i], f.workOfForecast[i*f.requestKinds:][:f.requestKinds]
+		pending, forecastWorks := &f.pending[i], f.workOfForecast[i*f.requestKinds:][:f.requestKinds]
 		if pending.work >= pending.judgeAfter {
 			depth := forecastDepths[i/forecastsPerDepth]
 			if pending.judgeAfter > 0 {
@@ -121,17 +121,17 @@ func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, promp
 				depth *= float64(1+i%forecastsPerDepth) / forecastsPerDepth
 			}
 			*pending = pendingForecast{startedAt: now, judgeAfter: depth, width: f.Quantile.Width()}
-			copy(markPrices, requestWorks)
+			copy(forecastWorks, requestWorks)
 		}
-		p := &markPrices[kind]
-		pending.work += p.PerPromptToken*prompt + p.PerRequest
-		pending.variance += p.Variance
+		requestWork := &forecastWorks[kind]
+		pending.work += requestWork.PerPromptToken*prompt + requestWork.PerRequest
+		pending.variance += requestWork.Variance
 	}
 }
 
-// WithPace returns the estimator r with all times multiplied by the follower's pace: the time between starts over the expected time.
-func (f *Follower) WithPace(r RCT) RCT {
+// WithPace returns the estimator with all times multiplied by the follower's pace: the time between starts over the expected time.
+func (f *Follower) WithPace(estimator RCT) RCT {
 	factor := f.Slowdown()
-	r.Alpha, r.Beta, r.Intercept, r.NoiseVariance = r.Alpha*factor, r.Beta*factor, r.Intercept*factor, r.NoiseVariance*factor
-	return r
+	estimator.Alpha, estimator.Beta, estimator.Intercept, estimator.NoiseVariance = estimator.Alpha*factor, estimator.Beta*factor, estimator.Intercept*factor, estimator.NoiseVariance*factor
+	return estimator
 }

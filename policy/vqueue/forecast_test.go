@@ -54,8 +54,8 @@ func TestForecastIsOfWhatWasKnown(t *testing.T) {
 		var pace vqueue.Follower
 		f := vqueue.NewForecast(2, &c, &pace)
 		for i := range 100 {
-			own := vqueue.RequestPrice{PerPromptToken: 0.05, PerRequest: price(i) - 0.5, Variance: 0.01}
-			f.ObserveStart(each*float64(i), 4, 1, 10, own, []vqueue.RequestPrice{{PerRequest: 1000}, own}, 0.01)
+			own := vqueue.RequestWork{PerPromptToken: 0.05, PerRequest: price(i) - 0.5, Variance: 0.01}
+			f.ObserveStart(each*float64(i), 4, 1, 10, own, []vqueue.RequestWork{{PerRequest: 1000}, own}, 0.01)
 		}
 		return c.Width(), pace.Slowdown()
 	}
@@ -83,7 +83,7 @@ func TestForecastIsOfWhatWasKnown(t *testing.T) {
 		if i%6 == 0 {
 			f.Reset()
 		}
-		f.ObserveStart(float64(3*i), 4, 0, 0, vqueue.RequestPrice{PerRequest: 1}, []vqueue.RequestPrice{{PerRequest: 1}}, 0.01)
+		f.ObserveStart(float64(3*i), 4, 0, 0, vqueue.RequestWork{PerRequest: 1}, []vqueue.RequestWork{{PerRequest: 1}}, 0.01)
 	}
 	if c.Width() != none.Width() {
 		t.Errorf("no forecast was due, and the width is %.2f", c.Width())

@@ -39,17 +39,17 @@ type groupMembers struct {
 // It keeps a list of open groups, which still take members: one for regular requests and one for mega prompts (many times longer) of each
 // model, in each queue or with OneOpenGroup in all queues together.
 // Costs of long queues are computed lazily for FCFS and EDF, because these rules do not use them.
-func newGroupTable(f *instanceFleet, opt Options) *groupTable {
-	groups := &groupTable{fleet: f, requests: &requestTable{turns: newClientTurns(len(f.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(f.tables.Kinds), Models: len(f.tables.Networks), Objective: opt.Objective}}
-	for i := range f.instances {
-		instance := &f.instances[i]
-		groups.problem.Queues = append(groups.problem.Queues, Queue{Kind: f.kindOf(instance), Setup: make([]float64, len(f.tables.Networks)), ClosedClasses: f.queueTables.closedModels(instance.device, len(f.tables.Models))})
+func newGroupTable(fleet *instanceFleet, opt Options) *groupTable {
+	groups := &groupTable{fleet: fleet, requests: &requestTable{turns: newClientTurns(len(fleet.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(fleet.tables.Kinds), Models: len(fleet.tables.Networks), Objective: opt.Objective}}
+	for i := range fleet.instances {
+		instance := &fleet.instances[i]
+		groups.problem.Queues = append(groups.problem.Queues, Queue{Kind: fleet.kindOf(instance), Setup: make([]float64, len(fleet.tables.Networks)), ClosedClasses: fleet.queueTables.closedModels(instance.device, len(fleet.tables.Models))})
 	}
-	n := 2 * len(f.tables.Models)
+	openCount := 2 * len(fleet.tables.Models)
 	if !opt.OneOpenGroup {
-		n *= len(f.instances)
+		openCount *= len(fleet.instances)
 	}
-	groups.openGroups = slices.Repeat([]int32{-1}, n)
+	groups.openGroups = slices.Repeat([]int32{-1}, openCount)
 	groups.assignment = NewAssignment(&groups.problem)
 	groups.assignment.lazyCosts = opt.Rule == FCFS || opt.Rule == EDF
 	return groups
@@ -60,9 +60,9 @@ func newGroupTable(f *instanceFleet, opt Options) *groupTable {
 // for the old group.
 func (t *groupTable) takeGroup(model int32, isMega bool) int32 {
 	var groupIndex int32
-	if n := len(t.freeGroups); n > 0 {
-		groupIndex = t.freeGroups[n-1]
-		t.freeGroups = t.freeGroups[:n-1]
+	if freeCount := len(t.freeGroups); freeCount > 0 {
+		groupIndex = t.freeGroups[freeCount-1]
+		t.freeGroups = t.freeGroups[:freeCount-1]
 	} else {
 		groupIndex = int32(len(t.members))
 		t.members = append(t.members, groupMembers{})
@@ -136,26 +136,26 @@ func (t *groupTable) updateGroup(groupIndex int32) {
 		return
 	}
 	firstDeadline, lastDeadline := toSeconds(t.requests.byNumber[members.firstRequest].deadline), toSeconds(t.requests.byNumber[members.lastRequest].deadline)
-	for u := range group.Deadline {
-		group.Deadline[u] = firstDeadline + memberQuantiles[u]*(lastDeadline-firstDeadline)
+	for quantile := range group.Deadline {
+		group.Deadline[quantile] = firstDeadline + memberQuantiles[quantile]*(lastDeadline-firstDeadline)
 	}
 	t.setCosts(groupIndex, members.size, members.promptTokens)
 }
 
-// setCosts sets the costs of a group of `size` requests with `prompts` prompt tokens in all, on every kind of device: its work in seconds,
-// and the time from a request's start to its milestone, the point to which the SLO applies.
+// setCosts sets the costs of a group of `size` requests with promptTokens tokens of prompts in all, on every kind of device: its work in
+// seconds, and the time from a request's start to its milestone, the point to which the SLO applies.
 // A kind that has no estimator for the model (Batch 0) gets infinite work, so that the group is never put into a queue there.
-func (t *groupTable) setCosts(groupIndex, size int32, prompts int64) {
+func (t *groupTable) setCosts(groupIndex, size int32, promptTokens int64) {
 	members := &t.members[groupIndex]
-	for k := range t.problem.Kinds {
-		cost, r := t.problem.Cost(groupIndex, int32(k)), t.fleet.queueTables.Estimator(t.problem.Kinds, members.model, members.isMega, int32(k))
+	for kind := range t.problem.Kinds {
+		cost, r := t.problem.Cost(groupIndex, int32(kind)), t.fleet.queueTables.Estimator(t.problem.Kinds, members.model, members.isMega, int32(kind))
 		if r.Batch == 0 {
 			*cost = Cost{Work: infiniteCost}
 			continue
 		}
-		n := float64(size)
-		cost.Work = r.Alpha*float64(prompts) + n*r.Beta*r.OutputMean
-		cost.Variance = r.AnswerVariance(n, cost.Work) * (t.startSDScale * t.startSDScale)
+		requestCount := float64(size)
+		cost.Work = r.Alpha*float64(promptTokens) + requestCount*r.Beta*r.OutputMean
+		cost.Variance = r.AnswerVariance(requestCount, cost.Work) * (t.startSDScale * t.startSDScale)
 		cost.Residence, cost.ResidenceVar = r.timeToMilestone(t.fleet.classes[members.model].milestone)
 	}
 }
@@ -172,7 +172,7 @@ func (t *groupTable) joinGroup(groupIndex, requestNumber int32) {
 func (t *groupTable) insertMember(groupIndex, requestNumber int32) {
 	members, request := &t.members[groupIndex], &t.requests.byNumber[requestNumber]
 
-	// Find its place from the end.
+	// Find its position among the members from the end.
 	previous := members.lastRequest
 	for previous >= 0 && t.memberBefore(request, &t.requests.byNumber[previous]) {
 		previous = t.requests.byNumber[previous].prevInGroup
@@ -197,12 +197,12 @@ func (t *groupTable) insertMember(groupIndex, requestNumber int32) {
 	t.requests.joinClientLine(requestNumber)
 }
 
-// memberBefore reports whether request a is served before request b of the same group: by deadline or by arrival, as Options.MemberOrder says.
-func (t *groupTable) memberBefore(a, b *request) bool {
+// memberBefore reports whether a request is served before another one of the same group: by deadline or by arrival, as Options.MemberOrder says.
+func (t *groupTable) memberBefore(first, second *request) bool {
 	if t.options.MemberOrder == ByDeadline {
-		return a.deadline < b.deadline
+		return first.deadline < second.deadline
 	}
-	return a.arrivedAt < b.arrivedAt
+	return first.arrivedAt < second.arrivedAt
 }
 
 // leaveGroup removes a request, given by its number, that starts or is dropped from its group and from its client's line.
@@ -263,7 +263,7 @@ func (t *groupTable) syncQueue(now time.Duration, queueIndex int32) {
 		if estimator := t.fleet.estimatorOn(instance, model, false); estimator.Batch > 0 && len(instance.runningBatches) < int(estimator.Batch) {
 			// Requests that fit into the batch start at once.
 			workEach, _ := estimator.Work(1)
-			// Each free place is worth one request's work that need not be waited for.
+			// For each of them, one request's work need not be waited for.
 			queue.Start -= (estimator.Batch - float64(len(instance.runningBatches))) * workEach
 		}
 	}
@@ -275,10 +275,10 @@ func (t *groupTable) syncQueue(now time.Duration, queueIndex int32) {
 	}
 
 	// Changes of network wait for the batch to drain.
-	for n := range queue.Setup {
-		queue.Setup[n] = drain + toSeconds(t.fleet.changeTime(instance, int32(n)))
-		if !instance.isUp() || !t.fleet.isAllowed(instance, int32(n)) {
-			queue.Setup[n] = infiniteCost
+	for network := range queue.Setup {
+		queue.Setup[network] = drain + toSeconds(t.fleet.changeTime(instance, int32(network)))
+		if !instance.isUp() || !t.fleet.isAllowed(instance, int32(network)) {
+			queue.Setup[network] = infiniteCost
 		}
 	}
 }

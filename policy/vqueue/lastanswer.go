@@ -10,22 +10,22 @@ import (
 // sharedErrorCases is the number of values of the shared error over which AllAnsweredBy averages.
 const sharedErrorCases = 15
 
-// AllAnsweredBy returns the time by which n requests are all answered with the given probability. The requests
+// AllAnsweredBy returns the time by which all of requestCount requests are answered with the given probability. The requests
 // start one after the other, spread evenly over `work` seconds from start on. All starts share one normal error
 // with standard deviation sigma. A residence (time from start to answer) is independent of the others. Times are in
 // seconds from now.
-func (r *RCT) AllAnsweredBy(probability, start, work, sigma float64, n int) float64 {
+func (r *RCT) AllAnsweredBy(probability, start, work, sigma float64, requestCount int) float64 {
 	cdf := r.residenceCDF()
 
 	// allEndedBy returns the probability that all requests have ended, as a mean over quantiles of the shared
 	// error.
-	allEndedBy := func(t float64) float64 {
+	allEndedBy := func(answeredBy float64) float64 {
 		sum := 0.0
-		for k := range sharedErrorCases {
-			sharedError := sigma * stoch.Normal{Sigma: 1}.Quantile((float64(k)+0.5)/sharedErrorCases)
+		for errorCase := range sharedErrorCases {
+			sharedError := sigma * stoch.Normal{Sigma: 1}.Quantile((float64(errorCase)+0.5)/sharedErrorCases)
 			product := 1.0
-			for i := 0; i < n && product > 0; i++ {
-				product *= cdf(t - max(0, start+work*float64(i)/float64(n)+sharedError))
+			for i := 0; i < requestCount && product > 0; i++ {
+				product *= cdf(answeredBy - max(0, start+work*float64(i)/float64(requestCount)+sharedError))
 			}
 			sum += product / sharedErrorCases
 		}
@@ -74,9 +74,9 @@ func (r *RCT) fitTail(residences []float64) {
 	// Find the excesses over the start of the tail.
 	threshold := r.Residences[r.tailStart()]
 	var excesses []float64
-	for _, s := range residences {
-		if s > threshold {
-			excesses = append(excesses, s-threshold)
+	for _, residence := range residences {
+		if residence > threshold {
+			excesses = append(excesses, residence-threshold)
 		}
 	}
 	if len(excesses) < minTailSample {
@@ -85,28 +85,28 @@ func (r *RCT) fitTail(residences []float64) {
 	slices.Sort(excesses)
 
 	// Compute shape and scale from the mean and the weighted mean of the sorted excesses.
-	mean, weightedMean, n := 0.0, 0.0, float64(len(excesses))
-	for i, x := range excesses {
-		mean += x / n
-		weightedMean += x * (1 - (float64(i)+0.65)/n) / n
+	mean, weightedMean, excessCount := 0.0, 0.0, float64(len(excesses))
+	for i, excess := range excesses {
+		mean += excess / excessCount
+		weightedMean += excess * (1 - (float64(i)+0.65)/excessCount) / excessCount
 	}
 	r.TailShape = min(max(2-mean/(mean-2*weightedMean), minTailShape), maxTailShape)
 	r.TailScale = mean * (1 - r.TailShape)
 }
 
-// tailExceedance returns the probability that a residence (start to answer) in the tail exceeds the start of the tail by more than x
+// tailExceedance returns the probability that a residence (start to answer) in the tail exceeds the start of the tail by more than `excess`
 // seconds, by the fitted Pareto distribution. Near shape 0 that is an exponential one.
 // Without a fit (scale 0) it falls exponentially through the recorded tail.
-func (r *RCT) tailExceedance(x float64) float64 {
-	n := len(r.Residences)
+func (r *RCT) tailExceedance(excess float64) float64 {
+	residenceCount := len(r.Residences)
 	switch scale, shape := r.TailScale, r.TailShape; {
 	case scale == 0:
-		lastExceedance, firstExceedance := 0.5/float64(n), 1-(float64(r.tailStart())+0.5)/float64(n)
-		return math.Exp(-x * math.Log(firstExceedance/lastExceedance) / max(1e-9, r.Residences[n-1]-r.Residences[r.tailStart()]))
+		lastExceedance, firstExceedance := 0.5/float64(residenceCount), 1-(float64(r.tailStart())+0.5)/float64(residenceCount)
+		return math.Exp(-excess * math.Log(firstExceedance/lastExceedance) / max(1e-9, r.Residences[residenceCount-1]-r.Residences[r.tailStart()]))
 	case math.Abs(shape) < 1e-6:
-		return math.Exp(-x / scale)
+		return math.Exp(-excess / scale)
 	default:
-		return math.Pow(max(0, 1+shape*x/scale), -1/shape)
+		return math.Pow(max(0, 1+shape*excess/scale), -1/shape)
 	}
 }
 
@@ -114,21 +114,21 @@ func (r *RCT) tailExceedance(x float64) float64 {
 // Between the recorded residences it is linear. The last eighth is continued by the fitted tail, because the largest of many requests
 // matters here. With too few residences it is normal.
 func (r *RCT) residenceCDF() func(t float64) float64 {
-	n := len(r.Residences)
-	if n < minTailResidences {
+	residenceCount := len(r.Residences)
+	if residenceCount < minTailResidences {
 		mean, variance := r.Residence(1)
 		return stoch.Normal{Mu: mean, Sigma: math.Sqrt(variance)}.CDF
 	}
-	exceedance, tailStart := func(k int) float64 { return 1 - (float64(k)+0.5)/float64(n) }, r.tailStart()
+	exceedance, tailStart := func(index int) float64 { return 1 - (float64(index)+0.5)/float64(residenceCount) }, r.tailStart()
 	return func(t float64) float64 {
 		if t >= r.Residences[tailStart] {
 			return 1 - exceedance(tailStart)*r.tailExceedance(t-r.Residences[tailStart])
 		}
-		k, _ := slices.BinarySearch(r.Residences, t)
-		if k == 0 {
+		index, _ := slices.BinarySearch(r.Residences, t)
+		if index == 0 {
 			return 0
 		}
-		part := (t - r.Residences[k-1]) / max(r.Residences[k]-r.Residences[k-1], 1e-9)
-		return 1 - exceedance(k-1) + part/float64(n)
+		part := (t - r.Residences[index-1]) / max(r.Residences[index]-r.Residences[index-1], 1e-9)
+		return 1 - exceedance(index-1) + part/float64(residenceCount)
 	}
 }

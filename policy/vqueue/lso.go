@@ -29,7 +29,7 @@ type lsoSet struct {
 // newLSOSet returns which LLM serving operations (pulling, eviction, state swap, warm start, balancing) the options leave enabled.
 // Only virtual queues evict requests, and only if they can pull others.
 func newLSOSet(opt *Options) lsoSet {
-	isEnabled := func(l LSO) bool { return !opt.DisabledLSOs[l] }
+	isEnabled := func(operation LSO) bool { return !opt.DisabledLSOs[operation] }
 	usesVirtualQueues := opt.Rule == VirtualQueues
 	return lsoSet{
 		pull: pullOperation{isEnabled(Pulling)}, evict: evictOperation{usesVirtualQueues && isEnabled(Eviction) && isEnabled(Pulling)}, swap: swapOperation{isEnabled(StateSwap)},

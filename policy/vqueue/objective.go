@@ -24,14 +24,14 @@ var memberQuantiles = [Quantiles]float64{1. / 8, 3. / 8, 5. / 8, 7. / 8}
 // The quantiles u of the order of service stand for the group's members; late_u is by how many seconds such a member misses its deadline.
 // The probability is that of a normal late_u. Its variance is taken for all members at the middle of the work.
 func (p *Problem) startCost(group *Group, cost *Cost, start, variance float64) float64 {
-	if p.Judge != ByQuantiles {
+	if p.LatenessRule != ByQuantiles {
 		return p.groupCostByLateness(group, p.lateness(group, cost, start, variance))
 	}
 	perSD := 1 / math.Sqrt(variance+0.5*cost.Variance+cost.ResidenceVar+p.commonVariance(start+0.5*cost.Work)+1e-9)
 	answerAt := start + cost.Residence
 	lateSum, tardiness := 0.0, 0.0
-	for u := range memberQuantiles {
-		lateBy := answerAt + memberQuantiles[u]*cost.Work - group.Deadline[u]
+	for quantile := range memberQuantiles {
+		lateBy := answerAt + memberQuantiles[quantile]*cost.Work - group.Deadline[quantile]
 		if lateBy > 0 {
 			tardiness += lateBy
 		}
@@ -45,9 +45,9 @@ func (p *Problem) startCost(group *Group, cost *Cost, start, variance float64) f
 // ByMeans only counts late groups, by their requests.
 func (p *Problem) groupCostByLateness(group *Group, lateBy float64) float64 {
 	switch {
-	case p.Judge == ByCompletion && lateBy <= lateTolerance:
+	case p.LatenessRule == ByCompletion && lateBy <= lateTolerance:
 		return lateBy
-	case p.Judge == ByCompletion:
+	case p.LatenessRule == ByCompletion:
 		return lateBy + p.LateWeight
 	case lateBy <= lateTolerance:
 		return 0
@@ -77,9 +77,9 @@ func (p *Problem) commonVariance(atTime float64) float64 {
 // If the cost is not linear at all, it returns zeros. A search uses it to add up the costs of many delayed groups without computing each.
 func (p *Problem) linearSlack(group *Group, cost *Cost, start, variance, addedVariance float64) (slack, rate float64) {
 	// The cost of a group that is judged as a whole is linear up to its deadline, and again after it.
-	if p.Judge != ByQuantiles {
+	if p.LatenessRule != ByQuantiles {
 		lateBy := p.lateness(group, cost, start, variance+addedVariance)
-		if p.Judge == ByCompletion {
+		if p.LatenessRule == ByCompletion {
 			rate = 1
 		}
 		if lateBy <= lateTolerance {
@@ -88,7 +88,7 @@ func (p *Problem) linearSlack(group *Group, cost *Cost, start, variance, addedVa
 		if lateBy = p.lateness(group, cost, start, variance); lateBy <= lateTolerance {
 			return 0, 0
 		}
-		if p.Judge == ByMeans {
+		if p.LatenessRule == ByMeans {
 			rate = group.Size * p.TardyWeight * (1 + p.Z*p.CommonSD)
 		}
 		return math.Inf(1), rate
@@ -98,8 +98,8 @@ func (p *Problem) linearSlack(group *Group, cost *Cost, start, variance, addedVa
 	margin := certainSDs * math.Sqrt(variance+addedVariance+0.5*cost.Variance+cost.ResidenceVar+p.commonVariance(start+0.5*cost.Work))
 	answerAt := start + cost.Residence
 	earlySlack, surelyLate := math.Inf(1), true
-	for u := range memberQuantiles {
-		lateBy := answerAt + memberQuantiles[u]*cost.Work - group.Deadline[u]
+	for quantile := range memberQuantiles {
+		lateBy := answerAt + memberQuantiles[quantile]*cost.Work - group.Deadline[quantile]
 		earlySlack = min(earlySlack, -lateBy-margin)
 		surelyLate = surelyLate && lateBy > margin
 	}
@@ -116,7 +116,7 @@ func (p *Problem) linearSlack(group *Group, cost *Cost, start, variance, addedVa
 // the cost of the whole queue. It is called after a change there.
 // Insertions before an entry may add a variance of up to addedVariance, see linearSlack.
 func (p *Problem) recomputeEntries(queueIndex int32, order *queueOrder, firstPosition int, addedVariance float64) {
-	// The first slot follows the previous one, or the queue's start.
+	// The first entry follows the previous one, or the queue's start.
 	queue := &p.Queues[queueIndex]
 	startAt, variance, model := queue.Start, 0.0, queue.Model
 	if firstPosition > 0 {
@@ -137,7 +137,7 @@ func (p *Problem) recomputeEntries(queueIndex int32, order *queueOrder, firstPos
 		startAt, variance, model = entry.end, variance+cost.Variance, entry.model
 	}
 
-	// Compute from back to front the cost of the queue, and the least slack and total rate of each slot and all behind it.
+	// Compute from back to front the cost of the queue, and the least slack and total rate of each entry and all behind it.
 	sum, slack, rate := p.EndWeight*(startAt-queue.Start), math.Inf(1), 0.0
 	for i := len(order.entries) - 1; i >= 0; i-- {
 		entry := &order.entries[i]

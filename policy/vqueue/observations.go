@@ -16,18 +16,18 @@ type ModelObservation struct {
 // Observations returns what was observed of each served model. If the policy does not follow its instances, it returns nil.
 // Of the kinds of devices that run a model, the slowdown is that of the kind with the most observed work.
 func (p *Policy) Observations() []ModelObservation {
-	f := &p.calibrator
-	if !f.enabled {
+	calibrator := &p.calibrator
+	if !calibrator.enabled {
 		return nil
 	}
-	observations := make([]ModelObservation, len(f.fleet.tables.Models))
-	for m := range observations {
-		l := &observations[m]
-		outputs := &f.lengthFollowers[m].outputMoments
-		*l = ModelObservation{Model: int32(m), Answers: outputs.weight, MeanOutput: outputs.mean, Slowdown: 1}
-		for k := range f.fleet.tables.Kinds {
-			if w := &f.throughputFollowers[f.followerIndex(f.fleet.networkOf(int32(m)), int32(k))]; w.totalPredicted > l.ObservedWork {
-				l.Slowdown, l.ObservedWork, l.Kind = w.Slowdown(), w.totalPredicted, int32(k)
+	observations := make([]ModelObservation, len(calibrator.fleet.tables.Models))
+	for model := range observations {
+		observation := &observations[model]
+		outputs := &calibrator.lengthFollowers[model].outputMoments
+		*observation = ModelObservation{Model: int32(model), Answers: outputs.weight, MeanOutput: outputs.mean, Slowdown: 1}
+		for kind := range calibrator.fleet.tables.Kinds {
+			if follower := &calibrator.throughputFollowers[calibrator.followerIndex(calibrator.fleet.networkOf(int32(model)), int32(kind))]; follower.totalPredicted > observation.ObservedWork {
+				observation.Slowdown, observation.ObservedWork, observation.Kind = follower.Slowdown(), follower.totalPredicted, int32(kind)
 			}
 		}
 	}

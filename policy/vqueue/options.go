@@ -15,7 +15,7 @@ type numberParameter struct {
 }
 
 // fromSeconds converts a number of seconds to a duration.
-func fromSeconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
+func fromSeconds(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
 // numberParameters has the numeric parameters by name.
 var numberParameters = map[string]numberParameter{
@@ -35,8 +35,8 @@ func switchParameters() map[string]func(o *Options) {
 		"follow":     func(o *Options) { o.FollowInstances = true },
 		"no_pricing": func(o *Options) { o.NoPausePricing = true },
 	}
-	for l := range numLSOs {
-		parameters["no_"+l.String()] = func(o *Options) { o.DisabledLSOs[l] = true }
+	for operation := range numLSOs {
+		parameters["no_"+operation.String()] = func(o *Options) { o.DisabledLSOs[operation] = true }
 	}
 	return parameters
 }
@@ -49,7 +49,7 @@ func switchParameters() map[string]func(o *Options) {
 //	append         1: new groups go to the end of the queue with the least work
 //	on_violation   1: plans again only if a violation is expected
 //	follow         1: estimators follow the times of the instances
-//	no_pricing     1: prompts are pulled while there is room, even if they slow the batch
+//	no_pricing     1: prompts are pulled while there is capacity, even if they slow the batch
 //	every_s        seconds between re-plans, .01 to 3600; default 1
 //	late_weight    cost of a second of lateness relative to a late request; default .001
 //	no_...         1: without pulling, eviction, state_swap, warm_start, balancing
@@ -75,31 +75,31 @@ func (opt Options) WithParameters(name string, params map[string]float64) (Optio
 	opt.Objective = RecommendedObjective
 	flags := switchParameters()
 	for _, key := range slices.Sorted(maps.Keys(params)) {
-		v := params[key]
+		value := params[key]
 
 		// Set a parameter that is 0 or 1.
 		if set, ok := flags[key]; ok {
-			switch v {
+			switch value {
 			case 0:
 			case 1:
 				set(&opt)
 			default:
-				return opt, fmt.Errorf("policy %s: parameter %s: found %g, expected 0 or 1", name, key, v)
+				return opt, fmt.Errorf("policy %s: parameter %s: found %g, expected 0 or 1", name, key, value)
 			}
 			continue
 		}
 
 		// Set a parameter with a numeric value.
-		n, ok := numberParameters[key]
+		parameter, ok := numberParameters[key]
 		if !ok {
 			names := slices.AppendSeq(slices.Collect(maps.Keys(flags)), maps.Keys(numberParameters))
 			slices.Sort(names)
 			return opt, fmt.Errorf("policy %s: found the parameter %q, expected one of %s", name, key, strings.Join(names, ", "))
 		}
-		if !(v >= n.minValue && v <= n.maxValue) {
-			return opt, fmt.Errorf("policy %s: parameter %s: found %g, expected %g to %g", name, key, v, n.minValue, n.maxValue)
+		if !(value >= parameter.minValue && value <= parameter.maxValue) {
+			return opt, fmt.Errorf("policy %s: parameter %s: found %g, expected %g to %g", name, key, value, parameter.minValue, parameter.maxValue)
 		}
-		n.apply(&opt, v)
+		parameter.apply(&opt, value)
 	}
 	return opt, nil
 }

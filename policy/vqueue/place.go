@@ -41,7 +41,7 @@ func (p *placer) placeRequest(requestNumber, stateQueue int32) int32 {
 		}
 	}
 
-	// Otherwise find the queue and place, and join the open group there.
+	// Otherwise find the queue and position, and join the open group there.
 	queueIndex, position := p.choosePosition(requestNumber, isMega, stateQueue)
 	if queueIndex < 0 {
 		p.requests.markUnplaced(requestNumber)
@@ -120,8 +120,8 @@ func (p *placer) setProbe(request *request, isMega bool) *Group {
 	p.groups.members[p.probeGroup].model, p.groups.members[p.probeGroup].isMega = request.model, isMega
 	probe := &p.groups.problem.Groups[p.probeGroup]
 	*probe = p.groups.emptyGroup(request.model)
-	for u := range probe.Deadline {
-		probe.Deadline[u] = toSeconds(request.deadline)
+	for quantile := range probe.Deadline {
+		probe.Deadline[quantile] = toSeconds(request.deadline)
 	}
 	p.groups.setCosts(p.probeGroup, 1, int64(request.promptTokens))
 	probe.Size = 1

@@ -299,8 +299,8 @@ func (p *Policy) handleRecovery(now time.Duration, event *policy.Event, actions 
 	}
 	instance := &p.fleet.instances[queueIndex]
 	instance.isDeviceLost, instance.loadFailed = false, false
-	if r := p.fleet.tables.Resident[event.Device]; len(r) > 0 && len(instance.runningBatches) == 0 && instance.loadingNetwork < 0 {
-		instance.loadedNetwork = r[0]
+	if residentNetworks := p.fleet.tables.Resident[event.Device]; len(residentNetworks) > 0 && len(instance.runningBatches) == 0 && instance.loadingNetwork < 0 {
+		instance.loadedNetwork = residentNetworks[0]
 	}
 	if event.Value > 0 {
 		instance.maxSequences = event.Value
@@ -402,7 +402,7 @@ func (p *Policy) stuckRequest(now time.Duration) int32 {
 }
 
 // toSeconds converts a duration to seconds, the unit of the search's problem.
-func toSeconds(t time.Duration) float64 { return float64(t) / float64(time.Second) }
+func toSeconds(duration time.Duration) float64 { return float64(duration) / float64(time.Second) }
 
 // infiniteCost is a cost that rules a choice out.
 var infiniteCost = math.Inf(1)

@@ -84,10 +84,10 @@ const (
 
 // Objective has the weights of violations. The zero value is useless; see RecommendedObjective.
 type Objective struct {
-	Judge       LatenessRule
-	LateWeight  float64 // cost of a late request
-	TardyWeight float64 // cost of a request per second of lateness
-	EndWeight   float64 // cost per second until a queue is empty
+	LatenessRule LatenessRule
+	LateWeight   float64 // cost of a late request
+	TardyWeight  float64 // cost of a request per second of lateness
+	EndWeight    float64 // cost per second until a queue is empty
 	// CommonSD is the relative standard deviation of a factor on all work of a queue since Now: the error of the
 	// estimated throughput.
 	CommonSD float64
@@ -134,9 +134,9 @@ func (p *Problem) Validate() error {
 		if !(group.Size >= 0) || math.IsInf(group.Size, 1) {
 			return problemError("groups", i, "size", group.Size, "a number of requests")
 		}
-		for _, d := range group.Deadline {
-			if math.IsNaN(d) {
-				return problemError("groups", i, "deadline", d, "seconds")
+		for _, deadline := range group.Deadline {
+			if math.IsNaN(deadline) {
+				return problemError("groups", i, "deadline", deadline, "seconds")
 			}
 		}
 	}
@@ -161,9 +161,9 @@ func (p *Problem) Validate() error {
 		case len(queue.Setup) != p.Models:
 			return problemError("queues", i, "setup", len(queue.Setup), fmt.Sprintf("%d models", p.Models))
 		}
-		for m, s := range queue.Setup {
-			if !(s >= 0) {
-				return problemError("queues", i, fmt.Sprintf("setup[%d]", m), s, "seconds")
+		for network, setupTime := range queue.Setup {
+			if !(setupTime >= 0) {
+				return problemError("queues", i, fmt.Sprintf("setup[%d]", network), setupTime, "seconds")
 			}
 		}
 	}
@@ -176,7 +176,7 @@ const unplacedLateness = 3600
 // unplacedCost returns the cost of a group that is in no queue: as if it were late by unplacedLateness seconds, so that groups are put into
 // queues wherever they can run.
 func (p *Problem) unplacedCost(group *Group) float64 {
-	if p.Judge == ByCompletion {
+	if p.LatenessRule == ByCompletion {
 		return p.LateWeight + unplacedLateness
 	}
 	return group.Size * (p.LateWeight + p.TardyWeight*unplacedLateness)

@@ -38,9 +38,9 @@ func Compile(plan *formats.Plan, planTables *policy.Tables) error {
 		}
 	}
 	for deviceIndex := range planTables.Devices {
-		for n, c := range planTables.Instances[deviceIndex].Server.Costs {
-			if c.KVTokens > 0 {
-				queueTables.AllowedDevices[n] = append(queueTables.AllowedDevices[n], int32(deviceIndex))
+		for network, serverCosts := range planTables.Instances[deviceIndex].Server.Costs {
+			if serverCosts.KVTokens > 0 {
+				queueTables.AllowedDevices[network] = append(queueTables.AllowedDevices[network], int32(deviceIndex))
 			}
 		}
 	}
@@ -75,15 +75,15 @@ func (t *Tables) setEstimators(list []formats.QueueEstimate, model int32, name s
 // estimatorFrom converts a plan's estimate of completion times to the policy's estimator: nanoseconds and microseconds to seconds, standard
 // deviations to variances.
 func estimatorFrom(estimate *formats.QueueEstimate) RCT {
-	r := RCT{
+	estimator := RCT{
 		Alpha: estimate.PromptNS / 1e9, Beta: estimate.OutputNS / 1e9, Intercept: estimate.InterceptNS / 1e9, Prefill: estimate.PrefillNS / 1e9, Decode: estimate.DecodeNS / 1e9, DecodeAlone: estimate.AloneNS / 1e9,
 		Batch: estimate.Batch, PromptMean: estimate.PromptMean, PromptVar: estimate.PromptSD * estimate.PromptSD, OutputMean: estimate.OutputMean, OutputVar: estimate.OutputSD * estimate.OutputSD,
 		FillShare: estimate.FillingShare, NoiseVariance: estimate.NoiseNS / 1e9, FittedWork: estimate.FittedNS / 1e9,
 	}
 	for _, t := range estimate.ResidencesUS {
-		r.Residences = append(r.Residences, t.D().Seconds())
+		estimator.Residences = append(estimator.Residences, t.D().Seconds())
 	}
-	return r
+	return estimator
 }
 
 // setCaps sets the caps of the plan: how many requests of a class may run at once on an instance.
@@ -94,10 +94,10 @@ func (t *Tables) setCaps(queuePlan *formats.QueuePlan, planTables *policy.Tables
 	}
 	t.Caps = slices.Repeat([]int32{-1}, len(planTables.Devices)*len(planTables.Models))
 	for deviceIndex := range queuePlan.Instances {
-		for _, c := range queuePlan.Instances[deviceIndex].Caps {
+		for _, classCap := range queuePlan.Instances[deviceIndex].Caps {
 			for modelIndex := range planTables.Models {
-				if planTables.Models[modelIndex].Class == c.Class {
-					t.Caps[deviceIndex*len(planTables.Models)+modelIndex] = int32(c.Sequences)
+				if planTables.Models[modelIndex].Class == classCap.Class {
+					t.Caps[deviceIndex*len(planTables.Models)+modelIndex] = int32(classCap.Sequences)
 				}
 			}
 		}
@@ -128,8 +128,8 @@ func findUnsupported(queuePlan *formats.QueuePlan, queueTables *Tables, planTabl
 	devices := map[string]int{}
 	for i := range queuePlan.Instances {
 		instance, path := &queuePlan.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
-		if tp := devices[instance.Device]; tp > 0 && tp != instance.TensorParallel {
-			return &document.Error{Path: path + ".tensor_parallel", Found: fmt.Sprint(instance.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tp, instance.Device), Hint: "there is one estimate for a model on a device"}
+		if tensorParallel := devices[instance.Device]; tensorParallel > 0 && tensorParallel != instance.TensorParallel {
+			return &document.Error{Path: path + ".tensor_parallel", Found: fmt.Sprint(instance.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tensorParallel, instance.Device), Hint: "there is one estimate for a model on a device"}
 		}
 		devices[instance.Device] = instance.TensorParallel
 		for modelIndex := range planTables.Models {

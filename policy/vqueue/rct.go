@@ -49,17 +49,18 @@ type RCT struct {
 	TailScale, TailShape float64
 }
 
-// Work returns the mean and variance of the time, in seconds, that an instance spends on n requests:
+// Work returns the mean and variance of the time, in seconds, that an instance spends on a number of requests:
 //
-//	n (Alpha PromptMean + Beta OutputMean),  n (Alpha^2 PromptVar + Beta^2 OutputVar)
-func (r *RCT) Work(n float64) (mean, variance float64) {
-	return n * (r.Alpha*r.PromptMean + r.Beta*r.OutputMean), n * (r.Alpha*r.Alpha*r.PromptVar + r.Beta*r.Beta*r.OutputVar)
+//	requestCount (Alpha PromptMean + Beta OutputMean),  requestCount (Alpha^2 PromptVar + Beta^2 OutputVar)
+func (r *RCT) Work(requestCount float64) (mean, variance float64) {
+	return requestCount * (r.Alpha*r.PromptMean + r.Beta*r.OutputMean), requestCount * (r.Alpha*r.Alpha*r.PromptVar + r.Beta*r.Beta*r.OutputVar)
 }
 
-// AnswerVariance returns the variance of the time, in seconds, that an instance spends on n requests whose prompts are known, given the
-// mean of that time (work): the variance that comes from the unknown lengths of their answers, or that of the calibration if it is larger.
-func (r *RCT) AnswerVariance(n, work float64) float64 {
-	return max(n*r.Beta*r.Beta*r.OutputVar, r.NoiseVariance*work)
+// AnswerVariance returns the variance of the time, in seconds, that an instance spends on requests whose prompts are known, given their
+// number and the mean of that time (work). It is the variance that comes from the unknown lengths of their answers, or that of the
+// calibration if it is larger.
+func (r *RCT) AnswerVariance(requestCount, work float64) float64 {
+	return max(requestCount*r.Beta*r.Beta*r.OutputVar, r.NoiseVariance*work)
 }
 
 // MeanWait returns how many seconds a request waits behind this many seconds of work: the paper's equation 2 with an intercept.
@@ -96,18 +97,18 @@ func (r *RCT) AnswerTime(work float64) stoch.Dist {
 // Residence returns the mean and variance, in seconds, of the time from a request's start to its answer, if the running batch is filled to
 // a share from 0 to 1 (equations 1 and 4).
 func (r *RCT) Residence(fill float64) (mean, variance float64) {
-	d := r.Decode
+	timePerToken := r.Decode
 	if r.DecodeAlone > 0 {
-		d = r.DecodeAlone + min(max(fill, 0), 1)*(r.Decode-r.DecodeAlone)
+		timePerToken = r.DecodeAlone + min(max(fill, 0), 1)*(r.Decode-r.DecodeAlone)
 	}
-	return r.Prefill + d*r.OutputMean, d * d * r.OutputVar
+	return r.Prefill + timePerToken*r.OutputMean, timePerToken * timePerToken * r.OutputVar
 }
 
 // timeToMilestone returns the mean and variance, in seconds, of the time from a request's start to its milestone, the point to which its
 // SLO applies, in a full batch. The first token comes after the prompt (Prefill) and one step (Decode).
 // If the SLO applies to the start itself, both are 0.
-func (r *RCT) timeToMilestone(p milestone) (mean, variance float64) {
-	switch p {
+func (r *RCT) timeToMilestone(point milestone) (mean, variance float64) {
+	switch point {
 	case atAnswer:
 		return r.Residence(1)
 	case atFirstToken:
@@ -116,33 +117,33 @@ func (r *RCT) timeToMilestone(p milestone) (mean, variance float64) {
 	return 0, 0
 }
 
-// TimePerToken returns the distribution of the seconds per output token of a request in a batch of n requests, over an answer of mean
-// length. It includes the prompts that are computed in the same iterations.
-func (r *RCT) TimePerToken(n float64) stoch.Normal {
-	d, prompts := r.Decode, n*(r.PromptVar+r.PromptMean*r.PromptMean)
+// TimePerToken returns the distribution of the seconds per output token of a request in a batch of requestCount requests, over an answer of
+// mean length. It includes the prompts that are computed in the same iterations.
+func (r *RCT) TimePerToken(requestCount float64) stoch.Normal {
+	timePerToken, prompts := r.Decode, requestCount*(r.PromptVar+r.PromptMean*r.PromptMean)
 	if r.DecodeAlone > 0 {
-		d = r.DecodeAlone + (n-1)/max(r.Batch-1, 1)*(r.Decode-r.DecodeAlone)
+		timePerToken = r.DecodeAlone + (requestCount-1)/max(r.Batch-1, 1)*(r.Decode-r.DecodeAlone)
 	}
-	return stoch.Normal{Mu: d, Sigma: r.Alpha * math.Sqrt(prompts) / max(r.OutputMean, 1)}
+	return stoch.Normal{Mu: timePerToken, Sigma: r.Alpha * math.Sqrt(prompts) / max(r.OutputMean, 1)}
 }
 
 // MaxConcurrency returns the largest number of requests that can run at once so that the share `percentile` of them takes at most slo
 // seconds per output token. It is at least 1.
 func (r *RCT) MaxConcurrency(slo, percentile float64) int32 {
-	n := 1.0
-	for n < r.Batch && r.TimePerToken(n+1).Quantile(percentile) <= slo {
-		n++
+	requestCount := 1.0
+	for requestCount < r.Batch && r.TimePerToken(requestCount+1).Quantile(percentile) <= slo {
+		requestCount++
 	}
-	return int32(n)
+	return int32(requestCount)
 }
 
-// Cost returns the cost of a group of n requests in a queue: its work in seconds, the residence (start to answer) of one request in a full
-// batch, and the variances of both.
-func (r *RCT) Cost(n float64) Cost {
-	var c Cost
-	c.Work, c.Variance = r.Work(n)
-	c.Residence, c.ResidenceVar = r.Residence(1)
-	return c
+// Cost returns the cost of a group of requestCount requests in a queue: its work in seconds, the residence (start to answer) of one request
+// in a full batch, and the variances of both.
+func (r *RCT) Cost(requestCount float64) Cost {
+	var cost Cost
+	cost.Work, cost.Variance = r.Work(requestCount)
+	cost.Residence, cost.ResidenceVar = r.Residence(1)
+	return cost
 }
 
 // CalibrationRequest is a request of a calibration run. The run drains a queue that is complete at time 0; its
@@ -163,36 +164,36 @@ func Calibrate(run []CalibrationRequest, batch float64) (*RCT, error) {
 	if !(batch >= 1) || len(run)-firstSettled < 10 {
 		return nil, fmt.Errorf("calibrating: found %d requests with a batch of %g, expected at least %d", len(run), batch, firstSettled+10)
 	}
-	r := &RCT{Batch: batch}
+	estimator := &RCT{Batch: batch}
 
 	// Check the requests, and find the moments of their lengths.
 	prompts, outputs, residences := make([]float64, len(run)), make([]float64, len(run)), make([]float64, len(run))
-	for i, s := range run {
-		if !(s.End >= s.Start) || !(s.Start >= 0) || !(s.Prompt >= 0) || !(s.Output >= 1) || math.IsInf(s.End+s.Prompt+s.Output, 1) {
-			return nil, fmt.Errorf("calibrating: request %d: found %+v, expected finite times in order and at least one token", i, s)
+	for i, request := range run {
+		if !(request.End >= request.Start) || !(request.Start >= 0) || !(request.Prompt >= 0) || !(request.Output >= 1) || math.IsInf(request.End+request.Prompt+request.Output, 1) {
+			return nil, fmt.Errorf("calibrating: request %d: found %+v, expected finite times in order and at least one token", i, request)
 		}
-		prompts[i], outputs[i], residences[i] = s.Prompt, s.Output, s.End-s.Start
+		prompts[i], outputs[i], residences[i] = request.Prompt, request.Output, request.End-request.Start
 	}
-	r.PromptMean, r.PromptVar = stat.MeanVariance(prompts, nil)
-	r.OutputMean, r.OutputVar = stat.MeanVariance(outputs, nil)
+	estimator.PromptMean, estimator.PromptVar = stat.MeanVariance(prompts, nil)
+	estimator.OutputMean, estimator.OutputVar = stat.MeanVariance(outputs, nil)
 
 	// Fit residences by the answers' lengths. Requests that start while the queue waits see a full batch to their
 	// end.
 	fullCount := max(len(run)-int(batch), firstSettled)
-	r.Prefill, r.Decode = stat.LinearRegression(outputs[:fullCount], residences[:fullCount], nil, false)
-	if r.Prefill < 0 || math.IsNaN(r.Decode) {
-		r.Prefill, r.Decode = 0, stat.Mean(residences[:fullCount], nil)/r.OutputMean
+	estimator.Prefill, estimator.Decode = stat.LinearRegression(outputs[:fullCount], residences[:fullCount], nil, false)
+	if estimator.Prefill < 0 || math.IsNaN(estimator.Decode) {
+		estimator.Prefill, estimator.Decode = 0, stat.Mean(residences[:fullCount], nil)/estimator.OutputMean
 	}
 
 	// Fit starts by the work ahead, then the errors that remain.
-	r.fitWork(run, firstSettled)
-	if w, _ := r.Work(1); !(w > 0) {
-		return nil, fmt.Errorf("calibrating: found %g seconds per request, expected more than 0: starts do not follow the queue", w)
+	estimator.fitWork(run, firstSettled)
+	if workEach, _ := estimator.Work(1); !(workEach > 0) {
+		return nil, fmt.Errorf("calibrating: found %g seconds per request, expected more than 0: starts do not follow the queue", workEach)
 	}
-	r.fitNoise(run, firstSettled)
-	r.Residences = evenQuantiles(residences[:fullCount])
-	r.fitTail(residences[:fullCount])
-	return r, nil
+	estimator.fitNoise(run, firstSettled)
+	estimator.Residences = evenQuantiles(residences[:fullCount])
+	estimator.fitTail(residences[:fullCount])
+	return estimator, nil
 }
 
 // maxResidences is the number of residences that an estimator keeps.
@@ -202,10 +203,10 @@ const maxResidences = 64
 // parts), in ascending order.
 func evenQuantiles(list []float64) []float64 {
 	ascending := slices.Sorted(slices.Values(list))
-	n := min(maxResidences, len(ascending))
-	quantiles := make([]float64, n)
-	for k := range quantiles {
-		quantiles[k] = ascending[(2*k+1)*len(ascending)/(2*n)]
+	count := min(maxResidences, len(ascending))
+	quantiles := make([]float64, count)
+	for index := range quantiles {
+		quantiles[index] = ascending[(2*index+1)*len(ascending)/(2*count)]
 	}
 	return quantiles
 }
@@ -239,8 +240,8 @@ func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 	lag := max(1, min(int(independentBatches*r.Batch), settledCount/2))
 	squaredErrors, lagWork := 0.0, 0.0
 	for i := firstSettled; i+lag < len(run); i++ {
-		d := run[i+lag].Start - run[i].Start - (work[i+lag] - work[i])
-		squaredErrors, lagWork = squaredErrors+d*d, lagWork+work[i+lag]-work[i]
+		deviation := run[i+lag].Start - run[i].Start - (work[i+lag] - work[i])
+		squaredErrors, lagWork = squaredErrors+deviation*deviation, lagWork+work[i+lag]-work[i]
 	}
 	workEach, variance := r.Work(1)
 	variance -= r.Alpha * r.Alpha * r.PromptVar // prompts are known
@@ -254,30 +255,30 @@ func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 // The first firstSettled requests are left out, because the instance fills up while they start. Tokens are divided
 // by their means for the fit, which keeps it well-conditioned.
 func (r *RCT) fitWork(run []CalibrationRequest, firstSettled int) {
-	n := len(run) - firstSettled
-	a, b := mat.NewDense(n, 3, nil), mat.NewVecDense(n, nil)
+	settledCount := len(run) - firstSettled
+	tokensAhead, startTimes := mat.NewDense(settledCount, 3, nil), mat.NewVecDense(settledCount, nil)
 	var promptsAhead, outputsAhead float64
-	for i, s := range run {
+	for i, request := range run {
 		if i >= firstSettled {
-			a.SetRow(i-firstSettled, []float64{1, promptsAhead / r.PromptMean, outputsAhead / r.OutputMean})
-			b.SetVec(i-firstSettled, s.Start)
+			tokensAhead.SetRow(i-firstSettled, []float64{1, promptsAhead / r.PromptMean, outputsAhead / r.OutputMean})
+			startTimes.SetVec(i-firstSettled, request.Start)
 		}
-		promptsAhead, outputsAhead = promptsAhead+s.Prompt, outputsAhead+s.Output
+		promptsAhead, outputsAhead = promptsAhead+request.Prompt, outputsAhead+request.Output
 	}
 
 	// Use the least squares if both slopes are valid.
-	var x mat.VecDense
-	if err := x.SolveVec(a, b); err == nil && x.AtVec(1) >= 0 && x.AtVec(2) >= 0 {
-		r.Intercept, r.Alpha, r.Beta = x.AtVec(0), x.AtVec(1)/r.PromptMean, x.AtVec(2)/r.OutputMean
+	var coefficients mat.VecDense
+	if err := coefficients.SolveVec(tokensAhead, startTimes); err == nil && coefficients.AtVec(1) >= 0 && coefficients.AtVec(2) >= 0 {
+		r.Intercept, r.Alpha, r.Beta = coefficients.AtVec(0), coefficients.AtVec(1)/r.PromptMean, coefficients.AtVec(2)/r.OutputMean
 		return
 	}
 	// Otherwise prompts and outputs ahead have grown together: fit one slope for requests, and attribute it to
 	// output tokens.
-	k, starts := make([]float64, n), make([]float64, n)
-	for i := range k {
-		k[i], starts[i] = float64(firstSettled+i), run[firstSettled+i].Start
+	requestsAhead, starts := make([]float64, settledCount), make([]float64, settledCount)
+	for i := range requestsAhead {
+		requestsAhead[i], starts[i] = float64(firstSettled+i), run[firstSettled+i].Start
 	}
 	var slope float64
-	r.Intercept, slope = stat.LinearRegression(k, starts, nil, false)
+	r.Intercept, slope = stat.LinearRegression(requestsAhead, starts, nil, false)
 	r.Alpha, r.Beta = 0, slope/r.OutputMean
 }

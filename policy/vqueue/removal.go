@@ -9,16 +9,16 @@ import (
 // of one network with near deadlines, a piece of a queue, or costly ones with their predecessors.
 func (s *Search) chooseRemoved() {
 	maxCount := min(s.MaxRemoved, len(s.candidates))
-	n := 1 + s.rng.IntN(maxCount)
+	removedCount := 1 + s.rng.IntN(maxCount)
 	switch s.rng.IntN(4) {
 	case 0:
-		s.chooseRandom(n)
+		s.chooseRandom(removedCount)
 	case 1:
-		s.chooseSameModel(n)
+		s.chooseSameModel(removedCount)
 	case 2:
-		s.choosePiece(n)
+		s.choosePiece(removedCount)
 	default:
-		s.chooseCostly(n)
+		s.chooseCostly(removedCount)
 	}
 }
 
@@ -33,25 +33,25 @@ func (s *Search) addRemoved(groupIndex int32) {
 // randomGroup returns a random one of the groups that steps may remove.
 func (s *Search) randomGroup() int32 { return s.candidates[s.rng.IntN(len(s.candidates))] }
 
-// chooseRandom chooses up to n random groups for this step to remove.
-func (s *Search) chooseRandom(n int) {
-	for range n {
+// chooseRandom chooses up to maxCount random groups for this step to remove.
+func (s *Search) chooseRandom(maxCount int) {
+	for range maxCount {
 		s.addRemoved(s.randomGroup())
 	}
 }
 
-// chooseSameModel chooses a random group for this step to remove, and groups of its network with near deadlines, until n are chosen: each
-// is the nearest of eight random ones. Such groups can often change places.
-func (s *Search) chooseSameModel(n int) {
-	p := s.current.problem
-	seed := s.randomGroup()
-	s.addRemoved(seed)
-	for len(s.removed) < n {
+// chooseSameModel chooses a random group for this step to remove, and groups of its network with near deadlines, until maxCount are chosen:
+// each is the nearest of eight random ones. Such groups can often change places.
+func (s *Search) chooseSameModel(maxCount int) {
+	problem := s.current.problem
+	seedGroup := s.randomGroup()
+	s.addRemoved(seedGroup)
+	for len(s.removed) < maxCount {
 		nearestGroup, nearestDistance := int32(-1), math.Inf(1)
 		for range 8 {
 			groupIndex := s.randomGroup()
-			distance := math.Abs(p.Groups[groupIndex].Deadline[Quantiles-1] - p.Groups[seed].Deadline[Quantiles-1])
-			if !s.isRemoved[groupIndex] && p.Groups[groupIndex].Model == p.Groups[seed].Model && distance < nearestDistance {
+			distance := math.Abs(problem.Groups[groupIndex].Deadline[Quantiles-1] - problem.Groups[seedGroup].Deadline[Quantiles-1])
+			if !s.isRemoved[groupIndex] && problem.Groups[groupIndex].Model == problem.Groups[seedGroup].Model && distance < nearestDistance {
 				nearestGroup, nearestDistance = groupIndex, distance
 			}
 		}
@@ -62,9 +62,9 @@ func (s *Search) chooseSameModel(n int) {
 	}
 }
 
-// choosePiece chooses up to n groups for this step to remove that stand one behind the other in a random queue, from a random position on.
-// The queue is that of a random group; if this is in no queue, it is chosen alone.
-func (s *Search) choosePiece(n int) {
+// choosePiece chooses up to maxCount groups for this step to remove that stand one behind the other in a random queue, from a random
+// position on. The queue is that of a random group; if this is in no queue, it is chosen alone.
+func (s *Search) choosePiece(maxCount int) {
 	groupIndex := s.randomGroup()
 	queueIndex := s.current.queueOf[groupIndex]
 	if queueIndex < 0 {
@@ -73,21 +73,21 @@ func (s *Search) choosePiece(n int) {
 	}
 	entries := s.current.queues[queueIndex].entries
 	firstPosition := s.rng.IntN(len(entries))
-	for i := firstPosition; i < min(firstPosition+n, len(entries)); i++ {
+	for i := firstPosition; i < min(firstPosition+maxCount, len(entries)); i++ {
 		s.addRemoved(entries[i].group)
 	}
 }
 
-// chooseCostly chooses n groups for this step to remove: the costliest of 16 random ones, about half of the groups just before it in its
-// queue, which delay it, up to half of n, and random ones. If none costs anything, all are random.
-func (s *Search) chooseCostly(n int) {
-	p, assignment := s.current.problem, &s.current
+// chooseCostly chooses up to maxCount groups for this step to remove: the costliest of 16 random ones, about half of the groups just before
+// it in its queue, which delay it, up to half of maxCount, and random ones. If none costs anything, all are random.
+func (s *Search) chooseCostly(maxCount int) {
+	problem, assignment := s.current.problem, &s.current
 
 	// Find the costliest of some random groups.
 	costliest, highestCost := int32(-1), 0.0
 	for range 16 {
 		groupIndex := s.randomGroup()
-		cost := p.unplacedCost(&p.Groups[groupIndex])
+		cost := problem.unplacedCost(&problem.Groups[groupIndex])
 		if queueIndex := assignment.queueOf[groupIndex]; queueIndex >= 0 {
 			cost = assignment.queues[queueIndex].entries[assignment.positionOf(groupIndex)].cost
 		}
@@ -96,7 +96,7 @@ func (s *Search) chooseCostly(n int) {
 		}
 	}
 	if costliest < 0 {
-		s.chooseRandom(n)
+		s.chooseRandom(maxCount)
 		return
 	}
 	s.addRemoved(costliest)
@@ -104,14 +104,14 @@ func (s *Search) chooseCostly(n int) {
 	// Choose about half of its predecessors, from the nearest on.
 	if queueIndex := assignment.queueOf[costliest]; queueIndex >= 0 {
 		entries, position := assignment.queues[queueIndex].entries, assignment.positionOf(costliest)
-		for len(s.removed) < (n+1)/2 && position > 0 {
+		for len(s.removed) < (maxCount+1)/2 && position > 0 {
 			position--
 			if s.rng.IntN(2) == 0 {
 				s.addRemoved(entries[position].group)
 			}
 		}
 	}
-	s.chooseRandom(n - len(s.removed))
+	s.chooseRandom(maxCount - len(s.removed))
 }
 
 // compareWork compares two groups, by index, for sorting: by their work on the first kind of device that can run them, largest first, then by index.
@@ -124,9 +124,9 @@ func (p *Problem) compareWork(indexA, indexB int32) int {
 
 // firstFiniteWork returns the seconds of work of a group on the first kind of device that can run it. If none can, it is infinite.
 func (p *Problem) firstFiniteWork(groupIndex int32) float64 {
-	for k := range p.Kinds {
-		if w := p.Cost(groupIndex, int32(k)).Work; !math.IsInf(w, 1) {
-			return w
+	for kind := range p.Kinds {
+		if work := p.Cost(groupIndex, int32(kind)).Work; !math.IsInf(work, 1) {
+			return work
 		}
 	}
 	return math.Inf(1)

@@ -27,14 +27,14 @@ func newReplanner(groups *groupTable) replanner {
 }
 
 // searchBudget is the work that the re-plans of a single queue may use: it grows with the changes since the last
-// one. A search over several queues finds more the longer it runs, and is not limited by it.
+// one. A search over several queues finds more the longer it runs, and is not limited by it. Work is counted in positions of queues looked at.
 type searchBudget struct {
 	seenChanges, seenJoins int64 // groupTable.memberChanges and joinCount when last counted
 	credit                 int64 // positions that may be looked at
 	granted                int64 // positions granted to the next search
 	seenInstanceChanges    int64 // groupTable.instanceChanges at the last re-plan
 	lastUnchanged          bool  // the last search found no better order
-	skippedReplans         int   // re-plans skipped since then
+	skippedReplans         int   // number of re-plans skipped since then
 }
 
 const (
@@ -113,14 +113,14 @@ func (p *replanner) newSearch() *planSearch {
 	return search
 }
 
-// planSearch is a search for a better order that runs beside the loop, on a problem of its own.
+// planSearch is a search for a better order of the queues that runs beside the event loop, on a copy of the problem.
 type planSearch struct {
 	problem     Problem
-	plan        Assignment
-	generations []int32 // by group
+	plan        Assignment // the present order, then the best one found
+	generations []int32    // by group: the count of uses of its entry, when the search began
 	search      Search
 	rng         *rand.Rand
-	granted     int64   // positions that it may look at
+	granted     int64   // number of positions that it may look at
 	edfAbove    float64 // see Options.EDFAbove
 }
 
@@ -190,11 +190,11 @@ func (p *Policy) Replans() ReplanCounts { return p.replanner.outcomes }
 
 // handleResult adopts the result of a search, in the form of planSearch.run, counts it, and reports whether the order of the queues
 // changed. An empty result means that the search failed; if a violation of an SLO is likely then, it sorts the queues by deadline.
-func (p *replanner) handleResult(list []int32) bool {
-	p.budget.lastUnchanged = len(list) > 0 && list[0] == resultUnchanged
+func (p *replanner) handleResult(result []int32) bool {
+	p.budget.lastUnchanged = len(result) > 0 && result[0] == resultUnchanged
 	switch {
 	// The search failed.
-	case len(list) == 0:
+	case len(result) == 0:
 		p.outcomes.Failed++
 		if !p.violationLikely() {
 			return false
@@ -204,19 +204,19 @@ func (p *replanner) handleResult(list []int32) bool {
 		return true
 
 	// There is no better order.
-	case list[0] == resultUnchanged:
+	case result[0] == resultUnchanged:
 		p.outcomes.Stayed++
 		return false
-	case list[0] == resultOutOfTime:
+	case result[0] == resultOutOfTime:
 		p.outcomes.OutOfTime++
 		return false
 	}
 
 	// There is a new order.
-	if !p.adoptOrder(list) {
+	if !p.adoptOrder(result) {
 		return false
 	}
-	if list[len(list)-1] == resultByDeadline {
+	if result[len(result)-1] == resultByDeadline {
 		p.outcomes.ByDeadline++
 	} else {
 		p.outcomes.Adopted++
@@ -241,24 +241,24 @@ const violationThreshold = 0.5
 // adoptOrder takes over an order that a search found, in the form of planSearch.appendOrder.
 // Groups that are newer than the search keep their queue, behind the others; groups that are gone are skipped.
 // If the order is for another number of queues or is cut off, nothing changes and adoptOrder returns false.
-func (p *replanner) adoptOrder(list []int32) bool {
+func (p *replanner) adoptOrder(result []int32) bool {
 	for queueIndex := range p.orders {
 		p.orders[queueIndex] = p.orders[queueIndex][:0]
-		if len(list) == 0 {
+		if len(result) == 0 {
 			return false
 		}
-		n := int(list[0])
-		if n < 0 || len(list) < 1+2*n {
+		groupCount := int(result[0])
+		if groupCount < 0 || len(result) < 1+2*groupCount {
 			return false
 		}
-		for i := range n {
-			groupIndex, generation := list[1+2*i], list[2+2*i]
+		for i := range groupCount {
+			groupIndex, generation := result[1+2*i], result[2+2*i]
 			if groupIndex < 0 || int(groupIndex) >= len(p.groups.members) || p.groups.members[groupIndex].generation != generation || p.groups.assignment.QueueOf(groupIndex) < 0 || !p.groups.canRun(groupIndex, int32(queueIndex)) {
 				continue
 			}
 			p.orders[queueIndex] = append(p.orders[queueIndex], groupIndex)
 		}
-		list = list[1+2*n:]
+		result = result[1+2*groupCount:]
 	}
 	p.arrangeOrders()
 	return true
@@ -288,8 +288,8 @@ func (p *replanner) arrangeOrders() {
 
 	// Sort by priority: new groups stand behind those of equal priority.
 	for queueIndex := range p.orders {
-		slices.SortStableFunc(p.orders[queueIndex], func(a, b int32) int {
-			return cmp.Compare(p.groups.problem.Groups[a].Priority, p.groups.problem.Groups[b].Priority)
+		slices.SortStableFunc(p.orders[queueIndex], func(groupA, groupB int32) int {
+			return cmp.Compare(p.groups.problem.Groups[groupA].Priority, p.groups.problem.Groups[groupB].Priority)
 		})
 	}
 	p.groups.assignment.Arrange(p.orders)

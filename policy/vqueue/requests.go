@@ -19,24 +19,25 @@ type requestTable struct {
 	turns            clientTurns
 }
 
-// request is a request of the policy.
+// request is a request to a served model. -1 stands for no group, batch, line or neighbour.
 type request struct {
-	isOpen                                  bool // it is not answered, dropped or cancelled
-	model                                   int32
-	groupIndex                              int32 // group in which it waits, or -1
-	batchNumber                             int32 // batch in which it runs, or -1
-	instanceIndex                           int32 // instance on which it runs
-	nextInGroup, prevInGroup                int32 // neighbours in its group, or -1
-	client                                  int32 // client that sent it
-	clientLine                              int32 // line of its client in which it waits, or -1
-	aheadInLine, behindInLine               int32 // neighbours in that line, or -1
-	promptTokens, maxTokens, producedTokens int32 // tokens: of the prompt, at most of the answer, and produced so far
-	reservedKVTokens                        int64 // tokens of KV memory that are counted for it while it runs
-	evictionCount                           int8
-	isEvictionOrdered                       bool          // its eviction was ordered
-	isUnplaced                              bool          // no instance that could serve it is up
-	answerPromised                          bool          // it is answered however late it is
-	arrivedAt, deadline                     time.Duration // the deadline is that of its class's milestone
+	isOpen                    bool          // it is not answered, dropped or cancelled
+	model                     int32         // served model
+	groupIndex                int32         // group in which it waits, or -1
+	batchNumber               int32         // batch in which it runs, or -1
+	instanceIndex             int32         // instance on which it runs, or ran last
+	nextInGroup, prevInGroup  int32         // numbers of its neighbours in its group, or -1
+	client                    int32         // client that sent it
+	clientLine                int32         // line of its client in which it waits, or -1
+	aheadInLine, behindInLine int32         // numbers of its neighbours in that line, or -1
+	promptTokens, maxTokens   int32         // tokens of the prompt, and at most of the answer
+	producedTokens            int32         // tokens of the answer produced so far
+	reservedKVTokens          int64         // tokens of KV memory that are reserved for it while it runs
+	evictionCount             int8          // number of times that it was evicted
+	isEvictionOrdered         bool          // its eviction was ordered and has not ended
+	isUnplaced                bool          // no instance that could serve it is up
+	answerPromised            bool          // it is answered however late it is
+	arrivedAt, deadline       time.Duration // the deadline is that of its class's milestone, the point to which the SLO applies
 }
 
 // addRequest makes the entry of a request that arrives by an event. due is the time by which it has to reach its milestone, the point to
@@ -73,16 +74,16 @@ func (t *requestTable) markUnplaced(requestNumber int32) {
 func (t *requestTable) unmarkUnplaced(requestNumber int32) {
 	if request := &t.byNumber[requestNumber]; request.isUnplaced {
 		request.isUnplaced = false
-		t.unplaced = slices.DeleteFunc(t.unplaced, func(h int32) bool { return h == requestNumber })
+		t.unplaced = slices.DeleteFunc(t.unplaced, func(other int32) bool { return other == requestNumber })
 	}
 }
 
 // takeBatch returns the batch number of a request that is dispatched: a free one, or a new one at the end. A batch of this policy is one request.
 func (t *requestTable) takeBatch(requestNumber int32) int32 {
 	batchNumber := int32(len(t.requestOfBatch))
-	if n := len(t.freeBatchNumbers); n > 0 {
-		batchNumber = t.freeBatchNumbers[n-1]
-		t.freeBatchNumbers = t.freeBatchNumbers[:n-1]
+	if freeCount := len(t.freeBatchNumbers); freeCount > 0 {
+		batchNumber = t.freeBatchNumbers[freeCount-1]
+		t.freeBatchNumbers = t.freeBatchNumbers[:freeCount-1]
 		t.requestOfBatch[batchNumber] = requestNumber
 	} else {
 		t.requestOfBatch = append(t.requestOfBatch, requestNumber)

@@ -50,8 +50,8 @@ func (s *Search) Run(ctx context.Context, assignment *Assignment, rng *rand.Rand
 	heat = heat*assignment.total/math.Sqrt(float64(len(s.candidates))) + 1
 
 	// The temperature falls geometrically with the work of the round.
-	for r := range rounds {
-		roundStart, roundEnd := s.current.searchWork, limit-work*(rounds-1-r)/rounds
+	for round := range rounds {
+		roundStart, roundEnd := s.current.searchWork, limit-work*(rounds-1-round)/rounds
 		for step := 0; s.current.searchWork < roundEnd; step++ {
 			if step%64 == 0 && ctx.Err() != nil {
 				break
@@ -109,11 +109,11 @@ func (s *Search) prepare(assignment *Assignment, rng *rand.Rand) {
 	}
 }
 
-// clearedFlags returns a slice of n times false, in the memory of b if that is large enough.
-func clearedFlags(b []bool, n int) []bool {
-	b = slices.Grow(b[:0], n)[:n]
-	clear(b)
-	return b
+// clearedFlags returns a slice of `count` times false, in the memory of buffer if that is large enough.
+func clearedFlags(buffer []bool, count int) []bool {
+	buffer = slices.Grow(buffer[:0], count)[:count]
+	clear(buffer)
+	return buffer
 }
 
 // CopyOrder takes over the queues of another assignment of the same problem, but not the number of positions that it has looked at.
@@ -143,7 +143,7 @@ func (s *Search) runStep(heat float64) {
 	s.orderRemoved()
 	s.noise = 0
 	if s.rng.IntN(2) == 0 {
-		// Costs raised by up to 30 % lead to places that are not quite the best.
+		// Costs raised by up to 30 % lead to positions that are not quite the best.
 		s.noise = 0.3
 	}
 	for _, groupIndex := range s.removed {
@@ -166,29 +166,29 @@ func (s *Search) runStep(heat float64) {
 
 // noisyBestPosition returns the best queue and position for a removed group.
 // If the step is noisy, each queue's cost is first raised by a random factor, which leads to other queues than the best.
-// With KeepQueues the group stays in its queue. If no queue can serve the group, queueIndex is -1.
-func (s *Search) noisyBestPosition(groupIndex int32) (queueIndex int32, position int) {
+// With KeepQueues the group stays in its queue. If no queue can serve the group, bestQueue is -1.
+func (s *Search) noisyBestPosition(groupIndex int32) (bestQueue int32, bestPosition int) {
 	assignment := &s.current
-	if queueIndex := s.oldQueue[groupIndex]; s.KeepQueues && queueIndex >= 0 {
-		position, _ := assignment.cheapestInsertion(groupIndex, queueIndex, math.Inf(1))
-		return queueIndex, position
+	if bestQueue := s.oldQueue[groupIndex]; s.KeepQueues && bestQueue >= 0 {
+		bestPosition, _ := assignment.cheapestInsertion(groupIndex, bestQueue, math.Inf(1))
+		return bestQueue, bestPosition
 	}
 	if s.noise == 0 {
-		queueIndex, position, _ = assignment.BestPlace(groupIndex)
-		return queueIndex, position
+		bestQueue, bestPosition, _ = assignment.BestPlace(groupIndex)
+		return bestQueue, bestPosition
 	}
-	queueIndex = -1
+	bestQueue = -1
 	bound := math.Inf(1)
 	for q := range assignment.queues {
 		factor := 1 + s.noise*s.rng.Float64()
-		if candidatePosition, d := assignment.cheapestInsertion(groupIndex, int32(q), bound/factor); candidatePosition >= 0 {
+		if candidatePosition, increase := assignment.cheapestInsertion(groupIndex, int32(q), bound/factor); candidatePosition >= 0 {
 			// Noise raises a cost. It does not enlarge a gain.
-			if d *= factor; d < bound {
-				queueIndex, position, bound = int32(q), candidatePosition, d
+			if increase *= factor; increase < bound {
+				bestQueue, bestPosition, bound = int32(q), candidatePosition, increase
 			}
 		}
 	}
-	return queueIndex, position
+	return bestQueue, bestPosition
 }
 
 // saveQueue keeps a copy of a queue before a step first changes it, so that restoreQueues can undo the step. Buffers of earlier steps are reused.
@@ -197,13 +197,13 @@ func (s *Search) saveQueue(queueIndex int32) {
 		return
 	}
 	s.isSaved[queueIndex] = true
-	n := len(s.savedQueues)
+	savedIndex := len(s.savedQueues)
 	s.savedQueues = append(s.savedQueues, queueIndex)
-	if n == len(s.savedOrders) {
+	if savedIndex == len(s.savedOrders) {
 		s.savedOrders = append(s.savedOrders, queueOrder{})
 	}
-	s.savedOrders[n].cost = s.current.queues[queueIndex].cost
-	s.savedOrders[n].entries = append(s.savedOrders[n].entries[:0], s.current.queues[queueIndex].entries...)
+	s.savedOrders[savedIndex].cost = s.current.queues[queueIndex].cost
+	s.savedOrders[savedIndex].entries = append(s.savedOrders[savedIndex].entries[:0], s.current.queues[queueIndex].entries...)
 }
 
 // restoreQueues undoes a step that was not accepted: it copies the saved queues back, with the total before the step.
@@ -213,14 +213,14 @@ func (s *Search) restoreQueues(total float64) {
 	for _, groupIndex := range s.removed {
 		assignment.queueOf[groupIndex] = -1
 	}
-	for i, queueIndex := range s.savedQueues {
+	for savedIndex, queueIndex := range s.savedQueues {
 		s.isSaved[queueIndex] = false
 		order := &assignment.queues[queueIndex]
-		order.cost = s.savedOrders[i].cost
-		order.entries = append(order.entries[:0], s.savedOrders[i].entries...)
+		order.cost = s.savedOrders[savedIndex].cost
+		order.entries = append(order.entries[:0], s.savedOrders[savedIndex].entries...)
 		assignment.nonEmpty.set(queueIndex, len(order.entries) > 0)
-		for k := range order.entries {
-			assignment.queueOf[order.entries[k].group] = queueIndex
+		for position := range order.entries {
+			assignment.queueOf[order.entries[position].group] = queueIndex
 		}
 	}
 	assignment.total = total
@@ -261,12 +261,12 @@ func (s *Search) updateBest(isBetter bool) {
 
 // orderRemoved sorts the removed groups into the order in which they are put back: by deadline, by work or at random, chosen at random.
 func (s *Search) orderRemoved() {
-	p := s.current.problem
+	problem := s.current.problem
 	switch s.rng.IntN(3) {
 	case 0:
-		slices.SortFunc(s.removed, p.compareDeadlines)
+		slices.SortFunc(s.removed, problem.compareDeadlines)
 	case 1:
-		slices.SortFunc(s.removed, p.compareWork)
+		slices.SortFunc(s.removed, problem.compareWork)
 	default:
 		s.rng.Shuffle(len(s.removed), func(i, j int) { s.removed[i], s.removed[j] = s.removed[j], s.removed[i] })
 	}

@@ -17,9 +17,9 @@ import (
 // judges are objectives to test with, on work that varies.
 var judges = map[string]vqueue.Objective{
 	"quantiles":  vqueue.RecommendedObjective,
-	"means":      {Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4},
-	"chance":     {Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 1.645, CommonSD: 0.08},
-	"completion": {Judge: vqueue.ByCompletion, LateWeight: 1e5},
+	"means":      {LatenessRule: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4},
+	"chance":     {LatenessRule: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 1.645, CommonSD: 0.08},
+	"completion": {LatenessRule: vqueue.ByCompletion, LateWeight: 1e5},
 }
 
 func judgeNames() []string {
@@ -102,14 +102,14 @@ func TestBestTellsTheRise(t *testing.T) {
 			free.Insert(int32(i), queueIndex, 0)
 			s.Insert(int32(i), queueIndex, position)
 			unplaced := p.Groups[i].Size * (p.LateWeight + p.TardyWeight*3600)
-			if p.Judge == vqueue.ByCompletion {
+			if p.LatenessRule == vqueue.ByCompletion {
 				unplaced = p.LateWeight + 3600
 			}
 			rise := s.Total() - before + unplaced
 			// Slack is computed with variances, so small parts of them are left out.
 			tolerance := 1e-6 * (1 + math.Abs(rise))
 			switch {
-			case p.Judge == vqueue.ByQuantiles:
+			case p.LatenessRule == vqueue.ByQuantiles:
 				tolerance = 1e-3*math.Abs(rise) + 0.2
 			case p.Z > 0: // the root grows a little less than computed
 				tolerance = 0.1*math.Abs(rise) + 0.2

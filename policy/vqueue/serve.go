@@ -111,8 +111,8 @@ func (s *queueServer) moreUrgentHead(now time.Duration, instance *instance, queu
 	if s.groups.options.Rule != VirtualQueues || !s.fleet.operations.balance.enabled || len(s.fleet.instances) == 1 {
 		return headIndex
 	}
-	ownRequest := &s.requests.byNumber[s.groups.members[headIndex].firstRequest]
-	bestGroup, earliestDeadline := headIndex, ownRequest.deadline
+	headRequest := &s.requests.byNumber[s.groups.members[headIndex].firstRequest]
+	bestGroup, earliestDeadline := headIndex, headRequest.deadline
 	for otherQueue := s.groups.assignment.nonEmpty.next(0); otherQueue >= 0; otherQueue = s.groups.assignment.nonEmpty.next(otherQueue + 1) {
 		groupIndex := s.groups.assignment.Head(otherQueue)
 		if groupIndex == headIndex || s.groups.problem.Groups[groupIndex].Model != instance.loadedNetwork || s.groups.problem.Groups[groupIndex].Priority > s.groups.problem.Groups[headIndex].Priority ||

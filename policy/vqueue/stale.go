@@ -28,25 +28,25 @@ func (p *Problem) addedDuration(queueIndex int32, order *queueOrder, groupIndex 
 // insertLazily puts a group at a position of a long queue without recomputing the starts and costs of the entries, which would take time in
 // the length of the queue. It only keeps the queue's duration right, and marks the queue as stale. queueIndex is the queue's index in the
 // problem.
-func (order *queueOrder) insertLazily(p *Problem, queueIndex, groupIndex int32, position int) {
-	order.duration, order.isStale = order.duration+p.addedDuration(queueIndex, order, groupIndex, position, position), true
+func (order *queueOrder) insertLazily(problem *Problem, queueIndex, groupIndex int32, position int) {
+	order.duration, order.isStale = order.duration+problem.addedDuration(queueIndex, order, groupIndex, position, position), true
 
 	// If the memory is used up, move to the start of the backing slice: removed heads have left space in front.
-	if n := len(order.entries); n == cap(order.entries) {
-		if cap(order.backing) < 2*n {
-			order.backing = make([]queueEntry, 0, 4*n)
+	if length := len(order.entries); length == cap(order.entries) {
+		if cap(order.backing) < 2*length {
+			order.backing = make([]queueEntry, 0, 4*length)
 		}
-		copy(order.backing[:n], order.entries)
-		order.entries = order.backing[:n]
+		copy(order.backing[:length], order.entries)
+		order.entries = order.backing[:length]
 	}
-	group := &p.Groups[groupIndex]
+	group := &problem.Groups[groupIndex]
 	order.entries = slices.Insert(order.entries, position, queueEntry{group: groupIndex, model: group.Model, priority: group.Priority})
 }
 
 // removeLazily takes the group at a position out of a long queue without recomputing the starts and costs of the entries, and marks the
 // queue as stale. The head is removed without moving the others. queueIndex is the queue's index in the problem.
-func (order *queueOrder) removeLazily(p *Problem, queueIndex int32, position int) {
-	order.duration, order.isStale = order.duration-p.addedDuration(queueIndex, order, order.entries[position].group, position, position+1), true
+func (order *queueOrder) removeLazily(problem *Problem, queueIndex int32, position int) {
+	order.duration, order.isStale = order.duration-problem.addedDuration(queueIndex, order, order.entries[position].group, position, position+1), true
 	if position == 0 {
 		order.entries = order.entries[1:]
 		return
@@ -57,15 +57,15 @@ func (order *queueOrder) removeLazily(p *Problem, queueIndex int32, position int
 // updateDuration recomputes the duration of a long queue in seconds, work and changes of networks, after a change of the problem.
 // It marks the queue as stale: the starts and costs of its entries are computed when they are next read. queueIndex is the queue's index in
 // the problem.
-func (order *queueOrder) updateDuration(p *Problem, queueIndex int32) {
-	queue, t := &p.Queues[queueIndex], 0.0
+func (order *queueOrder) updateDuration(problem *Problem, queueIndex int32) {
+	queue, duration := &problem.Queues[queueIndex], 0.0
 	model := queue.Model
 	for i := range order.entries {
 		entry := &order.entries[i]
-		t += queue.changeTime(model, entry.model) + p.Cost(entry.group, queue.Kind).Work
+		duration += queue.changeTime(model, entry.model) + problem.Cost(entry.group, queue.Kind).Work
 		model = entry.model
 	}
-	order.duration, order.isStale = t, true
+	order.duration, order.isStale = duration, true
 }
 
 // refreshStaleQueues computes starts and costs in the stale queues of an assignment, whose entries were changed without computing them,

@@ -49,11 +49,11 @@ func (t *Tables) closedModels(device int32, models int) []bool {
 	if t.Caps == nil {
 		return nil
 	}
-	closed := make([]bool, models)
-	for m := range closed {
-		closed[m] = t.Caps[int(device)*models+m] == 0
+	isClosed := make([]bool, models)
+	for model := range isClosed {
+		isClosed[model] = t.Caps[int(device)*models+model] == 0
 	}
-	return closed
+	return isClosed
 }
 
 // QueueRule is the order of queues.
@@ -106,7 +106,7 @@ type Options struct {
 	EDFAbove   float64
 	// NewScaler makes the rule that switches instances on and off. If it is nil, all are on.
 	NewScaler func(s *InstanceControl) Scaler
-	// NoPausePricing pulls requests while there is room, even if prompts slow the batch.
+	// NoPausePricing pulls requests while there is capacity, even if prompts slow the batch.
 	NoPausePricing bool
 	// FollowInstances keeps the estimators near the times of the instances.
 	FollowInstances bool
@@ -139,9 +139,9 @@ func (t *Tables) validate(planTables *policy.Tables) error {
 	case t.AllowedDevices != nil && len(t.AllowedDevices) != len(planTables.Networks):
 		return fmt.Errorf("tables of a queue plan: found the devices of %d networks, expected %d", len(t.AllowedDevices), len(planTables.Networks))
 	}
-	for m := range planTables.Models {
-		if planTables.Models[m].NumPipelines != 1 {
-			return fmt.Errorf("tables of a queue plan: model %d has %d pipelines, expected one", m, planTables.Models[m].NumPipelines)
+	for model := range planTables.Models {
+		if planTables.Models[model].NumPipelines != 1 {
+			return fmt.Errorf("tables of a queue plan: model %d has %d pipelines, expected one", model, planTables.Models[model].NumPipelines)
 		}
 	}
 	return nil

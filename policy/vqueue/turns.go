@@ -24,11 +24,11 @@ type turnKey struct{ model, client int32 }
 
 // newClientTurns returns the turns of clients, in which the clients of a served model alternate, for this many models. At first no client waits (-1).
 func newClientTurns(models int) clientTurns {
-	t := clientTurns{lineOf: map[turnKey]int32{}, nextLine: make([]int32, models)}
-	for m := range t.nextLine {
-		t.nextLine[m] = -1
+	turns := clientTurns{lineOf: map[turnKey]int32{}, nextLine: make([]int32, models)}
+	for model := range turns.nextLine {
+		turns.nextLine[model] = -1
 	}
-	return t
+	return turns
 }
 
 // joinClientLine puts a waiting request behind the others of its client.

@@ -11,7 +11,7 @@ type QueueView struct {
 	Groups                        []GroupView
 }
 
-// GroupView is a request group at its place in a queue.
+// GroupView is a request group in a queue.
 type GroupView struct {
 	Model           int32 // served model
 	Size            int
@@ -24,12 +24,12 @@ func (p *Policy) QueueViews() []QueueView {
 	views := make([]QueueView, len(p.fleet.instances))
 	for queueIndex := range p.fleet.instances {
 		instance := &p.fleet.instances[queueIndex]
-		v := QueueView{Device: instance.device, IsUp: instance.isUp(), LoadedNetwork: instance.loadedNetwork, LoadingNetwork: instance.loadingNetwork, RunningRequests: len(instance.runningBatches)}
+		view := QueueView{Device: instance.device, IsUp: instance.isUp(), LoadedNetwork: instance.loadedNetwork, LoadingNetwork: instance.loadingNetwork, RunningRequests: len(instance.runningBatches)}
 		for _, entry := range p.groups.assignment.queues[queueIndex].entries {
-			g := &p.groups.members[entry.group]
-			v.Groups = append(v.Groups, GroupView{Model: g.model, Size: int(g.size), Start: fromSeconds(entry.start), Deadline: p.requests.byNumber[g.firstRequest].deadline})
+			members := &p.groups.members[entry.group]
+			view.Groups = append(view.Groups, GroupView{Model: members.model, Size: int(members.size), Start: fromSeconds(entry.start), Deadline: p.requests.byNumber[members.firstRequest].deadline})
 		}
-		views[queueIndex] = v
+		views[queueIndex] = view
 	}
 	return views
 }

@@ -43,7 +43,7 @@ var (
 // fleet. The problem counts late requests at the means.
 func Instance(groups, queues, models int, load float64, seed uint64) *vqueue.Problem {
 	rng := SplitMix(seed)
-	p := &vqueue.Problem{Kinds: 2, Models: models, Objective: vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4}}
+	p := &vqueue.Problem{Kinds: 2, Models: models, Objective: vqueue.Objective{LatenessRule: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4}}
 	setups := make([]float64, models)
 	for m := range setups {
 		setups[m] = setup[m%2]

@@ -57,7 +57,7 @@ var Ablations = []Policy{
 	{Name: "new groups behind", Options: changed(func(o *vqueue.Options) { o.AppendGroups = true })},
 	{Name: "re-plan on violation", Options: changed(func(o *vqueue.Options) { o.ReplanOnViolation = true })},
 	{Name: "means only", Options: changed(func(o *vqueue.Options) {
-		o.Objective = vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-3}
+		o.Objective = vqueue.Objective{LatenessRule: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-3}
 	})},
 	{Name: "the paper's readings", Options: paper},
 }

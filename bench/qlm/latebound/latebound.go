@@ -46,7 +46,7 @@ func Prove(ctx context.Context, solver milp.Solver, p *vqueue.Problem, o Options
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	if p.Judge != vqueue.ByMeans || p.Z != 0 {
+	if p.LatenessRule != vqueue.ByMeans || p.Z != 0 {
 		return nil, errors.New("the capacity bound is one at mean times: expected the judge by means, with z 0")
 	}
 	if o.Times == 0 {
