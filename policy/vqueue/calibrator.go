@@ -174,7 +174,7 @@ func (c *calibrator) countWork(now time.Duration, queueIndex int32) {
 const (
 	// minWorkChange is the relative change of a request's time from which on the costs of groups are computed anew, and
 	// minWidthChange the same of the width of the starts' quantile.
-	minWorkChange = 0.01
+	minWorkChange  = 0.01
 	minWidthChange = 0.05
 )
 

@@ -177,7 +177,7 @@ func (p *placer) assignDevices(now int64, actions *policy.Actions) bool {
 	// A routing decides task by task.
 	if p.cluster.routing != nil {
 		for _, taskID := range p.tasksToPlace {
-			chosenDevice := p.cluster.routing.PlaceOf(p.registry.tasks[taskID].service)
+			chosenDevice := p.cluster.routing.NextDevice(p.registry.tasks[taskID].service)
 			if chosenDevice < 0 {
 				return false
 			}

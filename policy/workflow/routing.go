@@ -10,8 +10,8 @@ type Routing interface {
 	TimerFired(now int64, out *policy.Actions)
 	// CountTask is called when a task of a service becomes known (delta 1) or ends (delta -1).
 	CountTask(now int64, service int32, delta int)
-	// PlaceOf returns the index of the device for the next task of a service. If no device is left for it, it returns -1.
-	PlaceOf(service int32) int32
+	// NextDevice returns the index of the device for the next task of a service. If no device is left for it, it returns -1.
+	NextDevice(service int32) int32
 	// HoldsNetwork returns true if a network is to be loaded on a device even if no task needs it.
 	HoldsNetwork(network, deviceIndex int32) bool
 	// DeviceLost is called when a device is lost.

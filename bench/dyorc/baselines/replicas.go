@@ -182,8 +182,8 @@ func (r *replicas) DeviceLost(place int32) {
 	}
 }
 
-// PlaceOf returns, of two random replicas that have their network, else of any two, the one with fewer tasks.
-func (r *replicas) PlaceOf(service int32) int32 {
+// NextDevice returns, of two random replicas that have their network, else of any two, the one with fewer tasks.
+func (r *replicas) NextDevice(service int32) int32 {
 	sv := &r.by[service]
 	if len(sv.places) == 0 && !r.add(service, true) {
 		return -1

@@ -15,8 +15,8 @@ func newRobin(devices workflow.DeviceView, _ uint64) workflow.Routing {
 	return &robin{DeviceView: devices}
 }
 
-// PlaceOf implements workflow.Routing.
-func (r *robin) PlaceOf(service int32) int32 {
+// NextDevice implements workflow.Routing.
+func (r *robin) NextDevice(service int32) int32 {
 	for range r.Len() {
 		if r.turn = (r.turn + 1) % r.Len(); r.CanRun(r.turn, service) {
 			return r.turn
