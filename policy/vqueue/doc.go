@@ -11,6 +11,9 @@
 //   - Head: the first group of a queue. The instance serves it next.
 //   - Open group: a group that still takes members. Mega prompt: a request many times longer than its model's median.
 //   - Unplaced: a group that is in no queue, or a request that no instance which is up can serve.
+//   - Index: groups are named by their index in Problem.Groups, queues by that of their instance (queueIndex).
+//   - Entry: a group in a queue, with its start and cost. Position: the index of an entry in its queue.
+//   - Request number, batch number: the names that events and actions use. A batch of this policy is one request.
 //   - Milestone: the point of a request to which its SLO applies (its start, its first token or its answer).
 //   - Residence: the time from a request's start to its answer. Lead time: the same, to its milestone.
 //   - Estimator (RCT): the times of requests of a model on a kind of device (request completion time).
@@ -42,9 +45,9 @@
 //	lso.go           the serving operations, a type each
 //	requests.go      the open requests and their batches
 //	turns.go         clients that take turns in a class
-//	fleet.go         instances: running batches, free memory, caps of classes
+//	fleet.go         instances: running batches, KV memory, caps of classes
 //	groups.go        groups: members, costs, open groups
-//	place.go         the queue and place that a request joins
+//	place.go         the queue and position that a request joins
 //	serve.go         which group an instance serves next; pulling, changes of network
 //	evict.go         eviction
 //	pause.go         pauses of pulling
@@ -108,8 +111,8 @@
 //
 // # How the search is fast
 //
-// Every slot of a queue stores the mean and variance of its start. An insertion looks at the group's own cost at
-// each place, and at the increase in the cost of the groups behind it. Slots store their linear slack, and the
-// least of it over all later slots, so most insertions stop at once. The others stop when they cost more than the
-// best place so far.
+// Every entry of a queue stores the mean and variance of its start. An insertion looks at the group's own cost at
+// each position, and at the increase in the cost of the groups behind it. Entries store their linear slack, and the
+// least of it over all later entries, so most insertions stop at once. The others stop when they cost more than the
+// best position so far.
 package vqueue

@@ -212,7 +212,7 @@ func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryA
 	return true, 0
 }
 
-// delayUntilFit returns by how many ns later the resource r (a set of devices) would have time for a request at position among the admitted
+// delayUntilFit returns by how many ns later a resource (a set of devices) would have time for a request at position among the admitted
 // ones, which are sorted by deadline, and for all requests behind it. If there is time now, it returns 0.
 // A request that shares the resource with no other one always fits.
 //
@@ -222,6 +222,8 @@ func (a *admission) delayUntilFit(now int64, resourceIndex, position int, reques
 	if request.owedTime[resourceIndex] == 0 || resource.owedTime <= 0 {
 		return 0
 	}
+
+	// Go through these requests from the latest deadline to the earliest. owed is the device time of all requests up to the present one.
 	a.updateFreeTimes(now, resource)
 	owed := resource.owedTime + request.owedTime[resourceIndex]
 	for i := len(a.admittedByDeadline); i >= position; i-- {
@@ -234,6 +236,7 @@ func (a *admission) delayUntilFit(now int64, resourceIndex, position int, reques
 			continue
 		}
 		earlierOwed := owed - other.owedTime[resourceIndex]
+		// With each second of delay every live device does one second of the owed work, and adds backlogShare of a second before the deadline.
 		if excessTime := float64(earlierOwed) - app.backlogShare*float64(a.deviceTimeUntil(now, resource, other.deadline-app.chainQuantile)); earlierOwed > 0 && excessTime > 0 {
 			delay = max(delay, 1, int64(excessTime/((1+app.backlogShare)*float64(max(1, resource.liveDevices)))))
 		}
@@ -411,21 +414,21 @@ func (a *admission) plannedTaskTime(service int32, relativeWork int64) int64 {
 }
 
 // learnRecordedPath learns, before the first request, from a recorded path, the tasks that a share of an application's recorded requests
-// had: the device time and the longest chain of its tasks. path has the kinds of these tasks in the prediction table.
+// had: the device time and the longest chain of its tasks. taskKinds has their kinds in the prediction table.
 // The path counts as many samples as its share of half of the ring of chains, so that real requests soon outweigh it.
-func (a *admission) learnRecordedPath(app int32, path []int32, recordedPath *flow.RecordedPath, requestShare float64) {
+func (a *admission) learnRecordedPath(app int32, taskKinds []int32, recordedPath *flow.RecordedPath, requestShare float64) {
 	endTimes, chainTime := make([]int64, len(recordedPath.Tasks)), int64(0)
 	for taskIndex := range recordedPath.Tasks {
-		t := &recordedPath.Tasks[taskIndex]
-		for _, offset := range t.Reads {
+		task := &recordedPath.Tasks[taskIndex]
+		for _, offset := range task.Reads {
 			if offset > 0 && int(offset) <= taskIndex {
 				endTimes[taskIndex] = max(endTimes[taskIndex], endTimes[taskIndex-int(offset)])
 			}
 		}
-		endTimes[taskIndex] += a.plannedTaskTime(t.Service, workFromMillionths(t.Work))
+		endTimes[taskIndex] += a.plannedTaskTime(task.Service, workFromMillionths(task.Work))
 		chainTime = max(chainTime, endTimes[taskIndex])
 	}
-	a.learnPath(app, path, chainTime, requestShare*maxChains/2)
+	a.learnPath(app, taskKinds, chainTime, requestShare*maxChains/2)
 }
 
 // learnPath counts `count` requests of an application (appIndex) whose tasks were of the given kinds, in order: the device time of what

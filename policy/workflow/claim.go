@@ -14,11 +14,11 @@ type rateClaim struct {
 // newRateClaim returns an application's claim to its planned rate, in requests per second: each admitted request moves its virtual time on
 // by the gap between two requests. A rate of 0 counts as 1.
 func newRateClaim(rps float64) rateClaim {
-	c := rateClaim{requestGap: 1e9, scarceResource: -1}
+	claim := rateClaim{requestGap: 1e9, scarceResource: -1}
 	if rps > 0 {
-		c.requestGap = int64(1e9 / rps)
+		claim.requestGap = int64(1e9 / rps)
 	}
-	return c
+	return claim
 }
 
 // leadOverShortApps returns by how many ns the application of a request is ahead in virtual time of the application furthest behind that is

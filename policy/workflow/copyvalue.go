@@ -72,6 +72,6 @@ func (d *networkDemand) otherServicesShare(services []serviceProfile, service in
 // It is the rate of tasks that would find the devices of all other copies busy and would load the network elsewhere.
 // Copies with lower values are evicted first.
 func (c *cluster) copyValue(network, deviceIndex int32) float64 {
-	d := &c.demand
-	return d.values[network] * d.othersBusyChance[max(0, c.copyCount[network]-1)] * float64(c.tables.loadTime(network, deviceIndex)) / float64(max(1, c.tables.networkBytes[network]))
+	demand := &c.demand
+	return demand.values[network] * demand.othersBusyChance[max(0, c.copyCount[network]-1)] * float64(c.tables.loadTime(network, deviceIndex)) / float64(max(1, c.tables.networkBytes[network]))
 }

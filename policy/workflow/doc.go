@@ -4,25 +4,31 @@
 // Vocabulary, beside docs/concepts.md:
 //
 //   - Service: a model with its usual work; a task asks for one. Network: its weights, which a device has to hold.
-//   - Place: the index of a device when devices are sorted by node. Position: the index of a task in a device's queue.
-//   - Segment: tasks that are revealed together. Expected task: a predicted task, placed but not revealed yet.
-//   - Job: the tasks of a request that are to be placed, with the placed tasks that they read.
+//   - Relative work: how much longer a task takes than a usual task of its service, in units of 1/usualWork.
+//   - Device index: the position of a device when devices are sorted by node. Queue position: an index in a device's queue.
+//   - Task ID: the index of a task in the registry. Task, request and batch numbers are the names that events and actions use.
+//   - Segment: tasks that are revealed together. Expected task: a predicted task, which has a device but is not revealed yet.
+//   - Unplaced: a task that has no device. Job: the tasks of a request that are placed together, with the tasks that they read.
+//   - Placement: one possibility to run a task of a job on a device, with its end and its cost to others.
 //   - Session state: what a service keeps of a request for the next task (a KV cache). That task continues it.
 //   - Copy: a network on one device. Class: networks and states are evicted in the order of their classes.
+//   - Drain: a language model takes no new sequences, so that another service gets its device.
 //   - Resource: a set of devices with the work that no other device can do. A request owes it device time.
 //   - Routing: a rule that places tasks instead of the search.
 //
+// Times are in ns from the start of the run.
+//
 // # Parts
 //
-// All parts act on one cluster (cluster.go): its book of requests and tasks (tasks.go), its devices (device.go), and
-// services and transfer times (tables.go). Policy gives the parts the events (policy.go, losses.go). place.go gives tasks
+// All parts act on one cluster (cluster.go): its registry of requests and tasks (tasks.go), its devices (device.go), and
+// services and transfer times (tables.go). Policy gives the parts the events (policy.go, losses.go). placer.go gives tasks
 // their devices by the plans of devicePlanner (device.go). batches.go brings inputs and runs batches, sequences.go runs
 // language models, sessions.go keeps session states, and loader.go decides what devices hold.
 //
 // # What happens to a request
 //
 // Tasks become known segment by segment. With each segment the policy predicts the rest (package predict), writes
-// both down as a job (place.go), and searches places for it (search.go). Tasks then wait in the queues of their
+// both down as a job (placer.go), and searches devices for it (search.go). Tasks then wait in the queues of their
 // devices. Expected tasks wait there, too, and only cause loads: a device runs the first task in its queue that may
 // run, so they never block a revealed one. With the next reveal the expected tasks are forgotten, and the waiting
 // tasks are placed anew by what is then known of the queues. Loads that were begun go on.
@@ -30,7 +36,7 @@
 // # What a device will do
 //
 // A device's plan (device.go) is its own rule played forward over its queue: the batches and loads that will come.
-// From the plans follows the end table (endtable.go): when a task of a service would end at a place, on its own or in a
+// From the plans follows the end table (endtable.go): when a task of a service would end on a device, on its own or in a
 // batch that is still open.
 //
 // # Language models
@@ -41,10 +47,10 @@
 //
 // # Search
 //
-// schedule.go computes the earliest end of each task at each place under equations 1 and 2 of DyOrc, in one pass over
+// schedule.go computes the earliest end of each task on each device under equations 1 and 2 of DyOrc, in one pass over
 // the end table, and a bound that no schedule beats. With branching it gives what Algorithm 1 of DyOrc gives
 // (exact_test.go and algorithm1_test.go, repaired). search.go goes further: tasks of a job wait for each other and
-// share batches. It takes its candidates from schedule.go, and asks each for an offer (offers.go).
+// share batches. It takes its candidates from schedule.go, and compares the placements of a task there (placements.go).
 //
 // # Loads
 //

@@ -142,14 +142,14 @@ func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, mi
 
 // evictsBefore returns true if network a is evicted from a device before network b of the same class: the one whose copy saves less or,
 // without Options.EvictByValue or with equal values, the one that was used longest ago.
-func (l *networkLoader) evictsBefore(deviceIndex, a, b int32) bool {
+func (l *networkLoader) evictsBefore(deviceIndex, first, second int32) bool {
 	device := &l.cluster.devices[deviceIndex]
 	if l.cluster.options.EvictByValue {
-		if valueA, valueB := l.cluster.copyValue(a, deviceIndex), l.cluster.copyValue(b, deviceIndex); valueA != valueB {
+		if valueA, valueB := l.cluster.copyValue(first, deviceIndex), l.cluster.copyValue(second, deviceIndex); valueA != valueB {
 			return valueA < valueB
 		}
 	}
-	return device.lastUsedAt[a] < device.lastUsedAt[b]
+	return device.lastUsedAt[first] < device.lastUsedAt[second]
 }
 
 // stateToEvict returns the ID of the task whose session state is evicted from a device before `network`, the next network to evict, which

@@ -71,9 +71,9 @@ var dyorcOptions = Options{ExpectTasks: true, SearchWidth: 4, ReplaceOnReveal: t
 
 // withAdmission returns options with admission: requests that can be in time are admitted and served by deadline, full
 // batches first where the others can wait, and hopeless requests are given up.
-func withAdmission(o Options) Options {
-	o.Admit, o.FullBatchFirst, o.ByDeadline, o.GiveUp = true, true, true, GiveUpHopeless
-	return o
+func withAdmission(options Options) Options {
+	options.Admit, options.FullBatchFirst, options.ByDeadline, options.GiveUp = true, true, true, GiveUpHopeless
+	return options
 }
 
 // namedPolicies lists the policies that have names, the default first.
@@ -107,16 +107,16 @@ func Make(name string, planTables *policy.Tables, params map[string]float64) (*P
 // another parameter or value.
 func (o Options) WithParams(params map[string]float64) (Options, error) {
 	for _, key := range slices.Sorted(maps.Keys(params)) {
-		v := params[key]
+		value := params[key]
 		switch {
-		case key == "seed" && v >= 0 && v <= maxExactInteger:
-			o.Seed, o.Prediction.Seed = uint64(v), uint64(v)
-		case key == "ahead" && v >= 1 && v <= 4096:
-			o.MaxTasks = int(v)
-		case key == "give_up" && (v == 0 || v == 1 || v == 2):
-			o.GiveUp = [...]GiveUpRule{GiveUpNever, GiveUpLate, GiveUpHopeless}[int(v)]
+		case key == "seed" && value >= 0 && value <= maxExactInteger:
+			o.Seed, o.Prediction.Seed = uint64(value), uint64(value)
+		case key == "ahead" && value >= 1 && value <= 4096:
+			o.MaxTasks = int(value)
+		case key == "give_up" && (value == 0 || value == 1 || value == 2):
+			o.GiveUp = [...]GiveUpRule{GiveUpNever, GiveUpLate, GiveUpHopeless}[int(value)]
 		default:
-			return o, fmt.Errorf("parameter %s is %v, expected seed (0 or more), ahead (1 to 4096) or give_up (0, 1 or 2)", key, v)
+			return o, fmt.Errorf("parameter %s is %v, expected seed (0 or more), ahead (1 to 4096) or give_up (0, 1 or 2)", key, value)
 		}
 	}
 	return o, nil

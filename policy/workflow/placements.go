@@ -188,9 +188,9 @@ func (s *search) joinBenefit(service int32, soloTime, start, readyAt int64) int6
 }
 
 // hasJoined returns true if another task of the job has joined a planned batch of a device. Then that batch is among jobBatches.
-func (s *search) hasJoined(deviceIndex, plannedIndex int32) bool {
+func (s *search) hasJoined(deviceIndex, plannedBatchIndex int32) bool {
 	for i := range s.jobBatches {
-		if s.jobBatches[i].deviceIndex == deviceIndex && s.jobBatches[i].plannedBatchIndex == plannedIndex {
+		if s.jobBatches[i].deviceIndex == deviceIndex && s.jobBatches[i].plannedBatchIndex == plannedBatchIndex {
 			return true
 		}
 	}
@@ -200,11 +200,11 @@ func (s *search) hasJoined(deviceIndex, plannedIndex int32) bool {
 // firstIdle returns the first time in ns, not before idleAt, at which a device can start a batch of a given duration.
 // It respects the device's plan and the batches that other tasks of the job are in.
 func (s *search) firstIdle(deviceIndex int32, device *device, idleAt, duration int64) int64 {
-	for moved := true; moved; {
-		idleAt, moved = device.firstIdle(idleAt, duration), false
+	for isBlocked := true; isBlocked; {
+		idleAt, isBlocked = device.firstIdle(idleAt, duration), false
 		for i := range s.jobBatches {
 			if batch := &s.jobBatches[i]; batch.deviceIndex == deviceIndex && idleAt+duration > batch.start && idleAt < batch.end {
-				idleAt, moved = batch.end, true
+				idleAt, isBlocked = batch.end, true
 			}
 		}
 	}

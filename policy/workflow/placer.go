@@ -25,12 +25,12 @@ type placer struct {
 }
 
 // newPlacer returns a placer, which gives tasks their devices, over the cluster of a batch runner. Its prediction has learnt nothing yet.
-func newPlacer(b *batchRunner) *placer {
-	c := b.cluster
-	p := &placer{cluster: c, registry: b.registry, tables: b.tables, states: b.states, runner: b, planner: newDevicePlanner(c, b.states), predictions: predict.New(c.options.Prediction)}
-	p.scheduler = newScheduler(c.tables, &p.planner.endTable)
-	p.search = search{cluster: c, tables: c.tables, planner: p.planner, scheduler: p.scheduler, width: c.options.SearchWidth, maxSteps: maxSearchSteps}
-	return p
+func newPlacer(runner *batchRunner) *placer {
+	cluster := runner.cluster
+	placer := &placer{cluster: cluster, registry: runner.registry, tables: runner.tables, states: runner.states, runner: runner, planner: newDevicePlanner(cluster, runner.states), predictions: predict.New(cluster.options.Prediction)}
+	placer.scheduler = newScheduler(cluster.tables, &placer.planner.endTable)
+	placer.search = search{cluster: cluster, tables: cluster.tables, planner: placer.planner, scheduler: placer.scheduler, width: cluster.options.SearchWidth, maxSteps: maxSearchSteps}
+	return placer
 }
 
 // placeRevealed gives devices to the tasks of a request after a segment (tasks revealed together) has become known.
@@ -111,9 +111,9 @@ func (p *placer) replaceExpected(taskID, expectedTask int32, laterTasks []int32)
 		if reader.stateSource == expectedTask {
 			reader.stateSource = taskID
 		}
-		for j, input := range reader.inputs {
+		for inputIndex, input := range reader.inputs {
 			if input == expectedTask {
-				reader.inputs[j] = taskID
+				reader.inputs[inputIndex] = taskID
 			}
 		}
 	}
@@ -177,11 +177,11 @@ func (p *placer) assignDevices(now int64, actions *policy.Actions) bool {
 	// A routing decides task by task.
 	if p.cluster.routing != nil {
 		for _, taskID := range p.tasksToPlace {
-			chosenDevice := p.cluster.routing.NextDevice(p.registry.tasks[taskID].service)
-			if chosenDevice < 0 {
+			deviceIndex := p.cluster.routing.NextDevice(p.registry.tasks[taskID].service)
+			if deviceIndex < 0 {
 				return false
 			}
-			p.assignDevice(now, taskID, chosenDevice, now, 0, actions)
+			p.assignDevice(now, taskID, deviceIndex, now, 0, actions)
 		}
 		return true
 	}

@@ -34,16 +34,16 @@ func New(planTables *policy.Tables, opt Options) *Policy {
 	if opt.MaxTasks == 0 {
 		opt.MaxTasks = 16
 	}
-	c := newCluster(planTables, opt)
-	p := &Policy{cluster: c, registry: c.registry, tables: c.tables}
+	cluster := newCluster(planTables, opt)
+	p := &Policy{cluster: cluster, registry: cluster.registry, tables: cluster.tables}
 	if opt.NewRouting != nil {
-		c.routing = opt.NewRouting(DeviceView{c}, opt.Seed)
+		cluster.routing = opt.NewRouting(DeviceView{cluster}, opt.Seed)
 	}
-	p.states = &stateStore{cluster: c, registry: c.registry, tables: c.tables, returns: make([]returnStats, len(planTables.Services))}
-	p.sequences = &sequenceRunner{cluster: c, registry: c.registry, tables: c.tables, states: p.states}
-	p.loader = &networkLoader{cluster: c, registry: c.registry, tables: c.tables, states: p.states}
-	p.admission = newAdmission(c)
-	p.runner = &batchRunner{cluster: c, registry: c.registry, tables: c.tables, states: p.states, sequences: p.sequences, loader: p.loader, admission: p.admission, fullBatch: newFullBatchFinder(len(planTables.Services))}
+	p.states = &stateStore{cluster: cluster, registry: cluster.registry, tables: cluster.tables, returns: make([]returnStats, len(planTables.Services))}
+	p.sequences = &sequenceRunner{cluster: cluster, registry: cluster.registry, tables: cluster.tables, states: p.states}
+	p.loader = &networkLoader{cluster: cluster, registry: cluster.registry, tables: cluster.tables, states: p.states}
+	p.admission = newAdmission(cluster)
+	p.runner = &batchRunner{cluster: cluster, registry: cluster.registry, tables: cluster.tables, states: p.states, sequences: p.sequences, loader: p.loader, admission: p.admission, fullBatch: newFullBatchFinder(len(planTables.Services))}
 	p.placer = newPlacer(p.runner)
 	p.admission.predictions = p.placer.predictions
 	p.learnPriors()
@@ -142,7 +142,7 @@ func (p *Policy) closeRequest(now int64, requestNumber int32) {
 		if p.registry.tasks[taskID].progress == taskQueued {
 			p.cluster.unqueueTask(taskID)
 		}
-		if s := p.registry.tasks[taskID].progress; s == taskUnplaced || s == taskQueued || s == taskRunning {
+		if progress := p.registry.tasks[taskID].progress; progress == taskUnplaced || progress == taskQueued || progress == taskRunning {
 			p.cluster.countTask(now, p.registry.tasks[taskID].service, -1)
 		}
 		p.states.forgetState(taskID)

@@ -80,9 +80,9 @@ type RankedTask struct {
 // rankedTask returns the description of a task that has just been placed, by which Options.OrderKey decides its order in the queue of its device.
 // minRemaining is the least time in ns from the task's end to that of its request.
 func (p *placer) rankedTask(now int64, task *task, minRemaining int64) RankedTask {
-	r := RankedTask{Now: now, Expected: task.requestNumber < 0, MinRemaining: minRemaining, MeanBacklog: p.cluster.meanBacklog(now), SoloTime: p.tables.batchTime(task.service, task.deviceIndex, 1, task.relativeWork)}
-	if !r.Expected {
-		r.Deadline = p.registry.requests[task.requestNumber].deadline
+	ranked := RankedTask{Now: now, Expected: task.requestNumber < 0, MinRemaining: minRemaining, MeanBacklog: p.cluster.meanBacklog(now), SoloTime: p.tables.batchTime(task.service, task.deviceIndex, 1, task.relativeWork)}
+	if !ranked.Expected {
+		ranked.Deadline = p.registry.requests[task.requestNumber].deadline
 	}
-	return r
+	return ranked
 }

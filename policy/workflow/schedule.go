@@ -76,8 +76,8 @@ type scheduler struct {
 }
 
 // newScheduler returns a scheduler, which computes the earliest ends of the tasks of a job from an end table.
-func newScheduler(tables *deviceTables, r *endTable) *scheduler {
-	return &scheduler{tables: tables, endTable: r, inputsReadyAt: make([]int64, len(tables.planDevice))}
+func newScheduler(tables *deviceTables, ends *endTable) *scheduler {
+	return &scheduler{tables: tables, endTable: ends, inputsReadyAt: make([]int64, len(tables.planDevice))}
 }
 
 // grow makes the scheduler's arrays large enough for a job, and counts for each task of the job how many tasks read its output.

@@ -194,7 +194,7 @@ func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64
 		return
 	}
 
-	// Otherwise try the cheapest offers of this task, as many as SearchWidth.
+	// Otherwise try the cheapest placements of this task, as many as SearchWidth.
 	s.steps++
 	jobTask := &job.tasks[taskIndex]
 	level := &s.levels[taskIndex]
@@ -202,46 +202,46 @@ func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64
 	width := max(1, s.width)
 	for range min(width, len(level.devices)) {
 		i := cheapestIndex(level.placements)
-		chosen := level.placements[i]
-		if chosen.cost >= farFuture || s.bestLastEnd < farFuture && (max(lastEnd, chosen.cost+s.minRemaining[taskIndex]) > s.bestLastEnd || s.bestLastEnd <= s.endBound || s.steps > s.maxSteps) {
+		candidate := level.placements[i]
+		if candidate.cost >= farFuture || s.bestLastEnd < farFuture && (max(lastEnd, candidate.cost+s.minRemaining[taskIndex]) > s.bestLastEnd || s.bestLastEnd <= s.endBound || s.steps > s.maxSteps) {
 			return
 		}
 		level.placements[i].cost = farFuture
-		s.currentDevice[taskIndex], s.currentEnd[taskIndex], s.currentStart[taskIndex] = level.devices[i], chosen.end, chosen.start
+		s.currentDevice[taskIndex], s.currentEnd[taskIndex], s.currentStart[taskIndex] = level.devices[i], candidate.end, candidate.start
 
 		// Join an own batch, or add one; undo that afterwards.
-		if chosen.jobBatchIndex >= 0 {
-			before := s.jobBatches[chosen.jobBatchIndex]
-			s.jobBatches[chosen.jobBatchIndex].addTask(s.tables, jobTask, &chosen)
-			s.placeTasksFrom(job, taskIndex+1, max(lastEnd, chosen.cost), endSum+chosen.cost)
-			s.jobBatches[chosen.jobBatchIndex] = before
+		if candidate.jobBatchIndex >= 0 {
+			before := s.jobBatches[candidate.jobBatchIndex]
+			s.jobBatches[candidate.jobBatchIndex].addTask(s.tables, jobTask, &candidate)
+			s.placeTasksFrom(job, taskIndex+1, max(lastEnd, candidate.cost), endSum+candidate.cost)
+			s.jobBatches[candidate.jobBatchIndex] = before
 			continue
 		}
-		s.jobBatches = append(s.jobBatches, s.newJobBatch(level.devices[i], jobTask, &chosen))
-		s.placeTasksFrom(job, taskIndex+1, max(lastEnd, chosen.cost), endSum+chosen.cost)
+		s.jobBatches = append(s.jobBatches, s.newJobBatch(level.devices[i], jobTask, &candidate))
+		s.placeTasksFrom(job, taskIndex+1, max(lastEnd, candidate.cost), endSum+candidate.cost)
 		s.jobBatches = s.jobBatches[:len(s.jobBatches)-1]
 	}
 }
 
 // newJobBatch returns the batch on a device that a task of the job is in, as its placement says: a new one, or a batch of the device's plan
 // with the task added.
-func (s *search) newJobBatch(deviceIndex int32, jobTask *jobTask, chosen *placement) jobBatch {
-	batch := jobBatch{deviceIndex: deviceIndex, plannedBatchIndex: chosen.plannedBatchIndex, service: jobTask.service, size: 1, start: chosen.start, end: chosen.end, lastJoinAt: chosen.start, relativeWork: jobTask.relativeWork, recomputeTime: chosen.recomputeTime, kvTokens: s.tables.tokensOf(jobTask.service, jobTask.relativeWork)}
-	if chosen.plannedBatchIndex >= 0 {
-		planned := &s.cluster.devices[deviceIndex].plannedBatches[chosen.plannedBatchIndex]
+func (s *search) newJobBatch(deviceIndex int32, jobTask *jobTask, placement *placement) jobBatch {
+	batch := jobBatch{deviceIndex: deviceIndex, plannedBatchIndex: placement.plannedBatchIndex, service: jobTask.service, size: 1, start: placement.start, end: placement.end, lastJoinAt: placement.start, relativeWork: jobTask.relativeWork, recomputeTime: placement.recomputeTime, kvTokens: s.tables.tokensOf(jobTask.service, jobTask.relativeWork)}
+	if placement.plannedBatchIndex >= 0 {
+		planned := &s.cluster.devices[deviceIndex].plannedBatches[placement.plannedBatchIndex]
 		batch.size, batch.kvTokens, batch.relativeWork = batch.size+planned.size, batch.kvTokens+planned.kvTokens, max(batch.relativeWork, planned.relativeWork)
-		batch.start, batch.end, batch.lastJoinAt = planned.start, max(planned.end, chosen.end), planned.lastJoinAt
+		batch.start, batch.end, batch.lastJoinAt = planned.start, max(planned.end, placement.end), planned.lastJoinAt
 	} else if s.tables.isLanguageModel(jobTask.service) {
-		batch.lastJoinAt = chosen.end
+		batch.lastJoinAt = placement.end
 	}
 	return batch
 }
 
 // addTask adds a task of the job to the batch, as its placement says. On a language model a new batch takes further tasks until its end.
-func (b *jobBatch) addTask(tables *deviceTables, jobTask *jobTask, chosen *placement) {
+func (b *jobBatch) addTask(tables *deviceTables, jobTask *jobTask, placement *placement) {
 	b.size++
 	b.kvTokens += tables.tokensOf(jobTask.service, jobTask.relativeWork)
-	b.relativeWork, b.end, b.recomputeTime = max(b.relativeWork, jobTask.relativeWork), max(b.end, chosen.end), chosen.recomputeTime
+	b.relativeWork, b.end, b.recomputeTime = max(b.relativeWork, jobTask.relativeWork), max(b.end, placement.end), placement.recomputeTime
 	if tables.isLanguageModel(jobTask.service) && b.plannedBatchIndex < 0 {
 		b.lastJoinAt = b.end
 	}

@@ -55,11 +55,11 @@ func (r *sequenceRunner) startSequence(deviceIndex, taskID int32, now int64, act
 	r.updateEnds(device, deviceIndex, now)
 
 	// Order the dispatch.
-	sv, start := r.tables.profileOn(task.service, deviceIndex), time.Duration(now)
-	actions.List = append(actions.List, policy.Action{Kind: policy.Dispatch, Pipeline: sv.pipeline, Model: -1, Batch: sequence.batchNumber, Size: 1, Device: r.tables.planDevice[deviceIndex],
+	profile, start := r.tables.profileOn(task.service, deviceIndex), time.Duration(now)
+	actions.List = append(actions.List, policy.Action{Kind: policy.Dispatch, Pipeline: profile.pipeline, Model: -1, Batch: sequence.batchNumber, Size: 1, Device: r.tables.planDevice[deviceIndex],
 		TaskFirst: int32(len(actions.Tasks)), HopFirst: int32(len(actions.Hops)), HopCount: 1})
 	actions.Tasks = append(actions.Tasks, task.taskNumber)
-	actions.Hops = append(actions.Hops, policy.Hop{Stage: sv.stage, Device: r.tables.planDevice[deviceIndex], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(task.endsAt)})
+	actions.Hops = append(actions.Hops, policy.Hop{Stage: profile.stage, Device: r.tables.planDevice[deviceIndex], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(task.endsAt)})
 }
 
 // takeBatchNumber returns the number by which events name the batch of a new sequence, and records its task.

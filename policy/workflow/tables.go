@@ -180,11 +180,11 @@ func (t *deviceTables) batchTime(service, deviceIndex, batchSize int32, relative
 }
 
 // transferTime returns how long, in ns, the output of a task of a service takes from one device to another. It is 0 on the same device.
-func (t *deviceTables) transferTime(service, from, to int32) int64 {
+func (t *deviceTables) transferTime(service, fromDevice, toDevice int32) int64 {
 	switch {
-	case from == to:
+	case fromDevice == toDevice:
 		return 0
-	case t.nodeOf[from] == t.nodeOf[to]:
+	case t.nodeOf[fromDevice] == t.nodeOf[toDevice]:
 		return t.sameNodeTimes[service]
 	}
 	return t.otherNodeTimes[service]
