@@ -69,6 +69,7 @@ func (s bitSet) next(i int32) int32 {
 }
 
 // endTime returns the time in seconds at which a queue that starts at the given time is empty.
+// In a stale queue, where the times of the entries are out of date, the duration gives it.
 func (order *queueOrder) endTime(start float64) float64 {
 	switch count := len(order.entries); {
 	case count == 0:
@@ -250,6 +251,8 @@ func (a *Assignment) LateRequests() float64 {
 			}
 		}
 	}
+
+	// Requests in no queue are late.
 	for i, queueIndex := range a.queueOf {
 		if queueIndex < 0 {
 			count += problem.Groups[i].Size

@@ -186,6 +186,7 @@ func chooseCentres(points []point, clusterCount int, rng *rand.Rand) []point {
 		nearestDistances[i] = math.Inf(1)
 	}
 	for len(centres) < clusterCount {
+		// Measure every point's squared distance to the nearest centre.
 		sum := 0.0
 		for i := range points {
 			nearestDistances[i] = min(nearestDistances[i], points[i].squaredDistance(centres[len(centres)-1]))
@@ -194,6 +195,8 @@ func chooseCentres(points []point, clusterCount int, rng *rand.Rand) []point {
 		if sum == 0 {
 			break
 		}
+
+		// Draw the next centre in proportion to these.
 		nextIndex, remainingMass := len(points)-1, rng.Float64()*sum
 		for i := range points {
 			if remainingMass -= nearestDistances[i]; remainingMass < 0 {
@@ -210,6 +213,7 @@ func chooseCentres(points []point, clusterCount int, rng *rand.Rand) []point {
 // It returns the mean squared distance of the points to the centres before the move.
 func moveCentres(points, centres []point) float64 {
 	sums, counts, sumDistance := make([]point, len(centres)), make([]float64, len(centres)), 0.0
+	// Sum up the points by their nearest centre.
 	for pointIndex := range points {
 		nearestCentre, distance := nearestOf(centres, points[pointIndex])
 		sumDistance += distance
@@ -218,6 +222,8 @@ func moveCentres(points, centres []point) float64 {
 			sums[nearestCentre][dimension] += points[pointIndex][dimension]
 		}
 	}
+
+	// A centre without points stays.
 	for centre := range centres {
 		for dimension := range centres[centre] {
 			if counts[centre] > 0 {

@@ -59,6 +59,7 @@ func newGroupTable(fleet *instanceFleet, opt Options) *groupTable {
 // one at the end of all arrays. A reused entry gets a new generation, so that the result of a search that began earlier does not take it
 // for the old group.
 func (t *groupTable) takeGroup(model int32, isMega bool) int32 {
+	// Take a free entry, or add one to every list by group.
 	var groupIndex int32
 	if freeCount := len(t.freeGroups); freeCount > 0 {
 		groupIndex = t.freeGroups[freeCount-1]

@@ -119,11 +119,14 @@ func (r *RCT) residenceCDF() func(t float64) float64 {
 		mean, variance := r.Residence(1)
 		return stoch.Normal{Mu: mean, Sigma: math.Sqrt(variance)}.CDF
 	}
+
+	// exceedance returns the probability that a residence exceeds the recorded one with an index.
 	exceedance, tailStart := func(index int) float64 { return 1 - (float64(index)+0.5)/float64(residenceCount) }, r.tailStart()
 	return func(t float64) float64 {
 		if t >= r.Residences[tailStart] {
 			return 1 - exceedance(tailStart)*r.tailExceedance(t-r.Residences[tailStart])
 		}
+		// Interpolate between the recorded residences.
 		index, _ := slices.BinarySearch(r.Residences, t)
 		if index == 0 {
 			return 0

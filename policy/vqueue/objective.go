@@ -148,9 +148,9 @@ func (p *Problem) recomputeEntries(queueIndex int32, order *queueOrder, firstPos
 	order.cost, order.duration, order.isStale = sum, startAt-queue.Start, false
 }
 
-// delayCost returns the increase in the cost of a queue's entries from firstPosition on if they start `shift` seconds later, with more
-// variance. It stops once the sum reaches bound, or at an entry from which on all costs are linear up to that shift (suffixSlack).
-// From position linearFrom on costs count as linear in any case.
+// delayCost returns the increase in the cost of the entries of a queue (order), on a kind of device, from firstPosition on if they start
+// `shift` seconds later, with more variance. It stops once the sum reaches bound, which is as much as the caller would accept, or at an
+// entry from which on all costs are linear up to that shift (suffixSlack). From position linearFrom on costs count as linear in any case.
 func (p *Problem) delayCost(kind int32, order *queueOrder, firstPosition, linearFrom int, shift, variance, bound float64) float64 {
 	sum := 0.0
 	for i := firstPosition; i < len(order.entries); i++ {

@@ -160,12 +160,12 @@ func (p *placer) probePosition(queueIndex int32) int {
 // positionByRule returns the position of a request in a queue by the policy's rule.
 // Under rules that sort queues it is the position behind all requests that precede it.
 // With virtual queues it is searchPosition, moved to the front past all groups of a lower priority (a larger number).
-func (p *placer) positionByRule(queueIndex int32, request *request, searchPlace int) int {
+func (p *placer) positionByRule(queueIndex int32, request *request, searchPosition int) int {
 	entries, priority := p.groups.assignment.queues[queueIndex].entries, p.fleet.classes[request.model].priority
 	if p.groups.options.Rule != VirtualQueues { // the queue is sorted by the rule
 		return sort.Search(len(entries), func(i int) bool { return !p.entryPrecedes(&entries[i], request) })
 	}
-	position := searchPlace
+	position := searchPosition
 	for position > 0 && entries[position-1].priority > priority {
 		position--
 	}

@@ -302,12 +302,16 @@ func (p *Policy) handleRecovery(now time.Duration, event *policy.Event, actions 
 	if residentNetworks := p.fleet.tables.Resident[event.Device]; len(residentNetworks) > 0 && len(instance.runningBatches) == 0 && instance.loadingNetwork < 0 {
 		instance.loadedNetwork = residentNetworks[0]
 	}
+
+	// Take over the limits that the server reports: sequences at once, and tokens of KV memory.
 	if event.Value > 0 {
 		instance.maxSequences = event.Value
 	}
 	if event.Limit > 0 {
 		instance.kvTokens = int64(event.Limit)
 	}
+
+	// Find queues for waiting requests, and serve.
 	p.groups.instanceChanges++
 	p.replanner.syncProblem(now)
 	p.requeueUnplaced()

@@ -48,6 +48,7 @@ func (s *Search) chooseSameModel(maxCount int) {
 	s.addRemoved(seedGroup)
 	for len(s.removed) < maxCount {
 		nearestGroup, nearestDistance := int32(-1), math.Inf(1)
+		// Find the nearest of some random groups of the network.
 		for range 8 {
 			groupIndex := s.randomGroup()
 			distance := math.Abs(problem.Groups[groupIndex].Deadline[Quantiles-1] - problem.Groups[seedGroup].Deadline[Quantiles-1])

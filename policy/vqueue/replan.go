@@ -251,6 +251,7 @@ func (p *replanner) adoptOrder(result []int32) bool {
 		if groupCount < 0 || len(result) < 1+2*groupCount {
 			return false
 		}
+		// Take the groups that still exist and can run in this queue.
 		for i := range groupCount {
 			groupIndex, generation := result[1+2*i], result[2+2*i]
 			if groupIndex < 0 || int(groupIndex) >= len(p.groups.members) || p.groups.members[groupIndex].generation != generation || p.groups.assignment.QueueOf(groupIndex) < 0 || !p.groups.canRun(groupIndex, int32(queueIndex)) {

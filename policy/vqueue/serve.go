@@ -88,6 +88,8 @@ func (s *queueServer) borrowedGroup(instance *instance) int32 {
 	if s.groups.options.Rule != VirtualQueues || !s.fleet.operations.balance.enabled || instance.loadedNetwork < 0 || s.requests.waitingRequests() == 0 || s.fleet.isFull(instance) {
 		return bestGroup
 	}
+
+	// Look at all groups of the loaded network.
 	for queueIndex := s.groups.assignment.nonEmpty.next(0); queueIndex >= 0; queueIndex = s.groups.assignment.nonEmpty.next(queueIndex + 1) {
 		for _, entry := range s.groups.assignment.queues[queueIndex].entries {
 			if s.groups.problem.Groups[entry.group].Model != instance.loadedNetwork || !s.groups.canRun(entry.group, s.fleet.instanceOf[instance.device]) {
@@ -115,10 +117,13 @@ func (s *queueServer) moreUrgentHead(now time.Duration, instance *instance, queu
 	bestGroup, earliestDeadline := headIndex, headRequest.deadline
 	for otherQueue := s.groups.assignment.nonEmpty.next(0); otherQueue >= 0; otherQueue = s.groups.assignment.nonEmpty.next(otherQueue + 1) {
 		groupIndex := s.groups.assignment.Head(otherQueue)
+		// The head must need the loaded network, be at least as important as the instance's own head, and wait on a device of the same kind.
 		if groupIndex == headIndex || s.groups.problem.Groups[groupIndex].Model != instance.loadedNetwork || s.groups.problem.Groups[groupIndex].Priority > s.groups.problem.Groups[headIndex].Priority ||
 			s.groups.problem.Queues[otherQueue].Kind != s.groups.problem.Queues[queueIndex].Kind {
 			continue
 		}
+
+		// Its first request must have an earlier deadline, not have started before, and still be in time here.
 		request := &s.requests.byNumber[s.groups.members[groupIndex].firstRequest]
 		if request.deadline < earliestDeadline && request.producedTokens == 0 && request.evictionCount == 0 && request.deadline >= now+s.fleet.leadTime(instance, request.model) && s.groups.canRun(groupIndex, queueIndex) && s.fleet.canTakeRequest(instance, request) {
 			bestGroup, earliestDeadline = groupIndex, request.deadline

@@ -43,6 +43,8 @@ func (t *requestTable) joinClientLine(requestNumber int32) {
 	if !ok {
 		lineIndex = turns.openLine(turnKey{request.model, request.client})
 	}
+
+	// Link it behind the last request of the line.
 	line := &turns.lines[lineIndex]
 	request.clientLine, request.behindInLine, request.aheadInLine = lineIndex, -1, line.lastRequest
 	if line.lastRequest >= 0 {
@@ -137,6 +139,7 @@ func (s *queueServer) nextByTurn(queueIndex, groupIndex int32) int32 {
 // countBefore returns how many waiting requests of a served model are served before a new request of a client: byTurns if clients take
 // turns, and inOrder in the order of arrival. If no other client waits, the two are equal.
 func (t *clientTurns) countBefore(model, client int32) (byTurns, inOrder int32) {
+	// Count the waiting requests, and the lines of clients with the new one's.
 	lines, size := int32(0), int32(0)
 	if firstLine := t.nextLine[model]; firstLine >= 0 {
 		for i := firstLine; ; {
@@ -152,6 +155,8 @@ func (t *clientTurns) countBefore(model, client int32) (byTurns, inOrder int32) 
 	if size == 0 {
 		lines++
 	}
+
+	// It is served in round size+1 of the turns: each earlier round serves every client once, and in its own round all other clients may go first.
 	if lines < 2 {
 		return inOrder, inOrder
 	}

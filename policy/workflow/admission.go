@@ -147,8 +147,8 @@ func (a *admission) addResource(isMember []bool) {
 	}
 }
 
-// taskTimeOn returns the time in ns for which a task of a service occupies all devices of a resource (a set of devices), when they run full
-// planned batches and share the tasks by their speed, times the number of devices.
+// taskTimeOn returns the device time in ns that a task of a service costs a resource (a set of devices): the number of its devices, divided
+// by the tasks per ns that they run together in full batches of the planned size.
 // If devices outside the resource run the service, too, it returns 0, because the work need not be done here.
 func (a *admission) taskTimeOn(resource *resource, service int32) int64 {
 	rate := 0.0
@@ -273,6 +273,7 @@ func (a *admission) deviceFreeAt(now int64, deviceIndex int32) int64 {
 		kindProfile := a.tables.profileOn(device.runningService, deviceIndex)
 		for _, taskID := range device.runningTasks {
 			task := &a.registry.tasks[taskID]
+			// What remains of the sequence now, and its part of the time of a full batch.
 			remainingPart := task.sequence.remainingPart - float64(now-device.progressCountedAt)/float64(a.tables.batchTime(task.service, deviceIndex, sequenceCount, task.relativeWork))
 			freeAt += int64(max(0, remainingPart) * float64(scaleTime(kindProfile.batchTimes[kindProfile.maxBatch-1], task.relativeWork)) / float64(kindProfile.maxBatch))
 		}
@@ -300,6 +301,8 @@ func (a *admission) updateOwedTime(request *request) {
 	if !request.admitted {
 		return
 	}
+
+	// Sum up the tasks that wait.
 	a.addOwedTime(request, -1)
 	clear(request.owedTime)
 	for _, taskID := range request.revealedTasks {
@@ -309,6 +312,8 @@ func (a *admission) updateOwedTime(request *request) {
 			}
 		}
 	}
+
+	// Add what is expected to follow the latest task.
 	kindNumber := request.taskKinds[len(request.taskKinds)-1]
 	if meansByKind := a.apps[request.app].timeAfter; int(kindNumber) < len(meansByKind) {
 		for resourceIndex := range request.owedTime {

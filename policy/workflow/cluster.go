@@ -37,6 +37,8 @@ func (c *cluster) resetDevice(deviceIndex int32) {
 	if int(planDevice) < len(c.tables.planTables.Memory) {
 		device.memoryBytes = c.tables.planTables.Memory[planDevice]
 	}
+
+	// Forget what it holds or loads.
 	for network := range device.holdsNetwork {
 		if device.holdsNetwork[network] || device.loadingNetwork == int32(network) {
 			c.copyCount[network]--
@@ -44,6 +46,8 @@ func (c *cluster) resetDevice(deviceIndex int32) {
 	}
 	clear(device.holdsNetwork)
 	device.loadingNetwork = -1
+
+	// Load the resident networks.
 	if int(planDevice) < len(c.tables.planTables.Resident) {
 		for _, network := range c.tables.planTables.Resident[planDevice] {
 			device.holdsNetwork[network] = true

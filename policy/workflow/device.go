@@ -93,8 +93,9 @@ func newDevicePlanner(cluster *cluster, states *stateStore) *devicePlanner {
 		epochOfNetwork: make([]int32, networks), firstOfService: make([]int32, services)}
 }
 
-// refreshPlans computes the plan, and with it the entries of the end table, of each device whose queue or memory has changed since its last plan,
-// or whose plan holds no longer.
+// refreshPlans computes the plan of each device whose queue or memory has changed since its last plan, or whose plan holds no longer: the
+// batches and loads that its queue will cause. It also writes the device's entries of the end table, which say when a further task would
+// end there.
 func (p *devicePlanner) refreshPlans(now int64) {
 	for deviceIndex := range p.cluster.devices {
 		if device := &p.cluster.devices[deviceIndex]; device.planOutdated || device.planValidUntil < now {
@@ -165,6 +166,7 @@ func (p *devicePlanner) nextHead(device *device, deviceIndex int32, firstUnplann
 	previous := int32(-1)
 	p.fullBatch.reset()
 	for i := *firstUnplanned; i < int32(len(device.queue)); i = device.nextUnplanned[i] {
+		// Unlink positions that are in a planned batch.
 		readyAt := device.readyTimes[i]
 		if readyAt == positionPlanned && previous < 0 {
 			*firstUnplanned = device.nextUnplanned[i]
@@ -174,6 +176,8 @@ func (p *devicePlanner) nextHead(device *device, deviceIndex int32, firstUnplann
 			device.nextUnplanned[previous] = device.nextUnplanned[i]
 			continue
 		}
+
+		// Note when the earliest of the others is ready.
 		previous, nextReady = i, min(nextReady, readyAt)
 		if readyAt > startAt {
 			continue

@@ -92,9 +92,10 @@ func (l *networkLoader) freeMemoryFor(deviceIndex int32, queuePosition int, netw
 	return l.evict(deviceIndex, queuePosition, maxClass, missingBytes, actions)
 }
 
-// evict unloads networks and session states from a device until missingBytes are free: lower eviction classes first, up to maxClass, and
-// within a class what saves least. If so much cannot be freed, it unloads nothing and returns false. queuePosition is that of the task
-// which needs the memory, -1 if none does; networks that only tasks behind it need are in a lower class.
+// evict unloads networks and session states from a device until missingBytes are free.
+// Those of lower eviction classes go first, up to maxClass; a class says how much the device's tasks need something.
+// Within a class, what saves least goes first. If so much cannot be freed, it unloads nothing and returns false. queuePosition is that of
+// the task which needs the memory, -1 if none does: networks that only tasks behind it need are in a lower class.
 func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, missingBytes int64, actions *policy.Actions) bool {
 	device := &l.cluster.devices[deviceIndex]
 
@@ -140,13 +141,13 @@ func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, mi
 	return true
 }
 
-// evictsBefore returns true if network a is evicted from a device before network b of the same class: the one whose copy saves less or,
+// evictsBefore returns true if one network is evicted from a device before another one of the same class: the one whose copy saves less or,
 // without Options.EvictByValue or with equal values, the one that was used longest ago.
 func (l *networkLoader) evictsBefore(deviceIndex, first, second int32) bool {
 	device := &l.cluster.devices[deviceIndex]
 	if l.cluster.options.EvictByValue {
-		if valueA, valueB := l.cluster.copyValue(first, deviceIndex), l.cluster.copyValue(second, deviceIndex); valueA != valueB {
-			return valueA < valueB
+		if firstValue, secondValue := l.cluster.copyValue(first, deviceIndex), l.cluster.copyValue(second, deviceIndex); firstValue != secondValue {
+			return firstValue < secondValue
 		}
 	}
 	return device.lastUsedAt[first] < device.lastUsedAt[second]
@@ -163,12 +164,16 @@ func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass
 		if stateClass > maxClass || stateClass > class {
 			continue
 		}
+
+		// Within the class of the network, the state goes first only if it saves less, or was stored before the network was used.
 		value := l.states.stateValue(taskID)
 		if stateClass == class && bestState < 0 {
 			if l.cluster.options.EvictByValue && value >= l.cluster.copyValue(network, deviceIndex) || !l.cluster.options.EvictByValue && l.registry.tasks[taskID].sessionState.storedAt >= device.lastUsedAt[network] {
 				continue
 			}
 		}
+
+		// Of several states, the one of the lowest class goes first, then the one that saves least.
 		if bestState < 0 || stateClass < class || value < minValue {
 			bestState, class, minValue = taskID, stateClass, value
 		}
@@ -187,6 +192,8 @@ func (l *networkLoader) networkClass(deviceIndex int32, queuePosition int, netwo
 	if queuePosition < 0 && l.cluster.routing != nil && l.cluster.routing.HoldsNetwork(network, deviceIndex) {
 		return pinnedClass
 	}
+
+	// The task in the queue that needs the network most decides.
 	class := unneededClass
 	for position, taskID := range device.queue {
 		task := &l.registry.tasks[taskID]

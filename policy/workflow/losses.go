@@ -18,6 +18,8 @@ func (p *Policy) handleBatchReturned(now int64, event *policy.Event, actions *po
 			device.usedBytes -= p.tables.networkBytes[network]
 		}
 	}
+
+	// Its tasks have no device now. Place them again.
 	p.toReplan = p.toReplan[:0]
 	if taskID := p.sequences.taskOfBatch(event.Batch); taskID >= 0 {
 		p.sequences.endSequence(deviceIndex, taskID, now)
@@ -41,7 +43,8 @@ func (p *Policy) requeueTask(taskID int32) {
 	}
 }
 
-// requeueBatch makes all tasks of a device's running batch unplaced and their device idle, because the batch will bring no result.
+// requeueBatch makes a device idle whose batch will bring no result, and takes its tasks from it.
+// The requests of these tasks are listed in toReplan, so that the tasks are given a device again.
 func (p *Policy) requeueBatch(deviceIndex int32) {
 	device := &p.cluster.devices[deviceIndex]
 	for _, taskID := range device.runningTasks {

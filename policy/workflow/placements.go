@@ -115,7 +115,7 @@ func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt 
 
 // soloPrice returns what a batch of its own for a task costs the other tasks, in ns.
 // If it starts as soon as the task is ready, nobody waits for it, and that is 0.
-// Otherwise it is a part of its time (queuedTimePrice), and all of its time again if a language model on the device runs half empty until then.
+// Otherwise it is queuedTimePrice (in 1/1024) of its time, and all of its time again if a language model on the device runs half empty until then.
 func (s *search) soloPrice(deviceIndex int32, jobTask *jobTask, readyAt, startAt, soloTime int64) int64 {
 	if startAt <= readyAt {
 		return 0

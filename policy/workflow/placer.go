@@ -42,6 +42,8 @@ func (p *placer) placeRevealed(now int64, requestNumber int32, actions *policy.A
 	if !p.cluster.options.ReplaceOnReveal && p.adoptExpected(now, request, actions) {
 		return true
 	}
+
+	// Otherwise list the waiting tasks that are to be placed.
 	p.forgetExpected(request)
 	p.tasksToPlace = p.tasksToPlace[:0]
 	for _, taskID := range request.revealedTasks {
@@ -52,6 +54,8 @@ func (p *placer) placeRevealed(now int64, requestNumber int32, actions *policy.A
 			p.tasksToPlace = append(p.tasksToPlace, taskID)
 		}
 	}
+
+	// Add the tasks that are expected to follow, unless devices are booked far ahead.
 	if p.cluster.options.ExpectTasks && (!p.cluster.options.PriceDeviceTime || p.cluster.meanBacklog(now) < maxExpectBacklog) {
 		p.addExpected(request)
 	}
@@ -106,6 +110,8 @@ func (p *placer) replaceExpected(taskID, expectedTask int32, laterTasks []int32)
 	device := &p.cluster.devices[task.deviceIndex]
 	device.queue[lastIndex(device.queue, expectedTask)] = taskID
 	device.planOutdated = true
+
+	// Tasks expected behind it read the revealed task instead.
 	for _, laterTask := range laterTasks {
 		reader := &p.registry.tasks[laterTask]
 		if reader.stateSource == expectedTask {
@@ -117,6 +123,8 @@ func (p *placer) replaceExpected(taskID, expectedTask int32, laterTasks []int32)
 			}
 		}
 	}
+
+	// The expected task is in no queue any more.
 	expected.progress = taskUnplaced
 	p.registry.releaseTask(expectedTask)
 	p.cluster.touchDevice(task.deviceIndex)
@@ -140,11 +148,13 @@ func (p *placer) forgetExpected(request *request) {
 func (p *placer) addExpected(request *request) {
 	p.predictedKinds = p.predictions.PredictTokens(request.cursor, p.cluster.options.MaxTasks-len(request.revealedTasks), p.predictedKinds[:0])
 	for _, kindNumber := range p.predictedKinds {
-		t := p.predictions.Token(kindNumber)
-		taskID := p.registry.newTask(-1, -1, t.Service, workFromMillionths(t.Work))
+		taskKind := p.predictions.Token(kindNumber)
+		taskID := p.registry.newTask(-1, -1, taskKind.Service, workFromMillionths(taskKind.Work))
 		task := &p.registry.tasks[taskID]
 		task.kindNumber = kindNumber
-		for _, offset := range t.Inputs {
+
+		// Its inputs are revealed tasks, or ones expected before it.
+		for _, offset := range taskKind.Inputs {
 			input := int32(-1)
 			if position := len(request.revealedTasks) + len(request.expectedTasks) - int(offset); offset > 0 && position >= 0 {
 				if input = p.taskAt(request, position); p.registry.tasks[input].progress != taskEnded {
@@ -153,7 +163,9 @@ func (p *placer) addExpected(request *request) {
 			}
 			task.inputs = append(task.inputs, input)
 		}
-		p.states.linkState(taskID, t.Work)
+
+		// Link its session state, and list it.
+		p.states.linkState(taskID, taskKind.Work)
 		request.expectedTasks = append(request.expectedTasks, taskID)
 		p.tasksToPlace = append(p.tasksToPlace, taskID)
 	}
@@ -269,6 +281,8 @@ func (p *placer) assignDevice(now int64, taskID, deviceIndex int32, end, minRema
 	task := &p.registry.tasks[taskID]
 	task.deviceIndex, task.endsAt, task.progress, task.stateInTransit = deviceIndex, end, taskQueued, false
 	p.placedCount++
+
+	// The key decides its order in the queue.
 	switch {
 	case p.cluster.options.OrderKey != nil:
 		task.orderKey = p.cluster.options.OrderKey(p.rankedTask(now, task, minRemaining))
@@ -279,6 +293,8 @@ func (p *placer) assignDevice(now int64, taskID, deviceIndex int32, end, minRema
 	default:
 		task.orderKey = p.registry.requests[task.requestNumber].deadline - minRemaining
 	}
+
+	// Queue it, and bring its inputs to the device.
 	p.cluster.devices[deviceIndex].enqueue(p.registry.tasks, taskID)
 	p.cluster.touchDevice(deviceIndex)
 	if task.isRevealed() {

@@ -39,6 +39,8 @@ func New(planTables *policy.Tables, opt Options) *Policy {
 	if opt.NewRouting != nil {
 		cluster.routing = opt.NewRouting(DeviceView{cluster}, opt.Seed)
 	}
+
+	// Make the parts. The prediction belongs to the placer, and admission uses it, too.
 	p.states = &stateStore{cluster: cluster, registry: cluster.registry, tables: cluster.tables, returns: make([]returnStats, len(planTables.Services))}
 	p.sequences = &sequenceRunner{cluster: cluster, registry: cluster.registry, tables: cluster.tables, states: p.states}
 	p.loader = &networkLoader{cluster: cluster, registry: cluster.registry, tables: cluster.tables, states: p.states}

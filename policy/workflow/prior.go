@@ -27,6 +27,7 @@ func (p *Policy) learnPriors() {
 		}
 		for i := range paths {
 			p.learnRecordedPath(int32(app), &paths[i], totalCount)
+			// The application's planned rate of requests (RPS) is divided among its paths.
 			if p.cluster.options.EvictByValue {
 				p.cluster.demand.addPathDemand(p.tables, &paths[i], p.tables.planTables.Models[app].RPS*float64(paths[i].Count)/float64(totalCount))
 			}
@@ -38,20 +39,25 @@ func (p *Policy) learnPriors() {
 // learnRecordedPath learns a path that recordedPath.Count of totalCount recorded requests of an application took, for admission and for prediction.
 // The prediction learns a path once per request, but at most maxLearnt times for all paths of the application, because more would only take time.
 func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, totalCount int64) {
+	// Number the kinds of its tasks in the prediction table. A task that lists no input reads the client's.
 	var taskKinds, reads []int32
 	for taskIndex := range recordedPath.Tasks {
-		t := &recordedPath.Tasks[taskIndex]
-		if reads = append(reads[:0], t.Reads...); len(reads) == 0 {
+		task := &recordedPath.Tasks[taskIndex]
+		if reads = append(reads[:0], task.Reads...); len(reads) == 0 {
 			reads = append(reads, 0)
 		}
-		taskKinds = append(taskKinds, p.Table().TokenNumber(t.Service, t.Work, reads))
+		taskKinds = append(taskKinds, p.Table().TokenNumber(task.Service, task.Work, reads))
 	}
+
+	// Admission learns the path once, with its share of the requests.
 	if p.cluster.options.Admit {
 		p.admission.learnRecordedPath(app, taskKinds, recordedPath, float64(recordedPath.Count)/float64(totalCount))
 	}
 	if !p.cluster.options.ExpectTasks {
 		return
 	}
+
+	// The prediction learns it as often as it was taken, up to a bound.
 	times := int64(recordedPath.Count)
 	if totalCount > maxLearnt {
 		times = max(1, times*maxLearnt/totalCount)

@@ -170,9 +170,9 @@ func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
 	}
 
 	// A session state that a device has, or that is recomputed, arrives, too.
-	if inputTask := &job.tasks[taskIndex]; inputTask.recomputeTime > 0 && inputTask.stateSource < 0 {
+	if reader := &job.tasks[taskIndex]; reader.recomputeTime > 0 && reader.stateSource < 0 {
 		isLate = s.resetArrivals(isLate)
-		s.addStateArrival(inputTask)
+		s.addStateArrival(reader)
 	}
 	return isLate
 }

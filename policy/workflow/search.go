@@ -133,6 +133,7 @@ func (s *search) prepareTasks(job *job) {
 			s.currentDevice[taskIndex], s.currentEnd[taskIndex] = jobTask.deviceIndex, jobTask.end
 			continue
 		}
+		// Each task that it reads ends before this one starts.
 		minFromStart := s.minRemaining[taskIndex] + scaleTime(s.tables.services[jobTask.service].minTaskTime, jobTask.relativeWork)
 		for _, input := range job.inputsOf(int32(taskIndex)) {
 			if input >= 0 {
@@ -152,6 +153,8 @@ func (s *search) listCandidates(taskIndex int32, unplacedTasks int) {
 	if s.width == 0 || maxCandidates > deviceCount {
 		maxCandidates = deviceCount
 	}
+
+	// Insert each device by its end, and drop the last one once there are enough.
 	candidates := s.candidateDevices[taskIndex][:0]
 	earliestEnds := s.scheduler.earliestEnds[int(s.scheduler.rowOf[taskIndex])*deviceCount:][:deviceCount]
 	worstEnd := farFuture

@@ -80,22 +80,26 @@ func (t *deviceTables) stateTransferTime(service int32, recomputeTime int64, sta
 }
 
 // linkState is called for a new task. It finds the session state that the task continues, if one of its inputs left one, and computes the
-// bytes and the recompute time of the task's own state, which contains that one. work is in millionths of a usual task.
+// bytes and the recompute time of the task's own state, which contains that one. workMillionths is its work in millionths of a usual task.
 // A state is continued by one task only. An expected (predicted) task does not claim it.
-func (s *stateStore) linkState(taskID int32, relativeWork int64) {
+func (s *stateStore) linkState(taskID int32, workMillionths int64) {
 	task := &s.registry.tasks[taskID]
 	transfer := &s.tables.stateTransfers[task.service]
 	task.stateSource, task.sessionState = -1, sessionState{deviceIndex: -1, moveTarget: -1, nextTask: -1}
 	if transfer.bytes == 0 {
 		return
 	}
+
+	// Find the input whose state it continues, and set the size of what it adds itself.
 	sameService := func(input int32) bool { return s.registry.tasks[input].service == task.service }
 	isUnclaimed := func(input int32) bool { return s.registry.tasks[input].sessionState.nextTask < 0 }
 	task.stateSource = flow.ContinuedTask(task.inputs, sameService, isUnclaimed)
-	task.sessionState.bytes, task.sessionState.recomputeTime = flow.ScaleByWork(transfer.bytes, relativeWork), flow.ScaleByWork(transfer.recomputeTime, relativeWork)
+	task.sessionState.bytes, task.sessionState.recomputeTime = flow.ScaleByWork(transfer.bytes, workMillionths), flow.ScaleByWork(transfer.recomputeTime, workMillionths)
 	if task.stateSource < 0 {
 		return
 	}
+
+	// Its state contains the one that it continues, which a revealed task claims.
 	previous := &s.registry.tasks[task.stateSource]
 	task.sessionState.bytes, task.sessionState.recomputeTime = task.sessionState.bytes+previous.sessionState.bytes, task.sessionState.recomputeTime+previous.sessionState.recomputeTime
 	if task.isRevealed() && previous.sessionState.nextTask < 0 {
@@ -276,10 +280,14 @@ func (b *batchRunner) fetchState(now int64, taskID int32, actions *policy.Action
 	if state.deviceIndex < 0 || state.deviceIndex == task.deviceIndex || state.nextTask != taskID || state.moveTarget >= 0 || b.cluster.options.KeepStates != KeepByValue {
 		return
 	}
+
+	// A move must be quicker than recomputing the state, and have memory.
 	moveTime, isMove := b.tables.stateTransferTime(task.service, state.recomputeTime, state.deviceIndex, task.deviceIndex)
 	if !isMove || !b.loader.freeSpareMemory(now, task.deviceIndex, state.bytes, actions) {
 		return
 	}
+
+	// Order the move. Its memory counts as used from now on.
 	device := &b.cluster.devices[task.deviceIndex]
 	device.usedBytes, device.planOutdated = device.usedBytes+state.bytes, true
 	state.moveTarget, task.stateInTransit, task.stateArrivesAt = task.deviceIndex, true, now+moveTime
@@ -321,6 +329,8 @@ func (l *networkLoader) handleStateMoved(event *policy.Event) {
 	if int64(task.taskNumber) != event.Key || task.progress == taskFree || state.moveTarget != deviceIndex {
 		return
 	}
+
+	// If the move has succeeded, the state is on this device now. Otherwise its bytes are free again.
 	state.moveTarget = -1
 	device := &l.cluster.devices[deviceIndex]
 	if event.Value != 0 {
@@ -330,6 +340,8 @@ func (l *networkLoader) handleStateMoved(event *policy.Event) {
 		device.sessionStates = append(device.sessionStates, taskID)
 		state.deviceIndex = deviceIndex
 	}
+
+	// The task that waits for the state may run, or recomputes it.
 	if state.nextTask >= 0 {
 		l.registry.tasks[state.nextTask].stateInTransit = false
 		l.cluster.devices[max(0, l.registry.tasks[state.nextTask].deviceIndex)].planOutdated = true
