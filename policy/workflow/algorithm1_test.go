@@ -24,13 +24,13 @@ type algorithm1 struct {
 	inOrder  bool // tasks are added in their order alone: the ends are the same
 }
 
-// partialSchedule is a partial schedule: places and ends of the open tasks, in order of
+// partialSchedule is a partial schedule: devices and ends of the open tasks, in order of
 // task, and the end of what nobody reads.
 type partialSchedule struct {
-	doneTasks  uint32
-	openPlaces [maxTest]int32
-	openEnds   [maxTest]int64
-	lastEnd    int64
+	doneTasks   uint32
+	openDevices [maxTest]int32
+	openEnds    [maxTest]int64
+	lastEnd     int64
 }
 
 const maxTest = 10
@@ -92,23 +92,23 @@ func (a *algorithm1) mayAdd(p *partialSchedule, taskIndex int) bool {
 }
 
 // addTriple adds the triple of equations 1 and 2, and removes redundant ones.
-func (a *algorithm1) addTriple(p partialSchedule, taskIndex, d int32, now int64) partialSchedule {
+func (a *algorithm1) addTriple(p partialSchedule, taskIndex, deviceIndex int32, now int64) partialSchedule {
 	jobTask := &a.job.tasks[taskIndex]
 	ready := now
 	for _, input := range a.job.inputsOf(taskIndex) {
 		if input >= 0 {
-			ready = max(ready, p.openEnds[input]+a.tables.transferTime(a.job.tasks[input].service, p.openPlaces[input], d))
+			ready = max(ready, p.openEnds[input]+a.tables.transferTime(a.job.tasks[input].service, p.openDevices[input], deviceIndex))
 		}
 	}
 	p.doneTasks |= 1 << taskIndex
-	p.openPlaces[taskIndex], p.openEnds[taskIndex] = d, a.endTable.endAt(jobTask.service, d, ready, jobTask.relativeWork)
+	p.openDevices[taskIndex], p.openEnds[taskIndex] = deviceIndex, a.endTable.endAt(jobTask.service, deviceIndex, ready, jobTask.relativeWork)
 	if len(a.readers[taskIndex]) == 0 {
 		p.lastEnd = max(p.lastEnd, p.openEnds[taskIndex])
-		p.openPlaces[taskIndex], p.openEnds[taskIndex] = 0, 0
+		p.openDevices[taskIndex], p.openEnds[taskIndex] = 0, 0
 	}
 	for u := range a.job.tasks {
 		if p.doneTasks>>u&1 == 1 && a.isFullyRead(&p, u) {
-			p.openPlaces[u], p.openEnds[u] = 0, 0
+			p.openDevices[u], p.openEnds[u] = 0, 0
 		}
 	}
 	return p
@@ -124,11 +124,13 @@ func (a *algorithm1) isFullyRead(p *partialSchedule, u int) bool {
 }
 
 type partialKey struct {
-	doneTasks  uint32
-	openPlaces [maxTest]int32
+	doneTasks   uint32
+	openDevices [maxTest]int32
 }
 
-func (a *algorithm1) key(p *partialSchedule) partialKey { return partialKey{p.doneTasks, p.openPlaces} }
+func (a *algorithm1) key(p *partialSchedule) partialKey {
+	return partialKey{p.doneTasks, p.openDevices}
+}
 
 // keepUndominated adds a schedule unless another outperforms it, and drops those that it
 // outperforms.
@@ -244,9 +246,9 @@ func TestScheduleEqualsAlgorithm1(t *testing.T) {
 		if want := a.bestEnd(now); end != want || bound != want {
 			t.Fatalf("draw %d: ends at %d with bound %d, Algorithm 1 at %d (%d devices, %d tasks)", draw, end, bound, want, devices, len(job.tasks))
 		}
-		copy(s.currentPlaces, s.bestPlaces)
+		copy(s.currentDevices, s.bestDevices)
 		if got := s.evaluate(job); got != end {
-			t.Fatalf("draw %d: the places end at %d, not at %d", draw, got, end)
+			t.Fatalf("draw %d: the schedule ends at %d, not at %d", draw, got, end)
 		}
 		if s.passes > 1 {
 			branched++
@@ -355,7 +357,7 @@ func TestScheduleOfWorkflows(t *testing.T) {
 	}
 }
 
-// endAt is when a task ends at a place whose inputs are there at ready.
+// endAt is when a task ends on a device whose inputs are there at ready.
 func (t *endTable) endAt(service, deviceIndex int32, ready, relativeWork int64) int64 {
 	i := service*t.deviceCount + deviceIndex
 	end := max(t.idleAt[i], ready) + scaleTime(t.soloTime[i], relativeWork)

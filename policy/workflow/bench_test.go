@@ -131,7 +131,7 @@ func (d *drivenPolicy) endNextLoad() {
 	panic("nothing is left to happen")
 }
 
-// batchNumber is the slot that the policy gave a device's batch.
+// batchNumber is the number that the policy gave a device's batch.
 func (dev *device) batchSlot(p *Policy) int32 {
 	for deviceIndex := range p.cluster.devices {
 		if &p.cluster.devices[deviceIndex] == dev {

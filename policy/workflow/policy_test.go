@@ -22,18 +22,18 @@ func TestRowsEqualPlans(t *testing.T) {
 				k := jobTask{service: int32(service), relativeWork: usualWork}
 				candidate := p.placer.search.cheapestPlacement(int32(deviceIndex), &k, now)
 				if got := p.placer.planner.endTable.endAt(int32(service), int32(deviceIndex), now, usualWork); got != candidate.end {
-					t.Fatalf("service %d at place %d: %d by the rows, %d by the plan", service, deviceIndex, got, candidate.end)
+					t.Fatalf("service %d on device %d: %d by the rows, %d by the plan", service, deviceIndex, got, candidate.end)
 				}
 				later := p.placer.search.cheapestPlacement(int32(deviceIndex), &k, now+7e8)
 				if got := p.placer.planner.endTable.endAt(int32(service), int32(deviceIndex), now+7e8, usualWork); got > later.end {
-					t.Fatalf("service %d at place %d, ready later: %d by the rows is after %d by the plan", service, deviceIndex, got, later.end)
+					t.Fatalf("service %d on device %d, ready later: %d by the rows is after %d by the plan", service, deviceIndex, got, later.end)
 				}
 			}
 		}
 	}
 }
 
-// bruteForceEnd tries every place of every task, in the search's own model.
+// bruteForceEnd tries every device of every task, in the search's own model.
 func bruteForceEnd(x *search, job *job, taskIndex int32, last int64, best *int64) {
 	if taskIndex == int32(len(job.tasks)) {
 		*best = min(*best, last)
@@ -62,8 +62,8 @@ func bruteForceEnd(x *search, job *job, taskIndex int32, last int64, best *int64
 	}
 }
 
-// A search over all places that is not cut short finds the best that there is;
-// with four places per task it is rarely worse, and never better than the bound.
+// A search over all devices that is not cut short finds the best that there is;
+// with four devices per task it is rarely worse, and never better than the bound.
 func TestSearchAgainstBruteForce(t *testing.T) {
 	rng := seeded.New(4, "brute")
 	worse := 0
@@ -97,9 +97,9 @@ func TestSearchAgainstBruteForce(t *testing.T) {
 			worse++
 		}
 	}
-	t.Logf("four places per task: worse in %d of 150", worse)
+	t.Logf("four devices per task: worse in %d of 150", worse)
 	if worse > 15 {
-		t.Errorf("four places per task were worse in %d of 150", worse)
+		t.Errorf("four devices per task were worse in %d of 150", worse)
 	}
 }
 
@@ -209,11 +209,11 @@ func TestEvictionFollowsClasses(t *testing.T) {
 		device.usedBytes, device.queue = int64(len(networks))*3e9, device.queue[:0]
 	}
 	add := func(service int32, real bool) {
-		slot := int32(-1)
+		taskNumber := int32(-1)
 		if real {
-			slot = 0
+			taskNumber = 0
 		}
-		taskID := p.registry.newTask(0, slot, service, usualWork)
+		taskID := p.registry.newTask(0, taskNumber, service, usualWork)
 		p.registry.tasks[taskID].progress, p.registry.tasks[taskID].deviceIndex, p.registry.tasks[taskID].inputsDevice = taskQueued, 0, 0
 		device.queue = append(device.queue, taskID)
 	}
@@ -273,8 +273,8 @@ func TestDevicesSkipWhatIsNotReady(t *testing.T) {
 	for n := range device.holdsNetwork {
 		device.holdsNetwork[n] = true
 	}
-	add := func(slot, service int32, ready bool) {
-		taskID := p.registry.newTask(0, slot, service, usualWork)
+	add := func(taskNumber, service int32, ready bool) {
+		taskID := p.registry.newTask(0, taskNumber, service, usualWork)
 		task := &p.registry.tasks[taskID]
 		task.progress, task.deviceIndex = taskQueued, 0
 		if ready {

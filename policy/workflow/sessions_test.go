@@ -11,7 +11,7 @@ import (
 // bestOf tries all places of all tasks under equations 1 and 2.
 func bestOf(s *exactScheduler, job *job, taskIndex int) int64 {
 	for taskIndex < len(job.tasks) && job.tasks[taskIndex].deviceIndex >= 0 {
-		s.currentPlaces[taskIndex] = job.tasks[taskIndex].deviceIndex
+		s.currentDevices[taskIndex] = job.tasks[taskIndex].deviceIndex
 		taskIndex++
 	}
 	if taskIndex == len(job.tasks) {
@@ -19,7 +19,7 @@ func bestOf(s *exactScheduler, job *job, taskIndex int) int64 {
 	}
 	best := farFuture
 	for d := range s.tables.planDevice {
-		s.currentPlaces[taskIndex] = int32(d)
+		s.currentDevices[taskIndex] = int32(d)
 		best = min(best, bestOf(s, job, taskIndex+1))
 	}
 	return best
