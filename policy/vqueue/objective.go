@@ -76,7 +76,8 @@ func (p *Problem) commonVariance(atTime float64) float64 {
 // linearly, and by how much the cost then grows per second. A variance of up to addedVariance may be added to its start meanwhile.
 // If the cost is not linear at all, it returns zeros. A search uses it to add up the costs of many delayed groups without computing each.
 func (p *Problem) linearSlack(group *Group, cost *Cost, start, variance, addedVariance float64) (slack, rate float64) {
-	// The cost of a group that is judged as a whole is linear up to its deadline, and again after it.
+	// The cost of a group that is late as a whole or not at all is linear up to its deadline, and again after it.
+	// The common error grows with the time, so that a start that is a second later makes the group later by 1 + Z CommonSD seconds.
 	if p.LatenessRule != ByQuantiles {
 		lateBy := p.lateness(group, cost, start, variance+addedVariance)
 		if p.LatenessRule == ByCompletion {
@@ -94,7 +95,7 @@ func (p *Problem) linearSlack(group *Group, cost *Cost, start, variance, addedVa
 		return math.Inf(1), rate
 	}
 
-	// With quantiles it is linear while each member is certainly in time, or all are certainly late.
+	// With quantiles it is linear while each member is certainly in time, or all are certainly late, by certainSDs standard deviations.
 	margin := certainSDs * math.Sqrt(variance+addedVariance+0.5*cost.Variance+cost.ResidenceVar+p.commonVariance(start+0.5*cost.Work))
 	answerAt := start + cost.Residence
 	earlySlack, surelyLate := math.Inf(1), true
