@@ -86,16 +86,17 @@ func TestLongLoadsAreCheap(t *testing.T) {
 }
 
 // TestQueuesPassedOver: where the objective cannot grow by less, the queues that follow
-// are not looked at, and the place is that of a look at all.
+// are not looked at, and the position is that of a look at all, or one that is as good but for rounding.
 func TestQueuesPassedOver(t *testing.T) {
+	const roundingError = 1e-12 // increases are sums of a few terms of about 1e-3
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, 30)
 		s := vqueue.NewAssignment(p)
 		for g := range p.Groups {
 			queue, position, delta := s.BestPlace(int32(g))
 			q, at, d := vqueue.BestSoon(s, int32(g))
-			if q != queue || at != position || d != delta {
-				t.Fatalf("group %d: queue %d, place %d, %g; a look at all queues: %d, %d, %g", g, q, at, d, queue, position, delta)
+			if samePosition := q == queue && at == position && d == delta; !samePosition && !(q >= 0 && queue >= 0 && d-delta <= roundingError) {
+				t.Fatalf("group %d: queue %d, position %d, %g; a look at all queues: %d, %d, %g", g, q, at, d, queue, position, delta)
 			}
 			if queue >= 0 && rapid.Bool().Draw(t, "enters") {
 				s.Insert(int32(g), queue, position)
