@@ -56,7 +56,7 @@ func (t *timelines) hasArrived(index int32) bool {
 	entry := &t.lists.reservations[index]
 
 	// A transfer may hold only one of its links, so either one says that it has arrived.
-	return entry.readyIsActual || entry.startIsActual || index%t.lists.reservationsPerBatch%reservationsPerHop == onUplink && t.lists.reservations[index+onDownlink-onUplink].readyIsActual // a transfer may hold only one of its links
+	return entry.readyIsActual || entry.startIsActual || partOf(index) == onUplink && t.lists.reservations[index+onDownlink-onUplink].readyIsActual
 }
 
 // firstReservationFrom returns the index of the first reservation that a batch still has, from the hop on whose
@@ -79,7 +79,7 @@ func (t *timelines) firstReservationFrom(index int32) int32 {
 // transfer, given by the index of its uplink's reservation, goes behind the others on both of its links and starts on
 // both at once.
 func (t *timelines) appendReservation(index int32) {
-	if index%t.lists.reservationsPerBatch%reservationsPerHop == onDevice {
+	if partOf(index) == onDevice {
 		entry := &t.lists.reservations[index]
 		t.lists.linkAfter(index, t.lists.summaries[entry.resource].last)
 		entry.start = max(entry.readyAt, t.lists.predecessorEnd(index))
@@ -105,7 +105,7 @@ func (t *timelines) appendReservation(index int32) {
 // or run. If there is none, it returns -1.
 func (t *timelines) setNextReady(index int32) int32 {
 	end := t.lists.reservations[index].end()
-	if index%t.lists.reservationsPerBatch%reservationsPerHop == onUplink {
+	if partOf(index) == onUplink {
 		t.lists.reservations[index-onUplink].readyAt = end
 		return index - onUplink
 	}

@@ -41,6 +41,9 @@ func (t *reservationLists) reservationOf(batchSlot int32, hop int16, part int32)
 	return batchSlot*t.reservationsPerBatch + int32(hop)*reservationsPerHop + part
 }
 
+// partOf returns which part of its hop the reservation at an index is: onDevice, onUplink or onDownlink.
+func partOf(index int32) int32 { return index % reservationsPerHop }
+
 // findSlot returns when work of this duration that is ready at readyAt would start on one resource, in a gap between
 // reservations or behind them all. Work runs first-in first-out. If that would put it in front of other work that it
 // would delay, holdTime is positive: the work has the start only if it is ready that much later.

@@ -78,7 +78,7 @@ func (t *timelines) recordMove(index int32) {
 // work before it ends. If the start changed, what depends on it is queued: later work on the resource, and the later
 // hops of its batch.
 func (t *timelines) settleStart(index int32) {
-	if part := index % reservationsPerHop; part != onDevice {
+	if part := partOf(index); part != onDevice {
 		t.settleTransfer(index - part)
 		return
 	}
@@ -307,7 +307,8 @@ func (t *timelines) recordTransferEnd(index int32, actualEnd time.Duration) {
 // from then on.
 func (t *timelines) endReservation(index int32, endTime time.Duration) {
 	if resource := t.lists.reservations[index].resource; resource >= 0 {
-		if index%t.lists.reservationsPerBatch%reservationsPerHop != onDevice || t.lists.reservations[index].startIsActual { // work that failed before it started has occupied nothing
+		// Work that failed before it started has not occupied its device.
+		if partOf(index) != onDevice || t.lists.reservations[index].startIsActual {
 			t.lists.freeFrom[resource] = endTime
 		}
 		t.releaseReservation(index)

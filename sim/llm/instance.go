@@ -267,7 +267,7 @@ func (instance *Instance) leaveBatch(slot int32, toHost bool) {
 		phase := instance.blockPhase(sequence)
 		instance.phaseCounts[phase]--
 		if !instance.options.ReserveAnswer {
-			sequence.blocks += iterationsOfPhase(sequence.decodingSince, instance.nextUngrown(), phase, int64(instance.options.BlockTokens)) // what grow took for it
+			sequence.blocks += iterationsOfPhase(sequence.decodingSince, instance.nextUngrown(), phase, int64(instance.options.BlockTokens))
 		}
 		sequence.generated = instance.generatedBy(sequence)
 		if toHost {
