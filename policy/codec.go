@@ -19,18 +19,18 @@ var actionNumbers = [NumActions]byte{
 	Dispatch: 0, Drop: 1, Wake: 2, Abort: 3, Load: 4, Unload: 5, Evict: 6, SwitchMode: 7, Replan: 8, Complete: 9, Place: 10,
 }
 
-// AppendEvent appends an event in the form of event logs: its kind, every field as a signed varint, the length of
-// its list and the list, and the client if there is one.
+// AppendEvent appends an event, which the policy got at the time now, in the form of event logs: its kind, every
+// field as a signed varint, the length of its list and the list, and the client if there is one.
 func AppendEvent(dst []byte, now time.Duration, ev *Event) []byte {
 	dst = append(dst, eventNumbers[ev.Kind])
-	for _, v := range [...]int64{int64(now), int64(ev.Hop), int64(ev.Model), int64(ev.Req), int64(ev.Task), int64(ev.Service), int64(ev.Network),
+	for _, number := range [...]int64{int64(now), int64(ev.Hop), int64(ev.Model), int64(ev.Req), int64(ev.Task), int64(ev.Service), int64(ev.Network),
 		int64(ev.Batch), int64(ev.Device), int64(ev.Tokens), int64(ev.Limit), ev.Value, ev.Key,
 		int64(ev.ArrivedAt), int64(ev.Deadline), int64(ev.Start), int64(ev.End)} {
-		dst = binary.AppendVarint(dst, v)
+		dst = binary.AppendVarint(dst, number)
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(ev.List)))
-	for _, v := range ev.List {
-		dst = binary.AppendVarint(dst, int64(v))
+	for _, number := range ev.List {
+		dst = binary.AppendVarint(dst, int64(number))
 	}
 	if ev.Client != 0 {
 		dst = binary.AppendVarint(dst, int64(ev.Client))
@@ -41,17 +41,17 @@ func AppendEvent(dst []byte, now time.Duration, ev *Event) []byte {
 // AppendActions appends the encoding of a buffer's actions from number firstAction on to dst, for an event log:
 // each with its kind, its numbers as varints and, for a Dispatch, its tasks and hops (a device for each stage). The
 // bytes do not depend on where in the buffer the actions stand.
-func AppendActions(dst []byte, a *Actions, firstAction int) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(a.List)-firstAction))
-	for i := range a.List[firstAction:] {
-		act := &a.List[firstAction+i]
-		dst = append(dst, actionNumbers[act.Kind], byte(act.Reason))
-		for _, v := range [...]int64{int64(act.HopCount), int64(act.Pipeline), int64(act.Model), int64(act.Req), int64(act.Task), int64(act.Network),
-			int64(act.Batch), int64(act.Size), int64(act.Device), int64(act.Tag), act.Key, int64(act.At)} {
-			dst = binary.AppendVarint(dst, v)
+func AppendActions(dst []byte, actions *Actions, firstAction int) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(actions.List)-firstAction))
+	for i := range actions.List[firstAction:] {
+		action := &actions.List[firstAction+i]
+		dst = append(dst, actionNumbers[action.Kind], byte(action.Reason))
+		for _, number := range [...]int64{int64(action.HopCount), int64(action.Pipeline), int64(action.Model), int64(action.Req), int64(action.Task), int64(action.Network),
+			int64(action.Batch), int64(action.Size), int64(action.Device), int64(action.Tag), action.Key, int64(action.At)} {
+			dst = binary.AppendVarint(dst, number)
 		}
-		if act.Kind == Dispatch {
-			dst = appendBatch(dst, a, act)
+		if action.Kind == Dispatch {
+			dst = appendBatch(dst, actions, action)
 		}
 	}
 	return dst
@@ -59,16 +59,16 @@ func AppendActions(dst []byte, a *Actions, firstAction int) []byte {
 
 // appendBatch appends the tasks and hops (stages on devices) of a Dispatch action to the encoding of an event log,
 // each number as a varint.
-func appendBatch(dst []byte, a *Actions, act *Action) []byte {
-	tasks, hops := a.BatchOf(act)
-	for _, t := range tasks {
-		dst = binary.AppendVarint(dst, int64(t))
+func appendBatch(dst []byte, actions *Actions, action *Action) []byte {
+	tasks, hops := actions.BatchOf(action)
+	for _, task := range tasks {
+		dst = binary.AppendVarint(dst, int64(task))
 	}
-	for h := range hops {
-		hop := &hops[h]
-		for _, v := range [...]int64{int64(hop.Stage), int64(hop.Device), int64(hop.Uplink), int64(hop.Downlink),
+	for hopIndex := range hops {
+		hop := &hops[hopIndex]
+		for _, number := range [...]int64{int64(hop.Stage), int64(hop.Device), int64(hop.Uplink), int64(hop.Downlink),
 			int64(hop.XferStart), int64(hop.XferEnd), int64(hop.Start), int64(hop.End)} {
-			dst = binary.AppendVarint(dst, v)
+			dst = binary.AppendVarint(dst, number)
 		}
 	}
 	return dst
@@ -77,72 +77,74 @@ func appendBatch(dst []byte, a *Actions, act *Action) []byte {
 // errShort is returned when a record ends before all of its fields are read.
 var errShort = errors.New("ends within a record")
 
-// recordReader reads numbers from a record. Its first error is kept, and later reads return 0.
+// recordReader reads numbers from a record of an event log. Its first error is kept, and later reads return 0; finish
+// returns the error.
 type recordReader struct {
-	bytes []byte
-	err   error
+	rest []byte // bytes that are not read yet
+	err  error
 }
 
-// readByte reads a byte.
-func (f *recordReader) readByte() byte {
-	if len(f.bytes) == 0 {
-		f.err = errShort
+// readByte reads a byte of the record. If none is left, it keeps an error and returns 0.
+func (reader *recordReader) readByte() byte {
+	if len(reader.rest) == 0 {
+		reader.err = errShort
 		return 0
 	}
-	c := f.bytes[0]
-	f.bytes = f.bytes[1:]
-	return c
+	value := reader.rest[0]
+	reader.rest = reader.rest[1:]
+	return value
 }
 
-// readInt reads a signed varint.
-func (f *recordReader) readInt() int64 {
-	v, n := binary.Varint(f.bytes)
-	if n <= 0 {
-		f.err, f.bytes = errShort, nil
+// readInt reads a signed varint of the record. If none is left, it keeps an error and returns 0.
+func (reader *recordReader) readInt() int64 {
+	number, size := binary.Varint(reader.rest)
+	if size <= 0 {
+		reader.err, reader.rest = errShort, nil
 		return 0
 	}
-	f.bytes = f.bytes[n:]
-	return v
+	reader.rest = reader.rest[size:]
+	return number
 }
 
-// readCount reads the length of a list, of which every value takes at least a byte.
-func (f *recordReader) readCount() int {
-	v, n := binary.Uvarint(f.bytes)
-	if n <= 0 || v > uint64(len(f.bytes)-n) {
-		f.err, f.bytes = errShort, nil
+// readCount reads the length of a list in the record. Every value of the list takes at least a byte, so a greater
+// length is an error.
+func (reader *recordReader) readCount() int {
+	count, size := binary.Uvarint(reader.rest)
+	if size <= 0 || count > uint64(len(reader.rest)-size) {
+		reader.err, reader.rest = errShort, nil
 		return 0
 	}
-	f.bytes = f.bytes[n:]
-	return int(v)
+	reader.rest = reader.rest[size:]
+	return int(count)
 }
 
 // readInt32 reads a number of 32 bits, such as an index. A larger one is an error of the record, which finish
 // returns.
-func (f *recordReader) readInt32() int32 {
-	v := f.readInt()
-	if v != int64(int32(v)) && f.err == nil {
-		f.err = fmt.Errorf("the number %d where an index was expected", v)
+func (reader *recordReader) readInt32() int32 {
+	number := reader.readInt()
+	if number != int64(int32(number)) && reader.err == nil {
+		reader.err = fmt.Errorf("the number %d where an index was expected", number)
 	}
-	return int32(v)
+	return int32(number)
 }
 
 // readInt16 reads a number of 16 bits, such as a hop (the position of a stage). A larger one is an error of the
 // record, which finish returns.
-func (f *recordReader) readInt16() int16 {
-	v := f.readInt()
-	if v != int64(int16(v)) && f.err == nil {
-		f.err = fmt.Errorf("the number %d where a hop was expected", v)
+func (reader *recordReader) readInt16() int16 {
+	number := reader.readInt()
+	if number != int64(int16(number)) && reader.err == nil {
+		reader.err = fmt.Errorf("the number %d where a hop was expected", number)
 	}
-	return int16(v)
+	return int16(number)
 }
 
-// readTime reads a time.
-func (f *recordReader) readTime() time.Duration { return time.Duration(f.readInt()) }
+// readTime reads a time of the record, in nanoseconds.
+func (reader *recordReader) readTime() time.Duration { return time.Duration(reader.readInt()) }
 
-// kindOf returns the kind with a number in event logs. If there is none, it returns -1.
+// kindOf returns the kind that has a number in event logs, by the list of the kinds' numbers. If there is none, it returns -1.
 func kindOf(numbers []byte, number byte) int {
-	for kind, n := range numbers {
-		if n == number {
+	for kind, kindNumber := range numbers {
+		if kindNumber == number {
 			return kind
 		}
 	}
@@ -151,93 +153,94 @@ func kindOf(numbers []byte, number byte) int {
 
 // readEventKind reads the kind of an event. numbers has the byte of each kind in this version of the log. An
 // unknown byte is an error of the record, which finish returns.
-func (f *recordReader) readEventKind(numbers []byte) EventKind {
-	number := f.readByte()
+func (reader *recordReader) readEventKind(numbers []byte) EventKind {
+	number := reader.readByte()
 	kind := kindOf(numbers, number)
-	if kind < 0 && f.err == nil {
-		f.err = fmt.Errorf("kind %d, which no event has", number)
+	if kind < 0 && reader.err == nil {
+		reader.err = fmt.Errorf("kind %d, which no event has", number)
 	}
 	return EventKind(max(0, kind))
 }
 
 // finish returns the error of a record after its last field: a failed read, or bytes behind the last field.
-func (f *recordReader) finish(record string) error {
+func (reader *recordReader) finish(record string) error {
 	switch {
-	case f.err != nil:
-		return fmt.Errorf("decoding %s: %w", record, f.err)
-	case len(f.bytes) > 0:
-		return fmt.Errorf("decoding %s: %d bytes behind it", record, len(f.bytes))
+	case reader.err != nil:
+		return fmt.Errorf("decoding %s: %w", record, reader.err)
+	case len(reader.rest) > 0:
+		return fmt.Errorf("decoding %s: %d bytes behind it", record, len(reader.rest))
 	}
 	return nil
 }
 
 // DecodeEvent decodes an event of a log, which AppendEvent encoded, with the time at which the policy got it. The
 // client is missing in older logs.
-func DecodeEvent(b []byte) (now time.Duration, ev Event, err error) {
-	f := recordReader{bytes: b}
-	ev.Kind = f.readEventKind(eventNumbers[:])
-	now = f.readTime()
-	ev.Hop, ev.Model, ev.Req, ev.Task, ev.Service, ev.Network = f.readInt16(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32()
-	ev.Batch, ev.Device, ev.Tokens, ev.Limit, ev.Value, ev.Key = f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt(), f.readInt()
-	ev.ArrivedAt, ev.Deadline, ev.Start, ev.End = f.readTime(), f.readTime(), f.readTime(), f.readTime()
-	for n := f.readCount(); n > 0; n-- {
-		ev.List = append(ev.List, f.readInt32())
+func DecodeEvent(record []byte) (now time.Duration, ev Event, err error) {
+	reader := recordReader{rest: record}
+	ev.Kind = reader.readEventKind(eventNumbers[:])
+	now = reader.readTime()
+	ev.Hop, ev.Model, ev.Req, ev.Task, ev.Service, ev.Network = reader.readInt16(), reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt32()
+	ev.Batch, ev.Device, ev.Tokens, ev.Limit, ev.Value, ev.Key = reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt(), reader.readInt()
+	ev.ArrivedAt, ev.Deadline, ev.Start, ev.End = reader.readTime(), reader.readTime(), reader.readTime(), reader.readTime()
+	for remaining := reader.readCount(); remaining > 0; remaining-- {
+		ev.List = append(ev.List, reader.readInt32())
 	}
-	if len(f.bytes) > 0 && f.err == nil {
-		ev.Client = f.readInt32()
+	if len(reader.rest) > 0 && reader.err == nil {
+		ev.Client = reader.readInt32()
 	}
-	return now, ev, f.finish("an event")
+	return now, ev, reader.finish("an event")
 }
 
 // DecodeActions decodes the actions of a log, which AppendActions encoded, into out, whose contents are dropped
 // first.
-func DecodeActions(b []byte, out *Actions) error {
-	return decodeActions(b, out, func(f *recordReader) Action {
-		act := f.readAction()
-		act.HopCount, act.Pipeline, act.Model, act.Req, act.Task, act.Network = f.readInt16(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32()
-		act.Batch, act.Size, act.Device, act.Tag, act.Key, act.At = f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt(), f.readTime()
-		return act
+func DecodeActions(record []byte, out *Actions) error {
+	return decodeActions(record, out, func(reader *recordReader) Action {
+		action := reader.readAction()
+		action.HopCount, action.Pipeline, action.Model, action.Req, action.Task, action.Network = reader.readInt16(), reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt32()
+		action.Batch, action.Size, action.Device, action.Tag, action.Key, action.At = reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt(), reader.readTime()
+		return action
 	})
 }
 
-// readAction reads the kind of an action and its reason.
-func (f *recordReader) readAction() Action {
-	number := f.readByte()
+// readAction reads the first two bytes of an action: its kind and the reason of a Drop. An unknown kind is an error
+// of the record.
+func (reader *recordReader) readAction() Action {
+	number := reader.readByte()
 	kind := kindOf(actionNumbers[:], number)
-	if kind < 0 && f.err == nil {
-		f.err = fmt.Errorf("kind %d, which no action has", number)
+	if kind < 0 && reader.err == nil {
+		reader.err = fmt.Errorf("kind %d, which no action has", number)
 	}
-	return Action{Kind: ActionKind(max(0, kind)), Reason: DropReason(f.readByte())}
+	return Action{Kind: ActionKind(max(0, kind)), Reason: DropReason(reader.readByte())}
 }
 
 // decodeActions decodes a list of actions into out. read decodes one action without its batch, in the way of the
 // log's version; the tasks and hops of a Dispatch follow it.
-func decodeActions(b []byte, out *Actions, read func(*recordReader) Action) error {
+func decodeActions(record []byte, out *Actions, read func(*recordReader) Action) error {
 	out.Reset()
-	n, size := binary.Uvarint(b)
+	remaining, size := binary.Uvarint(record)
 	if size <= 0 {
 		return fmt.Errorf("decoding actions: %w", errShort)
 	}
-	f := recordReader{bytes: b[size:]}
-	for ; n > 0 && f.err == nil; n-- {
+	reader := recordReader{rest: record[size:]}
+	for ; remaining > 0 && reader.err == nil; remaining-- {
 		// Decode the action itself.
-		act := read(&f)
-		act.TaskFirst, act.HopFirst = int32(len(out.Tasks)), int32(len(out.Hops))
+		action := read(&reader)
+		action.TaskFirst, action.HopFirst = int32(len(out.Tasks)), int32(len(out.Hops))
 
 		// Decode the tasks and hops of a Dispatch. Check their number first, before making room for them.
-		if act.Kind == Dispatch {
-			if act.Size < 0 || act.HopCount < 0 || int64(act.Size)+int64(act.HopCount) > int64(len(f.bytes)) {
-				return fmt.Errorf("decoding actions: a batch of %d along %d hops in %d bytes", act.Size, act.HopCount, len(f.bytes))
+		if action.Kind == Dispatch {
+			if action.Size < 0 || action.HopCount < 0 || int64(action.Size)+int64(action.HopCount) > int64(len(reader.rest)) {
+				return fmt.Errorf("decoding actions: a batch of %d along %d hops in %d bytes", action.Size, action.HopCount, len(reader.rest))
 			}
-			for range act.Size {
-				out.Tasks = append(out.Tasks, f.readInt32())
+			for range action.Size {
+				out.Tasks = append(out.Tasks, reader.readInt32())
 			}
-			for range act.HopCount {
-				out.Hops = append(out.Hops, Hop{Stage: f.readInt32(), Device: f.readInt32(), Uplink: f.readInt32(), Downlink: f.readInt32(),
-					XferStart: f.readTime(), XferEnd: f.readTime(), Start: f.readTime(), End: f.readTime()})
+			for range action.HopCount {
+				out.Hops = append(out.Hops, Hop{Stage: reader.readInt32(), Device: reader.readInt32(), Uplink: reader.readInt32(), Downlink: reader.readInt32(),
+					XferStart: reader.readTime(), XferEnd: reader.readTime(), Start: reader.readTime(), End: reader.readTime()})
 			}
 		}
-		out.List = append(out.List, act)
+		out.List = append(out.List, action)
 	}
-	return f.finish("actions")
+	return reader.finish("actions")
 }

@@ -13,30 +13,30 @@ var eventsV1 = [...]EventKind{
 
 // DecodeEventV1 decodes an event of version 1 of event logs, with its time. In that version every request had one
 // task, devices held models, and nothing had lists; the fields that it lacks are set accordingly.
-func DecodeEventV1(b []byte) (now time.Duration, ev Event, err error) {
-	f := recordReader{bytes: b}
-	if number := f.readByte(); int(number) < len(eventsV1) {
+func DecodeEventV1(record []byte) (now time.Duration, ev Event, err error) {
+	reader := recordReader{rest: record}
+	if number := reader.readByte(); int(number) < len(eventsV1) {
 		ev.Kind = eventsV1[number]
 	} else {
-		f.err = fmt.Errorf("kind %d, expected less than %d", number, len(eventsV1))
+		reader.err = fmt.Errorf("kind %d, expected less than %d", number, len(eventsV1))
 	}
-	now = f.readTime()
-	ev.Hop, ev.Model, ev.Req, ev.Batch, ev.Device = f.readInt16(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32()
-	ev.Value, ev.ArrivedAt, ev.Deadline, ev.Start, ev.End = f.readInt(), f.readTime(), f.readTime(), f.readTime(), f.readTime()
+	now = reader.readTime()
+	ev.Hop, ev.Model, ev.Req, ev.Batch, ev.Device = reader.readInt16(), reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt32()
+	ev.Value, ev.ArrivedAt, ev.Deadline, ev.Start, ev.End = reader.readInt(), reader.readTime(), reader.readTime(), reader.readTime(), reader.readTime()
 	ev.Task, ev.Service = ev.Req, ev.Model
 	if ev.Kind == NetworkLoaded || ev.Kind == NetworkUnloaded {
 		ev.Network = ev.Model
 	}
-	return now, ev, f.finish("an event of version 1")
+	return now, ev, reader.finish("an event of version 1")
 }
 
 // DecodeActionsV1 decodes actions of version 1 of event logs into an empty buffer. The numbers of their kinds are
 // still the same.
-func DecodeActionsV1(b []byte, out *Actions) error {
-	return decodeActions(b, out, func(f *recordReader) Action {
-		act := f.readAction()
-		act.HopCount, act.Pipeline, act.Model, act.Req, act.Batch = f.readInt16(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32()
-		act.Size, act.Device, act.Tag, act.At = f.readInt32(), f.readInt32(), f.readInt32(), f.readTime()
-		return act
+func DecodeActionsV1(record []byte, out *Actions) error {
+	return decodeActions(record, out, func(reader *recordReader) Action {
+		action := reader.readAction()
+		action.HopCount, action.Pipeline, action.Model, action.Req, action.Batch = reader.readInt16(), reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt32()
+		action.Size, action.Device, action.Tag, action.At = reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readTime()
+		return action
 	})
 }

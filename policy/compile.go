@@ -26,11 +26,11 @@ import (
 // TransferTime at the slower of the two ends. Between two devices of one node a tensor crosses no NIC: such a
 // transfer takes no time and holds no link, see TransferBetween.
 func Compile(plan *formats.Plan) (*Tables, error) {
-	c := compiler{plan: plan}
-	if err := c.compile(); err != nil {
+	compiler := compiler{plan: plan}
+	if err := compiler.compile(); err != nil {
 		return nil, fmt.Errorf("compiling the plan: %w", err)
 	}
-	return c.builder.BuildTables(), nil
+	return compiler.builder.BuildTables(), nil
 }
 
 // TransferTime returns how long one sample's cut takes over a link: bytes * 8 divided by the rate, rounded to
@@ -56,7 +56,7 @@ type poolDevice struct {
 	stages               []int32
 }
 
-// compile makes the run-time tables of a plan: it adds its pools, its models with their pipelines, and its devices,
+// compile makes the run-time tables of the plan: it adds its pools, its models with their pipelines, and its devices,
 // in this order. It returns the first error of the plan.
 func (c *compiler) compile() error {
 	if len(c.plan.Deployment) == 0 {
@@ -65,8 +65,8 @@ func (c *compiler) compile() error {
 	if err := c.addPools(); err != nil {
 		return err
 	}
-	for mi := range c.plan.Deployment {
-		if err := c.addModel(mi); err != nil {
+	for model := range c.plan.Deployment {
+		if err := c.addModel(model); err != nil {
 			return err
 		}
 	}
@@ -78,35 +78,35 @@ func (c *compiler) compile() error {
 func (c *compiler) addPools() error {
 	c.pools = make(map[string]int, len(c.plan.Pools))
 	c.devices = make([][]poolDevice, len(c.plan.Pools))
-	for i, p := range c.plan.Pools {
+	for i, pool := range c.plan.Pools {
 		path := fmt.Sprintf("pools[%d]", i)
-		if _, repeated := c.pools[p.Device]; repeated {
-			return &document.Error{Path: path + ".device", Found: strconv.Quote(p.Device) + " a second time", Expected: "each device kind once"}
+		if _, repeated := c.pools[pool.Device]; repeated {
+			return &document.Error{Path: path + ".device", Found: strconv.Quote(pool.Device) + " a second time", Expected: "each device kind once"}
 		}
-		if p.Count < 0 {
-			return &document.Error{Path: path + ".count", Found: strconv.Itoa(p.Count), Expected: "a count of devices"}
+		if pool.Count < 0 {
+			return &document.Error{Path: path + ".count", Found: strconv.Itoa(pool.Count), Expected: "a count of devices"}
 		}
-		if p.NICGbps < 0 || p.NICEfficiency < 0 || math.IsNaN(p.NICGbps) || math.IsInf(p.NICGbps, 0) {
-			return &document.Error{Path: path + ".nic_gbps", Found: fmt.Sprint(p.NICGbps), Expected: "a rate of at least 0"}
+		if pool.NICGbps < 0 || pool.NICEfficiency < 0 || math.IsNaN(pool.NICGbps) || math.IsInf(pool.NICGbps, 0) {
+			return &document.Error{Path: path + ".nic_gbps", Found: fmt.Sprint(pool.NICGbps), Expected: "a rate of at least 0"}
 		}
-		c.pools[p.Device] = i
+		c.pools[pool.Device] = i
 	}
 	return nil
 }
 
-// addModel adds model mi of the plan, with its SLO, its percentile and its pipelines. It returns an error if it has
-// no SLO or comes twice with the same class.
-func (c *compiler) addModel(mi int) error {
-	m, promise := &c.plan.Deployment[mi], c.plan.PromiseFor(mi)
-	path := fmt.Sprintf("deployment[%d]", mi)
+// addModel adds a model of the plan, by its index in the deployment, with its SLO, its percentile and its pipelines.
+// It returns an error if it has no SLO or comes twice with the same class.
+func (c *compiler) addModel(index int) error {
+	model, promise := &c.plan.Deployment[index], c.plan.PromiseFor(index)
+	path := fmt.Sprintf("deployment[%d]", index)
 	if promise.SLOUS <= 0 {
 		return &document.Error{Path: path, Found: "an SLO of " + promise.SLOUS.D().String(), Expected: "more than 0"}
 	}
 
 	// Each model and class may come once.
-	for earlier := range mi {
-		if c.plan.Deployment[earlier].Key() == m.Key() {
-			return &document.Error{Path: path + ".model", Found: m.Key().String() + " a second time", Expected: "each model and class once"}
+	for earlier := range index {
+		if c.plan.Deployment[earlier].Key() == model.Key() {
+			return &document.Error{Path: path + ".model", Found: model.Key().String() + " a second time", Expected: "each model and class once"}
 		}
 	}
 
@@ -115,224 +115,226 @@ func (c *compiler) addModel(mi int) error {
 	if err != nil {
 		return &document.Error{Path: path, Found: "the percentile " + strconv.Quote(promise.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
 	}
-	c.builder.AddModel(Model{Name: m.Model, Class: m.Class, SLO: promise.SLOUS.D(), Percentile: percentile, RPS: promise.RPS})
-	for pi := range m.Pipelines {
-		if err := c.addPipeline(&m.Pipelines[pi], fmt.Sprintf("%s.pipelines[%d]", path, pi)); err != nil {
+	c.builder.AddModel(Model{Name: model.Model, Class: model.Class, SLO: promise.SLOUS.D(), Percentile: percentile, RPS: promise.RPS})
+	for pipeline := range model.Pipelines {
+		if err := c.addPipeline(&model.Pipelines[pipeline], fmt.Sprintf("%s.pipelines[%d]", path, pipeline)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ParsePercentile returns the value of a percentile such as p99. The default is p99.
-func ParsePercentile(s string) (float64, error) {
-	if s == "" {
+// ParsePercentile returns the value of a percentile such as p99, which is 0.99. An empty text stands for p99.
+func ParsePercentile(percentile string) (float64, error) {
+	if percentile == "" {
 		return 0.99, nil
 	}
-	return document.ParsePercentile(s)
+	return document.ParsePercentile(percentile)
 }
 
 // addPipeline adds a pipeline of the latest model with its stages: their times by batch size, the transfers into
 // them, and their devices. path is the field of the plan that errors name.
-func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
-	if p.Batch < 1 {
-		return &document.Error{Path: path + ".batch", Found: strconv.Itoa(p.Batch), Expected: "at least 1"}
+func (c *compiler) addPipeline(pipeline *formats.Pipeline, path string) error {
+	if pipeline.Batch < 1 {
+		return &document.Error{Path: path + ".batch", Found: strconv.Itoa(pipeline.Batch), Expected: "at least 1"}
 	}
-	if len(p.Stages) == 0 {
+	if len(pipeline.Stages) == 0 {
 		return &document.Error{Path: path + ".stages", Found: "no stage", Expected: "at least one"}
 	}
-	c.builder.AddPipeline(p.Batch, p.RPS)
-	for si := range p.Stages {
-		s := &p.Stages[si]
-		spath := fmt.Sprintf("%s.stages[%d]", path, si)
-		pool, ok := c.pools[s.Device]
+	c.builder.AddPipeline(pipeline.Batch, pipeline.RPS)
+	for stageIndex := range pipeline.Stages {
+		stagePlan := &pipeline.Stages[stageIndex]
+		stagePath := fmt.Sprintf("%s.stages[%d]", path, stageIndex)
+		pool, ok := c.pools[stagePlan.Device]
 		if !ok {
-			return &document.Error{Path: spath + ".device", Found: strconv.Quote(s.Device), Expected: "a device kind of pools"}
+			return &document.Error{Path: stagePath + ".device", Found: strconv.Quote(stagePlan.Device), Expected: "a device kind of pools"}
 		}
 
 		// Check the stage and its times.
-		if len(s.InferUS) != p.Batch {
-			return &document.Error{Path: spath + ".infer_us", Found: fmt.Sprintf("%d values", len(s.InferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
+		if len(stagePlan.InferUS) != pipeline.Batch {
+			return &document.Error{Path: stagePath + ".infer_us", Found: fmt.Sprintf("%d values", len(stagePlan.InferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", pipeline.Batch)}
 		}
 
 		// Set the times of inference by batch size.
-		stage := Stage{FirstBlock: int32(s.Blocks[0]), LastBlock: int32(s.Blocks[1]), Infer: make([]time.Duration, p.Batch)}
-		for b, micros := range s.InferUS {
+		stage := Stage{FirstBlock: int32(stagePlan.Blocks[0]), LastBlock: int32(stagePlan.Blocks[1]), Infer: make([]time.Duration, pipeline.Batch)}
+		for sizeIndex, micros := range stagePlan.InferUS {
 			if micros <= 0 {
-				return &document.Error{Path: fmt.Sprintf("%s.infer_us[%d]", spath, b), Found: micros.D().String(), Expected: "more than 0"}
+				return &document.Error{Path: fmt.Sprintf("%s.infer_us[%d]", stagePath, sizeIndex), Found: micros.D().String(), Expected: "more than 0"}
 			}
-			stage.Infer[b] = micros.D()
+			stage.Infer[sizeIndex] = micros.D()
 		}
-		for b, r := range s.InferRangeUS {
-			if r[0] == r[1] && b < p.Batch {
-				stage.MeasuredBatches = append(stage.MeasuredBatches, b+1)
+		for sizeIndex, timeRange := range stagePlan.InferRangeUS {
+			if timeRange[0] == timeRange[1] && sizeIndex < pipeline.Batch {
+				stage.MeasuredBatches = append(stage.MeasuredBatches, sizeIndex+1)
 			}
 		}
 
 		// Add the times when serving, the transfer into the stage, and its devices.
-		if err := setServingTimes(&stage, s, p.Batch, spath); err != nil {
+		if err := setServingTimes(&stage, stagePlan, pipeline.Batch, stagePath); err != nil {
 			return err
 		}
-		if si > 0 {
-			if err := c.addTransfer(&stage, p, si, path); err != nil {
+		if stageIndex > 0 {
+			if err := c.addTransfer(&stage, pipeline, stageIndex, path); err != nil {
 				return err
 			}
 		}
-		if err := c.placeStage(c.builder.AddStage(stage), pool, s, spath); err != nil {
+		if err := c.placeStage(c.builder.AddStage(stage), pool, stagePlan, stagePath); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// setServingTimes sets the times that a stage takes on average while serving, if the plan has them, and the penalty
-// for a device that was idle before. Without them the planned times count.
-func setServingTimes(stage *Stage, s *formats.Stage, batch int, path string) error {
-	if stage.IdlePenalty = s.IdleUS.D(); stage.IdlePenalty < 0 {
+// setServingTimes sets the times that a stage takes on average while serving, if the plan has them, by batch size up
+// to batch, and the penalty for a device that was idle before. Without them the planned times count. path is the
+// field of the plan that errors name.
+func setServingTimes(stage *Stage, stagePlan *formats.Stage, batch int, path string) error {
+	if stage.IdlePenalty = stagePlan.IdleUS.D(); stage.IdlePenalty < 0 {
 		return &document.Error{Path: path + ".idle_us", Found: stage.IdlePenalty.String(), Expected: "at least 0"}
 	}
-	if s.MeanUS == nil {
+	if stagePlan.MeanUS == nil {
 		return nil
 	}
-	if len(s.MeanUS) != batch {
-		return &document.Error{Path: path + ".mean_us", Found: fmt.Sprintf("%d values", len(s.MeanUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", batch)}
+	if len(stagePlan.MeanUS) != batch {
+		return &document.Error{Path: path + ".mean_us", Found: fmt.Sprintf("%d values", len(stagePlan.MeanUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", batch)}
 	}
-	for b, micros := range s.MeanUS {
+	for sizeIndex, micros := range stagePlan.MeanUS {
 		if micros <= 0 {
-			return &document.Error{Path: fmt.Sprintf("%s.mean_us[%d]", path, b), Found: micros.D().String(), Expected: "more than 0"}
+			return &document.Error{Path: fmt.Sprintf("%s.mean_us[%d]", path, sizeIndex), Found: micros.D().String(), Expected: "more than 0"}
 		}
 		stage.Mean = append(stage.Mean, micros.D())
 	}
 	return nil
 }
 
-// addTransfer sets the times, by batch size, of the transfer into stage si of a pipeline: the plan's times or,
-// without them, the bytes at the rate of the slower network card. path is the field of the plan that errors name.
-func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path string) error {
+// addTransfer sets the times, by batch size, of the transfer into a stage of a pipeline (by its index there): the
+// plan's times or, without them, the bytes at the rate of the slower network card. path is the field of the plan that
+// errors name.
+func (c *compiler) addTransfer(stage *Stage, pipeline *formats.Pipeline, stageIndex int, path string) error {
 	// Find the cut between the stages.
-	sender, receiver := &p.Stages[si-1], &p.Stages[si]
-	cpath := fmt.Sprintf("%s.stages[%d].cut", path, si-1)
+	sender, receiver := &pipeline.Stages[stageIndex-1], &pipeline.Stages[stageIndex]
+	cutPath := fmt.Sprintf("%s.stages[%d].cut", path, stageIndex-1)
 	if sender.Cut == nil {
-		return &document.Error{Path: cpath, Found: "nothing", Expected: "what crosses to the next stage"}
+		return &document.Error{Path: cutPath, Found: "nothing", Expected: "what crosses to the next stage"}
 	}
 	stage.CutBytes = sender.Cut.Bytes
 	stage.FP16In = strings.EqualFold(sender.Cut.DType, "FP16")
 
 	// Set its transfer time by batch size: the plan's, or the time at the rate of the slower NIC.
-	xfer := make([]time.Duration, p.Batch)
+	transferTimes := make([]time.Duration, pipeline.Batch)
 	switch {
-	case len(sender.Cut.TransferUS) == p.Batch:
-		for b, micros := range sender.Cut.TransferUS {
+	case len(sender.Cut.TransferUS) == pipeline.Batch:
+		for sizeIndex, micros := range sender.Cut.TransferUS {
 			if micros < 0 {
-				return &document.Error{Path: fmt.Sprintf("%s.transfer_us[%d]", cpath, b), Found: micros.D().String(), Expected: "at least 0"}
+				return &document.Error{Path: fmt.Sprintf("%s.transfer_us[%d]", cutPath, sizeIndex), Found: micros.D().String(), Expected: "at least 0"}
 			}
-			xfer[b] = micros.D()
+			transferTimes[sizeIndex] = micros.D()
 		}
 	case len(sender.Cut.TransferUS) == 0:
 		sampleTime := TransferTime(sender.Cut.Bytes, slowerRate(c.plan.Pools[c.pools[sender.Device]].NICRate(), c.plan.Pools[c.pools[receiver.Device]].NICRate()))
-		for b := range xfer {
-			xfer[b] = time.Duration(b+1) * sampleTime
+		for sizeIndex := range transferTimes {
+			transferTimes[sizeIndex] = time.Duration(sizeIndex+1) * sampleTime
 		}
 	default:
-		return &document.Error{Path: cpath + ".transfer_us", Found: fmt.Sprintf("%d values", len(sender.Cut.TransferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
+		return &document.Error{Path: cutPath + ".transfer_us", Found: fmt.Sprintf("%d values", len(sender.Cut.TransferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", pipeline.Batch)}
 	}
 
 	// Keep the times if any is positive.
-	for _, d := range xfer {
-		if d > 0 {
-			stage.Xfer = xfer
+	for _, duration := range transferTimes {
+		if duration > 0 {
+			stage.Xfer = transferTimes
 			return nil
 		}
 	}
 	return nil // nothing to wait for: on one host
 }
 
-// slowerRate returns the lower of two NIC rates; 0 stands for no NIC.
-func slowerRate(a, b float64) float64 {
-	if a == 0 || b == 0 {
-		return max(a, b)
+// slowerRate returns the lower of two NIC rates in Gbit/s, where 0 stands for no NIC and does not count.
+func slowerRate(first, second float64) float64 {
+	if first == 0 || second == 0 {
+		return max(first, second)
 	}
-	return min(a, b)
+	return min(first, second)
 }
 
-// placeStage adds the placements of a stage to the devices of its pool. A share of n means that a device is divided
-// into n parts, of which the stage takes one for each replica. It returns an error if the placements do not fit the
-// pool or the number of replicas.
-func (c *compiler) placeStage(stage int32, pool int, s *formats.Stage, spath string) error {
+// placeStage adds the placements of a stage to the devices of its pool (an index). A share of n means that a device
+// is divided into n parts, of which the stage takes one for each replica. It returns an error, which names the field
+// stagePath, if the placements do not fit the pool or the number of replicas.
+func (c *compiler) placeStage(stage int32, pool int, stagePlan *formats.Stage, stagePath string) error {
 	// Check the share.
-	p := &c.plan.Pools[pool]
-	isShared := p.TimeShared()
-	if s.Share < 1 || isShared && s.Share != 1 {
-		return &document.Error{Path: spath + ".share", Found: strconv.Itoa(s.Share), Expected: "1 or more; 1 on a time-shared pool"}
+	poolRow := &c.plan.Pools[pool]
+	isShared := poolRow.TimeShared()
+	if stagePlan.Share < 1 || isShared && stagePlan.Share != 1 {
+		return &document.Error{Path: stagePath + ".share", Found: strconv.Itoa(stagePlan.Share), Expected: "1 or more; 1 on a time-shared pool"}
 	}
 
 	// Add the devices of each placement.
 	total := 0
-	for i, pl := range s.Placement {
-		path := fmt.Sprintf("%s.placement[%d]", spath, i)
-		if pl.FirstDevice < 0 || pl.Replicas < 0 || pl.PerDevice < 1 || pl.PerDevice > s.Share {
-			return &document.Error{Path: path, Found: fmt.Sprintf("first %d, per_device %d, replicas %d", pl.FirstDevice, pl.PerDevice, pl.Replicas),
-				Expected: fmt.Sprintf("first and replicas of at least 0, per_device from 1 to %d", s.Share)}
+	for i, placement := range stagePlan.Placement {
+		path := fmt.Sprintf("%s.placement[%d]", stagePath, i)
+		if placement.FirstDevice < 0 || placement.Replicas < 0 || placement.PerDevice < 1 || placement.PerDevice > stagePlan.Share {
+			return &document.Error{Path: path, Found: fmt.Sprintf("first %d, per_device %d, replicas %d", placement.FirstDevice, placement.PerDevice, placement.Replicas),
+				Expected: fmt.Sprintf("first and replicas of at least 0, per_device from 1 to %d", stagePlan.Share)}
 		}
-		if lastDevice := pl.FirstDevice + (pl.Replicas-1)/pl.PerDevice; pl.Replicas > 0 && lastDevice >= p.Count {
-			return &document.Error{Path: path, Found: fmt.Sprintf("device %d", lastDevice), Expected: fmt.Sprintf("at most %d: pool %s has %d devices", p.Count-1, p.Device, p.Count)}
+		if lastDevice := placement.FirstDevice + (placement.Replicas-1)/placement.PerDevice; placement.Replicas > 0 && lastDevice >= poolRow.Count {
+			return &document.Error{Path: path, Found: fmt.Sprintf("device %d", lastDevice), Expected: fmt.Sprintf("at most %d: pool %s has %d devices", poolRow.Count-1, poolRow.Device, poolRow.Count)}
 		}
-		total += pl.Replicas
-		for r := 0; r < pl.Replicas; r++ {
-			c.devices[pool] = addDevice(c.devices[pool], pl.FirstDevice+r/pl.PerDevice, s.Share, stage, isShared)
+		total += placement.Replicas
+		for replica := 0; replica < placement.Replicas; replica++ {
+			c.devices[pool] = addDevice(c.devices[pool], placement.FirstDevice+replica/placement.PerDevice, stagePlan.Share, stage, isShared)
 		}
 	}
 
 	// Check that they are all of the stage's replicas.
-	if total != s.Replicas || total == 0 {
-		return &document.Error{Path: spath + ".placement", Found: fmt.Sprintf("%d replicas", total), Expected: fmt.Sprintf("%d, at least one", max(1, s.Replicas))}
+	if total != stagePlan.Replicas || total == 0 {
+		return &document.Error{Path: stagePath + ".placement", Found: fmt.Sprintf("%d replicas", total), Expected: fmt.Sprintf("%d, at least one", max(1, stagePlan.Replicas))}
 	}
 	return nil
 }
 
-// addDevice adds a stage on a physical device to a list: a new device or, on a time-shared pool, the one that is
-// there.
-func addDevice(list []poolDevice, gpu, share int, stage int32, isShared bool) []poolDevice {
+// addDevice returns a pool's devices with a stage on the physical device gpu, of which it takes the part 1/share: a
+// new device or, on a time-shared pool (isShared), the one that is there.
+func addDevice(devices []poolDevice, gpu, share int, stage int32, isShared bool) []poolDevice {
 	if isShared {
-		for i := range list {
-			if list[i].gpu == gpu {
-				list[i].stages = append(list[i].stages, stage)
-				return list
+		for i := range devices {
+			if devices[i].gpu == gpu {
+				devices[i].stages = append(devices[i].stages, stage)
+				return devices
 			}
 		}
 	}
-	return append(list, poolDevice{gpu: gpu, sharesPerDevice: share, stages: []int32{stage}})
+	return append(devices, poolDevice{gpu: gpu, sharesPerDevice: share, stages: []int32{stage}})
 }
 
 // numberDevices adds the devices of all pools, with the stages on them, to the builder, which numbers devices,
 // nodes and links. It is called last, when all placements are known. Shares of a device that exceed one whole are
 // an error.
 func (c *compiler) numberDevices() error {
-	for pi := range c.plan.Pools {
-		p := &c.plan.Pools[pi]
+	for poolIndex := range c.plan.Pools {
+		pool := &c.plan.Pools[poolIndex]
 
 		// Sort the pool's devices by physical device.
-		byGPU := make([][]poolDevice, p.Count)
-		for _, d := range c.devices[pi] {
-			byGPU[d.gpu] = append(byGPU[d.gpu], d)
+		byGPU := make([][]poolDevice, pool.Count)
+		for _, device := range c.devices[poolIndex] {
+			byGPU[device.gpu] = append(byGPU[device.gpu], device)
 		}
 
 		// Add them with the stages on them.
-		c.builder.AddKind(p.Device, p.Count)
-		c.builder.SetNodes(p.PerNode, p.NICRate())
+		c.builder.AddKind(pool.Device, pool.Count)
+		c.builder.SetNodes(pool.PerNode, pool.NICRate())
 		for gpu, list := range byGPU {
 			usedShare := 0.0
-			for slot, d := range list {
-				usedShare += 1 / float64(d.sharesPerDevice)
-				index := c.builder.AddDevice(Device{Kind: int32(pi), Share: int32(d.sharesPerDevice), GPU: int32(gpu), Slot: int32(slot)})
-				for _, s := range d.stages {
-					c.builder.PlaceStage(s, index)
+			for slot, device := range list {
+				usedShare += 1 / float64(device.sharesPerDevice)
+				index := c.builder.AddDevice(Device{Kind: int32(poolIndex), Share: int32(device.sharesPerDevice), GPU: int32(gpu), Slot: int32(slot)})
+				for _, stage := range device.stages {
+					c.builder.PlaceStage(stage, index)
 				}
 			}
 
 			// A physical device must hold its shares.
 			if usedShare > 1+1e-9 {
-				return &document.Error{Path: fmt.Sprintf("pools[%d]", pi), Found: fmt.Sprintf("placements that take %.3g of device %d of %s", usedShare, gpu, p.Device),
+				return &document.Error{Path: fmt.Sprintf("pools[%d]", poolIndex), Found: fmt.Sprintf("placements that take %.3g of device %d of %s", usedShare, gpu, pool.Device),
 					Expected: "at most one whole device", Hint: "placements on an exclusive pool must not overlap"}
 			}
 		}

@@ -59,18 +59,19 @@ func (r *RevealedTasks) TakeSlot() int32 {
 	return r.nextSlot - 1
 }
 
-// ReleaseSlot makes a slot free. The interpreter calls it, once the task is in UnreadTasks and no batch runs it.
+// ReleaseSlot makes the slot of a task free for another one. The interpreter calls it, once the task is in
+// UnreadTasks and no batch runs it.
 func (r *RevealedTasks) ReleaseSlot(task int32) { r.freeSlots = append(r.freeSlots, task) }
 
-// SlotsInUse returns the number of slots in use.
+// SlotsInUse returns the number of task slots in use. After the end of all requests it is 0.
 func (r *RevealedTasks) SlotsInUse() int { return int(r.nextSlot) - len(r.freeSlots) }
 
-// InputsOf returns the inputs of a revealed task.
-func (r *RevealedTasks) InputsOf(t *RevealedTask) []int32 {
-	return r.Inputs[t.FirstInput : t.FirstInput+t.NumInputs]
+// InputsOf returns the tasks whose outputs a revealed task reads; -1 is the client's input.
+func (r *RevealedTasks) InputsOf(task *RevealedTask) []int32 {
+	return r.Inputs[task.FirstInput : task.FirstInput+task.NumInputs]
 }
 
-// Reset empties the lists. It keeps slots and memory.
+// Reset empties the lists once the interpreter has told the policy. It keeps slots and memory.
 func (r *RevealedTasks) Reset() {
 	r.Tasks, r.Inputs, r.EndedRequests, r.UnreadTasks = r.Tasks[:0], r.Inputs[:0], r.EndedRequests[:0], r.UnreadTasks[:0]
 }

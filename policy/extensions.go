@@ -24,16 +24,16 @@ type Wrapper interface {
 }
 
 // FindExtension returns an extension of a policy, or of one inside wrappers. If there is none, it returns false.
-func FindExtension[T any](p Policy) (extension T, ok bool) {
-	for p != nil {
-		if extension, ok = p.(T); ok {
+func FindExtension[T any](inner Policy) (extension T, ok bool) {
+	for inner != nil {
+		if extension, ok = inner.(T); ok {
 			return extension, true
 		}
-		w, wraps := p.(Wrapper)
-		if !wraps {
+		wrapper, isWrapper := inner.(Wrapper)
+		if !isWrapper {
 			break
 		}
-		p = w.Unwrap()
+		inner = wrapper.Unwrap()
 	}
 	return extension, false
 }

@@ -14,7 +14,7 @@ var actionNames = [NumActions]string{
 	SwitchMode: "SwitchMode", Replan: "Replan", Complete: "Complete", Place: "Place",
 }
 
-// String returns the name of the kind's constant.
+// String returns the name of the event kind's constant.
 func (k EventKind) String() string {
 	if k < NumEvents {
 		return eventNames[k]
@@ -22,7 +22,7 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("event %d", uint8(k))
 }
 
-// String returns the name of the kind's constant.
+// String returns the name of the action kind's constant.
 func (k ActionKind) String() string {
 	if k < NumActions {
 		return actionNames[k]

@@ -107,17 +107,17 @@ type Event struct {
 	List      []int32       // kind-specific; it belongs to the caller and is valid during the call
 }
 
-// ClientNumber returns the number of a client in events: a hash of its name, which is that of its key, else its
-// address. The client without a name has number 0.
+// ClientNumber returns the number by which events name a client: a hash of its name, which is that of its key, else
+// its address. The client without a name has number 0.
 func ClientNumber(name string) int32 {
 	if name == "" {
 		return 0
 	}
-	h := uint32(2166136261) // FNV-1a
+	hash := uint32(2166136261) // FNV-1a
 	for i := range len(name) {
-		h = (h ^ uint32(name[i])) * 16777619
+		hash = (hash ^ uint32(name[i])) * 16777619
 	}
-	return int32(max(h>>1, 1))
+	return int32(max(hash>>1, 1))
 }
 
 // ActionKind says what the interpreter is to do.
@@ -185,7 +185,7 @@ const (
 
 var reasonNames = [numReasons]string{"", "deadline", "queue_full", "worker_lost", "cancelled", "draining", "failed"}
 
-// String returns the reason's name in reports, metrics and protocol errors.
+// String returns the name that the reason has in reports, metrics and protocol errors.
 func (r DropReason) String() string {
 	if r < numReasons {
 		return reasonNames[r]
@@ -193,7 +193,7 @@ func (r DropReason) String() string {
 	return "unknown"
 }
 
-// DropReasons returns the reasons that a drop may have, in order.
+// DropReasons returns all reasons that a drop may have, in the order of their constants.
 func DropReasons() []DropReason {
 	reasons := make([]DropReason, 0, numReasons-1)
 	for r := ReasonDeadline; r < numReasons; r++ {
@@ -244,12 +244,12 @@ type Actions struct {
 	Hops  []Hop
 }
 
-// Reset empties the buffer and keeps its memory.
+// Reset empties the buffer for the next call of Handle and keeps its memory.
 func (a *Actions) Reset() {
 	a.List, a.Tasks, a.Hops = a.List[:0], a.Tasks[:0], a.Hops[:0]
 }
 
-// BatchOf returns the tasks and hops of a Dispatch action.
+// BatchOf returns the tasks of a Dispatch action, and the hops (a device for each stage) along which they go.
 func (a *Actions) BatchOf(act *Action) ([]int32, []Hop) {
 	return a.Tasks[act.TaskFirst : act.TaskFirst+act.Size], a.Hops[act.HopFirst : act.HopFirst+int32(act.HopCount)]
 }

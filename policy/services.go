@@ -5,11 +5,11 @@ import "slices"
 // addServices gives every model a service (what a task asks for) with the same index, for plans in which requests
 // have one task.
 func (t *Tables) addServices() {
-	for m := range t.Models {
-		mo := &t.Models[m]
-		t.Services = append(t.Services, Service{Name: mo.Key().String(), FirstPipeline: mo.FirstPipeline, NumPipelines: mo.NumPipelines})
-		for p := mo.FirstPipeline; p < mo.FirstPipeline+mo.NumPipelines; p++ {
-			t.Pipelines[p].Service = int32(m)
+	for modelIndex := range t.Models {
+		model := &t.Models[modelIndex]
+		t.Services = append(t.Services, Service{Name: model.Key().String(), FirstPipeline: model.FirstPipeline, NumPipelines: model.NumPipelines})
+		for pipeline := model.FirstPipeline; pipeline < model.FirstPipeline+model.NumPipelines; pipeline++ {
+			t.Pipelines[pipeline].Service = int32(modelIndex)
 		}
 	}
 }
@@ -18,24 +18,24 @@ func (t *Tables) addServices() {
 // placement puts on each device.
 func (t *Tables) addNetworks() {
 	t.Resident = make([][]int32, len(t.Devices))
-	for p := range t.Pipelines {
-		pl := &t.Pipelines[p]
-		pl.Network = t.networkOf(t.Models[pl.Model].Name)
-		for s := pl.FirstStage; s < pl.FirstStage+pl.NumStages; s++ {
-			for _, d := range t.DevicesOf(s) {
-				if !slices.Contains(t.Resident[d], pl.Network) {
-					t.Resident[d] = append(t.Resident[d], pl.Network)
+	for pipelineIndex := range t.Pipelines {
+		pipeline := &t.Pipelines[pipelineIndex]
+		pipeline.Network = t.networkOf(t.Models[pipeline.Model].Name)
+		for stage := pipeline.FirstStage; stage < pipeline.FirstStage+pipeline.NumStages; stage++ {
+			for _, device := range t.DevicesOf(stage) {
+				if !slices.Contains(t.Resident[device], pipeline.Network) {
+					t.Resident[device] = append(t.Resident[device], pipeline.Network)
 				}
 			}
 		}
 	}
 }
 
-// networkOf returns the index of the network (a model's weights) of a name. If there is none, it adds one.
+// networkOf returns the index of the network (a model's weights) with a name. If there is none, it adds one.
 func (t *Tables) networkOf(name string) int32 {
-	for n := range t.Networks {
-		if t.Networks[n].Name == name {
-			return int32(n)
+	for network := range t.Networks {
+		if t.Networks[network].Name == name {
+			return int32(network)
 		}
 	}
 	t.Networks = append(t.Networks, Network{Name: name, BaseNetwork: -1})

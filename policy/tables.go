@@ -135,29 +135,29 @@ type Link struct {
 	Gbps     float64 // rate in Gbit/s
 }
 
-// DevicesOf returns the devices of a stage.
+// DevicesOf returns the devices that run a stage, by indexes in Devices.
 func (t *Tables) DevicesOf(stage int32) []int32 {
-	s := &t.Stages[stage]
-	return t.StageDevices[s.FirstDevice : s.FirstDevice+s.NumDevices]
+	stageRow := &t.Stages[stage]
+	return t.StageDevices[stageRow.FirstDevice : stageRow.FirstDevice+stageRow.NumDevices]
 }
 
-// PipelinesOf returns the indexes [first, last) of a model's pipelines.
+// PipelinesOf returns the indexes [first, last) in Pipelines of a model's pipelines.
 func (t *Tables) PipelinesOf(model int32) (first, last int32) {
-	m := &t.Models[model]
-	return m.FirstPipeline, m.FirstPipeline + m.NumPipelines
+	modelRow := &t.Models[model]
+	return modelRow.FirstPipeline, modelRow.FirstPipeline + modelRow.NumPipelines
 }
 
-// TransferBetween returns how long the cut tensors of a batch take into a stage from one device to another. Within
-// a node it is 0.
+// TransferBetween returns how long the cut tensors of a batch of a size (batch) take into a stage from the device
+// sender to the device receiver. Within a node it returns 0.
 func (t *Tables) TransferBetween(stage, batch, sender, receiver int32) time.Duration {
-	s := &t.Stages[stage]
-	if s.Xfer == nil || t.Devices[sender].Uplink >= 0 && t.Devices[sender].Node == t.Devices[receiver].Node {
+	stageRow := &t.Stages[stage]
+	if stageRow.Xfer == nil || t.Devices[sender].Uplink >= 0 && t.Devices[sender].Node == t.Devices[receiver].Node {
 		return 0
 	}
-	return s.Xfer[batch-1]
+	return stageRow.Xfer[batch-1]
 }
 
-// MaxBatch returns the largest planned batch.
+// MaxBatch returns the largest planned batch size of all pipelines.
 func (t *Tables) MaxBatch() int32 {
 	largest := int32(1)
 	for i := range t.Pipelines {
@@ -166,7 +166,7 @@ func (t *Tables) MaxBatch() int32 {
 	return largest
 }
 
-// MaxStages returns the number of stages of the longest pipeline.
+// MaxStages returns the number of stages of the pipeline that has most.
 func (t *Tables) MaxStages() int32 {
 	longest := int32(1)
 	for i := range t.Pipelines {
@@ -178,14 +178,14 @@ func (t *Tables) MaxStages() int32 {
 // ChainCount returns the number of replicas of a pipeline: the devices of the stage that has most. A device of a
 // stage with fewer is in several chains, and all devices of a stage are in equally many.
 func (t *Tables) ChainCount(pipeline int32) int32 {
-	p, replicas := &t.Pipelines[pipeline], int32(0)
-	for s := p.FirstStage; s < p.FirstStage+p.NumStages; s++ {
-		replicas = max(replicas, t.Stages[s].NumDevices)
+	pipelineRow, replicas := &t.Pipelines[pipeline], int32(0)
+	for stage := pipelineRow.FirstStage; stage < pipelineRow.FirstStage+pipelineRow.NumStages; stage++ {
+		replicas = max(replicas, t.Stages[stage].NumDevices)
 	}
 	return replicas
 }
 
-// ChainDevice returns the device of a stage (by its place in the pipeline) in a chain.
+// ChainDevice returns the device of a stage in a chain (replica) of a pipeline. hop is the stage's position in the pipeline.
 func (t *Tables) ChainDevice(pipeline, chain, hop int32) int32 {
 	stage := t.Pipelines[pipeline].FirstStage + hop
 	return t.DevicesOf(stage)[chain/(t.ChainCount(pipeline)/t.Stages[stage].NumDevices)]

@@ -54,15 +54,15 @@ type TaskHost interface {
 	BringInputs(task, device int32)
 }
 
-// IsWaiting reports whether a slot holds a task that waits.
+// IsWaiting reports whether a number is the slot of a task that waits for a batch.
 func (l *TaskLedger) IsWaiting(task int32) bool {
 	return task >= 0 && int(task) < len(l.List) && l.List[task].State == TaskWaiting
 }
 
-// InputsReady reports whether all inputs of a task exist.
+// InputsReady reports whether all tasks whose outputs a task reads have ended.
 func (l *TaskLedger) InputsReady(task int32) bool {
-	for _, in := range l.List[task].Inputs {
-		if in >= 0 && l.List[in].State != TaskEnded {
+	for _, input := range l.List[task].Inputs {
+		if input >= 0 && l.List[input].State != TaskEnded {
 			return false
 		}
 	}
@@ -73,19 +73,19 @@ func (l *TaskLedger) InputsReady(task int32) bool {
 // does next) for the tasks that follow, and reveals these.
 func (l *TaskLedger) FinishTasks(tasks []int32) {
 	// End the tasks, and ask the Control for the next ones.
-	for _, t := range tasks {
-		if l.Host.LeaveBatch(t, TaskEnded) {
-			l.Host.FollowTask(t)
+	for _, task := range tasks {
+		if l.Host.LeaveBatch(task, TaskEnded) {
+			l.Host.FollowTask(task)
 		} else {
-			l.heldByBatch = append(l.heldByBatch, t)
+			l.heldByBatch = append(l.heldByBatch, task)
 		}
 	}
 	l.RevealTasks()
 
 	// Release slots only after the revealed tasks have theirs, so that no new task gets the slot of one whose
 	// batch the policy does not yet know to have ended.
-	for _, t := range l.heldByBatch {
-		l.ReleaseIfUnread(t)
+	for _, task := range l.heldByBatch {
+		l.ReleaseIfUnread(task)
 	}
 	l.heldByBatch = l.heldByBatch[:0]
 	l.BringReadyInputs()
@@ -93,8 +93,8 @@ func (l *TaskLedger) FinishTasks(tasks []int32) {
 
 // ForgetRequest is called when a request was dropped: its tasks end and their slots are freed. During a reveal that
 // is done by the reveal itself.
-func (l *TaskLedger) ForgetRequest(c Control, req int32) {
-	c.ForgetRequest(req, &l.Reveals)
+func (l *TaskLedger) ForgetRequest(control Control, req int32) {
+	control.ForgetRequest(req, &l.Reveals)
 	if !l.isRevealing {
 		l.RevealTasks()
 	}
@@ -104,21 +104,21 @@ func (l *TaskLedger) ForgetRequest(c Control, req int32) {
 // are over, and frees the slots of tasks that nothing reads any more. If the policy drops a request meanwhile, its
 // other tasks are skipped.
 func (l *TaskLedger) RevealTasks() {
-	r := &l.Reveals
+	reveals := &l.Reveals
 	l.isRevealing = true
 
 	// Tasks, request by request.
-	for i := 0; i < len(r.Tasks); {
-		n := i + 1
-		for n < len(r.Tasks) && r.Tasks[n].Req == r.Tasks[i].Req {
-			n++
+	for first := 0; first < len(reveals.Tasks); {
+		end := first + 1
+		for end < len(reveals.Tasks) && reveals.Tasks[end].Req == reveals.Tasks[first].Req {
+			end++
 		}
-		l.revealRange(i, n)
-		i = n
+		l.revealRange(first, end)
+		first = end
 	}
 
 	// Requests that are over.
-	for _, req := range r.EndedRequests {
+	for _, req := range reveals.EndedRequests {
 		if model, open := l.Host.RequestModel(req); open {
 			l.Host.AnswerRequest(req)
 			l.Host.HandleEvent(Event{Kind: ControlRevealed, Model: model, Req: req, Task: -1})
@@ -126,10 +126,10 @@ func (l *TaskLedger) RevealTasks() {
 	}
 
 	// Slots that are free.
-	for i := 0; i < len(r.UnreadTasks); i++ {
-		l.freeTask(r.UnreadTasks[i])
+	for i := 0; i < len(reveals.UnreadTasks); i++ {
+		l.freeTask(reveals.UnreadTasks[i])
 	}
-	r.Reset()
+	reveals.Reset()
 	l.isRevealing = false
 }
 
@@ -137,15 +137,19 @@ func (l *TaskLedger) RevealTasks() {
 // same time. The first event says how many they are. If the policy drops the request meanwhile, the rest is left
 // out.
 func (l *TaskLedger) revealRange(first, end int) {
-	r := &l.Reveals
+	reveals := &l.Reveals
+
+	// Enter the tasks into their slots.
 	for i := first; i < end; i++ {
-		l.addTask(&r.Tasks[i])
+		l.addTask(&reveals.Tasks[i])
 	}
-	req := r.Tasks[first].Req
+	req := reveals.Tasks[first].Req
 	model, open := l.Host.RequestModel(req)
 	if !open {
 		return
 	}
+
+	// Tell the policy how many they are, then each of them.
 	ev := Event{Kind: ControlRevealed, Model: model, Req: req, Task: -1, Value: int64(end - first)}
 	if l.OutsideBatchEnd {
 		ev.Key = 1
@@ -155,19 +159,20 @@ func (l *TaskLedger) revealRange(first, end int) {
 		if _, open := l.Host.RequestModel(req); !open {
 			return
 		}
-		t := &r.Tasks[i]
-		l.Host.HandleEvent(Event{Kind: TaskRevealed, Model: model, Req: req, Task: t.Task, Service: t.Service, Value: t.Work, Key: t.Item, List: r.InputsOf(t)})
+		task := &reveals.Tasks[i]
+		l.Host.HandleEvent(Event{Kind: TaskRevealed, Model: model, Req: req, Task: task.Task, Service: task.Service, Value: task.Work, Key: task.Item, List: reveals.InputsOf(task)})
 	}
 }
 
-// addTask records a revealed task in its slot. The ticket tells it from earlier tasks of the slot.
-func (l *TaskLedger) addTask(r *RevealedTask) {
-	for int(r.Task) >= len(l.List) {
+// addTask records a revealed task in its slot, before the policy hears of it. The ticket tells it from earlier tasks
+// of the slot.
+func (l *TaskLedger) addTask(revealedTask *RevealedTask) {
+	for int(revealedTask.Task) >= len(l.List) {
 		l.List = append(l.List, Task{})
 	}
-	t := &l.List[r.Task]
-	*t = Task{Req: r.Req, Service: r.Service, State: TaskWaiting, Ticket: t.Ticket + 1, inputDevice: -1, Inputs: append(t.Inputs[:0], l.Reveals.InputsOf(r)...)}
-	l.Host.NoteTask(r)
+	task := &l.List[revealedTask.Task]
+	*task = Task{Req: revealedTask.Req, Service: revealedTask.Service, State: TaskWaiting, Ticket: task.Ticket + 1, inputDevice: -1, Inputs: append(task.Inputs[:0], l.Reveals.InputsOf(revealedTask)...)}
+	l.Host.NoteTask(revealedTask)
 }
 
 // freeTask releases the slot of a task whose output nothing will read. While the task is in a batch, this waits
@@ -182,13 +187,13 @@ func (l *TaskLedger) freeTask(task int32) {
 
 // ReleaseIfUnread releases the slot of a task that left its batch, if no task reads it any more.
 func (l *TaskLedger) ReleaseIfUnread(task int32) {
-	if t := &l.List[task]; t.isUnread {
-		t.isUnread = false
+	if entry := &l.List[task]; entry.isUnread {
+		entry.isUnread = false
 		l.releaseTask(task)
 	}
 }
 
-// releaseTask releases the slot of a task.
+// releaseTask forgets a task's output and releases its slot for another task.
 func (l *TaskLedger) releaseTask(task int32) {
 	l.Host.ForgetTask(task)
 	if int(task) < len(l.List) {
@@ -200,10 +205,10 @@ func (l *TaskLedger) releaseTask(task int32) {
 // PlaceInputs brings the inputs of a waiting task to a device as soon as they exist. It replaces an earlier
 // placement of the task.
 func (l *TaskLedger) PlaceInputs(task, device int32) {
-	t := &l.List[task]
-	wasPlaced := t.inputDevice >= 0
-	t.inputDevice = device
-	t.Ticket++
+	entry := &l.List[task]
+	wasPlaced := entry.inputDevice >= 0
+	entry.inputDevice = device
+	entry.Ticket++
 	if l.InputsReady(task) {
 		l.bringInputs(task)
 	} else if !wasPlaced {
@@ -215,27 +220,27 @@ func (l *TaskLedger) PlaceInputs(task, device int32) {
 // those brought to their devices whose inputs all exist by now.
 func (l *TaskLedger) BringReadyInputs() {
 	stillWaiting := l.awaitingInputs[:0]
-	for _, t := range l.awaitingInputs {
+	for _, task := range l.awaitingInputs {
 		switch {
-		case !l.IsWaiting(t) || l.List[t].inputDevice < 0: // the task is gone
-		case l.InputsReady(t):
-			l.bringInputs(t)
+		case !l.IsWaiting(task) || l.List[task].inputDevice < 0: // the task is gone
+		case l.InputsReady(task):
+			l.bringInputs(task)
 		default:
-			stillWaiting = append(stillWaiting, t)
+			stillWaiting = append(stillWaiting, task)
 		}
 	}
 	l.awaitingInputs = stillWaiting
 }
 
-// bringInputs brings the inputs of a task to its device.
+// bringInputs has the host bring the inputs of a task, all of which exist, to the device where it was placed.
 func (l *TaskLedger) bringInputs(task int32) {
 	device := l.List[task].inputDevice
 	l.List[task].inputDevice = -1
 	l.Host.BringInputs(task, device)
 }
 
-// IsPlaceCurrent reports whether the answer to a placement is still wanted: the task waits, and was not sent
-// elsewhere.
+// IsPlaceCurrent reports whether the answer to a placement of a task with this ticket is still wanted: the task
+// waits, and was not sent elsewhere.
 func (l *TaskLedger) IsPlaceCurrent(task, ticket int32) bool {
 	return l.IsWaiting(task) && l.List[task].Ticket == ticket
 }

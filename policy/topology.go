@@ -22,23 +22,23 @@ const (
 	TopologyStages Topology = "stages"
 )
 
-// Topologies returns the topologies, in order.
+// Topologies returns the topologies that CompileOn takes, the usual one first.
 func Topologies() []Topology { return []Topology{TopologyNodes, TopologyStages} }
 
 // CompileOn compiles a plan like Compile, with the given topology: links of nodes, as they are, or of stages, as
 // PPipe's model has them.
-func CompileOn(plan *formats.Plan, network Topology) (*Tables, error) {
-	t, err := Compile(plan)
-	if err != nil || network == TopologyNodes {
-		return t, err
+func CompileOn(plan *formats.Plan, topology Topology) (*Tables, error) {
+	tables, err := Compile(plan)
+	if err != nil || topology == TopologyNodes {
+		return tables, err
 	}
-	if network != TopologyStages {
-		return nil, fmt.Errorf("compiling the plan: network %q, expected one of %v", network, Topologies())
+	if topology != TopologyStages {
+		return nil, fmt.Errorf("compiling the plan: network %q, expected one of %v", topology, Topologies())
 	}
-	if err := t.replaceLinks(plan); err != nil {
+	if err := tables.replaceLinks(plan); err != nil {
 		return nil, fmt.Errorf("compiling the plan: %w", err)
 	}
-	return t, nil
+	return tables, nil
 }
 
 // replaceLinks replaces the links between nodes by links of the stages' devices (TopologyStages). It returns an
@@ -46,47 +46,47 @@ func CompileOn(plan *formats.Plan, network Topology) (*Tables, error) {
 func (t *Tables) replaceLinks(plan *formats.Plan) error {
 	rates := make([]float64, len(plan.Pools))
 	for i := range plan.Pools {
-		p := &plan.Pools[i]
-		rates[i] = p.NICRate()
-		if rates[i] > 0 && p.TimeShared() {
-			return &document.Error{Path: fmt.Sprintf("pools[%d].sharing", i), Found: strconv.Quote(p.Sharing), Expected: strconv.Quote(formats.SharingExclusive) + " on a pool with a NIC",
+		pool := &plan.Pools[i]
+		rates[i] = pool.NICRate()
+		if rates[i] > 0 && pool.TimeShared() {
+			return &document.Error{Path: fmt.Sprintf("pools[%d].sharing", i), Found: strconv.Quote(pool.Sharing), Expected: strconv.Quote(formats.SharingExclusive) + " on a pool with a NIC",
 				Hint: "on a time-shared pool no device belongs to one stage"}
 		}
 	}
 
 	// Remove the links, and give each device with a NIC a node of its own.
 	t.Links = nil
-	for d := range t.Devices {
-		dev := &t.Devices[d]
-		if rates[dev.Kind] > 0 {
-			dev.Node, dev.Uplink, dev.Downlink = int32(d), -1, -1
+	for deviceIndex := range t.Devices {
+		device := &t.Devices[deviceIndex]
+		if rates[device.Kind] > 0 {
+			device.Node, device.Uplink, device.Downlink = int32(deviceIndex), -1, -1
 		}
 	}
 
 	// Add the links of the stages.
-	for pl := range t.Pipelines {
-		p := &t.Pipelines[pl]
-		for s := p.FirstStage; s < p.FirstStage+p.NumStages; s++ {
+	for pipelineIndex := range t.Pipelines {
+		pool := &t.Pipelines[pipelineIndex]
+		for stage := pool.FirstStage; stage < pool.FirstStage+pool.NumStages; stage++ {
 			var nextStage int32 = -1
-			if s+1 < p.FirstStage+p.NumStages {
-				nextStage = s + 1
+			if stage+1 < pool.FirstStage+pool.NumStages {
+				nextStage = stage + 1
 			}
-			t.linkStage(plan, rates, s, nextStage, s > p.FirstStage)
+			t.linkStage(plan, rates, stage, nextStage, stage > pool.FirstStage)
 		}
 	}
 
 	// Devices without a NIC share one node, with a number that no other node has.
-	for d := range t.Devices {
-		if dev := &t.Devices[d]; rates[dev.Kind] == 0 {
-			dev.Node = int32(len(t.Devices))
+	for deviceIndex := range t.Devices {
+		if device := &t.Devices[deviceIndex]; rates[device.Kind] == 0 {
+			device.Node = int32(len(t.Devices))
 		}
 	}
 	return nil
 }
 
-// linkStage adds the links of one stage's devices: a downlink for each if it receives transfers, and an uplink for
-// each group of devices, as many as a node has. For the last stage of a pipeline nextStage is -1, and there are no
-// uplinks.
+// linkStage adds the links of one stage's devices: a downlink for each if the stage receives transfers, and an uplink
+// for each group of devices, as many as a node has. rates has the NIC rates by device kind, in Gbit/s. For the last
+// stage of a pipeline nextStage is -1, and there are no uplinks.
 func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, nextStage int32, receives bool) {
 	devices := t.DevicesOf(stage)
 	kind := t.Devices[devices[0]].Kind
@@ -96,9 +96,9 @@ func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, nextStage
 
 	// Downlinks: one for each device.
 	if receives {
-		for _, d := range devices {
-			t.Devices[d].Downlink = int32(len(t.Links))
-			t.Links = append(t.Links, Link{Kind: kind, Node: d, Gbps: rates[kind]})
+		for _, device := range devices {
+			t.Devices[device].Downlink = int32(len(t.Links))
+			t.Links = append(t.Links, Link{Kind: kind, Node: device, Gbps: rates[kind]})
 		}
 	}
 
@@ -107,11 +107,11 @@ func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, nextStage
 		return
 	}
 	nextKind := t.Devices[t.DevicesOf(nextStage)[0]].Kind
-	group := max(1, plan.Pools[kind].PerNode, plan.Pools[nextKind].PerNode) * int(t.Devices[devices[0]].Share)
-	for i, d := range devices {
-		if i%group == 0 {
-			t.Links = append(t.Links, Link{Kind: kind, Node: d, IsUplink: true, Gbps: rates[kind]})
+	groupSize := max(1, plan.Pools[kind].PerNode, plan.Pools[nextKind].PerNode) * int(t.Devices[devices[0]].Share)
+	for i, device := range devices {
+		if i%groupSize == 0 {
+			t.Links = append(t.Links, Link{Kind: kind, Node: device, IsUplink: true, Gbps: rates[kind]})
 		}
-		t.Devices[d].Uplink = int32(len(t.Links)) - 1
+		t.Devices[device].Uplink = int32(len(t.Links)) - 1
 	}
 }

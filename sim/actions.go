@@ -8,146 +8,148 @@ import (
 	"inferplan/sim/kernel"
 )
 
-// applyAction carries out one action of the policy, at the time of the event to which it answers. An action that
-// the run cannot carry out, such as a task that does not exist, ends the run with an error.
-func (l *loop) applyAction(a *policy.Action) {
-	switch a.Kind {
+// applyAction carries out one action of the policy, at the time of the event to which it answers. An action that the
+// run cannot carry out, such as a drop of a request that is not open, ends the run with an error.
+func (l *loop) applyAction(action *policy.Action) {
+	switch action.Kind {
 	// Batches and requests.
 	case policy.Dispatch:
-		l.dispatchBatch(a)
+		l.dispatchBatch(action)
 	case policy.Drop:
-		if err := l.ledger.dropRequest(l.agenda.now, a.Req, a.Reason); err != nil {
+		if err := l.ledger.dropRequest(l.agenda.now, action.Req, action.Reason); err != nil {
 			l.failRun(err)
 		} else if l.flow != nil {
-			l.flow.dropTasks(a.Req, a.Task)
+			l.flow.dropTasks(action.Req, action.Task)
 		}
 	case policy.Wake:
-		l.setTimer(a.Tag, a.At)
+		l.setTimer(action.Tag, action.At)
 	case policy.Abort:
-		l.abortBatch(a.Batch)
+		l.abortBatch(action.Batch)
 
 	// Networks, session states, and evictions from instances.
 	case policy.Load, policy.Unload:
-		if a.Kind == policy.Load && l.flow != nil && l.flow.stats != nil {
-			l.flow.stats.workerOrdered(a.Device)
+		if action.Kind == policy.Load && l.flow != nil && l.flow.stats != nil {
+			l.flow.stats.workerOrdered(action.Device)
 		}
-		l.hosts[l.hostByDevice[a.Device]].handleOrder(networkOrder{network: a.Network, device: a.Device, key: a.Key, load: a.Kind == policy.Load})
+		l.hosts[l.hostByDevice[action.Device]].handleOrder(networkOrder{network: action.Network, device: action.Device, key: action.Key, isLoad: action.Kind == policy.Load})
 	case policy.Evict:
-		l.evictBatch(a.Batch, a.Tag == 1)
+		l.evictBatch(action.Batch, action.Tag == 1)
 
 	// The other actions of cascades and of requests with several tasks.
 	case policy.SwitchMode:
-		if err := l.ending.switchMode(a.Tag); err != nil {
+		if err := l.ending.switchMode(action.Tag); err != nil {
 			l.failRun(err)
 		}
 	case policy.Replan:
-		l.replan(a.Tag)
+		l.replan(action.Tag)
 	case policy.Complete:
-		if err := l.ending.completeRequest(a.Req); err != nil {
+		if err := l.ending.completeRequest(action.Req); err != nil {
 			l.failRun(err)
 		}
 	case policy.Place:
 		if l.flow == nil {
-			l.failRun(fmt.Errorf("the policy places task slot %d, whose inputs are the client's", a.Task))
+			l.failRun(fmt.Errorf("the policy places task slot %d, whose inputs are the client's", action.Task))
 			return
 		}
-		l.flow.placeTask(a.Task, a.Device)
+		l.flow.placeTask(action.Task, action.Device)
 	default:
-		l.failRun(fmt.Errorf("the policy asks for action %d, which there is not", a.Kind))
+		l.failRun(fmt.Errorf("the policy asks for action %d, which there is not", action.Kind))
 	}
 }
 
-// setTimer carries out the policy's action Wake: it sets the timer of a tag, moves it if it is set already, or,
-// with a negative time, stops it. A time in the past fires at once. There is one timer for each tag.
+// setTimer carries out the policy's action Wake: it sets the timer with a tag (a number that the policy chose) to
+// wakeAt, moves it if it is set already, or, with a negative time, stops it. A time in the past fires at once. There
+// is one timer for each tag.
 func (l *loop) setTimer(tag int32, wakeAt time.Duration) {
 	for int(tag) >= len(l.timers) {
 		l.timers = append(l.timers, kernel.NoEvent)
 	}
-	h := &l.timers[tag]
+	handle := &l.timers[tag]
 	switch {
-	case wakeAt < 0 && *h == kernel.NoEvent:
+	case wakeAt < 0 && *handle == kernel.NoEvent:
 	case wakeAt < 0:
-		l.agenda.heap.Remove(*h)
-		*h = kernel.NoEvent
-	case *h == kernel.NoEvent:
-		*h = l.agenda.schedule(max(wakeAt, l.agenda.now), policy.Timer, int64(tag), agendaEntry{kind: isTimer, batch: tag})
+		l.agenda.heap.Remove(*handle)
+		*handle = kernel.NoEvent
+	case *handle == kernel.NoEvent:
+		*handle = l.agenda.schedule(max(wakeAt, l.agenda.now), policy.Timer, int64(tag), agendaEntry{kind: timerEntry, subject: tag})
 	default:
-		l.agenda.heap.Move(*h, max(wakeAt, l.agenda.now))
+		l.agenda.heap.Move(*handle, max(wakeAt, l.agenda.now))
 	}
 }
 
-// dispatchBatch accepts a batch from the policy, enters it and its tasks into the books of the run, and passes it
-// to the host (devices or instances) of its first device. Host 0 is called directly, which is faster than through
-// the table.
-func (l *loop) dispatchBatch(a *policy.Action) {
-	for a.Batch >= int32(len(l.batches.list)) {
+// dispatchBatch carries out the policy's action Dispatch: it enters the batch and its tasks into the run's tables,
+// and passes the batch to the host (the part that simulates devices or instances) of its first device. Host 0 is
+// called directly, which is faster than through the table.
+func (l *loop) dispatchBatch(action *policy.Action) {
+	for action.Batch >= int32(len(l.batches.list)) {
 		l.batches.grow(2 * int32(len(l.batches.list)))
 	}
 
 	// Check the dispatch, if the run verifies.
-	tasks, hops := l.actions.BatchOf(a)
+	tasks, hops := l.actions.BatchOf(action)
 	if l.cfg.Verify {
-		if err := verifyDispatch(l, a, tasks, hops); err != nil {
+		if err := verifyDispatch(l, action, tasks, hops); err != nil {
 			l.failRun(err)
 			return
 		}
 	}
 
 	// Enter the batch and its tasks, then hand it to the host of its first device.
-	l.batches.addBatch(a, &l.tables.Pipelines[a.Pipeline], hops)
-	members := l.batches.memberTasks[a.Batch*l.batches.maxBatch:]
-	for i, t := range tasks {
-		members[i] = t
-		l.ledger.enterBatch(t)
+	l.batches.addBatch(action, &l.tables.Pipelines[action.Pipeline], hops)
+	members := l.batches.memberTasks[action.Batch*l.batches.maxBatch:]
+	for position, task := range tasks {
+		members[position] = task
+		l.ledger.enterBatch(task)
 	}
 	if hostNumber := l.hostByDevice[hops[0].Device]; hostNumber == 0 {
-		l.baseHost.dispatch(a.Batch)
+		l.baseHost.dispatch(action.Batch)
 	} else {
-		l.hosts[hostNumber].dispatch(a.Batch)
+		l.hosts[hostNumber].dispatch(action.Batch)
 	}
 }
 
-// hostOf returns the host that has a batch.
-func (l *loop) hostOf(slot int32) host {
-	return l.hosts[l.hostByDevice[l.batches.hopAt(slot, 0).Device]]
+// hostOf returns the host that executes the batch in a slot.
+func (l *loop) hostOf(batchSlot int32) host {
+	return l.hosts[l.hostByDevice[l.batches.hopAt(batchSlot, 0).Device]]
 }
 
-// abortBatch ends a batch for the policy. Its tasks wait again.
-func (l *loop) abortBatch(slot int32) {
-	if slot < 0 || int(slot) >= len(l.batches.list) || !l.batches.at(slot).live {
-		l.failRun(fmt.Errorf("the policy aborts batch slot %d, which is not under way", slot))
+// abortBatch carries out the policy's action Abort: it takes the batch in a slot from its host and ends it. Its tasks
+// wait again.
+func (l *loop) abortBatch(batchSlot int32) {
+	if batchSlot < 0 || int(batchSlot) >= len(l.batches.list) || !l.batches.at(batchSlot).isLive {
+		l.failRun(fmt.Errorf("the policy aborts batch slot %d, which is not under way", batchSlot))
 		return
 	}
-	l.hostOf(slot).abort(slot)
-	l.endWithoutResult(slot)
+	l.hostOf(batchSlot).abort(batchSlot)
+	l.endWithoutResult(batchSlot)
 }
 
-// endWithoutResult ends a batch that was aborted or returned. Its tasks wait again, unless their requests have
-// ended; then their slots are freed.
-func (l *loop) endWithoutResult(slot int32) {
-	for _, t := range l.batches.members(slot) {
-		if !l.ledger.leaveBatch(t, policy.TaskWaiting) && l.flow != nil {
-			l.ledger.tasks.ReleaseIfUnread(t)
+// endWithoutResult ends the batch in a slot, which was aborted or returned, in the tables of the run. Its tasks wait
+// again, unless their requests have ended; then the slots of the tasks are freed.
+func (l *loop) endWithoutResult(batchSlot int32) {
+	for _, task := range l.batches.members(batchSlot) {
+		if !l.ledger.leaveBatch(task, policy.TaskWaiting) && l.flow != nil {
+			l.ledger.tasks.ReleaseIfUnread(task)
 		}
 	}
-	l.batches.at(slot).live = false
+	l.batches.at(batchSlot).isLive = false
 }
 
-// evictBatch orders the instance of a batch to take it off, when the policy evicts it. With keepKV its KV state
-// goes to the host's memory. The policy hears when the batch has left.
-func (l *loop) evictBatch(slot int32, keepKV bool) {
-	if slot < 0 || int(slot) >= len(l.batches.list) || !l.batches.at(slot).live {
-		l.failRun(fmt.Errorf("the policy evicts batch slot %d, which is not under way", slot))
+// evictBatch carries out the policy's action Evict: it orders the instance of the batch in a slot to take the batch
+// off. With keepKV its KV state goes to the host's memory. The policy hears when the batch has left.
+func (l *loop) evictBatch(batchSlot int32, keepKV bool) {
+	if batchSlot < 0 || int(batchSlot) >= len(l.batches.list) || !l.batches.at(batchSlot).isLive {
+		l.failRun(fmt.Errorf("the policy evicts batch slot %d, which is not under way", batchSlot))
 		return
 	}
-	l.hostOf(slot).evict(slot, keepKV)
+	l.hostOf(batchSlot).evict(batchSlot, keepKV)
 }
 
-// returnBatchToPolicy ends a batch without a result and tells the policy the reason. tokens
-// holds how many tokens each task has; the list belongs to the host.
-func (l *loop) returnBatchToPolicy(slot, device int32, reason policy.ReturnReason, tokens []int32) {
-	ev := l.beginBatchEvent(policy.BatchReturned, slot, device)
+// returnBatchToPolicy ends the batch in a slot without a result and tells the policy the reason. tokens says for each
+// of its tasks how many tokens were generated; the list belongs to the host.
+func (l *loop) returnBatchToPolicy(batchSlot, device int32, reason policy.ReturnReason, tokens []int32) {
+	ev := l.beginBatchEvent(policy.BatchReturned, batchSlot, device)
 	ev.Value, ev.List = int64(reason), tokens
-	l.endWithoutResult(slot)
+	l.endWithoutResult(batchSlot)
 	l.tellPolicy()
 }

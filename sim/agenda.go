@@ -7,9 +7,9 @@ import (
 	"inferplan/sim/kernel"
 )
 
-// agenda holds the clock and the events that are still to happen. Events of this instant
-// that follow at once from others (a batch starts, a transfer within a node ends) wait in
-// two short queues instead of the heap, and so does the next arrival.
+// agenda holds the clock and the events that are still to happen. Events of this instant that follow at once from
+// others (a batch starts, a transfer within a node ends) wait in two short queues instead of the heap, and so does
+// the next arrival.
 type agenda struct {
 	now            time.Duration
 	heap           kernel.Queue[agendaEntry]
@@ -20,86 +20,87 @@ type agenda struct {
 	hostEntries    int64 // number of entries so far that belong to no batch
 }
 
-// schedule puts an entry on the agenda: when it is due, its order in that instant, and its
-// sequence number among those of the same order.
-func (g *agenda) schedule(due time.Duration, order policy.EventKind, sequence int64, entry agendaEntry) kernel.Handle {
-	return g.heap.Push(due, uint8(order), sequence, entry)
+// schedule puts an entry on the agenda that is due at a time. Entries of one instant come by their order (the kind of
+// event that they mean to the policy), and those of equal order by their sequence number. The result is the handle by
+// which the entry can be moved or removed.
+func (agenda *agenda) schedule(due time.Duration, order policy.EventKind, sequence int64, entry agendaEntry) kernel.Handle {
+	return agenda.heap.Push(due, uint8(order), sequence, entry)
 }
 
-// scheduleAfter puts an entry of no batch on the agenda, a delay from now. Among the entries
-// of its instant and order it comes after those of batches, and after earlier ones of its own sort.
-func (g *agenda) scheduleAfter(delay time.Duration, order policy.EventKind, entry agendaEntry) {
-	g.hostEntries++
-	g.schedule(g.now+delay, order, 1<<48+g.hostEntries, entry)
+// scheduleAfter puts an entry that belongs to no batch on the agenda, a delay from now. Among the entries of its
+// instant and order it comes after those of batches, whose sequence numbers are below 2^48, and after earlier entries
+// of this sort.
+func (agenda *agenda) scheduleAfter(delay time.Duration, order policy.EventKind, entry agendaEntry) {
+	agenda.hostEntries++
+	agenda.schedule(agenda.now+delay, order, 1<<48+agenda.hostEntries, entry)
 }
 
-// peek returns the time and order of the next entry of the heap or of the next arrival. If
+// peek returns the time and the order (within its instant) of the next entry of the heap or of the next arrival. If
 // there is none, both are larger than any real ones.
-func (g *agenda) peek() (time.Duration, uint8) {
+func (agenda *agenda) peek() (time.Duration, uint8) {
 	nextAt, order := time.Duration(1<<63-1), uint8(255)
-	if g.heap.Len() > 0 {
-		nextAt, order = g.heap.Peek()
+	if agenda.heap.Len() > 0 {
+		nextAt, order = agenda.heap.Peek()
 	}
-	if g.arrivalPending && (g.arrivalAt < nextAt || g.arrivalAt == nextAt && uint8(policy.Arrival) < order) {
-		return g.arrivalAt, uint8(policy.Arrival)
+	if agenda.arrivalPending && (agenda.arrivalAt < nextAt || agenda.arrivalAt == nextAt && uint8(policy.Arrival) < order) {
+		return agenda.arrivalAt, uint8(policy.Arrival)
 	}
 	return nextAt, order
 }
 
-// popNext takes the next entry of the agenda and moves the clock to it. It returns false if nothing is left.
-// Entries of one instant come in the order of their kinds. Ended transfers and started batches of the present
+// popNext writes the next entry of the agenda into entry and moves the clock to it. It returns false if nothing is
+// left. Entries of one instant come in the order of their kinds. Ended transfers and started batches of the present
 // instant have queues of their own, which are faster than the heap.
-func (g *agenda) popNext(entry *agendaEntry) bool {
+func (agenda *agenda) popNext(entry *agendaEntry) bool {
 	// Transfers and starts of this instant go before what is later or has a higher order.
 	// Among transfers the serial number of the batch decides.
-	nextAt, order := g.peek()
+	nextAt, order := agenda.peek()
 	switch {
-	case g.endedTransfers.n > 0 && (nextAt > g.now || order > uint8(policy.TransferFinished) ||
-		order == uint8(policy.TransferFinished) && g.endedTransfers.front().serial < g.heap.PeekSequence()):
-		g.endedTransfers.pop(entry)
-	case g.startedBatches.n > 0 && (nextAt > g.now || order > uint8(policy.BatchStarted)):
-		g.startedBatches.pop(entry)
-	case g.arrivalPending && order == uint8(policy.Arrival):
-		g.now, g.arrivalPending = nextAt, false
-		entry.kind = isArrival
-	case g.heap.Len() > 0:
-		g.now = g.heap.PopInto(entry)
+	case agenda.endedTransfers.length > 0 && (nextAt > agenda.now || order > uint8(policy.TransferFinished) ||
+		order == uint8(policy.TransferFinished) && agenda.endedTransfers.front().serial < agenda.heap.PeekSequence()):
+		agenda.endedTransfers.pop(entry)
+	case agenda.startedBatches.length > 0 && (nextAt > agenda.now || order > uint8(policy.BatchStarted)):
+		agenda.startedBatches.pop(entry)
+	case agenda.arrivalPending && order == uint8(policy.Arrival):
+		agenda.now, agenda.arrivalPending = nextAt, false
+		entry.kind = arrivalEntry
+	case agenda.heap.Len() > 0:
+		agenda.now = agenda.heap.PopInto(entry)
 	default:
 		return false
 	}
 	return true
 }
 
-// entryRing is a first-in first-out queue of items.
+// entryRing is a first-in first-out queue of agenda entries in a ring, which grows as needed.
 type entryRing struct {
-	items []agendaEntry // its length is a power of two
-	head  int
-	n     int
+	items  []agendaEntry // the ring; the number of its elements is a power of two
+	head   int           // index of the oldest entry
+	length int           // number of entries
 }
 
-// push appends an item.
+// push appends a copy of an entry.
 func (r *entryRing) push(entry agendaEntry) { *r.pushSlot() = entry }
 
-// pushSlot appends an item to the ring and returns it for the caller to fill in, which saves a copy. A full ring is
-// doubled; its size is a power of two.
+// pushSlot appends an entry and returns a pointer to it for the caller to fill in, which saves a copy. A full ring is doubled.
 func (r *entryRing) pushSlot() *agendaEntry {
-	if r.n == len(r.items) {
-		bigger := make([]agendaEntry, max(16, 2*len(r.items)))
-		for i := range r.n {
-			bigger[i] = r.items[(r.head+i)&(len(r.items)-1)]
+	if r.length == len(r.items) {
+		largerRing := make([]agendaEntry, max(16, 2*len(r.items)))
+		for i := range r.length {
+			largerRing[i] = r.items[(r.head+i)&(len(r.items)-1)]
 		}
-		r.items, r.head = bigger, 0
+		r.items, r.head = largerRing, 0
 	}
-	r.n++
-	return &r.items[(r.head+r.n-1)&(len(r.items)-1)]
+	r.length++
+	return &r.items[(r.head+r.length-1)&(len(r.items)-1)]
 }
 
-// front returns the oldest item.
+// front returns the oldest entry. The ring must not be empty.
 func (r *entryRing) front() *agendaEntry { return &r.items[r.head] }
 
-// pop removes the oldest item and copies it to it.
+// pop removes the oldest entry and copies it to *entry. The ring must not be empty.
 func (r *entryRing) pop(entry *agendaEntry) {
 	*entry = r.items[r.head]
 	r.head = (r.head + 1) & (len(r.items) - 1)
-	r.n--
+	r.length--
 }

@@ -20,47 +20,47 @@ type OverBudgetError struct {
 	Devices  int
 }
 
-// Error says how large the runs would be.
+// Error says how large the runs would be that were not made.
 func (e *OverBudgetError) Error() string {
 	return fmt.Sprintf("%d more runs of %v would have about %.3g requests for %d devices, more than a search simulates", e.Runs, e.Duration, e.Requests, e.Devices)
 }
 
-// CheckBudget returns an *OverBudgetError if the budget does not allow a number of runs. Without a
+// CheckBudget returns an *OverBudgetError if the scenario's budget does not allow a number of further runs. Without a
 // budget all are allowed.
-func (sc *Scenario) CheckBudget(numRuns int) error {
-	requests := sc.expectedRequests() * float64(numRuns)
-	if sc.Budget == nil || sc.workOf(requests) <= sc.Budget.Remaining {
+func (scenario *Scenario) CheckBudget(numRuns int) error {
+	requests := scenario.expectedRequests() * float64(numRuns)
+	if scenario.Budget == nil || scenario.workOf(requests) <= scenario.Budget.Remaining {
 		return nil
 	}
-	return &OverBudgetError{Runs: numRuns, Duration: sc.Duration, Requests: requests, Devices: len(sc.Tables.Devices)}
+	return &OverBudgetError{Runs: numRuns, Duration: scenario.Duration, Requests: requests, Devices: len(scenario.Tables.Devices)}
 }
 
-// spendBudget takes the work of numRuns runs from the search's budget before they are made. It returns an error,
+// spendBudget takes the work of numRuns runs from the scenario's budget, before they are made. It returns an error,
 // and takes nothing, if the budget does not allow them. Without a budget all runs are allowed.
-func (sc *Scenario) spendBudget(numRuns int) error {
-	if err := sc.CheckBudget(numRuns); err != nil || sc.Budget == nil {
+func (scenario *Scenario) spendBudget(numRuns int) error {
+	if err := scenario.CheckBudget(numRuns); err != nil || scenario.Budget == nil {
 		return err
 	}
-	sc.Budget.Remaining -= sc.workOf(sc.expectedRequests() * float64(numRuns))
+	scenario.Budget.Remaining -= scenario.workOf(scenario.expectedRequests() * float64(numRuns))
 	return nil
 }
 
-// workOf returns the cost of requests, in requests of a plan with few devices.
-func (sc *Scenario) workOf(requests float64) float64 {
-	cost := requestCostOf(sc.Tables)
-	return requests * (cost.perRequest + cost.perDevice*float64(len(sc.Tables.Devices)))
+// workOf returns what it costs to simulate a number of requests, in requests of a plan with few devices, the unit of Budget.
+func (scenario *Scenario) workOf(requests float64) float64 {
+	cost := requestCostOf(scenario.Tables)
+	return requests * (cost.perRequest + cost.perDevice*float64(len(scenario.Tables.Devices)))
 }
 
-// expectedRequests returns about how many requests a run has: the rates of the models, times the load factor and
-// the duration.
-func (sc *Scenario) expectedRequests() float64 {
+// expectedRequests returns about how many requests a run of the scenario has: the sum of the models' rates, times the
+// load factor and the duration.
+func (scenario *Scenario) expectedRequests() float64 {
 	rps := 0.0
-	for i := range sc.Tables.Models {
-		if sc.Rates != nil && i < len(sc.Rates) {
-			rps += sc.Rates[i]
+	for i := range scenario.Tables.Models {
+		if scenario.Rates != nil && i < len(scenario.Rates) {
+			rps += scenario.Rates[i]
 		} else {
-			rps += sc.Tables.Models[i].RPS
+			rps += scenario.Tables.Models[i].RPS
 		}
 	}
-	return rps * sc.Load * sc.Duration.Seconds()
+	return rps * scenario.Load * scenario.Duration.Seconds()
 }

@@ -109,45 +109,45 @@ type Result struct {
 	acc               *report.Accumulator
 }
 
-// check returns an error if a needed field is missing, or a time or device is invalid. Run calls it first. The
-// negated comparison also refuses NaN.
-func (c *Config) check() error {
+// check returns an error if a field that a run needs is missing, or if a time or a device is invalid. Run calls it
+// first. The negated comparison also refuses NaN.
+func (config *Config) check() error {
 	switch {
-	case c.Tables == nil || c.Policy == nil || c.Source == nil:
+	case config.Tables == nil || config.Policy == nil || config.Source == nil:
 		return fmt.Errorf("simulating: tables, policy and source are needed")
-	case c.Duration < 0 || c.Warmup < 0 || c.Ingress < 0 || c.Egress < 0 || c.FrontEnd < 0 || c.FrontEndRuns < 0 || !(c.FrontEndRunShare >= 0):
-		return fmt.Errorf("simulating: duration %v, warm-up %v, ingress %v, egress %v and front end %v must not be negative", c.Duration, c.Warmup, c.Ingress, c.Egress, c.FrontEnd)
+	case config.Duration < 0 || config.Warmup < 0 || config.Ingress < 0 || config.Egress < 0 || config.FrontEnd < 0 || config.FrontEndRuns < 0 || !(config.FrontEndRunShare >= 0):
+		return fmt.Errorf("simulating: duration %v, warm-up %v, ingress %v, egress %v and front end %v must not be negative", config.Duration, config.Warmup, config.Ingress, config.Egress, config.FrontEnd)
 	}
-	for i, f := range c.Faults {
-		if f.Device < 0 || int(f.Device) >= len(c.Tables.Devices) || f.At < 0 {
-			return fmt.Errorf("simulating: fault %d names device %d at %v, expected a device below %d and a time of at least 0", i, f.Device, f.At, len(c.Tables.Devices))
+	for i, fault := range config.Faults {
+		if fault.Device < 0 || int(fault.Device) >= len(config.Tables.Devices) || fault.At < 0 {
+			return fmt.Errorf("simulating: fault %d names device %d at %v, expected a device below %d and a time of at least 0", i, fault.Device, fault.At, len(config.Tables.Devices))
 		}
 	}
 	return nil
 }
 
-// timeSpan is a span of time, without its end.
+// timeSpan is a span of simulated time from start to end, without the end.
 type timeSpan struct{ start, end time.Duration }
 
 // contains reports whether an instant lies in the span.
-func (s timeSpan) contains(at time.Duration) bool { return at >= s.start && at < s.end }
+func (s timeSpan) contains(instant time.Duration) bool { return instant >= s.start && instant < s.end }
 
 // length returns how long the span is. If it ends before it starts, it returns 0.
 func (s timeSpan) length() time.Duration { return max(0, s.end-s.start) }
 
-// intersect returns the part of another span that lies in this one.
-func (s timeSpan) intersect(o timeSpan) timeSpan {
-	return timeSpan{max(s.start, o.start), min(s.end, o.end)}
+// intersect returns the part of another span that lies in this one. If they do not overlap, it ends before it starts.
+func (s timeSpan) intersect(other timeSpan) timeSpan {
+	return timeSpan{max(s.start, other.start), min(s.end, other.end)}
 }
 
-// overlap returns how long two spans overlap.
-func (s timeSpan) overlap(o timeSpan) time.Duration { return s.intersect(o).length() }
+// overlap returns for how long two spans overlap; 0 if they do not.
+func (s timeSpan) overlap(other timeSpan) time.Duration { return s.intersect(other).length() }
 
-// countedSpan returns the span of time whose requests count in the report: after the warm-up. In a run without a
-// duration it does not end.
-func (c *Config) countedSpan() timeSpan {
-	if c.Duration == 0 {
-		return timeSpan{c.Warmup, 1 << 62}
+// countedSpan returns the span of time whose requests and work count in the report: from the end of the warm-up to
+// the end of the arrivals. In a run without a duration it does not end.
+func (config *Config) countedSpan() timeSpan {
+	if config.Duration == 0 {
+		return timeSpan{config.Warmup, 1 << 62}
 	}
-	return timeSpan{c.Warmup, c.Duration}
+	return timeSpan{config.Warmup, config.Duration}
 }

@@ -12,7 +12,11 @@
 //   - Host: executes the batches of some devices. One host models devices that run
 //     batches of stages, and the links between them; another one models instances of
 //     language models.
-//   - Slot: the policy's number of a batch, a request or a task, used again later.
+//   - Slot: the policy's number of a batch, a request or a task, used again later. The
+//     serial number tells a batch from earlier ones of its slot.
+//   - Fault epoch: how often a device has failed. Entries of an earlier one are void.
+//   - Activity: what a batch does now: it waits, runs, or is transferred.
+//   - Instance: a server of language models on a device. Network: weights that it runs.
 //   - Hop: one stage of a batch on one device. A transfer lies between two hops. It
 //     holds the uplink of the sending node and the downlink of the receiving node at
 //     once, each first-in first-out.

@@ -25,9 +25,9 @@ type echoHost struct {
 
 // Kinds of agenda entries of echoHost.
 const (
-	isEchoStarted uint8 = firstHostKind + iota
-	isEchoToken
-	isEchoReturned // a batch returns to the policy
+	echoStartedEntry uint8 = firstHostKind + iota
+	echoTokenEntry
+	echoReturnedEntry // a batch returns to the policy
 )
 
 // newEchoHost returns the host of the kind echo.
@@ -36,8 +36,8 @@ func newEchoHost(l *loop) host {
 }
 
 // tokensOf returns the counter of the tokens that a batch's only task has, which stays when the batch is evicted.
-func (h *echoHost) tokensOf(slot int32) *int32 {
-	t := h.batches.members(slot)[0]
+func (h *echoHost) tokensOf(batchSlot int32) *int32 {
+	t := h.batches.members(batchSlot)[0]
 	for int(t) >= len(h.tokensMade) {
 		h.tokensMade = append(h.tokensMade, 0)
 	}
@@ -45,89 +45,91 @@ func (h *echoHost) tokensOf(slot int32) *int32 {
 }
 
 // batchEntry returns an agenda entry of a batch.
-func (h *echoHost) batchEntry(slot int32, kind uint8) agendaEntry {
-	return agendaEntry{kind: kind, host: 1, serial: h.batches.at(slot).serial, batch: slot, device: h.batches.hopAt(slot, 0).Device, start: h.agenda.now}
+func (h *echoHost) batchEntry(batchSlot int32, kind uint8) agendaEntry {
+	return agendaEntry{kind: kind, host: 1, serial: h.batches.at(batchSlot).serial, subject: batchSlot, device: h.batches.hopAt(batchSlot, 0).Device, start: h.agenda.now}
 }
 
 // dispatch starts a batch of the test kind at once: it makes one token after another. On a device that is down it
 // does nothing. It implements host.
-func (h *echoHost) dispatch(slot int32) {
-	if h.isDown[h.batches.hopAt(slot, 0).Device] {
+func (h *echoHost) dispatch(batchSlot int32) {
+	if h.isDown[h.batches.hopAt(batchSlot, 0).Device] {
 		return
 	}
-	for int(slot) >= len(h.activeSerials) {
+	for int(batchSlot) >= len(h.activeSerials) {
 		h.activeSerials = append(h.activeSerials, 0)
 	}
-	h.activeSerials[slot] = h.batches.at(slot).serial
-	h.agenda.startedBatches.push(h.batchEntry(slot, isEchoStarted))
-	h.scheduleToken(slot)
+	h.activeSerials[batchSlot] = h.batches.at(batchSlot).serial
+	h.agenda.startedBatches.push(h.batchEntry(batchSlot, echoStartedEntry))
+	h.scheduleToken(batchSlot)
 }
 
 // scheduleToken schedules the next token of a batch.
-func (h *echoHost) scheduleToken(slot int32) {
-	h.agenda.scheduleAfter(time.Millisecond, policy.TokenProgress, h.batchEntry(slot, isEchoToken))
+func (h *echoHost) scheduleToken(batchSlot int32) {
+	h.agenda.scheduleAfter(time.Millisecond, policy.TokenProgress, h.batchEntry(batchSlot, echoTokenEntry))
 }
 
 // handleEntry handles an agenda entry of the test kind's host: a batch has started, was evicted, or gets its next
 // token. An entry of an ended batch is void. It implements host.
 func (h *echoHost) handleEntry(entry *agendaEntry) {
-	b := h.batches.at(entry.batch)
-	switch isCurrent := b.live && b.serial == entry.serial; {
+	b := h.batches.at(entry.batchSlot())
+	switch isCurrent := b.isLive && b.serial == entry.serial; {
 	case !isCurrent:
-	case entry.kind == isEchoStarted:
-		h.loop.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device).Start = entry.start
+	case entry.kind == echoStartedEntry:
+		h.loop.beginBatchEvent(policy.BatchStarted, entry.batchSlot(), entry.device).Start = entry.start
 		h.loop.tellPolicy()
-	case entry.kind == isEchoReturned:
-		h.loop.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnEvicted, []int32{*h.tokensOf(entry.batch)})
-	case h.activeSerials[entry.batch] == entry.serial:
+	case entry.kind == echoReturnedEntry:
+		h.loop.returnBatchToPolicy(entry.batchSlot(), entry.device, policy.ReturnEvicted, []int32{*h.tokensOf(entry.batchSlot())})
+	case h.activeSerials[entry.batchSlot()] == entry.serial:
 		h.busyTimes[entry.device] += h.agenda.now - entry.start
-		h.makeToken(entry.batch, entry.device)
+		h.makeToken(entry.batchSlot(), entry.device)
 	}
 }
 
 // makeToken gives a batch its next token and tells the policy, at the first and at every ProgressTokens-th one. The
 // last token, the 8th unless the run's truth says otherwise, ends the batch.
-func (h *echoHost) makeToken(slot, device int32) {
-	n, maxTokens := h.tokensOf(slot), int32(8)
+func (h *echoHost) makeToken(batchSlot, device int32) {
+	n, maxTokens := h.tokensOf(batchSlot), int32(8)
 	if h.loop.truth != nil {
-		maxTokens = h.loop.truth.Tokens(h.batches.members(slot)[0])
+		maxTokens = h.loop.truth.Tokens(h.batches.members(batchSlot)[0])
 	}
 	*n++
 	if *n >= maxTokens {
-		*n, h.activeSerials[slot], h.batches.at(slot).live = 0, 0, false
-		h.loop.ending.batchRan(slot, device)
-		h.loop.beginBatchEvent(policy.BatchFinished, slot, device).End = h.agenda.now
+		*n, h.activeSerials[batchSlot], h.batches.at(batchSlot).isLive = 0, 0, false
+		h.loop.ending.batchRan(batchSlot, device)
+		h.loop.beginBatchEvent(policy.BatchFinished, batchSlot, device).End = h.agenda.now
 		h.loop.tellPolicy()
 		return
 	}
-	h.scheduleToken(slot)
+	h.scheduleToken(batchSlot)
 	if *n == 1 || *n%h.loop.tables.Instances[h.loop.tables.InstanceOf(device)].ProgressTokens == 0 {
-		h.loop.beginBatchEvent(policy.TokenProgress, slot, device).Tokens = *n
+		h.loop.beginBatchEvent(policy.TokenProgress, batchSlot, device).Tokens = *n
 		h.loop.tellPolicy()
 	}
 }
 
 // abort implements host. The tokens of the task are lost.
-func (h *echoHost) abort(slot int32) {
-	if int(slot) < len(h.activeSerials) {
-		h.activeSerials[slot] = 0
+func (h *echoHost) abort(batchSlot int32) {
+	if int(batchSlot) < len(h.activeSerials) {
+		h.activeSerials[batchSlot] = 0
 	}
-	*h.tokensOf(slot) = 0
+	*h.tokensOf(batchSlot) = 0
 }
 
 // evict takes a batch off its instance, as the policy orders, and returns it at once. Without keepTokens its tokens
 // are lost. It implements host.
-func (h *echoHost) evict(slot int32, keepTokens bool) {
-	if h.activeSerials[slot] = 0; !keepTokens {
-		*h.tokensOf(slot) = 0
+func (h *echoHost) evict(batchSlot int32, keepTokens bool) {
+	if h.activeSerials[batchSlot] = 0; !keepTokens {
+		*h.tokensOf(batchSlot) = 0
 	}
-	h.agenda.schedule(h.agenda.now, policy.BatchReturned, h.batches.at(slot).serial, h.batchEntry(slot, isEchoReturned))
+	h.agenda.schedule(h.agenda.now, policy.BatchReturned, h.batches.at(batchSlot).serial, h.batchEntry(batchSlot, echoReturnedEntry))
 }
 
+// handleOrder ends the run with an error, because these instances load no networks. It implements host.
 func (h *echoHost) handleOrder(o networkOrder) {
 	h.loop.failRun(fmt.Errorf("network %d: instances load none", o.network))
 }
 
+// bringInputs passes the task on to the host of devices. It implements host.
 func (h *echoHost) bringInputs(task, device int32) { h.loop.hosts[0].bringInputs(task, device) }
 
 // setDeviceUp loses an instance of the test kind or brings it back, and tells the policy, which takes back the
@@ -146,13 +148,14 @@ func (h *echoHost) setDeviceUp(device int32, up bool) {
 	h.loop.tellPolicy()
 }
 
+// busyTime returns how long a device made tokens. It implements host.
 func (h *echoHost) busyTime(device int32) time.Duration { return h.busyTimes[device] }
 
 // checkIdle returns an error if a batch still makes tokens at the end of a run. It implements host.
 func (h *echoHost) checkIdle() error {
-	for slot, serial := range h.activeSerials {
+	for batchSlot, serial := range h.activeSerials {
 		if serial != 0 {
-			return fmt.Errorf("batch slot %d still speaks when nothing is left to happen", slot)
+			return fmt.Errorf("batch slot %d still speaks when nothing is left to happen", batchSlot)
 		}
 	}
 	return nil

@@ -48,59 +48,62 @@ var endings = []struct {
 	{make: newTokenEnding, pool: poolTokens},
 }
 
-// endingOf returns the ending rule of a run: what happens when a batch has ended. It is that of the first kind of
-// plan that wants the run, or else that requests have one task and are answered.
-func endingOf(l *loop) endingRule {
-	for _, e := range endings {
-		if rule := e.make(l); rule != nil {
+// endingOf returns the ending rule of a run, which says what the end of a batch means to its requests: that of the
+// first kind of plan that wants the run, or else the direct one, by which a request has one task and is answered when
+// that ends.
+func endingOf(loop *loop) endingRule {
+	for _, candidate := range endings {
+		if rule := candidate.make(loop); rule != nil {
 			return rule
 		}
 	}
-	return directEnding{l}
+	return directEnding{loop}
 }
 
 // directEnding answers a request when the batch of its only task ends.
 type directEnding struct{ loop *loop }
 
-// batchRan is called when a batch has ended: it answers its requests, which have one task each, in the slot of the
-// same number. The answer reaches the client later by Egress. Requests that were dropped while they ran only free
-// their slots.
-func (e directEnding) batchRan(slot, _ int32) {
-	l := e.loop
-	answeredAt := l.agenda.now + l.cfg.Egress
-	for _, t := range l.batches.members(slot) {
-		q := &l.ledger.requests[t]
-		if q.state == requestOpen {
-			l.ledger.recordAnswer(q, answeredAt)
-			if l.cfg.OnCompleted != nil {
-				l.cfg.OnCompleted(q.arrivedAt, answeredAt)
+// batchRan answers the requests of a batch that has ended. They have one task each, in the slot of the same number.
+// The answer reaches the client later by Egress. Requests that were dropped while they ran only free their slots. It
+// implements endingRule.
+func (e directEnding) batchRan(batchSlot, _ int32) {
+	loop := e.loop
+	answeredAt := loop.agenda.now + loop.cfg.Egress
+	for _, task := range loop.batches.members(batchSlot) {
+		request := &loop.ledger.requests[task]
+		if request.state == requestOpen {
+			loop.ledger.recordAnswer(request, answeredAt)
+			if loop.cfg.OnCompleted != nil {
+				loop.cfg.OnCompleted(request.arrivedAt, answeredAt)
 			}
 		}
-		l.ledger.tasks.List[t].State, q.batchedTasks = policy.TaskUnused, 0
-		l.ledger.freeSlot(t)
+		loop.ledger.tasks.List[task].State, request.batchedTasks = policy.TaskUnused, 0
+		loop.ledger.freeSlot(task)
 	}
 }
 
-// completeRequest implements endingRule. Such requests end with their batch, so it fails.
+// completeRequest returns an error, because such requests end with their batch and not by an action of the policy. It
+// implements endingRule.
 func (directEnding) completeRequest(req int32) error {
 	return fmt.Errorf("the policy completes request slot %d, which the end of its batch answers", req)
 }
 
-// switchMode implements endingRule. Such plans have no modes, so it fails.
+// switchMode returns an error, because plans of this kind have no modes, such as gears, to switch to. It implements endingRule.
 func (directEnding) switchMode(tag int32) error {
 	return fmt.Errorf("the policy switches to mode %d, which the plan does not have", tag)
 }
 
+// addResult adds nothing: the report has all figures of such runs. It implements endingRule.
 func (directEnding) addResult(*Result) {}
 
-// answerRequest answers a request now, and closes it. The client gets the answer later by Egress, which counts for
-// its latency.
+// answerRequest answers the request in a slot now, and closes it. The client gets the answer later by Egress, which
+// counts for its latency.
 func (l *loop) answerRequest(req int32) {
-	q := &l.ledger.requests[req]
+	request := &l.ledger.requests[req]
 	answeredAt := l.agenda.now + l.cfg.Egress
-	l.ledger.recordAnswer(q, answeredAt)
+	l.ledger.recordAnswer(request, answeredAt)
 	if l.cfg.OnCompleted != nil {
-		l.cfg.OnCompleted(q.arrivedAt, answeredAt)
+		l.cfg.OnCompleted(request.arrivedAt, answeredAt)
 	}
 	l.ledger.closeRequest(req)
 }

@@ -8,8 +8,8 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// flowEnding is the ending of plans whose requests have several tasks: a Control reveals
-// which tasks come next. It implements policy.TaskHost.
+// flowEnding is the ending of plans whose requests have several tasks: a Control reveals which tasks come next. It
+// implements endingRule and policy.TaskHost, by which the ledger of tasks calls it.
 type flowEnding struct {
 	loop     *loop
 	ledger   *ledger
@@ -18,7 +18,7 @@ type flowEnding struct {
 	stats    *flowStats     // nil for plans of other kinds
 	work     *workflowStats // nil if the plan has no workflows
 	sessions *sessionStore  // nil if no service keeps session states
-	// Device and pipeline of the batch that ends.
+	// device of the batch that ends, and its pipeline
 	device, pipeline int32
 }
 
@@ -28,22 +28,22 @@ type taskRecord struct {
 	revealedAt time.Duration // when the task became known
 	placedAt   time.Duration // when the policy chose its device
 	endedAt    time.Duration
-	state      sessionState
+	state      sessionState // what its service keeps of the request behind it
 	// For a task of a language model: tokens of its prompt and answer, 0 for the usual
 	// number, and the step that asks for it, plus one.
 	prompt, output, ask int32
 }
 
-// newFlowEnding returns the ending rule for requests with several tasks, and nil if the run has no Control, which
-// knows what follows a task.
-func newFlowEnding(l *loop) endingRule {
-	if l.cfg.Control == nil {
+// newFlowEnding returns the ending rule for requests with several tasks. If the run has no Control, which knows what
+// follows a task, it returns nil.
+func newFlowEnding(run *loop) endingRule {
+	if run.cfg.Control == nil {
 		return nil
 	}
-	l.flow = &flowEnding{loop: l, ledger: &l.ledger, control: l.cfg.Control}
-	l.ledger.tasks.Host = l.flow
-	l.flow.stats, l.flow.work, l.flow.sessions = newFlowStats(l), newWorkflowStats(l), newSessionStore(l.flow)
-	return l.flow
+	run.flow = &flowEnding{loop: run, ledger: &run.ledger, control: run.cfg.Control}
+	run.ledger.tasks.Host = run.flow
+	run.flow.stats, run.flow.work, run.flow.sessions = newFlowStats(run), newWorkflowStats(run), newSessionStore(run.flow)
+	return run.flow
 }
 
 // beginRequest reveals the first tasks of a request, unless the policy dropped the request
@@ -55,43 +55,44 @@ func (f *flowEnding) beginRequest(req, model int32) {
 	}
 }
 
-// batchRan is called when a batch has ended. It counts its times, ends its tasks and reveals the tasks that follow.
-// end is when the run itself ended, before the policy heard of it.
-func (f *flowEnding) batchRan(slot, device int32) {
-	l := f.loop
-	b := l.batches.at(slot)
-	end := l.agenda.now - b.reportDelay
+// batchRan counts the times of a batch that has ended on a device, ends its tasks, and reveals the tasks that follow.
+// The run itself may have ended earlier than now, by reportDelay. It implements endingRule.
+func (f *flowEnding) batchRan(batchSlot, device int32) {
+	loop := f.loop
+	batch := loop.batches.at(batchSlot)
+	end := loop.agenda.now - batch.reportDelay
 	if f.stats != nil {
-		f.stats.addBatch(b.service, end-l.current.start, l.batches.members(slot))
+		f.stats.addBatch(batch.service, end-loop.currentEntry.start, loop.batches.members(batchSlot))
 	}
-	if f.work != nil && flows.WorkflowTablesOf(l.tables).LanguageModelOf(b.service) == nil {
-		f.work.addBatch(b.service, device, l.current.start, end, len(l.batches.members(slot)))
+	if f.work != nil && flows.WorkflowTablesOf(loop.tables).LanguageModelOf(batch.service) == nil {
+		f.work.addBatch(batch.service, device, loop.currentEntry.start, end, len(loop.batches.members(batchSlot)))
 	}
-	f.device, f.pipeline = device, b.pipeline
-	f.ledger.tasks.FinishTasks(l.batches.members(slot))
+	f.device, f.pipeline = device, batch.pipeline
+	f.ledger.tasks.FinishTasks(loop.batches.members(batchSlot))
 }
 
-// LeaveBatch implements policy.TaskHost.
-func (f *flowEnding) LeaveBatch(t int32, newState policy.TaskState) bool {
-	return f.ledger.leaveBatch(t, newState)
+// LeaveBatch takes a task out of its batch and gives it a new state; it returns whether the task's request is still
+// open. It implements policy.TaskHost.
+func (f *flowEnding) LeaveBatch(task int32, newState policy.TaskState) bool {
+	return f.ledger.leaveBatch(task, newState)
 }
 
-// FollowTask is called for each task that has ended, to find out what follows: it stores the session state and
-// tells the Control the outcome by the run's truth. It implements policy.TaskHost.
-func (f *flowEnding) FollowTask(t int32) {
-	l := f.loop
-	f.ledger.locations[t].device, f.records[t].endedAt = f.device, l.agenda.now
+// FollowTask is called for each task that has ended, to find out what follows: it stores the session state that the
+// task leaves, and tells the Control the outcome that the run's truth has for it. It implements policy.TaskHost.
+func (f *flowEnding) FollowTask(task int32) {
+	loop := f.loop
+	f.ledger.locations[task].device, f.records[task].endedAt = f.device, loop.agenda.now
 	if f.sessions != nil {
-		f.sessions.storeState(t, f.device)
+		f.sessions.storeState(task, f.device)
 	}
-	var o policy.Outcome
-	if l.truth != nil {
-		o, _ = l.truth.Outcome(f.ledger.tasks.List[t].Req, t, f.pipeline)
+	var outcome policy.Outcome
+	if loop.truth != nil {
+		outcome, _ = loop.truth.Outcome(f.ledger.tasks.List[task].Req, task, f.pipeline)
 	}
-	f.control.TaskEnded(t, o, &f.ledger.tasks.Reveals)
+	f.control.TaskEnded(task, outcome, &f.ledger.tasks.Reveals)
 }
 
-// dropTasks ends the tasks of a request that was dropped because of one of them.
+// dropTasks ends all tasks of a request that the policy has dropped because of one of them (-1: at the entry).
 func (f *flowEnding) dropTasks(req, task int32) {
 	if f.stats != nil {
 		f.stats.addDrop(req, task)
@@ -99,13 +100,13 @@ func (f *flowEnding) dropTasks(req, task int32) {
 	f.ledger.tasks.ForgetRequest(f.control, req)
 }
 
-// RequestModel implements policy.TaskHost.
+// RequestModel returns the model of a request, and whether the request is open. It implements policy.TaskHost.
 func (f *flowEnding) RequestModel(req int32) (model int32, open bool) {
-	q := &f.ledger.requests[req]
-	return q.model, q.state == requestOpen
+	request := &f.ledger.requests[req]
+	return request.model, request.state == requestOpen
 }
 
-// HandleEvent implements policy.TaskHost.
+// HandleEvent tells the policy an event about a task. It implements policy.TaskHost.
 func (f *flowEnding) HandleEvent(ev policy.Event) {
 	f.loop.event = ev
 	f.loop.tellPolicy()
@@ -121,71 +122,79 @@ func (f *flowEnding) AnswerRequest(req int32) {
 
 // NoteTask records a task that has just been revealed, before the policy hears of it: its work, its tokens and the
 // time. It implements policy.TaskHost.
-func (f *flowEnding) NoteTask(t *policy.RevealedTask) {
-	l := f.loop
-	for int(t.Task) >= len(f.ledger.locations) {
+func (f *flowEnding) NoteTask(revealed *policy.RevealedTask) {
+	loop := f.loop
+
+	// Make sure that the tables have its slot.
+	for int(revealed.Task) >= len(f.ledger.locations) {
 		f.ledger.locations = append(f.ledger.locations, taskLocation{})
 	}
-	for int(t.Task) >= len(f.records) {
+	for int(revealed.Task) >= len(f.records) {
 		f.records = append(f.records, taskRecord{})
 	}
+
+	// Count it.
 	if f.stats != nil {
-		f.stats.totals.Modules[t.Service].Requests++
+		f.stats.totals.Modules[revealed.Service].Requests++
 	}
 	if f.work != nil {
-		f.work.countTask(t.Service)
+		f.work.countTask(revealed.Service)
 	}
-	f.ledger.locations[t.Task] = taskLocation{lastStage: -1}
-	record := &f.records[t.Task]
-	record.work, record.revealedAt, record.prompt, record.output, record.ask = t.Work, l.agenda.now, t.Prompt, t.Output, t.Ask
+
+	// Enter what is known of it.
+	f.ledger.locations[revealed.Task] = taskLocation{lastStage: -1}
+	record := &f.records[revealed.Task]
+	record.work, record.revealedAt, record.prompt, record.output, record.ask = revealed.Work, loop.agenda.now, revealed.Prompt, revealed.Output, revealed.Ask
 	if f.sessions != nil {
-		f.sessions.taskRevealed(t.Task)
+		f.sessions.taskRevealed(revealed.Task)
 	}
 }
 
-// ForgetTask implements policy.TaskHost.
-func (f *flowEnding) ForgetTask(t int32) {
+// ForgetTask discards the session state of a task that nothing will read any more. It implements policy.TaskHost.
+func (f *flowEnding) ForgetTask(task int32) {
 	if f.sessions != nil {
-		f.sessions.discard(t)
+		f.sessions.discard(task)
 	}
 }
 
-// placeTask handles the policy's action to place a task: its inputs move to a device as soon as they are ready. A
-// task that does not wait is an error of the policy.
-func (f *flowEnding) placeTask(t, device int32) {
-	if !f.ledger.tasks.IsWaiting(t) {
-		f.loop.failRun(fmt.Errorf("the policy places task slot %d, which does not wait", t))
+// placeTask carries out the policy's action Place: the inputs of a task move to a device as soon as they are ready. A
+// task that does not wait ends the run with an error.
+func (f *flowEnding) placeTask(task, device int32) {
+	if !f.ledger.tasks.IsWaiting(task) {
+		f.loop.failRun(fmt.Errorf("the policy places task slot %d, which does not wait", task))
 		return
 	}
-	f.records[t].placedAt = f.loop.agenda.now
-	f.ledger.tasks.PlaceInputs(t, device)
+	f.records[task].placedAt = f.loop.agenda.now
+	f.ledger.tasks.PlaceInputs(task, device)
 }
 
-// BringInputs implements policy.TaskHost.
-func (f *flowEnding) BringInputs(t, device int32) {
-	f.loop.hosts[f.loop.hostByDevice[device]].bringInputs(t, device)
+// BringInputs lets the host of a device bring the inputs of a task there, all of which are ready. It implements
+// policy.TaskHost.
+func (f *flowEnding) BringInputs(task, device int32) {
+	f.loop.hosts[f.loop.hostByDevice[device]].bringInputs(task, device)
 }
 
 // inputsArrived tells the policy that the inputs of a task are at a device. It does nothing
 // if the task has ended or was placed elsewhere meanwhile.
 func (f *flowEnding) inputsArrived(entry *agendaEntry) {
-	l, t := f.loop, entry.batch
-	if !f.ledger.tasks.IsPlaceCurrent(t, entry.epoch) {
+	loop, task := f.loop, entry.task()
+	if !f.ledger.tasks.IsPlaceCurrent(task, entry.epoch) {
 		return
 	}
-	ta := &f.ledger.tasks.List[t]
-	ev := l.beginEvent(policy.TransferFinished)
-	ev.Model, ev.Service, ev.Req, ev.Task = f.ledger.requests[ta.Req].model, ta.Service, ta.Req, t
-	ev.Batch, ev.Device, ev.Start, ev.End = -1, entry.device, entry.start, l.agenda.now
-	l.tellPolicy()
+	state := &f.ledger.tasks.List[task]
+	ev := loop.beginEvent(policy.TransferFinished)
+	ev.Model, ev.Service, ev.Req, ev.Task = f.ledger.requests[state.Req].model, state.Service, state.Req, task
+	ev.Batch, ev.Device, ev.Start, ev.End = -1, entry.device, entry.start, loop.agenda.now
+	loop.tellPolicy()
 }
 
-// completeRequest implements endingRule. Such requests end with their last task, so it fails.
+// completeRequest returns an error, because such requests end with their last task and not by an action of the
+// policy. It implements endingRule.
 func (*flowEnding) completeRequest(req int32) error {
 	return fmt.Errorf("the policy completes request slot %d, which ends with its last task", req)
 }
 
-// switchMode implements endingRule. Such plans have no modes, so it fails.
+// switchMode returns an error, because plans of this kind have no modes, such as gears, to switch to. It implements endingRule.
 func (*flowEnding) switchMode(tag int32) error {
 	return fmt.Errorf("the policy switches to mode %d, which the plan does not have", tag)
 }
@@ -193,25 +202,25 @@ func (*flowEnding) switchMode(tag int32) error {
 // addResult puts the figures of the run's applications into the result: those of modules, of devices, of session
 // states and of language models, as far as the plan has these. It implements endingRule and is called at the end of
 // a run.
-func (f *flowEnding) addResult(r *Result) {
+func (f *flowEnding) addResult(result *Result) {
 	if f.stats != nil {
-		f.stats.addResult(r)
+		f.stats.addResult(result)
 	}
 	if f.work != nil {
-		f.work.addResult(r)
+		f.work.addResult(result)
 	}
 	if f.sessions != nil {
-		f.sessions.addResult(r)
+		f.sessions.addResult(result)
 	}
-	if g := f.loop.baseHost.engines; g != nil {
-		g.stats.addResult(r)
+	if engines := f.loop.baseHost.engines; engines != nil {
+		engines.stats.addResult(result)
 	}
 }
 
-// checkIdle returns an error if slots of tasks are in use when no request is left.
+// checkIdle returns an error if slots of tasks or session states are in use at the end of a run, when no request is left.
 func (f *flowEnding) checkIdle() error {
-	if n := f.ledger.tasks.Reveals.SlotsInUse(); n > 0 {
-		return fmt.Errorf("%d slots of tasks are in use when no request is left", n)
+	if slotsInUse := f.ledger.tasks.Reveals.SlotsInUse(); slotsInUse > 0 {
+		return fmt.Errorf("%d slots of tasks are in use when no request is left", slotsInUse)
 	}
 	if f.sessions != nil {
 		return f.sessions.checkEmpty()

@@ -29,15 +29,16 @@ type fluidRelaxation struct {
 	nextFreeAt []time.Duration // freeAt with the current request
 }
 
-// acceptIfInTime returns whether a request that arrives at the given time can be answered within
-// the SLO beside those accepted before. If it can, it is accepted.
+// acceptIfInTime reports whether a request that arrives at the given time can be answered within the SLO beside the
+// requests accepted before, and accepts it if so. In every module its work must end by the deadline less the least
+// time of what follows.
 func (f *fluidRelaxation) acceptIfInTime(arrivedAt, slo time.Duration) bool {
-	for m := range f.rate {
-		if f.rate[m] == nil { // not every request visits the module
+	for module := range f.rate {
+		if f.rate[module] == nil { // not every request visits the module
 			continue
 		}
-		f.nextFreeAt[m] = f.workDoneAt(m, max(f.freeAt[m], arrivedAt+f.timeBefore[m]), arrivedAt+slo-f.timeAfter[m])
-		if f.nextFreeAt[m] > arrivedAt+slo-f.timeAfter[m] {
+		f.nextFreeAt[module] = f.workDoneAt(module, max(f.freeAt[module], arrivedAt+f.timeBefore[module]), arrivedAt+slo-f.timeAfter[module])
+		if f.nextFreeAt[module] > arrivedAt+slo-f.timeAfter[module] {
 			return false
 		}
 	}
@@ -45,24 +46,25 @@ func (f *fluidRelaxation) acceptIfInTime(arrivedAt, slo time.Duration) bool {
 	return true
 }
 
-// workDoneAt returns when the work of one request that begins at start is done on module m. rate has how many
-// requests per second the module serves in each second of the run; the last one lasts for ever. If that is after
-// the limit, it returns a time after the limit.
-func (f *fluidRelaxation) workDoneAt(m int, start, limit time.Duration) time.Duration {
-	work, rates := 1.0, f.rate[m]
+// workDoneAt returns when the work of one request that begins at start is done on a module (an index in rate). The
+// module serves as many requests per second as rate has for each second of the run; the last one lasts for ever. If
+// the work ends after the limit, it returns a time after the limit.
+func (f *fluidRelaxation) workDoneAt(module int, start, limit time.Duration) time.Duration {
+	remainingRequests, rates := 1.0, f.rate[module]
 	for start <= limit {
-		s := int(start / time.Second)
-		end := time.Duration(s+1) * time.Second
-		rate := rates[min(s, len(rates)-1)]
-		if s >= len(rates)-1 {
+		// Serve at the rate of this second until the work is done or the second ends.
+		second := int(start / time.Second)
+		end := time.Duration(second+1) * time.Second
+		rate := rates[min(second, len(rates)-1)]
+		if second >= len(rates)-1 {
 			end = 1<<63 - 1
 		}
-		if served := rate * (end - start).Seconds(); served < work {
-			work -= served
+		if served := rate * (end - start).Seconds(); served < remainingRequests {
+			remainingRequests -= served
 			start = end
 			continue
 		}
-		return start + time.Duration(work/rate*float64(time.Second))
+		return start + time.Duration(remainingRequests/rate*float64(time.Second))
 	}
 	return limit + 1
 }
@@ -85,61 +87,62 @@ func (f *flowStats) maxGoodRequests() int64 {
 	return sum
 }
 
-// relaxedProblem builds the fluid relaxation of the run's application: for each module that every request visits
-// once, how many requests it serves per second, and the least times that a request needs before and after it.
+// relaxedProblem returns the fluid relaxation of the run's only application: for each module that every request
+// visits once, how many requests its workers serve in each second, and the least times that a request needs before
+// and after it.
 func (f *flowStats) relaxedProblem() *fluidRelaxation {
-	app, n := &f.tables.Apps[0], int(f.services)
-	relaxed := &fluidRelaxation{rate: make([][]float64, n), timeBefore: make([]time.Duration, n), timeAfter: make([]time.Duration, n), freeAt: make([]time.Duration, n), nextFreeAt: make([]time.Duration, n)}
+	app, services := &f.tables.Apps[0], int(f.services)
+	relaxed := &fluidRelaxation{rate: make([][]float64, services), timeBefore: make([]time.Duration, services), timeAfter: make([]time.Duration, services), freeAt: make([]time.Duration, services), nextFreeAt: make([]time.Duration, services)}
 
 	// Least time of every node that all requests visit.
 	nodeTime := make([]time.Duration, len(app.Nodes))
-	visits := make([]int, n)
+	visits := make([]int, services)
 	for i := range app.Nodes {
-		if nd := &app.Nodes[i]; nd.AlwaysReached {
-			nodeTime[i] = f.minTime(nd.Service)
-			visits[nd.Service]++
+		if node := &app.Nodes[i]; node.AlwaysReached {
+			nodeTime[i] = f.minTime(node.Service)
+			visits[node.Service]++
 		}
 	}
 
 	// Longest times before and after each node. In app.Order a node comes after its inputs.
 	timeBefore := make([]time.Duration, len(app.Nodes))
 	for _, i := range app.Order {
-		nd := &app.Nodes[i]
-		for _, e := range nd.Inputs {
-			timeBefore[i] = max(timeBefore[i], timeBefore[e.From]+nodeTime[e.From])
+		node := &app.Nodes[i]
+		for _, edge := range node.Inputs {
+			timeBefore[i] = max(timeBefore[i], timeBefore[edge.From]+nodeTime[edge.From])
 		}
-		if !nd.AlwaysReached || visits[nd.Service] > 1 { // several visits have different windows; without them the bound is looser
+		if !node.AlwaysReached || visits[node.Service] > 1 { // several visits have different windows; without them the bound is looser
 			continue
 		}
 		timeAfter := time.Duration(0)
-		for _, path := range nd.Paths {
+		for _, path := range node.Paths {
 			sum := time.Duration(0)
-			for _, k := range path {
-				sum += nodeTime[k]
+			for _, nodeIndex := range path {
+				sum += nodeTime[nodeIndex]
 			}
 			timeAfter = max(timeAfter, sum)
 		}
-		s := nd.Service
-		relaxed.timeBefore[s], relaxed.timeAfter[s], relaxed.rate[s] = timeBefore[i], timeAfter, f.serviceRates(s)
+		service := node.Service
+		relaxed.timeBefore[service], relaxed.timeAfter[service], relaxed.rate[service] = timeBefore[i], timeAfter, f.serviceRates(service)
 	}
 	f.addSharedDevices(relaxed, visits)
 	return relaxed
 }
 
-// addSharedDevices adds one more constraint to the bound, for modules that share all of their devices: the devices
-// serve a request as one module whose time is the sum of the modules' least times. before and after are the least
-// times outside of these modules.
+// addSharedDevices adds one more constraint to the relaxation for modules that share all of their devices: the
+// devices serve a request as one module whose time is the sum of the modules' least times. before and after are the
+// least times outside of these modules. visits says, by service, how often every request visits it.
 func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 	handled := make([]bool, f.services)
-	for m := range handled {
+	for module := range handled {
 		var before, after time.Duration
 
-		// Requests per second that the devices serve, if each visits all modules handled so far.
+		// Requests per second that the devices serve, if each visits all modules joined so far.
 		var rates []float64
-		workers := f.tables.Modules[m].Workers
+		workers := f.tables.Modules[module].Workers
 
 		// Collect the modules on the same devices. The rates r1 and r2 join to 1 / (1/r1 + 1/r2).
-		for other := m; other < len(handled); other++ {
+		for other := module; other < len(handled); other++ {
 			if handled[other] || relaxed.rate[other] == nil || visits[other] != 1 || !slices.Equal(f.tables.Modules[other].Workers, workers) {
 				continue
 			}
@@ -149,27 +152,27 @@ func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 				continue
 			}
 			before, after = min(before, relaxed.timeBefore[other]), min(after, relaxed.timeAfter[other])
-			for s, rate := range relaxed.rate[other] {
-				if sum := rates[s] + rate; sum > 0 {
-					rates[s] *= rate / sum
+			for second, rate := range relaxed.rate[other] {
+				if sum := rates[second] + rate; sum > 0 {
+					rates[second] *= rate / sum
 				}
 			}
 		}
 
 		// A constraint on one module alone is there already.
-		if rates != nil && len(f.modules[workers[0]]) > 1 {
+		if rates != nil && len(f.servicesByDevice[workers[0]]) > 1 {
 			relaxed.timeBefore, relaxed.timeAfter, relaxed.rate = append(relaxed.timeBefore, before), append(relaxed.timeAfter, after), append(relaxed.rate, rates)
 			relaxed.freeAt, relaxed.nextFreeAt = append(relaxed.freeAt, 0), append(relaxed.nextFreeAt, 0)
 		}
 	}
 }
 
-// minTime returns the least time of a service's task: a batch of one on its fastest kind of device.
+// minTime returns the least time of a service's task: that of a batch of one on its fastest kind of device.
 func (f *flowStats) minTime(service int32) time.Duration {
-	shortest, s := time.Duration(0), &f.loop.tables.Services[service]
-	for p := s.FirstPipeline; p < s.FirstPipeline+s.NumPipelines; p++ {
-		if d := f.loop.tables.Stages[f.loop.tables.Pipelines[p].FirstStage].Infer[0]; shortest == 0 || d < shortest {
-			shortest = d
+	shortest, serviceTable := time.Duration(0), &f.loop.tables.Services[service]
+	for pipeline := serviceTable.FirstPipeline; pipeline < serviceTable.FirstPipeline+serviceTable.NumPipelines; pipeline++ {
+		if runTime := f.loop.tables.Stages[f.loop.tables.Pipelines[pipeline].FirstStage].Infer[0]; shortest == 0 || runTime < shortest {
+			shortest = runTime
 		}
 	}
 	return shortest
@@ -179,16 +182,16 @@ func (f *flowStats) minTime(service int32) time.Duration {
 // at the batch size with the least time per request. Workers that leave still serve what
 // they have, so the workers of the second before count too.
 func (f *flowStats) serviceRates(service int32) []float64 {
-	maxRate, s := 0.0, &f.loop.tables.Services[service]
-	for p := s.FirstPipeline; p < s.FirstPipeline+s.NumPipelines; p++ {
-		for i, d := range f.loop.tables.Stages[f.loop.tables.Pipelines[p].FirstStage].Infer {
-			maxRate = max(maxRate, float64(i+1)/d.Seconds())
+	maxRate, serviceTable := 0.0, &f.loop.tables.Services[service]
+	for pipeline := serviceTable.FirstPipeline; pipeline < serviceTable.FirstPipeline+serviceTable.NumPipelines; pipeline++ {
+		for second, runTime := range f.loop.tables.Stages[f.loop.tables.Pipelines[pipeline].FirstStage].Infer {
+			maxRate = max(maxRate, float64(second+1)/runTime.Seconds())
 		}
 	}
 	workers := f.totals.Modules[service].Workers
 	rates := make([]float64, len(workers))
-	for i, n := range workers {
-		rates[i] = maxRate * float64(max(n, workers[max(0, i-1)]))
+	for second, workerCount := range workers {
+		rates[second] = maxRate * float64(max(workerCount, workers[max(0, second-1)]))
 	}
 	return rates
 }

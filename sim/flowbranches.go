@@ -9,23 +9,22 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// branchTruth is the truth of applications with branches. The path of a request is drawn
-// from the plan's probabilities when the request arrives, so that it does not depend on the
-// policy.
+// branchTruth is the truth of applications with branches. The path of a request is drawn from the plan's
+// probabilities when the request arrives, so that it does not depend on the policy.
 type branchTruth struct {
-	t      *policy.Tables
-	tables *flows.GraphTables
-	rng    *rand.Rand
-	nodes  int
-	app    []int32   // application, by request
-	draws  []float64 // uniform numbers, by request and node
+	tables      *policy.Tables
+	graphTables *flows.GraphTables
+	rng         *rand.Rand
+	maxNodes    int       // nodes of the largest application
+	apps        []int32   // by request slot: its application
+	draws       []float64 // [request slot * maxNodes + node]: a uniform number
 }
 
-// hasBranches reports whether an application has branches.
+// hasBranches reports whether some application has a node with several outcomes (branches).
 func hasBranches(tables *flows.GraphTables) bool {
-	for a := range tables.Apps {
-		for n := range tables.Apps[a].Nodes {
-			if tables.Apps[a].Nodes[n].OutcomeChances != nil {
+	for app := range tables.Apps {
+		for node := range tables.Apps[app].Nodes {
+			if tables.Apps[app].Nodes[node].OutcomeChances != nil {
 				return true
 			}
 		}
@@ -33,45 +32,45 @@ func hasBranches(tables *flows.GraphTables) bool {
 	return false
 }
 
-// newBranchTruth returns the truth of a run, that is, which branches each request takes. They are drawn from the
+// newBranchTruth returns the truth of a run, which says which branches each request takes. They are drawn from the
 // random stream "branches" of the seed.
-func newBranchTruth(t *policy.Tables, tables *flows.GraphTables, seed uint64) *branchTruth {
-	w := &branchTruth{t: t, tables: tables, rng: seeded.New(seed, "branches")}
-	for a := range tables.Apps {
-		w.nodes = max(w.nodes, len(tables.Apps[a].Nodes))
+func newBranchTruth(tables *policy.Tables, graphTables *flows.GraphTables, seed uint64) *branchTruth {
+	truth := &branchTruth{tables: tables, graphTables: graphTables, rng: seeded.New(seed, "branches")}
+	for app := range graphTables.Apps {
+		truth.maxNodes = max(truth.maxNodes, len(graphTables.Apps[app].Nodes))
 	}
-	return w
+	return truth
 }
 
-// Arrive draws, for a request that arrives, a number from [0,1) for each node, which later decides the branch
-// there. So a request's branches do not depend on what the policy does. It implements Truth.
-func (w *branchTruth) Arrive(req int32, r *arrivals.Request) {
-	for int(req) >= len(w.app) {
-		w.app = append(w.app, 0)
-		for range w.nodes {
+// Arrive draws for a request that arrives a number from [0,1) for each node, which later decides the branch there. So
+// a request's branches do not depend on what the policy does. It implements Truth.
+func (w *branchTruth) Arrive(req int32, request *arrivals.Request) {
+	for int(req) >= len(w.apps) {
+		w.apps = append(w.apps, 0)
+		for range w.maxNodes {
 			w.draws = append(w.draws, 0)
 		}
 	}
-	w.app[req] = r.Model
-	for n := range w.tables.Apps[r.Model].Nodes {
-		w.draws[int(req)*w.nodes+n] = w.rng.Float64()
+	w.apps[req] = request.Model
+	for node := range w.graphTables.Apps[request.Model].Nodes {
+		w.draws[int(req)*w.maxNodes+node] = w.rng.Float64()
 	}
 }
 
 // Outcome returns the branch that a request takes at the node whose service the pipeline runs, by its chances and
 // the number drawn at its arrival. A service without branches has outcome 0. It implements Truth.
-func (w *branchTruth) Outcome(req, _, pipeline int32) (o policy.Outcome, level int64) {
-	service := w.t.Pipelines[pipeline].Service
-	for i := range w.tables.Apps[w.app[req]].Nodes {
-		n := &w.tables.Apps[w.app[req]].Nodes[i]
-		if n.Service != service || n.OutcomeChances == nil {
+func (w *branchTruth) Outcome(req, _, pipeline int32) (outcome policy.Outcome, level int64) {
+	service := w.tables.Pipelines[pipeline].Service
+	for nodeIndex := range w.graphTables.Apps[w.apps[req]].Nodes {
+		node := &w.graphTables.Apps[w.apps[req]].Nodes[nodeIndex]
+		if node.Service != service || node.OutcomeChances == nil {
 			continue
 		}
-		o.Branch = n.OutcomeAt(w.draws[int(req)*w.nodes+i])
-		return o, 0
+		outcome.Branch = node.OutcomeAt(w.draws[int(req)*w.maxNodes+nodeIndex])
+		return outcome, 0
 	}
-	return o, 0
+	return outcome, 0
 }
 
-// Tokens implements Truth. Applications have no tokens.
+// Tokens returns 0: tasks of applications have no tokens. It implements Truth.
 func (w *branchTruth) Tokens(int32) int32 { return 0 }

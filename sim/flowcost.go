@@ -25,24 +25,24 @@ const (
 // RequestDivisor returns by how much a test of what a plan sustains divides its number of
 // requests, because each costs much. Those to language models are never divided: among fewer
 // requests, too few would have long answers.
-func RequestDivisor(t *policy.Tables) float64 {
+func RequestDivisor(tables *policy.Tables) float64 {
 	switch {
-	case gears.TablesOf(t) != nil:
-		return CascadeRequestDivisor(len(t.Devices))
-	case requestCostOf(t) == workflowCost:
+	case gears.TablesOf(tables) != nil:
+		return CascadeRequestDivisor(len(tables.Devices))
+	case requestCostOf(tables) == workflowCost:
 		return workflowDivisor
 	}
 	return 1
 }
 
-// CascadeRequestDivisor returns the same for a cascade on a number of devices, all of which
-// take part in every request.
+// CascadeRequestDivisor returns what RequestDivisor returns for a cascade on a number of devices: all of them take
+// part in every request.
 func CascadeRequestDivisor(devices int) float64 { return max(1, float64(devices)/cascadeDevices) }
 
-// requestCostOf returns about what the simulation of a request costs, by the kind of plan: more for workflows and
-// language models. Budgets of simulations are counted by it.
-func requestCostOf(t *policy.Tables) requestCost {
-	workflows := flows.WorkflowTablesOf(t)
+// requestCostOf returns about what it costs to simulate a request of a plan, more for workflows and language models.
+// Budgets of simulations are counted by it.
+func requestCostOf(tables *policy.Tables) requestCost {
+	workflows := flows.WorkflowTablesOf(tables)
 	switch {
 	case workflows == nil:
 		return plainCost

@@ -45,50 +45,49 @@ type FlowSecond struct {
 	Capacity      float64 // requests that the workers can serve in the second, with the planned batch sizes
 }
 
-// flowStats collects the FlowResult of a run.
+// flowStats collects the FlowResult of a run. A worker is a module on a device.
 type flowStats struct {
-	loop         *loop
-	tables       *flows.GraphTables
-	services     int32           // number of services
-	runTimes     []time.Duration // run time by request and service
-	totals       FlowResult
-	arrivalTimes []time.Duration // arrival times of all requests
-	workersUp    []int32         // number of workers, by service
-	modules      [][]int32       // services that run on a device, by device
-	serving      []bool          // the worker serves, by device
-	loadOrdered  []bool          // the worker is decided for and not loaded yet, by device
-	presentSince []time.Duration // when the worker was decided for, by device, or -1 if there is none
+	loop             *loop
+	tables           *flows.GraphTables
+	services         int32           // number of services
+	runTimes         []time.Duration // [request slot * services + service]: time of devices on the request
+	totals           FlowResult
+	arrivalTimes     []time.Duration // arrival times of all requests
+	workersUp        []int32         // number of workers, by service
+	servicesByDevice [][]int32       // by device: the services that run on it
+	isServing        []bool          // by device: its workers are loaded and serve
+	isLoadOrdered    []bool          // by device: its worker is decided for and not loaded yet
+	presentSince     []time.Duration // by device: when its worker was decided for; -1 if there is none
 }
 
-// newFlowStats returns the collector of figures of applications for a run, and nil for plans of other kinds. It
-// also makes the random outcomes of branches, if the applications have some and the run was given no truth (what
+// newFlowStats returns the collector of figures of applications for a run. For plans of other kinds it returns nil.
+// It also makes the random outcomes of branches, if the applications have some and the run was given no truth (what
 // requests really do).
-func newFlowStats(l *loop) *flowStats {
-	tables := flows.GraphTablesOf(l.tables)
+func newFlowStats(loop *loop) *flowStats {
+	tables := flows.GraphTablesOf(loop.tables)
 	if tables == nil {
 		return nil
 	}
-	stats := &flowStats{loop: l, tables: tables, services: int32(len(l.tables.Services)), workersUp: make([]int32, len(l.tables.Services)), modules: make([][]int32, len(l.tables.Devices)), serving: make([]bool, len(l.tables.Devices)), loadOrdered: make([]bool, len(l.tables.Devices)), presentSince: make([]time.Duration, len(l.tables.Devices))}
+	stats := &flowStats{loop: loop, tables: tables, services: int32(len(loop.tables.Services)), workersUp: make([]int32, len(loop.tables.Services)), servicesByDevice: make([][]int32, len(loop.tables.Devices)), isServing: make([]bool, len(loop.tables.Devices)), isLoadOrdered: make([]bool, len(loop.tables.Devices)), presentSince: make([]time.Duration, len(loop.tables.Devices))}
 
 	// Count the workers that are loaded from the start.
-	for s := range l.tables.Services {
-		stats.totals.Modules = append(stats.totals.Modules, FlowModule{Name: l.tables.Services[s].Name})
-		for _, d := range tables.Modules[s].Workers {
-			stats.modules[d], stats.presentSince[d] = append(stats.modules[d], int32(s)), -1
-			if len(l.tables.Resident[d]) > 0 {
-				stats.presentSince[d], stats.serving[d] = 0, true
-				stats.workersUp[s]++
+	for service := range loop.tables.Services {
+		stats.totals.Modules = append(stats.totals.Modules, FlowModule{Name: loop.tables.Services[service].Name})
+		for _, deviceIndex := range tables.Modules[service].Workers {
+			stats.servicesByDevice[deviceIndex], stats.presentSince[deviceIndex] = append(stats.servicesByDevice[deviceIndex], int32(service)), -1
+			if len(loop.tables.Resident[deviceIndex]) > 0 {
+				stats.presentSince[deviceIndex], stats.isServing[deviceIndex] = 0, true
+				stats.workersUp[service]++
 			}
 		}
 	}
-	if l.truth == nil && hasBranches(tables) {
-		l.truth = newBranchTruth(l.tables, tables, l.cfg.Seed)
+	if loop.truth == nil && hasBranches(tables) {
+		loop.truth = newBranchTruth(loop.tables, tables, loop.cfg.Seed)
 	}
 	return stats
 }
 
-// addRequest counts a new request, for the second of its arrival, and clears the run times of its slot (one for
-// each service).
+// addRequest counts a new request for the second of its arrival, and clears the run times of its slot, one for each service.
 func (f *flowStats) addRequest(req int32) {
 	for int(req+1)*int(f.services) > len(f.runTimes) {
 		f.runTimes = append(f.runTimes, 0)
@@ -102,83 +101,85 @@ func (f *flowStats) addRequest(req int32) {
 	}
 }
 
-// secondOf returns the figures of the second that contains an instant.
-func (f *flowStats) secondOf(at time.Duration) *FlowSecond {
-	s := int(at / time.Second)
-	for len(f.totals.Seconds) <= s {
+// secondOf returns the figures of the second that contains an instant. The list of seconds grows up to it.
+func (f *flowStats) secondOf(instant time.Duration) *FlowSecond {
+	second := int(instant / time.Second)
+	for len(f.totals.Seconds) <= second {
 		f.totals.Seconds = append(f.totals.Seconds, FlowSecond{})
 	}
-	return &f.totals.Seconds[s]
+	return &f.totals.Seconds[second]
 }
 
-// addBatch counts a batch of a module that took `duration`, divided among its tasks. The time of a task whose
-// request was dropped while it ran was in vain. ConsumedSLO is the part of the request's time budget that has
-// passed by the end of the batch.
+// addBatch counts a batch of a service whose run took `duration`, which is divided equally among its tasks (members).
+// The time of a task whose request was dropped while it ran was in vain. ConsumedSLO grows by the part of the
+// request's SLO that has passed by now.
 func (f *flowStats) addBatch(service int32, duration time.Duration, members []int32) {
-	m := &f.totals.Modules[service]
-	for len(m.BatchesBySize) <= len(members) {
-		m.BatchesBySize = append(m.BatchesBySize, 0)
+	module := &f.totals.Modules[service]
+	for len(module.BatchesBySize) <= len(members) {
+		module.BatchesBySize = append(module.BatchesBySize, 0)
 	}
-	m.BatchesBySize[len(members)]++
-	m.RunTime += duration
+	module.BatchesBySize[len(members)]++
+	module.RunTime += duration
+
+	// Divide the time among the tasks.
 	perTask := duration / time.Duration(len(members))
-	for _, t := range members {
-		req := f.loop.ledger.tasks.List[t].Req
-		q := &f.loop.ledger.requests[req]
-		if q.state != requestOpen { // dropped while it ran
-			m.InvalidTime += perTask
+	for _, task := range members {
+		req := f.loop.ledger.tasks.List[task].Req
+		request := &f.loop.ledger.requests[req]
+		if request.state != requestOpen { // dropped while it ran
+			module.InvalidTime += perTask
 			continue
 		}
 		f.runTimes[req*f.services+service] += perTask
-		m.ConsumedSLO += float64(f.loop.agenda.now-q.arrivedAt) / float64(q.deadline-q.arrivedAt)
-		m.EndedTasks++
+		module.ConsumedSLO += float64(f.loop.agenda.now-request.arrivedAt) / float64(request.deadline-request.arrivedAt)
+		module.EndedTasks++
 	}
 }
 
 // addDrop counts a dropped request, at the module of the task that caused the drop. A task
 // of -1 stands for the entry.
 func (f *flowStats) addDrop(req, task int32) {
-	q := &f.loop.ledger.requests[req]
-	service := f.tables.Apps[q.model].Nodes[0].Service
+	request := &f.loop.ledger.requests[req]
+	service := f.tables.Apps[request.model].Nodes[0].Service
 	if task >= 0 && int(task) < len(f.loop.ledger.tasks.List) && f.loop.ledger.tasks.List[task].Req == req {
 		service = f.loop.ledger.tasks.List[task].Service
 	}
-	if f.loop.ledger.acc.IsCounted(q.arrivedAt) {
+	if f.loop.ledger.acc.IsCounted(request.arrivedAt) {
 		f.totals.Dropped++
 		f.totals.Modules[service].Dropped++
 	}
 	f.markInvalid(req)
 }
 
-// markInvalid counts the run time of a request as invalid.
+// markInvalid counts all run time spent on a request as invalid, because it was dropped or is late.
 func (f *flowStats) markInvalid(req int32) {
-	for s, d := range f.runTimes[req*f.services : (req+1)*f.services] {
-		f.totals.Modules[s].InvalidTime += d
+	for service, runTime := range f.runTimes[req*f.services : (req+1)*f.services] {
+		f.totals.Modules[service].InvalidTime += runTime
 	}
 }
 
 // addAnswer counts the answer to a request, as good or late. All run time of a late request was in vain. Requests
-// outside the counted span (warm-up) are left out of the counts.
+// outside of the counted time (warm-up) are left out of the counts.
 func (f *flowStats) addAnswer(req int32) {
-	q := &f.loop.ledger.requests[req]
-	isLate := f.loop.agenda.now+f.loop.cfg.Egress > q.deadline
+	request := &f.loop.ledger.requests[req]
+	isLate := f.loop.agenda.now+f.loop.cfg.Egress > request.deadline
 	if isLate {
 		f.markInvalid(req)
 	}
 	switch {
-	case !f.loop.ledger.acc.IsCounted(q.arrivedAt):
+	case !f.loop.ledger.acc.IsCounted(request.arrivedAt):
 	case isLate:
 		f.totals.Late++
 	default:
 		f.totals.Good++
-		f.secondOf(q.arrivedAt).Good++
+		f.secondOf(request.arrivedAt).Good++
 	}
 }
 
 // workerOrdered notes that the policy has ordered the load of a device's worker. From then on the device counts as
 // used.
 func (f *flowStats) workerOrdered(device int32) {
-	f.loadOrdered[device] = true
+	f.isLoadOrdered[device] = true
 	if f.presentSince[device] < 0 {
 		f.presentSince[device] = f.loop.agenda.now
 	}
@@ -190,10 +191,10 @@ func (f *flowStats) workerChanged(device int32, isLoaded bool) {
 	f.setServing(device, isLoaded)
 	switch {
 	case isLoaded:
-		f.loadOrdered[device] = false
+		f.isLoadOrdered[device] = false
 	case f.presentSince[device] >= 0:
 		f.totals.DeviceTime += f.loop.agenda.now - f.presentSince[device]
-		if f.presentSince[device] = f.loop.agenda.now; !f.loadOrdered[device] {
+		if f.presentSince[device] = f.loop.agenda.now; !f.isLoadOrdered[device] {
 			f.presentSince[device] = -1
 		}
 	}
@@ -203,15 +204,15 @@ func (f *flowStats) workerChanged(device int32, isLoaded bool) {
 // ends or the device is lost. The counts of workers up to now are written first.
 func (f *flowStats) setServing(device int32, isServing bool) {
 	f.fillWorkerCounts(f.loop.agenda.now)
-	if f.serving[device] == isServing {
+	if f.isServing[device] == isServing {
 		return
 	}
-	f.serving[device] = isServing
-	for _, s := range f.modules[device] {
+	f.isServing[device] = isServing
+	for _, service := range f.servicesByDevice[device] {
 		if isServing {
-			f.workersUp[s]++
+			f.workersUp[service]++
 		} else {
-			f.workersUp[s]--
+			f.workersUp[service]--
 		}
 	}
 }
@@ -226,51 +227,55 @@ func (f *flowStats) deviceFault(device int32, up bool) {
 
 // fillWorkerCounts stores the current number of workers for all seconds before now that have none.
 func (f *flowStats) fillWorkerCounts(now time.Duration) {
-	for s := range f.totals.Modules {
-		m := &f.totals.Modules[s]
-		for len(m.Workers) < int(now/time.Second) {
-			m.Workers = append(m.Workers, f.workersUp[s])
+	for service := range f.totals.Modules {
+		module := &f.totals.Modules[service]
+		for len(module.Workers) < int(now/time.Second) {
+			module.Workers = append(module.Workers, f.workersUp[service])
 		}
 	}
 }
 
 // addResult completes the figures at the end of a run and puts them into the result: device time, the bound, the
 // capacity of each second, and the policy's own statistics if it keeps some.
-func (f *flowStats) addResult(r *Result) {
+func (f *flowStats) addResult(result *Result) {
 	f.fillWorkerCounts(f.loop.agenda.now + time.Second)
+
+	// Add the time of the devices that are still in use.
 	end := f.loop.agenda.now
 	if f.loop.cfg.Duration > 0 {
 		end = f.loop.cfg.Duration
 	}
-	for _, since := range f.presentSince {
-		if since >= 0 {
-			f.totals.DeviceTime += max(0, end-since)
+	for _, presentSince := range f.presentSince {
+		if presentSince >= 0 {
+			f.totals.DeviceTime += max(0, end-presentSince)
 		}
 	}
 	f.totals.Bound = f.maxGoodRequests()
-	if p, ok := policy.FindExtension[interface {
+
+	// Add the policy's own statistics, and the capacity of each second.
+	if statisticsSource, ok := policy.FindExtension[interface {
 		Statistics() *dropping.RunStatistics
 	}](f.loop.cfg.Policy); ok {
-		f.totals.DropStats = p.Statistics()
+		f.totals.DropStats = statisticsSource.Statistics()
 	}
-	for s := range f.totals.Seconds {
-		f.totals.Seconds[s].Capacity = f.capacityIn(s)
+	for second := range f.totals.Seconds {
+		f.totals.Seconds[second].Capacity = f.capacityIn(second)
 	}
-	r.setFlow(&f.totals)
+	result.setFlow(&f.totals)
 }
 
-// capacityIn returns how many requests per second the workers present in a second can serve: the least over the
-// modules that every request visits, at their planned batches.
+// capacityIn returns how many requests per second the workers that are present in a second of the run can serve: the
+// least over the modules that every request visits, at their planned batch sizes.
 func (f *flowStats) capacityIn(second int) float64 {
 	minRate, found := 0.0, false
-	for a := range f.tables.Apps {
-		for i := range f.tables.Apps[a].Nodes {
-			n := &f.tables.Apps[a].Nodes[i]
-			if !n.AlwaysReached {
+	for app := range f.tables.Apps {
+		for nodeIndex := range f.tables.Apps[app].Nodes {
+			node := &f.tables.Apps[app].Nodes[nodeIndex]
+			if !node.AlwaysReached {
 				continue
 			}
-			w, p := f.totals.Modules[n.Service].Workers, &f.loop.tables.Pipelines[f.loop.tables.Services[n.Service].FirstPipeline]
-			rate := float64(w[min(second, len(w)-1)]) * f.tables.Modules[n.Service].DeviceShares[0] * float64(p.Batch) / f.loop.tables.Stages[p.FirstStage].Infer[p.Batch-1].Seconds()
+			workers, pipeline := f.totals.Modules[node.Service].Workers, &f.loop.tables.Pipelines[f.loop.tables.Services[node.Service].FirstPipeline]
+			rate := float64(workers[min(second, len(workers)-1)]) * f.tables.Modules[node.Service].DeviceShares[0] * float64(pipeline.Batch) / f.loop.tables.Stages[pipeline.FirstStage].Infer[pipeline.Batch-1].Seconds()
 			if !found || rate < minRate {
 				minRate, found = rate, true
 			}

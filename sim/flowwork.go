@@ -7,7 +7,7 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// WorkResult holds what the devices did in a run of workflows, in the counted time.
+// WorkResult holds what the devices did in a run of workflows, in the counted time (after the warm-up).
 type WorkResult struct {
 	Services    []FlowModule
 	Loads       int64
@@ -27,73 +27,73 @@ type workflowStats struct {
 	loadStart   []time.Duration // by device: when its current load began, or -1
 }
 
-// newWorkflowStats returns the collector of what devices did in a run of workflows, or nil if the plan has no
-// workflows. loadStart is -1 for a device that is not loading.
-func newWorkflowStats(l *loop) *workflowStats {
-	workflows := flows.WorkflowTablesOf(l.tables)
+// newWorkflowStats returns the collector of what devices did in a run of workflows. If the plan has no workflows, it
+// returns nil.
+func newWorkflowStats(loop *loop) *workflowStats {
+	workflows := flows.WorkflowTablesOf(loop.tables)
 	if workflows == nil || len(workflows.Apps) == 0 {
 		return nil
 	}
-	w := &workflowStats{loop: l, countedSpan: l.cfg.countedSpan(), endedLoads: make([][]timeSpan, len(l.tables.Devices))}
-	for range l.tables.Devices {
-		w.loadStart = append(w.loadStart, -1)
+	stats := &workflowStats{loop: loop, countedSpan: loop.cfg.countedSpan(), endedLoads: make([][]timeSpan, len(loop.tables.Devices))}
+	for range loop.tables.Devices {
+		stats.loadStart = append(stats.loadStart, -1)
 	}
-	for s := range l.tables.Services {
-		w.totals.Services = append(w.totals.Services, FlowModule{Name: l.tables.Services[s].Name})
+	for service := range loop.tables.Services {
+		stats.totals.Services = append(stats.totals.Services, FlowModule{Name: loop.tables.Services[service].Name})
 	}
-	w.totals.Devices = len(l.tables.Devices)
-	return w
+	stats.totals.Devices = len(loop.tables.Devices)
+	return stats
 }
 
-// addBatch counts a batch of a service that ran on a device from start to end, by its size, if it started in the
-// counted span (after the warm-up).
+// addBatch counts a batch of a service that ran on a device from start to end, with its number of tasks (size), if it
+// started in the counted time (after the warm-up).
 func (w *workflowStats) addBatch(service, device int32, start, end time.Duration, size int) {
-	if m := &w.totals.Services[service]; w.countedSpan.contains(start) {
-		for len(m.BatchesBySize) <= size {
-			m.BatchesBySize = append(m.BatchesBySize, 0)
+	if figures := &w.totals.Services[service]; w.countedSpan.contains(start) {
+		for len(figures.BatchesBySize) <= size {
+			figures.BatchesBySize = append(figures.BatchesBySize, 0)
 		}
-		m.BatchesBySize[size]++
-		m.RunTime += end - start
+		figures.BatchesBySize[size]++
+		figures.RunTime += end - start
 	}
 	w.addRunTime(device, start, end)
 }
 
-// addRunTime counts the time in which a device ran, as far as it is in the counted span, and how much of it
-// overlaps with loads. Loads that have ended cannot overlap later runs and are forgotten.
+// addRunTime counts the time from start to end in which a device ran, as far as it is in the counted time, and how
+// much of it overlaps with loads. Loads that have ended cannot overlap later runs and are forgotten.
 func (w *workflowStats) addRunTime(device int32, start, end time.Duration) {
-	span := w.countedSpan.intersect(timeSpan{start, end})
-	w.totals.runTime += span.length()
+	runSpan := w.countedSpan.intersect(timeSpan{start, end})
+	w.totals.runTime += runSpan.length()
 	for _, load := range w.endedLoads[device] {
-		w.totals.overlapTime += span.overlap(load)
+		w.totals.overlapTime += runSpan.overlap(load)
 	}
 	w.endedLoads[device] = w.endedLoads[device][:0]
 	if loadBegan := w.loadStart[device]; loadBegan >= 0 {
-		w.totals.overlapTime += span.overlap(timeSpan{loadBegan, end})
+		w.totals.overlapTime += runSpan.overlap(timeSpan{loadBegan, end})
 	}
 }
 
-// loadBegun notes that a load begins now.
+// loadBegun notes that a load of a network begins on a device now.
 func (w *workflowStats) loadBegun(device int32) { w.loadStart[device] = w.loop.agenda.now }
 
-// deviceLost notes that a device failed, and its load with it.
+// deviceLost notes that a device has failed, and the load that it was doing with it.
 func (w *workflowStats) deviceLost(device int32) { w.loadStart[device] = -1 }
 
-// loadEnded counts a load on a device that ends now, with its time, and keeps its span to find out how much of it
+// loadEnded counts a load on a device that began at start and ends now, and keeps its span to find out how much of it
 // overlaps with the running batch.
 func (w *workflowStats) loadEnded(device int32, start time.Duration) {
-	span := w.countedSpan.intersect(timeSpan{start, w.loop.agenda.now})
+	loadSpan := w.countedSpan.intersect(timeSpan{start, w.loop.agenda.now})
 	if w.countedSpan.contains(start) {
 		w.totals.Loads++
 	}
-	w.totals.loadTime += span.length()
+	w.totals.loadTime += loadSpan.length()
 	w.loadStart[device] = -1
-	w.endedLoads[device] = append(w.endedLoads[device], span)
+	w.endedLoads[device] = append(w.endedLoads[device], loadSpan)
 }
 
-// countTask counts a task of a service.
+// countTask counts a revealed task of a service.
 func (w *workflowStats) countTask(service int32) { w.totals.Services[service].Requests++ }
 
-// addResult puts the figures into the result.
+// addResult puts what devices did into the result, at the end of the run.
 func (w *workflowStats) addResult(r *Result) {
 	w.totals.CountedTime = w.countedSpan.overlap(timeSpan{0, w.loop.agenda.now})
 	r.setWork(&w.totals)
@@ -101,32 +101,32 @@ func (w *workflowStats) addResult(r *Result) {
 
 // setWork puts into the result and its report what devices did: the services with their batches, the number of
 // loads, and the shares of time in which devices ran, loaded, did both or nothing.
-func (r *Result) setWork(w *WorkResult) {
-	r.Work = w
+func (r *Result) setWork(work *WorkResult) {
+	r.Work = work
 	if r.Report == nil {
 		return
 	}
 
 	// Report the services, and the mean size of their batches.
 	batches, tasks := int64(0), int64(0)
-	for i := range w.Services {
-		m := &w.Services[i]
-		r.Report.Modules = append(r.Report.Modules, m.moduleReport(nil, i))
-		for size, n := range m.BatchesBySize {
-			batches, tasks = batches+n, tasks+int64(size)*n
+	for i := range work.Services {
+		service := &work.Services[i]
+		r.Report.Modules = append(r.Report.Modules, service.moduleReport(nil, i))
+		for size, batchCount := range service.BatchesBySize {
+			batches, tasks = batches+batchCount, tasks+int64(size)*batchCount
 		}
 	}
-	r.Report.Loads = &w.Loads
+	r.Report.Loads = &work.Loads
 	report := &formats.WorkflowReport{}
 
 	// Divide the time of all devices into running, loading, both and idle.
-	if w.CountedTime > 0 {
-		report.LoadsPerMinute = float64(w.Loads) / w.CountedTime.Minutes()
-		deviceTime := float64(w.CountedTime) * float64(w.Devices)
-		overlap := float64(w.overlapTime) / deviceTime
-		d := &formats.DeviceTime{Running: float64(w.runTime)/deviceTime - overlap, Loading: float64(w.loadTime)/deviceTime - overlap, RunningAndLoading: overlap}
-		d.Idle = max(0, 1-d.Running-d.Loading-overlap)
-		r.Report.DeviceTime = d
+	if work.CountedTime > 0 {
+		report.LoadsPerMinute = float64(work.Loads) / work.CountedTime.Minutes()
+		deviceTime := float64(work.CountedTime) * float64(work.Devices)
+		overlap := float64(work.overlapTime) / deviceTime
+		shares := &formats.DeviceTime{Running: float64(work.runTime)/deviceTime - overlap, Loading: float64(work.loadTime)/deviceTime - overlap, RunningAndLoading: overlap}
+		shares.Idle = max(0, 1-shares.Running-shares.Loading-overlap)
+		r.Report.DeviceTime = shares
 	}
 	if batches > 0 {
 		report.Batch = float64(tasks) / float64(batches)
@@ -134,19 +134,18 @@ func (r *Result) setWork(w *WorkResult) {
 	r.Report.Workflow = report
 }
 
-// poolWork adds up what devices did over several runs and puts the sums into the pooled result. Without such
-// figures it does nothing.
+// poolWork puts the sums of what devices did over several runs into the pooled result. Without such figures it does nothing.
 func poolWork(pooled *Result, results []*Result) {
 	if results[0].Work == nil {
 		return
 	}
 	total := &WorkResult{Services: make([]FlowModule, len(results[0].Work.Services)), Devices: results[0].Work.Devices}
 	for _, r := range results {
-		w := r.Work
-		total.Loads, total.CountedTime = total.Loads+w.Loads, total.CountedTime+w.CountedTime
-		total.runTime, total.loadTime, total.overlapTime = total.runTime+w.runTime, total.loadTime+w.loadTime, total.overlapTime+w.overlapTime
-		for i := range w.Services {
-			total.Services[i].addRun(&w.Services[i])
+		work := r.Work
+		total.Loads, total.CountedTime = total.Loads+work.Loads, total.CountedTime+work.CountedTime
+		total.runTime, total.loadTime, total.overlapTime = total.runTime+work.runTime, total.loadTime+work.loadTime, total.overlapTime+work.overlapTime
+		for i := range work.Services {
+			total.Services[i].addRun(&work.Services[i])
 		}
 	}
 	pooled.setWork(total)
@@ -154,14 +153,16 @@ func poolWork(pooled *Result, results []*Result) {
 
 // addWorkflowParts adds to the configuration what workflows need beside the tables: the
 // times of transfers between devices, and the draws of their branches.
-func (cfg *Config) addWorkflowParts() {
-	workflows := flows.WorkflowTablesOf(cfg.Tables)
+func (config *Config) addWorkflowParts() {
+	workflows := flows.WorkflowTablesOf(config.Tables)
 	if workflows == nil {
 		return
 	}
-	t := cfg.Tables
-	cfg.MoveTime = func(service, from, to int32) time.Duration { return workflows.OutputTransferTime(t, service, from, to) }
-	if walk, ok := cfg.Control.(*flows.WorkflowControl); ok {
-		walk.SetChoices(flows.NewRandomChoices(workflows, t, cfg.Seed))
+	tables := config.Tables
+	config.MoveTime = func(service, from, to int32) time.Duration {
+		return workflows.OutputTransferTime(tables, service, from, to)
+	}
+	if control, ok := config.Control.(*flows.WorkflowControl); ok {
+		control.SetChoices(flows.NewRandomChoices(workflows, tables, config.Seed))
 	}
 }

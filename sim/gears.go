@@ -18,7 +18,7 @@ type GearResult struct {
 	RequestsByGear []int64 // requests by the gear at their arrival, in the whole run
 }
 
-// Accuracy returns the share of correct answers, or 0 if there are no answers.
+// Accuracy returns the share of correct answers among all counted ones, or 0 if there are none.
 func (g *GearResult) Accuracy() float64 {
 	if g.Answered == 0 {
 		return 0
@@ -30,36 +30,37 @@ func (g *GearResult) Accuracy() float64 {
 // requests that arrived under each. It does not depend on which samples a run drew.
 func (g *GearResult) ExpectedAccuracy(tables *gear.Tables) float64 {
 	total, correct := 0.0, 0.0
-	for k, accuracy := range tables.GearAccuracies() {
-		n := float64(g.RequestsByGear[k])
-		total, correct = total+n, correct+n*accuracy
+	for gearIndex, accuracy := range tables.GearAccuracies() {
+		requests := float64(g.RequestsByGear[gearIndex])
+		total, correct = total+requests, correct+requests*accuracy
 	}
 	return correct / max(1, total)
 }
 
-// GearShares returns the shares of the requests that arrived under each gear.
+// GearShares returns, by gear (a cascade for a range of rates), the share of the requests that arrived while it was in force.
 func (g *GearResult) GearShares() []float64 {
 	total, shares := 0.0, make([]float64, len(g.RequestsByGear))
-	for _, n := range g.RequestsByGear {
-		total += float64(n)
+	for _, requests := range g.RequestsByGear {
+		total += float64(requests)
 	}
-	for k, n := range g.RequestsByGear {
-		shares[k] = float64(n) / max(1, total)
+	for gearIndex, requests := range g.RequestsByGear {
+		shares[gearIndex] = float64(requests) / max(1, total)
 	}
 	return shares
 }
 
 // setGears puts the figures of cascades into the result and, if there is one, the accuracy into its report.
-func (r *Result) setGears(g GearResult) {
-	r.Gears = &g
-	if g.Answered > 0 && r.Report != nil {
-		accuracy := g.Accuracy()
+func (r *Result) setGears(figures GearResult) {
+	r.Gears = &figures
+	if figures.Answered > 0 && r.Report != nil {
+		accuracy := figures.Accuracy()
 		r.Report.Accuracy = &accuracy
 	}
 }
 
-// cascadeEnding is the ending of gear plans: a batch answers no request, and the policy is
-// told the level of each answer.
+// cascadeEnding is the ending of gear plans. A gear is a cascade of models for a range of rates. The end of a batch
+// answers no request: the policy is told the level of each answer (how certain the model is), and completes the
+// request or sends it on.
 type cascadeEnding struct {
 	recordTruth
 	loop   *loop
@@ -67,97 +68,98 @@ type cascadeEnding struct {
 	totals GearResult
 }
 
-// newCascadeEnding returns the ending rule of a gear plan (cascades of models), and nil for plans of other kinds.
-// It is also the truth of the run: the answers are the plan's recorded samples.
-func newCascadeEnding(l *loop) endingRule {
-	tables := gear.TablesOf(l.tables)
+// newCascadeEnding returns the ending rule of a gear plan (cascades of models). For plans of other kinds it returns
+// nil. The rule is also the truth of the run: the answers are the plan's recorded samples.
+func newCascadeEnding(loop *loop) endingRule {
+	tables := gear.TablesOf(loop.tables)
 	if tables == nil {
 		return nil
 	}
-	c := &cascadeEnding{loop: l, recordTruth: recordTruth{records: &tables.Records, samples: make([]requestSample, 0, typicalOpenRequests)}, totals: GearResult{RequestsByGear: make([]int64, len(tables.Gears))}}
-	l.truth = c
-	return c
+	ending := &cascadeEnding{loop: loop, recordTruth: recordTruth{records: &tables.Records, samples: make([]requestSample, 0, typicalOpenRequests)}, totals: GearResult{RequestsByGear: make([]int64, len(tables.Gears))}}
+	loop.truth = ending
+	return ending
 }
 
 // batchRan is called when a model of a cascade has answered a batch. It tells the policy the level (how certain the
 // model is) of each answer, which the plan has recorded; the policy then completes the request or sends it on. One
 // event is reused for all of them, because no action of a gear's policy needs another.
-func (c *cascadeEnding) batchRan(slot, device int32) {
-	l := c.loop
-	pipeline := l.batches.at(slot).pipeline
+func (c *cascadeEnding) batchRan(batchSlot, device int32) {
+	loop := c.loop
+	pipeline := loop.batches.at(batchSlot).pipeline
 	levels := c.records.Levels[pipeline]
-	ev := l.beginBatchEvent(policy.ControlRevealed, slot, device)
-	for _, r := range l.batches.members(slot) {
-		if !l.ledger.leaveBatch(r, policy.TaskWaiting) {
+	ev := loop.beginBatchEvent(policy.ControlRevealed, batchSlot, device)
+	for _, requestSlot := range loop.batches.members(batchSlot) {
+		if !loop.ledger.leaveBatch(requestSlot, policy.TaskWaiting) {
 			continue
 		}
-		s := &c.samples[r]
-		s.answeredBy = pipeline
-		ev.Req, ev.Task, ev.Value = r, r, int64(levels[s.index])
-		l.tellPolicy()
+		sample := &c.samples[requestSlot]
+		sample.answeredBy = pipeline
+		ev.Req, ev.Task, ev.Value = requestSlot, requestSlot, int64(levels[sample.index])
+		loop.tellPolicy()
 	}
 }
 
 // completeRequest answers a request with the answer that it got last, as the policy orders, and counts whether that
-// is right by the recorded sample. It returns an error if the request runs, has ended, or has no answer.
+// is right by the recorded sample. It returns an error if the request runs, has ended, or has no answer. It
+// implements endingRule.
 func (c *cascadeEnding) completeRequest(req int32) error {
-	l := c.loop
-	if uint(req) >= uint(len(l.ledger.requests)) || l.ledger.requests[req].batchedTasks > 0 || l.ledger.requests[req].state != requestOpen || c.samples[req].answeredBy < 0 {
+	loop := c.loop
+	if uint(req) >= uint(len(loop.ledger.requests)) || loop.ledger.requests[req].batchedTasks > 0 || loop.ledger.requests[req].state != requestOpen || c.samples[req].answeredBy < 0 {
 		return fmt.Errorf("the policy completes request slot %d, which has no answer", req)
 	}
-	if l.ledger.requests[req].arrivedAt >= l.cfg.Warmup {
+	if loop.ledger.requests[req].arrivedAt >= loop.cfg.Warmup {
 		c.totals.Answered++
-		if s := &c.samples[req]; c.records.Correct[s.answeredBy][s.index] {
+		if sample := &c.samples[req]; c.records.Correct[sample.answeredBy][sample.index] {
 			c.totals.Correct++
 		}
 	}
-	l.answerRequest(req)
+	loop.answerRequest(req)
 	return nil
 }
 
-// switchMode handles the policy's switch to a gear (a cascade for a range of rates): requests that arrive from now
-// on count for it. A gear that the plan lacks is an error.
-func (c *cascadeEnding) switchMode(tag int32) error {
-	if tag < 0 || int(tag) >= len(c.totals.RequestsByGear) {
-		return fmt.Errorf("the policy switches to gear %d, which the plan does not have", tag)
+// switchMode carries out the policy's switch to a gear (a cascade for a range of rates): requests that arrive from
+// now on count for it. It returns an error if the plan does not have the gear. It implements endingRule.
+func (c *cascadeEnding) switchMode(gearIndex int32) error {
+	if gearIndex < 0 || int(gearIndex) >= len(c.totals.RequestsByGear) {
+		return fmt.Errorf("the policy switches to gear %d, which the plan does not have", gearIndex)
 	}
-	c.gear = tag
+	c.gear = gearIndex
 	c.totals.Switches++
 	return nil
 }
 
-// Arrive implements Truth.
+// Arrive counts a request that arrives for the gear in force, and gives it the next recorded sample. It implements Truth.
 func (c *cascadeEnding) Arrive(req int32, r *arrivals.Request) {
 	c.totals.RequestsByGear[c.gear]++
 	c.recordTruth.Arrive(req, r)
 }
 
+// addResult puts the answers, switches and requests by gear into the result, at the end of the run. It implements endingRule.
 func (c *cascadeEnding) addResult(r *Result) { r.setGears(c.totals) }
 
-// poolCascades adds up the figures of cascades (answers, right answers, switches of gears) over several runs and
-// puts the sums into the pooled result. Without such figures it does nothing.
+// poolCascades puts the sums of the figures of cascades (answers, right answers, switches of gears) over several runs
+// into the pooled result. Without such figures it does nothing.
 func poolCascades(pooled *Result, results []*Result) {
 	if results[0].Gears == nil {
 		return
 	}
 	total := GearResult{RequestsByGear: make([]int64, len(results[0].Gears.RequestsByGear))}
-	for _, r := range results {
-		total.Answered += r.Gears.Answered
-		total.Correct += r.Gears.Correct
-		total.Switches += r.Gears.Switches
-		for k, n := range r.Gears.RequestsByGear {
-			total.RequestsByGear[k] += n
+	for _, result := range results {
+		total.Answered += result.Gears.Answered
+		total.Correct += result.Gears.Correct
+		total.Switches += result.Gears.Switches
+		for gearIndex, requests := range result.Gears.RequestsByGear {
+			total.RequestsByGear[gearIndex] += requests
 		}
 	}
 	pooled.setGears(total)
 }
 
-// recordTruth is the truth of gear plans: request i of the run carries sample i modulo the
-// number of recorded samples.
+// recordTruth is the truth of gear plans: request i of the run carries recorded sample i modulo the number of samples.
 type recordTruth struct {
 	records *gear.SampleRecords
 	samples []requestSample // by request
-	count   int64
+	count   int64           // requests so far
 }
 
 // requestSample is the sample that a request carries.
@@ -176,12 +178,13 @@ func (r *recordTruth) Arrive(req int32, _ *arrivals.Request) {
 	r.count++
 }
 
-// Outcome implements Truth.
+// Outcome returns no branch, and the level (how certain the model is) that was recorded for the request's sample at a
+// pipeline. It implements Truth.
 func (r *recordTruth) Outcome(req, _, pipeline int32) (policy.Outcome, int64) {
 	return policy.Outcome{}, int64(r.records.Levels[pipeline][r.samples[req].index])
 }
 
-// Tokens implements Truth. Cascades have no tokens.
+// Tokens returns 0: cascades have no tokens. It implements Truth.
 func (r *recordTruth) Tokens(int32) int32 { return 0 }
 
 // CompletedFunc is called with every answered request.

@@ -50,129 +50,134 @@ type generationStats struct {
 // sequenceTimes holds when the inputs of a sequence were complete, and when it had its first token.
 type sequenceTimes struct{ readyAt, firstTokenAt time.Duration }
 
-// newGenerationStats prepares the figures of language models: one entry for each service, without a name if it is
-// no language model, and one for each step of an application that asks one.
-func newGenerationStats(l *loop, workflows *flows.WorkflowTables) *generationStats {
-	c := &generationStats{loop: l, workflows: workflows, countedSpan: l.cfg.countedSpan()}
-	for s := range l.tables.Services {
-		m := GeneratedModel{}
-		if g := workflows.LanguageModelOf(int32(s)); g != nil {
-			m.Name = l.tables.Services[s].Name
-			for k := range g.Engines {
-				m.KV = max(m.KV, g.Engines[k].KVTokens)
+// newGenerationStats returns the collector of the figures of language models in a run of workflows: one entry for
+// each service, without a name if it is no language model, and one for each step of an application that asks one.
+func newGenerationStats(loop *loop, workflows *flows.WorkflowTables) *generationStats {
+	stats := &generationStats{loop: loop, workflows: workflows, countedSpan: loop.cfg.countedSpan()}
+	for service := range loop.tables.Services {
+		model := GeneratedModel{}
+		if languageModel := workflows.LanguageModelOf(int32(service)); languageModel != nil {
+			model.Name = loop.tables.Services[service].Name
+			for kind := range languageModel.Engines {
+				model.KV = max(model.KV, languageModel.Engines[kind].KVTokens)
 			}
 		}
-		c.totals.Models = append(c.totals.Models, m)
+		stats.totals.Models = append(stats.totals.Models, model)
 	}
-	for _, a := range workflows.GenerationSteps {
-		app := &workflows.Apps[a.App]
-		seg := &app.Segments[a.Segment]
-		c.totals.Segments = append(c.totals.Segments, GeneratedSegment{Application: l.tables.Models[a.App].Name, Segment: seg.Name, Module: app.Names[seg.Steps[a.Step].Name]})
+
+	// Add an entry for each step that asks a language model.
+	for _, step := range workflows.GenerationSteps {
+		app := &workflows.Apps[step.App]
+		segment := &app.Segments[step.Segment]
+		stats.totals.Segments = append(stats.totals.Segments, GeneratedSegment{Application: loop.tables.Models[step.App].Name, Segment: segment.Name, Module: app.Names[segment.Steps[step.Step].Name]})
 	}
-	return c
+	return stats
 }
 
 // sequenceReady notes when a sequence (one answer of a language model) could have begun: when its task was revealed
 // and all of its inputs had ended. The time to the first token counts from then.
-func (c *generationStats) sequenceReady(task int32) {
-	for int(task) >= len(c.sequences) {
-		c.sequences = append(c.sequences, sequenceTimes{})
+func (stats *generationStats) sequenceReady(task int32) {
+	for int(task) >= len(stats.sequences) {
+		stats.sequences = append(stats.sequences, sequenceTimes{})
 	}
-	record := &c.loop.flow.records[task]
+	record := &stats.loop.flow.records[task]
 	readyAt := record.revealedAt
-	for _, in := range c.loop.ledger.tasks.List[task].Inputs {
-		if in >= 0 {
-			readyAt = max(readyAt, c.loop.flow.records[in].endedAt)
+	for _, input := range stats.loop.ledger.tasks.List[task].Inputs {
+		if input >= 0 {
+			readyAt = max(readyAt, stats.loop.flow.records[input].endedAt)
 		}
 	}
-	c.sequences[task] = sequenceTimes{readyAt: readyAt}
+	stats.sequences[task] = sequenceTimes{readyAt: readyAt}
 }
 
-// firstToken notes the first token of a sequence.
-func (c *generationStats) firstToken(task int32) { c.sequences[task].firstTokenAt = c.loop.agenda.now }
+// firstToken notes that a task, which is one sequence of a language model, has its first token now.
+func (stats *generationStats) firstToken(task int32) {
+	stats.sequences[task].firstTokenAt = stats.loop.agenda.now
+}
 
-// addIteration counts an iteration of a language model that begins now: its time, and that time once for each
-// running sequence. More KV memory than there is ends the run with an error.
-func (c *generationStats) addIteration(e *llmEngine, duration time.Duration) {
-	m := &c.totals.Models[e.service]
-	if m.PeakKV = max(m.PeakKV, e.instance.UsedKV()); m.PeakKV > m.KV {
-		c.loop.failRun(fmt.Errorf("%s uses %d tokens of KV memory, of which there are %d", m.Name, m.PeakKV, m.KV))
+// addIteration counts an iteration of the language model of an engine that begins now: its duration, and that once
+// for each running sequence. More KV memory in use than there is ends the run with an error.
+func (stats *generationStats) addIteration(engine *llmEngine, duration time.Duration) {
+	model := &stats.totals.Models[engine.service]
+	if model.PeakKV = max(model.PeakKV, engine.simulation.UsedKV()); model.PeakKV > model.KV {
+		stats.loop.failRun(fmt.Errorf("%s uses %d tokens of KV memory, of which there are %d", model.Name, model.PeakKV, model.KV))
 	}
-	if c.countedSpan.contains(c.loop.agenda.now) {
-		sequences, waiting := e.instance.SequenceCounts()
-		m.IterationTime, m.SequenceTime = m.IterationTime+duration, m.SequenceTime+duration*time.Duration(sequences-waiting)
+	if stats.countedSpan.contains(stats.loop.agenda.now) {
+		sequences, waiting := engine.simulation.SequenceCounts()
+		model.IterationTime, model.SequenceTime = model.IterationTime+duration, model.SequenceTime+duration*time.Duration(sequences-waiting)
 	}
 }
 
-// sequenceEnded counts a sequence (one answer of a language model) that ends now, with its tokens. If a step of an
-// application asked for it, its time to the first token (TTFT) and per further token (TPOT) count for the step.
-func (c *generationStats) sequenceEnded(task int32) {
-	if !c.countedSpan.contains(c.loop.agenda.now) {
+// sequenceEnded counts the sequence of a task (one answer of a language model) that ends now, with its tokens. If a
+// step of an application asked for it, its time to the first token (TTFT) and per further token (TPOT) count for the
+// step.
+func (stats *generationStats) sequenceEnded(task int32) {
+	if !stats.countedSpan.contains(stats.loop.agenda.now) {
 		return
 	}
 
 	// The length of the answer comes with the task, or is the usual one.
-	record, times := &c.loop.flow.records[task], &c.sequences[task]
-	m := &c.totals.Models[c.loop.ledger.tasks.List[task].Service]
+	record, times := &stats.loop.flow.records[task], &stats.sequences[task]
+	model := &stats.totals.Models[stats.loop.ledger.tasks.List[task].Service]
 	answerTokens := max(1, int64(record.output))
-	if g := c.workflows.LanguageModelOf(c.loop.ledger.tasks.List[task].Service); record.output == 0 {
-		answerTokens = flows.ScaleByWork(int64(g.Output+.5), record.work)
+	if languageModel := stats.workflows.LanguageModelOf(stats.loop.ledger.tasks.List[task].Service); record.output == 0 {
+		answerTokens = flows.ScaleByWork(int64(languageModel.Output+.5), record.work)
 	}
-	m.Sequences, m.AnswerTokens = m.Sequences+1, m.AnswerTokens+answerTokens
+	model.Sequences, model.AnswerTokens = model.Sequences+1, model.AnswerTokens+answerTokens
 	if record.ask > 0 {
-		a := &c.totals.Segments[record.ask-1]
-		a.Model, a.TTFT = m.Name, append(a.TTFT, times.firstTokenAt-times.readyAt)
+		step := &stats.totals.Segments[record.ask-1]
+		step.Model, step.TTFT = model.Name, append(step.TTFT, times.firstTokenAt-times.readyAt)
 		if answerTokens > 1 {
-			a.TPOT = append(a.TPOT, (c.loop.agenda.now-times.firstTokenAt)/time.Duration(answerTokens-1))
+			step.TPOT = append(step.TPOT, (stats.loop.agenda.now-times.firstTokenAt)/time.Duration(answerTokens-1))
 		}
 	}
 }
 
-// engineStopped is called when a language model has no sequence left on a device, or the device is lost. It adds
+// engineStopped is called when the language model of a device has no sequence left, or the device is lost. It adds
 // the counts and the run time since the model started there.
-func (c *generationStats) engineStopped(e *llmEngine, device int32) {
-	m, n := &c.totals.Models[e.service], e.instance.Counts()
-	m.Preempted, m.MadeTokens = m.Preempted+n.Preempted-e.countsAtStart.Preempted, m.MadeTokens+n.Output-e.countsAtStart.Output
-	if w := c.loop.flow.work; w != nil {
-		w.totals.Services[e.service].RunTime += c.countedSpan.overlap(timeSpan{e.startedAt, c.loop.agenda.now})
-		w.addRunTime(device, e.startedAt, c.loop.agenda.now)
+func (stats *generationStats) engineStopped(engine *llmEngine, device int32) {
+	model, counts := &stats.totals.Models[engine.service], engine.simulation.Counts()
+	model.Preempted, model.MadeTokens = model.Preempted+counts.Preempted-engine.countsAtStart.Preempted, model.MadeTokens+counts.Output-engine.countsAtStart.Output
+	if workStats := stats.loop.flow.work; workStats != nil {
+		workStats.totals.Services[engine.service].RunTime += stats.countedSpan.overlap(timeSpan{engine.startedAt, stats.loop.agenda.now})
+		workStats.addRunTime(device, engine.startedAt, stats.loop.agenda.now)
 	}
 }
 
-// addResult puts the figures into the result.
-func (c *generationStats) addResult(r *Result) {
-	c.totals.CountedTime = c.countedSpan.overlap(timeSpan{0, c.loop.agenda.now})
-	r.setGenerated(&c.totals)
+// addResult puts the figures of language models into the result, at the end of the run.
+func (stats *generationStats) addResult(r *Result) {
+	stats.totals.CountedTime = stats.countedSpan.overlap(timeSpan{0, stats.loop.agenda.now})
+	r.setGenerated(&stats.totals)
 }
 
 // setGenerated puts the figures of language models into the result and, if it has one of workflows, its report: one
 // entry per model, and one per step with the times to the first token (TTFT) and per token (TPOT).
-func (r *Result) setGenerated(g *GenerationResult) {
-	r.Generation = g
+func (r *Result) setGenerated(generation *GenerationResult) {
+	r.Generation = generation
 	if r.Report == nil || r.Report.Workflow == nil {
 		return
 	}
 
 	// One entry per model, then one per step.
-	w := r.Report.Workflow
-	w.Generations, w.Segments = nil, nil
-	for i := range g.Models {
-		if m := &g.Models[i]; m.Name != "" {
-			out := formats.GenerationReport{Model: m.Name, Sequences: m.Sequences, Preempted: m.Preempted, PeakKVTokens: m.PeakKV, KVTokens: m.KV, MeanRunning: m.MeanSequences()}
-			if g.CountedTime > 0 {
-				out.TokensPerSecond = float64(m.AnswerTokens) / g.CountedTime.Seconds()
+	workflow := r.Report.Workflow
+	workflow.Generations, workflow.Segments = nil, nil
+	for i := range generation.Models {
+		if model := &generation.Models[i]; model.Name != "" {
+			entry := formats.GenerationReport{Model: model.Name, Sequences: model.Sequences, Preempted: model.Preempted, PeakKVTokens: model.PeakKV, KVTokens: model.KV, MeanRunning: model.MeanSequences()}
+			if generation.CountedTime > 0 {
+				entry.TokensPerSecond = float64(model.AnswerTokens) / generation.CountedTime.Seconds()
 			}
-			w.Generations = append(w.Generations, out)
+			workflow.Generations = append(workflow.Generations, entry)
 		}
 	}
-	for i := range g.Segments {
-		a := &g.Segments[i]
+	for i := range generation.Segments {
+		segment := &generation.Segments[i]
 		percentile := func(list []time.Duration, share float64) document.Micros {
 			slices.Sort(list)
 			return document.Micros(report.Percentile(list, share))
 		}
-		w.Segments = append(w.Segments, formats.SegmentReport{Application: a.Application, Segment: a.Segment, Module: a.Module, Model: a.Model, Sequences: int64(len(a.TTFT)),
-			TTFTP50US: percentile(a.TTFT, .5), TTFTP99US: percentile(a.TTFT, .99), TPOTP50US: percentile(a.TPOT, .5), TPOTP99US: percentile(a.TPOT, .99)})
+		workflow.Segments = append(workflow.Segments, formats.SegmentReport{Application: segment.Application, Segment: segment.Segment, Module: segment.Module, Model: segment.Model, Sequences: int64(len(segment.TTFT)),
+			TTFTP50US: percentile(segment.TTFT, .5), TTFTP99US: percentile(segment.TTFT, .99), TPOTP50US: percentile(segment.TPOT, .5), TPOTP99US: percentile(segment.TPOT, .99)})
 	}
 }
 
@@ -181,31 +186,31 @@ func (m *GeneratedModel) MeanSequences() float64 {
 	return float64(m.SequenceTime) / float64(max(1, m.IterationTime))
 }
 
-// poolGenerated adds up the figures of language models over several runs and puts the sums into the pooled result.
-// Latencies are joined, so that percentiles are over all runs. Without such figures it does nothing.
+// poolGenerated puts the sums of the figures of language models over several runs into the pooled result. Latencies
+// are joined, so that percentiles are over all runs. Without such figures it does nothing.
 func poolGenerated(pooled *Result, results []*Result) {
 	if results[0].Generation == nil {
 		return
 	}
 	total := &GenerationResult{Models: make([]GeneratedModel, len(results[0].Generation.Models)), Segments: make([]GeneratedSegment, len(results[0].Generation.Segments))}
-	for _, r := range results {
-		total.CountedTime += r.Generation.CountedTime
+	for _, result := range results {
+		total.CountedTime += result.Generation.CountedTime
 
 		// Sum the figures of the models, and join the latencies of the steps.
-		for i := range r.Generation.Models {
-			a, m := &total.Models[i], &r.Generation.Models[i]
-			a.Name, a.KV, a.PeakKV = m.Name, m.KV, max(a.PeakKV, m.PeakKV)
-			a.Sequences, a.AnswerTokens, a.Preempted = a.Sequences+m.Sequences, a.AnswerTokens+m.AnswerTokens, a.Preempted+m.Preempted
-			a.MadeTokens += m.MadeTokens
-			a.IterationTime, a.SequenceTime = a.IterationTime+m.IterationTime, a.SequenceTime+m.SequenceTime
+		for i := range result.Generation.Models {
+			sum, model := &total.Models[i], &result.Generation.Models[i]
+			sum.Name, sum.KV, sum.PeakKV = model.Name, model.KV, max(sum.PeakKV, model.PeakKV)
+			sum.Sequences, sum.AnswerTokens, sum.Preempted = sum.Sequences+model.Sequences, sum.AnswerTokens+model.AnswerTokens, sum.Preempted+model.Preempted
+			sum.MadeTokens += model.MadeTokens
+			sum.IterationTime, sum.SequenceTime = sum.IterationTime+model.IterationTime, sum.SequenceTime+model.SequenceTime
 		}
-		for i := range r.Generation.Segments {
-			a, s := &total.Segments[i], &r.Generation.Segments[i]
-			ttft, tpot := append(a.TTFT, s.TTFT...), append(a.TPOT, s.TPOT...)
-			if *a = *s; s.Model == "" {
-				a.Model = total.Segments[i].Model
+		for i := range result.Generation.Segments {
+			sum, segment := &total.Segments[i], &result.Generation.Segments[i]
+			ttft, tpot := append(sum.TTFT, segment.TTFT...), append(sum.TPOT, segment.TPOT...)
+			if *sum = *segment; segment.Model == "" {
+				sum.Model = total.Segments[i].Model
 			}
-			a.TTFT, a.TPOT = ttft, tpot
+			sum.TTFT, sum.TPOT = ttft, tpot
 		}
 	}
 	pooled.setGenerated(total)

@@ -34,43 +34,72 @@ type host interface {
 // unless a build tag sets it.
 var newTestInstanceHost func(l *loop) host
 
-// networkOrder is an order of the policy to load or unload a network or a session state.
+// networkOrder is an order of the policy to load or unload a network on a device, or to move or drop a session state.
 type networkOrder struct {
 	network, device int32
 	key             int64 // the task whose session state is meant, if network is -1
-	load            bool
+	isLoad          bool  // load or move; otherwise unload or drop
 }
 
 // Kinds of agenda entries. Their order within an instant is another number. Those from
 // firstHostKind on belong to hosts, which number them.
 const (
-	isArrival    uint8 = iota // a request arrives
-	isTimer                   // a timer of the policy is due
-	isDeviceLost              // a device fails
-	isDeviceBack              // a device comes back
-	isSearchDone              // a search of the policy has ended
+	arrivalEntry    uint8 = iota // a request arrives
+	timerEntry                   // a timer of the policy is due
+	deviceLostEntry              // a device fails
+	deviceBackEntry              // a device comes back
+	searchDoneEntry              // a search of the policy has ended
 	firstHostKind
 )
 
-// agendaEntry is the content of an entry of the agenda. Its order among the events of an
-// instant is another number: what happens within a host is no event of the policy and
-// still has its place.
+// agendaEntry is the content of an entry of the agenda: what happens when it is due. Its order among the events of an
+// instant is another number: what happens within a host is no event of the policy and still has its place. subject,
+// serial and detail mean different things for different kinds. They are written by name where an entry is made, and
+// read by the methods below.
 type agendaEntry struct {
-	start    time.Duration
-	serial   int64 // serial number of the batch: an entry with another one belongs to an earlier use of the slot
-	batch    int32 // slot of the batch, or a task, network or tag, depending on the kind
+	start    time.Duration // when the work began whose end or news the entry is
+	serial   int64         // serial number of the batch: an entry with another one belongs to an earlier batch in the slot; else see orderKey and reason
+	subject  int32         // batch slot, task, network or tag, by the kind
 	device   int32
-	epoch    int32 // of the device or task; an entry of an earlier epoch is void
-	hopIndex int16
+	epoch    int32 // fault epoch of the device, or ticket of the task; an entry of an earlier one is void
+	hopIndex int16 // hop of the batch (a stage on a device), from 0
 	kind     uint8
-	host     uint8 // index into loop.hosts
-	arg      int32 // uplink of a transfer, or -1; a code whose meaning depends on the kind
-	downlink int32 // downlink of a transfer, or -1
+	host     uint8 // index in loop.hosts
+	detail   int32 // uplink, return reason or change of network, by the kind
+	downlink int32 // downlink of a transfer, an index in Tables.Links; -1 if it holds none
 }
 
-// batch is a batch of the policy, by its slot. The fields after live belong to the host.
-type batch struct {
-	serial         int64
+// batchSlot returns the slot (number of a batch, used again later) that the entry is about.
+func (e *agendaEntry) batchSlot() int32 { return e.subject }
+
+// task returns the slot of the task whose inputs have arrived (inputsArrivedEntry).
+func (e *agendaEntry) task() int32 { return e.subject }
+
+// network returns the network that was loaded or unloaded, an index in Tables.Networks; -1 for a session state.
+func (e *agendaEntry) network() int32 { return e.subject }
+
+// tag returns the tag that the policy gave to its timer (timerEntry) or its search (searchDoneEntry).
+func (e *agendaEntry) tag() int32 { return e.subject }
+
+// orderKey returns the key of the policy's order to load or unload: the task whose session state is meant, if network is -1.
+func (e *agendaEntry) orderKey() int64 { return e.serial }
+
+// reason returns why an order that changes no network failed, 0 if it did not (networkChangeEntry from firstAnswer on).
+func (e *agendaEntry) reason() policy.ReturnReason { return policy.ReturnReason(e.serial) }
+
+// uplink returns the uplink of a transfer, an index in Tables.Links; -1 if it holds none (transferEndEntry).
+func (e *agendaEntry) uplink() int32 { return e.detail }
+
+// returnReason returns why a batch comes back to the policy (sequenceReturnedEntry).
+func (e *agendaEntry) returnReason() policy.ReturnReason { return policy.ReturnReason(e.detail) }
+
+// change returns what a networkChangeEntry ends: unloadChange, loadChange, or from firstAnswer on an answer to an order.
+func (e *agendaEntry) change() int32 { return e.detail }
+
+// batchState is a batch that the policy has dispatched, in its slot. A hop is a stage on a device. The fields after
+// isLive belong to the host that executes it.
+type batchState struct {
+	serial         int64 // number of the batch among all of the run, which tells it from earlier ones of its slot
 	model          int32
 	service        int32
 	pipeline       int32
@@ -79,8 +108,8 @@ type batch struct {
 	numHops        int16
 	hopIndex       int16 // index of the current hop
 	firstStage     int16 // stage of its first hop within the pipeline; earlier stages ran in another batch
-	live           bool
-	place          batchPlace
+	isLive         bool
+	activity       batchActivity // what it does now
 	sourceDevice   int32         // device that holds its tensors, if firstStage > 0
 	readyAt        time.Duration // when its tensors were ready to cross to its hop
 	reportDelay    time.Duration // time from the end of its run until the policy hears of it
@@ -90,52 +119,56 @@ type batch struct {
 	tag            int32 // tag of the dispatch; for an instance it is the priority
 }
 
-// batchTable holds the batches that are under way, with their hops and tasks.
+// batchTable holds the batches that are under way, with their hops (stages on devices) and tasks, by slot: the number
+// that the policy gives a batch, and uses again later.
 type batchTable struct {
-	list              []batch // by slot
-	hops              []policy.Hop
-	memberTasks       []int32 // tasks of all batches; each slot has maxBatch of them
-	maxStages         int32   // stages of the longest pipeline
-	maxBatch          int32   // size of the largest batch
-	dispatchedBatches int64   // number so far
+	list              []batchState // by slot
+	hops              []policy.Hop // [slot * maxStages + hop]
+	memberTasks       []int32      // tasks of all batches; each slot has maxBatch of them
+	maxStages         int32        // stages of the longest pipeline
+	maxBatch          int32        // size of the largest batch
+	dispatchedBatches int64        // number so far
 }
 
-// init allocates slots for about four batches per device.
-func (u *batchTable) init(t *policy.Tables) {
-	u.maxStages, u.maxBatch = t.MaxStages(), t.MaxBatch()
-	u.grow(64 + 4*int32(len(t.Devices)))
+// init allocates slots for about four batches per device of the tables.
+func (table *batchTable) init(tables *policy.Tables) {
+	table.maxStages, table.maxBatch = tables.MaxStages(), tables.MaxBatch()
+	table.grow(64 + 4*int32(len(tables.Devices)))
 }
 
-// grow makes the table of batches as large as n slots. Each slot has space for maxStages hops and maxBatch tasks.
-func (u *batchTable) grow(n int32) {
-	batches := make([]batch, n)
-	copy(batches, u.list)
-	hops := make([]policy.Hop, n*u.maxStages)
-	copy(hops, u.hops)
-	inside := make([]int32, n*u.maxBatch)
-	copy(inside, u.memberTasks)
-	u.list, u.hops, u.memberTasks = batches, hops, inside
+// grow makes the table as large as this many slots. Each slot has space for maxStages hops and maxBatch tasks.
+// Existing batches stay in their slots.
+func (table *batchTable) grow(batchSlots int32) {
+	batches := make([]batchState, batchSlots)
+	copy(batches, table.list)
+	hops := make([]policy.Hop, batchSlots*table.maxStages)
+	copy(hops, table.hops)
+	members := make([]int32, batchSlots*table.maxBatch)
+	copy(members, table.memberTasks)
+	table.list, table.hops, table.memberTasks = batches, hops, members
 }
 
-// at returns the batch of a slot.
-func (u *batchTable) at(slot int32) *batch { return &u.list[slot] }
+// at returns the batch in a slot, the number that the policy gave it. The pointer is valid until the table grows.
+func (table *batchTable) at(batchSlot int32) *batchState { return &table.list[batchSlot] }
 
-// hopAt returns a hop of a batch.
-func (u *batchTable) hopAt(b int32, h int16) *policy.Hop { return &u.hops[b*u.maxStages+int32(h)] }
-
-// members returns the tasks of a batch.
-func (u *batchTable) members(b int32) []int32 {
-	return u.memberTasks[b*u.maxBatch : b*u.maxBatch+u.list[b].size]
+// hopAt returns hop number hopIndex of the batch in a slot: the stage, its device, and the reserved times.
+func (table *batchTable) hopAt(batchSlot int32, hopIndex int16) *policy.Hop {
+	return &table.hops[batchSlot*table.maxStages+int32(hopIndex)]
 }
 
-// addBatch enters a batch that the policy dispatches into its slot, with its hops (a device for each stage). The
-// serial number tells it from earlier batches of the slot.
-func (u *batchTable) addBatch(a *policy.Action, pl *policy.Pipeline, hops []policy.Hop) {
-	u.dispatchedBatches++
-	b := &u.list[a.Batch]
-	*b = batch{}
-	b.serial, b.model, b.service, b.pipeline, b.stages = u.dispatchedBatches, a.Model, pl.Service, a.Pipeline, pl.NumStages
-	b.size, b.numHops, b.live = a.Size, a.HopCount, true
-	b.tag = a.Tag
-	copy(u.hops[a.Batch*u.maxStages:], hops)
+// members returns the task slots of the batch in a slot.
+func (table *batchTable) members(batchSlot int32) []int32 {
+	return table.memberTasks[batchSlot*table.maxBatch : batchSlot*table.maxBatch+table.list[batchSlot].size]
+}
+
+// addBatch enters a batch that the policy dispatches by an action into its slot, with its hops (a device for each
+// stage). The serial number tells it from earlier batches of the slot.
+func (table *batchTable) addBatch(action *policy.Action, pipeline *policy.Pipeline, hops []policy.Hop) {
+	table.dispatchedBatches++
+	entry := &table.list[action.Batch]
+	*entry = batchState{}
+	entry.serial, entry.model, entry.service, entry.pipeline, entry.stages = table.dispatchedBatches, action.Model, pipeline.Service, action.Pipeline, pipeline.NumStages
+	entry.size, entry.numHops, entry.isLive = action.Size, action.HopCount, true
+	entry.tag = action.Tag
+	copy(table.hops[action.Batch*table.maxStages:], hops)
 }

@@ -62,7 +62,7 @@ func (h *testInstances) startIteration(d int32) {
 		slot := in.waiting[0]
 		in.waiting = in.waiting[1:]
 		in.running = append(in.running, slot)
-		h.agenda.startedBatches.push(agendaEntry{kind: isBatchStarted, host: 1, serial: h.batches.at(slot).serial, batch: slot, device: d, start: h.agenda.now})
+		h.agenda.startedBatches.push(agendaEntry{kind: batchStartedEntry, host: 1, serial: h.batches.at(slot).serial, subject: slot, device: d, start: h.agenda.now})
 	}
 	if in.busy = len(in.running) > 0; !in.busy {
 		return
@@ -74,14 +74,14 @@ func (h *testInstances) startIteration(d int32) {
 
 func (h *testInstances) handleEntry(entry *agendaEntry) {
 	switch entry.kind {
-	case isBatchStarted:
-		if b := h.batches.at(entry.batch); b.live && b.serial == entry.serial {
-			h.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device).Start = entry.start
+	case batchStartedEntry:
+		if b := h.batches.at(entry.batchSlot()); b.isLive && b.serial == entry.serial {
+			h.beginBatchEvent(policy.BatchStarted, entry.batchSlot(), entry.device).Start = entry.start
 			h.tellPolicy()
 		}
 	case isEvicted:
-		if b := h.batches.at(entry.batch); b.live && b.serial == entry.serial {
-			h.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnEvicted, []int32{*h.tokensOf(entry.batch)})
+		if b := h.batches.at(entry.batchSlot()); b.isLive && b.serial == entry.serial {
+			h.returnBatchToPolicy(entry.batchSlot(), entry.device, policy.ReturnEvicted, []int32{*h.tokensOf(entry.batchSlot())})
 		}
 	case isIteration:
 		if h.list[entry.device].epoch == entry.epoch {
@@ -111,13 +111,13 @@ func (h *testInstances) endIteration(d int32) {
 	h.startIteration(d)
 	for _, slot := range finished {
 		b := h.batches.at(slot)
-		b.live = false
+		b.isLive = false
 		h.ending.batchRan(slot, d)
 		h.beginBatchEvent(policy.BatchFinished, slot, d).End = h.agenda.now
 		h.tellPolicy()
 	}
 	for _, slot := range reports {
-		if h.batches.at(slot).live && slices.Contains(in.running, slot) {
+		if h.batches.at(slot).isLive && slices.Contains(in.running, slot) {
 			h.beginBatchEvent(policy.TokenProgress, slot, d).Tokens = *h.tokensOf(slot)
 			h.tellPolicy()
 		}
@@ -141,7 +141,7 @@ func (h *testInstances) evict(slot int32, keep bool) {
 		*h.tokensOf(slot) = 0
 	}
 	b := h.batches.at(slot)
-	h.agenda.schedule(h.agenda.now, policy.BatchReturned, b.serial, agendaEntry{kind: isEvicted, host: 1, serial: b.serial, batch: slot, device: h.batches.hopAt(slot, 0).Device})
+	h.agenda.schedule(h.agenda.now, policy.BatchReturned, b.serial, agendaEntry{kind: isEvicted, host: 1, serial: b.serial, subject: slot, device: h.batches.hopAt(slot, 0).Device})
 }
 
 func (h *testInstances) handleOrder(o networkOrder) {
@@ -164,7 +164,9 @@ func (h *testInstances) setDeviceUp(d int32, back bool) {
 	h.tellPolicy()
 }
 
-func (h *testInstances) busyTime(d int32) time.Duration { return h.list[d].busyTime }
+func (h *testInstances) busyTime(d int32) time.Duration {
+	return h.list[d].busyTime
+}
 
 func (h *testInstances) checkIdle() error {
 	for d := range h.list {

@@ -37,11 +37,11 @@ type taskLocation struct {
 	seenByInstance bool  // an instance has had it
 }
 
-// ledger keeps account of requests and tasks. Without a Control the one task of a request
-// has the same slot as the request.
+// ledger keeps account of the requests and tasks of a run, by slot. Without a Control the one task of a request has
+// the same slot as the request.
 type ledger struct {
-	acc       *report.Accumulator
-	shares    *fair.ClientShares // nil if clients share nothing
+	acc       *report.Accumulator // counts for the report
+	shares    *fair.ClientShares  // nil if clients share nothing
 	requests  []request
 	tasks     policy.TaskLedger
 	locations []taskLocation // by task
@@ -51,42 +51,42 @@ type ledger struct {
 // typicalOpenRequests is the number of open requests that most runs do not exceed.
 const typicalOpenRequests = 256
 
-// init allocates the tables for as many requests as most runs have.
-func (k *ledger) init() {
-	k.requests, k.freeSlots = make([]request, 0, typicalOpenRequests), make([]int32, 0, typicalOpenRequests)
-	k.tasks.List, k.locations = make([]policy.Task, 0, typicalOpenRequests), make([]taskLocation, 0, typicalOpenRequests)
+// init allocates the tables for as many open requests as most runs have.
+func (ledger *ledger) init() {
+	ledger.requests, ledger.freeSlots = make([]request, 0, typicalOpenRequests), make([]int32, 0, typicalOpenRequests)
+	ledger.tasks.List, ledger.locations = make([]policy.Task, 0, typicalOpenRequests), make([]taskLocation, 0, typicalOpenRequests)
 }
 
 // takeRequestSlot returns a free slot for a request, and makes sure that a task can have the same slot.
-func (k *ledger) takeRequestSlot() int32 {
-	slot := slots.Take(&k.requests, &k.freeSlots)
-	for len(k.locations) < len(k.requests) {
-		k.tasks.List, k.locations = append(k.tasks.List, policy.Task{}), append(k.locations, taskLocation{})
+func (ledger *ledger) takeRequestSlot() int32 {
+	requestSlot := slots.Take(&ledger.requests, &ledger.freeSlots)
+	for len(ledger.locations) < len(ledger.requests) {
+		ledger.tasks.List, ledger.locations = append(ledger.tasks.List, policy.Task{}), append(ledger.locations, taskLocation{})
 	}
-	return slot
+	return requestSlot
 }
 
-// enterBatch notes that a task is in a batch.
-func (k *ledger) enterBatch(task int32) {
-	state := &k.tasks.List[task]
+// enterBatch notes that a task is now in a batch, for itself and for its request.
+func (ledger *ledger) enterBatch(task int32) {
+	state := &ledger.tasks.List[task]
 	state.State = policy.TaskBatched
-	k.requests[state.Req].batchedTasks++
+	ledger.requests[state.Req].batchedTasks++
 }
 
-// leaveBatch takes a task out of its batch, which has ended in some way, and gives it a new state: it waits again,
-// or is over. It returns whether its request is still open. The slot of a request that ended meanwhile is freed
-// with the last of its tasks.
-func (k *ledger) leaveBatch(task int32, newState policy.TaskState) bool {
-	state := &k.tasks.List[task]
+// leaveBatch takes a task out of its batch, which has ended in some way, and gives the task a new state: it waits
+// again, or is over. It returns whether its request is still open. The slot of a request that ended meanwhile is
+// freed with the last of its tasks.
+func (ledger *ledger) leaveBatch(task int32, newState policy.TaskState) bool {
+	state := &ledger.tasks.List[task]
 	state.State = newState
-	request := &k.requests[state.Req]
+	request := &ledger.requests[state.Req]
 	request.batchedTasks--
 	if request.state == requestOpen {
 		return true
 	}
 	state.State = policy.TaskUnused
 	if request.batchedTasks == 0 {
-		k.freeSlot(state.Req)
+		ledger.freeSlot(state.Req)
 	}
 	return false
 }
@@ -94,45 +94,45 @@ func (k *ledger) leaveBatch(task int32, newState policy.TaskState) bool {
 // dropRequest ends a request without an answer, as the policy orders, and counts it with the reason. For its
 // client's share, a missed deadline or a lost worker counts as late. It returns an error if the request is not
 // open.
-func (k *ledger) dropRequest(now time.Duration, slot int32, reason policy.DropReason) error {
-	if slot < 0 || int(slot) >= len(k.requests) || k.requests[slot].state != requestOpen {
-		return fmt.Errorf("the policy drops request slot %d, which is not open", slot)
+func (ledger *ledger) dropRequest(now time.Duration, requestSlot int32, reason policy.DropReason) error {
+	if requestSlot < 0 || int(requestSlot) >= len(ledger.requests) || ledger.requests[requestSlot].state != requestOpen {
+		return fmt.Errorf("the policy drops request slot %d, which is not open", requestSlot)
 	}
-	q := &k.requests[slot]
-	k.acc.Drop(q.model, q.arrivedAt, int(reason))
-	k.releaseClientShare(now, q, reason == policy.ReasonDeadline || reason == policy.ReasonWorkerLost)
-	k.closeRequest(slot)
+	request := &ledger.requests[requestSlot]
+	ledger.acc.Drop(request.model, request.arrivedAt, int(reason))
+	ledger.releaseClientShare(now, request, reason == policy.ReasonDeadline || reason == policy.ReasonWorkerLost)
+	ledger.closeRequest(requestSlot)
 	return nil
 }
 
-// recordAnswer counts the answer to a request.
-func (k *ledger) recordAnswer(q *request, answeredAt time.Duration) {
-	k.acc.Complete(q.model, q.arrivedAt, answeredAt, q.deadline)
-	k.releaseClientShare(answeredAt, q, answeredAt > q.deadline)
+// recordAnswer counts the answer to a request for the report and for its client's share.
+func (ledger *ledger) recordAnswer(request *request, answeredAt time.Duration) {
+	ledger.acc.Complete(request.model, request.arrivedAt, answeredAt, request.deadline)
+	ledger.releaseClientShare(answeredAt, request, answeredAt > request.deadline)
 }
 
-// releaseClientShare notes that a client's request has ended, and whether it was late
+// releaseClientShare notes for the shares of clients that a client's request has ended, and whether it was late
 // although it had all of the model's SLO.
-func (k *ledger) releaseClientShare(now time.Duration, q *request, isLate bool) {
-	if q.client != 0 {
-		k.shares.RecordEnd(now, q.model, q.client, 1, isLate && q.wholeSLO)
+func (ledger *ledger) releaseClientShare(now time.Duration, request *request, isLate bool) {
+	if request.client != 0 {
+		ledger.shares.RecordEnd(now, request.model, request.client, 1, isLate && request.wholeSLO)
 	}
 }
 
 // closeRequest closes a request that was answered or dropped. Its slot is freed once no batch holds a task of it,
 // because batches name requests by their slots.
-func (k *ledger) closeRequest(slot int32) {
-	q := &k.requests[slot]
-	if q.state = requestEnded; q.batchedTasks == 0 {
-		k.freeSlot(slot)
+func (ledger *ledger) closeRequest(requestSlot int32) {
+	request := &ledger.requests[requestSlot]
+	if request.state = requestEnded; request.batchedTasks == 0 {
+		ledger.freeSlot(requestSlot)
 	}
 }
 
-// freeSlot makes the slot of a request available again.
-func (k *ledger) freeSlot(slot int32) {
-	k.requests[slot].state = slotUnused
-	k.freeSlots = append(k.freeSlots, slot)
+// freeSlot makes the slot of a request available to another request.
+func (ledger *ledger) freeSlot(requestSlot int32) {
+	ledger.requests[requestSlot].state = slotUnused
+	ledger.freeSlots = append(ledger.freeSlots, requestSlot)
 }
 
-// openRequests returns the number of request slots in use.
-func (k *ledger) openRequests() int { return len(k.requests) - len(k.freeSlots) }
+// openRequests returns the number of request slots in use. After the end of a run it is 0.
+func (ledger *ledger) openRequests() int { return len(ledger.requests) - len(ledger.freeSlots) }

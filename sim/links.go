@@ -6,189 +6,204 @@ import (
 	"inferplan/policy"
 )
 
-// link is one direction of a node's NIC. It carries one transfer at a time.
+// link is one direction of a node's NIC. It carries one transfer at a time. Its queue is linked through the batches
+// (nextInUplink, nextInDownlink).
 type link struct {
-	firstWaiting, lastWaiting int32 // first and last batch whose transfer waits, or -1
+	firstWaiting, lastWaiting int32 // slots of the first and the last batch whose transfer waits, or -1
 	busy                      bool
 }
 
-// linkNetwork carries the tensors of batches between the devices of deviceHost.
+// linkNetwork carries the tensors of batches between the devices of deviceHost, over the nodes' uplinks and downlinks.
 type linkNetwork struct {
 	host          *deviceHost // takes the batches that have arrived
 	loop          *loop
 	agenda        *agenda
 	batches       *batchTable
 	tables        *policy.Tables
-	links         []link
+	links         []link // by index in Tables.Links
 	transferTimes transferTimes
 }
 
-// newLinkNetwork returns the links of the run. Nothing waits for them.
-func newLinkNetwork(h *deviceHost) *linkNetwork {
-	n := &linkNetwork{host: h, loop: h.loop, agenda: h.agenda, batches: h.batches, tables: h.tables, links: make([]link, len(h.tables.Links))}
-	for i := range n.links {
-		n.links[i] = link{firstWaiting: -1, lastWaiting: -1}
+// newLinkNetwork returns the links of a run, free and with empty queues.
+func newLinkNetwork(host *deviceHost) *linkNetwork {
+	network := &linkNetwork{host: host, loop: host.loop, agenda: host.agenda, batches: host.batches, tables: host.tables, links: make([]link, len(host.tables.Links))}
+	for i := range network.links {
+		network.links[i] = link{firstWaiting: -1, lastWaiting: -1}
 	}
-	return n
+	return network
 }
 
 // queueTransfer queues the transfer of a batch's tensors to the device of its current hop: in the queues of the
 // sending node's uplink and of the receiving node's downlink. A transfer without links takes its time at once; one
 // without a time ends in this instant.
-func (n *linkNetwork) queueTransfer(slot int32) {
-	b := n.batches.at(slot)
-	hop := n.batches.hopAt(slot, b.hopIndex)
+func (network *linkNetwork) queueTransfer(batchSlot int32) {
+	batch := network.batches.at(batchSlot)
+	hop := network.batches.hopAt(batchSlot, batch.hopIndex)
 
 	// Within a node no link is needed.
 	if hop.Uplink < 0 && hop.Downlink < 0 {
-		entry := agendaEntry{kind: isTransferEnd, start: n.agenda.now, serial: b.serial, batch: slot, hopIndex: b.hopIndex, arg: -1, downlink: -1}
-		b.place = crossesLinks
-		if duration := n.transferTime(slot); duration > 0 {
-			n.agenda.schedule(n.agenda.now+duration, policy.TransferFinished, b.serial, entry)
+		entry := agendaEntry{kind: transferEndEntry, start: network.agenda.now, serial: batch.serial, subject: batchSlot, hopIndex: batch.hopIndex, detail: -1, downlink: -1}
+		batch.activity = crossesLinks
+		if duration := network.transferTime(batchSlot); duration > 0 {
+			network.agenda.schedule(network.agenda.now+duration, policy.TransferFinished, batch.serial, entry)
 		} else {
-			n.agenda.endedTransfers.push(entry)
+			network.agenda.endedTransfers.push(entry)
 		}
 		return
 	}
 
 	// Append the batch to the queues of both links.
-	b.place, b.nextInUplink, b.nextInDownlink = waitsForLinks, -1, -1
-	if l := hop.Uplink; l >= 0 {
-		if last := n.links[l].lastWaiting; last >= 0 {
-			n.batches.at(last).nextInUplink = slot
+	batch.activity, batch.nextInUplink, batch.nextInDownlink = waitsForLinks, -1, -1
+	if link := hop.Uplink; link >= 0 {
+		if last := network.links[link].lastWaiting; last >= 0 {
+			network.batches.at(last).nextInUplink = batchSlot
 		} else {
-			n.links[l].firstWaiting = slot
+			network.links[link].firstWaiting = batchSlot
 		}
-		n.links[l].lastWaiting = slot
+		network.links[link].lastWaiting = batchSlot
 	}
-	if l := hop.Downlink; l >= 0 {
-		if last := n.links[l].lastWaiting; last >= 0 {
-			n.batches.at(last).nextInDownlink = slot
+	if link := hop.Downlink; link >= 0 {
+		if last := network.links[link].lastWaiting; last >= 0 {
+			network.batches.at(last).nextInDownlink = batchSlot
 		} else {
-			n.links[l].firstWaiting = slot
+			network.links[link].firstWaiting = batchSlot
 		}
-		n.links[l].lastWaiting = slot
+		network.links[link].lastWaiting = batchSlot
 	}
-	n.startTransfer(slot)
+	network.startTransfer(batchSlot)
 }
 
-// transferTime returns how long the transfer of a batch to its current hop takes: as the service says, which knows
-// the planned time. From a device to itself it is 0.
-func (n *linkNetwork) transferTime(slot int32) time.Duration {
-	b := n.batches.at(slot)
-	stage, source := n.batches.hopAt(slot, b.hopIndex).Stage, b.sourceDevice
-	if b.hopIndex > 0 {
-		source = n.batches.hopAt(slot, b.hopIndex-1).Device
+// transferTime returns how long the transfer of a batch to its current hop takes: as the service says, which is given
+// the planned time. From a device to itself it returns 0.
+func (network *linkNetwork) transferTime(batchSlot int32) time.Duration {
+	batch := network.batches.at(batchSlot)
+
+	// The tensors come from the device of the hop before or, for a batch that begins behind the first stage, from
+	// where they are.
+	stage, source := network.batches.hopAt(batchSlot, batch.hopIndex).Stage, batch.sourceDevice
+	if batch.hopIndex > 0 {
+		source = network.batches.hopAt(batchSlot, batch.hopIndex-1).Device
 	}
-	plannedTime := n.tables.TransferBetween(stage, b.size, source, n.batches.hopAt(slot, b.hopIndex).Device)
+	plannedTime := network.tables.TransferBetween(stage, batch.size, source, network.batches.hopAt(batchSlot, batch.hopIndex).Device)
 	if plannedTime == 0 {
 		return 0
 	}
-	return n.host.service.TransferTime(stage, b.size, plannedTime)
+	return network.host.service.TransferTime(stage, batch.size, plannedTime)
 }
 
-// startTransfer starts the transfer of a batch if the batch is the first in the queues of both of its links and
-// both are free, since a transfer holds both at once. Otherwise it waits. A slot of -1, as of an empty queue, does
-// nothing.
-func (n *linkNetwork) startTransfer(slot int32) {
-	if slot < 0 {
+// startTransfer starts the transfer of the batch in a slot if the batch is the first in the queues of both of its
+// links and both are free, since a transfer holds both at once. Otherwise the batch goes on waiting. For slot -1, as
+// of an empty queue, nothing happens.
+func (network *linkNetwork) startTransfer(batchSlot int32) {
+	if batchSlot < 0 {
 		return
 	}
-	b := n.batches.at(slot)
-	hop := n.batches.hopAt(slot, b.hopIndex)
-	if !n.linkReady(hop.Uplink, slot) || !n.linkReady(hop.Downlink, slot) {
+	batch := network.batches.at(batchSlot)
+	hop := network.batches.hopAt(batchSlot, batch.hopIndex)
+	if !network.isFirstAtLink(hop.Uplink, batchSlot) || !network.isFirstAtLink(hop.Downlink, batchSlot) {
 		return
 	}
-	if l := hop.Uplink; l >= 0 {
-		n.occupyLink(l, b.nextInUplink)
+
+	// Occupy both links until the transfer ends.
+	if link := hop.Uplink; link >= 0 {
+		network.occupyLink(link, batch.nextInUplink)
 	}
-	if l := hop.Downlink; l >= 0 {
-		n.occupyLink(l, b.nextInDownlink)
+	if link := hop.Downlink; link >= 0 {
+		network.occupyLink(link, batch.nextInDownlink)
 	}
-	b.place = crossesLinks
-	entry := agendaEntry{kind: isTransferEnd, start: n.agenda.now, serial: b.serial, batch: slot, hopIndex: b.hopIndex, arg: hop.Uplink, downlink: hop.Downlink}
-	n.agenda.schedule(n.agenda.now+n.transferTime(slot), policy.TransferFinished, b.serial, entry)
+	batch.activity = crossesLinks
+	entry := agendaEntry{kind: transferEndEntry, start: network.agenda.now, serial: batch.serial, subject: batchSlot, hopIndex: batch.hopIndex, detail: hop.Uplink, downlink: hop.Downlink}
+	network.agenda.schedule(network.agenda.now+network.transferTime(batchSlot), policy.TransferFinished, batch.serial, entry)
 }
 
-// linkReady reports whether a link is free for a batch. Link -1 stands for none, and is always free.
-func (n *linkNetwork) linkReady(l, slot int32) bool {
-	return l < 0 || !n.links[l].busy && n.links[l].firstWaiting == slot
+// isFirstAtLink reports whether a link is free and a batch is the first in its queue. Link -1 stands for none, and
+// always allows the transfer.
+func (network *linkNetwork) isFirstAtLink(link, batchSlot int32) bool {
+	return link < 0 || !network.links[link].busy && network.links[link].firstWaiting == batchSlot
 }
 
-// occupyLink makes a link busy. next becomes the first batch of its queue, or -1 if it is empty.
-func (n *linkNetwork) occupyLink(l, next int32) {
-	li := &n.links[l]
-	li.busy, li.firstWaiting = true, next
+// occupyLink makes a link busy with the transfer of the first batch in its queue. next is the slot of the batch
+// behind it, or -1 if there is none.
+func (network *linkNetwork) occupyLink(linkIndex, next int32) {
+	link := &network.links[linkIndex]
+	link.busy, link.firstWaiting = true, next
 	if next < 0 {
-		li.lastWaiting = -1
+		link.lastWaiting = -1
 	}
 }
 
-// finishTransfer ends a transfer: it frees the links, queues the batch at its device, starts the transfers that
-// waited for the links, and tells the policy. If the batch was aborted meanwhile, only the links are freed.
-func (n *linkNetwork) finishTransfer(entry *agendaEntry) {
-	if entry.arg >= 0 {
-		n.links[entry.arg].busy = false
+// finishTransfer is called when a transfer ends: it frees the links, queues the batch at its device, starts the
+// transfers that waited for the links, and tells the policy. If the batch was aborted meanwhile, only the links are
+// freed.
+func (network *linkNetwork) finishTransfer(entry *agendaEntry) {
+	// Free the links.
+	if entry.uplink() >= 0 {
+		network.links[entry.uplink()].busy = false
 	}
 	if entry.downlink >= 0 {
-		n.links[entry.downlink].busy = false
+		network.links[entry.downlink].busy = false
 	}
 
 	// The policy may have aborted the batch meanwhile.
-	b := n.batches.at(entry.batch)
-	valid := b.live && b.serial == entry.serial
+	batch := network.batches.at(entry.batchSlot())
+	valid := batch.isLive && batch.serial == entry.serial
 	if valid {
-		n.transferTimes.add(n.agenda.now - b.readyAt)
-		if n.loop.trace != nil {
-			n.loop.trace.writeTransfer(entry.arg, entry.downlink, b.model, b.size, entry.start, n.agenda.now)
+		network.transferTimes.add(network.agenda.now - batch.readyAt)
+		if network.loop.trace != nil {
+			network.loop.trace.writeTransfer(entry.uplink(), entry.downlink, batch.model, batch.size, entry.start, network.agenda.now)
 		}
-		n.host.queueRun(entry.batch)
+		network.host.queueRun(entry.batchSlot())
 	}
-	if entry.arg >= 0 {
-		n.startTransfer(n.links[entry.arg].firstWaiting)
+	if entry.uplink() >= 0 {
+		network.startTransfer(network.links[entry.uplink()].firstWaiting)
 	}
 	if entry.downlink >= 0 {
-		n.startTransfer(n.links[entry.downlink].firstWaiting)
+		network.startTransfer(network.links[entry.downlink].firstWaiting)
 	}
 	if valid {
-		ev := n.loop.beginBatchEvent(policy.TransferFinished, entry.batch, n.batches.hopAt(entry.batch, entry.hopIndex).Device)
-		ev.Hop, ev.Start, ev.End = b.firstStage+entry.hopIndex, entry.start, n.agenda.now
-		n.loop.tellPolicy()
+		ev := network.loop.beginBatchEvent(policy.TransferFinished, entry.batchSlot(), network.batches.hopAt(entry.batchSlot(), entry.hopIndex).Device)
+		ev.Hop, ev.Start, ev.End = batch.firstStage+entry.hopIndex, entry.start, network.agenda.now
+		network.loop.tellPolicy()
 	}
 }
 
-// removeBatch takes an aborted batch out of the queues of its links, and starts the transfers that it kept waiting.
-func (n *linkNetwork) removeBatch(slot int32) {
-	b := n.batches.at(slot)
-	hop := n.batches.hopAt(slot, b.hopIndex)
-	n.removeFromQueue(hop.Uplink, slot, func(b *batch) *int32 { return &b.nextInUplink })
-	n.removeFromQueue(hop.Downlink, slot, func(b *batch) *int32 { return &b.nextInDownlink })
-	for _, l := range [2]int32{hop.Uplink, hop.Downlink} {
-		if l >= 0 {
-			n.startTransfer(n.links[l].firstWaiting)
+// removeBatch takes an aborted batch, whose transfer has not started, out of the queues of its links, and starts the
+// transfers that it kept waiting.
+func (network *linkNetwork) removeBatch(batchSlot int32) {
+	batch := network.batches.at(batchSlot)
+	hop := network.batches.hopAt(batchSlot, batch.hopIndex)
+	network.removeFromQueue(hop.Uplink, batchSlot, func(batch *batchState) *int32 { return &batch.nextInUplink })
+	network.removeFromQueue(hop.Downlink, batchSlot, func(batch *batchState) *int32 { return &batch.nextInDownlink })
+	for _, link := range [2]int32{hop.Uplink, hop.Downlink} {
+		if link >= 0 {
+			network.startTransfer(network.links[link].firstWaiting)
 		}
 	}
 }
 
-// removeFromQueue takes a batch out of a link's queue, which is linked through the batches. nextOf returns a
-// batch's field that names the next one there: a batch is in an uplink's and a downlink's queue at once. A link of
-// -1 is none.
-func (n *linkNetwork) removeFromQueue(l, slot int32, nextOf func(*batch) *int32) {
-	if l < 0 {
+// removeFromQueue takes a batch out of a link's queue, which is linked through the batches. nextOf returns the field
+// of a batch that names the next one there: a batch is in the queues of an uplink and of a downlink at once. For link
+// -1 nothing happens.
+func (network *linkNetwork) removeFromQueue(linkIndex, batchSlot int32, nextOf func(*batchState) *int32) {
+	if linkIndex < 0 {
 		return
 	}
-	li := &n.links[l]
-	previous := int32(-1)
-	for waiting := li.firstWaiting; waiting != slot; waiting = *nextOf(n.batches.at(waiting)) {
-		previous = waiting
+	link := &network.links[linkIndex]
+
+	// Find the batch in front.
+	previousSlot := int32(-1)
+	for queuedSlot := link.firstWaiting; queuedSlot != batchSlot; queuedSlot = *nextOf(network.batches.at(queuedSlot)) {
+		previousSlot = queuedSlot
 	}
-	following := *nextOf(n.batches.at(slot))
-	if previous < 0 {
-		li.firstWaiting = following
+
+	// Link it with the batch behind.
+	nextSlot := *nextOf(network.batches.at(batchSlot))
+	if previousSlot < 0 {
+		link.firstWaiting = nextSlot
 	} else {
-		*nextOf(n.batches.at(previous)) = following
+		*nextOf(network.batches.at(previousSlot)) = nextSlot
 	}
-	if following < 0 {
-		li.lastWaiting = previous
+	if nextSlot < 0 {
+		link.lastWaiting = previousSlot
 	}
 }

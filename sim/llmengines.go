@@ -26,7 +26,7 @@ type llmEngines struct {
 
 // llmEngine is the language model that a device runs.
 type llmEngine struct {
-	instance        llm.Instance
+	simulation      llm.Instance
 	service         int32         // service whose model runs, or -1
 	startedAt       time.Duration // when the model began to run
 	iterationQueued bool          // an iteration is scheduled in this instant
@@ -35,77 +35,77 @@ type llmEngine struct {
 
 // newLLMEngines returns the engines that simulate iterations of language models, one for each device, or nil if no
 // service of the tables is a language model. Service -1 means that none runs.
-func newLLMEngines(h *deviceHost) *llmEngines {
-	workflows := flows.WorkflowTablesOf(h.tables)
+func newLLMEngines(host *deviceHost) *llmEngines {
+	workflows := flows.WorkflowTablesOf(host.tables)
 	if workflows == nil || len(workflows.LanguageModels) == 0 {
 		return nil
 	}
-	g := &llmEngines{
-		host: h, loop: h.loop, agenda: h.agenda, batches: h.batches, tables: h.tables,
-		workflows: workflows, engines: make([]llmEngine, len(h.devices)),
+	engines := &llmEngines{
+		host: host, loop: host.loop, agenda: host.agenda, batches: host.batches, tables: host.tables,
+		workflows: workflows, engines: make([]llmEngine, len(host.devices)),
 	}
-	for d := range g.engines {
-		g.engines[d].service = -1
+	for deviceIndex := range engines.engines {
+		engines.engines[deviceIndex].service = -1
 	}
-	g.stats = newGenerationStats(h.loop, workflows)
-	return g
+	engines.stats = newGenerationStats(host.loop, workflows)
+	return engines
 }
 
-// tryJoin adds a sequence to the language model that runs on a device. It returns false if
-// another model or none runs there, or if batches wait for the device.
-func (g *llmEngines) tryJoin(slot, d int32) bool {
-	if g.engines[d].service < 0 || g.engines[d].service != g.batches.at(slot).service || g.host.devices[d].firstWaiting >= 0 {
+// tryJoin adds the sequence of a batch to the language model that runs on a device, and returns true. It returns
+// false if another model or none runs there, or if batches wait for the device.
+func (engines *llmEngines) tryJoin(batchSlot, deviceIndex int32) bool {
+	if engines.engines[deviceIndex].service < 0 || engines.engines[deviceIndex].service != engines.batches.at(batchSlot).service || engines.host.devices[deviceIndex].firstWaiting >= 0 {
 		return false
 	}
-	g.addSequence(slot, d)
+	engines.addSequence(batchSlot, deviceIndex)
 	return true
 }
 
 // startModel makes a free device run the language model of a batch, when the batch is next in its queue, and takes
 // in the batches of the same model directly behind it. The device is busy until all of its sequences have ended. It
 // returns false if the batch's service is no language model.
-func (g *llmEngines) startModel(slot, d int32) bool {
-	b := g.batches.at(slot)
-	model := g.workflows.LanguageModelOf(b.service)
+func (engines *llmEngines) startModel(batchSlot, deviceIndex int32) bool {
+	batch := engines.batches.at(batchSlot)
+	model := engines.workflows.LanguageModelOf(batch.service)
 	if model == nil {
 		return false
 	}
-	dev, e, generation := &g.host.devices[d], &g.engines[d], &model.Engines[g.tables.Devices[d].Kind]
-	dev.busy, dev.runningBatch = true, -1
-	e.service, e.startedAt, e.countsAtStart = b.service, g.agenda.now, e.instance.Counts()
-	e.instance.Reset(llm.Options{TokenBudget: generation.TokenBudget, BlockTokens: generation.BlockTokens}, llm.Model{Iteration: generation.Iteration.SlowedDown(g.loop.cfg.Slowdown), KVTokens: generation.KVTokens, MaxSequences: generation.MaxSequences, TokenBytes: model.KVBytes})
+	device, engine, server := &engines.host.devices[deviceIndex], &engines.engines[deviceIndex], &model.Engines[engines.tables.Devices[deviceIndex].Kind]
+	device.busy, device.runningBatch = true, -1
+	engine.service, engine.startedAt, engine.countsAtStart = batch.service, engines.agenda.now, engine.simulation.Counts()
+	engine.simulation.Reset(llm.Options{TokenBudget: server.TokenBudget, BlockTokens: server.BlockTokens}, llm.Model{Iteration: server.Iteration.SlowedDown(engines.loop.cfg.Slowdown), KVTokens: server.KVTokens, MaxSequences: server.MaxSequences, TokenBytes: model.KVBytes})
 
 	// Take the batches of the same model that are next in the queue.
-	g.addSequence(slot, d)
-	for dev.firstWaiting >= 0 && g.batches.at(dev.firstWaiting).service == e.service {
-		nextSlot := dev.firstWaiting
-		g.host.removeFromQueue(d, nextSlot)
-		g.addSequence(nextSlot, d)
+	engines.addSequence(batchSlot, deviceIndex)
+	for device.firstWaiting >= 0 && engines.batches.at(device.firstWaiting).service == engine.service {
+		nextSlot := device.firstWaiting
+		engines.host.removeFromQueue(deviceIndex, nextSlot)
+		engines.addSequence(nextSlot, deviceIndex)
 	}
 	return true
 }
 
-// addSequence gives the sequence of a batch to the language model that runs on a device. It takes part from the
-// next iteration on. One that could never fit the memory ends the run with an error.
-func (g *llmEngines) addSequence(slot, d int32) {
-	b, e := g.batches.at(slot), &g.engines[d]
-	b.place = generatesTokens
-	task := g.batches.members(slot)[0]
-	prompt, output := g.tokenCounts(task, slot)
-	if err := e.instance.Add(llm.Sequence{ID: slot, Prompt: prompt, Output: output}); err != nil {
-		g.loop.failRun(fmt.Errorf("device %d: %w", d, err))
+// addSequence gives the sequence of a batch (which has one task) to the language model that runs on a device. It
+// takes part from the next iteration on. A sequence that could never fit the memory ends the run with an error.
+func (engines *llmEngines) addSequence(batchSlot, deviceIndex int32) {
+	batch, engine := engines.batches.at(batchSlot), &engines.engines[deviceIndex]
+	batch.activity = generatesTokens
+	task := engines.batches.members(batchSlot)[0]
+	prompt, output := engines.tokenCounts(task, batchSlot)
+	if err := engine.simulation.Add(llm.Sequence{ID: batchSlot, Prompt: prompt, Output: output}); err != nil {
+		engines.loop.failRun(fmt.Errorf("device %d: %w", deviceIndex, err))
 		return
 	}
-	g.stats.sequenceReady(task)
-	g.queueIteration(d)
+	engines.stats.sequenceReady(task)
+	engines.queueIteration(deviceIndex)
 }
 
-// tokenCounts returns the tokens of a task's prompt and answer: its own, or the usual ones scaled by its work. If
-// the state of its session is not on the device, it is computed anew and counts as prompt. Both are cut to the KV
+// tokenCounts returns the tokens of a task's prompt and answer: its own, or the usual ones scaled by its work. If the
+// state of its session is not on the device, that is computed anew and counts as prompt. Both are cut to the KV
 // memory, so that each sequence can end.
-func (g *llmEngines) tokenCounts(task, slot int32) (prompt, output int32) {
-	record := &g.loop.flow.records[task]
-	model := g.workflows.LanguageModelOf(g.batches.at(slot).service)
+func (engines *llmEngines) tokenCounts(task, batchSlot int32) (prompt, output int32) {
+	record := &engines.loop.flow.records[task]
+	model := engines.workflows.LanguageModelOf(engines.batches.at(batchSlot).service)
 	prompt, output = record.prompt, record.output
 	if prompt == 0 {
 		prompt = int32(flows.ScaleByWork(int64(model.Prompt+.5), record.work))
@@ -113,79 +113,85 @@ func (g *llmEngines) tokenCounts(task, slot int32) (prompt, output int32) {
 	if output == 0 {
 		output = int32(flows.ScaleByWork(int64(model.Output+.5), record.work))
 	}
-	if g.loop.flow.sessions != nil {
-		prompt += int32(g.loop.flow.sessions.recomputedBytes(slot) / max(1, model.KVBytes))
+	if engines.loop.flow.sessions != nil {
+		prompt += int32(engines.loop.flow.sessions.recomputedBytes(batchSlot) / max(1, model.KVBytes))
 	}
 
 	// The KV memory holds whole blocks, and an answer has at least one token.
-	generation := &model.Engines[g.tables.Devices[g.batches.hopAt(slot, 0).Device].Kind]
-	block := max(1, int64(generation.BlockTokens))
-	maxTokens := int32(min(generation.KVTokens/block*block, 1<<30))
+	server := &model.Engines[engines.tables.Devices[engines.batches.hopAt(batchSlot, 0).Device].Kind]
+	blockTokens := max(1, int64(server.BlockTokens))
+	maxTokens := int32(min(server.KVTokens/blockTokens*blockTokens, 1<<30))
 	prompt = max(1, min(prompt, maxTokens-1))
 	return prompt, max(1, min(output, maxTokens-prompt))
 }
 
-// queueIteration schedules the next iteration after everything else of this instant, unless one runs or is scheduled.
-func (g *llmEngines) queueIteration(d int32) {
-	if e := &g.engines[d]; !e.instance.Busy() && !e.iterationQueued {
-		e.iterationQueued = true
-		g.agenda.scheduleAfter(0, policy.NumEvents, agendaEntry{kind: isGenerationStart, device: d, epoch: g.host.devices[d].epoch})
+// queueIteration schedules the next iteration of a device's language model after everything else of this instant,
+// unless one runs or is scheduled.
+func (engines *llmEngines) queueIteration(deviceIndex int32) {
+	if engine := &engines.engines[deviceIndex]; !engine.simulation.Busy() && !engine.iterationQueued {
+		engine.iterationQueued = true
+		engines.agenda.scheduleAfter(0, policy.NumEvents, agendaEntry{kind: generationStartEntry, device: deviceIndex, epoch: engines.host.devices[deviceIndex].faultEpoch})
 	}
 }
 
 // startIteration starts the next iteration of a device's language model (one token for each sequence, or a part of
 // a prompt). If no sequence is left, the model stops and the device takes its next batch.
-func (g *llmEngines) startIteration(d int32) {
-	e := &g.engines[d]
-	e.iterationQueued = false
-	duration, _, ok := e.instance.Begin()
+func (engines *llmEngines) startIteration(deviceIndex int32) {
+	engine := &engines.engines[deviceIndex]
+	engine.iterationQueued = false
+	duration, _, ok := engine.simulation.Begin()
 	if !ok {
-		dev := &g.host.devices[d]
-		dev.busyTime += g.loop.cfg.countedSpan().overlap(timeSpan{e.startedAt, g.agenda.now})
-		g.stats.engineStopped(e, d)
-		e.service, dev.busy, dev.lastRunEnd = -1, false, g.agenda.now
-		g.host.startNextRun(d)
+		device := &engines.host.devices[deviceIndex]
+		device.busyTime += engines.loop.cfg.countedSpan().overlap(timeSpan{engine.startedAt, engines.agenda.now})
+		engines.stats.engineStopped(engine, deviceIndex)
+		engine.service, device.busy, device.lastRunEnd = -1, false, engines.agenda.now
+		engines.host.startNextRun(deviceIndex)
 		return
 	}
-	g.stats.addIteration(e, duration)
-	g.agenda.scheduleAfter(duration, policy.BatchFinished, agendaEntry{kind: isGenerationEnd, device: d, epoch: g.host.devices[d].epoch})
+	engines.stats.addIteration(engine, duration)
+	engines.agenda.scheduleAfter(duration, policy.BatchFinished, agendaEntry{kind: generationEndEntry, device: deviceIndex, epoch: engines.host.devices[deviceIndex].faultEpoch})
 }
 
 // endIteration ends an iteration of a device: it notes first tokens, ends the batches whose sequences are finished,
 // tells the policy, and queues the next iteration. A batch is one sequence here.
-func (g *llmEngines) endIteration(d int32) {
-	ended := g.engines[d].instance.End()
-	for _, slot := range ended.First {
-		g.stats.firstToken(g.batches.members(slot)[0])
+func (engines *llmEngines) endIteration(deviceIndex int32) {
+	iteration := engines.engines[deviceIndex].simulation.End()
+
+	// Note the first tokens.
+	for _, batchSlot := range iteration.First {
+		engines.stats.firstToken(engines.batches.members(batchSlot)[0])
 	}
-	for _, slot := range ended.Finished {
-		b := g.batches.at(slot)
-		service := b.service
-		b.live, b.place = false, atNoPlace
-		g.stats.sequenceEnded(g.batches.members(slot)[0])
-		g.loop.ending.batchRan(slot, d)
-		ev := g.loop.beginEvent(policy.BatchFinished)
-		ev.Model, ev.Service, ev.Batch, ev.Device, ev.End = -1, service, slot, d, g.agenda.now
-		g.loop.tellPolicy()
-		g.host.onBatchEnd(d)
+
+	// End the batches of finished sequences.
+	for _, batchSlot := range iteration.Finished {
+		batch := engines.batches.at(batchSlot)
+		service := batch.service
+		batch.isLive, batch.activity = false, noActivity
+		engines.stats.sequenceEnded(engines.batches.members(batchSlot)[0])
+		engines.loop.ending.batchRan(batchSlot, deviceIndex)
+		ev := engines.loop.beginEvent(policy.BatchFinished)
+		ev.Model, ev.Service, ev.Batch, ev.Device, ev.End = -1, service, batchSlot, deviceIndex, engines.agenda.now
+		engines.loop.tellPolicy()
+		engines.host.resumeAfterBatch(deviceIndex)
 	}
-	g.queueIteration(d)
+	engines.queueIteration(deviceIndex)
 }
 
-// removeSequence takes an aborted sequence off its device.
-func (g *llmEngines) removeSequence(slot, d int32) {
-	if e := &g.engines[d]; e.service >= 0 {
-		e.instance.Remove(slot, false)
-		g.queueIteration(d)
+// removeSequence takes the sequence of an aborted batch off the language model of a device. If none runs there,
+// nothing happens.
+func (engines *llmEngines) removeSequence(batchSlot, deviceIndex int32) {
+	if engine := &engines.engines[deviceIndex]; engine.service >= 0 {
+		engine.simulation.Remove(batchSlot, false)
+		engines.queueIteration(deviceIndex)
 	}
 }
 
 // loseDevice empties the language model of a device that failed; its sequences are lost.
-func (g *llmEngines) loseDevice(d int32) {
-	e := &g.engines[d]
-	if e.service >= 0 {
-		g.stats.engineStopped(e, d)
+func (engines *llmEngines) loseDevice(deviceIndex int32) {
+	engine := &engines.engines[deviceIndex]
+	if engine.service >= 0 {
+		engines.stats.engineStopped(engine, deviceIndex)
 	}
-	e.service, e.iterationQueued = -1, false
-	e.instance.Reset(llm.Options{}, llm.Model{})
+	engine.service, engine.iterationQueued = -1, false
+	engine.simulation.Reset(llm.Options{}, llm.Model{})
 }

@@ -12,11 +12,11 @@ import (
 
 // Kinds of agenda entries of instances of language models.
 const (
-	isIterationEnd     uint8 = firstHostKind + iota // an iteration ends
-	isIterationStart                                // the next iteration begins, after everything else of this instant
-	isSequenceAdmitted                              // a sequence took part in its first iteration
-	isSequenceReturned                              // a batch returns to the policy without a result
-	isNetworkChange                                 // a load or an unload of a network ends
+	iterationEndEntry     uint8 = firstHostKind + iota // an iteration ends
+	iterationStartEntry                                // the next iteration begins, after everything else of this instant
+	sequenceAdmittedEntry                              // a sequence took part in its first iteration
+	sequenceReturnedEntry                              // a batch returns to the policy without a result
+	networkChangeEntry                                 // a load or an unload of a network ends
 )
 
 // llmHost is the host of instances of language models. Package llm runs their
@@ -27,7 +27,7 @@ type llmHost struct {
 	agenda         *agenda
 	batches        *batchTable
 	tables         *policy.Tables
-	instances      []llmInstance // by device
+	instances      []hostedInstance // by device
 	swapper        networkSwapper
 	tokenEnding    *tokenEnding    // nil if the run has another ending
 	sequences      []sequenceState // by task
@@ -35,25 +35,26 @@ type llmHost struct {
 	returnedTokens [1]int32        // tokens of the task that BatchReturned is about
 }
 
-// llmInstance is an instance with the network that it runs.
-type llmInstance struct {
-	instance        llm.Instance
-	network         int32 // the network that it runs, or -1
-	previousNetwork int32 // the network that it ran before, or -1
+// hostedInstance is an instance of language models (a server on a device) with the network that it runs. A network is
+// the weights of a model.
+type hostedInstance struct {
+	simulation      llm.Instance // simulates its iterations
+	network         int32        // the network that it runs, or -1
+	previousNetwork int32        // the network that it ran before, or -1
 	isDown          bool
 	startQueued     bool           // an iteration is scheduled in this instant
 	unloadPending   bool           // its network is unloaded as soon as its sequences have ended
 	changingNetwork int32          // network that is being loaded or unloaded, or -1
 	changeStart     time.Duration  // when the load or unload began
-	epoch           int32          // counts the faults; an agenda entry of an earlier epoch is void
+	faultEpoch      int32          // counts the faults; an agenda entry of an earlier epoch is void
 	pendingLoads    []networkOrder // loads that have not begun
 	warmNetworks    warmSet
 
-	// Both in the counted time.
+	// time of loads and unloads, in the counted time
 	busyTime, loadTime time.Duration
 }
 
-// sequenceState holds what the host knows of a task beside its batch.
+// sequenceState holds what the host knows of a task, which is one sequence of tokens, beside its batch.
 type sequenceState struct {
 	// In tokens: the prompt, the answer, and what was generated so far.
 	prompt, output, generated int32
@@ -62,75 +63,76 @@ type sequenceState struct {
 	swapDevice                int32         // device whose host memory holds its KV, plus one; 0 if none does
 }
 
-// newLLMHost returns a host that simulates the instances (servers of language models) of the tables, each with its
-// resident network.
-func newLLMHost(l *loop) host {
-	instances := make([]llmInstance, len(l.tables.Devices))
-	h := &llmHost{loop: l, agenda: &l.agenda, batches: &l.batches, tables: l.tables, instances: instances}
-	h.swapper = networkSwapper{loop: l, agenda: &l.agenda, tables: l.tables, instances: instances}
-	for d := range instances {
-		if l.tables.InstanceOf(int32(d)) >= 0 {
-			h.runResident(int32(d))
+// newLLMHost returns a host that simulates the instances (servers of language models) of the run's tables, each with
+// the network that the plan puts there.
+func newLLMHost(loop *loop) host {
+	instances := make([]hostedInstance, len(loop.tables.Devices))
+	host := &llmHost{loop: loop, agenda: &loop.agenda, batches: &loop.batches, tables: loop.tables, instances: instances}
+	host.swapper = networkSwapper{loop: loop, agenda: &loop.agenda, tables: loop.tables, instances: instances}
+	for deviceIndex := range instances {
+		if loop.tables.InstanceOf(int32(deviceIndex)) >= 0 {
+			host.runResident(int32(deviceIndex))
 		}
 	}
-	return h
+	return host
 }
 
-// hasLLMInstances reports whether the tables have instances with the costs of a server.
-func hasLLMInstances(t *policy.Tables) bool {
-	return slices.ContainsFunc(t.Instances, func(in policy.Instance) bool { return in.Server != nil })
+// hasLLMInstances reports whether a plan's tables have instances of language models that can be simulated: with the
+// costs of a server.
+func hasLLMInstances(tables *policy.Tables) bool {
+	return slices.ContainsFunc(tables.Instances, func(in policy.Instance) bool { return in.Server != nil })
 }
 
-// runResident sets an instance to its state at the start of the plan: it runs the network that the plan puts on its
-// device, and the host's memory is empty.
-func (h *llmHost) runResident(d int32) {
-	s := &h.instances[d]
-	s.network, s.previousNetwork, s.changingNetwork, s.unloadPending = -1, -1, -1, false
-	s.pendingLoads, s.warmNetworks = s.pendingLoads[:0], s.warmNetworks[:0]
-	if int(d) < len(h.tables.Resident) && len(h.tables.Resident[d]) > 0 {
-		s.runNetwork(h.tables, d, h.tables.Resident[d][0], h.loop.cfg.Slowdown)
+// runResident sets the instance on a device to its state at the start of the plan: it runs the network that the plan
+// puts there, and the host's memory holds no other network.
+func (h *llmHost) runResident(deviceIndex int32) {
+	instance := &h.instances[deviceIndex]
+	instance.network, instance.previousNetwork, instance.changingNetwork, instance.unloadPending = -1, -1, -1, false
+	instance.pendingLoads, instance.warmNetworks = instance.pendingLoads[:0], instance.warmNetworks[:0]
+	if int(deviceIndex) < len(h.tables.Resident) && len(h.tables.Resident[deviceIndex]) > 0 {
+		instance.runNetwork(h.tables, deviceIndex, h.tables.Resident[deviceIndex][0], h.loop.cfg.Slowdown)
 	}
 }
 
-// serverOf returns the server that the tables have for the instance on a device.
-func serverOf(t *policy.Tables, device int32) *policy.Server {
-	return t.Instances[t.InstanceOf(device)].Server
+// serverOf returns the configuration and costs of the server that the instance on a device is. The device must have one.
+func serverOf(tables *policy.Tables, device int32) *policy.Server {
+	return tables.Instances[tables.InstanceOf(device)].Server
 }
 
-// runNetwork makes an instance run a network. Its iterations take longer than profiled by
-// the share slowdown.
-func (s *llmInstance) runNetwork(t *policy.Tables, d, network int32, slowdown float64) {
-	in := &t.Instances[t.InstanceOf(d)]
-	v := in.Server
-	c := &v.Costs[network]
-	s.network = network
-	s.instance.Reset(llm.Options{
-		TokenBudget: in.TokenBudget, BlockTokens: v.BlockTokens, ByPriority: v.ByPriority, ReserveAnswer: v.ReserveAnswer, SwapOut: v.SwapKV,
-		SwapBytesPerSecond: v.SwapGBps * 1e9, HiddenShare: v.HiddenSwapShare, PrefixCache: v.PrefixCache, ProgressTokens: in.ProgressTokens,
-	}, llm.Model{Iteration: c.Iteration.SlowedDown(slowdown), KVTokens: c.KVTokens, MaxSequences: c.MaxSequences, TokenBytes: c.KVTokenBytes})
-	s.warmNetworks.markUsed(network, t.Networks, v.WarmBytes)
+// runNetwork makes the instance on a device run a network, with the times and the KV memory that the tables have for
+// it. Its iterations take longer than profiled by the share slowdown.
+func (instance *hostedInstance) runNetwork(tables *policy.Tables, deviceIndex, network int32, slowdown float64) {
+	instanceTable := &tables.Instances[tables.InstanceOf(deviceIndex)]
+	server := instanceTable.Server
+	costs := &server.Costs[network]
+	instance.network = network
+	instance.simulation.Reset(llm.Options{
+		TokenBudget: instanceTable.TokenBudget, BlockTokens: server.BlockTokens, ByPriority: server.ByPriority, ReserveAnswer: server.ReserveAnswer, SwapOut: server.SwapKV,
+		SwapBytesPerSecond: server.SwapGBps * 1e9, HiddenShare: server.HiddenSwapShare, PrefixCache: server.PrefixCache, ProgressTokens: instanceTable.ProgressTokens,
+	}, llm.Model{Iteration: costs.Iteration.SlowedDown(slowdown), KVTokens: costs.KVTokens, MaxSequences: costs.MaxSequences, TokenBytes: costs.KVTokenBytes})
+	instance.warmNetworks.markUsed(network, tables.Networks, server.WarmBytes)
 }
 
 // dispatch hands a batch, which is one sequence of tokens, to its instance (a simulated server of language models).
 // If the network is not loaded or the KV memory could never hold the sequence, the batch returns to the policy. It
 // implements host.
-func (h *llmHost) dispatch(slot int32) {
-	d := h.batches.hopAt(slot, 0).Device
-	s := &h.instances[d]
-	if s.isDown {
+func (h *llmHost) dispatch(batchSlot int32) {
+	deviceIndex := h.batches.hopAt(batchSlot, 0).Device
+	instance := &h.instances[deviceIndex]
+	if instance.isDown {
 		return
 	}
-	b := h.batches.at(slot)
-	if b.model >= 0 {
-		h.loop.ledger.acc.Batch(b.model, int(b.size), h.agenda.now)
+	batch := h.batches.at(batchSlot)
+	if batch.model >= 0 {
+		h.loop.ledger.acc.Batch(batch.model, int(batch.size), h.agenda.now)
 	}
 
 	// The sequence needs the network, and a prompt and an answer of at least one token.
-	if s.network < 0 || s.network != h.tables.Pipelines[b.pipeline].Network {
-		h.returnBatch(slot, d, policy.ReturnNotLoaded)
+	if instance.network < 0 || instance.network != h.tables.Pipelines[batch.pipeline].Network {
+		h.returnBatch(batchSlot, deviceIndex, policy.ReturnNotLoaded)
 		return
 	}
-	task := h.batches.members(slot)[0]
+	task := h.batches.members(batchSlot)[0]
 	sequence := h.sequenceOf(task)
 	if sequence.prompt < 1 || sequence.output < 1 {
 		h.loop.failRun(&document.Error{
@@ -141,229 +143,234 @@ func (h *llmHost) dispatch(slot int32) {
 	}
 
 	// Hand the sequence to the instance, which starts after everything else of this instant.
-	seq := llm.Sequence{ID: slot, Prompt: sequence.prompt, Output: sequence.output, Generated: sequence.generated, Priority: b.tag, Session: sequence.session, InHostMemory: sequence.swapDevice == d+1}
+	newSequence := llm.Sequence{ID: batchSlot, Prompt: sequence.prompt, Output: sequence.output, Generated: sequence.generated, Priority: batch.tag, Session: sequence.session, InHostMemory: sequence.swapDevice == deviceIndex+1}
 	sequence.swapDevice = 0
-	if err := s.instance.Add(seq); err != nil {
-		h.returnBatch(slot, d, policy.ReturnRefused)
+	if err := instance.simulation.Add(newSequence); err != nil {
+		h.returnBatch(batchSlot, deviceIndex, policy.ReturnRefused)
 		return
 	}
-	if !s.instance.Busy() && !s.startQueued {
-		s.startQueued = true
-		h.agenda.scheduleAfter(0, policy.NumEvents, agendaEntry{kind: isIterationStart, host: 1, device: d, epoch: s.epoch})
+	if !instance.simulation.Busy() && !instance.startQueued {
+		instance.startQueued = true
+		h.agenda.scheduleAfter(0, policy.NumEvents, agendaEntry{kind: iterationStartEntry, host: 1, device: deviceIndex, epoch: instance.faultEpoch})
 	}
 }
 
-// sequenceOf returns the state of a task. The first dispatch of the task begins it. Its lengths come from the truth
-// of the run, that is, what requests really ask for.
+// sequenceOf returns the state of a task's sequence. The first dispatch of the task begins it. Its lengths come from
+// the truth of the run: what requests really ask for.
 func (h *llmHost) sequenceOf(task int32) *sequenceState {
 	for int(task) >= len(h.sequences) {
 		h.sequences = append(h.sequences, sequenceState{})
 	}
 	sequence := &h.sequences[task]
-	if t := &h.loop.ledger.locations[task]; !t.seenByInstance {
-		t.seenByInstance = true
+	if location := &h.loop.ledger.locations[task]; !location.seenByInstance {
+		location.seenByInstance = true
 		*sequence = sequenceState{output: h.loop.truth.Tokens(task), firstIterationAt: -1}
-		if p, ok := h.loop.truth.(Prompter); ok {
-			sequence.prompt, sequence.session = p.Prompt(task)
+		if prompter, ok := h.loop.truth.(Prompter); ok {
+			sequence.prompt, sequence.session = prompter.Prompt(task)
 		}
 	}
 	return sequence
 }
 
-// returnBatch ends a batch without a result, later in this instant.
-func (h *llmHost) returnBatch(slot, d int32, reason policy.ReturnReason) {
-	b := h.batches.at(slot)
-	h.agenda.schedule(h.agenda.now, policy.BatchReturned, b.serial, agendaEntry{kind: isSequenceReturned, host: 1, serial: b.serial, batch: slot, device: d, arg: int32(reason)})
+// returnBatch schedules, later in this instant, that a batch comes back to the policy without a result, for a reason.
+func (h *llmHost) returnBatch(batchSlot, deviceIndex int32, reason policy.ReturnReason) {
+	batch := h.batches.at(batchSlot)
+	h.agenda.schedule(h.agenda.now, policy.BatchReturned, batch.serial, agendaEntry{kind: sequenceReturnedEntry, host: 1, serial: batch.serial, subject: batchSlot, device: deviceIndex, detail: int32(reason)})
 }
 
-// startIteration starts the next iteration of an instance (one token for each running sequence, or a part of a
-// prompt). Newly admitted sequences count as started. If no sequence is left, a change of network that waited for
-// that goes on.
-func (h *llmHost) startIteration(d int32) {
-	s := &h.instances[d]
-	duration, admittedSlots, ok := s.instance.Begin()
+// startIteration starts the next iteration of the instance on a device (one token for each running sequence, or a
+// part of a prompt). Newly admitted sequences count as started. If no sequence is left, a change of network that
+// waited for that begins.
+func (h *llmHost) startIteration(deviceIndex int32) {
+	instance := &h.instances[deviceIndex]
+	duration, admittedSlots, ok := instance.simulation.Begin()
 	if !ok {
-		h.swapper.continuePending(d)
+		h.swapper.continuePending(deviceIndex)
 		return
 	}
-	s.busyTime += h.loop.cfg.countedSpan().overlap(timeSpan{h.agenda.now, h.agenda.now + duration})
-	for _, slot := range admittedSlots {
-		if f := h.sequenceOf(h.batches.members(slot)[0]); f.firstIterationAt < 0 {
-			f.firstIterationAt = h.agenda.now
+	instance.busyTime += h.loop.cfg.countedSpan().overlap(timeSpan{h.agenda.now, h.agenda.now + duration})
+	for _, batchSlot := range admittedSlots {
+		if sequence := h.sequenceOf(h.batches.members(batchSlot)[0]); sequence.firstIterationAt < 0 {
+			sequence.firstIterationAt = h.agenda.now
 		}
-		h.agenda.startedBatches.push(agendaEntry{kind: isSequenceAdmitted, host: 1, serial: h.batches.at(slot).serial, batch: slot, device: d, start: h.agenda.now})
+		h.agenda.startedBatches.push(agendaEntry{kind: sequenceAdmittedEntry, host: 1, serial: h.batches.at(batchSlot).serial, subject: batchSlot, device: deviceIndex, start: h.agenda.now})
 	}
-	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: isIterationEnd, host: 1, device: d, epoch: s.epoch})
+	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: iterationEndEntry, host: 1, device: deviceIndex, epoch: instance.faultEpoch})
 }
 
-// handleEntry handles an agenda entry of an instance: its iterations, changes of network, and news for the policy.
-// Entries from before a loss of the instance (another epoch) or of aborted batches are void. It implements host.
+// handleEntry handles an agenda entry of an instance that is due: an end or start of an iteration, a change of
+// network, or news for the policy. Entries from before a loss of the instance (another fault epoch) or of aborted
+// batches (another serial number) are void. It implements host.
 func (h *llmHost) handleEntry(entry *agendaEntry) {
 	switch entry.kind {
-	case isIterationEnd:
-		if h.instances[entry.device].epoch == entry.epoch {
+	case iterationEndEntry:
+		if h.instances[entry.device].faultEpoch == entry.epoch {
 			h.endIteration(entry.device)
 		}
-	case isIterationStart:
-		if s := &h.instances[entry.device]; s.epoch == entry.epoch {
-			if s.startQueued = false; !s.instance.Busy() {
+	case iterationStartEntry:
+		if instance := &h.instances[entry.device]; instance.faultEpoch == entry.epoch {
+			if instance.startQueued = false; !instance.simulation.Busy() {
 				h.startIteration(entry.device)
 			}
 		}
-	case isNetworkChange:
-		if h.instances[entry.device].epoch == entry.epoch {
+	case networkChangeEntry:
+		if h.instances[entry.device].faultEpoch == entry.epoch {
 			h.swapper.finishChange(entry)
 		}
-	case isSequenceAdmitted, isSequenceReturned:
+	case sequenceAdmittedEntry, sequenceReturnedEntry:
 		// The policy may have aborted the batch meanwhile.
-		b := h.batches.at(entry.batch)
-		if !b.live || b.serial != entry.serial {
+		batch := h.batches.at(entry.batchSlot())
+		if !batch.isLive || batch.serial != entry.serial {
 			return
 		}
-		if entry.kind == isSequenceAdmitted {
-			h.loop.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device).Start = entry.start
+		if entry.kind == sequenceAdmittedEntry {
+			h.loop.beginBatchEvent(policy.BatchStarted, entry.batchSlot(), entry.device).Start = entry.start
 			h.loop.tellPolicy()
 			return
 		}
-		h.returnedTokens[0] = h.sequenceOf(h.batches.members(entry.batch)[0]).generated
-		h.loop.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnReason(entry.arg), h.returnedTokens[:])
+		h.returnedTokens[0] = h.sequenceOf(h.batches.members(entry.batchSlot())[0]).generated
+		h.loop.returnBatchToPolicy(entry.batchSlot(), entry.device, entry.returnReason(), h.returnedTokens[:])
 	}
 }
 
-// endIteration ends an iteration of an instance: it starts the next one, answers finished requests, and tells the
-// policy of these and of the progress of the others. The next one starts first because a server does not wait for
-// the policy.
-func (h *llmHost) endIteration(d int32) {
-	s := &h.instances[d]
-	ended := s.instance.End()
+// endIteration ends an iteration of the instance on a device: it starts the next one, answers finished requests, and
+// tells the policy of these and of the progress of the others. The next one starts first because a server does not
+// wait for the policy.
+func (h *llmHost) endIteration(deviceIndex int32) {
+	instance := &h.instances[deviceIndex]
+	iteration := instance.simulation.End()
 
 	// Note the first tokens, and go on.
-	for _, slot := range ended.First {
+	for _, batchSlot := range iteration.First {
 		if h.tokenEnding != nil {
-			h.tokenEnding.firstToken(h.batches.members(slot)[0])
+			h.tokenEnding.firstToken(h.batches.members(batchSlot)[0])
 		}
 	}
-	h.startIteration(d)
+	h.startIteration(deviceIndex)
 
 	// Answer the requests whose sequences are finished.
-	for _, slot := range ended.Finished {
-		b, task := h.batches.at(slot), h.batches.members(slot)[0]
-		f := h.sequenceOf(task)
-		f.generated = f.output
+	for _, batchSlot := range iteration.Finished {
+		batch, task := h.batches.at(batchSlot), h.batches.members(batchSlot)[0]
+		sequence := h.sequenceOf(task)
+		sequence.generated = sequence.output
 		if h.tokenEnding != nil {
-			h.tokenEnding.judgeAnswer(task, f.generated)
+			h.tokenEnding.judgeAnswer(task, sequence.generated)
 		}
-		b.live = false
-		h.loop.ending.batchRan(slot, d)
-		ev := h.loop.beginBatchEvent(policy.BatchFinished, slot, d)
-		ev.End, ev.Tokens = h.agenda.now, f.generated
+		batch.isLive = false
+		h.loop.ending.batchRan(batchSlot, deviceIndex)
+		ev := h.loop.beginBatchEvent(policy.BatchFinished, batchSlot, deviceIndex)
+		ev.End, ev.Tokens = h.agenda.now, sequence.generated
 		h.loop.tellPolicy()
 	}
 
 	// Report the progress of the others.
-	for _, list := range [2][]int32{ended.First, ended.Progress} {
-		for _, slot := range list {
-			if h.batches.at(slot).live && s.instance.GeneratedTokens(slot) > 0 {
-				h.loop.beginBatchEvent(policy.TokenProgress, slot, d).Tokens = s.instance.GeneratedTokens(slot)
+	for _, list := range [2][]int32{iteration.First, iteration.Progress} {
+		for _, batchSlot := range list {
+			if h.batches.at(batchSlot).isLive && instance.simulation.GeneratedTokens(batchSlot) > 0 {
+				h.loop.beginBatchEvent(policy.TokenProgress, batchSlot, deviceIndex).Tokens = instance.simulation.GeneratedTokens(batchSlot)
 				h.loop.tellPolicy()
 			}
 		}
 	}
 }
 
-// abort implements host. The request keeps the tokens that were generated; their KV is lost.
-func (h *llmHost) abort(slot int32) { h.removeSequence(slot, false) }
+// abort takes the sequence of an aborted batch off its instance. The request keeps the tokens that were generated;
+// their KV is lost. It implements host.
+func (h *llmHost) abort(batchSlot int32) { h.removeSequence(batchSlot, false) }
 
-// removeSequence takes a sequence off its instance. With keepKV its KV goes to the host's
-// memory, if that is possible.
-func (h *llmHost) removeSequence(slot int32, keepKV bool) {
-	d := h.batches.hopAt(slot, 0).Device
-	s := &h.instances[d]
-	f := h.sequenceOf(h.batches.members(slot)[0])
-	generated, swapped := s.instance.Remove(slot, keepKV)
-	f.generated = max(f.generated, generated)
+// removeSequence takes the sequence of a batch off its instance. With keepKV its KV goes to the host's memory, if
+// that is possible; a later dispatch to the same instance then goes on with it.
+func (h *llmHost) removeSequence(batchSlot int32, keepKV bool) {
+	deviceIndex := h.batches.hopAt(batchSlot, 0).Device
+	instance := &h.instances[deviceIndex]
+	sequence := h.sequenceOf(h.batches.members(batchSlot)[0])
+	generated, swapped := instance.simulation.Remove(batchSlot, keepKV)
+	sequence.generated = max(sequence.generated, generated)
 	if swapped {
-		f.swapDevice = d + 1
+		sequence.swapDevice = deviceIndex + 1
 	}
-	if sequences, _ := s.instance.SequenceCounts(); sequences == 0 && !s.instance.Busy() {
-		h.swapper.continuePending(d)
+	if sequences, _ := instance.simulation.SequenceCounts(); sequences == 0 && !instance.simulation.Busy() {
+		h.swapper.continuePending(deviceIndex)
 	}
 }
 
-// evict implements host.
-func (h *llmHost) evict(slot int32, keepKV bool) {
-	h.removeSequence(slot, keepKV)
+// evict takes a batch off its instance, as the policy orders, and returns it to the policy later in this instant. It
+// implements host.
+func (h *llmHost) evict(batchSlot int32, keepKV bool) {
+	h.removeSequence(batchSlot, keepKV)
 	h.evictions++
-	h.returnBatch(slot, h.batches.hopAt(slot, 0).Device, policy.ReturnEvicted)
+	h.returnBatch(batchSlot, h.batches.hopAt(batchSlot, 0).Device, policy.ReturnEvicted)
 }
 
-// handleOrder implements host.
-func (h *llmHost) handleOrder(o networkOrder) { h.swapper.handleOrder(o) }
+// handleOrder passes an order to load or unload a network to the swapper. It implements host.
+func (h *llmHost) handleOrder(order networkOrder) { h.swapper.handleOrder(order) }
 
-// bringInputs implements host.
+// bringInputs passes a task on to the host of devices, which brings its inputs to a device. It implements host.
 func (h *llmHost) bringInputs(task, device int32) { h.loop.baseHost.bringInputs(task, device) }
 
 // setDeviceUp loses an instance or brings it back, when a fault of the run is due. A lost one forgets all
 // sequences; one that comes back runs its resident network, whose limits the policy hears. A new epoch makes
 // earlier entries void. It implements host.
-func (h *llmHost) setDeviceUp(d int32, up bool) {
-	s := &h.instances[d]
-	if s.isDown != up {
+func (h *llmHost) setDeviceUp(deviceIndex int32, up bool) {
+	instance := &h.instances[deviceIndex]
+	if instance.isDown != up {
 		return
 	}
-	s.isDown = !up
-	s.epoch++
+	instance.isDown = !up
+	instance.faultEpoch++
 	kind := policy.WorkerBack
 	if !up {
 		kind = policy.WorkerLost
-		h.clearInstance(d)
+		h.clearInstance(deviceIndex)
 	} else {
-		h.runResident(d)
+		h.runResident(deviceIndex)
 	}
+
+	// Tell the policy, with the limits of the network that runs.
 	ev := h.loop.beginEvent(kind)
-	ev.Device = d
-	if s.network >= 0 {
-		c := &serverOf(h.tables, d).Costs[s.network]
-		ev.Value, ev.Limit = int64(c.MaxSequences), int32(c.KVTokens)
+	ev.Device = deviceIndex
+	if instance.network >= 0 {
+		costs := &serverOf(h.tables, deviceIndex).Costs[instance.network]
+		ev.Value, ev.Limit = int64(costs.MaxSequences), int32(costs.KVTokens)
 	}
 	h.loop.tellPolicy()
 }
 
-// clearInstance empties a lost instance. Its requests keep the tokens that were generated, which the clients may
-// have; the KV memory and what the host's memory held are lost.
-func (h *llmHost) clearInstance(d int32) {
-	s := &h.instances[d]
+// clearInstance empties the instance on a lost device. Its requests keep the tokens that were generated, which the
+// clients may have; the KV memory and what the host's memory held are lost.
+func (h *llmHost) clearInstance(deviceIndex int32) {
+	instance := &h.instances[deviceIndex]
 	for slot := range h.batches.list {
-		if b := int32(slot); h.batches.at(b).live && h.batches.hopAt(b, 0).Device == d {
-			f := h.sequenceOf(h.batches.members(b)[0])
-			f.generated = max(f.generated, s.instance.GeneratedTokens(b))
+		if batchSlot := int32(slot); h.batches.at(batchSlot).isLive && h.batches.hopAt(batchSlot, 0).Device == deviceIndex {
+			sequence := h.sequenceOf(h.batches.members(batchSlot)[0])
+			sequence.generated = max(sequence.generated, instance.simulation.GeneratedTokens(batchSlot))
 		}
 	}
 	for i := range h.sequences {
-		if h.sequences[i].swapDevice == d+1 {
+		if h.sequences[i].swapDevice == deviceIndex+1 {
 			h.sequences[i].swapDevice = 0
 		}
 	}
-	s.instance.Reset(llm.Options{}, llm.Model{})
-	s.network, s.changingNetwork, s.unloadPending, s.startQueued, s.pendingLoads = -1, -1, false, false, s.pendingLoads[:0]
+	instance.simulation.Reset(llm.Options{}, llm.Model{})
+	instance.network, instance.changingNetwork, instance.unloadPending, instance.startQueued, instance.pendingLoads = -1, -1, false, false, instance.pendingLoads[:0]
 }
 
-// busyTime implements host.
-func (h *llmHost) busyTime(d int32) time.Duration { return h.instances[d].busyTime }
+// busyTime returns how long the instance on a device ran iterations in the counted time. It implements host.
+func (h *llmHost) busyTime(deviceIndex int32) time.Duration { return h.instances[deviceIndex].busyTime }
 
-// loadTime returns how long networks were loaded and unloaded in the counted time.
-func (h *llmHost) loadTime(d int32) time.Duration { return h.instances[d].loadTime }
+// loadTime returns how long the instance on a device loaded and unloaded networks in the counted time.
+func (h *llmHost) loadTime(deviceIndex int32) time.Duration { return h.instances[deviceIndex].loadTime }
 
 // checkIdle returns an error if an instance still works or holds memory at the end of a run: then the simulator has
 // lost something. It implements host.
 func (h *llmHost) checkIdle() error {
-	for d := range h.instances {
-		s := &h.instances[d]
-		if sequences, _ := s.instance.SequenceCounts(); sequences > 0 || s.instance.Busy() || s.changingNetwork >= 0 {
-			return fmt.Errorf("the instance on device %d still works when nothing is left to happen", d)
+	for deviceIndex := range h.instances {
+		instance := &h.instances[deviceIndex]
+		if sequences, _ := instance.simulation.SequenceCounts(); sequences > 0 || instance.simulation.Busy() || instance.changingNetwork >= 0 {
+			return fmt.Errorf("the instance on device %d still works when nothing is left to happen", deviceIndex)
 		}
-		if s.instance.UsedKV() > 0 {
-			return fmt.Errorf("the instance on device %d is empty and uses %d tokens of KV memory", d, s.instance.UsedKV())
+		if instance.simulation.UsedKV() > 0 {
+			return fmt.Errorf("the instance on device %d is empty and uses %d tokens of KV memory", deviceIndex, instance.simulation.UsedKV())
 		}
 	}
 	return nil

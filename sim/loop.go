@@ -12,8 +12,8 @@ import (
 	"inferplan/sim/kernel"
 )
 
-// loop is a run: arrivals, the policy and its timers, requests and tasks, and the order of
-// all events. Hosts execute batches.
+// loop is a run of the simulator: arrivals, the policy and its timers, requests and tasks, and the order of all
+// events. Hosts execute the batches.
 type loop struct {
 	agenda   agenda
 	ledger   ledger
@@ -22,7 +22,7 @@ type loop struct {
 	cfg      *Config
 	tables   *policy.Tables
 	trace    *chromeTrace
-	events   int64
+	events   int64 // number of agenda entries handled so far
 	fatalErr error
 
 	nextArrival    arrivals.Request // taken from the source, not yet arrived
@@ -40,11 +40,11 @@ type loop struct {
 	truth        Truth // nil if the run has none
 	searcher     policy.Searcher
 	searches     []policySearch
-	timers       []kernel.Handle
+	timers       []kernel.Handle // by tag of the policy: its timer on the agenda, or kernel.NoEvent
 
-	current agendaEntry // the agenda entry that is being handled
+	currentEntry agendaEntry // the agenda entry that is being handled
 
-	// Bits of event kinds that the policy does not hear.
+	// bits of the kinds of events that the policy does not handle, and is not told
 	ignoredKinds uint32
 	event        policy.Event
 	actions      policy.Actions
@@ -72,34 +72,34 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 // newLoop prepares a run: its hosts (which simulate devices and instances), the rule by which requests end, and the
 // faults on its agenda. Events of kinds that the policy does not handle are left out.
 func newLoop(ctx context.Context, cfg *Config) *loop {
-	t := cfg.Tables
-	l := &loop{ctx: ctx, cfg: cfg, tables: t, truth: cfg.Truth}
-	l.savedRunTime = time.Duration(cfg.FrontEndRunShare * float64(maxSavedRunTime))
-	l.ledger.acc = report.New(reportConfig(cfg))
-	l.ledger.shares = fair.New(t)
-	l.batches.init(t)
-	l.ledger.init()
+	tables := cfg.Tables
+	run := &loop{ctx: ctx, cfg: cfg, tables: tables, truth: cfg.Truth}
+	run.savedRunTime = time.Duration(cfg.FrontEndRunShare * float64(maxSavedRunTime))
+	run.ledger.acc = report.New(reportConfig(cfg))
+	run.ledger.shares = fair.New(tables)
+	run.batches.init(tables)
+	run.ledger.init()
 	if cfg.ChromeTrace != nil {
-		l.trace = newChromeTrace(cfg.ChromeTrace, t)
+		run.trace = newChromeTrace(cfg.ChromeTrace, tables)
 	}
-	if t.HandledEvents != 0 {
-		l.ignoredKinds = ^t.HandledEvents
+	if tables.HandledEvents != 0 {
+		run.ignoredKinds = ^tables.HandledEvents
 	}
-	l.searcher, _ = policy.FindExtension[policy.Searcher](cfg.Policy)
+	run.searcher, _ = policy.FindExtension[policy.Searcher](cfg.Policy)
 
 	// The hosts, and the ending of requests.
-	l.addHosts()
-	l.ending = endingOf(l)
+	run.addHosts()
+	run.ending = endingOf(run)
 
 	// Schedule the faults.
-	for i, f := range cfg.Faults {
-		kind, entryKind := policy.WorkerLost, isDeviceLost
-		if f.ComesBack {
-			kind, entryKind = policy.WorkerBack, isDeviceBack
+	for faultIndex, fault := range cfg.Faults {
+		kind, entryKind := policy.WorkerLost, deviceLostEntry
+		if fault.ComesBack {
+			kind, entryKind = policy.WorkerBack, deviceBackEntry
 		}
-		l.agenda.schedule(f.At, kind, int64(i), agendaEntry{kind: entryKind, device: f.Device})
+		run.agenda.schedule(fault.At, kind, int64(faultIndex), agendaEntry{kind: entryKind, device: fault.Device})
 	}
-	return l
+	return run
 }
 
 // addHosts adds the hosts (the parts that simulate the execution of batches): number 0 for devices that run stages
@@ -109,6 +109,8 @@ func (l *loop) addHosts() {
 	l.hostByDevice = make([]uint8, len(l.tables.Devices))
 	l.baseHost = newDeviceHost(l)
 	l.hosts = append(l.hosts, l.baseHost)
+
+	// Add the host of instances, if there are any.
 	switch {
 	case l.cfg.instances != nil:
 		l.hosts = append(l.hosts, l.cfg.instances(l))
@@ -122,14 +124,16 @@ func (l *loop) addHosts() {
 	default:
 		return
 	}
-	for d := range l.hostByDevice {
-		if l.tables.InstanceOf(int32(d)) >= 0 {
-			l.hostByDevice[d] = 1
+
+	// Devices with an instance belong to it.
+	for deviceIndex := range l.hostByDevice {
+		if l.tables.InstanceOf(int32(deviceIndex)) >= 0 {
+			l.hostByDevice[deviceIndex] = 1
 		}
 	}
 }
 
-// run handles the entries of the agenda in order until none is left or an error ends the run. Every 256 events it
+// run handles the entries of the agenda in order until none is left or an error ends the run. Every 256 entries it
 // looks whether ctx was cancelled.
 func (l *loop) run() error {
 	l.pullArrival()
@@ -140,20 +144,20 @@ func (l *loop) run() error {
 			}
 		}
 		previous := l.agenda.now
-		if !l.agenda.popNext(&l.current) {
+		if !l.agenda.popNext(&l.currentEntry) {
 			return nil
 		}
 		if l.agenda.now < previous && l.cfg.Verify {
 			return fmt.Errorf("the clock goes back to %v", l.agenda.now)
 		}
 		l.events++
-		l.processEntry(&l.current)
+		l.processEntry(&l.currentEntry)
 	}
 	return l.fatalErr
 }
 
-// processEntry handles an entry of the agenda: kinds from firstHostKind on go to the host that made the entry, the
-// others (arrivals, timers, faults, ends of searches) are the loop's own.
+// processEntry handles an entry of the agenda that is due: kinds from firstHostKind on go to the host that made the
+// entry, the others (arrivals, timers, faults, ends of searches) are handled here.
 func (l *loop) processEntry(entry *agendaEntry) {
 	if entry.kind >= firstHostKind {
 		if entry.host == 0 {
@@ -166,34 +170,35 @@ func (l *loop) processEntry(entry *agendaEntry) {
 
 	// The loop's own kinds.
 	switch entry.kind {
-	case isArrival:
+	case arrivalEntry:
 		l.admitArrival()
-	case isTimer:
-		l.timers[entry.batch] = kernel.NoEvent
+	case timerEntry:
+		l.timers[entry.tag()] = kernel.NoEvent
 		ev := l.beginEvent(policy.Timer)
-		ev.Value = int64(entry.batch)
+		ev.Value = int64(entry.tag())
 		l.tellPolicy()
-	case isDeviceLost:
+	case deviceLostEntry:
 		l.hosts[l.hostByDevice[entry.device]].setDeviceUp(entry.device, false)
-	case isDeviceBack:
+	case deviceBackEntry:
 		l.hosts[l.hostByDevice[entry.device]].setDeviceUp(entry.device, true)
-	case isSearchDone:
+	case searchDoneEntry:
 		l.tellSearchResult(entry)
 	}
 }
 
-// beginEvent clears the event for the policy and sets its kind. No other event may be
-// begun before tellPolicy.
+// beginEvent clears the event that tellPolicy will pass to the policy, and sets its kind. The caller fills in the
+// rest. No other event may be begun before tellPolicy.
 func (l *loop) beginEvent(kind policy.EventKind) *policy.Event {
 	l.event = policy.Event{}
 	l.event.Kind = kind
 	return &l.event
 }
 
-// beginBatchEvent begins an event about a batch on a device.
-func (l *loop) beginBatchEvent(kind policy.EventKind, slot, device int32) *policy.Event {
-	ev, b := l.beginEvent(kind), l.batches.at(slot)
-	ev.Model, ev.Service, ev.Batch, ev.Device = b.model, b.service, slot, device
+// beginBatchEvent begins an event for the policy about the batch in a slot on a device. The caller fills in the rest
+// and calls tellPolicy.
+func (l *loop) beginBatchEvent(kind policy.EventKind, batchSlot, device int32) *policy.Event {
+	ev, b := l.beginEvent(kind), l.batches.at(batchSlot)
+	ev.Model, ev.Service, ev.Batch, ev.Device = b.model, b.service, batchSlot, device
 	return ev
 }
 
@@ -210,7 +215,7 @@ func (l *loop) tellPolicy() {
 	}
 }
 
-// failRun stops the run with an error. Only the first one is kept.
+// failRun ends the run with an error, after the present agenda entry. Only the first error is kept.
 func (l *loop) failRun(err error) {
 	if l.fatalErr == nil {
 		l.fatalErr = err
@@ -221,47 +226,48 @@ func (l *loop) failRun(err error) {
 // charged as long as the devices catch up.
 const maxSavedRunTime = time.Second
 
-// takeRunTime returns how long the runs of a request that arrives now occupy the front end. All runs together take no
-// more than their share of the time: the devices have no more, and a request beyond it waits there or is refused.
+// takeRunTime returns for how long the runs of a request that arrives now occupy the front end (on whose machine its
+// batches run). All runs together take no more than their share of the time: the devices have no more, and a request
+// beyond it waits there or is refused.
 func (l *loop) takeRunTime(now time.Duration) time.Duration {
 	if l.cfg.FrontEndRuns == 0 {
 		return 0
 	}
-	saved := l.savedRunTime + time.Duration(l.cfg.FrontEndRunShare*float64(now-l.runTimeSavedAt))
-	saved = min(saved, time.Duration(l.cfg.FrontEndRunShare*float64(maxSavedRunTime)))
-	taken := min(l.cfg.FrontEndRuns, saved)
-	l.savedRunTime, l.runTimeSavedAt = saved-taken, now
-	return taken
+	availableTime := l.savedRunTime + time.Duration(l.cfg.FrontEndRunShare*float64(now-l.runTimeSavedAt))
+	availableTime = min(availableTime, time.Duration(l.cfg.FrontEndRunShare*float64(maxSavedRunTime)))
+	chargeTime := min(l.cfg.FrontEndRuns, availableTime)
+	l.savedRunTime, l.runTimeSavedAt = availableTime-chargeTime, now
+	return chargeTime
 }
 
-// pullArrival takes the next request from the source and puts its arrival at the policy on the agenda: after
-// Ingress and, if the run has a front end, after that has handled the requests before. Only one arrival is on the
-// agenda at a time. Requests from Duration on are not taken.
+// pullArrival takes the next request from the source and puts its arrival at the policy on the agenda: after Ingress
+// and, if the run has a front end, after that has handled the requests before. Only one arrival is on the agenda at a
+// time. Requests from Duration on are not taken.
 func (l *loop) pullArrival() {
-	r := &l.nextArrival
-	if !l.cfg.Source.Peek(r) {
+	arrival := &l.nextArrival
+	if !l.cfg.Source.Peek(arrival) {
 		return
 	}
-	if l.cfg.Duration > 0 && r.ArrivedAt >= l.cfg.Duration {
+	if l.cfg.Duration > 0 && arrival.ArrivedAt >= l.cfg.Duration {
 		return
 	}
-	if r.Model < 0 || int(r.Model) >= len(l.tables.Models) {
-		l.failRun(fmt.Errorf("an arrival at %v names model %d, the plan has %d", r.ArrivedAt, r.Model, len(l.tables.Models)))
+	if arrival.Model < 0 || int(arrival.Model) >= len(l.tables.Models) {
+		l.failRun(fmt.Errorf("an arrival at %v names model %d, the plan has %d", arrival.ArrivedAt, arrival.Model, len(l.tables.Models)))
 		return
 	}
 
 	// Requests pass the front end one after another.
-	arrivedAt := r.ArrivedAt + l.cfg.Ingress
+	arrivedAt := arrival.ArrivedAt + l.cfg.Ingress
 	if l.cfg.FrontEnd+l.cfg.FrontEndRuns > 0 {
 		arrivedAt = max(arrivedAt, l.frontEndFreeAt)
 		l.frontEndFreeAt = arrivedAt + l.cfg.FrontEnd + l.takeRunTime(arrivedAt)
 	}
 	if arrivedAt < l.agenda.now {
-		l.failRun(fmt.Errorf("arrivals are not in order: %v after %v", r.ArrivedAt, l.agenda.now-l.cfg.Ingress))
+		l.failRun(fmt.Errorf("arrivals are not in order: %v after %v", arrival.ArrivedAt, l.agenda.now-l.cfg.Ingress))
 		return
 	}
 	if l.pulledArrivals == 0 {
-		l.firstArrivalAt = r.ArrivedAt
+		l.firstArrivalAt = arrival.ArrivedAt
 	}
 	l.pulledArrivals++
 	l.agenda.arrivalAt, l.agenda.arrivalPending = arrivedAt, true
@@ -270,14 +276,14 @@ func (l *loop) pullArrival() {
 // admitArrival is called when the pulled request arrives. It drops the request if its client has used up its share;
 // otherwise it enters it into the ledger and tells the policy. It also pulls the next request from the source.
 func (l *loop) admitArrival() {
-	r := &l.nextArrival
+	arrival := &l.nextArrival
 
 	// A request without an SLO of its own has that of its model.
-	slo := r.SLO
+	slo := arrival.SLO
 	if slo <= 0 {
-		slo = l.tables.Models[r.Model].SLO
+		slo = l.tables.Models[arrival.Model].SLO
 	}
-	model, arrivedAt, client := r.Model, r.ArrivedAt, policy.ClientNumber(r.Client)
+	model, arrivedAt, client := arrival.Model, arrival.ArrivedAt, policy.ClientNumber(arrival.Client)
 	l.ledger.acc.Arrive(model, arrivedAt)
 	if client != 0 && !l.ledger.shares.Admit(l.agenda.now, model, client, 1) {
 		l.ledger.acc.Drop(model, arrivedAt, int(policy.ReasonQueueFull))
@@ -286,49 +292,49 @@ func (l *loop) admitArrival() {
 	}
 
 	// Enter the request into the ledger, with its task if it has only one.
-	slot := l.ledger.takeRequestSlot()
-	prompt, session := r.PromptTokens, r.Session
-	l.ledger.requests[slot] = request{model: model, client: client, state: requestOpen, arrivedAt: arrivedAt, deadline: arrivedAt + slo, wholeSLO: slo >= l.tables.Models[model].SLO}
+	requestSlot := l.ledger.takeRequestSlot()
+	prompt, session := arrival.PromptTokens, arrival.Session
+	l.ledger.requests[requestSlot] = request{model: model, client: client, state: requestOpen, arrivedAt: arrivedAt, deadline: arrivedAt + slo, wholeSLO: slo >= l.tables.Models[model].SLO}
 	if l.truth != nil {
-		l.truth.Arrive(slot, r)
+		l.truth.Arrive(requestSlot, arrival)
 	}
 	if l.flow == nil {
-		l.ledger.tasks.List[slot], l.ledger.locations[slot] = policy.Task{Req: slot, Service: model, State: policy.TaskWaiting}, taskLocation{lastStage: -1}
+		l.ledger.tasks.List[requestSlot], l.ledger.locations[requestSlot] = policy.Task{Req: requestSlot, Service: model, State: policy.TaskWaiting}, taskLocation{lastStage: -1}
 	} else if l.flow.stats != nil {
-		l.flow.stats.addRequest(slot)
+		l.flow.stats.addRequest(requestSlot)
 	}
-	l.pullArrival()
 
 	// Pull the next arrival before the policy handles this one.
+	l.pullArrival()
 	ev := l.beginEvent(policy.Arrival)
-	ev.Model, ev.Service, ev.Req, ev.Task, ev.ArrivedAt, ev.Deadline = model, model, slot, slot, arrivedAt, arrivedAt+slo
+	ev.Model, ev.Service, ev.Req, ev.Task, ev.ArrivedAt, ev.Deadline = model, model, requestSlot, requestSlot, arrivedAt, arrivedAt+slo
 	ev.Tokens, ev.Key, ev.Client = prompt, session, client
 	l.tellPolicy()
 	if l.flow != nil {
-		l.flow.beginRequest(slot, model)
+		l.flow.beginRequest(requestSlot, model)
 	}
 }
 
 // reportConfig returns the configuration of the run's report. Expect is for how many requests memory is set aside:
 // 1.2 times what the highest rate of a model gives, so that a random excess fits, and at most 2^22.
 func reportConfig(cfg *Config) report.Config {
-	c := report.Config{
+	config := report.Config{
 		Source: "simulate", Policy: cfg.PolicyName, Seed: cfg.Seed, Load: cfg.Load,
 		Warmup: cfg.Warmup, Duration: cfg.Duration, Window: cfg.Window,
 		Reasons: make([]string, 0, len(policy.DropReasons())+1),
 	}
-	c.Reasons = append(c.Reasons, policy.ReasonNone.String())
+	config.Reasons = append(config.Reasons, policy.ReasonNone.String())
 	for _, r := range policy.DropReasons() {
-		c.Reasons = append(c.Reasons, r.String())
+		config.Reasons = append(config.Reasons, r.String())
 	}
 	rps := 0.0
 	for i := range cfg.Tables.Models {
-		m := &cfg.Tables.Models[i]
-		c.Models = append(c.Models, report.Model{Name: m.Name, Class: m.Class, SLO: m.SLO, Share: m.Percentile})
-		rps = max(rps, m.RPS)
+		model := &cfg.Tables.Models[i]
+		config.Models = append(config.Models, report.Model{Name: model.Name, Class: model.Class, SLO: model.SLO, Share: model.Percentile})
+		rps = max(rps, model.RPS)
 	}
-	if countedTime := c.Duration - c.Warmup; countedTime > 0 {
-		c.Expect = int(min(1.2*rps*countedTime.Seconds(), 1<<22))
+	if countedTime := config.Duration - config.Warmup; countedTime > 0 {
+		config.Expect = int(min(1.2*rps*countedTime.Seconds(), 1<<22))
 	}
-	return c
+	return config
 }

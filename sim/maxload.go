@@ -33,14 +33,14 @@ type MaxLoad struct {
 	Interrupted bool
 }
 
-// LoadPoint is one simulated load.
+// LoadPoint is one simulated load factor (a multiple of the planned rates) with its report.
 type LoadPoint struct {
 	Load   float64
 	Report *formats.Report
 	Events int64
 }
 
-// PointAt returns the point of a load, or nil if the load was not simulated.
+// PointAt returns the simulated point of a load factor. If that load was not simulated, it returns nil.
 func (m *MaxLoad) PointAt(load float64) *LoadPoint {
 	for i := range m.Points {
 		if gridIndex(m.Points[i].Load) == gridIndex(load) {
@@ -50,10 +50,10 @@ func (m *MaxLoad) PointAt(load float64) *LoadPoint {
 	return nil
 }
 
-// gridLoad returns point i of the grid, the float nearest to i * LoadStep.
-func gridLoad(i int) float64 { return float64(i) / math.Round(1/LoadStep) }
+// gridLoad returns the load factor of a point (a number from 0) of the grid, the float nearest to point * LoadStep.
+func gridLoad(point int) float64 { return float64(point) / math.Round(1/LoadStep) }
 
-// gridIndex returns the number of the point nearest to a load.
+// gridIndex returns the point of the grid that is nearest to a load factor.
 func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
 
 // FindMaxLoad searches a grid of load factors with step 0.05, up to maxLoad, for the highest
@@ -67,45 +67,45 @@ func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
 //
 // If ctx is cancelled, FindMaxLoad returns the error together with what the complete points
 // showed, or nil if there are none.
-func FindMaxLoad(ctx context.Context, sc *Scenario, shares []float64, numRuns int, maxLoad float64) (*MaxLoad, error) {
-	s, err := newLoadSearch(ctx, sc, shares, numRuns, maxLoad)
+func FindMaxLoad(ctx context.Context, scenario *Scenario, shares []float64, numRuns int, maxLoad float64) (*MaxLoad, error) {
+	search, err := newLoadSearch(ctx, scenario, shares, numRuns, maxLoad)
 	if err != nil {
 		return nil, err
 	}
-	models := make([]float64, len(sc.Tables.Models))
-	for m := range models {
-		if models[m], err = s.highestLoad(func(r *formats.Report) bool { return r.Models[m].Attainment >= shares[m] }); err != nil {
-			return s.interruptedResult(err), err
+	models := make([]float64, len(scenario.Tables.Models))
+	for model := range models {
+		if models[model], err = search.highestLoad(func(r *formats.Report) bool { return r.Models[model].Attainment >= shares[model] }); err != nil {
+			return search.interruptedResult(err), err
 		}
 	}
-	return s.overallLoad(models)
+	return search.overallLoad(models)
 }
 
 // FindOverallLoad finds the highest load at which all models attain their shares together. Unlike FindMaxLoad it
 // does not find the highest load of each model, which takes more simulated points.
-func FindOverallLoad(ctx context.Context, sc *Scenario, shares []float64, numRuns int) (*MaxLoad, error) {
-	s, err := newLoadSearch(ctx, sc, shares, numRuns, MaxSearchLoad)
+func FindOverallLoad(ctx context.Context, scenario *Scenario, shares []float64, numRuns int) (*MaxLoad, error) {
+	search, err := newLoadSearch(ctx, scenario, shares, numRuns, MaxSearchLoad)
 	if err != nil {
 		return nil, err
 	}
-	return s.overallLoad(nil)
+	return search.overallLoad(nil)
 }
 
-// loadSearch simulates points of the grid, each once.
+// loadSearch simulates points of the grid of load factors (numbers, see gridLoad), each once.
 type loadSearch struct {
 	ctx          context.Context
-	sc           *Scenario
+	base         *Scenario // scenario at load 1
 	shares       []float64 // share of requests in time that is asked, by model
 	runsPerPoint int
-	maxPoint     int // last point of the grid that is searched
-	points       map[int]LoadPoint
+	maxPoint     int               // last point of the grid that is searched
+	points       map[int]LoadPoint // the simulated points, by their numbers
 }
 
 // newLoadSearch returns a search over the loads of a grid up to maxLoad, after it has checked the shares (requests
 // in time, by model) and that load.
-func newLoadSearch(ctx context.Context, sc *Scenario, shares []float64, numRuns int, maxLoad float64) (*loadSearch, error) {
-	if len(shares) != len(sc.Tables.Models) {
-		return nil, fmt.Errorf("simulating: %d shares of requests in time, expected one for each of %d models", len(shares), len(sc.Tables.Models))
+func newLoadSearch(ctx context.Context, scenario *Scenario, shares []float64, numRuns int, maxLoad float64) (*loadSearch, error) {
+	if len(shares) != len(scenario.Tables.Models) {
+		return nil, fmt.Errorf("simulating: %d shares of requests in time, expected one for each of %d models", len(shares), len(scenario.Tables.Models))
 	}
 	if i := slices.IndexFunc(shares, func(share float64) bool { return !(share > 0 && share <= 1) }); i >= 0 {
 		return nil, fmt.Errorf("simulating: attainment %v, expected more than 0 and at most 1", shares[i])
@@ -114,26 +114,26 @@ func newLoadSearch(ctx context.Context, sc *Scenario, shares []float64, numRuns 
 		return nil, fmt.Errorf("simulating: loads up to %v, expected from %v to %v", maxLoad, LoadStep, MaxSearchLoad)
 	}
 	maxPoint := int(math.Floor(maxLoad/LoadStep + 1e-9))
-	return &loadSearch{ctx, sc, shares, numRuns, maxPoint, map[int]LoadPoint{}}, nil
+	return &loadSearch{ctx, scenario, shares, numRuns, maxPoint, map[int]LoadPoint{}}, nil
 }
 
-// reportAt returns the report of point i of the grid of loads. It simulates the point if that was not done before.
-func (s *loadSearch) reportAt(i int) (*formats.Report, error) {
-	if p, ok := s.points[i]; ok {
-		return p.Report, nil
+// reportAt returns the report of a point of the grid of load factors. It simulates the point if that was not done before.
+func (s *loadSearch) reportAt(point int) (*formats.Report, error) {
+	if knownPoint, ok := s.points[point]; ok {
+		return knownPoint.Report, nil
 	}
-	scenario := *s.sc
-	scenario.Load = gridLoad(i)
-	res, err := Replicate(s.ctx, &scenario, s.runsPerPoint)
+	scenario := *s.base
+	scenario.Load = gridLoad(point)
+	result, err := Replicate(s.ctx, &scenario, s.runsPerPoint)
 	if err != nil {
 		return nil, fmt.Errorf("load %.2f: %w", scenario.Load, err)
 	}
-	s.points[i] = LoadPoint{Load: scenario.Load, Report: res.Report, Events: res.Events}
-	return res.Report, nil
+	s.points[point] = LoadPoint{Load: scenario.Load, Report: result.Report, Events: result.Events}
+	return result.Report, nil
 }
 
-// highestLoad returns the highest load that passes, found by doubling steps from load 1 (or
-// the last point) and bisection.
+// highestLoad returns the highest load factor of the grid whose report passes, found by doubling steps from load 1
+// (or the last point) and bisection. If none passes, it returns 0.
 func (s *loadSearch) highestLoad(passes func(*formats.Report) bool) (float64, error) {
 	search := gridBracket{candidate: min(gridIndex(1), s.maxPoint), lowestFail: s.maxPoint + 1}
 	for !search.isClosed() {
@@ -146,14 +146,15 @@ func (s *loadSearch) highestLoad(passes func(*formats.Report) bool) (float64, er
 	return gridLoad(search.highestPass), nil
 }
 
-// gridBracket searches for the highest point of a grid that passes. Point 0 passes by definition.
+// gridBracket searches for the highest point of a grid that passes a test, between the highest point that has passed
+// and the lowest that has failed. Point 0 passes by definition.
 type gridBracket struct {
-	candidate, highestPass, lowestFail int     // point to simulate next, highest that passes, lowest that fails
+	candidate, highestPass, lowestFail int     // point to test next, highest that passed, lowest that failed
 	step                               int     // latest step, which doubles until both ends were seen
 	seenEnds                           [2]bool // whether a point passed, and whether one failed
 }
 
-// isClosed reports whether the search is done.
+// isClosed reports whether the search is done: the lowest point that fails is next to the highest that passes.
 func (b *gridBracket) isClosed() bool { return b.lowestFail-b.highestPass <= 1 }
 
 // observe takes in whether the candidate load passed, and chooses the next candidate, a point of the grid. While
@@ -175,8 +176,9 @@ func (b *gridBracket) observe(pass bool) {
 	}
 }
 
-// overallLoad finds the highest load at which all models attain their shares together, and returns it with
-// `models`, the highest loads of each. If it is interrupted, it returns what is known with the error.
+// overallLoad returns the highest load factor at which all models attain their shares together, with `models`, the
+// highest loads of each (nil if they are not wanted). If it is interrupted, it returns what was found so far with the
+// error.
 func (s *loadSearch) overallLoad(models []float64) (*MaxLoad, error) {
 	highest, err := s.highestLoad(s.allAttain)
 	if err != nil {
@@ -186,16 +188,16 @@ func (s *loadSearch) overallLoad(models []float64) (*MaxLoad, error) {
 }
 
 // allAttain returns whether every model of a report attains its share of requests in time.
-func (s *loadSearch) allAttain(r *formats.Report) bool {
-	for i := range r.Models {
-		if r.Models[i].Attainment < s.shares[i] {
+func (s *loadSearch) allAttain(report *formats.Report) bool {
+	for i := range report.Models {
+		if report.Models[i].Attainment < s.shares[i] {
 			return false
 		}
 	}
 	return true
 }
 
-// pointsInOrder returns the simulated points in order of load.
+// pointsInOrder returns the points of the grid that were simulated so far, in order of load.
 func (s *loadSearch) pointsInOrder() []LoadPoint {
 	var points []LoadPoint
 	for i := 1; i <= maxLoadPoint; i++ {
@@ -224,57 +226,58 @@ func (s *loadSearch) interruptedResult(err error) *MaxLoad {
 // Sweep simulates the given load factors, in order, numRuns runs each, and searches nothing. If ctx is cancelled,
 // it returns the error together with the loads that are complete, or nil if there are none.
 func Sweep(ctx context.Context, sc *Scenario, loads []float64, numRuns int) (*MaxLoad, error) {
-	result := &MaxLoad{}
+	sweep := &MaxLoad{}
 	for _, load := range loads {
 		if !(load > 0) || math.IsInf(load, 0) {
 			return nil, fmt.Errorf("simulating: load %v, expected more than 0", load)
 		}
 		scenario := *sc
 		scenario.Load = load
-		res, err := Replicate(ctx, &scenario, numRuns)
+		result, err := Replicate(ctx, &scenario, numRuns)
 		if err != nil {
 			err = fmt.Errorf("load %g: %w", load, err)
-			if result.Interrupted = errors.Is(err, context.Canceled); !result.Interrupted || len(result.Points) == 0 {
+			if sweep.Interrupted = errors.Is(err, context.Canceled); !sweep.Interrupted || len(sweep.Points) == 0 {
 				return nil, err
 			}
-			return result, err
+			return sweep, err
 		}
-		result.Points = append(result.Points, LoadPoint{Load: load, Report: res.Report, Events: res.Events})
+		sweep.Points = append(sweep.Points, LoadPoint{Load: load, Report: result.Report, Events: result.Events})
 	}
-	return result, nil
+	return sweep, nil
 }
 
 // loadCurve returns the part of a report that shows, for each simulated load, the share of requests in time
 // (attainment) of all and of each model.
 func (m *MaxLoad) loadCurve() []formats.LoadReport {
 	var curve []formats.LoadReport
-	for _, p := range m.Points {
-		l := formats.LoadReport{Load: p.Load, Attainment: p.Report.Attainment, AttainmentCI: p.Report.AttainmentCI}
-		for i := range p.Report.Models {
-			x := &p.Report.Models[i]
-			l.Models = append(l.Models, formats.ModelPoint{
-				Model: x.Model, Class: x.Class, Attainment: x.Attainment, AttainmentCI: x.AttainmentCI,
-				GoodputRPS: x.GoodputRPS, P99US: x.Latency.P99US,
+	for _, point := range m.Points {
+		entry := formats.LoadReport{Load: point.Load, Attainment: point.Report.Attainment, AttainmentCI: point.Report.AttainmentCI}
+		for i := range point.Report.Models {
+			model := &point.Report.Models[i]
+			entry.Models = append(entry.Models, formats.ModelPoint{
+				Model: model.Model, Class: model.Class, Attainment: model.Attainment, AttainmentCI: model.AttainmentCI,
+				GoodputRPS: model.GoodputRPS, P99US: model.Latency.P99US,
 			})
 		}
-		curve = append(curve, l)
+		curve = append(curve, entry)
 	}
 	return curve
 }
 
-// SweepReport returns the report of the last load of a sweep with the curve of all loads, and the number of events.
+// SweepReport returns the report of the last load of a sweep with the curve of all loads in it, and the number of
+// events of all points.
 func (m *MaxLoad) SweepReport() (*formats.Report, int64) {
 	if len(m.Points) == 0 {
 		return nil, 0
 	}
-	rep := *m.Points[len(m.Points)-1].Report
-	rep.Curve = m.loadCurve()
-	rep.Interrupted = m.Interrupted
+	report := *m.Points[len(m.Points)-1].Report
+	report.Curve = m.loadCurve()
+	report.Interrupted = m.Interrupted
 	var events int64
-	for _, p := range m.Points {
-		events += p.Events
+	for _, point := range m.Points {
+		events += point.Events
 	}
-	return &rep, events
+	return &report, events
 }
 
 // Report returns the report of the highest load that every model attained, with the highest
@@ -290,20 +293,20 @@ func (m *MaxLoad) Report() (*formats.Report, int64) {
 	}
 
 	// Add the curve and the highest loads to a copy of its report.
-	rep := *point.Report
-	rep.Models = slices.Clone(rep.Models)
-	rep.Curve = m.loadCurve()
-	if rep.Interrupted = m.Interrupted; !m.Interrupted {
+	report := *point.Report
+	report.Models = slices.Clone(report.Models)
+	report.Curve = m.loadCurve()
+	if report.Interrupted = m.Interrupted; !m.Interrupted {
 		overall := m.Overall
-		rep.MaxLoadFactor = &overall
+		report.MaxLoadFactor = &overall
 	}
 	for i := range m.Models {
 		best := m.Models[i]
-		rep.Models[i].MaxLoadFactor = &best
+		report.Models[i].MaxLoadFactor = &best
 	}
 	var events int64
-	for _, p := range m.Points {
-		events += p.Events
+	for _, simulated := range m.Points {
+		events += simulated.Events
 	}
-	return &rep, events
+	return &report, events
 }

@@ -16,7 +16,7 @@ import (
 type ModelLoads struct {
 	// Loads are multiples of each model's own rate. 0 means that none was found.
 	Loads []float64
-	// Report is that of the runs at these loads, or nil if some model has no load.
+	// of the runs at these loads; nil if some model has no load
 	Report *formats.Report
 	// Events counts the events of all runs of the search.
 	Events int64
@@ -36,27 +36,27 @@ type ModelLoadSearch struct {
 	SameLoad bool
 }
 
-// LoadGrid numbers loads from 1. From a half on they lie a step apart. Below a half each is
-// larger than the one before by the factor 1 + 2*Step, so that small loads are found with
-// the same relative accuracy as large ones. The first load is about one step.
+// LoadGrid numbers load factors from 1. From a half on they lie a step apart. Below a half each is larger than the
+// one before by the factor 1 + 2*Step, so that small loads are found with the same relative accuracy as large ones.
+// The first load is about one step.
 type LoadGrid struct{ Step float64 }
 
-// halfNumber returns the number of the load 0.5.
+// halfNumber returns the number that the load 0.5 has on the grid.
 func (g LoadGrid) halfNumber() float64 {
 	return 1 + math.Floor(math.Log(0.5/g.Step)/math.Log1p(2*g.Step))
 }
 
-// Load returns the load of a point's number on the grid. Above 0.5 the steps are equal, below they shrink in
-// proportion to the load, so that small loads are found as exactly.
+// Load returns the load factor with a number. Above 0.5 the steps are equal, below they shrink in proportion to the load.
 func (g LoadGrid) Load(number int) float64 {
-	aboveHalf := float64(number) - g.halfNumber()
-	if aboveHalf >= 0 {
-		return 0.5 + aboveHalf*g.Step
+	pointsAboveHalf := float64(number) - g.halfNumber()
+	if pointsAboveHalf >= 0 {
+		return 0.5 + pointsAboveHalf*g.Step
 	}
-	return 0.5 * math.Pow(1+2*g.Step, aboveHalf)
+	return 0.5 * math.Pow(1+2*g.Step, pointsAboveHalf)
 }
 
-// Position returns the number of a load, with a fraction. For loads below the grid it returns 0.
+// Position returns the number that a load factor has on the grid, with a fraction if it lies between two points. For
+// loads below the grid it returns 0.
 func (g LoadGrid) Position(load float64) float64 {
 	if load >= 0.5 {
 		return g.halfNumber() + (load-0.5)/g.Step
@@ -64,80 +64,80 @@ func (g LoadGrid) Position(load float64) float64 {
 	return max(0, g.halfNumber()+math.Log(load/0.5)/math.Log1p(2*g.Step))
 }
 
-// NearestNumber returns the number of the load of the grid that is nearest to load, at least 1.
+// NearestNumber returns the number, at least 1, of the point of the grid that is nearest to a load factor.
 func (g LoadGrid) NearestNumber(load float64) int { return max(1, int(math.Round(g.Position(load)))) }
 
 // FindModelLoads searches for the highest load of every model at which the model attains its share of requests in
 // time while the others have theirs. All models are searched in the same runs, with the same random numbers at
 // every point. Then loads are lowered until all attain their shares together. If MinLoads cannot be reached, all
 // loads are 0.
-func FindModelLoads(ctx context.Context, sc *Scenario, o ModelLoadSearch) (*ModelLoads, error) {
-	s := &pointSimulator{scenario: sc, rates: sc.modelRates(), grid: LoadGrid{o.Step}, resultsByPoints: map[string][]*Result{}}
-	brackets, err := o.startBrackets(ctx, s)
+func FindModelLoads(ctx context.Context, scenario *Scenario, search ModelLoadSearch) (*ModelLoads, error) {
+	simulator := &pointSimulator{scenario: scenario, rates: scenario.modelRates(), grid: LoadGrid{search.Step}, resultsByPoints: map[string][]*Result{}}
+	brackets, err := search.startBrackets(ctx, simulator)
 	if brackets == nil || err != nil {
-		return &ModelLoads{Loads: make([]float64, len(s.rates)), Events: s.events}, err
+		return &ModelLoads{Loads: make([]float64, len(simulator.rates)), Events: simulator.events}, err
 	}
-	points, err := o.closeBrackets(ctx, s, brackets)
+	points, err := search.closeBrackets(ctx, simulator, brackets)
 	if err != nil {
 		return nil, err
 	}
-	return o.lowerUntilJoint(ctx, s, points)
+	return search.lowerUntilAllAttain(ctx, simulator, points)
 }
 
-// startBrackets returns the bracket (highest load that passes, lowest that fails) of every model, with its first
-// candidate to simulate. If the search must reach MinLoads and a model fails there, it returns nil.
-func (o *ModelLoadSearch) startBrackets(ctx context.Context, s *pointSimulator) ([]guidedBracket, error) {
-	maxPoint := s.grid.NearestNumber(o.MaxLoad)
+// startBrackets returns for every model the bracket (highest point that passes, lowest that fails) of its search,
+// with the first candidate to simulate. If the search must reach MinLoads and a model fails there, it returns nil.
+func (o *ModelLoadSearch) startBrackets(ctx context.Context, simulator *pointSimulator) ([]guidedBracket, error) {
+	maxPoint := simulator.grid.NearestNumber(o.MaxLoad)
 	guessOf := func(model int) int {
 		if o.StartLoads == nil {
-			return min(s.grid.NearestNumber(1), maxPoint)
+			return min(simulator.grid.NearestNumber(1), maxPoint)
 		}
-		return min(s.grid.NearestNumber(o.StartLoads[model]), maxPoint)
+		return min(simulator.grid.NearestNumber(o.StartLoads[model]), maxPoint)
 	}
-	brackets := make([]guidedBracket, len(s.rates))
-	for i := range brackets {
-		brackets[i].gridBracket = gridBracket{candidate: guessOf(i), lowestFail: maxPoint + 1}
+	brackets := make([]guidedBracket, len(simulator.rates))
+	for model := range brackets {
+		brackets[model].gridBracket = gridBracket{candidate: guessOf(model), lowestFail: maxPoint + 1}
 	}
 
 	// Begin above the loads that must be reached, if there are any.
 	if o.MinLoads != nil {
-		points, result, err := o.checkMinLoads(ctx, s, maxPoint)
-		if result == nil || err != nil {
+		points, minResult, err := o.checkMinLoads(ctx, simulator, maxPoint)
+		if minResult == nil || err != nil {
 			return nil, err
 		}
-		for i := range brackets {
-			b := &brackets[i]
-			b.candidate = points[i]
-			b.observeLoss(true, o.lossRatio(result, i), o.Step)
-			if o.StartLoads != nil && b.candidate < b.lowestFail {
-				b.candidate = max(b.candidate, guessOf(i))
+		for model := range brackets {
+			bracket := &brackets[model]
+			bracket.candidate = points[model]
+			bracket.observeLoss(true, o.lossRatio(minResult, model), o.Step)
+			if o.StartLoads != nil && bracket.candidate < bracket.lowestFail {
+				bracket.candidate = max(bracket.candidate, guessOf(model))
 			}
 		}
 	}
 
 	// With one load for all models, start at the lowest.
 	if o.SameLoad {
-		lowest := slices.MinFunc(brackets, func(a, b guidedBracket) int { return cmp.Compare(a.candidate, b.candidate) })
-		for i := range brackets {
-			brackets[i].candidate = lowest.candidate
+		lowest := slices.MinFunc(brackets, func(a, bracket guidedBracket) int { return cmp.Compare(a.candidate, bracket.candidate) })
+		for model := range brackets {
+			brackets[model].candidate = lowest.candidate
 		}
 	}
 	return brackets, nil
 }
 
-// closeBrackets simulates the candidates of all models together until every model's bracket (highest load that
-// passes, lowest that fails) is closed. It returns the highest point of the grid that passes, for each model, at
-// least 1.
-func (o *ModelLoadSearch) closeBrackets(ctx context.Context, s *pointSimulator, brackets []guidedBracket) ([]int, error) {
+// closeBrackets simulates the candidates of all models together until every model's bracket (highest point that
+// passes, lowest that fails) is closed. It returns for each model the highest point of the grid that passes, at least
+// 1.
+func (o *ModelLoadSearch) closeBrackets(ctx context.Context, simulator *pointSimulator, brackets []guidedBracket) ([]int, error) {
 	points := make([]int, len(brackets))
 	for {
 		// A search that is done stays at its result.
 		anyOpen := false
-		for i := range brackets {
-			if b := &brackets[i]; b.isClosed() {
-				points[i] = max(1, b.highestPass)
+		for model := range brackets {
+			if bracket := &brackets[model]; bracket.isClosed() {
+				points[model] = max(1, bracket.highestPass)
 			} else {
-				points[i], anyOpen = b.candidate, true
+				points[model], anyOpen = bracket.candidate, true
 			}
 		}
 		if !anyOpen {
@@ -145,52 +145,53 @@ func (o *ModelLoadSearch) closeBrackets(ctx context.Context, s *pointSimulator, 
 		}
 
 		// Simulate all models at once. With one load for all, a failure of one fails all.
-		result, err := s.simulate(ctx, points, o.Runs)
+		result, err := simulator.simulate(ctx, points, o.Runs)
 		if err != nil {
 			return nil, err
 		}
 		allPass := result.allAttain(o.Shares)
-		for i := range brackets {
-			if !brackets[i].isClosed() {
-				pass := allPass || !o.SameLoad && result.attainments[i] >= o.Shares[i]
-				brackets[i].observeLoss(pass, o.lossRatio(result, i), o.Step)
+		for model := range brackets {
+			if !brackets[model].isClosed() {
+				pass := allPass || !o.SameLoad && result.attainments[model] >= o.Shares[model]
+				brackets[model].observeLoss(pass, o.lossRatio(result, model), o.Step)
 			}
 		}
 	}
 }
 
-// modelRates returns the requests per second of every model at load 1.
-func (s *Scenario) modelRates() []float64 {
-	if s.Rates != nil {
-		return s.Rates
+// modelRates returns the requests per second of every model at load factor 1: the scenario's own rates, or else the
+// planned ones.
+func (scenario *Scenario) modelRates() []float64 {
+	if scenario.Rates != nil {
+		return scenario.Rates
 	}
 	var rates []float64
-	for i := range s.Tables.Models {
-		rates = append(rates, s.Tables.Models[i].RPS)
+	for i := range scenario.Tables.Models {
+		rates = append(rates, scenario.Tables.Models[i].RPS)
 	}
 	return rates
 }
 
-// AtRates returns the scenario with other rates at load 1. If these are lower and arrivals are
-// drawn, its runs last longer, so that they have as many requests, but not longer than
-// longest. With longest 0 they last as long as before.
-func (s *Scenario) AtRates(rates []float64, longest time.Duration) *Scenario {
+// AtRates returns the scenario with other rates (requests per second of every model) at load 1. If their sum is lower
+// and arrivals are drawn, its runs last longer, so that they have as many requests, but not longer than longest. With
+// longest 0 they last as long as before.
+func (scenario *Scenario) AtRates(rates []float64, longest time.Duration) *Scenario {
 	sum := func(list []float64) (rps float64) {
 		for _, r := range list {
 			rps += r
 		}
 		return rps
 	}
-	scaled := *s
+	scaled := *scenario
 	scaled.Load, scaled.Rates = 1, rates
-	if stretch := sum(s.modelRates()) / sum(rates); stretch > 1 && s.RecordedArrivals == nil && longest > s.Duration {
-		scaled.Duration = min(longest, time.Duration(stretch*float64(s.Duration))).Round(time.Millisecond)
-		scaled.Warmup = time.Duration(float64(s.Warmup) * float64(scaled.Duration) / float64(s.Duration))
+	if rateRatio := sum(scenario.modelRates()) / sum(rates); rateRatio > 1 && scenario.RecordedArrivals == nil && longest > scenario.Duration {
+		scaled.Duration = min(longest, time.Duration(rateRatio*float64(scenario.Duration))).Round(time.Millisecond)
+		scaled.Warmup = time.Duration(float64(scenario.Warmup) * float64(scaled.Duration) / float64(scenario.Duration))
 	}
 	return &scaled
 }
 
-// pointSimulator simulates the models of a scenario, each at a point of the grid.
+// pointSimulator simulates the models of a scenario together, each at a point of the grid of load factors.
 type pointSimulator struct {
 	scenario        *Scenario
 	rates           []float64 // by model, at load 1
@@ -199,17 +200,19 @@ type pointSimulator struct {
 	events          int64                // of all runs
 }
 
-// simulate returns the result of numRuns runs with each model at its point of the grid of loads. Runs that were
-// made earlier at the same points are reused.
+// simulate returns the result of numRuns runs with each model at its point of the grid of load factors. Runs that
+// were made earlier at the same points are reused.
 func (s *pointSimulator) simulate(ctx context.Context, points []int, numRuns int) (*pointResult, error) {
-	key := fmt.Sprint(points)
-	earlier := s.resultsByPoints[key]
+	pointsText := fmt.Sprint(points)
+	earlier := s.resultsByPoints[pointsText]
 	if len(earlier) >= numRuns {
 		return newPointResult(earlier[:numRuns], len(s.rates)), nil
 	}
+
+	// Make the runs that are missing, at each model's own rate.
 	offeredRates := make([]float64, len(s.rates))
-	for i := range s.rates {
-		offeredRates[i] = s.rates[i] * s.grid.Load(points[i])
+	for model := range s.rates {
+		offeredRates[model] = s.rates[model] * s.grid.Load(points[model])
 	}
 	results, err := s.scenario.AtRates(offeredRates, 0).replicate(ctx, earlier, numRuns)
 	if err != nil {
@@ -218,7 +221,7 @@ func (s *pointSimulator) simulate(ctx context.Context, points []int, numRuns int
 	for _, run := range results[len(earlier):] {
 		s.events += run.Events
 	}
-	s.resultsByPoints[key] = results
+	s.resultsByPoints[pointsText] = results
 	return newPointResult(results, len(s.rates)), nil
 }
 
@@ -232,15 +235,15 @@ type pointResult struct {
 // newPointResult returns the result of simulated runs with the attainment (share of requests in time) of every
 // model over all of them.
 func newPointResult(results []*Result, models int) *pointResult {
-	s := &pointResult{results: results, attainments: make([]float64, models)}
-	accs := accumulators(results)
-	for m := range s.attainments {
-		s.attainments[m] = report.Attained(accs, m)
+	result := &pointResult{results: results, attainments: make([]float64, models)}
+	accumulators := accumulators(results)
+	for model := range result.attainments {
+		result.attainments[model] = report.Attained(accumulators, model)
 	}
-	return s
+	return result
 }
 
-// allAttain returns whether all models attain their shares.
+// allAttain reports whether every model attains its share of requests in time in these runs.
 func (s *pointResult) allAttain(shares []float64) bool {
 	for i := range s.attainments {
 		if s.attainments[i] < shares[i] {
@@ -250,8 +253,8 @@ func (s *pointResult) allAttain(shares []float64) bool {
 	return true
 }
 
-// lossRatio returns the share of requests that a model loses, divided by the share that it may
-// lose. With SameLoad it is the largest of all models.
+// lossRatio returns the share of requests that a model loses (late or dropped) in a result, divided by the share that
+// it may lose. With SameLoad it is the largest of all models.
 func (o *ModelLoadSearch) lossRatio(result *pointResult, model int) float64 {
 	lossOf := func(i int) float64 { return (1 - result.attainments[i]) / max(1-o.Shares[i], minAllowedLoss) }
 	maxLoss := lossOf(model)
@@ -270,17 +273,17 @@ const (
 	lossGrowth     = 25      // assumed slope of log(loss ratio) over the load
 )
 
-// guidedBracket is a gridBracket that chooses its candidates by the losses at both ends. Near
-// the highest passing point the logarithm of the loss grows linearly with the load.
+// guidedBracket is a gridBracket that chooses its candidates by the losses at both ends. Near the highest passing
+// point the logarithm of the loss grows linearly with the load.
 type guidedBracket struct {
 	gridBracket
 	logLoss [2]float64 // log of the loss ratio at highestPass and at lowestFail; it is 0 at the allowed loss
 }
 
-// observeLoss takes in the result of the candidate and chooses the next one. loss is the lost share of requests
-// over what may be lost: 1 is just at the limit. Its logarithm grows about linearly with the load, so the next
-// candidate is interpolated. If the last interpolation narrowed the bracket by less than half, the next step
-// bisects.
+// observeLoss takes in whether the candidate passed and what it lost, and chooses the next candidate. loss is the
+// lost share of requests over what may be lost: 1 is just at the limit. Its logarithm grows about linearly with the
+// load, so the next candidate is interpolated. If the last interpolation narrowed the bracket by less than half, the
+// next step bisects. step is that of the grid of loads.
 func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 	logLoss, previousGap := math.Log(max(loss, minLossRatio)), b.lowestFail-b.highestPass
 	if pass {
@@ -307,12 +310,12 @@ func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 	}
 }
 
-// checkMinLoads simulates the loads that must be reached. It returns their points and result,
-// or no result if a model fails. The first run alone decides if a model loses more in it than
-// it may lose in all runs.
-func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, s *pointSimulator, maxPoint int) (points []int, result *pointResult, err error) {
+// checkMinLoads simulates the loads that must be reached (MinLoads). It returns their points on the grid and the
+// result. If a model fails, it returns nil. The first run alone decides if a model loses more in it than it may lose
+// in all runs.
+func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, simulator *pointSimulator, maxPoint int) (points []int, result *pointResult, err error) {
 	for _, load := range o.MinLoads {
-		points = append(points, max(1, int(s.grid.Position(load)+1e-9)))
+		points = append(points, max(1, int(simulator.grid.Position(load)+1e-9)))
 	}
 
 	// The points of the grid at or below these loads.
@@ -327,7 +330,7 @@ func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, s *pointSimulator, 
 
 	// Simulate one run with what all runs may lose, then all runs.
 	for _, numRuns := range slices.Compact([]int{1, o.Runs}) {
-		r, err := s.simulate(ctx, points, numRuns)
+		runResult, err := simulator.simulate(ctx, points, numRuns)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -335,47 +338,47 @@ func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, s *pointSimulator, 
 		for i, share := range shares {
 			shares[i] = 1 - (1-share)*float64(o.Runs)/float64(numRuns)
 		}
-		if !r.allAttain(shares) {
+		if !runResult.allAttain(shares) {
 			return nil, nil, nil
 		}
-		result = r
+		result = runResult
 	}
 	return points, result, nil
 }
 
-// lowerUntilJoint lowers loads that were found one by one until all models attain their shares together, because
-// models on the same devices disturb each other. Each round lowers the models that fail, by steps that double every
-// second round.
-func (o *ModelLoadSearch) lowerUntilJoint(ctx context.Context, s *pointSimulator, points []int) (*ModelLoads, error) {
+// lowerUntilAllAttain lowers the points of models, which were found one by one, until all models attain their shares
+// together, because models on the same devices disturb each other. Each round lowers the models that fail, by steps
+// that double every second round. If no model can be lowered further, it returns loads of 0.
+func (o *ModelLoadSearch) lowerUntilAllAttain(ctx context.Context, simulator *pointSimulator, points []int) (*ModelLoads, error) {
 	found := &ModelLoads{Loads: make([]float64, len(points))}
 	for round := 0; ; round++ {
-		r, err := s.simulate(ctx, points, o.Runs)
+		result, err := simulator.simulate(ctx, points, o.Runs)
 		if err != nil {
 			return nil, err
 		}
 
 		// Lower the models that fail.
-		allHold, lowered := true, false
-		for i := range points {
-			if r.attainments[i] >= o.Shares[i] {
+		allAttain, lowered := true, false
+		for model := range points {
+			if result.attainments[model] >= o.Shares[model] {
 				continue
 			}
-			allHold = false
-			if points[i] > 1 {
-				points[i] = max(1, points[i]-1<<(round/2))
+			allAttain = false
+			if points[model] > 1 {
+				points[model] = max(1, points[model]-1<<(round/2))
 				lowered = true
 			}
 		}
 
 		// Stop if all hold, or no model can be lowered.
-		if allHold {
-			for i := range points {
-				found.Loads[i] = s.grid.Load(points[i])
+		if allAttain {
+			for model := range points {
+				found.Loads[model] = simulator.grid.Load(points[model])
 			}
-			found.Report = poolResults(r.results).Report
+			found.Report = poolResults(result.results).Report
 		}
 		if !lowered {
-			found.Events = s.events
+			found.Events = simulator.events
 			return found, nil
 		}
 	}

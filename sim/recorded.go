@@ -21,35 +21,35 @@ const maxRecorded = 50_000_000
 
 // RecordArrivals reads the arrivals of a number of models to their end, so that they can be played again at other
 // rates. It returns an error for a model number out of range or more than maxRecorded requests.
-func RecordArrivals(src arrivals.Source, models int) (*RecordedArrivals, error) {
-	r := &RecordedArrivals{times: make([][]time.Duration, models)}
+func RecordArrivals(source arrivals.Source, models int) (*RecordedArrivals, error) {
+	recorded := &RecordedArrivals{times: make([][]time.Duration, models)}
 	total := 0
-	var q arrivals.Request
-	for src.Peek(&q) {
-		if q.Model < 0 || int(q.Model) >= models {
-			return nil, fmt.Errorf("reading arrivals: a request at %v names model %d of %d", q.ArrivedAt, q.Model, models)
+	var arrival arrivals.Request
+	for source.Peek(&arrival) {
+		if arrival.Model < 0 || int(arrival.Model) >= models {
+			return nil, fmt.Errorf("reading arrivals: a request at %v names model %d of %d", arrival.ArrivedAt, arrival.Model, models)
 		}
 		if total++; total > maxRecorded {
 			return nil, fmt.Errorf("reading arrivals: more than %d requests", maxRecorded)
 		}
-		r.times[q.Model] = append(r.times[q.Model], q.ArrivedAt)
-		r.span = max(r.span, q.ArrivedAt)
+		recorded.times[arrival.Model] = append(recorded.times[arrival.Model], arrival.ArrivedAt)
+		recorded.span = max(recorded.span, arrival.ArrivedAt)
 	}
-	if err := arrivals.Err(src); err != nil {
+	if err := arrivals.Err(source); err != nil {
 		return nil, fmt.Errorf("reading arrivals: %w", err)
 	}
 	// Between the last request and the first of the next round lies one mean gap.
 	if total > 0 {
-		r.span += max(r.span/time.Duration(total), 1)
+		recorded.span += max(recorded.span/time.Duration(total), 1)
 	}
-	return r, nil
+	return recorded, nil
 }
 
-// Requests returns how many requests of a model were recorded.
+// Requests returns how many requests of a model the trace has.
 func (r *RecordedArrivals) Requests(model int) int { return len(r.times[model]) }
 
-// playModel plays a model's requests at a rate. Run 0 begins where the trace does, other runs at
-// a random place in it.
+// playModel returns a source that plays a model's recorded requests at a rate (rps), up to a time. Run 0 begins where
+// the trace does, other runs at a random place in it, from the stream "recorded/" + name of the seed.
 func (r *RecordedArrivals) playModel(model int32, rps float64, until time.Duration, run int, seed uint64, name string) arrivals.Source {
 	times := r.times[model]
 	if len(times) == 0 || !(rps > 0) {
@@ -78,7 +78,7 @@ type tracePlayer struct {
 // Peek sets r to the next recorded arrival and moves on to the one after it. At the end of the recorded times it
 // starts another round of them. It returns false if there are no times, or if the next arrival is at endsAt or
 // later.
-func (p *tracePlayer) Peek(r *arrivals.Request) bool {
+func (p *tracePlayer) Peek(arrival *arrivals.Request) bool {
 	if len(p.times) == 0 {
 		return false
 	}
@@ -86,7 +86,7 @@ func (p *tracePlayer) Peek(r *arrivals.Request) bool {
 	if arrivesAt >= float64(p.endsAt) {
 		return false
 	}
-	*r = arrivals.Request{ArrivedAt: time.Duration(arrivesAt), Model: p.model}
+	*arrival = arrivals.Request{ArrivedAt: time.Duration(arrivesAt), Model: p.model}
 	if p.nextIndex++; p.nextIndex == len(p.times) {
 		p.nextIndex = 0
 		p.roundStart += p.round

@@ -48,71 +48,73 @@ type Scenario struct {
 	profiledService func(seed uint64) (Service, error) // Service before the slowdown; nil stands for the times of the tables
 }
 
-// NewScenario returns the scenario of a plan: its tables, policy and arrivals, at load 1.
+// NewScenario returns the scenario in which a plan is simulated: its tables, policy and arrivals, at load factor 1.
 func NewScenario(plan *formats.Plan) (*Scenario, error) {
 	return NewScenarioOn(plan, policy.TopologyNodes)
 }
 
 // NewScenarioOn returns a plan's scenario, like NewScenario, with another topology of links than that of the plan.
 func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, error) {
-	t, err := policies.CompileOn(plan, network)
+	tables, err := policies.CompileOn(plan, network)
 	if err != nil {
 		return nil, err
 	}
 	runs, maxShare := plan.FrontEndRuns()
-	return &Scenario{Tables: t, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: plan.RequestOverhead(), FrontEnd: plan.FrontEndTime() - runs, FrontEndRuns: runs, FrontEndRunShare: maxShare}, nil
+	return &Scenario{Tables: tables, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: plan.RequestOverhead(), FrontEnd: plan.FrontEndTime() - runs, FrontEndRuns: runs, FrontEndRunShare: maxShare}, nil
 }
 
 // Source returns the arrivals of a run. Every model has its own random stream, so that a
 // change of one model's rate leaves the arrivals of the others as they are, and a change of
 // load stretches them.
-func (sc *Scenario) Source(seed uint64) (arrivals.Source, error) { return sc.source(0, seed) }
+func (scenario *Scenario) Source(seed uint64) (arrivals.Source, error) {
+	return scenario.source(0, seed)
+}
 
 // source returns the arrivals of a replication (a run under its own seed): recorded ones, or those of a random
-// process, for each model, merged in order of time. Each random quantity has a stream of its own, so that a change
-// of one leaves the others.
-func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
-	if sc.RecordedArrivals == nil && sc.Arrivals != nil && sc.Arrivals.Trace != "" {
-		return nil, fmt.Errorf("simulating: arrivals come from the trace %q, which must be opened and given to Run", sc.Arrivals.Trace)
+// process, for each model, merged in order of time. Each random quantity has a stream of its own, so that a change of
+// one leaves the others.
+func (scenario *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
+	if scenario.RecordedArrivals == nil && scenario.Arrivals != nil && scenario.Arrivals.Trace != "" {
+		return nil, fmt.Errorf("simulating: arrivals come from the trace %q, which must be opened and given to Run", scenario.Arrivals.Trace)
 	}
-	if sc.RecordedArrivals != nil && len(sc.RecordedArrivals.times) != len(sc.Tables.Models) {
-		return nil, fmt.Errorf("simulating: arrivals of %d models were recorded, the plan has %d", len(sc.RecordedArrivals.times), len(sc.Tables.Models))
+	if scenario.RecordedArrivals != nil && len(scenario.RecordedArrivals.times) != len(scenario.Tables.Models) {
+		return nil, fmt.Errorf("simulating: arrivals of %d models were recorded, the plan has %d", len(scenario.RecordedArrivals.times), len(scenario.Tables.Models))
 	}
-	if sc.Rates != nil && len(sc.Rates) != len(sc.Tables.Models) {
-		return nil, fmt.Errorf("simulating: %d rates for %d models", len(sc.Rates), len(sc.Tables.Models))
+	if scenario.Rates != nil && len(scenario.Rates) != len(scenario.Tables.Models) {
+		return nil, fmt.Errorf("simulating: %d rates for %d models", len(scenario.Rates), len(scenario.Tables.Models))
 	}
 
 	// Make the arrivals of every model, from a recording or a process.
-	sources := make([]arrivals.Source, len(sc.Tables.Models))
-	for m := range sources {
-		rps := sc.Tables.Models[m].RPS
-		if sc.Rates != nil {
-			rps = sc.Rates[m]
+	sources := make([]arrivals.Source, len(scenario.Tables.Models))
+	for model := range sources {
+		rps := scenario.Tables.Models[model].RPS
+		if scenario.Rates != nil {
+			rps = scenario.Rates[model]
 		}
-		name := sc.Tables.Models[m].Key().String()
-		if sc.RecordedArrivals != nil {
-			sources[m] = sc.RecordedArrivals.playModel(int32(m), rps*sc.Load, sc.Duration, run, seed, name)
+		name := scenario.Tables.Models[model].Key().String()
+		if scenario.RecordedArrivals != nil {
+			sources[model] = scenario.RecordedArrivals.playModel(int32(model), rps*scenario.Load, scenario.Duration, run, seed, name)
 			continue
 		}
 		rng := seeded.New(seed, "arrivals/"+name)
-		src, err := arrivals.Process(sc.Arrivals, rng, int32(m), rps*sc.Load, sc.Duration)
+		source, err := arrivals.Process(scenario.Arrivals, rng, int32(model), rps*scenario.Load, scenario.Duration)
 		if err != nil {
 			return nil, fmt.Errorf("simulating: %w", err)
 		}
-		sources[m] = src
+		sources[model] = source
 	}
 
 	// Add lengths and sessions to the requests to language models.
-	for i, src := range sources {
-		m := &sc.Tables.Models[i]
-		if hasLLMInstances(sc.Tables) && (m.Prompt == nil || m.Output == nil) {
-			return nil, fmt.Errorf("simulating: %w", &document.Error{Path: fmt.Sprintf("queue.classes[%d]", i), Found: "no distribution of prompt or output for " + m.Key().String(),
+	for i, source := range sources {
+		model := &scenario.Tables.Models[i]
+		if hasLLMInstances(scenario.Tables) && (model.Prompt == nil || model.Output == nil) {
+			return nil, fmt.Errorf("simulating: %w", &document.Error{Path: fmt.Sprintf("queue.classes[%d]", i), Found: "no distribution of prompt or output for " + model.Key().String(),
 				Expected: "both", Hint: "or give a trace with prompt_tokens and output_tokens"})
 		}
-		if m.Prompt != nil || m.Output != nil {
-			sources[i] = arrivals.WithLengths(src, seeded.New(seed, "lengths/"+m.Key().String()), m.Prompt, m.Output)
-			if m.Sessions != nil {
-				sources[i] = arrivals.WithSessions(sources[i], seeded.New(seed, "sessions/"+m.Key().String()), m.Sessions, int64(i+1)<<40)
+		if model.Prompt != nil || model.Output != nil {
+			sources[i] = arrivals.WithLengths(source, seeded.New(seed, "lengths/"+model.Key().String()), model.Prompt, model.Output)
+			if model.Sessions != nil {
+				sources[i] = arrivals.WithSessions(sources[i], seeded.New(seed, "sessions/"+model.Key().String()), model.Sessions, int64(i+1)<<40)
 			}
 		}
 	}
@@ -121,49 +123,51 @@ func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 
 // runSeed returns the seed of a replication (run number `run`). The first has the scenario's own seed, so that one
 // run alone gives the same; the others are derived from it.
-func (sc *Scenario) runSeed(run int) uint64 {
+func (scenario *Scenario) runSeed(run int) uint64 {
 	if run == 0 {
-		return sc.Seed
+		return scenario.Seed
 	}
-	return seeded.Seed(sc.Seed, fmt.Sprintf("run/%d", run))
+	return seeded.Seed(scenario.Seed, fmt.Sprintf("run/%d", run))
 }
 
 // Config returns the configuration of replication number `run`, with its arrivals and its policy. The duration must
 // be known, because a random process of arrivals never ends.
-func (sc *Scenario) Config(run int) (Config, error) {
-	if sc.Duration <= 0 {
-		return Config{}, fmt.Errorf("simulating: duration %v, expected more than 0 with a process of arrivals", sc.Duration)
+func (scenario *Scenario) Config(run int) (Config, error) {
+	if scenario.Duration <= 0 {
+		return Config{}, fmt.Errorf("simulating: duration %v, expected more than 0 with a process of arrivals", scenario.Duration)
 	}
-	seed := sc.runSeed(run)
-	src, err := sc.source(run, seed)
+	seed := scenario.runSeed(run)
+	src, err := scenario.source(run, seed)
 	if err != nil {
 		return Config{}, err
 	}
-	return sc.config(src, seed)
+	return scenario.config(src, seed)
 }
 
 // Replay returns the configuration of a single run on arrivals that the caller opened, such
 // as a recorded trace.
-func (sc *Scenario) Replay(src arrivals.Source) (Config, error) { return sc.config(src, sc.Seed) }
+func (scenario *Scenario) Replay(src arrivals.Source) (Config, error) {
+	return scenario.config(src, scenario.Seed)
+}
 
 // config returns the configuration of one run, with a policy of its own, because a policy keeps state. An empty
 // name of a policy means the default one.
-func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
-	pol, err := policies.New(sc.Policy, sc.Tables)
+func (scenario *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
+	pol, err := policies.New(scenario.Policy, scenario.Tables)
 	if err != nil {
 		return Config{}, err
 	}
-	name := sc.Policy.Name
+	name := scenario.Policy.Name
 	if name == "" {
 		name = policies.Default
 	}
 	cfg := Config{
-		Tables: sc.Tables, Policy: pol, Source: src, Duration: sc.Duration, Warmup: sc.Warmup,
-		Ingress: sc.Ingress, Egress: sc.Egress, FrontEnd: sc.FrontEnd, FrontEndRuns: sc.FrontEndRuns, FrontEndRunShare: sc.FrontEndRunShare, Window: sc.Window, Faults: sc.Faults, Verify: sc.Verify,
-		PolicyName: name, Seed: seed, Load: sc.Load, Slowdown: sc.slowdown, Control: policies.NewControl(sc.Tables),
+		Tables: scenario.Tables, Policy: pol, Source: src, Duration: scenario.Duration, Warmup: scenario.Warmup,
+		Ingress: scenario.Ingress, Egress: scenario.Egress, FrontEnd: scenario.FrontEnd, FrontEndRuns: scenario.FrontEndRuns, FrontEndRunShare: scenario.FrontEndRunShare, Window: scenario.Window, Faults: scenario.Faults, Verify: scenario.Verify,
+		PolicyName: name, Seed: seed, Load: scenario.Load, Slowdown: scenario.slowdown, Control: policies.NewControl(scenario.Tables),
 	}
-	if sc.Service != nil {
-		if cfg.Service, err = sc.Service(seed); err != nil {
+	if scenario.Service != nil {
+		if cfg.Service, err = scenario.Service(seed); err != nil {
 			return Config{}, err
 		}
 	}
@@ -177,11 +181,11 @@ func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 // If ctx is cancelled, Replicate returns the error together with the pooled result of the
 // first runs, as many as were complete, marked as interrupted. The result is nil if not even
 // the first run was complete.
-func Replicate(ctx context.Context, sc *Scenario, numRuns int) (*Result, error) {
+func Replicate(ctx context.Context, scenario *Scenario, numRuns int) (*Result, error) {
 	if numRuns < 1 {
 		return nil, fmt.Errorf("simulating: %d runs, expected at least 1", numRuns)
 	}
-	results, err := sc.replicate(ctx, nil, numRuns)
+	results, err := scenario.replicate(ctx, nil, numRuns)
 	if err == nil {
 		return poolResults(results), nil
 	}
@@ -220,14 +224,14 @@ func (r *Replications) AttainmentPerRun(models ...int) []float64 {
 	return attainments
 }
 
-// Pool returns the result of all runs together.
+// Pool returns one result for all runs together, with intervals over the runs in its report.
 func (r *Replications) Pool() *Result { return poolResults(r.results) }
 
 // replicate runs a scenario under numRuns seeds, in parallel, and returns the results in order. The first of them
 // are taken from earlier. If it returns an error, some results are nil. If the budget does not allow all runs, none
 // is made.
-func (sc *Scenario) replicate(ctx context.Context, earlier []*Result, numRuns int) ([]*Result, error) {
-	if err := sc.spendBudget(max(0, numRuns-len(earlier))); err != nil {
+func (scenario *Scenario) replicate(ctx context.Context, earlier []*Result, numRuns int) ([]*Result, error) {
+	if err := scenario.spendBudget(max(0, numRuns-len(earlier))); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -241,7 +245,7 @@ func (sc *Scenario) replicate(ctx context.Context, earlier []*Result, numRuns in
 	for range min(numRuns-firstNew, runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
 			for run := range runNumbers {
-				results[run], errs[run] = sc.run(ctx, run)
+				results[run], errs[run] = scenario.run(ctx, run)
 				if errs[run] != nil {
 					cancel()
 				}
@@ -278,9 +282,9 @@ func firstCause(errs []error) error {
 	return cancelErr
 }
 
-// run makes one replication.
-func (sc *Scenario) run(ctx context.Context, run int) (*Result, error) {
-	cfg, err := sc.Config(run)
+// run makes replication number `run` of the scenario, without a report of its own.
+func (scenario *Scenario) run(ctx context.Context, run int) (*Result, error) {
+	cfg, err := scenario.Config(run)
 	if err != nil {
 		return nil, err
 	}
@@ -292,24 +296,27 @@ func (sc *Scenario) run(ctx context.Context, run int) (*Result, error) {
 // figures of the kinds of plans that have some.
 func poolResults(results []*Result) *Result {
 	pooled := &Result{}
-	for _, r := range results {
-		pooled.Events += r.Events
-		pooled.DispatchedBatches += r.DispatchedBatches
-		pooled.Probes += r.Probes
-		pooled.transferTimes.merge(&r.transferTimes)
+	for _, result := range results {
+		pooled.Events += result.Events
+		pooled.DispatchedBatches += result.DispatchedBatches
+		pooled.Probes += result.Probes
+		pooled.transferTimes.merge(&result.transferTimes)
 	}
+
+	// Merge the reports, and add the figures of each kind of plan.
 	pooled.Report = report.Merge(accumulators(results))
 	pooled.Transfers = pooled.transferTimes.summary()
 	pooled.addDispatchFigures()
-	for _, e := range endings {
-		if e.pool != nil {
-			e.pool(pooled, results)
+	for _, kind := range endings {
+		if kind.pool != nil {
+			kind.pool(pooled, results)
 		}
 	}
 	return pooled
 }
 
-// accumulators returns what the runs' reports are made of, in order, so that they can be merged into one report.
+// accumulators returns the accumulators of runs (what their reports are made of), in order, so that they can be
+// merged into one report.
 func accumulators(results []*Result) []*report.Accumulator {
 	accs := make([]*report.Accumulator, len(results))
 	for i, r := range results {

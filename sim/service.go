@@ -48,38 +48,42 @@ type ServingTimes interface {
 
 // ExactService returns a service with the times of the tables, or those of serving if the tables
 // have them. There is no jitter.
-func ExactService(t *policy.Tables) Service { return &idleAwareService{exactService: exactService{t}} }
+func ExactService(tables *policy.Tables) Service {
+	return &idleAwareService{exactService: exactService{tables}}
+}
 
-type exactService struct{ t *policy.Tables }
+// exactService takes the times of the tables as they are.
+type exactService struct{ tables *policy.Tables }
 
-// RunTime returns how long a batch of this size runs at a stage: the mean of the plan's tables or, without means,
-// their planned time. Index 0 of the tables is for batch size 1.
+// RunTime returns how long a batch of this size runs at a stage (an index in Tables.Stages): the mean of the plan's
+// tables or, without means, their planned time. Index 0 of the tables is for batch size 1. It implements Service.
 func (e exactService) RunTime(stage, batch int32) time.Duration {
-	s := &e.t.Stages[stage]
+	s := &e.tables.Stages[stage]
 	if s.Mean != nil {
 		return s.Mean[batch-1]
 	}
 	return s.Infer[batch-1]
 }
 
+// TransferTime returns the planned time of a transfer, which is how long it takes. It implements Service.
 func (e exactService) TransferTime(_, _ int32, plannedTime time.Duration) time.Duration {
 	return plannedTime
 }
 
-// idleAwareService adds the time that a run takes longer after its device was idle. It grows
+// idleAwareService adds to the exact time of a run what the run takes longer after its device was idle. That grows
 // linearly up to formats.IdleGap.
 type idleAwareService struct {
 	exactService
 	idleTime time.Duration
 }
 
-// ObserveIdle implements IdleObserver.
+// ObserveIdle notes for how long the device of the next run was idle. It implements IdleObserver.
 func (s *idleAwareService) ObserveIdle(idleTime time.Duration) { s.idleTime = idleTime }
 
 // RunTime returns the exact time and what a device takes longer because it was idle before. The penalty grows
 // linearly with the idle time, up to the full penalty after formats.IdleGap.
 func (s *idleAwareService) RunTime(stage, batch int32) time.Duration {
-	runTime, extra := s.exactService.RunTime(stage, batch), s.t.Stages[stage].IdlePenalty
+	runTime, extra := s.exactService.RunTime(stage, batch), s.tables.Stages[stage].IdlePenalty
 	if s.idleTime < formats.IdleGap {
 		extra = time.Duration(float64(extra) * float64(s.idleTime) / float64(formats.IdleGap))
 	}
@@ -96,34 +100,36 @@ const (
 	Exponential              // the coefficient of variation is 1
 )
 
-// JitterService returns a service that draws run times around those of the tables, from the
-// stream "service" of a seed. Transfers take their planned time.
-func JitterService(t *policy.Tables, dist Distribution, cv float64, seed uint64) Service {
-	sigma := math.Sqrt(math.Log1p(cv * cv))
-	return &jitterService{exactService: exactService{t}, dist: dist, cv: cv, sigma: sigma, rng: seeded.New(seed, "service")}
+// JitterService returns a service that draws run times around those of the tables, from a distribution with a
+// coefficient of variation, by the stream "service" of a seed. Transfers take their planned time.
+func JitterService(tables *policy.Tables, distribution Distribution, variation float64, seed uint64) Service {
+	sigma := math.Sqrt(math.Log1p(variation * variation))
+	return &jitterService{exactService: exactService{tables}, distribution: distribution, variation: variation, sigma: sigma, rng: seeded.New(seed, "service")}
 }
 
+// jitterService is the service of JitterService. variation is the coefficient of variation, sigma the standard
+// deviation of the logarithm.
 type jitterService struct {
 	exactService
-	dist      Distribution
-	cv, sigma float64
-	rng       *rand.Rand
+	distribution     Distribution
+	variation, sigma float64
+	rng              *rand.Rand
 }
 
 // RunTime returns the exact time, multiplied by a random factor with mean 1 of the chosen distribution, and at
 // least 1 ns. A normal factor is at least 0.01, because it could be negative.
 func (j *jitterService) RunTime(stage, batch int32) time.Duration {
 	mean := j.exactService.RunTime(stage, batch)
-	f := 1.0
-	switch j.dist {
+	factor := 1.0
+	switch j.distribution {
 	case Lognormal:
-		f = math.Exp(j.sigma*j.rng.NormFloat64() - j.sigma*j.sigma/2)
+		factor = math.Exp(j.sigma*j.rng.NormFloat64() - j.sigma*j.sigma/2)
 	case Normal:
-		f = max(0.01, 1+j.cv*j.rng.NormFloat64())
+		factor = max(0.01, 1+j.variation*j.rng.NormFloat64())
 	case Exponential:
-		f = j.rng.ExpFloat64()
+		factor = j.rng.ExpFloat64()
 	}
-	return max(1, time.Duration(math.Round(f*float64(mean))))
+	return max(1, time.Duration(math.Round(factor*float64(mean))))
 }
 
 // Samples holds recorded service times of a real run: Runs[stage][batch-1] and
@@ -148,25 +154,27 @@ type Samples struct {
 // "service" of a seed. Without draw and with recorded starts, a run takes the time of the
 // recorded run of its batch that began nearest to it: a machine that was slow for a while
 // is slow for the same requests.
-func RecordedService(t *policy.Tables, s Samples, draw bool, seed uint64) (Service, error) {
-	e := &recordedService{exactService: exactService{t}}
+func RecordedService(tables *policy.Tables, samples Samples, draw bool, seed uint64) (Service, error) {
+	service := &recordedService{exactService: exactService{tables}}
 	if draw {
-		e.rng = seeded.New(seed, "service")
+		service.rng = seeded.New(seed, "service")
 	}
+
+	// Check and enter the samples of runs, of report delays, of loads and of transfers.
 	var err error
-	if e.runSamples, err = e.samplesByBatch("runs", s.Runs, s.Starts, func(stage int) []time.Duration { return t.Stages[stage].Infer }); err != nil {
+	if service.runSamples, err = service.samplesByBatch("runs", samples.Runs, samples.Starts, func(stage int) []time.Duration { return tables.Stages[stage].Infer }); err != nil {
 		return nil, err
 	}
-	if err := e.addReportDelays(s); err != nil {
+	if err := service.addReportDelays(samples); err != nil {
 		return nil, err
 	}
-	if e.loadSamples, err = e.samplesOfLoads(s); err != nil {
+	if service.loadSamples, err = service.samplesOfLoads(samples); err != nil {
 		return nil, err
 	}
-	if e.transferSamples, err = e.samplesByBatch("transfers", s.Transfers, nil, func(stage int) []time.Duration { return t.Stages[stage].Xfer }); err != nil {
+	if service.transferSamples, err = service.samplesByBatch("transfers", samples.Transfers, nil, func(stage int) []time.Duration { return tables.Stages[stage].Xfer }); err != nil {
 		return nil, err
 	}
-	return e, nil
+	return service, nil
 }
 
 // recordedService is the service of RecordedService.
@@ -181,7 +189,7 @@ type recordedService struct {
 	reportDelay                 time.Duration  // of the run that was taken last
 }
 
-// ObserveTime implements TickObserver.
+// ObserveTime notes the time since the first request at which the next work starts. It implements TickObserver.
 func (e *recordedService) ObserveTime(elapsed time.Duration) { e.elapsed = elapsed }
 
 // batchSamples holds the samples of one stage and batch.
@@ -194,20 +202,21 @@ type batchSamples struct {
 	nextIndex    *int            // the next sample in order; batches that borrow the same samples share it
 }
 
-// samplesByBatch checks recorded times (by stage, batch and run) and returns the samples of every stage and batch.
-// table returns the planned times of a stage, by which samples of another batch size are scaled. Negative times and
-// wrong starts are errors.
+// samplesByBatch checks recorded times, given by stage, batch size - 1 and run, and returns the samples of every
+// stage and batch size. starts has the times at which they began, or is nil. table returns the planned times of a
+// stage, by which samples of another batch size are scaled. Negative times and wrong starts are errors, which name
+// the sampleKind.
 func (e *recordedService) samplesByBatch(sampleKind string, recordedTimes, starts [][][]time.Duration, table func(int) []time.Duration) ([][]batchSamples, error) {
-	byStage := make([][]batchSamples, len(e.t.Stages))
+	byStage := make([][]batchSamples, len(e.tables.Stages))
 	if len(recordedTimes) > len(byStage) {
 		return nil, fmt.Errorf("recorded %s: %d stages, the plan has %d", sampleKind, len(recordedTimes), len(byStage))
 	}
 	for stage := range recordedTimes {
 		// No recorded time may be negative.
-		for b, times := range recordedTimes[stage] {
+		for sizeIndex, times := range recordedTimes[stage] {
 			for _, duration := range times {
 				if duration < 0 {
-					return nil, fmt.Errorf("recorded %s of stage %d at batch %d: %v, expected at least 0", sampleKind, stage, b+1, duration)
+					return nil, fmt.Errorf("recorded %s of stage %d at batch %d: %v, expected at least 0", sampleKind, stage, sizeIndex+1, duration)
 				}
 			}
 		}
@@ -220,27 +229,27 @@ func (e *recordedService) samplesByBatch(sampleKind string, recordedTimes, start
 		if err := checkStarts(recordedTimes[stage], starts, stage); err != nil {
 			return nil, err
 		}
-		for b := range byStage[stage] {
-			if s := &byStage[stage][b]; s.times != nil {
-				s.starts = starts[stage][s.sourceBatch]
+		for sizeIndex := range byStage[stage] {
+			if samples := &byStage[stage][sizeIndex]; samples.times != nil {
+				samples.starts = starts[stage][samples.sourceBatch]
 			}
 		}
 	}
 	return byStage, nil
 }
 
-// checkStarts returns an error unless the recorded runs of a stage have one start each, in rising order. starts is
-// by stage, batch and run; runs has the times of the stage by batch.
+// checkStarts returns an error unless the recorded runs of a stage have one start each, in rising order. runs has the
+// times of the stage by batch size - 1 and run; starts has the starts of all stages.
 func checkStarts(runs [][]time.Duration, starts [][][]time.Duration, stage int) error {
 	if stage >= len(starts) || len(starts[stage]) != len(runs) {
 		return fmt.Errorf("recorded starts of stage %d: not as many batches as its times", stage)
 	}
-	for b, list := range starts[stage] {
-		if len(list) != len(runs[b]) {
-			return fmt.Errorf("recorded starts of stage %d at batch %d: %d, expected one per time, %d", stage, b+1, len(list), len(runs[b]))
+	for sizeIndex, list := range starts[stage] {
+		if len(list) != len(runs[sizeIndex]) {
+			return fmt.Errorf("recorded starts of stage %d at batch %d: %d, expected one per time, %d", stage, sizeIndex+1, len(list), len(runs[sizeIndex]))
 		}
 		if !slices.IsSorted(list) {
-			return fmt.Errorf("recorded starts of stage %d at batch %d: not in order", stage, b+1)
+			return fmt.Errorf("recorded starts of stage %d at batch %d: not in order", stage, sizeIndex+1)
 		}
 	}
 	return nil
@@ -248,71 +257,75 @@ func checkStarts(runs [][]time.Duration, starts [][][]time.Duration, stage int) 
 
 // addReportDelays gives the samples of runs their recorded report delays (by how much later than its end the policy
 // heard of a run). It returns an error if their number is not that of the runs, or one is negative.
-func (e *recordedService) addReportDelays(s Samples) error {
-	if s.ReportDelays == nil {
+func (e *recordedService) addReportDelays(samples Samples) error {
+	if samples.ReportDelays == nil {
 		return nil
 	}
-	for stage := range s.Runs {
-		if stage >= len(s.ReportDelays) || len(s.ReportDelays[stage]) != len(s.Runs[stage]) {
+	for stage := range samples.Runs {
+		if stage >= len(samples.ReportDelays) || len(samples.ReportDelays[stage]) != len(samples.Runs[stage]) {
 			return fmt.Errorf("what the policy was told of stage %d: not as many batches as its times", stage)
 		}
-		for b, list := range s.ReportDelays[stage] {
-			if len(list) != len(s.Runs[stage][b]) || slices.ContainsFunc(list, isNegative) {
-				return fmt.Errorf("what the policy was told of stage %d at batch %d: %d times, expected one of at least 0 per run, %d", stage, b+1, len(list), len(s.Runs[stage][b]))
+		for sizeIndex, list := range samples.ReportDelays[stage] {
+			if len(list) != len(samples.Runs[stage][sizeIndex]) || slices.ContainsFunc(list, isNegative) {
+				return fmt.Errorf("what the policy was told of stage %d at batch %d: %d times, expected one of at least 0 per run, %d", stage, sizeIndex+1, len(list), len(samples.Runs[stage][sizeIndex]))
 			}
 		}
-		for b := range e.runSamples[stage] {
-			if batch := &e.runSamples[stage][b]; batch.times != nil {
-				batch.reportDelays = s.ReportDelays[stage][batch.sourceBatch]
+		for sizeIndex := range e.runSamples[stage] {
+			if batch := &e.runSamples[stage][sizeIndex]; batch.times != nil {
+				batch.reportDelays = samples.ReportDelays[stage][batch.sourceBatch]
 			}
 		}
 	}
 	return nil
 }
 
-func isNegative(d time.Duration) bool { return d < 0 }
+// isNegative reports whether a duration is below 0.
+func isNegative(duration time.Duration) bool { return duration < 0 }
 
 // samplesOfLoads checks the recorded times of loads and returns their samples by network. It returns an error for
 // negative times, or starts that are missing or not in order. A network without recorded loads has no samples, and
 // takes its planned time.
-func (e *recordedService) samplesOfLoads(s Samples) ([]batchSamples, error) {
-	if len(s.Loads) > len(e.t.Networks) {
-		return nil, fmt.Errorf("recorded loads: %d networks, the plan has %d", len(s.Loads), len(e.t.Networks))
+func (e *recordedService) samplesOfLoads(samples Samples) ([]batchSamples, error) {
+	if len(samples.Loads) > len(e.tables.Networks) {
+		return nil, fmt.Errorf("recorded loads: %d networks, the plan has %d", len(samples.Loads), len(e.tables.Networks))
 	}
-	byNetwork := make([]batchSamples, len(s.Loads))
-	for n, list := range s.Loads {
+	byNetwork := make([]batchSamples, len(samples.Loads))
+	for network, list := range samples.Loads {
 		if slices.ContainsFunc(list, isNegative) {
-			return nil, fmt.Errorf("recorded loads of network %d: %v, expected at least 0", n, slices.Min(list))
+			return nil, fmt.Errorf("recorded loads of network %d: %v, expected at least 0", network, slices.Min(list))
 		}
 		if len(list) == 0 {
 			continue
 		}
-		byNetwork[n] = batchSamples{times: list, scale: 1, nextIndex: new(int)}
-		if s.LoadStarts == nil {
+
+		// Enter the samples, with their starts if these were recorded.
+		byNetwork[network] = batchSamples{times: list, scale: 1, nextIndex: new(int)}
+		if samples.LoadStarts == nil {
 			continue
 		}
-		if n >= len(s.LoadStarts) || len(s.LoadStarts[n]) != len(list) || !slices.IsSorted(s.LoadStarts[n]) {
-			return nil, fmt.Errorf("recorded starts of loads of network %d: expected one per load, in order", n)
+		if network >= len(samples.LoadStarts) || len(samples.LoadStarts[network]) != len(list) || !slices.IsSorted(samples.LoadStarts[network]) {
+			return nil, fmt.Errorf("recorded starts of loads of network %d: expected one per load, in order", network)
 		}
-		byNetwork[n].starts = s.LoadStarts[n]
+		byNetwork[network].starts = samples.LoadStarts[network]
 	}
 	return byNetwork, nil
 }
 
-// nearestSamples returns the samples of every batch of a table: its own, or those of the
-// nearest batch that has some. Of two batches equally near it takes the smaller one.
+// nearestSamples returns the samples of every batch size of a stage: its own, or those of the nearest batch size that
+// has some, scaled by the planned times (table, by batch size - 1). Of two equally near it takes the smaller one.
 func nearestSamples(recordedTimes [][]time.Duration, table []time.Duration) []batchSamples {
 	byBatch := make([]batchSamples, len(table))
-	nextIndex := make([]int, len(table))
-	for b := range table {
-		for distance := 0; distance < len(table) && byBatch[b].times == nil; distance++ {
-			for _, candidate := range [2]int{b - distance, b + distance} {
-				if candidate < 0 || candidate >= min(len(recordedTimes), len(table)) || len(recordedTimes[candidate]) == 0 || byBatch[b].times != nil {
+	nextIndexes := make([]int, len(table))
+	for sizeIndex := range table {
+		// Look at batch sizes ever further away, the smaller one first.
+		for distance := 0; distance < len(table) && byBatch[sizeIndex].times == nil; distance++ {
+			for _, candidate := range [2]int{sizeIndex - distance, sizeIndex + distance} {
+				if candidate < 0 || candidate >= min(len(recordedTimes), len(table)) || len(recordedTimes[candidate]) == 0 || byBatch[sizeIndex].times != nil {
 					continue
 				}
-				byBatch[b] = batchSamples{times: recordedTimes[candidate], scale: 1, sourceBatch: candidate, nextIndex: &nextIndex[candidate]}
-				if candidate != b && table[candidate] > 0 {
-					byBatch[b].scale = float64(table[b]) / float64(table[candidate])
+				byBatch[sizeIndex] = batchSamples{times: recordedTimes[candidate], scale: 1, sourceBatch: candidate, nextIndex: &nextIndexes[candidate]}
+				if candidate != sizeIndex && table[candidate] > 0 {
+					byBatch[sizeIndex].scale = float64(table[sizeIndex]) / float64(table[candidate])
 				}
 			}
 		}
@@ -320,45 +333,47 @@ func nearestSamples(recordedTimes [][]time.Duration, table []time.Duration) []ba
 	return byBatch
 }
 
-// sampleTime returns the time of the next sample of a stage and batch, and sets the report delay that was recorded
-// with it. Samples of another batch size are scaled by the planned times. If there is none, it returns the planned
-// time.
-func (e *recordedService) sampleTime(lists [][]batchSamples, stage, batch int32, plannedTime time.Duration) time.Duration {
-	if lists[stage] == nil || lists[stage][batch-1].times == nil {
+// sampleTime returns the time of the next sample for a batch of batchSize at a stage, and sets the report delay that
+// was recorded with it. lists has the samples by stage and batch size - 1. Samples of another batch size are scaled
+// by the planned times. If there is none, it returns plannedTime.
+func (e *recordedService) sampleTime(lists [][]batchSamples, stage, batchSize int32, plannedTime time.Duration) time.Duration {
+	if lists[stage] == nil || lists[stage][batchSize-1].times == nil {
 		return plannedTime
 	}
-	s := &lists[stage][batch-1]
-	i := e.sampleIndex(s)
-	if s.reportDelays != nil {
-		e.reportDelay = s.reportDelays[i]
+	batch := &lists[stage][batchSize-1]
+	sample := e.sampleIndex(batch)
+	if batch.reportDelays != nil {
+		e.reportDelay = batch.reportDelays[sample]
 	}
-	duration := s.times[i]
-	if s.scale != 1 {
-		duration = time.Duration(math.Round(s.scale * float64(duration)))
+	duration := batch.times[sample]
+	if batch.scale != 1 {
+		duration = time.Duration(math.Round(batch.scale * float64(duration)))
 	}
 	return duration
 }
 
-// sampleIndex returns the index of the sample to take: a random one, the one recorded nearest to this time of the
-// run, or the next in order.
-func (e *recordedService) sampleIndex(s *batchSamples) int {
+// sampleIndex returns the index in batch.times of the sample to take next: a random one, the one recorded nearest to
+// this time of the run, or the next in order.
+func (e *recordedService) sampleIndex(batch *batchSamples) int {
 	switch {
 	case e.rng != nil:
-		return e.rng.IntN(len(s.times))
-	case s.starts != nil:
-		return nearestIndex(s.starts, e.elapsed)
+		return e.rng.IntN(len(batch.times))
+	case batch.starts != nil:
+		return nearestIndex(batch.starts, e.elapsed)
 	}
-	i := *s.nextIndex
-	*s.nextIndex = (i + 1) % len(s.times)
-	return i
+	index := *batch.nextIndex
+	*batch.nextIndex = (index + 1) % len(batch.times)
+	return index
 }
 
+// RunTime returns the time of the next recorded run of a batch of this size at a stage, at least 1 ns. It implements Service.
 func (e *recordedService) RunTime(stage, batch int32) time.Duration {
 	e.reportDelay = 0
 	return max(1, e.sampleTime(e.runSamples, stage, batch, e.exactService.RunTime(stage, batch)))
 }
 
-// ReportDelay implements ServingTimes.
+// ReportDelay returns how much later than its end the policy heard of the run whose time was taken last. It
+// implements ServingTimes.
 func (e *recordedService) ReportDelay() time.Duration { return e.reportDelay }
 
 // LoadTime returns the time of the next recorded load of a network, and false if none was recorded. It implements
@@ -367,10 +382,11 @@ func (e *recordedService) LoadTime(network int32) (time.Duration, bool) {
 	if int(network) >= len(e.loadSamples) || e.loadSamples[network].times == nil {
 		return 0, false
 	}
-	s := &e.loadSamples[network]
-	return s.times[e.sampleIndex(s)], true
+	loads := &e.loadSamples[network]
+	return loads.times[e.sampleIndex(loads)], true
 }
 
+// TransferTime returns the time of the next recorded transfer of a batch of this size into a stage. It implements Service.
 func (e *recordedService) TransferTime(stage, batch int32, plannedTime time.Duration) time.Duration {
 	return e.sampleTime(e.transferSamples, stage, batch, plannedTime)
 }

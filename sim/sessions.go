@@ -21,7 +21,7 @@ type sessionStore struct {
 	loop      *loop
 	workflows *flows.WorkflowTables
 	loader    *networkLoader
-	counts    SessionResult
+	counts    SessionResult // what happened to states so far
 }
 
 // SessionResult counts the fates of session states.
@@ -41,256 +41,261 @@ type sessionState struct {
 	recomputeTime time.Duration // time to compute it anew
 }
 
-// newSessionStore returns the store of session states (what services keep of requests on devices) of a run. It
-// returns nil if no service keeps any.
-func newSessionStore(f *flowEnding) *sessionStore {
-	workflows := flows.WorkflowTablesOf(f.loop.tables)
+// newSessionStore returns the store of session states (what services keep of requests on devices) of a run. If no
+// service keeps any, it returns nil.
+func newSessionStore(ending *flowEnding) *sessionStore {
+	workflows := flows.WorkflowTablesOf(ending.loop.tables)
 	if workflows == nil || !slices.ContainsFunc(workflows.SessionStates, func(s flows.SessionState) bool { return s.Bytes > 0 }) {
 		return nil
 	}
-	h := f.loop.baseHost
-	if h.loader == nil {
-		h.loader = newNetworkLoader(h)
+	host := ending.loop.baseHost
+	if host.loader == nil {
+		host.loader = newNetworkLoader(host)
 	}
-	return &sessionStore{flow: f, loop: f.loop, workflows: workflows, loader: h.loader}
+	return &sessionStore{flow: ending, loop: ending.loop, workflows: workflows, loader: host.loader}
 }
 
-// stateOf returns the state of a task.
-func (k *sessionStore) stateOf(t int32) *sessionState { return &k.flow.records[t].state }
+// stateOf returns the session state that a task leaves behind.
+func (store *sessionStore) stateOf(task int32) *sessionState { return &store.flow.records[task].state }
 
-// taskRevealed is called for each new task. It notes which session state (what a service keeps of a request) the
-// task continues, and how large its own will be, which contains that one.
-func (k *sessionStore) taskRevealed(t int32) {
-	l, record := k.loop, &k.flow.records[t]
-	service := l.ledger.tasks.List[t].Service
+// taskRevealed is called for each new task. It notes which session state (what a service keeps of a request) the task
+// continues, and how large the one that it leaves will be, which contains that one.
+func (store *sessionStore) taskRevealed(task int32) {
+	l, record := store.loop, &store.flow.records[task]
+	service := l.ledger.tasks.List[task].Service
 	record.state = sessionState{device: -1, previousTask: -1, nextTask: -1, moveTarget: -1}
-	s := k.workflows.SessionStateOf(service)
-	if s.Bytes == 0 {
+	usualState := store.workflows.SessionStateOf(service)
+	if usualState.Bytes == 0 {
 		return
 	}
 
 	// A task continues the state of an input of the same service, preferably one that no task continues yet.
-	previous := flows.ContinuedTask(l.ledger.tasks.List[t].Inputs, func(in int32) bool { return l.ledger.tasks.List[in].Service == service }, func(in int32) bool { return k.stateOf(in).nextTask < 0 })
-	record.state.bytes, record.state.recomputeTime = flows.ScaleByWork(s.Bytes, record.work), time.Duration(flows.ScaleByWork(int64(s.Recompute), record.work))
+	previous := flows.ContinuedTask(l.ledger.tasks.List[task].Inputs, func(input int32) bool { return l.ledger.tasks.List[input].Service == service }, func(input int32) bool { return store.stateOf(input).nextTask < 0 })
+	record.state.bytes, record.state.recomputeTime = flows.ScaleByWork(usualState.Bytes, record.work), time.Duration(flows.ScaleByWork(int64(usualState.Recompute), record.work))
 	if previous < 0 {
 		return
 	}
 
 	// Its own state contains that one.
-	previousState := k.stateOf(previous)
+	previousState := store.stateOf(previous)
 	if previousState.nextTask < 0 {
-		previousState.nextTask = t
+		previousState.nextTask = task
 	}
 	record.state.previousTask = previous
 	record.state.bytes, record.state.recomputeTime = record.state.bytes+previousState.bytes, record.state.recomputeTime+previousState.recomputeTime
 }
 
 // countRecomputed is called when a batch starts. It counts the session states that its tasks find on the device or
-// not, and returns the time to compute the missing ones, by which the batch takes longer.
-func (k *sessionStore) countRecomputed(slot int32) (sum time.Duration) {
-	l := k.loop
-	device := l.batches.hopAt(slot, 0).Device
-	for _, t := range l.batches.members(slot) {
-		previous := k.stateOf(t).previousTask
+// not, and returns the time to compute the missing ones, by which the run takes longer.
+func (store *sessionStore) countRecomputed(batchSlot int32) (sum time.Duration) {
+	l := store.loop
+	device := l.batches.hopAt(batchSlot, 0).Device
+	for _, task := range l.batches.members(batchSlot) {
+		previous := store.stateOf(task).previousTask
 		switch {
 		case previous < 0:
-		case k.stateOf(previous).device == device:
-			k.counts.ReusedStates++
+		case store.stateOf(previous).device == device:
+			store.counts.ReusedStates++
 		default:
-			k.counts.RecomputedStates++
-			sum += k.stateOf(previous).recomputeTime
+			store.counts.RecomputedStates++
+			sum += store.stateOf(previous).recomputeTime
 		}
 	}
-	k.counts.RecomputeTime += sum
+	store.counts.RecomputeTime += sum
 	return sum
 }
 
-// recomputedBytes returns the bytes of the states that a starting batch computes anew. It
-// counts them, too.
-func (k *sessionStore) recomputedBytes(slot int32) (bytes int64) {
-	for _, t := range k.loop.batches.members(slot) {
-		if previous := k.stateOf(t).previousTask; previous >= 0 && k.stateOf(previous).device != k.loop.batches.hopAt(slot, 0).Device {
-			bytes += k.stateOf(previous).bytes
+// recomputedBytes is called when a batch starts. It returns the bytes of the session states that the batch computes
+// anew, because they are not on its device, and counts them, too.
+func (store *sessionStore) recomputedBytes(batchSlot int32) (bytes int64) {
+	for _, task := range store.loop.batches.members(batchSlot) {
+		if previous := store.stateOf(task).previousTask; previous >= 0 && store.stateOf(previous).device != store.loop.batches.hopAt(batchSlot, 0).Device {
+			bytes += store.stateOf(previous).bytes
 		}
 	}
-	k.countRecomputed(slot)
+	store.countRecomputed(batchSlot)
 	return bytes
 }
 
-// storeState puts the state of an ended task onto its device. The state that the task
-// continued is discarded, unless another task was the first to continue it.
-func (k *sessionStore) storeState(t, device int32) {
-	s := k.stateOf(t)
-	if s.previousTask >= 0 && k.stateOf(s.previousTask).nextTask == t {
-		k.discard(s.previousTask)
+// storeState puts the session state that an ended task leaves onto its device. The state that the task continued is
+// discarded, unless another task was the first to continue it.
+func (store *sessionStore) storeState(task, device int32) {
+	state := store.stateOf(task)
+	if state.previousTask >= 0 && store.stateOf(state.previousTask).nextTask == task {
+		store.discard(state.previousTask)
 	}
-	if s.bytes > 0 {
-		k.putOnDevice(t, device)
+	if state.bytes > 0 {
+		store.storeOnDevice(task, device)
 	}
 }
 
-// putOnDevice notes that the session state of task t is on a device, and counts its memory there.
-func (k *sessionStore) putOnDevice(t, device int32) {
-	memory := &k.loader.memories[device]
-	memory.sessionTasks = append(memory.sessionTasks, t)
-	memory.usedBytes += k.stateOf(t).bytes
-	k.stateOf(t).device = device
+// storeOnDevice notes that the session state of a task is on a device, and counts its memory there.
+func (store *sessionStore) storeOnDevice(task, device int32) {
+	memory := &store.loader.memories[device]
+	memory.sessionTasks = append(memory.sessionTasks, task)
+	memory.usedBytes += store.stateOf(task).bytes
+	store.stateOf(task).device = device
 }
 
-// removeFromDevice notes that the session state of task t is on no device any more, and frees its memory.
-func (k *sessionStore) removeFromDevice(t int32) {
-	s := k.stateOf(t)
-	if s.device < 0 {
+// removeFromDevice notes that the session state of a task is on no device any more, and frees its memory. If it is on
+// none, nothing happens.
+func (store *sessionStore) removeFromDevice(task int32) {
+	state := store.stateOf(task)
+	if state.device < 0 {
 		return
 	}
-	memory := &k.loader.memories[s.device]
-	position := slices.Index(memory.sessionTasks, t)
+	memory := &store.loader.memories[state.device]
+	position := slices.Index(memory.sessionTasks, task)
 	memory.sessionTasks = slices.Delete(memory.sessionTasks, position, position+1)
-	memory.usedBytes -= s.bytes
-	s.device = -1
+	memory.usedBytes -= state.bytes
+	state.device = -1
 }
 
-// discard ends a session state that no task needs any more: it leaves its device, and a move that waits or is under
-// way is cancelled.
-func (k *sessionStore) discard(t int32) {
-	if int(t) >= len(k.flow.records) {
+// discard ends the session state of a task that no other task needs any more: it leaves its device, and a move that
+// waits or is under way is cancelled.
+func (store *sessionStore) discard(task int32) {
+	if int(task) >= len(store.flow.records) {
 		return
 	}
-	s := k.stateOf(t)
-	k.removeFromDevice(t)
-	if s.moveTarget >= 0 {
-		memory := &k.loader.memories[s.moveTarget]
-		memory.pendingLoads = slices.DeleteFunc(memory.pendingLoads, func(o networkOrder) bool { return o.network < 0 && o.key == int64(t) })
-		if memory.incomingState == t {
+	state := store.stateOf(task)
+	store.removeFromDevice(task)
+	if state.moveTarget >= 0 {
+		memory := &store.loader.memories[state.moveTarget]
+		memory.pendingLoads = slices.DeleteFunc(memory.pendingLoads, func(o networkOrder) bool { return o.network < 0 && o.key == int64(task) })
+		if memory.incomingState == task {
 			memory.incomingState = -1
 		}
-		s.moveTarget = -1
+		state.moveTarget = -1
 	}
 }
 
-// dropState removes a state from a device, on order of the policy or for lack of memory.
-func (k *sessionStore) dropState(t, device int32) {
-	if int(t) < len(k.flow.records) && k.stateOf(t).device == device {
-		k.removeFromDevice(t)
-		k.counts.DroppedStates++
+// dropState removes the session state of a task from a device, on order of the policy or for lack of memory. If it is
+// not there, nothing happens.
+func (store *sessionStore) dropState(task, device int32) {
+	if int(task) < len(store.flow.records) && store.stateOf(task).device == device {
+		store.removeFromDevice(task)
+		store.counts.DroppedStates++
 	}
 }
 
-// dropOverflow drops the states that do not fit the memory of a device, the latest ones
-// first, and tells the policy.
-func (k *sessionStore) dropOverflow(device int32) {
-	memory := &k.loader.memories[device]
-	for hasMemoryLimit(k.loop.tables, device) && memory.usedBytes > k.loop.tables.Memory[device] && len(memory.sessionTasks) > 0 {
-		t := memory.sessionTasks[len(memory.sessionTasks)-1]
-		k.dropState(t, device)
-		ev := k.loop.beginEvent(policy.NetworkUnloaded)
-		ev.Network, ev.Device, ev.Key = -1, device, int64(t)
-		k.loop.tellPolicy()
+// dropOverflow drops the session states that do not fit the memory of a device, the latest ones first, and tells the policy.
+func (store *sessionStore) dropOverflow(device int32) {
+	memory := &store.loader.memories[device]
+	for hasMemoryLimit(store.loop.tables, device) && memory.usedBytes > store.loop.tables.Memory[device] && len(memory.sessionTasks) > 0 {
+		task := memory.sessionTasks[len(memory.sessionTasks)-1]
+		store.dropState(task, device)
+		ev := store.loop.beginEvent(policy.NetworkUnloaded)
+		ev.Network, ev.Device, ev.Key = -1, device, int64(task)
+		store.loop.tellPolicy()
 	}
 }
 
-// moveOrdered notes that a state is to be moved to a device.
-func (k *sessionStore) moveOrdered(o networkOrder) {
-	if t := int32(o.key); int(t) < len(k.flow.records) {
-		k.stateOf(t).moveTarget = o.device
+// moveOrdered notes that the policy has ordered to move a session state, that of the task order.key, to a device.
+func (store *sessionStore) moveOrdered(order networkOrder) {
+	if task := int32(order.key); int(task) < len(store.flow.records) {
+		store.stateOf(task).moveTarget = order.device
 	}
 }
 
-// moveBegun notes that a move begins.
-func (k *sessionStore) moveBegun(o networkOrder) {
-	k.loader.memories[o.device].incomingState = int32(o.key)
+// moveBegun notes that the ordered move of a session state to a device begins: the state is on its way there.
+func (store *sessionStore) moveBegun(order networkOrder) {
+	store.loader.memories[order.device].incomingState = int32(order.key)
 }
 
-// moveTime returns how long a move takes from now on: in proportion to its bytes, and less
-// within a node.
-func (k *sessionStore) moveTime(o networkOrder) time.Duration {
-	t, tables := int32(o.key), k.loop.tables
-	if int(t) >= len(k.flow.records) || k.stateOf(t).device < 0 {
+// moveTime returns how long an ordered move of a session state takes from now on: in proportion to its bytes, and
+// less within a node. If the state is on no device, it returns 0.
+func (store *sessionStore) moveTime(order networkOrder) time.Duration {
+	task, tables := int32(order.key), store.loop.tables
+	if int(task) >= len(store.flow.records) || store.stateOf(task).device < 0 {
 		return 0
 	}
-	s := k.workflows.SessionStateOf(k.loop.ledger.tasks.List[t].Service)
-	fullTime := s.OtherNode
-	if tables.Devices[k.stateOf(t).device].Node == tables.Devices[o.device].Node {
-		fullTime = s.SameNode
+	usualState := store.workflows.SessionStateOf(store.loop.ledger.tasks.List[task].Service)
+	fullTime := usualState.OtherNode
+	if tables.Devices[store.stateOf(task).device].Node == tables.Devices[order.device].Node {
+		fullTime = usualState.SameNode
 	}
-	return time.Duration(float64(fullTime) * float64(k.stateOf(t).bytes) / float64(s.Bytes))
+	return time.Duration(float64(fullTime) * float64(store.stateOf(task).bytes) / float64(usualState.Bytes))
 }
 
-// finishMove is called when the move of a session state to a device ends. The state is then on the new device only,
-// and 0 is returned. If it was dropped meanwhile, or does not fit and so stays where it was, the reason is
-// returned.
-func (k *sessionStore) finishMove(memory *deviceMemory, entry *agendaEntry) policy.ReturnReason {
-	t := memory.incomingState
+// finishMove is called when the move of a session state to a device, whose memory is given, ends. The state is then
+// on the new device only, and 0 is returned. If it was dropped meanwhile, or does not fit and so stays where it was,
+// the reason is returned.
+func (store *sessionStore) finishMove(memory *deviceMemory, entry *agendaEntry) policy.ReturnReason {
+	task := memory.incomingState
 	memory.incomingState = -1
-	if t < 0 || k.stateOf(t).moveTarget != entry.device {
-		entry.serial = -1 // it is nobody's any more
+	if task < 0 || store.stateOf(task).moveTarget != entry.device {
+		entry.serial = -1 // the key that the event gives: the state belongs to no task any more
 		return policy.ReturnNotLoaded
 	}
-	s := k.stateOf(t)
-	s.moveTarget = -1
-	switch tables := k.loop.tables; {
-	case s.device < 0:
+
+	// The state may have been dropped, or have no space.
+	state := store.stateOf(task)
+	state.moveTarget = -1
+	switch tables := store.loop.tables; {
+	case state.device < 0:
 		return policy.ReturnNotLoaded
-	case s.device == entry.device:
+	case state.device == entry.device:
 		return 0
-	case hasMemoryLimit(tables, entry.device) && memory.usedBytes+s.bytes > tables.Memory[entry.device]:
+	case hasMemoryLimit(tables, entry.device) && memory.usedBytes+state.bytes > tables.Memory[entry.device]:
 		return policy.ReturnFull
 	}
-	k.removeFromDevice(t)
-	k.putOnDevice(t, entry.device)
-	k.counts.MovedStates++
+
+	// It is now on the new device only.
+	store.removeFromDevice(task)
+	store.storeOnDevice(task, entry.device)
+	store.counts.MovedStates++
 	return 0
 }
 
 // deviceLost removes all session states from a device that failed, and cancels the moves to it. States on other
 // devices stay.
-func (k *sessionStore) deviceLost(device int32) {
-	memory := &k.loader.memories[device]
-	for _, t := range memory.sessionTasks {
-		k.stateOf(t).device = -1
+func (store *sessionStore) deviceLost(device int32) {
+	memory := &store.loader.memories[device]
+	for _, task := range memory.sessionTasks {
+		store.stateOf(task).device = -1
 	}
 	memory.sessionTasks = memory.sessionTasks[:0]
-	for t := range k.flow.records {
-		if s := k.stateOf(int32(t)); s.moveTarget == device {
-			s.moveTarget = -1
+	for task := range store.flow.records {
+		if state := store.stateOf(int32(task)); state.moveTarget == device {
+			state.moveTarget = -1
 		}
 	}
 }
 
-// checkEmpty returns an error if a device still holds states.
-func (k *sessionStore) checkEmpty() error {
-	for d := range k.loader.memories {
-		if n := len(k.loader.memories[d].sessionTasks); n > 0 {
-			return fmt.Errorf("device %d holds %d states of sessions when no request is left", d, n)
+// checkEmpty returns an error if a device still holds session states at the end of a run.
+func (store *sessionStore) checkEmpty() error {
+	for deviceIndex := range store.loader.memories {
+		if states := len(store.loader.memories[deviceIndex].sessionTasks); states > 0 {
+			return fmt.Errorf("device %d holds %d states of sessions when no request is left", deviceIndex, states)
 		}
 	}
 	return nil
 }
 
-// addResult puts the counts into the result.
-func (k *sessionStore) addResult(r *Result) { r.setSessions(&k.counts) }
+// addResult puts the counts of session states into the result, at the end of the run.
+func (store *sessionStore) addResult(r *Result) { r.setSessions(&store.counts) }
 
 // setSessions puts the counts of session states (reused, recomputed, moved, dropped) into the result and, if it has
 // one of workflows, its report.
-func (r *Result) setSessions(s *SessionResult) {
-	r.Sessions = s
+func (r *Result) setSessions(counts *SessionResult) {
+	r.Sessions = counts
 	if r.Report == nil || r.Report.Workflow == nil {
 		return
 	}
-	r.Report.Workflow.Sessions = &formats.SessionReport{ReusedStates: s.ReusedStates, RecomputedStates: s.RecomputedStates, MovedStates: s.MovedStates, DroppedStates: s.DroppedStates, RecomputingUS: document.Micros(s.RecomputeTime)}
+	r.Report.Workflow.Sessions = &formats.SessionReport{ReusedStates: counts.ReusedStates, RecomputedStates: counts.RecomputedStates, MovedStates: counts.MovedStates, DroppedStates: counts.DroppedStates, RecomputingUS: document.Micros(counts.RecomputeTime)}
 }
 
-// poolSessions adds up the counts of session states over several runs and puts the sums into the pooled result.
-// Without such counts it does nothing.
+// poolSessions puts the sums of the counts of session states over several runs into the pooled result. Without such
+// counts it does nothing.
 func poolSessions(pooled *Result, results []*Result) {
 	if results[0].Sessions == nil {
 		return
 	}
 	total := &SessionResult{}
-	for _, r := range results {
-		s := r.Sessions
-		total.ReusedStates, total.RecomputedStates, total.MovedStates = total.ReusedStates+s.ReusedStates, total.RecomputedStates+s.RecomputedStates, total.MovedStates+s.MovedStates
-		total.DroppedStates, total.RecomputeTime = total.DroppedStates+s.DroppedStates, total.RecomputeTime+s.RecomputeTime
+	for _, result := range results {
+		counts := result.Sessions
+		total.ReusedStates, total.RecomputedStates, total.MovedStates = total.ReusedStates+counts.ReusedStates, total.RecomputedStates+counts.RecomputedStates, total.MovedStates+counts.MovedStates
+		total.DroppedStates, total.RecomputeTime = total.DroppedStates+counts.DroppedStates, total.RecomputeTime+counts.RecomputeTime
 	}
 	pooled.setSessions(total)
 }

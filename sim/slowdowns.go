@@ -14,16 +14,16 @@ var testSlowdowns = []float64{0.05, 0.1}
 // SimulateSlowdowns simulates a scenario with runs that take longer, by each share of
 // testSlowdowns, and returns for every model what it attains then. run simulates a scenario
 // once.
-func SimulateSlowdowns(sc *Scenario, run func(*Scenario) (*formats.Report, error)) ([][]formats.Slower, error) {
-	slowedByModel := make([][]formats.Slower, len(sc.Tables.Models))
+func SimulateSlowdowns(scenario *Scenario, run func(*Scenario) (*formats.Report, error)) ([][]formats.Slower, error) {
+	slowedByModel := make([][]formats.Slower, len(scenario.Tables.Models))
 	for _, slowdown := range testSlowdowns {
-		report, err := run(sc.WithSlowdown(slowdown))
+		report, err := run(scenario.WithSlowdown(slowdown))
 		if err != nil {
 			return nil, fmt.Errorf("simulating runs that take %g %% longer: %w", 100*slowdown, err)
 		}
-		for i := range slowedByModel {
-			m := &report.Models[i]
-			slowedByModel[i] = append(slowedByModel[i], formats.Slower{ExtraShare: slowdown, Attainment: m.Attainment, P50US: m.Latency.P50US, P99US: m.Latency.P99US})
+		for modelIndex := range slowedByModel {
+			model := &report.Models[modelIndex]
+			slowedByModel[modelIndex] = append(slowedByModel[modelIndex], formats.Slower{ExtraShare: slowdown, Attainment: model.Attainment, P50US: model.Latency.P50US, P99US: model.Latency.P99US})
 		}
 	}
 	return slowedByModel, nil
@@ -31,36 +31,38 @@ func SimulateSlowdowns(sc *Scenario, run func(*Scenario) (*formats.Report, error
 
 // WithSlowdown returns a copy of the scenario in which runs of batches, and iterations of language models, take
 // longer than profiled by a share. A slowdown that the scenario has already is replaced.
-func (sc *Scenario) WithSlowdown(slowdown float64) *Scenario {
-	slow := *sc
-	if sc.slowdown == 0 {
-		slow.profiledService = sc.Service
+func (scenario *Scenario) WithSlowdown(slowdown float64) *Scenario {
+	slowScenario := *scenario
+
+	// Keep the service before the slowdown, so that a second slowdown replaces the first.
+	if scenario.slowdown == 0 {
+		slowScenario.profiledService = scenario.Service
 	}
-	slow.slowdown, slow.Service = slowdown, slow.profiledService
+	slowScenario.slowdown, slowScenario.Service = slowdown, slowScenario.profiledService
 	if slowdown == 0 {
-		return &slow
+		return &slowScenario
 	}
-	slow.Service = func(seed uint64) (Service, error) {
-		service := ExactService(sc.Tables)
-		if slow.profiledService != nil {
+	slowScenario.Service = func(seed uint64) (Service, error) {
+		service := ExactService(scenario.Tables)
+		if slowScenario.profiledService != nil {
 			var err error
-			if service, err = slow.profiledService(seed); err != nil {
+			if service, err = slowScenario.profiledService(seed); err != nil {
 				return nil, err
 			}
 		}
 		return SlowedService(service, slowdown), nil
 	}
-	return &slow
+	return &slowScenario
 }
 
 // SlowedService returns a service (model of run times) whose runs take longer than those of another one by a share,
 // such as 0.1 for 10 %.
 func SlowedService(service Service, slowdown float64) Service {
-	s := &slowService{Service: service, slowdown: slowdown}
-	s.tickObserver, _ = service.(TickObserver)
-	s.idleObserver, _ = service.(IdleObserver)
-	s.servingTimes, _ = service.(ServingTimes)
-	return s
+	slowerService := &slowService{Service: service, slowdown: slowdown}
+	slowerService.tickObserver, _ = service.(TickObserver)
+	slowerService.idleObserver, _ = service.(IdleObserver)
+	slowerService.servingTimes, _ = service.(ServingTimes)
+	return slowerService
 }
 
 // slowService is the service of SlowedService.
@@ -72,18 +74,19 @@ type slowService struct {
 	servingTimes ServingTimes
 }
 
+// RunTime returns the time of the service that is slowed, longer by the share slowdown. It implements Service.
 func (s *slowService) RunTime(stage, batch int32) time.Duration {
 	return time.Duration(math.Round(float64(s.Service.RunTime(stage, batch)) * (1 + s.slowdown)))
 }
 
-// ObserveTime implements TickObserver.
+// ObserveTime passes the time to the service that is slowed, if that wants it. It implements TickObserver.
 func (s *slowService) ObserveTime(elapsed time.Duration) {
 	if s.tickObserver != nil {
 		s.tickObserver.ObserveTime(elapsed)
 	}
 }
 
-// ObserveIdle implements IdleObserver.
+// ObserveIdle passes the idle time to the service that is slowed, if that wants it. It implements IdleObserver.
 func (s *slowService) ObserveIdle(idleTime time.Duration) {
 	if s.idleObserver != nil {
 		s.idleObserver.ObserveIdle(idleTime)

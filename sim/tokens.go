@@ -18,26 +18,26 @@ type Prompter interface {
 	Prompt(task int32) (tokens int32, session int64)
 }
 
-// requestTokens is the truth of requests to language models, whose lengths come with the
-// requests.
+// requestTokens is the truth of requests to language models, whose lengths come with the requests. It keeps the
+// request of each slot.
 type requestTokens struct{ list []arrivals.Request }
 
 // Arrive keeps a request that arrives, with the lengths of its prompt and answer, which are the truth of the run.
 // It implements Truth.
-func (r *requestTokens) Arrive(req int32, a *arrivals.Request) {
+func (r *requestTokens) Arrive(req int32, request *arrivals.Request) {
 	for int(req) >= len(r.list) {
 		r.list = append(r.list, arrivals.Request{})
 	}
-	r.list[req] = *a
+	r.list[req] = *request
 }
 
-// Outcome implements Truth. Tasks of language models have none.
+// Outcome returns nothing: tasks of language models have no branches and no levels. It implements Truth.
 func (r *requestTokens) Outcome(_, _, _ int32) (policy.Outcome, int64) { return policy.Outcome{}, 0 }
 
-// Tokens implements Truth.
+// Tokens returns the tokens of a task's answer. The task has the slot of its request. It implements Truth.
 func (r *requestTokens) Tokens(task int32) int32 { return r.list[task].OutputTokens }
 
-// Prompt implements Prompter.
+// Prompt returns the tokens of a task's prompt and the session to which it belongs. It implements Prompter.
 func (r *requestTokens) Prompt(task int32) (int32, int64) {
 	return r.list[task].PromptTokens, r.list[task].Session
 }
@@ -58,7 +58,8 @@ type TokenResult struct {
 	models                  []policy.Model
 }
 
-// latencySamples holds the latencies of one model, or of one class of it.
+// latencySamples holds the latencies of the answers of one model, or of one class of it: to the end, to the first
+// token, per token, and of waiting.
 type latencySamples struct {
 	e2e, ttft, tpot, waits []time.Duration
 }
@@ -71,28 +72,28 @@ type tokenEnding struct {
 	totals       TokenResult
 }
 
-// addSamples appends the latencies of another class.
-func (c *latencySamples) addSamples(o *latencySamples) {
-	c.e2e, c.ttft, c.tpot, c.waits = append(c.e2e, o.e2e...), append(c.ttft, o.ttft...), append(c.tpot, o.tpot...), append(c.waits, o.waits...)
+// addSamples appends the latencies of another model or class.
+func (c *latencySamples) addSamples(other *latencySamples) {
+	c.e2e, c.ttft, c.tpot, c.waits = append(c.e2e, other.e2e...), append(c.ttft, other.ttft...), append(c.tpot, other.tpot...), append(c.waits, other.waits...)
 }
 
-// newTokenEnding returns the ending rule for instances of language models, which judges answers by their tokens. It
-// returns nil if the run has no such instances.
-func newTokenEnding(l *loop) endingRule {
-	if len(l.hosts) < 2 || l.flow != nil || l.cfg.Control != nil {
+// newTokenEnding returns the ending rule for instances of language models, which judges answers by their tokens. If
+// the run has no such instances, it returns nil.
+func newTokenEnding(loop *loop) endingRule {
+	if len(loop.hosts) < 2 || loop.flow != nil || loop.cfg.Control != nil {
 		return nil
 	}
-	h, ok := l.hosts[1].(*llmHost)
+	host, ok := loop.hosts[1].(*llmHost)
 	if !ok {
 		return nil
 	}
-	e := &tokenEnding{directEnding: directEnding{l}, host: h}
-	e.totals.classes, e.totals.models = make([]latencySamples, len(l.tables.Models)), l.tables.Models
-	h.tokenEnding = e
-	return e
+	ending := &tokenEnding{directEnding: directEnding{loop}, host: host}
+	ending.totals.classes, ending.totals.models = make([]latencySamples, len(loop.tables.Models)), loop.tables.Models
+	host.tokenEnding = ending
+	return ending
 }
 
-// firstToken notes the time of a task's first token.
+// firstToken notes that a task, which is one sequence of an instance, has its first token now.
 func (e *tokenEnding) firstToken(task int32) {
 	for int(task) >= len(e.firstTokenAt) {
 		e.firstTokenAt = append(e.firstTokenAt, 0)
@@ -100,73 +101,73 @@ func (e *tokenEnding) firstToken(task int32) {
 	e.firstTokenAt[task] = e.loop.agenda.now
 }
 
-// judgeAnswer is called when an answer of a language model is finished, with its number of tokens. It judges it by
-// the figure that its SLO is on (first token, time per token, whole answer, wait). The report compares ends with
-// deadlines, so a late answer gets a deadline just before its end, and one in time its end.
+// judgeAnswer is called when the answer of a task to a language model is finished, with its number of tokens. It
+// judges the answer by the figure that its SLO is on (first token, time per token, whole answer, wait). The report
+// compares ends with deadlines, so a late answer gets a deadline just before its end, and one in time its end.
 func (e *tokenEnding) judgeAnswer(task, tokens int32) {
-	q := &e.loop.ledger.requests[task]
-	if q.state != requestOpen {
+	request := &e.loop.ledger.requests[task]
+	if request.state != requestOpen {
 		return
 	}
-	m := &e.loop.tables.Models[q.model]
+	model := &e.loop.tables.Models[request.model]
 	answeredAt := e.loop.agenda.now + e.loop.cfg.Egress
-	a := formats.Answer{
-		E2E: answeredAt - q.arrivedAt, TTFT: e.firstTokenAt[task] + e.loop.cfg.Egress - q.arrivedAt,
-		TPOT: formats.TimePerToken(e.firstTokenAt[task], e.loop.agenda.now, int(tokens)), WaitTime: e.host.sequenceOf(task).firstIterationAt - q.arrivedAt,
+	answer := formats.Answer{
+		E2E: answeredAt - request.arrivedAt, TTFT: e.firstTokenAt[task] + e.loop.cfg.Egress - request.arrivedAt,
+		TPOT: formats.TimePerToken(e.firstTokenAt[task], e.loop.agenda.now, int(tokens)), WaitTime: e.host.sequenceOf(task).firstIterationAt - request.arrivedAt,
 	}
 
 	// Judge the answer, and make a late one miss its deadline.
-	isLate := a.IsLate(m.SLOFigure, q.deadline-q.arrivedAt, m.WaitSLO)
-	if q.deadline = answeredAt; isLate {
-		q.deadline--
+	isLate := answer.IsLate(model.SLOFigure, request.deadline-request.arrivedAt, model.WaitSLO)
+	if request.deadline = answeredAt; isLate {
+		request.deadline--
 	}
 	if e.loop.cfg.OnJudged != nil {
-		e.loop.cfg.OnJudged(q.model, q.arrivedAt, answeredAt, isLate)
+		e.loop.cfg.OnJudged(request.model, request.arrivedAt, answeredAt, isLate)
 	}
 
 	// Keep its latencies, if the request is counted.
-	if !e.loop.ledger.acc.IsCounted(q.arrivedAt) {
+	if !e.loop.ledger.acc.IsCounted(request.arrivedAt) {
 		return
 	}
-	c := &e.totals.classes[q.model]
-	c.e2e, c.ttft, c.waits = append(c.e2e, a.E2E), append(c.ttft, a.TTFT), append(c.waits, a.WaitTime)
+	samples := &e.totals.classes[request.model]
+	samples.e2e, samples.ttft, samples.waits = append(samples.e2e, answer.E2E), append(samples.ttft, answer.TTFT), append(samples.waits, answer.WaitTime)
 	if tokens > 1 {
-		c.tpot = append(c.tpot, a.TPOT)
+		samples.tpot = append(samples.tpot, answer.TPOT)
 	}
 }
 
 // addResult completes the figures of language models at the end of a run (loads, evictions, use of KV memory) and
 // puts them into the result.
-func (e *tokenEnding) addResult(r *Result) {
-	res := &e.totals
-	res.Loads, res.Swaps, res.Evictions = e.host.swapper.loads, e.host.swapper.swaps, e.host.evictions
-	for d := range e.host.instances {
-		c := e.host.instances[d].instance.Counts()
-		res.Preempted += c.Preempted
-		res.CachedPrompt += c.CachedPrompt
-		res.ComputedPrompt += c.ComputedPrompt
-		res.PeakKV = max(res.PeakKV, c.PeakKV)
-		res.KVUseTime += c.KVUseTime
+func (e *tokenEnding) addResult(result *Result) {
+	totals := &e.totals
+	totals.Loads, totals.Swaps, totals.Evictions = e.host.swapper.loads, e.host.swapper.swaps, e.host.evictions
+	for deviceIndex := range e.host.instances {
+		counts := e.host.instances[deviceIndex].simulation.Counts()
+		totals.Preempted += counts.Preempted
+		totals.CachedPrompt += counts.CachedPrompt
+		totals.ComputedPrompt += counts.ComputedPrompt
+		totals.PeakKV = max(totals.PeakKV, counts.PeakKV)
+		totals.KVUseTime += counts.KVUseTime
 	}
-	res.InstanceTime = e.loop.agenda.now * time.Duration(len(e.host.instances))
-	r.setTokens(res)
+	totals.InstanceTime = e.loop.agenda.now * time.Duration(len(e.host.instances))
+	result.setTokens(totals)
 }
 
-// poolTokens adds up the figures of language models over several runs and puts the sums into the pooled result.
-// Latencies are joined, so that percentiles are over all runs. Without such figures it does nothing.
+// poolTokens puts the sums of the figures of language models over several runs into the pooled result. Latencies are
+// joined, so that percentiles are over all runs. Without such figures it does nothing.
 func poolTokens(pooled *Result, results []*Result) {
 	if results[0].Tokens == nil {
 		return
 	}
 	total := &TokenResult{models: results[0].Tokens.models, classes: make([]latencySamples, len(results[0].Tokens.classes))}
-	for _, r := range results {
-		t := r.Tokens
-		total.Swaps, total.Loads, total.Evictions, total.Preempted = total.Swaps+t.Swaps, total.Loads+t.Loads, total.Evictions+t.Evictions, total.Preempted+t.Preempted
-		total.CachedPrompt, total.ComputedPrompt, total.PeakKV = total.CachedPrompt+t.CachedPrompt, total.ComputedPrompt+t.ComputedPrompt, max(total.PeakKV, t.PeakKV)
-		total.KVUseTime, total.InstanceTime = total.KVUseTime+t.KVUseTime, total.InstanceTime+t.InstanceTime
-		for i := range t.classes {
-			a, c := &total.classes[i], &t.classes[i]
-			a.addSamples(c)
+	for _, result := range results {
+		tokens := result.Tokens
+		total.Swaps, total.Loads, total.Evictions, total.Preempted = total.Swaps+tokens.Swaps, total.Loads+tokens.Loads, total.Evictions+tokens.Evictions, total.Preempted+tokens.Preempted
+		total.CachedPrompt, total.ComputedPrompt, total.PeakKV = total.CachedPrompt+tokens.CachedPrompt, total.ComputedPrompt+tokens.ComputedPrompt, max(total.PeakKV, tokens.PeakKV)
+		total.KVUseTime, total.InstanceTime = total.KVUseTime+tokens.KVUseTime, total.InstanceTime+tokens.InstanceTime
+		for i := range tokens.classes {
+			sum, samples := &total.classes[i], &tokens.classes[i]
+			sum.addSamples(samples)
 		}
 	}
 	pooled.setTokens(total)
@@ -174,26 +175,26 @@ func poolTokens(pooled *Result, results []*Result) {
 
 // setTokens puts the figures of language models into the result and, if there is one, its report: hits of the
 // prefix cache as a share of prompt tokens, the share of KV memory in use, and one entry for each class.
-func (r *Result) setTokens(t *TokenResult) {
-	r.Tokens = t
+func (r *Result) setTokens(tokens *TokenResult) {
+	r.Tokens = tokens
 	if r.Report == nil {
 		return
 	}
-	r.Report.Swaps, r.Report.Evictions, r.Report.Loads = &t.Swaps, &t.Evictions, &t.Loads
-	hits := float64(t.CachedPrompt) / float64(max(1, t.CachedPrompt+t.ComputedPrompt))
-	used := t.UsedKV()
+	r.Report.Swaps, r.Report.Evictions, r.Report.Loads = &tokens.Swaps, &tokens.Evictions, &tokens.Loads
+	hits := float64(tokens.CachedPrompt) / float64(max(1, tokens.CachedPrompt+tokens.ComputedPrompt))
+	used := tokens.UsedKV()
 	r.Report.PrefixHits, r.Report.KVInUse = &hits, &used
 	r.Report.DeviceTime = deviceTime(r.Report.Devices)
 	var names []string
-	for i := range t.models {
-		if name := t.models[i].Class; !slices.Contains(names, name) {
+	for i := range tokens.models {
+		if name := tokens.models[i].Class; !slices.Contains(names, name) {
 			names = append(names, name)
-			r.Report.Classes = append(r.Report.Classes, t.classReport(name, r.Report.Models))
+			r.Report.Classes = append(r.Report.Classes, tokens.classReport(name, r.Report.Models))
 		}
 	}
 }
 
-// UsedKV returns the share of KV memory in use, as the mean over instances and time.
+// UsedKV returns which share of the KV memory was in use, as the mean over all instances and the time of the run.
 func (t *TokenResult) UsedKV() float64 {
 	return min(1, float64(t.KVUseTime)/float64(max(t.InstanceTime, 1)))
 }
@@ -205,9 +206,9 @@ func (t *TokenResult) classReport(name string, models []formats.ModelReport) for
 	var outcomes report.Outcomes
 	for i := range t.models {
 		if t.models[i].Class == name {
-			c, m := &t.classes[i], &models[i]
-			samples.addSamples(c)
-			outcomes.Add(report.Outcomes{Requests: m.Requests, Completed: m.Completed, Late: m.Late})
+			class, model := &t.classes[i], &models[i]
+			samples.addSamples(class)
+			outcomes.Add(report.Outcomes{Requests: model.Requests, Completed: model.Completed, Late: model.Late})
 		}
 	}
 	percentile := func(list []time.Duration, share float64) document.Micros {
@@ -217,11 +218,11 @@ func (t *TokenResult) classReport(name string, models []formats.ModelReport) for
 	summary := formats.ClassReport{Class: name, Requests: outcomes.Requests, Attainment: outcomes.Attainment(), E2EP99US: percentile(samples.e2e, 0.99), TTFTP99US: percentile(samples.ttft, 0.99), TPOTP99US: percentile(samples.tpot, 0.99)}
 
 	// If all models of the class have the same SLO, report the figure that it is on.
-	if m := t.commonSLO(name); m != nil && m.Percentile > 0 {
-		figure := map[string][]time.Duration{"": samples.e2e, formats.FigureE2E: samples.e2e, formats.FigureTTFT: samples.ttft, formats.FigureTPOT: samples.tpot}[m.SLOFigure]
-		summary.Figure, summary.SLOUS, summary.Percentile, summary.AtPercentileUS = cmp.Or(m.SLOFigure, formats.FigureE2E), document.Micros(m.SLO), document.PercentileName(m.Percentile), percentile(figure, m.Percentile)
-		if m.WaitSLO > 0 {
-			summary.WaitingSLOUS, summary.WaitingAtPercentileUS = document.Micros(m.WaitSLO), percentile(samples.waits, m.Percentile)
+	if model := t.commonSLO(name); model != nil && model.Percentile > 0 {
+		figure := map[string][]time.Duration{"": samples.e2e, formats.FigureE2E: samples.e2e, formats.FigureTTFT: samples.ttft, formats.FigureTPOT: samples.tpot}[model.SLOFigure]
+		summary.Figure, summary.SLOUS, summary.Percentile, summary.AtPercentileUS = cmp.Or(model.SLOFigure, formats.FigureE2E), document.Micros(model.SLO), document.PercentileName(model.Percentile), percentile(figure, model.Percentile)
+		if model.WaitSLO > 0 {
+			summary.WaitingSLOUS, summary.WaitingAtPercentileUS = document.Micros(model.WaitSLO), percentile(samples.waits, model.Percentile)
 		}
 	}
 	return summary
@@ -232,14 +233,14 @@ func (t *TokenResult) classReport(name string, models []formats.ModelReport) for
 func (t *TokenResult) commonSLO(name string) *policy.Model {
 	var first *policy.Model
 	for i := range t.models {
-		m := &t.models[i]
-		if m.Class != name {
+		model := &t.models[i]
+		if model.Class != name {
 			continue
 		}
 		if first == nil {
-			first = m
+			first = model
 		}
-		if m.SLO != first.SLO || m.SLOFigure != first.SLOFigure || m.Percentile != first.Percentile || m.WaitSLO != first.WaitSLO {
+		if model.SLO != first.SLO || model.SLOFigure != first.SLOFigure || model.Percentile != first.Percentile || model.WaitSLO != first.WaitSLO {
 			return nil
 		}
 	}
@@ -249,11 +250,11 @@ func (t *TokenResult) commonSLO(name string) *policy.Model {
 // deviceTime returns in which shares of their time all devices together ran, loaded, did both, or nothing.
 func deviceTime(devices []formats.DeviceReport) *formats.DeviceTime {
 	var running, loading, both, idle float64
-	for _, d := range devices {
-		running += float64(d.RunningUS)
-		loading += float64(d.LoadingUS)
-		both += float64(d.BothUS)
-		idle += float64(d.IdleUS)
+	for _, device := range devices {
+		running += float64(device.RunningUS)
+		loading += float64(device.LoadingUS)
+		both += float64(device.BothUS)
+		idle += float64(device.IdleUS)
 	}
 	total := max(running+loading+both+idle, 1)
 	return &formats.DeviceTime{Running: running / total, Loading: loading / total, RunningAndLoading: both / total, Idle: idle / total}

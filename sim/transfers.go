@@ -18,25 +18,25 @@ type Transfers struct {
 // exact to 1.6 %.
 const transferBins = 64
 
-// transferTimes is a histogram with bins of equal relative width.
+// transferTimes is a histogram of times of transfers with bins of equal relative width.
 type transferTimes struct {
 	bins  []int64 // nil before the first transfer
 	count int64
 	sum   time.Duration
 }
 
-// transferBin returns the bin of a time in a histogram whose bins double in width with each power of two, so that
+// transferBin returns the bin in which a time counts. Each power of two of nanoseconds has transferBins bins, so that
 // the relative error stays small. Times below transferBins have bins of their own.
-func transferBin(d time.Duration) int {
-	if d < transferBins {
-		return int(max(0, d))
+func transferBin(duration time.Duration) int {
+	if duration < transferBins {
+		return int(max(0, duration))
 	}
-	power := bits.Len64(uint64(d)) - 1
+	power := bits.Len64(uint64(duration)) - 1
 	shift := power - bits.Len(transferBins) + 1
-	return (shift+1)*transferBins + int(uint64(d)>>shift) - transferBins
+	return (shift+1)*transferBins + int(uint64(duration)>>shift) - transferBins
 }
 
-// binMiddle returns the time in the middle of a bin.
+// binMiddle returns the time in the middle of a bin, the inverse of transferBin.
 func binMiddle(bin int) time.Duration {
 	if bin < transferBins {
 		return time.Duration(bin)
@@ -46,32 +46,32 @@ func binMiddle(bin int) time.Duration {
 	return time.Duration(lower + uint64(1)<<shift/2)
 }
 
-// grow allocates the bins.
+// grow allocates the bins, at the first time that is counted.
 func (t *transferTimes) grow() {
 	if t.bins == nil {
 		t.bins = make([]int64, 64*transferBins)
 	}
 }
 
-// add counts a transfer.
-func (t *transferTimes) add(d time.Duration) {
+// add counts a transfer that took this long.
+func (t *transferTimes) add(duration time.Duration) {
 	t.grow()
-	t.bins[transferBin(d)]++
+	t.bins[transferBin(duration)]++
 	t.count++
-	t.sum += d
+	t.sum += duration
 }
 
-// merge adds the transfers of another histogram.
-func (t *transferTimes) merge(o *transferTimes) {
-	if o.count == 0 {
+// merge adds the transfers that another histogram has counted.
+func (t *transferTimes) merge(other *transferTimes) {
+	if other.count == 0 {
 		return
 	}
 	t.grow()
-	for i, n := range o.bins {
-		t.bins[i] += n
+	for i, count := range other.bins {
+		t.bins[i] += count
 	}
-	t.count += o.count
-	t.sum += o.sum
+	t.count += other.count
+	t.sum += other.sum
 }
 
 // summary returns the number of transfers, their mean time and the 99th percentile, which is the middle of its bin.
@@ -83,8 +83,8 @@ func (t *transferTimes) summary() Transfers {
 
 	// The 99th percentile is the bin that contains the transfer with this rank.
 	rank := int64(math.Ceil(0.99 * float64(t.count)))
-	for bin, n := range t.bins {
-		if rank -= n; rank <= 0 {
+	for bin, count := range t.bins {
+		if rank -= count; rank <= 0 {
 			summary.P99 = binMiddle(bin)
 			break
 		}

@@ -22,7 +22,7 @@ type Policy struct {
 	linkTails   []time.Duration // by link
 	models      []modelState
 	batches     *underway.BatchTable
-	hops        []policy.Hop // path of the last batch that was tried
+	hops        []policy.Hop // path of the last batch that tryBatch tried
 }
 
 // modelState is the queue of a model and the time of its pending wake.
@@ -31,26 +31,27 @@ type modelState struct {
 	pendingWake time.Duration
 }
 
-// triedPath is the result of tryBatch. Its hops are in Policy.hops.
-type triedPath struct {
-	pipeline, batch int32
-	finish, wait    time.Duration // completion, and time spent waiting for devices and links
+// candidatePath is the result of tryBatch: a path for a batch through a pipeline. Its hops are in Policy.hops.
+type candidatePath struct {
+	pipeline, batchSize int32
+	finish, wait        time.Duration // completion, and time spent waiting for devices and links
 }
 
-// New returns the policy. It has no parameters.
-func New(t *policy.Tables, params map[string]float64) (*Policy, error) {
+// New returns the policy for a plan's tables, with all devices free. It has no parameters, so it returns an error if
+// some are given.
+func New(tables *policy.Tables, params map[string]float64) (*Policy, error) {
 	if err := underway.RejectParameters(Name, params); err != nil {
 		return nil, err
 	}
-	p := &Policy{
-		tables: t, deviceTails: make([]time.Duration, len(t.Devices)), linkTails: make([]time.Duration, len(t.Links)),
-		models: make([]modelState, len(t.Models)), batches: underway.New(t), hops: make([]policy.Hop, 0, t.MaxStages()),
+	dispatcher := &Policy{
+		tables: tables, deviceTails: make([]time.Duration, len(tables.Devices)), linkTails: make([]time.Duration, len(tables.Links)),
+		models: make([]modelState, len(tables.Models)), batches: underway.New(tables), hops: make([]policy.Hop, 0, tables.MaxStages()),
 	}
-	for i := range p.models {
-		p.models[i].pendingWake = farFuture
-		p.models[i].queue.Grow()
+	for i := range dispatcher.models {
+		dispatcher.models[i].pendingWake = farFuture
+		dispatcher.models[i].queue.Grow()
 	}
-	return p, nil
+	return dispatcher, nil
 }
 
 // Handle decides what to do about one event: after most of them, what the queue of the model concerned does now. It
@@ -61,9 +62,9 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.models[ev.Model].queue.Insert(waiting.Request{Deadline: ev.Deadline, ArrivedAt: ev.ArrivedAt, Req: ev.Req})
 		p.decide(ev.Model, now, out)
 	case policy.Timer:
-		m := int32(ev.Value)
-		p.models[m].pendingWake = farFuture
-		p.decide(m, now, out)
+		modelIndex := int32(ev.Value)
+		p.models[modelIndex].pendingWake = farFuture
+		p.decide(modelIndex, now, out)
 	case policy.TransferFinished:
 		p.batches.RecordArrival(ev)
 	case policy.BatchFinished:
@@ -85,16 +86,16 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 
 // decide serves, drops or keeps waiting the head of a model's queue (the request with the earliest deadline), until
 // there is nothing more to do now. If it waits for a fuller batch, a timer is set.
-func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
-	model := &p.models[m]
+func (p *Policy) decide(modelIndex int32, now time.Duration, out *policy.Actions) {
+	model := &p.models[modelIndex]
 	wake := farFuture
 	for model.queue.Len > 0 {
 		head := model.queue.At(0)
 
 		// Choose the pipeline.
-		pipeline, ok := p.choosePipeline(m, head.Deadline, now)
+		pipeline, ok := p.choosePipeline(modelIndex, head.Deadline, now)
 		if !ok {
-			p.dropHead(m, policy.ReasonWorkerLost, out)
+			p.dropHead(modelIndex, policy.ReasonWorkerLost, out)
 			continue
 		}
 
@@ -106,22 +107,22 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		}
 		chosenPath, ok := p.largestBatch(pipeline, plannedBatch, minBatch, head.Deadline, now)
 		if !ok {
-			p.dropHead(m, policy.ReasonDeadline, out)
+			p.dropHead(modelIndex, policy.ReasonDeadline, out)
 			continue
 		}
 		head.PassedFirstLook = true
 
 		// If fewer requests wait, wait for more until a batch of one request more would be late.
-		if waits := int32(model.queue.Len); waits < chosenPath.batch {
+		if waits := int32(model.queue.Len); waits < chosenPath.batchSize {
 			largerPath := p.tryBatch(pipeline, waits+1, now)
 			if largerPath.finish > head.Deadline {
-				p.dropHead(m, policy.ReasonDeadline, out)
+				p.dropHead(modelIndex, policy.ReasonDeadline, out)
 				continue
 			}
 			wake = now + head.Deadline - largerPath.finish + largerPath.wait + time.Microsecond
 			break
 		}
-		p.dispatch(m, chosenPath, out)
+		p.dispatch(modelIndex, chosenPath, out)
 	}
 
 	// Set the wake if it changed.
@@ -131,97 +132,99 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		if wakeAt == farFuture {
 			wakeAt = -1
 		}
-		out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: m, Tag: m, At: wakeAt})
+		out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: modelIndex, Tag: modelIndex, At: wakeAt})
 	}
 }
 
-// choosePipeline returns the pipeline that waits least at its planned batch. A pipeline of single requests that
-// would be late counts as waiting an SLO longer. If no pipeline has a device left at every stage, it returns
+// choosePipeline returns the pipeline of a model that waits least at its planned batch. A pipeline of single requests
+// that would be late counts as waiting an SLO longer. If no pipeline has a device left at every stage, it returns
 // false.
-func (p *Policy) choosePipeline(m int32, deadline, now time.Duration) (int32, bool) {
-	firstPipeline, endPipeline := p.tables.PipelinesOf(m)
+func (p *Policy) choosePipeline(modelIndex int32, deadline, now time.Duration) (int32, bool) {
+	firstPipeline, endPipeline := p.tables.PipelinesOf(modelIndex)
 	bestPipeline, minWait := int32(-1), farFuture
-	for pl := firstPipeline; pl < endPipeline; pl++ {
-		tried := p.tryBatch(pl, p.tables.Pipelines[pl].Batch, now)
-		if tried.finish >= farFuture {
+	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
+		candidate := p.tryBatch(pipeline, p.tables.Pipelines[pipeline].Batch, now)
+		if candidate.finish >= farFuture {
 			continue
 		}
-		wait := tried.wait
-		if tried.batch == 1 && tried.finish > deadline {
-			wait += p.tables.Models[m].SLO
+
+		// A late pipeline of single requests counts as waiting longer.
+		wait := candidate.wait
+		if candidate.batchSize == 1 && candidate.finish > deadline {
+			wait += p.tables.Models[modelIndex].SLO
 		}
 		if wait < minWait {
-			bestPipeline, minWait = pl, wait
+			bestPipeline, minWait = pipeline, wait
 		}
 	}
 	return bestPipeline, bestPipeline >= 0
 }
 
-// largestBatch returns the path of the largest batch from maxBatch down to minBatch that meets a deadline. If
-// there is none, it returns false.
-func (p *Policy) largestBatch(pl, maxBatch, minBatch int32, deadline, now time.Duration) (triedPath, bool) {
-	for b := maxBatch; b >= minBatch; b-- {
-		if tried := p.tryBatch(pl, b, now); tried.finish <= deadline {
-			return tried, true
+// largestBatch returns the path of the largest batch through a pipeline, from maxBatch down to minBatch requests,
+// that meets a deadline. If there is none, it returns false.
+func (p *Policy) largestBatch(pipeline, maxBatch, minBatch int32, deadline, now time.Duration) (candidatePath, bool) {
+	for batchSize := maxBatch; batchSize >= minBatch; batchSize-- {
+		if candidate := p.tryBatch(pipeline, batchSize, now); candidate.finish <= deadline {
+			return candidate, true
 		}
 	}
-	return triedPath{}, false
+	return candidatePath{}, false
 }
 
-// tryBatch returns the path of a batch through a pipeline: stage by stage the device that ends it first, behind the
-// tails, the times up to which devices and links are reserved. Its hops are in p.hops. If a stage has no device
-// left, finish is farFuture.
-func (p *Policy) tryBatch(pipeline, batch int32, now time.Duration) triedPath {
-	pl := &p.tables.Pipelines[pipeline]
+// tryBatch returns the path of a batch of batchSize requests through a pipeline: stage by stage the device that ends
+// it first, behind the tails, the times up to which devices and links are reserved. Its hops are in p.hops. If a
+// stage has no device left, finish is farFuture.
+func (p *Policy) tryBatch(pipelineIndex, batchSize int32, now time.Duration) candidatePath {
+	pipeline := &p.tables.Pipelines[pipelineIndex]
 	p.hops = p.hops[:0]
-	readyAt, work, uplink := now, time.Duration(0), int32(-1)
-	for s := pl.FirstStage; s < pl.FirstStage+pl.NumStages; s++ {
+	readyAt, workTime, uplink := now, time.Duration(0), int32(-1)
+	for stageIndex := pipeline.FirstStage; stageIndex < pipeline.FirstStage+pipeline.NumStages; stageIndex++ {
 		// Look up the times of the stage and of the transfer into it.
-		st := &p.tables.Stages[s]
-		infer, xfer := st.Infer[batch-1], time.Duration(0)
-		if st.Xfer != nil {
-			xfer = st.Xfer[batch-1]
+		stage := &p.tables.Stages[stageIndex]
+		inferTime, transferTime := stage.Infer[batchSize-1], time.Duration(0)
+		if stage.Xfer != nil {
+			transferTime = stage.Xfer[batchSize-1]
 		}
-		sends := s+1 < pl.FirstStage+pl.NumStages
-		work += infer + xfer
+		sends := stageIndex+1 < pipeline.FirstStage+pipeline.NumStages
+		workTime += inferTime + transferTime
 
 		// Choose the device with the earliest finish, or the uplink's tail if that is later.
-		bestHop, bestKey := policy.Hop{Device: -1}, farFuture
-		for _, d := range p.tables.DevicesOf(s) {
-			if p.deviceTails[d] == farFuture {
+		bestHop, bestSortTime := policy.Hop{Device: -1}, farFuture
+		for _, device := range p.tables.DevicesOf(stageIndex) {
+			if p.deviceTails[device] == farFuture {
 				continue
 			}
 			downlink := int32(-1)
-			if xfer > 0 {
-				downlink = p.tables.Devices[d].Downlink
+			if transferTime > 0 {
+				downlink = p.tables.Devices[device].Downlink
 			}
 			start := max(readyAt, p.linkTail(uplink), p.linkTail(downlink))
-			h := policy.Hop{Stage: s, Device: d, Uplink: uplink, Downlink: downlink, XferStart: start, XferEnd: start + xfer}
-			if xfer == 0 {
-				h.XferStart, h.XferEnd = readyAt, readyAt
+			hop := policy.Hop{Stage: stageIndex, Device: device, Uplink: uplink, Downlink: downlink, XferStart: start, XferEnd: start + transferTime}
+			if transferTime == 0 {
+				hop.XferStart, hop.XferEnd = readyAt, readyAt
 			}
-			h.Start = max(h.XferEnd, p.deviceTails[d])
-			h.End = h.Start + infer
-			key := h.End
+			hop.Start = max(hop.XferEnd, p.deviceTails[device])
+			hop.End = hop.Start + inferTime
+			sortTime := hop.End
 			if sends {
-				key = max(key, p.linkTail(p.tables.Devices[d].Uplink))
+				sortTime = max(sortTime, p.linkTail(p.tables.Devices[device].Uplink))
 			}
-			if key < bestKey {
-				bestHop, bestKey = h, key
+			if sortTime < bestSortTime {
+				bestHop, bestSortTime = hop, sortTime
 			}
 		}
 
 		// Go on from its finish.
 		if bestHop.Device < 0 {
-			return triedPath{pipeline, batch, farFuture, farFuture}
+			return candidatePath{pipelineIndex, batchSize, farFuture, farFuture}
 		}
 		p.hops = append(p.hops, bestHop)
 		readyAt, uplink = bestHop.End, -1
-		if sends && p.tables.Stages[s+1].Xfer != nil {
+		if sends && p.tables.Stages[stageIndex+1].Xfer != nil {
 			uplink = p.tables.Devices[bestHop.Device].Uplink
 		}
 	}
-	return triedPath{pipeline, batch, readyAt, readyAt - now - work}
+	return candidatePath{pipelineIndex, batchSize, readyAt, readyAt - now - workTime}
 }
 
 // linkTail returns the tail of a link, the time at which its last reserved transfer ends; 0 if link is -1.
@@ -232,42 +235,42 @@ func (p *Policy) linkTail(link int32) time.Duration {
 	return p.linkTails[link]
 }
 
-// dispatch sends a batch along the path in p.hops, and updates the tails: the times up to which devices and links
-// are reserved.
-func (p *Policy) dispatch(m int32, chosenPath triedPath, out *policy.Actions) {
+// dispatch sends the first requests of a model's queue as a batch along the path in p.hops, and updates the tails:
+// the times up to which devices and links are reserved.
+func (p *Policy) dispatch(modelIndex int32, chosenPath candidatePath, out *policy.Actions) {
 	for i := range p.hops {
-		h := p.hops[i]
-		p.deviceTails[h.Device] = h.End
-		for _, l := range [2]int32{h.Uplink, h.Downlink} {
-			if l >= 0 {
-				p.linkTails[l] = h.XferEnd
+		hop := p.hops[i]
+		p.deviceTails[hop.Device] = hop.End
+		for _, link := range [2]int32{hop.Uplink, hop.Downlink} {
+			if link >= 0 {
+				p.linkTails[link] = hop.XferEnd
 			}
 		}
-		h.Downlink = -1 // no transfer waits for it
-		out.Hops = append(out.Hops, h)
+		hop.Downlink = -1 // no transfer waits for it
+		out.Hops = append(out.Hops, hop)
 	}
-	p.batches.Dispatch(&p.models[m].queue, m, chosenPath.pipeline, chosenPath.batch, 0, len(p.hops), out)
+	p.batches.Dispatch(&p.models[modelIndex].queue, modelIndex, chosenPath.pipeline, chosenPath.batchSize, 0, len(p.hops), out)
 }
 
-// dropHead drops the head of a model's queue.
-func (p *Policy) dropHead(m int32, reason policy.DropReason, out *policy.Actions) {
-	underway.DropHead(&p.models[m].queue, m, reason, out)
+// dropHead drops the head of a model's queue (the request with the earliest deadline) for a reason.
+func (p *Policy) dropHead(modelIndex int32, reason policy.DropReason, out *policy.Actions) {
+	underway.DropHead(&p.models[modelIndex].queue, modelIndex, reason, out)
 }
 
-// loseDevice takes a lost device out of service, by a tail of farFuture, and queues again the requests of batches
-// that need it.
+// loseDevice takes a lost device out of service, by a tail (end of its last reservation) of farFuture, and queues
+// again the requests of batches that need it.
 func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions) {
 	if p.deviceTails[device] == farFuture {
 		return
 	}
 	p.deviceTails[device] = farFuture
-	p.batches.AbortOnDevice(device, func(b *underway.Batch) *waiting.Queue { return &p.models[b.Model].queue }, out)
+	p.batches.AbortOnDevice(device, func(batch *underway.Batch) *waiting.Queue { return &p.models[batch.Model].queue }, out)
 	p.decideAll(now, out)
 }
 
-// decideAll decides for all models.
+// decideAll decides for all models, after an event that may concern any of them.
 func (p *Policy) decideAll(now time.Duration, out *policy.Actions) {
-	for m := range p.models {
-		p.decide(int32(m), now, out)
+	for modelIndex := range p.models {
+		p.decide(int32(modelIndex), now, out)
 	}
 }

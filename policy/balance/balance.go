@@ -17,7 +17,8 @@ const Name = "balance"
 // PriorityName is the name of the balancer before servers that schedule by priority.
 const PriorityName = "priority"
 
-// Policy is the load balancer. It implements policy.Policy.
+// Policy is the load balancer: it sends every request to the instance (a server of language models on a device) with
+// the fewest. It implements policy.Policy.
 type Policy struct {
 	tables      *policy.Tables
 	priorities  []int32         // by served model: its priority at the servers, lower first
@@ -33,11 +34,11 @@ type instanceState struct {
 	isLost          bool             // its device is lost
 	runningRequests int32            // dispatched requests that have not come back
 	queue           []waitingRequest // waiting requests, from head on
-	head            int              // index of the first waiting request
+	firstWaiting    int              // index of the first waiting request
 }
 
-// waitingCount returns the number of waiting requests.
-func (in *instanceState) waitingCount() int { return len(in.queue) - in.head }
+// waitingCount returns how many requests wait for an instance.
+func (instance *instanceState) waitingCount() int { return len(instance.queue) - instance.firstWaiting }
 
 // waitingRequest is a request with its served model.
 type waitingRequest struct{ req, model int32 }
@@ -48,56 +49,57 @@ type runningBatch struct {
 	device int32
 }
 
-// New returns the policy over tables with instances.
-func New(t *policy.Tables) *Policy {
-	p := &Policy{tables: t, instances: make([]instanceState, len(t.Devices)), priorities: make([]int32, len(t.Models))}
-	for m := range p.priorities {
-		p.priorities[m] = t.Models[m].Priority
+// New returns the load balancer for a plan with instances of language models. Each starts with the network that the
+// plan puts on it.
+func New(tables *policy.Tables) *Policy {
+	balancer := &Policy{tables: tables, instances: make([]instanceState, len(tables.Devices)), priorities: make([]int32, len(tables.Models))}
+	for model := range balancer.priorities {
+		balancer.priorities[model] = tables.Models[model].Priority
 	}
-	for d := range p.instances {
-		p.resetInstance(int32(d))
+	for device := range balancer.instances {
+		balancer.resetInstance(int32(device))
 	}
-	return p
+	return balancer
 }
 
 // NewPriority returns the policy for servers that all schedule by priority, as vLLM does with --scheduling-policy
 // priority: lower first, with pre-emption only for want of KV memory. If a plan gives all classes the same
 // priority, those with a shorter SLO are served first. If a server does not schedule by priority, it returns an
 // error.
-func NewPriority(t *policy.Tables) (*Policy, error) {
-	for i := range t.Instances {
-		if s := t.Instances[i].Server; s == nil || !s.ByPriority {
+func NewPriority(tables *policy.Tables) (*Policy, error) {
+	for i := range tables.Instances {
+		if server := tables.Instances[i].Server; server == nil || !server.ByPriority {
 			return nil, &document.Error{Path: fmt.Sprintf("queue.instances[%d].scheduling", i), Found: "first come, first served", Expected: formats.SchedulePriority,
 				Hint: "the policy " + PriorityName + " leaves the order to servers that know priorities"}
 		}
 	}
 
 	// Take the plan's priorities if they differ.
-	p := New(t)
-	if slices.Min(p.priorities) < slices.Max(p.priorities) {
-		return p, nil
+	balancer := New(tables)
+	if slices.Min(balancer.priorities) < slices.Max(balancer.priorities) {
+		return balancer, nil
 	}
 
 	// Rank the served models by their SLOs.
 	var slos []time.Duration
-	for m := range t.Models {
-		slos = append(slos, t.Models[m].SLO)
+	for model := range tables.Models {
+		slos = append(slos, tables.Models[model].SLO)
 	}
 	slices.Sort(slos)
 	slos = slices.Compact(slos)
-	for m := range p.priorities {
-		p.priorities[m] = int32(slices.Index(slos, t.Models[m].SLO))
+	for model := range balancer.priorities {
+		balancer.priorities[model] = int32(slices.Index(slos, tables.Models[model].SLO))
 	}
-	return p, nil
+	return balancer, nil
 }
 
-// resetInstance sets an instance to its state at the start of the plan, with its resident network, when the policy
-// is made or the instance comes back.
-func (p *Policy) resetInstance(d int32) {
-	in := &p.instances[d]
-	in.network, in.isLoaded, in.isLost, in.runningRequests = -1, false, false, 0
-	if int(d) < len(p.tables.Resident) && len(p.tables.Resident[d]) > 0 {
-		in.network, in.isLoaded = p.tables.Resident[d][0], true
+// resetInstance sets the instance on a device to its state at the start of the plan, with the network that the plan
+// puts there, when the policy is made or the instance comes back.
+func (p *Policy) resetInstance(device int32) {
+	instance := &p.instances[device]
+	instance.network, instance.isLoaded, instance.isLost, instance.runningRequests = -1, false, false, 0
+	if int(device) < len(p.tables.Resident) && len(p.tables.Resident[device]) > 0 {
+		instance.network, instance.isLoaded = p.tables.Resident[device][0], true
 	}
 }
 
@@ -111,18 +113,18 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.finishBatch(ev.Batch)
 		p.serveInstance(now, ev.Device, out)
 	case policy.BatchReturned:
-		r := p.batches[ev.Batch].waitingRequest
+		request := p.batches[ev.Batch].waitingRequest
 		p.finishBatch(ev.Batch)
-		out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: r.req, Reason: policy.ReasonFailed})
+		out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: request.req, Reason: policy.ReasonFailed})
 		p.serveInstance(now, ev.Device, out)
 	case policy.NetworkLoaded:
-		in := &p.instances[ev.Device]
-		if ev.Network == in.network {
-			in.isLoaded = ev.Value == 0
-			if !in.isLoaded && in.waitingCount() > 0 { // the network cannot run there
-				in.network = -1
-				out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: in.queue[in.head].req, Reason: policy.ReasonFailed})
-				in.head++
+		instance := &p.instances[ev.Device]
+		if ev.Network == instance.network {
+			instance.isLoaded = ev.Value == 0
+			if !instance.isLoaded && instance.waitingCount() > 0 { // the network cannot run there
+				instance.network = -1
+				out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: instance.queue[instance.firstWaiting].req, Reason: policy.ReasonFailed})
+				instance.firstWaiting++
 			}
 		}
 		p.serveInstance(now, ev.Device, out)
@@ -136,106 +138,110 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 
 // networkOf returns the network of a served model, and the devices that may run it.
 func (p *Policy) networkOf(model int32) (network int32, devices []int32) {
-	pl := &p.tables.Pipelines[p.tables.Models[model].FirstPipeline]
-	return pl.Network, p.tables.DevicesOf(pl.FirstStage)
+	pipeline := &p.tables.Pipelines[p.tables.Models[model].FirstPipeline]
+	return pipeline.Network, p.tables.DevicesOf(pipeline.FirstStage)
 }
 
 // enqueue adds a request to the queue of the instance with the fewest waiting and running requests, among those
 // that may run its model, and serves that. If all of them are lost, it drops the request.
-func (p *Policy) enqueue(now time.Duration, r waitingRequest, out *policy.Actions) {
-	_, devices := p.networkOf(r.model)
+func (p *Policy) enqueue(now time.Duration, request waitingRequest, out *policy.Actions) {
+	_, devices := p.networkOf(request.model)
 	leastLoaded := int32(-1)
-	for _, d := range devices {
-		in := &p.instances[d]
-		if !in.isLost && (leastLoaded < 0 || int(in.runningRequests)+in.waitingCount() < int(p.instances[leastLoaded].runningRequests)+p.instances[leastLoaded].waitingCount()) {
-			leastLoaded = d
+	for _, device := range devices {
+		instance := &p.instances[device]
+		if !instance.isLost && (leastLoaded < 0 || int(instance.runningRequests)+instance.waitingCount() < int(p.instances[leastLoaded].runningRequests)+p.instances[leastLoaded].waitingCount()) {
+			leastLoaded = device
 		}
 	}
 	if leastLoaded < 0 {
-		out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: r.req, Reason: policy.ReasonWorkerLost})
+		out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: request.req, Reason: policy.ReasonWorkerLost})
 		return
 	}
 
 	// Reuse the front of the queue's memory instead of growing it.
-	in := &p.instances[leastLoaded]
-	if in.head > 0 && len(in.queue) == cap(in.queue) {
-		in.queue, in.head = in.queue[:copy(in.queue, in.queue[in.head:])], 0
+	instance := &p.instances[leastLoaded]
+	if instance.firstWaiting > 0 && len(instance.queue) == cap(instance.queue) {
+		instance.queue, instance.firstWaiting = instance.queue[:copy(instance.queue, instance.queue[instance.firstWaiting:])], 0
 	}
-	in.queue = append(in.queue, r)
+	instance.queue = append(instance.queue, request)
 	p.serveInstance(now, leastLoaded, out)
 }
 
-// serveInstance dispatches the waiting requests of an instance, up to one that needs another network: that one
-// waits until nothing runs there and the network has changed.
-func (p *Policy) serveInstance(now time.Duration, d int32, out *policy.Actions) {
-	in := &p.instances[d]
-	for in.waitingCount() > 0 && !in.isLost {
-		r := in.queue[in.head]
-		network, _ := p.networkOf(r.model)
-		if network != in.network {
-			if in.runningRequests == 0 && (in.isLoaded || in.network < 0) {
-				p.changeNetwork(d, network, out)
+// serveInstance dispatches the waiting requests of the instance on a device, up to one that needs another network:
+// that one waits until nothing runs there and the network has changed.
+func (p *Policy) serveInstance(now time.Duration, device int32, out *policy.Actions) {
+	instance := &p.instances[device]
+	for instance.waitingCount() > 0 && !instance.isLost {
+		request := instance.queue[instance.firstWaiting]
+		network, _ := p.networkOf(request.model)
+
+		// Change the network once nothing runs.
+		if network != instance.network {
+			if instance.runningRequests == 0 && (instance.isLoaded || instance.network < 0) {
+				p.changeNetwork(device, network, out)
 			}
 			return
 		}
-		if !in.isLoaded {
+		if !instance.isLoaded {
 			return
 		}
-		in.head++
-		p.dispatch(now, r, d, out)
+
+		// Send the request.
+		instance.firstWaiting++
+		p.dispatch(now, request, device, out)
 	}
 }
 
-// changeNetwork orders an instance on which nothing runs to unload its network and load another. Requests wait
-// until that is loaded.
-func (p *Policy) changeNetwork(d, network int32, out *policy.Actions) {
-	in := &p.instances[d]
-	if in.network >= 0 {
-		out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: in.network, Device: d})
+// changeNetwork orders the instance on a device, on which nothing runs, to unload its network and load another.
+// Requests wait until that is loaded.
+func (p *Policy) changeNetwork(device, network int32, out *policy.Actions) {
+	instance := &p.instances[device]
+	if instance.network >= 0 {
+		out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: instance.network, Device: device})
 	}
-	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: d})
-	in.network, in.isLoaded = network, false
+	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: device})
+	instance.network, instance.isLoaded = network, false
 }
 
-// dispatch sends a request to an instance as a batch of one, with its class's priority as the tag, by which the
-// server orders its requests.
-func (p *Policy) dispatch(now time.Duration, r waitingRequest, d int32, out *policy.Actions) {
-	slot := slots.Take(&p.batches, &p.freeBatches)
-	p.batches[slot] = runningBatch{r, d}
-	p.instances[d].runningRequests++
-	m := &p.tables.Models[r.model]
-	pl := &p.tables.Pipelines[m.FirstPipeline]
+// dispatch sends a request to the instance on a device as a batch of one, with its class's priority as the tag, by
+// which the server orders its requests.
+func (p *Policy) dispatch(now time.Duration, request waitingRequest, device int32, out *policy.Actions) {
+	batchSlot := slots.Take(&p.batches, &p.freeBatches)
+	p.batches[batchSlot] = runningBatch{request, device}
+	p.instances[device].runningRequests++
+	model := &p.tables.Models[request.model]
+	pipeline := &p.tables.Pipelines[model.FirstPipeline]
 	out.List = append(out.List, policy.Action{
-		Kind: policy.Dispatch, HopCount: 1, Pipeline: m.FirstPipeline, Model: r.model, Batch: slot, Size: 1, Tag: p.priorities[r.model],
+		Kind: policy.Dispatch, HopCount: 1, Pipeline: model.FirstPipeline, Model: request.model, Batch: batchSlot, Size: 1, Tag: p.priorities[request.model],
 		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops)),
 	})
-	out.Tasks = append(out.Tasks, r.req)
-	end := now + p.tables.Stages[pl.FirstStage].Infer[0]
-	out.Hops = append(out.Hops, policy.Hop{Stage: pl.FirstStage, Device: d, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: end})
+	out.Tasks = append(out.Tasks, request.req)
+	end := now + p.tables.Stages[pipeline.FirstStage].Infer[0]
+	out.Hops = append(out.Hops, policy.Hop{Stage: pipeline.FirstStage, Device: device, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: end})
 }
 
-// finishBatch removes a batch from its instance and frees its slot.
-func (p *Policy) finishBatch(slot int32) {
-	p.instances[p.batches[slot].device].runningRequests--
-	p.batches[slot].device = -1
-	p.freeBatches = append(p.freeBatches, slot)
+// finishBatch removes the batch in a slot from its instance and frees the slot.
+func (p *Policy) finishBatch(batchSlot int32) {
+	p.instances[p.batches[batchSlot].device].runningRequests--
+	p.batches[batchSlot].device = -1
+	p.freeBatches = append(p.freeBatches, batchSlot)
 }
 
-// loseInstance sends all requests of a lost instance, running and waiting ones, to the others. If no instance of
-// their network is left, they are dropped.
-func (p *Policy) loseInstance(now time.Duration, d int32, out *policy.Actions) {
-	in := &p.instances[d]
-	in.isLost, in.network, in.isLoaded = true, -1, false
-	queue := in.queue[in.head:]
-	in.queue, in.head = nil, 0
-	for slot := range p.batches {
-		if b := p.batches[slot]; b.device == d {
-			out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: int32(slot)})
-			p.finishBatch(int32(slot))
-			p.enqueue(now, b.waitingRequest, out)
+// loseInstance sends all requests of the instance on a lost device, running and waiting ones, to the others. If no
+// instance of their network is left, they are dropped.
+func (p *Policy) loseInstance(now time.Duration, device int32, out *policy.Actions) {
+	instance := &p.instances[device]
+	instance.isLost, instance.network, instance.isLoaded = true, -1, false
+	queue := instance.queue[instance.firstWaiting:]
+	instance.queue, instance.firstWaiting = nil, 0
+	for batchSlot := range p.batches {
+		if batch := p.batches[batchSlot]; batch.device == device {
+			out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: int32(batchSlot)})
+			p.finishBatch(int32(batchSlot))
+			p.enqueue(now, batch.waitingRequest, out)
 		}
 	}
-	for _, r := range queue {
-		p.enqueue(now, r, out)
+	for _, request := range queue {
+		p.enqueue(now, request, out)
 	}
 }

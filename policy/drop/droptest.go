@@ -12,109 +12,117 @@ type dropTest struct {
 	variant    *Variant
 	tasks      *flow.TaskTable
 	planner    *planner
-	appCount   int     // applications of the plan
+	apps       int     // number of applications of the plan
 	taskCounts []int32 // scratch: tasks by batch
 }
 
-// passes is the test of a task that could enter a batch which starts at `start`: past, present and estimated future must
-// not exceed the SLO (PARD §4.1),
+// isInTime reports whether a task passes the drop test for a worker's batch that starts at `start`: past, present and
+// estimated future must not exceed the SLO (PARD §4.1),
 //
 //	start + fullBatchTime + downstream <= deadline + clockSkew
-func (g *dropTest) passes(now, start time.Duration, w *worker, e *flow.QueueEntry, t *flow.Task) bool {
-	r := &g.tasks.Requests[e.Req]
+//
+// where downstream is the estimated time for the modules after this one.
+func (g *dropTest) isInTime(now, start time.Duration, worker *worker, entry *flow.QueueEntry, task *flow.Task) bool {
+	request := &g.tasks.Requests[entry.Req]
 	if g.variant.PassesTest != nil {
-		return g.variant.PassesTest(EntryCandidate{Request: r, Module: w.module, Now: now, Start: start, End: start + w.fullBatchTime, RevealedAt: t.RevealedAt})
+		return g.variant.PassesTest(EntryCandidate{Request: request, Module: worker.module, Now: now, Start: start, End: start + worker.fullBatchTime, RevealedAt: task.RevealedAt})
 	}
-	return start+w.fullBatchTime+g.planner.downstream[r.Model*g.planner.stride+w.module] <= r.Deadline+w.clockSkew
+	return start+worker.fullBatchTime+g.planner.downstream[request.Model*g.planner.stride+worker.module] <= request.Deadline+worker.clockSkew
 }
 
-// hopeless returns true if a task would be late even alone in every batch that remains.
-func (g *dropTest) hopeless(start time.Duration, w *worker, e *flow.QueueEntry) bool {
-	r := &g.tasks.Requests[e.Req]
-	return start+w.batchTimes[0]+g.planner.downstreamSolo[r.Model*g.planner.stride+w.module] > r.Deadline+w.clockSkew
+// isHopeless reports whether a task would be late even alone in this worker's batch that starts at `start` and in
+// every batch that remains.
+func (g *dropTest) isHopeless(start time.Duration, worker *worker, entry *flow.QueueEntry) bool {
+	request := &g.tasks.Requests[entry.Req]
+	return start+worker.batchTimes[0]+g.planner.downstreamSolo[request.Model*g.planner.stride+worker.module] > request.Deadline+worker.clockSkew
 }
 
-// highestFirst returns true if a worker's queue is served from the highest remaining budget (time left to the
+// highestFirst reports whether a worker's queue is served from the highest remaining budget (time left to the
 // deadline), because not all tasks can be in time. pard decides that by the module's load, feas by a count of the
-// queue.
-func (g *dropTest) highestFirst(w *worker, start time.Duration) bool {
+// queue, whose next batch starts at `start`.
+func (g *dropTest) highestFirst(worker *worker, start time.Duration) bool {
 	switch {
 	case g.variant.HighestFirst != nil:
 		return *g.variant.HighestFirst
 	case g.variant.IsFeas:
-		return !g.feasible(w, start)
+		return !g.canServeQueue(worker, start)
 	}
-	return g.planner.moduleLoads[w.module].highestFirst
+	return g.planner.moduleLoads[worker.module].highestFirst
 }
 
-// feasible returns true if the queue can be served earliest deadline first: its i-th task would be in the batch that
-// starts i/batch intervals after `start`. That holds if, for every j, at most (j+1) batches of tasks must be in the
-// first j+1 batches. They can be counted without sorting.
-func (g *dropTest) feasible(w *worker, start time.Duration) bool {
-	n, batch := w.queue.len(), int(w.plannedBatch)
-	for ; n > 0 && !g.tasks.IsWanted(w.queue.min()); n-- {
-		w.queue.popMin()
+// canServeQueue reports whether a worker's queue can be served earliest deadline first from `start` on: its i-th task
+// would be in the batch that starts i/batchSize intervals later. That holds if, for every j, at most (j+1) batches of
+// tasks must be in the first j+1 batches. They can be counted without sorting. A positive result is kept in
+// worker.proof.
+func (g *dropTest) canServeQueue(worker *worker, start time.Duration) bool {
+	tasks, batchSize := worker.queue.len(), int(worker.plannedBatch)
+	for ; tasks > 0 && !g.tasks.IsWanted(worker.queue.min()); tasks-- {
+		worker.queue.popMin()
 	}
-	if n == 0 {
+	if tasks == 0 {
 		return true
 	}
 
 	// With one application, keys are sorted as slacks are, and the extremes often decide.
-	firstEnd, downstream := start+w.fullBatchTime, g.planner.downstream[w.module]
-	if g.appCount == 1 { // then keys are sorted as slacks are
-		minSlack, maxSlack := w.queue.min().Key-firstEnd-downstream, w.queue.max().Key-firstEnd-downstream
+	firstEnd, downstream := start+worker.fullBatchTime, g.planner.downstream[worker.module]
+	if g.apps == 1 { // then keys are sorted as slacks are
+		minSlack, maxSlack := worker.queue.min().Key-firstEnd-downstream, worker.queue.max().Key-firstEnd-downstream
+
+		// If a task is late or there are more tasks than places before the last deadline, the queue cannot be served.
+		// If all fit before the first deadline, or the proof holds, it can.
 		switch {
-		case minSlack < 0 || n > (int(maxSlack/w.batchInterval)+1)*batch:
+		case minSlack < 0 || tasks > (int(maxSlack/worker.batchInterval)+1)*batchSize:
 			return false
-		case n <= (int(minSlack/w.batchInterval)+1)*batch, w.proof.isValid(firstEnd + downstream):
+		case tasks <= (int(minSlack/worker.batchInterval)+1)*batchSize, worker.proof.isValid(firstEnd + downstream):
 			return true
 		}
 	}
 
 	// Otherwise count how many tasks must be in each batch at the latest.
-	batches := (n-1)/batch + 1
+	batches := (tasks-1)/batchSize + 1
 	counts := g.zeroCounts(batches)
-	w.proof.invalidate()
-	if !g.countByLatestBatch(w, firstEnd, counts) {
+	worker.proof.invalidate()
+	if !g.countByLatestBatch(worker, firstEnd, counts) {
 		return false
 	}
 
 	// Check the prefix sums, and keep what is spare as a proof for later queues.
-	sum, proof := 0, feasibilityProof{validUntil: firstEnd + downstream, spareTasks: n, earlySpare: n}
-	for j, c := range counts {
-		if sum += int(c); sum > (j+1)*batch {
+	sum, proof := 0, feasibilityProof{validUntil: firstEnd + downstream, spareTasks: tasks, spareEarlyTasks: tasks}
+	for batchIndex, count := range counts {
+		if sum += int(count); sum > (batchIndex+1)*batchSize {
 			return false
 		}
-		if proof.earlySpare = min(proof.earlySpare, (j+1)*batch-sum); j >= batches/2 {
-			proof.spareTasks = min(proof.spareTasks, (j+1)*batch-sum)
+		if proof.spareEarlyTasks = min(proof.spareEarlyTasks, (batchIndex+1)*batchSize-sum); batchIndex >= batches/2 {
+			proof.spareTasks = min(proof.spareTasks, (batchIndex+1)*batchSize-sum)
 		}
 	}
-	proof.lateDeadline = proof.validUntil + time.Duration(batches/2)*w.batchInterval
-	w.proof = proof
+	proof.lateDeadline = proof.validUntil + time.Duration(batches/2)*worker.batchInterval
+	worker.proof = proof
 	return true
 }
 
-// countByLatestBatch counts how many tasks must be in each batch at the latest. If a task is late in any batch, it
-// returns false. It multiplies where it could divide; that is off by less than a nanosecond of slack.
-func (g *dropTest) countByLatestBatch(w *worker, firstEnd time.Duration, counts []int32) bool {
-	batchesPerNs, oneApp, downstream := 1/float64(w.batchInterval), g.appCount == 1, g.planner.downstream[w.module]
-	for i := range w.queue.list {
-		e := &w.queue.list[i]
+// countByLatestBatch adds to counts[j] how many tasks of a worker's queue must be in batch j at the latest, if the
+// first batch ends at firstEnd. If a task is late in any batch, it returns false. It multiplies where it could
+// divide; that is off by less than a nanosecond of slack.
+func (g *dropTest) countByLatestBatch(worker *worker, firstEnd time.Duration, counts []int32) bool {
+	batchesPerNs, oneApp, downstream := 1/float64(worker.batchInterval), g.apps == 1, g.planner.downstream[worker.module]
+	for i := range worker.queue.list {
+		entry := &worker.queue.list[i]
 		if !oneApp {
-			downstream = g.planner.downstream[g.tasks.Requests[e.Req].Model*g.planner.stride+w.module]
+			downstream = g.planner.downstream[g.tasks.Requests[entry.Req].Model*g.planner.stride+worker.module]
 		}
-		slack := e.Key - firstEnd - downstream
+		slack := entry.Key - firstEnd - downstream
 		if slack < 0 {
 			return false
 		}
-		if j := int(float64(slack) * batchesPerNs); j < len(counts) {
-			counts[j]++
+		if batchIndex := int(float64(slack) * batchesPerNs); batchIndex < len(counts) {
+			counts[batchIndex]++
 		}
 	}
 	return true
 }
 
-// zeroCounts returns a zeroed count for each of a number of batches.
+// zeroCounts returns a zeroed count for each of a number of batches. It is valid until the next call.
 func (g *dropTest) zeroCounts(batches int) []int32 {
 	if batches > len(g.taskCounts) {
 		g.taskCounts = make([]int32, 2*batches)

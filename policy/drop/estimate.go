@@ -8,30 +8,30 @@ import (
 	"inferplan/policy/flow"
 )
 
-// estimateDownstream computes the time downstream of every module: the largest over the paths of queueing plus
-// execution, plus the largest quantile of the sum of the waits for batches (PARD §4.2). The two may be of different
-// paths. If path shares are learnt, rare paths are left out.
+// estimateDownstream computes the time downstream of every module, which its tasks need for the modules after it: the
+// largest over the paths of queueing plus execution, plus the largest quantile of the sum of the waits for batches
+// (PARD §4.2). The two may be of different paths. If the shares of paths are learnt, rare paths are left out.
 func (s *planner) estimateDownstream() {
 	if s.pathShares != nil {
 		s.pathShares.updateShares()
 	}
-	for a := range s.workers.graphTables.Apps {
-		app := &s.workers.graphTables.Apps[a]
-		for i := range app.Nodes {
-			s.downstream[s.cellOf(a, app.Nodes[i].Service)] = 0
+	for appIndex := range s.workers.graphTables.Apps {
+		app := &s.workers.graphTables.Apps[appIndex]
+		for node := range app.Nodes {
+			s.downstream[s.cellOf(appIndex, app.Nodes[node].Service)] = 0
 		}
-		for _, i := range slices.Backward(app.Order) {
-			cell := s.cellOf(a, app.Nodes[i].Service)
-			s.downstream[cell] = max(s.downstream[cell], s.downstreamTime(a, app, i))
+		for _, node := range slices.Backward(app.Order) {
+			cell := s.cellOf(appIndex, app.Nodes[node].Service)
+			s.downstream[cell] = max(s.downstream[cell], s.downstreamTime(appIndex, app, node))
 		}
 	}
 }
 
-// downstreamTime returns the estimated time downstream of a node: what a request needs for the modules behind it.
-// The longest of the paths counts, separately for run times and for waits.
-func (s *planner) downstreamTime(a int, app *flow.Application, node int32) time.Duration {
+// downstreamTime returns the estimated time downstream of a node of an application (an index): what a request needs
+// for the modules behind it. The longest of the paths counts, separately for run times and for waits.
+func (s *planner) downstreamTime(appIndex int, app *flow.Application, node int32) time.Duration {
 	if s.pathShares != nil {
-		return s.likelyDownstreamTime(a, app, node)
+		return s.likelyDownstreamTime(appIndex, app, node)
 	}
 	maxFixed, maxWait := time.Duration(0), time.Duration(0)
 	for _, path := range app.Nodes[node].Paths {
@@ -40,37 +40,37 @@ func (s *planner) downstreamTime(a int, app *flow.Application, node int32) time.
 	return maxFixed + maxWait
 }
 
-// pathChance is the estimated duration of a path, with the share of the requests that take it.
+// pathChance is the estimated duration of a path through an application, with the share of the requests that take it.
 type pathChance struct {
 	duration     time.Duration
 	requestShare float64
 }
 
-// likelyDownstreamTime returns the longest path behind a node, apart from those that only a share of MinPathShare of the
-// requests take together. Branches beside each other are treated as if they excluded each other as far as they can, so
-// that the estimate is never too short.
-func (s *planner) likelyDownstreamTime(a int, app *flow.Application, node int32) time.Duration {
+// likelyDownstreamTime returns the duration of the longest path behind a node of an application (an index), apart
+// from those that only a share of MinPathShare of the requests take together. Branches beside each other are treated
+// as if they excluded each other as far as they can, so that the estimate is never too short.
+func (s *planner) likelyDownstreamTime(appIndex int, app *flow.Application, node int32) time.Duration {
 	s.pathChances = s.pathChances[:0]
 	for _, path := range app.Nodes[node].Paths {
-		s.pathChances = append(s.pathChances, pathChance{s.queueAndRunTime(app, path) + s.batchWaitQuantile(app, path), s.pathShares.pathShare(a, node, path)})
+		s.pathChances = append(s.pathChances, pathChance{s.queueAndRunTime(app, path) + s.batchWaitQuantile(app, path), s.pathShares.pathShare(appIndex, node, path)})
 	}
 	slices.SortFunc(s.pathChances, func(x, y pathChance) int { return cmp.Compare(y.duration, x.duration) })
 	longerShare := 0.0
-	for _, c := range s.pathChances {
-		if longerShare += c.requestShare; longerShare > s.options.MinPathShare {
-			return c.duration
+	for _, chance := range s.pathChances {
+		if longerShare += chance.requestShare; longerShare > s.options.MinPathShare {
+			return chance.duration
 		}
 	}
 	return s.pathChances[len(s.pathChances)-1].duration
 }
 
-// queueAndRunTime returns the estimated time along a path without the waits for batches: mean queueing and batch
-// time of each module. A variant may estimate a module otherwise.
+// queueAndRunTime returns the estimated time along a path (node indexes) without the waits for batches: mean queueing
+// and batch time of each module. A variant may estimate a module otherwise.
 func (s *planner) queueAndRunTime(app *flow.Application, path []int32) time.Duration {
 	sum := time.Duration(0)
-	for _, i := range path {
-		m := app.Nodes[i].Service
-		queueMean, batchTime := s.queueTimes[m].mean, s.batchTimes[m]
+	for _, node := range path {
+		module := app.Nodes[node].Service
+		queueMean, batchTime := s.queueTimes[module].mean, s.batchTimes[module]
 		if s.variant.ModuleEstimate != nil {
 			sum += s.variant.ModuleEstimate(queueMean, batchTime)
 		} else {
@@ -80,8 +80,9 @@ func (s *planner) queueAndRunTime(app *flow.Application, path []int32) time.Dura
 	return sum
 }
 
-// batchWaitQuantile returns the quantile of the sum of the waits for batches along a path (from entering a batch
-// until it starts). Variants without such an estimate have 0, others may compute it from the samples.
+// batchWaitQuantile returns the quantile (Options.WaitQuantile) of the sum of the waits for batches along a path
+// (node indexes). A wait for a batch is the time from entering it until it starts. Variants without such an estimate
+// have 0, others may compute it from the samples.
 func (s *planner) batchWaitQuantile(app *flow.Application, path []int32) time.Duration {
 	switch {
 	case s.variant.ModuleEstimate != nil || s.variant.PassesTest != nil:
@@ -90,23 +91,24 @@ func (s *planner) batchWaitQuantile(app *flow.Application, path []int32) time.Du
 		return quantile(s.waitSumDistribution(app, path), len(path), s.options.WaitQuantile)
 	}
 	s.waitLists = s.waitLists[:0]
-	for _, i := range path {
-		s.waitLists = append(s.waitLists, s.batchWaits[app.Nodes[i].Service].latest)
+	for _, node := range path {
+		s.waitLists = append(s.waitLists, s.batchWaits[app.Nodes[node].Service].latest)
 	}
 	return s.variant.WaitSumQuantile(s.waitLists, s.options.WaitQuantile)
 }
 
-// waitSumDistribution returns the distribution of the sum of the waits for batches along a path. Sums of the path's
-// tails are kept in buffers, by length.
+// waitSumDistribution returns the distribution of the sum of the waits for batches along a path (node indexes):
+// element i is the chance of i milliseconds. Sums over the last nodes of the path are kept in waitSums, by their
+// number.
 func (s *planner) waitSumDistribution(app *flow.Application, path []int32) []float64 {
-	for len(s.buffers) < len(path)+1 {
-		s.buffers = append(s.buffers, []float64{1})
+	for len(s.waitSums) < len(path)+1 {
+		s.waitSums = append(s.waitSums, []float64{1})
 	}
-	distribution := s.buffers[0]
-	for i, n := range slices.Backward(path) {
-		k := len(path) - i
-		s.buffers[k] = s.batchWaits[app.Nodes[n].Service].convolve(s.buffers[k], distribution)
-		distribution = s.buffers[k]
+	distribution := s.waitSums[0]
+	for i, node := range slices.Backward(path) {
+		length := len(path) - i
+		s.waitSums[length] = s.batchWaits[app.Nodes[node].Service].convolve(s.waitSums[length], distribution)
+		distribution = s.waitSums[length]
 	}
 	return distribution
 }

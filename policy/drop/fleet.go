@@ -9,11 +9,12 @@ import (
 	"inferplan/policy/flow"
 )
 
-// workerFleet holds the workers of all modules: which of them take tasks, and which load or unload networks.
+// workerFleet holds the workers of all modules (a worker is a module on a device): which of them take tasks, and
+// which load or unload networks.
 type workerFleet struct {
 	tables        *policy.Tables
 	graphTables   *flow.GraphTables
-	shortestQueue bool            // a task goes to the worker that can start it first
+	shortestQueue bool            // a task goes to the worker that can start it first; otherwise to the next in turn
 	modules       []moduleWorkers // by service
 	devices       []device
 	workers       []worker      // device after device
@@ -26,7 +27,7 @@ type device struct {
 	runningWorker        int32 // worker whose batch runs; -1 if none
 }
 
-// moduleWorkers holds the workers of a service.
+// moduleWorkers holds the workers of a module (a service): those that there are, and those that take tasks now.
 type moduleWorkers struct {
 	workers       []int32      // in the order in which scaling uses them
 	liveWorkers   []int32      // those that take tasks
@@ -43,15 +44,15 @@ type sizeChange struct {
 	workers     int
 }
 
-// newWorkerFleet returns the workers (a module on a device) of a plan's tables. With jsq, tasks join the worker
-// that could start them earliest, otherwise they are dealt in turn.
-func newWorkerFleet(t *policy.Tables, graphTables *flow.GraphTables, jsq bool) *workerFleet {
-	f := &workerFleet{tables: t, graphTables: graphTables, shortestQueue: jsq, modules: make([]moduleWorkers, len(t.Services)), devices: make([]device, len(t.Devices))}
-	f.addWorkers()
-	for m := range f.modules {
-		f.initModule(int32(m))
+// newWorkerFleet returns the workers (a module on a device each) of a plan's tables. With shortestQueue, tasks join
+// the worker that could start them earliest, otherwise they are dealt in turn.
+func newWorkerFleet(tables *policy.Tables, graphTables *flow.GraphTables, shortestQueue bool) *workerFleet {
+	fleet := &workerFleet{tables: tables, graphTables: graphTables, shortestQueue: shortestQueue, modules: make([]moduleWorkers, len(tables.Services)), devices: make([]device, len(tables.Devices))}
+	fleet.addWorkers()
+	for module := range fleet.modules {
+		fleet.initModule(int32(module))
 	}
-	return f
+	return fleet
 }
 
 // addWorkers creates, when the policy is made, the workers (a module on a device) of all devices, and numbers them
@@ -59,34 +60,35 @@ func newWorkerFleet(t *policy.Tables, graphTables *flow.GraphTables, jsq bool) *
 func (f *workerFleet) addWorkers() {
 	// Collect the workers of each device.
 	byDevice := make([][]worker, len(f.devices))
-	for m := range f.modules {
-		s, i := &f.tables.Services[m], 0
-		f.modules[m].workers = make([]int32, len(f.graphTables.Modules[m].Workers))
-		for pl := s.FirstPipeline; pl < s.FirstPipeline+s.NumPipelines; pl++ {
-			pipe := &f.tables.Pipelines[pl]
-			stage := &f.tables.Stages[pipe.FirstStage]
-			for _, d := range f.tables.DevicesOf(pipe.FirstStage) {
-				w := worker{device: d, module: int32(m), indexInModule: int32(i), pipeline: pl, stage: pipe.FirstStage, plannedBatch: pipe.Batch, formingLimit: pipe.Batch,
-					plannedTimes: stage.Infer, batchTimes: stage.Infer, fullBatchTime: stage.Infer[pipe.Batch-1], deviceShare: f.graphTables.Modules[m].DeviceShares[i]}
-				w.batchInterval = batchInterval(w.fullBatchTime, w.deviceShare)
-				byDevice[d] = append(byDevice[d], w)
-				i++
+	for module := range f.modules {
+		service, index := &f.tables.Services[module], 0
+		f.modules[module].workers = make([]int32, len(f.graphTables.Modules[module].Workers))
+		for pipelineIndex := service.FirstPipeline; pipelineIndex < service.FirstPipeline+service.NumPipelines; pipelineIndex++ {
+			pipeline := &f.tables.Pipelines[pipelineIndex]
+			stage := &f.tables.Stages[pipeline.FirstStage]
+			for _, deviceIndex := range f.tables.DevicesOf(pipeline.FirstStage) {
+				newWorker := worker{device: deviceIndex, module: int32(module), indexInModule: int32(index), pipeline: pipelineIndex, stage: pipeline.FirstStage, plannedBatch: pipeline.Batch, formingLimit: pipeline.Batch,
+					plannedTimes: stage.Infer, batchTimes: stage.Infer, fullBatchTime: stage.Infer[pipeline.Batch-1], deviceShare: f.graphTables.Modules[module].DeviceShares[index]}
+				newWorker.batchInterval = batchInterval(newWorker.fullBatchTime, newWorker.deviceShare)
+				byDevice[deviceIndex] = append(byDevice[deviceIndex], newWorker)
+				index++
 			}
 		}
 	}
 
 	// Number them device after device.
-	for d := range byDevice {
-		f.devices[d] = device{firstWorker: int32(len(f.workers)), workers: int32(len(byDevice[d])), runningWorker: -1}
-		for i := range byDevice[d] {
-			byDevice[d][i].id = int32(len(f.workers) + i)
-			f.modules[byDevice[d][i].module].workers[byDevice[d][i].indexInModule] = byDevice[d][i].id
+	for deviceIndex := range byDevice {
+		f.devices[deviceIndex] = device{firstWorker: int32(len(f.workers)), workers: int32(len(byDevice[deviceIndex])), runningWorker: -1}
+		for index := range byDevice[deviceIndex] {
+			byDevice[deviceIndex][index].id = int32(len(f.workers) + index)
+			f.modules[byDevice[deviceIndex][index].module].workers[byDevice[deviceIndex][index].indexInModule] = byDevice[deviceIndex][index].id
 		}
-		f.workers = append(f.workers, byDevice[d]...)
+		f.workers = append(f.workers, byDevice[deviceIndex]...)
 	}
 }
 
-// batchInterval returns the time from one batch to the next on a device that has only a share of its time for them.
+// batchInterval returns the time from one batch to the next on a device that has only a share of its time (0 to 1)
+// for batches that take batchTime.
 func batchInterval(batchTime time.Duration, deviceShare float64) time.Duration {
 	if deviceShare == 1 {
 		return batchTime
@@ -94,57 +96,57 @@ func batchInterval(batchTime time.Duration, deviceShare float64) time.Duration {
 	return time.Duration(float64(batchTime) / deviceShare)
 }
 
-// initModule sets which workers of a module serve at the start: all, or with scaling the first ones, as many as the
+// initModule sets which workers of a module serve at the start: all or, with scaling, the first ones, as many as the
 // plan starts with.
-func (f *workerFleet) initModule(m int32) {
-	mod := &f.modules[m]
-	mod.earliestStart = newStartTree(len(mod.workers))
-	mod.targetWorkers = len(mod.workers)
+func (f *workerFleet) initModule(module int32) {
+	workers := &f.modules[module]
+	workers.earliestStart = newStartTree(len(workers.workers))
+	workers.targetWorkers = len(workers.workers)
 	if f.graphTables.Scaling != nil {
-		mod.targetWorkers = f.graphTables.Scaling.StartWorkers[m]
+		workers.targetWorkers = f.graphTables.Scaling.StartWorkers[module]
 	}
-	for i, id := range mod.workers {
-		w := &f.workers[id]
-		w.isWanted = i < mod.targetWorkers
-		w.networkLoaded = w.isWanted
+	for i, id := range workers.workers {
+		worker := &f.workers[id]
+		worker.isWanted = i < workers.targetWorkers
+		worker.networkLoaded = worker.isWanted
 	}
-	f.refreshLive(m)
+	f.updateLiveWorkers(module)
 }
 
-// workersOn returns the workers of a device.
-func (f *workerFleet) workersOn(d int32) []worker {
-	return f.workers[f.devices[d].firstWorker:][:f.devices[d].workers]
+// workersOn returns the workers of all modules on a device.
+func (f *workerFleet) workersOn(device int32) []worker {
+	return f.workers[f.devices[device].firstWorker:][:f.devices[device].workers]
 }
 
 // runningWorker returns the worker whose batch runs on a device. If none runs, it returns nil.
-func (f *workerFleet) runningWorker(d int32) *worker {
-	if id := f.devices[d].runningWorker; id >= 0 {
+func (f *workerFleet) runningWorker(device int32) *worker {
+	if id := f.devices[device].runningWorker; id >= 0 {
 		return &f.workers[id]
 	}
 	return nil
 }
 
-// takesTurns returns true if other modules run on a worker's device, too.
-func (f *workerFleet) takesTurns(w *worker) bool { return f.devices[w.device].workers > 1 }
+// takesTurns reports whether other modules run on a worker's device, too, so that their workers take turns.
+func (f *workerFleet) takesTurns(worker *worker) bool { return f.devices[worker.device].workers > 1 }
 
-// startTime returns when a worker could start a further task: at once if its device is idle, otherwise behind the full
-// batches of all tasks that wait on the device.
-func (f *workerFleet) startTime(w *worker) time.Duration {
-	runningWorker := f.runningWorker(w.device)
+// startTime returns when a worker could start a further task: at once (0) if its device is idle, otherwise behind the
+// full batches of all tasks that wait on the device.
+func (f *workerFleet) startTime(worker *worker) time.Duration {
+	runningWorker := f.runningWorker(worker.device)
 	switch {
 	case runningWorker == nil:
 		return 0
-	case !f.takesTurns(w):
-		return w.batchEndsAt + w.backlogTime()
+	case !f.takesTurns(worker):
+		return worker.batchEndsAt + worker.backlogTime()
 	}
-	startAt, workers := runningWorker.batchEndsAt, f.workersOn(w.device)
+	startAt, workers := runningWorker.batchEndsAt, f.workersOn(worker.device)
 	for i := range workers {
 		startAt += workers[i].backlogTime()
 	}
 	return startAt
 }
 
-// learnSpeeds makes estimates follow the measured times of batches.
+// learnSpeeds makes the estimated times of batches follow the measured ones from now on.
 func (f *workerFleet) learnSpeeds() {
 	for range f.modules {
 		f.speeds = append(f.speeds, moduleSpeed{factor: 1})
@@ -161,62 +163,62 @@ func (f *workerFleet) skewClocks(maxSkew time.Duration, rng *rand.Rand) {
 	}
 }
 
-// refreshLive computes anew which workers of a module take tasks, their joint capacity in tasks per second, and
+// updateLiveWorkers computes anew which workers of a module take tasks, their joint capacity in tasks per second, and
 // when each could start one more. It is called when a worker was lost, loaded or is no longer wanted.
-func (f *workerFleet) refreshLive(m int32) {
-	mod := &f.modules[m]
-	mod.liveWorkers, mod.capacity = mod.liveWorkers[:0], 0
-	for i, id := range mod.workers {
-		if w := &f.workers[id]; w.takesTasks() {
-			mod.liveWorkers = append(mod.liveWorkers, id)
-			mod.capacity += float64(w.plannedBatch) / w.batchInterval.Seconds()
-			mod.earliestStart.setStart(i, f.startTime(w))
+func (f *workerFleet) updateLiveWorkers(module int32) {
+	workers := &f.modules[module]
+	workers.liveWorkers, workers.capacity = workers.liveWorkers[:0], 0
+	for i, id := range workers.workers {
+		if worker := &f.workers[id]; worker.takesTasks() {
+			workers.liveWorkers = append(workers.liveWorkers, id)
+			workers.capacity += float64(worker.plannedBatch) / worker.batchInterval.Seconds()
+			workers.earliestStart.setStart(i, f.startTime(worker))
 		} else {
-			mod.earliestStart.setStart(i, farFuture)
+			workers.earliestStart.setStart(i, farFuture)
 		}
 	}
-	if mod.nextLive >= len(mod.liveWorkers) {
-		mod.nextLive = 0
+	if workers.nextLive >= len(workers.liveWorkers) {
+		workers.nextLive = 0
 	}
 }
 
-// nextWorker returns the worker of a module that takes the next task: with shortestQueue the one that could start
-// it earliest, otherwise the next in turn. If no worker takes tasks, it returns nil.
-func (f *workerFleet) nextWorker(m int32) *worker {
-	mod := &f.modules[m]
+// nextWorker returns the worker of a module that takes the next task: with shortestQueue the one that could start it
+// earliest, otherwise the next in turn. If no worker of the module takes tasks, it returns nil.
+func (f *workerFleet) nextWorker(module int32) *worker {
+	workers := &f.modules[module]
 	switch {
-	case len(mod.liveWorkers) == 0:
+	case len(workers.liveWorkers) == 0:
 		return nil
 	case f.shortestQueue:
-		return &f.workers[mod.workers[mod.earliestStart.earliestWorker()]]
+		return &f.workers[workers.workers[workers.earliestStart.earliestWorker()]]
 	}
-	id := mod.liveWorkers[mod.nextLive]
-	if mod.nextLive++; mod.nextLive == len(mod.liveWorkers) {
-		mod.nextLive = 0
+	id := workers.liveWorkers[workers.nextLive]
+	if workers.nextLive++; workers.nextLive == len(workers.liveWorkers) {
+		workers.nextLive = 0
 	}
 	return &f.workers[id]
 }
 
-// batchWait returns how long a further task of a module would wait until a worker could start it. Without workers
-// it returns 0.
-func (f *workerFleet) batchWait(now time.Duration, m int32) time.Duration {
-	mod := &f.modules[m]
+// batchWait returns how long a task of a module that came now would wait until a worker could start it. Without
+// workers it returns 0.
+func (f *workerFleet) batchWait(now time.Duration, module int32) time.Duration {
+	workers := &f.modules[module]
 	switch {
-	case len(mod.liveWorkers) == 0:
+	case len(workers.liveWorkers) == 0:
 		return 0
 	case f.shortestQueue:
-		return max(0, mod.earliestStart.startTimes[mod.earliestStart.earliestWorker()]-now)
+		return max(0, workers.earliestStart.startTimes[workers.earliestStart.earliestWorker()]-now)
 	}
-	return max(0, f.startTime(&f.workers[mod.liveWorkers[mod.nextLive]])-now)
+	return max(0, f.startTime(&f.workers[workers.liveWorkers[workers.nextLive]])-now)
 }
 
-// updateStarts updates when the workers of a device could start a further task, after its work has changed. Only
-// the choice by shortest queue reads that.
-func (f *workerFleet) updateStarts(w *worker) {
+// updateStarts updates when the workers on a worker's device could start a further task, after the work of the device
+// has changed. Only the choice by shortest queue reads that.
+func (f *workerFleet) updateStarts(worker *worker) {
 	if !f.shortestQueue {
 		return
 	}
-	workers := f.workersOn(w.device)
+	workers := f.workersOn(worker.device)
 	for i := range workers {
 		if other := &workers[i]; other.takesTasks() {
 			f.modules[other.module].earliestStart.setStart(int(other.indexInModule), f.startTime(other))
@@ -224,68 +226,70 @@ func (f *workerFleet) updateStarts(w *worker) {
 	}
 }
 
-// networkOf returns the network of a worker.
-func (f *workerFleet) networkOf(w *worker) int32 { return f.tables.Pipelines[w.pipeline].Network }
-
-// startLoad loads the network of a worker.
-func (f *workerFleet) startLoad(w *worker, out *policy.Actions) {
-	w.isLoading = true
-	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: f.networkOf(w), Device: w.device})
+// networkOf returns the network (weights) that a worker needs.
+func (f *workerFleet) networkOf(worker *worker) int32 {
+	return f.tables.Pipelines[worker.pipeline].Network
 }
 
-// unloadWorker unloads the network of a worker that has no tasks left.
-func (f *workerFleet) unloadWorker(w *worker, out *policy.Actions) {
-	w.networkLoaded = false
-	out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: f.networkOf(w), Device: w.device})
+// startLoad orders the load of a worker's network onto its device.
+func (f *workerFleet) startLoad(worker *worker, out *policy.Actions) {
+	worker.isLoading = true
+	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: f.networkOf(worker), Device: worker.device})
 }
 
-// handleLoaded handles the end of a load. A load that has failed is repeated.
-func (f *workerFleet) handleLoaded(w *worker, ok bool, out *policy.Actions) {
+// unloadWorker orders the unload of the network of a worker that has no tasks left.
+func (f *workerFleet) unloadWorker(worker *worker, out *policy.Actions) {
+	worker.networkLoaded = false
+	out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: f.networkOf(worker), Device: worker.device})
+}
+
+// handleLoaded handles the end of the load of a worker's network. A load that has failed (ok is false) is repeated.
+func (f *workerFleet) handleLoaded(worker *worker, ok bool, out *policy.Actions) {
 	switch {
-	case !w.isLoading || w.isLost:
+	case !worker.isLoading || worker.isLost:
 		return
 	case !ok:
-		f.startLoad(w, out) // try again
+		f.startLoad(worker, out) // try again
 		return
 	}
-	w.isLoading, w.networkLoaded = false, true
-	f.refreshLive(w.module)
+	worker.isLoading, worker.networkLoaded = false, true
+	f.updateLiveWorkers(worker.module)
 }
 
-// handleWorkerBack takes a worker back after its device was lost. It is empty and holds the resident networks.
-func (f *workerFleet) handleWorkerBack(w *worker, out *policy.Actions) {
-	w.isLost = false
-	w.networkLoaded = slices.Contains(f.tables.Resident[w.device], f.networkOf(w))
+// handleWorkerBack takes a worker back whose device was lost. It has no tasks, and holds the networks that the plan puts there.
+func (f *workerFleet) handleWorkerBack(worker *worker, out *policy.Actions) {
+	worker.isLost = false
+	worker.networkLoaded = slices.Contains(f.tables.Resident[worker.device], f.networkOf(worker))
 	switch {
-	case !w.isWanted && w.networkLoaded:
-		f.unloadWorker(w, out)
-	case w.isWanted && !w.networkLoaded:
-		f.startLoad(w, out)
+	case !worker.isWanted && worker.networkLoaded:
+		f.unloadWorker(worker, out)
+	case worker.isWanted && !worker.networkLoaded:
+		f.startLoad(worker, out)
 	}
-	f.refreshLive(w.module)
+	f.updateLiveWorkers(worker.module)
 }
 
-// setTargetWorkers decides that the first n workers of a module serve. Missing networks are loaded now. The number takes
-// effect after the module's cold start; then the other workers finish their tasks and unload.
-func (f *workerFleet) setTargetWorkers(now time.Duration, m int32, n int, out *policy.Actions) {
-	mod := &f.modules[m]
-	for _, id := range mod.workers[min(mod.targetWorkers, n):n] {
-		if w := &f.workers[id]; !w.isLost && !w.isLoading {
-			f.startLoad(w, out)
+// setTargetWorkers decides that the first `count` workers of a module serve. Missing networks are loaded now. The
+// number takes effect after the module's cold start; then the other workers finish their tasks and unload.
+func (f *workerFleet) setTargetWorkers(now time.Duration, module int32, count int, out *policy.Actions) {
+	workers := &f.modules[module]
+	for _, id := range workers.workers[min(workers.targetWorkers, count):count] {
+		if worker := &f.workers[id]; !worker.isLost && !worker.isLoading {
+			f.startLoad(worker, out)
 		}
 	}
-	if n != mod.targetWorkers {
-		mod.targetWorkers = n
-		mod.pendingSizes = append(mod.pendingSizes, sizeChange{now + f.graphTables.Modules[m].ColdStart, n})
+	if count != workers.targetWorkers {
+		workers.targetWorkers = count
+		workers.pendingSizes = append(workers.pendingSizes, sizeChange{now + f.graphTables.Modules[module].ColdStart, count})
 	}
 }
 
 // applySizes applies the decisions on the number of a module's workers that have taken effect by now; of several
 // only the latest counts. Workers beyond the number take no more tasks, and unload once they are idle.
-func (f *workerFleet) applySizes(now time.Duration, m int32, out *policy.Actions) {
-	mod := &f.modules[m]
+func (f *workerFleet) applySizes(now time.Duration, module int32, out *policy.Actions) {
+	workers := &f.modules[module]
 	dueChanges := 0
-	for dueChanges < len(mod.pendingSizes) && mod.pendingSizes[dueChanges].effectiveAt <= now {
+	for dueChanges < len(workers.pendingSizes) && workers.pendingSizes[dueChanges].effectiveAt <= now {
 		dueChanges++
 	}
 
@@ -293,14 +297,14 @@ func (f *workerFleet) applySizes(now time.Duration, m int32, out *policy.Actions
 	if dueChanges == 0 {
 		return
 	}
-	n := mod.pendingSizes[dueChanges-1].workers
-	mod.pendingSizes = mod.pendingSizes[:copy(mod.pendingSizes, mod.pendingSizes[dueChanges:])]
-	for i, id := range mod.workers {
-		w := &f.workers[id]
-		w.isWanted = i < n
-		if !w.isWanted && w.networkLoaded && !w.isRunning {
-			f.unloadWorker(w, out)
+	count := workers.pendingSizes[dueChanges-1].workers
+	workers.pendingSizes = workers.pendingSizes[:copy(workers.pendingSizes, workers.pendingSizes[dueChanges:])]
+	for i, id := range workers.workers {
+		worker := &f.workers[id]
+		worker.isWanted = i < count
+		if !worker.isWanted && worker.networkLoaded && !worker.isRunning {
+			f.unloadWorker(worker, out)
 		}
 	}
-	f.refreshLive(m)
+	f.updateLiveWorkers(module)
 }

@@ -6,7 +6,7 @@ import (
 	"inferplan/policy"
 )
 
-// entryGate decides at the entry whether a request is admitted.
+// entryGate decides whether a request is admitted when it arrives.
 type entryGate struct {
 	variant       *Variant
 	backlogFactor float64 // Options.BacklogFactor
@@ -15,39 +15,46 @@ type entryGate struct {
 	backlogEnd    []time.Duration // by service: when all admitted work would be done at the planned rate
 }
 
-// admits returns true if a request may come in.
+// admits reports whether a request that arrives may come in, by the variant's rule and by the backlogs of the modules.
 func (g *entryGate) admits(now time.Duration, ev *policy.Event) bool {
 	return (g.variant.AdmitRequest == nil || g.variant.AdmitRequest()) && (g.backlogFactor <= 0 || g.hasTimeForBacklog(now, ev.Model, ev.Deadline))
 }
 
-// hasTimeForBacklog returns true, and counts the request, if the backlogs of the modules leave it time. Every module is
-// assumed to work off admitted requests at its planned rate. With the largest backlog along a path,
+// hasTimeForBacklog reports whether a request of a model with this deadline has time behind the backlogs of the
+// modules on its paths. If so, it adds the request to the backlogs. Every module is assumed to work off admitted
+// requests at its planned rate. With the largest backlog along a path,
 //
 //	maxBacklog <= backlogFactor · (deadline - now - maxRunTime - one batch of the entry module)
 func (g *entryGate) hasTimeForBacklog(now time.Duration, model int32, deadline time.Duration) bool {
 	app := &g.workers.graphTables.Apps[model]
 	maxBacklog, maxRunTime := time.Duration(0), time.Duration(0)
+
+	// Find the largest backlog and the longest run time of a path.
 	for i := range app.Nodes[0].Paths {
 		backlog, runTime := g.backlog(now, app.Nodes[0].Service), g.planner.batchTimes[app.Nodes[0].Service]
-		for _, n := range app.Nodes[0].Paths[i] {
-			backlog, runTime = backlog+g.backlog(now, app.Nodes[n].Service), runTime+g.planner.batchTimes[app.Nodes[n].Service]
+		for _, node := range app.Nodes[0].Paths[i] {
+			backlog, runTime = backlog+g.backlog(now, app.Nodes[node].Service), runTime+g.planner.batchTimes[app.Nodes[node].Service]
 		}
 		maxBacklog, maxRunTime = max(maxBacklog, backlog), max(maxRunTime, runTime)
 	}
+
+	// Refuse the request if the backlog takes too much of the time that is left.
 	remaining := deadline - now - maxRunTime - g.planner.batchTimes[app.Nodes[0].Service]
 	if float64(maxBacklog) > g.backlogFactor*float64(remaining) {
 		return false
 	}
+
+	// Add the request to the backlogs of the modules that it may reach.
 	for i := range app.Nodes {
-		m := app.Nodes[i].Service
-		if rate := g.workers.modules[m].capacity; rate > 0 {
-			g.backlogEnd[m] = max(g.backlogEnd[m], now) + time.Duration(app.Nodes[i].ReachChance*float64(time.Second)/rate)
+		service := app.Nodes[i].Service
+		if rate := g.workers.modules[service].capacity; rate > 0 {
+			g.backlogEnd[service] = max(g.backlogEnd[service], now) + time.Duration(app.Nodes[i].ReachChance*float64(time.Second)/rate)
 		}
 	}
 	return true
 }
 
-// backlog returns the time that a module needs for the requests admitted so far.
+// backlog returns the time that a module (a service) still needs for the requests admitted so far.
 func (g *entryGate) backlog(now time.Duration, service int32) time.Duration {
 	return max(0, g.backlogEnd[service]-now)
 }

@@ -7,16 +7,27 @@ import (
 	"inferplan/policy/flow"
 )
 
-// doubleEndedQueue is a priority queue by key with access to both ends: a min-max heap (Atkinson et al., 1986). On even
-// levels an entry is the minimum of its subtree, on odd levels the maximum.
+// doubleEndedQueue is a priority queue of tasks by key (usually the deadline) with access to both ends: a min-max
+// heap (Atkinson et al., 1986). On even levels an entry is the minimum of its subtree, on odd levels the maximum.
 type doubleEndedQueue struct{ list []flow.QueueEntry }
 
-func (q *doubleEndedQueue) len() int              { return len(q.list) }
-func (q *doubleEndedQueue) min() *flow.QueueEntry { return &q.list[0] }
-func (q *doubleEndedQueue) isLess(a, b int) bool  { return q.list[a].Key < q.list[b].Key }
-func (q *doubleEndedQueue) swap(a, b int)         { q.list[a], q.list[b] = q.list[b], q.list[a] }
+// len returns the number of entries.
+func (q *doubleEndedQueue) len() int { return len(q.list) }
 
-// maxIndex returns the index of the entry with the greatest key.
+// min returns the entry with the lowest key. The queue must not be empty.
+func (q *doubleEndedQueue) min() *flow.QueueEntry { return &q.list[0] }
+
+// isLess reports whether the entry at one index has a lower key than the one at another.
+func (q *doubleEndedQueue) isLess(first, second int) bool {
+	return q.list[first].Key < q.list[second].Key
+}
+
+// swap exchanges the entries at two indexes of the list.
+func (q *doubleEndedQueue) swap(first, second int) {
+	q.list[first], q.list[second] = q.list[second], q.list[first]
+}
+
+// maxIndex returns the index of the entry with the highest key: one of the root's children, if it has any.
 func (q *doubleEndedQueue) maxIndex() int {
 	switch {
 	case len(q.list) < 2:
@@ -27,67 +38,72 @@ func (q *doubleEndedQueue) maxIndex() int {
 	return 1
 }
 
+// max returns the entry with the highest key. The queue must not be empty.
 func (q *doubleEndedQueue) max() *flow.QueueEntry { return &q.list[q.maxIndex()] }
 
-// isMinLevel returns true if an index is on a level of minima.
-func isMinLevel(i int) bool { return bits.Len(uint(i+1))&1 == 1 }
+// isMinLevel reports whether an index of a min-max heap is on a level of minima.
+func isMinLevel(index int) bool { return bits.Len(uint(index+1))&1 == 1 }
 
-// belongsAbove returns true if entry a belongs above entry b on a level of minima, or of maxima.
-func (q *doubleEndedQueue) belongsAbove(onMinLevel bool, a, b int) bool {
+// belongsAbove reports whether the entry at index first belongs above the one at index second on a level of minima
+// (onMinLevel) or of maxima.
+func (q *doubleEndedQueue) belongsAbove(onMinLevel bool, first, second int) bool {
 	if onMinLevel {
-		return q.isLess(a, b)
+		return q.isLess(first, second)
 	}
-	return q.isLess(b, a)
+	return q.isLess(second, first)
 }
 
 // push adds an entry. The heap gives both the smallest and the largest key: its levels alternate between minima and
 // maxima.
-func (q *doubleEndedQueue) push(e flow.QueueEntry) {
-	q.list = append(q.list, e)
-	i := len(q.list) - 1
-	if i == 0 {
+func (q *doubleEndedQueue) push(entry flow.QueueEntry) {
+	q.list = append(q.list, entry)
+	index := len(q.list) - 1
+	if index == 0 {
 		return
 	}
-	onMinLevel, parent := isMinLevel(i), (i-1)/2
+	onMinLevel, parent := isMinLevel(index), (index-1)/2
 
 	// Move it to the levels of minima or of maxima, then up along these.
-	if q.belongsAbove(onMinLevel, parent, i) { // it belongs to the parent's kind of levels
-		q.swap(i, parent)
-		i, onMinLevel = parent, !onMinLevel
+	if q.belongsAbove(onMinLevel, parent, index) { // it belongs to the parent's kind of levels
+		q.swap(index, parent)
+		index, onMinLevel = parent, !onMinLevel
 	}
-	for i > 2 {
-		grandparent := ((i-1)/2 - 1) / 2
-		if !q.belongsAbove(onMinLevel, i, grandparent) {
+	for index > 2 {
+		grandparent := ((index-1)/2 - 1) / 2
+		if !q.belongsAbove(onMinLevel, index, grandparent) {
 			return
 		}
-		q.swap(i, grandparent)
-		i = grandparent
+		q.swap(index, grandparent)
+		index = grandparent
 	}
 }
 
+// popMin removes and returns the entry with the lowest key. The queue must not be empty.
 func (q *doubleEndedQueue) popMin() flow.QueueEntry { return q.remove(0) }
+
+// popMax removes and returns the entry with the highest key. The queue must not be empty.
 func (q *doubleEndedQueue) popMax() flow.QueueEntry { return q.remove(q.maxIndex()) }
 
 // remove removes and returns the entry at an index, which is that of the minimum or the maximum.
-func (q *doubleEndedQueue) remove(i int) flow.QueueEntry {
-	e, lastIndex := q.list[i], len(q.list)-1
-	q.list[i] = q.list[lastIndex]
+func (q *doubleEndedQueue) remove(index int) flow.QueueEntry {
+	entry, lastIndex := q.list[index], len(q.list)-1
+	q.list[index] = q.list[lastIndex]
 	q.list = q.list[:lastIndex]
-	if i < lastIndex {
-		q.siftDown(i)
+	if index < lastIndex {
+		q.siftDown(index)
 	}
-	return e
+	return entry
 }
 
 // siftDown moves the entry at an index down to where it belongs. On levels of maxima the bits of all keys are inverted,
 // so that both kinds of levels are handled alike.
-func (q *doubleEndedQueue) siftDown(i int) {
+func (q *doubleEndedQueue) siftDown(index int) {
 	list, signMask := q.list, time.Duration(0)
-	if !isMinLevel(i) {
+	if !isMinLevel(index) {
 		signMask = -1
 	}
 	for {
-		firstChild := 2*i + 1
+		firstChild := 2*index + 1
 		if firstChild >= len(list) {
 			return
 		}
@@ -97,21 +113,21 @@ func (q *doubleEndedQueue) siftDown(i int) {
 		if firstChild+1 < len(list) && list[firstChild+1].Key^signMask < minKey {
 			minChild, minKey = firstChild+1, list[firstChild+1].Key^signMask
 		}
-		for g := 2*firstChild + 1; g < min(2*firstChild+5, len(list)); g++ {
-			if k := list[g].Key ^ signMask; k < minKey {
-				minChild, minKey = g, k
+		for grandchild := 2*firstChild + 1; grandchild < min(2*firstChild+5, len(list)); grandchild++ {
+			if key := list[grandchild].Key ^ signMask; key < minKey {
+				minChild, minKey = grandchild, key
 			}
 		}
-		if minKey >= list[i].Key^signMask {
+		if minKey >= list[index].Key^signMask {
 			return
 		}
-		list[i], list[minChild] = list[minChild], list[i]
+		list[index], list[minChild] = list[minChild], list[index]
 		if minChild <= firstChild+1 {
 			return // a child has no levels of this kind below
 		}
 		if parent := (minChild - 1) / 2; list[parent].Key^signMask < list[minChild].Key^signMask {
 			list[parent], list[minChild] = list[minChild], list[parent]
 		}
-		i = minChild
+		index = minChild
 	}
 }

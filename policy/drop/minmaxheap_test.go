@@ -80,7 +80,7 @@ func TestFeasibleEqualsSortedCheck(t *testing.T) {
 			end := start + time.Duration(i/int(w.plannedBatch)+1)*w.fullBatchTime
 			want = want && end <= k
 		}
-		if got := g.feasible(w, start); got != want {
+		if got := g.canServeQueue(w, start); got != want {
 			t.Fatalf("feasible %v, want %v: %v in batches of %d", got, want, keys, w.plannedBatch)
 		}
 	})
@@ -101,7 +101,7 @@ func TestProofNeverClaimsInfeasibleQueue(t *testing.T) {
 			}
 			fresh := *w
 			fresh.proof.invalidate()
-			got, want := g.feasible(w, now), g.feasible(&fresh, now)
+			got, want := g.canServeQueue(w, now), g.canServeQueue(&fresh, now)
 			if got != want {
 				t.Fatalf("feasible %v, want %v", got, want)
 			}
@@ -127,7 +127,7 @@ func TestProofNeverClaimsInfeasibleQueue(t *testing.T) {
 func bareWorker(t interface{ Fatal(...any) }, batch int) (*dropTest, *worker) {
 	w := &worker{plannedBatch: int32(batch), fullBatchTime: 10 * time.Millisecond, batchInterval: 10 * time.Millisecond}
 	plan := &planner{downstream: make([]time.Duration, 1), stride: 1}
-	return &dropTest{tasks: &flow.TaskTable{Requests: make([]flow.Request, 1)}, planner: plan, appCount: 1}, w
+	return &dropTest{tasks: &flow.TaskTable{Requests: make([]flow.Request, 1)}, planner: plan, apps: 1}, w
 }
 
 // Four equal modules with waits that are even over the run of a batch: the sum

@@ -13,7 +13,7 @@ import (
 // Default is the policy of plans that name none.
 const Default = "feas"
 
-// Names returns the names of the policies, the default first.
+// Names returns the names of the policies that a plan of applications can have, the default first.
 func Names() []string { return []string{Default, "pard"} }
 
 // minPathShare is the share of the requests from which on a path counts for feas, unless a parameter says otherwise.
@@ -39,8 +39,8 @@ func ServingParams(params map[string]float64) map[string]float64 {
 	return out
 }
 
-// parseOptions reads the parameters of a plan for feas or pard, over their defaults. It returns an error for an
-// unknown parameter or a value out of range. Names with _us are in microseconds.
+// parseOptions returns the options of a plan for feas or pard: the defaults, changed by the plan's parameters. It
+// returns an error for an unknown parameter or a value out of range. Names with _us are in microseconds.
 func parseOptions(feas bool, graphTables *flow.GraphTables, params map[string]float64) (Options, error) {
 	options := Options{WaitQuantile: graphTables.WaitQuantile, Window: graphTables.Window, Seed: 1, LearnSpeeds: feas}
 	if feas && branchSkipsModules(graphTables) {
@@ -49,14 +49,23 @@ func parseOptions(feas bool, graphTables *flow.GraphTables, params map[string]fl
 
 	// Every parameter has a function that sets it and returns true if its value is in range.
 	setters := map[string]func(x float64) bool{
-		"lambda":    func(x float64) bool { options.WaitQuantile = x; return x > 0 && x < 1 },
-		"window_us": func(x float64) bool { options.Window = time.Duration(x * 1e3); return x >= 1e6 && x <= 60e6 },
-		"token":     func(x float64) bool { options.BacklogFactor = x; return x == 0 || x >= .1 && x <= 10 },
-		"paths":     func(x float64) bool { options.MinPathShare = x; return x >= 0 && x < 1 },
-		"learn":     func(x float64) bool { options.LearnSpeeds = x == 1; return x == 0 || x == 1 },
-		"prompt":    func(x float64) bool { options.PromptRefusal = x == 1; return x == 0 || x == 1 },
-		"skew_us":   func(x float64) bool { options.MaxClockSkew = time.Duration(x * 1e3); return x >= 0 && x <= 1e6 },
-		"seed":      func(x float64) bool { options.Seed = uint64(x); return x >= 0 && x < 1<<53 },
+		"lambda": func(x float64) bool { options.WaitQuantile = x; return x > 0 && x < 1 },
+		"window_us": func(x float64) bool {
+			options.Window = time.Duration(x * 1e3)
+			return x >= 1e6 && x <= 60e6
+		},
+		"token": func(x float64) bool {
+			options.BacklogFactor = x
+			return x == 0 || x >= .1 && x <= 10
+		},
+		"paths":  func(x float64) bool { options.MinPathShare = x; return x >= 0 && x < 1 },
+		"learn":  func(x float64) bool { options.LearnSpeeds = x == 1; return x == 0 || x == 1 },
+		"prompt": func(x float64) bool { options.PromptRefusal = x == 1; return x == 0 || x == 1 },
+		"skew_us": func(x float64) bool {
+			options.MaxClockSkew = time.Duration(x * 1e3)
+			return x >= 0 && x <= 1e6
+		},
+		"seed": func(x float64) bool { options.Seed = uint64(x); return x >= 0 && x < 1<<53 },
 	}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		set, ok := setters[name]

@@ -14,120 +14,128 @@ import (
 // The others keep half a batch in reserve, because a task that is served at the very end of its time has nothing left
 // for the modules downstream.
 
-// allFeasible returns true if all tasks that wait for a worker, also those that were set aside for lack of time,
-// can be served in time in the order of their deadlines. Then none is set aside any more.
-func (g *dropTest) allFeasible(w *worker, start time.Duration) bool {
-	for w.setAside.len() > 0 && !g.tasks.IsWanted(w.setAside.min()) {
-		w.setAside.popMin()
+// canServeAll reports whether all tasks that wait for a worker, also those that were set aside for lack of time, can
+// be served in time in the order of their deadlines, if the next batch starts at `start`. Then those are put back
+// into the queue.
+func (g *dropTest) canServeAll(worker *worker, start time.Duration) bool {
+	for worker.setAside.len() > 0 && !g.tasks.IsWanted(worker.setAside.min()) {
+		worker.setAside.popMin()
 	}
-	if w.setAside.len() > 0 {
-		if g.slackAfter(w, start+w.fullBatchTime, w.setAside.min()) < 0 {
+	if worker.setAside.len() > 0 {
+		if g.slackOf(worker, start+worker.fullBatchTime, worker.setAside.min()) < 0 {
 			return false
 		}
-		for w.setAside.len() > 0 {
-			w.queue.push(w.setAside.popMax())
+		for worker.setAside.len() > 0 {
+			worker.queue.push(worker.setAside.popMax())
 		}
-		w.proof.invalidate()
+		worker.proof.invalidate()
 	}
-	return g.feasible(w, start)
+	return g.canServeQueue(worker, start)
 }
 
-// slackAfter returns how long after `end` a task's batch may still end.
-func (g *dropTest) slackAfter(w *worker, end time.Duration, e *flow.QueueEntry) time.Duration {
-	return e.Key - end - g.planner.downstream[g.tasks.Requests[e.Req].Model*g.planner.stride+w.module]
+// slackOf returns how much later than `end` a worker's batch with a task may end: the task's deadline less the
+// estimated time for the modules downstream, less `end`. It is negative if the task would be late.
+func (g *dropTest) slackOf(worker *worker, end time.Duration, entry *flow.QueueEntry) time.Duration {
+	return entry.Key - end - g.planner.downstream[g.tasks.Requests[entry.Req].Model*g.planner.stride+worker.module]
 }
 
-// formPartialQueue fills the forming batch from a queue that cannot be served as a whole: some of the oldest tasks
-// are set aside, so that the others are in time. Hopeless ones among these are dropped.
-func (b *broker) formPartialQueue(now, start time.Duration, w *worker, out *policy.Actions) {
-	b.dropTest.splitQueue(w, start)
-	w.proof.invalidate()
-	for w.queue.len() > 0 && w.hasRoom() {
-		if e := w.queue.popMin(); b.tasks.IsWanted(&e) {
-			b.tryEnterBatch(now, start, w, &e, out)
+// formPartialQueue fills a worker's forming batch, which starts at `start`, from a queue that cannot be served as a
+// whole: some of the oldest tasks are set aside, so that the others are in time. Hopeless ones among these are
+// dropped.
+func (b *broker) formPartialQueue(now, start time.Duration, worker *worker, out *policy.Actions) {
+	b.dropTest.splitQueue(worker, start)
+	worker.proof.invalidate()
+	for worker.queue.len() > 0 && worker.hasRoom() {
+		if entry := worker.queue.popMin(); b.tasks.IsWanted(&entry) {
+			b.tryEnterBatch(now, start, worker, &entry, out)
 		}
 	}
-	b.dropHopeless(now, start, w, &w.setAside, out)
+	b.dropHopeless(now, start, worker, &worker.setAside, out)
 }
 
-// splitQueue decides which tasks of a queue are set aside because not all can be served in time: the oldest, as
-// many as are in excess. It leaves at least a batch in the queue, if there are as many. Half a batch time is added
-// to the start as a margin.
-func (g *dropTest) splitQueue(w *worker, start time.Duration) {
-	batch, firstEnd := int(w.plannedBatch), start+w.fullBatchTime+w.fullBatchTime/2
+// splitQueue sets aside tasks of a worker's queue because not all can be served in time if the next batch starts at
+// `start`: the oldest, as many as are in excess. It leaves at least a batch in the queue, if there are as many. Half
+// a batch time is added to the start as a margin.
+func (g *dropTest) splitQueue(worker *worker, start time.Duration) {
+	batchSize, firstEnd := int(worker.plannedBatch), start+worker.fullBatchTime+worker.fullBatchTime/2
 
 	// Set the oldest tasks aside, as many as are in excess.
-	dueByBatch := g.zeroCounts((w.queue.len()+batch-1)/batch + 1) // by batch: how many of the tasks to be served must be in it or earlier
-	excessTasks := g.countDue(w, firstEnd, dueByBatch)
-	for ; excessTasks > 0 && w.queue.len() > batch; excessTasks-- {
-		w.setAside.push(w.queue.popMin())
+	dueByBatch := g.zeroCounts((worker.queue.len()+batchSize-1)/batchSize + 1) // by batch: how many of the tasks to be served must be in it or earlier
+	excessTasks := g.countDue(worker, firstEnd, dueByBatch)
+	for ; excessTasks > 0 && worker.queue.len() > batchSize; excessTasks-- {
+		worker.setAside.push(worker.queue.popMin())
 	}
 
 	// Bring back tasks for which there is time, or which fill the first batch.
-	for n := 0; n < batch && w.setAside.len() > 0; n++ {
-		j := int(g.slackAfter(w, firstEnd, w.setAside.max()) / w.batchInterval)
-		if w.queue.len() >= batch && (g.slackAfter(w, firstEnd, w.setAside.max()) < 0 || !addDue(dueByBatch, j, batch)) {
+	for returns := 0; returns < batchSize && worker.setAside.len() > 0; returns++ {
+		latestBatch := int(g.slackOf(worker, firstEnd, worker.setAside.max()) / worker.batchInterval)
+		if worker.queue.len() >= batchSize && (g.slackOf(worker, firstEnd, worker.setAside.max()) < 0 || !addDue(dueByBatch, latestBatch, batchSize)) {
 			return
 		}
-		w.queue.push(w.setAside.popMax())
+		worker.queue.push(worker.setAside.popMax())
 	}
 }
 
-// countDue counts into dueByBatch, for each batch to come, how many tasks of the queue must be in it or in an
-// earlier one to be in time. Tasks in excess of what the batches hold are left out, and their number is returned.
-func (g *dropTest) countDue(w *worker, firstEnd time.Duration, dueByBatch []int32) (excessTasks int) {
-	batch, batchesPerNs := int32(w.plannedBatch), 1/float64(w.batchInterval)
-	for i := range w.queue.list {
-		e := &w.queue.list[i]
-		if !g.tasks.IsWanted(e) {
+// countDue counts into dueByBatch, for each batch to come, how many tasks of a worker's queue must be in it or in an
+// earlier one to be in time, if the first batch ends at firstEnd. Tasks in excess of what the batches hold are left
+// out, and their number is returned.
+func (g *dropTest) countDue(worker *worker, firstEnd time.Duration, dueByBatch []int32) (excessTasks int) {
+	batchSize, batchesPerNs := int32(worker.plannedBatch), 1/float64(worker.batchInterval)
+
+	// Count for each batch the tasks for which it is the latest.
+	for i := range worker.queue.list {
+		entry := &worker.queue.list[i]
+		if !g.tasks.IsWanted(entry) {
 			continue
 		}
-		if slack := g.slackAfter(w, firstEnd, e); slack < 0 {
+		if slack := g.slackOf(worker, firstEnd, entry); slack < 0 {
 			excessTasks++
-		} else if j := int(float64(slack) * batchesPerNs); j < len(dueByBatch) {
-			dueByBatch[j]++
+		} else if latestBatch := int(float64(slack) * batchesPerNs); latestBatch < len(dueByBatch) {
+			dueByBatch[latestBatch]++
 		}
 	}
+
+	// Add the counts up, and cut off what the batches up to each cannot hold.
 	sum := int32(0)
-	for j := range dueByBatch {
-		sum += dueByBatch[j]
-		if maxTasks := int32(j+1) * batch; sum > maxTasks {
+	for latestBatch := range dueByBatch {
+		sum += dueByBatch[latestBatch]
+		if maxTasks := int32(latestBatch+1) * batchSize; sum > maxTasks {
 			excessTasks += int(sum - maxTasks)
 			sum = maxTasks
 		}
-		dueByBatch[j] = sum
+		dueByBatch[latestBatch] = sum
 	}
 	return excessTasks
 }
 
-// addDue counts a task that must be in the j-th batch at the latest, and returns true, if that batch and all later
-// ones still have a place. dueByBatch[k] is how many tasks must be in batch k or earlier.
-func addDue(dueByBatch []int32, j, batch int) bool {
-	for k := j; k < len(dueByBatch); k++ {
-		if int(dueByBatch[k]) >= (k+1)*batch {
+// addDue counts a task that must be in batch number latestBatch at the latest, and returns true, if that batch and
+// all later ones still have a place. dueByBatch[k] is how many tasks must be in batch k or earlier.
+func addDue(dueByBatch []int32, latestBatch, batchSize int) bool {
+	for later := latestBatch; later < len(dueByBatch); later++ {
+		if int(dueByBatch[later]) >= (later+1)*batchSize {
 			return false
 		}
 	}
-	for k := j; k < len(dueByBatch); k++ {
-		dueByBatch[k]++
+	for later := latestBatch; later < len(dueByBatch); later++ {
+		dueByBatch[later]++
 	}
 	return true
 }
 
-// fitsSmallerBatch returns true if a task that would be late in a planned batch is in time in a smaller one that takes
-// all waiting tasks. The forming batch is then limited to that size.
-func (g *dropTest) fitsSmallerBatch(start time.Duration, w *worker, e *flow.QueueEntry) bool {
-	remaining := g.slackAfter(w, start-w.clockSkew, e)
-	if !g.variant.IsFeas || g.variant.NeverSetAside || remaining < w.batchTimes[0] {
+// fitsSmallerBatch reports whether a task that would be late in a worker's planned batch is in time in a smaller one,
+// started at `start`, that takes all waiting tasks. The forming batch is then limited to that size.
+func (g *dropTest) fitsSmallerBatch(start time.Duration, worker *worker, entry *flow.QueueEntry) bool {
+	remaining := g.slackOf(worker, start-worker.clockSkew, entry)
+	if !g.variant.IsFeas || g.variant.NeverSetAside || remaining < worker.batchTimes[0] {
 		return false
 	}
-	size := w.formingLimit
-	for w.batchTimes[size-1] > remaining {
+	size := worker.formingLimit
+	for worker.batchTimes[size-1] > remaining {
 		size--
 	}
-	if len(w.formingBatch)+1+w.waitingTasks() > int(size) {
+	if len(worker.formingBatch)+1+worker.waitingTasks() > int(size) {
 		return false
 	}
-	w.formingLimit = size
+	worker.formingLimit = size
 	return true
 }

@@ -8,24 +8,24 @@ import (
 	"inferplan/policy/predict"
 )
 
-// pathShares learns which outcome requests have at a branch. A module's token in the table is its service. What follows
-// a branch is counted by the branch's token alone.
+// pathShares learns which outcome requests have at a branch: which share of them takes each. A token of the table is
+// a module, by its service. What follows a branch is counted by the branch's token alone.
 type pathShares struct {
-	graphTables   *flow.GraphTables
-	table         *predict.TransitionTable
-	tokens        []int32     // by service
-	branchNode    []int32     // by application and service: the node, if it is a branch; otherwise -1
-	nextService   []int32     // by task: the service that followed it; -1 if none
-	outcomeShares [][]float64 // by node of all applications: share of each outcome
-	knownShares   []predict.TokenChance
-	pathScratch   [2]int32
+	graphTables      *flow.GraphTables
+	table            *predict.TransitionTable
+	tokens           []int32               // by service: its token, the number of a kind of task in the table
+	branchNodes      []int32               // [application * services + service]: the node that branches behind the service; -1 if none does
+	followingService []int32               // by task slot: the service whose task reads it; -1 if none
+	outcomeShares    [][]float64           // by node, counted over all applications: share of each outcome
+	learntChances    []predict.TokenChance // scratch of updateNodeShares
+	pathScratch      [2]int32              // scratch of learnFromBatch
 }
 
 // branchSkipsModules returns true if a branch of an application skips modules: one of its outcomes leads to all modules
 // that another one leads to, and to more.
 func branchSkipsModules(graphTables *flow.GraphTables) bool {
-	for a := range graphTables.Apps {
-		nodes := graphTables.Apps[a].Nodes
+	for appIndex := range graphTables.Apps {
+		nodes := graphTables.Apps[appIndex].Nodes
 		for i := range nodes {
 			if reachable := nodesByOutcome(&nodes[i]); hasProperSubset(reachable) {
 				return true
@@ -35,11 +35,11 @@ func branchSkipsModules(graphTables *flow.GraphTables) bool {
 	return false
 }
 
-// hasProperSubset returns true if all members of one of the sets are in another one, which has more.
+// hasProperSubset reports whether all members of one of the sets (of nodes) are in another one, which has more.
 func hasProperSubset(sets [][]int32) bool {
 	for _, subset := range sets {
 		for _, superset := range sets {
-			isMissing := func(n int32) bool { return !slices.Contains(superset, n) }
+			isMissing := func(node int32) bool { return !slices.Contains(superset, node) }
 			if len(subset) < len(superset) && !slices.ContainsFunc(subset, isMissing) {
 				return true
 			}
@@ -48,22 +48,26 @@ func hasProperSubset(sets [][]int32) bool {
 	return false
 }
 
-// nodesByOutcome returns, for each outcome (branch) of a node, all nodes on the paths behind it, sorted. Edges
+// nodesByOutcome returns, for each outcome of a node's branch, all nodes on the paths behind it, sorted. Edges
 // without an outcome belong to every one.
-func nodesByOutcome(n *flow.Node) [][]int32 {
-	reachable := make([][]int32, len(n.OutcomeChances))
-	for _, path := range n.Paths {
+func nodesByOutcome(node *flow.Node) [][]int32 {
+	reachable := make([][]int32, len(node.OutcomeChances))
+
+	// Add the nodes of each path to the outcomes that lead to its first node.
+	for _, path := range node.Paths {
 		if len(path) == 0 {
 			continue
 		}
-		for _, e := range n.Outputs {
+		for _, edge := range node.Outputs {
 			for outcome := range reachable {
-				if e.To == path[0] && (e.Outcome < 0 || int(e.Outcome) == outcome) {
+				if edge.To == path[0] && (edge.Outcome < 0 || int(edge.Outcome) == outcome) {
 					reachable[outcome] = append(reachable[outcome], path...)
 				}
 			}
 		}
 	}
+
+	// Sort the nodes of each outcome, each once.
 	for outcome := range reachable {
 		slices.Sort(reachable[outcome])
 		reachable[outcome] = slices.Compact(reachable[outcome])
@@ -71,137 +75,145 @@ func nodesByOutcome(n *flow.Node) [][]int32 {
 	return reachable
 }
 
-// newPathShares returns the shares with which requests take the outcomes (branches) of each node, at first as
-// planned. They are learned from the requests.
+// newPathShares returns the shares of requests that take each outcome of the branches in a plan's applications, at
+// first as planned. They are learnt from the requests.
 func newPathShares(graphTables *flow.GraphTables) *pathShares {
-	w := &pathShares{graphTables: graphTables, table: predict.New(predict.Options{LastTokenOnly: true})}
-	for m := range graphTables.Modules {
-		w.tokens = append(w.tokens, w.table.TokenNumber(int32(m), 0, nil))
+	shares := &pathShares{graphTables: graphTables, table: predict.New(predict.Options{LastTokenOnly: true})}
+	for service := range graphTables.Modules {
+		shares.tokens = append(shares.tokens, shares.table.TokenNumber(int32(service), 0, nil))
 	}
-	for a := range graphTables.Apps {
+
+	// Find the branches, with their planned shares.
+	for appIndex := range graphTables.Apps {
 		branchOf := make([]int32, len(graphTables.Modules))
-		for m := range branchOf {
-			branchOf[m] = -1
+		for service := range branchOf {
+			branchOf[service] = -1
 		}
-		for i := range graphTables.Apps[a].Nodes {
-			n := &graphTables.Apps[a].Nodes[i]
-			if len(n.OutcomeChances) > 0 {
-				branchOf[n.Service] = int32(i)
+		for i := range graphTables.Apps[appIndex].Nodes {
+			node := &graphTables.Apps[appIndex].Nodes[i]
+			if len(node.OutcomeChances) > 0 {
+				branchOf[node.Service] = int32(i)
 			}
-			w.outcomeShares = append(w.outcomeShares, slices.Clone(n.OutcomeChances))
+			shares.outcomeShares = append(shares.outcomeShares, slices.Clone(node.OutcomeChances))
 		}
-		w.branchNode = append(w.branchNode, branchOf...)
+		shares.branchNodes = append(shares.branchNodes, branchOf...)
 	}
-	return w
+	return shares
 }
 
-// firstNodeShare returns the index in outcomeShares of an application's first node.
-func (w *pathShares) firstNodeShare(app int) int {
+// firstNodeOf returns the index in outcomeShares of the first node of an application.
+func (shares *pathShares) firstNodeOf(app int) int {
 	offset := 0
-	for a := range app {
-		offset += len(w.graphTables.Apps[a].Nodes)
+	for earlierApp := range app {
+		offset += len(shares.graphTables.Apps[earlierApp].Nodes)
 	}
 	return offset
 }
 
 // recordFollower records, when a task is revealed, that its service follows the tasks that it reads. So it becomes
-// known which branch these requests took.
-func (w *pathShares) recordFollower(ev *policy.Event) {
-	if w == nil {
+// known which branch these requests took. A nil receiver does nothing.
+func (shares *pathShares) recordFollower(ev *policy.Event) {
+	if shares == nil {
 		return
 	}
-	for int(ev.Task) >= len(w.nextService) {
-		w.nextService = append(w.nextService, -1)
+	for int(ev.Task) >= len(shares.followingService) {
+		shares.followingService = append(shares.followingService, -1)
 	}
-	w.nextService[ev.Task] = -1
-	for _, t := range ev.List {
-		if t >= 0 && int(t) < len(w.nextService) {
-			w.nextService[t] = ev.Service
+	shares.followingService[ev.Task] = -1
+	for _, input := range ev.List {
+		if input >= 0 && int(input) < len(shares.followingService) {
+			shares.followingService[input] = ev.Service
 		}
 	}
 }
 
-// learnFromBatch learns which branches the requests of a batch took, when it has ended and what follows its tasks
-// has been revealed. Tasks of services without branches teach nothing.
-func (w *pathShares) learnFromBatch(tasks *flow.TaskTable, list []flow.QueueEntry) {
-	if w == nil {
+// learnFromBatch learns which branches the requests of a batch took, when it has ended and what follows its tasks has
+// been revealed. Tasks of services without branches teach nothing. A nil receiver does nothing.
+func (shares *pathShares) learnFromBatch(tasks *flow.TaskTable, batch []flow.QueueEntry) {
+	if shares == nil {
 		return
 	}
-	for i := range list {
-		if !tasks.IsWanted(&list[i]) {
+	for i := range batch {
+		if !tasks.IsWanted(&batch[i]) {
 			continue
 		}
-		t := &tasks.Tasks[list[i].Task]
-		app := tasks.Requests[list[i].Req].Model
-		if w.branchNode[int(app)*len(w.tokens)+int(t.Service)] < 0 {
+
+		// Only services behind which the application branches are of interest.
+		task := &tasks.Tasks[batch[i].Task]
+		app := tasks.Requests[batch[i].Req].Model
+		if shares.branchNodes[int(app)*len(shares.tokens)+int(task.Service)] < 0 {
 			continue
 		}
-		w.pathScratch[0] = w.tokens[t.Service]
-		path := w.pathScratch[:1]
-		if follower := w.nextService[list[i].Task]; follower >= 0 {
-			w.pathScratch[1] = w.tokens[follower]
-			path = w.pathScratch[:2]
+
+		// Learn what followed the task, or that nothing did.
+		shares.pathScratch[0] = shares.tokens[task.Service]
+		path := shares.pathScratch[:1]
+		if follower := shares.followingService[batch[i].Task]; follower >= 0 {
+			shares.pathScratch[1] = shares.tokens[follower]
+			path = shares.pathScratch[:2]
 		}
-		w.table.Learn(app, predict.NoFeature, path, 1)
+		shares.table.Learn(app, predict.NoFeature, path, 1)
 	}
 }
 
-// updateShares computes how often every outcome occurs. Outcomes of unknown branches keep their planned shares.
-func (w *pathShares) updateShares() {
+// updateShares computes the share of each outcome at all branches from what was learnt. Branches of which nothing is
+// known keep their planned shares.
+func (shares *pathShares) updateShares() {
 	nodeIndex := 0
-	for a := range w.graphTables.Apps {
-		app := &w.graphTables.Apps[a]
+	for appIndex := range shares.graphTables.Apps {
+		app := &shares.graphTables.Apps[appIndex]
 		for i := range app.Nodes {
-			if n := &app.Nodes[i]; len(n.OutcomeChances) > 0 {
-				w.updateNodeShares(int32(a), app, int32(i), w.outcomeShares[nodeIndex])
+			if node := &app.Nodes[i]; len(node.OutcomeChances) > 0 {
+				shares.updateNodeShares(int32(appIndex), app, int32(i), shares.outcomeShares[nodeIndex])
 			}
 			nodeIndex++
 		}
 	}
 }
 
-// updateNodeShares sets the shares of a node's outcomes (branches) from what was learned of the services that
-// follow it. If nothing is known, they stay as planned.
-func (w *pathShares) updateNodeShares(a int32, app *flow.Application, node int32, outcomeShares []float64) {
-	n := &app.Nodes[node]
-	c := w.table.CursorAtStart(a, predict.NoFeature)
-	w.table.Advance(&c, w.tokens[n.Service])
-	w.knownShares = w.table.NextChances(&c, w.knownShares[:0])
-	if len(w.knownShares) == 0 {
+// updateNodeShares writes into outcomeShares which share of requests takes each outcome of a node of an application,
+// from what was learnt of the services that follow it. If nothing is known, the shares stay as planned.
+func (shares *pathShares) updateNodeShares(appIndex int32, app *flow.Application, node int32, outcomeShares []float64) {
+	nodeTable := &app.Nodes[node]
+	cursor := shares.table.CursorAtStart(appIndex, predict.NoFeature)
+	shares.table.Advance(&cursor, shares.tokens[nodeTable.Service])
+	shares.learntChances = shares.table.NextChances(&cursor, shares.learntChances[:0])
+	if len(shares.learntChances) == 0 {
 		return
 	}
 	clear(outcomeShares)
-	for _, k := range w.knownShares {
-		outcomeShares[w.outcomeTo(app, n, k.Token)] += k.Chance
+	for _, tokenChance := range shares.learntChances {
+		outcomeShares[shares.outcomeOf(app, nodeTable, tokenChance.Token)] += tokenChance.Chance
 	}
 }
 
-// outcomeTo returns the outcome of a branch after which a token follows. For the end of the request, it returns an
-// outcome that leads nowhere.
-func (w *pathShares) outcomeTo(app *flow.Application, n *flow.Node, token int32) int32 {
+// outcomeOf returns the outcome of a branch of an application behind which a token (the number of a module) follows.
+// For the end of the request, it returns an outcome that leads nowhere.
+func (shares *pathShares) outcomeOf(app *flow.Application, branch *flow.Node, token int32) int32 {
 	endOutcome := int32(0)
-	for _, e := range n.Outputs {
+	for _, edge := range branch.Outputs {
 		switch {
-		case e.Outcome < 0:
-		case w.tokens[app.Nodes[e.To].Service] == token:
-			return e.Outcome
-		case e.Outcome == endOutcome:
+		case edge.Outcome < 0:
+		case shares.tokens[app.Nodes[edge.To].Service] == token:
+			return edge.Outcome
+		case edge.Outcome == endOutcome:
 			endOutcome++
 		}
 	}
-	return min(endOutcome, int32(len(n.OutcomeChances)-1))
+	return min(endOutcome, int32(len(branch.OutcomeChances)-1))
 }
 
-// pathShare returns how often a request that is at a node takes a path.
-func (w *pathShares) pathShare(app int, node int32, path []int32) float64 {
-	pathShare, first, currentNode := 1.0, w.firstNodeShare(app), node
-	for _, to := range path {
-		for _, e := range w.graphTables.Apps[app].Nodes[currentNode].Outputs {
-			if e.To == to && e.Outcome >= 0 {
-				pathShare *= w.outcomeShares[first+int(currentNode)][e.Outcome]
+// pathShare returns which share of the requests of an application that are at a node take a path (node indexes) from
+// there: the product of the shares of the outcomes on it.
+func (shares *pathShares) pathShare(app int, node int32, path []int32) float64 {
+	share, firstNode, currentNode := 1.0, shares.firstNodeOf(app), node
+	for _, nextNode := range path {
+		for _, edge := range shares.graphTables.Apps[app].Nodes[currentNode].Outputs {
+			if edge.To == nextNode && edge.Outcome >= 0 {
+				share *= shares.outcomeShares[firstNode+int(currentNode)][edge.Outcome]
 			}
 		}
-		currentNode = to
+		currentNode = nextNode
 	}
-	return pathShare
+	return share
 }

@@ -6,16 +6,16 @@ import (
 	"inferplan/policy/flow"
 )
 
-// planner is the State Planner (PARD §4): what a module knows of the others. It is updated every second. A worker's own
-// queue and batch are read as they are.
+// planner is the State Planner (PARD §4): what a module knows of the others, updated every second. A worker's own
+// queue and batch are read as they are. A cell is a service of an application: application*stride + service.
 type planner struct {
 	variant     *Variant
 	options     Options
 	workers     *workerFleet
 	statistics  *RunStatistics
-	stride      int32   // number of services, for arrays indexed [application*stride + service]
-	arrivals    []int64 // by service: tasks revealed in this second, dropped ones included
-	moduleLoads []moduleLoad
+	stride      int32        // number of services, for arrays indexed [application*stride + service]
+	arrivals    []int64      // by service: tasks revealed in this second, dropped ones included
+	moduleLoads []moduleLoad // by service; likewise queueTimes and batchWaits
 	queueTimes  []queueTimes
 	batchWaits  []waitSamples
 	batchTimes  []time.Duration // by service: time of a planned batch
@@ -24,14 +24,15 @@ type planner struct {
 	downstream     []time.Duration // by cell: estimated time downstream of a module
 	downstreamSolo []time.Duration // by cell: the same, with nothing but batches of one
 
-	second      int64             // the second of the estimates
-	buffers     [][]float64       // scratch: distributions of sums of waits
+	second      int64             // the second of the run in which the estimates were made
+	waitSums    [][]float64       // scratch: distributions of sums of waits
 	waitLists   [][]time.Duration // scratch of Variant.WaitSumQuantile
 	pathShares  *pathShares       // nil if the longest path counts
 	pathChances []pathChance      // scratch
 }
 
-// moduleLoad decides the order of a module's queue by its load (PARD §4.3).
+// moduleLoad decides the order of a module's queue by the module's load (PARD §4.3): the arrivals of tasks over the
+// capacity of its workers.
 type moduleLoad struct {
 	arrivals     [10]float64 // tasks of the latest seconds, a ring
 	smoothed     [10]float64 // moving averages of them
@@ -50,96 +51,98 @@ type queueTimes struct {
 // bucketWidth is the width of the buckets of queueTimes.
 const bucketWidth = 100 * time.Millisecond
 
-// newPlanner returns the State Planner, which estimates the time downstream of each module, with first estimates
-// from the planned times. The estimates in batches of one are bounds: no request is faster.
-func newPlanner(variant *Variant, opt Options, f *workerFleet) *planner {
-	n := len(f.modules)
-	s := &planner{variant: variant, options: opt, workers: f, statistics: NewRunStatistics(n), stride: int32(n), moduleLoads: make([]moduleLoad, n)}
-	s.arrivals = make([]int64, n)
-	s.batchTimes, s.soloTimes = make([]time.Duration, n), make([]time.Duration, n)
+// newPlanner returns the State Planner, which estimates the time downstream of each module, with first estimates from
+// the planned times. The estimates in batches of one are bounds: no request is faster.
+func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner {
+	modules := len(fleet.modules)
+	planner := &planner{variant: variant, options: options, workers: fleet, statistics: NewRunStatistics(modules), stride: int32(modules), moduleLoads: make([]moduleLoad, modules)}
+	planner.arrivals = make([]int64, modules)
+	planner.batchTimes, planner.soloTimes = make([]time.Duration, modules), make([]time.Duration, modules)
 
 	// Batch times and empty statistics of each module.
-	for m := range n {
-		buckets := int(opt.Window / bucketWidth)
-		s.queueTimes = append(s.queueTimes, queueTimes{sums: make([]time.Duration, buckets), counts: make([]int64, buckets), tenths: make([]int64, buckets)})
-		for i, id := range f.modules[m].workers {
-			w := &f.workers[id]
-			s.batchTimes[m] = max(s.batchTimes[m], w.fullBatchTime)
-			if i == 0 || w.batchTimes[0] < s.soloTimes[m] {
-				s.soloTimes[m] = w.batchTimes[0]
+	for module := range modules {
+		buckets := int(options.Window / bucketWidth)
+		planner.queueTimes = append(planner.queueTimes, queueTimes{sums: make([]time.Duration, buckets), counts: make([]int64, buckets), tenths: make([]int64, buckets)})
+		for index, id := range fleet.modules[module].workers {
+			worker := &fleet.workers[id]
+			planner.batchTimes[module] = max(planner.batchTimes[module], worker.fullBatchTime)
+			if index == 0 || worker.batchTimes[0] < planner.soloTimes[module] {
+				planner.soloTimes[module] = worker.batchTimes[0]
 			}
 		}
-		longest := s.batchTimes[m]
-		if opt.LearnSpeeds {
+		longest := planner.batchTimes[module]
+		if options.LearnSpeeds {
 			longest *= 4 // longer waits count in the last bucket
 		}
-		s.batchWaits = append(s.batchWaits, newWaitSamples(longest))
+		planner.batchWaits = append(planner.batchWaits, newWaitSamples(longest))
 	}
 
 	// Bounds for tasks alone in every batch.
-	apps := f.graphTables.Apps
-	cells := len(apps) * n
-	s.downstream, s.downstreamSolo = make([]time.Duration, cells), make([]time.Duration, cells)
-	for a := range apps {
-		app := &apps[a]
-		for i := range app.Nodes {
-			cell := s.cellOf(a, app.Nodes[i].Service)
-			s.downstreamSolo[cell] = max(s.downstreamSolo[cell], s.longestSolo(app, int32(i)))
+	apps := fleet.graphTables.Apps
+	cells := len(apps) * modules
+	planner.downstream, planner.downstreamSolo = make([]time.Duration, cells), make([]time.Duration, cells)
+	for appIndex := range apps {
+		app := &apps[appIndex]
+		for index := range app.Nodes {
+			cell := planner.cellOf(appIndex, app.Nodes[index].Service)
+			planner.downstreamSolo[cell] = max(planner.downstreamSolo[cell], planner.longestSolo(app, int32(index)))
 		}
 	}
-	if opt.MinPathShare > 0 {
-		s.pathShares = newPathShares(f.graphTables)
+	if options.MinPathShare > 0 {
+		planner.pathShares = newPathShares(fleet.graphTables)
 	}
-	s.estimateDownstream()
-	return s
+	planner.estimateDownstream()
+	return planner
 }
 
-// cellOf returns the index of an application's service in arrays by cell.
+// cellOf returns the index of a service of an application in arrays by cell, such as downstream.
 func (s *planner) cellOf(app int, service int32) int32 { return int32(app)*s.stride + service }
 
-// longestSolo returns the time of the longest path behind a node, in batches of one.
+// longestSolo returns the time of the longest path behind a node of an application, if every module runs the request
+// in a batch of one.
 func (s *planner) longestSolo(app *flow.Application, node int32) time.Duration {
 	maxSum := time.Duration(0)
 	for _, path := range app.Nodes[node].Paths {
 		sum := time.Duration(0)
-		for _, n := range path {
-			sum += s.soloTimes[app.Nodes[n].Service]
+		for _, pathNode := range path {
+			sum += s.soloTimes[app.Nodes[pathNode].Service]
 		}
 		maxSum = max(maxSum, sum)
 	}
 	return maxSum
 }
 
-// recordEntry records that a task has entered a batch after queueing, and how long it waits for the batch to start.
-func (s *planner) recordEntry(m int32, now, queueTime, wait time.Duration) {
-	q := &s.queueTimes[m]
-	t := int64(now / bucketWidth)
-	i := int(t % int64(len(q.tenths)))
-	if q.tenths[i] != t {
-		q.tenths[i], q.sums[i], q.counts[i] = t, 0, 0
+// recordEntry records that a task of a module enters a batch now, after it has queued for queueTime, and that it
+// waits until the batch starts.
+func (s *planner) recordEntry(module int32, now, queueTime, wait time.Duration) {
+	times := &s.queueTimes[module]
+	tenth := int64(now / bucketWidth)
+	bucket := int(tenth % int64(len(times.tenths)))
+	if times.tenths[bucket] != tenth {
+		times.tenths[bucket], times.sums[bucket], times.counts[bucket] = tenth, 0, 0
 	}
-	q.sums[i] += queueTime
-	q.counts[i]++
-	s.batchWaits[m].add(wait)
+	times.sums[bucket] += queueTime
+	times.counts[bucket]++
+	s.batchWaits[module].add(wait)
 	if s.variant.TaskEntered != nil {
-		s.variant.TaskEntered(m, now, queueTime)
+		s.variant.TaskEntered(module, now, queueTime)
 	}
-	s.statistics.recordEntry(m, queueTime, wait)
+	s.statistics.recordEntry(module, queueTime, wait)
 }
 
-// meanAt returns the weighted mean of queueing times over the window that ends now. It is kept in buckets, and the
-// weight falls linearly with their age.
-func (q *queueTimes) meanAt(now time.Duration) time.Duration {
-	window := time.Duration(len(q.tenths)) * bucketWidth
+// meanAt returns the weighted mean of a module's queueing times over the window that ends now. The times are in
+// buckets of a tenth of a second, and their weight falls linearly with their age.
+func (times *queueTimes) meanAt(now time.Duration) time.Duration {
+	window := time.Duration(len(times.tenths)) * bucketWidth
 	sum, weights := 0.0, 0.0
-	for i, t := range q.tenths {
-		age := now - time.Duration(t)*bucketWidth - bucketWidth/2
-		if q.counts[i] == 0 || age > window {
+	for bucket, tenth := range times.tenths {
+		age := now - time.Duration(tenth)*bucketWidth - bucketWidth/2
+		if times.counts[bucket] == 0 || age > window {
 			continue
 		}
-		w := 1 - max(0, age).Seconds()/window.Seconds()
-		sum += w * float64(q.sums[i])
-		weights += w * float64(q.counts[i])
+		weight := 1 - max(0, age).Seconds()/window.Seconds()
+		sum += weight * float64(times.sums[bucket])
+		weights += weight * float64(times.counts[bucket])
 	}
 	if weights == 0 {
 		return 0
@@ -147,20 +150,24 @@ func (q *queueTimes) meanAt(now time.Duration) time.Duration {
 	return time.Duration(sum / weights)
 }
 
-// tickSecond updates all estimates once per second: arrivals, queueing times, the order of each module's queue,
+// tickSecond updates all estimates, once per second: arrivals, queueing times, the order of each module's queue,
 // batch times and the times downstream.
 func (s *planner) tickSecond(now time.Duration) {
 	s.second = int64(now / time.Second)
-	for m := range s.moduleLoads {
-		l := &s.moduleLoads[m]
-		l.addArrivals(float64(s.arrivals[m]))
-		s.arrivals[m] = 0
-		s.queueTimes[m].mean = s.queueTimes[m].meanAt(now)
-		if hbf := l.wantsHighestFirst(s.workers.modules[m].capacity, s.variant.ImmediateMode); !s.variant.IsFeas && s.variant.HighestFirst == nil && hbf != l.highestFirst {
-			l.highestFirst = hbf
-			s.statistics.recordOrderChange(now, int32(m), hbf)
+
+	// Update the load, the queueing time and the order of each module.
+	for module := range s.moduleLoads {
+		load := &s.moduleLoads[module]
+		load.addArrivals(float64(s.arrivals[module]))
+		s.arrivals[module] = 0
+		s.queueTimes[module].mean = s.queueTimes[module].meanAt(now)
+		if highestFirst := load.wantsHighestFirst(s.workers.modules[module].capacity, s.variant.ImmediateMode); !s.variant.IsFeas && s.variant.HighestFirst == nil && highestFirst != load.highestFirst {
+			load.highestFirst = highestFirst
+			s.statistics.recordOrderChange(now, int32(module), highestFirst)
 		}
 	}
+
+	// Update the batch times, then the times downstream, which depend on them.
 	if s.variant.EverySecond != nil {
 		s.variant.EverySecond(now, s.batchTimes)
 	}
@@ -168,18 +175,18 @@ func (s *planner) tickSecond(now time.Duration) {
 	s.estimateDownstream()
 }
 
-// skipSeconds lets the seconds pass in which there was nothing to do.
+// skipSeconds counts the seconds up to now in which there was nothing to do as seconds without arrivals.
 func (s *planner) skipSeconds(now time.Duration) {
 	for seconds := min(int64(now/time.Second)-s.second, int64(len(s.moduleLoads[0].arrivals))); seconds > 0; seconds-- {
-		for m := range s.moduleLoads {
-			s.moduleLoads[m].addArrivals(0)
+		for module := range s.moduleLoads {
+			s.moduleLoads[module].addArrivals(0)
 		}
 	}
 	s.second = int64(now / time.Second)
 }
 
-// addArrivals adds the arrivals of a second to the last seconds, and smooths them by the mean over up to five
-// seconds.
+// addArrivals adds the number of a module's tasks in a second to the last seconds, and smooths them by the mean over
+// up to five seconds.
 func (l *moduleLoad) addArrivals(tasks float64) {
 	index := l.seconds % len(l.arrivals)
 	l.arrivals[index] = tasks
@@ -191,13 +198,16 @@ func (l *moduleLoad) addArrivals(tasks float64) {
 	l.smoothed[index] = sum / float64(n)
 }
 
-// wantsHighestFirst returns whether a module serves the highest budget (time left to the deadline) first: true if
-// its load, the arrivals of the last second over the capacity, is above 1 by more than its usual variation, false
-// if it is below 1 by more than that. In between the order stays, so that it does not change back and forth.
+// wantsHighestFirst returns whether a module with a capacity (tasks per second) serves the highest budget (time left
+// to the deadline) first: true if its load, the arrivals of the last second over the capacity, is above 1 by more
+// than its usual variation, false if it is below 1 by more than that. In between the order stays, so that it does not
+// change back and forth. With `immediate` the variation counts as 0.
 func (l *moduleLoad) wantsHighestFirst(capacity float64, immediate bool) bool {
 	if capacity == 0 {
 		return l.highestFirst
 	}
+
+	// Compute how much the arrivals usually vary.
 	deviation, sum := 0.0, 0.0
 	for i := range min(l.seconds, len(l.arrivals)) {
 		deviation += max(l.arrivals[i]-l.smoothed[i], l.smoothed[i]-l.arrivals[i])
@@ -207,6 +217,8 @@ func (l *moduleLoad) wantsHighestFirst(capacity float64, immediate bool) bool {
 	if sum > 0 && !immediate {
 		variation = deviation / sum
 	}
+
+	// Change the order only if the load is off by more than that.
 	switch load := l.arrivals[(l.seconds-1)%len(l.arrivals)] / capacity; {
 	case load > 1+variation:
 		return true

@@ -19,43 +19,46 @@ type Policy struct {
 	timerSet  bool // a timer for the next second is set
 }
 
-// New returns the named policy, feas or pard, over a plan's tables.
-func New(name string, t *policy.Tables, params map[string]float64) (*Policy, error) {
+// New returns the policy with a name, feas or pard, for a plan's tables and parameters. It returns an error for
+// another name or a wrong parameter.
+func New(name string, tables *policy.Tables, params map[string]float64) (*Policy, error) {
 	if name != Default && name != "pard" {
 		return nil, fmt.Errorf("policy %q: expected one of %v", name, Names())
 	}
-	if x := params["paths"]; name == "pard" && x > 0 {
-		return nil, fmt.Errorf("policy pard: the parameter paths is %v, expected 0: pard drops more where rare ways are left out; feas takes it", x)
+	if minShare := params["paths"]; name == "pard" && minShare > 0 {
+		return nil, fmt.Errorf("policy pard: the parameter paths is %v, expected 0: pard drops more where rare ways are left out; feas takes it", minShare)
 	}
-	return NewVariant(t, params, Variant{Name: name, IsFeas: name == Default})
+	return NewVariant(tables, params, Variant{Name: name, IsFeas: name == Default})
 }
 
 // NewVariant returns a variant of the policy (a baseline or an ablation) over a plan's tables. It returns an error
 // for a plan of another kind or a wrong parameter.
-func NewVariant(t *policy.Tables, params map[string]float64, v Variant) (*Policy, error) {
-	graphTables := flow.GraphTablesOf(t)
+func NewVariant(tables *policy.Tables, params map[string]float64, variant Variant) (*Policy, error) {
+	graphTables := flow.GraphTablesOf(tables)
 	if graphTables == nil {
-		return nil, fmt.Errorf("policy %s: expected the tables of a plan of applications", v.Name)
+		return nil, fmt.Errorf("policy %s: expected the tables of a plan of applications", variant.Name)
 	}
-	options, err := parseOptions(v.IsFeas, graphTables, params)
+	options, err := parseOptions(variant.IsFeas, graphTables, params)
 	if err != nil {
-		return nil, fmt.Errorf("policy %s: %w", v.Name, err)
+		return nil, fmt.Errorf("policy %s: %w", variant.Name, err)
 	}
-	variant := &v
-	tasks, workers := new(flow.TaskTable), newWorkerFleet(t, graphTables, v.IsFeas)
-	workers.skewClocks(options.MaxClockSkew, seeded.New(options.Seed, "policy/"+v.Name))
+	variantCopy := &variant
+
+	// Make the workers of all devices.
+	tasks, workers := new(flow.TaskTable), newWorkerFleet(tables, graphTables, variant.IsFeas)
+	workers.skewClocks(options.MaxClockSkew, seeded.New(options.Seed, "policy/"+variant.Name))
 	if options.LearnSpeeds {
 		workers.learnSpeeds()
 	}
-	planner := newPlanner(variant, options, workers)
-	p := &Policy{workers: workers, planner: planner}
-	p.broker = broker{variant: variant, tasks: tasks, workers: workers, planner: planner}
-	p.broker.hopelessWatch = newHopelessWatch(options.PromptRefusal, planner)
-	p.broker.retry = newRetryEstimate(workers, planner)
-	p.broker.dropTest = dropTest{variant: variant, tasks: tasks, planner: planner, appCount: len(graphTables.Apps), taskCounts: make([]int32, 64)}
-	p.entryGate = entryGate{variant: variant, backlogFactor: options.BacklogFactor, workers: workers, planner: planner, backlogEnd: make([]time.Duration, len(t.Services))}
-	p.scaler.init(graphTables.Scaling)
-	return p, nil
+	planner := newPlanner(variantCopy, options, workers)
+	dropPolicy := &Policy{workers: workers, planner: planner}
+	dropPolicy.broker = broker{variant: variantCopy, tasks: tasks, workers: workers, planner: planner}
+	dropPolicy.broker.hopelessWatch = newHopelessWatch(options.PromptRefusal, planner)
+	dropPolicy.broker.retry = newRetryEstimate(workers, planner)
+	dropPolicy.broker.dropTest = dropTest{variant: variantCopy, tasks: tasks, planner: planner, apps: len(graphTables.Apps), taskCounts: make([]int32, 64)}
+	dropPolicy.entryGate = entryGate{variant: variantCopy, backlogFactor: options.BacklogFactor, workers: workers, planner: planner, backlogEnd: make([]time.Duration, len(tables.Services))}
+	dropPolicy.scaler.init(graphTables.Scaling)
+	return dropPolicy, nil
 }
 
 // Handle handles an event of the run and appends the actions that follow: it admits requests, assigns tasks, and
@@ -65,8 +68,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.TaskRevealed:
 		p.broker.enqueueTask(now, ev, out)
 	case policy.BatchFinished:
-		if w := p.workers.runningWorker(ev.Device); w != nil {
-			p.broker.finishBatch(now, w, out)
+		if runningWorker := p.workers.runningWorker(ev.Device); runningWorker != nil {
+			p.broker.finishBatch(now, runningWorker, out)
 		}
 	case policy.Arrival:
 		p.admitRequest(now, ev, out)
@@ -91,30 +94,32 @@ func (p *Policy) handleChange(now time.Duration, ev *policy.Event, out *policy.A
 	if ev.Device < 0 || int(ev.Device) >= len(p.workers.devices) {
 		return
 	}
-	list := p.workers.workersOn(ev.Device)
+	workers := p.workers.workersOn(ev.Device)
+
+	// Handle the event for each worker of the device.
 	switch ev.Kind {
 	case policy.NetworkLoaded:
-		for i := range list {
-			if len(list) == 1 || p.workers.networkOf(&list[i]) == ev.Network {
-				p.workers.handleLoaded(&list[i], ev.Value == 0, out)
+		for i := range workers {
+			if len(workers) == 1 || p.workers.networkOf(&workers[i]) == ev.Network {
+				p.workers.handleLoaded(&workers[i], ev.Value == 0, out)
 			}
 		}
 	case policy.WorkerLost:
-		for i := range list {
-			p.broker.loseWorker(now, &list[i], out)
+		for i := range workers {
+			p.broker.loseWorker(now, &workers[i], out)
 		}
 	case policy.WorkerBack:
-		for i := range list {
-			p.workers.handleWorkerBack(&list[i], out)
+		for i := range workers {
+			p.workers.handleWorkerBack(&workers[i], out)
 		}
 	case policy.BatchReturned:
-		if w := p.workers.runningWorker(ev.Device); w != nil {
-			p.broker.handleReturned(now, w, policy.ReturnReason(ev.Value), out)
+		if runningWorker := p.workers.runningWorker(ev.Device); runningWorker != nil {
+			p.broker.handleReturned(now, runningWorker, policy.ReturnReason(ev.Value), out)
 		}
 	}
 }
 
-// admitRequest opens a request, and drops it if the entry gate refuses it.
+// admitRequest opens a request that arrives, and drops it if its deadline has passed or the entry gate refuses it.
 func (p *Policy) admitRequest(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	p.broker.tasks.OpenRequest(ev)
 	if !p.timerSet {
@@ -126,17 +131,19 @@ func (p *Policy) admitRequest(now time.Duration, ev *policy.Event, out *policy.A
 	}
 }
 
-// tickSecond runs the planner and the scaling once per second, as long as batches run.
+// tickSecond is called by the timer of each second: it updates the estimates and the number of workers. The timer
+// goes on as long as batches run.
 func (p *Policy) tickSecond(now time.Duration, out *policy.Actions) {
 	p.planner.tickSecond(now)
 	p.scaler.scale(now, p.workers, out)
-	p.timerSet = p.broker.busyWorkers > 0
+	p.timerSet = p.broker.runningBatches > 0
 	if p.timerSet {
 		p.wakeAtNextSecond(now, out)
 	}
 }
 
-// wakeAtNextSecond sets a timer for the next whole second.
+// wakeAtNextSecond sets a timer for the next whole second, when estimates are updated. If none was running, the
+// seconds in between count as idle.
 func (p *Policy) wakeAtNextSecond(now time.Duration, out *policy.Actions) {
 	if !p.timerSet {
 		p.planner.skipSeconds(now)

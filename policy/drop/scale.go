@@ -12,18 +12,21 @@ type scaler struct {
 	demand *flow.WorkerDemand // nil if all workers serve all the time
 }
 
+// init makes the scaler follow a plan's scaling rule. Without a rule (nil) all workers serve all the time.
 func (s *scaler) init(scaling *flow.Scaling) {
 	if scaling != nil {
 		s.demand = flow.NewWorkerDemand(scaling)
 	}
 }
 
+// countArrival counts a request that arrives.
 func (s *scaler) countArrival() {
 	if s.demand != nil {
 		s.demand.CountArrival()
 	}
 }
 
+// passTime ends the seconds before now in the count of arrivals.
 func (s *scaler) passTime(now time.Duration) {
 	if s.demand != nil {
 		s.demand.PassTime(now)
@@ -32,19 +35,19 @@ func (s *scaler) passTime(now time.Duration) {
 
 // scale is called once per second. It applies earlier decisions on the number of workers of each module that take
 // effect now and, when one is due, decides anew by the rate of requests. Without a scaling rule it does nothing.
-func (s *scaler) scale(now time.Duration, f *workerFleet, out *policy.Actions) {
+func (s *scaler) scale(now time.Duration, fleet *workerFleet, out *policy.Actions) {
 	if s.demand == nil {
 		return
 	}
 	s.passTime(now)
 	now = now.Truncate(time.Second) // timers of a real clock fire late
-	for m := range f.modules {
-		f.applySizes(now, int32(m), out)
+	for module := range fleet.modules {
+		fleet.applySizes(now, int32(module), out)
 	}
 	if !s.demand.IsDecisionDue() {
 		return
 	}
-	for m, n := range s.demand.WantedWorkers(now) {
-		f.setTargetWorkers(now, int32(m), n, out)
+	for module, n := range s.demand.WantedWorkers(now) {
+		fleet.setTargetWorkers(now, int32(module), n, out)
 	}
 }

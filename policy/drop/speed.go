@@ -17,55 +17,58 @@ const (
 
 // updateFactor takes the batch times measured in a second into account: the factor (measured over planned) moves
 // towards them by learningRate. It returns false if there were none.
-func (p *moduleSpeed) updateFactor() bool {
-	if p.plannedTime <= 0 {
+func (speed *moduleSpeed) updateFactor() bool {
+	if speed.plannedTime <= 0 {
 		return false
 	}
-	latest := min(max(float64(p.actualTime)/float64(p.plannedTime), minFactor), maxFactor)
-	p.factor += learningRate * (latest - p.factor)
-	p.plannedTime, p.actualTime = 0, 0
+	measuredFactor := min(max(float64(speed.actualTime)/float64(speed.plannedTime), minFactor), maxFactor)
+	speed.factor += learningRate * (measuredFactor - speed.factor)
+	speed.plannedTime, speed.actualTime = 0, 0
 	return true
 }
 
-// recordBatchTime records the time of a worker's batch that ends now.
-func (f *workerFleet) recordBatchTime(now time.Duration, w *worker) {
-	if f.speeds != nil && len(w.runningBatch) > 0 {
-		p := &f.speeds[w.module]
-		p.plannedTime += w.plannedTimes[len(w.runningBatch)-1]
-		p.actualTime += now - w.startedAt
+// recordBatchTime adds the planned and the measured time of a worker's batch that ends now to those of its module, if
+// speeds are learnt.
+func (f *workerFleet) recordBatchTime(now time.Duration, worker *worker) {
+	if f.speeds != nil && len(worker.runningBatch) > 0 {
+		speed := &f.speeds[worker.module]
+		speed.plannedTime += worker.plannedTimes[len(worker.runningBatch)-1]
+		speed.actualTime += now - worker.startedAt
 	}
 }
 
-// updateBatchTimes sets, once per second, the batch times of all workers to the planned ones times the factor that
-// was measured for their module.
-func (f *workerFleet) updateBatchTimes(s *planner) {
-	for m := range f.speeds {
-		if !f.speeds[m].updateFactor() {
+// updateBatchTimes sets, once per second, the batch times of all workers, and of the planner's modules, to the
+// planned ones times the factor that was measured for their module.
+func (f *workerFleet) updateBatchTimes(planner *planner) {
+	for module := range f.speeds {
+		if !f.speeds[module].updateFactor() {
 			continue
 		}
-		factor := f.speeds[m].factor
-		s.batchTimes[m], s.soloTimes[m] = 0, 0
-		for i, id := range f.modules[m].workers {
-			w := &f.workers[id]
-			w.scaleTimes(factor)
-			s.batchTimes[m] = max(s.batchTimes[m], w.fullBatchTime)
-			if i == 0 || w.batchTimes[0] < s.soloTimes[m] {
-				s.soloTimes[m] = w.batchTimes[0]
+
+		// Scale the times of the module's workers, and take their extremes for the planner.
+		factor := f.speeds[module].factor
+		planner.batchTimes[module], planner.soloTimes[module] = 0, 0
+		for i, id := range f.modules[module].workers {
+			worker := &f.workers[id]
+			worker.scaleTimes(factor)
+			planner.batchTimes[module] = max(planner.batchTimes[module], worker.fullBatchTime)
+			if i == 0 || worker.batchTimes[0] < planner.soloTimes[module] {
+				planner.soloTimes[module] = worker.batchTimes[0]
 			}
 		}
-		f.refreshLive(int32(m))
+		f.updateLiveWorkers(int32(module))
 	}
 }
 
-// scaleTimes sets a worker's batch times to a factor times the planned ones.
-func (w *worker) scaleTimes(factor float64) {
-	if &w.batchTimes[0] == &w.plannedTimes[0] {
-		w.batchTimes = make([]time.Duration, len(w.plannedTimes))
+// scaleTimes sets the expected times of a worker's batches to a factor times the planned ones.
+func (worker *worker) scaleTimes(factor float64) {
+	if &worker.batchTimes[0] == &worker.plannedTimes[0] {
+		worker.batchTimes = make([]time.Duration, len(worker.plannedTimes))
 	}
-	for i, d := range w.plannedTimes {
-		w.batchTimes[i] = time.Duration(factor * float64(d))
+	for sizeIndex, plannedTime := range worker.plannedTimes {
+		worker.batchTimes[sizeIndex] = time.Duration(factor * float64(plannedTime))
 	}
-	w.fullBatchTime = w.batchTimes[w.plannedBatch-1]
-	w.batchInterval = batchInterval(w.fullBatchTime, w.deviceShare)
-	w.proof.invalidate()
+	worker.fullBatchTime = worker.batchTimes[worker.plannedBatch-1]
+	worker.batchInterval = batchInterval(worker.fullBatchTime, worker.deviceShare)
+	worker.proof.invalidate()
 }

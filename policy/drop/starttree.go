@@ -15,39 +15,40 @@ type startTree struct {
 
 // newStartTree returns a tournament tree of n workers that take no tasks (farFuture). Its root names the worker
 // with the earliest start. Its size is a power of two, so that a node's children are 2i and 2i+1.
-func newStartTree(n int) startTree {
+func newStartTree(workers int) startTree {
 	size := 1
-	for size < n {
+	for size < workers {
 		size *= 2
 	}
-	s := startTree{startTimes: make([]time.Duration, size), winners: make([]int32, size)}
-	for i := range s.startTimes {
-		s.startTimes[i] = farFuture
+	tree := startTree{startTimes: make([]time.Duration, size), winners: make([]int32, size)}
+	for node := range tree.startTimes {
+		tree.startTimes[node] = farFuture
 	}
-	for i := size - 1; i > 0; i-- {
-		s.winners[i] = s.winner(i)
+	for node := size - 1; node > 0; node-- {
+		tree.winners[node] = tree.winner(node)
 	}
-	return s
+	return tree
 }
 
-// workerAt returns the worker at a node of the tree: its winner, or the worker of a leaf.
-func (s *startTree) workerAt(i int) int32 {
-	if i >= len(s.startTimes) {
-		return int32(i - len(s.startTimes))
+// workerAt returns the worker that a node of the tree stands for: of a leaf its own, else the one with the earliest
+// start below.
+func (s *startTree) workerAt(node int) int32 {
+	if node >= len(s.startTimes) {
+		return int32(node - len(s.startTimes))
 	}
-	return s.winners[i]
+	return s.winners[node]
 }
 
-// winner returns the worker with the earlier start of a node's children.
-func (s *startTree) winner(i int) int32 {
-	a, b := s.workerAt(2*i), s.workerAt(2*i+1)
-	if s.startTimes[b] < s.startTimes[a] {
-		return b
+// winner returns, of the two children of a node, the worker with the earlier start.
+func (s *startTree) winner(node int) int32 {
+	left, right := s.workerAt(2*node), s.workerAt(2*node+1)
+	if s.startTimes[right] < s.startTimes[left] {
+		return right
 	}
-	return a
+	return left
 }
 
-// earliestWorker returns the worker with the earliest start; of several, the first.
+// earliestWorker returns the worker that can start a further task first, by its index in the module; of several, the first.
 func (s *startTree) earliestWorker() int32 {
 	if len(s.startTimes) == 1 {
 		return 0
@@ -61,7 +62,7 @@ func (s *startTree) setStart(worker int, startAt time.Duration) {
 		return
 	}
 	s.startTimes[worker] = startAt
-	for i := (worker + len(s.startTimes)) / 2; i > 0; i /= 2 {
-		s.winners[i] = s.winner(i)
+	for node := (worker + len(s.startTimes)) / 2; node > 0; node /= 2 {
+		s.winners[node] = s.winner(node)
 	}
 }

@@ -19,16 +19,16 @@ type OrderChange struct {
 // maxMilliseconds is the length of the distributions. Longer times count in the last element.
 const maxMilliseconds = 2000
 
-// NewRunStatistics returns empty statistics of a number of modules.
+// NewRunStatistics returns empty statistics of a run with this many modules.
 func NewRunStatistics(modules int) *RunStatistics {
-	s := &RunStatistics{}
+	statistics := &RunStatistics{}
 	for range modules {
-		s.QueueTimes, s.BatchWaits = append(s.QueueTimes, make([]int64, maxMilliseconds)), append(s.BatchWaits, make([]int64, maxMilliseconds))
+		statistics.QueueTimes, statistics.BatchWaits = append(statistics.QueueTimes, make([]int64, maxMilliseconds)), append(statistics.BatchWaits, make([]int64, maxMilliseconds))
 	}
-	return s
+	return statistics
 }
 
-// Add adds the statistics of another run for a module.
+// Add adds to the statistics of a module (an index) those that another run has for it.
 func (s *RunStatistics) Add(module int, other *RunStatistics) {
 	for ms := range maxMilliseconds {
 		s.QueueTimes[module][ms] += other.QueueTimes[module][ms]
@@ -36,14 +36,16 @@ func (s *RunStatistics) Add(module int, other *RunStatistics) {
 	}
 }
 
-func (s *RunStatistics) recordEntry(m int32, queueTime, wait time.Duration) {
-	s.QueueTimes[m][min(queueTime/time.Millisecond, maxMilliseconds-1)]++
-	s.BatchWaits[m][min(wait/time.Millisecond, maxMilliseconds-1)]++
+// recordEntry counts a task of a module that enters a batch after queueTime, and waits for its start.
+func (s *RunStatistics) recordEntry(module int32, queueTime, wait time.Duration) {
+	s.QueueTimes[module][min(queueTime/time.Millisecond, maxMilliseconds-1)]++
+	s.BatchWaits[module][min(wait/time.Millisecond, maxMilliseconds-1)]++
 }
 
-func (s *RunStatistics) recordOrderChange(now time.Duration, m int32, highestFirst bool) {
-	s.OrderChanges = append(s.OrderChanges, OrderChange{now, m, highestFirst})
+// recordOrderChange records that a module's queue is now served highest or lowest budget first.
+func (s *RunStatistics) recordOrderChange(now time.Duration, module int32, highestFirst bool) {
+	s.OrderChanges = append(s.OrderChanges, OrderChange{now, module, highestFirst})
 }
 
-// Statistics returns the statistics of the run so far.
+// Statistics returns the statistics of the run so far. The simulator puts them into its report.
 func (p *Policy) Statistics() *RunStatistics { return p.planner.statistics }

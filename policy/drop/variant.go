@@ -59,30 +59,30 @@ type WaitingTask struct {
 	IsWanted bool // its request is open
 }
 
-// Len returns the number of waiting tasks.
+// Len returns how many tasks wait to enter the batch.
 func (f FormingBatch) Len() int { return f.worker.waitingTasks() }
 
-// PlannedSize returns the size of the planned batch.
+// PlannedSize returns the batch size that the plan has for the worker.
 func (f FormingBatch) PlannedSize() int { return int(f.worker.plannedBatch) }
 
-// HasRoom returns true if the batch takes a further task.
+// HasRoom reports whether the batch takes a further task.
 func (f FormingBatch) HasRoom() bool { return f.worker.hasRoom() }
 
-// EndOfSize returns when a batch of a size would end.
+// EndOfSize returns when the batch would end if it had this many tasks.
 func (f FormingBatch) EndOfSize(size int) time.Duration { return f.Start + f.worker.batchTimes[size-1] }
 
-// PopOldest removes the task with the lowest key from the queue and returns it.
+// PopOldest removes the task with the lowest key (usually the earliest deadline) from the worker's queue and returns it.
 func (f FormingBatch) PopOldest() WaitingTask {
-	e := f.worker.queue.popMin()
-	return WaitingTask{Entry: e, Request: &f.broker.tasks.Requests[e.Req], Module: f.worker.module, IsWanted: f.broker.tasks.IsWanted(&e)}
+	entry := f.worker.queue.popMin()
+	return WaitingTask{Entry: entry, Request: &f.broker.tasks.Requests[entry.Req], Module: f.worker.module, IsWanted: f.broker.tasks.IsWanted(&entry)}
 }
 
-// AddTask adds a wanted task to the batch without a test.
+// AddTask adds a task, whose request must be open, to the batch without a test of its deadline.
 func (f FormingBatch) AddTask(t *WaitingTask) {
 	f.broker.enterBatch(f.Now, f.Start, f.worker, &t.Entry, &f.broker.tasks.Tasks[t.Entry.Task])
 }
 
-// DropTask drops the request of a wanted task.
+// DropTask drops the request of a task because the task would be late. The request must be open.
 func (f FormingBatch) DropTask(t *WaitingTask) {
 	f.broker.dropRequest(f.Now, t.Entry.Req, t.Entry.Task, policy.ReasonDeadline, f.out)
 }

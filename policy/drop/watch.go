@@ -11,14 +11,14 @@ import (
 // watchTag is the tag of the timers of hopelessWatch.
 const watchTag = 1
 
-// hopelessWatch drops a request as soon as it is hopeless: even batches of one in all remaining modules, starting now,
-// would be late. It does not wait until the batch before it has ended.
+// hopelessWatch drops a request as soon as it is hopeless: even batches of one in all remaining modules, starting
+// now, would be late. It does not wait until the batch before it has ended.
 type hopelessWatch struct {
 	enabled       bool
 	stride        int32            // number of services
 	soloTimes     []time.Duration  // by service: planned time of a batch of one
 	minDownstream []time.Duration  // by application and service: least time downstream
-	alarms        doubleEndedQueue // tasks by the time at which to check them
+	checks        doubleEndedQueue // tasks by the time at which to check them
 	taskStates    []taskState      // by task slot
 	timerAt       time.Duration    // time of the timer that is set; farFuture if none
 }
@@ -32,109 +32,118 @@ const (
 	taskRunning                  // its batch runs
 )
 
-// newHopelessWatch returns a watch over the applications of a planner. If it is not enabled, it does nothing.
-func newHopelessWatch(enabled bool, plan *planner) hopelessWatch {
-	w := hopelessWatch{enabled: enabled, stride: plan.stride, soloTimes: slices.Clone(plan.soloTimes), timerAt: farFuture}
+// newHopelessWatch returns a watch over the applications of a planner. If it is not enabled (Options.PromptRefusal),
+// it does nothing.
+func newHopelessWatch(enabled bool, planner *planner) hopelessWatch {
+	watch := hopelessWatch{enabled: enabled, stride: planner.stride, soloTimes: slices.Clone(planner.soloTimes), timerAt: farFuture}
 	if !enabled {
-		return w
+		return watch
 	}
-	apps := plan.workers.graphTables.Apps
-	w.minDownstream = make([]time.Duration, len(apps)*int(plan.stride))
-	for a := range apps {
-		downstream := minDownstreamTimes(&apps[a], w.soloTimes)
-		for i := range apps[a].Nodes {
-			cell := plan.cellOf(a, apps[a].Nodes[i].Service)
-			w.minDownstream[cell] = downstream[i]
-			for k := range i { // the least over the nodes with the same module
-				if earlier := &apps[a].Nodes[k]; earlier.Service == apps[a].Nodes[i].Service {
-					w.minDownstream[cell] = min(w.minDownstream[cell], downstream[k])
+	apps := planner.workers.graphTables.Apps
+	watch.minDownstream = make([]time.Duration, len(apps)*int(planner.stride))
+
+	// Find the least time behind each service; a service may stand at several nodes.
+	for appIndex := range apps {
+		downstream := minDownstreamTimes(&apps[appIndex], watch.soloTimes)
+		for i := range apps[appIndex].Nodes {
+			cell := planner.cellOf(appIndex, apps[appIndex].Nodes[i].Service)
+			watch.minDownstream[cell] = downstream[i]
+			for earlierIndex := range i { // the least over the nodes with the same module
+				if earlier := &apps[appIndex].Nodes[earlierIndex]; earlier.Service == apps[appIndex].Nodes[i].Service {
+					watch.minDownstream[cell] = min(watch.minDownstream[cell], downstream[earlierIndex])
 				}
 			}
 		}
 	}
-	return w
+	return watch
 }
 
-// minDownstreamTimes returns, by node, the least time that a request still needs behind it: the longest path over the
-// nodes that it certainly reaches; of the outcomes of a branch, the shortest.
+// minDownstreamTimes returns, by node of an application, the least time that a request still needs behind it: the
+// longest path over the nodes that it certainly reaches; of the outcomes of a branch, the shortest. soloTimes has the
+// times of batches of one, by service.
 func minDownstreamTimes(app *flow.Application, soloTimes []time.Duration) []time.Duration {
-	out := make([]time.Duration, len(app.Nodes))
-	for _, i := range slices.Backward(app.Order) {
-		n := &app.Nodes[i]
-		outcomeTimes := make([]time.Duration, len(n.OutcomeChances))
-		for _, e := range n.Outputs {
-			timeThrough := soloTimes[app.Nodes[e.To].Service] + out[e.To]
-			if e.Outcome < 0 {
-				out[i] = max(out[i], timeThrough)
+	minTimes := make([]time.Duration, len(app.Nodes))
+	for _, index := range slices.Backward(app.Order) {
+		node := &app.Nodes[index]
+		outcomeTimes := make([]time.Duration, len(node.OutcomeChances))
+
+		// Edges without an outcome are certain; of each outcome, the longest edge counts.
+		for _, edge := range node.Outputs {
+			timeThrough := soloTimes[app.Nodes[edge.To].Service] + minTimes[edge.To]
+			if edge.Outcome < 0 {
+				minTimes[index] = max(minTimes[index], timeThrough)
 			} else {
-				outcomeTimes[e.Outcome] = max(outcomeTimes[e.Outcome], timeThrough)
+				outcomeTimes[edge.Outcome] = max(outcomeTimes[edge.Outcome], timeThrough)
 			}
 		}
+
+		// One of the outcomes happens, at best the shortest.
 		if len(outcomeTimes) > 0 {
-			out[i] = max(out[i], slices.Min(outcomeTimes))
+			minTimes[index] = max(minTimes[index], slices.Min(outcomeTimes))
 		}
 	}
-	return out
+	return minTimes
 }
 
-// watchTask watches a task that waits: an alarm is set for the time at which it becomes hopeless, that is, late
-// even if every module ran it alone. Without the option it does nothing.
-func (w *hopelessWatch) watchTask(e flow.QueueEntry, r *flow.Request, service int32, out *policy.Actions) {
-	if !w.enabled {
+// watchTask watches a task of a service that waits: it is checked at the time at which it becomes hopeless, that is,
+// late even if every module ran it alone. If the watch is not enabled, nothing happens.
+func (watch *hopelessWatch) watchTask(entry flow.QueueEntry, request *flow.Request, service int32, out *policy.Actions) {
+	if !watch.enabled {
 		return
 	}
-	for int(e.Task) >= len(w.taskStates) {
-		w.taskStates = append(w.taskStates, taskOver)
+	for int(entry.Task) >= len(watch.taskStates) {
+		watch.taskStates = append(watch.taskStates, taskOver)
 	}
-	w.taskStates[e.Task] = taskQueued
-	e.Key = w.hopelessAt(r, service, taskQueued)
-	w.alarms.push(e)
-	w.setTimer(out)
+	watch.taskStates[entry.Task] = taskQueued
+	entry.Key = watch.hopelessAt(request, service, taskQueued)
+	watch.checks.push(entry)
+	watch.setTimer(out)
 }
 
-// hopelessAt returns the first instant at which a request is hopeless because of a task of a service. For a running task
-// only the time behind it counts.
-func (w *hopelessWatch) hopelessAt(r *flow.Request, service int32, state taskState) time.Duration {
-	remaining := w.minDownstream[r.Model*w.stride+service]
+// hopelessAt returns the first instant at which a request is hopeless because of a task of a service. For a running
+// task only the time behind it counts.
+func (watch *hopelessWatch) hopelessAt(request *flow.Request, service int32, state taskState) time.Duration {
+	remaining := watch.minDownstream[request.Model*watch.stride+service]
 	if state == taskQueued {
-		remaining += w.soloTimes[service]
+		remaining += watch.soloTimes[service]
 	}
-	return r.Deadline - remaining + 1
+	return request.Deadline - remaining + 1
 }
 
-// setStates notes that the tasks of a batch now wait, run or are over, on which it depends when they become
-// hopeless.
-func (w *hopelessWatch) setStates(list []flow.QueueEntry, state taskState) {
-	if w.enabled {
-		for i := range list {
-			w.taskStates[list[i].Task] = state
+// setStates notes that the tasks of a batch now wait, run or are over. Of this it depends when they become hopeless.
+func (watch *hopelessWatch) setStates(tasks []flow.QueueEntry, state taskState) {
+	if watch.enabled {
+		for i := range tasks {
+			watch.taskStates[tasks[i].Task] = state
 		}
 	}
 }
 
-// handleTimer is called at the first alarm. It drops the requests of those tasks that are hopeless by now (late
-// even if every module ran them alone). A task that has started meanwhile gets a later alarm.
-func (w *hopelessWatch) handleTimer(now time.Duration, b *broker, out *policy.Actions) {
-	w.timerAt = farFuture
-	for w.alarms.len() > 0 && w.alarms.min().Key <= now {
-		e := w.alarms.popMin()
-		t, state := &b.tasks.Tasks[e.Task], w.taskStates[e.Task]
-		if state == taskOver || t.Req != e.Req || !b.tasks.IsWanted(&e) {
+// handleTimer is called when the first check is due. It drops the requests of those tasks that are hopeless by now
+// (late even if every module ran them alone). A task that has started meanwhile is checked again later.
+func (watch *hopelessWatch) handleTimer(now time.Duration, broker *broker, out *policy.Actions) {
+	watch.timerAt = farFuture
+	for watch.checks.len() > 0 && watch.checks.min().Key <= now {
+		entry := watch.checks.popMin()
+		task, state := &broker.tasks.Tasks[entry.Task], watch.taskStates[entry.Task]
+
+		// Skip tasks that have ended, and slots that another task has taken.
+		if state == taskOver || task.Req != entry.Req || !broker.tasks.IsWanted(&entry) {
 			continue
 		}
-		if e.Key = w.hopelessAt(&b.tasks.Requests[e.Req], t.Service, state); e.Key > now {
-			w.alarms.push(e)
+		if entry.Key = watch.hopelessAt(&broker.tasks.Requests[entry.Req], task.Service, state); entry.Key > now {
+			watch.checks.push(entry)
 			continue
 		}
-		b.dropRequest(now, e.Req, e.Task, policy.ReasonDeadline, out)
+		broker.dropRequest(now, entry.Req, entry.Task, policy.ReasonDeadline, out)
 	}
-	w.setTimer(out)
+	watch.setTimer(out)
 }
 
-// setTimer sets a timer for the first alarm, if none is set for it.
-func (w *hopelessWatch) setTimer(out *policy.Actions) {
-	if w.alarms.len() > 0 && w.alarms.min().Key < w.timerAt {
-		w.timerAt = w.alarms.min().Key
-		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: watchTag, At: w.timerAt})
+// setTimer sets a timer for the first check, if none is set for that time or an earlier one.
+func (watch *hopelessWatch) setTimer(out *policy.Actions) {
+	if watch.checks.len() > 0 && watch.checks.min().Key < watch.timerAt {
+		watch.timerAt = watch.checks.min().Key
+		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: watchTag, At: watch.timerAt})
 	}
 }

@@ -36,43 +36,45 @@ type worker struct {
 	proof          feasibilityProof
 }
 
-// takesTasks returns true if a worker takes tasks.
-func (w *worker) takesTasks() bool { return w.networkLoaded && w.isWanted && !w.isLost }
+// takesTasks reports whether a worker takes new tasks: its network is loaded, scaling wants it, and its device is not lost.
+func (worker *worker) takesTasks() bool {
+	return worker.networkLoaded && worker.isWanted && !worker.isLost
+}
 
-// waitingTasks returns how many tasks wait for a batch to form.
-func (w *worker) waitingTasks() int { return w.queue.len() + w.setAside.len() }
+// waitingTasks returns how many tasks of a worker wait to enter a batch, in its queue and set aside.
+func (worker *worker) waitingTasks() int { return worker.queue.len() + worker.setAside.len() }
 
-// hasRoom returns true if the forming batch takes a further task.
-func (w *worker) hasRoom() bool { return len(w.formingBatch) < int(w.formingLimit) }
+// hasRoom reports whether the forming batch (the next one) of a worker takes a further task.
+func (worker *worker) hasRoom() bool { return len(worker.formingBatch) < int(worker.formingLimit) }
 
 // backlogTime returns how long the full batches take that a worker has to run before a further task can start:
 // those of its forming batch and its queue.
-func (w *worker) backlogTime() time.Duration {
-	tasks := len(w.formingBatch) + w.waitingTasks()
-	if !w.hasRoom() { // it counts as a planned batch
-		tasks = int(w.plannedBatch) + w.waitingTasks()
+func (worker *worker) backlogTime() time.Duration {
+	tasks := len(worker.formingBatch) + worker.waitingTasks()
+	if !worker.hasRoom() { // it counts as a planned batch
+		tasks = int(worker.plannedBatch) + worker.waitingTasks()
 	}
-	return time.Duration(tasks/int(w.plannedBatch)) * w.fullBatchTime
+	return time.Duration(tasks/int(worker.plannedBatch)) * worker.fullBatchTime
 }
 
-// dropUnwanted removes the tasks of closed requests from the forming batch.
-func (w *worker) dropUnwanted(tasks *flow.TaskTable) {
-	wanted := w.formingBatch[:0]
-	for i := range w.formingBatch {
-		if tasks.IsWanted(&w.formingBatch[i]) {
-			wanted = append(wanted, w.formingBatch[i])
+// dropUnwanted removes the tasks of closed requests from a worker's forming batch, the next one to start.
+func (worker *worker) dropUnwanted(tasks *flow.TaskTable) {
+	wanted := worker.formingBatch[:0]
+	for i := range worker.formingBatch {
+		if tasks.IsWanted(&worker.formingBatch[i]) {
+			wanted = append(wanted, worker.formingBatch[i])
 		}
 	}
-	w.formingBatch = wanted
+	worker.formingBatch = wanted
 	if len(wanted) == 0 {
-		w.formingLimit = w.plannedBatch
+		worker.formingLimit = worker.plannedBatch
 	}
 }
 
-// removeAll moves all tasks that have not started to a list.
-func (w *worker) removeAll(tasks []flow.QueueEntry) []flow.QueueEntry {
-	tasks = append(append(append(tasks, w.formingBatch...), w.queue.list...), w.setAside.list...)
-	w.formingLimit = w.plannedBatch
-	w.formingBatch, w.queue.list, w.setAside.list = w.formingBatch[:0], w.queue.list[:0], w.setAside.list[:0]
+// removeAll appends all tasks of a worker that have not started to removed, and empties its forming batch and queues.
+func (worker *worker) removeAll(tasks []flow.QueueEntry) []flow.QueueEntry {
+	tasks = append(append(append(tasks, worker.formingBatch...), worker.queue.list...), worker.setAside.list...)
+	worker.formingLimit = worker.plannedBatch
+	worker.formingBatch, worker.queue.list, worker.setAside.list = worker.formingBatch[:0], worker.queue.list[:0], worker.setAside.list[:0]
 	return tasks
 }

@@ -10,7 +10,7 @@ import (
 // forgetAfter is the time after which a client that sends nothing is forgotten.
 const forgetAfter = time.Minute
 
-// client holds the rates and open requests of a client.
+// client holds the rates and open requests of a client, who is known by a number.
 type client struct {
 	id               int32         // 0 if the slot is free
 	openRequests     int32         // admitted requests without an answer
@@ -25,18 +25,18 @@ type decayingSum struct {
 	updatedAt time.Duration
 }
 
-// valueAt returns the value of a sum that decays exponentially over the window, at a time: about the requests of
-// the last window.
-func (r *decayingSum) valueAt(now, window time.Duration) float64 {
-	if r.sum == 0 || now <= r.updatedAt {
-		return r.sum
+// valueAt returns the value of a sum that decays exponentially over the window, at the time now: about the requests
+// of the last window.
+func (sum *decayingSum) valueAt(now, window time.Duration) float64 {
+	if sum.sum == 0 || now <= sum.updatedAt {
+		return sum.sum
 	}
-	return r.sum * math.Exp(-float64(now-r.updatedAt)/float64(window))
+	return sum.sum * math.Exp(-float64(now-sum.updatedAt)/float64(window))
 }
 
-// addAt adds n requests at a time.
-func (r *decayingSum) addAt(now, window time.Duration, n float64) {
-	r.sum, r.updatedAt = r.valueAt(now, window)+n, now
+// addAt adds a count of requests to a sum that decays exponentially over the window, at the time now.
+func (sum *decayingSum) addAt(now, window time.Duration, count float64) {
+	sum.sum, sum.updatedAt = sum.valueAt(now, window)+count, now
 }
 
 // clientOf returns the entry of the client with a number, which has sent a request now, and makes one if it is new.
@@ -48,12 +48,12 @@ func (s *ClientShares) clientOf(now time.Duration, number int32) *client {
 		slot = slots.Take(&s.clients, &s.freeSlots)
 		s.slotOf[number] = slot
 	}
-	c := &s.clients[slot]
-	if c.id = number; c.offeredRequests == nil {
-		c.offeredRequests, c.admittedRequests = make([]decayingSum, len(s.models)), make([]decayingSum, len(s.models))
+	entry := &s.clients[slot]
+	if entry.id = number; entry.offeredRequests == nil {
+		entry.offeredRequests, entry.admittedRequests = make([]decayingSum, len(s.models)), make([]decayingSum, len(s.models))
 	}
-	c.lastSeenAt = now
-	return c
+	entry.lastSeenAt = now
+	return entry
 }
 
 // forgetIdleClient checks one client, the next in turn, and forgets it if it has no open request and has sent none
@@ -62,14 +62,14 @@ func (s *ClientShares) forgetIdleClient(now time.Duration) {
 	if len(s.clients) == 0 {
 		return
 	}
-	s.sweptSlot = (s.sweptSlot + 1) % len(s.clients)
-	c := &s.clients[s.sweptSlot]
-	if c.id == 0 || c.openRequests > 0 || now-c.lastSeenAt < forgetAfter {
+	s.lastChecked = (s.lastChecked + 1) % len(s.clients)
+	entry := &s.clients[s.lastChecked]
+	if entry.id == 0 || entry.openRequests > 0 || now-entry.lastSeenAt < forgetAfter {
 		return
 	}
-	delete(s.slotOf, c.id)
-	c.id = 0
-	clear(c.offeredRequests)
-	clear(c.admittedRequests)
-	s.freeSlots = append(s.freeSlots, int32(s.sweptSlot))
+	delete(s.slotOf, entry.id)
+	entry.id = 0
+	clear(entry.offeredRequests)
+	clear(entry.admittedRequests)
+	s.freeSlots = append(s.freeSlots, int32(s.lastChecked))
 }

@@ -9,11 +9,11 @@ import (
 // ClientShares decides which requests are admitted. It is a state machine like a policy: times are arguments. Calls must
 // not be concurrent.
 type ClientShares struct {
-	models    []modelShare
-	clients   []client
-	slotOf    map[int32]int32 // by client number: its slot in clients
-	freeSlots []int32         // slots without a client
-	sweptSlot int             // slot that was checked last
+	models      []modelShare
+	clients     []client
+	slotOf      map[int32]int32 // by client number: its slot in clients
+	freeSlots   []int32         // slots without a client
+	lastChecked int             // slot that forgetIdleClient checked last
 }
 
 // modelShare is the capacity of a model, and how much of it is in use.
@@ -47,61 +47,65 @@ const (
 
 // New returns the shares of a plan. For plans with instances of language models it returns nil, which admits everything:
 // their requests are not refused for lack of capacity.
-func New(t *policy.Tables) *ClientShares {
-	if len(t.Instances) > 0 {
+func New(tables *policy.Tables) *ClientShares {
+	if len(tables.Instances) > 0 {
 		return nil
 	}
-	s := &ClientShares{slotOf: map[int32]int32{}, models: make([]modelShare, len(t.Models))}
+	shares := &ClientShares{slotOf: map[int32]int32{}, models: make([]modelShare, len(tables.Models))}
 	total := 0.0
-	for i := range t.Models {
-		total += t.Models[i].RPS
+	for i := range tables.Models {
+		total += tables.Models[i].RPS
 	}
-	for i := range s.models {
-		m := &t.Models[i]
+	for i := range shares.models {
+		model := &tables.Models[i]
 
 		// The capacity is at least what fills planned batches on all devices.
 		inPlannedBatches := 0.0 // requests in planned batches on all devices
-		for p := m.FirstPipeline; p < m.FirstPipeline+m.NumPipelines; p++ {
-			pipeline := &t.Pipelines[p]
-			for _, stage := range t.Stages[pipeline.FirstStage : pipeline.FirstStage+pipeline.NumStages] {
+		for pipelineIndex := model.FirstPipeline; pipelineIndex < model.FirstPipeline+model.NumPipelines; pipelineIndex++ {
+			pipeline := &tables.Pipelines[pipelineIndex]
+			for _, stage := range tables.Stages[pipeline.FirstStage : pipeline.FirstStage+pipeline.NumStages] {
 				inPlannedBatches += float64(pipeline.Batch * stage.NumDevices)
 			}
 		}
-		if len(t.Services) != len(t.Models) && total > 0 {
-			inPlannedBatches *= m.RPS / total // the models share all pipelines
+		if len(tables.Services) != len(tables.Models) && total > 0 {
+			inPlannedBatches *= model.RPS / total // the models share all pipelines
 		}
-		s.models[i] = modelShare{slo: m.SLO, plannedRate: m.RPS, capacity: max(capacityShare*m.RPS*m.SLO.Seconds(), inPlannedBatches, 1), health: 1, fairRate: m.RPS}
+		shares.models[i] = modelShare{slo: model.SLO, plannedRate: model.RPS, capacity: max(capacityShare*model.RPS*model.SLO.Seconds(), inPlannedBatches, 1), health: 1, fairRate: model.RPS}
 	}
-	return s
+	return shares
 }
 
-// Admit returns true if n requests of a client, which arrive together, are admitted. The number 0 stands for an unknown
-// client, which is always admitted and not counted.
+// Admit reports whether `count` requests of a client to a model, which arrive together, are admitted. number is that
+// of the client (policy.ClientNumber); 0 stands for an unknown client, who is always admitted and not counted.
 //
-// A request is refused if other clients are present, the open requests exceed the capacity, and the client was admitted
-// more than its fair rate lately.
-func (s *ClientShares) Admit(now time.Duration, model, number, n int32) bool {
+// A request is refused if other clients are present, the open requests exceed the model's capacity, and the client
+// was admitted more than its fair rate lately.
+func (s *ClientShares) Admit(now time.Duration, model, number, count int32) bool {
 	if s == nil || number == 0 {
 		return true
 	}
-	m, c := &s.models[model], s.clientOf(now, number)
+	share, client := &s.models[model], s.clientOf(now, number)
 	if len(s.slotOf) > 1 {
 		s.updateFairRate(now, model)
 	}
-	window := m.window()
-	c.offeredRequests[model].addAt(now, window, float64(n))
-	if len(s.slotOf) > 1 && m.plannedRate > 0 && float64(m.openRequests+n) > m.health*m.capacity &&
-		c.admittedRequests[model].valueAt(now, window)+float64(n) > m.fairRate*max(m.health, minRateHealth)*window.Seconds() {
+
+	// Count the requests as sent.
+	window := share.window()
+	client.offeredRequests[model].addAt(now, window, float64(count))
+	if len(s.slotOf) > 1 && share.plannedRate > 0 && float64(share.openRequests+count) > share.health*share.capacity &&
+		client.admittedRequests[model].valueAt(now, window)+float64(count) > share.fairRate*max(share.health, minRateHealth)*window.Seconds() {
 		return false
 	}
-	c.admittedRequests[model].addAt(now, window, float64(n))
-	m.openRequests += n
-	c.openRequests += n
+	client.admittedRequests[model].addAt(now, window, float64(count))
+
+	// Count them as admitted and open.
+	share.openRequests += count
+	client.openRequests += count
 	return true
 }
 
-// window returns the time over which a client's requests are counted: some SLOs or, at low rates, as long as
-// windowCount requests take at the fair rate, at most an hour and at least 1 ms.
+// window returns the time over which a client's requests to a model are counted: some SLOs or, at low rates, as long
+// as windowCount requests take at the fair rate, at most an hour and at least 1 ms.
 func (m *modelShare) window() time.Duration {
 	window := windowSLOs * m.slo
 	if m.fairRate > 0 {
@@ -113,63 +117,63 @@ func (m *modelShare) window() time.Duration {
 // updateFairRate computes the fair rate of a model anew, at most eight times per SLO: what clients that send more
 // than it share equally, while the others get what they ask for (max-min fairness).
 func (s *ClientShares) updateFairRate(now time.Duration, model int32) {
-	m := &s.models[model]
-	if now-m.fairRateAt < max(m.slo/8, time.Millisecond) {
+	share := &s.models[model]
+	if now-share.fairRateAt < max(share.slo/8, time.Millisecond) {
 		return
 	}
-	m.fairRateAt = now
-	window := m.window()
+	share.fairRateAt = now
+	window := share.window()
 
 	// What light clients send is theirs; heavy clients share the rest.
-	capacity, heavyClients := sharedRatePart*m.plannedRate, 0
+	remainingRate, heavyClients := sharedRatePart*share.plannedRate, 0
 	for i := range s.clients {
-		c := &s.clients[i]
-		if c.id == 0 {
+		client := &s.clients[i]
+		if client.id == 0 {
 			continue
 		}
-		if clientRate := c.offeredRequests[model].valueAt(now, window) / window.Seconds(); clientRate < m.fairRate {
-			capacity -= clientRate
+		if clientRate := client.offeredRequests[model].valueAt(now, window) / window.Seconds(); clientRate < share.fairRate {
+			remainingRate -= clientRate
 		} else {
 			heavyClients++
 		}
 	}
 	// A level that nobody exceeds rises to all that is carried.
-	m.fairRate = max(capacity, 0) / float64(max(heavyClients, 1))
+	share.fairRate = max(remainingRate, 0) / float64(max(heavyClients, 1))
 
 	// A fair rate that no client exceeds rises to the whole shared rate.
-	if equalRate := sharedRatePart * m.plannedRate / float64(max(len(s.slotOf), 1)); m.fairRate < equalRate {
-		m.fairRate = equalRate
+	if equalRate := sharedRatePart * share.plannedRate / float64(max(len(s.slotOf), 1)); share.fairRate < equalRate {
+		share.fairRate = equalRate
 	}
 }
 
-// RecordEnd records that n admitted requests of a client have ended. isLate says that they had the whole SLO of the
-// model and were not answered in time. From these follows, once per SLO, the model's health: it falls while many
-// are late, and fewer requests are then admitted.
-func (s *ClientShares) RecordEnd(now time.Duration, model, number, n int32, isLate bool) {
+// RecordEnd records that `count` admitted requests of a client (its number) to a model have ended. isLate says that
+// they had the whole SLO of the model and were not answered in time. From these follows, once per SLO, the model's
+// health: it falls while many are late, and fewer requests are then admitted.
+func (s *ClientShares) RecordEnd(now time.Duration, model, number, count int32, isLate bool) {
 	if s == nil || number == 0 {
 		return
 	}
-	m := &s.models[model]
-	m.openRequests -= n
+	share := &s.models[model]
+	share.openRequests -= count
 	if slot, ok := s.slotOf[number]; ok {
-		s.clients[slot].openRequests -= n
+		s.clients[slot].openRequests -= count
 	}
-	m.answers += n
+	share.answers += count
 	if isLate {
-		m.lateAnswers += n
+		share.lateAnswers += count
 	}
 
 	// Adjust the health once per SLO.
-	if now < m.healthSince+m.slo {
+	if now < share.healthSince+share.slo {
 		return
 	}
 	switch {
 	case len(s.slotOf) < 2:
-		m.health = 1 // a client alone is never refused, so many of its requests may be late
-	case float64(m.lateAnswers) > maxLateShare*float64(m.answers):
-		m.health = max(m.health*healthDecay, minHealth)
+		share.health = 1 // a client alone is never refused, so many of its requests may be late
+	case float64(share.lateAnswers) > maxLateShare*float64(share.answers):
+		share.health = max(share.health*healthDecay, minHealth)
 	default:
-		m.health = min(m.health*healthGrowth, 1)
+		share.health = min(share.health*healthGrowth, 1)
 	}
-	m.healthSince, m.answers, m.lateAnswers = now, 0, 0
+	share.healthSince, share.answers, share.lateAnswers = now, 0, 0
 }

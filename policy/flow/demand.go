@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// WorkerDemand computes how many workers are wanted by the arrivals at the entry alone, so that it does not depend on
-// what is dropped. Calls must not be concurrent.
+// WorkerDemand computes how many workers of each module are wanted, by the arrivals at the entry alone, so that it
+// does not depend on what is dropped. Calls must not be concurrent.
 type WorkerDemand struct {
 	scaling        *Scaling
 	arrivals       int64          // arrivals in this second
@@ -25,14 +25,14 @@ type workerLookup struct {
 // NewWorkerDemand returns the demand under a scaling rule. It keeps the arrivals of as many seconds as the rule
 // looks at.
 func NewWorkerDemand(scaling *Scaling) *WorkerDemand {
-	n := int(scaling.Window / time.Second)
+	seconds := int(scaling.Window / time.Second)
 	if scaling.RiseSigmas > 0 {
-		n = max(n, noiseSamples+1)
+		seconds = max(seconds, noiseSamples+1)
 	}
-	return &WorkerDemand{scaling: scaling, secondArrivals: make([]int64, n), wantedWorkers: append([]int(nil), scaling.StartWorkers...)}
+	return &WorkerDemand{scaling: scaling, secondArrivals: make([]int64, seconds), wantedWorkers: append([]int(nil), scaling.StartWorkers...)}
 }
 
-// CountArrival counts a request.
+// CountArrival counts a request that arrives in the current second.
 func (d *WorkerDemand) CountArrival() { d.arrivals++ }
 
 // PassTime ends the seconds before now. The first of them has the arrivals counted so far, the others have none.
@@ -44,7 +44,7 @@ func (d *WorkerDemand) PassTime(now time.Duration) {
 	}
 }
 
-// IsDecisionDue returns true if a decision is due in the second that begins.
+// IsDecisionDue reports whether the number of workers is to be decided in the second that begins.
 func (d *WorkerDemand) IsDecisionDue() bool {
 	return d.second%int64(d.scaling.Interval/time.Second) == 0
 }
@@ -54,6 +54,8 @@ func (d *WorkerDemand) IsDecisionDue() bool {
 // the list.
 func (d *WorkerDemand) WantedWorkers(now time.Duration) []int {
 	newest := d.scaling.WorkersAt(d.PlannedRate())
+
+	// Forget what was looked up too long ago, and add what was looked up now.
 	recent := d.lookups[:0]
 	for _, lookup := range d.lookups {
 		if now-lookup.lookedUpAt < d.scaling.Hold {
@@ -61,14 +63,18 @@ func (d *WorkerDemand) WantedWorkers(now time.Duration) []int {
 		}
 	}
 	d.lookups = append(recent, workerLookup{now, newest})
+
+	// Take the maximum of each module.
 	total := 0
-	for m := range d.wantedWorkers {
-		d.wantedWorkers[m] = 0
+	for module := range d.wantedWorkers {
+		d.wantedWorkers[module] = 0
 		for _, lookup := range d.lookups {
-			d.wantedWorkers[m] = max(d.wantedWorkers[m], lookup.workers[m])
+			d.wantedWorkers[module] = max(d.wantedWorkers[module], lookup.workers[module])
 		}
-		total += d.wantedWorkers[m]
+		total += d.wantedWorkers[module]
 	}
+
+	// Together that may be too much.
 	if total > d.scaling.MaxWorkers {
 		copy(d.wantedWorkers, newest)
 	}
@@ -88,27 +94,27 @@ const noiseSamples = 30
 //	rate = mean + max(0, slope/squaredSpread - σ·noise/√squaredSpread) · (middle + lookahead),   squaredSpread = n(n²-1)/12
 //	rate >= mean over the last u seconds - σ·noise/√u
 func (d *WorkerDemand) PlannedRate() float64 {
-	n := int64(d.scaling.Window / time.Second)
+	seconds := int64(d.scaling.Window / time.Second)
 
 	// Mean and slope over the window.
-	sum, slope, middle := 0.0, 0.0, float64(n-1)/2
-	for i := range n {
-		arrivals := d.arrivalsAt(d.second - n + i)
+	sum, slope, middle := 0.0, 0.0, float64(seconds-1)/2
+	for second := range seconds {
+		arrivals := d.arrivalsAt(d.second - seconds + second)
 		sum += arrivals
-		slope += (float64(i) - middle) * arrivals
+		slope += (float64(second) - middle) * arrivals
 	}
-	rate, noiseMargin := sum/float64(n), d.scaling.RiseSigmas*d.arrivalNoise()
+	rate, noiseMargin := sum/float64(seconds), d.scaling.RiseSigmas*d.arrivalNoise()
 
 	// Continue the line, if it rises.
-	if d.scaling.Lookahead > 0 && n > 1 && d.second >= n {
-		squaredSpread := float64(n) * float64(n*n-1) / 12
+	if d.scaling.Lookahead > 0 && seconds > 1 && d.second >= seconds {
+		squaredSpread := float64(seconds) * float64(seconds*seconds-1) / 12
 		rate += max(0, slope/squaredSpread-noiseMargin/math.Sqrt(squaredSpread)) * (middle + d.scaling.Lookahead.Seconds())
 	}
 
 	// Steps.
 	if d.scaling.RiseSigmas > 0 {
 		lastArrivals := 0.0
-		for back := range min(n, d.second) {
+		for back := range min(seconds, d.second) {
 			lastArrivals += d.arrivalsAt(d.second - 1 - back)
 			rate = max(rate, lastArrivals/float64(back+1)-noiseMargin/math.Sqrt(float64(back+1)))
 		}
@@ -131,11 +137,11 @@ func (d *WorkerDemand) arrivalNoise() float64 {
 	if d.scaling.RiseSigmas == 0 {
 		return 0
 	}
-	sum, n := 0.0, 0
-	for s := max(1, d.second-noiseSamples); s < d.second; s++ {
-		difference := d.arrivalsAt(s) - d.arrivalsAt(s-1)
+	sum, differences := 0.0, 0
+	for second := max(1, d.second-noiseSamples); second < d.second; second++ {
+		difference := d.arrivalsAt(second) - d.arrivalsAt(second-1)
 		sum += difference * difference / 2
-		n++
+		differences++
 	}
-	return math.Sqrt(sum / float64(max(n, 1)))
+	return math.Sqrt(sum / float64(max(differences, 1)))
 }

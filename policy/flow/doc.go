@@ -8,6 +8,7 @@
 //   - Outcome: which of several ways on a request takes behind a node; the result of that node's task.
 //   - Segment (of a workflow): steps whose tasks are revealed at once. Branch: a way on behind a segment.
 //   - Item: a step may run once for each item of a list. Route: one of the models that may run a step.
+//   - Shared tables: the policy.Tables of a plan, beside which stand those of its kind.
 //   - Session state: what a service keeps of a request from one task to the next.
 //   - Generation step: a step that asks a language model for tokens.
 //

@@ -29,7 +29,7 @@ type Engine struct {
 	MaxSequences             int32 // at most at once
 }
 
-// GenerationStep is a step that asks a language model.
+// GenerationStep is a step of a workflow that asks a language model, with the tokens that it asks for.
 type GenerationStep struct {
 	App, Segment, Step int32
 	Prompt, Output     *formats.Lengths // distributions; nil stands for the mean
@@ -38,29 +38,29 @@ type GenerationStep struct {
 
 // tokenDraw returns a function that draws how many tokens a task's prompt and answer have: a recorded pair at
 // random, or each from its distribution.
-func (a *GenerationStep) tokenDraw(rng *rand.Rand) func() (prompt, output int32) {
-	if len(a.TokenSamples) > 0 {
+func (step *GenerationStep) tokenDraw(rng *rand.Rand) func() (prompt, output int32) {
+	if len(step.TokenSamples) > 0 {
 		return func() (prompt, output int32) {
-			row := a.TokenSamples[rng.IntN(len(a.TokenSamples))]
+			row := step.TokenSamples[rng.IntN(len(step.TokenSamples))]
 			return int32(row[0]), int32(row[1])
 		}
 	}
-	prompts, outputs := arrivals.Lengths(a.Prompt, rng), arrivals.Lengths(a.Output, rng)
+	prompts, outputs := arrivals.Lengths(step.Prompt, rng), arrivals.Lengths(step.Output, rng)
 	return func() (prompt, output int32) { return prompts(), outputs() }
 }
 
 // LanguageModelOf returns the figures of a service as a language model. If it is none, it returns nil; so it does
 // for nil tables.
-func (w *WorkflowTables) LanguageModelOf(service int32) *LanguageModel {
-	if w == nil || int(service) >= len(w.LanguageModels) || len(w.LanguageModels[service].Engines) == 0 {
+func (workflows *WorkflowTables) LanguageModelOf(service int32) *LanguageModel {
+	if workflows == nil || int(service) >= len(workflows.LanguageModels) || len(workflows.LanguageModels[service].Engines) == 0 {
 		return nil
 	}
-	return &w.LanguageModels[service]
+	return &workflows.LanguageModels[service]
 }
 
-// addLanguageModel adds the next service to the table of language models, with its engine (speed and memory) on
+// addLanguageModel appends the next service to the table of language models, with its engine (speed and memory) on
 // each pool of devices. If generation is nil, the service is no language model and its entry stays empty.
-func (w *WorkflowTables) addLanguageModel(plan *formats.Plan, generation *formats.FlowGeneration) {
+func (workflows *WorkflowTables) addLanguageModel(plan *formats.Plan, generation *formats.FlowGeneration) {
 	model := LanguageModel{}
 	if generation != nil {
 		model.KVBytes, model.Prompt, model.Output = generation.KVBytesPerToken, generation.PromptMean, generation.OutputMean
@@ -72,17 +72,17 @@ func (w *WorkflowTables) addLanguageModel(plan *formats.Plan, generation *format
 			model.Engines = append(model.Engines, engine)
 		}
 	}
-	w.LanguageModels = append(w.LanguageModels, model)
+	workflows.LanguageModels = append(workflows.LanguageModels, model)
 }
 
-// numberGenerationSteps numbers, from 1, the steps of the next application that ask language models, and lists them
-// with their distributions of tokens. Number 0 means a step that asks none.
-func (w *WorkflowTables) numberGenerationSteps(a *Workflow) {
-	for g := range a.Segments {
-		for k := range a.Segments[g].Steps {
-			if s := &a.Segments[g].Steps[k]; s.Output != nil {
-				w.GenerationSteps = append(w.GenerationSteps, GenerationStep{App: int32(len(w.Apps)), Segment: int32(g), Step: int32(k), Prompt: s.Prompt, Output: s.Output, TokenSamples: s.TokenSamples})
-				s.GenerationStep = int32(len(w.GenerationSteps))
+// numberGenerationSteps numbers, from 1, the steps of the next workflow that ask language models, and lists them with
+// their distributions of tokens. Number 0 means a step that asks none.
+func (workflows *WorkflowTables) numberGenerationSteps(workflow *Workflow) {
+	for segment := range workflow.Segments {
+		for stepIndex := range workflow.Segments[segment].Steps {
+			if step := &workflow.Segments[segment].Steps[stepIndex]; step.Output != nil {
+				workflows.GenerationSteps = append(workflows.GenerationSteps, GenerationStep{App: int32(len(workflows.Apps)), Segment: int32(segment), Step: int32(stepIndex), Prompt: step.Prompt, Output: step.Output, TokenSamples: step.TokenSamples})
+				step.GenerationStep = int32(len(workflows.GenerationSteps))
 			}
 		}
 	}
@@ -96,12 +96,12 @@ func WithTokenWork(segments []formats.Segment, models map[string]*formats.FlowGe
 	for i := range out {
 		out[i].Modules = slices.Clone(out[i].Modules)
 		for k := range out[i].Modules {
-			m := &out[i].Modules[k]
-			prompt, output := m.TokenLengths()
-			if l := models[m.Services()[0]]; output != nil && l != nil && len(l.Instances) > 0 {
-				instance := &l.Instances[0]
+			module := &out[i].Modules[k]
+			prompt, output := module.TokenLengths()
+			if languageModel := models[module.Services()[0]]; output != nil && languageModel != nil && len(languageModel.Instances) > 0 {
+				instance := &languageModel.Instances[0]
 				sequenceTime := instance.Iteration.ResidenceTime(1, arrivals.MeanLength(prompt), arrivals.MeanLength(output), int32(instance.TokenBudget))
-				m.Work = sequenceTime.Seconds() / instance.Iteration.ResidenceTime(1, l.PromptMean, l.OutputMean, int32(instance.TokenBudget)).Seconds()
+				module.Work = sequenceTime.Seconds() / instance.Iteration.ResidenceTime(1, languageModel.PromptMean, languageModel.OutputMean, int32(instance.TokenBudget)).Seconds()
 			}
 		}
 	}
@@ -110,18 +110,19 @@ func WithTokenWork(segments []formats.Segment, models map[string]*formats.FlowGe
 
 // CheckServable returns an error if workflows cannot be served: a device may run a language model and another model, but
 // the server of a language model runs that model alone.
-func (w *WorkflowTables) CheckServable(t *policy.Tables) error {
-	serviceOnDevice := make([]int32, len(t.Devices)) // by device: a service that may run on it, plus one
-	for s := range t.Services {
-		service := &t.Services[s]
-		for p := service.FirstPipeline; p < service.FirstPipeline+service.NumPipelines; p++ {
-			for _, d := range t.DevicesOf(t.Pipelines[p].FirstStage) {
-				other := serviceOnDevice[d] - 1
-				if serviceOnDevice[d] = int32(s) + 1; other < 0 || other == int32(s) || w.LanguageModelOf(int32(s)) == nil && w.LanguageModelOf(other) == nil {
+func (workflows *WorkflowTables) CheckServable(shared *policy.Tables) error {
+	serviceOnDevice := make([]int32, len(shared.Devices)) // by device: a service that may run on it, plus one
+	for serviceIndex := range shared.Services {
+		service := &shared.Services[serviceIndex]
+		for pipeline := service.FirstPipeline; pipeline < service.FirstPipeline+service.NumPipelines; pipeline++ {
+			for _, device := range shared.DevicesOf(shared.Pipelines[pipeline].FirstStage) {
+				// Two services on a device are allowed if none is a language model.
+				other := serviceOnDevice[device] - 1
+				if serviceOnDevice[device] = int32(serviceIndex) + 1; other < 0 || other == int32(serviceIndex) || workflows.LanguageModelOf(int32(serviceIndex)) == nil && workflows.LanguageModelOf(other) == nil {
 					continue
 				}
-				return &document.Error{Path: fmt.Sprintf("flow.modules[%d]", s), Expected: "devices of its own for each language model",
-					Found: fmt.Sprintf("%q and %q on the same devices of %s, at least one of them a language model", t.Services[other].Name, t.Services[s].Name, t.Kinds[t.Devices[d].Kind]),
+				return &document.Error{Path: fmt.Sprintf("flow.modules[%d]", serviceIndex), Expected: "devices of its own for each language model",
+					Found: fmt.Sprintf("%q and %q on the same devices of %s, at least one of them a language model", shared.Services[other].Name, shared.Services[serviceIndex].Name, shared.Kinds[shared.Devices[device].Kind]),
 					Hint:  "the server of a language model runs that model alone: give language models pools of their own in the cluster (another name of the device, with its own measurements)"}
 			}
 		}

@@ -26,54 +26,57 @@ type requiredModel struct {
 // WithLanguageModels returns a profile with the language models that workflows ask added to its models. A batch of n
 // stands for one sequence among n at all times, and its memory is the KV memory of all of them at their ends. The models
 // come with the tokens of their usual tasks, which are those of the longest tasks on average, and their instances.
-func WithLanguageModels(p *formats.Profile, apps []formats.Application, path string) (*formats.Profile, map[string]*formats.FlowGeneration, error) {
-	out, llms := *p, map[string]*formats.FlowGeneration{}
-	out.Models = nil
-	for _, a := range requiredModels(apps, path) {
-		i := slices.IndexFunc(p.LLMs, func(m formats.LLMProfile) bool { return m.Model == a.name })
-		if i < 0 {
+func WithLanguageModels(profile *formats.Profile, apps []formats.Application, path string) (*formats.Profile, map[string]*formats.FlowGeneration, error) {
+	profileCopy, llms := *profile, map[string]*formats.FlowGeneration{}
+	profileCopy.Models = nil
+	for _, model := range requiredModels(apps, path) {
+		llmIndex := slices.IndexFunc(profile.LLMs, func(profileModel formats.LLMProfile) bool { return profileModel.Model == model.name })
+		if llmIndex < 0 {
 			var names []string
-			for k := range p.LLMs {
-				names = append(names, p.LLMs[k].Model)
+			for k := range profile.LLMs {
+				names = append(names, profile.LLMs[k].Model)
 			}
 			hint := "the profile has " + strings.Join(names, ", ")
 			if len(names) == 0 {
 				hint = "the profile has none: plan profile --llm or plan import adds one"
 			}
-			return nil, nil, &document.Error{Path: a.path, Found: fmt.Sprintf("%q with tokens", a.name), Expected: "a language model of the profile's llms", Hint: hint}
+			return nil, nil, &document.Error{Path: model.path, Found: fmt.Sprintf("%q with tokens", model.name), Expected: "a language model of the profile's llms", Hint: hint}
 		}
-		m, llm, err := a.profileModel(&p.LLMs[i])
+		profileModel, generation, err := model.profileModel(&profile.LLMs[llmIndex])
 		if err != nil {
 			return nil, nil, err
 		}
-		out.Models, llms[a.name] = append(out.Models, *m), llm
+		profileCopy.Models, llms[model.name] = append(profileCopy.Models, *profileModel), generation
 	}
-	out.Models = append(out.Models, p.Models...)
-	return &out, llms, nil
+	profileCopy.Models = append(profileCopy.Models, profile.Models...)
+	return &profileCopy, llms, nil
 }
 
 // requiredModels returns the language models that steps of workflows ask, each once, with the mean tokens of its
-// longest task, the most tokens that a task may have, and where it is first named.
+// longest task, the most tokens that a task may have, and the field that names it first. path is the field of the
+// applications.
 func requiredModels(apps []formats.Application, path string) (required []requiredModel) {
-	for i := range apps {
-		for g := range apps[i].Segments {
-			for k := range apps[i].Segments[g].Modules {
-				m := &apps[i].Segments[g].Modules[k]
-				prompts, outputs := m.TokenLengths()
+	for app := range apps {
+		for segment := range apps[app].Segments {
+			for moduleIndex := range apps[app].Segments[segment].Modules {
+				module := &apps[app].Segments[segment].Modules[moduleIndex]
+				prompts, outputs := module.TokenLengths()
 				if prompts == nil || outputs == nil {
 					continue
 				}
+
+				// Keep the longest task of each model.
 				prompt, output, longest := arrivals.MeanLength(prompts), arrivals.MeanLength(outputs), prompts.MaxTokens()+outputs.MaxTokens()
-				for _, name := range m.Services() {
-					n := slices.IndexFunc(required, func(a requiredModel) bool { return a.name == name })
-					if n < 0 {
-						n, required = len(required), append(required, requiredModel{name: name, path: fmt.Sprintf("%s[%d].segments[%d].modules[%d]", path, i, g, k)})
+				for _, name := range module.Services() {
+					index := slices.IndexFunc(required, func(entry requiredModel) bool { return entry.name == name })
+					if index < 0 {
+						index, required = len(required), append(required, requiredModel{name: name, path: fmt.Sprintf("%s[%d].segments[%d].modules[%d]", path, app, segment, moduleIndex)})
 					}
-					a := &required[n]
-					if prompt+output > a.promptMean+a.outputMean {
-						a.promptMean, a.outputMean = prompt, output
+					entry := &required[index]
+					if prompt+output > entry.promptMean+entry.outputMean {
+						entry.promptMean, entry.outputMean = prompt, output
 					}
-					a.longestTokens = max(a.longestTokens, longest)
+					entry.longestTokens = max(entry.longestTokens, longest)
 				}
 			}
 		}
@@ -82,29 +85,29 @@ func requiredModels(apps []formats.Application, path string) (required []require
 }
 
 // profileModel returns a language model in the form of one that was measured in batches, so that the planner treats
-// both alike: a batch of n is n sequences at a time, and takes as long as a sequence among n. It returns an error
-// if its memory is not known or no sequence fits.
-func (a *requiredModel) profileModel(l *formats.LLMProfile) (*formats.ProfileModel, *formats.FlowGeneration, error) {
+// both alike: a batch of n is n sequences at a time, and takes as long as a sequence among n. It returns an error if
+// the profile does not say its memory or no sequence fits.
+func (model *requiredModel) profileModel(profile *formats.LLMProfile) (*formats.ProfileModel, *formats.FlowGeneration, error) {
 	// The memory must be known, in bytes or in tokens.
-	kvBytes := l.KVBytesPerToken
+	kvBytes := profile.KVBytesPerToken
 	switch {
-	case kvBytes > 0 && l.WeightBytes > 0:
-	case slices.ContainsFunc(l.Instances, func(instance formats.LLMInstance) bool { return instance.TensorParallel == 1 && instance.KVTokens == 0 }):
-		return nil, nil, &document.Error{Path: a.path, Found: fmt.Sprintf("%q, whose profile says nothing of its memory", a.name), Expected: "weight_bytes and kv_bytes_per_token in the profile's llms, or kv_tokens of each instance"}
+	case kvBytes > 0 && profile.WeightBytes > 0:
+	case slices.ContainsFunc(profile.Instances, func(instance formats.LLMInstance) bool { return instance.TensorParallel == 1 && instance.KVTokens == 0 }):
+		return nil, nil, &document.Error{Path: model.path, Found: fmt.Sprintf("%q, whose profile says nothing of its memory", model.name), Expected: "weight_bytes and kv_bytes_per_token in the profile's llms, or kv_tokens of each instance"}
 	default: // the tokens that fit in memory are known, however many bytes a token takes
 		kvBytes = max(kvBytes, 1)
 	}
 
 	// One measurement for every number of sequences that fits.
-	m := &formats.ProfileModel{Model: a.name, Blocks: []formats.Block{{Name: "all", WeightBytes: l.WeightBytes}}}
-	llm := &formats.FlowGeneration{PromptMean: a.promptMean, OutputMean: a.outputMean, KVBytesPerToken: kvBytes}
-	for k := range l.Instances {
-		instance := l.Instances[k]
+	profileModel := &formats.ProfileModel{Model: model.name, Blocks: []formats.Block{{Name: "all", WeightBytes: profile.WeightBytes}}}
+	generation := &formats.FlowGeneration{PromptMean: model.promptMean, OutputMean: model.outputMean, KVBytesPerToken: kvBytes}
+	for k := range profile.Instances {
+		instance := profile.Instances[k]
 		if instance.TensorParallel != 1 {
 			continue // a device runs whole models only
 		}
 		if instance.Loads != nil {
-			m.Loads = append(m.Loads, formats.DeviceLoad{Device: instance.Device, ModelLoads: *instance.Loads})
+			profileModel.Loads = append(profileModel.Loads, formats.DeviceLoad{Device: instance.Device, ModelLoads: *instance.Loads})
 		}
 		if instance.BlockTokens == 0 {
 			instance.BlockTokens = defaultBlockTokens
@@ -113,25 +116,25 @@ func (a *requiredModel) profileModel(l *formats.LLMProfile) (*formats.ProfileMod
 		if maxSequences == 0 {
 			maxSequences = defaultSequences
 		}
-		for n := 1; n <= maxSequences; n++ {
-			kv := a.kvTokens(n, instance.BlockTokens)
-			if instance.KVTokens > 0 && kv > instance.KVTokens {
+		for sequences := 1; sequences <= maxSequences; sequences++ {
+			kvTokens := model.kvTokens(sequences, instance.BlockTokens)
+			if instance.KVTokens > 0 && kvTokens > instance.KVTokens {
 				break
 			}
-			residence := formats.Latency{WallUS: document.Micros(instance.Iteration.ResidenceTime(int32(n), a.promptMean, a.outputMean, int32(instance.TokenBudget)))}
-			m.Measurements = append(m.Measurements, formats.Measurement{Device: instance.Device, Share: 1, Batch: n, WholeModel: &residence, Blocks: []formats.Latency{residence}, MemoryBytes: l.WeightBytes + kv*kvBytes})
+			residence := formats.Latency{WallUS: document.Micros(instance.Iteration.ResidenceTime(int32(sequences), model.promptMean, model.outputMean, int32(instance.TokenBudget)))}
+			profileModel.Measurements = append(profileModel.Measurements, formats.Measurement{Device: instance.Device, Share: 1, Batch: sequences, WholeModel: &residence, Blocks: []formats.Latency{residence}, MemoryBytes: profile.WeightBytes + kvTokens*kvBytes})
 		}
-		llm.Instances = append(llm.Instances, instance)
+		generation.Instances = append(generation.Instances, instance)
 	}
-	if len(m.Measurements) == 0 {
-		return nil, nil, &document.Error{Path: a.path, Found: fmt.Sprintf("sequences of %q of up to %d tokens", a.name, a.longestTokens), Expected: "an instance of one device in the profile's llms, with KV memory for one of them"}
+	if len(profileModel.Measurements) == 0 {
+		return nil, nil, &document.Error{Path: model.path, Found: fmt.Sprintf("sequences of %q of up to %d tokens", model.name, model.longestTokens), Expected: "an instance of one device in the profile's llms, with KV memory for one of them"}
 	}
-	return m, llm, nil
+	return profileModel, generation, nil
 }
 
-// kvTokens returns the tokens of KV memory for a number of sequences at their ends: as many of the mean length, and at
-// least the longest one, rounded up to whole blocks.
-func (a *requiredModel) kvTokens(sequences, block int) int64 {
-	tokens := max(int64(float64(sequences)*(a.promptMean+a.outputMean)+.5), int64(a.longestTokens))
-	return (tokens + int64(block) - 1) / int64(block) * int64(block)
+// kvTokens returns the tokens of KV memory that a number of sequences need at their ends: as many of the mean length,
+// and at least the longest one, rounded up to whole blocks of blockTokens.
+func (model *requiredModel) kvTokens(sequences, blockTokens int) int64 {
+	tokens := max(int64(float64(sequences)*(model.promptMean+model.outputMean)+.5), int64(model.longestTokens))
+	return (tokens + int64(blockTokens) - 1) / int64(blockTokens) * int64(blockTokens)
 }

@@ -15,63 +15,64 @@ type PathRecorder struct {
 	OnPath func(application string, way formats.Way)
 }
 
-// recordedRequest is an open request.
+// recordedRequest is an open request whose path is being recorded.
 type recordedRequest struct {
-	model           int32
-	path            formats.Way
-	slots           []int32 // slots of its tasks so far
-	knowsFirstTasks bool    // the number of its first tasks is known
+	model         int32
+	path          formats.Way
+	slots         []int32 // slots of its tasks so far
+	hasFirstTasks bool    // the number of its first tasks is known
 }
 
-// NewPathRecorder returns a recorder for runs over tables.
-func NewPathRecorder(t *policy.Tables, onPath func(application string, way formats.Way)) *PathRecorder {
-	return &PathRecorder{tables: t, openRequests: map[int32]*recordedRequest{}, OnPath: onPath}
+// NewPathRecorder returns a recorder for a run over a plan's tables. onPath is called with the path of every request
+// that has ended.
+func NewPathRecorder(tables *policy.Tables, onPath func(application string, way formats.Way)) *PathRecorder {
+	return &PathRecorder{tables: tables, openRequests: map[int32]*recordedRequest{}, OnPath: onPath}
 }
 
 // HandleEvent follows the requests of a run by the policy's events: it notes their tasks as they are revealed, and
-// hands over the whole path when a request is answered. Cancelled requests are forgotten.
-func (r *PathRecorder) HandleEvent(ev *policy.Event) {
+// calls OnPath with the whole path when a request is answered. Cancelled requests are forgotten.
+func (recorder *PathRecorder) HandleEvent(ev *policy.Event) {
 	switch ev.Kind {
 	case policy.Arrival:
-		r.openRequests[ev.Req] = &recordedRequest{model: ev.Model, path: formats.Way{Count: 1}}
+		recorder.openRequests[ev.Req] = &recordedRequest{model: ev.Model, path: formats.Way{Count: 1}}
 	case policy.Cancel:
-		delete(r.openRequests, ev.Req)
+		delete(recorder.openRequests, ev.Req)
 	case policy.ControlRevealed:
-		q := r.openRequests[ev.Req]
-		if q == nil {
+		request := recorder.openRequests[ev.Req]
+		if request == nil {
 			return
 		}
 		switch {
 		case ev.Value == 0:
-			if len(q.path.Tasks) > 0 && int(q.model) < len(r.tables.Models) {
-				r.OnPath(r.tables.Models[q.model].Name, q.path)
+			if len(request.path.Tasks) > 0 && int(request.model) < len(recorder.tables.Models) {
+				recorder.OnPath(recorder.tables.Models[request.model].Name, request.path)
 			}
-			delete(r.openRequests, ev.Req)
-		case !q.knowsFirstTasks:
-			q.knowsFirstTasks, q.path.KnownTasks = true, int(min(ev.Value, formats.MaxTasks))
+			delete(recorder.openRequests, ev.Req)
+		case !request.hasFirstTasks:
+			request.hasFirstTasks, request.path.KnownTasks = true, int(min(ev.Value, formats.MaxTasks))
 		}
 	case policy.TaskRevealed:
-		if q := r.openRequests[ev.Req]; q != nil && int(ev.Service) < len(r.tables.Services) && ev.Service >= 0 {
-			q.addTask(r.tables.Services[ev.Service].Name, ev)
+		if request := recorder.openRequests[ev.Req]; request != nil && int(ev.Service) < len(recorder.tables.Services) && ev.Service >= 0 {
+			request.addTask(recorder.tables.Services[ev.Service].Name, ev)
 		}
 	}
 }
 
-// addTask adds a revealed task to the recorded path of its request. Inputs are noted as offsets: how many tasks
-// back they are.
-func (q *recordedRequest) addTask(model string, ev *policy.Event) {
+// addTask adds a revealed task of a model to the recorded path of its request. Inputs are noted as offsets: how many
+// tasks back they are.
+func (request *recordedRequest) addTask(model string, ev *policy.Event) {
 	task := formats.WayTask{Model: model}
 	if ev.Value > 0 {
 		task.Work = float64(ev.Value) / millionths
 	}
-	for _, in := range ev.List {
-		for offset := 1; in >= 0 && offset <= len(q.slots); offset++ {
-			if q.slots[len(q.slots)-offset] == in {
+	for _, input := range ev.List {
+		for offset := 1; input >= 0 && offset <= len(request.slots); offset++ {
+			if request.slots[len(request.slots)-offset] == input {
 				task.Reads = append(task.Reads, offset)
 				break
 			}
 		}
 	}
 	slices.Sort(task.Reads)
-	q.slots, q.path.Tasks = append(q.slots, ev.Task), append(q.path.Tasks, task)
+	request.slots, request.path.Tasks = append(request.slots, ev.Task), append(request.path.Tasks, task)
 }

@@ -11,17 +11,17 @@ type SessionState struct {
 	SameNode, OtherNode time.Duration // time to move it within the node, and across nodes
 }
 
-// SessionStateOf returns what a service keeps of a request for its next task (a KV cache). If it keeps nothing,
-// Bytes is 0.
-func (w *WorkflowTables) SessionStateOf(service int32) SessionState {
-	if w == nil || int(service) >= len(w.SessionStates) {
+// SessionStateOf returns what a service keeps of a request for the request's next task (as a KV cache). If it keeps
+// nothing, Bytes is 0.
+func (workflows *WorkflowTables) SessionStateOf(service int32) SessionState {
+	if workflows == nil || int(service) >= len(workflows.SessionStates) {
 		return SessionState{}
 	}
-	return w.SessionStates[service]
+	return workflows.SessionStates[service]
 }
 
-// ScaleByWork scales a figure of the usual task by a work in millionths of that. A work of 0 is the usual one.
-// Dividing before multiplying keeps large figures from overflowing.
+// ScaleByWork returns a figure of the usual task scaled by a work in millionths of the usual. A work of 0 is the
+// usual one. Dividing before multiplying keeps large figures from overflowing.
 func ScaleByWork(usual, work int64) int64 {
 	if work <= 0 || work == millionths {
 		return usual
@@ -34,14 +34,14 @@ func ScaleByWork(usual, work int64) int64 {
 // are the client's input.
 func ContinuedTask(reads []int32, sameService, isUnclaimed func(task int32) bool) int32 {
 	lastOfService := int32(-1)
-	for _, t := range reads {
-		if t < 0 || !sameService(t) {
+	for _, task := range reads {
+		if task < 0 || !sameService(task) {
 			continue
 		}
-		if isUnclaimed(t) {
-			return t
+		if isUnclaimed(task) {
+			return task
 		}
-		lastOfService = t
+		lastOfService = task
 	}
 	return lastOfService
 }

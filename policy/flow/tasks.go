@@ -6,9 +6,9 @@ import (
 	"inferplan/policy"
 )
 
-// TaskTable holds the requests and tasks that a policy knows. A policy that queues tasks keeps a QueueEntry of each.
-// When a request is dropped its entries stay in the queues, and are recognised when they are read (IsWanted), so nothing
-// has to be searched for.
+// TaskTable holds the requests and tasks that a policy knows, by slot (a number that is used again). A policy that
+// queues tasks keeps a QueueEntry of each. When a request is dropped, its entries stay in the queues, and are
+// recognised when they are read (IsWanted), so nothing has to be searched for.
 type TaskTable struct {
 	Requests []Request // by slot
 	Tasks    []Task    // by slot
@@ -28,7 +28,7 @@ type Task struct {
 	Service    int32
 }
 
-// QueueEntry is a task in a queue.
+// QueueEntry is a task in a queue of a policy.
 type QueueEntry struct {
 	Key       time.Duration // order in the queue, lowest first
 	Task, Req int32
@@ -36,37 +36,39 @@ type QueueEntry struct {
 }
 
 // OpenRequest enters a request that arrives into its slot. lifeCount is odd while the slot's request is open, and
-// grows with each request, so that entries of an earlier one can be told.
-func (b *TaskTable) OpenRequest(ev *policy.Event) {
-	for int(ev.Req) >= len(b.Requests) {
-		b.Requests = append(b.Requests, Request{})
+// grows with each request, so that entries of an earlier one can be told apart.
+func (table *TaskTable) OpenRequest(ev *policy.Event) {
+	for int(ev.Req) >= len(table.Requests) {
+		table.Requests = append(table.Requests, Request{})
 	}
-	r := &b.Requests[ev.Req]
-	r.lifeCount += 1 + r.lifeCount&1 // if it is odd, the previous request ended with its last task
-	r.ArrivedAt, r.Deadline, r.Model = ev.ArrivedAt, ev.Deadline, ev.Model
+	request := &table.Requests[ev.Req]
+	request.lifeCount += 1 + request.lifeCount&1 // if it is odd, the previous request ended with its last task
+	request.ArrivedAt, request.Deadline, request.Model = ev.ArrivedAt, ev.Deadline, ev.Model
 }
 
 // AddTask records a revealed task, and returns its entry for a queue, with the request's deadline as key.
-func (b *TaskTable) AddTask(now time.Duration, ev *policy.Event) QueueEntry {
-	for int(ev.Task) >= len(b.Tasks) {
-		b.Tasks = append(b.Tasks, Task{})
+func (table *TaskTable) AddTask(now time.Duration, ev *policy.Event) QueueEntry {
+	for int(ev.Task) >= len(table.Tasks) {
+		table.Tasks = append(table.Tasks, Task{})
 	}
-	b.Tasks[ev.Task] = Task{RevealedAt: now, Req: ev.Req, Service: ev.Service}
-	r := &b.Requests[ev.Req]
-	return QueueEntry{Key: r.Deadline, Task: ev.Task, Req: ev.Req, lifeCount: r.lifeCount}
+	table.Tasks[ev.Task] = Task{RevealedAt: now, Req: ev.Req, Service: ev.Service}
+	request := &table.Requests[ev.Req]
+	return QueueEntry{Key: request.Deadline, Task: ev.Task, Req: ev.Req, lifeCount: request.lifeCount}
 }
 
-// IsWanted returns true if the request of a task is still open.
-func (b *TaskTable) IsWanted(e *QueueEntry) bool { return b.Requests[e.Req].lifeCount == e.lifeCount }
-
-// IsOpen returns true if a request is open, as far as the policy has been told.
-func (b *TaskTable) IsOpen(req int32) bool {
-	return int(req) < len(b.Requests) && b.Requests[req].lifeCount&1 == 1
+// IsWanted reports whether the request of a task in a queue is still open.
+func (table *TaskTable) IsWanted(entry *QueueEntry) bool {
+	return table.Requests[entry.Req].lifeCount == entry.lifeCount
 }
 
-// CloseRequest ends a request. Its tasks are not wanted any more.
-func (b *TaskTable) CloseRequest(req int32) {
-	if b.IsOpen(req) {
-		b.Requests[req].lifeCount++
+// IsOpen reports whether a request is open, as far as the policy was told.
+func (table *TaskTable) IsOpen(req int32) bool {
+	return int(req) < len(table.Requests) && table.Requests[req].lifeCount&1 == 1
+}
+
+// CloseRequest ends a request that was answered or dropped. Its tasks are not wanted any more.
+func (table *TaskTable) CloseRequest(req int32) {
+	if table.IsOpen(req) {
+		table.Requests[req].lifeCount++
 	}
 }

@@ -28,12 +28,12 @@ const maxVisitStates = 20_000
 
 // CompileSegments compiles a workflow by itself. It also returns the models that it names, which are its services, in
 // this order. Errors name fields below path.
-func CompileSegments(a *formats.Application, path string) (*Workflow, []string, error) {
+func CompileSegments(application *formats.Application, path string) (*Workflow, []string, error) {
 	var names []string
 	serviceOf := map[string]int32{}
-	for i := range a.Segments {
-		for k := range a.Segments[i].Modules {
-			for _, name := range a.Segments[i].Modules[k].Services() {
+	for i := range application.Segments {
+		for k := range application.Segments[i].Modules {
+			for _, name := range application.Segments[i].Modules[k].Services() {
 				if _, ok := serviceOf[name]; !ok {
 					serviceOf[name] = int32(len(names))
 					names = append(names, name)
@@ -41,13 +41,13 @@ func CompileSegments(a *formats.Application, path string) (*Workflow, []string, 
 			}
 		}
 	}
-	w, err := compileWorkflow(&formats.FlowApplication{Served: formats.Served{Model: a.Name}, Parameters: a.Parameters, Segments: a.Segments}, serviceOf, path)
-	return w, names, err
+	workflow, err := compileWorkflow(&formats.FlowApplication{Served: formats.Served{Model: application.Name}, Parameters: application.Parameters, Segments: application.Segments}, serviceOf, path)
+	return workflow, names, err
 }
 
 // VisitCounts lists, for a request of the workflow, the different ways to visit its segments (parts whose tasks are
-// revealed together): how often each is visited, with the chance of that, the most likely first. It returns an
-// error if there are more than maxVisitStates ways to follow.
+// revealed together): how often each is visited, with the chance of that, the most likely first. It returns an error
+// if there are more than maxVisitStates states to follow.
 func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 	// A state is the visits so far and the segment that the request is in.
 	type state struct {
@@ -63,34 +63,34 @@ func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 		var nextStates []state
 		nextAt := map[string]int{}
 		for i := range level {
-			s := &level[i]
+			current := &level[i]
 			if states++; states > maxVisitStates {
 				return nil, fmt.Errorf("more than %d ways through its segments", maxVisitStates)
 			}
-			for to, p := range w.nextChances(s.at, s.Counts) {
-				after := state{SegmentVisits{slices.Clone(s.Counts), s.Chance * p}, int32(to) - 1}
-				if p == 0 {
+			for to, chance := range w.nextChances(current.at, current.Counts) {
+				next := state{SegmentVisits{slices.Clone(current.Counts), current.Chance * chance}, int32(to) - 1}
+				if chance == 0 {
 					continue
 				}
-				if after.at >= 0 {
-					after.Counts[after.at]++
+				if next.at >= 0 {
+					next.Counts[next.at]++
 				}
-				key := string(binary.NativeEndian.AppendUint32(nil, uint32(after.at)))
-				for _, n := range after.Counts {
-					key = string(binary.NativeEndian.AppendUint32([]byte(key), uint32(n)))
+				key := string(binary.NativeEndian.AppendUint32(nil, uint32(next.at)))
+				for _, visits := range next.Counts {
+					key = string(binary.NativeEndian.AppendUint32([]byte(key), uint32(visits)))
 				}
-				if after.at < 0 {
-					if k, ok := foundAt[key]; ok {
-						ended[k].Chance += after.Chance
+				if next.at < 0 {
+					if index, ok := foundAt[key]; ok {
+						ended[index].Chance += next.Chance
 						continue
 					}
 					foundAt[key] = len(ended)
-					ended = append(ended, after.SegmentVisits)
-				} else if k, ok := nextAt[key]; ok {
-					nextStates[k].Chance += after.Chance
+					ended = append(ended, next.SegmentVisits)
+				} else if index, ok := nextAt[key]; ok {
+					nextStates[index].Chance += next.Chance
 				} else {
 					nextAt[key] = len(nextStates)
-					nextStates = append(nextStates, after)
+					nextStates = append(nextStates, next)
 				}
 			}
 		}
@@ -104,61 +104,69 @@ func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 	return ended, nil
 }
 
-// nextChances returns the chances of what follows a segment (part of a workflow) after the given visits: element 0
-// is the end, element i+1 segment i. Segments that may not be visited again are left out. If nothing is left, the
-// request ends.
+// nextChances returns the chances of what follows a segment (part of a workflow) if the segments were visited so
+// often: element 0 is the end, element i+1 segment i. Segments that may not be visited again are left out. If nothing
+// is left, the request ends.
 func (w *Workflow) nextChances(segment int32, visits []int32) []float64 {
-	out := make([]float64, len(w.Segments)+1)
-	s, sum := &w.Segments[segment], 0.0
-	for b, to := range s.BranchTargets {
-		if to < 0 || w.Segments[to].MaxVisits == 0 || visits[to] < w.Segments[to].MaxVisits {
-			p := s.Branches[b].ProbabilityAt(int(visits[segment]))
-			out[to+1] += p
-			sum += p
+	chances := make([]float64, len(w.Segments)+1)
+
+	// Add the chances of the branches that are open.
+	segmentRow, sum := &w.Segments[segment], 0.0
+	for branch, target := range segmentRow.BranchTargets {
+		if target < 0 || w.Segments[target].MaxVisits == 0 || visits[target] < w.Segments[target].MaxVisits {
+			chance := segmentRow.Branches[branch].ProbabilityAt(int(visits[segment]))
+			chances[target+1] += chance
+			sum += chance
 		}
 	}
+
+	// Scale them to the sum 1.
 	if sum == 0 {
-		clear(out)
-		out[0] = 1
-		return out
+		clear(chances)
+		chances[0] = 1
+		return chances
 	}
-	for i := range out {
-		out[i] /= sum
+	for i := range chances {
+		chances[i] /= sum
 	}
-	return out
+	return chances
 }
 
 // ServiceDemands returns what a visit of a segment demands of each service, step by step: the mean number of tasks,
 // and their mean work relative to the usual one. A step with routes divides both among them.
 func (w *Workflow) ServiceDemands(segment int) []ServiceDemand {
 	var out []ServiceDemand
-	s := &w.Segments[segment]
-	mean := make([]float64, len(w.Names)) // mean number of tasks, by name
-	for k := range s.Steps {
-		p := &s.Steps[k]
-		n := float64(p.FixedCount)
+	segmentRow := &w.Segments[segment]
+	meanTasks := make([]float64, len(w.Names)) // mean number of tasks, by name
+	for k := range segmentRow.Steps {
+		step := &segmentRow.Steps[k]
+
+		// How many tasks does the step have on average?
+		tasks := float64(step.FixedCount)
 		switch {
-		case p.EachOf >= 0:
-			n = mean[p.EachOf]
-		case p.CountVaries && len(p.ItemChances) > 0:
-			n = 0
-			for i, share := range p.ItemChances {
-				n += float64(i) * share
+		case step.EachOf >= 0:
+			tasks = meanTasks[step.EachOf]
+		case step.CountVaries && len(step.ItemChances) > 0:
+			tasks = 0
+			for i, share := range step.ItemChances {
+				tasks += float64(i) * share
 			}
 		}
-		mean[p.Name] = n
-		work := n * p.relativeWork()
-		if p.Service >= 0 {
-			out = append(out, ServiceDemand{p.Service, n, work})
+		meanTasks[step.Name] = tasks
+
+		// Demand them of its service, or of its routes by their shares.
+		work := tasks * step.relativeWork()
+		if step.Service >= 0 {
+			out = append(out, ServiceDemand{step.Service, tasks, work})
 		}
-		for r, id := range p.Routes {
-			out = append(out, ServiceDemand{id, n * p.RouteShares[r], work * p.RouteShares[r]})
+		for route, service := range step.Routes {
+			out = append(out, ServiceDemand{service, tasks * step.RouteShares[route], work * step.RouteShares[route]})
 		}
 	}
 	return out
 }
 
-// relativeWork returns a step's work relative to the usual.
+// relativeWork returns a step's work relative to the usual work of its service, 1 by default.
 func (s *Step) relativeWork() float64 {
 	if s.Work == 0 {
 		return 1
@@ -166,49 +174,49 @@ func (s *Step) relativeWork() float64 {
 	return float64(s.Work) / millionths
 }
 
-// PathStep is a step on a path through a segment. Any of the services may run it.
+// PathStep is a step on a path through a segment. Any of the services may run it. Work is relative to the usual.
 type PathStep struct {
 	Services []int32
 	Work     float64
 }
 
 // SegmentPaths lists the paths through a segment (part of a workflow whose tasks are revealed together): from steps
-// that read no step of it, along those that read the one before, to steps that none of it reads. It returns an
-// error if there are more than MaxPaths.
+// that read no step of it, along those that read the one before, to steps that none of it reads. It returns an error
+// if there are more than MaxPaths.
 func (w *Workflow) SegmentPaths(segment int) ([][]PathStep, error) {
 	steps := w.Segments[segment].Steps
-	readers, readsOther := make([][]int, len(steps)), make([]bool, len(steps)) // steps that read a step; whether a step reads any
-	for k := range steps {
-		for _, name := range steps[k].Reads {
-			if source := slices.IndexFunc(steps[:k], func(s Step) bool { return s.Name == name }); source >= 0 {
-				readers[source], readsOther[k] = append(readers[source], k), true
+	readers, readsStep := make([][]int, len(steps)), make([]bool, len(steps)) // steps that read a step; whether a step reads any
+	for stepIndex := range steps {
+		for _, name := range steps[stepIndex].Reads {
+			if source := slices.IndexFunc(steps[:stepIndex], func(step Step) bool { return step.Name == name }); source >= 0 {
+				readers[source], readsStep[stepIndex] = append(readers[source], stepIndex), true
 			}
 		}
 	}
 
 	// Walk from every first step.
 	var out [][]PathStep
-	var walk func(k int, path []PathStep)
-	walk = func(k int, path []PathStep) {
-		s := &steps[k]
-		pathStep := PathStep{Services: s.Routes, Work: s.relativeWork()}
-		if s.Service >= 0 {
-			pathStep.Services = []int32{s.Service}
+	var walk func(stepIndex int, path []PathStep)
+	walk = func(stepIndex int, path []PathStep) {
+		step := &steps[stepIndex]
+		pathStep := PathStep{Services: step.Routes, Work: step.relativeWork()}
+		if step.Service >= 0 {
+			pathStep.Services = []int32{step.Service}
 		}
 		path = append(slices.Clone(path), pathStep)
 		if len(out) > MaxPaths {
 			return
 		}
-		if len(readers[k]) == 0 {
+		if len(readers[stepIndex]) == 0 {
 			out = append(out, path)
 		}
-		for _, to := range readers[k] {
-			walk(to, path)
+		for _, reader := range readers[stepIndex] {
+			walk(reader, path)
 		}
 	}
-	for k := range steps {
-		if !readsOther[k] {
-			walk(k, nil)
+	for stepIndex := range steps {
+		if !readsStep[stepIndex] {
+			walk(stepIndex, nil)
 		}
 	}
 	if len(out) > MaxPaths {
@@ -223,11 +231,11 @@ const DrawnRequests = 1000
 // DrawPaths draws the paths (tasks in order, with what they read) of a number of requests of a workflow by its
 // chances, and returns the different ones with their counts, the most frequent first. It is used where no paths
 // were recorded. `services` are those that CompileSegments returned.
-func DrawPaths(w *Workflow, name string, services []string, requests int, seed uint64) []formats.Way {
-	t := &policy.Tables{Models: []policy.Model{{Name: name}}}
-	workflows := &WorkflowTables{Apps: []Workflow{*w}}
+func DrawPaths(workflow *Workflow, name string, services []string, requests int, seed uint64) []formats.Way {
+	tables := &policy.Tables{Models: []policy.Model{{Name: name}}}
+	workflows := &WorkflowTables{Apps: []Workflow{*workflow}}
 	control := &WorkflowControl{workflows: workflows}
-	control.SetChoices(NewRandomChoices(workflows, t, seed))
+	control.SetChoices(NewRandomChoices(workflows, tables, seed))
 	var out []formats.Way
 	foundAt := map[string]int{}
 	var reveals policy.RevealedTasks
@@ -239,19 +247,19 @@ func DrawPaths(w *Workflow, name string, services []string, requests int, seed u
 		control.BeginRequest(0, 0, &reveals)
 		path.KnownTasks = len(reveals.Tasks)
 		for next := 0; next < len(reveals.Tasks); next++ { // Ended appends to the list
-			r := reveals.Tasks[next]
-			task := formats.WayTask{Model: services[r.Service]}
-			if r.Work > 0 {
-				task.Work = float64(r.Work) / millionths
+			revealed := reveals.Tasks[next]
+			task := formats.WayTask{Model: services[revealed.Service]}
+			if revealed.Work > 0 {
+				task.Work = float64(revealed.Work) / millionths
 			}
-			for _, in := range reveals.InputsOf(&r) {
-				if in >= 0 {
-					task.Reads = append(task.Reads, len(path.Tasks)-indexOf[in])
+			for _, input := range reveals.InputsOf(&revealed) {
+				if input >= 0 {
+					task.Reads = append(task.Reads, len(path.Tasks)-indexOf[input])
 				}
 			}
-			indexOf[r.Task] = len(path.Tasks)
+			indexOf[revealed.Task] = len(path.Tasks)
 			path.Tasks = append(path.Tasks, task)
-			control.TaskEnded(r.Task, policy.Outcome{}, &reveals)
+			control.TaskEnded(revealed.Task, policy.Outcome{}, &reveals)
 		}
 		for _, slot := range reveals.UnreadTasks {
 			reveals.ReleaseSlot(slot)
@@ -263,8 +271,8 @@ func DrawPaths(w *Workflow, name string, services []string, requests int, seed u
 
 		// Equal paths count together.
 		key := fmt.Sprint(path.KnownTasks, path.Tasks)
-		if k, ok := foundAt[key]; ok {
-			out[k].Count++
+		if pathIndex, ok := foundAt[key]; ok {
+			out[pathIndex].Count++
 			continue
 		}
 		foundAt[key] = len(out)

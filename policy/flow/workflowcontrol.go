@@ -34,18 +34,18 @@ type TokenChoices interface {
 type WorkflowControl struct {
 	workflows     *WorkflowTables
 	choices       Choices
-	tokens        TokenChoices // the choices, if they give tokens; otherwise nil
+	tokenChoices  TokenChoices // the choices, if they give tokens; otherwise nil
 	requests      []workflowRequest
 	requestOfTask []int32 // by task slot
 	openBranches  []bool  // scratch: by branch
 }
 
-// workflowRequest is an open request.
+// workflowRequest holds the state of an open request of a workflow.
 type workflowRequest struct {
 	app, segment int32
 	openTasks    int32       // tasks of the segment that have not ended
 	slots        []int32     // slots of all its tasks
-	latestRuns   []slotRange // by name: the tasks of the latest run, in slots
+	latestRuns   []slotRange // by index in Workflow.Names: the tasks of the step's latest run, a range of slots
 	visits       []int32     // by segment
 }
 
@@ -54,33 +54,34 @@ type slotRange struct{ first, end int32 }
 
 // NewWorkflowControl returns the control that decides which tasks the requests of a run have. Choices are drawn from the
 // seed 0 until others are set.
-func NewWorkflowControl(t *policy.Tables) policy.Control {
-	workflows := WorkflowTablesOf(t)
-	w := &WorkflowControl{workflows: workflows}
-	w.SetChoices(NewRandomChoices(workflows, t, 0))
-	return w
+func NewWorkflowControl(shared *policy.Tables) policy.Control {
+	workflows := WorkflowTablesOf(shared)
+	control := &WorkflowControl{workflows: workflows}
+	control.SetChoices(NewRandomChoices(workflows, shared, 0))
+	return control
 }
 
-// SetChoices sets what decides where requests go.
-func (w *WorkflowControl) SetChoices(c Choices) {
-	w.choices = c
-	w.tokens, _ = c.(TokenChoices)
+// SetChoices sets what decides where requests go: the plan's conditions, or draws by its chances. If it also gives
+// tokens, tasks of language models get theirs from it.
+func (w *WorkflowControl) SetChoices(choices Choices) {
+	w.choices = choices
+	w.tokenChoices, _ = choices.(TokenChoices)
 }
 
-// BeginRequest begins a request of a workflow: it resets its state, and reveals the tasks of the first segment
-// (part whose tasks are revealed together). It implements policy.Control.
+// BeginRequest begins a request of a workflow (its model): it resets the request's state, and reveals the tasks of
+// the first segment (part whose tasks are revealed together). It implements policy.Control.
 func (w *WorkflowControl) BeginRequest(req, model int32, out *policy.RevealedTasks) {
 	for int(req) >= len(w.requests) {
 		w.requests = append(w.requests, workflowRequest{})
 	}
-	q := &w.requests[req]
+	request := &w.requests[req]
 	app := &w.workflows.Apps[model]
-	q.app, q.slots, q.latestRuns, q.visits = model, q.slots[:0], q.latestRuns[:0], q.visits[:0]
+	request.app, request.slots, request.latestRuns, request.visits = model, request.slots[:0], request.latestRuns[:0], request.visits[:0]
 	for range app.Names {
-		q.latestRuns = append(q.latestRuns, slotRange{})
+		request.latestRuns = append(request.latestRuns, slotRange{})
 	}
 	for range app.Segments {
-		q.visits = append(q.visits, 0)
+		request.visits = append(request.visits, 0)
 	}
 	w.choices.BeginRequest(req, model)
 	w.enterSegment(req, 0, out)
@@ -89,17 +90,21 @@ func (w *WorkflowControl) BeginRequest(req, model int32, out *policy.RevealedTas
 // enterSegment takes a request to a segment (part of a workflow), and reveals its tasks to the policy at once. If
 // none of its steps runs, the request goes on to the next segment, or ends.
 func (w *WorkflowControl) enterSegment(req, segment int32, out *policy.RevealedTasks) {
-	q := &w.requests[req]
+	request := &w.requests[req]
 	for {
-		q.segment = segment
-		q.visits[segment]++
-		slotsBefore := len(q.slots)
-		for k := range w.workflows.Apps[q.app].Segments[segment].Steps {
+		request.segment = segment
+		request.visits[segment]++
+		slotsBefore := len(request.slots)
+
+		// Reveal the tasks of all steps.
+		for k := range w.workflows.Apps[request.app].Segments[segment].Steps {
 			w.revealStep(req, int32(k), out)
 		}
-		if q.openTasks = int32(len(q.slots) - slotsBefore); q.openTasks > 0 {
+		if request.openTasks = int32(len(request.slots) - slotsBefore); request.openTasks > 0 {
 			return
 		}
+
+		// Without tasks, go on at once.
 		if segment = w.nextSegment(req); segment < 0 {
 			w.endRequest(req, out)
 			return
@@ -107,97 +112,101 @@ func (w *WorkflowControl) enterSegment(req, segment int32, out *policy.RevealedT
 	}
 }
 
-// revealStep reveals the tasks of a step (module of a segment): a fixed or chosen number, or one for each task of
-// another step (EachOf). A task reads all tasks of the latest run of each step that it names, or the one of its
-// item; without inputs it reads the client's (-1).
-func (w *WorkflowControl) revealStep(req, k int32, out *policy.RevealedTasks) {
-	q := &w.requests[req]
-	s := &w.workflows.Apps[q.app].Segments[q.segment].Steps[k]
+// revealStep reveals the tasks that a step (module, by its index in the segment) of a request has in the request's
+// segment: a fixed or chosen number, or one for each task of another step (EachOf). A task reads all tasks of the
+// latest run of each step that it names, or the one of its item; without inputs it reads the client's (-1).
+func (w *WorkflowControl) revealStep(req, step int32, out *policy.RevealedTasks) {
+	request := &w.requests[req]
+	stepRow := &w.workflows.Apps[request.app].Segments[request.segment].Steps[step]
 
 	// How often does it run?
-	n := s.FixedCount
+	tasks := stepRow.FixedCount
 	eachRange := slotRange{}
 	switch {
-	case s.EachOf >= 0:
-		eachRange = q.latestRuns[s.EachOf]
-		n = eachRange.end - eachRange.first
-	case s.CountVaries:
-		n = w.choices.ItemCount(req, q.app, q.segment, q.visits[q.segment], k)
+	case stepRow.EachOf >= 0:
+		eachRange = request.latestRuns[stepRow.EachOf]
+		tasks = eachRange.end - eachRange.first
+	case stepRow.CountVaries:
+		tasks = w.choices.ItemCount(req, request.app, request.segment, request.visits[request.segment], step)
 	}
 
 	// A task per item.
-	first := int32(len(q.slots))
-	for item := range n {
+	first := int32(len(request.slots))
+	for item := range tasks {
 		slot := out.TakeSlot()
 		for int(slot) >= len(w.requestOfTask) {
 			w.requestOfTask = append(w.requestOfTask, 0)
 		}
 		w.requestOfTask[slot] = req
-		r := policy.RevealedTask{Req: req, Task: slot, Service: s.Service, Work: s.Work, Item: int64(item), FirstInput: int32(len(out.Inputs))}
-		if s.Service < 0 {
-			r.Service = s.Routes[w.choices.ChooseRoute(req, q.app, q.segment, q.visits[q.segment], k, item)]
+		task := policy.RevealedTask{Req: req, Task: slot, Service: stepRow.Service, Work: stepRow.Work, Item: int64(item), FirstInput: int32(len(out.Inputs))}
+		if stepRow.Service < 0 {
+			task.Service = stepRow.Routes[w.choices.ChooseRoute(req, request.app, request.segment, request.visits[request.segment], step, item)]
 		}
 
 		// Inputs: all tasks of the latest run, or the one of this item.
-		for _, name := range s.Reads {
-			inputRange := q.latestRuns[name]
-			if name == s.EachOf {
+		for _, name := range stepRow.Reads {
+			inputRange := request.latestRuns[name]
+			if name == stepRow.EachOf {
 				inputRange = slotRange{eachRange.first + item, eachRange.first + item + 1}
 			}
-			out.Inputs = append(out.Inputs, q.slots[inputRange.first:inputRange.end]...)
+			out.Inputs = append(out.Inputs, request.slots[inputRange.first:inputRange.end]...)
 		}
-		if r.Ask = s.GenerationStep; r.Ask > 0 && w.tokens != nil {
-			r.Prompt, r.Output = w.tokens.TokenLengths(req, r.Ask-1)
+		if task.Ask = stepRow.GenerationStep; task.Ask > 0 && w.tokenChoices != nil {
+			task.Prompt, task.Output = w.tokenChoices.TokenLengths(req, task.Ask-1)
 		}
-		if r.NumInputs = int32(len(out.Inputs)) - r.FirstInput; r.NumInputs == 0 {
-			out.Inputs, r.NumInputs = append(out.Inputs, -1), 1
+		if task.NumInputs = int32(len(out.Inputs)) - task.FirstInput; task.NumInputs == 0 {
+			out.Inputs, task.NumInputs = append(out.Inputs, -1), 1
 		}
-		q.slots = append(q.slots, slot)
-		out.Tasks = append(out.Tasks, r)
+		request.slots = append(request.slots, slot)
+		out.Tasks = append(out.Tasks, task)
 	}
-	q.latestRuns[s.Name] = slotRange{first, int32(len(q.slots))}
+	request.latestRuns[stepRow.Name] = slotRange{first, int32(len(request.slots))}
 }
 
-// nextSegment returns the segment that follows the current one of a request, -1 if the request ends. A branch is
-// open unless its segment was visited as often as allowed; if only one is open, there is nothing to choose.
+// nextSegment returns the segment that follows the current one of a request; -1 if the request ends. A branch is open
+// unless its segment was visited as often as allowed; if only one is open, there is nothing to choose.
 func (w *WorkflowControl) nextSegment(req int32) int32 {
-	q := &w.requests[req]
-	app := &w.workflows.Apps[q.app]
-	s := &app.Segments[q.segment]
+	request := &w.requests[req]
+	app := &w.workflows.Apps[request.app]
+	segment := &app.Segments[request.segment]
 	w.openBranches = w.openBranches[:0]
+
+	// Find the open branches.
 	openCount, chosen := 0, int32(-1)
-	for b, to := range s.BranchTargets {
-		isOpen := to < 0 || app.Segments[to].MaxVisits == 0 || q.visits[to] < app.Segments[to].MaxVisits
+	for branch, target := range segment.BranchTargets {
+		isOpen := target < 0 || app.Segments[target].MaxVisits == 0 || request.visits[target] < app.Segments[target].MaxVisits
 		if w.openBranches = append(w.openBranches, isOpen); isOpen {
 			openCount++
-			chosen = int32(b)
+			chosen = int32(branch)
 		}
 	}
+
+	// Ask only if there is a choice.
 	if openCount > 1 {
-		chosen = w.choices.ChooseNext(req, q.app, q.segment, q.visits[q.segment], w.openBranches)
+		chosen = w.choices.ChooseNext(req, request.app, request.segment, request.visits[request.segment], w.openBranches)
 	}
 	if chosen < 0 {
 		return -1
 	}
-	return s.BranchTargets[chosen]
+	return segment.BranchTargets[chosen]
 }
 
 // TaskEnded is called when a task has run. After the last open task of a segment the request goes on to the next
 // segment, whose tasks are revealed, or ends. It implements policy.Control.
 func (w *WorkflowControl) TaskEnded(task int32, _ policy.Outcome, out *policy.RevealedTasks) {
 	req := w.requestOfTask[task]
-	q := &w.requests[req]
-	if q.openTasks--; q.openTasks > 0 {
+	request := &w.requests[req]
+	if request.openTasks--; request.openTasks > 0 {
 		return
 	}
-	if to := w.nextSegment(req); to >= 0 {
-		w.enterSegment(req, to, out)
+	if next := w.nextSegment(req); next >= 0 {
+		w.enterSegment(req, next, out)
 		return
 	}
 	w.endRequest(req, out)
 }
 
-// endRequest reports that a request is over.
+// endRequest reports to the interpreter that a request is over, and forgets it.
 func (w *WorkflowControl) endRequest(req int32, out *policy.RevealedTasks) {
 	out.EndedRequests = append(out.EndedRequests, req)
 	w.ForgetRequest(req, out)
@@ -207,48 +216,48 @@ func (w *WorkflowControl) endRequest(req int32, out *policy.RevealedTasks) {
 // implements policy.Control.
 func (w *WorkflowControl) ForgetRequest(req int32, out *policy.RevealedTasks) {
 	if int(req) < len(w.requests) {
-		q := &w.requests[req]
-		out.UnreadTasks = append(out.UnreadTasks, q.slots...)
-		q.slots = q.slots[:0]
+		request := &w.requests[req]
+		out.UnreadTasks = append(out.UnreadTasks, request.slots...)
+		request.slots = request.slots[:0]
 	}
 }
 
-// LatestTasks returns the tasks of a module's latest run, also of a request that has just ended. The caller must not
-// change the list.
+// LatestTasks returns the tasks of the latest run of a module (its index in Workflow.Names), also of a request that
+// has just ended. The caller must not change the list.
 func (w *WorkflowControl) LatestTasks(req, name int32) []int32 {
-	q := &w.requests[req]
-	run := q.latestRuns[name]
-	return q.slots[run.first:run.end]
+	request := &w.requests[req]
+	run := request.latestRuns[name]
+	return request.slots[run.first:run.end]
 }
 
-// SegmentOf returns the segment that a request is in, or has ended in.
+// SegmentOf returns the segment (part of the workflow) that a request is in, or has ended in.
 func (w *WorkflowControl) SegmentOf(req int32) int32 { return w.requests[req].segment }
 
 // RandomChoices draw by the chances of the plan. Each request draws from a stream of its own, which it gets when it
 // begins, so that its path does not depend on the policy.
 type RandomChoices struct {
-	workflows      *WorkflowTables
-	appStreams     []*rand.Rand
-	requestStreams []rand.PCG                      // by request
-	tokenStream    *rand.PCG                       // stream that tokens are drawn from
-	tokenDraws     []func() (prompt, output int32) // by generation step
+	workflows          *WorkflowTables
+	appStreams         []*rand.Rand
+	requestStreams     []rand.PCG                      // by request
+	currentTokenStream *rand.PCG                       // stream that tokens are drawn from
+	tokenDraws         []func() (prompt, output int32) // by generation step
 }
 
-// Uint64 implements rand.Source by the stream of the request whose tokens are drawn.
-func (d *RandomChoices) Uint64() uint64 { return d.tokenStream.Uint64() }
+// Uint64 draws from the stream of the request whose tokens are drawn. It implements rand.Source.
+func (d *RandomChoices) Uint64() uint64 { return d.currentTokenStream.Uint64() }
 
 // NewRandomChoices returns choices that are drawn by the plan's chances from random streams of a seed. Each request
 // has a stream of its own, so its course does not depend on the order of events.
-func NewRandomChoices(workflows *WorkflowTables, t *policy.Tables, seed uint64) *RandomChoices {
-	d := &RandomChoices{workflows: workflows}
-	for i := range t.Models {
-		d.appStreams = append(d.appStreams, seeded.New(seed, "requests/"+t.Models[i].Name))
+func NewRandomChoices(workflows *WorkflowTables, tables *policy.Tables, seed uint64) *RandomChoices {
+	choices := &RandomChoices{workflows: workflows}
+	for i := range tables.Models {
+		choices.appStreams = append(choices.appStreams, seeded.New(seed, "requests/"+tables.Models[i].Name))
 	}
-	rng := rand.New(d)
-	for _, a := range workflows.GenerationSteps {
-		d.tokenDraws = append(d.tokenDraws, a.tokenDraw(rng))
+	rng := rand.New(choices)
+	for _, step := range workflows.GenerationSteps {
+		choices.tokenDraws = append(choices.tokenDraws, step.tokenDraw(rng))
 	}
-	return d
+	return choices
 }
 
 // BeginRequest seeds the random stream of a request from that of its application. It implements Choices.
@@ -259,22 +268,23 @@ func (d *RandomChoices) BeginRequest(req, app int32) {
 	d.requestStreams[req].Seed(d.appStreams[app].Uint64(), d.appStreams[app].Uint64())
 }
 
-// TokenLengths implements TokenChoices.
-func (d *RandomChoices) TokenLengths(req, ask int32) (prompt, output int32) {
-	d.tokenStream = &d.requestStreams[req]
-	return d.tokenDraws[ask]()
+// TokenLengths draws the tokens of prompt and answer of a request's task at a generation step, from the request's
+// stream. It implements TokenChoices.
+func (d *RandomChoices) TokenLengths(req, step int32) (prompt, output int32) {
+	d.currentTokenStream = &d.requestStreams[req]
+	return d.tokenDraws[step]()
 }
 
-// uniform returns a random number from [0,1).
+// uniform draws a number from [0,1) from a request's stream.
 func (d *RandomChoices) uniform(req int32) float64 {
 	return float64(d.requestStreams[req].Uint64()>>11) / (1 << 53)
 }
 
-// drawIndex draws an index by chances.
+// drawIndex draws an index of chances, which sum to 1, from a request's stream.
 func (d *RandomChoices) drawIndex(req int32, chances []float64) int32 {
-	u := d.uniform(req)
-	for i, p := range chances[:len(chances)-1] {
-		if u -= p; u < 0 {
+	remaining := d.uniform(req)
+	for i, chance := range chances[:len(chances)-1] {
+		if remaining -= chance; remaining < 0 {
 			return int32(i)
 		}
 	}
@@ -291,7 +301,7 @@ func (d *RandomChoices) ItemCount(req, app, segment, _, step int32) int32 {
 	return d.drawIndex(req, chances)
 }
 
-// ChooseRoute implements Choices.
+// ChooseRoute draws which of a step's services (routes) a task takes, by the plan's shares. It implements Choices.
 func (d *RandomChoices) ChooseRoute(req, app, segment, _, step, _ int32) int32 {
 	return d.drawIndex(req, d.workflows.Apps[app].Segments[segment].Steps[step].RouteShares)
 }
@@ -299,20 +309,24 @@ func (d *RandomChoices) ChooseRoute(req, app, segment, _, step, _ int32) int32 {
 // ChooseNext draws the branch that a request takes behind a segment, among the open ones, by the chances of the
 // plan at this visit. It implements Choices.
 func (d *RandomChoices) ChooseNext(req, app, segment, visit int32, openBranches []bool) int32 {
-	s := &d.workflows.Apps[app].Segments[segment]
+	segmentRow := &d.workflows.Apps[app].Segments[segment]
+
+	// Sum the chances of the open branches.
 	sum, lastOpen := 0.0, int32(0)
-	for b := range openBranches {
-		if openBranches[b] {
-			sum += s.Branches[b].ProbabilityAt(int(visit))
+	for branch := range openBranches {
+		if openBranches[branch] {
+			sum += segmentRow.Branches[branch].ProbabilityAt(int(visit))
 		}
 	}
-	u := d.uniform(req) * sum
-	for b := range openBranches {
-		if !openBranches[b] {
+
+	// Draw one of them by its part of the sum.
+	remaining := d.uniform(req) * sum
+	for branch := range openBranches {
+		if !openBranches[branch] {
 			continue
 		}
-		lastOpen = int32(b)
-		if u -= s.Branches[b].ProbabilityAt(int(visit)); u < 0 {
+		lastOpen = int32(branch)
+		if remaining -= segmentRow.Branches[branch].ProbabilityAt(int(visit)); remaining < 0 {
 			break
 		}
 	}

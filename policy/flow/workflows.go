@@ -66,7 +66,7 @@ type Step struct {
 	TokenSamples   [][2]int // samples of both together, in place of these
 }
 
-// Services returns the services that may run the step.
+// Services returns the services that may run a task of the step: its only one, or its routes.
 func (s *Step) Services() []int32 {
 	if s.Service >= 0 {
 		return []int32{s.Service}
@@ -99,21 +99,22 @@ type PathTask struct {
 	Reads   []int32
 }
 
-// WorkflowTablesOf returns the tables of a plan of workflows. For other plans it returns nil.
-func WorkflowTablesOf(t *policy.Tables) *WorkflowTables {
-	tables, _ := t.KindTables.(*WorkflowTables)
+// WorkflowTablesOf returns the tables of a plan of workflows, by the plan's shared tables. For other plans it returns nil.
+func WorkflowTablesOf(shared *policy.Tables) *WorkflowTables {
+	tables, _ := shared.KindTables.(*WorkflowTables)
 	return tables
 }
 
-// OutputTransferTime returns how long a service's output takes from one device to another.
-func (w *WorkflowTables) OutputTransferTime(t *policy.Tables, service, from, to int32) time.Duration {
+// OutputTransferTime returns how long the output of a service's task takes from one device to another. On the same
+// device it returns 0.
+func (workflows *WorkflowTables) OutputTransferTime(shared *policy.Tables, service, from, to int32) time.Duration {
 	switch {
-	case from == to || w == nil || int(service) >= len(w.TransferTimes):
+	case from == to || workflows == nil || int(service) >= len(workflows.TransferTimes):
 		return 0
-	case t.Devices[from].Node == t.Devices[to].Node:
-		return w.TransferTimes[service].SameNode
+	case shared.Devices[from].Node == shared.Devices[to].Node:
+		return workflows.TransferTimes[service].SameNode
 	}
-	return w.TransferTimes[service].OtherNode
+	return workflows.TransferTimes[service].OtherNode
 }
 
 // millionths is the usual work, in the unit of works in events.
@@ -127,184 +128,188 @@ func workMillionths(work float64) int64 {
 	return max(1, int64(work*millionths+.5))
 }
 
-// compileWorkflows reads the workflows of a plan into its tables, which policy.Compile made with a model per
+// compileWorkflows reads the workflows of a plan into its tables (shared), which policy.Compile made with a model per
 // deployed one: these become services (what tasks ask for), and applications become models (what clients ask for).
-func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) error {
+func compileWorkflows(plan *formats.Plan, flowPlan *formats.FlowPlan, shared *policy.Tables) error {
 	// Deployed models become services, with their networks.
 	serviceOf, names := map[string]int32{}, []string(nil)
 	tables := &WorkflowTables{}
-	for i := range t.Models {
-		m := &f.Modules[i]
-		serviceOf[t.Models[i].Name], names = int32(i), append(names, t.Models[i].Name)
-		tables.TransferTimes = append(tables.TransferTimes, TransferTime{m.NearUS.D(), m.FarUS.D()})
-		tables.SessionStates = append(tables.SessionStates, readSessionState(m.Session))
-		tables.addLanguageModel(plan, m.Generation)
-		n := &t.Networks[t.Pipelines[t.Services[i].FirstPipeline].Network]
-		n.Bytes, n.LoadTimes = m.WeightBytes, nil
-		for k := range t.Kinds {
-			loadTime := m.CostOn(plan.Pools[k].Device).LoadUS.D()
-			n.LoadTimes = append(n.LoadTimes, [2]time.Duration{loadTime, loadTime})
+	for i := range shared.Models {
+		module := &flowPlan.Modules[i]
+		serviceOf[shared.Models[i].Name], names = int32(i), append(names, shared.Models[i].Name)
+		tables.TransferTimes = append(tables.TransferTimes, TransferTime{module.NearUS.D(), module.FarUS.D()})
+		tables.SessionStates = append(tables.SessionStates, readSessionState(module.Session))
+		tables.addLanguageModel(plan, module.Generation)
+		network := &shared.Networks[shared.Pipelines[shared.Services[i].FirstPipeline].Network]
+		network.Bytes, network.LoadTimes = module.WeightBytes, nil
+		for k := range shared.Kinds {
+			loadTime := module.CostOn(plan.Pools[k].Device).LoadUS.D()
+			network.LoadTimes = append(network.LoadTimes, [2]time.Duration{loadTime, loadTime})
 		}
 	}
 
 	// Applications become models.
 	var models []policy.Model
-	for i := range f.Applications {
-		a, path := f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
-		a.Segments = WithTokenWork(a.Segments, f.Generations())
-		w, err := compileWorkflow(&a, serviceOf, path)
+	for i := range flowPlan.Applications {
+		application, path := flowPlan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+		application.Segments = WithTokenWork(application.Segments, flowPlan.Generations())
+		workflow, err := compileWorkflow(&application, serviceOf, path)
 		if err != nil {
 			return err
 		}
-		percentile, err := policy.ParsePercentile(a.Percentile)
-		if err != nil || a.SLOUS <= 0 {
-			return &document.Error{Path: path, Found: fmt.Sprintf("percentile %q, SLO %v", a.Percentile, a.SLOUS.D()), Expected: "a percentile and a positive SLO"}
+		percentile, err := policy.ParsePercentile(application.Percentile)
+		if err != nil || application.SLOUS <= 0 {
+			return &document.Error{Path: path, Found: fmt.Sprintf("percentile %q, SLO %v", application.Percentile, application.SLOUS.D()), Expected: "a percentile and a positive SLO"}
 		}
 
 		// Paths: recorded ones, or else drawn by the chances of the graph.
 		tables.Paths = append(tables.Paths, nil)
-		for k := range f.Transitions {
-			if f.Transitions[k].Application == a.Model {
-				tables.Paths[i] = recordedPaths(&f.Transitions[k], serviceOf)
+		for k := range flowPlan.Transitions {
+			if flowPlan.Transitions[k].Application == application.Model {
+				tables.Paths[i] = recordedPaths(&flowPlan.Transitions[k], serviceOf)
 			}
 		}
-		if len(tables.Paths[i]) == 0 && len(w.Segments) > 0 {
-			paths := DrawPaths(w, a.Model, names, DrawnRequests, plan.Seed)
+		if len(tables.Paths[i]) == 0 && len(workflow.Segments) > 0 {
+			paths := DrawPaths(workflow, application.Model, names, DrawnRequests, plan.Seed)
 			tables.Paths[i] = recordedPaths(&formats.WaysOf{Paths: paths}, serviceOf)
 		}
-		tables.numberGenerationSteps(w)
-		tables.Apps = append(tables.Apps, *w)
-		models = append(models, policy.Model{Name: a.Model, SLO: a.SLOUS.D(), Percentile: percentile, RPS: a.RPS, NumPipelines: int32(len(t.Pipelines))})
+		tables.numberGenerationSteps(workflow)
+		tables.Apps = append(tables.Apps, *workflow)
+		models = append(models, policy.Model{Name: application.Model, SLO: application.SLOUS.D(), Percentile: percentile, RPS: application.RPS, NumPipelines: int32(len(shared.Pipelines))})
 	}
 
 	// Pipelines belong to services, not to models.
-	for p := range t.Pipelines {
-		t.Pipelines[p].Model = -1
+	for pipeline := range shared.Pipelines {
+		shared.Pipelines[pipeline].Model = -1
 	}
-	if len(f.Generations()) == 0 {
+	if len(flowPlan.Generations()) == 0 {
 		tables.LanguageModels = nil
 	}
-	tables.setResident(plan, f, t)
-	t.Models, t.KindTables = models, tables
+	tables.setResident(plan, flowPlan, shared)
+	shared.Models, shared.KindTables = models, tables
 	return nil
 }
 
-// readSessionState reads what a module keeps of a request (its session state): the bytes, and the times to
+// readSessionState returns what a module keeps of a request (its session state): the bytes, and the times to
 // recompute or to move it. Without one all are 0.
-func readSessionState(s *formats.SessionState) SessionState {
-	if s == nil {
+func readSessionState(session *formats.SessionState) SessionState {
+	if session == nil {
 		return SessionState{}
 	}
-	return SessionState{Bytes: s.Bytes, Recompute: s.RecomputeUS.D(), SameNode: s.NearUS.D(), OtherNode: s.FarUS.D()}
+	return SessionState{Bytes: session.Bytes, Recompute: session.RecomputeUS.D(), SameNode: session.NearUS.D(), OtherNode: session.FarUS.D()}
 }
 
-// setResident sets, for each device, the networks that it holds at the start, and its memory for networks: what the
-// pool's devices have less the working memory of batches. Without a memory size it is 2^50 bytes, which is more
-// than is ever needed.
-func (g *WorkflowTables) setResident(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) {
+// setResident sets in the shared tables, for each device, the networks that it holds at the start, and its memory for
+// networks: that of the pool's devices less the working memory of batches. Without a memory size it is 2^50 bytes,
+// more than is ever needed.
+func (workflows *WorkflowTables) setResident(plan *formats.Plan, flowPlan *formats.FlowPlan, shared *policy.Tables) {
 	firstDevice := make([]int, len(plan.Pools)) // by pool: number of its first device, as the plan counts
 	for i := 1; i < len(firstDevice); i++ {
 		firstDevice[i] = firstDevice[i-1] + plan.Pools[i-1].Count
 	}
+
+	// Compute the working memory of batches, by pool and device.
 	workingBytes := make([][]int64, len(plan.Pools))
 	for k := range workingBytes {
-		workingBytes[k] = f.WorkingBytesByDevice(plan.Deployment, &plan.Pools[k])
+		workingBytes[k] = flowPlan.WorkingBytesByDevice(plan.Deployment, &plan.Pools[k])
 	}
-	t.Memory = make([]int64, len(t.Devices))
-	for d := range t.Devices {
-		device := &t.Devices[d]
+
+	// Set the memory and the networks of each device.
+	shared.Memory = make([]int64, len(shared.Devices))
+	for deviceIndex := range shared.Devices {
+		device := &shared.Devices[deviceIndex]
 		number := firstDevice[device.Kind] + int(device.GPU)
-		t.Memory[d] = 1 << 50
+		shared.Memory[deviceIndex] = 1 << 50
 		if pool := &plan.Pools[device.Kind]; pool.Memory > 0 {
-			t.Memory[d] = max(1, int64(pool.Memory)-workingBytes[device.Kind][device.GPU])
+			shared.Memory[deviceIndex] = max(1, int64(pool.Memory)-workingBytes[device.Kind][device.GPU])
 		}
-		t.Resident[d] = nil
-		for i := range f.Modules {
-			if slices.Contains(f.Modules[i].Resident, number) {
-				t.Resident[d] = append(t.Resident[d], t.Pipelines[t.Services[i].FirstPipeline].Network)
+		shared.Resident[deviceIndex] = nil
+		for i := range flowPlan.Modules {
+			if slices.Contains(flowPlan.Modules[i].Resident, number) {
+				shared.Resident[deviceIndex] = append(shared.Resident[deviceIndex], shared.Pipelines[shared.Services[i].FirstPipeline].Network)
 			}
 		}
 	}
 }
 
-// compileWorkflow reads an application of a plan as a workflow: segments (parts whose tasks are revealed together)
-// with their steps, branches and conditions. It returns an error, with the path of the field, for a condition that
-// cannot be parsed or a model that is not deployed.
-func compileWorkflow(a *formats.FlowApplication, serviceOf map[string]int32, path string) (*Workflow, error) {
+// compileWorkflow returns an application of a plan as a workflow: segments (parts whose tasks are revealed together)
+// with their steps, branches and conditions. serviceOf has the services by model. It returns an error, with the path
+// of the field, for a condition that cannot be parsed or a model that is not deployed.
+func compileWorkflow(application *formats.FlowApplication, serviceOf map[string]int32, path string) (*Workflow, error) {
 	// Parse all conditions of the application.
-	app := &formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: a.Segments}
+	app := &formats.Application{Name: application.Model, Parameters: application.Parameters, Segments: application.Segments}
 	conditions, err := app.Conditions()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	w := &Workflow{}
-	for i := range a.Segments {
-		s := &a.Segments[i]
-		seg := Segment{Name: s.Name, Branches: s.NextBranches, MaxVisits: int32(s.MaxVisits)}
+	workflow := &Workflow{}
+	for i := range application.Segments {
+		segment := &application.Segments[i]
+		segmentRow := Segment{Name: segment.Name, Branches: segment.NextBranches, MaxVisits: int32(segment.MaxVisits)}
 
 		// Branches behind the segment.
-		for b := range s.NextBranches {
-			to := int32(-1)
-			for _, name := range s.NextBranches[b].Targets {
-				to = int32(slices.IndexFunc(a.Segments, func(o formats.Segment) bool { return o.Name == name }))
+		for branch := range segment.NextBranches {
+			target := int32(-1)
+			for _, name := range segment.NextBranches[branch].Targets {
+				target = int32(slices.IndexFunc(application.Segments, func(o formats.Segment) bool { return o.Name == name }))
 			}
-			seg.BranchTargets = append(seg.BranchTargets, to)
-			seg.BranchConditions = append(seg.BranchConditions, conditions[fmt.Sprintf("segments[%d].next[%d].when", i, b)])
+			segmentRow.BranchTargets = append(segmentRow.BranchTargets, target)
+			segmentRow.BranchConditions = append(segmentRow.BranchConditions, conditions[fmt.Sprintf("segments[%d].next[%d].when", i, branch)])
 		}
 
 		// Its steps.
-		for k := range s.Modules {
-			step, err := w.compileStep(conditions, app, i, k, serviceOf)
+		for k := range segment.Modules {
+			step, err := workflow.compileStep(conditions, app, i, k, serviceOf)
 			if err != nil {
 				return nil, &document.Error{Path: fmt.Sprintf("%s.segments[%d].modules[%d]", path, i, k), Found: err.Error(), Expected: "a deployed model"}
 			}
-			seg.Steps = append(seg.Steps, step)
+			segmentRow.Steps = append(segmentRow.Steps, step)
 		}
-		w.Segments = append(w.Segments, seg)
+		workflow.Segments = append(workflow.Segments, segmentRow)
 	}
-	return w, nil
+	return workflow, nil
 }
 
-// compileStep reads the k-th module of the i-th segment as a step: how many tasks it has, what they read, and which
-// service runs them. Service is -1 if a route is chosen for each task. It returns an error if a model is not
+// compileStep returns a module of a segment (by their indexes) as a step: how many tasks it has, what they read, and
+// which service runs them. Service is -1 if a route is chosen for each task. It returns an error if a model is not
 // deployed.
-func (w *Workflow) compileStep(conditions formats.Conditions, a *formats.Application, i, k int, serviceOf map[string]int32) (Step, error) {
-	m := &a.Segments[i].Modules[k]
+func (w *Workflow) compileStep(conditions formats.Conditions, application *formats.Application, segment, moduleIndex int, serviceOf map[string]int32) (Step, error) {
+	module := &application.Segments[segment].Modules[moduleIndex]
 
 	// What the module declares.
-	s := Step{Name: w.nameIndex(m.Name), Service: -1, Work: workMillionths(m.Work), ItemChances: m.Chances, CountVaries: m.Items != "", FixedCount: 1, EachOf: -1, TokenSamples: m.Sample}
-	s.Prompt, s.Output = m.TokenLengths()
+	step := Step{Name: w.nameIndex(module.Name), Service: -1, Work: workMillionths(module.Work), ItemChances: module.Chances, CountVaries: module.Items != "", FixedCount: 1, EachOf: -1, TokenSamples: module.Sample}
+	step.Prompt, step.Output = module.TokenLengths()
 
 	// Conditions; a fixed number of items needs none.
-	s.RouteExpression = conditions[fmt.Sprintf("segments[%d].modules[%d].route", i, k)]
-	if s.CountExpression = conditions[fmt.Sprintf("segments[%d].modules[%d].items", i, k)]; s.CountExpression != nil {
-		if n, ok := s.CountExpression.ConstantItems(); ok {
-			s.CountVaries, s.FixedCount, s.ItemChances = false, int32(min(n, formats.MaxTasks)), nil
+	step.RouteExpression = conditions[fmt.Sprintf("segments[%d].modules[%d].route", segment, moduleIndex)]
+	if step.CountExpression = conditions[fmt.Sprintf("segments[%d].modules[%d].items", segment, moduleIndex)]; step.CountExpression != nil {
+		if items, ok := step.CountExpression.ConstantItems(); ok {
+			step.CountVaries, step.FixedCount, step.ItemChances = false, int32(min(items, formats.MaxTasks)), nil
 		}
 	}
 
 	// What it reads, and the services that may run it.
-	if m.ForEach != "" {
-		s.EachOf = w.nameIndex(m.ForEach)
+	if module.ForEach != "" {
+		step.EachOf = w.nameIndex(module.ForEach)
 	}
-	for _, name := range m.Predecessors {
-		s.Reads = append(s.Reads, w.nameIndex(name))
+	for _, name := range module.Predecessors {
+		step.Reads = append(step.Reads, w.nameIndex(name))
 	}
-	for r, name := range m.Services() {
-		id, ok := serviceOf[name]
+	for route, name := range module.Services() {
+		service, ok := serviceOf[name]
 		if !ok {
-			return s, fmt.Errorf("the model %q", name)
+			return step, fmt.Errorf("the model %q", name)
 		}
-		if len(m.Routes) == 0 {
-			s.Service = id
+		if len(module.Routes) == 0 {
+			step.Service = service
 			break
 		}
-		s.Routes, s.RouteModels, s.RouteShares = append(s.Routes, id), append(s.RouteModels, name), append(s.RouteShares, m.Routes[r].Probability)
+		step.Routes, step.RouteModels, step.RouteShares = append(step.Routes, service), append(step.RouteModels, name), append(step.RouteShares, module.Routes[route].Probability)
 	}
-	return s, nil
+	return step, nil
 }
 
-// nameIndex returns the index of a module's name, and adds it if it is new.
+// nameIndex returns the index of a module's name in Names, and adds the name if it is new.
 func (w *Workflow) nameIndex(name string) int32 {
 	if i := slices.Index(w.Names, name); i >= 0 {
 		return int32(i)
@@ -313,21 +318,22 @@ func (w *Workflow) nameIndex(name string) int32 {
 	return int32(len(w.Names) - 1)
 }
 
-// recordedPaths reads the paths that requests took (their tasks in order), with services by number. Paths over
+// recordedPaths returns the paths that requests took (their tasks in order), with services by number. Paths over
 // models that are not deployed are left out.
 func recordedPaths(recorded *formats.WaysOf, serviceOf map[string]int32) []RecordedPath {
 	var out []RecordedPath
 next:
 	for i := range recorded.Paths {
+		// Read the tasks of the path, with services by number.
 		path := RecordedPath{Count: int32(recorded.Paths[i].Count), KnownTasks: int32(recorded.Paths[i].KnownTasks)}
 		for k := range recorded.Paths[i].Tasks {
-			t := &recorded.Paths[i].Tasks[k]
-			id, ok := serviceOf[t.Model]
+			recordedTask := &recorded.Paths[i].Tasks[k]
+			service, ok := serviceOf[recordedTask.Model]
 			if !ok {
 				continue next
 			}
-			task := PathTask{Service: id, Work: workMillionths(t.Work)}
-			for _, offset := range t.Reads {
+			task := PathTask{Service: service, Work: workMillionths(recordedTask.Work)}
+			for _, offset := range recordedTask.Reads {
 				task.Reads = append(task.Reads, int32(offset))
 			}
 			path.Tasks = append(path.Tasks, task)

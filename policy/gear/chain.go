@@ -7,8 +7,9 @@ import (
 	"inferplan/policy"
 )
 
-// chainFleet has the chains of devices, their queues, and the batches on their way. Batches are numbered by the
-// device on which they start: if all models run whole on a device, batch and device have the same number.
+// chainFleet has the chains of devices (a device for each stage of a pipeline), their queues, and the batches on
+// their way. Batches have slots (numbers that are used again) by the device on which they start: if all models run
+// whole on a device, batch and device have the same number.
 type chainFleet struct {
 	tables           *policy.Tables
 	chains           []replicaChain // pipeline by pipeline
@@ -33,108 +34,110 @@ type replicaChain struct {
 	lostDevices   int32 // number of its devices that are lost
 }
 
-// chainBatch is a batch on its way along a chain.
+// chainBatch is a batch on its way along a chain. A hop is a stage of the pipeline on the chain's device.
 type chainBatch struct {
 	chain        int32
 	size         int32
 	hop          int32         // stage where it is, or to which it is transferred
 	inTransfer   bool          // it is transferred to that stage
-	inUse        bool          // the slot is in use
+	isLive       bool          // the batch is under way; otherwise its slot is free
 	firstRunTime time.Duration // planned time of its first run
 }
 
-// addChains makes the chains of all pipelines, when the policy is made: the devices of one replica, one for each
-// stage. Each chain has a queue, and each device has slots for the batches that start on it. It returns the chains
-// of each pipeline.
-func (f *chainFleet) addChains() [][]int32 {
-	t := f.tables
-	chainsOf := make([][]int32, len(t.Pipelines))
-	startingChains := make([][]int32, len(t.Devices))
+// makeChains makes, when the policy is made, the chains of all pipelines: the devices of one replica, one for each
+// stage. Each chain has a queue, and each device has slots for the batches that start on it. It returns the chains of
+// each pipeline.
+func (f *chainFleet) makeChains() [][]int32 {
+	tables := f.tables
+	chainsOf := make([][]int32, len(tables.Pipelines))
+	startingChains := make([][]int32, len(tables.Devices))
 	for i := range f.devices {
 		// One slot for all chains of one stage, of which one runs at a time.
 		f.devices[i].slotCount = 1
 	}
 
 	// Make the chains. A chain of several stages needs slots of its own on its first device.
-	for m := range chainsOf {
-		hops := t.Pipelines[m].NumStages
-		for k := range t.ChainCount(int32(m)) {
-			c := int32(len(f.chains))
+	for pipeline := range chainsOf {
+		hops := tables.Pipelines[pipeline].NumStages
+		for replica := range tables.ChainCount(int32(pipeline)) {
+			chain := int32(len(f.chains))
 			// A chain holds a batch per hop (stage) and one between each two: 2*hops - 1.
-			f.chains = append(f.chains, replicaChain{pipeline: int32(m), firstStage: t.Pipelines[m].FirstStage, firstIndex: int32(len(f.chainDevices)), hopCount: hops, maxBatches: 2*hops - 1})
-			for h := range hops {
-				f.chainDevices = append(f.chainDevices, t.ChainDevice(int32(m), k, h))
+			f.chains = append(f.chains, replicaChain{pipeline: int32(pipeline), firstStage: tables.Pipelines[pipeline].FirstStage, firstIndex: int32(len(f.chainDevices)), hopCount: hops, maxBatches: 2*hops - 1})
+			for hop := range hops {
+				f.chainDevices = append(f.chainDevices, tables.ChainDevice(int32(pipeline), replica, hop))
 			}
-			d := f.firstDevice(c)
+			device := f.firstDevice(chain)
 			if hops > 1 {
-				f.devices[d].slotCount += 2*hops - 1
+				f.devices[device].slotCount += 2*hops - 1
 			}
-			chainsOf[m], startingChains[d] = append(chainsOf[m], c), append(startingChains[d], c)
+			chainsOf[pipeline], startingChains[device] = append(chainsOf[pipeline], chain), append(startingChains[device], chain)
 			f.queues = append(f.queues, requestQueue{head: noIndex, tail: noIndex})
 		}
 	}
 
 	// Number the slots.
 	slots := int32(0)
-	for d := range f.devices {
-		dev := &f.devices[d]
-		dev.startingChains, dev.firstSlot = startingChains[d], slots
-		slots += dev.slotCount
+	for device := range f.devices {
+		deviceRow := &f.devices[device]
+		deviceRow.startingChains, deviceRow.firstSlot = startingChains[device], slots
+		slots += deviceRow.slotCount
 	}
 	f.batches, f.batchRequests = make([]chainBatch, slots), make([]int32, slots*f.maxBatch)
 	return chainsOf
 }
 
-// firstDevice returns the first device of a chain.
-func (f *chainFleet) firstDevice(c int32) int32 { return f.chainDevices[f.chains[c].firstIndex] }
-
-// devicesOf returns the devices of a chain, stage by stage.
-func (f *chainFleet) devicesOf(c int32) []int32 {
-	ch := &f.chains[c]
-	return f.chainDevices[ch.firstIndex : ch.firstIndex+ch.hopCount]
+// firstDevice returns the first device of a chain (a device for each stage of a pipeline), where its batches start.
+func (f *chainFleet) firstDevice(chain int32) int32 {
+	return f.chainDevices[f.chains[chain].firstIndex]
 }
 
-// requestsOf returns the requests of a batch.
-func (f *chainFleet) requestsOf(slot int32) []int32 {
-	return f.batchRequests[slot*f.maxBatch : slot*f.maxBatch+f.batches[slot].size]
+// devicesOf returns the devices of a chain, one for each stage of its pipeline.
+func (f *chainFleet) devicesOf(chain int32) []int32 {
+	chainRow := &f.chains[chain]
+	return f.chainDevices[chainRow.firstIndex : chainRow.firstIndex+chainRow.hopCount]
 }
 
-// freeSlot returns a free slot for a batch that starts on a device. There is always one: every chain of several
-// stages has slots for all its batches, and the other chains share one, because a batch starts only if none is at
-// work.
-func (f *chainFleet) freeSlot(d int32) int32 {
-	slot := f.devices[d].firstSlot
-	for f.batches[slot].inUse {
-		slot++
+// requestsOf returns the request slots of the batch in a slot.
+func (f *chainFleet) requestsOf(batchSlot int32) []int32 {
+	return f.batchRequests[batchSlot*f.maxBatch : batchSlot*f.maxBatch+f.batches[batchSlot].size]
+}
+
+// freeSlot returns a free slot (number) for a batch that starts on a device. There is always one: every chain of
+// several stages has slots for all its batches, and the other chains share one, because a batch starts only if none
+// is at work.
+func (f *chainFleet) freeSlot(device int32) int32 {
+	batchSlot := f.devices[device].firstSlot
+	for f.batches[batchSlot].isLive {
+		batchSlot++
 	}
-	return slot
+	return batchSlot
 }
 
-// dispatch sends the first requests of a chain's queue as a batch along the chain (one device for each stage), up
-// to the planned batch. Times of the hops are estimates for an idle chain.
-func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
-	ch := &p.fleet.chains[c]
-	pl, q := &p.fleet.tables.Pipelines[ch.pipeline], &p.fleet.queues[c]
-	devices := p.fleet.devicesOf(c)
-	slot, size := p.fleet.freeSlot(devices[0]), min(q.length, pl.Batch)
+// dispatch sends the first requests of a chain's queue as a batch along the chain (one device for each stage), up to
+// the planned batch size. Times of the hops (stages on devices) are estimates for an idle chain.
+func (p *Policy) dispatch(now time.Duration, chain int32, out *policy.Actions) {
+	chainRow := &p.fleet.chains[chain]
+	pipeline, queue := &p.fleet.tables.Pipelines[chainRow.pipeline], &p.fleet.queues[chain]
+	devices := p.fleet.devicesOf(chain)
+	batchSlot, size := p.fleet.freeSlot(devices[0]), min(queue.length, pipeline.Batch)
 
 	// Take the requests from the queue.
 	firstTask, hops := int32(len(out.Tasks)), int32(len(out.Hops))
-	p.fleet.batches[slot] = chainBatch{chain: c, size: size, inUse: true}
-	tasks := p.fleet.requestsOf(slot)
-	out.Tasks = q.popInto(p.requests, tasks, out.Tasks)
+	p.fleet.batches[batchSlot] = chainBatch{chain: chain, size: size, isLive: true}
+	tasks := p.fleet.requestsOf(batchSlot)
+	out.Tasks = queue.popInto(p.requests, tasks, out.Tasks)
 	p.fleet.devices[devices[0]].activeBatches++
-	ch.activeBatches++
+	chainRow.activeBatches++
 
 	// Write hops and the action in place, which is faster: a copy of a new one would wait until its fields are stored.
 	readyAt := now
-	for h, d := range devices {
+	for hopIndex, device := range devices {
 		out.Hops = append(out.Hops, policy.Hop{})
 		hop := &out.Hops[len(out.Hops)-1]
-		hop.Stage, hop.Device, hop.Uplink, hop.Downlink, hop.XferStart = pl.FirstStage+int32(h), d, noIndex, noIndex, readyAt
-		if h > 0 {
-			if transferTime := p.fleet.tables.TransferBetween(hop.Stage, size, devices[h-1], d); transferTime > 0 {
-				hop.Uplink, hop.Downlink = p.fleet.tables.Devices[devices[h-1]].Uplink, p.fleet.tables.Devices[d].Downlink
+		hop.Stage, hop.Device, hop.Uplink, hop.Downlink, hop.XferStart = pipeline.FirstStage+int32(hopIndex), device, noIndex, noIndex, readyAt
+		if hopIndex > 0 {
+			if transferTime := p.fleet.tables.TransferBetween(hop.Stage, size, devices[hopIndex-1], device); transferTime > 0 {
+				hop.Uplink, hop.Downlink = p.fleet.tables.Devices[devices[hopIndex-1]].Uplink, p.fleet.tables.Devices[device].Downlink
 				readyAt += transferTime
 			}
 		}
@@ -144,76 +147,76 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 
 		// Count the work of the refusal rule.
 		if p.refusals != nil {
-			p.refusals.addRun(d, hop.Start, readyAt)
+			p.refusals.addRun(device, hop.Start, readyAt)
 		}
-		if h == 0 {
-			p.fleet.batches[slot].firstRunTime = readyAt - now
+		if hopIndex == 0 {
+			p.fleet.batches[batchSlot].firstRunTime = readyAt - now
 		}
 	}
 	if p.refusals != nil {
 		p.refusals.addBatch(p.requests, tasks)
 	}
 	out.List = append(out.List, policy.Action{})
-	a := &out.List[len(out.List)-1]
-	a.Kind, a.Pipeline, a.Model, a.Batch, a.Size, a.Device = policy.Dispatch, ch.pipeline, pl.Model, slot, size, devices[0]
-	a.TaskFirst, a.HopFirst, a.HopCount = firstTask, hops, int16(ch.hopCount)
+	action := &out.List[len(out.List)-1]
+	action.Kind, action.Pipeline, action.Model, action.Batch, action.Size, action.Device = policy.Dispatch, chainRow.pipeline, pipeline.Model, batchSlot, size, devices[0]
+	action.TaskFirst, action.HopFirst, action.HopCount = firstTask, hops, int16(chainRow.hopCount)
 }
 
-// batchArrived notes that a batch has reached the device of its next stage, which runs it before anything new.
-func (f *chainFleet) batchArrived(slot int32) {
-	b := &f.batches[slot]
-	b.inTransfer = false
-	f.devices[f.devicesOf(b.chain)[b.hop]].activeBatches++
+// batchArrived notes that the batch in a slot has reached the device of its next stage, which runs it before anything new.
+func (f *chainFleet) batchArrived(batchSlot int32) {
+	batch := &f.batches[batchSlot]
+	batch.inTransfer = false
+	f.devices[f.devicesOf(batch.chain)[batch.hop]].activeBatches++
 }
 
-// finishHop notes that a batch has finished a hop (a stage on its chain's device). It is then on its way to the
-// next device, or over.
-func (f *chainFleet) finishHop(slot int32) {
-	b := &f.batches[slot]
-	ch := &f.chains[b.chain]
-	f.devices[f.chainDevices[ch.firstIndex+b.hop]].activeBatches--
-	if b.hop++; b.hop < ch.hopCount {
-		b.inTransfer = true
+// finishHop notes that the batch in a slot has finished a hop (a stage on its chain's device). It is then on its way
+// to the next device, or over.
+func (f *chainFleet) finishHop(batchSlot int32) {
+	batch := &f.batches[batchSlot]
+	chainRow := &f.chains[batch.chain]
+	f.devices[f.chainDevices[chainRow.firstIndex+batch.hop]].activeBatches--
+	if batch.hop++; batch.hop < chainRow.hopCount {
+		batch.inTransfer = true
 		return
 	}
-	b.inUse = false
-	ch.activeBatches--
+	batch.isLive = false
+	chainRow.activeBatches--
 }
 
 // needsDevice reports whether a batch still needs a device: it is there, comes from there, or has yet to go there.
-func (f *chainFleet) needsDevice(b *chainBatch, d int32) bool {
-	firstHop := b.hop
-	if b.inTransfer {
+func (f *chainFleet) needsDevice(batch *chainBatch, device int32) bool {
+	firstHop := batch.hop
+	if batch.inTransfer {
 		firstHop--
 	}
-	return slices.Contains(f.devicesOf(b.chain)[firstHop:], d)
+	return slices.Contains(f.devicesOf(batch.chain)[firstHop:], device)
 }
 
 // loseDevice takes a lost device out of service. Chains with this device serve nothing until it returns: their
 // batches that still need it are aborted, and all their requests go to other replicas.
-func (p *Policy) loseDevice(now time.Duration, d int32, out *policy.Actions) {
-	if p.fleet.devices[d].isLost {
+func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions) {
+	if p.fleet.devices[device].isLost {
 		return
 	}
-	p.fleet.devices[d].isLost = true
+	p.fleet.devices[device].isLost = true
 	p.lostDevices++
-	for c := range p.fleet.chains {
-		if slices.Contains(p.fleet.devicesOf(int32(c)), d) {
-			p.fleet.chains[c].lostDevices++
+	for chain := range p.fleet.chains {
+		if slices.Contains(p.fleet.devicesOf(int32(chain)), device) {
+			p.fleet.chains[chain].lostDevices++
 		}
 	}
 
 	// Abort its batches.
 	for slot := range p.fleet.batches {
-		if b := &p.fleet.batches[slot]; b.inUse && p.fleet.needsDevice(b, d) {
+		if batch := &p.fleet.batches[slot]; batch.isLive && p.fleet.needsDevice(batch, device) {
 			p.abortBatch(now, int32(slot), out)
 		}
 	}
 
 	// Move the queues of its chains.
-	for c := range p.fleet.queues {
-		for p.fleet.chains[c].lostDevices > 0 && p.fleet.queues[c].head != noIndex {
-			slot := p.fleet.queues[c].head
+	for chain := range p.fleet.queues {
+		for p.fleet.chains[chain].lostDevices > 0 && p.fleet.queues[chain].head != noIndex {
+			slot := p.fleet.queues[chain].head
 			p.removeFromQueue(slot)
 			p.enqueue(now, slot, out)
 		}
@@ -223,33 +226,33 @@ func (p *Policy) loseDevice(now time.Duration, d int32, out *policy.Actions) {
 
 // abortBatch aborts a batch that needs a lost device and queues its requests again, on other replicas. Requests
 // whose client has gone away are dropped instead.
-func (p *Policy) abortBatch(now time.Duration, slot int32, out *policy.Actions) {
-	b := &p.fleet.batches[slot]
-	if !b.inTransfer {
-		p.fleet.devices[p.fleet.devicesOf(b.chain)[b.hop]].activeBatches--
+func (p *Policy) abortBatch(now time.Duration, batchSlot int32, out *policy.Actions) {
+	batch := &p.fleet.batches[batchSlot]
+	if !batch.inTransfer {
+		p.fleet.devices[p.fleet.devicesOf(batch.chain)[batch.hop]].activeBatches--
 	}
-	b.inUse = false
-	p.fleet.chains[b.chain].activeBatches--
-	out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: slot})
-	for _, r := range p.fleet.requestsOf(slot) {
-		if p.requests[r].cancelled {
-			p.dropRequest(r, policy.ReasonCancelled, out)
+	batch.isLive = false
+	p.fleet.chains[batch.chain].activeBatches--
+	out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: batchSlot})
+	for _, requestSlot := range p.fleet.requestsOf(batchSlot) {
+		if p.requests[requestSlot].cancelled {
+			p.dropRequest(requestSlot, policy.ReasonCancelled, out)
 			continue
 		}
-		p.enqueue(now, r, out)
+		p.enqueue(now, requestSlot, out)
 	}
 }
 
 // regainDevice returns a lost device to service. Chains without another lost device serve again.
-func (p *Policy) regainDevice(d int32) {
-	if !p.fleet.devices[d].isLost {
+func (p *Policy) regainDevice(device int32) {
+	if !p.fleet.devices[device].isLost {
 		return
 	}
-	p.fleet.devices[d].isLost = false
+	p.fleet.devices[device].isLost = false
 	p.lostDevices--
-	for c := range p.fleet.chains {
-		if slices.Contains(p.fleet.devicesOf(int32(c)), d) {
-			p.fleet.chains[c].lostDevices--
+	for chain := range p.fleet.chains {
+		if slices.Contains(p.fleet.devicesOf(int32(chain)), device) {
+			p.fleet.chains[chain].lostDevices--
 		}
 	}
 }

@@ -23,170 +23,173 @@ type compiler struct {
 // Compile adds the gears of a plan (cascades of models for ranges of rates) to its tables, which policy.Compile
 // made. The family of models becomes one served model. It returns an error for a plan of another kind or with wrong
 // values.
-func Compile(plan *formats.Plan, t *policy.Tables) error {
-	g := formats.GearOf(plan)
-	if g == nil {
+func Compile(plan *formats.Plan, tables *policy.Tables) error {
+	gearPlan := formats.GearOf(plan)
+	if gearPlan == nil {
 		return &document.Error{Path: "gear", Found: "nothing", Expected: "the gears of a plan of kind gear"}
 	}
 
 	// Add the models with their pipelines and records.
-	c := compiler{
-		plan: g, tables: t, gearTables: &Tables{MaxQPS: g.MaxQPS, Records: SampleRecords{Samples: g.Samples}},
-		modelIndex: map[string]int{}, modelPipelines: make([][]int32, len(t.Models)),
+	gearCompiler := compiler{
+		plan: gearPlan, tables: tables, gearTables: &Tables{MaxQPS: gearPlan.MaxQPS, Records: SampleRecords{Samples: gearPlan.Samples}},
+		modelIndex: map[string]int{}, modelPipelines: make([][]int32, len(tables.Models)),
 	}
-	for i := range t.Models {
-		if err := c.addModel(i); err != nil {
+	for i := range tables.Models {
+		if err := gearCompiler.addModel(i); err != nil {
 			return err
 		}
 	}
 
 	// Make them one served model, and add the gears.
-	if err := c.mergeModels(); err != nil {
+	if err := gearCompiler.mergeModels(); err != nil {
 		return err
 	}
-	for i := range g.Gears {
-		if err := c.addGear(i); err != nil {
+	for i := range gearPlan.Gears {
+		if err := gearCompiler.addGear(i); err != nil {
 			return err
 		}
 	}
-	t.KindTables = c.gearTables
+	tables.KindTables = gearCompiler.gearTables
 	return nil
 }
 
-// addModel adds a model of the family (models that answer the same requests) with all of its pipelines, its
-// thresholds of certainty and its recorded answers. It returns an error if it does not fit the plan's list.
-func (c *compiler) addModel(i int) error {
-	m, path := &c.tables.Models[i], fmt.Sprintf("deployment[%d]", i)
-	if i >= len(c.plan.Models) || c.plan.Models[i].Model != m.Name {
-		return &document.Error{Path: "gear.models", Found: fmt.Sprintf("%d models", len(c.plan.Models)), Expected: "those of models, in order"}
+// addModel adds a model of the family (models that answer the same requests), by its index in the plan, with all of
+// its pipelines, its thresholds of certainty and its recorded answers. It returns an error if it does not fit the
+// plan's list.
+func (compiler *compiler) addModel(modelIndex int) error {
+	model, path := &compiler.tables.Models[modelIndex], fmt.Sprintf("deployment[%d]", modelIndex)
+	if modelIndex >= len(compiler.plan.Models) || compiler.plan.Models[modelIndex].Model != model.Name {
+		return &document.Error{Path: "gear.models", Found: fmt.Sprintf("%d models", len(compiler.plan.Models)), Expected: "those of models, in order"}
 	}
-	if m.NumPipelines < 1 {
+	if model.NumPipelines < 1 {
 		return &document.Error{Path: path + ".pipelines", Found: "nothing", Expected: "a pipeline on every kind of its devices"}
 	}
-	c.modelIndex[m.Name] = i
-	for n := range m.NumPipelines {
-		p := m.FirstPipeline + n
-		if err := c.checkChains(p, fmt.Sprintf("%s.pipelines[%d]", path, n)); err != nil {
-			return err
-		}
-		c.modelPipelines[i] = append(c.modelPipelines[i], p)
-		c.gearTables.PipelineModels = append(c.gearTables.PipelineModels, m.Name)
-		if err := c.gearTables.addRecords(&c.plan.Models[i], fmt.Sprintf("gear.models[%d]", i), n == 0); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
-// checkChains returns an error if a pipeline's devices cannot be divided into chains, each of one device for every
-// stage.
-func (c *compiler) checkChains(p int32, path string) error {
-	chains := c.tables.ChainCount(p)
-	pl := &c.tables.Pipelines[p]
-	for k := range pl.NumStages {
-		if err := formats.ChainError(path, int(k), int(c.tables.Stages[pl.FirstStage+k].NumDevices), int(chains)); err != nil {
+	// Add its pipelines, with the records of the model.
+	compiler.modelIndex[model.Name] = modelIndex
+	for pipeline := range model.NumPipelines {
+		pipelineIndex := model.FirstPipeline + pipeline
+		if err := compiler.checkChains(pipelineIndex, fmt.Sprintf("%s.pipelines[%d]", path, pipeline)); err != nil {
+			return err
+		}
+		compiler.modelPipelines[modelIndex] = append(compiler.modelPipelines[modelIndex], pipelineIndex)
+		compiler.gearTables.PipelineModels = append(compiler.gearTables.PipelineModels, model.Name)
+		if err := compiler.gearTables.addRecords(&compiler.plan.Models[modelIndex], fmt.Sprintf("gear.models[%d]", modelIndex), pipeline == 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// mergeModels makes the family one served model, with the SLO and percentile of the gears, because a client asks
-// for the family and the gear decides which models answer.
-func (c *compiler) mergeModels() error {
-	g, t := c.plan, c.tables
-	percentile, err := policy.ParsePercentile(g.Percentile)
-	if err != nil || g.SLOUS <= 0 || len(g.Gears) == 0 || g.Samples < 1 {
-		return &document.Error{Path: "gear", Found: fmt.Sprintf("percentile %q, SLO %v, %d gears, %d samples", g.Percentile, g.SLOUS.D(), len(g.Gears), g.Samples), Expected: "a percentile, a positive SLO, a gear and a sample"}
+// checkChains returns an error, which names the field path, if the devices of a pipeline cannot be divided into
+// chains, each of one device for every stage.
+func (compiler *compiler) checkChains(pipelineIndex int32, path string) error {
+	chains := compiler.tables.ChainCount(pipelineIndex)
+	pipeline := &compiler.tables.Pipelines[pipelineIndex]
+	for stage := range pipeline.NumStages {
+		if err := formats.ChainError(path, int(stage), int(compiler.tables.Stages[pipeline.FirstStage+stage].NumDevices), int(chains)); err != nil {
+			return err
+		}
 	}
-	MergeModels(t, g.SLOUS.D(), percentile, g.MaxQPS)
 	return nil
 }
 
-// MergeModels replaces a family's models and services by one. It returns the pipelines of every model of the
-// family.
-func MergeModels(t *policy.Tables, slo time.Duration, percentile, rps float64) [][]int32 {
-	modelPipelines := make([][]int32, len(t.Models))
-	for m := range t.Models {
-		for p, last := t.PipelinesOf(int32(m)); p < last; p++ {
-			modelPipelines[m] = append(modelPipelines[m], p)
-			t.Pipelines[p].Model, t.Pipelines[p].Service = 0, 0
+// mergeModels makes the family of models one served model, with the SLO and percentile of the gears, because a client
+// asks for the family and the gear decides which models answer.
+func (compiler *compiler) mergeModels() error {
+	gearPlan, tables := compiler.plan, compiler.tables
+	percentile, err := policy.ParsePercentile(gearPlan.Percentile)
+	if err != nil || gearPlan.SLOUS <= 0 || len(gearPlan.Gears) == 0 || gearPlan.Samples < 1 {
+		return &document.Error{Path: "gear", Found: fmt.Sprintf("percentile %q, SLO %v, %d gears, %d samples", gearPlan.Percentile, gearPlan.SLOUS.D(), len(gearPlan.Gears), gearPlan.Samples), Expected: "a percentile, a positive SLO, a gear and a sample"}
+	}
+	MergeModels(tables, gearPlan.SLOUS.D(), percentile, gearPlan.MaxQPS)
+	return nil
+}
+
+// MergeModels replaces the models and services of a family in a plan's tables by one, with this SLO, percentile and
+// planned rate (requests per second). It returns the pipelines of every model of the family.
+func MergeModels(tables *policy.Tables, slo time.Duration, percentile, rps float64) [][]int32 {
+	modelPipelines := make([][]int32, len(tables.Models))
+	for model := range tables.Models {
+		for pipeline, last := tables.PipelinesOf(int32(model)); pipeline < last; pipeline++ {
+			modelPipelines[model] = append(modelPipelines[model], pipeline)
+			tables.Pipelines[pipeline].Model, tables.Pipelines[pipeline].Service = 0, 0
 		}
 	}
-	t.Models = []policy.Model{{Name: formats.CascadeName, SLO: slo, Percentile: percentile, RPS: rps, NumPipelines: int32(len(t.Pipelines))}}
-	t.Services = []policy.Service{{Name: formats.CascadeName, NumPipelines: int32(len(t.Pipelines))}}
+	tables.Models = []policy.Model{{Name: formats.CascadeName, SLO: slo, Percentile: percentile, RPS: rps, NumPipelines: int32(len(tables.Pipelines))}}
+	tables.Services = []policy.Service{{Name: formats.CascadeName, NumPipelines: int32(len(tables.Pipelines))}}
 	return modelPipelines
 }
 
-// addGear adds gear i of the plan: the models of its cascade in order, and the rate up to which it is used. It
-// returns an error if it has no model.
-func (c *compiler) addGear(i int) error {
-	gear := Gear{ToQPS: c.plan.Gears[i].ToQPS}
-	for k := range c.plan.Gears[i].Stages {
-		s, err := c.compileStage(i, k)
+// addGear adds a gear of the plan, by its index: the models of its cascade in order, and the rate up to which it is
+// used. It returns an error if it has no model.
+func (compiler *compiler) addGear(gearIndex int) error {
+	gear := Gear{ToQPS: compiler.plan.Gears[gearIndex].ToQPS}
+	for stageIndex := range compiler.plan.Gears[gearIndex].Stages {
+		stage, err := compiler.compileStage(gearIndex, stageIndex)
 		if err != nil {
 			return err
 		}
-		gear.Stages = append(gear.Stages, s)
+		gear.Stages = append(gear.Stages, stage)
 	}
 	if len(gear.Stages) == 0 {
-		return &document.Error{Path: fmt.Sprintf("gear.gears[%d].stages", i), Found: "an empty list", Expected: "at least one model"}
+		return &document.Error{Path: fmt.Sprintf("gear.gears[%d].stages", gearIndex), Found: "an empty list", Expected: "at least one model"}
 	}
-	c.gearTables.Gears = append(c.gearTables.Gears, gear)
+	compiler.gearTables.Gears = append(compiler.gearTables.Gears, gear)
 	return nil
 }
 
-// compileStage returns stage k of gear i: a model of the cascade, with the share of requests for each replica, and
-// the level of certainty below which an answer goes on to the next stage. The last stage has no level. It returns
-// an error for a wrong number of shares or level.
-func (c *compiler) compileStage(i, k int) (Stage, error) {
-	s, path := &c.plan.Gears[i].Stages[k], fmt.Sprintf("gear.gears[%d].stages[%d]", i, k)
-	m, ok := c.modelIndex[s.Model]
+// compileStage returns a stage of a gear, by their indexes: a model of the cascade, with the share of requests for
+// each replica, and the level of certainty below which an answer goes on to the next stage. The last stage has no
+// level. It returns an error for a wrong number of shares or a wrong level.
+func (compiler *compiler) compileStage(gearIndex, stageIndex int) (Stage, error) {
+	stage, path := &compiler.plan.Gears[gearIndex].Stages[stageIndex], fmt.Sprintf("gear.gears[%d].stages[%d]", gearIndex, stageIndex)
+	modelIndex, ok := compiler.modelIndex[stage.Model]
 	replicas := 0
 	if ok {
-		for _, p := range c.modelPipelines[m] {
-			replicas += int(c.tables.ChainCount(p))
+		for _, pipeline := range compiler.modelPipelines[modelIndex] {
+			replicas += int(compiler.tables.ChainCount(pipeline))
 		}
 	}
 
 	// Every replica needs a share.
-	if !ok || len(s.Split) != replicas {
-		return Stage{}, &document.Error{Path: path, Found: fmt.Sprintf("model %q with %d shares", s.Model, len(s.Split)), Expected: "a model of the plan with one share per replica"}
+	if !ok || len(stage.Split) != replicas {
+		return Stage{}, &document.Error{Path: path, Found: fmt.Sprintf("model %q with %d shares", stage.Model, len(stage.Split)), Expected: "a model of the plan with one share per replica"}
 	}
 
 	// Every stage but the last needs a level.
-	p := c.modelPipelines[m][0]
-	if isLast := k == len(c.plan.Gears[i].Stages)-1; isLast != (s.Level == 0) || s.Level < 0 || s.Level > len(c.gearTables.Thresholds[p]) {
-		return Stage{}, &document.Error{Path: path + ".level", Found: fmt.Sprint(s.Level), Expected: "a level of the model, and none in the last stage"}
+	pipeline := compiler.modelPipelines[modelIndex][0]
+	if isLast := stageIndex == len(compiler.plan.Gears[gearIndex].Stages)-1; isLast != (stage.Level == 0) || stage.Level < 0 || stage.Level > len(compiler.gearTables.Thresholds[pipeline]) {
+		return Stage{}, &document.Error{Path: path + ".level", Found: fmt.Sprint(stage.Level), Expected: "a level of the model, and none in the last stage"}
 	}
-	return Stage{Pipeline: p, OtherPipelines: c.modelPipelines[m][1:], ForwardBelow: int32(s.Level), MinQueue: int32(max(1, s.MinQueue)), ReplicaShares: s.Split}, nil
+	return Stage{Pipeline: pipeline, OtherPipelines: compiler.modelPipelines[modelIndex][1:], ForwardBelow: int32(stage.Level), MinQueue: int32(max(1, stage.MinQueue)), ReplicaShares: stage.Split}, nil
 }
 
-// addRecords adds the thresholds and records of a pipeline. The further pipelines of a model share those of its
-// first.
-func (t *Tables) addRecords(m *formats.GearModel, path string, isFirst bool) error {
-	n := t.Records.Samples
-	if lastIndex := len(t.Thresholds) - 1; !isFirst {
-		t.Thresholds = append(t.Thresholds, t.Thresholds[lastIndex])
-		t.Records.Levels = append(t.Records.Levels, t.Records.Levels[lastIndex])
-		t.Records.Correct = append(t.Records.Correct, t.Records.Correct[lastIndex])
+// addRecords adds the thresholds of certainty and the recorded answers of a model's pipeline. The further pipelines
+// of a model (isFirst is false) share those of its first. path is the field that errors name.
+func (tables *Tables) addRecords(model *formats.GearModel, path string, isFirst bool) error {
+	samples := tables.Records.Samples
+	if lastIndex := len(tables.Thresholds) - 1; !isFirst {
+		tables.Thresholds = append(tables.Thresholds, tables.Thresholds[lastIndex])
+		tables.Records.Levels = append(tables.Records.Levels, tables.Records.Levels[lastIndex])
+		tables.Records.Correct = append(tables.Records.Correct, tables.Records.Correct[lastIndex])
 		return nil
 	}
 
 	// Decode a level and a verdict for every sample, which are characters.
-	if len(m.Levels) != n || len(m.Correct) != n || len(m.Thresholds) >= formats.MaxGrid {
-		return &document.Error{Path: path, Found: fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), Expected: fmt.Sprintf("%d of each, one per sample", n)}
+	if len(model.Levels) != samples || len(model.Correct) != samples || len(model.Thresholds) >= formats.MaxGrid {
+		return &document.Error{Path: path, Found: fmt.Sprintf("%d levels, %d answers", len(model.Levels), len(model.Correct)), Expected: fmt.Sprintf("%d of each, one per sample", samples)}
 	}
-	levels, correct := make([]uint8, n), make([]bool, n)
-	for i := range levels {
-		l := strings.IndexByte(formats.GearLevels, m.Levels[i])
-		if l < 0 || l > len(m.Thresholds) {
-			return &document.Error{Path: path + ".levels", Found: fmt.Sprintf("%q at sample %d", m.Levels[i], i), Expected: fmt.Sprintf("a level of 0 to %d", len(m.Thresholds))}
+	levels, correct := make([]uint8, samples), make([]bool, samples)
+	for sample := range levels {
+		level := strings.IndexByte(formats.GearLevels, model.Levels[sample])
+		if level < 0 || level > len(model.Thresholds) {
+			return &document.Error{Path: path + ".levels", Found: fmt.Sprintf("%q at sample %d", model.Levels[sample], sample), Expected: fmt.Sprintf("a level of 0 to %d", len(model.Thresholds))}
 		}
-		levels[i], correct[i] = uint8(l), m.Correct[i] == '1'
+		levels[sample], correct[sample] = uint8(level), model.Correct[sample] == '1'
 	}
-	t.Thresholds = append(t.Thresholds, m.Thresholds)
-	t.Records.Levels = append(t.Records.Levels, levels)
-	t.Records.Correct = append(t.Records.Correct, correct)
+	tables.Thresholds = append(tables.Thresholds, model.Thresholds)
+	tables.Records.Levels = append(tables.Records.Levels, levels)
+	tables.Records.Correct = append(tables.Records.Correct, correct)
 	return nil
 }

@@ -8,7 +8,8 @@
 //   - Gear stage: one model of a gear's cascade. Level: the number of thresholds that the certainty of an answer
 //     reaches.
 //   - Replica: an instance of a model. Chain: the devices of a replica, one for each stage of its pipeline.
-//   - Hop: a stage of a pipeline that a batch has reached on its chain.
+//   - Hop: a stage of a pipeline that a batch has reached on its chain. Slot: the number of a batch or a request, which
+//     is used again.
 //   - Window: the time over which arrivals are counted. Flush time: the longest wait for a longer queue.
 //   - To refuse: to drop a request at its arrival because it could not be in time.
 //   - Work row: the work, in seconds on every device, that a request at one point of a gear still means.

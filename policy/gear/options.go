@@ -24,20 +24,20 @@ type Options struct {
 
 // DefaultOptions returns the parameters for a plan that names none: a window of about 30 arrivals per range, half
 // a second of hysteresis, and a quarter of the SLO as flush time.
-func DefaultOptions(t *policy.Tables) Options {
-	o := Options{Window: 100 * time.Millisecond, Alpha: 8, Flush: t.Models[0].SLO / 4, RefuseLate: true}
-	if g := TablesOf(t); g != nil && len(g.Gears) > 0 {
-		o.Window, o.Hysteresis = WindowFor(g.MaxQPS / float64(len(g.Gears)))
+func DefaultOptions(tables *policy.Tables) Options {
+	options := Options{Window: 100 * time.Millisecond, Alpha: 8, Flush: tables.Models[0].SLO / 4, RefuseLate: true}
+	if gearTables := TablesOf(tables); gearTables != nil && len(gearTables.Gears) > 0 {
+		options.Window, options.Hysteresis = WindowFor(gearTables.MaxQPS / float64(len(gearTables.Gears)))
 	}
-	return o
+	return options
 }
 
 // OptionsWithoutRefusals returns the default parameters for plans on trial: the lateness of requests shows whether
 // a gear sustains a rate.
-func OptionsWithoutRefusals(t *policy.Tables) Options {
-	o := DefaultOptions(t)
-	o.RefuseLate = false
-	return o
+func OptionsWithoutRefusals(tables *policy.Tables) Options {
+	options := DefaultOptions(tables)
+	options.RefuseLate = false
+	return options
 }
 
 // WindowFor returns the window for the width of a range: long enough for 30 arrivals, between 0.1 s and 1 s, with
@@ -60,36 +60,36 @@ func (o Options) Parameters() map[string]float64 {
 	return out
 }
 
-// ParseOptions returns the default options with a plan's parameters: window_us, alpha, hysteresis, flush_us and
-// shed. It returns an error for an unknown parameter or a value outside its range.
-func ParseOptions(t *policy.Tables, params map[string]float64) (Options, error) {
-	o := DefaultOptions(t)
+// ParseOptions returns the default options, changed by the parameters of a plan: window_us, alpha, hysteresis,
+// flush_us and shed. It returns an error for an unknown parameter or a value outside its range.
+func ParseOptions(tables *policy.Tables, params map[string]float64) (Options, error) {
+	options := DefaultOptions(tables)
 	names := make([]string, 0, len(params))
 	for name := range params {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		v := params[name]
-		ok := v >= 0 && v <= 1e12
+		value := params[name]
+		inRange := value >= 0 && value <= 1e12
 		switch name {
 		case "window_us":
-			ok, o.Window = ok && v >= 1000, time.Duration(math.Round(v*1e3))
+			inRange, options.Window = inRange && value >= 1000, time.Duration(math.Round(value*1e3))
 		case "alpha":
-			ok, o.Alpha = ok && v <= 1e6, v
+			inRange, options.Alpha = inRange && value <= 1e6, value
 		case "hysteresis":
-			ok, o.Hysteresis = ok && v == math.Trunc(v) && v <= 1e6, int(min(v, 1e6))
+			inRange, options.Hysteresis = inRange && value == math.Trunc(value) && value <= 1e6, int(min(value, 1e6))
 		case "flush_us":
-			o.Flush = time.Duration(math.Round(v * 1e3))
+			options.Flush = time.Duration(math.Round(value * 1e3))
 		case "shed":
-			ok, o.RefuseLate = v == 0 || v == 1, v == 1
+			inRange, options.RefuseLate = value == 0 || value == 1, value == 1
 		default:
-			return o, fmt.Errorf("policy %s: parameter %q: unknown, expected one of %s", Name, name,
+			return options, fmt.Errorf("policy %s: parameter %q: unknown, expected one of %s", Name, name,
 				strings.Join([]string{"window_us", "alpha", "hysteresis", "flush_us", "shed"}, ", "))
 		}
-		if !ok {
-			return o, fmt.Errorf("policy %s: parameter %s: found %v, expected a number of at least 0 (window_us: 1000, hysteresis: whole, shed: 0 or 1) and at most 1e12 (alpha, hysteresis: 1e6)", Name, name, v)
+		if !inRange {
+			return options, fmt.Errorf("policy %s: parameter %s: found %v, expected a number of at least 0 (window_us: 1000, hysteresis: whole, shed: 0 or 1) and at most 1e12 (alpha, hysteresis: 1e6)", Name, name, value)
 		}
 	}
-	return o, nil
+	return options, nil
 }

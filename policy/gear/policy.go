@@ -20,7 +20,7 @@ type Policy struct {
 	gears   []Gear
 	options Options
 
-	stages         []gearStage // of all gears, gear by gear
+	gearStages     []gearStage // of all gears, gear by gear
 	firstStage     []int32     // by gear: index of its first stage
 	currentWeights []float64   // weights of the round robin, by stage and replica
 	minQueue       []int32     // by pipeline: minimal queue length of the gear in force
@@ -71,75 +71,75 @@ type requestState struct {
 // New returns the policy of a gear plan: the state of its chains (devices of a replica), the gears over them, and
 // the rule that switches between gears. It starts with gear 0, that of the lowest rates. It returns an error if the
 // plan has no gears.
-func New(t *policy.Tables, opt Options) (*Policy, error) {
-	g := TablesOf(t)
-	if g == nil || len(g.Gears) == 0 {
+func New(tables *policy.Tables, options Options) (*Policy, error) {
+	gearTables := TablesOf(tables)
+	if gearTables == nil || len(gearTables.Gears) == 0 {
 		return nil, errors.New("policy gear: the plan has no gears: it is for plans of kind gear")
 	}
-	if opt.Window <= 0 {
+	if options.Window <= 0 {
 		return nil, errors.New("policy gear: the window must be positive")
 	}
-	pipelines := len(t.Pipelines)
+	pipelines := len(tables.Pipelines)
 
 	// Make the chains, and the stages of the gears over them.
 	p := &Policy{
-		fleet: chainFleet{tables: t, maxBatch: t.MaxBatch(), devices: make([]deviceState, len(t.Devices)), devicesWithQueue: make([]uint64, (len(t.Devices)+63)/64)},
-		gears: g.Gears, options: opt, flushAt: -1, minQueue: make([]int32, pipelines),
+		fleet: chainFleet{tables: tables, maxBatch: tables.MaxBatch(), devices: make([]deviceState, len(tables.Devices)), devicesWithQueue: make([]uint64, (len(tables.Devices)+63)/64)},
+		gears: gearTables.Gears, options: options, flushAt: -1, minQueue: make([]int32, pipelines),
 	}
 	shareCount, err := 0, error(nil)
-	if p.firstStage, p.stages, shareCount, err = makeStages(p.gears, p.fleet.addChains()); err != nil {
+	if p.firstStage, p.gearStages, shareCount, err = makeStages(p.gears, p.fleet.makeChains()); err != nil {
 		return nil, err
 	}
 
 	// Make the rule that switches between gears, and start with the first.
 	p.currentWeights = make([]float64, shareCount)
 	maxRates := make([]float64, len(p.gears))
-	for g := range p.gears {
-		maxRates[g] = p.gears[g].ToQPS
+	for gearTables := range p.gears {
+		maxRates[gearTables] = p.gears[gearTables].ToQPS
 	}
-	p.rule = NewSwitchRule(maxRates, opt)
+	p.rule = NewSwitchRule(maxRates, options)
 	p.setGear(0)
-	if opt.RefuseLate {
+	if options.RefuseLate {
 		p.refusals = newRefusalRule(p)
 	}
 	return p, nil
 }
 
 // makeStages returns the stages of all gears (one model of a cascade each) with the chains of their pipelines (the
-// devices of each replica), the index of each gear's first stage, and the number of shares in all. It returns an
-// error if a stage has not one share for each replica.
+// devices of each replica), the index of each gear's first stage, and the number of shares in all. chainsOf has the
+// chains by pipeline. It returns an error if a stage has not one share for each replica.
 func makeStages(gears []Gear, chainsOf [][]int32) (firstStage []int32, stages []gearStage, shares int, err error) {
 	// Count stages and shares.
-	n := 0
-	for g := range gears {
-		n += len(gears[g].Stages)
-		for k := range gears[g].Stages {
-			shares += len(gears[g].Stages[k].ReplicaShares)
+	stageCount := 0
+	for gearIndex := range gears {
+		stageCount += len(gears[gearIndex].Stages)
+		for stageIndex := range gears[gearIndex].Stages {
+			shares += len(gears[gearIndex].Stages[stageIndex].ReplicaShares)
 		}
 	}
 
 	// Concatenate the chains of each stage's pipelines.
-	firstStage, stages = make([]int32, 0, len(gears)), make([]gearStage, 0, n)
+	firstStage, stages = make([]int32, 0, len(gears)), make([]gearStage, 0, stageCount)
 	chains := make([]int32, 0, shares)
-	for g := range gears {
+	for gearIndex := range gears {
 		firstStage = append(firstStage, int32(len(stages)))
-		for k := range gears[g].Stages {
-			s, firstChain := &gears[g].Stages[k], len(chains)
-			chains = append(chains, chainsOf[s.Pipeline]...)
-			for _, m := range s.OtherPipelines {
-				chains = append(chains, chainsOf[m]...)
+		for stageIndex := range gears[gearIndex].Stages {
+			stage, firstChain := &gears[gearIndex].Stages[stageIndex], len(chains)
+			chains = append(chains, chainsOf[stage.Pipeline]...)
+			for _, pipeline := range stage.OtherPipelines {
+				chains = append(chains, chainsOf[pipeline]...)
 			}
 			replicas := chains[firstChain:len(chains):len(chains)]
-			if len(replicas) != len(s.ReplicaShares) {
-				return nil, nil, 0, fmt.Errorf("policy gear: gear %d, stage %d: %d shares for %d replicas", g, k, len(s.ReplicaShares), len(replicas))
+			if len(replicas) != len(stage.ReplicaShares) {
+				return nil, nil, 0, fmt.Errorf("policy gear: gear %d, stage %d: %d shares for %d replicas", gearIndex, stageIndex, len(stage.ReplicaShares), len(replicas))
 			}
-			stages = append(stages, gearStage{chains: replicas, forwardBelow: s.ForwardBelow, isLast: k == len(gears[g].Stages)-1, weights: s.ReplicaShares, weightIndex: int32(firstChain)})
+			stages = append(stages, gearStage{chains: replicas, forwardBelow: stage.ForwardBelow, isLast: stageIndex == len(gears[gearIndex].Stages)-1, weights: stage.ReplicaShares, weightIndex: int32(firstChain)})
 		}
 	}
 	return firstStage, stages, shares, nil
 }
 
-// Gear returns the gear in force.
+// Gear returns the gear in force, by its index in the plan.
 func (p *Policy) Gear() int { return int(p.gear) }
 
 // Handle decides what to do about one event, and is called for each in order of time. Timers are of two kinds: the
@@ -178,8 +178,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 // handleArrival handles a new request: it counts it for the window, by whose rate the gear is chosen, refuses it if
 // it could not be in time, and otherwise queues it for the first model of the gear in force.
 func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	slot := ev.Req
-	for int(slot) >= len(p.requests) {
+	requestSlot := ev.Req
+	for int(requestSlot) >= len(p.requests) {
 		p.requests = append(p.requests, requestState{})
 	}
 
@@ -191,20 +191,20 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 		p.windowEnd = now - now%p.options.Window + p.options.Window
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: windowTag, At: p.windowEnd})
 	}
-	p.requests[slot] = requestState{gear: p.gear, queue: noIndex, arrivedAt: now}
+	p.requests[requestSlot] = requestState{gear: p.gear, queue: noIndex, arrivedAt: now}
 
 	// Refuse it if it could not be in time.
 	if p.refusals != nil {
 		if lateness, refused := p.refusals.shouldRefuse(p, now, ev.Deadline); refused {
 			p.openRequests--
-			out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: slot, Reason: policy.ReasonDeadline, At: now + lateness})
+			out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: requestSlot, Reason: policy.ReasonDeadline, At: now + lateness})
 			return
 		}
 	}
 
 	// Queue it, and serve its device if that is idle.
-	if d := p.enqueue(now, slot, out); d >= 0 && p.fleet.devices[d].activeBatches == 0 {
-		p.serveDevice(now, d, out)
+	if device := p.enqueue(now, requestSlot, out); device >= 0 && p.fleet.devices[device].activeBatches == 0 {
+		p.serveDevice(now, device, out)
 	}
 }
 
@@ -212,51 +212,51 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 // enough (its level reaches the stage's) or the model is the last; otherwise the request goes on to the next model.
 // What it queues is served once the whole batch is known, at BatchFinished.
 func (p *Policy) handleAnswer(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	r := &p.requests[ev.Req]
-	r.hasAnswer = true
-	s := &p.stages[p.firstStage[r.gear]+r.stage]
+	request := &p.requests[ev.Req]
+	request.hasAnswer = true
+	stage := &p.gearStages[p.firstStage[request.gear]+request.stage]
 	switch {
-	case r.cancelled:
+	case request.cancelled:
 		p.dropRequest(ev.Req, policy.ReasonCancelled, out)
-	case s.isLast || ev.Value >= int64(s.forwardBelow):
+	case stage.isLast || ev.Value >= int64(stage.forwardBelow):
 		p.completeRequest(ev.Req, out)
 	default:
-		r.stage++
+		request.stage++
 		p.enqueue(now, ev.Req, out)
 	}
 }
 
-// completeRequest answers a request with its last answer.
-func (p *Policy) completeRequest(slot int32, out *policy.Actions) {
-	p.closeRequest(slot)
-	out.List = append(out.List, policy.Action{Kind: policy.Complete, Req: slot})
+// completeRequest answers a request with the last answer that it got.
+func (p *Policy) completeRequest(requestSlot int32, out *policy.Actions) {
+	p.closeRequest(requestSlot)
+	out.List = append(out.List, policy.Action{Kind: policy.Complete, Req: requestSlot})
 }
 
-// dropRequest drops a request.
-func (p *Policy) dropRequest(slot int32, reason policy.DropReason, out *policy.Actions) {
-	p.closeRequest(slot)
-	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: slot, Reason: reason})
+// dropRequest drops a request that is not answered, for a reason.
+func (p *Policy) dropRequest(requestSlot int32, reason policy.DropReason, out *policy.Actions) {
+	p.closeRequest(requestSlot)
+	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: requestSlot, Reason: reason})
 }
 
 // closeRequest counts a request as no longer open, and removes its work from the refusal rule. Without open
 // requests that work is set to 0, because sums of fractions leave rounding errors.
-func (p *Policy) closeRequest(slot int32) {
+func (p *Policy) closeRequest(requestSlot int32) {
 	p.openRequests--
 	if p.refusals == nil {
 		return
 	}
-	if p.refusals.removeRequest(&p.requests[slot]); p.openRequests == 0 {
+	if p.refusals.removeRequest(&p.requests[requestSlot]); p.openRequests == 0 {
 		p.refusals.clearRounding()
 	}
 }
 
 // cancelRequest drops a request whose client went away. If it is in a batch, it is dropped when that ends.
-func (p *Policy) cancelRequest(slot int32, out *policy.Actions) {
-	r := &p.requests[slot]
-	if r.queue == noIndex {
-		r.cancelled = true // it is in a batch, and is dropped when that ends
+func (p *Policy) cancelRequest(requestSlot int32, out *policy.Actions) {
+	request := &p.requests[requestSlot]
+	if request.queue == noIndex {
+		request.cancelled = true // it is in a batch, and is dropped when that ends
 		return
 	}
-	p.removeFromQueue(slot)
-	p.dropRequest(slot, policy.ReasonCancelled, out)
+	p.removeFromQueue(requestSlot)
+	p.dropRequest(requestSlot, policy.ReasonCancelled, out)
 }

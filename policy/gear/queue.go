@@ -8,60 +8,64 @@ import (
 	"inferplan/policy"
 )
 
-// requestQueue is the queue of a chain, linked through the requests.
+// requestQueue is the queue of a chain, linked through the requests (prevInQueue, nextInQueue): the slots of its
+// first and its last request, or noIndex.
 type requestQueue struct {
 	head, tail int32
 	length     int32
 }
 
-// enqueue puts a request into the queue of its stage, on the replica whose turn it is (smooth weighted round
-// robin), and returns the replica's first device. If every replica is lost, the request skips the stage. If no
-// stage is left, it is completed with the answer that it has, or dropped, and enqueue returns noIndex.
-func (p *Policy) enqueue(now time.Duration, slot int32, out *policy.Actions) int32 {
-	r := &p.requests[slot]
+// enqueue puts a request into the queue of its stage, on the replica whose turn it is (smooth weighted round robin),
+// and returns the replica's first device. If every replica is lost, the request skips the stage. If no stage is left,
+// it is completed with the answer that it has, or dropped, and enqueue returns noIndex.
+func (p *Policy) enqueue(now time.Duration, requestSlot int32, out *policy.Actions) int32 {
+	request := &p.requests[requestSlot]
+
+	// Find the first stage from here on with a replica that is not lost.
 	for {
-		s := &p.stages[p.firstStage[r.gear]+r.stage]
-		if i := p.nextReplica(s); i >= 0 {
-			p.pushRequest(now, slot, s.chains[i])
+		stage := &p.gearStages[p.firstStage[request.gear]+request.stage]
+		if replica := p.nextReplica(stage); replica >= 0 {
+			p.pushRequest(now, requestSlot, stage.chains[replica])
 			if p.refusals != nil {
-				p.refusals.addWaiting(r, p.firstStage[r.gear]+r.stage)
+				p.refusals.addWaiting(request, p.firstStage[request.gear]+request.stage)
 			}
-			return p.fleet.firstDevice(s.chains[i])
+			return p.fleet.firstDevice(stage.chains[replica])
 		}
-		if s.isLast {
+		if stage.isLast {
 			break
 		}
-		r.stage++
+		request.stage++
 	}
-	if r.hasAnswer {
-		p.completeRequest(slot, out)
+
+	// No stage is left.
+	if request.hasAnswer {
+		p.completeRequest(requestSlot, out)
 	} else {
-		p.dropRequest(slot, policy.ReasonWorkerLost, out)
+		p.dropRequest(requestSlot, policy.ReasonWorkerLost, out)
 	}
 	return noIndex
 }
 
-// nextReplica returns the replica whose turn it is at a stage of a gear, as an index into its chains. Each replica
-// gets its share of the requests, evenly spread (smooth weighted round robin). If every replica is lost, it returns
-// -1.
-func (p *Policy) nextReplica(s *gearStage) int {
-	weights := s.weights
+// nextReplica returns the replica whose turn it is at a stage of a gear, as an index in its chains. Each replica gets
+// its share of the requests, evenly spread (smooth weighted round robin). If every replica is lost, it returns -1.
+func (p *Policy) nextReplica(stage *gearStage) int {
+	weights := stage.weights
 	if len(weights) == 1 && weights[0] > 0 && p.lostDevices == 0 {
 		return 0 // a single replica
 	}
 
 	// Every replica gains its weight, and the one with the highest is chosen and loses the sum.
-	current := p.currentWeights[s.weightIndex:][:len(weights)]
+	current := p.currentWeights[stage.weightIndex:][:len(weights)]
 	bestReplica, highestWeight, total := -1, 0.0, 0.0
-	for i, w := range weights {
-		if w <= 0 || p.lostDevices > 0 && p.fleet.chains[s.chains[i]].lostDevices > 0 {
+	for replica, share := range weights {
+		if share <= 0 || p.lostDevices > 0 && p.fleet.chains[stage.chains[replica]].lostDevices > 0 {
 			continue
 		}
-		weight := current[i] + w
-		current[i] = weight
-		total += w
+		weight := current[replica] + share
+		current[replica] = weight
+		total += share
 		if bestReplica < 0 || weight > highestWeight {
-			bestReplica, highestWeight = i, weight
+			bestReplica, highestWeight = replica, weight
 		}
 	}
 	if bestReplica >= 0 {
@@ -70,101 +74,100 @@ func (p *Policy) nextReplica(s *gearStage) int {
 	}
 
 	// Only replicas without a share are left.
-	for i, c := range s.chains {
-		if p.fleet.chains[c].lostDevices == 0 {
-			return i
+	for replica, chain := range stage.chains {
+		if p.fleet.chains[chain].lostDevices == 0 {
+			return replica
 		}
 	}
 	return -1
 }
 
-// pushRequest appends a request to the queue of a chain, and notes that the first device of the chain has a queue
-// to serve.
-func (p *Policy) pushRequest(now time.Duration, slot, chain int32) {
-	q, r := &p.fleet.queues[chain], &p.requests[slot]
-	r.queue, r.prevInQueue, r.nextInQueue, r.enqueuedAt = chain, q.tail, noIndex, now
-	if q.tail != noIndex {
-		p.requests[q.tail].nextInQueue = slot
+// pushRequest appends a request to the queue of a chain, and notes that the first device of the chain has a queue to serve.
+func (p *Policy) pushRequest(now time.Duration, requestSlot, chain int32) {
+	queue, request := &p.fleet.queues[chain], &p.requests[requestSlot]
+	request.queue, request.prevInQueue, request.nextInQueue, request.enqueuedAt = chain, queue.tail, noIndex, now
+	if queue.tail != noIndex {
+		p.requests[queue.tail].nextInQueue = requestSlot
 	} else {
-		q.head = slot
+		queue.head = requestSlot
 	}
-	q.tail = slot
-	q.length++
-	d := p.fleet.firstDevice(chain)
-	p.fleet.devicesWithQueue[d/64] |= 1 << (d % 64)
+	queue.tail = requestSlot
+	queue.length++
+	device := p.fleet.firstDevice(chain)
+	p.fleet.devicesWithQueue[device/64] |= 1 << (device % 64)
 }
 
-// popInto takes the first requests of a queue, as many as list is long, writes their slots into list, and returns
-// tasks with them appended. The queue is linked through the requests and must have as many.
-func (q *requestQueue) popInto(requests []requestState, list, tasks []int32) []int32 {
-	slot := q.head
-	for i := range list {
-		list[i], tasks = slot, append(tasks, slot)
-		r := &requests[slot]
-		r.queue, slot = noIndex, r.nextInQueue
+// popInto takes the first requests of a queue, as many as batchRequests is long, writes their slots into that list,
+// and returns tasks with them appended. The queue is linked through the requests and must have as many.
+func (q *requestQueue) popInto(requests []requestState, batchRequests, tasks []int32) []int32 {
+	requestSlot := q.head
+	for i := range batchRequests {
+		batchRequests[i], tasks = requestSlot, append(tasks, requestSlot)
+		request := &requests[requestSlot]
+		request.queue, requestSlot = noIndex, request.nextInQueue
 	}
-	if q.head = slot; slot == noIndex {
+	if q.head = requestSlot; requestSlot == noIndex {
 		q.tail = noIndex
 	} else {
-		requests[slot].prevInQueue = noIndex
+		requests[requestSlot].prevInQueue = noIndex
 	}
-	q.length -= int32(len(list))
+	q.length -= int32(len(batchRequests))
 	return tasks
 }
 
 // removeFromQueue removes a request from the middle of its queue, when its client has gone away or its chain is
 // lost.
-func (p *Policy) removeFromQueue(slot int32) {
-	r := &p.requests[slot]
-	q := &p.fleet.queues[r.queue]
-	if r.prevInQueue != noIndex {
-		p.requests[r.prevInQueue].nextInQueue = r.nextInQueue
+func (p *Policy) removeFromQueue(requestSlot int32) {
+	request := &p.requests[requestSlot]
+	queue := &p.fleet.queues[request.queue]
+	if request.prevInQueue != noIndex {
+		p.requests[request.prevInQueue].nextInQueue = request.nextInQueue
 	} else {
-		q.head = r.nextInQueue
+		queue.head = request.nextInQueue
 	}
-	if r.nextInQueue != noIndex {
-		p.requests[r.nextInQueue].prevInQueue = r.prevInQueue
+	if request.nextInQueue != noIndex {
+		p.requests[request.nextInQueue].prevInQueue = request.prevInQueue
 	} else {
-		q.tail = r.prevInQueue
+		queue.tail = request.prevInQueue
 	}
-	q.length--
-	r.queue = noIndex
+	queue.length--
+	request.queue = noIndex
 }
 
 // serveIdle serves all idle devices for which requests may wait, after an event that may have freed one.
 // devicesWithQueue is a set of bits; a device without requests is taken out of it here.
 func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
-	for w, set := range p.fleet.devicesWithQueue {
+	for word, set := range p.fleet.devicesWithQueue {
 		for ; set != 0; set &= set - 1 {
-			d := int32(64*w + bits.TrailingZeros64(set))
-			switch dev := &p.fleet.devices[d]; {
-			case !slices.ContainsFunc(dev.startingChains, func(c int32) bool { return p.fleet.queues[c].length > 0 }):
-				p.fleet.devicesWithQueue[w] &^= 1 << (d % 64)
-			case dev.activeBatches == 0 && !dev.isLost:
-				p.serveDevice(now, d, out)
+			device := int32(64*word + bits.TrailingZeros64(set))
+			switch deviceRow := &p.fleet.devices[device]; {
+			case !slices.ContainsFunc(deviceRow.startingChains, func(chain int32) bool { return p.fleet.queues[chain].length > 0 }):
+				p.fleet.devicesWithQueue[word] &^= 1 << (device % 64)
+			case deviceRow.activeBatches == 0 && !deviceRow.isLost:
+				p.serveDevice(now, device, out)
 			}
 		}
 	}
 }
 
-// serveDevice gives an idle device the first of its ready queues (see servedBefore). A queue is ready if it is long
+// serveDevice gives an idle device the first of its ready queues (see comesFirst). A queue is ready if it is long
 // enough for the gear or its head has waited for the flush time. If none is, a timer is set for the first flush. A
 // chain (the devices of a replica) that is full of batches waits until one has gone through.
-func (p *Policy) serveDevice(now time.Duration, d int32, out *policy.Actions) {
+func (p *Policy) serveDevice(now time.Duration, device int32, out *policy.Actions) {
 	bestChain, nextFlush := noIndex, time.Duration(-1)
 
 	// Find the queue to serve, and when the next one is flushed.
-	for _, c := range p.fleet.devices[d].startingChains {
-		q, ch := &p.fleet.queues[c], &p.fleet.chains[c]
-		if q.length == 0 || ch.activeBatches == ch.maxBatches || ch.lostDevices > 0 {
+	for _, chain := range p.fleet.devices[device].startingChains {
+		queue, chainRow := &p.fleet.queues[chain], &p.fleet.chains[chain]
+		if queue.length == 0 || chainRow.activeBatches == chainRow.maxBatches || chainRow.lostDevices > 0 {
 			continue
 		}
-		if due := p.requests[q.head].enqueuedAt + p.options.Flush; q.length < p.minQueue[ch.pipeline] && due > now {
+		if due := p.requests[queue.head].enqueuedAt + p.options.Flush; queue.length < p.minQueue[chainRow.pipeline] && due > now {
 			if nextFlush < 0 || due < nextFlush {
 				nextFlush = due
 			}
-		} else if bestChain == noIndex || p.servedBefore(c, bestChain) {
-			bestChain = c
+		} else if bestChain == noIndex || p.comesFirst(chain, bestChain) {
+			bestChain = chain
 		}
 	}
 
@@ -177,23 +180,23 @@ func (p *Policy) serveDevice(now time.Duration, d int32, out *policy.Actions) {
 	}
 }
 
-// servedBefore reports whether an idle device serves the queue of a chain before that of another: the longer one,
-// so that expensive models collect batches. While requests are refused, a queue that fills a batch comes before
-// one that does not, and of two that fill one, the one whose head arrived earlier. The queue of the first model is
-// then as long as the SLO allows, and requests that few others follow to a later model would be late before their
-// queue is longer.
-func (p *Policy) servedBefore(c, otherChain int32) bool {
-	q, o := &p.fleet.queues[c], &p.fleet.queues[otherChain]
+// comesFirst reports whether an idle device serves the queue of a chain before that of another: the longer one, so
+// that expensive models collect batches. While requests are refused, a queue that fills a batch comes before one that
+// does not, and of two that fill one, the one whose head arrived earlier. The queue of the first model is then as
+// long as the SLO allows, and requests that few others follow to a later model would be late before their queue is
+// longer.
+func (p *Policy) comesFirst(chain, otherChain int32) bool {
+	queue, otherQueue := &p.fleet.queues[chain], &p.fleet.queues[otherChain]
 	if p.refusals == nil || !p.refusals.isRefusing() {
-		return q.length > o.length
+		return queue.length > otherQueue.length
 	}
-	fillsBatch := q.length >= p.fleet.tables.Pipelines[p.fleet.chains[c].pipeline].Batch
-	otherFull := o.length >= p.fleet.tables.Pipelines[p.fleet.chains[otherChain].pipeline].Batch
+	fillsBatch := queue.length >= p.fleet.tables.Pipelines[p.fleet.chains[chain].pipeline].Batch
+	otherFull := otherQueue.length >= p.fleet.tables.Pipelines[p.fleet.chains[otherChain].pipeline].Batch
 	switch {
 	case fillsBatch != otherFull:
 		return fillsBatch
 	case fillsBatch:
-		return p.requests[q.head].arrivedAt < p.requests[o.head].arrivedAt
+		return p.requests[queue.head].arrivedAt < p.requests[otherQueue.head].arrivedAt
 	}
-	return q.length > o.length
+	return queue.length > otherQueue.length
 }

@@ -14,10 +14,10 @@ const minReplaySeconds = 1200
 // RequestsByGear returns how many requests come under each gear, for gears up to the given rates, if the rates of
 // consecutive seconds go through the switch rule and nothing waits. Requests come at random instants of their
 // second. Short measurements are replayed several times, with other instants.
-func RequestsByGear(rates, maxRates []float64, o Options, rng *rand.Rand) []float64 {
+func RequestsByGear(rates, maxRates []float64, options Options, rng *rand.Rand) []float64 {
 	counts := make([]float64, len(maxRates))
 	for replayedSeconds := 0; replayedSeconds < minReplaySeconds && len(rates) > 0; replayedSeconds += len(rates) {
-		replayRates(counts, rates, NewSwitchRule(maxRates, o), o.Window, rng)
+		replayRates(counts, rates, NewSwitchRule(maxRates, options), options.Window, rng)
 	}
 	return counts
 }

@@ -15,13 +15,13 @@ type SwitchRule struct {
 	slowerWindows int // windows in a row that asked for a slower gear
 }
 
-// NewSwitchRule returns the rule for gears up to these rates.
-func NewSwitchRule(maxRates []float64, o Options) *SwitchRule {
-	return &SwitchRule{maxRates: maxRates, alpha: o.Alpha, hysteresis: o.Hysteresis}
+// NewSwitchRule returns the rule for gears that are used up to these rates (requests per second, ascending).
+func NewSwitchRule(maxRates []float64, options Options) *SwitchRule {
+	return &SwitchRule{maxRates: maxRates, alpha: options.Alpha, hysteresis: options.Hysteresis}
 }
 
-// GearAfter returns the gear in force after a window of this rate. At its end `queued` requests wait at the first
-// model of the present gear.
+// GearAfter returns the gear in force after a window in which requests arrived at a rate (qps). At its end `queued`
+// requests wait at the first model of the present gear.
 func (r *SwitchRule) GearAfter(gear int32, qps float64, queued int32) int32 {
 	target := r.gearOf(qps)
 	if target < gear {
@@ -36,9 +36,9 @@ func (r *SwitchRule) GearAfter(gear int32, qps float64, queued int32) int32 {
 
 // gearOf returns the gear for a rate of requests per second: the first whose range ends above it, else the last.
 func (r *SwitchRule) gearOf(qps float64) int32 {
-	for g, to := range r.maxRates {
-		if qps < to {
-			return int32(g)
+	for gear, maxRate := range r.maxRates {
+		if qps < maxRate {
+			return int32(gear)
 		}
 	}
 	return int32(len(r.maxRates) - 1)
@@ -63,13 +63,14 @@ func (p *Policy) handleWindowEnd(now time.Duration, out *policy.Actions) {
 // firstModelQueue returns the number of requests queued at the first model of the gear in force.
 func (p *Policy) firstModelQueue() int32 {
 	sum := int32(0)
-	for _, c := range p.stages[p.firstStage[p.gear]].chains {
-		sum += p.fleet.queues[c].length
+	for _, chain := range p.gearStages[p.firstStage[p.gear]].chains {
+		sum += p.fleet.queues[chain].length
 	}
 	return sum
 }
 
-// switchGear puts a gear in force.
+// switchGear puts another gear in force, tells the interpreter, and serves the idle devices, because minimal queue
+// lengths have changed.
 func (p *Policy) switchGear(now time.Duration, newGear int32, out *policy.Actions) {
 	p.setGear(newGear)
 	out.List = append(out.List, policy.Action{Kind: policy.SwitchMode, Tag: newGear})
@@ -78,16 +79,16 @@ func (p *Policy) switchGear(now time.Duration, newGear int32, out *policy.Action
 
 // setGear sets the gear in force, which new requests get, and the minimal queue lengths of the pipelines: those of
 // the gear's models, 1 for models that it does not use.
-func (p *Policy) setGear(g int32) {
-	p.gear = g
-	for m := range p.minQueue {
-		p.minQueue[m] = 1
+func (p *Policy) setGear(gear int32) {
+	p.gear = gear
+	for pipeline := range p.minQueue {
+		p.minQueue[pipeline] = 1
 	}
-	for k := range p.gears[g].Stages {
-		s := &p.gears[g].Stages[k]
-		p.minQueue[s.Pipeline] = s.MinQueue
-		for _, m := range s.OtherPipelines {
-			p.minQueue[m] = s.MinQueue
+	for stageIndex := range p.gears[gear].Stages {
+		stage := &p.gears[gear].Stages[stageIndex]
+		p.minQueue[stage.Pipeline] = stage.MinQueue
+		for _, pipeline := range stage.OtherPipelines {
+			p.minQueue[pipeline] = stage.MinQueue
 		}
 	}
 }

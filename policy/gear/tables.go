@@ -39,13 +39,13 @@ type Stage struct {
 	ReplicaShares  []float64 // shares of the chains of its pipelines, in their order
 }
 
-// AllPipelines returns all pipelines of a stage's model.
+// AllPipelines returns all pipelines of a stage's model, which has one on each kind of its devices.
 func (s *Stage) AllPipelines() []int32 { return append([]int32{s.Pipeline}, s.OtherPipelines...) }
 
 // TablesOf returns the gear tables of a plan's tables. If the plan is of another kind, it returns nil.
-func TablesOf(t *policy.Tables) *Tables {
-	g, _ := t.KindTables.(*Tables)
-	return g
+func TablesOf(tables *policy.Tables) *Tables {
+	gearTables, _ := tables.KindTables.(*Tables)
+	return gearTables
 }
 
 // SampleRecords are the answers of every model to the samples of the plan. The simulator reveals them; a real
@@ -56,33 +56,34 @@ type SampleRecords struct {
 	Correct [][]bool  // [pipeline][sample]
 }
 
-// Level returns the number of thresholds of a pipeline that a certainty reaches.
-func (g *Tables) Level(pipeline int32, certainty float64) int64 {
-	t := g.Thresholds[pipeline]
-	return int64(sort.Search(len(t), func(i int) bool { return t[i] > certainty }))
+// Level returns the level of an answer of a pipeline: the number of the pipeline's thresholds that its certainty reaches.
+func (tables *Tables) Level(pipeline int32, certainty float64) int64 {
+	thresholds := tables.Thresholds[pipeline]
+	return int64(sort.Search(len(thresholds), func(i int) bool { return thresholds[i] > certainty }))
 }
 
-// GearAccuracies returns, by gear, the share of all samples that it answers right.
-func (g *Tables) GearAccuracies() []float64 {
-	accuracies := make([]float64, len(g.Gears))
-	for k := range g.Gears {
+// GearAccuracies returns for each gear (a cascade) the share of all recorded samples that it answers right.
+func (tables *Tables) GearAccuracies() []float64 {
+	accuracies := make([]float64, len(tables.Gears))
+	for gear := range tables.Gears {
 		correctCount := 0
-		for i := range g.Records.Samples {
-			if g.Gears[k].answersRight(&g.Records, i) {
+		for sample := range tables.Records.Samples {
+			if tables.Gears[gear].answersRight(&tables.Records, sample) {
 				correctCount++
 			}
 		}
-		accuracies[k] = float64(correctCount) / float64(g.Records.Samples)
+		accuracies[gear] = float64(correctCount) / float64(tables.Records.Samples)
 	}
 	return accuracies
 }
 
-// answersRight reports whether a sample gets a right answer: that of the first model whose level is high enough.
-func (g *Gear) answersRight(r *SampleRecords, sample int) bool {
-	for k := range g.Stages {
-		s := &g.Stages[k]
-		if k == len(g.Stages)-1 || int32(r.Levels[s.Pipeline][sample]) >= s.ForwardBelow {
-			return r.Correct[s.Pipeline][sample]
+// answersRight reports whether a recorded sample (by its index) gets a right answer under this gear: that of the
+// first model whose level is high enough.
+func (g *Gear) answersRight(records *SampleRecords, sample int) bool {
+	for stageIndex := range g.Stages {
+		stage := &g.Stages[stageIndex]
+		if stageIndex == len(g.Stages)-1 || int32(records.Levels[stage.Pipeline][sample]) >= stage.ForwardBelow {
+			return records.Correct[stage.Pipeline][sample]
 		}
 	}
 	return false

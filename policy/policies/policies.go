@@ -120,11 +120,11 @@ var planKinds = []planKind{
 
 // makersByName returns the policies of a package whose constructor takes their name as its first argument, in the
 // form of the list of policies.
-func makersByName(names []string, newPolicy func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error)) []namedPolicy {
+func makersByName(names []string, newPolicy func(name string, tables *policy.Tables, params map[string]float64) (policy.Policy, error)) []namedPolicy {
 	var policies []namedPolicy
 	for _, name := range names {
-		policies = append(policies, namedPolicy{name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-			return newPolicy(name, t, params)
+		policies = append(policies, namedPolicy{name, func(tables *policy.Tables, params map[string]float64) (policy.Policy, error) {
+			return newPolicy(name, tables, params)
 		}})
 	}
 	return policies
@@ -135,20 +135,20 @@ func makersByName(names []string, newPolicy func(name string, t *policy.Tables, 
 // for an unknown kind, or if the name is registered twice.
 func Register(kind, name string, newPolicy PolicyMaker) {
 	for i := range planKinds {
-		if k := &planKinds[i]; k.name+k.variant == kind {
-			if k.makerOf(name) != nil {
+		if entry := &planKinds[i]; entry.name+entry.variant == kind {
+			if entry.makerOf(name) != nil {
 				panic(fmt.Sprintf("policies: %s is registered twice for plans of kind %s", name, kind))
 			}
-			k.makers = append(k.makers, namedPolicy{name, newPolicy})
+			entry.makers = append(entry.makers, namedPolicy{name, newPolicy})
 			return
 		}
 	}
 	panic(fmt.Sprintf("policies: %s is registered for plans of kind %s, which is none", name, kind))
 }
 
-// makerOf returns the maker of a named policy. If the kind has none of that name, it returns nil.
+// makerOf returns the function that makes the policy of this name. If the kind has none of that name, it returns nil.
 func (k *planKind) makerOf(name string) PolicyMaker {
-	if index := slices.IndexFunc(k.makers, func(m namedPolicy) bool { return m.name == name }); index >= 0 {
+	if index := slices.IndexFunc(k.makers, func(maker namedPolicy) bool { return maker.name == name }); index >= 0 {
 		return k.makers[index].newPolicy
 	}
 	return nil
@@ -162,34 +162,36 @@ func Compile(plan *formats.Plan) (*policy.Tables, error) {
 // CompileOn compiles a plan of any kind into run-time tables, with a given topology of links. It returns an error
 // for a kind that has no policies.
 func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, error) {
-	index := slices.IndexFunc(planKinds, func(k planKind) bool { return k.name == plan.Kind })
+	index := slices.IndexFunc(planKinds, func(kind planKind) bool { return kind.name == plan.Kind })
 	if index < 0 && plan.Kind != "" {
 		var names []string
-		for _, k := range planKinds {
-			names = append(names, strconv.Quote(k.name))
+		for _, kind := range planKinds {
+			names = append(names, strconv.Quote(kind.name))
 		}
 		names = slices.Compact(names)
 		return nil, fmt.Errorf("compiling the plan: %w", &document.Error{Path: "kind", Found: strconv.Quote(plan.Kind), Expected: strings.Join(names, " or "),
 			Hint: "plans of other kinds have no run-time tables so far"})
 	}
-	t, err := policy.CompileOn(plan, topology)
+
+	// Compile the shared tables, then those of the kind.
+	tables, err := policy.CompileOn(plan, topology)
 	if err != nil {
 		return nil, err
 	}
 	if compile := planKinds[max(0, index)].compile; compile != nil {
-		if err := compile(plan, t); err != nil {
+		if err := compile(plan, tables); err != nil {
 			return nil, fmt.Errorf("compiling the plan: %w", err)
 		}
 	}
-	return t, nil
+	return tables, nil
 }
 
 // NewControl returns the Control of a plan's requests. If every request has one task, it returns nil. Every run
 // needs a Control of its own.
-func NewControl(t *policy.Tables) policy.Control {
-	for _, k := range planKinds {
-		if k.newControl != nil && k.ownsTables(t) {
-			return k.newControl(t)
+func NewControl(tables *policy.Tables) policy.Control {
+	for _, kind := range planKinds {
+		if kind.newControl != nil && kind.ownsTables(tables) {
+			return kind.newControl(tables)
 		}
 	}
 	return nil
@@ -211,11 +213,11 @@ func SpecForServing(spec formats.PolicySpec) formats.PolicySpec {
 	return spec
 }
 
-// policyNames returns the names of a kind's policies, the default first.
+// policyNames returns the names of the policies for plans of this kind, the default first.
 func (k *planKind) policyNames() []string {
 	var names []string
-	for _, m := range k.makers {
-		names = append(names, m.name)
+	for _, maker := range k.makers {
+		names = append(names, maker.name)
 	}
 	return names
 }
@@ -241,14 +243,14 @@ func NamesByKind() string {
 
 // unknownPolicyError returns an error that a policy does not run plans of the tables' kind, with the kinds whose
 // plans it runs.
-func unknownPolicyError(name string, t *policy.Tables) error {
+func unknownPolicyError(name string, tables *policy.Tables) error {
 	var otherKinds []string // kinds that have a policy of the name
 	for i := range planKinds {
-		if k := &planKinds[i]; k.makerOf(name) != nil {
-			otherKinds = append(otherKinds, k.name+k.variant)
+		if kind := &planKinds[i]; kind.makerOf(name) != nil {
+			otherKinds = append(otherKinds, kind.name+kind.variant)
 		}
 	}
-	index := max(0, slices.IndexFunc(planKinds, func(k planKind) bool { return k.ownsTables(t) }))
+	index := max(0, slices.IndexFunc(planKinds, func(kind planKind) bool { return kind.ownsTables(tables) }))
 	found, names := strconv.Quote(name), planKinds[index].policyNames()
 	if len(otherKinds) > 0 {
 		found += " of plans of kind " + strings.Join(otherKinds, " or ") + ", and the plan is of another kind"
@@ -258,19 +260,19 @@ func unknownPolicyError(name string, t *policy.Tables) error {
 
 // New returns the policy that spec names, over a plan's tables; an empty name means the default. Every run needs a
 // policy of its own, because it keeps state. A policy of another kind of plan, or a wrong parameter, is an error.
-func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
+func New(spec formats.PolicySpec, tables *policy.Tables) (policy.Policy, error) {
 	name := spec.Name
 	if name == "" {
 		name = Default
 	}
-	for _, k := range planKinds {
-		if mk := k.makerOf(name); mk != nil && k.ownsTables(t) {
-			p, err := mk(t, spec.Params)
+	for _, kind := range planKinds {
+		if newPolicy := kind.makerOf(name); newPolicy != nil && kind.ownsTables(tables) {
+			runPolicy, err := newPolicy(tables, spec.Params)
 			if err != nil && len(document.Findings(err)) == 0 {
 				err = &document.Error{Path: "policy.params", Found: err.Error()}
 			}
-			return p, err
+			return runPolicy, err
 		}
 	}
-	return nil, unknownPolicyError(name, t)
+	return nil, unknownPolicyError(name, tables)
 }

@@ -1,20 +1,21 @@
 package predict
 
-// PredictTokens appends the predicted tokens from a cursor up to the end of the request, at most `limit` of them. With
-// Options.MinChance it stops at the first token with a smaller chance.
-func (t *TransitionTable) PredictTokens(c Cursor, limit int, dst []int32) []int32 {
+// PredictTokens appends the predicted tokens (kinds of tasks) that follow a cursor, a request's path so far, up to
+// the end of the request, at most `limit` of them. With Options.MinChance it stops at the first token with a smaller
+// chance.
+func (table *TransitionTable) PredictTokens(cursor Cursor, limit int, tokens []int32) []int32 {
 	for range limit {
-		token := t.nextToken(&c)
-		if token == End || t.options.MinChance > 0 && chanceOf(t, t.predictingRow(&c), token) < t.options.MinChance {
+		token := table.nextToken(&cursor)
+		if token == End || table.options.MinChance > 0 && chanceOf(table, table.predictingRow(&cursor), token) < table.options.MinChance {
 			break
 		}
-		dst = append(dst, token)
-		t.Advance(&c, token)
+		tokens = append(tokens, token)
+		table.Advance(&cursor, token)
 	}
-	return dst
+	return tokens
 }
 
-// TokenChance is the chance of a token.
+// TokenChance is the chance with which a token (the number of a kind of task) comes next.
 type TokenChance struct {
 	Token  int32
 	Chance float64
@@ -22,83 +23,85 @@ type TokenChance struct {
 
 // NextChances appends the chances of the next token (kind of task) of a request at a cursor (its path so far) to
 // dst: how often each followed such a path. If nothing is known, it appends nothing.
-func (t *TransitionTable) NextChances(c *Cursor, dst []TokenChance) []TokenChance {
-	r := t.predictingRow(c)
-	if r < 0 {
-		return dst
+func (table *TransitionTable) NextChances(cursor *Cursor, chances []TokenChance) []TokenChance {
+	row := table.predictingRow(cursor)
+	if row < 0 {
+		return chances
 	}
-	for e := t.rows[r].firstEdge; e >= 0; e = t.edges[e].nextEdge {
-		if n := t.edges[e].count; n > 0 {
-			dst = append(dst, TokenChance{t.edges[e].token, float64(n) / float64(t.rows[r].samples)})
+	for edgeIndex := table.rows[row].firstEdge; edgeIndex >= 0; edgeIndex = table.edges[edgeIndex].nextEdge {
+		if count := table.edges[edgeIndex].count; count > 0 {
+			chances = append(chances, TokenChance{table.edges[edgeIndex].token, float64(count) / float64(table.rows[row].samples)})
 		}
 	}
-	return dst
+	return chances
 }
 
-// chanceOf returns the chance of a token in a row.
-func chanceOf(t *TransitionTable, row, token int32) float64 {
-	e := t.findEdge(row, token)
-	return float64(t.edges[e].count) / float64(t.rows[row].samples)
+// chanceOf returns the chance with which a token (a kind of task) followed the paths of a row.
+func chanceOf(table *TransitionTable, row, token int32) float64 {
+	edgeIndex := table.findEdge(row, token)
+	return float64(table.edges[edgeIndex].count) / float64(table.rows[row].samples)
 }
 
 // nextToken returns the token (kind of task) that is predicted at a cursor (a request's path so far): the likeliest
 // or, if the table samples, one drawn by its share. End means that the request ends or that nothing is known.
-func (t *TransitionTable) nextToken(c *Cursor) int32 {
-	r := t.predictingRow(c)
-	if r < 0 || t.rng == nil {
-		return t.likeliestToken(r)
+func (table *TransitionTable) nextToken(cursor *Cursor) int32 {
+	row := table.predictingRow(cursor)
+	if row < 0 || table.rng == nil {
+		return table.likeliestToken(row)
 	}
-	remaining := t.rng.Int32N(t.rows[r].samples)
-	for e := t.rows[r].firstEdge; e >= 0; e = t.edges[e].nextEdge {
-		if remaining -= t.edges[e].count; remaining < 0 {
-			return t.edges[e].token
+	remaining := table.rng.Int32N(table.rows[row].samples)
+	for edgeIndex := table.rows[row].firstEdge; edgeIndex >= 0; edgeIndex = table.edges[edgeIndex].nextEdge {
+		if remaining -= table.edges[edgeIndex].count; remaining < 0 {
+			return table.edges[edgeIndex].token
 		}
 	}
 	return End
 }
 
-// predictingRow returns the row of the table that predicts at a cursor (a request's path so far): the one with the
-// request's feature if such rows were right more often, else the one without. If there is none, it returns -1.
-func (t *TransitionTable) predictingRow(c *Cursor) int32 {
-	if r := t.featureRow(c); r >= 0 && c.rows[1] == r {
-		if a := &t.scores[c.app]; a.featureHits > a.plainHits {
-			return r
+// predictingRow returns the index of the row of the table that predicts at a cursor (a request's path so far): the
+// one with the request's feature if such rows were right more often, else the one without. If there is none, it
+// returns -1.
+func (table *TransitionTable) predictingRow(cursor *Cursor) int32 {
+	if row := table.featureRow(cursor); row >= 0 && cursor.rows[1] == row {
+		if score := &table.scores[cursor.app]; score.featureHits > score.plainHits {
+			return row
 		}
 	}
-	return t.plainRow(c)
+	return table.plainRow(cursor)
 }
 
-// featureRow returns the row of a request's path together with its feature. If it has too few samples, it returns
-// the row without the feature.
-func (t *TransitionTable) featureRow(c *Cursor) int32 {
-	if r := c.rows[1]; r >= 0 && t.rows[r].samples >= t.options.MinSamples {
-		return r
+// featureRow returns the index of the row that counts what followed a request's path so far among requests with the
+// same feature. If it has too few samples, it returns the row without the feature.
+func (table *TransitionTable) featureRow(cursor *Cursor) int32 {
+	if row := cursor.rows[1]; row >= 0 && table.rows[row].samples >= table.options.MinSamples {
+		return row
 	}
-	return t.plainRow(c)
+	return table.plainRow(cursor)
 }
 
-// plainRow returns the table's row for a request's whole path so far, without its feature. If it has too few
-// samples, it returns the row of the last token (kind of task) alone, and if that has none, -1.
-func (t *TransitionTable) plainRow(c *Cursor) int32 {
-	if r := c.rows[0]; r >= 0 && t.rows[r].samples >= t.options.MinSamples {
-		return r
+// plainRow returns the index of the row that counts what followed a request's whole path so far, whatever the
+// feature. If it has too few samples, it returns the row of the last token (kind of task) alone, and if that has
+// none, -1.
+func (table *TransitionTable) plainRow(cursor *Cursor) int32 {
+	if row := cursor.rows[0]; row >= 0 && table.rows[row].samples >= table.options.MinSamples {
+		return row
 	}
-	if r, ok := t.lastTokenRows[[2]int32{c.app, c.lastToken}]; ok && t.rows[r].samples > 0 {
-		return r
+	if row, ok := table.lastTokenRows[[2]int32{cursor.app, cursor.lastToken}]; ok && table.rows[row].samples > 0 {
+		return row
 	}
 	return -1
 }
 
-// likeliestToken returns the token (kind of task) that followed the paths of a row most often; of two equal ones
-// the smaller. For row -1 or an empty row it returns End.
-func (t *TransitionTable) likeliestToken(r int32) int32 {
-	if r < 0 {
+// likeliestToken returns the token (kind of task) that followed the paths of a row most often; of two equal ones the
+// smaller. For row -1 or an empty row it returns End.
+func (table *TransitionTable) likeliestToken(row int32) int32 {
+	if row < 0 {
 		return End
 	}
 	likeliest, count := End, int32(0)
-	for e := t.rows[r].firstEdge; e >= 0; e = t.edges[e].nextEdge {
-		if k := &t.edges[e]; k.count > count || k.count == count && count > 0 && k.token < likeliest {
-			likeliest, count = k.token, k.count
+	for edgeIndex := table.rows[row].firstEdge; edgeIndex >= 0; edgeIndex = table.edges[edgeIndex].nextEdge {
+		if candidate := &table.edges[edgeIndex]; candidate.count > count || candidate.count == count && count > 0 && candidate.token < likeliest {
+			likeliest, count = candidate.token, candidate.count
 		}
 	}
 	return likeliest

@@ -26,7 +26,7 @@ type Options struct {
 type TransitionTable struct {
 	options       Options
 	numbers       tokenNumbers
-	rows          []tableRow
+	rows          []predictionRow
 	edges         []edge
 	scores        []appScore         // by application
 	rootRows      map[[2]int32]int32 // row by application and feature
@@ -34,14 +34,14 @@ type TransitionTable struct {
 	rng           *rand.Rand         // nil if tokens are not drawn
 }
 
-// tableRow counts what followed a prefix, or a last token.
-type tableRow struct {
+// predictionRow counts what followed a prefix (the tokens of a request so far), or a last token.
+type predictionRow struct {
 	samples      int32
-	firstEdge    int32 // -1 if none
-	prefixLength int32 // -1 if the row is of a last token
+	firstEdge    int32 // index of its first edge; -1 if none
+	prefixLength int32 // tokens of the prefix; -1 if the row is of a last token
 }
 
-// edge is a token that followed a row.
+// edge is a token that followed a row, with its count. The edges of a row form a list.
 type edge struct {
 	token     int32
 	count     int32
@@ -60,29 +60,29 @@ const NoFeature int32 = -1
 
 // New returns an empty table of transitions between tokens (kinds of tasks). By default a row predicts from 3
 // samples on, and the table has at most 65,536 rows.
-func New(opt Options) *TransitionTable {
-	if opt.MinSamples == 0 {
-		opt.MinSamples = 3
+func New(options Options) *TransitionTable {
+	if options.MinSamples == 0 {
+		options.MinSamples = 3
 	}
-	if opt.MaxRows == 0 {
-		opt.MaxRows = 1 << 16
+	if options.MaxRows == 0 {
+		options.MaxRows = 1 << 16
 	}
-	t := &TransitionTable{options: opt, numbers: newTokenNumbers(), rootRows: map[[2]int32]int32{}, lastTokenRows: map[[2]int32]int32{}}
-	if opt.Sampled {
-		t.rng = seeded.New(opt.Seed, "predict")
+	table := &TransitionTable{options: options, numbers: newTokenNumbers(), rootRows: map[[2]int32]int32{}, lastTokenRows: map[[2]int32]int32{}}
+	if options.Sampled {
+		table.rng = seeded.New(options.Seed, "predict")
 	}
-	return t
+	return table
 }
 
 // TokenNumber returns the number of a token, and adds the token if it is new. The caller may reuse inputs.
-func (t *TransitionTable) TokenNumber(service int32, work int64, inputs []int32) int32 {
-	return t.numbers.numberOf(service, work, inputs)
+func (table *TransitionTable) TokenNumber(service int32, work int64, inputs []int32) int32 {
+	return table.numbers.numberOf(service, work, inputs)
 }
 
-// Token returns the token with a number that TokenNumber returned.
-func (t *TransitionTable) Token(number int32) *Token { return &t.numbers.tokens[number] }
+// Token returns the token (kind of task) with a number that TokenNumber returned.
+func (table *TransitionTable) Token(number int32) *Token { return &table.numbers.tokens[number] }
 
-// Cursor is the position of a request in the table.
+// Cursor is the position of a request in the table: the rows that its path so far leads to.
 type Cursor struct {
 	app, feature int32
 	rows         [2]int32 // of the prefix, without and with the feature; -1 if not counted
@@ -91,40 +91,40 @@ type Cursor struct {
 
 // CursorAtStart returns the cursor (place in the table) of a request of an application before its first token: in
 // the row without a feature, and in that of its feature if it has one. -1 means that the table has no such row.
-func (t *TransitionTable) CursorAtStart(application, feature int32) Cursor {
-	c := Cursor{app: application, feature: feature, rows: [2]int32{-1, -1}, lastToken: -1}
-	if r, ok := t.rootRows[[2]int32{application, NoFeature}]; ok {
-		c.rows[0] = r
+func (table *TransitionTable) CursorAtStart(application, feature int32) Cursor {
+	cursor := Cursor{app: application, feature: feature, rows: [2]int32{-1, -1}, lastToken: -1}
+	if row, ok := table.rootRows[[2]int32{application, NoFeature}]; ok {
+		cursor.rows[0] = row
 	}
 	if feature != NoFeature {
-		if r, ok := t.rootRows[[2]int32{application, feature}]; ok {
-			c.rows[1] = r
+		if row, ok := table.rootRows[[2]int32{application, feature}]; ok {
+			cursor.rows[1] = row
 		}
 	}
-	return c
+	return cursor
 }
 
 // Advance moves a cursor (a request's path so far) along a token, the kind of its next task. Rows of prefixes that
 // the table does not have become -1; then only the last token predicts.
-func (t *TransitionTable) Advance(c *Cursor, token int32) {
-	for i, r := range c.rows {
-		if r < 0 {
+func (table *TransitionTable) Advance(cursor *Cursor, token int32) {
+	for kind, row := range cursor.rows {
+		if row < 0 {
 			continue
 		}
-		c.rows[i] = -1
-		if e := t.findEdge(r, token); e >= 0 {
-			c.rows[i] = t.edges[e].longerRow
+		cursor.rows[kind] = -1
+		if edgeIndex := table.findEdge(row, token); edgeIndex >= 0 {
+			cursor.rows[kind] = table.edges[edgeIndex].longerRow
 		}
 	}
-	c.lastToken = token
+	cursor.lastToken = token
 }
 
-// findEdge returns the edge (a count of what followed) of a row along a token, the number of a kind of task. If
-// there is none, it returns -1.
-func (t *TransitionTable) findEdge(row, token int32) int32 {
-	for e := t.rows[row].firstEdge; e >= 0; e = t.edges[e].nextEdge {
-		if t.edges[e].token == token {
-			return e
+// findEdge returns the index of the edge (a count of what followed) of a row along a token, the number of a kind of
+// task. If there is none, it returns -1.
+func (table *TransitionTable) findEdge(row, token int32) int32 {
+	for edgeIndex := table.rows[row].firstEdge; edgeIndex >= 0; edgeIndex = table.edges[edgeIndex].nextEdge {
+		if table.edges[edgeIndex].token == token {
+			return edgeIndex
 		}
 	}
 	return -1
@@ -133,26 +133,26 @@ func (t *TransitionTable) findEdge(row, token int32) int32 {
 // Learn counts a request that has ended in the table: its path, the tokens (kinds of tasks) in order, of which the
 // first knownTokens were known at its arrival. It is counted without and with the request's feature, and by the
 // last token alone.
-func (t *TransitionTable) Learn(application, feature int32, path []int32, knownTokens int) {
-	for int(application) >= len(t.scores) {
-		t.scores = append(t.scores, appScore{})
+func (table *TransitionTable) Learn(application, feature int32, path []int32, knownTokens int) {
+	for int(application) >= len(table.scores) {
+		table.scores = append(table.scores, appScore{})
 	}
 	if feature != NoFeature {
-		t.scoreRows(application, feature, path, knownTokens)
+		table.scoreRows(application, feature, path, knownTokens)
 	}
-	t.countPrefixes(application, NoFeature, path, knownTokens)
+	table.countPrefixes(application, NoFeature, path, knownTokens)
 	if feature != NoFeature {
-		t.countPrefixes(application, feature, path, knownTokens)
+		table.countPrefixes(application, feature, path, knownTokens)
 	}
-	for i := knownTokens; i <= len(path) && i > 0; i++ {
-		t.countToken(t.lastTokenRow(application, path[i-1]), tokenAt(path, i))
+	for position := knownTokens; position <= len(path) && position > 0; position++ {
+		table.countToken(table.lastTokenRow(application, path[position-1]), tokenAt(path, position))
 	}
 }
 
-// tokenAt returns the i-th token of a path, and End behind the last.
-func tokenAt(path []int32, i int) int32 {
-	if i < len(path) {
-		return path[i]
+// tokenAt returns the token of a path at a position, and End behind the last.
+func tokenAt(path []int32, position int) int32 {
+	if position < len(path) {
+		return path[position]
 	}
 	return End
 }
@@ -160,102 +160,107 @@ func tokenAt(path []int32, i int) int32 {
 // scoreRows counts how often either kind of row, with the request's feature or without it, would have predicted the
 // path right, before both learn it. The better kind is then used for this application. Tokens that were known at
 // the arrival do not count.
-func (t *TransitionTable) scoreRows(application, feature int32, path []int32, knownTokens int) {
-	a := &t.scores[application]
-	c := t.CursorAtStart(application, feature)
-	for i := 0; i <= len(path); i++ {
-		token := tokenAt(path, i)
-		if i >= knownTokens {
-			a.predictions++
-			if t.likeliestToken(t.plainRow(&c)) == token {
-				a.plainHits++
+func (table *TransitionTable) scoreRows(application, feature int32, path []int32, knownTokens int) {
+	score := &table.scores[application]
+	cursor := table.CursorAtStart(application, feature)
+	for position := 0; position <= len(path); position++ {
+		// Compare both predictions with the token that came, then move on.
+		token := tokenAt(path, position)
+		if position >= knownTokens {
+			score.predictions++
+			if table.likeliestToken(table.plainRow(&cursor)) == token {
+				score.plainHits++
 			}
-			if t.likeliestToken(t.featureRow(&c)) == token {
-				a.featureHits++
+			if table.likeliestToken(table.featureRow(&cursor)) == token {
+				score.featureHits++
 			}
 		}
-		if i < len(path) {
-			t.Advance(&c, token)
+		if position < len(path) {
+			table.Advance(&cursor, token)
 		}
 	}
-	if a.predictions > 1<<20 { // older predictions count less
-		a.predictions, a.plainHits, a.featureHits = a.predictions/2, a.plainHits/2, a.featureHits/2
+	if score.predictions > 1<<20 { // older predictions count less
+		score.predictions, score.plainHits, score.featureHits = score.predictions/2, score.plainHits/2, score.featureHits/2
 	}
 }
 
 // countPrefixes counts a path in the rows of all its prefixes: behind each, the token that followed. The first
 // knownTokens tokens are followed without a count, because they need no prediction. If the table is full, the rest
 // is not counted.
-func (t *TransitionTable) countPrefixes(application, feature int32, path []int32, knownTokens int) {
-	if t.options.LastTokenOnly {
+func (table *TransitionTable) countPrefixes(application, feature int32, path []int32, knownTokens int) {
+	if table.options.LastTokenOnly {
 		return
 	}
+
+	// Find the row of the empty prefix, or add it.
 	key := [2]int32{application, feature}
-	r, ok := t.rootRows[key]
+	row, ok := table.rootRows[key]
 	if !ok {
-		if r = t.addRow(0); r < 0 {
+		if row = table.addRow(0); row < 0 {
 			return
 		}
-		t.rootRows[key] = r
+		table.rootRows[key] = row
 	}
-	for i := 0; r >= 0 && i <= len(path); i++ {
-		token := tokenAt(path, i)
-		if i < knownTokens {
-			r = t.followToken(r, token, 0)
+
+	// Count each token in the row of the prefix before it.
+	for position := 0; row >= 0 && position <= len(path); position++ {
+		token := tokenAt(path, position)
+		if position < knownTokens {
+			row = table.followToken(row, token, 0)
 			continue
 		}
-		r = t.countToken(r, token)
+		row = table.countToken(row, token)
 	}
 }
 
 // lastTokenRow returns the row that counts what follows a token of an application, whatever came before it. It adds
 // the row if it is new.
-func (t *TransitionTable) lastTokenRow(application, token int32) int32 {
+func (table *TransitionTable) lastTokenRow(application, token int32) int32 {
 	key := [2]int32{application, token}
-	r, ok := t.lastTokenRows[key]
+	row, ok := table.lastTokenRows[key]
 	if !ok {
-		r = int32(len(t.rows))
-		t.rows = append(t.rows, tableRow{firstEdge: -1, prefixLength: -1})
-		t.lastTokenRows[key] = r
+		row = int32(len(table.rows))
+		table.rows = append(table.rows, predictionRow{firstEdge: -1, prefixLength: -1})
+		table.lastTokenRows[key] = row
 	}
-	return r
+	return row
 }
 
-// addRow adds a row of a prefix. If there are MaxRows already, it returns -1.
-func (t *TransitionTable) addRow(depth int32) int32 {
-	if len(t.rows) >= t.options.MaxRows {
+// addRow adds a row for a prefix of depth tokens and returns its index. If there are MaxRows already, it returns -1.
+func (table *TransitionTable) addRow(depth int32) int32 {
+	if len(table.rows) >= table.options.MaxRows {
 		return -1
 	}
-	t.rows = append(t.rows, tableRow{firstEdge: -1, prefixLength: depth})
-	return int32(len(t.rows) - 1)
+	table.rows = append(table.rows, predictionRow{firstEdge: -1, prefixLength: depth})
+	return int32(len(table.rows) - 1)
 }
 
-// countToken counts a token that followed a row, and returns the row of the longer prefix. If there is none, it returns
-// -1.
-func (t *TransitionTable) countToken(r, token int32) int32 {
-	if t.rows[r].samples > 1<<30 {
+// countToken counts a token (kind of task) that followed a row, and returns the index of the row of the longer
+// prefix. If there is none, it returns -1.
+func (table *TransitionTable) countToken(row, token int32) int32 {
+	if table.rows[row].samples > 1<<30 {
 		return -1
 	}
-	t.rows[r].samples++
-	return t.followToken(r, token, 1)
+	table.rows[row].samples++
+	return table.followToken(row, token, 1)
 }
 
-// followToken follows a row (a path so far) along a token (kind of task), adds to that token's count, and returns
-// the row of the longer path. The edge and the row are added if they are new. If there is no such row, because the
-// table is full or the path has ended, it returns -1.
-func (t *TransitionTable) followToken(r, token, count int32) int32 {
-	e := t.findEdge(r, token)
-	if e < 0 {
-		e = int32(len(t.edges))
-		t.edges = append(t.edges, edge{token: token, longerRow: -1, nextEdge: t.rows[r].firstEdge})
-		t.rows[r].firstEdge = e
+// followToken adds to the count of a token (kind of task) behind a row (a path so far), and returns the index of the
+// row of the longer path. The edge and the row are added if they are new. If there is no such row, because the table
+// is full or the path has ended, it returns -1.
+func (table *TransitionTable) followToken(row, token, count int32) int32 {
+	edgeIndex := table.findEdge(row, token)
+	if edgeIndex < 0 {
+		edgeIndex = int32(len(table.edges))
+		table.edges = append(table.edges, edge{token: token, longerRow: -1, nextEdge: table.rows[row].firstEdge})
+		table.rows[row].firstEdge = edgeIndex
 	}
-	t.edges[e].count += count
-	if token != End && t.edges[e].longerRow < 0 && !t.isLastTokenRow(r) {
-		t.edges[e].longerRow = t.addRow(t.rows[r].prefixLength + 1)
+	table.edges[edgeIndex].count += count
+	if token != End && table.edges[edgeIndex].longerRow < 0 && !table.isLastTokenRow(row) {
+		table.edges[edgeIndex].longerRow = table.addRow(table.rows[row].prefixLength + 1)
 	}
-	return t.edges[e].longerRow
+	return table.edges[edgeIndex].longerRow
 }
 
-// isLastTokenRow returns true if a row is of a last token. Such rows have no longer ones.
-func (t *TransitionTable) isLastTokenRow(r int32) bool { return t.rows[r].prefixLength < 0 }
+// isLastTokenRow reports whether a row counts what follows a last token alone. Such rows have no longer ones.
+func (table *TransitionTable) isLastTokenRow(row int32) bool { return table.rows[row].prefixLength < 0 }

@@ -21,29 +21,34 @@ type tokenNumbers struct {
 	previousOfHash []int32          // number of the token before with the same hash; 0 if none
 }
 
+// newTokenNumbers returns an empty numbering of tokens. Number 0 is End.
 func newTokenNumbers() tokenNumbers {
 	return tokenNumbers{tokens: make([]Token, 1), lastOfHash: map[uint64]int32{}, previousOfHash: make([]int32, 1)}
 }
 
-// numberOf returns the number of a token: a kind of task by its service, work and how far back its inputs are. A
-// new token gets the next number. Tokens are found by an FNV-1a hash of these; those with an equal hash are
-// chained. The caller may reuse inputs.
-func (t *tokenNumbers) numberOf(service int32, work int64, inputs []int32) int32 {
+// numberOf returns the number of a token: a kind of task by its service, its work and how far back its inputs are. A
+// new token gets the next number. Tokens are found by an FNV-1a hash of these; those with an equal hash are chained.
+// The caller may reuse inputs.
+func (numbers *tokenNumbers) numberOf(service int32, work int64, inputs []int32) int32 {
 	const prime = 1099511628211
 	hash := (14695981039346656037 ^ uint64(uint32(service))) * prime
 	hash = (hash ^ uint64(work)) * prime
-	for _, in := range inputs {
-		hash = (hash ^ uint64(uint32(in))) * prime
+	for _, input := range inputs {
+		hash = (hash ^ uint64(uint32(input))) * prime
 	}
-	first := t.lastOfHash[hash]
-	for n := first; n != 0; n = t.previousOfHash[n] {
-		if k := &t.tokens[n]; k.Service == service && k.Work == work && slices.Equal(k.Inputs, inputs) {
-			return n
+
+	// Look for the token among those with its hash.
+	lastNumber := numbers.lastOfHash[hash]
+	for number := lastNumber; number != 0; number = numbers.previousOfHash[number] {
+		if token := &numbers.tokens[number]; token.Service == service && token.Work == work && slices.Equal(token.Inputs, inputs) {
+			return number
 		}
 	}
-	n := int32(len(t.tokens))
-	t.tokens = append(t.tokens, Token{Service: service, Work: work, Inputs: slices.Clone(inputs)})
-	t.previousOfHash = append(t.previousOfHash, first)
-	t.lastOfHash[hash] = n
-	return n
+
+	// It is new: add it to the chain of its hash.
+	number := int32(len(numbers.tokens))
+	numbers.tokens = append(numbers.tokens, Token{Service: service, Work: work, Inputs: slices.Clone(inputs)})
+	numbers.previousOfHash = append(numbers.previousOfHash, lastNumber)
+	numbers.lastOfHash[hash] = number
+	return number
 }

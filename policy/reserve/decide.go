@@ -8,7 +8,7 @@ import (
 	"inferplan/policy/waiting"
 )
 
-// verdict says what is to be done about the head of a queue.
+// verdict says what is to be done about the head of a model's queue, the request with the earliest deadline.
 type verdict uint8
 
 const (
@@ -19,66 +19,67 @@ const (
 	headStranded                // drop it: no pipeline has a device left at every stage
 )
 
-// decideModel is Algorithm 1 for one model: it serves, drops or keeps waiting the head (the request with the
-// earliest deadline) of the queue, again and again until there is nothing more to do now. It then sets the time at
-// which the head is looked at again.
-func (p *Policy) decideModel(m int32, now time.Duration, out *policy.Actions) {
-	model := &p.models[m]
+// decideModel is Algorithm 1 for one model: it serves, drops or keeps waiting the head of the queue (the request with
+// the earliest deadline), again and again until there is nothing more to do now. It then sets the timer at which the
+// head is looked at again. If it dispatched anything, the models that share its devices decide again, too.
+func (p *Policy) decideModel(modelIndex int32, now time.Duration, out *policy.Actions) {
+	model := &p.models[modelIndex]
 	model.nextWake, model.awaitsOtherWork = farFuture, false
-	p.finder.keepReservations = false
+	p.finder.forbidsMoves = false
 	dispatched, waits := false, false
 	for model.queue.Len > 0 && !waits {
-		path, verdict := p.chooser.judgeHead(m, now)
+		path, verdict := p.chooser.judgeHead(modelIndex, now)
 		switch verdict {
 		case headGoes:
 			dispatched = true
-			p.sendHead(m, path, now, out)
+			p.sendHead(modelIndex, path, now, out)
 		case headWaits:
 			waits = true
 		case queueTooLong:
 			waits = true
-			p.dropHopelessTail(m, path, out)
+			p.dropHopelessTail(modelIndex, path, out)
 		case headTooLate, headStranded:
-			p.dropHead(m, verdict, out)
-			p.finder.keepReservations = false
+			p.dropHead(modelIndex, verdict, out)
+			p.finder.forbidsMoves = false
 		}
 	}
 
 	// Set the wake, and let sharing models decide again after a dispatch.
-	p.setWake(m, model.nextWake, out)
+	p.setWake(modelIndex, model.nextWake, out)
 	if !dispatched {
 		return
 	}
-	for _, o := range model.sharingModels {
-		if p.models[o].queue.Len > 0 {
-			p.markAfterChange(o)
+	for _, sharingModel := range model.sharingModels {
+		if p.models[sharingModel].queue.Len > 0 {
+			p.markAfterChange(sharingModel)
 		}
 	}
 }
 
-// sendHead dispatches the head of a queue along a path, unless a more urgent model goes first. If the path moves
-// reservations that may not move, nothing goes, and the next path sought moves none.
-func (p *Policy) sendHead(m int32, path *reservedPath, now time.Duration, out *policy.Actions) {
-	p.models[m].awaitedDevices = p.models[m].awaitedDevices[:0]
-	if !p.yieldToUrgentModel(m, path, now, out) {
-		p.finder.keepReservations = !p.dispatch(m, path, now, out)
+// sendHead dispatches the head of a model's queue, with the requests behind it, along a path, unless a more urgent
+// model goes first. If the path would move reservations that may not move, nothing is dispatched, and the next path
+// is sought with moves forbidden.
+func (p *Policy) sendHead(modelIndex int32, path *reservedPath, now time.Duration, out *policy.Actions) {
+	p.models[modelIndex].awaitedDevices = p.models[modelIndex].awaitedDevices[:0]
+	if !p.yieldToUrgentModel(modelIndex, path, now, out) {
+		p.finder.forbidsMoves = !p.dispatch(modelIndex, path, now, out)
 	}
 }
 
-// judgeHead returns the verdict on the head of a model's queue (the request with the earliest deadline): goes,
-// waits, is too late or stranded; and its path (a device for each stage) if it has one. If the head waits, it sets
-// when it is looked at again.
-func (c *batchChooser) judgeHead(m int32, now time.Duration) (*reservedPath, verdict) {
-	model := &c.models[m]
+// judgeHead returns the verdict on the head of a model's queue (the request with the earliest deadline): goes, waits,
+// is too late or stranded. If it goes or its devices have too many reservations, it also returns the path (a device
+// for each stage). If the head waits, it sets modelState.nextWake, when it is looked at again.
+func (c *batchChooser) judgeHead(modelIndex int32, now time.Duration) (*reservedPath, verdict) {
+	model := &c.models[modelIndex]
 	head := model.queue.At(0)
 
 	// Check without a search whether the head waits on as before.
-	if c.keepsWaiting(m, now) {
+	if c.continuesWaiting(modelIndex, now) {
 		return nil, headWaits
 	}
 
 	// Choose the pipeline that waits least.
-	bestPath := c.choosePipeline(m, now)
+	bestPath := c.choosePipeline(modelIndex, now)
 	if bestPath == nil && now < head.Deadline {
 		model.nextWake = head.Deadline // until then a device may come back
 		return nil, headWaits
@@ -88,24 +89,24 @@ func (c *batchChooser) judgeHead(m int32, now time.Duration) (*reservedPath, ver
 	}
 
 	// Find the largest batch in time.
-	path := c.fitHead(m, bestPath, head, now)
+	path := c.findPathInTime(modelIndex, bestPath, head, now)
 	if path == nil || c.shouldDropHead(path, head) {
 		return nil, headTooLate
 	}
 	head.PassedFirstLook = true
 
 	// If fewer requests wait than the batch takes, decide whether to wait for more.
-	if int32(model.queue.Len) < path.batch {
-		if path = c.sendPartialBatch(m, path, head, now); path == nil {
+	if int32(model.queue.Len) < path.batchSize {
+		if path = c.partialBatchPath(modelIndex, path, head, now); path == nil {
 			return nil, headWaits
 		}
 	}
 	return path, c.judgeStart(model, path, now)
 }
 
-// judgeStart returns the verdict on a batch that could go along a path: whether it goes now, or waits for other
-// work. It waits if its device is free only later and other models share it, if it would stand in front of other
-// work (holdTime), or if too many batches are reserved there.
+// judgeStart returns the verdict on a batch that could go along a path: whether it goes now, or waits for other work.
+// It waits if its first device is free only later and other models share it, if it would stand in front of other work
+// (path.holdTime), or if too many batches are reserved there. It then sets when the model decides again.
 func (c *batchChooser) judgeStart(model *modelState, path *reservedPath, now time.Duration) verdict {
 	start := path.hops[0].Start
 	switch {
@@ -126,19 +127,19 @@ func (c *batchChooser) judgeStart(model *modelState, path *reservedPath, now tim
 	return headGoes
 }
 
-// sendPartialBatch returns the path on which the waiting requests go now, if fewer wait than a path's batch takes.
-// If they wait for more requests, it sets when the head is looked at again, and returns nil. The last moment is
-// when one request more would make the batch late.
-func (c *batchChooser) sendPartialBatch(m int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
-	model := &c.models[m]
+// partialBatchPath returns the path on which the waiting requests go now, if fewer wait than the batch of the given
+// path takes. If they are to wait for more requests, it sets when the head is looked at again, and returns nil. They
+// wait at most until one request more would make the batch late.
+func (c *batchChooser) partialBatchPath(modelIndex int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
+	model := &c.models[modelIndex]
 	waitingRequests := int32(model.queue.Len)
-	lastMoment := c.lastMoment(path, model, now)
-	wake := lastMoment - c.wakeLead(path.pipeline, min(waitingRequests+1, path.batch))
+	lastMoment := c.latestDispatch(path, model, now)
+	wake := lastMoment - c.wakeLead(path.pipeline, min(waitingRequests+1, path.batchSize))
 
 	// The wake came, early by the guard's wakeLead: the waiting requests go now if they are in time.
 	if wake <= now {
 		c.finder.findPath(path.pipeline, waitingRequests, now, path)
-		if path.finish <= c.latestFinish(head.Deadline, path.pipeline, path.batch) {
+		if path.finish <= c.latestFinish(head.Deadline, path.pipeline, path.batchSize) {
 			return path
 		}
 		model.nextWake = lastMoment
@@ -147,7 +148,7 @@ func (c *batchChooser) sendPartialBatch(m int32, path *reservedPath, head *waiti
 
 	// Wait for a fuller batch, as in the paper.
 	if !c.options.SendWhenFree {
-		c.rememberPath(m, path)
+		c.rememberPath(modelIndex, path)
 		model.nextWake = wake
 		return nil
 	}
@@ -158,9 +159,9 @@ func (c *batchChooser) sendPartialBatch(m int32, path *reservedPath, head *waiti
 	}
 
 	// Wait until a device is free.
-	c.rememberPath(m, &c.retryPath)
+	c.rememberPath(modelIndex, &c.retryPath)
 	model.awaitsOtherWork = len(model.sharingModels) > 0 || c.retryPath.holdTime > 0
-	if wait := c.retryPath.waitTime - c.decideAhead(model); wait > 0 {
+	if wait := c.retryPath.waitTime - c.decisionLead(model); wait > 0 {
 		wake = min(wake, now+wait)
 	}
 	model.nextWake = wake
@@ -173,7 +174,7 @@ func (c *batchChooser) sendPartialBatch(m int32, path *reservedPath, head *waiti
 // below the limit.
 const maxDepth = 64
 
-// atMaxDepth reports whether some device of a path has so many reservations that no more are to be added yet.
+// atMaxDepth reports whether some device of a path has so many reservations (maxDepth) that no more are to be added yet.
 func (f *pathFinder) atMaxDepth(path *reservedPath) bool {
 	for i := range path.hops {
 		if f.lists.reservationCounts[path.hops[i].Device] >= f.maxDepth {
@@ -183,27 +184,29 @@ func (f *pathFinder) atMaxDepth(path *reservedPath) bool {
 	return false
 }
 
-// dropHopelessTail drops requests from the end of a queue whose head waits for devices at maxDepth: those that
-// could not be in time even if the model had all of its devices at full rate from the head on. So their clients
-// know earlier.
-func (p *Policy) dropHopelessTail(m int32, head *reservedPath, out *policy.Actions) {
-	q := &p.models[m].queue
-	for q.Len > 1 {
-		earliestFinish := head.finish + time.Duration(max(int32(q.Len)-head.batch, 0))*p.chooser.requestInterval[m]
-		if earliestFinish <= p.chooser.latestFinish(q.At(q.Len-1).Deadline, head.pipeline, head.batch) {
+// dropHopelessTail drops requests from the end of a model's queue whose head waits for devices at maxDepth: those
+// that could not be in time even if the model had all of its devices at full rate from the head on. So their clients
+// learn it earlier. headPath is the path found for the head.
+func (p *Policy) dropHopelessTail(modelIndex int32, headPath *reservedPath, out *policy.Actions) {
+	queue := &p.models[modelIndex].queue
+	for queue.Len > 1 {
+		earliestFinish := headPath.finish + time.Duration(max(int32(queue.Len)-headPath.batchSize, 0))*p.chooser.requestInterval[modelIndex]
+		if earliestFinish <= p.chooser.latestFinish(queue.At(queue.Len-1).Deadline, headPath.pipeline, headPath.batchSize) {
 			return
 		}
-		dropRequest(m, q.PopLast().Req, policy.ReasonDeadline, out)
+		dropRequest(modelIndex, queue.PopLast().Req, policy.ReasonDeadline, out)
 	}
 }
 
-// rememberPath stores the devices of the path that a head waits for, so that keepsWaiting can check that path
-// without a search. It stores none where that would not be exact: with several pipelines, or times that depend on
-// the devices.
-func (c *batchChooser) rememberPath(m int32, path *reservedPath) {
-	model := &c.models[m]
+// rememberPath stores the devices of the path that a model's head waits for, so that continuesWaiting can check that
+// path without a search. It stores none where that would not be exact: with several pipelines, or with times that
+// depend on the devices.
+func (c *batchChooser) rememberPath(modelIndex int32, path *reservedPath) {
+	model := &c.models[modelIndex]
 	model.awaitedDevices = model.awaitedDevices[:0]
-	if firstPipeline, endPipeline := c.tables.PipelinesOf(m); endPipeline != firstPipeline+1 || !c.batchMonotone[firstPipeline] || c.finder.hasSameNodePath || c.options.SendWhenFree && (len(model.sharingModels) > 0 || path.holdTime > 0) {
+
+	// Store nothing where a check of these devices alone would not be exact.
+	if firstPipeline, endPipeline := c.tables.PipelinesOf(modelIndex); endPipeline != firstPipeline+1 || !c.batchMonotone[firstPipeline] || c.finder.hasSameNodePath || c.options.SendWhenFree && (len(model.sharingModels) > 0 || path.holdTime > 0) {
 		return
 	}
 	for i := range path.hops {
@@ -211,15 +214,18 @@ func (c *batchChooser) rememberPath(m int32, path *reservedPath) {
 	}
 }
 
-// keepsWaiting reports, without a search, that a head continues to wait for a fuller batch: its path would still
-// do for one request more and, with SendWhenFree, the waiting requests could not go through it without waiting. It
-// sets the next wake. It returns false also if it cannot know, and a search has to decide.
-func (c *batchChooser) keepsWaiting(m int32, now time.Duration) bool {
-	model := &c.models[m]
+// continuesWaiting reports, without a search, that a model's head goes on waiting for a fuller batch: along the path
+// that rememberPath stored one request more would still be in time and, with SendWhenFree, the waiting requests could
+// not go along it without waiting. It then sets the next wake. It returns false also if it cannot know, and a search
+// has to decide.
+func (c *batchChooser) continuesWaiting(modelIndex int32, now time.Duration) bool {
+	model := &c.models[modelIndex]
 	if len(model.awaitedDevices) == 0 {
 		return false
 	}
-	head, pipeline := model.queue.At(0), c.tables.Models[m].FirstPipeline
+
+	// Check that one request more would still be in time on the same devices.
+	head, pipeline := model.queue.At(0), c.tables.Models[modelIndex].FirstPipeline
 	largerBatch := int32(model.queue.Len) + 1
 	if !head.PassedFirstLook || largerBatch > c.tables.Pipelines[pipeline].Batch || c.finder.finishAlong(pipeline, largerBatch, model.awaitedDevices, now) > c.latestFinish(head.Deadline, pipeline, largerBatch) {
 		return false
@@ -237,18 +243,18 @@ func (c *batchChooser) keepsWaiting(m int32, now time.Duration) bool {
 	return true
 }
 
-// finishAlong returns when a batch would end on given devices, one for each stage, behind everything that is
-// reserved there and on the links between them. If it would have to stand in front of other work, it returns
-// farFuture, and a search has to decide.
-func (f *pathFinder) finishAlong(pipeline, batch int32, devices []int32, now time.Duration) time.Duration {
+// finishAlong returns when a batch that is dispatched now would leave a pipeline on given devices, one for each
+// stage, behind everything that is reserved there and on the links between them. If it would have to stand in front
+// of other work, it returns farFuture, and a search has to decide.
+func (f *pathFinder) finishAlong(pipeline, batchSize int32, devices []int32, now time.Duration) time.Duration {
 	firstStage := f.tables.Pipelines[pipeline].FirstStage
 	finish := now
-	for h, d := range devices {
-		st := &f.tables.Stages[firstStage+int32(h)]
+	for hop, device := range devices {
+		stage := &f.tables.Stages[firstStage+int32(hop)]
 
 		// Add the transfer, behind the last reservation of both links.
-		if h > 0 && st.Xfer != nil && st.Xfer[batch-1] > 0 {
-			for _, link := range [2]int32{f.uplinks[devices[h-1]], f.downlinks[d]} {
+		if hop > 0 && stage.Xfer != nil && stage.Xfer[batchSize-1] > 0 {
+			for _, link := range [2]int32{f.uplinks[devices[hop-1]], f.downlinks[device]} {
 				if link < 0 {
 					continue
 				}
@@ -257,50 +263,51 @@ func (f *pathFinder) finishAlong(pipeline, batch int32, devices []int32, now tim
 				}
 				finish = max(finish, f.lists.summaries[link].lastEnd)
 			}
-			finish += st.Xfer[batch-1]
+			finish += stage.Xfer[batchSize-1]
 		}
 
 		// Add the run, behind the last reservation of the device.
-		summary := &f.lists.summaries[d]
+		summary := &f.lists.summaries[device]
 		if finish <= summary.lastReady || summary.lastEnd < now && summary.first >= 0 {
 			return farFuture
 		}
-		finish = max(finish, summary.lastEnd) + st.Infer[batch-1]
+		finish = max(finish, summary.lastEnd) + stage.Infer[batchSize-1]
 	}
 	return finish
 }
 
-// canGoAtOnce reports whether the waiting requests could go through a pipeline without waiting for a device or a
-// link, and leaves their path in retryPath. Then there is no reason to wait: a fuller batch only costs latency,
-// and on a shared device another model may take the place that the wait counted on. Under load some stage is busy,
-// and batches fill meanwhile. That the first stage is free is not enough: small batches would reduce the rate of a
-// later stage that limits the pipeline.
+// canGoAtOnce reports whether all waiting requests of a model could go through a pipeline without waiting for a
+// device or a link, and leaves their path in retryPath. Then there is no reason to wait: a fuller batch only costs
+// latency, and on a shared device another model may take the place that the wait counted on. Under load some stage is
+// busy, and batches fill meanwhile. That the first stage is free is not enough: small batches would reduce the rate
+// of a later stage that limits the pipeline.
 func (c *batchChooser) canGoAtOnce(pipeline int32, model *modelState, head *waiting.Request, now time.Duration) bool {
 	c.finder.findPath(pipeline, int32(model.queue.Len), now, &c.retryPath)
-	return c.retryPath.waitTime <= c.decideAhead(model) && c.retryPath.holdTime == 0 && c.retryPath.finish <= c.latestFinish(head.Deadline, pipeline, c.retryPath.batch)
+	return c.retryPath.waitTime <= c.decisionLead(model) && c.retryPath.holdTime == 0 && c.retryPath.finish <= c.latestFinish(head.Deadline, pipeline, c.retryPath.batchSize)
 }
 
-// decideAhead returns how long before a device is free a model may be sent to it.
-func (c *batchChooser) decideAhead(model *modelState) time.Duration {
+// decisionLead returns how long before a device becomes free a batch of this model may be sent to it:
+// Options.DecideAhead if other models share its devices, else 0.
+func (c *batchChooser) decisionLead(model *modelState) time.Duration {
 	if len(model.sharingModels) == 0 {
 		return 0
 	}
 	return c.options.DecideAhead
 }
 
-// choosePipeline returns the path of the pipeline that waits least at its planned batch. If no pipeline has a
-// device left at every stage, it returns nil.
+// choosePipeline returns the path of the model's pipeline on which a batch of the planned size waits least for
+// devices and links. If no pipeline has a device left at every stage, it returns nil.
 //
 // A model with one pipeline has no choice to make. After its first look its head is sought a path at once with the
 // largest batch that matters now: one request more than wait. That it could be in time in a larger batch would not
 // change the decision.
-func (c *batchChooser) choosePipeline(m int32, now time.Duration) *reservedPath {
-	firstPipeline, endPipeline := c.tables.PipelinesOf(m)
+func (c *batchChooser) choosePipeline(modelIndex int32, now time.Duration) *reservedPath {
+	firstPipeline, endPipeline := c.tables.PipelinesOf(modelIndex)
 	bestPath, candidatePath := &c.pipelinePaths[0], &c.pipelinePaths[1]
 
 	// With a single pipeline, probe that one.
-	if q := &c.models[m].queue; endPipeline == firstPipeline+1 && c.batchMonotone[firstPipeline] && (!c.options.DropHopeless || q.At(0).PassedFirstLook) {
-		c.finder.findPath(firstPipeline, min(c.tables.Pipelines[firstPipeline].Batch, int32(q.Len)+1), now, bestPath)
+	if queue := &c.models[modelIndex].queue; endPipeline == firstPipeline+1 && c.batchMonotone[firstPipeline] && (!c.options.DropHopeless || queue.At(0).PassedFirstLook) {
+		c.finder.findPath(firstPipeline, min(c.tables.Pipelines[firstPipeline].Batch, int32(queue.Len)+1), now, bestPath)
 		if bestPath.finish >= farFuture {
 			return nil
 		}
@@ -324,141 +331,150 @@ func (c *batchChooser) choosePipeline(m int32, now time.Duration) *reservedPath 
 	return bestPath
 }
 
-// hasGuard reports whether the options keep a guard.
+// hasGuard reports whether the options keep a part of each deadline in reserve against jitter (the guard).
 func (c *batchChooser) hasGuard() bool { return c.options.GuardTime > 0 || c.options.GuardShare > 0 }
 
-// fitHead finds the path of the largest batch that meets the head's deadline: on the given path's pipeline, on
-// another one, or, for a head that an earlier look found in time, without the guard (a reserve against jitter). If
-// there is none, it returns nil.
-func (c *batchChooser) fitHead(m int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
-	if fitted := c.fitBatch(path, head, now); fitted != nil {
+// findPathInTime returns the path of the largest batch that meets the deadline of a model's head: on the pipeline of
+// the given path, on another one, or, for a head that an earlier look found in time, on any one without the guard
+// (the part of the deadline in reserve against jitter). If there is none, it returns nil.
+func (c *batchChooser) findPathInTime(modelIndex int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
+	if fitted := c.shrinkUntilInTime(path, head, now); fitted != nil {
 		return fitted
 	}
 
 	// The stages of another pipeline may be faster.
-	if fitted := c.fitPipelines(m, path.pipeline, math.MaxInt32, head, now); fitted != nil || !head.PassedFirstLook || !c.hasGuard() {
+	if fitted := c.tryPipelines(modelIndex, path.pipeline, math.MaxInt32, head, now); fitted != nil || !head.PassedFirstLook || !c.hasGuard() {
 		return fitted
 	}
 
 	// On a real clock a wake comes late, and the guard covers that. The batch is no larger than the queue, so that
 	// it goes now.
 	c.ignoreGuard = true
-	fitted := c.fitPipelines(m, -1, int32(c.models[m].queue.Len), head, now)
+	fitted := c.tryPipelines(modelIndex, -1, int32(c.models[modelIndex].queue.Len), head, now)
 	c.ignoreGuard = false
 	return fitted
 }
 
-// fitPipelines looks for the largest batch, up to maxBatch requests, that meets the head's deadline, on the model's
-// pipelines except one that was tried before (-1: none). If there is none, it returns nil.
-func (c *batchChooser) fitPipelines(m, except, maxBatch int32, head *waiting.Request, now time.Duration) *reservedPath {
-	firstPipeline, endPipeline := c.tables.PipelinesOf(m)
+// tryPipelines returns the path of the largest batch, up to maxBatch requests, that meets the head's deadline, on the
+// first of the model's pipelines that has one. It leaves out excludedPipeline, which was tried before (-1: none). If
+// there is none, it returns nil.
+func (c *batchChooser) tryPipelines(modelIndex, excludedPipeline, maxBatch int32, head *waiting.Request, now time.Duration) *reservedPath {
+	firstPipeline, endPipeline := c.tables.PipelinesOf(modelIndex)
 	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
-		if pipeline == except {
+		if pipeline == excludedPipeline {
 			continue
 		}
-		b := c.largestInTime(pipeline, min(c.tables.Pipelines[pipeline].Batch, maxBatch), head, now)
-		if b == 0 {
+		batchSize := c.largestInTime(pipeline, min(c.tables.Pipelines[pipeline].Batch, maxBatch), head, now)
+		if batchSize == 0 {
 			continue
 		}
-		c.finder.findPath(pipeline, b, now, &c.retryPath)
-		if fitted := c.fitBatch(&c.retryPath, head, now); fitted != nil {
+		c.finder.findPath(pipeline, batchSize, now, &c.retryPath)
+		if fitted := c.shrinkUntilInTime(&c.retryPath, head, now); fitted != nil {
 			return fitted
 		}
 	}
 	return nil
 }
 
-// largestInTime returns the largest batch, of at most maxBatch, that meets the head's deadline if it waits for
-// nothing; 0 if there is none.
+// largestInTime returns the largest batch size, up to maxBatch, with which the head meets its deadline if the batch
+// goes now and waits for nothing; 0 if there is none.
 func (c *batchChooser) largestInTime(pipeline, maxBatch int32, head *waiting.Request, now time.Duration) int32 {
-	b := maxBatch
-	for b > 0 && now+c.minPathTime[pipeline][b-1] > c.latestFinish(head.Deadline, pipeline, b) {
-		b--
+	batchSize := maxBatch
+	for batchSize > 0 && now+c.minPathTime[pipeline][batchSize-1] > c.latestFinish(head.Deadline, pipeline, batchSize) {
+		batchSize--
 	}
-	return b
+	return batchSize
 }
 
-// latestFinish returns the latest completion of a batch that a deadline allows.
-func (c *batchChooser) latestFinish(deadline time.Duration, pipeline, batch int32) time.Duration {
+// latestFinish returns the latest time at which a batch of a size may leave a pipeline under a deadline: the deadline
+// less the guard, the part in reserve against jitter.
+func (c *batchChooser) latestFinish(deadline time.Duration, pipeline, batchSize int32) time.Duration {
 	if c.ignoreGuard {
 		return deadline
 	}
-	return deadline - c.guard[pipeline][batch-1]
+	return deadline - c.guard[pipeline][batchSize-1]
 }
 
-// wakeLead returns how long before its last moment a head that waits for a batch is looked at again.
-func (c *batchChooser) wakeLead(pipeline, batch int32) time.Duration {
-	return min(c.options.GuardTime, c.guard[pipeline][batch-1])
+// wakeLead returns how long before its latest dispatch a head that waits for a fuller batch is looked at again: the
+// guard, because a wake on a real clock comes late.
+func (c *batchChooser) wakeLead(pipeline, batchSize int32) time.Duration {
+	return min(c.options.GuardTime, c.guard[pipeline][batchSize-1])
 }
 
-// fitBatch finds the largest batch on a path's pipeline that meets the head's deadline, at most as large as the
-// path's. It searches smaller and smaller batches and changes the path to the result. If there is none, it returns
-// nil.
-func (c *batchChooser) fitBatch(path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
+// shrinkUntilInTime returns the given path if its batch meets the head's deadline. Otherwise it searches the same
+// pipeline with smaller and smaller batches, and writes the first path that meets the deadline into path. If there is
+// none, it returns nil.
+func (c *batchChooser) shrinkUntilInTime(path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	pipeline := path.pipeline
 	for {
-		if path.finish <= c.latestFinish(head.Deadline, pipeline, path.batch) {
+		if path.finish <= c.latestFinish(head.Deadline, pipeline, path.batchSize) {
 			return path
 		}
 
 		// Skip the batches that would be late even without waiting.
-		b := c.largestInTime(pipeline, path.batch-1, head, now)
-		if b == 0 {
+		batchSize := c.largestInTime(pipeline, path.batchSize-1, head, now)
+		if batchSize == 0 {
 			return nil
 		}
-		c.finder.findPath(pipeline, b, now, path)
+		c.finder.findPath(pipeline, batchSize, now, path)
 	}
 }
 
-// shouldDropHead reports whether a head is to be dropped at its first look, because only a batch well below the
-// planned size would still be in time.
+// shouldDropHead reports whether a head is to be dropped at its first look (Options.DropHopeless), because only a
+// batch well below the planned size would still be in time: the chosen path's is the largest one.
 func (c *batchChooser) shouldDropHead(chosenPath *reservedPath, head *waiting.Request) bool {
 	if !c.options.DropHopeless || head.PassedFirstLook {
 		return false
 	}
+
+	// A batch of less than 95 % of the planned size does not count.
 	plannedBatch := c.tables.Pipelines[chosenPath.pipeline].Batch
-	return chosenPath.batch < int32(math.Round(0.95*float64(plannedBatch)))
+	return chosenPath.batchSize < int32(math.Round(0.95*float64(plannedBatch)))
 }
 
-// dropHead drops the head of a model's queue (the request with the earliest deadline) because of a verdict. If a
-// device was lost under it, that is the reason.
-func (p *Policy) dropHead(m int32, verdict verdict, out *policy.Actions) {
-	r := p.models[m].queue.Pop()
+// dropHead drops the head of a model's queue (the request with the earliest deadline) because of a verdict. The
+// reason is the deadline or, if a device was lost under the request or none is left for it, the lost device.
+func (p *Policy) dropHead(modelIndex int32, verdict verdict, out *policy.Actions) {
+	request := p.models[modelIndex].queue.Pop()
 	reason := policy.ReasonDeadline
-	if r.WasLost || verdict == headStranded {
+	if request.WasLost || verdict == headStranded {
 		reason = policy.ReasonWorkerLost
 	}
-	dropRequest(m, r.Req, reason, out)
+	dropRequest(modelIndex, request.Req, reason, out)
 }
 
-// lastMoment returns the time at which a head that waits for a fuller batch must go as it is: just after the time
+// latestDispatch returns the time at which a head that waits for a fuller batch must go as it is: just after the time
 // from which a batch of one request more would be late. Until then a further arrival could still join. Waiting for
-// resources passes as time does, so it is no reason to go earlier.
+// resources passes as time does, so it is no reason to go earlier. chosenPath is the path of the largest batch in
+// time.
 //
-// If a path's work does not depend on its devices, no search is needed: one request more is then in time whenever
-// the batch that was found is.
-func (c *batchChooser) lastMoment(chosenPath *reservedPath, model *modelState, now time.Duration) time.Duration {
+// If the work of a path does not depend on its devices, no search is needed: one request more is then in time
+// whenever the chosen batch is.
+func (c *batchChooser) latestDispatch(chosenPath *reservedPath, model *modelState, now time.Duration) time.Duration {
 	deadline, pipeline := model.queue.At(0).Deadline, chosenPath.pipeline
-	largerBatch := min(int32(model.queue.Len)+1, chosenPath.batch)
+	largerBatch := min(int32(model.queue.Len)+1, chosenPath.batchSize)
 	if c.batchMonotone[pipeline] && !c.finder.hasSameNodePath {
 		return c.latestFinish(deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1
 	}
 	path := chosenPath
-	if largerBatch < chosenPath.batch {
+	if largerBatch < chosenPath.batchSize {
 		c.finder.findPath(pipeline, largerBatch, now, &c.largerBatchPath)
 		if c.largerBatchPath.finish <= c.latestFinish(deadline, pipeline, largerBatch) {
 			path = &c.largerBatchPath
 		}
 	}
-	return now + c.latestFinish(deadline, pipeline, path.batch) - path.finish + path.waitTime + 1
+
+	// The batch can go later by what it has to spare, and by as long as it would wait for resources anyway.
+	return now + c.latestFinish(deadline, pipeline, path.batchSize) - path.finish + path.waitTime + 1
 }
 
-// dispatch reserves a path, a device for each stage with its transfers, and sends the first requests of the queue
-// along it. If the path would move reservations of others beyond their limits, it does nothing and returns false.
-// The batch may later be moved itself, up to limit: the guarded deadline if it meets that, else the deadline.
-func (p *Policy) dispatch(m int32, path *reservedPath, now time.Duration, out *policy.Actions) bool {
-	limit := p.models[m].queue.At(0).Deadline
-	if guardedLimit := p.chooser.latestFinish(limit, path.pipeline, path.batch); path.finish <= guardedLimit {
+// dispatch reserves a path (a device for each stage, with its transfers) and sends the first requests of the model's
+// queue along it. If the path would move reservations of others beyond their limits, it does nothing and returns
+// false. The batch may later be moved itself, up to limit: the deadline less the guard if it ends by then, else the
+// deadline.
+func (p *Policy) dispatch(modelIndex int32, path *reservedPath, now time.Duration, out *policy.Actions) bool {
+	limit := p.models[modelIndex].queue.At(0).Deadline
+	if guardedLimit := p.chooser.latestFinish(limit, path.pipeline, path.batchSize); path.finish <= guardedLimit {
 		limit = guardedLimit
 	}
 	slot := p.reserveChecked(path, limit, now)
@@ -466,15 +482,15 @@ func (p *Policy) dispatch(m int32, path *reservedPath, now time.Duration, out *p
 		return false
 	}
 	out.Hops = append(out.Hops, path.hops...)
-	p.batches.Dispatch(&p.models[m].queue, m, path.pipeline, path.batch, 0, len(path.hops), out)
+	p.batches.Dispatch(&p.models[modelIndex].queue, modelIndex, path.pipeline, path.batchSize, 0, len(path.hops), out)
 	p.batches.BatchAt(slot).LatestEnd = limit
 	return true
 }
 
-// setWake sets the model's timer, at which its head is looked at again, unless it is set for the same time already.
-// farFuture stops it.
-func (p *Policy) setWake(m int32, wakeAt time.Duration, out *policy.Actions) {
-	model := &p.models[m]
+// setWake sets the timer at which a model's head is looked at again to wakeAt, unless it is set for that time
+// already. farFuture stops the timer.
+func (p *Policy) setWake(modelIndex int32, wakeAt time.Duration, out *policy.Actions) {
+	model := &p.models[modelIndex]
 	if wakeAt == model.pendingWake {
 		return
 	}
@@ -482,5 +498,5 @@ func (p *Policy) setWake(m int32, wakeAt time.Duration, out *policy.Actions) {
 	if wakeAt >= farFuture {
 		wakeAt = -1
 	}
-	out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: m, Tag: m, At: wakeAt})
+	out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: modelIndex, Tag: modelIndex, At: wakeAt})
 }

@@ -9,10 +9,12 @@
 //
 //   - Head: the first request of a model's queue, which has the earliest deadline.
 //   - Resource: a device or one direction of a node's links. Devices have the first numbers.
-//   - Reservation: the use of a resource by one batch at one hop, with the time at which its work is ready.
+//   - Slot: the number of a batch, which is used again. Hop: one of its stages on a device, with the transfer into it.
+//   - Reservation: the use of a resource by one batch at one hop, with the time at which its work is ready. A hop has
+//     three parts: on its device, and on both ends of the transfer. An index is that of a reservation.
 //   - Path: a device for each stage of a pipeline, with the reservations that a batch needs.
 //   - Hold time: how much later a batch has to be dispatched so that it delays no other work.
-//   - Guard: a part of every deadline that is kept back against jitter and overheads.
+//   - Guard: a part of every deadline in reserve against jitter and overheads.
 //   - First look: the first decision about a head. Verdict: what such a decision says is to be done.
 //   - Fuller batch: a batch of one request more than wait.
 //   - Sharing models: models that have stages on the same device.

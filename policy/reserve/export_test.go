@@ -20,12 +20,12 @@ func (p *Policy) CheckTimelines() error {
 			switch {
 			case entry.resource != int32(res) || entry.prev != prev:
 				return fmt.Errorf("resource %d: node %d is of resource %d behind %d, expected behind %d", res, n, entry.resource, entry.prev, prev)
-			case !p.batches.BatchAt(n / t.lists.nodesPerBatch).IsLive:
+			case !p.batches.BatchAt(n / t.lists.reservationsPerBatch).IsLive:
 				return fmt.Errorf("resource %d: node %d is of a batch that is over", res, n)
 			case entry.start < free:
 				return fmt.Errorf("resource %d: node %d starts at %v before the work in front ends at %v", res, n, entry.start, free)
 			}
-			if in := n % t.lists.nodesPerBatch % nodesPerHop; !entry.startIsActual {
+			if in := n % t.lists.reservationsPerBatch % reservationsPerHop; !entry.startIsActual {
 				want := max(entry.readyAt, free)
 				if in != onDevice {
 					want = max(want, t.lists.predecessorEnd(n-in+onUplink), t.lists.predecessorEnd(n-in+onDownlink))
@@ -52,7 +52,7 @@ func (p *Policy) CheckTimelines() error {
 	}
 	held := 0
 	for n := range t.lists.reservations {
-		if t.lists.reservations[n].resource >= 0 && p.batches.BatchAt(int32(n)/t.lists.nodesPerBatch).IsLive {
+		if t.lists.reservations[n].resource >= 0 && p.batches.BatchAt(int32(n)/t.lists.reservationsPerBatch).IsLive {
 			held++
 		}
 	}

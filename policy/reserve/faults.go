@@ -7,7 +7,7 @@ import (
 )
 
 // loseDevice takes a lost device out of service. Batches that are on it or bound for it, or whose tensors have not
-// left it, are aborted and their requests queued again. The models that use it decide anew.
+// left it, are aborted and their requests queued again. The models with stages on it decide anew.
 func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions) {
 	if p.lists.isLost[device] {
 		return
@@ -19,43 +19,45 @@ func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions
 		}
 	}
 	p.lists.updateSummary(device)
-	for _, m := range p.modelsOfDevice[device] {
-		p.markAfterChange(m)
+	for _, modelIndex := range p.modelsOfDevice[device] {
+		p.markAfterChange(modelIndex)
 	}
 }
 
-// abortBatch aborts a batch that needs a lost device, releases its reservations, and queues its requests again.
-// What has started on other devices and links keeps them until its time there is over, because running work cannot
-// be stopped.
+// abortBatch aborts the batch in a slot because it needs a lost device, releases its reservations, and queues its
+// requests again. What has started on other devices and links keeps them until its time there is over, because
+// running work cannot be stopped.
 func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.Actions) {
-	b := p.batches.BatchAt(slot)
+	batch := p.batches.BatchAt(slot)
 	p.timelines.toSettle = p.timelines.toSettle[:0]
 
 	// Release its reservations.
-	for h := b.ReachedHops; h < b.Hops; h++ {
-		n := p.lists.reservationOf(slot, h, onDevice)
-		for part := int32(onDevice); part < nodesPerHop; part++ {
-			entry := &p.lists.reservations[n+part]
+	for hop := batch.ReachedHops; hop < batch.Hops; hop++ {
+		index := p.lists.reservationOf(slot, hop, onDevice)
+		for part := int32(onDevice); part < reservationsPerHop; part++ {
+			entry := &p.lists.reservations[index+part]
 			if entry.resource < 0 {
 				continue
 			}
+
+			// A resource that works on the batch now is not free before the reserved end.
 			if (entry.startIsActual || part != onDevice && entry.readyIsActual && entry.prev < 0 && entry.start <= now) && entry.resource != device {
 				p.lists.freeFrom[entry.resource] = max(p.lists.freeFrom[entry.resource], entry.end())
 			}
-			p.timelines.release(n + part)
+			p.timelines.releaseReservation(index + part)
 		}
 	}
 	p.timelines.settleAll()
 
 	// Queue its requests again.
-	p.batches.Abort(slot, &p.models[b.Model].queue, out)
-	p.markAfterChange(b.Model)
+	p.batches.Abort(slot, &p.models[batch.Model].queue, out)
+	p.markAfterChange(batch.Model)
 
 	// Models on the devices that it leaves may now do better.
-	for h := range b.Hops {
-		for _, m := range p.modelsOfDevice[b.Devices[h]] {
-			if p.models[m].queue.Len > 0 {
-				p.markAfterChange(m)
+	for hop := range batch.Hops {
+		for _, modelIndex := range p.modelsOfDevice[batch.Devices[hop]] {
+			if p.models[modelIndex].queue.Len > 0 {
+				p.markAfterChange(modelIndex)
 			}
 		}
 	}
@@ -69,7 +71,7 @@ func (p *Policy) regainDevice(now time.Duration, device int32) {
 	p.lists.isLost[device] = false
 	p.lists.freeFrom[device] = now
 	p.lists.updateSummary(device)
-	for _, m := range p.modelsOfDevice[device] {
-		p.markAfterChange(m)
+	for _, modelIndex := range p.modelsOfDevice[device] {
+		p.markAfterChange(modelIndex)
 	}
 }

@@ -14,8 +14,8 @@ import (
 // Name is the policy's name in plans.
 const Name = "reserve"
 
-// Options are the policy's parameters. The zero value is the paper's Algorithm 1. Plans that name no parameters
-// get DefaultOptions.
+// Options are the policy's parameters. The zero value is the paper's Algorithm 1. Plans that name no parameters get
+// DefaultOptions. A head is the first request of a model's queue, the one with the earliest deadline.
 type Options struct {
 	// DropHopeless drops a head at its first look if no batch of at least 95 % of the planned size meets its
 	// deadline. After its first look a head is served in any batch that is still possible. Without this option an
@@ -53,87 +53,91 @@ const (
 	maxGuardShare   = 10
 )
 
-// ParseOptions returns the default options with a plan's parameters: shed and eager (0 or 1), ahead_us,
+// ParseOptions returns the default options, changed by the parameters of a plan: shed and eager (0 or 1), ahead_us,
 // queue_limit, guard_us, guard_share. It returns an error for an unknown parameter or a value outside its range.
+// Names are read in sorted order, so that a plan with several mistakes always gets the same message.
 func ParseOptions(params map[string]float64) (Options, error) {
-	o := DefaultOptions()
+	options := DefaultOptions()
 	names := make([]string, 0, len(params))
 	for name := range params {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		v := params[name]
-		ok := v >= 0
+		value := params[name]
+		inRange := value >= 0
 		expected := "a number in range"
 		switch name {
 		case "shed":
-			o.DropHopeless, ok, expected = v != 0, v == 0 || v == 1, "0 or 1"
+			options.DropHopeless, inRange, expected = value != 0, value == 0 || value == 1, "0 or 1"
 		case "eager":
-			o.SendWhenFree, ok, expected = v != 0, v == 0 || v == 1, "0 or 1"
+			options.SendWhenFree, inRange, expected = value != 0, value == 0 || value == 1, "0 or 1"
 		case "ahead_us":
-			ok, expected = ok && v <= maxMicroseconds, "microseconds from 0 to 1e12"
-			o.DecideAhead = time.Duration(v * float64(time.Microsecond))
+			inRange, expected = inRange && value <= maxMicroseconds, "microseconds from 0 to 1e12"
+			options.DecideAhead = time.Duration(value * float64(time.Microsecond))
 		case "queue_limit":
-			ok, expected = ok && v <= maxQueueLimit && v == math.Trunc(v), "a whole number from 0 to 1e9"
-			o.QueueLimit = int(min(max(v, 0), maxQueueLimit))
+			inRange, expected = inRange && value <= maxQueueLimit && value == math.Trunc(value), "a whole number from 0 to 1e9"
+			options.QueueLimit = int(min(max(value, 0), maxQueueLimit))
 		case "guard_us":
-			ok, expected = ok && v <= maxMicroseconds, "microseconds from 0 to 1e12"
-			o.GuardTime = time.Duration(v * float64(time.Microsecond))
+			inRange, expected = inRange && value <= maxMicroseconds, "microseconds from 0 to 1e12"
+			options.GuardTime = time.Duration(value * float64(time.Microsecond))
 		case "guard_share":
-			ok, expected = ok && v <= maxGuardShare, "a share from 0 to 10"
-			o.GuardShare = v
+			inRange, expected = inRange && value <= maxGuardShare, "a share from 0 to 10"
+			options.GuardShare = value
 		default:
-			return o, fmt.Errorf("policy %s: unknown parameter %q, expected shed, eager, ahead_us, queue_limit, guard_us or guard_share", Name, name)
+			return options, fmt.Errorf("policy %s: unknown parameter %q, expected shed, eager, ahead_us, queue_limit, guard_us or guard_share", Name, name)
 		}
-		if !ok {
-			return o, fmt.Errorf("policy %s: parameter %s: found %v, expected %s", Name, name, v, expected)
+		if !inRange {
+			return options, fmt.Errorf("policy %s: parameter %s: found %v, expected %s", Name, name, value, expected)
 		}
 	}
-	return o, nil
+	return options, nil
 }
 
-// pathFinder finds paths through pipelines and reserves them.
+// pathFinder finds paths through pipelines and reserves them. A path is a device for each stage, with the transfers
+// between them. A resource is a device or one direction of a node's links: device d is resource d, and link l of
+// Tables.Links is resource numDevices + l.
 type pathFinder struct {
-	tables           *policy.Tables
-	timelines        *timelines
-	lists            *reservationLists // those of the timelines
-	numDevices       int32
-	maxDepth         int32
-	uplinks          []int32 // by device: resource of its node's uplink, or -1
-	downlinks        []int32
-	keepReservations bool  // paths may move no reservation
-	hasSameNodePath  bool  // some pipeline may stay on a node that has a NIC
-	pathsSought      int64 // number of paths sought so far
+	tables          *policy.Tables
+	timelines       *timelines
+	lists           *reservationLists // timelines.lists
+	numDevices      int32
+	maxDepth        int32   // the most reservations on a device, see atMaxDepth
+	uplinks         []int32 // by device: resource of its node's uplink, or -1 without one
+	downlinks       []int32 // by device: resource of its node's downlink, or -1 without one
+	forbidsMoves    bool    // new paths may move no reservation of others
+	hasSameNodePath bool    // some pipeline may stay on a node that has a NIC
+	pathsSought     int64   // number of paths sought so far
 }
 
-// newPathFinder returns a finder of paths (a device for each stage) with empty timelines of all devices and links,
-// for this many batch slots. Devices are the first resources, then the links.
-func newPathFinder(t *policy.Tables, batches int32) *pathFinder {
-	f := &pathFinder{tables: t, timelines: &timelines{}, numDevices: int32(len(t.Devices)), maxDepth: maxDepth, uplinks: make([]int32, len(t.Devices)), downlinks: make([]int32, len(t.Devices))}
-	f.lists = &f.timelines.lists
-	f.timelines.initialize(f.numDevices+int32(len(t.Links)), batches, t.MaxStages())
-	for d := range t.Devices {
-		f.uplinks[d], f.downlinks[d] = f.resourceOfLink(t.Devices[d].Uplink), f.resourceOfLink(t.Devices[d].Downlink)
+// newPathFinder returns a pathFinder for a plan's tables. Its timelines, the lists of reservations of all devices and
+// links, are empty, and have space for this many batches at a time (batchSlots).
+func newPathFinder(tables *policy.Tables, batchSlots int32) *pathFinder {
+	finder := &pathFinder{tables: tables, timelines: &timelines{}, numDevices: int32(len(tables.Devices)), maxDepth: maxDepth, uplinks: make([]int32, len(tables.Devices)), downlinks: make([]int32, len(tables.Devices))}
+	finder.lists = &finder.timelines.lists
+	finder.timelines.initialize(finder.numDevices+int32(len(tables.Links)), batchSlots, tables.MaxStages())
+	for device := range tables.Devices {
+		finder.uplinks[device], finder.downlinks[device] = finder.resourceOfLink(tables.Devices[device].Uplink), finder.resourceOfLink(tables.Devices[device].Downlink)
 	}
-	return f
+	return finder
 }
 
-// batchChooser chooses a pipeline, a batch and a time for the head of a queue.
+// batchChooser chooses a pipeline, a batch and a time for the head of a model's queue (its request with the earliest
+// deadline). The paths are buffers, because a decision must not allocate.
 type batchChooser struct {
 	tables          *policy.Tables
 	finder          *pathFinder
 	options         Options
-	models          []modelState
-	ignoreGuard     bool              // deadlines count without the guard, see fitHead
-	minPathTime     [][]time.Duration // by pipeline and batch: duration of a path without waiting
-	guard           [][]time.Duration // by pipeline and batch: part of a deadline that is kept back
+	models          []modelState      // by model; the same states as Policy.models
+	ignoreGuard     bool              // deadlines count without the guard, see findPathInTime
+	minPathTime     [][]time.Duration // [pipeline][batch size - 1]: duration of a path that waits for nothing
+	guard           [][]time.Duration // [pipeline][batch size - 1]: part of a deadline that is kept in reserve
 	requestInterval []time.Duration   // by model: mean time per request if all its devices are busy
 	batchMonotone   []bool            // by pipeline: no stage is faster at a larger batch
-	pipelinePaths   [2]reservedPath
-	retryPath       reservedPath
-	largerBatchPath reservedPath
-	otherModelPath  reservedPath
+	pipelinePaths   [2]reservedPath   // the best path of choosePipeline, and the candidate that it is compared with
+	retryPath       reservedPath      // a path of the waiting requests, or on another pipeline than the first choice
+	largerBatchPath reservedPath      // a path of a batch of one request more, or of a model behind another one
+	otherModelPath  reservedPath      // a path of the waiting requests of a sharing model
 }
 
 // Policy is the state of reservation-based adaptive batching over one plan's tables. It implements policy.Policy.
@@ -154,7 +158,7 @@ type modelState struct {
 	queue           waiting.Queue
 	pendingWake     time.Duration // time of the pending wake; farFuture if there is none
 	nextWake        time.Duration // time at which it is to be looked at again, as decided
-	awaitsOtherWork bool          // its head waits for other work that must go first
+	awaitsOtherWork bool          // its head waits for other work that must go first, so events of that work make it decide again
 	needsDecision   bool          // it is in Policy.dirtyModels
 	sharingModels   []int32       // other models that have stages on its devices
 	// awaitedDevices has the devices of the path that the head waits for, if that is the model's only pipeline and
@@ -162,36 +166,37 @@ type modelState struct {
 	awaitedDevices []int32
 }
 
-// New returns the policy for a plan's tables.
-func New(t *policy.Tables, opt Options) *Policy {
-	batches := underway.New(t)
-	finder := newPathFinder(t, batches.Len())
-	chooser := newBatchChooser(finder, opt)
-	p := &Policy{tables: t, timelines: finder.timelines, lists: finder.lists, finder: finder, chooser: chooser, models: chooser.models, batches: *batches}
-	p.dirtyModels = make([]int32, 0, len(t.Models))
-	p.indexModels()
-	return p
+// New returns the policy for a plan's tables, with all devices free and all queues empty.
+func New(tables *policy.Tables, options Options) *Policy {
+	batches := underway.New(tables)
+	finder := newPathFinder(tables, batches.Len())
+	chooser := newBatchChooser(finder, options)
+	policyState := &Policy{tables: tables, timelines: finder.timelines, lists: finder.lists, finder: finder, chooser: chooser, models: chooser.models, batches: *batches}
+	policyState.dirtyModels = make([]int32, 0, len(tables.Models))
+	policyState.indexModels()
+	return policyState
 }
 
-// newBatchChooser returns the part that decides about the heads of the queues, for models with empty queues. The
-// buffers of paths are made once here, because a decision must not allocate.
-func newBatchChooser(f *pathFinder, opt Options) *batchChooser {
-	t := f.tables
-	c := &batchChooser{tables: t, finder: f, options: opt, models: make([]modelState, len(t.Models))}
-	for i := range c.models {
-		c.models[i].pendingWake = farFuture
-		c.models[i].queue.Grow()
-		c.models[i].awaitedDevices = make([]int32, 0, t.MaxStages())
+// newBatchChooser returns the part of the policy that decides about the heads of the queues. All queues are empty.
+// The buffers of paths are made once here, because a decision must not allocate.
+func newBatchChooser(finder *pathFinder, options Options) *batchChooser {
+	tables := finder.tables
+	chooser := &batchChooser{tables: tables, finder: finder, options: options, models: make([]modelState, len(tables.Models))}
+	for i := range chooser.models {
+		chooser.models[i].pendingWake = farFuture
+		chooser.models[i].queue.Grow()
+		chooser.models[i].awaitedDevices = make([]int32, 0, tables.MaxStages())
 	}
-	for _, path := range []*reservedPath{&c.pipelinePaths[0], &c.pipelinePaths[1], &c.retryPath, &c.largerBatchPath, &c.otherModelPath} {
-		path.hops = make([]policy.Hop, 0, t.MaxStages())
+	for _, path := range []*reservedPath{&chooser.pipelinePaths[0], &chooser.pipelinePaths[1], &chooser.retryPath, &chooser.largerBatchPath, &chooser.otherModelPath} {
+		path.hops = make([]policy.Hop, 0, tables.MaxStages())
 	}
-	c.computePathTimes()
-	c.computeIntervals()
-	return c
+	chooser.computePathTimes()
+	chooser.computeIntervals()
+	return chooser
 }
 
-// resourceOfLink returns the resource of a link. If link is -1, it returns -1.
+// resourceOfLink returns the number that a link (an index in Tables.Links) has among the resources: devices come
+// first, then links. If link is -1, it returns -1.
 func (f *pathFinder) resourceOfLink(link int32) int32 {
 	if link < 0 {
 		return -1
@@ -199,79 +204,84 @@ func (f *pathFinder) resourceOfLink(link int32) int32 {
 	return f.numDevices + link
 }
 
-// computePathTimes computes the minimal path time and the guard of every pipeline and batch:
+// computePathTimes computes, when the policy is made, for every pipeline and batch size the time of a path that waits
+// for nothing, and the guard:
 //
-//	guard = min(GuardTime + GuardShare * work, (SLO - minTime) / 2)
+//	guard = min(GuardTime + GuardShare * workTime, (SLO - minTime) / 2)
 //
-// The guard is a part of each deadline that is kept back against jitter. It is at most half of the slack, so that a
-// tight SLO stays possible.
+// The guard is a part of each deadline that is kept in reserve against jitter. It is at most half of the slack, so
+// that a tight SLO stays possible. minTime leaves out transfers that may stay within a node.
 func (c *batchChooser) computePathTimes() {
-	for i := range c.tables.Pipelines {
-		pipeline := &c.tables.Pipelines[i]
-		work, minTime := make([]time.Duration, pipeline.Batch), make([]time.Duration, pipeline.Batch)
+	for pipelineIndex := range c.tables.Pipelines {
+		pipeline := &c.tables.Pipelines[pipelineIndex]
+		workTime, minTime := make([]time.Duration, pipeline.Batch), make([]time.Duration, pipeline.Batch)
 		stages := c.tables.Stages[pipeline.FirstStage : pipeline.FirstStage+pipeline.NumStages]
-		for s := range stages {
-			for b := range work {
-				work[b] += stages[s].Infer[b]
-				minTime[b] += stages[s].Infer[b]
-				if stages[s].Xfer != nil && !c.finder.mayStayOnNode(pipeline.FirstStage+int32(s)) {
-					minTime[b] += stages[s].Xfer[b]
+		for position := range stages {
+			for sizeIndex := range workTime {
+				workTime[sizeIndex] += stages[position].Infer[sizeIndex]
+				minTime[sizeIndex] += stages[position].Infer[sizeIndex]
+				if stages[position].Xfer != nil && !c.finder.mayStayOnNode(pipeline.FirstStage+int32(position)) {
+					minTime[sizeIndex] += stages[position].Xfer[sizeIndex]
 				}
 			}
 		}
 
 		// Note whether times grow with the batch.
 		monotone := true
-		for s := range stages {
-			monotone = monotone && slices.IsSorted(stages[s].Infer) && slices.IsSorted(stages[s].Xfer)
+		for position := range stages {
+			monotone = monotone && slices.IsSorted(stages[position].Infer) && slices.IsSorted(stages[position].Xfer)
 		}
 
 		// Compute the guard, at most half of the slack.
 		guard := make([]time.Duration, pipeline.Batch)
-		for b := range guard {
-			slack := max(c.tables.Models[pipeline.Model].SLO-minTime[b], 0)
-			guard[b] = min(c.options.GuardTime+time.Duration(c.options.GuardShare*float64(work[b])), slack/2)
+		for sizeIndex := range guard {
+			slack := max(c.tables.Models[pipeline.Model].SLO-minTime[sizeIndex], 0)
+			guard[sizeIndex] = min(c.options.GuardTime+time.Duration(c.options.GuardShare*float64(workTime[sizeIndex])), slack/2)
 		}
 		c.minPathTime, c.guard, c.batchMonotone = append(c.minPathTime, minTime), append(c.guard, guard), append(c.batchMonotone, monotone)
 	}
 }
 
-// computeIntervals computes each model's time between requests at its highest rate, the sum of the rates of its
-// pipelines. The rate of a pipeline is that of its slowest stage with all of the stage's devices at their best
-// batch.
+// computeIntervals computes, when the policy is made, each model's time between requests at its highest rate, the sum
+// of the rates of its pipelines. The rate of a pipeline is that of its slowest stage with all of the stage's devices
+// at their best batch size.
 func (c *batchChooser) computeIntervals() {
 	c.requestInterval = make([]time.Duration, len(c.tables.Models))
-	for m := range c.requestInterval {
+	for modelIndex := range c.requestInterval {
 		rate := 0.0
-		firstPipeline, endPipeline := c.tables.PipelinesOf(int32(m))
-		for i := firstPipeline; i < endPipeline; i++ {
-			pl := &c.tables.Pipelines[i]
+		firstPipeline, endPipeline := c.tables.PipelinesOf(int32(modelIndex))
+		for pipelineIndex := firstPipeline; pipelineIndex < endPipeline; pipelineIndex++ {
+			pipeline := &c.tables.Pipelines[pipelineIndex]
+
+			// The slowest stage limits a pipeline.
 			slowestRate := math.Inf(1)
-			for _, st := range c.tables.Stages[pl.FirstStage : pl.FirstStage+pl.NumStages] {
+			for _, stage := range c.tables.Stages[pipeline.FirstStage : pipeline.FirstStage+pipeline.NumStages] {
 				bestRate := 0.0
-				for b := range pl.Batch {
-					bestRate = max(bestRate, float64(b+1)/float64(max(st.Infer[b], 1)))
+				for sizeIndex := range pipeline.Batch {
+					bestRate = max(bestRate, float64(sizeIndex+1)/float64(max(stage.Infer[sizeIndex], 1)))
 				}
-				slowestRate = min(slowestRate, bestRate*float64(st.NumDevices))
+				slowestRate = min(slowestRate, bestRate*float64(stage.NumDevices))
 			}
+
+			// The pipelines of a model add up.
 			rate += slowestRate
 		}
 		if rate > 0 {
-			c.requestInterval[m] = time.Duration(1 / rate)
+			c.requestInterval[modelIndex] = time.Duration(1 / rate)
 		}
 	}
 }
 
-// mayStayOnNode reports whether the transfer into a stage may stay on a node, because a device of the stage before
-// is on the same node as one of this stage. It then notes in hasSameNodePath that transfer times depend on the
-// chosen devices.
+// mayStayOnNode reports whether the transfer into a stage (an index in Tables.Stages) may stay within a node, because
+// a device of the stage before is on the same node as one of this stage. It then sets hasSameNodePath: transfer times
+// depend on the chosen devices.
 func (f *pathFinder) mayStayOnNode(stage int32) bool {
-	for _, a := range f.tables.DevicesOf(stage - 1) {
-		if f.uplinks[a] < 0 {
+	for _, sourceDevice := range f.tables.DevicesOf(stage - 1) {
+		if f.uplinks[sourceDevice] < 0 {
 			continue
 		}
-		for _, b := range f.tables.DevicesOf(stage) {
-			if f.tables.Devices[a].Node == f.tables.Devices[b].Node {
+		for _, targetDevice := range f.tables.DevicesOf(stage) {
+			if f.tables.Devices[sourceDevice].Node == f.tables.Devices[targetDevice].Node {
 				f.hasSameNodePath = true
 				return true
 			}
@@ -281,22 +291,26 @@ func (f *pathFinder) mayStayOnNode(stage int32) bool {
 }
 
 // indexModels lists, when the policy is made, the models that have stages on each device, and for each model its
-// sharing models: those that have stages on one of its devices.
+// sharing models: the others that have stages on one of its devices.
 func (p *Policy) indexModels() {
 	p.modelsOfDevice = make([][]int32, p.finder.numDevices)
-	for s := range p.tables.Stages {
-		m := p.tables.Pipelines[p.tables.Stages[s].Pipeline].Model
-		for _, d := range p.tables.DevicesOf(int32(s)) {
-			if !slices.Contains(p.modelsOfDevice[d], m) {
-				p.modelsOfDevice[d] = append(p.modelsOfDevice[d], m)
+
+	// List the models of each device.
+	for stageIndex := range p.tables.Stages {
+		modelIndex := p.tables.Pipelines[p.tables.Stages[stageIndex].Pipeline].Model
+		for _, device := range p.tables.DevicesOf(int32(stageIndex)) {
+			if !slices.Contains(p.modelsOfDevice[device], modelIndex) {
+				p.modelsOfDevice[device] = append(p.modelsOfDevice[device], modelIndex)
 			}
 		}
 	}
-	for _, users := range p.modelsOfDevice {
-		for _, m := range users {
-			for _, o := range users {
-				if o != m && !slices.Contains(p.models[m].sharingModels, o) {
-					p.models[m].sharingModels = append(p.models[m].sharingModels, o)
+
+	// Every other model on one of a model's devices is a sharing model.
+	for _, models := range p.modelsOfDevice {
+		for _, modelIndex := range models {
+			for _, sharingModel := range models {
+				if sharingModel != modelIndex && !slices.Contains(p.models[modelIndex].sharingModels, sharingModel) {
+					p.models[modelIndex].sharingModels = append(p.models[modelIndex].sharingModels, sharingModel)
 				}
 			}
 		}
@@ -306,8 +320,9 @@ func (p *Policy) indexModels() {
 	}
 }
 
-// Handle decides what to do about one event. It first brings the reservations in line with what really happened,
-// and marks the models whose decision may change; these then decide. It implements policy.Policy.
+// Handle decides what to do about one event and appends the actions to out. It first brings the reservations in line
+// with what really happened, and marks the models whose decision may change; these then decide. It implements
+// policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -315,33 +330,33 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 			return // the samples of one request are decided together, with the last
 		}
 	case policy.Timer:
-		m := int32(ev.Value)
-		p.models[m].pendingWake = farFuture
-		p.markAfterChange(m)
-		for _, o := range p.models[m].sharingModels {
-			if p.models[o].awaitsOtherWork {
-				p.markAfterChange(o) // it waits for the same device: the most urgent model gets it
+		modelIndex := int32(ev.Value)
+		p.models[modelIndex].pendingWake = farFuture
+		p.markAfterChange(modelIndex)
+		for _, sharingModel := range p.models[modelIndex].sharingModels {
+			if p.models[sharingModel].awaitsOtherWork {
+				p.markAfterChange(sharingModel) // it waits for the same device: the most urgent model gets it
 			}
 		}
 	case policy.BatchStarted:
-		if b := p.batches.BatchAt(ev.Batch); b.IsLive && ev.Hop >= b.FinishedHops {
-			n := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)
-			timeChanged := p.lists.reservations[n].start != ev.Start
-			p.timelines.recordStart(n, ev.Start)
+		if batch := p.batches.BatchAt(ev.Batch); batch.IsLive && ev.Hop >= batch.FinishedHops {
+			index := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)
+			timeChanged := p.lists.reservations[index].start != ev.Start
+			p.timelines.recordStart(index, ev.Start)
 			p.markWaitingModels(ev.Device, timeChanged)
 		}
 	case policy.TransferFinished:
-		if b := p.batches.BatchAt(ev.Batch); b.IsLive && ev.Hop > b.ReachedHops {
+		if batch := p.batches.BatchAt(ev.Batch); batch.IsLive && ev.Hop > batch.ReachedHops {
 			p.batches.RecordArrival(ev)
-			n := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)
-			timeChanged := p.lists.reservations[n].readyAt != ev.End
-			p.timelines.recordTransferEnd(n, ev.End)
-			p.markWaitingModels(b.Devices[ev.Hop], timeChanged)
+			index := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)
+			timeChanged := p.lists.reservations[index].readyAt != ev.End
+			p.timelines.recordTransferEnd(index, ev.End)
+			p.markWaitingModels(batch.Devices[ev.Hop], timeChanged)
 		}
 	case policy.BatchFinished:
 		p.handleFinish(ev)
 	case policy.Cancel:
-		if m := &p.models[ev.Model]; m.queue.Remove(ev.Req) {
+		if model := &p.models[ev.Model]; model.queue.Remove(ev.Req) {
 			dropRequest(ev.Model, ev.Req, policy.ReasonCancelled, out)
 			p.markAfterChange(ev.Model)
 		}
@@ -353,65 +368,67 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	p.decideDirty(now, out)
 }
 
-// handleArrival queues a request, or drops it if the queue is full. It reports whether the request is queued.
+// handleArrival adds the request of an Arrival event to its model's queue and marks the model for a decision. If the
+// queue is full (Options.QueueLimit), it drops the request. It reports whether the request is queued.
 func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) bool {
-	m := &p.models[ev.Model]
-	if p.chooser.options.QueueLimit > 0 && m.queue.Len >= p.chooser.options.QueueLimit {
+	model := &p.models[ev.Model]
+	if p.chooser.options.QueueLimit > 0 && model.queue.Len >= p.chooser.options.QueueLimit {
 		dropRequest(ev.Model, ev.Req, policy.ReasonQueueFull, out)
 		return false
 	}
-	m.queue.Insert(waiting.Request{Deadline: ev.Deadline, ArrivedAt: ev.ArrivedAt, Req: ev.Req})
+	model.queue.Insert(waiting.Request{Deadline: ev.Deadline, ArrivedAt: ev.ArrivedAt, Req: ev.Req})
 	p.markDirty(ev.Model)
 	return true
 }
 
-// handleFinish records the end of a batch's run on a device, which frees that. If it is not the reserved end,
-// models that wait for the device decide again.
+// handleFinish records the end of a batch's run on a device, which is then free. If the run did not end when its
+// reservation said, the models that wait for the device decide again.
 func (p *Policy) handleFinish(ev *policy.Event) {
-	if b := p.batches.BatchAt(ev.Batch); !b.IsLive || ev.Hop < b.FinishedHops {
+	if batch := p.batches.BatchAt(ev.Batch); !batch.IsLive || ev.Hop < batch.FinishedHops {
 		return
 	}
-	n := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)
-	timeChanged := p.lists.reservations[n].end() != ev.End
-	p.timelines.recordFinish(n, ev.End, p.batches.RecordFinish(ev))
+	index := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)
+	timeChanged := p.lists.reservations[index].end() != ev.End
+	p.timelines.recordFinish(index, ev.End, p.batches.RecordFinish(ev))
 	p.markWaitingModels(ev.Device, timeChanged)
 }
 
-// markWaitingModels marks the models of a device for a decision, if an actual time differed from the reserved one
-// or their heads wait for other work.
+// markWaitingModels marks the models with stages on a device for a decision, if requests of them wait and either an
+// actual time on the device differed from the reserved one (timeChanged) or their heads wait for other work to go
+// first.
 func (p *Policy) markWaitingModels(device int32, timeChanged bool) {
-	for _, m := range p.modelsOfDevice[device] {
-		if model := &p.models[m]; model.queue.Len > 0 && (timeChanged || model.awaitsOtherWork) {
-			p.markAfterChange(m)
+	for _, modelIndex := range p.modelsOfDevice[device] {
+		if model := &p.models[modelIndex]; model.queue.Len > 0 && (timeChanged || model.awaitsOtherWork) {
+			p.markAfterChange(modelIndex)
 		}
 	}
 }
 
-// markAfterChange marks a model for a decision after an event that may have freed a device or a link earlier than
-// its head expects.
-func (p *Policy) markAfterChange(m int32) {
+// markAfterChange marks a model for a decision after an event that may have freed a device or a link earlier than its
+// head expects. The path that the head waits for is forgotten, so that the decision searches for a new one.
+func (p *Policy) markAfterChange(modelIndex int32) {
 	if p.chooser.options.SendWhenFree {
-		p.models[m].awaitedDevices = p.models[m].awaitedDevices[:0]
+		p.models[modelIndex].awaitedDevices = p.models[modelIndex].awaitedDevices[:0]
 	}
-	p.markDirty(m)
+	p.markDirty(modelIndex)
 }
 
-// markDirty marks a model for a decision at the end of this event.
-func (p *Policy) markDirty(m int32) {
-	if !p.models[m].needsDecision {
-		p.models[m].needsDecision = true
-		p.dirtyModels = append(p.dirtyModels, m)
+// markDirty marks a model for a decision at the end of the event that is being handled, once however often it is called.
+func (p *Policy) markDirty(modelIndex int32) {
+	if !p.models[modelIndex].needsDecision {
+		p.models[modelIndex].needsDecision = true
+		p.dirtyModels = append(p.dirtyModels, modelIndex)
 	}
 }
 
 // Probes returns the number of paths sought so far. It implements policy.Prober.
 func (p *Policy) Probes() int64 { return p.finder.pathsSought }
 
-// headDeadline returns the deadline of the head of the queue. Of the sharing models the one with the earliest decides
-// first.
-func (m *modelState) headDeadline() time.Duration {
-	if m.queue.Len > 0 {
-		return m.queue.At(0).Deadline
+// headDeadline returns the deadline of the head, the first request of the model's queue; farFuture if the queue is
+// empty. Among marked models the one with the earliest deadline decides first.
+func (model *modelState) headDeadline() time.Duration {
+	if model.queue.Len > 0 {
+		return model.queue.At(0).Deadline
 	}
 	return farFuture
 }
@@ -427,17 +444,17 @@ func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
 				mostUrgent = i
 			}
 		}
-		m := p.dirtyModels[mostUrgent]
+		modelIndex := p.dirtyModels[mostUrgent]
 		if mostUrgent < lastIndex { // usually there is only one
 			copy(p.dirtyModels[mostUrgent:], p.dirtyModels[mostUrgent+1:])
 		}
 		p.dirtyModels = p.dirtyModels[:lastIndex]
-		p.models[m].needsDecision = false
-		p.decideModel(m, now, out)
+		p.models[modelIndex].needsDecision = false
+		p.decideModel(modelIndex, now, out)
 	}
 }
 
-// dropRequest appends a Drop action.
-func dropRequest(m, req int32, reason policy.DropReason, out *policy.Actions) {
-	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: m, Req: req})
+// dropRequest appends the action that drops a request (by its slot) of a model for a reason.
+func dropRequest(modelIndex, req int32, reason policy.DropReason, out *policy.Actions) {
+	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: modelIndex, Req: req})
 }

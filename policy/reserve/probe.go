@@ -6,254 +6,266 @@ import (
 	"inferplan/policy"
 )
 
-// reservedPath is the result of a search: a path through a pipeline and its reservations.
+// reservedPath is the result of a search: a path through a pipeline for a batch of batchSize requests, with the
+// reservations that it needs.
 type reservedPath struct {
-	pipeline          int32
-	batch             int32
-	finish            time.Duration // completion; farFuture if a stage has no device left
+	pipeline          int32 // index in Tables.Pipelines
+	batchSize         int32
+	finish            time.Duration // when the batch leaves the last stage; farFuture if a stage has no device left
 	waitTime          time.Duration // time that it waits for devices and links: finish - now - work
 	holdTime          time.Duration // by how much the dispatch has to be delayed, see the package comment
-	movesReservations bool          // it moves reservations, see push.go
-	hops              []policy.Hop
+	movesReservations bool          // reservations of other batches would have to move (push.go)
+	hops              []policy.Hop  // by stage: device, links and times
 }
 
-// deviceCandidate is a device for one stage, with the reservations that it needs.
+// deviceCandidate is a device for one stage of a path, with the times of the reservations that it needs.
 type deviceCandidate struct {
 	device             int32
 	uplink, downlink   int32 // resources of the transfer, or -1
 	xferStart, xferEnd time.Duration
 	start, finish      time.Duration
 	sortTime           time.Duration // the choice minimises it: the finish, or the start of the next transfer if that is later
-	holdTime           time.Duration
+	holdTime           time.Duration // how much later the batch must be dispatched to delay no other work
 	usesTransfer       bool
 	movesReservations  bool
 }
 
-// findPath finds a path of least completion for a batch through a pipeline (Algorithm 2): stage by stage, the
-// device that completes the stage first. If the stage sends to another one, a completion before the node's uplink
-// takes the transfer counts as one at that moment, which spreads batches over the NICs of nodes with several
-// devices. Ties go to the first device.
-func (f *pathFinder) findPath(pipeline, batch int32, now time.Duration, result *reservedPath) {
-	pl := &f.tables.Pipelines[pipeline]
+// findPath writes into result a path on which a batch of batchSize requests that is dispatched now leaves the
+// pipeline earliest (Algorithm 2): stage by stage, the device that completes the stage first. If the stage sends to
+// another one, a completion before the node's uplink takes the transfer counts as one at that moment, which spreads
+// batches over the NICs of nodes with several devices. Ties go to the first device. If a stage has no device left,
+// result.finish and result.waitTime are farFuture.
+func (f *pathFinder) findPath(pipelineIndex, batchSize int32, now time.Duration, result *reservedPath) {
+	pipeline := &f.tables.Pipelines[pipelineIndex]
 	f.pathsSought++
-	result.pipeline, result.batch, result.holdTime, result.movesReservations = pipeline, batch, 0, false
-	result.hops = result.hops[:pl.NumStages]
-	readyAt, work, lastDevice := now, time.Duration(0), int32(-1)
-	var bestDevice deviceCandidate
-	for h := int32(0); h < pl.NumStages; h++ {
+	result.pipeline, result.batchSize, result.holdTime, result.movesReservations = pipelineIndex, batchSize, 0, false
+	result.hops = result.hops[:pipeline.NumStages]
+	readyAt, workTime, lastDevice := now, time.Duration(0), int32(-1)
+	var candidate deviceCandidate
+	for hop := int32(0); hop < pipeline.NumStages; hop++ {
 		// Look up the times of the stage, of the transfer into it, and of the next transfer.
-		stage := pl.FirstStage + h
-		st := &f.tables.Stages[stage]
-		infer := st.Infer[batch-1]
-		var xfer time.Duration
-		if st.Xfer != nil {
-			xfer = st.Xfer[batch-1]
+		stageIndex := pipeline.FirstStage + hop
+		stage := &f.tables.Stages[stageIndex]
+		inferTime := stage.Infer[batchSize-1]
+		var transferTime time.Duration
+		if stage.Xfer != nil {
+			transferTime = stage.Xfer[batchSize-1]
 		}
 		var nextTransfer time.Duration // transfer that the uplink carries next
-		if h+1 < pl.NumStages && f.tables.Stages[stage+1].Xfer != nil {
-			nextTransfer = f.tables.Stages[stage+1].Xfer[batch-1]
+		if hop+1 < pipeline.NumStages && f.tables.Stages[stageIndex+1].Xfer != nil {
+			nextTransfer = f.tables.Stages[stageIndex+1].Xfer[batchSize-1]
 		}
 
 		// Choose the device.
-		if xfer > 0 {
-			f.chooseDeviceAfterTransfer(st, lastDevice, readyAt, infer, xfer, nextTransfer, &bestDevice)
+		if transferTime > 0 {
+			f.chooseDeviceAfterTransfer(stage, lastDevice, readyAt, inferTime, transferTime, nextTransfer, &candidate)
 		} else {
-			f.chooseDevice(st, now, readyAt, infer, nextTransfer, &bestDevice)
+			f.chooseDevice(stage, now, readyAt, inferTime, nextTransfer, &candidate)
 		}
-		if bestDevice.finish >= farFuture {
+		if candidate.finish >= farFuture {
 			result.finish, result.waitTime = farFuture, farFuture
 			return
 		}
 
 		// Add it to the path.
-		if bestDevice.usesTransfer {
-			work += xfer
+		if candidate.usesTransfer {
+			workTime += transferTime
 		}
-		work += infer
-		result.holdTime, result.movesReservations = max(result.holdTime, bestDevice.holdTime), result.movesReservations || bestDevice.movesReservations
-		result.hops[h] = policy.Hop{
-			Stage: stage, Device: bestDevice.device, Uplink: f.linkOfResource(bestDevice.uplink), Downlink: f.linkOfResource(bestDevice.downlink),
-			XferStart: bestDevice.xferStart, XferEnd: bestDevice.xferEnd, Start: bestDevice.start, End: bestDevice.finish,
+		workTime += inferTime
+		result.holdTime, result.movesReservations = max(result.holdTime, candidate.holdTime), result.movesReservations || candidate.movesReservations
+		result.hops[hop] = policy.Hop{
+			Stage: stageIndex, Device: candidate.device, Uplink: f.linkOfResource(candidate.uplink), Downlink: f.linkOfResource(candidate.downlink),
+			XferStart: candidate.xferStart, XferEnd: candidate.xferEnd, Start: candidate.start, End: candidate.finish,
 		}
-		readyAt, lastDevice = bestDevice.finish, bestDevice.device
+		readyAt, lastDevice = candidate.finish, candidate.device
 	}
 	result.finish = readyAt
-	result.waitTime = readyAt - now - work
+	result.waitTime = readyAt - now - workTime
 }
 
-// chooseDevice chooses the device of a stage that a batch reaches at readyAt without a transfer: the one that ends
-// the run earliest or, if another stage follows, whose uplink takes the next transfer earliest. holdTime is how
-// much later the batch must go so that it delays no other work. If all devices are lost, finish is farFuture.
-func (f *pathFinder) chooseDevice(st *policy.Stage, now, readyAt, infer, nextTransfer time.Duration, bestDevice *deviceCandidate) {
-	*bestDevice = deviceCandidate{sortTime: farFuture, finish: farFuture, uplink: -1, downlink: -1, xferStart: readyAt, xferEnd: readyAt}
-	spans := f.lists.summaries
-	for _, d := range f.tables.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
-		summary := &spans[d]
+// chooseDevice writes into best the device of a stage for a batch that reaches it at readyAt without a transfer: the
+// one that ends the run of inferTime earliest or, if another stage follows, whose uplink takes the next transfer (of
+// duration nextTransfer) earliest. best.holdTime is how much later the batch must go so that it delays no other work.
+// If all devices are lost, best.finish is farFuture.
+func (f *pathFinder) chooseDevice(stage *policy.Stage, now, readyAt, inferTime, nextTransfer time.Duration, best *deviceCandidate) {
+	*best = deviceCandidate{sortTime: farFuture, finish: farFuture, uplink: -1, downlink: -1, xferStart: readyAt, xferEnd: readyAt}
+	summaries := f.lists.summaries
+	for _, device := range f.tables.StageDevices[stage.FirstDevice : stage.FirstDevice+stage.NumDevices] {
+		summary := &summaries[device]
+
+		// Correct a device that runs longer than reserved.
 		if summary.lastEnd < now && summary.first >= 0 {
-			f.timelines.extendOverrun(d, now)
+			f.timelines.extendOverrun(device, now)
 		}
 
 		// Find the start: behind everything, or in a gap.
 		start, holdTime := max(readyAt, summary.lastEnd), time.Duration(0)
 		if readyAt <= summary.lastReady {
-			start, holdTime = f.lists.findSlot(d, readyAt, infer, readyAt == now)
+			start, holdTime = f.lists.findSlot(device, readyAt, inferTime, readyAt == now)
 		}
-		if start+infer > bestDevice.sortTime {
+		if start+inferTime > best.sortTime {
 			continue // it cannot be better, whatever its uplink
 		}
 
 		// Keep the device if it is better; none can be better than one that is free at once.
-		finish := start + infer
-		key := f.transferStart(d, finish, nextTransfer)
-		if key < bestDevice.sortTime || key == bestDevice.sortTime && finish < bestDevice.finish {
-			bestDevice.device, bestDevice.start, bestDevice.finish, bestDevice.sortTime, bestDevice.holdTime = d, start, finish, key, holdTime
-			if key == readyAt+infer {
+		finish := start + inferTime
+		sortTime := f.transferStart(device, finish, nextTransfer)
+		if sortTime < best.sortTime || sortTime == best.sortTime && finish < best.finish {
+			best.device, best.start, best.finish, best.sortTime, best.holdTime = device, start, finish, sortTime, holdTime
+			if sortTime == readyAt+inferTime {
 				break
 			}
 		}
 	}
 }
 
-// transferSearch is the search for a device to which a batch's tensors are transferred.
+// transferSearch is the search for the device of a stage to which a batch's tensors are transferred first.
 type transferSearch struct {
-	sourceNode                       int32 // node that they leave
-	uplink                           int32
-	uplinkTail, uplinkLastReady      time.Duration // summary of the uplink
-	readyAt, inferTime, transferTime time.Duration
+	sourceNode                       int32         // node that the tensors leave
+	uplink                           int32         // resource of that node's uplink, or -1
+	uplinkLastEnd, uplinkLastReady   time.Duration // summary of the uplink
+	readyAt, inferTime, transferTime time.Duration // when the tensors are ready; how long the run and the transfer last
 	nextTransfer                     time.Duration // transfer that the device's uplink carries next
 }
 
-// chooseDeviceAfterTransfer chooses the device of a later stage, to which the batch's tensors are transferred
-// first. The batch is ready on sourceDevice at readyAt. Like chooseDevice it takes the device that ends earliest; a
-// device that cannot be better is passed over without a look at its links.
-func (f *pathFinder) chooseDeviceAfterTransfer(st *policy.Stage, sourceDevice int32, readyAt, infer, xfer, nextTransfer time.Duration, bestDevice *deviceCandidate) {
-	search := transferSearch{sourceNode: f.tables.Devices[sourceDevice].Node, uplink: f.uplinks[sourceDevice], readyAt: readyAt, inferTime: infer, transferTime: xfer, nextTransfer: nextTransfer}
-	bestDevice.sortTime, bestDevice.finish, bestDevice.holdTime, bestDevice.movesReservations = farFuture, farFuture, 0, false
-	spans := f.lists.summaries
+// chooseDeviceAfterTransfer writes into best the device of a later stage for a batch whose tensors are ready on
+// sourceDevice at readyAt and are transferred first, in transferTime. Like chooseDevice it takes the device that ends
+// the run of inferTime earliest; a device that cannot be better is passed over without a look at its links.
+func (f *pathFinder) chooseDeviceAfterTransfer(stage *policy.Stage, sourceDevice int32, readyAt, inferTime, transferTime, nextTransfer time.Duration, best *deviceCandidate) {
+	// Describe the transfer, and where its uplink stands.
+	search := transferSearch{sourceNode: f.tables.Devices[sourceDevice].Node, uplink: f.uplinks[sourceDevice], readyAt: readyAt, inferTime: inferTime, transferTime: transferTime, nextTransfer: nextTransfer}
+	best.sortTime, best.finish, best.holdTime, best.movesReservations = farFuture, farFuture, 0, false
+	summaries := f.lists.summaries
 	if search.uplink >= 0 {
-		search.uplinkTail, search.uplinkLastReady = spans[search.uplink].lastEnd, spans[search.uplink].lastReady
+		search.uplinkLastEnd, search.uplinkLastReady = summaries[search.uplink].lastEnd, summaries[search.uplink].lastReady
 	}
 	// No transfer ends before earliestArrival.
-	earliestArrival := readyAt + xfer
+	earliestArrival := readyAt + transferTime
 	if readyAt >= search.uplinkLastReady {
-		earliestArrival = max(readyAt, search.uplinkTail) + xfer
+		earliestArrival = max(readyAt, search.uplinkLastEnd) + transferTime
 	}
 	if f.hasSameNodePath {
 		earliestArrival = readyAt
 	}
 
-	// Consider each device that could be better.
+	// Consider each device that could be better. If nothing has to stand in front of other work on a device, its
+	// earliest finish is a bound.
 	bestSortTime := farFuture // sort time of the best device
-	for _, d := range f.tables.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
-		summary := &spans[d]
-		if earliestFinish := max(earliestArrival, summary.lastEnd) + infer; earliestFinish >= bestSortTime && earliestArrival >= summary.lastReady && (earliestFinish > bestSortTime || search.nextTransfer == 0) {
+	for _, device := range f.tables.StageDevices[stage.FirstDevice : stage.FirstDevice+stage.NumDevices] {
+		summary := &summaries[device]
+		if earliestFinish := max(earliestArrival, summary.lastEnd) + inferTime; earliestFinish >= bestSortTime && earliestArrival >= summary.lastReady && (earliestFinish > bestSortTime || search.nextTransfer == 0) {
 			continue // it cannot be better, whatever its links
 		}
-		if search.considerDevice(f, d, bestDevice) {
+		if search.replaceIfBetter(f, device, best) {
 			return
 		}
-		bestSortTime = bestDevice.sortTime
+		bestSortTime = best.sortTime
 	}
 }
 
-// considerDevice replaces the best device by this one if it is better. It reports whether none can be better. The
-// choice is written field by field, and only if it changes: this is the innermost loop of a decision.
-func (x *transferSearch) considerDevice(f *pathFinder, device int32, bestDevice *deviceCandidate) (cannotImprove bool) {
-	spans := f.lists.summaries
-	summary := &spans[device]
-	uplink, downlink := x.uplink, f.downlinks[device]
-	xferStart, xferEnd, holdTime, transfer, pushes := x.readyAt, x.readyAt, time.Duration(0), true, false
+// replaceIfBetter writes the times of a device into best if it ends the stage earlier than best does. It reports
+// whether no other device can be better. The fields are written one by one, and only if the choice changes: this is
+// the innermost loop of a decision.
+func (search *transferSearch) replaceIfBetter(finder *pathFinder, device int32, best *deviceCandidate) (cannotImprove bool) {
+	summaries := finder.lists.summaries
+	summary := &summaries[device]
+	uplink, downlink := search.uplink, finder.downlinks[device]
+	xferStart, xferEnd, holdTime, usesTransfer, movesReservations := search.readyAt, search.readyAt, time.Duration(0), true, false
 
 	// Find the times of the transfer: none within a node, a measured time on one host, else over the links.
 	switch {
-	case uplink >= 0 && f.hasSameNodePath && x.sourceNode == f.tables.Devices[device].Node:
-		uplink, downlink, transfer = -1, -1, false
+	case uplink >= 0 && finder.hasSameNodePath && search.sourceNode == finder.tables.Devices[device].Node:
+		uplink, downlink, usesTransfer = -1, -1, false
 	case uplink < 0 && downlink < 0: // on one host: the plan's measured time
-		xferEnd += x.transferTime
+		xferEnd += search.transferTime
 	default:
-		xferStart = max(x.readyAt, x.uplinkTail)
-		needsGap := x.readyAt < x.uplinkLastReady
+		xferStart = max(search.readyAt, search.uplinkLastEnd)
+		needsGap := search.readyAt < search.uplinkLastReady
 		if downlink >= 0 {
-			ds := &spans[downlink]
-			xferStart = max(xferStart, ds.lastEnd)
-			needsGap = needsGap || x.readyAt < ds.lastReady
+			downlinkSummary := &summaries[downlink]
+			xferStart = max(xferStart, downlinkSummary.lastEnd)
+			needsGap = needsGap || search.readyAt < downlinkSummary.lastReady
 		}
 		if needsGap {
-			xferStart, holdTime, pushes = f.placeTransfer(uplink, downlink, x.readyAt, x.transferTime)
+			xferStart, holdTime, movesReservations = finder.placeTransfer(uplink, downlink, search.readyAt, search.transferTime)
 		}
-		xferEnd = xferStart + x.transferTime
+		xferEnd = xferStart + search.transferTime
 	}
 
 	// Find the start of the run on the device.
 	start := max(xferEnd, summary.lastEnd)
 	if xferEnd < summary.lastReady {
 		var wait time.Duration
-		start, wait = f.lists.findSlot(device, xferEnd, x.inferTime, false)
+		start, wait = finder.lists.findSlot(device, xferEnd, search.inferTime, false)
 		holdTime = max(holdTime, wait)
 	}
-	finish := start + x.inferTime
-	key := f.transferStart(device, finish, x.nextTransfer)
+	finish := start + search.inferTime
+	sortTime := finder.transferStart(device, finish, search.nextTransfer)
 
 	// Keep the better device.
-	if key > bestDevice.sortTime || key == bestDevice.sortTime && finish >= bestDevice.finish {
+	if sortTime > best.sortTime || sortTime == best.sortTime && finish >= best.finish {
 		return false
 	}
-	bestDevice.device, bestDevice.uplink, bestDevice.downlink, bestDevice.usesTransfer = device, uplink, downlink, transfer
-	bestDevice.xferStart, bestDevice.xferEnd, bestDevice.start, bestDevice.finish = xferStart, xferEnd, start, finish
-	bestDevice.sortTime, bestDevice.holdTime, bestDevice.movesReservations = key, holdTime, pushes
-	return key == x.readyAt+x.inferTime || transfer && key == x.readyAt+x.transferTime+x.inferTime && !f.hasSameNodePath
+	best.device, best.uplink, best.downlink, best.usesTransfer = device, uplink, downlink, usesTransfer
+	best.xferStart, best.xferEnd, best.start, best.finish = xferStart, xferEnd, start, finish
+	best.sortTime, best.holdTime, best.movesReservations = sortTime, holdTime, movesReservations
+
+	// No device can be better than one that runs the batch as soon as its tensors are ready or, over links, as soon
+	// as a transfer without waiting brings them.
+	return sortTime == search.readyAt+search.inferTime || usesTransfer && sortTime == search.readyAt+search.transferTime+search.inferTime && !finder.hasSameNodePath
 }
 
-// linkOfResource returns the index in Tables.Links of a link's resource.
-func (f *pathFinder) linkOfResource(res int32) int32 {
-	if res < 0 {
+// linkOfResource returns the index in Tables.Links of the link with this number among the resources (devices come
+// first). If it is negative, it returns -1.
+func (f *pathFinder) linkOfResource(resource int32) int32 {
+	if resource < 0 {
 		return -1
 	}
-	return res - f.numDevices
+	return resource - f.numDevices
 }
 
-// reservePath enters a path (a device for each stage, with its transfers) into the timelines as the reservations of
-// a batch slot. If a later search found a device past its time, the timelines differ from the path; settling, which
-// updates starts, brings it in line.
-func (f *pathFinder) reservePath(batch int32, path *reservedPath, now time.Duration) {
+// reservePath enters a path, which starts now, into the timelines as the reservations of a batch slot: every device,
+// and both ends of every transfer. If a search after that of the path found a device past its reserved end, the
+// timelines differ from the path; settling, which updates starts, corrects it.
+func (f *pathFinder) reservePath(batchSlot int32, path *reservedPath, now time.Duration) {
 	readyAt := now
 	f.timelines.toSettle = f.timelines.toSettle[:0]
-	for h := range path.hops {
-		hop := &path.hops[h]
-		n := f.lists.reservationOf(batch, int16(h), onDevice)
+	for hopIndex := range path.hops {
+		hop := &path.hops[hopIndex]
+		index := f.lists.reservationOf(batchSlot, int16(hopIndex), onDevice)
 
 		// Reserve the transfer into the hop.
 		if hop.Uplink >= 0 || hop.Downlink >= 0 {
-			f.reserveLink(n+onUplink, hop.Uplink, readyAt, hop)
-			f.reserveLink(n+onDownlink, hop.Downlink, readyAt, hop)
+			f.reserveLink(index+onUplink, hop.Uplink, readyAt, hop)
+			f.reserveLink(index+onDownlink, hop.Downlink, readyAt, hop)
 		} else {
-			f.lists.reservations[n+onUplink].resource, f.lists.reservations[n+onDownlink].resource = -1, -1
-			f.lists.linklessTransfers[n/nodesPerHop] = hop.XferEnd - hop.XferStart
+			f.lists.reservations[index+onUplink].resource, f.lists.reservations[index+onDownlink].resource = -1, -1
+			f.lists.linklessTransfers[index/reservationsPerHop] = hop.XferEnd - hop.XferStart
 		}
 
 		// Reserve the device for the run.
-		entry := &f.lists.reservations[n]
-		*entry = reservation{readyAt: hop.XferEnd, start: hop.Start, duration: hop.End - hop.Start, prev: -1, next: -1, resource: hop.Device, readyIsActual: h == 0}
-		f.lists.insertReservation(n)
-		f.timelines.queueWithSuccessor(n)
+		entry := &f.lists.reservations[index]
+		*entry = reservation{readyAt: hop.XferEnd, start: hop.Start, duration: hop.End - hop.Start, prev: -1, next: -1, resource: hop.Device, readyIsActual: hopIndex == 0}
+		f.lists.insertReservation(index)
+		f.timelines.queueWithSuccessor(index)
 		readyAt = hop.End
 	}
 	f.timelines.settleAll()
 
 	// Clear the hops that the pipeline does not have.
-	for h := int32(len(path.hops)); h < f.lists.hopsPerBatch; h++ {
-		f.lists.reservations[f.lists.reservationOf(batch, int16(h), onDevice)].resource = -1
+	for hopIndex := int32(len(path.hops)); hopIndex < f.lists.hopsPerBatch; hopIndex++ {
+		f.lists.reservations[f.lists.reservationOf(batchSlot, int16(hopIndex), onDevice)].resource = -1
 	}
 }
 
-// reserveLink reserves one end of a transfer, the uplink or the downlink, under the number n. If there is no link
-// (-1), the entry stays empty.
-func (f *pathFinder) reserveLink(n, link int32, readyAt time.Duration, hop *policy.Hop) {
-	entry := &f.lists.reservations[n]
+// reserveLink writes the reservation at an index for one end of the transfer into a hop: the uplink or the downlink
+// (an index in Tables.Links). The transfer is ready at readyAt. If link is -1, the entry stays empty.
+func (f *pathFinder) reserveLink(index, link int32, readyAt time.Duration, hop *policy.Hop) {
+	entry := &f.lists.reservations[index]
 	*entry = reservation{readyAt: readyAt, start: hop.XferStart, duration: hop.XferEnd - hop.XferStart, prev: -1, next: -1, resource: -1}
 	if link >= 0 {
 		entry.resource = f.numDevices + link
-		f.lists.insertReservation(n)
-		f.timelines.queueWithSuccessor(n)
+		f.lists.insertReservation(index)
+		f.timelines.queueWithSuccessor(index)
 	}
 }

@@ -1,20 +1,21 @@
 package reserve
 
-// rebuildOrders orders the reservations of all resources anew, when their orders contradict each other. Work that
-// has reached its resource stays in the order in which it came. Of the rest, whatever reaches its resource first is
-// next there.
+// rebuildOrders orders the reservations of all resources anew, when their orders contradict each other. Work that has
+// reached its resource stays in the order in which it came. Of the rest, whatever is ready first is next on its
+// resource.
 func (t *timelines) rebuildOrders() {
-	for n := range t.lists.reservations {
-		if entry := &t.lists.reservations[n]; entry.resource >= 0 && !entry.readyIsActual && !entry.startIsActual {
-			t.lists.unlink(int32(n))
+	// Remove the reservations whose work has not reached its resource.
+	for index := range t.lists.reservations {
+		if entry := &t.lists.reservations[index]; entry.resource >= 0 && !entry.readyIsActual && !entry.startIsActual {
+			t.lists.unlink(int32(index))
 		}
 	}
 
 	// Settle the reservations that have arrived.
 	t.toSettle = t.toSettle[:0]
-	for res := range t.lists.summaries {
-		for n := t.lists.summaries[res].first; n >= 0; n = t.lists.reservations[n].next {
-			t.toSettle = append(t.toSettle, n)
+	for resource := range t.lists.summaries {
+		for index := t.lists.summaries[resource].first; index >= 0; index = t.lists.reservations[index].next {
+			t.toSettle = append(t.toSettle, index)
 		}
 	}
 	for i := 0; i < len(t.toSettle) && i <= t.maxSettleSteps(); i++ {
@@ -22,94 +23,98 @@ func (t *timelines) rebuildOrders() {
 	}
 
 	// For each batch, find its first reservation that has no place yet.
-	nextOfBatch := t.toSettle[:0]
-	for firstNode := int32(0); firstNode < int32(len(t.lists.reservations)); firstNode += t.lists.nodesPerBatch {
-		n := t.firstReservationFrom(firstNode)
-		if n >= 0 && t.hasArrived(n) {
-			n = t.readyNext(n)
+	nextReservations := t.toSettle[:0]
+	for firstOfSlot := int32(0); firstOfSlot < int32(len(t.lists.reservations)); firstOfSlot += t.lists.reservationsPerBatch {
+		index := t.firstReservationFrom(firstOfSlot)
+		if index >= 0 && t.hasArrived(index) {
+			index = t.setNextReady(index)
 		}
-		if n >= 0 {
-			nextOfBatch = append(nextOfBatch, n)
+		if index >= 0 {
+			nextReservations = append(nextReservations, index)
 		}
 	}
 
 	// Repeatedly place the one that is ready first, and advance its batch.
-	for len(nextOfBatch) > 0 {
+	for len(nextReservations) > 0 {
 		earliest := 0
-		for i := range nextOfBatch {
-			if t.lists.reservations[nextOfBatch[i]].readyAt < t.lists.reservations[nextOfBatch[earliest]].readyAt {
+		for i := range nextReservations {
+			if t.lists.reservations[nextReservations[i]].readyAt < t.lists.reservations[nextReservations[earliest]].readyAt {
 				earliest = i
 			}
 		}
-		n := nextOfBatch[earliest]
-		t.appendReservation(n)
-		if nextOfBatch[earliest] = t.readyNext(n); nextOfBatch[earliest] < 0 {
-			nextOfBatch = append(nextOfBatch[:earliest], nextOfBatch[earliest+1:]...)
+		index := nextReservations[earliest]
+		t.appendReservation(index)
+		if nextReservations[earliest] = t.setNextReady(index); nextReservations[earliest] < 0 {
+			nextReservations = append(nextReservations[:earliest], nextReservations[earliest+1:]...)
 		}
 	}
-	t.toSettle = nextOfBatch
+	t.toSettle = nextReservations
 }
 
-// hasArrived reports whether the work of a reservation has reached its resource.
-func (t *timelines) hasArrived(n int32) bool {
-	entry := &t.lists.reservations[n]
-	return entry.readyIsActual || entry.startIsActual || n%t.lists.nodesPerBatch%nodesPerHop == onUplink && t.lists.reservations[n+onDownlink-onUplink].readyIsActual // a transfer may hold only one of its links
+// hasArrived reports whether the work of the reservation at an index has reached its resource.
+func (t *timelines) hasArrived(index int32) bool {
+	entry := &t.lists.reservations[index]
+
+	// A transfer may hold only one of its links, so either one says that it has arrived.
+	return entry.readyIsActual || entry.startIsActual || partOf(index) == onUplink && t.lists.reservations[index+onDownlink-onUplink].readyIsActual
 }
 
-// firstReservationFrom returns the first reservation of a batch from the hop of reservation n on: a transfer, by
-// the index of its uplink's reservation, or a run. If there is none, it returns -1.
-func (t *timelines) firstReservationFrom(n int32) int32 {
-	for batchEnd := n - n%t.lists.nodesPerBatch + t.lists.nodesPerBatch; n < batchEnd; n += nodesPerHop {
-		if t.lists.reservations[n].resource < 0 {
+// firstReservationFrom returns the index of the first reservation that a batch still has, from the hop on whose
+// device reservation is at an index: a transfer, by the index of its uplink's reservation, or a run on a device. If
+// there is none, it returns -1.
+func (t *timelines) firstReservationFrom(index int32) int32 {
+	for batchEnd := index - index%t.lists.reservationsPerBatch + t.lists.reservationsPerBatch; index < batchEnd; index += reservationsPerHop {
+		if t.lists.reservations[index].resource < 0 {
 			continue
 		}
-		if t.lists.reservations[n+onUplink].resource >= 0 || t.lists.reservations[n+onDownlink].resource >= 0 {
-			return n + onUplink
+		if t.lists.reservations[index+onUplink].resource >= 0 || t.lists.reservations[index+onDownlink].resource >= 0 {
+			return index + onUplink
 		}
-		return n
+		return index
 	}
 	return -1
 }
 
-// appendReservation puts a reservation (the use of a resource by one batch) behind all others of its resource, and
-// sets its start. A transfer goes behind the others on both of its links and starts on both at once.
-func (t *timelines) appendReservation(n int32) {
-	if n%t.lists.nodesPerBatch%nodesPerHop == onDevice {
-		entry := &t.lists.reservations[n]
-		t.lists.linkAfter(n, t.lists.summaries[entry.resource].last)
-		entry.start = max(entry.readyAt, t.lists.predecessorEnd(n))
+// appendReservation puts the reservation at an index behind all others of its resource, and sets its start. A
+// transfer, given by the index of its uplink's reservation, goes behind the others on both of its links and starts on
+// both at once.
+func (t *timelines) appendReservation(index int32) {
+	if partOf(index) == onDevice {
+		entry := &t.lists.reservations[index]
+		t.lists.linkAfter(index, t.lists.summaries[entry.resource].last)
+		entry.start = max(entry.readyAt, t.lists.predecessorEnd(index))
 		t.lists.updateSummary(entry.resource)
 		return
 	}
 
 	// A transfer stands behind the others on both links.
-	uplinkPart, downlinkPart := &t.lists.reservations[n], &t.lists.reservations[n+onDownlink-onUplink]
-	for _, k := range [2]int32{n, n + onDownlink - onUplink} {
-		if res := t.lists.reservations[k].resource; res >= 0 {
-			t.lists.linkAfter(k, t.lists.summaries[res].last)
+	uplinkPart, downlinkPart := &t.lists.reservations[index], &t.lists.reservations[index+onDownlink-onUplink]
+	for _, linkIndex := range [2]int32{index, index + onDownlink - onUplink} {
+		if resource := t.lists.reservations[linkIndex].resource; resource >= 0 {
+			t.lists.linkAfter(linkIndex, t.lists.summaries[resource].last)
 		}
 	}
-	start := max(uplinkPart.readyAt, t.lists.predecessorEnd(n), t.lists.predecessorEnd(n+onDownlink-onUplink))
+	start := max(uplinkPart.readyAt, t.lists.predecessorEnd(index), t.lists.predecessorEnd(index+onDownlink-onUplink))
 	uplinkPart.start, downlinkPart.start = start, start
-	t.lists.updateIfLast(n)
-	t.lists.updateIfLast(n + onDownlink - onUplink)
+	t.lists.updateIfLast(index)
+	t.lists.updateIfLast(index + onDownlink - onUplink)
 }
 
-// readyNext sets when the work behind a placed reservation of a batch is ready, and returns its reservation: the
-// run after a transfer, or the next hop's transfer (by its uplink's number) or run. If there is none, it returns
-// -1.
-func (t *timelines) readyNext(n int32) int32 {
-	end := t.lists.reservations[n].end()
-	if n%t.lists.nodesPerBatch%nodesPerHop == onUplink {
-		t.lists.reservations[n-onUplink].readyAt = end
-		return n - onUplink
+// setNextReady sets when the work behind a placed reservation of a batch is ready, and returns the index of that
+// work's reservation: the run after a transfer, or the next hop's transfer (by the index of its uplink's reservation)
+// or run. If there is none, it returns -1.
+func (t *timelines) setNextReady(index int32) int32 {
+	end := t.lists.reservations[index].end()
+	if partOf(index) == onUplink {
+		t.lists.reservations[index-onUplink].readyAt = end
+		return index - onUplink
 	}
-	nextHop := n + nodesPerHop
-	if nextHop%t.lists.nodesPerBatch == 0 || t.lists.reservations[nextHop].resource < 0 {
+	nextHop := index + reservationsPerHop
+	if nextHop%t.lists.reservationsPerBatch == 0 || t.lists.reservations[nextHop].resource < 0 {
 		return -1
 	}
 	if t.lists.reservations[nextHop+onUplink].resource < 0 && t.lists.reservations[nextHop+onDownlink].resource < 0 {
-		t.lists.reservations[nextHop].readyAt = end + t.lists.linklessTransfers[nextHop/nodesPerHop]
+		t.lists.reservations[nextHop].readyAt = end + t.lists.linklessTransfers[nextHop/reservationsPerHop]
 		return nextHop
 	}
 	t.lists.reservations[nextHop+onUplink].readyAt, t.lists.reservations[nextHop+onDownlink].readyAt = end, end

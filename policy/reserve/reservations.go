@@ -2,63 +2,68 @@ package reserve
 
 import "time"
 
-// reservationLists has the reservations of all resources: devices first, then links. Each resource's reservations
-// form a list in the order in which they will run.
+// reservationLists has the reservations of all resources: devices first, then links. A reservation is the use of a
+// resource by one hop of a batch. Each resource's reservations form a doubly linked list in the order in which they
+// will run; prev and next are indexes in reservations.
 type reservationLists struct {
-	summaries         []resourceSummary // by resource
-	freeFrom          []time.Duration   // by resource: end of work that is no longer listed; nothing starts earlier
-	isLost            []bool            // by resource
-	reservationCounts []int32           // by resource: number of reservations
-	reservations      []reservation     // by batch slot, hop and kind, see reservationOf
-	linklessTransfers []time.Duration   // by batch and hop: time of a transfer into the hop that uses no link
-	isLastHop         []bool            // by batch and hop: no batch has a later hop
-	nodesPerBatch     int32             // reservations of a batch slot
-	hopsPerBatch      int32             // hops of a batch slot
+	summaries            []resourceSummary // by resource
+	freeFrom             []time.Duration   // by resource: end of work that is no longer listed; nothing starts earlier
+	isLost               []bool            // by resource
+	reservationCounts    []int32           // by resource: number of reservations
+	reservations         []reservation     // of each batch slot its hops, of each hop its parts, see reservationOf
+	linklessTransfers    []time.Duration   // by batch slot and hop: time of the transfer into the hop if that uses no link
+	isLastHop            []bool            // by batch slot and hop: it is the last hop that a batch can have
+	reservationsPerBatch int32             // number of reservations of a batch slot: hopsPerBatch * reservationsPerHop
+	hopsPerBatch         int32             // number of hops of a batch slot: the stages of the longest pipeline
 }
 
-// grow makes room for the reservations of this many batch slots, which have numbers: each slot has hopsPerBatch
-// hops, and each hop one for its device and one for each end of its transfer. Reservations that exist keep their
-// numbers.
-func (t *reservationLists) grow(batches int32) {
-	nodes := make([]reservation, batches*t.nodesPerBatch)
-	for i := copy(nodes, t.reservations); i < len(nodes); i++ {
-		nodes[i] = reservation{prev: -1, next: -1, resource: -1}
+// growSlots extends the arrays to the reservations of this many batch slots (a slot is the number of a batch, used
+// again later). Each slot has hopsPerBatch hops, and each hop three reservations: one on its device and one on each
+// end of the transfer into it. Existing reservations stay at their indexes.
+func (t *reservationLists) growSlots(batchSlots int32) {
+	reservations := make([]reservation, batchSlots*t.reservationsPerBatch)
+	for i := copy(reservations, t.reservations); i < len(reservations); i++ {
+		reservations[i] = reservation{prev: -1, next: -1, resource: -1}
 	}
-	t.reservations = nodes
-	delays := make([]time.Duration, batches*t.hopsPerBatch)
-	copy(delays, t.linklessTransfers)
-	t.linklessTransfers = delays
-	t.isLastHop = make([]bool, batches*t.hopsPerBatch)
+	t.reservations = reservations
+	transferTimes := make([]time.Duration, batchSlots*t.hopsPerBatch)
+	copy(transferTimes, t.linklessTransfers)
+	t.linklessTransfers = transferTimes
+	t.isLastHop = make([]bool, batchSlots*t.hopsPerBatch)
 	for lastHop := t.hopsPerBatch - 1; lastHop < int32(len(t.isLastHop)); lastHop += t.hopsPerBatch {
 		t.isLastHop[lastHop] = true
 	}
 }
 
-// reservationOf returns the index of a reservation of a batch slot: of a hop, and of a kind such as onDevice.
-func (t *reservationLists) reservationOf(batch int32, hop int16, kind int32) int32 {
-	return batch*t.nodesPerBatch + int32(hop)*nodesPerHop + kind
+// reservationOf returns the index in reservations of what a hop of the batch in a slot reserves. part is onDevice,
+// onUplink or onDownlink.
+func (t *reservationLists) reservationOf(batchSlot int32, hop int16, part int32) int32 {
+	return batchSlot*t.reservationsPerBatch + int32(hop)*reservationsPerHop + part
 }
 
-// findSlot returns when work of this duration that is ready at a time would start on one resource. If first-in
-// first-out would put it in front of other work that it must not delay, holdTime is positive: the work has the start
-// only if it is ready that much later.
+// partOf returns which part of its hop the reservation at an index is: onDevice, onUplink or onDownlink.
+func partOf(index int32) int32 { return index % reservationsPerHop }
+
+// findSlot returns when work of this duration that is ready at readyAt would start on one resource, in a gap between
+// reservations or behind them all. Work runs first-in first-out. If that would put it in front of other work that it
+// would delay, holdTime is positive: the work has the start only if it is ready that much later.
 //
-// Of work that is ready at the same instant, the one that was dispatched first runs first. Only work that is ready
-// at once (isReadyNow) passes work that is due at this instant and has not come yet.
-func (t *reservationLists) findSlot(res int32, readyAt, duration time.Duration, isReadyNow bool) (start, holdTime time.Duration) {
+// Of work that is ready at the same instant, the one that was dispatched first runs first. Only work that is ready at
+// once (isReadyNow) passes work that is due at this instant and has not come yet.
+func (t *reservationLists) findSlot(resource int32, readyAt, duration time.Duration, isReadyNow bool) (start, holdTime time.Duration) {
 	// Behind everything that is reserved.
-	summary := &t.summaries[res]
+	summary := &t.summaries[resource]
 	if summary.first < 0 || readyAt > summary.lastReady || readyAt == summary.lastReady && !isReadyNow {
 		return max(readyAt, summary.lastEnd), 0
 	}
-	if t.isLost[res] {
+	if t.isLost[resource] {
 		return farFuture, 0
 	}
 
 	// Otherwise try the gap behind the predecessor, then the next gap.
-	predecessor := t.predecessorFor(res, readyAt, isReadyNow)
+	predecessor := t.predecessorFor(resource, readyAt, isReadyNow)
 	for {
-		freeAt, successor := t.gapAfter(res, predecessor)
+		freeAt, successor := t.gapAfter(resource, predecessor)
 		start = max(readyAt+holdTime, freeAt)
 		if successor < 0 || start+duration <= t.reservations[successor].start {
 			return start, holdTime
@@ -72,58 +77,61 @@ func (t *reservationLists) findSlot(res int32, readyAt, duration time.Duration, 
 	}
 }
 
-// fifoTransferStart returns where first-in first-out puts a transfer, which holds an uplink and a downlink (either
-// may be -1). moves reports whether that moves the work behind it.
-func (t *reservationLists) fifoTransferStart(upRes, downRes int32, readyAt, duration time.Duration) (start time.Duration, moves bool) {
+// fifoTransferStart returns when a transfer that is ready at readyAt starts if every link works first-in first-out.
+// It holds two resources at once, an uplink and a downlink; either may be -1. moves reports whether it lasts into
+// reservations behind it, which then have to move.
+func (t *reservationLists) fifoTransferStart(uplink, downlink int32, readyAt, duration time.Duration) (start time.Duration, moves bool) {
 	start, limit := readyAt, farFuture
-	for _, res := range [2]int32{upRes, downRes} {
-		if res >= 0 {
-			freeAt, successor := t.gapAfter(res, t.predecessorFor(res, readyAt, false))
+	for _, resource := range [2]int32{uplink, downlink} {
+		if resource >= 0 {
+			freeAt, successor := t.gapAfter(resource, t.predecessorFor(resource, readyAt, false))
 			start, limit = max(start, freeAt), min(limit, t.startOf(successor))
 		}
 	}
 	return start, start+duration > limit
 }
 
-// predecessorFor returns the reservation behind which work that is ready at a time stands. If it would be first,
-// it returns -1.
-func (t *reservationLists) predecessorFor(res int32, readyAt time.Duration, isReadyNow bool) int32 {
-	n := t.summaries[res].last
-	for n >= 0 {
-		entry := &t.reservations[n]
+// predecessorFor returns the index of the reservation behind which work that is ready at readyAt would stand on a
+// resource, first-in first-out. If the work would be first, it returns -1. Work with isReadyNow is ready at this
+// instant, and passes work that is due at it but has not actually come.
+func (t *reservationLists) predecessorFor(resource int32, readyAt time.Duration, isReadyNow bool) int32 {
+	index := t.summaries[resource].last
+	for index >= 0 {
+		entry := &t.reservations[index]
 		if entry.startIsActual || entry.readyAt < readyAt || entry.readyAt == readyAt && (!isReadyNow || entry.readyIsActual) {
 			break
 		}
-		n = entry.prev
+		index = entry.prev
 	}
-	return n
+	return index
 }
 
-// gapAfter returns when the gap behind a reservation begins, and the reservation behind the gap, or -1. If
-// predecessor is negative, the gap is at the head of the list.
-func (t *reservationLists) gapAfter(res, predecessor int32) (freeAt time.Duration, successor int32) {
+// gapAfter returns when the gap in a resource's list behind a reservation begins, and the index of the reservation
+// that ends the gap, or -1 if the gap is open. If predecessor is negative, the gap is the one at the head of the
+// list.
+func (t *reservationLists) gapAfter(resource, predecessor int32) (freeAt time.Duration, successor int32) {
 	if predecessor < 0 {
-		return t.freeFrom[res], t.summaries[res].first
+		return t.freeFrom[resource], t.summaries[resource].first
 	}
 	return t.reservations[predecessor].end(), t.reservations[predecessor].next
 }
 
-// findTransferSlot returns when a transfer of this duration that is ready at readyAt would start, as findSlot does
-// for one resource: it holds an uplink and a downlink at once, so it needs a gap in both. Either may be -1. If it
-// must not delay other work, holdTime is how much later it has to be ready.
-func (t *reservationLists) findTransferSlot(upRes, downRes int32, readyAt, duration time.Duration) (start, holdTime time.Duration) {
+// findTransferSlot returns when a transfer of this duration that is ready at readyAt would start so that it delays no
+// other work. It holds the resources of an uplink and a downlink at once, so it needs a gap in both lists. Either may
+// be -1. If it would have to stand in front of other work, holdTime is how much later it must be ready.
+func (t *reservationLists) findTransferSlot(uplink, downlink int32, readyAt, duration time.Duration) (start, holdTime time.Duration) {
 	switch {
-	case upRes < 0 && downRes < 0:
+	case uplink < 0 && downlink < 0:
 		return readyAt, 0
-	case upRes < 0:
-		return t.findSlot(downRes, readyAt, duration, false)
-	case downRes < 0:
-		return t.findSlot(upRes, readyAt, duration, false)
+	case uplink < 0:
+		return t.findSlot(downlink, readyAt, duration, false)
+	case downlink < 0:
+		return t.findSlot(uplink, readyAt, duration, false)
 	}
 	for {
 		// Try the gaps of both links at the same time.
-		freeUp, nextUp := t.gapAfter(upRes, t.predecessorFor(upRes, readyAt+holdTime, false))
-		freeDown, nextDown := t.gapAfter(downRes, t.predecessorFor(downRes, readyAt+holdTime, false))
+		freeUp, nextUp := t.gapAfter(uplink, t.predecessorFor(uplink, readyAt+holdTime, false))
+		freeDown, nextDown := t.gapAfter(downlink, t.predecessorFor(downlink, readyAt+holdTime, false))
 		start = max(readyAt+holdTime, freeUp, freeDown)
 		limitUp, limitDown := t.startOf(nextUp), t.startOf(nextDown)
 		if start+duration <= min(limitUp, limitDown) {
@@ -142,46 +150,52 @@ func (t *reservationLists) findTransferSlot(upRes, downRes int32, readyAt, durat
 	}
 }
 
-// startOf returns the start of a reservation; farFuture if there is none.
-func (t *reservationLists) startOf(n int32) time.Duration {
-	if n < 0 {
+// startOf returns the start of the reservation at an index. If the index is negative (no reservation), it returns farFuture.
+func (t *reservationLists) startOf(index int32) time.Duration {
+	if index < 0 {
 		return farFuture
 	}
-	return t.reservations[n].start
+	return t.reservations[index].start
 }
 
-// insertReservation puts a reservation into its resource's list, behind all work that is ready no later.
-func (t *reservationLists) insertReservation(n int32) {
-	entry := &t.reservations[n]
-	t.linkAfter(n, t.predecessorFor(entry.resource, entry.readyAt, false))
+// insertReservation links the reservation at an index into the list of its resource, behind all work that is ready no
+// later: where first-in first-out puts it.
+func (t *reservationLists) insertReservation(index int32) {
+	entry := &t.reservations[index]
+	t.linkAfter(index, t.predecessorFor(entry.resource, entry.readyAt, false))
 }
 
-// linkAfter links reservation n into the list of its resource, behind another one or, if predecessor is negative,
-// as the first. If n is now the last, the summary of the resource (end and ready time of its last work) is updated.
-func (t *reservationLists) linkAfter(n, predecessor int32) {
-	entry := &t.reservations[n]
+// linkAfter links the reservation at an index into the list of its resource, behind the one at predecessor or, if
+// that is negative, as the first. If it is then the last, the summary of the resource (end and ready time of its last
+// work) is updated.
+func (t *reservationLists) linkAfter(index, predecessor int32) {
+	entry := &t.reservations[index]
 	summary := &t.summaries[entry.resource]
 	t.reservationCounts[entry.resource]++
 	entry.prev = predecessor
+
+	// Link it behind the predecessor.
 	if predecessor < 0 {
 		entry.next = summary.first
-		summary.first = n
+		summary.first = index
 	} else {
 		entry.next = t.reservations[predecessor].next
-		t.reservations[predecessor].next = n
+		t.reservations[predecessor].next = index
 	}
+
+	// Link it before the reservation that follows, or make it the last.
 	if entry.next < 0 {
-		summary.last = n
+		summary.last = index
 		t.updateSummary(entry.resource)
 	} else {
-		t.reservations[entry.next].prev = n
+		t.reservations[entry.next].prev = index
 	}
 }
 
-// unlink removes a reservation from the list of its resource. If it was the last, the summary of the resource (end
-// and ready time of its last work) is updated.
-func (t *reservationLists) unlink(n int32) {
-	entry := &t.reservations[n]
+// unlink removes the reservation at an index from the list of its resource. If it was the last, the summary of the
+// resource (end and ready time of its last work) is updated.
+func (t *reservationLists) unlink(index int32) {
+	entry := &t.reservations[index]
 	summary := &t.summaries[entry.resource]
 	t.reservationCounts[entry.resource]--
 	if entry.prev < 0 {
@@ -198,24 +212,24 @@ func (t *reservationLists) unlink(n int32) {
 	entry.prev, entry.next = -1, -1
 }
 
-// updateSummary updates the summary of a resource, when its last work ends and was ready, from its last
-// reservation. A lost resource is never free.
-func (t *reservationLists) updateSummary(res int32) {
-	summary := &t.summaries[res]
+// updateSummary computes the summary of a resource anew from its last reservation: when that ends and when its work
+// is ready. Without reservations the resource is free from freeFrom on. A lost device is never free.
+func (t *reservationLists) updateSummary(resource int32) {
+	summary := &t.summaries[resource]
 	switch {
-	case t.isLost[res]:
+	case t.isLost[resource]:
 		summary.lastEnd, summary.lastReady = farFuture, 0
 	case summary.last < 0:
-		summary.lastEnd, summary.lastReady = t.freeFrom[res], 0
+		summary.lastEnd, summary.lastReady = t.freeFrom[resource], 0
 	default:
 		summary.lastEnd, summary.lastReady = t.reservations[summary.last].end(), t.reservations[summary.last].readyAt
 	}
 }
 
-// predecessorEnd returns when the work that runs before reservation n on its resource ends; for the first one, from
-// when the resource is free.
-func (t *reservationLists) predecessorEnd(n int32) time.Duration {
-	entry := &t.reservations[n]
+// predecessorEnd returns when the resource of the reservation at an index is free for it: at the end of the work that
+// runs before it or, for the first one, at freeFrom. If the reservation uses no resource, it returns 0.
+func (t *reservationLists) predecessorEnd(index int32) time.Duration {
+	entry := &t.reservations[index]
 	if entry.resource < 0 {
 		return 0
 	}

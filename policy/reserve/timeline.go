@@ -10,47 +10,51 @@ const (
 	onDevice = iota
 	onUplink
 	onDownlink
-	nodesPerHop
+	reservationsPerHop
 )
 
-// resourceSummary has the figures of a resource that the search for a path reads. It is small and dense.
+// resourceSummary has the figures of a resource (a device or a direction of a link) that the search for a path reads.
+// It is small, so that many fit into the processor's cache.
 type resourceSummary struct {
 	lastEnd   time.Duration // end of the last reservation; farFuture if the device is lost
 	lastReady time.Duration // when the work of the last reservation is ready
-	first     int32         // first and last reservation, or -1
-	last      int32
+	first     int32         // index of the first reservation of the list, or -1
+	last      int32         // index of the last reservation of the list, or -1
 }
 
-// reservation is the use of a resource by one hop of a batch. Reservations belong to batch slots: those of slot b
-// have the indexes [b*nodesPerBatch, (b+1)*nodesPerBatch), nodesPerHop of them for every hop.
+// reservation is the use of a resource by one hop (a stage on a device) of a batch. Reservations belong to batch
+// slots: those of slot b have the indexes [b*reservationsPerBatch, (b+1)*reservationsPerBatch), reservationsPerHop of
+// them for every hop.
 type reservation struct {
 	readyAt       time.Duration // when the work reaches the resource
-	start         time.Duration
-	duration      time.Duration
-	prev, next    int32 // neighbours in the resource's list, or -1
-	resource      int32 // resource; -1 if the hop uses none
-	readyIsActual bool  // readyAt is the actual time
-	startIsActual bool  // start is the actual time
+	start         time.Duration // when the work starts there
+	duration      time.Duration // how long it holds the resource
+	prev, next    int32         // neighbours in the resource's list, or -1
+	resource      int32         // resource; -1 if the hop uses none
+	readyIsActual bool          // readyAt has happened; before, it is an expectation
+	startIsActual bool          // start has happened; before, it is an expectation
 }
 
 // end returns the end of the reservation.
-func (n *reservation) end() time.Duration { return n.start + n.duration }
+func (entry *reservation) end() time.Duration { return entry.start + entry.duration }
 
-// timelines keeps the reservations true. Between events every start is the latest of the time at which the work is
-// ready and the ends of what runs before it on the same resources, which is what first-in first-out gives.
+// timelines keeps the reservations true while actual times come in. Between events every start is the latest of the
+// time at which the work is ready and the ends of what runs before it on the same resources, which is what first-in
+// first-out gives. To settle a reservation is to update its start to that. In its methods an index is that of a
+// reservation in lists.reservations.
 type timelines struct {
 	lists    reservationLists
-	toSettle []int32 // reservations to settle
+	toSettle []int32 // indexes of reservations to settle, a queue
 	// movedReservations has the reservations whose start or ready time changed while recordMoves was set.
 	movedReservations []int32
-	recordMoves       bool
-	wasRebuilt        bool // all orders were rebuilt
+	recordMoves       bool // changes of reservations are recorded in movedReservations
+	wasRebuilt        bool // all orders were rebuilt since it was last reset
 }
 
-// initialize makes empty timelines (lists of reservations in order) of this many resources, devices and directions
-// of links, for this many batch slots with this many hops each.
-func (t *timelines) initialize(resources, batches, hops int32) {
-	t.lists.hopsPerBatch, t.lists.nodesPerBatch = hops, hops*nodesPerHop
+// initialize makes empty lists of reservations of this many resources (devices and directions of links), with space
+// for this many batch slots of this many hops (stages on devices) each.
+func (t *timelines) initialize(resources, batchSlots, hops int32) {
+	t.lists.hopsPerBatch, t.lists.reservationsPerBatch = hops, hops*reservationsPerHop
 	t.lists.summaries = make([]resourceSummary, resources)
 	t.lists.freeFrom = make([]time.Duration, resources)
 	t.lists.isLost = make([]bool, resources)
@@ -58,69 +62,70 @@ func (t *timelines) initialize(resources, batches, hops int32) {
 	for i := range t.lists.summaries {
 		t.lists.summaries[i] = resourceSummary{first: -1, last: -1}
 	}
-	t.lists.grow(batches)
+	t.lists.growSlots(batchSlots)
 	t.toSettle, t.movedReservations = make([]int32, 0, 64), make([]int32, 0, 64)
 }
 
-// recordMove records a changed reservation.
-func (t *timelines) recordMove(n int32) {
+// recordMove notes that the start or ready time of the reservation at an index has changed, while recordMoves is set.
+// So a trial can later be judged by what it has moved.
+func (t *timelines) recordMove(index int32) {
 	if t.recordMoves {
-		t.movedReservations = append(t.movedReservations, n)
+		t.movedReservations = append(t.movedReservations, index)
 	}
 }
 
-// settleStart updates the start of a reservation (the use of a resource by one batch) to when its work is ready and
-// the work before it ends. If it changed, it queues what depends on it: later work on the resource, and the later
+// settleStart updates the start of the reservation at an index to the later of when its work is ready and when the
+// work before it ends. If the start changed, what depends on it is queued: later work on the resource, and the later
 // hops of its batch.
-func (t *timelines) settleStart(n int32) {
-	if kind := n % nodesPerHop; kind != onDevice {
-		t.settleTransfer(n - kind)
+func (t *timelines) settleStart(index int32) {
+	if part := partOf(index); part != onDevice {
+		t.settleTransfer(index - part)
 		return
 	}
-	entry := &t.lists.reservations[n]
+	entry := &t.lists.reservations[index]
 	if entry.startIsActual || entry.resource < 0 {
 		return
 	}
-	start := max(entry.readyAt, t.lists.predecessorEnd(n))
+	start := max(entry.readyAt, t.lists.predecessorEnd(index))
 	if start == entry.start {
 		return
 	}
 	entry.start = start
-	t.recordMove(n)
-	t.settleFollowers(n)
+	t.recordMove(index)
+	t.queueDependents(index)
 }
 
-// settleTransfer updates the start of the transfer into the hop whose device reservation is n: both links must be
-// free and the tensors ready. If the start changed, the work behind it on both links is queued to be updated, too,
-// and the hop's run is ready later or earlier.
-func (t *timelines) settleTransfer(n int32) {
-	uplinkPart, downlinkPart := &t.lists.reservations[n+onUplink], &t.lists.reservations[n+onDownlink]
+// settleTransfer updates the start of the transfer into a hop; index is that of the hop's reservation on its device.
+// Both links must be free and the tensors ready. If the start changed, the work behind it on both links is queued to
+// be updated, too, and the hop's run is ready at the transfer's new end.
+func (t *timelines) settleTransfer(index int32) {
+	uplinkPart, downlinkPart := &t.lists.reservations[index+onUplink], &t.lists.reservations[index+onDownlink]
 	if uplinkPart.resource < 0 && downlinkPart.resource < 0 {
 		return
 	}
-	start := max(uplinkPart.readyAt, t.lists.predecessorEnd(n+onUplink), t.lists.predecessorEnd(n+onDownlink))
+	start := max(uplinkPart.readyAt, t.lists.predecessorEnd(index+onUplink), t.lists.predecessorEnd(index+onDownlink))
 	if start == uplinkPart.start {
 		return
 	}
 	uplinkPart.start, downlinkPart.start = start, start
-	t.queueSuccessor(n + onUplink)
-	t.queueSuccessor(n + onDownlink)
-	t.setReady(n, uplinkPart.end())
+	t.queueSuccessor(index + onUplink)
+	t.queueSuccessor(index + onDownlink)
+	t.setRunReady(index, uplinkPart.end())
 }
 
-// settleFollowers queues what depends on a changed device reservation, to get new times: the next work on the
-// device, and the batch's next hop.
-func (t *timelines) settleFollowers(n int32) {
-	t.queueSuccessor(n)
-	if !t.lists.isLastHop[n/nodesPerHop] {
-		t.setNextHopReady(n, t.lists.reservations[n].end())
+// queueDependents queues what depends on the end of a reservation on a device, after that has changed, to get new
+// times: the next work on the device, and the next hop of the same batch.
+func (t *timelines) queueDependents(index int32) {
+	t.queueSuccessor(index)
+	if !t.lists.isLastHop[index/reservationsPerHop] {
+		t.setNextHopReady(index, t.lists.reservations[index].end())
 	}
 }
 
-// queueSuccessor queues the reservation that runs after n on its resource, to get a new start. If n is the last,
-// only the resource's summary changes.
-func (t *timelines) queueSuccessor(n int32) {
-	entry := &t.lists.reservations[n]
+// queueSuccessor queues the reservation that runs behind the one at an index on the same resource, to get a new
+// start. If there is none, only the resource's summary changes.
+func (t *timelines) queueSuccessor(index int32) {
+	entry := &t.lists.reservations[index]
 	if entry.resource < 0 {
 		return
 	}
@@ -131,16 +136,16 @@ func (t *timelines) queueSuccessor(n int32) {
 	t.toSettle = append(t.toSettle, entry.next)
 }
 
-// setNextHopReady sets when the next hop of a batch is ready, after the run of device reservation n got a new end.
-// Without links the fixed transfer time is added; otherwise the transfer is ready, and is queued to be updated. If
-// the batch has no further hop, nothing happens.
-func (t *timelines) setNextHopReady(n int32, end time.Duration) {
-	nextHop := n + nodesPerHop
+// setNextHopReady sets when the next hop of a batch is ready, after the run on a device whose reservation is at an
+// index got a new end. If the transfer uses no link, its fixed time is added; otherwise the transfer is ready at end,
+// and is queued to be updated. If the batch has no further hop, nothing happens.
+func (t *timelines) setNextHopReady(index int32, end time.Duration) {
+	nextHop := index + reservationsPerHop
 	if t.lists.reservations[nextHop].resource < 0 {
 		return
 	}
 	if t.lists.reservations[nextHop+onUplink].resource < 0 && t.lists.reservations[nextHop+onDownlink].resource < 0 {
-		t.setReady(nextHop, end+t.lists.linklessTransfers[nextHop/nodesPerHop])
+		t.setRunReady(nextHop, end+t.lists.linklessTransfers[nextHop/reservationsPerHop])
 		return
 	}
 	t.lists.reservations[nextHop+onUplink].readyAt, t.lists.reservations[nextHop+onDownlink].readyAt = end, end
@@ -151,34 +156,36 @@ func (t *timelines) setNextHopReady(n int32, end time.Duration) {
 	t.toSettle = append(t.toSettle, nextHop+onUplink)
 }
 
-// queueWithSuccessor queues a reservation that was inserted into its list, and the one that is now behind it.
-func (t *timelines) queueWithSuccessor(n int32) {
-	t.toSettle = append(t.toSettle, n)
-	if successor := t.lists.reservations[n].next; successor >= 0 {
+// queueWithSuccessor queues the reservation at an index, which was just inserted into its list, and the one that is
+// now behind it.
+func (t *timelines) queueWithSuccessor(index int32) {
+	t.toSettle = append(t.toSettle, index)
+	if successor := t.lists.reservations[index].next; successor >= 0 {
 		t.toSettle = append(t.toSettle, successor)
 	}
 }
 
-// setReady sets when the work of device reservation n is ready there.
-func (t *timelines) setReady(n int32, readyAt time.Duration) {
-	t.lists.reservations[n].readyAt = readyAt
-	t.recordMove(n)
-	t.lists.updateIfLast(n)
-	t.toSettle = append(t.toSettle, n)
+// setRunReady sets when the work of a reservation on a device is ready there, and queues the reservation to get a new start.
+func (t *timelines) setRunReady(index int32, readyAt time.Duration) {
+	t.lists.reservations[index].readyAt = readyAt
+	t.recordMove(index)
+	t.lists.updateIfLast(index)
+	t.toSettle = append(t.toSettle, index)
 }
 
-// updateIfLast updates the resource's summary if the reservation is the last of its list.
-func (t *reservationLists) updateIfLast(n int32) {
-	entry := &t.reservations[n]
+// updateIfLast updates the summary of a resource if the reservation at an index is the last of its list. Its times
+// have changed.
+func (t *reservationLists) updateIfLast(index int32) {
+	entry := &t.reservations[index]
 	if entry.resource >= 0 && entry.next < 0 {
 		t.updateSummary(entry.resource)
 	}
 }
 
-// markArrived notes that the work of a reservation has reached its resource: in first-in first-out order it now
-// stands before everything that has not arrived.
-func (t *timelines) markArrived(n int32) {
-	entry := &t.lists.reservations[n]
+// markArrived notes that the work of the reservation at an index has reached its resource. First-in first-out then
+// puts it before everything that has not arrived.
+func (t *timelines) markArrived(index int32) {
+	entry := &t.lists.reservations[index]
 	if entry.resource < 0 || entry.readyIsActual {
 		return
 	}
@@ -187,30 +194,31 @@ func (t *timelines) markArrived(n int32) {
 	for predecessor >= 0 && !t.lists.reservations[predecessor].readyIsActual {
 		predecessor = t.lists.reservations[predecessor].prev
 	}
-	t.moveAfter(n, predecessor)
+	t.moveAfter(index, predecessor)
 }
 
-// moveAfter moves a reservation forward in the list of its resource, behind predecessor (-1: to the front). The
-// work that it passes moves back. The reservations whose predecessor changed are queued to get new starts.
-func (t *timelines) moveAfter(n, predecessor int32) {
-	if t.lists.reservations[n].prev == predecessor {
+// moveAfter moves the reservation at an index forward in the list of its resource, behind the one at predecessor (-1:
+// to the front). The work that it passes moves back. All reservations whose predecessor changed are queued to get new
+// starts.
+func (t *timelines) moveAfter(index, predecessor int32) {
+	if t.lists.reservations[index].prev == predecessor {
 		return
 	}
-	oldSuccessor := t.lists.reservations[n].next
-	t.lists.unlink(n)
-	t.lists.linkAfter(n, predecessor)
-	t.toSettle = append(t.toSettle, t.lists.reservations[n].next, n)
+	oldSuccessor := t.lists.reservations[index].next
+	t.lists.unlink(index)
+	t.lists.linkAfter(index, predecessor)
+	t.toSettle = append(t.toSettle, t.lists.reservations[index].next, index)
 	if oldSuccessor >= 0 {
 		t.toSettle = append(t.toSettle, oldSuccessor)
 	}
 }
 
-// settleAll settles all queued reservations, first in, first out: what is reached in several ways is then usually
-// reached at once, and settled once. (Last in, first out, every step of a long queue would run through all that
-// follows it, again and again.)
+// settleAll settles (updates the starts of) all queued reservations, first in, first out: what depends on several of
+// them is then usually reached at once, and settled once. (Last in, first out, every step of a long queue would run
+// through all that follows it, again and again.)
 //
-// If it does not end, the orders of the lists contradict each other: planned work comes so much later than the
-// work that it was put in front of that each waits for the other. That requires devices that paths cross in both
+// If it does not end, the orders of the lists contradict each other: planned work comes so much later than the work
+// that it was put in front of that each waits for the other. That requires devices that paths cross in both
 // directions. Then all orders are rebuilt.
 func (t *timelines) settleAll() {
 	maxSteps := t.maxSettleSteps()
@@ -225,86 +233,93 @@ func (t *timelines) settleAll() {
 	t.toSettle = t.toSettle[:0]
 }
 
-// maxSettleSteps returns more steps than settling takes if orders do not contradict each other.
+// maxSettleSteps returns a number of steps that settleAll exceeds only if the orders of the lists contradict each other.
 func (t *timelines) maxSettleSteps() int { return 64 + 4*len(t.lists.reservations) }
 
-// extendOverrun corrects a resource whose work should all have ended by now. If work has started there, it runs
-// past its time and gets a sixteenth more, so that an idle device is preferred to one that is about to be idle.
-func (t *timelines) extendOverrun(res int32, now time.Duration) {
-	n := t.lists.summaries[res].first
-	entry := &t.lists.reservations[n]
+// extendOverrun corrects a resource whose reservations all ended before now although work is still listed. If the
+// first has started, it runs longer than reserved: its end becomes now and a sixteenth of its duration more, so that
+// an idle device is preferred to one that is about to be idle. If it has not started, the resource counts as free
+// from now.
+func (t *timelines) extendOverrun(resource int32, now time.Duration) {
+	index := t.lists.summaries[resource].first
+	entry := &t.lists.reservations[index]
 	t.toSettle = t.toSettle[:0]
+
+	// Extend the run, or move the free time of a resource whose work has not come.
 	if entry.startIsActual {
 		entry.duration = now - entry.start + entry.duration/16 + 1
-		t.settleFollowers(n)
-		t.lists.updateIfLast(n)
+		t.queueDependents(index)
+		t.lists.updateIfLast(index)
 	} else {
-		t.lists.freeFrom[res] = now
-		t.toSettle = append(t.toSettle, n)
+		t.lists.freeFrom[resource] = now
+		t.toSettle = append(t.toSettle, index)
 	}
 	t.settleAll()
 }
 
-// recordStart records that a run has actually started: it is then the first on its device, and its start is fixed.
-// If that differs from the reserved start, all work that depends on it gets new times.
-func (t *timelines) recordStart(n int32, actualStart time.Duration) {
-	entry := &t.lists.reservations[n]
+// recordStart records that the run of the reservation at an index has actually started: it is then the first on its
+// device, and its start is fixed. If the start differs from the reserved one, all work that depends on it gets new
+// times.
+func (t *timelines) recordStart(index int32, actualStart time.Duration) {
+	entry := &t.lists.reservations[index]
 	if entry.resource < 0 || entry.startIsActual {
 		return
 	}
 	t.toSettle = t.toSettle[:0]
 	entry.readyIsActual = true
-	t.moveAfter(n, -1)
+	t.moveAfter(index, -1)
 	entry.startIsActual = true
 	t.lists.freeFrom[entry.resource] = min(t.lists.freeFrom[entry.resource], actualStart) // the resource was free at that time
 	if entry.start != actualStart {
 		entry.start = actualStart
-		t.settleFollowers(n)
-		t.lists.updateIfLast(n)
+		t.queueDependents(index)
+		t.lists.updateIfLast(index)
 	}
 	t.settleAll()
 }
 
-// recordFinish records the actual end of a run: its device is free, and the batch's next hop (stage), if it has
-// one, has reached its links and is ready. All that depends on it gets new times.
-func (t *timelines) recordFinish(n int32, actualEnd time.Duration, isLastHop bool) {
+// recordFinish records the actual end of a run on a device, whose reservation is at an index: the device is free, and
+// the batch's next hop, if it has one, has reached its links and is ready. All that depends on it gets new times.
+func (t *timelines) recordFinish(index int32, actualEnd time.Duration, isLastHop bool) {
 	t.toSettle = t.toSettle[:0]
-	t.endReservation(n, actualEnd)
+	t.endReservation(index, actualEnd)
 	if !isLastHop {
-		nextHop := n + nodesPerHop
+		nextHop := index + reservationsPerHop
 		t.markArrived(nextHop + onUplink)
 		t.markArrived(nextHop + onDownlink)
-		t.setNextHopReady(n, actualEnd)
+		t.setNextHopReady(index, actualEnd)
 	}
 	t.settleAll()
 }
 
-// recordTransferEnd records the actual end of the transfer into the hop whose device reservation is n: its links
-// are free, and its run has reached its device and is ready.
-func (t *timelines) recordTransferEnd(n int32, actualEnd time.Duration) {
+// recordTransferEnd records the actual end of the transfer into a hop; index is that of the hop's reservation on its
+// device. The links are free, and the run has reached its device and is ready.
+func (t *timelines) recordTransferEnd(index int32, actualEnd time.Duration) {
 	t.toSettle = t.toSettle[:0]
-	t.endReservation(n+onUplink, actualEnd)
-	t.endReservation(n+onDownlink, actualEnd)
-	t.markArrived(n)
-	t.setReady(n, actualEnd)
+	t.endReservation(index+onUplink, actualEnd)
+	t.endReservation(index+onDownlink, actualEnd)
+	t.markArrived(index)
+	t.setRunReady(index, actualEnd)
 	t.settleAll()
 }
 
-// endReservation removes a reservation whose work left the resource at endTime, from when the resource is free.
-func (t *timelines) endReservation(n int32, endTime time.Duration) {
-	if res := t.lists.reservations[n].resource; res >= 0 {
-		if n%t.lists.nodesPerBatch%nodesPerHop != onDevice || t.lists.reservations[n].startIsActual { // work that failed before it started has occupied nothing
-			t.lists.freeFrom[res] = endTime
+// endReservation removes the reservation at an index, whose work left the resource at endTime; the resource is free
+// from then on.
+func (t *timelines) endReservation(index int32, endTime time.Duration) {
+	if resource := t.lists.reservations[index].resource; resource >= 0 {
+		// Work that failed before it started has not occupied its device.
+		if partOf(index) != onDevice || t.lists.reservations[index].startIsActual {
+			t.lists.freeFrom[resource] = endTime
 		}
-		t.release(n)
+		t.releaseReservation(index)
 	}
 }
 
-// release removes a reservation from its resource, and queues the next one to get an earlier start.
-func (t *timelines) release(n int32) {
-	entry := &t.lists.reservations[n]
+// releaseReservation removes the reservation at an index from its resource, and queues the next one to get an earlier start.
+func (t *timelines) releaseReservation(index int32) {
+	entry := &t.lists.reservations[index]
 	successor := entry.next
-	t.lists.unlink(n)
+	t.lists.unlink(index)
 	if successor >= 0 {
 		t.toSettle = append(t.toSettle, successor)
 	}

@@ -25,22 +25,22 @@ func RejectParameters(name string, params map[string]float64) error {
 	return fmt.Errorf("policy %s: unknown parameter %q, expected none", name, slices.Min(slices.Collect(maps.Keys(params))))
 }
 
-// DropHead drops the head (the request with the earliest deadline) of a model's queue. If the request was in a
-// batch of a lost device before, that is the reason.
-func DropHead(q *waiting.Queue, model int32, reason policy.DropReason, out *policy.Actions) {
-	r := q.Pop()
-	if r.WasLost {
+// DropHead drops the head (the request with the earliest deadline) of a model's queue for a reason. If the request
+// was in a batch of a lost device before, that is the reason.
+func DropHead(queue *waiting.Queue, model int32, reason policy.DropReason, out *policy.Actions) {
+	request := queue.Pop()
+	if request.WasLost {
 		reason = policy.ReasonWorkerLost
 	}
-	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: model, Req: r.Req})
+	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: model, Req: request.Req})
 }
 
-// AbortOnDevice aborts the batches that cannot end without a device. Their requests wait again in the queue that queueOf
-// returns.
-func (u *BatchTable) AbortOnDevice(device int32, queueOf func(*Batch) *waiting.Queue, out *policy.Actions) {
-	for slot := range u.Len() {
-		if u.NeedsDevice(slot, device) {
-			u.Abort(slot, queueOf(u.BatchAt(slot)), out)
+// AbortOnDevice aborts the batches that cannot end without a lost device. Their requests wait again, each batch's in
+// the queue that queueOf returns.
+func (table *BatchTable) AbortOnDevice(device int32, queueOf func(*Batch) *waiting.Queue, out *policy.Actions) {
+	for slot := range table.Len() {
+		if table.NeedsDevice(slot, device) {
+			table.Abort(slot, queueOf(table.BatchAt(slot)), out)
 		}
 	}
 }

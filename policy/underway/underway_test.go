@@ -27,18 +27,18 @@ func TestLifeOfABatch(t *testing.T) {
 	if u.Len() < 2*slots {
 		t.Fatalf("%d slots for %d batches", u.Len(), 2*slots)
 	}
-	const b = 0
-	if u.RecordFinish(&policy.Event{Batch: b, Hop: 0}) || !u.NeedsDevice(b, 3) {
+	const batch = 0
+	if u.RecordFinish(&policy.Event{Batch: batch, Hop: 0}) || !u.NeedsDevice(batch, 3) {
 		t.Fatal("its tensors are still on the first device")
 	}
-	u.RecordArrival(&policy.Event{Batch: b, Hop: 1})
-	if u.NeedsDevice(b, 3) || !u.NeedsDevice(b, 40) {
+	u.RecordArrival(&policy.Event{Batch: batch, Hop: 1})
+	if u.NeedsDevice(batch, 3) || !u.NeedsDevice(batch, 40) {
 		t.Fatal("its tensors have left the first device and wait for the second")
 	}
-	if !u.RecordFinish(&policy.Event{Batch: b, Hop: 1}) || u.NeedsDevice(b, 40) || u.BatchAt(b).IsLive {
+	if !u.RecordFinish(&policy.Event{Batch: batch, Hop: 1}) || u.NeedsDevice(batch, 40) || u.BatchAt(batch).IsLive {
 		t.Fatal("it has left its last hop")
 	}
-	if u.RecordFinish(&policy.Event{Batch: b, Hop: 1}) {
+	if u.RecordFinish(&policy.Event{Batch: batch, Hop: 1}) {
 		t.Fatal("it finished twice")
 	}
 }

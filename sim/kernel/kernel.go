@@ -21,112 +21,113 @@ type Queue[P any] struct {
 
 // heapEntry is an event without its payload: sifting moves entries only.
 type heapEntry struct {
-	at     time.Duration
-	order  uint64 // kind in the high bits, then the sequence number
+	due    time.Duration
+	rank   uint64 // order among the events of one time: kind in the high bits, then the sequence number
 	handle Handle
 }
 
-// isBefore reports whether a comes before b.
-func (a *heapEntry) isBefore(b *heapEntry) bool { return a.lessBit(b) == 1 }
+// isBefore reports whether an entry's event comes before that of another one.
+func (entry *heapEntry) isBefore(other *heapEntry) bool { return entry.lessBit(other) == 1 }
 
-// lessBit returns 1 if a comes before b, else 0. It has no branch, because the processor could
-// not predict it.
-func (a *heapEntry) lessBit(b *heapEntry) int {
+// lessBit returns 1 if an entry comes before another one, else 0. It has no branch, because the processor could not
+// predict it: it subtracts the times and ranks as numbers of 128 bits, and returns the borrow.
+func (entry *heapEntry) lessBit(other *heapEntry) int {
 	const sign = 1 << 63
-	_, less := bits.Sub64(a.order, b.order, 0)
-	_, less = bits.Sub64(uint64(a.at)^sign, uint64(b.at)^sign, less)
+	_, less := bits.Sub64(entry.rank, other.rank, 0)
+	_, less = bits.Sub64(uint64(entry.due)^sign, uint64(other.due)^sign, less)
 	return int(less)
 }
 
 const sequenceBits = 56 // sequenceBits is the number of bits of a sequence number.
 
-// Len returns the number of pending events.
+// Len returns the number of events that are neither popped nor removed.
 func (q *Queue[P]) Len() int { return len(q.heap) }
 
-// Push adds an event and returns its handle. Sequence numbers have 56 bits.
-func (q *Queue[P]) Push(at time.Duration, kind uint8, sequence int64, payload P) Handle {
-	h, stored := q.Add(at, kind, sequence)
+// Push adds an event that is due at a time, with its payload, and returns its handle. Events of one time are ordered
+// by kind, then by sequence number, which has 56 bits.
+func (q *Queue[P]) Push(due time.Duration, kind uint8, sequence int64, payload P) Handle {
+	handle, stored := q.Add(due, kind, sequence)
 	*stored = payload
-	return h
+	return handle
 }
 
-// Add adds an event like Push, without a copy of its payload: it returns a pointer, and the caller fills it in
-// before the next call. Events of one time are ordered by kind, then by sequence.
-func (q *Queue[P]) Add(at time.Duration, kind uint8, sequence int64) (Handle, *P) {
-	var h Handle
-	if n := len(q.freeHandles); n > 0 {
-		h = q.freeHandles[n-1]
-		q.freeHandles = q.freeHandles[:n-1]
+// Add adds an event like Push, without a copy of its payload: it returns a pointer to the payload, which the caller
+// fills in before the next call. Events of one time are ordered by kind, then by sequence.
+func (q *Queue[P]) Add(due time.Duration, kind uint8, sequence int64) (Handle, *P) {
+	var handle Handle
+	if free := len(q.freeHandles); free > 0 {
+		handle = q.freeHandles[free-1]
+		q.freeHandles = q.freeHandles[:free-1]
 	} else {
 		var zero P
-		h = Handle(len(q.positions))
+		handle = Handle(len(q.positions))
 		q.positions = append(q.positions, 0)
 		q.payload = append(q.payload, zero)
 	}
-	e := heapEntry{at: at, order: uint64(kind)<<sequenceBits | uint64(sequence)&(1<<sequenceBits-1), handle: h}
-	q.heap = append(q.heap, e)
-	q.siftUp(len(q.heap)-1, e)
-	return h, &q.payload[h]
+	entry := heapEntry{due: due, rank: uint64(kind)<<sequenceBits | uint64(sequence)&(1<<sequenceBits-1), handle: handle}
+	q.heap = append(q.heap, entry)
+	q.siftUp(len(q.heap)-1, entry)
+	return handle, &q.payload[handle]
 }
 
 // Peek returns the time and kind of the next event without taking it. The queue must not be
 // empty.
 func (q *Queue[P]) Peek() (time.Duration, uint8) {
-	return q.heap[0].at, uint8(q.heap[0].order >> sequenceBits)
+	return q.heap[0].due, uint8(q.heap[0].rank >> sequenceBits)
 }
 
-// PeekSequence returns the sequence number of the next event. The queue must not be empty.
-func (q *Queue[P]) PeekSequence() int64 { return int64(q.heap[0].order & (1<<sequenceBits - 1)) }
+// PeekSequence returns the sequence number of the next event, which stays in the queue. The queue must not be empty.
+func (q *Queue[P]) PeekSequence() int64 { return int64(q.heap[0].rank & (1<<sequenceBits - 1)) }
 
-// Pop takes the next event. The queue must not be empty.
+// Pop removes the next event and returns its time, its kind and its payload. The queue must not be empty.
 func (q *Queue[P]) Pop() (at time.Duration, kind uint8, payload P) {
-	e := q.heap[0]
+	entry := q.heap[0]
 	q.removeAt(0)
-	q.freeHandles = append(q.freeHandles, e.handle)
-	return e.at, uint8(e.order >> sequenceBits), q.payload[e.handle]
+	q.freeHandles = append(q.freeHandles, entry.handle)
+	return entry.due, uint8(entry.rank >> sequenceBits), q.payload[entry.handle]
 }
 
 // PopInto takes the next event like Pop, and writes its payload into *payload, which saves a copy. The queue must
 // not be empty.
 func (q *Queue[P]) PopInto(payload *P) (at time.Duration) {
-	e := q.heap[0]
+	entry := q.heap[0]
 	q.removeAt(0)
-	q.freeHandles = append(q.freeHandles, e.handle)
-	*payload = q.payload[e.handle]
-	return e.at
+	q.freeHandles = append(q.freeHandles, entry.handle)
+	*payload = q.payload[entry.handle]
+	return entry.due
 }
 
 // Move changes the time of a pending event, which keeps its handle, and puts it into its new place of the heap.
-func (q *Queue[P]) Move(h Handle, at time.Duration) {
-	i := int(q.positions[h])
-	e := q.heap[i]
-	earlier := at < e.at
-	e.at = at
-	if earlier {
-		q.siftUp(i, e)
+func (q *Queue[P]) Move(handle Handle, due time.Duration) {
+	index := int(q.positions[handle])
+	entry := q.heap[index]
+	isEarlier := due < entry.due
+	entry.due = due
+	if isEarlier {
+		q.siftUp(index, entry)
 	} else {
-		q.siftDown(i, e)
+		q.siftDown(index, entry)
 	}
 }
 
-// Remove removes a pending event.
-func (q *Queue[P]) Remove(h Handle) {
-	q.removeAt(int(q.positions[h]))
-	q.freeHandles = append(q.freeHandles, h)
+// Remove removes the pending event that has a handle. The handle may then stand for another event.
+func (q *Queue[P]) Remove(handle Handle) {
+	q.removeAt(int(q.positions[handle]))
+	q.freeHandles = append(q.freeHandles, handle)
 }
 
-// removeAt removes the entry at index i: the last entry takes its place and is sifted.
-func (q *Queue[P]) removeAt(i int) {
+// removeAt removes the entry at an index of the heap: the last entry takes its place and is sifted.
+func (q *Queue[P]) removeAt(index int) {
 	lastIndex := len(q.heap) - 1
-	e := q.heap[lastIndex]
+	entry := q.heap[lastIndex]
 	q.heap = q.heap[:lastIndex]
-	if i == lastIndex {
+	if index == lastIndex {
 		return
 	}
-	if i > 0 && e.isBefore(&q.heap[(i-1)/arity]) {
-		q.siftUp(i, e)
+	if index > 0 && entry.isBefore(&q.heap[(index-1)/arity]) {
+		q.siftUp(index, entry)
 	} else {
-		q.siftDown(i, e)
+		q.siftDown(index, entry)
 	}
 }
 
@@ -134,48 +135,48 @@ func (q *Queue[P]) removeAt(i int) {
 // and halve the depth of a binary heap.
 const arity = 4
 
-// siftUp moves e from index i towards the root until its parent is not later.
-func (q *Queue[P]) siftUp(i int, e heapEntry) {
-	for i > 0 {
-		parent := (i - 1) / arity
-		if !e.isBefore(&q.heap[parent]) {
+// siftUp moves an entry from an index of the heap towards the root until its parent is not later.
+func (q *Queue[P]) siftUp(index int, entry heapEntry) {
+	for index > 0 {
+		parent := (index - 1) / arity
+		if !entry.isBefore(&q.heap[parent]) {
 			break
 		}
-		q.heap[i] = q.heap[parent]
-		q.positions[q.heap[i].handle] = int32(i)
-		i = parent
+		q.heap[index] = q.heap[parent]
+		q.positions[q.heap[index].handle] = int32(index)
+		index = parent
 	}
-	q.heap[i] = e
-	q.positions[e.handle] = int32(i)
+	q.heap[index] = entry
+	q.positions[entry.handle] = int32(index)
 }
 
-// siftDown moves e from index i away from the root until no child is earlier.
-func (q *Queue[P]) siftDown(i int, e heapEntry) {
-	n := len(q.heap)
+// siftDown moves an entry from an index of the heap away from the root until no child is earlier.
+func (q *Queue[P]) siftDown(index int, entry heapEntry) {
+	entries := len(q.heap)
 	for {
-		child := arity*i + 1
-		if child >= n {
+		child := arity*index + 1
+		if child >= entries {
 			break
 		}
 
 		// Find the first child; four of them are compared without a branch.
 		smallest := child
-		if child+arity <= n {
-			s := (*[arity]heapEntry)(q.heap[child:])
-			i, j := s[1].lessBit(&s[0]), 2+s[3].lessBit(&s[2])
-			smallest += i + (j-i)*s[j].lessBit(&s[i])
+		if child+arity <= entries {
+			siblings := (*[arity]heapEntry)(q.heap[child:])
+			index, j := siblings[1].lessBit(&siblings[0]), 2+siblings[3].lessBit(&siblings[2])
+			smallest += index + (j-index)*siblings[j].lessBit(&siblings[index])
 		} else {
-			for c := child + 1; c < n; c++ {
-				smallest += (c - smallest) * q.heap[c].lessBit(&q.heap[smallest])
+			for sibling := child + 1; sibling < entries; sibling++ {
+				smallest += (sibling - smallest) * q.heap[sibling].lessBit(&q.heap[smallest])
 			}
 		}
-		if !q.heap[smallest].isBefore(&e) {
+		if !q.heap[smallest].isBefore(&entry) {
 			break
 		}
-		q.heap[i] = q.heap[smallest]
-		q.positions[q.heap[i].handle] = int32(i)
-		i = smallest
+		q.heap[index] = q.heap[smallest]
+		q.positions[q.heap[index].handle] = int32(index)
+		index = smallest
 	}
-	q.heap[i] = e
-	q.positions[e.handle] = int32(i)
+	q.heap[index] = entry
+	q.positions[entry.handle] = int32(index)
 }

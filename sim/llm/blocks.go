@@ -2,15 +2,16 @@ package llm
 
 import "inferplan/policy/slots"
 
-// blockStore is the KV memory of an instance, with the prefixes that free blocks still hold.
+// blockStore is the KV memory of an instance in blocks of some tokens, with the prefixes of sessions that free blocks
+// still hold.
 type blockStore struct {
-	size       int32 // tokens of a block
-	total      int64 // number of blocks
-	usedBlocks int64
-	maxUsed    int64 // most blocks in use at once so far
+	blockTokens   int32 // tokens of a block
+	totalBlocks   int64 // number of blocks
+	usedBlocks    int64
+	maxUsedBlocks int64 // most blocks in use at once so far
 
-	cache           bool
-	prefixBySession map[int64]int32 // index into prefixes
+	hasCache        bool            // free blocks keep prefixes
+	prefixBySession map[int64]int32 // by session: index in prefixes
 	prefixes        []cachedPrefix
 	freePrefixes    []int32
 	oldest          int32 // least recently used prefix, or -1
@@ -27,25 +28,25 @@ type cachedPrefix struct {
 
 // init empties a KV memory and sets its size to a number of tokens, in blocks of `size` tokens. With cache it keeps
 // prefixes of sessions.
-func (b *blockStore) init(tokens int64, size int32, cache bool) {
-	*b = blockStore{size: size, total: tokens / int64(size), cache: cache, oldest: -1, newest: -1}
-	if cache {
+func (b *blockStore) init(tokens int64, blockTokens int32, hasCache bool) {
+	*b = blockStore{blockTokens: blockTokens, totalBlocks: tokens / int64(blockTokens), hasCache: hasCache, oldest: -1, newest: -1}
+	if hasCache {
 		b.prefixBySession = map[int64]int32{}
 	}
 }
 
-// blocksFor returns how many blocks a number of tokens takes.
+// blocksFor returns how many blocks of KV memory a number of tokens takes; the last one may be partly filled.
 func (b *blockStore) blocksFor(tokens int32) int64 {
-	return (int64(tokens) + int64(b.size) - 1) / int64(b.size)
+	return (int64(tokens) + int64(b.blockTokens) - 1) / int64(b.blockTokens)
 }
 
 // freeBlocks returns the number of blocks that are not in use.
-func (b *blockStore) freeBlocks() int64 { return b.total - b.usedBlocks }
+func (b *blockStore) freeBlocks() int64 { return b.totalBlocks - b.usedBlocks }
 
-// takeBlocks uses free blocks. The prefixes in them are lost, the least recently used first.
-func (b *blockStore) takeBlocks(n int64) {
-	b.usedBlocks += n
-	b.maxUsed = max(b.maxUsed, b.usedBlocks)
+// takeBlocks takes free blocks into use. The prefixes in them are lost, the least recently used first.
+func (b *blockStore) takeBlocks(blocks int64) {
+	b.usedBlocks += blocks
+	b.maxUsedBlocks = max(b.maxUsedBlocks, b.usedBlocks)
 	b.dropPrefixes()
 }
 
@@ -53,81 +54,81 @@ func (b *blockStore) takeBlocks(n int64) {
 // the rest fits the free blocks.
 func (b *blockStore) dropPrefixes() {
 	for excess := b.prefixBlocks - b.freeBlocks(); excess > 0; excess = b.prefixBlocks - b.freeBlocks() {
-		if c := &b.prefixes[b.oldest]; c.blocks > excess {
-			c.blocks -= excess
+		if prefix := &b.prefixes[b.oldest]; prefix.blocks > excess {
+			prefix.blocks -= excess
 			b.prefixBlocks -= excess
 		} else {
-			b.removeEntry(b.oldest)
+			b.removePrefixAt(b.oldest)
 		}
 	}
 }
 
-// returnBlocks frees n blocks of KV memory of a sequence that leaves. With a prefix cache, the full blocks of its
-// first tokens stay as the cached prefix of its session, the newest one, until the memory is needed. Key 0 means no
-// session.
-func (b *blockStore) returnBlocks(n int64, key int64, tokens int32) {
-	b.usedBlocks -= n
-	if !b.cache || key == 0 {
+// returnBlocks frees the blocks of a sequence that leaves. With a prefix cache, the full blocks of its first tokens
+// stay as the cached prefix of its session, the newest one, until the memory is needed. Session 0 means none.
+func (b *blockStore) returnBlocks(blocks int64, session int64, tokens int32) {
+	b.usedBlocks -= blocks
+	if !b.hasCache || session == 0 {
 		return
 	}
 
 	// Only full blocks can be reused. A longer prefix of the session stays.
-	fullBlocks := int64(tokens / b.size)
-	if index, ok := b.prefixBySession[key]; ok {
+	fullBlocks := int64(tokens / b.blockTokens)
+	if index, ok := b.prefixBySession[session]; ok {
 		if b.prefixes[index].blocks >= fullBlocks {
 			return
 		}
-		b.removeEntry(index)
+		b.removePrefixAt(index)
 	}
 	if fullBlocks == 0 {
 		return
 	}
 	index := slots.Take(&b.prefixes, &b.freePrefixes)
-	b.prefixes[index] = cachedPrefix{session: key, blocks: fullBlocks, prev: b.newest, next: -1}
+	b.prefixes[index] = cachedPrefix{session: session, blocks: fullBlocks, prev: b.newest, next: -1}
 	if b.newest >= 0 {
 		b.prefixes[b.newest].next = index
 	} else {
 		b.oldest = index
 	}
 	b.newest = index
-	b.prefixBySession[key] = index
+	b.prefixBySession[session] = index
 	b.prefixBlocks += fullBlocks
 	b.dropPrefixes()
 }
 
-// prefixTokens returns how many tokens of a session's prefix are cached.
-func (b *blockStore) prefixTokens(key int64) int32 {
-	if !b.cache || key == 0 {
+// prefixTokens returns how many tokens of a session's prefix are cached; 0 if the session has none.
+func (b *blockStore) prefixTokens(session int64) int32 {
+	if !b.hasCache || session == 0 {
 		return 0
 	}
-	if index, ok := b.prefixBySession[key]; ok {
-		return int32(b.prefixes[index].blocks) * b.size
+	if index, ok := b.prefixBySession[session]; ok {
+		return int32(b.prefixes[index].blocks) * b.blockTokens
 	}
 	return 0
 }
 
 // removePrefix removes the prefix of a session from the cache, because its blocks are about to
 // be used again.
-func (b *blockStore) removePrefix(key int64) {
-	if index, ok := b.prefixBySession[key]; ok {
-		b.removeEntry(index)
+func (b *blockStore) removePrefix(session int64) {
+	if index, ok := b.prefixBySession[session]; ok {
+		b.removePrefixAt(index)
 	}
 }
 
-// removeEntry removes a cached prefix from the list by age and from the index by session, and frees its slot.
-func (b *blockStore) removeEntry(index int32) {
-	c := &b.prefixes[index]
-	if c.prev >= 0 {
-		b.prefixes[c.prev].next = c.next
+// removePrefixAt removes the cached prefix at an index of prefixes from the list by age and from the index by
+// session, and frees its slot.
+func (b *blockStore) removePrefixAt(index int32) {
+	prefix := &b.prefixes[index]
+	if prefix.prev >= 0 {
+		b.prefixes[prefix.prev].next = prefix.next
 	} else {
-		b.oldest = c.next
+		b.oldest = prefix.next
 	}
-	if c.next >= 0 {
-		b.prefixes[c.next].prev = c.prev
+	if prefix.next >= 0 {
+		b.prefixes[prefix.next].prev = prefix.prev
 	} else {
-		b.newest = c.prev
+		b.newest = prefix.prev
 	}
-	b.prefixBlocks -= c.blocks
-	delete(b.prefixBySession, c.session)
+	b.prefixBlocks -= prefix.blocks
+	delete(b.prefixBySession, prefix.session)
 	b.freePrefixes = append(b.freePrefixes, index)
 }

@@ -1,49 +1,49 @@
 package llm
 
-// waitingHeap orders waiting sequences by priority, lower first, then in the order of adding.
+// waitingHeap orders waiting sequences, by their slots, by priority, lower first, then in the order of adding.
 // Without priorities all have the same one.
 type waitingHeap struct {
 	list     []int32 // slots
 	instance *Instance
 }
 
-// isBefore reports whether slot a goes before slot b.
-func (h *waitingHeap) isBefore(a, b int32) bool {
-	x, y := &h.instance.seqs[a], &h.instance.seqs[b]
-	return x.rank < y.rank || x.rank == y.rank && x.addedAs < y.addedAs
+// isBefore reports whether the sequence in a slot is admitted before the one in another slot.
+func (h *waitingHeap) isBefore(slot, otherSlot int32) bool {
+	first, second := &h.instance.sequences[slot], &h.instance.sequences[otherSlot]
+	return first.priority < second.priority || first.priority == second.priority && first.addedNumber < second.addedNumber
 }
 
-// push adds the slot of a sequence that waits to be admitted.
+// push adds the slot of a sequence that waits to be admitted to the running batch.
 func (h *waitingHeap) push(slot int32) {
 	h.list = append(h.list, slot)
 	h.siftUp(len(h.list) - 1)
 }
 
-// setAt puts a slot at index i.
-func (h *waitingHeap) setAt(i int, slot int32) {
-	h.list[i] = slot
-	h.instance.seqs[slot].position = int32(i)
+// setAt puts a sequence's slot at an index of the heap, and notes the index in the sequence.
+func (h *waitingHeap) setAt(index int, slot int32) {
+	h.list[index] = slot
+	h.instance.sequences[slot].position = int32(index)
 }
 
-// siftUp moves the slot at index i towards the root.
-func (h *waitingHeap) siftUp(i int) {
-	slot := h.list[i]
-	for i > 0 {
-		parent := (i - 1) / 2
+// siftUp moves the slot at an index of the heap towards the root, until its parent is before it.
+func (h *waitingHeap) siftUp(index int) {
+	slot := h.list[index]
+	for index > 0 {
+		parent := (index - 1) / 2
 		if !h.isBefore(slot, h.list[parent]) {
 			break
 		}
-		h.setAt(i, h.list[parent])
-		i = parent
+		h.setAt(index, h.list[parent])
+		index = parent
 	}
-	h.setAt(i, slot)
+	h.setAt(index, slot)
 }
 
-// siftDown moves the slot at index i of a binary heap away from the root, until no child is before it.
-func (h *waitingHeap) siftDown(i int) {
-	slot := h.list[i]
+// siftDown moves the slot at an index of the heap away from the root, until no child is before it.
+func (h *waitingHeap) siftDown(index int) {
+	slot := h.list[index]
 	for {
-		child := 2*i + 1
+		child := 2*index + 1
 		if child >= len(h.list) {
 			break
 		}
@@ -53,29 +53,29 @@ func (h *waitingHeap) siftDown(i int) {
 		if !h.isBefore(h.list[child], slot) {
 			break
 		}
-		h.setAt(i, h.list[child])
-		i = child
+		h.setAt(index, h.list[child])
+		index = child
 	}
-	h.setAt(i, slot)
+	h.setAt(index, slot)
 }
 
-// remove removes the slot at index i from the heap: the last one takes its place and moves down or up.
-func (h *waitingHeap) remove(i int) {
+// remove removes the slot at an index of the heap: the last one takes its place and moves down or up.
+func (h *waitingHeap) remove(index int) {
 	lastIndex := len(h.list) - 1
 	slot := h.list[lastIndex]
 	h.list = h.list[:lastIndex]
-	if i == lastIndex {
+	if index == lastIndex {
 		return
 	}
-	h.setAt(i, slot)
-	h.siftDown(i)
-	if h.list[i] == slot {
-		h.siftUp(i)
+	h.setAt(index, slot)
+	h.siftDown(index)
+	if h.list[index] == slot {
+		h.siftUp(index)
 	}
 }
 
-// iterationCheck says in which iteration to look at a decoding sequence. It is void if the
-// sequence has left the batch meanwhile.
+// iterationCheck says in which iteration to look at a decoding sequence (in a slot). It is void if the sequence has
+// left the batch meanwhile, which changes the serial number.
 type iterationCheck struct {
 	iteration int64
 	slot      int32
@@ -85,33 +85,33 @@ type iterationCheck struct {
 // checkHeap orders checks by iteration, then by slot, so that runs are reproducible.
 type checkHeap []iterationCheck
 
-// isBefore reports whether check a comes before check b.
-func (a iterationCheck) isBefore(b iterationCheck) bool {
-	return a.iteration < b.iteration || a.iteration == b.iteration && a.slot < b.slot
+// isBefore reports whether a check comes before another one: in an earlier iteration or, in the same one, of a lower slot.
+func (check iterationCheck) isBefore(other iterationCheck) bool {
+	return check.iteration < other.iteration || check.iteration == other.iteration && check.slot < other.slot
 }
 
-// push adds a check (an iteration at which something is to be looked at) to the heap. It has four children per
-// node, so it has fewer levels than a binary one.
-func (h *checkHeap) push(m iterationCheck) {
-	*h = append(*h, m)
+// push adds a check (an iteration in which a sequence is to be looked at) to the heap. It has four children per node,
+// so it has fewer levels than a binary one.
+func (h *checkHeap) push(check iterationCheck) {
+	*h = append(*h, check)
 	list := *h
-	i := len(list) - 1
-	for i > 0 {
-		parent := (i - 1) / 4
-		if !m.isBefore(list[parent]) {
+	index := len(list) - 1
+	for index > 0 {
+		parent := (index - 1) / 4
+		if !check.isBefore(list[parent]) {
 			break
 		}
-		list[i] = list[parent]
-		i = parent
+		list[index] = list[parent]
+		index = parent
 	}
-	list[i] = m
+	list[index] = check
 }
 
 // pop removes and returns the first check (the one of the earliest iteration) of the heap, which must not be empty.
 func (h *checkHeap) pop() iterationCheck {
 	list := *h
 	top, lastIndex := list[0], len(list)-1
-	m := list[lastIndex]
+	last := list[lastIndex]
 	list = list[:lastIndex]
 	*h = list
 	if lastIndex == 0 {
@@ -119,24 +119,24 @@ func (h *checkHeap) pop() iterationCheck {
 	}
 
 	// Sift the last check down from the root.
-	i := 0
+	index := 0
 	for {
-		child := 4*i + 1
+		child := 4*index + 1
 		if child >= lastIndex {
 			break
 		}
 		smallest := child
-		for c := child + 1; c < min(child+4, lastIndex); c++ {
-			if list[c].isBefore(list[smallest]) {
-				smallest = c
+		for candidate := child + 1; candidate < min(child+4, lastIndex); candidate++ {
+			if list[candidate].isBefore(list[smallest]) {
+				smallest = candidate
 			}
 		}
-		if !list[smallest].isBefore(m) {
+		if !list[smallest].isBefore(last) {
 			break
 		}
-		list[i] = list[smallest]
-		i = smallest
+		list[index] = list[smallest]
+		index = smallest
 	}
-	list[i] = m
+	list[index] = last
 	return top
 }

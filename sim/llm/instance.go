@@ -63,17 +63,17 @@ type Counts struct {
 
 // Instance is a server that runs one model. It must be used by one goroutine at a time.
 type Instance struct {
-	opt        Options
-	m          Model
-	memory     blockStore
-	seqs       []sequence
-	freeSlots  []int32
-	byID       []int32 // slot plus one, by ID
-	waiting    waitingHeap
-	running    []int32 // slots of the running batch, in no order
-	prefilling []int32 // slots of those that compute their prompts, in the order of admission
-	checks     checkHeap
-	phases     []int64 // number of decoding sequences by blockPhase
+	options     Options
+	model       Model
+	memory      blockStore
+	sequences   []sequence // by slot, a number that is used again
+	freeSlots   []int32
+	byID        []int32 // slot plus one, by ID
+	waiting     waitingHeap
+	running     []int32 // slots of the running batch, in no order
+	prefilling  []int32 // slots of those that compute their prompts, in the order of admission
+	checks      checkHeap
+	phaseCounts []int64 // number of decoding sequences by blockPhase
 
 	decodingCount  int32
 	decodingTokens int64 // tokens of all decoding sequences
@@ -83,27 +83,27 @@ type Instance struct {
 	swapDelay      time.Duration // time of swapping, added to the next iteration
 	busy           bool
 	work           formats.IterationWork
-	firstTime      []int32 // IDs that are in an iteration for the first time
-	end            IterationEnd
+	firstTime      []int32      // IDs that are in an iteration for the first time
+	lastEnd        IterationEnd // result of End
 	counts         Counts
 }
 
-// sequence is the entry of a sequence slot.
+// sequence holds the state of the sequence (a prompt and its answer) in a slot.
 type sequence struct {
-	id, prompt, output         int32
-	generated                  int32 // tokens of the answer before decodingSince
-	contextNeeded, contextDone int32 // tokens of context to compute before the next token, and those computed
-	chunk                      int32 // tokens of the prompt in the current iteration
-	rank                       int32 // priority, or 0 if the server ignores it
-	serial                     int32 // counts the uses of the slot; a check with an earlier one is void
-	position                   int32 // index in running, or in the waiting heap
-	state                      sequenceState
-	inHostMemory               bool
-	everAdmitted               bool
-	addedAs, admittedAs        int64 // numbers in the order of adding and of admission
-	decodingSince              int64 // iteration after which it decodes
-	blocks                     int64
-	session                    int64
+	id, prompt, output          int32
+	generated                   int32 // tokens of the answer before decodingSince
+	contextNeeded, contextDone  int32 // tokens of context to compute before the next token, and those computed
+	chunk                       int32 // tokens of the prompt in the current iteration
+	priority                    int32 // the lower goes first; 0 if the server ignores priorities
+	serial                      int32 // counts the uses of the slot; a check with an earlier one is void
+	position                    int32 // index in running, or in the waiting heap
+	state                       sequenceState
+	inHostMemory                bool
+	everAdmitted                bool
+	addedNumber, admittedNumber int64 // numbers in the order of adding and of admission
+	decodingSince               int64 // iteration after which it decodes
+	blocks                      int64
+	session                     int64
 }
 
 // sequenceState is the state of a sequence slot.
@@ -116,173 +116,180 @@ const (
 	stateDecoding
 )
 
-// NewInstance returns an instance without sequences.
-func NewInstance(o Options, m Model) *Instance {
-	in := &Instance{}
-	in.Reset(o, m)
-	return in
+// NewInstance returns an instance (a server) that runs a model and has no sequences.
+func NewInstance(options Options, model Model) *Instance {
+	instance := &Instance{}
+	instance.Reset(options, model)
+	return instance
 }
 
 // Reset empties an instance and makes it run a model, when a network was loaded or the instance was lost. It
 // forgets all sequences and keeps the counts and the allocated memory. Limits below 1 mean none (2^31-1), and
 // blocks have 16 tokens if their size is not given, as in vLLM.
-func (in *Instance) Reset(o Options, m Model) {
-	if o.BlockTokens < 1 {
-		o.BlockTokens = 16
+func (instance *Instance) Reset(options Options, model Model) {
+	if options.BlockTokens < 1 {
+		options.BlockTokens = 16
 	}
-	if o.TokenBudget < 1 {
-		o.TokenBudget = 1<<31 - 1
+	if options.TokenBudget < 1 {
+		options.TokenBudget = 1<<31 - 1
 	}
-	if m.MaxSequences < 1 {
-		m.MaxSequences = 1<<31 - 1
+	if model.MaxSequences < 1 {
+		model.MaxSequences = 1<<31 - 1
 	}
-	in.opt, in.m = o, m
-	in.counts.PeakKV = in.Counts().PeakKV
-	in.memory.init(m.KVTokens, o.BlockTokens, o.PrefixCache)
-	in.seqs, in.freeSlots, in.running, in.prefilling, in.checks = in.seqs[:0], in.freeSlots[:0], in.running[:0], in.prefilling[:0], in.checks[:0]
-	in.waiting.instance, in.waiting.list = in, in.waiting.list[:0]
-	clear(in.byID)
-	if len(in.phases) != int(o.BlockTokens) {
-		in.phases = make([]int64, o.BlockTokens)
+
+	// Forget all sequences, and keep the memory of the lists.
+	instance.options, instance.model = options, model
+	instance.counts.PeakKV = instance.Counts().PeakKV
+	instance.memory.init(model.KVTokens, options.BlockTokens, options.PrefixCache)
+	instance.sequences, instance.freeSlots, instance.running, instance.prefilling, instance.checks = instance.sequences[:0], instance.freeSlots[:0], instance.running[:0], instance.prefilling[:0], instance.checks[:0]
+	instance.waiting.instance, instance.waiting.list = instance, instance.waiting.list[:0]
+	clear(instance.byID)
+	if len(instance.phaseCounts) != int(options.BlockTokens) {
+		instance.phaseCounts = make([]int64, options.BlockTokens)
 	}
-	clear(in.phases)
-	in.decodingCount, in.decodingTokens, in.swapDelay, in.busy = 0, 0, 0, false
+	clear(instance.phaseCounts)
+	instance.decodingCount, instance.decodingTokens, instance.swapDelay, instance.busy = 0, 0, 0, false
 }
 
-// SequenceCounts returns the number of sequences, and how many of them wait.
-func (in *Instance) SequenceCounts() (total, waiting int) {
-	return len(in.running) + len(in.waiting.list), len(in.waiting.list)
+// SequenceCounts returns how many sequences the instance has, and how many of them wait to be admitted.
+func (instance *Instance) SequenceCounts() (total, waiting int) {
+	return len(instance.running) + len(instance.waiting.list), len(instance.waiting.list)
 }
 
-// Busy reports whether an iteration is under way.
-func (in *Instance) Busy() bool { return in.busy }
+// Busy reports whether an iteration is under way: Begin was called, and End was not yet.
+func (instance *Instance) Busy() bool { return instance.busy }
 
-// UsedKV returns how many tokens of KV memory are in use.
-func (in *Instance) UsedKV() int64 { return in.memory.usedBlocks * int64(in.opt.BlockTokens) }
+// UsedKV returns how many tokens of KV memory are in use, in whole blocks.
+func (instance *Instance) UsedKV() int64 {
+	return instance.memory.usedBlocks * int64(instance.options.BlockTokens)
+}
 
-// Counts returns what the instance did so far.
-func (in *Instance) Counts() Counts {
-	c := in.counts
-	c.PeakKV = max(c.PeakKV, in.memory.maxUsed*int64(in.opt.BlockTokens))
-	return c
+// Counts returns what the instance did since it was made.
+func (instance *Instance) Counts() Counts {
+	counts := instance.counts
+	counts.PeakKV = max(counts.PeakKV, instance.memory.maxUsedBlocks*int64(instance.options.BlockTokens))
+	return counts
 }
 
 // Add adds a sequence (a prompt and its answer) to those that wait for the batch. It returns an error if it has no
 // token to make, or the KV memory could not hold it to its end even alone.
-func (in *Instance) Add(s Sequence) error {
-	if s.Prompt < 1 || s.Output <= s.Generated || s.Generated < 0 {
-		return fmt.Errorf("a sequence with a prompt of %d tokens, %d of an answer of %d made: expected at least 1 token, and some to make", s.Prompt, s.Generated, s.Output)
+func (instance *Instance) Add(request Sequence) error {
+	if request.Prompt < 1 || request.Output <= request.Generated || request.Generated < 0 {
+		return fmt.Errorf("a sequence with a prompt of %d tokens, %d of an answer of %d made: expected at least 1 token, and some to make", request.Prompt, request.Generated, request.Output)
 	}
-	if in.memory.blocksFor(s.Prompt+s.Output) > in.memory.total {
-		return fmt.Errorf("a sequence of %d tokens does not fit the KV memory of %d", s.Prompt+s.Output, in.memory.total*int64(in.opt.BlockTokens))
+	if instance.memory.blocksFor(request.Prompt+request.Output) > instance.memory.totalBlocks {
+		return fmt.Errorf("a sequence of %d tokens does not fit the KV memory of %d", request.Prompt+request.Output, instance.memory.totalBlocks*int64(instance.options.BlockTokens))
 	}
-	slot := slots.Take(&in.seqs, &in.freeSlots)
-	q := &in.seqs[slot]
-	in.addedCount++
-	*q = sequence{id: s.ID, prompt: s.Prompt, output: s.Output, generated: s.Generated, contextNeeded: s.Prompt + s.Generated, serial: q.serial + 1, state: stateWaiting, addedAs: in.addedCount, session: s.Session, inHostMemory: s.InHostMemory}
-	if in.opt.ByPriority {
-		q.rank = s.Priority
+
+	// Enter the sequence into a slot.
+	slot := slots.Take(&instance.sequences, &instance.freeSlots)
+	entry := &instance.sequences[slot]
+	instance.addedCount++
+	*entry = sequence{id: request.ID, prompt: request.Prompt, output: request.Output, generated: request.Generated, contextNeeded: request.Prompt + request.Generated, serial: entry.serial + 1, state: stateWaiting, addedNumber: instance.addedCount, session: request.Session, inHostMemory: request.InHostMemory}
+	if instance.options.ByPriority {
+		entry.priority = request.Priority
 	}
-	for int(s.ID) >= len(in.byID) {
-		in.byID = append(in.byID, 0)
+
+	// Let it be found by its ID, and wait.
+	for int(request.ID) >= len(instance.byID) {
+		instance.byID = append(instance.byID, 0)
 	}
-	in.byID[s.ID] = slot + 1
-	in.waiting.push(slot)
+	instance.byID[request.ID] = slot + 1
+	instance.waiting.push(slot)
 	return nil
 }
 
 // generatedBy returns how many tokens of its answer a sequence has. A decoding sequence gets one in each iteration,
 // so they are not counted one by one.
-func (in *Instance) generatedBy(q *sequence) int32 {
-	if q.state == stateDecoding {
-		return q.generated + int32(in.iteration-q.decodingSince)
+func (instance *Instance) generatedBy(sequence *sequence) int32 {
+	if sequence.state == stateDecoding {
+		return sequence.generated + int32(instance.iteration-sequence.decodingSince)
 	}
-	return q.generated
+	return sequence.generated
 }
 
-// GeneratedTokens returns how many tokens of its answer a sequence has, or 0 if it is not here.
-func (in *Instance) GeneratedTokens(id int32) int32 {
-	if slot, ok := in.slot(id); ok {
-		return in.generatedBy(&in.seqs[slot])
+// GeneratedTokens returns how many tokens of its answer the sequence with an ID has, or 0 if it is not here.
+func (instance *Instance) GeneratedTokens(id int32) int32 {
+	if slot, ok := instance.slot(id); ok {
+		return instance.generatedBy(&instance.sequences[slot])
 	}
 	return 0
 }
 
-// slot returns the slot of an ID, and whether it has one.
-func (in *Instance) slot(id int32) (int32, bool) {
-	if int(id) >= len(in.byID) || in.byID[id] == 0 {
+// slot returns the slot of the sequence with an ID, and whether the instance has it.
+func (instance *Instance) slot(id int32) (int32, bool) {
+	if int(id) >= len(instance.byID) || instance.byID[id] == 0 {
 		return 0, false
 	}
-	return in.byID[id] - 1, true
+	return instance.byID[id] - 1, true
 }
 
-// Remove removes a sequence in any state and returns how many tokens of its answer it has. With
-// toHost its KV goes to the host's memory, which is possible once its prompt is computed;
-// swapped says whether it did.
-func (in *Instance) Remove(id int32, toHost bool) (generated int32, swapped bool) {
-	slot, ok := in.slot(id)
+// Remove removes the sequence with an ID in any state and returns how many tokens of its answer it has. With toHost
+// its KV goes to the host's memory, which is possible once its prompt is computed; swapped says whether it did.
+func (instance *Instance) Remove(id int32, toHost bool) (generated int32, swapped bool) {
+	slot, ok := instance.slot(id)
 	if !ok {
 		return 0, false
 	}
-	q := &in.seqs[slot]
-	generated = in.generatedBy(q)
-	swapped = toHost && (q.state == stateDecoding || q.state == stateWaiting && q.inHostMemory)
-	in.removeSlot(slot, toHost)
+	sequence := &instance.sequences[slot]
+	generated = instance.generatedBy(sequence)
+	swapped = toHost && (sequence.state == stateDecoding || sequence.state == stateWaiting && sequence.inHostMemory)
+	instance.removeSlot(slot, toHost)
 	return generated, swapped
 }
 
 // removeSlot removes a sequence for good, because it has ended, was aborted or evicted, and frees its slot. With
 // toHost its KV state goes to the host's memory.
-func (in *Instance) removeSlot(slot int32, toHost bool) {
-	q := &in.seqs[slot]
-	if q.state == stateWaiting {
-		in.waiting.remove(int(q.position))
+func (instance *Instance) removeSlot(slot int32, toHost bool) {
+	sequence := &instance.sequences[slot]
+	if sequence.state == stateWaiting {
+		instance.waiting.remove(int(sequence.position))
 	} else {
-		in.leaveBatch(slot, toHost)
+		instance.leaveBatch(slot, toHost)
 	}
-	in.byID[q.id] = 0
-	q.state = stateUnused
-	in.freeSlots = append(in.freeSlots, slot)
+	instance.byID[sequence.id] = 0
+	sequence.state = stateUnused
+	instance.freeSlots = append(instance.freeSlots, slot)
 }
 
 // leaveBatch removes a running sequence from the batch and frees its blocks. With toHost its KV goes to the host's
 // memory. It is called when a sequence ends, is preempted or is removed.
-func (in *Instance) leaveBatch(slot int32, toHost bool) {
-	q := &in.seqs[slot]
-	tokens := q.contextDone
+func (instance *Instance) leaveBatch(slot int32, toHost bool) {
+	sequence := &instance.sequences[slot]
+	tokens := sequence.contextDone
 
-	// A decoding sequence leaves the sums of all decoding sequences, and owns the blocks that growKV took for it.
-	if q.state == stateDecoding {
-		newTokens := in.iteration - q.decodingSince
-		tokens = q.contextNeeded + int32(newTokens)
-		in.decodingCount--
-		in.decodingTokens -= int64(tokens)
-		phase := in.blockPhase(q)
-		in.phases[phase]--
-		if !in.opt.ReserveAnswer {
-			q.blocks += iterationsOfPhase(q.decodingSince, in.nextUngrown(), phase, int64(in.opt.BlockTokens)) // what grow took for it
+	// A decoding sequence leaves the sums of all decoding sequences, and owns the blocks that takeGrowthBlocks took for it.
+	if sequence.state == stateDecoding {
+		newTokens := instance.iteration - sequence.decodingSince
+		tokens = sequence.contextNeeded + int32(newTokens)
+		instance.decodingCount--
+		instance.decodingTokens -= int64(tokens)
+		phase := instance.blockPhase(sequence)
+		instance.phaseCounts[phase]--
+		if !instance.options.ReserveAnswer {
+			sequence.blocks += iterationsOfPhase(sequence.decodingSince, instance.nextUngrown(), phase, int64(instance.options.BlockTokens))
 		}
-		q.generated = in.generatedBy(q)
+		sequence.generated = instance.generatedBy(sequence)
 		if toHost {
-			q.inHostMemory = true
-			in.swapTokens(tokens, in.opt.HiddenShare)
+			sequence.inHostMemory = true
+			instance.swapTokens(tokens, instance.options.HiddenShare)
 		}
 	} else {
-		for i, s := range in.prefilling {
-			if s == slot {
-				in.prefilling = append(in.prefilling[:i], in.prefilling[i+1:]...)
+		for i, prefillingSlot := range instance.prefilling {
+			if prefillingSlot == slot {
+				instance.prefilling = append(instance.prefilling[:i], instance.prefilling[i+1:]...)
 				break
 			}
 		}
 	}
 
 	// Free the blocks, and fill its place in the batch with the last sequence.
-	in.memory.returnBlocks(q.blocks, q.session, tokens)
-	q.blocks, q.contextDone, q.chunk, q.contextNeeded = 0, 0, 0, q.prompt+q.generated
-	q.serial++
-	lastIndex := len(in.running) - 1
-	lastSlot := in.running[lastIndex]
-	in.running[q.position] = lastSlot
-	in.seqs[lastSlot].position = q.position
-	in.running = in.running[:lastIndex]
+	instance.memory.returnBlocks(sequence.blocks, sequence.session, tokens)
+	sequence.blocks, sequence.contextDone, sequence.chunk, sequence.contextNeeded = 0, 0, 0, sequence.prompt+sequence.generated
+	sequence.serial++
+	lastIndex := len(instance.running) - 1
+	lastSlot := instance.running[lastIndex]
+	instance.running[sequence.position] = lastSlot
+	instance.sequences[lastSlot].position = sequence.position
+	instance.running = instance.running[:lastIndex]
 }

@@ -9,233 +9,235 @@ import (
 // Begin forms the next iteration, in which each decoding sequence makes a token and prompts are computed up to the
 // token budget. It returns how long the iteration takes, and which sequences take part in one for the first time.
 // ok is false if there is no sequence. End must follow.
-func (in *Instance) Begin() (duration time.Duration, firstTime []int32, ok bool) {
-	in.firstTime = in.firstTime[:0]
-	preempted := in.growKV()
+func (instance *Instance) Begin() (duration time.Duration, firstTime []int32, ok bool) {
+	instance.firstTime = instance.firstTime[:0]
+	preempted := instance.takeGrowthBlocks()
 	mayAdmit := preempted == 0 // admit only if no sequence had to leave
 
 	// Decoding sequences take a token each; what is left of the budget goes to prompts.
-	budget := in.opt.TokenBudget - in.decodingCount
-	in.work = formats.IterationWork{DecodingSequences: in.decodingCount, ContextTokens: in.decodingTokens}
-	for _, slot := range in.prefilling {
-		budget -= in.addChunk(slot, budget)
+	budget := instance.options.TokenBudget - instance.decodingCount
+	instance.work = formats.IterationWork{DecodingSequences: instance.decodingCount, ContextTokens: instance.decodingTokens}
+	for _, slot := range instance.prefilling {
+		budget -= instance.addChunk(slot, budget)
 	}
 
 	// Admit waiting sequences as long as budget, slots and blocks last.
-	for mayAdmit && budget > 0 && len(in.waiting.list) > 0 && len(in.running) < int(in.m.MaxSequences) {
-		slot := in.waiting.list[0]
-		if !in.admit(slot) {
+	for mayAdmit && budget > 0 && len(instance.waiting.list) > 0 && len(instance.running) < int(instance.model.MaxSequences) {
+		slot := instance.waiting.list[0]
+		if !instance.admit(slot) {
 			break
 		}
-		budget -= in.addChunk(slot, budget)
+		budget -= instance.addChunk(slot, budget)
 	}
-	if len(in.running) == 0 {
+	if len(instance.running) == 0 {
 		return 0, nil, false
 	}
 
 	// The time of the iteration includes the swaps since the last one.
-	in.busy = true
-	in.counts.Iterations++
-	duration = in.m.Iteration.Duration(in.work) + in.swapDelay
-	in.swapDelay = 0
-	if in.m.KVTokens > 0 {
-		in.counts.KVUseTime += time.Duration(float64(duration) * float64(in.UsedKV()) / float64(in.m.KVTokens))
+	instance.busy = true
+	instance.counts.Iterations++
+	duration = instance.model.Iteration.Duration(instance.work) + instance.swapDelay
+	instance.swapDelay = 0
+	if instance.model.KVTokens > 0 {
+		instance.counts.KVUseTime += time.Duration(float64(duration) * float64(instance.UsedKV()) / float64(instance.model.KVTokens))
 	}
-	return max(duration, 1), in.firstTime, true
+	return max(duration, 1), instance.firstTime, true
 }
 
-// growKV takes, before an iteration, the blocks that decoding sequences need for their next token. phases[i] counts
-// the sequences whose last block is full at iterations that leave the remainder i, so no sequence is looked at. If
-// blocks are short, sequences are preempted; growKV returns how many.
-func (in *Instance) growKV() (preempted int) {
-	if in.opt.ReserveAnswer {
+// takeGrowthBlocks takes, before an iteration, the blocks that decoding sequences need for their next token.
+// phaseCounts[i] is the number of sequences whose last block is full at iterations that leave the remainder i, so no
+// sequence is looked at. If blocks are short, sequences are preempted; it returns how many.
+func (instance *Instance) takeGrowthBlocks() (preempted int) {
+	if instance.options.ReserveAnswer {
 		return 0
 	}
 	for {
-		need := in.phases[in.iteration%int64(in.opt.BlockTokens)]
-		if need <= in.memory.freeBlocks() {
+		need := instance.phaseCounts[instance.iteration%int64(instance.options.BlockTokens)]
+		if need <= instance.memory.freeBlocks() {
 			break
 		}
-		in.preempt()
+		instance.preempt()
 		preempted++
 	}
-	n := in.phases[in.iteration%int64(in.opt.BlockTokens)]
-	in.memory.takeBlocks(n)
+	blocks := instance.phaseCounts[instance.iteration%int64(instance.options.BlockTokens)]
+	instance.memory.takeBlocks(blocks)
 	return preempted
 }
 
-// preempt makes a running sequence wait again, because KV memory is short: the least urgent one, and among equals
-// the one that was admitted last. With SwapOut its KV state goes to the host's memory; otherwise it is computed
-// again.
-func (in *Instance) preempt() {
-	victim := in.running[0]
-	for _, slot := range in.running[1:] {
-		a, b := &in.seqs[slot], &in.seqs[victim]
-		if a.rank > b.rank || a.rank == b.rank && a.admittedAs > b.admittedAs {
+// preempt makes a running sequence wait again, because KV memory is short: the least urgent one, and among equals the
+// one that was admitted last. With SwapOut its KV state goes to the host's memory; otherwise it is computed again.
+func (instance *Instance) preempt() {
+	victim := instance.running[0]
+	for _, slot := range instance.running[1:] {
+		candidate, current := &instance.sequences[slot], &instance.sequences[victim]
+		if candidate.priority > current.priority || candidate.priority == current.priority && candidate.admittedNumber > current.admittedNumber {
 			victim = slot
 		}
 	}
-	in.counts.Preempted++
-	q := &in.seqs[victim]
-	in.leaveBatch(victim, in.opt.SwapOut)
-	q.state = stateWaiting
-	in.waiting.push(victim)
+	instance.counts.Preempted++
+	sequence := &instance.sequences[victim]
+	instance.leaveBatch(victim, instance.options.SwapOut)
+	sequence.state = stateWaiting
+	instance.waiting.push(victim)
 }
 
-// addChunk gives a prompt as many tokens of the iteration as the budget allows, and returns how many. Attention is
-// counted in pairs: each new token attends to all before it.
-func (in *Instance) addChunk(slot, budget int32) int32 {
-	q := &in.seqs[slot]
-	n := max(0, min(q.contextNeeded-q.contextDone, budget))
-	q.chunk = n
-	if n > 0 {
-		in.work.PrefillSequences++
-		in.work.PromptTokens += n
-		in.work.AttentionPairs += float64(n) * (float64(q.contextDone) + float64(n)/2)
-		in.counts.ComputedPrompt += int64(n)
+// addChunk gives the prompt of the sequence in a slot as many tokens of the iteration as the budget allows, and
+// returns how many. Attention is counted in pairs: each new token attends to all before it.
+func (instance *Instance) addChunk(slot, budget int32) int32 {
+	sequence := &instance.sequences[slot]
+	tokens := max(0, min(sequence.contextNeeded-sequence.contextDone, budget))
+	sequence.chunk = tokens
+	if tokens > 0 {
+		instance.work.PrefillSequences++
+		instance.work.PromptTokens += tokens
+		instance.work.AttentionPairs += float64(tokens) * (float64(sequence.contextDone) + float64(tokens)/2)
+		instance.counts.ComputedPrompt += int64(tokens)
 	}
-	return n
+	return tokens
 }
 
-// admit adds the first waiting sequence to the batch. It returns false if there are not enough free blocks of KV
-// memory for its context, or for its whole answer if that is reserved.
-func (in *Instance) admit(slot int32) bool {
-	q := &in.seqs[slot]
-	wantedBlocks := in.memory.blocksFor(q.contextNeeded)
-	if in.opt.ReserveAnswer {
-		wantedBlocks = in.memory.blocksFor(q.prompt + q.output)
+// admit adds the first waiting sequence, which is in this slot, to the batch. It returns false if there are not
+// enough free blocks of KV memory for its context, or for its whole answer if that is reserved.
+func (instance *Instance) admit(slot int32) bool {
+	sequence := &instance.sequences[slot]
+	wantedBlocks := instance.memory.blocksFor(sequence.contextNeeded)
+	if instance.options.ReserveAnswer {
+		wantedBlocks = instance.memory.blocksFor(sequence.prompt + sequence.output)
 	}
-	if wantedBlocks > in.memory.freeBlocks() {
+	if wantedBlocks > instance.memory.freeBlocks() {
 		return false
 	}
 
 	// Context that was swapped out or is cached need not be computed. At least one token is.
-	in.waiting.remove(0)
-	q.contextDone = 0
-	if q.inHostMemory {
-		q.contextDone = q.contextNeeded - 1
-		in.swapTokens(q.contextNeeded, 0)
-		q.inHostMemory = false
-	} else if cachedTokens := in.memory.prefixTokens(q.session); cachedTokens > 0 {
-		q.contextDone = min(cachedTokens, (q.contextNeeded-1)/in.opt.BlockTokens*in.opt.BlockTokens)
-		in.counts.CachedPrompt += int64(q.contextDone)
-		in.memory.removePrefix(q.session)
+	instance.waiting.remove(0)
+	sequence.contextDone = 0
+	if sequence.inHostMemory {
+		sequence.contextDone = sequence.contextNeeded - 1
+		instance.swapTokens(sequence.contextNeeded, 0)
+		sequence.inHostMemory = false
+	} else if cachedTokens := instance.memory.prefixTokens(sequence.session); cachedTokens > 0 {
+		sequence.contextDone = min(cachedTokens, (sequence.contextNeeded-1)/instance.options.BlockTokens*instance.options.BlockTokens)
+		instance.counts.CachedPrompt += int64(sequence.contextDone)
+		instance.memory.removePrefix(sequence.session)
 	}
 
 	// Take the blocks, and enter the batch.
-	in.memory.takeBlocks(wantedBlocks)
-	q.blocks = wantedBlocks
-	in.admittedCount++
-	q.admittedAs, q.state, q.position = in.admittedCount, statePrefilling, int32(len(in.running))
-	in.running, in.prefilling = append(in.running, slot), append(in.prefilling, slot)
-	if !q.everAdmitted {
-		q.everAdmitted = true
-		in.firstTime = append(in.firstTime, q.id)
+	instance.memory.takeBlocks(wantedBlocks)
+	sequence.blocks = wantedBlocks
+	instance.admittedCount++
+	sequence.admittedNumber, sequence.state, sequence.position = instance.admittedCount, statePrefilling, int32(len(instance.running))
+	instance.running, instance.prefilling = append(instance.running, slot), append(instance.prefilling, slot)
+	if !sequence.everAdmitted {
+		sequence.everAdmitted = true
+		instance.firstTime = append(instance.firstTime, sequence.id)
 	}
 	return true
 }
 
 // swapTokens moves the KV state of some tokens to or from the host's memory. The next iteration is longer by the
 // time of that, less the share that is hidden behind computation.
-func (in *Instance) swapTokens(tokens int32, hiddenShare float64) {
-	bytes := int64(tokens) * in.m.TokenBytes
-	in.counts.SwappedBytes += bytes
-	if in.opt.SwapBytesPerSecond > 0 {
-		in.swapDelay += time.Duration(float64(bytes) / in.opt.SwapBytesPerSecond * (1 - hiddenShare) * 1e9)
+func (instance *Instance) swapTokens(tokens int32, hiddenShare float64) {
+	bytes := int64(tokens) * instance.model.TokenBytes
+	instance.counts.SwappedBytes += bytes
+	if instance.options.SwapBytesPerSecond > 0 {
+		instance.swapDelay += time.Duration(float64(bytes) / instance.options.SwapBytesPerSecond * (1 - hiddenShare) * 1e9)
 	}
 }
 
 // End ends the iteration that Begin formed: all decoding sequences have one more token. It returns which sequences
 // got their first token, have ended, or are due for a report of progress; the lists are valid until the next call.
-func (in *Instance) End() *IterationEnd {
-	e := &in.end
-	e.First, e.Progress, e.Finished = e.First[:0], e.Progress[:0], e.Finished[:0]
-	in.busy = false
-	in.iteration++
-	in.decodingTokens += int64(in.decodingCount)
-	in.counts.Output += int64(in.decodingCount)
+func (instance *Instance) End() *IterationEnd {
+	end := &instance.lastEnd
+	end.First, end.Progress, end.Finished = end.First[:0], end.Progress[:0], end.Finished[:0]
+	instance.busy = false
+	instance.iteration++
+	instance.decodingTokens += int64(instance.decodingCount)
+	instance.counts.Output += int64(instance.decodingCount)
 
 	// Look at the decoding sequences that reached their end or a progress report.
-	for len(in.checks) > 0 && in.checks[0].iteration <= in.iteration {
-		m := in.checks.pop()
-		q := &in.seqs[m.slot]
-		if q.serial != m.serial || q.state != stateDecoding {
+	for len(instance.checks) > 0 && instance.checks[0].iteration <= instance.iteration {
+		check := instance.checks.pop()
+		sequence := &instance.sequences[check.slot]
+		if sequence.serial != check.serial || sequence.state != stateDecoding {
 			continue
 		}
-		if generated := in.generatedBy(q); generated >= q.output {
-			e.Finished = append(e.Finished, q.id)
-			in.removeSlot(m.slot, false)
+		if generated := instance.generatedBy(sequence); generated >= sequence.output {
+			end.Finished = append(end.Finished, sequence.id)
+			instance.removeSlot(check.slot, false)
 		} else {
-			e.Progress = append(e.Progress, q.id)
-			in.scheduleCheck(m.slot)
+			end.Progress = append(end.Progress, sequence.id)
+			instance.scheduleCheck(check.slot)
 		}
 	}
 
 	// Prompts that are complete give their first token.
-	stillPrefilling := in.prefilling[:0]
-	for _, slot := range in.prefilling {
-		q := &in.seqs[slot]
-		q.contextDone += q.chunk
-		q.chunk = 0
-		if q.contextDone < q.contextNeeded {
+	stillPrefilling := instance.prefilling[:0]
+	for _, slot := range instance.prefilling {
+		sequence := &instance.sequences[slot]
+		sequence.contextDone += sequence.chunk
+		sequence.chunk = 0
+		if sequence.contextDone < sequence.contextNeeded {
 			stillPrefilling = append(stillPrefilling, slot)
 			continue
 		}
-		in.addFirstToken(slot, e)
+		instance.addFirstToken(slot, end)
 	}
-	in.prefilling = stillPrefilling
-	return e
+	instance.prefilling = stillPrefilling
+	return end
 }
 
 // addFirstToken gives a sequence the token that follows its prompt, from which it decodes on: one token in each
 // iteration. A sequence that was preempted has had its first token before.
-func (in *Instance) addFirstToken(slot int32, e *IterationEnd) {
-	q := &in.seqs[slot]
-	q.generated++
-	in.counts.Output++
-	if q.generated == 1 {
-		e.First = append(e.First, q.id)
+func (instance *Instance) addFirstToken(slot int32, end *IterationEnd) {
+	sequence := &instance.sequences[slot]
+	sequence.generated++
+	instance.counts.Output++
+	if sequence.generated == 1 {
+		end.First = append(end.First, sequence.id)
 	}
-	q.state, q.decodingSince = stateDecoding, in.iteration
-	in.decodingCount++
-	in.decodingTokens += int64(q.contextNeeded)
-	in.phases[in.blockPhase(q)]++
-	if q.generated >= q.output {
-		e.Finished = append(e.Finished, q.id)
-		in.removeSlot(slot, false)
+
+	// It decodes from now on, and counts in the sums of all decoding sequences.
+	sequence.state, sequence.decodingSince = stateDecoding, instance.iteration
+	instance.decodingCount++
+	instance.decodingTokens += int64(sequence.contextNeeded)
+	instance.phaseCounts[instance.blockPhase(sequence)]++
+	if sequence.generated >= sequence.output {
+		end.Finished = append(end.Finished, sequence.id)
+		instance.removeSlot(slot, false)
 		return
 	}
-	in.scheduleCheck(slot)
+	instance.scheduleCheck(slot)
 }
 
-// blockPhase returns the phase of a decoding sequence: it needs a new block in the iterations
-// that are congruent to the phase modulo the block size, before which its tokens fill its
-// blocks. In iteration decodingSince it has contextNeeded tokens and writes one more.
-func (in *Instance) blockPhase(q *sequence) int64 {
-	b := int64(in.opt.BlockTokens)
-	return (q.decodingSince + in.memory.blocksFor(q.contextNeeded)*b - int64(q.contextNeeded)) % b
+// blockPhase returns the phase of a decoding sequence: it needs a new block in the iterations that are congruent to
+// the phase modulo the block size, before which its tokens fill its blocks. In iteration decodingSince it has
+// contextNeeded tokens and writes one more.
+func (instance *Instance) blockPhase(sequence *sequence) int64 {
+	blockTokens := int64(instance.options.BlockTokens)
+	return (sequence.decodingSince + instance.memory.blocksFor(sequence.contextNeeded)*blockTokens - int64(sequence.contextNeeded)) % blockTokens
 }
 
-// nextUngrown returns the first iteration for which growKV has not taken blocks yet.
-func (in *Instance) nextUngrown() int64 {
-	if in.busy {
-		return in.iteration + 1
+// nextUngrown returns the first iteration for which takeGrowthBlocks has not taken blocks yet.
+func (instance *Instance) nextUngrown() int64 {
+	if instance.busy {
+		return instance.iteration + 1
 	}
-	return in.iteration
+	return instance.iteration
 }
 
-// iterationsOfPhase returns the number of iterations of a phase in [from, to).
-func iterationsOfPhase(from, to, phase, size int64) int64 {
-	return (to+size-1-phase)/size - (from+size-1-phase)/size
+// iterationsOfPhase returns how many iterations in [from, to) leave the remainder phase modulo blockTokens, the size
+// of a block.
+func iterationsOfPhase(from, to, phase, blockTokens int64) int64 {
+	return (to+blockTokens-1-phase)/blockTokens - (from+blockTokens-1-phase)/blockTokens
 }
 
-// scheduleCheck schedules when to look at a decoding sequence: at its end or its next progress report.
-func (in *Instance) scheduleCheck(slot int32) {
-	q := &in.seqs[slot]
-	generated := in.generatedBy(q)
-	target := q.output
-	if p := in.opt.ProgressTokens; p > 0 {
-		target = min(target, (generated/p+1)*p)
+// scheduleCheck schedules when to look at the decoding sequence in a slot: at its end or its next progress report.
+func (instance *Instance) scheduleCheck(slot int32) {
+	sequence := &instance.sequences[slot]
+	generated := instance.generatedBy(sequence)
+	target := sequence.output
+	if interval := instance.options.ProgressTokens; interval > 0 {
+		target = min(target, (generated/interval+1)*interval)
 	}
-	in.checks.push(iterationCheck{in.iteration + int64(target-generated), slot, q.serial})
+	instance.checks.push(iterationCheck{instance.iteration + int64(target-generated), slot, sequence.serial})
 }

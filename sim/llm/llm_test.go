@@ -109,7 +109,7 @@ func TestRemoveAndComeBack(t *testing.T) {
 			}
 			open -= len(in.End().Finished)
 		}
-		if all, waits := in.SequenceCounts(); all != 0 || waits != 0 || in.UsedKV() != 0 || in.decodingCount != 0 || in.decodingTokens != 0 || slices.Max(in.phases) != 0 {
+		if all, waits := in.SequenceCounts(); all != 0 || waits != 0 || in.UsedKV() != 0 || in.decodingCount != 0 || in.decodingTokens != 0 || slices.Max(in.phaseCounts) != 0 {
 			t.Fatalf("at the end %d sequences, %d tokens in use, %d decoding over %d", all, in.UsedKV(), in.decodingCount, in.decodingTokens)
 		}
 		if c := in.Counts(); c.Output < tokens {

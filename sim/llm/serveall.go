@@ -22,7 +22,7 @@ type Outcome struct {
 	LastToken      time.Duration // last token
 }
 
-// TPOT returns the time per token after the first.
+// TPOT returns the time per token after the first, for an answer of `output` tokens; 0 if it has only one.
 func (o Outcome) TPOT(output int32) time.Duration {
 	if output < 2 {
 		return 0
@@ -33,16 +33,16 @@ func (o Outcome) TPOT(output int32) time.Duration {
 // ServeAll serves requests on an instance until it is empty. If all requests arrive at 0, they
 // are a queue that is drained: an estimator of waiting and completion times is calibrated on
 // their starts and ends.
-func ServeAll(o Options, m Model, requests []Request) ([]Outcome, Counts, error) {
-	in := NewInstance(o, m)
+func ServeAll(options Options, model Model, requests []Request) ([]Outcome, Counts, error) {
+	instance := NewInstance(options, model)
 	outcomes := make([]Outcome, len(requests))
 	if len(requests) > math.MaxInt32 {
 		return nil, Counts{}, fmt.Errorf("%d requests: expected at most %d", len(requests), math.MaxInt32)
 	}
 	now, nextRequest := time.Duration(0), 0
 	add := func() error {
-		r := &requests[nextRequest]
-		err := in.Add(Sequence{ID: int32(nextRequest), Prompt: r.Prompt, Output: r.Output, Priority: r.Priority, Session: r.Session})
+		request := &requests[nextRequest]
+		err := instance.Add(Sequence{ID: int32(nextRequest), Prompt: request.Prompt, Output: request.Output, Priority: request.Priority, Session: request.Session})
 		if err != nil {
 			return fmt.Errorf("request %d: %w", nextRequest, err)
 		}
@@ -58,10 +58,10 @@ func ServeAll(o Options, m Model, requests []Request) ([]Outcome, Counts, error)
 		}
 
 		// Run an iteration. If there is nothing to do, go to the next arrival.
-		duration, began, ok := in.Begin()
+		duration, began, ok := instance.Begin()
 		if !ok {
 			if nextRequest == len(requests) {
-				return outcomes, in.Counts(), nil
+				return outcomes, instance.Counts(), nil
 			}
 			now = requests[nextRequest].ArrivedAt
 			continue
@@ -72,7 +72,7 @@ func ServeAll(o Options, m Model, requests []Request) ([]Outcome, Counts, error)
 			outcomes[id].FirstIteration = now
 		}
 		now += duration
-		ended := in.End()
+		ended := instance.End()
 		for _, id := range ended.First {
 			outcomes[id].FirstToken = now
 		}
