@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
@@ -218,7 +219,7 @@ func TestPlansMatchBruteForce(t *testing.T) {
 			return
 		}
 		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
-		var inf *Infeasible
+		var inf *kind.InfeasibleError
 		if want == 0 {
 			if !errors.As(err, &inf) {
 				t.Fatalf("nothing serves every model, got %v, %v", outcome, err)

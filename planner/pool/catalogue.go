@@ -31,8 +31,8 @@ func newCatalogue(p *Problem, templates []stages.Template) *templateCatalogue {
 }
 
 // listTemplates lists the templates of all models (pipelines without replica counts that keep the SLO), without
-// those that another one beats in every respect. If a model has none, it returns an *Infeasible that explains
-// why, and if there are too many in all, an error.
+// those that another one beats in every respect. If a model has none, it returns a *kind.InfeasibleError that
+// explains why, and if there are too many in all, an error.
 func (p *Problem) listTemplates() (*templateCatalogue, error) {
 	var templates []stages.Template
 	for d := range p.Models {

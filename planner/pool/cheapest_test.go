@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
@@ -63,13 +64,13 @@ func checkCheapest(t *rapid.T, p *Problem, prices []float64, exclusive bool) boo
 		least = leastByEnumeration(t, p, prices)
 	}
 	outcome, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{})
-	var inf *Infeasible
+	var inf *kind.InfeasibleError
 	if errors.As(err, &inf) {
 		if !math.IsInf(least, 1) {
 			t.Errorf("infeasible (%v), but devices for %v carry the floors", err, least)
 		}
-		if inf.Load > 1+1e-6 {
-			t.Errorf("nearest feasible is %v times what is infeasible", inf.Load)
+		if inf.Nearest.LoadFactor > 1+1e-6 {
+			t.Errorf("nearest feasible is %v times what is infeasible", inf.Nearest.LoadFactor)
 		}
 		return false
 	}
@@ -170,7 +171,7 @@ func leastByEnumeration(t *rapid.T, p *Problem, prices []float64) float64 {
 			return
 		}
 		_, err := Solve(context.Background(), &q, highs.Solver{}, Options{})
-		var inf *Infeasible
+		var inf *kind.InfeasibleError
 		switch {
 		case err == nil:
 			best = price

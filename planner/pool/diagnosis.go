@@ -30,7 +30,7 @@ func (s *planSearch) explainError(ctx context.Context, err error) error {
 // floorsTooHigh returns the error for floors (least rates of models) that are too high: it names the floors and
 // pools that exclude each other, and the largest common factor at which whole devices carry the floors.
 func floorsTooHigh(ctx context.Context, search *planSearch) error {
-	reason := &Infeasible{Model: -1, Constraint: "min_rps"}
+	reason := &kind.InfeasibleError{Constraint: "min_rps"}
 	if search.options.NoDiagnosis {
 		return reason
 	}
@@ -38,8 +38,8 @@ func floorsTooHigh(ctx context.Context, search *planSearch) error {
 	if err != nil {
 		return err // without floors there is no plan either
 	}
-	reason.Load = outcome.Value
-	reason.Reason = fmt.Sprintf("the devices carry %s times the rates asked as min_rps", kind.LoadText(reason.Load))
+	reason.Nearest.LoadFactor = outcome.Value
+	reason.Reason = fmt.Sprintf("the devices carry %s times the rates asked as min_rps", kind.LoadText(outcome.Value))
 	program := newMasterProgram(search.catalogue, nil, mostServingTemplates(ctx, search), -1, true)
 	if limits, _, err := milp.FindConflict(ctx, search.solver, program.m); err == nil {
 		for _, limit := range limits {
@@ -90,7 +90,7 @@ func (l *masterProgram) limitName(limit milp.Limit) string {
 // which part of the least rates the cluster reaches, or which memory is too small, or else that more effort may
 // find a plan.
 func tooFewDevices(ctx context.Context, search *planSearch) error {
-	reason := &Infeasible{Model: -1, Constraint: "devices"}
+	reason := &kind.InfeasibleError{Constraint: "devices"}
 	if search.options.NoDiagnosis {
 		return reason
 	}
@@ -99,7 +99,7 @@ func tooFewDevices(ctx context.Context, search *planSearch) error {
 	// Devices for one replica of everything.
 	for k, n := range missingDevices(ctx, search) {
 		if n > 0 {
-			reason.Devices = append(reason.Devices, MissingDevices{k, n})
+			reason.Nearest.Devices = append(reason.Nearest.Devices, kind.MissingCount{Device: search.problem.Pools[k].Kind, Count: n})
 			total += n
 		}
 	}
@@ -113,14 +113,14 @@ func tooFewDevices(ctx context.Context, search *planSearch) error {
 		if err != nil {
 			return err
 		}
-		reason.Constraint, reason.Load = "min_rps", outcome.Value
-		reason.Reason = fmt.Sprintf("this cluster reaches %s times the minimum rates asked, in whole devices", kind.LoadText(reason.Load))
+		reason.Constraint, reason.Nearest.LoadFactor = "min_rps", outcome.Value
+		reason.Reason = fmt.Sprintf("this cluster reaches %s times the minimum rates asked, in whole devices", kind.LoadText(outcome.Value))
 		return reason
 	}
 
 	// Memory.
 	if k, bytes := jointMemory(ctx, search); bytes > 0 {
-		reason.Constraint, reason.Memory = "memory", bytes
+		reason.Constraint, reason.Nearest.MemoryBytes = "memory", bytes
 		reason.Reason = fmt.Sprintf("%d models together need at least %d bytes on each %s, which has %d", len(search.problem.Models), bytes, search.problem.Pools[k].Kind, search.problem.Pools[k].Memory)
 		return reason
 	}

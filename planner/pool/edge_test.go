@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
@@ -46,15 +47,15 @@ func TestFloorAtTheEdge(t *testing.T) {
 				"no partitioning": func() (*Outcome, error) { return NP(context.Background(), p, highs.Solver{}, Options{}) },
 			} {
 				outcome, err := solve()
-				var refused *Infeasible
+				var refused *kind.InfeasibleError
 				if err != nil && !errors.As(err, &refused) {
 					t.Fatal(err)
 				}
 				if met := over <= floorTolerance; met != (err == nil) {
 					t.Errorf("%s, %s, a floor %g above what is carried: %v", name, what, over, err)
 				}
-				if refused != nil && refused.Load >= 1 {
-					t.Errorf("%s, %s, a floor %g above what is carried is refused, nearest feasible is %v times it", name, what, over, refused.Load)
+				if refused != nil && refused.Nearest.LoadFactor >= 1 {
+					t.Errorf("%s, %s, a floor %g above what is carried is refused, nearest feasible is %v times it", name, what, over, refused.Nearest.LoadFactor)
 				}
 				if outcome != nil {
 					bounded(t, outcome, what == "price")

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -29,8 +30,8 @@ const nearEdge = 1 - 2e-3
 // of the solver never decides at the edge: what counts is whether the rates of the plan meet the floors.
 func solveAtFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome, error) {
 	outcome, err := solve(p)
-	var infeasible *Infeasible
-	if !errors.As(err, &infeasible) || infeasible.Constraint != "min_rps" || infeasible.Load < nearEdge {
+	infeasible, ok := errors.AsType[*kind.InfeasibleError](err)
+	if !ok || infeasible.Constraint != "min_rps" || infeasible.Nearest.LoadFactor < nearEdge {
 		return outcome, err
 	}
 
@@ -129,8 +130,7 @@ func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	// The plan that carries the largest part of the floors must carry all of them.
 	outcome, err := f.largestPlan(ctx)
 	if err != nil || outcome.Value < 1 {
-		var infeasible *Infeasible
-		if errors.As(err, &infeasible) {
+		if _, infeasible := errors.AsType[*kind.InfeasibleError](err); infeasible {
 			err = nil // the diagnosis says so
 		}
 		return err

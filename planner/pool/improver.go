@@ -254,7 +254,7 @@ func programOptions(search *planSearch, name string, program *integerProgram, no
 		options.Incumbent = func(found milp.Incumbent) {
 			// The solver's own figures, for the progress line. The plan's are recomputed later.
 			if search.incumbent.plan == nil || found.Value > search.incumbent.score() {
-				search.options.Progress(Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.provenBound()), Incumbent: true})
+				search.options.Progress(Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.provenBound())})
 			}
 		}
 	}

@@ -7,35 +7,25 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
 )
 
-// Limit says what a little more of something would gain, by the bound.
-type Limit struct {
-	Pool   int     // -1 if the limit is a model's SLO
-	Model  int     // -1 if the limit is a pool
-	Change float64 // one device, or nanoseconds of SLO
-	Value  float64 // of the objective, by the changed relaxation
-	Gain   float64 // relative to the relaxation as it is
-}
-
-// SLOStep is the change of an SLO that limits are computed for.
-const SLOStep = 10 * time.Millisecond
+// sloStep is the change of an SLO that limits are computed for.
+const sloStep = 10 * time.Millisecond
 
 // findLimits finds what limits the plan: it solves the linear program again with one more device of each kind,
-// and with each model's SLO longer by SLOStep. It returns the changes that raise the objective, by falling
-// gain.
-func findLimits(ctx context.Context, search *planSearch) []Limit {
-	var limits []Limit
+// and with each model's SLO longer by sloStep. It returns the changes that raise the objective, by falling
+// gain. The gain is relative to the relaxation as it is.
+func findLimits(ctx context.Context, search *planSearch) []formats.Limit {
+	var limits []formats.Limit
 	value := search.choice.lp.value
-	add := func(l Limit, solved *relaxation, err error) {
-		if err != nil || solved.value <= value*(1+1e-6) {
-			return
+	add := func(constraint, change string, solved *relaxation, err error) {
+		if err == nil && solved.value > value*(1+1e-6) {
+			limits = append(limits, formats.Limit{Constraint: constraint, Change: change, Value: search.catalogue.unitsToRate(solved.value), Gain: solved.value/value - 1})
 		}
-		l.Value = search.catalogue.unitsToRate(solved.value)
-		l.Gain = solved.value/value - 1
-		limits = append(limits, l)
 	}
 
 	// One more device of each kind.
@@ -48,7 +38,7 @@ func findLimits(ctx context.Context, search *planSearch) []Limit {
 		if err == nil {
 			basis = solved.basis
 		}
-		add(Limit{Pool: k, Model: -1, Change: 1}, solved, err)
+		add("device "+search.problem.Pools[k].Kind, "+1 device", solved, err)
 	}
 
 	// A longer SLO of each model. If the templates are too many to list again, these limits are left out.
@@ -61,18 +51,18 @@ func findLimits(ctx context.Context, search *planSearch) []Limit {
 			continue
 		}
 		solved, err := changed.solveRelaxation(ctx, search.solver, nil, indexesBelow(len(changed.templates)))
-		add(Limit{Pool: -1, Model: d, Change: float64(SLOStep)}, solved, err)
+		add("slo "+search.problem.Models[d].Name, "+"+document.Duration(sloStep).String(), solved, err)
 	}
-	slices.SortStableFunc(limits, func(a, b Limit) int { return cmp.Compare(b.Gain, a.Gain) })
+	slices.SortStableFunc(limits, func(a, b formats.Limit) int { return cmp.Compare(b.Gain, a.Gain) })
 	return limits
 }
 
 // withLongerSLO returns the catalogue of the templates that are allowed if the SLO of model d is longer by
-// SLOStep: those of the other models, and those of the model listed anew. The units stay.
+// sloStep: those of the other models, and those of the model listed anew. The units stay.
 func withLongerSLO(search *planSearch, d int) (*templateCatalogue, error) {
 	relaxed := *search.problem
 	relaxed.Models = slices.Clone(search.problem.Models)
-	relaxed.Models[d].SLO += SLOStep
+	relaxed.Models[d].SLO += sloStep
 	relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, marginShareOf(&relaxed, d))
 	templates, _, err := relaxed.undominatedTemplates(d)
 	if err != nil {
@@ -92,44 +82,26 @@ func withLongerSLO(search *planSearch, d int) (*templateCatalogue, error) {
 	return changed, nil
 }
 
-// Infeasible is the error that explains why there is no plan.
-type Infeasible struct {
-	Model      int    // -1 if no single model is the cause
-	Constraint string // slo, memory, devices or min_rps
-	Reason     string
-	SLO        time.Duration    // smallest with a pipeline; 0 if the SLO is not the cause
-	Memory     int64            // bytes per device at which a pipeline fits
-	Load       float64          // largest factor of the floors that whole devices carry
-	Devices    []MissingDevices // fewest devices to add
-	Conflict   []string         // limits that exclude each other
-}
-
-// MissingDevices is a number of devices that a pool lacks.
-type MissingDevices struct{ Pool, Count int }
-
-// Error returns why there is no plan.
-func (e *Infeasible) Error() string { return e.Reason }
-
 // noPipeline returns the error that explains why model d has no template at all: no device it was measured on,
 // too little memory, or an SLO that the fastest pipeline misses. tooBig is the number of stages that were left
 // out for lack of memory.
 func (p *Problem) noPipeline(d, tooBig int) error {
 	m := &p.Models[d]
-	reason := &Infeasible{Model: d}
+	reason := &kind.InfeasibleError{Model: m.Name}
 	latency, batch, ok := p.minLatency(d)
 	if !ok {
 		reason.Constraint = "memory"
-		reason.Memory = p.MinMemory(d)
-		if reason.Memory == 0 {
+		reason.Nearest.MemoryBytes = p.MinMemory(d)
+		if reason.Nearest.MemoryBytes == 0 {
 			reason.Constraint = "devices"
 			reason.Reason = fmt.Sprintf("%s was measured on no device of the cluster", m.Name)
 			return reason
 		}
-		reason.Reason = fmt.Sprintf("%s fits no device: its smallest pipeline needs %d bytes on a device", m.Name, reason.Memory)
+		reason.Reason = fmt.Sprintf("%s fits no device: its smallest pipeline needs %d bytes on a device", m.Name, reason.Nearest.MemoryBytes)
 		return reason
 	}
 	reason.Constraint = "slo"
-	reason.SLO = kind.MinSLO(latency, marginShareOf(p, d))
+	reason.Nearest.SLOUS = float64(kind.MinSLO(latency, marginShareOf(p, d))) / 1000
 	reason.Reason = fmt.Sprintf("no pipeline of %s keeps its SLO: the fastest takes %v at batch %d, and %v less the margin of %v leaves %v",
 		m.Name, latency, batch, m.SLO, m.Margin, m.SLO-m.Margin)
 	if tooBig > 0 {

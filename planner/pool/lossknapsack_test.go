@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/kind"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 )
@@ -23,7 +24,7 @@ func TestLossesAgainstProgram(t *testing.T) {
 		ctx := context.Background()
 		fresh := func() *planSearch {
 			x, err := newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{})
-			if inf, ok := errors.AsType[*Infeasible](err); ok {
+			if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 				t.Logf("%v", inf)
 				return nil
 			}
@@ -118,7 +119,7 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		p := z.problem()
 		work := int64(rapid.SampledFrom([]int{500, 5000, 50_000, lossWorkSteps}).Draw(t, "work"))
 		x, err := newSearch(context.Background(), p, highs.Solver{}, Options{}, maxThroughputGoal{})
-		if inf, ok := errors.AsType[*Infeasible](err); ok {
+		if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 			t.Logf("%v", inf)
 			return
 		}

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
@@ -83,13 +84,13 @@ func TestClassesShareWeights(t *testing.T) {
 			t.Errorf("%d bytes, weights once %v: %v", c.memory, c.oneCopy, err)
 			continue
 		}
-		if inf, ok := errors.AsType[*Infeasible](err); ok {
+		if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 			need := int64(330 * mb)
 			if c.oneCopy {
 				need = 230 * mb
 			}
-			if inf.Constraint != "memory" || inf.Memory != need {
-				t.Errorf("%d bytes, weights once %v: %s, %d bytes: %v", c.memory, c.oneCopy, inf.Constraint, inf.Memory, err)
+			if inf.Constraint != "memory" || inf.Nearest.MemoryBytes != need {
+				t.Errorf("%d bytes, weights once %v: %s, %d bytes: %v", c.memory, c.oneCopy, inf.Constraint, inf.Nearest.MemoryBytes, err)
 			}
 		}
 		if c.fits && math.Abs(outcome.Value/(2*500/(1+.25+1))-1) > 1e-6 {
@@ -120,7 +121,7 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 			return
 		}
 		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
-		if inf, ok := errors.AsType[*Infeasible](err); ok {
+		if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 			if want > 1e-9 {
 				t.Fatalf("a plan of %v exists: %v", want, inf)
 			}

@@ -118,11 +118,11 @@ func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 
 	// Batches may need time to fill.
 	if err := r.setBatchBuilding(ctx, run.Solver, o); err != nil {
-		return nil, r.translateError(err)
+		return nil, r.explainError(err)
 	}
 	outcome, err := r.runAlgorithm(ctx, run.Solver, o)
 	if err != nil {
-		return nil, r.translateError(err)
+		return nil, r.explainError(err)
 	}
 	return r.planOutcome(outcome), nil
 }
@@ -149,16 +149,6 @@ func (r *resolvedProblem) runAlgorithm(ctx context.Context, solver milp.Solver, 
 		return SolveUneven(ctx, r.problem, solver, o)
 	}
 	return Solve(ctx, r.problem, solver, o)
-}
-
-// translateError replaces the search's error that there is no plan, which holds indexes, by the planner's error
-// with names. Other errors stay.
-func (r *resolvedProblem) translateError(err error) error {
-	var inf *Infeasible
-	if errors.As(err, &inf) {
-		return r.infeasibleError(inf)
-	}
-	return err
 }
 
 // setBatchBuilding sets, for each model, how long a batch waits for each further request that fills it: the
@@ -217,7 +207,7 @@ func BatchRates(ctx context.Context, in *kind.Problem, run *kind.SolveRun) ([]fl
 		return nil, err
 	}
 	rates, err := r.unpartitionedRates(ctx, run.Solver, r.searchOptions())
-	return rates, r.translateError(err)
+	return rates, r.explainError(err)
 }
 
 // searchOptions returns the options of a search that reports no progress and starts from no running plan.

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"errors"
 	"fmt"
 
 	"inferplan/planner/kind"
@@ -54,21 +55,15 @@ func (r *resolvedProblem) floorsFromMinLoad() bool {
 	return true
 }
 
-// infeasibleError translates the search's explanation that there is no plan, which holds indexes, to the error
-// of the planner, with names and the nearest problem that has a plan.
-func (r *resolvedProblem) infeasibleError(e *Infeasible) *kind.InfeasibleError {
-	explained := &kind.InfeasibleError{Constraint: e.Constraint, Reason: e.Reason, Conflict: e.Conflict}
-	if e.Model >= 0 {
-		explained.Model = r.problem.Models[e.Model].Name
+// explainError adds to the search's error that there is no plan whether all floors come from --min-load. If they do, so
+// does the nearest feasible one, rounded down. Of other errors it returns what it was given.
+func (r *resolvedProblem) explainError(err error) error {
+	infeasible, ok := errors.AsType[*kind.InfeasibleError](err)
+	if !ok {
+		return err
 	}
-	explained.Nearest = kind.NearestFeasible{SLOUS: float64(e.SLO) / 1000, LoadFactor: e.Load, MemoryBytes: e.Memory}
-	// If all floors come from --min-load, so does the nearest feasible one, rounded down.
-	explained.OnlyMinLoad = r.options.MinLoad > 0 && r.floorsFromMinLoad()
-	if load := r.options.MinLoad; explained.OnlyMinLoad && e.Load > 0 {
-		explained.Nearest.MinLoadRPS = kind.RoundDown(load*e.Load, 6)
+	if infeasible.OnlyMinLoad = r.options.MinLoad > 0 && r.floorsFromMinLoad(); infeasible.OnlyMinLoad && infeasible.Nearest.LoadFactor > 0 {
+		infeasible.Nearest.MinLoadRPS = kind.RoundDown(r.options.MinLoad*infeasible.Nearest.LoadFactor, 6)
 	}
-	for _, m := range e.Devices {
-		explained.Nearest.Devices = append(explained.Nearest.Devices, kind.MissingCount{Device: r.problem.Pools[m.Pool].Kind, Count: m.Count})
-	}
-	return explained
+	return infeasible
 }

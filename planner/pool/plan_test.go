@@ -21,7 +21,7 @@ func TestPlansKeepTheRules(t *testing.T) {
 		p := drawProblem(t, size{models: 3, pools: 3, count: 6, shares: 4, blocks: 4, batches: 3, partitions: 3, timePools: true, memory: true, floors: true})
 		asClasses(t, p)
 		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.02})
-		var inf *Infeasible
+		var inf *kind.InfeasibleError
 		if errors.As(err, &inf) {
 			if inf.Reason == "" || inf.Constraint == "" {
 				t.Errorf("an explanation without a reason: %+v", inf)
@@ -134,18 +134,19 @@ func TestNearestSLOIsExact(t *testing.T) {
 		m.SLO = 1 + time.Duration(rapid.IntRange(0, int(m.SLO)/2).Draw(t, "tight"))
 		m.Margin = kind.Margin(m.SLO, p.MarginShare)
 		_, err := p.listTemplates()
-		var inf *Infeasible
+		var inf *kind.InfeasibleError
 		if !errors.As(err, &inf) || inf.Constraint != "slo" {
 			return
 		}
 		seen++
+		nearest := time.Duration(inf.Nearest.SLOUS * 1000)
 		for _, c := range []struct {
 			slo time.Duration
 			any bool
-		}{{inf.SLO, true}, {inf.SLO - time.Microsecond, false}} {
+		}{{nearest, true}, {nearest - time.Microsecond, false}} {
 			m.SLO, m.Margin = c.slo, kind.Margin(c.slo, p.MarginShare)
 			if list := everyPipeline(p, 0); len(list) > 0 != c.any {
-				t.Errorf("%d pipelines at %v, nearest feasible is %v", len(list), c.slo, inf.SLO)
+				t.Errorf("%d pipelines at %v, nearest feasible is %v", len(list), c.slo, nearest)
 			}
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/cputime"
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
@@ -83,7 +84,7 @@ func TestReplanMovesNoMoreThanAsked(t *testing.T) {
 		}
 		free, freeErr := Solve(context.Background(), &q, highs.Solver{}, Options{Gap: 0.01})
 		after, err := Solve(context.Background(), &q, highs.Solver{}, Options{Gap: 0.01, RunningPlan: running(p, before, most)})
-		var inf *Infeasible
+		var inf *kind.InfeasibleError
 		if errors.As(err, &inf) {
 			unserved++
 			if most == 1 && freeErr == nil {

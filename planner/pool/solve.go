@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/formats"
 	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
@@ -36,7 +37,6 @@ type Options struct {
 type Progress struct {
 	Phase        string
 	Value, Bound float64 // NaN while unknown
-	Incumbent    bool    // Value has just improved
 	Detail       string
 }
 
@@ -52,7 +52,7 @@ type Outcome struct {
 	StoppedBy milp.StoppedBy
 	Templates int // possible pipelines that no other one dominates
 	Phases    []Phase
-	Limits    []Limit
+	Limits    []formats.Limit
 	// ExemptModels are the models whose pipelines may wait longer on a time-shared pool than their SLO allows.
 	ExemptModels []int
 	Warnings     []string

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"inferplan/formats"
+	"inferplan/planner/kind"
 	"inferplan/solver/milp"
 )
 
@@ -29,8 +31,7 @@ func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Ou
 			o.Progress = nil
 			split := splitOffNIC(p, k, offNIC)
 			other, err := Solve(ctx, &split.problem, s, o)
-			var infeasible *Infeasible
-			if errors.As(err, &infeasible) {
+			if _, infeasible := errors.AsType[*kind.InfeasibleError](err); infeasible {
 				continue
 			}
 			if err != nil {
@@ -99,17 +100,12 @@ func (w *splitPool) mergePools(outcome *Outcome) {
 		}
 	}
 	// One more device can be on the NIC or off it, whichever is worth more. Limits come by falling gain, so the
-	// first of the two stays.
-	haveOne := false
-	outcome.Limits = slices.DeleteFunc(outcome.Limits, func(l Limit) bool {
-		isEither := l.Pool == w.nicPool || l.Pool == w.offNICPool
-		drop := isEither && haveOne
-		haveOne = haveOne || isEither
-		return drop
-	})
-	for i := range outcome.Limits {
-		if outcome.Limits[i].Pool == w.offNICPool {
-			outcome.Limits[i].Pool = w.nicPool
+	// first of the two, which are of one kind, stays.
+	var limits []formats.Limit
+	for _, l := range outcome.Limits {
+		if !slices.ContainsFunc(limits, func(o formats.Limit) bool { return o.Constraint == l.Constraint }) {
+			limits = append(limits, l)
 		}
 	}
+	outcome.Limits = limits
 }

@@ -3,9 +3,11 @@ package pool
 import (
 	"context"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
@@ -82,9 +84,9 @@ func TestSolveUnevenUsesDevicesOffNIC(t *testing.T) {
 			t.Errorf("fast device %d holds %d replicas, expected one", i, n)
 		}
 	}
-	for _, l := range outcome.Limits {
-		if l.Pool >= len(p.Pools) {
-			t.Errorf("a limit names pool %d of %d", l.Pool, len(p.Pools))
+	for i, l := range outcome.Limits {
+		if slices.ContainsFunc(outcome.Limits[:i], func(o formats.Limit) bool { return o.Constraint == l.Constraint }) {
+			t.Errorf("two limits are called %s", l.Constraint)
 		}
 	}
 }

@@ -70,21 +70,8 @@ func (r *resolvedProblem) planOutcome(outcome *Outcome) *kind.Outcome {
 	}
 	r.run.Warnings = append(r.run.Warnings, outcome.Warnings...)
 	r.writeReplan(outcome, o)
-	for _, l := range outcome.Limits {
-		o.Limits = append(o.Limits, r.writeLimit(l))
-	}
+	o.Limits = outcome.Limits
 	return o
-}
-
-// writeLimit writes a limit (a change that would raise the objective) in the names of the documents.
-func (r *resolvedProblem) writeLimit(l Limit) formats.Limit {
-	written := formats.Limit{Value: l.Value, Gain: l.Gain}
-	if l.Pool >= 0 {
-		written.Constraint, written.Change = "device "+r.problem.Pools[l.Pool].Kind, "+1 device"
-	} else {
-		written.Constraint, written.Change = "slo "+r.problem.Models[l.Model].Name, "+"+document.Duration(SLOStep).String()
-	}
-	return written
 }
 
 // headrooms returns what is kept back of every model: a margin of its SLO, and a part of what its replicas
