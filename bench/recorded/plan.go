@@ -10,6 +10,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool"
+	"inferplan/planner/stages"
 	"inferplan/testkit/reference"
 )
 
@@ -50,14 +51,15 @@ func Plan(ref *reference.Plan, profile *formats.Profile) (*formats.Plan, error) 
 			return nil, fail("options", "options of a plan", "ones that can be", err.Error())
 		}
 	}
-	var given []pool.InputPipeline
+	var given []pool.Pipeline
 	for d := range ref.DNNs {
 		for i := range ref.DNNs[d].Pipelines {
-			g := pool.InputPipeline{Model: d}
+			g := pool.Pipeline{Template: stages.Template{Model: d}}
 			for _, part := range ref.DNNs[d].Pipelines[i].Partitions {
 				g.Batch = part.Batch
 				k := slices.IndexFunc(in.Cluster.Pools, func(p formats.Pool) bool { return p.Device == part.GPU })
-				g.Stages = append(g.Stages, pool.InputStage{First: part.Blocks[0], Last: part.Blocks[1], Pool: k, Share: part.Share, Replicas: part.Replicas})
+				g.Stages = append(g.Stages, stages.Stage{FirstBlock: part.Blocks[0], EndBlock: part.Blocks[1], Pool: k, Share: part.Share})
+				g.Replicas = append(g.Replicas, part.Replicas)
 			}
 			given = append(given, g)
 		}
@@ -93,7 +95,7 @@ const otherProfile = "the profile is not the one that the plan was made from"
 
 // promised sets the rates of the given pipelines: as recorded, or what their
 // replicas carry where the two differ by no more than the record's rounding.
-func promised(ref *reference.Plan, carry []float64, given []pool.InputPipeline, fail failure) error {
+func promised(ref *reference.Plan, carry []float64, given []pool.Pipeline, fail failure) error {
 	i := 0
 	for d := range ref.DNNs {
 		for j := range ref.DNNs[d].Pipelines {

@@ -190,11 +190,12 @@ func (k *devicePairing) dealIdle(devices [][]int) [][]int {
 
 // pairPipelines turns the devices of each model ([model][pool] counts) into pipelines: as many chains over a
 // device of each kind as there are pairs, if chains pay, and whole models on the devices that remain.
-func (k *devicePairing) pairPipelines(devices [][]int) []InputPipeline {
-	var pipelines []InputPipeline
-	addReplicas := func(i, n int) {
+func (k *devicePairing) pairPipelines(devices [][]int) []Pipeline {
+	var pipelines []Pipeline
+	addReplicas := func(i, n int) { // of each stage of template i
 		if i >= 0 && n > 0 {
-			pipelines = append(pipelines, repeatedPipeline(&k.templates[i], n))
+			t := k.templates[i]
+			pipelines = append(pipelines, Pipeline{Template: t, Replicas: slices.Repeat([]int{n}, len(t.Stages))})
 		}
 	}
 	for d := range k.problem.Models {
@@ -249,15 +250,6 @@ func (k *devicePairing) chainPays(chain int, wholeModels []int) bool {
 		}
 	}
 	return pipelineRate(&k.templates[chain]) > separateRate
-}
-
-// repeatedPipeline returns a pipeline of n replicas of each stage of a template, on whole devices.
-func repeatedPipeline(t *stages.Template, n int) InputPipeline {
-	pipeline := InputPipeline{Model: t.Model, Batch: t.Batch}
-	for _, s := range t.Stages {
-		pipeline.Stages = append(pipeline.Stages, InputStage{First: s.FirstBlock, Last: s.EndBlock, Pool: s.Pool, Share: 1, Replicas: n})
-	}
-	return pipeline
 }
 
 // pipelineRate returns the rate that a template carries with one replica of each stage: that of its slowest

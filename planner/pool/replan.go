@@ -19,19 +19,12 @@ type RunningPlan struct {
 	MaxMoved  float64 // part of the devices that may have to load something
 }
 
-// RunningPipeline is a pipeline that runs. Its network need not be a model of the problem.
+// RunningPipeline is a pipeline that runs: of each stage its blocks, pool, share and placement. A model that is no
+// longer planned for has the index -1, and so has a pool that is no longer in the cluster. Devices of a placement
+// beyond the pool's count are gone.
 type RunningPipeline struct {
-	Network string
-	Model   int // -1 if it is no longer planned for
-	Batch   int
-	Stages  []RunningStage
-}
-
-// RunningStage is a stage that runs.
-type RunningStage struct {
-	First, Last, Share int
-	Pool               int         // -1 if it is no longer in the cluster
-	Placement          []DeviceRun // devices beyond the pool's count are gone
+	Pipeline
+	Network string // of the blocks; it need not be a model of the problem
 }
 
 // replanState holds what a search knows of the plan that runs.
@@ -71,17 +64,18 @@ func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) in
 	// Put every pipeline on the devices, as far as they are still there.
 	for i := range plan.Pipelines {
 		running := &plan.Pipelines[i]
-		pipeline := InputPipeline{Model: running.Model, Batch: running.Batch}
+		t := running.Template
+		t.Stages = slices.Clone(t.Stages)
 		isPlannable := running.Model >= 0
 		var heldReplicas []int
-		for _, stage := range running.Stages {
+		for si, stage := range running.Stages {
 			if stage.Pool < 0 || p.Pools[stage.Pool].TimeShared {
 				isPlannable = false
 				continue
 			}
 			n := 0
-			content := replicaContent{running.Network, stage.First, stage.Last, stage.Pool, stage.Share}
-			for _, run := range stage.Placement {
+			content := replicaContent{running.Network, stage.FirstBlock, stage.EndBlock, stage.Pool, stage.Share}
+			for _, run := range running.Placement[si] {
 				n += state.heldByDevice.addRun(content, run)
 			}
 			state.runningReplicas[content] += n
@@ -89,33 +83,17 @@ func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) in
 				state.replicasByModel[running.Model][content] += n
 			}
 			heldReplicas = append(heldReplicas, n)
-			pipeline.Stages = append(pipeline.Stages, InputStage{First: stage.First, Last: stage.Last, Pool: stage.Pool, Share: stage.Share, Replicas: max(n, 1)})
 		}
 		// A pipeline goes on only if every stage of it still has a replica.
 		if !isPlannable || slices.Contains(heldReplicas, 0) {
 			continue
 		}
 		// A pipeline of another planner, or made under another SLO, may not keep the limits any more.
-		if t, err := p.templateOf(&pipeline); err == nil && p.fitsMemory(t) {
-			state.pipelines = append(state.pipelines, planPipeline{template: add(t), model: t.Model, replicas: heldReplicas})
+		if err := p.completeTemplate(&t); err == nil && p.fitsMemory(&t) {
+			state.pipelines = append(state.pipelines, planPipeline{template: add(&t), model: t.Model, replicas: heldReplicas})
 		}
 	}
 	return state
-}
-
-// fitsMemory computes, into the template, the bytes that a replica of each stage of t needs, and reports
-// whether all fit the memory of their share of a device.
-func (p *Problem) fitsMemory(t *stages.Template) bool {
-	m := &p.Models[t.Model]
-	modelBytes := m.WeightBytes(0, m.NumBlocks())
-	for i := range t.Stages {
-		s := &t.Stages[i]
-		s.Memory = m.WeightBytes(s.FirstBlock, s.EndBlock) + max(m.ShareCosts[s.Pool][s.Share-1].CostAt(t.Batch).Memory-modelBytes, 0)
-		if maxBytes := p.Pools[s.Pool].Memory; maxBytes > 0 && s.Memory > maxBytes/int64(s.Share) {
-			return false
-		}
-	}
-	return true
 }
 
 // movedDevices returns how many devices, in parts, a plan has to load at least.

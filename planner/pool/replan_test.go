@@ -28,11 +28,7 @@ func running(p *Problem, o *Outcome, most float64) *RunningPlan {
 	r := &RunningPlan{MaxMoved: most}
 	for i := range o.Pipelines {
 		pl := &o.Pipelines[i]
-		rp := RunningPipeline{Network: p.Models[pl.Model].NetworkName(), Model: pl.Model, Batch: pl.Batch}
-		for si, s := range pl.Stages {
-			rp.Stages = append(rp.Stages, RunningStage{First: s.FirstBlock, Last: s.EndBlock, Share: s.Share, Pool: s.Pool, Placement: pl.Placement[si]})
-		}
-		r.Pipelines = append(r.Pipelines, rp)
+		r.Pipelines = append(r.Pipelines, RunningPipeline{Pipeline: *pl, Network: p.Models[pl.Model].NetworkName()})
 	}
 	return r
 }

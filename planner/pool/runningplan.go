@@ -7,6 +7,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/stages"
 )
 
 // checkRunningPlan returns an error if the new plan cannot start from the one that runs: it must be a plan of
@@ -47,7 +48,7 @@ func (r *resolvedProblem) readRunningPlan() (*RunningPlan, error) {
 		}
 		for j := range deployed.Pipelines {
 			pipeline := &deployed.Pipelines[j]
-			running.Pipelines = append(running.Pipelines, RunningPipeline{Network: network, Model: model, Batch: pipeline.Batch, Stages: runningStages(r.pools, pipeline)})
+			running.Pipelines = append(running.Pipelines, RunningPipeline{Pipeline: runningPipeline(r.pools, model, pipeline), Network: network})
 		}
 	}
 	return running, nil
@@ -60,20 +61,19 @@ func hasChanged(m *resolvedModel, numBlocks int, deployed *formats.Deployed) boo
 	return deployed.NumBlocks != numBlocks || source != nil && deployed.SHA256 != "" && source.SHA256 != "" && deployed.SHA256 != source.SHA256
 }
 
-// runningStages returns the stages of a pipeline that runs, with their places.
-func runningStages(pools []formats.Pool, pipeline *formats.Pipeline) []RunningStage {
-	var list []RunningStage
+// runningPipeline returns a pipeline of a model that runs, with the place of each stage.
+func runningPipeline(pools []formats.Pool, model int, pipeline *formats.Pipeline) Pipeline {
+	running := Pipeline{Template: stages.Template{Model: model, Batch: pipeline.Batch}}
 	for _, s := range pipeline.Stages {
-		stage := RunningStage{
-			First: s.Blocks[0], Last: s.Blocks[1], Share: s.Share,
-			Pool: slices.IndexFunc(pools, func(q formats.Pool) bool { return q.Device == s.Device }),
-		}
+		pool := slices.IndexFunc(pools, func(q formats.Pool) bool { return q.Device == s.Device })
+		running.Stages = append(running.Stages, stages.Stage{FirstBlock: s.Blocks[0], EndBlock: s.Blocks[1], Pool: pool, Share: s.Share})
+		var runs []DeviceRun
 		for _, run := range s.Placement {
-			stage.Placement = append(stage.Placement, DeviceRun{First: run.FirstDevice, PerDevice: run.PerDevice, Replicas: run.Replicas})
+			runs = append(runs, DeviceRun{First: run.FirstDevice, PerDevice: run.PerDevice, Replicas: run.Replicas})
 		}
-		list = append(list, stage)
+		running.Placement = append(running.Placement, runs)
 	}
-	return list
+	return running
 }
 
 // writeReplan records in the outcome how many devices the new plan moves.

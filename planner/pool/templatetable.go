@@ -137,19 +137,17 @@ func (s *templateTable) cheapestTemplates(devicePrices []float64, n int) []int {
 
 // buildTemplate returns template i in full, with times, rates and memory computed from its short record.
 func (s *templateTable) buildTemplate(p *Problem, i int) (*stages.Template, error) {
-	pipeline := InputPipeline{Model: s.model, Batch: s.batchOf(i)}
+	t := &stages.Template{Model: s.model, Batch: s.batchOf(i)}
 	firstBlock := 0
 	for _, stage := range s.stagesOf(i) {
 		if stage.share == 0 {
 			break
 		}
-		pipeline.Stages = append(pipeline.Stages, InputStage{First: firstBlock, Last: int(stage.lastBlock), Pool: int(stage.pool), Share: int(stage.share), Replicas: 1})
+		t.Stages = append(t.Stages, stages.Stage{FirstBlock: firstBlock, EndBlock: int(stage.lastBlock), Pool: int(stage.pool), Share: int(stage.share)})
 		firstBlock = int(stage.lastBlock)
 	}
-	t, err := p.templateOf(&pipeline)
-	if err != nil {
+	if err := p.completeTemplate(t); err != nil {
 		return nil, fmt.Errorf("a pipeline that was listed: %w", err)
 	}
-	p.fitsMemory(t) // computes the memory that its stages need
 	return t, nil
 }
