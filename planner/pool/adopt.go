@@ -5,30 +5,9 @@ import (
 	"math"
 	"slices"
 
-	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
-
-// AdoptDocuments turns pipelines that another program chose into an outcome that can be written as a plan, for
-// the models and devices of the documents. It also returns the rate, in requests/s, that the replicas of each
-// pipeline carry. A batch is taken to fill at the workload's batch_build_rps, if it names one.
-func AdoptDocuments(in *kind.Problem, run *kind.SolveRun, pipelines []Pipeline) (*kind.Outcome, []float64, error) {
-	r, err := resolveDocuments(in, run)
-	if err != nil {
-		return nil, nil, err
-	}
-	for d := range r.models {
-		if rps := r.models[d].workload.BatchBuildRPS; rps > 0 {
-			r.problem.Models[d].BatchWaitMicros = r.options.BatchBuild * 1e6 / rps
-		}
-	}
-	outcome, carriedRPS, err := adoptPipelines(r.problem, pipelines)
-	if err != nil {
-		return nil, nil, err
-	}
-	return r.planOutcome(outcome), carriedRPS, nil
-}
 
 // adoptPipelines makes an outcome of pipelines that were chosen elsewhere, and returns with it the rate, in
 // requests/s, that the replicas of each pipeline carry. Of each pipeline the model, the batch size, the place of

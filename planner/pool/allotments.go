@@ -87,24 +87,24 @@ type allotmentSearch struct {
 // plan, and where not all templates are known.
 func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
 	parts := partsPerDeviceOf(x.problem)
-	if x.problem.Rounding != Slot || x.problem.hasTimeShared() || parts == 0 || x.search.goal.poolCosts() != nil || x.search.replan != nil || x.incumbent.plan == nil || x.search.tables == nil && x.catalogue.incomplete {
+	if x.problem.Rounding != Slot || x.problem.hasTimeShared() || parts == 0 || x.incumbent.goal.poolCosts() != nil || x.incumbent.replan != nil || x.incumbent.plan == nil || !x.covers.allListed {
 		return nil
 	}
-	remainingSums := allotmentSums * x.search.options.Effort
+	remainingSums := allotmentSums * x.options.Effort
 
 	// The throughput at which the best plan has just the gap that was asked for.
-	fittingValue := x.incumbent.score() / (1 - x.search.options.Gap) * (1 - 1e-8)
-	for value, rounds := fittingValue, 0; value < x.search.choiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
+	fittingValue := x.incumbent.score() / (1 - x.options.Gap) * (1 - 1e-8)
+	for value, rounds := fittingValue, 0; value < x.incumbent.choiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
 		fits, err := x.allotmentsFit(ctx, value, parts, &remainingSums)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
 		if !fits {
-			x.search.lowerBound(value * (1 + 1e-9))
+			x.incumbent.lowerBound(value * (1 + 1e-9))
 		} else {
 			fittingValue = value
 		}
-		value = (fittingValue + x.search.choiceBound) / 2
+		value = (fittingValue + x.incumbent.choiceBound) / 2
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func partsPerDeviceOf(p *Problem) int32 {
 	parts := 1
 	for k := range p.Pools {
 		for divisor := 2; divisor <= p.Pools[k].MaxShares; divisor++ {
-			if parts = lcm(parts, divisor); parts > allotmentParts {
+			if parts = commonParts(parts, divisor); parts > allotmentParts {
 				return 0
 			}
 		}

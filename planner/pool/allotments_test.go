@@ -25,19 +25,19 @@ func TestAllotmentsBoundEveryPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if roundRelaxation(x); x.incumbent.plan == nil {
+		if x.incumbent.roundRelaxation(x.choice); x.incumbent.plan == nil {
 			return
 		}
-		b := newBundleSearch(x, newModelCovers(ctx, x))
-		before := x.choiceBound
+		b := newBundleSearch(x.solver, &x.options, newModelCovers(ctx, x.choice, x.incumbent, x.tables, 1))
+		before := x.incumbent.choiceBound
 		if err := b.boundByAllotments(ctx); err != nil {
 			t.Fatal(err)
 		}
 		compared++
-		if bound := x.catalogue.unitsToRate(x.choiceBound); bound < outcome.Value*(1-1e-9) {
+		if bound := x.catalogue.unitsToRate(x.incumbent.choiceBound); bound < outcome.Value*(1-1e-9) {
 			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
-		if x.choiceBound < before*(1-1e-6) {
+		if x.incumbent.choiceBound < before*(1-1e-6) {
 			tighter++
 		}
 	})

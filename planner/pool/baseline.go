@@ -22,8 +22,11 @@ func largestSumNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*O
 	if err != nil {
 		return nil, err
 	}
-	if err := raiseWeightedSumOver(ctx, x, x.choice.allowedTemplates, 0, survivorNodes); err != nil {
-		return nil, err
+	// Other than the polishing of pooled plans, this may use other replicas than the best plan has.
+	if len(p.Models) > 1 && ctx.Err() == nil {
+		if err := solveLargestSum(ctx, x, sameValueProgram(x, x.choice.allowedTemplates), 0, survivorNodes); err != nil {
+			return nil, err
+		}
 	}
 	if err := reduceDevices(ctx, x, true); err != nil {
 		return nil, err

@@ -27,7 +27,6 @@ type bundle struct {
 
 // Limits of the work on bundles.
 const (
-	manyModels       = 8     // number of models from which on bundles are tried
 	coverSteps       = 3000  // grid steps of a model's rate
 	boundSteps       = 30000 // the same for the bound
 	maxCoversTried   = 1000  // per model; most of their bundles take the same devices as others
@@ -47,7 +46,8 @@ const (
 
 // bundleSearch looks for plans made of bundles.
 type bundleSearch struct {
-	search         *planSearch
+	solver         milp.Solver
+	options        *Options
 	problem        *Problem
 	catalogue      *templateCatalogue
 	incumbent      *incumbent
@@ -58,29 +58,29 @@ type bundleSearch struct {
 	remainingNodes int64     // for choosing whole bundles
 }
 
-// newBundleSearch returns a search for a plan made of one bundle for each model: pipelines that carry the rate
-// that the model needs. They are put together from covers, the cheapest replicas that carry a rate.
-func newBundleSearch(search *planSearch, covers *modelCovers) *bundleSearch {
-	return &bundleSearch{
-		search: search, problem: search.problem, catalogue: search.catalogue, incumbent: search.incumbent, covers: covers,
-		remainingNodes: bundleNodes * int64(search.options.Effort),
-	}
-}
-
 // planByBundles looks, with many models, for a better plan made of bundles: for each model some pipelines that
-// carry its rate, of which an integer program picks one per model. It lowers the bound by covers (the least
-// cost of the rates of all models) and, if the gap is still too large, by allotments (the devices that each
-// model takes).
-func planByBundles(ctx context.Context, search *planSearch) error {
-	b := newBundleSearch(search, newModelCovers(ctx, search))
+// carry its rate, of which an integer program picks one per model. They are put together from covers, the cheapest
+// replicas that carry a rate. It lowers the bound by covers (the least cost of the rates of all models) and, if the
+// gap is still too large, by allotments (the devices that each model takes). tables holds the tables of column
+// generation, or nil if all templates are listed in the catalogue of the wait choice.
+func planByBundles(ctx context.Context, solver milp.Solver, choice *waitChoice, best *incumbent, tables []*templateTable, options *Options, record phaseRecorder) error {
+	b := newBundleSearch(solver, options, newModelCovers(ctx, choice, best, tables, options.Effort))
 	err := b.raiseThroughput(ctx)
-	if err == nil && search.gap() > search.options.Gap {
+	if err == nil && best.gap() > options.Gap {
 		err = b.boundByAllotments(ctx)
 	}
 	if err == nil {
-		search.recordPhase("bundles", b.numChoices, b.solverStats)
+		record("bundles", b.numChoices, b.solverStats)
 	}
 	return err
+}
+
+// newBundleSearch returns a search for plans made of bundles that are put together from the given covers.
+func newBundleSearch(solver milp.Solver, options *Options, covers *modelCovers) *bundleSearch {
+	return &bundleSearch{
+		solver: solver, options: options, problem: covers.problem, catalogue: covers.catalogue, incumbent: covers.incumbent, covers: covers,
+		remainingNodes: bundleNodes * int64(options.Effort),
+	}
 }
 
 // raiseThroughput looks for the largest throughput that bundles reach. If the goal is a price, the rates are
@@ -88,9 +88,9 @@ func planByBundles(ctx context.Context, search *planSearch) error {
 // devices come first.
 func (x *bundleSearch) raiseThroughput(ctx context.Context) error {
 	switch {
-	case x.search.goal.poolCosts() != nil:
+	case x.incumbent.goal.poolCosts() != nil:
 		return x.bisectThroughput(ctx, 1)
-	case x.search.replan != nil:
+	case x.incumbent.replan != nil:
 		return x.replanThroughput(ctx)
 	}
 	return x.bisectThroughput(ctx, bundleRounds)
@@ -100,10 +100,10 @@ func (x *bundleSearch) raiseThroughput(ctx context.Context) error {
 // keeps the better ones. Each try lies halfway between the highest throughput that was reached and the lowest
 // that was not, but at most maxFirstGap below the latter. The first try is at least what would close the gap.
 func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
-	lo, hi := x.incumbent.value(), x.search.choiceBound
+	lo, hi := x.incumbent.value(), x.incumbent.choiceBound
 	limits := bundleLimits{}
-	if x.search.replan != nil {
-		limits.maxMoved = x.search.replan.maxMoved
+	if x.incumbent.replan != nil {
+		limits.maxMoved = x.incumbent.replan.maxMoved
 	}
 	for round := range rounds {
 		if x.isDone(ctx) || rounds > 1 && x.isNarrow(lo, hi) {
@@ -132,10 +132,10 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 // with the square of the round. If the plan came after two failures or more, it tries once more between the
 // throughput that was found and the one that was not.
 func (x *bundleSearch) replanThroughput(ctx context.Context) error {
-	lo, hi := x.incumbent.value(), x.search.choiceBound
-	limits := bundleLimits{maxMoved: x.search.replan.maxMoved, fewestMoves: true}
+	lo, hi := x.incumbent.value(), x.incumbent.choiceBound
+	limits := bundleLimits{maxMoved: x.incumbent.replan.maxMoved, fewestMoves: true}
 	for round := range bundleRounds {
-		value := x.search.choiceBound * (1 - x.search.options.Gap - replanValueStep*float64(round*round))
+		value := x.incumbent.choiceBound * (1 - x.options.Gap - replanValueStep*float64(round*round))
 		if x.isDone(ctx) || x.isNarrow(lo, hi) || value <= lo {
 			break
 		}
@@ -160,15 +160,15 @@ func (x *bundleSearch) replanThroughput(ctx context.Context) error {
 
 // isDone reports whether the gap is closed, or the search was interrupted.
 func (x *bundleSearch) isDone(ctx context.Context) bool {
-	return ctx.Err() != nil || x.search.gap() <= x.search.options.Gap
+	return ctx.Err() != nil || x.incumbent.gap() <= x.options.Gap
 }
 
 // isNarrow reports whether a throughput that was reached and one that was not are too close for another try.
-func (x *bundleSearch) isNarrow(lo, hi float64) bool { return hi-lo <= x.search.options.Gap/8*hi }
+func (x *bundleSearch) isNarrow(lo, hi float64) bool { return hi-lo <= x.options.Gap/8*hi }
 
 // acceptedValue returns a throughput just above the least one that is good enough by the present bound.
 func (x *bundleSearch) acceptedValue() float64 {
-	return x.search.choiceBound * (1 - x.search.options.Gap) * (1 + 1e-4)
+	return x.incumbent.choiceBound * (1 - x.options.Gap) * (1 + 1e-4)
 }
 
 // planNear looks for a plan of bundles that reaches a throughput, in units. If not even fractions of bundles
@@ -216,7 +216,7 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 		if plan == nil {
 			// In a re-plan, SLO classes together may move less than the sum of their moves: ask once more with
 			// a higher limit.
-			if x.search.replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.search.replan.maxMoved {
+			if x.incumbent.replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.incumbent.replan.maxMoved {
 				return nil, nil
 			}
 			limits.maxMoved *= replanMoveFactor
@@ -224,7 +224,7 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 		}
 		fullPool := x.catalogue.unpackablePool(plan)
 		switch {
-		case !x.search.replan.allowsMoves(plan):
+		case !x.incumbent.replan.allowsMoves(plan):
 			return nil, nil
 		case fullPool < 0:
 			return plan, nil
@@ -258,7 +258,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	var coverTemplates []int
 	for _, c := range x.covers.tables[d] {
 		// Each table, of other prices, adds at most so many bundles.
-		maxBundles := len(bundles) + bundlesPerModel*x.search.options.Effort
+		maxBundles := len(bundles) + bundlesPerModel*x.options.Effort
 		var err error
 		coverTemplates, err = x.addCoverBundles(d, c, rps, func(pipelines ...planPipeline) bool { add(pipelines...); return len(bundles) < maxBundles })
 		if err != nil {
@@ -268,7 +268,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 
 	// Keep the cheapest. In a re-plan a moved device costs as much as a used one.
 	maxPerModel, movePrice := bundlesPerModel, 0.0
-	if x.search.replan != nil {
+	if x.incumbent.replan != nil {
 		x.addRunningBundles(d, coverTemplates, rps, add)
 		maxPerModel, movePrice = replanBundles, total(x.covers.prices)
 	}
@@ -276,17 +276,17 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	slices.SortStableFunc(bundles, func(a, b bundle) int {
 		return cmp.Compare(a.cost+movePrice*a.movedDevices/devices, b.cost+movePrice*b.movedDevices/devices)
 	})
-	return bundles[:min(len(bundles), maxPerModel*x.search.options.Effort)], nil
+	return bundles[:min(len(bundles), maxPerModel*x.options.Effort)], nil
 }
 
 // newBundle returns pipelines of model d as a bundle: with the devices that it takes of each pool, their cost
 // at the prices of the covers and, if a plan runs, the devices that have to load something.
 func (x *bundleSearch) newBundle(d int, pipelines []planPipeline) bundle {
 	b := bundle{model: d, pipelines: pipelines, devices: x.catalogue.usedDevices(pipelines)}
-	if x.search.replan != nil {
+	if x.incumbent.replan != nil {
 		// SLO classes of one model run the same blocks. A bundle counts only what its own class runs as held,
 		// so all classes together move at most the sum.
-		b.movedDevices = x.search.replan.devicesBeyond(pipelines, x.search.replan.replicasByModel[d])
+		b.movedDevices = x.incumbent.replan.devicesBeyond(pipelines, x.incumbent.replan.replicasByModel[d])
 	}
 	for k, v := range b.devices {
 		b.cost += x.covers.prices[k] * v / float64(max(x.problem.Pools[k].Count, 1))
@@ -318,7 +318,7 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 
 	// Turn the cheapest ones into pipelines. Several configurations of one template become one pipeline.
 	var items []coverItem
-	for _, opening := range starts[:min(len(starts), maxCoversTried*x.search.options.Effort)] {
+	for _, opening := range starts[:min(len(starts), maxCoversTried*x.options.Effort)] {
 		items = table.appendCover(append(items[:0], table.itemBySteps[opening.itemSteps]), rateSteps-opening.itemSteps)
 		var pipelines []planPipeline
 		for _, item := range items {
@@ -350,7 +350,7 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 	// The running pipelines of the model, at the rates that their replicas carry.
 	var running []planPipeline
 	runningRate := 0.0
-	for _, pipeline := range x.search.replan.pipelines {
+	for _, pipeline := range x.incumbent.replan.pipelines {
 		if pipeline.model == d {
 			pipeline.rps = math.Inf(1)
 			for si, s := range x.catalogue.templates[pipeline.template].Stages {

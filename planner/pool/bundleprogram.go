@@ -18,7 +18,7 @@ func (x *bundleSearch) bundlePrice(b *bundle, limits *bundleLimits) (price float
 	if limits.fewestMoves {
 		return b.movedDevices / max(limits.maxMoved, 1), true
 	}
-	poolCosts := x.search.goal.poolCosts()
+	poolCosts := x.incumbent.goal.poolCosts()
 	for k, v := range b.devices {
 		if poolCosts != nil {
 			price += poolCosts[k] * v / float64(max(x.problem.Pools[k].Count, 1))
@@ -52,7 +52,7 @@ func (x *bundleSearch) pickBundles(ctx context.Context, choices []bundle, limits
 		return nil, err
 	}
 	rounder := x.newBundleRounder(choices, parts, limits)
-	if chosen := rounder.round(); chosen != nil || x.search.replan != nil || x.search.options.Hurry || x.remainingNodes <= 0 {
+	if chosen := rounder.round(); chosen != nil || x.incumbent.replan != nil || x.options.Hurry || x.remainingNodes <= 0 {
 		return chosen, nil
 	}
 	parts, err = x.solveWhole(ctx, program)
@@ -98,7 +98,7 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 		}
 	}
 	moveRow := milp.Row(-1)
-	if x.search.replan != nil {
+	if x.incumbent.replan != nil {
 		moveRow = program.m.AddLE("moves", limits.maxMoved, milp.Term{Var: program.overuse, Coef: -max(limits.maxMoved, 1)})
 	}
 
@@ -124,7 +124,7 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 // even fractions fit the devices, it returns nil, and sets scarcityPrices to what the devices of each pool are
 // worth then, for covers at other prices.
 func (x *bundleSearch) solveParts(ctx context.Context, program *bundleProgram) ([]float64, error) {
-	sol, err := x.search.solver.Solve(ctx, program.m, milp.Options{Seed: x.search.options.Seed})
+	sol, err := x.solver.Solve(ctx, program.m, milp.Options{Seed: x.options.Seed})
 	if err != nil {
 		return nil, fmt.Errorf("solving the relaxation over %d bundles: %w", len(program.bundleParts), err)
 	}
@@ -151,11 +151,11 @@ func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) (
 	for _, z := range program.bundleParts {
 		program.m.SetInteger(z, true)
 	}
-	options := milp.Options{Gap: x.search.options.Gap, MaxNodes: x.remainingNodes, MaxIterations: x.remainingNodes * iterationsPerNode, HeuristicEffort: heuristicEffort, Seed: x.search.options.Seed}
+	options := milp.Options{Gap: x.options.Gap, MaxNodes: x.remainingNodes, MaxIterations: x.remainingNodes * iterationsPerNode, HeuristicEffort: heuristicEffort, Seed: x.options.Seed}
 	if !program.hasPrices {
 		options.TargetValue = 1e-9 // any choice that fits
 	}
-	sol, err := x.search.solver.Solve(ctx, program.m, options)
+	sol, err := x.solver.Solve(ctx, program.m, options)
 	if err != nil {
 		return nil, fmt.Errorf("solving the program over %d bundles: %w", len(program.bundleParts), err)
 	}

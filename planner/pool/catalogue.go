@@ -92,49 +92,6 @@ func (c *templateCatalogue) setUnits() {
 	c.units = scale
 }
 
-// maxRate returns the rate in requests/s that a template carries if it has all devices of every pool, in
-// fractions of replicas.
-func (p *Problem) maxRate(t *stages.Template) float64 {
-	rate := math.Inf(1)
-	for k := range p.Pools {
-		if c := t.DevicesPerRPS(k); c > 0 {
-			rate = min(rate, float64(p.Pools[k].Count)/c)
-		}
-	}
-	return rate
-}
-
-// hasTimeShared reports whether the problem has a time-shared pool.
-func (p *Problem) hasTimeShared() bool {
-	for k := range p.Pools {
-		if p.Pools[k].TimeShared {
-			return true
-		}
-	}
-	return false
-}
-
-// usesBundles reports whether the models are so many that plans are looked for by bundles.
-func (p *Problem) usesBundles() bool { return len(p.Models) >= manyModels && !p.hasTimeShared() }
-
-// totalDevices returns the number of devices of all pools.
-func (p *Problem) totalDevices() (n int) {
-	for k := range p.Pools {
-		n += p.Pools[k].Count
-	}
-	return n
-}
-
-// withoutFloors returns the problem without floors: no model needs a least rate.
-func (p *Problem) withoutFloors() *Problem {
-	relaxed := *p
-	relaxed.Models = append([]stages.Model(nil), p.Models...)
-	for d := range relaxed.Models {
-		relaxed.Models[d].MinRPS = 0
-	}
-	return &relaxed
-}
-
 // unitCost returns the price of the devices that template t takes for one unit of its model's rate, with
 // replicas in fractions. poolPrice holds the price of all devices of each pool together.
 func (c *templateCatalogue) unitCost(t *stages.Template, poolPrice []float64) float64 {
@@ -159,9 +116,9 @@ func (c *templateCatalogue) floorShare(d int) float64 {
 	return c.units.modelRPS[d] / c.problem.Models[d].MinRPS
 }
 
-// indexesBelow returns 0, 1, ..., n-1.
-func indexesBelow(n int) []int {
-	indexes := make([]int, n)
+// allTemplates returns the index of every template.
+func (c *templateCatalogue) allTemplates() []int {
+	indexes := make([]int, len(c.templates))
 	for i := range indexes {
 		indexes[i] = i
 	}

@@ -84,7 +84,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	if search.replan != nil {
 		program.limitMoves(search.replan, search.replan.maxMoved)
 	}
-	options := search.workLimits(sumNodes)
+	options := search.options.workLimits(sumNodes)
 	options.Gap = 1e-3
 	plan, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the most throughput at the least price")
 	if err != nil {
@@ -131,7 +131,7 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 	for k, n := range placedDevices(&p, written.Pipelines) {
 		written.Value += devicePrices[k] * float64(n)
 	}
-	written.Bound = min(search.displayValue(search.provenBound()), written.Value)
+	written.Bound = min(search.displayValue(search.incumbent.provenBound()), written.Value)
 	written.StoppedBy = search.stoppedBy
 	if search.stoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*provenGap) {
 		written.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum

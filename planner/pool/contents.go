@@ -209,7 +209,7 @@ func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 			content := k.problem.contentOf(&k.catalogue.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)
 			reuse.wantedByContent[content] = append(reuse.wantedByContent[content], len(reuse.wantedPieces))
 			reuse.wantedPieces = append(reuse.wantedPieces, wantedPiece{piece, g.slot, content})
-			reuse.partsPerDevice = lcm(reuse.partsPerDevice, piece.share)
+			reuse.partsPerDevice = commonParts(reuse.partsPerDevice, piece.share)
 		}
 	}
 	for device := range reuse.bins {
@@ -345,4 +345,13 @@ func (s *reusePacking) partlyFreeDevice(wanted *wantedPiece, isLoading []bool) i
 		}
 	}
 	return free
+}
+
+// indexesBelow returns 0, 1, ..., n-1.
+func indexesBelow(n int) []int {
+	indexes := make([]int, n)
+	for i := range indexes {
+		indexes[i] = i
+	}
+	return indexes
 }

@@ -4,11 +4,13 @@ import "context"
 
 // modelCovers holds the covers of all models at the prices that were tried.
 type modelCovers struct {
-	search          *planSearch
 	problem         *Problem
 	catalogue       *templateCatalogue
 	choice          *waitChoice
+	incumbent       *incumbent
+	effort          int
 	modelTables     []*templateTable // by model
+	allListed       bool             // modelTables hold all templates of the models
 	listedTemplates []map[int32]int  // by model: catalogue index of each template of its table that is in the catalogue
 	templateByKey   map[string]int   // catalogue index of each template
 	tables          [][]*coverTable  // by model: a table for each set of prices that was tried
@@ -22,13 +24,17 @@ func (c *modelCovers) requiredRate(d int, value float64) float64 {
 	return max(c.catalogue.unitsToRate(value)*c.problem.Models[d].Weight, c.problem.Models[d].MinRPS)
 }
 
-// newModelCovers builds the table of each model's templates and computes its covers (the cheapest replicas that
-// carry each rate) at the prices of the relaxation.
-func newModelCovers(ctx context.Context, search *planSearch) *modelCovers {
-	c := &modelCovers{search: search, problem: search.problem, catalogue: search.catalogue, choice: search.choice}
+// newModelCovers computes the covers of each model (the cheapest replicas that carry each rate) at the prices of the
+// relaxation. tables holds the tables of column generation. If it is nil, the tables are made of the listed templates
+// that the wait choice (the bounds on waiting in force) allows.
+func newModelCovers(ctx context.Context, choice *waitChoice, best *incumbent, tables []*templateTable, effort int) *modelCovers {
+	c := &modelCovers{problem: choice.catalogue.problem, catalogue: choice.catalogue, choice: choice, incumbent: best, effort: effort, modelTables: tables, allListed: tables != nil || !choice.catalogue.incomplete}
 	c.templateByKey = c.catalogue.indexByKey()
 	for d := range c.problem.Models {
-		c.addModelTable(d)
+		c.listedTemplates = append(c.listedTemplates, map[int32]int{})
+		if tables == nil {
+			c.addModelTable(d)
+		}
 	}
 	c.tables = make([][]*coverTable, len(c.problem.Models))
 	c.addCovers(ctx, c.choice.lp.poolPrice)
@@ -46,7 +52,7 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 		builder.poolSizes = append(builder.poolSizes, c.problem.Pools[k].Count)
 	}
 	boundGrid := boundSteps
-	if c.search.replan != nil {
+	if c.incumbent.replan != nil {
 		boundGrid = coverSteps // a re-plan is wanted soon
 	}
 	var boundTables []*coverTable
@@ -56,7 +62,7 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 		if ctx.Err() != nil {
 			return
 		}
-		maxRate := c.requiredRate(d, c.search.choiceBound)
+		maxRate := c.requiredRate(d, c.incumbent.choiceBound)
 		items := builder.listItems(c.modelTables[d], maxRate)
 		c.tables[d] = append(c.tables[d], newCoverTable(items, maxRate, coverSteps, false))
 		if builder.wholeDevices {
@@ -70,8 +76,8 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 
 	// If all templates are known, the covers bound the throughput.
 	c.boundTables = boundTables
-	if c.search.tables != nil || !c.catalogue.incomplete {
-		c.search.lowerBound(c.coverableThroughput(boundTables) * (1 + 1e-9))
+	if c.allListed {
+		c.incumbent.lowerBound(c.coverableThroughput(boundTables) * (1 + 1e-9))
 	}
 }
 
@@ -81,7 +87,7 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 // enough, it returns false.
 func (c *modelCovers) repriceCovers(ctx context.Context, scarcityPrices []float64) bool {
 	totalPrice, scarcity := total(c.choice.lp.poolPrice), total(scarcityPrices)
-	if c.repriceCount == maxReprices*c.search.options.Effort || scarcity <= 0 || ctx.Err() != nil {
+	if c.repriceCount == maxReprices*c.effort || scarcity <= 0 || ctx.Err() != nil {
 		return false
 	}
 	c.repriceCount++
@@ -113,7 +119,7 @@ func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 		}
 		return coverCost <= totalPrice*(1+1e-9)
 	}
-	lo, hi := 0.0, c.search.choiceBound
+	lo, hi := 0.0, c.incumbent.choiceBound
 	// Bisect: after 40 halvings the two ends agree to all digits that count.
 	for range 40 {
 		if mid := (lo + hi) / 2; isAffordable(mid) {
@@ -125,23 +131,17 @@ func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 	return hi
 }
 
-// addModelTable adds the table of a model's templates from which covers are computed: the one of column
-// generation, which has all of them, if there is one, else the listed templates that the wait choice (the
-// bounds on waiting in force) allows.
+// addModelTable adds the table of the templates of model d that the wait choice (the bounds on waiting in force)
+// allows, with the index of each in the catalogue.
 func (c *modelCovers) addModelTable(d int) {
-	indexByListed := map[int32]int{}
-	if c.search.tables != nil {
-		c.modelTables, c.listedTemplates = append(c.modelTables, c.search.tables[d]), append(c.listedTemplates, indexByListed)
-		return
-	}
 	table := &templateTable{model: d, maxStages: c.problem.MaxPartitions}
 	for _, i := range c.choice.allowedTemplates {
 		if c.catalogue.templates[i].Model == d {
-			indexByListed[int32(table.len())] = i
+			c.listedTemplates[d][int32(table.len())] = i
 			table.add(&c.catalogue.templates[i])
 		}
 	}
-	c.modelTables, c.listedTemplates = append(c.modelTables, table), append(c.listedTemplates, indexByListed)
+	c.modelTables = append(c.modelTables, table)
 }
 
 // templateIndex returns the catalogue's index of the template that stands at index listed of model d's table.
@@ -171,5 +171,4 @@ func (c *modelCovers) allowNewTemplates() {
 		c.choice.allowedTemplates = append(c.choice.allowedTemplates, i)
 		c.choice.losses = append(c.choice.losses, c.choice.catalogue.templateLoss(&c.catalogue.templates[i], c.choice.lp))
 	}
-	c.search.outcome.Templates = max(c.search.outcome.Templates, len(c.catalogue.templates))
 }

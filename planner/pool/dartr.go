@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -53,7 +54,7 @@ func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outc
 	// The best division of both plans without partitioning.
 	pairing := &devicePairing{p, x.catalogue.templates}
 	var bestOutcome *Outcome
-	var phasesDone []Phase
+	var phasesDone []kind.Phase
 	for i, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){fewestDevicesNP, largestSumNP} {
 		np, err := baseline(ctx, p, s, o)
 		if err != nil {
@@ -71,7 +72,7 @@ func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outc
 	}
 
 	// The bound of pooled pipelines, and the work of all solves.
-	bestOutcome.Bound = max(x.catalogue.unitsToRate(x.provenBound()), bestOutcome.Value)
+	bestOutcome.Bound = max(x.catalogue.unitsToRate(x.incumbent.provenBound()), bestOutcome.Value)
 	bestOutcome.Templates, bestOutcome.Phases = len(x.catalogue.templates), append(phasesDone, x.outcome.Phases...)
 	bestOutcome.StoppedBy = milp.StoppedByWork
 	if ctx.Err() != nil {

@@ -105,7 +105,7 @@
 //	place.go     packs replicas onto physical devices
 //	spread.go    spreads loaded devices over nodes, for their NICs
 //	contents.go  the contents of devices, and packing around them
-//	replan.go    a plan that continues a running one and moves few devices
+//	moves.go      the devices that a plan moves beside the one that runs
 //	baseline.go  NP: whole models on whole devices
 //	dartr.go     DART-r: pairs of devices of two kinds
 //	adopt.go     pipelines that others chose, with our costs and placement

@@ -7,16 +7,8 @@ import (
 	"slices"
 
 	"inferplan/planner/kind"
-	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
-
-// floorTolerance is the part by which a plan may miss a floor under a rate. Every search uses this one value, so
-// that all of them accept the same plans.
-const floorTolerance = 1e-6
-
-// meetsFloor reports whether a rate reaches a floor, within the tolerance.
-func meetsFloor(rps, floor float64) bool { return rps >= floor*(1-floorTolerance) }
 
 // solverTolerance is the part by which a solver may miss the rates that it is asked for.
 const solverTolerance = 1e-7
@@ -57,11 +49,6 @@ func solveAtFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome
 		}
 	}
 	return retried, nil
-}
-
-// hasFloors reports whether some model has a floor.
-func (p *Problem) hasFloors() bool {
-	return slices.ContainsFunc(p.Models, func(m stages.Model) bool { return m.MinRPS > 0 })
 }
 
 // floorSearch looks, once, for the plan that carries the largest common part of the floors of a search.

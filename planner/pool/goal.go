@@ -1,10 +1,6 @@
 package pool
 
-import (
-	"math"
-
-	"inferplan/solver/milp"
-)
+import "math"
 
 // planGoal is the goal of a search. Scores are in units, and a higher score is better for every goal, so that
 // bounds, losses and phases are the same for all goals.
@@ -133,20 +129,9 @@ func (g *minPriceGoal) planPrice(c *templateCatalogue, plan *replicaPlan) float6
 	return sum
 }
 
-// newProgram maximises the price of the idle devices: whole devices that stay idle are not paid for. It starts
-// at minus the price of all devices, so that the objective is minus the price of those in use. The rate θ,
-// which the goal of throughput maximises, has no price.
+// newProgram minimises the price of the devices that plans over a set of templates take.
 func (g *minPriceGoal) newProgram(c *templateCatalogue, set []int, _ float64) *integerProgram {
 	q := newIntegerProgram(c, set, 0, 0)
-	q.m.SetObj(q.theta, 0)
-	q.m.SetOffset(-1)
-	q.idleVars = make([]milp.Var, len(c.problem.Pools))
-	for k := range c.problem.Pools {
-		q.idleVars[k] = -1
-		if n := c.problem.Pools[k].Count; n > 0 {
-			q.idleVars[k] = q.m.AddInt("idle "+c.problem.Pools[k].Kind, 0, float64(n), g.devicePrices[k]/g.totalPrice)
-			q.m.AddTerm(q.poolRows[k], q.idleVars[k], 1)
-		}
-	}
+	q.minimizePrice(g.devicePrices, g.totalPrice)
 	return q
 }

@@ -50,7 +50,7 @@ func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 	slices.Sort(groupTemplates)
 	// Solve one program for the group, if it is small enough.
 	if groupTemplates = slices.Compact(groupTemplates); len(groupTemplates) <= maxSurvivors*search.options.Effort {
-		options := search.workLimits(basisNodes)
+		options := search.options.workLimits(basisNodes)
 		options.Gap = 1 // any plan shows that there is one
 		sol, err := search.solver.Solve(ctx, search.goal.newProgram(search.catalogue, groupTemplates, bound).m, options)
 		if err != nil {

@@ -20,9 +20,10 @@ func improvePlan(ctx context.Context, search *planSearch) error {
 
 	// With many models, bundles; else integer programs over few templates.
 	if search.problem.usesBundles() && search.incumbent.plan != nil {
-		if err := planByBundles(ctx, search); err != nil {
+		if err := planByBundles(ctx, search.solver, search.choice, search.incumbent, search.tables, &search.options, search.recordPhase); err != nil {
 			return err
 		}
+		search.outcome.Templates = max(search.outcome.Templates, len(search.catalogue.templates))
 		if search.shouldStop(ctx) || search.catalogue.incomplete {
 			return nil // the programs that follow are too large for what is left
 		}
@@ -48,7 +49,7 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 	}
 
 	// The rates of the relaxation, scaled down until their replicas fit, are the next.
-	if roundRelaxation(search); search.incumbent.plan != nil {
+	if search.incumbent.roundRelaxation(search.choice); search.incumbent.plan != nil {
 		search.recordPhase("rounding", len(basis), milp.Stats{})
 		if search.shouldStop(ctx) {
 			return nil, true, nil
@@ -60,20 +61,20 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 
 	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
 	if slices.Contains(search.catalogue.tightMemory(search.choice.allowedTemplates), true) {
-		templates, impossible, err := onePipelineEach(ctx, search)
+		templates, impossible, err := onePipelineEach(ctx, search.solver, search.choice, search.options.Seed)
 		if err != nil {
 			return nil, false, err
 		}
 		if impossible {
-			search.choiceBound = search.incumbent.score()
+			search.incumbent.choiceBound = search.incumbent.score()
 			return nil, true, nil
 		}
 		basis = unionTemplates(append(basis, templates...))
 	}
 
 	// If not even one replica of everything fits, there is no plan.
-	if !search.catalogue.incomplete && slices.ContainsFunc(missingDevices(ctx, search), func(n int) bool { return n > 0 }) {
-		search.choiceBound = search.incumbent.score()
+	if !search.catalogue.incomplete && slices.ContainsFunc(missingDevices(ctx, search.solver, search.choice), func(n int) bool { return n > 0 }) {
+		search.incumbent.choiceBound = search.incumbent.score()
 		return nil, true, nil
 	}
 	return basis, false, nil
@@ -104,7 +105,7 @@ func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (s
 	if err := boundByWholeDevices(ctx, search); err != nil || search.shouldStop(ctx) {
 		return true, err
 	}
-	boundByLosses(search, lossWorkSteps)
+	boundByLosses(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
 	return search.shouldStop(ctx), nil
 }
 
@@ -119,7 +120,7 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 		return err
 	}
 	// The plan is better now, so the sums of losses have less to look at.
-	if boundByLosses(search, longLossFactor*lossWorkSteps); search.shouldStop(ctx) {
+	if boundByLosses(search.choice, search.incumbent, &search.options, longLossFactor, search.recordPhase); search.shouldStop(ctx) {
 		return nil
 	}
 	if search.replan != nil && search.options.Effort == 1 {
@@ -141,49 +142,6 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 	_, err = solveInteger(ctx, search, "survivors", survivors, survivorNodes)
 	search.shouldStop(ctx) // notes why the search ends
 	return err
-}
-
-// roundingSteps is the number of halvings by which roundRelaxation looks for its factor.
-const roundingSteps = 24
-
-// roundRelaxation makes a plan of the relaxation: all its rates times the largest factor for which the
-// replicas, rounded up, fit the devices. It keeps the plan if it is better than the best one. For the least
-// price, which asks for fixed rates, the factor is 1. On large clusters the plan is close to the bound at once.
-// Elsewhere it is a start.
-func roundRelaxation(search *planSearch) {
-	if search.problem.hasTimeShared() {
-		return
-	}
-
-	// planAt returns the plan of the rates times a factor, or nil if it does not fit.
-	planAt := func(factor float64) *replicaPlan {
-		pipelines := make([]planPipeline, len(search.choice.lp.usedTemplates))
-		for i, ti := range search.choice.lp.usedTemplates {
-			t := &search.catalogue.templates[ti]
-			pipelines[i] = pipelineFor(t, ti, factor*search.choice.lp.usedRates[i]*search.catalogue.units.modelRPS[t.Model])
-		}
-		return search.catalogue.recomputePlan(pipelines)
-	}
-	if search.goal.poolCosts() != nil {
-		search.incumbent.keepIfBetter(planAt(1))
-		return
-	}
-
-	// Bisect the factor.
-	lo, hi := 0.0, 1.0
-	var best *replicaPlan
-	for range roundingSteps {
-		mid := (lo + hi) / 2
-		if plan := planAt(mid); plan != nil {
-			lo = mid
-			if plan.value > 0 && (best == nil || plan.value > best.value) {
-				best = plan
-			}
-		} else {
-			hi = mid
-		}
-	}
-	search.incumbent.keepIfBetter(best)
 }
 
 // solveInteger solves the integer program over a set of templates and those of the best plan. The program
@@ -216,10 +174,10 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 	// bounds no other plan.
 	programBound, isOptimal := boundWithin(search, sol)
 	if search.replan != nil && search.replan.numSearches > 0 {
-		programBound = search.choiceBound
+		programBound = search.incumbent.choiceBound
 	}
 	// A plan is over these templates or uses another one: the larger bound holds for both.
-	search.lowerBound(max(programBound, boundOutside(search, templates)))
+	search.incumbent.lowerBound(max(programBound, boundOutside(search, templates)))
 	search.recordPhase(name, len(templates), sol.Stats)
 	return isOptimal, nil
 }
@@ -229,7 +187,7 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 func buildProgram(search *planSearch, templates []int) *integerProgram {
 	bound := search.choice.lp.bound
 	if search.options.Hurry {
-		bound = min(bound, search.choiceBound) // the program then proves less and finds plans sooner
+		bound = min(bound, search.incumbent.choiceBound) // the program then proves less and finds plans sooner
 	}
 	program := search.goal.newProgram(search.catalogue, templates, bound)
 	if search.replan != nil {
@@ -241,7 +199,7 @@ func buildProgram(search *planSearch, templates []int) *integerProgram {
 // programOptions returns the options for solving a program: limits on its nodes, per unit of effort, and other
 // work, the gap at which it may stop, and a function that reports better plans.
 func programOptions(search *planSearch, name string, program *integerProgram, nodes int64) milp.Options {
-	options := search.workLimits(nodes)
+	options := search.options.workLimits(nodes)
 	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, provenGap), heuristicEffort
 	if search.options.Hurry {
 		options.MaxStall = maxStallNodes
@@ -254,7 +212,7 @@ func programOptions(search *planSearch, name string, program *integerProgram, no
 		options.Incumbent = func(found milp.Incumbent) {
 			// The solver's own figures, for the progress line. The plan's are recomputed later.
 			if search.incumbent.plan == nil || found.Value > search.incumbent.score() {
-				search.options.Progress(Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.provenBound())})
+				search.options.Progress(Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.incumbent.provenBound())})
 			}
 		}
 	}
@@ -289,4 +247,44 @@ func boundOutside(search *planSearch, templates []int) float64 {
 		}
 	}
 	return search.choice.lp.bound - minLoss
+}
+
+// wholeNodes bounds the branch-and-bound nodes of the program of whole devices per model.
+const wholeNodes = 400
+
+// boundByWholeDevices lowers the bound by a relaxation in which only the devices of each kind that each model
+// takes are whole numbers: under the slot rule, by which only replicas of one stage position of a model share a
+// device, no two models do. There are few of these numbers, so the program is solved soon. A program of whole
+// replicas branches on replicas first and hardly gets to them. It does nothing where models may share devices,
+// for a price, for one model or very many, and where not all templates are known.
+func boundByWholeDevices(ctx context.Context, search *planSearch) error {
+	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.hasTimeShared() || search.problem.usesBundles() || search.problem.Rounding != Slot || len(search.problem.Models) < 2 {
+		return nil
+	}
+
+	// Only templates that a better plan may use take part.
+	templates := slices.DeleteFunc(slices.Clone(search.choice.allowedTemplates), func(ti int) bool {
+		return search.choice.losses[ti] >= search.choice.lp.bound-search.incumbent.score()
+	})
+	options := search.options.workLimits(wholeNodes)
+	options.Gap = provenGap
+	sol, err := search.solver.Solve(ctx, newWholeDeviceProgram(search.catalogue, templates, search.incumbent.choiceBound), options)
+	if err != nil {
+		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", len(templates), err)
+	}
+	if !math.IsNaN(sol.Bound) && sol.Status != milp.Infeasible {
+		search.incumbent.lowerBound(sol.Bound * (1 + 1e-9))
+	}
+	search.recordPhase("whole devices", len(templates), sol.Stats)
+	return nil
+}
+
+// isSubset reports whether all of a are in b, which is sorted.
+func isSubset(a, b []int) bool {
+	for _, i := range a {
+		if _, ok := slices.BinarySearch(b, i); !ok {
+			return false
+		}
+	}
+	return true
 }

@@ -1,94 +1,13 @@
 package pool
 
-import (
-	"cmp"
-	"math"
-	"slices"
-)
-
-// waitChoice is a choice of wait bounds with the templates that keep the rule under it, their relaxation, and
-// the loss of each.
-type waitChoice struct {
-	catalogue        *templateCatalogue
-	waits            *waitBounds
-	allowedTemplates []int
-	lp               *relaxation
-	bound            float64   // proven so far for plans of the choice
-	losses           []float64 // by template; +Inf if it is not allowed
-}
-
-// computeLosses computes the loss of each template that the wait choice allows: how far below the bound of the
-// relaxation every plan with it stays at least. All other templates get an infinite loss, so no program takes
-// them.
-func (c *waitChoice) computeLosses() {
-	c.losses = slices.Repeat([]float64{math.Inf(1)}, len(c.catalogue.templates))
-	for _, i := range c.allowedTemplates {
-		c.losses[i] = c.catalogue.templateLoss(&c.catalogue.templates[i], c.lp)
-	}
-}
-
-// templatesByLoss returns the allowed templates by rising loss.
-func (c *waitChoice) templatesByLoss() []int {
-	byLoss := slices.Clone(c.allowedTemplates)
-	slices.SortStableFunc(byLoss, func(a, b int) int { return cmp.Compare(c.losses[a], c.losses[b]) })
-	return byLoss
-}
-
-// pickTemplates returns the basis and, of each model, the first n templates of byLoss (sorted by loss, the
-// least first) that a plan can use, as sorted indexes. They are the templates of a small integer program.
-func (c *waitChoice) pickTemplates(byLoss, basis []int, n int) []int {
-	pickedOfModel := make([]int, len(c.catalogue.problem.Models))
-	isPicked := make(map[int]bool, len(basis))
-	for _, i := range basis {
-		isPicked[i] = true
-	}
-	for _, i := range byLoss {
-		if d := c.catalogue.templates[i].Model; pickedOfModel[d] < n && !math.IsInf(c.losses[i], 1) {
-			pickedOfModel[d]++
-			isPicked[i] = true
-		}
-	}
-	picked := make([]int, 0, len(isPicked))
-	for i := range isPicked {
-		picked = append(picked, i)
-	}
-	slices.Sort(picked)
-	return picked
-}
-
-// bestTemplates returns the basis of the relaxation and the n templates of least loss of each model, sorted.
-func (c *waitChoice) bestTemplates(n int) []int {
-	return c.pickTemplates(c.templatesByLoss(), c.lp.usedTemplates, n)
-}
-
-// isSubset reports whether all of a are in b, which is sorted.
-func isSubset(a, b []int) bool {
-	for _, i := range a {
-		if _, ok := slices.BinarySearch(b, i); !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// unionTemplates returns a set with the templates of some plans, sorted and without duplicates.
-func unionTemplates(templates []int, plans ...[]planPipeline) []int {
-	union := slices.Clone(templates)
-	for _, pipelines := range plans {
-		for _, c := range pipelines {
-			union = append(union, c.template)
-		}
-	}
-	slices.Sort(union)
-	return slices.Compact(union)
-}
-
-// incumbent is the best plan so far, by the goal of the search.
+// incumbent is the best plan so far, by the goal of the search, with what is proven of all plans.
 type incumbent struct {
-	catalogue *templateCatalogue
-	goal      planGoal
-	replan    *replanState // of the plan that runs; nil without one
-	plan      *replicaPlan // nil as long as there is none
+	catalogue   *templateCatalogue
+	goal        planGoal
+	replan      *replanState // of the plan that runs; nil without one
+	plan        *replicaPlan // nil as long as there is none
+	choiceBound float64      // proven over the templates of the wait choice under work
+	otherBound  float64      // proven over the other wait choices
 }
 
 // score returns the score of the best plan (the value by the goal, higher is better), in units. Without a plan
@@ -130,4 +49,63 @@ func (b *incumbent) keepIfBetter(plan *replicaPlan) {
 // the devices and moves few enough of them.
 func (b *incumbent) isPlaceable(plan *replicaPlan) bool {
 	return b.catalogue.unpackablePool(plan) < 0 && b.replan.allowsMoves(plan)
+}
+
+// provenBound returns the best proven bound on the score of any plan.
+func (b *incumbent) provenBound() float64 {
+	return max(b.goal.roundBound(max(b.choiceBound, b.otherBound)), b.score())
+}
+
+// lowerBound lowers the bound of the choice under work to a proven one, but not below the score of the best plan.
+func (b *incumbent) lowerBound(proven float64) {
+	b.choiceBound = max(min(b.choiceBound, proven), b.score())
+}
+
+// gap returns the relative distance of the best plan to the bound.
+func (b *incumbent) gap() float64 { return b.goal.relativeGap(b.score(), b.provenBound()) }
+
+// provenGap is the relative gap that counts as proven.
+const provenGap = 1e-6
+
+// roundingSteps is the number of halvings by which roundRelaxation looks for its factor.
+const roundingSteps = 24
+
+// roundRelaxation makes a plan of the relaxation of a wait choice: all its rates times the largest factor for which the
+// replicas, rounded up, fit the devices. It keeps the plan if it is better than the best one. For the least
+// price, which asks for fixed rates, the factor is 1. On large clusters the plan is close to the bound at once.
+// Elsewhere it is a start.
+func (b *incumbent) roundRelaxation(choice *waitChoice) {
+	if b.catalogue.problem.hasTimeShared() {
+		return
+	}
+
+	// planAt returns the plan of the rates times a factor, or nil if it does not fit.
+	planAt := func(factor float64) *replicaPlan {
+		pipelines := make([]planPipeline, len(choice.lp.usedTemplates))
+		for i, ti := range choice.lp.usedTemplates {
+			t := &b.catalogue.templates[ti]
+			pipelines[i] = pipelineFor(t, ti, factor*choice.lp.usedRates[i]*b.catalogue.units.modelRPS[t.Model])
+		}
+		return b.catalogue.recomputePlan(pipelines)
+	}
+	if b.goal.poolCosts() != nil {
+		b.keepIfBetter(planAt(1))
+		return
+	}
+
+	// Bisect the factor.
+	lo, hi := 0.0, 1.0
+	var best *replicaPlan
+	for range roundingSteps {
+		mid := (lo + hi) / 2
+		if plan := planAt(mid); plan != nil {
+			lo = mid
+			if plan.value > 0 && (best == nil || plan.value > best.value) {
+				best = plan
+			}
+		} else {
+			hi = mid
+		}
+	}
+	b.keepIfBetter(best)
 }

@@ -49,9 +49,6 @@ type sharedWeight struct {
 	userVars  []milp.Var // usedVars of those templates
 }
 
-// slotKey names a slot: the replicas that may share whole devices under the slot rule.
-type slotKey struct{ model, slot, pool int }
-
 // newIntegerProgram builds the integer program that makes a plan: whole replicas of each stage of some
 // templates, and the rate through each template, within the devices and the memory. θ, the least rate of a
 // model per weight, is maximised. It is at least floor and at most bound, in units (1 is about what the cluster
@@ -126,12 +123,17 @@ func (q *integerProgram) addRows() {
 			q.poolRows[k] = q.m.AddLE("devices "+q.problem.Pools[k].Kind, float64(q.problem.Pools[k].Count))
 		}
 	}
-	tightPools := q.catalogue.tightMemory(q.templateSet)
+	q.addMemoryRows(q.templateSet)
+}
+
+// addMemoryRows adds the rows of the memory of time-shared devices, in parts of it, so that coefficients stay near 1.
+// A pool that has enough memory for all the templates gets none: its row is -1.
+func (q *integerProgram) addMemoryRows(templates []int) {
+	tightPools := q.catalogue.tightMemory(templates)
 	q.memoryRows = make([]milp.Row, len(q.problem.Pools))
 	for k := range q.problem.Pools {
 		q.memoryRows[k] = -1
 		if tightPools[k] {
-			// In parts of the device's memory, so that coefficients stay near 1.
 			q.memoryRows[k] = q.m.AddLE("memory "+q.problem.Pools[k].Kind, 1)
 		}
 	}
@@ -352,4 +354,16 @@ func (q *integerProgram) readPlan(sol *milp.Solution) *replicaPlan {
 		}
 	}
 	return q.catalogue.recomputePlan(pipelines)
+}
+
+// unionTemplates returns a set with the templates of some plans, sorted and without duplicates.
+func unionTemplates(templates []int, plans ...[]planPipeline) []int {
+	union := slices.Clone(templates)
+	for _, pipelines := range plans {
+		for _, c := range pipelines {
+			union = append(union, c.template)
+		}
+	}
+	slices.Sort(union)
+	return slices.Compact(union)
 }

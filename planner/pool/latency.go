@@ -24,13 +24,13 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 		return nil
 	}
 	// Nearly all of the slack: the rest is for rounding. The best plan must be that good itself.
-	minValue := search.provenBound() * (1 - 0.999*slack)
+	minValue := search.incumbent.provenBound() * (1 - 0.999*slack)
 	if minValue > search.incumbent.value() {
 		return nil
 	}
 
 	// The first program chooses templates, and the second one maximises what they carry.
-	templates, stats, err := leastLatencyTemplates(ctx, search, minValue)
+	templates, stats, err := leastLatencyTemplates(ctx, search.solver, search.choice, minValue)
 	if templates == nil || err != nil {
 		return err
 	}
@@ -45,39 +45,12 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 	}
 	if plan := search.catalogue.recomputePlan(pipelines); plan != nil && plan.value >= search.catalogue.unitsToRate(minValue)*(1-1e-9) && meanLatency(search, plan) < meanLatency(search, search.incumbent.plan) {
 		search.incumbent.plan = plan
-		if search.gap() > provenGap {
+		if search.incumbent.gap() > provenGap {
 			search.stoppedBy = milp.StoppedByGap
 		}
 	}
 	search.recordPhase("least latency", len(search.choice.allowedTemplates), stats)
 	return nil
-}
-
-// leastLatencyTemplates returns the templates of that mix of rates, in fractions of devices, which reaches a
-// throughput in units with the least total latency: each request counts the latency of its template. If the
-// program has no optimum, it returns nil.
-func leastLatencyTemplates(ctx context.Context, search *planSearch, minValue float64) (templates []int, stats milp.Stats, err error) {
-	program := newMasterProgram(search.catalogue, nil, search.choice.allowedTemplates, -1, true)
-	program.m.SetSense(milp.Minimize)
-	program.m.SetObj(program.theta, 0)
-	program.m.SetBounds(program.theta, minValue, milp.Inf)
-	for i, ti := range search.choice.allowedTemplates {
-		program.m.SetObj(program.rateVars[i], search.catalogue.templates[ti].Latency.Seconds())
-	}
-	sol, err := search.solver.Solve(ctx, program.m, milp.Options{})
-	if err != nil {
-		return nil, stats, fmt.Errorf("solving for the least latency: %w", err)
-	}
-	if sol.Status != milp.Optimal {
-		return nil, stats, nil
-	}
-	templates = []int{}
-	for i, ti := range search.choice.allowedTemplates {
-		if sol.At(program.rateVars[i]) > 1e-9 {
-			templates = append(templates, ti)
-		}
-	}
-	return templates, sol.Stats, nil
 }
 
 // meanLatency returns the mean latency of a plan's requests, in seconds, weighted by rate. If no request is
@@ -114,7 +87,10 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 		slices.SortStableFunc(byLatency, func(a, b int) int { return cmp.Compare(templates[a].Latency, templates[b].Latency) })
 	}
 	pipelines := search.incumbent.plan.pipelines
-	byRate := indexesBelow(len(pipelines))
+	var byRate []int
+	for ci := range pipelines {
+		byRate = append(byRate, ci)
+	}
 	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(pipelines[b].rps, pipelines[a].rps) })
 
 	// Replace one after another, as far as devices are idle.

@@ -19,8 +19,8 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 	}
 
 	// All sums with stage positions together.
-	byPool := newLossKnapsack(k.search)
-	byPool.lossBudget, byPool.workSteps, byPool.maxSteps = k.lossBudget, k.workSteps, k.maxSteps
+	byPool := newLossKnapsack(k.choice, k.incumbent, k.gap, k.maxSteps)
+	byPool.lossBudget, byPool.workSteps = k.lossBudget, k.workSteps
 	if !byPool.setDimensions() {
 		return nil
 	}

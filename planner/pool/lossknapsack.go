@@ -44,10 +44,11 @@ type lossItem struct {
 
 // lossKnapsack proves a bound for one plan and one relaxation by sums of losses.
 type lossKnapsack struct {
-	search      *planSearch
+	incumbent   *incumbent
 	problem     *Problem
 	catalogue   *templateCatalogue
 	choice      *waitChoice
+	gap         float64 // at which a plan is good enough
 	dimensions  []useDimension
 	dimensionOf [][]int // by stage position and pool: index of the dimension
 	bySlot      bool    // whether stage positions are counted apart, as the slot rule does
@@ -57,16 +58,18 @@ type lossKnapsack struct {
 	numItems    int     // configurations of all models
 }
 
-// newLossKnapsack returns the knapsack of a search's best plan and of its wait choice.
-func newLossKnapsack(search *planSearch) *lossKnapsack {
-	return &lossKnapsack{search: search, problem: search.problem, catalogue: search.catalogue, choice: search.choice}
+// newLossKnapsack returns the knapsack of a wait choice and the best plan, for at most so many steps of work.
+func newLossKnapsack(choice *waitChoice, best *incumbent, gap float64, maxSteps int64) *lossKnapsack {
+	return &lossKnapsack{incumbent: best, problem: choice.catalogue.problem, catalogue: choice.catalogue, choice: choice, gap: gap, maxSteps: maxSteps}
 }
 
-// boundByLosses lowers the bound by sums of losses, first with stage positions counted together. If that pass
-// finds the best such sums, a second one counts stage positions apart.
-func boundByLosses(search *planSearch, maxSteps int64) {
-	if boundByLossSums(search, maxSteps, false) && !search.options.Hurry {
-		boundByLossSums(search, longLossFactor*lossWorkSteps, true)
+// boundByLosses lowers the bound of plans under a wait choice by sums of losses, first with stage positions counted
+// together. If that pass finds the best such sums, a second one counts stage positions apart, unless the plan is
+// wanted soon. The first pass takes workFactor times the usual steps. Each pass that did some work is noted in
+// record.
+func boundByLosses(choice *waitChoice, best *incumbent, options *Options, workFactor int64, record phaseRecorder) {
+	if boundByLossSums(choice, best, options, workFactor, false, record) && !options.Hurry {
+		boundByLossSums(choice, best, options, longLossFactor, true, record)
 	}
 }
 
@@ -77,39 +80,46 @@ func boundByLosses(search *planSearch, maxSteps int64) {
 //
 // It does nothing where losses do not add up to a bound: for a price, with floors, on time-shared pools, for a
 // model whose rate is worth nothing, or where not all templates are known.
-func boundByLossSums(search *planSearch, maxSteps int64, bySlot bool) (exact bool) {
-	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.hasTimeShared() || search.problem.usesBundles() || search.gap() <= max(search.options.Gap, provenGap) ||
-		bySlot && search.problem.Rounding != Slot {
+func boundByLossSums(choice *waitChoice, best *incumbent, options *Options, workFactor int64, bySlot bool, record phaseRecorder) (exact bool) {
+	knapsack := newLossKnapsack(choice, best, max(options.Gap, provenGap), workFactor*lossWorkSteps*int64(options.Effort))
+	knapsack.bySlot = bySlot
+	if !knapsack.bounds() {
+		return false
+	}
+	exact = knapsack.raiseBudget()
+	if knapsack.workSteps > 0 {
+		record("losses", knapsack.numItems, milp.Stats{Iterations: max(1, knapsack.workSteps/stepsPerIteration)})
+	}
+	return exact
+}
+
+// bounds reports whether sums of losses bound plans of the problem, and the gap is not closed yet.
+func (k *lossKnapsack) bounds() bool {
+	if k.incumbent.goal.poolCosts() != nil || k.catalogue.incomplete || k.incumbent.plan == nil || k.problem.hasTimeShared() || k.problem.usesBundles() || k.incumbent.gap() <= k.gap ||
+		k.bySlot && k.problem.Rounding != Slot {
 		return false
 	}
 	// Floors, and models whose rate has no value, do not fit this sum of losses.
-	for d := range search.problem.Models {
-		if search.problem.Models[d].MinRPS > 0 || search.choice.lp.rateDual[d] < 1e-9 {
+	for d := range k.problem.Models {
+		if k.problem.Models[d].MinRPS > 0 || k.choice.lp.rateDual[d] < 1e-9 {
 			return false
 		}
 	}
-	knapsack := newLossKnapsack(search)
-	knapsack.maxSteps, knapsack.bySlot = maxSteps*int64(search.options.Effort), bySlot
-	exact = knapsack.raiseBudget()
-	if knapsack.workSteps > 0 {
-		search.recordPhase("losses", knapsack.numItems, milp.Stats{Iterations: max(1, knapsack.workSteps/stepsPerIteration)})
-	}
-	return exact
+	return true
 }
 
 // raiseBudget looks at plans of little loss first and raises the loss budget step by step, because the number
 // of sums grows fast with it. The budget is what a plan may lose against the bound of the relaxation. It
 // reports whether it found the best plan. With bySlot labels are dearer, so the budget grows more slowly.
 func (k *lossKnapsack) raiseBudget() (exact bool) {
-	search := k.search
-	gap := k.choice.lp.bound - search.incumbent.score()
+	gap := k.choice.lp.bound - k.incumbent.score()
 	growth := budgetGrowth
 	if k.bySlot {
 		growth = slotBudgetGrowth
 	}
 	// Every plan is known to lose this much already.
-	knownLoss := (k.choice.lp.bound - search.choiceBound) * knownLossFactor
-	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); search.gap() > max(search.options.Gap, provenGap); k.lossBudget = min(k.lossBudget*growth, gap) {
+	knownLoss := (k.choice.lp.bound - k.incumbent.choiceBound) * knownLossFactor
+	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); k.incumbent.gap() > k.gap; k.lossBudget = min(k.lossBudget*growth, gap) {
 		if !(k.lossBudget > 0) || !k.setDimensions() {
 			return false
 		}
@@ -133,15 +143,15 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 		// Combine the models, and keep the plan and the bound.
 		throughput, plan := k.joinModels(searches, unlistedBound)
 		if plan != nil {
-			search.incumbent.keepIfBetter(k.catalogue.recomputePlan(plan))
+			k.incumbent.keepIfBetter(k.catalogue.recomputePlan(plan))
 		}
-		search.lowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
+		k.incumbent.lowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
 		// No plan outside of the lists is better than the one found.
 		if throughput > unlistedBound {
 			return true
 		}
 		if k.lossBudget >= gap || k.workSteps >= k.maxSteps {
-			return search.gap() <= provenGap
+			return k.incumbent.gap() <= provenGap
 		}
 	}
 	return true
@@ -196,7 +206,7 @@ func (k *lossKnapsack) setDimensions() bool {
 				*dimensionIndex = len(k.dimensions)
 				k.dimensions = append(k.dimensions, useDimension{pool: s.Pool, partsPerDevice: 1})
 			}
-			k.dimensions[*dimensionIndex].partsPerDevice = lcm(k.dimensions[*dimensionIndex].partsPerDevice, s.Share)
+			k.dimensions[*dimensionIndex].partsPerDevice = commonParts(k.dimensions[*dimensionIndex].partsPerDevice, s.Share)
 		}
 	}
 

@@ -31,7 +31,7 @@ func TestLossesAgainstProgram(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			roundRelaxation(x)
+			x.incumbent.roundRelaxation(x.choice)
 			return x
 		}
 		x := fresh()
@@ -46,8 +46,8 @@ func TestLossesAgainstProgram(t *testing.T) {
 		want := sol.Value
 		compared++
 		holds := func(name string, x *planSearch) {
-			if x.choiceBound < want*(1-1e-6) {
-				t.Errorf("%s: bound %v, the program has a plan of %v", name, x.choiceBound, want)
+			if x.incumbent.choiceBound < want*(1-1e-6) {
+				t.Errorf("%s: bound %v, the program has a plan of %v", name, x.incumbent.choiceBound, want)
 			}
 			if x.incumbent.score() > sol.Bound*(1+1e-6) {
 				t.Errorf("%s: value %v, the program allows %v", name, x.incumbent.score(), sol.Bound)
@@ -58,19 +58,19 @@ func TestLossesAgainstProgram(t *testing.T) {
 		}
 		holds("whole devices", x)
 		x = fresh()
-		done := boundByLossSums(x, lossWorkSteps, false)
+		done := boundByLossSums(x.choice, x.incumbent, &x.options, 1, false, x.recordPhase)
 		holds("losses", x)
 		if p.Rounding == Slot {
-			done = boundByLossSums(x, lossWorkSteps, true)
+			done = boundByLossSums(x.choice, x.incumbent, &x.options, 1, true, x.recordPhase)
 			holds("losses by position", x)
 		}
 		if done {
 			exact++
-			if x.choiceBound > max(want, x.incumbent.score())*(1+1e-5) {
-				t.Errorf("the best sums are %v, the program comes to %v", x.choiceBound, want)
+			if x.incumbent.choiceBound > max(want, x.incumbent.score())*(1+1e-5) {
+				t.Errorf("the best sums are %v, the program comes to %v", x.incumbent.choiceBound, want)
 			}
 		}
-		if x.choiceBound < x.choice.lp.bound*(1-1e-6) {
+		if x.incumbent.choiceBound < x.choice.lp.bound*(1-1e-6) {
 			tighter++
 		}
 	})
@@ -96,12 +96,12 @@ func lossesProve(t *testing.T, p *Problem) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roundRelaxation(x)
-	before := x.gap()
-	boundByLossSums(x, lossWorkSteps, false)
-	boundByLossSums(x, longLossFactor*lossWorkSteps, true)
-	if !(before > 1e-4) || x.gap() > 1e-6 {
-		t.Errorf("gap %v, then %v", before, x.gap())
+	x.incumbent.roundRelaxation(x.choice)
+	before := x.incumbent.gap()
+	boundByLossSums(x.choice, x.incumbent, &x.options, 1, false, x.recordPhase)
+	boundByLossSums(x.choice, x.incumbent, &x.options, longLossFactor, true, x.recordPhase)
+	if !(before > 1e-4) || x.incumbent.gap() > 1e-6 {
+		t.Errorf("gap %v, then %v", before, x.incumbent.gap())
 	}
 	if outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3}); err != nil || math.Abs(outcome.Value/x.incumbent.plan.value-1) > 1e-3 {
 		t.Errorf("%v, %v against %v", err, outcome, x.incumbent.plan.value)
@@ -126,7 +126,7 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		roundRelaxation(x)
+		x.incumbent.roundRelaxation(x.choice)
 		if len(x.catalogue.templates) > 150 || x.incumbent.plan == nil {
 			return
 		}
@@ -135,17 +135,18 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 			return
 		}
 		compared++
-		before := len(x.outcome.Phases)
-		if boundByLossSums(x, work, true) {
+		knapsack := newLossKnapsack(x.choice, x.incumbent, provenGap, work)
+		knapsack.bySlot = true
+		if knapsack.bounds() && knapsack.raiseBudget() {
 			exact++
-			if x.choiceBound > max(sol.Value, x.incumbent.score())*(1+1e-5) {
-				t.Errorf("the best sums are %v, the program comes to %v", x.choiceBound, sol.Value)
+			if x.incumbent.choiceBound > max(sol.Value, x.incumbent.score())*(1+1e-5) {
+				t.Errorf("the best sums are %v, the program comes to %v", x.incumbent.choiceBound, sol.Value)
 			}
-		} else if len(x.outcome.Phases) > before {
+		} else if knapsack.workSteps > 0 {
 			cut++
 		}
-		if x.choiceBound < sol.Value*(1-1e-6) {
-			t.Errorf("bound %v, the program has a plan of %v", x.choiceBound, sol.Value)
+		if x.incumbent.choiceBound < sol.Value*(1-1e-6) {
+			t.Errorf("bound %v, the program has a plan of %v", x.incumbent.choiceBound, sol.Value)
 		}
 		if x.incumbent.score() > sol.Bound*(1+1e-6) {
 			t.Errorf("value %v, the program allows %v", x.incumbent.score(), sol.Bound)

@@ -20,52 +20,6 @@ var Method = kind.Method{
 	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, WithReserves: verify.WithHeadroom, UseLengthBuckets: verify.ReplaceByBuckets,
 }
 
-// Algorithms and objectives.
-const (
-	AlgorithmTemplate = "template"
-	AlgorithmNP       = "np"
-	AlgorithmDARTr    = "dart-r"
-
-	ObjectiveThroughput = "throughput"
-	ObjectiveCost       = "cost"  // least USD per hour of the devices used
-	ObjectivePower      = "power" // least watts
-	ObjectiveGPUs       = "gpus"  // fewest devices
-)
-
-// optionValues are the values of the options of this kind of plan.
-type optionValues struct {
-	Algorithm     string
-	Objective     string
-	Margin        float64
-	Rounding      Rounding
-	MaxPartitions int
-	MaxBatch      int
-	Blocks        int
-	BlocksBy      string
-	BatchBuild    float64
-	MinLoad       float64
-	Gap           float64
-	Effort        int
-	SLO           document.SLO
-	CutDType      string
-	UnevenNIC     bool
-	MaxMoved      float64
-}
-
-// optionValuesOf reads the values of the planner's options, by name, into a struct.
-func optionValuesOf(v document.Values) optionValues {
-	c := optionValues{
-		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), Margin: v.Number("margin"), Rounding: Slot,
-		MaxPartitions: v.WholeNumber("max-partitions"), MaxBatch: v.WholeNumber("max-batch"), Blocks: v.WholeNumber("blocks"), BlocksBy: v.Word("blocks-by"),
-		BatchBuild: v.Number("batch-build"), MinLoad: v.Number("min-load"), Gap: v.Number("gap"), Effort: v.WholeNumber("effort"),
-		SLO: v.SLO("slo"), CutDType: v.Word("cut-dtype"), UnevenNIC: v.Flag("uneven-nic"), MaxMoved: v.Number("max-moved"),
-	}
-	if v.Word("gpu-rounding") == "fractional" {
-		c.Rounding = Fractional
-	}
-	return c
-}
-
 // checkObjective refuses objectives other than throughput for the baseline algorithms, which know none.
 func checkObjective(c optionValues) error {
 	if c.Objective != ObjectiveThroughput && c.Algorithm != AlgorithmTemplate {
@@ -224,4 +178,24 @@ func equalWorkload(profile *formats.Profile, slo document.SLO) (*formats.Workloa
 	}
 	return &formats.Workload{Format: formats.FormatWorkload, Section: models, Arrivals: &formats.Arrivals{Process: "poisson"}},
 		[]string{fmt.Sprintf("workload: all %d models of the profile with equal weight, p99, Poisson arrivals", len(models))}
+}
+
+// AdoptDocuments turns pipelines that another program chose into an outcome that can be written as a plan, for
+// the models and devices of the documents. It also returns the rate, in requests/s, that the replicas of each
+// pipeline carry. A batch is taken to fill at the workload's batch_build_rps, if it names one.
+func AdoptDocuments(in *kind.Problem, run *kind.SolveRun, pipelines []Pipeline) (*kind.Outcome, []float64, error) {
+	r, err := resolveDocuments(in, run)
+	if err != nil {
+		return nil, nil, err
+	}
+	for d := range r.models {
+		if rps := r.models[d].workload.BatchBuildRPS; rps > 0 {
+			r.problem.Models[d].BatchWaitMicros = r.options.BatchBuild * 1e6 / rps
+		}
+	}
+	outcome, carriedRPS, err := adoptPipelines(r.problem, pipelines)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.planOutcome(outcome), carriedRPS, nil
 }

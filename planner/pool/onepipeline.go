@@ -21,27 +21,22 @@ const servingNodes = 10000
 // of each stage, and of those the ones of least loss (how far a plan stays below the bound). A search starts
 // from them if memory is tight. impossible reports a proof that no plan of the wait choice in force serves
 // every model.
-func onePipelineEach(ctx context.Context, search *planSearch) (templates []int, impossible bool, err error) {
+func onePipelineEach(ctx context.Context, solver milp.Solver, choice *waitChoice, seed int32) (templates []int, impossible bool, err error) {
 	// The program of one template of every model, within the memory.
-	program := &integerProgram{problem: search.problem, catalogue: search.catalogue, m: milp.New("one pipeline of every model"), memoryRows: make([]milp.Row, len(search.problem.Pools))}
-	tightPools := search.catalogue.tightMemory(search.choice.allowedTemplates)
-	for k := range search.problem.Pools {
-		program.memoryRows[k] = -1
-		if tightPools[k] {
-			program.memoryRows[k] = program.m.AddLE("memory "+search.problem.Pools[k].Kind, 1)
-		}
-	}
-	useful := slices.DeleteFunc(slices.Clone(search.choice.allowedTemplates), func(i int) bool { return math.IsInf(search.choice.losses[i], 1) }) // other templates carry nothing
+	catalogue := choice.catalogue
+	program := &integerProgram{problem: catalogue.problem, catalogue: catalogue, m: milp.New("one pipeline of every model")}
+	program.addMemoryRows(choice.allowedTemplates)
+	useful := slices.DeleteFunc(slices.Clone(choice.allowedTemplates), func(i int) bool { return math.IsInf(choice.losses[i], 1) }) // other templates carry nothing
 	usedVars := program.requireOnePerModel(useful)
 
 	// Each template takes the devices of one replica of each stage, and costs its loss.
-	pools := make([]milp.Row, len(search.problem.Pools))
+	pools := make([]milp.Row, len(catalogue.problem.Pools))
 	for k := range pools {
-		pools[k] = program.m.AddLE("devices "+search.problem.Pools[k].Kind, float64(search.problem.Pools[k].Count))
+		pools[k] = program.m.AddLE("devices "+catalogue.problem.Pools[k].Kind, float64(catalogue.problem.Pools[k].Count))
 	}
 	for i, ti := range useful {
-		program.m.SetObj(usedVars[i], search.choice.losses[ti])
-		for k, n := range search.catalogue.singleReplicaDevices(&search.catalogue.templates[ti]) {
+		program.m.SetObj(usedVars[i], choice.losses[ti])
+		for k, n := range catalogue.singleReplicaDevices(&catalogue.templates[ti]) {
 			if n > 0 {
 				program.m.AddTerm(pools[k], usedVars[i], n)
 			}
@@ -49,12 +44,12 @@ func onePipelineEach(ctx context.Context, search *planSearch) (templates []int, 
 	}
 
 	// Solve it.
-	sol, err := search.solver.Solve(ctx, program.m, milp.Options{Gap: 0.05, MaxNodes: servingNodes, Seed: search.options.Seed})
+	sol, err := solver.Solve(ctx, program.m, milp.Options{Gap: 0.05, MaxNodes: servingNodes, Seed: seed})
 	if err != nil {
 		return nil, false, fmt.Errorf("solving for one pipeline of every model: %w", err)
 	}
 	if !sol.Feasible() {
-		return nil, sol.Status == milp.Infeasible && !search.catalogue.incomplete, nil
+		return nil, sol.Status == milp.Infeasible && !catalogue.incomplete, nil
 	}
 	for i, ti := range useful {
 		if sol.Int(usedVars[i]) > 0 {
@@ -97,4 +92,39 @@ func (c *templateCatalogue) singleReplicaDevices(t *stages.Template) []float64 {
 		}
 	}
 	return devices
+}
+
+// jointMemory returns a pool whose memory is too small for every model to have some pipeline, and the bytes per
+// device that would do, as few as possible in relation to what the devices have. If memory is enough, it returns
+// 0 bytes.
+func jointMemory(ctx context.Context, solver milp.Solver, catalogue *templateCatalogue) (pool int, bytes int64) {
+	templates := catalogue.allTemplates()
+
+	// A program over one template of every model that minimises the memory beyond that of the devices.
+	program := &integerProgram{problem: catalogue.problem, catalogue: catalogue, m: milp.New("memory missing")}
+	program.addMemoryRows(templates)
+	for k, row := range program.memoryRows {
+		if row >= 0 {
+			program.m.AddTerm(row, program.m.AddVar("more "+catalogue.problem.Pools[k].Kind, 0, milp.Inf, 1), -1)
+		}
+	}
+	usedVars := program.requireOnePerModel(templates)
+	sol, err := solver.Solve(ctx, program.m, milp.Options{MaxNodes: 10000})
+	if err != nil || !sol.Feasible() {
+		return 0, 0
+	}
+
+	// The bytes that those templates need.
+	memory := newResidentMemory(catalogue.problem)
+	for i := range templates {
+		if sol.Int(usedVars[i]) > 0 {
+			memory.add(&catalogue.templates[i])
+		}
+	}
+	for k := range catalogue.problem.Pools {
+		if program.memoryRows[k] >= 0 && memory.bytes[k] > catalogue.problem.Pools[k].Memory {
+			return k, memory.bytes[k]
+		}
+	}
+	return 0, 0
 }

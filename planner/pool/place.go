@@ -6,9 +6,6 @@ import (
 	"slices"
 )
 
-// DeviceRun puts replicas on consecutive devices of a pool: PerDevice on each device from First on.
-type DeviceRun struct{ First, PerDevice, Replicas int }
-
 // replicaPiece is a number of equal replicas, each of which takes 1/share of a device.
 type replicaPiece struct {
 	pipeline, stage int // indexes into the plan's pipelines and into their stages
@@ -205,7 +202,7 @@ func packPieces(pieces []replicaPiece) []deviceBin {
 	bins, singles := splitPieces(pieces)
 	partsPerDevice, neededParts := 1, 0
 	for _, piece := range pieces {
-		partsPerDevice = lcm(partsPerDevice, piece.share)
+		partsPerDevice = commonParts(partsPerDevice, piece.share)
 	}
 	for _, piece := range singles {
 		neededParts += partsPerDevice / piece.share
@@ -292,15 +289,4 @@ func mergePieces(parts []replicaPiece) []replicaPiece {
 		merged[i].replicas += piece.replicas
 	}
 	return merged
-}
-
-// lcm returns the least common multiple.
-func lcm(a, b int) int { return a / gcd(a, b) * b }
-
-// gcd returns the greatest common divisor.
-func gcd(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }

@@ -22,10 +22,6 @@ func polishPlan(ctx context.Context, search *planSearch) error {
 	return nil
 }
 
-// valueTolerance is the relative difference up to which values count as equal: adding up rates in another order
-// changes them by so much.
-const valueTolerance = 1e-9
-
 // sameValueProgram returns the program of the plans over a set of templates that reach the best objective.
 func sameValueProgram(search *planSearch, templates []int) *integerProgram {
 	return newIntegerProgram(search.catalogue, templates, search.incumbent.value(), search.incumbent.value()*(1-valueTolerance))
@@ -43,13 +39,10 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	}
 
 	// A program over the small set of templates that minimises the moves.
-	minValue := min(search.incumbent.value(), search.provenBound()*(1-search.options.Gap)) * (1 - 1e-9)
-	program := newIntegerProgram(search.catalogue, unionTemplates(search.choice.bestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines, search.replan.pipelines), max(search.choiceBound, minValue), minValue)
-	program.limitMoves(search.replan, movedNow)
-	program.m.SetSense(milp.Minimize)
-	program.m.SetObj(program.theta, 0)
-	program.m.SetObj(program.movedVar, 1)
-	options := search.workLimits(moveNodes)
+	minValue := min(search.incumbent.value(), search.incumbent.provenBound()*(1-search.options.Gap)) * (1 - 1e-9)
+	program := newIntegerProgram(search.catalogue, unionTemplates(search.choice.bestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines, search.replan.pipelines), max(search.incumbent.choiceBound, minValue), minValue)
+	program.minimizeMoves(search.replan, movedNow)
+	options := search.options.workLimits(moveNodes)
 	// Plans that move less than half a device fewer are not looked for.
 	options.AbsGap = 0.5
 	found, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices that move")
@@ -71,8 +64,8 @@ func preferRunning(ctx context.Context, search *planSearch) bool {
 		return false
 	}
 	search.incumbent.plan = running
-	boundByLosses(search, lossWorkSteps)
-	isEnough := search.goal.relativeGap(search.goal.scoreOf(search.catalogue, running), search.provenBound()) <= search.options.Gap
+	boundByLosses(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
+	isEnough := search.goal.relativeGap(search.goal.scoreOf(search.catalogue, running), search.incumbent.provenBound()) <= search.options.Gap
 	if search.incumbent.keepIfBetter(improved); isEnough {
 		search.incumbent.plan = running
 	}
@@ -97,26 +90,11 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	return solveLargestSum(ctx, search, program, 1e-3, sumNodes)
 }
 
-// raiseWeightedSumOver looks, among the plans of the best objective over a set of templates, for the one with
-// the largest weighted sum of rates, up to a gap and within so many nodes. It is for baselines, which may also
-// use other replicas than the best plan has.
-func raiseWeightedSumOver(ctx context.Context, search *planSearch, set []int, gap float64, nodes int64) error {
-	if len(search.problem.Models) < 2 || ctx.Err() != nil {
-		return nil
-	}
-	return solveLargestSum(ctx, search, sameValueProgram(search, set), gap, nodes)
-}
-
 // solveLargestSum solves a program, whose θ is held at the best objective, for the largest weighted sum of
 // rates. A plan of no lower objective and a larger sum replaces the best one.
 func solveLargestSum(ctx context.Context, search *planSearch, program *integerProgram, gap float64, nodes int64) error {
-	program.m.SetObj(program.theta, 0)
-	terms, _ := program.weightedSumTerms()
-	for _, t := range terms {
-		program.m.SetObj(t.Var, t.Coef)
-	}
-	program.addModelCounts()
-	options := search.workLimits(nodes)
+	program.maximizeSum()
+	options := search.options.workLimits(nodes)
 	options.Gap = gap
 	plan, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the largest weighted sum")
 	if err != nil {
@@ -129,19 +107,6 @@ func solveLargestSum(ctx context.Context, search *planSearch, program *integerPr
 	return nil
 }
 
-// weightedSumTerms returns the sum of the models' rates by weight as terms of a program. They are divided by
-// total, what one unit of every model's rate gives, so that coefficients are near 1.
-func (q *integerProgram) weightedSumTerms() (terms []milp.Term, total float64) {
-	for d := range q.problem.Models {
-		total += q.problem.Models[d].Weight * q.catalogue.units.modelRPS[d]
-	}
-	for i, ti := range q.templateSet {
-		d := q.catalogue.templates[ti].Model
-		terms = append(terms, milp.Term{Var: q.rateVars[i], Coef: q.problem.Models[d].Weight * q.catalogue.units.modelRPS[d] / total})
-	}
-	return terms, total
-}
-
 // reduceDevices looks, among the plans of the best objective, for one that takes the fewest devices. The
 // baseline NP calls it. With keepSum the weighted sum of rates may not become smaller.
 func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error {
@@ -151,22 +116,12 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 
 	// The program of the plans of the best objective, and of no smaller sum.
 	program := sameValueProgram(search, search.choice.allowedTemplates)
-	program.m.SetSense(milp.Minimize)
-	program.m.SetObj(program.theta, 0)
+	minSum := 0.0
 	if keepSum {
-		terms, total := program.weightedSumTerms()
-		program.m.AddGE("weighted sum", search.incumbent.plan.weightedSum/total*(1-valueTolerance), terms...)
+		minSum = search.incumbent.plan.weightedSum
 	}
-
-	// Each replica costs its part of a device.
-	for i, ti := range search.choice.allowedTemplates {
-		for si, replicaVar := range program.replicaVars[i] {
-			if replicaVar >= 0 {
-				program.m.SetObj(replicaVar, 1/float64(search.catalogue.templates[ti].Stages[si].Share))
-			}
-		}
-	}
-	options := search.workLimits(survivorNodes)
+	program.minimizeDevices(minSum)
+	options := search.options.workLimits(survivorNodes)
 	options.MaxIterations = 0
 	plan, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices")
 	if err != nil {
@@ -184,3 +139,6 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 func isAsGood(search *planSearch, plan *replicaPlan, keepSum bool) bool {
 	return plan.value >= search.incumbent.plan.value*(1-valueTolerance) && (!keepSum || plan.weightedSum >= search.incumbent.plan.weightedSum*(1-valueTolerance))
 }
+
+// moveNodes bounds the branch-and-bound nodes of the program for the fewest moves.
+const moveNodes = 100

@@ -1,6 +1,11 @@
 package pool
 
-import "inferplan/planner/stages"
+import (
+	"math"
+	"slices"
+
+	"inferplan/planner/stages"
+)
 
 // Rounding is the rule by which shares of devices are rounded up to whole devices.
 type Rounding int8
@@ -30,4 +35,76 @@ func marginShareOf(p *Problem, model int) float64 {
 		return p.MarginShare
 	}
 	return p.Margins[model]
+}
+
+// maxRate returns the rate in requests/s that a template carries if it has all devices of every pool, in
+// fractions of replicas.
+func (p *Problem) maxRate(t *stages.Template) float64 {
+	rate := math.Inf(1)
+	for k := range p.Pools {
+		if c := t.DevicesPerRPS(k); c > 0 {
+			rate = min(rate, float64(p.Pools[k].Count)/c)
+		}
+	}
+	return rate
+}
+
+// hasTimeShared reports whether the problem has a time-shared pool.
+func (p *Problem) hasTimeShared() bool {
+	for k := range p.Pools {
+		if p.Pools[k].TimeShared {
+			return true
+		}
+	}
+	return false
+}
+
+// manyModels is the number of models from which on plans are looked for by bundles.
+const manyModels = 8
+
+// usesBundles reports whether the models are so many that plans are looked for by bundles.
+func (p *Problem) usesBundles() bool { return len(p.Models) >= manyModels && !p.hasTimeShared() }
+
+// totalDevices returns the number of devices of all pools.
+func (p *Problem) totalDevices() (n int) {
+	for k := range p.Pools {
+		n += p.Pools[k].Count
+	}
+	return n
+}
+
+// withoutFloors returns the problem without floors: no model needs a least rate.
+func (p *Problem) withoutFloors() *Problem {
+	relaxed := *p
+	relaxed.Models = append([]stages.Model(nil), p.Models...)
+	for d := range relaxed.Models {
+		relaxed.Models[d].MinRPS = 0
+	}
+	return &relaxed
+}
+
+// floorTolerance is the part by which a plan may miss a floor under a rate. Every search uses this one value, so
+// that all of them accept the same plans.
+const floorTolerance = 1e-6
+
+// meetsFloor reports whether a rate reaches a floor, within the tolerance.
+func meetsFloor(rps, floor float64) bool { return rps >= floor*(1-floorTolerance) }
+
+// hasFloors reports whether some model has a floor.
+func (p *Problem) hasFloors() bool {
+	return slices.ContainsFunc(p.Models, func(m stages.Model) bool { return m.MinRPS > 0 })
+}
+
+// valueTolerance is the relative difference up to which values count as equal: adding up rates in another order
+// changes them by so much.
+const valueTolerance = 1e-9
+
+// commonParts returns the least number of parts of a device that both a and b divide: in it, shares of 1/a and of 1/b
+// are whole numbers of parts.
+func commonParts(a, b int) int {
+	divisor, remainder := a, b
+	for remainder != 0 {
+		divisor, remainder = remainder, divisor%remainder
+	}
+	return a / divisor * b
 }

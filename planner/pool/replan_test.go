@@ -164,7 +164,7 @@ func TestUnchangedStays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		by := slices.IndexFunc(before.Phases, func(ph Phase) bool { return ph.Value >= ph.Bound*(1-gap) })
+		by := slices.IndexFunc(before.Phases, func(ph kind.Phase) bool { return ph.Value >= ph.Bound*(1-gap) })
 		if by < 0 || before.Phases[by].Name != "losses" {
 			t.Fatalf("problem %d: phase %d of %+v proves the plan, this test needs a problem where sums of losses do", i, by, before.Phases)
 		}

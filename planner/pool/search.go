@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -19,16 +20,14 @@ const (
 	poolNodes         = 4000        // of the program over few templates of each model
 	survivorNodes     = 12000       // of the program over all templates that a better plan may use
 	sumNodes          = 300         // of the program for the weighted sum
-	iterationsPerNode = 60          // simplex iterations per node, as a second limit
 	maxColumnWork     = 100_000_000 // simplex iterations times columns, as a third
 	smallPerModel     = 15          // templates of each model in the program over few
 	widePerModel      = 60          // templates of each model, if too many survive
 	maxSurvivors      = 1500        // most templates of the program over survivors
-	heuristicEffort   = 0.3
-	replanNodeDivisor = 16  // divides the nodes of a re-plan
-	hurryNodeDivisor  = 16  // divides the nodes if a plan is wanted soon
-	maxStallNodes     = 160 // nodes without a better plan, if one is wanted soon
-	replanPerModel    = 6   // templates of each model in a re-plan
+	replanNodeDivisor = 16          // divides the nodes of a re-plan
+	hurryNodeDivisor  = 16          // divides the nodes if a plan is wanted soon
+	maxStallNodes     = 160         // nodes without a better plan, if one is wanted soon
+	replanPerModel    = 6           // templates of each model in a re-plan
 )
 
 // planSearch is the state of a solve.
@@ -44,8 +43,6 @@ type planSearch struct {
 	waitChoices  []waitChoice     // the best relaxation first
 	tables       []*templateTable // by model; nil if all templates are listed in the catalogue
 	droppedBound float64          // proven over the wait choices that were left out
-	choiceBound  float64          // proven over the templates of the choice under work
-	otherBound   float64          // proven over the other wait choices
 	floors       *floorSearch
 	outcome      *Outcome
 	stoppedBy    milp.StoppedBy
@@ -56,7 +53,7 @@ type planSearch struct {
 // on time-shared pools). The search starts with the choice of the best value.
 func newSearch(ctx context.Context, p *Problem, solver milp.Solver, options Options, searchGoal planGoal) (*planSearch, error) {
 	options.Effort = max(options.Effort, 1)
-	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), otherBound: math.Inf(-1), outcome: &Outcome{}}
+	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), outcome: &Outcome{}}
 	x.floors = &floorSearch{search: x}
 	if p.needsColumns() {
 		return x, x.generateTemplates(ctx)
@@ -96,7 +93,7 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 	if generation != nil {
 		s.tables = generation.tables
 		s.setCatalogue(generation.catalogue)
-		s.choice = &waitChoice{catalogue: s.catalogue, allowedTemplates: indexesBelow(len(s.catalogue.templates)), lp: solved}
+		s.choice = &waitChoice{catalogue: s.catalogue, allowedTemplates: s.catalogue.allTemplates(), lp: solved}
 	}
 	if err != nil {
 		if generation == nil || !errors.Is(err, errInfeasible) {
@@ -143,7 +140,7 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 	slices.SortStableFunc(s.waitChoices, func(a, b waitChoice) int { return cmp.Compare(roundedValue(a), roundedValue(b)) })
 	if !exact {
 		// A choice that was left out could be better. The bound is then that of the program without the rule.
-		solved, err := relaxOver(indexesBelow(len(s.catalogue.templates)))
+		solved, err := relaxOver(s.catalogue.allTemplates())
 		if err != nil {
 			return err
 		}
@@ -157,10 +154,10 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 // from the rule on waiting), and the losses of the templates.
 func (s *planSearch) selectChoice(i int) {
 	choice := &s.waitChoices[i]
-	s.choice, s.choiceBound, s.otherBound = choice, choice.bound, s.droppedBound
+	s.choice, s.incumbent.choiceBound, s.incumbent.otherBound = choice, choice.bound, s.droppedBound
 	for j := range s.waitChoices {
 		if j != i {
-			s.otherBound = max(s.otherBound, s.waitChoices[j].bound)
+			s.incumbent.otherBound = max(s.incumbent.otherBound, s.waitChoices[j].bound)
 		}
 	}
 	s.outcome.ExemptModels = nil
@@ -210,7 +207,7 @@ func (s *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 		if s.incumbent.plan != previousBest {
 			bestChoice = i
 		}
-		s.waitChoices[i].bound = min(s.waitChoices[i].bound, s.choiceBound)
+		s.waitChoices[i].bound = min(s.waitChoices[i].bound, s.incumbent.choiceBound)
 		if s.incumbent.plan != nil && s.shouldStop(ctx) {
 			break
 		}
@@ -259,7 +256,7 @@ func (s *planSearch) reportProgress(phase, detail string) {
 	if s.incumbent.plan != nil {
 		progress.Value = s.displayValue(s.incumbent.score())
 	}
-	if bound := s.provenBound(); len(s.waitChoices) > 0 && !math.IsInf(bound, 0) {
+	if bound := s.incumbent.provenBound(); len(s.waitChoices) > 0 && !math.IsInf(bound, 0) {
 		progress.Bound = s.displayValue(bound)
 	}
 	s.options.Progress(progress)
@@ -268,7 +265,7 @@ func (s *planSearch) reportProgress(phase, detail string) {
 // recordPhase notes a finished phase of the search in the outcome, with its work, value and bound, and reports
 // it.
 func (s *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats) {
-	record := Phase{Name: name, Pipelines: numPipelines, Nodes: stats.Nodes, Iterations: stats.Iterations, Bound: s.displayValue(s.provenBound())}
+	record := kind.Phase{Name: name, Pipelines: numPipelines, Nodes: stats.Nodes, Iterations: stats.Iterations, Bound: s.displayValue(s.incumbent.provenBound())}
 	if s.incumbent.plan != nil {
 		record.Value = s.displayValue(s.incumbent.score())
 	}
@@ -276,25 +273,9 @@ func (s *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats
 	s.reportProgress(name, fmt.Sprintf("%d pipelines", numPipelines))
 }
 
-// provenBound returns the best proven bound on the score of any plan.
-func (s *planSearch) provenBound() float64 {
-	return max(s.goal.roundBound(max(s.choiceBound, s.otherBound)), s.incumbent.score())
-}
-
-// lowerBound lowers the bound of the choice under work to a proven one, but not below the score of the best plan.
-func (s *planSearch) lowerBound(proven float64) {
-	s.choiceBound = max(min(s.choiceBound, proven), s.incumbent.score())
-}
-
-// gap returns the relative distance of the best plan to the bound.
-func (s *planSearch) gap() float64 { return s.goal.relativeGap(s.incumbent.score(), s.provenBound()) }
-
-// provenGap is the relative gap that counts as proven.
-const provenGap = 1e-6
-
 // shouldStop reports whether the search may stop, and notes why.
 func (s *planSearch) shouldStop(ctx context.Context) bool {
-	gap := s.gap()
+	gap := s.incumbent.gap()
 	switch {
 	case gap <= provenGap:
 		s.stoppedBy = milp.StoppedByProof
@@ -315,19 +296,13 @@ func (s *planSearch) reachedEnough() bool {
 	if s.options.EnoughRPS <= 0 {
 		return false
 	}
-	return s.incumbent.plan != nil && s.incumbent.plan.value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.unitsToRate(s.provenBound()) < s.options.EnoughRPS*(1-floorTolerance)
+	return s.incumbent.plan != nil && s.incumbent.plan.value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.unitsToRate(s.incumbent.provenBound()) < s.options.EnoughRPS*(1-floorTolerance)
 }
 
 // missesLeast reports whether no plan can have the throughput below which a plan is of no use. Before there is a
 // plan it returns false.
 func (s *planSearch) missesLeast() bool {
-	return s.options.LeastRPS > 0 && s.incumbent.value() > 0 && s.catalogue.unitsToRate(s.provenBound()) < s.options.LeastRPS*(1-floorTolerance)
-}
-
-// workLimits returns the limits of a solve of so many nodes per unit of effort.
-func (s *planSearch) workLimits(nodes int64) milp.Options {
-	nodes *= int64(s.options.Effort)
-	return milp.Options{MaxNodes: nodes, MaxIterations: nodes * iterationsPerNode, Seed: s.options.Seed}
+	return s.options.LeastRPS > 0 && s.incumbent.value() > 0 && s.catalogue.unitsToRate(s.incumbent.provenBound()) < s.options.LeastRPS*(1-floorTolerance)
 }
 
 // templatesPerModel returns how many templates of each model the small integer program has beside those of the

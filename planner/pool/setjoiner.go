@@ -18,7 +18,7 @@ type deviceSet struct {
 // plan for a little less. If none is above minValue, it returns minValue and no plan. searches holds the sums
 // of each model.
 func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (throughput float64, plan []planPipeline) {
-	minValue = max(minValue, k.search.incumbent.score())
+	minValue = max(minValue, k.incumbent.score())
 	sets := make([][]deviceSet, len(searches))
 	for d, search := range searches {
 		sets[d] = search.deviceSets(minValue)

@@ -12,9 +12,6 @@ import (
 // A templateTable lists every template of one model in little memory, so that pricing is one look at each. It
 // also serves covers, which price whole replicas of every template. Column generation alone does not.
 
-// maxSequences is the largest number of stage sequences of a problem.
-const maxSequences = 4_000_000
-
 // templateTable holds all templates of one model in compact form, ordered by batch size.
 type templateTable struct {
 	model, maxStages int // maxStages: rows of each template in stageRows

@@ -17,7 +17,7 @@ import (
 // drawn ones again and again, each time with other weights.
 func drawMany(t *rapid.T) *Problem {
 	p := drawProblem(t, size{models: 3, pools: 3, count: 12, shares: 3, blocks: 4, batches: 3, partitions: 3, memory: true, floors: true})
-	for drawn := p.Models; len(p.Models) < manyModels; {
+	for drawn := p.Models; !p.usesBundles(); {
 		m := drawn[len(p.Models)%len(drawn)]
 		m.Name += string(rune('0' + len(p.Models)))
 		m.Weight *= rapid.Float64Range(0.5, 2).Draw(t, "of its weight")
@@ -94,7 +94,7 @@ func TestBundlesFitTheDevices(t *testing.T) {
 		if x.generateTemplates(ctx) != nil {
 			return
 		}
-		if err := planByBundles(ctx, x); err != nil {
+		if err := planByBundles(ctx, x.solver, x.choice, x.incumbent, x.tables, &x.options, x.recordPhase); err != nil {
 			t.Fatal(err)
 		}
 		if x.incumbent.plan == nil {
@@ -104,8 +104,8 @@ func TestBundlesFitTheDevices(t *testing.T) {
 		if broken := x.catalogue.brokenLimit(x.incumbent.plan); broken != "" {
 			t.Fatalf("the plan takes %s", broken)
 		}
-		if value := x.incumbent.value(); value > x.choiceBound*(1+1e-9) || x.choiceBound > x.choice.lp.bound*(1+1e-9) {
-			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.choiceBound, x.choice.lp.bound)
+		if value := x.incumbent.value(); value > x.incumbent.choiceBound*(1+1e-9) || x.incumbent.choiceBound > x.choice.lp.bound*(1+1e-9) {
+			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.incumbent.choiceBound, x.choice.lp.bound)
 		}
 	})
 	if planned == 0 {
@@ -128,11 +128,11 @@ func TestCoversBoundEveryPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		newModelCovers(ctx, x)
-		if bound := x.catalogue.unitsToRate(x.choiceBound); bound < outcome.Value*(1-1e-9) {
+		newModelCovers(ctx, x.choice, x.incumbent, x.tables, 1)
+		if bound := x.catalogue.unitsToRate(x.incumbent.choiceBound); bound < outcome.Value*(1-1e-9) {
 			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
-		if x.choiceBound < x.choice.lp.bound*(1-1e-6) {
+		if x.incumbent.choiceBound < x.choice.lp.bound*(1-1e-6) {
 			tighter++
 		}
 	})
@@ -295,10 +295,10 @@ func TestPickBundlesFindsFittingChoice(t *testing.T) {
 				}
 			}
 		}
-		x := &planSearch{problem: p, goal: maxThroughputGoal{}, solver: highs.Solver{}, options: Options{Effort: 1}}
-		x.choice = &waitChoice{lp: &relaxation{poolPrice: slices.Repeat([]float64{1}, len(p.Pools))}}
+		choice := &waitChoice{lp: &relaxation{poolPrice: slices.Repeat([]float64{1}, len(p.Pools))}}
+		covers := &modelCovers{problem: p, choice: choice, incumbent: &incumbent{goal: maxThroughputGoal{}}}
 		pick := func(nodes int64) []int {
-			b := newBundleSearch(x, nil)
+			b := newBundleSearch(highs.Solver{}, &Options{Effort: 1}, covers)
 			b.remainingNodes = nodes
 			at, err := b.pickBundles(context.Background(), choices, &bundleLimits{idleDevices: make([]float64, len(p.Pools))})
 			if err != nil {
@@ -340,10 +340,10 @@ func TestBundlesReachTheGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := planByBundles(ctx, x); err != nil {
+	if err := planByBundles(ctx, x.solver, x.choice, x.incumbent, x.tables, &x.options, x.recordPhase); err != nil {
 		t.Fatal(err)
 	}
-	if gap := x.gap(); gap > 0.01 {
+	if gap := x.incumbent.gap(); gap > 0.01 {
 		t.Errorf("gap %.3f %%, asked 1 %%", 100*gap)
 	}
 }

@@ -1,31 +1,15 @@
 package pool
 
 import (
-	"context"
 	"slices"
 
 	"inferplan/planner/stages"
-	"inferplan/solver/milp"
 )
 
 // A plan is re-planned after the cluster, the mix of models or the profile changed a little. A device that
 // already holds the blocks that the new plan wants there keeps them. A device that must load something moves.
 // The new plan is the best one that moves no more devices than asked, and of those that are good enough one that
 // moves few.
-
-// RunningPlan is the plan that runs.
-type RunningPlan struct {
-	Pipelines []RunningPipeline
-	MaxMoved  float64 // part of the devices that may have to load something
-}
-
-// RunningPipeline is a pipeline that runs: of each stage its blocks, pool, share and placement. A model that is no
-// longer planned for has the index -1, and so has a pool that is no longer in the cluster. Devices of a placement
-// beyond the pool's count are gone.
-type RunningPipeline struct {
-	Pipeline
-	Network string // of the blocks; it need not be a model of the problem
-}
 
 // replanState holds what a search knows of the plan that runs.
 type replanState struct {
@@ -169,53 +153,6 @@ func (s *replanState) countLoading(pipelines []Pipeline) int {
 	return s.heldByDevice.devicesShortOf(wanted)
 }
 
-// newContent counts the replicas of a content beyond those that run.
-type newContent struct {
-	addedVar     milp.Var // the replicas beyond
-	replicaVars  []milp.Var
-	heldReplicas int
-}
-
-// limitMoves adds to a program the number of devices that move (have to load something, in fractions by share),
-// and limits it to maxMoved.
-func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
-	// The replicas of each content.
-	varsByContent := map[replicaContent][]milp.Var{}
-	var contents []replicaContent
-	for i, ti := range q.templateSet {
-		t := &q.catalogue.templates[ti]
-		for si, replicaVar := range q.replicaVars[i] {
-			content := q.problem.contentOf(t, si)
-			if _, ok := varsByContent[content]; !ok {
-				contents = append(contents, content)
-			}
-			varsByContent[content] = append(varsByContent[content], replicaVar)
-		}
-	}
-
-	// moved >= Σ max(replicas - running, 0) / share.
-	q.replan, q.movedVar = state, q.m.AddVar("moved", 0, maxMoved, 0)
-	moveRow := q.m.AddLE("moves", 0, milp.Term{Var: q.movedVar, Coef: -1})
-	for _, content := range contents {
-		devicePart := 1 / float64(content.share)
-		heldReplicas := state.runningReplicas[content]
-		// Of content that nothing holds, every replica has to be loaded.
-		if heldReplicas == 0 {
-			for _, v := range varsByContent[content] {
-				q.m.AddTerm(moveRow, v, devicePart)
-			}
-			continue
-		}
-		v := q.m.AddVar("", 0, milp.Inf, 0)
-		row := q.m.AddLE("", float64(heldReplicas), milp.Term{Var: v, Coef: -1})
-		for _, g := range varsByContent[content] {
-			q.m.AddTerm(row, g, 1)
-		}
-		q.m.AddTerm(moveRow, v, devicePart)
-		q.newContents = append(q.newContents, newContent{v, varsByContent[content], heldReplicas})
-	}
-}
-
 // readRunning reads the plan that runs. Templates of it that the catalogue lacks join it. If no plan runs, or a
 // pool is time-shared, it returns nil.
 func readRunning(c *templateCatalogue, plan *RunningPlan) *replanState {
@@ -233,26 +170,4 @@ func readRunning(c *templateCatalogue, plan *RunningPlan) *replanState {
 	})
 	state.catalogue = c
 	return state
-}
-
-// moveNodes bounds the branch-and-bound nodes of the program for the fewest moves.
-const moveNodes = 100
-
-// moveTries bounds the searches for a plan that keeps the limit on moves in whole devices. Shares of devices may
-// keep the limit while the whole devices that hold them do not.
-const moveTries = 3
-
-// movedTooMuch reports whether a finished plan moves more devices (to load something) than asked, and another
-// search for one that moves less is worth it. If so, it prepares that search, with a lower limit by the excess.
-func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) bool {
-	if search.replan == nil || ctx.Err() != nil {
-		return false
-	}
-	excess := float64(movedDevices) - search.options.RunningPlan.MaxMoved*float64(search.problem.totalDevices())
-	if search.replan.numSearches++; excess <= 1e-9 || search.replan.numSearches == moveTries || search.replan.maxMoved == 0 {
-		return false
-	}
-	search.replan.maxMoved = max(search.replan.maxMoved-excess, 0)
-	search.incumbent.plan = nil
-	return true
 }

@@ -1,0 +1,50 @@
+package pool
+
+import "inferplan/solver/milp"
+
+// newContent counts the replicas of a content beyond those that run.
+type newContent struct {
+	addedVar     milp.Var // the replicas beyond
+	replicaVars  []milp.Var
+	heldReplicas int
+}
+
+// limitMoves adds to a program the number of devices that move (have to load something, in fractions by share),
+// and limits it to maxMoved.
+func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
+	// The replicas of each content.
+	varsByContent := map[replicaContent][]milp.Var{}
+	var contents []replicaContent
+	for i, ti := range q.templateSet {
+		t := &q.catalogue.templates[ti]
+		for si, replicaVar := range q.replicaVars[i] {
+			content := q.problem.contentOf(t, si)
+			if _, ok := varsByContent[content]; !ok {
+				contents = append(contents, content)
+			}
+			varsByContent[content] = append(varsByContent[content], replicaVar)
+		}
+	}
+
+	// moved >= Σ max(replicas - running, 0) / share.
+	q.replan, q.movedVar = state, q.m.AddVar("moved", 0, maxMoved, 0)
+	moveRow := q.m.AddLE("moves", 0, milp.Term{Var: q.movedVar, Coef: -1})
+	for _, content := range contents {
+		devicePart := 1 / float64(content.share)
+		heldReplicas := state.runningReplicas[content]
+		// Of content that nothing holds, every replica has to be loaded.
+		if heldReplicas == 0 {
+			for _, v := range varsByContent[content] {
+				q.m.AddTerm(moveRow, v, devicePart)
+			}
+			continue
+		}
+		v := q.m.AddVar("", 0, milp.Inf, 0)
+		row := q.m.AddLE("", float64(heldReplicas), milp.Term{Var: v, Coef: -1})
+		for _, g := range varsByContent[content] {
+			q.m.AddTerm(row, g, 1)
+		}
+		q.m.AddTerm(moveRow, v, devicePart)
+		q.newContents = append(q.newContents, newContent{v, varsByContent[content], heldReplicas})
+	}
+}

@@ -1,0 +1,67 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"inferplan/solver/milp"
+)
+
+// missingDevices returns the fewest devices of every pool to add so that every model has one replica of each
+// stage of some pipeline. If that is not known, it returns nil. Models that can use the same devices are counted
+// together.
+func missingDevices(ctx context.Context, solver milp.Solver, choice *waitChoice) []int {
+	// Rows of the pools, with additional devices.
+	m := milp.New("devices missing")
+	poolRows := make([]milp.Row, len(choice.catalogue.problem.Pools))
+	addedVars := make([]milp.Var, len(choice.catalogue.problem.Pools))
+	for k := range choice.catalogue.problem.Pools {
+		addedVars[k] = m.AddInt("more "+choice.catalogue.problem.Pools[k].Kind, 0, 1e6, 1)
+		poolRows[k] = m.AddLE("devices "+choice.catalogue.problem.Pools[k].Kind, float64(choice.catalogue.problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
+	}
+
+	// For each group of models with the same uses, as many uses as models.
+	usesByModel, models := singleReplicaUses(choice)
+	for _, usesKey := range slices.Sorted(maps.Keys(models)) {
+		row := m.AddEQ("models", float64(len(models[usesKey])))
+		for _, devices := range usesByModel[models[usesKey][0]] {
+			modelsUsing := m.AddInt("", 0, float64(len(models[usesKey])), 0)
+			m.AddTerm(row, modelsUsing, 1)
+			for k, v := range devices {
+				m.AddTerm(poolRows[k], modelsUsing, v)
+			}
+		}
+	}
+
+	// The fewest additional devices.
+	sol, err := solver.Solve(ctx, m, milp.Options{MaxNodes: 10000})
+	if err != nil || !sol.Feasible() {
+		return nil
+	}
+	missing := make([]int, len(addedVars))
+	for k, v := range addedVars {
+		missing[k] = sol.Int(v)
+	}
+	return missing
+}
+
+// singleReplicaUses returns, for each model, the different sets of devices that a template takes with one
+// replica of each stage: [model][use][pool]. models groups the models that have equal uses, by the text of
+// these.
+func singleReplicaUses(choice *waitChoice) (usesByModel [][][]float64, models map[string][]int) {
+	usesByModel, models = make([][][]float64, len(choice.catalogue.problem.Models)), map[string][]int{}
+	for _, ti := range choice.allowedTemplates {
+		t := &choice.catalogue.templates[ti]
+		if devices := choice.catalogue.singleReplicaDevices(t); !slices.ContainsFunc(usesByModel[t.Model], func(o []float64) bool { return slices.Equal(o, devices) }) {
+			usesByModel[t.Model] = append(usesByModel[t.Model], devices)
+		}
+	}
+	for d := range usesByModel {
+		slices.SortFunc(usesByModel[d], slices.Compare)
+		key := fmt.Sprint(usesByModel[d])
+		models[key] = append(models[key], d)
+	}
+	return usesByModel, models
+}
