@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -15,7 +16,7 @@ import (
 // one, else what its replicas carry. Times and rates are computed from the problem, and the replicas are placed on
 // devices as those of our own plans are. The outcome has no bound: nothing is searched. All pools must be
 // exclusive (no stages take turns on a device).
-func adoptPipelines(p *Problem, pipelines []Pipeline) (outcome *Outcome, carriedRPS []float64, err error) {
+func adoptPipelines(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.Outcome, carriedRPS []float64, err error) {
 	var templates []stages.Template
 	plan := &replicaPlan{modelRPS: make([]float64, len(p.Models)), value: math.Inf(1)}
 
@@ -23,7 +24,7 @@ func adoptPipelines(p *Problem, pipelines []Pipeline) (outcome *Outcome, carried
 	for i := range pipelines {
 		t := pipelines[i].Template
 		t.Stages = slices.Clone(t.Stages)
-		if err := p.completeTemplate(&t); err != nil {
+		if err := completeTemplate(p, &t); err != nil {
 			return nil, nil, fmt.Errorf("pipeline %d: %w", i, err)
 		}
 		planned := planPipeline{template: i, model: t.Model, rps: math.Inf(1)}
@@ -60,7 +61,7 @@ func adoptPipelines(p *Problem, pipelines []Pipeline) (outcome *Outcome, carried
 	if fullPool >= 0 {
 		return nil, nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[fullPool].Kind)
 	}
-	return &Outcome{
+	return &problem.Outcome{
 		Pipelines: adopted.placedPipelines(plan, placement), RPS: plan.modelRPS, Value: plan.value, Bound: math.NaN(),
 		StoppedBy: milp.StoppedByWork, Templates: len(templates),
 	}, carriedRPS, nil

@@ -5,6 +5,8 @@ import (
 	"context"
 	"math"
 	"slices"
+
+	"inferplan/planner/pool/problem"
 )
 
 // Under the slot rule no two models share a device: a plan allots whole devices of each pool to each model. At a
@@ -87,7 +89,7 @@ type allotmentSearch struct {
 // plan, and where not all templates are known.
 func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
 	parts := partsPerDeviceOf(x.problem)
-	if x.problem.Rounding != Slot || x.problem.hasTimeShared() || parts == 0 || x.incumbent.goal.poolCosts() != nil || x.incumbent.replan != nil || x.incumbent.plan == nil || !x.covers.allListed {
+	if x.problem.Rounding != problem.Slot || x.problem.HasTimeShared() || parts == 0 || x.incumbent.goal.poolCosts() != nil || x.incumbent.replan != nil || x.incumbent.plan == nil || !x.covers.allListed {
 		return nil
 	}
 	remainingSums := allotmentSums * x.options.Effort
@@ -199,11 +201,11 @@ func allotmentBundles(searches []*allotmentSearch) (bundles []bundle) {
 // partsPerDeviceOf returns the least number of parts of a device in which every share 1/v that a pool allows is
 // a whole number of parts: 6 for halves and thirds. If there are too many parts, or more pools than an
 // allotment has space for, it returns 0, and no allotments are listed.
-func partsPerDeviceOf(p *Problem) int32 {
+func partsPerDeviceOf(p *problem.Problem) int32 {
 	parts := 1
 	for k := range p.Pools {
 		for divisor := 2; divisor <= p.Pools[k].MaxShares; divisor++ {
-			if parts = commonParts(parts, divisor); parts > allotmentParts {
+			if parts = problem.CommonParts(parts, divisor); parts > allotmentParts {
 				return 0
 			}
 		}

@@ -6,7 +6,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
 
 // The bound by whole devices of each model is never below the best plan, which was found and
@@ -14,14 +16,14 @@ import (
 func TestAllotmentsBoundEveryPlan(t *testing.T) {
 	compared, tighter := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 3, pools: 3, count: 4, shares: 4, blocks: 3, batches: 2, partitions: 2, memory: true, floors: true})
-		p.Rounding = Slot
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 3, Count: 4, Shares: 4, Blocks: 3, Batches: 2, Partitions: 2, Memory: true, Floors: true})
+		p.Rounding = problem.Slot
 		ctx := context.Background()
-		outcome, err := Solve(ctx, p, highs.Solver{}, Options{NoPolish: true})
+		outcome, err := Solve(ctx, p, highs.Solver{}, problem.Options{NoPolish: true})
 		if err != nil {
 			return
 		}
-		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{})
+		x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
 		if err != nil {
 			t.Fatal(err)
 		}

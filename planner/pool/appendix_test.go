@@ -9,9 +9,11 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
+	"inferplan/testkit/pooldraw"
 )
 
 // The paper's own programs (PPipe, appendix A.1 and A.2) as a second
@@ -20,7 +22,7 @@ import (
 // each; several models, NIC limits and margins are as in the artifact. Unified is
 // A.2, where all partitions of a pipeline have one batch size; A.1 leaves each
 // its own and has no shares.
-func appendix(p *Problem, unified bool, copies int) *milp.Model {
+func appendix(p *problem.Problem, unified bool, copies int) *milp.Model {
 	m := milp.New("appendix")
 	m.SetSense(milp.Maximize)
 	theta := m.AddVar("theta", 0, milp.Inf, 1)
@@ -50,7 +52,7 @@ func appendix(p *Problem, unified bool, copies int) *milp.Model {
 	return m
 }
 
-func addPipeline(m *milp.Model, p *Problem, model *stages.Model, kinds []int, unified bool, served milp.Row, pools []milp.Row) {
+func addPipeline(m *milp.Model, p *problem.Problem, model *stages.Model, kinds []int, unified bool, served milp.Row, pools []milp.Row) {
 	end := model.NumBlocks()
 	used := m.AddBool("", 0)
 	x := m.AddVar("", 0, milp.Inf, 0)
@@ -137,13 +139,13 @@ func TestPlansMatchAppendixProgram(t *testing.T) {
 		if compared == 25 {
 			return // enough for a default test
 		}
-		p := drawProblem(t, size{models: 1, pools: 2, count: 2, shares: 2, blocks: 3, batches: 2, partitions: 2})
-		additive(p)             // as the paper has it
-		p.Rounding = Fractional // (23)
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 1, Pools: 2, Count: 2, Shares: 2, Blocks: 3, Batches: 2, Partitions: 2})
+		pooldraw.ForgetPieces(p)        // as the paper has it
+		p.Rounding = problem.Fractional // (23)
 		for d := range p.Models {
 			p.Models[d].EveryBatch, p.Models[d].BatchWaitMicros = false, 0
 		}
-		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{})
 		if err != nil {
 			return
 		}
@@ -180,7 +182,7 @@ func TestPlansMatchAppendixProgram(t *testing.T) {
 		for k := range whole.Pools {
 			whole.Pools[k].MaxShares = 1
 		}
-		plain, err := Solve(context.Background(), &whole, highs.Solver{}, Options{})
+		plain, err := Solve(context.Background(), &whole, highs.Solver{}, problem.Options{})
 		if err != nil {
 			return
 		}

@@ -4,20 +4,21 @@ import (
 	"context"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
 
 // NP plans without partitioning: every model whole, on whole devices (the baseline of PPipe). Of the plans with
 // the best objective it takes one with the largest weighted sum of rates, as Solve does, and of those one with
 // the fewest devices.
-func NP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
-	return solveAtFloors(p, func(p *Problem) (*Outcome, error) { return largestSumNP(ctx, p, s, o) })
+func NP(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
+	return solveAtFloors(p, func(p *problem.Problem) (*problem.Outcome, error) { return largestSumNP(ctx, p, s, o) })
 }
 
 // largestSumNP plans every model whole, on whole devices (the baseline NP). Of the plans of the best objective
 // it takes one of the largest weighted sum of rates, and of these one of the fewest devices. It takes the
 // floors (the least rates asked for) as they are, without the tolerance that NP has.
-func largestSumNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+func largestSumNP(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	x, err := solveUnpartitioned(ctx, p, s, o)
 	if err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func largestSumNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*O
 
 // fewestDevicesNP returns the plan without partitioning that takes the fewest devices at the best objective: no
 // model gets more than it needs there. It serves as a baseline, and for the rates at which batches fill.
-func fewestDevicesNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+func fewestDevicesNP(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	x, err := solveUnpartitioned(ctx, p, s, o)
 	if err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func fewestDevicesNP(ctx context.Context, p *Problem, s milp.Solver, o Options) 
 
 // solveUnpartitioned searches for the best objective with every model whole (one stage), on whole devices. It
 // looks for the optimum (gap 0), and returns the search with its plan, for polishing.
-func solveUnpartitioned(ctx context.Context, p *Problem, s milp.Solver, o Options) (*planSearch, error) {
+func solveUnpartitioned(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*planSearch, error) {
 	wholeModels := *p
 	wholeModels.MaxPartitions = 1
 	wholeModels.Pools = slices.Clone(p.Pools)

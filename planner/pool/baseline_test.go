@@ -8,34 +8,22 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
-
-// oneBlock is a model of one block that takes so many milliseconds at batch 1
-// on a whole device of each kind; 0: not measured there.
-func oneBlock(name string, slo time.Duration, weight float64, ms ...float64) stages.Model {
-	m := stages.Model{Name: name, SLO: slo, Weight: weight, Weights: []int64{1}}
-	for _, v := range ms {
-		var s stages.ShareCosts
-		if v > 0 {
-			s.Batches = []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{time.Duration(v * 1e6)}}}
-		}
-		m.ShareCosts = append(m.ShareCosts, []stages.ShareCosts{s})
-	}
-	return m
-}
 
 // Devices that the objective leaves idle carry what they can; the rates at which
 // batches fill are those of the fewest devices all the same.
 func TestNPUsesIdleDevices(t *testing.T) {
-	p := &Problem{Problem: stages.Problem{MaxPartitions: 1, Pools: []stages.Pool{{Kind: "H", Count: 2, MaxShares: 1}, {Kind: "L", Count: 10, MaxShares: 1}}}}
-	p.Models = []stages.Model{oneBlock("slow", 50*time.Millisecond, 0.5, 10, 60), oneBlock("quick", 50*time.Millisecond, 0.5, 5, 20)}
-	np, err := NP(context.Background(), p, highs.Solver{}, Options{})
+	p := &problem.Problem{Problem: stages.Problem{MaxPartitions: 1, Pools: []stages.Pool{{Kind: "H", Count: 2, MaxShares: 1}, {Kind: "L", Count: 10, MaxShares: 1}}}}
+	p.Models = []stages.Model{pooldraw.OneBlock("slow", 50*time.Millisecond, 0.5, 10, 60), pooldraw.OneBlock("quick", 50*time.Millisecond, 0.5, 5, 20)}
+	np, err := NP(context.Background(), p, highs.Solver{}, problem.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	least, err := fewestDevicesNP(context.Background(), p, highs.Solver{}, Options{})
+	least, err := fewestDevicesNP(context.Background(), p, highs.Solver{}, problem.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +44,8 @@ func TestNPUsesIdleDevices(t *testing.T) {
 func TestNPIsLexicographic(t *testing.T) {
 	compared := 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 3, pools: 2, count: 4, shares: 1, blocks: 2, batches: 2, partitions: 1})
-		np, err := NP(context.Background(), p, highs.Solver{}, Options{})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 2, Count: 4, Shares: 1, Blocks: 2, Batches: 2, Partitions: 1})
+		np, err := NP(context.Background(), p, highs.Solver{}, problem.Options{})
 		if err != nil {
 			return
 		}
@@ -81,7 +69,7 @@ func TestNPIsLexicographic(t *testing.T) {
 }
 
 // divideAll looks at every division of the devices among the models.
-func divideAll(t *rapid.T, p *Problem) (value, sum, devices float64) {
+func divideAll(t *rapid.T, p *problem.Problem) (value, sum, devices float64) {
 	rate := make([][]float64, len(p.Models)) // of one whole device
 	for d := range p.Models {
 		rate[d] = make([]float64, len(p.Pools))

@@ -10,120 +10,11 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
-
-// everyPipeline lists all pipelines of a model that keep the SLO, by its own
-// loops over partitions, cuts, kinds, shares and batches: no pruning.
-func everyPipeline(p *Problem, d int) []stages.Template {
-	m := &p.Models[d]
-	var out []stages.Template
-	largest := 0
-	for _, pool := range m.ShareCosts {
-		for _, s := range pool {
-			for _, c := range s.Batches {
-				largest = max(largest, c.Batch)
-			}
-		}
-	}
-	var grow func(t stages.Template)
-	grow = func(t stages.Template) {
-		first := 0
-		if n := len(t.Stages); n > 0 {
-			first = t.Stages[n-1].EndBlock
-		}
-		if first == m.NumBlocks() {
-			t.Stages = append([]stages.Stage(nil), t.Stages...)
-			if finishPipeline(p, m, &t) {
-				out = append(out, t)
-			}
-			return
-		}
-		if len(t.Stages) == p.MaxPartitions || first > 0 && m.CutBytes[first-1] < 0 {
-			return
-		}
-		for last := first + 1; last <= m.NumBlocks(); last++ {
-			for k := range p.Pools {
-				for v := 1; v <= p.Pools[k].MaxShares; v++ {
-					next := t
-					next.Stages = append(t.Stages[:len(t.Stages):len(t.Stages)], stages.Stage{FirstBlock: first, EndBlock: last, Pool: k, Share: v})
-					grow(next)
-				}
-			}
-		}
-	}
-	for b := 1; b <= largest; b++ {
-		grow(stages.Template{Model: d, Batch: b})
-	}
-	return out
-}
-
-// finishPipeline fills in times and rates by the formulas of the reference
-// setting; false where the SLO or the memory is broken.
-func finishPipeline(p *Problem, m *stages.Model, t *stages.Template) bool {
-	us := 0.0 // of everything
-	for i := range t.Stages {
-		s := &t.Stages[i]
-		pool := &p.Pools[s.Pool]
-		var cost *stages.BatchCost
-		for j := range m.ShareCosts[s.Pool][s.Share-1].Batches {
-			if c := &m.ShareCosts[s.Pool][s.Share-1].Batches[j]; c.Batch >= t.Batch && (cost == nil || c.Batch < cost.Batch) {
-				cost = c
-			}
-		}
-		if cost == nil {
-			return false
-		}
-		infer := pieceTime(cost, m.CutBytes, s.FirstBlock, s.EndBlock)
-		s.MaxTime = time.Duration(math.Round(infer * 1000))
-		s.Rate = 1e6 * float64(t.Batch) / infer
-		us += infer
-		link := func(a, b int, bytes int64) float64 {
-			ga, gb := p.Pools[a].Gbps, p.Pools[b].Gbps
-			g := math.Min(ga, gb)
-			if g == 0 {
-				g = math.Max(ga, gb)
-			}
-			if g == 0 {
-				return 0
-			}
-			return float64(bytes) * 8 / (g * 1000)
-		}
-		if i > 0 {
-			if x := link(t.Stages[i-1].Pool, s.Pool, m.CutBytes[s.FirstBlock-1]); x > 0 && pool.Gbps > 0 {
-				s.Rate = math.Min(s.Rate, 1e6/x/float64(s.Share*pool.PerNode))
-			}
-		}
-		if i+1 < len(t.Stages) {
-			x := link(s.Pool, t.Stages[i+1].Pool, m.CutBytes[s.EndBlock-1])
-			us += math.Round(x*float64(t.Batch)*1000) / 1000
-			if x > 0 && pool.Gbps > 0 {
-				s.Rate = math.Min(s.Rate, 1e6/x/float64(s.Share*pool.PerNode))
-			}
-		}
-		var weights, whole int64
-		for b, w := range m.Weights {
-			whole += w
-			if b >= s.FirstBlock && b < s.EndBlock {
-				weights += w
-			}
-		}
-		s.Memory = weights + max(0, cost.Memory-whole)
-		need := s.Memory * int64(s.Share)
-		for j := range i {
-			if pool.TimeShared && t.Stages[j].Pool == s.Pool {
-				need += t.Stages[j].Memory // every device holds all stages
-			}
-		}
-		if pool.Memory > 0 && need > pool.Memory {
-			return false
-		}
-	}
-	t.Latency = time.Duration(math.Round(us * 1000))
-	build := time.Duration(math.Round(m.BatchWaitMicros * float64(t.Batch-1) * 1000))
-	return m.Margin+build+t.Latency <= m.SLO
-}
 
 // near is how far values may be apart relative to each other for the times of templates, which
 // the planner rounds to nanoseconds.
@@ -139,7 +30,7 @@ func near(list []stages.Template) float64 {
 
 // bruteForce tries every replica count of every pipeline. It gives up, with
 // false, where that is too much.
-func bruteForce(p *Problem, templates []stages.Template) (best float64, ok bool) {
+func bruteForce(p *problem.Problem, templates []stages.Template) (best float64, ok bool) {
 	steps := 0
 	rps := make([]float64, len(p.Models))
 	slots := map[slotKey]float64{}
@@ -150,7 +41,7 @@ func bruteForce(p *Problem, templates []stages.Template) (best float64, ok bool)
 				if key.pool != k {
 					continue
 				}
-				if p.Rounding == Slot {
+				if p.Rounding == problem.Slot {
 					part = math.Ceil(part - 1e-9)
 				}
 				taken += part
@@ -209,16 +100,16 @@ func bruteForce(p *Problem, templates []stages.Template) (best float64, ok bool)
 func TestPlansMatchBruteForce(t *testing.T) {
 	compared := 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 2, pools: 2, count: 2, shares: 2, blocks: 2, batches: 2, partitions: 2, memory: true})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 2, Pools: 2, Count: 2, Shares: 2, Blocks: 2, Batches: 2, Partitions: 2, Memory: true})
 		var all []stages.Template
 		for d := range p.Models {
-			all = append(all, everyPipeline(p, d)...)
+			all = append(all, pooldraw.EveryPipeline(p, d)...)
 		}
 		want, ok := bruteForce(p, all)
 		if !ok {
 			return
 		}
-		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{})
 		var inf *kind.InfeasibleError
 		if want == 0 {
 			if !errors.As(err, &inf) {
@@ -247,11 +138,11 @@ func TestPlansMatchBruteForce(t *testing.T) {
 // the relaxation has the same value over all of them.
 func TestEnumerationLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 2, pools: 2, count: 5, shares: 3, blocks: 4, batches: 3, partitions: 3, memory: true, timePools: true})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 2, Pools: 2, Count: 5, Shares: 3, Blocks: 4, Batches: 3, Partitions: 3, Memory: true, TimePools: true})
 		var every []stages.Template
 		for d := range p.Models {
-			list := everyPipeline(p, d)
-			kept, _, err := p.undominatedTemplates(d)
+			list := pooldraw.EveryPipeline(p, d)
+			kept, _, err := undominatedTemplates(p, d)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -263,7 +154,7 @@ func TestEnumerationLosesNothing(t *testing.T) {
 			}
 			every = append(every, list...)
 		}
-		few, err := p.listTemplates()
+		few, err := listTemplates(p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
 
@@ -47,8 +48,8 @@ const (
 // bundleSearch looks for plans made of bundles.
 type bundleSearch struct {
 	solver         milp.Solver
-	options        *Options
-	problem        *Problem
+	options        *problem.Options
+	problem        *problem.Problem
 	catalogue      *templateCatalogue
 	incumbent      *incumbent
 	covers         *modelCovers
@@ -63,7 +64,7 @@ type bundleSearch struct {
 // replicas that carry a rate. It lowers the bound by covers (the least cost of the rates of all models) and, if the
 // gap is still too large, by allotments (the devices that each model takes). tables holds the tables of column
 // generation, or nil if all templates are listed in the catalogue of the wait choice.
-func planByBundles(ctx context.Context, solver milp.Solver, choice *waitChoice, best *incumbent, tables []*templateTable, options *Options, record phaseRecorder) error {
+func planByBundles(ctx context.Context, solver milp.Solver, choice *waitChoice, best *incumbent, tables []*templateTable, options *problem.Options, record problem.PhaseRecorder) error {
 	b := newBundleSearch(solver, options, newModelCovers(ctx, choice, best, tables, options.Effort))
 	err := b.raiseThroughput(ctx)
 	if err == nil && best.gap() > options.Gap {
@@ -76,7 +77,7 @@ func planByBundles(ctx context.Context, solver milp.Solver, choice *waitChoice, 
 }
 
 // newBundleSearch returns a search for plans made of bundles that are put together from the given covers.
-func newBundleSearch(solver milp.Solver, options *Options, covers *modelCovers) *bundleSearch {
+func newBundleSearch(solver milp.Solver, options *problem.Options, covers *modelCovers) *bundleSearch {
 	return &bundleSearch{
 		solver: solver, options: options, problem: covers.problem, catalogue: covers.catalogue, incumbent: covers.incumbent, covers: covers,
 		remainingNodes: bundleNodes * int64(options.Effort),
@@ -272,7 +273,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 		x.addRunningBundles(d, coverTemplates, rps, add)
 		maxPerModel, movePrice = replanBundles, total(x.covers.prices)
 	}
-	devices := float64(x.problem.totalDevices())
+	devices := float64(x.problem.TotalDevices())
 	slices.SortStableFunc(bundles, func(a, b bundle) int {
 		return cmp.Compare(a.cost+movePrice*a.movedDevices/devices, b.cost+movePrice*b.movedDevices/devices)
 	})

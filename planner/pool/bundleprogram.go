@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
 
@@ -151,7 +152,7 @@ func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) (
 	for _, z := range program.bundleParts {
 		program.m.SetInteger(z, true)
 	}
-	options := milp.Options{Gap: x.options.Gap, MaxNodes: x.remainingNodes, MaxIterations: x.remainingNodes * iterationsPerNode, HeuristicEffort: heuristicEffort, Seed: x.options.Seed}
+	options := milp.Options{Gap: x.options.Gap, MaxNodes: x.remainingNodes, MaxIterations: x.remainingNodes * problem.IterationsPerNode, HeuristicEffort: problem.HeuristicEffort, Seed: x.options.Seed}
 	if !program.hasPrices {
 		options.TargetValue = 1e-9 // any choice that fits
 	}

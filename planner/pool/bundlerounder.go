@@ -113,7 +113,7 @@ func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limit
 	}
 	if x.incumbent.replan != nil {
 		// Each device moved beyond the limit costs as much as a mean device is worth.
-		rounder.maxMoved, rounder.movePenalty = limits.maxMoved, totalPrice/float64(x.problem.totalDevices())
+		rounder.maxMoved, rounder.movePenalty = limits.maxMoved, totalPrice/float64(x.problem.TotalDevices())
 	}
 
 	// The bundle of each model with the largest part.

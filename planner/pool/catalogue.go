@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"math"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
 // templateCatalogue holds the templates of a problem and the units in which programs over them count. Plans and programs
 // name a template by its index in templates.
 type templateCatalogue struct {
-	problem    *Problem
+	problem    *problem.Problem
 	units      programUnits
 	templates  []stages.Template
 	incomplete bool // templates exist that were not generated
@@ -24,7 +25,7 @@ type programUnits struct {
 }
 
 // newCatalogue returns the catalogue of some templates, with units that fit them.
-func newCatalogue(p *Problem, templates []stages.Template) *templateCatalogue {
+func newCatalogue(p *problem.Problem, templates []stages.Template) *templateCatalogue {
 	c := &templateCatalogue{problem: p, templates: templates}
 	c.setUnits()
 	return c
@@ -33,15 +34,15 @@ func newCatalogue(p *Problem, templates []stages.Template) *templateCatalogue {
 // listTemplates lists the templates of all models (pipelines without replica counts that keep the SLO), without
 // those that another one beats in every respect. If a model has none, it returns a *kind.InfeasibleError that
 // explains why, and if there are too many in all, an error.
-func (p *Problem) listTemplates() (*templateCatalogue, error) {
+func listTemplates(p *problem.Problem) (*templateCatalogue, error) {
 	var templates []stages.Template
 	for d := range p.Models {
-		modelTemplates, tooBig, err := p.undominatedTemplates(d)
+		modelTemplates, tooBig, err := undominatedTemplates(p, d)
 		if err != nil {
 			return nil, err
 		}
 		if len(modelTemplates) == 0 {
-			return nil, p.noPipeline(d, tooBig)
+			return nil, noPipeline(p, d, tooBig)
 		}
 		if templates = append(templates, modelTemplates...); len(templates) > stages.MaxTemplates {
 			return nil, fmt.Errorf("%w: more than %d", stages.ErrTooManyTemplates, stages.MaxTemplates)
@@ -60,7 +61,7 @@ func (c *templateCatalogue) indexByKey() map[string]int {
 }
 
 // withProblem returns the catalogue with the same templates for a problem with other device counts or floors.
-func (c *templateCatalogue) withProblem(p *Problem) *templateCatalogue {
+func (c *templateCatalogue) withProblem(p *problem.Problem) *templateCatalogue {
 	q := *c
 	q.problem = p
 	return &q
@@ -74,7 +75,7 @@ func (c *templateCatalogue) setUnits() {
 	loneRate := make([]float64, len(c.problem.Models))
 	for i := range c.templates {
 		t := &c.templates[i]
-		if rate := c.problem.maxRate(t); !math.IsInf(rate, 1) {
+		if rate := c.problem.MaxRate(t); !math.IsInf(rate, 1) {
 			loneRate[t.Model] = max(loneRate[t.Model], rate)
 		}
 	}

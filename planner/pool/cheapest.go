@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -19,14 +20,14 @@ const maxCandidates = 16
 //
 // The search is that of Solve with another goal: the relaxation proves a least price and gives the values of the
 // models' rates. A plan that uses a template costs at least that template's loss more.
-func Cheapest(ctx context.Context, p *Problem, prices []float64, s milp.Solver, o Options) (*Outcome, error) {
-	return solveAtFloors(p, func(p *Problem) (*Outcome, error) { return lowestPrice(ctx, p, prices, s, o) })
+func Cheapest(ctx context.Context, p *problem.Problem, prices []float64, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
+	return solveAtFloors(p, func(p *problem.Problem) (*problem.Outcome, error) { return lowestPrice(ctx, p, prices, s, o) })
 }
 
 // lowestPrice searches for the plan of the least price of devices that carries the floors, and returns its
 // outcome. It takes the floors (the least rates asked for) as they are: its caller allows for a tolerance.
 // prices holds the price of a device of each pool. At the price found, it looks for the most throughput.
-func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solver, o Options) (*Outcome, error) {
+func lowestPrice(ctx context.Context, p *problem.Problem, prices []float64, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	priceGoal := newMinPriceGoal(p, prices)
 	if !(priceGoal.totalPrice > 0) {
 		return nil, errors.New("planning for the least price: no device has a price")
@@ -50,7 +51,7 @@ func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solve
 }
 
 // onPaidDevices returns the problem with only so many devices of each pool as a plan takes, and pays for.
-func onPaidDevices(c *templateCatalogue, plan *replicaPlan) *Problem {
+func onPaidDevices(c *templateCatalogue, plan *replicaPlan) *problem.Problem {
 	paid := *c.problem
 	paid.Pools = slices.Clone(c.problem.Pools)
 	for k, n := range c.wholeDevicesUsed(plan) {
@@ -78,13 +79,13 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 
 	// The program maximises the throughput on these devices, within the limit on moves.
 	program := newIntegerProgram(search.catalogue.withProblem(p), unionTemplates(templates, search.incumbent.plan.pipelines), 1e6, 0)
-	if search.catalogue.incomplete || search.problem.usesBundles() {
+	if search.catalogue.incomplete || search.problem.UsesBundles() {
 		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
 	if search.replan != nil {
 		program.limitMoves(search.replan, search.replan.maxMoved)
 	}
-	options := search.options.workLimits(sumNodes)
+	options := search.options.WorkLimits(sumNodes)
 	options.Gap = 1e-3
 	plan, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the most throughput at the least price")
 	if err != nil {
@@ -102,7 +103,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 // writePricedOutcome places the plan of least price on devices and returns the outcome, with its price and the
 // bound on any plan's price. Time-shared pools are cut to the devices paid for, exclusive ones are not, because
 // shares may need more devices than their sum.
-func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []float64) (*Outcome, error) {
+func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []float64) (*problem.Outcome, error) {
 	// Place the plan, with time-shared pools cut to the devices paid for.
 	paidProblem := onPaidDevices(search.catalogue, search.incumbent.plan)
 	p := *search.problem
@@ -144,7 +145,7 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 
 // placedDevices returns, by pool, the number of devices that placed pipelines take: one more than the highest
 // index of a device that is used.
-func placedDevices(p *Problem, pipelines []Pipeline) []int {
+func placedDevices(p *problem.Problem, pipelines []problem.Pipeline) []int {
 	devices := make([]int, len(p.Pools))
 	for i := range pipelines {
 		for si, s := range pipelines[i].Stages {

@@ -11,8 +11,10 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
 
 // The least price is that of the cheapest set of devices on which a plan for
@@ -21,7 +23,7 @@ import (
 func TestCheapestMatchesEnumeration(t *testing.T) {
 	solved, infeasible := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 2, pools: 2, count: 3, shares: 2, blocks: 3, batches: 2, partitions: 2, timePools: rapid.Bool().Draw(t, "time")})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 2, Pools: 2, Count: 3, Shares: 2, Blocks: 3, Batches: 2, Partitions: 2, TimePools: rapid.Bool().Draw(t, "time")})
 		// On time-shared pools what may run depends on which devices there are,
 		// and planning for throughput is not exact: no comparison there.
 		exclusive := true
@@ -36,7 +38,7 @@ func TestCheapestMatchesEnumeration(t *testing.T) {
 				prices[k] = float64(rapid.IntRange(1, 20).Draw(t, "price")) / 4
 			}
 		}
-		free, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		free, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{})
 		if err != nil {
 			return
 		}
@@ -58,12 +60,12 @@ func TestCheapestMatchesEnumeration(t *testing.T) {
 
 // checkCheapest compares the least price with that of enumeration, where pools are exclusive. It tells whether there is
 // a plan.
-func checkCheapest(t *rapid.T, p *Problem, prices []float64, exclusive bool) bool {
+func checkCheapest(t *rapid.T, p *problem.Problem, prices []float64, exclusive bool) bool {
 	least := math.Inf(1)
 	if exclusive {
 		least = leastByEnumeration(t, p, prices)
 	}
-	outcome, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{})
+	outcome, err := Cheapest(context.Background(), p, prices, highs.Solver{}, problem.Options{})
 	var inf *kind.InfeasibleError
 	if errors.As(err, &inf) {
 		if !math.IsInf(least, 1) {
@@ -97,7 +99,7 @@ func checkCheapest(t *rapid.T, p *Problem, prices []float64, exclusive bool) boo
 func TestCheapestAtWholeReplicas(t *testing.T) {
 	solved := 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 2, pools: 2, count: 3, shares: 2, blocks: 2, batches: 2, partitions: 2})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 2, Pools: 2, Count: 3, Shares: 2, Blocks: 2, Batches: 2, Partitions: 2})
 		prices := make([]float64, len(p.Pools))
 		some := *p
 		some.Pools = slices.Clone(p.Pools)
@@ -105,7 +107,7 @@ func TestCheapestAtWholeReplicas(t *testing.T) {
 			prices[k] = float64(rapid.IntRange(1, 4).Draw(t, "price"))
 			some.Pools[k].Count = rapid.IntRange(0, p.Pools[k].Count).Draw(t, "used")
 		}
-		free, err := Solve(context.Background(), &some, highs.Solver{}, Options{})
+		free, err := Solve(context.Background(), &some, highs.Solver{}, problem.Options{})
 		if err != nil {
 			return
 		}
@@ -136,12 +138,12 @@ func TestCheapestFromADearPlan(t *testing.T) {
 			ShareCosts: [][]stages.ShareCosts{batches(2, 2), other},
 		}
 	}
-	p := &Problem{Problem: stages.Problem{
+	p := &problem.Problem{Problem: stages.Problem{
 		MaxPartitions: 1,
 		Pools:         []stages.Pool{{Kind: "A", Count: 1, MaxShares: 2, PerNode: 1}, {Kind: "B", Count: 2, MaxShares: 1, PerNode: 1}},
 		Models:        []stages.Model{model("a", batches(2, 4)), model("b", batches(1003, 1003))},
 	}}
-	outcome, err := Cheapest(context.Background(), p, []float64{1, 1}, highs.Solver{}, Options{})
+	outcome, err := Cheapest(context.Background(), p, []float64{1, 1}, highs.Solver{}, problem.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +153,7 @@ func TestCheapestFromADearPlan(t *testing.T) {
 }
 
 // leastByEnumeration tries every number of devices of every pool.
-func leastByEnumeration(t *rapid.T, p *Problem, prices []float64) float64 {
+func leastByEnumeration(t *rapid.T, p *problem.Problem, prices []float64) float64 {
 	best := math.Inf(1)
 	q := *p
 	q.Pools = append([]stages.Pool(nil), p.Pools...)
@@ -170,7 +172,7 @@ func leastByEnumeration(t *rapid.T, p *Problem, prices []float64) float64 {
 		if price == 0 {
 			return
 		}
-		_, err := Solve(context.Background(), &q, highs.Solver{}, Options{})
+		_, err := Solve(context.Background(), &q, highs.Solver{}, problem.Options{})
 		var inf *kind.InfeasibleError
 		switch {
 		case err == nil:
@@ -196,7 +198,7 @@ func TestCheapestBesideTimeSharing(t *testing.T) {
 	one := func(blocks []time.Duration) []stages.ShareCosts {
 		return []stages.ShareCosts{{Batches: []stages.BatchCost{{Batch: 1, Blocks: blocks}}}}
 	}
-	p := &Problem{Problem: stages.Problem{
+	p := &problem.Problem{Problem: stages.Problem{
 		MaxPartitions: 2,
 		Pools:         []stages.Pool{{Kind: "A", Count: 2, MaxShares: 1, PerNode: 2}, {Kind: "B", Count: 3, MaxShares: 1, PerNode: 1, TimeShared: true}},
 		Models: []stages.Model{
@@ -204,7 +206,7 @@ func TestCheapestBesideTimeSharing(t *testing.T) {
 			{Name: "b", SLO: time.Second, Weight: 1, MinRPS: 87_000, Weights: []int64{1, 1}, CutBytes: []int64{1}, ShareCosts: [][]stages.ShareCosts{one(us(16, 4)), one(us(24, 90))}},
 		},
 	}}
-	outcome, err := Cheapest(context.Background(), p, []float64{1, 1}, highs.Solver{}, Options{})
+	outcome, err := Cheapest(context.Background(), p, []float64{1, 1}, highs.Solver{}, problem.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,13 +233,13 @@ func TestEmptyPoolChangesNothing(t *testing.T) {
 		return stages.Pool{Kind: kind, Count: n, MaxShares: 2, PerNode: 1}
 	}
 	for _, pools := range [][]stages.Pool{{pool("B", 1)}, {pool("A", 0), pool("B", 1)}} {
-		p := &Problem{Problem: stages.Problem{MaxPartitions: 2, Pools: pools}}
+		p := &problem.Problem{Problem: stages.Problem{MaxPartitions: 2, Pools: pools}}
 		m := stages.Model{Name: "a", SLO: time.Millisecond, Weight: 1, Weights: []int64{20, 2, 24}, CutBytes: []int64{28, 7}}
 		for range pools {
 			m.ShareCosts = append(m.ShareCosts, costs)
 		}
 		p.Models = []stages.Model{m}
-		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -17,7 +18,7 @@ import (
 
 // columnGeneration is the state of the column generation of one problem.
 type columnGeneration struct {
-	problem   *Problem
+	problem   *problem.Problem
 	catalogue *templateCatalogue
 	solver    milp.Solver
 	poolCosts []float64        // by pool: cost of all its devices; nil if throughput is maximised
@@ -30,7 +31,7 @@ type columnGeneration struct {
 // those that improve it until none does. It returns templates that hold an optimum of the program over all
 // templates, and its solution with a proven bound. For integer programs it adds further templates that cost
 // hardly more. extraTemplates are included in any case: those of the plan that runs.
-func generateColumns(ctx context.Context, p *Problem, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*columnGeneration, *relaxation, error) {
+func generateColumns(ctx context.Context, p *problem.Problem, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*columnGeneration, *relaxation, error) {
 	generation := &columnGeneration{problem: p, catalogue: &templateCatalogue{problem: p, incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
 	for d := range p.Models {
 		if err := generation.addModel(d); err != nil {
@@ -45,7 +46,7 @@ func generateColumns(ctx context.Context, p *Problem, s milp.Solver, poolCosts [
 	if err != nil {
 		return generation, nil, err
 	}
-	if p.usesBundles() {
+	if p.UsesBundles() {
 		return generation, solved, nil // bundles take the templates that they need from the tables
 	}
 	if err := generation.addLowLoss(solved); err != nil {
@@ -62,7 +63,7 @@ func (c *columnGeneration) addModel(d int) error {
 		return err
 	}
 	if table.len() == 0 {
-		return c.problem.noPipeline(d, tooBig)
+		return noPipeline(c.problem, d, tooBig)
 	}
 	c.tables = append(c.tables, table)
 	evenPrices := make([]float64, len(c.problem.Pools))

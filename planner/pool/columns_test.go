@@ -11,16 +11,18 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/cputime"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
 
 // Column generation and the program over every template agree.
 func TestColumnsMatchEnumeration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 3, pools: 3, count: 6, shares: 3, blocks: 6, batches: 3, partitions: 3, memory: true, floors: true})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 3, Count: 6, Shares: 3, Blocks: 6, Batches: 3, Partitions: 3, Memory: true, Floors: true})
 		ctx := context.Background()
-		every, err := p.listTemplates()
+		every, err := listTemplates(p)
 		if err != nil {
 			if _, _, err := generateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("column generation finds pipelines where there are none")
@@ -49,7 +51,7 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 func TestPricedColumnsMatchEnumeration(t *testing.T) {
 	compared := 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 3, pools: 3, count: 6, shares: 3, blocks: 6, batches: 3, partitions: 3, memory: true})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 3, Count: 6, Shares: 3, Blocks: 6, Batches: 3, Partitions: 3, Memory: true})
 		for d := range p.Models {
 			p.Models[d].MinRPS = float64(rapid.IntRange(1, 400).Draw(t, "min rps"))
 		}
@@ -58,7 +60,7 @@ func TestPricedColumnsMatchEnumeration(t *testing.T) {
 			prices = append(prices, float64(rapid.IntRange(1, 20).Draw(t, "price"))/4)
 		}
 		ctx, g := context.Background(), newMinPriceGoal(p, prices)
-		every, err := p.listTemplates()
+		every, err := listTemplates(p)
 		if err != nil {
 			return
 		}
@@ -94,7 +96,7 @@ func TestCheapestAtScale(t *testing.T) {
 			break
 		}
 		t.Run(z.name, func(t *testing.T) {
-			p := z.problem()
+			p := z.Problem()
 			_, r, err := generateColumns(context.Background(), p, highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -111,7 +113,7 @@ func TestCheapestAtScale(t *testing.T) {
 				p.Models[d].MinRPS = r.bound / 5 * c.catalogue.units.modelRPS[d]
 			}
 			begin := cputime.Used()
-			o, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{Gap: 1e-3})
+			o, err := Cheapest(context.Background(), p, prices, highs.Solver{}, problem.Options{Gap: 1e-3})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,14 +138,14 @@ func TestCheapestAtScale(t *testing.T) {
 // one thread, the gap that of whole replicas to the bound over all templates.
 var scaleCases = []struct {
 	name string
-	synthetic
+	pooldraw.Synthetic
 	gap float64
 	max time.Duration
 }{
-	{"100k GPUs, 4 kinds, 3 models, 3 partitions", synthetic{models: 3, classes: 1, kinds: 4, gpus: 100_000, layers: 10, partitions: 3, shares: 4, batches: 8}, 2e-4, time.Second},
-	{"1k GPUs, 8 kinds, 30 models in 3 classes each, 2 partitions", synthetic{models: 30, classes: 3, kinds: 8, gpus: 1000, layers: 10, partitions: 2, shares: 4, batches: 8, rounding: Fractional}, 3e-2, time.Minute},
-	{"2500 layers, 2 kinds, 3 models, 2 partitions", synthetic{models: 3, classes: 1, kinds: 2, gpus: 1000, layers: 2500, partitions: 2, shares: 4, batches: 8}, 1e-2, 2 * time.Second},
-	{"2500 layers, 2 kinds, 3 models, 3 partitions", synthetic{models: 3, classes: 1, kinds: 2, gpus: 1000, layers: 2500, partitions: 3, shares: 4, batches: 8}, 1e-2, 15 * time.Second},
+	{"100k GPUs, 4 kinds, 3 models, 3 partitions", pooldraw.Synthetic{Models: 3, Classes: 1, Kinds: 4, GPUs: 100_000, Layers: 10, Partitions: 3, Shares: 4, Batches: 8}, 2e-4, time.Second},
+	{"1k GPUs, 8 kinds, 30 models in 3 classes each, 2 partitions", pooldraw.Synthetic{Models: 30, Classes: 3, Kinds: 8, GPUs: 1000, Layers: 10, Partitions: 2, Shares: 4, Batches: 8, Rounding: problem.Fractional}, 3e-2, time.Minute},
+	{"2500 layers, 2 kinds, 3 models, 2 partitions", pooldraw.Synthetic{Models: 3, Classes: 1, Kinds: 2, GPUs: 1000, Layers: 2500, Partitions: 2, Shares: 4, Batches: 8}, 1e-2, 2 * time.Second},
+	{"2500 layers, 2 kinds, 3 models, 3 partitions", pooldraw.Synthetic{Models: 3, Classes: 1, Kinds: 2, GPUs: 1000, Layers: 2500, Partitions: 3, Shares: 4, Batches: 8}, 1e-2, 15 * time.Second},
 }
 
 func TestSolveEndsInTimeAtScale(t *testing.T) {
@@ -158,13 +160,13 @@ func TestSolveEndsInTimeAtScale(t *testing.T) {
 				if !long && i > 0 {
 					t.Skip("takes up to a minute of CPU: set INFERPLAN_LONG=1")
 				}
-				z.seed = uint64(seed)
-				p := z.problem()
+				z.Seed = uint64(seed)
+				p := z.Problem()
 				begin := cputime.Used()
-				if n := p.limitBlocks(); n > 0 {
+				if n := limitBlocks(p); n > 0 {
 					t.Logf("limited to %d blocks", n)
 				}
-				o, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: z.gap, Seed: 1})
+				o, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: z.gap, Seed: 1})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -191,14 +193,14 @@ func TestTinyFloorIsKept(t *testing.T) {
 	costs := func(us time.Duration) []stages.ShareCosts {
 		return []stages.ShareCosts{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{us * time.Microsecond}}}}}
 	}
-	p := &Problem{Problem: stages.Problem{
+	p := &problem.Problem{Problem: stages.Problem{
 		MaxPartitions: 1,
 		Pools:         []stages.Pool{{Kind: "dear", Count: 1000, MaxShares: 1, PerNode: 1}, {Kind: "cheap", Count: 1000, MaxShares: 1, PerNode: 1}},
 		Models:        []stages.Model{{Name: "m", Weight: 1, SLO: time.Second, Weights: []int64{1}, ShareCosts: [][]stages.ShareCosts{costs(1000), costs(1000)}, MinRPS: 0.05}},
 	}}
 	g := newMinPriceGoal(p, []float64{3, 1})
 	const price = 0.05 / 1000 // of a device of price 1 that carries 1000 requests/s
-	every, err := p.listTemplates()
+	every, err := listTemplates(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +217,7 @@ func TestTinyFloorIsKept(t *testing.T) {
 			t.Errorf("price %v, expected %v", got, price)
 		}
 	}
-	o, err := Cheapest(context.Background(), p, []float64{3, 1}, highs.Solver{}, Options{})
+	o, err := Cheapest(context.Background(), p, []float64{3, 1}, highs.Solver{}, problem.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
@@ -17,7 +18,7 @@ type replicaContent struct {
 }
 
 // contentOf returns the content of stage si of a template.
-func (p *Problem) contentOf(t *stages.Template, si int) replicaContent {
+func contentOf(p *problem.Problem, t *stages.Template, si int) replicaContent {
 	s := &t.Stages[si]
 	return replicaContent{p.Models[t.Model].NetworkName(), s.FirstBlock, s.EndBlock, s.Pool, s.Share}
 }
@@ -27,7 +28,7 @@ type heldContents [][]map[replicaContent]int
 
 // emptyContents returns the contents of all devices (the blocks and shares that their replicas hold) before
 // anything runs: none.
-func emptyContents(p *Problem) heldContents {
+func emptyContents(p *problem.Problem) heldContents {
 	h := make(heldContents, len(p.Pools))
 	for k := range h {
 		h[k] = make([]map[replicaContent]int, p.Pools[k].Count)
@@ -37,7 +38,7 @@ func emptyContents(p *Problem) heldContents {
 
 // addRun notes that the devices of a run (some devices in a row, with equal replicas) hold the given content,
 // as far as the pool still has them. It returns how many replicas it noted.
-func (h heldContents) addRun(stored replicaContent, run DeviceRun) (n int) {
+func (h heldContents) addRun(stored replicaContent, run problem.DeviceRun) (n int) {
 	for j := range run.Replicas {
 		device := run.First + j/run.PerDevice
 		if device >= len(h[stored.pool]) {
@@ -167,7 +168,7 @@ func (k *planPacking) assignToHolders(pool int, bins []deviceBin) []deviceBin {
 	for i := range bins {
 		wanted[i] = map[replicaContent]int{}
 		for _, piece := range bins[i].pieces {
-			wanted[i][k.problem.contentOf(&k.catalogue.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)] += piece.replicas
+			wanted[i][contentOf(k.problem, &k.catalogue.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)] += piece.replicas
 		}
 	}
 	ordered := make([]deviceBin, k.problem.Pools[pool].Count)
@@ -186,7 +187,7 @@ type wantedPiece struct {
 
 // reusePacking packs one pool around what its devices hold.
 type reusePacking struct {
-	rounding        Rounding
+	rounding        problem.Rounding
 	deviceContents  []map[replicaContent]int // by device
 	wantedPieces    []wantedPiece
 	wantedByContent map[replicaContent][]int // indexes of wantedPieces
@@ -206,10 +207,10 @@ func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 	// The pieces that the plan wants.
 	for _, g := range groups {
 		for _, piece := range g.pieces {
-			content := k.problem.contentOf(&k.catalogue.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)
+			content := contentOf(k.problem, &k.catalogue.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)
 			reuse.wantedByContent[content] = append(reuse.wantedByContent[content], len(reuse.wantedPieces))
 			reuse.wantedPieces = append(reuse.wantedPieces, wantedPiece{piece, g.slot, content})
-			reuse.partsPerDevice = commonParts(reuse.partsPerDevice, piece.share)
+			reuse.partsPerDevice = problem.CommonParts(reuse.partsPerDevice, piece.share)
 		}
 	}
 	for device := range reuse.bins {
@@ -285,7 +286,7 @@ func (s *reusePacking) devicesByUse() []int {
 
 // mayJoin reports whether a piece may stand beside what is on a device: under the slot rule only one slot does.
 func (s *reusePacking) mayJoin(device int, wanted *wantedPiece) bool {
-	return s.rounding != Slot || s.ownerSlots[device] == wanted.slot
+	return s.rounding != problem.Slot || s.ownerSlots[device] == wanted.slot
 }
 
 // placeRest places the remaining replicas: first whole devices of one piece, then the largest replicas into

@@ -1,10 +1,14 @@
 package pool
 
-import "context"
+import (
+	"context"
+
+	"inferplan/planner/pool/problem"
+)
 
 // modelCovers holds the covers of all models at the prices that were tried.
 type modelCovers struct {
-	problem         *Problem
+	problem         *problem.Problem
 	catalogue       *templateCatalogue
 	choice          *waitChoice
 	incumbent       *incumbent
@@ -46,7 +50,7 @@ func newModelCovers(ctx context.Context, choice *waitChoice, best *incumbent, ta
 // bound: no plan reaches a throughput at which the covers cost more than all devices are worth.
 func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 	c.prices = poolPrices
-	builder := &coverBuilder{wholeDevices: c.problem.Rounding == Slot}
+	builder := &coverBuilder{wholeDevices: c.problem.Rounding == problem.Slot}
 	for k, v := range poolPrices {
 		builder.devicePrice = append(builder.devicePrice, v/float64(max(c.problem.Pools[k].Count, 1)))
 		builder.poolSizes = append(builder.poolSizes, c.problem.Pools[k].Count)

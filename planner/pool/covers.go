@@ -49,7 +49,7 @@ const (
 )
 
 // listItems lists the configurations of a model (whole replicas of one template, with rate and cost) that a
-// cover, the cheapest sum for a rate, up to maxRate may hold. All those of templates that cost little per rate
+// cover, the cheapest sum for a rate, up to MaxRate may hold. All those of templates that cost little per rate
 // are in, and of other templates those that cost hardly more than a cover of the good ones for the same rate.
 func (builder *coverBuilder) listItems(table *templateTable, maxRate float64) []coverItem {
 	// The cost of a unit of rate through each template.
@@ -87,7 +87,7 @@ func (builder *coverBuilder) listItems(table *templateTable, maxRate float64) []
 	return items
 }
 
-// appendItems appends the configurations (whole replicas) of a template that carry up to maxRate. Each is made
+// appendItems appends the configurations (whole replicas) of a template that carry up to MaxRate. Each is made
 // from a number of replicas of one stage, which set the rate; the other stages have as many as that rate needs.
 // With goodCovers it leaves out configurations that cost clearly more than those covers at the same rate.
 func (builder *coverBuilder) appendItems(items []coverItem, table *templateTable, template int, maxRate float64, goodCovers *coverTable) []coverItem {
@@ -138,7 +138,7 @@ func (builder *coverBuilder) priceOf(stageRows []compactStage, rate float64) (co
 	return cost, true
 }
 
-// newCoverTable computes, by a dynamic program, the cover of every rate up to maxRate on a grid of gridSteps
+// newCoverTable computes, by a dynamic program, the cover of every rate up to MaxRate on a grid of gridSteps
 // equal steps: the cheapest sum of configurations (items) that carries it. The rates of the configurations are
 // rounded down to the grid, so that covers carry what they say or, with roundUp, up, so that no real sum is
 // cheaper.
@@ -148,7 +148,7 @@ func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bo
 	// The cheapest configuration of each number of steps.
 	table.itemBySteps = slices.Repeat([]coverItem{{template: -1, cost: math.Inf(1)}}, gridSteps+1)
 	for _, item := range items {
-		// A replica may carry far more than maxRate, more steps than an int holds.
+		// A replica may carry far more than MaxRate, more steps than an int holds.
 		itemSteps := int(min(item.rate/table.rateStep*(1+1e-12), float64(gridSteps)))
 		if roundUp {
 			itemSteps = int(min(math.Ceil(item.rate/table.rateStep*(1-1e-12)), float64(gridSteps)))

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -25,15 +26,15 @@ var ErrKinds = errors.New("DART-r pairs one device of each of two kinds")
 // of the fewest devices, the one of the largest weighted sum, and divisions in which one model has more devices
 // of a kind than the fewest that it needs. It takes the best plan by objective, then by weighted sum of rates,
 // then by fewer devices.
-func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
-	return solveAtFloors(p, func(p *Problem) (*Outcome, error) { return planDARTr(ctx, p, s, o) })
+func DARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
+	return solveAtFloors(p, func(p *problem.Problem) (*problem.Outcome, error) { return planDARTr(ctx, p, s, o) })
 }
 
 // planDARTr plans as the baseline DARTr does: it divides the devices among the models, and uses those of a
 // model in pairs of one device of each kind that form a chain of two stages, or singly with whole models. The
 // floors (the least rates asked for) count as they are. It returns the best of several divisions. The bound is
 // that of pooled pipelines, so it covers these plans, too.
-func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	var kinds []int
 	for k := range p.Pools {
 		if p.Pools[k].Count > 0 {
@@ -53,9 +54,9 @@ func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outc
 
 	// The best division of both plans without partitioning.
 	pairing := &devicePairing{p, x.catalogue.templates}
-	var bestOutcome *Outcome
+	var bestOutcome *problem.Outcome
 	var phasesDone []kind.Phase
-	for i, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){fewestDevicesNP, largestSumNP} {
+	for i, baseline := range []func(context.Context, *problem.Problem, milp.Solver, problem.Options) (*problem.Outcome, error){fewestDevicesNP, largestSumNP} {
 		np, err := baseline(ctx, p, s, o)
 		if err != nil {
 			return nil, err
@@ -83,13 +84,13 @@ func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outc
 
 // devicePairing divides devices among models, and repeats pairs of them.
 type devicePairing struct {
-	problem   *Problem
+	problem   *problem.Problem
 	templates []stages.Template
 }
 
 // bestOf makes a plan of each division of the devices ([model][pool] counts), in which every model repeats its
 // pairs, and returns the best of these outcomes and of best, which may be nil.
-func (k *devicePairing) bestOf(best *Outcome, divisions [][][]int) (*Outcome, error) {
+func (k *devicePairing) bestOf(best *problem.Outcome, divisions [][][]int) (*problem.Outcome, error) {
 	for _, division := range divisions {
 		outcome, _, err := adoptPipelines(k.problem, k.pairPipelines(k.dealIdle(division)))
 		if err != nil {
@@ -104,8 +105,8 @@ func (k *devicePairing) bestOf(best *Outcome, divisions [][][]int) (*Outcome, er
 
 // isBetter reports whether plan a is better than b by objective, weighted sum of rates and devices, in this
 // order.
-func (k *devicePairing) isBetter(a, b *Outcome) bool {
-	totals := func(o *Outcome) (rps, devices float64) {
+func (k *devicePairing) isBetter(a, b *problem.Outcome) bool {
+	totals := func(o *problem.Outcome) (rps, devices float64) {
 		for d, v := range o.RPS {
 			rps += v * k.problem.Models[d].Weight
 		}
@@ -116,19 +117,19 @@ func (k *devicePairing) isBetter(a, b *Outcome) bool {
 		}
 		return rps, devices
 	}
-	if math.Abs(a.Value-b.Value) > valueTolerance*b.Value {
+	if math.Abs(a.Value-b.Value) > problem.ValueTolerance*b.Value {
 		return a.Value > b.Value
 	}
 	sumA, devicesA := totals(a)
 	sumB, devicesB := totals(b)
-	if math.Abs(sumA-sumB) > valueTolerance*sumB {
+	if math.Abs(sumA-sumB) > problem.ValueTolerance*sumB {
 		return sumA > sumB
 	}
 	return devicesA < devicesB
 }
 
 // devicesOf returns how many devices the models have in a plan: [model][pool].
-func (k *devicePairing) devicesOf(np *Outcome) [][]int {
+func (k *devicePairing) devicesOf(np *problem.Outcome) [][]int {
 	devices := make([][]int, len(k.problem.Models))
 	for d := range devices {
 		devices[d] = make([]int, len(k.problem.Pools))
@@ -191,12 +192,12 @@ func (k *devicePairing) dealIdle(devices [][]int) [][]int {
 
 // pairPipelines turns the devices of each model ([model][pool] counts) into pipelines: as many chains over a
 // device of each kind as there are pairs, if chains pay, and whole models on the devices that remain.
-func (k *devicePairing) pairPipelines(devices [][]int) []Pipeline {
-	var pipelines []Pipeline
+func (k *devicePairing) pairPipelines(devices [][]int) []problem.Pipeline {
+	var pipelines []problem.Pipeline
 	addReplicas := func(i, n int) { // of each stage of template i
 		if i >= 0 && n > 0 {
 			t := k.templates[i]
-			pipelines = append(pipelines, Pipeline{Template: t, Replicas: slices.Repeat([]int{n}, len(t.Stages))})
+			pipelines = append(pipelines, problem.Pipeline{Template: t, Replicas: slices.Repeat([]int{n}, len(t.Stages))})
 		}
 	}
 	for d := range k.problem.Models {

@@ -63,7 +63,7 @@ func tooFewDevices(ctx context.Context, search *planSearch) error {
 		reason.Reason = fmt.Sprintf("%d models need more devices than there are: at least %d more", len(search.problem.Models), total)
 		return reason
 	}
-	if search.problem.hasFloors() {
+	if search.problem.HasFloors() {
 		// One replica of everything fits, so whole devices do not carry the floors.
 		outcome, err := search.floors.largestPlan(ctx)
 		if err != nil {

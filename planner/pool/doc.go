@@ -51,7 +51,6 @@
 //	objective.go    the sense of the objective, and the prices of devices
 //	runningplan.go  translates the plan that runs
 //	write.go        writes an Outcome as the parts of a plan
-//	problem.go      Problem: what to plan, as numbers
 //
 // Templates and their relaxation:
 //

@@ -4,24 +4,25 @@ import (
 	"cmp"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
 // undominatedTemplates lists the templates of one model that no other one dominates, in a fixed order. tooBig
 // is the number of stages that were left out for lack of memory. A template dominates another one if it may
 // replace it in any plan.
-func (p *Problem) undominatedTemplates(model int) (list []stages.Template, tooBig int, err error) {
+func undominatedTemplates(p *problem.Problem, model int) (list []stages.Template, tooBig int, err error) {
 	if list, tooBig, err = p.ListTemplates(model); err != nil {
 		return nil, 0, err
 	}
-	return p.withoutDominated(list), tooBig, nil
+	return withoutDominated(p, list), tooBig, nil
 }
 
 // withoutDominated returns the templates of a list that no other one dominates. One template dominates another if
 // both take the same device kinds and shares at the same positions and none of its stages is slower or larger.
 // Then any plan with the other stays a plan with this one in its place, and gets no worse. On time-shared pools
 // its longest inference must not be longer either, because it holds up other pipelines.
-func (p *Problem) withoutDominated(list []stages.Template) []stages.Template {
+func withoutDominated(p *problem.Problem, list []stages.Template) []stages.Template {
 	// Group the templates by the kinds and shares of their stages.
 	byShape := map[string][]int{}
 	var shapes []string
@@ -46,10 +47,10 @@ func (p *Problem) withoutDominated(list []stages.Template) []stages.Template {
 		slices.SortFunc(group, func(a, b int) int { return cmp.Or(cmp.Compare(list[a].Latency, list[b].Latency), cmp.Compare(a, b)) })
 		var keptTemplates []int
 		for _, i := range group {
-			if slices.ContainsFunc(keptTemplates, func(j int) bool { return p.dominates(&list[j], &list[i]) }) {
+			if slices.ContainsFunc(keptTemplates, func(j int) bool { return dominates(p, &list[j], &list[i]) }) {
 				continue
 			}
-			keptTemplates = slices.DeleteFunc(keptTemplates, func(j int) bool { return p.dominates(&list[i], &list[j]) })
+			keptTemplates = slices.DeleteFunc(keptTemplates, func(j int) bool { return dominates(p, &list[i], &list[j]) })
 			keptTemplates = append(keptTemplates, i)
 		}
 		slices.Sort(keptTemplates)
@@ -63,7 +64,7 @@ func (p *Problem) withoutDominated(list []stages.Template) []stages.Template {
 // dominates reports whether template a may replace b in any plan, which has the same kinds and shares stage for
 // stage: no stage of a is slower or needs more memory. On time-shared pools a must not make others wait longer
 // either, nor take longer in all.
-func (p *Problem) dominates(a, b *stages.Template) bool {
+func dominates(p *problem.Problem, a, b *stages.Template) bool {
 	onTimeShared := false
 	for i := range a.Stages {
 		stageA, stageB := &a.Stages[i], &b.Stages[i]

@@ -7,13 +7,15 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
 
 // A search that was told what throughput is enough reaches it where the most is
 // enough, and does no more work than the search for the most.
 func TestSearchStopsAtEnoughThroughput(t *testing.T) {
-	work := func(o *Outcome) (n int64) {
+	work := func(o *problem.Outcome) (n int64) {
 		for _, p := range o.Phases {
 			n += p.Iterations
 		}
@@ -21,13 +23,13 @@ func TestSearchStopsAtEnoughThroughput(t *testing.T) {
 	}
 	saved := int64(0)
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 3, pools: 2, count: 4, shares: 2, blocks: 3, batches: 2, partitions: 2, memory: true, timePools: true})
-		most, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3, NoPolish: true})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 2, Count: 4, Shares: 2, Blocks: 3, Batches: 2, Partitions: 2, Memory: true, TimePools: true})
+		most, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 1e-3, NoPolish: true})
 		if err != nil {
 			t.Skip("there is no plan")
 		}
 		enough := most.Value * rapid.Float64Range(0.2, 1).Draw(t, "part")
-		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3, NoPolish: true, NoDiagnosis: true, EnoughRPS: enough})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 1e-3, NoPolish: true, NoDiagnosis: true, EnoughRPS: enough})
 		if err != nil || outcome.Value < enough*(1-1e-3) {
 			t.Fatalf("%v, %+v: %g is enough, and %g is the most", err, outcome, enough, most.Value)
 		}
@@ -35,7 +37,7 @@ func TestSearchStopsAtEnoughThroughput(t *testing.T) {
 			t.Fatalf("%d simplex iterations to reach %g, and %d to reach %g", work(outcome), enough, work(most), most.Value)
 		}
 		saved += work(most) - work(outcome)
-		none, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3, NoPolish: true, NoDiagnosis: true, EnoughRPS: most.Bound * 1.1})
+		none, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 1e-3, NoPolish: true, NoDiagnosis: true, EnoughRPS: most.Bound * 1.1})
 		if err == nil && (none.Value >= most.Bound*1.1 || math.IsNaN(none.Bound)) {
 			t.Fatalf("%g with a bound of %g, and the bound of all plans is %g", none.Value, none.Bound, most.Bound)
 		}
@@ -48,7 +50,7 @@ func TestSearchStopsAtEnoughThroughput(t *testing.T) {
 // A search that was told a throughput below which a plan is of no use makes the same plan
 // where there is that much, and ends with less work where it is proven that there is not.
 func TestSearchStopsBelowLeastThroughput(t *testing.T) {
-	work := func(o *Outcome) (n int64) {
+	work := func(o *problem.Outcome) (n int64) {
 		for _, p := range o.Phases {
 			n += p.Iterations
 		}
@@ -56,9 +58,9 @@ func TestSearchStopsBelowLeastThroughput(t *testing.T) {
 	}
 	saved := int64(0)
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 3, pools: 2, count: 6, shares: 2, blocks: 3, batches: 3, partitions: 2})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 2, Count: 6, Shares: 2, Blocks: 3, Batches: 3, Partitions: 2})
 		// Nothing is polished: a poorer plan may take more of that than the best one.
-		o := Options{Gap: 1e-6, Hurry: true, NoPolish: true}
+		o := problem.Options{Gap: 1e-6, Hurry: true, NoPolish: true}
 		most, err := Solve(context.Background(), p, highs.Solver{}, o)
 		if err != nil {
 			t.Skip("there is no plan")

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
 
@@ -20,7 +21,7 @@ const nearEdge = 1 - 2e-3
 // solveAtFloors solves a problem with floors, the least rates that models must have. If the solve refuses them
 // although the devices nearly carry them, it solves again with floors lower by the tolerance. So the tolerance
 // of the solver never decides at the edge: what counts is whether the rates of the plan meet the floors.
-func solveAtFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome, error) {
+func solveAtFloors(p *problem.Problem, solve func(*problem.Problem) (*problem.Outcome, error)) (*problem.Outcome, error) {
 	outcome, err := solve(p)
 	infeasible, ok := errors.AsType[*kind.InfeasibleError](err)
 	if !ok || infeasible.Constraint != "min_rps" || infeasible.Nearest.LoadFactor < nearEdge {
@@ -31,7 +32,7 @@ func solveAtFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome
 	lowered := *p
 	lowered.Models = slices.Clone(p.Models)
 	for d := range lowered.Models {
-		lowered.Models[d].MinRPS *= 1 - floorTolerance
+		lowered.Models[d].MinRPS *= 1 - problem.FloorTolerance
 	}
 	retried, retryErr := solve(&lowered)
 	if retryErr != nil {
@@ -39,12 +40,12 @@ func solveAtFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome
 	}
 
 	// The rates of that plan decide.
-	rateTolerance := valueTolerance
-	if p.hasTimeShared() {
+	rateTolerance := problem.ValueTolerance
+	if p.HasTimeShared() {
 		rateTolerance = solverTolerance // there rates are the solver's; elsewhere they follow from whole replicas
 	}
 	for d := range p.Models {
-		if !meetsFloor(retried.RPS[d], p.Models[d].MinRPS*(1-rateTolerance)) {
+		if !problem.MeetsFloor(retried.RPS[d], p.Models[d].MinRPS*(1-rateTolerance)) {
 			return nil, err
 		}
 	}
@@ -54,8 +55,8 @@ func solveAtFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome
 // floorSearch looks, once, for the plan that carries the largest common part of the floors of a search.
 type floorSearch struct {
 	search  *planSearch
-	outcome *Outcome // nil if it was not looked for
-	err     error    // why there is no such plan
+	outcome *problem.Outcome // nil if it was not looked for
+	err     error            // why there is no such plan
 }
 
 // floorPlanGap is the gap to which the part of the floors is known that whole devices carry.
@@ -67,7 +68,7 @@ const floorlessWeight = 1e-3
 // largestPlan returns a plan that carries the floors in whole devices or, if there is none, the largest common
 // part of them. The floors are the least rates of the models. It is the plan of the most throughput with the
 // floors as weights. It is solved once, and the outcome is kept.
-func (f *floorSearch) largestPlan(ctx context.Context) (*Outcome, error) {
+func (f *floorSearch) largestPlan(ctx context.Context) (*problem.Outcome, error) {
 	if f.outcome != nil || f.err != nil {
 		return f.outcome, f.err
 	}
@@ -78,14 +79,14 @@ func (f *floorSearch) largestPlan(ctx context.Context) (*Outcome, error) {
 			minFloor = min(minFloor, m.MinRPS)
 		}
 	}
-	relaxed := f.search.problem.withoutFloors()
+	relaxed := f.search.problem.WithoutFloors()
 	for d := range relaxed.Models {
 		if relaxed.Models[d].Weight = models[d].MinRPS; relaxed.Models[d].Weight <= 0 {
 			relaxed.Models[d].Weight = minFloor * floorlessWeight
 		}
 	}
 	o := &f.search.options
-	f.outcome, f.err = solveThroughput(ctx, relaxed, f.search.solver, Options{Gap: floorPlanGap, Effort: o.Effort, Seed: o.Seed, NoPolish: true, NoDiagnosis: o.NoDiagnosis, EnoughRPS: 1})
+	f.outcome, f.err = solveThroughput(ctx, relaxed, f.search.solver, problem.Options{Gap: floorPlanGap, Effort: o.Effort, Seed: o.Seed, NoPolish: true, NoDiagnosis: o.NoDiagnosis, EnoughRPS: 1})
 	return f.outcome, f.err
 }
 
@@ -100,7 +101,7 @@ func (f *floorSearch) areUnreachable() bool {
 		return true
 	case f.outcome == nil:
 		return false
-	case f.outcome.Bound < 1-floorTolerance:
+	case f.outcome.Bound < 1-problem.FloorTolerance:
 		return true
 	}
 	return f.search.options.NoDiagnosis && f.outcome.Value < 1 && f.outcome.Bound <= f.outcome.Value*(1+2*floorPlanGap)
@@ -110,7 +111,7 @@ func (f *floorSearch) areUnreachable() bool {
 // itself has no plan that serves every model. It does nothing if the problem has no floors (least rates).
 func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	search := f.search
-	if search.incumbent.servesAll() || ctx.Err() != nil || !search.problem.hasFloors() {
+	if search.incumbent.servesAll() || ctx.Err() != nil || !search.problem.HasFloors() {
 		return nil
 	}
 

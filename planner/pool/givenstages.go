@@ -3,6 +3,7 @@ package pool
 import (
 	"fmt"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
@@ -10,7 +11,7 @@ import (
 // place of each stage (blocks, pool and share) are given, from the problem's measurements. It returns an error if
 // the stages do not follow one another over all blocks, were not measured on their devices, or break the SLO of
 // the model.
-func (p *Problem) completeTemplate(t *stages.Template) error {
+func completeTemplate(p *problem.Problem, t *stages.Template) error {
 	if t.Model < 0 || t.Model >= len(p.Models) {
 		return fmt.Errorf("model %d of %d", t.Model, len(p.Models))
 	}
@@ -56,7 +57,7 @@ func (p *Problem) completeTemplate(t *stages.Template) error {
 }
 
 // fitsMemory reports whether each stage of a template fits the memory of its share of a device.
-func (p *Problem) fitsMemory(t *stages.Template) bool {
+func fitsMemory(p *problem.Problem, t *stages.Template) bool {
 	for i := range t.Stages {
 		s := &t.Stages[i]
 		if maxBytes := p.Pools[s.Pool].Memory; maxBytes > 0 && s.Memory > maxBytes/int64(s.Share) {

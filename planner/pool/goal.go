@@ -1,6 +1,10 @@
 package pool
 
-import "math"
+import (
+	"math"
+
+	"inferplan/planner/pool/problem"
+)
 
 // planGoal is the goal of a search. Scores are in units, and a higher score is better for every goal, so that
 // bounds, losses and phases are the same for all goals.
@@ -73,7 +77,7 @@ type minPriceGoal struct {
 
 // newMinPriceGoal returns the goal of the least price, for given prices of one device of each pool. poolParts
 // has the price of all devices of each pool, as a part of that of the whole cluster.
-func newMinPriceGoal(p *Problem, prices []float64) *minPriceGoal {
+func newMinPriceGoal(p *problem.Problem, prices []float64) *minPriceGoal {
 	g := &minPriceGoal{devicePrices: prices, wholePrices: true, poolParts: make([]float64, len(prices))}
 	for k, v := range prices {
 		g.poolParts[k] = v * float64(p.Pools[k].Count)

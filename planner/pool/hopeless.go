@@ -18,7 +18,7 @@ const maxSingleChoices = 4
 // are halves of the choices in the order of their waits. It does nothing for a few choices, without floors, or
 // once a plan serves all.
 func dropHopelessChoices(ctx context.Context, search *planSearch, first int) error {
-	if len(search.waitChoices)-first <= maxSingleChoices || search.incumbent.servesAll() || !search.problem.hasFloors() {
+	if len(search.waitChoices)-first <= maxSingleChoices || search.incumbent.servesAll() || !search.problem.HasFloors() {
 		return nil
 	}
 	var group []int
@@ -50,7 +50,7 @@ func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 	slices.Sort(groupTemplates)
 	// Solve one program for the group, if it is small enough.
 	if groupTemplates = slices.Compact(groupTemplates); len(groupTemplates) <= maxSurvivors*search.options.Effort {
-		options := search.options.workLimits(basisNodes)
+		options := search.options.WorkLimits(basisNodes)
 		options.Gap = 1 // any plan shows that there is one
 		sol, err := search.solver.Solve(ctx, search.goal.newProgram(search.catalogue, groupTemplates, bound).m, options)
 		if err != nil {

@@ -6,8 +6,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
+	"inferplan/testkit/pooldraw"
 )
 
 // A choice of the blocking rule that is left out has no plan that meets the floors, and
@@ -15,13 +17,13 @@ import (
 func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 	dropped, kept := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 4, pools: 2, count: 4, shares: 1, blocks: 3, batches: 5, partitions: 2, memory: true})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 4, Pools: 2, Count: 4, Shares: 1, Blocks: 3, Batches: 5, Partitions: 2, Memory: true})
 		for k := range p.Pools {
 			p.Pools[k].TimeShared = true
 			p.Pools[k].Memory = int64(rapid.IntRange(60, 200).Draw(t, "little memory"))
 		}
 		ctx := context.Background()
-		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{})
+		x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
 		if err != nil || len(x.waitChoices) <= maxSingleChoices {
 			return
 		}
@@ -29,7 +31,7 @@ func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 		for d := range p.Models {
 			p.Models[d].MinRPS = asked * x.choice.lp.bound * x.catalogue.units.modelRPS[d]
 		}
-		if x, err = newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{}); err != nil {
+		if x, err = newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{}); err != nil {
 			return
 		}
 		if err := dropHopelessChoices(ctx, x, 0); err != nil {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
 
@@ -19,7 +20,7 @@ func improvePlan(ctx context.Context, search *planSearch) error {
 	}
 
 	// With many models, bundles; else integer programs over few templates.
-	if search.problem.usesBundles() && search.incumbent.plan != nil {
+	if search.problem.UsesBundles() && search.incumbent.plan != nil {
 		if err := planByBundles(ctx, search.solver, search.choice, search.incumbent, search.tables, &search.options, search.recordPhase); err != nil {
 			return err
 		}
@@ -199,20 +200,20 @@ func buildProgram(search *planSearch, templates []int) *integerProgram {
 // programOptions returns the options for solving a program: limits on its nodes, per unit of effort, and other
 // work, the gap at which it may stop, and a function that reports better plans.
 func programOptions(search *planSearch, name string, program *integerProgram, nodes int64) milp.Options {
-	options := search.options.workLimits(nodes)
-	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, provenGap), heuristicEffort
+	options := search.options.WorkLimits(nodes)
+	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, provenGap), problem.HeuristicEffort
 	if search.options.Hurry {
 		options.MaxStall = maxStallNodes
 	}
 	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.m.NumVars())*int64(search.options.Effort))
 	if search.options.EnoughRPS > 0 {
-		options.TargetValue = search.options.EnoughRPS / search.catalogue.units.throughput * (1 + floorTolerance)
+		options.TargetValue = search.options.EnoughRPS / search.catalogue.units.throughput * (1 + problem.FloorTolerance)
 	}
 	if search.options.Progress != nil {
 		options.Incumbent = func(found milp.Incumbent) {
 			// The solver's own figures, for the progress line. The plan's are recomputed later.
 			if search.incumbent.plan == nil || found.Value > search.incumbent.score() {
-				search.options.Progress(Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.incumbent.provenBound())})
+				search.options.Progress(problem.Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.incumbent.provenBound())})
 			}
 		}
 	}
@@ -258,7 +259,7 @@ const wholeNodes = 400
 // replicas branches on replicas first and hardly gets to them. It does nothing where models may share devices,
 // for a price, for one model or very many, and where not all templates are known.
 func boundByWholeDevices(ctx context.Context, search *planSearch) error {
-	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.hasTimeShared() || search.problem.usesBundles() || search.problem.Rounding != Slot || len(search.problem.Models) < 2 {
+	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.HasTimeShared() || search.problem.UsesBundles() || search.problem.Rounding != problem.Slot || len(search.problem.Models) < 2 {
 		return nil
 	}
 
@@ -266,7 +267,7 @@ func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 	templates := slices.DeleteFunc(slices.Clone(search.choice.allowedTemplates), func(ti int) bool {
 		return search.choice.losses[ti] >= search.choice.lp.bound-search.incumbent.score()
 	})
-	options := search.options.workLimits(wholeNodes)
+	options := search.options.WorkLimits(wholeNodes)
 	options.Gap = provenGap
 	sol, err := search.solver.Solve(ctx, newWholeDeviceProgram(search.catalogue, templates, search.incumbent.choiceBound), options)
 	if err != nil {

@@ -75,7 +75,7 @@ const roundingSteps = 24
 // price, which asks for fixed rates, the factor is 1. On large clusters the plan is close to the bound at once.
 // Elsewhere it is a start.
 func (b *incumbent) roundRelaxation(choice *waitChoice) {
-	if b.catalogue.problem.hasTimeShared() {
+	if b.catalogue.problem.HasTimeShared() {
 		return
 	}
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -15,7 +16,7 @@ import (
 //
 //	max θ   s.t.  θ <= Σ x_t / w_d,   x_t <= X_s g_s,   devices of each slot >= Σ g_s / v_s (whole),   Σ devices <= N_k
 type integerProgram struct {
-	problem       *Problem
+	problem       *problem.Problem
 	catalogue     *templateCatalogue
 	m             *milp.Model
 	templateSet   []int // indexes of the templates
@@ -89,7 +90,7 @@ func newIntegerProgram(c *templateCatalogue, templates []int, bound, floor float
 // are few such counts, so a search that branches on them ends soon. On time-shared pools models do share
 // devices, so no counts are added.
 func (q *integerProgram) addModelCounts() {
-	if q.problem.Rounding != Slot || q.problem.hasTimeShared() {
+	if q.problem.Rounding != problem.Slot || q.problem.HasTimeShared() {
 		return
 	}
 	for i, terms := range q.takenTerms {
@@ -144,7 +145,7 @@ func (q *integerProgram) addMemoryRows(templates []int) {
 func (q *integerProgram) addTemplateVars(i int) *stages.Template {
 	t := &q.catalogue.templates[q.templateSet[i]]
 	unitRPS := q.catalogue.units.modelRPS[t.Model]
-	maxUnits := q.problem.maxRate(t) / unitRPS
+	maxUnits := q.problem.MaxRate(t) / unitRPS
 	rateVar := q.m.AddVar(fmt.Sprintf("x%d", i), 0, maxUnits, 0)
 	q.rateVars = append(q.rateVars, rateVar)
 	q.m.AddTerm(q.rateRows[t.Model], rateVar, 1)
@@ -179,7 +180,7 @@ func (q *integerProgram) addTemplateVars(i int) *stages.Template {
 // whole devices, it adds a variable that counts these.
 func (q *integerProgram) addDeviceTerms(slot slotKey, terms []milp.Term) {
 	takenTerms := &q.takenTerms[slot.model*len(q.problem.Pools)+slot.pool]
-	if q.problem.Rounding == Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
+	if q.problem.Rounding == problem.Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
 		for _, t := range terms {
 			q.m.AddTerm(q.poolRows[slot.pool], t.Var, t.Coef)
 		}
@@ -218,7 +219,7 @@ func (q *integerProgram) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
 		}
 		deviceBytes := float64(q.problem.Pools[s.Pool].Memory)
 		ownBytes := s.Memory
-		if blocks, ok := q.problem.sharedBlocksOf(t, s); ok {
+		if blocks, ok := sharedBlocksOf(q.problem, t, s); ok {
 			weightBytes := q.problem.Models[t.Model].WeightBytes(s.FirstBlock, s.EndBlock)
 			ownBytes -= weightBytes
 			q.shareWeights(blocks, usedVar, row, float64(weightBytes)/deviceBytes)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
@@ -19,7 +20,7 @@ func TestReduceLatencyStaysWithinTheGap(t *testing.T) {
 		}}}}}
 	}
 	const ms = time.Millisecond
-	p := &Problem{MarginShare: 0.4, Problem: stages.Problem{
+	p := &problem.Problem{MarginShare: 0.4, Problem: stages.Problem{
 		MaxPartitions: 1, Pools: []stages.Pool{{Kind: "cpu-1", Count: 1, MaxShares: 1, PerNode: 1, TimeShared: true}},
 		Models: []stages.Model{model("flat", 100*ms, 199*ms), model("batches", 20*ms, 30*ms)},
 	}}
@@ -27,7 +28,7 @@ func TestReduceLatencyStaysWithinTheGap(t *testing.T) {
 		gap           float64
 		flat, batches int
 	}{{1e-2, 1, 2}, {1e-6, 2, 2}} {
-		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: c.gap})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: c.gap})
 		if err != nil {
 			t.Fatal(err)
 		}

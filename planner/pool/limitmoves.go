@@ -18,7 +18,7 @@ func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
 	for i, ti := range q.templateSet {
 		t := &q.catalogue.templates[ti]
 		for si, replicaVar := range q.replicaVars[i] {
-			content := q.problem.contentOf(t, si)
+			content := contentOf(q.problem, t, si)
 			if _, ok := varsByContent[content]; !ok {
 				contents = append(contents, content)
 			}

@@ -9,6 +9,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
 
@@ -62,8 +63,8 @@ func withLongerSLO(choice *waitChoice, d int) (*templateCatalogue, error) {
 	relaxed := *choice.catalogue.problem
 	relaxed.Models = slices.Clone(relaxed.Models)
 	relaxed.Models[d].SLO += sloStep
-	relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, marginShareOf(&relaxed, d))
-	templates, _, err := relaxed.undominatedTemplates(d)
+	relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, problem.MarginShareOf(&relaxed, d))
+	templates, _, err := undominatedTemplates(&relaxed, d)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 	rateDual := solved.rateDual[t.Model]
 	unitRPS := c.units.modelRPS[t.Model]
 	// The minimum lies at a rate, in units, at which the replica count of some stage must grow.
-	maxUnits := c.problem.maxRate(t) / unitRPS
+	maxUnits := c.problem.MaxRate(t) / unitRPS
 	exclusive, onTimeShared := false, false
 	minLoss, lastRate := math.Inf(1), math.Inf(1)
 	lossAt := func(units float64) { minLoss = min(minLoss, replicaPrice(c, t, solved, units, unitRPS)-rateDual*units) }

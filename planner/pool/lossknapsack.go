@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
 
@@ -45,7 +46,7 @@ type lossItem struct {
 // lossKnapsack proves a bound for one plan and one relaxation by sums of losses.
 type lossKnapsack struct {
 	incumbent   *incumbent
-	problem     *Problem
+	problem     *problem.Problem
 	catalogue   *templateCatalogue
 	choice      *waitChoice
 	gap         float64 // at which a plan is good enough
@@ -67,7 +68,7 @@ func newLossKnapsack(choice *waitChoice, best *incumbent, gap float64, maxSteps 
 // together. If that pass finds the best such sums, a second one counts stage positions apart, unless the plan is
 // wanted soon. The first pass takes workFactor times the usual steps. Each pass that did some work is noted in
 // record.
-func boundByLosses(choice *waitChoice, best *incumbent, options *Options, workFactor int64, record phaseRecorder) {
+func boundByLosses(choice *waitChoice, best *incumbent, options *problem.Options, workFactor int64, record problem.PhaseRecorder) {
 	if boundByLossSums(choice, best, options, workFactor, false, record) && !options.Hurry {
 		boundByLossSums(choice, best, options, longLossFactor, true, record)
 	}
@@ -80,7 +81,7 @@ func boundByLosses(choice *waitChoice, best *incumbent, options *Options, workFa
 //
 // It does nothing where losses do not add up to a bound: for a price, with floors, on time-shared pools, for a
 // model whose rate is worth nothing, or where not all templates are known.
-func boundByLossSums(choice *waitChoice, best *incumbent, options *Options, workFactor int64, bySlot bool, record phaseRecorder) (exact bool) {
+func boundByLossSums(choice *waitChoice, best *incumbent, options *problem.Options, workFactor int64, bySlot bool, record problem.PhaseRecorder) (exact bool) {
 	knapsack := newLossKnapsack(choice, best, max(options.Gap, provenGap), workFactor*lossWorkSteps*int64(options.Effort))
 	knapsack.bySlot = bySlot
 	if !knapsack.bounds() {
@@ -95,8 +96,8 @@ func boundByLossSums(choice *waitChoice, best *incumbent, options *Options, work
 
 // bounds reports whether sums of losses bound plans of the problem, and the gap is not closed yet.
 func (k *lossKnapsack) bounds() bool {
-	if k.incumbent.goal.poolCosts() != nil || k.catalogue.incomplete || k.incumbent.plan == nil || k.problem.hasTimeShared() || k.problem.usesBundles() || k.incumbent.gap() <= k.gap ||
-		k.bySlot && k.problem.Rounding != Slot {
+	if k.incumbent.goal.poolCosts() != nil || k.catalogue.incomplete || k.incumbent.plan == nil || k.problem.HasTimeShared() || k.problem.UsesBundles() || k.incumbent.gap() <= k.gap ||
+		k.bySlot && k.problem.Rounding != problem.Slot {
 		return false
 	}
 	// Floors, and models whose rate has no value, do not fit this sum of losses.
@@ -206,7 +207,7 @@ func (k *lossKnapsack) setDimensions() bool {
 				*dimensionIndex = len(k.dimensions)
 				k.dimensions = append(k.dimensions, useDimension{pool: s.Pool, partsPerDevice: 1})
 			}
-			k.dimensions[*dimensionIndex].partsPerDevice = commonParts(k.dimensions[*dimensionIndex].partsPerDevice, s.Share)
+			k.dimensions[*dimensionIndex].partsPerDevice = problem.CommonParts(k.dimensions[*dimensionIndex].partsPerDevice, s.Share)
 		}
 	}
 

@@ -10,8 +10,10 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
+	"inferplan/testkit/pooldraw"
 )
 
 // The bounds by sums of losses and by whole devices per model hold against the
@@ -20,10 +22,10 @@ import (
 func TestLossesAgainstProgram(t *testing.T) {
 	compared, exact, tighter := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 3, pools: 3, count: 5, shares: 3, blocks: 3, batches: 2, partitions: 2, memory: true})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 3, Count: 5, Shares: 3, Blocks: 3, Batches: 2, Partitions: 2, Memory: true})
 		ctx := context.Background()
 		fresh := func() *planSearch {
-			x, err := newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{})
+			x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
 			if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 				t.Logf("%v", inf)
 				return nil
@@ -60,7 +62,7 @@ func TestLossesAgainstProgram(t *testing.T) {
 		x = fresh()
 		done := boundByLossSums(x.choice, x.incumbent, &x.options, 1, false, x.recordPhase)
 		holds("losses", x)
-		if p.Rounding == Slot {
+		if p.Rounding == problem.Slot {
 			done = boundByLossSums(x.choice, x.incumbent, &x.options, 1, true, x.recordPhase)
 			holds("losses by position", x)
 		}
@@ -85,14 +87,14 @@ func TestLossesAgainstProgram(t *testing.T) {
 // cases stage positions may share none of these devices, and what a sum leaves has
 // to tell which of the sums by position are worth a look.
 func TestLossesProve(t *testing.T) {
-	for _, z := range []synthetic{{seed: 3, shares: 4}, {seed: 9, shares: 3}} {
-		z.models, z.classes, z.kinds, z.gpus, z.layers, z.partitions, z.batches = 1, 1, 2, 100, 8, 3, 3
-		t.Run(fmt.Sprintf("seed %d", z.seed), func(t *testing.T) { lossesProve(t, z.problem()) })
+	for _, z := range []pooldraw.Synthetic{{Seed: 3, Shares: 4}, {Seed: 9, Shares: 3}} {
+		z.Models, z.Classes, z.Kinds, z.GPUs, z.Layers, z.Partitions, z.Batches = 1, 1, 2, 100, 8, 3, 3
+		t.Run(fmt.Sprintf("seed %d", z.Seed), func(t *testing.T) { lossesProve(t, z.Problem()) })
 	}
 }
 
-func lossesProve(t *testing.T, p *Problem) {
-	x, err := newSearch(context.Background(), p, highs.Solver{}, Options{}, maxThroughputGoal{})
+func lossesProve(t *testing.T, p *problem.Problem) {
+	x, err := newSearch(context.Background(), p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +105,7 @@ func lossesProve(t *testing.T, p *Problem) {
 	if !(before > 1e-4) || x.incumbent.gap() > 1e-6 {
 		t.Errorf("gap %v, then %v", before, x.incumbent.gap())
 	}
-	if outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3}); err != nil || math.Abs(outcome.Value/x.incumbent.plan.value-1) > 1e-3 {
+	if outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 1e-3}); err != nil || math.Abs(outcome.Value/x.incumbent.plan.value-1) > 1e-3 {
 		t.Errorf("%v, %v against %v", err, outcome, x.incumbent.plan.value)
 	}
 }
@@ -113,12 +115,12 @@ func lossesProve(t *testing.T, p *Problem) {
 func TestLeftoversAgainstProgram(t *testing.T) {
 	compared, exact, cut := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		z := synthetic{models: 1, classes: 1, kinds: 2, partitions: 3, batches: 2}
-		z.seed, z.gpus = rapid.Uint64Range(0, 1000).Draw(t, "seed"), rapid.IntRange(4, 14).Draw(t, "gpus")
-		z.layers, z.shares = rapid.IntRange(3, 5).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "shares")
-		p := z.problem()
+		z := pooldraw.Synthetic{Models: 1, Classes: 1, Kinds: 2, Partitions: 3, Batches: 2}
+		z.Seed, z.GPUs = rapid.Uint64Range(0, 1000).Draw(t, "seed"), rapid.IntRange(4, 14).Draw(t, "gpus")
+		z.Layers, z.Shares = rapid.IntRange(3, 5).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "shares")
+		p := z.Problem()
 		work := int64(rapid.SampledFrom([]int{500, 5000, 50_000, lossWorkSteps}).Draw(t, "work"))
-		x, err := newSearch(context.Background(), p, highs.Solver{}, Options{}, maxThroughputGoal{})
+		x, err := newSearch(context.Background(), p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
 		if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 			t.Logf("%v", inf)
 			return

@@ -1,6 +1,9 @@
 package pool
 
-import "inferplan/planner/stages"
+import (
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/stages"
+)
 
 // On a time-shared pool every device holds the stages of all pipelines that are placed there. A worker on a CPU
 // loads equal blocks once for all its stages (SLO classes of a model, pipelines at several batch sizes). Their
@@ -16,7 +19,7 @@ type sharedBlocks struct {
 
 // sharedBlocksOf returns the blocks of a stage whose weights are shared. It returns false if the stage has
 // weights of its own.
-func (p *Problem) sharedBlocksOf(t *stages.Template, s *stages.Stage) (sharedBlocks, bool) {
+func sharedBlocksOf(p *problem.Problem, t *stages.Template, s *stages.Stage) (sharedBlocks, bool) {
 	if pool := &p.Pools[s.Pool]; !pool.TimeShared || !pool.SharedWeights {
 		return sharedBlocks{}, false
 	}
@@ -25,13 +28,13 @@ func (p *Problem) sharedBlocksOf(t *stages.Template, s *stages.Stage) (sharedBlo
 
 // residentMemory adds up the bytes that every device of each time-shared pool holds.
 type residentMemory struct {
-	problem *Problem
+	problem *problem.Problem
 	bytes   []int64               // by pool
 	loaded  map[sharedBlocks]bool // blocks whose weights are counted already
 }
 
 // newResidentMemory returns the memory of devices that hold nothing.
-func newResidentMemory(p *Problem) *residentMemory {
+func newResidentMemory(p *problem.Problem) *residentMemory {
 	return &residentMemory{problem: p, bytes: make([]int64, len(p.Pools)), loaded: map[sharedBlocks]bool{}}
 }
 
@@ -44,7 +47,7 @@ func (r *residentMemory) add(t *stages.Template) {
 			continue
 		}
 		r.bytes[s.Pool] += s.Memory
-		if key, ok := r.problem.sharedBlocksOf(t, s); ok {
+		if key, ok := sharedBlocksOf(r.problem, t, s); ok {
 			if r.loaded[key] {
 				r.bytes[s.Pool] -= r.problem.Models[t.Model].WeightBytes(s.FirstBlock, s.EndBlock)
 			}

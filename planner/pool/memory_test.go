@@ -11,13 +11,15 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
 
 // inMemory is what each device of every time-shared pool holds, by its own
 // arithmetic: block ranges of a network once where the pool says so.
-func inMemory(p *Problem, templates []stages.Template) []int64 {
+func inMemory(p *problem.Problem, templates []stages.Template) []int64 {
 	type blocks struct {
 		network           string
 		pool, first, last int
@@ -54,14 +56,14 @@ func inMemory(p *Problem, templates []stages.Template) []int64 {
 // the weights would not fit twice, and beside a third model only as they count.
 func TestClassesShareWeights(t *testing.T) {
 	const mb = 1 << 20
-	problem := func(memory int64, oneCopy bool) *Problem {
+	planned := func(memory int64, oneCopy bool) *problem.Problem {
 		model := func(name, network string, batch int) stages.Model {
 			return stages.Model{
 				Name: name, Network: network, SLO: time.Second, Weight: 1, Weights: []int64{60 * mb, 40 * mb}, CutBytes: []int64{1000},
 				ShareCosts: [][]stages.ShareCosts{{{Batches: []stages.BatchCost{{Batch: batch, Memory: 110 * mb, Blocks: []time.Duration{time.Millisecond, time.Millisecond}}}}}},
 			}
 		}
-		p := &Problem{Problem: stages.Problem{MaxPartitions: 1, Pools: []stages.Pool{{Kind: "cpu-1", Count: 2, MaxShares: 1, PerNode: 1, Memory: memory, TimeShared: true, SharedWeights: oneCopy}}}}
+		p := &problem.Problem{Problem: stages.Problem{MaxPartitions: 1, Pools: []stages.Pool{{Kind: "cpu-1", Count: 2, MaxShares: 1, PerNode: 1, Memory: memory, TimeShared: true, SharedWeights: oneCopy}}}}
 		p.Models = []stages.Model{model("a/fast", "a", 1), model("a/slow", "a", 4), model("b", "b", 1)}
 		return p
 	}
@@ -79,7 +81,7 @@ func TestClassesShareWeights(t *testing.T) {
 		{0, false, true},                // no limit
 		{3 * 110 * mb / 2, true, false}, // a alone would
 	} {
-		outcome, err := Solve(context.Background(), problem(c.memory, c.oneCopy), highs.Solver{}, Options{})
+		outcome, err := Solve(context.Background(), planned(c.memory, c.oneCopy), highs.Solver{}, problem.Options{})
 		if (err == nil) != c.fits {
 			t.Errorf("%d bytes, weights once %v: %v", c.memory, c.oneCopy, err)
 			continue
@@ -120,7 +122,7 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 		if !ok {
 			return
 		}
-		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{})
 		if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 			if want > 1e-9 {
 				t.Fatalf("a plan of %v exists: %v", want, inf)
@@ -146,13 +148,13 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 }
 
 // tightMemory draws a problem in whose pools not everything has room.
-func tightMemory(t *rapid.T) *Problem {
-	p := drawProblem(t, size{models: 3, pools: 2, count: 3, shares: 1, blocks: 2, batches: 2, partitions: 2, memory: true, timePools: true})
+func tightMemory(t *rapid.T) *problem.Problem {
+	p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 2, Count: 3, Shares: 1, Blocks: 2, Batches: 2, Partitions: 2, Memory: true, TimePools: true})
 	for k := range p.Pools {
 		p.Pools[k].TimeShared, p.Pools[k].MaxShares = true, 1
 		p.Pools[k].Memory = int64(rapid.IntRange(60, 200).Draw(t, "bytes"))
 	}
-	asClasses(t, p)
+	pooldraw.AsClasses(t, p)
 	for d := range p.Models {
 		p.Models[d].SLO = time.Minute // waiting for others is no matter here
 		// Costs within two orders of magnitude: the solver's tolerance is of the largest rate.
@@ -169,9 +171,9 @@ func tightMemory(t *rapid.T) *Problem {
 
 // usefulPipelines are all pipelines but those in two stages on one pool. What they do,
 // one piece does in fewer hops, unless that was measured to take longer than they.
-func usefulPipelines(p *Problem) (all []stages.Template) {
+func usefulPipelines(p *problem.Problem) (all []stages.Template) {
 	for d := range p.Models {
-		list := everyPipeline(p, d)
+		list := pooldraw.EveryPipeline(p, d)
 		for _, x := range list {
 			if len(x.Stages) == 1 || x.Stages[0].Pool != x.Stages[1].Pool || x.Stages[0].MaxTime+x.Stages[1].MaxTime < onePiece(list, &x) {
 				all = append(all, x)
@@ -183,7 +185,7 @@ func usefulPipelines(p *Problem) (all []stages.Template) {
 
 // bestSet is the best value of all sets of pipelines that fit into memory together. ok
 // is false where there are too many sets.
-func bestSet(p *Problem, all []stages.Template) (want float64, ok bool) {
+func bestSet(p *problem.Problem, all []stages.Template) (want float64, ok bool) {
 	fits := func(set []int) bool {
 		var list []stages.Template
 		for _, i := range set {
@@ -229,7 +231,7 @@ func bestSet(p *Problem, all []stages.Template) (want float64, ok bool) {
 
 // sharedWeights counts the pools in which a plan has room only because pipelines share
 // weights. Every pool has to have room.
-func sharedWeights(t *rapid.T, p *Problem, outcome *Outcome) (shared int) {
+func sharedWeights(t *rapid.T, p *problem.Problem, outcome *problem.Outcome) (shared int) {
 	var list []stages.Template
 	for i := range outcome.Pipelines {
 		list = append(list, outcome.Pipelines[i].Template)

@@ -10,6 +10,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/verify"
 	"inferplan/solver/milp"
 )
@@ -60,7 +61,7 @@ func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 
 	// The options of the search, its progress, and the plan that runs.
 	o := r.searchOptions()
-	o.Progress = func(p Progress) {
+	o.Progress = func(p problem.Progress) {
 		if !math.IsNaN(p.Value) && p.Value > 0 {
 			run.Incumbent(p.Value, p.Bound)
 		}
@@ -83,7 +84,7 @@ func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 
 // runAlgorithm runs the algorithm that the options ask for: a baseline (NP, DARTr), the search for the least
 // price, or that for the most throughput, with even shares of network cards or without.
-func (r *resolvedProblem) runAlgorithm(ctx context.Context, solver milp.Solver, o Options) (*Outcome, error) {
+func (r *resolvedProblem) runAlgorithm(ctx context.Context, solver milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	switch {
 	case r.options.Algorithm == AlgorithmNP:
 		return NP(ctx, r.problem, solver, o)
@@ -108,7 +109,7 @@ func (r *resolvedProblem) runAlgorithm(ctx context.Context, solver milp.Solver, 
 // setBatchBuilding sets, for each model, how long a batch waits for each further request that fills it: the
 // option batch-build divided by a rate. The rate is that of the workload or, if that names none, the one that
 // the model gets in a plan without partitioning.
-func (r *resolvedProblem) setBatchBuilding(ctx context.Context, solver milp.Solver, o Options) error {
+func (r *resolvedProblem) setBatchBuilding(ctx context.Context, solver milp.Solver, o problem.Options) error {
 	if r.options.BatchBuild == 0 {
 		return nil
 	}
@@ -144,9 +145,9 @@ func (r *resolvedProblem) setBatchBuilding(ctx context.Context, solver milp.Solv
 // filling batches. Of the plans of the best objective it takes the one of the fewest devices. A plan that gives
 // idle devices to some model gives it a higher rate than anybody asks for, and a delay computed from that rate
 // would be too short.
-func (r *resolvedProblem) unpartitionedRates(ctx context.Context, solver milp.Solver, o Options) ([]float64, error) {
+func (r *resolvedProblem) unpartitionedRates(ctx context.Context, solver milp.Solver, o problem.Options) ([]float64, error) {
 	o.Progress, o.RunningPlan = nil, nil
-	np, err := fewestDevicesNP(ctx, r.problem.withoutFloors(), solver, o)
+	np, err := fewestDevicesNP(ctx, r.problem.WithoutFloors(), solver, o)
 	if err != nil {
 		return nil, fmt.Errorf("planning without partitioning for the rate at which batches fill: %w", err)
 	}
@@ -165,8 +166,8 @@ func BatchRates(ctx context.Context, in *kind.Problem, run *kind.SolveRun) ([]fl
 }
 
 // searchOptions returns the options of a search that reports no progress and starts from no running plan.
-func (r *resolvedProblem) searchOptions() Options {
-	return Options{Gap: r.options.Gap, Effort: 1 << (r.options.Effort - 1), Seed: int32(r.input.Seed % math.MaxInt32), NoPolish: r.input.FeasibilityOnly, NoDiagnosis: r.input.FeasibilityOnly, Hurry: r.input.Quick, LeastRPS: r.input.MinObjective}
+func (r *resolvedProblem) searchOptions() problem.Options {
+	return problem.Options{Gap: r.options.Gap, Effort: 1 << (r.options.Effort - 1), Seed: int32(r.input.Seed % math.MaxInt32), NoPolish: r.input.FeasibilityOnly, NoDiagnosis: r.input.FeasibilityOnly, Hurry: r.input.Quick, LeastRPS: r.input.MinObjective}
 }
 
 // equalWorkload returns a workload of every model of the profile, with the same weight and SLO and Poisson
@@ -183,7 +184,7 @@ func equalWorkload(profile *formats.Profile, slo document.SLO) (*formats.Workloa
 // AdoptDocuments turns pipelines that another program chose into an outcome that can be written as a plan, for
 // the models and devices of the documents. It also returns the rate, in requests/s, that the replicas of each
 // pipeline carry. A batch is taken to fill at the workload's batch_build_rps, if it names one.
-func AdoptDocuments(in *kind.Problem, run *kind.SolveRun, pipelines []Pipeline) (*kind.Outcome, []float64, error) {
+func AdoptDocuments(in *kind.Problem, run *kind.SolveRun, pipelines []problem.Pipeline) (*kind.Outcome, []float64, error) {
 	r, err := resolveDocuments(in, run)
 	if err != nil {
 		return nil, nil, err

@@ -3,6 +3,7 @@ package pool
 import (
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
@@ -13,7 +14,7 @@ import (
 
 // replanState holds what a search knows of the plan that runs.
 type replanState struct {
-	problem         *Problem
+	problem         *problem.Problem
 	catalogue       *templateCatalogue
 	heldByDevice    heldContents
 	runningReplicas map[replicaContent]int   // by content, on all devices that are still there
@@ -39,8 +40,8 @@ func (s *replanState) heldContents() heldContents {
 
 // newReplanState reads the plan that runs. add is called with the template of each pipeline that still keeps
 // its SLO, and returns its index. The state holds what is on each device, and the pipelines that can go on.
-func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) int) *replanState {
-	state := &replanState{problem: p, heldByDevice: emptyContents(p), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.totalDevices())}
+func newReplanState(p *problem.Problem, plan *problem.RunningPlan, add func(*stages.Template) int) *replanState {
+	state := &replanState{problem: p, heldByDevice: emptyContents(p), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.TotalDevices())}
 	for range p.Models {
 		state.replicasByModel = append(state.replicasByModel, map[replicaContent]int{})
 	}
@@ -73,7 +74,7 @@ func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) in
 			continue
 		}
 		// A pipeline of another planner, or made under another SLO, may not keep the limits any more.
-		if err := p.completeTemplate(&t); err == nil && p.fitsMemory(&t) {
+		if err := completeTemplate(p, &t); err == nil && fitsMemory(p, &t) {
 			state.pipelines = append(state.pipelines, planPipeline{template: add(&t), model: t.Model, replicas: heldReplicas})
 		}
 	}
@@ -119,7 +120,7 @@ func (s *replanState) contentIDs(template int) []int {
 	if s.stageContents[template] == nil {
 		t := &s.catalogue.templates[template]
 		for si := range t.Stages {
-			content := s.problem.contentOf(t, si)
+			content := contentOf(s.problem, t, si)
 			id, ok := s.idByContent[content]
 			if !ok {
 				id = len(s.contentByID)
@@ -137,7 +138,7 @@ func (s *replanState) allowsMoves(plan *replicaPlan) bool {
 }
 
 // countLoading returns how many devices have to load something for an outcome's pipelines.
-func (s *replanState) countLoading(pipelines []Pipeline) int {
+func (s *replanState) countLoading(pipelines []problem.Pipeline) int {
 	wanted := emptyContents(s.problem)
 	for i := range pipelines {
 		pipeline := &pipelines[i]
@@ -146,7 +147,7 @@ func (s *replanState) countLoading(pipelines []Pipeline) int {
 				continue
 			}
 			for _, run := range pipeline.Placement[si] {
-				wanted.addRun(s.problem.contentOf(&pipeline.Template, si), run)
+				wanted.addRun(contentOf(s.problem, &pipeline.Template, si), run)
 			}
 		}
 	}
@@ -155,8 +156,8 @@ func (s *replanState) countLoading(pipelines []Pipeline) int {
 
 // readRunning reads the plan that runs. Templates of it that the catalogue lacks join it. If no plan runs, or a
 // pool is time-shared, it returns nil.
-func readRunning(c *templateCatalogue, plan *RunningPlan) *replanState {
-	if plan == nil || c.problem.hasTimeShared() {
+func readRunning(c *templateCatalogue, plan *problem.RunningPlan) *replanState {
+	if plan == nil || c.problem.HasTimeShared() {
 		return nil
 	}
 	indexByKey := c.indexByKey()

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -85,7 +86,7 @@ func (c *templateCatalogue) singleReplicaDevices(t *stages.Template) []float64 {
 		switch {
 		// Stages on time-shared devices take none of their own.
 		case c.problem.Pools[s.Pool].TimeShared:
-		case c.problem.Rounding == Slot:
+		case c.problem.Rounding == problem.Slot:
 			devices[s.Pool]++
 		default:
 			devices[s.Pool] += 1 / float64(s.Share)

@@ -1,6 +1,9 @@
 package pool
 
-import "inferplan/formats/document"
+import (
+	"inferplan/formats/document"
+	"inferplan/planner/pool/problem"
+)
 
 // Algorithms and objectives.
 const (
@@ -19,7 +22,7 @@ type optionValues struct {
 	Algorithm     string
 	Objective     string
 	Margin        float64
-	Rounding      Rounding
+	Rounding      problem.Rounding
 	MaxPartitions int
 	MaxBatch      int
 	Blocks        int
@@ -37,13 +40,13 @@ type optionValues struct {
 // optionValuesOf reads the values of the planner's options, by name, into a struct.
 func optionValuesOf(v document.Values) optionValues {
 	c := optionValues{
-		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), Margin: v.Number("margin"), Rounding: Slot,
+		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), Margin: v.Number("margin"), Rounding: problem.Slot,
 		MaxPartitions: v.WholeNumber("max-partitions"), MaxBatch: v.WholeNumber("max-batch"), Blocks: v.WholeNumber("blocks"), BlocksBy: v.Word("blocks-by"),
 		BatchBuild: v.Number("batch-build"), MinLoad: v.Number("min-load"), Gap: v.Number("gap"), Effort: v.WholeNumber("effort"),
 		SLO: v.SLO("slo"), CutDType: v.Word("cut-dtype"), UnevenNIC: v.Flag("uneven-nic"), MaxMoved: v.Number("max-moved"),
 	}
 	if v.Word("gpu-rounding") == "fractional" {
-		c.Rounding = Fractional
+		c.Rounding = problem.Fractional
 	}
 	return c
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"inferplan/planner/pool/problem"
 )
 
 // replicaPiece is a number of equal replicas, each of which takes 1/share of a device.
@@ -20,11 +22,11 @@ type deviceBin struct {
 }
 
 // placement says on which devices a plan's replicas are: the device runs of [pipeline][stage].
-type placement [][][]DeviceRun
+type placement [][][]problem.DeviceRun
 
 // planPacking puts a plan's replicas on physical devices, so that no device holds more than a whole one.
 type planPacking struct {
-	problem      *Problem
+	problem      *problem.Problem
 	catalogue    *templateCatalogue
 	plan         *replicaPlan
 	heldContents heldContents // held already by each device; nil if no plan runs
@@ -66,7 +68,7 @@ func (c *templateCatalogue) unpackablePool(plan *replicaPlan) int {
 func (k *planPacking) packAll() (placement, int) {
 	placed := make(placement, len(k.plan.pipelines))
 	for i := range k.plan.pipelines {
-		placed[i] = make([][]DeviceRun, len(k.plan.pipelines[i].replicas))
+		placed[i] = make([][]problem.DeviceRun, len(k.plan.pipelines[i].replicas))
 	}
 	for pool := range k.problem.Pools {
 		if k.problem.Pools[pool].TimeShared {
@@ -92,7 +94,7 @@ func (k *planPacking) placeTimeShared(pool int, placed placement) {
 		t := &k.catalogue.templates[k.plan.pipelines[ci].template]
 		for si := range t.Stages {
 			if t.Stages[si].Pool == pool {
-				placed[ci][si] = []DeviceRun{{0, 1, k.problem.Pools[pool].Count}}
+				placed[ci][si] = []problem.DeviceRun{{First: 0, PerDevice: 1, Replicas: k.problem.Pools[pool].Count}}
 			}
 		}
 	}
@@ -100,14 +102,14 @@ func (k *planPacking) placeTimeShared(pool int, placed placement) {
 
 // appendReplicas adds replicas on a device to the runs of a stage. If the last run ends at the device before,
 // with as many replicas on each, it becomes longer.
-func appendReplicas(runs []DeviceRun, device, replicas int) []DeviceRun {
+func appendReplicas(runs []problem.DeviceRun, device, replicas int) []problem.DeviceRun {
 	if n := len(runs); n > 0 {
 		if last := &runs[n-1]; last.PerDevice == replicas && last.First+last.Replicas/replicas == device {
 			last.Replicas += replicas
 			return runs
 		}
 	}
-	return append(runs, DeviceRun{device, replicas, replicas})
+	return append(runs, problem.DeviceRun{First: device, PerDevice: replicas, Replicas: replicas})
 }
 
 // slotGroup holds the pieces that may share whole devices.
@@ -155,7 +157,7 @@ func (k *planPacking) groupBySlot(pool int) []slotGroup {
 				continue
 			}
 			slot := slotKey{pool: pool}
-			if k.problem.Rounding == Slot {
+			if k.problem.Rounding == problem.Slot {
 				slot = slotKey{pipeline.model, si, pool}
 			}
 			group, known := groupOfSlot[slot]
@@ -202,7 +204,7 @@ func packPieces(pieces []replicaPiece) []deviceBin {
 	bins, singles := splitPieces(pieces)
 	partsPerDevice, neededParts := 1, 0
 	for _, piece := range pieces {
-		partsPerDevice = commonParts(partsPerDevice, piece.share)
+		partsPerDevice = problem.CommonParts(partsPerDevice, piece.share)
 	}
 	for _, piece := range singles {
 		neededParts += partsPerDevice / piece.share

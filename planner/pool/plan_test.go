@@ -10,17 +10,19 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
 
 // Every plan keeps the rules, whatever the problem.
 func TestPlansKeepTheRules(t *testing.T) {
 	solved := 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 3, pools: 3, count: 6, shares: 4, blocks: 4, batches: 3, partitions: 3, timePools: true, memory: true, floors: true})
-		asClasses(t, p)
-		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.02})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 3, Count: 6, Shares: 4, Blocks: 4, Batches: 3, Partitions: 3, TimePools: true, Memory: true, Floors: true})
+		pooldraw.AsClasses(t, p)
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 0.02})
 		var inf *kind.InfeasibleError
 		if errors.As(err, &inf) {
 			if inf.Reason == "" || inf.Constraint == "" {
@@ -44,7 +46,7 @@ func TestPlansKeepTheRules(t *testing.T) {
 }
 
 // holds recomputes a plan from its pipelines and placements.
-func holds(t *rapid.T, p *Problem, outcome *Outcome) {
+func holds(t *rapid.T, p *problem.Problem, outcome *problem.Outcome) {
 	rps := make([]float64, len(p.Models))
 	taken := make([]map[int]float64, len(p.Pools))
 	memory := make([]map[int]int64, len(p.Pools))
@@ -129,11 +131,11 @@ func holds(t *rapid.T, p *Problem, outcome *Outcome) {
 func TestNearestSLOIsExact(t *testing.T) {
 	seen := 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 1, pools: 2, count: 3, shares: 2, blocks: 3, batches: 2, partitions: 2, memory: true, timePools: true})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 1, Pools: 2, Count: 3, Shares: 2, Blocks: 3, Batches: 2, Partitions: 2, Memory: true, TimePools: true})
 		m := &p.Models[0]
 		m.SLO = 1 + time.Duration(rapid.IntRange(0, int(m.SLO)/2).Draw(t, "tight"))
 		m.Margin = kind.Margin(m.SLO, p.MarginShare)
-		_, err := p.listTemplates()
+		_, err := listTemplates(p)
 		var inf *kind.InfeasibleError
 		if !errors.As(err, &inf) || inf.Constraint != "slo" {
 			return
@@ -145,7 +147,7 @@ func TestNearestSLOIsExact(t *testing.T) {
 			any bool
 		}{{nearest, true}, {nearest - time.Microsecond, false}} {
 			m.SLO, m.Margin = c.slo, kind.Margin(c.slo, p.MarginShare)
-			if list := everyPipeline(p, 0); len(list) > 0 != c.any {
+			if list := pooldraw.EveryPipeline(p, 0); len(list) > 0 != c.any {
 				t.Errorf("%d pipelines at %v, nearest feasible is %v", len(list), c.slo, nearest)
 			}
 		}

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
 
@@ -24,13 +25,13 @@ func polishPlan(ctx context.Context, search *planSearch) error {
 
 // sameValueProgram returns the program of the plans over a set of templates that reach the best objective.
 func sameValueProgram(search *planSearch, templates []int) *integerProgram {
-	return newIntegerProgram(search.catalogue, templates, search.incumbent.value(), search.incumbent.value()*(1-valueTolerance))
+	return newIntegerProgram(search.catalogue, templates, search.incumbent.value(), search.incumbent.value()*(1-problem.ValueTolerance))
 }
 
 // reduceMoves looks, if a plan runs already, for one that is good enough (within the gap asked for) and moves
 // the fewest devices. A device moves if it has to load something.
 func reduceMoves(ctx context.Context, search *planSearch) error {
-	if search.replan == nil || search.problem.usesBundles() || ctx.Err() != nil {
+	if search.replan == nil || search.problem.UsesBundles() || ctx.Err() != nil {
 		return nil
 	}
 	movedNow := search.replan.movedDevices(search.incumbent.plan.pipelines)
@@ -42,7 +43,7 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	minValue := min(search.incumbent.value(), search.incumbent.provenBound()*(1-search.options.Gap)) * (1 - 1e-9)
 	program := newIntegerProgram(search.catalogue, unionTemplates(search.choice.bestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines, search.replan.pipelines), max(search.incumbent.choiceBound, minValue), minValue)
 	program.minimizeMoves(search.replan, movedNow)
-	options := search.options.workLimits(moveNodes)
+	options := search.options.WorkLimits(moveNodes)
 	// Plans that move less than half a device fewer are not looked for.
 	options.AbsGap = 0.5
 	found, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices that move")
@@ -81,7 +82,7 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 		return nil
 	}
 	program := sameValueProgram(search, unionTemplates(search.choice.bestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines))
-	if search.catalogue.incomplete || search.problem.usesBundles() || search.replan != nil || search.options.Hurry {
+	if search.catalogue.incomplete || search.problem.UsesBundles() || search.replan != nil || search.options.Hurry {
 		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
 	if search.replan != nil {
@@ -94,7 +95,7 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 // rates. A plan of no lower objective and a larger sum replaces the best one.
 func solveLargestSum(ctx context.Context, search *planSearch, program *integerProgram, gap float64, nodes int64) error {
 	program.maximizeSum()
-	options := search.options.workLimits(nodes)
+	options := search.options.WorkLimits(nodes)
 	options.Gap = gap
 	plan, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the largest weighted sum")
 	if err != nil {
@@ -121,7 +122,7 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 		minSum = search.incumbent.plan.weightedSum
 	}
 	program.minimizeDevices(minSum)
-	options := search.options.workLimits(survivorNodes)
+	options := search.options.WorkLimits(survivorNodes)
 	options.MaxIterations = 0
 	plan, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices")
 	if err != nil {
@@ -137,7 +138,7 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 // isAsGood reports whether a plan reaches the best plan's objective and, with keepSum, its weighted sum of
 // rates.
 func isAsGood(search *planSearch, plan *replicaPlan, keepSum bool) bool {
-	return plan.value >= search.incumbent.plan.value*(1-valueTolerance) && (!keepSum || plan.weightedSum >= search.incumbent.plan.weightedSum*(1-valueTolerance))
+	return plan.value >= search.incumbent.plan.value*(1-problem.ValueTolerance) && (!keepSum || plan.weightedSum >= search.incumbent.plan.weightedSum*(1-problem.ValueTolerance))
 }
 
 // moveNodes bounds the branch-and-bound nodes of the program for the fewest moves.

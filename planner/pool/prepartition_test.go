@@ -6,8 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
 
 // What fewer blocks cost against cuts between any two layers.
@@ -17,18 +19,18 @@ func TestPrePartitionAgainstLayers(t *testing.T) {
 		layers, sizes = 600, []int{5, 10, 20}
 	}
 	for seed := range uint64(2) {
-		z := synthetic{seed: seed, models: 3, classes: 1, kinds: 2, gpus: 100, layers: layers, partitions: 2, shares: 4, batches: 8}
-		bound := func(p *Problem) float64 {
+		z := pooldraw.Synthetic{Seed: seed, Models: 3, Classes: 1, Kinds: 2, GPUs: 100, Layers: layers, Partitions: 2, Shares: 4, Batches: 8}
+		bound := func(p *problem.Problem) float64 {
 			c, r, err := generateColumns(context.Background(), p, highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return r.bound * c.catalogue.units.throughput
 		}
-		all := bound(z.problem())
+		all := bound(z.Problem())
 		for _, n := range sizes {
 			for by, name := range []string{"time", "bytes"} {
-				p := z.problem()
+				p := z.Problem()
 				p.PrePartition(n, stages.CutRule(by))
 				for d := range p.Models {
 					if cuts := len(slices.DeleteFunc(slices.Clone(p.Models[d].CutBytes), func(b int64) bool { return b < 0 })); cuts > n-1 || cuts < n/2 {

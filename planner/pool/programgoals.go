@@ -1,6 +1,9 @@
 package pool
 
-import "inferplan/solver/milp"
+import (
+	"inferplan/planner/pool/problem"
+	"inferplan/solver/milp"
+)
 
 // minimizeMoves makes the program look for the fewest moved devices, at most maxMoved of them, in place of the most
 // throughput.
@@ -28,7 +31,7 @@ func (q *integerProgram) minimizeDevices(minSum float64) {
 	q.m.SetObj(q.theta, 0)
 	if minSum > 0 {
 		terms, total := q.weightedSumTerms()
-		q.m.AddGE("weighted sum", minSum/total*(1-valueTolerance), terms...)
+		q.m.AddGE("weighted sum", minSum/total*(1-problem.ValueTolerance), terms...)
 	}
 
 	// Each replica costs its part of a device.

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
 
 // Weights and times that lie far apart are valid, and a plan is found and proved.
@@ -31,12 +33,12 @@ func TestMagnitudesFarApartAreProven(t *testing.T) {
 	}{
 		{"a short block beside a long model", []stages.Model{tiny, large}, 2},
 		{"a long model beside a short block", []stages.Model{large, tiny}, 3},
-		{"weights a million apart", []stages.Model{oneBlock("light", 10*time.Second, 0.001, 1, 1), oneBlock("heavy", 10*time.Second, 1000, 1000, 1000)}, 1},
-		{"the other way round", []stages.Model{oneBlock("light", 10*time.Second, 0.001, 1000, 1000), oneBlock("heavy", 10*time.Second, 1000, 1, 1)}, 1},
+		{"weights a million apart", []stages.Model{pooldraw.OneBlock("light", 10*time.Second, 0.001, 1, 1), pooldraw.OneBlock("heavy", 10*time.Second, 1000, 1000, 1000)}, 1},
+		{"the other way round", []stages.Model{pooldraw.OneBlock("light", 10*time.Second, 0.001, 1000, 1000), pooldraw.OneBlock("heavy", 10*time.Second, 1000, 1, 1)}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := &Problem{Problem: stages.Problem{MaxPartitions: c.parts, Pools: []stages.Pool{{Kind: "L4", Count: 20, MaxShares: 1}, {Kind: "T4", Count: 30, MaxShares: 1}}, Models: c.models}}
-			outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+			p := &problem.Problem{Problem: stages.Problem{MaxPartitions: c.parts, Pools: []stages.Pool{{Kind: "L4", Count: 20, MaxShares: 1}, {Kind: "T4", Count: 30, MaxShares: 1}}, Models: c.models}}
+			outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,16 +46,16 @@ func TestMagnitudesFarApartAreProven(t *testing.T) {
 			if !(outcome.Value > 0) || outcome.Bound < outcome.Value || math.IsInf(outcome.Bound, 0) || math.IsNaN(outcome.Bound) {
 				t.Errorf("value %v, bound %v", outcome.Value, outcome.Bound)
 			}
-			if _, err := NP(context.Background(), p, highs.Solver{}, Options{}); err != nil {
+			if _, err := NP(context.Background(), p, highs.Solver{}, problem.Options{}); err != nil {
 				t.Errorf("without partitioning: %v", err)
 			}
-			if _, err := DARTr(context.Background(), p, highs.Solver{}, Options{}); err != nil {
+			if _, err := DARTr(context.Background(), p, highs.Solver{}, problem.Options{}); err != nil {
 				t.Errorf("DART-r: %v", err)
 			}
 			for d := range p.Models {
 				p.Models[d].MinRPS = outcome.RPS[d] / 2
 			}
-			cheap, err := Cheapest(context.Background(), p, []float64{2, 1}, highs.Solver{}, Options{})
+			cheap, err := Cheapest(context.Background(), p, []float64{2, 1}, highs.Solver{}, problem.Options{})
 			if err != nil {
 				t.Fatalf("least price: %v", err)
 			}
@@ -61,7 +63,7 @@ func TestMagnitudesFarApartAreProven(t *testing.T) {
 			for d := range p.Models {
 				p.Models[d].MinRPS *= 1e3
 			}
-			if _, err = Solve(context.Background(), p, highs.Solver{}, Options{}); err == nil {
+			if _, err = Solve(context.Background(), p, highs.Solver{}, problem.Options{}); err == nil {
 				t.Error("floors of five hundred times the plan are met")
 			} else {
 				t.Log(err)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -31,7 +32,7 @@ type relaxation struct {
 // and every model's rate is at least its floor. If devices have costs, the program instead minimises the cost of
 // the devices that carry the floors.
 type masterProgram struct {
-	problem   *Problem
+	problem   *problem.Problem
 	catalogue *templateCatalogue
 	m         *milp.Model
 	poolCosts []float64  // by pool: cost of all its devices; nil if devices cost nothing

@@ -13,28 +13,30 @@ import (
 
 	"inferplan/cputime"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
 
 // maxMoved is the share of the devices that may move by default.
 const maxMoved = 0.2
 
 // replanSize bounds the problems that are planned a second time.
-var replanSize = size{models: 3, pools: 3, count: 6, shares: 3, blocks: 4, batches: 2, partitions: 2, memory: true}
+var replanSize = pooldraw.Size{Models: 3, Pools: 3, Count: 6, Shares: 3, Blocks: 4, Batches: 2, Partitions: 2, Memory: true}
 
 // running is an outcome as the plan that runs.
-func running(p *Problem, o *Outcome, most float64) *RunningPlan {
-	r := &RunningPlan{MaxMoved: most}
+func running(p *problem.Problem, o *problem.Outcome, most float64) *problem.RunningPlan {
+	r := &problem.RunningPlan{MaxMoved: most}
 	for i := range o.Pipelines {
 		pl := &o.Pipelines[i]
-		r.Pipelines = append(r.Pipelines, RunningPipeline{Pipeline: *pl, Network: p.Models[pl.Model].NetworkName()})
+		r.Pipelines = append(r.Pipelines, problem.RunningPipeline{Pipeline: *pl, Network: p.Models[pl.Model].NetworkName()})
 	}
 	return r
 }
 
 // deviceHolds lists, by our own loops, what every device holds.
-func deviceHolds(p *Problem, o *Outcome) map[[2]int]map[replicaContent]int {
+func deviceHolds(p *problem.Problem, o *problem.Outcome) map[[2]int]map[replicaContent]int {
 	out := map[[2]int]map[replicaContent]int{}
 	for _, pl := range o.Pipelines {
 		for si, s := range pl.Stages {
@@ -57,13 +59,13 @@ func deviceHolds(p *Problem, o *Outcome) map[[2]int]map[replicaContent]int {
 func TestReplanMovesNoMoreThanAsked(t *testing.T) {
 	compared, unserved := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, replanSize)
-		before, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.01})
+		p := pooldraw.DrawProblem(t, replanSize)
+		before, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 0.01})
 		if err != nil {
 			return
 		}
 		most := rapid.SampledFrom([]float64{0, 0.2, 0.5, 1}).Draw(t, "most")
-		same, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.01, RunningPlan: running(p, before, most)})
+		same, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 0.01, RunningPlan: running(p, before, most)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,8 +80,8 @@ func TestReplanMovesNoMoreThanAsked(t *testing.T) {
 		if k := rapid.IntRange(0, len(q.Pools)-1).Draw(t, "pool"); rapid.Bool().Draw(t, "lost") {
 			q.Pools[k].Count--
 		}
-		free, freeErr := Solve(context.Background(), &q, highs.Solver{}, Options{Gap: 0.01})
-		after, err := Solve(context.Background(), &q, highs.Solver{}, Options{Gap: 0.01, RunningPlan: running(p, before, most)})
+		free, freeErr := Solve(context.Background(), &q, highs.Solver{}, problem.Options{Gap: 0.01})
+		after, err := Solve(context.Background(), &q, highs.Solver{}, problem.Options{Gap: 0.01, RunningPlan: running(p, before, most)})
 		var inf *kind.InfeasibleError
 		if errors.As(err, &inf) {
 			unserved++
@@ -115,7 +117,7 @@ func TestReplanMovesNoMoreThanAsked(t *testing.T) {
 		if moved != after.MovedDevices {
 			t.Errorf("%d devices move, the outcome says %d", moved, after.MovedDevices)
 		}
-		if q.Rounding == Slot && float64(moved) > most*float64(devices)+1+1e-9 {
+		if q.Rounding == problem.Slot && float64(moved) > most*float64(devices)+1+1e-9 {
 			t.Errorf("%d of %d devices move, allowed are %v of them", moved, devices, most)
 		}
 	})
@@ -127,7 +129,7 @@ func TestReplanMovesNoMoreThanAsked(t *testing.T) {
 
 // provenFirst is a problem where a re-plan finds a plan that is better by less than a gap of
 // 1 %, and proves it, before sums of losses prove what runs.
-func provenFirst() *Problem {
+func provenFirst() *problem.Problem {
 	m := stages.Model{Name: "a", SLO: 1117500, Weight: 0.5, BatchWaitMicros: 12, EveryBatch: true, Weights: []int64{10, 24}, CutBytes: []int64{56}}
 	at := func(batch int, first, second, whole time.Duration) stages.BatchCost {
 		c := stages.BatchCost{Batch: batch, Blocks: []time.Duration{first * time.Microsecond, second * time.Microsecond}}
@@ -147,7 +149,7 @@ func provenFirst() *Problem {
 			share(at(1, 27, 549, 0), at(2, 445, 2551, 3295600)),
 		},
 	}
-	return &Problem{Rounding: Fractional, Problem: stages.Problem{MaxPartitions: 2, Models: []stages.Model{m}, Pools: []stages.Pool{
+	return &problem.Problem{Rounding: problem.Fractional, Problem: stages.Problem{MaxPartitions: 2, Models: []stages.Model{m}, Pools: []stages.Pool{
 		{Kind: "A", Count: 4, MaxShares: 2, PerNode: 2, Gbps: 10},
 		{Kind: "B", Count: 2, MaxShares: 1, PerNode: 2},
 		{Kind: "C", Count: 3, MaxShares: 3, PerNode: 2},
@@ -158,9 +160,9 @@ func provenFirst() *Problem {
 // problem, too: without them a plan that is better by less than the gap moves devices.
 func TestUnchangedStays(t *testing.T) {
 	const gap = 0.01
-	drawn := rapid.Custom(func(t *rapid.T) *Problem { return drawProblem(t, replanSize) })
-	for i, p := range []*Problem{drawn.Example(869), drawn.Example(3819), provenFirst()} {
-		before, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: gap})
+	drawn := rapid.Custom(func(t *rapid.T) *problem.Problem { return pooldraw.DrawProblem(t, replanSize) })
+	for i, p := range []*problem.Problem{drawn.Example(869), drawn.Example(3819), provenFirst()} {
+		before, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: gap})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +170,7 @@ func TestUnchangedStays(t *testing.T) {
 		if by < 0 || before.Phases[by].Name != "losses" {
 			t.Fatalf("problem %d: phase %d of %+v proves the plan, this test needs a problem where sums of losses do", i, by, before.Phases)
 		}
-		same, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: gap, RunningPlan: running(p, before, 1)})
+		same, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: gap, RunningPlan: running(p, before, 1)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,10 +187,10 @@ func TestReplanAtScale(t *testing.T) {
 		t.Skip("takes a minute of CPU: set INFERPLAN_LONG=1")
 	}
 	for seed := range uint64(2) {
-		z := scaleCases[1].synthetic
-		z.seed = seed
-		p := z.problem()
-		before, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.03})
+		z := scaleCases[1].Synthetic
+		z.Seed = seed
+		p := z.Problem()
+		before, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 0.03})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,17 +207,17 @@ func TestReplanAtScale(t *testing.T) {
 			}
 			q.Pools[0].Count -= change.lost
 			begin := cputime.Used()
-			after, err := Solve(context.Background(), &q, highs.Solver{}, Options{Gap: 0.03, RunningPlan: running(p, before, maxMoved)})
+			after, err := Solve(context.Background(), &q, highs.Solver{}, problem.Options{Gap: 0.03, RunningPlan: running(p, before, maxMoved)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			took := cputime.Used() - begin
-			t.Logf("seed %d, %s: %d of %d devices move (%.1f %%), gap to the free bound %.2f %% (was %.2f %%), %.2f s of CPU, %s", seed, change.name, after.MovedDevices, z.gpus-change.lost,
-				100*float64(after.MovedDevices)/float64(z.gpus), 100*(1-after.Value/after.Bound), 100*(1-before.Value/before.Bound), took.Seconds(), after.StoppedBy)
+			t.Logf("seed %d, %s: %d of %d devices move (%.1f %%), gap to the free bound %.2f %% (was %.2f %%), %.2f s of CPU, %s", seed, change.name, after.MovedDevices, z.GPUs-change.lost,
+				100*float64(after.MovedDevices)/float64(z.GPUs), 100*(1-after.Value/after.Bound), 100*(1-before.Value/before.Bound), took.Seconds(), after.StoppedBy)
 			for _, ph := range after.Phases {
 				t.Logf("  %-14s %5d pipelines %6d nodes %8d iterations  value %.3f bound %.3f", ph.Name, ph.Pipelines, ph.Nodes, ph.Iterations, ph.Value, ph.Bound)
 			}
-			if float64(after.MovedDevices) > maxMoved*float64(z.gpus) {
+			if float64(after.MovedDevices) > maxMoved*float64(z.GPUs) {
 				t.Errorf("%d devices move", after.MovedDevices)
 			}
 			if took > 5*time.Second {
@@ -229,13 +231,13 @@ func TestReplanAtScale(t *testing.T) {
 // them moves more than each alone. The limit holds for all, and what bundles count, where
 // each goes on with its own, is never less.
 func TestClassesMoveTogether(t *testing.T) {
-	z := synthetic{seed: 1, models: 1, classes: 2, kinds: 1, gpus: 12, layers: 3, partitions: 1, shares: 1, batches: 4, rounding: Slot}
-	p := z.classed()
-	before, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.03})
+	z := pooldraw.Synthetic{Seed: 1, Models: 1, Classes: 2, Kinds: 1, GPUs: 12, Layers: 3, Partitions: 1, Shares: 1, Batches: 4, Rounding: problem.Slot}
+	p := z.Classed()
+	before, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 0.03})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := newSearch(context.Background(), p, highs.Solver{}, Options{RunningPlan: running(p, before, 0)}, maxThroughputGoal{})
+	x, err := newSearch(context.Background(), p, highs.Solver{}, problem.Options{RunningPlan: running(p, before, 0)}, maxThroughputGoal{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,9 +276,9 @@ func TestClassesMoveTogether(t *testing.T) {
 // good enough is found within the limit on moves.
 func TestClassesReplan(t *testing.T) {
 	const gap = 0.03
-	z := synthetic{seed: 3, models: 12, classes: 3, kinds: 8, gpus: 400, layers: 10, partitions: 2, shares: 4, batches: 8, rounding: Slot}
-	p := z.classed()
-	before, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: gap, NoPolish: true})
+	z := pooldraw.Synthetic{Seed: 3, Models: 12, Classes: 3, Kinds: 8, GPUs: 400, Layers: 10, Partitions: 2, Shares: 4, Batches: 8, Rounding: problem.Slot}
+	p := z.Classed()
+	before, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: gap, NoPolish: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,12 +288,12 @@ func TestClassesReplan(t *testing.T) {
 	for d := range q.Models {
 		q.Models[d].Weight *= 1 + 0.2*(2*float64(r.IntN(2))-1)
 	}
-	after, err := Solve(context.Background(), &q, highs.Solver{}, Options{Gap: gap, NoPolish: true, RunningPlan: running(p, before, maxMoved)})
+	after, err := Solve(context.Background(), &q, highs.Solver{}, problem.Options{Gap: gap, NoPolish: true, RunningPlan: running(p, before, maxMoved)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d devices move, gap %.2f %% (was %.2f %%)", after.MovedDevices, 100*(1-after.Value/after.Bound), 100*(1-before.Value/before.Bound))
-	if after.Value < after.Bound*(1-gap)*(1-1e-9) || float64(after.MovedDevices) > maxMoved*float64(z.gpus) {
+	if after.Value < after.Bound*(1-gap)*(1-1e-9) || float64(after.MovedDevices) > maxMoved*float64(z.GPUs) {
 		t.Errorf("value %v, bound %v, %d devices move", after.Value, after.Bound, after.MovedDevices)
 	}
 }

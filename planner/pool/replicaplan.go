@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
@@ -136,7 +137,7 @@ func (c *templateCatalogue) usedDevices(pipelines []planPipeline) []float64 {
 		firstModel, lastModel, maxStages = min(firstModel, pipeline.model), max(lastModel, pipeline.model), max(maxStages, len(pipeline.replicas))
 	}
 	var slots []float64 // parts of devices by model, stage position and pool
-	if c.problem.Rounding == Slot {
+	if c.problem.Rounding == problem.Slot {
 		slots = make([]float64, (lastModel-firstModel+1)*maxStages*len(c.problem.Pools))
 	}
 	for _, pipeline := range pipelines {
@@ -147,7 +148,7 @@ func (c *templateCatalogue) usedDevices(pipelines []planPipeline) []float64 {
 			switch {
 			case c.problem.Pools[s.Pool].TimeShared:
 				devices[s.Pool] += pipeline.rps / s.Rate
-			case c.problem.Rounding == Fractional:
+			case c.problem.Rounding == problem.Fractional:
 				devices[s.Pool] += stageDevices
 			default:
 				slots[((pipeline.model-firstModel)*maxStages+si)*len(c.problem.Pools)+s.Pool] += stageDevices
@@ -199,7 +200,7 @@ func (c *templateCatalogue) brokenLimit(plan *replicaPlan) string {
 		}
 	}
 	for d := range c.problem.Models {
-		if floor := c.problem.Models[d].MinRPS; !meetsFloor(plan.modelRPS[d], floor) {
+		if floor := c.problem.Models[d].MinRPS; !problem.MeetsFloor(plan.modelRPS[d], floor) {
 			return fmt.Sprintf("%g requests/s of %s where %g are asked", plan.modelRPS[d], c.problem.Models[d].Name, floor)
 		}
 	}
@@ -207,11 +208,11 @@ func (c *templateCatalogue) brokenLimit(plan *replicaPlan) string {
 }
 
 // placedPipelines returns the pipelines of a placed plan, by model, then by falling rate.
-func (c *templateCatalogue) placedPipelines(plan *replicaPlan, placement placement) []Pipeline {
-	var placed []Pipeline
+func (c *templateCatalogue) placedPipelines(plan *replicaPlan, placement placement) []problem.Pipeline {
+	var placed []problem.Pipeline
 	for ci, planned := range plan.pipelines {
 		t := &c.templates[planned.template]
-		pipeline := Pipeline{Template: *t, RPS: planned.rps, Replicas: slices.Clone(planned.replicas), Placement: placement[ci]}
+		pipeline := problem.Pipeline{Template: *t, RPS: planned.rps, Replicas: slices.Clone(planned.replicas), Placement: placement[ci]}
 		for si := range t.Stages {
 			s := &t.Stages[si]
 			if c.problem.Pools[s.Pool].TimeShared {
@@ -223,7 +224,7 @@ func (c *templateCatalogue) placedPipelines(plan *replicaPlan, placement placeme
 		}
 		placed = append(placed, pipeline)
 	}
-	slices.SortStableFunc(placed, func(a, b Pipeline) int {
+	slices.SortStableFunc(placed, func(a, b problem.Pipeline) int {
 		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(b.RPS, a.RPS))
 	})
 	return placed

@@ -11,6 +11,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
@@ -19,7 +20,7 @@ type resolvedProblem struct {
 	input           *kind.Problem
 	run             *kind.SolveRun
 	options         optionValues
-	problem         *Problem
+	problem         *problem.Problem
 	requestedModels formats.WorkloadModels
 	models          []resolvedModel
 	pools           []formats.Pool // of the cluster, with defaults filled in
@@ -49,7 +50,7 @@ func resolveDocuments(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, e
 		return nil, r.input.FieldError("workload", "models", "no model", "at least one", "")
 	}
 	opt := &r.options
-	r.problem = &Problem{Problem: stages.Problem{MaxPartitions: opt.MaxPartitions}, Rounding: opt.Rounding, Fluid: r.input.BoundAttainment > 0, MarginShare: opt.Margin}
+	r.problem = &problem.Problem{Problem: stages.Problem{MaxPartitions: opt.MaxPartitions}, Rounding: opt.Rounding, Fluid: r.input.BoundAttainment > 0, MarginShare: opt.Margin}
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func resolveDocuments(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, e
 		r.problem.PrePartition(r.options.Blocks, rule)
 		r.run.Assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.options.Blocks, r.options.Blocks, r.options.BlocksBy)
 	}
-	if n := r.problem.limitBlocks(); n > 0 {
+	if n := limitBlocks(r.problem); n > 0 {
 		limitedInput := *r.input
 		if err := limitedInput.Values.Set("blocks", n); err != nil {
 			return nil, err

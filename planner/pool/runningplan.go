@@ -7,6 +7,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
@@ -25,7 +26,7 @@ func checkRunningPlan(p *kind.Problem) error {
 // readRunningPlan translates the plan that runs to the numbers of the search. Without one it returns nil. A
 // model that the profile no longer has as it was (another model file, other blocks) runs, but its devices must
 // load it anew.
-func (r *resolvedProblem) readRunningPlan() (*RunningPlan, error) {
+func (r *resolvedProblem) readRunningPlan() (*problem.RunningPlan, error) {
 	p := r.input.RunningPlan
 	if p == nil {
 		return nil, nil
@@ -33,7 +34,7 @@ func (r *resolvedProblem) readRunningPlan() (*RunningPlan, error) {
 	if err := checkRunningPlan(r.input); err != nil {
 		return nil, err
 	}
-	running := &RunningPlan{MaxMoved: r.options.MaxMoved}
+	running := &problem.RunningPlan{MaxMoved: r.options.MaxMoved}
 	changedModels := map[string]bool{}
 	for i := range p.Deployment {
 		deployed := &p.Deployment[i]
@@ -48,7 +49,7 @@ func (r *resolvedProblem) readRunningPlan() (*RunningPlan, error) {
 		}
 		for j := range deployed.Pipelines {
 			pipeline := &deployed.Pipelines[j]
-			running.Pipelines = append(running.Pipelines, RunningPipeline{Pipeline: runningPipeline(r.pools, model, pipeline), Network: network})
+			running.Pipelines = append(running.Pipelines, problem.RunningPipeline{Pipeline: runningPipeline(r.pools, model, pipeline), Network: network})
 		}
 	}
 	return running, nil
@@ -62,14 +63,14 @@ func hasChanged(m *resolvedModel, numBlocks int, deployed *formats.Deployed) boo
 }
 
 // runningPipeline returns a pipeline of a model that runs, with the place of each stage.
-func runningPipeline(pools []formats.Pool, model int, pipeline *formats.Pipeline) Pipeline {
-	running := Pipeline{Template: stages.Template{Model: model, Batch: pipeline.Batch}}
+func runningPipeline(pools []formats.Pool, model int, pipeline *formats.Pipeline) problem.Pipeline {
+	running := problem.Pipeline{Template: stages.Template{Model: model, Batch: pipeline.Batch}}
 	for _, s := range pipeline.Stages {
 		pool := slices.IndexFunc(pools, func(q formats.Pool) bool { return q.Device == s.Device })
 		running.Stages = append(running.Stages, stages.Stage{FirstBlock: s.Blocks[0], EndBlock: s.Blocks[1], Pool: pool, Share: s.Share})
-		var runs []DeviceRun
+		var runs []problem.DeviceRun
 		for _, run := range s.Placement {
-			runs = append(runs, DeviceRun{First: run.FirstDevice, PerDevice: run.PerDevice, Replicas: run.Replicas})
+			runs = append(runs, problem.DeviceRun{First: run.FirstDevice, PerDevice: run.PerDevice, Replicas: run.Replicas})
 		}
 		running.Placement = append(running.Placement, runs)
 	}
@@ -77,7 +78,7 @@ func runningPipeline(pools []formats.Pool, model int, pipeline *formats.Pipeline
 }
 
 // writeReplan records in the outcome how many devices the new plan moves.
-func (r *resolvedProblem) writeReplan(outcome *Outcome, o *kind.Outcome) {
+func (r *resolvedProblem) writeReplan(outcome *problem.Outcome, o *kind.Outcome) {
 	if r.input.RunningPlan == nil {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -32,11 +33,11 @@ const (
 
 // planSearch is the state of a solve.
 type planSearch struct {
-	problem      *Problem
+	problem      *problem.Problem
 	catalogue    *templateCatalogue
 	goal         planGoal
 	solver       milp.Solver
-	options      Options
+	options      problem.Options
 	replan       *replanState // of the plan that runs; nil without one
 	incumbent    *incumbent
 	choice       *waitChoice      // the wait choice under work
@@ -44,21 +45,21 @@ type planSearch struct {
 	tables       []*templateTable // by model; nil if all templates are listed in the catalogue
 	droppedBound float64          // proven over the wait choices that were left out
 	floors       *floorSearch
-	outcome      *Outcome
+	outcome      *problem.Outcome
 	stoppedBy    milp.StoppedBy
 }
 
 // newSearch returns a search that is ready to look for plans: it lists the templates, or generates them if they
 // are too many, and solves the linear program of every wait choice (bounds on how long batches wait for others
 // on time-shared pools). The search starts with the choice of the best value.
-func newSearch(ctx context.Context, p *Problem, solver milp.Solver, options Options, searchGoal planGoal) (*planSearch, error) {
+func newSearch(ctx context.Context, p *problem.Problem, solver milp.Solver, options problem.Options, searchGoal planGoal) (*planSearch, error) {
 	options.Effort = max(options.Effort, 1)
-	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), outcome: &Outcome{}}
+	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), outcome: &problem.Outcome{}}
 	x.floors = &floorSearch{search: x}
-	if p.needsColumns() {
+	if needsColumns(p) {
 		return x, x.generateTemplates(ctx)
 	}
-	catalogue, err := p.listTemplates()
+	catalogue, err := listTemplates(p)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +253,7 @@ func (s *planSearch) reportProgress(phase, detail string) {
 	if s.options.Progress == nil {
 		return
 	}
-	progress := Progress{Phase: phase, Value: math.NaN(), Bound: math.NaN(), Detail: detail}
+	progress := problem.Progress{Phase: phase, Value: math.NaN(), Bound: math.NaN(), Detail: detail}
 	if s.incumbent.plan != nil {
 		progress.Value = s.displayValue(s.incumbent.score())
 	}
@@ -296,13 +297,13 @@ func (s *planSearch) reachedEnough() bool {
 	if s.options.EnoughRPS <= 0 {
 		return false
 	}
-	return s.incumbent.plan != nil && s.incumbent.plan.value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.unitsToRate(s.incumbent.provenBound()) < s.options.EnoughRPS*(1-floorTolerance)
+	return s.incumbent.plan != nil && s.incumbent.plan.value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.unitsToRate(s.incumbent.provenBound()) < s.options.EnoughRPS*(1-problem.FloorTolerance)
 }
 
 // missesLeast reports whether no plan can have the throughput below which a plan is of no use. Before there is a
 // plan it returns false.
 func (s *planSearch) missesLeast() bool {
-	return s.options.LeastRPS > 0 && s.incumbent.value() > 0 && s.catalogue.unitsToRate(s.incumbent.provenBound()) < s.options.LeastRPS*(1-floorTolerance)
+	return s.options.LeastRPS > 0 && s.incumbent.value() > 0 && s.catalogue.unitsToRate(s.incumbent.provenBound()) < s.options.LeastRPS*(1-problem.FloorTolerance)
 }
 
 // templatesPerModel returns how many templates of each model the small integer program has beside those of the

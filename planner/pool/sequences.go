@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
@@ -17,7 +18,7 @@ const largeCluster = 5000
 
 // countSequences estimates how many templates the problem has (batch size, cuts, kind and share of each stage),
 // without regard to the SLO. It decides whether they are listed or generated.
-func (p *Problem) countSequences() float64 {
+func countSequences(p *problem.Problem) float64 {
 	total := 0.0
 	for d := range p.Models {
 		m := &p.Models[d]
@@ -42,7 +43,7 @@ func (p *Problem) countSequences() float64 {
 
 // countStageDevices returns how many combinations of device kind and share 1/v a stage of a model may run on at
 // a batch size: those that were measured, on pools with devices.
-func countStageDevices(p *Problem, m *stages.Model, batch int) (n float64) {
+func countStageDevices(p *problem.Problem, m *stages.Model, batch int) (n float64) {
 	for k := range m.ShareCosts {
 		if p.Pools[k].Count == 0 {
 			continue
@@ -59,11 +60,11 @@ func countStageDevices(p *Problem, m *stages.Model, batch int) (n float64) {
 // limitBlocks lets models with too many stage sequences be cut at fewer places, those that the fewest bytes
 // cross, so that the problem has at most maxSequences templates in all. It returns the number of blocks that a
 // model then counts as. If nothing is limited, it returns 0.
-func (p *Problem) limitBlocks() int {
-	if p.countSequences() <= maxSequences {
+func limitBlocks(p *problem.Problem) int {
+	if countSequences(p) <= maxSequences {
 		return 0
 	}
-	withBlocks := func(n int) *Problem {
+	withBlocks := func(n int) *problem.Problem {
 		q := *p
 		q.Models = slices.Clone(p.Models)
 		q.PrePartition(n, stages.ByBytes)
@@ -73,7 +74,7 @@ func (p *Problem) limitBlocks() int {
 	for d := range p.Models {
 		maxBlocks = max(maxBlocks, p.Models[d].NumBlocks())
 	}
-	n := max(sort.Search(maxBlocks, func(n int) bool { return withBlocks(n+1).countSequences() > maxSequences }), 1)
+	n := max(sort.Search(maxBlocks, func(n int) bool { return countSequences(withBlocks(n+1)) > maxSequences }), 1)
 	p.Models = withBlocks(n).Models
 	return n
 }
@@ -81,13 +82,13 @@ func (p *Problem) limitBlocks() int {
 // needsColumns reports whether the templates are too many to be listed for one program: then only useful ones
 // are made, by column generation. On large clusters and with many models that begins at a tenth of the number.
 // With a time-shared pool all templates are listed in any case, because the bounds on waiting there need them.
-func (p *Problem) needsColumns() bool {
+func needsColumns(p *problem.Problem) bool {
 	maxTemplates := float64(maxEnumerated)
-	if p.totalDevices() >= largeCluster || p.usesBundles() {
+	if p.TotalDevices() >= largeCluster || p.UsesBundles() {
 		// Their programs are large: list fewer.
 		maxTemplates /= 10
 	}
-	return p.countSequences() > maxTemplates && !p.hasTimeShared()
+	return countSequences(p) > maxTemplates && !p.HasTimeShared()
 }
 
 // maxSequences is the largest number of stage sequences of a problem.

@@ -3,6 +3,8 @@ package pool
 import (
 	"cmp"
 	"slices"
+
+	"inferplan/planner/pool/problem"
 )
 
 // deviceSet is a set of devices with which a model reaches a rate.
@@ -127,7 +129,7 @@ func (l *labelSearch) deviceSets(minRate float64) []deviceSet {
 }
 
 // countsWhole reports whether device sets count whole devices. Else they count parts.
-func (k *lossKnapsack) countsWhole() bool { return k.problem.Rounding == Slot }
+func (k *lossKnapsack) countsWhole() bool { return k.problem.Rounding == problem.Slot }
 
 // deviceSetOf returns the devices of each pool that a label takes, with their price and its rate. If devices
 // count whole, parts of each dimension round up.

@@ -5,19 +5,20 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
 
 // Solve plans for the most throughput: the largest least rps / weight of all models, and then, at that value,
 // the largest weighted sum of rps. If ctx ends after a plan was found, it returns that plan, with StoppedBy set
 // to the interruption.
-func Solve(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
-	return solveAtFloors(p, func(p *Problem) (*Outcome, error) { return solveThroughput(ctx, p, s, o) })
+func Solve(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
+	return solveAtFloors(p, func(p *problem.Problem) (*problem.Outcome, error) { return solveThroughput(ctx, p, s, o) })
 }
 
 // solveThroughput searches for the plan of the most throughput, places it and returns it with its bound. It
 // takes the floors (the least rates asked for) as they are: its caller allows for a tolerance.
-func solveThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+func solveThroughput(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	x, err := newSearch(ctx, p, s, o, maxThroughputGoal{})
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func solveThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) 
 
 // writeOutcome places the best plan on devices and returns the outcome with its bound and, unless the plan is
 // only wanted quickly, what limits it.
-func writeOutcome(ctx context.Context, search *planSearch) (*Outcome, error) {
+func writeOutcome(ctx context.Context, search *planSearch) (*problem.Outcome, error) {
 	plan, placement, warnings := search.catalogue.placePlan(search.incumbent.plan, search.replan.heldContents())
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(search.incumbent.plan.pipelines))
@@ -89,7 +90,7 @@ func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) boo
 	if search.replan == nil || ctx.Err() != nil {
 		return false
 	}
-	excess := float64(movedDevices) - search.options.RunningPlan.MaxMoved*float64(search.problem.totalDevices())
+	excess := float64(movedDevices) - search.options.RunningPlan.MaxMoved*float64(search.problem.TotalDevices())
 	if search.replan.numSearches++; excess <= 1e-9 || search.replan.numSearches == moveTries || search.replan.maxMoved == 0 {
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/sim"
 )
 
@@ -71,7 +72,7 @@ func (a *planTuner) scoreAttempt(t *planAttempt) {
 		m := t.result.Plan.PromiseFor(i)
 		sustainedRPS := t.loads[i] * m.RPS
 		t.sustainedRate = min(t.sustainedRate, sustainedRPS/m.Weight)
-		t.meetsFloors = t.meetsFloors && meetsFloor(sustainedRPS, a.floorRate(i))
+		t.meetsFloors = t.meetsFloors && problem.MeetsFloor(sustainedRPS, a.floorRate(i))
 		// The devices of the model, and how many it would need for a rate of its weight.
 		modelGPUs := 0.0
 		for _, p := range t.result.Plan.Deployment[i].Pipelines {

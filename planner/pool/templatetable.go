@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
@@ -30,7 +31,7 @@ type compactStage struct {
 type batchStart struct{ batch, firstTemplate int }
 
 // newTemplateTable lists the templates of a model. tooBig counts stages left out for lack of memory.
-func newTemplateTable(p *Problem, model int) (s *templateTable, tooBig int, err error) {
+func newTemplateTable(p *problem.Problem, model int) (s *templateTable, tooBig int, err error) {
 	s = &templateTable{model: model, maxStages: p.MaxPartitions}
 	tooBig, err = p.VisitTemplates(model, func(t *stages.Template) error { s.add(t); return nil })
 	return s, tooBig, err
@@ -133,7 +134,7 @@ func (s *templateTable) cheapestTemplates(devicePrices []float64, n int) []int {
 }
 
 // buildTemplate returns template i in full, with times, rates and memory computed from its short record.
-func (s *templateTable) buildTemplate(p *Problem, i int) (*stages.Template, error) {
+func (s *templateTable) buildTemplate(p *problem.Problem, i int) (*stages.Template, error) {
 	t := &stages.Template{Model: s.model, Batch: s.batchOf(i)}
 	firstBlock := 0
 	for _, stage := range s.stagesOf(i) {
@@ -143,7 +144,7 @@ func (s *templateTable) buildTemplate(p *Problem, i int) (*stages.Template, erro
 		t.Stages = append(t.Stages, stages.Stage{FirstBlock: firstBlock, EndBlock: int(stage.lastBlock), Pool: int(stage.pool), Share: int(stage.share)})
 		firstBlock = int(stage.lastBlock)
 	}
-	if err := p.completeTemplate(t); err != nil {
+	if err := completeTemplate(p, t); err != nil {
 		return nil, fmt.Errorf("a pipeline that was listed: %w", err)
 	}
 	return t, nil

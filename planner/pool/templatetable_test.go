@@ -9,27 +9,16 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooldraw"
 )
-
-// drawMany makes a small problem of as many models as bundles are tried for: the
-// drawn ones again and again, each time with other weights.
-func drawMany(t *rapid.T) *Problem {
-	p := drawProblem(t, size{models: 3, pools: 3, count: 12, shares: 3, blocks: 4, batches: 3, partitions: 3, memory: true, floors: true})
-	for drawn := p.Models; !p.usesBundles(); {
-		m := drawn[len(p.Models)%len(drawn)]
-		m.Name += string(rune('0' + len(p.Models)))
-		m.Weight *= rapid.Float64Range(0.5, 2).Draw(t, "of its weight")
-		p.Models = append(p.Models, m)
-	}
-	return p
-}
 
 // A template table holds every template, and makes it again.
 func TestSieveHoldsEveryTemplate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawMany(t)
+		p := pooldraw.DrawMany(t)
 		for d := range p.Models {
 			list, tooBig, err := p.ListTemplates(d)
 			if err != nil {
@@ -53,9 +42,9 @@ func TestSieveHoldsEveryTemplate(t *testing.T) {
 func TestSievesMatchEnumeration(t *testing.T) {
 	compared := 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawMany(t)
+		p := pooldraw.DrawMany(t)
 		ctx := context.Background()
-		every, err := p.listTemplates()
+		every, err := listTemplates(p)
 		if err != nil {
 			if _, _, err := generateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("sieves hold pipelines where there are none")
@@ -88,9 +77,9 @@ func TestSievesMatchEnumeration(t *testing.T) {
 func TestBundlesFitTheDevices(t *testing.T) {
 	planned := 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawMany(t)
+		p := pooldraw.DrawMany(t)
 		ctx := context.Background()
-		x := &planSearch{problem: p, goal: maxThroughputGoal{}, solver: highs.Solver{}, options: Options{Gap: 0.01, Effort: 1}, outcome: &Outcome{}}
+		x := &planSearch{problem: p, goal: maxThroughputGoal{}, solver: highs.Solver{}, options: problem.Options{Gap: 0.01, Effort: 1}, outcome: &problem.Outcome{}}
 		if x.generateTemplates(ctx) != nil {
 			return
 		}
@@ -117,14 +106,14 @@ func TestBundlesFitTheDevices(t *testing.T) {
 func TestCoversBoundEveryPlan(t *testing.T) {
 	compared, tighter := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 2, pools: 2, count: 4, shares: 2, blocks: 3, batches: 2, partitions: 2, memory: true, floors: true})
+		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 2, Pools: 2, Count: 4, Shares: 2, Blocks: 3, Batches: 2, Partitions: 2, Memory: true, Floors: true})
 		ctx := context.Background()
-		outcome, err := Solve(ctx, p, highs.Solver{}, Options{NoPolish: true})
+		outcome, err := Solve(ctx, p, highs.Solver{}, problem.Options{NoPolish: true})
 		if err != nil {
 			return
 		}
 		compared++
-		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{})
+		x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,8 +180,8 @@ func TestCoversMatchEverySum(t *testing.T) {
 // The configurations that are left out do not make the cheapest sums dearer.
 func TestConfigurationsLeaveNothingOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawMany(t)
-		w := &coverBuilder{wholeDevices: p.Rounding == Slot}
+		p := pooldraw.DrawMany(t)
+		w := &coverBuilder{wholeDevices: p.Rounding == problem.Slot}
 		for k := range p.Pools {
 			w.devicePrice = append(w.devicePrice, rapid.Float64Range(0.1, 2).Draw(t, "price"))
 			w.poolSizes = append(w.poolSizes, p.Pools[k].Count)
@@ -281,7 +270,7 @@ func TestPickBundlesFindsFittingChoice(t *testing.T) {
 	beside := 0
 	rapid.Check(t, func(t *rapid.T) {
 		const each = 20
-		p := &Problem{Rounding: Slot, Problem: stages.Problem{Pools: make([]stages.Pool, 2)}}
+		p := &problem.Problem{Rounding: problem.Slot, Problem: stages.Problem{Pools: make([]stages.Pool, 2)}}
 		var choices []bundle
 		for d := range rapid.IntRange(3, 9).Draw(t, "models") {
 			p.Models = append(p.Models, stages.Model{})
@@ -298,7 +287,7 @@ func TestPickBundlesFindsFittingChoice(t *testing.T) {
 		choice := &waitChoice{lp: &relaxation{poolPrice: slices.Repeat([]float64{1}, len(p.Pools))}}
 		covers := &modelCovers{problem: p, choice: choice, incumbent: &incumbent{goal: maxThroughputGoal{}}}
 		pick := func(nodes int64) []int {
-			b := newBundleSearch(highs.Solver{}, &Options{Effort: 1}, covers)
+			b := newBundleSearch(highs.Solver{}, &problem.Options{Effort: 1}, covers)
 			b.remainingNodes = nodes
 			at, err := b.pickBundles(context.Background(), choices, &bundleLimits{idleDevices: make([]float64, len(p.Pools))})
 			if err != nil {
@@ -334,9 +323,9 @@ func TestPickBundlesFindsFittingChoice(t *testing.T) {
 // Bundles come as near to the bound as is asked, where whole replicas make other devices
 // scarce than the relaxation shows.
 func TestBundlesReachTheGap(t *testing.T) {
-	z := synthetic{seed: 15, models: 12, classes: 3, kinds: 4, gpus: 400, layers: 8, partitions: 2, shares: 3, batches: 4, rounding: Slot}
+	z := pooldraw.Synthetic{Seed: 15, Models: 12, Classes: 3, Kinds: 4, GPUs: 400, Layers: 8, Partitions: 2, Shares: 3, Batches: 4, Rounding: problem.Slot}
 	ctx := context.Background()
-	x, err := newSearch(ctx, z.problem(), highs.Solver{}, Options{Gap: 0.01}, maxThroughputGoal{})
+	x, err := newSearch(ctx, z.Problem(), highs.Solver{}, problem.Options{Gap: 0.01}, maxThroughputGoal{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,16 +340,16 @@ func TestBundlesReachTheGap(t *testing.T) {
 // A problem with too many stage sequences keeps the most blocks with which they can be listed; one
 // with few keeps all.
 func TestBlocksAreLimited(t *testing.T) {
-	few := synthetic{models: 3, classes: 1, kinds: 2, gpus: 20, layers: 40, partitions: 2, shares: 2, batches: 2}.problem()
-	if n := few.limitBlocks(); n != 0 {
-		t.Errorf("a problem of %g sequences is limited to %d blocks", few.countSequences(), n)
+	few := pooldraw.Synthetic{Models: 3, Classes: 1, Kinds: 2, GPUs: 20, Layers: 40, Partitions: 2, Shares: 2, Batches: 2}.Problem()
+	if n := limitBlocks(few); n != 0 {
+		t.Errorf("a problem of %g sequences is limited to %d blocks", countSequences(few), n)
 	}
 	for _, partitions := range []int{2, 3, 5} {
-		p := synthetic{models: 3, classes: 1, kinds: 4, gpus: 100, layers: 2500, partitions: partitions, shares: 4, batches: 8}.problem()
+		p := pooldraw.Synthetic{Models: 3, Classes: 1, Kinds: 4, GPUs: 100, Layers: 2500, Partitions: partitions, Shares: 4, Batches: 8}.Problem()
 		all := *p
-		n := p.limitBlocks()
-		if n < 1 || p.countSequences() > maxSequences {
-			t.Fatalf("%d stages: %d blocks with %g sequences, expected at most %d", partitions, n, p.countSequences(), maxSequences)
+		n := limitBlocks(p)
+		if n < 1 || countSequences(p) > maxSequences {
+			t.Fatalf("%d stages: %d blocks with %g sequences, expected at most %d", partitions, n, countSequences(p), maxSequences)
 		}
 		for d := range p.Models {
 			if cuts := len(slices.DeleteFunc(slices.Clone(p.Models[d].CutBytes), func(b int64) bool { return b < 0 })); cuts > n-1 {
@@ -368,8 +357,8 @@ func TestBlocksAreLimited(t *testing.T) {
 			}
 		}
 		all.Models = slices.Clone(all.Models)
-		if all.PrePartition(n+1, stages.ByBytes); all.countSequences() <= maxSequences {
-			t.Errorf("%d stages: %d blocks, %d have %g sequences", partitions, n, n+1, all.countSequences())
+		if all.PrePartition(n+1, stages.ByBytes); countSequences(&all) <= maxSequences {
+			t.Errorf("%d stages: %d blocks, %d have %g sequences", partitions, n, n+1, countSequences(&all))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 	"inferplan/solver/queueing"
 )
@@ -449,7 +450,7 @@ func solveToGap(ctx context.Context, tuner *planTuner) error {
 func sameDeviceShares(headrooms, previous []formats.Headroom) bool {
 	change := func(i int) float64 { return headrooms[i].Utilisation / previous[i].Utilisation }
 	for i := range headrooms {
-		if math.Abs(change(i)-change(0)) > floorTolerance {
+		if math.Abs(change(i)-change(0)) > problem.FloorTolerance {
 			return false
 		}
 	}

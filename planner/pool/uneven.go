@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
 
@@ -15,10 +16,10 @@ import (
 // each number of devices off the NIC, in each exclusive pool that is one node, one pool at a time. It returns
 // the plan of the largest objective, and of equal ones the plan with the fewest devices off the NIC. The bound
 // is the largest of all these solves.
-func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+func SolveUneven(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	bestOutcome, err := Solve(ctx, p, s, o)
 	// With a running plan, or too many templates to list, only even parts are planned for.
-	if err != nil || o.RunningPlan != nil || p.needsColumns() {
+	if err != nil || o.RunningPlan != nil || needsColumns(p) {
 		return bestOutcome, err
 	}
 	for k := range p.Pools {
@@ -62,13 +63,13 @@ func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Ou
 // splitPool is a problem in which the last devices of a pool, which is one node, are a pool of their own: the
 // last pool, from and to which no data passes.
 type splitPool struct {
-	problem             Problem
+	problem             problem.Problem
 	nicPool, offNICPool int // the pool with the NIC, and the pool of the devices off it
 }
 
 // splitOffNIC returns the problem with the last offNIC devices of pool k in a pool of their own, which takes
 // whole models only, as they have no part of the network card. The other devices of the pool share the card.
-func splitOffNIC(p *Problem, k, offNIC int) *splitPool {
+func splitOffNIC(p *problem.Problem, k, offNIC int) *splitPool {
 	split := &splitPool{problem: *p, nicPool: k, offNICPool: len(p.Pools)}
 	split.problem.Pools = slices.Clone(p.Pools)
 	split.problem.Pools[k].Count -= offNIC
@@ -85,7 +86,7 @@ func splitOffNIC(p *Problem, k, offNIC int) *splitPool {
 
 // mergePools moves the stages of an outcome that are off the NIC back into the pool that they were split from,
 // behind its first devices, so that the outcome is one of the problem as given.
-func (w *splitPool) mergePools(outcome *Outcome) {
+func (w *splitPool) mergePools(outcome *problem.Outcome) {
 	for i := range outcome.Pipelines {
 		pipeline := &outcome.Pipelines[i]
 		pipeline.Stages = slices.Clone(pipeline.Stages) // the search's own templates stay as they are

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
@@ -19,11 +20,11 @@ const (
 
 // cutOnce is one model of two blocks on 4 fast devices behind one NIC and 6 slow
 // ones on a node each: the slow ones are too slow for the whole of it.
-func cutOnce(cut int64) *Problem {
+func cutOnce(cut int64) *problem.Problem {
 	cost := func(a, b time.Duration) []stages.ShareCosts {
 		return []stages.ShareCosts{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{a, b}}}}, {Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{a * 19 / 10, b * 19 / 10}}}}}
 	}
-	return &Problem{MarginShare: 0.4, Problem: stages.Problem{
+	return &problem.Problem{MarginShare: 0.4, Problem: stages.Problem{
 		MaxPartitions: 2,
 		Pools:         []stages.Pool{{Kind: "fast", Count: 4, MaxShares: 1, PerNode: 4, Gbps: 10}, {Kind: "slow", Count: 6, MaxShares: 2, PerNode: 1, Gbps: 10}},
 		Models: []stages.Model{{
@@ -38,11 +39,11 @@ func cutOnce(cut int64) *Problem {
 func TestSolveUnevenUsesDevicesOffNIC(t *testing.T) {
 	p := cutOnce(8 * mb) // 149 requests/s through 10 Gbit/s
 	wire := 10e9 / 8 / float64(8*mb)
-	even, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+	even, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	outcome, err := SolveUneven(context.Background(), p, highs.Solver{}, Options{})
+	outcome, err := SolveUneven(context.Background(), p, highs.Solver{}, problem.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,11 +95,11 @@ func TestSolveUnevenUsesDevicesOffNIC(t *testing.T) {
 // A NIC that limits nothing leaves the plan as it is.
 func TestUnevenNICIdle(t *testing.T) {
 	p := cutOnce(1000)
-	even, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+	even, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	outcome, err := SolveUneven(context.Background(), p, highs.Solver{}, Options{})
+	outcome, err := SolveUneven(context.Background(), p, highs.Solver{}, problem.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func TestUnevenNICIdle(t *testing.T) {
 func TestShortenPipelinesUsesIdleDevices(t *testing.T) {
 	p := cutOnce(12 * mb) // 99 requests/s pass
 	p.Pools[0].Count, p.Pools[0].PerNode = 1, 1
-	outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+	outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
@@ -31,7 +32,7 @@ type waitBounds struct {
 // allowsTemplate reports whether a template keeps its SLO under these bounds, if each of its stages on a
 // time-shared pool first waits for the longest inference there, and has none that is longer. Without bounds
 // (nil) every template is allowed. Exempt models only need stages that are no longer.
-func (b *waitBounds) allowsTemplate(p *Problem, t *stages.Template) bool {
+func (b *waitBounds) allowsTemplate(p *problem.Problem, t *stages.Template) bool {
 	if b == nil {
 		return true
 	}

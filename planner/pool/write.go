@@ -9,6 +9,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/policy/reserve"
 	"inferplan/solver/milp"
 )
@@ -38,7 +39,7 @@ func hasSamples(m formats.ProfileModel) bool {
 
 // planOutcome writes the outcome of a search as the parts of a plan document: objective and bound, what is
 // deployed and promised, warnings and limits.
-func (r *resolvedProblem) planOutcome(outcome *Outcome) *kind.Outcome {
+func (r *resolvedProblem) planOutcome(outcome *problem.Outcome) *kind.Outcome {
 	o := &kind.Outcome{
 		Algorithm: r.options.Algorithm, Values: r.input.Values, Objective: formats.Objective{Name: r.options.Objective, Value: outcome.Value},
 		Sense: r.options.sense(), StoppedBy: outcome.StoppedBy, Pools: r.pools, Policy: policyFor(r.input.Profile), Candidates: outcome.Templates, Phases: outcome.Phases,
@@ -91,7 +92,7 @@ func (r *resolvedProblem) headrooms() []formats.Headroom {
 
 // servedModel returns what the plan promises to the requests for model d: the rate, its SLO and the percentile
 // that keeps it.
-func (r *resolvedProblem) servedModel(d int, outcome *Outcome) formats.Served {
+func (r *resolvedProblem) servedModel(d int, outcome *problem.Outcome) formats.Served {
 	m, problemModel := &r.models[d], &r.problem.Models[d]
 	return formats.Served{
 		Model: m.workload.Model, Class: m.workload.Class, SLOUS: document.Micros(problemModel.SLO), MarginUS: document.Micros(problemModel.Margin),
@@ -100,7 +101,7 @@ func (r *resolvedProblem) servedModel(d int, outcome *Outcome) formats.Served {
 }
 
 // deployedModel returns where model d runs, for the plan: its pipelines with their places.
-func (r *resolvedProblem) deployedModel(d int, outcome *Outcome) formats.Deployed {
+func (r *resolvedProblem) deployedModel(d int, outcome *problem.Outcome) formats.Deployed {
 	m := &r.models[d]
 	deployed := m.profile.NewDeployment()
 	deployed.Model, deployed.Class, deployed.NumBlocks = m.workload.Model, m.workload.Class, r.problem.Models[d].NumBlocks()
@@ -113,7 +114,7 @@ func (r *resolvedProblem) deployedModel(d int, outcome *Outcome) formats.Deploye
 }
 
 // writePipeline writes a pipeline of model d, with its stages, placements and cuts.
-func (r *resolvedProblem) writePipeline(d int, pipeline *Pipeline) formats.Pipeline {
+func (r *resolvedProblem) writePipeline(d int, pipeline *problem.Pipeline) formats.Pipeline {
 	model := &r.problem.Models[d]
 	written := formats.Pipeline{
 		Batch: pipeline.Batch, RPS: pipeline.RPS * r.models[d].headroom.Utilisation,

@@ -1,4 +1,4 @@
-package pool
+package problem
 
 import (
 	"math"
@@ -28,18 +28,18 @@ type Problem struct {
 	Margins []float64
 }
 
-// marginShareOf returns the part of a model's SLO that is kept back as its margin: its own, or that of all
+// MarginShareOf returns the part of a model's SLO that is kept back as its margin: its own, or that of all
 // models.
-func marginShareOf(p *Problem, model int) float64 {
+func MarginShareOf(p *Problem, model int) float64 {
 	if p.Margins == nil {
 		return p.MarginShare
 	}
 	return p.Margins[model]
 }
 
-// maxRate returns the rate in requests/s that a template carries if it has all devices of every pool, in
+// MaxRate returns the rate in requests/s that a template carries if it has all devices of every pool, in
 // fractions of replicas.
-func (p *Problem) maxRate(t *stages.Template) float64 {
+func (p *Problem) MaxRate(t *stages.Template) float64 {
 	rate := math.Inf(1)
 	for k := range p.Pools {
 		if c := t.DevicesPerRPS(k); c > 0 {
@@ -49,8 +49,8 @@ func (p *Problem) maxRate(t *stages.Template) float64 {
 	return rate
 }
 
-// hasTimeShared reports whether the problem has a time-shared pool.
-func (p *Problem) hasTimeShared() bool {
+// HasTimeShared reports whether the problem has a time-shared pool.
+func (p *Problem) HasTimeShared() bool {
 	for k := range p.Pools {
 		if p.Pools[k].TimeShared {
 			return true
@@ -62,19 +62,19 @@ func (p *Problem) hasTimeShared() bool {
 // manyModels is the number of models from which on plans are looked for by bundles.
 const manyModels = 8
 
-// usesBundles reports whether the models are so many that plans are looked for by bundles.
-func (p *Problem) usesBundles() bool { return len(p.Models) >= manyModels && !p.hasTimeShared() }
+// UsesBundles reports whether the models are so many that plans are looked for by bundles.
+func (p *Problem) UsesBundles() bool { return len(p.Models) >= manyModels && !p.HasTimeShared() }
 
-// totalDevices returns the number of devices of all pools.
-func (p *Problem) totalDevices() (n int) {
+// TotalDevices returns the number of devices of all pools.
+func (p *Problem) TotalDevices() (n int) {
 	for k := range p.Pools {
 		n += p.Pools[k].Count
 	}
 	return n
 }
 
-// withoutFloors returns the problem without floors: no model needs a least rate.
-func (p *Problem) withoutFloors() *Problem {
+// WithoutFloors returns the problem without floors: no model needs a least rate.
+func (p *Problem) WithoutFloors() *Problem {
 	relaxed := *p
 	relaxed.Models = append([]stages.Model(nil), p.Models...)
 	for d := range relaxed.Models {
@@ -83,25 +83,25 @@ func (p *Problem) withoutFloors() *Problem {
 	return &relaxed
 }
 
-// floorTolerance is the part by which a plan may miss a floor under a rate. Every search uses this one value, so
+// FloorTolerance is the part by which a plan may miss a floor under a rate. Every search uses this one value, so
 // that all of them accept the same plans.
-const floorTolerance = 1e-6
+const FloorTolerance = 1e-6
 
-// meetsFloor reports whether a rate reaches a floor, within the tolerance.
-func meetsFloor(rps, floor float64) bool { return rps >= floor*(1-floorTolerance) }
+// MeetsFloor reports whether a rate reaches a floor, within the tolerance.
+func MeetsFloor(rps, floor float64) bool { return rps >= floor*(1-FloorTolerance) }
 
-// hasFloors reports whether some model has a floor.
-func (p *Problem) hasFloors() bool {
+// HasFloors reports whether some model has a floor.
+func (p *Problem) HasFloors() bool {
 	return slices.ContainsFunc(p.Models, func(m stages.Model) bool { return m.MinRPS > 0 })
 }
 
-// valueTolerance is the relative difference up to which values count as equal: adding up rates in another order
+// ValueTolerance is the relative difference up to which values count as equal: adding up rates in another order
 // changes them by so much.
-const valueTolerance = 1e-9
+const ValueTolerance = 1e-9
 
-// commonParts returns the least number of parts of a device that both a and b divide: in it, shares of 1/a and of 1/b
+// CommonParts returns the least number of parts of a device that both a and b divide: in it, shares of 1/a and of 1/b
 // are whole numbers of parts.
-func commonParts(a, b int) int {
+func CommonParts(a, b int) int {
 	divisor, remainder := a, b
 	for remainder != 0 {
 		divisor, remainder = remainder, divisor%remainder

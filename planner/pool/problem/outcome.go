@@ -1,4 +1,4 @@
-package pool
+package problem
 
 import (
 	"inferplan/formats"
@@ -53,8 +53,8 @@ type Progress struct {
 	Detail       string
 }
 
-// phaseRecorder notes a finished phase of a search: its name, the pipelines that took part, and the solver's work.
-type phaseRecorder func(name string, numPipelines int, stats milp.Stats)
+// PhaseRecorder notes a finished phase of a search: its name, the pipelines that took part, and the solver's work.
+type PhaseRecorder func(name string, numPipelines int, stats milp.Stats)
 
 // Outcome is the best plan found, with its proof.
 type Outcome struct {
@@ -82,14 +82,14 @@ type Pipeline struct {
 }
 
 const (
-	// iterationsPerNode is the number of simplex iterations per node of the branch and bound, as a second limit.
-	iterationsPerNode = 60
-	// heuristicEffort is the part of the solver's work on integer programs that goes into looking for plans.
-	heuristicEffort = 0.3
+	// IterationsPerNode is the number of simplex iterations per node of the branch and bound, as a second limit.
+	IterationsPerNode = 60
+	// HeuristicEffort is the part of the solver's work on integer programs that goes into looking for plans.
+	HeuristicEffort = 0.3
 )
 
-// workLimits returns the limits of a solve of so many nodes per unit of effort.
-func (o *Options) workLimits(nodes int64) milp.Options {
+// WorkLimits returns the limits of a solve of so many nodes per unit of effort.
+func (o *Options) WorkLimits(nodes int64) milp.Options {
 	nodes *= int64(o.Effort)
-	return milp.Options{MaxNodes: nodes, MaxIterations: nodes * iterationsPerNode, Seed: o.Seed}
+	return milp.Options{MaxNodes: nodes, MaxIterations: nodes * IterationsPerNode, Seed: o.Seed}
 }

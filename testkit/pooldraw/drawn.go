@@ -1,4 +1,4 @@
-package pool
+package pooldraw
 
 import (
 	"math"
@@ -7,40 +7,41 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
 
-// size bounds a random problem.
-type size struct {
-	models, pools, count, shares, blocks, batches, partitions int
-	timePools, memory, floors                                 bool
+// Size bounds a random problem.
+type Size struct {
+	Models, Pools, Count, Shares, Blocks, Batches, Partitions int
+	TimePools, Memory, Floors                                 bool
 }
 
-// drawProblem makes a problem of random costs. SLOs are drawn around what a
+// DrawProblem makes a problem of random costs. SLOs are drawn around what a
 // pipeline takes, so that some models fit easily and others hardly.
-func drawProblem(t *rapid.T, z size) *Problem {
-	p := &Problem{
-		Problem:     stages.Problem{MaxPartitions: rapid.IntRange(1, z.partitions).Draw(t, "partitions")},
-		Rounding:    Rounding(rapid.IntRange(0, 1).Draw(t, "rounding")),
+func DrawProblem(t *rapid.T, z Size) *problem.Problem {
+	p := &problem.Problem{
+		Problem:     stages.Problem{MaxPartitions: rapid.IntRange(1, z.Partitions).Draw(t, "partitions")},
+		Rounding:    problem.Rounding(rapid.IntRange(0, 1).Draw(t, "rounding")),
 		MarginShare: rapid.SampledFrom([]float64{0, 0.1, 0.4}).Draw(t, "margin"),
 	}
-	for k := range rapid.IntRange(1, z.pools).Draw(t, "pools") {
+	for k := range rapid.IntRange(1, z.Pools).Draw(t, "pools") {
 		pool := stages.Pool{
-			Kind: string(rune('A' + k)), Count: rapid.IntRange(1, z.count).Draw(t, "count"),
-			MaxShares: rapid.IntRange(1, z.shares).Draw(t, "shares"), PerNode: rapid.IntRange(1, 2).Draw(t, "per node"),
+			Kind: string(rune('A' + k)), Count: rapid.IntRange(1, z.Count).Draw(t, "count"),
+			MaxShares: rapid.IntRange(1, z.Shares).Draw(t, "shares"), PerNode: rapid.IntRange(1, 2).Draw(t, "per node"),
 			Gbps: rapid.SampledFrom([]float64{0, 1, 10}).Draw(t, "gbps"),
 		}
-		if z.timePools && rapid.Bool().Draw(t, "time") {
+		if z.TimePools && rapid.Bool().Draw(t, "time") {
 			pool.TimeShared, pool.MaxShares = true, 1
 		}
-		if z.memory && rapid.Bool().Draw(t, "limited") {
+		if z.Memory && rapid.Bool().Draw(t, "limited") {
 			pool.Memory = int64(rapid.IntRange(50, 400).Draw(t, "memory"))
 		}
 		p.Pools = append(p.Pools, pool)
 	}
-	for d := range rapid.IntRange(1, z.models).Draw(t, "models") {
+	for d := range rapid.IntRange(1, z.Models).Draw(t, "models") {
 		m := stages.Model{Name: string(rune('a' + d)), Weight: rapid.SampledFrom([]float64{0.3, 0.5, 1, 2}).Draw(t, "weight")}
-		blocks := rapid.IntRange(1, z.blocks).Draw(t, "blocks")
+		blocks := rapid.IntRange(1, z.Blocks).Draw(t, "blocks")
 		for b := range blocks {
 			m.Weights = append(m.Weights, int64(rapid.IntRange(1, 60).Draw(t, "weights")))
 			if b+1 < blocks {
@@ -51,9 +52,9 @@ func drawProblem(t *rapid.T, z size) *Problem {
 		for range p.Pools {
 			speed := rapid.IntRange(1, 5).Draw(t, "speed")
 			var shares []stages.ShareCosts
-			for v := 1; v <= z.shares; v++ {
+			for v := 1; v <= z.Shares; v++ {
 				var s stages.ShareCosts
-				for b := 1; b <= z.batches; b++ {
+				for b := 1; b <= z.Batches; b++ {
 					c := stages.BatchCost{Batch: b, Memory: int64(rapid.IntRange(0, 120).Draw(t, "used"))}
 					total := time.Duration(0)
 					for range blocks {
@@ -76,7 +77,7 @@ func drawProblem(t *rapid.T, z size) *Problem {
 		if rapid.Bool().Draw(t, "build") {
 			m.BatchWaitMicros, m.EveryBatch = float64(rapid.IntRange(0, 500).Draw(t, "build us")), true
 		}
-		if z.floors && rapid.Bool().Draw(t, "floor") {
+		if z.Floors && rapid.Bool().Draw(t, "floor") {
 			m.MinRPS = float64(rapid.IntRange(1, 300).Draw(t, "min rps"))
 		}
 		p.Models = append(p.Models, m)
@@ -169,9 +170,9 @@ func pieceTime(c *stages.BatchCost, bytes []int64, first, last int) float64 {
 	return out
 }
 
-// asClasses makes some of the models SLO classes of the first, and lets some
+// AsClasses makes some of the models SLO classes of the first, and lets some
 // time-shared pools hold the same blocks once.
-func asClasses(t *rapid.T, p *Problem) {
+func AsClasses(t *rapid.T, p *problem.Problem) {
 	first := &p.Models[0]
 	for d := range p.Models {
 		m := &p.Models[d]
@@ -187,8 +188,8 @@ func asClasses(t *rapid.T, p *Problem) {
 	}
 }
 
-// additive forgets what was measured in one piece.
-func additive(p *Problem) {
+// ForgetPieces forgets what was measured in one piece.
+func ForgetPieces(p *problem.Problem) {
 	for d := range p.Models {
 		for _, shares := range p.Models[d].ShareCosts {
 			for v := range shares {
@@ -198,4 +199,31 @@ func additive(p *Problem) {
 			}
 		}
 	}
+}
+
+// DrawMany makes a small problem of as many models as bundles are tried for: the
+// drawn ones again and again, each time with other weights.
+func DrawMany(t *rapid.T) *problem.Problem {
+	p := DrawProblem(t, Size{Models: 3, Pools: 3, Count: 12, Shares: 3, Blocks: 4, Batches: 3, Partitions: 3, Memory: true, Floors: true})
+	for drawn := p.Models; !p.UsesBundles(); {
+		m := drawn[len(p.Models)%len(drawn)]
+		m.Name += string(rune('0' + len(p.Models)))
+		m.Weight *= rapid.Float64Range(0.5, 2).Draw(t, "of its weight")
+		p.Models = append(p.Models, m)
+	}
+	return p
+}
+
+// OneBlock is a model of one block that takes so many milliseconds at batch 1
+// on a whole device of each kind; 0: not measured there.
+func OneBlock(name string, slo time.Duration, weight float64, ms ...float64) stages.Model {
+	m := stages.Model{Name: name, SLO: slo, Weight: weight, Weights: []int64{1}}
+	for _, v := range ms {
+		var s stages.ShareCosts
+		if v > 0 {
+			s.Batches = []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{time.Duration(v * 1e6)}}}
+		}
+		m.ShareCosts = append(m.ShareCosts, []stages.ShareCosts{s})
+	}
+	return m
 }
