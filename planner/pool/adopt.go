@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -17,14 +18,14 @@ import (
 // devices as those of our own plans are. The outcome has no bound: nothing is searched. All pools must be
 // exclusive (no stages take turns on a device).
 func adoptPipelines(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.Outcome, carriedRPS []float64, err error) {
-	var templates []stages.Template
+	var templateSet []stages.Template
 	plan := &replicaPlan{modelRPS: make([]float64, len(p.Models)), value: math.Inf(1)}
 
 	// The template of each pipeline, with the rate that its replicas carry.
 	for i := range pipelines {
 		t := pipelines[i].Template
 		t.Stages = slices.Clone(t.Stages)
-		if err := completeTemplate(p, &t); err != nil {
+		if err := templates.Complete(p, &t); err != nil {
 			return nil, nil, fmt.Errorf("pipeline %d: %w", i, err)
 		}
 		planned := planPipeline{template: i, model: t.Model, rps: math.Inf(1)}
@@ -45,7 +46,7 @@ func adoptPipelines(p *problem.Problem, pipelines []problem.Pipeline) (outcome *
 		}
 		plan.modelRPS[t.Model] += planned.rps
 		plan.pipelines = append(plan.pipelines, planned)
-		templates = append(templates, t)
+		templateSet = append(templateSet, t)
 	}
 
 	// The objective, the limits and the placement.
@@ -53,8 +54,8 @@ func adoptPipelines(p *problem.Problem, pipelines []problem.Pipeline) (outcome *
 		plan.value = min(plan.value, plan.modelRPS[d]/p.Models[d].Weight)
 		plan.weightedSum += plan.modelRPS[d] * p.Models[d].Weight
 	}
-	adopted := &templateCatalogue{problem: p, templates: templates}
-	if broken := adopted.brokenLimit(plan); broken != "" {
+	adopted := &templates.Catalogue{Problem: p, Templates: templateSet}
+	if broken := brokenLimit(adopted, plan); broken != "" {
 		return nil, nil, fmt.Errorf("the pipelines take %s", broken)
 	}
 	placement, fullPool := (&planPacking{p, adopted, plan, nil}).packAll()
@@ -62,7 +63,7 @@ func adoptPipelines(p *problem.Problem, pipelines []problem.Pipeline) (outcome *
 		return nil, nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[fullPool].Kind)
 	}
 	return &problem.Outcome{
-		Pipelines: adopted.placedPipelines(plan, placement), RPS: plan.modelRPS, Value: plan.value, Bound: math.NaN(),
-		StoppedBy: milp.StoppedByWork, Templates: len(templates),
+		Pipelines: placedPipelines(adopted, plan, placement), RPS: plan.modelRPS, Value: plan.value, Bound: math.NaN(),
+		StoppedBy: milp.StoppedByWork, Templates: len(templateSet),
 	}, carriedRPS, nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 )
 
 // Under the slot rule no two models share a device: a plan allots whole devices of each pool to each model. At a
@@ -229,13 +230,13 @@ func (a *allotmentSearch) coverCost(rate float64) float64 {
 // allotment may consist of: their parts of devices, cost and rate, the highest rate first. It leaves out groups
 // that cost more than maxCost together with what must still be added for the rate, and those that take at least
 // as much of every pool as others of no lower rate.
-func (a *allotmentSearch) listTemplateSums(table *templateTable) {
+func (a *allotmentSearch) listTemplateSums(table *templates.Table) {
 	// The highest rate of every allotment.
 	bestRates := map[allotment]float64{}
-	for i := range table.len() {
-		stages := table.stagesOf(i)
+	for i := range table.Len() {
+		stages := table.StagesOf(i)
 		for j := range stages {
-			if stages[j].share == 0 {
+			if stages[j].Share == 0 {
 				break
 			}
 			a.addStageSums(bestRates, stages, j)
@@ -261,8 +262,8 @@ func (a *allotmentSearch) listTemplateSums(table *templateTable) {
 // addStageSums adds, to bestRates, groups of replicas of one template. For each number of replicas of the
 // limiting stage, their rate is that of the group, and the other stages get the fewest replicas that carry it.
 // Of groups that take equal parts of devices it keeps the highest rate.
-func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages []compactStage, limiting int) {
-	secondsPerRequest := stages[limiting].devicesPerRPS * float64(stages[limiting].share)
+func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages []templates.TableStage, limiting int) {
+	secondsPerRequest := stages[limiting].DevicesPerRPS * float64(stages[limiting].Share)
 	for replicas := 1; ; replicas++ {
 		rate := float64(replicas) / secondsPerRequest
 		parts, cost := a.fewestParts(stages, rate)
@@ -281,17 +282,17 @@ func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages [
 // fewestParts returns the parts of devices, by pool, that a template takes with the fewest replicas of each
 // stage that carry a rate, and what these parts cost. If a stage needs more devices than its pool has, the cost
 // is infinite.
-func (a *allotmentSearch) fewestParts(stages []compactStage, rate float64) (parts allotment, cost float64) {
+func (a *allotmentSearch) fewestParts(stages []templates.TableStage, rate float64) (parts allotment, cost float64) {
 	for i := range stages {
 		stage := &stages[i]
-		if stage.share == 0 {
+		if stage.Share == 0 {
 			break
 		}
-		replicas := math.Ceil(rate*stage.devicesPerRPS*float64(stage.share) - 1e-9)
-		if replicas > float64(a.poolSizes[stage.pool])*float64(stage.share) {
+		replicas := math.Ceil(rate*stage.DevicesPerRPS*float64(stage.Share) - 1e-9)
+		if replicas > float64(a.poolSizes[stage.Pool])*float64(stage.Share) {
 			return parts, math.Inf(1)
 		}
-		parts[stage.pool] += int32(replicas) * (a.partsPerDevice / int32(stage.share))
+		parts[stage.Pool] += int32(replicas) * (a.partsPerDevice / int32(stage.Share))
 	}
 	return parts, a.priceOf(&parts)
 }

@@ -36,7 +36,7 @@ func TestAllotmentsBoundEveryPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		compared++
-		if bound := x.catalogue.unitsToRate(x.incumbent.choiceBound); bound < outcome.Value*(1-1e-9) {
+		if bound := x.catalogue.UnitsToRate(x.incumbent.choiceBound); bound < outcome.Value*(1-1e-9) {
 			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
 		if x.incumbent.choiceBound < before*(1-1e-6) {

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 	"inferplan/testkit/pooldraw"
@@ -142,7 +143,7 @@ func TestEnumerationLosesNothing(t *testing.T) {
 		var every []stages.Template
 		for d := range p.Models {
 			list := pooldraw.EveryPipeline(p, d)
-			kept, _, err := undominatedTemplates(p, d)
+			kept, _, err := templates.UndominatedTemplates(p, d)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,14 +155,14 @@ func TestEnumerationLosesNothing(t *testing.T) {
 			}
 			every = append(every, list...)
 		}
-		few, err := listTemplates(p)
+		few, err := templates.ListAll(p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		value := func(list []stages.Template) float64 {
 			c := *few // its units
-			c.templates = list
-			r, err := c.solveRelaxation(context.Background(), highs.Solver{}, nil, indexesBelow(len(list)))
+			c.Templates = list
+			r, err := solveRelaxation(&c, context.Background(), highs.Solver{}, nil, indexesBelow(len(list)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,8 +171,8 @@ func TestEnumerationLosesNothing(t *testing.T) {
 			}
 			return r.value
 		}
-		if a, b := value(every), value(few.templates); math.Abs(a-b) > (1e-6+near(every))*a {
-			t.Errorf("the relaxation has %v over all %d pipelines, %v over the %d kept", a, len(every), b, len(few.templates))
+		if a, b := value(every), value(few.Templates); math.Abs(a-b) > (1e-6+near(every))*a {
+			t.Errorf("the relaxation has %v over all %d pipelines, %v over the %d kept", a, len(every), b, len(few.Templates))
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/solver/milp"
 )
 
@@ -50,7 +51,7 @@ type bundleSearch struct {
 	solver         milp.Solver
 	options        *problem.Options
 	problem        *problem.Problem
-	catalogue      *templateCatalogue
+	catalogue      *templates.Catalogue
 	incumbent      *incumbent
 	covers         *modelCovers
 	solverStats    milp.Stats
@@ -64,7 +65,7 @@ type bundleSearch struct {
 // replicas that carry a rate. It lowers the bound by covers (the least cost of the rates of all models) and, if the
 // gap is still too large, by allotments (the devices that each model takes). tables holds the tables of column
 // generation, or nil if all templates are listed in the catalogue of the wait choice.
-func planByBundles(ctx context.Context, solver milp.Solver, choice *waitChoice, best *incumbent, tables []*templateTable, options *problem.Options, record problem.PhaseRecorder) error {
+func planByBundles(ctx context.Context, solver milp.Solver, choice *waitChoice, best *incumbent, tables []*templates.Table, options *problem.Options, record problem.PhaseRecorder) error {
 	b := newBundleSearch(solver, options, newModelCovers(ctx, choice, best, tables, options.Effort))
 	err := b.raiseThroughput(ctx)
 	if err == nil && best.gap() > options.Gap {
@@ -223,7 +224,7 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 			limits.maxMoved *= replanMoveFactor
 			continue
 		}
-		fullPool := x.catalogue.unpackablePool(plan)
+		fullPool := unpackablePool(x.catalogue, plan)
 		switch {
 		case !x.incumbent.replan.allowsMoves(plan):
 			return nil, nil
@@ -283,7 +284,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 // newBundle returns pipelines of model d as a bundle: with the devices that it takes of each pool, their cost
 // at the prices of the covers and, if a plan runs, the devices that have to load something.
 func (x *bundleSearch) newBundle(d int, pipelines []planPipeline) bundle {
-	b := bundle{model: d, pipelines: pipelines, devices: x.catalogue.usedDevices(pipelines)}
+	b := bundle{model: d, pipelines: pipelines, devices: usedDevices(x.catalogue, pipelines)}
 	if x.incumbent.replan != nil {
 		// SLO classes of one model run the same blocks. A bundle counts only what its own class runs as held,
 		// so all classes together move at most the sum.
@@ -331,7 +332,7 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 				item.rate += pipelines[i].rps
 				pipelines = slices.Delete(pipelines, i, i+1)
 			}
-			pipelines = append(pipelines, pipelineFor(&x.catalogue.templates[index], index, item.rate))
+			pipelines = append(pipelines, pipelineFor(&x.catalogue.Templates[index], index, item.rate))
 			if len(coverTemplates) < extraTemplates && !slices.Contains(coverTemplates, index) {
 				coverTemplates = append(coverTemplates, index)
 			}
@@ -354,7 +355,7 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 	for _, pipeline := range x.incumbent.replan.pipelines {
 		if pipeline.model == d {
 			pipeline.rps = math.Inf(1)
-			for si, s := range x.catalogue.templates[pipeline.template].Stages {
+			for si, s := range x.catalogue.Templates[pipeline.template].Stages {
 				pipeline.rps = min(pipeline.rps, s.Rate*float64(pipeline.replicas[si]))
 			}
 			running = append(running, pipeline)
@@ -365,14 +366,14 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 		// All others as they are, and this one with the rate that is missing.
 		others := slices.Delete(slices.Clone(running), i, i+1)
 		if missingRate := rps - (runningRate - pipeline.rps); missingRate > 0 {
-			addBundle(append(others, pipelineFor(&x.catalogue.templates[pipeline.template], pipeline.template, missingRate))...)
+			addBundle(append(others, pipelineFor(&x.catalogue.Templates[pipeline.template], pipeline.template, missingRate))...)
 			continue
 		}
 		// The others carry the rate without this one: each of them in turn with less.
 		for j, other := range others {
 			remaining := slices.Delete(slices.Clone(others), j, j+1)
 			if missingRate := rps - (runningRate - pipeline.rps - other.rps); missingRate > 0 {
-				addBundle(append(remaining, pipelineFor(&x.catalogue.templates[other.template], other.template, missingRate))...)
+				addBundle(append(remaining, pipelineFor(&x.catalogue.Templates[other.template], other.template, missingRate))...)
 			}
 		}
 	}
@@ -381,7 +382,7 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 	if runningRate < rps && len(running) > 0 {
 		for _, t := range coverTemplates {
 			if !slices.ContainsFunc(running, func(pipeline planPipeline) bool { return pipeline.template == t }) {
-				addBundle(append(slices.Clone(running), pipelineFor(&x.catalogue.templates[t], t, rps-runningRate))...)
+				addBundle(append(slices.Clone(running), pipelineFor(&x.catalogue.Templates[t], t, rps-runningRate))...)
 			}
 		}
 	}

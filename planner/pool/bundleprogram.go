@@ -39,7 +39,7 @@ func (x *bundleSearch) chooseBundles(ctx context.Context, choices []bundle, limi
 	for _, i := range chosen {
 		pipelines = append(pipelines, choices[i].pipelines...)
 	}
-	return x.catalogue.recomputePlan(pipelines), nil
+	return recomputePlan(x.catalogue, pipelines), nil
 }
 
 // pickBundles returns the index of one bundle for each model such that all fit the devices. It first solves the

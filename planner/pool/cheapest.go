@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -51,10 +52,10 @@ func lowestPrice(ctx context.Context, p *problem.Problem, prices []float64, s mi
 }
 
 // onPaidDevices returns the problem with only so many devices of each pool as a plan takes, and pays for.
-func onPaidDevices(c *templateCatalogue, plan *replicaPlan) *problem.Problem {
-	paid := *c.problem
-	paid.Pools = slices.Clone(c.problem.Pools)
-	for k, n := range c.wholeDevicesUsed(plan) {
+func onPaidDevices(c *templates.Catalogue, plan *replicaPlan) *problem.Problem {
+	paid := *c.Problem
+	paid.Pools = slices.Clone(c.Problem.Pools)
+	for k, n := range wholeDevicesUsed(c, plan) {
 		paid.Pools[k].Count = n
 	}
 	return &paid
@@ -72,14 +73,14 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	// The templates on pools that are paid for.
 	var templates []int
 	for _, i := range search.choice.bestTemplates(smallPerModel) {
-		if !slices.ContainsFunc(search.catalogue.templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
+		if !slices.ContainsFunc(search.catalogue.Templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
 			templates = append(templates, i)
 		}
 	}
 
 	// The program maximises the throughput on these devices, within the limit on moves.
-	program := newIntegerProgram(search.catalogue.withProblem(p), unionTemplates(templates, search.incumbent.plan.pipelines), 1e6, 0)
-	if search.catalogue.incomplete || search.problem.UsesBundles() {
+	program := newIntegerProgram(search.catalogue.WithProblem(p), unionTemplates(templates, search.incumbent.plan.pipelines), 1e6, 0)
+	if search.catalogue.Incomplete || search.problem.UsesBundles() {
 		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
 	if search.replan != nil {
@@ -113,8 +114,8 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 			p.Pools[k].Count = paidProblem.Pools[k].Count
 		}
 	}
-	placedOn := search.catalogue.withProblem(&p)
-	plan, placement, warnings := placedOn.placePlan(search.incumbent.plan, search.replan.heldContents())
+	placedOn := search.catalogue.WithProblem(&p)
+	plan, placement, warnings := placePlan(placedOn, search.incumbent.plan, search.replan.heldContents())
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(search.incumbent.plan.pipelines))
 	}
@@ -123,7 +124,7 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 	written := search.outcome
 	written.Warnings = append(written.Warnings, warnings...)
 	written.RPS = plan.modelRPS
-	written.Pipelines = placedOn.placedPipelines(plan, placement)
+	written.Pipelines = placedPipelines(placedOn, plan, placement)
 	if search.replan != nil {
 		written.MovedDevices = search.replan.countLoading(written.Pipelines)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -19,11 +20,11 @@ import (
 // columnGeneration is the state of the column generation of one problem.
 type columnGeneration struct {
 	problem   *problem.Problem
-	catalogue *templateCatalogue
+	catalogue *templates.Catalogue
 	solver    milp.Solver
-	poolCosts []float64        // by pool: cost of all its devices; nil if throughput is maximised
-	tables    []*templateTable // by model
-	knownKeys map[string]bool  // keys of the templates in the program
+	poolCosts []float64          // by pool: cost of all its devices; nil if throughput is maximised
+	tables    []*templates.Table // by model
+	knownKeys map[string]bool    // keys of the templates in the program
 	rounds    int
 }
 
@@ -32,7 +33,7 @@ type columnGeneration struct {
 // templates, and its solution with a proven bound. For integer programs it adds further templates that cost
 // hardly more. extraTemplates are included in any case: those of the plan that runs.
 func generateColumns(ctx context.Context, p *problem.Problem, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*columnGeneration, *relaxation, error) {
-	generation := &columnGeneration{problem: p, catalogue: &templateCatalogue{problem: p, incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
+	generation := &columnGeneration{problem: p, catalogue: &templates.Catalogue{Problem: p, Incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
 	for d := range p.Models {
 		if err := generation.addModel(d); err != nil {
 			return nil, nil, err
@@ -41,7 +42,7 @@ func generateColumns(ctx context.Context, p *problem.Problem, s milp.Solver, poo
 	for i := range extraTemplates {
 		generation.addTemplate(&extraTemplates[i])
 	}
-	generation.catalogue.setUnits()
+	generation.catalogue.SetUnits()
 	solved, err := generation.solveMaster(ctx)
 	if err != nil {
 		return generation, nil, err
@@ -58,12 +59,12 @@ func generateColumns(ctx context.Context, p *problem.Problem, s milp.Solver, poo
 // addModel builds the table of a model's templates. Of each batch size it adds to the program the template that
 // is cheapest if all devices of a pool together cost the same. These start the column generation.
 func (c *columnGeneration) addModel(d int) error {
-	table, tooBig, err := newTemplateTable(c.problem, d)
+	table, tooBig, err := templates.NewTable(c.problem, d)
 	if err != nil {
 		return err
 	}
-	if table.len() == 0 {
-		return noPipeline(c.problem, d, tooBig)
+	if table.Len() == 0 {
+		return templates.NoPipeline(c.problem, d, tooBig)
 	}
 	c.tables = append(c.tables, table)
 	evenPrices := make([]float64, len(c.problem.Pools))
@@ -79,10 +80,10 @@ func (c *columnGeneration) addModel(d int) error {
 // the model, which the bound needs. devicePrices holds the price of one device of each pool.
 func (c *columnGeneration) addCheapest(d int, devicePrices []float64, limit float64) (minCost float64, err error) {
 	minCost = math.Inf(1)
-	cheapest, costs := c.tables[d].cheapestByBatch(devicePrices)
+	cheapest, costs := c.tables[d].CheapestByBatch(devicePrices)
 	for i, cost := range costs {
 		if minCost = min(minCost, cost); cost < limit {
-			t, err := c.tables[d].buildTemplate(c.problem, cheapest[i])
+			t, err := c.tables[d].Build(c.problem, cheapest[i])
 			if err != nil {
 				return 0, err
 			}
@@ -99,7 +100,7 @@ func (c *columnGeneration) addTemplate(t *stages.Template) bool {
 		return false
 	}
 	c.knownKeys[k] = true
-	c.catalogue.templates = append(c.catalogue.templates, *t)
+	c.catalogue.Templates = append(c.catalogue.Templates, *t)
 	return true
 }
 
@@ -110,7 +111,7 @@ const shortfallCost = 1000
 // adds those that would improve it, and solves again until none does. It returns the solution with a bound on
 // every plan, or errInfeasible if the floors (least rates) cannot all be met even with devices in fractions.
 func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error) {
-	restricted := newMasterProgram(c.catalogue, c.poolCosts, c.catalogue.allTemplates(), -1, true)
+	restricted := newMasterProgram(c.catalogue, c.poolCosts, c.catalogue.AllTemplates(), -1, true)
 	shortfalls := c.addShortfalls(restricted)
 	var basis *milp.Basis
 	for {
@@ -121,7 +122,7 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 		c.rounds++
 		sol, err := c.solver.Solve(ctx, restricted.m, milp.Options{Basis: basis})
 		if err != nil {
-			return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(c.catalogue.templates), err)
+			return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(c.catalogue.Templates), err)
 		}
 		if sol.Status != milp.Optimal {
 			return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
@@ -130,14 +131,14 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 
 		// Price all templates by the duals. If some pay, add their columns and solve again.
 		duals := restricted.readDuals(sol.RowDuals)
-		knownTemplates := len(c.catalogue.templates)
+		knownTemplates := len(c.catalogue.Templates)
 		minCost, err := c.addPaying(&duals)
 		if err != nil {
 			return nil, err
 		}
-		if len(c.catalogue.templates) > knownTemplates {
-			for i := knownTemplates; i < len(c.catalogue.templates); i++ {
-				restricted.addTemplate(&c.catalogue.templates[i])
+		if len(c.catalogue.Templates) > knownTemplates {
+			for i := knownTemplates; i < len(c.catalogue.Templates); i++ {
+				restricted.addTemplate(&c.catalogue.Templates[i])
 			}
 			continue
 		}
@@ -146,7 +147,7 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 		if slices.ContainsFunc(shortfalls, func(v milp.Var) bool { return sol.At(v) > 1e-7 }) {
 			return nil, errInfeasible
 		}
-		solved := restricted.readSolution(sol, c.catalogue.allTemplates())
+		solved := restricted.readSolution(sol, c.catalogue.AllTemplates())
 		restricted.proveBound(duals, minCost, solved)
 		return solved, nil
 	}
@@ -194,7 +195,7 @@ const pricingTolerance = 1e-9
 func (c *columnGeneration) unitDevicePrices(d int, price []float64) []float64 {
 	devicePrices := make([]float64, len(price))
 	for k := range price {
-		devicePrices[k] = price[k] * c.catalogue.units.modelRPS[d] / float64(max(c.problem.Pools[k].Count, 1))
+		devicePrices[k] = price[k] * c.catalogue.Units.ModelRPS[d] / float64(max(c.problem.Pools[k].Count, 1))
 	}
 	return devicePrices
 }
@@ -207,8 +208,8 @@ const lowLossPerModel = 2000
 // least at its prices. Plans of whole replicas may need templates that the program with fractions does not use.
 func (c *columnGeneration) addLowLoss(solved *relaxation) error {
 	for d := range c.problem.Models {
-		for _, i := range c.tables[d].cheapestTemplates(c.unitDevicePrices(d, solved.poolPrice), lowLossPerModel) {
-			t, err := c.tables[d].buildTemplate(c.problem, i)
+		for _, i := range c.tables[d].CheapestTemplates(c.unitDevicePrices(d, solved.poolPrice), lowLossPerModel) {
+			t, err := c.tables[d].Build(c.problem, i)
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 
 	"inferplan/cputime"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 	"inferplan/testkit/pooldraw"
@@ -22,14 +23,14 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 3, Count: 6, Shares: 3, Blocks: 6, Batches: 3, Partitions: 3, Memory: true, Floors: true})
 		ctx := context.Background()
-		every, err := listTemplates(p)
+		every, err := templates.ListAll(p)
 		if err != nil {
 			if _, _, err := generateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("column generation finds pipelines where there are none")
 			}
 			return
 		}
-		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)))
+		want, wantErr := solveRelaxation(every, ctx, highs.Solver{}, nil, indexesBelow(len(every.Templates)))
 		c, got, err := generateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
@@ -37,11 +38,11 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 		if err != nil {
 			return
 		}
-		a, b := want.value*every.units.throughput, got.value*c.catalogue.units.throughput
+		a, b := want.value*every.Units.Throughput, got.value*c.catalogue.Units.Throughput
 		if math.Abs(a-b) > 1e-6*a {
 			t.Fatalf("column generation has %v, enumeration %v", b, a)
 		}
-		if bound := got.bound * c.catalogue.units.throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
+		if bound := got.bound * c.catalogue.Units.Throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
 			t.Fatalf("bound %v of an optimum of %v", bound, a)
 		}
 	})
@@ -60,11 +61,11 @@ func TestPricedColumnsMatchEnumeration(t *testing.T) {
 			prices = append(prices, float64(rapid.IntRange(1, 20).Draw(t, "price"))/4)
 		}
 		ctx, g := context.Background(), newMinPriceGoal(p, prices)
-		every, err := listTemplates(p)
+		every, err := templates.ListAll(p)
 		if err != nil {
 			return
 		}
-		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)))
+		want, wantErr := solveRelaxation(every, ctx, highs.Solver{}, g.poolCosts(), indexesBelow(len(every.Templates)))
 		_, got, err := generateColumns(ctx, p, highs.Solver{}, g.poolCosts(), nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
@@ -110,7 +111,7 @@ func TestCheapestAtScale(t *testing.T) {
 				prices[k] = 1 / (1 + float64(k)) // the slower the cheaper
 			}
 			for d := range p.Models {
-				p.Models[d].MinRPS = r.bound / 5 * c.catalogue.units.modelRPS[d]
+				p.Models[d].MinRPS = r.bound / 5 * c.catalogue.Units.ModelRPS[d]
 			}
 			begin := cputime.Used()
 			o, err := Cheapest(context.Background(), p, prices, highs.Solver{}, problem.Options{Gap: 1e-3})
@@ -163,7 +164,7 @@ func TestSolveEndsInTimeAtScale(t *testing.T) {
 				z.Seed = uint64(seed)
 				p := z.Problem()
 				begin := cputime.Used()
-				if n := limitBlocks(p); n > 0 {
+				if n := templates.LimitBlocks(p); n > 0 {
 					t.Logf("limited to %d blocks", n)
 				}
 				o, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: z.gap, Seed: 1})
@@ -200,11 +201,11 @@ func TestTinyFloorIsKept(t *testing.T) {
 	}}
 	g := newMinPriceGoal(p, []float64{3, 1})
 	const price = 0.05 / 1000 // of a device of price 1 that carries 1000 requests/s
-	every, err := listTemplates(p)
+	every, err := templates.ListAll(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := every.solveRelaxation(context.Background(), highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)))
+	r, err := solveRelaxation(every, context.Background(), highs.Solver{}, g.poolCosts(), indexesBelow(len(every.Templates)))
 	if err != nil {
 		t.Fatal(err)
 	}

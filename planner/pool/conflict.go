@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	"inferplan/planner/pool/templates"
 	"inferplan/solver/milp"
 )
 
 // conflictingFloors names the floors (least rates of models) and pools that exclude each other. If that is not known, it
 // returns nil.
-func conflictingFloors(ctx context.Context, solver milp.Solver, catalogue *templateCatalogue) (conflict []string) {
+func conflictingFloors(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (conflict []string) {
 	program := newMasterProgram(catalogue, nil, mostServingTemplates(ctx, solver, catalogue), -1, true)
 	limits, _, err := milp.FindConflict(ctx, solver, program.m)
 	if err != nil {
@@ -23,16 +24,16 @@ func conflictingFloors(ctx context.Context, solver milp.Solver, catalogue *templ
 
 // mostServingTemplates returns the templates of one wait choice (bounds on how long batches wait for others on
 // time-shared pools): of that under which the linear program carries the largest common factor of the floors.
-func mostServingTemplates(ctx context.Context, solver milp.Solver, catalogue *templateCatalogue) (set []int) {
-	choices, _ := listWaitBounds(catalogue)
+func mostServingTemplates(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (set []int) {
+	choices, _ := templates.ListWaitBounds(catalogue)
 	maxFactor := 0.0
 	for _, bounds := range choices {
-		allowed := catalogue.templatesWithin(bounds)
+		allowed := catalogue.TemplatesWithin(bounds)
 		program := newMasterProgram(catalogue, nil, allowed, -1, false)
-		for d := range catalogue.problem.Models {
+		for d := range catalogue.Problem.Models {
 			// The row rate - theta >= 0 becomes rate - floor * theta >= 0. A model without a floor asks for
 			// nothing.
-			program.m.AddTerm(program.modelRows[d], program.theta, 1-catalogue.problem.Models[d].MinRPS/catalogue.units.modelRPS[d])
+			program.m.AddTerm(program.modelRows[d], program.theta, 1-catalogue.Problem.Models[d].MinRPS/catalogue.Units.ModelRPS[d])
 		}
 		sol, err := solver.Solve(ctx, program.m, milp.Options{})
 		if err == nil && sol.Status == milp.Optimal && (sol.Value > maxFactor || set == nil) {

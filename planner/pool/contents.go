@@ -168,7 +168,7 @@ func (k *planPacking) assignToHolders(pool int, bins []deviceBin) []deviceBin {
 	for i := range bins {
 		wanted[i] = map[replicaContent]int{}
 		for _, piece := range bins[i].pieces {
-			wanted[i][contentOf(k.problem, &k.catalogue.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)] += piece.replicas
+			wanted[i][contentOf(k.problem, &k.catalogue.Templates[k.plan.pipelines[piece.pipeline].template], piece.stage)] += piece.replicas
 		}
 	}
 	ordered := make([]deviceBin, k.problem.Pools[pool].Count)
@@ -207,7 +207,7 @@ func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 	// The pieces that the plan wants.
 	for _, g := range groups {
 		for _, piece := range g.pieces {
-			content := contentOf(k.problem, &k.catalogue.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)
+			content := contentOf(k.problem, &k.catalogue.Templates[k.plan.pipelines[piece.pipeline].template], piece.stage)
 			reuse.wantedByContent[content] = append(reuse.wantedByContent[content], len(reuse.wantedPieces))
 			reuse.wantedPieces = append(reuse.wantedPieces, wantedPiece{piece, g.slot, content})
 			reuse.partsPerDevice = problem.CommonParts(reuse.partsPerDevice, piece.share)

@@ -4,36 +4,37 @@ import (
 	"context"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 )
 
 // modelCovers holds the covers of all models at the prices that were tried.
 type modelCovers struct {
 	problem         *problem.Problem
-	catalogue       *templateCatalogue
+	catalogue       *templates.Catalogue
 	choice          *waitChoice
 	incumbent       *incumbent
 	effort          int
-	modelTables     []*templateTable // by model
-	allListed       bool             // modelTables hold all templates of the models
-	listedTemplates []map[int32]int  // by model: catalogue index of each template of its table that is in the catalogue
-	templateByKey   map[string]int   // catalogue index of each template
-	tables          [][]*coverTable  // by model: a table for each set of prices that was tried
-	prices          []float64        // the last of these prices: of all devices of each pool
-	boundTables     []*coverTable    // at the last prices: they cost no more than any plan does
+	modelTables     []*templates.Table // by model
+	allListed       bool               // modelTables hold all templates of the models
+	listedTemplates []map[int32]int    // by model: catalogue index of each template of its table that is in the catalogue
+	templateByKey   map[string]int     // catalogue index of each template
+	tables          [][]*coverTable    // by model: a table for each set of prices that was tried
+	prices          []float64          // the last of these prices: of all devices of each pool
+	boundTables     []*coverTable      // at the last prices: they cost no more than any plan does
 	repriceCount    int
 }
 
 // requiredRate returns the requests/s that model d needs at a throughput in units.
 func (c *modelCovers) requiredRate(d int, value float64) float64 {
-	return max(c.catalogue.unitsToRate(value)*c.problem.Models[d].Weight, c.problem.Models[d].MinRPS)
+	return max(c.catalogue.UnitsToRate(value)*c.problem.Models[d].Weight, c.problem.Models[d].MinRPS)
 }
 
 // newModelCovers computes the covers of each model (the cheapest replicas that carry each rate) at the prices of the
 // relaxation. tables holds the tables of column generation. If it is nil, the tables are made of the listed templates
 // that the wait choice (the bounds on waiting in force) allows.
-func newModelCovers(ctx context.Context, choice *waitChoice, best *incumbent, tables []*templateTable, effort int) *modelCovers {
-	c := &modelCovers{problem: choice.catalogue.problem, catalogue: choice.catalogue, choice: choice, incumbent: best, effort: effort, modelTables: tables, allListed: tables != nil || !choice.catalogue.incomplete}
-	c.templateByKey = c.catalogue.indexByKey()
+func newModelCovers(ctx context.Context, choice *waitChoice, best *incumbent, tables []*templates.Table, effort int) *modelCovers {
+	c := &modelCovers{problem: choice.catalogue.Problem, catalogue: choice.catalogue, choice: choice, incumbent: best, effort: effort, modelTables: tables, allListed: tables != nil || !choice.catalogue.Incomplete}
+	c.templateByKey = c.catalogue.IndexByKey()
 	for d := range c.problem.Models {
 		c.listedTemplates = append(c.listedTemplates, map[int32]int{})
 		if tables == nil {
@@ -138,11 +139,11 @@ func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 // addModelTable adds the table of the templates of model d that the wait choice (the bounds on waiting in force)
 // allows, with the index of each in the catalogue.
 func (c *modelCovers) addModelTable(d int) {
-	table := &templateTable{model: d, maxStages: c.problem.MaxPartitions}
+	table := &templates.Table{Model: d, MaxStages: c.problem.MaxPartitions}
 	for _, i := range c.choice.allowedTemplates {
-		if c.catalogue.templates[i].Model == d {
-			c.listedTemplates[d][int32(table.len())] = i
-			table.add(&c.catalogue.templates[i])
+		if c.catalogue.Templates[i].Model == d {
+			c.listedTemplates[d][int32(table.Len())] = i
+			table.Add(&c.catalogue.Templates[i])
 		}
 	}
 	c.modelTables = append(c.modelTables, table)
@@ -154,14 +155,14 @@ func (c *modelCovers) templateIndex(d int, listed int32) (int, error) {
 	if i, ok := c.listedTemplates[d][listed]; ok {
 		return i, nil
 	}
-	t, err := c.modelTables[d].buildTemplate(c.problem, int(listed))
+	t, err := c.modelTables[d].Build(c.problem, int(listed))
 	if err != nil {
 		return 0, err
 	}
 	i, ok := c.templateByKey[t.Key()]
 	if !ok {
-		i = len(c.catalogue.templates)
-		c.catalogue.templates, c.templateByKey[t.Key()] = append(c.catalogue.templates, *t), i
+		i = len(c.catalogue.Templates)
+		c.catalogue.Templates, c.templateByKey[t.Key()] = append(c.catalogue.Templates, *t), i
 	}
 	c.listedTemplates[d][listed] = i
 	return i, nil
@@ -171,8 +172,8 @@ func (c *modelCovers) templateIndex(d int, listed int32) (int, error) {
 // choice (the bounds on waiting in force) allows, with their losses (how far a plan with one stays below the
 // bound).
 func (c *modelCovers) allowNewTemplates() {
-	for i := len(c.choice.losses); i < len(c.catalogue.templates); i++ {
+	for i := len(c.choice.losses); i < len(c.catalogue.Templates); i++ {
 		c.choice.allowedTemplates = append(c.choice.allowedTemplates, i)
-		c.choice.losses = append(c.choice.losses, c.choice.catalogue.templateLoss(&c.catalogue.templates[i], c.choice.lp))
+		c.choice.losses = append(c.choice.losses, templateLoss(c.choice.catalogue, &c.catalogue.Templates[i], c.choice.lp))
 	}
 }

@@ -3,6 +3,8 @@ package pool
 import (
 	"math"
 	"slices"
+
+	"inferplan/planner/pool/templates"
 )
 
 // A cover is the cheapest sum of configurations (whole replicas of templates) of one model that carries a rate.
@@ -27,7 +29,7 @@ type coverTable struct {
 
 // coverItem is a configuration: whole replicas of a template, at the rate that they carry.
 type coverItem struct {
-	template int32   // index in the model's templateTable, -1 if there is none
+	template int32   // index in the model's templates.Table, -1 if there is none
 	rate     float64 // requests/s
 	cost     float64 // of the devices that the replicas take, at the prices of the builder
 }
@@ -51,13 +53,13 @@ const (
 // listItems lists the configurations of a model (whole replicas of one template, with rate and cost) that a
 // cover, the cheapest sum for a rate, up to MaxRate may hold. All those of templates that cost little per rate
 // are in, and of other templates those that cost hardly more than a cover of the good ones for the same rate.
-func (builder *coverBuilder) listItems(table *templateTable, maxRate float64) []coverItem {
+func (builder *coverBuilder) listItems(table *templates.Table, maxRate float64) []coverItem {
 	// The cost of a unit of rate through each template.
-	unitCosts := make([]float64, table.len())
+	unitCosts := make([]float64, table.Len())
 	minUnitCost := math.Inf(1)
 	for i := range unitCosts {
-		for _, stage := range table.stagesOf(i) {
-			unitCosts[i] += builder.devicePrice[stage.pool] * stage.devicesPerRPS
+		for _, stage := range table.StagesOf(i) {
+			unitCosts[i] += builder.devicePrice[stage.Pool] * stage.DevicesPerRPS
 		}
 		minUnitCost = min(minUnitCost, unitCosts[i])
 	}
@@ -90,13 +92,13 @@ func (builder *coverBuilder) listItems(table *templateTable, maxRate float64) []
 // appendItems appends the configurations (whole replicas) of a template that carry up to MaxRate. Each is made
 // from a number of replicas of one stage, which set the rate; the other stages have as many as that rate needs.
 // With goodCovers it leaves out configurations that cost clearly more than those covers at the same rate.
-func (builder *coverBuilder) appendItems(items []coverItem, table *templateTable, template int, maxRate float64, goodCovers *coverTable) []coverItem {
-	stageRows := table.stagesOf(template)
+func (builder *coverBuilder) appendItems(items []coverItem, table *templates.Table, template int, maxRate float64, goodCovers *coverTable) []coverItem {
+	stageRows := table.StagesOf(template)
 	for i := range stageRows {
-		if stageRows[i].share == 0 {
+		if stageRows[i].Share == 0 {
 			break
 		}
-		replicaRate := 1 / (stageRows[i].devicesPerRPS * float64(stageRows[i].share))
+		replicaRate := 1 / (stageRows[i].DevicesPerRPS * float64(stageRows[i].Share))
 		for replicas := 1; ; replicas++ {
 			rate := replicaRate * float64(replicas)
 			// From this rate on, even fractions of replicas cost clearly more than the covers.
@@ -120,20 +122,20 @@ func (builder *coverBuilder) appendItems(items []coverItem, table *templateTable
 
 // priceOf returns the price of the devices that a template takes with the fewest replicas of each stage that
 // carry a rate. If a pool has too few devices, fits is false.
-func (builder *coverBuilder) priceOf(stageRows []compactStage, rate float64) (cost float64, fits bool) {
+func (builder *coverBuilder) priceOf(stageRows []templates.TableStage, rate float64) (cost float64, fits bool) {
 	for j := range stageRows {
 		stage := &stageRows[j]
-		if stage.share == 0 {
+		if stage.Share == 0 {
 			break
 		}
-		devices := math.Ceil(rate*stage.devicesPerRPS*float64(stage.share)-1e-9) / float64(stage.share)
-		if devices > float64(builder.poolSizes[stage.pool]) {
+		devices := math.Ceil(rate*stage.DevicesPerRPS*float64(stage.Share)-1e-9) / float64(stage.Share)
+		if devices > float64(builder.poolSizes[stage.Pool]) {
 			return 0, false
 		}
 		if builder.wholeDevices {
 			devices = math.Ceil(devices - 1e-9)
 		}
-		cost += builder.devicePrice[stage.pool] * devices
+		cost += builder.devicePrice[stage.Pool] * devices
 	}
 	return cost, true
 }

@@ -53,7 +53,7 @@ func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem
 	}
 
 	// The best division of both plans without partitioning.
-	pairing := &devicePairing{p, x.catalogue.templates}
+	pairing := &devicePairing{p, x.catalogue.Templates}
 	var bestOutcome *problem.Outcome
 	var phasesDone []kind.Phase
 	for i, baseline := range []func(context.Context, *problem.Problem, milp.Solver, problem.Options) (*problem.Outcome, error){fewestDevicesNP, largestSumNP} {
@@ -73,8 +73,8 @@ func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem
 	}
 
 	// The bound of pooled pipelines, and the work of all solves.
-	bestOutcome.Bound = max(x.catalogue.unitsToRate(x.incumbent.provenBound()), bestOutcome.Value)
-	bestOutcome.Templates, bestOutcome.Phases = len(x.catalogue.templates), append(phasesDone, x.outcome.Phases...)
+	bestOutcome.Bound = max(x.catalogue.UnitsToRate(x.incumbent.provenBound()), bestOutcome.Value)
+	bestOutcome.Templates, bestOutcome.Phases = len(x.catalogue.Templates), append(phasesDone, x.outcome.Phases...)
 	bestOutcome.StoppedBy = milp.StoppedByWork
 	if ctx.Err() != nil {
 		bestOutcome.StoppedBy = milp.StoppedByInterrupt

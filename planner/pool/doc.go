@@ -54,14 +54,9 @@
 //
 // Templates and their relaxation:
 //
-//	catalogue.go      the templates of a problem, and the units of programs over them
-//	dominance.go      leaves out templates that another one dominates
 //	relaxation.go     the relaxation, with a proven bound on every plan, and prices
 //	loss.go           the loss of a template
 //	columns.go        column generation, if the templates are too many for one program
-//	templatetable.go  a table of all templates of a model in a few bytes each
-//	waitbounds.go     wait bounds on time-shared pools
-//	memory.go         the memory of time-shared pools, which holds equal blocks once
 //
 // The search for plans and bounds:
 //

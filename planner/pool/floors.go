@@ -126,24 +126,24 @@ func (f *floorSearch) adoptPlan(ctx context.Context) error {
 
 	// Find the templates of that plan in the catalogue. One that was not generated joins it.
 	catalogue := search.catalogue
-	indexByKey := catalogue.indexByKey()
+	indexByKey := catalogue.IndexByKey()
 	var pipelines []planPipeline
 	for i := range outcome.Pipelines {
 		pipeline := &outcome.Pipelines[i]
 		index, ok := indexByKey[pipeline.Key()]
 		if !ok {
-			if !catalogue.incomplete {
+			if !catalogue.Incomplete {
 				return nil
 			}
-			index = len(catalogue.templates)
-			catalogue.templates = append(catalogue.templates, pipeline.Template)
+			index = len(catalogue.Templates)
+			catalogue.Templates = append(catalogue.Templates, pipeline.Template)
 			search.choice.allowedTemplates, search.choice.losses = append(search.choice.allowedTemplates, index), append(search.choice.losses, 0)
 		}
 		pipelines = append(pipelines, planPipeline{template: index, model: pipeline.Model, rps: pipeline.RPS, replicas: slices.Clone(pipeline.Replicas)})
 	}
 
 	// Keep the plan.
-	search.incumbent.keepIfBetter(catalogue.recomputePlan(pipelines))
+	search.incumbent.keepIfBetter(recomputePlan(catalogue, pipelines))
 	search.recordPhase("floors", len(pipelines), milp.Stats{})
 	search.shouldStop(ctx) // notes why the search ends
 	return nil

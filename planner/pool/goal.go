@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 )
 
 // planGoal is the goal of a search. Scores are in units, and a higher score is better for every goal, so that
@@ -12,17 +13,17 @@ type planGoal interface {
 	// poolCosts returns the cost of all devices of each pool, in units. If devices cost nothing, it returns nil.
 	poolCosts() []float64
 	// scoreOf returns the value of a plan by the goal, in units. Higher is better.
-	scoreOf(c *templateCatalogue, plan *replicaPlan) float64
+	scoreOf(c *templates.Catalogue, plan *replicaPlan) float64
 	// noPlanScore returns the score of having no plan.
 	noPlanScore() float64
 	// displayValue returns a score as users see it.
-	displayValue(c *templateCatalogue, score float64) float64
+	displayValue(c *templates.Catalogue, score float64) float64
 	// roundBound lowers a proven bound to the next score that a plan can have.
 	roundBound(bound float64) float64
 	// relativeGap returns how far a score may lie below the best one, by a bound, as a part.
 	relativeGap(score, bound float64) float64
 	// newProgram builds the integer program for plans over a set of templates. No plan scores above bound.
-	newProgram(c *templateCatalogue, set []int, bound float64) *integerProgram
+	newProgram(c *templates.Catalogue, set []int, bound float64) *integerProgram
 }
 
 // maxThroughputGoal maximises the least rps / weight over the models.
@@ -32,16 +33,16 @@ type maxThroughputGoal struct{}
 func (maxThroughputGoal) poolCosts() []float64 { return nil }
 
 // scoreOf returns the throughput of a plan, its least rate per weight, in units.
-func (maxThroughputGoal) scoreOf(c *templateCatalogue, plan *replicaPlan) float64 {
-	return plan.value / c.units.throughput
+func (maxThroughputGoal) scoreOf(c *templates.Catalogue, plan *replicaPlan) float64 {
+	return plan.value / c.Units.Throughput
 }
 
 // noPlanScore returns 0: without a plan nothing is served.
 func (maxThroughputGoal) noPlanScore() float64 { return 0 }
 
 // displayValue returns a throughput in requests/s per weight.
-func (maxThroughputGoal) displayValue(c *templateCatalogue, score float64) float64 {
-	return score * c.units.throughput
+func (maxThroughputGoal) displayValue(c *templates.Catalogue, score float64) float64 {
+	return score * c.Units.Throughput
 }
 
 // roundBound returns the bound as it is: any throughput is possible.
@@ -60,7 +61,7 @@ func (maxThroughputGoal) relativeGap(score, bound float64) float64 {
 }
 
 // newProgram maximises the throughput within a bound that is the relaxation's.
-func (maxThroughputGoal) newProgram(c *templateCatalogue, set []int, bound float64) *integerProgram {
+func (maxThroughputGoal) newProgram(c *templates.Catalogue, set []int, bound float64) *integerProgram {
 	// θ is bounded by the relaxation and not more tightly: at a tighter limit all solutions of the relaxation
 	// look alike, and the search for plans loses its way.
 	return newIntegerProgram(c, set, bound, 0)
@@ -94,7 +95,7 @@ func newMinPriceGoal(p *problem.Problem, prices []float64) *minPriceGoal {
 func (g *minPriceGoal) poolCosts() []float64 { return g.poolParts }
 
 // scoreOf returns the price of a plan with its sign turned, in parts of the price of all devices.
-func (g *minPriceGoal) scoreOf(c *templateCatalogue, plan *replicaPlan) float64 {
+func (g *minPriceGoal) scoreOf(c *templates.Catalogue, plan *replicaPlan) float64 {
 	return -g.planPrice(c, plan) / g.totalPrice
 }
 
@@ -102,7 +103,7 @@ func (g *minPriceGoal) scoreOf(c *templateCatalogue, plan *replicaPlan) float64 
 func (g *minPriceGoal) noPlanScore() float64 { return math.Inf(-1) }
 
 // displayValue returns the price that a score stands for.
-func (g *minPriceGoal) displayValue(_ *templateCatalogue, score float64) float64 {
+func (g *minPriceGoal) displayValue(_ *templates.Catalogue, score float64) float64 {
 	return -score * g.totalPrice
 }
 
@@ -125,16 +126,16 @@ func (g *minPriceGoal) roundBound(bound float64) float64 {
 }
 
 // planPrice returns the price of the whole devices that a plan takes.
-func (g *minPriceGoal) planPrice(c *templateCatalogue, plan *replicaPlan) float64 {
+func (g *minPriceGoal) planPrice(c *templates.Catalogue, plan *replicaPlan) float64 {
 	sum := 0.0
-	for k, n := range c.wholeDevicesUsed(plan) {
+	for k, n := range wholeDevicesUsed(c, plan) {
 		sum += g.devicePrices[k] * float64(n)
 	}
 	return sum
 }
 
 // newProgram minimises the price of the devices that plans over a set of templates take.
-func (g *minPriceGoal) newProgram(c *templateCatalogue, set []int, _ float64) *integerProgram {
+func (g *minPriceGoal) newProgram(c *templates.Catalogue, set []int, _ float64) *integerProgram {
 	q := newIntegerProgram(c, set, 0, 0)
 	q.minimizePrice(g.devicePrices, g.totalPrice)
 	return q

@@ -28,7 +28,7 @@ func dropHopelessChoices(ctx context.Context, search *planSearch, first int) err
 		}
 	}
 	slices.SortStableFunc(group, func(a, b int) int {
-		return slices.Compare(search.waitChoices[a].waits.longestInfer, search.waitChoices[b].waits.longestInfer)
+		return slices.Compare(search.waitChoices[a].waits.LongestInfer, search.waitChoices[b].waits.LongestInfer)
 	})
 	return dropGroup(ctx, search, group)
 }

@@ -29,7 +29,7 @@ func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 		}
 		asked := rapid.Float64Range(0.9, 1).Draw(t, "asked")
 		for d := range p.Models {
-			p.Models[d].MinRPS = asked * x.choice.lp.bound * x.catalogue.units.modelRPS[d]
+			p.Models[d].MinRPS = asked * x.choice.lp.bound * x.catalogue.Units.ModelRPS[d]
 		}
 		if x, err = newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{}); err != nil {
 			return

@@ -24,8 +24,8 @@ func improvePlan(ctx context.Context, search *planSearch) error {
 		if err := planByBundles(ctx, search.solver, search.choice, search.incumbent, search.tables, &search.options, search.recordPhase); err != nil {
 			return err
 		}
-		search.outcome.Templates = max(search.outcome.Templates, len(search.catalogue.templates))
-		if search.shouldStop(ctx) || search.catalogue.incomplete {
+		search.outcome.Templates = max(search.outcome.Templates, len(search.catalogue.Templates))
+		if search.shouldStop(ctx) || search.catalogue.Incomplete {
 			return nil // the programs that follow are too large for what is left
 		}
 	} else if stop, err := solveSmallPrograms(ctx, search, basis); stop || err != nil {
@@ -41,7 +41,7 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 	// The plan that runs, if there is one, is the first incumbent.
 	basis = slices.Clone(search.choice.lp.usedTemplates)
 	if search.replan != nil {
-		search.incumbent.keepIfBetter(search.catalogue.recomputePlan(search.replan.pipelines))
+		search.incumbent.keepIfBetter(recomputePlan(search.catalogue, search.replan.pipelines))
 		search.recordPhase("what runs", len(search.replan.pipelines), milp.Stats{})
 		if search.incumbent.servesAll() && search.shouldStop(ctx) {
 			return nil, true, nil
@@ -61,7 +61,7 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 	}
 
 	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
-	if slices.Contains(search.catalogue.tightMemory(search.choice.allowedTemplates), true) {
+	if slices.Contains(search.catalogue.TightMemory(search.choice.allowedTemplates), true) {
 		templates, impossible, err := onePipelineEach(ctx, search.solver, search.choice, search.options.Seed)
 		if err != nil {
 			return nil, false, err
@@ -74,7 +74,7 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 	}
 
 	// If not even one replica of everything fits, there is no plan.
-	if !search.catalogue.incomplete && slices.ContainsFunc(missingDevices(ctx, search.solver, search.choice), func(n int) bool { return n > 0 }) {
+	if !search.catalogue.Incomplete && slices.ContainsFunc(missingDevices(ctx, search.solver, search.choice), func(n int) bool { return n > 0 }) {
 		search.incumbent.choiceBound = search.incumbent.score()
 		return nil, true, nil
 	}
@@ -207,7 +207,7 @@ func programOptions(search *planSearch, name string, program *integerProgram, no
 	}
 	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.m.NumVars())*int64(search.options.Effort))
 	if search.options.EnoughRPS > 0 {
-		options.TargetValue = search.options.EnoughRPS / search.catalogue.units.throughput * (1 + problem.FloorTolerance)
+		options.TargetValue = search.options.EnoughRPS / search.catalogue.Units.Throughput * (1 + problem.FloorTolerance)
 	}
 	if search.options.Progress != nil {
 		options.Incumbent = func(found milp.Incumbent) {
@@ -239,7 +239,7 @@ func boundWithin(search *planSearch, sol *milp.Solution) (bound float64, isOptim
 // plan below that bound).
 func boundOutside(search *planSearch, templates []int) float64 {
 	minLoss := math.Inf(1)
-	if search.catalogue.incomplete {
+	if search.catalogue.Incomplete {
 		minLoss = 0 // templates that were not generated may lose nothing
 	}
 	for _, i := range search.choice.allowedTemplates {
@@ -259,7 +259,7 @@ const wholeNodes = 400
 // replicas branches on replicas first and hardly gets to them. It does nothing where models may share devices,
 // for a price, for one model or very many, and where not all templates are known.
 func boundByWholeDevices(ctx context.Context, search *planSearch) error {
-	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.HasTimeShared() || search.problem.UsesBundles() || search.problem.Rounding != problem.Slot || len(search.problem.Models) < 2 {
+	if search.goal.poolCosts() != nil || search.catalogue.Incomplete || search.incumbent.plan == nil || search.problem.HasTimeShared() || search.problem.UsesBundles() || search.problem.Rounding != problem.Slot || len(search.problem.Models) < 2 {
 		return nil
 	}
 

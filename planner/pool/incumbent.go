@@ -1,8 +1,10 @@
 package pool
 
+import "inferplan/planner/pool/templates"
+
 // incumbent is the best plan so far, by the goal of the search, with what is proven of all plans.
 type incumbent struct {
-	catalogue   *templateCatalogue
+	catalogue   *templates.Catalogue
 	goal        planGoal
 	replan      *replanState // of the plan that runs; nil without one
 	plan        *replicaPlan // nil as long as there is none
@@ -25,7 +27,7 @@ func (b *incumbent) value() float64 {
 	if b.plan == nil {
 		return 0
 	}
-	return b.plan.value / b.catalogue.units.throughput
+	return b.plan.value / b.catalogue.Units.Throughput
 }
 
 // servesAll reports whether the best plan serves every model. Without a plan it returns false.
@@ -40,7 +42,7 @@ func (b *incumbent) keepIfBetter(plan *replicaPlan) {
 	if !isBetter() {
 		return
 	}
-	if plan, _, _ = b.catalogue.placePlan(plan, nil); isBetter() && b.replan.allowsMoves(plan) {
+	if plan, _, _ = placePlan(b.catalogue, plan, nil); isBetter() && b.replan.allowsMoves(plan) {
 		b.plan = plan
 	}
 }
@@ -48,7 +50,7 @@ func (b *incumbent) keepIfBetter(plan *replicaPlan) {
 // isPlaceable reports whether a plan that scores no higher may still replace the best one: whether it packs into
 // the devices and moves few enough of them.
 func (b *incumbent) isPlaceable(plan *replicaPlan) bool {
-	return b.catalogue.unpackablePool(plan) < 0 && b.replan.allowsMoves(plan)
+	return unpackablePool(b.catalogue, plan) < 0 && b.replan.allowsMoves(plan)
 }
 
 // provenBound returns the best proven bound on the score of any plan.
@@ -75,7 +77,7 @@ const roundingSteps = 24
 // price, which asks for fixed rates, the factor is 1. On large clusters the plan is close to the bound at once.
 // Elsewhere it is a start.
 func (b *incumbent) roundRelaxation(choice *waitChoice) {
-	if b.catalogue.problem.HasTimeShared() {
+	if b.catalogue.Problem.HasTimeShared() {
 		return
 	}
 
@@ -83,10 +85,10 @@ func (b *incumbent) roundRelaxation(choice *waitChoice) {
 	planAt := func(factor float64) *replicaPlan {
 		pipelines := make([]planPipeline, len(choice.lp.usedTemplates))
 		for i, ti := range choice.lp.usedTemplates {
-			t := &b.catalogue.templates[ti]
-			pipelines[i] = pipelineFor(t, ti, factor*choice.lp.usedRates[i]*b.catalogue.units.modelRPS[t.Model])
+			t := &b.catalogue.Templates[ti]
+			pipelines[i] = pipelineFor(t, ti, factor*choice.lp.usedRates[i]*b.catalogue.Units.ModelRPS[t.Model])
 		}
-		return b.catalogue.recomputePlan(pipelines)
+		return recomputePlan(b.catalogue, pipelines)
 	}
 	if b.goal.poolCosts() != nil {
 		b.keepIfBetter(planAt(1))

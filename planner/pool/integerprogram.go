@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -17,7 +18,7 @@ import (
 //	max θ   s.t.  θ <= Σ x_t / w_d,   x_t <= X_s g_s,   devices of each slot >= Σ g_s / v_s (whole),   Σ devices <= N_k
 type integerProgram struct {
 	problem       *problem.Problem
-	catalogue     *templateCatalogue
+	catalogue     *templates.Catalogue
 	m             *milp.Model
 	templateSet   []int // indexes of the templates
 	theta         milp.Var
@@ -45,7 +46,7 @@ type wholeCount struct {
 
 // sharedWeight says whether weights are loaded that stages of several templates use.
 type sharedWeight struct {
-	blocks    sharedBlocks
+	blocks    templates.SharedBlocks
 	loadedVar milp.Var
 	userVars  []milp.Var // usedVars of those templates
 }
@@ -54,8 +55,8 @@ type sharedWeight struct {
 // templates, and the rate through each template, within the devices and the memory. θ, the least rate of a
 // model per weight, is maximised. It is at least floor and at most bound, in units (1 is about what the cluster
 // reaches).
-func newIntegerProgram(c *templateCatalogue, templates []int, bound, floor float64) *integerProgram {
-	program := &integerProgram{problem: c.problem, catalogue: c, m: milp.New("plan"), templateSet: templates}
+func newIntegerProgram(c *templates.Catalogue, templates []int, bound, floor float64) *integerProgram {
+	program := &integerProgram{problem: c.Problem, catalogue: c, m: milp.New("plan"), templateSet: templates}
 	program.m.SetSense(milp.Maximize)
 	program.theta = program.m.AddVar("theta", floor, math.Max(floor, bound), 1)
 	program.addRows()
@@ -78,7 +79,7 @@ func newIntegerProgram(c *templateCatalogue, templates []int, bound, floor float
 	}
 
 	// The devices of each slot.
-	program.takenTerms = make([][]milp.Term, len(c.problem.Models)*len(c.problem.Pools))
+	program.takenTerms = make([][]milp.Term, len(c.Problem.Models)*len(c.Problem.Pools))
 	for _, slot := range slots {
 		program.addDeviceTerms(slot, replicaTerms[slot])
 	}
@@ -130,7 +131,7 @@ func (q *integerProgram) addRows() {
 // addMemoryRows adds the rows of the memory of time-shared devices, in parts of it, so that coefficients stay near 1.
 // A pool that has enough memory for all the templates gets none: its row is -1.
 func (q *integerProgram) addMemoryRows(templates []int) {
-	tightPools := q.catalogue.tightMemory(templates)
+	tightPools := q.catalogue.TightMemory(templates)
 	q.memoryRows = make([]milp.Row, len(q.problem.Pools))
 	for k := range q.problem.Pools {
 		q.memoryRows[k] = -1
@@ -143,14 +144,14 @@ func (q *integerProgram) addMemoryRows(templates []int) {
 // addTemplateVars adds the variables of template i of the set: its rate, the whole replicas of each stage on an
 // exclusive pool and, where memory is tight, whether it is used at all. It returns the template.
 func (q *integerProgram) addTemplateVars(i int) *stages.Template {
-	t := &q.catalogue.templates[q.templateSet[i]]
-	unitRPS := q.catalogue.units.modelRPS[t.Model]
+	t := &q.catalogue.Templates[q.templateSet[i]]
+	unitRPS := q.catalogue.Units.ModelRPS[t.Model]
 	maxUnits := q.problem.MaxRate(t) / unitRPS
 	rateVar := q.m.AddVar(fmt.Sprintf("x%d", i), 0, maxUnits, 0)
 	q.rateVars = append(q.rateVars, rateVar)
 	q.m.AddTerm(q.rateRows[t.Model], rateVar, 1)
 	if floorRow := q.floorRows[t.Model]; floorRow >= 0 {
-		q.m.AddTerm(floorRow, rateVar, q.catalogue.floorShare(t.Model))
+		q.m.AddTerm(floorRow, rateVar, q.catalogue.FloorShare(t.Model))
 	}
 	replicaVars := make([]milp.Var, len(t.Stages))
 	usedVar := milp.Var(-1)
@@ -160,7 +161,7 @@ func (q *integerProgram) addTemplateVars(i int) *stages.Template {
 		s := &t.Stages[si]
 		if pool := &q.problem.Pools[s.Pool]; !pool.TimeShared {
 			replicaVars[si] = q.m.AddInt(fmt.Sprintf("g%d_%d", i, si), 0, float64(pool.Count*s.Share), 0)
-			q.m.AddLE("", 0, milp.Term{Var: rateVar, Coef: q.catalogue.partOfReplica(t.Model, s.Rate)}, milp.Term{Var: replicaVars[si], Coef: -1})
+			q.m.AddLE("", 0, milp.Term{Var: rateVar, Coef: partOfReplica(q.catalogue, t.Model, s.Rate)}, milp.Term{Var: replicaVars[si], Coef: -1})
 			continue
 		}
 		replicaVars[si] = -1
@@ -200,9 +201,9 @@ const minReplicaPart = 1e-5
 // partOfReplica returns the part of a replica, which carries rate in requests/s, that one unit of model d's
 // rate takes. A replica that carries far more units than any objective asks for counts as one that carries
 // less: else the part would lie within the solver's tolerance, and the model would run without the replica.
-func (c *templateCatalogue) partOfReplica(d int, rate float64) float64 {
-	part := c.units.modelRPS[d] / rate
-	if maxUnits := max(float64(len(c.problem.Models)), c.problem.Models[d].MinRPS/c.units.modelRPS[d]); maxUnits*minReplicaPart > 1 {
+func partOfReplica(c *templates.Catalogue, d int, rate float64) float64 {
+	part := c.Units.ModelRPS[d] / rate
+	if maxUnits := max(float64(len(c.Problem.Models)), c.Problem.Models[d].MinRPS/c.Units.ModelRPS[d]); maxUnits*minReplicaPart > 1 {
 		return part
 	}
 	return max(part, minReplicaPart)
@@ -219,7 +220,7 @@ func (q *integerProgram) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
 		}
 		deviceBytes := float64(q.problem.Pools[s.Pool].Memory)
 		ownBytes := s.Memory
-		if blocks, ok := sharedBlocksOf(q.problem, t, s); ok {
+		if blocks, ok := templates.SharedBlocksOf(q.problem, t, s); ok {
 			weightBytes := q.problem.Models[t.Model].WeightBytes(s.FirstBlock, s.EndBlock)
 			ownBytes -= weightBytes
 			q.shareWeights(blocks, usedVar, row, float64(weightBytes)/deviceBytes)
@@ -231,7 +232,7 @@ func (q *integerProgram) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
 // shareWeights makes weights count once in a row of memory if any of the templates that share them is used: a
 // variable for the loaded weights must be at least usedVar of each. part is their size in parts of the device's
 // memory.
-func (q *integerProgram) shareWeights(blocks sharedBlocks, usedVar milp.Var, memoryRow milp.Row, part float64) {
+func (q *integerProgram) shareWeights(blocks templates.SharedBlocks, usedVar milp.Var, memoryRow milp.Row, part float64) {
 	i := slices.IndexFunc(q.sharedWeights, func(shared sharedWeight) bool { return shared.blocks == blocks })
 	if i < 0 {
 		i = len(q.sharedWeights)
@@ -270,7 +271,7 @@ func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 		if i < 0 {
 			return nil
 		}
-		point[q.rateVars[i]] = pipeline.rps / q.catalogue.units.modelRPS[pipeline.model]
+		point[q.rateVars[i]] = pipeline.rps / q.catalogue.Units.ModelRPS[pipeline.model]
 		for si, v := range q.replicaVars[i] {
 			if v >= 0 {
 				point[v] = float64(pipeline.replicas[si])
@@ -301,10 +302,10 @@ func (q *integerProgram) setDerived(point []float64, plan *replicaPlan) {
 		point[whole.count] = math.Ceil(sum - 1e-9)
 	}
 	if _, maxTheta := q.m.Bounds(q.theta); maxTheta > 0 {
-		point[q.theta] = plan.value / q.catalogue.units.throughput
+		point[q.theta] = plan.value / q.catalogue.Units.Throughput
 	}
 	if q.idleVars != nil {
-		for k, n := range q.catalogue.wholeDevicesUsed(plan) {
+		for k, n := range wholeDevicesUsed(q.catalogue, plan) {
 			if q.idleVars[k] >= 0 {
 				point[q.idleVars[k]] = float64(q.problem.Pools[k].Count - n)
 			}
@@ -340,10 +341,10 @@ func (q *integerProgram) solveFrom(ctx context.Context, solver milp.Solver, plan
 func (q *integerProgram) readPlan(sol *milp.Solution) *replicaPlan {
 	var pipelines []planPipeline
 	for i, ti := range q.templateSet {
-		t := &q.catalogue.templates[ti]
-		pipeline := planPipeline{template: ti, model: t.Model, rps: sol.At(q.rateVars[i]) * q.catalogue.units.modelRPS[t.Model], replicas: make([]int, len(t.Stages))}
+		t := &q.catalogue.Templates[ti]
+		pipeline := planPipeline{template: ti, model: t.Model, rps: sol.At(q.rateVars[i]) * q.catalogue.Units.ModelRPS[t.Model], replicas: make([]int, len(t.Stages))}
 		// Within the solver's tolerance a little rate passes through a template that is not used.
-		isUsed := pipeline.rps > 1e-7*q.catalogue.units.modelRPS[t.Model] && (q.usedVars[i] < 0 || sol.Int(q.usedVars[i]) > 0)
+		isUsed := pipeline.rps > 1e-7*q.catalogue.Units.ModelRPS[t.Model] && (q.usedVars[i] < 0 || sol.Int(q.usedVars[i]) > 0)
 		for si, replicaVar := range q.replicaVars[i] {
 			if replicaVar >= 0 {
 				pipeline.replicas[si] = sol.Int(replicaVar)
@@ -354,7 +355,7 @@ func (q *integerProgram) readPlan(sol *milp.Solution) *replicaPlan {
 			pipelines = append(pipelines, pipeline)
 		}
 	}
-	return q.catalogue.recomputePlan(pipelines)
+	return recomputePlan(q.catalogue, pipelines)
 }
 
 // unionTemplates returns a set with the templates of some plans, sorted and without duplicates.

@@ -34,16 +34,16 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 	if templates == nil || err != nil {
 		return err
 	}
-	solved, err := search.catalogue.solveRelaxation(ctx, search.solver, nil, templates)
+	solved, err := solveRelaxation(search.catalogue, ctx, search.solver, nil, templates)
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
 	}
 	pipelines := make([]planPipeline, len(solved.usedTemplates))
 	for i, ti := range solved.usedTemplates {
-		t := &search.catalogue.templates[ti]
-		pipelines[i] = planPipeline{template: ti, model: t.Model, rps: solved.usedRates[i] * search.catalogue.units.modelRPS[t.Model], replicas: make([]int, len(t.Stages))}
+		t := &search.catalogue.Templates[ti]
+		pipelines[i] = planPipeline{template: ti, model: t.Model, rps: solved.usedRates[i] * search.catalogue.Units.ModelRPS[t.Model], replicas: make([]int, len(t.Stages))}
 	}
-	if plan := search.catalogue.recomputePlan(pipelines); plan != nil && plan.value >= search.catalogue.unitsToRate(minValue)*(1-1e-9) && meanLatency(search, plan) < meanLatency(search, search.incumbent.plan) {
+	if plan := recomputePlan(search.catalogue, pipelines); plan != nil && plan.value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && meanLatency(search, plan) < meanLatency(search, search.incumbent.plan) {
 		search.incumbent.plan = plan
 		if search.incumbent.gap() > provenGap {
 			search.stoppedBy = milp.StoppedByGap
@@ -58,7 +58,7 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 func meanLatency(search *planSearch, plan *replicaPlan) float64 {
 	weightedLatency, rps := 0.0, 0.0
 	for _, pipeline := range plan.pipelines {
-		weightedLatency += pipeline.rps * search.catalogue.templates[pipeline.template].Latency.Seconds()
+		weightedLatency += pipeline.rps * search.catalogue.Templates[pipeline.template].Latency.Seconds()
 		rps += pipeline.rps
 	}
 	if rps == 0 {
@@ -78,7 +78,7 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 	}
 
 	// The templates of each model by rising latency, and the pipelines by falling rate.
-	templates := search.catalogue.templates
+	templates := search.catalogue.Templates
 	byModel := make([][]int, len(search.problem.Models))
 	for _, ti := range search.choice.allowedTemplates {
 		byModel[templates[ti].Model] = append(byModel[templates[ti].Model], ti)
@@ -99,7 +99,7 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 			return
 		}
 		current := &templates[search.incumbent.plan.pipelines[ci].template]
-		if !search.catalogue.isTimeShared(current) {
+		if !usesTimeShared(search.catalogue, current) {
 			shortenPipeline(search, ci, current, byModel[current.Model])
 		}
 	}
@@ -110,7 +110,7 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 // the devices. byLatency holds the templates of its model by rising latency.
 func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLatency []int) {
 	for _, ti := range byLatency {
-		t := &search.catalogue.templates[ti]
+		t := &search.catalogue.Templates[ti]
 		if t.Latency >= current.Latency {
 			return
 		}
@@ -119,11 +119,11 @@ func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLat
 		}
 		pipelines := slices.Clone(search.incumbent.plan.pipelines)
 		pipelines[ci] = pipelineFor(t, ti, pipelines[ci].rps)
-		plan := search.catalogue.recomputePlan(pipelines)
+		plan := recomputePlan(search.catalogue, pipelines)
 		if plan == nil || len(plan.pipelines) < len(pipelines) || plan.value < search.incumbent.plan.value || lowersAnyRate(search, plan) {
 			continue
 		}
-		if search.catalogue.unpackablePool(plan) < 0 {
+		if unpackablePool(search.catalogue, plan) < 0 {
 			search.incumbent.plan = plan
 			return
 		}

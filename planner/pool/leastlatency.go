@@ -16,7 +16,7 @@ func leastLatencyTemplates(ctx context.Context, solver milp.Solver, choice *wait
 	program.m.SetObj(program.theta, 0)
 	program.m.SetBounds(program.theta, minValue, milp.Inf)
 	for i, ti := range choice.allowedTemplates {
-		program.m.SetObj(program.rateVars[i], choice.catalogue.templates[ti].Latency.Seconds())
+		program.m.SetObj(program.rateVars[i], choice.catalogue.Templates[ti].Latency.Seconds())
 	}
 	sol, err := solver.Solve(ctx, program.m, milp.Options{})
 	if err != nil {

@@ -16,7 +16,7 @@ func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
 	varsByContent := map[replicaContent][]milp.Var{}
 	var contents []replicaContent
 	for i, ti := range q.templateSet {
-		t := &q.catalogue.templates[ti]
+		t := &q.catalogue.Templates[ti]
 		for si, replicaVar := range q.replicaVars[i] {
 			content := contentOf(q.problem, t, si)
 			if _, ok := varsByContent[content]; !ok {

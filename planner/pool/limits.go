@@ -10,6 +10,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/solver/milp"
 )
 
@@ -24,34 +25,34 @@ func findLimits(ctx context.Context, solver milp.Solver, choice *waitChoice) []f
 	catalogue, value := choice.catalogue, choice.lp.value
 	add := func(constraint, change string, solved *relaxation, err error) {
 		if err == nil && solved.value > value*(1+1e-6) {
-			limits = append(limits, formats.Limit{Constraint: constraint, Change: change, Value: catalogue.unitsToRate(solved.value), Gain: solved.value/value - 1})
+			limits = append(limits, formats.Limit{Constraint: constraint, Change: change, Value: catalogue.UnitsToRate(solved.value), Gain: solved.value/value - 1})
 		}
 	}
 
 	// One more device of each kind.
 	var basis *milp.Basis
-	for k := range catalogue.problem.Pools {
-		if ctx.Err() != nil || catalogue.problem.Pools[k].Count == 0 {
+	for k := range catalogue.Problem.Pools {
+		if ctx.Err() != nil || catalogue.Problem.Pools[k].Count == 0 {
 			continue
 		}
 		solved, err := solveRelaxationFrom(ctx, catalogue, solver, nil, choice.allowedTemplates, k, basis)
 		if err == nil {
 			basis = solved.basis
 		}
-		add("device "+catalogue.problem.Pools[k].Kind, "+1 device", solved, err)
+		add("device "+catalogue.Problem.Pools[k].Kind, "+1 device", solved, err)
 	}
 
 	// A longer SLO of each model. If the templates are too many to list again, these limits are left out.
-	for d := range catalogue.problem.Models {
-		if ctx.Err() != nil || catalogue.incomplete {
+	for d := range catalogue.Problem.Models {
+		if ctx.Err() != nil || catalogue.Incomplete {
 			break
 		}
 		changed, err := withLongerSLO(choice, d)
 		if err != nil {
 			continue
 		}
-		solved, err := changed.solveRelaxation(ctx, solver, nil, changed.allTemplates())
-		add("slo "+catalogue.problem.Models[d].Name, "+"+document.Duration(sloStep).String(), solved, err)
+		solved, err := solveRelaxation(changed, ctx, solver, nil, changed.AllTemplates())
+		add("slo "+catalogue.Problem.Models[d].Name, "+"+document.Duration(sloStep).String(), solved, err)
 	}
 	slices.SortStableFunc(limits, func(a, b formats.Limit) int { return cmp.Compare(b.Gain, a.Gain) })
 	return limits
@@ -59,24 +60,24 @@ func findLimits(ctx context.Context, solver milp.Solver, choice *waitChoice) []f
 
 // withLongerSLO returns the catalogue of the templates that are allowed if the SLO of model d is longer by
 // sloStep: those of the other models, and those of the model listed anew. The units stay.
-func withLongerSLO(choice *waitChoice, d int) (*templateCatalogue, error) {
-	relaxed := *choice.catalogue.problem
+func withLongerSLO(choice *waitChoice, d int) (*templates.Catalogue, error) {
+	relaxed := *choice.catalogue.Problem
 	relaxed.Models = slices.Clone(relaxed.Models)
 	relaxed.Models[d].SLO += sloStep
 	relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, problem.MarginShareOf(&relaxed, d))
-	templates, _, err := undominatedTemplates(&relaxed, d)
+	templateSet, _, err := templates.UndominatedTemplates(&relaxed, d)
 	if err != nil {
 		return nil, err
 	}
-	changed := &templateCatalogue{problem: &relaxed, units: choice.catalogue.units}
+	changed := &templates.Catalogue{Problem: &relaxed, Units: choice.catalogue.Units}
 	for _, i := range choice.allowedTemplates {
-		if choice.catalogue.templates[i].Model != d {
-			changed.templates = append(changed.templates, choice.catalogue.templates[i])
+		if choice.catalogue.Templates[i].Model != d {
+			changed.Templates = append(changed.Templates, choice.catalogue.Templates[i])
 		}
 	}
-	for i := range templates {
-		if choice.waits.allowsTemplate(&relaxed, &templates[i]) {
-			changed.templates = append(changed.templates, templates[i])
+	for i := range templateSet {
+		if choice.waits.AllowsTemplate(&relaxed, &templateSet[i]) {
+			changed.Templates = append(changed.Templates, templateSet[i])
 		}
 	}
 	return changed, nil

@@ -3,6 +3,7 @@ package pool
 import (
 	"math"
 
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 )
 
@@ -21,16 +22,16 @@ const maxLossReplicas = 24
 //
 // Devices are priced by the parts that replicas take of them. Rounding up to whole devices only adds to the
 // loss.
-func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation) float64 {
+func templateLoss(c *templates.Catalogue, t *stages.Template, solved *relaxation) float64 {
 	rateDual := solved.rateDual[t.Model]
-	unitRPS := c.units.modelRPS[t.Model]
+	unitRPS := c.Units.ModelRPS[t.Model]
 	// The minimum lies at a rate, in units, at which the replica count of some stage must grow.
-	maxUnits := c.problem.MaxRate(t) / unitRPS
+	maxUnits := c.Problem.MaxRate(t) / unitRPS
 	exclusive, onTimeShared := false, false
 	minLoss, lastRate := math.Inf(1), math.Inf(1)
 	lossAt := func(units float64) { minLoss = min(minLoss, replicaPrice(c, t, solved, units, unitRPS)-rateDual*units) }
 	for i := range t.Stages {
-		if !c.problem.Pools[t.Stages[i].Pool].TimeShared {
+		if !c.Problem.Pools[t.Stages[i].Pool].TimeShared {
 			continue
 		}
 		// The cost of a time-shared stage grows with every request. So the least loss may lie just after the
@@ -43,7 +44,7 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 
 	// Try the rates of 1, 2, ... replicas of each stage on an exclusive pool.
 	for i := range t.Stages {
-		if c.problem.Pools[t.Stages[i].Pool].TimeShared {
+		if c.Problem.Pools[t.Stages[i].Pool].TimeShared {
 			continue
 		}
 		exclusive = true
@@ -66,7 +67,7 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 	}
 	if !math.IsInf(lastRate, 1) {
 		// Beyond the rates that were tried, the loss grows at least in proportion to the rate.
-		minLoss = min(minLoss, (c.unitCost(t, solved.poolPrice)-rateDual)*lastRate)
+		minLoss = min(minLoss, (c.UnitCost(t, solved.poolPrice)-rateDual)*lastRate)
 	}
 	if math.IsInf(minLoss, 1) {
 		return minLoss // not even one replica of each stage fits
@@ -77,15 +78,15 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 // replicaPrice returns the price, at those of the relaxation, of the replicas of template t that carry so many
 // units of rate: whole ones on exclusive pools, fractions of time on time-shared ones. unitRPS is a unit in
 // requests/s.
-func replicaPrice(c *templateCatalogue, t *stages.Template, solved *relaxation, units, unitRPS float64) float64 {
+func replicaPrice(c *templates.Catalogue, t *stages.Template, solved *relaxation, units, unitRPS float64) float64 {
 	price := 0.0
 	for i := range t.Stages {
 		s := &t.Stages[i]
 		replicas := units * unitRPS / s.Rate
-		if !c.problem.Pools[s.Pool].TimeShared {
+		if !c.Problem.Pools[s.Pool].TimeShared {
 			replicas = math.Ceil(replicas - 1e-9)
 		}
-		price += solved.poolPrice[s.Pool] * replicas / float64(s.Share*c.problem.Pools[s.Pool].Count)
+		price += solved.poolPrice[s.Pool] * replicas / float64(s.Share*c.Problem.Pools[s.Pool].Count)
 	}
 	return price
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/solver/milp"
 )
 
@@ -47,7 +48,7 @@ type lossItem struct {
 type lossKnapsack struct {
 	incumbent   *incumbent
 	problem     *problem.Problem
-	catalogue   *templateCatalogue
+	catalogue   *templates.Catalogue
 	choice      *waitChoice
 	gap         float64 // at which a plan is good enough
 	dimensions  []useDimension
@@ -61,7 +62,7 @@ type lossKnapsack struct {
 
 // newLossKnapsack returns the knapsack of a wait choice and the best plan, for at most so many steps of work.
 func newLossKnapsack(choice *waitChoice, best *incumbent, gap float64, maxSteps int64) *lossKnapsack {
-	return &lossKnapsack{incumbent: best, problem: choice.catalogue.problem, catalogue: choice.catalogue, choice: choice, gap: gap, maxSteps: maxSteps}
+	return &lossKnapsack{incumbent: best, problem: choice.catalogue.Problem, catalogue: choice.catalogue, choice: choice, gap: gap, maxSteps: maxSteps}
 }
 
 // boundByLosses lowers the bound of plans under a wait choice by sums of losses, first with stage positions counted
@@ -96,7 +97,7 @@ func boundByLossSums(choice *waitChoice, best *incumbent, options *problem.Optio
 
 // bounds reports whether sums of losses bound plans of the problem, and the gap is not closed yet.
 func (k *lossKnapsack) bounds() bool {
-	if k.incumbent.goal.poolCosts() != nil || k.catalogue.incomplete || k.incumbent.plan == nil || k.problem.HasTimeShared() || k.problem.UsesBundles() || k.incumbent.gap() <= k.gap ||
+	if k.incumbent.goal.poolCosts() != nil || k.catalogue.Incomplete || k.incumbent.plan == nil || k.problem.HasTimeShared() || k.problem.UsesBundles() || k.incumbent.gap() <= k.gap ||
 		k.bySlot && k.problem.Rounding != problem.Slot {
 		return false
 	}
@@ -144,7 +145,7 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 		// Combine the models, and keep the plan and the bound.
 		throughput, plan := k.joinModels(searches, unlistedBound)
 		if plan != nil {
-			k.incumbent.keepIfBetter(k.catalogue.recomputePlan(plan))
+			k.incumbent.keepIfBetter(recomputePlan(k.catalogue, plan))
 		}
 		k.incumbent.lowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
 		// No plan outside of the lists is better than the one found.
@@ -201,7 +202,7 @@ func (k *lossKnapsack) setDimensions() bool {
 		if k.choice.losses[ti] > k.lossBudget {
 			continue
 		}
-		for si, s := range k.catalogue.templates[ti].Stages {
+		for si, s := range k.catalogue.Templates[ti].Stages {
 			dimensionIndex := &k.dimensionOf[si][s.Pool]
 			if k.bySlot && s.Share > 1 && *dimensionIndex == s.Pool {
 				*dimensionIndex = len(k.dimensions)
@@ -243,7 +244,7 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 	bestByUse := map[deviceUse]lossItem{}
 	partsScratch := make([]int, len(k.dimensions))
 	for _, ti := range k.choice.allowedTemplates {
-		t := &k.catalogue.templates[ti]
+		t := &k.catalogue.Templates[ti]
 		if t.Model != d || k.choice.losses[ti] > k.lossBudget {
 			continue
 		}
@@ -283,7 +284,7 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 // requests/s, with the devices they take, and its loss (their price less what the rate is worth). If there are
 // too few devices for it, fits is false. takenParts is scratch: the parts of devices by dimension.
 func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item lossItem, fits bool) {
-	t := &k.catalogue.templates[template]
+	t := &k.catalogue.Templates[template]
 	clear(takenParts)
 	for si := range t.Stages {
 		s := &t.Stages[si]
@@ -294,7 +295,7 @@ func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item
 			return item, false
 		}
 	}
-	item.template, item.rate = template, rps/k.catalogue.units.modelRPS[t.Model]
+	item.template, item.rate = template, rps/k.catalogue.Units.ModelRPS[t.Model]
 	for j, parts := range takenParts {
 		if parts == 0 {
 			continue // a pool without devices has no price

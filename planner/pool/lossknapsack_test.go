@@ -37,7 +37,7 @@ func TestLossesAgainstProgram(t *testing.T) {
 			return x
 		}
 		x := fresh()
-		if x == nil || len(x.catalogue.templates) > 150 || x.incumbent.plan == nil {
+		if x == nil || len(x.catalogue.Templates) > 150 || x.incumbent.plan == nil {
 			return
 		}
 		q := newIntegerProgram(x.catalogue, x.choice.allowedTemplates, x.choice.lp.bound, 0)
@@ -129,7 +129,7 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.incumbent.roundRelaxation(x.choice)
-		if len(x.catalogue.templates) > 150 || x.incumbent.plan == nil {
+		if len(x.catalogue.Templates) > 150 || x.incumbent.plan == nil {
 			return
 		}
 		sol, err := x.solver.Solve(context.Background(), newIntegerProgram(x.catalogue, x.choice.allowedTemplates, x.choice.lp.bound, 0).m, milp.Options{Gap: 1e-7, MaxNodes: 3000})

@@ -12,6 +12,7 @@ import (
 
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 	"inferplan/testkit/pooldraw"
@@ -147,7 +148,7 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 	}
 }
 
-// tightMemory draws a problem in whose pools not everything has room.
+// TightMemory draws a problem in whose pools not everything has room.
 func tightMemory(t *rapid.T) *problem.Problem {
 	p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 2, Count: 3, Shares: 1, Blocks: 2, Batches: 2, Partitions: 2, Memory: true, TimePools: true})
 	for k := range p.Pools {
@@ -198,7 +199,8 @@ func bestSet(p *problem.Problem, all []stages.Template) (want float64, ok bool) 
 		}
 		return true
 	}
-	c := newCatalogue(p, all)
+	c := &templates.Catalogue{Problem: p, Templates: all}
+	c.SetUnits()
 	sets, steps := 0, 0
 	var grow func(set []int, from int)
 	grow = func(set []int, from int) {
@@ -221,8 +223,8 @@ func bestSet(p *problem.Problem, all []stages.Template) (want float64, ok bool) 
 			return
 		}
 		sets++
-		if r, err := c.solveRelaxation(context.Background(), highs.Solver{}, nil, set); err == nil {
-			want = max(want, r.value*c.units.throughput)
+		if r, err := solveRelaxation(c, context.Background(), highs.Solver{}, nil, set); err == nil {
+			want = max(want, r.value*c.Units.Throughput)
 		}
 	}
 	grow(nil, 0)

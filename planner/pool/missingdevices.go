@@ -15,11 +15,11 @@ import (
 func missingDevices(ctx context.Context, solver milp.Solver, choice *waitChoice) []int {
 	// Rows of the pools, with additional devices.
 	m := milp.New("devices missing")
-	poolRows := make([]milp.Row, len(choice.catalogue.problem.Pools))
-	addedVars := make([]milp.Var, len(choice.catalogue.problem.Pools))
-	for k := range choice.catalogue.problem.Pools {
-		addedVars[k] = m.AddInt("more "+choice.catalogue.problem.Pools[k].Kind, 0, 1e6, 1)
-		poolRows[k] = m.AddLE("devices "+choice.catalogue.problem.Pools[k].Kind, float64(choice.catalogue.problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
+	poolRows := make([]milp.Row, len(choice.catalogue.Problem.Pools))
+	addedVars := make([]milp.Var, len(choice.catalogue.Problem.Pools))
+	for k := range choice.catalogue.Problem.Pools {
+		addedVars[k] = m.AddInt("more "+choice.catalogue.Problem.Pools[k].Kind, 0, 1e6, 1)
+		poolRows[k] = m.AddLE("devices "+choice.catalogue.Problem.Pools[k].Kind, float64(choice.catalogue.Problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
 	}
 
 	// For each group of models with the same uses, as many uses as models.
@@ -51,10 +51,10 @@ func missingDevices(ctx context.Context, solver milp.Solver, choice *waitChoice)
 // replica of each stage: [model][use][pool]. models groups the models that have equal uses, by the text of
 // these.
 func singleReplicaUses(choice *waitChoice) (usesByModel [][][]float64, models map[string][]int) {
-	usesByModel, models = make([][][]float64, len(choice.catalogue.problem.Models)), map[string][]int{}
+	usesByModel, models = make([][][]float64, len(choice.catalogue.Problem.Models)), map[string][]int{}
 	for _, ti := range choice.allowedTemplates {
-		t := &choice.catalogue.templates[ti]
-		if devices := choice.catalogue.singleReplicaDevices(t); !slices.ContainsFunc(usesByModel[t.Model], func(o []float64) bool { return slices.Equal(o, devices) }) {
+		t := &choice.catalogue.Templates[ti]
+		if devices := singleReplicaDevices(choice.catalogue, t); !slices.ContainsFunc(usesByModel[t.Model], func(o []float64) bool { return slices.Equal(o, devices) }) {
 			usesByModel[t.Model] = append(usesByModel[t.Model], devices)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 )
 
@@ -15,7 +16,7 @@ import (
 // replanState holds what a search knows of the plan that runs.
 type replanState struct {
 	problem         *problem.Problem
-	catalogue       *templateCatalogue
+	catalogue       *templates.Catalogue
 	heldByDevice    heldContents
 	runningReplicas map[replicaContent]int   // by content, on all devices that are still there
 	replicasByModel []map[replicaContent]int // by model: the replicas of its own pipelines
@@ -74,7 +75,7 @@ func newReplanState(p *problem.Problem, plan *problem.RunningPlan, add func(*sta
 			continue
 		}
 		// A pipeline of another planner, or made under another SLO, may not keep the limits any more.
-		if err := completeTemplate(p, &t); err == nil && fitsMemory(p, &t) {
+		if err := templates.Complete(p, &t); err == nil && templates.FitsMemory(p, &t) {
 			state.pipelines = append(state.pipelines, planPipeline{template: add(&t), model: t.Model, replicas: heldReplicas})
 		}
 	}
@@ -118,7 +119,7 @@ func (s *replanState) contentIDs(template int) []int {
 		s.stageContents = append(s.stageContents, nil)
 	}
 	if s.stageContents[template] == nil {
-		t := &s.catalogue.templates[template]
+		t := &s.catalogue.Templates[template]
 		for si := range t.Stages {
 			content := contentOf(s.problem, t, si)
 			id, ok := s.idByContent[content]
@@ -156,16 +157,16 @@ func (s *replanState) countLoading(pipelines []problem.Pipeline) int {
 
 // readRunning reads the plan that runs. Templates of it that the catalogue lacks join it. If no plan runs, or a
 // pool is time-shared, it returns nil.
-func readRunning(c *templateCatalogue, plan *problem.RunningPlan) *replanState {
-	if plan == nil || c.problem.HasTimeShared() {
+func readRunning(c *templates.Catalogue, plan *problem.RunningPlan) *replanState {
+	if plan == nil || c.Problem.HasTimeShared() {
 		return nil
 	}
-	indexByKey := c.indexByKey()
-	state := newReplanState(c.problem, plan, func(t *stages.Template) int {
+	indexByKey := c.IndexByKey()
+	state := newReplanState(c.Problem, plan, func(t *stages.Template) int {
 		i, ok := indexByKey[t.Key()]
 		if !ok {
-			i = len(c.templates)
-			c.templates, indexByKey[t.Key()] = append(c.templates, *t), i
+			i = len(c.Templates)
+			c.Templates, indexByKey[t.Key()] = append(c.Templates, *t), i
 		}
 		return i
 	})

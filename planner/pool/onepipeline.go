@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -25,19 +26,19 @@ const servingNodes = 10000
 func onePipelineEach(ctx context.Context, solver milp.Solver, choice *waitChoice, seed int32) (templates []int, impossible bool, err error) {
 	// The program of one template of every model, within the memory.
 	catalogue := choice.catalogue
-	program := &integerProgram{problem: catalogue.problem, catalogue: catalogue, m: milp.New("one pipeline of every model")}
+	program := &integerProgram{problem: catalogue.Problem, catalogue: catalogue, m: milp.New("one pipeline of every model")}
 	program.addMemoryRows(choice.allowedTemplates)
 	useful := slices.DeleteFunc(slices.Clone(choice.allowedTemplates), func(i int) bool { return math.IsInf(choice.losses[i], 1) }) // other templates carry nothing
 	usedVars := program.requireOnePerModel(useful)
 
 	// Each template takes the devices of one replica of each stage, and costs its loss.
-	pools := make([]milp.Row, len(catalogue.problem.Pools))
+	pools := make([]milp.Row, len(catalogue.Problem.Pools))
 	for k := range pools {
-		pools[k] = program.m.AddLE("devices "+catalogue.problem.Pools[k].Kind, float64(catalogue.problem.Pools[k].Count))
+		pools[k] = program.m.AddLE("devices "+catalogue.Problem.Pools[k].Kind, float64(catalogue.Problem.Pools[k].Count))
 	}
 	for i, ti := range useful {
 		program.m.SetObj(usedVars[i], choice.losses[ti])
-		for k, n := range catalogue.singleReplicaDevices(&catalogue.templates[ti]) {
+		for k, n := range singleReplicaDevices(catalogue, &catalogue.Templates[ti]) {
 			if n > 0 {
 				program.m.AddTerm(pools[k], usedVars[i], n)
 			}
@@ -50,7 +51,7 @@ func onePipelineEach(ctx context.Context, solver milp.Solver, choice *waitChoice
 		return nil, false, fmt.Errorf("solving for one pipeline of every model: %w", err)
 	}
 	if !sol.Feasible() {
-		return nil, sol.Status == milp.Infeasible && !catalogue.incomplete, nil
+		return nil, sol.Status == milp.Infeasible && !catalogue.Incomplete, nil
 	}
 	for i, ti := range useful {
 		if sol.Int(usedVars[i]) > 0 {
@@ -69,7 +70,7 @@ func (q *integerProgram) requireOnePerModel(templates []int) []milp.Var {
 	}
 	usedVars := make([]milp.Var, len(templates))
 	for i, ti := range templates {
-		t := &q.catalogue.templates[ti]
+		t := &q.catalogue.Templates[ti]
 		usedVars[i] = q.m.AddBool("", 0)
 		q.m.AddTerm(modelRows[t.Model], usedVars[i], 1)
 		q.addMemoryTerms(t, usedVars[i])
@@ -79,14 +80,14 @@ func (q *integerProgram) requireOnePerModel(templates []int) []milp.Var {
 
 // singleReplicaDevices returns the devices of every pool that one replica of each stage of a template takes:
 // whole ones under the slot rule, where no other stage shares them, else its shares. Time-shared pools count 0.
-func (c *templateCatalogue) singleReplicaDevices(t *stages.Template) []float64 {
-	devices := make([]float64, len(c.problem.Pools))
+func singleReplicaDevices(c *templates.Catalogue, t *stages.Template) []float64 {
+	devices := make([]float64, len(c.Problem.Pools))
 	for si := range t.Stages {
 		s := &t.Stages[si]
 		switch {
 		// Stages on time-shared devices take none of their own.
-		case c.problem.Pools[s.Pool].TimeShared:
-		case c.problem.Rounding == problem.Slot:
+		case c.Problem.Pools[s.Pool].TimeShared:
+		case c.Problem.Rounding == problem.Slot:
 			devices[s.Pool]++
 		default:
 			devices[s.Pool] += 1 / float64(s.Share)
@@ -98,33 +99,33 @@ func (c *templateCatalogue) singleReplicaDevices(t *stages.Template) []float64 {
 // jointMemory returns a pool whose memory is too small for every model to have some pipeline, and the bytes per
 // device that would do, as few as possible in relation to what the devices have. If memory is enough, it returns
 // 0 bytes.
-func jointMemory(ctx context.Context, solver milp.Solver, catalogue *templateCatalogue) (pool int, bytes int64) {
-	templates := catalogue.allTemplates()
+func jointMemory(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (pool int, bytes int64) {
+	templateSet := catalogue.AllTemplates()
 
 	// A program over one template of every model that minimises the memory beyond that of the devices.
-	program := &integerProgram{problem: catalogue.problem, catalogue: catalogue, m: milp.New("memory missing")}
-	program.addMemoryRows(templates)
+	program := &integerProgram{problem: catalogue.Problem, catalogue: catalogue, m: milp.New("memory missing")}
+	program.addMemoryRows(templateSet)
 	for k, row := range program.memoryRows {
 		if row >= 0 {
-			program.m.AddTerm(row, program.m.AddVar("more "+catalogue.problem.Pools[k].Kind, 0, milp.Inf, 1), -1)
+			program.m.AddTerm(row, program.m.AddVar("more "+catalogue.Problem.Pools[k].Kind, 0, milp.Inf, 1), -1)
 		}
 	}
-	usedVars := program.requireOnePerModel(templates)
+	usedVars := program.requireOnePerModel(templateSet)
 	sol, err := solver.Solve(ctx, program.m, milp.Options{MaxNodes: 10000})
 	if err != nil || !sol.Feasible() {
 		return 0, 0
 	}
 
 	// The bytes that those templates need.
-	memory := newResidentMemory(catalogue.problem)
-	for i := range templates {
+	memory := templates.NewResidentMemory(catalogue.Problem)
+	for i := range templateSet {
 		if sol.Int(usedVars[i]) > 0 {
-			memory.add(&catalogue.templates[i])
+			memory.Add(&catalogue.Templates[i])
 		}
 	}
-	for k := range catalogue.problem.Pools {
-		if program.memoryRows[k] >= 0 && memory.bytes[k] > catalogue.problem.Pools[k].Memory {
-			return k, memory.bytes[k]
+	for k := range catalogue.Problem.Pools {
+		if program.memoryRows[k] >= 0 && memory.Bytes[k] > catalogue.Problem.Pools[k].Memory {
+			return k, memory.Bytes[k]
 		}
 	}
 	return 0, 0

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 )
 
 // replicaPiece is a number of equal replicas, each of which takes 1/share of a device.
@@ -27,7 +28,7 @@ type placement [][][]problem.DeviceRun
 // planPacking puts a plan's replicas on physical devices, so that no device holds more than a whole one.
 type planPacking struct {
 	problem      *problem.Problem
-	catalogue    *templateCatalogue
+	catalogue    *templates.Catalogue
 	plan         *replicaPlan
 	heldContents heldContents // held already by each device; nil if no plan runs
 }
@@ -38,10 +39,10 @@ type planPacking struct {
 // replica is left out, with a warning. If no replica can be left out, the plan is nil.
 //
 // A device that already holds content that the plan wants keeps it.
-func (c *templateCatalogue) placePlan(plan *replicaPlan, heldContents heldContents) (*replicaPlan, placement, []string) {
+func placePlan(c *templates.Catalogue, plan *replicaPlan, heldContents heldContents) (*replicaPlan, placement, []string) {
 	var warnings []string
 	for {
-		packer := &planPacking{c.problem, c, plan, heldContents}
+		packer := &planPacking{c.Problem, c, plan, heldContents}
 		placed, fullPool := packer.packAll()
 		if fullPool < 0 {
 			return plan, placed, warnings
@@ -52,14 +53,14 @@ func (c *templateCatalogue) placePlan(plan *replicaPlan, heldContents heldConten
 		}
 		warnings = append(warnings, fmt.Sprintf(
 			"shares of %s do not fit its devices one by one: a replica was left out, the objective went from %.6g to %.6g",
-			c.problem.Pools[fullPool].Kind, plan.value, smaller.value))
+			c.Problem.Pools[fullPool].Kind, plan.value, smaller.value))
 		plan = smaller
 	}
 }
 
 // unpackablePool returns the pool whose devices a plan does not fit one by one. If it fits all, it returns -1.
-func (c *templateCatalogue) unpackablePool(plan *replicaPlan) int {
-	_, pool := (&planPacking{c.problem, c, plan, nil}).packAll()
+func unpackablePool(c *templates.Catalogue, plan *replicaPlan) int {
+	_, pool := (&planPacking{c.Problem, c, plan, nil}).packAll()
 	return pool
 }
 
@@ -91,7 +92,7 @@ func (k *planPacking) packAll() (placement, int) {
 // placeTimeShared places the stages on a time-shared pool: each runs on all of its devices.
 func (k *planPacking) placeTimeShared(pool int, placed placement) {
 	for ci := range k.plan.pipelines {
-		t := &k.catalogue.templates[k.plan.pipelines[ci].template]
+		t := &k.catalogue.Templates[k.plan.pipelines[ci].template]
 		for si := range t.Stages {
 			if t.Stages[si].Pool == pool {
 				placed[ci][si] = []problem.DeviceRun{{First: 0, PerDevice: 1, Replicas: k.problem.Pools[pool].Count}}
@@ -150,7 +151,7 @@ func (k *planPacking) groupBySlot(pool int) []slotGroup {
 	groupOfSlot := map[slotKey]int{}
 	for ci := range k.plan.pipelines {
 		pipeline := &k.plan.pipelines[ci]
-		t := &k.catalogue.templates[pipeline.template]
+		t := &k.catalogue.Templates[pipeline.template]
 		for si := range t.Stages {
 			s := &t.Stages[si]
 			if s.Pool != pool {
@@ -180,7 +181,7 @@ func (k *planPacking) groupBySlot(pool int) []slotGroup {
 func (k *planPacking) withoutReplica(pool int) *replicaPlan {
 	var bestPlan *replicaPlan
 	for ci := range k.plan.pipelines {
-		t := &k.catalogue.templates[k.plan.pipelines[ci].template]
+		t := &k.catalogue.Templates[k.plan.pipelines[ci].template]
 		for si := range t.Stages {
 			if t.Stages[si].Pool != pool || k.problem.Pools[pool].TimeShared || k.plan.pipelines[ci].replicas[si] == 0 || t.Stages[si].Share == 1 {
 				continue
@@ -188,7 +189,7 @@ func (k *planPacking) withoutReplica(pool int) *replicaPlan {
 			pipelines := slices.Clone(k.plan.pipelines)
 			pipelines[ci].replicas = slices.Clone(pipelines[ci].replicas)
 			pipelines[ci].replicas[si]--
-			smaller := k.catalogue.recomputePlan(pipelines)
+			smaller := recomputePlan(k.catalogue, pipelines)
 			if smaller != nil && (bestPlan == nil || smaller.value > bestPlan.value || smaller.value == bestPlan.value && smaller.weightedSum > bestPlan.weightedSum) {
 				bestPlan = smaller
 			}

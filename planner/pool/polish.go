@@ -50,7 +50,7 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	if err != nil {
 		return err
 	}
-	if found != nil && found.value >= search.catalogue.unitsToRate(minValue)*(1-1e-9) && search.replan.movedDevices(found.pipelines) < movedNow && search.catalogue.unpackablePool(found) < 0 {
+	if found != nil && found.value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && search.replan.movedDevices(found.pipelines) < movedNow && unpackablePool(search.catalogue, found) < 0 {
 		search.incumbent.plan = found
 	}
 	search.recordPhase("fewest moves", len(program.templateSet), stats)
@@ -60,7 +60,7 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 // preferRunning goes back to the running plan if that is worse than the best one by less than the gap, and sums
 // of losses prove that it is good enough by itself. Then no device moves. It reports whether it went back.
 func preferRunning(ctx context.Context, search *planSearch) bool {
-	running, improved := search.catalogue.recomputePlan(search.replan.pipelines), search.incumbent.plan
+	running, improved := recomputePlan(search.catalogue, search.replan.pipelines), search.incumbent.plan
 	if search.stoppedBy == milp.StoppedByWork || running == nil || running.value < improved.value*(1-search.options.Gap) || !search.incumbent.isPlaceable(running) {
 		return false
 	}
@@ -82,7 +82,7 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 		return nil
 	}
 	program := sameValueProgram(search, unionTemplates(search.choice.bestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines))
-	if search.catalogue.incomplete || search.problem.UsesBundles() || search.replan != nil || search.options.Hurry {
+	if search.catalogue.Incomplete || search.problem.UsesBundles() || search.replan != nil || search.options.Hurry {
 		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
 	if search.replan != nil {
@@ -128,7 +128,7 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 	if err != nil {
 		return err
 	}
-	if plan != nil && isAsGood(search, plan, keepSum) && search.catalogue.exclusiveDevices(plan) <= search.catalogue.exclusiveDevices(search.incumbent.plan) {
+	if plan != nil && isAsGood(search, plan, keepSum) && exclusiveDevices(search.catalogue, plan) <= exclusiveDevices(search.catalogue, search.incumbent.plan) {
 		search.incumbent.plan = plan
 	}
 	search.recordPhase("fewest devices", len(search.choice.allowedTemplates), stats)

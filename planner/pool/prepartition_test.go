@@ -25,7 +25,7 @@ func TestPrePartitionAgainstLayers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return r.bound * c.catalogue.units.throughput
+			return r.bound * c.catalogue.Units.Throughput
 		}
 		all := bound(z.Problem())
 		for _, n := range sizes {

@@ -38,7 +38,7 @@ func (q *integerProgram) minimizeDevices(minSum float64) {
 	for i, ti := range q.templateSet {
 		for si, replicaVar := range q.replicaVars[i] {
 			if replicaVar >= 0 {
-				q.m.SetObj(replicaVar, 1/float64(q.catalogue.templates[ti].Stages[si].Share))
+				q.m.SetObj(replicaVar, 1/float64(q.catalogue.Templates[ti].Stages[si].Share))
 			}
 		}
 	}
@@ -65,11 +65,11 @@ func (q *integerProgram) minimizePrice(devicePrices []float64, totalPrice float6
 // total, what one unit of every model's rate gives, so that coefficients are near 1.
 func (q *integerProgram) weightedSumTerms() (terms []milp.Term, total float64) {
 	for d := range q.problem.Models {
-		total += q.problem.Models[d].Weight * q.catalogue.units.modelRPS[d]
+		total += q.problem.Models[d].Weight * q.catalogue.Units.ModelRPS[d]
 	}
 	for i, ti := range q.templateSet {
-		d := q.catalogue.templates[ti].Model
-		terms = append(terms, milp.Term{Var: q.rateVars[i], Coef: q.problem.Models[d].Weight * q.catalogue.units.modelRPS[d] / total})
+		d := q.catalogue.Templates[ti].Model
+		terms = append(terms, milp.Term{Var: q.rateVars[i], Coef: q.problem.Models[d].Weight * q.catalogue.Units.ModelRPS[d] / total})
 	}
 	return terms, total
 }

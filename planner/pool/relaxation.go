@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -33,7 +34,7 @@ type relaxation struct {
 // the devices that carry the floors.
 type masterProgram struct {
 	problem   *problem.Problem
-	catalogue *templateCatalogue
+	catalogue *templates.Catalogue
 	m         *milp.Model
 	poolCosts []float64  // by pool: cost of all its devices; nil if devices cost nothing
 	extraPool int        // pool that has one more device; -1 if none has
@@ -48,32 +49,32 @@ type masterProgram struct {
 // in fractions. Without poolCosts it maximises θ, the least rate of a model per weight; with poolCosts it
 // minimises the price of the devices. If extraPool is not negative, that pool has one more device. Without
 // withFloors the floors (the least rates asked for) are left out.
-func newMasterProgram(c *templateCatalogue, poolCosts []float64, templates []int, extraPool int, withFloors bool) *masterProgram {
-	program := &masterProgram{problem: c.problem, catalogue: c, m: milp.New("relaxation"), poolCosts: poolCosts, extraPool: extraPool, theta: -1}
+func newMasterProgram(c *templates.Catalogue, poolCosts []float64, templates []int, extraPool int, withFloors bool) *masterProgram {
+	program := &masterProgram{problem: c.Problem, catalogue: c, m: milp.New("relaxation"), poolCosts: poolCosts, extraPool: extraPool, theta: -1}
 	if poolCosts == nil {
 		program.m.SetSense(milp.Maximize)
 		program.theta = program.m.AddVar("theta", 0, milp.Inf, 1)
 	}
 
 	// The rows of the models: rates per weight, and floors.
-	for d := range c.problem.Models {
+	for d := range c.Problem.Models {
 		row := milp.Row(-1)
 		if poolCosts == nil {
-			row = program.m.AddGE("rate "+c.problem.Models[d].Name, 0, milp.Term{Var: program.theta, Coef: -1})
+			row = program.m.AddGE("rate "+c.Problem.Models[d].Name, 0, milp.Term{Var: program.theta, Coef: -1})
 		}
 		program.modelRows = append(program.modelRows, row)
 		row = -1
-		if floor := c.problem.Models[d].MinRPS; withFloors && floor > 0 {
-			row = program.m.AddGE("floor "+c.problem.Models[d].Name, 1)
+		if floor := c.Problem.Models[d].MinRPS; withFloors && floor > 0 {
+			row = program.m.AddGE("floor "+c.Problem.Models[d].Name, 1)
 		}
 		program.floorRows = append(program.floorRows, row)
 	}
 
 	// The rows of the pools.
-	for k := range c.problem.Pools {
+	for k := range c.Problem.Pools {
 		row := milp.Row(-1)
-		if c.problem.Pools[k].Count > 0 {
-			row = program.m.AddLE("devices "+c.problem.Pools[k].Kind, program.capacity(k))
+		if c.Problem.Pools[k].Count > 0 {
+			row = program.m.AddLE("devices "+c.Problem.Pools[k].Kind, program.capacity(k))
 		}
 		program.poolRows = append(program.poolRows, row)
 	}
@@ -81,7 +82,7 @@ func newMasterProgram(c *templateCatalogue, poolCosts []float64, templates []int
 	// The columns.
 	program.rateVars = make([]milp.Var, 0, len(templates))
 	for _, ti := range templates {
-		program.addTemplate(&c.templates[ti])
+		program.addTemplate(&c.Templates[ti])
 	}
 	return program
 }
@@ -103,16 +104,16 @@ func (l *masterProgram) addTemplate(t *stages.Template) {
 		entries = append(entries, milp.Entry{Row: r, Coef: 1})
 	}
 	if r := l.floorRows[t.Model]; r >= 0 {
-		entries = append(entries, milp.Entry{Row: r, Coef: l.catalogue.floorShare(t.Model)})
+		entries = append(entries, milp.Entry{Row: r, Coef: l.catalogue.FloorShare(t.Model)})
 	}
 	for k := range l.problem.Pools {
 		if c := t.DevicesPerRPS(k); c > 0 {
-			entries = append(entries, milp.Entry{Row: l.poolRows[k], Coef: c * l.catalogue.units.modelRPS[t.Model] / float64(l.problem.Pools[k].Count)})
+			entries = append(entries, milp.Entry{Row: l.poolRows[k], Coef: c * l.catalogue.Units.ModelRPS[t.Model] / float64(l.problem.Pools[k].Count)})
 		}
 	}
 	obj := 0.0
 	if l.poolCosts != nil {
-		obj = l.catalogue.unitCost(t, l.poolCosts)
+		obj = l.catalogue.UnitCost(t, l.poolCosts)
 	}
 	l.rateVars = append(l.rateVars, l.m.AddColumn("", 0, milp.Inf, obj, entries...))
 }
@@ -122,14 +123,14 @@ var errInfeasible = errors.New("the relaxation is infeasible")
 
 // solveRelaxation solves the linear program over a set of templates. If the floors cannot all be met, it returns
 // errInfeasible.
-func (c *templateCatalogue) solveRelaxation(ctx context.Context, s milp.Solver, poolCosts []float64, templates []int) (*relaxation, error) {
+func solveRelaxation(c *templates.Catalogue, ctx context.Context, s milp.Solver, poolCosts []float64, templates []int) (*relaxation, error) {
 	return solveRelaxationFrom(ctx, c, s, poolCosts, templates, -1, nil)
 }
 
 // solveRelaxationFrom solves the relaxation (rates through templates, devices in fractions) and bounds all
 // plans by its duals. It starts from a basis of an earlier solve, or from nothing if that is nil. If extraPool
 // is not negative, that pool has one more device. If the floors cannot be met, it returns errInfeasible.
-func solveRelaxationFrom(ctx context.Context, c *templateCatalogue, s milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*relaxation, error) {
+func solveRelaxationFrom(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*relaxation, error) {
 	program := newMasterProgram(c, poolCosts, templates, extraPool, true)
 	sol, err := s.Solve(ctx, program.m, milp.Options{Basis: basis})
 	if err != nil {
@@ -148,10 +149,10 @@ func solveRelaxationFrom(ctx context.Context, c *templateCatalogue, s milp.Solve
 
 	// Bound the optimum by the duals.
 	duals := program.readDuals(sol.RowDuals)
-	minCost := slices.Repeat([]float64{math.Inf(1)}, len(c.problem.Models))
+	minCost := slices.Repeat([]float64{math.Inf(1)}, len(c.Problem.Models))
 	for _, ti := range templates {
-		t := &c.templates[ti]
-		minCost[t.Model] = min(minCost[t.Model], c.unitCost(t, duals.poolPrice))
+		t := &c.Templates[ti]
+		minCost[t.Model] = min(minCost[t.Model], c.UnitCost(t, duals.poolPrice))
 	}
 	solved := program.readSolution(sol, templates)
 	if duals.priceFactor(minCost) > 1.001 {
@@ -215,7 +216,7 @@ func (l *masterProgram) readDuals(duals []float64) dualWeights {
 		if l.floorRows[d] >= 0 {
 			floorDual := dual(l.floorRows[d]) / modelDuals
 			read.floorDuals += floorDual
-			read.rateDual[d] += floorDual * l.catalogue.floorShare(d)
+			read.rateDual[d] += floorDual * l.catalogue.FloorShare(d)
 		}
 	}
 	for k := range l.problem.Pools {
@@ -271,7 +272,7 @@ func (l *masterProgram) proveBound(duals dualWeights, minCost []float64, solved 
 		leastPrice := -duals.totalScarcity
 		for d := range l.problem.Models {
 			solved.rateDual[d] = min(solved.rateDual[d], minCost[d])
-			leastPrice += solved.rateDual[d] * l.problem.Models[d].MinRPS / l.catalogue.units.modelRPS[d]
+			leastPrice += solved.rateDual[d] * l.problem.Models[d].MinRPS / l.catalogue.Units.ModelRPS[d]
 		}
 		solved.bound = -max(leastPrice, 0)
 		return

@@ -12,6 +12,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 )
 
@@ -69,13 +70,13 @@ func resolveDocuments(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, e
 		r.problem.PrePartition(r.options.Blocks, rule)
 		r.run.Assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.options.Blocks, r.options.Blocks, r.options.BlocksBy)
 	}
-	if n := limitBlocks(r.problem); n > 0 {
+	if n := templates.LimitBlocks(r.problem); n > 0 {
 		limitedInput := *r.input
 		if err := limitedInput.Values.Set("blocks", n); err != nil {
 			return nil, err
 		}
 		r.input = &limitedInput
-		r.run.Assume("models of more than %d blocks are cut as if they had %d, where the fewest bytes cross: the problem has more than %d possible pipelines", n, n, maxSequences)
+		r.run.Assume("models of more than %d blocks are cut as if they had %d, where the fewest bytes cross: the problem has more than %d possible pipelines", n, n, templates.MaxSequences)
 	}
 
 	// Note the defaults.

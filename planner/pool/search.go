@@ -10,6 +10,7 @@ import (
 
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -34,16 +35,16 @@ const (
 // planSearch is the state of a solve.
 type planSearch struct {
 	problem      *problem.Problem
-	catalogue    *templateCatalogue
+	catalogue    *templates.Catalogue
 	goal         planGoal
 	solver       milp.Solver
 	options      problem.Options
 	replan       *replanState // of the plan that runs; nil without one
 	incumbent    *incumbent
-	choice       *waitChoice      // the wait choice under work
-	waitChoices  []waitChoice     // the best relaxation first
-	tables       []*templateTable // by model; nil if all templates are listed in the catalogue
-	droppedBound float64          // proven over the wait choices that were left out
+	choice       *waitChoice        // the wait choice under work
+	waitChoices  []waitChoice       // the best relaxation first
+	tables       []*templates.Table // by model; nil if all templates are listed in the catalogue
+	droppedBound float64            // proven over the wait choices that were left out
 	floors       *floorSearch
 	outcome      *problem.Outcome
 	stoppedBy    milp.StoppedBy
@@ -56,15 +57,15 @@ func newSearch(ctx context.Context, p *problem.Problem, solver milp.Solver, opti
 	options.Effort = max(options.Effort, 1)
 	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), outcome: &problem.Outcome{}}
 	x.floors = &floorSearch{search: x}
-	if needsColumns(p) {
+	if templates.NeedsColumns(p) {
 		return x, x.generateTemplates(ctx)
 	}
-	catalogue, err := listTemplates(p)
+	catalogue, err := templates.ListAll(p)
 	if err != nil {
 		return nil, err
 	}
 	x.setCatalogue(catalogue)
-	x.reportProgress("pipelines", fmt.Sprintf("%d possible pipelines", len(x.catalogue.templates)))
+	x.reportProgress("pipelines", fmt.Sprintf("%d possible pipelines", len(x.catalogue.Templates)))
 	if err := x.relaxChoices(ctx); err != nil {
 		return nil, x.explainError(ctx, err)
 	}
@@ -74,9 +75,9 @@ func newSearch(ctx context.Context, p *problem.Problem, solver milp.Solver, opti
 
 // setCatalogue sets the templates of the search, reads the plan that runs, if there is one, so that its
 // templates are among them, and starts without a best plan.
-func (s *planSearch) setCatalogue(catalogue *templateCatalogue) {
+func (s *planSearch) setCatalogue(catalogue *templates.Catalogue) {
 	s.catalogue = catalogue
-	s.outcome.Templates = len(catalogue.templates)
+	s.outcome.Templates = len(catalogue.Templates)
 	s.replan = readRunning(catalogue, s.options.RunningPlan)
 	s.incumbent = &incumbent{catalogue: catalogue, goal: s.goal, replan: s.replan}
 }
@@ -94,7 +95,7 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 	if generation != nil {
 		s.tables = generation.tables
 		s.setCatalogue(generation.catalogue)
-		s.choice = &waitChoice{catalogue: s.catalogue, allowedTemplates: s.catalogue.allTemplates(), lp: solved}
+		s.choice = &waitChoice{catalogue: s.catalogue, allowedTemplates: s.catalogue.AllTemplates(), lp: solved}
 	}
 	if err != nil {
 		if generation == nil || !errors.Is(err, errInfeasible) {
@@ -113,15 +114,15 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 // the templates that keep their SLO then) and solves the linear program of each. They come by falling value of
 // that program, the most promising first.
 func (s *planSearch) relaxChoices(ctx context.Context) error {
-	choices, exact := listWaitBounds(s.catalogue)
+	choices, exact := templates.ListWaitBounds(s.catalogue)
 	relaxOver := func(templates []int) (*relaxation, error) {
-		return s.catalogue.solveRelaxation(ctx, s.solver, s.goal.poolCosts(), templates)
+		return solveRelaxation(s.catalogue, ctx, s.solver, s.goal.poolCosts(), templates)
 	}
 
 	// Choices under which some model has no template, or floors cannot be met, are left out.
 	for _, bounds := range choices {
-		templates := s.catalogue.templatesWithin(bounds)
-		if bounds != nil && len(s.catalogue.unservedModels(bounds)) > 0 {
+		templates := s.catalogue.TemplatesWithin(bounds)
+		if bounds != nil && len(s.catalogue.UnservedModels(bounds)) > 0 {
 			continue
 		}
 		solved, err := relaxOver(templates)
@@ -141,7 +142,7 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 	slices.SortStableFunc(s.waitChoices, func(a, b waitChoice) int { return cmp.Compare(roundedValue(a), roundedValue(b)) })
 	if !exact {
 		// A choice that was left out could be better. The bound is then that of the program without the rule.
-		solved, err := relaxOver(s.catalogue.allTemplates())
+		solved, err := relaxOver(s.catalogue.AllTemplates())
 		if err != nil {
 			return err
 		}
@@ -163,7 +164,7 @@ func (s *planSearch) selectChoice(i int) {
 	}
 	s.outcome.ExemptModels = nil
 	if s.choice.waits != nil {
-		for d, exempt := range s.choice.waits.exemptModels {
+		for d, exempt := range s.choice.waits.ExemptModels {
 			if exempt {
 				s.outcome.ExemptModels = append(s.outcome.ExemptModels, d)
 			}
@@ -297,13 +298,13 @@ func (s *planSearch) reachedEnough() bool {
 	if s.options.EnoughRPS <= 0 {
 		return false
 	}
-	return s.incumbent.plan != nil && s.incumbent.plan.value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.unitsToRate(s.incumbent.provenBound()) < s.options.EnoughRPS*(1-problem.FloorTolerance)
+	return s.incumbent.plan != nil && s.incumbent.plan.value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.UnitsToRate(s.incumbent.provenBound()) < s.options.EnoughRPS*(1-problem.FloorTolerance)
 }
 
 // missesLeast reports whether no plan can have the throughput below which a plan is of no use. Before there is a
 // plan it returns false.
 func (s *planSearch) missesLeast() bool {
-	return s.options.LeastRPS > 0 && s.incumbent.value() > 0 && s.catalogue.unitsToRate(s.incumbent.provenBound()) < s.options.LeastRPS*(1-problem.FloorTolerance)
+	return s.options.LeastRPS > 0 && s.incumbent.value() > 0 && s.catalogue.UnitsToRate(s.incumbent.provenBound()) < s.options.LeastRPS*(1-problem.FloorTolerance)
 }
 
 // templatesPerModel returns how many templates of each model the small integer program has beside those of the

@@ -84,7 +84,7 @@ func (l *labelSearch) labelPipelines(label int32) []planPipeline {
 	var pipelines []planPipeline
 	for i := label; i > 0; i = l.labels[i].parent {
 		item := &l.items[l.labels[i].lastItem]
-		replicas := pipelineFor(&catalogue.templates[item.template], item.template, item.rate*catalogue.units.modelRPS[l.model]).replicas
+		replicas := pipelineFor(&catalogue.Templates[item.template], item.template, item.rate*catalogue.Units.ModelRPS[l.model]).replicas
 		j := slices.IndexFunc(pipelines, func(p planPipeline) bool { return p.template == item.template })
 		if j < 0 {
 			pipelines = append(pipelines, planPipeline{template: item.template, model: l.model, replicas: replicas})

@@ -24,7 +24,7 @@ func solveThroughput(ctx context.Context, p *problem.Problem, s milp.Solver, o p
 		return nil, err
 	}
 	maxChoices := 1
-	if slices.Contains(x.catalogue.tightMemory(x.catalogue.allTemplates()), true) {
+	if slices.Contains(x.catalogue.TightMemory(x.catalogue.AllTemplates()), true) {
 		// The relaxation orders the wait choices without regard to memory, so several are tried.
 		maxChoices = maxCandidates * x.options.Effort
 	}
@@ -52,7 +52,7 @@ func solveThroughput(ctx context.Context, p *problem.Problem, s milp.Solver, o p
 // writeOutcome places the best plan on devices and returns the outcome with its bound and, unless the plan is
 // only wanted quickly, what limits it.
 func writeOutcome(ctx context.Context, search *planSearch) (*problem.Outcome, error) {
-	plan, placement, warnings := search.catalogue.placePlan(search.incumbent.plan, search.replan.heldContents())
+	plan, placement, warnings := placePlan(search.catalogue, search.incumbent.plan, search.replan.heldContents())
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(search.incumbent.plan.pipelines))
 	}
@@ -64,9 +64,9 @@ func writeOutcome(ctx context.Context, search *planSearch) (*problem.Outcome, er
 	written := search.outcome
 	written.Warnings = warnings
 	written.RPS, written.Value = plan.modelRPS, plan.value
-	written.Bound = max(search.catalogue.unitsToRate(search.incumbent.provenBound()), plan.value)
+	written.Bound = max(search.catalogue.UnitsToRate(search.incumbent.provenBound()), plan.value)
 	written.StoppedBy = search.stoppedBy
-	written.Pipelines = search.catalogue.placedPipelines(plan, placement)
+	written.Pipelines = placedPipelines(search.catalogue, plan, placement)
 	if search.replan != nil {
 		written.MovedDevices = search.replan.countLoading(written.Pipelines)
 	}

@@ -31,7 +31,7 @@ func (t nicLoad) overload() (sum float64) {
 func (k *planPacking) trafficOf(b *deviceBin) (load nicLoad) {
 	for _, piece := range b.pieces {
 		pipeline := &k.plan.pipelines[piece.pipeline]
-		stageList := k.catalogue.templates[pipeline.template].Stages
+		stageList := k.catalogue.Templates[pipeline.template].Stages
 		rps := pipeline.rps / float64(pipeline.replicas[piece.stage]) * float64(piece.replicas)
 		crossing := func(i int) (seconds float64, sends, receives bool) {
 			return k.problem.LinkTime(stageList[i].Pool, stageList[i+1].Pool, k.problem.Models[pipeline.model].CutBytes[stageList[i].EndBlock-1])

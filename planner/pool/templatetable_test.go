@@ -3,40 +3,17 @@ package pool
 import (
 	"context"
 	"math"
-	"reflect"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 	"inferplan/testkit/pooldraw"
 )
-
-// A template table holds every template, and makes it again.
-func TestSieveHoldsEveryTemplate(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := pooldraw.DrawMany(t)
-		for d := range p.Models {
-			list, tooBig, err := p.ListTemplates(d)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, large, err := newTemplateTable(p, d)
-			if err != nil || large != tooBig || s.len() != len(list) {
-				t.Fatalf("%d templates and %d too large, listed are %d and %d (%v)", s.len(), large, len(list), tooBig, err)
-			}
-			for i := range list {
-				got, err := s.buildTemplate(p, i)
-				if err != nil || !reflect.DeepEqual(*got, list[i]) {
-					t.Fatalf("template %d is %+v, listed is %+v (%v)", i, got, list[i], err)
-				}
-			}
-		}
-	})
-}
 
 // Column generation from template tables agrees with the program over every template.
 func TestSievesMatchEnumeration(t *testing.T) {
@@ -44,14 +21,14 @@ func TestSievesMatchEnumeration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := pooldraw.DrawMany(t)
 		ctx := context.Background()
-		every, err := listTemplates(p)
+		every, err := templates.ListAll(p)
 		if err != nil {
 			if _, _, err := generateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("sieves hold pipelines where there are none")
 			}
 			return
 		}
-		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)))
+		want, wantErr := solveRelaxation(every, ctx, highs.Solver{}, nil, indexesBelow(len(every.Templates)))
 		c, got, err := generateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
@@ -60,11 +37,11 @@ func TestSievesMatchEnumeration(t *testing.T) {
 			return
 		}
 		compared++
-		a, b := want.value*every.units.throughput, got.value*c.catalogue.units.throughput
+		a, b := want.value*every.Units.Throughput, got.value*c.catalogue.Units.Throughput
 		if math.Abs(a-b) > 1e-6*a {
 			t.Fatalf("sieves have %v, enumeration %v", b, a)
 		}
-		if bound := got.bound * c.catalogue.units.throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
+		if bound := got.bound * c.catalogue.Units.Throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
 			t.Fatalf("bound %v of an optimum of %v", bound, a)
 		}
 	})
@@ -90,7 +67,7 @@ func TestBundlesFitTheDevices(t *testing.T) {
 			return
 		}
 		planned++
-		if broken := x.catalogue.brokenLimit(x.incumbent.plan); broken != "" {
+		if broken := brokenLimit(x.catalogue, x.incumbent.plan); broken != "" {
 			t.Fatalf("the plan takes %s", broken)
 		}
 		if value := x.incumbent.value(); value > x.incumbent.choiceBound*(1+1e-9) || x.incumbent.choiceBound > x.choice.lp.bound*(1+1e-9) {
@@ -118,7 +95,7 @@ func TestCoversBoundEveryPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		newModelCovers(ctx, x.choice, x.incumbent, x.tables, 1)
-		if bound := x.catalogue.unitsToRate(x.incumbent.choiceBound); bound < outcome.Value*(1-1e-9) {
+		if bound := x.catalogue.UnitsToRate(x.incumbent.choiceBound); bound < outcome.Value*(1-1e-9) {
 			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
 		if x.incumbent.choiceBound < x.choice.lp.bound*(1-1e-6) {
@@ -186,13 +163,13 @@ func TestConfigurationsLeaveNothingOut(t *testing.T) {
 			w.devicePrice = append(w.devicePrice, rapid.Float64Range(0.1, 2).Draw(t, "price"))
 			w.poolSizes = append(w.poolSizes, p.Pools[k].Count)
 		}
-		s, _, err := newTemplateTable(p, 0)
-		if err != nil || s.len() == 0 {
+		s, _, err := templates.NewTable(p, 0)
+		if err != nil || s.Len() == 0 {
 			return
 		}
 		most := rapid.Float64Range(100, 5000).Draw(t, "rate")
 		var every []coverItem
-		for i := range s.len() {
+		for i := range s.Len() {
 			every = w.appendItems(every, s, i, most, nil)
 		}
 		some := w.listItems(s, most)
@@ -334,31 +311,5 @@ func TestBundlesReachTheGap(t *testing.T) {
 	}
 	if gap := x.incumbent.gap(); gap > 0.01 {
 		t.Errorf("gap %.3f %%, asked 1 %%", 100*gap)
-	}
-}
-
-// A problem with too many stage sequences keeps the most blocks with which they can be listed; one
-// with few keeps all.
-func TestBlocksAreLimited(t *testing.T) {
-	few := pooldraw.Synthetic{Models: 3, Classes: 1, Kinds: 2, GPUs: 20, Layers: 40, Partitions: 2, Shares: 2, Batches: 2}.Problem()
-	if n := limitBlocks(few); n != 0 {
-		t.Errorf("a problem of %g sequences is limited to %d blocks", countSequences(few), n)
-	}
-	for _, partitions := range []int{2, 3, 5} {
-		p := pooldraw.Synthetic{Models: 3, Classes: 1, Kinds: 4, GPUs: 100, Layers: 2500, Partitions: partitions, Shares: 4, Batches: 8}.Problem()
-		all := *p
-		n := limitBlocks(p)
-		if n < 1 || countSequences(p) > maxSequences {
-			t.Fatalf("%d stages: %d blocks with %g sequences, expected at most %d", partitions, n, countSequences(p), maxSequences)
-		}
-		for d := range p.Models {
-			if cuts := len(slices.DeleteFunc(slices.Clone(p.Models[d].CutBytes), func(b int64) bool { return b < 0 })); cuts > n-1 {
-				t.Errorf("%d stages: model %d may be cut at %d places, expected at most %d", partitions, d, cuts, n-1)
-			}
-		}
-		all.Models = slices.Clone(all.Models)
-		if all.PrePartition(n+1, stages.ByBytes); countSequences(&all) <= maxSequences {
-			t.Errorf("%d stages: %d blocks, %d have %g sequences", partitions, n, n+1, countSequences(&all))
-		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
 	"inferplan/solver/milp"
 )
 
@@ -19,7 +20,7 @@ import (
 func SolveUneven(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	bestOutcome, err := Solve(ctx, p, s, o)
 	// With a running plan, or too many templates to list, only even parts are planned for.
-	if err != nil || o.RunningPlan != nil || needsColumns(p) {
+	if err != nil || o.RunningPlan != nil || templates.NeedsColumns(p) {
 		return bestOutcome, err
 	}
 	for k := range p.Pools {

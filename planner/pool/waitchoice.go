@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"inferplan/planner/pool/templates"
 )
 
 // waitChoice is a choice of wait bounds with the templates that keep the rule under it, their relaxation, and
 // the loss of each.
 type waitChoice struct {
-	catalogue        *templateCatalogue
-	waits            *waitBounds
+	catalogue        *templates.Catalogue
+	waits            *templates.WaitBounds
 	allowedTemplates []int
 	lp               *relaxation
 	bound            float64   // proven so far for plans of the choice
@@ -21,9 +23,9 @@ type waitChoice struct {
 // relaxation every plan with it stays at least. All other templates get an infinite loss, so no program takes
 // them.
 func (c *waitChoice) computeLosses() {
-	c.losses = slices.Repeat([]float64{math.Inf(1)}, len(c.catalogue.templates))
+	c.losses = slices.Repeat([]float64{math.Inf(1)}, len(c.catalogue.Templates))
 	for _, i := range c.allowedTemplates {
-		c.losses[i] = c.catalogue.templateLoss(&c.catalogue.templates[i], c.lp)
+		c.losses[i] = templateLoss(c.catalogue, &c.catalogue.Templates[i], c.lp)
 	}
 }
 
@@ -37,13 +39,13 @@ func (c *waitChoice) templatesByLoss() []int {
 // pickTemplates returns the basis and, of each model, the first n templates of byLoss (sorted by loss, the
 // least first) that a plan can use, as sorted indexes. They are the templates of a small integer program.
 func (c *waitChoice) pickTemplates(byLoss, basis []int, n int) []int {
-	pickedOfModel := make([]int, len(c.catalogue.problem.Models))
+	pickedOfModel := make([]int, len(c.catalogue.Problem.Models))
 	isPicked := make(map[int]bool, len(basis))
 	for _, i := range basis {
 		isPicked[i] = true
 	}
 	for _, i := range byLoss {
-		if d := c.catalogue.templates[i].Model; pickedOfModel[d] < n && !math.IsInf(c.losses[i], 1) {
+		if d := c.catalogue.Templates[i].Model; pickedOfModel[d] < n && !math.IsInf(c.losses[i], 1) {
 			pickedOfModel[d]++
 			isPicked[i] = true
 		}

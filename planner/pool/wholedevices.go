@@ -3,14 +3,15 @@ package pool
 import (
 	"fmt"
 
+	"inferplan/planner/pool/templates"
 	"inferplan/solver/milp"
 )
 
 // newWholeDeviceProgram builds the program of which the optimum bounds all plans: the most throughput, at most
 // maxValue in units, of rates through templates, where each model takes a whole number of devices of each pool.
 // Replicas may be fractions.
-func newWholeDeviceProgram(c *templateCatalogue, templates []int, maxValue float64) *milp.Model {
-	p := c.problem
+func newWholeDeviceProgram(c *templates.Catalogue, templates []int, maxValue float64) *milp.Model {
+	p := c.Problem
 	m := milp.New("whole devices per model")
 	m.SetSense(milp.Maximize)
 	theta := m.AddVar("theta", 0, maxValue, 1)
@@ -36,11 +37,11 @@ func newWholeDeviceProgram(c *templateCatalogue, templates []int, maxValue float
 
 	// Columns: the rate through each template.
 	for _, ti := range templates {
-		t := &c.templates[ti]
+		t := &c.Templates[ti]
 		entries := []milp.Entry{{Row: rateRows[t.Model], Coef: 1}}
 		for k := range p.Pools {
 			if devices := t.DevicesPerRPS(k); devices > 0 {
-				entries = append(entries, milp.Entry{Row: takenRows[t.Model][k], Coef: devices * c.units.modelRPS[t.Model]})
+				entries = append(entries, milp.Entry{Row: takenRows[t.Model][k], Coef: devices * c.Units.ModelRPS[t.Model]})
 			}
 		}
 		m.AddColumn("", 0, milp.Inf, 0, entries...)

@@ -1,4 +1,4 @@
-package pool
+package templates
 
 import (
 	"slices"
@@ -23,16 +23,16 @@ import (
 // A model that cannot keep the rule even at the smallest B that leaves every model a pipeline is exempt from it,
 // with a warning: it is served, but waits may make it late.
 
-// waitBounds is one choice of the longest inference on each time-shared pool. A nil pointer is no rule.
-type waitBounds struct {
-	longestInfer []time.Duration // by pool: B_k; unused on exclusive pools
-	exemptModels []bool          // by model
+// WaitBounds is one choice of the longest inference on each time-shared pool. A nil pointer is no rule.
+type WaitBounds struct {
+	LongestInfer []time.Duration // by pool: B_k; unused on exclusive pools
+	ExemptModels []bool          // by model
 }
 
-// allowsTemplate reports whether a template keeps its SLO under these bounds, if each of its stages on a
+// AllowsTemplate reports whether a template keeps its SLO under these bounds, if each of its stages on a
 // time-shared pool first waits for the longest inference there, and has none that is longer. Without bounds
 // (nil) every template is allowed. Exempt models only need stages that are no longer.
-func (b *waitBounds) allowsTemplate(p *problem.Problem, t *stages.Template) bool {
+func (b *WaitBounds) AllowsTemplate(p *problem.Problem, t *stages.Template) bool {
 	if b == nil {
 		return true
 	}
@@ -43,31 +43,31 @@ func (b *waitBounds) allowsTemplate(p *problem.Problem, t *stages.Template) bool
 		if !p.Pools[s.Pool].TimeShared {
 			continue
 		}
-		if s.MaxTime > b.longestInfer[s.Pool] {
+		if s.MaxTime > b.LongestInfer[s.Pool] {
 			return false
 		}
-		total += b.longestInfer[s.Pool]
+		total += b.LongestInfer[s.Pool]
 	}
-	return total <= m.SLO || b.exemptModels[t.Model]
+	return total <= m.SLO || b.ExemptModels[t.Model]
 }
 
 // maxWaitBounds bounds the number of choices that are tried.
 const maxWaitBounds = 256
 
-// listWaitBounds lists the choices of wait bounds: for each time-shared pool the longest inference that a plan
+// ListWaitBounds lists the choices of wait bounds: for each time-shared pool the longest inference that a plan
 // may place there, and so the longest that a batch waits for another. If the problem has no time-shared pool,
 // or is a fluid one (which bounds all plans), the only choice is nil: no rule. exact reports that no choice was
 // left out.
-func listWaitBounds(c *templateCatalogue) (list []*waitBounds, exact bool) {
+func ListWaitBounds(c *Catalogue) (list []*WaitBounds, exact bool) {
 	// The time-shared pools with devices.
 	var pools []int
-	for k := range c.problem.Pools {
-		if c.problem.Pools[k].TimeShared && c.problem.Pools[k].Count > 0 {
+	for k := range c.Problem.Pools {
+		if c.Problem.Pools[k].TimeShared && c.Problem.Pools[k].Count > 0 {
 			pools = append(pools, k)
 		}
 	}
-	if len(pools) == 0 || c.problem.Fluid {
-		return []*waitBounds{nil}, true
+	if len(pools) == 0 || c.Problem.Fluid {
+		return []*WaitBounds{nil}, true
 	}
 
 	// How many values each pool may have.
@@ -79,19 +79,19 @@ func listWaitBounds(c *templateCatalogue) (list []*waitBounds, exact bool) {
 	}
 
 	// All combinations of the pools' values.
-	list = []*waitBounds{{longestInfer: make([]time.Duration, len(c.problem.Pools))}}
+	list = []*WaitBounds{{LongestInfer: make([]time.Duration, len(c.Problem.Pools))}}
 	for i := len(pools) - 1; i >= 0; i-- { // the values of the first pool change fastest
 		values := waitBoundValues(c, pools[i])
 		if len(values) > maxValues {
 			exact = false
 			values = evenSample(values, maxValues)
 		}
-		var extended []*waitBounds
+		var extended []*WaitBounds
 		for _, bounds := range list {
 			for _, value := range values {
-				longest := slices.Clone(bounds.longestInfer)
+				longest := slices.Clone(bounds.LongestInfer)
 				longest[pools[i]] = value
-				extended = append(extended, &waitBounds{longestInfer: longest})
+				extended = append(extended, &WaitBounds{LongestInfer: longest})
 			}
 		}
 		list = extended
@@ -101,19 +101,19 @@ func listWaitBounds(c *templateCatalogue) (list []*waitBounds, exact bool) {
 
 // waitBoundValues lists, by rising time, the values that the longest inference on pool k may have in a plan:
 // inference times of templates there.
-func waitBoundValues(c *templateCatalogue, k int) []time.Duration {
+func waitBoundValues(c *Catalogue, k int) []time.Duration {
 	// Below the smallest value that leaves every model a pipeline, no choice serves all models.
-	minLongest := slices.Repeat([]time.Duration{-1}, len(c.problem.Models))
-	for ti := range c.templates {
-		t := &c.templates[ti]
+	minLongest := slices.Repeat([]time.Duration{-1}, len(c.Problem.Models))
+	for ti := range c.Templates {
+		t := &c.Templates[ti]
 		if infer := longestInference(t, k); minLongest[t.Model] < 0 || infer < minLongest[t.Model] {
 			minLongest[t.Model] = infer
 		}
 	}
 	floor := slices.Max(minLongest)
 	values := []time.Duration{floor}
-	for ti := range c.templates {
-		if infer := longestInference(&c.templates[ti], k); infer > floor {
+	for ti := range c.Templates {
+		if infer := longestInference(&c.Templates[ti], k); infer > floor {
 			values = append(values, infer)
 		}
 	}
@@ -125,61 +125,61 @@ func waitBoundValues(c *templateCatalogue, k int) []time.Duration {
 // rule that they keep their SLO after the longest wait. If every other model is served by some choice but no
 // single one serves all, it returns only the first choice that leaves the fewest models unserved, and exempts
 // those.
-func markExempt(c *templateCatalogue, list []*waitBounds) []*waitBounds {
+func markExempt(c *Catalogue, list []*WaitBounds) []*WaitBounds {
 	// Models that no choice serves are exempt in all of them.
-	neverServed := slices.Repeat([]bool{true}, len(c.problem.Models))
+	neverServed := slices.Repeat([]bool{true}, len(c.Problem.Models))
 	for _, bounds := range list {
-		bounds.exemptModels = make([]bool, len(c.problem.Models))
-		for ti := range c.templates {
-			if t := &c.templates[ti]; neverServed[t.Model] && bounds.allowsTemplate(c.problem, t) {
+		bounds.ExemptModels = make([]bool, len(c.Problem.Models))
+		for ti := range c.Templates {
+			if t := &c.Templates[ti]; neverServed[t.Model] && bounds.AllowsTemplate(c.Problem, t) {
 				neverServed[t.Model] = false
 			}
 		}
 	}
 	for _, bounds := range list {
-		copy(bounds.exemptModels, neverServed)
+		copy(bounds.ExemptModels, neverServed)
 	}
 
 	// If some choice serves all others, no further model is exempt.
-	if slices.ContainsFunc(list, func(bounds *waitBounds) bool { return len(c.unservedModels(bounds)) == 0 }) {
+	if slices.ContainsFunc(list, func(bounds *WaitBounds) bool { return len(c.UnservedModels(bounds)) == 0 }) {
 		return list
 	}
 
 	// Else take the choice with the fewest unserved models and exempt these.
-	var fewestUnserved *waitBounds
+	var fewestUnserved *WaitBounds
 	var unserved []int
 	for _, bounds := range list {
-		without := c.unservedModels(bounds)
+		without := c.UnservedModels(bounds)
 		// With all exempt, a model without a template has only stages that are too long.
-		allExempt := &waitBounds{longestInfer: bounds.longestInfer, exemptModels: slices.Repeat([]bool{true}, len(c.problem.Models))}
-		if len(c.unservedModels(allExempt)) == 0 && (fewestUnserved == nil || len(without) < len(unserved)) {
+		allExempt := &WaitBounds{LongestInfer: bounds.LongestInfer, ExemptModels: slices.Repeat([]bool{true}, len(c.Problem.Models))}
+		if len(c.UnservedModels(allExempt)) == 0 && (fewestUnserved == nil || len(without) < len(unserved)) {
 			fewestUnserved, unserved = bounds, without
 		}
 	}
 	for _, d := range unserved {
-		fewestUnserved.exemptModels[d] = true
+		fewestUnserved.ExemptModels[d] = true
 	}
-	return []*waitBounds{fewestUnserved}
+	return []*WaitBounds{fewestUnserved}
 }
 
-// templatesWithin lists the indexes of the templates that may be used under some wait bounds (the longest
+// TemplatesWithin lists the indexes of the templates that may be used under some wait bounds (the longest
 // inferences on time-shared pools). Without bounds it lists all.
-func (c *templateCatalogue) templatesWithin(b *waitBounds) []int {
+func (c *Catalogue) TemplatesWithin(b *WaitBounds) []int {
 	var set []int
-	for i := range c.templates {
-		if b.allowsTemplate(c.problem, &c.templates[i]) {
+	for i := range c.Templates {
+		if b.AllowsTemplate(c.Problem, &c.Templates[i]) {
 			set = append(set, i)
 		}
 	}
 	return set
 }
 
-// unservedModels lists the models that have no template under some wait bounds (the longest inferences on
+// UnservedModels lists the models that have no template under some wait bounds (the longest inferences on
 // time-shared pools): no plan under them serves these models.
-func (c *templateCatalogue) unservedModels(b *waitBounds) []int {
-	isServed := make([]bool, len(c.problem.Models))
-	for i := range c.templates {
-		if t := &c.templates[i]; !isServed[t.Model] && b.allowsTemplate(c.problem, t) {
+func (c *Catalogue) UnservedModels(b *WaitBounds) []int {
+	isServed := make([]bool, len(c.Problem.Models))
+	for i := range c.Templates {
+		if t := &c.Templates[i]; !isServed[t.Model] && b.AllowsTemplate(c.Problem, t) {
 			isServed[t.Model] = true
 		}
 	}

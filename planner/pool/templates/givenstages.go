@@ -1,4 +1,4 @@
-package pool
+package templates
 
 import (
 	"fmt"
@@ -7,11 +7,11 @@ import (
 	"inferplan/planner/stages"
 )
 
-// completeTemplate computes the times, rates and memory of a template of which the model, the batch size and the
+// Complete computes the times, rates and memory of a template of which the model, the batch size and the
 // place of each stage (blocks, pool and share) are given, from the problem's measurements. It returns an error if
 // the stages do not follow one another over all blocks, were not measured on their devices, or break the SLO of
 // the model.
-func completeTemplate(p *problem.Problem, t *stages.Template) error {
+func Complete(p *problem.Problem, t *stages.Template) error {
 	if t.Model < 0 || t.Model >= len(p.Models) {
 		return fmt.Errorf("model %d of %d", t.Model, len(p.Models))
 	}
@@ -56,8 +56,8 @@ func completeTemplate(p *problem.Problem, t *stages.Template) error {
 	return nil
 }
 
-// fitsMemory reports whether each stage of a template fits the memory of its share of a device.
-func fitsMemory(p *problem.Problem, t *stages.Template) bool {
+// FitsMemory reports whether each stage of a template fits the memory of its share of a device.
+func FitsMemory(p *problem.Problem, t *stages.Template) bool {
 	for i := range t.Stages {
 		s := &t.Stages[i]
 		if maxBytes := p.Pools[s.Pool].Memory; maxBytes > 0 && s.Memory > maxBytes/int64(s.Share) {

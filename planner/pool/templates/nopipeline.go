@@ -1,4 +1,4 @@
-package pool
+package templates
 
 import (
 	"fmt"
@@ -8,10 +8,10 @@ import (
 	"inferplan/planner/pool/problem"
 )
 
-// noPipeline returns the error that explains why model d has no template at all: no device it was measured on,
+// NoPipeline returns the error that explains why model d has no template at all: no device it was measured on,
 // too little memory, or an SLO that the fastest pipeline misses. tooBig is the number of stages that were left
 // out for lack of memory.
-func noPipeline(p *problem.Problem, d, tooBig int) error {
+func NoPipeline(p *problem.Problem, d, tooBig int) error {
 	m := &p.Models[d]
 	reason := &kind.InfeasibleError{Model: m.Name}
 	latency, batch, ok := minLatency(p, d)

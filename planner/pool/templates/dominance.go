@@ -1,4 +1,4 @@
-package pool
+package templates
 
 import (
 	"cmp"
@@ -8,10 +8,10 @@ import (
 	"inferplan/planner/stages"
 )
 
-// undominatedTemplates lists the templates of one model that no other one dominates, in a fixed order. tooBig
+// UndominatedTemplates lists the templates of one model that no other one dominates, in a fixed order. tooBig
 // is the number of stages that were left out for lack of memory. A template dominates another one if it may
 // replace it in any plan.
-func undominatedTemplates(p *problem.Problem, model int) (list []stages.Template, tooBig int, err error) {
+func UndominatedTemplates(p *problem.Problem, model int) (list []stages.Template, tooBig int, err error) {
 	if list, tooBig, err = p.ListTemplates(model); err != nil {
 		return nil, 0, err
 	}

@@ -1,4 +1,4 @@
-package pool
+package templates
 
 import (
 	"slices"
@@ -57,11 +57,11 @@ func countStageDevices(p *problem.Problem, m *stages.Model, batch int) (n float6
 	return n
 }
 
-// limitBlocks lets models with too many stage sequences be cut at fewer places, those that the fewest bytes
-// cross, so that the problem has at most maxSequences templates in all. It returns the number of blocks that a
+// LimitBlocks lets models with too many stage sequences be cut at fewer places, those that the fewest bytes
+// cross, so that the problem has at most MaxSequences templates in all. It returns the number of blocks that a
 // model then counts as. If nothing is limited, it returns 0.
-func limitBlocks(p *problem.Problem) int {
-	if countSequences(p) <= maxSequences {
+func LimitBlocks(p *problem.Problem) int {
+	if countSequences(p) <= MaxSequences {
 		return 0
 	}
 	withBlocks := func(n int) *problem.Problem {
@@ -74,15 +74,15 @@ func limitBlocks(p *problem.Problem) int {
 	for d := range p.Models {
 		maxBlocks = max(maxBlocks, p.Models[d].NumBlocks())
 	}
-	n := max(sort.Search(maxBlocks, func(n int) bool { return countSequences(withBlocks(n+1)) > maxSequences }), 1)
+	n := max(sort.Search(maxBlocks, func(n int) bool { return countSequences(withBlocks(n+1)) > MaxSequences }), 1)
 	p.Models = withBlocks(n).Models
 	return n
 }
 
-// needsColumns reports whether the templates are too many to be listed for one program: then only useful ones
+// NeedsColumns reports whether the templates are too many to be listed for one program: then only useful ones
 // are made, by column generation. On large clusters and with many models that begins at a tenth of the number.
 // With a time-shared pool all templates are listed in any case, because the bounds on waiting there need them.
-func needsColumns(p *problem.Problem) bool {
+func NeedsColumns(p *problem.Problem) bool {
 	maxTemplates := float64(maxEnumerated)
 	if p.TotalDevices() >= largeCluster || p.UsesBundles() {
 		// Their programs are large: list fewer.
@@ -91,5 +91,5 @@ func needsColumns(p *problem.Problem) bool {
 	return countSequences(p) > maxTemplates && !p.HasTimeShared()
 }
 
-// maxSequences is the largest number of stage sequences of a problem.
-const maxSequences = 4_000_000
+// MaxSequences is the largest number of stage sequences of a problem.
+const MaxSequences = 4_000_000
