@@ -25,7 +25,7 @@ func largestSumNP(ctx context.Context, p *problem.Problem, s milp.Solver, o prob
 	}
 	// Other than the polishing of pooled plans, this may use other replicas than the best plan has.
 	if len(p.Models) > 1 && ctx.Err() == nil {
-		if err := solveLargestSum(ctx, x, sameValueProgram(x, x.choice.allowedTemplates), 0, survivorNodes); err != nil {
+		if err := solveLargestSum(ctx, x, sameValueProgram(x, x.choice.AllowedTemplates), 0, survivorNodes); err != nil {
 			return nil, err
 		}
 	}
@@ -62,7 +62,7 @@ func solveUnpartitioned(ctx context.Context, p *problem.Problem, s milp.Solver, 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := solveInteger(ctx, x, "no partitioning", x.choice.allowedTemplates, survivorNodes); err != nil {
+	if _, err := solveInteger(ctx, x, "no partitioning", x.choice.AllowedTemplates, survivorNodes); err != nil {
 		return nil, err
 	}
 	x.shouldStop(ctx) // notes why the search ends

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
@@ -162,14 +163,14 @@ func TestEnumerationLosesNothing(t *testing.T) {
 		value := func(list []stages.Template) float64 {
 			c := *few // its units
 			c.Templates = list
-			r, err := solveRelaxation(&c, context.Background(), highs.Solver{}, nil, indexesBelow(len(list)))
+			r, err := relaxation.Solve(&c, context.Background(), highs.Solver{}, nil, indexesBelow(len(list)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.bound < r.value*(1-1e-6) {
-				t.Errorf("bound %v below the value %v of the relaxation", r.bound, r.value)
+			if r.Bound < r.Value*(1-1e-6) {
+				t.Errorf("bound %v below the value %v of the relaxation", r.Bound, r.Value)
 			}
-			return r.value
+			return r.Value
 		}
 		if a, b := value(every), value(few.Templates); math.Abs(a-b) > (1e-6+near(every))*a {
 			t.Errorf("the relaxation has %v over all %d pipelines, %v over the %d kept", a, len(every), b, len(few.Templates))

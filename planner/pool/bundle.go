@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
 	"inferplan/solver/milp"
 )
@@ -65,7 +66,7 @@ type bundleSearch struct {
 // replicas that carry a rate. It lowers the bound by covers (the least cost of the rates of all models) and, if the
 // gap is still too large, by allotments (the devices that each model takes). tables holds the tables of column
 // generation, or nil if all templates are listed in the catalogue of the wait choice.
-func planByBundles(ctx context.Context, solver milp.Solver, choice *waitChoice, best *incumbent, tables []*templates.Table, options *problem.Options, record problem.PhaseRecorder) error {
+func planByBundles(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice, best *incumbent, tables []*templates.Table, options *problem.Options, record problem.PhaseRecorder) error {
 	b := newBundleSearch(solver, options, newModelCovers(ctx, choice, best, tables, options.Effort))
 	err := b.raiseThroughput(ctx)
 	if err == nil && best.gap() > options.Gap {

@@ -106,8 +106,8 @@ func (s *bundleRounder) applySwap(i int) {
 // nothing, so that an excess always costs.
 func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limits *bundleLimits) *bundleRounder {
 	rounder := &bundleRounder{choices: choices, chosen: make([]int, len(x.problem.Models)), usedDevices: make([]float64, len(x.problem.Pools)), maxMoved: math.Inf(1)}
-	totalPrice := total(x.covers.choice.lp.poolPrice)
-	for k, v := range x.covers.choice.lp.poolPrice {
+	totalPrice := total(x.covers.choice.Relaxation.PoolPrice)
+	for k, v := range x.covers.choice.Relaxation.PoolPrice {
 		rounder.devicePrices = append(rounder.devicePrices, max(v, totalPrice*1e-3)/float64(max(x.problem.Pools[k].Count, 1)))
 		rounder.availableDevices = append(rounder.availableDevices, float64(x.problem.Pools[k].Count)-limits.idleDevices[k])
 	}

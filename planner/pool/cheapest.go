@@ -72,7 +72,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 
 	// The templates on pools that are paid for.
 	var templates []int
-	for _, i := range search.choice.bestTemplates(smallPerModel) {
+	for _, i := range search.choice.BestTemplates(smallPerModel) {
 		if !slices.ContainsFunc(search.catalogue.Templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
 			templates = append(templates, i)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"inferplan/cputime"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
@@ -25,24 +26,24 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 		ctx := context.Background()
 		every, err := templates.ListAll(p)
 		if err != nil {
-			if _, _, err := generateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
+			if _, _, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("column generation finds pipelines where there are none")
 			}
 			return
 		}
-		want, wantErr := solveRelaxation(every, ctx, highs.Solver{}, nil, indexesBelow(len(every.Templates)))
-		c, got, err := generateColumns(ctx, p, highs.Solver{}, nil, nil)
+		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, nil, indexesBelow(len(every.Templates)))
+		c, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
 		if err != nil {
 			return
 		}
-		a, b := want.value*every.Units.Throughput, got.value*c.catalogue.Units.Throughput
+		a, b := want.Value*every.Units.Throughput, got.Value*c.Catalogue.Units.Throughput
 		if math.Abs(a-b) > 1e-6*a {
 			t.Fatalf("column generation has %v, enumeration %v", b, a)
 		}
-		if bound := got.bound * c.catalogue.Units.Throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
+		if bound := got.Bound * c.Catalogue.Units.Throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
 			t.Fatalf("bound %v of an optimum of %v", bound, a)
 		}
 	})
@@ -65,8 +66,8 @@ func TestPricedColumnsMatchEnumeration(t *testing.T) {
 		if err != nil {
 			return
 		}
-		want, wantErr := solveRelaxation(every, ctx, highs.Solver{}, g.poolCosts(), indexesBelow(len(every.Templates)))
-		_, got, err := generateColumns(ctx, p, highs.Solver{}, g.poolCosts(), nil)
+		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, g.poolCosts(), indexesBelow(len(every.Templates)))
+		_, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, g.poolCosts(), nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
@@ -74,10 +75,10 @@ func TestPricedColumnsMatchEnumeration(t *testing.T) {
 			return
 		}
 		compared++
-		if a, b := -want.value, -got.value; math.Abs(a-b) > 1e-6*a {
+		if a, b := -want.Value, -got.Value; math.Abs(a-b) > 1e-6*a {
 			t.Fatalf("column generation has %v, enumeration %v", b, a)
 		}
-		if a, b := -want.value, -got.bound; b > a*(1+1e-9) || b < a*(1-1e-5) {
+		if a, b := -want.Value, -got.Bound; b > a*(1+1e-9) || b < a*(1-1e-5) {
 			t.Fatalf("bound %v of an optimum of %v", b, a)
 		}
 	})
@@ -98,11 +99,11 @@ func TestCheapestAtScale(t *testing.T) {
 		}
 		t.Run(z.name, func(t *testing.T) {
 			p := z.Problem()
-			_, r, err := generateColumns(context.Background(), p, highs.Solver{}, nil, nil)
+			_, r, err := relaxation.GenerateColumns(context.Background(), p, highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, _, err := generateColumns(context.Background(), p, highs.Solver{}, nil, nil)
+			c, _, err := relaxation.GenerateColumns(context.Background(), p, highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +112,7 @@ func TestCheapestAtScale(t *testing.T) {
 				prices[k] = 1 / (1 + float64(k)) // the slower the cheaper
 			}
 			for d := range p.Models {
-				p.Models[d].MinRPS = r.bound / 5 * c.catalogue.Units.ModelRPS[d]
+				p.Models[d].MinRPS = r.Bound / 5 * c.Catalogue.Units.ModelRPS[d]
 			}
 			begin := cputime.Used()
 			o, err := Cheapest(context.Background(), p, prices, highs.Solver{}, problem.Options{Gap: 1e-3})
@@ -205,15 +206,15 @@ func TestTinyFloorIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := solveRelaxation(every, context.Background(), highs.Solver{}, g.poolCosts(), indexesBelow(len(every.Templates)))
+	r, err := relaxation.Solve(every, context.Background(), highs.Solver{}, g.poolCosts(), indexesBelow(len(every.Templates)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, c, err := generateColumns(context.Background(), p, highs.Solver{}, g.poolCosts(), nil)
+	_, c, err := relaxation.GenerateColumns(context.Background(), p, highs.Solver{}, g.poolCosts(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, got := range []float64{-r.value * g.totalPrice, -r.bound * g.totalPrice, -c.value * g.totalPrice, -c.bound * g.totalPrice} {
+	for _, got := range []float64{-r.Value * g.totalPrice, -r.Bound * g.totalPrice, -c.Value * g.totalPrice, -c.Bound * g.totalPrice} {
 		if math.Abs(got-price) > 1e-6*price {
 			t.Errorf("price %v, expected %v", got, price)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
 )
 
@@ -11,7 +12,7 @@ import (
 type modelCovers struct {
 	problem         *problem.Problem
 	catalogue       *templates.Catalogue
-	choice          *waitChoice
+	choice          *relaxation.WaitChoice
 	incumbent       *incumbent
 	effort          int
 	modelTables     []*templates.Table // by model
@@ -32,8 +33,8 @@ func (c *modelCovers) requiredRate(d int, value float64) float64 {
 // newModelCovers computes the covers of each model (the cheapest replicas that carry each rate) at the prices of the
 // relaxation. tables holds the tables of column generation. If it is nil, the tables are made of the listed templates
 // that the wait choice (the bounds on waiting in force) allows.
-func newModelCovers(ctx context.Context, choice *waitChoice, best *incumbent, tables []*templates.Table, effort int) *modelCovers {
-	c := &modelCovers{problem: choice.catalogue.Problem, catalogue: choice.catalogue, choice: choice, incumbent: best, effort: effort, modelTables: tables, allListed: tables != nil || !choice.catalogue.Incomplete}
+func newModelCovers(ctx context.Context, choice *relaxation.WaitChoice, best *incumbent, tables []*templates.Table, effort int) *modelCovers {
+	c := &modelCovers{problem: choice.Catalogue.Problem, catalogue: choice.Catalogue, choice: choice, incumbent: best, effort: effort, modelTables: tables, allListed: tables != nil || !choice.Catalogue.Incomplete}
 	c.templateByKey = c.catalogue.IndexByKey()
 	for d := range c.problem.Models {
 		c.listedTemplates = append(c.listedTemplates, map[int32]int{})
@@ -42,7 +43,7 @@ func newModelCovers(ctx context.Context, choice *waitChoice, best *incumbent, ta
 		}
 	}
 	c.tables = make([][]*coverTable, len(c.problem.Models))
-	c.addCovers(ctx, c.choice.lp.poolPrice)
+	c.addCovers(ctx, c.choice.Relaxation.PoolPrice)
 	return c
 }
 
@@ -91,13 +92,13 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 // each pool are worth to those bundles. If these are empty (fractions fit), or covers were repriced often
 // enough, it returns false.
 func (c *modelCovers) repriceCovers(ctx context.Context, scarcityPrices []float64) bool {
-	totalPrice, scarcity := total(c.choice.lp.poolPrice), total(scarcityPrices)
+	totalPrice, scarcity := total(c.choice.Relaxation.PoolPrice), total(scarcityPrices)
 	if c.repriceCount == maxReprices*c.effort || scarcity <= 0 || ctx.Err() != nil {
 		return false
 	}
 	c.repriceCount++
 	poolPrices := make([]float64, len(c.problem.Pools))
-	for k, v := range c.choice.lp.poolPrice {
+	for k, v := range c.choice.Relaxation.PoolPrice {
 		poolPrices[k] = (v + scarcityPrices[k]*totalPrice/scarcity) / 2
 	}
 	c.addCovers(ctx, poolPrices)
@@ -140,7 +141,7 @@ func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 // allows, with the index of each in the catalogue.
 func (c *modelCovers) addModelTable(d int) {
 	table := &templates.Table{Model: d, MaxStages: c.problem.MaxPartitions}
-	for _, i := range c.choice.allowedTemplates {
+	for _, i := range c.choice.AllowedTemplates {
 		if c.catalogue.Templates[i].Model == d {
 			c.listedTemplates[d][int32(table.Len())] = i
 			table.Add(&c.catalogue.Templates[i])
@@ -172,8 +173,8 @@ func (c *modelCovers) templateIndex(d int, listed int32) (int, error) {
 // choice (the bounds on waiting in force) allows, with their losses (how far a plan with one stays below the
 // bound).
 func (c *modelCovers) allowNewTemplates() {
-	for i := len(c.choice.losses); i < len(c.catalogue.Templates); i++ {
-		c.choice.allowedTemplates = append(c.choice.allowedTemplates, i)
-		c.choice.losses = append(c.choice.losses, templateLoss(c.choice.catalogue, &c.catalogue.Templates[i], c.choice.lp))
+	for i := len(c.choice.Losses); i < len(c.catalogue.Templates); i++ {
+		c.choice.AllowedTemplates = append(c.choice.AllowedTemplates, i)
+		c.choice.Losses = append(c.choice.Losses, relaxation.TemplateLoss(c.choice.Catalogue, &c.catalogue.Templates[i], c.choice.Relaxation))
 	}
 }

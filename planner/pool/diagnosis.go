@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/relaxation"
 )
 
 // errNoPlan means that no whole replicas serve every model.
@@ -16,7 +17,7 @@ var errNoPlan = errors.New("no plan serves every model")
 // they are.
 func (s *planSearch) explainError(ctx context.Context, err error) error {
 	switch {
-	case errors.Is(err, errInfeasible):
+	case errors.Is(err, relaxation.ErrInfeasible):
 		return floorsTooHigh(ctx, s)
 	case errors.Is(err, errNoPlan):
 		return tooFewDevices(ctx, s)
@@ -37,7 +38,7 @@ func floorsTooHigh(ctx context.Context, search *planSearch) error {
 	}
 	reason.Nearest.LoadFactor = outcome.Value
 	reason.Reason = fmt.Sprintf("the devices carry %s times the rates asked as min_rps", kind.LoadText(outcome.Value))
-	reason.Conflict = conflictingFloors(ctx, search.solver, search.catalogue)
+	reason.Conflict = relaxation.ConflictingFloors(ctx, search.solver, search.catalogue)
 	return reason
 }
 

@@ -54,9 +54,6 @@
 //
 // Templates and their relaxation:
 //
-//	relaxation.go     the relaxation, with a proven bound on every plan, and prices
-//	loss.go           the loss of a template
-//	columns.go        column generation, if the templates are too many for one program
 //
 // The search for plans and bounds:
 //
@@ -91,7 +88,6 @@
 //	latency.go    of equal plans, one of less latency
 //	uneven.go     SolveUneven: devices that leave the NIC of their node to others
 //	floors.go     the one tolerance, floors at the edge of what is carried, and the largest part of them
-//	limits.go     what limits the objective; why a model has no pipeline
 //	diagnosis.go  why no plan serves every model
 //
 // Placement, re-planning and baselines:

@@ -137,7 +137,7 @@ func (f *floorSearch) adoptPlan(ctx context.Context) error {
 			}
 			index = len(catalogue.Templates)
 			catalogue.Templates = append(catalogue.Templates, pipeline.Template)
-			search.choice.allowedTemplates, search.choice.losses = append(search.choice.allowedTemplates, index), append(search.choice.losses, 0)
+			search.choice.AllowedTemplates, search.choice.Losses = append(search.choice.AllowedTemplates, index), append(search.choice.Losses, 0)
 		}
 		pipelines = append(pipelines, planPipeline{template: index, model: pipeline.Model, rps: pipeline.RPS, replicas: slices.Clone(pipeline.Replicas)})
 	}

@@ -23,12 +23,12 @@ func dropHopelessChoices(ctx context.Context, search *planSearch, first int) err
 	}
 	var group []int
 	for i := first; i < len(search.waitChoices); i++ {
-		if search.waitChoices[i].waits != nil {
+		if search.waitChoices[i].Waits != nil {
 			group = append(group, i)
 		}
 	}
 	slices.SortStableFunc(group, func(a, b int) int {
-		return slices.Compare(search.waitChoices[a].waits.LongestInfer, search.waitChoices[b].waits.LongestInfer)
+		return slices.Compare(search.waitChoices[a].Waits.LongestInfer, search.waitChoices[b].Waits.LongestInfer)
 	})
 	return dropGroup(ctx, search, group)
 }
@@ -44,8 +44,8 @@ func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 	// All templates that some choice of the group allows.
 	groupTemplates, bound := []int(nil), search.goal.noPlanScore()
 	for _, i := range group {
-		groupTemplates = append(groupTemplates, search.waitChoices[i].allowedTemplates...)
-		bound = max(bound, search.waitChoices[i].bound)
+		groupTemplates = append(groupTemplates, search.waitChoices[i].AllowedTemplates...)
+		bound = max(bound, search.waitChoices[i].Bound)
 	}
 	slices.Sort(groupTemplates)
 	// Solve one program for the group, if it is small enough.
@@ -58,7 +58,7 @@ func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 		}
 		if sol.Status == milp.Infeasible {
 			for _, i := range group {
-				search.waitChoices[i].bound = search.goal.noPlanScore()
+				search.waitChoices[i].Bound = search.goal.noPlanScore()
 			}
 			return nil
 		}

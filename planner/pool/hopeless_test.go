@@ -29,7 +29,7 @@ func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 		}
 		asked := rapid.Float64Range(0.9, 1).Draw(t, "asked")
 		for d := range p.Models {
-			p.Models[d].MinRPS = asked * x.choice.lp.bound * x.catalogue.Units.ModelRPS[d]
+			p.Models[d].MinRPS = asked * x.choice.Relaxation.Bound * x.catalogue.Units.ModelRPS[d]
 		}
 		if x, err = newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{}); err != nil {
 			return
@@ -39,12 +39,12 @@ func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 		}
 		for i := range x.waitChoices {
 			c := &x.waitChoices[i]
-			if c.bound > x.goal.noPlanScore() {
+			if c.Bound > x.goal.noPlanScore() {
 				kept++
 				continue
 			}
 			dropped++
-			sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.catalogue, c.allowedTemplates, c.lp.bound).m, milp.Options{MaxNodes: 2000})
+			sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.catalogue, c.AllowedTemplates, c.Relaxation.Bound).m, milp.Options{MaxNodes: 2000})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,7 +39,7 @@ func improvePlan(ctx context.Context, search *planSearch) error {
 // plan is good enough, or that there is none under the wait choice.
 func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop bool, err error) {
 	// The plan that runs, if there is one, is the first incumbent.
-	basis = slices.Clone(search.choice.lp.usedTemplates)
+	basis = slices.Clone(search.choice.Relaxation.UsedTemplates)
 	if search.replan != nil {
 		search.incumbent.keepIfBetter(recomputePlan(search.catalogue, search.replan.pipelines))
 		search.recordPhase("what runs", len(search.replan.pipelines), milp.Stats{})
@@ -61,7 +61,7 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 	}
 
 	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
-	if slices.Contains(search.catalogue.TightMemory(search.choice.allowedTemplates), true) {
+	if slices.Contains(search.catalogue.TightMemory(search.choice.AllowedTemplates), true) {
 		templates, impossible, err := onePipelineEach(ctx, search.solver, search.choice, search.options.Seed)
 		if err != nil {
 			return nil, false, err
@@ -114,8 +114,8 @@ func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (s
 // the one over all templates that a better plan may use: those whose loss (how far a plan with them stays below
 // the bound) is below the gap. It stops as soon as the gap is small enough.
 func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) error {
-	byLoss := search.choice.templatesByLoss()
-	smallSet := search.choice.pickTemplates(byLoss, basis, search.templatesPerModel())
+	byLoss := search.choice.TemplatesByLoss()
+	smallSet := search.choice.PickTemplates(byLoss, basis, search.templatesPerModel())
 	isOptimal, err := solveInteger(ctx, search, "pool", smallSet, poolNodes/nodeDivisor(search))
 	if err != nil || search.shouldStop(ctx) || search.options.Hurry {
 		return err
@@ -130,7 +130,7 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 	// The templates that a better plan may use: no other one can be in it.
 	var survivors []int
 	for _, i := range byLoss {
-		if search.choice.losses[i] < search.choice.lp.bound-search.incumbent.score() {
+		if search.choice.Losses[i] < search.choice.Relaxation.Bound-search.incumbent.score() {
 			survivors = append(survivors, i)
 		}
 	}
@@ -138,7 +138,7 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 		return nil
 	}
 	if len(survivors) > maxSurvivors*search.options.Effort {
-		survivors = search.choice.pickTemplates(byLoss, basis, widePerModel*search.options.Effort)
+		survivors = search.choice.PickTemplates(byLoss, basis, widePerModel*search.options.Effort)
 	}
 	_, err = solveInteger(ctx, search, "survivors", survivors, survivorNodes)
 	search.shouldStop(ctx) // notes why the search ends
@@ -150,7 +150,7 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 // templates and their losses say of all others. isOptimal reports whether the program was solved to its gap.
 func solveInteger(ctx context.Context, search *planSearch, name string, templates []int, nodes int64) (isOptimal bool, err error) {
 	// The best plan is no start if it breaks the wait choice under work.
-	hasStart := search.incumbent.plan != nil && !slices.ContainsFunc(search.incumbent.plan.pipelines, func(c planPipeline) bool { return math.IsInf(search.choice.losses[c.template], 1) })
+	hasStart := search.incumbent.plan != nil && !slices.ContainsFunc(search.incumbent.plan.pipelines, func(c planPipeline) bool { return math.IsInf(search.choice.Losses[c.template], 1) })
 	if hasStart {
 		templates = unionTemplates(templates, search.incumbent.plan.pipelines)
 	} else {
@@ -186,7 +186,7 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 // buildProgram returns the integer program of the goal over a set of templates, with the limit on moved devices
 // if a plan runs.
 func buildProgram(search *planSearch, templates []int) *integerProgram {
-	bound := search.choice.lp.bound
+	bound := search.choice.Relaxation.Bound
 	if search.options.Hurry {
 		bound = min(bound, search.incumbent.choiceBound) // the program then proves less and finds plans sooner
 	}
@@ -242,12 +242,12 @@ func boundOutside(search *planSearch, templates []int) float64 {
 	if search.catalogue.Incomplete {
 		minLoss = 0 // templates that were not generated may lose nothing
 	}
-	for _, i := range search.choice.allowedTemplates {
+	for _, i := range search.choice.AllowedTemplates {
 		if _, ok := slices.BinarySearch(templates, i); !ok {
-			minLoss = min(minLoss, search.choice.losses[i])
+			minLoss = min(minLoss, search.choice.Losses[i])
 		}
 	}
-	return search.choice.lp.bound - minLoss
+	return search.choice.Relaxation.Bound - minLoss
 }
 
 // wholeNodes bounds the branch-and-bound nodes of the program of whole devices per model.
@@ -264,8 +264,8 @@ func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 	}
 
 	// Only templates that a better plan may use take part.
-	templates := slices.DeleteFunc(slices.Clone(search.choice.allowedTemplates), func(ti int) bool {
-		return search.choice.losses[ti] >= search.choice.lp.bound-search.incumbent.score()
+	templates := slices.DeleteFunc(slices.Clone(search.choice.AllowedTemplates), func(ti int) bool {
+		return search.choice.Losses[ti] >= search.choice.Relaxation.Bound-search.incumbent.score()
 	})
 	options := search.options.WorkLimits(wholeNodes)
 	options.Gap = provenGap

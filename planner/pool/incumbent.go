@@ -1,6 +1,9 @@
 package pool
 
-import "inferplan/planner/pool/templates"
+import (
+	"inferplan/planner/pool/relaxation"
+	"inferplan/planner/pool/templates"
+)
 
 // incumbent is the best plan so far, by the goal of the search, with what is proven of all plans.
 type incumbent struct {
@@ -76,17 +79,17 @@ const roundingSteps = 24
 // replicas, rounded up, fit the devices. It keeps the plan if it is better than the best one. For the least
 // price, which asks for fixed rates, the factor is 1. On large clusters the plan is close to the bound at once.
 // Elsewhere it is a start.
-func (b *incumbent) roundRelaxation(choice *waitChoice) {
+func (b *incumbent) roundRelaxation(choice *relaxation.WaitChoice) {
 	if b.catalogue.Problem.HasTimeShared() {
 		return
 	}
 
 	// planAt returns the plan of the rates times a factor, or nil if it does not fit.
 	planAt := func(factor float64) *replicaPlan {
-		pipelines := make([]planPipeline, len(choice.lp.usedTemplates))
-		for i, ti := range choice.lp.usedTemplates {
+		pipelines := make([]planPipeline, len(choice.Relaxation.UsedTemplates))
+		for i, ti := range choice.Relaxation.UsedTemplates {
 			t := &b.catalogue.Templates[ti]
-			pipelines[i] = pipelineFor(t, ti, factor*choice.lp.usedRates[i]*b.catalogue.Units.ModelRPS[t.Model])
+			pipelines[i] = pipelineFor(t, ti, factor*choice.Relaxation.UsedRates[i]*b.catalogue.Units.ModelRPS[t.Model])
 		}
 		return recomputePlan(b.catalogue, pipelines)
 	}

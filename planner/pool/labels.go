@@ -143,7 +143,7 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 		}
 	}
 	// Every other model needs devices that are worth at least the value of its rate.
-	labels.maxPrice = k.choice.lp.rateDual[d]*(k.choice.lp.bound-k.lossBudget) + k.lossBudget
+	labels.maxPrice = k.choice.Relaxation.RateDual[d]*(k.choice.Relaxation.Bound-k.lossBudget) + k.lossBudget
 	if len(k.problem.Models) == 1 {
 		labels.maxPrice = math.Inf(1)
 	}
@@ -173,7 +173,7 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 func (l *labelSearch) extendLabel(i int32) {
 	k, label := l.knapsack, l.labels[i]
 	var extended sumLabel
-	labelPrice := label.loss + k.choice.lp.rateDual[l.model]*label.rate
+	labelPrice := label.loss + k.choice.Relaxation.RateDual[l.model]*label.rate
 
 	// What the label takes already.
 	for j := range k.dimensions {

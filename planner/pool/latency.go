@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -30,18 +31,18 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 	}
 
 	// The first program chooses templates, and the second one maximises what they carry.
-	templates, stats, err := leastLatencyTemplates(ctx, search.solver, search.choice, minValue)
+	templates, stats, err := relaxation.LeastLatencyTemplates(ctx, search.solver, search.choice, minValue)
 	if templates == nil || err != nil {
 		return err
 	}
-	solved, err := solveRelaxation(search.catalogue, ctx, search.solver, nil, templates)
+	solved, err := relaxation.Solve(search.catalogue, ctx, search.solver, nil, templates)
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
 	}
-	pipelines := make([]planPipeline, len(solved.usedTemplates))
-	for i, ti := range solved.usedTemplates {
+	pipelines := make([]planPipeline, len(solved.UsedTemplates))
+	for i, ti := range solved.UsedTemplates {
 		t := &search.catalogue.Templates[ti]
-		pipelines[i] = planPipeline{template: ti, model: t.Model, rps: solved.usedRates[i] * search.catalogue.Units.ModelRPS[t.Model], replicas: make([]int, len(t.Stages))}
+		pipelines[i] = planPipeline{template: ti, model: t.Model, rps: solved.UsedRates[i] * search.catalogue.Units.ModelRPS[t.Model], replicas: make([]int, len(t.Stages))}
 	}
 	if plan := recomputePlan(search.catalogue, pipelines); plan != nil && plan.value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && meanLatency(search, plan) < meanLatency(search, search.incumbent.plan) {
 		search.incumbent.plan = plan
@@ -49,7 +50,7 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 			search.stoppedBy = milp.StoppedByGap
 		}
 	}
-	search.recordPhase("least latency", len(search.choice.allowedTemplates), stats)
+	search.recordPhase("least latency", len(search.choice.AllowedTemplates), stats)
 	return nil
 }
 
@@ -80,7 +81,7 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 	// The templates of each model by rising latency, and the pipelines by falling rate.
 	templates := search.catalogue.Templates
 	byModel := make([][]int, len(search.problem.Models))
-	for _, ti := range search.choice.allowedTemplates {
+	for _, ti := range search.choice.AllowedTemplates {
 		byModel[templates[ti].Model] = append(byModel[templates[ti].Model], ti)
 	}
 	for _, byLatency := range byModel {

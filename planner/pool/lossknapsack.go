@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
 	"inferplan/solver/milp"
 )
@@ -40,7 +41,7 @@ type lossItem struct {
 	devices  deviceUse
 	rate     float64 // in units
 	price    float64 // of the devices, in units
-	loss     float64 // price - rateDual * rate
+	loss     float64 // price - RateDual * rate
 	template int
 }
 
@@ -49,7 +50,7 @@ type lossKnapsack struct {
 	incumbent   *incumbent
 	problem     *problem.Problem
 	catalogue   *templates.Catalogue
-	choice      *waitChoice
+	choice      *relaxation.WaitChoice
 	gap         float64 // at which a plan is good enough
 	dimensions  []useDimension
 	dimensionOf [][]int // by stage position and pool: index of the dimension
@@ -61,15 +62,15 @@ type lossKnapsack struct {
 }
 
 // newLossKnapsack returns the knapsack of a wait choice and the best plan, for at most so many steps of work.
-func newLossKnapsack(choice *waitChoice, best *incumbent, gap float64, maxSteps int64) *lossKnapsack {
-	return &lossKnapsack{incumbent: best, problem: choice.catalogue.Problem, catalogue: choice.catalogue, choice: choice, gap: gap, maxSteps: maxSteps}
+func newLossKnapsack(choice *relaxation.WaitChoice, best *incumbent, gap float64, maxSteps int64) *lossKnapsack {
+	return &lossKnapsack{incumbent: best, problem: choice.Catalogue.Problem, catalogue: choice.Catalogue, choice: choice, gap: gap, maxSteps: maxSteps}
 }
 
 // boundByLosses lowers the bound of plans under a wait choice by sums of losses, first with stage positions counted
 // together. If that pass finds the best such sums, a second one counts stage positions apart, unless the plan is
 // wanted soon. The first pass takes workFactor times the usual steps. Each pass that did some work is noted in
 // record.
-func boundByLosses(choice *waitChoice, best *incumbent, options *problem.Options, workFactor int64, record problem.PhaseRecorder) {
+func boundByLosses(choice *relaxation.WaitChoice, best *incumbent, options *problem.Options, workFactor int64, record problem.PhaseRecorder) {
 	if boundByLossSums(choice, best, options, workFactor, false, record) && !options.Hurry {
 		boundByLossSums(choice, best, options, longLossFactor, true, record)
 	}
@@ -82,7 +83,7 @@ func boundByLosses(choice *waitChoice, best *incumbent, options *problem.Options
 //
 // It does nothing where losses do not add up to a bound: for a price, with floors, on time-shared pools, for a
 // model whose rate is worth nothing, or where not all templates are known.
-func boundByLossSums(choice *waitChoice, best *incumbent, options *problem.Options, workFactor int64, bySlot bool, record problem.PhaseRecorder) (exact bool) {
+func boundByLossSums(choice *relaxation.WaitChoice, best *incumbent, options *problem.Options, workFactor int64, bySlot bool, record problem.PhaseRecorder) (exact bool) {
 	knapsack := newLossKnapsack(choice, best, max(options.Gap, provenGap), workFactor*lossWorkSteps*int64(options.Effort))
 	knapsack.bySlot = bySlot
 	if !knapsack.bounds() {
@@ -103,7 +104,7 @@ func (k *lossKnapsack) bounds() bool {
 	}
 	// Floors, and models whose rate has no value, do not fit this sum of losses.
 	for d := range k.problem.Models {
-		if k.problem.Models[d].MinRPS > 0 || k.choice.lp.rateDual[d] < 1e-9 {
+		if k.problem.Models[d].MinRPS > 0 || k.choice.Relaxation.RateDual[d] < 1e-9 {
 			return false
 		}
 	}
@@ -114,13 +115,13 @@ func (k *lossKnapsack) bounds() bool {
 // of sums grows fast with it. The budget is what a plan may lose against the bound of the relaxation. It
 // reports whether it found the best plan. With bySlot labels are dearer, so the budget grows more slowly.
 func (k *lossKnapsack) raiseBudget() (exact bool) {
-	gap := k.choice.lp.bound - k.incumbent.score()
+	gap := k.choice.Relaxation.Bound - k.incumbent.score()
 	growth := budgetGrowth
 	if k.bySlot {
 		growth = slotBudgetGrowth
 	}
 	// Every plan is known to lose this much already.
-	knownLoss := (k.choice.lp.bound - k.incumbent.choiceBound) * knownLossFactor
+	knownLoss := (k.choice.Relaxation.Bound - k.incumbent.choiceBound) * knownLossFactor
 	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); k.incumbent.gap() > k.gap; k.lossBudget = min(k.lossBudget*growth, gap) {
 		if !(k.lossBudget > 0) || !k.setDimensions() {
 			return false
@@ -140,7 +141,7 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 			return false
 		}
 		// A plan outside the search loses at least as much as the first label that was not listed.
-		unlistedBound := k.choice.lp.bound - min(unlistedLoss, k.lossBudget)
+		unlistedBound := k.choice.Relaxation.Bound - min(unlistedLoss, k.lossBudget)
 
 		// Combine the models, and keep the plan and the bound.
 		throughput, plan := k.joinModels(searches, unlistedBound)
@@ -198,8 +199,8 @@ func (k *lossKnapsack) setDimensions() bool {
 	}
 
 	// With stage positions apart, each position that takes shares of a pool gets a dimension of its own.
-	for _, ti := range k.choice.allowedTemplates {
-		if k.choice.losses[ti] > k.lossBudget {
+	for _, ti := range k.choice.AllowedTemplates {
+		if k.choice.Losses[ti] > k.lossBudget {
 			continue
 		}
 		for si, s := range k.catalogue.Templates[ti].Stages {
@@ -234,7 +235,7 @@ func (d *useDimension) partsOf(u deviceUse) int { return int(u[d.word] / d.radix
 
 // partsPrice returns the price of parts of a dimension.
 func (k *lossKnapsack) partsPrice(d *useDimension, parts int) float64 {
-	return k.choice.lp.poolPrice[d.pool] * float64(parts) / float64(k.problem.Pools[d.pool].Count*d.partsPerDevice)
+	return k.choice.Relaxation.PoolPrice[d.pool] * float64(parts) / float64(k.problem.Pools[d.pool].Count*d.partsPerDevice)
 }
 
 // listItems lists the configurations of model d (whole replicas of one template, at the rate they carry) that
@@ -243,9 +244,9 @@ func (k *lossKnapsack) partsPrice(d *useDimension, parts int) float64 {
 func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 	bestByUse := map[deviceUse]lossItem{}
 	partsScratch := make([]int, len(k.dimensions))
-	for _, ti := range k.choice.allowedTemplates {
+	for _, ti := range k.choice.AllowedTemplates {
 		t := &k.catalogue.Templates[ti]
-		if t.Model != d || k.choice.losses[ti] > k.lossBudget {
+		if t.Model != d || k.choice.Losses[ti] > k.lossBudget {
 			continue
 		}
 
@@ -304,6 +305,6 @@ func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item
 		item.devices[counted.word] += uint64(parts) * counted.radix
 		item.price += k.partsPrice(counted, parts)
 	}
-	item.loss = max(item.price-k.choice.lp.rateDual[t.Model]*item.rate, 0)
+	item.loss = max(item.price-k.choice.Relaxation.RateDual[t.Model]*item.rate, 0)
 	return item, true
 }

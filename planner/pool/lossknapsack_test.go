@@ -40,7 +40,7 @@ func TestLossesAgainstProgram(t *testing.T) {
 		if x == nil || len(x.catalogue.Templates) > 150 || x.incumbent.plan == nil {
 			return
 		}
-		q := newIntegerProgram(x.catalogue, x.choice.allowedTemplates, x.choice.lp.bound, 0)
+		q := newIntegerProgram(x.catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0)
 		sol, err := x.solver.Solve(ctx, q.m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
@@ -72,7 +72,7 @@ func TestLossesAgainstProgram(t *testing.T) {
 				t.Errorf("the best sums are %v, the program comes to %v", x.incumbent.choiceBound, want)
 			}
 		}
-		if x.incumbent.choiceBound < x.choice.lp.bound*(1-1e-6) {
+		if x.incumbent.choiceBound < x.choice.Relaxation.Bound*(1-1e-6) {
 			tighter++
 		}
 	})
@@ -132,7 +132,7 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		if len(x.catalogue.Templates) > 150 || x.incumbent.plan == nil {
 			return
 		}
-		sol, err := x.solver.Solve(context.Background(), newIntegerProgram(x.catalogue, x.choice.allowedTemplates, x.choice.lp.bound, 0).m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
+		sol, err := x.solver.Solve(context.Background(), newIntegerProgram(x.catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0).m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
 		}

@@ -12,6 +12,7 @@ import (
 
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
@@ -223,8 +224,8 @@ func bestSet(p *problem.Problem, all []stages.Template) (want float64, ok bool) 
 			return
 		}
 		sets++
-		if r, err := solveRelaxation(c, context.Background(), highs.Solver{}, nil, set); err == nil {
-			want = max(want, r.value*c.Units.Throughput)
+		if r, err := relaxation.Solve(c, context.Background(), highs.Solver{}, nil, set); err == nil {
+			want = max(want, r.Value*c.Units.Throughput)
 		}
 	}
 	grow(nil, 0)

@@ -6,20 +6,21 @@ import (
 	"maps"
 	"slices"
 
+	"inferplan/planner/pool/relaxation"
 	"inferplan/solver/milp"
 )
 
 // missingDevices returns the fewest devices of every pool to add so that every model has one replica of each
 // stage of some pipeline. If that is not known, it returns nil. Models that can use the same devices are counted
 // together.
-func missingDevices(ctx context.Context, solver milp.Solver, choice *waitChoice) []int {
+func missingDevices(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice) []int {
 	// Rows of the pools, with additional devices.
 	m := milp.New("devices missing")
-	poolRows := make([]milp.Row, len(choice.catalogue.Problem.Pools))
-	addedVars := make([]milp.Var, len(choice.catalogue.Problem.Pools))
-	for k := range choice.catalogue.Problem.Pools {
-		addedVars[k] = m.AddInt("more "+choice.catalogue.Problem.Pools[k].Kind, 0, 1e6, 1)
-		poolRows[k] = m.AddLE("devices "+choice.catalogue.Problem.Pools[k].Kind, float64(choice.catalogue.Problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
+	poolRows := make([]milp.Row, len(choice.Catalogue.Problem.Pools))
+	addedVars := make([]milp.Var, len(choice.Catalogue.Problem.Pools))
+	for k := range choice.Catalogue.Problem.Pools {
+		addedVars[k] = m.AddInt("more "+choice.Catalogue.Problem.Pools[k].Kind, 0, 1e6, 1)
+		poolRows[k] = m.AddLE("devices "+choice.Catalogue.Problem.Pools[k].Kind, float64(choice.Catalogue.Problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
 	}
 
 	// For each group of models with the same uses, as many uses as models.
@@ -50,11 +51,11 @@ func missingDevices(ctx context.Context, solver milp.Solver, choice *waitChoice)
 // singleReplicaUses returns, for each model, the different sets of devices that a template takes with one
 // replica of each stage: [model][use][pool]. models groups the models that have equal uses, by the text of
 // these.
-func singleReplicaUses(choice *waitChoice) (usesByModel [][][]float64, models map[string][]int) {
-	usesByModel, models = make([][][]float64, len(choice.catalogue.Problem.Models)), map[string][]int{}
-	for _, ti := range choice.allowedTemplates {
-		t := &choice.catalogue.Templates[ti]
-		if devices := singleReplicaDevices(choice.catalogue, t); !slices.ContainsFunc(usesByModel[t.Model], func(o []float64) bool { return slices.Equal(o, devices) }) {
+func singleReplicaUses(choice *relaxation.WaitChoice) (usesByModel [][][]float64, models map[string][]int) {
+	usesByModel, models = make([][][]float64, len(choice.Catalogue.Problem.Models)), map[string][]int{}
+	for _, ti := range choice.AllowedTemplates {
+		t := &choice.Catalogue.Templates[ti]
+		if devices := singleReplicaDevices(choice.Catalogue, t); !slices.ContainsFunc(usesByModel[t.Model], func(o []float64) bool { return slices.Equal(o, devices) }) {
 			usesByModel[t.Model] = append(usesByModel[t.Model], devices)
 		}
 	}

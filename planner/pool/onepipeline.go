@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
@@ -23,12 +24,12 @@ const servingNodes = 10000
 // of each stage, and of those the ones of least loss (how far a plan stays below the bound). A search starts
 // from them if memory is tight. impossible reports a proof that no plan of the wait choice in force serves
 // every model.
-func onePipelineEach(ctx context.Context, solver milp.Solver, choice *waitChoice, seed int32) (templates []int, impossible bool, err error) {
+func onePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice, seed int32) (templates []int, impossible bool, err error) {
 	// The program of one template of every model, within the memory.
-	catalogue := choice.catalogue
+	catalogue := choice.Catalogue
 	program := &integerProgram{problem: catalogue.Problem, catalogue: catalogue, m: milp.New("one pipeline of every model")}
-	program.addMemoryRows(choice.allowedTemplates)
-	useful := slices.DeleteFunc(slices.Clone(choice.allowedTemplates), func(i int) bool { return math.IsInf(choice.losses[i], 1) }) // other templates carry nothing
+	program.addMemoryRows(choice.AllowedTemplates)
+	useful := slices.DeleteFunc(slices.Clone(choice.AllowedTemplates), func(i int) bool { return math.IsInf(choice.Losses[i], 1) }) // other templates carry nothing
 	usedVars := program.requireOnePerModel(useful)
 
 	// Each template takes the devices of one replica of each stage, and costs its loss.
@@ -37,7 +38,7 @@ func onePipelineEach(ctx context.Context, solver milp.Solver, choice *waitChoice
 		pools[k] = program.m.AddLE("devices "+catalogue.Problem.Pools[k].Kind, float64(catalogue.Problem.Pools[k].Count))
 	}
 	for i, ti := range useful {
-		program.m.SetObj(usedVars[i], choice.losses[ti])
+		program.m.SetObj(usedVars[i], choice.Losses[ti])
 		for k, n := range singleReplicaDevices(catalogue, &catalogue.Templates[ti]) {
 			if n > 0 {
 				program.m.AddTerm(pools[k], usedVars[i], n)

@@ -41,7 +41,7 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 
 	// A program over the small set of templates that minimises the moves.
 	minValue := min(search.incumbent.value(), search.incumbent.provenBound()*(1-search.options.Gap)) * (1 - 1e-9)
-	program := newIntegerProgram(search.catalogue, unionTemplates(search.choice.bestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines, search.replan.pipelines), max(search.incumbent.choiceBound, minValue), minValue)
+	program := newIntegerProgram(search.catalogue, unionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines, search.replan.pipelines), max(search.incumbent.choiceBound, minValue), minValue)
 	program.minimizeMoves(search.replan, movedNow)
 	options := search.options.WorkLimits(moveNodes)
 	// Plans that move less than half a device fewer are not looked for.
@@ -81,7 +81,7 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	if len(search.problem.Models) < 2 || ctx.Err() != nil {
 		return nil
 	}
-	program := sameValueProgram(search, unionTemplates(search.choice.bestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines))
+	program := sameValueProgram(search, unionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines))
 	if search.catalogue.Incomplete || search.problem.UsesBundles() || search.replan != nil || search.options.Hurry {
 		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
@@ -116,7 +116,7 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 	}
 
 	// The program of the plans of the best objective, and of no smaller sum.
-	program := sameValueProgram(search, search.choice.allowedTemplates)
+	program := sameValueProgram(search, search.choice.AllowedTemplates)
 	minSum := 0.0
 	if keepSum {
 		minSum = search.incumbent.plan.weightedSum
@@ -131,7 +131,7 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 	if plan != nil && isAsGood(search, plan, keepSum) && exclusiveDevices(search.catalogue, plan) <= exclusiveDevices(search.catalogue, search.incumbent.plan) {
 		search.incumbent.plan = plan
 	}
-	search.recordPhase("fewest devices", len(search.choice.allowedTemplates), stats)
+	search.recordPhase("fewest devices", len(search.choice.AllowedTemplates), stats)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 	"inferplan/testkit/pooldraw"
@@ -21,11 +22,11 @@ func TestPrePartitionAgainstLayers(t *testing.T) {
 	for seed := range uint64(2) {
 		z := pooldraw.Synthetic{Seed: seed, Models: 3, Classes: 1, Kinds: 2, GPUs: 100, Layers: layers, Partitions: 2, Shares: 4, Batches: 8}
 		bound := func(p *problem.Problem) float64 {
-			c, r, err := generateColumns(context.Background(), p, highs.Solver{}, nil, nil)
+			c, r, err := relaxation.GenerateColumns(context.Background(), p, highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return r.bound * c.catalogue.Units.Throughput
+			return r.Bound * c.Catalogue.Units.Throughput
 		}
 		all := bound(z.Problem())
 		for _, n := range sizes {

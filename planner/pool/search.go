@@ -10,6 +10,7 @@ import (
 
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
@@ -41,10 +42,10 @@ type planSearch struct {
 	options      problem.Options
 	replan       *replanState // of the plan that runs; nil without one
 	incumbent    *incumbent
-	choice       *waitChoice        // the wait choice under work
-	waitChoices  []waitChoice       // the best relaxation first
-	tables       []*templates.Table // by model; nil if all templates are listed in the catalogue
-	droppedBound float64            // proven over the wait choices that were left out
+	choice       *relaxation.WaitChoice  // the wait choice under work
+	waitChoices  []relaxation.WaitChoice // the best relaxation first
+	tables       []*templates.Table      // by model; nil if all templates are listed in the catalogue
+	droppedBound float64                 // proven over the wait choices that were left out
 	floors       *floorSearch
 	outcome      *problem.Outcome
 	stoppedBy    milp.StoppedBy
@@ -91,21 +92,21 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 	if s.options.RunningPlan != nil {
 		newReplanState(s.problem, s.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
 	}
-	generation, solved, err := generateColumns(ctx, s.problem, s.solver, s.goal.poolCosts(), runningTemplates)
+	generation, solved, err := relaxation.GenerateColumns(ctx, s.problem, s.solver, s.goal.poolCosts(), runningTemplates)
 	if generation != nil {
-		s.tables = generation.tables
-		s.setCatalogue(generation.catalogue)
-		s.choice = &waitChoice{catalogue: s.catalogue, allowedTemplates: s.catalogue.AllTemplates(), lp: solved}
+		s.tables = generation.Tables
+		s.setCatalogue(generation.Catalogue)
+		s.choice = &relaxation.WaitChoice{Catalogue: s.catalogue, AllowedTemplates: s.catalogue.AllTemplates(), Relaxation: solved}
 	}
 	if err != nil {
-		if generation == nil || !errors.Is(err, errInfeasible) {
+		if generation == nil || !errors.Is(err, relaxation.ErrInfeasible) {
 			return err
 		}
 		return s.explainError(ctx, err)
 	}
-	s.reportProgress("pipelines", fmt.Sprintf("%d pipelines generated in %d rounds", s.outcome.Templates, generation.rounds))
-	s.choice.bound = solved.bound
-	s.waitChoices = []waitChoice{*s.choice}
+	s.reportProgress("pipelines", fmt.Sprintf("%d pipelines generated in %d rounds", s.outcome.Templates, generation.Rounds))
+	s.choice.Bound = solved.Bound
+	s.waitChoices = []relaxation.WaitChoice{*s.choice}
 	s.selectChoice(0)
 	return nil
 }
@@ -115,8 +116,8 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 // that program, the most promising first.
 func (s *planSearch) relaxChoices(ctx context.Context) error {
 	choices, exact := templates.ListWaitBounds(s.catalogue)
-	relaxOver := func(templates []int) (*relaxation, error) {
-		return solveRelaxation(s.catalogue, ctx, s.solver, s.goal.poolCosts(), templates)
+	relaxOver := func(templates []int) (*relaxation.Solution, error) {
+		return relaxation.Solve(s.catalogue, ctx, s.solver, s.goal.poolCosts(), templates)
 	}
 
 	// Choices under which some model has no template, or floors cannot be met, are left out.
@@ -126,27 +127,27 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 			continue
 		}
 		solved, err := relaxOver(templates)
-		if errors.Is(err, errInfeasible) {
+		if errors.Is(err, relaxation.ErrInfeasible) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		s.waitChoices = append(s.waitChoices, waitChoice{catalogue: s.catalogue, waits: bounds, allowedTemplates: templates, lp: solved, bound: solved.bound})
+		s.waitChoices = append(s.waitChoices, relaxation.WaitChoice{Catalogue: s.catalogue, Waits: bounds, AllowedTemplates: templates, Relaxation: solved, Bound: solved.Bound})
 	}
 	if len(s.waitChoices) == 0 {
-		return errInfeasible
+		return relaxation.ErrInfeasible
 	}
 	// Of equal values the first comes first, so that the solver's noise does not decide.
-	roundedValue := func(c waitChoice) float64 { return -math.Round(c.lp.value*1e9) / 1e9 }
-	slices.SortStableFunc(s.waitChoices, func(a, b waitChoice) int { return cmp.Compare(roundedValue(a), roundedValue(b)) })
+	roundedValue := func(c relaxation.WaitChoice) float64 { return -math.Round(c.Relaxation.Value*1e9) / 1e9 }
+	slices.SortStableFunc(s.waitChoices, func(a, b relaxation.WaitChoice) int { return cmp.Compare(roundedValue(a), roundedValue(b)) })
 	if !exact {
 		// A choice that was left out could be better. The bound is then that of the program without the rule.
 		solved, err := relaxOver(s.catalogue.AllTemplates())
 		if err != nil {
 			return err
 		}
-		s.droppedBound = solved.bound
+		s.droppedBound = solved.Bound
 	}
 	return nil
 }
@@ -156,23 +157,23 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 // from the rule on waiting), and the losses of the templates.
 func (s *planSearch) selectChoice(i int) {
 	choice := &s.waitChoices[i]
-	s.choice, s.incumbent.choiceBound, s.incumbent.otherBound = choice, choice.bound, s.droppedBound
+	s.choice, s.incumbent.choiceBound, s.incumbent.otherBound = choice, choice.Bound, s.droppedBound
 	for j := range s.waitChoices {
 		if j != i {
-			s.incumbent.otherBound = max(s.incumbent.otherBound, s.waitChoices[j].bound)
+			s.incumbent.otherBound = max(s.incumbent.otherBound, s.waitChoices[j].Bound)
 		}
 	}
 	s.outcome.ExemptModels = nil
-	if s.choice.waits != nil {
-		for d, exempt := range s.choice.waits.ExemptModels {
+	if s.choice.Waits != nil {
+		for d, exempt := range s.choice.Waits.ExemptModels {
 			if exempt {
 				s.outcome.ExemptModels = append(s.outcome.ExemptModels, d)
 			}
 		}
 	}
-	s.choice.computeLosses()
-	if choice.bound == choice.lp.bound {
-		s.recordPhase("relaxation", len(s.choice.allowedTemplates), milp.Stats{})
+	s.choice.ComputeLosses()
+	if choice.Bound == choice.Relaxation.Bound {
+		s.recordPhase("relaxation", len(s.choice.AllowedTemplates), milp.Stats{})
 	}
 }
 
@@ -209,7 +210,7 @@ func (s *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 		if s.incumbent.plan != previousBest {
 			bestChoice = i
 		}
-		s.waitChoices[i].bound = min(s.waitChoices[i].bound, s.incumbent.choiceBound)
+		s.waitChoices[i].Bound = min(s.waitChoices[i].Bound, s.incumbent.choiceBound)
 		if s.incumbent.plan != nil && s.shouldStop(ctx) {
 			break
 		}
@@ -224,9 +225,9 @@ func (s *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 }
 
 // mayHoldBetter reports whether there may be a better plan under a wait choice than the best one.
-func (s *planSearch) mayHoldBetter(choice *waitChoice) bool {
+func (s *planSearch) mayHoldBetter(choice *relaxation.WaitChoice) bool {
 	score := s.incumbent.score()
-	return choice.bound > s.goal.noPlanScore() && (s.incumbent.plan == nil || choice.bound > score+provenGap*math.Abs(score))
+	return choice.Bound > s.goal.noPlanScore() && (s.incumbent.plan == nil || choice.Bound > score+provenGap*math.Abs(score))
 }
 
 // requirePlan returns nil if the best plan serves every model, if need be after taking the plan that the search

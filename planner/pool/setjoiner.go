@@ -54,7 +54,7 @@ func fastestSet(sets []deviceSet, minValue float64) (rate float64, labels []int3
 // stand for) at the lower one. If none above minValue fit, it returns minValue. If the last answer was unknown,
 // for lack of work, there are no labels.
 func (k *lossKnapsack) bisectSets(sets [][]deviceSet, minValue float64) (throughput float64, labels []int32) {
-	lo, hi := minValue, k.choice.lp.bound
+	lo, hi := minValue, k.choice.Relaxation.Bound
 	for range joinHalvings {
 		if hi-lo <= provenGap/4*hi {
 			break
@@ -142,7 +142,7 @@ func (k *lossKnapsack) deviceSetOf(label *sumLabel, index int32) deviceSet {
 			n, partsPerDevice = (n+partsPerDevice-1)/partsPerDevice, 1
 		}
 		set.counts[counted.pool] += int32(n)
-		set.price += k.choice.lp.poolPrice[counted.pool] * float64(n) / float64(k.problem.Pools[counted.pool].Count*partsPerDevice)
+		set.price += k.choice.Relaxation.PoolPrice[counted.pool] * float64(n) / float64(k.problem.Pools[counted.pool].Count*partsPerDevice)
 	}
 	return set
 }
@@ -201,7 +201,7 @@ func (k *lossKnapsack) newSetJoiner(sets [][]deviceSet, rate float64) *setJoiner
 			free *= int32(k.dimensions[pool].partsPerDevice)
 		}
 		joiner.freeDevices = append(joiner.freeDevices, free)
-		joiner.totalPrice += k.choice.lp.poolPrice[pool]
+		joiner.totalPrice += k.choice.Relaxation.PoolPrice[pool]
 	}
 	joiner.totalPrice *= 1 + 1e-9
 	for d := range sets {

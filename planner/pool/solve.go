@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
 	"inferplan/solver/milp"
 )
 
@@ -71,7 +72,7 @@ func writeOutcome(ctx context.Context, search *planSearch) (*problem.Outcome, er
 		written.MovedDevices = search.replan.countLoading(written.Pipelines)
 	}
 	if !search.options.NoPolish {
-		written.Limits = findLimits(ctx, search.solver, search.choice)
+		written.Limits = relaxation.FindLimits(ctx, search.solver, search.choice)
 	}
 	if ctx.Err() != nil {
 		// The proof was complete before the interruption, but what came after it was cut short.

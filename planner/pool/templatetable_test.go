@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
@@ -23,13 +24,13 @@ func TestSievesMatchEnumeration(t *testing.T) {
 		ctx := context.Background()
 		every, err := templates.ListAll(p)
 		if err != nil {
-			if _, _, err := generateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
+			if _, _, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("sieves hold pipelines where there are none")
 			}
 			return
 		}
-		want, wantErr := solveRelaxation(every, ctx, highs.Solver{}, nil, indexesBelow(len(every.Templates)))
-		c, got, err := generateColumns(ctx, p, highs.Solver{}, nil, nil)
+		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, nil, indexesBelow(len(every.Templates)))
+		c, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
@@ -37,11 +38,11 @@ func TestSievesMatchEnumeration(t *testing.T) {
 			return
 		}
 		compared++
-		a, b := want.value*every.Units.Throughput, got.value*c.catalogue.Units.Throughput
+		a, b := want.Value*every.Units.Throughput, got.Value*c.Catalogue.Units.Throughput
 		if math.Abs(a-b) > 1e-6*a {
 			t.Fatalf("sieves have %v, enumeration %v", b, a)
 		}
-		if bound := got.bound * c.catalogue.Units.Throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
+		if bound := got.Bound * c.Catalogue.Units.Throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
 			t.Fatalf("bound %v of an optimum of %v", bound, a)
 		}
 	})
@@ -70,8 +71,8 @@ func TestBundlesFitTheDevices(t *testing.T) {
 		if broken := brokenLimit(x.catalogue, x.incumbent.plan); broken != "" {
 			t.Fatalf("the plan takes %s", broken)
 		}
-		if value := x.incumbent.value(); value > x.incumbent.choiceBound*(1+1e-9) || x.incumbent.choiceBound > x.choice.lp.bound*(1+1e-9) {
-			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.incumbent.choiceBound, x.choice.lp.bound)
+		if value := x.incumbent.value(); value > x.incumbent.choiceBound*(1+1e-9) || x.incumbent.choiceBound > x.choice.Relaxation.Bound*(1+1e-9) {
+			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.incumbent.choiceBound, x.choice.Relaxation.Bound)
 		}
 	})
 	if planned == 0 {
@@ -98,7 +99,7 @@ func TestCoversBoundEveryPlan(t *testing.T) {
 		if bound := x.catalogue.UnitsToRate(x.incumbent.choiceBound); bound < outcome.Value*(1-1e-9) {
 			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
-		if x.incumbent.choiceBound < x.choice.lp.bound*(1-1e-6) {
+		if x.incumbent.choiceBound < x.choice.Relaxation.Bound*(1-1e-6) {
 			tighter++
 		}
 	})
@@ -261,7 +262,7 @@ func TestPickBundlesFindsFittingChoice(t *testing.T) {
 				}
 			}
 		}
-		choice := &waitChoice{lp: &relaxation{poolPrice: slices.Repeat([]float64{1}, len(p.Pools))}}
+		choice := &relaxation.WaitChoice{Relaxation: &relaxation.Solution{PoolPrice: slices.Repeat([]float64{1}, len(p.Pools))}}
 		covers := &modelCovers{problem: p, choice: choice, incumbent: &incumbent{goal: maxThroughputGoal{}}}
 		pick := func(nodes int64) []int {
 			b := newBundleSearch(highs.Solver{}, &problem.Options{Effort: 1}, covers)

@@ -1,4 +1,4 @@
-package pool
+package relaxation
 
 import (
 	"math"
@@ -7,10 +7,10 @@ import (
 	"inferplan/planner/stages"
 )
 
-// maxLossReplicas is the number of replica counts of each stage that templateLoss tries.
+// maxLossReplicas is the number of replica counts of each stage that TemplateLoss tries.
 const maxLossReplicas = 24
 
-// templateLoss returns, in units, the loss of template t: how far every plan that uses it stays below the bound
+// TemplateLoss returns, in units, the loss of template t: how far every plan that uses it stays below the bound
 // of the relaxation solved at least. For every plan
 //
 //	theta <= bound - Σ loss over its templates
@@ -22,8 +22,8 @@ const maxLossReplicas = 24
 //
 // Devices are priced by the parts that replicas take of them. Rounding up to whole devices only adds to the
 // loss.
-func templateLoss(c *templates.Catalogue, t *stages.Template, solved *relaxation) float64 {
-	rateDual := solved.rateDual[t.Model]
+func TemplateLoss(c *templates.Catalogue, t *stages.Template, solved *Solution) float64 {
+	rateDual := solved.RateDual[t.Model]
 	unitRPS := c.Units.ModelRPS[t.Model]
 	// The minimum lies at a rate, in units, at which the replica count of some stage must grow.
 	maxUnits := c.Problem.MaxRate(t) / unitRPS
@@ -67,7 +67,7 @@ func templateLoss(c *templates.Catalogue, t *stages.Template, solved *relaxation
 	}
 	if !math.IsInf(lastRate, 1) {
 		// Beyond the rates that were tried, the loss grows at least in proportion to the rate.
-		minLoss = min(minLoss, (c.UnitCost(t, solved.poolPrice)-rateDual)*lastRate)
+		minLoss = min(minLoss, (c.UnitCost(t, solved.PoolPrice)-rateDual)*lastRate)
 	}
 	if math.IsInf(minLoss, 1) {
 		return minLoss // not even one replica of each stage fits
@@ -78,7 +78,7 @@ func templateLoss(c *templates.Catalogue, t *stages.Template, solved *relaxation
 // replicaPrice returns the price, at those of the relaxation, of the replicas of template t that carry so many
 // units of rate: whole ones on exclusive pools, fractions of time on time-shared ones. unitRPS is a unit in
 // requests/s.
-func replicaPrice(c *templates.Catalogue, t *stages.Template, solved *relaxation, units, unitRPS float64) float64 {
+func replicaPrice(c *templates.Catalogue, t *stages.Template, solved *Solution, units, unitRPS float64) float64 {
 	price := 0.0
 	for i := range t.Stages {
 		s := &t.Stages[i]
@@ -86,7 +86,7 @@ func replicaPrice(c *templates.Catalogue, t *stages.Template, solved *relaxation
 		if !c.Problem.Pools[s.Pool].TimeShared {
 			replicas = math.Ceil(replicas - 1e-9)
 		}
-		price += solved.poolPrice[s.Pool] * replicas / float64(s.Share*c.Problem.Pools[s.Pool].Count)
+		price += solved.PoolPrice[s.Pool] * replicas / float64(s.Share*c.Problem.Pools[s.Pool].Count)
 	}
 	return price
 }

@@ -1,4 +1,4 @@
-package pool
+package relaxation
 
 import (
 	"context"
@@ -13,15 +13,15 @@ import (
 	"inferplan/solver/milp"
 )
 
-// relaxation is the solved linear program over a set of templates. All figures are in units. value and bound are
+// Solution is the solved linear program over a set of templates. All figures are in units. value and bound are
 // scores of the goal.
-type relaxation struct {
-	value         float64   // optimum that the solver found
-	bound         float64   // proven: no plan over these templates scores more
-	poolPrice     []float64 // by pool: what all its devices are worth together (π)
-	rateDual      []float64 // by model: what one unit of its rate is worth (λ)
-	usedTemplates []int     // templates with a rate above zero
-	usedRates     []float64 // of each of usedTemplates, in units
+type Solution struct {
+	Value         float64   // optimum that the solver found
+	Bound         float64   // proven: no plan over these templates scores more
+	PoolPrice     []float64 // by pool: what all its devices are worth together (π)
+	RateDual      []float64 // by model: what one unit of its rate is worth (λ)
+	UsedTemplates []int     // templates with a rate above zero
+	UsedRates     []float64 // of each of UsedTemplates, in units
 	basis         *milp.Basis
 }
 
@@ -118,19 +118,19 @@ func (l *masterProgram) addTemplate(t *stages.Template) {
 	l.rateVars = append(l.rateVars, l.m.AddColumn("", 0, milp.Inf, obj, entries...))
 }
 
-// errInfeasible is returned when the floors cannot all be met.
-var errInfeasible = errors.New("the relaxation is infeasible")
+// ErrInfeasible is returned when the floors cannot all be met.
+var ErrInfeasible = errors.New("the relaxation is infeasible")
 
-// solveRelaxation solves the linear program over a set of templates. If the floors cannot all be met, it returns
-// errInfeasible.
-func solveRelaxation(c *templates.Catalogue, ctx context.Context, s milp.Solver, poolCosts []float64, templates []int) (*relaxation, error) {
-	return solveRelaxationFrom(ctx, c, s, poolCosts, templates, -1, nil)
+// Solve solves the linear program over a set of templates. If the floors cannot all be met, it returns
+// ErrInfeasible.
+func Solve(c *templates.Catalogue, ctx context.Context, s milp.Solver, poolCosts []float64, templates []int) (*Solution, error) {
+	return solveFrom(ctx, c, s, poolCosts, templates, -1, nil)
 }
 
-// solveRelaxationFrom solves the relaxation (rates through templates, devices in fractions) and bounds all
+// solveFrom solves the relaxation (rates through templates, devices in fractions) and bounds all
 // plans by its duals. It starts from a basis of an earlier solve, or from nothing if that is nil. If extraPool
-// is not negative, that pool has one more device. If the floors cannot be met, it returns errInfeasible.
-func solveRelaxationFrom(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*relaxation, error) {
+// is not negative, that pool has one more device. If the floors cannot be met, it returns ErrInfeasible.
+func solveFrom(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*Solution, error) {
 	program := newMasterProgram(c, poolCosts, templates, extraPool, true)
 	sol, err := s.Solve(ctx, program.m, milp.Options{Basis: basis})
 	if err != nil {
@@ -139,7 +139,7 @@ func solveRelaxationFrom(ctx context.Context, c *templates.Catalogue, s milp.Sol
 	switch sol.Status {
 	case milp.Optimal:
 	case milp.Infeasible:
-		return nil, errInfeasible
+		return nil, ErrInfeasible
 	default:
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("solving the relaxation: %w", context.Cause(ctx))
@@ -157,7 +157,7 @@ func solveRelaxationFrom(ctx context.Context, c *templates.Catalogue, s milp.Sol
 	solved := program.readSolution(sol, templates)
 	if duals.priceFactor(minCost) > 1.001 {
 		// The duals prove nothing useful: the program's own value, with some tolerance, is the bound.
-		solved.poolPrice, solved.rateDual, solved.bound = duals.poolPrice, duals.rateDual, solved.value*(1+1e-7)
+		solved.PoolPrice, solved.RateDual, solved.Bound = duals.poolPrice, duals.rateDual, solved.Value*(1+1e-7)
 		return solved, nil
 	}
 	program.proveBound(duals, minCost, solved)
@@ -165,15 +165,15 @@ func solveRelaxationFrom(ctx context.Context, c *templates.Catalogue, s milp.Sol
 }
 
 // readSolution returns the rates and the value of a solution over a set of templates.
-func (l *masterProgram) readSolution(sol *milp.Solution, templates []int) *relaxation {
-	solved := &relaxation{value: sol.Value, basis: sol.Basis}
+func (l *masterProgram) readSolution(sol *milp.Solution, templates []int) *Solution {
+	solved := &Solution{Value: sol.Value, basis: sol.Basis}
 	if l.poolCosts != nil {
-		solved.value = -sol.Value
+		solved.Value = -sol.Value
 	}
 	for i, ti := range templates {
 		if v := sol.At(l.rateVars[i]); v > 1e-9 {
-			solved.usedTemplates = append(solved.usedTemplates, ti)
-			solved.usedRates = append(solved.usedRates, v)
+			solved.UsedTemplates = append(solved.UsedTemplates, ti)
+			solved.UsedRates = append(solved.UsedRates, v)
 		}
 	}
 	return solved
@@ -259,11 +259,11 @@ func (w *dualWeights) priceFactor(minCost []float64) float64 {
 //
 // Here the values of rates are lowered until no template is worth more than it costs. Duals that give no finite
 // bound prove nothing: then the program's own value, with some tolerance, is the bound.
-func (l *masterProgram) proveBound(duals dualWeights, minCost []float64, solved *relaxation) {
-	solved.poolPrice, solved.rateDual = duals.poolPrice, duals.rateDual
+func (l *masterProgram) proveBound(duals dualWeights, minCost []float64, solved *Solution) {
+	solved.PoolPrice, solved.RateDual = duals.poolPrice, duals.rateDual
 	defer func() {
-		if math.IsNaN(solved.bound) || math.IsInf(solved.bound, 0) {
-			solved.bound = solved.value + 1e-7*math.Abs(solved.value)
+		if math.IsNaN(solved.Bound) || math.IsInf(solved.Bound, 0) {
+			solved.Bound = solved.Value + 1e-7*math.Abs(solved.Value)
 		}
 	}()
 
@@ -271,22 +271,22 @@ func (l *masterProgram) proveBound(duals dualWeights, minCost []float64, solved 
 	if l.poolCosts != nil {
 		leastPrice := -duals.totalScarcity
 		for d := range l.problem.Models {
-			solved.rateDual[d] = min(solved.rateDual[d], minCost[d])
-			leastPrice += solved.rateDual[d] * l.problem.Models[d].MinRPS / l.catalogue.Units.ModelRPS[d]
+			solved.RateDual[d] = min(solved.RateDual[d], minCost[d])
+			leastPrice += solved.RateDual[d] * l.problem.Models[d].MinRPS / l.catalogue.Units.ModelRPS[d]
 		}
-		solved.bound = -max(leastPrice, 0)
+		solved.Bound = -max(leastPrice, 0)
 		return
 	}
 	if !duals.normalised {
-		solved.bound = solved.value * (1 + 1e-7)
+		solved.Bound = solved.Value * (1 + 1e-7)
 		return
 	}
 
 	// Without costs: Σ pi_k - Σ mu_d floor_d, after prices were raised.
 	factor := duals.priceFactor(minCost)
 	for k := range l.problem.Pools {
-		solved.poolPrice[k] *= factor
-		solved.bound += solved.poolPrice[k] * l.capacity(k)
+		solved.PoolPrice[k] *= factor
+		solved.Bound += solved.PoolPrice[k] * l.capacity(k)
 	}
-	solved.bound -= duals.floorDuals
+	solved.Bound -= duals.floorDuals
 }

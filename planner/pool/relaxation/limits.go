@@ -1,4 +1,4 @@
-package pool
+package relaxation
 
 import (
 	"cmp"
@@ -17,15 +17,15 @@ import (
 // sloStep is the change of an SLO that limits are computed for.
 const sloStep = 10 * time.Millisecond
 
-// findLimits finds what limits the plan: it solves the linear program again with one more device of each kind,
+// FindLimits finds what limits the plan: it solves the linear program again with one more device of each kind,
 // and with each model's SLO longer by sloStep. It returns the changes that raise the objective, by falling
 // gain. The gain is relative to the relaxation as it is.
-func findLimits(ctx context.Context, solver milp.Solver, choice *waitChoice) []formats.Limit {
+func FindLimits(ctx context.Context, solver milp.Solver, choice *WaitChoice) []formats.Limit {
 	var limits []formats.Limit
-	catalogue, value := choice.catalogue, choice.lp.value
-	add := func(constraint, change string, solved *relaxation, err error) {
-		if err == nil && solved.value > value*(1+1e-6) {
-			limits = append(limits, formats.Limit{Constraint: constraint, Change: change, Value: catalogue.UnitsToRate(solved.value), Gain: solved.value/value - 1})
+	catalogue, value := choice.Catalogue, choice.Relaxation.Value
+	add := func(constraint, change string, solved *Solution, err error) {
+		if err == nil && solved.Value > value*(1+1e-6) {
+			limits = append(limits, formats.Limit{Constraint: constraint, Change: change, Value: catalogue.UnitsToRate(solved.Value), Gain: solved.Value/value - 1})
 		}
 	}
 
@@ -35,7 +35,7 @@ func findLimits(ctx context.Context, solver milp.Solver, choice *waitChoice) []f
 		if ctx.Err() != nil || catalogue.Problem.Pools[k].Count == 0 {
 			continue
 		}
-		solved, err := solveRelaxationFrom(ctx, catalogue, solver, nil, choice.allowedTemplates, k, basis)
+		solved, err := solveFrom(ctx, catalogue, solver, nil, choice.AllowedTemplates, k, basis)
 		if err == nil {
 			basis = solved.basis
 		}
@@ -51,7 +51,7 @@ func findLimits(ctx context.Context, solver milp.Solver, choice *waitChoice) []f
 		if err != nil {
 			continue
 		}
-		solved, err := solveRelaxation(changed, ctx, solver, nil, changed.AllTemplates())
+		solved, err := Solve(changed, ctx, solver, nil, changed.AllTemplates())
 		add("slo "+catalogue.Problem.Models[d].Name, "+"+document.Duration(sloStep).String(), solved, err)
 	}
 	slices.SortStableFunc(limits, func(a, b formats.Limit) int { return cmp.Compare(b.Gain, a.Gain) })
@@ -60,8 +60,8 @@ func findLimits(ctx context.Context, solver milp.Solver, choice *waitChoice) []f
 
 // withLongerSLO returns the catalogue of the templates that are allowed if the SLO of model d is longer by
 // sloStep: those of the other models, and those of the model listed anew. The units stay.
-func withLongerSLO(choice *waitChoice, d int) (*templates.Catalogue, error) {
-	relaxed := *choice.catalogue.Problem
+func withLongerSLO(choice *WaitChoice, d int) (*templates.Catalogue, error) {
+	relaxed := *choice.Catalogue.Problem
 	relaxed.Models = slices.Clone(relaxed.Models)
 	relaxed.Models[d].SLO += sloStep
 	relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, problem.MarginShareOf(&relaxed, d))
@@ -69,14 +69,14 @@ func withLongerSLO(choice *waitChoice, d int) (*templates.Catalogue, error) {
 	if err != nil {
 		return nil, err
 	}
-	changed := &templates.Catalogue{Problem: &relaxed, Units: choice.catalogue.Units}
-	for _, i := range choice.allowedTemplates {
-		if choice.catalogue.Templates[i].Model != d {
-			changed.Templates = append(changed.Templates, choice.catalogue.Templates[i])
+	changed := &templates.Catalogue{Problem: &relaxed, Units: choice.Catalogue.Units}
+	for _, i := range choice.AllowedTemplates {
+		if choice.Catalogue.Templates[i].Model != d {
+			changed.Templates = append(changed.Templates, choice.Catalogue.Templates[i])
 		}
 	}
 	for i := range templateSet {
-		if choice.waits.AllowsTemplate(&relaxed, &templateSet[i]) {
+		if choice.Waits.AllowsTemplate(&relaxed, &templateSet[i]) {
 			changed.Templates = append(changed.Templates, templateSet[i])
 		}
 	}

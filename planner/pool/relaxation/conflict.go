@@ -1,4 +1,4 @@
-package pool
+package relaxation
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// conflictingFloors names the floors (least rates of models) and pools that exclude each other. If that is not known, it
+// ConflictingFloors names the floors (least rates of models) and pools that exclude each other. If that is not known, it
 // returns nil.
-func conflictingFloors(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (conflict []string) {
+func ConflictingFloors(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (conflict []string) {
 	program := newMasterProgram(catalogue, nil, mostServingTemplates(ctx, solver, catalogue), -1, true)
 	limits, _, err := milp.FindConflict(ctx, solver, program.m)
 	if err != nil {
