@@ -35,7 +35,8 @@ func near(list []stages.Template) float64 {
 func bruteForce(p *problem.Problem, templates []stages.Template) (best float64, ok bool) {
 	steps := 0
 	rps := make([]float64, len(p.Models))
-	slots := map[slotKey]float64{}
+	type slot struct{ model, stage, pool int }
+	slots := map[slot]float64{}
 	fits := func() bool {
 		for k := range p.Pools {
 			taken := 0.0
@@ -80,7 +81,7 @@ func bruteForce(p *problem.Problem, templates []stages.Template) (best float64, 
 				return
 			}
 			s := &t.Stages[si]
-			key := slotKey{t.Model, si, s.Pool}
+			key := slot{t.Model, si, s.Pool}
 			for g := 1; ; g++ {
 				counts[si] = g
 				slots[key] += 1 / float64(s.Share)
@@ -163,7 +164,7 @@ func TestEnumerationLosesNothing(t *testing.T) {
 		value := func(list []stages.Template) float64 {
 			c := *few // its units
 			c.Templates = list
-			r, err := relaxation.Solve(&c, context.Background(), highs.Solver{}, nil, indexesBelow(len(list)))
+			r, err := relaxation.Solve(&c, context.Background(), highs.Solver{}, nil, c.AllTemplates())
 			if err != nil {
 				t.Fatal(err)
 			}

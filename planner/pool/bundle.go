@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
@@ -22,7 +23,7 @@ import (
 // bundle is a choice for one model: pipelines that carry its rate.
 type bundle struct {
 	model        int
-	pipelines    []planPipeline
+	pipelines    []placement.PlanPipeline
 	devices      []float64 // by pool
 	cost         float64   // of the devices, at the last prices
 	movedDevices float64   // devices that have to load something, if a plan runs
@@ -106,7 +107,7 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 	lo, hi := x.incumbent.value(), x.incumbent.choiceBound
 	limits := bundleLimits{}
 	if x.incumbent.replan != nil {
-		limits.maxMoved = x.incumbent.replan.maxMoved
+		limits.maxMoved = x.incumbent.replan.MaxMoved
 	}
 	for round := range rounds {
 		if x.isDone(ctx) || rounds > 1 && x.isNarrow(lo, hi) {
@@ -136,7 +137,7 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 // throughput that was found and the one that was not.
 func (x *bundleSearch) replanThroughput(ctx context.Context) error {
 	lo, hi := x.incumbent.value(), x.incumbent.choiceBound
-	limits := bundleLimits{maxMoved: x.incumbent.replan.maxMoved, fewestMoves: true}
+	limits := bundleLimits{maxMoved: x.incumbent.replan.MaxMoved, fewestMoves: true}
 	for round := range bundleRounds {
 		value := x.incumbent.choiceBound * (1 - x.options.Gap - replanValueStep*float64(round*round))
 		if x.isDone(ctx) || x.isNarrow(lo, hi) || value <= lo {
@@ -178,7 +179,7 @@ func (x *bundleSearch) acceptedValue() float64 {
 // fit the devices, it adds covers at other prices, which gives other bundles, and looks again. These covers
 // lower the bound, so it may look for less then. It returns the throughput that it looked for last. If it finds
 // none, the plan is nil.
-func (x *bundleSearch) planNear(ctx context.Context, value float64, limits bundleLimits) (plan *replicaPlan, tried float64, err error) {
+func (x *bundleSearch) planNear(ctx context.Context, value float64, limits bundleLimits) (plan *placement.Plan, tried float64, err error) {
 	plan, err = x.planForValue(ctx, value, limits)
 	for plan == nil && err == nil && x.covers.repriceCovers(ctx, x.scarcityPrices) {
 		value = min(value, x.acceptedValue())
@@ -196,7 +197,7 @@ type bundleLimits struct {
 
 // planForValue picks one bundle (pipelines of a model that carry its rate) for each model, so that all reach a
 // throughput in units, and returns their plan. If it finds none within the limits, it returns nil.
-func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits bundleLimits) (*replicaPlan, error) {
+func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits bundleLimits) (*placement.Plan, error) {
 	// The bundles of all models.
 	var choices []bundle
 	for d := range x.problem.Models {
@@ -219,15 +220,15 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 		if plan == nil {
 			// In a re-plan, SLO classes together may move less than the sum of their moves: ask once more with
 			// a higher limit.
-			if x.incumbent.replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.incumbent.replan.maxMoved {
+			if x.incumbent.replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.incumbent.replan.MaxMoved {
 				return nil, nil
 			}
 			limits.maxMoved *= replanMoveFactor
 			continue
 		}
-		fullPool := unpackablePool(x.catalogue, plan)
+		fullPool := placement.UnpackablePool(x.catalogue, plan)
 		switch {
-		case !x.incumbent.replan.allowsMoves(plan):
+		case !x.incumbent.replan.AllowsMoves(plan):
 			return nil, nil
 		case fullPool < 0:
 			return plan, nil
@@ -244,7 +245,7 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 // the integer program can choose from.
 func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	var bundles []bundle
-	add := func(pipelines ...planPipeline) {
+	add := func(pipelines ...placement.PlanPipeline) {
 		b := x.newBundle(d, pipelines)
 		for k, v := range b.devices {
 			if v > float64(x.problem.Pools[k].Count) {
@@ -263,7 +264,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 		// Each table, of other prices, adds at most so many bundles.
 		maxBundles := len(bundles) + bundlesPerModel*x.options.Effort
 		var err error
-		coverTemplates, err = x.addCoverBundles(d, c, rps, func(pipelines ...planPipeline) bool { add(pipelines...); return len(bundles) < maxBundles })
+		coverTemplates, err = x.addCoverBundles(d, c, rps, func(pipelines ...placement.PlanPipeline) bool { add(pipelines...); return len(bundles) < maxBundles })
 		if err != nil {
 			return nil, err
 		}
@@ -284,12 +285,12 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 
 // newBundle returns pipelines of model d as a bundle: with the devices that it takes of each pool, their cost
 // at the prices of the covers and, if a plan runs, the devices that have to load something.
-func (x *bundleSearch) newBundle(d int, pipelines []planPipeline) bundle {
-	b := bundle{model: d, pipelines: pipelines, devices: usedDevices(x.catalogue, pipelines)}
+func (x *bundleSearch) newBundle(d int, pipelines []placement.PlanPipeline) bundle {
+	b := bundle{model: d, pipelines: pipelines, devices: placement.UsedDevices(x.catalogue, pipelines)}
 	if x.incumbent.replan != nil {
 		// SLO classes of one model run the same blocks. A bundle counts only what its own class runs as held,
 		// so all classes together move at most the sum.
-		b.movedDevices = x.incumbent.replan.devicesBeyond(pipelines, x.incumbent.replan.replicasByModel[d])
+		b.movedDevices = x.incumbent.replan.DevicesBeyond(pipelines, x.incumbent.replan.ReplicasByModel[d])
 	}
 	for k, v := range b.devices {
 		b.cost += x.covers.prices[k] * v / float64(max(x.problem.Pools[k].Count, 1))
@@ -301,7 +302,7 @@ func (x *bundleSearch) newBundle(d int, pipelines []planPipeline) bundle {
 // of pipelines for a rate that holds it: the configuration with the cover of the rate that is left. It hands
 // them to addBundle, the cheapest first, until that wants no more. It returns the catalogue's indexes of the
 // templates of the cheapest ones, for use as further pipelines of a re-plan.
-func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, addBundle func(...planPipeline) (wantMore bool)) (coverTemplates []int, err error) {
+func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, addBundle func(...placement.PlanPipeline) (wantMore bool)) (coverTemplates []int, err error) {
 	rateSteps := table.stepsFor(rps)
 	type start struct {
 		cost      float64
@@ -323,17 +324,17 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 	var items []coverItem
 	for _, opening := range starts[:min(len(starts), maxCoversTried*x.options.Effort)] {
 		items = table.appendCover(append(items[:0], table.itemBySteps[opening.itemSteps]), rateSteps-opening.itemSteps)
-		var pipelines []planPipeline
+		var pipelines []placement.PlanPipeline
 		for _, item := range items {
 			index, err := x.covers.templateIndex(d, item.template)
 			if err != nil {
 				return nil, err
 			}
-			if i := slices.IndexFunc(pipelines, func(p planPipeline) bool { return p.template == index }); i >= 0 {
-				item.rate += pipelines[i].rps
+			if i := slices.IndexFunc(pipelines, func(p placement.PlanPipeline) bool { return p.Template == index }); i >= 0 {
+				item.rate += pipelines[i].RPS
 				pipelines = slices.Delete(pipelines, i, i+1)
 			}
-			pipelines = append(pipelines, pipelineFor(&x.catalogue.Templates[index], index, item.rate))
+			pipelines = append(pipelines, placement.PipelineFor(&x.catalogue.Templates[index], index, item.rate))
 			if len(coverTemplates) < extraTemplates && !slices.Contains(coverTemplates, index) {
 				coverTemplates = append(coverTemplates, index)
 			}
@@ -349,32 +350,32 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 // have to load anything. If the pipelines carry less than the rate, one of them gets more replicas, or a
 // pipeline of one of coverTemplates is added. If they carry more, one gets fewer replicas, or is left out and
 // another one gets fewer.
-func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float64, addBundle func(...planPipeline)) {
+func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float64, addBundle func(...placement.PlanPipeline)) {
 	// The running pipelines of the model, at the rates that their replicas carry.
-	var running []planPipeline
+	var running []placement.PlanPipeline
 	runningRate := 0.0
-	for _, pipeline := range x.incumbent.replan.pipelines {
-		if pipeline.model == d {
-			pipeline.rps = math.Inf(1)
-			for si, s := range x.catalogue.Templates[pipeline.template].Stages {
-				pipeline.rps = min(pipeline.rps, s.Rate*float64(pipeline.replicas[si]))
+	for _, pipeline := range x.incumbent.replan.Pipelines {
+		if pipeline.Model == d {
+			pipeline.RPS = math.Inf(1)
+			for si, s := range x.catalogue.Templates[pipeline.Template].Stages {
+				pipeline.RPS = min(pipeline.RPS, s.Rate*float64(pipeline.Replicas[si]))
 			}
 			running = append(running, pipeline)
-			runningRate += pipeline.rps
+			runningRate += pipeline.RPS
 		}
 	}
 	for i, pipeline := range running {
 		// All others as they are, and this one with the rate that is missing.
 		others := slices.Delete(slices.Clone(running), i, i+1)
-		if missingRate := rps - (runningRate - pipeline.rps); missingRate > 0 {
-			addBundle(append(others, pipelineFor(&x.catalogue.Templates[pipeline.template], pipeline.template, missingRate))...)
+		if missingRate := rps - (runningRate - pipeline.RPS); missingRate > 0 {
+			addBundle(append(others, placement.PipelineFor(&x.catalogue.Templates[pipeline.Template], pipeline.Template, missingRate))...)
 			continue
 		}
 		// The others carry the rate without this one: each of them in turn with less.
 		for j, other := range others {
 			remaining := slices.Delete(slices.Clone(others), j, j+1)
-			if missingRate := rps - (runningRate - pipeline.rps - other.rps); missingRate > 0 {
-				addBundle(append(remaining, pipelineFor(&x.catalogue.Templates[other.template], other.template, missingRate))...)
+			if missingRate := rps - (runningRate - pipeline.RPS - other.RPS); missingRate > 0 {
+				addBundle(append(remaining, placement.PipelineFor(&x.catalogue.Templates[other.Template], other.Template, missingRate))...)
 			}
 		}
 	}
@@ -382,8 +383,8 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 	// All of them as they are, and a template of a good cover with the missing rate.
 	if runningRate < rps && len(running) > 0 {
 		for _, t := range coverTemplates {
-			if !slices.ContainsFunc(running, func(pipeline planPipeline) bool { return pipeline.template == t }) {
-				addBundle(append(slices.Clone(running), pipelineFor(&x.catalogue.Templates[t], t, rps-runningRate))...)
+			if !slices.ContainsFunc(running, func(pipeline placement.PlanPipeline) bool { return pipeline.Template == t }) {
+				addBundle(append(slices.Clone(running), placement.PipelineFor(&x.catalogue.Templates[t], t, rps-runningRate))...)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
@@ -30,16 +31,16 @@ func (x *bundleSearch) bundlePrice(b *bundle, limits *bundleLimits) (price float
 
 // chooseBundles picks one bundle (pipelines that carry its rate) for each model and returns the plan of all
 // these pipelines. If no choice fits the devices, it returns nil.
-func (x *bundleSearch) chooseBundles(ctx context.Context, choices []bundle, limits bundleLimits) (*replicaPlan, error) {
+func (x *bundleSearch) chooseBundles(ctx context.Context, choices []bundle, limits bundleLimits) (*placement.Plan, error) {
 	chosen, err := x.pickBundles(ctx, choices, &limits)
 	if chosen == nil || err != nil {
 		return nil, err
 	}
-	var pipelines []planPipeline
+	var pipelines []placement.PlanPipeline
 	for _, i := range chosen {
 		pipelines = append(pipelines, choices[i].pipelines...)
 	}
-	return recomputePlan(x.catalogue, pipelines), nil
+	return placement.Recompute(x.catalogue, pipelines), nil
 }
 
 // pickBundles returns the index of one bundle for each model such that all fit the devices. It first solves the

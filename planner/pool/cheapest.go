@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
@@ -52,10 +53,10 @@ func lowestPrice(ctx context.Context, p *problem.Problem, prices []float64, s mi
 }
 
 // onPaidDevices returns the problem with only so many devices of each pool as a plan takes, and pays for.
-func onPaidDevices(c *templates.Catalogue, plan *replicaPlan) *problem.Problem {
+func onPaidDevices(c *templates.Catalogue, plan *placement.Plan) *problem.Problem {
 	paid := *c.Problem
 	paid.Pools = slices.Clone(c.Problem.Pools)
-	for k, n := range wholeDevicesUsed(c, plan) {
+	for k, n := range placement.WholeDevicesUsed(c, plan) {
 		paid.Pools[k].Count = n
 	}
 	return &paid
@@ -79,12 +80,12 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	}
 
 	// The program maximises the throughput on these devices, within the limit on moves.
-	program := newIntegerProgram(search.catalogue.WithProblem(p), unionTemplates(templates, search.incumbent.plan.pipelines), 1e6, 0)
+	program := newIntegerProgram(search.catalogue.WithProblem(p), unionTemplates(templates, search.incumbent.plan.Pipelines), 1e6, 0)
 	if search.catalogue.Incomplete || search.problem.UsesBundles() {
 		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
 	if search.replan != nil {
-		program.limitMoves(search.replan, search.replan.maxMoved)
+		program.limitMoves(search.replan, search.replan.MaxMoved)
 	}
 	options := search.options.WorkLimits(sumNodes)
 	options.Gap = 1e-3
@@ -94,7 +95,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	}
 
 	// Keep the plan if it carries more at the same price.
-	if plan != nil && plan.value > search.incumbent.plan.value && search.goal.scoreOf(search.catalogue, plan) >= search.incumbent.score() && search.incumbent.isPlaceable(plan) {
+	if plan != nil && plan.Value > search.incumbent.plan.Value && search.goal.scoreOf(search.catalogue, plan) >= search.incumbent.score() && search.incumbent.isPlaceable(plan) {
 		search.incumbent.plan = plan
 	}
 	search.recordPhase("most throughput", len(program.templateSet), stats)
@@ -115,18 +116,18 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 		}
 	}
 	placedOn := search.catalogue.WithProblem(&p)
-	plan, placement, warnings := placePlan(placedOn, search.incumbent.plan, search.replan.heldContents())
+	plan, places, warnings := placement.Place(placedOn, search.incumbent.plan, search.replan.HeldContents())
 	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(search.incumbent.plan.pipelines))
+		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(search.incumbent.plan.Pipelines))
 	}
 
 	// Write the outcome.
 	written := search.outcome
 	written.Warnings = append(written.Warnings, warnings...)
-	written.RPS = plan.modelRPS
-	written.Pipelines = placedPipelines(placedOn, plan, placement)
+	written.RPS = plan.ModelRPS
+	written.Pipelines = placement.PlacedPipelines(placedOn, plan, places)
 	if search.replan != nil {
-		written.MovedDevices = search.replan.countLoading(written.Pipelines)
+		written.MovedDevices = search.replan.CountLoading(written.Pipelines)
 	}
 
 	// The price counts the devices that are used in the end.

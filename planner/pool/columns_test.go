@@ -31,7 +31,7 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 			}
 			return
 		}
-		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, nil, indexesBelow(len(every.Templates)))
+		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, nil, every.AllTemplates())
 		c, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
@@ -66,7 +66,7 @@ func TestPricedColumnsMatchEnumeration(t *testing.T) {
 		if err != nil {
 			return
 		}
-		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, g.poolCosts(), indexesBelow(len(every.Templates)))
+		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, g.poolCosts(), every.AllTemplates())
 		_, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, g.poolCosts(), nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
@@ -206,7 +206,7 @@ func TestTinyFloorIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := relaxation.Solve(every, context.Background(), highs.Solver{}, g.poolCosts(), indexesBelow(len(every.Templates)))
+	r, err := relaxation.Solve(every, context.Background(), highs.Solver{}, g.poolCosts(), every.AllTemplates())
 	if err != nil {
 		t.Fatal(err)
 	}

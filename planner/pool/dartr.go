@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
@@ -92,7 +93,7 @@ type devicePairing struct {
 // pairs, and returns the best of these outcomes and of best, which may be nil.
 func (k *devicePairing) bestOf(best *problem.Outcome, divisions [][][]int) (*problem.Outcome, error) {
 	for _, division := range divisions {
-		outcome, _, err := adoptPipelines(k.problem, k.pairPipelines(k.dealIdle(division)))
+		outcome, _, err := placement.Adopt(k.problem, k.pairPipelines(k.dealIdle(division)))
 		if err != nil {
 			return nil, fmt.Errorf("repeating pairs of devices: %w", err)
 		}

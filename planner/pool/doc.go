@@ -69,7 +69,6 @@
 //	labels.go          the labels of one model
 //	leftover.go        the least loss on the devices that a label leaves
 //	setjoiner.go       one device set of each model, so that all fit together
-//	replicaplan.go     recomputes a plan from its integer replica counts
 //
 // Many models:
 //
@@ -92,13 +91,8 @@
 //
 // Placement, re-planning and baselines:
 //
-//	place.go     packs replicas onto physical devices
-//	spread.go    spreads loaded devices over nodes, for their NICs
-//	contents.go  the contents of devices, and packing around them
-//	moves.go      the devices that a plan moves beside the one that runs
 //	baseline.go  NP: whole models on whole devices
 //	dartr.go     DART-r: pairs of devices of two kinds
-//	adopt.go     pipelines that others chose, with our costs and placement
 //
 // Tuning by simulation:
 //

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
@@ -127,7 +128,7 @@ func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	// Find the templates of that plan in the catalogue. One that was not generated joins it.
 	catalogue := search.catalogue
 	indexByKey := catalogue.IndexByKey()
-	var pipelines []planPipeline
+	var pipelines []placement.PlanPipeline
 	for i := range outcome.Pipelines {
 		pipeline := &outcome.Pipelines[i]
 		index, ok := indexByKey[pipeline.Key()]
@@ -139,11 +140,11 @@ func (f *floorSearch) adoptPlan(ctx context.Context) error {
 			catalogue.Templates = append(catalogue.Templates, pipeline.Template)
 			search.choice.AllowedTemplates, search.choice.Losses = append(search.choice.AllowedTemplates, index), append(search.choice.Losses, 0)
 		}
-		pipelines = append(pipelines, planPipeline{template: index, model: pipeline.Model, rps: pipeline.RPS, replicas: slices.Clone(pipeline.Replicas)})
+		pipelines = append(pipelines, placement.PlanPipeline{Template: index, Model: pipeline.Model, RPS: pipeline.RPS, Replicas: slices.Clone(pipeline.Replicas)})
 	}
 
 	// Keep the plan.
-	search.incumbent.keepIfBetter(recomputePlan(catalogue, pipelines))
+	search.incumbent.keepIfBetter(placement.Recompute(catalogue, pipelines))
 	search.recordPhase("floors", len(pipelines), milp.Stats{})
 	search.shouldStop(ctx) // notes why the search ends
 	return nil

@@ -3,6 +3,7 @@ package pool
 import (
 	"math"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 )
@@ -13,7 +14,7 @@ type planGoal interface {
 	// poolCosts returns the cost of all devices of each pool, in units. If devices cost nothing, it returns nil.
 	poolCosts() []float64
 	// scoreOf returns the value of a plan by the goal, in units. Higher is better.
-	scoreOf(c *templates.Catalogue, plan *replicaPlan) float64
+	scoreOf(c *templates.Catalogue, plan *placement.Plan) float64
 	// noPlanScore returns the score of having no plan.
 	noPlanScore() float64
 	// displayValue returns a score as users see it.
@@ -33,8 +34,8 @@ type maxThroughputGoal struct{}
 func (maxThroughputGoal) poolCosts() []float64 { return nil }
 
 // scoreOf returns the throughput of a plan, its least rate per weight, in units.
-func (maxThroughputGoal) scoreOf(c *templates.Catalogue, plan *replicaPlan) float64 {
-	return plan.value / c.Units.Throughput
+func (maxThroughputGoal) scoreOf(c *templates.Catalogue, plan *placement.Plan) float64 {
+	return plan.Value / c.Units.Throughput
 }
 
 // noPlanScore returns 0: without a plan nothing is served.
@@ -95,7 +96,7 @@ func newMinPriceGoal(p *problem.Problem, prices []float64) *minPriceGoal {
 func (g *minPriceGoal) poolCosts() []float64 { return g.poolParts }
 
 // scoreOf returns the price of a plan with its sign turned, in parts of the price of all devices.
-func (g *minPriceGoal) scoreOf(c *templates.Catalogue, plan *replicaPlan) float64 {
+func (g *minPriceGoal) scoreOf(c *templates.Catalogue, plan *placement.Plan) float64 {
 	return -g.planPrice(c, plan) / g.totalPrice
 }
 
@@ -126,9 +127,9 @@ func (g *minPriceGoal) roundBound(bound float64) float64 {
 }
 
 // planPrice returns the price of the whole devices that a plan takes.
-func (g *minPriceGoal) planPrice(c *templates.Catalogue, plan *replicaPlan) float64 {
+func (g *minPriceGoal) planPrice(c *templates.Catalogue, plan *placement.Plan) float64 {
 	sum := 0.0
-	for k, n := range wholeDevicesUsed(c, plan) {
+	for k, n := range placement.WholeDevicesUsed(c, plan) {
 		sum += g.devicePrices[k] * float64(n)
 	}
 	return sum

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
@@ -41,12 +42,12 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 	// The plan that runs, if there is one, is the first incumbent.
 	basis = slices.Clone(search.choice.Relaxation.UsedTemplates)
 	if search.replan != nil {
-		search.incumbent.keepIfBetter(recomputePlan(search.catalogue, search.replan.pipelines))
-		search.recordPhase("what runs", len(search.replan.pipelines), milp.Stats{})
+		search.incumbent.keepIfBetter(placement.Recompute(search.catalogue, search.replan.Pipelines))
+		search.recordPhase("what runs", len(search.replan.Pipelines), milp.Stats{})
 		if search.incumbent.servesAll() && search.shouldStop(ctx) {
 			return nil, true, nil
 		}
-		basis = unionTemplates(basis, search.replan.pipelines)
+		basis = unionTemplates(basis, search.replan.Pipelines)
 	}
 
 	// The rates of the relaxation, scaled down until their replicas fit, are the next.
@@ -150,9 +151,9 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 // templates and their losses say of all others. isOptimal reports whether the program was solved to its gap.
 func solveInteger(ctx context.Context, search *planSearch, name string, templates []int, nodes int64) (isOptimal bool, err error) {
 	// The best plan is no start if it breaks the wait choice under work.
-	hasStart := search.incumbent.plan != nil && !slices.ContainsFunc(search.incumbent.plan.pipelines, func(c planPipeline) bool { return math.IsInf(search.choice.Losses[c.template], 1) })
+	hasStart := search.incumbent.plan != nil && !slices.ContainsFunc(search.incumbent.plan.Pipelines, func(c placement.PlanPipeline) bool { return math.IsInf(search.choice.Losses[c.Template], 1) })
 	if hasStart {
-		templates = unionTemplates(templates, search.incumbent.plan.pipelines)
+		templates = unionTemplates(templates, search.incumbent.plan.Pipelines)
 	} else {
 		templates = unionTemplates(templates)
 	}
@@ -174,7 +175,7 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 	// Lower the bound. The program of a later search of a re-plan is over plans that move less than asked, and
 	// bounds no other plan.
 	programBound, isOptimal := boundWithin(search, sol)
-	if search.replan != nil && search.replan.numSearches > 0 {
+	if search.replan != nil && search.replan.NumSearches > 0 {
 		programBound = search.incumbent.choiceBound
 	}
 	// A plan is over these templates or uses another one: the larger bound holds for both.
@@ -192,7 +193,7 @@ func buildProgram(search *planSearch, templates []int) *integerProgram {
 	}
 	program := search.goal.newProgram(search.catalogue, templates, bound)
 	if search.replan != nil {
-		program.limitMoves(search.replan, search.replan.maxMoved)
+		program.limitMoves(search.replan, search.replan.MaxMoved)
 	}
 	return program
 }

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
 )
@@ -9,10 +10,10 @@ import (
 type incumbent struct {
 	catalogue   *templates.Catalogue
 	goal        planGoal
-	replan      *replanState // of the plan that runs; nil without one
-	plan        *replicaPlan // nil as long as there is none
-	choiceBound float64      // proven over the templates of the wait choice under work
-	otherBound  float64      // proven over the other wait choices
+	replan      *placement.RunningState // of the plan that runs; nil without one
+	plan        *placement.Plan         // nil as long as there is none
+	choiceBound float64                 // proven over the templates of the wait choice under work
+	otherBound  float64                 // proven over the other wait choices
 }
 
 // score returns the score of the best plan (the value by the goal, higher is better), in units. Without a plan
@@ -30,30 +31,30 @@ func (b *incumbent) value() float64 {
 	if b.plan == nil {
 		return 0
 	}
-	return b.plan.value / b.catalogue.Units.Throughput
+	return b.plan.Value / b.catalogue.Units.Throughput
 }
 
 // servesAll reports whether the best plan serves every model. Without a plan it returns false.
-func (b *incumbent) servesAll() bool { return b.plan != nil && b.plan.value > 0 }
+func (b *incumbent) servesAll() bool { return b.plan != nil && b.plan.Value > 0 }
 
 // keepIfBetter makes a plan the best one if it scores higher, is placeable and moves few enough devices. If its
 // shares do not fit devices one by one, it counts without the replicas that are in the way.
-func (b *incumbent) keepIfBetter(plan *replicaPlan) {
+func (b *incumbent) keepIfBetter(plan *placement.Plan) {
 	isBetter := func() bool {
 		return plan != nil && (b.plan == nil || b.goal.scoreOf(b.catalogue, plan) > b.score())
 	}
 	if !isBetter() {
 		return
 	}
-	if plan, _, _ = placePlan(b.catalogue, plan, nil); isBetter() && b.replan.allowsMoves(plan) {
+	if plan, _, _ = placement.Place(b.catalogue, plan, nil); isBetter() && b.replan.AllowsMoves(plan) {
 		b.plan = plan
 	}
 }
 
 // isPlaceable reports whether a plan that scores no higher may still replace the best one: whether it packs into
 // the devices and moves few enough of them.
-func (b *incumbent) isPlaceable(plan *replicaPlan) bool {
-	return unpackablePool(b.catalogue, plan) < 0 && b.replan.allowsMoves(plan)
+func (b *incumbent) isPlaceable(plan *placement.Plan) bool {
+	return placement.UnpackablePool(b.catalogue, plan) < 0 && b.replan.AllowsMoves(plan)
 }
 
 // provenBound returns the best proven bound on the score of any plan.
@@ -85,13 +86,13 @@ func (b *incumbent) roundRelaxation(choice *relaxation.WaitChoice) {
 	}
 
 	// planAt returns the plan of the rates times a factor, or nil if it does not fit.
-	planAt := func(factor float64) *replicaPlan {
-		pipelines := make([]planPipeline, len(choice.Relaxation.UsedTemplates))
+	planAt := func(factor float64) *placement.Plan {
+		pipelines := make([]placement.PlanPipeline, len(choice.Relaxation.UsedTemplates))
 		for i, ti := range choice.Relaxation.UsedTemplates {
 			t := &b.catalogue.Templates[ti]
-			pipelines[i] = pipelineFor(t, ti, factor*choice.Relaxation.UsedRates[i]*b.catalogue.Units.ModelRPS[t.Model])
+			pipelines[i] = placement.PipelineFor(t, ti, factor*choice.Relaxation.UsedRates[i]*b.catalogue.Units.ModelRPS[t.Model])
 		}
-		return recomputePlan(b.catalogue, pipelines)
+		return placement.Recompute(b.catalogue, pipelines)
 	}
 	if b.goal.poolCosts() != nil {
 		b.keepIfBetter(planAt(1))
@@ -100,12 +101,12 @@ func (b *incumbent) roundRelaxation(choice *relaxation.WaitChoice) {
 
 	// Bisect the factor.
 	lo, hi := 0.0, 1.0
-	var best *replicaPlan
+	var best *placement.Plan
 	for range roundingSteps {
 		mid := (lo + hi) / 2
 		if plan := planAt(mid); plan != nil {
 			lo = mid
-			if plan.value > 0 && (best == nil || plan.value > best.value) {
+			if plan.Value > 0 && (best == nil || plan.Value > best.Value) {
 				best = plan
 			}
 		} else {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
@@ -22,20 +23,20 @@ type integerProgram struct {
 	m             *milp.Model
 	templateSet   []int // indexes of the templates
 	theta         milp.Var
-	rateVars      []milp.Var     // [i]: rate of template templateSet[i], in units
-	replicaVars   [][]milp.Var   // [i][stage]: replicas; -1 on time-shared pools
-	usedVars      []milp.Var     // [i]: whether the template is used at all; -1 if no row needs it
-	sharedWeights []sharedWeight // weights that several templates share in memory
-	wholeCounts   []wholeCount   // counts of whole devices that replicas round up to
-	takenTerms    [][]milp.Term  // devices taken, by model and pool
-	rateRows      []milp.Row     // by model: its rate is at least w_d θ
-	floorRows     []milp.Row     // by model; -1 without a floor
-	poolRows      []milp.Row     // by pool; -1 for empty pools
-	memoryRows    []milp.Row     // by pool; -1 if memory is enough
-	idleVars      []milp.Var     // by pool: whole devices that nothing takes; nil unless the goal needs them
-	replan        *replanState   // of the plan that runs, if moves are counted
-	movedVar      milp.Var       // devices that load something
-	newContents   []newContent   // replicas of contents beyond those that run
+	rateVars      []milp.Var              // [i]: rate of template templateSet[i], in units
+	replicaVars   [][]milp.Var            // [i][stage]: replicas; -1 on time-shared pools
+	usedVars      []milp.Var              // [i]: whether the template is used at all; -1 if no row needs it
+	sharedWeights []sharedWeight          // weights that several templates share in memory
+	wholeCounts   []wholeCount            // counts of whole devices that replicas round up to
+	takenTerms    [][]milp.Term           // devices taken, by model and pool
+	rateRows      []milp.Row              // by model: its rate is at least w_d θ
+	floorRows     []milp.Row              // by model; -1 without a floor
+	poolRows      []milp.Row              // by pool; -1 for empty pools
+	memoryRows    []milp.Row              // by pool; -1 if memory is enough
+	idleVars      []milp.Var              // by pool: whole devices that nothing takes; nil unless the goal needs them
+	replan        *placement.RunningState // of the plan that runs, if moves are counted
+	movedVar      milp.Var                // devices that load something
+	newContents   []newContent            // replicas of contents beyond those that run
 }
 
 // wholeCount is a count of whole devices that the replicas of several templates round up to.
@@ -62,15 +63,15 @@ func newIntegerProgram(c *templates.Catalogue, templates []int, bound, floor flo
 	program.addRows()
 
 	// The templates, and the replicas of each slot.
-	replicaTerms := map[slotKey][]milp.Term{}
-	var slots []slotKey
+	replicaTerms := map[placement.SlotKey][]milp.Term{}
+	var slots []placement.SlotKey
 	for i := range templates {
 		t := program.addTemplateVars(i)
 		for si, replicaVar := range program.replicaVars[i] {
 			if replicaVar < 0 {
 				continue
 			}
-			slot := slotKey{t.Model, si, t.Stages[si].Pool}
+			slot := placement.SlotKey{Model: t.Model, Stage: si, Pool: t.Stages[si].Pool}
 			if _, ok := replicaTerms[slot]; !ok {
 				slots = append(slots, slot)
 			}
@@ -179,18 +180,18 @@ func (q *integerProgram) addTemplateVars(i int) *stages.Template {
 // addDeviceTerms adds to the row of a pool the devices that the replicas of a slot take (one stage position of
 // one model there). terms are its replicas, each with its share of a device. Where shares of a slot round up to
 // whole devices, it adds a variable that counts these.
-func (q *integerProgram) addDeviceTerms(slot slotKey, terms []milp.Term) {
-	takenTerms := &q.takenTerms[slot.model*len(q.problem.Pools)+slot.pool]
+func (q *integerProgram) addDeviceTerms(slot placement.SlotKey, terms []milp.Term) {
+	takenTerms := &q.takenTerms[slot.Model*len(q.problem.Pools)+slot.Pool]
 	if q.problem.Rounding == problem.Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
 		for _, t := range terms {
-			q.m.AddTerm(q.poolRows[slot.pool], t.Var, t.Coef)
+			q.m.AddTerm(q.poolRows[slot.Pool], t.Var, t.Coef)
 		}
 		*takenTerms = append(*takenTerms, terms...)
 		return
 	}
-	count := q.m.AddInt(fmt.Sprintf("c%d_%d_%d", slot.model, slot.slot, slot.pool), 0, float64(q.problem.Pools[slot.pool].Count), 0)
+	count := q.m.AddInt(fmt.Sprintf("c%d_%d_%d", slot.Model, slot.Stage, slot.Pool), 0, float64(q.problem.Pools[slot.Pool].Count), 0)
 	q.m.AddLE("", 0, append(slices.Clone(terms), milp.Term{Var: count, Coef: -1})...)
-	q.m.AddTerm(q.poolRows[slot.pool], count, 1)
+	q.m.AddTerm(q.poolRows[slot.Pool], count, 1)
 	*takenTerms = append(*takenTerms, milp.Term{Var: count, Coef: 1})
 	q.wholeCounts = append(q.wholeCounts, wholeCount{count, terms})
 }
@@ -246,16 +247,16 @@ func (q *integerProgram) shareWeights(blocks templates.SharedBlocks, usedVar mil
 }
 
 // fixReplicas keeps at least the replicas that a plan has, so that the program only adds some.
-func (q *integerProgram) fixReplicas(plan *replicaPlan) {
-	for _, c := range plan.pipelines {
-		i := slices.Index(q.templateSet, c.template)
+func (q *integerProgram) fixReplicas(plan *placement.Plan) {
+	for _, c := range plan.Pipelines {
+		i := slices.Index(q.templateSet, c.Template)
 		if i < 0 {
 			continue
 		}
 		for si, replicaVar := range q.replicaVars[i] {
 			if replicaVar >= 0 {
 				_, upper := q.m.Bounds(replicaVar)
-				q.m.SetBounds(replicaVar, float64(c.replicas[si]), upper)
+				q.m.SetBounds(replicaVar, float64(c.Replicas[si]), upper)
 			}
 		}
 	}
@@ -263,18 +264,18 @@ func (q *integerProgram) fixReplicas(plan *replicaPlan) {
 
 // startPoint returns a plan as a value for each variable of the program, from which the solver starts. If the
 // plan uses a template that the program lacks, it returns nil: no start.
-func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
+func (q *integerProgram) startPoint(plan *placement.Plan) []float64 {
 	// Rates, replicas and use of the plan's templates.
 	point := make([]float64, q.m.NumVars())
-	for _, pipeline := range plan.pipelines {
-		i := slices.Index(q.templateSet, pipeline.template)
+	for _, pipeline := range plan.Pipelines {
+		i := slices.Index(q.templateSet, pipeline.Template)
 		if i < 0 {
 			return nil
 		}
-		point[q.rateVars[i]] = pipeline.rps / q.catalogue.Units.ModelRPS[pipeline.model]
+		point[q.rateVars[i]] = pipeline.RPS / q.catalogue.Units.ModelRPS[pipeline.Model]
 		for si, v := range q.replicaVars[i] {
 			if v >= 0 {
-				point[v] = float64(pipeline.replicas[si])
+				point[v] = float64(pipeline.Replicas[si])
 			}
 		}
 		if q.usedVars[i] >= 0 {
@@ -288,7 +289,7 @@ func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 // setDerived sets the variables of a point that follow from the rates and replicas of its plan: loaded weights,
 // whole devices, θ (the least rate per weight), idle devices and moves. Each gets the value that the rows of
 // the program then force.
-func (q *integerProgram) setDerived(point []float64, plan *replicaPlan) {
+func (q *integerProgram) setDerived(point []float64, plan *placement.Plan) {
 	for _, shared := range q.sharedWeights {
 		for _, usedVar := range shared.userVars {
 			point[shared.loadedVar] = max(point[shared.loadedVar], point[usedVar])
@@ -302,10 +303,10 @@ func (q *integerProgram) setDerived(point []float64, plan *replicaPlan) {
 		point[whole.count] = math.Ceil(sum - 1e-9)
 	}
 	if _, maxTheta := q.m.Bounds(q.theta); maxTheta > 0 {
-		point[q.theta] = plan.value / q.catalogue.Units.Throughput
+		point[q.theta] = plan.Value / q.catalogue.Units.Throughput
 	}
 	if q.idleVars != nil {
-		for k, n := range wholeDevicesUsed(q.catalogue, plan) {
+		for k, n := range placement.WholeDevicesUsed(q.catalogue, plan) {
 			if q.idleVars[k] >= 0 {
 				point[q.idleVars[k]] = float64(q.problem.Pools[k].Count - n)
 			}
@@ -319,13 +320,13 @@ func (q *integerProgram) setDerived(point []float64, plan *replicaPlan) {
 			}
 			point[content.addedVar] = max(sum, 0)
 		}
-		point[q.movedVar] = q.replan.movedDevices(plan.pipelines)
+		point[q.movedVar] = q.replan.MovedDevices(plan.Pipelines)
 	}
 }
 
 // solveFrom solves the program, from a plan as its start, and returns the plan of the solution. If there is
 // none, the plan is nil. aim says in errors what was looked for.
-func (q *integerProgram) solveFrom(ctx context.Context, solver milp.Solver, plan *replicaPlan, options milp.Options, aim string) (*replicaPlan, milp.Stats, error) {
+func (q *integerProgram) solveFrom(ctx context.Context, solver milp.Solver, plan *placement.Plan, options milp.Options, aim string) (*placement.Plan, milp.Stats, error) {
 	options.Start = q.startPoint(plan)
 	sol, err := solver.Solve(ctx, q.m, options)
 	if err != nil {
@@ -338,32 +339,32 @@ func (q *integerProgram) solveFrom(ctx context.Context, solver milp.Solver, plan
 }
 
 // readPlan returns the plan of a solution, computed anew from its whole replicas.
-func (q *integerProgram) readPlan(sol *milp.Solution) *replicaPlan {
-	var pipelines []planPipeline
+func (q *integerProgram) readPlan(sol *milp.Solution) *placement.Plan {
+	var pipelines []placement.PlanPipeline
 	for i, ti := range q.templateSet {
 		t := &q.catalogue.Templates[ti]
-		pipeline := planPipeline{template: ti, model: t.Model, rps: sol.At(q.rateVars[i]) * q.catalogue.Units.ModelRPS[t.Model], replicas: make([]int, len(t.Stages))}
+		pipeline := placement.PlanPipeline{Template: ti, Model: t.Model, RPS: sol.At(q.rateVars[i]) * q.catalogue.Units.ModelRPS[t.Model], Replicas: make([]int, len(t.Stages))}
 		// Within the solver's tolerance a little rate passes through a template that is not used.
-		isUsed := pipeline.rps > 1e-7*q.catalogue.Units.ModelRPS[t.Model] && (q.usedVars[i] < 0 || sol.Int(q.usedVars[i]) > 0)
+		isUsed := pipeline.RPS > 1e-7*q.catalogue.Units.ModelRPS[t.Model] && (q.usedVars[i] < 0 || sol.Int(q.usedVars[i]) > 0)
 		for si, replicaVar := range q.replicaVars[i] {
 			if replicaVar >= 0 {
-				pipeline.replicas[si] = sol.Int(replicaVar)
-				isUsed = isUsed && pipeline.replicas[si] > 0
+				pipeline.Replicas[si] = sol.Int(replicaVar)
+				isUsed = isUsed && pipeline.Replicas[si] > 0
 			}
 		}
 		if isUsed {
 			pipelines = append(pipelines, pipeline)
 		}
 	}
-	return recomputePlan(q.catalogue, pipelines)
+	return placement.Recompute(q.catalogue, pipelines)
 }
 
 // unionTemplates returns a set with the templates of some plans, sorted and without duplicates.
-func unionTemplates(templates []int, plans ...[]planPipeline) []int {
+func unionTemplates(templates []int, plans ...[]placement.PlanPipeline) []int {
 	union := slices.Clone(templates)
 	for _, pipelines := range plans {
 		for _, c := range pipelines {
-			union = append(union, c.template)
+			union = append(union, c.Template)
 		}
 	}
 	slices.Sort(union)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
@@ -39,12 +40,12 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
 	}
-	pipelines := make([]planPipeline, len(solved.UsedTemplates))
+	pipelines := make([]placement.PlanPipeline, len(solved.UsedTemplates))
 	for i, ti := range solved.UsedTemplates {
 		t := &search.catalogue.Templates[ti]
-		pipelines[i] = planPipeline{template: ti, model: t.Model, rps: solved.UsedRates[i] * search.catalogue.Units.ModelRPS[t.Model], replicas: make([]int, len(t.Stages))}
+		pipelines[i] = placement.PlanPipeline{Template: ti, Model: t.Model, RPS: solved.UsedRates[i] * search.catalogue.Units.ModelRPS[t.Model], Replicas: make([]int, len(t.Stages))}
 	}
-	if plan := recomputePlan(search.catalogue, pipelines); plan != nil && plan.value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && meanLatency(search, plan) < meanLatency(search, search.incumbent.plan) {
+	if plan := placement.Recompute(search.catalogue, pipelines); plan != nil && plan.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && meanLatency(search, plan) < meanLatency(search, search.incumbent.plan) {
 		search.incumbent.plan = plan
 		if search.incumbent.gap() > provenGap {
 			search.stoppedBy = milp.StoppedByGap
@@ -56,11 +57,11 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 
 // meanLatency returns the mean latency of a plan's requests, in seconds, weighted by rate. If no request is
 // served, it is infinite.
-func meanLatency(search *planSearch, plan *replicaPlan) float64 {
+func meanLatency(search *planSearch, plan *placement.Plan) float64 {
 	weightedLatency, rps := 0.0, 0.0
-	for _, pipeline := range plan.pipelines {
-		weightedLatency += pipeline.rps * search.catalogue.Templates[pipeline.template].Latency.Seconds()
-		rps += pipeline.rps
+	for _, pipeline := range plan.Pipelines {
+		weightedLatency += pipeline.RPS * search.catalogue.Templates[pipeline.Template].Latency.Seconds()
+		rps += pipeline.RPS
 	}
 	if rps == 0 {
 		return math.Inf(1)
@@ -87,20 +88,20 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 	for _, byLatency := range byModel {
 		slices.SortStableFunc(byLatency, func(a, b int) int { return cmp.Compare(templates[a].Latency, templates[b].Latency) })
 	}
-	pipelines := search.incumbent.plan.pipelines
+	pipelines := search.incumbent.plan.Pipelines
 	var byRate []int
 	for ci := range pipelines {
 		byRate = append(byRate, ci)
 	}
-	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(pipelines[b].rps, pipelines[a].rps) })
+	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(pipelines[b].RPS, pipelines[a].RPS) })
 
 	// Replace one after another, as far as devices are idle.
 	for _, ci := range byRate {
 		if ctx.Err() != nil {
 			return
 		}
-		current := &templates[search.incumbent.plan.pipelines[ci].template]
-		if !usesTimeShared(search.catalogue, current) {
+		current := &templates[search.incumbent.plan.Pipelines[ci].Template]
+		if !placement.UsesTimeShared(search.catalogue, current) {
 			shortenPipeline(search, ci, current, byModel[current.Model])
 		}
 	}
@@ -118,13 +119,13 @@ func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLat
 		if t.Batch != current.Batch || !slices.EqualFunc(t.Stages, current.Stages, func(a, b stages.Stage) bool { return a.Pool == b.Pool }) {
 			continue
 		}
-		pipelines := slices.Clone(search.incumbent.plan.pipelines)
-		pipelines[ci] = pipelineFor(t, ti, pipelines[ci].rps)
-		plan := recomputePlan(search.catalogue, pipelines)
-		if plan == nil || len(plan.pipelines) < len(pipelines) || plan.value < search.incumbent.plan.value || lowersAnyRate(search, plan) {
+		pipelines := slices.Clone(search.incumbent.plan.Pipelines)
+		pipelines[ci] = placement.PipelineFor(t, ti, pipelines[ci].RPS)
+		plan := placement.Recompute(search.catalogue, pipelines)
+		if plan == nil || len(plan.Pipelines) < len(pipelines) || plan.Value < search.incumbent.plan.Value || lowersAnyRate(search, plan) {
 			continue
 		}
-		if unpackablePool(search.catalogue, plan) < 0 {
+		if placement.UnpackablePool(search.catalogue, plan) < 0 {
 			search.incumbent.plan = plan
 			return
 		}
@@ -132,9 +133,9 @@ func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLat
 }
 
 // lowersAnyRate reports whether a plan gives some model a lower rate than the best plan does, up to rounding.
-func lowersAnyRate(search *planSearch, plan *replicaPlan) bool {
-	for d := range plan.modelRPS {
-		if plan.modelRPS[d] < search.incumbent.plan.modelRPS[d]*(1-1e-12) {
+func lowersAnyRate(search *planSearch, plan *placement.Plan) bool {
+	for d := range plan.ModelRPS {
+		if plan.ModelRPS[d] < search.incumbent.plan.ModelRPS[d]*(1-1e-12) {
 			return true
 		}
 	}

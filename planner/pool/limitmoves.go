@@ -1,6 +1,9 @@
 package pool
 
-import "inferplan/solver/milp"
+import (
+	"inferplan/planner/pool/placement"
+	"inferplan/solver/milp"
+)
 
 // newContent counts the replicas of a content beyond those that run.
 type newContent struct {
@@ -10,15 +13,15 @@ type newContent struct {
 }
 
 // limitMoves adds to a program the number of devices that move (have to load something, in fractions by share),
-// and limits it to maxMoved.
-func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
+// and limits it to MaxMoved.
+func (q *integerProgram) limitMoves(state *placement.RunningState, maxMoved float64) {
 	// The replicas of each content.
-	varsByContent := map[replicaContent][]milp.Var{}
-	var contents []replicaContent
+	varsByContent := map[placement.Content][]milp.Var{}
+	var contents []placement.Content
 	for i, ti := range q.templateSet {
 		t := &q.catalogue.Templates[ti]
 		for si, replicaVar := range q.replicaVars[i] {
-			content := contentOf(q.problem, t, si)
+			content := placement.ContentOf(q.problem, t, si)
 			if _, ok := varsByContent[content]; !ok {
 				contents = append(contents, content)
 			}
@@ -30,8 +33,8 @@ func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
 	q.replan, q.movedVar = state, q.m.AddVar("moved", 0, maxMoved, 0)
 	moveRow := q.m.AddLE("moves", 0, milp.Term{Var: q.movedVar, Coef: -1})
 	for _, content := range contents {
-		devicePart := 1 / float64(content.share)
-		heldReplicas := state.runningReplicas[content]
+		devicePart := 1 / float64(content.Share)
+		heldReplicas := state.RunningReplicas[content]
 		// Of content that nothing holds, every replica has to be loaded.
 		if heldReplicas == 0 {
 			for _, v := range varsByContent[content] {

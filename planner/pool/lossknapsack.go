@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
@@ -146,7 +147,7 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 		// Combine the models, and keep the plan and the bound.
 		throughput, plan := k.joinModels(searches, unlistedBound)
 		if plan != nil {
-			k.incumbent.keepIfBetter(recomputePlan(k.catalogue, plan))
+			k.incumbent.keepIfBetter(placement.Recompute(k.catalogue, plan))
 		}
 		k.incumbent.lowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
 		// No plan outside of the lists is better than the one found.

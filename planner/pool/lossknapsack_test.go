@@ -105,8 +105,8 @@ func lossesProve(t *testing.T, p *problem.Problem) {
 	if !(before > 1e-4) || x.incumbent.gap() > 1e-6 {
 		t.Errorf("gap %v, then %v", before, x.incumbent.gap())
 	}
-	if outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 1e-3}); err != nil || math.Abs(outcome.Value/x.incumbent.plan.value-1) > 1e-3 {
-		t.Errorf("%v, %v against %v", err, outcome, x.incumbent.plan.value)
+	if outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 1e-3}); err != nil || math.Abs(outcome.Value/x.incumbent.plan.Value-1) > 1e-3 {
+		t.Errorf("%v, %v against %v", err, outcome, x.incumbent.plan.Value)
 	}
 }
 

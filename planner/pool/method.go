@@ -10,6 +10,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/verify"
 	"inferplan/solver/milp"
@@ -194,7 +195,7 @@ func AdoptDocuments(in *kind.Problem, run *kind.SolveRun, pipelines []problem.Pi
 			r.problem.Models[d].BatchWaitMicros = r.options.BatchBuild * 1e6 / rps
 		}
 	}
-	outcome, carriedRPS, err := adoptPipelines(r.problem, pipelines)
+	outcome, carriedRPS, err := placement.Adopt(r.problem, pipelines)
 	if err != nil {
 		return nil, nil, err
 	}

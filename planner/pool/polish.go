@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
@@ -34,14 +35,14 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	if search.replan == nil || search.problem.UsesBundles() || ctx.Err() != nil {
 		return nil
 	}
-	movedNow := search.replan.movedDevices(search.incumbent.plan.pipelines)
+	movedNow := search.replan.MovedDevices(search.incumbent.plan.Pipelines)
 	if movedNow == 0 || preferRunning(ctx, search) {
 		return nil
 	}
 
 	// A program over the small set of templates that minimises the moves.
 	minValue := min(search.incumbent.value(), search.incumbent.provenBound()*(1-search.options.Gap)) * (1 - 1e-9)
-	program := newIntegerProgram(search.catalogue, unionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines, search.replan.pipelines), max(search.incumbent.choiceBound, minValue), minValue)
+	program := newIntegerProgram(search.catalogue, unionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.Pipelines, search.replan.Pipelines), max(search.incumbent.choiceBound, minValue), minValue)
 	program.minimizeMoves(search.replan, movedNow)
 	options := search.options.WorkLimits(moveNodes)
 	// Plans that move less than half a device fewer are not looked for.
@@ -50,7 +51,7 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	if err != nil {
 		return err
 	}
-	if found != nil && found.value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && search.replan.movedDevices(found.pipelines) < movedNow && unpackablePool(search.catalogue, found) < 0 {
+	if found != nil && found.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && search.replan.MovedDevices(found.Pipelines) < movedNow && placement.UnpackablePool(search.catalogue, found) < 0 {
 		search.incumbent.plan = found
 	}
 	search.recordPhase("fewest moves", len(program.templateSet), stats)
@@ -60,8 +61,8 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 // preferRunning goes back to the running plan if that is worse than the best one by less than the gap, and sums
 // of losses prove that it is good enough by itself. Then no device moves. It reports whether it went back.
 func preferRunning(ctx context.Context, search *planSearch) bool {
-	running, improved := recomputePlan(search.catalogue, search.replan.pipelines), search.incumbent.plan
-	if search.stoppedBy == milp.StoppedByWork || running == nil || running.value < improved.value*(1-search.options.Gap) || !search.incumbent.isPlaceable(running) {
+	running, improved := placement.Recompute(search.catalogue, search.replan.Pipelines), search.incumbent.plan
+	if search.stoppedBy == milp.StoppedByWork || running == nil || running.Value < improved.Value*(1-search.options.Gap) || !search.incumbent.isPlaceable(running) {
 		return false
 	}
 	search.incumbent.plan = running
@@ -81,12 +82,12 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	if len(search.problem.Models) < 2 || ctx.Err() != nil {
 		return nil
 	}
-	program := sameValueProgram(search, unionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines))
+	program := sameValueProgram(search, unionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.Pipelines))
 	if search.catalogue.Incomplete || search.problem.UsesBundles() || search.replan != nil || search.options.Hurry {
 		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
 	if search.replan != nil {
-		program.limitMoves(search.replan, search.replan.movedDevices(search.incumbent.plan.pipelines))
+		program.limitMoves(search.replan, search.replan.MovedDevices(search.incumbent.plan.Pipelines))
 	}
 	return solveLargestSum(ctx, search, program, 1e-3, sumNodes)
 }
@@ -101,7 +102,7 @@ func solveLargestSum(ctx context.Context, search *planSearch, program *integerPr
 	if err != nil {
 		return err
 	}
-	if plan != nil && plan.value >= search.incumbent.plan.value*(1-1e-12) && plan.weightedSum > search.incumbent.plan.weightedSum && search.incumbent.isPlaceable(plan) {
+	if plan != nil && plan.Value >= search.incumbent.plan.Value*(1-1e-12) && plan.WeightedSum > search.incumbent.plan.WeightedSum && search.incumbent.isPlaceable(plan) {
 		search.incumbent.plan = plan
 	}
 	search.recordPhase("weighted sum", len(program.templateSet), stats)
@@ -119,7 +120,7 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 	program := sameValueProgram(search, search.choice.AllowedTemplates)
 	minSum := 0.0
 	if keepSum {
-		minSum = search.incumbent.plan.weightedSum
+		minSum = search.incumbent.plan.WeightedSum
 	}
 	program.minimizeDevices(minSum)
 	options := search.options.WorkLimits(survivorNodes)
@@ -128,7 +129,7 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 	if err != nil {
 		return err
 	}
-	if plan != nil && isAsGood(search, plan, keepSum) && exclusiveDevices(search.catalogue, plan) <= exclusiveDevices(search.catalogue, search.incumbent.plan) {
+	if plan != nil && isAsGood(search, plan, keepSum) && placement.ExclusiveDevices(search.catalogue, plan) <= placement.ExclusiveDevices(search.catalogue, search.incumbent.plan) {
 		search.incumbent.plan = plan
 	}
 	search.recordPhase("fewest devices", len(search.choice.AllowedTemplates), stats)
@@ -137,8 +138,8 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 
 // isAsGood reports whether a plan reaches the best plan's objective and, with keepSum, its weighted sum of
 // rates.
-func isAsGood(search *planSearch, plan *replicaPlan, keepSum bool) bool {
-	return plan.value >= search.incumbent.plan.value*(1-problem.ValueTolerance) && (!keepSum || plan.weightedSum >= search.incumbent.plan.weightedSum*(1-problem.ValueTolerance))
+func isAsGood(search *planSearch, plan *placement.Plan, keepSum bool) bool {
+	return plan.Value >= search.incumbent.plan.Value*(1-problem.ValueTolerance) && (!keepSum || plan.WeightedSum >= search.incumbent.plan.WeightedSum*(1-problem.ValueTolerance))
 }
 
 // moveNodes bounds the branch-and-bound nodes of the program for the fewest moves.

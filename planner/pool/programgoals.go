@@ -1,13 +1,14 @@
 package pool
 
 import (
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
 
-// minimizeMoves makes the program look for the fewest moved devices, at most maxMoved of them, in place of the most
+// minimizeMoves makes the program look for the fewest moved devices, at most MaxMoved of them, in place of the most
 // throughput.
-func (q *integerProgram) minimizeMoves(state *replanState, maxMoved float64) {
+func (q *integerProgram) minimizeMoves(state *placement.RunningState, maxMoved float64) {
 	q.limitMoves(state, maxMoved)
 	q.m.SetSense(milp.Minimize)
 	q.m.SetObj(q.theta, 0)

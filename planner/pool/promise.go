@@ -65,7 +65,7 @@ func promiseShare(plan *formats.Plan, part float64) {
 	plan.Objective.Fluid = &fluid
 }
 
-// usesTimeShared reports whether stages take turns on a device kind.
+// placement.UsesTimeShared reports whether stages take turns on a device kind.
 func isTimeShared(plan *formats.Plan, device string) bool {
 	for i := range plan.Pools {
 		if plan.Pools[i].Device == device {

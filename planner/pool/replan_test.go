@@ -13,13 +13,14 @@ import (
 
 	"inferplan/cputime"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 	"inferplan/testkit/pooldraw"
 )
 
-// maxMoved is the share of the devices that may move by default.
+// MaxMoved is the share of the devices that may move by default.
 const maxMoved = 0.2
 
 // replanSize bounds the problems that are planned a second time.
@@ -35,18 +36,24 @@ func running(p *problem.Problem, o *problem.Outcome, most float64) *problem.Runn
 	return r
 }
 
+// heldBlocks is what a replica holds in a device.
+type heldBlocks struct {
+	network                           string
+	firstBlock, endBlock, pool, share int
+}
+
 // deviceHolds lists, by our own loops, what every device holds.
-func deviceHolds(p *problem.Problem, o *problem.Outcome) map[[2]int]map[replicaContent]int {
-	out := map[[2]int]map[replicaContent]int{}
+func deviceHolds(p *problem.Problem, o *problem.Outcome) map[[2]int]map[heldBlocks]int {
+	out := map[[2]int]map[heldBlocks]int{}
 	for _, pl := range o.Pipelines {
 		for si, s := range pl.Stages {
 			for _, r := range pl.Placement[si] {
 				for j := range r.Replicas {
 					at := [2]int{s.Pool, r.First + j/r.PerDevice}
 					if out[at] == nil {
-						out[at] = map[replicaContent]int{}
+						out[at] = map[heldBlocks]int{}
 					}
-					out[at][replicaContent{p.Models[pl.Model].Name, s.FirstBlock, s.EndBlock, s.Pool, s.Share}]++
+					out[at][heldBlocks{p.Models[pl.Model].Name, s.FirstBlock, s.EndBlock, s.Pool, s.Share}]++
 				}
 			}
 		}
@@ -241,34 +248,34 @@ func TestClassesMoveTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := x.replan.pipelines
+	run := x.replan.Pipelines
 	if len(run) < 2 {
 		t.Fatalf("%d pipelines run, want one of each class", len(run))
 	}
 	all := 0
 	for _, c := range run {
-		all += c.replicas[0]
+		all += c.Replicas[0]
 	}
-	one := func(i int) planPipeline {
-		return planPipeline{template: run[i].template, model: run[i].model, replicas: []int{all}}
+	one := func(i int) placement.PlanPipeline {
+		return placement.PlanPipeline{Template: run[i].Template, Model: run[i].Model, Replicas: []int{all}}
 	}
-	own := func(list ...planPipeline) (sum float64) {
+	own := func(list ...placement.PlanPipeline) (sum float64) {
 		for _, c := range list {
-			sum += x.replan.devicesBeyond([]planPipeline{c}, x.replan.replicasByModel[c.model])
+			sum += x.replan.DevicesBeyond([]placement.PlanPipeline{c}, x.replan.ReplicasByModel[c.Model])
 		}
 		return sum
 	}
-	both := &replicaPlan{pipelines: []planPipeline{one(0), one(1)}}
-	if moved := x.replan.movedDevices(both.pipelines); moved != float64(all) || own(both.pipelines...) < moved || x.replan.allowsMoves(both) {
-		t.Errorf("both classes on all %d devices move %v, by what is their own %v", all, moved, own(both.pipelines...))
+	both := &placement.Plan{Pipelines: []placement.PlanPipeline{one(0), one(1)}}
+	if moved := x.replan.MovedDevices(both.Pipelines); moved != float64(all) || own(both.Pipelines...) < moved || x.replan.AllowsMoves(both) {
+		t.Errorf("both classes on all %d devices move %v, by what is their own %v", all, moved, own(both.Pipelines...))
 	}
 	for i := range run {
-		if alone := []planPipeline{one(i)}; x.replan.movedDevices(alone) != 0 || own(alone...) <= 0 {
-			t.Errorf("class %d on all devices moves %v, by what is its own %v", i, x.replan.movedDevices(alone), own(alone...))
+		if alone := []placement.PlanPipeline{one(i)}; x.replan.MovedDevices(alone) != 0 || own(alone...) <= 0 {
+			t.Errorf("class %d on all devices moves %v, by what is its own %v", i, x.replan.MovedDevices(alone), own(alone...))
 		}
 	}
-	if stays := (&replicaPlan{pipelines: run}); x.replan.movedDevices(run) != 0 || own(run...) != 0 || !x.replan.allowsMoves(stays) {
-		t.Errorf("what runs moves %v, by what is its own %v", x.replan.movedDevices(run), own(run...))
+	if stays := (&placement.Plan{Pipelines: run}); x.replan.MovedDevices(run) != 0 || own(run...) != 0 || !x.replan.AllowsMoves(stays) {
+		t.Errorf("what runs moves %v, by what is its own %v", x.replan.MovedDevices(run), own(run...))
 	}
 }
 

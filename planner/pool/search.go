@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
@@ -40,7 +41,7 @@ type planSearch struct {
 	goal         planGoal
 	solver       milp.Solver
 	options      problem.Options
-	replan       *replanState // of the plan that runs; nil without one
+	replan       *placement.RunningState // of the plan that runs; nil without one
 	incumbent    *incumbent
 	choice       *relaxation.WaitChoice  // the wait choice under work
 	waitChoices  []relaxation.WaitChoice // the best relaxation first
@@ -79,7 +80,7 @@ func newSearch(ctx context.Context, p *problem.Problem, solver milp.Solver, opti
 func (s *planSearch) setCatalogue(catalogue *templates.Catalogue) {
 	s.catalogue = catalogue
 	s.outcome.Templates = len(catalogue.Templates)
-	s.replan = readRunning(catalogue, s.options.RunningPlan)
+	s.replan = placement.ReadRunning(catalogue, s.options.RunningPlan)
 	s.incumbent = &incumbent{catalogue: catalogue, goal: s.goal, replan: s.replan}
 }
 
@@ -90,7 +91,7 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 	// Templates of the plan that runs take part in any case.
 	var runningTemplates []stages.Template
 	if s.options.RunningPlan != nil {
-		newReplanState(s.problem, s.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
+		placement.NewRunningState(s.problem, s.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
 	}
 	generation, solved, err := relaxation.GenerateColumns(ctx, s.problem, s.solver, s.goal.poolCosts(), runningTemplates)
 	if generation != nil {
@@ -299,7 +300,7 @@ func (s *planSearch) reachedEnough() bool {
 	if s.options.EnoughRPS <= 0 {
 		return false
 	}
-	return s.incumbent.plan != nil && s.incumbent.plan.value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.UnitsToRate(s.incumbent.provenBound()) < s.options.EnoughRPS*(1-problem.FloorTolerance)
+	return s.incumbent.plan != nil && s.incumbent.plan.Value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.UnitsToRate(s.incumbent.provenBound()) < s.options.EnoughRPS*(1-problem.FloorTolerance)
 }
 
 // missesLeast reports whether no plan can have the throughput below which a plan is of no use. Before there is a

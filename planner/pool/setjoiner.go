@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 )
 
@@ -19,7 +20,7 @@ type deviceSet struct {
 // that some sum of its configurations takes) fits the pools together. It returns that, or a little more, and a
 // plan for a little less. If none is above minValue, it returns minValue and no plan. searches holds the sums
 // of each model.
-func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (throughput float64, plan []planPipeline) {
+func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (throughput float64, plan []placement.PlanPipeline) {
 	minValue = max(minValue, k.incumbent.score())
 	sets := make([][]deviceSet, len(searches))
 	for d, search := range searches {
@@ -79,19 +80,19 @@ func (k *lossKnapsack) bisectSets(sets [][]deviceSet, minValue float64) (through
 
 // labelPipelines returns the pipelines of a label: the configurations (whole replicas) that its sum adds up,
 // found from the last one back over the parents, as one pipeline for each template.
-func (l *labelSearch) labelPipelines(label int32) []planPipeline {
+func (l *labelSearch) labelPipelines(label int32) []placement.PlanPipeline {
 	catalogue := l.knapsack.catalogue
-	var pipelines []planPipeline
+	var pipelines []placement.PlanPipeline
 	for i := label; i > 0; i = l.labels[i].parent {
 		item := &l.items[l.labels[i].lastItem]
-		replicas := pipelineFor(&catalogue.Templates[item.template], item.template, item.rate*catalogue.Units.ModelRPS[l.model]).replicas
-		j := slices.IndexFunc(pipelines, func(p planPipeline) bool { return p.template == item.template })
+		replicas := placement.PipelineFor(&catalogue.Templates[item.template], item.template, item.rate*catalogue.Units.ModelRPS[l.model]).Replicas
+		j := slices.IndexFunc(pipelines, func(p placement.PlanPipeline) bool { return p.Template == item.template })
 		if j < 0 {
-			pipelines = append(pipelines, planPipeline{template: item.template, model: l.model, replicas: replicas})
+			pipelines = append(pipelines, placement.PlanPipeline{Template: item.template, Model: l.model, Replicas: replicas})
 			continue
 		}
 		for si, n := range replicas {
-			pipelines[j].replicas[si] += n
+			pipelines[j].Replicas[si] += n
 		}
 	}
 	return pipelines

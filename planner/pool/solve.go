@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/solver/milp"
@@ -53,23 +54,23 @@ func solveThroughput(ctx context.Context, p *problem.Problem, s milp.Solver, o p
 // writeOutcome places the best plan on devices and returns the outcome with its bound and, unless the plan is
 // only wanted quickly, what limits it.
 func writeOutcome(ctx context.Context, search *planSearch) (*problem.Outcome, error) {
-	plan, placement, warnings := placePlan(search.catalogue, search.incumbent.plan, search.replan.heldContents())
+	plan, places, warnings := placement.Place(search.catalogue, search.incumbent.plan, search.replan.HeldContents())
 	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(search.incumbent.plan.pipelines))
+		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(search.incumbent.plan.Pipelines))
 	}
 	// A replica that found no place was left out, so the proof is not of this plan.
-	if plan.value < search.incumbent.plan.value && search.stoppedBy == milp.StoppedByProof {
+	if plan.Value < search.incumbent.plan.Value && search.stoppedBy == milp.StoppedByProof {
 		search.stoppedBy = milp.StoppedByWork
 	}
 	search.incumbent.plan = plan
 	written := search.outcome
 	written.Warnings = warnings
-	written.RPS, written.Value = plan.modelRPS, plan.value
-	written.Bound = max(search.catalogue.UnitsToRate(search.incumbent.provenBound()), plan.value)
+	written.RPS, written.Value = plan.ModelRPS, plan.Value
+	written.Bound = max(search.catalogue.UnitsToRate(search.incumbent.provenBound()), plan.Value)
 	written.StoppedBy = search.stoppedBy
-	written.Pipelines = placedPipelines(search.catalogue, plan, placement)
+	written.Pipelines = placement.PlacedPipelines(search.catalogue, plan, places)
 	if search.replan != nil {
-		written.MovedDevices = search.replan.countLoading(written.Pipelines)
+		written.MovedDevices = search.replan.CountLoading(written.Pipelines)
 	}
 	if !search.options.NoPolish {
 		written.Limits = relaxation.FindLimits(ctx, search.solver, search.choice)
@@ -92,10 +93,10 @@ func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) boo
 		return false
 	}
 	excess := float64(movedDevices) - search.options.RunningPlan.MaxMoved*float64(search.problem.TotalDevices())
-	if search.replan.numSearches++; excess <= 1e-9 || search.replan.numSearches == moveTries || search.replan.maxMoved == 0 {
+	if search.replan.NumSearches++; excess <= 1e-9 || search.replan.NumSearches == moveTries || search.replan.MaxMoved == 0 {
 		return false
 	}
-	search.replan.maxMoved = max(search.replan.maxMoved-excess, 0)
+	search.replan.MaxMoved = max(search.replan.MaxMoved-excess, 0)
 	search.incumbent.plan = nil
 	return true
 }

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
@@ -29,7 +30,7 @@ func TestSievesMatchEnumeration(t *testing.T) {
 			}
 			return
 		}
-		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, nil, indexesBelow(len(every.Templates)))
+		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, nil, every.AllTemplates())
 		c, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
@@ -68,8 +69,8 @@ func TestBundlesFitTheDevices(t *testing.T) {
 			return
 		}
 		planned++
-		if broken := brokenLimit(x.catalogue, x.incumbent.plan); broken != "" {
-			t.Fatalf("the plan takes %s", broken)
+		if placement.Recompute(x.catalogue, x.incumbent.plan.Pipelines) == nil {
+			t.Fatal("the plan exceeds the devices")
 		}
 		if value := x.incumbent.value(); value > x.incumbent.choiceBound*(1+1e-9) || x.incumbent.choiceBound > x.choice.Relaxation.Bound*(1+1e-9) {
 			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.incumbent.choiceBound, x.choice.Relaxation.Bound)

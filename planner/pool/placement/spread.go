@@ -1,4 +1,4 @@
-package pool
+package placement
 
 import (
 	"fmt"
@@ -30,11 +30,11 @@ func (t nicLoad) overload() (sum float64) {
 // seconds of sending and of receiving per second.
 func (k *planPacking) trafficOf(b *deviceBin) (load nicLoad) {
 	for _, piece := range b.pieces {
-		pipeline := &k.plan.pipelines[piece.pipeline]
-		stageList := k.catalogue.Templates[pipeline.template].Stages
-		rps := pipeline.rps / float64(pipeline.replicas[piece.stage]) * float64(piece.replicas)
+		pipeline := &k.plan.Pipelines[piece.pipeline]
+		stageList := k.catalogue.Templates[pipeline.Template].Stages
+		rps := pipeline.RPS / float64(pipeline.Replicas[piece.stage]) * float64(piece.replicas)
 		crossing := func(i int) (seconds float64, sends, receives bool) {
-			return k.problem.LinkTime(stageList[i].Pool, stageList[i+1].Pool, k.problem.Models[pipeline.model].CutBytes[stageList[i].EndBlock-1])
+			return k.problem.LinkTime(stageList[i].Pool, stageList[i+1].Pool, k.problem.Models[pipeline.Model].CutBytes[stageList[i].EndBlock-1])
 		}
 		if piece.stage+1 < len(stageList) {
 			if seconds, sends, _ := crossing(piece.stage); sends {

@@ -1,4 +1,4 @@
-package pool
+package placement
 
 import (
 	"slices"
@@ -13,38 +13,38 @@ import (
 // The new plan is the best one that moves no more devices than asked, and of those that are good enough one that
 // moves few.
 
-// replanState holds what a search knows of the plan that runs.
-type replanState struct {
+// RunningState holds what a search knows of the plan that runs.
+type RunningState struct {
 	problem         *problem.Problem
 	catalogue       *templates.Catalogue
-	heldByDevice    heldContents
-	runningReplicas map[replicaContent]int   // by content, on all devices that are still there
-	replicasByModel []map[replicaContent]int // by model: the replicas of its own pipelines
-	maxMoved        float64                  // devices that may move
-	pipelines       []planPipeline           // that may stay, with the replicas that are still there
+	heldByDevice    Contents
+	RunningReplicas map[Content]int   // by content, on all devices that are still there
+	ReplicasByModel []map[Content]int // by model: the replicas of its own pipelines
+	MaxMoved        float64           // devices that may move
+	Pipelines       []PlanPipeline    // that may stay, with the replicas that are still there
 
-	contentByID   []replicaContent
-	idByContent   map[replicaContent]int
+	contentByID   []Content
+	idByContent   map[Content]int
 	stageContents [][]int // by template and stage: ids of contents, computed on demand
 
-	numSearches int // searches made so far for a plan that moves no more than asked
+	NumSearches int // searches made so far for a plan that moves no more than asked
 }
 
-// heldContents returns what each device holds (blocks, share and number of replicas). Without a plan that runs
+// Contents returns what each device holds (blocks, share and number of replicas). Without a plan that runs
 // it returns nil.
-func (s *replanState) heldContents() heldContents {
+func (s *RunningState) HeldContents() Contents {
 	if s == nil {
 		return nil
 	}
 	return s.heldByDevice
 }
 
-// newReplanState reads the plan that runs. add is called with the template of each pipeline that still keeps
+// NewRunningState reads the plan that runs. add is called with the template of each pipeline that still keeps
 // its SLO, and returns its index. The state holds what is on each device, and the pipelines that can go on.
-func newReplanState(p *problem.Problem, plan *problem.RunningPlan, add func(*stages.Template) int) *replanState {
-	state := &replanState{problem: p, heldByDevice: emptyContents(p), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.TotalDevices())}
+func NewRunningState(p *problem.Problem, plan *problem.RunningPlan, add func(*stages.Template) int) *RunningState {
+	state := &RunningState{problem: p, heldByDevice: emptyContents(p), RunningReplicas: map[Content]int{}, idByContent: map[Content]int{}, MaxMoved: plan.MaxMoved * float64(p.TotalDevices())}
 	for range p.Models {
-		state.replicasByModel = append(state.replicasByModel, map[replicaContent]int{})
+		state.ReplicasByModel = append(state.ReplicasByModel, map[Content]int{})
 	}
 
 	// Put every pipeline on the devices, as far as they are still there.
@@ -60,13 +60,13 @@ func newReplanState(p *problem.Problem, plan *problem.RunningPlan, add func(*sta
 				continue
 			}
 			n := 0
-			content := replicaContent{running.Network, stage.FirstBlock, stage.EndBlock, stage.Pool, stage.Share}
+			content := Content{running.Network, stage.FirstBlock, stage.EndBlock, stage.Pool, stage.Share}
 			for _, run := range running.Placement[si] {
 				n += state.heldByDevice.addRun(content, run)
 			}
-			state.runningReplicas[content] += n
+			state.RunningReplicas[content] += n
 			if running.Model >= 0 {
-				state.replicasByModel[running.Model][content] += n
+				state.ReplicasByModel[running.Model][content] += n
 			}
 			heldReplicas = append(heldReplicas, n)
 		}
@@ -76,52 +76,52 @@ func newReplanState(p *problem.Problem, plan *problem.RunningPlan, add func(*sta
 		}
 		// A pipeline of another planner, or made under another SLO, may not keep the limits any more.
 		if err := templates.Complete(p, &t); err == nil && templates.FitsMemory(p, &t) {
-			state.pipelines = append(state.pipelines, planPipeline{template: add(&t), model: t.Model, replicas: heldReplicas})
+			state.Pipelines = append(state.Pipelines, PlanPipeline{Template: add(&t), Model: t.Model, Replicas: heldReplicas})
 		}
 	}
 	return state
 }
 
-// movedDevices returns how many devices, in parts, a plan has to load at least.
-func (s *replanState) movedDevices(pipelines []planPipeline) float64 {
-	return s.devicesBeyond(pipelines, s.runningReplicas)
+// MovedDevices returns how many devices, in parts, a plan has to load at least.
+func (s *RunningState) MovedDevices(pipelines []PlanPipeline) float64 {
+	return s.DevicesBeyond(pipelines, s.RunningReplicas)
 }
 
-// devicesBeyond returns how many devices, in fractions, the replicas of pipelines take beyond the given ones,
+// DevicesBeyond returns how many devices, in fractions, the replicas of pipelines take beyond the given ones,
 // which run already: so much has to be loaded.
-func (s *replanState) devicesBeyond(pipelines []planPipeline, runningReplicas map[replicaContent]int) float64 {
+func (s *RunningState) DevicesBeyond(pipelines []PlanPipeline, runningReplicas map[Content]int) float64 {
 	var buf [16]struct{ id, n int }
 	wanted := buf[:0]
 
 	// Add up the replicas of each content.
 	for _, n := range pipelines {
-		for si, id := range s.contentIDs(n.template) {
+		for si, id := range s.contentIDs(n.Template) {
 			i := slices.IndexFunc(wanted, func(s struct{ id, n int }) bool { return s.id == id })
 			if i < 0 {
 				i = len(wanted)
 				wanted = append(wanted, struct{ id, n int }{id: id})
 			}
-			wanted[i].n += n.replicas[si]
+			wanted[i].n += n.Replicas[si]
 		}
 	}
 	devices := 0.0
 	for _, replicas := range wanted {
 		content := s.contentByID[replicas.id]
-		devices += float64(max(replicas.n-runningReplicas[content], 0)) / float64(content.share)
+		devices += float64(max(replicas.n-runningReplicas[content], 0)) / float64(content.Share)
 	}
 	return devices
 }
 
 // contentIDs returns a number for the content (blocks, kind and share) of each stage of a template, equal for
 // equal contents. They are computed once for each template.
-func (s *replanState) contentIDs(template int) []int {
+func (s *RunningState) contentIDs(template int) []int {
 	for len(s.stageContents) <= template {
 		s.stageContents = append(s.stageContents, nil)
 	}
 	if s.stageContents[template] == nil {
 		t := &s.catalogue.Templates[template]
 		for si := range t.Stages {
-			content := contentOf(s.problem, t, si)
+			content := ContentOf(s.problem, t, si)
 			id, ok := s.idByContent[content]
 			if !ok {
 				id = len(s.contentByID)
@@ -133,13 +133,13 @@ func (s *replanState) contentIDs(template int) []int {
 	return s.stageContents[template]
 }
 
-// allowsMoves reports whether a plan moves no more devices than asked. Without a plan that runs it is true.
-func (s *replanState) allowsMoves(plan *replicaPlan) bool {
-	return s == nil || s.movedDevices(plan.pipelines) <= s.maxMoved+1e-9
+// AllowsMoves reports whether a plan moves no more devices than asked. Without a plan that runs it is true.
+func (s *RunningState) AllowsMoves(plan *Plan) bool {
+	return s == nil || s.MovedDevices(plan.Pipelines) <= s.MaxMoved+1e-9
 }
 
-// countLoading returns how many devices have to load something for an outcome's pipelines.
-func (s *replanState) countLoading(pipelines []problem.Pipeline) int {
+// CountLoading returns how many devices have to load something for an outcome's pipelines.
+func (s *RunningState) CountLoading(pipelines []problem.Pipeline) int {
 	wanted := emptyContents(s.problem)
 	for i := range pipelines {
 		pipeline := &pipelines[i]
@@ -148,21 +148,21 @@ func (s *replanState) countLoading(pipelines []problem.Pipeline) int {
 				continue
 			}
 			for _, run := range pipeline.Placement[si] {
-				wanted.addRun(contentOf(s.problem, &pipeline.Template, si), run)
+				wanted.addRun(ContentOf(s.problem, &pipeline.Template, si), run)
 			}
 		}
 	}
 	return s.heldByDevice.devicesShortOf(wanted)
 }
 
-// readRunning reads the plan that runs. Templates of it that the catalogue lacks join it. If no plan runs, or a
+// ReadRunning reads the plan that runs. Templates of it that the catalogue lacks join it. If no plan runs, or a
 // pool is time-shared, it returns nil.
-func readRunning(c *templates.Catalogue, plan *problem.RunningPlan) *replanState {
+func ReadRunning(c *templates.Catalogue, plan *problem.RunningPlan) *RunningState {
 	if plan == nil || c.Problem.HasTimeShared() {
 		return nil
 	}
 	indexByKey := c.IndexByKey()
-	state := newReplanState(c.Problem, plan, func(t *stages.Template) int {
+	state := NewRunningState(c.Problem, plan, func(t *stages.Template) int {
 		i, ok := indexByKey[t.Key()]
 		if !ok {
 			i = len(c.Templates)

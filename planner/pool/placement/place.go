@@ -1,4 +1,4 @@
-package pool
+package placement
 
 import (
 	"cmp"
@@ -22,24 +22,24 @@ type deviceBin struct {
 	pieces    []replicaPiece
 }
 
-// placement says on which devices a plan's replicas are: the device runs of [pipeline][stage].
-type placement [][][]problem.DeviceRun
+// Places says on which devices a plan's replicas are: the device runs of [pipeline][stage].
+type Places [][][]problem.DeviceRun
 
 // planPacking puts a plan's replicas on physical devices, so that no device holds more than a whole one.
 type planPacking struct {
 	problem      *problem.Problem
 	catalogue    *templates.Catalogue
-	plan         *replicaPlan
-	heldContents heldContents // held already by each device; nil if no plan runs
+	plan         *Plan
+	heldContents Contents // held already by each device; nil if no plan runs
 }
 
-// placePlan packs the replicas of a plan on devices, and returns the plan and the places. Replicas that share
+// Place packs the replicas of a plan on devices, and returns the plan and the places. Replicas that share
 // whole devices by their sum need not fit them one by one: 1/2 + 1/3 of one device and 1/2 + 1/3 of another
 // leave no room for a third of 1/3, say. Then idle devices are taken. If there are none, the least useful
 // replica is left out, with a warning. If no replica can be left out, the plan is nil.
 //
 // A device that already holds content that the plan wants keeps it.
-func placePlan(c *templates.Catalogue, plan *replicaPlan, heldContents heldContents) (*replicaPlan, placement, []string) {
+func Place(c *templates.Catalogue, plan *Plan, heldContents Contents) (*Plan, Places, []string) {
 	var warnings []string
 	for {
 		packer := &planPacking{c.Problem, c, plan, heldContents}
@@ -53,23 +53,23 @@ func placePlan(c *templates.Catalogue, plan *replicaPlan, heldContents heldConte
 		}
 		warnings = append(warnings, fmt.Sprintf(
 			"shares of %s do not fit its devices one by one: a replica was left out, the objective went from %.6g to %.6g",
-			c.Problem.Pools[fullPool].Kind, plan.value, smaller.value))
+			c.Problem.Pools[fullPool].Kind, plan.Value, smaller.Value))
 		plan = smaller
 	}
 }
 
-// unpackablePool returns the pool whose devices a plan does not fit one by one. If it fits all, it returns -1.
-func unpackablePool(c *templates.Catalogue, plan *replicaPlan) int {
+// UnpackablePool returns the pool whose devices a plan does not fit one by one. If it fits all, it returns -1.
+func UnpackablePool(c *templates.Catalogue, plan *Plan) int {
 	_, pool := (&planPacking{c.Problem, c, plan, nil}).packAll()
 	return pool
 }
 
 // packAll puts the replicas of the plan on the devices of all pools, and returns the devices of each stage. If
 // a pool is too small, it returns the index of that pool, else -1.
-func (k *planPacking) packAll() (placement, int) {
-	placed := make(placement, len(k.plan.pipelines))
-	for i := range k.plan.pipelines {
-		placed[i] = make([][]problem.DeviceRun, len(k.plan.pipelines[i].replicas))
+func (k *planPacking) packAll() (Places, int) {
+	placed := make(Places, len(k.plan.Pipelines))
+	for i := range k.plan.Pipelines {
+		placed[i] = make([][]problem.DeviceRun, len(k.plan.Pipelines[i].Replicas))
 	}
 	for pool := range k.problem.Pools {
 		if k.problem.Pools[pool].TimeShared {
@@ -90,9 +90,9 @@ func (k *planPacking) packAll() (placement, int) {
 }
 
 // placeTimeShared places the stages on a time-shared pool: each runs on all of its devices.
-func (k *planPacking) placeTimeShared(pool int, placed placement) {
-	for ci := range k.plan.pipelines {
-		t := &k.catalogue.Templates[k.plan.pipelines[ci].template]
+func (k *planPacking) placeTimeShared(pool int, placed Places) {
+	for ci := range k.plan.Pipelines {
+		t := &k.catalogue.Templates[k.plan.Pipelines[ci].Template]
 		for si := range t.Stages {
 			if t.Stages[si].Pool == pool {
 				placed[ci][si] = []problem.DeviceRun{{First: 0, PerDevice: 1, Replicas: k.problem.Pools[pool].Count}}
@@ -115,7 +115,7 @@ func appendReplicas(runs []problem.DeviceRun, device, replicas int) []problem.De
 
 // slotGroup holds the pieces that may share whole devices.
 type slotGroup struct {
-	slot   slotKey
+	slot   SlotKey
 	pieces []replicaPiece
 }
 
@@ -148,29 +148,29 @@ func (k *planPacking) packPool(pool int) ([]deviceBin, bool) {
 // device: under the slot rule those of one stage position of one model, else all.
 func (k *planPacking) groupBySlot(pool int) []slotGroup {
 	var groups []slotGroup
-	groupOfSlot := map[slotKey]int{}
-	for ci := range k.plan.pipelines {
-		pipeline := &k.plan.pipelines[ci]
-		t := &k.catalogue.Templates[pipeline.template]
+	groupOfSlot := map[SlotKey]int{}
+	for ci := range k.plan.Pipelines {
+		pipeline := &k.plan.Pipelines[ci]
+		t := &k.catalogue.Templates[pipeline.Template]
 		for si := range t.Stages {
 			s := &t.Stages[si]
 			if s.Pool != pool {
 				continue
 			}
-			slot := slotKey{pool: pool}
+			slot := SlotKey{Pool: pool}
 			if k.problem.Rounding == problem.Slot {
-				slot = slotKey{pipeline.model, si, pool}
+				slot = SlotKey{pipeline.Model, si, pool}
 			}
 			group, known := groupOfSlot[slot]
 			if !known {
 				group = len(groups)
 				groups, groupOfSlot[slot] = append(groups, slotGroup{slot: slot}), group
 			}
-			groups[group].pieces = append(groups[group].pieces, replicaPiece{ci, si, s.Share, pipeline.replicas[si]})
+			groups[group].pieces = append(groups[group].pieces, replicaPiece{ci, si, s.Share, pipeline.Replicas[si]})
 		}
 	}
 	slices.SortFunc(groups, func(a, b slotGroup) int {
-		return cmp.Or(cmp.Compare(a.slot.model, b.slot.model), cmp.Compare(a.slot.slot, b.slot.slot))
+		return cmp.Or(cmp.Compare(a.slot.Model, b.slot.Model), cmp.Compare(a.slot.Stage, b.slot.Stage))
 	})
 	return groups
 }
@@ -178,19 +178,19 @@ func (k *planPacking) groupBySlot(pool int) []slotGroup {
 // withoutReplica returns the plan without one replica on a pool: the one without which the plan keeps the
 // highest value. Only replicas on shares of a device count, as whole ones always fit. If none can go, it
 // returns nil.
-func (k *planPacking) withoutReplica(pool int) *replicaPlan {
-	var bestPlan *replicaPlan
-	for ci := range k.plan.pipelines {
-		t := &k.catalogue.Templates[k.plan.pipelines[ci].template]
+func (k *planPacking) withoutReplica(pool int) *Plan {
+	var bestPlan *Plan
+	for ci := range k.plan.Pipelines {
+		t := &k.catalogue.Templates[k.plan.Pipelines[ci].Template]
 		for si := range t.Stages {
-			if t.Stages[si].Pool != pool || k.problem.Pools[pool].TimeShared || k.plan.pipelines[ci].replicas[si] == 0 || t.Stages[si].Share == 1 {
+			if t.Stages[si].Pool != pool || k.problem.Pools[pool].TimeShared || k.plan.Pipelines[ci].Replicas[si] == 0 || t.Stages[si].Share == 1 {
 				continue
 			}
-			pipelines := slices.Clone(k.plan.pipelines)
-			pipelines[ci].replicas = slices.Clone(pipelines[ci].replicas)
-			pipelines[ci].replicas[si]--
-			smaller := recomputePlan(k.catalogue, pipelines)
-			if smaller != nil && (bestPlan == nil || smaller.value > bestPlan.value || smaller.value == bestPlan.value && smaller.weightedSum > bestPlan.weightedSum) {
+			pipelines := slices.Clone(k.plan.Pipelines)
+			pipelines[ci].Replicas = slices.Clone(pipelines[ci].Replicas)
+			pipelines[ci].Replicas[si]--
+			smaller := Recompute(k.catalogue, pipelines)
+			if smaller != nil && (bestPlan == nil || smaller.Value > bestPlan.Value || smaller.Value == bestPlan.Value && smaller.WeightedSum > bestPlan.WeightedSum) {
 				bestPlan = smaller
 			}
 		}

@@ -1,4 +1,4 @@
-package pool
+package placement
 
 import (
 	"fmt"
@@ -11,15 +11,15 @@ import (
 	"inferplan/solver/milp"
 )
 
-// adoptPipelines makes an outcome of pipelines that were chosen elsewhere, and returns with it the rate, in
+// Adopt makes an outcome of pipelines that were chosen elsewhere, and returns with it the rate, in
 // requests/s, that the replicas of each pipeline carry. Of each pipeline the model, the batch size, the place of
 // every stage (blocks, pool and share) and its replicas are given. If a rate is given, the pipeline promises that
 // one, else what its replicas carry. Times and rates are computed from the problem, and the replicas are placed on
 // devices as those of our own plans are. The outcome has no bound: nothing is searched. All pools must be
 // exclusive (no stages take turns on a device).
-func adoptPipelines(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.Outcome, carriedRPS []float64, err error) {
+func Adopt(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.Outcome, carriedRPS []float64, err error) {
 	var templateSet []stages.Template
-	plan := &replicaPlan{modelRPS: make([]float64, len(p.Models)), value: math.Inf(1)}
+	plan := &Plan{ModelRPS: make([]float64, len(p.Models)), Value: math.Inf(1)}
 
 	// The template of each pipeline, with the rate that its replicas carry.
 	for i := range pipelines {
@@ -28,31 +28,31 @@ func adoptPipelines(p *problem.Problem, pipelines []problem.Pipeline) (outcome *
 		if err := templates.Complete(p, &t); err != nil {
 			return nil, nil, fmt.Errorf("pipeline %d: %w", i, err)
 		}
-		planned := planPipeline{template: i, model: t.Model, rps: math.Inf(1)}
+		planned := PlanPipeline{Template: i, Model: t.Model, RPS: math.Inf(1)}
 		for si := range t.Stages {
 			n := pipelines[i].Replicas[si]
 			if n < 1 {
 				return nil, nil, fmt.Errorf("pipeline %d: stage %d has %d replicas", i, si, n)
 			}
-			planned.replicas = append(planned.replicas, n)
-			planned.rps = min(planned.rps, t.Stages[si].Rate*float64(n))
+			planned.Replicas = append(planned.Replicas, n)
+			planned.RPS = min(planned.RPS, t.Stages[si].Rate*float64(n))
 		}
-		carriedRPS = append(carriedRPS, planned.rps)
+		carriedRPS = append(carriedRPS, planned.RPS)
 		if promisedRPS := pipelines[i].RPS; promisedRPS > 0 {
-			if promisedRPS > planned.rps*(1+1e-9) {
-				return nil, nil, fmt.Errorf("pipeline %d: its replicas carry %.6g requests/s, not %.6g", i, planned.rps, promisedRPS)
+			if promisedRPS > planned.RPS*(1+1e-9) {
+				return nil, nil, fmt.Errorf("pipeline %d: its replicas carry %.6g requests/s, not %.6g", i, planned.RPS, promisedRPS)
 			}
-			planned.rps = min(planned.rps, promisedRPS)
+			planned.RPS = min(planned.RPS, promisedRPS)
 		}
-		plan.modelRPS[t.Model] += planned.rps
-		plan.pipelines = append(plan.pipelines, planned)
+		plan.ModelRPS[t.Model] += planned.RPS
+		plan.Pipelines = append(plan.Pipelines, planned)
 		templateSet = append(templateSet, t)
 	}
 
 	// The objective, the limits and the placement.
 	for d := range p.Models {
-		plan.value = min(plan.value, plan.modelRPS[d]/p.Models[d].Weight)
-		plan.weightedSum += plan.modelRPS[d] * p.Models[d].Weight
+		plan.Value = min(plan.Value, plan.ModelRPS[d]/p.Models[d].Weight)
+		plan.WeightedSum += plan.ModelRPS[d] * p.Models[d].Weight
 	}
 	adopted := &templates.Catalogue{Problem: p, Templates: templateSet}
 	if broken := brokenLimit(adopted, plan); broken != "" {
@@ -63,7 +63,7 @@ func adoptPipelines(p *problem.Problem, pipelines []problem.Pipeline) (outcome *
 		return nil, nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[fullPool].Kind)
 	}
 	return &problem.Outcome{
-		Pipelines: placedPipelines(adopted, plan, placement), RPS: plan.modelRPS, Value: plan.value, Bound: math.NaN(),
+		Pipelines: PlacedPipelines(adopted, plan, placement), RPS: plan.ModelRPS, Value: plan.Value, Bound: math.NaN(),
 		StoppedBy: milp.StoppedByWork, Templates: len(templateSet),
 	}, carriedRPS, nil
 }

@@ -1,4 +1,4 @@
-package pool
+package placement
 
 import (
 	"cmp"
@@ -10,42 +10,42 @@ import (
 	"inferplan/planner/stages"
 )
 
-// replicaContent is the content of a replica in a device: blocks of a network, on a share of a device of a pool.
-type replicaContent struct {
+// Content is the content of a replica in a device: blocks of a network, on a share of a device of a pool.
+type Content struct {
 	network               string
 	firstBlock, lastBlock int
-	pool, share           int
+	pool, Share           int
 }
 
-// contentOf returns the content of stage si of a template.
-func contentOf(p *problem.Problem, t *stages.Template, si int) replicaContent {
+// ContentOf returns the content of stage si of a template.
+func ContentOf(p *problem.Problem, t *stages.Template, si int) Content {
 	s := &t.Stages[si]
-	return replicaContent{p.Models[t.Model].NetworkName(), s.FirstBlock, s.EndBlock, s.Pool, s.Share}
+	return Content{p.Models[t.Model].NetworkName(), s.FirstBlock, s.EndBlock, s.Pool, s.Share}
 }
 
-// heldContents says what devices hold: the replicas of [pool][device][content].
-type heldContents [][]map[replicaContent]int
+// Contents says what devices hold: the replicas of [pool][device][content].
+type Contents [][]map[Content]int
 
 // emptyContents returns the contents of all devices (the blocks and shares that their replicas hold) before
 // anything runs: none.
-func emptyContents(p *problem.Problem) heldContents {
-	h := make(heldContents, len(p.Pools))
+func emptyContents(p *problem.Problem) Contents {
+	h := make(Contents, len(p.Pools))
 	for k := range h {
-		h[k] = make([]map[replicaContent]int, p.Pools[k].Count)
+		h[k] = make([]map[Content]int, p.Pools[k].Count)
 	}
 	return h
 }
 
 // addRun notes that the devices of a run (some devices in a row, with equal replicas) hold the given content,
 // as far as the pool still has them. It returns how many replicas it noted.
-func (h heldContents) addRun(stored replicaContent, run problem.DeviceRun) (n int) {
+func (h Contents) addRun(stored Content, run problem.DeviceRun) (n int) {
 	for j := range run.Replicas {
 		device := run.First + j/run.PerDevice
 		if device >= len(h[stored.pool]) {
 			break
 		}
 		if h[stored.pool][device] == nil {
-			h[stored.pool][device] = map[replicaContent]int{}
+			h[stored.pool][device] = map[Content]int{}
 		}
 		h[stored.pool][device][stored]++
 		n++
@@ -55,7 +55,7 @@ func (h heldContents) addRun(stored replicaContent, run problem.DeviceRun) (n in
 
 // devicesShortOf returns how many devices do not hold all the content that they are wanted to hold: these have
 // to load something.
-func (h heldContents) devicesShortOf(wanted heldContents) (n int) {
+func (h Contents) devicesShortOf(wanted Contents) (n int) {
 	for k := range wanted {
 		for d, contents := range wanted[k] {
 			if !holdsAll(h[k][d], contents) {
@@ -67,7 +67,7 @@ func (h heldContents) devicesShortOf(wanted heldContents) (n int) {
 }
 
 // holdsAll reports whether a device that holds some contents holds all that is wanted.
-func holdsAll(held, wanted map[replicaContent]int) bool {
+func holdsAll(held, wanted map[Content]int) bool {
 	for content, n := range wanted {
 		if held[content] < n {
 			return false
@@ -78,13 +78,13 @@ func holdsAll(held, wanted map[replicaContent]int) bool {
 
 // deviceGroups holds the devices of a pool that are not yet assigned, grouped by what they hold.
 type deviceGroups struct {
-	contents []map[replicaContent]int // by device
-	devices  map[string][]int         // by the name of what they hold
-	names    []string                 // in the order of the first device of each group
+	contents []map[Content]int // by device
+	devices  map[string][]int  // by the name of what they hold
+	names    []string          // in the order of the first device of each group
 }
 
 // groupDevices groups the devices of a pool by what they hold: devices of equal contents are one group.
-func (h heldContents) groupDevices(pool int) *deviceGroups {
+func (h Contents) groupDevices(pool int) *deviceGroups {
 	groups := &deviceGroups{contents: h[pool], devices: map[string][]int{}}
 	for d, contents := range h[pool] {
 		name := contentName(contents)
@@ -107,7 +107,7 @@ func (g *deviceGroups) take(name string) int {
 }
 
 // takeHolding removes a device that holds all that is wanted and returns it. If there is none, it returns -1.
-func (g *deviceGroups) takeHolding(wanted map[replicaContent]int) int {
+func (g *deviceGroups) takeHolding(wanted map[Content]int) int {
 	for _, name := range g.names {
 		if devices := g.devices[name]; len(devices) > 0 && holdsAll(g.contents[devices[0]], wanted) {
 			return g.take(name)
@@ -132,7 +132,7 @@ func (g *deviceGroups) remaining() (devices []int) {
 // that few devices have to load anything. It returns the device of each bin. A bin goes to a device that holds
 // just its content, else to one that holds it among other things, else to one of the remaining devices, which
 // has to load something.
-func (h heldContents) assignBins(pool int, bins []map[replicaContent]int) (assigned []int) {
+func (h Contents) assignBins(pool int, bins []map[Content]int) (assigned []int) {
 	groups := h.groupDevices(pool)
 	for _, b := range bins {
 		assigned = append(assigned, groups.take(contentName(b)))
@@ -152,10 +152,10 @@ func (h heldContents) assignBins(pool int, bins []map[replicaContent]int) (assig
 }
 
 // contentName returns a text that is equal for equal contents.
-func contentName(c map[replicaContent]int) string {
+func contentName(c map[Content]int) string {
 	parts := make([]string, 0, len(c))
 	for k, n := range c {
-		parts = append(parts, fmt.Sprintf("%s/%d-%d/%d*%d", k.network, k.firstBlock, k.lastBlock, k.share, n))
+		parts = append(parts, fmt.Sprintf("%s/%d-%d/%d*%d", k.network, k.firstBlock, k.lastBlock, k.Share, n))
 	}
 	slices.Sort(parts)
 	return fmt.Sprint(parts)
@@ -164,11 +164,11 @@ func contentName(c map[replicaContent]int) string {
 // assignToHolders orders the bins of a pool (the replicas to run on one device each) so that bin i goes to
 // device i, and devices that already hold a bin's content get it. Devices that get nothing have empty bins.
 func (k *planPacking) assignToHolders(pool int, bins []deviceBin) []deviceBin {
-	wanted := make([]map[replicaContent]int, len(bins))
+	wanted := make([]map[Content]int, len(bins))
 	for i := range bins {
-		wanted[i] = map[replicaContent]int{}
+		wanted[i] = map[Content]int{}
 		for _, piece := range bins[i].pieces {
-			wanted[i][contentOf(k.problem, &k.catalogue.Templates[k.plan.pipelines[piece.pipeline].template], piece.stage)] += piece.replicas
+			wanted[i][ContentOf(k.problem, &k.catalogue.Templates[k.plan.Pipelines[piece.pipeline].Template], piece.stage)] += piece.replicas
 		}
 	}
 	ordered := make([]deviceBin, k.problem.Pools[pool].Count)
@@ -181,19 +181,19 @@ func (k *planPacking) assignToHolders(pool int, bins []deviceBin) []deviceBin {
 // wantedPiece is a piece with its slot and content.
 type wantedPiece struct {
 	replicaPiece
-	slot    slotKey
-	content replicaContent
+	slot    SlotKey
+	content Content
 }
 
 // reusePacking packs one pool around what its devices hold.
 type reusePacking struct {
 	rounding        problem.Rounding
-	deviceContents  []map[replicaContent]int // by device
+	deviceContents  []map[Content]int // by device
 	wantedPieces    []wantedPiece
-	wantedByContent map[replicaContent][]int // indexes of wantedPieces
-	partsPerDevice  int                      // parts of a device that free space is counted in
-	bins            []deviceBin              // by device
-	ownerSlots      []slotKey                // by device: the slot whose pieces it has
+	wantedByContent map[Content][]int // indexes of wantedPieces
+	partsPerDevice  int               // parts of a device that free space is counted in
+	bins            []deviceBin       // by device
+	ownerSlots      []SlotKey         // by device: the slot whose pieces it has
 	emptyDevices    []int
 }
 
@@ -202,12 +202,12 @@ type reusePacking struct {
 // devices and empty ones. If that needs more devices than there are, it returns nil, and the caller packs anew.
 func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 	n := k.problem.Pools[pool].Count
-	reuse := &reusePacking{rounding: k.problem.Rounding, deviceContents: k.heldContents[pool], wantedByContent: map[replicaContent][]int{}, partsPerDevice: 1, bins: make([]deviceBin, n), ownerSlots: make([]slotKey, n)}
+	reuse := &reusePacking{rounding: k.problem.Rounding, deviceContents: k.heldContents[pool], wantedByContent: map[Content][]int{}, partsPerDevice: 1, bins: make([]deviceBin, n), ownerSlots: make([]SlotKey, n)}
 
 	// The pieces that the plan wants.
 	for _, g := range groups {
 		for _, piece := range g.pieces {
-			content := contentOf(k.problem, &k.catalogue.Templates[k.plan.pipelines[piece.pipeline].template], piece.stage)
+			content := ContentOf(k.problem, &k.catalogue.Templates[k.plan.Pipelines[piece.pipeline].Template], piece.stage)
 			reuse.wantedByContent[content] = append(reuse.wantedByContent[content], len(reuse.wantedPieces))
 			reuse.wantedPieces = append(reuse.wantedPieces, wantedPiece{piece, g.slot, content})
 			reuse.partsPerDevice = problem.CommonParts(reuse.partsPerDevice, piece.share)
@@ -240,7 +240,7 @@ func (s *reusePacking) putReplicas(device int, wanted *wantedPiece, n int) {
 // reuseHeld leaves on each device the replicas that it holds and the plan wants. Devices of which most is
 // wanted come first, so that replicas stay together where they are.
 func (s *reusePacking) reuseHeld() {
-	contents := make([][]replicaContent, len(s.bins))
+	contents := make([][]Content, len(s.bins))
 	for device, held := range s.deviceContents {
 		contents[device] = slices.SortedFunc(maps.Keys(held), compareContents)
 	}
@@ -262,21 +262,21 @@ func (s *reusePacking) reuseHeld() {
 }
 
 // compareContents orders contents of one pool.
-func compareContents(a, b replicaContent) int {
-	return cmp.Or(cmp.Compare(a.network, b.network), cmp.Compare(a.firstBlock, b.firstBlock), cmp.Compare(a.lastBlock, b.lastBlock), cmp.Compare(a.share, b.share))
+func compareContents(a, b Content) int {
+	return cmp.Or(cmp.Compare(a.network, b.network), cmp.Compare(a.firstBlock, b.firstBlock), cmp.Compare(a.lastBlock, b.lastBlock), cmp.Compare(a.Share, b.Share))
 }
 
 // devicesByUse returns the devices in the order in which reuseHeld takes them: those first that hold most that
 // the plan wants, counted in parts of a device.
 func (s *reusePacking) devicesByUse() []int {
-	wantedReplicas := map[replicaContent]int{}
+	wantedReplicas := map[Content]int{}
 	for i := range s.wantedPieces {
 		wantedReplicas[s.wantedPieces[i].content] += s.wantedPieces[i].replicas
 	}
 	usefulParts := make([]int, len(s.bins))
 	for device, held := range s.deviceContents {
 		for content, n := range held {
-			usefulParts[device] += min(n, wantedReplicas[content]) * s.partsPerDevice / content.share
+			usefulParts[device] += min(n, wantedReplicas[content]) * s.partsPerDevice / content.Share
 		}
 	}
 	byUse := indexesBelow(len(s.bins))
