@@ -8,6 +8,7 @@ import (
 
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/programs"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
@@ -80,16 +81,16 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	}
 
 	// The program maximises the throughput on these devices, within the limit on moves.
-	program := newIntegerProgram(search.catalogue.WithProblem(p), unionTemplates(templates, search.incumbent.plan.Pipelines), 1e6, 0)
+	program := programs.New(search.catalogue.WithProblem(p), programs.UnionTemplates(templates, search.incumbent.plan.Pipelines), 1e6, 0)
 	if search.catalogue.Incomplete || search.problem.UsesBundles() {
-		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
+		program.FixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
 	if search.replan != nil {
-		program.limitMoves(search.replan, search.replan.MaxMoved)
+		program.LimitMoves(search.replan, search.replan.MaxMoved)
 	}
 	options := search.options.WorkLimits(sumNodes)
 	options.Gap = 1e-3
-	plan, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the most throughput at the least price")
+	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.plan, options, "the most throughput at the least price")
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	if plan != nil && plan.Value > search.incumbent.plan.Value && search.goal.scoreOf(search.catalogue, plan) >= search.incumbent.score() && search.incumbent.isPlaceable(plan) {
 		search.incumbent.plan = plan
 	}
-	search.recordPhase("most throughput", len(program.templateSet), stats)
+	search.recordPhase("most throughput", len(program.TemplateSet), stats)
 	return nil
 }
 

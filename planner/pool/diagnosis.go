@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/programs"
 	"inferplan/planner/pool/relaxation"
 )
 
@@ -54,7 +55,7 @@ func tooFewDevices(ctx context.Context, search *planSearch) error {
 	total := 0
 
 	// Devices for one replica of everything.
-	for k, n := range missingDevices(ctx, search.solver, search.choice) {
+	for k, n := range programs.MissingDevices(ctx, search.solver, search.choice) {
 		if n > 0 {
 			reason.Nearest.Devices = append(reason.Nearest.Devices, kind.MissingCount{Device: search.problem.Pools[k].Kind, Count: n})
 			total += n
@@ -76,7 +77,7 @@ func tooFewDevices(ctx context.Context, search *planSearch) error {
 	}
 
 	// Memory.
-	if k, bytes := jointMemory(ctx, search.solver, search.catalogue); bytes > 0 {
+	if k, bytes := programs.JointMemory(ctx, search.solver, search.catalogue); bytes > 0 {
 		reason.Constraint, reason.Nearest.MemoryBytes = "memory", bytes
 		reason.Reason = fmt.Sprintf("%d models together need at least %d bytes on each %s, which has %d", len(search.problem.Models), bytes, search.problem.Pools[k].Kind, search.problem.Pools[k].Memory)
 		return reason

@@ -61,10 +61,7 @@
 //	incumbent.go       the best plan so far, and the wait choice under work
 //	search.go          the search: relaxations of all wait choices, bounds, stop rules, progress
 //	hopeless.go        drops wait choices under which no plan meets the floors
-//	onepipeline.go     one pipeline of every model within tight memory
 //	improver.go        the phases that improve plan and bound: they choose the templates, and so the batch sizes
-//	integerprogram.go  integer programs over a set of templates
-//	wholedevices.go    a tighter bound: whole devices of each kind for each model
 //	lossknapsack.go    the proof by sums of losses: a knapsack over configurations
 //	labels.go          the labels of one model
 //	leftover.go        the least loss on the devices that a label leaves

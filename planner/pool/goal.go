@@ -5,6 +5,7 @@ import (
 
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/programs"
 	"inferplan/planner/pool/templates"
 )
 
@@ -24,7 +25,7 @@ type planGoal interface {
 	// relativeGap returns how far a score may lie below the best one, by a bound, as a part.
 	relativeGap(score, bound float64) float64
 	// newProgram builds the integer program for plans over a set of templates. No plan scores above bound.
-	newProgram(c *templates.Catalogue, set []int, bound float64) *integerProgram
+	newProgram(c *templates.Catalogue, set []int, bound float64) *programs.Program
 }
 
 // maxThroughputGoal maximises the least rps / weight over the models.
@@ -62,10 +63,10 @@ func (maxThroughputGoal) relativeGap(score, bound float64) float64 {
 }
 
 // newProgram maximises the throughput within a bound that is the relaxation's.
-func (maxThroughputGoal) newProgram(c *templates.Catalogue, set []int, bound float64) *integerProgram {
+func (maxThroughputGoal) newProgram(c *templates.Catalogue, set []int, bound float64) *programs.Program {
 	// θ is bounded by the relaxation and not more tightly: at a tighter limit all solutions of the relaxation
 	// look alike, and the search for plans loses its way.
-	return newIntegerProgram(c, set, bound, 0)
+	return programs.New(c, set, bound, 0)
 }
 
 // minPriceGoal minimises the price of the whole devices that carry the floors. A score is a price with its sign
@@ -136,8 +137,8 @@ func (g *minPriceGoal) planPrice(c *templates.Catalogue, plan *placement.Plan) f
 }
 
 // newProgram minimises the price of the devices that plans over a set of templates take.
-func (g *minPriceGoal) newProgram(c *templates.Catalogue, set []int, _ float64) *integerProgram {
-	q := newIntegerProgram(c, set, 0, 0)
-	q.minimizePrice(g.devicePrices, g.totalPrice)
+func (g *minPriceGoal) newProgram(c *templates.Catalogue, set []int, _ float64) *programs.Program {
+	q := programs.New(c, set, 0, 0)
+	q.MinimizePrice(g.devicePrices, g.totalPrice)
 	return q
 }

@@ -52,7 +52,7 @@ func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 	if groupTemplates = slices.Compact(groupTemplates); len(groupTemplates) <= maxSurvivors*search.options.Effort {
 		options := search.options.WorkLimits(basisNodes)
 		options.Gap = 1 // any plan shows that there is one
-		sol, err := search.solver.Solve(ctx, search.goal.newProgram(search.catalogue, groupTemplates, bound).m, options)
+		sol, err := search.solver.Solve(ctx, search.goal.newProgram(search.catalogue, groupTemplates, bound).Model, options)
 		if err != nil {
 			return fmt.Errorf("solving the integer program of %d choices of waits: %w", len(group), err)
 		}

@@ -44,7 +44,7 @@ func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 				continue
 			}
 			dropped++
-			sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.catalogue, c.AllowedTemplates, c.Relaxation.Bound).m, milp.Options{MaxNodes: 2000})
+			sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.catalogue, c.AllowedTemplates, c.Relaxation.Bound).Model, milp.Options{MaxNodes: 2000})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/programs"
 	"inferplan/solver/milp"
 )
 
@@ -47,7 +48,7 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 		if search.incumbent.servesAll() && search.shouldStop(ctx) {
 			return nil, true, nil
 		}
-		basis = unionTemplates(basis, search.replan.Pipelines)
+		basis = programs.UnionTemplates(basis, search.replan.Pipelines)
 	}
 
 	// The rates of the relaxation, scaled down until their replicas fit, are the next.
@@ -63,7 +64,7 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 
 	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
 	if slices.Contains(search.catalogue.TightMemory(search.choice.AllowedTemplates), true) {
-		templates, impossible, err := onePipelineEach(ctx, search.solver, search.choice, search.options.Seed)
+		templates, impossible, err := programs.OnePipelineEach(ctx, search.solver, search.choice, search.options.Seed)
 		if err != nil {
 			return nil, false, err
 		}
@@ -71,11 +72,11 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 			search.incumbent.choiceBound = search.incumbent.score()
 			return nil, true, nil
 		}
-		basis = unionTemplates(append(basis, templates...))
+		basis = programs.UnionTemplates(append(basis, templates...))
 	}
 
 	// If not even one replica of everything fits, there is no plan.
-	if !search.catalogue.Incomplete && slices.ContainsFunc(missingDevices(ctx, search.solver, search.choice), func(n int) bool { return n > 0 }) {
+	if !search.catalogue.Incomplete && slices.ContainsFunc(programs.MissingDevices(ctx, search.solver, search.choice), func(n int) bool { return n > 0 }) {
 		search.incumbent.choiceBound = search.incumbent.score()
 		return nil, true, nil
 	}
@@ -153,23 +154,23 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 	// The best plan is no start if it breaks the wait choice under work.
 	hasStart := search.incumbent.plan != nil && !slices.ContainsFunc(search.incumbent.plan.Pipelines, func(c placement.PlanPipeline) bool { return math.IsInf(search.choice.Losses[c.Template], 1) })
 	if hasStart {
-		templates = unionTemplates(templates, search.incumbent.plan.Pipelines)
+		templates = programs.UnionTemplates(templates, search.incumbent.plan.Pipelines)
 	} else {
-		templates = unionTemplates(templates)
+		templates = programs.UnionTemplates(templates)
 	}
 
 	// Build the program and solve it.
 	program := buildProgram(search, templates)
 	options := programOptions(search, name, program, nodes)
 	if hasStart {
-		options.Start = program.startPoint(search.incumbent.plan)
+		options.Start = program.StartPoint(search.incumbent.plan)
 	}
-	sol, err := search.solver.Solve(ctx, program.m, options)
+	sol, err := search.solver.Solve(ctx, program.Model, options)
 	if err != nil {
 		return false, fmt.Errorf("solving the integer program over %d pipelines: %w", len(templates), err)
 	}
 	if sol.Feasible() {
-		search.incumbent.keepIfBetter(program.readPlan(sol))
+		search.incumbent.keepIfBetter(program.ReadPlan(sol))
 	}
 
 	// Lower the bound. The program of a later search of a re-plan is over plans that move less than asked, and
@@ -186,27 +187,27 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 
 // buildProgram returns the integer program of the goal over a set of templates, with the limit on moved devices
 // if a plan runs.
-func buildProgram(search *planSearch, templates []int) *integerProgram {
+func buildProgram(search *planSearch, templates []int) *programs.Program {
 	bound := search.choice.Relaxation.Bound
 	if search.options.Hurry {
 		bound = min(bound, search.incumbent.choiceBound) // the program then proves less and finds plans sooner
 	}
 	program := search.goal.newProgram(search.catalogue, templates, bound)
 	if search.replan != nil {
-		program.limitMoves(search.replan, search.replan.MaxMoved)
+		program.LimitMoves(search.replan, search.replan.MaxMoved)
 	}
 	return program
 }
 
 // programOptions returns the options for solving a program: limits on its nodes, per unit of effort, and other
 // work, the gap at which it may stop, and a function that reports better plans.
-func programOptions(search *planSearch, name string, program *integerProgram, nodes int64) milp.Options {
+func programOptions(search *planSearch, name string, program *programs.Program, nodes int64) milp.Options {
 	options := search.options.WorkLimits(nodes)
 	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, provenGap), problem.HeuristicEffort
 	if search.options.Hurry {
 		options.MaxStall = maxStallNodes
 	}
-	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.m.NumVars())*int64(search.options.Effort))
+	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.Model.NumVars())*int64(search.options.Effort))
 	if search.options.EnoughRPS > 0 {
 		options.TargetValue = search.options.EnoughRPS / search.catalogue.Units.Throughput * (1 + problem.FloorTolerance)
 	}
@@ -270,7 +271,7 @@ func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 	})
 	options := search.options.WorkLimits(wholeNodes)
 	options.Gap = provenGap
-	sol, err := search.solver.Solve(ctx, newWholeDeviceProgram(search.catalogue, templates, search.incumbent.choiceBound), options)
+	sol, err := search.solver.Solve(ctx, programs.NewWholeDevices(search.catalogue, templates, search.incumbent.choiceBound), options)
 	if err != nil {
 		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", len(templates), err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/programs"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 	"inferplan/testkit/pooldraw"
@@ -40,8 +41,8 @@ func TestLossesAgainstProgram(t *testing.T) {
 		if x == nil || len(x.catalogue.Templates) > 150 || x.incumbent.plan == nil {
 			return
 		}
-		q := newIntegerProgram(x.catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0)
-		sol, err := x.solver.Solve(ctx, q.m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
+		q := programs.New(x.catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0)
+		sol, err := x.solver.Solve(ctx, q.Model, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
 		}
@@ -132,7 +133,7 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		if len(x.catalogue.Templates) > 150 || x.incumbent.plan == nil {
 			return
 		}
-		sol, err := x.solver.Solve(context.Background(), newIntegerProgram(x.catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0).m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
+		sol, err := x.solver.Solve(context.Background(), programs.New(x.catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0).Model, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/programs"
 	"inferplan/solver/milp"
 )
 
@@ -25,8 +26,8 @@ func polishPlan(ctx context.Context, search *planSearch) error {
 }
 
 // sameValueProgram returns the program of the plans over a set of templates that reach the best objective.
-func sameValueProgram(search *planSearch, templates []int) *integerProgram {
-	return newIntegerProgram(search.catalogue, templates, search.incumbent.value(), search.incumbent.value()*(1-problem.ValueTolerance))
+func sameValueProgram(search *planSearch, templates []int) *programs.Program {
+	return programs.New(search.catalogue, templates, search.incumbent.value(), search.incumbent.value()*(1-problem.ValueTolerance))
 }
 
 // reduceMoves looks, if a plan runs already, for one that is good enough (within the gap asked for) and moves
@@ -42,19 +43,19 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 
 	// A program over the small set of templates that minimises the moves.
 	minValue := min(search.incumbent.value(), search.incumbent.provenBound()*(1-search.options.Gap)) * (1 - 1e-9)
-	program := newIntegerProgram(search.catalogue, unionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.Pipelines, search.replan.Pipelines), max(search.incumbent.choiceBound, minValue), minValue)
-	program.minimizeMoves(search.replan, movedNow)
+	program := programs.New(search.catalogue, programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.Pipelines, search.replan.Pipelines), max(search.incumbent.choiceBound, minValue), minValue)
+	program.MinimizeMoves(search.replan, movedNow)
 	options := search.options.WorkLimits(moveNodes)
 	// Plans that move less than half a device fewer are not looked for.
 	options.AbsGap = 0.5
-	found, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices that move")
+	found, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices that move")
 	if err != nil {
 		return err
 	}
 	if found != nil && found.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && search.replan.MovedDevices(found.Pipelines) < movedNow && placement.UnpackablePool(search.catalogue, found) < 0 {
 		search.incumbent.plan = found
 	}
-	search.recordPhase("fewest moves", len(program.templateSet), stats)
+	search.recordPhase("fewest moves", len(program.TemplateSet), stats)
 	return nil
 }
 
@@ -82,30 +83,30 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	if len(search.problem.Models) < 2 || ctx.Err() != nil {
 		return nil
 	}
-	program := sameValueProgram(search, unionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.Pipelines))
+	program := sameValueProgram(search, programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.Pipelines))
 	if search.catalogue.Incomplete || search.problem.UsesBundles() || search.replan != nil || search.options.Hurry {
-		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
+		program.FixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
 	if search.replan != nil {
-		program.limitMoves(search.replan, search.replan.MovedDevices(search.incumbent.plan.Pipelines))
+		program.LimitMoves(search.replan, search.replan.MovedDevices(search.incumbent.plan.Pipelines))
 	}
 	return solveLargestSum(ctx, search, program, 1e-3, sumNodes)
 }
 
 // solveLargestSum solves a program, whose θ is held at the best objective, for the largest weighted sum of
 // rates. A plan of no lower objective and a larger sum replaces the best one.
-func solveLargestSum(ctx context.Context, search *planSearch, program *integerProgram, gap float64, nodes int64) error {
-	program.maximizeSum()
+func solveLargestSum(ctx context.Context, search *planSearch, program *programs.Program, gap float64, nodes int64) error {
+	program.MaximizeSum()
 	options := search.options.WorkLimits(nodes)
 	options.Gap = gap
-	plan, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the largest weighted sum")
+	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.plan, options, "the largest weighted sum")
 	if err != nil {
 		return err
 	}
 	if plan != nil && plan.Value >= search.incumbent.plan.Value*(1-1e-12) && plan.WeightedSum > search.incumbent.plan.WeightedSum && search.incumbent.isPlaceable(plan) {
 		search.incumbent.plan = plan
 	}
-	search.recordPhase("weighted sum", len(program.templateSet), stats)
+	search.recordPhase("weighted sum", len(program.TemplateSet), stats)
 	return nil
 }
 
@@ -122,10 +123,10 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 	if keepSum {
 		minSum = search.incumbent.plan.WeightedSum
 	}
-	program.minimizeDevices(minSum)
+	program.MinimizeDevices(minSum)
 	options := search.options.WorkLimits(survivorNodes)
 	options.MaxIterations = 0
-	plan, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices")
+	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices")
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 	"inferplan/testkit/pooldraw"
 )
 
-// MaxMoved is the share of the devices that may move by default.
+// maxMoved is the share of the devices that may move by default.
 const maxMoved = 0.2
 
 // replanSize bounds the problems that are planned a second time.

@@ -1,4 +1,4 @@
-package pool
+package programs
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"inferplan/solver/milp"
 )
 
-// missingDevices returns the fewest devices of every pool to add so that every model has one replica of each
+// MissingDevices returns the fewest devices of every pool to add so that every model has one replica of each
 // stage of some pipeline. If that is not known, it returns nil. Models that can use the same devices are counted
 // together.
-func missingDevices(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice) []int {
+func MissingDevices(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice) []int {
 	// Rows of the pools, with additional devices.
 	m := milp.New("devices missing")
 	poolRows := make([]milp.Row, len(choice.Catalogue.Problem.Pools))

@@ -1,4 +1,4 @@
-package pool
+package programs
 
 import (
 	"context"
@@ -20,14 +20,14 @@ import (
 // servingNodes bounds the branch-and-bound nodes of the program for one pipeline of every model.
 const servingNodes = 10000
 
-// onePipelineEach returns templates, one for each model, that fit the devices and the memory with one replica
+// OnePipelineEach returns templates, one for each model, that fit the devices and the memory with one replica
 // of each stage, and of those the ones of least loss (how far a plan stays below the bound). A search starts
 // from them if memory is tight. impossible reports a proof that no plan of the wait choice in force serves
 // every model.
-func onePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice, seed int32) (templates []int, impossible bool, err error) {
+func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice, seed int32) (templates []int, impossible bool, err error) {
 	// The program of one template of every model, within the memory.
 	catalogue := choice.Catalogue
-	program := &integerProgram{problem: catalogue.Problem, catalogue: catalogue, m: milp.New("one pipeline of every model")}
+	program := &Program{problem: catalogue.Problem, catalogue: catalogue, Model: milp.New("one pipeline of every model")}
 	program.addMemoryRows(choice.AllowedTemplates)
 	useful := slices.DeleteFunc(slices.Clone(choice.AllowedTemplates), func(i int) bool { return math.IsInf(choice.Losses[i], 1) }) // other templates carry nothing
 	usedVars := program.requireOnePerModel(useful)
@@ -35,19 +35,19 @@ func onePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation
 	// Each template takes the devices of one replica of each stage, and costs its loss.
 	pools := make([]milp.Row, len(catalogue.Problem.Pools))
 	for k := range pools {
-		pools[k] = program.m.AddLE("devices "+catalogue.Problem.Pools[k].Kind, float64(catalogue.Problem.Pools[k].Count))
+		pools[k] = program.Model.AddLE("devices "+catalogue.Problem.Pools[k].Kind, float64(catalogue.Problem.Pools[k].Count))
 	}
 	for i, ti := range useful {
-		program.m.SetObj(usedVars[i], choice.Losses[ti])
+		program.Model.SetObj(usedVars[i], choice.Losses[ti])
 		for k, n := range singleReplicaDevices(catalogue, &catalogue.Templates[ti]) {
 			if n > 0 {
-				program.m.AddTerm(pools[k], usedVars[i], n)
+				program.Model.AddTerm(pools[k], usedVars[i], n)
 			}
 		}
 	}
 
 	// Solve it.
-	sol, err := solver.Solve(ctx, program.m, milp.Options{Gap: 0.05, MaxNodes: servingNodes, Seed: seed})
+	sol, err := solver.Solve(ctx, program.Model, milp.Options{Gap: 0.05, MaxNodes: servingNodes, Seed: seed})
 	if err != nil {
 		return nil, false, fmt.Errorf("solving for one pipeline of every model: %w", err)
 	}
@@ -64,16 +64,16 @@ func onePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation
 
 // requireOnePerModel adds to a program that each model uses just one template of a set, within the rows of
 // memory. It returns, for each template, the variable that is 1 if it is used.
-func (q *integerProgram) requireOnePerModel(templates []int) []milp.Var {
+func (q *Program) requireOnePerModel(templates []int) []milp.Var {
 	var modelRows []milp.Row
 	for d := range q.problem.Models {
-		modelRows = append(modelRows, q.m.AddEQ("model "+q.problem.Models[d].Name, 1))
+		modelRows = append(modelRows, q.Model.AddEQ("model "+q.problem.Models[d].Name, 1))
 	}
 	usedVars := make([]milp.Var, len(templates))
 	for i, ti := range templates {
 		t := &q.catalogue.Templates[ti]
-		usedVars[i] = q.m.AddBool("", 0)
-		q.m.AddTerm(modelRows[t.Model], usedVars[i], 1)
+		usedVars[i] = q.Model.AddBool("", 0)
+		q.Model.AddTerm(modelRows[t.Model], usedVars[i], 1)
 		q.addMemoryTerms(t, usedVars[i])
 	}
 	return usedVars
@@ -97,22 +97,22 @@ func singleReplicaDevices(c *templates.Catalogue, t *stages.Template) []float64 
 	return devices
 }
 
-// jointMemory returns a pool whose memory is too small for every model to have some pipeline, and the bytes per
+// JointMemory returns a pool whose memory is too small for every model to have some pipeline, and the bytes per
 // device that would do, as few as possible in relation to what the devices have. If memory is enough, it returns
 // 0 bytes.
-func jointMemory(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (pool int, bytes int64) {
+func JointMemory(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (pool int, bytes int64) {
 	templateSet := catalogue.AllTemplates()
 
 	// A program over one template of every model that minimises the memory beyond that of the devices.
-	program := &integerProgram{problem: catalogue.Problem, catalogue: catalogue, m: milp.New("memory missing")}
+	program := &Program{problem: catalogue.Problem, catalogue: catalogue, Model: milp.New("memory missing")}
 	program.addMemoryRows(templateSet)
 	for k, row := range program.memoryRows {
 		if row >= 0 {
-			program.m.AddTerm(row, program.m.AddVar("more "+catalogue.Problem.Pools[k].Kind, 0, milp.Inf, 1), -1)
+			program.Model.AddTerm(row, program.Model.AddVar("more "+catalogue.Problem.Pools[k].Kind, 0, milp.Inf, 1), -1)
 		}
 	}
 	usedVars := program.requireOnePerModel(templateSet)
-	sol, err := solver.Solve(ctx, program.m, milp.Options{MaxNodes: 10000})
+	sol, err := solver.Solve(ctx, program.Model, milp.Options{MaxNodes: 10000})
 	if err != nil || !sol.Feasible() {
 		return 0, 0
 	}

@@ -1,4 +1,4 @@
-package pool
+package programs
 
 import (
 	"context"
@@ -13,17 +13,17 @@ import (
 	"inferplan/solver/milp"
 )
 
-// integerProgram is the integer program over a set of templates: rates within what whole replicas carry, and
+// Program is the integer program over a set of templates: rates within what whole replicas carry, and
 // replicas within the devices. With x_t a rate, g_s replicas, v_s shares and X_s the rate of a replica:
 //
 //	max θ   s.t.  θ <= Σ x_t / w_d,   x_t <= X_s g_s,   devices of each slot >= Σ g_s / v_s (whole),   Σ devices <= N_k
-type integerProgram struct {
+type Program struct {
 	problem       *problem.Problem
 	catalogue     *templates.Catalogue
-	m             *milp.Model
-	templateSet   []int // indexes of the templates
+	Model         *milp.Model
+	TemplateSet   []int // indexes of the templates
 	theta         milp.Var
-	rateVars      []milp.Var              // [i]: rate of template templateSet[i], in units
+	rateVars      []milp.Var              // [i]: rate of template TemplateSet[i], in units
 	replicaVars   [][]milp.Var            // [i][stage]: replicas; -1 on time-shared pools
 	usedVars      []milp.Var              // [i]: whether the template is used at all; -1 if no row needs it
 	sharedWeights []sharedWeight          // weights that several templates share in memory
@@ -52,14 +52,14 @@ type sharedWeight struct {
 	userVars  []milp.Var // usedVars of those templates
 }
 
-// newIntegerProgram builds the integer program that makes a plan: whole replicas of each stage of some
+// New builds the integer program that makes a plan: whole replicas of each stage of some
 // templates, and the rate through each template, within the devices and the memory. θ, the least rate of a
 // model per weight, is maximised. It is at least floor and at most bound, in units (1 is about what the cluster
 // reaches).
-func newIntegerProgram(c *templates.Catalogue, templates []int, bound, floor float64) *integerProgram {
-	program := &integerProgram{problem: c.Problem, catalogue: c, m: milp.New("plan"), templateSet: templates}
-	program.m.SetSense(milp.Maximize)
-	program.theta = program.m.AddVar("theta", floor, math.Max(floor, bound), 1)
+func New(c *templates.Catalogue, templates []int, bound, floor float64) *Program {
+	program := &Program{problem: c.Problem, catalogue: c, Model: milp.New("plan"), TemplateSet: templates}
+	program.Model.SetSense(milp.Maximize)
+	program.theta = program.Model.AddVar("theta", floor, math.Max(floor, bound), 1)
 	program.addRows()
 
 	// The templates, and the replicas of each slot.
@@ -91,7 +91,7 @@ func newIntegerProgram(c *templates.Catalogue, templates []int, bound, floor flo
 // slot rule, by which only replicas of one stage position of a model share a device, no two models do. There
 // are few such counts, so a search that branches on them ends soon. On time-shared pools models do share
 // devices, so no counts are added.
-func (q *integerProgram) addModelCounts() {
+func (q *Program) addModelCounts() {
 	if q.problem.Rounding != problem.Slot || q.problem.HasTimeShared() {
 		return
 	}
@@ -100,59 +100,59 @@ func (q *integerProgram) addModelCounts() {
 			continue
 		}
 		d, k := i/len(q.problem.Pools), i%len(q.problem.Pools)
-		count := q.m.AddInt(fmt.Sprintf("n%d_%d", d, k), 0, float64(q.problem.Pools[k].Count), 0)
-		q.m.AddRow("", 0, 0, append(slices.Clone(terms), milp.Term{Var: count, Coef: -1})...)
+		count := q.Model.AddInt(fmt.Sprintf("n%d_%d", d, k), 0, float64(q.problem.Pools[k].Count), 0)
+		q.Model.AddRow("", 0, 0, append(slices.Clone(terms), milp.Term{Var: count, Coef: -1})...)
 		q.wholeCounts = append(q.wholeCounts, wholeCount{count, terms})
 	}
 }
 
 // addRows adds the rows that the templates' columns enter: rates, floors (least rates), devices of each pool
 // and memory of time-shared devices. A row that is not needed is -1.
-func (q *integerProgram) addRows() {
+func (q *Program) addRows() {
 	for d := range q.problem.Models {
-		q.rateRows = append(q.rateRows, q.m.AddGE("rate "+q.problem.Models[d].Name, 0, milp.Term{Var: q.theta, Coef: -1}))
+		q.rateRows = append(q.rateRows, q.Model.AddGE("rate "+q.problem.Models[d].Name, 0, milp.Term{Var: q.theta, Coef: -1}))
 	}
 	q.floorRows = make([]milp.Row, len(q.problem.Models))
 	for d := range q.problem.Models {
 		q.floorRows[d] = -1
 		if floor := q.problem.Models[d].MinRPS; floor > 0 {
-			q.floorRows[d] = q.m.AddGE("floor "+q.problem.Models[d].Name, 1)
+			q.floorRows[d] = q.Model.AddGE("floor "+q.problem.Models[d].Name, 1)
 		}
 	}
 	q.poolRows = make([]milp.Row, len(q.problem.Pools))
 	for k := range q.problem.Pools {
 		q.poolRows[k] = -1
 		if q.problem.Pools[k].Count > 0 {
-			q.poolRows[k] = q.m.AddLE("devices "+q.problem.Pools[k].Kind, float64(q.problem.Pools[k].Count))
+			q.poolRows[k] = q.Model.AddLE("devices "+q.problem.Pools[k].Kind, float64(q.problem.Pools[k].Count))
 		}
 	}
-	q.addMemoryRows(q.templateSet)
+	q.addMemoryRows(q.TemplateSet)
 }
 
 // addMemoryRows adds the rows of the memory of time-shared devices, in parts of it, so that coefficients stay near 1.
 // A pool that has enough memory for all the templates gets none: its row is -1.
-func (q *integerProgram) addMemoryRows(templates []int) {
+func (q *Program) addMemoryRows(templates []int) {
 	tightPools := q.catalogue.TightMemory(templates)
 	q.memoryRows = make([]milp.Row, len(q.problem.Pools))
 	for k := range q.problem.Pools {
 		q.memoryRows[k] = -1
 		if tightPools[k] {
-			q.memoryRows[k] = q.m.AddLE("memory "+q.problem.Pools[k].Kind, 1)
+			q.memoryRows[k] = q.Model.AddLE("memory "+q.problem.Pools[k].Kind, 1)
 		}
 	}
 }
 
 // addTemplateVars adds the variables of template i of the set: its rate, the whole replicas of each stage on an
 // exclusive pool and, where memory is tight, whether it is used at all. It returns the template.
-func (q *integerProgram) addTemplateVars(i int) *stages.Template {
-	t := &q.catalogue.Templates[q.templateSet[i]]
+func (q *Program) addTemplateVars(i int) *stages.Template {
+	t := &q.catalogue.Templates[q.TemplateSet[i]]
 	unitRPS := q.catalogue.Units.ModelRPS[t.Model]
 	maxUnits := q.problem.MaxRate(t) / unitRPS
-	rateVar := q.m.AddVar(fmt.Sprintf("x%d", i), 0, maxUnits, 0)
+	rateVar := q.Model.AddVar(fmt.Sprintf("x%d", i), 0, maxUnits, 0)
 	q.rateVars = append(q.rateVars, rateVar)
-	q.m.AddTerm(q.rateRows[t.Model], rateVar, 1)
+	q.Model.AddTerm(q.rateRows[t.Model], rateVar, 1)
 	if floorRow := q.floorRows[t.Model]; floorRow >= 0 {
-		q.m.AddTerm(floorRow, rateVar, q.catalogue.FloorShare(t.Model))
+		q.Model.AddTerm(floorRow, rateVar, q.catalogue.FloorShare(t.Model))
 	}
 	replicaVars := make([]milp.Var, len(t.Stages))
 	usedVar := milp.Var(-1)
@@ -161,15 +161,15 @@ func (q *integerProgram) addTemplateVars(i int) *stages.Template {
 	for si := range t.Stages {
 		s := &t.Stages[si]
 		if pool := &q.problem.Pools[s.Pool]; !pool.TimeShared {
-			replicaVars[si] = q.m.AddInt(fmt.Sprintf("g%d_%d", i, si), 0, float64(pool.Count*s.Share), 0)
-			q.m.AddLE("", 0, milp.Term{Var: rateVar, Coef: partOfReplica(q.catalogue, t.Model, s.Rate)}, milp.Term{Var: replicaVars[si], Coef: -1})
+			replicaVars[si] = q.Model.AddInt(fmt.Sprintf("g%d_%d", i, si), 0, float64(pool.Count*s.Share), 0)
+			q.Model.AddLE("", 0, milp.Term{Var: rateVar, Coef: partOfReplica(q.catalogue, t.Model, s.Rate)}, milp.Term{Var: replicaVars[si], Coef: -1})
 			continue
 		}
 		replicaVars[si] = -1
-		q.m.AddTerm(q.poolRows[s.Pool], rateVar, unitRPS/s.Rate)
+		q.Model.AddTerm(q.poolRows[s.Pool], rateVar, unitRPS/s.Rate)
 		if q.memoryRows[s.Pool] >= 0 && usedVar < 0 {
-			usedVar = q.m.AddBool(fmt.Sprintf("y%d", i), 0)
-			q.m.AddLE("", 0, milp.Term{Var: rateVar, Coef: 1}, milp.Term{Var: usedVar, Coef: -maxUnits})
+			usedVar = q.Model.AddBool(fmt.Sprintf("y%d", i), 0)
+			q.Model.AddLE("", 0, milp.Term{Var: rateVar, Coef: 1}, milp.Term{Var: usedVar, Coef: -maxUnits})
 			q.addMemoryTerms(t, usedVar)
 		}
 	}
@@ -180,18 +180,18 @@ func (q *integerProgram) addTemplateVars(i int) *stages.Template {
 // addDeviceTerms adds to the row of a pool the devices that the replicas of a slot take (one stage position of
 // one model there). terms are its replicas, each with its share of a device. Where shares of a slot round up to
 // whole devices, it adds a variable that counts these.
-func (q *integerProgram) addDeviceTerms(slot placement.SlotKey, terms []milp.Term) {
+func (q *Program) addDeviceTerms(slot placement.SlotKey, terms []milp.Term) {
 	takenTerms := &q.takenTerms[slot.Model*len(q.problem.Pools)+slot.Pool]
 	if q.problem.Rounding == problem.Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
 		for _, t := range terms {
-			q.m.AddTerm(q.poolRows[slot.Pool], t.Var, t.Coef)
+			q.Model.AddTerm(q.poolRows[slot.Pool], t.Var, t.Coef)
 		}
 		*takenTerms = append(*takenTerms, terms...)
 		return
 	}
-	count := q.m.AddInt(fmt.Sprintf("c%d_%d_%d", slot.Model, slot.Stage, slot.Pool), 0, float64(q.problem.Pools[slot.Pool].Count), 0)
-	q.m.AddLE("", 0, append(slices.Clone(terms), milp.Term{Var: count, Coef: -1})...)
-	q.m.AddTerm(q.poolRows[slot.Pool], count, 1)
+	count := q.Model.AddInt(fmt.Sprintf("c%d_%d_%d", slot.Model, slot.Stage, slot.Pool), 0, float64(q.problem.Pools[slot.Pool].Count), 0)
+	q.Model.AddLE("", 0, append(slices.Clone(terms), milp.Term{Var: count, Coef: -1})...)
+	q.Model.AddTerm(q.poolRows[slot.Pool], count, 1)
 	*takenTerms = append(*takenTerms, milp.Term{Var: count, Coef: 1})
 	q.wholeCounts = append(q.wholeCounts, wholeCount{count, terms})
 }
@@ -212,7 +212,7 @@ func partOfReplica(c *templates.Catalogue, d int, rate float64) float64 {
 
 // addMemoryTerms adds, to the rows of memory, the bytes that a template needs on each device if usedVar is 1,
 // as parts of the device's memory. Weights that several templates share are counted apart, once.
-func (q *integerProgram) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
+func (q *Program) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
 	for si := range t.Stages {
 		s := &t.Stages[si]
 		row := q.memoryRows[s.Pool]
@@ -226,49 +226,49 @@ func (q *integerProgram) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
 			ownBytes -= weightBytes
 			q.shareWeights(blocks, usedVar, row, float64(weightBytes)/deviceBytes)
 		}
-		q.m.AddTerm(row, usedVar, float64(ownBytes)/deviceBytes)
+		q.Model.AddTerm(row, usedVar, float64(ownBytes)/deviceBytes)
 	}
 }
 
 // shareWeights makes weights count once in a row of memory if any of the templates that share them is used: a
 // variable for the loaded weights must be at least usedVar of each. part is their size in parts of the device's
 // memory.
-func (q *integerProgram) shareWeights(blocks templates.SharedBlocks, usedVar milp.Var, memoryRow milp.Row, part float64) {
+func (q *Program) shareWeights(blocks templates.SharedBlocks, usedVar milp.Var, memoryRow milp.Row, part float64) {
 	i := slices.IndexFunc(q.sharedWeights, func(shared sharedWeight) bool { return shared.blocks == blocks })
 	if i < 0 {
 		i = len(q.sharedWeights)
-		loadedVar := q.m.AddVar(fmt.Sprintf("w%d", i), 0, 1, 0)
-		q.m.AddTerm(memoryRow, loadedVar, part)
+		loadedVar := q.Model.AddVar(fmt.Sprintf("w%d", i), 0, 1, 0)
+		q.Model.AddTerm(memoryRow, loadedVar, part)
 		q.sharedWeights = append(q.sharedWeights, sharedWeight{blocks: blocks, loadedVar: loadedVar})
 	}
 	shared := &q.sharedWeights[i]
-	q.m.AddLE("", 0, milp.Term{Var: usedVar, Coef: 1}, milp.Term{Var: shared.loadedVar, Coef: -1})
+	q.Model.AddLE("", 0, milp.Term{Var: usedVar, Coef: 1}, milp.Term{Var: shared.loadedVar, Coef: -1})
 	shared.userVars = append(shared.userVars, usedVar)
 }
 
-// fixReplicas keeps at least the replicas that a plan has, so that the program only adds some.
-func (q *integerProgram) fixReplicas(plan *placement.Plan) {
+// FixReplicas keeps at least the replicas that a plan has, so that the program only adds some.
+func (q *Program) FixReplicas(plan *placement.Plan) {
 	for _, c := range plan.Pipelines {
-		i := slices.Index(q.templateSet, c.Template)
+		i := slices.Index(q.TemplateSet, c.Template)
 		if i < 0 {
 			continue
 		}
 		for si, replicaVar := range q.replicaVars[i] {
 			if replicaVar >= 0 {
-				_, upper := q.m.Bounds(replicaVar)
-				q.m.SetBounds(replicaVar, float64(c.Replicas[si]), upper)
+				_, upper := q.Model.Bounds(replicaVar)
+				q.Model.SetBounds(replicaVar, float64(c.Replicas[si]), upper)
 			}
 		}
 	}
 }
 
-// startPoint returns a plan as a value for each variable of the program, from which the solver starts. If the
+// StartPoint returns a plan as a value for each variable of the program, from which the solver starts. If the
 // plan uses a template that the program lacks, it returns nil: no start.
-func (q *integerProgram) startPoint(plan *placement.Plan) []float64 {
+func (q *Program) StartPoint(plan *placement.Plan) []float64 {
 	// Rates, replicas and use of the plan's templates.
-	point := make([]float64, q.m.NumVars())
+	point := make([]float64, q.Model.NumVars())
 	for _, pipeline := range plan.Pipelines {
-		i := slices.Index(q.templateSet, pipeline.Template)
+		i := slices.Index(q.TemplateSet, pipeline.Template)
 		if i < 0 {
 			return nil
 		}
@@ -289,7 +289,7 @@ func (q *integerProgram) startPoint(plan *placement.Plan) []float64 {
 // setDerived sets the variables of a point that follow from the rates and replicas of its plan: loaded weights,
 // whole devices, θ (the least rate per weight), idle devices and moves. Each gets the value that the rows of
 // the program then force.
-func (q *integerProgram) setDerived(point []float64, plan *placement.Plan) {
+func (q *Program) setDerived(point []float64, plan *placement.Plan) {
 	for _, shared := range q.sharedWeights {
 		for _, usedVar := range shared.userVars {
 			point[shared.loadedVar] = max(point[shared.loadedVar], point[usedVar])
@@ -302,7 +302,7 @@ func (q *integerProgram) setDerived(point []float64, plan *placement.Plan) {
 		}
 		point[whole.count] = math.Ceil(sum - 1e-9)
 	}
-	if _, maxTheta := q.m.Bounds(q.theta); maxTheta > 0 {
+	if _, maxTheta := q.Model.Bounds(q.theta); maxTheta > 0 {
 		point[q.theta] = plan.Value / q.catalogue.Units.Throughput
 	}
 	if q.idleVars != nil {
@@ -324,24 +324,24 @@ func (q *integerProgram) setDerived(point []float64, plan *placement.Plan) {
 	}
 }
 
-// solveFrom solves the program, from a plan as its start, and returns the plan of the solution. If there is
+// SolveFrom solves the program, from a plan as its start, and returns the plan of the solution. If there is
 // none, the plan is nil. aim says in errors what was looked for.
-func (q *integerProgram) solveFrom(ctx context.Context, solver milp.Solver, plan *placement.Plan, options milp.Options, aim string) (*placement.Plan, milp.Stats, error) {
-	options.Start = q.startPoint(plan)
-	sol, err := solver.Solve(ctx, q.m, options)
+func (q *Program) SolveFrom(ctx context.Context, solver milp.Solver, plan *placement.Plan, options milp.Options, aim string) (*placement.Plan, milp.Stats, error) {
+	options.Start = q.StartPoint(plan)
+	sol, err := solver.Solve(ctx, q.Model, options)
 	if err != nil {
 		return nil, milp.Stats{}, fmt.Errorf("solving for %s: %w", aim, err)
 	}
 	if !sol.Feasible() {
 		return nil, sol.Stats, nil
 	}
-	return q.readPlan(sol), sol.Stats, nil
+	return q.ReadPlan(sol), sol.Stats, nil
 }
 
-// readPlan returns the plan of a solution, computed anew from its whole replicas.
-func (q *integerProgram) readPlan(sol *milp.Solution) *placement.Plan {
+// ReadPlan returns the plan of a solution, computed anew from its whole replicas.
+func (q *Program) ReadPlan(sol *milp.Solution) *placement.Plan {
 	var pipelines []placement.PlanPipeline
-	for i, ti := range q.templateSet {
+	for i, ti := range q.TemplateSet {
 		t := &q.catalogue.Templates[ti]
 		pipeline := placement.PlanPipeline{Template: ti, Model: t.Model, RPS: sol.At(q.rateVars[i]) * q.catalogue.Units.ModelRPS[t.Model], Replicas: make([]int, len(t.Stages))}
 		// Within the solver's tolerance a little rate passes through a template that is not used.
@@ -359,8 +359,8 @@ func (q *integerProgram) readPlan(sol *milp.Solution) *placement.Plan {
 	return placement.Recompute(q.catalogue, pipelines)
 }
 
-// unionTemplates returns a set with the templates of some plans, sorted and without duplicates.
-func unionTemplates(templates []int, plans ...[]placement.PlanPipeline) []int {
+// UnionTemplates returns a set with the templates of some plans, sorted and without duplicates.
+func UnionTemplates(templates []int, plans ...[]placement.PlanPipeline) []int {
 	union := slices.Clone(templates)
 	for _, pipelines := range plans {
 		for _, c := range pipelines {

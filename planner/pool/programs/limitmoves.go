@@ -1,4 +1,4 @@
-package pool
+package programs
 
 import (
 	"inferplan/planner/pool/placement"
@@ -12,13 +12,13 @@ type newContent struct {
 	heldReplicas int
 }
 
-// limitMoves adds to a program the number of devices that move (have to load something, in fractions by share),
-// and limits it to MaxMoved.
-func (q *integerProgram) limitMoves(state *placement.RunningState, maxMoved float64) {
+// LimitMoves adds to a program the number of devices that move (have to load something, in fractions by share),
+// and limits it to maxMoved.
+func (q *Program) LimitMoves(state *placement.RunningState, maxMoved float64) {
 	// The replicas of each content.
 	varsByContent := map[placement.Content][]milp.Var{}
 	var contents []placement.Content
-	for i, ti := range q.templateSet {
+	for i, ti := range q.TemplateSet {
 		t := &q.catalogue.Templates[ti]
 		for si, replicaVar := range q.replicaVars[i] {
 			content := placement.ContentOf(q.problem, t, si)
@@ -30,24 +30,24 @@ func (q *integerProgram) limitMoves(state *placement.RunningState, maxMoved floa
 	}
 
 	// moved >= Σ max(replicas - running, 0) / share.
-	q.replan, q.movedVar = state, q.m.AddVar("moved", 0, maxMoved, 0)
-	moveRow := q.m.AddLE("moves", 0, milp.Term{Var: q.movedVar, Coef: -1})
+	q.replan, q.movedVar = state, q.Model.AddVar("moved", 0, maxMoved, 0)
+	moveRow := q.Model.AddLE("moves", 0, milp.Term{Var: q.movedVar, Coef: -1})
 	for _, content := range contents {
 		devicePart := 1 / float64(content.Share)
 		heldReplicas := state.RunningReplicas[content]
 		// Of content that nothing holds, every replica has to be loaded.
 		if heldReplicas == 0 {
 			for _, v := range varsByContent[content] {
-				q.m.AddTerm(moveRow, v, devicePart)
+				q.Model.AddTerm(moveRow, v, devicePart)
 			}
 			continue
 		}
-		v := q.m.AddVar("", 0, milp.Inf, 0)
-		row := q.m.AddLE("", float64(heldReplicas), milp.Term{Var: v, Coef: -1})
+		v := q.Model.AddVar("", 0, milp.Inf, 0)
+		row := q.Model.AddLE("", float64(heldReplicas), milp.Term{Var: v, Coef: -1})
 		for _, g := range varsByContent[content] {
-			q.m.AddTerm(row, g, 1)
+			q.Model.AddTerm(row, g, 1)
 		}
-		q.m.AddTerm(moveRow, v, devicePart)
+		q.Model.AddTerm(moveRow, v, devicePart)
 		q.newContents = append(q.newContents, newContent{v, varsByContent[content], heldReplicas})
 	}
 }

@@ -1,4 +1,4 @@
-package pool
+package programs
 
 import (
 	"fmt"
@@ -7,10 +7,10 @@ import (
 	"inferplan/solver/milp"
 )
 
-// newWholeDeviceProgram builds the program of which the optimum bounds all plans: the most throughput, at most
+// NewWholeDevices builds the program of which the optimum bounds all plans: the most throughput, at most
 // maxValue in units, of rates through templates, where each model takes a whole number of devices of each pool.
 // Replicas may be fractions.
-func newWholeDeviceProgram(c *templates.Catalogue, templates []int, maxValue float64) *milp.Model {
+func NewWholeDevices(c *templates.Catalogue, templates []int, maxValue float64) *milp.Model {
 	p := c.Problem
 	m := milp.New("whole devices per model")
 	m.SetSense(milp.Maximize)
