@@ -90,24 +90,24 @@ type allotmentSearch struct {
 // plan, and where not all templates are known.
 func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
 	parts := partsPerDeviceOf(x.problem)
-	if x.problem.Rounding != problem.Slot || x.problem.HasTimeShared() || parts == 0 || x.incumbent.goal.poolCosts() != nil || x.incumbent.replan != nil || x.incumbent.plan == nil || !x.covers.allListed {
+	if x.problem.Rounding != problem.Slot || x.problem.HasTimeShared() || parts == 0 || x.incumbent.Goal.PoolCosts() != nil || x.incumbent.Replan != nil || x.incumbent.Plan == nil || !x.covers.allListed {
 		return nil
 	}
 	remainingSums := allotmentSums * x.options.Effort
 
 	// The throughput at which the best plan has just the gap that was asked for.
-	fittingValue := x.incumbent.score() / (1 - x.options.Gap) * (1 - 1e-8)
-	for value, rounds := fittingValue, 0; value < x.incumbent.choiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
+	fittingValue := x.incumbent.Score() / (1 - x.options.Gap) * (1 - 1e-8)
+	for value, rounds := fittingValue, 0; value < x.incumbent.ChoiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
 		fits, err := x.allotmentsFit(ctx, value, parts, &remainingSums)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
 		if !fits {
-			x.incumbent.lowerBound(value * (1 + 1e-9))
+			x.incumbent.LowerBound(value * (1 + 1e-9))
 		} else {
 			fittingValue = value
 		}
-		value = (fittingValue + x.incumbent.choiceBound) / 2
+		value = (fittingValue + x.incumbent.ChoiceBound) / 2
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/highs"
 	"inferplan/testkit/pooldraw"
@@ -23,23 +24,23 @@ func TestAllotmentsBoundEveryPlan(t *testing.T) {
 		if err != nil {
 			return
 		}
-		x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
+		x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, incumbent.MaxThroughput{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x.incumbent.roundRelaxation(x.choice); x.incumbent.plan == nil {
+		if x.incumbent.RoundRelaxation(x.choice); x.incumbent.Plan == nil {
 			return
 		}
 		b := newBundleSearch(x.solver, &x.options, newModelCovers(ctx, x.choice, x.incumbent, x.tables, 1))
-		before := x.incumbent.choiceBound
+		before := x.incumbent.ChoiceBound
 		if err := b.boundByAllotments(ctx); err != nil {
 			t.Fatal(err)
 		}
 		compared++
-		if bound := x.catalogue.UnitsToRate(x.incumbent.choiceBound); bound < outcome.Value*(1-1e-9) {
+		if bound := x.catalogue.UnitsToRate(x.incumbent.ChoiceBound); bound < outcome.Value*(1-1e-9) {
 			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
-		if x.incumbent.choiceBound < before*(1-1e-6) {
+		if x.incumbent.ChoiceBound < before*(1-1e-6) {
 			tighter++
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 )
@@ -58,7 +59,7 @@ func solveUnpartitioned(ctx context.Context, p *problem.Problem, s milp.Solver, 
 		wholeModels.Pools[k].MaxShares = 1
 	}
 	o.Gap = 0
-	x, err := newSearch(ctx, &wholeModels, s, o, maxThroughputGoal{})
+	x, err := newSearch(ctx, &wholeModels, s, o, incumbent.MaxThroughput{})
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
@@ -54,7 +55,7 @@ type bundleSearch struct {
 	options        *problem.Options
 	problem        *problem.Problem
 	catalogue      *templates.Catalogue
-	incumbent      *incumbent
+	incumbent      *incumbent.Incumbent
 	covers         *modelCovers
 	solverStats    milp.Stats
 	numChoices     int       // bundles in the last choice
@@ -67,10 +68,10 @@ type bundleSearch struct {
 // replicas that carry a rate. It lowers the bound by covers (the least cost of the rates of all models) and, if the
 // gap is still too large, by allotments (the devices that each model takes). tables holds the tables of column
 // generation, or nil if all templates are listed in the catalogue of the wait choice.
-func planByBundles(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice, best *incumbent, tables []*templates.Table, options *problem.Options, record problem.PhaseRecorder) error {
+func planByBundles(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice, best *incumbent.Incumbent, tables []*templates.Table, options *problem.Options, record problem.PhaseRecorder) error {
 	b := newBundleSearch(solver, options, newModelCovers(ctx, choice, best, tables, options.Effort))
 	err := b.raiseThroughput(ctx)
-	if err == nil && best.gap() > options.Gap {
+	if err == nil && best.Gap() > options.Gap {
 		err = b.boundByAllotments(ctx)
 	}
 	if err == nil {
@@ -92,9 +93,9 @@ func newBundleSearch(solver milp.Solver, options *problem.Options, covers *model
 // devices come first.
 func (x *bundleSearch) raiseThroughput(ctx context.Context) error {
 	switch {
-	case x.incumbent.goal.poolCosts() != nil:
+	case x.incumbent.Goal.PoolCosts() != nil:
 		return x.bisectThroughput(ctx, 1)
-	case x.incumbent.replan != nil:
+	case x.incumbent.Replan != nil:
 		return x.replanThroughput(ctx)
 	}
 	return x.bisectThroughput(ctx, bundleRounds)
@@ -104,10 +105,10 @@ func (x *bundleSearch) raiseThroughput(ctx context.Context) error {
 // keeps the better ones. Each try lies halfway between the highest throughput that was reached and the lowest
 // that was not, but at most maxFirstGap below the latter. The first try is at least what would close the gap.
 func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
-	lo, hi := x.incumbent.value(), x.incumbent.choiceBound
+	lo, hi := x.incumbent.Value(), x.incumbent.ChoiceBound
 	limits := bundleLimits{}
-	if x.incumbent.replan != nil {
-		limits.maxMoved = x.incumbent.replan.MaxMoved
+	if x.incumbent.Replan != nil {
+		limits.maxMoved = x.incumbent.Replan.MaxMoved
 	}
 	for round := range rounds {
 		if x.isDone(ctx) || rounds > 1 && x.isNarrow(lo, hi) {
@@ -126,7 +127,7 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 			continue
 		}
 		lo = tried
-		x.incumbent.keepIfBetter(plan)
+		x.incumbent.KeepIfBetter(plan)
 	}
 	return nil
 }
@@ -136,10 +137,10 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 // with the square of the round. If the plan came after two failures or more, it tries once more between the
 // throughput that was found and the one that was not.
 func (x *bundleSearch) replanThroughput(ctx context.Context) error {
-	lo, hi := x.incumbent.value(), x.incumbent.choiceBound
-	limits := bundleLimits{maxMoved: x.incumbent.replan.MaxMoved, fewestMoves: true}
+	lo, hi := x.incumbent.Value(), x.incumbent.ChoiceBound
+	limits := bundleLimits{maxMoved: x.incumbent.Replan.MaxMoved, fewestMoves: true}
 	for round := range bundleRounds {
-		value := x.incumbent.choiceBound * (1 - x.options.Gap - replanValueStep*float64(round*round))
+		value := x.incumbent.ChoiceBound * (1 - x.options.Gap - replanValueStep*float64(round*round))
 		if x.isDone(ctx) || x.isNarrow(lo, hi) || value <= lo {
 			break
 		}
@@ -151,12 +152,12 @@ func (x *bundleSearch) replanThroughput(ctx context.Context) error {
 			hi = tried // too high
 			continue
 		}
-		x.incumbent.keepIfBetter(plan)
+		x.incumbent.KeepIfBetter(plan)
 		if round < 2 || round+1 == bundleRounds || x.isDone(ctx) || x.isNarrow(tried, hi) {
 			break
 		}
 		plan, _, err = x.planNear(ctx, (tried+hi)/2, limits)
-		x.incumbent.keepIfBetter(plan)
+		x.incumbent.KeepIfBetter(plan)
 		return err
 	}
 	return nil
@@ -164,7 +165,7 @@ func (x *bundleSearch) replanThroughput(ctx context.Context) error {
 
 // isDone reports whether the gap is closed, or the search was interrupted.
 func (x *bundleSearch) isDone(ctx context.Context) bool {
-	return ctx.Err() != nil || x.incumbent.gap() <= x.options.Gap
+	return ctx.Err() != nil || x.incumbent.Gap() <= x.options.Gap
 }
 
 // isNarrow reports whether a throughput that was reached and one that was not are too close for another try.
@@ -172,7 +173,7 @@ func (x *bundleSearch) isNarrow(lo, hi float64) bool { return hi-lo <= x.options
 
 // acceptedValue returns a throughput just above the least one that is good enough by the present bound.
 func (x *bundleSearch) acceptedValue() float64 {
-	return x.incumbent.choiceBound * (1 - x.options.Gap) * (1 + 1e-4)
+	return x.incumbent.ChoiceBound * (1 - x.options.Gap) * (1 + 1e-4)
 }
 
 // planNear looks for a plan of bundles that reaches a throughput, in units. If not even fractions of bundles
@@ -220,7 +221,7 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 		if plan == nil {
 			// In a re-plan, SLO classes together may move less than the sum of their moves: ask once more with
 			// a higher limit.
-			if x.incumbent.replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.incumbent.replan.MaxMoved {
+			if x.incumbent.Replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.incumbent.Replan.MaxMoved {
 				return nil, nil
 			}
 			limits.maxMoved *= replanMoveFactor
@@ -228,13 +229,13 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 		}
 		fullPool := placement.UnpackablePool(x.catalogue, plan)
 		switch {
-		case !x.incumbent.replan.AllowsMoves(plan):
+		case !x.incumbent.Replan.AllowsMoves(plan):
 			return nil, nil
 		case fullPool < 0:
 			return plan, nil
 		}
 		limits.idleDevices[fullPool] += idleStep
-		x.incumbent.keepIfBetter(plan)
+		x.incumbent.KeepIfBetter(plan)
 	}
 	return nil, nil
 }
@@ -272,7 +273,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 
 	// Keep the cheapest. In a re-plan a moved device costs as much as a used one.
 	maxPerModel, movePrice := bundlesPerModel, 0.0
-	if x.incumbent.replan != nil {
+	if x.incumbent.Replan != nil {
 		x.addRunningBundles(d, coverTemplates, rps, add)
 		maxPerModel, movePrice = replanBundles, total(x.covers.prices)
 	}
@@ -287,10 +288,10 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 // at the prices of the covers and, if a plan runs, the devices that have to load something.
 func (x *bundleSearch) newBundle(d int, pipelines []placement.PlanPipeline) bundle {
 	b := bundle{model: d, pipelines: pipelines, devices: placement.UsedDevices(x.catalogue, pipelines)}
-	if x.incumbent.replan != nil {
+	if x.incumbent.Replan != nil {
 		// SLO classes of one model run the same blocks. A bundle counts only what its own class runs as held,
 		// so all classes together move at most the sum.
-		b.movedDevices = x.incumbent.replan.DevicesBeyond(pipelines, x.incumbent.replan.ReplicasByModel[d])
+		b.movedDevices = x.incumbent.Replan.DevicesBeyond(pipelines, x.incumbent.Replan.ReplicasByModel[d])
 	}
 	for k, v := range b.devices {
 		b.cost += x.covers.prices[k] * v / float64(max(x.problem.Pools[k].Count, 1))
@@ -354,7 +355,7 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 	// The running pipelines of the model, at the rates that their replicas carry.
 	var running []placement.PlanPipeline
 	runningRate := 0.0
-	for _, pipeline := range x.incumbent.replan.Pipelines {
+	for _, pipeline := range x.incumbent.Replan.Pipelines {
 		if pipeline.Model == d {
 			pipeline.RPS = math.Inf(1)
 			for si, s := range x.catalogue.Templates[pipeline.Template].Stages {

@@ -20,7 +20,7 @@ func (x *bundleSearch) bundlePrice(b *bundle, limits *bundleLimits) (price float
 	if limits.fewestMoves {
 		return b.movedDevices / max(limits.maxMoved, 1), true
 	}
-	poolCosts := x.incumbent.goal.poolCosts()
+	poolCosts := x.incumbent.Goal.PoolCosts()
 	for k, v := range b.devices {
 		if poolCosts != nil {
 			price += poolCosts[k] * v / float64(max(x.problem.Pools[k].Count, 1))
@@ -54,7 +54,7 @@ func (x *bundleSearch) pickBundles(ctx context.Context, choices []bundle, limits
 		return nil, err
 	}
 	rounder := x.newBundleRounder(choices, parts, limits)
-	if chosen := rounder.round(); chosen != nil || x.incumbent.replan != nil || x.options.Hurry || x.remainingNodes <= 0 {
+	if chosen := rounder.round(); chosen != nil || x.incumbent.Replan != nil || x.options.Hurry || x.remainingNodes <= 0 {
 		return chosen, nil
 	}
 	parts, err = x.solveWhole(ctx, program)
@@ -100,7 +100,7 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 		}
 	}
 	moveRow := milp.Row(-1)
-	if x.incumbent.replan != nil {
+	if x.incumbent.Replan != nil {
 		moveRow = program.m.AddLE("moves", limits.maxMoved, milp.Term{Var: program.overuse, Coef: -max(limits.maxMoved, 1)})
 	}
 

@@ -111,7 +111,7 @@ func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limit
 		rounder.devicePrices = append(rounder.devicePrices, max(v, totalPrice*1e-3)/float64(max(x.problem.Pools[k].Count, 1)))
 		rounder.availableDevices = append(rounder.availableDevices, float64(x.problem.Pools[k].Count)-limits.idleDevices[k])
 	}
-	if x.incumbent.replan != nil {
+	if x.incumbent.Replan != nil {
 		// Each device moved beyond the limit costs as much as a mean device is worth.
 		rounder.maxMoved, rounder.movePenalty = limits.maxMoved, totalPrice/float64(x.problem.TotalDevices())
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/programs"
@@ -31,8 +32,8 @@ func Cheapest(ctx context.Context, p *problem.Problem, prices []float64, s milp.
 // outcome. It takes the floors (the least rates asked for) as they are: its caller allows for a tolerance.
 // prices holds the price of a device of each pool. At the price found, it looks for the most throughput.
 func lowestPrice(ctx context.Context, p *problem.Problem, prices []float64, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
-	priceGoal := newMinPriceGoal(p, prices)
-	if !(priceGoal.totalPrice > 0) {
+	priceGoal := incumbent.NewMinPrice(p, prices)
+	if !(priceGoal.TotalPrice > 0) {
 		return nil, errors.New("planning for the least price: no device has a price")
 	}
 	x, err := newSearch(ctx, p, s, o, priceGoal)
@@ -70,7 +71,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	p := onPaidDevices(search.catalogue, search.incumbent.plan)
+	p := onPaidDevices(search.catalogue, search.incumbent.Plan)
 
 	// The templates on pools that are paid for.
 	var templates []int
@@ -81,23 +82,23 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	}
 
 	// The program maximises the throughput on these devices, within the limit on moves.
-	program := programs.New(search.catalogue.WithProblem(p), programs.UnionTemplates(templates, search.incumbent.plan.Pipelines), 1e6, 0)
+	program := programs.New(search.catalogue.WithProblem(p), programs.UnionTemplates(templates, search.incumbent.Plan.Pipelines), 1e6, 0)
 	if search.catalogue.Incomplete || search.problem.UsesBundles() {
-		program.FixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
+		program.FixReplicas(search.incumbent.Plan) // the plan stays as it is: only its idle devices are used
 	}
 	if search.replan != nil {
 		program.LimitMoves(search.replan, search.replan.MaxMoved)
 	}
 	options := search.options.WorkLimits(sumNodes)
 	options.Gap = 1e-3
-	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.plan, options, "the most throughput at the least price")
+	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.Plan, options, "the most throughput at the least price")
 	if err != nil {
 		return err
 	}
 
 	// Keep the plan if it carries more at the same price.
-	if plan != nil && plan.Value > search.incumbent.plan.Value && search.goal.scoreOf(search.catalogue, plan) >= search.incumbent.score() && search.incumbent.isPlaceable(plan) {
-		search.incumbent.plan = plan
+	if plan != nil && plan.Value > search.incumbent.Plan.Value && search.goal.ScoreOf(search.catalogue, plan) >= search.incumbent.Score() && search.incumbent.IsPlaceable(plan) {
+		search.incumbent.Plan = plan
 	}
 	search.recordPhase("most throughput", len(program.TemplateSet), stats)
 	return nil
@@ -108,7 +109,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 // shares may need more devices than their sum.
 func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []float64) (*problem.Outcome, error) {
 	// Place the plan, with time-shared pools cut to the devices paid for.
-	paidProblem := onPaidDevices(search.catalogue, search.incumbent.plan)
+	paidProblem := onPaidDevices(search.catalogue, search.incumbent.Plan)
 	p := *search.problem
 	p.Pools = slices.Clone(search.problem.Pools)
 	for k := range p.Pools {
@@ -117,9 +118,9 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 		}
 	}
 	placedOn := search.catalogue.WithProblem(&p)
-	plan, places, warnings := placement.Place(placedOn, search.incumbent.plan, search.replan.HeldContents())
+	plan, places, warnings := placement.Place(placedOn, search.incumbent.Plan, search.replan.HeldContents())
 	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(search.incumbent.plan.Pipelines))
+		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(search.incumbent.Plan.Pipelines))
 	}
 
 	// Write the outcome.
@@ -135,9 +136,9 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 	for k, n := range placedDevices(&p, written.Pipelines) {
 		written.Value += devicePrices[k] * float64(n)
 	}
-	written.Bound = min(search.displayValue(search.incumbent.provenBound()), written.Value)
+	written.Bound = min(search.displayValue(search.incumbent.ProvenBound()), written.Value)
 	written.StoppedBy = search.stoppedBy
-	if search.stoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*provenGap) {
+	if search.stoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*incumbent.ProvenGap) {
 		written.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum
 	}
 	if ctx.Err() != nil {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/cputime"
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
@@ -61,13 +62,13 @@ func TestPricedColumnsMatchEnumeration(t *testing.T) {
 		for range p.Pools {
 			prices = append(prices, float64(rapid.IntRange(1, 20).Draw(t, "price"))/4)
 		}
-		ctx, g := context.Background(), newMinPriceGoal(p, prices)
+		ctx, g := context.Background(), incumbent.NewMinPrice(p, prices)
 		every, err := templates.ListAll(p)
 		if err != nil {
 			return
 		}
-		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, g.poolCosts(), every.AllTemplates())
-		_, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, g.poolCosts(), nil)
+		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, g.PoolCosts(), every.AllTemplates())
+		_, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, g.PoolCosts(), nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
@@ -200,21 +201,21 @@ func TestTinyFloorIsKept(t *testing.T) {
 		Pools:         []stages.Pool{{Kind: "dear", Count: 1000, MaxShares: 1, PerNode: 1}, {Kind: "cheap", Count: 1000, MaxShares: 1, PerNode: 1}},
 		Models:        []stages.Model{{Name: "m", Weight: 1, SLO: time.Second, Weights: []int64{1}, ShareCosts: [][]stages.ShareCosts{costs(1000), costs(1000)}, MinRPS: 0.05}},
 	}}
-	g := newMinPriceGoal(p, []float64{3, 1})
+	g := incumbent.NewMinPrice(p, []float64{3, 1})
 	const price = 0.05 / 1000 // of a device of price 1 that carries 1000 requests/s
 	every, err := templates.ListAll(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := relaxation.Solve(every, context.Background(), highs.Solver{}, g.poolCosts(), every.AllTemplates())
+	r, err := relaxation.Solve(every, context.Background(), highs.Solver{}, g.PoolCosts(), every.AllTemplates())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, c, err := relaxation.GenerateColumns(context.Background(), p, highs.Solver{}, g.poolCosts(), nil)
+	_, c, err := relaxation.GenerateColumns(context.Background(), p, highs.Solver{}, g.PoolCosts(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, got := range []float64{-r.Value * g.totalPrice, -r.Bound * g.totalPrice, -c.Value * g.totalPrice, -c.Bound * g.totalPrice} {
+	for _, got := range []float64{-r.Value * g.TotalPrice, -r.Bound * g.TotalPrice, -c.Value * g.TotalPrice, -c.Bound * g.TotalPrice} {
 		if math.Abs(got-price) > 1e-6*price {
 			t.Errorf("price %v, expected %v", got, price)
 		}

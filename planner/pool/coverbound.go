@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
@@ -13,7 +14,7 @@ type modelCovers struct {
 	problem         *problem.Problem
 	catalogue       *templates.Catalogue
 	choice          *relaxation.WaitChoice
-	incumbent       *incumbent
+	incumbent       *incumbent.Incumbent
 	effort          int
 	modelTables     []*templates.Table // by model
 	allListed       bool               // modelTables hold all templates of the models
@@ -33,7 +34,7 @@ func (c *modelCovers) requiredRate(d int, value float64) float64 {
 // newModelCovers computes the covers of each model (the cheapest replicas that carry each rate) at the prices of the
 // relaxation. tables holds the tables of column generation. If it is nil, the tables are made of the listed templates
 // that the wait choice (the bounds on waiting in force) allows.
-func newModelCovers(ctx context.Context, choice *relaxation.WaitChoice, best *incumbent, tables []*templates.Table, effort int) *modelCovers {
+func newModelCovers(ctx context.Context, choice *relaxation.WaitChoice, best *incumbent.Incumbent, tables []*templates.Table, effort int) *modelCovers {
 	c := &modelCovers{problem: choice.Catalogue.Problem, catalogue: choice.Catalogue, choice: choice, incumbent: best, effort: effort, modelTables: tables, allListed: tables != nil || !choice.Catalogue.Incomplete}
 	c.templateByKey = c.catalogue.IndexByKey()
 	for d := range c.problem.Models {
@@ -58,7 +59,7 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 		builder.poolSizes = append(builder.poolSizes, c.problem.Pools[k].Count)
 	}
 	boundGrid := boundSteps
-	if c.incumbent.replan != nil {
+	if c.incumbent.Replan != nil {
 		boundGrid = coverSteps // a re-plan is wanted soon
 	}
 	var boundTables []*coverTable
@@ -68,7 +69,7 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 		if ctx.Err() != nil {
 			return
 		}
-		maxRate := c.requiredRate(d, c.incumbent.choiceBound)
+		maxRate := c.requiredRate(d, c.incumbent.ChoiceBound)
 		items := builder.listItems(c.modelTables[d], maxRate)
 		c.tables[d] = append(c.tables[d], newCoverTable(items, maxRate, coverSteps, false))
 		if builder.wholeDevices {
@@ -83,7 +84,7 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 	// If all templates are known, the covers bound the throughput.
 	c.boundTables = boundTables
 	if c.allListed {
-		c.incumbent.lowerBound(c.coverableThroughput(boundTables) * (1 + 1e-9))
+		c.incumbent.LowerBound(c.coverableThroughput(boundTables) * (1 + 1e-9))
 	}
 }
 
@@ -125,7 +126,7 @@ func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 		}
 		return coverCost <= totalPrice*(1+1e-9)
 	}
-	lo, hi := 0.0, c.incumbent.choiceBound
+	lo, hi := 0.0, c.incumbent.ChoiceBound
 	// Bisect: after 40 halvings the two ends agree to all digits that count.
 	for range 40 {
 		if mid := (lo + hi) / 2; isAffordable(mid) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
@@ -48,7 +49,7 @@ func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem
 	if len(kinds) > 2 {
 		return nil, fmt.Errorf("%w: the cluster has %d", ErrKinds, len(kinds))
 	}
-	x, err := newSearch(ctx, p, s, o, maxThroughputGoal{})
+	x, err := newSearch(ctx, p, s, o, incumbent.MaxThroughput{})
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem
 	}
 
 	// The bound of pooled pipelines, and the work of all solves.
-	bestOutcome.Bound = max(x.catalogue.UnitsToRate(x.incumbent.provenBound()), bestOutcome.Value)
+	bestOutcome.Bound = max(x.catalogue.UnitsToRate(x.incumbent.ProvenBound()), bestOutcome.Value)
 	bestOutcome.Templates, bestOutcome.Phases = len(x.catalogue.Templates), append(phasesDone, x.outcome.Phases...)
 	bestOutcome.StoppedBy = milp.StoppedByWork
 	if ctx.Err() != nil {

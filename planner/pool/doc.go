@@ -57,8 +57,6 @@
 //
 // The search for plans and bounds:
 //
-//	goal.go            the goals: the most throughput, or the least price
-//	incumbent.go       the best plan so far, and the wait choice under work
 //	search.go          the search: relaxations of all wait choices, bounds, stop rules, progress
 //	hopeless.go        drops wait choices under which no plan meets the floors
 //	improver.go        the phases that improve plan and bound: they choose the templates, and so the batch sizes

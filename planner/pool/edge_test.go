@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
@@ -109,7 +110,7 @@ func TestPlansHaveBounds(t *testing.T) {
 
 // A bound that is not known proves nothing.
 func TestNoBoundIsNoProof(t *testing.T) {
-	if g := (maxThroughputGoal{}).relativeGap(5, math.NaN()); !math.IsInf(g, 1) {
+	if g := (incumbent.MaxThroughput{}).RelativeGap(5, math.NaN()); !math.IsInf(g, 1) {
 		t.Errorf("the gap to an unknown bound is %v", g)
 	}
 }

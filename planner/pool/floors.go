@@ -96,7 +96,7 @@ func (f *floorSearch) largestPlan(ctx context.Context) (*problem.Outcome, error)
 // carries less than the floors decides, too, if it is nearly the best one possible.
 func (f *floorSearch) areUnreachable() bool {
 	switch {
-	case f.search.incumbent.servesAll() || f.search.replan != nil:
+	case f.search.incumbent.ServesAll() || f.search.replan != nil:
 		return false
 	case f.err != nil:
 		return true
@@ -112,7 +112,7 @@ func (f *floorSearch) areUnreachable() bool {
 // itself has no plan that serves every model. It does nothing if the problem has no floors (least rates).
 func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	search := f.search
-	if search.incumbent.servesAll() || ctx.Err() != nil || !search.problem.HasFloors() {
+	if search.incumbent.ServesAll() || ctx.Err() != nil || !search.problem.HasFloors() {
 		return nil
 	}
 
@@ -144,7 +144,7 @@ func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	}
 
 	// Keep the plan.
-	search.incumbent.keepIfBetter(placement.Recompute(catalogue, pipelines))
+	search.incumbent.KeepIfBetter(placement.Recompute(catalogue, pipelines))
 	search.recordPhase("floors", len(pipelines), milp.Stats{})
 	search.shouldStop(ctx) // notes why the search ends
 	return nil

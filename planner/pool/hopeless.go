@@ -18,7 +18,7 @@ const maxSingleChoices = 4
 // are halves of the choices in the order of their waits. It does nothing for a few choices, without floors, or
 // once a plan serves all.
 func dropHopelessChoices(ctx context.Context, search *planSearch, first int) error {
-	if len(search.waitChoices)-first <= maxSingleChoices || search.incumbent.servesAll() || !search.problem.HasFloors() {
+	if len(search.waitChoices)-first <= maxSingleChoices || search.incumbent.ServesAll() || !search.problem.HasFloors() {
 		return nil
 	}
 	var group []int
@@ -42,7 +42,7 @@ func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 	}
 
 	// All templates that some choice of the group allows.
-	groupTemplates, bound := []int(nil), search.goal.noPlanScore()
+	groupTemplates, bound := []int(nil), search.goal.NoPlanScore()
 	for _, i := range group {
 		groupTemplates = append(groupTemplates, search.waitChoices[i].AllowedTemplates...)
 		bound = max(bound, search.waitChoices[i].Bound)
@@ -52,13 +52,13 @@ func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 	if groupTemplates = slices.Compact(groupTemplates); len(groupTemplates) <= maxSurvivors*search.options.Effort {
 		options := search.options.WorkLimits(basisNodes)
 		options.Gap = 1 // any plan shows that there is one
-		sol, err := search.solver.Solve(ctx, search.goal.newProgram(search.catalogue, groupTemplates, bound).Model, options)
+		sol, err := search.solver.Solve(ctx, search.goal.NewProgram(search.catalogue, groupTemplates, bound).Model, options)
 		if err != nil {
 			return fmt.Errorf("solving the integer program of %d choices of waits: %w", len(group), err)
 		}
 		if sol.Status == milp.Infeasible {
 			for _, i := range group {
-				search.waitChoices[i].Bound = search.goal.noPlanScore()
+				search.waitChoices[i].Bound = search.goal.NoPlanScore()
 			}
 			return nil
 		}

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
@@ -23,7 +24,7 @@ func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 			p.Pools[k].Memory = int64(rapid.IntRange(60, 200).Draw(t, "little memory"))
 		}
 		ctx := context.Background()
-		x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
+		x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, incumbent.MaxThroughput{})
 		if err != nil || len(x.waitChoices) <= maxSingleChoices {
 			return
 		}
@@ -31,7 +32,7 @@ func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 		for d := range p.Models {
 			p.Models[d].MinRPS = asked * x.choice.Relaxation.Bound * x.catalogue.Units.ModelRPS[d]
 		}
-		if x, err = newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{}); err != nil {
+		if x, err = newSearch(ctx, p, highs.Solver{}, problem.Options{}, incumbent.MaxThroughput{}); err != nil {
 			return
 		}
 		if err := dropHopelessChoices(ctx, x, 0); err != nil {
@@ -39,12 +40,12 @@ func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 		}
 		for i := range x.waitChoices {
 			c := &x.waitChoices[i]
-			if c.Bound > x.goal.noPlanScore() {
+			if c.Bound > x.goal.NoPlanScore() {
 				kept++
 				continue
 			}
 			dropped++
-			sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.catalogue, c.AllowedTemplates, c.Relaxation.Bound).Model, milp.Options{MaxNodes: 2000})
+			sol, err := x.solver.Solve(ctx, x.goal.NewProgram(x.catalogue, c.AllowedTemplates, c.Relaxation.Bound).Model, milp.Options{MaxNodes: 2000})
 			if err != nil {
 				t.Fatal(err)
 			}

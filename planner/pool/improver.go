@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/programs"
@@ -22,7 +23,7 @@ func improvePlan(ctx context.Context, search *planSearch) error {
 	}
 
 	// With many models, bundles; else integer programs over few templates.
-	if search.problem.UsesBundles() && search.incumbent.plan != nil {
+	if search.problem.UsesBundles() && search.incumbent.Plan != nil {
 		if err := planByBundles(ctx, search.solver, search.choice, search.incumbent, search.tables, &search.options, search.recordPhase); err != nil {
 			return err
 		}
@@ -43,22 +44,22 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 	// The plan that runs, if there is one, is the first incumbent.
 	basis = slices.Clone(search.choice.Relaxation.UsedTemplates)
 	if search.replan != nil {
-		search.incumbent.keepIfBetter(placement.Recompute(search.catalogue, search.replan.Pipelines))
+		search.incumbent.KeepIfBetter(placement.Recompute(search.catalogue, search.replan.Pipelines))
 		search.recordPhase("what runs", len(search.replan.Pipelines), milp.Stats{})
-		if search.incumbent.servesAll() && search.shouldStop(ctx) {
+		if search.incumbent.ServesAll() && search.shouldStop(ctx) {
 			return nil, true, nil
 		}
 		basis = programs.UnionTemplates(basis, search.replan.Pipelines)
 	}
 
 	// The rates of the relaxation, scaled down until their replicas fit, are the next.
-	if search.incumbent.roundRelaxation(search.choice); search.incumbent.plan != nil {
+	if search.incumbent.RoundRelaxation(search.choice); search.incumbent.Plan != nil {
 		search.recordPhase("rounding", len(basis), milp.Stats{})
 		if search.shouldStop(ctx) {
 			return nil, true, nil
 		}
 	}
-	if search.incumbent.servesAll() {
+	if search.incumbent.ServesAll() {
 		return basis, false, nil
 	}
 
@@ -69,7 +70,7 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 			return nil, false, err
 		}
 		if impossible {
-			search.incumbent.choiceBound = search.incumbent.score()
+			search.incumbent.ChoiceBound = search.incumbent.Score()
 			return nil, true, nil
 		}
 		basis = programs.UnionTemplates(append(basis, templates...))
@@ -77,7 +78,7 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 
 	// If not even one replica of everything fits, there is no plan.
 	if !search.catalogue.Incomplete && slices.ContainsFunc(programs.MissingDevices(ctx, search.solver, search.choice), func(n int) bool { return n > 0 }) {
-		search.incumbent.choiceBound = search.incumbent.score()
+		search.incumbent.ChoiceBound = search.incumbent.Score()
 		return nil, true, nil
 	}
 	return basis, false, nil
@@ -132,7 +133,7 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 	// The templates that a better plan may use: no other one can be in it.
 	var survivors []int
 	for _, i := range byLoss {
-		if search.choice.Losses[i] < search.choice.Relaxation.Bound-search.incumbent.score() {
+		if search.choice.Losses[i] < search.choice.Relaxation.Bound-search.incumbent.Score() {
 			survivors = append(survivors, i)
 		}
 	}
@@ -152,9 +153,9 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 // templates and their losses say of all others. isOptimal reports whether the program was solved to its gap.
 func solveInteger(ctx context.Context, search *planSearch, name string, templates []int, nodes int64) (isOptimal bool, err error) {
 	// The best plan is no start if it breaks the wait choice under work.
-	hasStart := search.incumbent.plan != nil && !slices.ContainsFunc(search.incumbent.plan.Pipelines, func(c placement.PlanPipeline) bool { return math.IsInf(search.choice.Losses[c.Template], 1) })
+	hasStart := search.incumbent.Plan != nil && !slices.ContainsFunc(search.incumbent.Plan.Pipelines, func(c placement.PlanPipeline) bool { return math.IsInf(search.choice.Losses[c.Template], 1) })
 	if hasStart {
-		templates = programs.UnionTemplates(templates, search.incumbent.plan.Pipelines)
+		templates = programs.UnionTemplates(templates, search.incumbent.Plan.Pipelines)
 	} else {
 		templates = programs.UnionTemplates(templates)
 	}
@@ -163,24 +164,24 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 	program := buildProgram(search, templates)
 	options := programOptions(search, name, program, nodes)
 	if hasStart {
-		options.Start = program.StartPoint(search.incumbent.plan)
+		options.Start = program.StartPoint(search.incumbent.Plan)
 	}
 	sol, err := search.solver.Solve(ctx, program.Model, options)
 	if err != nil {
 		return false, fmt.Errorf("solving the integer program over %d pipelines: %w", len(templates), err)
 	}
 	if sol.Feasible() {
-		search.incumbent.keepIfBetter(program.ReadPlan(sol))
+		search.incumbent.KeepIfBetter(program.ReadPlan(sol))
 	}
 
 	// Lower the bound. The program of a later search of a re-plan is over plans that move less than asked, and
 	// bounds no other plan.
 	programBound, isOptimal := boundWithin(search, sol)
 	if search.replan != nil && search.replan.NumSearches > 0 {
-		programBound = search.incumbent.choiceBound
+		programBound = search.incumbent.ChoiceBound
 	}
 	// A plan is over these templates or uses another one: the larger bound holds for both.
-	search.incumbent.lowerBound(max(programBound, boundOutside(search, templates)))
+	search.incumbent.LowerBound(max(programBound, boundOutside(search, templates)))
 	search.recordPhase(name, len(templates), sol.Stats)
 	return isOptimal, nil
 }
@@ -190,9 +191,9 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 func buildProgram(search *planSearch, templates []int) *programs.Program {
 	bound := search.choice.Relaxation.Bound
 	if search.options.Hurry {
-		bound = min(bound, search.incumbent.choiceBound) // the program then proves less and finds plans sooner
+		bound = min(bound, search.incumbent.ChoiceBound) // the program then proves less and finds plans sooner
 	}
-	program := search.goal.newProgram(search.catalogue, templates, bound)
+	program := search.goal.NewProgram(search.catalogue, templates, bound)
 	if search.replan != nil {
 		program.LimitMoves(search.replan, search.replan.MaxMoved)
 	}
@@ -203,7 +204,7 @@ func buildProgram(search *planSearch, templates []int) *programs.Program {
 // work, the gap at which it may stop, and a function that reports better plans.
 func programOptions(search *planSearch, name string, program *programs.Program, nodes int64) milp.Options {
 	options := search.options.WorkLimits(nodes)
-	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, provenGap), problem.HeuristicEffort
+	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, incumbent.ProvenGap), problem.HeuristicEffort
 	if search.options.Hurry {
 		options.MaxStall = maxStallNodes
 	}
@@ -214,8 +215,8 @@ func programOptions(search *planSearch, name string, program *programs.Program, 
 	if search.options.Progress != nil {
 		options.Incumbent = func(found milp.Incumbent) {
 			// The solver's own figures, for the progress line. The plan's are recomputed later.
-			if search.incumbent.plan == nil || found.Value > search.incumbent.score() {
-				search.options.Progress(problem.Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.incumbent.provenBound())})
+			if search.incumbent.Plan == nil || found.Value > search.incumbent.Score() {
+				search.options.Progress(problem.Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.incumbent.ProvenBound())})
 			}
 		}
 	}
@@ -228,7 +229,7 @@ func programOptions(search *planSearch, name string, program *programs.Program, 
 func boundWithin(search *planSearch, sol *milp.Solution) (bound float64, isOptimal bool) {
 	bound = sol.Bound
 	if sol.Status == milp.Infeasible {
-		bound = search.goal.noPlanScore()
+		bound = search.goal.NoPlanScore()
 	}
 	if math.IsNaN(bound) {
 		bound = math.Inf(1)
@@ -261,22 +262,22 @@ const wholeNodes = 400
 // replicas branches on replicas first and hardly gets to them. It does nothing where models may share devices,
 // for a price, for one model or very many, and where not all templates are known.
 func boundByWholeDevices(ctx context.Context, search *planSearch) error {
-	if search.goal.poolCosts() != nil || search.catalogue.Incomplete || search.incumbent.plan == nil || search.problem.HasTimeShared() || search.problem.UsesBundles() || search.problem.Rounding != problem.Slot || len(search.problem.Models) < 2 {
+	if search.goal.PoolCosts() != nil || search.catalogue.Incomplete || search.incumbent.Plan == nil || search.problem.HasTimeShared() || search.problem.UsesBundles() || search.problem.Rounding != problem.Slot || len(search.problem.Models) < 2 {
 		return nil
 	}
 
 	// Only templates that a better plan may use take part.
 	templates := slices.DeleteFunc(slices.Clone(search.choice.AllowedTemplates), func(ti int) bool {
-		return search.choice.Losses[ti] >= search.choice.Relaxation.Bound-search.incumbent.score()
+		return search.choice.Losses[ti] >= search.choice.Relaxation.Bound-search.incumbent.Score()
 	})
 	options := search.options.WorkLimits(wholeNodes)
-	options.Gap = provenGap
-	sol, err := search.solver.Solve(ctx, programs.NewWholeDevices(search.catalogue, templates, search.incumbent.choiceBound), options)
+	options.Gap = incumbent.ProvenGap
+	sol, err := search.solver.Solve(ctx, programs.NewWholeDevices(search.catalogue, templates, search.incumbent.ChoiceBound), options)
 	if err != nil {
 		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", len(templates), err)
 	}
 	if !math.IsNaN(sol.Bound) && sol.Status != milp.Infeasible {
-		search.incumbent.lowerBound(sol.Bound * (1 + 1e-9))
+		search.incumbent.LowerBound(sol.Bound * (1 + 1e-9))
 	}
 	search.recordPhase("whole devices", len(templates), sol.Stats)
 	return nil

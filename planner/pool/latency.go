@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/stages"
@@ -26,8 +27,8 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 		return nil
 	}
 	// Nearly all of the slack: the rest is for rounding. The best plan must be that good itself.
-	minValue := search.incumbent.provenBound() * (1 - 0.999*slack)
-	if minValue > search.incumbent.value() {
+	minValue := search.incumbent.ProvenBound() * (1 - 0.999*slack)
+	if minValue > search.incumbent.Value() {
 		return nil
 	}
 
@@ -45,9 +46,9 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 		t := &search.catalogue.Templates[ti]
 		pipelines[i] = placement.PlanPipeline{Template: ti, Model: t.Model, RPS: solved.UsedRates[i] * search.catalogue.Units.ModelRPS[t.Model], Replicas: make([]int, len(t.Stages))}
 	}
-	if plan := placement.Recompute(search.catalogue, pipelines); plan != nil && plan.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && meanLatency(search, plan) < meanLatency(search, search.incumbent.plan) {
-		search.incumbent.plan = plan
-		if search.incumbent.gap() > provenGap {
+	if plan := placement.Recompute(search.catalogue, pipelines); plan != nil && plan.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && meanLatency(search, plan) < meanLatency(search, search.incumbent.Plan) {
+		search.incumbent.Plan = plan
+		if search.incumbent.Gap() > incumbent.ProvenGap {
 			search.stoppedBy = milp.StoppedByGap
 		}
 	}
@@ -88,7 +89,7 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 	for _, byLatency := range byModel {
 		slices.SortStableFunc(byLatency, func(a, b int) int { return cmp.Compare(templates[a].Latency, templates[b].Latency) })
 	}
-	pipelines := search.incumbent.plan.Pipelines
+	pipelines := search.incumbent.Plan.Pipelines
 	var byRate []int
 	for ci := range pipelines {
 		byRate = append(byRate, ci)
@@ -100,7 +101,7 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 		if ctx.Err() != nil {
 			return
 		}
-		current := &templates[search.incumbent.plan.Pipelines[ci].Template]
+		current := &templates[search.incumbent.Plan.Pipelines[ci].Template]
 		if !placement.UsesTimeShared(search.catalogue, current) {
 			shortenPipeline(search, ci, current, byModel[current.Model])
 		}
@@ -119,14 +120,14 @@ func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLat
 		if t.Batch != current.Batch || !slices.EqualFunc(t.Stages, current.Stages, func(a, b stages.Stage) bool { return a.Pool == b.Pool }) {
 			continue
 		}
-		pipelines := slices.Clone(search.incumbent.plan.Pipelines)
+		pipelines := slices.Clone(search.incumbent.Plan.Pipelines)
 		pipelines[ci] = placement.PipelineFor(t, ti, pipelines[ci].RPS)
 		plan := placement.Recompute(search.catalogue, pipelines)
-		if plan == nil || len(plan.Pipelines) < len(pipelines) || plan.Value < search.incumbent.plan.Value || lowersAnyRate(search, plan) {
+		if plan == nil || len(plan.Pipelines) < len(pipelines) || plan.Value < search.incumbent.Plan.Value || lowersAnyRate(search, plan) {
 			continue
 		}
 		if placement.UnpackablePool(search.catalogue, plan) < 0 {
-			search.incumbent.plan = plan
+			search.incumbent.Plan = plan
 			return
 		}
 	}
@@ -135,7 +136,7 @@ func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLat
 // lowersAnyRate reports whether a plan gives some model a lower rate than the best plan does, up to rounding.
 func lowersAnyRate(search *planSearch, plan *placement.Plan) bool {
 	for d := range plan.ModelRPS {
-		if plan.ModelRPS[d] < search.incumbent.plan.ModelRPS[d]*(1-1e-12) {
+		if plan.ModelRPS[d] < search.incumbent.Plan.ModelRPS[d]*(1-1e-12) {
 			return true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
@@ -48,7 +49,7 @@ type lossItem struct {
 
 // lossKnapsack proves a bound for one plan and one relaxation by sums of losses.
 type lossKnapsack struct {
-	incumbent   *incumbent
+	incumbent   *incumbent.Incumbent
 	problem     *problem.Problem
 	catalogue   *templates.Catalogue
 	choice      *relaxation.WaitChoice
@@ -63,7 +64,7 @@ type lossKnapsack struct {
 }
 
 // newLossKnapsack returns the knapsack of a wait choice and the best plan, for at most so many steps of work.
-func newLossKnapsack(choice *relaxation.WaitChoice, best *incumbent, gap float64, maxSteps int64) *lossKnapsack {
+func newLossKnapsack(choice *relaxation.WaitChoice, best *incumbent.Incumbent, gap float64, maxSteps int64) *lossKnapsack {
 	return &lossKnapsack{incumbent: best, problem: choice.Catalogue.Problem, catalogue: choice.Catalogue, choice: choice, gap: gap, maxSteps: maxSteps}
 }
 
@@ -71,7 +72,7 @@ func newLossKnapsack(choice *relaxation.WaitChoice, best *incumbent, gap float64
 // together. If that pass finds the best such sums, a second one counts stage positions apart, unless the plan is
 // wanted soon. The first pass takes workFactor times the usual steps. Each pass that did some work is noted in
 // record.
-func boundByLosses(choice *relaxation.WaitChoice, best *incumbent, options *problem.Options, workFactor int64, record problem.PhaseRecorder) {
+func boundByLosses(choice *relaxation.WaitChoice, best *incumbent.Incumbent, options *problem.Options, workFactor int64, record problem.PhaseRecorder) {
 	if boundByLossSums(choice, best, options, workFactor, false, record) && !options.Hurry {
 		boundByLossSums(choice, best, options, longLossFactor, true, record)
 	}
@@ -84,8 +85,8 @@ func boundByLosses(choice *relaxation.WaitChoice, best *incumbent, options *prob
 //
 // It does nothing where losses do not add up to a bound: for a price, with floors, on time-shared pools, for a
 // model whose rate is worth nothing, or where not all templates are known.
-func boundByLossSums(choice *relaxation.WaitChoice, best *incumbent, options *problem.Options, workFactor int64, bySlot bool, record problem.PhaseRecorder) (exact bool) {
-	knapsack := newLossKnapsack(choice, best, max(options.Gap, provenGap), workFactor*lossWorkSteps*int64(options.Effort))
+func boundByLossSums(choice *relaxation.WaitChoice, best *incumbent.Incumbent, options *problem.Options, workFactor int64, bySlot bool, record problem.PhaseRecorder) (exact bool) {
+	knapsack := newLossKnapsack(choice, best, max(options.Gap, incumbent.ProvenGap), workFactor*lossWorkSteps*int64(options.Effort))
 	knapsack.bySlot = bySlot
 	if !knapsack.bounds() {
 		return false
@@ -99,7 +100,7 @@ func boundByLossSums(choice *relaxation.WaitChoice, best *incumbent, options *pr
 
 // bounds reports whether sums of losses bound plans of the problem, and the gap is not closed yet.
 func (k *lossKnapsack) bounds() bool {
-	if k.incumbent.goal.poolCosts() != nil || k.catalogue.Incomplete || k.incumbent.plan == nil || k.problem.HasTimeShared() || k.problem.UsesBundles() || k.incumbent.gap() <= k.gap ||
+	if k.incumbent.Goal.PoolCosts() != nil || k.catalogue.Incomplete || k.incumbent.Plan == nil || k.problem.HasTimeShared() || k.problem.UsesBundles() || k.incumbent.Gap() <= k.gap ||
 		k.bySlot && k.problem.Rounding != problem.Slot {
 		return false
 	}
@@ -116,14 +117,14 @@ func (k *lossKnapsack) bounds() bool {
 // of sums grows fast with it. The budget is what a plan may lose against the bound of the relaxation. It
 // reports whether it found the best plan. With bySlot labels are dearer, so the budget grows more slowly.
 func (k *lossKnapsack) raiseBudget() (exact bool) {
-	gap := k.choice.Relaxation.Bound - k.incumbent.score()
+	gap := k.choice.Relaxation.Bound - k.incumbent.Score()
 	growth := budgetGrowth
 	if k.bySlot {
 		growth = slotBudgetGrowth
 	}
 	// Every plan is known to lose this much already.
-	knownLoss := (k.choice.Relaxation.Bound - k.incumbent.choiceBound) * knownLossFactor
-	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); k.incumbent.gap() > k.gap; k.lossBudget = min(k.lossBudget*growth, gap) {
+	knownLoss := (k.choice.Relaxation.Bound - k.incumbent.ChoiceBound) * knownLossFactor
+	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); k.incumbent.Gap() > k.gap; k.lossBudget = min(k.lossBudget*growth, gap) {
 		if !(k.lossBudget > 0) || !k.setDimensions() {
 			return false
 		}
@@ -147,15 +148,15 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 		// Combine the models, and keep the plan and the bound.
 		throughput, plan := k.joinModels(searches, unlistedBound)
 		if plan != nil {
-			k.incumbent.keepIfBetter(placement.Recompute(k.catalogue, plan))
+			k.incumbent.KeepIfBetter(placement.Recompute(k.catalogue, plan))
 		}
-		k.incumbent.lowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
+		k.incumbent.LowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
 		// No plan outside of the lists is better than the one found.
 		if throughput > unlistedBound {
 			return true
 		}
 		if k.lossBudget >= gap || k.workSteps >= k.maxSteps {
-			return k.incumbent.gap() <= provenGap
+			return k.incumbent.Gap() <= incumbent.ProvenGap
 		}
 	}
 	return true

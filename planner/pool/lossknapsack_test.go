@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/programs"
 	"inferplan/solver/highs"
@@ -26,7 +27,7 @@ func TestLossesAgainstProgram(t *testing.T) {
 		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 3, Count: 5, Shares: 3, Blocks: 3, Batches: 2, Partitions: 2, Memory: true})
 		ctx := context.Background()
 		fresh := func() *planSearch {
-			x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
+			x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, incumbent.MaxThroughput{})
 			if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 				t.Logf("%v", inf)
 				return nil
@@ -34,11 +35,11 @@ func TestLossesAgainstProgram(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x.incumbent.roundRelaxation(x.choice)
+			x.incumbent.RoundRelaxation(x.choice)
 			return x
 		}
 		x := fresh()
-		if x == nil || len(x.catalogue.Templates) > 150 || x.incumbent.plan == nil {
+		if x == nil || len(x.catalogue.Templates) > 150 || x.incumbent.Plan == nil {
 			return
 		}
 		q := programs.New(x.catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0)
@@ -49,11 +50,11 @@ func TestLossesAgainstProgram(t *testing.T) {
 		want := sol.Value
 		compared++
 		holds := func(name string, x *planSearch) {
-			if x.incumbent.choiceBound < want*(1-1e-6) {
-				t.Errorf("%s: bound %v, the program has a plan of %v", name, x.incumbent.choiceBound, want)
+			if x.incumbent.ChoiceBound < want*(1-1e-6) {
+				t.Errorf("%s: bound %v, the program has a plan of %v", name, x.incumbent.ChoiceBound, want)
 			}
-			if x.incumbent.score() > sol.Bound*(1+1e-6) {
-				t.Errorf("%s: value %v, the program allows %v", name, x.incumbent.score(), sol.Bound)
+			if x.incumbent.Score() > sol.Bound*(1+1e-6) {
+				t.Errorf("%s: value %v, the program allows %v", name, x.incumbent.Score(), sol.Bound)
 			}
 		}
 		if err := boundByWholeDevices(ctx, x); err != nil {
@@ -69,11 +70,11 @@ func TestLossesAgainstProgram(t *testing.T) {
 		}
 		if done {
 			exact++
-			if x.incumbent.choiceBound > max(want, x.incumbent.score())*(1+1e-5) {
-				t.Errorf("the best sums are %v, the program comes to %v", x.incumbent.choiceBound, want)
+			if x.incumbent.ChoiceBound > max(want, x.incumbent.Score())*(1+1e-5) {
+				t.Errorf("the best sums are %v, the program comes to %v", x.incumbent.ChoiceBound, want)
 			}
 		}
-		if x.incumbent.choiceBound < x.choice.Relaxation.Bound*(1-1e-6) {
+		if x.incumbent.ChoiceBound < x.choice.Relaxation.Bound*(1-1e-6) {
 			tighter++
 		}
 	})
@@ -95,19 +96,19 @@ func TestLossesProve(t *testing.T) {
 }
 
 func lossesProve(t *testing.T, p *problem.Problem) {
-	x, err := newSearch(context.Background(), p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
+	x, err := newSearch(context.Background(), p, highs.Solver{}, problem.Options{}, incumbent.MaxThroughput{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.incumbent.roundRelaxation(x.choice)
-	before := x.incumbent.gap()
+	x.incumbent.RoundRelaxation(x.choice)
+	before := x.incumbent.Gap()
 	boundByLossSums(x.choice, x.incumbent, &x.options, 1, false, x.recordPhase)
 	boundByLossSums(x.choice, x.incumbent, &x.options, longLossFactor, true, x.recordPhase)
-	if !(before > 1e-4) || x.incumbent.gap() > 1e-6 {
-		t.Errorf("gap %v, then %v", before, x.incumbent.gap())
+	if !(before > 1e-4) || x.incumbent.Gap() > 1e-6 {
+		t.Errorf("gap %v, then %v", before, x.incumbent.Gap())
 	}
-	if outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 1e-3}); err != nil || math.Abs(outcome.Value/x.incumbent.plan.Value-1) > 1e-3 {
-		t.Errorf("%v, %v against %v", err, outcome, x.incumbent.plan.Value)
+	if outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 1e-3}); err != nil || math.Abs(outcome.Value/x.incumbent.Plan.Value-1) > 1e-3 {
+		t.Errorf("%v, %v against %v", err, outcome, x.incumbent.Plan.Value)
 	}
 }
 
@@ -121,7 +122,7 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		z.Layers, z.Shares = rapid.IntRange(3, 5).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "shares")
 		p := z.Problem()
 		work := int64(rapid.SampledFrom([]int{500, 5000, 50_000, lossWorkSteps}).Draw(t, "work"))
-		x, err := newSearch(context.Background(), p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
+		x, err := newSearch(context.Background(), p, highs.Solver{}, problem.Options{}, incumbent.MaxThroughput{})
 		if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 			t.Logf("%v", inf)
 			return
@@ -129,8 +130,8 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.incumbent.roundRelaxation(x.choice)
-		if len(x.catalogue.Templates) > 150 || x.incumbent.plan == nil {
+		x.incumbent.RoundRelaxation(x.choice)
+		if len(x.catalogue.Templates) > 150 || x.incumbent.Plan == nil {
 			return
 		}
 		sol, err := x.solver.Solve(context.Background(), programs.New(x.catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0).Model, milp.Options{Gap: 1e-7, MaxNodes: 3000})
@@ -138,21 +139,21 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 			return
 		}
 		compared++
-		knapsack := newLossKnapsack(x.choice, x.incumbent, provenGap, work)
+		knapsack := newLossKnapsack(x.choice, x.incumbent, incumbent.ProvenGap, work)
 		knapsack.bySlot = true
 		if knapsack.bounds() && knapsack.raiseBudget() {
 			exact++
-			if x.incumbent.choiceBound > max(sol.Value, x.incumbent.score())*(1+1e-5) {
-				t.Errorf("the best sums are %v, the program comes to %v", x.incumbent.choiceBound, sol.Value)
+			if x.incumbent.ChoiceBound > max(sol.Value, x.incumbent.Score())*(1+1e-5) {
+				t.Errorf("the best sums are %v, the program comes to %v", x.incumbent.ChoiceBound, sol.Value)
 			}
 		} else if knapsack.workSteps > 0 {
 			cut++
 		}
-		if x.incumbent.choiceBound < sol.Value*(1-1e-6) {
-			t.Errorf("bound %v, the program has a plan of %v", x.incumbent.choiceBound, sol.Value)
+		if x.incumbent.ChoiceBound < sol.Value*(1-1e-6) {
+			t.Errorf("bound %v, the program has a plan of %v", x.incumbent.ChoiceBound, sol.Value)
 		}
-		if x.incumbent.score() > sol.Bound*(1+1e-6) {
-			t.Errorf("value %v, the program allows %v", x.incumbent.score(), sol.Bound)
+		if x.incumbent.Score() > sol.Bound*(1+1e-6) {
+			t.Errorf("value %v, the program allows %v", x.incumbent.Score(), sol.Bound)
 		}
 	})
 	t.Logf("%d compared, %d solved by sums alone, %d cut short", compared, exact, cut)

@@ -27,7 +27,7 @@ func polishPlan(ctx context.Context, search *planSearch) error {
 
 // sameValueProgram returns the program of the plans over a set of templates that reach the best objective.
 func sameValueProgram(search *planSearch, templates []int) *programs.Program {
-	return programs.New(search.catalogue, templates, search.incumbent.value(), search.incumbent.value()*(1-problem.ValueTolerance))
+	return programs.New(search.catalogue, templates, search.incumbent.Value(), search.incumbent.Value()*(1-problem.ValueTolerance))
 }
 
 // reduceMoves looks, if a plan runs already, for one that is good enough (within the gap asked for) and moves
@@ -36,24 +36,24 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	if search.replan == nil || search.problem.UsesBundles() || ctx.Err() != nil {
 		return nil
 	}
-	movedNow := search.replan.MovedDevices(search.incumbent.plan.Pipelines)
+	movedNow := search.replan.MovedDevices(search.incumbent.Plan.Pipelines)
 	if movedNow == 0 || preferRunning(ctx, search) {
 		return nil
 	}
 
 	// A program over the small set of templates that minimises the moves.
-	minValue := min(search.incumbent.value(), search.incumbent.provenBound()*(1-search.options.Gap)) * (1 - 1e-9)
-	program := programs.New(search.catalogue, programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.Pipelines, search.replan.Pipelines), max(search.incumbent.choiceBound, minValue), minValue)
+	minValue := min(search.incumbent.Value(), search.incumbent.ProvenBound()*(1-search.options.Gap)) * (1 - 1e-9)
+	program := programs.New(search.catalogue, programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.Plan.Pipelines, search.replan.Pipelines), max(search.incumbent.ChoiceBound, minValue), minValue)
 	program.MinimizeMoves(search.replan, movedNow)
 	options := search.options.WorkLimits(moveNodes)
 	// Plans that move less than half a device fewer are not looked for.
 	options.AbsGap = 0.5
-	found, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices that move")
+	found, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.Plan, options, "the fewest devices that move")
 	if err != nil {
 		return err
 	}
 	if found != nil && found.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && search.replan.MovedDevices(found.Pipelines) < movedNow && placement.UnpackablePool(search.catalogue, found) < 0 {
-		search.incumbent.plan = found
+		search.incumbent.Plan = found
 	}
 	search.recordPhase("fewest moves", len(program.TemplateSet), stats)
 	return nil
@@ -62,15 +62,15 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 // preferRunning goes back to the running plan if that is worse than the best one by less than the gap, and sums
 // of losses prove that it is good enough by itself. Then no device moves. It reports whether it went back.
 func preferRunning(ctx context.Context, search *planSearch) bool {
-	running, improved := placement.Recompute(search.catalogue, search.replan.Pipelines), search.incumbent.plan
-	if search.stoppedBy == milp.StoppedByWork || running == nil || running.Value < improved.Value*(1-search.options.Gap) || !search.incumbent.isPlaceable(running) {
+	running, improved := placement.Recompute(search.catalogue, search.replan.Pipelines), search.incumbent.Plan
+	if search.stoppedBy == milp.StoppedByWork || running == nil || running.Value < improved.Value*(1-search.options.Gap) || !search.incumbent.IsPlaceable(running) {
 		return false
 	}
-	search.incumbent.plan = running
+	search.incumbent.Plan = running
 	boundByLosses(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
-	isEnough := search.goal.relativeGap(search.goal.scoreOf(search.catalogue, running), search.incumbent.provenBound()) <= search.options.Gap
-	if search.incumbent.keepIfBetter(improved); isEnough {
-		search.incumbent.plan = running
+	isEnough := search.goal.RelativeGap(search.goal.ScoreOf(search.catalogue, running), search.incumbent.ProvenBound()) <= search.options.Gap
+	if search.incumbent.KeepIfBetter(improved); isEnough {
+		search.incumbent.Plan = running
 	}
 	search.shouldStop(ctx) // the bound may have changed: note anew why the search ends
 	return isEnough
@@ -83,12 +83,12 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	if len(search.problem.Models) < 2 || ctx.Err() != nil {
 		return nil
 	}
-	program := sameValueProgram(search, programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.plan.Pipelines))
+	program := sameValueProgram(search, programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.Plan.Pipelines))
 	if search.catalogue.Incomplete || search.problem.UsesBundles() || search.replan != nil || search.options.Hurry {
-		program.FixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
+		program.FixReplicas(search.incumbent.Plan) // the plan stays as it is: only its idle devices are used
 	}
 	if search.replan != nil {
-		program.LimitMoves(search.replan, search.replan.MovedDevices(search.incumbent.plan.Pipelines))
+		program.LimitMoves(search.replan, search.replan.MovedDevices(search.incumbent.Plan.Pipelines))
 	}
 	return solveLargestSum(ctx, search, program, 1e-3, sumNodes)
 }
@@ -99,12 +99,12 @@ func solveLargestSum(ctx context.Context, search *planSearch, program *programs.
 	program.MaximizeSum()
 	options := search.options.WorkLimits(nodes)
 	options.Gap = gap
-	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.plan, options, "the largest weighted sum")
+	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.Plan, options, "the largest weighted sum")
 	if err != nil {
 		return err
 	}
-	if plan != nil && plan.Value >= search.incumbent.plan.Value*(1-1e-12) && plan.WeightedSum > search.incumbent.plan.WeightedSum && search.incumbent.isPlaceable(plan) {
-		search.incumbent.plan = plan
+	if plan != nil && plan.Value >= search.incumbent.Plan.Value*(1-1e-12) && plan.WeightedSum > search.incumbent.Plan.WeightedSum && search.incumbent.IsPlaceable(plan) {
+		search.incumbent.Plan = plan
 	}
 	search.recordPhase("weighted sum", len(program.TemplateSet), stats)
 	return nil
@@ -121,17 +121,17 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 	program := sameValueProgram(search, search.choice.AllowedTemplates)
 	minSum := 0.0
 	if keepSum {
-		minSum = search.incumbent.plan.WeightedSum
+		minSum = search.incumbent.Plan.WeightedSum
 	}
 	program.MinimizeDevices(minSum)
 	options := search.options.WorkLimits(survivorNodes)
 	options.MaxIterations = 0
-	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.plan, options, "the fewest devices")
+	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.Plan, options, "the fewest devices")
 	if err != nil {
 		return err
 	}
-	if plan != nil && isAsGood(search, plan, keepSum) && placement.ExclusiveDevices(search.catalogue, plan) <= placement.ExclusiveDevices(search.catalogue, search.incumbent.plan) {
-		search.incumbent.plan = plan
+	if plan != nil && isAsGood(search, plan, keepSum) && placement.ExclusiveDevices(search.catalogue, plan) <= placement.ExclusiveDevices(search.catalogue, search.incumbent.Plan) {
+		search.incumbent.Plan = plan
 	}
 	search.recordPhase("fewest devices", len(search.choice.AllowedTemplates), stats)
 	return nil
@@ -140,7 +140,7 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 // isAsGood reports whether a plan reaches the best plan's objective and, with keepSum, its weighted sum of
 // rates.
 func isAsGood(search *planSearch, plan *placement.Plan, keepSum bool) bool {
-	return plan.Value >= search.incumbent.plan.Value*(1-problem.ValueTolerance) && (!keepSum || plan.WeightedSum >= search.incumbent.plan.WeightedSum*(1-problem.ValueTolerance))
+	return plan.Value >= search.incumbent.Plan.Value*(1-problem.ValueTolerance) && (!keepSum || plan.WeightedSum >= search.incumbent.Plan.WeightedSum*(1-problem.ValueTolerance))
 }
 
 // moveNodes bounds the branch-and-bound nodes of the program for the fewest moves.

@@ -13,6 +13,7 @@ import (
 
 	"inferplan/cputime"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
@@ -244,7 +245,7 @@ func TestClassesMoveTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := newSearch(context.Background(), p, highs.Solver{}, problem.Options{RunningPlan: running(p, before, 0)}, maxThroughputGoal{})
+	x, err := newSearch(context.Background(), p, highs.Solver{}, problem.Options{RunningPlan: running(p, before, 0)}, incumbent.MaxThroughput{})
 	if err != nil {
 		t.Fatal(err)
 	}

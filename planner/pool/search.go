@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
@@ -38,11 +39,11 @@ const (
 type planSearch struct {
 	problem      *problem.Problem
 	catalogue    *templates.Catalogue
-	goal         planGoal
+	goal         incumbent.Goal
 	solver       milp.Solver
 	options      problem.Options
 	replan       *placement.RunningState // of the plan that runs; nil without one
-	incumbent    *incumbent
+	incumbent    *incumbent.Incumbent
 	choice       *relaxation.WaitChoice  // the wait choice under work
 	waitChoices  []relaxation.WaitChoice // the best relaxation first
 	tables       []*templates.Table      // by model; nil if all templates are listed in the catalogue
@@ -55,7 +56,7 @@ type planSearch struct {
 // newSearch returns a search that is ready to look for plans: it lists the templates, or generates them if they
 // are too many, and solves the linear program of every wait choice (bounds on how long batches wait for others
 // on time-shared pools). The search starts with the choice of the best value.
-func newSearch(ctx context.Context, p *problem.Problem, solver milp.Solver, options problem.Options, searchGoal planGoal) (*planSearch, error) {
+func newSearch(ctx context.Context, p *problem.Problem, solver milp.Solver, options problem.Options, searchGoal incumbent.Goal) (*planSearch, error) {
 	options.Effort = max(options.Effort, 1)
 	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), outcome: &problem.Outcome{}}
 	x.floors = &floorSearch{search: x}
@@ -81,7 +82,7 @@ func (s *planSearch) setCatalogue(catalogue *templates.Catalogue) {
 	s.catalogue = catalogue
 	s.outcome.Templates = len(catalogue.Templates)
 	s.replan = placement.ReadRunning(catalogue, s.options.RunningPlan)
-	s.incumbent = &incumbent{catalogue: catalogue, goal: s.goal, replan: s.replan}
+	s.incumbent = &incumbent.Incumbent{Catalogue: catalogue, Goal: s.goal, Replan: s.replan}
 }
 
 // generateTemplates makes, where all templates would be too many, only useful ones, by column generation (the
@@ -93,7 +94,7 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 	if s.options.RunningPlan != nil {
 		placement.NewRunningState(s.problem, s.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
 	}
-	generation, solved, err := relaxation.GenerateColumns(ctx, s.problem, s.solver, s.goal.poolCosts(), runningTemplates)
+	generation, solved, err := relaxation.GenerateColumns(ctx, s.problem, s.solver, s.goal.PoolCosts(), runningTemplates)
 	if generation != nil {
 		s.tables = generation.Tables
 		s.setCatalogue(generation.Catalogue)
@@ -118,7 +119,7 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 func (s *planSearch) relaxChoices(ctx context.Context) error {
 	choices, exact := templates.ListWaitBounds(s.catalogue)
 	relaxOver := func(templates []int) (*relaxation.Solution, error) {
-		return relaxation.Solve(s.catalogue, ctx, s.solver, s.goal.poolCosts(), templates)
+		return relaxation.Solve(s.catalogue, ctx, s.solver, s.goal.PoolCosts(), templates)
 	}
 
 	// Choices under which some model has no template, or floors cannot be met, are left out.
@@ -158,10 +159,10 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 // from the rule on waiting), and the losses of the templates.
 func (s *planSearch) selectChoice(i int) {
 	choice := &s.waitChoices[i]
-	s.choice, s.incumbent.choiceBound, s.incumbent.otherBound = choice, choice.Bound, s.droppedBound
+	s.choice, s.incumbent.ChoiceBound, s.incumbent.OtherBound = choice, choice.Bound, s.droppedBound
 	for j := range s.waitChoices {
 		if j != i {
-			s.incumbent.otherBound = max(s.incumbent.otherBound, s.waitChoices[j].Bound)
+			s.incumbent.OtherBound = max(s.incumbent.OtherBound, s.waitChoices[j].Bound)
 		}
 	}
 	s.outcome.ExemptModels = nil
@@ -188,7 +189,7 @@ func (s *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 	for i := range s.waitChoices {
 		// After the first choice, stop or skip choices that cannot hold a better plan.
 		if i > 0 {
-			if ctx.Err() != nil || i >= maxChoices && s.incumbent.servesAll() {
+			if ctx.Err() != nil || i >= maxChoices && s.incumbent.ServesAll() {
 				break
 			}
 			if i == 1 {
@@ -204,15 +205,15 @@ func (s *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 		}
 
 		// Plan under the choice, and note its bound.
-		previousBest := s.incumbent.plan
+		previousBest := s.incumbent.Plan
 		if err := improvePlan(ctx, s); err != nil {
 			return err
 		}
-		if s.incumbent.plan != previousBest {
+		if s.incumbent.Plan != previousBest {
 			bestChoice = i
 		}
-		s.waitChoices[i].Bound = min(s.waitChoices[i].Bound, s.incumbent.choiceBound)
-		if s.incumbent.plan != nil && s.shouldStop(ctx) {
+		s.waitChoices[i].Bound = min(s.waitChoices[i].Bound, s.incumbent.ChoiceBound)
+		if s.incumbent.Plan != nil && s.shouldStop(ctx) {
 			break
 		}
 	}
@@ -227,8 +228,8 @@ func (s *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 
 // mayHoldBetter reports whether there may be a better plan under a wait choice than the best one.
 func (s *planSearch) mayHoldBetter(choice *relaxation.WaitChoice) bool {
-	score := s.incumbent.score()
-	return choice.Bound > s.goal.noPlanScore() && (s.incumbent.plan == nil || choice.Bound > score+provenGap*math.Abs(score))
+	score := s.incumbent.Score()
+	return choice.Bound > s.goal.NoPlanScore() && (s.incumbent.Plan == nil || choice.Bound > score+incumbent.ProvenGap*math.Abs(score))
 }
 
 // requirePlan returns nil if the best plan serves every model, if need be after taking the plan that the search
@@ -237,7 +238,7 @@ func (s *planSearch) requirePlan(ctx context.Context) error {
 	if err := s.floors.adoptPlan(ctx); err != nil {
 		return err
 	}
-	if s.incumbent.servesAll() {
+	if s.incumbent.ServesAll() {
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -246,9 +247,9 @@ func (s *planSearch) requirePlan(ctx context.Context) error {
 	return s.explainError(ctx, errNoPlan)
 }
 
-// displayValue returns a score as users see it: requests/s per weight, or a price.
+// DisplayValue returns a score as users see it: requests/s per weight, or a price.
 func (s *planSearch) displayValue(score float64) float64 {
-	return s.goal.displayValue(s.catalogue, score)
+	return s.goal.DisplayValue(s.catalogue, score)
 }
 
 // reportProgress reports a phase with the best plan's value and the bound, if somebody listens.
@@ -257,10 +258,10 @@ func (s *planSearch) reportProgress(phase, detail string) {
 		return
 	}
 	progress := problem.Progress{Phase: phase, Value: math.NaN(), Bound: math.NaN(), Detail: detail}
-	if s.incumbent.plan != nil {
-		progress.Value = s.displayValue(s.incumbent.score())
+	if s.incumbent.Plan != nil {
+		progress.Value = s.displayValue(s.incumbent.Score())
 	}
-	if bound := s.incumbent.provenBound(); len(s.waitChoices) > 0 && !math.IsInf(bound, 0) {
+	if bound := s.incumbent.ProvenBound(); len(s.waitChoices) > 0 && !math.IsInf(bound, 0) {
 		progress.Bound = s.displayValue(bound)
 	}
 	s.options.Progress(progress)
@@ -269,9 +270,9 @@ func (s *planSearch) reportProgress(phase, detail string) {
 // recordPhase notes a finished phase of the search in the outcome, with its work, value and bound, and reports
 // it.
 func (s *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats) {
-	record := kind.Phase{Name: name, Pipelines: numPipelines, Nodes: stats.Nodes, Iterations: stats.Iterations, Bound: s.displayValue(s.incumbent.provenBound())}
-	if s.incumbent.plan != nil {
-		record.Value = s.displayValue(s.incumbent.score())
+	record := kind.Phase{Name: name, Pipelines: numPipelines, Nodes: stats.Nodes, Iterations: stats.Iterations, Bound: s.displayValue(s.incumbent.ProvenBound())}
+	if s.incumbent.Plan != nil {
+		record.Value = s.displayValue(s.incumbent.Score())
 	}
 	s.outcome.Phases = append(s.outcome.Phases, record)
 	s.reportProgress(name, fmt.Sprintf("%d pipelines", numPipelines))
@@ -279,9 +280,9 @@ func (s *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats
 
 // shouldStop reports whether the search may stop, and notes why.
 func (s *planSearch) shouldStop(ctx context.Context) bool {
-	gap := s.incumbent.gap()
+	gap := s.incumbent.Gap()
 	switch {
-	case gap <= provenGap:
+	case gap <= incumbent.ProvenGap:
 		s.stoppedBy = milp.StoppedByProof
 	case gap <= s.options.Gap || s.reachedEnough() || s.missesLeast():
 		s.stoppedBy = milp.StoppedByGap
@@ -300,13 +301,13 @@ func (s *planSearch) reachedEnough() bool {
 	if s.options.EnoughRPS <= 0 {
 		return false
 	}
-	return s.incumbent.plan != nil && s.incumbent.plan.Value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.UnitsToRate(s.incumbent.provenBound()) < s.options.EnoughRPS*(1-problem.FloorTolerance)
+	return s.incumbent.Plan != nil && s.incumbent.Plan.Value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.UnitsToRate(s.incumbent.ProvenBound()) < s.options.EnoughRPS*(1-problem.FloorTolerance)
 }
 
 // missesLeast reports whether no plan can have the throughput below which a plan is of no use. Before there is a
 // plan it returns false.
 func (s *planSearch) missesLeast() bool {
-	return s.options.LeastRPS > 0 && s.incumbent.value() > 0 && s.catalogue.UnitsToRate(s.incumbent.provenBound()) < s.options.LeastRPS*(1-problem.FloorTolerance)
+	return s.options.LeastRPS > 0 && s.incumbent.Value() > 0 && s.catalogue.UnitsToRate(s.incumbent.ProvenBound()) < s.options.LeastRPS*(1-problem.FloorTolerance)
 }
 
 // templatesPerModel returns how many templates of each model the small integer program has beside those of the

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 )
@@ -21,7 +22,7 @@ type deviceSet struct {
 // plan for a little less. If none is above minValue, it returns minValue and no plan. searches holds the sums
 // of each model.
 func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (throughput float64, plan []placement.PlanPipeline) {
-	minValue = max(minValue, k.incumbent.score())
+	minValue = max(minValue, k.incumbent.Score())
 	sets := make([][]deviceSet, len(searches))
 	for d, search := range searches {
 		sets[d] = search.deviceSets(minValue)
@@ -57,7 +58,7 @@ func fastestSet(sets []deviceSet, minValue float64) (rate float64, labels []int3
 func (k *lossKnapsack) bisectSets(sets [][]deviceSet, minValue float64) (throughput float64, labels []int32) {
 	lo, hi := minValue, k.choice.Relaxation.Bound
 	for range joinHalvings {
-		if hi-lo <= provenGap/4*hi {
+		if hi-lo <= incumbent.ProvenGap/4*hi {
 			break
 		}
 		mid := (lo + hi) / 2

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
@@ -21,7 +22,7 @@ func Solve(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Opt
 // solveThroughput searches for the plan of the most throughput, places it and returns it with its bound. It
 // takes the floors (the least rates asked for) as they are: its caller allows for a tolerance.
 func solveThroughput(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
-	x, err := newSearch(ctx, p, s, o, maxThroughputGoal{})
+	x, err := newSearch(ctx, p, s, o, incumbent.MaxThroughput{})
 	if err != nil {
 		return nil, err
 	}
@@ -54,19 +55,19 @@ func solveThroughput(ctx context.Context, p *problem.Problem, s milp.Solver, o p
 // writeOutcome places the best plan on devices and returns the outcome with its bound and, unless the plan is
 // only wanted quickly, what limits it.
 func writeOutcome(ctx context.Context, search *planSearch) (*problem.Outcome, error) {
-	plan, places, warnings := placement.Place(search.catalogue, search.incumbent.plan, search.replan.HeldContents())
+	plan, places, warnings := placement.Place(search.catalogue, search.incumbent.Plan, search.replan.HeldContents())
 	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(search.incumbent.plan.Pipelines))
+		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(search.incumbent.Plan.Pipelines))
 	}
 	// A replica that found no place was left out, so the proof is not of this plan.
-	if plan.Value < search.incumbent.plan.Value && search.stoppedBy == milp.StoppedByProof {
+	if plan.Value < search.incumbent.Plan.Value && search.stoppedBy == milp.StoppedByProof {
 		search.stoppedBy = milp.StoppedByWork
 	}
-	search.incumbent.plan = plan
+	search.incumbent.Plan = plan
 	written := search.outcome
 	written.Warnings = warnings
 	written.RPS, written.Value = plan.ModelRPS, plan.Value
-	written.Bound = max(search.catalogue.UnitsToRate(search.incumbent.provenBound()), plan.Value)
+	written.Bound = max(search.catalogue.UnitsToRate(search.incumbent.ProvenBound()), plan.Value)
 	written.StoppedBy = search.stoppedBy
 	written.Pipelines = placement.PlacedPipelines(search.catalogue, plan, places)
 	if search.replan != nil {
@@ -97,6 +98,6 @@ func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) boo
 		return false
 	}
 	search.replan.MaxMoved = max(search.replan.MaxMoved-excess, 0)
-	search.incumbent.plan = nil
+	search.incumbent.Plan = nil
 	return true
 }

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
@@ -58,22 +59,22 @@ func TestBundlesFitTheDevices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := pooldraw.DrawMany(t)
 		ctx := context.Background()
-		x := &planSearch{problem: p, goal: maxThroughputGoal{}, solver: highs.Solver{}, options: problem.Options{Gap: 0.01, Effort: 1}, outcome: &problem.Outcome{}}
+		x := &planSearch{problem: p, goal: incumbent.MaxThroughput{}, solver: highs.Solver{}, options: problem.Options{Gap: 0.01, Effort: 1}, outcome: &problem.Outcome{}}
 		if x.generateTemplates(ctx) != nil {
 			return
 		}
 		if err := planByBundles(ctx, x.solver, x.choice, x.incumbent, x.tables, &x.options, x.recordPhase); err != nil {
 			t.Fatal(err)
 		}
-		if x.incumbent.plan == nil {
+		if x.incumbent.Plan == nil {
 			return
 		}
 		planned++
-		if placement.Recompute(x.catalogue, x.incumbent.plan.Pipelines) == nil {
+		if placement.Recompute(x.catalogue, x.incumbent.Plan.Pipelines) == nil {
 			t.Fatal("the plan exceeds the devices")
 		}
-		if value := x.incumbent.value(); value > x.incumbent.choiceBound*(1+1e-9) || x.incumbent.choiceBound > x.choice.Relaxation.Bound*(1+1e-9) {
-			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.incumbent.choiceBound, x.choice.Relaxation.Bound)
+		if value := x.incumbent.Value(); value > x.incumbent.ChoiceBound*(1+1e-9) || x.incumbent.ChoiceBound > x.choice.Relaxation.Bound*(1+1e-9) {
+			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.incumbent.ChoiceBound, x.choice.Relaxation.Bound)
 		}
 	})
 	if planned == 0 {
@@ -92,15 +93,15 @@ func TestCoversBoundEveryPlan(t *testing.T) {
 			return
 		}
 		compared++
-		x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, maxThroughputGoal{})
+		x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, incumbent.MaxThroughput{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		newModelCovers(ctx, x.choice, x.incumbent, x.tables, 1)
-		if bound := x.catalogue.UnitsToRate(x.incumbent.choiceBound); bound < outcome.Value*(1-1e-9) {
+		if bound := x.catalogue.UnitsToRate(x.incumbent.ChoiceBound); bound < outcome.Value*(1-1e-9) {
 			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
-		if x.incumbent.choiceBound < x.choice.Relaxation.Bound*(1-1e-6) {
+		if x.incumbent.ChoiceBound < x.choice.Relaxation.Bound*(1-1e-6) {
 			tighter++
 		}
 	})
@@ -264,7 +265,7 @@ func TestPickBundlesFindsFittingChoice(t *testing.T) {
 			}
 		}
 		choice := &relaxation.WaitChoice{Relaxation: &relaxation.Solution{PoolPrice: slices.Repeat([]float64{1}, len(p.Pools))}}
-		covers := &modelCovers{problem: p, choice: choice, incumbent: &incumbent{goal: maxThroughputGoal{}}}
+		covers := &modelCovers{problem: p, choice: choice, incumbent: &incumbent.Incumbent{Goal: incumbent.MaxThroughput{}}}
 		pick := func(nodes int64) []int {
 			b := newBundleSearch(highs.Solver{}, &problem.Options{Effort: 1}, covers)
 			b.remainingNodes = nodes
@@ -304,14 +305,14 @@ func TestPickBundlesFindsFittingChoice(t *testing.T) {
 func TestBundlesReachTheGap(t *testing.T) {
 	z := pooldraw.Synthetic{Seed: 15, Models: 12, Classes: 3, Kinds: 4, GPUs: 400, Layers: 8, Partitions: 2, Shares: 3, Batches: 4, Rounding: problem.Slot}
 	ctx := context.Background()
-	x, err := newSearch(ctx, z.Problem(), highs.Solver{}, problem.Options{Gap: 0.01}, maxThroughputGoal{})
+	x, err := newSearch(ctx, z.Problem(), highs.Solver{}, problem.Options{Gap: 0.01}, incumbent.MaxThroughput{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := planByBundles(ctx, x.solver, x.choice, x.incumbent, x.tables, &x.options, x.recordPhase); err != nil {
 		t.Fatal(err)
 	}
-	if gap := x.incumbent.gap(); gap > 0.01 {
+	if gap := x.incumbent.Gap(); gap > 0.01 {
 		t.Errorf("gap %.3f %%, asked 1 %%", 100*gap)
 	}
 }
