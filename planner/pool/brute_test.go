@@ -164,7 +164,7 @@ func TestEnumerationLosesNothing(t *testing.T) {
 		value := func(list []stages.Template) float64 {
 			c := *few // its units
 			c.Templates = list
-			r, err := relaxation.Solve(&c, context.Background(), highs.Solver{}, nil, c.AllTemplates())
+			r, err := relaxation.Solve(context.Background(), &c, highs.Solver{}, nil, c.AllTemplates())
 			if err != nil {
 				t.Fatal(err)
 			}

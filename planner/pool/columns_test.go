@@ -32,7 +32,7 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 			}
 			return
 		}
-		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, nil, every.AllTemplates())
+		want, wantErr := relaxation.Solve(ctx, every, highs.Solver{}, nil, every.AllTemplates())
 		c, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
@@ -67,7 +67,7 @@ func TestPricedColumnsMatchEnumeration(t *testing.T) {
 		if err != nil {
 			return
 		}
-		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, g.PoolCosts(), every.AllTemplates())
+		want, wantErr := relaxation.Solve(ctx, every, highs.Solver{}, g.PoolCosts(), every.AllTemplates())
 		_, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, g.PoolCosts(), nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
@@ -207,7 +207,7 @@ func TestTinyFloorIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := relaxation.Solve(every, context.Background(), highs.Solver{}, g.PoolCosts(), every.AllTemplates())
+	r, err := relaxation.Solve(context.Background(), every, highs.Solver{}, g.PoolCosts(), every.AllTemplates())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,16 +54,11 @@
 //
 // Templates and their relaxation:
 //
-//
 // The search for plans and bounds:
 //
 //	search.go          the search: relaxations of all wait choices, bounds, stop rules, progress
 //	hopeless.go        drops wait choices under which no plan meets the floors
 //	improver.go        the phases that improve plan and bound: they choose the templates, and so the batch sizes
-//	lossknapsack.go    the proof by sums of losses: a knapsack over configurations
-//	labels.go          the labels of one model
-//	leftover.go        the least loss on the devices that a label leaves
-//	setjoiner.go       one device set of each model, so that all fit together
 //
 // Many models:
 //

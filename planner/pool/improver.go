@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/planner/pool/incumbent"
+	"inferplan/planner/pool/losses"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/programs"
@@ -109,7 +110,7 @@ func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (s
 	if err := boundByWholeDevices(ctx, search); err != nil || search.shouldStop(ctx) {
 		return true, err
 	}
-	boundByLosses(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
+	losses.LowerBound(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
 	return search.shouldStop(ctx), nil
 }
 
@@ -124,7 +125,7 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 		return err
 	}
 	// The plan is better now, so the sums of losses have less to look at.
-	if boundByLosses(search.choice, search.incumbent, &search.options, longLossFactor, search.recordPhase); search.shouldStop(ctx) {
+	if losses.LowerBound(search.choice, search.incumbent, &search.options, losses.LongFactor, search.recordPhase); search.shouldStop(ctx) {
 		return nil
 	}
 	if search.replan != nil && search.options.Effort == 1 {

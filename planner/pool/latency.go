@@ -37,7 +37,7 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 	if templates == nil || err != nil {
 		return err
 	}
-	solved, err := relaxation.Solve(search.catalogue, ctx, search.solver, nil, templates)
+	solved, err := relaxation.Solve(ctx, search.catalogue, search.solver, nil, templates)
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
 	}

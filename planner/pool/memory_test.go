@@ -224,7 +224,7 @@ func bestSet(p *problem.Problem, all []stages.Template) (want float64, ok bool) 
 			return
 		}
 		sets++
-		if r, err := relaxation.Solve(c, context.Background(), highs.Solver{}, nil, set); err == nil {
+		if r, err := relaxation.Solve(context.Background(), c, highs.Solver{}, nil, set); err == nil {
 			want = max(want, r.Value*c.Units.Throughput)
 		}
 	}

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 
+	"inferplan/planner/pool/losses"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/programs"
@@ -67,7 +68,7 @@ func preferRunning(ctx context.Context, search *planSearch) bool {
 		return false
 	}
 	search.incumbent.Plan = running
-	boundByLosses(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
+	losses.LowerBound(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
 	isEnough := search.goal.RelativeGap(search.goal.ScoreOf(search.catalogue, running), search.incumbent.ProvenBound()) <= search.options.Gap
 	if search.incumbent.KeepIfBetter(improved); isEnough {
 		search.incumbent.Plan = running

@@ -119,7 +119,7 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 func (s *planSearch) relaxChoices(ctx context.Context) error {
 	choices, exact := templates.ListWaitBounds(s.catalogue)
 	relaxOver := func(templates []int) (*relaxation.Solution, error) {
-		return relaxation.Solve(s.catalogue, ctx, s.solver, s.goal.PoolCosts(), templates)
+		return relaxation.Solve(ctx, s.catalogue, s.solver, s.goal.PoolCosts(), templates)
 	}
 
 	// Choices under which some model has no template, or floors cannot be met, are left out.

@@ -31,7 +31,7 @@ func TestSievesMatchEnumeration(t *testing.T) {
 			}
 			return
 		}
-		want, wantErr := relaxation.Solve(every, ctx, highs.Solver{}, nil, every.AllTemplates())
+		want, wantErr := relaxation.Solve(ctx, every, highs.Solver{}, nil, every.AllTemplates())
 		c, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)

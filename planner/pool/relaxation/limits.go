@@ -51,7 +51,7 @@ func FindLimits(ctx context.Context, solver milp.Solver, choice *WaitChoice) []f
 		if err != nil {
 			continue
 		}
-		solved, err := Solve(changed, ctx, solver, nil, changed.AllTemplates())
+		solved, err := Solve(ctx, changed, solver, nil, changed.AllTemplates())
 		add("slo "+catalogue.Problem.Models[d].Name, "+"+document.Duration(sloStep).String(), solved, err)
 	}
 	slices.SortStableFunc(limits, func(a, b formats.Limit) int { return cmp.Compare(b.Gain, a.Gain) })

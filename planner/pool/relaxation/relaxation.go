@@ -123,7 +123,7 @@ var ErrInfeasible = errors.New("the relaxation is infeasible")
 
 // Solve solves the linear program over a set of templates. If the floors cannot all be met, it returns
 // ErrInfeasible.
-func Solve(c *templates.Catalogue, ctx context.Context, s milp.Solver, poolCosts []float64, templates []int) (*Solution, error) {
+func Solve(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolCosts []float64, templates []int) (*Solution, error) {
 	return solveFrom(ctx, c, s, poolCosts, templates, -1, nil)
 }
 

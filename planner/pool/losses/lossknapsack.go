@@ -1,4 +1,4 @@
-package pool
+package losses
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ import (
 
 const (
 	lossWorkSteps      = 4_000_000 // configurations and device sets that are combined, per unit of effort
-	longLossFactor     = 4         // times as many, if the first pass was not enough
+	LongFactor         = 4         // times as many, if the first pass was not enough
 	firstBudgetDivisor = 16        // the first loss budget is the gap divided by this
 	budgetGrowth       = 1.5       // factor from one budget to the next
 	slotBudgetGrowth   = 1.1       // the same with stage positions apart
@@ -68,13 +68,13 @@ func newLossKnapsack(choice *relaxation.WaitChoice, best *incumbent.Incumbent, g
 	return &lossKnapsack{incumbent: best, problem: choice.Catalogue.Problem, catalogue: choice.Catalogue, choice: choice, gap: gap, maxSteps: maxSteps}
 }
 
-// boundByLosses lowers the bound of plans under a wait choice by sums of losses, first with stage positions counted
+// LowerBound lowers the bound of plans under a wait choice by sums of losses, first with stage positions counted
 // together. If that pass finds the best such sums, a second one counts stage positions apart, unless the plan is
 // wanted soon. The first pass takes workFactor times the usual steps. Each pass that did some work is noted in
 // record.
-func boundByLosses(choice *relaxation.WaitChoice, best *incumbent.Incumbent, options *problem.Options, workFactor int64, record problem.PhaseRecorder) {
+func LowerBound(choice *relaxation.WaitChoice, best *incumbent.Incumbent, options *problem.Options, workFactor int64, record problem.PhaseRecorder) {
 	if boundByLossSums(choice, best, options, workFactor, false, record) && !options.Hurry {
-		boundByLossSums(choice, best, options, longLossFactor, true, record)
+		boundByLossSums(choice, best, options, LongFactor, true, record)
 	}
 }
 

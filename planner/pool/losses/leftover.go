@@ -1,4 +1,4 @@
-package pool
+package losses
 
 // leftoverLoss holds, for a problem with one model, what a plan loses at least on the devices that a label
 // leaves: the price of those that stay idle, and the losses of the configurations that fill the others. Stage

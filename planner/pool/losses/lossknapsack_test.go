@@ -1,4 +1,4 @@
-package pool
+package losses
 
 import (
 	"context"
@@ -13,12 +13,40 @@ import (
 	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/programs"
+	"inferplan/planner/pool/relaxation"
+	"inferplan/planner/pool/templates"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 	"inferplan/testkit/pooldraw"
 )
 
-// The bounds by sums of losses and by whole devices per model hold against the
+// relaxed is a problem with its relaxation and the best plan that rounding finds.
+type relaxed struct {
+	choice *relaxation.WaitChoice
+	best   *incumbent.Incumbent
+}
+
+// relax lists the templates of a problem and solves its relaxation.
+func relax(p *problem.Problem) (*relaxed, error) {
+	catalogue, err := templates.ListAll(p)
+	if err != nil {
+		return nil, err
+	}
+	solved, err := relaxation.Solve(context.Background(), catalogue, highs.Solver{}, nil, catalogue.AllTemplates())
+	if err != nil {
+		return nil, err
+	}
+	choice := &relaxation.WaitChoice{Catalogue: catalogue, AllowedTemplates: catalogue.AllTemplates(), Relaxation: solved, Bound: solved.Bound}
+	choice.ComputeLosses()
+	best := &incumbent.Incumbent{Catalogue: catalogue, Goal: incumbent.MaxThroughput{}, ChoiceBound: solved.Bound, OtherBound: math.Inf(-1)}
+	best.RoundRelaxation(choice)
+	return &relaxed{choice, best}, nil
+}
+
+// unrecorded drops the records of phases.
+func unrecorded(string, int, milp.Stats) {}
+
+// The bounds by sums of losses hold against the
 // integer program over every template, and where the sums keep stage positions
 // apart (or where that is no matter) they come to its value.
 func TestLossesAgainstProgram(t *testing.T) {
@@ -26,55 +54,45 @@ func TestLossesAgainstProgram(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 3, Count: 5, Shares: 3, Blocks: 3, Batches: 2, Partitions: 2, Memory: true})
 		ctx := context.Background()
-		fresh := func() *planSearch {
-			x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, incumbent.MaxThroughput{})
-			if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
-				t.Logf("%v", inf)
-				return nil
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			x.incumbent.RoundRelaxation(x.choice)
-			return x
-		}
-		x := fresh()
-		if x == nil || len(x.catalogue.Templates) > 150 || x.incumbent.Plan == nil {
+		x, err := relax(p)
+		if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
+			t.Logf("%v", inf)
 			return
 		}
-		q := programs.New(x.catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0)
-		sol, err := x.solver.Solve(ctx, q.Model, milp.Options{Gap: 1e-7, MaxNodes: 3000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(x.choice.Catalogue.Templates) > 150 || x.best.Plan == nil {
+			return
+		}
+		q := programs.New(x.choice.Catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0)
+		sol, err := highs.Solver{}.Solve(ctx, q.Model, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
 		}
 		want := sol.Value
 		compared++
-		holds := func(name string, x *planSearch) {
-			if x.incumbent.ChoiceBound < want*(1-1e-6) {
-				t.Errorf("%s: bound %v, the program has a plan of %v", name, x.incumbent.ChoiceBound, want)
+		holds := func(name string, x *relaxed) {
+			if x.best.ChoiceBound < want*(1-1e-6) {
+				t.Errorf("%s: bound %v, the program has a plan of %v", name, x.best.ChoiceBound, want)
 			}
-			if x.incumbent.Score() > sol.Bound*(1+1e-6) {
-				t.Errorf("%s: value %v, the program allows %v", name, x.incumbent.Score(), sol.Bound)
+			if x.best.Score() > sol.Bound*(1+1e-6) {
+				t.Errorf("%s: value %v, the program allows %v", name, x.best.Score(), sol.Bound)
 			}
 		}
-		if err := boundByWholeDevices(ctx, x); err != nil {
-			t.Fatal(err)
-		}
-		holds("whole devices", x)
-		x = fresh()
-		done := boundByLossSums(x.choice, x.incumbent, &x.options, 1, false, x.recordPhase)
+		done := boundByLossSums(x.choice, x.best, &problem.Options{Effort: 1}, 1, false, unrecorded)
 		holds("losses", x)
 		if p.Rounding == problem.Slot {
-			done = boundByLossSums(x.choice, x.incumbent, &x.options, 1, true, x.recordPhase)
+			done = boundByLossSums(x.choice, x.best, &problem.Options{Effort: 1}, 1, true, unrecorded)
 			holds("losses by position", x)
 		}
 		if done {
 			exact++
-			if x.incumbent.ChoiceBound > max(want, x.incumbent.Score())*(1+1e-5) {
-				t.Errorf("the best sums are %v, the program comes to %v", x.incumbent.ChoiceBound, want)
+			if x.best.ChoiceBound > max(want, x.best.Score())*(1+1e-5) {
+				t.Errorf("the best sums are %v, the program comes to %v", x.best.ChoiceBound, want)
 			}
 		}
-		if x.incumbent.ChoiceBound < x.choice.Relaxation.Bound*(1-1e-6) {
+		if x.best.ChoiceBound < x.choice.Relaxation.Bound*(1-1e-6) {
 			tighter++
 		}
 	})
@@ -96,19 +114,15 @@ func TestLossesProve(t *testing.T) {
 }
 
 func lossesProve(t *testing.T, p *problem.Problem) {
-	x, err := newSearch(context.Background(), p, highs.Solver{}, problem.Options{}, incumbent.MaxThroughput{})
+	x, err := relax(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.incumbent.RoundRelaxation(x.choice)
-	before := x.incumbent.Gap()
-	boundByLossSums(x.choice, x.incumbent, &x.options, 1, false, x.recordPhase)
-	boundByLossSums(x.choice, x.incumbent, &x.options, longLossFactor, true, x.recordPhase)
-	if !(before > 1e-4) || x.incumbent.Gap() > 1e-6 {
-		t.Errorf("gap %v, then %v", before, x.incumbent.Gap())
-	}
-	if outcome, err := Solve(context.Background(), p, highs.Solver{}, problem.Options{Gap: 1e-3}); err != nil || math.Abs(outcome.Value/x.incumbent.Plan.Value-1) > 1e-3 {
-		t.Errorf("%v, %v against %v", err, outcome, x.incumbent.Plan.Value)
+	before := x.best.Gap()
+	boundByLossSums(x.choice, x.best, &problem.Options{Effort: 1}, 1, false, unrecorded)
+	boundByLossSums(x.choice, x.best, &problem.Options{Effort: 1}, LongFactor, true, unrecorded)
+	if !(before > 1e-4) || x.best.Gap() > 1e-6 {
+		t.Errorf("gap %v, then %v", before, x.best.Gap())
 	}
 }
 
@@ -122,7 +136,7 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		z.Layers, z.Shares = rapid.IntRange(3, 5).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "shares")
 		p := z.Problem()
 		work := int64(rapid.SampledFrom([]int{500, 5000, 50_000, lossWorkSteps}).Draw(t, "work"))
-		x, err := newSearch(context.Background(), p, highs.Solver{}, problem.Options{}, incumbent.MaxThroughput{})
+		x, err := relax(p)
 		if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 			t.Logf("%v", inf)
 			return
@@ -130,30 +144,29 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.incumbent.RoundRelaxation(x.choice)
-		if len(x.catalogue.Templates) > 150 || x.incumbent.Plan == nil {
+		if len(x.choice.Catalogue.Templates) > 150 || x.best.Plan == nil {
 			return
 		}
-		sol, err := x.solver.Solve(context.Background(), programs.New(x.catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0).Model, milp.Options{Gap: 1e-7, MaxNodes: 3000})
+		sol, err := highs.Solver{}.Solve(context.Background(), programs.New(x.choice.Catalogue, x.choice.AllowedTemplates, x.choice.Relaxation.Bound, 0).Model, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
 		}
 		compared++
-		knapsack := newLossKnapsack(x.choice, x.incumbent, incumbent.ProvenGap, work)
+		knapsack := newLossKnapsack(x.choice, x.best, incumbent.ProvenGap, work)
 		knapsack.bySlot = true
 		if knapsack.bounds() && knapsack.raiseBudget() {
 			exact++
-			if x.incumbent.ChoiceBound > max(sol.Value, x.incumbent.Score())*(1+1e-5) {
-				t.Errorf("the best sums are %v, the program comes to %v", x.incumbent.ChoiceBound, sol.Value)
+			if x.best.ChoiceBound > max(sol.Value, x.best.Score())*(1+1e-5) {
+				t.Errorf("the best sums are %v, the program comes to %v", x.best.ChoiceBound, sol.Value)
 			}
 		} else if knapsack.workSteps > 0 {
 			cut++
 		}
-		if x.incumbent.ChoiceBound < sol.Value*(1-1e-6) {
-			t.Errorf("bound %v, the program has a plan of %v", x.incumbent.ChoiceBound, sol.Value)
+		if x.best.ChoiceBound < sol.Value*(1-1e-6) {
+			t.Errorf("bound %v, the program has a plan of %v", x.best.ChoiceBound, sol.Value)
 		}
-		if x.incumbent.Score() > sol.Bound*(1+1e-6) {
-			t.Errorf("value %v, the program allows %v", x.incumbent.Score(), sol.Bound)
+		if x.best.Score() > sol.Bound*(1+1e-6) {
+			t.Errorf("value %v, the program allows %v", x.best.Score(), sol.Bound)
 		}
 	})
 	t.Logf("%d compared, %d solved by sums alone, %d cut short", compared, exact, cut)
