@@ -228,3 +228,38 @@ func TestTinyFloorIsKept(t *testing.T) {
 		t.Errorf("the plan costs %v, expected one cheap device", o.Value)
 	}
 }
+
+// Column generation from template tables agrees with the program over every template.
+func TestSievesMatchEnumeration(t *testing.T) {
+	compared := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := pooldraw.DrawMany(t)
+		ctx := context.Background()
+		every, err := templates.ListAll(p)
+		if err != nil {
+			if _, _, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
+				t.Fatal("sieves hold pipelines where there are none")
+			}
+			return
+		}
+		want, wantErr := relaxation.Solve(ctx, every, highs.Solver{}, nil, every.AllTemplates())
+		c, got, err := relaxation.GenerateColumns(ctx, p, highs.Solver{}, nil, nil)
+		if (wantErr != nil) != (err != nil) {
+			t.Fatalf("errors %v and %v", wantErr, err)
+		}
+		if err != nil {
+			return
+		}
+		compared++
+		a, b := want.Value*every.Units.Throughput, got.Value*c.Catalogue.Units.Throughput
+		if math.Abs(a-b) > 1e-6*a {
+			t.Fatalf("sieves have %v, enumeration %v", b, a)
+		}
+		if bound := got.Bound * c.Catalogue.Units.Throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
+			t.Fatalf("bound %v of an optimum of %v", bound, a)
+		}
+	})
+	if compared == 0 {
+		t.Error("no problem was feasible")
+	}
+}

@@ -62,12 +62,6 @@
 //
 // Many models:
 //
-//	covers.go     the covers of a model: a covering knapsack
-//	coverbound.go the covers of all models, the bound that they prove, and the templates that they need
-//	allotments.go the bound that whole devices per model prove
-//	bundle.go     bisects the largest throughput that bundles reach
-//	bundleprogram.go picks one bundle per model by a linear or integer program
-//	bundlerounder.go rounds that choice by swaps of bundles
 //
 // After the objective is reached:
 //

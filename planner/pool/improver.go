@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/pool/bundles"
 	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/losses"
 	"inferplan/planner/pool/placement"
@@ -25,7 +26,7 @@ func improvePlan(ctx context.Context, search *planSearch) error {
 
 	// With many models, bundles; else integer programs over few templates.
 	if search.problem.UsesBundles() && search.incumbent.Plan != nil {
-		if err := planByBundles(ctx, search.solver, search.choice, search.incumbent, search.tables, &search.options, search.recordPhase); err != nil {
+		if err := bundles.Plan(ctx, search.solver, search.choice, search.incumbent, search.tables, &search.options, search.recordPhase); err != nil {
 			return err
 		}
 		search.outcome.Templates = max(search.outcome.Templates, len(search.catalogue.Templates))

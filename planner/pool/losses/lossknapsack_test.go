@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -14,10 +13,10 @@ import (
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/programs"
 	"inferplan/planner/pool/relaxation"
-	"inferplan/planner/pool/templates"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 	"inferplan/testkit/pooldraw"
+	"inferplan/testkit/poolrelaxed"
 )
 
 // relaxed is a problem with its relaxation and the best plan that rounding finds.
@@ -26,21 +25,10 @@ type relaxed struct {
 	best   *incumbent.Incumbent
 }
 
-// relax lists the templates of a problem and solves its relaxation.
+// relax returns a problem with its relaxation.
 func relax(p *problem.Problem) (*relaxed, error) {
-	catalogue, err := templates.ListAll(p)
-	if err != nil {
-		return nil, err
-	}
-	solved, err := relaxation.Solve(context.Background(), catalogue, highs.Solver{}, nil, catalogue.AllTemplates())
-	if err != nil {
-		return nil, err
-	}
-	choice := &relaxation.WaitChoice{Catalogue: catalogue, AllowedTemplates: catalogue.AllTemplates(), Relaxation: solved, Bound: solved.Bound}
-	choice.ComputeLosses()
-	best := &incumbent.Incumbent{Catalogue: catalogue, Goal: incumbent.MaxThroughput{}, ChoiceBound: solved.Bound, OtherBound: math.Inf(-1)}
-	best.RoundRelaxation(choice)
-	return &relaxed{choice, best}, nil
+	choice, best, err := poolrelaxed.Relax(p)
+	return &relaxed{choice, best}, err
 }
 
 // unrecorded drops the records of phases.

@@ -1,4 +1,4 @@
-package pool
+package bundles
 
 import (
 	"context"
@@ -6,10 +6,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/highs"
 	"inferplan/testkit/pooldraw"
+	"inferplan/testkit/poolrelaxed"
 )
 
 // The bound by whole devices of each model is never below the best plan, which was found and
@@ -20,27 +20,27 @@ func TestAllotmentsBoundEveryPlan(t *testing.T) {
 		p := pooldraw.DrawProblem(t, pooldraw.Size{Models: 3, Pools: 3, Count: 4, Shares: 4, Blocks: 3, Batches: 2, Partitions: 2, Memory: true, Floors: true})
 		p.Rounding = problem.Slot
 		ctx := context.Background()
-		outcome, err := Solve(ctx, p, highs.Solver{}, problem.Options{NoPolish: true})
-		if err != nil {
+		choice, best, err := poolrelaxed.Relax(p)
+		if err != nil || best.Plan == nil {
 			return
 		}
-		x, err := newSearch(ctx, p, highs.Solver{}, problem.Options{}, incumbent.MaxThroughput{})
+		plan, err := poolrelaxed.PlanOver(choice)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x.incumbent.RoundRelaxation(x.choice); x.incumbent.Plan == nil {
+		if plan == nil {
 			return
 		}
-		b := newBundleSearch(x.solver, &x.options, newModelCovers(ctx, x.choice, x.incumbent, x.tables, 1))
-		before := x.incumbent.ChoiceBound
+		b := newBundleSearch(highs.Solver{}, &problem.Options{Effort: 1}, newModelCovers(ctx, choice, best, nil, 1))
+		before := best.ChoiceBound
 		if err := b.boundByAllotments(ctx); err != nil {
 			t.Fatal(err)
 		}
 		compared++
-		if bound := x.catalogue.UnitsToRate(x.incumbent.ChoiceBound); bound < outcome.Value*(1-1e-9) {
-			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
+		if bound := choice.Catalogue.UnitsToRate(best.ChoiceBound); bound < plan.Value*(1-1e-9) {
+			t.Fatalf("bound %v, a plan has %v", bound, plan.Value)
 		}
-		if x.incumbent.ChoiceBound < before*(1-1e-6) {
+		if best.ChoiceBound < before*(1-1e-6) {
 			tighter++
 		}
 	})

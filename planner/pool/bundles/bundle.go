@@ -1,4 +1,4 @@
-package pool
+package bundles
 
 import (
 	"cmp"
@@ -63,12 +63,12 @@ type bundleSearch struct {
 	remainingNodes int64     // for choosing whole bundles
 }
 
-// planByBundles looks, with many models, for a better plan made of bundles: for each model some pipelines that
+// Plan looks, with many models, for a better plan made of bundles: for each model some pipelines that
 // carry its rate, of which an integer program picks one per model. They are put together from covers, the cheapest
 // replicas that carry a rate. It lowers the bound by covers (the least cost of the rates of all models) and, if the
 // gap is still too large, by allotments (the devices that each model takes). tables holds the tables of column
 // generation, or nil if all templates are listed in the catalogue of the wait choice.
-func planByBundles(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice, best *incumbent.Incumbent, tables []*templates.Table, options *problem.Options, record problem.PhaseRecorder) error {
+func Plan(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice, best *incumbent.Incumbent, tables []*templates.Table, options *problem.Options, record problem.PhaseRecorder) error {
 	b := newBundleSearch(solver, options, newModelCovers(ctx, choice, best, tables, options.Effort))
 	err := b.raiseThroughput(ctx)
 	if err == nil && best.Gap() > options.Gap {
