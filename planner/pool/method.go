@@ -25,9 +25,10 @@ var Method = kind.Method{
 }
 
 // checkObjective refuses objectives other than throughput for the baseline algorithms, which know none.
-func checkObjective(c documents.OptionValues) error {
-	if c.Objective != documents.ObjectiveThroughput && c.Algorithm != documents.AlgorithmTemplate {
-		return &document.Error{Path: "--objective", Found: c.Objective, Expected: "throughput with --algorithm " + c.Algorithm}
+func checkObjective(options document.Values) error {
+	objective, algorithm := options.Word("objective"), options.Word("algorithm")
+	if objective != documents.ObjectiveThroughput && algorithm != documents.AlgorithmTemplate {
+		return &document.Error{Path: "--objective", Found: objective, Expected: "throughput with --algorithm " + algorithm}
 	}
 	return nil
 }
@@ -49,7 +50,7 @@ func fractionDone(phase string) float64 {
 // planDocuments is the method's solve: it translates the documents to a problem, runs the algorithm that the
 // options ask for, and returns the parts of the plan. Progress and better plans are reported to run.
 func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
-	if err := checkObjective(documents.OptionValuesOf(in.Values)); err != nil {
+	if err := checkObjective(in.Values); err != nil {
 		return nil, err
 	}
 	r, err := documents.Resolve(in, run)
@@ -60,11 +61,12 @@ func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 
 	// The options of the search, its progress, and the plan that runs.
 	o := r.SearchOptions()
-	o.Progress = func(p problem.Progress) {
+	o.Progress = func(p kind.Progress) {
 		if !math.IsNaN(p.Value) && p.Value > 0 {
 			run.Incumbent(p.Value, p.Bound)
 		}
-		run.Progress(kind.Progress{Phase: p.Phase, Fraction: fractionDone(p.Phase), Value: p.Value, Bound: p.Bound, Detail: p.Detail})
+		p.Fraction = fractionDone(p.Phase)
+		run.Progress(p)
 	}
 	if o.RunningPlan, err = r.ReadRunningPlan(); err != nil {
 		return nil, err
@@ -85,21 +87,21 @@ func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 // price, or that for the most throughput, with even shares of network cards or without.
 func runAlgorithm(ctx context.Context, r *documents.Resolved, solver milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	switch {
-	case r.Options.Algorithm == documents.AlgorithmNP:
+	case r.Input.Values.Word("algorithm") == documents.AlgorithmNP:
 		return search.NP(ctx, r.Problem, solver, o)
-	case r.Options.Algorithm == documents.AlgorithmDARTr:
+	case r.Input.Values.Word("algorithm") == documents.AlgorithmDARTr:
 		outcome, err := search.DARTr(ctx, r.Problem, solver, o)
 		if errors.Is(err, search.ErrKinds) {
 			err = r.Input.FieldError("cluster", "pools", fmt.Sprintf("%d pools", len(r.Pools)), "at most two kinds, none shared in time, for --algorithm dart-r", err.Error())
 		}
 		return outcome, err
-	case r.Options.Objective != documents.ObjectiveThroughput:
+	case r.Input.Values.Word("objective") != documents.ObjectiveThroughput:
 		prices, err := r.DevicePrices()
 		if err != nil {
 			return nil, err
 		}
 		return search.Cheapest(ctx, r.Problem, prices, solver, o)
-	case r.Options.UnevenNIC:
+	case r.Input.Values.Flag("uneven-nic"):
 		return search.SolveUneven(ctx, r.Problem, solver, o)
 	}
 	return search.Solve(ctx, r.Problem, solver, o)

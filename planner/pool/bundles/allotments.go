@@ -236,9 +236,6 @@ func (a *allotmentSearch) listTemplateSums(table *templates.Table) {
 	for i := range table.Len() {
 		stages := table.StagesOf(i)
 		for j := range stages {
-			if stages[j].Share == 0 {
-				break
-			}
 			a.addStageSums(bestRates, stages, j)
 		}
 	}
@@ -285,10 +282,7 @@ func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages [
 func (a *allotmentSearch) fewestParts(stages []templates.TableStage, rate float64) (parts allotment, cost float64) {
 	for i := range stages {
 		stage := &stages[i]
-		if stage.Share == 0 {
-			break
-		}
-		replicas := math.Ceil(rate*stage.DevicesPerRPS*float64(stage.Share) - 1e-9)
+		replicas := stage.ReplicasFor(rate)
 		if replicas > float64(a.poolSizes[stage.Pool])*float64(stage.Share) {
 			return parts, math.Inf(1)
 		}

@@ -58,9 +58,7 @@ func (builder *coverBuilder) listItems(table *templates.Table, maxRate float64) 
 	unitCosts := make([]float64, table.Len())
 	minUnitCost := math.Inf(1)
 	for i := range unitCosts {
-		for _, stage := range table.StagesOf(i) {
-			unitCosts[i] += builder.devicePrice[stage.Pool] * stage.DevicesPerRPS
-		}
+		unitCosts[i] = table.CostPerRPS(i, builder.devicePrice)
 		minUnitCost = min(minUnitCost, unitCosts[i])
 	}
 	var items []coverItem
@@ -95,10 +93,7 @@ func (builder *coverBuilder) listItems(table *templates.Table, maxRate float64) 
 func (builder *coverBuilder) appendItems(items []coverItem, table *templates.Table, template int, maxRate float64, goodCovers *coverTable) []coverItem {
 	stageRows := table.StagesOf(template)
 	for i := range stageRows {
-		if stageRows[i].Share == 0 {
-			break
-		}
-		replicaRate := 1 / (stageRows[i].DevicesPerRPS * float64(stageRows[i].Share))
+		replicaRate := stageRows[i].ReplicaRate()
 		for replicas := 1; ; replicas++ {
 			rate := replicaRate * float64(replicas)
 			// From this rate on, even fractions of replicas cost clearly more than the covers.
@@ -125,10 +120,7 @@ func (builder *coverBuilder) appendItems(items []coverItem, table *templates.Tab
 func (builder *coverBuilder) priceOf(stageRows []templates.TableStage, rate float64) (cost float64, fits bool) {
 	for j := range stageRows {
 		stage := &stageRows[j]
-		if stage.Share == 0 {
-			break
-		}
-		devices := math.Ceil(rate*stage.DevicesPerRPS*float64(stage.Share)-1e-9) / float64(stage.Share)
+		devices := stage.ReplicasFor(rate) / float64(stage.Share)
 		if devices > float64(builder.poolSizes[stage.Pool]) {
 			return 0, false
 		}

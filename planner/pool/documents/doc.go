@@ -3,7 +3,7 @@
 //
 // The files, in the order of the step:
 //
-//	options.go      the values of the options of this kind of plan
+//	algorithms.go   the names of algorithms and objectives
 //	resolve.go      translates documents to a Problem, and the options to those of a search
 //	objective.go    the sense of the objective, and the prices of devices
 //	runningplan.go  translates the plan that runs

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
 )
 
 // Sense returns whether the objective is maximised (throughput) or minimised (price, power, devices).
-func (o *OptionValues) Sense() milp.Sense {
-	if o.Objective == ObjectiveThroughput {
+func Sense(options document.Values) milp.Sense {
+	if options.Word("objective") == ObjectiveThroughput {
 		return milp.Maximize
 	}
 	return milp.Minimize
@@ -22,14 +23,14 @@ func (r *Resolved) DevicePrices() ([]float64, error) {
 	for d := range r.Problem.Models {
 		if r.Problem.Models[d].MinRPS <= 0 {
 			return nil, r.Input.FieldError("workload", fmt.Sprintf("models[%d].min_rps", d), "no rate to carry",
-				"one of every model with --objective "+r.Options.Objective, "--min-load 500 asks for 500 requests/s per weight of every model")
+				"one of every model with --objective "+r.Input.Values.Word("objective"), "--min-load 500 asks for 500 requests/s per weight of every model")
 		}
 	}
 	prices := make([]float64, len(r.Pools))
 	for k := range r.Pools {
 		p := &r.Pools[k]
 		field := ""
-		switch r.Options.Objective {
+		switch r.Input.Values.Word("objective") {
 		case ObjectiveCost:
 			prices[k], field = p.USDPerHour, "usd_per_hour"
 		case ObjectivePower:
@@ -38,7 +39,7 @@ func (r *Resolved) DevicePrices() ([]float64, error) {
 			prices[k] = 1
 		}
 		if !(prices[k] > 0) {
-			return nil, r.Input.FieldError("cluster", fmt.Sprintf("pools[%d].%s", k, field), "nothing", "what a "+p.Device+" takes, for --objective "+r.Options.Objective, "")
+			return nil, r.Input.FieldError("cluster", fmt.Sprintf("pools[%d].%s", k, field), "nothing", "what a "+p.Device+" takes, for --objective "+r.Input.Values.Word("objective"), "")
 		}
 	}
 	return prices, nil
@@ -48,7 +49,7 @@ func (r *Resolved) DevicePrices() ([]float64, error) {
 // from the workload.
 func (r *Resolved) floorsFromMinLoad() bool {
 	for d := range r.models {
-		if r.models[d].workload.MinRPS > r.Options.MinLoad*r.models[d].weight {
+		if r.models[d].workload.MinRPS > r.Input.Values.Number("min-load")*r.models[d].weight {
 			return false
 		}
 	}
@@ -62,8 +63,8 @@ func (r *Resolved) ExplainError(err error) error {
 	if !ok {
 		return err
 	}
-	if infeasible.OnlyMinLoad = r.Options.MinLoad > 0 && r.floorsFromMinLoad(); infeasible.OnlyMinLoad && infeasible.Nearest.LoadFactor > 0 {
-		infeasible.Nearest.MinLoadRPS = kind.RoundDown(r.Options.MinLoad*infeasible.Nearest.LoadFactor, 6)
+	if infeasible.OnlyMinLoad = r.Input.Values.Number("min-load") > 0 && r.floorsFromMinLoad(); infeasible.OnlyMinLoad && infeasible.Nearest.LoadFactor > 0 {
+		infeasible.Nearest.MinLoadRPS = kind.RoundDown(r.Input.Values.Number("min-load")*infeasible.Nearest.LoadFactor, 6)
 	}
 	return infeasible
 }

@@ -20,7 +20,6 @@ import (
 type Resolved struct {
 	Input           *kind.Problem
 	run             *kind.SolveRun
-	Options         OptionValues
 	Problem         *problem.Problem
 	requestedModels formats.WorkloadModels
 	models          []resolvedModel
@@ -45,13 +44,15 @@ func Resolve(in *kind.Problem, run *kind.SolveRun) (*Resolved, error) {
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
-	r := &Resolved{Input: in, run: run, Options: OptionValuesOf(in.Values)}
+	r := &Resolved{Input: in, run: run}
 	r.requestedModels = formats.ModelsOf(in.Workload)
 	if len(r.requestedModels) == 0 {
 		return nil, r.Input.FieldError("workload", "models", "no model", "at least one", "")
 	}
-	opt := &r.Options
-	r.Problem = &problem.Problem{Problem: stages.Problem{MaxPartitions: opt.MaxPartitions}, Rounding: opt.Rounding, Fluid: r.Input.BoundAttainment > 0, MarginShare: opt.Margin}
+	r.Problem = &problem.Problem{Problem: stages.Problem{MaxPartitions: in.Values.WholeNumber("max-partitions")}, Fluid: in.BoundAttainment > 0, MarginShare: in.Values.Number("margin")}
+	if in.Values.Word("gpu-rounding") == "fractional" {
+		r.Problem.Rounding = problem.Fractional
+	}
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
@@ -62,13 +63,13 @@ func Resolve(in *kind.Problem, run *kind.SolveRun) (*Resolved, error) {
 	}
 
 	// Merge blocks if the options or the number of possible pipelines ask for fewer.
-	if r.Options.Blocks > 0 {
+	if r.Input.Values.WholeNumber("blocks") > 0 {
 		rule := stages.ByTime
-		if r.Options.BlocksBy == "bytes" {
+		if r.Input.Values.Word("blocks-by") == "bytes" {
 			rule = stages.ByBytes
 		}
-		r.Problem.PrePartition(r.Options.Blocks, rule)
-		r.run.Assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.Options.Blocks, r.Options.Blocks, r.Options.BlocksBy)
+		r.Problem.PrePartition(r.Input.Values.WholeNumber("blocks"), rule)
+		r.run.Assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.Input.Values.WholeNumber("blocks"), r.Input.Values.WholeNumber("blocks"), r.Input.Values.Word("blocks-by"))
 	}
 	if n := templates.LimitBlocks(r.Problem); n > 0 {
 		limitedInput := *r.Input
@@ -102,8 +103,8 @@ func (r *Resolved) noteDefaultClasses() {
 		if len(classes) > 1 && !slices.ContainsFunc(classes, func(o formats.WorkloadModel) bool { return o.Class == "" }) {
 			r.run.Assume("class %s answers requests for %s that name no class: it is the first of the workload", w[i].Class, w[i].Model)
 		}
-		if len(classes) > 1 && !r.Options.SLO.IsZero() {
-			r.run.Warn("the SLO of %s is set over the workload's: its %d classes differ in nothing but their queues", r.Options.SLO, len(classes))
+		if len(classes) > 1 && !r.Input.Values.SLO("slo").IsZero() {
+			r.run.Warn("the SLO of %s is set over the workload's: its %d classes differ in nothing but their queues", r.Input.Values.SLO("slo"), len(classes))
 		}
 	}
 }
@@ -143,7 +144,7 @@ func (r *Resolved) resolvePools() error {
 		return r.Input.FieldError("cluster", "pools", "no device", "at least one", "")
 	}
 	r.Problem.SeparateHosts = r.Input.Cluster.Host != formats.HostShared
-	if r.Options.MaxPartitions > 1 {
+	if r.Input.Values.WholeNumber("max-partitions") > 1 {
 		r.run.AssumeNetwork(r.Input.Cluster)
 	}
 	return nil
@@ -189,7 +190,7 @@ func (r *Resolved) resolveModel(i int) error {
 	}
 
 	// What is kept back: the workload's own values, else the options'.
-	headroom := formats.Headroom{Margin: r.Options.Margin, Utilisation: cmp.Or(workload.Utilisation, 1)}
+	headroom := formats.Headroom{Margin: r.Input.Values.Number("margin"), Utilisation: cmp.Or(workload.Utilisation, 1)}
 	if workload.Margin != nil {
 		headroom.Margin = *workload.Margin
 	}
@@ -205,7 +206,7 @@ func (r *Resolved) resolveModel(i int) error {
 	// A model that promises only a part of what its devices carry needs devices for more than it promises.
 	model := stages.Model{
 		Name: workload.Key().String(), Network: workload.Model, SLO: slo, Margin: kind.Margin(slo, headroom.Margin),
-		Weight: weight / headroom.Utilisation, MinRPS: max(workload.MinRPS, r.Options.MinLoad*weight) / headroom.Utilisation,
+		Weight: weight / headroom.Utilisation, MinRPS: max(workload.MinRPS, r.Input.Values.Number("min-load")*weight) / headroom.Utilisation,
 	}
 
 	// Blocks, the cuts between them, and times by pool, share and batch.
@@ -216,7 +217,7 @@ func (r *Resolved) resolveModel(i int) error {
 	for _, c := range cuts {
 		model.CutBytes = append(model.CutBytes, c.Bytes)
 	}
-	if model.ShareCosts, err = stages.MeasuredCosts(profile, r.Pools, r.Options.MaxBatch, r.Input.FileName("profile"), profilePath); err != nil {
+	if model.ShareCosts, err = stages.MeasuredCosts(profile, r.Pools, r.Input.Values.WholeNumber("max-batch"), r.Input.FileName("profile"), profilePath); err != nil {
 		return err
 	}
 	r.Problem.Models = append(r.Problem.Models, model)
@@ -243,8 +244,8 @@ func (r *Resolved) resolveCuts(profile *formats.ProfileModel) []stages.Cut {
 	var cuts []stages.Cut
 	var unknownAfter []int // blocks
 	for b := range profile.Blocks[:len(profile.Blocks)-1] {
-		c := stages.CutAfterBlock(&profile.Blocks[b], r.hasNetwork, r.Options.CutDType)
-		if c.Bytes < 0 && r.Options.MaxPartitions > 1 {
+		c := stages.CutAfterBlock(&profile.Blocks[b], r.hasNetwork, r.Input.Values.Word("cut-dtype"))
+		if c.Bytes < 0 && r.Input.Values.WholeNumber("max-partitions") > 1 {
 			unknownAfter = append(unknownAfter, b)
 		}
 		cuts = append(cuts, c)
@@ -257,8 +258,8 @@ func (r *Resolved) resolveCuts(profile *formats.ProfileModel) []stages.Cut {
 // batch 1 on the fastest kind.
 func (r *Resolved) resolveSLO(workload *formats.WorkloadModel, path string, profile *formats.ProfileModel, profilePath string) (time.Duration, error) {
 	target := workload.SLO
-	if !r.Options.SLO.IsZero() {
-		target = r.Options.SLO
+	if !r.Input.Values.SLO("slo").IsZero() {
+		target = r.Input.Values.SLO("slo")
 	}
 	if target.IsZero() {
 		return 0, r.Input.FieldError("workload", path+".slo", "nothing", "a latency target such as 200ms or 5x", "--slo sets it for all models")
@@ -331,7 +332,7 @@ func (r *Resolved) Profiles() (profiles []*formats.ProfileModel) {
 // option batch-build divided by a rate. The rate is that of the workload or, if that names none, the one of
 // unpartitionedRates, which the model gets in a plan without partitioning.
 func (r *Resolved) SetBatchBuilding(unpartitionedRates func() ([]float64, error)) (err error) {
-	if r.Options.BatchBuild == 0 {
+	if r.Input.Values.Number("batch-build") == 0 {
 		return nil
 	}
 
@@ -348,7 +349,7 @@ func (r *Resolved) SetBatchBuilding(unpartitionedRates func() ([]float64, error)
 			rate = unpartitioned[d]
 			r.run.Assume("batch_build_rps %.6g for %s: its rate in the plan without partitioning that takes the fewest devices", rate, m.Name)
 		}
-		m.BatchWaitMicros = r.Options.BatchBuild * 1e6 / rate
+		m.BatchWaitMicros = r.Input.Values.Number("batch-build") * 1e6 / rate
 		m.EveryBatch = true
 	}
 	return nil
@@ -356,5 +357,5 @@ func (r *Resolved) SetBatchBuilding(unpartitionedRates func() ([]float64, error)
 
 // SearchOptions returns the options of a search that reports no progress and starts from no running plan.
 func (r *Resolved) SearchOptions() problem.Options {
-	return problem.Options{Gap: r.Options.Gap, Effort: 1 << (r.Options.Effort - 1), Seed: int32(r.Input.Seed % math.MaxInt32), NoPolish: r.Input.FeasibilityOnly, NoDiagnosis: r.Input.FeasibilityOnly, Hurry: r.Input.Quick, LeastRPS: r.Input.MinObjective}
+	return problem.Options{Gap: r.Input.Values.Number("gap"), Effort: 1 << (r.Input.Values.WholeNumber("effort") - 1), Seed: int32(r.Input.Seed % math.MaxInt32), NoPolish: r.Input.FeasibilityOnly, NoDiagnosis: r.Input.FeasibilityOnly, Hurry: r.Input.Quick, LeastRPS: r.Input.MinObjective}
 }

@@ -34,7 +34,7 @@ func (r *Resolved) ReadRunningPlan() (*problem.RunningPlan, error) {
 	if err := CheckRunningPlan(r.Input); err != nil {
 		return nil, err
 	}
-	running := &problem.RunningPlan{MaxMoved: r.Options.MaxMoved}
+	running := &problem.RunningPlan{MaxMoved: r.Input.Values.Number("max-moved")}
 	changedModels := map[string]bool{}
 	for i := range p.Deployment {
 		deployed := &p.Deployment[i]
@@ -82,7 +82,7 @@ func (r *Resolved) writeReplan(outcome *problem.Outcome, o *kind.Outcome) {
 	if r.Input.RunningPlan == nil {
 		return
 	}
-	c := &formats.Replan{MovedGPUs: outcome.MovedDevices, MaxMoved: r.Options.MaxMoved}
+	c := &formats.Replan{MovedGPUs: outcome.MovedDevices, MaxMoved: r.Input.Values.Number("max-moved")}
 	for k := range r.Pools {
 		if !r.Problem.Pools[k].TimeShared {
 			c.GPUs += r.Pools[k].Count

@@ -41,8 +41,8 @@ func hasSamples(m formats.ProfileModel) bool {
 // deployed and promised, warnings and limits.
 func (r *Resolved) PlanOutcome(outcome *problem.Outcome) *kind.Outcome {
 	o := &kind.Outcome{
-		Algorithm: r.Options.Algorithm, Values: r.Input.Values, Objective: formats.Objective{Name: r.Options.Objective, Value: outcome.Value},
-		Sense: r.Options.Sense(), StoppedBy: outcome.StoppedBy, Pools: r.Pools, Policy: policyFor(r.Input.Profile), Candidates: outcome.Templates, Phases: outcome.Phases,
+		Algorithm: r.Input.Values.Word("algorithm"), Values: r.Input.Values, Objective: formats.Objective{Name: r.Input.Values.Word("objective"), Value: outcome.Value},
+		Sense: Sense(r.Input.Values), StoppedBy: outcome.StoppedBy, Pools: r.Pools, Policy: policyFor(r.Input.Profile), Candidates: outcome.Templates, Phases: outcome.Phases,
 	}
 
 	// The bound and the gap.
@@ -82,7 +82,7 @@ func (r *Resolved) headrooms() []formats.Headroom {
 	differs := false
 	for i := range r.models {
 		h := r.models[i].headroom
-		list, differs = append(list, h), differs || h != formats.Headroom{Margin: r.Options.Margin, Utilisation: 1}
+		list, differs = append(list, h), differs || h != formats.Headroom{Margin: r.Input.Values.Number("margin"), Utilisation: 1}
 	}
 	if !differs {
 		return nil

@@ -96,9 +96,9 @@ func (a *planTuner) writeBounds(res *kind.Result) {
 		}
 		objective.Fluid = &carriedRPS
 	}
-	options, bound := documents.OptionValuesOf(a.problem.Values), a.planBound
+	bound := a.planBound
 	if objective.Value > bound { // the test passed by luck; an objective that is minimised has one bound only
 		bound = a.fluidBound
 	}
-	certify.StateValue(res, options.Sense(), bound, documents.BoundScope(a.problem.Values, plan.Options.WholeNumber("blocks"), plan.Deployment, plan.Pools), options.Gap)
+	certify.StateValue(res, documents.Sense(a.problem.Values), bound, documents.BoundScope(a.problem.Values, plan.Options.WholeNumber("blocks"), plan.Deployment, plan.Pools), a.problem.Values.Number("gap"))
 }

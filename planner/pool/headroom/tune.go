@@ -252,14 +252,14 @@ func randomBound(tuner *planTuner, plan *formats.Plan, attainment float64) float
 
 // reachedGap reports whether the best plan is within the gap asked for of the bound of all plans.
 func reachedGap(tuner *planTuner) bool {
-	options := documents.OptionValuesOf(tuner.problem.Values)
+	gap := tuner.problem.Values.Number("gap")
 	if tuner.bestAttempt == nil || math.IsNaN(tuner.planBound) {
 		return false
 	}
 	if tuner.maximises() {
-		return tuner.bestAttempt.sustainedRate <= tuner.planBound && milp.RelativeGap(milp.Maximize, tuner.bestAttempt.sustainedRate, tuner.planBound) <= options.Gap
+		return tuner.bestAttempt.sustainedRate <= tuner.planBound && milp.RelativeGap(milp.Maximize, tuner.bestAttempt.sustainedRate, tuner.planBound) <= gap
 	}
-	return tuner.bestAttempt.meetsFloors && milp.RelativeGap(milp.Minimize, tuner.bestAttempt.result.Plan.Objective.Value, tuner.planBound) <= options.Gap
+	return tuner.bestAttempt.meetsFloors && milp.RelativeGap(milp.Minimize, tuner.bestAttempt.result.Plan.Objective.Value, tuner.planBound) <= gap
 }
 
 // widestShape returns the shape that the options allow.
@@ -364,8 +364,7 @@ func (a *planTuner) largestBatch() int {
 
 // maximises reports whether the objective is maximised.
 func (a *planTuner) maximises() bool {
-	c := documents.OptionValuesOf(a.problem.Values)
-	return c.Sense() == milp.Maximize
+	return documents.Sense(a.problem.Values) == milp.Maximize
 }
 
 // isBetterStart reports whether rebalance should rather start from candidate than from current: the one that

@@ -42,15 +42,8 @@ type Options struct {
 	LeastRPS float64
 	// RunningPlan is a plan that runs. Most of it should stay where it is.
 	RunningPlan *RunningPlan
-	// Progress is called from the solving goroutine; it must return soon.
-	Progress func(Progress)
-}
-
-// Progress is the state of a solve. Values are in requests/s per weight, or prices.
-type Progress struct {
-	Phase        string
-	Value, Bound float64 // NaN while unknown
-	Detail       string
+	// Progress is called from the solving goroutine; it must return soon. Values are in requests/s per weight, or prices.
+	Progress func(kind.Progress)
 }
 
 // PhaseRecorder notes a finished phase of a search: its name, the pipelines that took part, and the solver's work.

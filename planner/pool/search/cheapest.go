@@ -3,7 +3,6 @@ package search
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"inferplan/planner/pool/incumbent"
@@ -91,17 +90,11 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	}
 	options := search.options.WorkLimits(sumNodes)
 	options.Gap = 1e-3
-	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.Plan, options, "the most throughput at the least price")
-	if err != nil {
-		return err
-	}
 
 	// Keep the plan if it carries more at the same price.
-	if plan != nil && plan.Value > search.incumbent.Plan.Value && search.goal.ScoreOf(search.catalogue, plan) >= search.incumbent.Score() && search.incumbent.IsPlaceable(plan) {
-		search.incumbent.Plan = plan
-	}
-	search.recordPhase("most throughput", len(program.TemplateSet), stats)
-	return nil
+	return polishBy(ctx, search, "most throughput", "the most throughput at the least price", program, options, func(found *placement.Plan) bool {
+		return found.Value > search.incumbent.Plan.Value && search.goal.ScoreOf(search.catalogue, found) >= search.incumbent.Score() && search.incumbent.IsPlaceable(found)
+	})
 }
 
 // writePricedOutcome places the plan of least price on devices and returns the outcome, with its price and the
@@ -117,32 +110,18 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 			p.Pools[k].Count = paidProblem.Pools[k].Count
 		}
 	}
-	placedOn := search.catalogue.WithProblem(&p)
-	plan, places, warnings := placement.Place(placedOn, search.incumbent.Plan, search.replan.HeldContents())
-	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(search.incumbent.Plan.Pipelines))
-	}
-
-	// Write the outcome.
-	written := search.outcome
-	written.Warnings = append(written.Warnings, warnings...)
-	written.RPS = plan.ModelRPS
-	written.Pipelines = placement.PlacedPipelines(placedOn, plan, places)
-	if search.replan != nil {
-		written.MovedDevices = search.replan.CountLoading(written.Pipelines)
+	if _, err := placeOutcome(ctx, search, search.catalogue.WithProblem(&p)); err != nil {
+		return nil, err
 	}
 
 	// The price counts the devices that are used in the end.
+	written := search.outcome
 	for k, n := range placedDevices(&p, written.Pipelines) {
 		written.Value += devicePrices[k] * float64(n)
 	}
 	written.Bound = min(search.displayValue(search.incumbent.ProvenBound()), written.Value)
-	written.StoppedBy = search.stoppedBy
-	if search.stoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*incumbent.ProvenGap) {
+	if written.StoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*incumbent.ProvenGap) {
 		written.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum
-	}
-	if ctx.Err() != nil {
-		written.StoppedBy = milp.StoppedByInterrupt
 	}
 	return written, nil
 }

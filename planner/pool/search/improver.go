@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/pool/bundles"
 	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/losses"
@@ -218,7 +219,7 @@ func programOptions(search *planSearch, name string, program *programs.Program, 
 		options.Incumbent = func(found milp.Incumbent) {
 			// The solver's own figures, for the progress line. The plan's are recomputed later.
 			if search.incumbent.Plan == nil || found.Value > search.incumbent.Score() {
-				search.options.Progress(problem.Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.incumbent.ProvenBound())})
+				search.options.Progress(kind.Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.incumbent.ProvenBound())})
 			}
 		}
 	}

@@ -49,14 +49,22 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	options := search.options.WorkLimits(moveNodes)
 	// Plans that move less than half a device fewer are not looked for.
 	options.AbsGap = 0.5
-	found, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.Plan, options, "the fewest devices that move")
+	return polishBy(ctx, search, "fewest moves", "the fewest devices that move", program, options, func(found *placement.Plan) bool {
+		return found.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && search.replan.MovedDevices(found.Pipelines) < movedNow && placement.UnpackablePool(search.catalogue, found) < 0
+	})
+}
+
+// polishBy solves a program from the best plan, and keeps the plan that it finds if isBetter says so. phase and aim say, in
+// the outcome and in errors, what was looked for.
+func polishBy(ctx context.Context, search *planSearch, phase, aim string, program *programs.Program, options milp.Options, isBetter func(found *placement.Plan) bool) error {
+	found, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.Plan, options, aim)
 	if err != nil {
 		return err
 	}
-	if found != nil && found.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && search.replan.MovedDevices(found.Pipelines) < movedNow && placement.UnpackablePool(search.catalogue, found) < 0 {
+	if found != nil && isBetter(found) {
 		search.incumbent.Plan = found
 	}
-	search.recordPhase("fewest moves", len(program.TemplateSet), stats)
+	search.recordPhase(phase, len(program.TemplateSet), stats)
 	return nil
 }
 
@@ -100,15 +108,9 @@ func solveLargestSum(ctx context.Context, search *planSearch, program *programs.
 	program.MaximizeSum()
 	options := search.options.WorkLimits(nodes)
 	options.Gap = gap
-	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.Plan, options, "the largest weighted sum")
-	if err != nil {
-		return err
-	}
-	if plan != nil && plan.Value >= search.incumbent.Plan.Value*(1-1e-12) && plan.WeightedSum > search.incumbent.Plan.WeightedSum && search.incumbent.IsPlaceable(plan) {
-		search.incumbent.Plan = plan
-	}
-	search.recordPhase("weighted sum", len(program.TemplateSet), stats)
-	return nil
+	return polishBy(ctx, search, "weighted sum", "the largest weighted sum", program, options, func(found *placement.Plan) bool {
+		return found.Value >= search.incumbent.Plan.Value*(1-1e-12) && found.WeightedSum > search.incumbent.Plan.WeightedSum && search.incumbent.IsPlaceable(found)
+	})
 }
 
 // reduceDevices looks, among the plans of the best objective, for one that takes the fewest devices. The
@@ -127,21 +129,11 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 	program.MinimizeDevices(minSum)
 	options := search.options.WorkLimits(survivorNodes)
 	options.MaxIterations = 0
-	plan, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.Plan, options, "the fewest devices")
-	if err != nil {
-		return err
-	}
-	if plan != nil && isAsGood(search, plan, keepSum) && placement.ExclusiveDevices(search.catalogue, plan) <= placement.ExclusiveDevices(search.catalogue, search.incumbent.Plan) {
-		search.incumbent.Plan = plan
-	}
-	search.recordPhase("fewest devices", len(search.choice.AllowedTemplates), stats)
-	return nil
-}
-
-// isAsGood reports whether a plan reaches the best plan's objective and, with keepSum, its weighted sum of
-// rates.
-func isAsGood(search *planSearch, plan *placement.Plan, keepSum bool) bool {
-	return plan.Value >= search.incumbent.Plan.Value*(1-problem.ValueTolerance) && (!keepSum || plan.WeightedSum >= search.incumbent.Plan.WeightedSum*(1-problem.ValueTolerance))
+	return polishBy(ctx, search, "fewest devices", "the fewest devices", program, options, func(found *placement.Plan) bool {
+		best := search.incumbent.Plan
+		isAsGood := found.Value >= best.Value*(1-problem.ValueTolerance) && found.WeightedSum >= minSum*(1-problem.ValueTolerance)
+		return isAsGood && placement.ExclusiveDevices(search.catalogue, found) <= placement.ExclusiveDevices(search.catalogue, best)
+	})
 }
 
 // moveNodes bounds the branch-and-bound nodes of the program for the fewest moves.

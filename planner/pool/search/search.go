@@ -257,7 +257,7 @@ func (s *planSearch) reportProgress(phase, detail string) {
 	if s.options.Progress == nil {
 		return
 	}
-	progress := problem.Progress{Phase: phase, Value: math.NaN(), Bound: math.NaN(), Detail: detail}
+	progress := kind.Progress{Phase: phase, Value: math.NaN(), Bound: math.NaN(), Detail: detail}
 	if s.incumbent.Plan != nil {
 		progress.Value = s.displayValue(s.incumbent.Score())
 	}

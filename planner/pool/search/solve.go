@@ -9,6 +9,7 @@ import (
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
+	"inferplan/planner/pool/templates"
 	"inferplan/solver/milp"
 )
 
@@ -55,32 +56,45 @@ func solveThroughput(ctx context.Context, p *problem.Problem, s milp.Solver, o p
 // writeOutcome places the best plan on devices and returns the outcome with its bound and, unless the plan is
 // only wanted quickly, what limits it.
 func writeOutcome(ctx context.Context, search *planSearch) (*problem.Outcome, error) {
-	plan, places, warnings := placement.Place(search.catalogue, search.incumbent.Plan, search.replan.HeldContents())
+	plan, err := placeOutcome(ctx, search, search.catalogue)
+	if err != nil {
+		return nil, err
+	}
+	written := search.outcome
+	// A replica that found no place was left out, so the proof is not of this plan.
+	if plan.Value < search.incumbent.Plan.Value && written.StoppedBy == milp.StoppedByProof {
+		search.stoppedBy, written.StoppedBy = milp.StoppedByWork, milp.StoppedByWork
+	}
+	search.incumbent.Plan = plan
+	written.Value = plan.Value
+	written.Bound = max(search.catalogue.UnitsToRate(search.incumbent.ProvenBound()), plan.Value)
+	if !search.options.NoPolish {
+		written.Limits = relaxation.FindLimits(ctx, search.solver, search.choice)
+	}
+	if ctx.Err() != nil {
+		written.StoppedBy = milp.StoppedByInterrupt
+	}
+	return written, nil
+}
+
+// placeOutcome places the best plan on the devices of a catalogue's problem, and writes into the outcome what runs there
+// and why the search ended. It returns the plan, without the replicas that found no place.
+func placeOutcome(ctx context.Context, search *planSearch, catalogue *templates.Catalogue) (*placement.Plan, error) {
+	plan, places, warnings := placement.Place(catalogue, search.incumbent.Plan, search.replan.HeldContents())
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(search.incumbent.Plan.Pipelines))
 	}
-	// A replica that found no place was left out, so the proof is not of this plan.
-	if plan.Value < search.incumbent.Plan.Value && search.stoppedBy == milp.StoppedByProof {
-		search.stoppedBy = milp.StoppedByWork
-	}
-	search.incumbent.Plan = plan
 	written := search.outcome
-	written.Warnings = warnings
-	written.RPS, written.Value = plan.ModelRPS, plan.Value
-	written.Bound = max(search.catalogue.UnitsToRate(search.incumbent.ProvenBound()), plan.Value)
-	written.StoppedBy = search.stoppedBy
-	written.Pipelines = placement.PlacedPipelines(search.catalogue, plan, places)
+	written.Warnings, written.RPS, written.StoppedBy = warnings, plan.ModelRPS, search.stoppedBy
+	written.Pipelines = placement.PlacedPipelines(catalogue, plan, places)
 	if search.replan != nil {
 		written.MovedDevices = search.replan.CountLoading(written.Pipelines)
-	}
-	if !search.options.NoPolish {
-		written.Limits = relaxation.FindLimits(ctx, search.solver, search.choice)
 	}
 	if ctx.Err() != nil {
 		// The proof was complete before the interruption, but what came after it was cut short.
 		written.StoppedBy = milp.StoppedByInterrupt
 	}
-	return written, nil
+	return plan, nil
 }
 
 // moveTries bounds the searches for a plan that keeps the limit on moves in whole devices. Shares of devices may

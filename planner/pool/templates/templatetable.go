@@ -57,10 +57,22 @@ func (s *Table) Add(t *stages.Template) {
 // Len returns the number of templates in the table.
 func (s *Table) Len() int { return len(s.stageRows) / s.MaxStages }
 
-// StagesOf returns the stages of template i, MaxStages of them.
+// StagesOf returns the stages of template i.
 func (s *Table) StagesOf(i int) []TableStage {
-	return s.stageRows[i*s.MaxStages : (i+1)*s.MaxStages]
+	rows := s.stageRows[i*s.MaxStages : (i+1)*s.MaxStages]
+	for len(rows) > 0 && rows[len(rows)-1].Share == 0 {
+		rows = rows[:len(rows)-1]
+	}
+	return rows
 }
+
+// ReplicasFor returns the fewest replicas of the stage that carry a rate in requests/s.
+func (s *TableStage) ReplicasFor(rps float64) float64 {
+	return math.Ceil(rps*s.DevicesPerRPS*float64(s.Share) - 1e-9)
+}
+
+// ReplicaRate returns the requests/s that one replica of the stage carries.
+func (s *TableStage) ReplicaRate() float64 { return 1 / (s.DevicesPerRPS * float64(s.Share)) }
 
 // batchOf returns the batch size of template i.
 func (s *Table) batchOf(i int) int {
@@ -83,7 +95,7 @@ func (s *Table) CheapestByBatch(devicePrices []float64) (indexes []int, costs []
 		}
 		cheapest, minCost := -1, math.Inf(1)
 		for i := start.firstTemplate; i < end; i++ {
-			if cost := s.costPerRPS(i, devicePrices); cost < minCost {
+			if cost := s.CostPerRPS(i, devicePrices); cost < minCost {
 				cheapest, minCost = i, cost
 			}
 		}
@@ -92,9 +104,9 @@ func (s *Table) CheapestByBatch(devicePrices []float64) (indexes []int, costs []
 	return indexes, costs
 }
 
-// costPerRPS returns what template i costs for one request/s at given prices of a device of each pool.
-func (s *Table) costPerRPS(i int, devicePrices []float64) (sum float64) {
-	for _, stage := range s.StagesOf(i) {
+// CostPerRPS returns what template i costs for one request/s at given prices of a device of each pool.
+func (s *Table) CostPerRPS(i int, devicePrices []float64) (sum float64) {
+	for _, stage := range s.stageRows[i*s.MaxStages : (i+1)*s.MaxStages] { // absent stages cost nothing
 		sum += devicePrices[stage.Pool] * stage.DevicesPerRPS
 	}
 	return sum
@@ -119,7 +131,7 @@ func (s *Table) CheapestTemplates(devicePrices []float64, n int) []int {
 		}
 	}
 	for i := range s.Len() {
-		if cost := s.costPerRPS(i, devicePrices); cost < limit {
+		if cost := s.CostPerRPS(i, devicePrices); cost < limit {
 			if candidates = append(candidates, priced{cost, i}); len(candidates) == 2*n {
 				keepCheapest()
 			}
@@ -138,9 +150,6 @@ func (s *Table) Build(p *problem.Problem, i int) (*stages.Template, error) {
 	t := &stages.Template{Model: s.Model, Batch: s.batchOf(i)}
 	firstBlock := 0
 	for _, stage := range s.StagesOf(i) {
-		if stage.Share == 0 {
-			break
-		}
 		t.Stages = append(t.Stages, stages.Stage{FirstBlock: firstBlock, EndBlock: int(stage.lastBlock), Pool: int(stage.Pool), Share: int(stage.Share)})
 		firstBlock = int(stage.lastBlock)
 	}

@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -75,7 +76,7 @@ func ListWaitBounds(c *Catalogue) (list []*WaitBounds, exact bool) {
 	maxValues := maxWaitBounds
 	for n := len(pools); n > 1; n-- {
 		// Every pool has an even share of the choices: the root of the number.
-		maxValues = max(2, intSqrt(maxValues))
+		maxValues = max(2, int(math.Sqrt(float64(maxValues))))
 	}
 
 	// All combinations of the pools' values.
@@ -202,15 +203,6 @@ func longestInference(t *stages.Template, k int) time.Duration {
 		}
 	}
 	return d
-}
-
-// intSqrt returns the square root of n, rounded down.
-func intSqrt(n int) int {
-	r := 1
-	for (r+1)*(r+1) <= n {
-		r++
-	}
-	return r
 }
 
 // evenSample returns n values spread evenly over the list, both ends included.
