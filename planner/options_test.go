@@ -137,7 +137,7 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		{"effort", 17},
 		{"effort", 0},
 		{"blocks", -1},
-		{"blocks-by", "weight"},
+		{"blocks-by", "time"},
 		{"max-partitions", 9},
 		{"max-partitions", 2.5},
 		{"max-batch", -1},
@@ -176,7 +176,7 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 	}{
 		{"pool", twoKinds(), Options{}},
 		{"pool, all that bears on stages", oneNode, Options{Seed: new(uint64(7)), Values: map[string]any{
-			"uneven-nic": true, "blocks": 2, "blocks-by": "time", "batch-build": 1.1, "cut-dtype": "fp32", "margin": 0.2,
+			"uneven-nic": true, "blocks": 2, "batch-build": 1.1, "cut-dtype": "fp32", "margin": 0.2,
 		}}},
 		{"pool, another SLO", twoKinds(), Options{Values: map[string]any{
 			"slo": document.SLO{Factor: 6}, "margin": 0, "gap": 0, "max-batch": 2, "max-partitions": 3, "gpu-rounding": "fractional",

@@ -63,13 +63,9 @@ func Resolve(in *kind.Problem, run *kind.SolveRun) (*Resolved, error) {
 	}
 
 	// Merge blocks if the options or the number of possible pipelines ask for fewer.
-	if r.Input.Values.WholeNumber("blocks") > 0 {
-		rule := stages.ByTime
-		if r.Input.Values.Word("blocks-by") == "bytes" {
-			rule = stages.ByBytes
-		}
-		r.Problem.PrePartition(r.Input.Values.WholeNumber("blocks"), rule)
-		r.run.Assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.Input.Values.WholeNumber("blocks"), r.Input.Values.WholeNumber("blocks"), r.Input.Values.Word("blocks-by"))
+	if n := in.Values.WholeNumber("blocks"); n > 0 {
+		r.Problem.PrePartition(n)
+		r.run.Assume("models of more than %d blocks are cut as if they had %d, by bytes (--blocks)", n, n)
 	}
 	if n := templates.LimitBlocks(r.Problem); n > 0 {
 		limitedInput := *r.Input

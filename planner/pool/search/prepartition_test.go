@@ -8,7 +8,6 @@ import (
 
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
-	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 	"inferplan/testkit/pooldraw"
 )
@@ -30,19 +29,17 @@ func TestPrePartitionAgainstLayers(t *testing.T) {
 		}
 		all := bound(z.Problem())
 		for _, n := range sizes {
-			for by, name := range []string{"time", "bytes"} {
-				p := z.Problem()
-				p.PrePartition(n, stages.CutRule(by))
-				for d := range p.Models {
-					if cuts := len(slices.DeleteFunc(slices.Clone(p.Models[d].CutBytes), func(b int64) bool { return b < 0 })); cuts > n-1 || cuts < n/2 {
-						t.Errorf("%d cuts for %d blocks", cuts, n)
-					}
+			p := z.Problem()
+			p.PrePartition(n)
+			for d := range p.Models {
+				if cuts := len(slices.DeleteFunc(slices.Clone(p.Models[d].CutBytes), func(b int64) bool { return b < 0 })); cuts > n-1 || cuts < n/2 {
+					t.Errorf("%d cuts for %d blocks", cuts, n)
 				}
-				got := bound(p)
-				t.Logf("seed %d, %d blocks by %s: bound %.2f, %+.2f %% against %d layers", seed, n, name, got, 100*(got/all-1), layers)
-				if got > all*(1+1e-6) || got < 0.85*all {
-					t.Errorf("bound %v with %d blocks, %v with all layers", got, n, all)
-				}
+			}
+			got := bound(p)
+			t.Logf("seed %d, %d blocks: bound %.2f, %+.2f %% against %d layers", seed, n, got, 100*(got/all-1), layers)
+			if got > all*(1+1e-6) || got < 0.85*all {
+				t.Errorf("bound %v with %d blocks, %v with all layers", got, n, all)
 			}
 		}
 	}

@@ -67,7 +67,7 @@ func LimitBlocks(p *problem.Problem) int {
 	withBlocks := func(n int) *problem.Problem {
 		q := *p
 		q.Models = slices.Clone(p.Models)
-		q.PrePartition(n, stages.ByBytes)
+		q.PrePartition(n)
 		return &q
 	}
 	maxBlocks := 0

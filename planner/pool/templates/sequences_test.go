@@ -4,7 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"inferplan/planner/stages"
 	"inferplan/testkit/pooldraw"
 )
 
@@ -28,7 +27,7 @@ func TestBlocksAreLimited(t *testing.T) {
 			}
 		}
 		all.Models = slices.Clone(all.Models)
-		if all.PrePartition(n+1, stages.ByBytes); countSequences(&all) <= MaxSequences {
+		if all.PrePartition(n + 1); countSequences(&all) <= MaxSequences {
 			t.Errorf("%d stages: %d blocks, %d have %g sequences", partitions, n, n+1, countSequences(&all))
 		}
 	}
