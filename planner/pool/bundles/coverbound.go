@@ -126,16 +126,9 @@ func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 		}
 		return coverCost <= totalPrice*(1+1e-9)
 	}
-	lo, hi := 0.0, c.incumbent.ChoiceBound
-	// Bisect: after 40 halvings the two ends agree to all digits that count.
-	for range 40 {
-		if mid := (lo + hi) / 2; isAffordable(mid) {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	return hi
+	// After 40 halvings the two ends agree to all digits that count.
+	_, upper := problem.Bisect(0, c.incumbent.ChoiceBound, 40, isAffordable)
+	return upper
 }
 
 // addModelTable adds the table of the templates of model d that the wait choice (the bounds on waiting in force)

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/pool/problem"
 	"inferplan/solver/queueing"
 )
 
@@ -204,20 +205,14 @@ func pipelineQueues(plan *formats.Plan, model int) (queues []pipelineQueue) {
 // factor multiplies these places. It bisects over utilisations.
 func sustainableUtilisation(queues []pipelineQueue, lateShare, factor float64) float64 {
 	// What is served is at most what the pipelines carry, so at most 1/(1-lateShare) of that can be offered.
-	lower, upper := minUtilisation, 1/(1-lateShare)
-	for range bisectionSteps {
-		utilisation := (lower + upper) / 2
+	utilisation, _ := problem.Bisect(minUtilisation, 1/(1-lateShare), bisectionSteps, func(utilisation float64) bool {
 		lostRate, totalRate := 0.0, 0.0
 		for _, queue := range queues {
 			lostRate, totalRate = lostRate+queue.serviceRate*queueing.LostShare(utilisation, min(queue.waitingPlaces*factor, maxPlaces)), totalRate+queue.serviceRate
 		}
-		if lostRate > lateShare*totalRate {
-			upper = utilisation
-		} else {
-			lower = utilisation
-		}
-	}
-	return lower
+		return lostRate <= lateShare*totalRate
+	})
+	return utilisation
 }
 
 // placeFactor returns the factor on waiting places at which sustainableUtilisation gives the utilisation that

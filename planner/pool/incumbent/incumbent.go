@@ -2,6 +2,7 @@ package incumbent
 
 import (
 	"inferplan/planner/pool/placement"
+	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
 )
@@ -100,18 +101,13 @@ func (b *Incumbent) RoundRelaxation(choice *relaxation.WaitChoice) {
 	}
 
 	// Bisect the factor.
-	lo, hi := 0.0, 1.0
 	var best *placement.Plan
-	for range roundingSteps {
-		mid := (lo + hi) / 2
-		if plan := planAt(mid); plan != nil {
-			lo = mid
-			if plan.Value > 0 && (best == nil || plan.Value > best.Value) {
-				best = plan
-			}
-		} else {
-			hi = mid
+	problem.Bisect(0, 1, roundingSteps, func(factor float64) bool {
+		plan := planAt(factor)
+		if plan != nil && plan.Value > 0 && (best == nil || plan.Value > best.Value) {
+			best = plan
 		}
-	}
+		return plan != nil
+	})
 	b.KeepIfBetter(best)
 }

@@ -105,6 +105,10 @@ func (l *labelSearch) labelPipelines(label int32) []placement.PlanPipeline {
 func (l *labelSearch) deviceSets(minRate float64) []deviceSet {
 	k := l.knapsack
 	var sets []deviceSet
+	var poolSizes []int32
+	for pool := range k.problem.Pools {
+		poolSizes = append(poolSizes, int32(k.problem.Pools[pool].Count))
+	}
 	indexByCounts := map[string]int{}
 	var key []byte
 	for i := range l.labels {
@@ -112,7 +116,7 @@ func (l *labelSearch) deviceSets(minRate float64) []deviceSet {
 			continue
 		}
 		set := k.deviceSetOf(&l.labels[i], int32(i))
-		if k.countsWhole() && k.exceedsPools(set.counts) {
+		if k.countsWhole() && !fitsCounts(set.counts, poolSizes) {
 			continue
 		}
 		key = key[:0]
@@ -147,16 +151,6 @@ func (k *lossKnapsack) deviceSetOf(label *sumLabel, index int32) deviceSet {
 		set.price += k.choice.Relaxation.PoolPrice[counted.pool] * float64(n) / float64(k.problem.Pools[counted.pool].Count*partsPerDevice)
 	}
 	return set
-}
-
-// exceedsPools reports whether more devices of some pool are counted than it has.
-func (k *lossKnapsack) exceedsPools(counts []int32) bool {
-	for pool, n := range counts {
-		if int(n) > k.problem.Pools[pool].Count {
-			return true
-		}
-	}
-	return false
 }
 
 // minimalSets returns those device sets of at least a rate that take no superset of the devices of another one:

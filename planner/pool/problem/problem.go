@@ -99,6 +99,18 @@ func (p *Problem) HasFloors() bool {
 // changes them by so much.
 const ValueTolerance = 1e-9
 
+// Bisect halves the interval from lo, where a condition holds, to hi, where it does not, so many times, and returns its ends.
+func Bisect(lo, hi float64, halvings int, holds func(float64) bool) (float64, float64) {
+	for range halvings {
+		if mid := (lo + hi) / 2; holds(mid) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo, hi
+}
+
 // CommonParts returns the least number of parts of a device that both a and b divide: in it, shares of 1/a and of 1/b
 // are whole numbers of parts.
 func CommonParts(a, b int) int {

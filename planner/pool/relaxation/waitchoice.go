@@ -39,23 +39,15 @@ func (c *WaitChoice) TemplatesByLoss() []int {
 // PickTemplates returns the basis and, of each model, the first n templates of byLoss (sorted by loss, the
 // least first) that a plan can use, as sorted indexes. They are the templates of a small integer program.
 func (c *WaitChoice) PickTemplates(byLoss, basis []int, n int) []int {
-	pickedOfModel := make([]int, len(c.Catalogue.Problem.Models))
-	isPicked := make(map[int]bool, len(basis))
-	for _, i := range basis {
-		isPicked[i] = true
-	}
+	pickedOfModel, picked := make([]int, len(c.Catalogue.Problem.Models)), slices.Clone(basis)
 	for _, i := range byLoss {
 		if d := c.Catalogue.Templates[i].Model; pickedOfModel[d] < n && !math.IsInf(c.Losses[i], 1) {
 			pickedOfModel[d]++
-			isPicked[i] = true
+			picked = append(picked, i)
 		}
 	}
-	picked := make([]int, 0, len(isPicked))
-	for i := range isPicked {
-		picked = append(picked, i)
-	}
 	slices.Sort(picked)
-	return picked
+	return slices.Compact(picked)
 }
 
 // BestTemplates returns the basis of the relaxation and the n templates of least loss of each model, sorted.

@@ -46,13 +46,11 @@ func SolveUneven(ctx context.Context, p *problem.Problem, s milp.Solver, o probl
 			if stoppedBy == milp.StoppedByProof {
 				stoppedBy = other.StoppedBy
 			}
+			numTemplates, phases := bestOutcome.Templates+other.Templates, slices.Concat(bestOutcome.Phases, other.Phases)
 			if other.Value > bestOutcome.Value*(1+1e-9) {
-				other.Templates, other.Phases = bestOutcome.Templates+other.Templates, slices.Concat(bestOutcome.Phases, other.Phases)
 				bestOutcome = other
-			} else {
-				bestOutcome.Templates, bestOutcome.Phases = bestOutcome.Templates+other.Templates, slices.Concat(bestOutcome.Phases, other.Phases)
 			}
-			bestOutcome.Bound, bestOutcome.StoppedBy = bound, stoppedBy
+			bestOutcome.Templates, bestOutcome.Phases, bestOutcome.Bound, bestOutcome.StoppedBy = numTemplates, phases, bound, stoppedBy
 		}
 	}
 	if ctx.Err() != nil {
