@@ -66,7 +66,7 @@ func PromiseShare(plan *formats.Plan, part float64) {
 	plan.Objective.Fluid = &fluid
 }
 
-// placement.UsesTimeShared reports whether stages take turns on a device kind.
+// isTimeShared reports whether stages take turns on a device kind.
 func isTimeShared(plan *formats.Plan, device string) bool {
 	for i := range plan.Pools {
 		if plan.Pools[i].Device == device {

@@ -18,7 +18,7 @@ import (
 // devices as those of our own plans are. The outcome has no bound: nothing is searched. All pools must be
 // exclusive (no stages take turns on a device).
 func Adopt(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.Outcome, carriedRPS []float64, err error) {
-	var templateSet []stages.Template
+	var adoptedTemplates []stages.Template
 	plan := &Plan{ModelRPS: make([]float64, len(p.Models)), Value: math.Inf(1)}
 
 	// The template of each pipeline, with the rate that its replicas carry.
@@ -46,7 +46,7 @@ func Adopt(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.O
 		}
 		plan.ModelRPS[t.Model] += planned.RPS
 		plan.Pipelines = append(plan.Pipelines, planned)
-		templateSet = append(templateSet, t)
+		adoptedTemplates = append(adoptedTemplates, t)
 	}
 
 	// The objective, the limits and the placement.
@@ -54,7 +54,7 @@ func Adopt(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.O
 		plan.Value = min(plan.Value, plan.ModelRPS[d]/p.Models[d].Weight)
 		plan.WeightedSum += plan.ModelRPS[d] * p.Models[d].Weight
 	}
-	adopted := &templates.Catalogue{Problem: p, Templates: templateSet}
+	adopted := &templates.Catalogue{Problem: p, Templates: adoptedTemplates}
 	if broken := brokenLimit(adopted, plan); broken != "" {
 		return nil, nil, fmt.Errorf("the pipelines take %s", broken)
 	}
@@ -64,6 +64,6 @@ func Adopt(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.O
 	}
 	return &problem.Outcome{
 		Pipelines: PlacedPipelines(adopted, plan, placement), RPS: plan.ModelRPS, Value: plan.Value, Bound: math.NaN(),
-		StoppedBy: milp.StoppedByWork, Templates: len(templateSet),
+		StoppedBy: milp.StoppedByWork, Templates: len(adoptedTemplates),
 	}, carriedRPS, nil
 }
