@@ -31,7 +31,7 @@ var doors = map[string][]string{
 	"profiler": {"engine", "formats", "sim"},
 	"sim":      {"policy", "formats"},
 	"solver":   {"cputime"},
-	"testkit":  {"engine", "executor", "formats", "planner", "policy", "sim"},
+	"testkit":  {"engine", "executor", "formats", "planner", "policy", "sim", "solver"},
 }
 
 // vagueNames are names of packages that say nothing about what is inside.

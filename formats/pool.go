@@ -57,8 +57,8 @@ var (
 		Help: "largest batch; 0 is the largest measured"}
 	blocksOption = document.Option{Name: "blocks", Key: "blocks", Type: document.WholeOption,
 		Help: "merge neighbouring blocks until every model has at most this many; 0 keeps all of the profile's"}
-	blocksByOption = document.Option{Name: "blocks-by", Key: "blocks_by", Type: document.ChoiceOption, Default: "bytes", Choices: []string{"bytes", "time"}, NeedsOneOf: []string{"blocks"},
-		Help: "with --blocks, which cuts stay: bytes (those that the fewest bytes cross) or time (those that make the slowest block fastest)"}
+	blocksByOption = document.Option{Name: "blocks-by", Key: "blocks_by", Type: document.ChoiceOption, Default: "bytes", Choices: []string{"bytes"},
+		Retired: "cuts by time are no more, as they were worse than cuts by bytes nearly everywhere: make the plan anew"}
 	cutDTypeOption = document.Option{Name: "cut-dtype", Key: "cut_dtype", Type: document.ChoiceOption, Default: "auto", Choices: []string{"auto", "fp32"},
 		Help: "type of the tensors sent between stages: auto (float16 where the profile shows that answers stay the same) or fp32"}
 	gapOption = document.Option{Name: "gap", Key: "gap_target", Type: document.NumberOption, Default: 1e-2, Max: 1, MaxExcluded: true,

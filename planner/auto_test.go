@@ -11,7 +11,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
-	"inferplan/planner/pool"
+	"inferplan/planner/pool/documents"
 	"inferplan/solver/highs"
 )
 
@@ -23,9 +23,9 @@ func TestMarginAuto(t *testing.T) {
 		objective string
 		load      float64
 	}{
-		"two kinds":      {twoKinds(), pool.ObjectiveThroughput, 0},
-		"one CPU":        {oneCPU(2), pool.ObjectiveThroughput, 0},
-		"fewest devices": {twoKinds(), pool.ObjectiveGPUs, 100},
+		"two kinds":      {twoKinds(), documents.ObjectiveThroughput, 0},
+		"one CPU":        {oneCPU(2), documents.ObjectiveThroughput, 0},
+		"fewest devices": {twoKinds(), documents.ObjectiveGPUs, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opt := Options{TestSettings: kind.TestSettings{Runs: 2, Duration: 2 * time.Second}}

@@ -2,7 +2,7 @@ package planner
 
 import (
 	"inferplan/formats"
-	"inferplan/planner/pool"
+	"inferplan/planner/pool/documents"
 	"inferplan/testkit/reference"
 )
 
@@ -19,9 +19,9 @@ func caseOptions(ref *reference.Plan) Options {
 	o.Set("max-partitions", ref.MaxPartitions)
 	switch ref.Algorithm {
 	case "NP":
-		o.Set("algorithm", pool.AlgorithmNP)
+		o.Set("algorithm", documents.AlgorithmNP)
 	case "DART-r":
-		o.Set("algorithm", pool.AlgorithmDARTr)
+		o.Set("algorithm", documents.AlgorithmDARTr)
 	}
 	return o
 }

@@ -15,7 +15,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
-	"inferplan/planner/pool"
+	"inferplan/planner/pool/documents"
 	policygear "inferplan/policy/gear"
 	"inferplan/policy/policies"
 	"inferplan/sim"
@@ -231,7 +231,7 @@ func TestGearPlanErrors(t *testing.T) {
 		change func(*Inputs, *Options)
 		want   []string
 	}{
-		"algorithm": {func(_ *Inputs, o *Options) { o.Set("algorithm", pool.AlgorithmNP) }, []string{"--algorithm", "np", "exact"}},
+		"algorithm": {func(_ *Inputs, o *Options) { o.Set("algorithm", documents.AlgorithmNP) }, []string{"--algorithm", "np", "exact"}},
 		"gpus under a latency SLO alone": {func(_ *Inputs, o *Options) { o.Set("objective", gear.FewestDevices) },
 			[]string{"--objective", "gpus", "both together"}},
 		"cost of two kinds, one without a price": {func(in *Inputs, o *Options) {

@@ -10,7 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
-	"inferplan/planner/pool"
+	"inferplan/planner/pool/documents"
 	"inferplan/solver/highs"
 )
 
@@ -36,7 +36,7 @@ func TestClassesArePlannedLikeModels(t *testing.T) {
 	models[0].Class = ""
 	models[1].Model, models[1].Class = "small-batch", ""
 	named.Workload.Section = models
-	for _, algorithm := range []string{pool.AlgorithmTemplate, pool.AlgorithmNP, pool.AlgorithmDARTr} {
+	for _, algorithm := range []string{documents.AlgorithmTemplate, documents.AlgorithmNP, documents.AlgorithmDARTr} {
 		var opt Options
 		opt.Set("algorithm", algorithm)
 		got, want := mustSolve(t, twoClasses(), opt).Plan, mustSolve(t, named, opt).Plan

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"inferplan/planner/pool"
+	"inferplan/planner/pool/documents"
 	"inferplan/solver/highs"
 	"inferplan/testkit/bundletest"
 )
@@ -28,7 +28,7 @@ func TestLeastAtALoad(t *testing.T) {
 	}
 	opt := caseOptions(ref)
 	opt.Set("gap", 0.02)
-	for _, objective := range []string{pool.ObjectiveCost, pool.ObjectivePower, pool.ObjectiveGPUs} {
+	for _, objective := range []string{documents.ObjectiveCost, documents.ObjectivePower, documents.ObjectiveGPUs} {
 		load := ref.Objective / 2
 		opt.Set("objective", objective)
 		opt.Set("min-load", load)
@@ -58,7 +58,7 @@ func TestLeastAtALoad(t *testing.T) {
 	}
 
 	load := 2 * ref.Objective
-	opt.Set("objective", pool.ObjectiveGPUs)
+	opt.Set("objective", documents.ObjectiveGPUs)
 	opt.Set("min-load", load)
 	_, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 	var inf *InfeasibleError
@@ -75,7 +75,7 @@ func TestLeastAtALoad(t *testing.T) {
 	if _, err := Solve(context.Background(), in, opt, highs.Solver{}, nil); err == nil || !strings.Contains(err.Error(), "--min-load") {
 		t.Errorf("without a load: %v", err)
 	}
-	opt.Set("objective", pool.ObjectiveCost)
+	opt.Set("objective", documents.ObjectiveCost)
 	opt.Set("min-load", 1)
 	in.Cluster.Pools[1].USDPerHour = 0
 	if _, err := Solve(context.Background(), in, opt, highs.Solver{}, nil); err == nil || !strings.Contains(err.Error(), "usd_per_hour") {

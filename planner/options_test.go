@@ -14,7 +14,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/gear"
-	"inferplan/planner/pool"
+	"inferplan/planner/pool/documents"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 )
@@ -67,7 +67,7 @@ func TestOptionsOfOtherMethodsAreRefused(t *testing.T) {
 	if err.Path != "--margin" || !strings.Contains(err.Expected, "the method pool or flow only") {
 		t.Errorf("margin auto on a cascade: %v", err)
 	}
-	for _, algorithm := range []string{pool.AlgorithmNP, pool.AlgorithmTemplate} {
+	for _, algorithm := range []string{documents.AlgorithmNP, documents.AlgorithmTemplate} {
 		err := refusalOf(t, workloadOnly(threeSizes(1)), Options{Values: map[string]any{"algorithm": algorithm}})
 		if err.Path != "--algorithm" || !strings.Contains(err.Found, algorithm) || err.Expected != "exact" {
 			t.Errorf("algorithm %s on a cascade: %v", algorithm, err)
@@ -117,7 +117,7 @@ func TestFromOnACascade(t *testing.T) {
 		t.Errorf("models from gears: %v", err)
 	}
 	in.RunningPlan = &formats.Plan{Kind: formats.PlanPool, Section: &formats.PoolPlan{}}
-	if err := refusalOf(t, in, Options{Values: map[string]any{"algorithm": pool.AlgorithmNP}}); err.Path != "--from" || !strings.Contains(err.Found, "np") {
+	if err := refusalOf(t, in, Options{Values: map[string]any{"algorithm": documents.AlgorithmNP}}); err.Path != "--from" || !strings.Contains(err.Found, "np") {
 		t.Errorf("from with np: %v", err)
 	}
 }
@@ -137,7 +137,7 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		{"effort", 17},
 		{"effort", 0},
 		{"blocks", -1},
-		{"blocks-by", "weight"},
+		{"blocks-by", "time"},
 		{"max-partitions", 9},
 		{"max-partitions", 2.5},
 		{"max-batch", -1},
@@ -158,7 +158,7 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		}
 	}
 	// Two values that exclude each other.
-	err := refusalOf(t, twoKinds(), Options{Values: map[string]any{"algorithm": pool.AlgorithmDARTr, "objective": pool.ObjectiveGPUs}})
+	err := refusalOf(t, twoKinds(), Options{Values: map[string]any{"algorithm": documents.AlgorithmDARTr, "objective": documents.ObjectiveGPUs}})
 	if err.Path != "--objective" {
 		t.Errorf("gpus with dart-r: %v", err)
 	}
@@ -176,14 +176,14 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 	}{
 		{"pool", twoKinds(), Options{}},
 		{"pool, all that bears on stages", oneNode, Options{Seed: new(uint64(7)), Values: map[string]any{
-			"uneven-nic": true, "blocks": 2, "blocks-by": "time", "batch-build": 1.1, "cut-dtype": "fp32", "margin": 0.2,
+			"uneven-nic": true, "blocks": 2, "batch-build": 1.1, "cut-dtype": "fp32", "margin": 0.2,
 		}}},
 		{"pool, another SLO", twoKinds(), Options{Values: map[string]any{
 			"slo": document.SLO{Factor: 6}, "margin": 0, "gap": 0, "max-batch": 2, "max-partitions": 3, "gpu-rounding": "fractional",
 		}}},
-		{"pool without partitioning", twoKinds(), Options{Values: map[string]any{"algorithm": pool.AlgorithmNP}}},
+		{"pool without partitioning", twoKinds(), Options{Values: map[string]any{"algorithm": documents.AlgorithmNP}}},
 		{"pool, fewest devices", twoKinds(), Options{Values: map[string]any{
-			"objective": pool.ObjectiveGPUs, "min-load": 100, "effort": 2,
+			"objective": documents.ObjectiveGPUs, "min-load": 100, "effort": 2,
 		}}},
 		{"gear", threeSizes(2), Options{Seed: new(uint64(5))}},
 		{"gear in small batches", threeSizes(2), Options{Values: map[string]any{

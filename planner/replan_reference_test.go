@@ -8,7 +8,7 @@ import (
 
 	"inferplan/cputime"
 	"inferplan/formats"
-	"inferplan/planner/pool"
+	"inferplan/planner/pool/documents"
 	"inferplan/testkit/bundletest"
 	"inferplan/testkit/reference"
 )
@@ -30,7 +30,7 @@ func TestReplanReferences(t *testing.T) {
 func replanReference(t *testing.T, ref *reference.Plan, profile *formats.Profile) {
 	opt := caseOptions(ref)
 	opt.Set("gap", 1e-2)
-	opt.Set("algorithm", pool.AlgorithmTemplate)
+	opt.Set("algorithm", documents.AlgorithmTemplate)
 	before := mustSolve(t, caseInputs(ref, profile), opt).Plan
 	for _, c := range []struct {
 		name   string

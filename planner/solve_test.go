@@ -17,7 +17,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
-	"inferplan/planner/pool"
+	"inferplan/planner/pool/documents"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 )
@@ -384,7 +384,7 @@ func TestBatchBuilding(t *testing.T) {
 	formats.ModelsOf(in.Workload)[0].BatchBuildRPS = 500
 	plan := mustSolve(t, in, opt).Plan
 	np := opt
-	np.Set("algorithm", pool.AlgorithmNP)
+	np.Set("algorithm", documents.AlgorithmNP)
 	np.Set("batch-build", 0)
 	rate := mustSolve(t, in, np).Plan.PromiseFor(1).RPS
 	if !slices.ContainsFunc(plan.Assumptions, func(a string) bool {

@@ -13,7 +13,8 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/kind"
-	"inferplan/planner/pool"
+	"inferplan/planner/pool/documents"
+	"inferplan/planner/pool/search"
 	"inferplan/solver/highs"
 	"inferplan/testkit/reference"
 )
@@ -22,7 +23,7 @@ import (
 // plans.
 var algorithms = []string{"PPipe", "DART-r", "NP"}
 
-var ourName = map[string]string{"PPipe": pool.AlgorithmTemplate, "DART-r": pool.AlgorithmDARTr, "NP": pool.AlgorithmNP}
+var ourName = map[string]string{"PPipe": documents.AlgorithmTemplate, "DART-r": documents.AlgorithmDARTr, "NP": documents.AlgorithmNP}
 
 // planning makes cases, recorded ones and our own.
 type planning struct {
@@ -162,13 +163,17 @@ func (b *planning) made(name, family, group, cluster string, models []string, we
 		if err := values.Set("margin", opt.Values["margin"]); err != nil {
 			return nil, err
 		}
-		rates, err := pool.BatchRates(ctx, &kind.Problem{Documents: in, Values: values, Seed: 1}, kind.NewRun(highs.Solver{}))
+		resolved, err := documents.Resolve(&kind.Problem{Documents: in, Values: values, Seed: 1}, kind.NewRun(highs.Solver{}))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		unpartitioned, err := search.FewestDevicesNP(ctx, resolved.Problem.WithoutFloors(), highs.Solver{}, resolved.SearchOptions())
 		if err != nil {
 			return nil, fmt.Errorf("%s, rates at which batches fill: %w", name, err)
 		}
 		build := map[string]float64{}
 		for i, m := range models {
-			build[m] = rates[i]
+			build[m] = unpartitioned.RPS[i]
 		}
 		return build, nil
 	}

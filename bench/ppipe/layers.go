@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -18,16 +17,13 @@ type granularity struct {
 	name   string
 	layers bool // the profile of layers, else that of the recorded blocks
 	blocks int  // at most so many; 0 if the profile alone limits them
-	by     string
 }
 
 // granularities are held against the first.
 func granularities() []granularity {
 	out := []granularity{{name: "layers", layers: true}, {name: "the artifact's blocks"}}
 	for _, n := range []int{5, 8, 10, 15, 20} {
-		for _, by := range []string{"time", "bytes"} {
-			out = append(out, granularity{name: fmt.Sprintf("%d by %s", n, by), layers: true, blocks: n, by: by})
-		}
+		out = append(out, granularity{name: fmt.Sprint(n), layers: true, blocks: n})
 	}
 	return out
 }
@@ -92,7 +88,6 @@ func blocksOf(b *bench, ctx context.Context, w *tabwriter.Writer, name, cluster 
 	if err := each(ctx, len(cuts), func(ctx context.Context, i int) (err error) {
 		g, in, opt := &cuts[i], in, opt
 		opt.Set("blocks", g.blocks)
-		opt.Set("blocks-by", cmp.Or(g.by, "time"))
 		if in.Profile = b.profile; g.layers {
 			in.Profile = layered
 		}

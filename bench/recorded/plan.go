@@ -9,13 +9,16 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
-	"inferplan/planner/pool"
+	"inferplan/planner/pool/documents"
+	"inferplan/planner/pool/placement"
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/stages"
 	"inferplan/testkit/reference"
 )
 
 // recordedAs are our names of the algorithms of the PPipe artifact; its PPipe
 // solves the problem that our templates solve.
-var recordedAs = map[string]string{"np": pool.AlgorithmNP, "dart-r": pool.AlgorithmDARTr, "ppipe": pool.AlgorithmTemplate}
+var recordedAs = map[string]string{"np": documents.AlgorithmNP, "dart-r": documents.AlgorithmDARTr, "ppipe": documents.AlgorithmTemplate}
 
 // Recorded figures must come out of the profile again: times to a microsecond
 // (the record rounds them), rates and objective to this part.
@@ -50,20 +53,21 @@ func Plan(ref *reference.Plan, profile *formats.Profile) (*formats.Plan, error) 
 			return nil, fail("options", "options of a plan", "ones that can be", err.Error())
 		}
 	}
-	var given []pool.InputPipeline
+	var given []problem.Pipeline
 	for d := range ref.DNNs {
 		for i := range ref.DNNs[d].Pipelines {
-			g := pool.InputPipeline{Model: d}
+			g := problem.Pipeline{Template: stages.Template{Model: d}}
 			for _, part := range ref.DNNs[d].Pipelines[i].Partitions {
 				g.Batch = part.Batch
 				k := slices.IndexFunc(in.Cluster.Pools, func(p formats.Pool) bool { return p.Device == part.GPU })
-				g.Stages = append(g.Stages, pool.InputStage{First: part.Blocks[0], Last: part.Blocks[1], Pool: k, Share: part.Share, Replicas: part.Replicas})
+				g.Stages = append(g.Stages, stages.Stage{FirstBlock: part.Blocks[0], EndBlock: part.Blocks[1], Pool: k, Share: part.Share})
+				g.Replicas = append(g.Replicas, part.Replicas)
 			}
 			given = append(given, g)
 		}
 	}
 	// What the replicas carry comes first: recorded rates are rounded.
-	_, carried, err := pool.AdoptDocuments(in, kind.NewRun(nil), given)
+	_, carried, err := adopt(in, kind.NewRun(nil), given)
 	if err == nil {
 		err = promised(ref, carried, given, fail)
 	}
@@ -72,7 +76,7 @@ func Plan(ref *reference.Plan, profile *formats.Profile) (*formats.Plan, error) 
 	}
 	run := kind.NewRun(nil)
 	run.Assume("recorded: the pipelines and replicas of %s, %s, are as recorded; costs, cuts and placement are ours", ref.Case, ref.Algorithm)
-	out, _, err := pool.AdoptDocuments(in, run, given)
+	out, _, err := adopt(in, run, given)
 	if err != nil {
 		return nil, fmt.Errorf("recorded plan %s (%s): %w", ref.Case, ref.Algorithm, err)
 	}
@@ -86,6 +90,25 @@ func Plan(ref *reference.Plan, profile *formats.Profile) (*formats.Plan, error) 
 	return plan, nil
 }
 
+// adopt makes an outcome of recorded pipelines for the models and devices of the documents, and returns with it the rate
+// that the replicas of each carry. A batch is taken to fill at the workload's batch_build_rps, if it names one.
+func adopt(in *kind.Problem, run *kind.SolveRun, given []problem.Pipeline) (*kind.Outcome, []float64, error) {
+	resolved, err := documents.Resolve(in, run)
+	if err != nil {
+		return nil, nil, err
+	}
+	for d, m := range formats.ModelsOf(in.Workload) {
+		if m.BatchBuildRPS > 0 {
+			resolved.Problem.Models[d].BatchWaitMicros = in.Values.Number("batch-build") * 1e6 / m.BatchBuildRPS
+		}
+	}
+	outcome, carried, err := placement.Adopt(resolved.Problem, given)
+	if err != nil {
+		return nil, nil, err
+	}
+	return resolved.PlanOutcome(outcome), carried, nil
+}
+
 // failure makes the error of a field of the record.
 type failure func(path, found, expected, hint string) error
 
@@ -93,7 +116,7 @@ const otherProfile = "the profile is not the one that the plan was made from"
 
 // promised sets the rates of the given pipelines: as recorded, or what their
 // replicas carry where the two differ by no more than the record's rounding.
-func promised(ref *reference.Plan, carry []float64, given []pool.InputPipeline, fail failure) error {
+func promised(ref *reference.Plan, carry []float64, given []problem.Pipeline, fail failure) error {
 	i := 0
 	for d := range ref.DNNs {
 		for j := range ref.DNNs[d].Pipelines {

@@ -35,6 +35,9 @@ func newOptionFlags(cmd *cobra.Command) *optionFlags {
 	c := &optionFlags{}
 	for _, k := range planner.Kinds() {
 		for _, o := range planner.MethodOf(k).Options() {
+			if o.Retired != "" {
+				continue
+			}
 			f := c.flagNamed(o.Name)
 			if f == nil {
 				f = &optionFlag{name: o.Name}

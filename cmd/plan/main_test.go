@@ -226,7 +226,7 @@ func TestEveryVerbHasHelpAndExample(t *testing.T) {
 func TestFlagsCompleteToTheirValues(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"solve --method", "gear"}, {"solve --algorithm", "dart-r"}, {"solve --objective", "power"}, {"solve --gpu-rounding", "fractional"},
-		{"solve --blocks-by", "bytes"}, {"solve --margin", "auto"},
+		{"solve --margin", "auto"},
 		{"simulate --policy", "reserve"}, {"simulate --network", "stages"},
 		{"serve --engine", "replay"}, {"serve --policy", "reserve"}, {"load --protocol", "grpc"}, {"check --format", "junit"},
 		{"profile --device", "cpu"}, {"profile --ranges", "used"}, {"profile --tf32", "off"}, {"profile --score", "entropy"},

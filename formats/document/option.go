@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -39,7 +40,10 @@ type Option struct {
 	// Choices are the words that a choice may be. A number may be one of them instead of a figure (margin: auto).
 	Choices    []string
 	NeedsOneOf []string // one of these options must be set as well
-	Help       string
+	// Retired says why the option is no more. No flag sets it and no plan stores it. Older plans may have it, with
+	// the default only. It is empty for an option that is in use.
+	Retired string
+	Help    string
 }
 
 // zeros are the zero values of the types.
@@ -120,7 +124,7 @@ func (o *Option) Wrong(value any) (found, hint string) {
 	case string:
 		isRight = o.Type == TextOption || slices.Contains(o.Choices, v) && (o.Type == ChoiceOption || o.Type == NumberOption)
 		if found = strconv.Quote(v); o.Type == ChoiceOption {
-			hint = DidYouMean(v, o.Choices)
+			hint = cmp.Or(o.Retired, DidYouMean(v, o.Choices))
 		}
 	}
 	if isRight {

@@ -111,7 +111,7 @@ func (v Values) isStored(o *Option) bool {
 	if word, isText := v.Get(o.Name).(string); isText && (o.Type == NumberOption || o.Type == TextOption && slices.Contains(o.Choices, word)) {
 		return false
 	}
-	if o.Key == "" || v.Get(o.Name) == o.zeroValue() && o.Initial() == o.zeroValue() {
+	if o.Key == "" || o.Retired != "" || v.Get(o.Name) == o.zeroValue() && o.Initial() == o.zeroValue() {
 		return false
 	}
 	return len(o.NeedsOneOf) == 0 || slices.ContainsFunc(o.NeedsOneOf, func(n string) bool { return v.Get(n) != findOption(v.options, n).zeroValue() })

@@ -40,7 +40,6 @@ type solveOptions struct {
 	MaxPartitions int
 	MaxBatch      int
 	Blocks        int
-	BlocksBy      string
 	Gap           float64
 	SLO           document.SLO
 	CutDType      string
@@ -50,7 +49,7 @@ type solveOptions struct {
 func solveOptionsOf(values document.Values) solveOptions {
 	return solveOptions{
 		Objective: values.Word("objective"), MaxPartitions: values.WholeNumber("max-partitions"), MaxBatch: values.WholeNumber("max-batch"),
-		Blocks: values.WholeNumber("blocks"), BlocksBy: values.Word("blocks-by"), Gap: values.Number("gap"), SLO: values.SLO("slo"), CutDType: values.Word("cut-dtype"),
+		Blocks: values.WholeNumber("blocks"), Gap: values.Number("gap"), SLO: values.SLO("slo"), CutDType: values.Word("cut-dtype"),
 	}
 }
 

@@ -49,11 +49,7 @@ func (f *resolvedWorkload) setBlocks() error {
 
 	// Merge blocks, if the user asks for fewer.
 	if f.options.Blocks > 0 {
-		by := stages.ByTime
-		if f.options.BlocksBy == "bytes" {
-			by = stages.ByBytes
-		}
-		blocks.PrePartition(f.options.Blocks, by)
+		blocks.PrePartition(f.options.Blocks)
 	}
 	p.Blocks = blocks
 	return nil

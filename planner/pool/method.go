@@ -10,66 +10,25 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool/documents"
+	"inferplan/planner/pool/headroom"
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/search"
 	"inferplan/planner/pool/verify"
 	"inferplan/solver/milp"
 )
 
 // Method plans pooled pipelines for a driver.
 var Method = kind.Method{
-	Kind: formats.PlanPool, Summary: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: planDocuments, RelaxWorkload: loosenModels, CheckRunning: checkRunningPlan, Tune: tuneBySimulation, Certify: certify.CertifyPlan, ScalePromise: promiseShare,
+	Kind: formats.PlanPool, Summary: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: planDocuments, RelaxWorkload: loosenModels, CheckRunning: documents.CheckRunningPlan, Tune: headroom.Tune, Certify: certify.CertifyPlan, ScalePromise: headroom.PromiseShare,
 	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, WithReserves: verify.WithHeadroom, UseLengthBuckets: verify.ReplaceByBuckets,
 }
 
-// Algorithms and objectives.
-const (
-	AlgorithmTemplate = "template"
-	AlgorithmNP       = "np"
-	AlgorithmDARTr    = "dart-r"
-
-	ObjectiveThroughput = "throughput"
-	ObjectiveCost       = "cost"  // least USD per hour of the devices used
-	ObjectivePower      = "power" // least watts
-	ObjectiveGPUs       = "gpus"  // fewest devices
-)
-
-// optionValues are the values of the options of this kind of plan.
-type optionValues struct {
-	Algorithm     string
-	Objective     string
-	Margin        float64
-	Rounding      Rounding
-	MaxPartitions int
-	MaxBatch      int
-	Blocks        int
-	BlocksBy      string
-	BatchBuild    float64
-	MinLoad       float64
-	Gap           float64
-	Effort        int
-	SLO           document.SLO
-	CutDType      string
-	UnevenNIC     bool
-	MaxMoved      float64
-}
-
-// optionValuesOf reads the values of the planner's options, by name, into a struct.
-func optionValuesOf(v document.Values) optionValues {
-	c := optionValues{
-		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), Margin: v.Number("margin"), Rounding: Slot,
-		MaxPartitions: v.WholeNumber("max-partitions"), MaxBatch: v.WholeNumber("max-batch"), Blocks: v.WholeNumber("blocks"), BlocksBy: v.Word("blocks-by"),
-		BatchBuild: v.Number("batch-build"), MinLoad: v.Number("min-load"), Gap: v.Number("gap"), Effort: v.WholeNumber("effort"),
-		SLO: v.SLO("slo"), CutDType: v.Word("cut-dtype"), UnevenNIC: v.Flag("uneven-nic"), MaxMoved: v.Number("max-moved"),
-	}
-	if v.Word("gpu-rounding") == "fractional" {
-		c.Rounding = Fractional
-	}
-	return c
-}
-
 // checkObjective refuses objectives other than throughput for the baseline algorithms, which know none.
-func checkObjective(c optionValues) error {
-	if c.Objective != ObjectiveThroughput && c.Algorithm != AlgorithmTemplate {
-		return &document.Error{Path: "--objective", Found: c.Objective, Expected: "throughput with --algorithm " + c.Algorithm}
+func checkObjective(options document.Values) error {
+	objective, algorithm := options.Word("objective"), options.Word("algorithm")
+	if objective != documents.ObjectiveThroughput && algorithm != documents.AlgorithmTemplate {
+		return &document.Error{Path: "--objective", Found: objective, Expected: "throughput with --algorithm " + algorithm}
 	}
 	return nil
 }
@@ -91,138 +50,74 @@ func fractionDone(phase string) float64 {
 // planDocuments is the method's solve: it translates the documents to a problem, runs the algorithm that the
 // options ask for, and returns the parts of the plan. Progress and better plans are reported to run.
 func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
-	if err := checkObjective(optionValuesOf(in.Values)); err != nil {
+	if err := checkObjective(in.Values); err != nil {
 		return nil, err
 	}
-	r, err := resolveDocuments(in, run)
+	r, err := documents.Resolve(in, run)
 	if err != nil {
 		return nil, err
 	}
-	var models []*formats.ProfileModel
-	for i := range r.models {
-		models = append(models, r.models[i].profile)
-	}
-	run.WarnStaleModels(&in.Documents, models)
+	run.WarnStaleModels(&in.Documents, r.Profiles())
 
 	// The options of the search, its progress, and the plan that runs.
-	o := r.searchOptions()
-	o.Progress = func(p Progress) {
+	o := r.SearchOptions()
+	o.Progress = func(p kind.Progress) {
 		if !math.IsNaN(p.Value) && p.Value > 0 {
 			run.Incumbent(p.Value, p.Bound)
 		}
-		run.Progress(kind.Progress{Phase: p.Phase, Fraction: fractionDone(p.Phase), Value: p.Value, Bound: p.Bound, Detail: p.Detail})
+		p.Fraction = fractionDone(p.Phase)
+		run.Progress(p)
 	}
-	if o.RunningPlan, err = r.readRunningPlan(); err != nil {
+	if o.RunningPlan, err = r.ReadRunningPlan(); err != nil {
 		return nil, err
 	}
 
 	// Batches may need time to fill.
-	if err := r.setBatchBuilding(ctx, run.Solver, o); err != nil {
-		return nil, r.translateError(err)
+	if err := r.SetBatchBuilding(func() ([]float64, error) { return unpartitionedRates(ctx, r.Problem, run.Solver, o) }); err != nil {
+		return nil, r.ExplainError(err)
 	}
-	outcome, err := r.runAlgorithm(ctx, run.Solver, o)
+	outcome, err := runAlgorithm(ctx, r, run.Solver, o)
 	if err != nil {
-		return nil, r.translateError(err)
+		return nil, r.ExplainError(err)
 	}
-	return r.planOutcome(outcome), nil
+	return r.PlanOutcome(outcome), nil
 }
 
 // runAlgorithm runs the algorithm that the options ask for: a baseline (NP, DARTr), the search for the least
 // price, or that for the most throughput, with even shares of network cards or without.
-func (r *resolvedProblem) runAlgorithm(ctx context.Context, solver milp.Solver, o Options) (*Outcome, error) {
+func runAlgorithm(ctx context.Context, r *documents.Resolved, solver milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	switch {
-	case r.options.Algorithm == AlgorithmNP:
-		return NP(ctx, r.problem, solver, o)
-	case r.options.Algorithm == AlgorithmDARTr:
-		outcome, err := DARTr(ctx, r.problem, solver, o)
-		if errors.Is(err, ErrKinds) {
-			err = r.input.FieldError("cluster", "pools", fmt.Sprintf("%d pools", len(r.pools)), "at most two kinds, none shared in time, for --algorithm dart-r", err.Error())
+	case r.Input.Values.Word("algorithm") == documents.AlgorithmNP:
+		return search.NP(ctx, r.Problem, solver, o)
+	case r.Input.Values.Word("algorithm") == documents.AlgorithmDARTr:
+		outcome, err := search.DARTr(ctx, r.Problem, solver, o)
+		if errors.Is(err, search.ErrKinds) {
+			err = r.Input.FieldError("cluster", "pools", fmt.Sprintf("%d pools", len(r.Pools)), "at most two kinds, none shared in time, for --algorithm dart-r", err.Error())
 		}
 		return outcome, err
-	case r.options.Objective != ObjectiveThroughput:
-		prices, err := r.devicePrices()
+	case r.Input.Values.Word("objective") != documents.ObjectiveThroughput:
+		prices, err := r.DevicePrices()
 		if err != nil {
 			return nil, err
 		}
-		return Cheapest(ctx, r.problem, prices, solver, o)
-	case r.options.UnevenNIC:
-		return SolveUneven(ctx, r.problem, solver, o)
+		return search.Cheapest(ctx, r.Problem, prices, solver, o)
+	case r.Input.Values.Flag("uneven-nic"):
+		return search.SolveUneven(ctx, r.Problem, solver, o)
 	}
-	return Solve(ctx, r.problem, solver, o)
-}
-
-// translateError replaces the search's error that there is no plan, which holds indexes, by the planner's error
-// with names. Other errors stay.
-func (r *resolvedProblem) translateError(err error) error {
-	var inf *Infeasible
-	if errors.As(err, &inf) {
-		return r.infeasibleError(inf)
-	}
-	return err
-}
-
-// setBatchBuilding sets, for each model, how long a batch waits for each further request that fills it: the
-// option batch-build divided by a rate. The rate is that of the workload or, if that names none, the one that
-// the model gets in a plan without partitioning.
-func (r *resolvedProblem) setBatchBuilding(ctx context.Context, solver milp.Solver, o Options) error {
-	if r.options.BatchBuild == 0 {
-		return nil
-	}
-
-	// The rates at which the batches of each model fill.
-	rates := make([]float64, len(r.models))
-	someMissing := false
-	for d := range r.models {
-		rates[d] = r.models[d].workload.BatchBuildRPS
-		someMissing = someMissing || rates[d] <= 0
-	}
-	if someMissing {
-		npRates, err := r.unpartitionedRates(ctx, solver, o)
-		if err != nil {
-			return err
-		}
-		for d := range rates {
-			if rates[d] <= 0 {
-				rates[d] = npRates[d]
-				r.run.Assume("batch_build_rps %.6g for %s: its rate in the plan without partitioning that takes the fewest devices", rates[d], r.problem.Models[d].Name)
-			}
-		}
-	}
-	for d := range rates {
-		m := &r.problem.Models[d]
-		m.BatchWaitMicros = r.options.BatchBuild * 1e6 / rates[d]
-		m.EveryBatch = true
-	}
-	return nil
+	return search.Solve(ctx, r.Problem, solver, o)
 }
 
 // unpartitionedRates returns the rates that the models get in a plan without partitioning, floors or delay of
 // filling batches. Of the plans of the best objective it takes the one of the fewest devices. A plan that gives
 // idle devices to some model gives it a higher rate than anybody asks for, and a delay computed from that rate
 // would be too short.
-func (r *resolvedProblem) unpartitionedRates(ctx context.Context, solver milp.Solver, o Options) ([]float64, error) {
+func unpartitionedRates(ctx context.Context, p *problem.Problem, solver milp.Solver, o problem.Options) ([]float64, error) {
 	o.Progress, o.RunningPlan = nil, nil
-	np, err := fewestDevicesNP(ctx, r.problem.withoutFloors(), solver, o)
+	np, err := search.FewestDevicesNP(ctx, p.WithoutFloors(), solver, o)
 	if err != nil {
 		return nil, fmt.Errorf("planning without partitioning for the rate at which batches fill: %w", err)
 	}
 	return np.RPS, nil
-}
-
-// BatchRates returns the rates, in the order of the workload's models, at which a solve with --batch-build takes
-// batches to fill if the workload names none.
-func BatchRates(ctx context.Context, in *kind.Problem, run *kind.SolveRun) ([]float64, error) {
-	r, err := resolveDocuments(in, run)
-	if err != nil {
-		return nil, err
-	}
-	rates, err := r.unpartitionedRates(ctx, run.Solver, r.searchOptions())
-	return rates, r.translateError(err)
-}
-
-// searchOptions returns the options of a search that reports no progress and starts from no running plan.
-func (r *resolvedProblem) searchOptions() Options {
-	return Options{Gap: r.options.Gap, Effort: 1 << (r.options.Effort - 1), Seed: int32(r.input.Seed % math.MaxInt32), NoPolish: r.input.FeasibilityOnly, NoDiagnosis: r.input.FeasibilityOnly, Hurry: r.input.Quick, LeastRPS: r.input.MinObjective}
 }
 
 // equalWorkload returns a workload of every model of the profile, with the same weight and SLO and Poisson

@@ -1,0 +1,174 @@
+package bundles
+
+import (
+	"context"
+
+	"inferplan/planner/pool/incumbent"
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
+	"inferplan/planner/pool/templates"
+)
+
+// modelCovers holds the covers of all models at the prices that were tried.
+type modelCovers struct {
+	problem         *problem.Problem
+	catalogue       *templates.Catalogue
+	choice          *relaxation.WaitChoice
+	incumbent       *incumbent.Incumbent
+	effort          int
+	modelTables     []*templates.Table // by model
+	allListed       bool               // modelTables hold all templates of the models
+	listedTemplates []map[int32]int    // by model: catalogue index of each template of its table that is in the catalogue
+	templateByKey   map[string]int     // catalogue index of each template
+	tables          [][]*coverTable    // by model: a table for each set of prices that was tried
+	prices          []float64          // the last of these prices: of all devices of each pool
+	boundTables     []*coverTable      // at the last prices: they cost no more than any plan does
+	repriceCount    int
+}
+
+// requiredRate returns the requests/s that model d needs at a throughput in units.
+func (c *modelCovers) requiredRate(d int, value float64) float64 {
+	return max(c.catalogue.UnitsToRate(value)*c.problem.Models[d].Weight, c.problem.Models[d].MinRPS)
+}
+
+// newModelCovers computes the covers of each model (the cheapest replicas that carry each rate) at the prices of the
+// relaxation. tables holds the tables of column generation. If it is nil, the tables are made of the listed templates
+// that the wait choice (the bounds on waiting in force) allows.
+func newModelCovers(ctx context.Context, choice *relaxation.WaitChoice, best *incumbent.Incumbent, tables []*templates.Table, effort int) *modelCovers {
+	c := &modelCovers{problem: choice.Catalogue.Problem, catalogue: choice.Catalogue, choice: choice, incumbent: best, effort: effort, modelTables: tables, allListed: tables != nil || !choice.Catalogue.Incomplete}
+	c.templateByKey = c.catalogue.IndexByKey()
+	for d := range c.problem.Models {
+		c.listedTemplates = append(c.listedTemplates, map[int32]int{})
+		if tables == nil {
+			c.addModelTable(d)
+		}
+	}
+	c.tables = make([][]*coverTable, len(c.problem.Models))
+	c.addCovers(ctx, c.choice.Relaxation.PoolPrice)
+	return c
+}
+
+// addCovers computes covers of each model (the cheapest replicas for each rate on a grid) at given prices of
+// all devices of each pool, and adds them to those at earlier prices. If all templates are known, it lowers the
+// bound: no plan reaches a throughput at which the covers cost more than all devices are worth.
+func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
+	c.prices = poolPrices
+	builder := &coverBuilder{wholeDevices: c.problem.Rounding == problem.Slot}
+	for k, v := range poolPrices {
+		builder.devicePrice = append(builder.devicePrice, v/float64(max(c.problem.Pools[k].Count, 1)))
+		builder.poolSizes = append(builder.poolSizes, c.problem.Pools[k].Count)
+	}
+	boundGrid := boundSteps
+	if c.incumbent.Replan != nil {
+		boundGrid = coverSteps // a re-plan is wanted soon
+	}
+	var boundTables []*coverTable
+
+	// Covers with rates rounded down are for bundles, those rounded up for the bound.
+	for d := range c.problem.Models {
+		if ctx.Err() != nil {
+			return
+		}
+		maxRate := c.requiredRate(d, c.incumbent.ChoiceBound)
+		items := builder.listItems(c.modelTables[d], maxRate)
+		c.tables[d] = append(c.tables[d], newCoverTable(items, maxRate, coverSteps, false))
+		if builder.wholeDevices {
+			// Two pipelines may fill a device together, so covers for the bound count parts of devices.
+			partBuilder := *builder
+			partBuilder.wholeDevices = false
+			items = partBuilder.listItems(c.modelTables[d], maxRate)
+		}
+		boundTables = append(boundTables, newCoverTable(items, maxRate, boundGrid, true))
+	}
+
+	// If all templates are known, the covers bound the throughput.
+	c.boundTables = boundTables
+	if c.allListed {
+		c.incumbent.LowerBound(c.coverableThroughput(boundTables) * (1 + 1e-9))
+	}
+}
+
+// repriceCovers adds covers at other prices if the bundles made so far do not fit the devices even in
+// fractions. The new prices lie half way from those of the relaxation to scarcityPrices, what the devices of
+// each pool are worth to those bundles. If these are empty (fractions fit), or covers were repriced often
+// enough, it returns false.
+func (c *modelCovers) repriceCovers(ctx context.Context, scarcityPrices []float64) bool {
+	totalPrice, scarcity := total(c.choice.Relaxation.PoolPrice), total(scarcityPrices)
+	if c.repriceCount == maxReprices*c.effort || scarcity <= 0 || ctx.Err() != nil {
+		return false
+	}
+	c.repriceCount++
+	poolPrices := make([]float64, len(c.problem.Pools))
+	for k, v := range c.choice.Relaxation.PoolPrice {
+		poolPrices[k] = (v + scarcityPrices[k]*totalPrice/scarcity) / 2
+	}
+	c.addCovers(ctx, poolPrices)
+	return ctx.Err() == nil
+}
+
+// total returns the sum of some values.
+func total(values []float64) (added float64) {
+	for _, v := range values {
+		added += v
+	}
+	return added
+}
+
+// coverableThroughput returns the largest throughput, in units, at which the covers of all models (their
+// cheapest replicas) cost no more than all devices are worth. No plan reaches more. It bisects in 40 steps and
+// returns the upper end, which is safe as a bound.
+func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
+	totalPrice := total(c.prices)
+	isAffordable := func(value float64) bool {
+		coverCost := 0.0
+		for d, table := range tables {
+			coverCost += table.costBySteps[table.stepsFor(c.requiredRate(d, value))]
+		}
+		return coverCost <= totalPrice*(1+1e-9)
+	}
+	// After 40 halvings the two ends agree to all digits that count.
+	_, upper := problem.Bisect(0, c.incumbent.ChoiceBound, 40, isAffordable)
+	return upper
+}
+
+// addModelTable adds the table of the templates of model d that the wait choice (the bounds on waiting in force)
+// allows, with the index of each in the catalogue.
+func (c *modelCovers) addModelTable(d int) {
+	table := &templates.Table{Model: d, MaxStages: c.problem.MaxPartitions}
+	for _, i := range c.choice.AllowedTemplates {
+		if c.catalogue.Templates[i].Model == d {
+			c.listedTemplates[d][int32(table.Len())] = i
+			table.Add(&c.catalogue.Templates[i])
+		}
+	}
+	c.modelTables = append(c.modelTables, table)
+}
+
+// templateIndex returns the catalogue's index of the template that stands at index listed of model d's table.
+// If the catalogue lacks the template, it is built in full and joins it.
+func (c *modelCovers) templateIndex(d int, listed int32) (int, error) {
+	if i, ok := c.listedTemplates[d][listed]; ok {
+		return i, nil
+	}
+	t, err := c.modelTables[d].Build(c.problem, int(listed))
+	if err != nil {
+		return 0, err
+	}
+	i, ok := c.templateByKey[t.Key()]
+	if !ok {
+		i = len(c.catalogue.Templates)
+		c.catalogue.Templates, c.templateByKey[t.Key()] = append(c.catalogue.Templates, *t), i
+	}
+	c.listedTemplates[d][listed] = i
+	return i, nil
+}
+
+// allowNewTemplates makes the templates that joined the catalogue usable: it adds them to those that the wait
+// choice (the bounds on waiting in force) allows, with their losses (how far a plan with one stays below the
+// bound).
+func (c *modelCovers) allowNewTemplates() {
+	for i := len(c.choice.Losses); i < len(c.catalogue.Templates); i++ {
+		c.choice.AllowedTemplates = append(c.choice.AllowedTemplates, i)
+		c.choice.Losses = append(c.choice.Losses, relaxation.TemplateLoss(c.choice.Catalogue, &c.catalogue.Templates[i], c.choice.Relaxation))
+	}
+}

@@ -1,0 +1,196 @@
+package bundles
+
+import (
+	"math"
+	"slices"
+
+	"inferplan/planner/pool/templates"
+)
+
+// A cover is the cheapest sum of configurations (whole replicas of templates) of one model that carries a rate.
+// It is the solution of a covering knapsack over the replicas of all templates of the model, at given prices of
+// the devices. One table has the covers for all rates of a grid.
+//
+// Rates of configurations are rounded to the grid. Rounded down, the covers carry at least what they say:
+// bundles are made of these. Rounded up, the covers cost no more than the model's part of any plan: that gives a
+// bound. If the covers of all models at a throughput cost more than all devices are worth, no plan has that
+// throughput (docs/methods.md, "Many models").
+
+// coverTable holds the covers of one model, by the rate that they carry, in steps of a grid.
+type coverTable struct {
+	rateStep       float64     // requests/s of one step of the grid
+	costBySteps    []float64   // by number of steps: cost of the cover
+	firstItemSteps []int32     // by number of steps: the steps that one configuration of the cover carries, 0 without one
+	itemBySteps    []coverItem // by number of steps: the cheapest configuration that carries exactly so many
+
+	templateUnitCost float64   // cost of a unit of rate of the template under comparison
+	maxUnitCost      []float64 // by number of steps: the highest cost of a unit of rate of any cover from there on
+}
+
+// coverItem is a configuration: whole replicas of a template, at the rate that they carry.
+type coverItem struct {
+	template int32   // index in the model's templates.Table, -1 if there is none
+	rate     float64 // requests/s
+	cost     float64 // of the devices that the replicas take, at the prices of the builder
+}
+
+// coverBuilder makes cover tables at given prices of devices.
+type coverBuilder struct {
+	devicePrice  []float64 // price of a device of each pool
+	poolSizes    []int     // devices of each pool
+	wholeDevices bool      // parts of devices count as whole ones
+}
+
+// A configuration can only be part of a cover if its template, which costs at least its share of the rate, costs
+// no more than a cover of cheap templates does. So the cheap templates are listed first.
+const (
+	goodCostFactor = 1.02 // a template is good up to this factor of the lowest cost per unit of rate
+	goodGridSteps  = 500  // grid of the table that the others are compared with
+
+	nearlyGoodFactor = 1.02
+)
+
+// listItems lists the configurations of a model (whole replicas of one template, with rate and cost) that a
+// cover, the cheapest sum for a rate, up to MaxRate may hold. All those of templates that cost little per rate
+// are in, and of other templates those that cost hardly more than a cover of the good ones for the same rate.
+func (builder *coverBuilder) listItems(table *templates.Table, maxRate float64) []coverItem {
+	// The cost of a unit of rate through each template.
+	unitCosts := make([]float64, table.Len())
+	minUnitCost := math.Inf(1)
+	for i := range unitCosts {
+		unitCosts[i] = table.CostPerRPS(i, builder.devicePrice)
+		minUnitCost = min(minUnitCost, unitCosts[i])
+	}
+	var items []coverItem
+
+	// The good templates, with all their configurations.
+	for i, cost := range unitCosts {
+		if cost <= minUnitCost*goodCostFactor {
+			items = builder.appendItems(items, table, i, maxRate, nil)
+		}
+	}
+	goodCovers := newCoverTable(items, maxRate, goodGridSteps, false)
+	// goodCovers.maxUnitCost: from each rate on, the highest cost of a unit of rate in a cover of good templates.
+	goodCovers.maxUnitCost = make([]float64, goodGridSteps+1)
+	goodCovers.maxUnitCost[goodGridSteps] = goodCovers.costBySteps[goodGridSteps] / maxRate // at a higher rate the cover costs more
+	for steps := goodGridSteps - 1; steps >= 0; steps-- {
+		goodCovers.maxUnitCost[steps] = max(goodCovers.maxUnitCost[steps+1], goodCovers.costBySteps[steps+1]/(max(float64(steps), 1e-9)*goodCovers.rateStep))
+	}
+
+	// The other templates, with those configurations that cost hardly more than a cover of good ones.
+	for i, cost := range unitCosts {
+		if cost > minUnitCost*goodCostFactor {
+			goodCovers.templateUnitCost = cost
+			items = builder.appendItems(items, table, i, maxRate, goodCovers)
+		}
+	}
+	return items
+}
+
+// appendItems appends the configurations (whole replicas) of a template that carry up to MaxRate. Each is made
+// from a number of replicas of one stage, which set the rate; the other stages have as many as that rate needs.
+// With goodCovers it leaves out configurations that cost clearly more than those covers at the same rate.
+func (builder *coverBuilder) appendItems(items []coverItem, table *templates.Table, template int, maxRate float64, goodCovers *coverTable) []coverItem {
+	stageRows := table.StagesOf(template)
+	for i := range stageRows {
+		replicaRate := stageRows[i].ReplicaRate()
+		for replicas := 1; ; replicas++ {
+			rate := replicaRate * float64(replicas)
+			// From this rate on, even fractions of replicas cost clearly more than the covers.
+			if goodCovers != nil && goodCovers.templateUnitCost >= nearlyGoodFactor*goodCovers.maxUnitCost[int(min(rate/goodCovers.rateStep, goodGridSteps))] {
+				break
+			}
+			cost, fits := builder.priceOf(stageRows, rate)
+			if !fits {
+				break
+			}
+			if goodCovers == nil || cost < nearlyGoodFactor*goodCovers.costBySteps[goodCovers.stepsFor(rate)] {
+				items = append(items, coverItem{int32(template), rate, cost})
+			}
+			if rate >= maxRate {
+				break
+			}
+		}
+	}
+	return items
+}
+
+// priceOf returns the price of the devices that a template takes with the fewest replicas of each stage that
+// carry a rate. If a pool has too few devices, fits is false.
+func (builder *coverBuilder) priceOf(stageRows []templates.TableStage, rate float64) (cost float64, fits bool) {
+	for j := range stageRows {
+		stage := &stageRows[j]
+		devices := stage.ReplicasFor(rate) / float64(stage.Share)
+		if devices > float64(builder.poolSizes[stage.Pool]) {
+			return 0, false
+		}
+		if builder.wholeDevices {
+			devices = math.Ceil(devices - 1e-9)
+		}
+		cost += builder.devicePrice[stage.Pool] * devices
+	}
+	return cost, true
+}
+
+// newCoverTable computes, by a dynamic program, the cover of every rate up to MaxRate on a grid of gridSteps
+// equal steps: the cheapest sum of configurations (items) that carries it. The rates of the configurations are
+// rounded down to the grid, so that covers carry what they say or, with roundUp, up, so that no real sum is
+// cheaper.
+func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bool) *coverTable {
+	table := &coverTable{rateStep: maxRate / float64(gridSteps)}
+
+	// The cheapest configuration of each number of steps.
+	table.itemBySteps = slices.Repeat([]coverItem{{template: -1, cost: math.Inf(1)}}, gridSteps+1)
+	for _, item := range items {
+		// A replica may carry far more than MaxRate, more steps than an int holds.
+		itemSteps := int(min(item.rate/table.rateStep*(1+1e-12), float64(gridSteps)))
+		if roundUp {
+			itemSteps = int(min(math.Ceil(item.rate/table.rateStep*(1-1e-12)), float64(gridSteps)))
+		}
+		if itemSteps > 0 && item.cost < table.itemBySteps[itemSteps].cost {
+			table.itemBySteps[itemSteps] = item
+		}
+	}
+	table.costBySteps, table.firstItemSteps = make([]float64, gridSteps+1), make([]int32, gridSteps+1)
+	// The cheapest configuration that alone carries at least so many steps.
+	cheapestAlone := make([]int32, gridSteps+1)
+	for j := gridSteps; j > 0; j-- {
+		cheapestAlone[j] = int32(j)
+		if j < gridSteps && table.itemBySteps[cheapestAlone[j+1]].cost <= table.itemBySteps[j].cost {
+			cheapestAlone[j] = cheapestAlone[j+1]
+		}
+	}
+	var usefulSteps []int32 // step counts of configurations that covers may hold
+
+	// Dynamic program: costBySteps[j] = min over q of costBySteps[j-q] + cost of the configuration of q steps.
+	for j := 1; j <= gridSteps; j++ {
+		minCost, firstSteps := math.Inf(1), int32(0)
+		for _, stepsUsed := range usefulSteps {
+			if cost := table.costBySteps[j-int(stepsUsed)] + table.itemBySteps[stepsUsed].cost; cost < minCost {
+				minCost, firstSteps = cost, stepsUsed
+			}
+		}
+		if cost := table.itemBySteps[cheapestAlone[j]].cost; cost < minCost {
+			if minCost, firstSteps = cost, cheapestAlone[j]; int(firstSteps) == j {
+				usefulSteps = append(usefulSteps, firstSteps)
+			}
+		}
+		table.costBySteps[j], table.firstItemSteps[j] = minCost, firstSteps
+	}
+	return table
+}
+
+// stepsFor returns the number of steps that a rate needs.
+func (c *coverTable) stepsFor(rps float64) int {
+	return int(min(math.Ceil(rps/c.rateStep*(1-1e-12)), float64(len(c.costBySteps)-1)))
+}
+
+// appendCover appends the configurations that make up the cover (the cheapest sum) of so many rate steps.
+func (c *coverTable) appendCover(items []coverItem, steps int) []coverItem {
+	for steps > 0 {
+		itemSteps := c.firstItemSteps[steps]
+		items = append(items, c.itemBySteps[itemSteps])
+		steps -= int(itemSteps)
+	}
+	return items
+}

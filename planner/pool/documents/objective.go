@@ -1,0 +1,70 @@
+package documents
+
+import (
+	"errors"
+	"fmt"
+
+	"inferplan/formats/document"
+	"inferplan/planner/kind"
+	"inferplan/solver/milp"
+)
+
+// Sense returns whether the objective is maximised (throughput) or minimised (price, power, devices).
+func Sense(options document.Values) milp.Sense {
+	if options.Word("objective") == ObjectiveThroughput {
+		return milp.Maximize
+	}
+	return milp.Minimize
+}
+
+// DevicePrices returns the price of one device of each pool by the objective. An objective that is minimised
+// needs a floor under every model's rate: without one the best plan serves nothing.
+func (r *Resolved) DevicePrices() ([]float64, error) {
+	for d := range r.Problem.Models {
+		if r.Problem.Models[d].MinRPS <= 0 {
+			return nil, r.Input.FieldError("workload", fmt.Sprintf("models[%d].min_rps", d), "no rate to carry",
+				"one of every model with --objective "+r.Input.Values.Word("objective"), "--min-load 500 asks for 500 requests/s per weight of every model")
+		}
+	}
+	prices := make([]float64, len(r.Pools))
+	for k := range r.Pools {
+		p := &r.Pools[k]
+		field := ""
+		switch r.Input.Values.Word("objective") {
+		case ObjectiveCost:
+			prices[k], field = p.USDPerHour, "usd_per_hour"
+		case ObjectivePower:
+			prices[k], field = p.Watts, "watts"
+		default:
+			prices[k] = 1
+		}
+		if !(prices[k] > 0) {
+			return nil, r.Input.FieldError("cluster", fmt.Sprintf("pools[%d].%s", k, field), "nothing", "what a "+p.Device+" takes, for --objective "+r.Input.Values.Word("objective"), "")
+		}
+	}
+	return prices, nil
+}
+
+// floorsFromMinLoad reports whether all floors (least rates of models) come from --min-load alone, and none
+// from the workload.
+func (r *Resolved) floorsFromMinLoad() bool {
+	for d := range r.models {
+		if r.models[d].workload.MinRPS > r.Input.Values.Number("min-load")*r.models[d].weight {
+			return false
+		}
+	}
+	return true
+}
+
+// ExplainError adds to the search's error that there is no plan whether all floors come from --min-load. If they do, so
+// does the nearest feasible one, rounded down. Of other errors it returns what it was given.
+func (r *Resolved) ExplainError(err error) error {
+	infeasible, ok := errors.AsType[*kind.InfeasibleError](err)
+	if !ok {
+		return err
+	}
+	if infeasible.OnlyMinLoad = r.Input.Values.Number("min-load") > 0 && r.floorsFromMinLoad(); infeasible.OnlyMinLoad && infeasible.Nearest.LoadFactor > 0 {
+		infeasible.Nearest.MinLoadRPS = kind.RoundDown(r.Input.Values.Number("min-load")*infeasible.Nearest.LoadFactor, 6)
+	}
+	return infeasible
+}

@@ -1,0 +1,95 @@
+package documents
+
+import (
+	"fmt"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/formats/document"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/stages"
+)
+
+// CheckRunningPlan returns an error if the new plan cannot start from the one that runs: it must be a plan of
+// pools, and the algorithm the planner's own.
+func CheckRunningPlan(p *kind.Problem) error {
+	switch algorithm := p.Values.Word("algorithm"); {
+	case formats.PoolOf(p.RunningPlan) == nil:
+		return p.FieldError("running", "kind", p.RunningPlan.Kind, formats.PlanPool, "plans of this kind are made anew: leave out --from")
+	case algorithm != AlgorithmTemplate:
+		return &document.Error{Path: "--from", Found: "--algorithm " + algorithm, Expected: "--algorithm " + AlgorithmTemplate}
+	}
+	return nil
+}
+
+// ReadRunningPlan translates the plan that runs to the numbers of the search. Without one it returns nil. A
+// model that the profile no longer has as it was (another model file, other blocks) runs, but its devices must
+// load it anew.
+func (r *Resolved) ReadRunningPlan() (*problem.RunningPlan, error) {
+	p := r.Input.RunningPlan
+	if p == nil {
+		return nil, nil
+	}
+	if err := CheckRunningPlan(r.Input); err != nil {
+		return nil, err
+	}
+	running := &problem.RunningPlan{MaxMoved: r.Input.Values.Number("max-moved")}
+	changedModels := map[string]bool{}
+	for i := range p.Deployment {
+		deployed := &p.Deployment[i]
+		model := slices.IndexFunc(r.models, func(n resolvedModel) bool { return n.workload.Key() == deployed.Key() })
+		network := deployed.Model
+		if model >= 0 && hasChanged(&r.models[model], r.Problem.Models[model].NumBlocks(), deployed) {
+			model, network = -1, "before: "+deployed.Model
+			if !changedModels[deployed.Model] {
+				r.run.Assume("all of %s is loaded anew: the profile has other blocks or another model file than the plan that runs", deployed.Model)
+			}
+			changedModels[deployed.Model] = true
+		}
+		for j := range deployed.Pipelines {
+			pipeline := &deployed.Pipelines[j]
+			running.Pipelines = append(running.Pipelines, problem.RunningPipeline{Pipeline: runningPipeline(r.Pools, model, pipeline), Network: network})
+		}
+	}
+	return running, nil
+}
+
+// hasChanged reports whether a model that runs has blocks of another file or number than the profile's. These
+// cannot stay, even if the model's name is the same.
+func hasChanged(m *resolvedModel, numBlocks int, deployed *formats.Deployed) bool {
+	source := m.profile.Source
+	return deployed.NumBlocks != numBlocks || source != nil && deployed.SHA256 != "" && source.SHA256 != "" && deployed.SHA256 != source.SHA256
+}
+
+// runningPipeline returns a pipeline of a model that runs, with the place of each stage.
+func runningPipeline(pools []formats.Pool, model int, pipeline *formats.Pipeline) problem.Pipeline {
+	running := problem.Pipeline{Template: stages.Template{Model: model, Batch: pipeline.Batch}}
+	for _, s := range pipeline.Stages {
+		pool := slices.IndexFunc(pools, func(q formats.Pool) bool { return q.Device == s.Device })
+		running.Stages = append(running.Stages, stages.Stage{FirstBlock: s.Blocks[0], EndBlock: s.Blocks[1], Pool: pool, Share: s.Share})
+		var runs []problem.DeviceRun
+		for _, run := range s.Placement {
+			runs = append(runs, problem.DeviceRun{First: run.FirstDevice, PerDevice: run.PerDevice, Replicas: run.Replicas})
+		}
+		running.Placement = append(running.Placement, runs)
+	}
+	return running
+}
+
+// writeReplan records in the outcome how many devices the new plan moves.
+func (r *Resolved) writeReplan(outcome *problem.Outcome, o *kind.Outcome) {
+	if r.Input.RunningPlan == nil {
+		return
+	}
+	c := &formats.Replan{MovedGPUs: outcome.MovedDevices, MaxMoved: r.Input.Values.Number("max-moved")}
+	for k := range r.Pools {
+		if !r.Problem.Pools[k].TimeShared {
+			c.GPUs += r.Pools[k].Count
+		}
+	}
+	if float64(c.MovedGPUs) > c.MaxMoved*float64(c.GPUs)+1e-9 {
+		r.run.Warnings = append(r.run.Warnings, fmt.Sprintf("%d of %d devices load something new, more than the share of %g asked for: shares of devices do not pack better", c.MovedGPUs, c.GPUs, c.MaxMoved))
+	}
+	o.Replan = c
+}

@@ -1,0 +1,258 @@
+package headroom
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+	"inferplan/formats/document"
+	"inferplan/planner/pool/problem"
+	"inferplan/solver/queueing"
+)
+
+// maxMixtures bounds how often each model's margin is chosen.
+const maxMixtures = 2
+
+// sketchMargins are the margins that each model chooses from, the smallest first.
+var sketchMargins = []float64{0.05, 0.1, 0.2, 0.3}
+
+// A formula of queueing gives the places for waiting requests that a pipeline has. Until a plan is simulated,
+// they are multiplied by defaultPlaceFactor. Later the factor is its geometric mean with the one that simulation
+// of the best plan showed.
+const (
+	defaultPlaceFactor             = 1.5
+	minPlaceFactor, maxPlaceFactor = 0.02, 5.0
+	maxPlaces                      = 60.0 // more places change little
+	bisectionSteps                 = 20
+)
+
+// tryMixedMargins gives each model a margin of its own (the part of its SLO that is kept back): the one at
+// which a request costs least. How much of its devices a model can use with margins that were not simulated is
+// estimated by a formula of queueing, corrected by what simulation of the best plan showed.
+//
+//  1. Plans with one margin for all models are solved, with and without time to fill batches.
+//  2. Each model takes the margin whose pipelines carry a request for the least price of their devices.
+//  3. That plan is simulated. If it is no better, the one with the other delay is. The choice is made
+//     again from what the better one showed.
+//
+// If models take turns on devices, or a plan runs already, nothing is changed.
+func tryMixedMargins(ctx context.Context, tuner *planTuner) error {
+	if tuner.bestAttempt == nil || !tuner.maximises() || tuner.runningHeadroom() != nil || modelsTakeTurns(tuner.bestAttempt.result.Plan) {
+		return nil
+	}
+	for range maxMixtures {
+		if tuner.overBudgetErr != nil || len(tuner.bestAttempt.loads) == 0 || reachedGap(tuner) {
+			return nil
+		}
+		if len(tuner.sketches) == 0 {
+			if err := solveSketches(ctx, tuner); err != nil {
+				return err
+			}
+		}
+		improved, err := tryMixturesOnce(ctx, tuner)
+		if err != nil || !improved {
+			return err
+		}
+	}
+	return nil
+}
+
+// tryMixturesOnce plans and simulates mixtures, in which each model has a margin of its own (the part of its
+// SLO that is kept back): the cheapest one for each delay of filling batches, the cheapest first. It stops at
+// the first that raises the best plan's rate by at least minRateGain, and reports whether there was one.
+func tryMixturesOnce(ctx context.Context, tuner *planTuner) (bool, error) {
+	type priced struct {
+		setting planSetting
+		price   float64
+	}
+
+	// The cheapest margins with each delay of filling batches.
+	var mixtures []priced
+	factors := placeFactors(tuner)
+	for _, factor := range fillFactors(tuner) {
+		if s, price := cheapestMargins(tuner, factors, factor); !math.IsInf(price, 1) {
+			mixtures = append(mixtures, priced{s, price})
+		}
+	}
+	slices.SortStableFunc(mixtures, func(s, t priced) int { return cmp.Compare(s.price, t.price) })
+
+	// Plan and simulate them, the cheapest first.
+	rateBefore := tuner.bestAttempt.sustainedRate
+	for k, s := range mixtures {
+		if ctx.Err() != nil || tuner.overBudgetErr != nil {
+			break
+		}
+		workBefore := tuner.workDone
+		tried, err := tuner.trySetting(ctx, s.setting)
+		if k > 0 {
+			tuner.workDone = workBefore // its work does not reduce the number of neighbours
+		}
+		if err != nil || tried != nil && tried == tuner.bestAttempt && tried.sustainedRate >= rateBefore*(1+minRateGain) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// fillFactors returns the delays of filling a batch that are tried, as multiples of the expected one: what the
+// options ask for or, if they ask for none and the rates at which batches fill are known, 0 and 1.
+func fillFactors(tuner *planTuner) []float64 {
+	if widestShape(tuner).fillFactor == 0 && tuner.fillRates != nil && tuner.largestBatch() > 1 {
+		return []float64{0, 1}
+	}
+	return []float64{widestShape(tuner).fillFactor}
+}
+
+// solveSketches solves for plans with one margin for all models, without simulating them. Such sketches show
+// what each model's requests cost with each margin.
+func solveSketches(ctx context.Context, tuner *planTuner) error {
+	for _, fill := range fillFactors(tuner) {
+		shape := tuner.bestAttempt.setting.shape
+		shape.fillFactor = fill
+		for _, margin := range sketchMargins {
+			wanted := tuner.uniformSetting(margin, shape)
+			if wanted.equal(tuner.bestAttempt.setting) {
+				tuner.sketches = append(tuner.sketches, tuner.bestAttempt)
+				continue
+			}
+			res, err := solveSetting(ctx, tuner, wanted, 0)
+			if err != nil {
+				return err
+			}
+			if res == nil {
+				break // a larger margin leaves less
+			}
+			tuner.sketches = append(tuner.sketches, &planAttempt{setting: wanted, result: res})
+		}
+	}
+	return nil
+}
+
+// placeFactors returns, for each model, a factor on the waiting places of its pipelines with which the formula
+// of queueing agrees with what simulation of the best plan showed. It is the geometric mean of that factor and
+// the usual one, as a single plan shows little.
+func placeFactors(tuner *planTuner) (factors []float64) {
+	for i := range tuner.models {
+		utilisation := tuner.bestAttempt.loads[i] * tuner.bestAttempt.setting.headroom[i].Utilisation
+		factors = append(factors, math.Sqrt(defaultPlaceFactor*placeFactor(pipelineQueues(tuner.bestAttempt.result.Plan, i), tuner.allowedLateShare(i), utilisation)))
+	}
+	return factors
+}
+
+// allowedLateShare returns the share of a model's requests that may be late or dropped.
+func (a *planTuner) allowedLateShare(i int) float64 {
+	return 1 - cmp.Or(a.certifyRequest.Attainment, document.ShareAt(a.models[i].Percentile))
+}
+
+// cheapestMargins returns the setting in which each model has, of the margins of the sketches with a given
+// delay of filling batches, the one at which a request costs least. It also returns the sum of these prices
+// over the models, by weight. placeFactors correct the formula of queueing. Without a sketch the sum is
+// infinite.
+func cheapestMargins(tuner *planTuner, placeFactors []float64, fillFactor float64) (planSetting, float64) {
+	prices := devicePricesOf(tuner.bestAttempt.result.Plan)
+	shape := tuner.bestAttempt.setting.shape
+	shape.fillFactor = fillFactor
+	mixed, total := tuner.uniformSetting(startMargin, shape), 0.0
+	for i := range mixed.headroom {
+		minPrice := math.Inf(1)
+		for _, sketch := range tuner.sketches {
+			if sketch.setting.shape.fillFactor != fillFactor {
+				continue
+			}
+			utilisation := sustainableUtilisation(pipelineQueues(sketch.result.Plan, i), tuner.allowedLateShare(i), placeFactors[i])
+			carriedRPS := sketch.result.Plan.PromiseFor(i).RPS / sketch.setting.headroom[i].Utilisation
+			if price := modelDevicePrice(sketch.result.Plan, i, prices) / (utilisation * carriedRPS); price < minPrice {
+				minPrice, mixed.headroom[i] = price, tuner.withWorkloadValues(i, formats.Headroom{Margin: sketch.setting.headroom[i].Margin, Utilisation: min(1, max(minUtilisation, utilisation))})
+			}
+		}
+		total += minPrice * cmp.Or(tuner.models[i].Weight, 1)
+	}
+	return mixed, total
+}
+
+// pipelineQueue is a pipeline as a formula of queueing sees it: a server with places for waiting requests.
+type pipelineQueue struct {
+	serviceRate   float64 // requests per second that the pipeline carries
+	waitingPlaces float64 // requests that may wait for it and still be in time
+}
+
+// pipelineQueues returns the queues of a model's pipelines. A pipeline has as many places as it serves requests
+// in the time that the SLO leaves beside latency and the filling of a batch. A batch fills at the rate of all
+// pipelines together: whichever is free takes the waiting requests.
+func pipelineQueues(plan *formats.Plan, model int) (queues []pipelineQueue) {
+	pipelines, total := plan.Deployment[model].Pipelines, 0.0
+	for i := range pipelines {
+		rate := math.Inf(1)
+		for _, s := range pipelines[i].Stages {
+			rate = min(rate, s.RPS)
+		}
+		queues = append(queues, pipelineQueue{serviceRate: rate})
+		total += rate
+	}
+	for i := range pipelines {
+		pipeline := &pipelines[i]
+		waitTime := (plan.PromiseFor(model).SLOUS - pipeline.LatencyUS).D().Seconds() - float64(pipeline.Batch-1)/total
+		queues[i].waitingPlaces = queues[i].serviceRate * max(0, waitTime)
+	}
+	return queues
+}
+
+// sustainableUtilisation returns the utilisation of pipelines at which the share lateShare of the requests is
+// lost, if requests arrive at random and a pipeline is a server of constant speed with some places to wait. The
+// factor multiplies these places. It bisects over utilisations.
+func sustainableUtilisation(queues []pipelineQueue, lateShare, factor float64) float64 {
+	// What is served is at most what the pipelines carry, so at most 1/(1-lateShare) of that can be offered.
+	utilisation, _ := problem.Bisect(minUtilisation, 1/(1-lateShare), bisectionSteps, func(utilisation float64) bool {
+		lostRate, totalRate := 0.0, 0.0
+		for _, queue := range queues {
+			lostRate, totalRate = lostRate+queue.serviceRate*queueing.LostShare(utilisation, min(queue.waitingPlaces*factor, maxPlaces)), totalRate+queue.serviceRate
+		}
+		return lostRate <= lateShare*totalRate
+	})
+	return utilisation
+}
+
+// placeFactor returns the factor on waiting places at which sustainableUtilisation gives the utilisation that
+// simulation showed. It bisects over the logarithm of the factor.
+func placeFactor(queues []pipelineQueue, lateShare, simulated float64) float64 {
+	lower, upper := minPlaceFactor, maxPlaceFactor
+	for range bisectionSteps {
+		if f := math.Sqrt(lower * upper); sustainableUtilisation(queues, lateShare, f) < simulated {
+			lower = f
+		} else {
+			upper = f
+		}
+	}
+	return lower
+}
+
+// devicePricesOf returns what one more device of each kind would gain, by the plan's limits (relative gains of
+// the objective), by device kind. A kind without a limit has a thousandth of the highest price. If no kind has
+// a limit, all have the same price.
+func devicePricesOf(plan *formats.Plan) map[string]float64 {
+	prices, highest := map[string]float64{}, 0.0
+	for _, l := range plan.Limits {
+		if device, ok := strings.CutPrefix(l.Constraint, "device "); ok && l.Gain > 0 {
+			prices[device], highest = l.Gain, max(highest, l.Gain)
+		}
+	}
+	for _, p := range plan.Pools {
+		if prices[p.Device] == 0 {
+			prices[p.Device] = cmp.Or(highest/1000, 1)
+		}
+	}
+	return prices
+}
+
+// modelDevicePrice returns the price of all devices, or shares of them, that a model's pipelines take.
+func modelDevicePrice(plan *formats.Plan, model int, prices map[string]float64) (price float64) {
+	for _, l := range plan.Deployment[model].Pipelines {
+		for _, s := range l.Stages {
+			price += s.GPUs * prices[s.Device]
+		}
+	}
+	return price
+}

@@ -1,0 +1,104 @@
+package headroom
+
+import (
+	"math"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/planner/certify"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool/documents"
+)
+
+// lowerPromise lowers the rate that a plan promises for each model to a part of it, and with it the objective
+// and the utilisation noted as headroom. What its replicas carry stays.
+func lowerPromise(result *kind.Result, parts []float64) {
+	plan := result.Plan
+	section := formats.PoolOf(plan)
+	if section.Headroom == nil {
+		for range section.Models {
+			section.Headroom = append(section.Headroom, formats.Headroom{Margin: plan.Options.Number("margin"), Utilisation: 1})
+		}
+	}
+	oldValue := plan.Objective.Value
+
+	// The rates of pipelines and models.
+	for i, part := range parts {
+		section.Headroom[i].Utilisation *= part
+		section.Models[i].RPS = 0
+		for k := range plan.Deployment[i].Pipelines {
+			pipeline := &plan.Deployment[i].Pipelines[k]
+			lowerRate(plan, pipeline, part)
+			section.Models[i].RPS += pipeline.RPS
+		}
+	}
+
+	// The objective and the limits.
+	objective := &plan.Objective
+	if objective.Name != documents.ObjectiveThroughput {
+		return
+	}
+	for i := range section.Models {
+		if weightedRate := section.Models[i].RPS / section.Models[i].Weight; i == 0 || weightedRate < objective.Value {
+			objective.Value = weightedRate
+		}
+	}
+	for i := range plan.Limits {
+		plan.Limits[i].Value *= objective.Value / oldValue
+	}
+}
+
+// lowerRate lowers the rate of a pipeline to a part of it. The rate of a stage on a time-shared device follows,
+// as it has no replicas of its own that would carry more.
+func lowerRate(plan *formats.Plan, pipeline *formats.Pipeline, part float64) {
+	pipeline.RPS *= part
+	for j := range pipeline.Stages {
+		if isTimeShared(plan, pipeline.Stages[j].Device) {
+			pipeline.Stages[j].RPS = pipeline.RPS
+		}
+	}
+}
+
+// PromiseShare makes a plan promise a part of what its devices carry.
+func PromiseShare(plan *formats.Plan, part float64) {
+	fluid := plan.Objective.Value
+	lowerPromise(&kind.Result{Plan: plan}, slices.Repeat([]float64{part}, len(plan.Deployment)))
+	plan.Objective.Fluid = &fluid
+}
+
+// isTimeShared reports whether stages take turns on a device kind.
+func isTimeShared(plan *formats.Plan, device string) bool {
+	for i := range plan.Pools {
+		if plan.Pools[i].Device == device {
+			return plan.Pools[i].TimeShared()
+		}
+	}
+	return false
+}
+
+// writeBounds writes into the finished plan what the search knows: that simulation decided its value, what its
+// replicas carry without queueing (Fluid), and the bound of all plans that hold. Plans that no test confirms
+// keep theirs.
+func (a *planTuner) writeBounds(res *kind.Result) {
+	plan := res.Plan
+	objective, section := &plan.Objective, formats.PoolOf(plan)
+	if c := plan.Certificate; c == nil || c.LoadFactor < 1 {
+		return
+	}
+	if a.maximises() {
+		carriedRPS := math.Inf(1)
+		for i := range section.Models {
+			utilisation := 1.0
+			if section.Headroom != nil {
+				utilisation = section.Headroom[i].Utilisation
+			}
+			carriedRPS = min(carriedRPS, section.Models[i].RPS/utilisation/section.Models[i].Weight)
+		}
+		objective.Fluid = &carriedRPS
+	}
+	bound := a.planBound
+	if objective.Value > bound { // the test passed by luck; an objective that is minimised has one bound only
+		bound = a.fluidBound
+	}
+	certify.StateValue(res, documents.Sense(a.problem.Values), bound, documents.BoundScope(a.problem.Values, plan.Options.WholeNumber("blocks"), plan.Deployment, plan.Pools), a.problem.Values.Number("gap"))
+}

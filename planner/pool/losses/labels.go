@@ -1,0 +1,226 @@
+package losses
+
+import "math"
+
+// sumLabel is a sum of configurations of one model.
+type sumLabel struct {
+	devices  deviceUse // devices taken
+	rate     float64   // in units
+	loss     float64   // sum over the configurations
+	parent   int32     // label that was extended; -1 for the empty sum
+	lastItem int32     // index of the configuration that was added
+}
+
+// labelSearch lists the sums of configurations of one model, by rising loss of the plans that they may be part
+// of. The search is a label-setting one, as Dijkstra's.
+type labelSearch struct {
+	knapsack     *lossKnapsack
+	model        int
+	items        []lossItem          // configurations, by rising loss
+	leftover     *leftoverLoss       // what a label leaves to lose; nil if nothing is known of it
+	labels       []sumLabel          // final ones and open ones
+	labelByUse   map[deviceUse]int32 // index of the label of each use
+	openLabels   labelQueue
+	isFinal      []bool  // by label: it left the queue, and cannot get better
+	unlistedLoss float64 // a sum that is not listed loses at least so much
+	maxPrice     float64 // of the devices that the model may take
+	itemParts    []int   // by item and dimension: parts that the item takes
+	labelParts   []int   // scratch: parts that the label to extend takes, by dimension
+	wholeDevices []int   // scratch: whole devices of each pool; nil without leftover
+}
+
+// queuedLabel is a label as it was when it entered the queue. If a better sum of the same use is found, the
+// label enters again, and the older entry is skipped.
+type queuedLabel struct {
+	minPlanLoss float64 // a plan with the label loses at least so much
+	label       int32
+}
+
+// precedes reports whether a leaves the queue before b.
+func (a queuedLabel) precedes(b queuedLabel) bool {
+	return a.minPlanLoss < b.minPlanLoss || a.minPlanLoss == b.minPlanLoss && a.label < b.label
+}
+
+// labelQueue is a binary heap of labels. It is written out because container/heap allocates with every call.
+type labelQueue []queuedLabel
+
+// push adds a queued label to the heap, whose first entry is the one of which plans lose least.
+func (q *labelQueue) push(entry queuedLabel) {
+	*q = append(*q, entry)
+	h, i := *q, len(*q)-1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !entry.precedes(h[parent]) {
+			break
+		}
+		h[i] = h[parent]
+		i = parent
+	}
+	h[i] = entry
+}
+
+// pop removes the first entry of the heap, the label of which plans lose least, and returns it. The heap must
+// not be empty.
+func (q *labelQueue) pop() queuedLabel {
+	h := *q
+	top, size := h[0], len(h)-1
+	moved := h[size]
+	h = h[:size]
+	*q = h
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= size {
+			if size > 0 {
+				h[i] = moved
+			}
+			return top
+		}
+		if child+1 < size && h[child+1].precedes(h[child]) {
+			child++
+		}
+		if !h[child].precedes(moved) {
+			h[i] = moved
+			return top
+		}
+		h[i] = h[child]
+		i = child
+	}
+}
+
+// addLabel lists a label: a sum of configurations (whole replicas) of the model, with the devices it takes. Of
+// sums that take equal devices only the one that loses least stays. The label is queued by minPlanLoss, how
+// much a plan with it loses at least.
+func (l *labelSearch) addLabel(label *sumLabel, minPlanLoss float64) {
+	i, ok := l.labelByUse[label.devices]
+	switch {
+	case !ok:
+		i = int32(len(l.labels))
+		l.labels, l.isFinal = append(l.labels, *label), append(l.isFinal, false)
+		l.knapsack.workSteps += stepsPerLabel
+		l.labelByUse[label.devices] = i
+	case l.isFinal[i] || l.labels[i].loss <= label.loss:
+		return
+	default:
+		l.labels[i] = *label
+	}
+	l.openLabels.push(queuedLabel{minPlanLoss, i})
+}
+
+// nextLabel takes from the queue the label (a sum of configurations) of which plans lose least, of those not
+// yet extended. If none is left, it returns false.
+func (l *labelSearch) nextLabel() (entry queuedLabel, ok bool) {
+	for len(l.openLabels) > 0 {
+		if entry = l.openLabels.pop(); !l.isFinal[entry.label] {
+			return entry, true
+		}
+	}
+	return entry, false
+}
+
+// listSums lists the labels of model d, the sums of its configurations (whole replicas of a template) that may
+// be part of a plan better than the best, by rising loss (how far the plan then stays below the bound).
+// unlistedLoss of the result is what plans with any other sum lose at least: it is 0 if not even the
+// configurations could be listed.
+func (k *lossKnapsack) listSums(d int) *labelSearch {
+	labels := &labelSearch{knapsack: k, model: d, labelByUse: map[deviceUse]int32{}, unlistedLoss: math.Inf(1)}
+	var complete bool
+	if labels.items, complete = k.listItems(d); !complete {
+		labels.unlistedLoss = 0
+		return labels
+	}
+	if k.bySlot {
+		labels.leftover = k.newLeftoverLoss(d)
+	}
+	if labels.leftover != nil {
+		labels.wholeDevices = make([]int, len(k.problem.Pools))
+	}
+
+	// The parts that each configuration takes.
+	labels.labelParts = make([]int, len(k.dimensions))
+	for i := range labels.items {
+		for j := range k.dimensions {
+			labels.itemParts = append(labels.itemParts, k.dimensions[j].partsOf(labels.items[i].devices))
+		}
+	}
+	// Every other model needs devices that are worth at least the value of its rate.
+	labels.maxPrice = k.choice.Relaxation.RateDual[d]*(k.choice.Relaxation.Bound-k.lossBudget) + k.lossBudget
+	if len(k.problem.Models) == 1 {
+		labels.maxPrice = math.Inf(1)
+	}
+
+	// The model may use its part of the remaining steps.
+	stepLimit := k.workSteps + (k.maxSteps-k.workSteps)/int64(len(k.problem.Models)-d+1)
+	labels.addLabel(&sumLabel{parent: -1}, 0)
+
+	// Settle labels by rising loss, until none is left or the work is done.
+	for {
+		entry, ok := labels.nextLabel()
+		if !ok {
+			return labels
+		}
+		if k.workSteps > stepLimit || len(labels.labels) > maxLabels/len(k.problem.Models) {
+			labels.unlistedLoss = entry.minPlanLoss
+			return labels
+		}
+		labels.isFinal[entry.label] = true
+		labels.extendLabel(entry.label)
+	}
+}
+
+// extendLabel adds each configuration in turn to label i (a sum of configurations), and lists the longer sums
+// that fit the devices and lose no more than the budget. Configurations come by rising loss, so the first that
+// loses too much ends the loop.
+func (l *labelSearch) extendLabel(i int32) {
+	k, label := l.knapsack, l.labels[i]
+	var extended sumLabel
+	labelPrice := label.loss + k.choice.Relaxation.RateDual[l.model]*label.rate
+
+	// What the label takes already.
+	for j := range k.dimensions {
+		l.labelParts[j] = k.dimensions[j].partsOf(label.devices)
+	}
+	for n := range l.items {
+		item := &l.items[n]
+		if label.loss+item.loss > k.lossBudget {
+			break
+		}
+		k.workSteps++
+		if labelPrice+item.price > l.maxPrice || !l.fitsDevices(l.itemParts[n*len(k.dimensions):]) {
+			continue
+		}
+		// List the longer sum, if a plan with it can still be better.
+		extended = sumLabel{label.devices.plus(item.devices), label.rate + item.rate, label.loss + item.loss, i, int32(n)}
+		minPlanLoss := extended.loss
+		if l.leftover != nil {
+			minPlanLoss += l.leftover.minLossAfter(k.dimensions, extended.devices)
+		}
+		if minPlanLoss <= k.lossBudget {
+			l.addLabel(&extended, minPlanLoss)
+		}
+	}
+}
+
+// fitsDevices reports whether there are devices for the label that is extended (a sum of configurations) and a
+// further one that takes the given parts, by dimension. If whole devices count, each stage position rounds its
+// parts up to them.
+func (l *labelSearch) fitsDevices(parts []int) bool {
+	k := l.knapsack
+	for i := range k.dimensions {
+		if uint64(l.labelParts[i]+parts[i]) >= k.dimensions[i].numValues {
+			return false
+		}
+	}
+	if l.wholeDevices == nil {
+		return true
+	}
+	// Round the parts up to whole devices, by stage position.
+	clear(l.wholeDevices)
+	for i := range k.dimensions {
+		counted := &k.dimensions[i]
+		l.wholeDevices[counted.pool] += (l.labelParts[i] + parts[i] + counted.partsPerDevice - 1) / counted.partsPerDevice
+		if l.wholeDevices[counted.pool] > k.problem.Pools[counted.pool].Count {
+			return false
+		}
+	}
+	return true
+}

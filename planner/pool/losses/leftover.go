@@ -1,0 +1,89 @@
+package losses
+
+// leftoverLoss holds, for a problem with one model, what a plan loses at least on the devices that a label
+// leaves: the price of those that stay idle, and the losses of the configurations that fill the others. Stage
+// positions are counted together here, so that there are few sums of configurations.
+type leftoverLoss struct {
+	dimensions []useDimension // one per pool
+	allDevices uint64         // the use that takes all devices
+	minLoss    []float64      // by remaining use
+}
+
+// newLeftoverLoss computes, for a single model, the least loss on each amount of devices that a partial sum of
+// its configurations may leave. A loss is how far a plan stays below the bound. The table tells a search by
+// stage positions early that a sum cannot become a good plan. If there are other models, which may take the
+// rest, or too many amounts, it returns nil.
+func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
+	if len(k.problem.Models) > 1 {
+		return nil
+	}
+
+	// All sums with stage positions together.
+	byPool := newLossKnapsack(k.choice, k.incumbent, k.gap, k.maxSteps)
+	byPool.lossBudget, byPool.workSteps = k.lossBudget, k.workSteps
+	if !byPool.setDimensions() {
+		return nil
+	}
+	size := uint64(1)
+	for i := range byPool.dimensions {
+		if size *= byPool.dimensions[i].numValues; size > maxLabels {
+			return nil
+		}
+	}
+	labels := byPool.listSums(d)
+	k.workSteps = byPool.workSteps
+	leftovers := &leftoverLoss{dimensions: byPool.dimensions, allDevices: size - 1, minLoss: make([]float64, size)}
+	prices := byPool.usePrices(size)
+	// First, the loss if nothing is idle, less the price. A sum that is not listed loses as much as the first
+	// one that was not.
+	for taken, price := range prices {
+		leftovers.minLoss[taken] = min(labels.unlistedLoss, k.lossBudget) - price
+	}
+	for i, label := range labels.labels {
+		if taken := label.devices[0]; labels.isFinal[i] {
+			leftovers.minLoss[taken] = min(leftovers.minLoss[taken], label.loss-prices[taken])
+		}
+	}
+	// Then the least over all smaller uses: the rest stays idle.
+	for i := range leftovers.dimensions {
+		counted := &leftovers.dimensions[i]
+		for taken := range leftovers.minLoss {
+			if counted.partsOf(deviceUse{uint64(taken)}) > 0 {
+				leftovers.minLoss[taken] = min(leftovers.minLoss[taken], leftovers.minLoss[uint64(taken)-counted.radix])
+			}
+		}
+	}
+
+	// Idle devices cost their price.
+	for taken, price := range prices {
+		leftovers.minLoss[taken] += price
+	}
+	return leftovers
+}
+
+// usePrices returns the prices of all uses below size. A use is the devices of all pools written as one number,
+// a digit for each dimension.
+func (k *lossKnapsack) usePrices(size uint64) []float64 {
+	prices := make([]float64, size)
+	for i := range k.dimensions {
+		counted := &k.dimensions[i]
+		for taken := range prices {
+			if n := counted.partsOf(deviceUse{uint64(taken)}); n > 0 {
+				prices[taken] += k.partsPrice(counted, n)
+			}
+		}
+	}
+	return prices
+}
+
+// minLossAfter returns the least that a plan loses, against the bound, on the devices that a use (the devices
+// of a partial sum) leaves.
+func (l *leftoverLoss) minLossAfter(dims []useDimension, taken deviceUse) float64 {
+	remaining := l.allDevices
+	for i := range dims {
+		counted := &dims[i]
+		ownDimension := &l.dimensions[counted.pool]
+		remaining -= uint64(counted.partsOf(taken)*(ownDimension.partsPerDevice/counted.partsPerDevice)) * ownDimension.radix
+	}
+	return l.minLoss[remaining]
+}

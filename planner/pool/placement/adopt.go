@@ -1,0 +1,69 @@
+package placement
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
+	"inferplan/planner/stages"
+	"inferplan/solver/milp"
+)
+
+// Adopt makes an outcome of pipelines that were chosen elsewhere, and returns with it the rate, in
+// requests/s, that the replicas of each pipeline carry. Of each pipeline the model, the batch size, the place of
+// every stage (blocks, pool and share) and its replicas are given. If a rate is given, the pipeline promises that
+// one, else what its replicas carry. Times and rates are computed from the problem, and the replicas are placed on
+// devices as those of our own plans are. The outcome has no bound: nothing is searched. All pools must be
+// exclusive (no stages take turns on a device).
+func Adopt(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.Outcome, carriedRPS []float64, err error) {
+	var adoptedTemplates []stages.Template
+	plan := &Plan{ModelRPS: make([]float64, len(p.Models)), Value: math.Inf(1)}
+
+	// The template of each pipeline, with the rate that its replicas carry.
+	for i := range pipelines {
+		t := pipelines[i].Template
+		t.Stages = slices.Clone(t.Stages)
+		if err := templates.Complete(p, &t); err != nil {
+			return nil, nil, fmt.Errorf("pipeline %d: %w", i, err)
+		}
+		planned := PlanPipeline{Template: i, Model: t.Model, RPS: math.Inf(1)}
+		for si := range t.Stages {
+			n := pipelines[i].Replicas[si]
+			if n < 1 {
+				return nil, nil, fmt.Errorf("pipeline %d: stage %d has %d replicas", i, si, n)
+			}
+			planned.Replicas = append(planned.Replicas, n)
+			planned.RPS = min(planned.RPS, t.Stages[si].Rate*float64(n))
+		}
+		carriedRPS = append(carriedRPS, planned.RPS)
+		if promisedRPS := pipelines[i].RPS; promisedRPS > 0 {
+			if promisedRPS > planned.RPS*(1+1e-9) {
+				return nil, nil, fmt.Errorf("pipeline %d: its replicas carry %.6g requests/s, not %.6g", i, planned.RPS, promisedRPS)
+			}
+			planned.RPS = min(planned.RPS, promisedRPS)
+		}
+		plan.ModelRPS[t.Model] += planned.RPS
+		plan.Pipelines = append(plan.Pipelines, planned)
+		adoptedTemplates = append(adoptedTemplates, t)
+	}
+
+	// The objective, the limits and the placement.
+	for d := range p.Models {
+		plan.Value = min(plan.Value, plan.ModelRPS[d]/p.Models[d].Weight)
+		plan.WeightedSum += plan.ModelRPS[d] * p.Models[d].Weight
+	}
+	adopted := &templates.Catalogue{Problem: p, Templates: adoptedTemplates}
+	if broken := brokenLimit(adopted, plan); broken != "" {
+		return nil, nil, fmt.Errorf("the pipelines take %s", broken)
+	}
+	placement, fullPool := (&planPacking{p, adopted, plan, nil}).packAll()
+	if fullPool >= 0 {
+		return nil, nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[fullPool].Kind)
+	}
+	return &problem.Outcome{
+		Pipelines: PlacedPipelines(adopted, plan, placement), RPS: plan.ModelRPS, Value: plan.Value, Bound: math.NaN(),
+		StoppedBy: milp.StoppedByWork, Templates: len(adoptedTemplates),
+	}, carriedRPS, nil
+}

@@ -1,0 +1,358 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/stages"
+)
+
+// Content is the content of a replica in a device: blocks of a network, on a share of a device of a pool.
+type Content struct {
+	network               string
+	firstBlock, lastBlock int
+	pool, Share           int
+}
+
+// ContentOf returns the content of stage si of a template.
+func ContentOf(p *problem.Problem, t *stages.Template, si int) Content {
+	s := &t.Stages[si]
+	return Content{p.Models[t.Model].NetworkName(), s.FirstBlock, s.EndBlock, s.Pool, s.Share}
+}
+
+// Contents says what devices hold: the replicas of [pool][device][content].
+type Contents [][]map[Content]int
+
+// emptyContents returns the contents of all devices (the blocks and shares that their replicas hold) before
+// anything runs: none.
+func emptyContents(p *problem.Problem) Contents {
+	h := make(Contents, len(p.Pools))
+	for k := range h {
+		h[k] = make([]map[Content]int, p.Pools[k].Count)
+	}
+	return h
+}
+
+// addRun notes that the devices of a run (some devices in a row, with equal replicas) hold the given content,
+// as far as the pool still has them. It returns how many replicas it noted.
+func (h Contents) addRun(stored Content, run problem.DeviceRun) (n int) {
+	for j := range run.Replicas {
+		device := run.First + j/run.PerDevice
+		if device >= len(h[stored.pool]) {
+			break
+		}
+		if h[stored.pool][device] == nil {
+			h[stored.pool][device] = map[Content]int{}
+		}
+		h[stored.pool][device][stored]++
+		n++
+	}
+	return n
+}
+
+// devicesShortOf returns how many devices do not hold all the content that they are wanted to hold: these have
+// to load something.
+func (h Contents) devicesShortOf(wanted Contents) (n int) {
+	for k := range wanted {
+		for d, contents := range wanted[k] {
+			if !holdsAll(h[k][d], contents) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// holdsAll reports whether a device that holds some contents holds all that is wanted.
+func holdsAll(held, wanted map[Content]int) bool {
+	for content, n := range wanted {
+		if held[content] < n {
+			return false
+		}
+	}
+	return true
+}
+
+// deviceGroups holds the devices of a pool that are not yet assigned, grouped by what they hold.
+type deviceGroups struct {
+	contents []map[Content]int // by device
+	devices  map[string][]int  // by the name of what they hold
+	names    []string          // in the order of the first device of each group
+}
+
+// groupDevices groups the devices of a pool by what they hold: devices of equal contents are one group.
+func (h Contents) groupDevices(pool int) *deviceGroups {
+	groups := &deviceGroups{contents: h[pool], devices: map[string][]int{}}
+	for d, contents := range h[pool] {
+		name := contentName(contents)
+		if _, ok := groups.devices[name]; !ok {
+			groups.names = append(groups.names, name)
+		}
+		groups.devices[name] = append(groups.devices[name], d)
+	}
+	return groups
+}
+
+// take removes the first device of a group and returns it. If none is left, it returns -1.
+func (g *deviceGroups) take(name string) int {
+	devices := g.devices[name]
+	if len(devices) == 0 {
+		return -1
+	}
+	g.devices[name] = devices[1:]
+	return devices[0]
+}
+
+// takeHolding removes a device that holds all that is wanted and returns it. If there is none, it returns -1.
+func (g *deviceGroups) takeHolding(wanted map[Content]int) int {
+	for _, name := range g.names {
+		if devices := g.devices[name]; len(devices) > 0 && holdsAll(g.contents[devices[0]], wanted) {
+			return g.take(name)
+		}
+	}
+	return -1
+}
+
+// remaining returns the devices that were not taken, by how many contents they hold: idle ones come first, as
+// what runs on the others may then go on until they switch.
+func (g *deviceGroups) remaining() (devices []int) {
+	for _, name := range g.names {
+		devices = append(devices, g.devices[name]...)
+	}
+	slices.SortFunc(devices, func(a, b int) int {
+		return cmp.Or(cmp.Compare(len(g.contents[a]), len(g.contents[b])), cmp.Compare(a, b))
+	})
+	return devices
+}
+
+// assignBins decides which device of a pool takes the replicas of each bin (what is to run on one device), so
+// that few devices have to load anything. It returns the device of each bin. A bin goes to a device that holds
+// just its content, else to one that holds it among other things, else to one of the remaining devices, which
+// has to load something.
+func (h Contents) assignBins(pool int, bins []map[Content]int) (assigned []int) {
+	groups := h.groupDevices(pool)
+	for _, b := range bins {
+		assigned = append(assigned, groups.take(contentName(b)))
+	}
+	for i, b := range bins {
+		if assigned[i] < 0 {
+			assigned[i] = groups.takeHolding(b)
+		}
+	}
+	remaining := groups.remaining()
+	for i := range bins {
+		if assigned[i] < 0 {
+			assigned[i], remaining = remaining[0], remaining[1:]
+		}
+	}
+	return assigned
+}
+
+// contentName returns a text that is equal for equal contents.
+func contentName(c map[Content]int) string {
+	parts := make([]string, 0, len(c))
+	for k, n := range c {
+		parts = append(parts, fmt.Sprintf("%s/%d-%d/%d*%d", k.network, k.firstBlock, k.lastBlock, k.Share, n))
+	}
+	slices.Sort(parts)
+	return fmt.Sprint(parts)
+}
+
+// assignToHolders orders the bins of a pool (the replicas to run on one device each) so that bin i goes to
+// device i, and devices that already hold a bin's content get it. Devices that get nothing have empty bins.
+func (k *planPacking) assignToHolders(pool int, bins []deviceBin) []deviceBin {
+	wanted := make([]map[Content]int, len(bins))
+	for i := range bins {
+		wanted[i] = map[Content]int{}
+		for _, piece := range bins[i].pieces {
+			wanted[i][ContentOf(k.problem, &k.catalogue.Templates[k.plan.Pipelines[piece.pipeline].Template], piece.stage)] += piece.replicas
+		}
+	}
+	ordered := make([]deviceBin, k.problem.Pools[pool].Count)
+	for i, device := range k.heldContents.assignBins(pool, wanted) {
+		ordered[device] = bins[i]
+	}
+	return ordered
+}
+
+// wantedPiece is a piece with its slot and content.
+type wantedPiece struct {
+	replicaPiece
+	slot    SlotKey
+	content Content
+}
+
+// reusePacking packs one pool around what its devices hold.
+type reusePacking struct {
+	rounding        problem.Rounding
+	deviceContents  []map[Content]int // by device
+	wantedPieces    []wantedPiece
+	wantedByContent map[Content][]int // indexes of wantedPieces
+	partsPerDevice  int               // parts of a device that free space is counted in
+	bins            []deviceBin       // by device
+	ownerSlots      []SlotKey         // by device: the slot whose pieces it has
+	emptyDevices    []int
+}
+
+// packAroundHeld packs the replicas of a plan into the devices of a pool so that devices keep the contents that
+// they hold. First each device keeps what it holds and the plan wants. Then the rest fills free parts of such
+// devices and empty ones. If that needs more devices than there are, it returns nil, and the caller packs anew.
+func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
+	n := k.problem.Pools[pool].Count
+	reuse := &reusePacking{rounding: k.problem.Rounding, deviceContents: k.heldContents[pool], wantedByContent: map[Content][]int{}, partsPerDevice: 1, bins: make([]deviceBin, n), ownerSlots: make([]SlotKey, n)}
+
+	// The pieces that the plan wants.
+	for _, g := range groups {
+		for _, piece := range g.pieces {
+			content := ContentOf(k.problem, &k.catalogue.Templates[k.plan.Pipelines[piece.pipeline].Template], piece.stage)
+			reuse.wantedByContent[content] = append(reuse.wantedByContent[content], len(reuse.wantedPieces))
+			reuse.wantedPieces = append(reuse.wantedPieces, wantedPiece{piece, g.slot, content})
+			reuse.partsPerDevice = problem.CommonParts(reuse.partsPerDevice, piece.share)
+		}
+	}
+	for device := range reuse.bins {
+		reuse.bins[device].freeParts = reuse.partsPerDevice
+	}
+	reuse.reuseHeld()
+	if !reuse.placeRest() {
+		return nil
+	}
+	for device := range reuse.bins {
+		reuse.bins[device].pieces = mergePieces(reuse.bins[device].pieces)
+	}
+	return reuse.bins
+}
+
+// putReplicas puts n replicas of a wanted piece (replicas of one stage) on a device, and subtracts them from
+// what is left to place and from the free parts of the device.
+func (s *reusePacking) putReplicas(device int, wanted *wantedPiece, n int) {
+	placed := wanted.replicaPiece
+	placed.replicas = n
+	s.bins[device].pieces = append(s.bins[device].pieces, placed)
+	s.bins[device].freeParts -= n * s.partsPerDevice / wanted.share
+	s.ownerSlots[device] = wanted.slot
+	wanted.replicas -= n
+}
+
+// reuseHeld leaves on each device the replicas that it holds and the plan wants. Devices of which most is
+// wanted come first, so that replicas stay together where they are.
+func (s *reusePacking) reuseHeld() {
+	contents := make([][]Content, len(s.bins))
+	for device, held := range s.deviceContents {
+		contents[device] = slices.SortedFunc(maps.Keys(held), compareContents)
+	}
+	for _, device := range s.devicesByUse() {
+		for _, content := range contents[device] {
+			heldReplicas := s.deviceContents[device][content]
+			for _, i := range s.wantedByContent[content] {
+				wanted := &s.wantedPieces[i]
+				if len(s.bins[device].pieces) > 0 && !s.mayJoin(device, wanted) {
+					continue
+				}
+				if reused := min(heldReplicas, wanted.replicas); reused > 0 {
+					s.putReplicas(device, wanted, reused)
+					heldReplicas -= reused
+				}
+			}
+		}
+	}
+}
+
+// compareContents orders contents of one pool.
+func compareContents(a, b Content) int {
+	return cmp.Or(cmp.Compare(a.network, b.network), cmp.Compare(a.firstBlock, b.firstBlock), cmp.Compare(a.lastBlock, b.lastBlock), cmp.Compare(a.Share, b.Share))
+}
+
+// devicesByUse returns the devices in the order in which reuseHeld takes them: those first that hold most that
+// the plan wants, counted in parts of a device.
+func (s *reusePacking) devicesByUse() []int {
+	wantedReplicas := map[Content]int{}
+	for i := range s.wantedPieces {
+		wantedReplicas[s.wantedPieces[i].content] += s.wantedPieces[i].replicas
+	}
+	usefulParts := make([]int, len(s.bins))
+	for device, held := range s.deviceContents {
+		for content, n := range held {
+			usefulParts[device] += min(n, wantedReplicas[content]) * s.partsPerDevice / content.Share
+		}
+	}
+	byUse := indexesBelow(len(s.bins))
+	slices.SortStableFunc(byUse, func(a, b int) int { return cmp.Compare(usefulParts[b], usefulParts[a]) })
+	return byUse
+}
+
+// mayJoin reports whether a piece may stand beside what is on a device: under the slot rule only one slot does.
+func (s *reusePacking) mayJoin(device int, wanted *wantedPiece) bool {
+	return s.rounding != problem.Slot || s.ownerSlots[device] == wanted.slot
+}
+
+// placeRest places the remaining replicas: first whole devices of one piece, then the largest replicas into
+// free parts. It is called after reuseHeld. If there are too few devices, it returns false.
+func (s *reusePacking) placeRest() bool {
+	for device := range s.bins {
+		if len(s.bins[device].pieces) == 0 {
+			s.emptyDevices = append(s.emptyDevices, device)
+		}
+	}
+
+	// Whole devices of one piece.
+	for i := range s.wantedPieces {
+		wanted := &s.wantedPieces[i]
+		for ; wanted.replicas >= wanted.share; s.emptyDevices = s.emptyDevices[1:] {
+			if len(s.emptyDevices) == 0 {
+				return false
+			}
+			s.putReplicas(s.emptyDevices[0], wanted, wanted.share)
+		}
+	}
+
+	// Single replicas, the largest first.
+	slices.SortStableFunc(s.wantedPieces, func(a, b wantedPiece) int { return cmp.Compare(a.share, b.share) })
+	isLoading := make([]bool, len(s.bins))
+	for i := range s.wantedPieces {
+		wanted := &s.wantedPieces[i]
+		for wanted.replicas > 0 {
+			target := s.partlyFreeDevice(wanted, isLoading)
+			if target < 0 && len(s.emptyDevices) == 0 {
+				return false
+			}
+			if target < 0 {
+				target, s.emptyDevices = s.emptyDevices[0], s.emptyDevices[1:]
+			}
+			s.putReplicas(target, wanted, 1)
+			isLoading[target] = true
+		}
+	}
+	return true
+}
+
+// partlyFreeDevice returns a device in use that has room for one replica of a piece: the first that loads
+// something anyway, so that no further device has to, else the first of all. If there is none, it returns -1.
+func (s *reusePacking) partlyFreeDevice(wanted *wantedPiece, isLoading []bool) int {
+	free := -1
+	for device := range s.bins {
+		bin := &s.bins[device]
+		if len(bin.pieces) == 0 || bin.freeParts < s.partsPerDevice/wanted.share || !s.mayJoin(device, wanted) {
+			continue
+		}
+		if isLoading[device] {
+			return device
+		}
+		if free < 0 {
+			free = device
+		}
+	}
+	return free
+}
+
+// indexesBelow returns 0, 1, ..., n-1.
+func indexesBelow(n int) []int {
+	indexes := make([]int, n)
+	for i := range indexes {
+		indexes[i] = i
+	}
+	return indexes
+}

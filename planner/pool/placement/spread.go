@@ -1,0 +1,204 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+)
+
+// calmLink is the part of its time up to which a busy link justifies no swap. In the recorded cases links below
+// it made no model wait, and models on one node disturb each other.
+const calmLink = 0.7
+
+// nicLoad is the part of its time for which each direction of a NIC is busy: up, down.
+type nicLoad [2]float64
+
+// busier returns the load of the busier direction.
+func (t nicLoad) busier() float64 { return max(t[0], t[1]) }
+
+// overload returns the sum of the squares of what each direction of a network card has to do beyond calmLink.
+// It is 0 if neither is busy.
+func (t nicLoad) overload() (sum float64) {
+	for _, busy := range t {
+		if busy > calmLink {
+			sum += (busy - calmLink) * (busy - calmLink)
+		}
+	}
+	return sum
+}
+
+// trafficOf returns how busy the replicas on a device keep its network card at the rates of the plan, as
+// seconds of sending and of receiving per second.
+func (k *planPacking) trafficOf(b *deviceBin) (load nicLoad) {
+	for _, piece := range b.pieces {
+		pipeline := &k.plan.Pipelines[piece.pipeline]
+		stageList := k.catalogue.Templates[pipeline.Template].Stages
+		rps := pipeline.RPS / float64(pipeline.Replicas[piece.stage]) * float64(piece.replicas)
+		crossing := func(i int) (seconds float64, sends, receives bool) {
+			return k.problem.LinkTime(stageList[i].Pool, stageList[i+1].Pool, k.problem.Models[pipeline.Model].CutBytes[stageList[i].EndBlock-1])
+		}
+		if piece.stage+1 < len(stageList) {
+			if seconds, sends, _ := crossing(piece.stage); sends {
+				load[0] += rps * seconds
+			}
+		}
+		if piece.stage > 0 {
+			if seconds, _, receives := crossing(piece.stage - 1); receives {
+				load[1] += rps * seconds
+			}
+		}
+	}
+	return load
+}
+
+// nodeKind is a set of nodes whose devices have equal loads.
+type nodeKind struct {
+	loads    []int   // indexes of the loads of the devices, sorted
+	nodeLoad nicLoad // sum of the loads
+	nodes    []int
+}
+
+// nodeBalancer swaps devices between the nodes of a pool. Devices and nodes of equal loads are looked at once,
+// so the work hardly grows with the pool.
+type nodeBalancer struct {
+	loadOfDevice  []int // by device: index of its load
+	distinctLoads []nicLoad
+	nodeDevices   [][]int // by node
+	nodeKinds     []nodeKind
+	kindByLoads   map[string]int // by the text of the loads: index of the kind
+}
+
+// spreadOverNodes orders the devices of a pool, which are nodes of PerNode devices in this order, so that no
+// network card is overloaded while another could take load off it. Without a limited card, or with one node, it
+// returns them as they are.
+func (k *planPacking) spreadOverNodes(pool int, bins []deviceBin) []deviceBin {
+	p := &k.problem.Pools[pool]
+	if p.Gbps <= 0 || p.PerNode < 2 || len(bins) <= p.PerNode {
+		return bins
+	}
+	loads := make([]nicLoad, len(bins))
+	for i := range bins {
+		loads[i] = k.trafficOf(&bins[i])
+	}
+	spread := make([]deviceBin, 0, len(bins))
+	for _, b := range balanceNodes(loads, p.PerNode) {
+		spread = append(spread, bins[b])
+	}
+	return spread
+}
+
+// balanceNodes orders devices with given loads on their network cards over nodes of perNode devices, which
+// share a card. Busy nodes swap devices with others as long as that takes load off busy cards and leaves the
+// busier of the two nodes with no more than before. Other devices stay where they are. It returns the devices'
+// indexes, node by node.
+func balanceNodes(loads []nicLoad, perNode int) []int {
+	balancer := &nodeBalancer{kindByLoads: map[string]int{}}
+	for _, load := range loads {
+		loadIndex := slices.Index(balancer.distinctLoads, load)
+		if loadIndex < 0 {
+			loadIndex, balancer.distinctLoads = len(balancer.distinctLoads), append(balancer.distinctLoads, load)
+		}
+		balancer.loadOfDevice = append(balancer.loadOfDevice, loadIndex)
+	}
+	for node := range slices.Chunk(indexesBelow(len(loads)), perNode) {
+		balancer.nodeDevices = append(balancer.nodeDevices, node)
+		balancer.addNode(len(balancer.nodeDevices) - 1)
+	}
+	for balancer.swapBest() {
+	}
+	return slices.Concat(balancer.nodeDevices...)
+}
+
+// addNode adds a node to the other nodes of its kind: nodes whose devices have the same loads are alike, so
+// swaps are tried between kinds only.
+func (s *nodeBalancer) addNode(node int) {
+	var loads []int
+	var nodeLoad nicLoad
+	for _, device := range s.nodeDevices[node] {
+		loads = append(loads, s.loadOfDevice[device])
+	}
+	slices.Sort(loads)
+	for _, load := range loads {
+		nodeLoad[0] += s.distinctLoads[load][0]
+		nodeLoad[1] += s.distinctLoads[load][1]
+	}
+	key := fmt.Sprint(loads)
+	kind, ok := s.kindByLoads[key]
+	if !ok {
+		kind = len(s.nodeKinds)
+		s.kindByLoads[key], s.nodeKinds = kind, append(s.nodeKinds, nodeKind{loads: loads, nodeLoad: nodeLoad})
+	}
+	s.nodeKinds[kind].nodes = append(s.nodeKinds[kind].nodes, node)
+}
+
+// nodeSwap is a swap of two devices between nodes of two kinds.
+type nodeSwap struct {
+	fromKind, toKind     int
+	givenLoad, takenLoad int
+	gain                 float64 // overload that it removes
+}
+
+// minLoadGain is the gain that a swap must exceed, and the part by which it must exceed that of another.
+const minLoadGain = 1e-9
+
+// swapBest swaps two devices of different nodes so that most load is taken off busy network cards. If no swap
+// takes any off, it returns false.
+func (s *nodeBalancer) swapBest() bool {
+	best := nodeSwap{fromKind: -1, gain: minLoadGain}
+	for i := range s.nodeKinds {
+		if len(s.nodeKinds[i].nodes) == 0 || s.nodeKinds[i].nodeLoad.overload() == 0 {
+			continue
+		}
+		for j := range s.nodeKinds {
+			if i != j && len(s.nodeKinds[j].nodes) > 0 {
+				s.improveSwap(&best, i, j)
+			}
+		}
+	}
+	if best.fromKind < 0 {
+		return false
+	}
+
+	// Swap one device of each load.
+	busyNode, otherNode := s.removeNode(best.fromKind), s.removeNode(best.toKind)
+	hasLoad := func(load int) func(int) bool { return func(device int) bool { return s.loadOfDevice[device] == load } }
+	busyDevice, otherDevice := slices.IndexFunc(s.nodeDevices[busyNode], hasLoad(best.givenLoad)), slices.IndexFunc(s.nodeDevices[otherNode], hasLoad(best.takenLoad))
+	s.nodeDevices[busyNode][busyDevice], s.nodeDevices[otherNode][otherDevice] = s.nodeDevices[otherNode][otherDevice], s.nodeDevices[busyNode][busyDevice]
+	s.addNode(busyNode)
+	s.addNode(otherNode)
+	return true
+}
+
+// improveSwap tries all swaps of a device between a busy node and another one, by the kinds of the nodes and
+// the loads of the devices, and replaces best by one that takes more load off.
+func (s *nodeBalancer) improveSwap(best *nodeSwap, busyKind, otherKind int) {
+	busy, other := &s.nodeKinds[busyKind], &s.nodeKinds[otherKind]
+	for _, given := range slices.Compact(slices.Clone(busy.loads)) {
+		for _, taken := range slices.Compact(slices.Clone(other.loads)) {
+			if gain := s.swapGain(busy, other, given, taken); gain > best.gain*(1+minLoadGain) {
+				*best = nodeSwap{busyKind, otherKind, given, taken, gain}
+			}
+		}
+	}
+}
+
+// swapGain returns how much overload a swap of two loads between nodes of two kinds removes. If the busier of
+// the two nodes would have more load than before, it returns 0: busy cards must not change places.
+func (s *nodeBalancer) swapGain(kindA, kindB *nodeKind, givenLoad, takenLoad int) float64 {
+	var loadA, loadB nicLoad
+	for direction := range loadA {
+		change := s.distinctLoads[takenLoad][direction] - s.distinctLoads[givenLoad][direction]
+		loadA[direction], loadB[direction] = kindA.nodeLoad[direction]+change, kindB.nodeLoad[direction]-change
+	}
+	if max(loadA.busier(), loadB.busier()) > max(kindA.nodeLoad.busier(), kindB.nodeLoad.busier()) {
+		return 0
+	}
+	return kindA.nodeLoad.overload() + kindB.nodeLoad.overload() - loadA.overload() - loadB.overload()
+}
+
+// removeNode takes the last node out of a kind, because a swap changes its loads, and returns it.
+func (s *nodeBalancer) removeNode(kind int) int {
+	k := &s.nodeKinds[kind]
+	node := k.nodes[len(k.nodes)-1]
+	k.nodes = k.nodes[:len(k.nodes)-1]
+	return node
+}

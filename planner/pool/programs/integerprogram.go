@@ -1,0 +1,372 @@
+package programs
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/pool/placement"
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
+	"inferplan/planner/stages"
+	"inferplan/solver/milp"
+)
+
+// Program is the integer program over a set of templates: rates within what whole replicas carry, and
+// replicas within the devices. With x_t a rate, g_s replicas, v_s shares and X_s the rate of a replica:
+//
+//	max θ   s.t.  θ <= Σ x_t / w_d,   x_t <= X_s g_s,   devices of each slot >= Σ g_s / v_s (whole),   Σ devices <= N_k
+type Program struct {
+	problem       *problem.Problem
+	catalogue     *templates.Catalogue
+	Model         *milp.Model
+	TemplateSet   []int // indexes of the templates
+	theta         milp.Var
+	rateVars      []milp.Var              // [i]: rate of template TemplateSet[i], in units
+	replicaVars   [][]milp.Var            // [i][stage]: replicas; -1 on time-shared pools
+	usedVars      []milp.Var              // [i]: whether the template is used at all; -1 if no row needs it
+	sharedWeights []sharedWeight          // weights that several templates share in memory
+	wholeCounts   []wholeCount            // counts of whole devices that replicas round up to
+	takenTerms    [][]milp.Term           // devices taken, by model and pool
+	rateRows      []milp.Row              // by model: its rate is at least w_d θ
+	floorRows     []milp.Row              // by model; -1 without a floor
+	poolRows      []milp.Row              // by pool; -1 for empty pools
+	memoryRows    []milp.Row              // by pool; -1 if memory is enough
+	idleVars      []milp.Var              // by pool: whole devices that nothing takes; nil unless the goal needs them
+	replan        *placement.RunningState // of the plan that runs, if moves are counted
+	movedVar      milp.Var                // devices that load something
+	newContents   []newContent            // replicas of contents beyond those that run
+}
+
+// wholeCount is a count of whole devices that the replicas of several templates round up to.
+type wholeCount struct {
+	count        milp.Var
+	replicaTerms []milp.Term // each replica by the part of a device that it takes
+}
+
+// sharedWeight says whether weights are loaded that stages of several templates use.
+type sharedWeight struct {
+	blocks    templates.SharedBlocks
+	loadedVar milp.Var
+	userVars  []milp.Var // usedVars of those templates
+}
+
+// New builds the integer program that makes a plan: whole replicas of each stage of some
+// templates, and the rate through each template, within the devices and the memory. θ, the least rate of a
+// model per weight, is maximised. It is at least floor and at most bound, in units (1 is about what the cluster
+// reaches).
+func New(c *templates.Catalogue, templates []int, bound, floor float64) *Program {
+	program := &Program{problem: c.Problem, catalogue: c, Model: milp.New("plan"), TemplateSet: templates}
+	program.Model.SetSense(milp.Maximize)
+	program.theta = program.Model.AddVar("theta", floor, math.Max(floor, bound), 1)
+	program.addRows()
+
+	// The templates, and the replicas of each slot.
+	replicaTerms := map[placement.SlotKey][]milp.Term{}
+	var slots []placement.SlotKey
+	for i := range templates {
+		t := program.addTemplateVars(i)
+		for si, replicaVar := range program.replicaVars[i] {
+			if replicaVar < 0 {
+				continue
+			}
+			slot := placement.SlotKey{Model: t.Model, Stage: si, Pool: t.Stages[si].Pool}
+			if _, ok := replicaTerms[slot]; !ok {
+				slots = append(slots, slot)
+			}
+			replicaTerms[slot] = append(replicaTerms[slot], milp.Term{Var: replicaVar, Coef: 1 / float64(t.Stages[si].Share)})
+		}
+	}
+
+	// The devices of each slot.
+	program.takenTerms = make([][]milp.Term, len(c.Problem.Models)*len(c.Problem.Pools))
+	for _, slot := range slots {
+		program.addDeviceTerms(slot, replicaTerms[slot])
+	}
+	return program
+}
+
+// addModelCounts adds, for each model and kind, a count of the whole devices that the model takes: under the
+// slot rule, by which only replicas of one stage position of a model share a device, no two models do. There
+// are few such counts, so a search that branches on them ends soon. On time-shared pools models do share
+// devices, so no counts are added.
+func (q *Program) addModelCounts() {
+	if q.problem.Rounding != problem.Slot || q.problem.HasTimeShared() {
+		return
+	}
+	for i, terms := range q.takenTerms {
+		if len(terms) < 2 {
+			continue
+		}
+		d, k := i/len(q.problem.Pools), i%len(q.problem.Pools)
+		count := q.Model.AddInt(fmt.Sprintf("n%d_%d", d, k), 0, float64(q.problem.Pools[k].Count), 0)
+		q.Model.AddRow("", 0, 0, append(slices.Clone(terms), milp.Term{Var: count, Coef: -1})...)
+		q.wholeCounts = append(q.wholeCounts, wholeCount{count, terms})
+	}
+}
+
+// addRows adds the rows that the templates' columns enter: rates, floors (least rates), devices of each pool
+// and memory of time-shared devices. A row that is not needed is -1.
+func (q *Program) addRows() {
+	for d := range q.problem.Models {
+		q.rateRows = append(q.rateRows, q.Model.AddGE("rate "+q.problem.Models[d].Name, 0, milp.Term{Var: q.theta, Coef: -1}))
+	}
+	q.floorRows = make([]milp.Row, len(q.problem.Models))
+	for d := range q.problem.Models {
+		q.floorRows[d] = -1
+		if floor := q.problem.Models[d].MinRPS; floor > 0 {
+			q.floorRows[d] = q.Model.AddGE("floor "+q.problem.Models[d].Name, 1)
+		}
+	}
+	q.poolRows = make([]milp.Row, len(q.problem.Pools))
+	for k := range q.problem.Pools {
+		q.poolRows[k] = -1
+		if q.problem.Pools[k].Count > 0 {
+			q.poolRows[k] = q.Model.AddLE("devices "+q.problem.Pools[k].Kind, float64(q.problem.Pools[k].Count))
+		}
+	}
+	q.addMemoryRows(q.TemplateSet)
+}
+
+// addMemoryRows adds the rows of the memory of time-shared devices, in parts of it, so that coefficients stay near 1.
+// A pool that has enough memory for all the templates gets none: its row is -1.
+func (q *Program) addMemoryRows(templates []int) {
+	tightPools := q.catalogue.TightMemory(templates)
+	q.memoryRows = make([]milp.Row, len(q.problem.Pools))
+	for k := range q.problem.Pools {
+		q.memoryRows[k] = -1
+		if tightPools[k] {
+			q.memoryRows[k] = q.Model.AddLE("memory "+q.problem.Pools[k].Kind, 1)
+		}
+	}
+}
+
+// addTemplateVars adds the variables of template i of the set: its rate, the whole replicas of each stage on an
+// exclusive pool and, where memory is tight, whether it is used at all. It returns the template.
+func (q *Program) addTemplateVars(i int) *stages.Template {
+	t := &q.catalogue.Templates[q.TemplateSet[i]]
+	unitRPS := q.catalogue.Units.ModelRPS[t.Model]
+	maxUnits := q.problem.MaxRate(t) / unitRPS
+	rateVar := q.Model.AddVar(fmt.Sprintf("x%d", i), 0, maxUnits, 0)
+	q.rateVars = append(q.rateVars, rateVar)
+	q.Model.AddTerm(q.rateRows[t.Model], rateVar, 1)
+	if floorRow := q.floorRows[t.Model]; floorRow >= 0 {
+		q.Model.AddTerm(floorRow, rateVar, q.catalogue.FloorShare(t.Model))
+	}
+	replicaVars := make([]milp.Var, len(t.Stages))
+	usedVar := milp.Var(-1)
+
+	// Whole replicas of each stage carry the rate: x <= X g.
+	for si := range t.Stages {
+		s := &t.Stages[si]
+		if pool := &q.problem.Pools[s.Pool]; !pool.TimeShared {
+			replicaVars[si] = q.Model.AddInt(fmt.Sprintf("g%d_%d", i, si), 0, float64(pool.Count*s.Share), 0)
+			q.Model.AddLE("", 0, milp.Term{Var: rateVar, Coef: partOfReplica(q.catalogue, t.Model, s.Rate)}, milp.Term{Var: replicaVars[si], Coef: -1})
+			continue
+		}
+		replicaVars[si] = -1
+		q.Model.AddTerm(q.poolRows[s.Pool], rateVar, unitRPS/s.Rate)
+		if q.memoryRows[s.Pool] >= 0 && usedVar < 0 {
+			usedVar = q.Model.AddBool(fmt.Sprintf("y%d", i), 0)
+			q.Model.AddLE("", 0, milp.Term{Var: rateVar, Coef: 1}, milp.Term{Var: usedVar, Coef: -maxUnits})
+			q.addMemoryTerms(t, usedVar)
+		}
+	}
+	q.replicaVars, q.usedVars = append(q.replicaVars, replicaVars), append(q.usedVars, usedVar)
+	return t
+}
+
+// addDeviceTerms adds to the row of a pool the devices that the replicas of a slot take (one stage position of
+// one model there). terms are its replicas, each with its share of a device. Where shares of a slot round up to
+// whole devices, it adds a variable that counts these.
+func (q *Program) addDeviceTerms(slot placement.SlotKey, terms []milp.Term) {
+	takenTerms := &q.takenTerms[slot.Model*len(q.problem.Pools)+slot.Pool]
+	if q.problem.Rounding == problem.Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
+		for _, t := range terms {
+			q.Model.AddTerm(q.poolRows[slot.Pool], t.Var, t.Coef)
+		}
+		*takenTerms = append(*takenTerms, terms...)
+		return
+	}
+	count := q.Model.AddInt(fmt.Sprintf("c%d_%d_%d", slot.Model, slot.Stage, slot.Pool), 0, float64(q.problem.Pools[slot.Pool].Count), 0)
+	q.Model.AddLE("", 0, append(slices.Clone(terms), milp.Term{Var: count, Coef: -1})...)
+	q.Model.AddTerm(q.poolRows[slot.Pool], count, 1)
+	*takenTerms = append(*takenTerms, milp.Term{Var: count, Coef: 1})
+	q.wholeCounts = append(q.wholeCounts, wholeCount{count, terms})
+}
+
+// minReplicaPart is the least part of a replica that programs can tell from none.
+const minReplicaPart = 1e-5
+
+// partOfReplica returns the part of a replica, which carries rate in requests/s, that one unit of model d's
+// rate takes. A replica that carries far more units than any objective asks for counts as one that carries
+// less: else the part would lie within the solver's tolerance, and the model would run without the replica.
+func partOfReplica(c *templates.Catalogue, d int, rate float64) float64 {
+	part := c.Units.ModelRPS[d] / rate
+	if maxUnits := max(float64(len(c.Problem.Models)), c.Problem.Models[d].MinRPS/c.Units.ModelRPS[d]); maxUnits*minReplicaPart > 1 {
+		return part
+	}
+	return max(part, minReplicaPart)
+}
+
+// addMemoryTerms adds, to the rows of memory, the bytes that a template needs on each device if usedVar is 1,
+// as parts of the device's memory. Weights that several templates share are counted apart, once.
+func (q *Program) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
+	for si := range t.Stages {
+		s := &t.Stages[si]
+		row := q.memoryRows[s.Pool]
+		if row < 0 {
+			continue
+		}
+		deviceBytes := float64(q.problem.Pools[s.Pool].Memory)
+		ownBytes := s.Memory
+		if blocks, ok := templates.SharedBlocksOf(q.problem, t, s); ok {
+			weightBytes := q.problem.Models[t.Model].WeightBytes(s.FirstBlock, s.EndBlock)
+			ownBytes -= weightBytes
+			q.shareWeights(blocks, usedVar, row, float64(weightBytes)/deviceBytes)
+		}
+		q.Model.AddTerm(row, usedVar, float64(ownBytes)/deviceBytes)
+	}
+}
+
+// shareWeights makes weights count once in a row of memory if any of the templates that share them is used: a
+// variable for the loaded weights must be at least usedVar of each. part is their size in parts of the device's
+// memory.
+func (q *Program) shareWeights(blocks templates.SharedBlocks, usedVar milp.Var, memoryRow milp.Row, part float64) {
+	i := slices.IndexFunc(q.sharedWeights, func(shared sharedWeight) bool { return shared.blocks == blocks })
+	if i < 0 {
+		i = len(q.sharedWeights)
+		loadedVar := q.Model.AddVar(fmt.Sprintf("w%d", i), 0, 1, 0)
+		q.Model.AddTerm(memoryRow, loadedVar, part)
+		q.sharedWeights = append(q.sharedWeights, sharedWeight{blocks: blocks, loadedVar: loadedVar})
+	}
+	shared := &q.sharedWeights[i]
+	q.Model.AddLE("", 0, milp.Term{Var: usedVar, Coef: 1}, milp.Term{Var: shared.loadedVar, Coef: -1})
+	shared.userVars = append(shared.userVars, usedVar)
+}
+
+// FixReplicas keeps at least the replicas that a plan has, so that the program only adds some.
+func (q *Program) FixReplicas(plan *placement.Plan) {
+	for _, c := range plan.Pipelines {
+		i := slices.Index(q.TemplateSet, c.Template)
+		if i < 0 {
+			continue
+		}
+		for si, replicaVar := range q.replicaVars[i] {
+			if replicaVar >= 0 {
+				_, upper := q.Model.Bounds(replicaVar)
+				q.Model.SetBounds(replicaVar, float64(c.Replicas[si]), upper)
+			}
+		}
+	}
+}
+
+// StartPoint returns a plan as a value for each variable of the program, from which the solver starts. If the
+// plan uses a template that the program lacks, it returns nil: no start.
+func (q *Program) StartPoint(plan *placement.Plan) []float64 {
+	// Rates, replicas and use of the plan's templates.
+	point := make([]float64, q.Model.NumVars())
+	for _, pipeline := range plan.Pipelines {
+		i := slices.Index(q.TemplateSet, pipeline.Template)
+		if i < 0 {
+			return nil
+		}
+		point[q.rateVars[i]] = pipeline.RPS / q.catalogue.Units.ModelRPS[pipeline.Model]
+		for si, v := range q.replicaVars[i] {
+			if v >= 0 {
+				point[v] = float64(pipeline.Replicas[si])
+			}
+		}
+		if q.usedVars[i] >= 0 {
+			point[q.usedVars[i]] = 1
+		}
+	}
+	q.setDerived(point, plan)
+	return point
+}
+
+// setDerived sets the variables of a point that follow from the rates and replicas of its plan: loaded weights,
+// whole devices, θ (the least rate per weight), idle devices and moves. Each gets the value that the rows of
+// the program then force.
+func (q *Program) setDerived(point []float64, plan *placement.Plan) {
+	for _, shared := range q.sharedWeights {
+		for _, usedVar := range shared.userVars {
+			point[shared.loadedVar] = max(point[shared.loadedVar], point[usedVar])
+		}
+	}
+	for _, whole := range q.wholeCounts {
+		sum := 0.0
+		for _, t := range whole.replicaTerms {
+			sum += t.Coef * point[t.Var]
+		}
+		point[whole.count] = math.Ceil(sum - 1e-9)
+	}
+	if _, maxTheta := q.Model.Bounds(q.theta); maxTheta > 0 {
+		point[q.theta] = plan.Value / q.catalogue.Units.Throughput
+	}
+	if q.idleVars != nil {
+		for k, n := range placement.WholeDevicesUsed(q.catalogue, plan) {
+			if q.idleVars[k] >= 0 {
+				point[q.idleVars[k]] = float64(q.problem.Pools[k].Count - n)
+			}
+		}
+	}
+	if q.replan != nil {
+		for _, content := range q.newContents {
+			sum := -float64(content.heldReplicas)
+			for _, v := range content.replicaVars {
+				sum += point[v]
+			}
+			point[content.addedVar] = max(sum, 0)
+		}
+		point[q.movedVar] = q.replan.MovedDevices(plan.Pipelines)
+	}
+}
+
+// SolveFrom solves the program, from a plan as its start, and returns the plan of the solution. If there is
+// none, the plan is nil. aim says in errors what was looked for.
+func (q *Program) SolveFrom(ctx context.Context, solver milp.Solver, plan *placement.Plan, options milp.Options, aim string) (*placement.Plan, milp.Stats, error) {
+	options.Start = q.StartPoint(plan)
+	sol, err := solver.Solve(ctx, q.Model, options)
+	if err != nil {
+		return nil, milp.Stats{}, fmt.Errorf("solving for %s: %w", aim, err)
+	}
+	if !sol.Feasible() {
+		return nil, sol.Stats, nil
+	}
+	return q.ReadPlan(sol), sol.Stats, nil
+}
+
+// ReadPlan returns the plan of a solution, computed anew from its whole replicas.
+func (q *Program) ReadPlan(sol *milp.Solution) *placement.Plan {
+	var pipelines []placement.PlanPipeline
+	for i, ti := range q.TemplateSet {
+		t := &q.catalogue.Templates[ti]
+		pipeline := placement.PlanPipeline{Template: ti, Model: t.Model, RPS: sol.At(q.rateVars[i]) * q.catalogue.Units.ModelRPS[t.Model], Replicas: make([]int, len(t.Stages))}
+		// Within the solver's tolerance a little rate passes through a template that is not used.
+		isUsed := pipeline.RPS > 1e-7*q.catalogue.Units.ModelRPS[t.Model] && (q.usedVars[i] < 0 || sol.Int(q.usedVars[i]) > 0)
+		for si, replicaVar := range q.replicaVars[i] {
+			if replicaVar >= 0 {
+				pipeline.Replicas[si] = sol.Int(replicaVar)
+				isUsed = isUsed && pipeline.Replicas[si] > 0
+			}
+		}
+		if isUsed {
+			pipelines = append(pipelines, pipeline)
+		}
+	}
+	return placement.Recompute(q.catalogue, pipelines)
+}
+
+// UnionTemplates returns a set with the templates of some plans, sorted and without duplicates.
+func UnionTemplates(templates []int, plans ...[]placement.PlanPipeline) []int {
+	union := slices.Clone(templates)
+	for _, pipelines := range plans {
+		for _, c := range pipelines {
+			union = append(union, c.Template)
+		}
+	}
+	slices.Sort(union)
+	return slices.Compact(union)
+}

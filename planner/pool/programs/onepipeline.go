@@ -1,0 +1,133 @@
+package programs
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/relaxation"
+	"inferplan/planner/pool/templates"
+	"inferplan/planner/stages"
+	"inferplan/solver/milp"
+)
+
+// If memory is tight, the relaxation does not say which pipelines fit together, because it knows no memory.
+// Whether every model can have some pipeline is a small program of its own. Its solution is where the search
+// starts, or its infeasibility is where it ends.
+
+// servingNodes bounds the branch-and-bound nodes of the program for one pipeline of every model.
+const servingNodes = 10000
+
+// OnePipelineEach returns templates, one for each model, that fit the devices and the memory with one replica
+// of each stage, and of those the ones of least loss (how far a plan stays below the bound). A search starts
+// from them if memory is tight. impossible reports a proof that no plan of the wait choice in force serves
+// every model.
+func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice, seed int32) (templates []int, impossible bool, err error) {
+	// The program of one template of every model, within the memory.
+	catalogue := choice.Catalogue
+	program := &Program{problem: catalogue.Problem, catalogue: catalogue, Model: milp.New("one pipeline of every model")}
+	program.addMemoryRows(choice.AllowedTemplates)
+	useful := slices.DeleteFunc(slices.Clone(choice.AllowedTemplates), func(i int) bool { return math.IsInf(choice.Losses[i], 1) }) // other templates carry nothing
+	usedVars := program.requireOnePerModel(useful)
+
+	// Each template takes the devices of one replica of each stage, and costs its loss.
+	pools := make([]milp.Row, len(catalogue.Problem.Pools))
+	for k := range pools {
+		pools[k] = program.Model.AddLE("devices "+catalogue.Problem.Pools[k].Kind, float64(catalogue.Problem.Pools[k].Count))
+	}
+	for i, ti := range useful {
+		program.Model.SetObj(usedVars[i], choice.Losses[ti])
+		for k, n := range singleReplicaDevices(catalogue, &catalogue.Templates[ti]) {
+			if n > 0 {
+				program.Model.AddTerm(pools[k], usedVars[i], n)
+			}
+		}
+	}
+
+	// Solve it.
+	sol, err := solver.Solve(ctx, program.Model, milp.Options{Gap: 0.05, MaxNodes: servingNodes, Seed: seed})
+	if err != nil {
+		return nil, false, fmt.Errorf("solving for one pipeline of every model: %w", err)
+	}
+	if !sol.Feasible() {
+		return nil, sol.Status == milp.Infeasible && !catalogue.Incomplete, nil
+	}
+	for i, ti := range useful {
+		if sol.Int(usedVars[i]) > 0 {
+			templates = append(templates, ti)
+		}
+	}
+	return templates, false, nil
+}
+
+// requireOnePerModel adds to a program that each model uses just one template of a set, within the rows of
+// memory. It returns, for each template, the variable that is 1 if it is used.
+func (q *Program) requireOnePerModel(templates []int) []milp.Var {
+	var modelRows []milp.Row
+	for d := range q.problem.Models {
+		modelRows = append(modelRows, q.Model.AddEQ("model "+q.problem.Models[d].Name, 1))
+	}
+	usedVars := make([]milp.Var, len(templates))
+	for i, ti := range templates {
+		t := &q.catalogue.Templates[ti]
+		usedVars[i] = q.Model.AddBool("", 0)
+		q.Model.AddTerm(modelRows[t.Model], usedVars[i], 1)
+		q.addMemoryTerms(t, usedVars[i])
+	}
+	return usedVars
+}
+
+// singleReplicaDevices returns the devices of every pool that one replica of each stage of a template takes:
+// whole ones under the slot rule, where no other stage shares them, else its shares. Time-shared pools count 0.
+func singleReplicaDevices(c *templates.Catalogue, t *stages.Template) []float64 {
+	devices := make([]float64, len(c.Problem.Pools))
+	for si := range t.Stages {
+		s := &t.Stages[si]
+		switch {
+		// Stages on time-shared devices take none of their own.
+		case c.Problem.Pools[s.Pool].TimeShared:
+		case c.Problem.Rounding == problem.Slot:
+			devices[s.Pool]++
+		default:
+			devices[s.Pool] += 1 / float64(s.Share)
+		}
+	}
+	return devices
+}
+
+// JointMemory returns a pool whose memory is too small for every model to have some pipeline, and the bytes per
+// device that would do, as few as possible in relation to what the devices have. If memory is enough, it returns
+// 0 bytes.
+func JointMemory(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (pool int, bytes int64) {
+	templateSet := catalogue.AllTemplates()
+
+	// A program over one template of every model that minimises the memory beyond that of the devices.
+	program := &Program{problem: catalogue.Problem, catalogue: catalogue, Model: milp.New("memory missing")}
+	program.addMemoryRows(templateSet)
+	for k, row := range program.memoryRows {
+		if row >= 0 {
+			program.Model.AddTerm(row, program.Model.AddVar("more "+catalogue.Problem.Pools[k].Kind, 0, milp.Inf, 1), -1)
+		}
+	}
+	usedVars := program.requireOnePerModel(templateSet)
+	sol, err := solver.Solve(ctx, program.Model, milp.Options{MaxNodes: 10000})
+	if err != nil || !sol.Feasible() {
+		return 0, 0
+	}
+
+	// The bytes that those templates need.
+	memory := templates.NewResidentMemory(catalogue.Problem)
+	for i := range templateSet {
+		if sol.Int(usedVars[i]) > 0 {
+			memory.Add(&catalogue.Templates[i])
+		}
+	}
+	for k := range catalogue.Problem.Pools {
+		if program.memoryRows[k] >= 0 && memory.Bytes[k] > catalogue.Problem.Pools[k].Memory {
+			return k, memory.Bytes[k]
+		}
+	}
+	return 0, 0
+}

@@ -1,0 +1,50 @@
+package programs
+
+import (
+	"fmt"
+
+	"inferplan/planner/pool/templates"
+	"inferplan/solver/milp"
+)
+
+// NewWholeDevices builds the program of which the optimum bounds all plans: the most throughput, at most
+// maxValue in units, of rates through templates, where each model takes a whole number of devices of each pool.
+// Replicas may be fractions.
+func NewWholeDevices(c *templates.Catalogue, templates []int, maxValue float64) *milp.Model {
+	p := c.Problem
+	m := milp.New("whole devices per model")
+	m.SetSense(milp.Maximize)
+	theta := m.AddVar("theta", 0, maxValue, 1)
+
+	// Rows: the devices of each pool, the rate of each model, and the devices that each model takes.
+	var rateRows []milp.Row
+	poolRows := make([]milp.Row, len(p.Pools))
+	for k := range p.Pools {
+		poolRows[k] = m.AddLE("", float64(p.Pools[k].Count))
+	}
+	takenRows := make([][]milp.Row, len(p.Models))
+	for d := range p.Models {
+		rateRows = append(rateRows, m.AddGE("", 0, milp.Term{Var: theta, Coef: -1}))
+		takenRows[d] = make([]milp.Row, len(p.Pools))
+		for k := range p.Pools {
+			if n := p.Pools[k].Count; n > 0 {
+				v := m.AddInt(fmt.Sprintf("n%d_%d", d, k), 0, float64(n), 0)
+				m.AddTerm(poolRows[k], v, 1)
+				takenRows[d][k] = m.AddLE("", 0, milp.Term{Var: v, Coef: -1})
+			}
+		}
+	}
+
+	// Columns: the rate through each template.
+	for _, ti := range templates {
+		t := &c.Templates[ti]
+		entries := []milp.Entry{{Row: rateRows[t.Model], Coef: 1}}
+		for k := range p.Pools {
+			if devices := t.DevicesPerRPS(k); devices > 0 {
+				entries = append(entries, milp.Entry{Row: takenRows[t.Model][k], Coef: devices * c.Units.ModelRPS[t.Model]})
+			}
+		}
+		m.AddColumn("", 0, milp.Inf, 0, entries...)
+	}
+	return m
+}

@@ -1,0 +1,84 @@
+package relaxation
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/document"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
+	"inferplan/solver/milp"
+)
+
+// sloStep is the change of an SLO that limits are computed for.
+const sloStep = 10 * time.Millisecond
+
+// FindLimits finds what limits the plan: it solves the linear program again with one more device of each kind,
+// and with each model's SLO longer by sloStep. It returns the changes that raise the objective, by falling
+// gain. The gain is relative to the relaxation as it is.
+func FindLimits(ctx context.Context, solver milp.Solver, choice *WaitChoice) []formats.Limit {
+	var limits []formats.Limit
+	catalogue, value := choice.Catalogue, choice.Relaxation.Value
+	add := func(constraint, change string, solved *Solution, err error) {
+		if err == nil && solved.Value > value*(1+1e-6) {
+			limits = append(limits, formats.Limit{Constraint: constraint, Change: change, Value: catalogue.UnitsToRate(solved.Value), Gain: solved.Value/value - 1})
+		}
+	}
+
+	// One more device of each kind.
+	var basis *milp.Basis
+	for k := range catalogue.Problem.Pools {
+		if ctx.Err() != nil || catalogue.Problem.Pools[k].Count == 0 {
+			continue
+		}
+		solved, err := solveFrom(ctx, catalogue, solver, nil, choice.AllowedTemplates, k, basis)
+		if err == nil {
+			basis = solved.basis
+		}
+		add("device "+catalogue.Problem.Pools[k].Kind, "+1 device", solved, err)
+	}
+
+	// A longer SLO of each model. If the templates are too many to list again, these limits are left out.
+	for d := range catalogue.Problem.Models {
+		if ctx.Err() != nil || catalogue.Incomplete {
+			break
+		}
+		changed, err := withLongerSLO(choice, d)
+		if err != nil {
+			continue
+		}
+		solved, err := Solve(ctx, changed, solver, nil, changed.AllTemplates())
+		add("slo "+catalogue.Problem.Models[d].Name, "+"+document.Duration(sloStep).String(), solved, err)
+	}
+	slices.SortStableFunc(limits, func(a, b formats.Limit) int { return cmp.Compare(b.Gain, a.Gain) })
+	return limits
+}
+
+// withLongerSLO returns the catalogue of the templates that are allowed if the SLO of model d is longer by
+// sloStep: those of the other models, and those of the model listed anew. The units stay.
+func withLongerSLO(choice *WaitChoice, d int) (*templates.Catalogue, error) {
+	relaxed := *choice.Catalogue.Problem
+	relaxed.Models = slices.Clone(relaxed.Models)
+	relaxed.Models[d].SLO += sloStep
+	relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, problem.MarginShareOf(&relaxed, d))
+	templateSet, _, err := templates.UndominatedTemplates(&relaxed, d)
+	if err != nil {
+		return nil, err
+	}
+	changed := &templates.Catalogue{Problem: &relaxed, Units: choice.Catalogue.Units}
+	for _, i := range choice.AllowedTemplates {
+		if choice.Catalogue.Templates[i].Model != d {
+			changed.Templates = append(changed.Templates, choice.Catalogue.Templates[i])
+		}
+	}
+	for i := range templateSet {
+		if choice.Waits.AllowsTemplate(&relaxed, &templateSet[i]) {
+			changed.Templates = append(changed.Templates, templateSet[i])
+		}
+	}
+	return changed, nil
+}

@@ -1,0 +1,92 @@
+package relaxation
+
+import (
+	"math"
+
+	"inferplan/planner/pool/templates"
+	"inferplan/planner/stages"
+)
+
+// maxLossReplicas is the number of replica counts of each stage that TemplateLoss tries.
+const maxLossReplicas = 24
+
+// TemplateLoss returns, in units, the loss of template t: how far every plan that uses it stays below the bound
+// of the relaxation solved at least. For every plan
+//
+//	theta <= bound - Σ loss over its templates
+//
+// because whole replicas of t cost, at the prices of solved, so much more than the rate that they carry is
+// worth:
+//
+//	loss_t = min over integer g >= 1 of  Σ_s π_k g_s / v_s - λ_d min_s X_s g_s
+//
+// Devices are priced by the parts that replicas take of them. Rounding up to whole devices only adds to the
+// loss.
+func TemplateLoss(c *templates.Catalogue, t *stages.Template, solved *Solution) float64 {
+	rateDual := solved.RateDual[t.Model]
+	unitRPS := c.Units.ModelRPS[t.Model]
+	// The minimum lies at a rate, in units, at which the replica count of some stage must grow.
+	maxUnits := c.Problem.MaxRate(t) / unitRPS
+	exclusive, onTimeShared := false, false
+	minLoss, lastRate := math.Inf(1), math.Inf(1)
+	lossAt := func(units float64) { minLoss = min(minLoss, replicaPrice(c, t, solved, units, unitRPS)-rateDual*units) }
+	for i := range t.Stages {
+		if !c.Problem.Pools[t.Stages[i].Pool].TimeShared {
+			continue
+		}
+		// The cost of a time-shared stage grows with every request. So the least loss may lie just after the
+		// next replica has begun, and the stage may carry less than a single replica of the others.
+		onTimeShared = true
+		lossAt(maxUnits * 1e-6)
+		lossAt(maxUnits)
+		break
+	}
+
+	// Try the rates of 1, 2, ... replicas of each stage on an exclusive pool.
+	for i := range t.Stages {
+		if c.Problem.Pools[t.Stages[i].Pool].TimeShared {
+			continue
+		}
+		exclusive = true
+		for replicas := 1; replicas <= maxLossReplicas; replicas++ {
+			units := t.Stages[i].Rate * float64(replicas) / unitRPS
+			if units > maxUnits*(1+1e-9) {
+				break
+			}
+			lossAt(units)
+			if onTimeShared {
+				lossAt(min(units*(1+1e-7), maxUnits))
+			}
+			if replicas == maxLossReplicas {
+				lastRate = min(lastRate, units)
+			}
+		}
+	}
+	if !exclusive {
+		return 0
+	}
+	if !math.IsInf(lastRate, 1) {
+		// Beyond the rates that were tried, the loss grows at least in proportion to the rate.
+		minLoss = min(minLoss, (c.UnitCost(t, solved.PoolPrice)-rateDual)*lastRate)
+	}
+	if math.IsInf(minLoss, 1) {
+		return minLoss // not even one replica of each stage fits
+	}
+	return max(minLoss, 0)
+}
+
+// replicaPrice returns the price, at those of the relaxation, of the replicas of template t that carry so many
+// units of rate: whole ones on exclusive pools, fractions of time on time-shared ones. unitRPS is a unit in
+// requests/s.
+func replicaPrice(c *templates.Catalogue, t *stages.Template, solved *Solution, units, unitRPS float64) float64 {
+	price := 0.0
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		replicas := units * unitRPS / s.Rate
+		if !c.Problem.Pools[s.Pool].TimeShared {
+			replicas = math.Ceil(replicas - 1e-9)
+		}
+		price += solved.PoolPrice[s.Pool] * replicas / float64(s.Share*c.Problem.Pools[s.Pool].Count)
+	}
+	return price
+}

@@ -1,0 +1,292 @@
+package relaxation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
+	"inferplan/planner/stages"
+	"inferplan/solver/milp"
+)
+
+// Solution is the solved linear program over a set of templates. All figures are in units. value and bound are
+// scores of the goal.
+type Solution struct {
+	Value         float64   // optimum that the solver found
+	Bound         float64   // proven: no plan over these templates scores more
+	PoolPrice     []float64 // by pool: what all its devices are worth together (π)
+	RateDual      []float64 // by model: what one unit of its rate is worth (λ)
+	UsedTemplates []int     // templates with a rate above zero
+	UsedRates     []float64 // of each of UsedTemplates, in units
+	basis         *milp.Basis
+}
+
+// masterProgram is the linear program over some templates, the restricted master of column generation. In
+// methods.md's words, with x_t the rate through template t and c_tk its devices of pool k per request/s:
+//
+//	max θ   s.t.  Σ_{t of d} x_t >= w_d θ  (all d),  Σ_t c_tk x_t <= N_k  (all k)
+//
+// and every model's rate is at least its floor. If devices have costs, the program instead minimises the cost of
+// the devices that carry the floors.
+type masterProgram struct {
+	problem   *problem.Problem
+	catalogue *templates.Catalogue
+	m         *milp.Model
+	poolCosts []float64  // by pool: cost of all its devices; nil if devices cost nothing
+	extraPool int        // pool that has one more device; -1 if none has
+	theta     milp.Var   // θ; -1 with costs
+	rateVars  []milp.Var // by template: its rate
+	modelRows []milp.Row // Σ x_t - w_d θ >= 0; -1 with costs
+	floorRows []milp.Row // by model; -1 without a floor
+	poolRows  []milp.Row // by pool, in parts of its devices; -1 for empty pools
+}
+
+// newMasterProgram builds the relaxation: the linear program of the rates through some templates, with devices
+// in fractions. Without poolCosts it maximises θ, the least rate of a model per weight; with poolCosts it
+// minimises the price of the devices. If extraPool is not negative, that pool has one more device. Without
+// withFloors the floors (the least rates asked for) are left out.
+func newMasterProgram(c *templates.Catalogue, poolCosts []float64, templates []int, extraPool int, withFloors bool) *masterProgram {
+	program := &masterProgram{problem: c.Problem, catalogue: c, m: milp.New("relaxation"), poolCosts: poolCosts, extraPool: extraPool, theta: -1}
+	if poolCosts == nil {
+		program.m.SetSense(milp.Maximize)
+		program.theta = program.m.AddVar("theta", 0, milp.Inf, 1)
+	}
+
+	// The rows of the models: rates per weight, and floors.
+	for d := range c.Problem.Models {
+		row := milp.Row(-1)
+		if poolCosts == nil {
+			row = program.m.AddGE("rate "+c.Problem.Models[d].Name, 0, milp.Term{Var: program.theta, Coef: -1})
+		}
+		program.modelRows = append(program.modelRows, row)
+		row = -1
+		if floor := c.Problem.Models[d].MinRPS; withFloors && floor > 0 {
+			row = program.m.AddGE("floor "+c.Problem.Models[d].Name, 1)
+		}
+		program.floorRows = append(program.floorRows, row)
+	}
+
+	// The rows of the pools.
+	for k := range c.Problem.Pools {
+		row := milp.Row(-1)
+		if c.Problem.Pools[k].Count > 0 {
+			row = program.m.AddLE("devices "+c.Problem.Pools[k].Kind, program.capacity(k))
+		}
+		program.poolRows = append(program.poolRows, row)
+	}
+
+	// The columns.
+	program.rateVars = make([]milp.Var, 0, len(templates))
+	for _, ti := range templates {
+		program.addTemplate(&c.Templates[ti])
+	}
+	return program
+}
+
+// capacity returns how many devices of a pool the program may use, in parts of those that there are: 1, or more
+// for the pool that gets one more device.
+func (l *masterProgram) capacity(k int) float64 {
+	if k == l.extraPool {
+		return float64(l.problem.Pools[k].Count+1) / float64(l.problem.Pools[k].Count)
+	}
+	return 1
+}
+
+// addTemplate adds to the program the column of a template: its rate, in units of its model, with the parts of
+// each pool's devices that a unit takes.
+func (l *masterProgram) addTemplate(t *stages.Template) {
+	entries := make([]milp.Entry, 0, 8)
+	if r := l.modelRows[t.Model]; r >= 0 {
+		entries = append(entries, milp.Entry{Row: r, Coef: 1})
+	}
+	if r := l.floorRows[t.Model]; r >= 0 {
+		entries = append(entries, milp.Entry{Row: r, Coef: l.catalogue.FloorShare(t.Model)})
+	}
+	for k := range l.problem.Pools {
+		if c := t.DevicesPerRPS(k); c > 0 {
+			entries = append(entries, milp.Entry{Row: l.poolRows[k], Coef: c * l.catalogue.Units.ModelRPS[t.Model] / float64(l.problem.Pools[k].Count)})
+		}
+	}
+	obj := 0.0
+	if l.poolCosts != nil {
+		obj = l.catalogue.UnitCost(t, l.poolCosts)
+	}
+	l.rateVars = append(l.rateVars, l.m.AddColumn("", 0, milp.Inf, obj, entries...))
+}
+
+// ErrInfeasible is returned when the floors cannot all be met.
+var ErrInfeasible = errors.New("the relaxation is infeasible")
+
+// Solve solves the linear program over a set of templates. If the floors cannot all be met, it returns
+// ErrInfeasible.
+func Solve(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolCosts []float64, templates []int) (*Solution, error) {
+	return solveFrom(ctx, c, s, poolCosts, templates, -1, nil)
+}
+
+// solveFrom solves the relaxation (rates through templates, devices in fractions) and bounds all
+// plans by its duals. It starts from a basis of an earlier solve, or from nothing if that is nil. If extraPool
+// is not negative, that pool has one more device. If the floors cannot be met, it returns ErrInfeasible.
+func solveFrom(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*Solution, error) {
+	program := newMasterProgram(c, poolCosts, templates, extraPool, true)
+	sol, err := s.Solve(ctx, program.m, milp.Options{Basis: basis})
+	if err != nil {
+		return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(templates), err)
+	}
+	switch sol.Status {
+	case milp.Optimal:
+	case milp.Infeasible:
+		return nil, ErrInfeasible
+	default:
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("solving the relaxation: %w", context.Cause(ctx))
+		}
+		return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
+	}
+
+	// Bound the optimum by the duals.
+	duals := program.readDuals(sol.RowDuals)
+	minCost := slices.Repeat([]float64{math.Inf(1)}, len(c.Problem.Models))
+	for _, ti := range templates {
+		t := &c.Templates[ti]
+		minCost[t.Model] = min(minCost[t.Model], c.UnitCost(t, duals.poolPrice))
+	}
+	solved := program.readSolution(sol, templates)
+	if duals.priceFactor(minCost) > 1.001 {
+		// The duals prove nothing useful: the program's own value, with some tolerance, is the bound.
+		solved.PoolPrice, solved.RateDual, solved.Bound = duals.poolPrice, duals.rateDual, solved.Value*(1+1e-7)
+		return solved, nil
+	}
+	program.proveBound(duals, minCost, solved)
+	return solved, nil
+}
+
+// readSolution returns the rates and the value of a solution over a set of templates.
+func (l *masterProgram) readSolution(sol *milp.Solution, templates []int) *Solution {
+	solved := &Solution{Value: sol.Value, basis: sol.Basis}
+	if l.poolCosts != nil {
+		solved.Value = -sol.Value
+	}
+	for i, ti := range templates {
+		if v := sol.At(l.rateVars[i]); v > 1e-9 {
+			solved.UsedTemplates = append(solved.UsedTemplates, ti)
+			solved.UsedRates = append(solved.UsedRates, v)
+		}
+	}
+	return solved
+}
+
+// dualWeights holds the prices of the pools and the values of the models' rates, read from the duals.
+type dualWeights struct {
+	poolPrice, rateDual []float64
+	totalScarcity       float64 // with costs: sum of what the pools' limits add to the prices
+	floorDuals          float64 // without costs: sum of the duals of the floors
+	normalised          bool    // without costs: the duals of the models' rows were scaled to sum to 1
+}
+
+// readDuals reads the duals of a solution of the relaxation as weights: what all devices of each pool are
+// worth, and a unit of each model's rate. Without costs it scales them so that the duals of the models' rows
+// sum to one, as the proof of the bound needs it. If they are all zero, all weights are zero.
+func (l *masterProgram) readDuals(duals []float64) dualWeights {
+	dual := func(row milp.Row) float64 {
+		if row < 0 {
+			return 0
+		}
+		return math.Abs(duals[row])
+	}
+	read := dualWeights{poolPrice: make([]float64, len(l.problem.Pools)), rateDual: make([]float64, len(l.problem.Models))}
+
+	// Without costs, scale by the sum of the duals of the models' rows.
+	modelDuals := 1.0
+	if l.poolCosts == nil {
+		modelDuals = 0
+		for d := range l.problem.Models {
+			modelDuals += dual(l.modelRows[d])
+		}
+		if !(modelDuals > 0) {
+			return read
+		}
+		read.normalised = true
+	}
+	for d := range l.problem.Models {
+		read.rateDual[d] = dual(l.modelRows[d]) / modelDuals
+		if l.floorRows[d] >= 0 {
+			floorDual := dual(l.floorRows[d]) / modelDuals
+			read.floorDuals += floorDual
+			read.rateDual[d] += floorDual * l.catalogue.FloorShare(d)
+		}
+	}
+	for k := range l.problem.Pools {
+		read.poolPrice[k] = dual(l.poolRows[k]) / modelDuals
+		if l.poolCosts != nil {
+			read.totalScarcity += read.poolPrice[k]
+			read.poolPrice[k] += l.poolCosts[k]
+		}
+	}
+	return read
+}
+
+// priceFactor returns the factor by which the prices of devices must grow so that no template is worth more
+// than its devices cost: the solver keeps this up to its tolerance only. minCost holds the least cost of a unit
+// through any template of each model.
+func (w *dualWeights) priceFactor(minCost []float64) float64 {
+	if !w.normalised {
+		return 1
+	}
+	factor := 1.0
+	for d, v := range w.rateDual {
+		if v > 0 {
+			factor = max(factor, v/minCost[d])
+		}
+	}
+	return factor
+}
+
+// proveBound sets prices, values and bound of a relaxation. minCost holds the least cost of any template of each
+// model. The bound follows from weak duality, whatever the solver's tolerances are. Take any weights >= 0 of the
+// models' rows that sum to 1, any mu_d >= 0 of the floors and any prices pi_k >= 0 of the pools such that no
+// template is worth more than it costs. Then for every plan
+//
+//	theta <= Σ pi_k - Σ mu_d floor_d
+//
+// Prices are raised until no template is worth more than it costs. With costs c_k the scarcity of a pool is pi_k
+// - c_k >= 0, and every plan costs at least
+//
+//	Σ rateDual_d floor_d - Σ scarcity_k
+//
+// Here the values of rates are lowered until no template is worth more than it costs. Duals that give no finite
+// bound prove nothing: then the program's own value, with some tolerance, is the bound.
+func (l *masterProgram) proveBound(duals dualWeights, minCost []float64, solved *Solution) {
+	solved.PoolPrice, solved.RateDual = duals.poolPrice, duals.rateDual
+	defer func() {
+		if math.IsNaN(solved.Bound) || math.IsInf(solved.Bound, 0) {
+			solved.Bound = solved.Value + 1e-7*math.Abs(solved.Value)
+		}
+	}()
+
+	// With costs: Σ rateDual_d floor_d - Σ scarcity_k, as a score.
+	if l.poolCosts != nil {
+		leastPrice := -duals.totalScarcity
+		for d := range l.problem.Models {
+			solved.RateDual[d] = min(solved.RateDual[d], minCost[d])
+			leastPrice += solved.RateDual[d] * l.problem.Models[d].MinRPS / l.catalogue.Units.ModelRPS[d]
+		}
+		solved.Bound = -max(leastPrice, 0)
+		return
+	}
+	if !duals.normalised {
+		solved.Bound = solved.Value * (1 + 1e-7)
+		return
+	}
+
+	// Without costs: Σ pi_k - Σ mu_d floor_d, after prices were raised.
+	factor := duals.priceFactor(minCost)
+	for k := range l.problem.Pools {
+		solved.PoolPrice[k] *= factor
+		solved.Bound += solved.PoolPrice[k] * l.capacity(k)
+	}
+	solved.Bound -= duals.floorDuals
+}

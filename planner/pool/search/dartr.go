@@ -1,0 +1,267 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/kind"
+	"inferplan/planner/pool/incumbent"
+	"inferplan/planner/pool/placement"
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/stages"
+	"inferplan/solver/milp"
+)
+
+// ErrKinds is returned when DART-r is asked to pair more than two device kinds, or time-shared ones.
+var ErrKinds = errors.New("DART-r pairs one device of each of two kinds")
+
+// DARTr plans as the baseline DART-r of PPipe. Every model gets the devices that it has in a plan without
+// partitioning, and an even share of the idle ones of each kind, rounded down. On those it repeats the best use
+// of one device of each kind (a chain of two stages, or each alone) as often as there are pairs. The remaining
+// devices of the more numerous kind run whole models. Devices are whole. The bound is that of pooled pipelines:
+// the gap is the most that pooling could bring.
+//
+// Plans without partitioning that reach the same objective divide the devices differently. DARTr tries the one
+// of the fewest devices, the one of the largest weighted sum, and divisions in which one model has more devices
+// of a kind than the fewest that it needs. It takes the best plan by objective, then by weighted sum of rates,
+// then by fewer devices.
+func DARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
+	return solveAtFloors(p, func(p *problem.Problem) (*problem.Outcome, error) { return planDARTr(ctx, p, s, o) })
+}
+
+// planDARTr plans as the baseline DARTr does: it divides the devices among the models, and uses those of a
+// model in pairs of one device of each kind that form a chain of two stages, or singly with whole models. The
+// floors (the least rates asked for) count as they are. It returns the best of several divisions. The bound is
+// that of pooled pipelines, so it covers these plans, too.
+func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
+	var kinds []int
+	for k := range p.Pools {
+		if p.Pools[k].Count > 0 {
+			kinds = append(kinds, k)
+		}
+		if p.Pools[k].TimeShared {
+			return nil, fmt.Errorf("%w: %s is shared in time", ErrKinds, p.Pools[k].Kind)
+		}
+	}
+	if len(kinds) > 2 {
+		return nil, fmt.Errorf("%w: the cluster has %d", ErrKinds, len(kinds))
+	}
+	x, err := newSearch(ctx, p, s, o, incumbent.MaxThroughput{})
+	if err != nil {
+		return nil, err
+	}
+
+	// The best division of both plans without partitioning.
+	pairing := &devicePairing{p, x.catalogue.Templates}
+	var bestOutcome *problem.Outcome
+	var phasesDone []kind.Phase
+	for i, baseline := range []func(context.Context, *problem.Problem, milp.Solver, problem.Options) (*problem.Outcome, error){FewestDevicesNP, largestSumNP} {
+		np, err := baseline(ctx, p, s, o)
+		if err != nil {
+			return nil, err
+		}
+		phasesDone = append(phasesDone, np.Phases...)
+		npDevices := pairing.devicesOf(np)
+		divisions := [][][]int{npDevices}
+		if i == 0 {
+			divisions = append(divisions, pairing.largerSplits(npDevices)...)
+		}
+		if bestOutcome, err = pairing.bestOf(bestOutcome, divisions); err != nil {
+			return nil, err
+		}
+	}
+
+	// The bound of pooled pipelines, and the work of all solves.
+	bestOutcome.Bound = max(x.catalogue.UnitsToRate(x.incumbent.ProvenBound()), bestOutcome.Value)
+	bestOutcome.Templates, bestOutcome.Phases = len(x.catalogue.Templates), append(phasesDone, x.outcome.Phases...)
+	bestOutcome.StoppedBy = milp.StoppedByWork
+	if ctx.Err() != nil {
+		bestOutcome.StoppedBy = milp.StoppedByInterrupt
+	}
+	return bestOutcome, nil
+}
+
+// devicePairing divides devices among models, and repeats pairs of them.
+type devicePairing struct {
+	problem   *problem.Problem
+	templates []stages.Template
+}
+
+// bestOf makes a plan of each division of the devices ([model][pool] counts), in which every model repeats its
+// pairs, and returns the best of these outcomes and of best, which may be nil.
+func (k *devicePairing) bestOf(best *problem.Outcome, divisions [][][]int) (*problem.Outcome, error) {
+	for _, division := range divisions {
+		outcome, _, err := placement.Adopt(k.problem, k.pairPipelines(k.dealIdle(division)))
+		if err != nil {
+			return nil, fmt.Errorf("repeating pairs of devices: %w", err)
+		}
+		if best == nil || k.isBetter(outcome, best) {
+			best = outcome
+		}
+	}
+	return best, nil
+}
+
+// isBetter reports whether plan a is better than b by objective, weighted sum of rates and devices, in this
+// order.
+func (k *devicePairing) isBetter(a, b *problem.Outcome) bool {
+	totals := func(o *problem.Outcome) (rps, devices float64) {
+		for d, v := range o.RPS {
+			rps += v * k.problem.Models[d].Weight
+		}
+		for i := range o.Pipelines {
+			for _, v := range o.Pipelines[i].Devices {
+				devices += v
+			}
+		}
+		return rps, devices
+	}
+	if math.Abs(a.Value-b.Value) > problem.ValueTolerance*b.Value {
+		return a.Value > b.Value
+	}
+	sumA, devicesA := totals(a)
+	sumB, devicesB := totals(b)
+	if math.Abs(sumA-sumB) > problem.ValueTolerance*sumB {
+		return sumA > sumB
+	}
+	return devicesA < devicesB
+}
+
+// devicesOf returns how many devices the models have in a plan: [model][pool].
+func (k *devicePairing) devicesOf(np *problem.Outcome) [][]int {
+	devices := make([][]int, len(k.problem.Models))
+	for d := range devices {
+		devices[d] = make([]int, len(k.problem.Pools))
+	}
+	for i := range np.Pipelines {
+		pipeline := &np.Pipelines[i]
+		for si := range pipeline.Stages {
+			devices[pipeline.Model][pipeline.Stages[si].Pool] += pipeline.Replicas[si]
+		}
+	}
+	return devices
+}
+
+// idleDevices returns how many devices of a pool no model has.
+func (k *devicePairing) idleDevices(devices [][]int, pool int) int {
+	idle := k.problem.Pools[pool].Count
+	for d := range devices {
+		idle -= devices[d][pool]
+	}
+	return idle
+}
+
+// maxSplits bounds how many numbers of additional devices are tried for a model and kind.
+const maxSplits = 128
+
+// largerSplits returns divisions ([model][pool] device counts) in which one model has more devices of a kind
+// that it already uses, up to all idle ones, in at most maxSplits steps. A plan without partitioning is free to
+// do this, as its objective does not change.
+func (k *devicePairing) largerSplits(devices [][]int) [][][]int {
+	var splits [][][]int
+	for d := range devices {
+		for i, n := range devices[d] {
+			if n == 0 {
+				continue
+			}
+			idleCount := k.idleDevices(devices, i)
+			for step, extra := (idleCount+maxSplits-1)/maxSplits, 0; extra < idleCount; {
+				extra = min(extra+step, idleCount)
+				division := slices.Clone(devices)
+				division[d] = slices.Clone(devices[d])
+				division[d][i] += extra
+				splits = append(splits, division)
+			}
+		}
+	}
+	return splits
+}
+
+// dealIdle gives every model an even share of the devices that no model has, rounded down.
+func (k *devicePairing) dealIdle(devices [][]int) [][]int {
+	dealt := make([][]int, len(devices))
+	for d := range dealt {
+		dealt[d] = slices.Clone(devices[d])
+		for i := range k.problem.Pools {
+			dealt[d][i] += k.idleDevices(devices, i) / len(k.problem.Models)
+		}
+	}
+	return dealt
+}
+
+// pairPipelines turns the devices of each model ([model][pool] counts) into pipelines: as many chains over a
+// device of each kind as there are pairs, if chains pay, and whole models on the devices that remain.
+func (k *devicePairing) pairPipelines(devices [][]int) []problem.Pipeline {
+	var pipelines []problem.Pipeline
+	addReplicas := func(i, n int) { // of each stage of template i
+		if i >= 0 && n > 0 {
+			t := k.templates[i]
+			pipelines = append(pipelines, problem.Pipeline{Template: t, Replicas: slices.Repeat([]int{n}, len(t.Stages))})
+		}
+	}
+	for d := range k.problem.Models {
+		// Use chains, if one carries more than its two devices do with whole models. Then whole models.
+		wholeModels, chain := k.fastestTemplates(d)
+		remaining := slices.Clone(devices[d])
+		if chain >= 0 && k.chainPays(chain, wholeModels) {
+			a, b := k.templates[chain].Stages[0].Pool, k.templates[chain].Stages[1].Pool
+			n := min(remaining[a], remaining[b])
+			addReplicas(chain, n)
+			remaining[a] -= n
+			remaining[b] -= n
+		}
+		for pool, n := range remaining {
+			addReplicas(wholeModels[pool], n)
+		}
+	}
+	return pipelines
+}
+
+// fastestTemplates returns, for model d on whole devices, the fastest template of one stage on each pool, and
+// the fastest one of two stages on two pools. Where there is none, the index is -1.
+func (k *devicePairing) fastestTemplates(d int) (wholeModels []int, chain int) {
+	wholeModels, chain = slices.Repeat([]int{-1}, len(k.problem.Pools)), -1
+	keepFaster := func(fastest *int, i int) {
+		if *fastest < 0 || pipelineRate(&k.templates[i]) > pipelineRate(&k.templates[*fastest]) {
+			*fastest = i
+		}
+	}
+	for i := range k.templates {
+		t := &k.templates[i]
+		if t.Model != d || slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return s.Share != 1 }) {
+			continue
+		}
+		switch {
+		case len(t.Stages) == 1:
+			keepFaster(&wholeModels[t.Stages[0].Pool], i)
+		case len(t.Stages) == 2 && t.Stages[0].Pool != t.Stages[1].Pool:
+			keepFaster(&chain, i)
+		}
+	}
+	return wholeModels, chain
+}
+
+// chainPays reports whether a chain, a pipeline over a device of each of two kinds, carries more than the two
+// devices do with a whole model each.
+func (k *devicePairing) chainPays(chain int, wholeModels []int) bool {
+	separateRate := 0.0
+	for _, s := range k.templates[chain].Stages {
+		if i := wholeModels[s.Pool]; i >= 0 {
+			separateRate += pipelineRate(&k.templates[i])
+		}
+	}
+	return pipelineRate(&k.templates[chain]) > separateRate
+}
+
+// pipelineRate returns the rate that a template carries with one replica of each stage: that of its slowest
+// stage, in requests/s.
+func pipelineRate(t *stages.Template) float64 {
+	rate := t.Stages[0].Rate
+	for i := range t.Stages {
+		rate = min(rate, t.Stages[i].Rate)
+	}
+	return rate
+}

@@ -1,0 +1,151 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"inferplan/planner/kind"
+	"inferplan/planner/pool/placement"
+	"inferplan/planner/pool/problem"
+	"inferplan/solver/milp"
+)
+
+// solverTolerance is the part by which a solver may miss the rates that it is asked for.
+const solverTolerance = 1e-7
+
+// nearEdge is the part of the floors that has to fit for solveAtFloors to solve again with floors lower by the
+// tolerance. The largest part that whole devices carry is known to about a thousandth.
+const nearEdge = 1 - 2e-3
+
+// solveAtFloors solves a problem with floors, the least rates that models must have. If the solve refuses them
+// although the devices nearly carry them, it solves again with floors lower by the tolerance. So the tolerance
+// of the solver never decides at the edge: what counts is whether the rates of the plan meet the floors.
+func solveAtFloors(p *problem.Problem, solve func(*problem.Problem) (*problem.Outcome, error)) (*problem.Outcome, error) {
+	outcome, err := solve(p)
+	infeasible, ok := errors.AsType[*kind.InfeasibleError](err)
+	if !ok || infeasible.Constraint != "min_rps" || infeasible.Nearest.LoadFactor < nearEdge {
+		return outcome, err
+	}
+
+	// Solve again for lower floors.
+	lowered := *p
+	lowered.Models = slices.Clone(p.Models)
+	for d := range lowered.Models {
+		lowered.Models[d].MinRPS *= 1 - problem.FloorTolerance
+	}
+	retried, retryErr := solve(&lowered)
+	if retryErr != nil {
+		return nil, err
+	}
+
+	// The rates of that plan decide.
+	rateTolerance := problem.ValueTolerance
+	if p.HasTimeShared() {
+		rateTolerance = solverTolerance // there rates are the solver's; elsewhere they follow from whole replicas
+	}
+	for d := range p.Models {
+		if !problem.MeetsFloor(retried.RPS[d], p.Models[d].MinRPS*(1-rateTolerance)) {
+			return nil, err
+		}
+	}
+	return retried, nil
+}
+
+// floorSearch looks, once, for the plan that carries the largest common part of the floors of a search.
+type floorSearch struct {
+	search  *planSearch
+	outcome *problem.Outcome // nil if it was not looked for
+	err     error            // why there is no such plan
+}
+
+// floorPlanGap is the gap to which the part of the floors is known that whole devices carry.
+const floorPlanGap = 2e-3
+
+// floorlessWeight is the weight of a model without a floor, in parts of the smallest floor.
+const floorlessWeight = 1e-3
+
+// largestPlan returns a plan that carries the floors in whole devices or, if there is none, the largest common
+// part of them. The floors are the least rates of the models. It is the plan of the most throughput with the
+// floors as weights. It is solved once, and the outcome is kept.
+func (f *floorSearch) largestPlan(ctx context.Context) (*problem.Outcome, error) {
+	if f.outcome != nil || f.err != nil {
+		return f.outcome, f.err
+	}
+	models := f.search.problem.Models
+	minFloor := math.Inf(1)
+	for _, m := range models {
+		if m.MinRPS > 0 {
+			minFloor = min(minFloor, m.MinRPS)
+		}
+	}
+	relaxed := f.search.problem.WithoutFloors()
+	for d := range relaxed.Models {
+		if relaxed.Models[d].Weight = models[d].MinRPS; relaxed.Models[d].Weight <= 0 {
+			relaxed.Models[d].Weight = minFloor * floorlessWeight
+		}
+	}
+	o := &f.search.options
+	f.outcome, f.err = solveThroughput(ctx, relaxed, f.search.solver, problem.Options{Gap: floorPlanGap, Effort: o.Effort, Seed: o.Seed, NoPolish: true, NoDiagnosis: o.NoDiagnosis, EnoughRPS: 1})
+	return f.outcome, f.err
+}
+
+// areUnreachable reports whether no plan carries the floors (the least rates asked for), as far as the plan of
+// the largest part of them was looked for. If only the existence of a plan is asked (no diagnosis), a plan that
+// carries less than the floors decides, too, if it is nearly the best one possible.
+func (f *floorSearch) areUnreachable() bool {
+	switch {
+	case f.search.incumbent.ServesAll() || f.search.replan != nil:
+		return false
+	case f.err != nil:
+		return true
+	case f.outcome == nil:
+		return false
+	case f.outcome.Bound < 1-problem.FloorTolerance:
+		return true
+	}
+	return f.search.options.NoDiagnosis && f.outcome.Value < 1 && f.outcome.Bound <= f.outcome.Value*(1+2*floorPlanGap)
+}
+
+// adoptPlan takes the plan that carries the largest part of the floors, if that carries them all and the search
+// itself has no plan that serves every model. It does nothing if the problem has no floors (least rates).
+func (f *floorSearch) adoptPlan(ctx context.Context) error {
+	search := f.search
+	if search.incumbent.ServesAll() || ctx.Err() != nil || !search.problem.HasFloors() {
+		return nil
+	}
+
+	// The plan that carries the largest part of the floors must carry all of them.
+	outcome, err := f.largestPlan(ctx)
+	if err != nil || outcome.Value < 1 {
+		if _, infeasible := errors.AsType[*kind.InfeasibleError](err); infeasible {
+			err = nil // the diagnosis says so
+		}
+		return err
+	}
+
+	// Find the templates of that plan in the catalogue. One that was not generated joins it.
+	catalogue := search.catalogue
+	indexByKey := catalogue.IndexByKey()
+	var pipelines []placement.PlanPipeline
+	for i := range outcome.Pipelines {
+		pipeline := &outcome.Pipelines[i]
+		index, ok := indexByKey[pipeline.Key()]
+		if !ok {
+			if !catalogue.Incomplete {
+				return nil
+			}
+			index = len(catalogue.Templates)
+			catalogue.Templates = append(catalogue.Templates, pipeline.Template)
+			search.choice.AllowedTemplates, search.choice.Losses = append(search.choice.AllowedTemplates, index), append(search.choice.Losses, 0)
+		}
+		pipelines = append(pipelines, placement.PlanPipeline{Template: index, Model: pipeline.Model, RPS: pipeline.RPS, Replicas: slices.Clone(pipeline.Replicas)})
+	}
+
+	// Keep the plan.
+	search.incumbent.KeepIfBetter(placement.Recompute(catalogue, pipelines))
+	search.recordPhase("floors", len(pipelines), milp.Stats{})
+	search.shouldStop(ctx) // notes why the search ends
+	return nil
+}

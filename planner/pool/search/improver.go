@@ -1,0 +1,297 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/kind"
+	"inferplan/planner/pool/bundles"
+	"inferplan/planner/pool/incumbent"
+	"inferplan/planner/pool/losses"
+	"inferplan/planner/pool/placement"
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/programs"
+	"inferplan/solver/milp"
+)
+
+// improvePlan looks for better plans and bounds under the wait choice in force (bounds on the waiting on
+// time-shared pools). It runs one phase after another, from cheap to dear, until the gap closes or the work is
+// done.
+func improvePlan(ctx context.Context, search *planSearch) error {
+	basis, stop, err := findFirstPlan(ctx, search)
+	if stop || err != nil {
+		return err
+	}
+
+	// With many models, bundles; else integer programs over few templates.
+	if search.problem.UsesBundles() && search.incumbent.Plan != nil {
+		if err := bundles.Plan(ctx, search.solver, search.choice, search.incumbent, search.tables, &search.options, search.recordPhase); err != nil {
+			return err
+		}
+		search.outcome.Templates = max(search.outcome.Templates, len(search.catalogue.Templates))
+		if search.shouldStop(ctx) || search.catalogue.Incomplete {
+			return nil // the programs that follow are too large for what is left
+		}
+	} else if stop, err := solveSmallPrograms(ctx, search, basis); stop || err != nil {
+		return err
+	}
+	return solveLargePrograms(ctx, search, basis)
+}
+
+// findFirstPlan makes a first plan of the search: of what runs, or of the rounded relaxation. It solves no
+// integer program over replicas. It returns the templates that the programs start with. stop reports that the
+// plan is good enough, or that there is none under the wait choice.
+func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop bool, err error) {
+	// The plan that runs, if there is one, is the first incumbent.
+	basis = slices.Clone(search.choice.Relaxation.UsedTemplates)
+	if search.replan != nil {
+		search.incumbent.KeepIfBetter(placement.Recompute(search.catalogue, search.replan.Pipelines))
+		search.recordPhase("what runs", len(search.replan.Pipelines), milp.Stats{})
+		if search.incumbent.ServesAll() && search.shouldStop(ctx) {
+			return nil, true, nil
+		}
+		basis = programs.UnionTemplates(basis, search.replan.Pipelines)
+	}
+
+	// The rates of the relaxation, scaled down until their replicas fit, are the next.
+	if search.incumbent.RoundRelaxation(search.choice); search.incumbent.Plan != nil {
+		search.recordPhase("rounding", len(basis), milp.Stats{})
+		if search.shouldStop(ctx) {
+			return nil, true, nil
+		}
+	}
+	if search.incumbent.ServesAll() {
+		return basis, false, nil
+	}
+
+	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
+	if slices.Contains(search.catalogue.TightMemory(search.choice.AllowedTemplates), true) {
+		templates, impossible, err := programs.OnePipelineEach(ctx, search.solver, search.choice, search.options.Seed)
+		if err != nil {
+			return nil, false, err
+		}
+		if impossible {
+			search.incumbent.ChoiceBound = search.incumbent.Score()
+			return nil, true, nil
+		}
+		basis = programs.UnionTemplates(append(basis, templates...))
+	}
+
+	// If not even one replica of everything fits, there is no plan.
+	if !search.catalogue.Incomplete && slices.ContainsFunc(programs.MissingDevices(ctx, search.solver, search.choice), func(n int) bool { return n > 0 }) {
+		search.incumbent.ChoiceBound = search.incumbent.Score()
+		return nil, true, nil
+	}
+	return basis, false, nil
+}
+
+// nodeDivisor returns by how much the nodes of the integer programs are divided: more than 1 if a plan is
+// wanted soon, for a re-plan or in a hurry.
+func nodeDivisor(search *planSearch) int64 {
+	switch {
+	case search.replan != nil:
+		return replanNodeDivisor
+	case search.options.Hurry:
+		return hurryNodeDivisor
+	}
+	return 1
+}
+
+// solveSmallPrograms runs the phases that need few templates: the integer program over the basis (the templates
+// that the relaxation uses), the bound from whole devices for each model, and the one from sums of losses (a
+// loss: how far a plan with some replicas stays below the bound). stop reports that the search may stop.
+func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (stop bool, err error) {
+	if _, err := solveInteger(ctx, search, "basis", basis, basisNodes/nodeDivisor(search)); err != nil || search.shouldStop(ctx) {
+		return true, err
+	}
+	if err := search.floors.adoptPlan(ctx); err != nil || search.floors.areUnreachable() || search.shouldStop(ctx) {
+		return true, err
+	}
+	if err := boundByWholeDevices(ctx, search); err != nil || search.shouldStop(ctx) {
+		return true, err
+	}
+	losses.LowerBound(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
+	return search.shouldStop(ctx), nil
+}
+
+// solveLargePrograms runs, after the small ones, the integer program over some templates of every model, then
+// the one over all templates that a better plan may use: those whose loss (how far a plan with them stays below
+// the bound) is below the gap. It stops as soon as the gap is small enough.
+func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) error {
+	byLoss := search.choice.TemplatesByLoss()
+	smallSet := search.choice.PickTemplates(byLoss, basis, search.templatesPerModel())
+	isOptimal, err := solveInteger(ctx, search, "pool", smallSet, poolNodes/nodeDivisor(search))
+	if err != nil || search.shouldStop(ctx) || search.options.Hurry {
+		return err
+	}
+	// The plan is better now, so the sums of losses have less to look at.
+	if losses.LowerBound(search.choice, search.incumbent, &search.options, losses.LongFactor, search.recordPhase); search.shouldStop(ctx) {
+		return nil
+	}
+	if search.replan != nil && search.options.Effort == 1 {
+		return nil // a re-plan is wanted soon: its proof only with more effort
+	}
+	// The templates that a better plan may use: no other one can be in it.
+	var survivors []int
+	for _, i := range byLoss {
+		if search.choice.Losses[i] < search.choice.Relaxation.Bound-search.incumbent.Score() {
+			survivors = append(survivors, i)
+		}
+	}
+	if isOptimal && isSubset(survivors, smallSet) {
+		return nil
+	}
+	if len(survivors) > maxSurvivors*search.options.Effort {
+		survivors = search.choice.PickTemplates(byLoss, basis, widePerModel*search.options.Effort)
+	}
+	_, err = solveInteger(ctx, search, "survivors", survivors, survivorNodes)
+	search.shouldStop(ctx) // notes why the search ends
+	return err
+}
+
+// solveInteger solves the integer program over a set of templates and those of the best plan. The program
+// chooses whole replicas. It keeps a better plan, and lowers the bound by what the program proves of its
+// templates and their losses say of all others. isOptimal reports whether the program was solved to its gap.
+func solveInteger(ctx context.Context, search *planSearch, name string, templates []int, nodes int64) (isOptimal bool, err error) {
+	// The best plan is no start if it breaks the wait choice under work.
+	hasStart := search.incumbent.Plan != nil && !slices.ContainsFunc(search.incumbent.Plan.Pipelines, func(c placement.PlanPipeline) bool { return math.IsInf(search.choice.Losses[c.Template], 1) })
+	if hasStart {
+		templates = programs.UnionTemplates(templates, search.incumbent.Plan.Pipelines)
+	} else {
+		templates = programs.UnionTemplates(templates)
+	}
+
+	// Build the program and solve it.
+	program := buildProgram(search, templates)
+	options := programOptions(search, name, program, nodes)
+	if hasStart {
+		options.Start = program.StartPoint(search.incumbent.Plan)
+	}
+	sol, err := search.solver.Solve(ctx, program.Model, options)
+	if err != nil {
+		return false, fmt.Errorf("solving the integer program over %d pipelines: %w", len(templates), err)
+	}
+	if sol.Feasible() {
+		search.incumbent.KeepIfBetter(program.ReadPlan(sol))
+	}
+
+	// Lower the bound. The program of a later search of a re-plan is over plans that move less than asked, and
+	// bounds no other plan.
+	programBound, isOptimal := boundWithin(search, sol)
+	if search.replan != nil && search.replan.NumSearches > 0 {
+		programBound = search.incumbent.ChoiceBound
+	}
+	// A plan is over these templates or uses another one: the larger bound holds for both.
+	search.incumbent.LowerBound(max(programBound, boundOutside(search, templates)))
+	search.recordPhase(name, len(templates), sol.Stats)
+	return isOptimal, nil
+}
+
+// buildProgram returns the integer program of the goal over a set of templates, with the limit on moved devices
+// if a plan runs.
+func buildProgram(search *planSearch, templates []int) *programs.Program {
+	bound := search.choice.Relaxation.Bound
+	if search.options.Hurry {
+		bound = min(bound, search.incumbent.ChoiceBound) // the program then proves less and finds plans sooner
+	}
+	program := search.goal.NewProgram(search.catalogue, templates, bound)
+	if search.replan != nil {
+		program.LimitMoves(search.replan, search.replan.MaxMoved)
+	}
+	return program
+}
+
+// programOptions returns the options for solving a program: limits on its nodes, per unit of effort, and other
+// work, the gap at which it may stop, and a function that reports better plans.
+func programOptions(search *planSearch, name string, program *programs.Program, nodes int64) milp.Options {
+	options := search.options.WorkLimits(nodes)
+	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, incumbent.ProvenGap), problem.HeuristicEffort
+	if search.options.Hurry {
+		options.MaxStall = maxStallNodes
+	}
+	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.Model.NumVars())*int64(search.options.Effort))
+	if search.options.EnoughRPS > 0 {
+		options.TargetValue = search.options.EnoughRPS / search.catalogue.Units.Throughput * (1 + problem.FloorTolerance)
+	}
+	if search.options.Progress != nil {
+		options.Incumbent = func(found milp.Incumbent) {
+			// The solver's own figures, for the progress line. The plan's are recomputed later.
+			if search.incumbent.Plan == nil || found.Value > search.incumbent.Score() {
+				search.options.Progress(kind.Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.incumbent.ProvenBound())})
+			}
+		}
+	}
+	return options
+}
+
+// boundWithin returns the bound that the solution of a program proves for plans over its templates, and whether
+// the program was solved to its gap. If the solver has no bound, the program proves nothing, and the bound is
+// infinite.
+func boundWithin(search *planSearch, sol *milp.Solution) (bound float64, isOptimal bool) {
+	bound = sol.Bound
+	if sol.Status == milp.Infeasible {
+		bound = search.goal.NoPlanScore()
+	}
+	if math.IsNaN(bound) {
+		bound = math.Inf(1)
+	}
+	return bound, sol.Status == milp.Optimal || sol.Status == milp.Gap || sol.Status == milp.Infeasible
+}
+
+// boundOutside returns the bound of plans that use a template outside a set, which is sorted: such a plan stays
+// below the bound of the relaxation by at least the loss of that template (how far whole replicas of it pull a
+// plan below that bound).
+func boundOutside(search *planSearch, templates []int) float64 {
+	minLoss := math.Inf(1)
+	if search.catalogue.Incomplete {
+		minLoss = 0 // templates that were not generated may lose nothing
+	}
+	for _, i := range search.choice.AllowedTemplates {
+		if _, ok := slices.BinarySearch(templates, i); !ok {
+			minLoss = min(minLoss, search.choice.Losses[i])
+		}
+	}
+	return search.choice.Relaxation.Bound - minLoss
+}
+
+// wholeNodes bounds the branch-and-bound nodes of the program of whole devices per model.
+const wholeNodes = 400
+
+// boundByWholeDevices lowers the bound by a relaxation in which only the devices of each kind that each model
+// takes are whole numbers: under the slot rule, by which only replicas of one stage position of a model share a
+// device, no two models do. There are few of these numbers, so the program is solved soon. A program of whole
+// replicas branches on replicas first and hardly gets to them. It does nothing where models may share devices,
+// for a price, for one model or very many, and where not all templates are known.
+func boundByWholeDevices(ctx context.Context, search *planSearch) error {
+	if search.goal.PoolCosts() != nil || search.catalogue.Incomplete || search.incumbent.Plan == nil || search.problem.HasTimeShared() || search.problem.UsesBundles() || search.problem.Rounding != problem.Slot || len(search.problem.Models) < 2 {
+		return nil
+	}
+
+	// Only templates that a better plan may use take part.
+	templates := slices.DeleteFunc(slices.Clone(search.choice.AllowedTemplates), func(ti int) bool {
+		return search.choice.Losses[ti] >= search.choice.Relaxation.Bound-search.incumbent.Score()
+	})
+	options := search.options.WorkLimits(wholeNodes)
+	options.Gap = incumbent.ProvenGap
+	sol, err := search.solver.Solve(ctx, programs.NewWholeDevices(search.catalogue, templates, search.incumbent.ChoiceBound), options)
+	if err != nil {
+		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", len(templates), err)
+	}
+	if !math.IsNaN(sol.Bound) && sol.Status != milp.Infeasible {
+		search.incumbent.LowerBound(sol.Bound * (1 + 1e-9))
+	}
+	search.recordPhase("whole devices", len(templates), sol.Stats)
+	return nil
+}
+
+// isSubset reports whether all of a are in b, which is sorted.
+func isSubset(a, b []int) bool {
+	for _, i := range a {
+		if _, ok := slices.BinarySearch(b, i); !ok {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,111 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/templates"
+	"inferplan/solver/milp"
+)
+
+// SolveUneven is Solve if the devices behind a NIC need not have equal parts of it. In a pool that is one node,
+// some devices may run whole models and leave the NIC to the others, which then pass more. It solves once for
+// each number of devices off the NIC, in each exclusive pool that is one node, one pool at a time. It returns
+// the plan of the largest objective, and of equal ones the plan with the fewest devices off the NIC. The bound
+// is the largest of all these solves.
+func SolveUneven(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
+	bestOutcome, err := Solve(ctx, p, s, o)
+	// With a running plan, or too many templates to list, only even parts are planned for.
+	if err != nil || o.RunningPlan != nil || templates.NeedsColumns(p) {
+		return bestOutcome, err
+	}
+	for k := range p.Pools {
+		pool := &p.Pools[k]
+		// Only devices that share one card, in a single node, can leave it to each other.
+		if pool.TimeShared || pool.Gbps <= 0 || pool.Count < 2 || pool.Count > pool.PerNode {
+			continue
+		}
+		for offNIC := 1; offNIC < pool.Count && ctx.Err() == nil; offNIC++ {
+			o.Progress = nil
+			split := splitOffNIC(p, k, offNIC)
+			other, err := Solve(ctx, &split.problem, s, o)
+			if _, infeasible := errors.AsType[*kind.InfeasibleError](err); infeasible {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			split.mergePools(other)
+
+			// The best plan of both, with the work and the bound of both.
+			bound, stoppedBy := max(bestOutcome.Bound, other.Bound), bestOutcome.StoppedBy
+			if stoppedBy == milp.StoppedByProof {
+				stoppedBy = other.StoppedBy
+			}
+			numTemplates, phases := bestOutcome.Templates+other.Templates, slices.Concat(bestOutcome.Phases, other.Phases)
+			if other.Value > bestOutcome.Value*(1+1e-9) {
+				bestOutcome = other
+			}
+			bestOutcome.Templates, bestOutcome.Phases, bestOutcome.Bound, bestOutcome.StoppedBy = numTemplates, phases, bound, stoppedBy
+		}
+	}
+	if ctx.Err() != nil {
+		bestOutcome.StoppedBy = milp.StoppedByInterrupt
+	}
+	return bestOutcome, nil
+}
+
+// splitPool is a problem in which the last devices of a pool, which is one node, are a pool of their own: the
+// last pool, from and to which no data passes.
+type splitPool struct {
+	problem             problem.Problem
+	nicPool, offNICPool int // the pool with the NIC, and the pool of the devices off it
+}
+
+// splitOffNIC returns the problem with the last offNIC devices of pool k in a pool of their own, which takes
+// whole models only, as they have no part of the network card. The other devices of the pool share the card.
+func splitOffNIC(p *problem.Problem, k, offNIC int) *splitPool {
+	split := &splitPool{problem: *p, nicPool: k, offNICPool: len(p.Pools)}
+	split.problem.Pools = slices.Clone(p.Pools)
+	split.problem.Pools[k].Count -= offNIC
+	split.problem.Pools[k].PerNode = split.problem.Pools[k].Count
+	offPool := p.Pools[k]
+	offPool.Count, offPool.WholeModelsOnly = offNIC, true
+	split.problem.Pools = append(split.problem.Pools, offPool)
+	split.problem.Models = slices.Clone(p.Models)
+	for d := range split.problem.Models {
+		split.problem.Models[d].ShareCosts = append(slices.Clone(split.problem.Models[d].ShareCosts), split.problem.Models[d].ShareCosts[k])
+	}
+	return split
+}
+
+// mergePools moves the stages of an outcome that are off the NIC back into the pool that they were split from,
+// behind its first devices, so that the outcome is one of the problem as given.
+func (w *splitPool) mergePools(outcome *problem.Outcome) {
+	for i := range outcome.Pipelines {
+		pipeline := &outcome.Pipelines[i]
+		pipeline.Stages = slices.Clone(pipeline.Stages) // the search's own templates stay as they are
+		for si := range pipeline.Stages {
+			if pipeline.Stages[si].Pool != w.offNICPool {
+				continue
+			}
+			pipeline.Stages[si].Pool = w.nicPool
+			for r := range pipeline.Placement[si] {
+				pipeline.Placement[si][r].First += w.problem.Pools[w.nicPool].Count
+			}
+		}
+	}
+	// One more device can be on the NIC or off it, whichever is worth more. Limits come by falling gain, so the
+	// first of the two, which are of one kind, stays.
+	var limits []formats.Limit
+	for _, l := range outcome.Limits {
+		if !slices.ContainsFunc(limits, func(o formats.Limit) bool { return o.Constraint == l.Constraint }) {
+			limits = append(limits, l)
+		}
+	}
+	outcome.Limits = limits
+}

@@ -1,0 +1,127 @@
+package templates
+
+import (
+	"fmt"
+	"math"
+
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/stages"
+)
+
+// Catalogue holds the templates of a problem and the units in which programs over them count. Plans and programs
+// name a template by its index in templates.
+type Catalogue struct {
+	Problem    *problem.Problem
+	Units      Units
+	Templates  []stages.Template
+	Incomplete bool // templates exist that were not generated
+}
+
+// Units scales the programs. One unit of throughput is about what a cluster of this size reaches, so that
+// all variables are near 1.
+type Units struct {
+	Throughput float64   // requests/s per weight that one unit of throughput stands for
+	ModelRPS   []float64 // by model: throughput * weight
+}
+
+// newCatalogue returns the catalogue of some templates, with units that fit them.
+func newCatalogue(p *problem.Problem, templates []stages.Template) *Catalogue {
+	c := &Catalogue{Problem: p, Templates: templates}
+	c.SetUnits()
+	return c
+}
+
+// ListAll lists the templates of all models (pipelines without replica counts that keep the SLO), without
+// those that another one beats in every respect. If a model has none, it returns a *kind.InfeasibleError that
+// explains why, and if there are too many in all, an error.
+func ListAll(p *problem.Problem) (*Catalogue, error) {
+	var templates []stages.Template
+	for d := range p.Models {
+		modelTemplates, tooBig, err := UndominatedTemplates(p, d)
+		if err != nil {
+			return nil, err
+		}
+		if len(modelTemplates) == 0 {
+			return nil, NoPipeline(p, d, tooBig)
+		}
+		if templates = append(templates, modelTemplates...); len(templates) > stages.MaxTemplates {
+			return nil, fmt.Errorf("%w: more than %d", stages.ErrTooManyTemplates, stages.MaxTemplates)
+		}
+	}
+	return newCatalogue(p, templates), nil
+}
+
+// IndexByKey returns the index of each template, by its key.
+func (c *Catalogue) IndexByKey() map[string]int {
+	indexes := make(map[string]int, len(c.Templates))
+	for i := range c.Templates {
+		indexes[c.Templates[i].Key()] = i
+	}
+	return indexes
+}
+
+// WithProblem returns the catalogue with the same templates for a problem with other device counts or floors.
+func (c *Catalogue) WithProblem(p *problem.Problem) *Catalogue {
+	q := *c
+	q.Problem = p
+	return &q
+}
+
+// SetUnits sets the unit of throughput: the least rate per weight that any model has with the whole cluster to
+// itself, divided by the number of models. So one unit is about what the cluster reaches if all models share
+// it, and the variables of programs stay near 1. If no model has a finite rate above 0, the unit is 1.
+func (c *Catalogue) SetUnits() {
+	// The highest rate of each model with all devices to itself.
+	loneRate := make([]float64, len(c.Problem.Models))
+	for i := range c.Templates {
+		t := &c.Templates[i]
+		if rate := c.Problem.MaxRate(t); !math.IsInf(rate, 1) {
+			loneRate[t.Model] = max(loneRate[t.Model], rate)
+		}
+	}
+	scale := Units{Throughput: math.Inf(1), ModelRPS: make([]float64, len(c.Problem.Models))}
+	for d := range c.Problem.Models {
+		scale.Throughput = min(scale.Throughput, loneRate[d]/c.Problem.Models[d].Weight)
+	}
+	scale.Throughput /= float64(len(c.Problem.Models))
+	if !(scale.Throughput > 0) || math.IsInf(scale.Throughput, 0) {
+		scale.Throughput = 1
+	}
+	for d := range c.Problem.Models {
+		scale.ModelRPS[d] = scale.Throughput * c.Problem.Models[d].Weight
+	}
+	c.Units = scale
+}
+
+// UnitCost returns the price of the devices that template t takes for one unit of its model's rate, with
+// replicas in fractions. poolPrice holds the price of all devices of each pool together.
+func (c *Catalogue) UnitCost(t *stages.Template, poolPrice []float64) float64 {
+	sum := 0.0
+	for k := range c.Problem.Pools {
+		if poolPrice[k] != 0 {
+			if v := t.DevicesPerRPS(k); v > 0 {
+				sum += poolPrice[k] * v * c.Units.ModelRPS[t.Model] / float64(c.Problem.Pools[k].Count)
+			}
+		}
+	}
+	return sum
+}
+
+// UnitsToRate converts a value in units to requests/s per weight.
+func (c *Catalogue) UnitsToRate(v float64) float64 { return v * c.Units.Throughput }
+
+// FloorShare returns one unit of model d's rate as a part of its floor. Rows of floors are counted in such
+// parts: a floor that is a millionth of what the cluster carries would else lie within the solver's tolerance
+// and be ignored.
+func (c *Catalogue) FloorShare(d int) float64 {
+	return c.Units.ModelRPS[d] / c.Problem.Models[d].MinRPS
+}
+
+// AllTemplates returns the index of every template.
+func (c *Catalogue) AllTemplates() []int {
+	indexes := make([]int, len(c.Templates))
+	for i := range indexes {
+		indexes[i] = i
+	}
+	return indexes
+}

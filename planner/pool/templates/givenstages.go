@@ -1,0 +1,68 @@
+package templates
+
+import (
+	"fmt"
+
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/stages"
+)
+
+// Complete computes the times, rates and memory of a template of which the model, the batch size and the
+// place of each stage (blocks, pool and share) are given, from the problem's measurements. It returns an error if
+// the stages do not follow one another over all blocks, were not measured on their devices, or break the SLO of
+// the model.
+func Complete(p *problem.Problem, t *stages.Template) error {
+	if t.Model < 0 || t.Model >= len(p.Models) {
+		return fmt.Errorf("model %d of %d", t.Model, len(p.Models))
+	}
+	m := &p.Models[t.Model]
+	modelBytes, nextBlock := m.WeightBytes(0, m.NumBlocks()), 0
+
+	// Check each stage and compute its times.
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		switch {
+		case s.FirstBlock != nextBlock || s.EndBlock <= s.FirstBlock || s.EndBlock > m.NumBlocks():
+			return fmt.Errorf("stage %d holds blocks [%d, %d), expected them from %d on, of %d", i, s.FirstBlock, s.EndBlock, nextBlock, m.NumBlocks())
+		case s.Pool < 0 || s.Pool >= len(p.Pools) || p.Pools[s.Pool].TimeShared:
+			return fmt.Errorf("stage %d is not on an exclusive pool", i)
+		case s.Share < 1 || s.Share > len(m.ShareCosts[s.Pool]) || m.ShareCosts[s.Pool][s.Share-1].CostAt(t.Batch) == nil:
+			return fmt.Errorf("stage %d: %s was not measured at batch %d on a share 1/%d of %s", i, m.Name, t.Batch, s.Share, p.Pools[s.Pool].Kind)
+		case s.EndBlock < m.NumBlocks() && m.CutBytes[s.EndBlock-1] < 0:
+			return fmt.Errorf("stage %d: the size of the cut after block %d is not known", i, s.EndBlock-1)
+		}
+		nextBlock = s.EndBlock
+		costs := &m.ShareCosts[s.Pool][s.Share-1]
+		expected := costs.ExpectedTimes(t.Batch)
+		s.MaxTime, s.MeanTime = stages.MaxTime(costs, t.Batch, s.FirstBlock, s.EndBlock), expected.Mean(s.FirstBlock, s.EndBlock)
+		s.Memory = m.WeightBytes(s.FirstBlock, s.EndBlock) + max(costs.CostAt(t.Batch).Memory-modelBytes, 0)
+		if i > 0 {
+			t.Stages[i-1].TransferTime = p.TransferTime(t.Stages[i-1].Pool, s.Pool, m.CutBytes[s.FirstBlock-1], t.Batch)
+		}
+	}
+	if nextBlock != m.NumBlocks() {
+		return fmt.Errorf("the stages hold %d of %d blocks", nextBlock, m.NumBlocks())
+	}
+
+	// Latency, rates and the SLO.
+	t.Latency = 0
+	for i := range t.Stages {
+		t.Latency += t.Stages[i].MaxTime + t.Stages[i].TransferTime
+		t.Stages[i].Rate = p.StageRate(t, i)
+	}
+	if totalTime := t.Latency + m.BatchWait(t.Batch) + m.Margin; totalTime > m.SLO {
+		return fmt.Errorf("it takes %v with margin and batch building, the SLO of %s is %v", totalTime, m.Name, m.SLO)
+	}
+	return nil
+}
+
+// FitsMemory reports whether each stage of a template fits the memory of its share of a device.
+func FitsMemory(p *problem.Problem, t *stages.Template) bool {
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		if maxBytes := p.Pools[s.Pool].Memory; maxBytes > 0 && s.Memory > maxBytes/int64(s.Share) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,215 @@
+package templates
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/planner/pool/problem"
+	"inferplan/planner/stages"
+)
+
+// On a time-shared pool every device runs batches of several pipelines, one at a time and without preemption. A
+// batch may find all devices busy, and then waits for the longest batch that any pipeline runs there. Inference
+// and transfer times do not show that. The blocking rule is: with B_k the longest inference of any stage placed
+// on pool k,
+//
+//	latency + batch building + Σ B_k over the visited time-shared stages <= SLO
+//
+// So the margin, and whatever slack there is, has to cover one such wait per stage. The wait behind the
+// pipeline's own batches counts too: requests arrive while its last batch runs. B_k depends on the plan, so the
+// program is solved for every value that B_k can take, and the best plan is taken. With one time-shared pool
+// this is exact. Simulation certifies the plan in any case.
+//
+// A model that cannot keep the rule even at the smallest B that leaves every model a pipeline is exempt from it,
+// with a warning: it is served, but waits may make it late.
+
+// WaitBounds is one choice of the longest inference on each time-shared pool. A nil pointer is no rule.
+type WaitBounds struct {
+	LongestInfer []time.Duration // by pool: B_k; unused on exclusive pools
+	ExemptModels []bool          // by model
+}
+
+// AllowsTemplate reports whether a template keeps its SLO under these bounds, if each of its stages on a
+// time-shared pool first waits for the longest inference there, and has none that is longer. Without bounds
+// (nil) every template is allowed. Exempt models only need stages that are no longer.
+func (b *WaitBounds) AllowsTemplate(p *problem.Problem, t *stages.Template) bool {
+	if b == nil {
+		return true
+	}
+	m := &p.Models[t.Model]
+	total := t.Latency + m.BatchWait(t.Batch)
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		if !p.Pools[s.Pool].TimeShared {
+			continue
+		}
+		if s.MaxTime > b.LongestInfer[s.Pool] {
+			return false
+		}
+		total += b.LongestInfer[s.Pool]
+	}
+	return total <= m.SLO || b.ExemptModels[t.Model]
+}
+
+// maxWaitBounds bounds the number of choices that are tried.
+const maxWaitBounds = 256
+
+// ListWaitBounds lists the choices of wait bounds: for each time-shared pool the longest inference that a plan
+// may place there, and so the longest that a batch waits for another. If the problem has no time-shared pool,
+// or is a fluid one (which bounds all plans), the only choice is nil: no rule. exact reports that no choice was
+// left out.
+func ListWaitBounds(c *Catalogue) (list []*WaitBounds, exact bool) {
+	// The time-shared pools with devices.
+	var pools []int
+	for k := range c.Problem.Pools {
+		if c.Problem.Pools[k].TimeShared && c.Problem.Pools[k].Count > 0 {
+			pools = append(pools, k)
+		}
+	}
+	if len(pools) == 0 || c.Problem.Fluid {
+		return []*WaitBounds{nil}, true
+	}
+
+	// How many values each pool may have.
+	exact = true
+	maxValues := maxWaitBounds
+	for n := len(pools); n > 1; n-- {
+		// Every pool has an even share of the choices: the root of the number.
+		maxValues = max(2, int(math.Sqrt(float64(maxValues))))
+	}
+
+	// All combinations of the pools' values.
+	list = []*WaitBounds{{LongestInfer: make([]time.Duration, len(c.Problem.Pools))}}
+	for i := len(pools) - 1; i >= 0; i-- { // the values of the first pool change fastest
+		values := waitBoundValues(c, pools[i])
+		if len(values) > maxValues {
+			exact = false
+			values = evenSample(values, maxValues)
+		}
+		var extended []*WaitBounds
+		for _, bounds := range list {
+			for _, value := range values {
+				longest := slices.Clone(bounds.LongestInfer)
+				longest[pools[i]] = value
+				extended = append(extended, &WaitBounds{LongestInfer: longest})
+			}
+		}
+		list = extended
+	}
+	return markExempt(c, list), exact
+}
+
+// waitBoundValues lists, by rising time, the values that the longest inference on pool k may have in a plan:
+// inference times of templates there.
+func waitBoundValues(c *Catalogue, k int) []time.Duration {
+	// Below the smallest value that leaves every model a pipeline, no choice serves all models.
+	minLongest := slices.Repeat([]time.Duration{-1}, len(c.Problem.Models))
+	for ti := range c.Templates {
+		t := &c.Templates[ti]
+		if infer := longestInference(t, k); minLongest[t.Model] < 0 || infer < minLongest[t.Model] {
+			minLongest[t.Model] = infer
+		}
+	}
+	floor := slices.Max(minLongest)
+	values := []time.Duration{floor}
+	for ti := range c.Templates {
+		if infer := longestInference(&c.Templates[ti], k); infer > floor {
+			values = append(values, infer)
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+// markExempt marks in each choice of wait bounds the models that no choice serves: they are exempt from the
+// rule that they keep their SLO after the longest wait. If every other model is served by some choice but no
+// single one serves all, it returns only the first choice that leaves the fewest models unserved, and exempts
+// those.
+func markExempt(c *Catalogue, list []*WaitBounds) []*WaitBounds {
+	// Models that no choice serves are exempt in all of them.
+	neverServed := slices.Repeat([]bool{true}, len(c.Problem.Models))
+	for _, bounds := range list {
+		bounds.ExemptModels = make([]bool, len(c.Problem.Models))
+		for ti := range c.Templates {
+			if t := &c.Templates[ti]; neverServed[t.Model] && bounds.AllowsTemplate(c.Problem, t) {
+				neverServed[t.Model] = false
+			}
+		}
+	}
+	for _, bounds := range list {
+		copy(bounds.ExemptModels, neverServed)
+	}
+
+	// If some choice serves all others, no further model is exempt.
+	if slices.ContainsFunc(list, func(bounds *WaitBounds) bool { return len(c.UnservedModels(bounds)) == 0 }) {
+		return list
+	}
+
+	// Else take the choice with the fewest unserved models and exempt these.
+	var fewestUnserved *WaitBounds
+	var unserved []int
+	for _, bounds := range list {
+		without := c.UnservedModels(bounds)
+		// With all exempt, a model without a template has only stages that are too long.
+		allExempt := &WaitBounds{LongestInfer: bounds.LongestInfer, ExemptModels: slices.Repeat([]bool{true}, len(c.Problem.Models))}
+		if len(c.UnservedModels(allExempt)) == 0 && (fewestUnserved == nil || len(without) < len(unserved)) {
+			fewestUnserved, unserved = bounds, without
+		}
+	}
+	for _, d := range unserved {
+		fewestUnserved.ExemptModels[d] = true
+	}
+	return []*WaitBounds{fewestUnserved}
+}
+
+// TemplatesWithin lists the indexes of the templates that may be used under some wait bounds (the longest
+// inferences on time-shared pools). Without bounds it lists all.
+func (c *Catalogue) TemplatesWithin(b *WaitBounds) []int {
+	var set []int
+	for i := range c.Templates {
+		if b.AllowsTemplate(c.Problem, &c.Templates[i]) {
+			set = append(set, i)
+		}
+	}
+	return set
+}
+
+// UnservedModels lists the models that have no template under some wait bounds (the longest inferences on
+// time-shared pools): no plan under them serves these models.
+func (c *Catalogue) UnservedModels(b *WaitBounds) []int {
+	isServed := make([]bool, len(c.Problem.Models))
+	for i := range c.Templates {
+		if t := &c.Templates[i]; !isServed[t.Model] && b.AllowsTemplate(c.Problem, t) {
+			isServed[t.Model] = true
+		}
+	}
+	var unserved []int
+	for d, ok := range isServed {
+		if !ok {
+			unserved = append(unserved, d)
+		}
+	}
+	return unserved
+}
+
+// longestInference returns the longest time of a stage of template t on pool k, for which another batch may
+// have to wait there. It is 0 if t has no stage on the pool.
+func longestInference(t *stages.Template, k int) time.Duration {
+	var d time.Duration
+	for i := range t.Stages {
+		if s := &t.Stages[i]; s.Pool == k && s.MaxTime > d {
+			d = s.MaxTime
+		}
+	}
+	return d
+}
+
+// evenSample returns n values spread evenly over the list, both ends included.
+func evenSample(values []time.Duration, n int) []time.Duration {
+	sample := make([]time.Duration, n)
+	for i := range sample {
+		sample[i] = values[i*(len(values)-1)/(n-1)]
+	}
+	return sample
+}
