@@ -174,7 +174,7 @@ func TestNoPlanBeatsItsBound(t *testing.T) {
 				return 0
 			}
 			seen[p.OverRequests]++
-			one := &planSearch{problem: p, options: &Options{Seed: 1}, cache: newSolveCache(), solver: s}
+			one := &planSearch{problem: p, options: &Options{Seed: 1}, cache: cascadeCache{}, history: newTrialHistory(1), solver: s}
 			bound, err := one.relaxedAccuracy(context.Background(), p)
 			if err != nil || !(best <= bound+1e-9) {
 				t.Fatalf("over all requests %v: a plan has %v, the bound is %v, %v", p.OverRequests, best, bound, err)
@@ -183,7 +183,7 @@ func TestNoPlanBeatsItsBound(t *testing.T) {
 				beyond++ // what keeps the SLO by itself does not bound it
 			}
 			q := mixedKinds(p, p.Kinds[0].Devices, 0, []float64{1, 1, 1, 1})
-			several := &planSearch{problem: q, options: &Options{Seed: 1}, cache: newSolveCache(), solver: s}
+			several := &planSearch{problem: q, options: &Options{Seed: 1}, cache: cascadeCache{}, history: newTrialHistory(1), solver: s}
 			if bound, err = several.relaxedAccuracy(context.Background(), q); err != nil || !(best <= bound+1e-6) {
 				t.Fatalf("over all requests %v, by programs: a plan has %v, the bound is %v, %v", p.OverRequests, best, bound, err)
 			}

@@ -94,9 +94,9 @@ func (v *candidatePlacement) mostPromisingRange(plan *Outcome) int {
 // tryNext simulates the next cascade of range r on this placement, from the most accurate down. If the devices
 // have no time for it, or it fails, the bound of the range falls to the cascade after it. It returns the number
 // of simulated requests.
-func (v *candidatePlacement) tryNext(ctx context.Context, r int, o *Options) (simulatedRequests int, err error) {
+func (v *candidatePlacement) tryNext(ctx context.Context, r int, history *trialHistory) (simulatedRequests int, err error) {
 	if v.trials == nil {
-		v.trials = v.layout.newTrialPlacement(o, v.rangeAccuracies)
+		v.trials = newTrialPlacement(v.layout, history, v.rangeAccuracies)
 	}
 	space, requestsBefore := v.layout.space, v.trials.simulator.trialRequests
 
@@ -152,7 +152,7 @@ func (v *candidatePlacement) plan() *Outcome {
 // findBetterPlan looks, by trials of single ranges on ranked placements, for a plan that is better than the
 // present one by nextPlacementGain or, without one, that reaches the target. If it finds none, the plan is nil.
 // It also returns a bound of all plans on these placements, as far as the trials went.
-func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *Outcome, target float64, o *Options) (best *Outcome, bound float64, err error) {
+func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *Outcome, target float64, history *trialHistory) (best *Outcome, bound float64, err error) {
 	minAccuracy := target - sumTolerance
 	if plan != nil {
 		minAccuracy = plan.Accuracy + nextPlacementGain
@@ -172,7 +172,7 @@ func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *Outcome,
 		if r < 0 {
 			return candidate.plan(), max(l.otherBound, candidate.accuracyBound), nil
 		}
-		simulated, err := candidate.tryNext(ctx, r, o)
+		simulated, err := candidate.tryNext(ctx, r, history)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -199,14 +199,9 @@ func (t *placementSearch) settleByTrials(ctx context.Context, candidates *candid
 	if candidates.remainingRequests == nil || !t.wholeOnly || t.problem.OverRequests || t.bestPlan != nil && t.problem.TargetAccuracy > 0 || math.IsInf(candidates.otherBound, 1) {
 		return nil
 	}
-	best, bound, err := candidates.findBetterPlan(ctx, t.bestPlan, t.problem.TargetAccuracy, t.search.options)
+	best, bound, err := candidates.findBetterPlan(ctx, t.bestPlan, t.problem.TargetAccuracy, t.search.history)
 	if err != nil {
 		return err
-	}
-	for _, v := range candidates.candidates {
-		if v.trials != nil {
-			t.runCount += v.trials.simulator.runCount
-		}
 	}
 	if best != nil {
 		t.bestPlan = best

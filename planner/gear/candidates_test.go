@@ -13,7 +13,7 @@ func TestTrialsLeaveLess(t *testing.T) {
 	for _, seed := range []uint64{1010, 1053, 1055} {
 		p, before := randomInstance(seed), &Outcome{TrialBound: 1}
 		for _, left := range []int{0, 10_000, 100_000, maxProofRequests} {
-			plan, err := (&planSearch{problem: p, options: &Options{Seed: 1}, solver: s, cache: newSolveCache(), proofBudget: &left}).planMostAccurate(ctx, p)
+			plan, err := (&planSearch{problem: p, options: &Options{Seed: 1}, solver: s, cache: cascadeCache{}, history: newTrialHistory(1), proofBudget: &left}).planMostAccurate(ctx, p)
 			if err != nil {
 				t.Fatal(err)
 			}

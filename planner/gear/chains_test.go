@@ -251,14 +251,14 @@ func everyLayout(t rapid.TB, space *planSpace, visit func(l *deviceLayout)) {
 	var choose func(at int)
 	place := func() {
 		space.setConfigs()
-		space.eachPlacement(func(placement []Config) {
+		space.eachPlacement(func(configs []Config) {
 			var chains []PlacedChain
 			var options [][][]int
 			for c, chain := range space.chosenChains {
 				pc := PlacedChain{Chain: chain, Devices: make([][]int, len(chain.Stages))}
 				var most []int
 				for s := range chain.Stages {
-					pc.Devices[s] = devicesWith(placement, chain.Stages[s].Kind, space.stageBits[c][s])
+					pc.Devices[s] = devicesWith(configs, chain.Stages[s].Kind, space.stageBits[c][s])
 					most = append(most, len(pc.Devices[s]))
 				}
 				if slices.Min(most) > 0 {
@@ -268,7 +268,7 @@ func everyLayout(t rapid.TB, space *planSpace, visit func(l *deviceLayout)) {
 			var shape func(c int, out []PlacedChain)
 			shape = func(c int, out []PlacedChain) {
 				if c == len(chains) {
-					visit(space.newLayout(slices.Clone(placement), slices.Clone(out)))
+					visit(space.newLayout(slices.Clone(configs), slices.Clone(out)))
 					return
 				}
 				for _, o := range options[c] {

@@ -21,18 +21,18 @@ const (
 // held forever, allow: measured rates may stay below an edge or pass it quickly. Only simulated streams at
 // these rates can show that, with requests evenly spaced and at random. The accuracy of the plan returned and
 // its weights are what the streams showed. Plans on no measured rates, or that need no more accuracy, are
-// returned as they are.
-func (s *planSearch) climbRanges(ctx context.Context, plan *Outcome) (*Outcome, error) {
+// returned as they are. anyPlan says that the plan need only exist.
+func climbRanges(ctx context.Context, plan *Outcome, seed uint64, anyPlan bool) (*Outcome, error) {
 	p := plan.Problem
 	// Only simulated rates can allow more. A plan that reaches its target, or need only exist, is left.
-	if !p.simulatesMeasured() || (p.TargetAccuracy > 0 || s.options.AnyPlan) && !p.missesTarget(plan.Accuracy) {
+	if !p.simulatesMeasured() || (p.TargetAccuracy > 0 || anyPlan) && !p.missesTarget(plan.Accuracy) {
 		return plan, nil
 	}
 
 	// Climb on the rates, or on a sample if they are many.
-	partial := newClimber(sampleWindows(p), plan, s.options.Seed)
+	partial := newClimber(sampleWindows(p), plan, seed)
 	err := partial.climbAll(ctx)
-	if s.runCount += partial.simulator.runCount; !p.hasManyRequests() {
+	if !p.hasManyRequests() {
 		return planOrError(ctx, partial.climbedPlan(plan), err)
 	}
 	if err != nil || p.missesTarget(plan.Accuracy+partial.gateResult.accuracy-partial.planResult.accuracy) {
@@ -40,9 +40,8 @@ func (s *planSearch) climbRanges(ctx context.Context, plan *Outcome) (*Outcome, 
 	}
 
 	// Repeat the steps on all rates.
-	full := newClimber(p, plan, s.options.Seed)
+	full := newClimber(p, plan, seed)
 	err = full.repeatSteps(ctx, partial.steps)
-	s.runCount += full.simulator.runCount
 	return planOrError(ctx, full.climbedPlan(plan), err)
 }
 
@@ -66,7 +65,7 @@ type gearClimber struct {
 func newClimber(p *Problem, plan *Outcome, seed uint64) *gearClimber {
 	l := plan.placement.layout
 	c := &gearClimber{simulator: newSimulator(p, l.configs, l.chains, seed), layout: l.space.withLimits(p).newLayout(l.configs, l.chains), streams: streamCount(p), gears: plan.Gears, gateStream: noGate}
-	if p != plan.Problem {
+	if c.simulator.runCount = plan.placement.simulator.runCount; p != plan.Problem {
 		c.streams = 1
 	}
 	return c

@@ -53,7 +53,7 @@ func TestConcentratedSplitKeepsTheWork(t *testing.T) {
 		if rapid.Bool().Draw(t, "several kinds") {
 			p.addSlowerKind(rapid.IntRange(0, 4).Draw(t, "others"))
 		}
-		space, err := wholeModelSpace(t.Context(), p, s, newSolveCache())
+		space, err := wholeModelSpace(t.Context(), p, s, cascadeCache{})
 		if err != nil {
 			t.Skip("nothing is in time")
 		}
@@ -120,7 +120,7 @@ func TestConcentratedSplitPasses(t *testing.T) {
 		}
 		p.Models = append(p.Models, NewModel("m", m))
 	}
-	space, err := wholeModelSpace(t.Context(), p, programs, newSolveCache())
+	space, err := wholeModelSpace(t.Context(), p, programs, cascadeCache{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestConcentratedSplitPasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := top[0].layout.newTrialPlacement(&Options{Seed: 1}, nil)
+	d := newTrialPlacement(top[0].layout, newTrialHistory(1), nil)
 	i := slices.IndexFunc(space.cascades, func(c Cascade) bool { return len(c.Models) == 2 })
 	s, err := d.layout.loadCascade(t.Context(), i)
 	if err != nil {

@@ -27,7 +27,7 @@ func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *rankedLayout) er
 	}
 
 	// For each load try the most accurate cascade that stays below it.
-	placement := ranked.layout.newTrialPlacement(s.options, nil)
+	placement := newTrialPlacement(ranked.layout, s.history, nil)
 	for _, load := range earlyLoads {
 		for _, cascade := range space.byAccuracy {
 			if p.missesTarget(plannedAccuracy(p, &space.cascades[cascade])) {

@@ -19,8 +19,8 @@ func eachDesign(t *testing.T, p *Problem, s milp.Solver, visit func(*trialPlacem
 		return
 	}
 	space.setConfigs()
-	space.eachPlacement(func(placement []Config) {
-		visit(space.newLayout(placement, nil).newTrialPlacement(&Options{Seed: 1}, nil))
+	space.eachPlacement(func(configs []Config) {
+		visit(newTrialPlacement(space.newLayout(configs, nil), newTrialHistory(1), nil))
 	})
 }
 

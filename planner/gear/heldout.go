@@ -70,8 +70,8 @@ const (
 // after a plan was found, it returns the best so far.
 func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, float64, error) {
 	// Plan for the target itself.
-	cache := newSolveCache()
-	plan, err := solveWithCache(ctx, p, solver, o, cache)
+	cache, history := cascadeCache{}, newTrialHistory(o.Seed)
+	plan, err := solveWithCache(ctx, p, solver, o, cache, history)
 	if err != nil || p.TargetAccuracy == 0 {
 		return plan, p.TargetAccuracy, err
 	}
@@ -87,7 +87,7 @@ func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options
 		q := *p
 		q.TargetAccuracy = min(1, next)
 		o.startLatency = targets.lastTooLow.Problem.SLO
-		attempt, err := solveWithCache(ctx, &q, solver, o, cache)
+		attempt, err := solveWithCache(ctx, &q, solver, o, cache, history)
 		if err != nil && !isInfeasible(err) {
 			if _, err = planOrError(ctx, targets.bestPlan, err); err != nil {
 				return nil, 0, err

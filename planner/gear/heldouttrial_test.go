@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"inferplan/formats/document"
 )
 
 // samplesForwarding returns samples of two models: every n-th is uncertain and wrong at the first.
@@ -55,9 +53,6 @@ func TestGearsHoldOnSamplesHeldOut(t *testing.T) {
 		}
 		if held := g.Trial.HeldOutLatency; (held > 0) != (c.heldOut != nil) || held > p.SLO {
 			t.Errorf("%v with the samples held out, within an SLO of %v", held, p.SLO)
-		}
-		if w := plan.Write(p, "zipf").Gears[0]; w.LatencyHeldOutUS != document.Micros(g.Trial.HeldOutLatency) {
-			t.Errorf("the plan says %v, the trial %v", w.LatencyHeldOutUS, g.Trial.HeldOutLatency)
 		}
 		// The gear as planned is late on what was held out, if that was not tried.
 		if c.heldOut == nil {

@@ -148,7 +148,7 @@ func (b *gearSimulator) streamSamples(stream int) *Samples {
 // share of 1.
 func (b *gearSimulator) runMeasured(ctx context.Context, gears []PlannedGear, stream int, maxLateShare float64) (measuredResult, error) {
 	// Tables of the gears, with the samples of the stream.
-	b.runCount++
+	*b.runCount++
 	t := b.gearTables(gears)
 	gearTables, samples := gear.TablesOf(t), b.streamSamples(stream)
 	if samples != b.problem.PlanningSamples {

@@ -139,7 +139,7 @@ func TestInterruptedBetweenStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newSimulator(p, plan.Configs, nil, 7)
-	if _, err := b.runStreams(&secondCanceled{Context: context.Background()}, plan.Gears, 3, 1); !errors.Is(err, context.Canceled) || b.runCount != 2 {
-		t.Errorf("%v after %d runs, expected to be cancelled in the second", err, b.runCount)
+	if _, err := b.runStreams(&secondCanceled{Context: context.Background()}, plan.Gears, 3, 1); !errors.Is(err, context.Canceled) || *b.runCount != 2 {
+		t.Errorf("%v after %d runs, expected to be cancelled in the second", err, *b.runCount)
 	}
 }

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// Parameters of the search for the least latency: the ratio of latencies at which it ends, the longest latency in
-// multiples of the largest batches of all models, and the placements that are tried for each latency.
+// Parameters of the search for the least latency: the ratio of latencies at which it ends, and the placements that
+// are tried for each latency.
 const (
 	latencyStep       = 1.02
-	maxLatencyFactor  = 20
 	latencyPlacements = 6
 )
 
@@ -66,7 +65,7 @@ func (s *planSearch) planFastest(ctx context.Context) (*Outcome, error) {
 		return nil, err
 	}
 	best.setBounds(bounds, total)
-	best.RunCount = s.runCount
+	best.RunCount = s.history.runCount
 	best.Value = best.maxTailLatency().Seconds() * 1e3
 	best.ValueBound = min(bound.Seconds()*1e3, best.Value)
 	return best, nil
@@ -129,6 +128,9 @@ func (plan *Outcome) maxTailLatency() time.Duration {
 	}
 	return maxTail
 }
+
+// maxLatencyFactor is the longest latency in multiples of the largest batches of all models.
+const maxLatencyFactor = 20
 
 // latencyExtremes returns a latency below all plans, in which one sample passes its fastest model, and one above
 // all: maxLatencyFactor times the largest batches of all models.

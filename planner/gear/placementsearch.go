@@ -8,16 +8,8 @@ import (
 	"time"
 )
 
-// solveCache holds what is computed once for all latencies and devices of a problem.
-type solveCache struct {
-	cascades map[uint32]prunedCascades // by set of usable models, as bits
-	verdicts map[string]*trialVerdict  // by placement, cascade and rate
-}
-
-// newSolveCache returns an empty cache.
-func newSolveCache() *solveCache {
-	return &solveCache{map[uint32]prunedCascades{}, map[string]*trialVerdict{}}
-}
+// cascadeCache keeps pruned cascades by the set of usable models, as bits.
+type cascadeCache map[uint32]prunedCascades
 
 // prunedCascades are the cascades of some models that are on some front.
 type prunedCascades struct {
@@ -25,20 +17,17 @@ type prunedCascades struct {
 	enumeratedCount int // number before pruning
 }
 
-// cascadesOf returns the cascades over the usable models that no other one beats (more accurate, with no more
+// prunedOver returns the cascades over the usable models that no other one beats (more accurate, with no more
 // samples at any model), with the number before that pruning. They are computed once for each set of models and
 // kept in c, which may be nil.
-func (c *solveCache) cascadesOf(ctx context.Context, p *Problem, usable []bool) (prunedCascades, error) {
+func (c cascadeCache) prunedOver(ctx context.Context, p *Problem, usable []bool) (prunedCascades, error) {
 	usableBits := uint32(0)
 	for m, ok := range usable {
 		if ok {
 			usableBits |= 1 << m
 		}
 	}
-	if c == nil {
-		c = newSolveCache()
-	}
-	found, ok := c.cascades[usableBits]
+	found, ok := c[usableBits]
 	if !ok {
 		enumerated := Enumerate(p.PlanningSamples, p.Grid, usable)
 		pruned, err := pruneCascades(ctx, enumerated, len(p.Models))
@@ -46,7 +35,9 @@ func (c *solveCache) cascadesOf(ctx context.Context, p *Problem, usable []bool) 
 			return found, err
 		}
 		found = prunedCascades{pruned, len(enumerated)}
-		c.cascades[usableBits] = found
+		if c != nil {
+			c[usableBits] = found
+		}
 	}
 	return found, nil
 }
@@ -134,17 +125,17 @@ func (s *planSearch) boundSpace(ctx context.Context, p *Problem, inputs *planInp
 // computeBounds returns the accuracies that no plan exceeds, by range and over all ranges by weight. chainUse
 // is the share of the samples that each chain (member in stages) carries in the linear programs, which shows
 // what chains are worth.
-func (s *planSearch) computeBounds(ctx context.Context, p *Problem, inputs *planInputs) (bounds []float64, total float64, chainUse []float64, err error) {
+func (s *planSearch) computeBounds(ctx context.Context, p *Problem, inputs *planInputs) (rangeBounds []float64, total float64, chainUse []float64, err error) {
 	space, err := s.boundSpace(ctx, p, inputs)
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	bounds, chainUse, err = space.rangeBounds(ctx)
+	rangeBounds, chainUse, err = space.rangeBounds(ctx)
 	if err == nil && space != inputs.withStages && len(inputs.chains) > 0 {
 		_, chainUse, err = inputs.withStages.rangeBounds(ctx)
 	}
-	if total = p.weightedSum(bounds); err != nil || !p.OverRequests {
-		return bounds, total, chainUse, err
+	if total = p.weightedSum(rangeBounds); err != nil || !p.OverRequests {
+		return rangeBounds, total, chainUse, err
 	}
 
 	// With an SLO over all requests ranges share the late ones.
@@ -152,11 +143,11 @@ func (s *planSearch) computeBounds(ctx context.Context, p *Problem, inputs *plan
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	total = pool.boundOverRequests(bounds)
+	total = pool.boundOverRequests(rangeBounds)
 	if p.simulatesMeasured() { // a plan on measured rates need not hold the highest rate
 		total = largerBound(total, pool.measuredBound())
 	}
-	return bounds, total, chainUse, nil
+	return rangeBounds, total, chainUse, nil
 }
 
 // planMostAccurate returns the most accurate plan under the SLO of problem p. With a target accuracy it returns
@@ -197,13 +188,14 @@ func (s *planSearch) planFrom(ctx context.Context, p *Problem, inputs *planInput
 	// Raise gears: ranges may be late together, and measured rates may allow more than their upper edges.
 	plan, err := attempts.bestPlan, attempts.firstError
 	if p.OverRequests {
-		plan, err = attempts.useSharedLateness(ctx, inputs.withStages)
+		if plan, err = attempts.useSharedLateness(ctx, inputs.withStages); err != nil {
+			return nil, err
+		}
 	}
 	if plan == nil {
 		return nil, err
 	}
-	s.runCount += attempts.runCount
-	if plan, err = s.climbRanges(ctx, plan); err != nil {
+	if plan, err = climbRanges(ctx, plan, s.options.Seed, s.options.AnyPlan); err != nil {
 		return nil, err
 	}
 	if p.missesTarget(plan.Accuracy) { // an interrupted search does not show what can be reached
@@ -212,7 +204,7 @@ func (s *planSearch) planFrom(ctx context.Context, p *Problem, inputs *planInput
 
 	// Fill in the outcome's figures.
 	plan.removeIdlePipelines(plan.Problem)
-	plan.CascadeCount, plan.Goal, plan.RunCount, plan.SingleCascadeBound = s.enumeratedCount, s.problem.Goal(), s.runCount, attempts.singleCascadeBound
+	plan.CascadeCount, plan.Goal, plan.RunCount, plan.SingleCascadeBound = s.enumeratedCount, s.problem.Goal(), s.history.runCount, attempts.singleCascadeBound
 	if plan.TrialBound = 0; attempts.trialBound > 0 {
 		plan.TrialBound = max(attempts.trialBound, plan.Accuracy)
 	}
@@ -286,7 +278,6 @@ type placementSearch struct {
 	totalBound  float64   // the same over all ranges
 	bestPlan    *Outcome  // nil before there is one
 	firstError  error     // why the first placement without a plan has none
-	runCount    int       // simulated runs
 
 	wholeOnly          bool    // no member runs in stages
 	singleCascadeBound float64 // accuracy that no plan of one cascade per range exceeds; 0 if not known
@@ -329,7 +320,6 @@ func (t *placementSearch) useSharedLateness(ctx context.Context, withStages *pla
 	plan := t.bestPlan
 	if plan != nil {
 		err := plan.allowLateRanges(ctx)
-		t.runCount += plan.placement.simulator.runCount
 		if _, err := planOrError(ctx, plan, err); err != nil {
 			return nil, err
 		}
@@ -337,7 +327,7 @@ func (t *placementSearch) useSharedLateness(ctx context.Context, withStages *pla
 			return plan, nil
 		}
 	}
-	return t.search.trySingleCascade(ctx, t.problem, withStages, plan, t.firstError)
+	return trySingleCascade(ctx, t.problem, withStages, plan, t.firstError, t.search.history)
 }
 
 // isDone reports whether no other placement (models on devices) need be tried: there is a plan and any plan
@@ -386,7 +376,7 @@ func (t *placementSearch) keepIfBetter(plan *Outcome, err error) error {
 	if err != nil {
 		return err
 	}
-	switch t.runCount += plan.RunCount; {
+	switch {
 	case t.problem.missesTarget(plan.Accuracy) && !t.problem.simulatesMeasured():
 		t.firstError = cmp.Or[error](t.firstError, &InfeasibleError{TargetAccuracy: t.problem.TargetAccuracy, BestAccuracy: plan.Accuracy})
 	case t.bestPlan == nil || plan.Accuracy > t.bestPlan.Accuracy || t.problem.OverRequests && plan.Accuracy == t.bestPlan.Accuracy:

@@ -220,7 +220,7 @@ func goalByBruteForce(t *rapid.T, space *planSpace, goal string, grid float64) (
 			y := space.forProblem(&q)
 			y.problem.SLO = p.SLO
 			y.setConfigs()
-			y.eachPlacement(func(placement []Config) { takeValues(t, y, y.newLayout(placement, nil), goal, grid, price, take) })
+			y.eachPlacement(func(configs []Config) { takeValues(t, y, y.newLayout(configs, nil), goal, grid, price, take) })
 		}
 	}
 	return best, surely

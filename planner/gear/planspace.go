@@ -41,30 +41,30 @@ func (v *Variant) meanTime(batch int) time.Duration {
 type planSpace struct {
 	problem          *Problem
 	solver           milp.Solver
-	cache            *solveCache // shared by all solves of the problem
-	enumeratedCount  int         // cascades enumerated, before pruning
-	cascades         []Cascade   // those that can keep the SLO
-	byAccuracy       []int       // indexes of cascades, the most accurate first
-	reachShares      [][]float64 // by cascade and model: share of the requests that reach the model
-	minLateShares    []float64   // by cascade: least share of late requests; nil if late requests are not allowed
-	secondsPerSample [][]float64 // by kind and model; infinite if the model does not run on the kind
-	maxBatch         [][]int     // by kind and model: largest batch
-	chains           []*Chain    // that members may run as
-	chosenChains     []*Chain    // chains that a placement is made for
-	stageBits        [][]int     // by chosen chain and stage: the bit of the stage in model sets
-	configs          []Config    // maximal sets by kind, with counts of 0
-	fluidConfigs     []Config    // for the fluid model: of each kind one, with all models that fit on a device alone
+	cache            cascadeCache // shared by all solves of the problem
+	enumeratedCount  int          // cascades enumerated, before pruning
+	cascades         []Cascade    // those that can keep the SLO
+	byAccuracy       []int        // indexes of cascades, the most accurate first
+	reachShares      [][]float64  // by cascade and model: share of the requests that reach the model
+	minLateShares    []float64    // by cascade: least share of late requests; nil if late requests are not allowed
+	secondsPerSample [][]float64  // by kind and model; infinite if the model does not run on the kind
+	maxBatch         [][]int      // by kind and model: largest batch
+	chains           []*Chain     // that members may run as
+	chosenChains     []*Chain     // chains that a placement is made for
+	stageBits        [][]int      // by chosen chain and stage: the bit of the stage in model sets
+	configs          []Config     // maximal sets by kind, with counts of 0
+	fluidConfigs     []Config     // for the fluid model: of each kind one, with all models that fit on a device alone
 }
 
 // newPlanSpace returns a space without cascades.
-func newPlanSpace(p *Problem, solver milp.Solver, cache *solveCache) *planSpace {
+func newPlanSpace(p *Problem, solver milp.Solver, cache cascadeCache) *planSpace {
 	space := &planSpace{problem: p, solver: solver, cache: cache}
 	space.maxBatch, space.secondsPerSample = batchesAndSpeeds(p)
 	return space
 }
 
 // wholeModelSpace returns the space of the cascades that whole models answer in time.
-func wholeModelSpace(ctx context.Context, p *Problem, solver milp.Solver, cache *solveCache) (*planSpace, error) {
+func wholeModelSpace(ctx context.Context, p *Problem, solver milp.Solver, cache cascadeCache) (*planSpace, error) {
 	space := newPlanSpace(p, solver, cache)
 	space.setConfigs()
 	return space, space.listCascades(ctx)
@@ -123,7 +123,7 @@ func (space *planSpace) listCascades(ctx context.Context) error {
 	if !slices.Contains(usable, true) {
 		return &InfeasibleError{NoneUsable: true, SLO: p.shortestSLO()}
 	}
-	pruned, err := space.cache.cascadesOf(ctx, p, usable)
+	pruned, err := space.cache.prunedOver(ctx, p, usable)
 	if err != nil {
 		return err
 	}

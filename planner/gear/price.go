@@ -21,12 +21,9 @@ import (
 // bisected.
 
 // steppedAfter is the number of plans after which the price rises in steps, and maxPlansTried that of all plans.
-// targetTolerance is the distance below the target at which a relaxation still counts as reaching it, because
-// programs are only solved to that precision.
 const (
-	steppedAfter    = 24
-	maxPlansTried   = 36
-	targetTolerance = 1e-7
+	steppedAfter  = 24
+	maxPlansTried = 36
 )
 
 // deviceCut bounds the relaxation from above, by numbers of devices:

@@ -30,7 +30,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 		}
 		ctx := context.Background()
 		o := Options{Seed: 1}
-		search := &planSearch{problem: p, options: &o, solver: s, cache: newSolveCache()}
+		search := &planSearch{problem: p, options: &o, solver: s, cache: cascadeCache{}, history: newTrialHistory(1)}
 		if w, err := search.planInputsFor(context.Background(), p); err != nil || len(w.withStages.cascades) > 60 || len(w.withStages.chains) > 30 {
 			return
 		}

@@ -249,8 +249,8 @@ func (t *placementSearch) planOn(ctx context.Context, top []*rankedLayout, limit
 		if t.isDone() || t.rulesOutRest(ranked, k) {
 			break
 		}
-		placement := ranked.layout.newTrialPlacement(t.search.options, ranked.rangeAccuracies)
-		plan, err := placement.planRanges(ctx, t.accuracyToExceed(k, limitIndex), t.search.options)
+		placement := newTrialPlacement(ranked.layout, t.search.history, ranked.rangeAccuracies)
+		plan, err := placement.planRanges(ctx, t.accuracyToExceed(k, limitIndex), t.search.options.Progress)
 		if ctx.Err() != nil {
 			t.search.earlyPlan.improveFrom(placement)
 		}

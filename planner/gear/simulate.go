@@ -24,7 +24,7 @@ type gearSimulator struct {
 	tables   policy.Tables // of the placement, without gears
 	minQueue int           // of first models, in trials
 	seed     uint64
-	runCount int // number of simulated runs
+	runCount *int // number of simulated runs, of all placements of a search
 
 	measuredRequests int // number of requests simulated at measured rates
 	trialRequests    int // number of requests simulated at constant rates
@@ -37,7 +37,7 @@ type gearSimulator struct {
 
 // newSimulator returns a simulator for a placement.
 func newSimulator(p *Problem, configs []Config, chains []PlacedChain, seed uint64) *gearSimulator {
-	simulator := &gearSimulator{problem: p, seed: seed, minQueue: 1, shuffledSamples: map[*Samples][]gear.SampleRecords{}}
+	simulator := &gearSimulator{problem: p, seed: seed, minQueue: 1, runCount: new(int), shuffledSamples: map[*Samples][]gear.SampleRecords{}}
 	simulator.tables, simulator.pipelines = runTimeTables(p, configs, chains)
 	return simulator
 }
@@ -90,7 +90,7 @@ type runResult struct {
 // share of late requests, the tail latency and how latencies grew. It ends early once too many requests are
 // late.
 func (b *gearSimulator) simulateRun(ctx context.Context, trial *trialRun) (runResult, error) {
-	b.runCount++
+	*b.runCount++
 	p, samples := b.problem, cmp.Or(trial.samples, b.problem.PlanningSamples)
 
 	// Tables, policy and arrivals.

@@ -14,7 +14,7 @@ import (
 // trySingleCascade looks, for an SLO over all requests, for one cascade for all ranges, and returns its plan if
 // that is more accurate than the plan found so far, or if there is none. wholeErr is why the search has found
 // none.
-func (s *planSearch) trySingleCascade(ctx context.Context, p *Problem, space *planSpace, plan *Outcome, wholeErr error) (*Outcome, error) {
+func trySingleCascade(ctx context.Context, p *Problem, space *planSpace, plan *Outcome, wholeErr error, history *trialHistory) (*Outcome, error) {
 	if wholeErr != nil && !isInfeasible(wholeErr) {
 		return nil, wholeErr
 	}
@@ -22,11 +22,11 @@ func (s *planSearch) trySingleCascade(ctx context.Context, p *Problem, space *pl
 	if plan != nil && p.missesTarget(plan.Accuracy) {
 		toBeat = nil
 	}
-	single, runCount, err := bestCascadePlan(ctx, space.withLimits(p), plan, toBeat, s.options.Seed)
-	if s.runCount += runCount; single == nil {
-		return planOrError(ctx, plan, cmp.Or(err, wholeErr))
+	single, err := bestCascadePlan(ctx, space.withLimits(p), plan, toBeat, history)
+	if single == nil && plan == nil {
+		return nil, cmp.Or(err, wholeErr)
 	}
-	return planOrError(ctx, single, err)
+	return planOrError(ctx, cmp.Or(single, plan), err)
 }
 
 // isBetterThan reports whether a plan of one cascade is more accurate than another plan: as planned or, if both
@@ -50,7 +50,7 @@ func (plan *Outcome) SingleCascadeAccuracy(ctx context.Context, seed uint64) (fl
 
 	// With many requests first ask whether any cascade can be better.
 	best := &Outcome{Problem: &problem, Configs: plan.Configs, Chains: plan.Chains, Accuracy: plan.Accuracy}
-	space := plan.placement.space.withLimits(&problem)
+	space := plan.placement.layout.space.withLimits(&problem)
 	if problem.hasManyRequests() {
 		if leads, err := best.noCascadeBeats(ctx, space); leads || err != nil {
 			return 0, err // with so many requests the plan's own accuracy counts
@@ -63,7 +63,7 @@ func (plan *Outcome) SingleCascadeAccuracy(ctx context.Context, seed uint64) (fl
 		return 0, err
 	}
 	best.measuredAccuracy = planned.accuracy
-	single, _, err := bestCascadePlan(ctx, space, plan, best, seed)
+	single, err := bestCascadePlan(ctx, space, plan, best, newTrialHistory(seed))
 	if single == nil || err != nil {
 		return 0, err
 	}
@@ -71,22 +71,22 @@ func (plan *Outcome) SingleCascadeAccuracy(ctx context.Context, seed uint64) (fl
 }
 
 // bestCascadePlan returns the best plan in which one cascade serves all ranges and that is more accurate than
-// toBeat. It tries the placement of the reference plan and others. runCount is the number of simulated runs. If
-// there is none, the plan is nil. An error comes with the best plan so far.
-func bestCascadePlan(ctx context.Context, space *planSpace, reference, toBeat *Outcome, seed uint64) (best *Outcome, runCount int, err error) {
+// toBeat. It tries the placement of the reference plan and others. If there is none, the plan is nil. An error comes
+// with the best plan so far.
+func bestCascadePlan(ctx context.Context, space *planSpace, reference, toBeat *Outcome, history *trialHistory) (best *Outcome, err error) {
 	list, err := layoutsFor(ctx, space, reference)
 	for _, candidate := range list {
-		placement := candidate.layout.newTrialPlacement(&Options{Seed: seed}, nil)
+		placement := newTrialPlacement(candidate.layout, history, nil)
 		plan, simulator := &Outcome{Problem: space.problem, Configs: candidate.layout.configs, Chains: candidate.layout.chains, FrontSize: len(candidate.cascades), placement: placement}, placement.simulator
 		ok, err := plan.findSingleCascade(ctx, simulator, worthTrying(space.problem, candidate.cascades, toBeat))
-		if runCount += simulator.runCount; ok && plan.isBetterThan(toBeat) {
+		if ok && plan.isBetterThan(toBeat) {
 			best, toBeat = plan, plan
 		}
 		if err != nil {
-			return best, runCount, err
+			return best, err
 		}
 	}
-	return best, runCount, err
+	return best, err
 }
 
 // noCascadeBeats reports whether no single cascade, on the plan's placement or the best one, is worth trying

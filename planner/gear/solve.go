@@ -136,12 +136,12 @@ func (e *InfeasibleError) Reason() string {
 // Solve plans for the most accuracy, the least latency or the fewest devices, by what the problem asks for. If ctx
 // ends after a plan was found, it returns the best so far, without the bounds for one more device.
 func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, error) {
-	return solveWithCache(ctx, p, solver, o, newSolveCache())
+	return solveWithCache(ctx, p, solver, o, cascadeCache{}, newTrialHistory(o.Seed))
 }
 
-// solveWithCache searches for the best plan of a problem by its goal, as Solve does. The cache keeps cascades
-// and verdicts of trials that solves for different accuracies share.
-func solveWithCache(ctx context.Context, p *Problem, solver milp.Solver, o Options, cache *solveCache) (*Outcome, error) {
+// solveWithCache searches for the best plan of a problem by its goal, as Solve does. Solves for different accuracies
+// share the cascades in the cache and the history of trials.
+func solveWithCache(ctx context.Context, p *Problem, solver milp.Solver, o Options, cache cascadeCache, history *trialHistory) (*Outcome, error) {
 	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
@@ -150,7 +150,7 @@ func solveWithCache(ctx context.Context, p *Problem, solver milp.Solver, o Optio
 	}
 
 	// A proof by trials needs a budget of requests.
-	s := &planSearch{problem: p, options: &o, solver: solver, cache: cache}
+	s := &planSearch{problem: p, options: &o, solver: solver, cache: cache, history: history}
 	if budget := maxProofRequests; !o.AnyPlan && p.Goal() != LeastLatency {
 		s.proofBudget = &budget
 	}

@@ -33,12 +33,12 @@ type planSearch struct {
 	problem    *Problem
 	options    *Options
 	solver     milp.Solver // for linear programs
-	cache      *solveCache
+	cache      cascadeCache
+	history    *trialHistory
 	lastInputs *planInputs // of the last SLO
 
 	earlyPlan       *Outcome    // early plan; nil if there is none
 	proofBudget     *int        // number of requests that proofs may still simulate; nil if no proof is wanted
-	runCount        int         // number of simulated runs
 	enumeratedCount int         // largest number of cascades enumerated for any SLO
 	laxInputs       *planInputs // inputs without an SLO, for bounds
 }
@@ -81,6 +81,10 @@ func largerBound(bound, other float64) float64 {
 
 // sumTolerance is more than the rounding of sums of weighted accuracies.
 const sumTolerance = 1e-12
+
+// targetTolerance is the distance below the target at which a relaxation still counts as reaching it, because
+// programs are only solved to that precision.
+const targetTolerance = 1e-7
 
 // missesTarget reports whether an accuracy is below the target.
 func (p *Problem) missesTarget(accuracy float64) bool {

@@ -66,12 +66,14 @@ type Trial struct {
 	failsHeldOut    bool    // it passes with the planning samples but not with the held-out ones
 }
 
+// maxTrialRequests limits the requests of a trial.
+const maxTrialRequests = 2_000_000
+
 // The length of the shortest trial: usualTrialRequests requests, unless long batches or many devices need other
 // numbers, and never more than maxTrialRequests. minTrialBatches is the least latency limit of a shortened trial,
 // in multiples of the largest batches of a cascade.
 const (
 	usualTrialRequests = 200_000
-	maxTrialRequests   = 2_000_000
 	minTrialBatches    = 10
 	maxTrialSeconds    = 5e8 // ten times that still is a time.Duration
 )

@@ -20,9 +20,9 @@ type loadedCascade struct {
 
 // trialPlacement is a placement on which cascades are tried.
 type trialPlacement struct {
-	space         *planSpace
 	layout        *deviceLayout
 	simulator     *gearSimulator
+	history       *trialHistory
 	maxAccuracies []float64 // by range: the accuracy that the fluid model allows
 	partialPlan   *Outcome  // the plan so far, ranges in order
 }
@@ -30,9 +30,9 @@ type trialPlacement struct {
 // planRanges makes the plan of one placement: it gives every range of rates the most accurate cascade that
 // passes a trial (simulated runs at the upper edge). A gear that fails at a rate also fails at a higher one, so
 // each range starts where the range below ended. It returns an InfeasibleError as soon as the remaining ranges
-// cannot reach the target and exceed minAccuracy.
-func (d *trialPlacement) planRanges(ctx context.Context, minAccuracy float64, o *Options) (*Outcome, error) {
-	p := d.space.problem
+// cannot reach the target and exceed minAccuracy. progress is called after every range that is done. It may be nil.
+func (d *trialPlacement) planRanges(ctx context.Context, minAccuracy float64, progress func(done, ranges int)) (*Outcome, error) {
+	p := d.layout.space.problem
 	plan := &Outcome{Problem: p, Configs: d.layout.configs, Chains: d.layout.chains, placement: d}
 	d.partialPlan = plan
 	next := 0 // in the order by accuracy, the most accurate cascade that was not ruled out
@@ -41,8 +41,8 @@ func (d *trialPlacement) planRanges(ctx context.Context, minAccuracy float64, o 
 		if next, err = d.findGear(ctx, next, minAccuracy); err != nil {
 			return nil, err
 		}
-		if o.Progress != nil {
-			o.Progress(r+1, len(p.RangeEdges))
+		if progress != nil {
+			progress(r+1, len(p.RangeEdges))
 		}
 	}
 
@@ -53,14 +53,13 @@ func (d *trialPlacement) planRanges(ctx context.Context, minAccuracy float64, o 
 	if d.isRefused(plan.Accuracy, minAccuracy) {
 		return nil, &InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: plan.Accuracy}
 	}
-	plan.RunCount, d.simulator.runCount = d.simulator.runCount, 0
 	return plan, nil
 }
 
 // isRefused reports whether a plan of at most some accuracy is not good enough. If the SLO is over all requests, none
 // is refused, because late ranges may still be allowed.
 func (d *trialPlacement) isRefused(accuracy, minAccuracy float64) bool {
-	p := d.space.problem
+	p := d.layout.space.problem
 	return !p.OverRequests && (p.missesTarget(accuracy) || minAccuracy > 0 && accuracy <= minAccuracy)
 }
 
@@ -69,7 +68,7 @@ func (d *trialPlacement) isRefused(accuracy, minAccuracy float64) bool {
 // cascade. Cascades that a failed one rules out are not tried. It returns an InfeasibleError if no cascade
 // passes, or no plan would be good enough any more.
 func (d *trialPlacement) findGear(ctx context.Context, next int, minAccuracy float64) (int, error) {
-	space, p, plan := d.space, d.space.problem, d.partialPlan
+	space, p, plan := d.layout.space, d.layout.space.problem, d.partialPlan
 	r := len(plan.Gears)
 	edge := p.RangeEdges[r]
 	var lastTrial *Trial
@@ -118,7 +117,7 @@ func (d *trialPlacement) findGear(ctx context.Context, next int, minAccuracy flo
 // by it, and the lighter cascade passes a trial. The last range also serves all rates above it, and under
 // overload a lighter cascade answers more requests in time.
 func (d *trialPlacement) lightenLastRange(ctx context.Context, plan *Outcome, minAccuracy float64) error {
-	p := d.space.problem
+	p := d.layout.space.problem
 	r := len(p.RangeEdges) - 1
 	maxCorrect := plan.Gears[r].Cascade.CorrectCount
 	front, err := d.layout.cascadeFront(ctx, maxCorrect-int32(math.Ceil(min(1, nextPlacementGain/p.RangeWeights[r])*float64(p.PlanningSamples.N))), maxCorrect)
@@ -128,7 +127,7 @@ func (d *trialPlacement) lightenLastRange(ctx context.Context, plan *Outcome, mi
 
 	// Try the cascades of the front, the most accurate first, until one passes or costs too much accuracy.
 	for _, i := range slices.Backward(front) {
-		loss := p.RangeWeights[r] * (plan.Gears[r].Accuracy - plannedAccuracy(p, &d.space.cascades[i]))
+		loss := p.RangeWeights[r] * (plan.Gears[r].Accuracy - plannedAccuracy(p, &d.layout.space.cascades[i]))
 		if loss == 0 || loss >= nextPlacementGain || p.missesTarget(plan.Accuracy-loss) || plan.Accuracy-loss <= minAccuracy {
 			return nil
 		}
@@ -183,10 +182,23 @@ type trialVerdict struct {
 	passedTrial, failedTrial Trial         // the trials at these SLOs
 }
 
+// trialHistory holds what the trials of a search share: the seed of all streams, the verdicts by placement, cascade
+// and rate, and the number of simulated runs.
+type trialHistory struct {
+	seed     uint64
+	verdicts map[string]*trialVerdict
+	runCount int
+}
+
+// newTrialHistory returns a history without trials. The seed is that of all streams.
+func newTrialHistory(seed uint64) *trialHistory {
+	return &trialHistory{seed: seed, verdicts: map[string]*trialVerdict{}}
+}
+
 // tryCascade tries a cascade at a rate in simulation, unless trials with another SLO have decided already: what
 // passes a shorter SLO passes a longer one. If it passes, s gets the split that passed.
 func (d *trialPlacement) tryCascade(ctx context.Context, cascade int, s *loadedCascade, rate float64) (t Trial, err error) {
-	known, slo := d.knownVerdict(cascade, rate), d.space.problem.SLO
+	known, slo := d.knownVerdict(cascade, rate), d.layout.space.problem.SLO
 	switch {
 	case known.passingSLO > 0 && slo >= known.passingSLO:
 		*s = known.passing
@@ -208,23 +220,20 @@ func (d *trialPlacement) tryCascade(ctx context.Context, cascade int, s *loadedC
 // knownVerdict returns the verdict of earlier trials of a cascade at a rate, on devices with the same models,
 // stages and largest batches. If there were none, it returns an empty verdict to be filled in.
 func (d *trialPlacement) knownVerdict(i int, rate float64) *trialVerdict {
-	if d.space.cache == nil {
-		return &trialVerdict{}
-	}
-	cascade, verdicts := &d.space.cascades[i], d.space.cache.verdicts
+	cascade := &d.layout.space.cascades[i]
 	key := fmt.Sprint(d.layout.configs, cascade.Models, cascade.Levels, rate)
 	for i := range d.layout.chains {
 		key += " " + d.layout.chains[i].key()
 	}
-	for _, batch := range d.space.maxBatch {
+	for _, batch := range d.layout.space.maxBatch {
 		for _, m := range cascade.Models {
 			key += fmt.Sprint(" ", batch[m])
 		}
 	}
-	if verdicts[key] == nil {
-		verdicts[key] = &trialVerdict{}
+	if d.history.verdicts[key] == nil {
+		d.history.verdicts[key] = &trialVerdict{}
 	}
-	return verdicts[key]
+	return d.history.verdicts[key]
 }
 
 // trySplits tries a cascade at a rate with several splits of its work over the devices until one passes: the
@@ -250,7 +259,7 @@ func (d *trialPlacement) trySplits(ctx context.Context, cascade int, s *loadedCa
 
 	// Few devices per model.
 	concentrated := *s
-	if edges := d.space.problem.RangeEdges; rate >= edges[len(edges)-1] {
+	if edges := d.layout.space.problem.RangeEdges; rate >= edges[len(edges)-1] {
 		return t, nil // this gear also serves all higher rates, and under overload the even split answers more
 	}
 	if concentrated.shares = d.layout.concentratedSplit(cascade, s.shares); concentrated.shares == nil {
@@ -269,11 +278,11 @@ func (d *trialPlacement) trySplits(ctx context.Context, cascade int, s *loadedCa
 // what the placement allows without queueing.
 func (d *trialPlacement) maxPlanAccuracy(plan *Outcome, rangeIndex int, accuracy float64) float64 {
 	total := plan.Accuracy
-	for ; rangeIndex < len(d.space.problem.RangeEdges); rangeIndex++ {
+	for ; rangeIndex < len(d.layout.space.problem.RangeEdges); rangeIndex++ {
 		if rangeIndex < len(d.maxAccuracies) && d.maxAccuracies[rangeIndex] < accuracy {
 			accuracy = d.maxAccuracies[rangeIndex]
 		}
-		total += d.space.problem.RangeWeights[rangeIndex] * accuracy
+		total += d.layout.space.problem.RangeWeights[rangeIndex] * accuracy
 	}
 	return total
 }
@@ -288,9 +297,12 @@ func plannedAccuracy(p *Problem, c *Cascade) float64 {
 	return float64(c.CorrectCount) / float64(p.PlanningSamples.N)
 }
 
-// newTrialPlacement returns the layout as a placement to try cascades on.
-func (l *deviceLayout) newTrialPlacement(o *Options, ranges []float64) *trialPlacement {
-	return &trialPlacement{space: l.space, layout: l, simulator: newSimulator(l.space.problem, l.configs, l.chains, o.Seed), maxAccuracies: ranges}
+// newTrialPlacement returns a layout as a placement to try cascades on. maxAccuracies has, by range, the accuracy that
+// the fluid model allows it. It may be nil.
+func newTrialPlacement(l *deviceLayout, history *trialHistory, maxAccuracies []float64) *trialPlacement {
+	simulator := newSimulator(l.space.problem, l.configs, l.chains, history.seed)
+	simulator.runCount = &history.runCount
+	return &trialPlacement{layout: l, simulator: simulator, history: history, maxAccuracies: maxAccuracies}
 }
 
 // loadCascade returns a cascade with the split of its work over the devices that loads the busiest one least.
