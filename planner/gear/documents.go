@@ -11,6 +11,10 @@ import (
 	"inferplan/formats/diff"
 	"inferplan/formats/document"
 	"inferplan/planner/certify"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/ranges"
+	"inferplan/planner/gear/search"
+	"inferplan/planner/gear/trials"
 	"inferplan/planner/gear/verify"
 	"inferplan/planner/kind"
 	"inferplan/planner/stages"
@@ -60,7 +64,7 @@ type resolvedWorkload struct {
 	run           *kind.SolveRun
 	options       solveOptions
 	cascade       *formats.Cascade
-	problem       *Problem                       // the workload as numbers
+	problem       *cascades.Problem              // the workload as numbers
 	pools         []formats.Pool                 // those with devices, defaults filled in
 	modelProfiles []*formats.ProfileModel        // by model of the family
 	blockCuts     [][]stages.Cut                 // by model: cuts between its blocks
@@ -76,7 +80,7 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
-	workload := &resolvedWorkload{input: in, run: run, options: solveOptionsOf(in.Values), cascade: formats.CascadeOf(in.Workload), problem: &Problem{Surplus: in.ReservedMisses, Drift: kind.Drift(in.Profile, in.Cluster)}}
+	workload := &resolvedWorkload{input: in, run: run, options: solveOptionsOf(in.Values), cascade: formats.CascadeOf(in.Workload), problem: &cascades.Problem{Surplus: in.ReservedMisses, Drift: kind.Drift(in.Profile, in.Cluster)}}
 
 	// Resolve the documents.
 	if workload.cascade == nil {
@@ -92,10 +96,10 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 	workload.setRequestTimes()
 
 	// Search for a plan.
-	plan, plannedTarget, err := SolveHeldOut(ctx, workload.problem, run.Solver, Options{Seed: trialSeed, AnyPlan: in.FeasibilityOnly, Progress: func(done, ranges int) {
+	plan, plannedTarget, err := search.SolveHeldOut(ctx, workload.problem, run.Solver, search.Options{Seed: trialSeed, AnyPlan: in.FeasibilityOnly, Progress: func(done, ranges int) {
 		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})
-	if cause, ok := errors.AsType[*InfeasibleError](err); ok {
+	if cause, ok := errors.AsType[*cascades.InfeasibleError](err); ok {
 		return nil, workload.infeasibleError(cause)
 	}
 	if err != nil {
@@ -112,7 +116,7 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 
 	// State assumptions and warnings, and make the plan's parts.
 	workload.reportHeldOut(plan, plannedTarget)
-	if plan, err = planOrError(ctx, plan, workload.adviseOverRequests(ctx, plan)); err != nil {
+	if plan, err = trials.PlanOrError(ctx, plan, workload.adviseOverRequests(ctx, plan)); err != nil {
 		return nil, err
 	}
 	o := workload.planOutcome(plan)
@@ -124,7 +128,7 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 
 // reportHeldOut states, for the user, how samples that were held out of planning changed the target accuracy,
 // and warns if the planned accuracy is outside of the interval that they show.
-func (f *resolvedWorkload) reportHeldOut(plan *Outcome, plannedTarget float64) {
+func (f *resolvedWorkload) reportHeldOut(plan *trials.Plan, plannedTarget float64) {
 	h, ok := plan.HeldOutAccuracy()
 	if !ok {
 		return
@@ -139,11 +143,11 @@ func (f *resolvedWorkload) reportHeldOut(plan *Outcome, plannedTarget float64) {
 
 // adviseOverRequests warns if one cascade for all measured rates would be more accurate with an SLO over all
 // requests together. If the plan is such a cascade, it states that as an assumption.
-func (f *resolvedWorkload) adviseOverRequests(ctx context.Context, plan *Outcome) error {
+func (f *resolvedWorkload) adviseOverRequests(ctx context.Context, plan *trials.Plan) error {
 	if p := plan.Problem; p.ScopeUnspecified && p.OverRequests {
 		f.run.Assume("slo over requests: one cascade for all rates keeps the SLO over all of the measured requests together and is more accurate than a plan whose every range keeps it; `slo: {over: ranges}` plans for that")
 	}
-	accuracy, err := plan.SingleCascadeAccuracy(ctx, trialSeed)
+	accuracy, err := ranges.SingleCascadeAccuracy(ctx, plan, trialSeed)
 	if err == nil && accuracy > 0 {
 		f.run.Warn("on the measured rates one cascade for all rates would be more accurate: it is right in %.4f and keeps the SLO over all of the measured requests together, not in every range as this plan does (%.4f): `slo: {over: requests}` plans for that", accuracy, plan.Accuracy)
 	}
@@ -161,7 +165,7 @@ const (
 // infeasibleError returns the driver's error for an infeasible problem, with the nearest feasible devices, rate or
 // SLO. If there are several kinds of devices, it names no nearest problem, because it does not know which kind to
 // add.
-func (r *resolvedWorkload) infeasibleError(cause *InfeasibleError) *kind.InfeasibleError {
+func (r *resolvedWorkload) infeasibleError(cause *cascades.InfeasibleError) *kind.InfeasibleError {
 	infeasible := &kind.InfeasibleError{Model: cause.Model, Constraint: "slo", Reason: cause.Reason()}
 	if cause.TargetAccuracy > 0 {
 		infeasible.Constraint = "accuracy"
@@ -186,11 +190,11 @@ func (r *resolvedWorkload) infeasibleError(cause *InfeasibleError) *kind.Infeasi
 // the prices of devices. It fails if a price is missing.
 func (f *resolvedWorkload) checkObjective() error {
 	goal, requested := f.problem.Goal(), f.options.Objective
-	minimisesDevices := requested == FewestDevices || requested == LeastCost || requested == LeastPower
+	minimisesDevices := requested == cascades.FewestDevices || requested == LeastCost || requested == LeastPower
 	switch {
 	case requested == "" || requested == goal:
 		f.options.Objective = goal
-	case minimisesDevices && goal == FewestDevices:
+	case minimisesDevices && goal == cascades.FewestDevices:
 	default:
 		hint := "leave it out: a latency SLO leaves accuracy to be optimised, an accuracy SLO latency, both together the devices"
 		return &document.Error{Path: "--objective", Found: fmt.Sprintf("%q", requested), Expected: goal + " for this workload's cascade.slo", Hint: hint}
@@ -224,14 +228,14 @@ func (f *resolvedWorkload) devicePrice(pool int) float64 {
 
 // objectiveSense returns whether the objective is maximised or minimised.
 func (f *resolvedWorkload) objectiveSense() milp.Sense {
-	if f.options.Objective == MostAccurate {
+	if f.options.Objective == cascades.MostAccurate {
 		return milp.Maximize
 	}
 	return milp.Minimize
 }
 
 // objectiveOf returns the plan's objective with its bound and gap.
-func (f *resolvedWorkload) objectiveOf(plan *Outcome) formats.Objective {
+func (f *resolvedWorkload) objectiveOf(plan *trials.Plan) formats.Objective {
 	value, bound := plan.Value, plan.ValueBound
 	gap := max(0, milp.RelativeGap(f.objectiveSense(), value, bound))
 	return formats.Objective{Name: f.options.Objective, Value: value, Bound: &bound, Gap: &gap}
@@ -239,7 +243,7 @@ func (f *resolvedWorkload) objectiveOf(plan *Outcome) formats.Objective {
 
 // planOutcome returns the plan that was found as the parts of a plan document, with objective, bound and
 // policy.
-func (f *resolvedWorkload) planOutcome(plan *Outcome) *kind.Outcome {
+func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 	f.problem = plan.Problem // with the SLO or the devices that the search found
 	o := &kind.Outcome{
 		Algorithm: f.input.Values.Word("algorithm"), Values: f.input.Values, Objective: f.objectiveOf(plan), Sense: f.objectiveSense(), StoppedBy: milp.StoppedByWork,
@@ -252,7 +256,7 @@ func (f *resolvedWorkload) planOutcome(plan *Outcome) *kind.Outcome {
 		o.StoppedBy = milp.StoppedByProof
 	case *o.Objective.Gap <= f.options.Gap:
 		o.StoppedBy = milp.StoppedByGap
-	case plan.settledByTrials():
+	case plan.SettledByTrials():
 		o.StoppedBy = kind.StoppedByTrials
 	}
 
@@ -264,7 +268,7 @@ func (f *resolvedWorkload) planOutcome(plan *Outcome) *kind.Outcome {
 	}
 
 	// The section, the deployment and the policy.
-	section := plan.Write(f.problem, f.weightsSource)
+	section := writeSection(plan, f.problem, f.weightsSource)
 	section.Score, section.TriedBound = f.recordScore, plan.TrialBound
 	section.RequestUS, section.RequestCPUUS = document.Micros(f.problem.RequestOverhead), document.Micros(f.requestCPU)
 	for i := range section.Models {

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/gear/planspace"
 	"inferplan/planner/stages"
 )
 
@@ -97,18 +98,18 @@ func (f *resolvedWorkload) measuredByBlock(pm *formats.ProfileModel) bool {
 
 // chainPipeline returns, for the plan document, the pipeline of a placed chain (a member in stages) that gets
 // the given samples per second.
-func (f *resolvedWorkload) chainPipeline(placement *PlacedChain, samples float64) formats.Pipeline {
+func (f *resolvedWorkload) chainPipeline(placement *planspace.PlacedChain, samples float64) formats.Pipeline {
 	chain := placement.Chain
 	pipeline := formats.Pipeline{Batch: chain.MaxBatch, RPS: math.Inf(1)}
 
 	// Each stage with its times, and the cut behind it.
 	for i := range chain.Stages {
 		chainStage, devices := &chain.Stages[i], placement.Devices[i]
-		stage := formats.Stage{Blocks: [2]int{chainStage.FirstBlock, chainStage.EndBlock}, Device: f.pools[chainStage.Kind].Device, Share: 1, Replicas: len(devices), GPUs: samples * chainStage.secondsPerSample, Placement: replicaPlacements(devices)}
+		stage := formats.Stage{Blocks: [2]int{chainStage.FirstBlock, chainStage.EndBlock}, Device: f.pools[chainStage.Kind].Device, Share: 1, Replicas: len(devices), GPUs: samples * chainStage.SecondsPerSample, Placement: replicaPlacements(devices)}
 		f.problem.Blocks.Models[chain.Model].ShareCosts[chainStage.Kind][0].WriteStage(&stage, f.modelProfiles[chain.Model], chain.MaxBatch)
 		stage.BlockUS = nil
 		pipeline.LatencyUS += stage.InferUS[chain.MaxBatch-1]
-		stage.RPS = min(float64(stage.Replicas), stage.GPUs) / chainStage.secondsPerSample
+		stage.RPS = min(float64(stage.Replicas), stage.GPUs) / chainStage.SecondsPerSample
 		pipeline.RPS = min(pipeline.RPS, stage.RPS)
 		if chainStage.TransferTimes != nil {
 			cut := f.blockCuts[chain.Model][chainStage.EndBlock-1]

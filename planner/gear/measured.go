@@ -8,6 +8,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
+	"inferplan/planner/gear/cascades"
 )
 
 // defaultMeasuredRanges is the number of ranges that measured rates are cut into by default. More gain little
@@ -53,7 +54,7 @@ func (f *resolvedWorkload) setMeasuredRanges(q *formats.CascadeQPS) error {
 	// Edges and weights.
 	f.weightsSource = "measured"
 	p := f.problem
-	p.MeasuredRates, p.RangeEdges, p.ScopeUnspecified = rates, EqualRanges(peak, n), f.cascade.SLO.Scope == ""
-	p.RangeWeights, p.RateShares = ServedWeights(rates, peak, n, trialSeed), MeasuredWeights(rates, peak, n)
+	p.MeasuredRates, p.RangeEdges, p.ScopeUnspecified = rates, cascades.EqualRanges(peak, n), f.cascade.SLO.Scope == ""
+	p.RangeWeights, p.RateShares = cascades.ServedWeights(rates, peak, n, trialSeed), cascades.MeasuredWeights(rates, peak, n)
 	return nil
 }

@@ -1,0 +1,166 @@
+package trials
+
+import (
+	"context"
+	"time"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/placement"
+	"inferplan/planner/gear/planspace"
+	"inferplan/policy"
+)
+
+// Plan is a plan of gears.
+type Plan struct {
+	Problem  *cascades.Problem // as it was solved, with the least SLO or the fewest devices
+	Configs  []planspace.Config
+	Chains   []planspace.PlacedChain
+	Gears    []PlannedGear
+	Accuracy float64 // weighted over the ranges
+	Bound    float64 // accuracy that no plan exceeds, even with mixtures of cascades
+	// SingleCascadeBound is the accuracy that no plan over the same thresholds exceeds whose ranges have one
+	// cascade each, on any placement, with batches of at most the SLO. It is 0 if it is not known.
+	SingleCascadeBound float64
+	// TrialBound bounds the value of plans that pass trials, of one cascade per range on placements of whole
+	// models. It is 0 if it is not known.
+	TrialBound float64
+	// Value is the goal's value: accuracy, milliseconds, or price of the devices. No plan has a better value than
+	// ValueBound. For an accuracy that is SingleCascadeBound, if it is known. IsProved says that the value is
+	// optimal.
+	Goal              string
+	Value, ValueBound float64
+	IsProved          bool
+	// OneMoreBounds is, by kind, Bound with one more device.
+	OneMoreBounds []float64
+	// CascadeCount is the number of enumerated cascades, FrontSize that of the cascades on the front of the
+	// placement, and RunCount that of simulated runs.
+	CascadeCount, FrontSize, RunCount int
+	// TailLatency is the latency at the percentile over all requests, simulated on the measured rates. It is 0 if
+	// it was not simulated.
+	TailLatency time.Duration
+
+	MeasuredAccuracy float64    // accuracy simulated on the measured rates; 0 if not known
+	Placement        *Placement // on which the plan was made
+}
+
+// PlannedGear is the gear of a range.
+type PlannedGear struct {
+	Cascade     cascades.Cascade
+	MinQueue    int         // queue length at which the first model starts a batch
+	Shares      [][]float64 // by model: over the replicas of the whole model, kind by kind, and then those of its chains
+	BusiestLoad float64     // share of the time that the busiest device is busy at the upper edge
+	Trial       Trial
+	LateShare   float64 // share of late requests at the upper edge
+	Accuracy    float64
+	Bound       float64 // accuracy that no plan exceeds in the range
+}
+
+// NewGear returns a loaded cascade as the gear of a range with the given upper edge.
+func NewGear(p *cascades.Problem, s *placement.LoadedCascade, edge float64, t Trial) PlannedGear {
+	return PlannedGear{Cascade: *s.Cascade, MinQueue: 1, Shares: s.Shares, BusiestLoad: s.DeviceLoad * edge, Trial: t, Accuracy: cascades.PlannedAccuracy(p, s.Cascade)}
+}
+
+// Gains of weighted accuracy that are worth an effort: MinAccuracyGain any simulation, ShorterBatchGain shorter
+// batches, with which devices do less under overload, and NextPlacementGain the simulations of another placement.
+const (
+	MinAccuracyGain   = 5e-5
+	ShorterBatchGain  = 2e-4
+	NextPlacementGain = 1e-3
+)
+
+// Replicas returns the devices of a kind that hold a model whole.
+func (plan *Plan) Replicas(model, kind int) []int {
+	return planspace.DevicesWith(plan.Configs, kind, model)
+}
+
+// SetBounds sets the bounds on accuracy, of the ranges and of the whole plan. A range's bound is at least its
+// own accuracy, because the bound of all ranges lets one exceed its own.
+func (plan *Plan) SetBounds(bounds []float64, total float64) {
+	for r := range plan.Gears {
+		plan.Gears[r].Bound = max(bounds[r], plan.Gears[r].Accuracy)
+	}
+	plan.Bound = total
+}
+
+// SetValue sets the plan's value to its accuracy, with the best bound on it that is known, and whether that
+// proves the plan to be the best. Searches for the least latency or price set other values afterwards.
+func (plan *Plan) SetValue() {
+	if plan.Value, plan.ValueBound = plan.Accuracy, plan.Bound; plan.Goal != cascades.MostAccurate {
+		return
+	}
+	if plan.SingleCascadeBound > 0 {
+		plan.ValueBound = min(plan.Bound, plan.SingleCascadeBound)
+	}
+	plan.IsProved = plan.Value >= plan.ValueBound-cascades.SumTolerance
+}
+
+// SettledByTrials reports whether trials leave no better plan: by accuracy none that gains NextPlacementGain or
+// more, by price none that is cheaper.
+func (plan *Plan) SettledByTrials() bool {
+	if plan.Goal == cascades.MostAccurate {
+		return plan.TrialBound > 0 && plan.TrialBound < plan.Value+NextPlacementGain
+	}
+	return plan.TrialBound > 0 && plan.TrialBound >= plan.Value
+}
+
+// MaxTailLatency returns the longest tail latency of all gears.
+func (plan *Plan) MaxTailLatency() time.Duration {
+	maxTail := time.Duration(0)
+	for r := range plan.Gears {
+		maxTail = max(maxTail, plan.Gears[r].Trial.Latency)
+	}
+	return maxTail
+}
+
+// PlanOrError returns a plan together with the error of what came after it. If the context has ended, the
+// search was interrupted: then the plan that was found stands, without the error.
+func PlanOrError(ctx context.Context, plan *Plan, err error) (*Plan, error) {
+	if plan != nil && ctx.Err() != nil {
+		return plan, nil
+	}
+	return plan, err
+}
+
+// SingleCascadePlan returns the plan in which one cascade, which passed a trial at the highest rate, serves all
+// ranges of rates.
+func (d *Placement) SingleCascadePlan(s *placement.LoadedCascade, trial Trial) *Plan {
+	p := d.Layout.Space.Problem
+	plan := &Plan{Problem: p, Configs: d.Layout.Configs, Chains: d.Layout.Chains, Placement: d, FrontSize: 1}
+	for r, edge := range p.RangeEdges {
+		plan.Gears = append(plan.Gears, NewGear(p, s, edge, trial))
+		plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy
+	}
+	return plan
+}
+
+// ImproveFrom gives an early plan the better gears of those ranges that an interrupted search on the same
+// placement had done. The receiver may be nil, if there was no early plan.
+func (plan *Plan) ImproveFrom(placement *Placement) {
+	if plan == nil || plan.Placement.Layout != placement.Layout {
+		return
+	}
+	for r := range placement.partialPlan.Gears {
+		plan.Accuracy += plan.Problem.RangeWeights[r] * (placement.partialPlan.Gears[r].Accuracy - plan.Gears[r].Accuracy)
+		plan.Gears[r] = placement.partialPlan.Gears[r]
+	}
+}
+
+// Tables returns the run-time tables of the plan's gears, for the problem as it was solved.
+func (plan *Plan) Tables() *policy.Tables {
+	return NewSimulator(plan.Problem, plan.Configs, plan.Chains, 0).gearTables(plan.Gears)
+}
+
+// RetryGear tries the gear of a range again at its upper edge: one run with a stream (random arrivals) of its
+// own, as long as the promise of a trial is about. Its requests bring the given samples. If samples is nil,
+// they bring the planning samples. Tests and benchmarks call it, to see whether a plan keeps its promise.
+func (plan *Plan) RetryGear(ctx context.Context, samples *cascades.Samples, rangeIndex int, seed uint64) (Trial, error) {
+	p, planned := plan.Problem, &plan.Gears[rangeIndex]
+	simulator := NewSimulator(p, plan.Configs, plan.Chains, seed)
+	edge := p.RangeEdges[rangeIndex]
+	s, err := simulator.SimulateRun(ctx, &TrialRun{Cascade: &planned.Cascade, MinQueue: planned.MinQueue, Shares: planned.Shares, Rate: edge,
+		Length: freshTrialFactor * ShortestRunLength(trialSLO(p, &planned.Cascade, edge), edge), LatencyLimit: p.SLO, MaxLateShare: 1, samples: samples})
+	if err != nil {
+		return Trial{}, err
+	}
+	return s.asTrial(p.SLO), nil
+}
