@@ -38,31 +38,11 @@ const (
 // seed of the test that confirms the plan.
 const trialSeed = 1
 
-// solveOptions are the values of the method's options.
-type solveOptions struct {
-	Objective     string
-	MaxPartitions int
-	MaxBatch      int
-	Blocks        int
-	BlocksBy      string
-	Gap           float64
-	SLO           document.SLO
-	CutDType      string
-}
-
-// solveOptionsOf reads the values of the planner's options, by name, into a struct.
-func solveOptionsOf(values document.Values) solveOptions {
-	return solveOptions{
-		Objective: values.Word("objective"), MaxPartitions: values.WholeNumber("max-partitions"), MaxBatch: values.WholeNumber("max-batch"),
-		Blocks: values.WholeNumber("blocks"), BlocksBy: values.Word("blocks-by"), Gap: values.Number("gap"), SLO: values.SLO("slo"), CutDType: values.Word("cut-dtype"),
-	}
-}
-
 // resolvedWorkload is a cascade workload with what was read from the documents for it.
 type resolvedWorkload struct {
 	input         *kind.Problem
 	run           *kind.SolveRun
-	options       solveOptions
+	objective     string // what is optimised
 	cascade       *formats.Cascade
 	problem       *cascades.Problem              // the workload as numbers
 	pools         []formats.Pool                 // those with devices, defaults filled in
@@ -80,7 +60,7 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
-	workload := &resolvedWorkload{input: in, run: run, options: solveOptionsOf(in.Values), cascade: formats.CascadeOf(in.Workload), problem: &cascades.Problem{Surplus: in.ReservedMisses, Drift: kind.Drift(in.Profile, in.Cluster)}}
+	workload := &resolvedWorkload{input: in, run: run, cascade: formats.CascadeOf(in.Workload), problem: &cascades.Problem{Surplus: in.ReservedMisses, Drift: kind.Drift(in.Profile, in.Cluster)}}
 
 	// Resolve the documents.
 	if workload.cascade == nil {
@@ -189,21 +169,22 @@ func (r *resolvedWorkload) infeasibleError(cause *cascades.InfeasibleError) *kin
 // checkObjective checks the option --objective against what the workload's SLO leaves to be optimised, and sets
 // the prices of devices. It fails if a price is missing.
 func (f *resolvedWorkload) checkObjective() error {
-	goal, requested := f.problem.Goal(), f.options.Objective
+	goal, requested := f.problem.Goal(), f.input.Values.Word("objective")
 	minimisesDevices := requested == cascades.FewestDevices || requested == LeastCost || requested == LeastPower
 	switch {
-	case requested == "" || requested == goal:
-		f.options.Objective = goal
-	case minimisesDevices && goal == cascades.FewestDevices:
+	case requested == "":
+		requested = goal
+	case requested == goal || minimisesDevices && goal == cascades.FewestDevices:
 	default:
 		hint := "leave it out: a latency SLO leaves accuracy to be optimised, an accuracy SLO latency, both together the devices"
 		return &document.Error{Path: "--objective", Found: fmt.Sprintf("%q", requested), Expected: goal + " for this workload's cascade.slo", Hint: hint}
 	}
+	f.objective = requested
 	for i := range f.pools {
 		pool, price := &f.pools[i], f.devicePrice(i)
 		switch {
 		case price > 0:
-		case f.options.Objective == LeastCost:
+		case f.objective == LeastCost:
 			return f.input.FieldError("cluster", "pools", "no usd_per_hour of "+pool.Device, "its price, for --objective cost", "")
 		default:
 			return f.input.FieldError("cluster", "pools", "no watts of "+pool.Device, "its power, for --objective power", "")
@@ -217,7 +198,7 @@ func (f *resolvedWorkload) checkObjective() error {
 
 // devicePrice returns the price of a device of a pool under the objective. It is 1 if devices are counted.
 func (f *resolvedWorkload) devicePrice(pool int) float64 {
-	switch f.options.Objective {
+	switch f.objective {
 	case LeastCost:
 		return f.pools[pool].USDPerHour
 	case LeastPower:
@@ -228,7 +209,7 @@ func (f *resolvedWorkload) devicePrice(pool int) float64 {
 
 // objectiveSense returns whether the objective is maximised or minimised.
 func (f *resolvedWorkload) objectiveSense() milp.Sense {
-	if f.options.Objective == cascades.MostAccurate {
+	if f.objective == cascades.MostAccurate {
 		return milp.Maximize
 	}
 	return milp.Minimize
@@ -238,7 +219,7 @@ func (f *resolvedWorkload) objectiveSense() milp.Sense {
 func (f *resolvedWorkload) objectiveOf(plan *trials.Plan) formats.Objective {
 	value, bound := plan.Value, plan.ValueBound
 	gap := max(0, milp.RelativeGap(f.objectiveSense(), value, bound))
-	return formats.Objective{Name: f.options.Objective, Value: value, Bound: &bound, Gap: &gap}
+	return formats.Objective{Name: f.objective, Value: value, Bound: &bound, Gap: &gap}
 }
 
 // planOutcome returns the plan that was found as the parts of a plan document, with objective, bound and
@@ -254,7 +235,7 @@ func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 	switch {
 	case plan.IsProved:
 		o.StoppedBy = milp.StoppedByProof
-	case *o.Objective.Gap <= f.options.Gap:
+	case *o.Objective.Gap <= f.input.Values.Number("gap"):
 		o.StoppedBy = milp.StoppedByGap
 	case plan.SettledByTrials():
 		o.StoppedBy = kind.StoppedByTrials

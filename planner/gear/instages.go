@@ -15,7 +15,7 @@ import (
 // that can help: if there are several kinds of devices, or a member that does not fit on one device.
 func (f *resolvedWorkload) setBlocks() error {
 	p := f.problem
-	maxStages := f.options.MaxPartitions
+	maxStages := f.input.Values.WholeNumber("max-partitions")
 	if maxStages == 1 {
 		return nil
 	}
@@ -49,12 +49,12 @@ func (f *resolvedWorkload) setBlocks() error {
 	}
 
 	// Merge blocks, if the user asks for fewer.
-	if f.options.Blocks > 0 {
+	if blockCount := f.input.Values.WholeNumber("blocks"); blockCount > 0 {
 		by := stages.ByTime
-		if f.options.BlocksBy == "bytes" {
+		if f.input.Values.Word("blocks-by") == "bytes" {
 			by = stages.ByBytes
 		}
-		blocks.PrePartition(f.options.Blocks, by)
+		blocks.PrePartition(blockCount, by)
 	}
 	p.Blocks = blocks
 	return nil
@@ -70,14 +70,14 @@ func (f *resolvedWorkload) blocksOf(m int) (model stages.Model, err error) {
 		return model, nil
 	}
 	index := slices.IndexFunc(f.input.Profile.Models, func(o formats.ProfileModel) bool { return o.Model == pm.Model })
-	if model.ShareCosts, err = stages.MeasuredCosts(pm, f.pools, f.options.MaxBatch, f.input.FileName("profile"), fmt.Sprintf("models[%d]", index)); err != nil {
+	if model.ShareCosts, err = stages.MeasuredCosts(pm, f.pools, f.input.Values.WholeNumber("max-batch"), f.input.FileName("profile"), fmt.Sprintf("models[%d]", index)); err != nil {
 		return model, err
 	}
 	network := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 })
 	for i := range pm.Blocks {
 		model.Weights = append(model.Weights, pm.Blocks[i].WeightBytes)
 		if i+1 < len(pm.Blocks) {
-			c := stages.CutAfterBlock(&pm.Blocks[i], network, f.options.CutDType)
+			c := stages.CutAfterBlock(&pm.Blocks[i], network, f.input.Values.Word("cut-dtype"))
 			f.blockCuts[m], model.CutBytes = append(f.blockCuts[m], c), append(model.CutBytes, c.Bytes)
 		}
 	}

@@ -141,8 +141,8 @@ func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device 
 	// Times of every batch size up to the largest measured one.
 	if list := costs.Batches; len(list) > 0 {
 		maxBatch, hasMeans := list[len(list)-1].Batch, list[0].MeanFactor > 0
-		if f.options.MaxBatch > 0 {
-			maxBatch = min(maxBatch, f.options.MaxBatch)
+		if limit := f.input.Values.WholeNumber("max-batch"); limit > 0 {
+			maxBatch = min(maxBatch, limit)
 		}
 		for b := 1; b <= maxBatch; b++ {
 			expected := costs.ExpectedTimes(b)
@@ -228,8 +228,8 @@ func (f *resolvedWorkload) setRecords(names []string) error {
 // batch-1 latency of the last model.
 func (f *resolvedWorkload) setSLO(w *formats.Cascade, last time.Duration) error {
 	slo := w.SLO.Latency
-	if !f.options.SLO.IsZero() {
-		slo = f.options.SLO
+	if requested := f.input.Values.SLO("slo"); !requested.IsZero() {
+		slo = requested
 	}
 	f.problem.TargetAccuracy = w.SLO.Accuracy
 	if !slo.IsZero() {

@@ -27,7 +27,7 @@ func ZipfWeights(n int) []float64 {
 
 // UniformWeights returns equal weights that sum to 1.
 func UniformWeights(n int) []float64 {
-	return Normalise(slices.Repeat([]float64{1}, n))
+	return Normalise(make([]float64, n))
 }
 
 // HistogramWeights returns weights that sum to 1, from a histogram.
@@ -42,9 +42,6 @@ func MeasuredWeights(rates []float64, peak float64, n int) []float64 {
 	for _, rate := range rates {
 		weights[min(n-1, max(0, int(rate/peak*float64(n))))] += rate
 	}
-	if Sum(weights) == 0 {
-		return UniformWeights(n)
-	}
 	return Normalise(weights)
 }
 
@@ -55,18 +52,18 @@ func MeasuredWeights(rates []float64, peak float64, n int) []float64 {
 func ServedWeights(rates []float64, peak float64, n int, seed uint64) []float64 {
 	var o gear.Options
 	o.Window, o.Hysteresis = gear.WindowFor(peak / float64(n))
-	weights := gear.RequestsByGear(rates, EqualRanges(peak, n), o, seeded.New(seed, "gear/served"))
-	if Sum(weights) == 0 {
-		return UniformWeights(n)
-	}
-	return Normalise(weights)
+	return Normalise(gear.RequestsByGear(rates, EqualRanges(peak, n), o, seeded.New(seed, "gear/served")))
 }
 
-// Normalise divides a list by its sum, in place, and returns it.
+// Normalise divides a list by its sum, in place, and returns it. If the sum is 0, all values become equal.
 func Normalise(list []float64) []float64 {
 	total := Sum(list)
 	for i := range list {
-		list[i] /= total
+		if total > 0 {
+			list[i] /= total
+		} else {
+			list[i] = 1 / float64(len(list))
+		}
 	}
 	return list
 }

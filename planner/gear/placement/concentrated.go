@@ -30,7 +30,7 @@ func (l *Layout) ConcentratedSplit(cascade int, shares [][]float64) [][]float64 
 		}
 	}
 	for m := range concentrated {
-		normaliseShares(concentrated[m])
+		cascades.Normalise(concentrated[m])
 	}
 
 	// Compare with the even split.

@@ -3,6 +3,7 @@ package placement
 import (
 	"slices"
 
+	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/planspace"
 	"inferplan/solver/refine"
 )
@@ -120,7 +121,7 @@ func (l *Layout) ReplicaShares(split *workSplit) [][]float64 {
 				shares[m] = append(shares[m], l.chainShares(split, c)...)
 			}
 		}
-		normaliseShares(shares[m])
+		cascades.Normalise(shares[m])
 	}
 	return shares
 }

@@ -100,18 +100,5 @@ func (l *Layout) CascadeFront(ctx context.Context, minCorrect, maxCorrect int32)
 // LightestCascade returns the cascade that takes the least device time, among those whose models the placement
 // has. If there is none, it returns -1.
 func (l *Layout) LightestCascade() int {
-	lightest, minWork := -1, math.Inf(1)
-	costs := l.CheapestCosts(slices.Repeat([]float64{1}, len(l.DeviceGroups)), nil)
-	for i := range l.Space.Cascades {
-		work := 0.0
-		for _, m := range l.Space.Cascades[i].Models {
-			if share := l.Space.ReachShares[i][m]; share > 0 {
-				work += share * costs[m]
-			}
-		}
-		if work < minWork {
-			lightest, minWork = i, work
-		}
-	}
-	return lightest
+	return l.Space.Lightest(l.CheapestCosts(slices.Repeat([]float64{1}, len(l.DeviceGroups)), nil))
 }

@@ -31,24 +31,18 @@ type placementRanking struct {
 	top     []*RankedLayout // the best first
 }
 
-// score returns a layout (a placement device by device) with the accuracies that it allows without queueing, by
-// range.
-func (g *placementRanking) score(ctx context.Context, layout *Layout) (*RankedLayout, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	accuracies, err := layout.FluidAccuracies(ctx, 0)
-	return &RankedLayout{layout, accuracies, g.space.Problem.WeightedSum(accuracies)}, err
-}
-
 // add ranks a placement (configs) with every layout of its chains by what it allows without queueing, and keeps
 // the maxKept best. Of equal ones the earlier is first.
 func (g *placementRanking) add(ctx context.Context, configs []planspace.Config) error {
 	for _, layout := range chainLayouts(g.space, configs) {
-		ranked, err := g.score(ctx, layout)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		accuracies, err := layout.FluidAccuracies(ctx, 0)
 		if err != nil {
 			return err
 		}
+		ranked := &RankedLayout{layout, accuracies, g.space.Problem.WeightedSum(accuracies)}
 		rank, _ := slices.BinarySearchFunc(g.top, ranked, func(a, b *RankedLayout) int { return cmp.Or(a.Compare(b), -1) })
 		if rank < g.maxKept {
 			g.top = slices.Insert(g.top, rank, ranked)[:min(g.maxKept, len(g.top)+1)]

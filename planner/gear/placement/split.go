@@ -347,18 +347,3 @@ func (l *Layout) LoadLowerBound(cascade int) float64 {
 	}
 	return bound
 }
-
-// normaliseShares divides flows by their sum. The sum is 1 but for rounding. If it is 0, all flows become equal.
-func normaliseShares(shares []float64) {
-	total := 0.0
-	for _, f := range shares {
-		total += f
-	}
-	for k := range shares {
-		if total > 0 {
-			shares[k] /= total
-		} else {
-			shares[k] = 1 / float64(len(shares))
-		}
-	}
-}

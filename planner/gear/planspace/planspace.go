@@ -214,11 +214,11 @@ func (space *Space) PlaceModels(ctx context.Context) (placement []Config, err er
 	}
 
 	// Read the counts.
-	configs := slices.Clone(space.Configs)
-	for c := range configs {
-		configs[c].Count = int(math.Round(sol.X[integral.countVar[c]]))
+	counts := make([]int, len(space.Configs))
+	for c := range counts {
+		counts[c] = int(math.Round(sol.X[integral.countVar[c]]))
 	}
-	return slices.DeleteFunc(configs, func(c Config) bool { return c.Count == 0 }), nil
+	return WithCounts(space.Configs, counts), nil
 }
 
 // Gap and number of nodes at which the program that places chains may stop.

@@ -326,43 +326,38 @@ func (g *MixtureProgram) improvingChains(index int, chains []*Chain, kindConfig 
 // lightestCascade returns the cascade that takes the least time if each of its models runs where it is fastest,
 // whole or in stages.
 func (space *Space) lightestCascade() int {
-	secondsByModel := make([]float64, len(space.Problem.Models))
-	for m := range secondsByModel {
-		secondsByModel[m] = fastestSample(space, m)
-	}
-	lightest, minSeconds := 0, math.Inf(1)
-	for i := range space.Cascades {
-		seconds := 0.0
-		for m, share := range space.ReachShares[i] {
-			if share > 0 {
-				seconds += share * secondsByModel[m]
-			}
+	seconds := slices.Repeat([]float64{math.Inf(1)}, len(space.Problem.Models)) // least time of a sample, by model
+	for m := range seconds {
+		for k := range space.SecondsPerSample {
+			seconds[m] = min(seconds[m], space.SecondsPerSample[k][m])
 		}
-		if seconds < minSeconds {
-			lightest, minSeconds = i, seconds
-		}
-	}
-	return lightest
-}
-
-// fastestSample returns the least device time that a sample of a model takes, in seconds: whole on some kind,
-// or summed over the stages of a chain.
-func fastestSample(space *Space, m int) float64 {
-	fastest := math.Inf(1)
-	for k := range space.SecondsPerSample {
-		fastest = min(fastest, space.SecondsPerSample[k][m])
 	}
 	for _, c := range space.Chains {
-		if c.Model != m || len(c.Stages) == 0 {
-			continue
-		}
 		chainSeconds := 0.0
 		for s := range c.Stages {
 			chainSeconds += c.Stages[s].SecondsPerSample
 		}
-		fastest = min(fastest, chainSeconds)
+		seconds[c.Model] = min(seconds[c.Model], chainSeconds)
 	}
-	return fastest
+	return max(0, space.Lightest(seconds))
+}
+
+// Lightest returns the cascade whose work costs the least, for a cost of a sample by model. If all costs are
+// infinite, it returns -1.
+func (space *Space) Lightest(costs []float64) int {
+	lightest, minWork := -1, math.Inf(1)
+	for i := range space.Cascades {
+		work := 0.0
+		for _, m := range space.Cascades[i].Models {
+			if share := space.ReachShares[i][m]; share > 0 {
+				work += share * costs[m]
+			}
+		}
+		if work < minWork {
+			lightest, minWork = i, work
+		}
+	}
+	return lightest
 }
 
 // configByKind returns the index of the config (set of models on a device) of each kind, where every kind has

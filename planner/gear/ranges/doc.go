@@ -3,8 +3,7 @@
 //
 // Order of reading:
 //
-//	late.go          ranges that are late if others are in time (solver/knapsack)
-//	single.go        one cascade for all ranges
-//	climb.go         climbing
-//	windowsample.go  a sample of the measured rates, if there are many
+//	late.go    ranges that are late if others are in time (solver/knapsack)
+//	single.go  one cascade for all ranges
+//	climb.go   climbing, on a sample of the measured rates if there are many
 package ranges

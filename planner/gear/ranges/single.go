@@ -82,7 +82,7 @@ func bestCascadePlan(ctx context.Context, space *planspace.Space, reference, toB
 	list, err := LayoutsFor(ctx, space, reference)
 	for _, candidate := range list {
 		placement := trials.NewPlacement(candidate.Layout, history, nil)
-		plan, simulator := &trials.Plan{Problem: space.Problem, Configs: candidate.Layout.Configs, Chains: candidate.Layout.Chains, FrontSize: len(candidate.Cascades), Placement: placement}, placement.Simulator
+		plan, simulator := &trials.Plan{Problem: space.Problem, Configs: candidate.Layout.Configs, Chains: candidate.Layout.Chains, Placement: placement}, placement.Simulator
 		ok, err := findSingleCascade(ctx, plan, simulator, worthTrying(space.Problem, candidate.Cascades, toBeat))
 		if ok && IsBetter(plan, toBeat) {
 			best, toBeat = plan, plan
@@ -181,46 +181,41 @@ func minAccuracy(plan *trials.Plan) float64 {
 // and goes on in steps that double, on the first stream (random arrivals). From the cascade found downwards all
 // streams decide. An error may come with a cascade that keeps the SLO if there is one stream only.
 func findSingleCascade(ctx context.Context, plan *trials.Plan, simulator *trials.Simulator, list []placement.LoadedCascade) (bool, error) {
-	if len(list) <= fewCascades && !simulator.Problem.HasManyRequests() { // a heavier cascade may hold where a lighter one fails
-		for k := len(list) - 1; k >= 0; k-- {
-			if ok, err := UseInAllRanges(ctx, plan, simulator, &list[k], trials.StreamCount(simulator.Problem)); ok || err != nil {
-				return ok, err
+	p, streams, heaviest := simulator.Problem, trials.StreamCount(simulator.Problem), len(list)-1
+
+	// Bisect by the first stream. If there are few cascades, all are tried: a heavier one may hold where a lighter one
+	// fails.
+	if len(list) > fewCascades || p.HasManyRequests() {
+		low, high := 0, len(list) // cascades below low keep the SLO, those from high on do not
+		middle, step := high/2, high
+		if p.SimulatesMeasured() {
+			middle, step = min(firstLateCascade(p, list), max(high-1, 0)), 1
+		}
+		for ; low < high; step *= 2 {
+			ok, err := UseInAllRanges(ctx, plan, simulator, &list[middle], 1)
+			if err != nil {
+				return low > 0 && streams == 1, err
+			}
+			if ok {
+				low = middle + 1
+			} else {
+				high = middle
+			}
+			switch middle = (low + high) / 2; {
+			case high == len(list) && step < high:
+				middle = min(middle, low+step-1)
+			case low == 0 && step < high:
+				middle = max(middle, high-step)
 			}
 		}
-		return false, nil
-	}
-
-	// Bisect by the first stream.
-	low, high := 0, len(list) // cascades below low keep the SLO, those from high on do not
-	middle, step := high/2, high
-	if simulator.Problem.SimulatesMeasured() {
-		middle, step = min(firstLateCascade(simulator.Problem, list), max(high-1, 0)), 1
-	}
-	for ; low < high; step *= 2 {
-		ok, err := UseInAllRanges(ctx, plan, simulator, &list[middle], 1)
-		if err != nil {
-			return low > 0 && trials.StreamCount(simulator.Problem) == 1, err
-		}
-		if ok {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-		switch middle = (low + high) / 2; {
-		case high == len(list) && step < high:
-			middle = min(middle, low+step-1)
-		case low == 0 && step < high:
-			middle = max(middle, high-step)
+		if heaviest = low - 1; streams == 1 {
+			return heaviest >= 0, nil
 		}
 	}
 
-	// Confirm by all streams.
-	heaviest := low - 1
-	if trials.StreamCount(simulator.Problem) == 1 {
-		return heaviest >= 0, nil
-	}
+	// All streams decide.
 	for ; heaviest >= 0; heaviest-- {
-		if ok, err := UseInAllRanges(ctx, plan, simulator, &list[heaviest], trials.StreamCount(simulator.Problem)); ok || err != nil {
+		if ok, err := UseInAllRanges(ctx, plan, simulator, &list[heaviest], streams); ok || err != nil {
 			return ok, err
 		}
 	}

@@ -33,18 +33,11 @@ type candidatePlacements struct {
 
 // candidatePlacement is a placement whose ranges are tried one by one.
 type candidatePlacement struct {
-	layout          *placement.Layout
-	rangeAccuracies []float64         // by range: what the fluid model allows
-	trials          *trials.Placement // nil until a range is tried
-	nextCascade     []int             // by range: index, in the order by accuracy, of the most accurate cascade that is not ruled out
-	gears           []*passedCascade  // by range: that cascade, if it has passed; nil before it is tried
-	accuracyBound   float64           // weighted accuracy that the ranges reach at most; below 0 if a range has no cascade
-}
-
-// passedCascade is a cascade that passed its trial.
-type passedCascade struct {
-	cascade *placement.LoadedCascade
-	trial   trials.Trial
+	layout        *placement.Layout
+	trials        *trials.Placement     // nil until a range is tried
+	nextCascade   []int                 // by range: index, in the order by accuracy, of the most accurate cascade that is not ruled out
+	gears         []*trials.PlannedGear // by range: the gear of that cascade, if it has passed; nil before it is tried
+	accuracyBound float64               // weighted accuracy that the ranges reach at most; below 0 if a range has no cascade
 }
 
 // add adds those of some ranked placements (models on devices) that serve all ranges of rates, as candidates
@@ -56,10 +49,7 @@ func (l *candidatePlacements) add(best []*placement.RankedLayout, requested int)
 		if len(ranked.RangeAccuracies) < len(space.Problem.RangeEdges) {
 			return
 		}
-		candidate := &candidatePlacement{
-			layout: ranked.Layout, rangeAccuracies: ranked.RangeAccuracies, accuracyBound: ranked.Accuracy,
-			gears: make([]*passedCascade, len(ranked.RangeAccuracies)),
-		}
+		candidate := &candidatePlacement{layout: ranked.Layout, accuracyBound: ranked.Accuracy, gears: make([]*trials.PlannedGear, len(ranked.RangeAccuracies))}
 		for _, maxAccuracy := range ranked.RangeAccuracies {
 			index, _ := slices.BinarySearchFunc(space.ByAccuracy, maxAccuracy, func(i int, maxAccuracy float64) int {
 				return cmp.Or(cmp.Compare(maxAccuracy, cascades.PlannedAccuracy(space.Problem, &space.Cascades[i])), 1)
@@ -100,7 +90,7 @@ func (v *candidatePlacement) mostPromisingRange(plan *trials.Plan) int {
 // of simulated requests.
 func (v *candidatePlacement) tryNext(ctx context.Context, r int, history *trials.History) (simulatedRequests int, err error) {
 	if v.trials == nil {
-		v.trials = trials.NewPlacement(v.layout, history, v.rangeAccuracies)
+		v.trials = trials.NewPlacement(v.layout, history, nil)
 	}
 	space, requestsBefore := v.layout.Space, v.trials.Simulator.TrialRequests
 
@@ -129,26 +119,27 @@ func (v *candidatePlacement) tryNext(ctx context.Context, r int, history *trials
 }
 
 // tryCascade tries a cascade at a rate in simulation, with the split of its work that loads the busiest device
-// least. If it misses the SLO, the result is nil.
-func (v *candidatePlacement) tryCascade(ctx context.Context, cascade int, rate float64) (*passedCascade, error) {
-	s, err := v.trials.Layout.LoadCascade(ctx, cascade)
+// least, and returns its gear. If it misses the SLO, the result is nil.
+func (v *candidatePlacement) tryCascade(ctx context.Context, cascade int, rate float64) (*trials.PlannedGear, error) {
+	loaded, err := v.layout.LoadCascade(ctx, cascade)
 	if err != nil {
 		return nil, err
 	}
-	trial, err := v.trials.TryCascade(ctx, cascade, s, rate)
+	trial, err := v.trials.TryCascade(ctx, cascade, loaded, rate)
 	if err != nil || !trial.Passed {
 		return nil, err
 	}
-	return &passedCascade{s, trial}, nil
+	gear := trials.NewGear(v.layout.Space.Problem, loaded, rate, trial)
+	return &gear, nil
 }
 
 // plan returns the plan of a candidate placement, once a cascade of each range has passed a trial.
 func (v *candidatePlacement) plan() *trials.Plan {
 	p := v.layout.Space.Problem
 	plan := &trials.Plan{Problem: p, Configs: v.layout.Configs, Placement: v.trials}
-	for r, g := range v.gears {
-		plan.Gears = append(plan.Gears, trials.NewGear(p, g.cascade, p.RangeEdges[r], g.trial))
-		plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy
+	for r, gear := range v.gears {
+		plan.Gears = append(plan.Gears, *gear)
+		plan.Accuracy += p.RangeWeights[r] * gear.Accuracy
 	}
 	return plan
 }

@@ -4,13 +4,11 @@
 //
 // Order of reading:
 //
-//	solve.go            Solve, and the goal that it searches for
-//	target.go           what all solves of a problem share
+//	solve.go            Solve, the goal that it searches for, and what all solves of a problem share
 //	inputs.go           the spaces that a problem is planned in, and its bounds
 //	placementsearch.go  plans on several placements, of which the best is kept
 //	early.go            a quick plan in case the search is interrupted
 //	candidates.go       what no plan exceeds that passes trials
-//	overrequests.go     the SLO over all requests, if the workload names no scope
 //	latency.go          the least latency
 //	price.go            the devices of the least price
 //	heldout.go          an accuracy that is also met on held-out samples

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/ranges"
 	"inferplan/planner/gear/trials"
 	"inferplan/solver/milp"
 )
@@ -22,6 +23,21 @@ type Options struct {
 	// startLatency is the latency of a plan of less accuracy. A search for the least latency looks for no plan
 	// below it. If it is 0, the search begins at the bound.
 	startLatency time.Duration
+}
+
+// planSearch holds what the solves of one problem with different SLOs or devices share.
+type planSearch struct {
+	problem    *cascades.Problem
+	options    *Options
+	solver     milp.Solver // for linear programs
+	cache      cascades.CascadeCache
+	history    *trials.History
+	lastInputs *planInputs // of the last SLO
+
+	earlyPlan       *trials.Plan // early plan; nil if there is none
+	proofBudget     *int         // number of requests that proofs may still simulate; nil if no proof is wanted
+	enumeratedCount int          // largest number of cascades enumerated for any SLO
+	laxInputs       *planInputs  // inputs without an SLO, for bounds
 }
 
 // Solve plans for the most accuracy, the least latency or the fewest devices, by what the problem asks for. If ctx
@@ -68,4 +84,20 @@ func solveWithCache(ctx context.Context, p *cascades.Problem, solver milp.Solver
 		}
 	}
 	return trials.PlanOrError(ctx, plan, s.boundOneMoreDevice(ctx, plan))
+}
+
+// tryOverRequests plans for all requests together if the workload does not name the scope of the SLO and one
+// cascade is more accurate that way than a plan for every range.
+func (s *planSearch) tryOverRequests(ctx context.Context, plan *trials.Plan) (*trials.Plan, error) {
+	accuracy, err := ranges.SingleCascadeAccuracy(ctx, plan, s.options.Seed)
+	if err != nil || accuracy == 0 {
+		return trials.PlanOrError(ctx, plan, err)
+	}
+	q := *s.problem
+	q.OverRequests = true
+	overRequests, err := s.planMostAccurate(ctx, &q)
+	if err != nil || ctx.Err() != nil && !ranges.IsBetter(overRequests, plan) {
+		return trials.PlanOrError(ctx, plan, err)
+	}
+	return overRequests, nil
 }

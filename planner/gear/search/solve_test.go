@@ -2,6 +2,7 @@ package search
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func TestSolvePublishedAccuracies(t *testing.T) {
 			t.Errorf("%s on %d: %v", c.name, c.devices, err)
 			continue
 		}
-		t.Logf("%s on %d: accuracy %.4f, bound %.4f, front %d, %d simulations, %v, placement %v", c.name, c.devices, plan.Accuracy, plan.Bound, plan.FrontSize, plan.RunCount,
+		t.Logf("%s on %d: accuracy %.4f, bound %.4f, %d simulations, %v, placement %v", c.name, c.devices, plan.Accuracy, plan.Bound, plan.RunCount,
 			time.Since(start).Round(time.Millisecond), plan.Configs)
 		if plan.Accuracy < c.accuracy-5e-4 { // above: trials tell wandering latencies from growing ones, and half batches are tried
 			t.Errorf("%s on %d: accuracy %.4f, expected %.4f", c.name, c.devices, plan.Accuracy, c.accuracy)
@@ -70,5 +71,38 @@ func TestSolvePublishedAccuracies(t *testing.T) {
 		if best := plan.Gears[0].Accuracy; c.best > 0 && math.Abs(best-c.best) > 1e-4 {
 			t.Errorf("%s on %d: the slowest gear has accuracy %.4f, expected %.4f", c.name, c.devices, best, c.best)
 		}
+	}
+}
+
+// errSolver is the error of a solver that fails once.
+var errSolver = errors.New("the solver fails")
+
+// failingSolver solves so many programs, fails at the next one, and solves those after it.
+type failingSolver struct{ remaining int }
+
+func (s *failingSolver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
+	if s.remaining--; s.remaining == -1 {
+		return nil, errSolver
+	}
+	return programs.Solve(ctx, m, o)
+}
+
+// Whichever program the solver fails at, the search returns its error, although it may have a plan by then.
+func TestErrorOfASolverIsReturned(t *testing.T) {
+	solver(t)
+	for _, overRequests := range []bool{false, true} {
+		p := lateModel(t)
+		p.OverRequests = overRequests
+		counting := &failingSolver{remaining: math.MaxInt}
+		if _, err := Solve(t.Context(), p, counting, Options{Seed: 1}); err != nil {
+			t.Fatal(err)
+		}
+		total := math.MaxInt - counting.remaining
+		for n := range total {
+			if _, err := Solve(t.Context(), p, &failingSolver{remaining: n}, Options{Seed: 1}); !errors.Is(err, errSolver) {
+				t.Errorf("over all requests %v: after %d of %d programs the error is %v", overRequests, n, total, err)
+			}
+		}
+		t.Logf("over all requests %v: %d programs", overRequests, total)
 	}
 }

@@ -32,9 +32,8 @@ type Plan struct {
 	IsProved          bool
 	// OneMoreBounds is, by kind, Bound with one more device.
 	OneMoreBounds []float64
-	// CascadeCount is the number of enumerated cascades, FrontSize that of the cascades on the front of the
-	// placement, and RunCount that of simulated runs.
-	CascadeCount, FrontSize, RunCount int
+	// CascadeCount is the number of enumerated cascades, and RunCount that of simulated runs.
+	CascadeCount, RunCount int
 	// TailLatency is the latency at the percentile over all requests, simulated on the measured rates. It is 0 if
 	// it was not simulated.
 	TailLatency time.Duration
@@ -125,7 +124,7 @@ func PlanOrError(ctx context.Context, plan *Plan, err error) (*Plan, error) {
 // ranges of rates.
 func (d *Placement) SingleCascadePlan(s *placement.LoadedCascade, trial Trial) *Plan {
 	p := d.Layout.Space.Problem
-	plan := &Plan{Problem: p, Configs: d.Layout.Configs, Chains: d.Layout.Chains, Placement: d, FrontSize: 1}
+	plan := &Plan{Problem: p, Configs: d.Layout.Configs, Chains: d.Layout.Chains, Placement: d}
 	for r, edge := range p.RangeEdges {
 		plan.Gears = append(plan.Gears, NewGear(p, s, edge, trial))
 		plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy

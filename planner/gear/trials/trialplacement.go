@@ -95,7 +95,6 @@ func (d *Placement) findGear(ctx context.Context, next int, minAccuracy float64)
 		}
 
 		// Take it if it passes.
-		plan.FrontSize++
 		if lastTrial = &trial; trial.Passed {
 			plan.Gears = append(plan.Gears, NewGear(p, s, edge, trial))
 			plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy
