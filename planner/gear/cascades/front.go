@@ -51,7 +51,7 @@ func pruneCascades(ctx context.Context, list []Cascade, models int) ([]Cascade, 
 			reachCounts[i][m] = float64(list[i].ReachCounts[k])
 		}
 	}
-	undominated, err := pareto.UndominatedPoints(ctx, reachCounts, CorrectCounts(list))
+	undominated, err := pareto.UndominatedPoints(ctx, reachCounts, correctCounts(list))
 	return selectCascades(list, undominated), err
 }
 
@@ -64,8 +64,8 @@ func selectCascades(list []Cascade, indexes []int) []Cascade {
 	return selected
 }
 
-// CorrectCounts returns how many samples each cascade answers correctly.
-func CorrectCounts(list []Cascade) []int32 {
+// correctCounts returns how many samples each cascade answers correctly.
+func correctCounts(list []Cascade) []int32 {
 	counts := make([]int32, len(list))
 	for i := range list {
 		counts[i] = list[i].CorrectCount
@@ -76,5 +76,5 @@ func CorrectCounts(list []Cascade) []int32 {
 // ParetoFront returns the indexes of the cascades on the Pareto front by rising cost and accuracy. Of equal ones
 // the first is kept. Cascades of infinite cost are left out.
 func ParetoFront(cost []float64, list []Cascade) []int {
-	return pareto.Front(cost, CorrectCounts(list))
+	return pareto.Front(cost, correctCounts(list))
 }

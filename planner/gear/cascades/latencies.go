@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// MinLatency returns the least tail latency of a cascade. That is the time through batches of one of all its
+// minLatency returns the least tail latency of a cascade. That is the time through batches of one of all its
 // models, except those that are reached by no more samples than the percentile allows to be late.
-func (p *Problem) MinLatency(c *Cascade) time.Duration {
+func (p *Problem) minLatency(c *Cascade) time.Duration {
 	maxLate := int32((1 - p.Percentile) * float64(p.PlanningSamples.N))
 	latency := time.Duration(0)
 	for k, m := range c.Models {
@@ -24,7 +24,7 @@ func (p *Problem) MinLatency(c *Cascade) time.Duration {
 func (p *Problem) CascadesInTime(list []Cascade) []Cascade {
 	inTime := make([]Cascade, 0, len(list))
 	for i := range list {
-		if p.MinLatency(&list[i]) <= p.SLO {
+		if p.minLatency(&list[i]) <= p.SLO {
 			inTime = append(inTime, list[i])
 		}
 	}

@@ -34,19 +34,26 @@ func ClimbRanges(ctx context.Context, plan *trials.Plan, seed uint64, anyPlan bo
 	}
 
 	// Climb on the rates, or on a sample if they are many.
-	partial := NewClimber(sampleWindows(p), plan, seed)
-	err := partial.ClimbAll(ctx)
-	if !p.HasManyRequests() {
-		return trials.PlanOrError(ctx, partial.ClimbedPlan(plan), err)
+	if p.HasManyRequests() {
+		climbed, _, err := ClimbBySample(ctx, plan, p, sampleWindows(p), seed)
+		return trials.PlanOrError(ctx, climbed, err)
 	}
-	if err != nil || p.MissesTarget(plan.Accuracy+partial.gateResult.Accuracy-partial.planResult.Accuracy) {
-		return trials.PlanOrError(ctx, plan, err)
-	}
+	climber := newClimber(p, plan, seed)
+	err := climber.climbAll(ctx)
+	return trials.PlanOrError(ctx, climber.climbedPlan(plan), err)
+}
 
-	// Repeat the steps on all rates.
-	full := NewClimber(p, plan, seed)
-	err = full.RepeatSteps(ctx, partial.Steps)
-	return trials.PlanOrError(ctx, full.ClimbedPlan(plan), err)
+// ClimbBySample climbs on a sample of the measured rates of problem p, and repeats the steps on all rates, as far as
+// these allow them. It returns the plan and the number of steps that they refuse. If the sample shows that the plan
+// stays below its target, it returns the plan as it is.
+func ClimbBySample(ctx context.Context, plan *trials.Plan, p, sample *cascades.Problem, seed uint64) (climbed *trials.Plan, refusedSteps int, err error) {
+	partial := newClimber(sample, plan, seed)
+	if err := partial.climbAll(ctx); err != nil || p.MissesTarget(plan.Accuracy+partial.gateResult.Accuracy-partial.planResult.Accuracy) {
+		return plan, 0, err
+	}
+	full := newClimber(p, plan, seed)
+	err = full.repeatSteps(ctx, partial.steps)
+	return full.climbedPlan(plan), len(partial.steps) - len(full.steps), err
 }
 
 // gearClimber raises the gears of a plan on its placement, range by range.
@@ -60,13 +67,13 @@ type gearClimber struct {
 	planResult    trials.MeasuredResult     // of the plan, on the first stream
 	gateResult    trials.MeasuredResult     // of the gears, on the gate stream
 	streamsResult *trials.MeasuredResult    // of the gears, on all streams; nil if none was raised
-	Steps         []climbStep               // from the plan to the gears
+	steps         []climbStep               // from the plan to the gears
 }
 
-// NewClimber returns a climber, which raises the gears of a plan on simulated streams at the measured rates of
+// newClimber returns a climber, which raises the gears of a plan on simulated streams at the measured rates of
 // problem p: those of the plan or a sample of them. On a sample one stream suffices, because the steps are
 // repeated on all rates.
-func NewClimber(p *cascades.Problem, plan *trials.Plan, seed uint64) *gearClimber {
+func newClimber(p *cascades.Problem, plan *trials.Plan, seed uint64) *gearClimber {
 	l := plan.Placement.Layout
 	c := &gearClimber{simulator: trials.NewSimulator(p, l.Configs, l.Chains, seed), layout: placement.NewLayout(l.Space.WithLimits(p), l.Configs, l.Chains), streams: trials.StreamCount(p), gears: plan.Gears, gateStream: noGate}
 	if c.simulator.RunCount = plan.Placement.Simulator.RunCount; p != plan.Problem {
@@ -78,9 +85,9 @@ func NewClimber(p *cascades.Problem, plan *trials.Plan, seed uint64) *gearClimbe
 // noGate is the gate stream before anything was run.
 const noGate = trials.EvenStream - 1
 
-// ClimbAll raises the gears (cascades) of ranges, the range of the most requests first, until none can be
+// climbAll raises the gears (cascades) of ranges, the range of the most requests first, until none can be
 // raised.
-func (c *gearClimber) ClimbAll(ctx context.Context) error {
+func (c *gearClimber) climbAll(ctx context.Context) error {
 	p := c.simulator.Problem
 	var err error
 	if c.front, err = c.layout.FeasibleFront(ctx, 0, -1); err != nil {
@@ -182,7 +189,7 @@ func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passe
 	// Take the step.
 	if low > 0 {
 		c.gears, c.gateResult = path[low-1].gears, path[low-1].result
-		c.Steps = append(c.Steps, path[:low]...)
+		c.steps = append(c.steps, path[:low]...)
 	}
 
 	// The stream that failed becomes the gate.
@@ -227,9 +234,9 @@ func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst
 	return worst, 0, nil
 }
 
-// ClimbedPlan returns the plan with the raised gears, and what all streams showed of them. If none was raised,
+// climbedPlan returns the plan with the raised gears, and what all streams showed of them. If none was raised,
 // it is the plan itself.
-func (c *gearClimber) ClimbedPlan(plan *trials.Plan) *trials.Plan {
+func (c *gearClimber) climbedPlan(plan *trials.Plan) *trials.Plan {
 	if c.streamsResult == nil {
 		return plan
 	}
@@ -269,9 +276,9 @@ func sampleWindows(p *cascades.Problem) *cascades.Problem {
 	return &q
 }
 
-// RepeatSteps repeats the steps of a climb, which was made on a sample of the measured rates, on all rates, as
+// repeatSteps repeats the steps of a climb, which was made on a sample of the measured rates, on all rates, as
 // far as these allow them. If they refuse a step, it and the later steps of its range are left out.
-func (c *gearClimber) RepeatSteps(ctx context.Context, steps []climbStep) error {
+func (c *gearClimber) repeatSteps(ctx context.Context, steps []climbStep) error {
 	for len(steps) > 0 {
 		path, gears := make([]climbStep, len(steps)), c.gears
 		for k, step := range steps {

@@ -81,9 +81,8 @@ func SingleCascadeAccuracy(ctx context.Context, plan *trials.Plan, seed uint64) 
 func bestCascadePlan(ctx context.Context, space *planspace.Space, reference, toBeat *trials.Plan, history *trials.History) (best *trials.Plan, err error) {
 	list, err := LayoutsFor(ctx, space, reference)
 	for _, candidate := range list {
-		placement := trials.NewPlacement(candidate.Layout, history, nil)
-		plan, simulator := &trials.Plan{Problem: space.Problem, Configs: candidate.Layout.Configs, Chains: candidate.Layout.Chains, Placement: placement}, placement.Simulator
-		ok, err := findSingleCascade(ctx, plan, simulator, worthTrying(space.Problem, candidate.Cascades, toBeat))
+		plan := trials.NewPlacement(candidate.Layout, history, nil).NewPlan()
+		ok, err := findSingleCascade(ctx, plan, worthTrying(space.Problem, candidate.Cascades, toBeat))
 		if ok && IsBetter(plan, toBeat) {
 			best, toBeat = plan, plan
 		}
@@ -180,8 +179,9 @@ func minAccuracy(plan *trials.Plan) float64 {
 // first. On measured rates the search begins at the heaviest cascade that devices without queues could serve
 // and goes on in steps that double, on the first stream (random arrivals). From the cascade found downwards all
 // streams decide. An error may come with a cascade that keeps the SLO if there is one stream only.
-func findSingleCascade(ctx context.Context, plan *trials.Plan, simulator *trials.Simulator, list []placement.LoadedCascade) (bool, error) {
-	p, streams, heaviest := simulator.Problem, trials.StreamCount(simulator.Problem), len(list)-1
+func findSingleCascade(ctx context.Context, plan *trials.Plan, list []placement.LoadedCascade) (bool, error) {
+	p, simulator, heaviest := plan.Problem, plan.Placement.Simulator, len(list)-1
+	streams := trials.StreamCount(p)
 
 	// Bisect by the first stream. If there are few cascades, all are tried: a heavier one may hold where a lighter one
 	// fails.

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/placement"
 	"inferplan/planner/gear/planspace"
 	"inferplan/planner/gear/trials"
 	"inferplan/solver/knapsack"
@@ -27,7 +28,11 @@ func oneRangeByLP(t interface{ Fatalf(string, ...any) }, p *cascades.Problem, li
 		accuracy[i] = float64(list[i].CorrectCount) / float64(p.PlanningSamples.N)
 	}
 	for r, edge := range p.RangeEdges {
-		undominated, err := pareto.UndominatedPoints(context.Background(), work, cascades.CorrectCounts(list))
+		correct := make([]int32, len(list))
+		for i := range list {
+			correct[i] = list[i].CorrectCount
+		}
+		undominated, err := pareto.UndominatedPoints(context.Background(), work, correct)
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
@@ -124,11 +129,11 @@ func bestByEnumeration(t *rapid.T, p *cascades.Problem) float64 {
 					continue
 				}
 				shares, _ := pl.Split(work[i])
-				got, err := b.SimulateRun(context.Background(), &trials.TrialRun{Cascade: &list[i], MinQueue: 1, Shares: shares, Rate: edge, Length: trials.ShortestRunLength(p.SLO, edge), LatencyLimit: p.SLO, MaxLateShare: 1})
+				got, err := b.TryOnce(context.Background(), &placement.LoadedCascade{Cascade: &list[i], Shares: shares}, edge, trials.ShortestRunLength(p.SLO, edge), p.SLO, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got.LatencyGrowth <= p.SLO/20 && (p.OverRequests || got.Tail <= p.SLO) {
+				if got.Stable && (p.OverRequests || got.Passed) {
 					options[r] = append(options[r], knapsack.Choice{Value: p.RangeWeights[r] * float64(list[i].CorrectCount) / float64(p.PlanningSamples.N), Weight: p.RangeWeights[r] * got.LateShare})
 				}
 			}

@@ -135,11 +135,9 @@ func (v *candidatePlacement) tryCascade(ctx context.Context, cascade int, rate f
 
 // plan returns the plan of a candidate placement, once a cascade of each range has passed a trial.
 func (v *candidatePlacement) plan() *trials.Plan {
-	p := v.layout.Space.Problem
-	plan := &trials.Plan{Problem: p, Configs: v.layout.Configs, Placement: v.trials}
-	for r, gear := range v.gears {
-		plan.Gears = append(plan.Gears, *gear)
-		plan.Accuracy += p.RangeWeights[r] * gear.Accuracy
+	plan := v.trials.NewPlan()
+	for _, gear := range v.gears {
+		plan.AddGear(*gear)
 	}
 	return plan
 }

@@ -54,7 +54,10 @@ func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *placement.Ranked
 				return err
 			}
 			if trial.Passed {
-				s.earlyPlan = placement.SingleCascadePlan(loaded, trial)
+				s.earlyPlan = placement.NewPlan()
+				for _, edge := range p.RangeEdges {
+					s.earlyPlan.AddGear(trials.NewGear(p, loaded, edge, trial))
+				}
 				return nil
 			}
 			break // go on with less load

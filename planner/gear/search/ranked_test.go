@@ -112,7 +112,7 @@ func TestGearBoundAgainstBruteForce(t *testing.T) {
 			for r, edge := range p.RangeEdges {
 				most := -1.0
 				for i := range list {
-					if a := cascades.PlannedAccuracy(p, &list[i]); a > most && p.MinLatency(&list[i]) <= p.SLO && devicesHaveTime(t, p, s, hosts, &list[i], edge) {
+					if a := cascades.PlannedAccuracy(p, &list[i]); a > most && len(p.CascadesInTime(list[i:i+1])) > 0 && devicesHaveTime(t, p, s, hosts, &list[i], edge) {
 						most = a
 					}
 				}

@@ -19,24 +19,24 @@ import (
 // MeasuredResult holds the accuracy and lateness of a plan in a simulation of measured rates.
 type MeasuredResult struct {
 	Tail                time.Duration // at the SLO's percentile, over all requests
-	HeldOutTail         time.Duration // the same of streams that bring held-out samples; 0 if none did
+	heldOutTail         time.Duration // the same of streams that bring held-out samples; 0 if none did
 	LateShare, Accuracy float64       // share of late requests; accuracy of the gears in use over all samples, not only those that came
 	GearShares          []float64     // by gear: share of the requests that it served
 }
 
 // TakeWorst raises tails and late share to those of another stream.
 func (r *MeasuredResult) TakeWorst(other *MeasuredResult) {
-	r.Tail, r.HeldOutTail, r.LateShare = max(r.Tail, other.Tail), max(r.HeldOutTail, other.HeldOutTail), max(r.LateShare, other.LateShare)
+	r.Tail, r.heldOutTail, r.LateShare = max(r.Tail, other.Tail), max(r.heldOutTail, other.heldOutTail), max(r.LateShare, other.LateShare)
 }
 
 // KeepsSLO reports whether all requests together keep the SLO.
 func (r MeasuredResult) KeepsSLO(p *cascades.Problem) bool {
-	return max(r.Tail, r.HeldOutTail) <= p.SLO && r.LateShare <= 1-p.Percentile
+	return max(r.Tail, r.heldOutTail) <= p.SLO && r.LateShare <= 1-p.Percentile
 }
 
 // AsTrial returns the result as the trial of every range.
 func (r *MeasuredResult) AsTrial() Trial {
-	return Trial{Latency: r.Tail, HeldOutLatency: r.HeldOutTail, Stable: true, Passed: true, LateShare: r.LateShare}
+	return Trial{Latency: r.Tail, HeldOutLatency: r.heldOutTail, Stable: true, Passed: true, LateShare: r.LateShare}
 }
 
 // gearTables returns the tables, as the run-time policy reads them, of gears, one for each range of rates.
@@ -61,9 +61,9 @@ func measuredStreamName(stream int) string {
 	return fmt.Sprintf("gear/measured/%d", stream)
 }
 
-// StreamSamples returns the samples that the requests of a stream (the random arrivals of a run) bring. Every
+// streamSamples returns the samples that the requests of a stream (the random arrivals of a run) bring. Every
 // second stream brings the held-out ones, which planning did not see, if there are any.
-func (b *Simulator) StreamSamples(stream int) *cascades.Samples {
+func (b *Simulator) streamSamples(stream int) *cascades.Samples {
 	if p := b.Problem; p.HeldOutSamples.IsPresent() && stream != EvenStream && stream%2 == 1 {
 		return p.HeldOutSamples
 	}
@@ -77,7 +77,7 @@ func (b *Simulator) RunMeasured(ctx context.Context, gears []PlannedGear, stream
 	// Tables of the gears, with the samples of the stream.
 	*b.RunCount++
 	t := b.gearTables(gears)
-	gearTables, samples := gear.TablesOf(t), b.StreamSamples(stream)
+	gearTables, samples := gear.TablesOf(t), b.streamSamples(stream)
 	if samples != b.Problem.PlanningSamples {
 		withSamples := *gearTables
 		withSamples.Records, t.KindTables = b.pipelineRecords(samples), &withSamples
@@ -122,7 +122,7 @@ func (b *Simulator) RunMeasured(ctx context.Context, gears []PlannedGear, stream
 	if tail := report.PercentileReordering(latencies, b.Problem.Percentile); samples == b.Problem.PlanningSamples {
 		result.Tail = tail
 	} else {
-		result.HeldOutTail = tail
+		result.heldOutTail = tail
 	}
 	return result, nil
 }

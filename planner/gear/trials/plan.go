@@ -59,6 +59,17 @@ func NewGear(p *cascades.Problem, s *placement.LoadedCascade, edge float64, t Tr
 	return PlannedGear{Cascade: *s.Cascade, MinQueue: 1, Shares: s.Shares, BusiestLoad: s.DeviceLoad * edge, Trial: t, Accuracy: cascades.PlannedAccuracy(p, s.Cascade)}
 }
 
+// NewPlan returns a plan without gears on the placement.
+func (d *Placement) NewPlan() *Plan {
+	return &Plan{Problem: d.Layout.Space.Problem, Configs: d.Layout.Configs, Chains: d.Layout.Chains, Placement: d}
+}
+
+// AddGear adds the gear of the next range of rates.
+func (plan *Plan) AddGear(g PlannedGear) {
+	plan.Accuracy += plan.Problem.RangeWeights[len(plan.Gears)] * g.Accuracy
+	plan.Gears = append(plan.Gears, g)
+}
+
 // Gains of weighted accuracy that are worth an effort: MinAccuracyGain any simulation, ShorterBatchGain shorter
 // batches, with which devices do less under overload, and NextPlacementGain the simulations of another placement.
 const (
@@ -120,18 +131,6 @@ func PlanOrError(ctx context.Context, plan *Plan, err error) (*Plan, error) {
 	return plan, err
 }
 
-// SingleCascadePlan returns the plan in which one cascade, which passed a trial at the highest rate, serves all
-// ranges of rates.
-func (d *Placement) SingleCascadePlan(s *placement.LoadedCascade, trial Trial) *Plan {
-	p := d.Layout.Space.Problem
-	plan := &Plan{Problem: p, Configs: d.Layout.Configs, Chains: d.Layout.Chains, Placement: d}
-	for r, edge := range p.RangeEdges {
-		plan.Gears = append(plan.Gears, NewGear(p, s, edge, trial))
-		plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy
-	}
-	return plan
-}
-
 // ImproveFrom gives an early plan the better gears of those ranges that an interrupted search on the same
 // placement had done. The receiver may be nil, if there was no early plan.
 func (plan *Plan) ImproveFrom(placement *Placement) {
@@ -153,13 +152,9 @@ func (plan *Plan) Tables() *policy.Tables {
 // own, as long as the promise of a trial is about. Its requests bring the given samples. If samples is nil,
 // they bring the planning samples. Tests and benchmarks call it, to see whether a plan keeps its promise.
 func (plan *Plan) RetryGear(ctx context.Context, samples *cascades.Samples, rangeIndex int, seed uint64) (Trial, error) {
-	p, planned := plan.Problem, &plan.Gears[rangeIndex]
+	p, planned, edge := plan.Problem, &plan.Gears[rangeIndex], plan.Problem.RangeEdges[rangeIndex]
 	simulator := NewSimulator(p, plan.Configs, plan.Chains, seed)
-	edge := p.RangeEdges[rangeIndex]
-	s, err := simulator.SimulateRun(ctx, &TrialRun{Cascade: &planned.Cascade, MinQueue: planned.MinQueue, Shares: planned.Shares, Rate: edge,
-		Length: freshTrialFactor * ShortestRunLength(trialSLO(p, &planned.Cascade, edge), edge), LatencyLimit: p.SLO, MaxLateShare: 1, samples: samples})
-	if err != nil {
-		return Trial{}, err
-	}
-	return s.asTrial(p.SLO), nil
+	simulator.MinQueue = planned.MinQueue
+	length := freshTrialFactor * ShortestRunLength(trialSLO(p, &planned.Cascade, edge), edge)
+	return simulator.TryOnce(ctx, &placement.LoadedCascade{Cascade: &planned.Cascade, Shares: planned.Shares}, edge, length, p.SLO, samples)
 }

@@ -47,15 +47,15 @@ func NewSimulator(p *cascades.Problem, configs []planspace.Config, chains []plan
 // errTooManyLate is the cause with which a run is cancelled early.
 var errTooManyLate = errors.New("more requests are late than the percentile allows")
 
-// TrialRun is one run of a cascade at a constant rate.
-type TrialRun struct {
-	Cascade      *cascades.Cascade
-	MinQueue     int
-	Shares       [][]float64       // split, by model and replica
-	Rate         float64           // requests per second
-	Length       time.Duration     // simulated time
-	LatencyLimit time.Duration     // a request that takes longer is late
-	MaxLateShare float64           // share of late requests at which the run ends; 0 means what the percentile allows
+// trialRun is one run of a cascade at a constant rate.
+type trialRun struct {
+	cascade      *cascades.Cascade
+	minQueue     int
+	shares       [][]float64       // split, by model and replica
+	rate         float64           // requests per second
+	length       time.Duration     // simulated time
+	latencyLimit time.Duration     // a request that takes longer is late
+	maxLateShare float64           // share of late requests at which the run ends; 0 means what the percentile allows
 	stream       int               // number of the random arrivals
 	samples      *cascades.Samples // samples that requests bring; nil means the planning samples
 	blockLength  time.Duration     // length of a block; 0 means that none are recorded
@@ -63,28 +63,28 @@ type TrialRun struct {
 
 // runResult holds the figures of one run of a trial.
 type runResult struct {
-	Tail          time.Duration // latency at the percentile, without the first quarter
+	tail          time.Duration // latency at the percentile, without the first quarter
 	stoppedEarly  bool          // too many requests were late, and nothing else is known
-	LateShare     float64       // share of the requests past the limit
-	LatencyGrowth time.Duration // of the mean latency, from the second quarter to the last
+	lateShare     float64       // share of the requests past the limit
+	latencyGrowth time.Duration // of the mean latency, from the second quarter to the last
 	blocks        []runBlock    // results by block, in order of time
 }
 
-// SimulateRun simulates one gear at a constant rate with random arrivals, by the real policy, and returns the
+// simulateRun simulates one gear at a constant rate with random arrivals, by the real policy, and returns the
 // share of late requests, the tail latency and how latencies grew. It ends early once too many requests are
 // late.
-func (b *Simulator) SimulateRun(ctx context.Context, trial *TrialRun) (runResult, error) {
+func (b *Simulator) simulateRun(ctx context.Context, trial *trialRun) (runResult, error) {
 	*b.RunCount++
 	p, samples := b.Problem, cmp.Or(trial.samples, b.Problem.PlanningSamples)
 
 	// Tables, policy and arrivals.
-	t := b.TablesWith(trial.Rate, trial.Cascade.Gear(trial.Rate, trial.MinQueue, trial.Shares))
+	t := b.TablesWith(trial.rate, trial.cascade.Gear(trial.rate, trial.minQueue, trial.shares))
 	gear.TablesOf(t).Records = b.shuffledRecords(samples, trial.stream)
 	gearPolicy, err := gear.New(t, gear.OptionsWithoutRefusals(t))
 	if err != nil {
 		return runResult{}, err
 	}
-	source, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(b.seed, b.streamNameOf(samples, trial.stream)), 0, trial.Rate, trial.Length)
+	source, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(b.seed, b.streamNameOf(samples, trial.stream)), 0, trial.rate, trial.length)
 	if err != nil {
 		return runResult{}, fmt.Errorf("trying a gear: %w", err)
 	}
@@ -92,13 +92,13 @@ func (b *Simulator) SimulateRun(ctx context.Context, trial *TrialRun) (runResult
 	// The recorder ends the run once too many requests are late.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	expectedRequests := trial.Rate * trial.Length.Seconds()
-	maxLateShare := cmp.Or(trial.MaxLateShare, 1-p.Percentile)
-	recorder := latencyRecorder{length: trial.Length, limit: trial.LatencyLimit, cancel: cancel, maxLateCount: int(maxLateShare * expectedRequests), blockLength: trial.blockLength}
+	expectedRequests := trial.rate * trial.length.Seconds()
+	maxLateShare := cmp.Or(trial.maxLateShare, 1-p.Percentile)
+	recorder := latencyRecorder{length: trial.length, limit: trial.latencyLimit, cancel: cancel, maxLateCount: int(maxLateShare * expectedRequests), blockLength: trial.blockLength}
 	if trial.blockLength > 0 {
-		recorder.blockLatencies = make([][]time.Duration, trial.Length/trial.blockLength)
+		recorder.blockLatencies = make([][]time.Duration, trial.length/trial.blockLength)
 		for i := range recorder.blockLatencies {
-			recorder.blockLatencies[i] = make([]time.Duration, 0, int(1.2*trial.Rate*trial.blockLength.Seconds()))
+			recorder.blockLatencies[i] = make([]time.Duration, 0, int(1.2*trial.rate*trial.blockLength.Seconds()))
 		}
 	}
 	recorder.latencies = slices.Grow(b.latencies[:0], int(1.1*expectedRequests))
@@ -106,7 +106,7 @@ func (b *Simulator) SimulateRun(ctx context.Context, trial *TrialRun) (runResult
 	if p.Drift > 0 {
 		service = sim.SlowedService(sim.ExactService(t), p.Drift)
 	}
-	_, err = sim.Run(ctx, sim.Config{Tables: t, Service: service, Policy: gearPolicy, Source: source, Duration: trial.Length, Egress: p.RequestOverhead, FrontEnd: p.FrontEndTime, OnCompleted: recorder.addLatency, NoReport: true})
+	_, err = sim.Run(ctx, sim.Config{Tables: t, Service: service, Policy: gearPolicy, Source: source, Duration: trial.length, Egress: p.RequestOverhead, FrontEnd: p.FrontEndTime, OnCompleted: recorder.addLatency, NoReport: true})
 
 	// Collect the result.
 	b.latencies = recorder.latencies
@@ -121,14 +121,14 @@ func (b *Simulator) SimulateRun(ctx context.Context, trial *TrialRun) (runResult
 		}
 		return runResult{}, fmt.Errorf("trying a gear: %w", err)
 	}
-	result.LateShare = shareAbove(recorder.latencies, trial.LatencyLimit)
+	result.lateShare = shareAbove(recorder.latencies, trial.latencyLimit)
 	for _, latencies := range recorder.blockLatencies {
-		result.blocks = append(result.blocks, runBlock{shareAbove(latencies, trial.LatencyLimit), report.PercentileReordering(latencies, p.Percentile), meanLatency(latencies)})
+		result.blocks = append(result.blocks, runBlock{shareAbove(latencies, trial.latencyLimit), report.PercentileReordering(latencies, p.Percentile), meanLatency(latencies)})
 	}
-	result.Tail = report.PercentileReordering(recorder.latencies, p.Percentile)
-	result.LatencyGrowth = recorder.quarterMean(3) - recorder.quarterMean(1)
+	result.tail = report.PercentileReordering(recorder.latencies, p.Percentile)
+	result.latencyGrowth = recorder.quarterMean(3) - recorder.quarterMean(1)
 	if recorder.quarters[3].n == 0 {
-		result.LatencyGrowth = recorder.quarterMean(1) // no request came in the last quarter, so the growth is not known: assume the worst
+		result.latencyGrowth = recorder.quarterMean(1) // no request came in the last quarter, so the growth is not known: assume the worst
 	}
 	return result, nil
 }

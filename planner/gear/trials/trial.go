@@ -65,7 +65,7 @@ type Trial struct {
 	HeldOutLatency  time.Duration
 	LateShare       float64 // share of late requests, of the planning or held-out samples, whichever is larger
 	tooManyRequests bool    // the trial was not made, because it would have too many requests
-	FailsHeldOut    bool    // it passes with the planning samples but not with the held-out ones
+	failsHeldOut    bool    // it passes with the planning samples but not with the held-out ones
 }
 
 // The length of the shortest trial: usualTrialRequests requests, unless long batches or many devices need other
@@ -148,7 +148,7 @@ func (b *Simulator) TryWithLateShare(ctx context.Context, cascade *placement.Loa
 	}
 
 	// The planning samples.
-	run := TrialRun{Cascade: cascade.Cascade, MinQueue: b.MinQueue, Shares: cascade.Shares, Rate: rate, Length: shortRun, LatencyLimit: slo, samples: p.PlanningSamples}
+	run := trialRun{cascade: cascade.Cascade, minQueue: b.MinQueue, shares: cascade.Shares, rate: rate, length: shortRun, latencyLimit: slo, samples: p.PlanningSamples}
 	t, err := b.trySamples(ctx, run, cascade.MaxLoad, maxLateShare)
 	passes := t.Passed || t.Stable && maxLateShare > 1-p.Percentile
 	if err != nil || !passes || !p.HeldOutSamples.IsPresent() {
@@ -161,7 +161,7 @@ func (b *Simulator) TryWithLateShare(ctx context.Context, cascade *placement.Loa
 	if run.samples != p.HeldOutSamples {
 		delete(b.shuffledSamples, run.samples)
 	}
-	t.HeldOutLatency, t.FailsHeldOut = heldOutTrial.Latency, !heldOutTrial.Passed && !(heldOutTrial.Stable && maxLateShare > 1-p.Percentile)
+	t.HeldOutLatency, t.failsHeldOut = heldOutTrial.Latency, !heldOutTrial.Passed && !(heldOutTrial.Stable && maxLateShare > 1-p.Percentile)
 	t.Stable, t.Passed, t.LateShare = heldOutTrial.Stable, t.Passed && heldOutTrial.Passed, max(t.LateShare, heldOutTrial.LateShare)
 	return t, err
 }
@@ -169,29 +169,29 @@ func (b *Simulator) TryWithLateShare(ctx context.Context, cascade *placement.Loa
 // trySamples tries a gear in simulation: a short run, which sieves out what clearly fails, then streams until a
 // judgement decides, by the test described at the top of this file. maxLoad is the load of the busiest device
 // (seconds per request).
-func (b *Simulator) trySamples(ctx context.Context, run TrialRun, maxLoad, maxLateShare float64) (Trial, error) {
-	p, slo, shortRun := b.Problem, run.LatencyLimit, run.Length
+func (b *Simulator) trySamples(ctx context.Context, run trialRun, maxLoad, maxLateShare float64) (Trial, error) {
+	p, slo, shortRun := b.Problem, run.latencyLimit, run.length
 
 	// The short run.
-	run.MaxLateShare = min(1, shortRunSieve*maxLateShare)
-	result, err := b.SimulateRun(ctx, &run)
+	run.maxLateShare = min(1, shortRunSieve*maxLateShare)
+	result, err := b.simulateRun(ctx, &run)
 	if err != nil {
 		return Trial{}, err
 	}
-	if t := result.asTrial(slo); result.stoppedEarly || result.LateShare > run.MaxLateShare {
+	if t := result.asTrial(slo); result.stoppedEarly || result.lateShare > run.maxLateShare {
 		t.Passed, t.Stable = false, false
 		return t, nil
 	}
 
 	// Streams, until a judgement decides.
-	run.Length, run.blockLength = streamRunFactor*shortRun, shortRun/blocksPerRun
-	if run.MaxLateShare = maxLateShare; maxLateShare <= 1-p.Percentile {
-		run.MaxLateShare = streamSieve * maxLateShare
+	run.length, run.blockLength = streamRunFactor*shortRun, shortRun/blocksPerRun
+	if run.maxLateShare = maxLateShare; maxLateShare <= 1-p.Percentile {
+		run.maxLateShare = streamSieve * maxLateShare
 	}
-	evidence, tails := trialEvidence{busiestLoad: maxLoad * run.Rate}, time.Duration(0)
+	evidence, tails := trialEvidence{busiestLoad: maxLoad * run.rate}, time.Duration(0)
 	for {
 		run.stream++
-		if result, err = b.SimulateRun(ctx, &run); err != nil {
+		if result, err = b.simulateRun(ctx, &run); err != nil {
 			return Trial{}, err
 		}
 		t := result.asTrial(slo)
@@ -211,13 +211,23 @@ func (b *Simulator) trySamples(ctx context.Context, run TrialRun, maxLoad, maxLa
 	}
 }
 
+// TryOnce tries a cascade in one run at a rate, whatever share of its requests is late. The requests bring the given
+// samples. If samples is nil, they bring the planning samples.
+func (b *Simulator) TryOnce(ctx context.Context, cascade *placement.LoadedCascade, rate float64, length, slo time.Duration, samples *cascades.Samples) (Trial, error) {
+	result, err := b.simulateRun(ctx, &trialRun{cascade: cascade.Cascade, minQueue: b.MinQueue, shares: cascade.Shares, rate: rate, length: length, latencyLimit: slo, maxLateShare: 1, samples: samples})
+	if err != nil {
+		return Trial{}, err
+	}
+	return result.asTrial(slo), nil
+}
+
 // asTrial judges a run by an SLO: the tail latency is within it, and the mean latency does not grow from the
 // second quarter to the last by more than 1/growthDivisor of it.
 func (s *runResult) asTrial(slo time.Duration) Trial {
 	if s.stoppedEarly {
 		return Trial{Latency: -1}
 	}
-	t := Trial{Latency: s.Tail, Stable: s.LatencyGrowth <= slo/growthDivisor, LateShare: s.LateShare}
+	t := Trial{Latency: s.tail, Stable: s.latencyGrowth <= slo/growthDivisor, LateShare: s.lateShare}
 	t.Passed = t.Stable && t.Latency <= slo
 	return t
 }

@@ -26,7 +26,7 @@ type Placement struct {
 // cannot reach the target and exceed minAccuracy. progress is called after every range that is done. It may be nil.
 func (d *Placement) PlanRanges(ctx context.Context, minAccuracy float64, progress func(done, ranges int)) (*Plan, error) {
 	p := d.Layout.Space.Problem
-	plan := &Plan{Problem: p, Configs: d.Layout.Configs, Chains: d.Layout.Chains, Placement: d}
+	plan := d.NewPlan()
 	d.partialPlan = plan
 	next := 0 // in the order by accuracy, the most accurate cascade that was not ruled out
 	for r := range p.RangeEdges {
@@ -96,8 +96,7 @@ func (d *Placement) findGear(ctx context.Context, next int, minAccuracy float64)
 
 		// Take it if it passes.
 		if lastTrial = &trial; trial.Passed {
-			plan.Gears = append(plan.Gears, NewGear(p, s, edge, trial))
-			plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy
+			plan.AddGear(NewGear(p, s, edge, trial))
 			return next, nil
 		}
 		failedCascades = append(failedCascades, failedCascade{&space.Cascades[cascade], s.MaxLoad})
@@ -298,7 +297,7 @@ func infeasibleRange(ctx context.Context, l *placement.Layout, r int, lastTrial 
 	if err != nil {
 		return err
 	}
-	infeasible, maxRate := NoGearError(space.Problem, r, &space.Cascades[cascade], s.MaxLoad, lastTrial), space.Problem.RangeEdges[len(space.Problem.RangeEdges)-1]
+	infeasible, maxRate := noGearError(space.Problem, r, &space.Cascades[cascade], s.MaxLoad, lastTrial), space.Problem.RangeEdges[len(space.Problem.RangeEdges)-1]
 	for k := range space.Problem.Kinds {
 		devices += space.Problem.Kinds[k].Devices
 	}
@@ -308,12 +307,12 @@ func infeasibleRange(ctx context.Context, l *placement.Layout, r int, lastTrial 
 	return infeasible
 }
 
-// NoGearError returns the error that range r has no gear. c is the lightest cascade, of which the busiest
+// noGearError returns the error that range r has no gear. c is the lightest cascade, of which the busiest
 // device works load seconds per request, and lastTrial the last trial, or nil if there was none.
-func NoGearError(p *cascades.Problem, r int, c *cascades.Cascade, load float64, lastTrial *Trial) *cascades.InfeasibleError {
+func noGearError(p *cascades.Problem, r int, c *cascades.Cascade, load float64, lastTrial *Trial) *cascades.InfeasibleError {
 	infeasible := &cascades.InfeasibleError{Range: r, RangeEdge: p.RangeEdges[r], Model: p.Models[c.Models[0]].Name, MaxQPS: 1 / load}
 	if lastTrial != nil {
-		infeasible.LatencyMS, infeasible.Unstable, infeasible.TooManyRequests, infeasible.FailsHeldOut = max(0, float64(max(lastTrial.Latency, lastTrial.HeldOutLatency))/1e6), !lastTrial.Stable, lastTrial.tooManyRequests, lastTrial.FailsHeldOut
+		infeasible.LatencyMS, infeasible.Unstable, infeasible.TooManyRequests, infeasible.FailsHeldOut = max(0, float64(max(lastTrial.Latency, lastTrial.HeldOutLatency))/1e6), !lastTrial.Stable, lastTrial.tooManyRequests, lastTrial.failsHeldOut
 	}
 	return infeasible
 }

@@ -1,4 +1,4 @@
-package search
+package trials
 
 import (
 	"strings"
@@ -8,7 +8,6 @@ import (
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/placement"
 	"inferplan/planner/gear/planspace"
-	"inferplan/planner/gear/trials"
 )
 
 // samplesForwarding returns samples of two models: every n-th is uncertain and wrong at the first.
@@ -38,53 +37,22 @@ func twoModels(rate float64) *cascades.Problem {
 	return p
 }
 
-// A gear that holds on the samples planned on alone is not taken where others are held out of
-// which three times as many come to the large model. The gear that is taken has both latencies.
-func TestGearsHoldOnSamplesHeldOut(t *testing.T) {
-	const rate = 400
-	for _, c := range []struct {
-		heldOut *cascades.Samples
-		models  int
-	}{{nil, 2}, {samplesForwarding(2000, 20), 2}, {samplesForwarding(2000, 6), 1}} {
-		p := twoModels(rate)
-		p.HeldOutSamples = c.heldOut
-		plan, err := Solve(t.Context(), p, programs, Options{Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := &plan.Gears[0]
-		if len(g.Cascade.Models) != c.models {
-			t.Errorf("%d models, expected %d", len(g.Cascade.Models), c.models)
-		}
-		if held := g.Trial.HeldOutLatency; (held > 0) != (c.heldOut != nil) || held > p.SLO {
-			t.Errorf("%v with the samples held out, within an SLO of %v", held, p.SLO)
-		}
-		// The gear as planned is late on what was held out, if that was not tried.
-		if c.heldOut == nil {
-			again, err := plan.RetryGear(t.Context(), samplesForwarding(2000, 6), 0, 5)
-			if err != nil || again.Passed {
-				t.Errorf("passes with three times as many forwarded: %+v, %v", again, err)
-			}
-		}
-	}
-}
-
 // Where no cascade holds on the samples held out, the reason says so.
 func TestReasonOfSamplesHeldOut(t *testing.T) {
 	p := twoModels(400)
 	x := samplesForwarding(2000, 20)
 	c := cascades.Cascade{Models: []uint8{0, 1}, Levels: []uint8{1}, ReachCounts: []int32{2000, 100}, CorrectCount: 2000}
 	p.HeldOutSamples = samplesForwarding(2000, 6)
-	b := trials.NewSimulator(p, []planspace.Config{{ModelSet: 3, Count: 1}}, nil, 1)
+	b := NewSimulator(p, []planspace.Config{{ModelSet: 3, Count: 1}}, nil, 1)
 	trial, err := b.TryCascade(t.Context(), &placement.LoadedCascade{Cascade: &c, Shares: [][]float64{{1}, {1}}, MaxLoad: 1. / 400}, 400)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := trials.NoGearError(p, 0, &c, 1./400, &trial).Error(); !trial.FailsHeldOut || !strings.Contains(text, "where requests bring the samples held out") {
+	if text := noGearError(p, 0, &c, 1./400, &trial).Error(); !trial.failsHeldOut || !strings.Contains(text, "where requests bring the samples held out") {
 		t.Errorf("%+v: %s", trial, text)
 	}
 	p.HeldOutSamples = x
-	if trial, err = trials.NewSimulator(p, []planspace.Config{{ModelSet: 3, Count: 1}}, nil, 1).TryCascade(t.Context(), &placement.LoadedCascade{Cascade: &c, Shares: [][]float64{{1}, {1}}, MaxLoad: 1. / 400}, 400); err != nil || trial.FailsHeldOut || !trial.Passed {
+	if trial, err = NewSimulator(p, []planspace.Config{{ModelSet: 3, Count: 1}}, nil, 1).TryCascade(t.Context(), &placement.LoadedCascade{Cascade: &c, Shares: [][]float64{{1}, {1}}, MaxLoad: 1. / 400}, 400); err != nil || trial.failsHeldOut || !trial.Passed {
 		t.Errorf("samples like those planned on: %+v, %v", trial, err)
 	}
 }
@@ -93,13 +61,13 @@ func TestReasonOfSamplesHeldOut(t *testing.T) {
 // samples held out.
 func TestStreamsOfSamplesHeldOut(t *testing.T) {
 	p := twoModels(400)
-	for stream, other := range map[int]bool{trials.EvenStream: false, 0: false, 1: true, 2: false, 3: true} {
+	for stream, other := range map[int]bool{EvenStream: false, 0: false, 1: true, 2: false, 3: true} {
 		p.HeldOutSamples = nil
-		if b := trials.NewSimulator(p, nil, nil, 1); b.StreamSamples(stream) != p.PlanningSamples {
+		if b := NewSimulator(p, nil, nil, 1); b.streamSamples(stream) != p.PlanningSamples {
 			t.Errorf("stream %d without samples held out", stream)
 		}
 		p.HeldOutSamples = samplesForwarding(2000, 6)
-		if b := trials.NewSimulator(p, nil, nil, 1); (b.StreamSamples(stream) == p.HeldOutSamples) != other {
+		if b := NewSimulator(p, nil, nil, 1); (b.streamSamples(stream) == p.HeldOutSamples) != other {
 			t.Errorf("stream %d brings samples held out: %v, expected %v", stream, !other, other)
 		}
 	}
@@ -108,15 +76,15 @@ func TestStreamsOfSamplesHeldOut(t *testing.T) {
 		p.MeasuredRates[i] = 400
 	}
 	c := cascades.Cascade{Models: []uint8{0, 1}, Levels: []uint8{1}, ReachCounts: []int32{2000, 100}, CorrectCount: 2000}
-	gears := []trials.PlannedGear{trials.NewGear(p, &placement.LoadedCascade{Cascade: &c, Shares: [][]float64{{1}, {1}}, DeviceLoad: 1. / 400}, 400, trials.Trial{})}
-	b := trials.NewSimulator(p, []planspace.Config{{ModelSet: 3, Count: 1}}, nil, 1)
+	gears := []PlannedGear{NewGear(p, &placement.LoadedCascade{Cascade: &c, Shares: [][]float64{{1}, {1}}, DeviceLoad: 1. / 400}, 400, Trial{})}
+	b := NewSimulator(p, []planspace.Config{{ModelSet: 3, Count: 1}}, nil, 1)
 	shown, err := b.RunStreams(t.Context(), gears, 2, .05)
 	if err != nil || shown.KeepsSLO(p) {
 		t.Errorf("a plan that is late on samples held out: %+v, %v", shown, err)
 	}
 	p.HeldOutSamples = samplesForwarding(2000, 20)
-	shown, err = trials.NewSimulator(p, []planspace.Config{{ModelSet: 3, Count: 1}}, nil, 1).RunStreams(t.Context(), gears, 2, .05)
-	if err != nil || !shown.KeepsSLO(p) || shown.HeldOutTail == 0 || shown.Tail == 0 || shown.Accuracy != 1 {
+	shown, err = NewSimulator(p, []planspace.Config{{ModelSet: 3, Count: 1}}, nil, 1).RunStreams(t.Context(), gears, 2, .05)
+	if err != nil || !shown.KeepsSLO(p) || shown.heldOutTail == 0 || shown.Tail == 0 || shown.Accuracy != 1 {
 		t.Errorf("a plan that holds on both: %+v, %v", shown, err)
 	}
 }
