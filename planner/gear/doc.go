@@ -34,11 +34,10 @@
 //
 // Each step is a package, which imports only those before it. Order of reading:
 //
-//	documents.go  Method; from documents to the problem and from the outcome to a plan
+//	documents.go  Method; from documents to the problem and from the outcome to a plan, which is confirmed by runs that
+//	              the search has not seen; the workload with a longer SLO or a lower rate
 //	resolve.go    the problem's parts: devices, models, samples, SLO, ranges
-//	measured.go   ranges from measured rates
 //	instages.go   which members may run in stages
-//	loosen.go     the workload with a longer SLO or a lower rate
 //
 //	cascades      the problem as numbers, and every cascade
 //	planspace     cascades, members in stages and sets of models on devices; mixtures of cascades by programs
@@ -48,7 +47,6 @@
 //	ranges        more accuracy where ranges need not hold their upper edges
 //	search        the best plan by the problem's goal
 //
-//	confirm.go    a plan confirmed by runs that the search has not seen
 //	write.go      the sections of the plan
 //	explain.go    the gears as text
 //

@@ -5,9 +5,8 @@
 //
 // Order of reading:
 //
-//	config.go       Config, and the devices that hold a model
-//	maximalsets.go  the maximal sets that fit into memory
-//	chains.go       members in stages, and the choice of chains for a placement
-//	planspace.go    Space: cascades, speeds, chains and configs; the placement by a program
-//	program.go      MixtureProgram: mixtures of cascades by column generation, and their bounds
+//	config.go     Config, and the maximal sets that fit into memory
+//	chains.go     members in stages, and the choice of chains for a placement
+//	planspace.go  Space: cascades, speeds, chains and configs; the placement by a program
+//	program.go    MixtureProgram: mixtures of cascades by column generation, and their bounds
 package planspace
