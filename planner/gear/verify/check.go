@@ -14,7 +14,9 @@ import (
 // tolerance is the difference up to which figures are equal.
 const tolerance = recompute.Rounding
 
-// gearChecker checks a plan of gears.
+// gearChecker checks a plan of gears. It reads devices and models from the plan and from the documents of today, and
+// adds what does not hold to its findings. Steps that gather something while they check are types of their own, which
+// hold the checker: deploymentReader and singleSearch.
 type gearChecker struct {
 	*recompute.Checker
 	gear    *formats.GearPlan
