@@ -15,6 +15,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
 	"inferplan/planner/pool/documents"
 	policygear "inferplan/policy/gear"
 	"inferplan/policy/policies"
@@ -232,7 +233,7 @@ func TestGearPlanErrors(t *testing.T) {
 		want   []string
 	}{
 		"algorithm": {func(_ *Inputs, o *Options) { o.Set("algorithm", documents.AlgorithmNP) }, []string{"--algorithm", "np", "exact"}},
-		"gpus under a latency SLO alone": {func(_ *Inputs, o *Options) { o.Set("objective", gear.FewestDevices) },
+		"gpus under a latency SLO alone": {func(_ *Inputs, o *Options) { o.Set("objective", cascades.FewestDevices) },
 			[]string{"--objective", "gpus", "both together"}},
 		"cost of two kinds, one without a price": {func(in *Inputs, o *Options) {
 			in.Cluster.Pools[0].USDPerHour = 1

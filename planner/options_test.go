@@ -13,7 +13,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
 	"inferplan/planner/pool/documents"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
@@ -190,7 +190,7 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 			"max-batch": 8, "slo": document.SLO{Duration: 80 * time.Millisecond},
 		}}},
 		{"gear in stages", inBlocks(1, 2, []float64{3, 3, .3, .3}), Options{Values: map[string]any{
-			"blocks": 2, "cut-dtype": "fp32", "gap": 0.02, "objective": gear.MostAccurate,
+			"blocks": 2, "cut-dtype": "fp32", "gap": 0.02, "objective": cascades.MostAccurate,
 		}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

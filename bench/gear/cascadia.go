@@ -8,13 +8,13 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
 )
 
 // cascadia is the tuner of plans as Cascadia makes them: on one deployment, or on one for
 // every level of load, between which changes take no time.
 func cascadia(redeployed bool) tuner {
-	return func(b *runs, at place, p *gear.Problem, run baseline.Runner) (*baseline.Tuned, error) {
+	return func(b *runs, at place, p *cascades.Problem, run baseline.Runner) (*baseline.Tuned, error) {
 		rates, err := memo(b, fmt.Sprintf("%s/%v/Cascadia rates", at.f.Name, at.slo), perPlan, func() [][]float64 { return nil }, func(ctx context.Context) ([][]float64, error) {
 			return baseline.CascadiaRates(ctx, p)
 		}, func([][]float64) string { return "rates of models alone" })

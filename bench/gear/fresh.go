@@ -10,7 +10,8 @@ import (
 	"inferplan/bench/gear/published"
 	"inferplan/bench/table"
 	"inferplan/formats/report"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/search"
 	"inferplan/solver/highs"
 )
 
@@ -45,8 +46,8 @@ func (b *bench) fresh(f *published.Family, t *table.Table) error {
 			if err != nil {
 				return nil, err
 			}
-			out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
-			if _, inf := errors.AsType[*gear.InfeasibleError](err); inf {
+			out, err := search.Solve(ctx, p, highs.Solver{}, search.Options{Seed: planSeed})
+			if _, inf := errors.AsType[*cascades.InfeasibleError](err); inf {
 				return &fresher{}, nil
 			}
 			if err != nil {

@@ -19,7 +19,9 @@ import (
 	"inferplan/bench/gear/published"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/search"
+	"inferplan/planner/gear/trials"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
 	"inferplan/solver/highs"
@@ -78,7 +80,7 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("%s/%d/%v", p.f.Name, p.devices, p.slo) }
 
-func (b *runs) problem(p place) (*gear.Problem, error) {
+func (b *runs) problem(p place) (*cascades.Problem, error) {
 	return baseline.Problem(p.f, p.devices, ranges, p.slo)
 }
 
@@ -268,10 +270,10 @@ func fingerprint(t *policy.Tables) (string, error) {
 
 // planned plans a problem by our planner, once; the name distinguishes it from
 // other plans at the place.
-func (b *runs) planned(p place, name string, problem func() (*gear.Problem, error)) (*plan, error) {
-	return b.plannedBy(p, name, problem, func(ctx context.Context, p *gear.Problem) (*gear.Outcome, error) {
-		out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
-		if _, none := errors.AsType[*gear.InfeasibleError](err); none {
+func (b *runs) planned(p place, name string, problem func() (*cascades.Problem, error)) (*plan, error) {
+	return b.plannedBy(p, name, problem, func(ctx context.Context, p *cascades.Problem) (*trials.Plan, error) {
+		out, err := search.Solve(ctx, p, highs.Solver{}, search.Options{Seed: planSeed})
+		if _, none := errors.AsType[*cascades.InfeasibleError](err); none {
 			return nil, nil
 		}
 		return out, err
@@ -279,7 +281,7 @@ func (b *runs) planned(p place, name string, problem func() (*gear.Problem, erro
 }
 
 // plannedBy plans by any planner, which gives nil where it finds no plan.
-func (b *runs) plannedBy(p place, name string, problem func() (*gear.Problem, error), by func(context.Context, *gear.Problem) (*gear.Outcome, error)) (*plan, error) {
+func (b *runs) plannedBy(p place, name string, problem func() (*cascades.Problem, error), by func(context.Context, *cascades.Problem) (*trials.Plan, error)) (*plan, error) {
 	var made *policy.Tables
 	solve := func(ctx context.Context) (*plan, error) {
 		prob, err := problem()
@@ -293,7 +295,7 @@ func (b *runs) plannedBy(p place, name string, problem func() (*gear.Problem, er
 		if out == nil {
 			return &plan{}, nil
 		}
-		if made = out.Tables(); out.Goal == gear.LeastLatency {
+		if made = out.Tables(); out.Goal == cascades.LeastLatency {
 			made.Models[0].SLO = out.Problem.SLO
 		}
 		short, err := fingerprint(made)
@@ -322,7 +324,7 @@ func (b *runs) plannedBy(p place, name string, problem func() (*gear.Problem, er
 
 // measured is the problem of somebody who measured the rates and does not say what the
 // SLO is over.
-func (b *runs) measured(p place) (*gear.Problem, error) {
+func (b *runs) measured(p place) (*cascades.Problem, error) {
 	prob, err := b.problem(p)
 	if err != nil {
 		return nil, err
@@ -332,14 +334,14 @@ func (b *runs) measured(p place) (*gear.Problem, error) {
 }
 
 func (b *runs) ours(p place) (*plan, error) {
-	return b.planned(p, "planner", func() (*gear.Problem, error) { return b.measured(p) })
+	return b.planned(p, "planner", func() (*cascades.Problem, error) { return b.measured(p) })
 }
 
 // overall is our plan where the SLO is for all requests together and the plan is
 // made for the measured rates, as no switching is tuned. Where it comes to the
 // plan for every range, that one is shown.
 func (b *runs) overall(p place) (*plan, error) {
-	v, err := b.planned(p, "planner, all requests", func() (*gear.Problem, error) {
+	v, err := b.planned(p, "planner, all requests", func() (*cascades.Problem, error) {
 		prob, err := b.problem(p)
 		if err != nil {
 			return nil, err
@@ -359,7 +361,7 @@ func (b *runs) overall(p place) (*plan, error) {
 
 // singles is the ablation without cascades.
 func (b *runs) singles(p place) (*plan, error) {
-	return b.planned(p, "no cascade", func() (*gear.Problem, error) {
+	return b.planned(p, "no cascade", func() (*cascades.Problem, error) {
 		prob, err := b.problem(p)
 		if err != nil {
 			return nil, err
@@ -369,11 +371,11 @@ func (b *runs) singles(p place) (*plan, error) {
 }
 
 // tuner chooses the variant of a baseline at a place.
-type tuner func(*runs, place, *gear.Problem, baseline.Runner) (*baseline.Tuned, error)
+type tuner func(*runs, place, *cascades.Problem, baseline.Runner) (*baseline.Tuned, error)
 
 // alone is the tuner of a baseline that needs nothing but the problem.
-func alone(tune func(*gear.Problem, time.Duration, baseline.Runner) (*baseline.Tuned, error)) tuner {
-	return func(_ *runs, at place, p *gear.Problem, run baseline.Runner) (*baseline.Tuned, error) {
+func alone(tune func(*cascades.Problem, time.Duration, baseline.Runner) (*baseline.Tuned, error)) tuner {
+	return func(_ *runs, at place, p *cascades.Problem, run baseline.Runner) (*baseline.Tuned, error) {
 		return tune(p, at.slo, run)
 	}
 }
@@ -386,14 +388,14 @@ func (b *runs) tuned(p place, on []stream, tune tuner) (*baseline.Tuned, error) 
 		return nil, err
 	}
 	t, err := tune(b, p, prob, b.runner(p, on))
-	if _, inf := errors.AsType[*gear.InfeasibleError](err); inf {
+	if _, inf := errors.AsType[*cascades.InfeasibleError](err); inf {
 		return nil, nil
 	}
 	return t, err
 }
 
 // anySingle is dynamic batching with whatever model is best.
-func anySingle(p *gear.Problem, target time.Duration, run baseline.Runner) (*baseline.Tuned, error) {
+func anySingle(p *cascades.Problem, target time.Duration, run baseline.Runner) (*baseline.Tuned, error) {
 	return baseline.BestSingle(p, target, 0, run)
 }
 

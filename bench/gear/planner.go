@@ -13,7 +13,9 @@ import (
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats/seeded"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/search"
+	"inferplan/planner/gear/trials"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
 	"inferplan/solver/highs"
@@ -176,7 +178,7 @@ func (b *bench) planningTime(f *published.Family, t *table.Table) error {
 					return nil, err
 				}
 				before := cputime.Used().Seconds()
-				out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: uint64(seed + 1)})
+				out, err := search.Solve(ctx, p, highs.Solver{}, search.Options{Seed: uint64(seed + 1)})
 				if err != nil {
 					return nil, err
 				}
@@ -227,14 +229,14 @@ func (b *bench) goals(f *published.Family, t *table.Table) error {
 	for _, c := range goalCases[f.Name] {
 		type goal struct {
 			name, over string
-			set        func(*gear.Problem)
+			set        func(*cascades.Problem)
 		}
-		list := []goal{{"accuracy", "ranges", func(*gear.Problem) {}}, {"accuracy", "requests", func(p *gear.Problem) { p.OverRequests, p.MeasuredRates = true, f.Rates }}}
+		list := []goal{{"accuracy", "ranges", func(*cascades.Problem) {}}, {"accuracy", "requests", func(p *cascades.Problem) { p.OverRequests, p.MeasuredRates = true, f.Rates }}}
 		for _, target := range c.targets {
 			list = append(list,
-				goal{fmt.Sprintf("latency for %g", target), "ranges", func(p *gear.Problem) { p.SLO, p.TargetAccuracy = 0, target }},
-				goal{fmt.Sprintf("devices for %g", target), "ranges", func(p *gear.Problem) { p.TargetAccuracy, p.Kinds[0].Devices = target, c.devices+4 }},
-				goal{fmt.Sprintf("devices for %g", target), "requests", func(p *gear.Problem) {
+				goal{fmt.Sprintf("latency for %g", target), "ranges", func(p *cascades.Problem) { p.SLO, p.TargetAccuracy = 0, target }},
+				goal{fmt.Sprintf("devices for %g", target), "ranges", func(p *cascades.Problem) { p.TargetAccuracy, p.Kinds[0].Devices = target, c.devices+4 }},
+				goal{fmt.Sprintf("devices for %g", target), "requests", func(p *cascades.Problem) {
 					p.TargetAccuracy, p.Kinds[0].Devices, p.OverRequests, p.MeasuredRates = target, c.devices+4, true, f.Rates
 				}})
 		}
@@ -248,9 +250,9 @@ func (b *bench) goals(f *published.Family, t *table.Table) error {
 					}
 					g.set(p)
 					before := cputime.Used().Seconds()
-					out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
+					out, err := search.Solve(ctx, p, highs.Solver{}, search.Options{Seed: planSeed})
 					v.CPU = append(v.CPU, cputime.Used().Seconds()-before)
-					if _, inf := errors.AsType[*gear.InfeasibleError](err); inf {
+					if _, inf := errors.AsType[*cascades.InfeasibleError](err); inf {
 						return v, nil
 					}
 					if err != nil {
@@ -322,12 +324,12 @@ func (b *bench) ablations(f *published.Family, t *table.Table) error {
 			t.Add(f.Name, d, without, digits(runs[0].Accuracy), whole(ms(runs[0].P95)), plusMinus(sum.accuracy, sum.half), fmt.Sprintf("%.0f (%.0f)", sum.p95, ms(sum.worst)))
 			return nil
 		}
-		problem := func() (*gear.Problem, error) { return b.measured(p) }
+		problem := func() (*cascades.Problem, error) { return b.measured(p) }
 		whole, err := b.ours(p)
 		if err != nil {
 			return err
 		}
-		one, err := b.planned(p, "one gear", func() (*gear.Problem, error) { return baseline.Problem(f, d, 1, f.SLO) })
+		one, err := b.planned(p, "one gear", func() (*cascades.Problem, error) { return baseline.Problem(f, d, 1, f.SLO) })
 		if err != nil {
 			return err
 		}
@@ -335,7 +337,7 @@ func (b *bench) ablations(f *published.Family, t *table.Table) error {
 		if err != nil {
 			return err
 		}
-		em, err := b.plannedBy(p, "Algorithm 1", problem, func(ctx context.Context, p *gear.Problem) (*gear.Outcome, error) {
+		em, err := b.plannedBy(p, "Algorithm 1", problem, func(ctx context.Context, p *cascades.Problem) (*trials.Plan, error) {
 			return baseline.Alternation(ctx, p, planSeed)
 		})
 		if err != nil {

@@ -10,7 +10,8 @@ import (
 	"inferplan/bench/gear/published"
 	"inferplan/bench/table"
 	"inferplan/formats"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/search"
 	"inferplan/solver/highs"
 )
 
@@ -48,8 +49,8 @@ func judgedOn(ctx context.Context, f *published.Family, dir string, draw uint64,
 	if !heldOut {
 		p.HeldOutSamples = nil
 	}
-	out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
-	if _, none := errors.AsType[*gear.InfeasibleError](err); none {
+	out, err := search.Solve(ctx, p, highs.Solver{}, search.Options{Seed: planSeed})
+	if _, none := errors.AsType[*cascades.InfeasibleError](err); none {
 		return &judgedPlan{}, nil
 	}
 	if err != nil {
@@ -142,8 +143,8 @@ func (j *judgedPlans) figure(draws int) figures.Figure {
 }
 
 // regrade turns records of a family's models into levels by thresholds of other samples.
-func regrade(r *formats.Records, family []string, thresholds [][]float64) *gear.Samples {
-	s := &gear.Samples{N: r.Samples}
+func regrade(r *formats.Records, family []string, thresholds [][]float64) *cascades.Samples {
+	s := &cascades.Samples{N: r.Samples}
 	for k, name := range family {
 		m := r.FindModel(name)
 		levels, correct := make([]uint8, r.Samples), make([]bool, r.Samples)

@@ -9,7 +9,7 @@ import (
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/table"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
 )
 
 var timelineColumns = []string{"workload", "system", "devices", "accuracy", "p95 ms", "accuracy before, at the peak", "p95 ms before, at the peak",
@@ -56,7 +56,7 @@ func (b *bench) spike(f *published.Family, t *table.Table) error {
 func (b *bench) accuracySLO(f *published.Family, t *table.Table) error {
 	s := accuracySLOs[f.Name]
 	return b.scene("accuracy-slo", f, t, s, func(p place) (*plan, error) {
-		return b.planned(p, fmt.Sprintf("planner for accuracy %g", s.accuracySLO), func() (*gear.Problem, error) {
+		return b.planned(p, fmt.Sprintf("planner for accuracy %g", s.accuracySLO), func() (*cascades.Problem, error) {
 			prob, err := b.problem(p)
 			if err != nil {
 				return nil, err

@@ -32,66 +32,23 @@
 //	Climbing:       giving ranges more accurate gears that only the measured rates allow.
 //	Late:           past the SLO.
 //
-// Order of reading:
+// Each step is a package, which imports only those before it. Order of reading:
 //
-// The problem:
-//
-//	documents.go  Method; from documents to the problem and from the outcome to a plan
+//	documents.go  Method; from documents to the problem and from the outcome to a plan, which is confirmed by runs that
+//	              the search has not seen; the workload with a longer SLO or a lower rate
 //	resolve.go    the problem's parts: devices, models, samples, SLO, ranges
-//	measured.go   ranges from measured rates
-//	ranges.go     edges and weights of ranges
 //	instages.go   which members may run in stages
-//	loosen.go     the workload with a longer SLO or a lower rate
-//	problem.go    Problem, and the best batch size of each model
-//	target.go     what is optimised, and what all solves of a problem share
 //
-// Cascades and devices:
+//	cascades      the problem as numbers, and every cascade
+//	planspace     cascades, members in stages and sets of models on devices; mixtures of cascades by programs
+//	placement     models on devices, and the work of cascades split over them
+//	trials        gears that pass simulated runs
+//	bounds        what no plan exceeds over all requests, or on fewer devices
+//	ranges        more accuracy where ranges need not hold their upper edges
+//	search        the best plan by the problem's goal
 //
-//	records.go      answers of the models as levels
-//	enumerate.go    every cascade, with its accuracy and the samples that reach each model
-//	front.go        Pareto fronts of cascades (solver/pareto)
-//	config.go       Config
-//	maximalsets.go  the maximal sets that fit into memory
-//	chains.go       members in stages
-//	planspace.go    planSpace: cascades, speeds, chains and configs; the placement by a program
-//	layout.go       a placement device by device, its groups (solver/refine), run-time tables
-//	split.go        the split with the least load of the busiest device, by a linear program
-//	ranked.go       placements ordered by what the fluid model allows them
-//
-// Trials:
-//
-//	simulate.go        one simulated run of a gear, with the real policy
-//	trial.go           the sequential test (solver/tolerance)
-//	hardened.go        held-out samples, made as hard as their interval allows
-//	concentrated.go    a split that uses few devices per model
-//	trialplacement.go  the gears of all ranges on one placement
-//
-// The search:
-//
-//	solve.go            Solve, Outcome, and InfeasibleError: why there is no plan
-//	placementsearch.go  plans on several placements, of which the best is kept
-//	early.go            a quick plan in case the search is interrupted
-//	latency.go          the least latency
-//	price.go            the devices of the least price
-//	late.go             an SLO over all requests together (solver/knapsack)
-//	single.go           one cascade for all ranges
-//	climb.go            climbing; windowsample.go samples the rates if there are many
-//	heldout.go          an accuracy that is also met on held-out samples
-//	confirm.go          a plan confirmed by runs that the search has not seen
-//
-// Bounds:
-//
-//	program.go     what no plan over the same thresholds exceeds, by column generation
-//	bound.go       the same if the SLO is over all requests
-//	windows.go     the same on measured rates
-//	candidates.go  what no plan exceeds that passes trials
-//
-// Output:
-//
-//	compact.go  removes pipelines and devices that nothing uses
-//	write.go    the sections of the plan
-//	explain.go  the gears as text
-//	runs.go     tables and trials for simulations outside of planning
+//	write.go      the sections of the plan
+//	explain.go    the gears as text
 //
 // Package verify checks plans without this code.
 package gear

@@ -11,10 +11,15 @@ import (
 	"inferplan/formats/diff"
 	"inferplan/formats/document"
 	"inferplan/planner/certify"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/ranges"
+	"inferplan/planner/gear/search"
+	"inferplan/planner/gear/trials"
 	"inferplan/planner/gear/verify"
 	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	policygear "inferplan/policy/gear"
+	"inferplan/sim"
 	"inferplan/solver/milp"
 )
 
@@ -34,32 +39,13 @@ const (
 // seed of the test that confirms the plan.
 const trialSeed = 1
 
-// solveOptions are the values of the method's options.
-type solveOptions struct {
-	Objective     string
-	MaxPartitions int
-	MaxBatch      int
-	Blocks        int
-	Gap           float64
-	SLO           document.SLO
-	CutDType      string
-}
-
-// solveOptionsOf reads the values of the planner's options, by name, into a struct.
-func solveOptionsOf(values document.Values) solveOptions {
-	return solveOptions{
-		Objective: values.Word("objective"), MaxPartitions: values.WholeNumber("max-partitions"), MaxBatch: values.WholeNumber("max-batch"),
-		Blocks: values.WholeNumber("blocks"), Gap: values.Number("gap"), SLO: values.SLO("slo"), CutDType: values.Word("cut-dtype"),
-	}
-}
-
 // resolvedWorkload is a cascade workload with what was read from the documents for it.
 type resolvedWorkload struct {
 	input         *kind.Problem
 	run           *kind.SolveRun
-	options       solveOptions
+	objective     string // what is optimised
 	cascade       *formats.Cascade
-	problem       *Problem                       // the workload as numbers
+	problem       *cascades.Problem              // the workload as numbers
 	pools         []formats.Pool                 // those with devices, defaults filled in
 	modelProfiles []*formats.ProfileModel        // by model of the family
 	blockCuts     [][]stages.Cut                 // by model: cuts between its blocks
@@ -75,7 +61,7 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
-	workload := &resolvedWorkload{input: in, run: run, options: solveOptionsOf(in.Values), cascade: formats.CascadeOf(in.Workload), problem: &Problem{Surplus: in.ReservedMisses, Drift: kind.Drift(in.Profile, in.Cluster)}}
+	workload := &resolvedWorkload{input: in, run: run, cascade: formats.CascadeOf(in.Workload), problem: &cascades.Problem{Surplus: in.ReservedMisses, Drift: kind.Drift(in.Profile, in.Cluster)}}
 
 	// Resolve the documents.
 	if workload.cascade == nil {
@@ -91,10 +77,10 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 	workload.setRequestTimes()
 
 	// Search for a plan.
-	plan, plannedTarget, err := SolveHeldOut(ctx, workload.problem, run.Solver, Options{Seed: trialSeed, AnyPlan: in.FeasibilityOnly, Progress: func(done, ranges int) {
+	plan, plannedTarget, err := search.SolveHeldOut(ctx, workload.problem, run.Solver, search.Options{Seed: trialSeed, AnyPlan: in.FeasibilityOnly, Progress: func(done, ranges int) {
 		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})
-	if cause, ok := errors.AsType[*InfeasibleError](err); ok {
+	if cause, ok := errors.AsType[*cascades.InfeasibleError](err); ok {
 		return nil, workload.infeasibleError(cause)
 	}
 	if err != nil {
@@ -111,7 +97,7 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 
 	// State assumptions and warnings, and make the plan's parts.
 	workload.reportHeldOut(plan, plannedTarget)
-	if plan, err = planOrError(ctx, plan, workload.adviseOverRequests(ctx, plan)); err != nil {
+	if plan, err = trials.PlanOrError(ctx, plan, workload.adviseOverRequests(ctx, plan)); err != nil {
 		return nil, err
 	}
 	o := workload.planOutcome(plan)
@@ -123,7 +109,7 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 
 // reportHeldOut states, for the user, how samples that were held out of planning changed the target accuracy,
 // and warns if the planned accuracy is outside of the interval that they show.
-func (f *resolvedWorkload) reportHeldOut(plan *Outcome, plannedTarget float64) {
+func (f *resolvedWorkload) reportHeldOut(plan *trials.Plan, plannedTarget float64) {
 	h, ok := plan.HeldOutAccuracy()
 	if !ok {
 		return
@@ -138,11 +124,11 @@ func (f *resolvedWorkload) reportHeldOut(plan *Outcome, plannedTarget float64) {
 
 // adviseOverRequests warns if one cascade for all measured rates would be more accurate with an SLO over all
 // requests together. If the plan is such a cascade, it states that as an assumption.
-func (f *resolvedWorkload) adviseOverRequests(ctx context.Context, plan *Outcome) error {
+func (f *resolvedWorkload) adviseOverRequests(ctx context.Context, plan *trials.Plan) error {
 	if p := plan.Problem; p.ScopeUnspecified && p.OverRequests {
 		f.run.Assume("slo over requests: one cascade for all rates keeps the SLO over all of the measured requests together and is more accurate than a plan whose every range keeps it; `slo: {over: ranges}` plans for that")
 	}
-	accuracy, err := plan.SingleCascadeAccuracy(ctx, trialSeed)
+	accuracy, err := ranges.SingleCascadeAccuracy(ctx, plan, trialSeed)
 	if err == nil && accuracy > 0 {
 		f.run.Warn("on the measured rates one cascade for all rates would be more accurate: it is right in %.4f and keeps the SLO over all of the measured requests together, not in every range as this plan does (%.4f): `slo: {over: requests}` plans for that", accuracy, plan.Accuracy)
 	}
@@ -160,7 +146,7 @@ const (
 // infeasibleError returns the driver's error for an infeasible problem, with the nearest feasible devices, rate or
 // SLO. If there are several kinds of devices, it names no nearest problem, because it does not know which kind to
 // add.
-func (r *resolvedWorkload) infeasibleError(cause *InfeasibleError) *kind.InfeasibleError {
+func (r *resolvedWorkload) infeasibleError(cause *cascades.InfeasibleError) *kind.InfeasibleError {
 	infeasible := &kind.InfeasibleError{Model: cause.Model, Constraint: "slo", Reason: cause.Reason()}
 	if cause.TargetAccuracy > 0 {
 		infeasible.Constraint = "accuracy"
@@ -184,21 +170,22 @@ func (r *resolvedWorkload) infeasibleError(cause *InfeasibleError) *kind.Infeasi
 // checkObjective checks the option --objective against what the workload's SLO leaves to be optimised, and sets
 // the prices of devices. It fails if a price is missing.
 func (f *resolvedWorkload) checkObjective() error {
-	goal, requested := f.problem.Goal(), f.options.Objective
-	minimisesDevices := requested == FewestDevices || requested == LeastCost || requested == LeastPower
+	goal, requested := f.problem.Goal(), f.input.Values.Word("objective")
+	minimisesDevices := requested == cascades.FewestDevices || requested == LeastCost || requested == LeastPower
 	switch {
-	case requested == "" || requested == goal:
-		f.options.Objective = goal
-	case minimisesDevices && goal == FewestDevices:
+	case requested == "":
+		requested = goal
+	case requested == goal || minimisesDevices && goal == cascades.FewestDevices:
 	default:
 		hint := "leave it out: a latency SLO leaves accuracy to be optimised, an accuracy SLO latency, both together the devices"
 		return &document.Error{Path: "--objective", Found: fmt.Sprintf("%q", requested), Expected: goal + " for this workload's cascade.slo", Hint: hint}
 	}
+	f.objective = requested
 	for i := range f.pools {
 		pool, price := &f.pools[i], f.devicePrice(i)
 		switch {
 		case price > 0:
-		case f.options.Objective == LeastCost:
+		case f.objective == LeastCost:
 			return f.input.FieldError("cluster", "pools", "no usd_per_hour of "+pool.Device, "its price, for --objective cost", "")
 		default:
 			return f.input.FieldError("cluster", "pools", "no watts of "+pool.Device, "its power, for --objective power", "")
@@ -212,7 +199,7 @@ func (f *resolvedWorkload) checkObjective() error {
 
 // devicePrice returns the price of a device of a pool under the objective. It is 1 if devices are counted.
 func (f *resolvedWorkload) devicePrice(pool int) float64 {
-	switch f.options.Objective {
+	switch f.objective {
 	case LeastCost:
 		return f.pools[pool].USDPerHour
 	case LeastPower:
@@ -223,22 +210,22 @@ func (f *resolvedWorkload) devicePrice(pool int) float64 {
 
 // objectiveSense returns whether the objective is maximised or minimised.
 func (f *resolvedWorkload) objectiveSense() milp.Sense {
-	if f.options.Objective == MostAccurate {
+	if f.objective == cascades.MostAccurate {
 		return milp.Maximize
 	}
 	return milp.Minimize
 }
 
 // objectiveOf returns the plan's objective with its bound and gap.
-func (f *resolvedWorkload) objectiveOf(plan *Outcome) formats.Objective {
+func (f *resolvedWorkload) objectiveOf(plan *trials.Plan) formats.Objective {
 	value, bound := plan.Value, plan.ValueBound
 	gap := max(0, milp.RelativeGap(f.objectiveSense(), value, bound))
-	return formats.Objective{Name: f.options.Objective, Value: value, Bound: &bound, Gap: &gap}
+	return formats.Objective{Name: f.objective, Value: value, Bound: &bound, Gap: &gap}
 }
 
 // planOutcome returns the plan that was found as the parts of a plan document, with objective, bound and
 // policy.
-func (f *resolvedWorkload) planOutcome(plan *Outcome) *kind.Outcome {
+func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 	f.problem = plan.Problem // with the SLO or the devices that the search found
 	o := &kind.Outcome{
 		Algorithm: f.input.Values.Word("algorithm"), Values: f.input.Values, Objective: f.objectiveOf(plan), Sense: f.objectiveSense(), StoppedBy: milp.StoppedByWork,
@@ -249,9 +236,9 @@ func (f *resolvedWorkload) planOutcome(plan *Outcome) *kind.Outcome {
 	switch {
 	case plan.IsProved:
 		o.StoppedBy = milp.StoppedByProof
-	case *o.Objective.Gap <= f.options.Gap:
+	case *o.Objective.Gap <= f.input.Values.Number("gap"):
 		o.StoppedBy = milp.StoppedByGap
-	case plan.settledByTrials():
+	case plan.SettledByTrials():
 		o.StoppedBy = kind.StoppedByTrials
 	}
 
@@ -263,7 +250,7 @@ func (f *resolvedWorkload) planOutcome(plan *Outcome) *kind.Outcome {
 	}
 
 	// The section, the deployment and the policy.
-	section := plan.Write(f.problem, f.weightsSource)
+	section := writeSection(plan, f.problem, f.weightsSource)
 	section.Score, section.TriedBound = f.recordScore, plan.TrialBound
 	section.RequestUS, section.RequestCPUUS = document.Micros(f.problem.RequestOverhead), document.Micros(f.requestCPU)
 	for i := range section.Models {
@@ -275,4 +262,42 @@ func (f *resolvedWorkload) planOutcome(plan *Outcome) *kind.Outcome {
 	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4, RefuseLate: true}
 	o.Policy = formats.PolicySpec{Name: policygear.Name, Params: parameters.Parameters()}
 	return o
+}
+
+// A run of the confirming test has confirmRequests requests, but takes at most maxConfirmTime of simulated time.
+// Near the highest rate a rare burst causes long queues, which short runs seldom show.
+const (
+	confirmRequests = 100_000
+	maxConfirmTime  = 5 * time.Minute
+)
+
+// planAndConfirm plans a cascade and confirms the plan by a test at the highest rate of its ranges, with random
+// numbers that the search has not seen. If the test fails, SolveUntilConfirmed plans again with a reserve.
+// Plans whose SLO is over all requests are not tested, as a range of theirs may miss it.
+func planAndConfirm(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
+	return certify.SolveUntilConfirmed(ctx, p, solve, func(plan *formats.Plan) (*certify.Test, string, error) {
+		if formats.GearOf(plan).SLOScope == formats.ScopeRequests {
+			return nil, "the SLO is one over all of the measured requests, and a range may miss it", nil
+		}
+		sc, err := sim.NewScenario(plan)
+		if err != nil {
+			return nil, "", err
+		}
+		freshTest, err := certify.WithFreshSeed(requested).WithDefaults(plan, confirmRequests/sim.RequestDivisor(sc.Tables), certify.MinDuration(plan), maxConfirmTime)
+		if err != nil {
+			return nil, "", err
+		}
+		test, err := certify.NewTestWith(plan, freshTest)
+		return test, "", err
+	})
+}
+
+// loosenCascade returns the workload with the SLO or the rate that a looser problem has.
+func loosenCascade(requested formats.WorkloadSection, looser *kind.Relaxation) formats.WorkloadSection {
+	looserCascade := *requested.(*formats.Cascade)
+	if !looserCascade.SLO.Latency.IsZero() {
+		looserCascade.SLO.Latency = looser.LongestSLO(looserCascade.SLO.Latency)
+	}
+	looserCascade.QPS.Max = looser.ScaledRate(looserCascade.QPS.Max)
+	return &looserCascade
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/trials"
 	"inferplan/planner/kind"
 )
 
@@ -25,14 +27,14 @@ func explain(p *formats.Plan) []string {
 	}
 	if len(g.Models) > 0 {
 		line := fmt.Sprintf("bounds: of plans over these thresholds, %d quantiles per model; finer ones may exceed them", len(g.Models[0].Thresholds)+1)
-		if b := p.Objective.Bound; b != nil && p.Objective.Name == MostAccurate && g.SLOScope != formats.ScopeRequests && *b < weightedMean(g, func(r *formats.Gear) float64 { return r.Bound })-minAccuracyGain {
+		if b := p.Objective.Bound; b != nil && p.Objective.Name == cascades.MostAccurate && g.SLOScope != formats.ScopeRequests && *b < weightedMean(g, func(r *formats.Gear) float64 { return r.Bound })-trials.MinAccuracyGain {
 			line += ". Those of ranges are of mixtures of cascades, too; that of the plan is of one cascade per range"
 		}
 		lines = append(lines, line)
 	}
 	if t := g.TriedBound; t > 0 {
 		word := "below"
-		if p.Objective.Name == MostAccurate {
+		if p.Objective.Name == cascades.MostAccurate {
 			word = "above"
 		}
 		lines = append(lines, fmt.Sprintf("trials: no plan %s %s passes them, of one cascade per range on any placement of whole models, of the splits that were tried (least load, short batches, few devices) and by the streams of its trials", word, kind.FormatNumber(t)))

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/gear/planspace"
 	"inferplan/planner/stages"
 )
 
@@ -14,7 +15,7 @@ import (
 // that can help: if there are several kinds of devices, or a member that does not fit on one device.
 func (f *resolvedWorkload) setBlocks() error {
 	p := f.problem
-	maxStages := f.options.MaxPartitions
+	maxStages := f.input.Values.WholeNumber("max-partitions")
 	if maxStages == 1 {
 		return nil
 	}
@@ -48,8 +49,8 @@ func (f *resolvedWorkload) setBlocks() error {
 	}
 
 	// Merge blocks, if the user asks for fewer.
-	if f.options.Blocks > 0 {
-		blocks.PrePartition(f.options.Blocks)
+	if blockCount := f.input.Values.WholeNumber("blocks"); blockCount > 0 {
+		blocks.PrePartition(blockCount)
 	}
 	p.Blocks = blocks
 	return nil
@@ -65,14 +66,14 @@ func (f *resolvedWorkload) blocksOf(m int) (model stages.Model, err error) {
 		return model, nil
 	}
 	index := slices.IndexFunc(f.input.Profile.Models, func(o formats.ProfileModel) bool { return o.Model == pm.Model })
-	if model.ShareCosts, err = stages.MeasuredCosts(pm, f.pools, f.options.MaxBatch, f.input.FileName("profile"), fmt.Sprintf("models[%d]", index)); err != nil {
+	if model.ShareCosts, err = stages.MeasuredCosts(pm, f.pools, f.input.Values.WholeNumber("max-batch"), f.input.FileName("profile"), fmt.Sprintf("models[%d]", index)); err != nil {
 		return model, err
 	}
 	network := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 })
 	for i := range pm.Blocks {
 		model.Weights = append(model.Weights, pm.Blocks[i].WeightBytes)
 		if i+1 < len(pm.Blocks) {
-			c := stages.CutAfterBlock(&pm.Blocks[i], network, f.options.CutDType)
+			c := stages.CutAfterBlock(&pm.Blocks[i], network, f.input.Values.Word("cut-dtype"))
 			f.blockCuts[m], model.CutBytes = append(f.blockCuts[m], c), append(model.CutBytes, c.Bytes)
 		}
 	}
@@ -93,18 +94,18 @@ func (f *resolvedWorkload) measuredByBlock(pm *formats.ProfileModel) bool {
 
 // chainPipeline returns, for the plan document, the pipeline of a placed chain (a member in stages) that gets
 // the given samples per second.
-func (f *resolvedWorkload) chainPipeline(placement *PlacedChain, samples float64) formats.Pipeline {
+func (f *resolvedWorkload) chainPipeline(placement *planspace.PlacedChain, samples float64) formats.Pipeline {
 	chain := placement.Chain
 	pipeline := formats.Pipeline{Batch: chain.MaxBatch, RPS: math.Inf(1)}
 
 	// Each stage with its times, and the cut behind it.
 	for i := range chain.Stages {
 		chainStage, devices := &chain.Stages[i], placement.Devices[i]
-		stage := formats.Stage{Blocks: [2]int{chainStage.FirstBlock, chainStage.EndBlock}, Device: f.pools[chainStage.Kind].Device, Share: 1, Replicas: len(devices), GPUs: samples * chainStage.secondsPerSample, Placement: replicaPlacements(devices)}
+		stage := formats.Stage{Blocks: [2]int{chainStage.FirstBlock, chainStage.EndBlock}, Device: f.pools[chainStage.Kind].Device, Share: 1, Replicas: len(devices), GPUs: samples * chainStage.SecondsPerSample, Placement: replicaPlacements(devices)}
 		f.problem.Blocks.Models[chain.Model].ShareCosts[chainStage.Kind][0].WriteStage(&stage, f.modelProfiles[chain.Model], chain.MaxBatch)
 		stage.BlockUS = nil
 		pipeline.LatencyUS += stage.InferUS[chain.MaxBatch-1]
-		stage.RPS = min(float64(stage.Replicas), stage.GPUs) / chainStage.secondsPerSample
+		stage.RPS = min(float64(stage.Replicas), stage.GPUs) / chainStage.SecondsPerSample
 		pipeline.RPS = min(pipeline.RPS, stage.RPS)
 		if chainStage.TransferTimes != nil {
 			cut := f.blockCuts[chain.Model][chainStage.EndBlock-1]

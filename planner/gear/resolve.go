@@ -3,12 +3,15 @@ package gear
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
+	"inferplan/planner/gear/cascades"
 	"inferplan/planner/stages"
 )
 
@@ -26,7 +29,7 @@ func (f *resolvedWorkload) resolveDocuments() error {
 		if pool.Memory == 0 {
 			f.run.Assume("every model of the family fits on a device of kind %s together with the others: the pool gives no memory", pool.Device)
 		}
-		p.Kinds = append(p.Kinds, Kind{Name: pool.Device, Devices: pool.Count, Memory: int64(pool.Memory)})
+		p.Kinds = append(p.Kinds, cascades.Kind{Name: pool.Device, Devices: pool.Count, Memory: int64(pool.Memory)})
 	}
 	for i, name := range cascade.Family {
 		model, err := f.readModel(name, fmt.Sprintf("cascade.family[%d]", i))
@@ -98,7 +101,7 @@ func (r *resolvedWorkload) setPools() error {
 
 // readModel returns a model with its latencies. It fails if none was measured on any kind of the cluster's
 // devices.
-func (f *resolvedWorkload) readModel(name, path string) (*Model, error) {
+func (f *resolvedWorkload) readModel(name, path string) (*cascades.Model, error) {
 	modelIndex, err := f.input.ModelIndex(name, path)
 	if err != nil {
 		return nil, err
@@ -106,11 +109,11 @@ func (f *resolvedWorkload) readModel(name, path string) (*Model, error) {
 	modelProfile := &f.input.Profile.Models[modelIndex]
 	f.modelProfiles, f.blockCuts = append(f.modelProfiles, modelProfile), append(f.blockCuts, nil)
 	var kinds []string
-	var variants []Variant
+	var variants []cascades.Variant
 	for _, pool := range f.pools {
 		kinds, variants = append(kinds, pool.Device), append(variants, f.variantOn(modelProfile, pool.Device))
 	}
-	m := NewModel(name, variants...)
+	m := cascades.NewModel(name, variants...)
 	if len(m.FastestTimes) == 0 {
 		return nil, f.input.FieldError("profile", fmt.Sprintf("models[%d].measurements", modelIndex), "none of "+name+" on "+strings.Join(kinds, " or "), "at least one", "measure it there: plan profile --device …")
 	}
@@ -128,8 +131,8 @@ func (f *resolvedWorkload) setRequestTimes() {
 
 // variantOn returns the times and the memory of a model on a kind of devices. If the memory was not measured, it
 // is the bytes of the weights.
-func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device string) Variant {
-	var variant Variant
+func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device string) cascades.Variant {
+	var variant cascades.Variant
 	costs := wholeModelCosts(modelProfile, device)
 	for i := range modelProfile.Measurements {
 		if ms := &modelProfile.Measurements[i]; ms.Device == device && ms.Share <= 1 {
@@ -140,8 +143,8 @@ func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device 
 	// Times of every batch size up to the largest measured one.
 	if list := costs.Batches; len(list) > 0 {
 		maxBatch, hasMeans := list[len(list)-1].Batch, list[0].MeanFactor > 0
-		if f.options.MaxBatch > 0 {
-			maxBatch = min(maxBatch, f.options.MaxBatch)
+		if limit := f.input.Values.WholeNumber("max-batch"); limit > 0 {
+			maxBatch = min(maxBatch, limit)
 		}
 		for b := 1; b <= maxBatch; b++ {
 			expected := costs.ExpectedTimes(b)
@@ -208,7 +211,7 @@ func (f *resolvedWorkload) setRecords(names []string) error {
 		for k := range r.Models {
 			f.calibration[r.Models[k].Model] = r.Models[k].Calibration
 		}
-		if p.Thresholds, p.PlanningSamples, p.HeldOutSamples, err = GradeRecords(r, names, p.Grid); err != nil {
+		if p.Thresholds, p.PlanningSamples, p.HeldOutSamples, err = cascades.GradeRecords(r, names, p.Grid); err != nil {
 			return f.input.FieldError("workload", "cascade.grid", fmt.Sprint(p.Grid), fmt.Sprintf("2 to %d", formats.MaxGrid), err.Error())
 		}
 		if r.PlanningSamples < 5000 {
@@ -227,8 +230,8 @@ func (f *resolvedWorkload) setRecords(names []string) error {
 // batch-1 latency of the last model.
 func (f *resolvedWorkload) setSLO(w *formats.Cascade, last time.Duration) error {
 	slo := w.SLO.Latency
-	if !f.options.SLO.IsZero() {
-		slo = f.options.SLO
+	if requested := f.input.Values.SLO("slo"); !requested.IsZero() {
+		slo = requested
 	}
 	f.problem.TargetAccuracy = w.SLO.Accuracy
 	if !slo.IsZero() {
@@ -269,23 +272,71 @@ func (f *resolvedWorkload) setRanges(q *formats.CascadeQPS) error {
 			return f.input.FieldError("workload", "cascade.qps.ranges", fmt.Sprint(n), fmt.Sprintf("%d, the bars of the histogram", len(q.Histogram)), "leave it out")
 		}
 		f.weightsSource = "histogram"
-		p.RangeWeights = HistogramWeights(q.Histogram)
+		p.RangeWeights = cascades.HistogramWeights(q.Histogram)
 		n = len(q.Histogram)
 	case q.Distribution == "uniform":
-		f.weightsSource, p.RangeWeights = "uniform", UniformWeights(n)
+		f.weightsSource, p.RangeWeights = "uniform", cascades.UniformWeights(n)
 	default:
-		f.weightsSource, p.RangeWeights = "zipf", ZipfWeights(n)
+		f.weightsSource, p.RangeWeights = "zipf", cascades.ZipfWeights(n)
 	}
 	if n < 1 || n > 1000 || !(q.Max > 0) {
 		return f.input.FieldError("workload", "cascade.qps", fmt.Sprintf("%d ranges up to %v requests per second", n, q.Max), "1 to 1000 ranges up to a positive rate", "")
 	}
 
 	// The edges. Very many ranges of a tiny rate may coincide.
-	p.RangeEdges = EqualRanges(q.Max, n)
+	p.RangeEdges = cascades.EqualRanges(q.Max, n)
 	for r, edge := range p.RangeEdges {
 		if !(edge > 0) || r > 0 && edge <= p.RangeEdges[r-1] {
 			return f.input.FieldError("workload", "cascade.qps.max", fmt.Sprint(q.Max), fmt.Sprintf("a rate that %d ranges can be cut from", n), "")
 		}
 	}
+	return nil
+}
+
+// defaultMeasuredRanges is the number of ranges that measured rates are cut into by default. More gain little
+// (docs/methods.md).
+const defaultMeasuredRanges = 10
+
+// setMeasuredRanges reads ranges and weights from a file of requests per second. The weight of a range is the
+// share of the requests that its gear serves when these rates go through the rule by which the policy switches
+// gears, because accuracy counts per request and not per hour.
+func (f *resolvedWorkload) setMeasuredRanges(q *formats.CascadeQPS) error {
+	// Read the rates.
+	path := filepath.FromSlash(q.MeasuredFile)
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(f.input.WorkloadDir, path)
+	}
+	rates, err := arrivals.PerSecond(path)
+	if err != nil {
+		if findings := document.Findings(err); findings != nil {
+			return err
+		}
+		return f.input.FieldError("workload", "cascade.qps.measured", fmt.Sprintf("%q: %v", q.MeasuredFile, err), "a CSV file of second,count that can be read", "the path is taken from the folder of the workload")
+	}
+
+	// Number of ranges and highest rate.
+	n, peak := q.Ranges, q.Max
+	if n == 0 {
+		n = defaultMeasuredRanges
+		f.run.Assume("ranges %d of measured rates", n)
+	}
+	if peak == 0 {
+		if peak = slices.Max(rates); !(peak > 0) {
+			return f.input.FieldError("workload", "cascade.qps.measured", q.MeasuredFile+": no request in any second", "a second with requests", "")
+		}
+		f.run.Assume("max %g requests per second: the highest measured rate", peak)
+	}
+	if maxRate := slices.Max(rates); maxRate > peak {
+		f.run.Warn("measured rates reach %g requests per second, above max %g: they count in the last range", maxRate, peak)
+	}
+	if n < 1 || n > 1000 || !(peak > 0) {
+		return f.input.FieldError("workload", "cascade.qps", fmt.Sprintf("%d ranges up to %v requests per second", n, peak), "1 to 1000 ranges up to a positive rate", "")
+	}
+
+	// Edges and weights.
+	f.weightsSource = "measured"
+	p := f.problem
+	p.MeasuredRates, p.RangeEdges, p.ScopeUnspecified = rates, cascades.EqualRanges(peak, n), f.cascade.SLO.Scope == ""
+	p.RangeWeights, p.RateShares = cascades.ServedWeights(rates, peak, n, trialSeed), cascades.MeasuredWeights(rates, peak, n)
 	return nil
 }

@@ -7,14 +7,16 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/report"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/trials"
 	"inferplan/planner/kind"
 )
 
 // usedModels returns the indexes of the models that some gear asks, in the order of the family.
-func (plan *Outcome) usedModels(models int) []int {
+func usedModels(plan *trials.Plan, models int) []int {
 	var list []int
 	for m := range models {
-		if slices.ContainsFunc(plan.Gears, func(g PlannedGear) bool { return slices.Contains(g.Cascade.Models, uint8(m)) }) {
+		if slices.ContainsFunc(plan.Gears, func(g trials.PlannedGear) bool { return slices.Contains(g.Cascade.Models, uint8(m)) }) {
 			list = append(list, m)
 		}
 	}
@@ -24,21 +26,21 @@ func (plan *Outcome) usedModels(models int) []int {
 // addDeployment adds the used models to the plan, in the order of the family: a pipeline for each kind that holds
 // a model, and one for each chain. The device time of a pipeline is its mean over the ranges, half by weight and
 // half even, so that a model which is only asked in ranges without weight has some, too.
-func (f *resolvedWorkload) addDeployment(o *kind.Outcome, plan *Outcome) {
+func (f *resolvedWorkload) addDeployment(o *kind.Outcome, plan *trials.Plan) {
 	p := f.problem
-	maxBatch, secondsPerSample := batchesAndSpeeds(p)
-	for _, m := range plan.usedModels(len(p.Models)) {
+	maxBatch, secondsPerSample := cascades.BatchesAndSpeeds(p)
+	for _, m := range usedModels(plan, len(p.Models)) {
 		deployed, firstReplica := f.modelProfiles[m].NewDeployment(), 0
 		deployed.Model = p.Models[m].Name
 		for k := range p.Kinds {
 			if devices := plan.Replicas(m, k); len(devices) > 0 {
-				gpus := plan.meanSampleRate(p, m, firstReplica, len(devices)) * secondsPerSample[k][m]
+				gpus := meanSampleRate(plan, p, m, firstReplica, len(devices)) * secondsPerSample[k][m]
 				deployed.Pipelines, firstReplica = append(deployed.Pipelines, f.wholePipeline(m, k, maxBatch[k][m], gpus, devices)), firstReplica+len(devices)
 			}
 		}
 		for c := range plan.Chains {
 			if chain := &plan.Chains[c]; chain.Chain.Model == m {
-				samples := plan.meanSampleRate(p, m, firstReplica, chain.Replicas())
+				samples := meanSampleRate(plan, p, m, firstReplica, chain.Replicas())
 				deployed.Pipelines, firstReplica = append(deployed.Pipelines, f.chainPipeline(chain, samples)), firstReplica+chain.Replicas()
 			}
 		}
@@ -48,14 +50,14 @@ func (f *resolvedWorkload) addDeployment(o *kind.Outcome, plan *Outcome) {
 
 // meanSampleRate returns the samples per second that n replicas of a model, from firstReplica on, get at the
 // upper edges of the ranges: a mean, half by weight and half even.
-func (plan *Outcome) meanSampleRate(p *Problem, model, firstReplica, n int) float64 {
+func meanSampleRate(plan *trials.Plan, p *cascades.Problem, model, firstReplica, n int) float64 {
 	total := 0.0
 	for r := range plan.Gears {
 		c := &plan.Gears[r].Cascade
 		weight := (p.RangeWeights[r] + 1/float64(len(p.RangeEdges))) / 2
 		for k, member := range c.Models {
 			if int(member) == model {
-				total += weight * p.RangeEdges[r] * float64(c.ReachCounts[k]) / float64(p.PlanningSamples.N) * sum(plan.Gears[r].Shares[model][firstReplica:firstReplica+n])
+				total += weight * p.RangeEdges[r] * float64(c.ReachCounts[k]) / float64(p.PlanningSamples.N) * cascades.Sum(plan.Gears[r].Shares[model][firstReplica:firstReplica+n])
 			}
 		}
 	}
@@ -68,7 +70,7 @@ func (f *resolvedWorkload) wholePipeline(model, kindIndex, batch int, gpus float
 	modelProfile := f.modelProfiles[model]
 	s := formats.Stage{Blocks: [2]int{0, len(modelProfile.Blocks)}, Device: f.pools[kindIndex].Device, Share: 1, Replicas: len(devices), GPUs: gpus, Placement: replicaPlacements(devices)}
 	wholeModelCosts(modelProfile, s.Device).WriteTimes(&s, modelProfile, batch, 0, 1)
-	s.RPS = min(float64(len(devices)), gpus) * float64(batch) / f.problem.Models[model].Variants[kindIndex].meanTime(batch).Seconds()
+	s.RPS = min(float64(len(devices)), gpus) * float64(batch) / f.problem.Models[model].Variants[kindIndex].MeanTime(batch).Seconds()
 	return formats.Pipeline{Batch: batch, RPS: s.RPS, LatencyUS: s.InferUS[batch-1], Stages: []formats.Stage{s}}
 }
 
@@ -84,9 +86,9 @@ func replicaPlacements(devices []int) (list []formats.Placement) {
 	return list
 }
 
-// Write returns the gear section of the plan document: the SLO, the models with their answers to the planning
+// writeSection returns the gear section of the plan document: the SLO, the models with their answers to the planning
 // samples, and the gears. weights names where the ranges' weights come from.
-func (plan *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
+func writeSection(plan *trials.Plan, p *cascades.Problem, weights string) *formats.GearPlan {
 	g := &formats.GearPlan{
 		SLOUS: document.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),
 		Accuracy: p.TargetAccuracy, MaxQPS: p.RangeEdges[len(p.RangeEdges)-1], Weights: weights, Samples: p.PlanningSamples.N, Models: []formats.GearModel{},
@@ -102,7 +104,7 @@ func (plan *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	}
 
 	// Models with the answers to the planning samples.
-	for _, m := range plan.usedModels(len(p.Models)) {
+	for _, m := range usedModels(plan, len(p.Models)) {
 		levels, correct := make([]byte, p.PlanningSamples.N), make([]byte, p.PlanningSamples.N)
 		for i := range levels {
 			levels[i], correct[i] = formats.GearLevels[p.PlanningSamples.Levels[m][i]], '0'
@@ -116,7 +118,7 @@ func (plan *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	// Gears.
 	previousEdge := 0.0
 	for r := range plan.Gears {
-		g.Gears = append(g.Gears, plan.Gears[r].writeGear(p, previousEdge, p.RangeEdges[r], p.RangeWeights[r]))
+		g.Gears = append(g.Gears, writeGear(&plan.Gears[r], p, previousEdge, p.RangeEdges[r], p.RangeWeights[r]))
 		if p.RateShares != nil {
 			g.Gears[r].RateShare = p.RateShares[r]
 		}
@@ -126,7 +128,7 @@ func (plan *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 }
 
 // writeGear returns the gear of a range, between two rates in requests/s, as the plan document has it.
-func (t *PlannedGear) writeGear(p *Problem, fromRate, toRate, weight float64) formats.Gear {
+func writeGear(t *trials.PlannedGear, p *cascades.Problem, fromRate, toRate, weight float64) formats.Gear {
 	c, load := &t.Cascade, t.BusiestLoad
 	if !p.OverRequests || p.MeasuredRates == nil {
 		load = min(1, load) // more is rounding

@@ -13,7 +13,8 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/report"
 	"inferplan/formats/seeded"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/search"
 	"inferplan/solver/highs"
 )
 
@@ -28,7 +29,7 @@ func burst() *published.Family {
 	return f
 }
 
-func problem(t testing.TB, f *published.Family, devices int) *gear.Problem {
+func problem(t testing.TB, f *published.Family, devices int) *cascades.Problem {
 	p, err := Problem(f, devices, 10, f.SLO)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +48,7 @@ func TestOrder(t *testing.T) {
 	f := burst()
 	ctx := context.Background()
 	p := problem(t, f, 1)
-	out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: 7})
+	out, err := search.Solve(ctx, p, highs.Solver{}, search.Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestOrder(t *testing.T) {
 		t.Fatalf("no switching: %v", err)
 	}
 	s := Singles(p)
-	planned, err := gear.Solve(ctx, s, highs.Solver{}, gear.Options{Seed: 7})
+	planned, err := search.Solve(ctx, s, highs.Solver{}, search.Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +212,7 @@ func TestAccuracySLOAtAnEdge(t *testing.T) {
 	p.TargetAccuracy = target
 	ctx := context.Background()
 	show := func() (planned, even, poisson float64) {
-		out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: 7})
+		out, err := search.Solve(ctx, p, highs.Solver{}, search.Options{Seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,8 @@ import (
 
 	"inferplan/bench/gear/published"
 	"inferplan/formats/seeded"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/planspace"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
 )
@@ -17,7 +18,7 @@ import (
 // the deployment and every level's cascade, for the most accuracy. A Chebyshev
 // scalarisation of latency and accuracy picks among latencies.
 type Cascadia struct {
-	Problem *gear.Problem
+	Problem *cascades.Problem
 	// Rates are the requests that a device of one model answers per second within the latency, by
 	// CascadiaLatencies and model.
 	Rates [][]float64
@@ -38,7 +39,7 @@ type CascadiaPoint struct {
 // which configuration of models.
 type CascadiaLevel struct {
 	Counts  []int
-	Cascade gear.Cascade
+	Cascade cascades.Cascade
 }
 
 // CascadiaLatencies are the latencies that are looked at. Those above the SLO
@@ -63,7 +64,7 @@ const (
 // CascadiaRates are the rates of one device by latency and model: the highest one at
 // which the model alone has its tail within the latency. It is simulated, as the paper
 // takes the latency of a model on its devices.
-func CascadiaRates(ctx context.Context, p *gear.Problem) ([][]float64, error) {
+func CascadiaRates(ctx context.Context, p *cascades.Problem) ([][]float64, error) {
 	one := onDevices(p, 1, p.Kinds[0].Memory)
 	latencies := CascadiaLatencies(p.SLO)
 	out := make([][]float64, len(latencies))
@@ -115,8 +116,8 @@ func highestRate(ctx context.Context, t *policy.Tables, below float64, limit tim
 
 // Points are the plans of the front, by rising latency and accuracy.
 func (c *Cascadia) Points() ([]CascadiaPoint, error) {
-	if len(c.Problem.WholeCascades()) == 0 {
-		return nil, &gear.InfeasibleError{NoneInTime: true}
+	if len(planspace.WholeCascades(c.Problem)) == 0 {
+		return nil, &cascades.InfeasibleError{NoneInTime: true}
 	}
 	sets := configurations(c.Problem)
 	var out []CascadiaPoint
@@ -210,11 +211,11 @@ func (c *Cascadia) tables(point *CascadiaPoint) *policy.Tables {
 	if c.Redeployed {
 		pl = everywhere(p)
 	}
-	return p.Tables(pl.Configs, gears)
+	return tablesOn(p, pl, gears)
 }
 
 // everywhere is a placement of all models on every device.
-func everywhere(p *gear.Problem) *Placement {
+func everywhere(p *cascades.Problem) *Placement {
 	return newPlacement(len(p.Models), []uint32{1<<len(p.Models) - 1}, []int{p.Kinds[0].Devices})
 }
 

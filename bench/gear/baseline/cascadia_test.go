@@ -12,7 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/planspace"
+	"inferplan/planner/gear/search"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 )
@@ -69,7 +70,7 @@ func byProgram(t *rapid.T, c *Cascadia, sets []uint32, rates []float64) float64 
 
 func program(c *Cascadia, sets []uint32, rates []float64, levels []int) *milp.Model {
 	p := c.Problem
-	list := p.WholeCascades()
+	list := planspace.WholeCascades(p)
 	m := milp.New("cascadia")
 	m.SetSense(milp.Maximize)
 	devices := m.AddRow("devices", float64(p.Kinds[0].Devices), float64(p.Kinds[0].Devices))
@@ -232,7 +233,7 @@ func TestCascadiaRuns(t *testing.T) {
 			t.Errorf("within a millisecond: %+v, %v", none, err)
 		}
 	}
-	ours, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: 7})
+	ours, err := search.Solve(ctx, p, highs.Solver{}, search.Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/planspace"
 )
 
 // deployment holds the choices for a latency.
@@ -13,7 +14,7 @@ type deployment struct {
 	*Cascadia
 	sets  []uint32  // configurations that a device may hold
 	rates []float64 // of a device, by model
-	list  []gear.Cascade
+	list  []cascades.Cascade
 	work  [][]float64 // device seconds per request, by cascade and model
 }
 
@@ -87,8 +88,8 @@ func each(sets, devices int, visit func(counts []int)) {
 
 // cascades are those that no other one beats in accuracy without more work of a model,
 // or, where all models stand everywhere, without more work.
-func (d *deployment) cascades() (list []gear.Cascade, work [][]float64) {
-	all := d.Problem.WholeCascades()
+func (d *deployment) cascades() (list []cascades.Cascade, work [][]float64) {
+	all := planspace.WholeCascades(d.Problem)
 	works, total := make([][]float64, len(all)), make([]float64, len(all))
 	for i := range all {
 		works[i] = make([]float64, len(d.rates))

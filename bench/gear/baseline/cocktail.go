@@ -11,7 +11,7 @@ import (
 
 	"inferplan/bench/gear/published"
 	"inferplan/formats/arrivals"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
 	"inferplan/sim"
@@ -63,7 +63,7 @@ func (e *Ensemble) Windows(windows Sliding) []Window {
 // Vote is the accuracy of a set of models that vote on the answer with the log
 // odds of their own accuracy: right where the models that are right outweigh
 // the others. A tie is wrong.
-func Vote(p *gear.Problem, models uint32) float64 {
+func Vote(p *cascades.Problem, models uint32) float64 {
 	weight := make([]float64, len(p.Models))
 	for m := range weight {
 		a := min(max(Single(p, m), 1e-6), 1-1e-6)
@@ -89,7 +89,7 @@ func Vote(p *gear.Problem, models uint32) float64 {
 }
 
 // counts is how many devices a model has in each period.
-func (a *Autoscaler) counts(p *gear.Problem, model int, r published.Rates) []int {
+func (a *Autoscaler) counts(p *cascades.Problem, model int, r published.Rates) []int {
 	best := 0.0 // samples per second of one device
 	for b, t := range p.Models[model].FastestTimes {
 		if t <= p.SLO {
@@ -118,7 +118,7 @@ func (a *Autoscaler) mean(counts []int, r published.Rates) float64 {
 // Cocktail is the cheapest ensemble with at least the accuracy whose tail meets
 // the target: every set of at least members models with every autoscaler, in
 // order of mean devices. Nil where there is none.
-func Cocktail(ctx context.Context, p *gear.Problem, r published.Rates, source func() arrivals.Source, scalers []Autoscaler, accuracy float64, members int, target time.Duration) (*Ensemble, error) {
+func Cocktail(ctx context.Context, p *cascades.Problem, r published.Rates, source func() arrivals.Source, scalers []Autoscaler, accuracy float64, members int, target time.Duration) (*Ensemble, error) {
 	var options []Ensemble
 	for set := uint32(1); set < 1<<len(p.Models); set++ {
 		if bits.OnesCount32(set) < members {
@@ -171,7 +171,7 @@ func Cocktail(ctx context.Context, p *gear.Problem, r published.Rates, source fu
 }
 
 // scaled runs one member of an ensemble on its own devices.
-func scaled(ctx context.Context, p *gear.Problem, model int, counts []int, a *Autoscaler, src arrivals.Source) ([]answer, error) {
+func scaled(ctx context.Context, p *cascades.Problem, model int, counts []int, a *Autoscaler, src arrivals.Source) ([]answer, error) {
 	own := onDevices(p, slices.Max(counts), 0)
 	t := DynBa(own, model)
 	var faults []sim.Fault

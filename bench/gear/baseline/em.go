@@ -9,7 +9,10 @@ import (
 	"gonum.org/v1/gonum/floats"
 
 	"inferplan/formats/seeded"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/placement"
+	"inferplan/planner/gear/planspace"
+	"inferplan/planner/gear/trials"
 )
 
 // drawn is how many cascades SP1 draws in every round of Algorithm 1, and
@@ -42,8 +45,8 @@ type fault struct {
 //
 // So it ends, and every plan that holds is at least as accurate as the one before.
 type em struct {
-	p    *gear.Problem
-	list []gear.Cascade
+	p    *cascades.Problem
+	list []cascades.Cascade
 	work [][]float64
 	seed uint64
 	rng  *rand.Rand
@@ -56,12 +59,12 @@ type em struct {
 	pins     []int          // SP3: least replicas of a model
 	pl       *Placement
 
-	benches map[string]trial // by placement
+	benches map[string]*trials.Simulator // by placement
 	trials  map[trialKey]tuned
 	runs    int
 
-	best *gear.Outcome // last plan that held
-	kept []int         // its cascades
+	best *trials.Plan // last plan that held
+	kept []int        // its cascades
 	held *Placement
 }
 
@@ -71,20 +74,17 @@ type trialKey struct {
 	cascade, span int
 }
 
-// trial tries a cascade on a placement.
-type trial = func(ctx context.Context, c *gear.Cascade, taken float64, minQueue int, shares [][]float64, rate float64) (gear.Trial, error)
-
 // tuned is the result of SP4 for it. If minQueue is 0, nothing passes.
 type tuned struct {
 	minQueue int
-	trial    gear.Trial
+	trial    trials.Trial
 	shares   [][]float64
 	loads    []float64
 }
 
 // Alternation plans by Algorithm 1. If it finds no plan, it returns nil.
-func Alternation(ctx context.Context, p *gear.Problem, seed uint64) (*gear.Outcome, error) {
-	list := p.WholeCascades()
+func Alternation(ctx context.Context, p *cascades.Problem, seed uint64) (*trials.Plan, error) {
+	list := planspace.WholeCascades(p)
 	work := works(p, list)
 	if len(list) == 0 {
 		return nil, nil
@@ -98,7 +98,7 @@ func Alternation(ctx context.Context, p *gear.Problem, seed uint64) (*gear.Outco
 	e := &em{
 		p: p, list: list, work: work, seed: seed, rng: seeded.New(seed, "gear/cascades"),
 		full: newPlacement(n, []uint32{usable}, []int{p.Kinds[0].Devices}), known: map[int]bool{}, pins: make([]int, n),
-		benches: map[string]trial{}, trials: map[trialKey]tuned{},
+		benches: map[string]*trials.Simulator{}, trials: map[trialKey]tuned{},
 	}
 	e.pl = e.full
 	for range p.RangeEdges {
@@ -108,7 +108,7 @@ func Alternation(ctx context.Context, p *gear.Problem, seed uint64) (*gear.Outco
 }
 
 // solve plans by Algorithm 1.
-func (e *em) solve(ctx context.Context) (*gear.Outcome, error) {
+func (e *em) solve(ctx context.Context) (*trials.Plan, error) {
 	var wrong *fault
 	for module, rounds := 0, 0; ; {
 		var err error
@@ -152,7 +152,7 @@ func (e *em) search() {
 		cost[i] = floats.Sum(e.work[i])
 	}
 	if len(e.known) == 0 {
-		front := gear.ParetoFront(cost, e.list)
+		front := cascades.ParetoFront(cost, e.list)
 		e.known[front[0]], e.known[front[len(front)-1]] = true, true
 	}
 	for range drawn {
@@ -163,7 +163,7 @@ func (e *em) search() {
 			cost[i] = math.Inf(1)
 		}
 	}
-	e.found = gear.ParetoFront(cost, e.list)
+	e.found = cascades.ParetoFront(cost, e.list)
 }
 
 // load is u* of a cascade on the placement at hand; where that lacks a model,
@@ -281,10 +281,10 @@ func (e *em) try(ctx context.Context, r, i int) (tuned, error) {
 	if t, ok := e.trials[key]; ok {
 		return t, nil
 	}
-	try := e.benches[place]
-	if try == nil {
-		try = gear.NewTrialFunc(e.p, e.pl.Configs, e.seed)
-		e.benches[place] = try
+	simulator := e.benches[place]
+	if simulator == nil {
+		simulator = trials.NewSimulator(e.p, e.pl.Configs, nil, e.seed)
+		e.benches[place] = simulator
 	}
 	var t tuned
 	t.shares, t.loads = e.pl.Split(e.work[i])
@@ -293,7 +293,8 @@ func (e *em) try(ctx context.Context, r, i int) (tuned, error) {
 			break
 		}
 		var err error
-		if t.trial, err = try(ctx, &e.list[i], e.pl.Load(e.work[i]), q, t.shares, e.p.RangeEdges[r]); err != nil {
+		simulator.MinQueue = q
+		if t.trial, err = simulator.TryCascade(ctx, &placement.LoadedCascade{Cascade: &e.list[i], Shares: t.shares, MaxLoad: e.pl.Load(e.work[i])}, e.p.RangeEdges[r]); err != nil {
 			return t, err
 		}
 		if e.runs++; t.trial.Passed {
@@ -306,7 +307,7 @@ func (e *em) try(ctx context.Context, r, i int) (tuned, error) {
 }
 
 // bottleneck is the first model of a cascade that works on the busiest device.
-func (e *em) bottleneck(c *gear.Cascade, t *tuned) int {
+func (e *em) bottleneck(c *cascades.Cascade, t *tuned) int {
 	busiest := slices.Index(t.loads, slices.Max(t.loads))
 	for _, m := range c.Models {
 		if at := slices.Index(e.pl.DevicesOf(int(m)), busiest); at >= 0 && t.shares[m][at] > 1e-9 {
@@ -318,11 +319,11 @@ func (e *em) bottleneck(c *gear.Cascade, t *tuned) int {
 
 // keep notes the plan at hand, which holds.
 func (e *em) keep() {
-	out := &gear.Outcome{Problem: e.p, Configs: e.pl.Configs, Goal: e.p.Goal(), RunCount: e.runs}
+	out := &trials.Plan{Problem: e.p, Configs: e.pl.Configs, Goal: e.p.Goal(), RunCount: e.runs}
 	place := keyOf(e.pl)
 	for r, i := range e.at {
 		t := e.trials[trialKey{place, i, r}]
-		g := gear.PlannedGear{Cascade: e.list[i], MinQueue: t.minQueue, Shares: t.shares, BusiestLoad: e.pl.Load(e.work[i]) * e.p.RangeEdges[r], Trial: t.trial,
+		g := trials.PlannedGear{Cascade: e.list[i], MinQueue: t.minQueue, Shares: t.shares, BusiestLoad: e.pl.Load(e.work[i]) * e.p.RangeEdges[r], Trial: t.trial,
 			Accuracy: float64(e.list[i].CorrectCount) / float64(e.p.PlanningSamples.N)}
 		out.Gears = append(out.Gears, g)
 		out.Accuracy += e.p.RangeWeights[r] * g.Accuracy

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/bench/gear/published"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/search"
 	"inferplan/solver/highs"
 )
 
@@ -38,7 +38,7 @@ func TestAlternationEnds(t *testing.T) {
 			return
 		}
 		held++
-		exact, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: 1})
+		exact, err := search.Solve(ctx, p, highs.Solver{}, search.Options{Seed: 1})
 		if err != nil || out.Accuracy > exact.Bound+1e-9 {
 			t.Fatalf("accuracy %v, the exact planner says %v, %v", out.Accuracy, exact, err)
 		}
@@ -76,7 +76,7 @@ func TestAlternationOnPublishedFamily(t *testing.T) {
 		f.Rates = append(f.Rates, 30, 60)
 	}
 	p := problem(t, f, 4)
-	exact, err := gear.Solve(context.Background(), p, highs.Solver{}, gear.Options{Seed: 1})
+	exact, err := search.Solve(context.Background(), p, highs.Solver{}, search.Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

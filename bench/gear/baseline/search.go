@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"inferplan/bench/gear/published"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/search"
+	"inferplan/planner/gear/trials"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
 	"inferplan/solver/highs"
@@ -21,8 +23,8 @@ import (
 // figure 10): every model on every device, batches of one, few ranges, and a
 // trace of seconds. A plan is a cascade for every range.
 type Space struct {
-	Problem  *gear.Problem
-	Cascades []gear.Cascade
+	Problem  *cascades.Problem
+	Cascades []cascades.Cascade
 
 	rates published.Rates
 	place *Placement
@@ -51,7 +53,7 @@ func NewSpace(f *published.Family, devices, ranges int, rates published.Rates) (
 	for m := range usable {
 		usable[m] = true
 	}
-	s := &Space{Problem: p, Cascades: gear.Enumerate(p.PlanningSamples, p.Grid, usable), rates: rates}
+	s := &Space{Problem: p, Cascades: cascades.Enumerate(p.PlanningSamples, p.Grid, usable), rates: rates}
 	if s.place, _, err = fluid(p); err != nil {
 		return nil, err
 	}
@@ -80,7 +82,7 @@ func (s *Space) Try(ctx context.Context, plan []int) (Point, error) {
 	for r, i := range plan {
 		gears[r] = s.gears[r][i]
 	}
-	return s.show(ctx, s.Problem.Tables(s.place.Configs, gears))
+	return s.show(ctx, tablesOn(s.Problem, s.place, gears))
 }
 
 func (s *Space) show(ctx context.Context, t *policy.Tables) (Point, error) {
@@ -133,13 +135,13 @@ func (s *Space) Random(ctx context.Context, rng *rand.Rand, up func() bool) ([]P
 // Planned is the plan of our planner for an SLO on latency, that every range
 // keeps at its upper edge for ever, or, overall, that all requests of the trace
 // keep together; ok is false where there is none.
-func (s *Space) Planned(ctx context.Context, slo time.Duration, overall bool, seed uint64) (plan *gear.Outcome, ok bool, err error) {
+func (s *Space) Planned(ctx context.Context, slo time.Duration, overall bool, seed uint64) (plan *trials.Plan, ok bool, err error) {
 	p := *s.Problem
 	if p.SLO = slo; overall {
 		p.OverRequests, p.MeasuredRates = true, s.rates
 	}
-	out, err := gear.Solve(ctx, &p, highs.Solver{}, gear.Options{Seed: seed})
-	if _, inf := errors.AsType[*gear.InfeasibleError](err); inf {
+	out, err := search.Solve(ctx, &p, highs.Solver{}, search.Options{Seed: seed})
+	if _, inf := errors.AsType[*cascades.InfeasibleError](err); inf {
 		return nil, false, nil
 	}
 	if err != nil {
@@ -149,7 +151,7 @@ func (s *Space) Planned(ctx context.Context, slo time.Duration, overall bool, se
 }
 
 // Show runs a plan of our planner through the trace.
-func (s *Space) Show(ctx context.Context, plan *gear.Outcome) (Point, error) {
+func (s *Space) Show(ctx context.Context, plan *trials.Plan) (Point, error) {
 	return s.show(ctx, plan.Tables())
 }
 

@@ -9,44 +9,44 @@ import (
 	"time"
 
 	"inferplan/formats/arrivals"
-	"inferplan/planner/gear"
+	"inferplan/planner/gear/cascades"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
 )
 
 // DynBa is dynamic batching with one model on every device: no cascade, no
 // switching, whatever waits goes.
-func DynBa(p *gear.Problem, model int) *policy.Tables {
+func DynBa(p *cascades.Problem, model int) *policy.Tables {
 	pl := newPlacement(len(p.Models), []uint32{1 << model}, []int{p.Kinds[0].Devices})
 	c := single(p, model)
-	return p.Tables(pl.Configs, []policygear.Gear{gearOn(p, pl, &c, p.RangeEdges[len(p.RangeEdges)-1])})
+	return tablesOn(p, pl, []policygear.Gear{gearOn(p, pl, &c, p.RangeEdges[len(p.RangeEdges)-1])})
 }
 
-func single(p *gear.Problem, model int) gear.Cascade {
+func single(p *cascades.Problem, model int) cascades.Cascade {
 	right := int32(0)
 	for _, ok := range p.PlanningSamples.Correct[model] {
 		if ok {
 			right++
 		}
 	}
-	return gear.Cascade{Models: []uint8{uint8(model)}, ReachCounts: []int32{int32(p.PlanningSamples.N)}, CorrectCount: right}
+	return cascades.Cascade{Models: []uint8{uint8(model)}, ReachCounts: []int32{int32(p.PlanningSamples.N)}, CorrectCount: right}
 }
 
 // Single is the accuracy of a model alone on the samples planned on.
-func Single(p *gear.Problem, model int) float64 {
+func Single(p *cascades.Problem, model int) float64 {
 	c := single(p, model)
 	return Accuracy(p, &c)
 }
 
 // Accuracy of a cascade on the samples planned on.
-func Accuracy(p *gear.Problem, c *gear.Cascade) float64 {
+func Accuracy(p *cascades.Problem, c *cascades.Cascade) float64 {
 	return float64(c.CorrectCount) / float64(p.PlanningSamples.N)
 }
 
 // Singles is a problem without cascades: no answer is uncertain, so that no
 // threshold forwards anything. Planned as any other it is the ablation "no
 // cascade".
-func Singles(p *gear.Problem) *gear.Problem {
+func Singles(p *cascades.Problem) *cascades.Problem {
 	out := *p
 	planned := *p.PlanningSamples
 	planned.Levels = make([][]uint8, len(p.PlanningSamples.Levels))
@@ -60,18 +60,18 @@ func Singles(p *gear.Problem) *gear.Problem {
 // ModelSwitching (MS+) answers all requests with the most accurate model whose
 // devices hold the rate with the headroom eta, in batches within half the SLO.
 // Models stand where the fluid optimum of single models puts them.
-func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
+func ModelSwitching(p *cascades.Problem, eta float64) (*policy.Tables, error) {
 	s := Singles(p)
 	pl, front, err := fluid(s)
 	if err != nil {
 		return nil, err
 	}
 	type choice struct {
-		c     gear.Cascade
+		c     cascades.Cascade
 		batch int
 		to    float64
 	}
-	slices.SortFunc(front, func(a, b gear.Cascade) int { return cmp.Compare(b.CorrectCount, a.CorrectCount) })
+	slices.SortFunc(front, func(a, b cascades.Cascade) int { return cmp.Compare(b.CorrectCount, a.CorrectCount) })
 	var list []choice
 	for _, c := range front {
 		m := &p.Models[c.Models[0]]
@@ -95,7 +95,7 @@ func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
 		}
 		gears = append(gears, gearOn(s, pl, &list[i].c, to))
 	}
-	t := s.Tables(pl.Configs, gears)
+	t := tablesOn(s, pl, gears)
 	for i := range list {
 		at := policygear.TablesOf(t).Gears[i].Stages[0].Pipeline
 		t.Pipelines[at].Batch = int32(list[i].batch)
@@ -137,7 +137,7 @@ var Etas = []float64{1, .9, .8, .7, .6, .5}
 
 // BestModelSwitching is MS+ with the headroom that is most accurate among those
 // in time on the arrivals; nil where none is.
-func BestModelSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, error) {
+func BestModelSwitching(p *cascades.Problem, target time.Duration, run Runner) (*Tuned, error) {
 	for _, eta := range Etas {
 		t, err := ModelSwitching(p, eta)
 		if err != nil {
@@ -153,7 +153,7 @@ func BestModelSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tun
 
 // BestSingle is dynamic batching with the most accurate model that is in time on
 // the arrivals; nil where none is. Models below the least accuracy are left out.
-func BestSingle(p *gear.Problem, target time.Duration, least float64, run Runner) (*Tuned, error) {
+func BestSingle(p *cascades.Problem, target time.Duration, least float64, run Runner) (*Tuned, error) {
 	usable := make([]int, 0, len(p.Models))
 	for m := range p.Models {
 		if p.Models[m].FastestTimes[0] <= target && (p.Kinds[0].Memory == 0 || p.Models[m].Variants[0].Memory <= p.Kinds[0].Memory) && Single(p, m) >= least {
@@ -173,7 +173,7 @@ func BestSingle(p *gear.Problem, target time.Duration, least float64, run Runner
 // NoSwitching answers all requests with one cascade: the most accurate one of
 // the front that is in time on the very arrivals, found by bisection and by
 // trying the next few. Nil where not even the cheapest is.
-func NoSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, error) {
+func NoSwitching(p *cascades.Problem, target time.Duration, run Runner) (*Tuned, error) {
 	pl, front, err := fluid(p)
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func NoSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, err
 	peak := p.RangeEdges[len(p.RangeEdges)-1]
 	var best *Tuned
 	try := func(i int) (bool, error) {
-		t := p.Tables(pl.Configs, []policygear.Gear{gearOn(p, pl, &front[i], peak)})
+		t := tablesOn(p, pl, []policygear.Gear{gearOn(p, pl, &front[i], peak)})
 		name := fmt.Sprintf("no switching %d", i)
 		r, err := run.inTime(name, t, target)
 		if err != nil || r == nil {

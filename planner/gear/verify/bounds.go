@@ -10,26 +10,13 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// boundChecker recomputes the bounds of a plan.
-type boundChecker struct {
-	checker   *gearChecker
-	documents *planDocuments
-	gear      *formats.GearPlan
-	cascade   *formats.Cascade // of the workload; nil if there is no workload
-}
-
-// newBoundChecker returns the checker of a plan's bounds.
-func newBoundChecker(c *gearChecker) *boundChecker {
-	return &boundChecker{checker: c, documents: c.documents, gear: c.gear, cascade: c.cascade}
-}
-
 // checkBounds recomputes what no cascades over the same thresholds exceed in each range: the concave envelope
 // of accuracy over cost, which is the most that mixtures of cascades reach. Memory does not lower it. On
 // several kinds of devices the bound lies between what each kind reaches alone and what all devices would reach
 // if each model ran where it is fastest. The plan alone does not have the models that no gear asks. Without
 // them a computed bound can only be too low.
-func (c *boundChecker) checkBounds(g *gearsToday) {
-	kinds := c.documents.deviceKinds()
+func (c *gearChecker) checkBounds(g *gearsToday) {
+	kinds := c.deviceKinds()
 	if len(kinds) == 0 {
 		return
 	}
@@ -39,15 +26,15 @@ func (c *boundChecker) checkBounds(g *gearsToday) {
 	}
 
 	// The envelope of each kind alone.
-	devices, counts := 0.0, c.checker.deviceCounts(g)
+	devices, counts := 0.0, c.deviceCounts(g)
 	var kindEnvelopes []costEnvelope
 	for k, kind := range kinds {
-		pool := c.checker.Pool(kind)
+		pool := c.Pool(kind)
 		envelope := c.mixtureEnvelope(c.gear.SLOUS.D(), false, kind)
 		if pool == nil || envelope == nil && len(kinds) == 1 {
 			return
 		}
-		if !c.documents.minimisesDevices() {
+		if !c.minimisesDevices() {
 			counts[k] = float64(pool.Count)
 		}
 		counts[k] = math.Round(counts[k])
@@ -61,16 +48,16 @@ func (c *boundChecker) checkBounds(g *gearsToday) {
 		if envelope = c.mixtureEnvelope(slo, parts, kinds...); envelope == nil {
 			return
 		}
-		checksUpper = checksUpper && (parts || !c.documents.hasStages())
+		checksUpper = checksUpper && (parts || !c.hasStages())
 	}
 	if slo > c.gear.SLOUS.D() && c.gear.Weights == "measured" {
 		checksUpper = false // one cascade need not hold the highest rate; the gate reads the rates when it plans again
 	}
 
 	// Compare the bound of each range with both.
-	report := c.checker.AddError
+	report := c.AddError
 	if g.inputsChanged {
-		report = c.checker.AddWarning
+		report = c.AddWarning
 	}
 	for i := range c.gear.Gears {
 		r := &c.gear.Gears[i]
@@ -103,7 +90,7 @@ type reportFunc func(constraint, where, found, expected, format string, args ...
 // reachableAccuracy returns an accuracy that so many devices of one kind have time for, and a text that says by
 // what. It may be below the limit. A range has one cascade. If the SLO is over all requests, mixtures of
 // cascades count, as the plan's bounds are of these.
-func (c *boundChecker) reachableAccuracy(kind string, envelope costEnvelope, devices, limit float64) (accuracy float64, means string) {
+func (c *gearChecker) reachableAccuracy(kind string, envelope costEnvelope, devices, limit float64) (accuracy float64, means string) {
 	if c.gear.SLOScope == formats.ScopeRequests {
 		return c.weightedAccuracy(envelope, devices), "a mixture of cascades that keep the SLO"
 	}
@@ -113,8 +100,8 @@ func (c *boundChecker) reachableAccuracy(kind string, envelope costEnvelope, dev
 // checkObjectiveBound checks the plan's bound. If the objective is the accuracy, the bound must not be below what
 // can be reached. For another objective, nothing just below its bound may reach the plan's accuracy: not even a
 // mixture, if it is the latency. On several kinds this is checked for each kind alone.
-func (c *boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts []float64, report reportFunc) {
-	o, kinds := &c.checker.Plan.Objective, c.documents.deviceKinds()
+func (c *gearChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts []float64, report reportFunc) {
+	o, kinds := &c.Plan.Objective, c.deviceKinds()
 	if o.Bound == nil {
 		return
 	}
@@ -136,9 +123,9 @@ func (c *boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts 
 		if o.Name == "latency" {
 			reached = c.weightedAccuracy(c.mixtureEnvelope(slo, false, kind), counts[k])
 		} else {
-			n := math.Ceil(*o.Bound/c.documents.devicePrice(k)*(1-1e-9)) - 1
+			n := math.Ceil(*o.Bound/c.devicePrice(k)*(1-1e-9)) - 1
 			if len(kinds) > 1 {
-				n = min(n, float64(c.checker.Plan.Pools[k].Count))
+				n = min(n, float64(c.Plan.Pools[k].Count))
 			}
 			reached, means = c.reachableAccuracy(kind, kindEnvelopes[k], n, limit)
 			below = fmt.Sprintf("on %.0f devices", n)
@@ -148,13 +135,13 @@ func (c *boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts 
 		}
 	}
 	if *o.Bound > o.Value+tolerance*max(1, o.Value) {
-		c.checker.AddError("bound", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the bound is above the objective that it bounds")
+		c.AddError("bound", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the bound is above the objective that it bounds")
 	}
 }
 
 // weightedAccuracy returns the most accuracy that mixtures of cascades reach with some devices, by weight over
 // all ranges. If some range cannot be served at all, it is negative infinity, even if the range has no weight.
-func (c *boundChecker) weightedAccuracy(h costEnvelope, devices float64) float64 {
+func (c *gearChecker) weightedAccuracy(h costEnvelope, devices float64) float64 {
 	if len(h) == 0 {
 		return math.Inf(-1)
 	}
@@ -170,32 +157,32 @@ func (c *boundChecker) weightedAccuracy(h costEnvelope, devices float64) float64
 
 // boundHasStages reports whether the plan's bound counts members in stages: they were allowed, and there are
 // several kinds of devices, or a member does not fit on one.
-func (c *boundChecker) boundHasStages() bool {
-	if c.checker.Plan.Options.WholeNumber("max-partitions") < 2 || c.checker.Plan.Algorithm != "exact" {
+func (c *gearChecker) boundHasStages() bool {
+	if c.Plan.Options.WholeNumber("max-partitions") < 2 || c.Plan.Algorithm != "exact" {
 		return false
 	}
-	kinds := c.documents.deviceKinds()
+	kinds := c.deviceKinds()
 	if len(kinds) > 1 || c.cascade == nil {
 		return len(kinds) > 1
 	}
-	pool := c.checker.Pool(kinds[0])
+	pool := c.Pool(kinds[0])
 	return pool != nil && pool.Memory > 0 && slices.ContainsFunc(c.cascade.Family, func(n string) bool {
-		return c.checker.ProfileModel(n) != nil && c.documents.modelMemory(n, kinds[0]) > int64(pool.Memory)
+		return c.ProfileModel(n) != nil && c.modelMemory(n, kinds[0]) > int64(pool.Memory)
 	})
 }
 
 // minTimesInStages returns the least time of a model in stages over some kinds: seconds per sample in the best
 // batch within a latency, and the time of a single sample. The model is cut wherever that is fastest, and every
 // stage runs where it is fastest, whatever fits there. If blocks were not measured, both are infinite.
-func (c *boundChecker) minTimesInStages(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration) {
-	pm := c.checker.ProfileModel(model)
+func (c *gearChecker) minTimesInStages(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration) {
+	pm := c.ProfileModel(model)
 	perSample, singleSample = math.Inf(1), time.Duration(math.MaxInt64)
 	if len(pm.Blocks) < 2 {
 		return perSample, singleSample
 	}
 	maxBatch := 0
 	for _, kind := range kinds {
-		maxBatch = max(maxBatch, len(c.documents.latenciesOn(model, kind)))
+		maxBatch = max(maxBatch, len(c.latenciesOn(model, kind)))
 	}
 	for b := 1; b <= maxBatch; b++ {
 		batchTime := recompute.MinLatency(pm, kinds, b)

@@ -14,23 +14,20 @@ import (
 // tolerance is the difference up to which figures are equal.
 const tolerance = recompute.Rounding
 
-// planDocuments reads devices and models from the plan and from the documents of today.
-type planDocuments struct{ checker *recompute.Checker }
-
-// gearChecker checks a plan of gears.
+// gearChecker checks a plan of gears. It reads devices and models from the plan and from the documents of today, and
+// adds what does not hold to its findings. Steps that gather something while they check are types of their own, which
+// hold the checker: deploymentReader and singleSearch.
 type gearChecker struct {
 	*recompute.Checker
-	documents *planDocuments
-	gear      *formats.GearPlan
-	cascade   *formats.Cascade // of the workload; nil if there is no workload, and then the plan's own data is used
+	gear    *formats.GearPlan
+	cascade *formats.Cascade // of the workload; nil if there is no workload, and then the plan's own data is used
 
 	workloadDir string // folder from which paths in the workload start; empty if it is not known
 }
 
 // newChecker returns a checker of a plan of gears, without findings, with the cascade that the workload asks for.
 func newChecker(t *kind.CheckInput) *gearChecker {
-	findings := recompute.NewChecker(t)
-	return &gearChecker{Checker: findings, documents: &planDocuments{findings}, gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload), workloadDir: t.WorkloadDir}
+	return &gearChecker{Checker: recompute.NewChecker(t), gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload), workloadDir: t.WorkloadDir}
 }
 
 // gearsToday is a gear plan evaluated anew: with its own figures, and with today's latencies and records.
@@ -68,7 +65,7 @@ func Check(t *kind.CheckInput) []kind.Finding {
 	if g := c.evaluateGears(); g != nil {
 		c.checkLateShare()
 		c.checkObjective(g)
-		newBoundChecker(c).checkBounds(g)
+		c.checkBounds(g)
 		c.checkMeasuredRates(g)
 	}
 	return c.Findings

@@ -93,8 +93,8 @@ func (r *deploymentReader) readStage(model, n, stage int) (devices []stageDevice
 	}
 
 	// Today's latencies, of a whole model or of its blocks.
-	if today = r.checker.documents.latenciesOn(m.Model, s.Device); len(pipeline.Stages) > 1 {
-		today = r.checker.documents.blockLatencies(r.checker.ProfileModel(m.Model), s.Device, s.Blocks, len(today))
+	if today = r.checker.latenciesOn(m.Model, s.Device); len(pipeline.Stages) > 1 {
+		today = r.checker.blockLatencies(r.checker.ProfileModel(m.Model), s.Device, s.Blocks, len(today))
 		if pipelineToday := r.checker.PipelineCosts(m, pipeline); s.Cut != nil && pipelineToday.IsKnown {
 			r.checker.CheckCut(m, pipeline, s, &pipelineToday.Stages[stage], path)
 		}
@@ -154,16 +154,16 @@ func (r *deploymentReader) stageDevices(m *formats.Deployed, pl *formats.Pipelin
 }
 
 // deviceKinds returns the kinds of the plan's devices.
-func (c *planDocuments) deviceKinds() []string {
+func (c *gearChecker) deviceKinds() []string {
 	var kinds []string
-	for i := range c.checker.Plan.Pools {
-		kinds = append(kinds, c.checker.Plan.Pools[i].Device)
+	for i := range c.Plan.Pools {
+		kinds = append(kinds, c.Plan.Pools[i].Device)
 	}
 	return kinds
 }
 
 // fastestTimes returns a model's latencies, by batch, on the kind that is fastest at each batch.
-func (c *planDocuments) fastestTimes(model string) []time.Duration {
+func (c *gearChecker) fastestTimes(model string) []time.Duration {
 	var fastest []time.Duration
 	for _, kind := range c.deviceKinds() {
 		for b, t := range c.latenciesOn(model, kind) {
@@ -178,8 +178,8 @@ func (c *planDocuments) fastestTimes(model string) []time.Duration {
 
 // latenciesOn returns a model's latencies today on a kind of devices, by batch, up to the largest batch that the
 // plan's options allow. If none was measured, it returns nil.
-func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
-	pm := c.checker.ProfileModel(model)
+func (c *gearChecker) latenciesOn(model, device string) []time.Duration {
+	pm := c.ProfileModel(model)
 	if pm == nil {
 		return nil
 	}
@@ -189,7 +189,7 @@ func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
 			maxBatch = max(maxBatch, ms.Batch)
 		}
 	}
-	if limit := c.checker.Plan.Options.WholeNumber("max-batch"); limit > 0 {
+	if limit := c.Plan.Options.WholeNumber("max-batch"); limit > 0 {
 		maxBatch = min(maxBatch, limit)
 	}
 	return c.blockLatencies(pm, device, [2]int{0, len(pm.Blocks)}, maxBatch)
@@ -197,12 +197,12 @@ func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
 
 // rateTimes returns the batch times of a model from which rates are computed: mean times, if the plan's rates
 // are by means and the profile has all of them, and else the given latencies.
-func (c *planDocuments) rateTimes(model, device string, times []time.Duration) []time.Duration {
-	pm := c.checker.ProfileModel(model)
+func (c *gearChecker) rateTimes(model, device string, times []time.Duration) []time.Duration {
+	pm := c.ProfileModel(model)
 	var means []time.Duration
 	for b := range times {
-		today, ok := c.checker.BatchTime(pm, device, 1, b+1, 0, len(pm.Blocks))
-		if !ok || today.Mean == 0 || c.checker.Plan.RatesBy != formats.RatesByMean {
+		today, ok := c.BatchTime(pm, device, 1, b+1, 0, len(pm.Blocks))
+		if !ok || today.Mean == 0 || c.Plan.RatesBy != formats.RatesByMean {
 			return times
 		}
 		means = append(means, today.Mean)
@@ -211,10 +211,10 @@ func (c *planDocuments) rateTimes(model, device string, times []time.Duration) [
 }
 
 // blockLatencies returns today's latencies of some blocks of a model, by batch, up to a batch size.
-func (c *planDocuments) blockLatencies(pm *formats.ProfileModel, device string, blocks [2]int, maxBatch int) []time.Duration {
+func (c *gearChecker) blockLatencies(pm *formats.ProfileModel, device string, blocks [2]int, maxBatch int) []time.Duration {
 	var latencies []time.Duration
 	for b := 1; b <= maxBatch && pm != nil; b++ {
-		today, ok := c.checker.BatchTime(pm, device, 1, b, blocks[0], blocks[1])
+		today, ok := c.BatchTime(pm, device, 1, b, blocks[0], blocks[1])
 		if !ok || len(pm.Blocks) < blocks[1] {
 			break
 		}
@@ -224,8 +224,8 @@ func (c *planDocuments) blockLatencies(pm *formats.ProfileModel, device string, 
 }
 
 // modelMemory returns the bytes that a model needs on a kind of devices: as measured, or else its weights.
-func (c *planDocuments) modelMemory(model, device string) int64 {
-	pm := c.checker.ProfileModel(model)
+func (c *gearChecker) modelMemory(model, device string) int64 {
+	pm := c.ProfileModel(model)
 	measured, weightBytes := int64(0), int64(0)
 	for i := range pm.Measurements {
 		if ms := &pm.Measurements[i]; ms.Device == device && ms.Share <= 1 {
@@ -242,9 +242,9 @@ func (c *planDocuments) modelMemory(model, device string) int64 {
 }
 
 // hasStages reports whether a model of the plan runs in several stages.
-func (c *planDocuments) hasStages() bool {
-	for i := range c.checker.Plan.Deployment {
-		if slices.ContainsFunc(c.checker.Plan.Deployment[i].Pipelines, func(l formats.Pipeline) bool { return len(l.Stages) > 1 }) {
+func (c *gearChecker) hasStages() bool {
+	for i := range c.Plan.Deployment {
+		if slices.ContainsFunc(c.Plan.Deployment[i].Pipelines, func(l formats.Pipeline) bool { return len(l.Stages) > 1 }) {
 			return true
 		}
 	}

@@ -16,7 +16,7 @@ const maxCascades = 5_000_000
 // mixtureEnvelope returns the most accuracy that mixtures of cascades reach for a cost per request (seconds of
 // device time): the concave envelope of every cascade of the family that can keep a latency. With parts, models
 // may run in stages. If the documents do not say enough, or there are too many cascades, it returns nil.
-func (c *boundChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...string) costEnvelope {
+func (c *gearChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...string) costEnvelope {
 	var points []costPoint
 	visitor := c.visitCascades(slo, parts, func(cost, accuracy float64, _ []float64) { points = append(points, costPoint{cost, accuracy}) }, kinds...)
 	if visitor == nil {
@@ -29,9 +29,9 @@ func (c *boundChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...s
 // thresholds, that can keep a latency. byModel has the cost by model; it changes after the call. A model costs
 // what it does on the kind where it is cheapest, or in stages, if parts is true. If the documents do not say
 // enough, or there are too many cascades, it returns nil.
-func (c *boundChecker) visitCascades(slo time.Duration, parts bool, visit func(cost, accuracy float64, byModel []float64), kinds ...string) *cascadeVisitor {
+func (c *gearChecker) visitCascades(slo time.Duration, parts bool, visit func(cost, accuracy float64, byModel []float64), kinds ...string) *cascadeVisitor {
 	names, grid := c.familyAndGrid()
-	r := c.checker.profileRecords(names)
+	r := c.profileRecords(names)
 	if r == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
 		return nil
 	}
@@ -46,10 +46,10 @@ func (c *boundChecker) visitCascades(slo time.Duration, parts bool, visit func(c
 	for _, n := range names {
 		visitor.samples.addQuantiles(r.FindModel(n), r.PlanningSamples, grid)
 		perSample, singleSample, isMeasured := c.minTimesWhole(n, slo, kinds)
-		if !isMeasured && len(c.checker.Plan.Pools) == 1 {
+		if !isMeasured && len(c.Plan.Pools) == 1 {
 			return nil
 		}
-		if parts && c.checker.ProfileModel(n) != nil {
+		if parts && c.ProfileModel(n) != nil {
 			stagedPerSample, stagedSingle := c.minTimesInStages(n, slo, kinds)
 			perSample, singleSample = min(perSample, stagedPerSample), min(singleSample, stagedSingle)
 		}
@@ -70,7 +70,7 @@ func (c *boundChecker) visitCascades(slo time.Duration, parts bool, visit func(c
 // familyAndGrid returns the models that cascades are made of, those of the workload or else those of the plan,
 // and grid, the number of levels of certainty of each. A plan of many models may have fewer levels than the
 // workload asks for.
-func (c *boundChecker) familyAndGrid() (names []string, grid int) {
+func (c *gearChecker) familyAndGrid() (names []string, grid int) {
 	for i := range c.gear.Models {
 		names = append(names, c.gear.Models[i].Model)
 		grid = len(c.gear.Models[i].Thresholds) + 1
@@ -96,19 +96,19 @@ func (a *sampleBits) addQuantiles(m *formats.ModelRecords, planningCount, grid i
 // minTimesWhole returns the least time of a whole model on some kinds: seconds per sample in the best batch within
 // a latency, and the time of a single sample. If it fits on no kind, both are infinite. isMeasured says whether
 // the profile has it on any kind.
-func (c *boundChecker) minTimesWhole(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration, isMeasured bool) {
+func (c *gearChecker) minTimesWhole(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration, isMeasured bool) {
 	perSample, singleSample = math.Inf(1), time.Duration(math.MaxInt64)
 	for _, kind := range kinds {
-		times, pool := c.documents.latenciesOn(model, kind), c.checker.Pool(kind)
+		times, pool := c.latenciesOn(model, kind), c.Pool(kind)
 		if times == nil {
 			continue
 		}
 		isMeasured = true
-		if pool != nil && pool.Memory > 0 && c.documents.modelMemory(model, kind) > int64(pool.Memory) {
+		if pool != nil && pool.Memory > 0 && c.modelMemory(model, kind) > int64(pool.Memory) {
 			continue
 		}
 		singleSample = min(singleSample, times[0])
-		for b, batchTime := range c.documents.rateTimes(model, kind, times) {
+		for b, batchTime := range c.rateTimes(model, kind, times) {
 			if times[b] <= slo {
 				perSample = min(perSample, batchTime.Seconds()/float64(b+1))
 			}

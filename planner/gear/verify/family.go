@@ -53,7 +53,7 @@ func (c *gearChecker) checkSLO(w *formats.Cascade) {
 
 	// A multiple of the last model's latency changes with the profile.
 	p, name := c.gear, w.Family[len(w.Family)-1]
-	lastModelTimes := c.documents.fastestTimes(name)
+	lastModelTimes := c.fastestTimes(name)
 	if slo.Factor > 0 && lastModelTimes == nil {
 		c.AddError("slo", "gear.slo_us", p.SLOUS.String(), "a measurement of "+name, "the SLO is a multiple of its latency, which the profile no longer has")
 		return

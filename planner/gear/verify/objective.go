@@ -76,7 +76,7 @@ func (c *gearChecker) devicesValue(g *gearsToday) (value float64, ok bool) {
 		}
 	}
 	for k := range counts {
-		value += counts[k] * c.documents.devicePrice(k)
+		value += counts[k] * c.devicePrice(k)
 	}
 	return value, true
 }
@@ -111,9 +111,9 @@ func (c *gearChecker) deviceCounts(g *gearsToday) []float64 {
 		pool := &c.Plan.Pools[k]
 		n := float64(pool.Count)
 		switch {
-		case !c.documents.minimisesDevices():
+		case !c.minimisesDevices():
 		case len(c.Plan.Pools) == 1:
-			n = c.Plan.Objective.Value / c.documents.devicePrice(0)
+			n = c.Plan.Objective.Value / c.devicePrice(0)
 		default:
 			n = 0
 			for m := range g.replicas {
@@ -139,17 +139,17 @@ func (g *gearsToday) lastDevice(model int, kind string) int {
 }
 
 // minimisesDevices reports whether the objective is the number or the price of devices.
-func (c *planDocuments) minimisesDevices() bool {
-	return c.checker.Plan.Objective.Name != "accuracy" && c.checker.Plan.Objective.Name != "latency"
+func (c *gearChecker) minimisesDevices() bool {
+	return c.Plan.Objective.Name != "accuracy" && c.Plan.Objective.Name != "latency"
 }
 
 // devicePrice returns what a device of a pool counts in the objective.
-func (c *planDocuments) devicePrice(pool int) float64 {
-	switch c.checker.Plan.Objective.Name {
+func (c *gearChecker) devicePrice(pool int) float64 {
+	switch c.Plan.Objective.Name {
 	case "cost":
-		return c.checker.Plan.Pools[pool].USDPerHour
+		return c.Plan.Pools[pool].USDPerHour
 	case "power":
-		return c.checker.Plan.Pools[pool].Watts
+		return c.Plan.Pools[pool].Watts
 	}
 	return 1
 }

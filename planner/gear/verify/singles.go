@@ -25,7 +25,7 @@ type cascadeLoad struct {
 // singleSearch searches for the placement of one kind's devices that reaches the most accuracy, if each range has
 // one cascade and not a mixture.
 type singleSearch struct {
-	bounds         *boundChecker
+	checker        *gearChecker
 	gear           *formats.GearPlan
 	loads          []cascadeLoad // the most accurate first
 	firstFeasible  []int         // by range: index of the first cascade that all devices together have time for
@@ -40,8 +40,8 @@ type singleSearch struct {
 // devices of a kind. Devices have time for a cascade if, for every set of models, its work is at most the time of
 // the devices that hold at least one of them. If nothing above the limit is found within the steps, or there are
 // too many cascades, it returns negative infinity.
-func (c *boundChecker) bestSingleCascades(kind string, devices int, limit float64) float64 {
-	s := &singleSearch{bounds: c, gear: c.gear, remainingSteps: maxSteps, bestAccuracy: limit}
+func (c *gearChecker) bestSingleCascades(kind string, devices int, limit float64) float64 {
+	s := &singleSearch{checker: c, gear: c.gear, remainingSteps: maxSteps, bestAccuracy: limit}
 	if !s.listCascades(kind, devices) {
 		return math.Inf(-1)
 	}
@@ -57,12 +57,12 @@ func (c *boundChecker) bestSingleCascades(kind string, devices int, limit float6
 // of them that has time at each range's edge, and the sets of models that a device holds. It returns false if
 // some range has no cascade, or if there are too many.
 func (s *singleSearch) listCascades(kind string, devices int) bool {
-	names, grid := s.bounds.familyAndGrid()
+	names, grid := s.checker.familyAndGrid()
 	if math.Pow(float64(grid), float64(len(names))) > maxSingleCascades*float64(grid-1) {
 		return false
 	}
 	lowest := s.gear.Gears[0].ToQPS
-	w := s.bounds.visitCascades(s.gear.SLOUS.D(), false, func(total, accuracy float64, byModel []float64) {
+	w := s.checker.visitCascades(s.gear.SLOUS.D(), false, func(total, accuracy float64, byModel []float64) {
 		if total*lowest <= float64(devices) {
 			s.loads = append(s.loads, cascadeLoad{accuracy, total, slices.Clone(byModel)})
 		}
@@ -86,7 +86,7 @@ func (s *singleSearch) listCascades(kind string, devices int) bool {
 
 // listSets sets the sets of models that fit on a device of a kind together and can take no further model.
 func (s *singleSearch) listSets(names []string, kind string, secondsPerSample []float64) {
-	pool := s.bounds.checker.Pool(kind)
+	pool := s.checker.Pool(kind)
 	fits := func(set uint32) bool {
 		need := int64(0)
 		for m, n := range names {
@@ -95,7 +95,7 @@ func (s *singleSearch) listSets(names []string, kind string, secondsPerSample []
 			case math.IsInf(secondsPerSample[m], 1):
 				return false
 			default:
-				need += s.bounds.documents.modelMemory(n, kind)
+				need += s.checker.modelMemory(n, kind)
 			}
 		}
 		return pool.Memory == 0 || need <= int64(pool.Memory)

@@ -1,0 +1,126 @@
+package bounds
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/planspace"
+	"inferplan/solver/milp"
+)
+
+// DeviceCut bounds the relaxation from above, by numbers of devices:
+//
+//	value(n) ≤ value + Σ_k GainPerDevice(k) · (n(k) - devices(k))
+type DeviceCut struct {
+	Devices         []int     // by kind: counts at which it was computed
+	Value           float64   // of the relaxation at these counts; if a range is not served, minus the unserved share
+	GainPerDevice   []float64 // by kind: value of one more device at most
+	RequiredGain    float64   // the target is reached only if Σ_k GainPerDevice(k) · n(k) is at least this
+	ServesAllRanges bool      // whether the relaxation serves all ranges
+	slack           float64   // by which the value may be too low, because one NIC serves several devices
+}
+
+// Shortfall returns by how much the counts of devices, at which the cut was computed, miss the RequiredGain of
+// counts that reach the target. A positive value means that these counts are ruled out.
+func (t *DeviceCut) Shortfall() float64 {
+	shortfall := t.RequiredGain
+	for k, n := range t.Devices {
+		shortfall -= t.GainPerDevice[k] * float64(n)
+	}
+	return shortfall
+}
+
+// CutOfRanges solves the linear program of each range at the problem's counts of devices, and returns a cut: a
+// linear inequality, from the duals, that all counts of devices keep which reach the target. startCascades, by
+// range, are the cascades to start from, and are set to those used.
+func CutOfRanges(ctx context.Context, space *planspace.Space, startCascades [][]int) (*DeviceCut, error) {
+	p := space.Problem
+	cut := &DeviceCut{Devices: p.DeviceCounts(), GainPerDevice: make([]float64, len(p.Kinds)), ServesAllRanges: true}
+
+	// Solve range by range. If one cannot be served, the cut is that of its unserved share.
+	for r := range p.RangeEdges {
+		g, sol, _, err := space.SolveRelaxation(ctx, r, false, startCascades[r])
+		if err != nil {
+			return nil, err
+		}
+		startCascades[r] = g.CascadeColumns[0]
+		if sol.X[g.UnservedVar[0]] > 1e-7 {
+			cut = &DeviceCut{Devices: cut.Devices, GainPerDevice: make([]float64, len(p.Kinds))}
+			if g, sol, _, err = space.SolveRelaxation(ctx, r, true, startCascades[r]); err != nil {
+				return nil, err
+			}
+			cut.addDuals(space, g, sol, 1)
+			break
+		}
+		cut.addDuals(space, g, sol, p.RangeWeights[r]/max(p.RangeWeights[r], 1e-6))
+	}
+
+	// What the counts must add up to.
+	if cut.RequiredGain = -cut.Value - cut.slack; cut.ServesAllRanges {
+		cut.RequiredGain += p.TargetAccuracy - cascades.TargetTolerance
+	}
+	for k, n := range cut.Devices {
+		cut.RequiredGain += cut.GainPerDevice[k] * float64(n)
+	}
+	return cut, nil
+}
+
+// addDuals adds to the cut what the linear program of one range says: its value, and by its duals the gain of
+// one more device of each kind, all times a factor.
+func (t *DeviceCut) addDuals(space *planspace.Space, g *planspace.MixtureProgram, sol *milp.Solution, factor float64) {
+	t.Value += factor * sol.Value
+	for k, row := range g.DeviceRow {
+		if row >= 0 {
+			t.GainPerDevice[k] += factor * math.Abs(sol.RowDuals[row])
+		}
+	}
+
+	// A NIC serves the devices of a node, so one more device brings a part of one.
+	for k := range space.Problem.Kinds {
+		for _, inbound := range []bool{false, true} {
+			if row, ok := g.NICRow[0][planspace.NICDirection{Kind: k, Inbound: inbound}]; ok {
+				price, perNode := factor*math.Abs(sol.RowDuals[row]), float64(max(1, space.Problem.Blocks.Pools[k].PerNode))
+				t.GainPerDevice[k] += price / perNode
+				t.slack += price * ((float64(t.Devices[k])+perNode-1)/perNode - space.NICCount(k))
+			}
+		}
+	}
+}
+
+// scaleHalvings is the number of halvings in the search for the least worth of pooled devices that reaches a
+// target.
+const scaleHalvings = 8
+
+// DeviceCut returns the cut for an SLO over all requests: a linear inequality that all counts of devices keep
+// which reach the target. At the prices of pooled devices they are worth at least RequiredGain. available has
+// the most devices of each kind.
+func (p *PooledDevices) DeviceCut(available []int) *DeviceCut {
+	cut := &DeviceCut{Devices: p.problem.DeviceCounts(), GainPerDevice: slices.Clone(p.devicePrice)}
+	// A network card serves the devices of a node, so a device brings a part of one. A node that is not full
+	// has a whole card: slack allows for that.
+	for n, price := range p.nicPrice {
+		perNode := float64(max(1, p.problem.Blocks.Pools[n.Kind].PerNode))
+		cut.GainPerDevice[n.Kind] += price / perNode
+		cut.slack += price * (perNode - 1) / perNode
+	}
+	low, high := 1.0, 0.0
+	for k, n := range available {
+		high += cut.GainPerDevice[k] * float64(n)
+	}
+	if p.boundAtScale(low) >= p.problem.TargetAccuracy-cascades.TargetTolerance {
+		return cut // fewer devices reach the target at these prices, so the cut rules nothing out
+	}
+
+	// Bisect the factor on the devices at which the bound reaches the target.
+	for range scaleHalvings {
+		if middle := (low + high) / 2; p.boundAtScale(middle) >= p.problem.TargetAccuracy-cascades.TargetTolerance {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	cut.RequiredGain = low - cut.slack
+	return cut
+}

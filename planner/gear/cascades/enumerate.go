@@ -1,0 +1,140 @@
+package cascades
+
+import (
+	"inferplan/policy/gear"
+)
+
+// Cascade is a sequence of models with a threshold level after each but the last. Its counts are of the planning
+// samples.
+type Cascade struct {
+	Models       []uint8 // indexes of models, ascending
+	Levels       []uint8 // samples of a lower level are forwarded; one less than models
+	ReachCounts  []int32 // by model: samples that reach it
+	CorrectCount int32   // samples that are answered correctly
+}
+
+// Gear returns the cascade as a gear of the run-time policy, which serves rates up to a limit. Its stages name
+// models in place of pipelines, which the caller replaces. MinQueue is how many requests the first model waits
+// for.
+func (c *Cascade) Gear(to float64, minQueue int, shares [][]float64) gear.Gear {
+	g := gear.Gear{ToQPS: to}
+	for k, m := range c.Models {
+		s := gear.Stage{Pipeline: int32(m), MinQueue: 1, ReplicaShares: shares[m]}
+		if k < len(c.Levels) {
+			s.ForwardBelow = int32(c.Levels[k])
+		}
+		if k == 0 {
+			s.MinQueue = int32(minQueue)
+		}
+		g.Stages = append(g.Stages, s)
+	}
+	return g
+}
+
+// enumerator visits all cascades depth first. A node is a prefix of models and levels, with the samples that all
+// models of the prefix but the last forward.
+type enumerator struct {
+	samples       *Samples
+	grid          int
+	usable        []bool
+	sortedSamples [][]int32 // by depth: the node's samples, sorted by the level of its last model
+	models        []uint8
+	levels        []uint8
+	reachCounts   []int32
+	cascades      []Cascade
+	belowLevel    [][]int32 // by depth: number of samples below each level
+	correctBelow  [][]int32 // by depth: number of correct answers below each level
+}
+
+// Enumerate lists all cascades over increasing sequences of the usable models and the levels 1 to grid-1. It
+// leaves out levels at which a model forwards no sample or all samples, because shorter cascades do the same.
+func Enumerate(s *Samples, grid int, usable []bool) []Cascade {
+	models := len(s.Levels)
+	enumeration := &enumerator{samples: s, grid: grid, usable: usable}
+	// Scratch space by depth of the cascade, which has at most all models.
+	for range models {
+		enumeration.sortedSamples = append(enumeration.sortedSamples, make([]int32, s.N))
+		enumeration.belowLevel = append(enumeration.belowLevel, make([]int32, grid+1))
+		enumeration.correctBelow = append(enumeration.correctBelow, make([]int32, grid+1))
+	}
+	allSamples := make([]int32, s.N)
+	for i := range allSamples {
+		allSamples[i] = int32(i)
+	}
+	for firstModel := range models {
+		enumeration.visitPrefix(firstModel, 0, allSamples, 0)
+	}
+	return enumeration.cascades
+}
+
+// visitPrefix lists all cascades that begin with the models and levels chosen so far (the prefix) and go on
+// with model, at a depth from 0: first the one that ends in it, then those with each level of it and each
+// larger model behind it. samples reach the model, and of those that do not, correctBefore are answered
+// correctly by models before it.
+func (e *enumerator) visitPrefix(model, depth int, samples []int32, correctBefore int32) {
+	if !e.usable[model] {
+		return
+	}
+	e.models = append(e.models[:depth], uint8(model))
+	e.reachCounts = append(e.reachCounts[:depth], int32(len(samples)))
+	levels, correct := e.samples.Levels[model], e.samples.Correct[model]
+
+	// The cascade that ends here.
+	correctHere := int32(0)
+	for _, i := range samples {
+		if correct[i] {
+			correctHere++
+		}
+	}
+	e.addCascade(depth, correctBefore+correctHere)
+	if model+1 == len(e.samples.Levels) {
+		return
+	}
+
+	// Count samples and correct answers below each level.
+	belowCounts, rightBelow := e.belowLevel[depth], e.correctBelow[depth]
+	clear(belowCounts)
+	clear(rightBelow)
+	for _, i := range samples {
+		belowCounts[levels[i]+1]++
+		if correct[i] {
+			rightBelow[levels[i]+1]++
+		}
+	}
+	for l := 1; l <= e.grid; l++ {
+		belowCounts[l] += belowCounts[l-1]
+		rightBelow[l] += rightBelow[l-1]
+	}
+
+	// Sort the samples by level (counting sort), so that those below a level are a prefix.
+	byLevel := e.sortedSamples[depth][:len(samples)]
+	var nextSlot [256]int32
+	copy(nextSlot[:], belowCounts[:e.grid])
+	for _, i := range samples {
+		l := levels[i]
+		byLevel[nextSlot[l]] = i
+		nextSlot[l]++
+	}
+
+	// Go on with each level and next model.
+	for l := 1; l < e.grid; l++ {
+		if belowCounts[l] == 0 || belowCounts[l] == int32(len(samples)) {
+			continue
+		}
+		e.levels = append(e.levels[:depth], uint8(l))
+		for nextModel := model + 1; nextModel < len(e.samples.Levels); nextModel++ {
+			e.visitPrefix(nextModel, depth+1, byLevel[:belowCounts[l]], correctBefore+correctHere-rightBelow[l])
+		}
+	}
+}
+
+// addCascade adds the cascade of the current prefix: the models up to depth and the levels between them, of
+// which correct samples are answered correctly. Models and levels share one array, because there are very many
+// cascades.
+func (e *enumerator) addCascade(depth int, correct int32) {
+	n := depth + 1
+	bytes := make([]uint8, 2*n-1)
+	copy(bytes, e.models[:n])
+	copy(bytes[n:], e.levels[:depth])
+	e.cascades = append(e.cascades, Cascade{Models: bytes[:n:n], Levels: bytes[n:], ReachCounts: append([]int32(nil), e.reachCounts[:n]...), CorrectCount: correct})
+}

@@ -1,0 +1,80 @@
+package cascades
+
+import (
+	"context"
+
+	"inferplan/solver/pareto"
+)
+
+// CascadeCache keeps pruned cascades by the set of usable models, as bits.
+type CascadeCache map[uint32]prunedCascades
+
+// prunedCascades are the cascades of some models that are on some front.
+type prunedCascades struct {
+	Cascades        []Cascade
+	EnumeratedCount int // number before pruning
+}
+
+// PrunedOver returns the cascades over the usable models that no other one beats (more accurate, with no more
+// samples at any model), with the number before that pruning. They are computed once for each set of models and
+// kept in c, which may be nil.
+func (c CascadeCache) PrunedOver(ctx context.Context, p *Problem, usable []bool) (prunedCascades, error) {
+	usableBits := uint32(0)
+	for m, ok := range usable {
+		if ok {
+			usableBits |= 1 << m
+		}
+	}
+	found, ok := c[usableBits]
+	if !ok {
+		enumerated := Enumerate(p.PlanningSamples, p.Grid, usable)
+		pruned, err := pruneCascades(ctx, enumerated, len(p.Models))
+		if err != nil {
+			return found, err
+		}
+		found = prunedCascades{pruned, len(enumerated)}
+		if c != nil {
+			c[usableBits] = found
+		}
+	}
+	return found, nil
+}
+
+// pruneCascades leaves out the cascades that another one beats in accuracy without sending more samples to any
+// model. Whatever a model costs, they are on no front (the best accuracy for each load).
+func pruneCascades(ctx context.Context, list []Cascade, models int) ([]Cascade, error) {
+	reachCounts := make([][]float64, len(list))
+	flat := make([]float64, len(list)*models)
+	for i := range list {
+		reachCounts[i] = flat[i*models : (i+1)*models]
+		for k, m := range list[i].Models {
+			reachCounts[i][m] = float64(list[i].ReachCounts[k])
+		}
+	}
+	undominated, err := pareto.UndominatedPoints(ctx, reachCounts, correctCounts(list))
+	return selectCascades(list, undominated), err
+}
+
+// selectCascades returns the cascades at some indexes.
+func selectCascades(list []Cascade, indexes []int) []Cascade {
+	selected := make([]Cascade, len(indexes))
+	for n, i := range indexes {
+		selected[n] = list[i]
+	}
+	return selected
+}
+
+// correctCounts returns how many samples each cascade answers correctly.
+func correctCounts(list []Cascade) []int32 {
+	counts := make([]int32, len(list))
+	for i := range list {
+		counts[i] = list[i].CorrectCount
+	}
+	return counts
+}
+
+// ParetoFront returns the indexes of the cascades on the Pareto front by rising cost and accuracy. Of equal ones
+// the first is kept. Cascades of infinite cost are left out.
+func ParetoFront(cost []float64, list []Cascade) []int {
+	return pareto.Front(cost, correctCounts(list))
+}

@@ -1,0 +1,111 @@
+package placement
+
+import (
+	"math"
+	"slices"
+
+	"inferplan/planner/gear/cascades"
+)
+
+// An even split has every model on all devices that hold it, so samples of a fast model wait behind batches of a
+// slow one on each of them. A concentrated split does the same work on as few devices per model as possible, all
+// equally busy: model by model it fills one device after another, and goes on with the free time of the last
+// (McNaughton's wrap-around rule).
+
+// ConcentratedSplit returns another split of a cascade's work: shares, by model and replica, that put every
+// model on few devices of each group of alike devices, so that these make larger batches of it. Each group, and
+// each device within it, does the same work as before. If nothing changes, it returns nil.
+func (l *Layout) ConcentratedSplit(cascade int, shares [][]float64) [][]float64 {
+	concentrated := make([][]float64, len(shares))
+	for m := range shares {
+		concentrated[m] = slices.Clone(shares[m])
+	}
+
+	// Concentrate the work of each group.
+	firstReplica := make([]int, len(shares)) // replica of the model on the kind's first device
+	for k := range l.GroupOf {
+		replicaAt := l.ReplicaIndexes(l.GroupOf[k], firstReplica)
+		for g := range slices.Max(append(l.GroupOf[k], -1)) + 1 {
+			l.wrapAround(cascade, k, l.GroupOf[k], g, replicaAt, concentrated)
+		}
+	}
+	for m := range concentrated {
+		cascades.Normalise(concentrated[m])
+	}
+
+	// Compare with the even split.
+	sameShares := func(a, b []float64) bool {
+		return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Abs(x-y) < 1e-9 })
+	}
+	if slices.EqualFunc(concentrated, shares, sameShares) {
+		return nil
+	}
+	return concentrated
+}
+
+// ReplicaIndexes returns the index of the replica of a whole model, by model and device of a kind, or -1 if the
+// device does not hold the model. firstReplica, by model, is moved behind them.
+func (l *Layout) ReplicaIndexes(groups, firstReplica []int) [][]int {
+	replicaAt := make([][]int, len(firstReplica))
+	for m := range replicaAt {
+		for _, g := range groups {
+			n := -1
+			if l.DeviceGroups[g].ModelSet&(1<<m) != 0 {
+				n = firstReplica[m]
+				firstReplica[m]++
+			}
+			replicaAt[m] = append(replicaAt[m], n)
+		}
+	}
+	return replicaAt
+}
+
+// wrapAround divides the work of the cascade on group g of alike devices anew, in shares: model after model
+// fills the devices one after another, each up to an equal part of all the work. replicaAt has the replicas, by
+// model and device.
+func (l *Layout) wrapAround(cascade, kind int, groups []int, g int, replicaAt [][]int, shares [][]float64) {
+	var devices []int
+	for d := range groups {
+		if groups[d] == g {
+			devices = append(devices, d)
+		}
+	}
+	if len(devices) < 2 {
+		return
+	}
+
+	// Take the work of each model off the group.
+	c := &l.Space.Cascades[cascade]
+	work := make([]float64, len(c.Models)) // seconds per request, by model of the cascade
+	for k, m := range c.Models {
+		for _, d := range devices {
+			if n := replicaAt[m][d]; n >= 0 {
+				work[k] += shares[m][n] * l.SecondsPerRequest(cascade, kind, int(m))
+				shares[m][n] = 0
+			}
+		}
+	}
+
+	// Give every device an equal share of it.
+	deviceShare := cascades.Sum(work) / float64(len(devices))
+	d, freeTime := 0, deviceShare
+	for k, m := range c.Models {
+		seconds := l.SecondsPerRequest(cascade, kind, int(m))
+		for remaining := work[k]; remaining > 0; {
+			moved := remaining
+			if isLast := d == len(devices)-1; !isLast && moved >= freeTime {
+				moved = freeTime
+			}
+			shares[m][replicaAt[m][devices[d]]] += moved / seconds
+			remaining -= moved
+			if freeTime -= moved; freeTime <= 1e-12*deviceShare && d < len(devices)-1 {
+				d, freeTime = d+1, deviceShare
+			}
+		}
+	}
+}
+
+// SecondsPerRequest returns the seconds of a model's work on a kind that a request of a cascade brings on average.
+func (l *Layout) SecondsPerRequest(cascade, kind, model int) float64 {
+	return l.Space.ReachShares[cascade][model] * l.Space.SecondsPerSample[kind][model]
+}

@@ -1,0 +1,174 @@
+package placement
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/planspace"
+)
+
+// FewPlacements is the number of placements up to which all are ranked, and the largest number that is tried.
+const FewPlacements = 1000
+
+// RankedLayout is a placement with the accuracies that the fluid model allows it.
+type RankedLayout struct {
+	Layout          *Layout
+	RangeAccuracies []float64 // by range, up to the first range that cannot be served
+	Accuracy        float64   // weighted over these ranges
+}
+
+// Compare orders layouts, those first that serve more ranges, and then those of more accuracy.
+func (c *RankedLayout) Compare(o *RankedLayout) int {
+	return cmp.Or(cmp.Compare(len(o.RangeAccuracies), len(c.RangeAccuracies)), cmp.Compare(o.Accuracy, c.Accuracy))
+}
+
+// placementRanking holds the best placements so far.
+type placementRanking struct {
+	space   *planspace.Space
+	maxKept int             // number of placements to keep
+	top     []*RankedLayout // the best first
+}
+
+// add ranks a placement (configs) with every layout of its chains by what it allows without queueing, and keeps
+// the maxKept best. Of equal ones the earlier is first.
+func (g *placementRanking) add(ctx context.Context, configs []planspace.Config) error {
+	for _, layout := range chainLayouts(g.space, configs) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		accuracies, err := layout.FluidAccuracies(ctx, 0)
+		if err != nil {
+			return err
+		}
+		ranked := &RankedLayout{layout, accuracies, g.space.Problem.WeightedSum(accuracies)}
+		rank, _ := slices.BinarySearchFunc(g.top, ranked, func(a, b *RankedLayout) int { return cmp.Or(a.Compare(b), -1) })
+		if rank < g.maxKept {
+			g.top = slices.Insert(g.top, rank, ranked)[:min(g.maxKept, len(g.top)+1)]
+		}
+	}
+	return nil
+}
+
+// RankPlacements returns the placements (which models are on which devices) that allow the most accuracy
+// without queueing, up to maxKept. rankedAll says that all placements were ranked. No plan of whole models is
+// then more accurate than the first placement allows: a gear is one cascade, and a placement's best one is the
+// most accurate that it has time for. If there are too many placements, only that of PlaceModels is ranked. On
+// several kinds or with chains that placement is ranked first, before equal ones.
+func RankPlacements(ctx context.Context, space *planspace.Space, maxKept int) (top []*RankedLayout, rankedAll bool, err error) {
+	ranking := &placementRanking{space: space, maxKept: maxKept}
+	var best []planspace.Config
+	if rankedAll = canRankAll(space, maxKept); !rankedAll || len(space.Problem.Kinds) > 1 || len(space.ChosenChains) > 0 {
+		if best, err = space.PlaceModels(ctx); err == nil {
+			err = ranking.add(ctx, best)
+		}
+	}
+	if rankedAll {
+		EachPlacement(space, func(placement []planspace.Config) {
+			if err == nil && !slices.Equal(placement, best) {
+				err = ranking.add(ctx, placement)
+			}
+		})
+	}
+	return ranking.top, rankedAll, err
+}
+
+// canRankAll reports whether there are few enough placements to rank all: up to FewPlacements or, with chains,
+// maxKept.
+func canRankAll(space *planspace.Space, maxKept int) bool {
+	placements, maxPlacements := 1.0, FewPlacements
+	if len(space.ChosenChains) > 0 {
+		maxPlacements = maxKept
+	}
+	for k, kind := range space.Problem.Kinds {
+		placements *= planspace.Compositions(kind.Devices, len(planspace.ConfigsOfKind(space.Configs, k)))
+	}
+	return placements <= float64(maxPlacements)
+}
+
+// EachPlacement calls visit for every way to give the devices of all kinds maximal sets of models. The empty
+// placement is left out.
+func EachPlacement(space *planspace.Space, visit func(placement []planspace.Config)) {
+	kinds := space.Problem.Kinds
+	var fill func(kind int, placement []planspace.Config)
+	fill = func(kind int, placement []planspace.Config) {
+		if kind == len(kinds) {
+			if len(placement) > 0 {
+				visit(placement)
+			}
+			return
+		}
+		configs := planspace.ConfigsOfKind(space.Configs, kind)
+		if len(configs) == 0 {
+			fill(kind+1, placement)
+			return
+		}
+		planspace.EachComposition(kinds[kind].Devices, len(configs), func(counts []int) {
+			fill(kind+1, append(slices.Clone(placement), planspace.WithCounts(configs, counts)...))
+		})
+	}
+	fill(0, nil)
+}
+
+// FluidLayout returns the layout in which all devices of a kind hold every model and stage that fits on one of
+// them alone. No placement allows more, so it serves for bounds.
+func FluidLayout(space *planspace.Space) *Layout {
+	layout, kindGroup := &Layout{Space: space, splits: map[int]*workSplit{}}, slices.Repeat([]int{-1}, len(space.Problem.Kinds))
+	for _, c := range space.FluidConfigs {
+		if c.Count = space.Problem.Kinds[c.Kind].Devices; c.Count > 0 {
+			kindGroup[c.Kind] = len(layout.DeviceGroups)
+			layout.DeviceGroups = append(layout.DeviceGroups, c)
+		}
+	}
+	for _, c := range space.Chains {
+		if groups := planspace.StageConfigs(c, kindGroup); !slices.Contains(groups, -1) {
+			layout.replicaGroups = append(layout.replicaGroups, replicaGroup{chain: len(layout.Chains), stageGroups: groups})
+			layout.Chains = append(layout.Chains, planspace.PlacedChain{Chain: c})
+		}
+	}
+	return layout
+}
+
+// BoundSingleCascades returns the accuracy that no plan exceeds whose ranges have one cascade each, of whole
+// models or in stages. If a range has none, it returns 0.
+func BoundSingleCascades(ctx context.Context, space *planspace.Space) (float64, error) {
+	ranges, err := FluidLayout(space).FluidAccuracies(ctx, cascades.TargetTolerance)
+	if err != nil || len(ranges) < len(space.Problem.RangeEdges) {
+		return 0, err
+	}
+	return space.Problem.WeightedSum(ranges), nil
+}
+
+// FluidAccuracies returns, range by range, the accuracy of the most accurate cascade that the devices have time
+// for at the range's upper edge if nothing queues, up to the first range without one. The time may be exceeded
+// by the tolerance, as a fraction.
+func (l *Layout) FluidAccuracies(ctx context.Context, tolerance float64) (accuracies []float64, err error) {
+	space, next := l.Space, 0
+	for _, edge := range space.Problem.RangeEdges { // rates rise, so no range is more accurate than the one before
+		for ; next < len(space.ByAccuracy); next++ {
+			hasTime, err := l.HasTimeFor(ctx, space.ByAccuracy[next], edge/(1+tolerance))
+			if err != nil {
+				return nil, err
+			}
+			if hasTime {
+				break
+			}
+		}
+		if next == len(space.ByAccuracy) {
+			break
+		}
+		accuracies = append(accuracies, cascades.PlannedAccuracy(space.Problem, &space.Cascades[space.ByAccuracy[next]]))
+	}
+	return accuracies, nil
+}
+
+// HasTimeFor reports whether the devices and network cards of a placement have time for a cascade at a rate if
+// nothing queues. A bound on the load is tried first, as it costs no program.
+func (l *Layout) HasTimeFor(ctx context.Context, cascade int, rate float64) (bool, error) {
+	if l.LoadLowerBound(cascade)*rate > 1 {
+		return false, nil
+	}
+	s, err := l.BestSplit(ctx, cascade)
+	return err == nil && s.MaxLoad*rate <= 1, err
+}

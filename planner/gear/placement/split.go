@@ -1,0 +1,349 @@
+package placement
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/gear/planspace"
+	"inferplan/solver/milp"
+)
+
+// workSplit is the best split of a cascade's work on a layout. Loads are in seconds per request.
+type workSplit struct {
+	deviceLoad         float64     // of the busiest device
+	MaxLoad            float64     // of the busiest device or NIC
+	groupShares        [][]float64 // by device group and model: share of the model's samples
+	replicaGroupShares []float64   // by replica group: share of the member's samples
+}
+
+// BestSplit returns the split of a cascade's work over the devices of the placement that loads the busiest
+// device least (in seconds of work per request). Each is solved once.
+func (l *Layout) BestSplit(ctx context.Context, cascade int) (*workSplit, error) {
+	if known, ok := l.splits[cascade]; ok {
+		return known, nil
+	}
+	split, err := l.solveSplit(ctx, cascade, 0)
+	if err == nil {
+		l.splits[cascade] = split
+	}
+	return split, err
+}
+
+// solveSplit solves the linear program that splits a cascade's work over the devices. With a loadLimit of 0 it
+// minimises the load of the busiest device (seconds per request), so slow devices get all the work that they
+// have time for, even if chains wait there. With a limit, which no load may exceed, it minimises the time of
+// batches. If then all batches take equally long, or if the layout lacks a model, the loads of the split are
+// infinite.
+func (l *Layout) solveSplit(ctx context.Context, cascade int, loadLimit float64) (*workSplit, error) {
+	program := newSplitProgram(l, cascade, loadLimit)
+	program.addWholeModels()
+	program.addChains()
+	if !program.addRows() || program.shortBatches && !program.batchTimesVary {
+		return &workSplit{deviceLoad: math.Inf(1), MaxLoad: math.Inf(1)}, nil
+	}
+	sol, err := planspace.SolveProgram(ctx, l.Space.Solver, program.model, milp.Options{})
+	if err == nil && sol.X == nil {
+		err = fmt.Errorf("no solution (%v)", sol.Status)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("splitting the work of a cascade: %w", err)
+	}
+	if loadLimit == 0 {
+		program.addLoadCut(sol)
+	}
+	return program.readSplit(sol), nil
+}
+
+// splitProgram is the linear program that splits a cascade's work over the groups of a layout.
+type splitProgram struct {
+	layout            *Layout
+	reachShares       []float64 // by model: share of the requests that reach it
+	model             *milp.Model
+	busiestLoad       milp.Var                               // load of the busiest device or NIC, in milliseconds
+	shortBatches      bool                                   // the time of batches is minimised, and not the load
+	batchSeconds      []float64                              // by model: seconds of a batch of its first flow
+	batchTimesVary    bool                                   // whether batches of some model take different times
+	groupFlows        [][]milp.Var                           // by device group and model: samples per request; -1 if the group lacks the model
+	chainFlows        []milp.Var                             // by replica group: samples per request; -1 if the cascade does not ask the member
+	demandTerms       [][]milp.Term                          // by model: flows, which sum to its reach share
+	timeTerms         [][]milp.Term                          // by device group: work less what the busiest load allows, in milliseconds
+	nicTerms          map[planspace.NICDirection][]milp.Term // the same of NICs
+	nics              []planspace.NICDirection               // keys of nicTerms, in the order in which chains need them
+	timeRows, nicRows []milp.Row                             // by device group, and by NIC
+}
+
+// newSplitProgram returns the linear program that splits a cascade's work, with the load of the busiest device
+// as its only variable. That load is minimised, or with a loadLimit above 0 only kept near it, and the time of
+// batches is minimised.
+func newSplitProgram(l *Layout, cascade int, loadLimit float64) *splitProgram {
+	g := &splitProgram{layout: l, reachShares: l.Space.ReachShares[cascade], model: milp.New("split"), shortBatches: loadLimit > 0, groupFlows: make([][]milp.Var, len(l.DeviceGroups)), chainFlows: make([]milp.Var, len(l.replicaGroups)),
+		batchSeconds: make([]float64, len(l.Space.Problem.Models)), demandTerms: make([][]milp.Term, len(l.Space.Problem.Models)), timeTerms: make([][]milp.Term, len(l.DeviceGroups)), nicTerms: map[planspace.NICDirection][]milp.Term{}}
+	g.busiestLoad = g.model.AddVar("", 0, milp.Inf, 1)
+	// The load only has to stay below the limit: the rows of devices use it as their bound.
+	if g.shortBatches {
+		g.model.SetObj(g.busiestLoad, 0)
+		g.model.SetBounds(g.busiestLoad, 0, 1e3*loadLimit)
+	}
+	return g
+}
+
+// addFlow adds a variable for the samples of a model that one group of devices or replicas gets, whose batch
+// takes the given seconds: these are its price if short batches are wanted.
+func (g *splitProgram) addFlow(model int, seconds float64) milp.Var {
+	if len(g.demandTerms[model]) == 0 {
+		g.batchSeconds[model] = seconds
+	}
+	if g.batchTimesVary = g.batchTimesVary || seconds != g.batchSeconds[model]; !g.shortBatches {
+		seconds = 0
+	}
+	flow := g.model.AddVar("", 0, milp.Inf, seconds)
+	g.demandTerms[model] = append(g.demandTerms[model], milp.Term{Var: flow, Coef: 1})
+	return flow
+}
+
+// addWholeModels adds, for whole models, variables for the samples that each group of alike devices gets, and
+// their work there. Times are in milliseconds, so that coefficients are near 1.
+func (g *splitProgram) addWholeModels() {
+	space := g.layout.Space
+	for c, conf := range g.layout.DeviceGroups {
+		g.timeTerms[c] = []milp.Term{{Var: g.busiestLoad, Coef: -float64(conf.Count)}}
+		g.groupFlows[c] = make([]milp.Var, len(space.Problem.Models))
+		for k, share := range g.reachShares {
+			if g.groupFlows[c][k] = -1; share > 0 && conf.ModelSet&(1<<k) != 0 {
+				flow := g.addFlow(k, float64(space.MaxBatch[conf.Kind][k])*space.SecondsPerSample[conf.Kind][k])
+				g.groupFlows[c][k] = flow
+				g.timeTerms[c] = append(g.timeTerms[c], milp.Term{Var: flow, Coef: 1e3 * space.SecondsPerSample[conf.Kind][k]})
+			}
+		}
+	}
+}
+
+// addChains adds the samples that go along each group of alike chains (members in stages), and their work on
+// devices and network cards.
+func (g *splitProgram) addChains() {
+	for i := range g.layout.replicaGroups {
+		c := g.layout.chainOfGroup(i)
+		if g.chainFlows[i] = -1; g.reachShares[c.Model] == 0 {
+			continue
+		}
+		flow := g.addFlow(c.Model, c.Latency.Seconds())
+		g.chainFlows[i] = flow
+		for s, group := range g.layout.replicaGroups[i].stageGroups {
+			g.timeTerms[group] = addTerm(g.timeTerms[group], flow, 1e3*c.Stages[s].SecondsPerSample)
+		}
+		g.layout.Space.EachNIC(c, func(n planspace.NICDirection, seconds float64) {
+			if _, ok := g.nicTerms[n]; !ok {
+				g.nics = append(g.nics, n)
+				g.nicTerms[n] = []milp.Term{{Var: g.busiestLoad, Coef: -g.layout.Space.NICCount(n.Kind)}}
+			}
+			g.nicTerms[n] = addTerm(g.nicTerms[n], flow, 1e3*seconds)
+		})
+	}
+}
+
+// addRows adds the rows: no device or network card works longer than the busiest, and each model gets the
+// samples that reach it. It returns false if the layout lacks a model of the cascade.
+func (g *splitProgram) addRows() bool {
+	for c := range g.layout.DeviceGroups {
+		g.timeRows = append(g.timeRows, g.model.AddLE("", 0, g.timeTerms[c]...))
+	}
+	for _, n := range g.nics {
+		g.nicRows = append(g.nicRows, g.model.AddLE("", 0, g.nicTerms[n]...))
+	}
+	for k, share := range g.reachShares {
+		if share > 0 && len(g.demandTerms[k]) == 0 {
+			return false
+		}
+		if share > 0 {
+			g.model.AddEQ("", share, g.demandTerms[k]...)
+		}
+	}
+	return true
+}
+
+// readSplit returns the split of a solution: the share of each model's samples that each group gets, with the
+// load of the busiest device and, with network cards, the largest load of all.
+func (g *splitProgram) readSplit(sol *milp.Solution) *workSplit {
+	space, l := g.layout.Space, g.layout
+	split := &workSplit{groupShares: make([][]float64, len(l.DeviceGroups)), replicaGroupShares: make([]float64, len(l.replicaGroups))}
+	groupLoads, nicLoads := make([]float64, len(l.DeviceGroups)), map[planspace.NICDirection]float64{}
+
+	// Whole models.
+	for c := range l.DeviceGroups {
+		split.groupShares[c] = make([]float64, len(space.Problem.Models))
+		for k, flowVar := range g.groupFlows[c] {
+			if flowVar >= 0 {
+				split.groupShares[c][k] = max(0, sol.X[flowVar]) / g.reachShares[k]
+				groupLoads[c] += max(0, sol.X[flowVar]) * space.SecondsPerSample[l.DeviceGroups[c].Kind][k]
+			}
+		}
+	}
+
+	// Chains.
+	for i, flowVar := range g.chainFlows {
+		if flowVar < 0 {
+			continue
+		}
+		c, flow := l.chainOfGroup(i), max(0, sol.X[flowVar])
+		split.replicaGroupShares[i] = flow / g.reachShares[c.Model]
+		for s, group := range l.replicaGroups[i].stageGroups {
+			groupLoads[group] += flow * c.Stages[s].SecondsPerSample
+		}
+		space.EachNIC(c, func(n planspace.NICDirection, seconds float64) { nicLoads[n] += flow * seconds })
+	}
+
+	// Loads are per device. Level them on kinds with several groups.
+	for c := range l.DeviceGroups {
+		groupLoads[c] /= float64(l.DeviceGroups[c].Count)
+	}
+	for k := range space.Problem.Kinds {
+		if len(planspace.ConfigsOfKind(l.DeviceGroups, k)) > 1 {
+			g.levelLoads(k, split.groupShares, groupLoads)
+		}
+	}
+	split.deviceLoad = slices.Max(groupLoads)
+	split.MaxLoad = split.deviceLoad
+	for _, n := range g.nics {
+		split.MaxLoad = max(split.MaxLoad, nicLoads[n]/space.NICCount(n.Kind))
+	}
+	return split
+}
+
+// Levelling stops after maxLevelRounds rounds, or after a round that changes no load by levelTolerance (seconds
+// per request).
+const (
+	maxLevelRounds = 200
+	levelTolerance = 1e-12
+)
+
+// levelLoads evens out the loads of a kind's device groups, which the program may leave uneven. Model by model it
+// takes the work back and pours it again where the others leave the least load (cyclic water-filling). No load
+// rises above the largest.
+func (g *splitProgram) levelLoads(kind int, shares [][]float64, groupLoads []float64) {
+	l := g.layout
+	for range maxLevelRounds {
+		maxChange := 0.0
+		for m, reach := range g.reachShares {
+			// Take the work of the model back.
+			var groups []int
+			seconds, work := reach*l.Space.SecondsPerSample[kind][m], 0.0
+			for c := range l.DeviceGroups {
+				if l.DeviceGroups[c].Kind == kind && g.groupFlows[c][m] >= 0 {
+					n := float64(l.DeviceGroups[c].Count)
+					groups, work = append(groups, c), work+shares[c][m]*seconds
+					groupLoads[c] -= shares[c][m] * seconds / n
+				}
+			}
+
+			// Find the surface: the load up to which its work fills the least loaded groups.
+			slices.SortFunc(groups, func(a, b int) int { return cmp.Or(cmp.Compare(groupLoads[a], groupLoads[b]), cmp.Compare(a, b)) })
+			volume, devices, surface := work, 0.0, 0.0 // volume is the work and the loads below the surface
+			for i, c := range groups {
+				n := float64(l.DeviceGroups[c].Count)
+				volume, devices = volume+n*groupLoads[c], devices+n
+				if surface = volume / devices; i+1 < len(groups) && surface <= groupLoads[groups[i+1]] {
+					break
+				}
+			}
+
+			// Pour the work.
+			for _, c := range groups {
+				levelRise, n := max(0, surface-groupLoads[c]), float64(l.DeviceGroups[c].Count)
+				share := 0.0
+				if work > 0 {
+					share = levelRise * n / seconds
+				}
+				maxChange = max(maxChange, math.Abs(share-shares[c][m])*seconds)
+				shares[c][m], groupLoads[c] = share, groupLoads[c]+share*seconds/n
+			}
+		}
+		if maxChange < levelTolerance {
+			break
+		}
+	}
+}
+
+// addTerm adds a coefficient of a variable to the terms of a row, which has at least one. Terms of one variable
+// follow each other, so only the last one is looked at.
+func addTerm(terms []milp.Term, v milp.Var, coef float64) []milp.Term {
+	if n := len(terms) - 1; terms[n].Var == v {
+		terms[n].Coef += coef
+		return terms
+	}
+	return append(terms, milp.Term{Var: v, Coef: coef})
+}
+
+// addLoadCut keeps what a solved program says about the load of other cascades, so that most of them need no
+// program. The duals price device time such that all devices together cost 1. A sample costs at least what it
+// costs where it is cheapest, so for every split
+//
+//	load ≥ Σ_m costs(m) · reachShares(m)
+func (g *splitProgram) addLoadCut(sol *milp.Solution) {
+	space, l := g.layout.Space, g.layout
+	if len(sol.RowDuals) == 0 {
+		return
+	}
+
+	// Prices of device time and NIC time.
+	total := 0.0
+	price := make([]float64, len(l.DeviceGroups))
+	for c, conf := range l.DeviceGroups {
+		price[c] = math.Abs(sol.RowDuals[g.timeRows[c]])
+		total += float64(conf.Count) * price[c]
+	}
+	nicPrice := map[planspace.NICDirection]float64{}
+	for i, n := range g.nics {
+		nicPrice[n] = math.Abs(sol.RowDuals[g.nicRows[i]])
+		total += space.NICCount(n.Kind) * nicPrice[n]
+	}
+	if !(total > 0) {
+		return
+	}
+
+	// Costs of samples, scaled to a total price of 1.
+	costs := l.CheapestCosts(price, nicPrice)
+	for m := range costs {
+		costs[m] /= total
+	}
+	l.loadCuts = append(l.loadCuts, costs)
+}
+
+// CheapestCosts returns by model the cost of a sample where it is cheapest, for prices of a second of a device, by
+// group, and of a NIC. It is infinite if the layout lacks the model.
+func (l *Layout) CheapestCosts(price []float64, nicPrice map[planspace.NICDirection]float64) []float64 {
+	space := l.Space
+	costs := slices.Repeat([]float64{math.Inf(1)}, len(space.Problem.Models))
+	for m := range costs {
+		for c, conf := range l.DeviceGroups {
+			if conf.ModelSet&(1<<m) != 0 {
+				costs[m] = min(costs[m], price[c]*space.SecondsPerSample[conf.Kind][m])
+			}
+		}
+	}
+	for i := range l.replicaGroups {
+		c, chainCost := l.chainOfGroup(i), 0.0
+		for s, group := range l.replicaGroups[i].stageGroups {
+			chainCost += price[group] * c.Stages[s].SecondsPerSample
+		}
+		space.EachNIC(c, func(n planspace.NICDirection, seconds float64) { chainCost += nicPrice[n] * seconds })
+		costs[c.Model] = min(costs[c.Model], chainCost)
+	}
+	return costs
+}
+
+// LoadLowerBound returns a lower bound on the load that a cascade causes on the busiest device, in seconds per
+// request, from the programs solved for other cascades (addLoadCut).
+func (l *Layout) LoadLowerBound(cascade int) float64 {
+	bound := 0.0
+	for _, costs := range l.loadCuts {
+		load := 0.0
+		for _, m := range l.Space.Cascades[cascade].Models {
+			load += costs[m] * l.Space.ReachShares[cascade][m]
+		}
+		bound = max(bound, load)
+	}
+	return bound
+}

@@ -1,0 +1,109 @@
+package planspace
+
+import (
+	"math/bits"
+)
+
+// Config is a number of devices of a kind that hold the same models and stages.
+type Config struct {
+	Kind     int    // index of the kind
+	ModelSet uint32 // bits of the models, and above them of stages of chains
+	Count    int    // number of devices
+}
+
+// DevicesWith returns the devices of a kind that hold a model or stage, by its bit. Devices are numbered within
+// their kind, config by config.
+func DevicesWith(configs []Config, kind, model int) (list []int) {
+	firstDevice := 0
+	for _, c := range ConfigsOfKind(configs, kind) {
+		for n := range c.Count {
+			if c.ModelSet&(1<<model) != 0 {
+				list = append(list, firstDevice+n)
+			}
+		}
+		firstDevice += c.Count
+	}
+	return list
+}
+
+// ConfigsOfKind returns the configs of a kind.
+func ConfigsOfKind(configs []Config, kind int) (list []Config) {
+	for _, c := range configs {
+		if c.Kind == kind {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// WithCounts returns configs (sets of models on a device) with the given numbers of devices, without those of
+// none.
+func WithCounts(configs []Config, counts []int) (placement []Config) {
+	for i, n := range counts {
+		if n > 0 {
+			placement = append(placement, Config{configs[i].Kind, configs[i].ModelSet, n})
+		}
+	}
+	return placement
+}
+
+// maximalSets returns the sets of items (models and stages) that fit together within a limit (the memory of a
+// device) and can take no further item, as bit sets in rising order. An item of size below 0 is in no set. A
+// limit of 0 means that there is none.
+func maximalSets(sizes []int64, limit int64) (sets []uint32) {
+	fits := func(set uint32) bool {
+		total := int64(0)
+		for remaining := set; remaining > 0; remaining &= remaining - 1 {
+			size := sizes[bits.TrailingZeros32(remaining)]
+			if total += size; size < 0 {
+				return false
+			}
+		}
+		return limit == 0 || total <= limit
+	}
+
+	// A set that fits is maximal if it fits with no other item.
+	for set := uint32(1); set < 1<<len(sizes); set++ {
+		if !fits(set) {
+			continue
+		}
+		maximal := true
+		for m := range sizes {
+			if size := uint32(1) << m; set&size == 0 && fits(set|size) {
+				maximal = false
+			}
+		}
+		if maximal {
+			sets = append(sets, set)
+		}
+	}
+	return sets
+}
+
+// Compositions returns the number of ways to give each of n machines one of k sets: C(n+k-1, k-1).
+func Compositions(n, k int) float64 {
+	ways := 1.0
+	for i := 1; i < k; i++ {
+		ways = ways * float64(n+i) / float64(i)
+	}
+	return ways
+}
+
+// EachComposition calls visit for every way to give each of n machines one of k sets, k being at least 1. counts
+// has the number of machines by set, and is only valid during the call.
+func EachComposition(n, k int, visit func(counts []int)) {
+	counts := make([]int, k)
+	var assign func(set, remaining int)
+	assign = func(set, remaining int) {
+		if set == k-1 {
+			counts[set] = remaining
+			visit(counts)
+			return
+		}
+		for c := range remaining + 1 {
+			counts[set] = c
+			assign(set+1, remaining-c)
+		}
+	}
+	assign(0, n)
+}

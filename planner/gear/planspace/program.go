@@ -1,0 +1,411 @@
+package planspace
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/solver/milp"
+)
+
+// MixtureProgram is a linear program over ranges: mixtures of cascades on devices. It maximises the accuracy,
+// weighted over the ranges:
+//
+//	Σ_r weight(r) · Σ_c accuracy(c) · mixture(r, c)
+//
+// Its rows and variables are stored by what they mean.
+type MixtureProgram struct {
+	model          *milp.Model
+	space          *Space
+	configs        []Config
+	ranges         []int
+	mixtureRow     []milp.Row                  // by range: the shares of its cascades, and of unserved requests, sum to 1
+	demandRow      [][]milp.Row                // by range and model: samples that the cascades need are served (per request)
+	TimeRow        [][]milp.Row                // by range and config: seconds of work per second, at most the devices of the config
+	NICRow         []map[NICDirection]milp.Row // by range: seconds of transfer per second, at most the NICs of a kind; rows are added when a chain needs them
+	DeviceRow      []milp.Row                  // by kind: the configs take no more than its devices; -1 without configs
+	countVar       []milp.Var                  // by config: number of devices
+	flowVar        [][][]milp.Var              // by range, config and model: samples per request; -1 if the config lacks the model
+	UnservedVar    []milp.Var                  // by range: share of the requests that nothing answers
+	CascadeColumns [][]int                     // by range: cascades in the program
+	chainColumns   [][]int                     // by range: chains in the program
+	serveOnly      bool                        // the accuracy does not count, only that requests are answered
+}
+
+// NICDirection is one direction of the NICs of a kind of devices.
+type NICDirection struct {
+	Kind    int
+	Inbound bool
+}
+
+// newMixtureProgram returns the program of some ranges of rates: each is served by a mixture of cascades, for
+// the most accuracy, within the time of the devices. Columns of cascades and chains are added later. The
+// numbers of devices per config (a set of models that a device holds) are variables; integer makes them whole.
+// A range that cannot be served in full leaves a rest, at a high price.
+func (space *Space) newMixtureProgram(configs []Config, ranges []int, integer bool) *MixtureProgram {
+	p := space.Problem
+	g := &MixtureProgram{model: milp.New("gears"), space: space, configs: configs, ranges: ranges, CascadeColumns: make([][]int, len(ranges)), chainColumns: make([][]int, len(ranges))}
+	g.model.SetSense(milp.Maximize)
+
+	// Devices by config and their limit by kind, shared by all ranges.
+	deviceTerms := make([][]milp.Term, len(p.Kinds))
+	for _, c := range configs {
+		n := g.model.AddVar("", 0, milp.Inf, 0)
+		g.model.SetInteger(n, integer)
+		g.countVar = append(g.countVar, n)
+		deviceTerms[c.Kind] = append(deviceTerms[c.Kind], milp.Term{Var: n, Coef: 1})
+	}
+	for k, terms := range deviceTerms {
+		g.DeviceRow = append(g.DeviceRow, -1)
+		if len(terms) > 0 {
+			g.DeviceRow[k] = g.model.AddLE("devices", float64(p.Kinds[k].Devices), terms...)
+		}
+	}
+
+	// Rows and flows of each range.
+	for _, r := range ranges {
+		unserved := g.model.AddVar("", 0, milp.Inf, -1e3)
+		g.UnservedVar = append(g.UnservedVar, unserved)
+		g.mixtureRow = append(g.mixtureRow, g.model.AddEQ("one cascade", 1, milp.Term{Var: unserved, Coef: 1}))
+		demandRows := make([]milp.Row, len(p.Models))
+		for m := range demandRows {
+			demandRows[m] = g.model.AddLE("", 0)
+		}
+		var flowVars [][]milp.Var
+		var timeRows []milp.Row
+		for c, conf := range configs {
+			timeRow := g.model.AddLE("", 0, milp.Term{Var: g.countVar[c], Coef: -1})
+			timeRows = append(timeRows, timeRow)
+			vars := make([]milp.Var, len(p.Models))
+			for m := range vars {
+				vars[m] = -1
+				if conf.ModelSet&(1<<m) != 0 {
+					vars[m] = g.model.AddColumn("", 0, milp.Inf, 0, milp.Entry{Row: demandRows[m], Coef: -1}, milp.Entry{Row: timeRow, Coef: space.SecondsPerSample[conf.Kind][m] * p.RangeEdges[r]})
+				}
+			}
+			flowVars = append(flowVars, vars)
+		}
+		g.demandRow, g.flowVar, g.TimeRow = append(g.demandRow, demandRows), append(g.flowVar, flowVars), append(g.TimeRow, timeRows)
+		g.NICRow = append(g.NICRow, map[NICDirection]milp.Row{})
+	}
+	return g
+}
+
+// addCascade adds a cascade, as a column, to the mixture that serves the range at an index of the program.
+func (g *MixtureProgram) addCascade(index, cascade int) {
+	entries := []milp.Entry{{Row: g.mixtureRow[index], Coef: 1}}
+	for m, share := range g.space.ReachShares[cascade] {
+		if share > 0 {
+			entries = append(entries, milp.Entry{Row: g.demandRow[index][m], Coef: share})
+		}
+	}
+	g.model.AddColumn("", 0, milp.Inf, g.cascadeValue(index, cascade), entries...)
+	g.CascadeColumns[index] = append(g.CascadeColumns[index], cascade)
+}
+
+// cascadeValue returns what a cascade is worth in the objective: its accuracy times the range's weight. A range
+// of weight 0 gets a tiny one, so that it has cascades, too. If only serving counts, it is 0.
+func (g *MixtureProgram) cascadeValue(index, cascade int) float64 {
+	if g.serveOnly {
+		return 0
+	}
+	p := g.space.Problem
+	return max(p.RangeWeights[g.ranges[index]], 1e-6) * cascades.PlannedAccuracy(p, &g.space.Cascades[cascade])
+}
+
+// addChain adds a chain (a member in stages) to the range at an index, each stage on devices of one config, and
+// returns the variable of the samples that take it.
+func (g *MixtureProgram) addChain(index int, c *Chain, stageConfigs []int) milp.Var {
+	entries := g.addNICEntries(index, c, []milp.Entry{{Row: g.demandRow[index][c.Model], Coef: -1}})
+	for s, config := range stageConfigs {
+		entries = addEntry(entries, g.TimeRow[index][config], c.Stages[s].SecondsPerSample*g.space.Problem.RangeEdges[g.ranges[index]])
+	}
+	return g.model.AddColumn("", 0, milp.Inf, 0, entries...)
+}
+
+// addSpreadChain adds a chain (a member in stages) to the range at an index. Each stage may be spread over
+// devices of several configs, StageConfigs, which hold it; what all of them serve is what the chain carries.
+func (g *MixtureProgram) addSpreadChain(index int, c *Chain, stageConfigs [][]int) {
+	total := g.model.AddColumn("", 0, milp.Inf, 0, g.addNICEntries(index, c, []milp.Entry{{Row: g.demandRow[index][c.Model], Coef: -1}})...)
+	for s, options := range stageConfigs {
+		row := g.model.AddEQ("", 0, milp.Term{Var: total, Coef: -1})
+		for _, config := range options {
+			g.model.AddColumn("", 0, milp.Inf, 0, milp.Entry{Row: row, Coef: 1}, milp.Entry{Row: g.TimeRow[index][config], Coef: c.Stages[s].SecondsPerSample * g.space.Problem.RangeEdges[g.ranges[index]]})
+		}
+	}
+}
+
+// addNICEntries appends, to the column of a chain, the time of network cards that a sample takes, in rows that
+// it adds if need be.
+func (g *MixtureProgram) addNICEntries(index int, c *Chain, entries []milp.Entry) []milp.Entry {
+	g.space.EachNIC(c, func(n NICDirection, seconds float64) {
+		row, ok := g.NICRow[index][n]
+		if !ok {
+			row = g.model.AddLE("", g.space.NICCount(n.Kind))
+			g.NICRow[index][n] = row
+		}
+		entries = addEntry(entries, row, seconds*g.space.Problem.RangeEdges[g.ranges[index]])
+	})
+	return entries
+}
+
+// addEntry adds a coefficient to a column, which has one entry per row.
+func addEntry(entries []milp.Entry, row milp.Row, coef float64) []milp.Entry {
+	for i := range entries {
+		if entries[i].Row == row {
+			entries[i].Coef += coef
+			return entries
+		}
+	}
+	return append(entries, milp.Entry{Row: row, Coef: coef})
+}
+
+// EachNIC calls visit with every NIC direction that a chain uses, and the seconds that a sample takes of it.
+func (space *Space) EachNIC(c *Chain, visit func(n NICDirection, seconds float64)) {
+	for s := range c.Stages {
+		st := &c.Stages[s]
+		if st.usesSourceNIC {
+			visit(NICDirection{st.Kind, false}, st.nicSeconds)
+		}
+		if st.usesTargetNIC {
+			visit(NICDirection{c.Stages[s+1].Kind, true}, st.nicSeconds)
+		}
+	}
+}
+
+// NICCount returns the number of NICs that the devices of a kind have.
+func (space *Space) NICCount(kind int) float64 {
+	n, perNode := space.Problem.Kinds[kind].Devices, max(1, space.Problem.Blocks.Pools[kind].PerNode)
+	return float64((n + perNode - 1) / perNode)
+}
+
+// maxColumnsPerRound limits the cascades that a range gets in one round of pricing.
+const maxColumnsPerRound = 4
+
+// generateColumns solves the program by column generation (cascades and chains join it as long as they improve
+// it), and returns the solution and the variables of the chains that it added. When no column improves it, the
+// solution is optimal over all cascades. If every kind has exactly one config, it is also optimal over the
+// chains.
+//
+// The reduced value of cascade c in range r is
+//
+//	cascadeValue(r, c) - mixtureDual(r) - Σ_m demandDual(r, m) · reachShares(c, m)
+func (g *MixtureProgram) generateColumns(ctx context.Context, chains []*Chain) (*milp.Solution, []milp.Var, error) {
+	p, space := g.space.Problem, g.space
+
+	// Start with the lightest cascade in each range, so that there is a solution if any exists.
+	kindConfig := configByKind(g.configs, len(p.Kinds))
+	for index := range g.ranges {
+		g.addCascade(index, space.lightestCascade())
+	}
+	var chainVars []milp.Var // of the added chains, in order
+	for {
+		// Solve over the columns so far.
+		sol, err := SolveProgram(ctx, space.Solver, g.model, milp.Options{})
+		if err != nil {
+			return nil, nil, err
+		}
+		if sol.X == nil || len(sol.RowDuals) == 0 {
+			return nil, nil, fmt.Errorf("the program of gears has no solution (%v)", sol.Status)
+		}
+
+		// Price the cascades and chains of every range.
+		addedColumn := false
+		for index := range g.ranges {
+			demandDual := make([]float64, len(p.Models))
+			for m, row := range g.demandRow[index] {
+				demandDual[m] = sol.RowDuals[row]
+			}
+			for _, i := range g.improvingCascades(index, demandDual, sol) {
+				g.addCascade(index, i)
+				addedColumn = true
+			}
+			for _, i := range g.improvingChains(index, chains, kindConfig, demandDual, sol) {
+				chainVars = append(chainVars, g.addChain(index, chains[i], StageConfigs(chains[i], kindConfig)))
+				g.chainColumns[index] = append(g.chainColumns[index], i)
+				addedColumn = true
+			}
+		}
+		if !addedColumn {
+			return sol, chainVars, nil
+		}
+	}
+}
+
+// minReducedValue returns the reduced value above which a column of a range is added.
+func (g *MixtureProgram) minReducedValue(index int) float64 {
+	return 1e-9*max(g.space.Problem.RangeWeights[g.ranges[index]], 1e-6) + 1e-13
+}
+
+// improvingCascades returns the cascades that would improve the program most in a range, at the duals of a
+// solution: those of the largest reduced value (worth less what their work costs). Cascades that the range has
+// already are skipped.
+func (g *MixtureProgram) improvingCascades(index int, demandDual []float64, sol *milp.Solution) []int {
+	type gain struct {
+		cascade int
+		value   float64
+	}
+	var gains []gain
+	space, mixtureDual := g.space, sol.RowDuals[g.mixtureRow[index]]
+	for i := range space.Cascades {
+		reducedValue := g.cascadeValue(index, i) - mixtureDual
+		for _, m := range space.Cascades[i].Models {
+			reducedValue -= demandDual[m] * space.ReachShares[i][m]
+		}
+		if reducedValue > g.minReducedValue(index) && !space.exceedsLateShare(g.ranges[index], i) && !slices.Contains(g.CascadeColumns[index], i) {
+			gains = append(gains, gain{i, reducedValue})
+		}
+	}
+
+	// The best of them.
+	slices.SortFunc(gains, func(a, b gain) int {
+		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.cascade, b.cascade))
+	})
+	var cascades []int
+	for _, best := range gains[:min(maxColumnsPerRound, len(gains))] {
+		cascades = append(cascades, best.cascade)
+	}
+	return cascades
+}
+
+// exceedsLateShare reports whether a cascade, used in a range, makes more of all requests late than the percentile
+// allows.
+func (space *Space) exceedsLateShare(r, cascade int) bool {
+	return space.MinLateShares != nil && space.MinLateShares[cascade]*space.Problem.RangeWeights[r] > 1-space.Problem.Percentile+1e-9
+}
+
+// StageConfigs returns, for each stage of a chain, the index of the config of its kind of devices.
+func StageConfigs(c *Chain, kindConfig []int) []int {
+	var configs []int
+	for s := range c.Stages {
+		configs = append(configs, kindConfig[c.Stages[s].Kind])
+	}
+	return configs
+}
+
+// improvingChains returns, for every member, the chain (the member in stages) whose work saves the most at the
+// duals of a solution, against what a sample of the member costs now:
+//
+//	saving = demandDual(member) - Σ_stage timeDual · seconds - Σ_NIC nicDual · seconds
+//
+// A member has none if no chain saves anything. Chains that the range has already are skipped.
+func (g *MixtureProgram) improvingChains(index int, chains []*Chain, kindConfig []int, demandDual []float64, sol *milp.Solution) []int {
+	bestChain := make([]int, len(g.space.Problem.Models))
+	bestSaving := make([]float64, len(bestChain))
+	edge := g.space.Problem.RangeEdges[g.ranges[index]]
+
+	// Compute the saving of each chain, and keep the best of each member.
+	for i, c := range chains {
+		saving := demandDual[c.Model]
+		for s := range c.Stages {
+			saving -= sol.RowDuals[g.TimeRow[index][kindConfig[c.Stages[s].Kind]]] * c.Stages[s].SecondsPerSample * edge
+		}
+		g.space.EachNIC(c, func(n NICDirection, seconds float64) {
+			if row, ok := g.NICRow[index][n]; ok && int(row) < len(sol.RowDuals) {
+				saving -= sol.RowDuals[row] * seconds * edge
+			}
+		})
+		if saving > max(bestSaving[c.Model], g.minReducedValue(index)) && !slices.Contains(g.chainColumns[index], i) {
+			bestChain[c.Model], bestSaving[c.Model] = i, saving
+		}
+	}
+
+	// Collect them in the order of the members.
+	var chainIndexes []int
+	for m := range bestChain {
+		if bestSaving[m] > 0 {
+			chainIndexes = append(chainIndexes, bestChain[m])
+		}
+	}
+	return chainIndexes
+}
+
+// lightestCascade returns the cascade that takes the least time if each of its models runs where it is fastest,
+// whole or in stages.
+func (space *Space) lightestCascade() int {
+	seconds := slices.Repeat([]float64{math.Inf(1)}, len(space.Problem.Models)) // least time of a sample, by model
+	for m := range seconds {
+		for k := range space.SecondsPerSample {
+			seconds[m] = min(seconds[m], space.SecondsPerSample[k][m])
+		}
+	}
+	for _, c := range space.Chains {
+		chainSeconds := 0.0
+		for s := range c.Stages {
+			chainSeconds += c.Stages[s].SecondsPerSample
+		}
+		seconds[c.Model] = min(seconds[c.Model], chainSeconds)
+	}
+	return max(0, space.Lightest(seconds))
+}
+
+// Lightest returns the cascade whose work costs the least, for a cost of a sample by model. If all costs are
+// infinite, it returns -1.
+func (space *Space) Lightest(costs []float64) int {
+	lightest, minWork := -1, math.Inf(1)
+	for i := range space.Cascades {
+		work := 0.0
+		for _, m := range space.Cascades[i].Models {
+			if share := space.ReachShares[i][m]; share > 0 {
+				work += share * costs[m]
+			}
+		}
+		if work < minWork {
+			lightest, minWork = i, work
+		}
+	}
+	return lightest
+}
+
+// configByKind returns the index of the config (set of models on a device) of each kind, where every kind has
+// one.
+func configByKind(configs []Config, kinds int) []int {
+	configOfKind := make([]int, kinds)
+	for c, conf := range configs {
+		configOfKind[conf.Kind] = c
+	}
+	return configOfKind
+}
+
+// SolveRelaxation solves the linear program of range r, whose value no plan exceeds: with fractions of devices,
+// each of which may hold any model and stage that fits on it alone, and with any mixture of cascades.
+// startCascades are in the program from the start. chainVars are the variables of the chains that were added.
+// With serveOnly it minimises the share of unserved requests.
+func (space *Space) SolveRelaxation(ctx context.Context, r int, serveOnly bool, startCascades []int) (g *MixtureProgram, sol *milp.Solution, chainVars []milp.Var, err error) {
+	g = space.newMixtureProgram(space.FluidConfigs, []int{r}, false)
+	if g.serveOnly = serveOnly; serveOnly {
+		g.model.SetObj(g.UnservedVar[0], -1)
+	}
+	for _, i := range startCascades {
+		g.addCascade(0, i)
+	}
+	if sol, chainVars, err = g.generateColumns(ctx, space.Chains); err != nil {
+		err = fmt.Errorf("bounding the accuracy at %.6g requests per second: %w", space.Problem.RangeEdges[r], err)
+	}
+	return g, sol, chainVars, err
+}
+
+// RangeBounds returns, by range, the accuracy that no plan over the same thresholds exceeds. It is NaN if the
+// range cannot be served. chainUse is the share of the samples that each chain carries in these mixtures, as a
+// mean over the ranges.
+func (space *Space) RangeBounds(ctx context.Context) (bounds, chainUse []float64, err error) {
+	bounds, chainUse = make([]float64, len(space.Problem.RangeEdges)), make([]float64, len(space.Chains))
+	for r := range bounds {
+		g, sol, chainVars, err := space.SolveRelaxation(ctx, r, false, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		if bounds[r] = sol.Value / max(space.Problem.RangeWeights[r], 1e-6); sol.X[g.UnservedVar[0]] > 1e-7 {
+			bounds[r] = math.NaN()
+		}
+
+		// Half of the mean is by weight and half is even, so that ranges without weight count, too.
+		for n, i := range g.chainColumns[0] {
+			chainUse[i] += (space.Problem.RangeWeights[r] + 1/float64(len(bounds))) / 2 * sol.X[chainVars[n]]
+		}
+	}
+	return bounds, chainUse, nil
+}

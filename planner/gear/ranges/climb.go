@@ -1,0 +1,297 @@
+package ranges
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/placement"
+	"inferplan/planner/gear/trials"
+	"inferplan/solver/tolerance"
+)
+
+// Limits of climbing: gears of a range that fail in a row, requests of all runs (or multiples of the measured
+// ones), and the chance that a fresh stream misses the SLO, at the confidence of trials.
+const (
+	maxClimbFails    = 2
+	maxClimbRequests = 1_000_000
+	maxClimbRepeats  = 20
+	maxMissChance    = .05
+)
+
+// ClimbRanges gives ranges of rates more accurate gears (cascades with their split) than their upper edges,
+// held forever, allow: measured rates may stay below an edge or pass it quickly. Only simulated streams at
+// these rates can show that, with requests evenly spaced and at random. The accuracy of the plan returned and
+// its weights are what the streams showed. Plans on no measured rates, or that need no more accuracy, are
+// returned as they are. anyPlan says that the plan need only exist.
+func ClimbRanges(ctx context.Context, plan *trials.Plan, seed uint64, anyPlan bool) (*trials.Plan, error) {
+	p := plan.Problem
+	// Only simulated rates can allow more. A plan that reaches its target, or need only exist, is left.
+	if !p.SimulatesMeasured() || (p.TargetAccuracy > 0 || anyPlan) && !p.MissesTarget(plan.Accuracy) {
+		return plan, nil
+	}
+
+	// Climb on the rates, or on a sample if they are many.
+	if p.HasManyRequests() {
+		climbed, _, err := ClimbBySample(ctx, plan, p, sampleWindows(p), seed)
+		return trials.PlanOrError(ctx, climbed, err)
+	}
+	climber := newClimber(p, plan, seed)
+	err := climber.climbAll(ctx)
+	return trials.PlanOrError(ctx, climber.climbedPlan(plan), err)
+}
+
+// ClimbBySample climbs on a sample of the measured rates of problem p, and repeats the steps on all rates, as far as
+// these allow them. It returns the plan and the number of steps that they refuse. If the sample shows that the plan
+// stays below its target, it returns the plan as it is.
+func ClimbBySample(ctx context.Context, plan *trials.Plan, p, sample *cascades.Problem, seed uint64) (climbed *trials.Plan, refusedSteps int, err error) {
+	partial := newClimber(sample, plan, seed)
+	if err := partial.climbAll(ctx); err != nil || p.MissesTarget(plan.Accuracy+partial.gateResult.Accuracy-partial.planResult.Accuracy) {
+		return plan, 0, err
+	}
+	full := newClimber(p, plan, seed)
+	err = full.repeatSteps(ctx, partial.steps)
+	return full.climbedPlan(plan), len(partial.steps) - len(full.steps), err
+}
+
+// gearClimber raises the gears of a plan on its placement, range by range.
+type gearClimber struct {
+	simulator     *trials.Simulator
+	layout        *placement.Layout
+	streams       int                       // number of random streams, each of which must keep the SLO
+	front         []placement.LoadedCascade // by rising load
+	gears         []trials.PlannedGear      // by range
+	gateStream    int                       // stream on which gears are tried first: the one that failed last
+	planResult    trials.MeasuredResult     // of the plan, on the first stream
+	gateResult    trials.MeasuredResult     // of the gears, on the gate stream
+	streamsResult *trials.MeasuredResult    // of the gears, on all streams; nil if none was raised
+	steps         []climbStep               // from the plan to the gears
+}
+
+// newClimber returns a climber, which raises the gears of a plan on simulated streams at the measured rates of
+// problem p: those of the plan or a sample of them. On a sample one stream suffices, because the steps are
+// repeated on all rates.
+func newClimber(p *cascades.Problem, plan *trials.Plan, seed uint64) *gearClimber {
+	l := plan.Placement.Layout
+	c := &gearClimber{simulator: trials.NewSimulator(p, l.Configs, l.Chains, seed), layout: placement.NewLayout(l.Space.WithLimits(p), l.Configs, l.Chains), streams: trials.StreamCount(p), gears: plan.Gears, gateStream: noGate}
+	if c.simulator.RunCount = plan.Placement.Simulator.RunCount; p != plan.Problem {
+		c.streams = 1
+	}
+	return c
+}
+
+// noGate is the gate stream before anything was run.
+const noGate = trials.EvenStream - 1
+
+// climbAll raises the gears (cascades) of ranges, the range of the most requests first, until none can be
+// raised.
+func (c *gearClimber) climbAll(ctx context.Context) error {
+	p := c.simulator.Problem
+	var err error
+	if c.front, err = c.layout.FeasibleFront(ctx, 0, -1); err != nil {
+		return err
+	}
+
+	// What the plan shows.
+	c.gateStream = 0
+	if c.gateResult, err = c.simulator.RunMeasured(ctx, c.gears, c.gateStream, 1-p.Percentile); err != nil || !c.gateResult.KeepsSLO(p) {
+		return err
+	}
+	c.planResult = c.gateResult
+	byWeight := cascades.Indices(len(p.RangeEdges)) // the range of the most requests first
+	slices.SortStableFunc(byWeight, func(a, b int) int { return cmp.Compare(p.RangeWeights[b], p.RangeWeights[a]) })
+
+	// Raise one range after another.
+	for raisedAny := true; raisedAny; {
+		raisedAny = false
+		for _, r := range byWeight {
+			path, err := c.climbPath(ctx, r)
+			if err != nil {
+				return err
+			}
+			passedSteps, err := c.climbHighest(ctx, path)
+			if err != nil {
+				return err
+			}
+			raisedAny = raisedAny || passedSteps > 0
+		}
+	}
+	return nil
+}
+
+// climbStep is a set of gears in which one range was given a more accurate one, with the result on the gate
+// stream.
+type climbStep struct {
+	rangeIndex int
+	gears      []trials.PlannedGear
+	result     trials.MeasuredResult
+}
+
+// climbPath returns ever more accurate gears for a range r, as far as they keep the SLO on the gate stream, the
+// one that failed last. Steps along the front (cascades by rising accuracy) double while they succeed, fall
+// back to one on a failure, and end after some failures in a row.
+func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, err error) {
+	p, current, bestResult := c.simulator.Problem, &c.gears[r], c.gateResult
+	first, _ := slices.BinarySearchFunc(c.front, current.Cascade.CorrectCount, func(s placement.LoadedCascade, correct int32) int {
+		if s.Cascade.CorrectCount <= correct {
+			return -1
+		}
+		return 1
+	})
+
+	// Start at the first cascade that gains enough.
+	for first < len(c.front) && p.RangeWeights[r]*(cascades.PlannedAccuracy(p, c.front[first].Cascade)-current.Accuracy) < trials.MinAccuracyGain {
+		first++
+	}
+
+	// Try cascades, with growing steps, until some fail in a row.
+	step, failures, maxRequests := 1, 0, max(maxClimbRequests, maxClimbRepeats*int(cascades.Sum(p.MeasuredRates)))
+	for k := first; k < len(c.front) && failures < maxClimbFails && c.simulator.MeasuredRequests < maxRequests; {
+		gears := slices.Clone(c.gears)
+		gears[r] = trials.NewGear(p, &c.front[k], p.RangeEdges[r], trials.Trial{})
+		result, err := c.simulator.RunMeasured(ctx, gears, c.gateStream, 1-p.Percentile)
+		if err != nil {
+			return nil, err
+		}
+		switch ok := result.KeepsSLO(p) && result.Accuracy > bestResult.Accuracy+trials.MinAccuracyGain; {
+		case ok:
+			path, bestResult, failures = append(path, climbStep{r, gears, result}), result, 0
+			first, step = k+1, 2*step
+		case step > 1:
+			step = 1
+		default:
+			failures++
+			first = k + 1
+		}
+		if k = first + step - 1; k >= len(c.front) {
+			step, k = 1, first
+		}
+	}
+	return path, nil
+}
+
+// climbHighest takes, by bisection, the most accurate gears of a path that keep the SLO on all streams, and
+// returns how many steps of the path that is. A stream that failed becomes the gate, on which later paths are
+// tried first. If it returns an error, it has taken the best gears that were seen to keep the SLO.
+func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passedSteps int, err error) {
+	low, gate := 0, c.gateStream
+	for high, middle := len(path), len(path)-1; low < high && err == nil; middle = (low + high) / 2 {
+		worst, failedStream, runErr := c.runAllStreams(ctx, &path[middle])
+		if err = runErr; worst != nil {
+			c.streamsResult, low = worst, middle+1
+		} else {
+			high, gate = middle, failedStream
+		}
+	}
+
+	// Take the step.
+	if low > 0 {
+		c.gears, c.gateResult = path[low-1].gears, path[low-1].result
+		c.steps = append(c.steps, path[:low]...)
+	}
+
+	// The stream that failed becomes the gate.
+	if err == nil && gate != c.gateStream && c.gateStream != noGate {
+		c.gateStream = gate
+		c.gateResult, err = c.simulator.RunMeasured(ctx, c.gears, gate, 1)
+	}
+	return low, err
+}
+
+// runAllStreams simulates gears on all streams of measured rates (random arrivals, and even ones), and returns
+// the worst tail latency and late share, and the means over the random streams of the rest. If a stream misses
+// the SLO, or a fresh one might, the result is nil, and failedStream is the stream that shows it.
+func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst *trials.MeasuredResult, failedStream int, err error) {
+	p, worstStream := c.simulator.Problem, 0
+	var random []trials.MeasuredResult
+	var lateShares []float64
+	worst = &trials.MeasuredResult{}
+
+	// Run the streams.
+	for k := trials.EvenStream; k < c.streams; k++ {
+		result := step.result
+		if k != c.gateStream {
+			if result, err = c.simulator.RunMeasured(ctx, step.gears, k, 1-p.Percentile); err != nil || !result.KeepsSLO(p) {
+				return nil, k, err
+			}
+		}
+		if worst.TakeWorst(&result); k == trials.EvenStream {
+			continue
+		}
+		if lateShares = append(lateShares, result.LateShare); result.LateShare > lateShares[worstStream] {
+			worstStream = len(lateShares) - 1
+		}
+		random = append(random, result)
+	}
+
+	// A fresh stream may miss the SLO only with a small chance.
+	worst.Accuracy, worst.GearShares = trials.MeanOfStreams(random)
+	if len(lateShares) > 1 && !tolerance.IndependentValues(lateShares).SeldomAbove(1-p.Percentile, 1, maxMissChance, trials.TrialConfidence) {
+		return nil, worstStream, nil
+	}
+	return worst, 0, nil
+}
+
+// climbedPlan returns the plan with the raised gears, and what all streams showed of them. If none was raised,
+// it is the plan itself.
+func (c *gearClimber) climbedPlan(plan *trials.Plan) *trials.Plan {
+	if c.streamsResult == nil {
+		return plan
+	}
+	climbed := *plan
+	climbed.Gears = c.gears
+	climbed.AdoptMeasured(c.simulator.Problem, c.streamsResult)
+	return &climbed
+}
+
+// If there are many measured rates, climbing uses a sample of windows, each windowLengthSLOs SLOs long, with about
+// maxSampledRequests requests together.
+const (
+	windowLengthSLOs   = 10
+	maxSampledRequests = 200_000
+)
+
+// sampleWindows returns the problem with a sample of its measured rates, if there are many. Windows are taken at
+// equal steps of their order by rate, the busiest included, so all rates occur about as often as before. They stay
+// in order of time.
+func sampleWindows(p *cascades.Problem) *cascades.Problem {
+	if !p.HasManyRequests() {
+		return p
+	}
+	windows := slices.Collect(slices.Chunk(p.MeasuredRates, int(math.Ceil(windowLengthSLOs*p.SLO.Seconds()))))
+	byRate := cascades.Indices(len(windows))
+	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(cascades.Sum(windows[b]), cascades.Sum(windows[a])) })
+	var sampled []int
+	for k := 0; k < len(byRate); k += int(math.Ceil(cascades.Sum(p.MeasuredRates) / maxSampledRequests)) {
+		sampled = append(sampled, byRate[k])
+	}
+	slices.Sort(sampled)
+	q := *p
+	q.MeasuredRates = nil
+	for _, w := range sampled {
+		q.MeasuredRates = append(q.MeasuredRates, windows[w]...)
+	}
+	return &q
+}
+
+// repeatSteps repeats the steps of a climb, which was made on a sample of the measured rates, on all rates, as
+// far as these allow them. If they refuse a step, it and the later steps of its range are left out.
+func (c *gearClimber) repeatSteps(ctx context.Context, steps []climbStep) error {
+	for len(steps) > 0 {
+		path, gears := make([]climbStep, len(steps)), c.gears
+		for k, step := range steps {
+			gears = slices.Clone(gears)
+			gears[step.rangeIndex] = step.gears[step.rangeIndex]
+			path[k] = climbStep{rangeIndex: step.rangeIndex, gears: gears}
+		}
+		passedSteps, err := c.climbHighest(ctx, path)
+		if err != nil || passedSteps == len(steps) {
+			return err
+		}
+		refusedRange := steps[passedSteps].rangeIndex
+		steps = slices.DeleteFunc(steps[passedSteps:], func(step climbStep) bool { return step.rangeIndex == refusedRange })
+	}
+	return nil
+}

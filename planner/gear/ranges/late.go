@@ -1,0 +1,116 @@
+package ranges
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/trials"
+	"inferplan/solver/knapsack"
+)
+
+// Parameters of plans whose SLO is over all requests.
+const (
+	spentShare     = .9  // part of the late share allowed by the percentile that is planned for
+	lateUnit       = 1e4 // units of the late share in the knapsack
+	lateStepFactor = .8  // factor on the late share if measured rates show more late requests than the ranges did
+	maxLateSteps   = 8   // number of such steps
+)
+
+// gearChoices are the gears that every range may have, its own first. items[r][k] has what gear k of range r adds
+// to the accuracy of all requests, as its value, and to their late share, as its weight.
+type gearChoices struct {
+	gears [][]trials.PlannedGear
+	items [][]knapsack.Choice
+}
+
+// addGear adds a gear to the choices of a range. weight is the range's share of the requests.
+func (a *gearChoices) addGear(r int, g trials.PlannedGear, weight float64) {
+	g.LateShare = g.Trial.LateShare
+	a.gears[r] = append(a.gears[r], g)
+	a.items[r] = append(a.items[r], knapsack.Choice{Value: weight * g.Accuracy, Weight: weight * g.LateShare})
+}
+
+// AllowLateRanges is for an SLO over all requests: it gives ranges more accurate gears that miss the SLO but
+// are stable at the upper edge, as far as all requests together keep it. The choice is a knapsack, whose
+// capacity is the share of late requests that the percentile allows. If rates were measured, the plan is
+// simulated on them, and while more requests are late than the trials showed, the capacity is reduced. If it
+// returns an error, every range still has its own gear.
+func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
+	p, b := plan.Problem, plan.Placement.Simulator
+	choices, err := listGearChoices(ctx, plan)
+	for maxLateShare := spentShare * (1 - p.Percentile); err == nil; maxLateShare *= lateStepFactor {
+		// Choose gears for the capacity.
+		picks := knapsack.BestChoices(choices.items, maxLateShare, lateUnit)
+		if chooseGears(plan, choices, picks); !p.SimulatesMeasured() || p.HasManyRequests() {
+			return nil
+		}
+
+		// Simulate them on the measured rates.
+		var measured trials.MeasuredResult
+		if measured, err = b.RunStreams(ctx, plan.Gears, trials.StreamCount(p), 1); err != nil {
+			break
+		}
+		plan.TailLatency, plan.MeasuredAccuracy = measured.Tail, measured.Accuracy
+		if measured.KeepsSLO(p) {
+			plan.AdoptMeasured(p, &measured)
+			return nil
+		}
+
+		// Stop if no range has another gear.
+		if unchanged := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); unchanged {
+			return nil
+		}
+		if maxLateShare < (1-p.Percentile)*math.Pow(lateStepFactor, maxLateSteps) {
+			maxLateShare = 0
+		}
+	}
+	chooseGears(plan, choices, make([]int, len(p.RangeEdges)))
+	return err
+}
+
+// listGearChoices returns, for the knapsack of AllowLateRanges, the gears that every range may have: its own,
+// and more accurate cascades that are stable at its upper edge, with the share of requests that is then late.
+// Each range has its own gear even if an error is returned.
+func listGearChoices(ctx context.Context, plan *trials.Plan) (*gearChoices, error) {
+	p, b := plan.Problem, plan.Placement.Simulator
+	choices := &gearChoices{make([][]trials.PlannedGear, len(p.RangeEdges)), make([][]knapsack.Choice, len(p.RangeEdges))}
+	for r := range p.RangeEdges {
+		choices.addGear(r, plan.Gears[r], p.RangeWeights[r])
+	}
+
+	// Try the more accurate cascades of each range, until two are unstable.
+	for r, edge := range p.RangeEdges {
+		w := p.RangeWeights[r]
+		candidates, err := plan.Placement.Layout.FeasibleFront(ctx, edge, plan.Gears[r].Cascade.CorrectCount)
+		if err != nil {
+			return choices, err
+		}
+		if n := len(candidates); n == 0 || w*(cascades.PlannedAccuracy(p, candidates[n-1].Cascade)-plan.Gears[r].Accuracy) < trials.MinAccuracyGain/float64(len(p.RangeEdges)) {
+			continue // no choice adds anything
+		}
+		for k, fails := 0, 0; k < len(candidates) && fails < 2; k++ {
+			s := &candidates[k]
+			t, err := b.TryWithLateShare(ctx, s, edge, min(1, (1-p.Percentile)/w))
+			if err != nil {
+				return choices, err
+			}
+			if !t.Stable {
+				fails++
+				continue
+			}
+			choices.addGear(r, trials.NewGear(p, s, edge, t), w)
+		}
+	}
+	return choices, nil
+}
+
+// chooseGears gives every range one of its choices, by index, and adds up the plan's accuracy.
+func chooseGears(plan *trials.Plan, choices *gearChoices, picks []int) {
+	plan.Accuracy, plan.TailLatency, plan.MeasuredAccuracy = 0, 0, 0
+	for r, k := range picks {
+		plan.Gears[r] = choices.gears[r][k]
+		plan.Accuracy += choices.items[r][k].Value
+	}
+}

@@ -1,0 +1,282 @@
+package ranges
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sort"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/placement"
+	"inferplan/planner/gear/planspace"
+	"inferplan/planner/gear/trials"
+)
+
+// One cascade for all ranges is a plan, too. If the SLO is over all requests, it may be more accurate than gears:
+// rates may vary around the edge of two ranges or seldom reach the highest range, and each gear must hold its
+// upper edge forever.
+
+// TrySingleCascade looks, for an SLO over all requests, for one cascade for all ranges, and returns its plan if
+// that is more accurate than the plan found so far, or if there is none. wholeErr is why the search has found
+// none.
+func TrySingleCascade(ctx context.Context, p *cascades.Problem, space *planspace.Space, plan *trials.Plan, wholeErr error, history *trials.History) (*trials.Plan, error) {
+	if wholeErr != nil && !cascades.IsInfeasible(wholeErr) {
+		return nil, wholeErr
+	}
+	toBeat := plan
+	if plan != nil && p.MissesTarget(plan.Accuracy) {
+		toBeat = nil
+	}
+	single, err := bestCascadePlan(ctx, space.WithLimits(p), plan, toBeat, history)
+	if single == nil && plan == nil {
+		return nil, cmp.Or(err, wholeErr)
+	}
+	return trials.PlanOrError(ctx, cmp.Or(single, plan), err)
+}
+
+// IsBetter reports whether a plan of one cascade is more accurate than another plan: as planned or, if both
+// were simulated on the measured rates, as simulated. On those a plan's gears may serve other shares of the
+// requests than its weights state: at low rates a queue delays the switch to a slower gear.
+func IsBetter(plan *trials.Plan, other *trials.Plan) bool {
+	return other == nil || plan.Accuracy > other.Accuracy+trials.MinAccuracyGain || other.MeasuredAccuracy > 0 && plan.MeasuredAccuracy > other.MeasuredAccuracy+trials.MinAccuracyGain
+}
+
+// SingleCascadeAccuracy returns the accuracy of one cascade for all ranges that keeps the SLO over all measured
+// requests together, if that is more than the accuracy of the plan, whose SLO is for every range. Else it returns
+// 0. Such a cascade is late or unstable at the upper edge of some range, or it would be the plan.
+func SingleCascadeAccuracy(ctx context.Context, plan *trials.Plan, seed uint64) (float64, error) {
+	problem := *plan.Problem
+	if problem.OverRequests || problem.Goal() != cascades.MostAccurate {
+		return 0, nil
+	}
+	if problem.OverRequests, problem.MaxBatchTime = true, 0; !problem.SimulatesMeasured() {
+		return 0, nil
+	}
+
+	// With many requests first ask whether any cascade can be better.
+	best := &trials.Plan{Problem: &problem, Configs: plan.Configs, Chains: plan.Chains, Accuracy: plan.Accuracy}
+	space := plan.Placement.Layout.Space.WithLimits(&problem)
+	if problem.HasManyRequests() {
+		if leads, err := noCascadeBeats(ctx, best, space); leads || err != nil {
+			return 0, err // with so many requests the plan's own accuracy counts
+		}
+	}
+
+	// What the plan shows on the measured rates, and the best cascade.
+	planned, err := trials.NewSimulator(&problem, plan.Configs, plan.Chains, seed).RunMeasured(ctx, plan.Gears, 0, 1)
+	if err != nil {
+		return 0, err
+	}
+	best.MeasuredAccuracy = planned.Accuracy
+	single, err := bestCascadePlan(ctx, space, plan, best, trials.NewHistory(seed))
+	if single == nil || err != nil {
+		return 0, err
+	}
+	return single.Accuracy, nil
+}
+
+// bestCascadePlan returns the best plan in which one cascade serves all ranges and that is more accurate than
+// toBeat. It tries the placement of the reference plan and others. If there is none, the plan is nil. An error comes
+// with the best plan so far.
+func bestCascadePlan(ctx context.Context, space *planspace.Space, reference, toBeat *trials.Plan, history *trials.History) (best *trials.Plan, err error) {
+	list, err := LayoutsFor(ctx, space, reference)
+	for _, candidate := range list {
+		plan := trials.NewPlacement(candidate.Layout, history, nil).NewPlan()
+		ok, err := findSingleCascade(ctx, plan, worthTrying(space.Problem, candidate.Cascades, toBeat))
+		if ok && IsBetter(plan, toBeat) {
+			best, toBeat = plan, plan
+		}
+		if err != nil {
+			return best, err
+		}
+	}
+	return best, err
+}
+
+// noCascadeBeats reports whether no single cascade, on the plan's placement or the best one, is worth trying
+// against the plan.
+func noCascadeBeats(ctx context.Context, plan *trials.Plan, space *planspace.Space) (bool, error) {
+	list, err := LayoutsFor(ctx, space, plan)
+	return !slices.ContainsFunc(list, func(candidate SingleLayout) bool {
+		return len(worthTrying(space.Problem, candidate.Cascades, plan)) > 0
+	}), err
+}
+
+// SingleLayout is a placement for one cascade, with the cascades that it may be, by rising load.
+type SingleLayout struct {
+	Layout   *placement.Layout
+	Cascades []placement.LoadedCascade
+}
+
+// LayoutsFor returns the placements on which one cascade for all ranges is tried, each with the cascades it has
+// time for: that of a plan, if there is one, and the best one at the rate that such a cascade must hold.
+func LayoutsFor(ctx context.Context, space *planspace.Space, plan *trials.Plan) (list []SingleLayout, err error) {
+	// The best placement at that rate.
+	steadySpace, steadyProblem := *space, *space.Problem
+	steadyProblem.RangeEdges, steadyProblem.RangeWeights = []float64{SteadyRate(space.Problem)}, []float64{1}
+	steadySpace.Problem, steadySpace.ChosenChains = &steadyProblem, nil
+	steadySpace.SetConfigs()
+	top, _, err := placement.RankPlacements(ctx, &steadySpace, 1)
+	if err != nil {
+		return nil, err
+	}
+	var layouts []*placement.Layout
+	if len(top) > 0 { // if all members are in stages, no placement of whole models exists
+		layouts = append(layouts, placement.NewLayout(space, top[0].Layout.Configs, nil))
+	}
+
+	// The placement of the plan.
+	if plan != nil && (len(plan.Chains) > 0 || len(layouts) == 0 || !slices.Equal(plan.Configs, layouts[0].Configs)) {
+		layouts = slices.Insert(layouts, 0, placement.NewLayout(space, plan.Configs, plan.Chains))
+	}
+
+	// The cascades on each.
+	for _, l := range layouts {
+		stairs, err := l.FeasibleFront(ctx, SteadyRate(space.Problem), -1)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, SingleLayout{l, stairs})
+	}
+	return list, nil
+}
+
+// SteadyRate returns the rate that one cascade must hold: the mean of the measured rates if they are simulated,
+// else the highest rate.
+func SteadyRate(p *cascades.Problem) float64 {
+	if p.SimulatesMeasured() {
+		return cascades.Sum(p.MeasuredRates) / float64(len(p.MeasuredRates))
+	}
+	return p.RangeEdges[len(p.RangeEdges)-1]
+}
+
+// worthTrying returns those of some cascades that are more accurate than the plan to beat, which may be nil,
+// and reach the target. If a simulation of the measured rates takes long, it leaves out cascades that are much
+// too late even if requests come evenly.
+func worthTrying(p *cascades.Problem, list []placement.LoadedCascade, toBeat *trials.Plan) []placement.LoadedCascade {
+	return slices.DeleteFunc(list, func(s placement.LoadedCascade) bool {
+		accuracy := cascades.PlannedAccuracy(p, s.Cascade)
+		return p.MissesTarget(accuracy) || toBeat != nil && accuracy <= minAccuracy(toBeat)+trials.MinAccuracyGain ||
+			p.SimulatesMeasured() && p.HasManyRequests() && evenLateShare(p, s.DeviceLoad) > maxEvenLateFactor*(1-p.Percentile)
+	})
+}
+
+// maxEvenLateFactor limits the evenLateShare of a cascade that a long simulation is worth, as a multiple of the
+// late share that the percentile allows.
+const maxEvenLateFactor = 2
+
+// minAccuracy returns the accuracy that another plan has to beat: the planned one, or the one simulated on
+// measured rates if that is less.
+func minAccuracy(plan *trials.Plan) float64 {
+	if plan.MeasuredAccuracy > 0 {
+		return min(plan.Accuracy, plan.MeasuredAccuracy)
+	}
+	return plan.Accuracy
+}
+
+// findSingleCascade gives all ranges the most accurate of some cascades, which come by rising load, that keeps
+// the SLO over all requests. It returns false if there is none. If there are few, all are tried, the heaviest
+// first. On measured rates the search begins at the heaviest cascade that devices without queues could serve
+// and goes on in steps that double, on the first stream (random arrivals). From the cascade found downwards all
+// streams decide. An error may come with a cascade that keeps the SLO if there is one stream only.
+func findSingleCascade(ctx context.Context, plan *trials.Plan, list []placement.LoadedCascade) (bool, error) {
+	p, simulator, heaviest := plan.Problem, plan.Placement.Simulator, len(list)-1
+	streams := trials.StreamCount(p)
+
+	// Bisect by the first stream. If there are few cascades, all are tried: a heavier one may hold where a lighter one
+	// fails.
+	if len(list) > fewCascades || p.HasManyRequests() {
+		low, high := 0, len(list) // cascades below low keep the SLO, those from high on do not
+		middle, step := high/2, high
+		if p.SimulatesMeasured() {
+			middle, step = min(firstLateCascade(p, list), max(high-1, 0)), 1
+		}
+		for ; low < high; step *= 2 {
+			ok, err := UseInAllRanges(ctx, plan, simulator, &list[middle], 1)
+			if err != nil {
+				return low > 0 && streams == 1, err
+			}
+			if ok {
+				low = middle + 1
+			} else {
+				high = middle
+			}
+			switch middle = (low + high) / 2; {
+			case high == len(list) && step < high:
+				middle = min(middle, low+step-1)
+			case low == 0 && step < high:
+				middle = max(middle, high-step)
+			}
+		}
+		if heaviest = low - 1; streams == 1 {
+			return heaviest >= 0, nil
+		}
+	}
+
+	// All streams decide.
+	for ; heaviest >= 0; heaviest-- {
+		if ok, err := UseInAllRanges(ctx, plan, simulator, &list[heaviest], streams); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
+}
+
+// fewCascades is the number of cascades up to which all are tried, the most accurate first.
+const fewCascades = 8
+
+// firstLateCascade returns the index of the first cascade, by rising load, of which too many requests are late
+// even if they come evenly.
+func firstLateCascade(p *cascades.Problem, list []placement.LoadedCascade) int {
+	return sort.Search(len(list), func(i int) bool { return evenLateShare(p, list[i].DeviceLoad) > 1-p.Percentile })
+}
+
+// evenLateShare returns the share of the measured requests that find a backlog of more than the SLO at the busiest
+// device, if requests come evenly within each second. load is in seconds per request.
+func evenLateShare(p *cascades.Problem, load float64) float64 {
+	backlog, lateRequests := 0.0, 0.0
+	for _, rate := range p.MeasuredRates {
+		if backlog = max(0, backlog+rate*load-1); backlog > p.SLO.Seconds() {
+			lateRequests += rate
+		}
+	}
+	return lateRequests / cascades.Sum(p.MeasuredRates)
+}
+
+// UseInAllRanges makes a plan in which one cascade serves all ranges, if it keeps the SLO over all requests in
+// simulation, and reports whether it does. If the measured rates are simulated, their streams decide, and the
+// late share of every range is that of all requests. Else each range is tried at its upper edge.
+func UseInAllRanges(ctx context.Context, plan *trials.Plan, simulator *trials.Simulator, cascade *placement.LoadedCascade, streams int) (bool, error) {
+	p := simulator.Problem
+	gears, lateShare := make([]trials.PlannedGear, len(p.RangeEdges)), 0.0
+	for r, edge := range p.RangeEdges {
+		gears[r] = trials.NewGear(p, cascade, edge, trials.Trial{})
+	}
+
+	// Streams of the measured rates.
+	if p.SimulatesMeasured() {
+		measured, err := simulator.RunStreams(ctx, gears, streams, 1-p.Percentile)
+		if err != nil || !measured.KeepsSLO(p) {
+			return false, err
+		}
+		for r := range gears {
+			gears[r].LateShare, gears[r].Trial = measured.LateShare, measured.AsTrial()
+		}
+		plan.Gears, plan.Accuracy, plan.TailLatency, plan.MeasuredAccuracy = gears, gears[0].Accuracy, measured.Tail, measured.Accuracy
+		return true, nil
+	}
+	// Else trials at the upper edges. All ranges share the late requests that the percentile allows.
+	for r := len(p.RangeEdges) - 1; r >= 0; r-- { // the highest rate is the first to fail
+		g := &gears[r]
+		t, err := simulator.TryWithLateShare(ctx, cascade, p.RangeEdges[r], min(1, (1-p.Percentile)/p.RangeWeights[r]))
+		if err != nil {
+			return false, err
+		}
+		g.Trial, g.LateShare = t, t.LateShare
+		if lateShare += p.RangeWeights[r] * t.LateShare; g.BusiestLoad > 1 || !t.Stable || lateShare > spentShare*(1-p.Percentile) {
+			return false, nil
+		}
+	}
+	plan.Gears, plan.Accuracy = gears, gears[0].Accuracy
+	return true, nil
+}

@@ -1,0 +1,207 @@
+package search
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/placement"
+	"inferplan/planner/gear/trials"
+)
+
+// A plan is a set of cascades that pass trials, one per range, so trials can also rule better plans out. For every
+// placement and range the most accurate cascade that the devices have time for is tried. If it fails, the next one
+// bounds the range. So the bound of a placement falls trial by trial, until it is not above the plan, or until all
+// ranges have passed, and then the placement has a better plan. The placement with the highest bound is always
+// next (best first). If the search stops early, the bound of the next placement is still a bound.
+//
+// It bounds the plans that this planner accepts, by the streams of its trials and the splits that it tries. It
+// does not bound what devices can do.
+
+// maxProofRequests limits the simulated requests of all proofs of a solve.
+const maxProofRequests = 4_000_000
+
+// candidatePlacements are placements that may have a better plan than the present one.
+type candidatePlacements struct {
+	candidates        []*candidatePlacement
+	otherBound        float64 // bound of the placements that are not candidates
+	remainingRequests *int    // number of requests that may still be simulated; nil if no proof is wanted
+}
+
+// candidatePlacement is a placement whose ranges are tried one by one.
+type candidatePlacement struct {
+	layout        *placement.Layout
+	trials        *trials.Placement     // nil until a range is tried
+	nextCascade   []int                 // by range: index, in the order by accuracy, of the most accurate cascade that is not ruled out
+	gears         []*trials.PlannedGear // by range: the gear of that cascade, if it has passed; nil before it is tried
+	accuracyBound float64               // weighted accuracy that the ranges reach at most; below 0 if a range has no cascade
+}
+
+// add adds those of some ranked placements (models on devices) that serve all ranges of rates, as candidates
+// for trials of single ranges. They are sorted, the best first. If there are as many as were requested, others
+// may follow that are as good as the last one, and otherBound says so.
+func (l *candidatePlacements) add(best []*placement.RankedLayout, requested int) {
+	for _, ranked := range best {
+		space := ranked.Layout.Space
+		if len(ranked.RangeAccuracies) < len(space.Problem.RangeEdges) {
+			return
+		}
+		candidate := &candidatePlacement{layout: ranked.Layout, accuracyBound: ranked.Accuracy, gears: make([]*trials.PlannedGear, len(ranked.RangeAccuracies))}
+		for _, maxAccuracy := range ranked.RangeAccuracies {
+			index, _ := slices.BinarySearchFunc(space.ByAccuracy, maxAccuracy, func(i int, maxAccuracy float64) int {
+				return cmp.Or(cmp.Compare(maxAccuracy, cascades.PlannedAccuracy(space.Problem, &space.Cascades[i])), 1)
+			})
+			candidate.nextCascade = append(candidate.nextCascade, index)
+		}
+		l.candidates = append(l.candidates, candidate)
+	}
+	if len(best) == requested {
+		l.otherBound = max(l.otherBound, best[requested-1].Accuracy)
+	}
+}
+
+// maxRangeAccuracy returns the accuracy that a range has at most.
+func (v *candidatePlacement) maxRangeAccuracy(r int) float64 {
+	space := v.layout.Space
+	return cascades.PlannedAccuracy(space.Problem, &space.Cascades[space.ByAccuracy[v.nextCascade[r]]])
+}
+
+// mostPromisingRange returns the range of rates, of those without a passed trial, that may add the most to a
+// plan's accuracy, by weight. If all ranges have passed, it returns -1.
+func (v *candidatePlacement) mostPromisingRange(plan *trials.Plan) int {
+	bestRange, maxGain := -1, math.Inf(-1)
+	for r := range v.nextCascade {
+		gain := v.maxRangeAccuracy(r)
+		if plan != nil {
+			gain -= plan.Gears[r].Accuracy
+		}
+		if gain *= v.layout.Space.Problem.RangeWeights[r]; v.gears[r] == nil && gain > maxGain {
+			bestRange, maxGain = r, gain
+		}
+	}
+	return bestRange
+}
+
+// tryNext simulates the next cascade of range r on this placement, from the most accurate down. If the devices
+// have no time for it, or it fails, the bound of the range falls to the cascade after it. It returns the number
+// of simulated requests.
+func (v *candidatePlacement) tryNext(ctx context.Context, r int, history *trials.History) (simulatedRequests int, err error) {
+	if v.trials == nil {
+		v.trials = trials.NewPlacement(v.layout, history, nil)
+	}
+	space, requestsBefore := v.layout.Space, v.trials.Simulator.TrialRequests
+
+	// Try the cascade.
+	cascade, edge := space.ByAccuracy[v.nextCascade[r]], space.Problem.RangeEdges[r]
+	hasTime, err := v.layout.HasTimeFor(ctx, cascade, edge)
+	if err == nil && hasTime {
+		v.gears[r], err = v.tryCascade(ctx, cascade, edge)
+	}
+	if err != nil {
+		return 0, err
+	}
+
+	// It failed: lower the bound.
+	if v.gears[r] == nil {
+		v.nextCascade[r]++
+		v.accuracyBound = -1
+		if v.nextCascade[r] < len(space.ByAccuracy) {
+			v.accuracyBound = 0
+			for r := range v.nextCascade {
+				v.accuracyBound += space.Problem.RangeWeights[r] * v.maxRangeAccuracy(r)
+			}
+		}
+	}
+	return v.trials.Simulator.TrialRequests - requestsBefore, nil
+}
+
+// tryCascade tries a cascade at a rate in simulation, with the split of its work that loads the busiest device
+// least, and returns its gear. If it misses the SLO, the result is nil.
+func (v *candidatePlacement) tryCascade(ctx context.Context, cascade int, rate float64) (*trials.PlannedGear, error) {
+	loaded, err := v.layout.LoadCascade(ctx, cascade)
+	if err != nil {
+		return nil, err
+	}
+	trial, err := v.trials.TryCascade(ctx, cascade, loaded, rate)
+	if err != nil || !trial.Passed {
+		return nil, err
+	}
+	gear := trials.NewGear(v.layout.Space.Problem, loaded, rate, trial)
+	return &gear, nil
+}
+
+// plan returns the plan of a candidate placement, once a cascade of each range has passed a trial.
+func (v *candidatePlacement) plan() *trials.Plan {
+	plan := v.trials.NewPlan()
+	for _, gear := range v.gears {
+		plan.AddGear(*gear)
+	}
+	return plan
+}
+
+// findBetterPlan looks, by trials of single ranges on ranked placements, for a plan that is better than the
+// present one by NextPlacementGain or, without one, that reaches the target. If it finds none, the plan is nil.
+// It also returns a bound of all plans on these placements, as far as the trials went.
+func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *trials.Plan, target float64, history *trials.History) (best *trials.Plan, bound float64, err error) {
+	minAccuracy := target - cascades.SumTolerance
+	if plan != nil {
+		minAccuracy = plan.Accuracy + trials.NextPlacementGain
+	}
+	for {
+		// Stop if no placement can be better, or no requests are left.
+		candidate := l.mostPromising()
+		switch {
+		case candidate == nil:
+			return nil, l.otherBound, nil
+		case candidate.accuracyBound < minAccuracy || *l.remainingRequests <= 0:
+			return nil, max(l.otherBound, candidate.accuracyBound), nil
+		}
+
+		// Try the most promising range of the most promising placement.
+		r := candidate.mostPromisingRange(plan)
+		if r < 0 {
+			return candidate.plan(), max(l.otherBound, candidate.accuracyBound), nil
+		}
+		simulated, err := candidate.tryNext(ctx, r, history)
+		if err != nil {
+			return nil, 0, err
+		}
+		*l.remainingRequests -= simulated
+	}
+}
+
+// mostPromising returns the placement with the highest bound on its accuracy, or nil if there are none.
+func (l *candidatePlacements) mostPromising() (best *candidatePlacement) {
+	for _, v := range l.candidates {
+		if best == nil || v.accuracyBound > best.accuracyBound {
+			best = v
+		}
+	}
+	return best
+}
+
+// settleByTrials goes on after the search, to show what trials of single ranges of rates allow. It may find a
+// better plan, or one that reaches the target if there was none. It sets trialBound, the accuracy that no plan
+// exceeds which passes trials. If there is no plan, the error records whether trials rule one out. It does
+// nothing if the caller gave no budget of requests, members run in stages, the SLO is over all requests, or
+// other placements are not bounded.
+func (t *placementSearch) settleByTrials(ctx context.Context, candidates *candidatePlacements) error {
+	if candidates.remainingRequests == nil || !t.wholeOnly || t.problem.OverRequests || t.bestPlan != nil && t.problem.TargetAccuracy > 0 || math.IsInf(candidates.otherBound, 1) {
+		return nil
+	}
+	best, bound, err := candidates.findBetterPlan(ctx, t.bestPlan, t.problem.TargetAccuracy, t.search.history)
+	if err != nil {
+		return err
+	}
+	if best != nil {
+		t.bestPlan = best
+	}
+	t.trialBound = bound
+	if infeasible, ok := errors.AsType[*cascades.InfeasibleError](t.firstError); ok && t.bestPlan == nil {
+		infeasible.ByTrials = t.problem.MissesTarget(bound)
+	}
+	return nil
+}

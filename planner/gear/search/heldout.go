@@ -1,0 +1,119 @@
+package search
+
+import (
+	"cmp"
+	"context"
+	"math"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/trials"
+	"inferplan/solver/milp"
+)
+
+// Limits of the search for a plan that keeps its accuracy on held-out samples: number of plans, and step of the
+// planned accuracy below which no other plan is made.
+const (
+	maxHeldOutPlans = 8
+	heldOutStep     = 2e-4
+)
+
+// SolveHeldOut returns a plan that reaches the target accuracy on the planning samples, and by the lower end of
+// its interval on the held-out samples. For that it plans for more than the target, by what the plan before
+// lacked. Bounds of plans that reach the target on the planning samples hold for these plans, too. Without
+// held-out samples or a target it is Solve. The second result is the accuracy that was planned for. If ctx ends
+// after a plan was found, it returns the best so far.
+func SolveHeldOut(ctx context.Context, p *cascades.Problem, solver milp.Solver, o Options) (*trials.Plan, float64, error) {
+	// Plan for the target itself.
+	cache, history := cascades.CascadeCache{}, trials.NewHistory(o.Seed)
+	plan, err := solveWithCache(ctx, p, solver, o, cache, history)
+	if err != nil || p.TargetAccuracy == 0 {
+		return plan, p.TargetAccuracy, err
+	}
+	heldOut, ok := plan.HeldOutAccuracy()
+	if !ok || heldOut.Low >= p.TargetAccuracy {
+		return plan, p.TargetAccuracy, nil
+	}
+
+	// Raise the planned accuracy until the held-out samples reach the target, and then bisect.
+	targets := &targetSearch{firstPlan: plan, lastTooLow: plan, closest: heldOut, lowTarget: p.TargetAccuracy, highTarget: math.Inf(1)}
+	next := p.TargetAccuracy + p.TargetAccuracy - heldOut.Low
+	for try := 1; try < maxHeldOutPlans && targets.highTarget-targets.lowTarget > heldOutStep && !targets.isProved(); try++ {
+		q := *p
+		q.TargetAccuracy = min(1, next)
+		o.startLatency = targets.lastTooLow.Problem.SLO
+		attempt, err := solveWithCache(ctx, &q, solver, o, cache, history)
+		if err != nil && !cascades.IsInfeasible(err) {
+			if _, err = trials.PlanOrError(ctx, targets.bestPlan, err); err != nil {
+				return nil, 0, err
+			}
+			break
+		}
+		next = targets.nextTarget(p.TargetAccuracy, q.TargetAccuracy, attempt, err == nil)
+	}
+	if targets.bestPlan == nil {
+		return nil, 0, cmp.Or[error](ctx.Err(), &cascades.InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: targets.closest.Low, ClosestHeldOut: &targets.closest})
+	}
+	return targets.finalPlan(p), targets.bestTarget, nil
+}
+
+// targetSearch searches for the accuracy to plan for, between one that is too low and one that suffices or is out
+// of reach.
+type targetSearch struct {
+	firstPlan             *trials.Plan             // plan for the requested accuracy
+	lastTooLow            *trials.Plan             // latest plan whose held-out accuracy is too low
+	closest               cascades.HeldOutAccuracy // highest held-out accuracy that was too low
+	bestPlan              *trials.Plan             // best plan that suffices; nil if there is none
+	bestTarget            float64                  // accuracy that bestPlan was planned for
+	lowTarget, highTarget float64                  // planned accuracies: too low, and high enough or out of reach
+}
+
+// isProved reports whether no plan is better than the best.
+func (t *targetSearch) isProved() bool {
+	return t.bestPlan != nil && t.bestPlan.Value <= t.firstPlan.Value
+}
+
+// nextTarget records what planning for an accuracy gave (ok is false if there was no plan), and returns the
+// accuracy to plan for next, so that the lower end of the held-out interval just reaches target: more if it
+// fell short, less if it suffices, and half way once both ends are known.
+func (t *targetSearch) nextTarget(target, plannedTarget float64, plan *trials.Plan, ok bool) float64 {
+	if !ok {
+		t.highTarget = plannedTarget
+		return (t.lowTarget + t.highTarget) / 2
+	}
+
+	// The plan suffices: try less.
+	heldOut, _ := plan.HeldOutAccuracy()
+	if heldOut.Low >= target {
+		if t.bestPlan == nil || plan.Value < t.bestPlan.Value {
+			t.bestPlan, t.bestTarget = plan, plannedTarget
+		}
+		t.highTarget = plannedTarget
+		return (t.lowTarget + t.highTarget) / 2
+	}
+
+	// It does not suffice: try more, or bisect if an upper end is known.
+	if t.lowTarget = plannedTarget; heldOut.Low > t.closest.Low {
+		t.closest = heldOut
+	}
+	unchanged := plan.Value == t.lastTooLow.Value && plan.Accuracy == t.lastTooLow.Accuracy
+	if t.lastTooLow = plan; math.IsInf(t.highTarget, 1) {
+		if next := plannedTarget + max(heldOutStep, target-heldOut.Low); !unchanged || next > plan.Accuracy {
+			return next
+		}
+		return plan.Accuracy + heldOutStep // any target up to the plan's accuracy leads to the same plan
+	}
+	return (t.lowTarget + t.highTarget) / 2
+}
+
+// finalPlan returns the best plan, with the requested accuracy as its target, as the user asked for that. Its
+// bounds are those of the first plan, which was made for just that target.
+func (t *targetSearch) finalPlan(p *cascades.Problem) *trials.Plan {
+	plan := t.bestPlan
+	q := *plan.Problem
+	q.TargetAccuracy = p.TargetAccuracy
+	plan.Problem = &q
+	plan.ValueBound = min(t.firstPlan.ValueBound, plan.Value)
+	plan.IsProved = plan.Value <= plan.ValueBound*(1+1e-9)
+	plan.TrialBound = min(t.firstPlan.TrialBound, plan.Value)
+	return plan
+}

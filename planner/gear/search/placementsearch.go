@@ -1,0 +1,336 @@
+package search
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/placement"
+	"inferplan/planner/gear/planspace"
+	"inferplan/planner/gear/ranges"
+	"inferplan/planner/gear/trials"
+)
+
+// planMostAccurate returns the most accurate plan under the SLO of problem p. With a target accuracy it returns
+// a plan that reaches it, or an InfeasibleError. It is called once for accuracy, and with other SLOs or numbers
+// of devices if the latency or the price is minimised.
+func (s *planSearch) planMostAccurate(ctx context.Context, p *cascades.Problem) (plan *trials.Plan, err error) {
+	inputs, err := s.planInputsFor(ctx, p)
+	if err == nil {
+		plan, err = s.planFrom(ctx, p, inputs)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("planning gears: %w", err)
+	}
+	return plan, nil
+}
+
+// planFrom plans from the inputs: it bounds, plans on placements, raises the gears as far as the scope of the SLO
+// and the measured rates allow, and fills in the outcome's figures.
+func (s *planSearch) planFrom(ctx context.Context, p *cascades.Problem, inputs *planInputs) (*trials.Plan, error) {
+	// Bound: a target above the bounds needs no search.
+	bounds, total, chainUse, err := s.computeBounds(ctx, p, inputs)
+	if err != nil {
+		return nil, err
+	}
+	if p.MissesTarget(total + cascades.TargetTolerance) {
+		return nil, p.TargetError(total)
+	}
+	attempts := &placementSearch{search: s, problem: p, rangeBounds: bounds, totalBound: total, firstError: inputs.wholeError, wholeOnly: len(inputs.chains) == 0}
+	if err := attempts.boundSingleCascade(ctx, inputs.withStages); err != nil {
+		return nil, err
+	}
+
+	// Plan on placements.
+	if err := attempts.searchPlacements(ctx, inputs, chainUse); err != nil {
+		return nil, err
+	}
+
+	// Raise gears: ranges may be late together, and measured rates may allow more than their upper edges.
+	plan, err := attempts.bestPlan, attempts.firstError
+	if p.OverRequests {
+		if plan, err = attempts.useSharedLateness(ctx, inputs.withStages); err != nil {
+			return nil, err
+		}
+	}
+	if plan == nil {
+		return nil, err
+	}
+	if plan, err = ranges.ClimbRanges(ctx, plan, s.options.Seed, s.options.AnyPlan); err != nil {
+		return nil, err
+	}
+	if p.MissesTarget(plan.Accuracy) { // an interrupted search does not show what can be reached
+		return nil, cmp.Or[error](ctx.Err(), &cascades.InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: plan.Accuracy})
+	}
+
+	// Fill in the outcome's figures.
+	plan.RemoveIdlePipelines(plan.Problem)
+	plan.CascadeCount, plan.Goal, plan.RunCount, plan.SingleCascadeBound = s.enumeratedCount, s.problem.Goal(), s.history.RunCount, attempts.singleCascadeBound
+	if plan.TrialBound = 0; attempts.trialBound > 0 {
+		plan.TrialBound = max(attempts.trialBound, plan.Accuracy)
+	}
+	plan.SetBounds(bounds, total)
+	plan.SetValue()
+	return plan, nil
+}
+
+// boundOneMoreDevice computes, for each kind, the bound on the accuracy with one more device of it, for the
+// limits that the plan names to its reader.
+func (s *planSearch) boundOneMoreDevice(ctx context.Context, plan *trials.Plan) error {
+	available := s.problem.DeviceCounts()
+	for k := range available {
+		counts := slices.Clone(available)
+		counts[k]++
+		p := s.problem.WithDevices(counts)
+		p.OverRequests = plan.Problem.OverRequests
+		_, bound, err := s.boundsFor(ctx, p)
+		if err != nil {
+			return err
+		}
+		plan.OneMoreBounds = append(plan.OneMoreBounds, bound)
+	}
+	return nil
+}
+
+// placementSearch plans on one placement after another and keeps the best plan.
+type placementSearch struct {
+	search      *planSearch
+	problem     *cascades.Problem
+	rangeBounds []float64    // accuracy that no plan exceeds, by range
+	totalBound  float64      // the same over all ranges
+	bestPlan    *trials.Plan // nil before there is one
+	firstError  error        // why the first placement without a plan has none
+
+	wholeOnly          bool    // no member runs in stages
+	singleCascadeBound float64 // accuracy that no plan of one cascade per range exceeds; 0 if not known
+	trialBound         float64 // accuracy that no plan exceeds that passes trials; 0 if not known
+}
+
+// boundSingleCascade sets the bound on accuracy of plans with one cascade per range, which is lower than that
+// of mixtures of cascades. It is for problems whose members may run in stages. It returns an InfeasibleError if
+// that bound misses the target.
+func (t *placementSearch) boundSingleCascade(ctx context.Context, withStages *planspace.Space) (err error) {
+	if t.wholeOnly || t.problem.OverRequests || t.search.problem.Goal() == cascades.LeastLatency {
+		return nil
+	}
+	if t.singleCascadeBound, err = placement.BoundSingleCascades(ctx, withStages); err != nil {
+		return err
+	}
+	if t.singleCascadeBound > 0 && t.problem.MissesTarget(t.singleCascadeBound+cascades.TargetTolerance) {
+		return t.problem.TargetError(t.singleCascadeBound)
+	}
+	return nil
+}
+
+// searchPlacements plans with whole models, then with members in stages. If the search is interrupted, the best
+// plan so far, or an early one, stands.
+func (t *placementSearch) searchPlacements(ctx context.Context, inputs *planInputs, chainUse []float64) (err error) {
+	if inputs.wholeError == nil {
+		err = t.planWholeModels(ctx, inputs.wholeModels)
+	}
+	if err == nil && !t.wholeOnly {
+		err = t.planWithStages(ctx, inputs, chainUse)
+	}
+	t.bestPlan = t.search.orEarlyPlan(ctx, t.bestPlan)
+	_, err = trials.PlanOrError(ctx, t.bestPlan, err)
+	return err
+}
+
+// useSharedLateness makes use of an SLO over all requests together: some ranges may be late if others are in
+// time, and one cascade may serve all ranges. It returns the best plan. If there is none, it returns why.
+func (t *placementSearch) useSharedLateness(ctx context.Context, withStages *planspace.Space) (*trials.Plan, error) {
+	plan := t.bestPlan
+	if plan != nil {
+		err := ranges.AllowLateRanges(ctx, plan)
+		if _, err := trials.PlanOrError(ctx, plan, err); err != nil {
+			return nil, err
+		}
+		if t.search.options.AnyPlan && !(t.problem.TargetAccuracy > 0) {
+			return plan, nil
+		}
+	}
+	return ranges.TrySingleCascade(ctx, t.problem, withStages, plan, t.firstError, t.search.history)
+}
+
+// isDone reports whether no other placement (models on devices) need be tried: there is a plan and any plan
+// suffices, or no other plan can be noticeably better.
+func (t *placementSearch) isDone() bool {
+	if t.bestPlan == nil || t.problem.TargetAccuracy > 0 || t.search.options.AnyPlan {
+		return t.bestPlan != nil
+	}
+	bound := t.totalBound
+	if t.singleCascadeBound > 0 {
+		bound = t.singleCascadeBound
+	}
+	return !(bound > t.bestPlan.Accuracy+trials.MinAccuracyGain)
+}
+
+// maxPlacements returns the largest number of placements that are tried. For the least latency it is small,
+// because then many plans are made and most of them fail.
+func (t *placementSearch) maxPlacements() int {
+	if t.search.problem.Goal() == cascades.LeastLatency {
+		return latencyPlacements
+	}
+	return placement.FewPlacements
+}
+
+// accuracyToExceed returns the accuracy that the next plan must exceed to be worth completing, after
+// triedBefore other placements and with the batch limit at an index of WithBatchLimits (0 is none). If any plan
+// will do, it is 0.
+func (t *placementSearch) accuracyToExceed(triedBefore, limitIndex int) float64 {
+	switch {
+	case t.bestPlan == nil:
+		return 0
+	case limitIndex > 0:
+		return t.bestPlan.Accuracy + max(minPlacementGain(triedBefore)-trials.MinAccuracyGain, trials.ShorterBatchGain)
+	}
+	return t.bestPlan.Accuracy + minPlacementGain(triedBefore) - trials.MinAccuracyGain
+}
+
+// keepIfBetter keeps a plan that is better than the best so far; without a plan it notes the error. If the SLO
+// is over all requests, it also keeps one that is as good, because its batches are shorter. A plan below the
+// target is kept only if it may still climb, on measured rates.
+func (t *placementSearch) keepIfBetter(plan *trials.Plan, err error) error {
+	if cascades.IsInfeasible(err) {
+		t.firstError = cmp.Or(t.firstError, err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case t.problem.MissesTarget(plan.Accuracy) && !t.problem.SimulatesMeasured():
+		t.firstError = cmp.Or[error](t.firstError, &cascades.InfeasibleError{TargetAccuracy: t.problem.TargetAccuracy, BestAccuracy: plan.Accuracy})
+	case t.bestPlan == nil || plan.Accuracy > t.bestPlan.Accuracy || t.problem.OverRequests && plan.Accuracy == t.bestPlan.Accuracy:
+		t.bestPlan = plan
+	}
+	return nil
+}
+
+// planWithStages plans with members in stages (chains): first with chains up to the SLO long, then, if that
+// leaves something to gain, with those of at most half the SLO, which leave time to queue.
+func (t *placementSearch) planWithStages(ctx context.Context, inputs *planInputs, chainUse []float64) error {
+	if t.isDone() {
+		return nil
+	}
+	if err := t.planOnChains(ctx, inputs.withStages, chainUse); err != nil || t.isDone() {
+		return err
+	}
+	space, err := inputs.withStages.WithStages(ctx, t.problem, planspace.UndominatedChains(inputs.chains, t.problem.SLO/2), inputs.stagedTimes)
+	if err != nil { // no chain is that fast
+		t.firstError = cmp.Or(t.firstError, err)
+		return nil
+	}
+	if _, chainUse, err = space.RangeBounds(ctx); err != nil {
+		return err
+	}
+	return t.planOnChains(ctx, space, chainUse)
+}
+
+// planOnChains plans on the best placement of every choice of chains (members in stages), and then on the
+// others that may be noticeably better. chainUse has the samples that each chain carries in the linear program.
+func (t *placementSearch) planOnChains(ctx context.Context, space *planspace.Space, chainUse []float64) error {
+	var others []*placement.RankedLayout
+	for _, chosen := range space.ChainChoices(chainUse) {
+		list, _, err := placement.RankPlacements(ctx, chosen, t.maxPlacements())
+		if err == nil {
+			err = t.planOn(ctx, list[:1], 0)
+		}
+		if err != nil {
+			return err
+		}
+		others = append(others, list[1:]...)
+	}
+	slices.SortStableFunc(others, (*placement.RankedLayout).Compare)
+	return t.planOn(ctx, others[:min(len(others), t.maxPlacements())], 0)
+}
+
+// planWholeModels plans with every member on single devices: on the best placements and with each of the limits
+// on batches (WithBatchLimits), until no other placement can be noticeably better by the model without
+// queueing.
+func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.Space) error {
+	candidates := candidatePlacements{remainingRequests: t.search.proofBudget, otherBound: -1}
+	for n, limited := range cascades.WithBatchLimits(space.Problem) {
+		if n > 0 && t.isDone() {
+			candidates.otherBound = max(candidates.otherBound, t.singleCascadeBound)
+			break
+		}
+
+		// Rank the placements under this limit.
+		top, rankedAll, err := placement.RankPlacements(ctx, space.WithLimits(limited), t.maxPlacements())
+		if err != nil {
+			return err
+		}
+
+		// If all are ranked, the first is a bound.
+		if rankedAll && n == 0 && t.wholeOnly && !t.problem.OverRequests {
+			servesAllRanges := len(top[0].RangeAccuracies) == len(t.problem.RangeEdges)
+			if t.problem.TargetAccuracy > 0 && (!servesAllRanges || t.problem.MissesTarget(top[0].Accuracy+cascades.TargetTolerance)) {
+				return t.problem.TargetError(top[0].Accuracy)
+			}
+			if servesAllRanges {
+				t.singleCascadeBound = top[0].Accuracy
+			}
+		}
+
+		// Look for an early plan, and try the placements.
+		if n == 0 {
+			if err := t.search.findEarlyPlan(ctx, top[0]); err != nil {
+				return err
+			}
+		}
+		if candidates.add(top, t.maxPlacements()); !rankedAll {
+			candidates.otherBound = math.Inf(1)
+		}
+		if err := t.planOn(ctx, top, n); err != nil {
+			return err
+		}
+	}
+	return t.settleByTrials(ctx, &candidates)
+}
+
+// planOn plans on placements, the best first, by trials of the gears of each range, until no further one is
+// worth it. limitIndex is the index of the limit on batches.
+func (t *placementSearch) planOn(ctx context.Context, top []*placement.RankedLayout, limitIndex int) error {
+	for k, ranked := range top {
+		if t.isDone() || t.rulesOutRest(ranked, k) {
+			break
+		}
+		placement := trials.NewPlacement(ranked.Layout, t.search.history, ranked.RangeAccuracies)
+		plan, err := placement.PlanRanges(ctx, t.accuracyToExceed(k, limitIndex), t.search.options.Progress)
+		if ctx.Err() != nil {
+			t.search.earlyPlan.ImproveFrom(placement)
+		}
+		if err == nil && len(ranked.Layout.Space.ChosenChains) > 0 {
+			plan.Problem = t.problem // the problem without the times of members in stages
+		}
+		if err := t.keepIfBetter(plan, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rulesOutRest reports whether a placement and all behind it, which promise less, are not worth a try after
+// triedBefore others: it cannot serve all ranges or reach the target where another one failed, or gains too
+// little.
+func (t *placementSearch) rulesOutRest(ranked *placement.RankedLayout, triedBefore int) bool {
+	switch {
+	case t.firstError != nil && len(ranked.RangeAccuracies) < len(t.problem.RangeEdges):
+		return true
+	case t.bestPlan == nil:
+		return t.firstError != nil && t.problem.MissesTarget(ranked.Accuracy)
+	}
+	return ranked.Accuracy <= t.bestPlan.Accuracy+minPlacementGain(triedBefore)
+}
+
+// minPlacementGain returns the gain over the best plan that a placement must allow to be tried after some others.
+func minPlacementGain(triedBefore int) float64 {
+	if triedBefore > 0 {
+		return trials.NextPlacementGain
+	}
+	return trials.MinAccuracyGain
+}

@@ -1,0 +1,383 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/gear/bounds"
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/placement"
+	"inferplan/planner/gear/planspace"
+	"inferplan/planner/gear/trials"
+	"inferplan/solver/milp"
+)
+
+// The devices of the least price. The optimum of the relaxation grows with the number of devices of every kind and
+// is concave in it, so its duals at one choice of counts bound it at all others. A small program over the counts
+// gets these bounds as rows when they are violated, and ends at the least price at which the relaxation reaches
+// the target (Benders decomposition). If the SLO is over all requests, the row says that the pooled devices must
+// be worth what the target needs at least.
+//
+// From that price upwards plans are made for counts by rising price. Counts that nowhere exceed failed ones are
+// left out. So the first plan is the cheapest. If many fail, the price rises in steps that double, and is then
+// bisected.
+
+// steppedAfter is the number of plans after which the price rises in steps, and maxPlansTried that of all plans.
+const (
+	steppedAfter  = 24
+	maxPlansTried = 36
+)
+
+// deviceSearch searches for the cheapest numbers of devices.
+type deviceSearch struct {
+	search    *planSearch
+	prices    []float64                    // by kind
+	available []int                        // by kind: number of devices in the cluster
+	seeds     [][]int                      // by range: cascades that relaxations used
+	cuts      map[string]*bounds.DeviceCut // by counts
+	cutOrder  []*bounds.DeviceCut          // in the order in which they were computed
+
+	attempts     []priceAttempt // in order
+	plansTried   int            // plans that were simulated
+	bestPlan     *trials.Plan   // cheapest plan so far
+	failedCounts [][]int        // counts without a plan
+	minPrice     float64        // only higher prices are tried
+	lastError    error          // why the last counts have no plan
+	wholeOnly    bool           // no member runs in stages
+}
+
+// planCheapest returns a plan on the devices of least price that reaches the target accuracy within the SLO. It
+// plans on numbers of devices by rising price, and skips those that the linear program rules out.
+func (s *planSearch) planCheapest(ctx context.Context) (*trials.Plan, error) {
+	c := &deviceSearch{search: s, cuts: map[string]*bounds.DeviceCut{}, seeds: make([][]int, len(s.problem.RangeEdges))}
+	smallest := math.Inf(1)
+	for _, kind := range s.problem.Kinds {
+		c.prices, c.available = append(c.prices, kind.Price), append(c.available, kind.Devices)
+		smallest = min(smallest, kind.Price)
+	}
+	inputs, err := s.planInputsFor(ctx, s.problem)
+	if err != nil || inputs.withStages == nil {
+		return nil, err
+	}
+	c.wholeOnly = len(inputs.chains) == 0
+
+	// All devices together must reach the target.
+	if cut, err := c.cutAt(ctx, c.available); err != nil {
+		return nil, err
+	} else if !cut.ServesAllRanges {
+		return s.planMostAccurate(ctx, s.problem) // fails, and names the range
+	} else if !c.reachesTarget(cut) {
+		return nil, s.problem.TargetError(cut.Value)
+	}
+
+	// Search by rising price, with an early plan in case of an interrupt.
+	if err := c.findEarlyOnAll(ctx, inputs); err != nil {
+		return nil, err
+	}
+	err = c.planByPrice(ctx, smallest)
+	if early := s.orEarlyPlan(ctx, c.bestPlan); c.bestPlan == nil && early != nil {
+		early.RemoveIdlePipelines(early.Problem)
+		if err := c.keepIfCheaper(ctx, early, c.available); err != nil {
+			return nil, err
+		}
+	}
+
+	// Set the bounds.
+	plan, err := trials.PlanOrError(ctx, c.bestPlan, err)
+	if err != nil {
+		return nil, err
+	}
+	if plan == nil {
+		return nil, c.lastError
+	}
+	bound := c.relaxedBound()
+	plan.ValueBound, plan.IsProved = min(bound, plan.Value), plan.Value <= bound*(1+1e-9)
+	if plan.TrialBound = 0; !c.search.problem.OverRequests && c.wholeOnly {
+		plan.TrialBound = min(c.trialBound(), plan.Value)
+	}
+	return plan, nil
+}
+
+// priceAttempt holds the verdict of planning on some counts of devices.
+type priceAttempt struct {
+	price      float64
+	afterStep  bool // cheaper counts were left out by a step of the price
+	verdict    verdict
+	isCheapest bool // it gave the cheapest plan so far
+}
+
+// verdict says what a search for plans on some counts of devices showed.
+type verdict uint8
+
+const (
+	notKnown             verdict = iota // the search ended with an error
+	foundPlan                           // a plan
+	foundNone                           // no plan, though one may exist
+	ruledOutByTrials                    // no plan passes trials
+	ruledOutByRelaxation                // no plan exists
+)
+
+// planByPrice plans on counts of devices by rising price until there is a plan that no cheaper counts can beat.
+// After many plans, single counts would take too long: the price then rises in doubling steps or, with a plan,
+// is bisected. smallest is the price of the cheapest device, and the first step.
+func (c *deviceSearch) planByPrice(ctx context.Context, smallest float64) error {
+	for step := smallest; c.bestPlan == nil || c.plansTried < maxPlansTried; {
+		if c.plansTried >= steppedAfter {
+			if c.minPrice = min(c.lastFailedPrice()+step, c.priceOf(c.available)*(1-1e-6)); c.bestPlan != nil { // the price of all devices is always tried
+				c.minPrice = (c.lastFailedPrice() + c.bestPlan.Value) / 2
+			}
+			step *= 2
+		}
+		counts, err := c.nextCounts(ctx)
+		if err != nil {
+			return err
+		}
+		if counts == nil || c.bestPlan != nil && c.priceOf(counts) >= c.bestPlan.Value*(1-1e-9) {
+			return nil
+		}
+		if err := c.planOn(ctx, counts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lastFailedPrice returns the price of the last attempt that gave no new cheapest plan, or 0 if there was none:
+// the lower end of the bisection of prices.
+func (c *deviceSearch) lastFailedPrice() float64 {
+	for _, attempt := range slices.Backward(c.attempts) {
+		if !attempt.isCheapest {
+			return attempt.price
+		}
+	}
+	return 0
+}
+
+// relaxedBound returns a lower bound on the price of all plans: the first price tried that the linear program
+// does not rule out. If there is none, it returns 0.
+func (c *deviceSearch) relaxedBound() float64 {
+	for _, attempt := range c.attempts {
+		if attempt.verdict != ruledOutByRelaxation && attempt.verdict != notKnown {
+			return attempt.price
+		}
+	}
+	return 0
+}
+
+// trialBound returns a lower bound on the price of plans that pass trials: the first price that neither the
+// linear program nor trials rule out, or the last one before the price rose in steps, which leave prices out.
+func (c *deviceSearch) trialBound() float64 {
+	bound := 0.0
+	for _, attempt := range c.attempts {
+		if attempt.afterStep {
+			break
+		}
+		if bound = attempt.price; attempt.verdict != ruledOutByRelaxation && attempt.verdict != ruledOutByTrials {
+			break
+		}
+	}
+	return bound
+}
+
+// priceOf returns the price of given numbers of devices, by kind.
+func (c *deviceSearch) priceOf(counts []int) float64 {
+	total := 0.0
+	for k := range counts {
+		total += c.prices[k] * float64(counts[k])
+	}
+	return total
+}
+
+// planOn plans on given numbers of devices, and adds what that showed to the attempts: a plan, none found, or a
+// proof that there is none, by the linear program or by trials.
+func (c *deviceSearch) planOn(ctx context.Context, counts []int) error {
+	c.attempts = append(c.attempts, priceAttempt{price: c.priceOf(counts), afterStep: c.minPrice > 0})
+	attempt := &c.attempts[len(c.attempts)-1]
+	plan, err := c.search.planMostAccurate(ctx, c.search.problem.WithDevices(counts))
+	if infeasible, hasNoPlan := errors.AsType[*cascades.InfeasibleError](err); hasNoPlan {
+		c.lastError, c.failedCounts = err, append(c.failedCounts, counts)
+		attempt.verdict = foundNone
+		switch {
+		case infeasible.ByRelaxation:
+			attempt.verdict = ruledOutByRelaxation
+			return nil
+		case infeasible.ByTrials:
+			attempt.verdict = ruledOutByTrials
+		}
+		c.plansTried++
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+
+	// Keep the plan, if it is cheaper than those before.
+	c.plansTried++
+	cheapestBefore := c.bestPlan
+	if err := c.keepIfCheaper(ctx, plan, counts); err != nil {
+		return err
+	}
+	attempt.verdict, attempt.isCheapest = foundPlan, c.bestPlan != cheapestBefore
+	return nil
+}
+
+// keepIfCheaper keeps a plan if it is the cheapest so far. Devices that hold nothing are removed first, and
+// then its bounds are those for the devices that remain. counts has the devices it was planned on.
+func (c *deviceSearch) keepIfCheaper(ctx context.Context, plan *trials.Plan, counts []int) error {
+	if usedCounts := plan.RemoveIdleDevices(); !slices.Equal(usedCounts, counts) {
+		p, ctx := *plan.Problem, context.WithoutCancel(ctx)
+		p.Kinds = c.search.problem.WithDevices(usedCounts).Kinds
+		plan.Problem = &p
+		inputs, err := c.search.planInputsFor(ctx, &p)
+		if err != nil {
+			return err
+		}
+		bounds, total, _, err := c.search.computeBounds(ctx, &p, inputs)
+		if err != nil {
+			return err
+		}
+		plan.SetBounds(bounds, total)
+		counts = usedCounts
+	}
+	if plan.Value = c.priceOf(counts); c.bestPlan == nil || plan.Value < c.bestPlan.Value {
+		c.bestPlan = plan
+	}
+	return nil
+}
+
+// findEarlyOnAll looks for an early plan, one cascade for all ranges, on all devices: the search returns it if
+// it is interrupted before it has another.
+func (c *deviceSearch) findEarlyOnAll(ctx context.Context, inputs *planInputs) error {
+	if inputs.wholeModels == nil || inputs.wholeError != nil {
+		return nil
+	}
+	top, _, err := placement.RankPlacements(ctx, inputs.wholeModels, 1)
+	if err != nil {
+		return err
+	}
+	return c.search.findEarlyPlan(ctx, top[0])
+}
+
+// cutAt returns the cut at some numbers of devices: what the linear program reaches there, and the inequality
+// that counts which reach the target keep. Each is computed once.
+func (c *deviceSearch) cutAt(ctx context.Context, counts []int) (*bounds.DeviceCut, error) {
+	key := fmt.Sprint(counts)
+	if cut := c.cuts[key]; cut != nil {
+		return cut, nil
+	}
+	inputs, err := c.search.planInputsFor(ctx, c.search.problem.WithDevices(counts))
+	if err != nil {
+		return nil, err
+	}
+	space, err := c.search.boundSpace(ctx, inputs.problem, inputs)
+	if err != nil {
+		return nil, err
+	}
+	cut, err := c.solveCut(ctx, inputs, space)
+	if err == nil {
+		c.cuts[key], c.cutOrder = cut, append(c.cutOrder, cut)
+	}
+	return cut, err
+}
+
+// solveCut computes the cut (an inequality on counts of devices) at the inputs' numbers of devices, in the
+// space for bounds, by the rule for the scope of the SLO.
+func (c *deviceSearch) solveCut(ctx context.Context, inputs *planInputs, space *planspace.Space) (*bounds.DeviceCut, error) {
+	if !c.search.problem.OverRequests {
+		return bounds.CutOfRanges(ctx, space, c.seeds)
+	}
+	_, total, _, err := c.search.computeBounds(ctx, inputs.problem, inputs)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := bounds.PoolDevices(ctx, inputs.problem, inputs.withStages, space)
+	if err != nil {
+		return nil, err
+	}
+	cut := pool.DeviceCut(c.available)
+	cut.Value, cut.ServesAllRanges = total, !math.IsNaN(total)
+	return cut, nil
+}
+
+// reachesTarget reports whether the relaxation reaches the target at the counts of a cut.
+func (c *deviceSearch) reachesTarget(cut *bounds.DeviceCut) bool {
+	return cut.ServesAllRanges && cut.Value >= c.search.problem.TargetAccuracy-cascades.TargetTolerance
+}
+
+// countProgram returns the program over numbers of devices that minimises their price. Its rows rule out counts
+// at which the relaxation (the linear programs of the ranges) misses the target or a plan failed. Fewer devices
+// never reach more, so all counts that nowhere exceed such counts are ruled out, too.
+func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var) {
+	program = milp.New("devices")
+	var priceTerms, countTerms []milp.Term
+	for k := range c.available {
+		countVars = append(countVars, program.AddInt("", 0, float64(c.available[k]), c.prices[k]))
+		priceTerms, countTerms = append(priceTerms, milp.Term{Var: countVars[k], Coef: c.prices[k]}), append(countTerms, milp.Term{Var: countVars[k], Coef: 1})
+	}
+	// At least one device, and at least the price that the search has risen to.
+	program.AddGE("", 1, countTerms...)
+	if c.minPrice > 0 {
+		program.AddGE("", c.minPrice*(1+1e-9), priceTerms...)
+	}
+
+	// Counts without a plan, and cuts.
+	for _, counts := range c.failedCounts {
+		c.addExceeding(program, countVars, counts)
+	}
+	for _, cut := range c.cutOrder {
+		if c.reachesTarget(cut) {
+			continue
+		}
+		// The cut holds for all counts that reach the target. Dividing by the shortfall keeps coefficients near
+		// 1.
+		if shortfall := cut.Shortfall(); shortfall > 0 {
+			var terms []milp.Term
+			for k := range countVars {
+				terms = append(terms, milp.Term{Var: countVars[k], Coef: cut.GainPerDevice[k] / shortfall})
+			}
+			program.AddGE("", cut.RequiredGain/shortfall, terms...)
+		}
+		c.addExceeding(program, countVars, cut.Devices)
+	}
+	return program, countVars
+}
+
+// addExceeding adds a row by which the count of some kind must exceed the given one: with these counts or fewer
+// there is no plan.
+func (c *deviceSearch) addExceeding(program *milp.Model, countVars []milp.Var, counts []int) {
+	var exceeding []milp.Term
+	for k := range countVars {
+		if counts[k] < c.available[k] {
+			z := program.AddBool("", 0)
+			exceeding = append(exceeding, milp.Term{Var: z, Coef: 1})
+			program.AddLE("", 0, milp.Term{Var: z, Coef: float64(counts[k] + 1)}, milp.Term{Var: countVars[k], Coef: -1})
+		}
+	}
+	program.AddGE("", 1, exceeding...)
+}
+
+// nextCounts returns the counts of least price that were not tried and at which the relaxation (the linear
+// programs of the ranges) reaches the target. Each count that misses it adds a cut, which rules out more, and
+// the program is solved again. If there are none, it returns nil.
+func (c *deviceSearch) nextCounts(ctx context.Context) (n []int, err error) {
+	for {
+		program, n := c.countProgram()
+		sol, err := planspace.SolveProgram(ctx, c.search.solver, program, milp.Options{})
+		if err != nil {
+			return nil, fmt.Errorf("choosing devices: %w", err)
+		}
+		if sol.X == nil {
+			return nil, nil
+		}
+		var counts []int
+		for k := range n {
+			counts = append(counts, int(math.Round(sol.X[n[k]])))
+		}
+		if cut, err := c.cutAt(ctx, counts); err != nil || c.reachesTarget(cut) {
+			return counts, err
+		}
+	}
+}

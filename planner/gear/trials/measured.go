@@ -1,0 +1,191 @@
+package trials
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
+	"inferplan/formats/seeded"
+	"inferplan/planner/gear/cascades"
+	"inferplan/policy"
+	"inferplan/policy/gear"
+	"inferplan/sim"
+)
+
+// MeasuredResult holds the accuracy and lateness of a plan in a simulation of measured rates.
+type MeasuredResult struct {
+	Tail                time.Duration // at the SLO's percentile, over all requests
+	heldOutTail         time.Duration // the same of streams that bring held-out samples; 0 if none did
+	LateShare, Accuracy float64       // share of late requests; accuracy of the gears in use over all samples, not only those that came
+	GearShares          []float64     // by gear: share of the requests that it served
+}
+
+// TakeWorst raises tails and late share to those of another stream.
+func (r *MeasuredResult) TakeWorst(other *MeasuredResult) {
+	r.Tail, r.heldOutTail, r.LateShare = max(r.Tail, other.Tail), max(r.heldOutTail, other.heldOutTail), max(r.LateShare, other.LateShare)
+}
+
+// KeepsSLO reports whether all requests together keep the SLO.
+func (r MeasuredResult) KeepsSLO(p *cascades.Problem) bool {
+	return max(r.Tail, r.heldOutTail) <= p.SLO && r.LateShare <= 1-p.Percentile
+}
+
+// AsTrial returns the result as the trial of every range.
+func (r *MeasuredResult) AsTrial() Trial {
+	return Trial{Latency: r.Tail, HeldOutLatency: r.heldOutTail, Stable: true, Passed: true, LateShare: r.LateShare}
+}
+
+// gearTables returns the tables, as the run-time policy reads them, of gears, one for each range of rates.
+func (b *Simulator) gearTables(gears []PlannedGear) *policy.Tables {
+	p := b.Problem
+	list := make([]gear.Gear, len(gears))
+	for r := range gears {
+		g := &gears[r]
+		list[r] = g.Cascade.Gear(p.RangeEdges[r], g.MinQueue, g.Shares)
+	}
+	return b.TablesWith(p.RangeEdges[len(p.RangeEdges)-1], list...)
+}
+
+// EvenStream is the stream with evenly spaced requests.
+const EvenStream = -1
+
+// measuredStreamName names the random numbers of a stream at the measured rates.
+func measuredStreamName(stream int) string {
+	if stream == 0 {
+		return "gear/measured"
+	}
+	return fmt.Sprintf("gear/measured/%d", stream)
+}
+
+// streamSamples returns the samples that the requests of a stream (the random arrivals of a run) bring. Every
+// second stream brings the held-out ones, which planning did not see, if there are any.
+func (b *Simulator) streamSamples(stream int) *cascades.Samples {
+	if p := b.Problem; p.HeldOutSamples.IsPresent() && stream != EvenStream && stream%2 == 1 {
+		return p.HeldOutSamples
+	}
+	return b.Problem.PlanningSamples
+}
+
+// RunMeasured simulates gears on the measured rates with the arrivals of a stream: Poisson, or evenly spaced for
+// EvenStream. Once more than MaxLateShare of the requests are late, the run ends, and the result only has a late
+// share of 1.
+func (b *Simulator) RunMeasured(ctx context.Context, gears []PlannedGear, stream int, maxLateShare float64) (MeasuredResult, error) {
+	// Tables of the gears, with the samples of the stream.
+	*b.RunCount++
+	t := b.gearTables(gears)
+	gearTables, samples := gear.TablesOf(t), b.streamSamples(stream)
+	if samples != b.Problem.PlanningSamples {
+		withSamples := *gearTables
+		withSamples.Records, t.KindTables = b.pipelineRecords(samples), &withSamples
+	}
+	pol, err := gear.New(t, gear.OptionsWithoutRefusals(t))
+	if err != nil {
+		return MeasuredResult{}, err
+	}
+
+	// Arrivals.
+	requests := cascades.Sum(b.Problem.MeasuredRates)
+	latencies, lateCount, maxLateCount := make([]time.Duration, 0, int(requests)+1), 0, int(maxLateShare*requests)
+	source := arrivals.Evenly(b.Problem.MeasuredRates)
+	if stream != EvenStream {
+		source = arrivals.PoissonOf(b.Problem.MeasuredRates, seeded.New(b.seed, measuredStreamName(stream)))
+	}
+
+	// Run, and count late requests.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, Egress: b.Problem.RequestOverhead, FrontEnd: b.Problem.FrontEndTime, NoReport: true, OnCompleted: func(arrivedAt, answeredAt time.Duration) {
+		latencies = append(latencies, answeredAt-arrivedAt)
+		if answeredAt-arrivedAt > b.Problem.SLO {
+			if lateCount++; lateCount > maxLateCount {
+				cancel(errTooManyLate)
+			}
+		}
+	}})
+	b.MeasuredRequests += len(latencies)
+	if err != nil && errors.Is(context.Cause(ctx), errTooManyLate) {
+		return MeasuredResult{LateShare: 1}, nil
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return MeasuredResult{}, fmt.Errorf("running the plan on the measured rates: %w", err)
+	}
+	if err != nil {
+		return MeasuredResult{}, err
+	}
+
+	// Collect the result.
+	result := MeasuredResult{LateShare: float64(lateCount) / float64(max(1, len(latencies))), Accuracy: res.Gears.ExpectedAccuracy(gearTables), GearShares: res.Gears.GearShares()}
+	if tail := report.PercentileReordering(latencies, b.Problem.Percentile); samples == b.Problem.PlanningSamples {
+		result.Tail = tail
+	} else {
+		result.heldOutTail = tail
+	}
+	return result, nil
+}
+
+// RunStreams simulates gears on several streams (random arrivals) at the measured rates, each of which must
+// keep the SLO. The first stream ends once more than MaxLateShare of its requests are late. A stream that
+// misses the SLO is the last. Tail latency and late share of the result are the worst of all streams; accuracy
+// and the shares of the gears are means of those that keep the SLO.
+func (b *Simulator) RunStreams(ctx context.Context, gears []PlannedGear, streamCount int, maxLateShare float64) (MeasuredResult, error) {
+	worst, err := b.RunMeasured(ctx, gears, 0, maxLateShare)
+	keptSLO := []MeasuredResult{worst}
+	for k := 1; err == nil && k < streamCount && worst.KeepsSLO(b.Problem); k++ {
+		var result MeasuredResult
+		result, err = b.RunMeasured(ctx, gears, k, 1-b.Problem.Percentile)
+		if worst.TakeWorst(&result); err == nil && result.KeepsSLO(b.Problem) {
+			keptSLO = append(keptSLO, result)
+		}
+	}
+	if err != nil {
+		return MeasuredResult{}, err
+	}
+	worst.Accuracy, worst.GearShares = MeanOfStreams(keptSLO)
+	return worst, nil
+}
+
+// MeanOfStreams returns the means, over simulated streams, of the accuracy and of the shares of the requests
+// that each gear served.
+func MeanOfStreams(list []MeasuredResult) (accuracy float64, gearShares []float64) {
+	gearShares = make([]float64, len(list[0].GearShares))
+	for i := range list {
+		accuracy += list[i].Accuracy / float64(len(list))
+		for r := range gearShares {
+			gearShares[r] += list[i].GearShares[r] / float64(len(list))
+		}
+	}
+	return accuracy, gearShares
+}
+
+// AdoptMeasured sets the plan's weights and accuracy to what streams at the measured rates showed, and the late
+// share of every range to that of all requests, as ranges share the late ones.
+func (plan *Plan) AdoptMeasured(p *cascades.Problem, measured *MeasuredResult) {
+	problem := *p
+	problem.RangeWeights = cascades.Normalise(slices.Clone(measured.GearShares))
+	plan.Problem, plan.Gears, plan.TailLatency, plan.Accuracy = &problem, slices.Clone(plan.Gears), measured.Tail, 0
+	for r := range plan.Gears {
+		g := &plan.Gears[r]
+		g.LateShare, g.Trial = measured.LateShare, measured.AsTrial()
+		plan.Accuracy += problem.RangeWeights[r] * g.Accuracy
+	}
+	plan.MeasuredAccuracy = plan.Accuracy
+}
+
+// StreamCount returns the number of streams at the measured rates that must keep the SLO. One alone may be lucky.
+// The more requests a stream has, the fewer streams are needed.
+func StreamCount(p *cascades.Problem) int {
+	if !p.SimulatesMeasured() {
+		return 1
+	}
+	return max(1, min(maxMeasuredStreams, int(maxStreamedRequests/cascades.Sum(p.MeasuredRates))))
+}
+
+// Limits on the streams at measured rates, and on their requests together.
+const (
+	maxMeasuredStreams  = 8
+	maxStreamedRequests = 10_000_000
+)

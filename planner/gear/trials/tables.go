@@ -1,0 +1,83 @@
+package trials
+
+import (
+	"slices"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/planspace"
+	"inferplan/policy"
+	"inferplan/policy/gear"
+)
+
+// runTimeTables returns the run-time tables of a placement and the pipelines of every model: one for each kind
+// that holds the model, and one for each chain.
+func runTimeTables(p *cascades.Problem, configs []planspace.Config, chains []planspace.PlacedChain) (policy.Tables, [][]int32) {
+	maxBatch, _ := cascades.BatchesAndSpeeds(p)
+	var builder policy.Builder
+	firstDevice := addDevices(&builder, p, len(chains) > 0)
+	placeStage := func(stage int32, kind int, devices []int) {
+		for _, d := range slices.Sorted(slices.Values(devices)) {
+			builder.PlaceStage(stage, firstDevice[kind]+int32(d))
+		}
+	}
+
+	// Pipelines of whole models, kind by kind, then those of chains.
+	for m := range p.Models {
+		builder.AddModel(policy.Model{Name: p.Models[m].Name})
+		for k, n := range maxBatch {
+			if devices := planspace.DevicesWith(configs, k, m); len(devices) > 0 {
+				builder.AddPipeline(n[m], 0)
+				v := p.Models[m].Variants[k]
+				stage := policy.Stage{LastBlock: 1, Infer: v.MedianTimes[:n[m]]}
+				if v.MeanTimes != nil {
+					stage.Mean = v.MeanTimes[:n[m]]
+				}
+				placeStage(builder.AddStage(stage), k, devices)
+			}
+		}
+		for c := range chains {
+			if chains[c].Chain.Model == m {
+				addChainPipeline(&builder, &chains[c], placeStage)
+			}
+		}
+	}
+	tables := builder.BuildTables()
+	return *tables, gear.MergeModels(tables, p.SLO, p.Percentile, 0)
+}
+
+// addDevices adds the devices to the run-time tables, and with withLinks their nodes and network links, which
+// only chains use. It returns the number of the first device of every kind.
+func addDevices(b *policy.Builder, p *cascades.Problem, withLinks bool) (firstDevice []int32) {
+	nextDevice := int32(0)
+	for k, kind := range p.Kinds {
+		b.AddKind(kind.Name, kind.Devices)
+		link := int32(-1)
+		if withLinks {
+			b.SetNodes(p.Blocks.Pools[k].PerNode, p.Blocks.Pools[k].Gbps)
+			link = 0
+		}
+		firstDevice = append(firstDevice, nextDevice)
+		for d := range kind.Devices {
+			nextDevice = 1 + b.AddDevice(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: link, Downlink: link})
+		}
+	}
+	return firstDevice
+}
+
+// addChainPipeline adds the pipeline of a placed chain to the run-time tables: its stages with their times, the
+// transfers between them, and their devices.
+func addChainPipeline(b *policy.Builder, chainPlacement *planspace.PlacedChain, placeStage func(stage int32, kind int, devices []int)) {
+	chain := chainPlacement.Chain
+	b.AddPipeline(chain.MaxBatch, 0)
+	for s := range chain.Stages {
+		stage := &chain.Stages[s]
+		tableStage := policy.Stage{FirstBlock: int32(stage.FirstBlock), LastBlock: int32(stage.EndBlock), Infer: stage.MedianTimes, Mean: stage.MeanTimes}
+		if s > 0 {
+			previous := &chain.Stages[s-1]
+			if tableStage.CutBytes = previous.CutBytes; len(previous.TransferTimes) > 0 && slices.Max(previous.TransferTimes) > 0 {
+				tableStage.Xfer = previous.TransferTimes
+			}
+		}
+		placeStage(b.AddStage(tableStage), stage.Kind, chainPlacement.Devices[s])
+	}
+}

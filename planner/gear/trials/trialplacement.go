@@ -1,0 +1,318 @@
+package trials
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/placement"
+)
+
+// Placement is a placement on which cascades are tried.
+type Placement struct {
+	Layout        *placement.Layout
+	Simulator     *Simulator
+	history       *History
+	maxAccuracies []float64 // by range: the accuracy that the fluid model allows
+	partialPlan   *Plan     // the plan so far, ranges in order
+}
+
+// PlanRanges makes the plan of one placement: it gives every range of rates the most accurate cascade that
+// passes a trial (simulated runs at the upper edge). A gear that fails at a rate also fails at a higher one, so
+// each range starts where the range below ended. It returns an InfeasibleError as soon as the remaining ranges
+// cannot reach the target and exceed minAccuracy. progress is called after every range that is done. It may be nil.
+func (d *Placement) PlanRanges(ctx context.Context, minAccuracy float64, progress func(done, ranges int)) (*Plan, error) {
+	p := d.Layout.Space.Problem
+	plan := d.NewPlan()
+	d.partialPlan = plan
+	next := 0 // in the order by accuracy, the most accurate cascade that was not ruled out
+	for r := range p.RangeEdges {
+		var err error
+		if next, err = d.findGear(ctx, next, minAccuracy); err != nil {
+			return nil, err
+		}
+		if progress != nil {
+			progress(r+1, len(p.RangeEdges))
+		}
+	}
+
+	// Check the whole plan.
+	if err := d.lightenLastRange(ctx, plan, minAccuracy); err != nil {
+		return nil, err
+	}
+	if d.isRefused(plan.Accuracy, minAccuracy) {
+		return nil, &cascades.InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: plan.Accuracy}
+	}
+	return plan, nil
+}
+
+// isRefused reports whether a plan of at most some accuracy is not good enough. If the SLO is over all requests, none
+// is refused, because late ranges may still be allowed.
+func (d *Placement) isRefused(accuracy, minAccuracy float64) bool {
+	p := d.Layout.Space.Problem
+	return !p.OverRequests && (p.MissesTarget(accuracy) || minAccuracy > 0 && accuracy <= minAccuracy)
+}
+
+// findGear adds the gear of the next range of rates to the partial plan: the most accurate cascade that passes
+// a trial at the range's upper edge, from index next on in the order by accuracy. It returns the index of that
+// cascade. Cascades that a failed one rules out are not tried. It returns an InfeasibleError if no cascade
+// passes, or no plan would be good enough any more.
+func (d *Placement) findGear(ctx context.Context, next int, minAccuracy float64) (int, error) {
+	space, p, plan := d.Layout.Space, d.Layout.Space.Problem, d.partialPlan
+	r := len(plan.Gears)
+	edge := p.RangeEdges[r]
+	var lastTrial *Trial
+	var failedCascades []failedCascade
+	isHopeless := func(cascade int, maxLoad float64) bool {
+		return maxLoad*edge > 1 || slices.ContainsFunc(failedCascades, func(f failedCascade) bool { return f.rulesOut(&space.Cascades[cascade], maxLoad) })
+	}
+	for ; next < len(space.ByAccuracy); next++ {
+		// Skip the cascade if the bound of its load, or a failed cascade, rules it out.
+		cascade := space.ByAccuracy[next]
+		if isHopeless(cascade, d.Layout.LoadLowerBound(cascade)) {
+			continue
+		}
+
+		// Give up if no plan with at most this accuracy is good enough.
+		if reachable := d.maxPlanAccuracy(plan, r, cascades.PlannedAccuracy(p, &space.Cascades[cascade])); d.isRefused(reachable, minAccuracy) {
+			return 0, &cascades.InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: reachable}
+		}
+
+		// Split its work, and try it.
+		s, err := d.Layout.LoadCascade(ctx, cascade)
+		if err != nil {
+			return 0, err
+		}
+		if isHopeless(cascade, s.MaxLoad) {
+			continue
+		}
+		trial, err := d.TryCascade(ctx, cascade, s, edge)
+		if err != nil {
+			return 0, err
+		}
+
+		// Take it if it passes.
+		if lastTrial = &trial; trial.Passed {
+			plan.AddGear(NewGear(p, s, edge, trial))
+			return next, nil
+		}
+		failedCascades = append(failedCascades, failedCascade{&space.Cascades[cascade], s.MaxLoad})
+	}
+	return 0, infeasibleRange(ctx, d.Layout, r, lastTrial)
+}
+
+// lightenLastRange gives the last range a cascade with less load if the plan loses less than NextPlacementGain
+// by it, and the lighter cascade passes a trial. The last range also serves all rates above it, and under
+// overload a lighter cascade answers more requests in time.
+func (d *Placement) lightenLastRange(ctx context.Context, plan *Plan, minAccuracy float64) error {
+	p := d.Layout.Space.Problem
+	r := len(p.RangeEdges) - 1
+	maxCorrect := plan.Gears[r].Cascade.CorrectCount
+	front, err := d.Layout.CascadeFront(ctx, maxCorrect-int32(math.Ceil(min(1, NextPlacementGain/p.RangeWeights[r])*float64(p.PlanningSamples.N))), maxCorrect)
+	if err != nil {
+		return err
+	}
+
+	// Try the cascades of the front, the most accurate first, until one passes or costs too much accuracy.
+	for _, i := range slices.Backward(front) {
+		loss := p.RangeWeights[r] * (plan.Gears[r].Accuracy - cascades.PlannedAccuracy(p, &d.Layout.Space.Cascades[i]))
+		if loss == 0 || loss >= NextPlacementGain || p.MissesTarget(plan.Accuracy-loss) || plan.Accuracy-loss <= minAccuracy {
+			return nil
+		}
+		s, err := d.Layout.LoadCascade(ctx, i)
+		if err != nil {
+			return err
+		}
+		if s.MaxLoad*p.RangeEdges[r] > 1 {
+			continue
+		}
+		trial, err := d.TryCascade(ctx, i, s, p.RangeEdges[r])
+		if err != nil {
+			return err
+		}
+		if trial.Passed {
+			plan.Gears[r] = NewGear(p, s, p.RangeEdges[r], trial)
+			plan.Accuracy -= loss
+			return nil
+		}
+	}
+	return nil
+}
+
+// failedCascade is a cascade that failed its trial, with the load of the busiest device or NIC.
+type failedCascade struct {
+	cascade *cascades.Cascade
+	maxLoad float64
+}
+
+// rulesOut reports whether another cascade need not be tried after f failed a trial at the same rate: it asks
+// all models of f, and either each for as many samples or with more load. A cascade of other models may still
+// pass, because it may use other devices than those on which requests were late.
+func (f failedCascade) rulesOut(other *cascades.Cascade, maxLoad float64) bool {
+	position, reachesFewer := 0, false
+	for k, m := range f.cascade.Models {
+		for position < len(other.Models) && other.Models[position] < m {
+			position++
+		}
+		if position == len(other.Models) || other.Models[position] != m {
+			return false
+		}
+		reachesFewer = reachesFewer || other.ReachCounts[position] < f.cascade.ReachCounts[k]
+	}
+	return !reachesFewer || maxLoad > f.maxLoad*(1+1e-9)
+}
+
+// trialVerdict holds the SLOs that a cascade passed and failed in trials, on a placement at a rate. A cascade that passes also
+// passes with a longer SLO, and one that fails also fails with a shorter one.
+type trialVerdict struct {
+	failingSLO, passingSLO   time.Duration           // the longest SLO that failed and the shortest that passed; 0 if none did
+	passing                  placement.LoadedCascade // with the split that passed
+	passedTrial, failedTrial Trial                   // the trials at these SLOs
+}
+
+// History holds what the trials of a search share: the seed of all streams, the verdicts by placement, cascade
+// and rate, and the number of simulated runs.
+type History struct {
+	seed     uint64
+	verdicts map[string]*trialVerdict
+	RunCount int
+}
+
+// NewHistory returns a history without trials. The seed is that of all streams.
+func NewHistory(seed uint64) *History {
+	return &History{seed: seed, verdicts: map[string]*trialVerdict{}}
+}
+
+// TryCascade tries a cascade at a rate in simulation, unless trials with another SLO have decided already: what
+// passes a shorter SLO passes a longer one. If it passes, s gets the split that passed.
+func (d *Placement) TryCascade(ctx context.Context, cascade int, s *placement.LoadedCascade, rate float64) (t Trial, err error) {
+	known, slo := d.knownVerdict(cascade, rate), d.Layout.Space.Problem.SLO
+	switch {
+	case known.passingSLO > 0 && slo >= known.passingSLO:
+		*s = known.passing
+		return known.passedTrial, nil
+	case slo <= known.failingSLO:
+		return known.failedTrial, nil
+	}
+	if t, err = d.TrySplits(ctx, cascade, s, rate); err != nil {
+		return t, err
+	}
+	if t.Passed {
+		known.passingSLO, known.passing, known.passedTrial = slo, *s, t
+	} else {
+		known.failingSLO, known.failedTrial = slo, t
+	}
+	return t, nil
+}
+
+// knownVerdict returns the verdict of earlier trials of a cascade at a rate, on devices with the same models,
+// stages and largest batches. If there were none, it returns an empty verdict to be filled in.
+func (d *Placement) knownVerdict(i int, rate float64) *trialVerdict {
+	cascade := &d.Layout.Space.Cascades[i]
+	key := fmt.Sprint(d.Layout.Configs, cascade.Models, cascade.Levels, rate)
+	for i := range d.Layout.Chains {
+		key += " " + d.Layout.Chains[i].Key()
+	}
+	for _, batch := range d.Layout.Space.MaxBatch {
+		for _, m := range cascade.Models {
+			key += fmt.Sprint(" ", batch[m])
+		}
+	}
+	if d.history.verdicts[key] == nil {
+		d.history.verdicts[key] = &trialVerdict{}
+	}
+	return d.history.verdicts[key]
+}
+
+// TrySplits tries a cascade at a rate with several splits of its work over the devices until one passes: the
+// one of least load, the one with short batches, and, below the highest rate, the one with every model on few
+// devices. s gets the split that passes.
+func (d *Placement) TrySplits(ctx context.Context, cascade int, s *placement.LoadedCascade, rate float64) (Trial, error) {
+	t, err := d.Simulator.TryCascade(ctx, s, rate)
+	if t.Passed || err != nil {
+		return t, err
+	}
+
+	// Short batches.
+	shortBatches, err := d.Layout.ShortBatchSplit(ctx, cascade, s.MaxLoad, 1/rate)
+	if err != nil {
+		return t, err
+	}
+	if shortBatches != nil && !slices.EqualFunc(shortBatches.Shares, s.Shares, slices.Equal[[]float64]) {
+		if t, err = d.Simulator.TryCascade(ctx, shortBatches, rate); t.Passed || err != nil {
+			*s = *shortBatches
+			return t, err
+		}
+	}
+
+	// Few devices per model.
+	concentrated := *s
+	if edges := d.Layout.Space.Problem.RangeEdges; rate >= edges[len(edges)-1] {
+		return t, nil // this gear also serves all higher rates, and under overload the even split answers more
+	}
+	if concentrated.Shares = d.Layout.ConcentratedSplit(cascade, s.Shares); concentrated.Shares == nil {
+		return t, nil
+	}
+	concentratedTrial, err := d.Simulator.TryCascade(ctx, &concentrated, rate)
+	if concentratedTrial.Passed {
+		*s = concentrated
+		return concentratedTrial, err
+	}
+	return t, err
+}
+
+// maxPlanAccuracy returns the most accuracy that a plan can reach, by weight, if its ranges from rangeIndex on
+// are at most as accurate as given. Higher ranges are never more accurate than lower ones, and none exceeds
+// what the placement allows without queueing.
+func (d *Placement) maxPlanAccuracy(plan *Plan, rangeIndex int, accuracy float64) float64 {
+	total := plan.Accuracy
+	for ; rangeIndex < len(d.Layout.Space.Problem.RangeEdges); rangeIndex++ {
+		if rangeIndex < len(d.maxAccuracies) && d.maxAccuracies[rangeIndex] < accuracy {
+			accuracy = d.maxAccuracies[rangeIndex]
+		}
+		total += d.Layout.Space.Problem.RangeWeights[rangeIndex] * accuracy
+	}
+	return total
+}
+
+// NewPlacement returns a layout as a placement to try cascades on. maxAccuracies has, by range, the accuracy that
+// the fluid model allows it. It may be nil.
+func NewPlacement(l *placement.Layout, history *History, maxAccuracies []float64) *Placement {
+	simulator := NewSimulator(l.Space.Problem, l.Configs, l.Chains, history.seed)
+	simulator.RunCount = &history.RunCount
+	return &Placement{Layout: l, Simulator: simulator, history: history, maxAccuracies: maxAccuracies}
+}
+
+// infeasibleRange returns the error that range r has no gear. It names the lightest of the cascades that the
+// placement has the models for.
+func infeasibleRange(ctx context.Context, l *placement.Layout, r int, lastTrial *Trial) error {
+	space, cascade, devices := l.Space, l.LightestCascade(), 0
+	if cascade < 0 {
+		return &cascades.InfeasibleError{Range: r, RangeEdge: space.Problem.RangeEdges[r], NoneUsable: true}
+	}
+	s, err := l.LoadCascade(ctx, cascade)
+	if err != nil {
+		return err
+	}
+	infeasible, maxRate := noGearError(space.Problem, r, &space.Cascades[cascade], s.MaxLoad, lastTrial), space.Problem.RangeEdges[len(space.Problem.RangeEdges)-1]
+	for k := range space.Problem.Kinds {
+		devices += space.Problem.Kinds[k].Devices
+	}
+	if lastTrial == nil {
+		infeasible.Devices = int(math.Ceil(float64(devices) * maxRate * s.MaxLoad))
+	}
+	return infeasible
+}
+
+// noGearError returns the error that range r has no gear. c is the lightest cascade, of which the busiest
+// device works load seconds per request, and lastTrial the last trial, or nil if there was none.
+func noGearError(p *cascades.Problem, r int, c *cascades.Cascade, load float64, lastTrial *Trial) *cascades.InfeasibleError {
+	infeasible := &cascades.InfeasibleError{Range: r, RangeEdge: p.RangeEdges[r], Model: p.Models[c.Models[0]].Name, MaxQPS: 1 / load}
+	if lastTrial != nil {
+		infeasible.LatencyMS, infeasible.Unstable, infeasible.TooManyRequests, infeasible.FailsHeldOut = max(0, float64(max(lastTrial.Latency, lastTrial.HeldOutLatency))/1e6), !lastTrial.Stable, lastTrial.tooManyRequests, lastTrial.failsHeldOut
+	}
+	return infeasible
+}
