@@ -77,9 +77,6 @@ var (
 	bytesType    = reflect.TypeFor[Bytes]()
 )
 
-// isRaw reports whether a type is kept undecoded: json.RawMessage, and types made of it.
-func isRaw(t reflect.Type) bool { return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 }
-
 // binder fills Go values from nodes and collects findings about values that do not fit.
 type binder struct {
 	src      *source
@@ -118,14 +115,6 @@ func (b *binder) bind(n *node, v reflect.Value) {
 		return
 	case valuesType:
 		b.values(n, v)
-		return
-	}
-	if isRaw(v.Type()) {
-		if n.kind == nullNode {
-			b.fail(n, "an object or a list", "leave the field out instead")
-			return
-		}
-		v.SetBytes(appendCompact(nil, n))
 		return
 	}
 

@@ -186,9 +186,6 @@ func describeType(t reflect.Type) string {
 	case valuesType:
 		return "an object"
 	}
-	if isRaw(t) {
-		return "an object or a list"
-	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return describeType(t.Elem()) + " or null"
