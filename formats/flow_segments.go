@@ -23,7 +23,7 @@ type Segment struct {
 // Route is a model that may run a module, as a request decides.
 type Route struct {
 	Model       string  `json:"model"`
-	Probability float64 `json:"probability"`
+	Probability float64 `json:"probability" check:"share"`
 }
 
 // MaxTasks bounds the tasks of a request.
@@ -136,10 +136,6 @@ func (g *segmentGraph) checkBranches(i int, fieldPath string) {
 	for k := range branches {
 		b, entryPath := &branches[k], fmt.Sprintf("%s.next[%d]", fieldPath, k)
 		visits = max(visits, len(b.LaterProbabilities)+1)
-		g.Share(entryPath+".probability", b.Probability)
-		for j, p := range b.LaterProbabilities {
-			g.Share(fmt.Sprintf("%s.later[%d]", entryPath, j), p)
-		}
 		if len(b.Targets) > 1 {
 			g.Fail(entryPath+".to", fmt.Sprintf("%d segments", len(b.Targets)), "at most one", "tasks that run side by side are modules of one segment")
 		}
@@ -187,7 +183,6 @@ func (g *segmentGraph) checkModules(i int, fieldPath string) {
 		if len(m.Variants) > 0 || len(m.Branches) > 0 {
 			g.Fail(entryPath, "variants or branches", "neither in a segment", "routes choose a model at run time, and next a segment")
 		}
-		g.FailIf(m.Work < 0 || m.Work > 1e3, entryPath+".work", m.Work, "a part of the usual work, at most 1000")
 		checkTokens(g.Checker, m, entryPath)
 		read := map[string]int{}
 		for j, name := range m.Predecessors {
@@ -249,8 +244,7 @@ func (g *segmentGraph) checkForEach(m *Module, earlierModules []Module, fieldPat
 	}
 	g.FailIf(len(m.Chances) > 0 && m.Items == "", fieldPath+".chances", fmt.Sprintf("%d chances", len(m.Chances)), "items that they are of")
 	sum := 0.0
-	for j, p := range m.Chances {
-		g.Share(fmt.Sprintf("%s.chances[%d]", fieldPath, j), p)
+	for _, p := range m.Chances {
 		sum += p
 	}
 	if len(m.Chances) > 0 && !(math.Abs(sum-1) <= 1e-6) {
@@ -270,7 +264,6 @@ func (g *segmentGraph) checkRoutes(m *Module, fieldPath string) {
 	sum, indexByName := 0.0, map[string]int{}
 	for j := range m.Routes {
 		g.Name(indexByName, j, m.Routes[j].Model, "%s.routes[%d].model", fieldPath, j)
-		g.Share(fmt.Sprintf("%s.routes[%d].probability", fieldPath, j), m.Routes[j].Probability)
 		sum += m.Routes[j].Probability
 	}
 	g.FailIf(!(math.Abs(sum-1) <= 1e-6), fieldPath+".routes", "probabilities that sum to "+document.FormatFloat(sum), "1")

@@ -21,8 +21,8 @@ type PoolPlan struct {
 
 // Headroom is the reserve of a model for queueing and jitter.
 type Headroom struct {
-	Margin      float64 `json:"margin"`      // share of the SLO
-	Utilisation float64 `json:"utilisation"` // share of the replicas' capacity that is promised
+	Margin      float64 `json:"margin" check:"margin"`             // share of the SLO
+	Utilisation float64 `json:"utilisation" check:"positiveShare"` // share of the replicas' capacity that is promised
 }
 
 var poolKind = planKind{name: PlanPool, section: (*PoolPlan)(nil), options: poolOptions, schema: schemaFile("plan.pool")}
@@ -116,7 +116,6 @@ func (s *PoolPlan) check(p *planChecker) {
 			return
 		}
 		p.checkServed(m, fieldPath)
-		s.checkHeadroom(p, i)
 		if sum := p.plan.Deployment[i].RPS(); !document.CloseTo(sum, m.RPS) {
 			p.Fail(fieldPath+".rps", document.Number(m.RPS), "the sum over its pipelines, "+document.FormatFloat(sum), "")
 		}
@@ -129,17 +128,6 @@ func (s *PoolPlan) check(p *planChecker) {
 		}
 	}
 	s.checkThroughput(p)
-}
-
-// checkHeadroom reports to p what is wrong with the headroom of model i: a margin off the SLO, and a utilisation
-// that its devices stay below.
-func (s *PoolPlan) checkHeadroom(p *planChecker, i int) {
-	if i >= len(s.Headroom) {
-		return
-	}
-	h, fieldPath := &s.Headroom[i], fmt.Sprintf("pool.headroom[%d]", i)
-	p.FailIf(!(h.Margin >= 0 && h.Margin < 1), fieldPath+".margin", h.Margin, "a share of the SLO from 0 to less than 1")
-	p.FailIf(!(h.Utilisation > 0 && h.Utilisation <= 1), fieldPath+".utilisation", h.Utilisation, "a share above 0, at most 1")
 }
 
 // checkThroughput reports to p a throughput objective that is not the smallest rps / weight of the models.

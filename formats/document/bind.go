@@ -37,6 +37,8 @@ type fieldInfo struct {
 	empty    bool   // an empty list is written, because it means something else than a missing one
 	def      string // the value of a missing field; an explicit zero is then an error
 	table    string // for a section's field, the name of documents with sections
+	rule     string // the name of the rule of its values, see Rule
+	words    *Rule  // the rule, if its tag lists words
 }
 
 var structInfos sync.Map // reflect.Type to *structInfo
@@ -64,7 +66,7 @@ func infoOf(t reflect.Type) *structInfo {
 		info.byName[name] = len(info.fields)
 		info.names = append(info.names, name)
 		info.fields = append(info.fields, fieldInfo{name: name, index: f.Index, typ: f.Type,
-			optional: strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero"), empty: strings.Contains(rest, "omitzero"), def: f.Tag.Get("default")})
+			optional: strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero"), empty: strings.Contains(rest, "omitzero"), def: f.Tag.Get("default"), rule: f.Tag.Get("check"), words: wordsRule(f.Tag.Get("check"))})
 	}
 	v, _ := structInfos.LoadOrStore(t, info)
 	return v.(*structInfo)

@@ -84,13 +84,7 @@ func toNode(v reflect.Value, path string) (node, error) {
 	if !v.CanInt() {
 		return node{}, fmt.Errorf("%s: a %s cannot be written", path, v.Type())
 	}
-	n := v.Int()
-	if v.Type().PkgPath() != "" {
-		if w, ok := v.Interface().(interface{ WholeValue() int64 }); ok {
-			n = w.WholeValue()
-		}
-	}
-	return node{kind: numberNode, text: strconv.FormatInt(n, 10)}, nil
+	return node{kind: numberNode, text: strconv.FormatInt(wholeValue(v), 10)}, nil
 }
 
 // FormatFloat returns the shortest text that reads back as f, with an exponent only for very small and large
