@@ -115,9 +115,7 @@ func checkPools(c *document.Checker, pools []Pool) {
 		c.FailIf(p.MaxShares < 0 || p.MaxShares > maxShares, path+".max_shares", p.MaxShares, "1 to %d", maxShares)
 		c.FailIf(p.MaxShares > 1 && (IsCPU(p.Device) || p.Sharing == SharingTime), path+".max_shares", p.MaxShares, "1: CPU thread sets and time-shared devices have no shares")
 		c.FailIf(p.PerNode < 0 || p.PerNode > maxCount, path+".per_node", p.PerNode, "1 or more devices per node")
-		if p.NICGbps < 0 {
-			c.Fail(path+".nic_gbps", document.Number(p.NICGbps), "a positive rate", "leave it out where there is no network; host: shared says that all devices are on one host")
-		}
+		c.HintIf(p.NICGbps < 0, path+".nic_gbps", p.NICGbps, "a positive rate", "leave it out where there is no network; host: shared says that all devices are on one host")
 	}
 }
 

@@ -83,10 +83,8 @@ type FlowKind struct {
 // CostOn returns how long a module takes to load on a kind of device, and its working memory. They are 0 where it
 // does not run. Modules without figures by kind have the same on all.
 func (m *FlowModule) CostOn(device string) FlowKind {
-	for i := range m.Kinds {
-		if m.Kinds[i].Device == device {
-			return m.Kinds[i]
-		}
+	if k := findFirst(m.Kinds, func(k *FlowKind) bool { return k.Device == device }); k != nil {
+		return *k
 	}
 	if len(m.Kinds) > 0 {
 		return FlowKind{Device: device} // it does not run there
@@ -146,10 +144,7 @@ var flowOptions = []document.Option{
 }
 
 // FlowOf is the section of a plan of applications; nil for other plans.
-func FlowOf(p *Plan) *FlowPlan {
-	s, _ := p.Section.(*FlowPlan)
-	return s
-}
+func FlowOf(p *Plan) *FlowPlan { return planSection[*FlowPlan](p) }
 
 // ServedModels returns what requests can ask for in a plan of applications: each application, with its promise.
 func (f *FlowPlan) ServedModels() []Served {
@@ -374,9 +369,7 @@ func (f *FlowPlan) checkScaling(p *planChecker) {
 	p.FailIf(len(s.Table) == 0 || s.Table[0].AboveRPS != 0, "flow.scaling.table", fmt.Sprintf("%d rows", len(s.Table)), "rows from the rate 0 on")
 	for i := range s.Table {
 		fieldPath := fmt.Sprintf("flow.scaling.table[%d]", i)
-		if i > 0 && !(s.Table[i].AboveRPS > s.Table[i-1].AboveRPS) {
-			p.Fail(fieldPath+".above_rps", document.Number(s.Table[i].AboveRPS), "more than that of the row before", "")
-		}
+		p.FailIf(i > 0 && !(s.Table[i].AboveRPS > s.Table[i-1].AboveRPS), fieldPath+".above_rps", s.Table[i].AboveRPS, "more than that of the row before")
 		f.checkReplicas(p, s.Table[i].Replicas, fieldPath+".replicas")
 	}
 }

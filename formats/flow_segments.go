@@ -110,9 +110,7 @@ func checkSegments(c *document.Checker, list []Segment, fieldPath string) {
 	errorsBefore := c.Count()
 	for i := range list {
 		entryPath := fmt.Sprintf("%s[%d]", fieldPath, i)
-		if s := &list[i]; s.MaxVisits < 0 || s.MaxVisits > MaxTasks {
-			c.Fail(entryPath+".most", document.FormatWhole(s.MaxVisits), fmt.Sprintf("1 to %d visits", MaxTasks), "")
-		}
+		c.FailIf(list[i].MaxVisits < 0 || list[i].MaxVisits > MaxTasks, entryPath+".most", list[i].MaxVisits, "1 to %d visits", MaxTasks)
 		g.checkBranches(i, entryPath)
 		g.checkModules(i, entryPath)
 	}
@@ -136,9 +134,7 @@ func (g *segmentGraph) checkBranches(i int, fieldPath string) {
 	for k := range branches {
 		b, entryPath := &branches[k], fmt.Sprintf("%s.next[%d]", fieldPath, k)
 		visits = max(visits, len(b.LaterProbabilities)+1)
-		if len(b.Targets) > 1 {
-			g.Fail(entryPath+".to", fmt.Sprintf("%d segments", len(b.Targets)), "at most one", "tasks that run side by side are modules of one segment")
-		}
+		g.HintIf(len(b.Targets) > 1, entryPath+".to", fmt.Sprintf("%d segments", len(b.Targets)), "at most one", "tasks that run side by side are modules of one segment")
 		for j, name := range b.Targets {
 			if to, ok := g.indexByName[name]; ok {
 				g.successors[i] = append(g.successors[i], to)
@@ -161,9 +157,7 @@ func (g *segmentGraph) checkBranches(i int, fieldPath string) {
 		for k := range branches {
 			sum += branches[k].ProbabilityAt(visit)
 		}
-		if !(math.Abs(sum-1) <= 1e-6) {
-			g.Fail(fieldPath+".next", fmt.Sprintf("probabilities that sum to %s at visit %d", document.FormatFloat(sum), visit), "1", "a way with an empty list of segments ends the request")
-		}
+		g.HintIf(!(math.Abs(sum-1) <= 1e-6), fieldPath+".next", fmt.Sprintf("probabilities that sum to %s at visit %d", document.FormatFloat(sum), visit), "1", "a way with an empty list of segments ends the request")
 	}
 }
 
@@ -180,9 +174,7 @@ func (g *segmentGraph) checkModules(i int, fieldPath string) {
 		m, entryPath := &list[k], fmt.Sprintf("%s.modules[%d]", fieldPath, k)
 		g.Name(indexByName, k, m.Name, "%s.name", entryPath)
 		indexByName[m.Name] = k
-		if len(m.Variants) > 0 || len(m.Branches) > 0 {
-			g.Fail(entryPath, "variants or branches", "neither in a segment", "routes choose a model at run time, and next a segment")
-		}
+		g.HintIf(len(m.Variants) > 0 || len(m.Branches) > 0, entryPath, "variants or branches", "neither in a segment", "routes choose a model at run time, and next a segment")
 		checkTokens(g.Checker, m, entryPath)
 		read := map[string]int{}
 		for j, name := range m.Predecessors {
@@ -247,9 +239,7 @@ func (g *segmentGraph) checkForEach(m *Module, earlierModules []Module, fieldPat
 	for _, p := range m.Chances {
 		sum += p
 	}
-	if len(m.Chances) > 0 && !(math.Abs(sum-1) <= 1e-6) {
-		g.Fail(fieldPath+".chances", "probabilities that sum to "+document.FormatFloat(sum), "1", "they are of 0, 1, 2 … items")
-	}
+	g.HintIf(len(m.Chances) > 0 && !(math.Abs(sum-1) <= 1e-6), fieldPath+".chances", "probabilities that sum to "+document.FormatFloat(sum), "1", "they are of 0, 1, 2 … items")
 	g.FailIf(len(m.Chances) > MaxModules+1, fieldPath+".chances", fmt.Sprintf("%d chances", len(m.Chances)), "at most %d items", MaxModules)
 }
 
@@ -272,9 +262,7 @@ func (g *segmentGraph) checkRoutes(m *Module, fieldPath string) {
 // checkAllReachable reports segments to which no way leads from the first one.
 func (g *segmentGraph) checkAllReachable() {
 	for i := 1; i < len(g.list); i++ {
-		if !g.isReachable(0, i) {
-			g.Fail(fmt.Sprintf("%s[%d]", g.fieldPath, i), "the segment "+document.Quote(g.list[i].Name)+", to which no way leads", "one that is reached from the first", "name it in the next of a segment")
-		}
+		g.HintIf(!g.isReachable(0, i), fmt.Sprintf("%s[%d]", g.fieldPath, i), "the segment "+document.Quote(g.list[i].Name)+", to which no way leads", "one that is reached from the first", "name it in the next of a segment")
 	}
 }
 
@@ -326,7 +314,5 @@ func (g *segmentGraph) checkTaskCount() {
 		}
 		maxTasks += n * tasks
 	}
-	if maxTasks > MaxTasks {
-		g.Fail(g.fieldPath, fmt.Sprintf("up to %d tasks of one request", maxTasks), fmt.Sprintf("at most %d", MaxTasks), "lower most, or the items of modules")
-	}
+	g.HintIf(maxTasks > MaxTasks, g.fieldPath, fmt.Sprintf("up to %d tasks of one request", maxTasks), fmt.Sprintf("at most %d", MaxTasks), "lower most, or the items of modules")
 }

@@ -93,13 +93,7 @@ type Branch struct {
 var applicationsPart = workloadPart{name: "applications", kind: PlanFlow, section: Applications(nil), schema: schemaFile("workload.applications")}
 
 // ApplicationsOf returns the applications that a workload asks for, or nil if it asks for something else.
-func ApplicationsOf(w *Workload) Applications {
-	if w == nil {
-		return nil
-	}
-	s, _ := w.Section.(Applications)
-	return s
-}
+func ApplicationsOf(w *Workload) Applications { return workloadSection[Applications](w) }
 
 // Files returns the files that the applications of a workload name: recorded ways, and lengths of prompts and
 // answers.
@@ -162,9 +156,7 @@ func (s Applications) check(c *document.Checker) {
 			checkSlo(c, a.SLO, fieldPath+".slo")
 		}
 		a.checkGraph(c, fieldPath)
-		if (len(a.Segments) > 0) != (len(s[0].Segments) > 0) {
-			c.Fail(fieldPath, "modules and segments in one workload", "one of the two for all applications", "make two workloads")
-		}
+		c.HintIf((len(a.Segments) > 0) != (len(s[0].Segments) > 0), fieldPath, "modules and segments in one workload", "one of the two for all applications", "make two workloads")
 	}
 	s.checkSameUnits(c)
 }
@@ -210,15 +202,12 @@ func checkModules(c *document.Checker, list []Module, fieldPath string) {
 	// Check each module, then the order of all.
 	errorsBefore := c.Count()
 	for i := range list {
-		entryPath := fmt.Sprintf("%s[%d]", fieldPath, i)
-		list[i].checkVariants(c, entryPath)
-		if m := &list[i]; m.Work != 0 || m.Items != "" || m.Chances != nil || m.ForEach != "" || m.Route != "" || m.Routes != nil {
-			c.Fail(entryPath, "work, items, chances, each, route or routes", "none of them: they are of modules in segments", "")
-		}
-		if m := &list[i]; m.Generates() {
-			c.Fail(entryPath+".prompt", "tokens of a language model", "none: they are of modules in segments", "")
-		}
-		list[i].checkSteps(c, entryPath)
+		m, entryPath := &list[i], fmt.Sprintf("%s[%d]", fieldPath, i)
+		m.checkVariants(c, entryPath)
+		isOfSegment := m.Work != 0 || m.Items != "" || m.Chances != nil || m.ForEach != "" || m.Route != "" || m.Routes != nil
+		c.FailIf(isOfSegment, entryPath, "work, items, chances, each, route or routes", "none of them: they are of modules in segments")
+		c.FailIf(m.Generates(), entryPath+".prompt", "tokens of a language model", "none: they are of modules in segments")
+		m.checkSteps(c, entryPath)
 		g.checkPredecessors(i, entryPath)
 		g.checkBranches(i, entryPath)
 	}
@@ -280,9 +269,7 @@ func (g *moduleGraph) checkBranches(i int, fieldPath string) {
 			}
 		}
 	}
-	if !(math.Abs(sum-1) <= 1e-6) {
-		g.Fail(fieldPath+".branches", "probabilities that sum to "+document.FormatFloat(sum), "1", "a branch with an empty list of modules stands for nothing more to do")
-	}
+	g.HintIf(!(math.Abs(sum-1) <= 1e-6), fieldPath+".branches", "probabilities that sum to "+document.FormatFloat(sum), "1", "a branch with an empty list of modules stands for nothing more to do")
 }
 
 // checkOrder reports a module that waits for itself. It puts modules into an order in which each stands behind

@@ -142,10 +142,7 @@ var gearOptions = []document.Option{
 }
 
 // GearOf is the section of a plan of gears; nil for other plans.
-func GearOf(p *Plan) *GearPlan {
-	s, _ := p.Section.(*GearPlan)
-	return s
-}
+func GearOf(p *Plan) *GearPlan { return planSection[*GearPlan](p) }
 
 // ServedModels is the family under one name.
 func (g *GearPlan) ServedModels() []Served {

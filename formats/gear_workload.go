@@ -55,13 +55,7 @@ type CascadeQPS struct {
 var cascadePart = workloadPart{name: "cascade", kind: PlanGear, section: (*Cascade)(nil), schema: schemaFile("workload.cascade")}
 
 // CascadeOf returns the cascade that a workload asks for, or nil if it asks for something else.
-func CascadeOf(w *Workload) *Cascade {
-	if w == nil {
-		return nil
-	}
-	s, _ := w.Section.(*Cascade)
-	return s
-}
+func CascadeOf(w *Workload) *Cascade { return workloadSection[*Cascade](w) }
 
 // Files returns the file of measured rates, if the cascade names one.
 func (d *Cascade) Files() []SectionFile {
@@ -85,9 +79,7 @@ func (d *Cascade) check(c *document.Checker) {
 	case !d.SLO.Latency.IsZero():
 		checkSlo(c, d.SLO.Latency, "cascade.slo.latency")
 	}
-	if d.SLO.Scope == ScopeRequests && d.SLO.Latency.IsZero() {
-		c.Fail("cascade.slo.over", document.Quote(d.SLO.Scope), "a latency beside it", "without one the least latency of every range is looked for")
-	}
+	c.HintIf(d.SLO.Scope == ScopeRequests && d.SLO.Latency.IsZero(), "cascade.slo.over", document.Quote(d.SLO.Scope), "a latency beside it", "without one the least latency of every range is looked for")
 	c.FailIf(d.Grid != 0 && (d.Grid < 2 || d.Grid > MaxGrid), "cascade.grid", d.Grid, "2 to %d", MaxGrid)
 	d.QPS.check(c)
 }

@@ -1,6 +1,7 @@
 package formats
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -100,14 +101,7 @@ func CompareSizes(a, b []TensorInfo) int {
 		}
 		return sum
 	}
-	x, y := elements(a), elements(b)
-	switch {
-	case x < y:
-		return -1
-	case x > y:
-		return 1
-	}
-	return 0
+	return cmp.Compare(elements(a), elements(b))
 }
 
 // checkBucket reports to c what is wrong with the description of a length bucket. model is the bucket's own name.

@@ -98,18 +98,15 @@ func (l *ModelLoads) LeavesUS() document.Micros {
 
 // LLMOn returns the costs of a model on tensorParallel devices of a kind, or nil if the profile has none.
 func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, *LLMInstance) {
-	for i := range p.LLMs {
-		m := &p.LLMs[i]
-		if m.Model != model {
-			continue
-		}
-		for k := range m.Instances {
-			if in := &m.Instances[k]; in.Device == device && in.TensorParallel == tensorParallel {
-				return m, in
-			}
-		}
+	m := findFirst(p.LLMs, func(m *LLMProfile) bool { return m.Model == model })
+	if m == nil {
+		return nil, nil
 	}
-	return nil, nil
+	in := findFirst(m.Instances, func(in *LLMInstance) bool { return in.Device == device && in.TensorParallel == tensorParallel })
+	if in == nil {
+		return nil, nil
+	}
+	return m, in
 }
 
 // checkLLMs reports to c what is wrong with the language models of a profile or plan, and their instances. devices
@@ -154,9 +151,7 @@ const (
 // iteration, the tokens that its KV cache holds, its limits, and the errors of the fit behind the times.
 func (in *LLMInstance) check(c *document.Checker, fieldPath string) {
 	c.FailIf(in.TensorParallel < 1 || in.TensorParallel > maxTensorParallel, fieldPath+".tensor_parallel", in.TensorParallel, "1 to %d", maxTensorParallel)
-	if in.Iteration.BaseNS == 0 {
-		c.Fail(fieldPath+".iteration.base_ns", "the number 0", "a positive time", "an iteration that costs nothing gives no throughput")
-	}
+	c.HintIf(in.Iteration.BaseNS == 0, fieldPath+".iteration.base_ns", "the number 0", "a positive time", "an iteration that costs nothing gives no throughput")
 	switch {
 	case in.KVTokens > 0:
 		c.OneOf(fieldPath+".kv_source", in.KVSource, KVFromServer, KVMeasured, KVComputed)

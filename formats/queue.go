@@ -149,10 +149,7 @@ var queueOptions = []document.Option{
 }
 
 // QueueOf is the section of a plan of queues; nil for other plans.
-func QueueOf(p *Plan) *QueuePlan {
-	s, _ := p.Section.(*QueuePlan)
-	return s
-}
+func QueueOf(p *Plan) *QueuePlan { return planSection[*QueuePlan](p) }
 
 // StatedRuns returns the simulation runs that the figures of a plan come from, or nil if it states none.
 func StatedRuns(p *Plan) *QueueRuns {
@@ -174,10 +171,8 @@ func (q *QueuePlan) ServedModels() []Served {
 
 // PromiseFor returns what the plan promises for a deployed model or class: the entry with the same key.
 func (q *QueuePlan) PromiseFor(d *Deployed) Served {
-	for i := range q.Classes {
-		if q.Classes[i].Key() == d.Key() {
-			return q.Classes[i].Served
-		}
+	if c := findFirst(q.Classes, func(c *QueueClass) bool { return c.Key() == d.Key() }); c != nil {
+		return c.Served
 	}
 	return Served{}
 }

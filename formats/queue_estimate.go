@@ -64,8 +64,6 @@ const maxEstimateNS = 1e15
 // checkTimes reports to p an estimate whose times contradict each other, or whose requests take no time.
 func (e *QueueEstimate) checkTimes(p *planChecker, fieldPath string) {
 	p.FailIf(e.PromptNS*e.PromptMean+e.OutputNS*e.OutputMean <= 0 || e.DecodeNS <= 0 || e.OutputMean <= 0, fieldPath+".output_ns", "requests that take no time", "an answer of positive length and times above 0")
-	if fieldPath := fieldPath + ".residences_us"; !slices.IsSorted(e.ResidencesUS) || len(e.ResidencesUS) > 0 && e.ResidencesUS[0] < 0 {
-		p.Fail(fieldPath, "times that fall, or are below 0", "times of at least 0, ascending", "")
-	}
+	p.FailIf(!slices.IsSorted(e.ResidencesUS) || len(e.ResidencesUS) > 0 && e.ResidencesUS[0] < 0, fieldPath+".residences_us", "times that fall, or are below 0", "times of at least 0, ascending")
 	p.FailIf(!(math.Abs(e.InterceptNS) <= maxEstimateNS), fieldPath+".intercept_ns", "the number "+document.FormatFloat(e.InterceptNS), "a time in ns")
 }

@@ -1,6 +1,7 @@
 package formats
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -73,22 +74,11 @@ type Sessions struct {
 var llmPart = workloadPart{name: "llm", kind: PlanQueue, section: (*LLM)(nil), schema: schemaFile("workload.llm")}
 
 // LLMOf returns the language models that a workload asks for, or nil if it asks for something else.
-func LLMOf(w *Workload) *LLM {
-	if w == nil {
-		return nil
-	}
-	s, _ := w.Section.(*LLM)
-	return s
-}
+func LLMOf(w *Workload) *LLM { return workloadSection[*LLM](w) }
 
 // WithDefaults returns the class with its defaults filled in, except for its models and shares.
 func (d LLMClass) WithDefaults() LLMClass {
-	if d.Figure == "" {
-		d.Figure = FigureE2E
-	}
-	if d.Percentile == "" {
-		d.Percentile = "p99"
-	}
+	d.Figure, d.Percentile = cmp.Or(d.Figure, FigureE2E), cmp.Or(d.Percentile, "p99")
 	return d
 }
 
@@ -172,11 +162,7 @@ func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]in
 	for i, m := range k.Models {
 		c.Name(indexByName, i, m, "%s.models[%d]", fieldPath, i)
 		if _, ok := models[m]; !ok {
-			hint := ""
-			if similarName := document.Nearest(m, d.Models); similarName != "" {
-				hint = "did you mean " + similarName + "?"
-			}
-			c.Failf("the model "+document.Quote(m), "one of llm.models", hint, "%s.models[%d]", fieldPath, i)
+			c.Failf("the model "+document.Quote(m), "one of llm.models", document.DidYouMean(m, d.Models), "%s.models[%d]", fieldPath, i)
 		}
 	}
 	if len(k.Shares) == 0 {

@@ -3,6 +3,7 @@ package formats
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"inferplan/formats/document"
@@ -258,9 +259,7 @@ func checkServed(c *document.Checker, fieldPath string, totals *Counts, latency 
 		name       string
 		total, sum int64
 	}{{"requests", totals.Requests, sum.Requests}, {"completed", totals.Completed, sum.Completed}, {"dropped", totals.Dropped, sum.Dropped}, {"late", totals.Late, sum.Late}} {
-		if len(models) > 0 && f.total != f.sum {
-			c.Fail(document.Join(fieldPath, f.name), document.FormatWhole(f.total), fmt.Sprintf("the sum over the models, %d", f.sum), "")
-		}
+		c.FailIf(len(models) > 0 && f.total != f.sum, document.Join(fieldPath, f.name), f.total, "the sum over the models, %d", f.sum)
 	}
 }
 
@@ -270,9 +269,8 @@ func checkDevices(c *document.Checker, fieldPath string, devices []DeviceReport)
 	for i := range devices {
 		fieldPath := document.Join(fieldPath, fmt.Sprintf("devices[%d]", i))
 		c.FailIf(devices[i].Device == "", fieldPath+".device", "an empty name", "a device")
-		if u := devices[i].Utilisation; !(u >= 0 && u <= 1+1e-9) {
-			c.Fail(fieldPath+".utilisation", document.Number(u), "a share from 0 to 1", "")
-		}
+		u := devices[i].Utilisation
+		c.FailIf(!(u >= 0 && u <= 1+1e-9), fieldPath+".utilisation", u, "a share from 0 to 1")
 	}
 }
 
@@ -283,9 +281,7 @@ func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	byReason := int64(0)
 	for _, reason := range slices.Sorted(maps.Keys(n.DroppedByReason)) {
 		k := n.DroppedByReason[reason]
-		if k < 0 {
-			c.Fail(document.Join(fieldPath, "dropped_by_reason."+reason), document.FormatWhole(k), "0 or more", "")
-		}
+		c.FailIf(k < 0, document.Join(fieldPath, "dropped_by_reason."+reason), k, "0 or more")
 		byReason += k
 	}
 	switch {
@@ -303,9 +299,7 @@ func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	// The attainment follows from the counts.
 	if n.Requests > 0 {
 		wantedAttainment := float64(n.Completed-n.Late) / float64(n.Requests)
-		if d := n.Attainment - wantedAttainment; !(d >= -1e-9 && d <= 1e-9) {
-			c.Fail(document.Join(fieldPath, "attainment"), document.Number(n.Attainment), "(completed - late) / requests, "+document.FormatFloat(wantedAttainment), "")
-		}
+		c.FailIf(!(math.Abs(n.Attainment-wantedAttainment) <= 1e-9), document.Join(fieldPath, "attainment"), n.Attainment, "(completed - late) / requests, "+document.FormatFloat(wantedAttainment))
 	} else {
 		c.FailIf(!(n.Attainment >= 0 && n.Attainment <= 1), document.Join(fieldPath, "attainment"), n.Attainment, "a share from 0 to 1")
 	}

@@ -60,6 +60,20 @@ func sectionOf(section PlanSection) string {
 	return ""
 }
 
+// planSection returns the section of a plan if it is of type T, or else the zero value.
+func planSection[T PlanSection](p *Plan) T {
+	section, _ := p.Section.(T)
+	return section
+}
+
+// workloadSection returns the section of a workload if it is of type T, or else the zero value, also without a workload.
+func workloadSection[T WorkloadSection](w *Workload) (section T) {
+	if w != nil {
+		section, _ = w.Section.(T)
+	}
+	return section
+}
+
 // WorkloadKind returns the kind of plan that is made for a workload, and the name of the field that decides this.
 // Both are empty if the workload has no section.
 func (d *Workload) WorkloadKind() (kind, field string) {

@@ -166,12 +166,10 @@ func (p *planChecker) checkServed(m *Served, fieldPath string) {
 // checkLimits reports a pipeline that breaks the SLO of the promise m for its model, or the option for the largest
 // batch.
 func (p *planChecker) checkLimits(l *Pipeline, m *Served, fieldPath string) {
-	if needed := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && p.hasValidTimes[l] && needed > m.SLOUS+document.Micros(time.Microsecond) {
-		p.Fail(fieldPath+".latency_us", "latency, batch building and margin of "+needed.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
-	}
-	if maxBatch := p.plan.Options.WholeNumber("max-batch"); maxBatch > 0 && l.Batch > maxBatch {
-		p.Fail(fieldPath+".batch", document.FormatWhole(l.Batch), fmt.Sprintf("at most options.max_batch, %d", maxBatch), "")
-	}
+	needed, maxBatch := l.LatencyUS+l.BatchBuildUS+m.MarginUS, p.plan.Options.WholeNumber("max-batch")
+	isSlow := m.SLOUS > 0 && p.hasValidTimes[l] && needed > m.SLOUS+document.Micros(time.Microsecond)
+	p.FailIf(isSlow, fieldPath+".latency_us", "latency, batch building and margin of "+needed.String()+" us", "at most the SLO, "+m.SLOUS.String())
+	p.FailIf(maxBatch > 0 && l.Batch > maxBatch, fieldPath+".batch", l.Batch, "at most options.max_batch, %d", maxBatch)
 }
 
 // checkClass reports classes of one model that have another file or number of blocks than the model's first class.
@@ -191,9 +189,7 @@ func (p *planChecker) checkPipeline(m *Deployed, l *Pipeline, fieldPath string) 
 	if p.FailIf(l.Batch < 1, fieldPath+".batch", l.Batch, "1 or more") {
 		return
 	}
-	if !(l.RPS > 0) {
-		p.Fail(fieldPath+".rps", document.Number(l.RPS), "a positive rate", "leave out pipelines that carry nothing")
-	}
+	p.HintIf(!(l.RPS > 0), fieldPath+".rps", l.RPS, "a positive rate", "leave out pipelines that carry nothing")
 	if p.FailIf(len(l.Stages) == 0, fieldPath+".stages", "an empty list", "at least one stage") {
 		return
 	}
@@ -222,9 +218,7 @@ func (p *planChecker) checkPipeline(m *Deployed, l *Pipeline, fieldPath string) 
 	if !validTimes {
 		return // a sum over wrong times would only repeat their errors
 	}
-	if diff := l.LatencyUS.D() - latency; diff.Abs() > time.Microsecond {
-		p.Fail(fieldPath+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+document.Micros(latency).String(), "")
-	}
+	p.FailIf((l.LatencyUS.D()-latency).Abs() > time.Microsecond, fieldPath+".latency_us", l.LatencyUS, "the sum of inference and transfer at the planned batch, "+document.Micros(latency).String())
 	p.hasValidTimes[l] = true
 }
 
@@ -239,9 +233,8 @@ func (p *planChecker) checkStage(l *Pipeline, s *Stage, isLast bool, fieldPath s
 	if s.InferRangeUS != nil && validTimes {
 		validTimes = p.checkIntervals(s, l.Batch, fieldPath+".infer_range_us")
 	}
-	if n := s.Blocks[1] - s.Blocks[0]; s.BlockUS != nil && len(s.BlockUS) != n {
-		p.Fail(fieldPath+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), fmt.Sprintf("%d, one per block of the stage", n), "")
-	}
+	blocks := s.Blocks[1] - s.Blocks[0]
+	p.FailIf(s.BlockUS != nil && len(s.BlockUS) != blocks, fieldPath+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), "%d, one per block of the stage", blocks)
 
 	// Check the cut: every stage but the last has one.
 	switch {
@@ -382,9 +375,8 @@ func (p *planChecker) addLoad(pool, firstDevice, endDevice int, load float64) {
 func (p *planChecker) checkOccupancy() {
 	for i := range p.plan.Pools {
 		pool := p.plan.Pools[i].WithDefaults()
-		if total := p.devicesByPool[i]; total > float64(pool.Count)*(1+1e-6) {
-			p.Fail(fmt.Sprintf("pools[%d].count", i), document.FormatWhole(pool.Count), "the devices that the stages take together, "+document.FormatFloat(total), "")
-		}
+		total := p.devicesByPool[i]
+		p.FailIf(total > float64(pool.Count)*(1+1e-6), fmt.Sprintf("pools[%d].count", i), pool.Count, "the devices that the stages take together, "+document.FormatFloat(total))
 		if pool.Sharing == SharingTime {
 			continue // a device of the pool may be in the lists of several stages
 		}

@@ -25,6 +25,14 @@ func (c *Checker) Fail(path, found, expected, hint string) {
 // FailIf adds a finding if isWrong is set, and returns isWrong. found is a number, a time, or a text that is used
 // as it is. expected is formatted with args if there are any.
 func (c *Checker) FailIf(isWrong bool, path string, found any, expected string, args ...any) bool {
+	if isWrong && len(args) > 0 {
+		expected = fmt.Sprintf(expected, args...)
+	}
+	return c.HintIf(isWrong, path, found, expected, "")
+}
+
+// HintIf adds a finding with a hint if isWrong is set, and returns isWrong. found is as FailIf takes it.
+func (c *Checker) HintIf(isWrong bool, path string, found any, expected, hint string) bool {
 	if !isWrong || c.isFull() {
 		return isWrong
 	}
@@ -37,10 +45,7 @@ func (c *Checker) FailIf(isWrong bool, path string, found any, expected string, 
 			text = fmt.Sprint("the number ", x)
 		}
 	}
-	if len(args) > 0 {
-		expected = fmt.Sprintf(expected, args...)
-	}
-	c.Fail(path, text, expected, "")
+	c.Fail(path, text, expected, hint)
 	return true
 }
 
