@@ -21,7 +21,7 @@ type Cluster struct {
 
 // FindPool returns the pool of a kind of device, or nil if there is none.
 func (c *Cluster) FindPool(device string) *Pool {
-	return findFirst(c.Pools, func(p *Pool) bool { return p.Device == device })
+	return document.First(c.Pools, func(p *Pool) bool { return p.Device == device })
 }
 
 // HostShared says that all devices are on one host. Transfers between devices without nic_gbps then take no

@@ -83,7 +83,7 @@ type FlowKind struct {
 // CostOn returns how long a module takes to load on a kind of device, and its working memory. They are 0 where it
 // does not run. Modules without figures by kind have the same on all.
 func (m *FlowModule) CostOn(device string) FlowKind {
-	if k := findFirst(m.Kinds, func(k *FlowKind) bool { return k.Device == device }); k != nil {
+	if k := document.First(m.Kinds, func(k *FlowKind) bool { return k.Device == device }); k != nil {
 		return *k
 	}
 	if len(m.Kinds) > 0 {

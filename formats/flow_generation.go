@@ -20,7 +20,7 @@ type FlowGeneration struct {
 
 // InstanceOn returns how the language model runs on a kind of device, or nil if it does not run there.
 func (l *FlowGeneration) InstanceOn(device string) *LLMInstance {
-	return findFirst(l.Instances, func(in *LLMInstance) bool { return in.Device == device })
+	return document.First(l.Instances, func(in *LLMInstance) bool { return in.Device == device })
 }
 
 // Generates reports whether the module's model is a language model, whose tasks are described by their tokens.

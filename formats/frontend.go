@@ -120,7 +120,7 @@ func (d *Plan) runCPUOnFrontEnd() time.Duration {
 			for j := range l.Stages {
 				s := &l.Stages[j]
 				threads, ok := CPUThreads(s.Device)
-				pool := findFirst(d.Pools, func(p *Pool) bool { return p.Device == s.Device })
+				pool := document.First(d.Pools, func(p *Pool) bool { return p.Device == s.Device })
 				if !ok || pool == nil {
 					continue
 				}

@@ -184,7 +184,7 @@ type Records struct {
 
 // FindModel returns the answers of a model, or nil if there are none.
 func (r *Records) FindModel(model string) *ModelRecords {
-	return findFirst(r.Models, func(m *ModelRecords) bool { return m.Model == model })
+	return document.First(r.Models, func(m *ModelRecords) bool { return m.Model == model })
 }
 
 // ModelRecords are one model's answers, sample by sample.

@@ -35,7 +35,7 @@ func (s *PoolPlan) ServedModels() []Served { return s.Models }
 
 // PromiseFor returns what the plan promises for a deployed model or class: the entry with the same key.
 func (s *PoolPlan) PromiseFor(d *Deployed) Served {
-	if m := findFirst(s.Models, func(m *Served) bool { return m.Key() == d.Key() }); m != nil {
+	if m := document.First(s.Models, func(m *Served) bool { return m.Key() == d.Key() }); m != nil {
 		return *m
 	}
 	return Served{}

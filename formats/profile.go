@@ -114,12 +114,12 @@ const PrecisionFP16 = "fp16"
 
 // FindModel returns the model of that name, or nil if there is none.
 func (p *Profile) FindModel(model string) *ProfileModel {
-	return findFirst(p.Models, func(m *ProfileModel) bool { return m.Model == model })
+	return document.First(p.Models, func(m *ProfileModel) bool { return m.Model == model })
 }
 
 // FindMeasurement returns the measurement at a kind of device, share 1/v and batch size, or nil if there is none.
 func (m *ProfileModel) FindMeasurement(device string, share, batch int) *Measurement {
-	return findFirst(m.Measurements, func(s *Measurement) bool { return s.Device == device && s.Share == share && s.Batch == batch })
+	return document.First(m.Measurements, func(s *Measurement) bool { return s.Device == device && s.Share == share && s.Batch == batch })
 }
 
 // ExecutionFor returns how the times on the plan's device kinds were measured (provider, options, precision), so

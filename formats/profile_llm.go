@@ -98,11 +98,11 @@ func (l *ModelLoads) LeavesUS() document.Micros {
 
 // LLMOn returns the costs of a model on tensorParallel devices of a kind, or nil if the profile has none.
 func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, *LLMInstance) {
-	m := findFirst(p.LLMs, func(m *LLMProfile) bool { return m.Model == model })
+	m := document.First(p.LLMs, func(m *LLMProfile) bool { return m.Model == model })
 	if m == nil {
 		return nil, nil
 	}
-	in := findFirst(m.Instances, func(in *LLMInstance) bool { return in.Device == device && in.TensorParallel == tensorParallel })
+	in := document.First(m.Instances, func(in *LLMInstance) bool { return in.Device == device && in.TensorParallel == tensorParallel })
 	if in == nil {
 		return nil, nil
 	}

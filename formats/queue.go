@@ -171,7 +171,7 @@ func (q *QueuePlan) ServedModels() []Served {
 
 // PromiseFor returns what the plan promises for a deployed model or class: the entry with the same key.
 func (q *QueuePlan) PromiseFor(d *Deployed) Served {
-	if c := findFirst(q.Classes, func(c *QueueClass) bool { return c.Key() == d.Key() }); c != nil {
+	if c := document.First(q.Classes, func(c *QueueClass) bool { return c.Key() == d.Key() }); c != nil {
 		return c.Served
 	}
 	return Served{}

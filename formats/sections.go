@@ -31,13 +31,13 @@ var workloadParts = []workloadPart{modelsPart, cascadePart, applicationsPart, ll
 
 // PlanKinds lists the kinds of plans.
 func PlanKinds() []string {
-	return namesOf(planKinds, func(k *planKind) string { return k.name })
+	return document.Texts(planKinds, func(k *planKind) string { return k.name })
 }
 
 // WorkloadKinds lists the kinds of plans that a workload can ask for, also those
 // that cannot be made yet.
 func WorkloadKinds() []string {
-	return namesOf(workloadParts, func(p *workloadPart) string { return p.kind })
+	return document.Texts(workloadParts, func(p *workloadPart) string { return p.kind })
 }
 
 // PlanOptions returns the options of a kind of plan, or nil if the kind is unknown.
@@ -49,12 +49,12 @@ func PlanOptions(kind string) []document.Option {
 }
 
 func planKindOf(name string) *planKind {
-	return findFirst(planKinds, func(k *planKind) bool { return k.name == name })
+	return document.First(planKinds, func(k *planKind) bool { return k.name == name })
 }
 
 // sectionOf returns the name of the kind of plan that a section belongs to, or "" if it belongs to none.
 func sectionOf(section PlanSection) string {
-	if k := findFirst(planKinds, func(k *planKind) bool { return reflect.TypeOf(k.section) == reflect.TypeOf(section) }); k != nil {
+	if k := document.First(planKinds, func(k *planKind) bool { return reflect.TypeOf(k.section) == reflect.TypeOf(section) }); k != nil {
 		return k.name
 	}
 	return ""
@@ -80,7 +80,7 @@ func (d *Workload) WorkloadKind() (kind, field string) {
 	if d.Section == nil {
 		return "", ""
 	}
-	if p := findFirst(workloadParts, func(p *workloadPart) bool { return reflect.TypeOf(p.section) == reflect.TypeOf(d.Section) }); p != nil {
+	if p := document.First(workloadParts, func(p *workloadPart) bool { return reflect.TypeOf(p.section) == reflect.TypeOf(d.Section) }); p != nil {
 		return p.kind, p.name
 	}
 	return "", ""
