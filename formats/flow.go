@@ -148,11 +148,7 @@ func FlowOf(p *Plan) *FlowPlan { return planSection[*FlowPlan](p) }
 
 // ServedModels returns what requests can ask for in a plan of applications: each application, with its promise.
 func (f *FlowPlan) ServedModels() []Served {
-	out := make([]Served, len(f.Applications))
-	for i := range f.Applications {
-		out[i] = f.Applications[i].Served
-	}
-	return out
+	return document.Map(f.Applications, func(a *FlowApplication) Served { return a.Served })
 }
 
 // PromiseFor returns the promise that a deployed model has to keep: that of the application with the shortest SLO

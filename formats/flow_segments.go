@@ -43,11 +43,7 @@ func (m *Module) Services() []string {
 	if len(m.Routes) == 0 {
 		return []string{cmp.Or(m.Model, m.Name)}
 	}
-	var out []string
-	for i := range m.Routes {
-		out = append(out, m.Routes[i].Model)
-	}
-	return out
+	return document.Map(m.Routes, func(r *Route) string { return r.Model })
 }
 
 // servicesOf returns the models of all modules of an application, of both forms.

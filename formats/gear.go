@@ -111,11 +111,7 @@ func ChainError(fieldPath string, stage, replicas, chains int) *document.Error {
 
 // DeviceKinds returns the device kinds of a pipeline's stages in order, as one text.
 func (l *Pipeline) DeviceKinds() string {
-	var kinds []string
-	for i := range l.Stages {
-		kinds = append(kinds, l.Stages[i].Device)
-	}
-	return strings.Join(kinds, ", ")
+	return strings.Join(document.Map(l.Stages, func(s *Stage) string { return s.Device }), ", ")
 }
 
 // CascadeName is the name under which requests ask for a plan's cascade.

@@ -164,11 +164,7 @@ func (d *Plan) ServedModels() []Served {
 // AttainmentShares returns, for everything that requests can ask for, the share of its requests that must be in
 // time, by its percentile: .99 for p99.
 func (d *Plan) AttainmentShares() []float64 {
-	var shares []float64
-	for _, s := range d.ServedModels() {
-		shares = append(shares, document.ShareAt(s.Percentile))
-	}
-	return shares
+	return document.Map(d.ServedModels(), func(s *Served) float64 { return document.ShareAt(s.Percentile) })
 }
 
 // AttainmentGroups returns groups of indexes into ServedModels whose requests are judged together: the share in

@@ -162,11 +162,7 @@ func StatedRuns(p *Plan) *QueueRuns {
 // ServedModels returns what requests can ask for in a plan of LLM servers: each model with a class, and its
 // promise.
 func (q *QueuePlan) ServedModels() []Served {
-	out := make([]Served, len(q.Classes))
-	for i := range q.Classes {
-		out[i] = q.Classes[i].Served
-	}
-	return out
+	return document.Map(q.Classes, func(c *QueueClass) Served { return c.Served })
 }
 
 // PromiseFor returns what the plan promises for a deployed model or class: the entry with the same key.

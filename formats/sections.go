@@ -31,13 +31,13 @@ var workloadParts = []workloadPart{modelsPart, cascadePart, applicationsPart, ll
 
 // PlanKinds lists the kinds of plans.
 func PlanKinds() []string {
-	return document.Texts(planKinds, func(k *planKind) string { return k.name })
+	return document.Map(planKinds, func(k *planKind) string { return k.name })
 }
 
 // WorkloadKinds lists the kinds of plans that a workload can ask for, also those
 // that cannot be made yet.
 func WorkloadKinds() []string {
-	return document.Texts(workloadParts, func(p *workloadPart) string { return p.kind })
+	return document.Map(workloadParts, func(p *workloadPart) string { return p.kind })
 }
 
 // PlanOptions returns the options of a kind of plan, or nil if the kind is unknown.
@@ -88,20 +88,14 @@ func (d *Workload) WorkloadKind() (kind, field string) {
 
 // Sections returns the sections that plans may have, one for each kind, for decoding and schemas.
 func (*Plan) Sections() []document.Section {
-	var out []document.Section
-	for i := range planKinds {
-		k := &planKinds[i]
-		out = append(out, document.Section{Name: k.name, Type: reflect.TypeOf(k.section), Schema: k.schema, Options: k.options})
-	}
-	return out
+	return document.Map(planKinds, func(k *planKind) document.Section {
+		return document.Section{Name: k.name, Type: reflect.TypeOf(k.section), Schema: k.schema, Options: k.options}
+	})
 }
 
 // Sections returns the sections that workloads may have, for decoding and schemas.
 func (*Workload) Sections() []document.Section {
-	var out []document.Section
-	for i := range workloadParts {
-		p := &workloadParts[i]
-		out = append(out, document.Section{Name: p.name, Type: reflect.TypeOf(p.section), Schema: p.schema})
-	}
-	return out
+	return document.Map(workloadParts, func(p *workloadPart) document.Section {
+		return document.Section{Name: p.name, Type: reflect.TypeOf(p.section), Schema: p.schema}
+	})
 }

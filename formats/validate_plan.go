@@ -272,7 +272,7 @@ func (p *planChecker) checkStage(l *Pipeline, s *Stage, isLast bool, fieldPath s
 }
 
 func (p *planChecker) didYouMean(device string) string {
-	kinds := document.Texts(p.plan.Pools, func(o *Pool) string { return o.Device })
+	kinds := document.Map(p.plan.Pools, func(o *Pool) string { return o.Device })
 	return cmp.Or(document.DidYouMean(device, kinds), "the pools are "+strings.Join(kinds, ", "))
 }
 

@@ -59,7 +59,7 @@ func (d *Workload) Validate() error {
 	var c document.Checker
 	c.Values(d, d.Format, FormatWorkload, rules)
 	if d.Section == nil {
-		names := document.Texts(workloadParts, func(p *workloadPart) string { return p.name })
+		names := document.Map(workloadParts, func(p *workloadPart) string { return p.name })
 		c.Fail("", "none of "+document.List(names), "exactly one of them", "")
 	} else {
 		d.Section.check(&c)

@@ -46,13 +46,13 @@ type Older interface {
 type Kinds []Kind
 
 // Names returns the names of the kinds.
-func (t Kinds) Names() []string { return Texts(t, func(k *Kind) string { return k.Name }) }
+func (t Kinds) Names() []string { return Map(t, func(k *Kind) string { return k.Name }) }
 
-// Texts returns a text for each entry of a list.
-func Texts[T any](list []T, textOf func(*T) string) []string {
-	var out []string
+// Map returns a value for each entry of a list.
+func Map[T, V any](list []T, valueOf func(*T) V) []V {
+	var out []V
 	for i := range list {
-		out = append(out, textOf(&list[i]))
+		out = append(out, valueOf(&list[i]))
 	}
 	return out
 }
@@ -268,7 +268,7 @@ func (t Kinds) formatOf(src *source, root *node, wanted string) (*Kind, *Error) 
 	unversioned := func(format string) string { base, _, _ := strings.Cut(format, "/v"); return base }
 	info := First(t, func(k *Kind) bool { return unversioned(k.Format) == unversioned(f.text) })
 	if info == nil {
-		return nil, src.fail(f.pos, "format", f.describe(), expected, DidYouMean(f.text, Texts(t, func(k *Kind) string { return k.Format })))
+		return nil, src.fail(f.pos, "format", f.describe(), expected, DidYouMean(f.text, Map(t, func(k *Kind) string { return k.Format })))
 	}
 	if wanted != "" && info.Name != wanted {
 		return nil, src.fail(f.pos, "format", "a "+info.Name, expected, "this file is a "+info.Name+"; give a "+wanted+" here")

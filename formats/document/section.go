@@ -18,7 +18,7 @@ type Sectioned interface{ Sections() []Section }
 
 // sectionNames returns the names of the fields that a section may have.
 func (info *structInfo) sectionNames() []string {
-	return Texts(info.sections, func(s *Section) string { return s.Name })
+	return Map(info.sections, func(s *Section) string { return s.Name })
 }
 
 // sectionName returns the name of the field for a section of this type, or "" if there is none.

@@ -53,7 +53,7 @@ func (v *Values) Put(name string, value any) {
 
 // names returns the names of all options, in order.
 func (v Values) names() []string {
-	return Texts(v.options, func(o *Option) string { return o.Name })
+	return Map(v.options, func(o *Option) string { return o.Name })
 }
 
 // Get returns the value of an option, or nil if there is no option of that name.
