@@ -54,11 +54,7 @@ func (a *Application) checkConditions(c *document.Checker, fieldPath string) Con
 			if e, ok := errors.AsType[*condition.Error](err); ok {
 				offset, reason = e.Column, e.Reason
 			}
-			path := t.path
-			if fieldPath != "" {
-				path = fieldPath + "." + path
-			}
-			c.Fail(path, fmt.Sprintf("%s, whose column %d is wrong: %s", document.Quote(t.text), offset, reason), "a condition of type "+string(t.valueKind), "")
+			c.Fail(document.Join(fieldPath, t.path), fmt.Sprintf("%s, whose column %d is wrong: %s", document.Quote(t.text), offset, reason), "a condition of type "+string(t.valueKind), "")
 			continue
 		}
 		out[t.path] = x

@@ -349,13 +349,7 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 		s := &m.Measurements[k]
 		fieldPath := fmt.Sprintf("%s.measurements[%d]", path, k)
 		s.check(c, len(m.Blocks), devices, fieldPath)
-		p := point{s.Device, s.Share, s.Batch}
-		if firstIndex, dup := seen[p]; dup {
-			c.Failf(fmt.Sprintf("device %s, share 1/%d, batch %d a second time", document.Quote(s.Device), s.Share, s.Batch),
-				"each device, share and batch once", fmt.Sprintf("it stands at index %d already", firstIndex), "%s", fieldPath)
-		} else {
-			seen[p] = k
-		}
+		document.CheckUnique(c, seen, k, point{s.Device, s.Share, s.Batch}, fieldPath, fmt.Sprintf("device %s, share 1/%d, batch %d", document.Quote(s.Device), s.Share, s.Batch), "each device, share and batch once")
 	}
 }
 

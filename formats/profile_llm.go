@@ -129,11 +129,7 @@ func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, f
 			if _, ok := devices[in.Device]; !ok && devices != nil {
 				c.Fail(fieldPath+".device", "the device "+document.Quote(in.Device), "a device of the list devices", "")
 			}
-			if firstIndex, isDuplicate := places[instanceKey{in.Device, in.TensorParallel}]; isDuplicate {
-				c.Fail(fieldPath, fmt.Sprintf("device %s with tensor_parallel %d a second time", document.Quote(in.Device), in.TensorParallel), "each once", fmt.Sprintf("it stands at index %d already", firstIndex))
-			} else {
-				places[instanceKey{in.Device, in.TensorParallel}] = k
-			}
+			document.CheckUnique(c, places, k, instanceKey{in.Device, in.TensorParallel}, fieldPath, fmt.Sprintf("device %s with tensor_parallel %d", document.Quote(in.Device), in.TensorParallel), "each once")
 			in.check(c, fieldPath)
 		}
 	}

@@ -312,10 +312,7 @@ func (q *QueuePlan) checkInstanceModels(p *planChecker, in *QueueInstance, field
 	caps := map[string]int{}
 	for k := range in.Caps {
 		c := &in.Caps[k]
-		if firstIndex, isDuplicate := caps[c.Class]; isDuplicate {
-			p.Failf(document.Quote(c.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", firstIndex), "%s.caps[%d].class", fieldPath, k)
-		}
-		caps[c.Class] = k
+		document.CheckUnique(p.Checker, caps, k, c.Class, fmt.Sprintf("%s.caps[%d].class", fieldPath, k), document.Quote(c.Class), "each class once")
 		p.FailIf(!slices.ContainsFunc(q.Classes, func(o QueueClass) bool { return o.Class == c.Class }), fmt.Sprintf("%s.caps[%d].class", fieldPath, k), "the class "+document.Quote(c.Class), "a class of the plan")
 	}
 }

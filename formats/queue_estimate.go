@@ -46,10 +46,7 @@ func (q *QueuePlan) checkEstimates(p *planChecker) {
 	for i := range q.Estimates {
 		e, fieldPath := &q.Estimates[i], fmt.Sprintf("queue.estimates[%d]", i)
 		k := key{e.Model, e.Device, e.MegaTokens > 0}
-		if firstIndex, isDuplicate := indexByKey[k]; isDuplicate {
-			p.Fail(fieldPath+".model", document.Quote(e.Model)+" on "+document.Quote(e.Device)+" a second time", "each model and device once, and once for mega prompts", fmt.Sprintf("it stands at index %d already", firstIndex))
-		}
-		indexByKey[k] = i
+		document.CheckUnique(p.Checker, indexByKey, i, k, fieldPath+".model", document.Quote(e.Model)+" on "+document.Quote(e.Device), "each model and device once, and once for mega prompts")
 		p.FailIf(!slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == e.Model }), fieldPath+".model", "the model "+document.Quote(e.Model), "one of queue.models")
 		if _, ok := p.pools[e.Device]; !ok {
 			p.Fail(fieldPath+".device", "the device "+document.Quote(e.Device), "a device of the plan's pools", p.didYouMean(e.Device))

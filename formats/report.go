@@ -372,9 +372,6 @@ func (t *TokenReport) checkTokens(c *document.Checker) {
 	indexByName := map[string]int{}
 	for i := range t.Classes {
 		k, fieldPath := &t.Classes[i], fmt.Sprintf("classes[%d]", i)
-		if firstIndex, isDuplicate := indexByName[k.Class]; isDuplicate {
-			c.Fail(fieldPath+".class", document.Quote(k.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", firstIndex))
-		}
-		indexByName[k.Class] = i
+		document.CheckUnique(c, indexByName, i, k.Class, fieldPath+".class", document.Quote(k.Class), "each class once")
 	}
 }

@@ -199,6 +199,16 @@ func (c *Checker) Name(indexByName map[string]int, i int, name, path string, arg
 	}
 }
 
+// CheckUnique records an error if the key of entry i stood in the list before. indexByKey has the earlier keys, to which it is
+// added.
+func CheckUnique[K comparable](c *Checker, indexByKey map[K]int, i int, key K, path, found, expected string) {
+	if firstIndex, isDuplicate := indexByKey[key]; isDuplicate {
+		c.Fail(path, found+" a second time", expected, fmt.Sprintf("it stands at index %d already", firstIndex))
+		return
+	}
+	indexByKey[key] = i
+}
+
 // PrintableName describes the names for which Printable returns true.
 const PrintableName = "a name without line breaks, tabs and other control characters"
 

@@ -124,13 +124,7 @@ func readFile(path string) (string, error) {
 	}
 	maxBytes := maxDocument.Load()
 	tooLarge := &Error{File: path, Found: "more than " + Bytes(maxBytes).String(), Expected: "a document of no more than that", Hint: "--max-document raises the limit"}
-	switch {
-	case errors.Is(rerr, io.EOF), errors.Is(rerr, io.ErrUnexpectedEOF):
-		if int64(n) > maxBytes {
-			return "", tooLarge
-		}
-		return string(head), nil
-	case rerr != nil:
+	if rerr != nil && !errors.Is(rerr, io.EOF) && !errors.Is(rerr, io.ErrUnexpectedEOF) {
 		return "", fmt.Errorf("reading %s: %w", path, rerr)
 	}
 	var text strings.Builder
