@@ -2,6 +2,7 @@ package formats
 
 import (
 	"fmt"
+	"slices"
 
 	"inferplan/formats/document"
 )
@@ -78,13 +79,9 @@ func (w *Way) check(c *document.Checker, fieldPath string) {
 func (f *FlowPlan) checkTransitions(p *planChecker) {
 	p.FailIf(len(f.Transitions) > 0 && !f.Workflow(), "flow.transitions", "ways of requests", "none: the applications have no segments")
 	checkPaths(p.Checker, f.Transitions, "flow.transitions")
-	knownApplications := map[string]bool{}
-	for i := range f.Applications {
-		knownApplications[f.Applications[i].Model] = true
-	}
 	for i := range f.Transitions {
-		if name := f.Transitions[i].Application; !knownApplications[name] {
-			p.Fail(fmt.Sprintf("flow.transitions[%d].application", i), document.Quote(name), "an application of the plan", "")
-		}
+		name := f.Transitions[i].Application
+		isKnown := slices.ContainsFunc(f.Applications, func(a FlowApplication) bool { return a.Model == name })
+		p.FailIf(!isKnown, fmt.Sprintf("flow.transitions[%d].application", i), document.Quote(name), "an application of the plan")
 	}
 }

@@ -115,17 +115,12 @@ func (d *Plan) runCPUOnFrontEnd() time.Duration {
 			return 0
 		}
 		rates += m.RPS()
-		for k := range m.Pipelines {
-			l := &m.Pipelines[k]
-			for j := range l.Stages {
-				s := &l.Stages[j]
-				threads, ok := CPUThreads(s.Device)
-				pool := document.First(d.Pools, func(p *Pool) bool { return p.Device == s.Device })
-				if !ok || pool == nil {
-					continue
-				}
-				cpuTime += l.RPS * float64(d.RunUS(l, s).D()) * float64(threads) / float64(l.Batch*pool.nodes())
-			}
+	}
+	for s := range d.Stages() {
+		threads, ok := CPUThreads(s.Device)
+		pool := document.First(d.Pools, func(p *Pool) bool { return p.Device == s.Device })
+		if l := s.Pipeline; ok && pool != nil {
+			cpuTime += l.RPS * float64(d.RunUS(l, s.Stage).D()) * float64(threads) / float64(l.Batch*pool.nodes())
 		}
 	}
 	if rates <= 0 {

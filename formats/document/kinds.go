@@ -73,24 +73,22 @@ func (t Kinds) Find(name string) *Kind {
 }
 
 // Read reads a file with a document of the given kind, decodes it into its type T and validates it.
-func Read[T any](t Kinds, path, kind string) (T, error) {
+func Read[T any](t Kinds, path, kind string) (doc T, err error) {
 	text, err := readFile(path)
 	if err != nil {
-		var zero T
-		return zero, err
+		return doc, err
 	}
 	return Decode[T](t, text, path, kind)
 }
 
 // Decode decodes and validates a text with a document of a kind, as Read does with a file. Errors use name for the
 // text.
-func Decode[T any](t Kinds, text, name, kind string) (T, error) {
-	_, doc, err := t.Decode(text, name, kind)
-	if err != nil {
-		var zero T
-		return zero, err
+func Decode[T any](t Kinds, text, name, kind string) (doc T, err error) {
+	_, decoded, err := t.Decode(text, name, kind)
+	if err == nil {
+		doc = decoded.(T)
 	}
-	return doc.(T), nil
+	return doc, err
 }
 
 // maxDocument bounds the size of files that are read, in bytes.
