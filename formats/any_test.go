@@ -35,5 +35,5 @@ func marshalValid(doc any) ([]byte, error) {
 
 // findOption returns the option of that name, or nil.
 func findOption(list []document.Option, name string) *document.Option {
-	return findFirst(list, func(o *document.Option) bool { return o.Name == name })
+	return document.First(list, func(o *document.Option) bool { return o.Name == name })
 }

@@ -1,7 +1,6 @@
 package formats
 
 import (
-	"fmt"
 	"strings"
 
 	"inferplan/formats/document"
@@ -115,22 +114,16 @@ func checkClassName(c *document.Checker, class, path string) {
 // checkKey reports to c an entry i of a list whose model has no name, whose class has no valid name, or that
 // stands in the list a second time. indexByKey has the entries before it.
 func checkKey(c *document.Checker, indexByKey map[ModelClass]int, i int, k ModelClass, path string) {
-	switch firstIndex, isDuplicate := indexByKey[k]; {
+	switch {
 	case k.Model == "":
 		c.Fail(path+".model", "an empty name", "a name", "")
-		return
 	case !document.Printable(k.Model):
 		c.Fail(path+".model", "the name "+document.Quote(k.Model), document.PrintableName, "")
-		return
 	case !isClassName(k.Class):
 		checkClassName(c, k.Class, path)
-		return
-	case isDuplicate && k.Class == "":
-		c.Fail(path+".model", document.Quote(k.Model)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", firstIndex))
-		return
-	case isDuplicate:
-		c.Fail(path+".class", document.Quote(k.Class)+" of "+k.Model+" a second time", "each class of a model once", fmt.Sprintf("it stands at index %d already", firstIndex))
-		return
+	case k.Class == "":
+		document.CheckUnique(c, indexByKey, i, k, path+".model", document.Quote(k.Model), "each name once")
+	default:
+		document.CheckUnique(c, indexByKey, i, k, path+".class", document.Quote(k.Class)+" of "+k.Model, "each class of a model once")
 	}
-	indexByKey[k] = i
 }

@@ -21,7 +21,7 @@ type Cluster struct {
 
 // FindPool returns the pool of a kind of device, or nil if there is none.
 func (c *Cluster) FindPool(device string) *Pool {
-	return findFirst(c.Pools, func(p *Pool) bool { return p.Device == device })
+	return document.First(c.Pools, func(p *Pool) bool { return p.Device == device })
 }
 
 // HostShared says that all devices are on one host. Transfers between devices without nic_gbps then take no
@@ -41,14 +41,14 @@ const (
 type Pool struct {
 	Device        string         `json:"device"` // kind, as in the profile
 	Count         int            `json:"count"`
-	MaxShares     int            `json:"max_shares,omitempty" default:"1"`        // shares 1/1..1/max_shares; default 1
-	PerNode       int            `json:"per_node,omitempty" default:"1"`          // devices that share one NIC; default 1
-	NICGbps       float64        `json:"nic_gbps,omitempty" default:"no network"` // usable rate; if absent, nothing can be sent to other kinds of devices, except on a shared host
-	NICEfficiency float64        `json:"nic_efficiency,omitempty" default:"1"`    // multiplies nic_gbps; default 1
-	Memory        document.Bytes `json:"memory,omitempty" default:"no limit"`     // per device; if absent, not limited
-	USDPerHour    float64        `json:"usd_per_hour,omitempty"`
-	Watts         float64        `json:"watts,omitempty"`
-	Sharing       string         `json:"sharing,omitempty"` // exclusive (default) or time
+	MaxShares     int            `json:"max_shares,omitempty" default:"1"`                           // shares 1/1..1/max_shares; default 1
+	PerNode       int            `json:"per_node,omitempty" default:"1"`                             // devices that share one NIC; default 1
+	NICGbps       float64        `json:"nic_gbps,omitempty" default:"no network"`                    // usable rate; if absent, nothing can be sent to other kinds of devices, except on a shared host
+	NICEfficiency float64        `json:"nic_efficiency,omitempty" default:"1" check:"positiveShare"` // multiplies nic_gbps; default 1
+	Memory        document.Bytes `json:"memory,omitempty" default:"no limit"`                        // per device; if absent, not limited
+	USDPerHour    float64        `json:"usd_per_hour,omitempty" check:"nonnegative"`
+	Watts         float64        `json:"watts,omitempty" check:"nonnegative"`
+	Sharing       string         `json:"sharing,omitempty" check:"exclusive|time"` // exclusive (default) or time
 }
 
 // TimeShared returns whether the stages on a pool take turns on its devices, instead of having shares of them. If
@@ -88,10 +88,9 @@ func CPUThreads(kind string) (int, bool) {
 // field path.
 func (d *Cluster) Validate() error {
 	var c document.Checker
-	c.Header(d, d.Format, FormatCluster)
+	c.Values(d, d.Format, FormatCluster, rules)
 	c.OptionalWord("host", d.Host, HostShared)
 	checkPools(&c, d.Pools)
-	d.FrontEnd.check(&c)
 	return c.Err()
 }
 
@@ -116,13 +115,7 @@ func checkPools(c *document.Checker, pools []Pool) {
 		c.FailIf(p.MaxShares < 0 || p.MaxShares > maxShares, path+".max_shares", p.MaxShares, "1 to %d", maxShares)
 		c.FailIf(p.MaxShares > 1 && (IsCPU(p.Device) || p.Sharing == SharingTime), path+".max_shares", p.MaxShares, "1: CPU thread sets and time-shared devices have no shares")
 		c.FailIf(p.PerNode < 0 || p.PerNode > maxCount, path+".per_node", p.PerNode, "1 or more devices per node")
-		if p.NICGbps < 0 {
-			c.Fail(path+".nic_gbps", document.Number(p.NICGbps), "a positive rate", "leave it out where there is no network; host: shared says that all devices are on one host")
-		}
-		c.FailIf(p.NICEfficiency < 0 || p.NICEfficiency > 1, path+".nic_efficiency", p.NICEfficiency, "a share above 0, at most 1")
-		document.AtLeast(c, p.USDPerHour, 0, path, ".usd_per_hour")
-		document.AtLeast(c, p.Watts, 0, path, ".watts")
-		c.OptionalWord(path+".sharing", p.Sharing, SharingExclusive, SharingTime)
+		c.HintIf(p.NICGbps < 0, path+".nic_gbps", p.NICGbps, "a positive rate", "leave it out where there is no network; host: shared says that all devices are on one host")
 	}
 }
 

@@ -42,25 +42,6 @@ var kindTable = document.Kinds{
 // Kinds lists the kinds of documents.
 func Kinds() []string { return kindTable.Names() }
 
-// namesOf returns the names of a list's entries.
-func namesOf[T any](list []T, name func(*T) string) []string {
-	var out []string
-	for i := range list {
-		out = append(out, name(&list[i]))
-	}
-	return out
-}
-
-// findFirst returns a pointer to the first entry that matches, or nil if there is none.
-func findFirst[T any](list []T, matches func(*T) bool) *T {
-	for i := range list {
-		if matches(&list[i]) {
-			return &list[i]
-		}
-	}
-	return nil
-}
-
 // Decode reads a document of any kind from bytes. doc is a *Profile, *Cluster and so on. Errors use name for the
 // document. Its ending (.json, .yaml, .yml) selects the syntax. Without a known ending, text that starts with a
 // brace is read as JSON.

@@ -22,7 +22,7 @@
 //   - Bucket: a model at one size of its inputs.
 //   - Figure: the latency that an SLO bounds: e2e, ttft or tpot.
 //
-// Read decode.go and sections.go first, then workload.go and plan.go. Each kind of plan has files of its own:
+// Read decode.go, sections.go and rules.go first, then workload.go and plan.go. Each kind of plan has files of its own:
 // pool.go; gear.go and gear_workload.go; queue.go and queue_workload.go; flow.go, flow_workload.go and
 // flow_segments.go. profile.go, cluster.go and report.go are the other documents, validate.go and validate_plan.go
 // the common checks.

@@ -140,7 +140,7 @@ func TestBadDocuments(t *testing.T) {
 					t.Errorf("no position: %#v", e)
 				}
 			}
-			got := strings.ReplaceAll(err.Error()+"\n", document.List(namesOf(workloadParts, func(p *workloadPart) string { return p.name })), "{parts}")
+			got := strings.ReplaceAll(err.Error()+"\n", document.List(document.Map(workloadParts, func(p *workloadPart) string { return p.name })), "{parts}")
 			golden := file + ".want"
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {

@@ -4,8 +4,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-
-	"inferplan/formats/document"
 )
 
 // A plan carries how its kinds' numbers were taken where there is a choice: GPUs.
@@ -23,11 +21,10 @@ func TestPlanCarriesExecutionOfGPUsOnly(t *testing.T) {
 	if got := p.ExecutionFor([]Pool{{Device: "cpu-1"}}); got != nil {
 		t.Errorf("a plan for CPUs carries %+v", got)
 	}
-	var c document.Checker
 	plan := &Plan{Pools: []Pool{{Device: "H100"}}, Execution: []Execution{{Device: "H100"}, {Device: "H100"}, {Device: "L4"}, {Device: "H100", Precision: "int8"}}}
-	plan.checkExecution(&c)
+	err := plan.Validate()
 	for _, part := range []string{"execution[1].device", "execution[2].device", "execution[3].precision"} {
-		if err := c.Err(); err == nil || !strings.Contains(err.Error(), part) {
+		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("nothing is said of %s: %v", part, err)
 		}
 	}

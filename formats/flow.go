@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
 
 	"inferplan/formats/document"
@@ -55,8 +54,8 @@ func (a *FlowApplication) application() *Application {
 // FlowModule holds what a plan says of a deployed module, besides its pipelines.
 type FlowModule struct {
 	Model       string          `json:"model"`
-	Accuracy    float64         `json:"accuracy,omitempty"`      // the accuracy of the variant that was chosen
-	ColdStartUS document.Micros `json:"cold_start_us,omitempty"` // time from the decision for a further replica until it serves; in a workflow, the time of a load
+	Accuracy    float64         `json:"accuracy,omitempty" check:"share"` // the accuracy of the variant that was chosen
+	ColdStartUS document.Micros `json:"cold_start_us,omitempty"`          // time from the decision for a further replica until it serves; in a workflow, the time of a load
 	// The fields below are for workflows. A copy takes WeightBytes of a device's memory, and a batch also
 	// WorkingBytes. Moving an output takes NearUS to another device of the same node, and FarUS to a device of
 	// another node. Resident lists the devices that hold a copy at the start, numbered through all pools.
@@ -84,10 +83,8 @@ type FlowKind struct {
 // CostOn returns how long a module takes to load on a kind of device, and its working memory. They are 0 where it
 // does not run. Modules without figures by kind have the same on all.
 func (m *FlowModule) CostOn(device string) FlowKind {
-	for i := range m.Kinds {
-		if m.Kinds[i].Device == device {
-			return m.Kinds[i]
-		}
+	if k := document.First(m.Kinds, func(k *FlowKind) bool { return k.Device == device }); k != nil {
+		return *k
 	}
 	if len(m.Kinds) > 0 {
 		return FlowKind{Device: device} // it does not run there
@@ -110,7 +107,7 @@ type FlowScaling struct {
 	LookaheadUS document.Micros `json:"lookahead_us,omitempty"`
 	// RiseSigmas is the number of standard deviations of the arrivals' noise that a rise has to exceed to count. If the last
 	// seconds of the window exceed that, only they count. 0 means that every rise counts, over the whole window.
-	RiseSigmas float64    `json:"rise_sigmas,omitempty"`
+	RiseSigmas float64    `json:"rise_sigmas,omitempty" check:"nonnegative"`
 	MaxWorkers int        `json:"max_workers"`
 	Start      []int      `json:"start"` // replicas at the beginning, by module
 	Table      []FlowRate `json:"table"` // rows by rising rate; the first from 0
@@ -147,18 +144,11 @@ var flowOptions = []document.Option{
 }
 
 // FlowOf is the section of a plan of applications; nil for other plans.
-func FlowOf(p *Plan) *FlowPlan {
-	s, _ := p.Section.(*FlowPlan)
-	return s
-}
+func FlowOf(p *Plan) *FlowPlan { return planSection[*FlowPlan](p) }
 
 // ServedModels returns what requests can ask for in a plan of applications: each application, with its promise.
 func (f *FlowPlan) ServedModels() []Served {
-	out := make([]Served, len(f.Applications))
-	for i := range f.Applications {
-		out[i] = f.Applications[i].Served
-	}
-	return out
+	return document.Map(f.Applications, func(a *FlowApplication) Served { return a.Served })
 }
 
 // PromiseFor returns the promise that a deployed model has to keep: that of the application with the shortest SLO
@@ -355,7 +345,6 @@ func (f *FlowPlan) checkModule(p *planChecker, i int, usedModels map[string]bool
 	if p.FailIf(m.Model != d.Model || d.Class != "", fmt.Sprintf("flow.modules[%d].model", i), document.Quote(m.Model), "the model at the same place of the deployment, "+document.Quote(d.Model)+", without a class") {
 		return
 	}
-	p.Share(fmt.Sprintf("flow.modules[%d].accuracy", i), m.Accuracy)
 	p.FailIf(!usedModels[d.Model], fieldPath+".model", document.Quote(d.Model), "a model of some application's module")
 	p.FailIf(len(d.Pipelines) == 0, fieldPath+".pipelines", "nothing", "a pipeline for each device kind that the module is on")
 	promised := f.PromiseFor(d)
@@ -372,14 +361,11 @@ func (f *FlowPlan) checkModule(p *planChecker, i int, usedModels map[string]bool
 func (f *FlowPlan) checkScaling(p *planChecker) {
 	s := f.Scaling
 	p.FailIf(s.EveryUS <= 0 || s.WindowUS <= 0 || s.MaxWorkers < 1, "flow.scaling", fmt.Sprintf("every_us %v, window_us %v, max_workers %d", s.EveryUS, s.WindowUS, s.MaxWorkers), "positive times and at least one worker")
-	p.FailIf(!(s.RiseSigmas >= 0) || math.IsInf(s.RiseSigmas, 0), "flow.scaling.rise_sigmas", s.RiseSigmas, "0 or more")
 	f.checkReplicas(p, s.Start, "flow.scaling.start")
 	p.FailIf(len(s.Table) == 0 || s.Table[0].AboveRPS != 0, "flow.scaling.table", fmt.Sprintf("%d rows", len(s.Table)), "rows from the rate 0 on")
 	for i := range s.Table {
 		fieldPath := fmt.Sprintf("flow.scaling.table[%d]", i)
-		if i > 0 && !(s.Table[i].AboveRPS > s.Table[i-1].AboveRPS) {
-			p.Fail(fieldPath+".above_rps", document.Number(s.Table[i].AboveRPS), "more than that of the row before", "")
-		}
+		p.FailIf(i > 0 && !(s.Table[i].AboveRPS > s.Table[i-1].AboveRPS), fieldPath+".above_rps", s.Table[i].AboveRPS, "more than that of the row before")
 		f.checkReplicas(p, s.Table[i].Replicas, fieldPath+".replicas")
 	}
 }

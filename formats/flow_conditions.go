@@ -13,9 +13,6 @@ import (
 	"inferplan/formats/document"
 )
 
-// knownType reports whether a text names a type of an output or parameter.
-func knownType(text string) bool { return condition.KnownType(text) }
-
 // Conditions are the checked expressions of an application, by the path of their field: segments[1].next[0].when.
 type Conditions map[string]*condition.Expression
 
@@ -57,11 +54,7 @@ func (a *Application) checkConditions(c *document.Checker, fieldPath string) Con
 			if e, ok := errors.AsType[*condition.Error](err); ok {
 				offset, reason = e.Column, e.Reason
 			}
-			path := t.path
-			if fieldPath != "" {
-				path = fieldPath + "." + path
-			}
-			c.Fail(path, fmt.Sprintf("%s, whose column %d is wrong: %s", document.Quote(t.text), offset, reason), "a condition of type "+string(t.valueKind), "")
+			c.Fail(document.Join(fieldPath, t.path), fmt.Sprintf("%s, whose column %d is wrong: %s", document.Quote(t.text), offset, reason), "a condition of type "+string(t.valueKind), "")
 			continue
 		}
 		out[t.path] = x
@@ -123,7 +116,7 @@ func (a *Application) declaredNames(c *document.Checker, fieldPath string) map[s
 				continue
 			}
 			typ := types[name]
-			if c.FailIf(!knownType(typ), entryPath, "the type "+document.Quote(typ), "bool, int, double, string or list(…) of one of them") {
+			if c.FailIf(!condition.KnownType(typ), entryPath, "the type "+document.Quote(typ), "bool, int, double, string or list(…) of one of them") {
 				continue
 			}
 			if isList {

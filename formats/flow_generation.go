@@ -20,12 +20,7 @@ type FlowGeneration struct {
 
 // InstanceOn returns how the language model runs on a kind of device, or nil if it does not run there.
 func (l *FlowGeneration) InstanceOn(device string) *LLMInstance {
-	for i := range l.Instances {
-		if l.Instances[i].Device == device {
-			return &l.Instances[i]
-		}
-	}
-	return nil
+	return document.First(l.Instances, func(in *LLMInstance) bool { return in.Device == device })
 }
 
 // Generates reports whether the module's model is a language model, whose tasks are described by their tokens.
@@ -57,9 +52,7 @@ const MaxSampleRows = 1000
 // distribution.
 func checkRecorded(c *document.Checker, m *Module, fieldPath string) {
 	c.FailIf(m.Prompt != nil || m.Output != nil, fieldPath+".prompt", "a distribution beside recorded lengths", "one of the two")
-	if len(m.Sample) > MaxSampleRows {
-		c.Fail(fieldPath+".sample", fmt.Sprintf("%d rows", len(m.Sample)), fmt.Sprintf("at most %d", MaxSampleRows), "lengths_file takes longer lists")
-	}
+	c.HintIf(len(m.Sample) > MaxSampleRows, fieldPath+".sample", fmt.Sprintf("%d rows", len(m.Sample)), fmt.Sprintf("at most %d", MaxSampleRows), "lengths_file takes longer lists")
 	for i, row := range m.Sample {
 		if c.FailIf(min(row[0], row[1]) < 1 || max(row[0], row[1]) > maxTokens, fmt.Sprintf("%s.sample[%d]", fieldPath, i), fmt.Sprint(row), "prompt and answer of 1 to %d tokens", maxTokens) {
 			return
@@ -88,9 +81,7 @@ func checkTokens(c *document.Checker, m *Module, fieldPath string) {
 	if !m.Generates() {
 		return
 	}
-	if m.Work != 0 {
-		c.Fail(fieldPath+".work", document.Number(m.Work), "nothing beside prompt and output", "the tokens say how much work it is")
-	}
+	c.HintIf(m.Work != 0, fieldPath+".work", m.Work, "nothing beside prompt and output", "the tokens say how much work it is")
 	if m.LengthsFile != "" || len(m.Sample) > 0 {
 		checkRecorded(c, m, fieldPath)
 		return
@@ -108,9 +99,7 @@ func checkTokens(c *document.Checker, m *Module, fieldPath string) {
 		}
 		errorsBefore := c.Count()
 		f.l.check(c, entryPath)
-		if c.Count() == errorsBefore && f.l.MaxTokens() == 0 {
-			c.Fail(entryPath+".max", "nothing", "the most tokens of distribution "+f.l.Distribution, "KV memory is planned for the longest sequence: max: 2048 cuts what is longer")
-		}
+		c.HintIf(c.Count() == errorsBefore && f.l.MaxTokens() == 0, entryPath+".max", "nothing", "the most tokens of distribution "+f.l.Distribution, "KV memory is planned for the longest sequence: max: 2048 cuts what is longer")
 	}
 }
 
@@ -128,9 +117,7 @@ func (s Applications) checkSameUnits(c *document.Checker) {
 				m, fieldPath := &s[i].Segments[k].Modules[j], fmt.Sprintf("applications[%d].segments[%d].modules[%d]", i, k, j)
 				for _, name := range m.Services() {
 					firstSeen, seenBefore := firstUse[name]
-					if seenBefore && firstSeen.tokens != m.Generates() {
-						c.Fail(fieldPath+".prompt", "the model "+document.Quote(name)+" with tokens in one module and without in another", "tokens in all modules that ask for it, or in none", "the other one is "+firstSeen.at)
-					}
+					c.HintIf(seenBefore && firstSeen.tokens != m.Generates(), fieldPath+".prompt", "the model "+document.Quote(name)+" with tokens in one module and without in another", "tokens in all modules that ask for it, or in none", "the other one is "+firstSeen.at)
 					firstUse[name] = use{m.Generates(), fieldPath}
 				}
 			}

@@ -9,10 +9,10 @@ import (
 // ModuleReport is a module's part of a run of applications.
 type ModuleReport struct {
 	Module        string  `json:"module"`
-	Requests      int64   `json:"requests"` // tasks that it got
-	Dropped       int64   `json:"dropped"`  // requests that were dropped because of it
-	InvalidShare  float64 `json:"invalid"`  // share of its device time that went into requests that were not in time
-	ConsumedShare float64 `json:"consumed"` // share of the SLO that was gone when its tasks ended, mean
+	Requests      int64   `json:"requests"`              // tasks that it got
+	Dropped       int64   `json:"dropped"`               // requests that were dropped because of it
+	InvalidShare  float64 `json:"invalid" check:"share"` // share of its device time that went into requests that were not in time
+	ConsumedShare float64 `json:"consumed"`              // share of the SLO that was gone when its tasks ended, mean
 	// QueueTime is from a task's reveal until it enters a batch, WaitTime until
 	// that starts. Both are in whole milliseconds, rounded down.
 	QueueTime *TimeQuantiles  `json:"queued,omitempty"`
@@ -30,8 +30,8 @@ type TimeQuantiles struct {
 
 // FlowReport holds the results of a run of applications, besides the counts.
 type FlowReport struct {
-	Invalid  float64          `json:"invalid"`   // share of the device time that went into requests that were not in time
-	DeviceUS document.Micros  `json:"device_us"` // the time from the decision for a worker until it goes, of all together
+	Invalid  float64          `json:"invalid" check:"share"` // share of the device time that went into requests that were not in time
+	DeviceUS document.Micros  `json:"device_us"`             // the time from the decision for a worker until it goes, of all together
 	Windows  []FlowWindow     `json:"windows,omitempty"`
 	Overload *FlowOverload    `json:"overloaded,omitempty"` // if absent, there was no overload
 	Modes    []FlowModeChange `json:"modes,omitempty"`      // the changes of mode in the first run
@@ -109,16 +109,9 @@ type FlowModeChange struct {
 // checkFlow reports to c what is wrong with the part of a report that is about applications: its modules, invalid
 // answers, loads and sessions.
 func (d *Report) checkFlow(c *document.Checker) {
-	if d.ShareOfBound != nil && *d.ShareOfBound < 0 {
-		c.Fail("share_of_bound", document.Number(*d.ShareOfBound), "0 or more", "")
-	}
 	for i := range d.Modules {
 		m, fieldPath := &d.Modules[i], fmt.Sprintf("modules[%d]", i)
 		c.FailIf(m.Module == "" || m.Requests < 0 || m.Dropped < 0, fieldPath, fmt.Sprintf("%q with %d requests, %d dropped", m.Module, m.Requests, m.Dropped), "a name, and 0 or more of each")
-		c.Share(fieldPath+".invalid", m.InvalidShare)
-	}
-	if d.Flow != nil {
-		c.Share("flow.invalid", d.Flow.Invalid)
 	}
 	if w := d.Workflow; w != nil && (w.LoadsPerMinute < 0 || w.Batch < 0) {
 		c.Fail("workflow", fmt.Sprintf("%g loads per minute, batches of %g", w.LoadsPerMinute, w.Batch), "0 or more of each", "")

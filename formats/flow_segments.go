@@ -23,7 +23,7 @@ type Segment struct {
 // Route is a model that may run a module, as a request decides.
 type Route struct {
 	Model       string  `json:"model"`
-	Probability float64 `json:"probability"`
+	Probability float64 `json:"probability" check:"share"`
 }
 
 // MaxTasks bounds the tasks of a request.
@@ -43,11 +43,7 @@ func (m *Module) Services() []string {
 	if len(m.Routes) == 0 {
 		return []string{cmp.Or(m.Model, m.Name)}
 	}
-	var out []string
-	for i := range m.Routes {
-		out = append(out, m.Routes[i].Model)
-	}
-	return out
+	return document.Map(m.Routes, func(r *Route) string { return r.Model })
 }
 
 // servicesOf returns the models of all modules of an application, of both forms.
@@ -110,9 +106,7 @@ func checkSegments(c *document.Checker, list []Segment, fieldPath string) {
 	errorsBefore := c.Count()
 	for i := range list {
 		entryPath := fmt.Sprintf("%s[%d]", fieldPath, i)
-		if s := &list[i]; s.MaxVisits < 0 || s.MaxVisits > MaxTasks {
-			c.Fail(entryPath+".most", document.FormatWhole(s.MaxVisits), fmt.Sprintf("1 to %d visits", MaxTasks), "")
-		}
+		c.FailIf(list[i].MaxVisits < 0 || list[i].MaxVisits > MaxTasks, entryPath+".most", list[i].MaxVisits, "1 to %d visits", MaxTasks)
 		g.checkBranches(i, entryPath)
 		g.checkModules(i, entryPath)
 	}
@@ -136,13 +130,7 @@ func (g *segmentGraph) checkBranches(i int, fieldPath string) {
 	for k := range branches {
 		b, entryPath := &branches[k], fmt.Sprintf("%s.next[%d]", fieldPath, k)
 		visits = max(visits, len(b.LaterProbabilities)+1)
-		g.Share(entryPath+".probability", b.Probability)
-		for j, p := range b.LaterProbabilities {
-			g.Share(fmt.Sprintf("%s.later[%d]", entryPath, j), p)
-		}
-		if len(b.Targets) > 1 {
-			g.Fail(entryPath+".to", fmt.Sprintf("%d segments", len(b.Targets)), "at most one", "tasks that run side by side are modules of one segment")
-		}
+		g.HintIf(len(b.Targets) > 1, entryPath+".to", fmt.Sprintf("%d segments", len(b.Targets)), "at most one", "tasks that run side by side are modules of one segment")
 		for j, name := range b.Targets {
 			if to, ok := g.indexByName[name]; ok {
 				g.successors[i] = append(g.successors[i], to)
@@ -165,9 +153,7 @@ func (g *segmentGraph) checkBranches(i int, fieldPath string) {
 		for k := range branches {
 			sum += branches[k].ProbabilityAt(visit)
 		}
-		if !(math.Abs(sum-1) <= 1e-6) {
-			g.Fail(fieldPath+".next", fmt.Sprintf("probabilities that sum to %s at visit %d", document.FormatFloat(sum), visit), "1", "a way with an empty list of segments ends the request")
-		}
+		g.HintIf(!(math.Abs(sum-1) <= 1e-6), fieldPath+".next", fmt.Sprintf("probabilities that sum to %s at visit %d", document.FormatFloat(sum), visit), "1", "a way with an empty list of segments ends the request")
 	}
 }
 
@@ -184,10 +170,7 @@ func (g *segmentGraph) checkModules(i int, fieldPath string) {
 		m, entryPath := &list[k], fmt.Sprintf("%s.modules[%d]", fieldPath, k)
 		g.Name(indexByName, k, m.Name, "%s.name", entryPath)
 		indexByName[m.Name] = k
-		if len(m.Variants) > 0 || len(m.Branches) > 0 {
-			g.Fail(entryPath, "variants or branches", "neither in a segment", "routes choose a model at run time, and next a segment")
-		}
-		g.FailIf(m.Work < 0 || m.Work > 1e3, entryPath+".work", m.Work, "a part of the usual work, at most 1000")
+		g.HintIf(len(m.Variants) > 0 || len(m.Branches) > 0, entryPath, "variants or branches", "neither in a segment", "routes choose a model at run time, and next a segment")
 		checkTokens(g.Checker, m, entryPath)
 		read := map[string]int{}
 		for j, name := range m.Predecessors {
@@ -249,13 +232,10 @@ func (g *segmentGraph) checkForEach(m *Module, earlierModules []Module, fieldPat
 	}
 	g.FailIf(len(m.Chances) > 0 && m.Items == "", fieldPath+".chances", fmt.Sprintf("%d chances", len(m.Chances)), "items that they are of")
 	sum := 0.0
-	for j, p := range m.Chances {
-		g.Share(fmt.Sprintf("%s.chances[%d]", fieldPath, j), p)
+	for _, p := range m.Chances {
 		sum += p
 	}
-	if len(m.Chances) > 0 && !(math.Abs(sum-1) <= 1e-6) {
-		g.Fail(fieldPath+".chances", "probabilities that sum to "+document.FormatFloat(sum), "1", "they are of 0, 1, 2 … items")
-	}
+	g.HintIf(len(m.Chances) > 0 && !(math.Abs(sum-1) <= 1e-6), fieldPath+".chances", "probabilities that sum to "+document.FormatFloat(sum), "1", "they are of 0, 1, 2 … items")
 	g.FailIf(len(m.Chances) > MaxModules+1, fieldPath+".chances", fmt.Sprintf("%d chances", len(m.Chances)), "at most %d items", MaxModules)
 }
 
@@ -270,7 +250,6 @@ func (g *segmentGraph) checkRoutes(m *Module, fieldPath string) {
 	sum, indexByName := 0.0, map[string]int{}
 	for j := range m.Routes {
 		g.Name(indexByName, j, m.Routes[j].Model, "%s.routes[%d].model", fieldPath, j)
-		g.Share(fmt.Sprintf("%s.routes[%d].probability", fieldPath, j), m.Routes[j].Probability)
 		sum += m.Routes[j].Probability
 	}
 	g.FailIf(!(math.Abs(sum-1) <= 1e-6), fieldPath+".routes", "probabilities that sum to "+document.FormatFloat(sum), "1")
@@ -279,9 +258,7 @@ func (g *segmentGraph) checkRoutes(m *Module, fieldPath string) {
 // checkAllReachable reports segments to which no way leads from the first one.
 func (g *segmentGraph) checkAllReachable() {
 	for i := 1; i < len(g.list); i++ {
-		if !g.isReachable(0, i) {
-			g.Fail(fmt.Sprintf("%s[%d]", g.fieldPath, i), "the segment "+document.Quote(g.list[i].Name)+", to which no way leads", "one that is reached from the first", "name it in the next of a segment")
-		}
+		g.HintIf(!g.isReachable(0, i), fmt.Sprintf("%s[%d]", g.fieldPath, i), "the segment "+document.Quote(g.list[i].Name)+", to which no way leads", "one that is reached from the first", "name it in the next of a segment")
 	}
 }
 
@@ -333,7 +310,5 @@ func (g *segmentGraph) checkTaskCount() {
 		}
 		maxTasks += n * tasks
 	}
-	if maxTasks > MaxTasks {
-		g.Fail(g.fieldPath, fmt.Sprintf("up to %d tasks of one request", maxTasks), fmt.Sprintf("at most %d", MaxTasks), "lower most, or the items of modules")
-	}
+	g.HintIf(maxTasks > MaxTasks, g.fieldPath, fmt.Sprintf("up to %d tasks of one request", maxTasks), fmt.Sprintf("at most %d", MaxTasks), "lower most, or the items of modules")
 }

@@ -2,6 +2,7 @@ package formats
 
 import (
 	"fmt"
+	"slices"
 
 	"inferplan/formats/document"
 )
@@ -28,8 +29,8 @@ type Way struct {
 // WayTask is a task of a way.
 type WayTask struct {
 	Model string  `json:"model"`
-	Work  float64 `json:"work,omitempty" default:"1"` // work as a part of the model's usual time
-	Reads []int   `json:"reads,omitempty"`            // predecessors, counted backwards: 1 is the task before; empty for the client's input
+	Work  float64 `json:"work,omitempty" default:"1" check:"work"` // work as a part of the model's usual time
+	Reads []int   `json:"reads,omitempty"`                         // predecessors, counted backwards: 1 is the task before; empty for the client's input
 }
 
 // maxRequests bounds the requests of a way.
@@ -39,7 +40,7 @@ const maxRequests = 1 << 24
 // violations, each with its field path.
 func (d *Transitions) Validate() error {
 	var c document.Checker
-	c.Header(d, d.Format, FormatTransitions)
+	c.Values(d, d.Format, FormatTransitions, rules)
 	c.FailIf(len(d.Applications) == 0, "applications", "an empty list", "at least one application")
 	checkPaths(&c, d.Applications, "applications")
 	return c.Err()
@@ -67,7 +68,6 @@ func (w *Way) check(c *document.Checker, fieldPath string) {
 	for i := range w.Tasks {
 		t := &w.Tasks[i]
 		c.FailIf(t.Model == "" || !document.Printable(t.Model), fmt.Sprintf("%s.tasks[%d].model", fieldPath, i), "the name "+document.Quote(t.Model), "a model")
-		c.FailIf(t.Work < 0 || t.Work > 1e3, fmt.Sprintf("%s.tasks[%d].work", fieldPath, i), t.Work, "a part of the usual work, at most 1000")
 		for k, distance := range t.Reads {
 			c.FailIf(distance < 1 || distance > i, fmt.Sprintf("%s.tasks[%d].reads[%d]", fieldPath, i, k), distance, "1 to the tasks before it, %d", i)
 		}
@@ -79,13 +79,9 @@ func (w *Way) check(c *document.Checker, fieldPath string) {
 func (f *FlowPlan) checkTransitions(p *planChecker) {
 	p.FailIf(len(f.Transitions) > 0 && !f.Workflow(), "flow.transitions", "ways of requests", "none: the applications have no segments")
 	checkPaths(p.Checker, f.Transitions, "flow.transitions")
-	knownApplications := map[string]bool{}
-	for i := range f.Applications {
-		knownApplications[f.Applications[i].Model] = true
-	}
 	for i := range f.Transitions {
-		if name := f.Transitions[i].Application; !knownApplications[name] {
-			p.Fail(fmt.Sprintf("flow.transitions[%d].application", i), document.Quote(name), "an application of the plan", "")
-		}
+		name := f.Transitions[i].Application
+		isKnown := slices.ContainsFunc(f.Applications, func(a FlowApplication) bool { return a.Model == name })
+		p.FailIf(!isKnown, fmt.Sprintf("flow.transitions[%d].application", i), document.Quote(name), "an application of the plan")
 	}
 }

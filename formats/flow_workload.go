@@ -16,12 +16,12 @@ type Applications []Application
 // workflow. A workflow consists of segments, and a request learns only at run time which segment comes next.
 type Application struct {
 	Name            string            `json:"name"`
-	SLO             document.SLO      `json:"slo,omitzero"`                 // the SLO of the complete application; if left out, --slo
-	Percentile      string            `json:"percentile,omitempty"`         // p99 by default
-	Weight          float64           `json:"weight,omitempty" default:"1"` // 1 by default
-	RPS             float64           `json:"rps,omitempty"`                // the rate to be carried
-	Accuracy        float64           `json:"accuracy,omitempty"`           // floor, of the product over the modules
-	Parameters      map[string]string `json:"parameters,omitzero"`          // values that requests bring for conditions, with their types
+	SLO             document.SLO      `json:"slo,omitzero"`                              // the SLO of the complete application; if left out, --slo
+	Percentile      string            `json:"percentile,omitempty" check:"percentile"`   // p99 by default
+	Weight          float64           `json:"weight,omitempty" default:"1" check:"rate"` // 1 by default
+	RPS             float64           `json:"rps,omitempty" check:"rate"`                // the rate to be carried
+	Accuracy        float64           `json:"accuracy,omitempty" check:"share"`          // floor, of the product over the modules
+	Parameters      map[string]string `json:"parameters,omitzero"`                       // values that requests bring for conditions, with their types
 	Modules         []Module          `json:"modules,omitzero"`
 	Segments        []Segment         `json:"segments,omitzero"`     // instead of modules
 	TransitionsFile string            `json:"transitions,omitempty"` // file of recorded ways, for workflows
@@ -48,9 +48,9 @@ type Module struct {
 	// each time on one item, with the chances of 0, 1, 2 … items. Each names a module
 	// that ran so: this one runs once for each of its outputs. Route names one of the
 	// models of Routes.
-	Work    float64   `json:"work,omitempty" default:"1"` // work as a part of the model's usual time
+	Work    float64   `json:"work,omitempty" default:"1" check:"work"` // work as a part of the model's usual time
 	Items   string    `json:"items,omitempty"`
-	Chances []float64 `json:"chances,omitzero"`
+	Chances []float64 `json:"chances,omitzero" check:"share"`
 	ForEach string    `json:"each,omitempty"`
 	Route   string    `json:"route,omitempty"`
 	Routes  []Route   `json:"routes,omitzero"`
@@ -78,7 +78,7 @@ type Passages struct {
 // Variant is a model that does a module's task.
 type Variant struct {
 	Model    string  `json:"model"`
-	Accuracy float64 `json:"accuracy"`
+	Accuracy float64 `json:"accuracy" check:"positiveShare"`
 }
 
 // Branch is one of the paths that a request can take: the modules that then run, or the segment that comes next. A
@@ -86,20 +86,14 @@ type Variant struct {
 type Branch struct {
 	Targets            []string  `json:"to"`             // if empty, the path ends
 	Condition          string    `json:"when,omitempty"` // the first branch whose condition holds is taken
-	Probability        float64   `json:"probability"`
-	LaterProbabilities []float64 `json:"later,omitzero"` // probabilities at the second visit of a segment, the third, and so on; the last holds for all later visits
+	Probability        float64   `json:"probability" check:"share"`
+	LaterProbabilities []float64 `json:"later,omitzero" check:"share"` // probabilities at the second visit of a segment, the third, and so on; the last holds for all later visits
 }
 
 var applicationsPart = workloadPart{name: "applications", kind: PlanFlow, section: Applications(nil), schema: schemaFile("workload.applications")}
 
 // ApplicationsOf returns the applications that a workload asks for, or nil if it asks for something else.
-func ApplicationsOf(w *Workload) Applications {
-	if w == nil {
-		return nil
-	}
-	s, _ := w.Section.(Applications)
-	return s
-}
+func ApplicationsOf(w *Workload) Applications { return workloadSection[Applications](w) }
 
 // Files returns the files that the applications of a workload name: recorded ways, and lengths of prompts and
 // answers.
@@ -161,20 +155,8 @@ func (s Applications) check(c *document.Checker) {
 		if !a.SLO.IsZero() {
 			checkSlo(c, a.SLO, fieldPath+".slo")
 		}
-		if a.Percentile != "" {
-			c.Percentile(a.Percentile, fieldPath+".percentile")
-		}
-		for _, f := range [...]struct {
-			name  string
-			value float64
-		}{{"weight", a.Weight}, {"rps", a.RPS}} {
-			c.FailIf(f.value < 0 || f.value > maxRate || f.value > 0 && f.value < minRate, fieldPath+"."+f.name, f.value, "0, or %g to %g", minRate, maxRate)
-		}
-		c.Share(fieldPath+".accuracy", a.Accuracy)
 		a.checkGraph(c, fieldPath)
-		if (len(a.Segments) > 0) != (len(s[0].Segments) > 0) {
-			c.Fail(fieldPath, "modules and segments in one workload", "one of the two for all applications", "make two workloads")
-		}
+		c.HintIf((len(a.Segments) > 0) != (len(s[0].Segments) > 0), fieldPath, "modules and segments in one workload", "one of the two for all applications", "make two workloads")
 	}
 	s.checkSameUnits(c)
 }
@@ -220,15 +202,12 @@ func checkModules(c *document.Checker, list []Module, fieldPath string) {
 	// Check each module, then the order of all.
 	errorsBefore := c.Count()
 	for i := range list {
-		entryPath := fmt.Sprintf("%s[%d]", fieldPath, i)
-		list[i].checkVariants(c, entryPath)
-		if m := &list[i]; m.Work != 0 || m.Items != "" || m.Chances != nil || m.ForEach != "" || m.Route != "" || m.Routes != nil {
-			c.Fail(entryPath, "work, items, chances, each, route or routes", "none of them: they are of modules in segments", "")
-		}
-		if m := &list[i]; m.Generates() {
-			c.Fail(entryPath+".prompt", "tokens of a language model", "none: they are of modules in segments", "")
-		}
-		list[i].checkSteps(c, entryPath)
+		m, entryPath := &list[i], fmt.Sprintf("%s[%d]", fieldPath, i)
+		m.checkVariants(c, entryPath)
+		isOfSegment := m.Work != 0 || m.Items != "" || m.Chances != nil || m.ForEach != "" || m.Route != "" || m.Routes != nil
+		c.FailIf(isOfSegment, entryPath, "work, items, chances, each, route or routes", "none of them: they are of modules in segments")
+		c.FailIf(m.Generates(), entryPath+".prompt", "tokens of a language model", "none: they are of modules in segments")
+		m.checkSteps(c, entryPath)
 		g.checkPredecessors(i, entryPath)
 		g.checkBranches(i, entryPath)
 	}
@@ -267,7 +246,6 @@ func (m *Module) checkVariants(c *document.Checker, fieldPath string) {
 	for k := range m.Variants {
 		v := &m.Variants[k]
 		c.Name(indexByName, k, v.Model, "%s.variants[%d].model", fieldPath, k)
-		c.FailIf(!(v.Accuracy > 0 && v.Accuracy <= 1), fmt.Sprintf("%s.variants[%d].accuracy", fieldPath, k), v.Accuracy, "a share above 0, at most 1")
 	}
 }
 
@@ -283,7 +261,6 @@ func (g *moduleGraph) checkBranches(i int, fieldPath string) {
 		b := &m.Branches[k]
 		entryPath := fmt.Sprintf("%s.branches[%d]", fieldPath, k)
 		g.FailIf(len(b.LaterProbabilities) > 0, entryPath+".later", fmt.Sprintf("%d probabilities", len(b.LaterProbabilities)), "none: a module is visited once")
-		g.Share(entryPath+".probability", b.Probability)
 		sum += b.Probability
 		for j, name := range b.Targets {
 			g.Name(indexByName, k, name, "%s.to[%d]", entryPath, j)
@@ -292,9 +269,7 @@ func (g *moduleGraph) checkBranches(i int, fieldPath string) {
 			}
 		}
 	}
-	if !(math.Abs(sum-1) <= 1e-6) {
-		g.Fail(fieldPath+".branches", "probabilities that sum to "+document.FormatFloat(sum), "1", "a branch with an empty list of modules stands for nothing more to do")
-	}
+	g.HintIf(!(math.Abs(sum-1) <= 1e-6), fieldPath+".branches", "probabilities that sum to "+document.FormatFloat(sum), "1", "a branch with an empty list of modules stands for nothing more to do")
 }
 
 // checkOrder reports a module that waits for itself. It puts modules into an order in which each stands behind

@@ -1,7 +1,6 @@
 package formats
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -10,13 +9,7 @@ import (
 
 // FrontEnd is the machine that receives requests, passes them to devices and answers them.
 type FrontEnd struct {
-	Cores int `json:"cores"` // CPUs that it has for itself
-}
-
-func (f *FrontEnd) check(c *document.Checker) {
-	if f != nil && (f.Cores < 1 || f.Cores > maxCount) {
-		c.Fail("front_end.cores", document.FormatWhole(f.Cores), fmt.Sprintf("1 to %d CPUs", maxCount), "leave front_end out where it is not known")
-	}
+	Cores int `json:"cores" check:"cores"` // CPUs that it has for itself
 }
 
 // FrontEndOf returns the front end that the cluster names or, if it names none, the machine on which requests were
@@ -122,17 +115,12 @@ func (d *Plan) runCPUOnFrontEnd() time.Duration {
 			return 0
 		}
 		rates += m.RPS()
-		for k := range m.Pipelines {
-			l := &m.Pipelines[k]
-			for j := range l.Stages {
-				s := &l.Stages[j]
-				threads, ok := CPUThreads(s.Device)
-				pool := findFirst(d.Pools, func(p *Pool) bool { return p.Device == s.Device })
-				if !ok || pool == nil {
-					continue
-				}
-				cpuTime += l.RPS * float64(d.RunUS(l, s).D()) * float64(threads) / float64(l.Batch*pool.nodes())
-			}
+	}
+	for s := range d.Stages() {
+		threads, ok := CPUThreads(s.Device)
+		pool := document.First(d.Pools, func(p *Pool) bool { return p.Device == s.Device })
+		if l := s.Pipeline; ok && pool != nil {
+			cpuTime += l.RPS * float64(d.RunUS(l, s.Stage).D()) * float64(threads) / float64(l.Batch*pool.nodes())
 		}
 	}
 	if rates <= 0 {

@@ -23,17 +23,17 @@ import (
 // is below the stage's, that is, whose certainty is below the threshold.
 type GearPlan struct {
 	SLOUS      document.Micros `json:"slo_us"`
-	Percentile string          `json:"percentile"`
-	SLOScope   string          `json:"slo_over,omitempty"`     // requests: all together keep the SLO; else every range does
-	Accuracy   float64         `json:"accuracy_slo,omitempty"` // over the ranges by weight, if a target was given
+	Percentile string          `json:"percentile" check:"percentile"`
+	SLOScope   string          `json:"slo_over,omitempty" check:"ranges|requests"` // requests: all together keep the SLO; else every range does
+	Accuracy   float64         `json:"accuracy_slo,omitempty" check:"share"`       // over the ranges by weight, if a target was given
 	MaxQPS     float64         `json:"max_qps"`
-	Score      string          `json:"score,omitempty"` // the formula of certainties; top1-top2 if absent
-	Weights    string          `json:"weights"`         // the kind of the ranges' weights: zipf, uniform, histogram or measured
-	Samples    int             `json:"samples"`         // planned on
-	HeldOut    int             `json:"held_out"`        // held-out samples, for AccuracyHeldOut
+	Score      string          `json:"score,omitempty"`                                 // the formula of certainties; top1-top2 if absent
+	Weights    string          `json:"weights" check:"zipf|uniform|histogram|measured"` // the kind of the ranges' weights: zipf, uniform, histogram or measured
+	Samples    int             `json:"samples"`                                         // planned on
+	HeldOut    int             `json:"held_out"`                                        // held-out samples, for AccuracyHeldOut
 	// AccuracyHeldOut is the accuracy of the whole plan on the held-out samples, over the ranges by weight.
 	// HeldOutInterval is its 95 % interval.
-	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty"`
+	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty" check:"share"`
 	HeldOutInterval *[2]float64 `json:"accuracy_held_out_interval,omitempty"`
 	// TriedBound bounds the objective of the plans that the planner's trials can accept: plans of one cascade per
 	// range on placements of whole models, with the splits and the request streams of the trials. 0 means not
@@ -64,9 +64,9 @@ type GearModel struct {
 type Gear struct {
 	FromQPS         float64         `json:"from_qps"`
 	ToQPS           float64         `json:"to_qps"`
-	Weight          float64         `json:"weight"`               // share of the requests or of the time, by GearPlan.Weights; of measured rates, of the requests that come under the gear
-	RateShare       float64         `json:"rate_share,omitempty"` // with measured rates, the share of the requests that come while the rate is in the range
-	Accuracy        float64         `json:"accuracy"`
+	Weight          float64         `json:"weight" check:"share"`               // share of the requests or of the time, by GearPlan.Weights; of measured rates, of the requests that come under the gear
+	RateShare       float64         `json:"rate_share,omitempty" check:"share"` // with measured rates, the share of the requests that come while the rate is in the range
+	Accuracy        float64         `json:"accuracy" check:"share"`
 	AccuracyHeldOut *float64        `json:"accuracy_held_out,omitempty"`
 	HeldOutInterval *[2]float64     `json:"accuracy_held_out_interval,omitempty"` // 95 %
 	Bound           float64         `json:"bound"`                                // no plan over these thresholds that holds ToQPS for ever is more accurate there; at least Accuracy
@@ -75,18 +75,18 @@ type Gear struct {
 	// LatencyHeldOutUS is LatencyUS when requests bring the held-out samples, with the highest mean work that its
 	// interval allows. It is absent if no samples are held out, or in plans of versions that did not simulate it.
 	LatencyHeldOutUS document.Micros `json:"latency_held_out_us,omitempty"`
-	LateShare        float64         `json:"late,omitempty"` // share past the SLO at ToQPS, if the SLO is over all requests
+	LateShare        float64         `json:"late,omitempty" check:"share"` // share past the SLO at ToQPS, if the SLO is over all requests
 	Stages           []GearStage     `json:"stages"`
 }
 
 // GearStage is one model of a gear's cascade.
 type GearStage struct {
 	Model     string    `json:"model"`
-	Level     int       `json:"level,omitempty"`     // forwards below it; absent in the last stage
-	Threshold float64   `json:"threshold,omitempty"` // the certainty of Level, for people
-	Fraction  float64   `json:"fraction"`            // the part of the samples that come to this stage
-	MinQueue  int       `json:"min_queue"`           // a shorter queue waits, up to the flush time
-	Split     []float64 `json:"split"`               // the parts of the stage's samples for the model's replicas, in the order of its pipelines and their placement
+	Level     int       `json:"level,omitempty"`         // forwards below it; absent in the last stage
+	Threshold float64   `json:"threshold,omitempty"`     // the certainty of Level, for people
+	Fraction  float64   `json:"fraction" check:"share"`  // the part of the samples that come to this stage
+	MinQueue  int       `json:"min_queue" check:"count"` // a shorter queue waits, up to the flush time
+	Split     []float64 `json:"split"`                   // the parts of the stage's samples for the model's replicas, in the order of its pipelines and their placement
 }
 
 // ChainCount returns how often a pipeline runs in a gear plan: a chain is one replica of each stage, and stages
@@ -111,11 +111,7 @@ func ChainError(fieldPath string, stage, replicas, chains int) *document.Error {
 
 // DeviceKinds returns the device kinds of a pipeline's stages in order, as one text.
 func (l *Pipeline) DeviceKinds() string {
-	var kinds []string
-	for i := range l.Stages {
-		kinds = append(kinds, l.Stages[i].Device)
-	}
-	return strings.Join(kinds, ", ")
+	return strings.Join(document.Map(l.Stages, func(s *Stage) string { return s.Device }), ", ")
 }
 
 // CascadeName is the name under which requests ask for a plan's cascade.
@@ -142,10 +138,7 @@ var gearOptions = []document.Option{
 }
 
 // GearOf is the section of a plan of gears; nil for other plans.
-func GearOf(p *Plan) *GearPlan {
-	s, _ := p.Section.(*GearPlan)
-	return s
-}
+func GearOf(p *Plan) *GearPlan { return planSection[*GearPlan](p) }
 
 // ServedModels is the family under one name.
 func (g *GearPlan) ServedModels() []Served {
@@ -187,7 +180,7 @@ type Records struct {
 
 // FindModel returns the answers of a model, or nil if there are none.
 func (r *Records) FindModel(model string) *ModelRecords {
-	return findFirst(r.Models, func(m *ModelRecords) bool { return m.Model == model })
+	return document.First(r.Models, func(m *ModelRecords) bool { return m.Model == model })
 }
 
 // ModelRecords are one model's answers, sample by sample.
@@ -238,14 +231,7 @@ func checkFlags(c *document.Checker, text string, samples int, path, alphabet st
 // deployment, and its gears.
 func (g *GearPlan) check(p *planChecker) {
 	p.FailIf(g.SLOUS <= 0, "gear.slo_us", g.SLOUS, "a positive latency")
-	p.Percentile(g.Percentile, "gear.percentile")
-	p.Share("gear.accuracy_slo", g.Accuracy)
-	p.OptionalWord("gear.slo_over", g.SLOScope, ScopeRanges, ScopeRequests)
-	p.OneOf("gear.weights", g.Weights, "zipf", "uniform", "histogram", "measured")
 	p.FailIf(g.Samples < 1 || g.HeldOut < 0, "gear.samples", g.Samples, "1 or more, and held_out of 0 or more")
-	if h := g.AccuracyHeldOut; h != nil {
-		p.Share("gear.accuracy_held_out", *h)
-	}
 	if h := g.HeldOutInterval; h != nil && !(0 <= h[0] && h[0] <= h[1] && h[1] <= 1) {
 		p.Fail("gear.accuracy_held_out_interval", "from "+document.FormatFloat(h[0])+" to "+document.FormatFloat(h[1]), "the ends of an interval from 0 to 1", "")
 	}
@@ -309,12 +295,8 @@ func (g *GearPlan) checkGears(p *planChecker, replicas map[string]int) {
 		gear, fieldPath := &g.Gears[i], fmt.Sprintf("gear.gears[%d]", i)
 		p.FailIf(!document.CloseTo(gear.FromQPS, nextFrom) || !(gear.ToQPS > gear.FromQPS), fieldPath+".from_qps", "the range "+document.FormatFloat(gear.FromQPS)+" to "+document.FormatFloat(gear.ToQPS), "a range that starts at "+document.FormatFloat(nextFrom))
 		nextFrom = gear.ToQPS
-		p.Share(fieldPath+".accuracy", gear.Accuracy)
-		p.Share(fieldPath+".weight", gear.Weight)
-		p.Share(fieldPath+".rate_share", gear.RateShare)
-		p.Share(fieldPath+".late", gear.LateShare)
 		if g.SLOScope != ScopeRequests || g.Weights != "measured" {
-			p.Share(fieldPath+".utilisation", gear.Utilisation)
+			p.FailIf(!(gear.Utilisation >= 0 && gear.Utilisation <= 1), fieldPath+".utilisation", gear.Utilisation, "a share from 0 to 1")
 		} else {
 			p.FailIf(!(gear.Utilisation >= 0) || math.IsInf(gear.Utilisation, 1), fieldPath+".utilisation", gear.Utilisation, "a share of the time, 0 or more")
 		}
@@ -349,8 +331,6 @@ func (g *GearPlan) checkStages(p *planChecker, gear *Gear, fieldPath string, rep
 		case !isLast && s.Threshold != thresholds[s.Level-1]:
 			p.Fail(entryPath+".threshold", document.Number(s.Threshold), "the threshold of the level, "+document.FormatFloat(thresholds[s.Level-1]), "")
 		}
-		document.AtLeast(p.Checker, s.MinQueue, 1, entryPath, ".min_queue")
-		p.Share(entryPath+".fraction", s.Fraction)
 
 		// The shares of the replicas sum to 1.
 		sum := 0.0

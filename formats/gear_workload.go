@@ -32,9 +32,9 @@ func (c *Cascade) GridSize() int {
 // with both the number of devices is.
 type CascadeSLO struct {
 	Latency    document.SLO `json:"latency,omitzero"`
-	Percentile string       `json:"percentile,omitempty"`
-	Accuracy   float64      `json:"accuracy,omitempty"`
-	Scope      string       `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together do; default: ranges, or with measured rates whichever is better for one cascade in all ranges
+	Percentile string       `json:"percentile,omitempty" check:"percentile"`
+	Accuracy   float64      `json:"accuracy,omitempty" check:"share"`
+	Scope      string       `json:"over,omitempty" default:"ranges" check:"ranges|requests"` // ranges: every range of rates keeps the latency; requests: all requests together do; default: ranges, or with measured rates whichever is better for one cascade in all ranges
 }
 
 // Values of CascadeSLO.Scope.
@@ -47,21 +47,15 @@ const (
 type CascadeQPS struct {
 	Max          float64   `json:"max,omitempty"`
 	Ranges       int       `json:"ranges,omitempty"`
-	Distribution string    `json:"distribution,omitempty"` // zipf, uniform
-	MeasuredFile string    `json:"measured,omitempty"`     // file of second,count
-	Histogram    []float64 `json:"histogram,omitempty"`
+	Distribution string    `json:"distribution,omitempty" check:"zipf|uniform"` // zipf, uniform
+	MeasuredFile string    `json:"measured,omitempty"`                          // file of second,count
+	Histogram    []float64 `json:"histogram,omitempty" check:"nonnegative"`
 }
 
 var cascadePart = workloadPart{name: "cascade", kind: PlanGear, section: (*Cascade)(nil), schema: schemaFile("workload.cascade")}
 
 // CascadeOf returns the cascade that a workload asks for, or nil if it asks for something else.
-func CascadeOf(w *Workload) *Cascade {
-	if w == nil {
-		return nil
-	}
-	s, _ := w.Section.(*Cascade)
-	return s
-}
+func CascadeOf(w *Workload) *Cascade { return workloadSection[*Cascade](w) }
 
 // Files returns the file of measured rates, if the cascade names one.
 func (d *Cascade) Files() []SectionFile {
@@ -85,16 +79,7 @@ func (d *Cascade) check(c *document.Checker) {
 	case !d.SLO.Latency.IsZero():
 		checkSlo(c, d.SLO.Latency, "cascade.slo.latency")
 	}
-	c.FailIf(d.SLO.Accuracy < 0 || d.SLO.Accuracy > 1, "cascade.slo.accuracy", d.SLO.Accuracy, "a share from 0 to 1")
-	if d.SLO.Percentile != "" {
-		c.Percentile(d.SLO.Percentile, "cascade.slo.percentile")
-	}
-	if d.SLO.Scope != "" {
-		c.OneOf("cascade.slo.over", d.SLO.Scope, ScopeRanges, ScopeRequests)
-		if d.SLO.Scope == ScopeRequests && d.SLO.Latency.IsZero() {
-			c.Fail("cascade.slo.over", document.Quote(d.SLO.Scope), "a latency beside it", "without one the least latency of every range is looked for")
-		}
-	}
+	c.HintIf(d.SLO.Scope == ScopeRequests && d.SLO.Latency.IsZero(), "cascade.slo.over", document.Quote(d.SLO.Scope), "a latency beside it", "without one the least latency of every range is looked for")
 	c.FailIf(d.Grid != 0 && (d.Grid < 2 || d.Grid > MaxGrid), "cascade.grid", d.Grid, "2 to %d", MaxGrid)
 	d.QPS.check(c)
 }
@@ -108,7 +93,6 @@ func (q *CascadeQPS) check(c *document.Checker) {
 	sources := 0
 	if q.Distribution != "" {
 		sources++
-		c.OneOf("cascade.qps.distribution", q.Distribution, "zipf", "uniform")
 		c.FailIf(!(q.Max > 0), "cascade.qps.max", q.Max, "a positive rate")
 		c.FailIf(q.Ranges == 0, "cascade.qps.ranges", q.Ranges, "1 to %d", maxRanges)
 	}
@@ -118,8 +102,7 @@ func (q *CascadeQPS) check(c *document.Checker) {
 	if q.Histogram != nil {
 		sources++
 		sum := 0.0
-		for i, x := range q.Histogram {
-			c.FailIf(x < 0, fmt.Sprintf("cascade.qps.histogram[%d]", i), x, "0 or more")
+		for _, x := range q.Histogram {
 			sum += x
 		}
 		c.FailIf(sum == 0, "cascade.qps.histogram", "no weight at all", "at least one positive weight")

@@ -1,10 +1,6 @@
 package formats
 
-import (
-	"time"
-
-	"inferplan/formats/document"
-)
+import "time"
 
 // Iteration gives the time of one iteration of an instance of a language model. An iteration is one forward pass
 // over all sequences that decode, and over as many tokens of prompts as the token budget allows. All coefficients
@@ -20,15 +16,15 @@ import (
 // The form is that of the fits in DistServe (OSDI 2024, appendix A), with a hinge: up to it, reading the weights
 // takes longer than computing the tokens.
 type Iteration struct {
-	BaseNS      float64 `json:"base_ns"`      // the time of every iteration, in which the weights are read once
-	SequenceNS  float64 `json:"sequence_ns"`  // per sequence that decodes
-	ContextNS   float64 `json:"context_ns"`   // per token of their context
-	PromptNS    float64 `json:"prompt_ns"`    // per token above the hinge
-	HingeTokens float64 `json:"hinge_tokens"` // tokens that a prompt's iteration runs at no further cost
-	AttentionNS float64 `json:"attention_ns"` // per pair of a prompt token and a token before it
+	BaseNS      float64 `json:"base_ns" check:"coefficient"`      // the time of every iteration, in which the weights are read once
+	SequenceNS  float64 `json:"sequence_ns" check:"coefficient"`  // per sequence that decodes
+	ContextNS   float64 `json:"context_ns" check:"coefficient"`   // per token of their context
+	PromptNS    float64 `json:"prompt_ns" check:"coefficient"`    // per token above the hinge
+	HingeTokens float64 `json:"hinge_tokens" check:"coefficient"` // tokens that a prompt's iteration runs at no further cost
+	AttentionNS float64 `json:"attention_ns" check:"coefficient"` // per pair of a prompt token and a token before it
 	// CPU time of the server. It is 0 if the coefficients above were measured end to end, and so include it.
-	CPUNS         float64 `json:"cpu_ns,omitempty"`
-	CPUSequenceNS float64 `json:"cpu_sequence_ns,omitempty"`
+	CPUNS         float64 `json:"cpu_ns,omitempty" check:"coefficient"`
+	CPUSequenceNS float64 `json:"cpu_sequence_ns,omitempty" check:"coefficient"`
 }
 
 // IterationWork is the work of one iteration.
@@ -91,21 +87,6 @@ func (it *Iteration) ResidenceTime(sequences int32, prompt, output float64, budg
 	tokens := (o - 1) * (it.BaseNS + it.CPUNS + n*(it.SequenceNS+it.CPUSequenceNS+it.ContextNS*context))
 	otherPrefills := (n - 1) * (it.AttentionNS*p*p/2 + it.PromptNS*max(0, n-1+p-it.HingeTokens))
 	return time.Duration(prefillTime + tokens + otherPrefills + 0.5)
-}
-
-// check reports to c the times of an iteration model that are negative or too large. An iteration is one step of
-// an LLM server; only its base time must be above 0.
-func (it *Iteration) check(c *document.Checker, fieldPath string) {
-	for _, f := range [...]struct {
-		name  string
-		value float64
-	}{{"base_ns", it.BaseNS}, {"sequence_ns", it.SequenceNS}, {"context_ns", it.ContextNS}, {"prompt_ns", it.PromptNS}, {"hinge_tokens", it.HingeTokens},
-		{"attention_ns", it.AttentionNS}, {"cpu_ns", it.CPUNS}, {"cpu_sequence_ns", it.CPUSequenceNS}} {
-		c.FailIf(f.value < 0 || f.value > maxIterationNS, fieldPath+"."+f.name, f.value, "0 to %g", maxIterationNS)
-	}
-	if it.BaseNS == 0 {
-		c.Fail(fieldPath+".base_ns", "the number 0", "a positive time", "an iteration that costs nothing gives no throughput")
-	}
 }
 
 // maxIterationNS bounds a coefficient: no server takes a minute for a token.

@@ -21,7 +21,7 @@ type Plan struct {
 	Seed        uint64          `json:"seed"`
 	Algorithm   string          `json:"algorithm"`
 	Objective   Objective       `json:"objective"`
-	StoppedBy   string          `json:"stopped_by"` // proved, gap, trials, work, time, interrupt
+	StoppedBy   string          `json:"stopped_by" check:"proved|gap|trials|work|time|interrupt"` // proved, gap, trials, work, time, interrupt
 	Inputs      []Input         `json:"inputs"`
 	Options     document.Values `json:"options"`
 	Pools       []Pool          `json:"pools"`               // the cluster that was planned for
@@ -58,9 +58,9 @@ func (d *Plan) RunUS(l *Pipeline, s *Stage) document.Micros {
 // Execution says how models are executed on the devices of a kind.
 type Execution struct {
 	Device    string            `json:"device"`
-	Provider  string            `json:"provider,omitempty"`  // cuda, tensorrt
-	Options   map[string]string `json:"options,omitempty"`   // options of the provider
-	Precision string            `json:"precision,omitempty"` // fp16: whole models in float16
+	Provider  string            `json:"provider,omitempty"`                    // cuda, tensorrt
+	Options   map[string]string `json:"options,omitempty"`                     // options of the provider
+	Precision string            `json:"precision,omitempty" check:"precision"` // fp16: whole models in float16
 }
 
 // Tool is the program that made the plan.
@@ -71,7 +71,7 @@ type Tool struct {
 
 // Objective is the value reached, with its proven bound if there is one.
 type Objective struct {
-	Name  string  `json:"name"` // throughput, cost, power, gpus
+	Name  string  `json:"name" check:"throughput|cost|power|gpus|accuracy|latency|goodput"` // throughput, cost, power, gpus
 	Value float64 `json:"value"`
 	// Basis says how the value was found. If absent, it is that of the fluid program, which has no queueing.
 	Basis string `json:"basis,omitempty"`
@@ -91,21 +91,21 @@ const BasisSimulation = "simulation"
 type Input struct {
 	Role   string `json:"role"` // profile, cluster, workload
 	Path   string `json:"path"` // relative to the plan
-	SHA256 string `json:"sha256"`
+	SHA256 string `json:"sha256" check:"sha256"`
 }
 
 // Deployed is a deployed model, or one SLO class of it: its tensors, its blocks, and its pipelines with their
 // placement.
 type Deployed struct {
 	Model        string                      `json:"model"`
-	Class        string                      `json:"class,omitempty"`  // SLO class; absent if the model has one without a name
-	SHA256       string                      `json:"sha256,omitempty"` // the digest of the model file
-	Bucket       *Bucket                     `json:"bucket,omitempty"` // set if it is a bucket of another model
+	Class        string                      `json:"class,omitempty"`                 // SLO class; absent if the model has one without a name
+	SHA256       string                      `json:"sha256,omitempty" check:"sha256"` // the digest of the model file
+	Bucket       *Bucket                     `json:"bucket,omitempty"`                // set if it is a bucket of another model
 	Inputs       []TensorInfo                `json:"inputs,omitempty"`
 	Outputs      []TensorInfo                `json:"outputs,omitempty"`
 	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value
 	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // libraries of operators that it runs with
-	NumBlocks    int                         `json:"num_blocks"`
+	NumBlocks    int                         `json:"num_blocks" check:"count"`
 	Pipelines    []Pipeline                  `json:"pipelines"`
 	RequestUS    document.Micros             `json:"request_us,omitempty"`     // time that a request takes besides its runs; absent if not known
 	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time of the front end; absent if not known
@@ -127,8 +127,8 @@ type Served struct {
 	Class      string          `json:"class,omitempty"`
 	SLOUS      document.Micros `json:"slo_us"`
 	MarginUS   document.Micros `json:"margin_us"` // the part of the SLO that is kept back
-	Percentile string          `json:"percentile"`
-	Weight     float64         `json:"weight"`
+	Percentile string          `json:"percentile" check:"percentile"`
+	Weight     float64         `json:"weight" check:"weight"`
 	RPS        float64         `json:"rps"` // planned
 }
 
@@ -164,11 +164,7 @@ func (d *Plan) ServedModels() []Served {
 // AttainmentShares returns, for everything that requests can ask for, the share of its requests that must be in
 // time, by its percentile: .99 for p99.
 func (d *Plan) AttainmentShares() []float64 {
-	var shares []float64
-	for _, s := range d.ServedModels() {
-		shares = append(shares, document.ShareAt(s.Percentile))
-	}
-	return shares
+	return document.Map(d.ServedModels(), func(s *Served) float64 { return document.ShareAt(s.Percentile) })
 }
 
 // AttainmentGroups returns groups of indexes into ServedModels whose requests are judged together: the share in
@@ -237,9 +233,9 @@ type Placement struct {
 // Cut is the crossing between two stages.
 type Cut struct {
 	Tensors    []string          `json:"tensors,omitempty"`
-	DType      string            `json:"dtype"`       // FP32 or FP16: how float tensors cross
-	Bytes      int64             `json:"bytes"`       // per sample, as it crosses
-	TransferUS []document.Micros `json:"transfer_us"` // transfer times over the slower NIC at batch 1..Batch; zeros on one host
+	DType      string            `json:"dtype" check:"FP32|FP16"`   // FP32 or FP16: how float tensors cross
+	Bytes      int64             `json:"bytes" check:"nonnegative"` // per sample, as it crosses
+	TransferUS []document.Micros `json:"transfer_us"`               // transfer times over the slower NIC at batch 1..Batch; zeros on one host
 }
 
 // Replan says how much the plan differs from the plan that ran before, the input of role running.
@@ -257,9 +253,9 @@ type PolicySpec struct {
 
 // Certificate is the result of simulating the plan: the rates that it sustains.
 type Certificate struct {
-	LoadFactor float64          `json:"load_factor"` // highest point of the grid that passed
-	Attainment float64          `json:"attainment"`  // asked
-	Runs       int              `json:"runs"`
+	LoadFactor float64          `json:"load_factor" check:"nonnegative"`  // highest point of the grid that passed
+	Attainment float64          `json:"attainment" check:"positiveShare"` // asked
+	Runs       int              `json:"runs" check:"count"`
 	DurationUS document.Micros  `json:"duration_us"`
 	Seed       uint64           `json:"seed"`
 	Models     []CertifiedModel `json:"models"`
@@ -270,8 +266,8 @@ type Certificate struct {
 type CertifiedModel struct {
 	Model        string          `json:"model"`
 	Class        string          `json:"class,omitempty"`
-	RPS          float64         `json:"rps"`
-	Attainment   float64         `json:"attainment"`
+	RPS          float64         `json:"rps" check:"nonnegative"`
+	Attainment   float64         `json:"attainment" check:"share"`
 	AttainmentCI [2]float64      `json:"attainment_interval"`
 	P99US        document.Micros `json:"p99_us"`
 	// AttainedRPS are the requests per second of it that were in time.

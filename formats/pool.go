@@ -21,24 +21,21 @@ type PoolPlan struct {
 
 // Headroom is the reserve of a model for queueing and jitter.
 type Headroom struct {
-	Margin      float64 `json:"margin"`      // share of the SLO
-	Utilisation float64 `json:"utilisation"` // share of the replicas' capacity that is promised
+	Margin      float64 `json:"margin" check:"margin"`             // share of the SLO
+	Utilisation float64 `json:"utilisation" check:"positiveShare"` // share of the replicas' capacity that is promised
 }
 
 var poolKind = planKind{name: PlanPool, section: (*PoolPlan)(nil), options: poolOptions, schema: schemaFile("plan.pool")}
 
 // PoolOf is the section of a plan of pooled pipelines; nil for other plans.
-func PoolOf(p *Plan) *PoolPlan {
-	s, _ := p.Section.(*PoolPlan)
-	return s
-}
+func PoolOf(p *Plan) *PoolPlan { return planSection[*PoolPlan](p) }
 
 // ServedModels lists the models and their classes.
 func (s *PoolPlan) ServedModels() []Served { return s.Models }
 
 // PromiseFor returns what the plan promises for a deployed model or class: the entry with the same key.
 func (s *PoolPlan) PromiseFor(d *Deployed) Served {
-	if m := findFirst(s.Models, func(m *Served) bool { return m.Key() == d.Key() }); m != nil {
+	if m := document.First(s.Models, func(m *Served) bool { return m.Key() == d.Key() }); m != nil {
 		return *m
 	}
 	return Served{}
@@ -111,35 +108,21 @@ func (s *PoolPlan) check(p *planChecker) {
 	// Check each model with its part of the deployment.
 	for i := range s.Models {
 		m, fieldPath := &s.Models[i], fmt.Sprintf("pool.models[%d]", i)
-		if d := &p.plan.Deployment[i]; m.Key() != d.Key() {
-			p.Fail(fieldPath+".model", document.Quote(m.Key().String()), "the model at the same place of the deployment, "+document.Quote(d.Key().String()), "")
+		d := &p.plan.Deployment[i]
+		if p.FailIf(m.Key() != d.Key(), fieldPath+".model", document.Quote(m.Key().String()), "the model at the same place of the deployment, "+document.Quote(d.Key().String())) {
 			return
 		}
 		p.checkServed(m, fieldPath)
-		s.checkHeadroom(p, i)
-		if sum := p.plan.Deployment[i].RPS(); !document.CloseTo(sum, m.RPS) {
-			p.Fail(fieldPath+".rps", document.Number(m.RPS), "the sum over its pipelines, "+document.FormatFloat(sum), "")
-		}
-		for k := range p.plan.Deployment[i].Pipelines {
-			l, fieldPath := &p.plan.Deployment[i].Pipelines[k], fmt.Sprintf("deployment[%d].pipelines[%d]", i, k)
+		sum := d.RPS()
+		p.FailIf(!document.CloseTo(sum, m.RPS), fieldPath+".rps", m.RPS, "the sum over its pipelines, "+document.FormatFloat(sum))
+		for k := range d.Pipelines {
+			l, fieldPath := &d.Pipelines[k], fmt.Sprintf("deployment[%d].pipelines[%d]", i, k)
 			p.checkLimits(l, m, fieldPath)
-			if maxStages := p.plan.Options.WholeNumber("max-partitions"); maxStages > 0 && len(l.Stages) > maxStages {
-				p.Fail(fieldPath+".stages", fmt.Sprintf("%d stages", len(l.Stages)), fmt.Sprintf("at most options.max_partitions, %d", maxStages), "")
-			}
+			maxStages := p.plan.Options.WholeNumber("max-partitions")
+			p.FailIf(maxStages > 0 && len(l.Stages) > maxStages, fieldPath+".stages", fmt.Sprintf("%d stages", len(l.Stages)), "at most options.max_partitions, %d", maxStages)
 		}
 	}
 	s.checkThroughput(p)
-}
-
-// checkHeadroom reports to p what is wrong with the headroom of model i: a margin off the SLO, and a utilisation
-// that its devices stay below.
-func (s *PoolPlan) checkHeadroom(p *planChecker, i int) {
-	if i >= len(s.Headroom) {
-		return
-	}
-	h, fieldPath := &s.Headroom[i], fmt.Sprintf("pool.headroom[%d]", i)
-	p.FailIf(!(h.Margin >= 0 && h.Margin < 1), fieldPath+".margin", h.Margin, "a share of the SLO from 0 to less than 1")
-	p.FailIf(!(h.Utilisation > 0 && h.Utilisation <= 1), fieldPath+".utilisation", h.Utilisation, "a share above 0, at most 1")
 }
 
 // checkThroughput reports to p a throughput objective that is not the smallest rps / weight of the models.
@@ -164,13 +147,7 @@ type WorkloadModels []WorkloadModel
 var modelsPart = workloadPart{name: "models", kind: PlanPool, section: WorkloadModels(nil), schema: schemaFile("workload.models")}
 
 // ModelsOf returns the models that a workload asks for, or nil if it asks for something else.
-func ModelsOf(w *Workload) WorkloadModels {
-	if w == nil {
-		return nil
-	}
-	s, _ := w.Section.(WorkloadModels)
-	return s
-}
+func ModelsOf(w *Workload) WorkloadModels { return workloadSection[WorkloadModels](w) }
 
 // Files names no file.
 func (s WorkloadModels) Files() []SectionFile { return nil }

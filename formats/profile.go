@@ -45,7 +45,7 @@ type ProfileDevice struct {
 	// Options of the execution provider during the measurements.
 	Options map[string]string `json:"options,omitempty"`
 	// Precision is fp16 if whole models computed in float16. If absent, they computed as their files say.
-	Precision string `json:"precision,omitempty"`
+	Precision string `json:"precision,omitempty" check:"precision"`
 	// What the device was measured to reach: bytes read plus bytes written by a
 	// copy inside its memory, and floating-point operations (two per
 	// multiplication with an addition) of a large float32 matrix product.
@@ -114,12 +114,12 @@ const PrecisionFP16 = "fp16"
 
 // FindModel returns the model of that name, or nil if there is none.
 func (p *Profile) FindModel(model string) *ProfileModel {
-	return findFirst(p.Models, func(m *ProfileModel) bool { return m.Model == model })
+	return document.First(p.Models, func(m *ProfileModel) bool { return m.Model == model })
 }
 
 // FindMeasurement returns the measurement at a kind of device, share 1/v and batch size, or nil if there is none.
 func (m *ProfileModel) FindMeasurement(device string, share, batch int) *Measurement {
-	return findFirst(m.Measurements, func(s *Measurement) bool { return s.Device == device && s.Share == share && s.Batch == batch })
+	return document.First(m.Measurements, func(s *Measurement) bool { return s.Device == device && s.Share == share && s.Batch == batch })
 }
 
 // ExecutionFor returns how the times on the plan's device kinds were measured (provider, options, precision), so
@@ -138,7 +138,7 @@ func (p *Profile) ExecutionFor(kinds []Pool) []Execution {
 // ModelSource identifies the file that was measured.
 type ModelSource struct {
 	Path   string `json:"path"` // relative to the profile, if possible
-	SHA256 string `json:"sha256"`
+	SHA256 string `json:"sha256" check:"sha256"`
 	// Weights are files of weights, relative to the model's folder: the hash covers samples of them.
 	Weights []string `json:"weights,omitempty"`
 }
@@ -159,22 +159,22 @@ type TensorInfo struct {
 // Byte counts are per sample.
 type Block struct {
 	Name         string       `json:"name"`
-	Nodes        int          `json:"nodes,omitempty"` // graph nodes in the block
+	Nodes        int          `json:"nodes,omitempty" check:"nonnegative"` // graph nodes in the block
 	Cut          []TensorInfo `json:"cut,omitempty"`
-	CutBytesFP32 CutBytes     `json:"cut_bytes_fp32,omitempty"`
-	CutBytesFP16 CutBytes     `json:"cut_bytes_fp16,omitempty"` // float32 as float16, int64 as int32
+	CutBytesFP32 CutBytes     `json:"cut_bytes_fp32,omitempty" check:"nonnegative"`
+	CutBytesFP16 CutBytes     `json:"cut_bytes_fp16,omitempty" check:"nonnegative"` // float32 as float16, int64 as int32
 	FP16         *FP16Check   `json:"fp16,omitempty"`
-	WeightBytes  int64        `json:"weight_bytes,omitempty"`
+	WeightBytes  int64        `json:"weight_bytes,omitempty" check:"nonnegative"`
 	// Counted from the graph, per sample: multiplications with an addition, and
 	// bytes that tensors move through memory.
-	MACs        int64 `json:"macs,omitempty"`
-	TensorBytes int64 `json:"tensor_bytes,omitempty"`
+	MACs        int64 `json:"macs,omitempty" check:"nonnegative"`
+	TensorBytes int64 `json:"tensor_bytes,omitempty" check:"nonnegative"`
 }
 
 // FP16Check is the effect on a model's answer of crossing a cut in float16, or of computing in float16.
 type FP16Check struct {
-	Top1Agreement float64 `json:"top1_agreement"` // share of samples, 0..1
-	MaxAbsDiff    float64 `json:"max_abs_diff"`   // the largest difference of the output before softmax
+	Top1Agreement float64 `json:"top1_agreement" check:"share"` // share of samples, 0..1
+	MaxAbsDiff    float64 `json:"max_abs_diff"`                 // the largest difference of the output before softmax
 	Samples       int     `json:"samples"`
 }
 
@@ -205,7 +205,7 @@ type Measurement struct {
 	Batch       int       `json:"batch"`
 	WholeModel  *Latency  `json:"whole,omitempty"` // all blocks in one piece
 	Blocks      []Latency `json:"blocks"`          // the times of the blocks, in their order
-	MemoryBytes int64     `json:"memory_bytes,omitempty"`
+	MemoryBytes int64     `json:"memory_bytes,omitempty" check:"nonnegative"`
 	// Ranges are blocks in a row that were measured in one piece, as a stage runs
 	// them: at least two, and not all. Ascending by first and last block.
 	Ranges []RangeLatency `json:"ranges,omitempty"`
@@ -239,7 +239,7 @@ type Latency struct {
 	MeanUS      document.Micros `json:"mean_us,omitempty"`       // mean wall time, also over disturbed runs
 	DriftUS     document.Micros `json:"drift_us,omitempty"`      // standard deviation of the means of Stretches parts of the runs, in the order of time
 	IdleUS      document.Micros `json:"idle_us,omitempty"`       // the same as the mean of runs that began after the device had nothing to do for a while
-	Samples     int             `json:"samples,omitempty"`
+	Samples     int             `json:"samples,omitempty" check:"nonnegative"`
 }
 
 // Scaled returns the latency with its wall-clock times and its CPU time multiplied by factors.
@@ -293,11 +293,10 @@ func (p *Profile) WithTimes(change func(model int, m *Measurement) func(*Latency
 // field path.
 func (d *Profile) Validate() error {
 	var c document.Checker
-	c.Header(d, d.Format, FormatProfile)
+	c.Values(d, d.Format, FormatProfile, rules)
 	devices := map[string]int{}
 	for i := range d.Devices {
 		c.Name(devices, i, d.Devices[i].Device, "devices[%d].device", i)
-		checkPrecision(&c, d.Devices[i].Precision, "devices", i)
 		if p := &d.Devices[i]; p.MemoryBytes < 0 || p.CopyGbps < 0 || p.CostSeconds < 0 || p.MemoryGBps < 0 || p.MatmulGflops < 0 {
 			c.Failf("a negative figure", "memory_bytes, copy_gbps, cost_seconds, memory_gbps and matmul_gflops of 0 or more", "", "devices[%d]", i)
 		}
@@ -305,7 +304,6 @@ func (d *Profile) Validate() error {
 			c.Failf(fmt.Sprintf("%d runs with a spread of %s", b.Runs, document.Number(b.Spread)), "at least 2 runs, and a share from 0 to 1", "", "devices[%d].between_runs", i)
 		}
 	}
-	d.FrontEnd.check(&c)
 	models := map[string]int{}
 	for i := range d.Models {
 		c.Name(models, i, d.Models[i].Model, "models[%d].model", i)
@@ -316,30 +314,16 @@ func (d *Profile) Validate() error {
 	return c.Err()
 }
 
-func checkPrecision(c *document.Checker, p, list string, i int) {
-	c.OptionalWord(fmt.Sprintf("%s[%d].precision", list, i), p, PrecisionFP16)
-}
-
 // check reports to c what is wrong with a profile's model: its facts, the blocks into which it can be cut, and the
 // latencies measured. devices has the device kinds of the profile.
 func (m *ProfileModel) check(c *document.Checker, path string, devices map[string]int) {
 	// Check the model's facts.
-	if m.Source != nil {
-		c.SHA(path+".source.sha256", m.Source.SHA256)
-	}
 	checkBucket(c, m.Bucket, m.Model, path)
 	checkTensors(c, m.Inputs, path+".inputs")
 	checkTensors(c, m.Outputs, path+".outputs")
 	checkConstants(c, m.Constants, path+".constants")
 	checkOperators(c, m.Operators, path+".operators")
-
 	c.NotEmpty(len(m.Blocks), path+".blocks", "at least one block")
-	check := func(f *FP16Check, path string) {
-		if f != nil {
-			c.Share(path+".fp16.top1_agreement", f.Top1Agreement)
-		}
-	}
-	check(m.FP16, path)
 	checkSession(c, m.Session, path+".session_state")
 	for k := range m.Loads {
 		if _, ok := devices[m.Loads[k].Device]; !ok {
@@ -353,13 +337,6 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 		b, fieldPath := &m.Blocks[k], fmt.Sprintf("%s.blocks[%d]", path, k)
 		c.Name(blocks, k, b.Name, "%s.name", fieldPath)
 		checkTensors(c, b.Cut, fieldPath+".cut")
-		for _, f := range [...]struct {
-			name  string
-			value int64
-		}{{"nodes", int64(b.Nodes)}, {"cut_bytes_fp32", b.CutBytesFP32.Bytes()}, {"cut_bytes_fp16", b.CutBytesFP16.Bytes()}, {"weight_bytes", b.WeightBytes}, {"macs", b.MACs}, {"tensor_bytes", b.TensorBytes}} {
-			document.AtLeast(c, f.value, 0, fieldPath, "."+f.name)
-		}
-		check(b.FP16, fieldPath)
 	}
 
 	// Check its measurements: each device kind, share and batch size once.
@@ -372,13 +349,7 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 		s := &m.Measurements[k]
 		fieldPath := fmt.Sprintf("%s.measurements[%d]", path, k)
 		s.check(c, len(m.Blocks), devices, fieldPath)
-		p := point{s.Device, s.Share, s.Batch}
-		if firstIndex, dup := seen[p]; dup {
-			c.Failf(fmt.Sprintf("device %s, share 1/%d, batch %d a second time", document.Quote(s.Device), s.Share, s.Batch),
-				"each device, share and batch once", fmt.Sprintf("it stands at index %d already", firstIndex), "%s", fieldPath)
-		} else {
-			seen[p] = k
-		}
+		document.CheckUnique(c, seen, k, point{s.Device, s.Share, s.Batch}, fieldPath, fmt.Sprintf("device %s, share 1/%d, batch %d", document.Quote(s.Device), s.Share, s.Batch), "each device, share and batch once")
 	}
 }
 
@@ -395,7 +366,6 @@ func (s *Measurement) check(c *document.Checker, blocks int, devices map[string]
 	c.FailIf(s.Share < 1, fieldPath+".share", s.Share, "1 or more: the v of a share 1/v")
 	c.FailIf(s.Share > 1 && IsCPU(s.Device), fieldPath+".share", s.Share, "1: CPU thread sets have no shares")
 	c.FailIf(s.Batch < 1 || s.Batch > maxBatch, fieldPath+".batch", s.Batch, "1 to %d", maxBatch)
-	document.AtLeast(c, s.MemoryBytes, 0, fieldPath, ".memory_bytes")
 	c.FailIf(len(s.Blocks) != blocks, fieldPath+".blocks", fmt.Sprintf("%d latencies", len(s.Blocks)), "%d, one per block of the model", blocks)
 	if s.WholeModel != nil {
 		s.WholeModel.check(c, func() string { return fieldPath + ".whole" })
@@ -432,8 +402,5 @@ func (l *Latency) check(c *document.Checker, path func() string) {
 	}
 	if l.P99US != 0 && l.P99US < l.WallUS {
 		c.Fail(path()+".p99_us", "the number "+l.P99US.String(), "at least the median, "+l.WallUS.String(), "")
-	}
-	if l.Samples < 0 {
-		c.Fail(path()+".samples", document.FormatWhole(l.Samples), "0 or more", "")
 	}
 }

@@ -9,9 +9,9 @@ import (
 // LLMProfile is one language model, with the costs of its instances on every device kind that was measured.
 type LLMProfile struct {
 	Model           string        `json:"model"`
-	WeightBytes     int64         `json:"weight_bytes,omitempty"`
-	KVBytesPerToken int64         `json:"kv_bytes_per_token,omitempty"`
-	ContextTokens   int           `json:"context_tokens,omitempty"` // largest sum of prompt and answer; 0 if not known
+	WeightBytes     int64         `json:"weight_bytes,omitempty" check:"figures"`
+	KVBytesPerToken int64         `json:"kv_bytes_per_token,omitempty" check:"figures"`
+	ContextTokens   int           `json:"context_tokens,omitempty" check:"figures"` // largest sum of prompt and answer; 0 if not known
 	Instances       []LLMInstance `json:"instances"`
 }
 
@@ -25,13 +25,13 @@ type LLMInstance struct {
 	Fit            *IterationFit `json:"fit,omitempty"`
 	OneBatch       *OneBatch     `json:"one_batch,omitempty"`
 
-	KVTokens    int64       `json:"kv_tokens,omitempty"` // capacity
-	KVSource    string      `json:"kv_source,omitempty"` // server, measured, computed
-	BlockTokens int         `json:"block_tokens,omitempty"`
-	Sequences   int         `json:"sequences,omitempty"`    // the most sequences that the server runs at once
-	TokenBudget int         `json:"token_budget,omitempty"` // the most tokens of one iteration
+	KVTokens    int64       `json:"kv_tokens,omitempty" check:"kvTokens"` // capacity
+	KVSource    string      `json:"kv_source,omitempty"`                  // server, measured, computed
+	BlockTokens int         `json:"block_tokens,omitempty" check:"cachedTokens"`
+	Sequences   int         `json:"sequences,omitempty" check:"fewSequences"`    // the most sequences that the server runs at once
+	TokenBudget int         `json:"token_budget,omitempty" check:"cachedTokens"` // the most tokens of one iteration
 	Loads       *ModelLoads `json:"loads,omitempty"`
-	SwapGBps    float64     `json:"swap_gbps,omitempty"` // 1e9 bytes a second between the device and the host's memory
+	SwapGBps    float64     `json:"swap_gbps,omitempty" check:"nonnegative"` // 1e9 bytes a second between the device and the host's memory
 	// AllReduce says which all-reduce times between the devices were assumed. If absent, they were measured, or
 	// there are none.
 	AllReduce string `json:"all_reduce,omitempty"`
@@ -98,18 +98,15 @@ func (l *ModelLoads) LeavesUS() document.Micros {
 
 // LLMOn returns the costs of a model on tensorParallel devices of a kind, or nil if the profile has none.
 func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, *LLMInstance) {
-	for i := range p.LLMs {
-		m := &p.LLMs[i]
-		if m.Model != model {
-			continue
-		}
-		for k := range m.Instances {
-			if in := &m.Instances[k]; in.Device == device && in.TensorParallel == tensorParallel {
-				return m, in
-			}
-		}
+	m := document.First(p.LLMs, func(m *LLMProfile) bool { return m.Model == model })
+	if m == nil {
+		return nil, nil
 	}
-	return nil, nil
+	in := document.First(m.Instances, func(in *LLMInstance) bool { return in.Device == device && in.TensorParallel == tensorParallel })
+	if in == nil {
+		return nil, nil
+	}
+	return m, in
 }
 
 // checkLLMs reports to c what is wrong with the language models of a profile or plan, and their instances. devices
@@ -119,12 +116,6 @@ func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, f
 	for i := range list {
 		m, entryPath := &list[i], fmt.Sprintf("%s[%d]", fieldPath, i)
 		c.Name(indexByName, i, m.Model, "%s[%d].model", fieldPath, i)
-		for _, f := range [...]struct {
-			name  string
-			value int64
-		}{{"weight_bytes", m.WeightBytes}, {"kv_bytes_per_token", m.KVBytesPerToken}, {"context_tokens", int64(m.ContextTokens)}} {
-			c.FailIf(f.value < 0 || f.value > maxLLMBytes, entryPath+"."+f.name, f.value, "0 or more")
-		}
 		c.FailIf(len(m.Instances) == 0, entryPath+".instances", "an empty list", "at least one instance")
 
 		// Check its instances: each device kind with a number of devices once.
@@ -138,11 +129,7 @@ func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, f
 			if _, ok := devices[in.Device]; !ok && devices != nil {
 				c.Fail(fieldPath+".device", "the device "+document.Quote(in.Device), "a device of the list devices", "")
 			}
-			if firstIndex, isDuplicate := places[instanceKey{in.Device, in.TensorParallel}]; isDuplicate {
-				c.Fail(fieldPath, fmt.Sprintf("device %s with tensor_parallel %d a second time", document.Quote(in.Device), in.TensorParallel), "each once", fmt.Sprintf("it stands at index %d already", firstIndex))
-			} else {
-				places[instanceKey{in.Device, in.TensorParallel}] = k
-			}
+			document.CheckUnique(c, places, k, instanceKey{in.Device, in.TensorParallel}, fieldPath, fmt.Sprintf("device %s with tensor_parallel %d", document.Quote(in.Device), in.TensorParallel), "each once")
 			in.check(c, fieldPath)
 		}
 	}
@@ -160,21 +147,13 @@ const (
 // iteration, the tokens that its KV cache holds, its limits, and the errors of the fit behind the times.
 func (in *LLMInstance) check(c *document.Checker, fieldPath string) {
 	c.FailIf(in.TensorParallel < 1 || in.TensorParallel > maxTensorParallel, fieldPath+".tensor_parallel", in.TensorParallel, "1 to %d", maxTensorParallel)
-	in.Iteration.check(c, fieldPath+".iteration")
-	for _, f := range [...]struct {
-		name     string
-		value    int64
-		maxValue int64
-	}{{"kv_tokens", in.KVTokens, maxLLMBytes}, {"block_tokens", int64(in.BlockTokens), maxTokens}, {"sequences", int64(in.Sequences), maxSequences}, {"token_budget", int64(in.TokenBudget), maxTokens}} {
-		c.FailIf(f.value < 0 || f.value > f.maxValue, fieldPath+"."+f.name, f.value, "0 to %d", f.maxValue)
-	}
+	c.HintIf(in.Iteration.BaseNS == 0, fieldPath+".iteration.base_ns", "the number 0", "a positive time", "an iteration that costs nothing gives no throughput")
 	switch {
 	case in.KVTokens > 0:
 		c.OneOf(fieldPath+".kv_source", in.KVSource, KVFromServer, KVMeasured, KVComputed)
 	case in.KVSource != "":
 		c.Fail(fieldPath+".kv_source", document.Quote(in.KVSource), "nothing without kv_tokens", "")
 	}
-	c.FailIf(in.SwapGBps < 0, fieldPath+".swap_gbps", in.SwapGBps, "0 or more")
 	if f := in.Fit; f != nil && (f.DecodeMAPE < 0 || f.DecodeMax < 0 || f.PrefillMAPE < 0 || f.PrefillMax < 0 || f.BesideMAPE < 0 || f.BesideMax < 0 || f.Interval < 0 || f.Points < 0 || f.LeftOutPoints < 0) {
 		c.Fail(fieldPath+".fit", "a negative figure", "errors and counts of 0 or more", "")
 	}

@@ -38,28 +38,28 @@ type QueueRuns struct {
 type QueueOperation struct {
 	Model       string          `json:"model"`
 	Device      string          `json:"device"`
-	Resume      string          `json:"resume"`                 // the way in which an evicted request resumes: swap or recompute
-	SwapUS      document.Micros `json:"swap_us,omitempty"`      // its KV to the host's memory and back
-	RecomputeUS document.Micros `json:"recompute_us,omitempty"` // its KV computed again
-	WarmUS      document.Micros `json:"warm_us,omitempty"`      // the model from the host's memory
-	ColdUS      document.Micros `json:"cold_us,omitempty"`      // the model from storage
-	Lacks       []string        `json:"lacks,omitempty"`        // operations that an unmodified server cannot do: state_swap, warm_start
+	Resume      string          `json:"resume" check:"recompute|swap"`                 // the way in which an evicted request resumes: swap or recompute
+	SwapUS      document.Micros `json:"swap_us,omitempty"`                             // its KV to the host's memory and back
+	RecomputeUS document.Micros `json:"recompute_us,omitempty"`                        // its KV computed again
+	WarmUS      document.Micros `json:"warm_us,omitempty"`                             // the model from the host's memory
+	ColdUS      document.Micros `json:"cold_us,omitempty"`                             // the model from storage
+	Lacks       []string        `json:"lacks,omitempty" check:"state_swap|warm_start"` // operations that an unmodified server cannot do: state_swap, warm_start
 }
 
 // QueueClass is the promise for a model, or for one class of its requests. SLOUS bounds the figure that Figure
 // names.
 type QueueClass struct {
 	Served
-	Figure       string          `json:"of"` // e2e, ttft or tpot
+	Figure       string          `json:"of" check:"e2e|ttft|tpot"` // e2e, ttft or tpot
 	WaitingUS    document.Micros `json:"waiting_slo_us,omitempty"`
 	Priority     int             `json:"priority,omitempty"` // lower goes first; strict
 	MaxTokens    int             `json:"max_tokens,omitempty"`
 	PromptMean   float64         `json:"prompt_mean,omitempty"`
 	OutputMean   float64         `json:"output_mean,omitempty"`
 	OutputSD     float64         `json:"output_sd,omitempty"`
-	Attainment   float64         `json:"attainment,omitempty"`     // expected share in time
-	CompletionUS document.Micros `json:"completion_us,omitempty"`  // expected at the percentile
-	Waiting90US  document.Micros `json:"waiting_p90_us,omitempty"` // expected
+	Attainment   float64         `json:"attainment,omitempty" check:"share"` // expected share in time
+	CompletionUS document.Micros `json:"completion_us,omitempty"`            // expected at the percentile
+	Waiting90US  document.Micros `json:"waiting_p90_us,omitempty"`           // expected
 	// The distributions for simulation, if no trace gives the lengths.
 	Prompt   *Lengths  `json:"prompt,omitempty"`
 	Output   *Lengths  `json:"output,omitempty"`
@@ -75,17 +75,17 @@ type QueueHost struct {
 // QueueInstance is a server on devices of one kind.
 type QueueInstance struct {
 	Device         string     `json:"device"`
-	FirstDevice    int        `json:"first"`           // the index of its first device in the pool
-	TensorParallel int        `json:"tensor_parallel"` // devices
-	Model          string     `json:"model"`           // the model that it begins with
-	Models         []string   `json:"models"`          // the models that it may run, one at a time
-	Sequences      []int      `json:"sequences"`       // the sequences that run at once, by model of Models
-	TokenBudget    int        `json:"token_budget"`    // the most tokens of one iteration
-	Caps           []ClassCap `json:"caps,omitempty"`  // fewer sequences for some classes
+	FirstDevice    int        `json:"first"`                       // the index of its first device in the pool
+	TensorParallel int        `json:"tensor_parallel"`             // devices
+	Model          string     `json:"model"`                       // the model that it begins with
+	Models         []string   `json:"models"`                      // the models that it may run, one at a time
+	Sequences      []int      `json:"sequences" check:"sequences"` // the sequences that run at once, by model of Models
+	TokenBudget    int        `json:"token_budget" check:"tokens"` // the most tokens of one iteration
+	Caps           []ClassCap `json:"caps,omitempty"`              // fewer sequences for some classes
 	Groups         []int      `json:"groups,omitempty"`
-	Scheduling     string     `json:"scheduling,omitempty"`      // the order of the server's own queue: fcfs (default) or priority
-	Preemption     string     `json:"preemption,omitempty"`      // the remedy when KV memory runs out: recompute (default) or swap
-	NoPrefixCache  bool       `json:"no_prefix_cache,omitempty"` // free blocks are no cache of prefixes
+	Scheduling     string     `json:"scheduling,omitempty" check:"fcfs|priority"`  // the order of the server's own queue: fcfs (default) or priority
+	Preemption     string     `json:"preemption,omitempty" check:"recompute|swap"` // the remedy when KV memory runs out: recompute (default) or swap
+	NoPrefixCache  bool       `json:"no_prefix_cache,omitempty"`                   // free blocks are no cache of prefixes
 }
 
 // What servers may do.
@@ -99,7 +99,7 @@ const (
 // ClassCap bounds the sequences of a class on an instance; 0 keeps it away.
 type ClassCap struct {
 	Class     string `json:"class"`
-	Sequences int    `json:"sequences"`
+	Sequences int    `json:"sequences" check:"fewSequences"`
 }
 
 // RequestGroup is requests of one model and class that are worked through
@@ -108,7 +108,7 @@ type RequestGroup struct {
 	Model        string          `json:"model"`
 	Class        string          `json:"class,omitempty"`
 	Mega         bool            `json:"mega,omitempty"` // its prompts are much longer than others
-	Requests     int             `json:"requests"`
+	Requests     int             `json:"requests" check:"count"`
 	PromptMean   float64         `json:"prompt_mean"`
 	OutputMean   float64         `json:"output_mean"`
 	OutputSD     float64         `json:"output_sd"`
@@ -120,7 +120,7 @@ type RequestGroup struct {
 
 // QueueQuantile is a time that is not passed with a probability.
 type QueueQuantile struct {
-	Share float64         `json:"share"`
+	Share float64         `json:"share" check:"share"`
 	AtUS  document.Micros `json:"at_us"`
 }
 
@@ -149,10 +149,7 @@ var queueOptions = []document.Option{
 }
 
 // QueueOf is the section of a plan of queues; nil for other plans.
-func QueueOf(p *Plan) *QueuePlan {
-	s, _ := p.Section.(*QueuePlan)
-	return s
-}
+func QueueOf(p *Plan) *QueuePlan { return planSection[*QueuePlan](p) }
 
 // StatedRuns returns the simulation runs that the figures of a plan come from, or nil if it states none.
 func StatedRuns(p *Plan) *QueueRuns {
@@ -165,19 +162,13 @@ func StatedRuns(p *Plan) *QueueRuns {
 // ServedModels returns what requests can ask for in a plan of LLM servers: each model with a class, and its
 // promise.
 func (q *QueuePlan) ServedModels() []Served {
-	out := make([]Served, len(q.Classes))
-	for i := range q.Classes {
-		out[i] = q.Classes[i].Served
-	}
-	return out
+	return document.Map(q.Classes, func(c *QueueClass) Served { return c.Served })
 }
 
 // PromiseFor returns what the plan promises for a deployed model or class: the entry with the same key.
 func (q *QueuePlan) PromiseFor(d *Deployed) Served {
-	for i := range q.Classes {
-		if q.Classes[i].Key() == d.Key() {
-			return q.Classes[i].Served
-		}
+	if c := document.First(q.Classes, func(c *QueueClass) bool { return c.Key() == d.Key() }); c != nil {
+		return c.Served
 	}
 	return Served{}
 }
@@ -215,13 +206,6 @@ func (q *QueuePlan) check(p *planChecker) {
 	}
 	q.checkStatedRuns(p)
 	q.checkEstimates(p)
-	for i := range q.Operations {
-		o, fieldPath := &q.Operations[i], fmt.Sprintf("queue.operations[%d]", i)
-		p.OneOf(fieldPath+".resume", o.Resume, PreemptByRecompute, PreemptBySwap)
-		for k, l := range o.Lacks {
-			p.OneOf(fmt.Sprintf("%s.lacks[%d]", fieldPath, k), l, "state_swap", "warm_start")
-		}
-	}
 	p.FailIf(len(q.Instances) == 0, "queue.instances", "an empty list", "at least one instance")
 	instancesByGroup := make([]int, len(q.Groups))
 	for i := range q.Instances {
@@ -269,12 +253,9 @@ func (q *QueuePlan) checkClass(p *planChecker, i int) {
 	}
 	p.FailIf(len(d.Pipelines) > 0, fmt.Sprintf("deployment[%d].pipelines", i), fmt.Sprintf("%d pipelines", len(d.Pipelines)), "none: instances are in queue.instances")
 	p.checkServed(&k.Served, fieldPath)
-	p.OneOf(fieldPath+".of", k.Figure, FigureE2E, FigureTTFT, FigureTPOT)
-	p.Share(fieldPath+".attainment", k.Attainment)
 	p.FailIf(k.MaxTokens < 0 || k.PromptMean < 0 || k.OutputMean < 0 || k.OutputSD < 0, fieldPath, "a negative count of tokens", "0 or more")
 	k.Prompt.check(p.Checker, fieldPath+".prompt")
 	k.Output.check(p.Checker, fieldPath+".output")
-	k.Sessions.check(p.Checker, fieldPath+".sessions")
 	m := slices.IndexFunc(q.Models, func(m LLMProfile) bool { return m.Model == k.Model })
 	if p.FailIf(m < 0, fieldPath+".model", "the model "+document.Quote(k.Model), "one of queue.models") {
 		return
@@ -302,19 +283,9 @@ func (q *QueuePlan) checkInstance(p *planChecker, i int, instancesByGroup []int)
 		p.devicesByPool[pool] += float64(in.TensorParallel)
 	}
 
-	// Check the scheduler's settings.
-	p.FailIf(in.TokenBudget < 1 || in.TokenBudget > maxTokens, fieldPath+".token_budget", in.TokenBudget, "1 to %d", maxTokens)
-	p.OptionalWord(fieldPath+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
-	if in.Preemption != "" {
-		p.OneOf(fieldPath+".preemption", in.Preemption, PreemptByRecompute, PreemptBySwap)
-	}
-
 	// Check the models, and the request groups that are routed here.
 	p.FailIf(!slices.Contains(in.Models, in.Model), fieldPath+".model", "the model "+document.Quote(in.Model), "one of the instance's models")
 	p.FailIf(len(in.Sequences) != len(in.Models), fieldPath+".sequences", fmt.Sprintf("%d figures", len(in.Sequences)), "%d, one per model", len(in.Models))
-	for k, n := range in.Sequences {
-		p.FailIf(n < 1 || n > maxSequences, fmt.Sprintf("%s.sequences[%d]", fieldPath, k), n, "1 to %d", maxSequences)
-	}
 	q.checkInstanceModels(p, in, fieldPath)
 	for k, g := range in.Groups {
 		if p.FailIf(g < 0 || g >= len(q.Groups), fmt.Sprintf("%s.groups[%d]", fieldPath, k), g, "0 to %d, an index into queue.groups", len(q.Groups)-1) {
@@ -341,12 +312,8 @@ func (q *QueuePlan) checkInstanceModels(p *planChecker, in *QueueInstance, field
 	caps := map[string]int{}
 	for k := range in.Caps {
 		c := &in.Caps[k]
-		if firstIndex, isDuplicate := caps[c.Class]; isDuplicate {
-			p.Failf(document.Quote(c.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", firstIndex), "%s.caps[%d].class", fieldPath, k)
-		}
-		caps[c.Class] = k
+		document.CheckUnique(p.Checker, caps, k, c.Class, fmt.Sprintf("%s.caps[%d].class", fieldPath, k), document.Quote(c.Class), "each class once")
 		p.FailIf(!slices.ContainsFunc(q.Classes, func(o QueueClass) bool { return o.Class == c.Class }), fmt.Sprintf("%s.caps[%d].class", fieldPath, k), "the class "+document.Quote(c.Class), "a class of the plan")
-		p.FailIf(c.Sequences < 0 || c.Sequences > maxSequences, fmt.Sprintf("%s.caps[%d].sequences", fieldPath, k), c.Sequences, "0 to %d", maxSequences)
 	}
 }
 
@@ -356,12 +323,10 @@ func (q *QueuePlan) checkGroup(p *planChecker, i, queues int) {
 	g, fieldPath := &q.Groups[i], fmt.Sprintf("queue.groups[%d]", i)
 	p.FailIf(!slices.ContainsFunc(q.Classes, func(k QueueClass) bool { return k.Model == g.Model && k.Class == g.Class }), fieldPath+".model", document.Quote(ModelClass{g.Model, g.Class}.String()), "a model and class of the plan")
 	p.FailIf(queues != 1, fieldPath, fmt.Sprintf("a group in %d queues", queues), "one queue for each group")
-	p.FailIf(g.Requests < 1, fieldPath+".requests", g.Requests, "1 or more")
 	p.FailIf(g.PromptMean < 0 || g.OutputMean < 0 || g.OutputSD < 0, fieldPath, "a negative count of tokens", "0 or more")
 	p.FailIf(g.CompletionUS < g.StartUS, fieldPath+".completion_us", g.CompletionUS, "at least start_us, "+g.StartUS.String())
 	for k := range g.Quantiles {
 		z := &g.Quantiles[k]
-		p.Share(fmt.Sprintf("%s.quantiles[%d].share", fieldPath, k), z.Share)
 		p.FailIf(k > 0 && (z.Share <= g.Quantiles[k-1].Share || z.AtUS < g.Quantiles[k-1].AtUS), fmt.Sprintf("%s.quantiles[%d]", fieldPath, k), document.FormatFloat(z.Share)+" at "+z.AtUS.String()+" us", "rising shares at times that do not fall")
 	}
 }

@@ -2,6 +2,7 @@ package formats
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"inferplan/formats/document"
@@ -15,23 +16,23 @@ import (
 type QueueEstimate struct {
 	Model       string  `json:"model"`
 	Device      string  `json:"device"`
-	MegaTokens  int     `json:"mega_tokens,omitempty"` // the estimate is only for prompts of at least this many tokens
-	PromptNS    float64 `json:"prompt_ns"`
-	OutputNS    float64 `json:"output_ns"`
+	MegaTokens  int     `json:"mega_tokens,omitempty" check:"tokens"` // the estimate is only for prompts of at least this many tokens
+	PromptNS    float64 `json:"prompt_ns" check:"estimate"`
+	OutputNS    float64 `json:"output_ns" check:"estimate"`
 	InterceptNS float64 `json:"intercept_ns"`
-	PrefillNS   float64 `json:"prefill_ns"`
-	DecodeNS    float64 `json:"decode_ns"`          // ns per token of its answer, with a full batch
-	AloneNS     float64 `json:"alone_ns,omitempty"` // the same for a request alone; if absent, decode_ns
-	Batch       float64 `json:"batch"`              // requests that run at once
-	PromptMean  float64 `json:"prompt_mean"`        // tokens, as the next
-	PromptSD    float64 `json:"prompt_sd,omitempty"`
-	OutputMean  float64 `json:"output_mean"`
-	OutputSD    float64 `json:"output_sd,omitempty"`
+	PrefillNS   float64 `json:"prefill_ns" check:"estimate"`
+	DecodeNS    float64 `json:"decode_ns" check:"estimate"`          // ns per token of its answer, with a full batch
+	AloneNS     float64 `json:"alone_ns,omitempty" check:"estimate"` // the same for a request alone; if absent, decode_ns
+	Batch       float64 `json:"batch" check:"sequences"`             // requests that run at once
+	PromptMean  float64 `json:"prompt_mean" check:"estimate"`        // tokens, as the next
+	PromptSD    float64 `json:"prompt_sd,omitempty" check:"estimate"`
+	OutputMean  float64 `json:"output_mean" check:"estimate"`
+	OutputSD    float64 `json:"output_sd,omitempty" check:"estimate"`
 	// How waiting times and residences vary. If absent, they vary like answers, with a normal distribution.
-	FillingShare float64           `json:"filling,omitempty"`       // the part of the first batch's work that it takes to start
-	NoiseNS      float64           `json:"noise_ns,omitempty"`      // variance of waiting per time waited
-	FittedNS     float64           `json:"fitted_ns,omitempty"`     // work of the queue that it was fitted to
-	ResidencesUS []document.Micros `json:"residences_us,omitempty"` // times in a full batch, equally likely, ascending
+	FillingShare float64           `json:"filling,omitempty" check:"share"`      // the part of the first batch's work that it takes to start
+	NoiseNS      float64           `json:"noise_ns,omitempty" check:"estimate"`  // variance of waiting per time waited
+	FittedNS     float64           `json:"fitted_ns,omitempty" check:"estimate"` // work of the queue that it was fitted to
+	ResidencesUS []document.Micros `json:"residences_us,omitempty"`              // times in a full batch, equally likely, ascending
 }
 
 // checkEstimates reports to p what is wrong with the estimates of a plan's queue section: how fast each model runs
@@ -45,37 +46,21 @@ func (q *QueuePlan) checkEstimates(p *planChecker) {
 	for i := range q.Estimates {
 		e, fieldPath := &q.Estimates[i], fmt.Sprintf("queue.estimates[%d]", i)
 		k := key{e.Model, e.Device, e.MegaTokens > 0}
-		if firstIndex, isDuplicate := indexByKey[k]; isDuplicate {
-			p.Fail(fieldPath+".model", document.Quote(e.Model)+" on "+document.Quote(e.Device)+" a second time", "each model and device once, and once for mega prompts", fmt.Sprintf("it stands at index %d already", firstIndex))
-		}
-		indexByKey[k] = i
+		document.CheckUnique(p.Checker, indexByKey, i, k, fieldPath+".model", document.Quote(e.Model)+" on "+document.Quote(e.Device), "each model and device once, and once for mega prompts")
 		p.FailIf(!slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == e.Model }), fieldPath+".model", "the model "+document.Quote(e.Model), "one of queue.models")
 		if _, ok := p.pools[e.Device]; !ok {
 			p.Fail(fieldPath+".device", "the device "+document.Quote(e.Device), "a device of the plan's pools", p.didYouMean(e.Device))
 		}
-		p.FailIf(e.MegaTokens < 0 || e.MegaTokens > maxTokens, fieldPath+".mega_tokens", e.MegaTokens, "1 to %d", maxTokens)
-		p.FailIf(!(e.Batch >= 1) || e.Batch > maxSequences, fieldPath+".batch", "the number "+document.FormatFloat(e.Batch), "1 to %d", maxSequences)
 		e.checkTimes(p, fieldPath)
 	}
 }
 
-// checkTimes reports to p times of an estimate that are negative or too large, or requests that take no time.
+// maxEstimateNS bounds the figures of an estimate: eleven days, in ns.
+const maxEstimateNS = 1e15
+
+// checkTimes reports to p an estimate whose times contradict each other, or whose requests take no time.
 func (e *QueueEstimate) checkTimes(p *planChecker, fieldPath string) {
-	const maxNS = 1e15 // eleven days, in ns
-	for _, f := range []struct {
-		name  string
-		value float64
-	}{
-		{"prompt_ns", e.PromptNS}, {"output_ns", e.OutputNS}, {"prefill_ns", e.PrefillNS}, {"decode_ns", e.DecodeNS}, {"alone_ns", e.AloneNS},
-		{"prompt_mean", e.PromptMean}, {"prompt_sd", e.PromptSD}, {"output_mean", e.OutputMean}, {"output_sd", e.OutputSD},
-		{"noise_ns", e.NoiseNS}, {"fitted_ns", e.FittedNS},
-	} {
-		p.FailIf(!(f.value >= 0 && f.value <= maxNS), fieldPath+"."+f.name, "the number "+document.FormatFloat(f.value), "0 or more")
-	}
 	p.FailIf(e.PromptNS*e.PromptMean+e.OutputNS*e.OutputMean <= 0 || e.DecodeNS <= 0 || e.OutputMean <= 0, fieldPath+".output_ns", "requests that take no time", "an answer of positive length and times above 0")
-	p.FailIf(!(e.FillingShare >= 0 && e.FillingShare <= 1), fieldPath+".filling", "the number "+document.FormatFloat(e.FillingShare), "a share from 0 to 1")
-	if fieldPath := fieldPath + ".residences_us"; !slices.IsSorted(e.ResidencesUS) || len(e.ResidencesUS) > 0 && e.ResidencesUS[0] < 0 {
-		p.Fail(fieldPath, "times that fall, or are below 0", "times of at least 0, ascending", "")
-	}
-	p.FailIf(!(e.InterceptNS >= -maxNS && e.InterceptNS <= maxNS), fieldPath+".intercept_ns", "the number "+document.FormatFloat(e.InterceptNS), "a time in ns")
+	p.FailIf(!slices.IsSorted(e.ResidencesUS) || len(e.ResidencesUS) > 0 && e.ResidencesUS[0] < 0, fieldPath+".residences_us", "times that fall, or are below 0", "times of at least 0, ascending")
+	p.FailIf(!(math.Abs(e.InterceptNS) <= maxEstimateNS), fieldPath+".intercept_ns", "the number "+document.FormatFloat(e.InterceptNS), "a time in ns")
 }

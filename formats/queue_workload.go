@@ -1,6 +1,7 @@
 package formats
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -16,21 +17,21 @@ type LLM struct {
 // LLMClass is a kind of requests with a target of its own. It is asked of each of
 // its models.
 type LLMClass struct {
-	Class       string       `json:"class,omitempty"`                           // if absent, it is the only class, without a name
-	Models      []string     `json:"models,omitempty" default:"all"`            // the models that it asks for
-	SLO         document.SLO `json:"slo"`                                       // the target of the figure that Figure names
-	Figure      string       `json:"of,omitempty" default:"e2e"`                // e2e, ttft or tpot
-	Percentile  string       `json:"percentile,omitempty" default:"p99"`        //
-	WaitingSLO  document.SLO `json:"waiting_slo,omitzero"`                      // the target of the time from arrival to the first iteration
-	Priority    int          `json:"priority,omitempty"`                        // lower goes first, as in vLLM; strict
-	RPS         float64      `json:"rps,omitempty"`                             // the rate of all its models together
-	Shares      []float64    `json:"shares,omitempty" default:"equal"`          // the parts of the rate, in the order of the models
-	MaxTokens   int          `json:"max_tokens,omitempty" default:"no limit"`   // the most tokens of an answer; longer ones are cut
-	Prompt      *Lengths     `json:"prompt,omitempty"`                          // tokens of a prompt
-	Output      *Lengths     `json:"output,omitempty"`                          // tokens of an answer, before MaxTokens
-	LengthsFile string       `json:"lengths_file,omitempty"`                    // CSV with prompt and output tokens, row by row
-	Sessions    *Sessions    `json:"sessions,omitempty"`                        //
-	Arrivals    *Arrivals    `json:"arrivals,omitempty" default:"the workload"` // a trace may bring the lengths
+	Class       string       `json:"class,omitempty"`                                        // if absent, it is the only class, without a name
+	Models      []string     `json:"models,omitempty" default:"all"`                         // the models that it asks for
+	SLO         document.SLO `json:"slo"`                                                    // the target of the figure that Figure names
+	Figure      string       `json:"of,omitempty" default:"e2e" check:"e2e|ttft|tpot"`       // e2e, ttft or tpot
+	Percentile  string       `json:"percentile,omitempty" default:"p99" check:"percentile"`  //
+	WaitingSLO  document.SLO `json:"waiting_slo,omitzero"`                                   // the target of the time from arrival to the first iteration
+	Priority    int          `json:"priority,omitempty"`                                     // lower goes first, as in vLLM; strict
+	RPS         float64      `json:"rps,omitempty"`                                          // the rate of all its models together
+	Shares      []float64    `json:"shares,omitempty" default:"equal" check:"nonnegative"`   // the parts of the rate, in the order of the models
+	MaxTokens   int          `json:"max_tokens,omitempty" default:"no limit" check:"tokens"` // the most tokens of an answer; longer ones are cut
+	Prompt      *Lengths     `json:"prompt,omitempty"`                                       // tokens of a prompt
+	Output      *Lengths     `json:"output,omitempty"`                                       // tokens of an answer, before MaxTokens
+	LengthsFile string       `json:"lengths_file,omitempty"`                                 // CSV with prompt and output tokens, row by row
+	Sessions    *Sessions    `json:"sessions,omitempty"`                                     //
+	Arrivals    *Arrivals    `json:"arrivals,omitempty" default:"the workload"`              // a trace may bring the lengths
 }
 
 // Figures that an SLO may be of.
@@ -42,15 +43,15 @@ const (
 
 // Lengths is a distribution of token counts, cut at 1 and Max.
 type Lengths struct {
-	Distribution string    `json:"distribution"`       // fixed, normal, lognormal, log-t, empirical
-	Mean         float64   `json:"mean,omitempty"`     // of the tokens
-	SD           float64   `json:"sd,omitempty"`       // of the tokens
-	Location     float64   `json:"location,omitempty"` // log-t: of the logarithm
-	Scale        float64   `json:"scale,omitempty"`    // log-t: of the logarithm
-	Tail         float64   `json:"tail,omitempty"`     // log-t: degrees of freedom
-	Max          int       `json:"max,omitempty"`      // tokens
-	Tokens       []int     `json:"tokens,omitempty"`   // empirical: ascending
-	Weights      []float64 `json:"weights,omitempty"`  // empirical: weights of the tokens; if absent, equal
+	Distribution string    `json:"distribution" check:"fixed|normal|lognormal|log-t|empirical"` // fixed, normal, lognormal, log-t, empirical
+	Mean         float64   `json:"mean,omitempty"`                                              // of the tokens
+	SD           float64   `json:"sd,omitempty"`                                                // of the tokens
+	Location     float64   `json:"location,omitempty"`                                          // log-t: of the logarithm
+	Scale        float64   `json:"scale,omitempty"`                                             // log-t: of the logarithm
+	Tail         float64   `json:"tail,omitempty"`                                              // log-t: degrees of freedom
+	Max          int       `json:"max,omitempty" check:"tokens"`                                // tokens
+	Tokens       []int     `json:"tokens,omitempty"`                                            // empirical: ascending
+	Weights      []float64 `json:"weights,omitempty" check:"nonnegative"`                       // empirical: weights of the tokens; if absent, equal
 }
 
 // Distributions of token counts.
@@ -64,31 +65,20 @@ const (
 
 // Sessions describes requests that belong together: each prompt repeats earlier turns.
 type Sessions struct {
-	Turns        float64         `json:"turns"`                           // mean requests of a session
-	SharedTokens int             `json:"shared_tokens,omitempty"`         // prefix that all sessions have in common
-	ThinkUS      document.Micros `json:"think_us,omitempty"`              // mean time between an answer and the next request
-	Repeats      float64         `json:"repeats,omitempty" default:"all"` // share of the earlier turns that a prompt repeats
+	Turns        float64         `json:"turns" check:"count"`                           // mean requests of a session
+	SharedTokens int             `json:"shared_tokens,omitempty" check:"cachedTokens"`  // prefix that all sessions have in common
+	ThinkUS      document.Micros `json:"think_us,omitempty"`                            // mean time between an answer and the next request
+	Repeats      float64         `json:"repeats,omitempty" default:"all" check:"share"` // share of the earlier turns that a prompt repeats
 }
 
 var llmPart = workloadPart{name: "llm", kind: PlanQueue, section: (*LLM)(nil), schema: schemaFile("workload.llm")}
 
 // LLMOf returns the language models that a workload asks for, or nil if it asks for something else.
-func LLMOf(w *Workload) *LLM {
-	if w == nil {
-		return nil
-	}
-	s, _ := w.Section.(*LLM)
-	return s
-}
+func LLMOf(w *Workload) *LLM { return workloadSection[*LLM](w) }
 
 // WithDefaults returns the class with its defaults filled in, except for its models and shares.
 func (d LLMClass) WithDefaults() LLMClass {
-	if d.Figure == "" {
-		d.Figure = FigureE2E
-	}
-	if d.Percentile == "" {
-		d.Percentile = "p99"
-	}
+	d.Figure, d.Percentile = cmp.Or(d.Figure, FigureE2E), cmp.Or(d.Percentile, "p99")
 	return d
 }
 
@@ -158,28 +148,11 @@ func (k *LLMClass) check(c *document.Checker, d *LLM, models map[string]int, fie
 	if !k.WaitingSLO.IsZero() {
 		checkSlo(c, k.WaitingSLO, fieldPath+".waiting_slo")
 	}
-	c.OptionalWord(fieldPath+".of", k.Figure, FigureE2E, FigureTTFT, FigureTPOT)
-	if k.Percentile != "" {
-		c.Percentile(k.Percentile, fieldPath+".percentile")
-	}
 	c.FailIf(k.RPS != 0 && !(k.RPS >= minRate && k.RPS <= maxRate), fieldPath+".rps", k.RPS, "a rate from %g to %g", minRate, maxRate)
-	c.FailIf(k.MaxTokens < 0 || k.MaxTokens > maxTokens, fieldPath+".max_tokens", k.MaxTokens, "1 to %d", maxTokens)
 	c.FailIf(k.LengthsFile != "" && (k.Prompt != nil || k.Output != nil), fieldPath+".lengths_file", "a file beside prompt or output", "one of the two")
 	k.Prompt.check(c, fieldPath+".prompt")
 	k.Output.check(c, fieldPath+".output")
-	k.Sessions.check(c, fieldPath+".sessions")
 	k.Arrivals.check(c, fieldPath+".arrivals")
-}
-
-// check reports to c what is wrong with a class's sessions: how many turns a user takes, and which tokens later
-// turns repeat. Without sessions it reports nothing.
-func (s *Sessions) check(c *document.Checker, fieldPath string) {
-	if s == nil {
-		return
-	}
-	c.FailIf(!(s.Turns >= 1), fieldPath+".turns", s.Turns, "1 or more")
-	c.FailIf(s.SharedTokens < 0 || s.SharedTokens > maxTokens, fieldPath+".shared_tokens", s.SharedTokens, "0 to %d", maxTokens)
-	c.Share(fieldPath+".repeats", s.Repeats)
 }
 
 // checkModels reports to c models of a class that the workload does not have, and shares that do not fit them.
@@ -189,11 +162,7 @@ func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]in
 	for i, m := range k.Models {
 		c.Name(indexByName, i, m, "%s.models[%d]", fieldPath, i)
 		if _, ok := models[m]; !ok {
-			hint := ""
-			if similarName := document.Nearest(m, d.Models); similarName != "" {
-				hint = "did you mean " + similarName + "?"
-			}
-			c.Failf("the model "+document.Quote(m), "one of llm.models", hint, "%s.models[%d]", fieldPath, i)
+			c.Failf("the model "+document.Quote(m), "one of llm.models", document.DidYouMean(m, d.Models), "%s.models[%d]", fieldPath, i)
 		}
 	}
 	if len(k.Shares) == 0 {
@@ -204,8 +173,7 @@ func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]in
 		modelCount = len(d.Models)
 	}
 	sum := 0.0
-	for i, x := range k.Shares {
-		c.FailIf(x < 0, fmt.Sprintf("%s.shares[%d]", fieldPath, i), x, "0 or more")
+	for _, x := range k.Shares {
 		sum += x
 	}
 	c.FailIf(len(k.Shares) != modelCount || !(sum > 0), fieldPath+".shares", fmt.Sprintf("%d shares that sum to %s", len(k.Shares), document.FormatFloat(sum)), "%d, one per model, that sum to more than 0", modelCount)
@@ -217,8 +185,6 @@ func (l *Lengths) check(c *document.Checker, fieldPath string) {
 	if l == nil {
 		return
 	}
-	c.OneOf(fieldPath+".distribution", l.Distribution, LengthsFixed, LengthsNormal, LengthsLognormal, LengthsLogT, LengthsEmpirical)
-	c.FailIf(l.Max < 0 || l.Max > maxTokens, fieldPath+".max", l.Max, "1 to %d", maxTokens)
 	empirical, logT := l.Distribution == LengthsEmpirical, l.Distribution == LengthsLogT
 	positive := func(name string, x float64, isNeeded bool) {
 		switch {
@@ -247,8 +213,7 @@ func (l *Lengths) checkEmpirical(c *document.Checker, isEmpirical bool, fieldPat
 		return
 	}
 	sum := 0.0
-	for i, w := range l.Weights {
-		c.FailIf(w < 0, fmt.Sprintf("%s.weights[%d]", fieldPath, i), w, "0 or more")
+	for _, w := range l.Weights {
 		sum += w
 	}
 	c.FailIf(len(l.Weights) != len(l.Tokens) || !(sum > 0), fieldPath+".weights", fmt.Sprintf("%d weights that sum to %s", len(l.Weights), document.FormatFloat(sum)), "%d, one per length, that sum to more than 0", len(l.Tokens))

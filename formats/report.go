@@ -3,6 +3,7 @@ package formats
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"inferplan/formats/document"
@@ -10,16 +11,16 @@ import (
 
 // Report holds the results of a simulated or measured run.
 type Report struct {
-	Format string `json:"format"` // inferplan.report/v1
-	Source string `json:"source"` // simulate, serve, load
+	Format string `json:"format"`                             // inferplan.report/v1
+	Source string `json:"source" check:"simulate|serve|load"` // simulate, serve, load
 	Plan   *Input `json:"plan,omitempty"`
 	Policy string `json:"policy,omitempty"`
 	Seed   uint64 `json:"seed"`
-	Runs   int    `json:"runs"`
+	Runs   int    `json:"runs" check:"count"`
 	// Interrupted says that the run ended early. The figures then cover the replications or loads that were
 	// complete, or the requests that were sent until then.
 	Interrupted bool            `json:"interrupted,omitempty"`
-	Load        float64         `json:"load,omitempty"` // factor of the planned rate
+	Load        float64         `json:"load,omitempty" check:"nonnegative"` // factor of the planned rate
 	DurationUS  document.Micros `json:"duration_us"`
 	WarmupUS    document.Micros `json:"warmup_us"`
 
@@ -41,9 +42,9 @@ type Report struct {
 	Accuracy        *float64    `json:"accuracy,omitempty"`    // share of right answers, of a gear plan by its records
 	Gears           *GearReport `json:"gears,omitempty"`       // the gears' figures; only of a gear plan
 
-	ShareOfBound *float64       `json:"share_of_bound,omitempty"` // goodput over that of a clairvoyant fluid, of a plan of one application
-	Modules      []ModuleReport `json:"modules,omitempty"`        // of applications
-	Flow         *FlowReport    `json:"flow,omitempty"`           // of applications
+	ShareOfBound *float64       `json:"share_of_bound,omitempty" check:"nonnegative"` // goodput over that of a clairvoyant fluid, of a plan of one application
+	Modules      []ModuleReport `json:"modules,omitempty"`                            // of applications
+	Flow         *FlowReport    `json:"flow,omitempty"`                               // of applications
 	// Workflow is of applications whose devices load models at run time.
 	Workflow *WorkflowReport `json:"workflow,omitempty"`
 
@@ -135,7 +136,7 @@ type Counts struct {
 	Attainment      float64          `json:"attainment"`
 	// AttainmentCI is the 95 % interval: over replications, or Wilson's for one run.
 	AttainmentCI *[2]float64 `json:"attainment_interval,omitempty"`
-	GoodputRPS   float64     `json:"goodput_rps"`
+	GoodputRPS   float64     `json:"goodput_rps" check:"nonnegative"`
 }
 
 // LatencySummary is of completed requests, from arrival to answer.
@@ -153,13 +154,13 @@ type ModelReport struct {
 	Model      string          `json:"model"`
 	Class      string          `json:"class,omitempty"`
 	SLOUS      document.Micros `json:"slo_us"`
-	OfferedRPS float64         `json:"offered_rps"`
+	OfferedRPS float64         `json:"offered_rps" check:"nonnegative"`
 	Counts
 	Latency       LatencySummary   `json:"latency"`
-	BatchSizes    map[string]int64 `json:"batch_sizes,omitempty"` // batches by size
+	BatchSizes    map[string]int64 `json:"batch_sizes,omitempty" check:"nonnegative"` // batches by size
 	MaxLoadFactor *float64         `json:"max_load_factor,omitempty"`
 	// Percentile of the requests that has to be in time, as simulations know.
-	Percentile string `json:"percentile,omitempty" default:"p99"`
+	Percentile string `json:"percentile,omitempty" default:"p99" check:"percentile"`
 	// Slower holds the results of a simulated model when runs take longer than profiled.
 	Slower []Slower `json:"slower,omitzero"`
 }
@@ -208,13 +209,10 @@ func (d *Report) FileForm() any {
 // field path. Every request is accounted for once, and shares and percentiles agree with the counts.
 func (d *Report) Validate() error {
 	var c document.Checker
-	c.Header(d, d.Format, FormatReport)
-	c.OneOf("source", d.Source, "simulate", "serve", "load")
+	c.Values(d, d.Format, FormatReport, rules)
 	if d.Plan != nil {
-		checkInputs(&c, []Input{*d.Plan})
+		d.Plan.check(&c, "plan")
 	}
-	document.AtLeast(&c, d.Runs, 1, "", "runs")
-	document.AtLeast(&c, d.Load, 0, "", "load")
 	d.checkFlow(&c)
 	checkServed(&c, "", &d.Counts, &d.Latency, d.Models)
 	checkDevices(&c, "", d.Devices)
@@ -230,9 +228,7 @@ func (d *Report) Validate() error {
 
 // check reports to c what is wrong with a report's figures of one plan: its hash, requests, latencies and devices.
 func (p *PlanReport) check(c *document.Checker, fieldPath string) {
-	if p.SHA256 != "" {
-		c.SHA(fieldPath+".sha256", p.SHA256)
-	}
+	c.FailIf(p.SHA256 != "" && !document.IsSHA256(p.SHA256), fieldPath+".sha256", "the text "+document.Quote(p.SHA256), rules["sha256"].Expected)
 	checkServed(c, fieldPath, &p.Counts, &p.Latency, p.Models)
 	checkDevices(c, fieldPath, p.Devices)
 }
@@ -252,15 +248,6 @@ func checkServed(c *document.Checker, fieldPath string, totals *Counts, latency 
 		checkKey(c, indexByKey, i, m.Key(), fieldPath)
 		m.checkCounts(c, fieldPath)
 		m.Latency.check(c, fieldPath+".latency")
-		document.AtLeast(c, m.OfferedRPS, 0, fieldPath, ".offered_rps")
-		if m.Percentile != "" {
-			c.Percentile(m.Percentile, fieldPath+".percentile")
-		}
-		for _, size := range slices.Sorted(maps.Keys(m.BatchSizes)) {
-			if n := m.BatchSizes[size]; n < 0 {
-				c.Fail(fieldPath+".batch_sizes."+size, document.FormatWhole(n), "0 or more", "")
-			}
-		}
 		sum.Requests += m.Requests
 		sum.Completed += m.Completed
 		sum.Dropped += m.Dropped
@@ -272,9 +259,7 @@ func checkServed(c *document.Checker, fieldPath string, totals *Counts, latency 
 		name       string
 		total, sum int64
 	}{{"requests", totals.Requests, sum.Requests}, {"completed", totals.Completed, sum.Completed}, {"dropped", totals.Dropped, sum.Dropped}, {"late", totals.Late, sum.Late}} {
-		if len(models) > 0 && f.total != f.sum {
-			c.Fail(document.Join(fieldPath, f.name), document.FormatWhole(f.total), fmt.Sprintf("the sum over the models, %d", f.sum), "")
-		}
+		c.FailIf(len(models) > 0 && f.total != f.sum, document.Join(fieldPath, f.name), f.total, "the sum over the models, %d", f.sum)
 	}
 }
 
@@ -284,9 +269,8 @@ func checkDevices(c *document.Checker, fieldPath string, devices []DeviceReport)
 	for i := range devices {
 		fieldPath := document.Join(fieldPath, fmt.Sprintf("devices[%d]", i))
 		c.FailIf(devices[i].Device == "", fieldPath+".device", "an empty name", "a device")
-		if u := devices[i].Utilisation; !(u >= 0 && u <= 1+1e-9) {
-			c.Fail(fieldPath+".utilisation", document.Number(u), "a share from 0 to 1", "")
-		}
+		u := devices[i].Utilisation
+		c.FailIf(!(u >= 0 && u <= 1+1e-9), fieldPath+".utilisation", u, "a share from 0 to 1")
 	}
 }
 
@@ -297,9 +281,7 @@ func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	byReason := int64(0)
 	for _, reason := range slices.Sorted(maps.Keys(n.DroppedByReason)) {
 		k := n.DroppedByReason[reason]
-		if k < 0 {
-			c.Fail(document.Join(fieldPath, "dropped_by_reason."+reason), document.FormatWhole(k), "0 or more", "")
-		}
+		c.FailIf(k < 0, document.Join(fieldPath, "dropped_by_reason."+reason), k, "0 or more")
 		byReason += k
 	}
 	switch {
@@ -317,16 +299,13 @@ func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	// The attainment follows from the counts.
 	if n.Requests > 0 {
 		wantedAttainment := float64(n.Completed-n.Late) / float64(n.Requests)
-		if d := n.Attainment - wantedAttainment; !(d >= -1e-9 && d <= 1e-9) {
-			c.Fail(document.Join(fieldPath, "attainment"), document.Number(n.Attainment), "(completed - late) / requests, "+document.FormatFloat(wantedAttainment), "")
-		}
+		c.FailIf(!(math.Abs(n.Attainment-wantedAttainment) <= 1e-9), document.Join(fieldPath, "attainment"), n.Attainment, "(completed - late) / requests, "+document.FormatFloat(wantedAttainment))
 	} else {
-		c.Share(document.Join(fieldPath, "attainment"), n.Attainment)
+		c.FailIf(!(n.Attainment >= 0 && n.Attainment <= 1), document.Join(fieldPath, "attainment"), n.Attainment, "a share from 0 to 1")
 	}
 	if n.AttainmentCI != nil {
 		c.Interval(document.Join(fieldPath, "attainment_interval"), *n.AttainmentCI)
 	}
-	document.AtLeast(c, n.GoodputRPS, 0, "", document.Join(fieldPath, "goodput_rps"))
 }
 
 // check reports to c percentiles of latencies of which a higher one is smaller.
@@ -346,26 +325,26 @@ func (l *LatencySummary) check(c *document.Checker, fieldPath string) {
 // TokenReport is the part of a report that is about instances of language models.
 type TokenReport struct {
 	Classes    []ClassReport `json:"classes,omitempty"`
-	Swaps      *int64        `json:"swaps,omitempty"`       // models that took another's place on an instance
-	Loads      *int64        `json:"loads,omitempty"`       // models that were loaded onto an instance
-	Evictions  *int64        `json:"evictions,omitempty"`   // sequences that the policy took off an instance
-	PrefixHits *float64      `json:"prefix_hits,omitempty"` // share of prompts' tokens that were in a prefix cache, of all that were needed
-	KVInUse    *float64      `json:"kv_in_use,omitempty"`   // share of KV memory, in the mean over instances and time
+	Swaps      *int64        `json:"swaps,omitempty" check:"nonnegative"`     // models that took another's place on an instance
+	Loads      *int64        `json:"loads,omitempty" check:"nonnegative"`     // models that were loaded onto an instance
+	Evictions  *int64        `json:"evictions,omitempty" check:"nonnegative"` // sequences that the policy took off an instance
+	PrefixHits *float64      `json:"prefix_hits,omitempty" check:"share"`     // share of prompts' tokens that were in a prefix cache, of all that were needed
+	KVInUse    *float64      `json:"kv_in_use,omitempty" check:"share"`       // share of KV memory, in the mean over instances and time
 	DeviceTime *DeviceTime   `json:"device_time,omitempty"`
 }
 
 // ClassReport is one class of requests, over all models.
 type ClassReport struct {
 	Class      string          `json:"class"`
-	Requests   int64           `json:"requests"`
-	Attainment float64         `json:"attainment"`
+	Requests   int64           `json:"requests" check:"nonnegative"`
+	Attainment float64         `json:"attainment" check:"share"`
 	E2EP99US   document.Micros `json:"e2e_p99_us"`
 	TTFTP99US  document.Micros `json:"ttft_p99_us"`
 	TPOTP99US  document.Micros `json:"tpot_p99_us"`
 	// The SLO of the class, if all its models have the same, and the value at its percentile.
-	Figure                string          `json:"of,omitempty"`
+	Figure                string          `json:"of,omitempty" check:"e2e|ttft|tpot"`
 	SLOUS                 document.Micros `json:"slo_us,omitempty"`
-	Percentile            string          `json:"percentile,omitempty"`
+	Percentile            string          `json:"percentile,omitempty" check:"percentile"`
 	AtPercentileUS        document.Micros `json:"at_percentile_us,omitempty"`
 	WaitingSLOUS          document.Micros `json:"waiting_slo_us,omitempty"`
 	WaitingAtPercentileUS document.Micros `json:"waiting_at_percentile_us,omitempty"`
@@ -379,26 +358,11 @@ type DeviceTime struct {
 	Idle              float64 `json:"idle"`
 }
 
-// checkTokens reports to c what is wrong with the part of a report that only LLM servers have: counts of model
-// loads, shares of the KV cache and of device time, and the results of each class. The 1e-9 allows for rounding.
+// checkTokens reports to c what contradicts itself in the part of a report that only LLM servers have: swaps and
+// loads, the shares of device time, and classes that stand twice. The 1e-9 allows for rounding.
 func (t *TokenReport) checkTokens(c *document.Checker) {
-	// Check the counts of loads and the shares.
-	for _, f := range [...]struct {
-		name  string
-		value *int64
-	}{{"swaps", t.Swaps}, {"loads", t.Loads}, {"evictions", t.Evictions}} {
-		if f.value != nil && *f.value < 0 {
-			c.Fail(f.name, document.FormatWhole(*f.value), "0 or more", "")
-		}
-	}
 	if t.Swaps != nil && t.Loads != nil && *t.Swaps > *t.Loads {
 		c.Fail("swaps", document.FormatWhole(*t.Swaps), fmt.Sprintf("at most the loads, %d", *t.Loads), "")
-	}
-	if t.PrefixHits != nil {
-		c.Share("prefix_hits", *t.PrefixHits)
-	}
-	if t.KVInUse != nil {
-		c.Share("kv_in_use", *t.KVInUse)
 	}
 	if d := t.DeviceTime; d != nil && !(min(d.Running, d.Loading, d.RunningAndLoading, d.Idle) >= 0 && d.Running+d.Loading+d.RunningAndLoading+d.Idle <= 1+1e-9) {
 		c.Fail("device_time", fmt.Sprintf("the shares %g, %g, %g and %g", d.Running, d.Loading, d.RunningAndLoading, d.Idle), "shares of 0 or more that sum to at most 1", "")
@@ -408,15 +372,6 @@ func (t *TokenReport) checkTokens(c *document.Checker) {
 	indexByName := map[string]int{}
 	for i := range t.Classes {
 		k, fieldPath := &t.Classes[i], fmt.Sprintf("classes[%d]", i)
-		if firstIndex, isDuplicate := indexByName[k.Class]; isDuplicate {
-			c.Fail(fieldPath+".class", document.Quote(k.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", firstIndex))
-		}
-		indexByName[k.Class] = i
-		c.FailIf(k.Requests < 0, fieldPath+".requests", k.Requests, "0 or more")
-		c.Share(fieldPath+".attainment", k.Attainment)
-		c.OptionalWord(fieldPath+".of", k.Figure, FigureE2E, FigureTTFT, FigureTPOT)
-		if k.Percentile != "" {
-			c.Percentile(k.Percentile, fieldPath+".percentile")
-		}
+		document.CheckUnique(c, indexByName, i, k.Class, fieldPath+".class", document.Quote(k.Class), "each class once")
 	}
 }

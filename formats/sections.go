@@ -31,13 +31,13 @@ var workloadParts = []workloadPart{modelsPart, cascadePart, applicationsPart, ll
 
 // PlanKinds lists the kinds of plans.
 func PlanKinds() []string {
-	return namesOf(planKinds, func(k *planKind) string { return k.name })
+	return document.Map(planKinds, func(k *planKind) string { return k.name })
 }
 
 // WorkloadKinds lists the kinds of plans that a workload can ask for, also those
 // that cannot be made yet.
 func WorkloadKinds() []string {
-	return namesOf(workloadParts, func(p *workloadPart) string { return p.kind })
+	return document.Map(workloadParts, func(p *workloadPart) string { return p.kind })
 }
 
 // PlanOptions returns the options of a kind of plan, or nil if the kind is unknown.
@@ -49,15 +49,29 @@ func PlanOptions(kind string) []document.Option {
 }
 
 func planKindOf(name string) *planKind {
-	return findFirst(planKinds, func(k *planKind) bool { return k.name == name })
+	return document.First(planKinds, func(k *planKind) bool { return k.name == name })
 }
 
 // sectionOf returns the name of the kind of plan that a section belongs to, or "" if it belongs to none.
 func sectionOf(section PlanSection) string {
-	if k := findFirst(planKinds, func(k *planKind) bool { return reflect.TypeOf(k.section) == reflect.TypeOf(section) }); k != nil {
+	if k := document.First(planKinds, func(k *planKind) bool { return reflect.TypeOf(k.section) == reflect.TypeOf(section) }); k != nil {
 		return k.name
 	}
 	return ""
+}
+
+// planSection returns the section of a plan if it is of type T, or else the zero value.
+func planSection[T PlanSection](p *Plan) T {
+	section, _ := p.Section.(T)
+	return section
+}
+
+// workloadSection returns the section of a workload if it is of type T, or else the zero value, also without a workload.
+func workloadSection[T WorkloadSection](w *Workload) (section T) {
+	if w != nil {
+		section, _ = w.Section.(T)
+	}
+	return section
 }
 
 // WorkloadKind returns the kind of plan that is made for a workload, and the name of the field that decides this.
@@ -66,7 +80,7 @@ func (d *Workload) WorkloadKind() (kind, field string) {
 	if d.Section == nil {
 		return "", ""
 	}
-	if p := findFirst(workloadParts, func(p *workloadPart) bool { return reflect.TypeOf(p.section) == reflect.TypeOf(d.Section) }); p != nil {
+	if p := document.First(workloadParts, func(p *workloadPart) bool { return reflect.TypeOf(p.section) == reflect.TypeOf(d.Section) }); p != nil {
 		return p.kind, p.name
 	}
 	return "", ""
@@ -74,20 +88,14 @@ func (d *Workload) WorkloadKind() (kind, field string) {
 
 // Sections returns the sections that plans may have, one for each kind, for decoding and schemas.
 func (*Plan) Sections() []document.Section {
-	var out []document.Section
-	for i := range planKinds {
-		k := &planKinds[i]
-		out = append(out, document.Section{Name: k.name, Type: reflect.TypeOf(k.section), Schema: k.schema, Options: k.options})
-	}
-	return out
+	return document.Map(planKinds, func(k *planKind) document.Section {
+		return document.Section{Name: k.name, Type: reflect.TypeOf(k.section), Schema: k.schema, Options: k.options}
+	})
 }
 
 // Sections returns the sections that workloads may have, for decoding and schemas.
 func (*Workload) Sections() []document.Section {
-	var out []document.Section
-	for i := range workloadParts {
-		p := &workloadParts[i]
-		out = append(out, document.Section{Name: p.name, Type: reflect.TypeOf(p.section), Schema: p.schema})
-	}
-	return out
+	return document.Map(workloadParts, func(p *workloadPart) document.Section {
+		return document.Section{Name: p.name, Type: reflect.TypeOf(p.section), Schema: p.schema}
+	})
 }

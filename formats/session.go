@@ -21,13 +21,7 @@ func checkSession(c *document.Checker, s *SessionState, fieldPath string) {
 	if s == nil {
 		return
 	}
-	if s.Bytes < 1 || s.Bytes > 1<<50 {
-		c.Fail(fieldPath+".bytes", document.FormatWhole(s.Bytes), "1 or more bytes", "leave the state out of a model that keeps none")
-	}
-	if s.RecomputeUS <= 0 {
-		c.Fail(fieldPath+".recompute_us", fmt.Sprint(s.RecomputeUS.D()), "a time above 0", "")
-	}
-	if s.NearUS < 0 || s.FarUS < s.NearUS {
-		c.Fail(fieldPath+".far_us", fmt.Sprint(s.FarUS.D()), "at least near_us, which is 0 or more", "")
-	}
+	c.HintIf(s.Bytes < 1 || s.Bytes > 1<<50, fieldPath+".bytes", s.Bytes, "1 or more bytes", "leave the state out of a model that keeps none")
+	c.FailIf(s.RecomputeUS <= 0, fieldPath+".recompute_us", fmt.Sprint(s.RecomputeUS.D()), "a time above 0")
+	c.FailIf(s.NearUS < 0 || s.FarUS < s.NearUS, fieldPath+".far_us", fmt.Sprint(s.FarUS.D()), "at least near_us, which is 0 or more")
 }

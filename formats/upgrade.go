@@ -48,18 +48,12 @@ type planOptionsV1 struct {
 }
 
 type planModelV1 struct {
-	Model      string          `json:"model"`
-	Class      string          `json:"class,omitempty"`
-	SHA256     string          `json:"sha256,omitempty"`
-	SLOUS      document.Micros `json:"slo_us"`
-	MarginUS   document.Micros `json:"margin_us"`
-	Percentile string          `json:"percentile"`
-	Weight     float64         `json:"weight"`
-	RPS        float64         `json:"rps"`
-	Inputs     []TensorInfo    `json:"inputs,omitempty"`
-	Outputs    []TensorInfo    `json:"outputs,omitempty"`
-	NumBlocks  int             `json:"num_blocks"`
-	Pipelines  []Pipeline      `json:"pipelines"`
+	Served
+	SHA256    string       `json:"sha256,omitempty"`
+	Inputs    []TensorInfo `json:"inputs,omitempty"`
+	Outputs   []TensorInfo `json:"outputs,omitempty"`
+	NumBlocks int          `json:"num_blocks"`
+	Pipelines []Pipeline   `json:"pipelines"`
 }
 
 // Upgrade returns a plan of version 1 in today's form. Options that the plan's kind never read are dropped,
@@ -132,8 +126,7 @@ func (old *planV1) setSection(p *Plan) {
 	}
 	s := &PoolPlan{}
 	for i := range old.Models {
-		m := &old.Models[i]
-		s.Models = append(s.Models, Served{Model: m.Model, Class: m.Class, SLOUS: m.SLOUS, MarginUS: m.MarginUS, Percentile: m.Percentile, Weight: m.Weight, RPS: m.RPS})
+		s.Models = append(s.Models, old.Models[i].Served)
 	}
 	p.Section = s
 }

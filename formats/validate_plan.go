@@ -18,14 +18,14 @@ import (
 // with a profile and a cluster.
 func (d *Plan) Validate() error {
 	var c document.Checker
-	c.Header(d, d.Format, FormatPlan)
+	c.Values(d, d.Format, FormatPlan, rules)
 	c.OneOf("kind", d.Kind, PlanKinds()...)
-	c.OneOf("stopped_by", d.StoppedBy, "proved", "gap", "trials", "work", "time", "interrupt")
 	d.Objective.check(&c)
-	checkInputs(&c, d.Inputs)
+	for i := range d.Inputs {
+		d.Inputs[i].check(&c, fmt.Sprintf("inputs[%d]", i))
+	}
 	d.Options.Check(&c)
 	checkPools(&c, d.Pools)
-	d.FrontEnd.check(&c)
 	p := &planChecker{Checker: &c, plan: d, hasValidTimes: map[*Pipeline]bool{}, pools: map[string]int{}, loadSteps: make([][]float64, len(d.Pools)), devicesByPool: make([]float64, len(d.Pools))}
 	for i := range d.Pools {
 		p.pools[d.Pools[i].Device] = i
@@ -53,7 +53,6 @@ func (d *Plan) checkExecution(c *document.Checker) {
 		e := &d.Execution[i]
 		c.Name(indexByName, i, e.Device, "execution[%d].device", i)
 		c.FailIf(!slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Device == e.Device }), fmt.Sprintf("execution[%d].device", i), document.Quote(e.Device), "a device of the plan's pools")
-		checkPrecision(c, e.Precision, "execution", i)
 	}
 }
 
@@ -63,7 +62,6 @@ const maxObjective = 1e15
 // check reports to c an objective whose value, bound and gap contradict each other. Up to rounding, the bound is
 // on the better side of the value, and the gap is their distance divided by one of the two.
 func (o *Objective) check(c *document.Checker) {
-	c.OneOf("objective.name", o.Name, "throughput", "cost", "power", "gpus", "accuracy", "latency", "goodput")
 	if c.FailIf(!(math.Abs(o.Value) <= maxObjective), "objective.value", o.Value, "a number of at most %g", maxObjective) {
 		return
 	}
@@ -105,16 +103,10 @@ func (o *Objective) check(c *document.Checker) {
 	}
 }
 
-// checkInputs reports to c what is wrong with a plan's list of the files that it was made from: each has a role, a
-// relative path and a hash.
-func checkInputs(c *document.Checker, inputs []Input) {
-	for i := range inputs {
-		fieldPath := fmt.Sprintf("inputs[%d]", i)
-		in := &inputs[i]
-		c.FailIf(in.Role == "", fieldPath+".role", "an empty text", "profile, cluster or workload")
-		c.FailIf(in.Path == "" || path.IsAbs(in.Path), fieldPath+".path", "the text "+document.Quote(in.Path), "a path relative to the document")
-		c.SHA(fieldPath+".sha256", in.SHA256)
-	}
+// check reports to c a file of a document's inputs without a role, or without a relative path.
+func (in *Input) check(c *document.Checker, fieldPath string) {
+	c.FailIf(in.Role == "", fieldPath+".role", "an empty text", "profile, cluster or workload")
+	c.FailIf(in.Path == "" || path.IsAbs(in.Path), fieldPath+".path", "the text "+document.Quote(in.Path), "a path relative to the document")
 }
 
 // planChecker follows a plan's replicas onto devices.
@@ -151,42 +143,33 @@ func (p *planChecker) checkDeployment() {
 		fieldPath := fmt.Sprintf("deployment[%d]", i)
 		checkKey(p.Checker, indexByKey, i, m.Key(), fieldPath)
 		p.checkClass(m, fieldPath)
-		if m.SHA256 != "" {
-			p.SHA(fieldPath+".sha256", m.SHA256)
-		}
 		checkBucket(p.Checker, m.Bucket, m.Model, fieldPath)
 		checkTensors(p.Checker, m.Inputs, fieldPath+".inputs")
 		checkTensors(p.Checker, m.Outputs, fieldPath+".outputs")
 		checkConstants(p.Checker, m.Constants, fieldPath+".constants")
 		checkOperators(p.Checker, m.Operators, fieldPath+".operators")
-		document.AtLeast(p.Checker, m.NumBlocks, 1, fieldPath, ".num_blocks")
 		for k := range m.Pipelines {
 			p.checkPipeline(m, &m.Pipelines[k], fmt.Sprintf("%s.pipelines[%d]", fieldPath, k))
 		}
 	}
 }
 
-// checkServed reports what is wrong with the promise for one model, class or application: SLO, margin, percentile
-// and weight.
+// checkServed reports what is wrong with the SLO and the margin that are promised for one model, class or application.
 func (p *planChecker) checkServed(m *Served, fieldPath string) {
 	if m.SLOUS <= 0 {
 		p.Fail(fieldPath+".slo_us", "the number "+m.SLOUS.String(), "a positive latency", "")
 	} else if m.MarginUS >= m.SLOUS {
 		p.Fail(fieldPath+".margin_us", "the number "+m.MarginUS.String(), "less than the SLO, "+m.SLOUS.String(), "")
 	}
-	p.Percentile(m.Percentile, fieldPath+".percentile")
-	p.FailIf(!(m.Weight > 0), fieldPath+".weight", m.Weight, "a positive weight")
 }
 
 // checkLimits reports a pipeline that breaks the SLO of the promise m for its model, or the option for the largest
 // batch.
 func (p *planChecker) checkLimits(l *Pipeline, m *Served, fieldPath string) {
-	if needed := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && p.hasValidTimes[l] && needed > m.SLOUS+document.Micros(time.Microsecond) {
-		p.Fail(fieldPath+".latency_us", "latency, batch building and margin of "+needed.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
-	}
-	if maxBatch := p.plan.Options.WholeNumber("max-batch"); maxBatch > 0 && l.Batch > maxBatch {
-		p.Fail(fieldPath+".batch", document.FormatWhole(l.Batch), fmt.Sprintf("at most options.max_batch, %d", maxBatch), "")
-	}
+	needed, maxBatch := l.LatencyUS+l.BatchBuildUS+m.MarginUS, p.plan.Options.WholeNumber("max-batch")
+	isSlow := m.SLOUS > 0 && p.hasValidTimes[l] && needed > m.SLOUS+document.Micros(time.Microsecond)
+	p.FailIf(isSlow, fieldPath+".latency_us", "latency, batch building and margin of "+needed.String()+" us", "at most the SLO, "+m.SLOUS.String())
+	p.FailIf(maxBatch > 0 && l.Batch > maxBatch, fieldPath+".batch", l.Batch, "at most options.max_batch, %d", maxBatch)
 }
 
 // checkClass reports classes of one model that have another file or number of blocks than the model's first class.
@@ -206,9 +189,7 @@ func (p *planChecker) checkPipeline(m *Deployed, l *Pipeline, fieldPath string) 
 	if p.FailIf(l.Batch < 1, fieldPath+".batch", l.Batch, "1 or more") {
 		return
 	}
-	if !(l.RPS > 0) {
-		p.Fail(fieldPath+".rps", document.Number(l.RPS), "a positive rate", "leave out pipelines that carry nothing")
-	}
+	p.HintIf(!(l.RPS > 0), fieldPath+".rps", l.RPS, "a positive rate", "leave out pipelines that carry nothing")
 	if p.FailIf(len(l.Stages) == 0, fieldPath+".stages", "an empty list", "at least one stage") {
 		return
 	}
@@ -237,9 +218,7 @@ func (p *planChecker) checkPipeline(m *Deployed, l *Pipeline, fieldPath string) 
 	if !validTimes {
 		return // a sum over wrong times would only repeat their errors
 	}
-	if diff := l.LatencyUS.D() - latency; diff.Abs() > time.Microsecond {
-		p.Fail(fieldPath+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+document.Micros(latency).String(), "")
-	}
+	p.FailIf((l.LatencyUS.D()-latency).Abs() > time.Microsecond, fieldPath+".latency_us", l.LatencyUS, "the sum of inference and transfer at the planned batch, "+document.Micros(latency).String())
 	p.hasValidTimes[l] = true
 }
 
@@ -254,9 +233,8 @@ func (p *planChecker) checkStage(l *Pipeline, s *Stage, isLast bool, fieldPath s
 	if s.InferRangeUS != nil && validTimes {
 		validTimes = p.checkIntervals(s, l.Batch, fieldPath+".infer_range_us")
 	}
-	if n := s.Blocks[1] - s.Blocks[0]; s.BlockUS != nil && len(s.BlockUS) != n {
-		p.Fail(fieldPath+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), fmt.Sprintf("%d, one per block of the stage", n), "")
-	}
+	blocks := s.Blocks[1] - s.Blocks[0]
+	p.FailIf(s.BlockUS != nil && len(s.BlockUS) != blocks, fieldPath+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), "%d, one per block of the stage", blocks)
 
 	// Check the cut: every stage but the last has one.
 	switch {
@@ -266,8 +244,6 @@ func (p *planChecker) checkStage(l *Pipeline, s *Stage, isLast bool, fieldPath s
 		p.Fail(fieldPath, "no cut", "the cut to the next stage", "")
 		validTimes = false
 	case s.Cut != nil:
-		p.OneOf(fieldPath+".cut.dtype", s.Cut.DType, "FP32", "FP16")
-		document.AtLeast(p.Checker, s.Cut.Bytes, 0, fieldPath, ".cut.bytes")
 		validTimes = p.checkTimes(s.Cut.TransferUS, l.Batch, fieldPath+".cut.transfer_us", 0) && validTimes
 	}
 
@@ -296,7 +272,7 @@ func (p *planChecker) checkStage(l *Pipeline, s *Stage, isLast bool, fieldPath s
 }
 
 func (p *planChecker) didYouMean(device string) string {
-	kinds := namesOf(p.plan.Pools, func(o *Pool) string { return o.Device })
+	kinds := document.Map(p.plan.Pools, func(o *Pool) string { return o.Device })
 	return cmp.Or(document.DidYouMean(device, kinds), "the pools are "+strings.Join(kinds, ", "))
 }
 
@@ -335,15 +311,10 @@ func (p *planChecker) checkCertificate() {
 	if d == nil {
 		return
 	}
-	p.FailIf(!(d.Attainment > 0 && d.Attainment <= 1), "certified.attainment", d.Attainment, "a share above 0, at most 1")
-	document.AtLeast(p.Checker, d.Runs, 1, "", "certified.runs")
-	document.AtLeast(p.Checker, d.LoadFactor, 0, "", "certified.load_factor")
 	for i := range d.Models {
 		m := &d.Models[i]
 		fieldPath := fmt.Sprintf("certified.models[%d]", i)
 		p.FailIf(!slices.ContainsFunc(p.plan.ServedModels(), func(o Served) bool { return o.Key() == m.Key() }), fieldPath+".model", "the model "+document.Quote(m.Key().String()), "a model of the plan")
-		document.AtLeast(p.Checker, m.RPS, 0, fieldPath, ".rps")
-		p.Share(fieldPath+".attainment", m.Attainment)
 		p.Interval(fieldPath+".attainment_interval", m.AttainmentCI)
 	}
 }
@@ -404,9 +375,8 @@ func (p *planChecker) addLoad(pool, firstDevice, endDevice int, load float64) {
 func (p *planChecker) checkOccupancy() {
 	for i := range p.plan.Pools {
 		pool := p.plan.Pools[i].WithDefaults()
-		if total := p.devicesByPool[i]; total > float64(pool.Count)*(1+1e-6) {
-			p.Fail(fmt.Sprintf("pools[%d].count", i), document.FormatWhole(pool.Count), "the devices that the stages take together, "+document.FormatFloat(total), "")
-		}
+		total := p.devicesByPool[i]
+		p.FailIf(total > float64(pool.Count)*(1+1e-6), fmt.Sprintf("pools[%d].count", i), pool.Count, "the devices that the stages take together, "+document.FormatFloat(total))
 		if pool.Sharing == SharingTime {
 			continue // a device of the pool may be in the lists of several stages
 		}

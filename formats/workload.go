@@ -32,14 +32,14 @@ type SectionFile struct {
 type WorkloadModel struct {
 	Model         string       `json:"model"`
 	SLO           document.SLO `json:"slo"`
-	Percentile    string       `json:"percentile,omitempty"`                                        // p99 by default
+	Percentile    string       `json:"percentile,omitempty" check:"percentile"`                     // p99 by default
 	Weight        float64      `json:"weight,omitempty" default:"1"`                                // 1 by default
 	BatchBuildRPS float64      `json:"batch_build_rps,omitempty" default:"the rate of the NP plan"` // rate at which a batch fills, see methods
 	MinRPS        float64      `json:"min_rps,omitempty"`
-	Accuracy      float64      `json:"accuracy,omitempty"`
+	Accuracy      float64      `json:"accuracy,omitempty" check:"share"`
 	Class         string       `json:"class,omitempty"` // one of several SLO classes of the model
 	// Margin is the share of the SLO that is kept back, in place of the option margin.
-	Margin *float64 `json:"margin,omitempty" default:"the option margin"`
+	Margin *float64 `json:"margin,omitempty" default:"the option margin" check:"margin"`
 	// Utilisation is the share of the replicas' capacity that is promised. 0 means all.
 	Utilisation float64 `json:"utilisation,omitempty" default:"1"`
 	// Lengths of the requests, for a model that is profiled in length buckets.
@@ -48,18 +48,18 @@ type WorkloadModel struct {
 
 // Arrivals says how requests come.
 type Arrivals struct {
-	Process string  `json:"process,omitempty"` // poisson (default), gamma, uniform
-	CV      float64 `json:"cv,omitempty"`      // coefficient of variation of the gaps, with gamma
-	Trace   string  `json:"trace,omitempty"`   // a request trace instead of a process
+	Process string  `json:"process,omitempty" check:"poisson|gamma|uniform"` // poisson (default), gamma, uniform
+	CV      float64 `json:"cv,omitempty"`                                    // coefficient of variation of the gaps, with gamma
+	Trace   string  `json:"trace,omitempty"`                                 // a request trace instead of a process
 }
 
 // Validate checks the rules that the types of a workload cannot express. It returns all violations, each with its
 // field path.
 func (d *Workload) Validate() error {
 	var c document.Checker
-	c.Header(d, d.Format, FormatWorkload)
+	c.Values(d, d.Format, FormatWorkload, rules)
 	if d.Section == nil {
-		names := namesOf(workloadParts, func(p *workloadPart) string { return p.name })
+		names := document.Map(workloadParts, func(p *workloadPart) string { return p.name })
 		c.Fail("", "none of "+document.List(names), "exactly one of them", "")
 	} else {
 		d.Section.check(&c)
@@ -72,9 +72,6 @@ func (d *Workload) Validate() error {
 // margins. Zero stands for a value that is left out.
 func (m *WorkloadModel) check(c *document.Checker, path string) {
 	checkSlo(c, m.SLO, path+".slo")
-	if m.Percentile != "" {
-		c.Percentile(m.Percentile, path+".percentile")
-	}
 	for _, f := range [...]struct {
 		name  string
 		value float64
@@ -82,12 +79,8 @@ func (m *WorkloadModel) check(c *document.Checker, path string) {
 		c.FailIf(f.value < 0, path+"."+f.name, f.value, "a positive number")
 	}
 	c.FailIf(m.MinRPS > 0 && !(m.MinRPS >= minRate && m.MinRPS <= maxRate), path+".min_rps", m.MinRPS, "0, or a rate from %g to %g", minRate, maxRate)
-	if m.Margin != nil && !(*m.Margin >= 0 && *m.Margin < 1) {
-		c.Fail(path+".margin", document.Number(*m.Margin), "a share of the SLO from 0 to less than 1", "")
-	}
 	c.FailIf(!(m.Utilisation == 0 || m.Utilisation >= minUse && m.Utilisation <= 1), path+".utilisation", m.Utilisation, "a share from %g to 1", minUse)
 	m.Lengths.check(c, path+".lengths")
-	c.FailIf(m.Accuracy < 0 || m.Accuracy > 1, path+".accuracy", m.Accuracy, "a share from 0 to 1")
 }
 
 // minUse is the smallest share of the replicas' capacity that may be promised.
@@ -120,7 +113,6 @@ func (a *Arrivals) check(c *document.Checker, fieldPath string) {
 	if c.FailIf(a.Trace != "" && (a.Process != "" || a.CV != 0), fieldPath+".trace", "a trace beside a process", "one of the two") {
 		return
 	}
-	c.OptionalWord(fieldPath+".process", a.Process, "poisson", "gamma", "uniform")
 	switch {
 	case a.Process == "gamma" && !(a.CV > 0):
 		c.Fail(fieldPath+".cv", document.Number(a.CV), "a positive coefficient of variation with process gamma", "1 is Poisson, above it is burstier")

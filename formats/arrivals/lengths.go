@@ -42,8 +42,7 @@ func Lengths(l *formats.Lengths, rng *rand.Rand) func() int32 {
 	case formats.LengthsNormal:
 		return func() int32 { return clamp(l.Mean + l.SD*rng.NormFloat64()) }
 	case formats.LengthsLognormal:
-		variance := math.Log1p(l.SD * l.SD / (l.Mean * l.Mean))
-		location, scale := math.Log(l.Mean)-variance/2, math.Sqrt(variance)
+		location, scale := lognormalParameters(l)
 		return func() int32 { return clamp(math.Exp(location + scale*rng.NormFloat64())) }
 	case formats.LengthsLogT:
 		t := distuv.StudentsT{Mu: l.Location, Sigma: l.Scale, Nu: l.Tail, Src: rng}
@@ -54,22 +53,32 @@ func Lengths(l *formats.Lengths, rng *rand.Rand) func() int32 {
 	return func() int32 { return clamp(l.Mean) }
 }
 
+// lognormalParameters returns the mean and the standard deviation of the logarithms of lognormal lengths.
+func lognormalParameters(l *formats.Lengths) (location, scale float64) {
+	variance := math.Log1p(l.SD * l.SD / (l.Mean * l.Mean))
+	return math.Log(l.Mean) - variance/2, math.Sqrt(variance)
+}
+
 // empirical returns a function that draws from a list of lengths by weight. clamp limits and rounds them.
 func empirical(l *formats.Lengths, rng *rand.Rand, clamp func(float64) int32) func() int32 {
 	sums := make([]float64, len(l.Tokens))
 	sum := 0.0
 	for i := range sums {
-		w := 1.0
-		if len(l.Weights) == len(sums) {
-			w = l.Weights[i]
-		}
-		sum += w
+		sum += weightAt(l, i)
 		sums[i] = sum
 	}
 	return func() int32 {
 		index, _ := slices.BinarySearch(sums, rng.Float64()*sum)
 		return clamp(float64(l.Tokens[min(index, len(sums)-1)]))
 	}
+}
+
+// weightAt returns the weight of the i-th length of an empirical distribution. Without weights all are equal.
+func weightAt(l *formats.Lengths, i int) float64 {
+	if len(l.Weights) == len(l.Tokens) {
+		return l.Weights[i]
+	}
+	return 1
 }
 
 // meanOf is the number of draws over which the mean of a limited distribution is taken.
@@ -87,13 +96,10 @@ func MeanLength(l *formats.Lengths) float64 {
 	case l.Distribution == formats.LengthsEmpirical:
 		totalWeight := 0.0
 		for i, tokens := range l.Tokens {
-			w := 1.0
-			if len(l.Weights) == len(l.Tokens) {
-				w = l.Weights[i]
-			}
 			if l.Max > 0 {
 				tokens = min(tokens, l.Max)
 			}
+			w := weightAt(l, i)
 			totalWeight, sum = totalWeight+w, sum+w*float64(tokens)
 		}
 		return sum / totalWeight
@@ -120,17 +126,14 @@ func ShareUpTo(l *formats.Lengths, n int64) float64 {
 	case formats.LengthsNormal:
 		return distuv.Normal{Mu: l.Mean, Sigma: l.SD}.CDF(x)
 	case formats.LengthsLognormal:
-		variance := math.Log1p(l.SD * l.SD / (l.Mean * l.Mean))
-		return distuv.Normal{Mu: math.Log(l.Mean) - variance/2, Sigma: math.Sqrt(variance)}.CDF(math.Log(x))
+		location, scale := lognormalParameters(l)
+		return distuv.Normal{Mu: location, Sigma: scale}.CDF(math.Log(x))
 	case formats.LengthsLogT:
 		return distuv.StudentsT{Mu: l.Location, Sigma: l.Scale, Nu: l.Tail}.CDF(math.Log(x))
 	case formats.LengthsEmpirical:
 		totalWeight, sum := 0.0, 0.0
 		for i, tokens := range l.Tokens {
-			w := 1.0
-			if len(l.Weights) == len(l.Tokens) {
-				w = l.Weights[i]
-			}
+			w := weightAt(l, i)
 			if totalWeight += w; int64(tokens) <= n {
 				sum += w
 			}

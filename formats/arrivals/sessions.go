@@ -14,15 +14,15 @@ import (
 // session waits from spec.Think (exponential) after its last arrival on, because the time of the answer is not
 // known here. Sessions are numbered from firstID + 1.
 func WithSessions(s Source, rng *rand.Rand, spec *formats.Sessions, firstID int64) Source {
-	w := &sessionSource{Source: s, rng: rng, spec: *spec, nextID: firstID}
+	w := &sessionSource{source: s, rng: rng, spec: *spec, nextID: firstID}
 	if w.spec.Repeats == 0 {
 		w.spec.Repeats = 1
 	}
-	return w
+	return &mappedSource{s, w.next}
 }
 
 type sessionSource struct {
-	Source
+	source Source
 	rng    *rand.Rand
 	spec   formats.Sessions
 	nextID int64
@@ -35,11 +35,11 @@ type session struct {
 	context int32
 }
 
-// Peek sets r to the next request, as a turn of a session. With probability 1-1/Turns it continues the open
+// next sets r to the next request, as a turn of a session. With probability 1-1/Turns it continues the open
 // session whose user has waited longest since thinking ended; otherwise, or if no session is ready, it starts a
 // new one. Its prompt then repeats a part of the session's context, which all turns so far make up.
-func (w *sessionSource) Peek(r *Request) bool {
-	if !w.Source.Peek(r) {
+func (w *sessionSource) next(r *Request) bool {
+	if !w.source.Peek(r) {
 		return false
 	}
 	turn := -1
@@ -76,6 +76,3 @@ func (w *sessionSource) Peek(r *Request) bool {
 
 // maxSessions bounds the sessions that may go on; beyond, others are forgotten.
 const maxSessions = 4096
-
-func (w *sessionSource) Err() error   { return Err(w.Source) }
-func (w *sessionSource) Close() error { return Close(w.Source) }

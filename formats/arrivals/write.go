@@ -86,10 +86,10 @@ func cellOf(r *Request, column int, models []string) string {
 
 // WriteTraceFile writes a trace to a file whole or not at all, packed if path ends in .gz. The bytes depend on the
 // requests alone. changed returns whether the file had other content before.
-func WriteTraceFile(path string, s Source, models, columns []string, opts ...document.WriteOption) (n int64, changed bool, err error) {
+func WriteTraceFile(path string, s Source, models, columns []string, force ...document.Force) (n int64, changed bool, err error) {
 	changed, err = csvfile.WriteFile(path, func(w io.Writer) error {
 		n, err = WriteTrace(w, s, models, columns...)
 		return err
-	}, opts...)
+	}, force...)
 	return n, changed, err
 }

@@ -2,6 +2,7 @@ package condition
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -71,12 +72,7 @@ func typeOf(text string, depth int) *cel.Type {
 // NewScope returns a scope: the names that expressions may use, with their types. A name may contain dots.
 func NewScope(names map[string]string) (*Scope, error) {
 	options := []cel.EnvOption{cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50)}
-	var sortedNames []string
-	for name := range names {
-		sortedNames = append(sortedNames, name)
-	}
-	slices.Sort(sortedNames)
-	for _, name := range sortedNames {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		t := typeOf(names[name], 0)
 		if t == nil {
 			return nil, fmt.Errorf("the type %q of %s is not known", names[name], name)
@@ -162,17 +158,23 @@ func (x *Expression) evaluate(values Lookup) (_ ref.Val, err error) {
 	return value, nil
 }
 
-// Holds returns the value of a condition, or an error if it has none.
-func (x *Expression) Holds(values Lookup) (bool, error) {
+// valueAs returns the value of an expression as type T, which errors call by its name.
+func valueAs[T ref.Val](x *Expression, values Lookup, name string) (result T, err error) {
 	value, err := x.evaluate(values)
 	if err != nil {
-		return false, err
+		return result, err
 	}
-	b, ok := value.(types.Bool)
+	result, ok := value.(T)
 	if !ok {
-		return false, fmt.Errorf("evaluating %q: a value of type %s, expected bool", x.text, value.Type())
+		return result, fmt.Errorf("evaluating %q: a value of type %s, expected %s", x.text, value.Type(), name)
 	}
-	return bool(b), nil
+	return result, nil
+}
+
+// Holds returns the value of a condition, or an error if it has none.
+func (x *Expression) Holds(values Lookup) (bool, error) {
+	b, err := valueAs[types.Bool](x, values, "bool")
+	return bool(b), err
 }
 
 // Items returns the value of an expression for a number of items: a number, or the length of a list.
@@ -193,15 +195,8 @@ func (x *Expression) Items(values Lookup) (int64, error) {
 
 // Words returns the value of an expression for a text.
 func (x *Expression) Words(values Lookup) (string, error) {
-	value, err := x.evaluate(values)
-	if err != nil {
-		return "", err
-	}
-	s, ok := value.(types.String)
-	if !ok {
-		return "", fmt.Errorf("evaluating %q: a value of type %s, expected a text", x.text, value.Type())
-	}
-	return string(s), nil
+	s, err := valueAs[types.String](x, values, "a text")
+	return string(s), err
 }
 
 // ConstantItems returns the number of items of an expression that depends on no name. Otherwise ok is false.

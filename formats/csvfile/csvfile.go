@@ -350,7 +350,7 @@ func Quote(s string) string {
 
 // WriteFile writes a file completely or not at all, compressed if path ends in .gz. The bytes depend only on the
 // content. changed returns whether the file had other content before.
-func WriteFile(path string, write func(io.Writer) error, opts ...document.WriteOption) (changed bool, err error) {
+func WriteFile(path string, write func(io.Writer) error, force ...document.Force) (changed bool, err error) {
 	var b bytes.Buffer
 	if strings.HasSuffix(path, ".gz") {
 		z := gzip.NewWriter(&b)
@@ -363,5 +363,5 @@ func WriteFile(path string, write func(io.Writer) error, opts ...document.WriteO
 	if err != nil {
 		return false, err
 	}
-	return document.WriteBytes(path, b.Bytes(), opts...)
+	return document.WriteBytes(path, b.Bytes(), force...)
 }

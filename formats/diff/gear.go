@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Gears records what changed between the gears of two plans (cascades for ranges of request rates). Ranges are
@@ -55,9 +56,7 @@ func (r *Recorder) addGear(path string, a, b *formats.Gear) {
 // cascade returns a gear's models as text, in the order in which they are asked, with the threshold below which
 // each forwards, and the smallest queue if that is not 1.
 func cascade(g *formats.Gear) string {
-	var parts []string
-	for k := range g.Stages {
-		s := &g.Stages[k]
+	parts := document.Map(g.Stages, func(s *formats.GearStage) string {
 		text := s.Model
 		if s.Level > 0 {
 			text += fmt.Sprintf("(%.3g)", s.Threshold)
@@ -65,7 +64,7 @@ func cascade(g *formats.Gear) string {
 		if s.MinQueue > 1 {
 			text += fmt.Sprintf(" from %d queued", s.MinQueue)
 		}
-		parts = append(parts, text)
-	}
+		return text
+	})
 	return strings.Join(parts, " > ")
 }

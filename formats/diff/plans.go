@@ -190,22 +190,13 @@ func (r *Recorder) addPipeline(path string, a, b *formats.Pipeline) {
 // shape returns the form of a pipeline as text, without its number of replicas and its rate: batch size, and for
 // every stage its blocks and share of a device kind.
 func shape(p *formats.Pipeline) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "batch %d", p.Batch)
-	for i := range p.Stages {
-		s := &p.Stages[i]
-		fmt.Fprintf(&b, " %s %s/%d", blocks(s), s.Device, s.Share)
-	}
-	return b.String()
+	stages := document.Map(p.Stages, func(s *formats.Stage) string { return fmt.Sprintf(" %s %s/%d", blocks(s), s.Device, s.Share) })
+	return fmt.Sprintf("batch %d", p.Batch) + strings.Join(stages, "")
 }
 
 // devices returns the device kinds of a pipeline's stages as text, by which diffs name the pipeline.
 func devices(p *formats.Pipeline) string {
-	var kinds []string
-	for i := range p.Stages {
-		kinds = append(kinds, p.Stages[i].Device)
-	}
-	return strings.Join(kinds, ">")
+	return strings.Join(document.Map(p.Stages, func(s *formats.Stage) string { return s.Device }), ">")
 }
 
 func blocks(s *formats.Stage) string { return fmt.Sprintf("[%d,%d)", s.Blocks[0], s.Blocks[1]) }
@@ -213,9 +204,7 @@ func blocks(s *formats.Stage) string { return fmt.Sprintf("[%d,%d)", s.Blocks[0]
 // placement returns a stage's place as text, such as "devices 0 to 3, 2 each": its devices, and how many of its
 // replicas each of them holds.
 func placement(s *formats.Stage) string {
-	var parts []string
-	for i := range s.Placement {
-		p := &s.Placement[i]
+	parts := document.Map(s.Placement, func(p *formats.Placement) string {
 		text := fmt.Sprintf("device %d", p.FirstDevice)
 		if n := p.DeviceCount(); n > 1 {
 			text = fmt.Sprintf("devices %d to %d", p.FirstDevice, p.FirstDevice+n-1)
@@ -223,19 +212,17 @@ func placement(s *formats.Stage) string {
 		if p.PerDevice > 1 {
 			text += fmt.Sprintf(", %d each", p.PerDevice)
 		}
-		parts = append(parts, text)
-	}
+		return text
+	})
 	return strings.Join(parts, "; ")
 }
 
 // describe returns a pipeline as text: batch size, rate, and for every stage its blocks and replicas on which
 // share of which device kind.
 func describe(p *formats.Pipeline) string {
-	var parts []string
-	for i := range p.Stages {
-		s := &p.Stages[i]
-		parts = append(parts, fmt.Sprintf("%s on %dx %s/%d", blocks(s), s.Replicas, s.Device, s.Share))
-	}
+	parts := document.Map(p.Stages, func(s *formats.Stage) string {
+		return fmt.Sprintf("%s on %dx %s/%d", blocks(s), s.Replicas, s.Device, s.Share)
+	})
 	return fmt.Sprintf("batch %d, %s, %s", p.Batch, figureText(p.RPS, "rps"), strings.Join(parts, ", "))
 }
 

@@ -141,10 +141,7 @@ func (r *Recorder) addLatencies(blockChanges []BlockChange) {
 			}
 			continue
 		}
-		moves := make([]float64, len(list))
-		for i := range list {
-			moves[i] = list[i].Relative
-		}
+		moves := document.Map(list, func(c *BlockChange) float64 { return c.Relative })
 		slices.Sort(moves)
 		minRatio, maxRatio := moves[0], moves[len(moves)-1]
 		note := ""

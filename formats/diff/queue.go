@@ -53,14 +53,12 @@ func identicalServers(q *formats.QueuePlan) []serverGroup {
 		for _, c := range in.Caps {
 			name += fmt.Sprintf(" %s<=%d", c.Class, c.Sequences)
 		}
-		index := 0
-		for index < len(out) && out[index].name != name {
-			index++
-		}
-		if index == len(out) {
+		group := document.First(out, func(g *serverGroup) bool { return g.name == name })
+		if group == nil {
 			out = append(out, serverGroup{name: name})
+			group = &out[len(out)-1]
 		}
-		out[index].count++
+		group.count++
 	}
 	return out
 }

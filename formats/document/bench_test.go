@@ -12,8 +12,8 @@ import (
 	gojson "github.com/goccy/go-json"
 )
 
-// A document's text read as documents are, as a tree that knows where every value stands, and by libraries: tokens that
-// tell their place, and values that do not. docs/dependencies.md has the figures.
+// A document's text read as documents are, and by libraries: tokens that tell their place, and values that do not.
+// docs/dependencies.md has the figures.
 func BenchmarkText(b *testing.B) {
 	data := largeText()
 	text := string(data)
@@ -22,7 +22,6 @@ func BenchmarkText(b *testing.B) {
 		read func() error
 	}{
 		{"checked", func() error { _, err := scanJSON(&source{file: "profile.json", text: text}); return orNil(err) }},
-		{"tree", func() error { _, err := parseJSON(&source{file: "profile.json", text: text}); return orNil(err) }},
 		{"standard-tokens", func() error { return tokens(text) }},
 		{"standard-values", func() error { var v any; return json.Unmarshal(data, &v) }},
 		{"coming-tokens", func() error { return comingTokens(text) }},

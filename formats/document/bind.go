@@ -37,6 +37,8 @@ type fieldInfo struct {
 	empty    bool   // an empty list is written, because it means something else than a missing one
 	def      string // the value of a missing field; an explicit zero is then an error
 	table    string // for a section's field, the name of documents with sections
+	rule     string // the name of the rule of its values, see Rule
+	words    *Rule  // the rule, if its tag lists words
 }
 
 var structInfos sync.Map // reflect.Type to *structInfo
@@ -64,7 +66,7 @@ func infoOf(t reflect.Type) *structInfo {
 		info.byName[name] = len(info.fields)
 		info.names = append(info.names, name)
 		info.fields = append(info.fields, fieldInfo{name: name, index: f.Index, typ: f.Type,
-			optional: strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero"), empty: strings.Contains(rest, "omitzero"), def: f.Tag.Get("default")})
+			optional: strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero"), empty: strings.Contains(rest, "omitzero"), def: f.Tag.Get("default"), rule: f.Tag.Get("check"), words: wordsRule(f.Tag.Get("check"))})
 	}
 	v, _ := structInfos.LoadOrStore(t, info)
 	return v.(*structInfo)
@@ -76,9 +78,6 @@ var (
 	durationType = reflect.TypeFor[Duration]()
 	bytesType    = reflect.TypeFor[Bytes]()
 )
-
-// isRaw reports whether a type is kept undecoded: json.RawMessage, and types made of it.
-func isRaw(t reflect.Type) bool { return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 }
 
 // binder fills Go values from nodes and collects findings about values that do not fit.
 type binder struct {
@@ -118,14 +117,6 @@ func (b *binder) bind(n *node, v reflect.Value) {
 		return
 	case valuesType:
 		b.values(n, v)
-		return
-	}
-	if isRaw(v.Type()) {
-		if n.kind == nullNode {
-			b.fail(n, "an object or a list", "leave the field out instead")
-			return
-		}
-		v.SetBytes(appendCompact(nil, n))
 		return
 	}
 

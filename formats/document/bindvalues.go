@@ -15,13 +15,20 @@ func (b *binder) slice(n *node, v reflect.Value) {
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+	b.items(n, v)
+}
+
+// items sets the values of the Go slice or array v from the list n.
+func (b *binder) items(n *node, v reflect.Value) {
 	mark := len(b.path)
 	i := 0
 	n.eachChild(func(_ *key, item *node) bool {
-		if i == v.Cap() {
-			v.Grow(max(i, 4))
+		if v.Kind() == reflect.Slice {
+			if i == v.Cap() {
+				v.Grow(max(i, 4))
+			}
+			v.SetLen(i + 1)
 		}
-		v.SetLen(i + 1)
 		b.index(i)
 		b.bind(item, v.Index(i))
 		b.path = b.path[:mark]
@@ -36,15 +43,7 @@ func (b *binder) array(n *node, v reflect.Value) {
 		b.fail(n, "a list of "+strconv.Itoa(v.Len())+" values", "")
 		return
 	}
-	mark := len(b.path)
-	i := 0
-	n.eachChild(func(_ *key, item *node) bool {
-		b.index(i)
-		b.bind(item, v.Index(i))
-		b.path = b.path[:mark]
-		i++
-		return true
-	})
+	b.items(n, v)
 }
 
 // mapping sets v, a map with text keys, from the object n.
@@ -185,9 +184,6 @@ func describeType(t reflect.Type) string {
 		return "a size such as \"24GiB\""
 	case valuesType:
 		return "an object"
-	}
-	if isRaw(t) {
-		return "an object or a list"
 	}
 	switch t.Kind() {
 	case reflect.Pointer:

@@ -13,7 +13,8 @@ import (
 // Checker collects the findings of a document's Validate, with paths in the document.
 type Checker struct {
 	findings
-	path []byte // path of the current number
+	path  []byte // path of the current value
+	rules Rules  // the rules that fields name
 }
 
 // Fail adds a finding.
@@ -24,6 +25,14 @@ func (c *Checker) Fail(path, found, expected, hint string) {
 // FailIf adds a finding if isWrong is set, and returns isWrong. found is a number, a time, or a text that is used
 // as it is. expected is formatted with args if there are any.
 func (c *Checker) FailIf(isWrong bool, path string, found any, expected string, args ...any) bool {
+	if isWrong && len(args) > 0 {
+		expected = fmt.Sprintf(expected, args...)
+	}
+	return c.HintIf(isWrong, path, found, expected, "")
+}
+
+// HintIf adds a finding with a hint if isWrong is set, and returns isWrong. found is as FailIf takes it.
+func (c *Checker) HintIf(isWrong bool, path string, found any, expected, hint string) bool {
 	if !isWrong || c.isFull() {
 		return isWrong
 	}
@@ -36,10 +45,7 @@ func (c *Checker) FailIf(isWrong bool, path string, found any, expected string, 
 			text = fmt.Sprint("the number ", x)
 		}
 	}
-	if len(args) > 0 {
-		expected = fmt.Sprintf(expected, args...)
-	}
-	c.Fail(path, text, expected, "")
+	c.Fail(path, text, expected, hint)
 	return true
 }
 
@@ -55,16 +61,21 @@ func (c *Checker) Err() error { return c.err() }
 // maxTime bounds times, in nanoseconds, so that sums of a few of them cannot overflow.
 const maxTime = 1 << 58
 
-// numbers checks the rules for numbers in every document: none is NaN or infinite, and no time or size is
-// negative. It walks through v, which may be of any type. c.path is updated during the walk and turned into text
-// only for a finding, because profiles hold a million numbers.
-func (c *Checker) numbers(v reflect.Value) {
+// values checks every value of a document by itself: no number is NaN or infinite, no time or size is negative, and
+// the rules that fields name hold. It walks through v, which may be of any type; rule is that of the field which v is
+// or stands in, or nil. c.path is updated during the walk and turned into text only for a finding, because profiles
+// hold a million numbers.
+func (c *Checker) values(v reflect.Value, rule *Rule) {
 	mark := len(c.path)
 	switch v.Kind() {
 	case reflect.Float32, reflect.Float64:
 		if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
 			c.Fail(string(c.path), fmt.Sprint(f), "a finite number", "")
+			return
 		}
+		c.checkRule(v, rule)
+	case reflect.String, reflect.Int:
+		c.checkRule(v, rule)
 	case reflect.Int64:
 		switch v.Type() {
 		case microsType, durationType:
@@ -74,36 +85,42 @@ func (c *Checker) numbers(v reflect.Value) {
 			}
 		case bytesType:
 		default:
+			c.checkRule(v, rule)
 			return
 		}
 		if v.Int() < 0 {
 			c.Fail(string(c.path), "the negative value "+fmt.Sprint(v.Interface()), "0 or more", "")
 		}
+		c.checkRule(v, rule)
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
-			c.numbers(v.Elem())
+			c.values(v.Elem(), rule)
 		}
 	case reflect.Struct:
 		info := infoOf(v.Type())
 		for i := range info.fields {
-			name := info.fields[i].name
-			if value := v.FieldByIndex(info.fields[i].index); i == info.section && !value.IsNil() {
+			f := &info.fields[i]
+			value, name := v.FieldByIndex(f.index), f.name
+			if f.optional && value.IsZero() {
+				continue
+			}
+			if i == info.section {
 				name = info.sectionName(value.Elem().Type())
 			}
-			c.path = append(append(c.path, '.'), name...)
-			if mark == 0 {
-				c.path = append(c.path[:0], c.path[1:]...)
+			if mark > 0 {
+				c.path = append(c.path, '.')
 			}
-			c.numbers(v.FieldByIndex(info.fields[i].index))
+			c.path = append(c.path, name...)
+			c.values(value, c.ruleOf(f))
 			c.path = c.path[:mark]
 		}
 	case reflect.Slice, reflect.Array:
-		if k := v.Type().Elem().Kind(); k == reflect.String || k == reflect.Uint8 {
+		if v.Type().Elem().Kind() == reflect.String && rule == nil {
 			return
 		}
 		for i := range v.Len() {
 			c.path = append(strconv.AppendInt(append(c.path, '['), int64(i), 10), ']')
-			c.numbers(v.Index(i))
+			c.values(v.Index(i), rule)
 			c.path = c.path[:mark]
 		}
 	case reflect.Map:
@@ -111,16 +128,17 @@ func (c *Checker) numbers(v reflect.Value) {
 		slices.SortFunc(names, func(a, b reflect.Value) int { return compareNames(a.String(), b.String()) })
 		for _, name := range names {
 			c.path = append(append(c.path, '.'), name.String()...)
-			c.numbers(v.MapIndex(name))
+			c.values(v.MapIndex(name), rule)
 			c.path = c.path[:mark]
 		}
 	}
 }
 
-// Header checks the format field and the numbers of a document.
-func (c *Checker) Header(doc any, format, wantedFormat string) {
+// Values checks the format field of a document, and each value by the rule that its field names.
+func (c *Checker) Values(doc any, format, wantedFormat string, rules Rules) {
 	c.FailIf(format != wantedFormat, "format", "the text "+Quote(format), wantedFormat)
-	c.numbers(reflect.ValueOf(doc).Elem())
+	c.rules = rules
+	c.values(reflect.ValueOf(doc).Elem(), nil)
 }
 
 // Failf adds a finding whose path is formatted. Call it only when something is wrong, because formatting takes
@@ -132,18 +150,6 @@ func (c *Checker) Failf(found, expected, hint, path string, args ...any) {
 // NotEmpty checks that a list is not empty.
 func (c *Checker) NotEmpty(n int, path, expected string) {
 	c.FailIf(n == 0, path, "an empty list", expected)
-}
-
-// AtLeast records an error if a number is below a minimum. The field's path has two parts, which are joined only
-// for an error.
-func AtLeast[T int | int64 | float64](c *Checker, x, minValue T, path, name string) {
-	if x < minValue {
-		found := fmt.Sprint("the number ", x)
-		if f, isReal := any(x).(float64); isReal {
-			found = Number(f)
-		}
-		c.Fail(path+name, found, fmt.Sprint(minValue)+" or more", "")
-	}
 }
 
 // OneOf checks a word against a list.
@@ -174,14 +180,8 @@ func CloseTo(a, b float64) bool {
 	return math.Abs(a-b) <= 1e-6*max(math.Abs(a), math.Abs(b), 1e-3)
 }
 
-// SHA records an error unless the text is a SHA-256 in hexadecimal.
-func (c *Checker) SHA(path, s string) {
-	const digits = "0123456789abcdef"
-	if len(s) == 64 && strings.Trim(s, digits) == "" {
-		return
-	}
-	c.Fail(path, "the text "+Quote(s), "a SHA-256 as 64 lower-case hexadecimal digits", "")
-}
+// IsSHA256 reports whether a text is a SHA-256 in hexadecimal.
+func IsSHA256(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
 
 // Name records an error if the name of entry i is empty or stood in the list before. indexByName has the earlier
 // names, to which it is added. path is a format for args.
@@ -199,16 +199,21 @@ func (c *Checker) Name(indexByName map[string]int, i int, name, path string, arg
 	}
 }
 
+// CheckUnique records an error if the key of entry i stood in the list before. indexByKey has the earlier keys, to which it is
+// added.
+func CheckUnique[K comparable](c *Checker, indexByKey map[K]int, i int, key K, path, found, expected string) {
+	if firstIndex, isDuplicate := indexByKey[key]; isDuplicate {
+		c.Fail(path, found+" a second time", expected, fmt.Sprintf("it stands at index %d already", firstIndex))
+		return
+	}
+	indexByKey[key] = i
+}
+
 // PrintableName describes the names for which Printable returns true.
 const PrintableName = "a name without line breaks, tabs and other control characters"
 
 // Printable reports whether a name fits into a line of a table or log.
 func Printable(name string) bool { return !strings.ContainsFunc(name, unicode.IsControl) }
-
-// Share checks that x is a share from 0 to 1.
-func (c *Checker) Share(path string, x float64) {
-	c.FailIf(!(x >= 0 && x <= 1), path, x, "a share from 0 to 1")
-}
 
 // Interval checks the ends of an interval of shares.
 func (c *Checker) Interval(path string, ci [2]float64) {

@@ -21,6 +21,7 @@
 //     kinds.go                        tables of kinds: reading a file of one of them
 //     foreign.go                      JSON of other programs
 //     check.go                        Checker: the findings of a document's Validate
+//     rule.go                         Rule: what a field may be by itself
 //     error.go                        Error: one finding, with a hint at what to do
 //     units.go, unit_bytes.go         times, latency targets and sizes
 //     option.go, values.go            options of a kind, and their chosen values

@@ -41,13 +41,6 @@ func toNode(v reflect.Value, path string) (node, error) {
 	case valuesType:
 		return v.Interface().(Values).node(), nil
 	}
-	if isRaw(v.Type()) {
-		n, e := parseJSON(&source{text: string(v.Bytes())})
-		if e != nil {
-			return node{}, fmt.Errorf("%s: %w", path, e)
-		}
-		return n, nil
-	}
 
 	// All other types follow their kind.
 	switch v.Kind() {
@@ -91,13 +84,7 @@ func toNode(v reflect.Value, path string) (node, error) {
 	if !v.CanInt() {
 		return node{}, fmt.Errorf("%s: a %s cannot be written", path, v.Type())
 	}
-	n := v.Int()
-	if v.Type().PkgPath() != "" {
-		if w, ok := v.Interface().(interface{ WholeValue() int64 }); ok {
-			n = w.WholeValue()
-		}
-	}
-	return node{kind: numberNode, text: strconv.FormatInt(n, 10)}, nil
+	return node{kind: numberNode, text: strconv.FormatInt(wholeValue(v), 10)}, nil
 }
 
 // FormatFloat returns the shortest text that reads back as f, with an exponent only for very small and large
@@ -190,25 +177,6 @@ func Join(path, name string) string {
 // appendCompact writes JSON without any space.
 func appendCompact(b []byte, n *node) []byte { return appendLine(b, n, "") }
 
-// appendCompactText appends the JSON text of a value, which scanJSON has checked, without the white space between
-// its parts.
-func appendCompactText(b []byte, text string) []byte {
-	p := jsonParser{s: text}
-	for p.i < len(text) {
-		switch c := text[p.i]; c {
-		// Between the parts there is only white space; texts are read as a whole.
-		case ' ', '\t', '\n', '\r':
-			p.i++
-		case '"':
-			b = jsontext.AppendQuoted(b, p.str())
-		default:
-			b = append(b, c)
-			p.i++
-		}
-	}
-	return b
-}
-
 // appendPretty appends a value as JSON for people, with two spaces per level. An object without inner objects, and
 // a list of plain values, is on one line if it fits. Longer lists of plain values are filled line by line. indent
 // counts the levels around it, column the characters before it on its line.
@@ -283,9 +251,6 @@ func appendLine(b []byte, n *node, space string) []byte {
 		return append(b, n.text...)
 	case stringNode:
 		return jsontext.AppendQuoted(b, n.text)
-	}
-	if n.children == nil && n.text != "" {
-		return appendCompactText(b, n.text)
 	}
 	open, closing := brackets(n)
 	b = append(b, open)

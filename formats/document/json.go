@@ -8,26 +8,14 @@ import (
 	"inferplan/formats/jsontext"
 )
 
-// parseJSON reads exactly one JSON value (RFC 8259) into nodes with positions. Strings without escapes and numbers
-// are parts of the text, so a document takes little more memory than its text. json.Decoder.Token takes five times
-// as long (docs/dependencies.md).
+// scanJSON checks that a text is exactly one JSON value (RFC 8259) in UTF-8, and returns it as a node with its
+// position. It builds nothing: lists and objects are parts of the text, and their children are read one at a time
+// when they are needed (node.eachChild). So a document takes only the memory of what it is bound to, however many
+// values its text has. json.Decoder.Token takes five times as long (docs/dependencies.md).
 //
-// It builds the whole tree. Documents are read with scanJSON.
-func parseJSON(src *source) (root node, err *Error) {
-	return (&jsonParser{src: src, s: src.text, tree: true}).document()
-}
-
-// scanJSON checks the text as parseJSON does but builds nothing. The lists and objects in the node that it returns
-// are parts of the text, and their children are read one at a time when they are needed (node.eachChild). So a
-// document takes only the memory of what it is bound to, however many values its text has.
-func scanJSON(src *source) (node, *Error) {
-	return (&jsonParser{src: src, s: src.text}).document()
-}
-
-// document parses the whole text: one JSON value in UTF-8 with nothing behind it. The methods that it calls panic
-// with an *Error at the first fault, which it recovers and returns.
-func (p *jsonParser) document() (root node, err *Error) {
-	src := p.src
+// The parser's methods panic with an *Error at the first fault, which scanJSON recovers and returns.
+func scanJSON(src *source) (root node, err *Error) {
+	p := &jsonParser{src: src, s: src.text}
 	// Report the first byte that is not UTF-8.
 	if !utf8.ValidString(p.s) {
 		i := 0
@@ -63,14 +51,12 @@ func (p *jsonParser) document() (root node, err *Error) {
 	return root, nil
 }
 
-// jsonParser is a recursive-descent parser. On an error it panics with an *Error, which parseJSON catches.
+// jsonParser is a recursive-descent parser. On an error it panics with an *Error, which scanJSON catches.
 type jsonParser struct {
-	src   *source
-	s     string
-	i     int
-	tree  bool   // lists and objects get their children
-	items []node // stacks for the children of the open containers
-	keys  []key
+	src  *source
+	s    string
+	i    int
+	keys []key // a stack of the fields of the open objects
 }
 
 func (p *jsonParser) space() { p.i = jsontext.Space(p.s, p.i) }
@@ -86,7 +72,7 @@ func (p *jsonParser) fail(i int, expected, hint string) {
 }
 
 // value parses the value at the current position, depth levels inside others. It panics with an *Error at a fault.
-// Without p.tree, objects and lists keep their text instead of children, and are parsed again when they are read.
+// Objects and lists have their text, which is parsed again when their children are read.
 func (p *jsonParser) value(depth int) node {
 	if depth > maxDepth {
 		panic(p.src.fail(int64(p.i), "", "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "a flatter document", ""))
@@ -100,14 +86,12 @@ func (p *jsonParser) value(depth int) node {
 		start := p.i
 		if c == '{' {
 			n.kind = objectNode
-			p.object(&n, depth)
+			p.object(depth)
 		} else {
 			n.kind = listNode
-			p.list(&n, depth)
+			p.list(depth)
 		}
-		if !p.tree {
-			n.text = p.s[start:p.i]
-		}
+		n.text = p.s[start:p.i]
 	case c == '"':
 		n.kind = stringNode
 		n.text = p.str()
@@ -131,13 +115,13 @@ func (p *jsonParser) value(depth int) node {
 	return n
 }
 
-// object parses an object from its opening bracket to the closing one. With p.tree it sets n's children. It panics
-// with an *Error at a fault, also for a field name that occurs twice.
-func (p *jsonParser) object(n *node, depth int) {
+// object parses an object from its opening bracket to the closing one. It panics with an *Error at a fault, also for
+// a field name that occurs twice.
+func (p *jsonParser) object(depth int) {
 	p.i++
 
-	// The parser's lists are stacks: this object's fields lie above those of the objects around it.
-	items, keys := len(p.items), len(p.keys)
+	// On the stack, this object's fields lie above those of the objects around it.
+	keys := len(p.keys)
 	for isFirst := true; ; isFirst = false {
 		p.space()
 		if isFirst && p.i < len(p.s) && p.s[p.i] == '}' {
@@ -160,11 +144,8 @@ func (p *jsonParser) object(n *node, depth int) {
 		}
 		p.i++
 		p.space()
-		v := p.value(depth + 1)
+		p.value(depth + 1)
 		p.keys = append(p.keys, k)
-		if p.tree {
-			p.items = append(p.items, v)
-		}
 		p.space()
 		if p.i < len(p.s) && p.s[p.i] == ',' {
 			p.i++
@@ -175,24 +156,19 @@ func (p *jsonParser) object(n *node, depth int) {
 		}
 		p.i++
 
-		// At the end of the object, take its fields off the stacks.
+		// At the end of the object, take its fields off the stack.
 		names := p.keys[keys:]
 		if d := duplicateKey(names); d >= 0 {
 			panic(p.src.fail(names[d].pos, "", "the field "+Quote(names[d].name)+" a second time", "each field once", ""))
 		}
-		if p.tree {
-			n.children = &nodeChildren{keys: append([]key(nil), names...), items: append([]node(nil), p.items[items:]...)}
-		}
-		p.items, p.keys = p.items[:items], p.keys[:keys]
+		p.keys = p.keys[:keys]
 		return
 	}
 }
 
-// list parses a list from its opening bracket to the closing one. With p.tree it sets n's children. It panics with
-// an *Error at a fault.
-func (p *jsonParser) list(n *node, depth int) {
+// list parses a list from its opening bracket to the closing one. It panics with an *Error at a fault.
+func (p *jsonParser) list(depth int) {
 	p.i++
-	items := len(p.items)
 	for isFirst := true; ; isFirst = false {
 		p.space()
 		if p.i < len(p.s) && p.s[p.i] == ']' {
@@ -202,10 +178,7 @@ func (p *jsonParser) list(n *node, depth int) {
 			p.i++
 			return
 		}
-		v := p.value(depth + 1)
-		if p.tree {
-			p.items = append(p.items, v)
-		}
+		p.value(depth + 1)
 		p.space()
 		if p.i < len(p.s) && p.s[p.i] == ',' {
 			p.i++
@@ -215,10 +188,6 @@ func (p *jsonParser) list(n *node, depth int) {
 			p.fail(p.i, "',' or ']' after a value of the list", "")
 		}
 		p.i++
-		if p.tree {
-			n.children = &nodeChildren{items: append([]node(nil), p.items[items:]...)}
-		}
-		p.items = p.items[:items]
 		return
 	}
 }

@@ -46,44 +46,49 @@ type Older interface {
 type Kinds []Kind
 
 // Names returns the names of the kinds.
-func (t Kinds) Names() []string { return t.textsOf(func(k *Kind) string { return k.Name }) }
+func (t Kinds) Names() []string { return Map(t, func(k *Kind) string { return k.Name }) }
 
-// textsOf returns a text for each kind of document.
-func (t Kinds) textsOf(textOf func(*Kind) string) []string {
-	var out []string
-	for i := range t {
-		out = append(out, textOf(&t[i]))
+// Map returns a value for each entry of a list.
+func Map[T, V any](list []T, valueOf func(*T) V) []V {
+	var out []V
+	for i := range list {
+		out = append(out, valueOf(&list[i]))
 	}
 	return out
 }
 
-// Find returns the kind of a name, or nil if there is none.
-func (t Kinds) Find(name string) *Kind {
-	if i := slices.IndexFunc(t, func(k Kind) bool { return k.Name == name }); i >= 0 {
-		return &t[i]
+// First returns a pointer to the first entry that matches, or nil if there is none.
+func First[T any](list []T, matches func(*T) bool) *T {
+	for i := range list {
+		if matches(&list[i]) {
+			return &list[i]
+		}
 	}
 	return nil
 }
 
+// Find returns the kind of a name, or nil if there is none.
+func (t Kinds) Find(name string) *Kind {
+	return First(t, func(k *Kind) bool { return k.Name == name })
+}
+
 // Read reads a file with a document of the given kind, decodes it into its type T and validates it.
-func Read[T any](t Kinds, path, kind string) (T, error) {
+func Read[T any](t Kinds, path, kind string) (doc T, err error) {
 	text, err := readFile(path)
 	if err != nil {
-		var zero T
-		return zero, err
+		return doc, err
 	}
 	return Decode[T](t, text, path, kind)
 }
 
 // Decode decodes and validates a text with a document of a kind, as Read does with a file. Errors use name for the
 // text.
-func Decode[T any](t Kinds, text, name, kind string) (T, error) {
-	_, doc, err := t.Decode(text, name, kind)
-	if err != nil {
-		var zero T
-		return zero, err
+func Decode[T any](t Kinds, text, name, kind string) (doc T, err error) {
+	_, decoded, err := t.Decode(text, name, kind)
+	if err == nil {
+		doc = decoded.(T)
 	}
-	return doc.(T), nil
+	return doc, err
 }
 
 // maxDocument bounds the size of files that are read, in bytes.
@@ -117,13 +122,7 @@ func readFile(path string) (string, error) {
 	}
 	maxBytes := maxDocument.Load()
 	tooLarge := &Error{File: path, Found: "more than " + Bytes(maxBytes).String(), Expected: "a document of no more than that", Hint: "--max-document raises the limit"}
-	switch {
-	case errors.Is(rerr, io.EOF), errors.Is(rerr, io.ErrUnexpectedEOF):
-		if int64(n) > maxBytes {
-			return "", tooLarge
-		}
-		return string(head), nil
-	case rerr != nil:
+	if rerr != nil && !errors.Is(rerr, io.EOF) && !errors.Is(rerr, io.ErrUnexpectedEOF) {
 		return "", fmt.Errorf("reading %s: %w", path, rerr)
 	}
 	var text strings.Builder
@@ -197,8 +196,8 @@ func (t Kinds) Decode(text, name, wanted string) (kind string, doc Document, err
 	// Bind the nodes to the kind's Go type. An older form is upgraded.
 	b := &binder{src: src}
 	pathHere := func(path string) string { return path }
-	if i := slices.IndexFunc(info.Older, func(o OlderForm) bool { return o.Format == root.field("format").text }); i >= 0 {
-		older := info.Older[i].NewDocument()
+	if form := First(info.Older, func(o *OlderForm) bool { return o.Format == root.field("format").text }); form != nil {
+		older := form.NewDocument()
 		b.bind(&root, reflect.ValueOf(older).Elem())
 		if err := b.findings.err(); err != nil {
 			return info.Name, nil, err
@@ -259,11 +258,10 @@ func (t Kinds) formatOf(src *source, root *node, wanted string) (*Kind, *Error) 
 
 	// Find the kind by the format's name without its version.
 	unversioned := func(format string) string { base, _, _ := strings.Cut(format, "/v"); return base }
-	kindIndex := slices.IndexFunc(t, func(k Kind) bool { return unversioned(k.Format) == unversioned(f.text) })
-	if kindIndex < 0 {
-		return nil, src.fail(f.pos, "format", f.describe(), expected, DidYouMean(f.text, t.textsOf(func(k *Kind) string { return k.Format })))
+	info := First(t, func(k *Kind) bool { return unversioned(k.Format) == unversioned(f.text) })
+	if info == nil {
+		return nil, src.fail(f.pos, "format", f.describe(), expected, DidYouMean(f.text, Map(t, func(k *Kind) string { return k.Format })))
 	}
-	info := &t[kindIndex]
 	if wanted != "" && info.Name != wanted {
 		return nil, src.fail(f.pos, "format", "a "+info.Name, expected, "this file is a "+info.Name+"; give a "+wanted+" here")
 	}

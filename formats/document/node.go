@@ -13,7 +13,7 @@ import (
 type node struct {
 	kind     nodeKind
 	pos      int64         // JSON: byte offset; YAML: line<<32 | column
-	text     string        // the string, the number as written, or true and false; for lists and objects of scanJSON, their text
+	text     string        // the string, the number as written, or true and false; for lists and objects without children, their text
 	children *nodeChildren // the children of other lists and objects; nil if empty
 }
 
@@ -94,6 +94,19 @@ func (n *node) eachChild(f func(k *key, item *node) bool) {
 			return
 		}
 	}
+}
+
+// parsed returns the value with the children of all lists and objects in it.
+func (n *node) parsed() node {
+	if n.kind < listNode {
+		return *n
+	}
+	out := node{kind: n.kind, pos: n.pos, children: &nodeChildren{}}
+	n.eachChild(func(k *key, item *node) bool {
+		out.children.keys, out.children.items = append(out.children.keys, *k), append(out.children.items, item.parsed())
+		return true
+	})
+	return out
 }
 
 // field returns the value of a key, or nil if there is none.

@@ -181,8 +181,5 @@ func (o *Option) Text(value any) string {
 
 // findOption returns the option of that name, or nil if there is none.
 func findOption(list []Option, name string) *Option {
-	if i := slices.IndexFunc(list, func(o Option) bool { return o.Name == name }); i >= 0 {
-		return &list[i]
-	}
-	return nil
+	return First(list, func(o *Option) bool { return o.Name == name })
 }

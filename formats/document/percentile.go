@@ -31,9 +31,8 @@ func PercentileName(share float64) string {
 	return "p" + strconv.FormatFloat(100*share, 'g', 8, 64)
 }
 
-// Percentile checks a percentile.
-func (c *Checker) Percentile(text, path string) {
-	if _, err := ParsePercentile(text); err != nil {
-		c.Fail(path, "the text "+Quote(text), "a percentile between p0 and p100", "write it like p99")
-	}
+// IsPercentile reports whether a text is a percentile such as p99.
+func IsPercentile(text string) bool {
+	_, err := ParsePercentile(text)
+	return err == nil
 }

@@ -41,11 +41,11 @@ func Schema(text, name string, list []Section) ([]byte, error) {
 // parseSchema parses the JSON text of a schema. It returns an error without a file's name, because the schema is
 // built in.
 func parseSchema(text string) (node, error) {
-	root, e := parseJSON(&source{text: text})
+	root, e := scanJSON(&source{text: text})
 	if e != nil {
 		return root, e
 	}
-	return root, nil
+	return root.parsed(), nil
 }
 
 // sectionChoice returns the schema that holds for a document with one of its sections: the section is there and,

@@ -2,7 +2,6 @@ package document
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 )
 
@@ -19,19 +18,13 @@ type Sectioned interface{ Sections() []Section }
 
 // sectionNames returns the names of the fields that a section may have.
 func (info *structInfo) sectionNames() []string {
-	var out []string
-	for i := range info.sections {
-		out = append(out, info.sections[i].Name)
-	}
-	return out
+	return Map(info.sections, func(s *Section) string { return s.Name })
 }
 
 // sectionName returns the name of the field for a section of this type, or "" if there is none.
 func (info *structInfo) sectionName(typ reflect.Type) string {
-	for i := range info.sections {
-		if info.sections[i].Type == typ {
-			return info.sections[i].Name
-		}
+	if s := First(info.sections, func(s *Section) bool { return s.Type == typ }); s != nil {
+		return s.Name
 	}
 	return ""
 }
@@ -43,8 +36,8 @@ func (b *binder) findOptions(n *node, info *structInfo) {
 	if _, has := info.byName["kind"]; !has || kind == nil || kind.kind != stringNode {
 		return
 	}
-	if i := slices.IndexFunc(info.sections, func(s Section) bool { return s.Name == kind.text }); i >= 0 {
-		b.options = info.sections[i].Options
+	if s := First(info.sections, func(s *Section) bool { return s.Name == kind.text }); s != nil {
+		b.options = s.Options
 		return
 	}
 	names := info.sectionNames()
@@ -54,29 +47,24 @@ func (b *binder) findOptions(n *node, info *structInfo) {
 // section sets v's section from a field if the field is one of the sections, and returns whether it is. A second
 // section is an error.
 func (b *binder) section(k *key, item *node, info *structInfo, v reflect.Value) bool {
-	f := &info.fields[info.section]
-	for _, e := range info.sections {
-		if e.Name != k.name {
-			continue
-		}
-		field := v.FieldByIndex(f.index)
-		mark := len(b.path)
-		if !field.IsNil() {
-			b.field(k.name)
-			otherName := info.sectionName(field.Elem().Type()) + " and " + k.name
-			b.findings.add(b.src.fail(item.pos, string(b.path), otherName, "exactly one of "+List(info.sectionNames()), "make two "+f.table+"s"))
-			b.path = b.path[:mark]
-			return true
-		}
-		b.field(k.name)
+	e := First(info.sections, func(s *Section) bool { return s.Name == k.name })
+	if e == nil {
+		return false
+	}
+	f, mark := &info.fields[info.section], len(b.path)
+	field := v.FieldByIndex(f.index)
+	b.field(k.name)
+	if !field.IsNil() {
+		otherName := info.sectionName(field.Elem().Type()) + " and " + k.name
+		b.findings.add(b.src.fail(item.pos, string(b.path), otherName, "exactly one of "+List(info.sectionNames()), "make two "+f.table+"s"))
+	} else {
 		section := reflect.New(e.Type).Elem()
 		b.nullable = false // of the field before
 		b.bind(item, section)
 		field.Set(section)
-		b.path = b.path[:mark]
-		return true
 	}
-	return false
+	b.path = b.path[:mark]
+	return true
 }
 
 // List returns "a, b and c".

@@ -12,10 +12,7 @@ import (
 type Bytes int64
 
 // byteUnits lists the units of sizes, largest first, binary before decimal.
-var byteUnits = []struct {
-	name  string
-	bytes int64
-}{
+var byteUnits = []unit{
 	{"PiB", 1 << 50}, {"PB", 1e15}, {"TiB", 1 << 40}, {"TB", 1e12}, {"GiB", 1 << 30}, {"GB", 1e9},
 	{"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"kB", 1e3},
 }
@@ -36,17 +33,13 @@ func ParseBytes(text string) (Bytes, error) {
 	}
 
 	// Find the unit.
-	scale := int64(0)
+	scale := int64(1)
 	switch unit = strings.TrimSpace(unit); unit {
 	case "", "B":
-		scale = 1
 	case "KB": // a frequent spelling of kB
 		scale = 1000
-	}
-	for _, u := range byteUnits {
-		if u.name == unit {
-			scale = u.bytes
-		}
+	default:
+		scale = scaleOf(byteUnits, unit)
 	}
 	if scale == 0 {
 		return fail(fmt.Errorf("%w %s", errBadUnit, Quote(unit)))
@@ -65,8 +58,8 @@ func (b Bytes) String() string {
 		return shortest
 	}
 	for _, u := range byteUnits {
-		if int64(b)%u.bytes == 0 {
-			if t := strconv.FormatInt(int64(b)/u.bytes, 10) + u.name; len(t) < len(shortest) {
+		if int64(b)%u.scale == 0 {
+			if t := strconv.FormatInt(int64(b)/u.scale, 10) + u.name; len(t) < len(shortest) {
 				shortest = t
 			}
 		}

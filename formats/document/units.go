@@ -173,11 +173,22 @@ func precisionError(point int) error {
 	return errTooLarge
 }
 
+// unit is a unit of times or sizes.
+type unit struct {
+	name  string
+	scale int64 // its nanoseconds or bytes
+}
+
+// scaleOf returns the scale of the unit of that name, or 0 if there is none.
+func scaleOf(units []unit, name string) int64 {
+	if u := First(units, func(u *unit) bool { return u.name == name }); u != nil {
+		return u.scale
+	}
+	return 0
+}
+
 // timeUnits lists the units of durations, largest first.
-var timeUnits = []struct {
-	name string
-	ns   int64
-}{
+var timeUnits = []unit{
 	{"h", int64(time.Hour)}, {"m", int64(time.Minute)}, {"s", int64(time.Second)},
 	{"ms", int64(time.Millisecond)}, {"us", int64(time.Microsecond)}, {"ns", 1},
 }
@@ -249,12 +260,7 @@ func parseSpan(text string) (time.Duration, error) {
 		if unit == "µs" || unit == "μs" {
 			unit = "us"
 		}
-		ns := int64(0)
-		for _, u := range timeUnits {
-			if u.name == unit {
-				ns = u.ns
-			}
-		}
+		ns := scaleOf(timeUnits, unit)
 		if ns == 0 {
 			return 0, fmt.Errorf("%w %s", errBadUnit, Quote(unit))
 		}
@@ -268,22 +274,22 @@ func parseSpan(text string) (time.Duration, error) {
 // decimals and no leading zero, so that parseSpan reads it back exactly.
 func formatSpan(d time.Duration, largest int64) string {
 	for _, u := range timeUnits {
-		if u.ns > largest || int64(d) < u.ns {
+		if u.scale > largest || int64(d) < u.scale {
 			continue
 		}
-		integerPart, fraction := int64(d)/u.ns, int64(d)%u.ns
-		if u.ns >= int64(time.Minute) {
+		integerPart, fraction := int64(d)/u.scale, int64(d)%u.scale
+		if u.scale >= int64(time.Minute) {
 			if fraction == 0 {
 				return strconv.FormatInt(integerPart, 10) + u.name
 			}
 			continue
 		}
-		if fraction != 0 && fraction%max(u.ns/1000, 1) != 0 {
+		if fraction != 0 && fraction%max(u.scale/1000, 1) != 0 {
 			continue
 		}
 		text := strconv.FormatInt(integerPart, 10)
 		if fraction != 0 {
-			text += strings.TrimRight(fmt.Sprintf(".%03d", fraction/(u.ns/1000)), "0")
+			text += strings.TrimRight(fmt.Sprintf(".%03d", fraction/(u.scale/1000)), "0")
 		}
 		return text + u.name
 	}

@@ -53,11 +53,7 @@ func (v *Values) Put(name string, value any) {
 
 // names returns the names of all options, in order.
 func (v Values) names() []string {
-	var out []string
-	for i := range v.options {
-		out = append(out, v.options[i].Name)
-	}
-	return out
+	return Map(v.options, func(o *Option) string { return o.Name })
 }
 
 // Get returns the value of an option, or nil if there is no option of that name.
@@ -194,18 +190,17 @@ func (b *binder) values(n *node, v reflect.Value) {
 // value returns the value of one option from n. It returns false after recording an error if the option does not
 // accept it.
 func (b *binder) value(o *Option, n *node) (any, bool) {
-	bound := reflect.New(reflect.TypeOf(o.zeroValue())).Elem()
-	switch {
-	case o.Type == DurationOption:
-		d := reflect.New(durationType).Elem()
-		findingsBefore := len(b.findings.list)
-		b.bind(n, d)
-		return time.Duration(d.Int()), len(b.findings.list) == findingsBefore
+	typ := reflect.TypeOf(o.zeroValue())
+	if o.Type == DurationOption {
+		typ = durationType
 	}
-	findingsBefore := len(b.findings.list)
+	bound, findingsBefore := reflect.New(typ).Elem(), len(b.findings.list)
 	b.bind(n, bound)
-	if len(b.findings.list) > findingsBefore {
+	switch {
+	case len(b.findings.list) > findingsBefore:
 		return nil, false
+	case o.Type == DurationOption:
+		return time.Duration(bound.Int()), true
 	}
 	if _, hint := o.Wrong(bound.Interface()); !o.accepts(bound.Interface()) {
 		b.fail(n, o.PlanForm().Expected(), hint)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 )
 
 // ExistsError is returned when a file exists already, with other content.
@@ -25,13 +26,8 @@ func (e *ExistsError) Error() string {
 // Is makes errors.Is(err, fs.ErrExist) true.
 func (e *ExistsError) Is(target error) bool { return target == fs.ErrExist }
 
-// WriteOption changes what WriteFile and WriteBytes do with an existing file.
-type WriteOption func(*writeOptions)
-
-type writeOptions struct{ force bool }
-
-// Force allows a file with other content to be replaced.
-func Force(on bool) WriteOption { return func(o *writeOptions) { o.force = on } }
+// Force allows WriteFile and WriteBytes to replace a file with other content, if it is true.
+type Force bool
 
 // FileDocument is a document of which files have another form.
 type FileDocument interface {
@@ -51,12 +47,12 @@ func Write(w io.Writer, doc any) error {
 
 // WriteFile validates the document and writes it to path, completely or not at all. A file with the same bytes is
 // left as it is, and changed is false. If the file differs, it returns an *ExistsError unless Force is given.
-func WriteFile(path string, doc any, opts ...WriteOption) (changed bool, err error) {
+func WriteFile(path string, doc any, force ...Force) (changed bool, err error) {
 	data, err := marshalValid(doc)
 	if err != nil {
 		return false, fmt.Errorf("writing %s: %w", path, err)
 	}
-	return WriteBytes(path, data, opts...)
+	return WriteBytes(path, data, force...)
 }
 
 // marshalValid returns the text of a document in the form that files have. A document that breaks its own rules is
@@ -78,11 +74,8 @@ func marshalValid(doc any) ([]byte, error) {
 
 // WriteBytes writes a file by the rules of WriteFile: it writes a temporary file in the same folder, flushes it to
 // disk, and then renames it.
-func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, err error) {
-	var o writeOptions
-	for _, opt := range opts {
-		opt(&o)
-	}
+func WriteBytes(path string, data []byte, force ...Force) (changed bool, err error) {
+	isForced := slices.Contains(force, true)
 	target, mode, exists, err := inspect(path)
 	if err != nil {
 		return false, fmt.Errorf("writing %s: %w", path, err)
@@ -105,7 +98,7 @@ func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, er
 		if bytes.Equal(existing, data) {
 			return false, nil
 		}
-		if !o.force {
+		if !isForced {
 			return false, &ExistsError{File: path}
 		}
 	}
@@ -115,7 +108,7 @@ func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, er
 	if err != nil {
 		return false, fmt.Errorf("writing %s: %w", path, err)
 	}
-	if err := install(tmp, target, path, o.force); err != nil {
+	if err := install(tmp, target, path, isForced); err != nil {
 		os.Remove(tmp)
 		return false, err
 	}

@@ -13,7 +13,7 @@ import (
 // OperatorLibrary is a library of custom operators that a model runs with.
 type OperatorLibrary struct {
 	Path   string `json:"path"`
-	SHA256 string `json:"sha256"`
+	SHA256 string `json:"sha256" check:"sha256"`
 }
 
 // ReadOperators returns the libraries of custom operators in files, each with the hash of its content.

@@ -39,7 +39,7 @@ type Accumulator struct {
 }
 
 type modelCounts struct {
-	outcomeCounts
+	outcomes  outcomeCounts
 	latencies []time.Duration // latencies of completed requests, in order of completion
 	windowOf  []int32         // the window of each latency; nil without windows
 	batches   []int64         // the number of batches by size
@@ -56,7 +56,7 @@ func New(cfg Config) *Accumulator {
 	a := &Accumulator{cfg: cfg, models: make([]modelCounts, len(cfg.Models))}
 	for i := range a.models {
 		m := &a.models[i]
-		m.dropped = make([]int64, len(cfg.Reasons))
+		m.outcomes.dropped = make([]int64, len(cfg.Reasons))
 		m.latencies = make([]time.Duration, 0, cfg.Expect)
 		if cfg.Window > 0 {
 			m.windowOf = make([]int32, 0, cfg.Expect)
@@ -77,7 +77,7 @@ func (a *Accumulator) Arrive(model int32, arrivedAt time.Duration) {
 	}
 	a.latestEvent = max(a.latestEvent, arrivedAt)
 	m := &a.models[model]
-	m.Requests++
+	m.outcomes.Requests++
 	if w := a.window(m, arrivedAt); w != nil {
 		w.Requests++
 	}
@@ -94,8 +94,8 @@ func (a *Accumulator) Complete(model int32, arrivedAt, completedAt, deadline tim
 	if completedAt > deadline {
 		isLate = 1
 	}
-	m.Completed++
-	m.Late += isLate
+	m.outcomes.Completed++
+	m.outcomes.Late += isLate
 	m.latencies = append(m.latencies, completedAt-arrivedAt)
 	if w := a.window(m, arrivedAt); w != nil {
 		w.Completed++
@@ -110,7 +110,7 @@ func (a *Accumulator) Drop(model int32, arrivedAt time.Duration, reason int) {
 		return
 	}
 	m := &a.models[model]
-	m.dropped[reason]++
+	m.outcomes.dropped[reason]++
 	if w := a.window(m, arrivedAt); w != nil {
 		w.dropped[reason]++
 	}

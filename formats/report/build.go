@@ -43,8 +43,8 @@ func Merge(runs []*Accumulator) *formats.Report {
 		perRun := make([]outcomeCounts, len(runs))
 		var latencies []time.Duration
 		for k, a := range runs {
-			perRun[k].add(&a.models[i].outcomeCounts)
-			totals[k].add(&a.models[i].outcomeCounts)
+			perRun[k].add(&a.models[i].outcomes)
+			totals[k].add(&a.models[i].outcomes)
 			latencies = append(latencies, a.models[i].latencies...)
 		}
 		m := &r.Models[i]
@@ -52,17 +52,17 @@ func Merge(runs []*Accumulator) *formats.Report {
 		if share := cfg.Models[i].Share; share > 0 && share != document.ShareAt("") {
 			m.Percentile = document.PercentileName(share)
 		}
-		m.Counts = b.counts(perRun, true)
+		m.Counts = b.counts(perRun)
 		m.OfferedRPS = b.rate(m.Requests)
 		m.Latency = summarise(latencies)
 		allLatencies = append(allLatencies, latencies...) // each model's latencies are sorted already
 		m.BatchSizes = b.batchSizes(i)
 	}
-	r.Counts = b.counts(totals, true)
+	r.Counts = b.counts(totals)
 	r.Latency = summarise(allLatencies)
 	r.Devices = b.devices()
 	b.windows()
-	b.warn(totals)
+	b.warn()
 	return r
 }
 
@@ -72,7 +72,7 @@ func Attained(runs []*Accumulator, models ...int) float64 {
 	var sum outcomeCounts
 	for _, a := range runs {
 		for _, model := range models {
-			sum.add(&a.models[model].outcomeCounts)
+			sum.add(&a.models[model].outcomes)
 		}
 	}
 	return sum.Attainment()
@@ -87,27 +87,19 @@ type builder struct {
 }
 
 // rate returns n per second of counted time, as a mean over the runs.
-func (b *builder) rate(n int64) float64 { return b.rateOver(n, b.countedTime) }
-
-func (b *builder) rateOver(n int64, d time.Duration) float64 {
-	return Rate(n, d.Seconds()) / float64(len(b.runs))
+func (b *builder) rate(n int64) float64 {
+	return Rate(n, b.countedTime.Seconds()) / float64(len(b.runs))
 }
 
-// counts returns the counts of all runs together, with the interval of the attainment if that is asked for.
-func (b *builder) counts(perRun []outcomeCounts, interval bool) formats.Counts {
+// counts returns the counts of all runs together, with the interval of the attainment.
+func (b *builder) counts(perRun []outcomeCounts) formats.Counts {
 	var sum outcomeCounts
 	for i := range perRun {
 		sum.add(&perRun[i])
 	}
 	out := b.poolOver(&sum, b.countedTime)
-	if interval {
-		byRun := make([]Outcomes, len(perRun))
-		for i := range perRun {
-			byRun[i] = perRun[i].Outcomes
-		}
-		_, ci := Attainment(byRun...)
-		out.AttainmentCI = &ci
-	}
+	_, interval := Attainment(document.Map(perRun, func(c *outcomeCounts) Outcomes { return c.Outcomes })...)
+	out.AttainmentCI = &interval
 	return out
 }
 
@@ -240,12 +232,8 @@ func (b *builder) window(model Model, start, width time.Duration, c *outcomeCoun
 }
 
 // warn adds warnings about figures that are doubtful: requests without an end, and models without requests.
-func (b *builder) warn(totals []outcomeCounts) {
-	var sum outcomeCounts
-	for i := range totals {
-		sum.add(&totals[i])
-	}
-	if open := sum.Requests - sum.Completed - sum.totalDropped(); open > 0 {
+func (b *builder) warn() {
+	if open := b.report.DroppedByReason[Unfinished]; open > 0 {
 		b.report.Warnings = append(b.report.Warnings, fmt.Sprintf("%d requests were still under way at the end; they are counted as dropped (%s)", open, Unfinished))
 	}
 	for i := range b.report.Models {

@@ -16,24 +16,23 @@ func decoder(typ string) (func([]byte) float64, int) {
 		return func(b []byte) float64 { return float64(math.Float32frombits(le.Uint32(b))) }, 4
 	case "f8":
 		return func(b []byte) float64 { return math.Float64frombits(le.Uint64(b)) }, 8
-	case "b1", "u1":
-		return func(b []byte) float64 { return float64(b[0]) }, 1
-	case "i1":
-		return func(b []byte) float64 { return float64(int8(b[0])) }, 1
-	case "u2":
-		return func(b []byte) float64 { return float64(le.Uint16(b)) }, 2
-	case "i2":
-		return func(b []byte) float64 { return float64(int16(le.Uint16(b))) }, 2
-	case "u4":
-		return func(b []byte) float64 { return float64(le.Uint32(b)) }, 4
-	case "i4":
-		return func(b []byte) float64 { return float64(int32(le.Uint32(b))) }, 4
-	case "u8":
-		return func(b []byte) float64 { return float64(le.Uint64(b)) }, 8
-	case "i8":
-		return func(b []byte) float64 { return float64(int64(le.Uint64(b))) }, 8
+	case "b1", "u1", "u2", "u4", "u8":
+		width := int(typ[1] - '0')
+		return func(b []byte) float64 { return float64(wholeNumber(b, width)) }, width
+	case "i1", "i2", "i4", "i8":
+		width := int(typ[1] - '0')
+		signBits := 64 - 8*width // above the number's own, which its sign fills
+		return func(b []byte) float64 { return float64(int64(wholeNumber(b, width)<<signBits) >> signBits) }, width
 	}
 	return nil, 0
+}
+
+// wholeNumber returns the integer without a sign in the first bytes of b, the lowest first.
+func wholeNumber(b []byte, width int) (n uint64) {
+	for i := range width {
+		n |= uint64(b[i]) << (8 * i)
+	}
+	return n
 }
 
 // fromFP16 returns the number for the bits of a float16.

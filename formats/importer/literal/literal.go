@@ -25,31 +25,19 @@ const maxBytes = 256 << 20
 // Parse returns the tensor that a text gives: a number, true or false, a JSON array of them (nested as the
 // dimensions are), or the name of a file that ends in .npy or .json.
 func Parse(text string) (Value, error) {
-	switch strings.ToLower(filepath.Ext(text)) {
-	case ".npy":
-		data, err := readFile(text)
-		if err != nil {
+	data, name, parse := []byte(text), strconv.Quote(text), parseJSON
+	if extension := strings.ToLower(filepath.Ext(text)); extension == ".npy" || extension == ".json" {
+		var err error
+		if data, err = readFile(text); err != nil {
 			return Value{}, err
 		}
-		v, err := ParseNPY(data)
-		if err != nil {
-			return v, fmt.Errorf("%s: %w", text, err)
+		if name = text; extension == ".npy" {
+			parse = ParseNPY
 		}
-		return v, nil
-	case ".json":
-		data, err := readFile(text)
-		if err != nil {
-			return Value{}, err
-		}
-		v, err := parseJSON(data)
-		if err != nil {
-			return v, fmt.Errorf("%s: %w", text, err)
-		}
-		return v, nil
 	}
-	v, err := parseJSON([]byte(text))
+	v, err := parse(data)
 	if err != nil {
-		return v, fmt.Errorf("%q: %w", text, err)
+		return v, fmt.Errorf("%s: %w", name, err)
 	}
 	return v, nil
 }
@@ -85,16 +73,10 @@ func parseJSON(data []byte) (Value, error) {
 		return Value{}, errJSON
 	}
 	v := Value{Shape: []int64{}}
-	for value := x; ; { // the first element of each level gives the dimensions
-		list, ok := value.([]any)
-		if !ok {
+	for list, isList := x.([]any); isList; list, isList = list[0].([]any) { // the first element of each level gives the dimensions
+		if v.Shape = append(v.Shape, int64(len(list))); len(list) == 0 {
 			break
 		}
-		v.Shape = append(v.Shape, int64(len(list)))
-		if len(list) == 0 {
-			break
-		}
-		value = list[0]
 	}
 	err := v.flatten(x, 0)
 	return v, err

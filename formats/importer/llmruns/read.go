@@ -175,16 +175,16 @@ func stepRow(s *Set, r reader) {
 		m.Tokens = r.WholeNumber("new_tokens_per_seq", 1, maxTokens)
 		m.Context = max(0, m.Context-float64(m.Tokens)) // the file includes the new tokens
 	}
-	s.composeLayers(m.InstanceKey)
+	put(&s.Kernels, m.InstanceKey, true)
 	s.Steps = append(s.Steps, m)
 }
 
-// composeLayers records that the iterations of an instance were not measured as a whole: they are sums of kernels.
-func (s *Set) composeLayers(key InstanceKey) {
-	if s.Kernels == nil {
-		s.Kernels = map[InstanceKey]bool{}
+// put sets the value of a key in a map, which is made for the first.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = map[K]V{}
 	}
-	s.Kernels[key] = true
+	(*m)[key] = value
 }
 
 // splitwiseRow adds the measured time of a step in the current row to s, of a file with the columns of the
@@ -242,7 +242,7 @@ func servingRow(s *Set, r reader) {
 
 func partialRow(s *Set, r reader) {
 	m := MeasuredStep{InstanceKey: r.place(), Phase: Partial, Batch: r.WholeNumber("num_tokens", 1, maxTokens), Elapsed: time.Duration(r.Number("dense_ms_all_layers", 0, maxMS)*1e6 + 0.5)}
-	s.composeLayers(m.InstanceKey)
+	put(&s.Kernels, m.InstanceKey, true)
 	s.Steps = append(s.Steps, m)
 }
 
@@ -266,22 +266,16 @@ func fittedRow(s *Set, r reader) {
 func capacityRow(s *Set, r reader) {
 	model := r.Text("model")
 	model = model[strings.LastIndex(model, "/")+1:]
-	if s.KV == nil {
-		s.KV = map[InstanceKey]int64{}
-	}
 	if tokens, pp := r.WholeNumber("max_num_tokens", 0, maxTokens), r.WholeNumber("pp", 1, 1024); pp == 1 {
-		s.KV[InstanceKey{Model: model, TensorParallel: r.WholeNumber("tp", 1, 1024)}] = int64(tokens)
+		put(&s.KV, InstanceKey{Model: model, TensorParallel: r.WholeNumber("tp", 1, 1024)}, int64(tokens))
 	}
 }
 
 // sizeRow adds the bytes of a model's weights, and of its KV cache per token, from the current row.
 func sizeRow(s *Set, r reader) {
-	if s.Weights == nil {
-		s.Weights, s.KVBytes = map[string]int64{}, map[string]int64{}
-	}
 	const mostBytes = 1 << 50
-	s.Weights[r.Text("model")] = int64(r.WholeNumber("weight_bytes_16bit", 0, mostBytes))
-	s.KVBytes[r.Text("model")] = int64(r.WholeNumber("kv_bytes_per_token_16bit", 0, mostBytes))
+	put(&s.Weights, r.Text("model"), int64(r.WholeNumber("weight_bytes_16bit", 0, mostBytes)))
+	put(&s.KVBytes, r.Text("model"), int64(r.WholeNumber("kv_bytes_per_token_16bit", 0, mostBytes)))
 }
 
 func loadRow(s *Set, r reader) {

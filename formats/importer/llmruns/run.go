@@ -89,13 +89,6 @@ func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 
 // ServedRequest is a request of a run. Times are in seconds from an arbitrary instant of the run.
 type ServedRequest struct {
-	ID                                               string
-	Prompt, Output                                   int
-	QueuedAt, ScheduledAt, FirstTokenAt, LastTokenAt float64
-}
-
-// servedLine is the same in JSON.
-type servedLine struct {
 	ID           string  `json:"request_id"`
 	Prompt       int     `json:"input_toks"`
 	Output       int     `json:"output_toks"`
@@ -162,11 +155,10 @@ func requestLines(f io.Reader, name string) ([]ServedRequest, error) {
 		if strings.TrimSpace(lines.Text()) == "" {
 			continue
 		}
-		var l servedLine
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+		var r ServedRequest
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return nil, &document.Error{File: name, Line: n, Column: 1, Found: "a line that is no JSON object of a request: " + err.Error()}
 		}
-		r := ServedRequest(l)
 		if problem := r.check(); problem != "" {
 			return nil, &document.Error{File: name, Line: n, Column: 1, Found: problem, Expected: goodRequest}
 		}
