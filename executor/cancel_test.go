@@ -27,10 +27,10 @@ func TestCancelThatCameTooLate(t *testing.T) {
 	var late *turn.Job
 	until(func() bool { return c.ServedModels.Models[0].Waiting.Load() == 1 })
 	c.CallInRound(func() { // what comes meanwhile waits
-		late = c.RequestIn(0).Job
+		late = c.Ledger.RequestIn(0).Job
 		cancel()
 		until(func() bool { return late.Holds.Load() == 3 }) // of the client, the core and this news
-		c.RefuseJob(late, policy.ReasonDeadline)
+		c.Ledger.RefuseJob(late, policy.ReasonDeadline)
 		c.Flush()
 		if how := reasonOf(<-answered); how != "deadline" {
 			t.Errorf("the client has %q", how)

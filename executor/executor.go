@@ -55,12 +55,12 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err != nil {
 		return nil, err
 	}
-	if err = c.StartBackends(ctx); err != nil {
+	if err = c.Backends.StartBackends(ctx); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			c.CloseBackends()
+			c.Backends.CloseBackends()
 		}
 	}()
 	if err = bindModules(c); err != nil {
@@ -153,7 +153,7 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 		if err != nil {
 			return nil, err
 		}
-		if !c.SubmitJob(j) {
+		if !c.Inbox.SubmitJob(j) {
 			j.ReleaseUntaken()
 			if x.core.Load() == c {
 				return nil, turn.ErrDraining

@@ -61,7 +61,7 @@ func (f *fakeServer) restart(d int32) {
 // later posts news after a while.
 func (f *fakeServer) later(d time.Duration, n turn.BackendEvent) {
 	n.Generation = f.devices[n.Device].gen
-	time.AfterFunc(d, func() { f.c.PostEvents(n) })
+	time.AfterFunc(d, func() { f.c.Inbox.PostEvents(n) })
 }
 
 func (f *fakeServer) Start(context.Context) error { return nil }
@@ -78,7 +78,7 @@ func (f *fakeServer) RunBatch(b *turn.Batch) {
 	d.queue = append(d.queue, b.Serial)
 	if f.c.Tables.InstanceOf(b.Device()) >= 0 {
 		d.tokens[b.Serial] = f.kept[b.Tasks[0]]
-		f.c.TellStarted(b, b.Device(), f.c.Now())
+		f.c.Batches.TellStarted(b, b.Device(), f.c.Now())
 	}
 	f.next(b.Device())
 }
@@ -99,7 +99,7 @@ func (f *fakeServer) next(device int32) {
 			continue
 		}
 		d.busy = true
-		f.c.TellStarted(b, device, f.c.Now())
+		f.c.Batches.TellStarted(b, device, f.c.Now())
 		f.later(f.c.Tables.Stages[b.Hops[0].Stage].Infer[len(b.Tasks)-1]/4, turn.BackendEvent{Kind: fakeRan, Device: device, Id: b.Serial, Start: int64(f.c.Now())})
 	}
 }
@@ -124,7 +124,7 @@ func (f *fakeServer) HandleEvent(n *turn.BackendEvent) {
 	case fakeReturned:
 		if b := f.live[n.Id]; b != nil {
 			delete(f.live, n.Id)
-			f.c.TellReturned(b, policy.ReturnReason(n.Code), []int32{n.Tokens})
+			f.c.Batches.TellReturned(b, policy.ReturnReason(n.Code), []int32{n.Tokens})
 		}
 	case fakeLoaded:
 		d.loading = false
@@ -156,7 +156,7 @@ func (f *fakeServer) end(b *turn.Batch, device int32, start, end time.Duration) 
 	service := b.Service.Index
 	f.ran[service]++
 	f.c.Answerer.TakeOutputs(b, f.compute(b))
-	f.c.FinishHop(b, device, start, end)
+	f.c.Batches.FinishHop(b, device, start, end)
 }
 
 // iterated gives every sequence of an instance a token.
@@ -174,7 +174,7 @@ func (f *fakeServer) iterated(device int32) {
 			f.leave(device, id)
 			f.end(b, device, 0, f.c.Now())
 		} else {
-			f.c.TellProgress(b, n)
+			f.c.Batches.TellProgress(b, n)
 		}
 	}
 	f.next(device)

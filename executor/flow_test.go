@@ -57,7 +57,7 @@ func diamond(t *testing.T, slo time.Duration, change func(*Options)) (x *Executo
 	if err := c.ServedModels.BuildCatalog(c.Options); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.AddBackends(c), c.StartLoop(log)); err != nil {
+	if err := errors.Join(c.Backends.AddBackends(c), c.StartLoop(log)); err != nil {
 		t.Fatal(err)
 	}
 	x.install(c)
@@ -160,9 +160,9 @@ func TestDiamondInTrouble(t *testing.T) {
 		rng := seeded.New(1, "devices")
 		for {
 			d := int32(rng.IntN(3))
-			c.PostEvents(turn.BackendEvent{Kind: fakeLost, Device: d})
+			c.Inbox.PostEvents(turn.BackendEvent{Kind: fakeLost, Device: d})
 			time.Sleep(3 * time.Millisecond)
-			c.PostEvents(turn.BackendEvent{Kind: fakeBack, Device: d})
+			c.Inbox.PostEvents(turn.BackendEvent{Kind: fakeBack, Device: d})
 			c.CallInRound(func() {
 				s := servers[rng.IntN(2)]
 				s.refuse = []policy.ReturnReason{policy.ReturnFull, policy.ReturnFailed, policy.ReturnNotLoaded, policy.ReturnRefused}[rng.IntN(4)]

@@ -176,7 +176,7 @@ func TestStuckEnsembleAMergeWaitsForADroppedBranch(t *testing.T) {
 		c := x.core.Load()
 		until(func() (in bool) {
 			c.CallInRound(func() {
-				in = c.Answerer.(*tasks.TaskAnswerer).Modules.Series[2].Tasks == int64(i+1) || i == 3 && c.Pending() < 4
+				in = c.Answerer.(*tasks.TaskAnswerer).Modules.Series[2].Tasks == int64(i+1) || i == 3 && c.Ledger.Pending() < 4
 			})
 			return in
 		})

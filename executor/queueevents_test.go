@@ -156,9 +156,9 @@ func TestQueuesEventsEvicted(t *testing.T) {
 	for range 3 {
 		c.CallInRound(func() {
 			for slot := range int32(64) {
-				b := c.BatchIn(slot)
+				b := c.Batches.BatchIn(slot)
 				if b != nil {
-					c.BackendOf(b.Device()).EvictBatch(b, false)
+					c.Backends.BackendOf(b.Device()).EvictBatch(b, false)
 				}
 			}
 		})

@@ -77,7 +77,7 @@ func Probe(ctx context.Context, address string, options ...Option) (*Server, err
 }
 
 // probe finds out of which kind a server is.
-type probe struct{ *Server }
+type probe struct{ server *Server }
 
 // listedModel is a model in a server's list.
 type listedModel struct {
@@ -129,16 +129,16 @@ func (s probe) findLlamaServer(ctx context.Context) error {
 		Template string `json:"chat_template"`
 		Role     string `json:"role"`
 	}
-	ok, err := s.getIfPresent(ctx, "/props", &props)
+	ok, err := s.server.getIfPresent(ctx, "/props", &props)
 	if err != nil {
 		return err
 	}
 	if ok && (props.Slots > 0 || props.Template != "" || props.Role != "") {
-		s.Abilities.Slots, s.Abilities.Template = props.Slots, true
+		s.server.Abilities.Slots, s.server.Abilities.Template = props.Slots, true
 	}
-	list, err := s.listModels(ctx, "/models")
+	list, err := s.server.listModels(ctx, "/models")
 	if err == nil && slices.ContainsFunc(list, func(m listedModel) bool { return m.Status != nil }) {
-		s.Abilities.Switch, s.Abilities.Template = Router, true
+		s.server.Abilities.Switch, s.server.Abilities.Template = Router, true
 	}
 	if errors.Is(err, ErrGone) {
 		return err
@@ -151,9 +151,9 @@ func (s probe) vLLM(ctx context.Context) error {
 	var sleep struct {
 		Sleeping *bool `json:"is_sleeping"`
 	}
-	ok, err := s.getIfPresent(ctx, "/is_sleeping", &sleep)
+	ok, err := s.server.getIfPresent(ctx, "/is_sleeping", &sleep)
 	if ok && sleep.Sleeping != nil {
-		s.Abilities.Switch = Sleeper
+		s.server.Abilities.Switch = Sleeper
 	}
 	return err
 }
@@ -166,16 +166,16 @@ func (s probe) sgLang(ctx context.Context) error {
 		Path  string `json:"model_path"`
 		LoRA  bool   `json:"enable_lora"`
 	}
-	ok, err := s.getIfPresent(ctx, "/get_server_info", &info)
+	ok, err := s.server.getIfPresent(ctx, "/get_server_info", &info)
 	if !ok || info.Path == "" {
 		return err
 	}
-	s.Abilities.Slots, s.Abilities.ContinueChat = info.Most, true
+	s.server.Abilities.Slots, s.server.Abilities.ContinueChat = info.Most, true
 	if info.LoRA {
-		s.Abilities.LoRA = LoRABesideModel
+		s.server.Abilities.LoRA = LoRABesideModel
 	}
 	if info.Saver {
-		s.Abilities.Switch = Releaser
+		s.server.Abilities.Switch = Releaser
 	}
 	return nil
 }
@@ -185,9 +185,9 @@ func (s probe) findOllama(ctx context.Context) error {
 	var running struct {
 		Models *[]json.RawMessage `json:"models"`
 	}
-	ok, err := s.getIfPresent(ctx, "/api/ps", &running)
+	ok, err := s.server.getIfPresent(ctx, "/api/ps", &running)
 	if ok && running.Models != nil {
-		s.Abilities.Switch = KeepAlive
+		s.server.Abilities.Switch = KeepAlive
 	}
 	return err
 }
@@ -197,9 +197,9 @@ func (s probe) findLlamaSwap(ctx context.Context) error {
 	var running struct {
 		Running *[]json.RawMessage `json:"running"`
 	}
-	ok, err := s.getIfPresent(ctx, "/running", &running)
+	ok, err := s.server.getIfPresent(ctx, "/running", &running)
 	if ok && running.Running != nil {
-		s.Abilities.Switch = Swapper
+		s.server.Abilities.Switch = Swapper
 	}
 	return err
 }
@@ -207,11 +207,11 @@ func (s probe) findLlamaSwap(ctx context.Context) error {
 // findMetrics finds out whether the server has metrics that State can read. vLLM's metrics also show that it is
 // vLLM, which can load named adapters and continue chats.
 func (s probe) findMetrics(ctx context.Context) error {
-	if s.Abilities.Switch == Router { // a router's metrics are those of a loaded model
-		s.Abilities.Metrics = true
+	if s.server.Abilities.Switch == Router { // a router's metrics are those of a loaded model
+		s.server.Abilities.Metrics = true
 		return nil
 	}
-	data, err := s.Call(ctx, http.MethodGet, "/metrics", nil)
+	data, err := s.server.Call(ctx, http.MethodGet, "/metrics", nil)
 	if err != nil {
 		if errors.Is(err, ErrGone) {
 			return err
@@ -219,9 +219,9 @@ func (s probe) findMetrics(ctx context.Context) error {
 		return nil
 	}
 	text := string(data)
-	s.Abilities.Metrics = strings.Contains(text, "llamacpp:") || strings.Contains(text, "vllm:") || strings.Contains(text, "sglang:")
+	s.server.Abilities.Metrics = strings.Contains(text, "llamacpp:") || strings.Contains(text, "vllm:") || strings.Contains(text, "sglang:")
 	if strings.Contains(text, "vllm:") {
-		s.Abilities.LoRA, s.Abilities.ContinueChat = LoRANamed, true
+		s.server.Abilities.LoRA, s.server.Abilities.ContinueChat = LoRANamed, true
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 		if !ok {
 			n, oobn, _, _, err := ctl.ReadMsgUnix(dec.Space(), descriptorBuf)
 			if oobn > 0 {
-				if err := r.takeDescriptors(descriptorBuf[:oobn]); err != nil {
+				if err := r.server.control.takeDescriptors(descriptorBuf[:oobn]); err != nil {
 					return err
 				}
 			}
@@ -73,17 +73,17 @@ func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 
 // relayState keeps the segments that the parent attached: the part of a server
 // that needs no engine.
-type relayState struct{ server }
+type relayState struct{ server server }
 
 // setSegments keeps the attached segments until the connection has ended, because outputs may still arrive in them.
 // relay closes them then.
 func (g *joinedWorker) setSegments(r *relayState) {
-	for _, fd := range r.fds {
+	for _, fd := range r.server.control.fds {
 		unix.Close(fd)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.attachedSegments = r.segments
+	g.attachedSegments = r.server.segments
 }
 
 // segments returns the segments that were attached.
@@ -100,12 +100,12 @@ func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 	case TypeRun:
 		return g.sendRun(r, p)
 	case TypeSegment:
-		ready, err := r.segment(p)
+		ready, err := r.server.segment(p)
 		if err != nil {
 			return err
 		}
 		g.mu.Lock()
-		g.outputSegment = r.outputSegment
+		g.outputSegment = r.server.outputSegment
 		g.mu.Unlock()
 		return g.replyJSON(TypeReady, ready)
 	case TypeHello:
@@ -154,8 +154,8 @@ func (g *joinedWorker) sendRun(r *relayState, p []byte) error {
 		return err
 	}
 	inputBytes, outputBytes, ok := g.stages.stage(run.Stage).tensorBytes(run.Batch)
-	seg := r.segments[run.Segment]
-	if !ok || seg == nil || r.outputSegment == nil || int64(run.InputOffset) > int64(len(seg.Data))-inputBytes || int64(run.OutputOffset) > int64(len(r.outputSegment.Data))-outputBytes {
+	seg := r.server.segments[run.Segment]
+	if !ok || seg == nil || r.server.outputSegment == nil || int64(run.InputOffset) > int64(len(seg.Data))-inputBytes || int64(run.OutputOffset) > int64(len(r.server.outputSegment.Data))-outputBytes {
 		return fmt.Errorf("%w: run of stage %d, batch %d, in segment %d", ErrProtocol, run.Stage, run.Batch, run.Segment)
 	}
 	g.mu.Lock()

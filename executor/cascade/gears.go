@@ -232,14 +232,14 @@ func (g *CascadeAnswerer) BatchEnded(b *turn.Batch, dev int32) {
 	b.Service.Running.Add(-n)
 	b.Service.Waiting.Add(n)
 	for _, req := range b.Tasks {
-		c.RequestIn(req).Batch = -1
+		c.Ledger.RequestIn(req).Batch = -1
 	}
 
 	// Tell the policy the level of each.
 	for k, req := range b.Tasks {
-		q := c.RequestIn(req)
+		q := c.Ledger.RequestIn(req)
 		if q.IsDropped { // the policy has dropped it meanwhile
-			c.FreeRequest(req)
+			c.Ledger.FreeRequest(req)
 			continue
 		}
 		level := int64(0)
@@ -283,13 +283,13 @@ func (g *CascadeAnswerer) PolicyTold(b *turn.Batch) {
 // is answered with its last sample.
 func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 	c := g.Core
-	if c.RequestIn(slot) == nil || g.requests[slot].answer < 0 {
+	if c.Ledger.RequestIn(slot) == nil || g.requests[slot].answer < 0 {
 		c.Options.Log.Error("the policy completed a request that has no answer", "request", slot)
 		return
 	}
 
 	// Count the answer, and answer the job with its last sample.
-	q, a := c.RequestIn(slot), &g.requests[slot]
+	q, a := c.Ledger.RequestIn(slot), &g.requests[slot]
 	if j := q.Job; !j.Answered {
 		state := j.AnswerState.(*cascadeJob)
 		g.Models[a.answer].Answers++
@@ -307,10 +307,10 @@ func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 			now := c.Now()
 			j.Outcome, j.IsLate = turn.OutcomeServed, now > j.Deadline
 			c.Stats.RecordServedTasks(j, a.inferTime, a.gatherTime, now, g.revealedAt)
-			c.AnswerJob(j)
+			c.Ledger.AnswerJob(j)
 		}
 	}
-	c.FreeRequest(slot)
+	c.Ledger.FreeRequest(slot)
 }
 
 // SwitchMode puts gear `to` into force for the requests that arrive from now on, when the policy asks for it. If

@@ -118,7 +118,7 @@ func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Dur
 	}
 
 	// Submit the job, and reserve its inputs.
-	if p.isDraining() || !c.SubmitJob(j) {
+	if p.isDraining() || !c.Inbox.SubmitJob(j) {
 		j.ReleaseUntaken()
 		return 0, calls.ErrDraining
 	}
@@ -170,7 +170,7 @@ func (s *session) bookInputs() error {
 	if s.isBooked = s.answerer.ReserveBytes(s.inputBytes); s.isBooked {
 		return nil
 	}
-	s.core.RefuseJob(s.job, policy.ReasonCancelled)
+	s.core.Ledger.RefuseJob(s.job, policy.ReasonCancelled)
 	s.core.Flush()
 	return &calls.RefusedError{Reason: policy.ReasonQueueFull.String(), RetryAfter: time.Second}
 }
@@ -428,7 +428,7 @@ func (p *programBackend) EndRequest(request string) {
 		switch {
 		case s.job == nil || s.job.Answered:
 		case s.openTasks > 0:
-			s.core.RefuseJob(s.job, policy.ReasonCancelled)
+			s.core.Ledger.RefuseJob(s.job, policy.ReasonCancelled)
 		default:
 			ledger := s.answerer.Ledger()
 			ledger.Reveals.EndedRequests = append(ledger.Reveals.EndedRequests, s.slot)

@@ -76,7 +76,7 @@ func (f *TaskAnswerer) JobArrived(j *turn.Job) {
 // RequestModel implements policy.TaskHost: it returns the model (application) that the request in a slot asks for,
 // and whether the request is open.
 func (f *TaskAnswerer) RequestModel(slot int32) (model int32, open bool) {
-	if q := f.core.RequestIn(slot); q != nil {
+	if q := f.core.Ledger.RequestIn(slot); q != nil {
 		return q.Job.Model.Index, !q.IsDropped
 	}
 	return 0, false
@@ -84,7 +84,7 @@ func (f *TaskAnswerer) RequestModel(slot int32) (model int32, open bool) {
 
 // controlOf returns the Control of a request: its program, or that of the plan.
 func (f *TaskAnswerer) controlOf(slot int32) policy.Control {
-	if program := f.core.RequestIn(slot).Job.Program; program != nil {
+	if program := f.core.Ledger.RequestIn(slot).Job.Program; program != nil {
 		return program
 	}
 	return f.control
@@ -114,7 +114,7 @@ func (f *TaskAnswerer) EnterBatch(b *turn.Batch) {
 		task.State = policy.TaskBatched
 		f.Modules.countEntered(task.Service, b.DispatchedAt-f.facts[t].revealedAt)
 		if f.requests[task.Req].runningTasks++; f.requests[task.Req].runningTasks == 1 {
-			m := f.core.RequestIn(task.Req).Job.Model
+			m := f.core.Ledger.RequestIn(task.Req).Job.Model
 			m.Waiting.Add(-1)
 			m.Running.Add(1)
 		}
@@ -126,7 +126,7 @@ func (f *TaskAnswerer) EnterBatch(b *turn.Batch) {
 // batches.
 func (f *TaskAnswerer) LeaveBatch(t int32, state policy.TaskState) bool {
 	task := &f.List[t]
-	q := f.core.RequestIn(task.Req)
+	q := f.core.Ledger.RequestIn(task.Req)
 	task.State = state
 	if state == policy.TaskWaiting && !q.IsDropped {
 		f.Modules.countWaiting(task.Service, true)
@@ -143,7 +143,7 @@ func (f *TaskAnswerer) LeaveBatch(t int32, state policy.TaskState) bool {
 	}
 	task.State = policy.TaskUnused
 	if r.runningTasks == 0 {
-		f.core.FreeRequest(task.Req)
+		f.core.Ledger.FreeRequest(task.Req)
 	}
 	return false
 }
@@ -164,14 +164,14 @@ func (*TaskAnswerer) BatchFailed(*turn.Batch, policy.DropReason, error) bool { r
 // DropRequest ends a request that the policy gives up, wherever its tasks are. Its slot is freed when none of them
 // is in a batch.
 func (f *TaskAnswerer) DropRequest(slot int32) {
-	q := f.core.RequestIn(slot)
+	q := f.core.Ledger.RequestIn(slot)
 	if q.IsDropped {
 		return
 	}
 	q.IsDropped = true
 	control := f.controlOf(slot)
 	if f.requests[slot].runningTasks == 0 {
-		f.core.FreeRequest(slot)
+		f.core.Ledger.FreeRequest(slot)
 	}
 	f.ForgetRequest(control, slot)
 }
@@ -183,10 +183,10 @@ func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	begin := c.Now()
 	for k, t := range b.Tasks {
 		req := f.List[t].Req
-		r, j := &f.requests[req], c.RequestIn(req).Job
+		r, j := &f.requests[req], c.Ledger.RequestIn(req).Job
 		r.inferTime, r.gatherTime = r.inferTime+b.InferTime, r.gatherTime+b.GatherTime
 		if !j.Answered && !f.storeOutputs(t, k, out) {
-			c.RefuseJob(j, policy.ReasonQueueFull)
+			c.Ledger.RefuseJob(j, policy.ReasonQueueFull)
 		}
 	}
 	for i := range b.Service.Outputs {
@@ -203,7 +203,7 @@ func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 func (f *TaskAnswerer) outcome(t int32) policy.Outcome {
 	task := &f.List[t]
 	if f.outcomeFunc == nil || f.facts[t].outputs == nil {
-		return policy.Outcome{Branch: f.outcomeOf(t, f.core.RequestIn(task.Req).Job.Model.Index)}
+		return policy.Outcome{Branch: f.outcomeOf(t, f.core.Ledger.RequestIn(task.Req).Job.Model.Index)}
 	}
 	f.outputScratch = f.outputScratch[:0]
 	for i := range f.core.Services[task.Service].Outputs {
@@ -254,19 +254,19 @@ func (f *TaskAnswerer) HandleEvent(ev policy.Event) { f.core.TellPolicy(ev) }
 // last sample. Its slot is freed when no task is in a batch.
 func (f *TaskAnswerer) AnswerRequest(req int32) {
 	c := f.core
-	q, r := c.RequestIn(req), &f.requests[req]
+	q, r := c.Ledger.RequestIn(req), &f.requests[req]
 	if j := q.Job; !j.Answered {
 		f.completeAnswer(req, q, r)
 		if j.RemainingSamples--; j.RemainingSamples == 0 {
 			now := c.Now()
 			j.Outcome, j.IsLate = turn.OutcomeServed, now > j.Deadline
 			c.Stats.RecordServedTasks(j, r.inferTime, r.gatherTime, now, r.toldAt)
-			c.AnswerJob(j)
+			c.Ledger.AnswerJob(j)
 		}
 	}
 	q.IsDropped = true
 	if r.runningTasks == 0 {
-		c.FreeRequest(req)
+		c.Ledger.FreeRequest(req)
 	}
 }
 
@@ -282,7 +282,7 @@ func (f *TaskAnswerer) PlaceInputs(t, device int32) {
 
 // BringInputs implements policy.TaskHost.
 func (f *TaskAnswerer) BringInputs(t, device int32) {
-	f.core.BackendOf(device).PlaceInputs(t, device, f.List[t].Ticket)
+	f.core.Backends.BackendOf(device).PlaceInputs(t, device, f.List[t].Ticket)
 }
 
 // InputsPlaced completes the event that a task's inputs are at a device. It returns false if the task is over, or was
@@ -292,6 +292,6 @@ func (f *TaskAnswerer) InputsPlaced(ev *policy.Event, ticket int32) bool {
 		return false
 	}
 	task := &f.List[ev.Task]
-	ev.Req, ev.Service, ev.Model = task.Req, task.Service, f.core.RequestIn(task.Req).Job.Model.Index
+	ev.Req, ev.Service, ev.Model = task.Req, task.Service, f.core.Ledger.RequestIn(task.Req).Job.Model.Index
 	return true
 }

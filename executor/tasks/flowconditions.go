@@ -80,7 +80,7 @@ func checkReadable(typ string, shape []int64, dt oip.Datatype) error {
 // conditionValue returns the value of a name in a request's condition: a parameter of the request, or an output of
 // a module. If it does not exist, it returns false.
 func (f *applicationAnswerer) conditionValue(req int32, name string) (any, bool) {
-	q := f.core.RequestIn(req)
+	q := f.core.Ledger.RequestIn(req)
 	if q == nil {
 		return nil, false
 	}

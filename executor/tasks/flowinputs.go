@@ -13,7 +13,7 @@ import (
 // an output that has several. It returns nil if the request is over, or fails because the input does not exist.
 func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
 	ta, itemIndex := &f.List[task], f.facts[task].item
-	q := f.core.RequestIn(ta.Req)
+	q := f.core.Ledger.RequestIn(ta.Req)
 	if q == nil || q.Job.Answered {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
 	output := f.inputSource(ta, q, sourceIndex)
 	if output == nil && f.Apps.evaluatesConditions() {
 		s := f.core.Services[ta.Service]
-		f.core.FailJob(q.Job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.Label, s.Inputs[i].Name))
+		f.core.Ledger.FailJob(q.Job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.Label, s.Inputs[i].Name))
 	}
 	if output == nil || len(output) == size || f.core.Services[ta.Service].Inputs[i].Text {
 		return output
@@ -45,7 +45,7 @@ func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
 	item := itemOf(output, size, itemIndex)
 	if item == nil && !(f.core.Options.HasRandomOutputs() && readsText(f, ta)) {
 		s := f.core.Services[ta.Service]
-		f.core.FailJob(q.Job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", itemIndex, s.Label, s.Inputs[i].Name, size, len(output)))
+		f.core.Ledger.FailJob(q.Job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", itemIndex, s.Label, s.Inputs[i].Name, size, len(output)))
 	}
 	return item
 }
@@ -64,7 +64,7 @@ func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
 	if s.serviceSteps == nil {
 		return false
 	}
-	q := f.core.RequestIn(ta.Req)
+	q := f.core.Ledger.RequestIn(ta.Req)
 	if q == nil || q.Job.Answered {
 		clear(dst)
 		return true
@@ -88,7 +88,7 @@ func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
 		}
 	}
 	if len(s.readTensors) != len(preStep.readBytes) || slices.ContainsFunc(s.readTensors, func(b []byte) bool { return b == nil }) {
-		f.core.FailJob(q.Job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.core.Services[ta.Service].Label, len(s.readTensors)))
+		f.core.Ledger.FailJob(q.Job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.core.Services[ta.Service].Label, len(s.readTensors)))
 		clear(dst)
 		return true
 	}

@@ -103,7 +103,7 @@ func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 				g.core.Options.Log.Error("what a request has so far is not stored", "request", s.text.request.ID, "error", err)
 			}
 		}
-		g.core.PostEvents(turn.BackendEvent{Kind: eventRunEnded, Device: g.device, Generation: gen, Id: s.serial, Result: result})
+		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventRunEnded, Device: g.device, Generation: gen, Id: s.serial, Result: result})
 	})
 }
 
@@ -120,10 +120,10 @@ func (g *instanceAgent) finishRun(s *servedRequest, result *runResult) {
 		delete(g.running, s.serial)
 		s.text.result = result.result
 		c.Answerer.TakeOutputs(s.b, nil)
-		c.FinishHop(s.b, g.device, s.beganAt, c.Now())
+		c.Batches.FinishHop(s.b, g.device, s.beganAt, c.Now())
 	case s.text.answered.Load(): // nobody waits for the answer, so the request ends here
 		delete(g.running, s.serial)
-		c.FinishHop(s.b, g.device, s.beganAt, c.Now())
+		c.Batches.FinishHop(s.b, g.device, s.beganAt, c.Now())
 	case s.returnReason != 0:
 		g.returnToPolicy(s, s.returnReason, result.tokens)
 	case errors.Is(result.err, llm.ErrFull):
@@ -152,7 +152,7 @@ func (g *instanceAgent) returnToPolicy(s *servedRequest, reason policy.ReturnRea
 	delete(g.running, s.serial)
 	g.series.returns.WithLabelValues(g.name, returnName(reason)).Inc()
 	g.madeTokens[0] = int32(tokens)
-	g.core.TellReturned(s.b, reason, g.madeTokens[:])
+	g.core.Batches.TellReturned(s.b, reason, g.madeTokens[:])
 	g.core.Flush()
 }
 
@@ -172,7 +172,7 @@ func (g *instanceAgent) failRequest(s *servedRequest, err error) {
 	} else if errors.Is(err, llm.ErrNotResumed) || errors.Is(err, errDiverged) {
 		err = &completions.ServerError{Status: http.StatusBadGateway, Type: "server_error", Code: "not_continued", Msg: "the answer was interrupted: " + err.Error()}
 	}
-	g.core.FailBatch(s.b, policy.ReasonFailed, err)
+	g.core.Batches.FailBatch(s.b, policy.ReasonFailed, err)
 	g.core.Flush()
 }
 

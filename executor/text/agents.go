@@ -104,7 +104,7 @@ func (a *agentBackend) LoopStarted() {
 		g := a.byDevice[d]
 		a.updateGauges(g)
 		if !g.watch.alive.Load() {
-			a.core.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: d, Generation: g.watch.lossCount.Load()})
+			a.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: d, Generation: g.watch.lossCount.Load()})
 		}
 		a.requests.wg.Go(func() { g.watch.run(a.requests.ctx, g.checkStatus, g.tryRevive) })
 	}
@@ -118,19 +118,19 @@ func (a *agentBackend) IsUp(device int32) bool { return a.byDevice[device].watch
 // to the policy with the reason.
 func (a *agentBackend) RunBatch(b *turn.Batch) {
 	g := a.byDevice[b.Device()]
-	q := a.core.RequestIn(b.Tasks[0])
+	q := a.core.Ledger.RequestIn(b.Tasks[0])
 	switch maxRequests := int(g.maxOwnRequests.Load()); {
 	case q == nil || q.Job.Text == nil:
 		a.core.Options.Log.Error("an instance was given what is no request for text", "instance", g.name)
-		a.core.ReturnBatch(b, policy.ReturnRefused)
+		a.core.Batches.ReturnBatch(b, policy.ReturnRefused)
 	case !g.watch.alive.Load(): // the event of the loss is under way
 	case g.loadedNetwork != a.core.Tables.Pipelines[b.Pipeline].Network || g.orderRunning:
-		a.core.ReturnBatch(b, policy.ReturnNotLoaded)
+		a.core.Batches.ReturnBatch(b, policy.ReturnNotLoaded)
 	case maxRequests >= 0 && len(g.running) >= maxRequests:
-		a.core.ReturnBatch(b, policy.ReturnFull)
+		a.core.Batches.ReturnBatch(b, policy.ReturnFull)
 	default:
 		g.startRequest(b, q.Job)
-		a.core.TellStarted(b, g.device, a.core.Now())
+		a.core.Batches.TellStarted(b, g.device, a.core.Now())
 	}
 	a.updateGauges(g)
 }
@@ -195,7 +195,7 @@ func (a *agentBackend) HandleEvent(n *turn.BackendEvent) {
 	switch n.Kind {
 	case eventProgress:
 		if s := g.running[n.Id]; s != nil {
-			a.core.TellProgress(s.b, n.Tokens)
+			a.core.Batches.TellProgress(s.b, n.Tokens)
 		}
 	case eventRunEnded:
 		if s := g.running[n.Id]; s != nil {

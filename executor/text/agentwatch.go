@@ -64,7 +64,7 @@ func (g *instanceAgent) tryRevive(ctx context.Context) {
 	err := g.prepareServers(reviveCtx)
 	if err == nil {
 		g.loggedLack = ""
-		g.core.PostEvents(turn.BackendEvent{Kind: eventServerReady, Device: g.device, Generation: gen})
+		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventServerReady, Device: g.device, Generation: gen})
 	}
 	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.loggedLack { // logged once, until the server is restarted
 		g.loggedLack = err.Error()
@@ -83,7 +83,7 @@ func (g *instanceAgent) checkStatus(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errStatusUnknown):
 	case err != nil:
-		g.core.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.options.SilenceTimeout).Error()})
+		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.options.SilenceTimeout).Error()})
 	default:
 		n := turn.BackendEvent{Kind: eventServerAnswers, Device: g.device, Generation: gen, Code: 1}
 		if status.Room != roomUnknown {
@@ -92,7 +92,7 @@ func (g *instanceAgent) checkStatus(ctx context.Context) {
 		if !status.Loaded {
 			n.Code = 0
 		}
-		g.core.PostEvents(n)
+		g.core.Inbox.PostEvents(n)
 	}
 }
 
@@ -140,7 +140,7 @@ func (g *instanceAgent) startNextOrder() {
 				n.Code = uint32(policy.ReturnRefused)
 			}
 		}
-		g.core.PostEvents(n)
+		g.core.Inbox.PostEvents(n)
 	})
 }
 

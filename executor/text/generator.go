@@ -116,7 +116,7 @@ func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream 
 	g.requests.wg.Go(func() {
 		err := r.answer(ctx, request)
 		cancel(nil)
-		g.core.PostEvents(turn.BackendEvent{Kind: eventGenerationEnded, Device: g.device, Generation: gen, Id: r.serial, Result: &generationResult{err}})
+		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventGenerationEnded, Device: g.device, Generation: gen, Id: r.serial, Result: &generationResult{err}})
 	})
 }
 
@@ -196,7 +196,7 @@ func (r *generation) addPiece(t llm.Token) error {
 // (status 400 to 499) is the request's fault; an unknown model or key is that of the server, which counts as lost.
 func (g *generator) finishGeneration(r *generation, err error) {
 	c, b, now := g.core, r.b, g.core.Now()
-	q := c.RequestIn(g.answers.RequestOf(b.Tasks[0]))
+	q := c.Ledger.RequestIn(g.answers.RequestOf(b.Tasks[0]))
 	b.InferTime = now - r.beganAt
 	refusedErr, _ := errors.AsType[*llm.Error](err)
 	switch {
@@ -213,12 +213,12 @@ func (g *generator) finishGeneration(r *generation, err error) {
 		g.handleLoss(err.Error())
 		return
 	case refusedErr != nil && refusedErr.Status >= 400 && refusedErr.Status < 500:
-		c.FailJob(q.Job, oip.Invalid("", "the language model %s: %v", g.model, err))
+		c.Ledger.FailJob(q.Job, oip.Invalid("", "the language model %s: %v", g.model, err))
 	default:
-		c.FailJob(q.Job, fmt.Errorf("the language model %s: %w", g.model, err))
+		c.Ledger.FailJob(q.Job, fmt.Errorf("the language model %s: %w", g.model, err))
 	}
 	delete(g.generations, r.serial)
-	c.FinishHop(b, g.device, r.beganAt, now)
+	c.Batches.FinishHop(b, g.device, r.beganAt, now)
 	c.Flush()
 }
 
@@ -231,15 +231,15 @@ func (g *generator) retryBroken() {
 			continue
 		}
 		task := r.b.Tasks[0]
-		draft, q := g.answers.Draft(task), g.core.RequestIn(g.answers.RequestOf(task))
+		draft, q := g.answers.Draft(task), g.core.Ledger.RequestIn(g.answers.RequestOf(task))
 		if r.tokens > r.earlierTokens {
 			draft.Failures = 0
 		}
 		if draft.Failures++; draft.Failures >= MaxAttempts && q != nil && !q.Job.Answered {
-			g.core.FailJob(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, draft.Failures, r.brokenBy))
+			g.core.Ledger.FailJob(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, draft.Failures, r.brokenBy))
 		}
 		g.detach(r)
-		g.core.FailBatch(r.b, policy.ReasonFailed, r.brokenBy)
+		g.core.Batches.FailBatch(r.b, policy.ReasonFailed, r.brokenBy)
 		g.core.Flush()
 	}
 }
@@ -266,7 +266,7 @@ func (g *generator) handleLoss(reason string) {
 	g.core.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, r := range g.runningGenerations() { // they go back here because the policy did not abort them
 		g.detach(r)
-		g.core.FailBatch(r.b, policy.ReasonWorkerLost, nil)
+		g.core.Batches.FailBatch(r.b, policy.ReasonWorkerLost, nil)
 	}
 	g.core.Flush()
 	g.watch.requestCheck()
@@ -294,9 +294,9 @@ func (g *generator) checkServers(ctx context.Context) {
 	switch err := g.servers.checkAlive(checkCtx); {
 	case ctx.Err() != nil:
 	case err != nil:
-		g.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.options.SilenceTimeout).Error()})
+		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.options.SilenceTimeout).Error()})
 	default:
-		g.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorAnswers, Device: g.device, Generation: gen})
+		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventGeneratorAnswers, Device: g.device, Generation: gen})
 	}
 }
 
@@ -310,7 +310,7 @@ func (g *generator) tryRevive(ctx context.Context) {
 	switch {
 	case err == nil:
 		g.loggedProblem = ""
-		g.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorReady, Device: g.device, Generation: gen})
+		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventGeneratorReady, Device: g.device, Generation: gen})
 	case ctx.Err() == nil && err.Error() != g.loggedProblem:
 		g.loggedProblem = err.Error()
 		g.core.Options.Log.Warn("the server of a language model does not work", "instance", g.name, "error", err)

@@ -143,7 +143,7 @@ func (a *generatorBackend) LoopStarted() {
 		g := a.byDevice[d]
 		a.core.Metrics.SetUp(d, g.watch.alive.Load())
 		if !g.watch.alive.Load() {
-			a.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: d, Generation: g.watch.lossCount.Load()})
+			a.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: d, Generation: g.watch.lossCount.Load()})
 		}
 		a.requests.wg.Go(func() { g.watch.run(a.requests.ctx, g.checkServers, g.tryRevive) })
 	}
@@ -157,22 +157,22 @@ func (a *generatorBackend) IsUp(device int32) bool { return a.byDevice[device].w
 // ends at once.
 func (a *generatorBackend) RunBatch(b *turn.Batch) {
 	g, task := a.byDevice[b.Device()], b.Tasks[0]
-	q := a.core.RequestIn(a.answers.RequestOf(task))
+	q := a.core.Ledger.RequestIn(a.answers.RequestOf(task))
 	switch {
 	case !g.watch.alive.Load(): // the event of the loss is under way
 		return
 	case q == nil || q.Job.Answered: // nobody waits for the answer
-		a.core.EndUnwanted(b)
+		a.core.Batches.EndUnwanted(b)
 		return
 	}
 
 	// Read the prompt. If it is invalid, the request fails.
 	prompt, err := a.promptOf(b.Service, task)
 	if err != nil && !q.Job.Answered {
-		a.core.FailJob(q.Job, err)
+		a.core.Ledger.FailJob(q.Job, err)
 	}
 	if q.Job.Answered {
-		a.core.EndUnwanted(b)
+		a.core.Batches.EndUnwanted(b)
 		return
 	}
 
@@ -186,7 +186,7 @@ func (a *generatorBackend) RunBatch(b *turn.Batch) {
 		stream = nil
 	}
 	g.startGeneration(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, stream)
-	a.core.TellStarted(b, g.device, a.core.Now())
+	a.core.Batches.TellStarted(b, g.device, a.core.Now())
 }
 
 // promptOf returns the prompt of a task: what a step before the model makes, or the text that the task reads. Texts
@@ -270,7 +270,7 @@ func (a *generatorBackend) Watch(now, paused time.Duration) {
 		g := a.byDevice[d]
 		for _, r := range g.runningGenerations() {
 			r.lastPieceAt.Add(int64(paused))
-			q := a.core.RequestIn(a.answers.RequestOf(r.b.Tasks[0]))
+			q := a.core.Ledger.RequestIn(a.answers.RequestOf(r.b.Tasks[0]))
 			if q == nil || q.IsDropped || q.Job.Answered {
 				r.cancel(errNobodyWaits)
 				continue

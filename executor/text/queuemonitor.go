@@ -172,7 +172,7 @@ func (l *planMonitor) UpdateScaleAdvice(now time.Duration) {
 	// ones.
 	workingInstances := 0
 	for d := range l.c.Tables.Devices {
-		if l.c.Tables.InstanceOf(int32(d)) >= 0 && l.c.BackendOf(int32(d)).IsUp(int32(d)) {
+		if l.c.Tables.InstanceOf(int32(d)) >= 0 && l.c.Backends.BackendOf(int32(d)).IsUp(int32(d)) {
 			workingInstances++
 		}
 	}

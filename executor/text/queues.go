@@ -122,7 +122,7 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 		if p, ok := policy.FindExtension[admissionPolicy](c.Policy); ok {
 			expectation = p.Expect(c.Now(), m.Index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
 		}
-		if c.IsFull(1) {
+		if c.Ledger.IsFull(1) {
 			expectation.RefusalReason = policy.ReasonQueueFull
 		}
 	}) {
@@ -163,7 +163,7 @@ func (q *Queues) Serve(r *completions.Request, output completions.Output) {
 		q.mu.Lock()
 		q.openRequests[r.ID] = openRequest{c, j}
 		q.mu.Unlock()
-		if c.SubmitJob(j) {
+		if c.Inbox.SubmitJob(j) {
 			return
 		}
 		q.mu.Lock()
@@ -186,7 +186,7 @@ func (q *Queues) Forget(id string) {
 	}
 	q.mu.Unlock()
 	if ok {
-		a.core.CancelJob(a.job)
+		a.core.Inbox.CancelJob(a.job)
 		a.job.Release()
 	}
 }

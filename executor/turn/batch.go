@@ -132,7 +132,7 @@ func (u *batchTable) FinishHop(b *Batch, dev int32, start, end time.Duration) {
 		u.skipRun(b)
 		return
 	}
-	c.BackendOf(b.Device()).RunBatch(b)
+	c.Backends.BackendOf(b.Device()).RunBatch(b)
 }
 
 // TellProgress tells the policy how many tokens an instance has produced: the first token, then every Instance.ProgressTokens.
@@ -151,7 +151,7 @@ func (u *batchTable) TellProgress(b *Batch, tokens int32) {
 func (u *batchTable) FailBatch(b *Batch, reason policy.DropReason, err error) {
 	c := u.core
 	b.HasFailed = true
-	c.BackendOf(b.Device()).AbortBatch(b)
+	c.Backends.BackendOf(b.Device()).AbortBatch(b)
 	b.goesBack = !c.Answerer.BatchFailed(b, reason, err)
 	u.skipRun(b)
 }

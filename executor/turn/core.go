@@ -16,15 +16,15 @@ import (
 // Core is a plan in execution: a policy that one goroutine at a time calls (package loop), and the backends that execute
 // its decisions.
 type Core struct {
-	Options      *Options
-	Factories    *Factories
-	Plan         *formats.Plan
-	PlanSHA      string             // SHA-256 of the plan's file
-	Spec         formats.PolicySpec // of the policy
-	Tables       *policy.Tables
-	ServedModels servedModels
-	Services     []*Model // what tasks ask for; without a Control these are the models
-	backendSet
+	Options       *Options
+	Factories     *Factories
+	Plan          *formats.Plan
+	PlanSHA       string             // SHA-256 of the plan's file
+	Spec          formats.PolicySpec // of the policy
+	Tables        *policy.Tables
+	ServedModels  servedModels
+	Services      []*Model // what tasks ask for; without a Control these are the models
+	Backends      backendSet
 	Answerer      Answerer
 	Control       policy.Control // nil if every request has one task
 	Policy        policy.Policy
@@ -33,11 +33,11 @@ type Core struct {
 	Stats         *Stats
 	Metrics       *Metrics
 	loop          *loop.Loop
-	inbox
+	Inbox         inbox
 
 	// The next fields belong to the goroutine that has the turn.
-	requestLedger
-	batchTable
+	Ledger        requestLedger
+	Batches       batchTable
 	events        []pendingEvent
 	isStopping    bool
 	isMoving      bool          // unanswered requests go to another plan of this process
@@ -69,7 +69,7 @@ func (c *Core) Prepare() (err error) {
 	if c.Options.RecordService {
 		c.Stats.Recorder = NewRecorder(t)
 	}
-	c.requestLedger.core, c.requestLedger.clientShares, c.batchTable.core = c, fair.New(t), c
+	c.Ledger.core, c.Ledger.clientShares, c.Batches.core = c, fair.New(t), c
 	c.watchInterval = watchIntervalOf(t)
 	return nil
 }
@@ -80,7 +80,7 @@ func (c *Core) StartLoop(log io.Writer) (err error) {
 	if c.loop, err = loop.New(c.Policy, c, log); err != nil {
 		return err
 	}
-	c.inbox.wakeLoop = c.loop.Wake
+	c.Inbox.wakeLoop = c.loop.Wake
 	c.loop.SearchLimit = c.Options.SearchLimit
 	c.loop.SearchFailed = func(tag int32, err error) {
 		c.Options.Log.Error("a search of the policy failed", "tag", tag, "error", err)
@@ -90,7 +90,7 @@ func (c *Core) StartLoop(log io.Writer) (err error) {
 	}
 	c.loop.SetTimer(watchTag, c.watchInterval)
 	c.loop.Start(func() { c.TellPolicy(policy.Event{Kind: policy.PlanInstalled}) })
-	for _, b := range c.backends {
+	for _, b := range c.Backends.backends {
 		b.LoopStarted()
 	}
 	return nil
@@ -133,7 +133,7 @@ func (c *Core) hasFullPipeline(first, last int32) bool {
 		pipeline := &c.Tables.Pipelines[p]
 		complete := true
 		for s := pipeline.FirstStage; complete && s < pipeline.FirstStage+pipeline.NumStages; s++ {
-			complete = slices.ContainsFunc(c.Tables.DevicesOf(s), func(d int32) bool { return c.BackendOf(d).IsUp(d) })
+			complete = slices.ContainsFunc(c.Tables.DevicesOf(s), func(d int32) bool { return c.Backends.BackendOf(d).IsUp(d) })
 		}
 		if complete {
 			return true
@@ -144,7 +144,7 @@ func (c *Core) hasFullPipeline(first, last int32) bool {
 
 // Report adds to a report what backends, transfers and the answerer know of the time since the start.
 func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
-	for _, b := range c.backends {
+	for _, b := range c.Backends.backends {
 		if reports, ok := b.(interface {
 			Report(r *formats.Report, elapsed time.Duration)
 		}); ok {
@@ -158,9 +158,9 @@ func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 // Drain is called before a plan is replaced or the process ends. It accepts no more jobs, and waits until all
 // accepted ones are answered, the loop has ended, or ctx ends, whose error it returns.
 func (c *Core) Drain(ctx context.Context) error {
-	c.inbox.refuseJobs()
+	c.Inbox.refuseJobs()
 	idle := make(chan struct{})
-	if !c.CallInRound(func() { c.requestLedger.idleWaiters = append(c.requestLedger.idleWaiters, idle) }) {
+	if !c.CallInRound(func() { c.Ledger.idleWaiters = append(c.Ledger.idleWaiters, idle) }) {
 		return nil
 	}
 	select {
@@ -175,19 +175,19 @@ func (c *Core) Drain(ctx context.Context) error {
 
 // MoveRequests accepts no more jobs. Unanswered ones go to another plan of this process and do not count here.
 func (c *Core) MoveRequests() {
-	c.inbox.refuseJobs()
+	c.Inbox.refuseJobs()
 	c.CallInRound(func() { c.isMoving = true })
 }
 
 // Stop ends a core: it refuses new jobs, answers the remaining ones as dropped, ends the loop's rounds, and closes
 // the backends.
 func (c *Core) Stop() error {
-	c.inbox.refuseJobs()
+	c.Inbox.refuseJobs()
 	c.CallInRound(func() {
-		c.requestLedger.refuseAll(policy.ReasonDraining)
+		c.Ledger.refuseAll(policy.ReasonDraining)
 		c.isStopping = true
 	})
 	<-c.loop.Done()
-	c.CloseBackends()
+	c.Backends.CloseBackends()
 	return c.loop.Close()
 }

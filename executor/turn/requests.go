@@ -254,14 +254,14 @@ func (s OneTaskPerRequest) EnterBatch(b *Batch) {
 	b.Service.Waiting.Add(-n)
 	b.Service.Running.Add(n)
 	for _, t := range b.Tasks {
-		s.Core.requestLedger.requests[t].Batch = b.Slot
+		s.Core.Ledger.requests[t].Batch = b.Slot
 	}
 }
 
 // RequeueBatch is called when a batch goes back to the policy without a result: its requests wait again. Dropped
 // ones are freed, and for answered ones the policy is told later that nobody waits. It implements Answerer.
 func (s OneTaskPerRequest) RequeueBatch(b *Batch) {
-	ledger := &s.Core.requestLedger
+	ledger := &s.Core.Ledger
 	for _, t := range b.Tasks {
 		q := &ledger.requests[t]
 		if q.Job == nil {
@@ -285,14 +285,14 @@ func (s OneTaskPerRequest) RequeueBatch(b *Batch) {
 // implements Answerer.
 func (s OneTaskPerRequest) BatchFailed(b *Batch, reason policy.DropReason, err error) (hide bool) {
 	for _, t := range b.Tasks {
-		j := s.Core.requestLedger.requests[t].Job
+		j := s.Core.Ledger.requests[t].Job
 		if j == nil || j.Answered {
 			continue
 		}
 		if err != nil {
-			s.Core.requestLedger.FailJob(j, err)
+			s.Core.Ledger.FailJob(j, err)
 		} else {
-			s.Core.requestLedger.RefuseJob(j, reason)
+			s.Core.Ledger.RefuseJob(j, reason)
 		}
 	}
 	return true
@@ -301,11 +301,11 @@ func (s OneTaskPerRequest) BatchFailed(b *Batch, reason policy.DropReason, err e
 // DropRequest frees the slot of a request that the policy has dropped. A request in a batch keeps its slot until
 // the batch is over, because the batch names it. It implements Answerer.
 func (s OneTaskPerRequest) DropRequest(slot int32) {
-	if q := &s.Core.requestLedger.requests[slot]; q.Batch >= 0 {
+	if q := &s.Core.Ledger.requests[slot]; q.Batch >= 0 {
 		q.IsDropped = true
 		return
 	}
-	s.Core.requestLedger.FreeRequest(slot)
+	s.Core.Ledger.FreeRequest(slot)
 }
 
 // RequestOf returns the task's own slot.
@@ -314,7 +314,7 @@ func (OneTaskPerRequest) RequestOf(task int32) int32 { return task }
 // TaskInput returns input i of a task, which is the client's own. If its job is answered, it returns nil, because
 // the client's memory must not be read any more.
 func (s OneTaskPerRequest) TaskInput(task int32, i int) []byte {
-	q := &s.Core.requestLedger.requests[task]
+	q := &s.Core.Ledger.requests[task]
 	if q.Job == nil || q.Job.Answered {
 		return nil
 	}
@@ -323,7 +323,7 @@ func (s OneTaskPerRequest) TaskInput(task int32, i int) []byte {
 
 // PlaceInputs implements Answerer. The inputs are the client's, which are at every device.
 func (s OneTaskPerRequest) PlaceInputs(task, device int32) {
-	s.Core.BackendOf(device).PlaceInputs(task, device, 0)
+	s.Core.Backends.BackendOf(device).PlaceInputs(task, device, 0)
 }
 
 func (OneTaskPerRequest) InputsPlaced(*policy.Event, int32) bool { return true }
@@ -338,7 +338,7 @@ func (s OneTaskPerRequest) CopyOutputs(b *Batch, out BatchOutputs) {
 		size := b.Service.Outputs[i].Bytes
 		src := out.Output(i)
 		for k, t := range b.Tasks {
-			q := &c.requests[t]
+			q := &c.Ledger.requests[t]
 			if q.Job == nil || q.Job.Answered {
 				continue
 			}

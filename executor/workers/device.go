@@ -63,7 +63,7 @@ func (w *WorkerBackend) RunBatch(b *turn.Batch) {
 	batchRunOf(b).run = r
 	if orderRunnerOf(w).lacksNetwork(d, r.stage) {
 		b.ReturnReason = policy.ReturnNotLoaded
-		w.core.FailBatch(b, policy.ReasonFailed, nil)
+		w.core.Batches.FailBatch(b, policy.ReasonFailed, nil)
 		w.freeRun(r)
 		return
 	}
@@ -123,13 +123,13 @@ func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
 		if d.Networks != nil { // the network was there before the worker was lost
 			b.ReturnReason = policy.ReturnNotLoaded
 		}
-		w.core.FailBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.Index))
+		w.core.Batches.FailBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.Index))
 		w.freeRun(r)
 		return
 	}
 	slot, ok := slots.Pool.Take()
 	if !ok {
-		w.core.FailBatch(b, policy.ReasonQueueFull, nil)
+		w.core.Batches.FailBatch(b, policy.ReasonQueueFull, nil)
 		w.freeRun(r)
 		return
 	}
@@ -163,7 +163,7 @@ func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
 		r.inputTier.setInput(&cmd)
 		if !r.inputTier.canReach(w.Devices[source.device], d) {
 			// One of the two workers was lost, and the tensor with it.
-			w.core.FailBatch(b, policy.ReasonWorkerLost, nil)
+			w.core.Batches.FailBatch(b, policy.ReasonWorkerLost, nil)
 			w.freeRun(r)
 			return
 		}
@@ -189,7 +189,7 @@ func (w *WorkerBackend) markStarted(r *stageRun) {
 	if b.CurrentHop == 0 {
 		b.StartedAt = r.StartedAt
 	}
-	w.core.TellStarted(b, r.device.Index, r.StartedAt)
+	w.core.Batches.TellStarted(b, r.device.Index, r.StartedAt)
 }
 
 // gatherInputs copies the inputs of a batch's samples side by side into a slot (memory for one batch) of the

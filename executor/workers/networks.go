@@ -33,13 +33,13 @@ type deviceNetworks struct {
 }
 
 // slotCutter is the view of a supervisor that cuts slots for the networks of devices.
-type slotCutter struct{ *supervisor }
+type slotCutter struct{ supervisor *supervisor }
 
 // slotCutterOf returns that view.
 func slotCutterOf(k *supervisor) slotCutter { return slotCutter{k} }
 
 // orderRunner is the view of the backend that carries out load orders.
-type orderRunner struct{ *WorkerBackend }
+type orderRunner struct{ backend *WorkerBackend }
 
 // orderRunnerOf returns that view.
 func orderRunnerOf(w *WorkerBackend) orderRunner { return orderRunner{w} }
@@ -52,8 +52,8 @@ func swapsNetworks(t *policy.Tables, device int32) bool {
 // stagesOf returns the stages of a network that are placed on a device, as indexes into the plan's stages.
 func (k slotCutter) stagesOf(d *Device, network int32) []int32 {
 	var out []int32
-	for s := range k.stages {
-		if d.loadedStages[s] != nil && k.core.Tables.Pipelines[k.core.Tables.Stages[s].Pipeline].Network == network {
+	for s := range k.supervisor.stages {
+		if d.loadedStages[s] != nil && k.supervisor.core.Tables.Pipelines[k.supervisor.core.Tables.Stages[s].Pipeline].Network == network {
 			out = append(out, int32(s))
 		}
 	}
@@ -112,12 +112,12 @@ func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Pro
 func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	networks, list := d.Networks, k.stagesOf(d, network)
 	if len(list) == 0 {
-		return nil, fmt.Errorf("device %d: network %s has no stage there", d.Index, k.core.Tables.Networks[network].Name)
+		return nil, fmt.Errorf("device %d: network %s has no stage there", d.Index, k.supervisor.core.Tables.Networks[network].Name)
 	}
 	var out []*stageSlots
 	for _, st := range list {
-		s := k.slotsFor(d, d.loadedStages[st])
-		for n := k.slotCount(d, s.Layout.Stride); ; n /= 2 {
+		s := k.supervisor.slotsFor(d, d.loadedStages[st])
+		for n := k.supervisor.slotCount(d, s.Layout.Stride); ; n /= 2 {
 			if n == 0 {
 				returnSlots(out)
 				return nil, fmt.Errorf("device %d: its shared memory has no room for slots of %d bytes", d.Index, s.Layout.Stride)
@@ -144,7 +144,7 @@ func returnSlots(list []*stageSlots) {
 // swapCommand returns the command to a worker that carries out an order to load or unload a network, with the
 // slots of its stages.
 func (k slotCutter) swapCommand(o *turn.LoadOrder, id uint64, slots []*stageSlots) worker.Swap {
-	q := worker.Swap{ID: id, ToDevice: o.Load, Bytes: k.core.Tables.Networks[o.Network].Bytes}
+	q := worker.Swap{ID: id, ToDevice: o.Load, Bytes: k.supervisor.core.Tables.Networks[o.Network].Bytes}
 	for _, s := range slots {
 		q.Stages = append(q.Stages, s.Layout)
 	}
@@ -171,8 +171,8 @@ func (k slotCutter) cutResidentSlots(d *Device) ([]worker.Swap, error) {
 
 // residentNetworks returns the networks that a device holds at the start.
 func (k slotCutter) residentNetworks(d *Device) []int32 {
-	if int(d.Index) < len(k.core.Tables.Resident) {
-		return k.core.Tables.Resident[d.Index]
+	if int(d.Index) < len(k.supervisor.core.Tables.Resident) {
+		return k.supervisor.core.Tables.Resident[d.Index]
 	}
 	return nil
 }
@@ -239,15 +239,15 @@ func (w orderRunner) takeOrder(d *Device, o turn.LoadOrder) {
 		w.answerOrder(&o, 0)
 		return
 	}
-	o.OrderedAt = w.core.LastEventTime()
+	o.OrderedAt = w.backend.core.LastEventTime()
 	networks.waitingOrders = append(networks.waitingOrders, o)
 	w.sendNextOrder(d)
 }
 
 // answerOrder answers an order for which nothing had to be done.
 func (w orderRunner) answerOrder(o *turn.LoadOrder, reason policy.ReturnReason) {
-	now := w.core.Now()
-	w.core.TellLoaded(o, now, now, reason)
+	now := w.backend.core.Now()
+	w.backend.core.TellLoaded(o, now, now, reason)
 }
 
 // sendNextOrder sends the worker the first waiting order to load or unload a network. It waits while the worker
@@ -262,26 +262,26 @@ func (w orderRunner) sendNextOrder(d *Device) {
 		}
 		networks.waitingOrders = networks.waitingOrders[:copy(networks.waitingOrders, networks.waitingOrders[1:])]
 		if o.Load {
-			slots, err := slotCutterOf(w.Supervisor).cutSlots(d, o.Network)
+			slots, err := slotCutterOf(w.backend.Supervisor).cutSlots(d, o.Network)
 			if err != nil {
 				networks.refusedLoads++
-				w.core.Options.Log.Warn("network not loaded", "device", d.Index, "network", w.core.Tables.Networks[o.Network].Name, "error", err)
+				w.backend.core.Options.Log.Warn("network not loaded", "device", d.Index, "network", w.backend.core.Tables.Networks[o.Network].Name, "error", err)
 				w.answerOrder(&o, policy.ReturnFull)
 				continue
 			}
 			networks.newSlots = slots
 		} else {
 			networks.Loaded[o.Network] = false
-			for _, st := range slotCutterOf(w.Supervisor).stagesOf(d, o.Network) {
+			for _, st := range slotCutterOf(w.backend.Supervisor).stagesOf(d, o.Network) {
 				if s := d.Slots[st]; s != nil {
 					networks.newSlots, d.Slots[st] = append(networks.newSlots, s), nil
 				}
 			}
 		}
 		networks.lastID++
-		networks.IsLoading, networks.CurrentOrder, networks.orderStartedAt = true, o, w.core.Now()
+		networks.IsLoading, networks.CurrentOrder, networks.orderStartedAt = true, o, w.backend.core.Now()
 		// If the send fails, the worker is gone, which postResults reports.
-		_ = d.Process.SendSwap(slotCutterOf(w.Supervisor).swapCommand(&o, networks.lastID, networks.newSlots))
+		_ = d.Process.SendSwap(slotCutterOf(w.backend.Supervisor).swapCommand(&o, networks.lastID, networks.newSlots))
 	}
 }
 
@@ -292,7 +292,7 @@ func (w orderRunner) useNetwork(runs []*stageRun, network int32) bool {
 
 // networkOf returns the network of a stage.
 func (w orderRunner) networkOf(stage int32) int32 {
-	return w.core.Tables.Pipelines[w.core.Tables.Stages[stage].Pipeline].Network
+	return w.backend.core.Tables.Pipelines[w.backend.core.Tables.Stages[stage].Pipeline].Network
 }
 
 // lacksNetwork returns true if the network of a stage is not loaded on a device.
@@ -306,21 +306,21 @@ func (w orderRunner) lacksNetwork(d *Device, stage int32) bool {
 func (w orderRunner) handleSwapResult(d *Device, n *turn.BackendEvent) {
 	networks := d.Networks
 	if networks == nil || !networks.IsLoading || n.Id != networks.lastID {
-		w.core.Options.Log.Error("worker answered an order that it was not given", "device", d.Index, "order", n.Id)
+		w.backend.core.Options.Log.Error("worker answered an order that it was not given", "device", d.Index, "order", n.Id)
 		d.Process.Kill()
 		return
 	}
-	o, slots, start, end := networks.CurrentOrder, networks.newSlots, w.core.OnCoreClock(n.Start), w.core.OnCoreClock(n.End)
+	o, slots, start, end := networks.CurrentOrder, networks.newSlots, w.backend.core.OnCoreClock(n.Start), w.backend.core.OnCoreClock(n.End)
 	networks.IsLoading, networks.newSlots = false, nil
 
 	// Take the slots into use, or return them.
 	reason := policy.ReturnReason(0)
-	name := w.core.Tables.Networks[o.Network].Name
+	name := w.backend.core.Tables.Networks[o.Network].Name
 	switch code := worker.Code(n.Code); {
 	case !o.Load:
 		returnSlots(slots)
 		if code != worker.OK {
-			w.core.Options.Log.Error("network not unloaded cleanly", "device", d.Index, "network", name, "error", n.Text)
+			w.backend.core.Options.Log.Error("network not unloaded cleanly", "device", d.Index, "network", name, "error", n.Text)
 		}
 	case code == worker.OK:
 		for _, s := range slots {
@@ -331,18 +331,18 @@ func (w orderRunner) handleSwapResult(d *Device, n *turn.BackendEvent) {
 		networks.loadTime += end - start
 		networks.endedLoads = append(networks.endedLoads, extent{int64(start), int64(end)})
 		d.stats.Loads.Inc()
-		networks.recordLoad(w.core, &o)
+		networks.recordLoad(w.backend.core, &o)
 	default:
 		returnSlots(slots)
 		networks.refusedLoads++
 		if reason = policy.ReturnFailed; code == worker.NoMemory {
 			reason = policy.ReturnFull
 		}
-		w.core.Options.Log.Warn("network not loaded", "device", d.Index, "network", name, "error", errors.New(n.Text))
+		w.backend.core.Options.Log.Warn("network not loaded", "device", d.Index, "network", name, "error", errors.New(n.Text))
 	}
 
 	// Tell the policy.
-	w.core.TellLoaded(&o, start, end, reason)
+	w.backend.core.TellLoaded(&o, start, end, reason)
 	w.sendNextOrder(d)
 }
 
@@ -373,8 +373,8 @@ func (w orderRunner) isLoadOverdue(d *Device, now time.Duration) bool {
 		return false
 	}
 	planned := time.Duration(0)
-	if l := w.core.Tables.Networks[networks.CurrentOrder.Network].LoadTimes; l != nil {
-		planned = l[w.core.Tables.Devices[d.Index].Kind][1]
+	if l := w.backend.core.Tables.Networks[networks.CurrentOrder.Network].LoadTimes; l != nil {
+		planned = l[w.backend.core.Tables.Devices[d.Index].Kind][1]
 	}
-	return now-networks.orderStartedAt > max(turn.HangFactor*planned, w.core.Options.LoadTimeout)
+	return now-networks.orderStartedAt > max(turn.HangFactor*planned, w.backend.core.Options.LoadTimeout)
 }

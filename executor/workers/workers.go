@@ -159,7 +159,7 @@ func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 	b.ReadyAt = n.End
 	if worker.Code(n.Code) != worker.OK {
 		c.Options.Log.Error("run failed", "model", b.Service.Label, "stage", r.stage, "batch", r.size, "error", n.Text)
-		c.FailBatch(b, policy.ReasonFailed, errors.New(n.Text))
+		c.Batches.FailBatch(b, policy.ReasonFailed, errors.New(n.Text))
 		w.freeRun(r)
 		return
 	}
@@ -172,7 +172,7 @@ func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 		state.input, state.inputTier, r.output = r.output, r.outputTier, slotRef{}
 	}
 	w.freeRun(r)
-	c.FinishHop(b, d.Index, start, end)
+	c.Batches.FinishHop(b, d.Index, start, end)
 }
 
 // handleLost is called when a device's worker process has ended. It tells the policy, forgets the worker's memory,
@@ -189,7 +189,7 @@ func (w *WorkerBackend) handleLost(d *Device) {
 	w.core.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
 	for _, r := range flight {
 		if r.Batch != nil { // the policy has not aborted it
-			w.core.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
+			w.core.Batches.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
 		}
 		w.freeRun(r)
 	}
@@ -249,7 +249,7 @@ func (w *WorkerBackend) Close(ctx context.Context) {
 	}
 	wg.Wait()
 	w.Supervisor.wg.Wait()
-	for _, n := range w.core.UnhandledEvents() { // workers that came back after the last round
+	for _, n := range w.core.Inbox.UnhandledEvents() { // workers that came back after the last round
 		if proc, ok := n.Result.(*worker.Process); ok {
 			proc.Kill()
 			proc.Wait()
@@ -340,12 +340,12 @@ func (w *WorkerBackend) answerOverdue(runs []*stageRun, now, elapsed time.Durati
 			continue
 		}
 		for _, t := range r.Batch.Tasks {
-			q := w.core.RequestIn(w.core.Answerer.RequestOf(t))
+			q := w.core.Ledger.RequestIn(w.core.Answerer.RequestOf(t))
 			if q == nil || q.Job.Answered {
 				continue
 			}
 			if slo := q.Job.Model.Slo; elapsed > slo && now > q.Job.Deadline+slo {
-				w.core.RefuseJob(q.Job, policy.ReasonWorkerLost)
+				w.core.Ledger.RefuseJob(q.Job, policy.ReasonWorkerLost)
 			}
 		}
 	}

@@ -63,7 +63,7 @@ func Open(path string, opt Options) (*Store, error) {
 		opt.Now = durable.SteadyClock(time.Now)
 	}
 	s := &Store{storeFile: storeFile{path: path, opt: opt, closing: make(chan struct{})}}
-	s.commits = committer{storeFile: &s.storeFile, changes: make(chan *pendingChange), stopped: make(chan struct{})}
+	s.commits = committer{file: &s.storeFile, changes: make(chan *pendingChange), stopped: make(chan struct{})}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := s.create(); err != nil {
 			return nil, err
