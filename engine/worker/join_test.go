@@ -435,7 +435,7 @@ func FuzzLink(f *testing.F) {
 				}
 			}
 		}
-		for _, st := range g.stages.list {
+		for _, st := range g.stages.byID {
 			if st != nil {
 				if in, out, ok := st.tensorBytes(4); ok && (in < 0 || out < 0) {
 					t.Errorf("sizes %d and %d of %+v", in, out, st)

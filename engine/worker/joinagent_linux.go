@@ -28,7 +28,7 @@ type agent struct {
 	mu           sync.Mutex
 	proc         *Process // the worker, nil before hello
 	segment      *Segment // memory for inputs and outputs, nil before the first stage is made ready
-	stages       linkStages
+	stages       stageTable[linkStage]
 	layouts      map[uint32]*agentLayout // by stage
 	loadedIDs    []uint32                // stages in the order in which they were loaded
 	fp16         bool                    // models compute in float16

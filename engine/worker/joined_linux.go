@@ -19,7 +19,7 @@ type joinedWorker struct {
 	ended chan struct{} // closed when serve has ended
 	cause error         // why serve ended, valid once ended is closed
 
-	stages linkStages
+	stages stageTable[linkStage]
 	ctlMu  sync.Mutex
 	ctl    *net.UnixConn // the worker's end of the control socket; nil until a Process is started on it
 

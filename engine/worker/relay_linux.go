@@ -138,7 +138,7 @@ func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 		g.swapSentAt = monotonic()
 		g.mu.Unlock()
 		return g.write(t, p, nil)
-	case TypePrepare, TypeUnload:
+	case TypePrepare:
 		return g.write(t, p, nil)
 	case TypeShutdown:
 		return errShutdown

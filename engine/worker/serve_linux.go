@@ -90,7 +90,7 @@ type server struct {
 	loader        Loader // the engine, nil before hello
 	device        Device
 	unpin         func() // unties the loop from its thread and CPUs
-	stages        stageTable
+	stages        stageTable[stage]
 	swaps         *swapper
 	segments      map[uint32]*Segment     // attached shared memory, by number
 	outputSegment *Segment                // the one that this worker writes to
@@ -143,8 +143,6 @@ func (s *server) command(ctx context.Context, t Type, p []byte) error {
 		reply, err = s.segment(p)
 	case TypePrepare:
 		reply, err = s.prepare(ctx, p)
-	case TypeUnload:
-		reply, err = s.unload(p)
 	case TypeKeep:
 		answer = TypeKept
 		reply, err = s.swaps.keepStage(ctx, p)
@@ -222,7 +220,7 @@ func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 
 	// Load the blocks, unless another stage has loaded the same.
 	start := monotonic()
-	content := s.stages.sharedContent(&spec)
+	content := s.sharedContent(&spec)
 	weights := int64(0)
 	if content == nil {
 		submodel, err := s.loader.Cut(ctx, &spec)
@@ -237,7 +235,7 @@ func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 		weights = block.Submodel().WeightBytes
 	}
 	sub := content.block.Submodel()
-	s.stages.addStage(newStage(&spec, content))
+	s.stages.setStage(spec.ID, newStage(&spec, content))
 	return &LoadedStage{ID: spec.ID, Inputs: sub.Inputs, Outputs: sub.Outputs, WeightBytes: weights, LoadNS: monotonic() - start}, nil
 }
 
@@ -300,22 +298,6 @@ func (s *server) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
 	return &ReadyReply{Answers: TypePrepare.String(), ID: l.ID, WarmNS: monotonic() - start}, nil
 }
 
-// unload handles an unload frame: it frees a stage (a range of a model's blocks) and its bindings.
-func (s *server) unload(p []byte) (*ReadyReply, error) {
-	u, err := parseJSON[Unload](TypeUnload, p)
-	if err != nil {
-		return nil, err
-	}
-	st := s.stages.removeStage(u.ID)
-	if st == nil {
-		return nil, fmt.Errorf("stage %d is not loaded", u.ID)
-	}
-	if err := st.close(); err != nil {
-		return nil, fmt.Errorf("unload stage %d: %w", u.ID, err)
-	}
-	return &ReadyReply{Answers: TypeUnload.String(), ID: u.ID}, nil
-}
-
 // executeRun handles a run frame: it runs a stage (a range of a model's blocks) once on a batch in shared memory,
 // and sends the result with its times. A run that fails is answered with the error.
 func (s *server) executeRun(ctx context.Context, p []byte) error {
@@ -355,7 +337,7 @@ func (s *server) close() {
 	if s.swaps != nil && !s.swaps.close(s.control.ownsProcess) {
 		return
 	}
-	for _, st := range s.stages.loadedStages() {
+	for _, st := range s.stages.loaded() {
 		st.close()
 	}
 	// Free the device's memory before its engine.

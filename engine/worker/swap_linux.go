@@ -153,7 +153,9 @@ func (w *swapper) enqueue(p []byte) error {
 	job := swapJob{Swap: swap}
 	if !swap.ToDevice {
 		for i := range swap.Stages {
-			if st := w.worker.stages.removeStage(swap.Stages[i].ID); st != nil {
+			id := swap.Stages[i].ID
+			if st := w.worker.stages.stage(id); st != nil {
+				w.worker.stages.setStage(id, nil)
 				job.removedStages = append(job.removedStages, st)
 			}
 		}
@@ -225,7 +227,7 @@ func (w *swapper) swapIn(q *swapJob) (fromFile int, err error) {
 		}
 	}
 	for _, st := range loaded {
-		w.worker.stages.addStage(st)
+		w.worker.stages.setStage(st.spec.ID, st)
 	}
 	w.takenBytes += q.Bytes
 	return fromFile, nil
@@ -242,7 +244,7 @@ func (w *swapper) loadStage(l Layout) (st *stage, inMemory bool, err error) {
 
 	// Use the block of another stage if that has loaded the same one. Otherwise load it from the host's memory, or from
 	// its file.
-	content := w.worker.stages.sharedContent(&model.spec)
+	content := w.worker.sharedContent(&model.spec)
 	if inMemory = content != nil || model.bytes != nil; content == nil {
 		sub := model.sub
 		if sub.ONNX = model.bytes; !inMemory {
