@@ -18,13 +18,8 @@ import (
 // instanceAgent has the requests of one instance answered by its server, or by its servers if there is one for each
 // model.
 type instanceAgent struct {
-	core           *turn.Core
-	options        *Options
+	serverDevice
 	series         *queueMetrics
-	requests       *serverRequests // of all agents
-	device         int32
-	name           string
-	watch          serverWatch
 	maxOwnRequests atomic.Int32 // requests that the server can hold of ours; -1 if unbounded
 	loggedLack     string       // what the watch logged last that the servers lack
 	gauges         [3]prometheus.Gauge
@@ -59,8 +54,7 @@ type servedRequest struct {
 // answered. Its server counts as lost until Start or a check finds it.
 func newAgent(a *agentBackend, device int32) *instanceAgent {
 	g := &instanceAgent{
-		core: a.core, options: a.options, series: a.series, requests: &a.requests,
-		device: device, name: nameOf(a.core, device), watch: newServerWatch(),
+		serverDevice: serverDevice{core: a.core, options: a.options, requests: &a.requests, device: device, name: nameOf(a.core, device), watch: newServerWatch()}, series: a.series,
 		running: map[uint64]*servedRequest{}, loadedNetwork: -1, previousNetwork: -1,
 	}
 	for i, figure := range []string{"up", "in_flight", "room"} {

@@ -45,9 +45,9 @@ func (g *instanceAgent) modelNames() []string {
 	return out
 }
 
-// prepareServers makes the servers ready with the model that the instance begins with, the resident one of the
+// prepare makes the servers ready with the model that the instance begins with, the resident one of the
 // plan. It is called at the start and after a loss.
-func (g *instanceAgent) prepareServers(ctx context.Context) error {
+func (g *instanceAgent) prepare(ctx context.Context) error {
 	model := ""
 	if r := g.core.Tables.Resident[g.device]; len(r) > 0 {
 		model = g.core.Tables.Networks[r[0]].Name
@@ -61,10 +61,10 @@ func (g *instanceAgent) tryRevive(ctx context.Context) {
 	gen := g.watch.lossCount.Load()
 	reviveCtx, cancel := context.WithTimeout(ctx, g.core.Options.LoadTimeout)
 	defer cancel()
-	err := g.prepareServers(reviveCtx)
+	err := g.prepare(reviveCtx)
 	if err == nil {
 		g.loggedLack = ""
-		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventServerReady, Device: g.device, Generation: gen})
+		g.post(eventServerReady, gen, "")
 	}
 	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.loggedLack { // logged once, until the server is restarted
 		g.loggedLack = err.Error()
@@ -83,7 +83,7 @@ func (g *instanceAgent) checkStatus(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errStatusUnknown):
 	case err != nil:
-		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.options.SilenceTimeout).Error()})
+		g.post(eventServerLost, gen, describeTimeout(err, g.options.SilenceTimeout).Error())
 	default:
 		n := turn.BackendEvent{Kind: eventServerAnswers, Device: g.device, Generation: gen, Code: 1}
 		if status.Room != roomUnknown {

@@ -20,17 +20,12 @@ import (
 
 // generator has the prompts of one device answered by its server.
 type generator struct {
-	core          *turn.Core
-	options       *Options
+	serverDevice
 	answers       moduleAnswers
 	workflows     *flows.WorkflowTables
-	requests      *serverRequests // of all generators
-	device        int32
 	stage         int32
-	name          string // in messages
 	model         string
 	servers       *localServers
-	watch         serverWatch
 	loggedProblem string                 // what the watch logged last about the server
 	generations   map[uint64]*generation // by the serial of the batch
 }
@@ -70,8 +65,8 @@ var (
 func newGenerator(a *generatorBackend, device, stage int32) *generator {
 	d := &a.core.Tables.Devices[device]
 	g := &generator{
-		core: a.core, options: a.options, answers: a.answers, workflows: a.workflows, requests: &a.requests,
-		device: device, stage: stage, watch: newServerWatch(), generations: map[uint64]*generation{},
+		serverDevice: serverDevice{core: a.core, options: a.options, requests: &a.requests, device: device, watch: newServerWatch()},
+		answers:      a.answers, workflows: a.workflows, stage: stage, generations: map[uint64]*generation{},
 	}
 	g.model = a.core.Tables.Services[a.core.Tables.Pipelines[a.core.Tables.Stages[stage].Pipeline].Service].Name
 	g.name = fmt.Sprintf("%s on %s %d", g.model, a.core.Tables.Kinds[d.Kind], d.GPU)
@@ -116,7 +111,7 @@ func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream 
 	g.requests.wg.Go(func() {
 		err := r.answer(ctx, request)
 		cancel(nil)
-		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventGenerationEnded, Device: g.device, Generation: gen, Id: r.serial, Result: &generationResult{err}})
+		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventRunEnded, Device: g.device, Generation: gen, Id: r.serial, Result: &generationResult{err}})
 	})
 }
 
@@ -254,12 +249,15 @@ func (g *generator) runningGenerations() []*generation {
 	return out
 }
 
+// showState shows in the metrics whether the server works.
+func (g *generator) showState() { g.core.Metrics.SetUp(g.device, g.watch.alive.Load()) }
+
 // handleLoss is called when the server is gone, stands still or can no longer serve. The policy hears of it and
 // gets all generations (prompts being answered) back. The server is checked until it works again.
 func (g *generator) handleLoss(reason string) {
 	g.watch.lossCount.Add(1)
 	g.watch.alive.Store(false)
-	g.core.Metrics.SetUp(g.device, false)
+	g.showState()
 	if reason != "" {
 		g.core.Options.Log.Error("the server of a language model is lost", "instance", g.name, "why", reason, "requests", len(g.generations))
 	}
@@ -279,24 +277,24 @@ func (g *generator) handleReady() {
 		return
 	}
 	g.watch.alive.Store(true)
-	g.core.Metrics.SetUp(g.device, true)
+	g.showState()
 	g.core.Options.Log.Info("the server of a language model works", "instance", g.name)
 	g.core.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: g.device})
 	g.core.Flush()
 }
 
-// checkServers asks the server whether it is alive, and posts an event with the answer: eventGeneratorAnswers, or
-// eventGeneratorLost if it refuses the connection or is silent for SilenceTimeout.
-func (g *generator) checkServers(ctx context.Context) {
+// checkStatus asks the server whether it is alive, and posts an event with the answer: eventServerAnswers, or
+// eventServerLost if it refuses the connection or is silent for SilenceTimeout.
+func (g *generator) checkStatus(ctx context.Context) {
 	gen := g.watch.lossCount.Load()
 	checkCtx, cancel := context.WithTimeout(ctx, g.options.SilenceTimeout)
 	defer cancel()
 	switch err := g.servers.checkAlive(checkCtx); {
 	case ctx.Err() != nil:
 	case err != nil:
-		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.options.SilenceTimeout).Error()})
+		g.post(eventServerLost, gen, describeTimeout(err, g.options.SilenceTimeout).Error())
 	default:
-		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventGeneratorAnswers, Device: g.device, Generation: gen})
+		g.post(eventServerAnswers, gen, "")
 	}
 }
 
@@ -310,7 +308,7 @@ func (g *generator) tryRevive(ctx context.Context) {
 	switch {
 	case err == nil:
 		g.loggedProblem = ""
-		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventGeneratorReady, Device: g.device, Generation: gen})
+		g.post(eventServerReady, gen, "")
 	case ctx.Err() == nil && err.Error() != g.loggedProblem:
 		g.loggedProblem = err.Error()
 		g.core.Options.Log.Warn("the server of a language model does not work", "instance", g.name, "error", err)
