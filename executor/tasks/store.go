@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"time"
 
 	"inferplan/executor/turn"
@@ -19,7 +20,7 @@ type Options struct {
 }
 
 // SetDefaults sets options that are zero to their defaults.
-func (o *Options) SetDefaults() { turn.SetDefault(&o.StoreBytes, 1<<30) }
+func (o *Options) SetDefaults() { o.StoreBytes = cmp.Or(o.StoreBytes, 1<<30) }
 
 // TaskStore holds the tasks of a core by their slots, and their outputs until no task will read them. Outputs are copied
 // out of the memory of the device, whose slot is then free: if a slot waited for a merge, devices could wait for each
