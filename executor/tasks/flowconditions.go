@@ -143,7 +143,7 @@ func tensorValue(typ string, shape []int64, dt oip.Datatype, data []byte) any {
 		text, _, _ := bytes.Cut(data, []byte{0})
 		return strings.ToValidUTF8(string(text), "�")
 	}
-	return plainValue(typ, oip.Element(dt, data, 0))
+	return plainValue(typ, oip.Element(dt, data))
 }
 
 // plainValue converts an element of a tensor to a plain type of conditions. A number other than 0 is true;
