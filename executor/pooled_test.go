@@ -63,7 +63,9 @@ func busyTimes(x *Executor) (out []time.Duration) {
 }
 
 // workersOf is the first backend of a core.
-func workersOf(c *turn.Core) *workers.WorkerBackend { return c.Backends.BackendOf(0).(*workers.WorkerBackend) }
+func workersOf(c *turn.Core) *workers.WorkerBackend {
+	return c.Backends.BackendOf(0).(*workers.WorkerBackend)
+}
 
 // slotsOf counts the request slots that are in use.
 func slotsOf(c *turn.Core) (n int) {

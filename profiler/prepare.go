@@ -72,7 +72,7 @@ func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []lo
 		}
 		debug.FreeOSMemory() // frees the bytes of the slices
 		for _, batch := range batches {
-			b, err := bindChain(c.blocks, batch, 0, j.info.values)
+			b, err := bindChain(c.blocks, batch, j.info.values)
 			if err != nil {
 				return err
 			}
@@ -199,7 +199,7 @@ func (g *jobGroup) checkCutsFP16(ctx context.Context, j *modelJob, p loadTarget,
 		}
 		// If neither works, the outputs themselves are compared.
 	}
-	bindings, err := bindChain(list, 1, 0, j.info.values)
+	bindings, err := bindChain(list, 1, j.info.values)
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func matmulRate(ctx context.Context, p loadTarget) (float64, error) {
 	}
 	c := chainOf(blk)
 	defer c.close()
-	b, err := bindChain(c.blocks, size, 0, nil)
+	b, err := bindChain(c.blocks, size, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -137,7 +137,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 
 	// Send the requests.
 	bar := p.newProgressBar(int64(o.duration/time.Millisecond), "sending")
-	stop := callPeriodically(func(elapsed time.Duration) { bar.setProgress(int64(elapsed/time.Millisecond), 0, "sending") })
+	stop := callPeriodically(func(elapsed time.Duration) { bar.setProgress(int64(elapsed/time.Millisecond), "sending") })
 	res, err := load.Run(ctx, cfg, src)
 	stop()
 	bar.finish()
@@ -243,7 +243,7 @@ func (o *loadOptions) checkFlags() error {
 			return err
 		}
 	}
-	return firstError(checkMinDuration("duration", o.duration, 0), checkMinDuration("warmup", o.warmup, 0), checkMinDuration("grace", o.grace, 0), checkWhole("max-in-flight", o.inflight, 1, 1<<20))
+	return firstError(checkDuration("duration", o.duration), checkDuration("warmup", o.warmup), checkDuration("grace", o.grace), checkWhole("max-in-flight", o.inflight, 1, 1<<20))
 }
 
 func protocols() []string { return textsOf(load.Protocols) }

@@ -285,7 +285,7 @@ func showProgress(p *printer, path string) (progress func(profiler.Event), shown
 			case profiler.StageSkipped:
 				skipped++
 			default:
-				bar.setProgress(int64(1000*e.DoneShare), 0, fmt.Sprintf("%s %s", e.Stage, e.Model))
+				bar.setProgress(int64(1000*e.DoneShare), fmt.Sprintf("%s %s", e.Stage, e.Model))
 			}
 		}, shownWarnings, func() {
 			bar.finish()

@@ -96,7 +96,7 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 		Server: server, Model: o.model, Name: o.name, Device: device, TensorParallel: o.tensorParallel, Budget: o.budget, OutPath: o.outPath, Force: o.force,
 		KeepLoaded: o.keepLoaded, SwapWith: o.swapWith,
 		OnEstimate: func(e llmserver.Estimate) error { o.printEstimate(p, &e, device); return nil },
-		Progress:   func(e llmserver.Event) { bar.setProgress(int64(1000*e.DoneShare), 0, e.Activity+" "+o.model) },
+		Progress:   func(e llmserver.Event) { bar.setProgress(int64(1000*e.DoneShare), e.Activity+" "+o.model) },
 	})
 	bar.finish()
 	if result == nil {

@@ -100,7 +100,7 @@ func (s *Stats) RecordServed(j *Job, b *Batch, now, answer time.Duration) {
 	m.oip.InferenceCount += uint64(j.Samples)
 	m.Mu.Unlock()
 	if s.Recorder != nil {
-		s.Recorder.recordEgress(b, s.Core.OnCoreClock(b.ReadyAt), now)
+		s.Recorder.recordEgress(s.Core.OnCoreClock(b.ReadyAt), now)
 	}
 }
 
