@@ -100,8 +100,8 @@ func idle(t *testing.T, x *Executor, pol *policytest.Diamond, log *bytes.Buffer)
 		c.CallInRound(func() {
 			m := c.ServedModels.Models[0]
 			left = ""
-			if n := slotsOf(c); n+f.TaskStore.Reveals.SlotsInUse()+pol.Open() > 0 || f.TaskStore.UsedBytes > 0 || m.Waiting.Load()+m.Running.Load() != 0 {
-				left = fmt.Sprintf("%d requests, %d tasks, %d bytes, %d with the policy, gauges %d and %d", n, f.TaskStore.Reveals.SlotsInUse(), f.TaskStore.UsedBytes, pol.Open(), m.Waiting.Load(), m.Running.Load())
+			if n := slotsOf(c); n+f.Tasks.Reveals.SlotsInUse()+pol.Open() > 0 || f.UsedBytes > 0 || m.Waiting.Load()+m.Running.Load() != 0 {
+				left = fmt.Sprintf("%d requests, %d tasks, %d bytes, %d with the policy, gauges %d and %d", n, f.Tasks.Reveals.SlotsInUse(), f.UsedBytes, pol.Open(), m.Waiting.Load(), m.Running.Load())
 			}
 		})
 		if left == "" {

@@ -139,7 +139,7 @@ func TestDiamondOnWorkers(t *testing.T) {
 	until(func() (idle bool) {
 		q, s := held(x)
 		c.CallInRound(func() {
-			idle = q == 0 && s == 0 && f.TaskStore.Reveals.SlotsInUse() == 0 && f.TaskStore.UsedBytes == 0 && pol.Open() == 0
+			idle = q == 0 && s == 0 && f.Tasks.Reveals.SlotsInUse() == 0 && f.UsedBytes == 0 && pol.Open() == 0
 		})
 		return idle
 	})

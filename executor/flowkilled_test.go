@@ -140,7 +140,7 @@ func (k *killing) strike(c *turn.Core) bool {
 		}
 		f, found := c.Answerer.(*tasks.TaskAnswerer), false
 		for _, t := range d.InFlight[0].Batch.Tasks {
-			ta := &f.TaskStore.List[t]
+			ta := &f.Tasks.List[t]
 			if q := c.Ledger.RequestIn(ta.Req); ta.Inputs[0] >= 0 && q != nil && !q.Job.Answered {
 				in := q.Job.Input(int(q.Sample), 0)
 				k.struck[int(in[0])|int(in[1])<<8].Add(1)

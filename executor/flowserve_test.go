@@ -60,8 +60,8 @@ func empty(t *testing.T, x *Executor) {
 		c.CallInRound(func() {
 			f := c.Answerer.(*tasks.TaskAnswerer)
 			left = ""
-			if requests+slots+f.TaskStore.Reveals.SlotsInUse() > 0 || f.TaskStore.UsedBytes > 0 {
-				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", requests, slots, f.TaskStore.Reveals.SlotsInUse(), f.TaskStore.UsedBytes)
+			if requests+slots+f.Tasks.Reveals.SlotsInUse() > 0 || f.UsedBytes > 0 {
+				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", requests, slots, f.Tasks.Reveals.SlotsInUse(), f.UsedBytes)
 			}
 			for _, s := range c.Services {
 				if w, r := s.Waiting.Load(), s.Running.Load(); left == "" && w+r != 0 {

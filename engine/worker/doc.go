@@ -21,7 +21,7 @@
 // In which order to read:
 //
 // Frames and messages: frame.go, message.go, swap.go. The worker's side:
-// serve_linux.go, control_linux.go, stage_linux.go, swap_linux.go, and the engines
+// serve_linux.go, control_linux.go, stage_linux.go, stagetable.go, swap_linux.go, and the engines
 // onnx.go and replay_linux.go. The parent's side: process_linux.go,
 // memory_linux.go, slots.go, cache_linux.go. Measuring: engine_linux.go,
 // probe_linux.go. Other hosts: link.go, skew.go, joinserver_linux.go, joined_linux.go

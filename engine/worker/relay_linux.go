@@ -16,7 +16,7 @@ func (g *joinedWorker) relay(ctl *net.UnixConn) error {
 	g.ctl = ctl
 	g.ctlMu.Unlock()
 	err := g.handleCommands(ctl)
-	g.conn.Close()
+	g.link.conn.Close()
 	ctl.Close()
 	<-g.ended
 	for _, s := range g.segments() {
@@ -115,14 +115,14 @@ func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 		}
 		// The host decides which CPUs and which library its worker uses.
 		h.Device.CPUs, h.Device.Threads, h.Library = nil, 0, ""
-		return g.writeJSON(t, h)
+		return g.link.writeJSON(t, h)
 	case TypeLoad:
 		s, err := parseJSON[StageSpec](t, p)
 		if err != nil {
 			return err
 		}
 		g.expectStage(&s)
-		return g.writeJSON(t, s)
+		return g.link.writeJSON(t, s)
 	case TypeKeep:
 		k, err := parseJSON[KeepRequest](t, p)
 		if err != nil {
@@ -132,14 +132,14 @@ func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 			return fmt.Errorf("%w: memory of this machine for a model of another host", ErrProtocol)
 		}
 		g.expectStage(&k.Stage)
-		return g.writeJSON(t, k)
+		return g.link.writeJSON(t, k)
 	case TypeSwap:
 		g.mu.Lock()
 		g.swapSentAt = monotonic()
 		g.mu.Unlock()
-		return g.write(t, p, nil)
+		return g.link.write(t, p, nil)
 	case TypePrepare:
-		return g.write(t, p, nil)
+		return g.link.write(t, p, nil)
 	case TypeShutdown:
 		return errShutdown
 	}
@@ -162,5 +162,5 @@ func (g *joinedWorker) sendRun(r *relayState, p []byte) error {
 	g.pendingRuns = append(g.pendingRuns, pendingRun{run, outputBytes, monotonic()})
 	g.mu.Unlock()
 	remoteRun := RunCommand{ID: run.ID, Stage: run.Stage, Batch: run.Batch, InputOffset: uint64(inputBytes)}
-	return g.write(TypePush, AppendRun(nil, &remoteRun)[HeaderSize:], seg.Data[run.InputOffset:int64(run.InputOffset)+inputBytes])
+	return g.link.write(TypePush, AppendRun(nil, &remoteRun)[HeaderSize:], seg.Data[run.InputOffset:int64(run.InputOffset)+inputBytes])
 }

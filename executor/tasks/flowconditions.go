@@ -118,7 +118,7 @@ func (f *applicationAnswerer) outputValue(task int32, declared *declaredValue) (
 	if data == nil {
 		return nil, false
 	}
-	t := &f.core.Services[f.store.List[task].Service].Outputs[declared.tensor]
+	t := &f.core.Services[f.store.Tasks.List[task].Service].Outputs[declared.tensor]
 	return tensorValue(declared.valueType, t.Shape[1:], t.Datatype, data), true
 }
 

@@ -12,7 +12,7 @@ import (
 // tasks one after the other, or the client's input where the list says so. A task of a fan-out reads its item of
 // an output that has several. It returns nil if the request is over, or fails because the input does not exist.
 func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
-	ta, itemIndex := &f.List[task], f.facts[task].item
+	ta, itemIndex := &f.Tasks.List[task], f.facts[task].item
 	q := f.core.Ledger.RequestIn(ta.Req)
 	if q == nil || q.Job.Answered {
 		return nil
@@ -53,14 +53,14 @@ func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
 // readsText returns true if one of the inputs of a task is a text.
 func readsText(f *TaskAnswerer, ta *policy.Task) bool {
 	return slices.ContainsFunc(ta.Inputs, func(in int32) bool {
-		return in >= 0 && slices.ContainsFunc(f.core.Services[f.List[in].Service].Outputs, func(t turn.Tensor) bool { return t.Text })
+		return in >= 0 && slices.ContainsFunc(f.core.Services[f.Tasks.List[in].Service].Outputs, func(t turn.Tensor) bool { return t.Text })
 	})
 }
 
 // FillInput computes the i-th input of a task's model into dst, by the step before the model. If the module has no
 // such step, it returns false.
 func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
-	s, ta, facts := &f.store.Apps, &f.store.List[task], &f.store.facts[task]
+	s, ta, facts := &f.store.Apps, &f.store.Tasks.List[task], &f.store.facts[task]
 	if s.serviceSteps == nil {
 		return false
 	}
@@ -83,7 +83,7 @@ func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
 		if in < 0 {
 			continue
 		}
-		for k := range f.core.Services[f.store.List[in].Service].Outputs {
+		for k := range f.core.Services[f.store.Tasks.List[in].Service].Outputs {
 			s.readTensors = append(s.readTensors, f.store.outputOf(in, k))
 		}
 	}
@@ -111,7 +111,7 @@ func (f *TaskAnswerer) inputSource(ta *policy.Task, q *turn.Request, i int) []by
 	for _, in := range ta.Inputs {
 		n := len(q.Job.Inputs)
 		if in >= 0 {
-			n = len(f.core.Services[f.List[in].Service].Outputs)
+			n = len(f.core.Services[f.Tasks.List[in].Service].Outputs)
 		}
 		switch {
 		case i >= n:
