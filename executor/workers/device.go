@@ -61,7 +61,7 @@ func (w *WorkerBackend) RunBatch(b *turn.Batch) {
 	*r = stageRun{id: w.nextRunID, Batch: b, device: d, stage: hop.Stage, size: len(b.Tasks)}
 	w.nextRunID++
 	batchRunOf(b).run = r
-	if orderRunnerOf(w).lacksNetwork(d, r.stage) {
+	if w.lacksNetwork(d, r.stage) {
 		b.ReturnReason = policy.ReturnNotLoaded
 		w.core.Batches.FailBatch(b, policy.ReasonFailed, nil)
 		w.freeRun(r)

@@ -128,7 +128,7 @@ func (k *supervisor) startWorkers(ctx context.Context) error {
 	}
 	for _, d := range k.ownDevices {
 		if d.Networks != nil {
-			slotCutterOf(k).markResidentsLoaded(d)
+			k.markResidentsLoaded(d)
 		}
 		d.Generation, d.pinned = 1, d.Process.AllPinned()
 	}
@@ -381,7 +381,7 @@ func (k *supervisor) restartWorker(d *Device, cfg worker.Config) (*worker.Proces
 		return nil, err
 	}
 	var first []worker.Swap
-	if d.Networks != nil && !k.core.CallInRound(func() { first, err = slotCutterOf(k).cutResidentSlots(d) }) {
+	if d.Networks != nil && !k.core.CallInRound(func() { first, err = k.cutResidentSlots(d) }) {
 		err = turn.ErrClosed
 	}
 	if err == nil {

@@ -104,13 +104,13 @@ func (w *WorkerBackend) HandleEvent(n *turn.BackendEvent) {
 		}
 	case eventSwapped:
 		if n.Generation == d.Generation && d.Process != nil {
-			orderRunnerOf(w).handleSwapResult(d, n)
+			w.handleSwapResult(d, n)
 		}
 	case eventBack:
 		proc := n.Result.(*worker.Process)
 		d.Process, d.Generation, d.cpuTotal, d.pinned, d.pulse = proc, n.Generation, 0, proc.AllPinned(), cpuPulse{}
 		if d.Networks != nil {
-			slotCutterOf(w.Supervisor).markResidentsLoaded(d)
+			w.Supervisor.markResidentsLoaded(d)
 		}
 		w.setUp(d, true)
 		w.core.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: d.Index})
@@ -140,7 +140,7 @@ func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 	}
 	if d.Networks != nil {
 		d.Networks.addOverlap(start, end)
-		defer orderRunnerOf(w).sendNextOrder(d)
+		defer w.sendNextOrder(d)
 	}
 	defer w.sendRuns(d)
 	b := r.Batch
@@ -213,7 +213,7 @@ func (w *WorkerBackend) EvictBatch(*turn.Batch, bool) { w.core.Stats.IgnoredActi
 // not loaded at first. There, an order is answered at once: it is refused unless it asks for what is the case.
 func (w *WorkerBackend) LoadNetwork(o turn.LoadOrder) {
 	if d := w.Devices[o.Device]; d.Networks != nil {
-		orderRunnerOf(w).takeOrder(d, o)
+		w.takeOrder(d, o)
 		return
 	}
 	reason := policy.ReturnReason(0)
@@ -294,7 +294,7 @@ func (w *WorkerBackend) Watch(now, paused time.Duration) {
 
 		// Does a load hang? Time in which no round ran does not count.
 		if d.Networks != nil {
-			if d.Networks.orderStartedAt += paused; orderRunnerOf(w).isLoadOverdue(d, now) {
+			if d.Networks.orderStartedAt += paused; w.isLoadOverdue(d, now) {
 				w.core.Options.Log.Error("worker hangs in a load and is killed", "device", d.Index, "kind", d.Kind, "network", w.core.Tables.Networks[d.Networks.CurrentOrder.Network].Name, "for", now-d.Networks.orderStartedAt)
 				d.Process.Kill()
 				continue
