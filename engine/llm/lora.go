@@ -47,14 +47,14 @@ type Adapter struct {
 
 // findAdapters finds out, for Probe, whether a server has adapters that get their weight with each request, as
 // llama-server does: it then lists them at /lora-adapters.
-func (s probe) findAdapters(ctx context.Context) error {
-	if s.server.Abilities.LoRA != NoLoRA || s.server.Abilities.Switch == Router { // a router's adapters belong to its models
+func (s *Server) findAdapters(ctx context.Context) error {
+	if s.Abilities.LoRA != NoLoRA || s.Abilities.Switch == Router { // a router's adapters belong to its models
 		return nil
 	}
-	list, err := s.server.Adapters().weightedAdapters(ctx)
+	list, err := s.Adapters().weightedAdapters(ctx)
 	switch {
 	case err == nil && len(list) > 0:
-		s.server.Abilities.LoRA = LoRAWeighted
+		s.Abilities.LoRA = LoRAWeighted
 	case errors.Is(err, ErrGone) || ctx.Err() != nil:
 		return err
 	}

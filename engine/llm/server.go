@@ -67,17 +67,13 @@ func Probe(ctx context.Context, address string, options ...Option) (*Server, err
 	for _, m := range models {
 		s.Abilities.Models = append(s.Abilities.Models, m.ID)
 	}
-	p := probe{s}
-	for _, ask := range []func(context.Context) error{p.findLlamaServer, p.vLLM, p.sgLang, p.findOllama, p.findLlamaSwap, p.findMetrics, p.findAdapters} {
+	for _, ask := range []func(context.Context) error{s.findLlamaServer, s.findVLLM, s.findSGLang, s.findOllama, s.findLlamaSwap, s.findMetrics, s.findAdapters} {
 		if err := ask(ctx); err != nil {
 			return nil, fmt.Errorf("asking %s what it can do: %w", c.Address(), err)
 		}
 	}
 	return s, nil
 }
-
-// probe finds out of which kind a server is.
-type probe struct{ server *Server }
 
 // listedModel is a model in a server's list.
 type listedModel struct {
@@ -123,22 +119,22 @@ func (s *Server) getIfPresent(ctx context.Context, path string, result any) (boo
 
 // findLlamaServer recognises llama-server, with a model of its own (by /props) or as a router (by models that have a
 // status). Both can render chats.
-func (s probe) findLlamaServer(ctx context.Context) error {
+func (s *Server) findLlamaServer(ctx context.Context) error {
 	var props struct {
 		Slots    int    `json:"total_slots"`
 		Template string `json:"chat_template"`
 		Role     string `json:"role"`
 	}
-	ok, err := s.server.getIfPresent(ctx, "/props", &props)
+	ok, err := s.getIfPresent(ctx, "/props", &props)
 	if err != nil {
 		return err
 	}
 	if ok && (props.Slots > 0 || props.Template != "" || props.Role != "") {
-		s.server.Abilities.Slots, s.server.Abilities.Template = props.Slots, true
+		s.Abilities.Slots, s.Abilities.Template = props.Slots, true
 	}
-	list, err := s.server.listModels(ctx, "/models")
+	list, err := s.listModels(ctx, "/models")
 	if err == nil && slices.ContainsFunc(list, func(m listedModel) bool { return m.Status != nil }) {
-		s.server.Abilities.Switch, s.server.Abilities.Template = Router, true
+		s.Abilities.Switch, s.Abilities.Template = Router, true
 	}
 	if errors.Is(err, ErrGone) {
 		return err
@@ -146,72 +142,72 @@ func (s probe) findLlamaServer(ctx context.Context) error {
 	return nil
 }
 
-// vLLM recognises vLLM in sleep mode by the answer of /is_sleeping.
-func (s probe) vLLM(ctx context.Context) error {
+// findVLLM recognises vLLM in sleep mode by the answer of /is_sleeping.
+func (s *Server) findVLLM(ctx context.Context) error {
 	var sleep struct {
 		Sleeping *bool `json:"is_sleeping"`
 	}
-	ok, err := s.server.getIfPresent(ctx, "/is_sleeping", &sleep)
+	ok, err := s.getIfPresent(ctx, "/is_sleeping", &sleep)
 	if ok && sleep.Sleeping != nil {
-		s.server.Abilities.Switch = Sleeper
+		s.Abilities.Switch = Sleeper
 	}
 	return err
 }
 
-// sgLang recognises SGLang by /get_server_info, which also says whether adapters can be loaded, and memory released.
-func (s probe) sgLang(ctx context.Context) error {
+// findSGLang recognises SGLang by /get_server_info, which also says whether adapters can be loaded, and memory released.
+func (s *Server) findSGLang(ctx context.Context) error {
 	var info struct {
 		Most  int    `json:"max_running_requests"`
 		Saver bool   `json:"enable_memory_saver"`
 		Path  string `json:"model_path"`
 		LoRA  bool   `json:"enable_lora"`
 	}
-	ok, err := s.server.getIfPresent(ctx, "/get_server_info", &info)
+	ok, err := s.getIfPresent(ctx, "/get_server_info", &info)
 	if !ok || info.Path == "" {
 		return err
 	}
-	s.server.Abilities.Slots, s.server.Abilities.ContinueChat = info.Most, true
+	s.Abilities.Slots, s.Abilities.ContinueChat = info.Most, true
 	if info.LoRA {
-		s.server.Abilities.LoRA = LoRABesideModel
+		s.Abilities.LoRA = LoRABesideModel
 	}
 	if info.Saver {
-		s.server.Abilities.Switch = Releaser
+		s.Abilities.Switch = Releaser
 	}
 	return nil
 }
 
 // findOllama recognises Ollama by its list of loaded models, /api/ps.
-func (s probe) findOllama(ctx context.Context) error {
+func (s *Server) findOllama(ctx context.Context) error {
 	var running struct {
 		Models *[]json.RawMessage `json:"models"`
 	}
-	ok, err := s.server.getIfPresent(ctx, "/api/ps", &running)
+	ok, err := s.getIfPresent(ctx, "/api/ps", &running)
 	if ok && running.Models != nil {
-		s.server.Abilities.Switch = KeepAlive
+		s.Abilities.Switch = KeepAlive
 	}
 	return err
 }
 
 // findLlamaSwap recognises llama-swap by its list of loaded models, /running.
-func (s probe) findLlamaSwap(ctx context.Context) error {
+func (s *Server) findLlamaSwap(ctx context.Context) error {
 	var running struct {
 		Running *[]json.RawMessage `json:"running"`
 	}
-	ok, err := s.server.getIfPresent(ctx, "/running", &running)
+	ok, err := s.getIfPresent(ctx, "/running", &running)
 	if ok && running.Running != nil {
-		s.server.Abilities.Switch = Swapper
+		s.Abilities.Switch = Swapper
 	}
 	return err
 }
 
 // findMetrics finds out whether the server has metrics that State can read. vLLM's metrics also show that it is
 // vLLM, which can load named adapters and continue chats.
-func (s probe) findMetrics(ctx context.Context) error {
-	if s.server.Abilities.Switch == Router { // a router's metrics are those of a loaded model
-		s.server.Abilities.Metrics = true
+func (s *Server) findMetrics(ctx context.Context) error {
+	if s.Abilities.Switch == Router { // a router's metrics are those of a loaded model
+		s.Abilities.Metrics = true
 		return nil
 	}
-	data, err := s.server.Call(ctx, http.MethodGet, "/metrics", nil)
+	data, err := s.Call(ctx, http.MethodGet, "/metrics", nil)
 	if err != nil {
 		if errors.Is(err, ErrGone) {
 			return err
@@ -219,9 +215,9 @@ func (s probe) findMetrics(ctx context.Context) error {
 		return nil
 	}
 	text := string(data)
-	s.server.Abilities.Metrics = strings.Contains(text, "llamacpp:") || strings.Contains(text, "vllm:") || strings.Contains(text, "sglang:")
+	s.Abilities.Metrics = strings.Contains(text, "llamacpp:") || strings.Contains(text, "vllm:") || strings.Contains(text, "sglang:")
 	if strings.Contains(text, "vllm:") {
-		s.server.Abilities.LoRA, s.server.Abilities.ContinueChat = LoRANamed, true
+		s.Abilities.LoRA, s.Abilities.ContinueChat = LoRANamed, true
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 	}
 	var dec Decoder
 	descriptorBuf := make([]byte, unix.CmsgSpace(16*4))
-	r := relayState{server: server{segments: map[uint32]*Segment{}}}
+	r := server{segments: map[uint32]*Segment{}} // of the parent: the part that needs no engine
 	defer func() { g.setSegments(&r) }()
 	for {
 		// Read frames, with the descriptors that come beside them, and carry them out.
@@ -52,7 +52,7 @@ func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 		if !ok {
 			n, oobn, _, _, err := ctl.ReadMsgUnix(dec.Space(), descriptorBuf)
 			if oobn > 0 {
-				if err := r.server.control.takeDescriptors(descriptorBuf[:oobn]); err != nil {
+				if err := r.control.takeDescriptors(descriptorBuf[:oobn]); err != nil {
 					return err
 				}
 			}
@@ -71,19 +71,15 @@ func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 	}
 }
 
-// relayState keeps the segments that the parent attached: the part of a server
-// that needs no engine.
-type relayState struct{ server server }
-
 // setSegments keeps the attached segments until the connection has ended, because outputs may still arrive in them.
 // relay closes them then.
-func (g *joinedWorker) setSegments(r *relayState) {
-	for _, fd := range r.server.control.fds {
+func (g *joinedWorker) setSegments(r *server) {
+	for _, fd := range r.control.fds {
 		unix.Close(fd)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.attachedSegments = r.server.segments
+	g.attachedSegments = r.segments
 }
 
 // segments returns the segments that were attached.
@@ -95,17 +91,17 @@ func (g *joinedWorker) segments() map[uint32]*Segment {
 
 // handleCommand handles a frame of the parent (the process that uses the worker): most go on to the host (the other
 // machine), without what is of this machine only. Segments, shared memory, stay here.
-func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
+func (g *joinedWorker) handleCommand(r *server, t Type, p []byte) error {
 	switch t {
 	case TypeRun:
 		return g.sendRun(r, p)
 	case TypeSegment:
-		ready, err := r.server.segment(p)
+		ready, err := r.segment(p)
 		if err != nil {
 			return err
 		}
 		g.mu.Lock()
-		g.outputSegment = r.server.outputSegment
+		g.outputSegment = r.outputSegment
 		g.mu.Unlock()
 		return g.replyJSON(TypeReady, ready)
 	case TypeHello:
@@ -148,14 +144,14 @@ func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 
 // sendRun sends a run to the host, the other machine, as a push frame with its input, which lies in shared memory
 // here.
-func (g *joinedWorker) sendRun(r *relayState, p []byte) error {
+func (g *joinedWorker) sendRun(r *server, p []byte) error {
 	run, err := ParseRun(p)
 	if err != nil {
 		return err
 	}
 	inputBytes, outputBytes, ok := g.stages.stage(run.Stage).tensorBytes(run.Batch)
-	seg := r.server.segments[run.Segment]
-	if !ok || seg == nil || r.server.outputSegment == nil || int64(run.InputOffset) > int64(len(seg.Data))-inputBytes || int64(run.OutputOffset) > int64(len(r.server.outputSegment.Data))-outputBytes {
+	seg := r.segments[run.Segment]
+	if !ok || seg == nil || r.outputSegment == nil || int64(run.InputOffset) > int64(len(seg.Data))-inputBytes || int64(run.OutputOffset) > int64(len(r.outputSegment.Data))-outputBytes {
 		return fmt.Errorf("%w: run of stage %d, batch %d, in segment %d", ErrProtocol, run.Stage, run.Batch, run.Segment)
 	}
 	g.mu.Lock()
