@@ -90,7 +90,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	}
 	plan, err := readPlan(path)
 	if err != nil {
-		return withCode(exitUsage, err)
+		return err
 	}
 	in := check.GateInput{Plan: plan, Tolerances: tolerances, ServerFindings: refusedByServe}
 	if !o.noSolve {

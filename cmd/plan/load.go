@@ -88,11 +88,8 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if err := o.checkFlags(); err != nil {
 		return err
 	}
-	plan, err := readPlan(o.plan)
+	plan, err := p.readPlan(o.plan)
 	if err != nil {
-		return withCode(exitUsage, err)
-	}
-	if err := p.checkTypedFlags(plan.Kind); err != nil {
 		return err
 	}
 	text, err := textTables(plan)

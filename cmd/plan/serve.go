@@ -179,11 +179,8 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return err
 	}
-	plan, err := readPlan(path)
+	plan, err := p.readPlan(path)
 	if err != nil {
-		return withCode(exitUsage, err)
-	}
-	if err := p.checkTypedFlags(plan.Kind); err != nil {
 		return err
 	}
 	keys, err := o.clientKeys(plan)

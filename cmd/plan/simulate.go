@@ -118,11 +118,8 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	}
 
 	// Build the scenario and the arrivals.
-	plan, err := readPlan(path)
+	plan, err := p.readPlan(path)
 	if err != nil {
-		return withCode(exitUsage, err)
-	}
-	if err := p.checkTypedFlags(plan.Kind); err != nil {
 		return err
 	}
 	o.repeatStatedRuns(p, plan)

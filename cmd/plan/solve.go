@@ -251,7 +251,7 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 	}
 	if o.runningPlan != "" {
 		if r.RunningPlan, err = readPlan(o.runningPlan); err != nil {
-			return r.Inputs, nil, withCode(exitUsage, err)
+			return r.Inputs, nil, err
 		}
 		if err := r.addFile("running", o.runningPlan); err != nil {
 			return r.Inputs, nil, err
