@@ -92,7 +92,7 @@ func (e *echoBackend) postLater(d time.Duration, n turn.BackendEvent) {
 func (e *echoBackend) RunBatch(b *turn.Batch) {
 	e.running[b.Serial] = &echoRun{b: b, tokens: e.evictedTokens[b.Tasks[0]]}
 	delete(e.evictedTokens, b.Tasks[0])
-	e.c.Batches.TellStarted(b, b.Device(), e.c.Now())
+	e.c.Batches.TellStarted(b, b.Device(), e.c.Loop.Now())
 	e.postLater(time.Millisecond, turn.BackendEvent{Kind: eventToken, Device: b.Device(), Id: b.Serial})
 }
 
@@ -120,7 +120,7 @@ func (e *echoBackend) addToken(s *echoRun) {
 		return
 	}
 	delete(e.running, b.Serial)
-	now := e.c.Now()
+	now := e.c.Loop.Now()
 	e.c.Answerer.TakeOutputs(b, echoOutputs{e.c, b})
 	e.c.Batches.FinishHop(b, b.Device(), b.DispatchedAt, now)
 }
@@ -157,13 +157,13 @@ func (e *echoBackend) EvictBatch(b *turn.Batch, keepState bool) {
 
 // LoadNetwork refuses all orders.
 func (e *echoBackend) LoadNetwork(o turn.LoadOrder) {
-	now := e.c.Now()
+	now := e.c.Loop.Now()
 	e.c.TellLoaded(&o, now, now, policy.ReturnRefused)
 }
 
 // PlaceInputs answers at once.
 func (e *echoBackend) PlaceInputs(task, device, ticket int32) {
-	now := e.c.Now()
+	now := e.c.Loop.Now()
 	e.c.TellPlaced(task, device, ticket, now, now)
 }
 

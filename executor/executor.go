@@ -191,11 +191,11 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 
 	// Set arrival and deadline on the core's clock.
 	j.Client = policy.ClientNumber(req.Client)
-	now := c.Now()
+	now := c.Loop.Now()
 	j.ArrivedAt = now
 	if !req.Received.IsZero() {
 		// The request may have arrived before the plan came into force.
-		j.ArrivedAt = min(max(req.Received.Sub(c.Epoch()), 0), now)
+		j.ArrivedAt = min(max(req.Received.Sub(c.Loop.Epoch()), 0), now)
 	}
 	budget := m.Slo
 	if req.Timeout > 0 {

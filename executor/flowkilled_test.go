@@ -118,7 +118,7 @@ func (k *killing) kill(kills, total int64) {
 			if k.requests.Load() < (k.kills.Load()+1)*total/(kills+2) {
 				return false
 			}
-			c.CallInRound(func() { done = k.strike(c) })
+			c.Loop.CallInRound(func() { done = k.strike(c) })
 			return done
 		})
 		k.kills.Add(1)
@@ -168,7 +168,7 @@ func (k *killing) run(t *testing.T, total, kills int64) {
 		refused += n
 	}
 	c, loads, aborted := k.x.core.Load(), int64(0), int64(0)
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		aborted = c.Stats.AbortedBatches
 		for _, d := range workersOf(c).OwnDevices {
 			loads += d.Networks.Loads

@@ -57,7 +57,7 @@ func empty(t *testing.T, x *Executor) {
 	c, left := x.core.Load(), ""
 	for range 3000 {
 		requests, slots := held(x)
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			f := c.Answerer.(*tasks.TaskAnswerer)
 			left = ""
 			if requests+slots+f.Tasks.Reveals.SlotsInUse() > 0 || f.UsedBytes > 0 {
@@ -137,7 +137,7 @@ func TestStuckEnsembleAWorkerHangs(t *testing.T) {
 	x := open(t, p, replayOptions(false))
 	c := x.core.Load()
 	var pid int
-	c.CallInRound(func() { pid = workersOf(c).Devices[2].Process.PID() })
+	c.Loop.CallInRound(func() { pid = workersOf(c).Devices[2].Process.PID() })
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestStuckEnsembleAMergeWaitsForADroppedBranch(t *testing.T) {
 		}()
 		c := x.core.Load()
 		until(func() (in bool) {
-			c.CallInRound(func() {
+			c.Loop.CallInRound(func() {
 				in = c.Answerer.(*tasks.TaskAnswerer).Modules.Series[2].Tasks == int64(i+1) || i == 3 && c.Ledger.Pending() < 4
 			})
 			return in

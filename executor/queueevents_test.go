@@ -154,7 +154,7 @@ func TestQueuesEventsEvicted(t *testing.T) {
 	<-s.first
 	c := d.x.core.Load()
 	for range 3 {
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			for slot := range int32(64) {
 				b := c.Batches.BatchIn(slot)
 				if b != nil {

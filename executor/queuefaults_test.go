@@ -25,7 +25,7 @@ func TestEvictedRequestsKeepTheirText(t *testing.T) {
 	}
 	c, rng, evicted := d.x.core.Load(), rand.New(rand.NewPCG(1, 2)), 0
 	for open := true; open; time.Sleep(3 * time.Millisecond) {
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			for slot := range int32(64) {
 				b := c.Batches.BatchIn(slot)
 				if b != nil && rng.IntN(3) == 0 {

@@ -112,7 +112,7 @@ func TestLlamaTextSurvivesEvictions(t *testing.T) {
 	c := d.x.core.Load()
 	evicted := map[int32]int{}
 	for open := true; open; time.Sleep(5 * time.Millisecond) {
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			for slot := range int32(64) {
 				b := c.Batches.BatchIn(slot)
 				if b == nil || evicted[b.Tasks[0]] >= 2 {

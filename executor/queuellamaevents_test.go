@@ -48,7 +48,7 @@ func TestLlamaEventsSurviveEvictions(t *testing.T) {
 					over = true
 				default:
 				}
-				core.CallInRound(func() {
+				core.Loop.CallInRound(func() {
 					for slot := range int32(64) {
 						b := core.Batches.BatchIn(slot)
 						if b == nil || evicted >= 2 {

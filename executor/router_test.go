@@ -198,7 +198,7 @@ func nothingHeld(t *testing.T, x *Executor) {
 			return
 		}
 		q, s := held(x)
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			left = ""
 			if n := f.Tasks.Reveals.SlotsInUse(); q+s+n > 0 || f.UsedBytes > 0 {
 				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.UsedBytes)

@@ -180,7 +180,7 @@ func (f *TaskAnswerer) DropRequest(slot int32) {
 // outputs have no space there is refused.
 func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	c := f.core
-	begin := c.Now()
+	begin := c.Loop.Now()
 	for k, t := range b.Tasks {
 		req := f.Tasks.List[t].Req
 		r, j := &f.requests[req], c.Ledger.RequestIn(req).Job
@@ -194,7 +194,7 @@ func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	}
 	c.Stats.Egress.Count++
 	f.Modules.countBatch(b.Service.Index, b.InferTime)
-	b.CopyTime = c.Now() - begin
+	b.CopyTime = c.Loop.Now() - begin
 	c.Stats.RecordBatch(b)
 }
 
@@ -214,7 +214,7 @@ func (f *TaskAnswerer) outcome(t int32) policy.Outcome {
 
 // BatchEnded ends the tasks of a batch and reveals the tasks that follow.
 func (f *TaskAnswerer) BatchEnded(b *turn.Batch, _ int32) {
-	f.core.Stats.RecordReport(b, f.core.Now())
+	f.core.Stats.RecordReport(b, f.core.Loop.Now())
 	f.Tasks.FinishTasks(b.Tasks)
 }
 
@@ -223,7 +223,7 @@ func (f *TaskAnswerer) BatchEnded(b *turn.Batch, _ int32) {
 func (f *TaskAnswerer) FollowTask(t int32) {
 	req := f.Tasks.List[t].Req
 	r := &f.requests[req]
-	r.lastTask, r.toldAt = t, f.core.Now()
+	r.lastTask, r.toldAt = t, f.core.Loop.Now()
 	f.takePart(t, r)
 	f.advance(func() { f.controlOf(req).TaskEnded(t, f.outcome(t), &f.Tasks.Reveals) })
 }
@@ -234,7 +234,7 @@ func (f *TaskAnswerer) NoteTask(r *policy.RevealedTask) {
 	for int(r.Task) >= len(f.facts) {
 		f.facts = append(f.facts, taskFacts{})
 	}
-	f.facts[r.Task] = taskFacts{item: r.Item, generationStep: r.Ask, revealedAt: f.core.LastEventTime()}
+	f.facts[r.Task] = taskFacts{item: r.Item, generationStep: r.Ask, revealedAt: f.core.Loop.LastTime()}
 	f.Modules.countWaiting(r.Service, false)
 }
 
@@ -248,7 +248,7 @@ func (f *TaskAnswerer) ForgetTask(t int32) {
 }
 
 // HandleEvent implements policy.TaskHost.
-func (f *TaskAnswerer) HandleEvent(ev policy.Event) { f.core.TellPolicy(ev) }
+func (f *TaskAnswerer) HandleEvent(ev policy.Event) { f.core.Loop.TellPolicy(ev) }
 
 // AnswerRequest implements policy.TaskHost: a request is complete, so it answers the request's job if this was its
 // last sample. Its slot is freed when no task is in a batch.
@@ -258,7 +258,7 @@ func (f *TaskAnswerer) AnswerRequest(req int32) {
 	if j := q.Job; !j.Answered {
 		f.completeAnswer(req, q, r)
 		if j.RemainingSamples--; j.RemainingSamples == 0 {
-			now := c.Now()
+			now := c.Loop.Now()
 			j.Outcome, j.IsLate = turn.OutcomeServed, now > j.Deadline
 			c.Stats.RecordServedTasks(j, r.inferTime, r.gatherTime, now, r.toldAt)
 			c.Ledger.AnswerJob(j)

@@ -76,7 +76,7 @@ func (g *instanceAgent) instance() *policy.Instance {
 // called in a goroutine of its own, and the end of the run comes back to the event loop as an event.
 func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	t := JobText(j)
-	s := &servedRequest{agent: g, b: b, serial: b.Serial, text: t, runNumber: t.startRun(), beganAt: g.core.Now()}
+	s := &servedRequest{agent: g, b: b, serial: b.Serial, text: t, runNumber: t.startRun(), beganAt: g.core.Loop.Now()}
 	s.maxPause = g.pieceTimeout(j)
 	s.lastPieceAt.Store(int64(s.beganAt))
 	g.running[b.Serial] = s
@@ -114,10 +114,10 @@ func (g *instanceAgent) finishRun(s *servedRequest, result *runResult) {
 		delete(g.running, s.serial)
 		s.text.result = result.result
 		c.Answerer.TakeOutputs(s.b, nil)
-		c.Batches.FinishHop(s.b, g.device, s.beganAt, c.Now())
+		c.Batches.FinishHop(s.b, g.device, s.beganAt, c.Loop.Now())
 	case s.text.answered.Load(): // nobody waits for the answer, so the request ends here
 		delete(g.running, s.serial)
-		c.Batches.FinishHop(s.b, g.device, s.beganAt, c.Now())
+		c.Batches.FinishHop(s.b, g.device, s.beganAt, c.Loop.Now())
 	case s.returnReason != 0:
 		g.returnToPolicy(s, s.returnReason, result.tokens)
 	case errors.Is(result.err, llm.ErrFull):
@@ -228,7 +228,7 @@ func (g *instanceAgent) handleLoss(reason string) {
 	}
 	g.pendingOrders, g.orderRunning, g.loadedNetwork = g.pendingOrders[:0], false, -1
 	g.maxOwnRequests.Store(-1)
-	g.core.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	g.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, s := range g.runningRequests() { // they go back here because the policy did not abort them
 		s.text.revokeRun(errTakenOver)
 		_, tokens, _ := s.text.PartialOf(s.runNumber)
@@ -252,6 +252,6 @@ func (g *instanceAgent) handleReady() {
 		ev.Value, ev.Limit = int64(cost.MaxSequences), int32(cost.KVTokens)
 	}
 	g.core.Options.Log.Info("an instance works", "instance", g.name)
-	g.core.TellPolicy(ev)
+	g.core.Loop.TellPolicy(ev)
 	g.core.Flush()
 }

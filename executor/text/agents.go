@@ -75,7 +75,7 @@ func (a *agentBackend) RunBatch(b *turn.Batch) {
 		a.core.Batches.ReturnBatch(b, policy.ReturnFull)
 	default:
 		g.startRequest(b, q.Job)
-		a.core.Batches.TellStarted(b, g.device, a.core.Now())
+		a.core.Batches.TellStarted(b, g.device, a.core.Loop.Now())
 	}
 	g.showState()
 }

@@ -60,7 +60,7 @@ func (s *servedRequest) answer(ctx context.Context, gen int32) *runResult {
 	if earlierTokens > 0 {
 		s.agent.series.resumedRuns.Inc()
 	}
-	return s.agent.control.writeAnswer(ctx, &answerRun{text: t, runNumber: s.runNumber, clock: s.agent.core.Now, onPiece: func() { s.lastPieceAt.Store(int64(s.agent.core.Now())) }, onTokens: func(tokens int) {
+	return s.agent.control.writeAnswer(ctx, &answerRun{text: t, runNumber: s.runNumber, clock: s.agent.core.Loop.Now, onPiece: func() { s.lastPieceAt.Store(int64(s.agent.core.Loop.Now())) }, onTokens: func(tokens int) {
 		s.reportProgress(gen, earlierTokens, tokens)
 		earlierTokens = tokens
 	}})

@@ -99,7 +99,7 @@ func (g *instanceAgent) checkStatus(ctx context.Context) {
 // modelAndRequests returns the loaded model, or "" if there is none or an order is running, and the number of our
 // requests that the server has.
 func (g *instanceAgent) modelAndRequests() (model string, ours int) {
-	g.core.CallInRound(func() {
+	g.core.Loop.CallInRound(func() {
 		if ours = len(g.running); g.loadedNetwork >= 0 && !g.orderRunning {
 			model = g.core.Tables.Networks[g.loadedNetwork].Name
 		}
@@ -118,7 +118,7 @@ func (g *instanceAgent) startNextOrder() {
 		return
 	}
 	g.pendingOrders = g.pendingOrders[:copy(g.pendingOrders, g.pendingOrders[1:])]
-	g.orderRunning, g.currentOrder, g.orderBeganAt = true, o, g.core.Now()
+	g.orderRunning, g.currentOrder, g.orderBeganAt = true, o, g.core.Loop.Now()
 	gen := g.watch.lossCount.Load()
 
 	// Bound its time by a multiple of the planned load time.
@@ -147,7 +147,7 @@ func (g *instanceAgent) startNextOrder() {
 // finishOrder handles the end of the current order to load or unload a model: it notes which model the instance
 // has, tells the policy, and starts the next order. After a failure the server is checked.
 func (g *instanceAgent) finishOrder(n *turn.BackendEvent) {
-	o, now, reason := g.currentOrder, g.core.Now(), policy.ReturnReason(n.Code)
+	o, now, reason := g.currentOrder, g.core.Loop.Now(), policy.ReturnReason(n.Code)
 	g.orderRunning = false
 	switch name := g.core.Tables.Networks[o.Network].Name; {
 	case reason != 0:

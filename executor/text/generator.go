@@ -93,7 +93,7 @@ func (g *generator) prepare(ctx context.Context) error {
 // startGeneration starts to answer a prompt. It continues the text that other generations have made of the answer.
 func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream *oip.TextStream) {
 	draft := g.answers.Draft(b.Tasks[0])
-	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, maxBytes: b.Service.Outputs[0].Bytes, beganAt: g.core.Now(), text: draft.Text, tokens: draft.Tokens, earlierTokens: draft.Tokens}
+	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, maxBytes: b.Service.Outputs[0].Bytes, beganAt: g.core.Loop.Now(), text: draft.Text, tokens: draft.Tokens, earlierTokens: draft.Tokens}
 	engine := &g.workflows.LanguageModelOf(b.Service.Index).Engines[g.core.Tables.Devices[g.device].Kind]
 
 	// Bound the time of a piece by a multiple of the planned prefill and of an iteration of a full batch.
@@ -153,7 +153,7 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 		if !errors.Is(err, llm.ErrFull) {
 			return err
 		}
-		r.lastPieceAt.Store(int64(r.generator.core.Now()))
+		r.lastPieceAt.Store(int64(r.generator.core.Loop.Now()))
 		timer := time.NewTimer(max(pause, min(fullErr.RetryAfter, maxRetryPause)))
 		select {
 		case <-timer.C:
@@ -168,7 +168,7 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 // error, which ends the generation, if the answer has no space for it, it contains a zero byte (texts are padded
 // with these), it differs from what was streamed before, or the generation no longer counts.
 func (r *generation) addPiece(t llm.Token) error {
-	r.lastPieceAt.Store(int64(r.generator.core.Now()))
+	r.lastPieceAt.Store(int64(r.generator.core.Loop.Now()))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -190,7 +190,7 @@ func (r *generation) addPiece(t llm.Token) error {
 // it is known whether the server is gone. A generation is a prompt that is being answered. A refusal by the server
 // (status 400 to 499) is the request's fault; an unknown model or key is that of the server, which counts as lost.
 func (g *generator) finishGeneration(r *generation, err error) {
-	c, b, now := g.core, r.b, g.core.Now()
+	c, b, now := g.core, r.b, g.core.Loop.Now()
 	q := c.Ledger.RequestIn(g.answers.RequestOf(b.Tasks[0]))
 	b.InferTime = now - r.beganAt
 	refusedErr, _ := errors.AsType[*llm.Error](err)
@@ -261,7 +261,7 @@ func (g *generator) handleLoss(reason string) {
 	if reason != "" {
 		g.core.Options.Log.Error("the server of a language model is lost", "instance", g.name, "why", reason, "requests", len(g.generations))
 	}
-	g.core.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	g.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, r := range g.runningGenerations() { // they go back here because the policy did not abort them
 		g.detach(r)
 		g.core.Batches.FailBatch(r.b, policy.ReasonWorkerLost, nil)
@@ -279,7 +279,7 @@ func (g *generator) handleReady() {
 	g.watch.alive.Store(true)
 	g.showState()
 	g.core.Options.Log.Info("the server of a language model works", "instance", g.name)
-	g.core.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: g.device})
+	g.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: g.device})
 	g.core.Flush()
 }
 

@@ -143,7 +143,7 @@ func (a *generatorBackend) RunBatch(b *turn.Batch) {
 		stream = nil
 	}
 	g.startGeneration(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, stream)
-	a.core.Batches.TellStarted(b, g.device, a.core.Now())
+	a.core.Batches.TellStarted(b, g.device, a.core.Loop.Now())
 }
 
 // promptOf returns the prompt of a task: what a step before the model makes, or the text that the task reads. Texts

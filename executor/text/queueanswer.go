@@ -28,7 +28,7 @@ func TextAnswersOf(c *turn.Core, plan *formats.Plan) (turn.Answerer, error) {
 // as served, records its times and lengths, and hands the answer to the client. Requests that are answered already
 // are passed over.
 func (k *TextAnswers) TakeOutputs(b *turn.Batch, _ turn.BatchOutputs) {
-	now := k.Core.Now()
+	now := k.Core.Loop.Now()
 	for _, req := range b.Tasks {
 		q := k.Core.Ledger.RequestIn(req)
 		if q == nil || q.Job.Answered || q.Job.Text == nil {

@@ -61,14 +61,14 @@ func queueStateOf(c *turn.Core) (s QueueState, ok bool) {
 		return s, false
 	}
 	read := func() {
-		now := c.Now()
+		now := c.Loop.Now()
 		s.Open = c.Ledger.Pending()
 		s.Replans = replanCounts(p.Replans())
 		for _, q := range p.QueueViews() {
 			s.Instances = append(s.Instances, instanceStateOf(c, &q, now))
 		}
 	}
-	if !c.CallInRound(read) {
+	if !c.Loop.CallInRound(read) {
 		read() // after the last round nobody writes the state any more
 	}
 	return s, true

@@ -113,13 +113,13 @@ func (a *serverBackend[S]) IsUp(device int32) bool {
 
 // answerOrder answers an order to load or unload at once. A reason other than 0 refuses it.
 func (a *serverBackend[S]) answerOrder(o turn.LoadOrder, reason policy.ReturnReason) {
-	now := a.core.Now()
+	now := a.core.Loop.Now()
 	a.core.TellLoaded(&o, now, now, reason)
 }
 
 // PlaceInputs answers at once, because a request brings to its server all that it reads.
 func (a *serverBackend[S]) PlaceInputs(task, device, ticket int32) {
-	now := a.core.Now()
+	now := a.core.Loop.Now()
 	a.core.TellPlaced(task, device, ticket, now, now)
 }
 

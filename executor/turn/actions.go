@@ -45,7 +45,7 @@ func (c *Core) Act(a *policy.Action) {
 // dispatch that cannot be carried out, because its slot is in use or it is empty, is an error of the policy: it is
 // logged, and its requests are dropped.
 func (c *Core) dispatchBatch(a *policy.Action) {
-	tasks, hops := c.loop.Dispatched(a)
+	tasks, hops := c.Loop.Dispatched(a)
 	if c.Batches.BatchIn(a.Batch) != nil || len(tasks) == 0 || len(hops) == 0 {
 		c.Options.Log.Error("the policy dispatched a batch that cannot be", "batch", a.Batch, "requests", len(tasks), "stages", len(hops), "in_use", c.Batches.BatchIn(a.Batch) != nil)
 		for _, t := range tasks {
@@ -54,7 +54,7 @@ func (c *Core) dispatchBatch(a *policy.Action) {
 		return
 	}
 	b := c.Batches.addBatch(a, tasks, hops)
-	b.Service, b.DispatchedAt = c.Services[c.Tables.Pipelines[a.Pipeline].Service], c.loop.LastTime()
+	b.Service, b.DispatchedAt = c.Services[c.Tables.Pipelines[a.Pipeline].Service], c.Loop.LastTime()
 	c.Answerer.EnterBatch(b)
 	c.Stats.recordDispatch(b)
 	c.Backends.BackendOf(b.Device()).RunBatch(b)

@@ -116,7 +116,7 @@ func (DirectAnswerer) BatchEnded(*Batch, int32) {}
 func (d DirectAnswerer) TakeOutputs(b *Batch, out BatchOutputs) {
 	c := d.Core
 	d.CopyOutputs(b, out)
-	now := c.Now()
+	now := c.Loop.Now()
 	for _, req := range b.Tasks {
 		j := c.Ledger.requests[req].Job
 		if j == nil || j.Answered {

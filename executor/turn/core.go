@@ -32,7 +32,7 @@ type Core struct {
 	requestCounts []int64         // scratch: requests by model
 	Stats         *Stats
 	Metrics       *Metrics
-	loop          *loop.Loop
+	Loop          *loop.Loop
 	Inbox         inbox
 
 	// The next fields belong to the goroutine that has the turn.
@@ -77,41 +77,24 @@ func (c *Core) Prepare() (err error) {
 // StartLoop starts the loop in which everything of the core happens, with a log of its events if `log` is not nil.
 // The first event says that the plan is in force. Then the backends learn that the loop runs.
 func (c *Core) StartLoop(log io.Writer) (err error) {
-	if c.loop, err = loop.New(c.Policy, c, log); err != nil {
+	if c.Loop, err = loop.New(c.Policy, c, log); err != nil {
 		return err
 	}
-	c.Inbox.wakeLoop = c.loop.Wake
-	c.loop.SearchLimit = c.Options.SearchLimit
-	c.loop.SearchFailed = func(tag int32, err error) {
+	c.Inbox.wakeLoop = c.Loop.Wake
+	c.Loop.SearchLimit = c.Options.SearchLimit
+	c.Loop.SearchFailed = func(tag int32, err error) {
 		c.Options.Log.Error("a search of the policy failed", "tag", tag, "error", err)
 	}
 	if c.Tables.HandledEvents != 0 {
-		c.loop.IgnoredEvents = ^c.Tables.HandledEvents
+		c.Loop.IgnoredEvents = ^c.Tables.HandledEvents
 	}
-	c.loop.SetTimer(watchTag, c.watchInterval)
-	c.loop.Start(func() { c.TellPolicy(policy.Event{Kind: policy.PlanInstalled}) })
+	c.Loop.SetTimer(watchTag, c.watchInterval)
+	c.Loop.Start(func() { c.Loop.TellPolicy(policy.Event{Kind: policy.PlanInstalled}) })
 	for _, b := range c.Backends.backends {
 		b.LoopStarted()
 	}
 	return nil
 }
-
-func (c *Core) Now() time.Duration { return c.loop.Now() }
-
-// OnCoreClock converts a time of CLOCK_MONOTONIC to the core's clock.
-func (c *Core) OnCoreClock(mono int64) time.Duration { return c.loop.OnLoopClock(mono) }
-
-// LastEventTime returns when the policy was last told an event.
-func (c *Core) LastEventTime() time.Duration { return c.loop.LastTime() }
-
-// Epoch returns when the core's clock started.
-func (c *Core) Epoch() time.Time { return c.loop.Epoch() }
-
-// Events returns the number of events that the policy has handled.
-func (c *Core) Events() int64 { return c.loop.ToldEvents() }
-
-// CallInRound runs f in a round. If the core has ended, it returns false.
-func (c *Core) CallInRound(f func()) bool { return c.loop.CallInRound(f) }
 
 // IsReady returns true if some pipeline of a model executes at every stage, and some pipeline of each service that its
 // requests may need.
@@ -160,13 +143,13 @@ func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 func (c *Core) Drain(ctx context.Context) error {
 	c.Inbox.refuseJobs()
 	idle := make(chan struct{})
-	if !c.CallInRound(func() { c.Ledger.idleWaiters = append(c.Ledger.idleWaiters, idle) }) {
+	if !c.Loop.CallInRound(func() { c.Ledger.idleWaiters = append(c.Ledger.idleWaiters, idle) }) {
 		return nil
 	}
 	select {
 	case <-idle:
 		return nil
-	case <-c.loop.Done():
+	case <-c.Loop.Done():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -176,18 +159,18 @@ func (c *Core) Drain(ctx context.Context) error {
 // MoveRequests accepts no more jobs. Unanswered ones go to another plan of this process and do not count here.
 func (c *Core) MoveRequests() {
 	c.Inbox.refuseJobs()
-	c.CallInRound(func() { c.isMoving = true })
+	c.Loop.CallInRound(func() { c.isMoving = true })
 }
 
 // Stop ends a core: it refuses new jobs, answers the remaining ones as dropped, ends the loop's rounds, and closes
 // the backends.
 func (c *Core) Stop() error {
 	c.Inbox.refuseJobs()
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		c.Ledger.refuseAll(policy.ReasonDraining)
 		c.isStopping = true
 	})
-	<-c.loop.Done()
+	<-c.Loop.Done()
 	c.Backends.CloseBackends()
-	return c.loop.Close()
+	return c.Loop.Close()
 }

@@ -43,7 +43,7 @@ func (l *requestLedger) addJob(j *Job) {
 		return
 	}
 	if j.Text == nil && j.Client != 0 {
-		if j.inClientShare = l.clientShares.Admit(c.Now(), j.Model.Index, j.Client, int32(j.Samples)); !j.inClientShare {
+		if j.inClientShare = l.clientShares.Admit(c.Loop.Now(), j.Model.Index, j.Client, int32(j.Samples)); !j.inClientShare {
 			j.overClientShare = true
 			l.refuseUntold(j, policy.ReasonQueueFull)
 			return
@@ -53,7 +53,7 @@ func (l *requestLedger) addJob(j *Job) {
 	// Give every sample a request slot.
 	l.pendingJobs++
 	m := j.Model
-	c.loop.AdvanceTime() // the policy's now is then no earlier than the arrival
+	c.Loop.AdvanceTime() // the policy's now is then no earlier than the arrival
 	for k := range j.Samples {
 		slot := l.newRequest(j, k)
 		j.Slots[k] = slot
@@ -75,7 +75,7 @@ func (l *requestLedger) addJob(j *Job) {
 			ev.Value = 1
 			ev.Tokens, ev.Limit = j.Text.TokenLengths()
 		}
-		c.TellPolicy(ev)
+		c.Loop.TellPolicy(ev)
 		c.Answerer.RequestArrived(slot)
 	}
 }
@@ -193,10 +193,10 @@ func (l *requestLedger) nextUnwanted() (ev policy.Event, more bool) {
 func (l *requestLedger) AnswerJob(j *Job) {
 	j.Answered = true
 	l.pendingJobs--
-	l.core.Stats.recordAnswer(j, l.core.Now())
+	l.core.Stats.recordAnswer(j, l.core.Loop.Now())
 	if j.inClientShare {
 		isLate := j.Outcome == OutcomeServed && j.IsLate || j.Reason == policy.ReasonDeadline || j.Reason == policy.ReasonWorkerLost
-		l.clientShares.RecordEnd(l.core.Now(), j.Model.Index, j.Client, int32(j.Samples), isLate && j.Deadline-j.ArrivedAt >= j.Model.Slo)
+		l.clientShares.RecordEnd(l.core.Loop.Now(), j.Model.Index, j.Client, int32(j.Samples), isLate && j.Deadline-j.ArrivedAt >= j.Model.Slo)
 	}
 	if j.Text != nil {
 		j.Text.JobAnswered(j)
@@ -217,7 +217,7 @@ func (l *requestLedger) dropRequest(slot int32, reason policy.DropReason) {
 // setRetry records when a request is worth sending again. If retryAt is 0, that is unknown.
 func (l *requestLedger) setRetry(slot int32, retryAt time.Duration) {
 	if q := l.RequestIn(slot); q != nil && retryAt > 0 {
-		q.Job.RetryAfter = retryAt - l.core.Now()
+		q.Job.RetryAfter = retryAt - l.core.Loop.Now()
 	}
 }
 
@@ -332,7 +332,7 @@ func (OneTaskPerRequest) InputsPlaced(*policy.Event, int32) bool { return true }
 // that took. Jobs that are answered already get nothing.
 func (s OneTaskPerRequest) CopyOutputs(b *Batch, out BatchOutputs) {
 	c := s.Core
-	begin := c.Now()
+	begin := c.Loop.Now()
 	var bytes int64
 	for i := range b.Service.Outputs {
 		size := b.Service.Outputs[i].Bytes
@@ -347,6 +347,6 @@ func (s OneTaskPerRequest) CopyOutputs(b *Batch, out BatchOutputs) {
 		bytes += int64(len(src))
 	}
 	c.Stats.Egress.Add(bytes)
-	b.CopyTime = c.Now() - begin
+	b.CopyTime = c.Loop.Now() - begin
 	c.Stats.RecordBatch(b)
 }

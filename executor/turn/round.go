@@ -95,10 +95,10 @@ func (c *Core) Round() {
 		c.Backends.BackendOf(n.Device).HandleEvent(n)
 		c.Flush()
 	}
-	c.loop.TellResults()
+	c.Loop.TellResults()
 	for _, j := range t.arrivals {
 		// Timers that are due fire before the policy is told of the job.
-		c.loop.FireTimers()
+		c.Loop.FireTimers()
 		c.Ledger.addJob(j)
 		c.Flush()
 	}
@@ -107,11 +107,11 @@ func (c *Core) Round() {
 		c.Flush()
 		j.Release()
 	}
-	c.loop.FireTimers()
+	c.Loop.FireTimers()
 	for _, b := range c.Backends.backends {
 		b.SendWaiting()
 	}
-	c.loop.RunCalls()
+	c.Loop.RunCalls()
 	c.Ledger.notifyIdle()
 	if c.isStopping {
 		c.endRounds()
@@ -125,11 +125,8 @@ func (c *Core) endRounds() {
 	for _, j := range c.Inbox.takeContent().arrivals {
 		c.Ledger.refuseUntold(j, policy.ReasonDraining)
 	}
-	c.loop.EndAfterRound()
+	c.Loop.EndAfterRound()
 }
-
-// TellPolicy makes the policy handle an event, and carries out its actions.
-func (c *Core) TellPolicy(ev policy.Event) { c.loop.TellPolicy(ev) }
 
 // watchTag is the tag of the core's own timer, which no policy uses.
 const watchTag = loop.HostTag
@@ -156,7 +153,7 @@ func watchIntervalOf(t *policy.Tables) time.Duration {
 // requests each second. Time in which the loop did not run, as on a machine that was suspended, is passed to them
 // as paused. It implements loop.Host.
 func (c *Core) TimerFired(int32) {
-	now := c.Now()
+	now := c.Loop.Now()
 	paused := max(0, now-c.watchedAt-2*c.watchInterval)
 	c.watchedAt = now
 	for _, b := range c.Backends.backends {
@@ -166,7 +163,7 @@ func (c *Core) TimerFired(int32) {
 		c.countedAt = now
 		c.countRates(now)
 	}
-	c.loop.SetTimer(watchTag, now+c.watchInterval)
+	c.Loop.SetTimer(watchTag, now+c.watchInterval)
 }
 
 // countRates is called every second. It passes the requests so far, by model, to the watch of the mix (whether the
@@ -214,7 +211,7 @@ func (c *Core) Flush() {
 				return
 			}
 			if ev.Kind == policy.Cancel {
-				c.TellPolicy(ev)
+				c.Loop.TellPolicy(ev)
 			}
 		}
 	}
@@ -227,7 +224,7 @@ func (q *pendingEvent) tell(c *Core) {
 	case q.batch != nil && q.hasEnded():
 	case q.ev.Kind == policy.TransferFinished && q.batch == nil && !c.Answerer.InputsPlaced(&q.ev, q.ticket):
 	default:
-		c.TellPolicy(q.ev)
+		c.Loop.TellPolicy(q.ev)
 	}
 }
 
@@ -240,7 +237,7 @@ func (q *pendingEvent) endHop(c *Core) {
 	case b.goesBack:
 		c.Batches.TellReturned(b, cmp.Or(b.ReturnReason, policy.ReturnFailed), nil)
 	default:
-		now := c.Now()
+		now := c.Loop.Now()
 		c.Batches.FinishHop(b, b.Hops[b.CurrentHop].Device, now, now)
 	}
 }

@@ -116,7 +116,7 @@ func (w *WorkerBackend) SendWaiting() {
 
 // sendRun sends a run to its worker: it takes a slot for the output, and finds or copies the input.
 func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
-	r.sentAt = w.core.Now()
+	r.sentAt = w.core.Loop.Now()
 	b := r.Batch
 	slots := d.Slots[r.stage]
 	if slots == nil {
@@ -150,9 +150,9 @@ func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
 	// The input of a first stage is copied from the requests; that of a later one is where the stage before left
 	// it.
 	if b.CurrentHop == 0 {
-		start := w.core.Now()
+		start := w.core.Loop.Now()
 		w.gatherInputs(b, d, slots, slot)
-		b.GatherTime = w.core.Now() - start
+		b.GatherTime = w.core.Loop.Now() - start
 	} else {
 		state := batchRunOf(b)
 		r.input, state.input = state.input, slotRef{}
@@ -181,7 +181,7 @@ func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
 
 // markStarted records that a run is now the first at its worker, so that it has started, and tells the policy.
 func (w *WorkerBackend) markStarted(r *stageRun) {
-	r.StartedAt = w.core.Now()
+	r.StartedAt = w.core.Loop.Now()
 	b := r.Batch
 	if b == nil {
 		return

@@ -227,14 +227,14 @@ func (w *WorkerBackend) takeOrder(d *Device, o turn.LoadOrder) {
 		w.answerOrder(&o, 0)
 		return
 	}
-	o.OrderedAt = w.core.LastEventTime()
+	o.OrderedAt = w.core.Loop.LastTime()
 	networks.waitingOrders = append(networks.waitingOrders, o)
 	w.sendNextOrder(d)
 }
 
 // answerOrder answers an order for which nothing had to be done.
 func (w *WorkerBackend) answerOrder(o *turn.LoadOrder, reason policy.ReturnReason) {
-	now := w.core.Now()
+	now := w.core.Loop.Now()
 	w.core.TellLoaded(o, now, now, reason)
 }
 
@@ -267,7 +267,7 @@ func (w *WorkerBackend) sendNextOrder(d *Device) {
 			}
 		}
 		networks.lastID++
-		networks.IsLoading, networks.CurrentOrder, networks.orderStartedAt = true, o, w.core.Now()
+		networks.IsLoading, networks.CurrentOrder, networks.orderStartedAt = true, o, w.core.Loop.Now()
 		// If the send fails, the worker is gone, which postResults reports.
 		_ = d.Process.SendSwap(w.Supervisor.swapCommand(&o, networks.lastID, networks.newSlots))
 	}
@@ -298,7 +298,7 @@ func (w *WorkerBackend) handleSwapResult(d *Device, n *turn.BackendEvent) {
 		d.Process.Kill()
 		return
 	}
-	o, slots, start, end := networks.CurrentOrder, networks.newSlots, w.core.OnCoreClock(n.Start), w.core.OnCoreClock(n.End)
+	o, slots, start, end := networks.CurrentOrder, networks.newSlots, w.core.Loop.OnLoopClock(n.Start), w.core.Loop.OnLoopClock(n.End)
 	networks.IsLoading, networks.newSlots = false, nil
 
 	// Take the slots into use, or return them.

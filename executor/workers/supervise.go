@@ -381,7 +381,7 @@ func (k *supervisor) restartWorker(d *Device, cfg worker.Config) (*worker.Proces
 		return nil, err
 	}
 	var first []worker.Swap
-	if d.Networks != nil && !k.core.CallInRound(func() { first, err = k.cutResidentSlots(d) }) {
+	if d.Networks != nil && !k.core.Loop.CallInRound(func() { first, err = k.cutResidentSlots(d) }) {
 		err = turn.ErrClosed
 	}
 	if err == nil {

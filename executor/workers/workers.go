@@ -113,7 +113,7 @@ func (w *WorkerBackend) HandleEvent(n *turn.BackendEvent) {
 			w.Supervisor.markResidentsLoaded(d)
 		}
 		w.setUp(d, true)
-		w.core.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: d.Index})
+		w.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: d.Index})
 		w.core.Flush()
 		w.sendRuns(d)
 	}
@@ -133,7 +133,7 @@ func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 	// Count it; on return, mark the next run as started and send further ones.
 	r := d.InFlight[0]
 	d.InFlight = d.InFlight[:copy(d.InFlight, d.InFlight[1:])]
-	start, end := c.OnCoreClock(n.Start), c.OnCoreClock(n.End)
+	start, end := c.Loop.OnLoopClock(n.Start), c.Loop.OnLoopClock(n.End)
 	d.countRun(c, r, n, start, end)
 	if len(d.InFlight) > 0 {
 		defer w.markStarted(d.InFlight[0])
@@ -186,7 +186,7 @@ func (w *WorkerBackend) handleLost(d *Device) {
 	}
 	flight := d.InFlight
 	d.InFlight = nil
-	w.core.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
+	w.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
 	for _, r := range flight {
 		if r.Batch != nil { // the policy has not aborted it
 			w.core.Batches.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
@@ -220,14 +220,14 @@ func (w *WorkerBackend) LoadNetwork(o turn.LoadOrder) {
 	if w.Devices[o.Device].hasNetwork(w.core.Tables, o.Network) != o.Load {
 		reason = policy.ReturnRefused
 	}
-	now := w.core.Now()
+	now := w.core.Loop.Now()
 	w.core.TellLoaded(&o, now, now, reason)
 }
 
 // PlaceInputs answers at once: the inputs of tasks are in the server's memory, from where they are copied with the
 // batch.
 func (w *WorkerBackend) PlaceInputs(task, device, ticket int32) {
-	now := w.core.Now()
+	now := w.core.Loop.Now()
 	w.core.TellPlaced(task, device, ticket, now, now)
 }
 
