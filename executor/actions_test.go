@@ -31,7 +31,7 @@ func TestWorkersAnswerWhatTheyCannotDo(t *testing.T) {
 	x := open(t, onePlan(time.Millisecond, 1, 1, time.Hour), o)
 	var told []policy.Event
 	c := x.core.Load()
-	c.CallInRound(func() { told = slices.Clone(p.told) })
+	c.Loop.CallInRound(func() { told = slices.Clone(p.told) })
 	refused := int64(policy.ReturnRefused)
 	want := []struct {
 		kind  policy.EventKind

@@ -26,11 +26,11 @@ func TestCancelThatCameTooLate(t *testing.T) {
 	}()
 	var late *turn.Job
 	until(func() bool { return c.ServedModels.Models[0].Waiting.Load() == 1 })
-	c.CallInRound(func() { // what comes meanwhile waits
-		late = c.RequestIn(0).Job
+	c.Loop.CallInRound(func() { // what comes meanwhile waits
+		late = c.Ledger.RequestIn(0).Job
 		cancel()
 		until(func() bool { return late.Holds.Load() == 3 }) // of the client, the core and this news
-		c.RefuseJob(late, policy.ReasonDeadline)
+		c.Ledger.RefuseJob(late, policy.ReasonDeadline)
 		c.Flush()
 		if how := reasonOf(<-answered); how != "deadline" {
 			t.Errorf("the client has %q", how)
@@ -39,7 +39,7 @@ func TestCancelThatCameTooLate(t *testing.T) {
 			t.Errorf("%d hold the job while the news of its client waits, expected 1", n)
 		}
 	})
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		if n := late.Holds.Load(); n != 0 {
 			t.Errorf("%d hold the job in the end", n)
 		}
@@ -61,9 +61,9 @@ func TestAbortedAndCancelled(t *testing.T) {
 	if how := reasonOf(<-answered); how != "cancelled" {
 		t.Fatal(how)
 	}
-	c.CallInRound(func() { workersOf(c).Devices[0].Process.Kill() })
+	c.Loop.CallInRound(func() { workersOf(c).Devices[0].Process.Kill() })
 	until(func() (back bool) {
-		c.CallInRound(func() { back = workersOf(c).Devices[0].Generation == 2 })
+		c.Loop.CallInRound(func() { back = workersOf(c).Devices[0].Generation == 2 })
 		return back
 	})
 	if q, slots := held(x); q != 0 || slots != 0 {

@@ -20,7 +20,7 @@ func Compile(plan *formats.Plan, replay bool) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Assume(); err != nil {
+	if err := c.Backends.Assume(); err != nil {
 		return err
 	}
 	return bindModules(c)
@@ -41,10 +41,10 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	if err := c.Prepare(); err != nil {
 		return nil, err
 	}
-	if err := c.AddBackends(c); err != nil {
+	if err := c.Backends.AddBackends(c); err != nil {
 		return nil, err
 	}
-	if len(x.opt.Servers) > 0 && !c.HasServers() {
+	if len(x.opt.Servers) > 0 && !c.Backends.HasServers() {
 		return nil, fmt.Errorf("%w: a server of a language model (%s): the plan has no language model", turn.ErrPlan, x.opt.Servers[0].URL)
 	}
 	return c, nil

@@ -58,7 +58,7 @@ func newEchoBackend(c *turn.Core) (turn.Backend, []int32) {
 func (e *echoBackend) Start(context.Context) error {
 	t := e.c.Tables
 	for s := range t.Stages {
-		if devices := t.DevicesOf(int32(s)); e.c.BackendOf(devices[0]) != e {
+		if devices := t.DevicesOf(int32(s)); e.c.Backends.BackendOf(devices[0]) != e {
 			continue
 		}
 		m := e.c.Services[t.Pipelines[t.Stages[s].Pipeline].Service]
@@ -85,14 +85,14 @@ func (e *echoBackend) LoopStarted() {}
 
 // postLater posts an event after d.
 func (e *echoBackend) postLater(d time.Duration, n turn.BackendEvent) {
-	time.AfterFunc(d, func() { e.c.PostEvents(n) })
+	time.AfterFunc(d, func() { e.c.Inbox.PostEvents(n) })
 }
 
 // RunBatch starts a batch, with the tokens that it made before it was evicted.
 func (e *echoBackend) RunBatch(b *turn.Batch) {
 	e.running[b.Serial] = &echoRun{b: b, tokens: e.evictedTokens[b.Tasks[0]]}
 	delete(e.evictedTokens, b.Tasks[0])
-	e.c.TellStarted(b, b.Device(), e.c.Now())
+	e.c.Batches.TellStarted(b, b.Device(), e.c.Loop.Now())
 	e.postLater(time.Millisecond, turn.BackendEvent{Kind: eventToken, Device: b.Device(), Id: b.Serial})
 }
 
@@ -105,7 +105,7 @@ func (e *echoBackend) HandleEvent(n *turn.BackendEvent) {
 	switch {
 	case n.Kind == eventReturned:
 		delete(e.running, n.Id)
-		e.c.TellReturned(s.b, policy.ReturnEvicted, []int32{s.tokens})
+		e.c.Batches.TellReturned(s.b, policy.ReturnEvicted, []int32{s.tokens})
 	case !s.evicted:
 		e.addToken(s)
 	}
@@ -116,13 +116,13 @@ func (e *echoBackend) addToken(s *echoRun) {
 	b := s.b
 	if s.tokens++; s.tokens < echoTokens {
 		e.postLater(time.Millisecond, turn.BackendEvent{Kind: eventToken, Device: b.Device(), Id: b.Serial})
-		e.c.TellProgress(b, s.tokens)
+		e.c.Batches.TellProgress(b, s.tokens)
 		return
 	}
 	delete(e.running, b.Serial)
-	now := e.c.Now()
+	now := e.c.Loop.Now()
 	e.c.Answerer.TakeOutputs(b, echoOutputs{e.c, b})
-	e.c.FinishHop(b, b.Device(), b.DispatchedAt, now)
+	e.c.Batches.FinishHop(b, b.Device(), b.DispatchedAt, now)
 }
 
 // echoOutputs are the outputs of a batch: what it has read.
@@ -157,13 +157,13 @@ func (e *echoBackend) EvictBatch(b *turn.Batch, keepState bool) {
 
 // LoadNetwork refuses all orders.
 func (e *echoBackend) LoadNetwork(o turn.LoadOrder) {
-	now := e.c.Now()
+	now := e.c.Loop.Now()
 	e.c.TellLoaded(&o, now, now, policy.ReturnRefused)
 }
 
 // PlaceInputs answers at once.
 func (e *echoBackend) PlaceInputs(task, device, ticket int32) {
-	now := e.c.Now()
+	now := e.c.Loop.Now()
 	e.c.TellPlaced(task, device, ticket, now, now)
 }
 

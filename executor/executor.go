@@ -55,12 +55,12 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err != nil {
 		return nil, err
 	}
-	if err = c.StartBackends(ctx); err != nil {
+	if err = c.Backends.StartBackends(ctx); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			c.CloseBackends()
+			c.Backends.CloseBackends()
 		}
 	}()
 	if err = bindModules(c); err != nil {
@@ -153,7 +153,7 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 		if err != nil {
 			return nil, err
 		}
-		if !c.SubmitJob(j) {
+		if !c.Inbox.SubmitJob(j) {
 			j.ReleaseUntaken()
 			if x.core.Load() == c {
 				return nil, turn.ErrDraining
@@ -191,11 +191,11 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 
 	// Set arrival and deadline on the core's clock.
 	j.Client = policy.ClientNumber(req.Client)
-	now := c.Now()
+	now := c.Loop.Now()
 	j.ArrivedAt = now
 	if !req.Received.IsZero() {
 		// The request may have arrived before the plan came into force.
-		j.ArrivedAt = min(max(req.Received.Sub(c.Epoch()), 0), now)
+		j.ArrivedAt = min(max(req.Received.Sub(c.Loop.Epoch()), 0), now)
 	}
 	budget := m.Slo
 	if req.Timeout > 0 {

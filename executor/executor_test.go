@@ -341,12 +341,12 @@ func TestKilledWorkerLosesNoRequest(t *testing.T) {
 	got := during(x, 0, 4, 75, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.CallInRound(func() { pid, busy = workersOf(c).Devices[0].Process.PID(), len(workersOf(c).Devices[0].InFlight) > 0 })
+			c.Loop.CallInRound(func() { pid, busy = workersOf(c).Devices[0].Process.PID(), len(workersOf(c).Devices[0].InFlight) > 0 })
 			return busy
 		})
 		syscall.Kill(pid, syscall.SIGKILL)
 		until(func() (back bool) {
-			c.CallInRound(func() { back = workersOf(c).Devices[0].Process != nil && workersOf(c).Devices[0].Generation == 2 })
+			c.Loop.CallInRound(func() { back = workersOf(c).Devices[0].Process != nil && workersOf(c).Devices[0].Generation == 2 })
 			return back
 		})
 	})
@@ -393,7 +393,7 @@ func TestCancelledClientIsAnsweredAtOnce(t *testing.T) {
 	if r := x.Report(); r.Completed != 0 || r.DroppedByReason["cancelled"] != 3 {
 		t.Errorf("%+v", r.Counts)
 	}
-	c.CallInRound(func() { workersOf(c).Devices[0].Process.Kill() }) // or Close would wait for the run
+	c.Loop.CallInRound(func() { workersOf(c).Devices[0].Process.Kill() }) // or Close would wait for the run
 	x.Close()
 	if how := <-last; how != "draining" {
 		t.Errorf("the one that ran until the end: %s", how)

@@ -61,7 +61,7 @@ func (f *fakeServer) restart(d int32) {
 // later posts news after a while.
 func (f *fakeServer) later(d time.Duration, n turn.BackendEvent) {
 	n.Generation = f.devices[n.Device].gen
-	time.AfterFunc(d, func() { f.c.PostEvents(n) })
+	time.AfterFunc(d, func() { f.c.Inbox.PostEvents(n) })
 }
 
 func (f *fakeServer) Start(context.Context) error { return nil }
@@ -78,7 +78,7 @@ func (f *fakeServer) RunBatch(b *turn.Batch) {
 	d.queue = append(d.queue, b.Serial)
 	if f.c.Tables.InstanceOf(b.Device()) >= 0 {
 		d.tokens[b.Serial] = f.kept[b.Tasks[0]]
-		f.c.TellStarted(b, b.Device(), f.c.Now())
+		f.c.Batches.TellStarted(b, b.Device(), f.c.Loop.Now())
 	}
 	f.next(b.Device())
 }
@@ -99,8 +99,8 @@ func (f *fakeServer) next(device int32) {
 			continue
 		}
 		d.busy = true
-		f.c.TellStarted(b, device, f.c.Now())
-		f.later(f.c.Tables.Stages[b.Hops[0].Stage].Infer[len(b.Tasks)-1]/4, turn.BackendEvent{Kind: fakeRan, Device: device, Id: b.Serial, Start: int64(f.c.Now())})
+		f.c.Batches.TellStarted(b, device, f.c.Loop.Now())
+		f.later(f.c.Tables.Stages[b.Hops[0].Stage].Infer[len(b.Tasks)-1]/4, turn.BackendEvent{Kind: fakeRan, Device: device, Id: b.Serial, Start: int64(f.c.Loop.Now())})
 	}
 }
 
@@ -109,7 +109,7 @@ func (f *fakeServer) HandleEvent(n *turn.BackendEvent) {
 		return
 	}
 	d := &f.devices[n.Device]
-	now := f.c.Now()
+	now := f.c.Loop.Now()
 	switch n.Kind {
 	case fakeRan:
 		d.busy = false
@@ -124,7 +124,7 @@ func (f *fakeServer) HandleEvent(n *turn.BackendEvent) {
 	case fakeReturned:
 		if b := f.live[n.Id]; b != nil {
 			delete(f.live, n.Id)
-			f.c.TellReturned(b, policy.ReturnReason(n.Code), []int32{n.Tokens})
+			f.c.Batches.TellReturned(b, policy.ReturnReason(n.Code), []int32{n.Tokens})
 		}
 	case fakeLoaded:
 		d.loading = false
@@ -144,10 +144,10 @@ func (f *fakeServer) HandleEvent(n *turn.BackendEvent) {
 		f.c.TellPlaced(int32(n.Id), n.Device, n.Tokens, time.Duration(n.Start), now)
 	case fakeLost:
 		d.down = true
-		f.c.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: n.Device})
+		f.c.Loop.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: n.Device})
 	case fakeBack:
 		f.restart(n.Device)
-		f.c.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: n.Device, Value: 2, Limit: 1000})
+		f.c.Loop.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: n.Device, Value: 2, Limit: 1000})
 	}
 }
 
@@ -156,7 +156,7 @@ func (f *fakeServer) end(b *turn.Batch, device int32, start, end time.Duration) 
 	service := b.Service.Index
 	f.ran[service]++
 	f.c.Answerer.TakeOutputs(b, f.compute(b))
-	f.c.FinishHop(b, device, start, end)
+	f.c.Batches.FinishHop(b, device, start, end)
 }
 
 // iterated gives every sequence of an instance a token.
@@ -172,9 +172,9 @@ func (f *fakeServer) iterated(device int32) {
 		if n := d.tokens[id]; n >= 10 {
 			delete(f.kept, b.Tasks[0])
 			f.leave(device, id)
-			f.end(b, device, 0, f.c.Now())
+			f.end(b, device, 0, f.c.Loop.Now())
 		} else {
-			f.c.TellProgress(b, n)
+			f.c.Batches.TellProgress(b, n)
 		}
 	}
 	f.next(device)
@@ -221,14 +221,14 @@ func (f *fakeServer) LoadNetwork(o turn.LoadOrder) {
 	}
 	if !d.loading && len(d.loads) > 0 {
 		d.loading = true
-		f.later(time.Millisecond, turn.BackendEvent{Kind: fakeLoaded, Device: o.Device, Id: uint64(d.loads[0].Network), Total: d.loads[0].Key, Start: int64(f.c.Now())})
+		f.later(time.Millisecond, turn.BackendEvent{Kind: fakeLoaded, Device: o.Device, Id: uint64(d.loads[0].Network), Total: d.loads[0].Key, Start: int64(f.c.Loop.Now())})
 		d.loads = d.loads[1:]
 	}
 }
 
 func (f *fakeServer) PlaceInputs(task, device, ticket int32) {
 	if !f.devices[device].down {
-		f.later(time.Duration(device)*100*time.Microsecond, turn.BackendEvent{Kind: fakePlaced, Device: device, Id: uint64(task), Tokens: ticket, Start: int64(f.c.Now())})
+		f.later(time.Duration(device)*100*time.Microsecond, turn.BackendEvent{Kind: fakePlaced, Device: device, Id: uint64(task), Tokens: ticket, Start: int64(f.c.Loop.Now())})
 	}
 }
 

@@ -57,7 +57,7 @@ func diamond(t *testing.T, slo time.Duration, change func(*Options)) (x *Executo
 	if err := c.ServedModels.BuildCatalog(c.Options); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.AddBackends(c), c.StartLoop(log)); err != nil {
+	if err := errors.Join(c.Backends.AddBackends(c), c.StartLoop(log)); err != nil {
 		t.Fatal(err)
 	}
 	x.install(c)
@@ -97,11 +97,11 @@ func idle(t *testing.T, x *Executor, pol *policytest.Diamond, log *bytes.Buffer)
 	f := c.Answerer.(*tasks.TaskAnswerer)
 	var left string
 	for range 2000 {
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			m := c.ServedModels.Models[0]
 			left = ""
-			if n := slotsOf(c); n+f.TaskStore.Reveals.SlotsInUse()+pol.Open() > 0 || f.TaskStore.UsedBytes > 0 || m.Waiting.Load()+m.Running.Load() != 0 {
-				left = fmt.Sprintf("%d requests, %d tasks, %d bytes, %d with the policy, gauges %d and %d", n, f.TaskStore.Reveals.SlotsInUse(), f.TaskStore.UsedBytes, pol.Open(), m.Waiting.Load(), m.Running.Load())
+			if n := slotsOf(c); n+f.Tasks.Reveals.SlotsInUse()+pol.Open() > 0 || f.UsedBytes > 0 || m.Waiting.Load()+m.Running.Load() != 0 {
+				left = fmt.Sprintf("%d requests, %d tasks, %d bytes, %d with the policy, gauges %d and %d", n, f.Tasks.Reveals.SlotsInUse(), f.UsedBytes, pol.Open(), m.Waiting.Load(), m.Running.Load())
 			}
 		})
 		if left == "" {
@@ -137,7 +137,7 @@ func TestDiamondIsServed(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	x.core.Load().CallInRound(func() {
+	x.core.Load().Loop.CallInRound(func() {
 		if pol.Evicted == 0 || pol.Loads == 0 || pol.Plans == 0 || servers[1].ran[policytest.Write] < 180 || servers[0].ran[policytest.Merge] == 0 {
 			t.Errorf("%d evicted, %d loads, %d re-plans, batches %v and %v", pol.Evicted, pol.Loads, pol.Plans, servers[0].ran, servers[1].ran)
 		}
@@ -160,10 +160,10 @@ func TestDiamondInTrouble(t *testing.T) {
 		rng := seeded.New(1, "devices")
 		for {
 			d := int32(rng.IntN(3))
-			c.PostEvents(turn.BackendEvent{Kind: fakeLost, Device: d})
+			c.Inbox.PostEvents(turn.BackendEvent{Kind: fakeLost, Device: d})
 			time.Sleep(3 * time.Millisecond)
-			c.PostEvents(turn.BackendEvent{Kind: fakeBack, Device: d})
-			c.CallInRound(func() {
+			c.Inbox.PostEvents(turn.BackendEvent{Kind: fakeBack, Device: d})
+			c.Loop.CallInRound(func() {
 				s := servers[rng.IntN(2)]
 				s.refuse = []policy.ReturnReason{policy.ReturnFull, policy.ReturnFailed, policy.ReturnNotLoaded, policy.ReturnRefused}[rng.IntN(4)]
 			})
@@ -207,7 +207,7 @@ func TestDiamondInTrouble(t *testing.T) {
 	if r.Requests != 800 || r.Requests != r.Completed+r.Dropped {
 		t.Errorf("report %+v", r.Counts)
 	}
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		if pol.Returned == 0 {
 			t.Error("no batch came back")
 		}

@@ -122,7 +122,7 @@ func TestDiamondOnWorkers(t *testing.T) {
 		})
 	}
 	until(func() (killed bool) {
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			if d := workersOf(c).Devices[policytest.Merge]; len(d.InFlight) > 0 {
 				killed = syscall.Kill(d.Process.PID(), syscall.SIGKILL) == nil
 			}
@@ -130,7 +130,7 @@ func TestDiamondOnWorkers(t *testing.T) {
 		return killed
 	})
 	until(func() (again bool) {
-		c.CallInRound(func() { again = workersOf(c).Devices[policytest.Merge].Generation == 2 })
+		c.Loop.CallInRound(func() { again = workersOf(c).Devices[policytest.Merge].Generation == 2 })
 		return again
 	})
 	back.Store(true)
@@ -138,15 +138,15 @@ func TestDiamondOnWorkers(t *testing.T) {
 	f := c.Answerer.(*tasks.TaskAnswerer)
 	until(func() (idle bool) {
 		q, s := held(x)
-		c.CallInRound(func() {
-			idle = q == 0 && s == 0 && f.TaskStore.Reveals.SlotsInUse() == 0 && f.TaskStore.UsedBytes == 0 && pol.Open() == 0
+		c.Loop.CallInRound(func() {
+			idle = q == 0 && s == 0 && f.Tasks.Reveals.SlotsInUse() == 0 && f.UsedBytes == 0 && pol.Open() == 0
 		})
 		return idle
 	})
 	if r := x.Report(); r.Completed < n || r.Dropped != 0 {
 		t.Errorf("report %+v", r.Counts)
 	}
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		if pol.Returned != 1 {
 			t.Errorf("%d batches came back, expected the one that went astray", pol.Returned)
 		}

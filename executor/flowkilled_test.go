@@ -118,7 +118,7 @@ func (k *killing) kill(kills, total int64) {
 			if k.requests.Load() < (k.kills.Load()+1)*total/(kills+2) {
 				return false
 			}
-			c.CallInRound(func() { done = k.strike(c) })
+			c.Loop.CallInRound(func() { done = k.strike(c) })
 			return done
 		})
 		k.kills.Add(1)
@@ -140,8 +140,8 @@ func (k *killing) strike(c *turn.Core) bool {
 		}
 		f, found := c.Answerer.(*tasks.TaskAnswerer), false
 		for _, t := range d.InFlight[0].Batch.Tasks {
-			ta := &f.TaskStore.List[t]
-			if q := c.RequestIn(ta.Req); ta.Inputs[0] >= 0 && q != nil && !q.Job.Answered {
+			ta := &f.Tasks.List[t]
+			if q := c.Ledger.RequestIn(ta.Req); ta.Inputs[0] >= 0 && q != nil && !q.Job.Answered {
 				in := q.Job.Input(int(q.Sample), 0)
 				k.struck[int(in[0])|int(in[1])<<8].Add(1)
 				found = true
@@ -168,7 +168,7 @@ func (k *killing) run(t *testing.T, total, kills int64) {
 		refused += n
 	}
 	c, loads, aborted := k.x.core.Load(), int64(0), int64(0)
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		aborted = c.Stats.AbortedBatches
 		for _, d := range workersOf(c).OwnDevices {
 			loads += d.Networks.Loads

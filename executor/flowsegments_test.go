@@ -167,7 +167,7 @@ func TestConditionsLeadRequests(t *testing.T) {
 		})
 	}
 	until(func() (killed bool) {
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			if d := workersOf(c).Devices[0]; len(d.InFlight) > 0 {
 				killed = syscall.Kill(d.Process.PID(), syscall.SIGKILL) == nil
 			}

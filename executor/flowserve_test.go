@@ -57,11 +57,11 @@ func empty(t *testing.T, x *Executor) {
 	c, left := x.core.Load(), ""
 	for range 3000 {
 		requests, slots := held(x)
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			f := c.Answerer.(*tasks.TaskAnswerer)
 			left = ""
-			if requests+slots+f.TaskStore.Reveals.SlotsInUse() > 0 || f.TaskStore.UsedBytes > 0 {
-				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", requests, slots, f.TaskStore.Reveals.SlotsInUse(), f.TaskStore.UsedBytes)
+			if requests+slots+f.Tasks.Reveals.SlotsInUse() > 0 || f.UsedBytes > 0 {
+				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", requests, slots, f.Tasks.Reveals.SlotsInUse(), f.UsedBytes)
 			}
 			for _, s := range c.Services {
 				if w, r := s.Waiting.Load(), s.Running.Load(); left == "" && w+r != 0 {
@@ -137,7 +137,7 @@ func TestStuckEnsembleAWorkerHangs(t *testing.T) {
 	x := open(t, p, replayOptions(false))
 	c := x.core.Load()
 	var pid int
-	c.CallInRound(func() { pid = workersOf(c).Devices[2].Process.PID() })
+	c.Loop.CallInRound(func() { pid = workersOf(c).Devices[2].Process.PID() })
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -175,8 +175,8 @@ func TestStuckEnsembleAMergeWaitsForADroppedBranch(t *testing.T) {
 		}()
 		c := x.core.Load()
 		until(func() (in bool) {
-			c.CallInRound(func() {
-				in = c.Answerer.(*tasks.TaskAnswerer).Modules.Series[2].Tasks == int64(i+1) || i == 3 && c.Pending() < 4
+			c.Loop.CallInRound(func() {
+				in = c.Answerer.(*tasks.TaskAnswerer).Modules.Series[2].Tasks == int64(i+1) || i == 3 && c.Ledger.Pending() < 4
 			})
 			return in
 		})

@@ -218,7 +218,7 @@ func TestServerOfLanguageModelIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 500 {
-		if l.x.core.Load().BackendOf(2).IsUp(2) {
+		if l.x.core.Load().Backends.BackendOf(2).IsUp(2) {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -28,7 +28,7 @@ func stopped(t *testing.T, x *Executor, n int, then func(pid int)) (longest time
 		how[reasonOf(err)]++
 	}
 	var pid int
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		pid = workersOf(c).Devices[0].Process.PID()
 		syscall.Kill(pid, syscall.SIGSTOP)
 	})
@@ -51,7 +51,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	longest, how := stopped(t, x, 60, func(int) {})
 	c := x.core.Load()
 	until(func() (back bool) {
-		c.CallInRound(func() { back = workersOf(c).Devices[0].Process != nil && workersOf(c).Devices[0].Generation == 2 })
+		c.Loop.CallInRound(func() { back = workersOf(c).Devices[0].Process != nil && workersOf(c).Devices[0].Generation == 2 })
 		return back
 	})
 	for reason := range how {

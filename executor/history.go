@@ -49,7 +49,7 @@ func (h *planHistory) install(c *turn.Core) {
 	if h.current != nil {
 		h.retiring = append(h.retiring, h.current)
 	} else {
-		h.startedAt = c.Epoch()
+		h.startedAt = c.Loop.Epoch()
 	}
 	h.current = c
 }
@@ -223,7 +223,7 @@ func (h *planHistory) report() *formats.Report {
 
 	// The total of all plans.
 	total.Plans = append(plans, h.planReport(h.current, current))
-	elapsed := h.current.Epoch().Sub(h.startedAt) + h.current.Now()
+	elapsed := h.current.Loop.Epoch().Sub(h.startedAt) + h.current.Loop.Now()
 	fillReport(total, addTallies(tallies, latest), elapsed)
 	if omitted := h.endedPlans + len(h.retiring) + 1 - len(total.Plans); omitted > 0 {
 		total.Warnings = append(total.Warnings, fmt.Sprintf("the first %d plans have no part of their own here", omitted))
@@ -234,7 +234,7 @@ func (h *planHistory) report() *formats.Report {
 // planReport returns the report of a plan as a part of the report of several.
 func (h *planHistory) planReport(c *turn.Core, r *formats.Report) formats.PlanReport {
 	return formats.PlanReport{
-		SHA256: c.PlanSHA, Kind: c.Plan.Kind, Policy: r.Policy, StartUS: document.Micros(c.Epoch().Sub(h.startedAt).Truncate(time.Microsecond)), DurationUS: r.DurationUS,
+		SHA256: c.PlanSHA, Kind: c.Plan.Kind, Policy: r.Policy, StartUS: document.Micros(c.Loop.Epoch().Sub(h.startedAt).Truncate(time.Microsecond)), DurationUS: r.DurationUS,
 		Counts: r.Counts, Latency: r.Latency, Models: r.Models, Devices: r.Devices, Transfer: r.Transfer, Events: r.Events,
 		Accuracy: r.Accuracy, Gears: r.Gears, Modules: r.Modules, TokenReport: r.TokenReport, Warnings: r.Warnings,
 	}

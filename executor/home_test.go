@@ -65,7 +65,7 @@ func TestNothingIsLeftOf10000Requests(t *testing.T) {
 	}
 	nothingHeld(t, x)
 	c := x.core.Load()
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		loads, batches, tasks := int64(0), int64(0), int64(0)
 		for _, d := range workersOf(c).OwnDevices {
 			loads += d.Networks.Loads
@@ -128,7 +128,7 @@ func TestWorkersAreLostInLoads(t *testing.T) {
 	} {
 		d := workersOf(c).OwnDevices[kill]
 		until(func() (killed bool) {
-			c.CallInRound(func() {
+			c.Loop.CallInRound(func() {
 				if d.Process != nil && busy(d) {
 					killed = syscall.Kill(d.Process.PID(), syscall.SIGKILL) == nil
 				}
@@ -136,7 +136,7 @@ func TestWorkersAreLostInLoads(t *testing.T) {
 			return killed
 		})
 		until(func() (back bool) {
-			c.CallInRound(func() { back = d.Generation == 2 && d.Networks.Loads > 0 })
+			c.Loop.CallInRound(func() { back = d.Generation == 2 && d.Networks.Loads > 0 })
 			return back
 		})
 	}
@@ -237,12 +237,12 @@ func TestOrdersAreAnswered(t *testing.T) {
 		}
 	}
 	core := x.core.Load()
-	core.CallInRound(func() { core.Tables.Networks[4].LoadTimes[0][1] = 0 }) // no longer planned to take so long
+	core.Loop.CallInRound(func() { core.Tables.Networks[4].LoadTimes[0][1] = 0 }) // no longer planned to take so long
 	got := pol.give(t, x, 2, up(4))
 	if got[0].Kind != policy.WorkerLost || got[1].Kind != policy.WorkerBack {
 		t.Errorf("a load that never ends: %+v", got)
 	}
-	core.CallInRound(func() {
+	core.Loop.CallInRound(func() {
 		h := workersOf(core).OwnDevices[0].Networks
 		if there := []bool{true, false, false, false, false}; !slices.Equal(h.Loaded, there) || h.IsLoading {
 			t.Errorf("after its start the device holds %v, expected %v", h.Loaded, there)
@@ -266,7 +266,7 @@ func TestDevicesOfOtherHostsSwap(t *testing.T) {
 	end := askUntil(t, x, inputs, want)
 	loaded := func(more int64, gen int32) {
 		until(func() (yes bool) {
-			x.core.Load().CallInRound(func() { yes = far.Networks.Loads >= more && far.Generation == gen && far.BusyTime > 0 })
+			x.core.Load().Loop.CallInRound(func() { yes = far.Networks.Loads >= more && far.Generation == gen && far.BusyTime > 0 })
 			return yes
 		})
 	}
@@ -274,7 +274,7 @@ func TestDevicesOfOtherHostsSwap(t *testing.T) {
 	leave()
 	until(func() bool { return devicesUp(x) == 1 })
 	before := int64(0)
-	x.core.Load().CallInRound(func() { before = far.Networks.Loads })
+	x.core.Load().Loop.CallInRound(func() { before = far.Networks.Loads })
 	joinHere(t, hostConfig(address, "L4", 1))
 	loaded(before+1, 2)
 	end()

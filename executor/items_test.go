@@ -216,7 +216,7 @@ func TestItemsOnWorkers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	x.core.Load().CallInRound(func() {
+	x.core.Load().Loop.CallInRound(func() {
 		if pol.largest[label] < 2 || !pol.mixed {
 			t.Errorf("largest batches %v, several items in one: %v", pol.largest, pol.mixed)
 		}

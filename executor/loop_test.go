@@ -24,12 +24,12 @@ func TestNoNewsIsLost(t *testing.T) {
 	for range callers {
 		wg.Go(func() {
 			for range each {
-				c.CallInRound(func() { n++ })
+				c.Loop.CallInRound(func() { n++ })
 			}
 		})
 	}
 	wg.Wait()
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		if n != callers*each {
 			t.Errorf("%d calls of %d", n, callers*each)
 		}

@@ -30,7 +30,7 @@ func loseWorker(t *testing.T, x *Executor, dev, busy int) {
 	c := x.core.Load()
 	var pid int
 	until(func() (now bool) {
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			pid, now = workersOf(c).Devices[dev].Process.PID(), len(workersOf(c).Devices[busy].InFlight) > 0
 		})
 		return now
@@ -39,7 +39,7 @@ func loseWorker(t *testing.T, x *Executor, dev, busy int) {
 		t.Error(err)
 	}
 	until(func() (back bool) {
-		c.CallInRound(func() { back = workersOf(c).Devices[dev].Process != nil && workersOf(c).Devices[dev].Generation == 2 })
+		c.Loop.CallInRound(func() { back = workersOf(c).Devices[dev].Process != nil && workersOf(c).Devices[dev].Generation == 2 })
 		return back
 	})
 }

@@ -172,7 +172,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 	got := during(x, 0, 4, 4, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.CallInRound(func() { pid, busy = workersOf(c).Devices[0].Process.PID(), len(workersOf(c).Devices[0].InFlight) > 0 })
+			c.Loop.CallInRound(func() { pid, busy = workersOf(c).Devices[0].Process.PID(), len(workersOf(c).Devices[0].InFlight) > 0 })
 			return busy
 		})
 		killed := time.Now()
@@ -180,7 +180,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 			t.Error(err)
 		}
 		until(func() (up bool) {
-			c.CallInRound(func() { up = workersOf(c).Devices[0].Process != nil && workersOf(c).Devices[0].Generation > 1 })
+			c.Loop.CallInRound(func() { up = workersOf(c).Devices[0].Process != nil && workersOf(c).Devices[0].Generation > 1 })
 			return up
 		})
 		back = time.Since(killed)

@@ -37,9 +37,9 @@ func TestDueWakeComesBeforeArrival(t *testing.T) {
 	x := open(t, onePlan(time.Millisecond, 1, 1, time.Hour), o)
 	c := x.core.Load()
 	answered := make(chan error, 1)
-	c.CallInRound(func() { // on the loop's goroutine: what comes meanwhile waits
-		w.wake = c.Now() + time.Millisecond
-		c.TellPolicy(policy.Event{Kind: policy.WorkerLost})
+	c.Loop.CallInRound(func() { // on the loop's goroutine: what comes meanwhile waits
+		w.wake = c.Loop.Now() + time.Millisecond
+		c.Loop.TellPolicy(policy.Event{Kind: policy.WorkerLost})
 		w.kinds = nil
 		go func() {
 			_, err := x.Infer(context.Background(), sample(x, 1))
@@ -51,7 +51,7 @@ func TestDueWakeComesBeforeArrival(t *testing.T) {
 		t.Fatalf("the request ended as %s", got)
 	}
 	var got []policy.EventKind
-	c.CallInRound(func() { got = slices.Clone(w.kinds) })
+	c.Loop.CallInRound(func() { got = slices.Clone(w.kinds) })
 	if want := []policy.EventKind{policy.Timer, policy.Arrival}; !slices.Equal(got, want) {
 		t.Errorf("events %v, expected %v: the wake-up, then the request", got, want)
 	}
@@ -79,7 +79,7 @@ func TestPauseIsNoHang(t *testing.T) {
 			go ask()
 		default:
 		}
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			d := workersOf(c).Devices[0]
 			if len(d.InFlight) == 0 {
 				return

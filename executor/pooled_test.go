@@ -54,7 +54,7 @@ func pooledPlan(unit time.Duration, batch int, slo time.Duration) *formats.Plan 
 // busyTimes is how long each device has run so far.
 func busyTimes(x *Executor) (out []time.Duration) {
 	c := x.core.Load()
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		for _, d := range workersOf(c).Devices {
 			out = append(out, d.BusyTime)
 		}
@@ -63,7 +63,9 @@ func busyTimes(x *Executor) (out []time.Duration) {
 }
 
 // workersOf is the first backend of a core.
-func workersOf(c *turn.Core) *workers.WorkerBackend { return c.BackendOf(0).(*workers.WorkerBackend) }
+func workersOf(c *turn.Core) *workers.WorkerBackend {
+	return c.Backends.BackendOf(0).(*workers.WorkerBackend)
+}
 
 // slotsOf counts the request slots that are in use.
 func slotsOf(c *turn.Core) (n int) {
@@ -76,7 +78,7 @@ func slotsOf(c *turn.Core) (n int) {
 // held counts request and memory slots that nobody should hold any more.
 func held(x *Executor) (requests, slots int) {
 	c := x.core.Load()
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		requests = slotsOf(c)
 		for _, d := range workersOf(c).Devices {
 			for _, s := range d.Slots {

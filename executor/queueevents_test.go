@@ -154,11 +154,11 @@ func TestQueuesEventsEvicted(t *testing.T) {
 	<-s.first
 	c := d.x.core.Load()
 	for range 3 {
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			for slot := range int32(64) {
-				b := c.BatchIn(slot)
+				b := c.Batches.BatchIn(slot)
 				if b != nil {
-					c.BackendOf(b.Device()).EvictBatch(b, false)
+					c.Backends.BackendOf(b.Device()).EvictBatch(b, false)
 				}
 			}
 		})

@@ -25,16 +25,16 @@ func TestEvictedRequestsKeepTheirText(t *testing.T) {
 	}
 	c, rng, evicted := d.x.core.Load(), rand.New(rand.NewPCG(1, 2)), 0
 	for open := true; open; time.Sleep(3 * time.Millisecond) {
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			for slot := range int32(64) {
-				b := c.BatchIn(slot)
+				b := c.Batches.BatchIn(slot)
 				if b != nil && rng.IntN(3) == 0 {
-					c.BackendOf(b.Device()).EvictBatch(b, false)
+					c.Backends.BackendOf(b.Device()).EvictBatch(b, false)
 					evicted++
 					break
 				}
 			}
-			open = c.Pending() > 0
+			open = c.Ledger.Pending() > 0
 		})
 	}
 	for i, s := range sheets {
@@ -78,7 +78,7 @@ func TestQueuesServerDies(t *testing.T) {
 	if err := dies.Again(); err != nil {
 		t.Fatal(err)
 	}
-	for c := d.x.core.Load(); !c.BackendOf(0).IsUp(0) || !c.BackendOf(1).IsUp(1); {
+	for c := d.x.core.Load(); !c.Backends.BackendOf(0).IsUp(0) || !c.Backends.BackendOf(1).IsUp(1); {
 		time.Sleep(time.Millisecond)
 	}
 	done := dies.Counts().Completions

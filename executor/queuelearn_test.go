@@ -44,7 +44,7 @@ func TestQueuesLearnLengths(t *testing.T) {
 	}
 	c := d.x.core.Load()
 	k := c.Answerer.(*text.TextAnswers)
-	c.CallInRound(func() { k.EverySecond(c.Now()) })
+	c.Loop.CallInRound(func() { k.EverySecond(c.Loop.Now()) })
 	said := log.text()
 	for _, want := range []string{"answers of a are not as long as planned (60 tokens, planned 30)", "curl -fsS 'http://127.0.0.1:8002/lengths?of=a' -o lengths-a.csv", "lengths_file: lengths-a.csv", "plan solve --workload w.yaml --profile p.json -o plan.json"} {
 		if !strings.Contains(said, want) {
@@ -73,7 +73,7 @@ func TestLateRequestsGiveScaleAdvice(t *testing.T) {
 	k, s := c.Answerer.(*text.TextAnswers), &shown{late: 40, waiting: 100}
 	look := func(from, to time.Duration) {
 		for now := from; now <= to; now += time.Second {
-			c.CallInRound(func() { k.Monitor.Policy = s; k.Monitor.UpdateScaleAdvice(now) })
+			c.Loop.CallInRound(func() { k.Monitor.Policy = s; k.Monitor.UpdateScaleAdvice(now) })
 		}
 	}
 	look(time.Second, 29*time.Second)
@@ -84,7 +84,7 @@ func TestLateRequestsGiveScaleAdvice(t *testing.T) {
 	if n := strings.Count(log.text(), "the instances are too few: for 30s, 40 of 100 requests"); n != 1 || !strings.Contains(log.text(), "with 2 instances more, of 2 that work") {
 		t.Errorf("it is said %d times:\n%s", n, log.text())
 	}
-	c.CallInRound(func() { s.late = 0 })
+	c.Loop.CallInRound(func() { s.late = 0 })
 	look(61*time.Second, 61*time.Second)
 	if !strings.Contains(log.text(), "expected late any more") {
 		t.Errorf("the end is not said:\n%s", log.text())

@@ -112,19 +112,19 @@ func TestLlamaTextSurvivesEvictions(t *testing.T) {
 	c := d.x.core.Load()
 	evicted := map[int32]int{}
 	for open := true; open; time.Sleep(5 * time.Millisecond) {
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			for slot := range int32(64) {
-				b := c.BatchIn(slot)
+				b := c.Batches.BatchIn(slot)
 				if b == nil || evicted[b.Tasks[0]] >= 2 {
 					continue
 				}
-				text := text.JobText(c.RequestIn(b.Tasks[0]).Job)
+				text := text.JobText(c.Ledger.RequestIn(b.Tasks[0]).Job)
 				if _, so, _ := text.PartialOf(text.CurrentRun.Load()); so >= 20*(evicted[b.Tasks[0]]+1) {
 					evicted[b.Tasks[0]]++
-					c.BackendOf(b.Device()).EvictBatch(b, false)
+					c.Backends.BackendOf(b.Device()).EvictBatch(b, false)
 				}
 			}
-			open = c.Pending() > 0
+			open = c.Ledger.Pending() > 0
 		})
 	}
 	equal, again := 0, 0

@@ -48,15 +48,15 @@ func TestLlamaEventsSurviveEvictions(t *testing.T) {
 					over = true
 				default:
 				}
-				core.CallInRound(func() {
+				core.Loop.CallInRound(func() {
 					for slot := range int32(64) {
-						b := core.BatchIn(slot)
+						b := core.Batches.BatchIn(slot)
 						if b == nil || evicted >= 2 {
 							continue
 						}
-						if _, so, _ := text.JobText(core.RequestIn(b.Tasks[0]).Job).PartialOf(0); so >= 10*(evicted+1) {
+						if _, so, _ := text.JobText(core.Ledger.RequestIn(b.Tasks[0]).Job).PartialOf(0); so >= 10*(evicted+1) {
 							evicted++
-							core.BackendOf(b.Device()).EvictBatch(b, false)
+							core.Backends.BackendOf(b.Device()).EvictBatch(b, false)
 						}
 					}
 				})

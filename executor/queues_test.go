@@ -295,10 +295,10 @@ func TestDueAfterAClockStep(t *testing.T) {
 	o.Clock = durable.SteadyClock(func() time.Time { return time.Now().Round(0).AddDate(3, 0, 0) })
 	x := open(t, onePlan(time.Millisecond, 1, 1, patient), o)
 	c := x.core.Load()
-	until(func() bool { return c.Now() > 20*time.Millisecond })
+	until(func() bool { return c.Loop.Now() > 20*time.Millisecond })
 	m, now := c.ServedModels.Models[0], x.opt.Clock().Round(0)
 	arrived, deadline := text.ArrivalAndDeadline(c, m, &completions.Request{Accepted: now.Add(-10 * time.Millisecond), Deadline: now.Add(time.Hour)})
-	if waited, left := c.Now()-arrived, deadline-c.Now(); waited < 10*time.Millisecond || waited > 10*time.Second || left > time.Hour || left < 59*time.Minute {
+	if waited, left := c.Loop.Now()-arrived, deadline-c.Loop.Now(); waited < 10*time.Millisecond || waited > 10*time.Second || left > time.Hour || left < 59*time.Minute {
 		t.Errorf("it waited %v and has %v left, expected 10 ms and an hour", waited, left)
 	}
 }

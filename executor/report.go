@@ -21,7 +21,7 @@ func (x *Executor) Service() *turn.ServiceTimes {
 		return nil
 	}
 	var s *turn.ServiceTimes
-	if !c.CallInRound(func() { s = c.Stats.Recorder.Snapshot() }) {
+	if !c.Loop.CallInRound(func() { s = c.Stats.Recorder.Snapshot() }) {
 		s = c.Stats.Recorder.Snapshot()
 	}
 	return s
@@ -30,13 +30,13 @@ func (x *Executor) Service() *turn.ServiceTimes {
 // reportOf returns the report of a core, and the tallies that it was made from. Any goroutine may call it.
 func reportOf(c *turn.Core) (r *formats.Report, tallies []modelTally) {
 	read := func() {
-		elapsed := c.Now() - c.Stats.StartedAt
-		r = &formats.Report{Format: formats.FormatReport, Source: "serve", Policy: c.Spec.Name, Runs: 1, Events: c.Events()}
+		elapsed := c.Loop.Now() - c.Stats.StartedAt
+		r = &formats.Report{Format: formats.FormatReport, Source: "serve", Policy: c.Spec.Name, Runs: 1, Events: c.Loop.ToldEvents()}
 		tallies = talliesOf(c)
 		fillReport(r, tallies, elapsed)
 		c.Report(r, elapsed)
 	}
-	if !c.CallInRound(read) {
+	if !c.Loop.CallInRound(read) {
 		read() // after the last round nobody writes the counts any more
 	}
 	return r, tallies

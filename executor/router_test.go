@@ -198,10 +198,10 @@ func nothingHeld(t *testing.T, x *Executor) {
 			return
 		}
 		q, s := held(x)
-		c.CallInRound(func() {
+		c.Loop.CallInRound(func() {
 			left = ""
-			if n := f.TaskStore.Reveals.SlotsInUse(); q+s+n > 0 || f.TaskStore.UsedBytes > 0 {
-				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.TaskStore.UsedBytes)
+			if n := f.Tasks.Reveals.SlotsInUse(); q+s+n > 0 || f.UsedBytes > 0 {
+				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.UsedBytes)
 			}
 			for _, d := range workersOf(c).OwnDevices {
 				bytes := int64(0)

@@ -186,7 +186,7 @@ func (want *truth) offer(x *Executor, images [][]byte, rps float64, length time.
 // figures are what a run shows beside its answers.
 func (x *Executor) figures() (loads int64, meanBatch float64) {
 	c := x.core.Load()
-	c.CallInRound(func() {
+	c.Loop.CallInRound(func() {
 		batches, tasks := int64(0), int64(0)
 		for _, d := range workersOf(c).OwnDevices {
 			loads += d.Networks.Loads

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -168,13 +169,13 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 
 // prepare sets defaults, reads certificates and completes the door.
 func (o *ServeOptions) prepare() error {
-	turn.SetDefault(&o.HTTP, ":8000")
-	turn.SetDefault(&o.GRPC, ":8001")
-	turn.SetDefault(&o.Metrics, ":8002")
-	turn.SetDefault(&o.Join, AddressOff)
-	turn.SetDefault(&o.DrainTimeout, 30*time.Second)
-	turn.SetDefault(&o.FlushTimeout, o.DrainTimeout)
-	turn.SetDefault(&o.retryDelay, time.Second)
+	o.HTTP = cmp.Or(o.HTTP, ":8000")
+	o.GRPC = cmp.Or(o.GRPC, ":8001")
+	o.Metrics = cmp.Or(o.Metrics, ":8002")
+	o.Join = cmp.Or(o.Join, AddressOff)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
+	o.FlushTimeout = cmp.Or(o.FlushTimeout, o.DrainTimeout)
+	o.retryDelay = cmp.Or(o.retryDelay, time.Second)
 	o.Options.SetDefaults()
 	o.RecordService = o.RecordService || o.Record != ""
 	if err := o.loadTLS(); err != nil {

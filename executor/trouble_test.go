@@ -50,7 +50,7 @@ func TestKillsAndCancels(t *testing.T) {
 		d := workersOf(c).Devices[rng.IntN(len(workersOf(c).Devices))]
 		gen := int32(0)
 		until(func() (up bool) {
-			c.CallInRound(func() {
+			c.Loop.CallInRound(func() {
 				if up = d.Process != nil; up {
 					gen = d.Generation
 					syscall.Kill(d.Process.PID(), syscall.SIGKILL)
@@ -59,7 +59,7 @@ func TestKillsAndCancels(t *testing.T) {
 			return up
 		})
 		until(func() (back bool) {
-			c.CallInRound(func() { back = d.Process != nil && d.Generation > gen })
+			c.Loop.CallInRound(func() { back = d.Process != nil && d.Generation > gen })
 			return back
 		})
 	}

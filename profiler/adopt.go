@@ -19,7 +19,7 @@ func (r *runner) adoptCuts() error {
 	for _, d := range r.profile.Devices {
 		if d.Device == r.dev.Kind && !sameProvenance(d, current) {
 			stale = true
-			r.warn("", fmt.Sprintf("%s was measured with %s: what is asked for is measured again, and numbers of other models on it are no longer comparable",
+			r.progress.warn("", fmt.Sprintf("%s was measured with %s: what is asked for is measured again, and numbers of other models on it are no longer comparable",
 				d.Device, describeDevice(d)))
 		}
 	}
@@ -40,7 +40,7 @@ func (r *runner) adoptCuts() error {
 			r.cutLikeOther(j)
 			continue
 		case !sameSource(known, entry):
-			r.warn(j.info.name, fmt.Sprintf("%s: the file differs from the one that was measured: its old numbers are replaced", j.info.name))
+			r.progress.warn(j.info.name, fmt.Sprintf("%s: the file differs from the one that was measured: its old numbers are replaced", j.info.name))
 			continue
 		}
 
@@ -52,7 +52,7 @@ func (r *runner) adoptCuts() error {
 				return inputError("%s is cut into %d blocks in the profile, which holds numbers of another device for them; %d were asked for: use --blocks %d, or --force to drop them",
 					j.info.name, len(known.Blocks), wantedBlocks, len(known.Blocks))
 			}
-			r.warn(j.info.name, fmt.Sprintf("%s: cut into %d blocks instead of %d: its old numbers are replaced", j.info.name, wantedBlocks, len(known.Blocks)))
+			r.progress.warn(j.info.name, fmt.Sprintf("%s: cut into %d blocks instead of %d: its old numbers are replaced", j.info.name, wantedBlocks, len(known.Blocks)))
 			continue
 		}
 		if knownInputs, currentInputs := describeInputs(known), describeInputs(entry); known.Inputs != nil && knownInputs != currentInputs {
@@ -60,7 +60,7 @@ func (r *runner) adoptCuts() error {
 				return inputError("%s was measured with inputs %s in the profile, %s were asked for: write another profile (-o), or --force to drop the old numbers",
 					j.info.name, knownInputs, currentInputs)
 			}
-			r.warn(j.info.name, fmt.Sprintf("%s: inputs %s instead of %s: its old numbers are replaced", j.info.name, currentInputs, knownInputs))
+			r.progress.warn(j.info.name, fmt.Sprintf("%s: inputs %s instead of %s: its old numbers are replaced", j.info.name, currentInputs, knownInputs))
 			continue
 		}
 		cut, err := j.m.cutAt(cutNames(known.Blocks))
@@ -68,7 +68,7 @@ func (r *runner) adoptCuts() error {
 			if otherDevices && !r.options.Force {
 				return fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w (--force cuts it anew and drops what was measured)", ErrInput, j.info.name, err)
 			}
-			r.warn(j.info.name, fmt.Sprintf("%s: cut anew, its old numbers are replaced: %v", j.info.name, err))
+			r.progress.warn(j.info.name, fmt.Sprintf("%s: cut anew, its old numbers are replaced: %v", j.info.name, err))
 			continue
 		}
 
@@ -95,12 +95,12 @@ func (r *runner) cutLikeOther(j *modelJob) {
 	}
 	other := r.options.CutsFrom.FindModel(j.info.name)
 	if other == nil {
-		r.warn(j.info.name, j.info.name+": the profile whose cuts are asked for does not hold it: it is cut anew")
+		r.progress.warn(j.info.name, j.info.name+": the profile whose cuts are asked for does not hold it: it is cut anew")
 		return
 	}
 	cut, err := j.m.cutAt(cutNames(other.Blocks))
 	if err != nil {
-		r.warn(j.info.name, fmt.Sprintf("%s: cut anew, since it cannot be cut as asked: %v", j.info.name, err))
+		r.progress.warn(j.info.name, fmt.Sprintf("%s: cut anew, since it cannot be cut as asked: %v", j.info.name, err))
 		return
 	}
 	j.cut, j.hasProfileCut, j.entry.Blocks = cut, true, describeBlocks(cut)

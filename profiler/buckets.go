@@ -193,7 +193,7 @@ type bucketFamily struct {
 func (f *bucketFamily) setPadding(ctx context.Context) error {
 	list := f.buckets
 	warnExact := func(reason string) {
-		f.r.warn(f.name, fmt.Sprintf("%s: requests must have exactly the size of a bucket (%s)", f.name, reason))
+		f.r.progress.warn(f.name, fmt.Sprintf("%s: requests must have exactly the size of a bucket (%s)", f.name, reason))
 	}
 
 	// Find the mask: an input with such a name whose size changes with the bucket.

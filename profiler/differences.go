@@ -26,7 +26,7 @@ func maxRelativeDiff(t engine.DType, got, want []byte) float64 {
 	case engine.F64:
 		valueOf = func(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) }
 	case engine.F16:
-		valueOf = func(b []byte) float64 { return float64(graph.FromFP16(binary.LittleEndian.Uint16(b))) }
+		valueOf = func(b []byte) float64 { return float64(engine.FromFP16(binary.LittleEndian.Uint16(b))) }
 	case engine.BF16:
 		valueOf = func(b []byte) float64 {
 			return float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(b)) << 16))

@@ -104,7 +104,7 @@ func (r *runner) quickRun(ctx context.Context, j *modelJob) error {
 	j.loadTime = r.options.now().Sub(begin)
 
 	// Run it twice, because the first run is slower.
-	b, err := bindChain(c.blocks, j.quickBatch(), 0, j.info.values)
+	b, err := bindChain(c.blocks, j.quickBatch(), j.info.values)
 	if err != nil {
 		return cannotRun(ctx, j, err)
 	}

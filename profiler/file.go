@@ -117,7 +117,7 @@ func (r *runner) mergeFile(theirs *formats.Profile) {
 					}
 				}
 			} else if !j.isReplacing(known) {
-				r.warn(j.info.name, fmt.Sprintf("%s: another process measured it with other blocks or from another file at the same time: its numbers are replaced", j.info.name))
+				r.progress.warn(j.info.name, fmt.Sprintf("%s: another process measured it with other blocks or from another file at the same time: its numbers are replaced", j.info.name))
 			}
 		}
 		c := *j.entry

@@ -69,7 +69,7 @@ func (r *runner) deadline(remaining [][]*modelJob) time.Time {
 
 // jobGroup is the measuring of models that are loaded at the same time and sampled in turns.
 type jobGroup struct {
-	*runner
+	run     *runner
 	members []*modelJob
 	sampler sampler // template for the samplers of all passes
 }
@@ -81,7 +81,7 @@ func (r *runner) newGroup(members []*modelJob, deadline time.Time) *jobGroup {
 	if isTimedByCPU(r.dev) {
 		s.measureReference = newReference().measure
 	}
-	return &jobGroup{runner: r, members: members, sampler: s}
+	return &jobGroup{run: r, members: members, sampler: s}
 }
 
 // measure prepares the models of the group, takes their samples at one share after the other, and unloads them.
@@ -101,7 +101,7 @@ func (g *jobGroup) measure(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for _, share := range g.options.Shares {
+	for _, share := range g.run.options.Shares {
 		if err := g.sampleShare(ctx, share); err != nil {
 			return err
 		}
@@ -113,11 +113,11 @@ func (g *jobGroup) measure(ctx context.Context) (err error) {
 // starts v worker processes and loads every model into each, so that all parts are busy. places are where copies of
 // a model are loaded.
 func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
-	places := []loadTarget{g.target()}
+	places := []loadTarget{g.run.target()}
 	if share > 1 && slices.ContainsFunc(g.members, func(j *modelJob) bool { return len(j.batches(share)) > 0 }) {
-		sh, err := g.options.Sharer.Open(ctx, g.dev, share)
+		sh, err := g.run.options.Sharer.Open(ctx, g.run.dev, share)
 		if err != nil {
-			return fmt.Errorf("split %s into %d shares: %w", g.dev.Kind, share, err)
+			return fmt.Errorf("split %s into %d shares: %w", g.run.dev.Kind, share, err)
 		}
 		// The chains are closed before their workers.
 		defer func() {
@@ -129,10 +129,10 @@ func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 			}
 			err = errors.Join(err, sh.Close())
 		}()
-		g.shareMethod = sh.Method()
+		g.run.shareMethod = sh.Method()
 		places = nil
 		for i, e := range sh.Engines() {
-			places = append(places, loadTarget{e, sh.Device(i), g.options.EngineOptions, g.options.FP16})
+			places = append(places, loadTarget{e, sh.Device(i), g.run.options.EngineOptions, g.run.options.FP16})
 		}
 	}
 
@@ -149,13 +149,13 @@ func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 		passes[j] = g.splitPasses(j, share)
 		maxPasses = max(maxPasses, len(passes[j]))
 	}
-	if maxPasses > 0 && g.copy == 0 {
-		g.copy = g.copyRate()
+	if maxPasses > 0 && g.run.copy == 0 {
+		g.run.copy = g.copyRate()
 	}
 	for k := range maxPasses {
 		s := g.sampler
 		if !s.deadline.IsZero() { // every pass gets an equal part of the remaining time
-			now := g.options.now()
+			now := g.run.options.now()
 			s.deadline = now.Add(s.deadline.Sub(now) / time.Duration(maxPasses-k))
 		}
 		if err := g.samplePass(ctx, &s, share, places, func(j *modelJob) (rangePass, bool) {
@@ -198,8 +198,8 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 			if !(base && j.measuresBlocks[key]) && len(p[key]) == 0 {
 				continue
 			}
-			set := j.newProbeSet(key, base && j.measuresBlocks[key], p[key], isTimedByCPU(g.dev), g.options.letIdle)
-			g.event(Event{Stage: StageWarmUp, Model: j.info.name, Share: share, Batch: batch, DoneShare: g.fraction(0)})
+			set := j.newProbeSet(key, base && j.measuresBlocks[key], p[key], isTimedByCPU(g.run.dev), g.run.options.letIdle)
+			g.run.progress.event(Event{Stage: StageWarmUp, Model: j.info.name, Share: share, Batch: batch, DoneShare: g.run.progress.fraction(0)})
 			if err := s.warmUp(ctx, set); err != nil {
 				return err
 			}
@@ -214,22 +214,22 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 	// The sampler reports its progress, says when it repeats a disturbed probe set, and saves each one that is
 	// finished.
 	s.progress = func(doneShare float64) {
-		g.event(Event{Stage: StageSample, Share: share, DoneShare: g.fraction(doneShare * float64(expectedTime))})
+		g.run.progress.event(Event{Stage: StageSample, Share: share, DoneShare: g.run.progress.fraction(doneShare * float64(expectedTime))})
 	}
 	s.shouldRetry = func(set *probeSet) bool {
 		x := set.busyness()
 		if x.factor <= busyFactor {
 			return false
 		}
-		g.event(Event{Stage: StageSample, Model: owner[set].info.name, Share: share, Batch: keys[set].batch, Text: "once more: other work had the processor", DoneShare: g.fraction(s.finishedShare(sets) * float64(expectedTime))})
+		g.run.progress.event(Event{Stage: StageSample, Model: owner[set].info.name, Share: share, Batch: keys[set].batch, Text: "once more: other work had the processor", DoneShare: g.run.progress.fraction(s.finishedShare(sets) * float64(expectedTime))})
 		return true
 	}
 	s.onFinished = func(set *probeSet) error {
 		key := keys[set]
-		g.recordResult(owner[set], key, set)
-		g.event(Event{Stage: StageMeasured, Model: owner[set].info.name, Share: key.share, Batch: key.batch, Text: set.stopReason,
-			DoneShare: g.fraction(s.finishedShare(sets) * float64(expectedTime))})
-		return g.save()
+		g.run.recordResult(owner[set], key, set)
+		g.run.progress.event(Event{Stage: StageMeasured, Model: owner[set].info.name, Share: key.share, Batch: key.batch, Text: set.stopReason,
+			DoneShare: g.run.progress.fraction(s.finishedShare(sets) * float64(expectedTime))})
+		return g.run.save()
 	}
 
 	// Sample all probe sets in turns.
@@ -240,15 +240,15 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 		// Keep the usable samples of interrupted probe sets. Finished ones are saved already.
 		usable := false
 		for _, set := range sets {
-			if set.stopReason == endInterrupted && set.roundCount >= interruptedRounds && set.loosestHalfWidth(g.options.Precision.Floor) <= interruptedLoose {
-				g.recordResult(owner[set], keys[set], set)
+			if set.stopReason == endInterrupted && set.roundCount >= interruptedRounds && set.loosestHalfWidth(g.run.options.Precision.Floor) <= interruptedLoose {
+				g.run.recordResult(owner[set], keys[set], set)
 				usable = true
 			}
 		}
 		if !usable {
 			return ctx.Err()
 		}
-		return errors.Join(ctx.Err(), g.save())
+		return errors.Join(ctx.Err(), g.run.save())
 	}
 	return nil
 }

@@ -144,8 +144,8 @@ func (p loadTarget) loadSlice(ctx context.Context, b cutModel, i, j int, o graph
 }
 
 // bindChain binds consecutive blocks at a batch size so that each reads the outputs of the block before, and fills
-// the inputs of the first with the values v for a sample.
-func bindChain(list []engine.Block, batch, sample int, v inputValues) ([]engine.Binding, error) {
+// the inputs of the first with the values v for the first sample.
+func bindChain(list []engine.Block, batch int, v inputValues) ([]engine.Binding, error) {
 	var out []engine.Binding
 	for i, b := range list {
 		o := engine.BindOptions{Batch: batch}
@@ -162,7 +162,7 @@ func bindChain(list []engine.Block, batch, sample int, v inputValues) ([]engine.
 		}
 		out = append(out, x)
 	}
-	if err := v.fillAll(out[0].Inputs(), sample); err != nil {
+	if err := v.fillAll(out[0].Inputs(), 0); err != nil {
 		closeAll(out)
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func timeAtoms(ctx context.Context, p loadTarget, m model, batch, rounds int, no
 	}
 	c := loadedModel{blocks: list}
 	defer c.close()
-	bindings, err := bindChain(list, batch, 0, m.info().values)
+	bindings, err := bindChain(list, batch, m.info().values)
 	if err != nil {
 		return nil, err
 	}

@@ -18,12 +18,12 @@ import (
 // work of its blocks.
 func (g *jobGroup) prepare(ctx context.Context, j *modelJob) error {
 	if j.cut == nil {
-		g.event(Event{Stage: StageCut, Model: j.info.name, DoneShare: g.fraction(0)})
-		n := min(g.options.Blocks, j.m.atomCount())
+		g.run.progress.event(Event{Stage: StageCut, Model: j.info.name, DoneShare: g.run.progress.fraction(0)})
+		n := min(g.run.options.Blocks, j.m.atomCount())
 		costs := make([]float64, j.m.atomCount())
 		if n < len(costs) && n > 1 {
 			var err error
-			if costs, err = timeAtoms(ctx, g.target(), j.m, j.quickBatch(), j.atomRounds(g.runner), g.options.now); err != nil {
+			if costs, err = timeAtoms(ctx, g.run.target(), j.m, j.quickBatch(), j.atomRounds(g.run), g.run.options.now); err != nil {
 				return fmt.Errorf("time the parts of %s: %w", j.info.path, err)
 			}
 		}
@@ -57,7 +57,7 @@ func describeBlocks(b cutModel) []formats.Block {
 // there. places are where it is loaded: one, or one per share of a GPU. It also records the memory that each batch
 // needs and, once per model, checks float16.
 func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []loadTarget) error {
-	g.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.fraction(0)})
+	g.run.progress.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.run.progress.fraction(0)})
 	batches := j.batches(share)
 	debug.FreeOSMemory()
 	memoryBefore := residentMemory()
@@ -72,7 +72,7 @@ func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []lo
 		}
 		debug.FreeOSMemory() // frees the bytes of the slices
 		for _, batch := range batches {
-			b, err := bindChain(c.blocks, batch, 0, j.info.values)
+			b, err := bindChain(c.blocks, batch, j.info.values)
 			if err != nil {
 				return err
 			}
@@ -90,18 +90,18 @@ func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []lo
 			for _, blk := range c.blocks {
 				need += blk.Submodel().WeightBytes
 			}
-			if memoryNow := residentMemory(); g.dev.IsCPU() && memoryBefore > 0 {
+			if memoryNow := residentMemory(); g.run.dev.IsCPU() && memoryBefore > 0 {
 				need = max(need, memoryNow-memoryBefore)
 			}
 			j.memory[measurementKey{share, batch}] = need
 		}
 		switch {
 		case k > 0:
-		case g.needsModelFP16Check(j):
+		case g.run.needsModelFP16Check(j):
 			if err := g.checkModelFP16(ctx, j, p); err != nil {
 				return err
 			}
-		case g.needsCutFP16Check(j):
+		case g.run.needsCutFP16Check(j):
 			if err := g.checkCutsFP16(ctx, j, p, c); err != nil {
 				return err
 			}
@@ -182,7 +182,7 @@ func (j *modelJob) fp16SampleTime(o *Options) time.Duration {
 // in the profile's blocks. The last block is loaded once more with the tensor before its closing softmax as an
 // additional output, because softmax hides differences.
 func (g *jobGroup) checkCutsFP16(ctx context.Context, j *modelJob, p loadTarget, c *loadedModel) (err error) {
-	g.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.fraction(0)})
+	g.run.progress.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.run.progress.fraction(0)})
 	n := j.cut.Len()
 	list := slices.Clone(c.blocks)
 	answerOf := func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[0] }
@@ -199,7 +199,7 @@ func (g *jobGroup) checkCutsFP16(ctx context.Context, j *modelJob, p loadTarget,
 		}
 		// If neither works, the outputs themselves are compared.
 	}
-	bindings, err := bindChain(list, 1, 0, j.info.values)
+	bindings, err := bindChain(list, 1, j.info.values)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (g *jobGroup) checkCutsFP16(ctx context.Context, j *modelJob, p loadTarget,
 	if answer.Spec().Type != engine.F32 {
 		return nil // not comparable as numbers
 	}
-	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return readFloats(answer) }}, j.fp16Samples(g.runner),
+	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return readFloats(answer) }}, j.fp16Samples(g.run),
 		func(sample int) error {
 			return j.info.values.fillAll(bindings[0].Inputs(), sample)
 		})
@@ -238,7 +238,7 @@ func (r *runner) needsModelFP16Check(j *modelJob) bool {
 // checkModelFP16 compares a model's answers when it computes in float16 with those in float32 on the same device,
 // and records the difference in the profile. A closing softmax, which hides differences, is left out.
 func (g *jobGroup) checkModelFP16(ctx context.Context, j *modelJob, p loadTarget) (err error) {
-	g.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.fraction(0)})
+	g.run.progress.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.run.progress.fraction(0)})
 
 	// Load the model twice: in float32, and in float16.
 	float32Target := p
@@ -269,9 +269,9 @@ func (g *jobGroup) checkModelFP16(ctx context.Context, j *modelJob, p loadTarget
 	}
 
 	// Compare the answers, sample by sample.
-	check := &formats.FP16Check{Samples: g.options.FP16Samples}
+	check := &formats.FP16Check{Samples: g.run.options.FP16Samples}
 	agreeing, total := 0, 0
-	for sample := range g.options.FP16Samples {
+	for sample := range g.run.options.FP16Samples {
 		var answers [2][]float32
 		var shape []int64
 		for k, b := range bound {
@@ -319,8 +319,8 @@ func (p loadTarget) loadLogits(ctx context.Context, j *modelJob, b cutModel, nam
 // copyRate measures the device's copy rate, in gigabits per second, once per run: in host memory for a CPU, from
 // host to device for a GPU, with the largest input of the models.
 func (g *jobGroup) copyRate() float64 {
-	if g.dev.IsCPU() {
-		return g.options.hostCopy()
+	if g.run.dev.IsCPU() {
+		return g.run.options.hostCopy()
 	}
 
 	// Find the largest input of all loaded models.

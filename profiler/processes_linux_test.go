@@ -79,7 +79,7 @@ func TestProcessesComputeTheSame(t *testing.T) {
 		}
 		c := &loadedModel{blocks: list}
 		defer c.close()
-		bindings, err := bindChain(list, 2, 0, nil)
+		bindings, err := bindChain(list, 2, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -149,7 +149,7 @@ func (g *jobGroup) splitPasses(j *modelJob, share int) []rangePass {
 	var missing [][2]int
 	for _, key := range j.todo {
 		if key.share == share {
-			wanted[key] = g.missingRanges(j, key)
+			wanted[key] = g.run.missingRanges(j, key)
 			missing = append(missing, wanted[key]...)
 		}
 	}
@@ -186,7 +186,7 @@ func (g *jobGroup) loadRanges(ctx context.Context, j *modelJob, share int, place
 	}
 	for k, c := range j.loadedByShare[share] {
 		for _, b := range blockRanges {
-			g.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.fraction(0)})
+			g.run.progress.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.run.progress.fraction(0)})
 			if err := c.loadRange(ctx, places[k], j.cut, b, batches[b]); err != nil {
 				return err
 			}

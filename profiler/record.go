@@ -96,7 +96,7 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 	now := r.options.now()
 	d := provenance(r.dev, r.options.Engine.Info(), r.options, now)
 	d.CopyGbps, d.ShareMethod = r.copy, r.shareMethod
-	d.MemoryGBps, d.MatmulGflops, d.State = r.memoryGBps, r.matmulGflops, r.watch.summary()
+	d.MemoryGBps, d.MatmulGflops, d.State = r.ceilings.memoryGBps, r.ceilings.matmulGflops, r.watch.summary()
 	d.CostSeconds = (now.Sub(r.begun) - r.chargedTime).Seconds()
 	for _, known := range r.profile.Devices {
 		if known.Device == d.Device {
@@ -125,7 +125,7 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 	note := ""
 	if loose := set.loosestHalfWidth(r.options.Precision.Floor); loose > r.options.Precision.HalfWidth {
 		note = fmt.Sprintf("%s: times are only known to ±%.1f %% (%d samples, stopped by %s)", subject, 100*loose, set.roundCount, set.stopReason)
-		r.warn(j.info.name, note)
+		r.progress.warn(j.info.name, note)
 	}
 	r.setNote(subject, note)
 	if j.info.weightsNote != "" {
@@ -136,7 +136,7 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 	if s := set.busyness(); s.factor > busyFactor {
 		note = fmt.Sprintf("%s%sthe whole model took %v us, %s: other work had the processor, so that plans from these numbers promise what the machine may not keep; measure again on a quiet one (--force)",
 			subject, noteSep, document.Micros(s.wholeTime), s.comparison)
-		r.warn(j.info.name, note)
+		r.progress.warn(j.info.name, note)
 	}
 	r.setNote(subject, note)
 	r.maxDisturbance = max(r.maxDisturbance, set.disturbance(quiet))

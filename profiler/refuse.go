@@ -19,7 +19,7 @@ func (l *refusals) refuse(r *runner, err error) error {
 	}
 	*l = append(*l, err)
 	if len(r.options.Models) > 1 {
-		r.warn("", fmt.Sprintf("left out: %s", strings.TrimPrefix(err.Error(), ErrInput.Error()+": ")))
+		r.progress.warn("", fmt.Sprintf("left out: %s", strings.TrimPrefix(err.Error(), ErrInput.Error()+": ")))
 	}
 	return nil
 }

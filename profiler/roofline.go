@@ -102,7 +102,7 @@ func matmulRate(ctx context.Context, p loadTarget) (float64, error) {
 	}
 	c := chainOf(blk)
 	defer c.close()
-	b, err := bindChain(c.blocks, size, 0, nil)
+	b, err := bindChain(c.blocks, size, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -145,7 +145,7 @@ type workCounter interface {
 func (g *jobGroup) countWork(ctx context.Context, j *modelJob) error {
 	m, ok := j.m.(workCounter)
 	b, isGraph := j.cut.(*graph.Blocks)
-	p, probes := g.options.Engine.(Prober)
+	p, probes := g.run.options.Engine.(Prober)
 	if !ok || !isGraph || !probes || j.countedWork(b.Len()) {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (g *jobGroup) countWork(ctx context.Context, j *modelJob) error {
 	}
 	if err != nil {
 		// The counts are only for information. A model without them is measured all the same.
-		g.warn(j.info.name, fmt.Sprintf("%s: its work is not counted: %v", j.info.name, err))
+		g.run.progress.warn(j.info.name, fmt.Sprintf("%s: its work is not counted: %v", j.info.name, err))
 		return nil
 	}
 	for i := range j.entry.Blocks {

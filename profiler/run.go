@@ -111,22 +111,22 @@ type modelJob struct {
 
 // runner is the state of one call of Run.
 type runner struct {
-	options     *Options
-	dev         engine.Device
-	profile     *formats.Profile
-	jobs        []*modelJob
-	refusals    refusals
-	begun       time.Time
-	chargedTime time.Duration // part of the time since begun that is in CostSeconds already
-	shareMethod string        // the method by which shares were made
-	copy        float64
-	ceilings
+	options        *Options
+	dev            engine.Device
+	profile        *formats.Profile
+	jobs           []*modelJob
+	refusals       refusals
+	begun          time.Time
+	chargedTime    time.Duration // part of the time since begun that is in CostSeconds already
+	shareMethod    string        // the method by which shares were made
+	copy           float64
+	ceilings       ceilings
 	watch          *stateWatch
 	maxDisturbance float64       // largest disturbance of a probe set
 	notes          []subjectNote // notes of this run
 	// lastWrite is the state of the file when this run read or wrote it last.
 	lastWrite fs.FileInfo
-	progress
+	progress  progress
 }
 
 // run does the steps of Run: it pins the thread, opens the models, estimates the time, and measures the models group by
@@ -155,7 +155,7 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	skipped := r.planMeasurements()
 	if r.options.Ranges.OnlyRanges && skipped == 0 && !slices.ContainsFunc(r.jobs, func(j *modelJob) bool { return len(j.todo) > 0 }) {
-		r.warn("", fmt.Sprintf("no range of blocks is asked for on %s, or the profile does not hold the blocks", r.dev.Kind))
+		r.progress.warn("", fmt.Sprintf("no range of blocks is asked for on %s, or the profile does not hold the blocks", r.dev.Kind))
 	}
 	todo := slices.DeleteFunc(slices.Clone(r.jobs), func(j *modelJob) bool { return len(j.todo) == 0 })
 	if len(todo) == 0 {
@@ -178,7 +178,7 @@ func (r *runner) run(ctx context.Context) error {
 		}
 	}
 	for _, j := range todo {
-		r.totalTime += j.expectedTime
+		r.progress.totalTime += j.expectedTime
 	}
 	if !r.knowsCeilings() {
 		r.ceilings = r.options.ceilings(ctx, r.target())
@@ -193,7 +193,7 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 		for _, j := range members {
-			r.finishedTime += j.expectedTime
+			r.progress.finishedTime += j.expectedTime
 			r.noteCutCost(j)
 			r.noteRoofline(j)
 		}
@@ -210,7 +210,7 @@ func (r *runner) openModels(ctx context.Context) error {
 
 	// Open every model at each of its sizes. Names must be unique.
 	for _, path := range r.options.Models {
-		r.event(Event{Stage: StageOpen, Model: path})
+		r.progress.event(Event{Stage: StageOpen, Model: path})
 		sizes, err := openVariants(ctx, r, path)
 		if err != nil {
 			if err := r.refusals.refuse(r, err); err != nil {
@@ -226,7 +226,7 @@ func (r *runner) openModels(ctx context.Context) error {
 				return inputError("two models are called %s: %s and %s: rename one file", v.info.name, sameName.info.path, v.info.path)
 			}
 			for _, w := range v.info.warnings {
-				r.warn(v.info.name, w)
+				r.progress.warn(v.info.name, w)
 			}
 			j := &modelJob{m: v.m, info: v.info, measuresBlocks: map[measurementKey]bool{}, loadedByShare: map[int][]*loadedModel{}, memory: map[measurementKey]int64{}}
 			names[v.info.name] = j
@@ -259,7 +259,7 @@ func (r *runner) planMeasurements() (skipped int) {
 				continue
 			}
 			skipped++
-			r.event(Event{Stage: StageSkipped, Model: j.info.name, Share: key.share, Batch: key.batch, Text: "measured already"})
+			r.progress.event(Event{Stage: StageSkipped, Model: j.info.name, Share: key.share, Batch: key.batch, Text: "measured already"})
 		}
 	}
 	return skipped

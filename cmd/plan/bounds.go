@@ -56,12 +56,12 @@ func checkWhole(flag string, v, minValue, maxValue int) error {
 	return usageErrorf("--%s: found %d, expected %d to %d", flag, v, minValue, maxValue)
 }
 
-// checkMinDuration returns an error if v is below minValue.
-func checkMinDuration(flag string, v, minValue time.Duration) error {
-	if v >= minValue {
+// checkDuration returns an error if v is below zero.
+func checkDuration(flag string, v time.Duration) error {
+	if v >= 0 {
 		return nil
 	}
-	return usageErrorf("--%s: found %s, expected at least %s", flag, v, document.Duration(minValue))
+	return usageErrorf("--%s: found %s, expected at least %s", flag, v, document.Duration(0))
 }
 
 // checkPositiveDuration returns an error unless v is above zero.

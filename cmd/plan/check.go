@@ -90,7 +90,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	}
 	plan, err := readPlan(path)
 	if err != nil {
-		return withCode(exitUsage, err)
+		return err
 	}
 	in := check.GateInput{Plan: plan, Tolerances: tolerances, ServerFindings: refusedByServe}
 	if !o.noSolve {
@@ -112,7 +112,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 
 	// Plan again, and judge.
 	bar := p.newProgressBar(100, "planning again")
-	in.Progress = func(u planner.Progress) { bar.setProgress(int64(100*u.Fraction), 0, u.Phase) }
+	in.Progress = func(u planner.Progress) { bar.setProgress(int64(100*u.Fraction), u.Phase) }
 	res, err := check.Gate(ctx, in)
 	bar.finish()
 	if errors.Is(err, context.Canceled) {

@@ -19,7 +19,7 @@ func newExplainCommand(g *globalFlags) *cobra.Command {
 			p := newPrinter(cmd, g)
 			plan, err := readPlan(planArgument(args))
 			if err != nil {
-				return withCode(exitUsage, err)
+				return err
 			}
 			if g.json {
 				return p.printJSON(map[string]any{

@@ -100,17 +100,13 @@ func planArgument(args []string) string {
 	return "plan.json"
 }
 
-// readPlan reads a plan. If there is no file, its error says how to make one.
+// readPlan reads a plan. An error is bad usage; if there is no file, it says how to make one.
 func readPlan(path string) (*formats.Plan, error) {
 	plan, err := formats.ReadPlan(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, missingPlan(path)
+		return nil, usageErrorf("no plan %s\n  hint: plan solve --slo 200ms -o %s makes one", path, path)
 	}
-	return plan, err
-}
-
-func missingPlan(path string) error {
-	return usageErrorf("no plan %s\n  hint: plan solve --slo 200ms -o %s makes one", path, path)
+	return plan, withCode(exitUsage, err)
 }
 
 // describeInput describes a file that a plan was made from. The path is relative to the folder of the plan.

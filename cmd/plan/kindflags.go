@@ -58,8 +58,14 @@ func (g *globalFlags) noteTyped(cmd *cobra.Command) {
 	cmd.Flags().Visit(func(f *pflag.Flag) { g.typedFlags[f.Name] = f.Value.String() })
 }
 
-// checkTypedFlags refuses a typed flag that does nothing for a kind of plan.
-func (p *printer) checkTypedFlags(kind string) error { return p.typedFlags.checkKind(p.verb, kind) }
+// readPlan reads the plan that a verb is about. It refuses a typed flag that does nothing for a plan of its kind.
+func (p *printer) readPlan(path string) (*formats.Plan, error) {
+	plan, err := readPlan(path)
+	if err != nil {
+		return nil, err
+	}
+	return plan, p.typedFlags.checkKind(p.verb, plan.Kind)
+}
 
 // typedFlags are the flags on the command line, with their values.
 type typedFlags map[string]string

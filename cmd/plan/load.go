@@ -88,11 +88,8 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if err := o.checkFlags(); err != nil {
 		return err
 	}
-	plan, err := readPlan(o.plan)
+	plan, err := p.readPlan(o.plan)
 	if err != nil {
-		return withCode(exitUsage, err)
-	}
-	if err := p.checkTypedFlags(plan.Kind); err != nil {
 		return err
 	}
 	text, err := textTables(plan)
@@ -137,7 +134,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 
 	// Send the requests.
 	bar := p.newProgressBar(int64(o.duration/time.Millisecond), "sending")
-	stop := callPeriodically(func(elapsed time.Duration) { bar.setProgress(int64(elapsed/time.Millisecond), 0, "sending") })
+	stop := callPeriodically(func(elapsed time.Duration) { bar.setProgress(int64(elapsed/time.Millisecond), "sending") })
 	res, err := load.Run(ctx, cfg, src)
 	stop()
 	bar.finish()
@@ -243,7 +240,7 @@ func (o *loadOptions) checkFlags() error {
 			return err
 		}
 	}
-	return firstError(checkMinDuration("duration", o.duration, 0), checkMinDuration("warmup", o.warmup, 0), checkMinDuration("grace", o.grace, 0), checkWhole("max-in-flight", o.inflight, 1, 1<<20))
+	return firstError(checkDuration("duration", o.duration), checkDuration("warmup", o.warmup), checkDuration("grace", o.grace), checkWhole("max-in-flight", o.inflight, 1, 1<<20))
 }
 
 func protocols() []string { return textsOf(load.Protocols) }

@@ -117,10 +117,7 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
 }
 
 func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []string) error {
-	if o.outPath == toStdout {
-		return usageErrorf("--output -: a profile grows in its file while it is measured; name a file")
-	}
-	if err := p.checkOutput("output", o.outPath, formats.KindProfile); err != nil {
+	if err := p.checkGrowingProfile(o.outPath); err != nil {
 		return err
 	}
 	if err := firstError(checkWhole("blocks", o.blocks, 1, 100_000), checkWhole("repeat", o.repeat, 1, 100), checkPositiveDuration("budget", o.budget)); err != nil {
@@ -285,7 +282,7 @@ func showProgress(p *printer, path string) (progress func(profiler.Event), shown
 			case profiler.StageSkipped:
 				skipped++
 			default:
-				bar.setProgress(int64(1000*e.DoneShare), 0, fmt.Sprintf("%s %s", e.Stage, e.Model))
+				bar.setProgress(int64(1000*e.DoneShare), fmt.Sprintf("%s %s", e.Stage, e.Model))
 			}
 		}, shownWarnings, func() {
 			bar.finish()

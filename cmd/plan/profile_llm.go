@@ -58,10 +58,7 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	if len(odd) > 0 {
 		return usageErrorf("%s: is about model files, and --llm measures a server", strings.Join(odd, ", "))
 	}
-	if o.outPath == toStdout {
-		return usageErrorf("--output -: a profile grows in its file while it is measured; name a file")
-	}
-	if err := p.checkOutput("output", o.outPath, formats.KindProfile); err != nil {
+	if err := p.checkGrowingProfile(o.outPath); err != nil {
 		return err
 	}
 	if err := firstError(checkWhole("tensor-parallel", o.tensorParallel, 1, 1024), checkPositiveDuration("budget", o.budget)); err != nil {
@@ -96,7 +93,7 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 		Server: server, Model: o.model, Name: o.name, Device: device, TensorParallel: o.tensorParallel, Budget: o.budget, OutPath: o.outPath, Force: o.force,
 		KeepLoaded: o.keepLoaded, SwapWith: o.swapWith,
 		OnEstimate: func(e llmserver.Estimate) error { o.printEstimate(p, &e, device); return nil },
-		Progress:   func(e llmserver.Event) { bar.setProgress(int64(1000*e.DoneShare), 0, e.Activity+" "+o.model) },
+		Progress:   func(e llmserver.Event) { bar.setProgress(int64(1000*e.DoneShare), e.Activity+" "+o.model) },
 	})
 	bar.finish()
 	if result == nil {

@@ -96,7 +96,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	bar := p.newProgressBar(int64(n*len(c.Models)), "asking")
 	c.Progress = func(name string, done, _ int) {
 		colon := slices.IndexFunc(c.Models, func(m profiler.Endpoint) bool { return m.Name == name })
-		bar.setProgress(int64(colon*n+done), 0, "asking "+name)
+		bar.setProgress(int64(colon*n+done), "asking "+name)
 	}
 	rec, err := profiler.RecordCompletions(ctx, c)
 	bar.finish()
@@ -150,7 +150,7 @@ func (o *recordsOptions) recordModels(ctx context.Context, p *printer, opt profi
 			model = name
 			doneModels++
 		}
-		bar.setProgress(doneModels*int64(samples)+int64(done), 0, "recording "+name)
+		bar.setProgress(doneModels*int64(samples)+int64(done), "recording "+name)
 	}
 	rec, err := profiler.Record(ctx, opt)
 	if errors.Is(err, context.Canceled) {

@@ -30,14 +30,10 @@ func (p *printer) newProgressBar(total int64, label string) *progressBar {
 // overwritten.
 func barWidth(columns int) int { return min(max(columns-50, 5), 30) }
 
-// setProgress moves the bar. A total of zero or less keeps the old total. Errors of drawing are ignored, because
-// they are no reason to stop the work.
-func (m *progressBar) setProgress(done, total int64, label string) {
+// setProgress moves the bar. Errors of drawing are ignored, because they are no reason to stop the work.
+func (m *progressBar) setProgress(done int64, label string) {
 	if m.bar == nil {
 		return
-	}
-	if total > 0 {
-		m.bar.ChangeMax64(total)
 	}
 	m.bar.Describe(label)
 	_ = m.bar.Set64(done)

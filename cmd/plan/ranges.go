@@ -34,7 +34,7 @@ func (o *profileOptions) measuredRanges(paths *[]string) (profiler.Ranges, error
 	}
 	plan, err := readPlan(o.plan)
 	if err != nil {
-		return profiler.Ranges{}, withCode(exitUsage, err)
+		return profiler.Ranges{}, err
 	}
 	profile, err := formats.ReadProfile(o.outPath)
 	if err != nil {

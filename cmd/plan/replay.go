@@ -112,11 +112,8 @@ func runReplay(p *printer, o *replayOptions, path string) error {
 
 // candidatePolicies returns the policies that may have written the log: as simulated, and as served.
 func (o *replayOptions) candidatePolicies(p *printer) ([]policy.Policy, error) {
-	plan, err := readPlan(o.plan)
+	plan, err := p.readPlan(o.plan)
 	if err != nil {
-		return nil, withCode(exitUsage, err)
-	}
-	if err := p.checkTypedFlags(plan.Kind); err != nil {
 		return nil, err
 	}
 

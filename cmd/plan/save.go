@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"inferplan/formats"
 	"inferplan/formats/document"
 )
 
@@ -50,6 +51,14 @@ func (p *printer) checkOutput(flag, path, kind string) error {
 		return withCode(exitEnvironment, fmt.Errorf("--%s %s: writing to the folder %s: %w", flag, path, dir, err))
 	}
 	return nil
+}
+
+// checkGrowingProfile is checkOutput for a profile that is measured, which needs a file.
+func (p *printer) checkGrowingProfile(path string) error {
+	if path == toStdout {
+		return usageErrorf("--output -: a profile grows in its file while it is measured; name a file")
+	}
+	return p.checkOutput("output", path, formats.KindProfile)
 }
 
 // formatField matches the beginning of every document of ours.

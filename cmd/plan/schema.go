@@ -9,7 +9,7 @@ import (
 	"inferplan/formats"
 )
 
-func newSchemaCommand(g *globalFlags) *cobra.Command {
+func newSchemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema KIND",
 		Short: "Print the JSON Schema of a document kind",

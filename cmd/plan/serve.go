@@ -179,11 +179,8 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return err
 	}
-	plan, err := readPlan(path)
+	plan, err := p.readPlan(path)
 	if err != nil {
-		return withCode(exitUsage, err)
-	}
-	if err := p.checkTypedFlags(plan.Kind); err != nil {
 		return err
 	}
 	keys, err := o.clientKeys(plan)
@@ -369,7 +366,7 @@ func (o *serveOptions) checkFlags(body int64) error {
 			return usageErrorf("--tls-key: %w", err)
 		}
 	}
-	return firstError(checkWord("engine", o.engine, "onnx", "replay"), checkWord("log-format", o.logFormat, "text", "json"), checkMinDuration("drain-delay", o.drainDelay, 0), checkWhole("max-queue", o.maxQueue, 0, 1<<30), checkPositiveDuration("drain", o.drain), checkPositiveDuration("join-silence", o.joinSilence))
+	return firstError(checkWord("engine", o.engine, "onnx", "replay"), checkWord("log-format", o.logFormat, "text", "json"), checkDuration("drain-delay", o.drainDelay), checkWhole("max-queue", o.maxQueue, 0, 1<<30), checkPositiveDuration("drain", o.drain), checkPositiveDuration("join-silence", o.joinSilence))
 }
 
 // checkAddress refuses texts other than HOST:PORT before anything is started.

@@ -118,11 +118,8 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	}
 
 	// Build the scenario and the arrivals.
-	plan, err := readPlan(path)
+	plan, err := p.readPlan(path)
 	if err != nil {
-		return withCode(exitUsage, err)
-	}
-	if err := p.checkTypedFlags(plan.Kind); err != nil {
 		return err
 	}
 	o.repeatStatedRuns(p, plan)
@@ -221,7 +218,7 @@ func (o *simulateOptions) newScenario(p *printer, plan *formats.Plan) (*sim.Scen
 	if sc.Rates, err = o.entryRates(plan); err != nil {
 		return nil, err
 	}
-	return sc, o.setServiceTimes(sc, plan)
+	return sc, o.setServiceTimes(sc)
 }
 
 // prepareArrivals checks a source of arrivals against the flags. A trace that is replayed unchanged is returned. A
@@ -458,7 +455,7 @@ func (o *simulateOptions) replicate(ctx context.Context, sc *sim.Scenario) (*sim
 }
 
 // setServiceTimes sets how long runs take: as recorded, with jitter around the plan's times, or as planned.
-func (o *simulateOptions) setServiceTimes(sc *sim.Scenario, plan *formats.Plan) error {
+func (o *simulateOptions) setServiceTimes(sc *sim.Scenario) error {
 	switch {
 	case o.service != "" && o.jitter != 0:
 		return usageErrorf("--service and --jitter exclude each other")

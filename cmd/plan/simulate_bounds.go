@@ -24,7 +24,7 @@ func (o *simulateOptions) checkFlags() error {
 	if !(o.upTo >= sim.LoadStep && o.upTo <= sim.MaxSearchLoad) {
 		return usageErrorf("--up-to: found %v, expected a load from %v to %v", o.upTo, sim.LoadStep, sim.MaxSearchLoad)
 	}
-	return firstError(o.checkSingleRun(), checkMinDuration("duration", o.duration, 0), checkMinDuration("warmup", o.warmup, 0), checkMinDuration("window", o.window, 0), checkWhole("runs", o.runCount, 1, maxRuns),
+	return firstError(o.checkSingleRun(), checkDuration("duration", o.duration), checkDuration("warmup", o.warmup), checkDuration("window", o.window), checkWhole("runs", o.runCount, 1, maxRuns),
 		checkTypedShare("attainment", o.attainment, o.attainmentGiven), checkRange("jitter", o.jitter, 0, maxJitter))
 }
 

@@ -205,7 +205,7 @@ func (o *solveOptions) solveOnce(ctx context.Context, p *printer) (*planner.Resu
 	bar := p.newProgressBar(100, "solving")
 	defer bar.finish()
 	return planner.Solve(ctx, in, opt, solver, func(u planner.Progress) {
-		bar.setProgress(int64(100*u.Fraction), 0, u.Phase)
+		bar.setProgress(int64(100*u.Fraction), u.Phase)
 	})
 }
 
@@ -251,7 +251,7 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 	}
 	if o.runningPlan != "" {
 		if r.RunningPlan, err = readPlan(o.runningPlan); err != nil {
-			return r.Inputs, nil, withCode(exitUsage, err)
+			return r.Inputs, nil, err
 		}
 		if err := r.addFile("running", o.runningPlan); err != nil {
 			return r.Inputs, nil, err

@@ -42,7 +42,7 @@ const probeA, probeB = 2, 1
 func (n *sortedGraph) symbolicReshapes() {
 	for _, i := range n.compute {
 		nd := n.nodes[i]
-		if nd.GetOpType() != "Reshape" || len(nd.Input) < 2 || n.isConst[nd.Input[0]] || attrInt(nd, "allowzero", 0) != 0 {
+		if nd.GetOpType() != "Reshape" || len(nd.Input) < 2 || n.isConst[nd.Input[0]] || attrInt(nd, "allowzero") != 0 {
 			continue
 		}
 		target, ok := n.constInts(nd.Input[1])
@@ -158,7 +158,7 @@ func (f *shapeFolding) followBatch() {
 	n, derived, a, b := f.n, f.shapeDerived, f.atA, f.atB
 	for _, i := range n.compute {
 		nd := n.nodes[i]
-		if derived[nd.Output[0]] || nd.GetOpType() != "Reshape" || len(nd.Input) < 2 || !derived[nd.Input[1]] || attrInt(nd, "allowzero", 0) != 0 {
+		if derived[nd.Output[0]] || nd.GetOpType() != "Reshape" || len(nd.Input) < 2 || !derived[nd.Input[1]] || attrInt(nd, "allowzero") != 0 {
 			continue
 		}
 		data, to := nd.Input[0], nd.Input[1]

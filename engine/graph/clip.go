@@ -49,7 +49,7 @@ func fp16Clips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Ten
 			}
 			bound[i] = outputName + "@" + a.GetName()
 			inits = append(inits, &onnxpb.Tensor{Name: proto.String(bound[i]), DataType: proto.Int32(int32(engine.F16)),
-				RawData: binary.LittleEndian.AppendUint16(nil, ToFP16(a.GetF()))})
+				RawData: binary.LittleEndian.AppendUint16(nil, engine.ToFP16(a.GetF()))})
 		}
 
 		// Replace the node by Max, Min, both, or Identity. Each new node reads x, the output of the one before.

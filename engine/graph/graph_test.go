@@ -50,7 +50,7 @@ func diamond() *onnxpb.Model {
 	return &onnxpb.Model{
 		IrVersion: proto.Int64(3), OpsetImport: []*onnxpb.OperatorSet{{Version: proto.Int64(13)}},
 		Graph: &onnxpb.Graph{
-			Name: proto.String("diamond"), Input: []*onnxpb.ValueInfo{valueInfo(x)}, Output: []*onnxpb.ValueInfo{valueInfo(y)},
+			Name: proto.String("diamond"), Input: []*onnxpb.ValueInfo{ValueInfo(x)}, Output: []*onnxpb.ValueInfo{ValueInfo(y)},
 			// Not in order: reading sorts.
 			Node: []*onnxpb.Node{op("Softmax", "y", "e"), op("Abs", "a", "x"), op("Exp", "b", "a"), op("Neg", "c", "a"), op("Add", "d", "b", "c"), op("Softplus", "e", "d")},
 		},

@@ -46,7 +46,7 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 		case engine.F64:
 			out = le.AppendUint64(out, math.Float64bits(v))
 		case engine.F16:
-			out = le.AppendUint16(out, ToFP16(float32(v)))
+			out = le.AppendUint16(out, engine.ToFP16(float32(v)))
 		case engine.BF16:
 			// Round to nearest, ties to even.
 			b := math.Float32bits(float32(v))

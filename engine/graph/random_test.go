@@ -22,7 +22,7 @@ func TestRandomGraphs(t *testing.T) {
 		var have []string
 		for i := range rapid.IntRange(1, 3).Draw(t, "inputs") {
 			spec.Name = fmt.Sprintf("in%d", i)
-			g.Input = append(g.Input, valueInfo(spec))
+			g.Input = append(g.Input, ValueInfo(spec))
 			have = append(have, spec.Name)
 		}
 		g.Initializer = append(g.Initializer, int64Tensor("const", []int64{1, 4}, []int64{2}))
@@ -39,10 +39,10 @@ func TestRandomGraphs(t *testing.T) {
 			g.Node = append(g.Node, nd)
 		}
 		spec.Name = have[len(have)-1]
-		g.Output = append(g.Output, valueInfo(spec))
+		g.Output = append(g.Output, ValueInfo(spec))
 		if extra := have[rapid.IntRange(len(have)-len(g.Node), len(have)-1).Draw(t, "output")]; extra != spec.Name {
 			spec.Name = extra
-			g.Output = append(g.Output, valueInfo(spec))
+			g.Output = append(g.Output, ValueInfo(spec))
 		}
 		data, err := proto.Marshal(&onnxpb.Model{OpsetImport: []*onnxpb.OperatorSet{{Version: proto.Int64(13)}}, Graph: g})
 		if err != nil {

@@ -212,7 +212,7 @@ func (s *seeder) seedProduct(nd *onnxpb.Node, x moments) moments {
 
 		// In these layouts the weights of one output are consecutive, and a part of their mean can be subtracted. Then
 		// only the rest of the input's mean reaches the output.
-		isConsecutive := nd.GetOpType() == "Conv" || nd.GetOpType() == "Gemm" && attrInt(nd, "transB", 0) == 1
+		isConsecutive := nd.GetOpType() == "Conv" || nd.GetOpType() == "Gemm" && attrInt(nd, "transB") == 1
 		if isConsecutive = isConsecutive && fanIn > 1; isConsecutive {
 			secondMoment = x.variance + (1-subtractedShare)*(1-subtractedShare)*x.mean*x.mean
 		}
@@ -323,7 +323,7 @@ func (n *sortedGraph) fanIn(nd *onnxpb.Node) float64 {
 		return float64(elementCount(dims[1:]))
 	case nd.GetOpType() == "ConvTranspose":
 		return float64(dims[0] * elementCount(dims[2:]))
-	case nd.GetOpType() == "Gemm" && attrInt(nd, "transB", 0) == 1:
+	case nd.GetOpType() == "Gemm" && attrInt(nd, "transB") == 1:
 		return float64(dims[len(dims)-1])
 	}
 	return float64(dims[len(dims)-2])

@@ -44,13 +44,13 @@ func (b *builder) finishModel(name, description string) (*Model, error) {
 
 // input declares an input of shape [batch, dims...], and returns its name.
 func (b *builder) input(name string, t engine.DType, dims ...int64) string {
-	b.g.Input = append(b.g.Input, valueInfo(engine.Spec{Name: name, Type: t, Shape: append([]int64{engine.BatchDim}, dims...)}))
+	b.g.Input = append(b.g.Input, ValueInfo(engine.Spec{Name: name, Type: t, Shape: append([]int64{engine.BatchDim}, dims...)}))
 	return name
 }
 
-// output declares a tensor of shape [batch, dims...] as an output.
-func (b *builder) output(name string, t engine.DType, dims ...int64) {
-	b.g.Output = append(b.g.Output, valueInfo(engine.Spec{Name: name, Type: t, Shape: append([]int64{engine.BatchDim}, dims...)}))
+// output declares a float32 tensor of shape [batch, dims...] as an output.
+func (b *builder) output(name string, dims ...int64) {
+	b.g.Output = append(b.g.Output, ValueInfo(engine.Spec{Name: name, Type: engine.F32, Shape: append([]int64{engine.BatchDim}, dims...)}))
 }
 
 // addWeight adds a seeded weight with the given mean and standard deviation dev, and returns its name.
@@ -90,11 +90,13 @@ func (b *builder) addNode(kind, name string, in []string, attrs ...*onnxpb.Attri
 	return name
 }
 
-func intAttr(name string, v int64) *onnxpb.Attribute {
+// IntAttr returns the attribute of a node that is an integer.
+func IntAttr(name string, v int64) *onnxpb.Attribute {
 	return &onnxpb.Attribute{Name: proto.String(name), Type: onnxpb.Attribute_INT.Enum(), I: proto.Int64(v)}
 }
 
-func intsAttr(name string, v ...int64) *onnxpb.Attribute {
+// IntsAttr returns the attribute of a node that is a list of integers.
+func IntsAttr(name string, v ...int64) *onnxpb.Attribute {
 	return &onnxpb.Attribute{Name: proto.String(name), Type: onnxpb.Attribute_INTS.Enum(), Ints: v}
 }
 
@@ -109,7 +111,7 @@ func (b *builder) linear(name, x string, inputs, outputs int64, gain float64) st
 // which has the shape [batch, outputs].
 func (b *builder) gemm(name, x string, inputs, outputs int64) string {
 	w := b.addWeight(name+".weight", 0, 1/math.Sqrt(float64(inputs)), outputs, inputs)
-	return b.addNode("Gemm", name, []string{x, w, b.addWeight(name+".bias", 0, 0.02, outputs)}, intAttr("transB", 1))
+	return b.addNode("Gemm", name, []string{x, w, b.addWeight(name+".bias", 0, 0.02, outputs)}, IntAttr("transB", 1))
 }
 
 // norm adds a layer normalisation over the last dimension of x, of size width: (x - mean) / deviation · scale + bias.
@@ -117,12 +119,12 @@ func (b *builder) gemm(name, x string, inputs, outputs int64) string {
 func (b *builder) norm(name, x string, width int64, isDecomposed bool) string {
 	scale, bias := b.addWeight(name+".scale", 1, 0.1, width), b.addWeight(name+".bias", 0, 0.1, width)
 	if !isDecomposed {
-		return b.addNode("LayerNormalization", name, []string{x, scale, bias}, intAttr("axis", -1))
+		return b.addNode("LayerNormalization", name, []string{x, scale, bias}, IntAttr("axis", -1))
 	}
-	mean := b.addNode("ReduceMean", name+".mean", []string{x}, intsAttr("axes", -1), intAttr("keepdims", 1))
+	mean := b.addNode("ReduceMean", name+".mean", []string{x}, IntsAttr("axes", -1), IntAttr("keepdims", 1))
 	centred := b.addNode("Sub", name+".centred", []string{x, mean})
 	square := b.addNode("Pow", name+".square", []string{centred, b.scalar(2)})
-	variance := b.addNode("ReduceMean", name+".variance", []string{square}, intsAttr("axes", -1), intAttr("keepdims", 1))
+	variance := b.addNode("ReduceMean", name+".variance", []string{square}, IntsAttr("axes", -1), IntAttr("keepdims", 1))
 	deviation := b.addNode("Sqrt", name+".deviation", []string{b.addNode("Add", name+".safe", []string{variance, b.scalar(1e-5)})})
 	normal := b.addNode("Div", name+".normal", []string{centred, deviation})
 	return b.addNode("Add", name, []string{b.addNode("Mul", name+".scaled", []string{normal, scale}), bias})
@@ -137,13 +139,13 @@ func (b *builder) gelu(name, x string) string {
 
 // batchOf returns the batch of x as a vector of one element, computed from its shape as exporters do.
 func (b *builder) batchOf(name, x string) string {
-	n := b.addNode("Gather", name+".n", []string{b.addNode("Shape", name+".shape", []string{x}), b.scalarInt(0)}, intAttr("axis", 0))
+	n := b.addNode("Gather", name+".n", []string{b.addNode("Shape", name+".shape", []string{x}), b.scalarInt(0)}, IntAttr("axis", 0))
 	return b.addNode("Unsqueeze", name+".batch", []string{n, b.ints(0)})
 }
 
 // reshape gives x the shape [batch, dims...].
 func (b *builder) reshape(name, x string, dims ...int64) string {
-	target := b.addNode("Concat", name+".target", []string{b.batchOf(name, x), b.ints(dims...)}, intAttr("axis", 0))
+	target := b.addNode("Concat", name+".target", []string{b.batchOf(name, x), b.ints(dims...)}, IntAttr("axis", 0))
 	return b.addNode("Reshape", name, []string{x, target})
 }
 
@@ -155,7 +157,7 @@ func (b *builder) attention(name, x, mask string, seq, width, heads int64) strin
 	// Project x, and split the result into heads. perm orders the dimensions [batch, seq, heads, headWidth].
 	project := func(part string, perm ...int64) string {
 		y := b.reshape(name+"."+part+".heads", b.linear(name+"."+part, x, width, width, 1), seq, heads, headWidth)
-		return b.addNode("Transpose", name+"."+part+".turned", []string{y}, intsAttr("perm", perm...))
+		return b.addNode("Transpose", name+"."+part+".turned", []string{y}, IntsAttr("perm", perm...))
 	}
 	query, key := project("query", 0, 2, 1, 3), project("key", 0, 2, 3, 1)
 
@@ -164,11 +166,11 @@ func (b *builder) attention(name, x, mask string, seq, width, heads int64) strin
 	if mask != "" {
 		scores = b.addNode("Add", name+".masked", []string{scores, mask})
 	}
-	shares := b.addNode("Softmax", name+".weights", []string{scores}, intAttr("axis", -1))
+	shares := b.addNode("Softmax", name+".weights", []string{scores}, IntAttr("axis", -1))
 	y := b.addNode("MatMul", name+".context", []string{shares, project("value", 0, 2, 1, 3)})
 
 	// Put the heads together again.
-	y = b.addNode("Transpose", name+".turned", []string{y}, intsAttr("perm", 0, 2, 1, 3))
+	y = b.addNode("Transpose", name+".turned", []string{y}, IntsAttr("perm", 0, 2, 1, 3))
 	return b.linear(name+".out", b.reshape(name+".joined", y, seq, width), width, width, 1)
 }
 
@@ -230,7 +232,7 @@ func BERT(c TransformerConfig) (*Model, error) {
 	// The inputs: the tokens, and a mask with 1 for each that counts. The mask becomes 0 or -10000, to add to scores.
 	ids := b.input("input_ids", engine.I64, seq)
 	mask := b.input("attention_mask", engine.I64, seq)
-	addedMask := b.addNode("Unsqueeze", "mask.wide", []string{b.addNode("Cast", "mask.float", []string{mask}, intAttr("to", int64(engine.F32))), b.ints(1, 2)})
+	addedMask := b.addNode("Unsqueeze", "mask.wide", []string{b.addNode("Cast", "mask.float", []string{mask}, IntAttr("to", int64(engine.F32))), b.ints(1, 2)})
 	addedMask = b.addNode("Mul", "mask.added", []string{b.addNode("Sub", "mask.inverse", []string{b.scalar(1), addedMask}), b.scalar(-10000)})
 
 	// The embedding: the vector of each token and that of its position.
@@ -248,9 +250,9 @@ func BERT(c TransformerConfig) (*Model, error) {
 	}
 
 	// The classifier, on the first token.
-	firstToken := b.addNode("Gather", "first", []string{x, b.scalarInt(0)}, intAttr("axis", 1))
+	firstToken := b.addNode("Gather", "first", []string{x, b.scalarInt(0)}, IntAttr("axis", 1))
 	pooledToken := b.addNode("Tanh", "pooled", []string{b.gemm("pooler", firstToken, width, width)})
-	b.output(b.gemm("logits", pooledToken, width, int64(c.Classes)), engine.F32, int64(c.Classes))
+	b.output(b.gemm("logits", pooledToken, width, int64(c.Classes)), int64(c.Classes))
 	return b.finishModel("bert", fmt.Sprintf("%+v", c))
 }
 
@@ -272,14 +274,14 @@ func ViT(c TransformerConfig) (*Model, error) {
 	image := b.input("image", engine.F32, 3, int64(c.Image), int64(c.Image))
 	w := b.addWeight("patches.weight", 0, 1/math.Sqrt(float64(3*patch*patch)), width, 3, patch, patch)
 	x := b.addNode("Conv", "patches", []string{image, w, b.addWeight("patches.bias", 0, 0.02, width)},
-		intsAttr("kernel_shape", patch, patch), intsAttr("strides", patch, patch))
-	x = b.addNode("Transpose", "tokens", []string{b.reshape("patches.flat", x, width, patches)}, intsAttr("perm", 0, 2, 1))
+		IntsAttr("kernel_shape", patch, patch), IntsAttr("strides", patch, patch))
+	x = b.addNode("Transpose", "tokens", []string{b.reshape("patches.flat", x, width, patches)}, IntsAttr("perm", 0, 2, 1))
 
 	// The class token, once per sample, comes before the patches.
 	n := b.batchOf("class", x)
 	class := b.addNode("Expand", "class.batch_tokens", []string{b.addWeight("class.token", 0, 1, 1, 1, width),
-		b.addNode("Concat", "class.target", []string{n, b.ints(1, width)}, intAttr("axis", 0))})
-	x = b.addNode("Concat", "sequence", []string{class, x}, intAttr("axis", 1))
+		b.addNode("Concat", "class.target", []string{n, b.ints(1, width)}, IntAttr("axis", 0))})
+	x = b.addNode("Concat", "sequence", []string{class, x}, IntAttr("axis", 1))
 	x = b.addNode("Add", "embedded", []string{x, b.addWeight("positions", 0, 0.5, 1, seq, width)})
 
 	// The layers, each with an attention and a feed-forward part. Each part's input is added to its output.
@@ -293,8 +295,8 @@ func ViT(c TransformerConfig) (*Model, error) {
 
 	// The classifier, on the class token.
 	x = b.norm("final", x, width, false)
-	x = b.addNode("Gather", "first", []string{x, b.scalarInt(0)}, intAttr("axis", 1))
-	b.output(b.gemm("logits", x, width, int64(c.Classes)), engine.F32, int64(c.Classes))
+	x = b.addNode("Gather", "first", []string{x, b.scalarInt(0)}, IntAttr("axis", 1))
+	b.output(b.gemm("logits", x, width, int64(c.Classes)), int64(c.Classes))
 	return b.finishModel("vit", fmt.Sprintf("%+v", c))
 }
 
@@ -306,7 +308,7 @@ func MLP(hidden int, seed uint64) (*Model, error) {
 	b := newBuilder(seed)
 	x := b.input("x", engine.F32, 784)
 	x = b.addNode("Relu", "hidden", []string{b.gemm("layer1", x, 784, int64(hidden))})
-	b.output(b.gemm("logits", x, int64(hidden), 10), engine.F32, 10)
+	b.output(b.gemm("logits", x, int64(hidden), 10), 10)
 	return b.finishModel(fmt.Sprintf("mlp-%d", hidden), fmt.Sprintf("784-%d-10", hidden))
 }
 
@@ -319,7 +321,7 @@ func Projection(inputs, outputs int, seed uint64) (*Model, error) {
 	}
 	b := newBuilder(seed)
 	x := b.input("words", engine.F32, int64(inputs))
-	b.output(b.addNode("MatMul", "vector", []string{x, b.addWeight("matrix", 0, 1/math.Sqrt(float64(outputs)), int64(inputs), int64(outputs))}), engine.F32, int64(outputs))
+	b.output(b.addNode("MatMul", "vector", []string{x, b.addWeight("matrix", 0, 1/math.Sqrt(float64(outputs)), int64(inputs), int64(outputs))}), int64(outputs))
 	return b.finishModel("embedder", fmt.Sprintf("%d-%d", inputs, outputs))
 }
 
@@ -332,6 +334,6 @@ func MatMul(size int, seed uint64) (*Model, error) {
 	b := newBuilder(seed)
 	x := b.input("x", engine.F32, int64(size))
 	n := int64(size)
-	b.output(b.addNode("MatMul", "product", []string{x, b.addWeight("matrix", 0, 1/math.Sqrt(float64(size)), n, n)}), engine.F32, n)
+	b.output(b.addNode("MatMul", "product", []string{x, b.addWeight("matrix", 0, 1/math.Sqrt(float64(size)), n, n)}), n)
 	return b.finishModel(fmt.Sprintf("matmul-%d", size), fmt.Sprintf("%d", size))
 }

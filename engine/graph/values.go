@@ -127,12 +127,12 @@ func int64Tensor(name string, v []int64, dims []int64) *onnxpb.Tensor {
 	return &onnxpb.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(engine.I64)), Dims: dims, RawData: raw}
 }
 
-// attrInt returns a node's integer attribute of a name, or def if the node does not set it.
-func attrInt(nd *onnxpb.Node, name string, def int64) int64 {
+// attrInt returns a node's integer attribute of a name, or 0 if the node does not set it.
+func attrInt(nd *onnxpb.Node, name string) int64 {
 	for _, a := range nd.Attribute {
 		if a.GetName() == name {
 			return a.GetI()
 		}
 	}
-	return def
+	return 0
 }

@@ -147,7 +147,7 @@ func (n *sortedGraph) countMACs(nd *onnxpb.Node, values map[string]Value) int64 
 			return 0
 		}
 		k := a[1]
-		if attrInt(nd, "transA", 0) != 0 {
+		if attrInt(nd, "transA") != 0 {
 			k = a[0]
 		}
 		return elementCount(out) * k / probeA

@@ -187,17 +187,17 @@ func (m *Model) encode(p subgraph) ([]byte, error) {
 			g.Input = append(g.Input, m.inFile[i])
 			continue
 		}
-		g.Input = append(g.Input, valueInfo(s))
+		g.Input = append(g.Input, ValueInfo(s))
 	}
 	for _, c := range m.Constants {
 		// As an input with a default value, it is not folded by a runtime: ONNX Runtime 1.29 cannot load an If
 		// within an If whose condition it has folded.
 		if slices.Contains(names, c.Name) {
-			g.Input = append(g.Input, valueInfo(c.Spec))
+			g.Input = append(g.Input, ValueInfo(c.Spec))
 		}
 	}
 	for _, s := range p.outputs {
-		g.Output = append(g.Output, valueInfo(s))
+		g.Output = append(g.Output, ValueInfo(s))
 	}
 
 	// Write the model.
@@ -242,9 +242,9 @@ func renamedNode(nd *onnxpb.Node, names map[string]string) *onnxpb.Node {
 // BatchName is the name of the batch size in the shapes of written models.
 const BatchName = "N"
 
-// valueInfo declares a tensor as an input or output of a written model. The batch gets a name in place of a size.
+// ValueInfo declares a tensor as an input or output of a written model. The batch gets a name in place of a size.
 // For a tensor without a type only the name is declared, and the runtime infers the rest.
-func valueInfo(s engine.Spec) *onnxpb.ValueInfo {
+func ValueInfo(s engine.Spec) *onnxpb.ValueInfo {
 	v := &onnxpb.ValueInfo{Name: proto.String(s.Name)}
 	if s.Type == 0 {
 		return v

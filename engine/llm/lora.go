@@ -47,7 +47,7 @@ type Adapter struct {
 
 // findAdapters finds out, for Probe, whether a server has adapters that get their weight with each request, as
 // llama-server does: it then lists them at /lora-adapters.
-func (s probe) findAdapters(ctx context.Context) error {
+func (s *Server) findAdapters(ctx context.Context) error {
 	if s.Abilities.LoRA != NoLoRA || s.Abilities.Switch == Router { // a router's adapters belong to its models
 		return nil
 	}

@@ -67,17 +67,13 @@ func Probe(ctx context.Context, address string, options ...Option) (*Server, err
 	for _, m := range models {
 		s.Abilities.Models = append(s.Abilities.Models, m.ID)
 	}
-	p := probe{s}
-	for _, ask := range []func(context.Context) error{p.findLlamaServer, p.vLLM, p.sgLang, p.findOllama, p.findLlamaSwap, p.findMetrics, p.findAdapters} {
+	for _, ask := range []func(context.Context) error{s.findLlamaServer, s.findVLLM, s.findSGLang, s.findOllama, s.findLlamaSwap, s.findMetrics, s.findAdapters} {
 		if err := ask(ctx); err != nil {
 			return nil, fmt.Errorf("asking %s what it can do: %w", c.Address(), err)
 		}
 	}
 	return s, nil
 }
-
-// probe finds out of which kind a server is.
-type probe struct{ *Server }
 
 // listedModel is a model in a server's list.
 type listedModel struct {
@@ -123,7 +119,7 @@ func (s *Server) getIfPresent(ctx context.Context, path string, result any) (boo
 
 // findLlamaServer recognises llama-server, with a model of its own (by /props) or as a router (by models that have a
 // status). Both can render chats.
-func (s probe) findLlamaServer(ctx context.Context) error {
+func (s *Server) findLlamaServer(ctx context.Context) error {
 	var props struct {
 		Slots    int    `json:"total_slots"`
 		Template string `json:"chat_template"`
@@ -146,8 +142,8 @@ func (s probe) findLlamaServer(ctx context.Context) error {
 	return nil
 }
 
-// vLLM recognises vLLM in sleep mode by the answer of /is_sleeping.
-func (s probe) vLLM(ctx context.Context) error {
+// findVLLM recognises vLLM in sleep mode by the answer of /is_sleeping.
+func (s *Server) findVLLM(ctx context.Context) error {
 	var sleep struct {
 		Sleeping *bool `json:"is_sleeping"`
 	}
@@ -158,8 +154,8 @@ func (s probe) vLLM(ctx context.Context) error {
 	return err
 }
 
-// sgLang recognises SGLang by /get_server_info, which also says whether adapters can be loaded, and memory released.
-func (s probe) sgLang(ctx context.Context) error {
+// findSGLang recognises SGLang by /get_server_info, which also says whether adapters can be loaded, and memory released.
+func (s *Server) findSGLang(ctx context.Context) error {
 	var info struct {
 		Most  int    `json:"max_running_requests"`
 		Saver bool   `json:"enable_memory_saver"`
@@ -181,7 +177,7 @@ func (s probe) sgLang(ctx context.Context) error {
 }
 
 // findOllama recognises Ollama by its list of loaded models, /api/ps.
-func (s probe) findOllama(ctx context.Context) error {
+func (s *Server) findOllama(ctx context.Context) error {
 	var running struct {
 		Models *[]json.RawMessage `json:"models"`
 	}
@@ -193,7 +189,7 @@ func (s probe) findOllama(ctx context.Context) error {
 }
 
 // findLlamaSwap recognises llama-swap by its list of loaded models, /running.
-func (s probe) findLlamaSwap(ctx context.Context) error {
+func (s *Server) findLlamaSwap(ctx context.Context) error {
 	var running struct {
 		Running *[]json.RawMessage `json:"running"`
 	}
@@ -206,7 +202,7 @@ func (s probe) findLlamaSwap(ctx context.Context) error {
 
 // findMetrics finds out whether the server has metrics that State can read. vLLM's metrics also show that it is
 // vLLM, which can load named adapters and continue chats.
-func (s probe) findMetrics(ctx context.Context) error {
+func (s *Server) findMetrics(ctx context.Context) error {
 	if s.Abilities.Switch == Router { // a router's metrics are those of a loaded model
 		s.Abilities.Metrics = true
 		return nil

@@ -106,11 +106,11 @@ func (s *Server) Unload(ctx context.Context, model string) error {
 		err = s.sleep(ctx, model, "/release_memory_occupation")
 	case KeepAlive:
 		if _, err = s.Call(ctx, http.MethodPost, "/api/generate", map[string]any{"model": model, "keep_alive": 0, "stream": false}); err == nil {
-			err = s.waitLoaded(ctx, model, false)
+			err = s.waitUnloaded(ctx, model)
 		}
 	case Swapper:
 		if _, err = s.Call(ctx, http.MethodPost, "/api/models/unload/"+url.PathEscape(model), nil); err == nil {
-			err = s.waitLoaded(ctx, model, false)
+			err = s.waitUnloaded(ctx, model)
 		}
 	default:
 		err = ErrStays
@@ -121,14 +121,14 @@ func (s *Server) Unload(ctx context.Context, model string) error {
 	return nil
 }
 
-// waitLoaded asks the server again and again until a model is loaded or, if loaded is false, until it is not.
-func (s *Server) waitLoaded(ctx context.Context, model string, loaded bool) error {
+// waitUnloaded asks the server again and again until a model is no longer loaded.
+func (s *Server) waitUnloaded(ctx context.Context, model string) error {
 	for {
 		list, err := s.Loaded(ctx)
 		if err != nil {
 			return err
 		}
-		if slices.Contains(list, model) == loaded {
+		if !slices.Contains(list, model) {
 			return nil
 		}
 		if err := waitPoll(ctx); err != nil {

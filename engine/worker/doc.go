@@ -21,7 +21,7 @@
 // In which order to read:
 //
 // Frames and messages: frame.go, message.go, swap.go. The worker's side:
-// serve_linux.go, control_linux.go, stage_linux.go, swap_linux.go, and the engines
+// serve_linux.go, control_linux.go, stage_linux.go, stagetable.go, swap_linux.go, and the engines
 // onnx.go and replay_linux.go. The parent's side: process_linux.go,
 // memory_linux.go, slots.go, cache_linux.go. Measuring: engine_linux.go,
 // probe_linux.go. Other hosts: link.go, skew.go, joinserver_linux.go, joined_linux.go
@@ -66,10 +66,9 @@
 //	loaded   4   to parent  JSON LoadedStage: its tensors, bytes and time of loading
 //	segment  5   to worker  JSON SegmentSpec, with the descriptor (SCM_RIGHTS)
 //	prepare  6   to worker  JSON Layout: the slots of one stage; bind and warm up
-//	ready    7   to parent  JSON ReadyReply: answers segment, prepare and unload
+//	ready    7   to parent  JSON ReadyReply: answers segment and prepare
 //	run      8   to worker  40 bytes: run 8, stage 4, batch 4, segment 4, flags 4, in 8, out 8
 //	result   9   to parent  48 bytes: run 8, stage 4, code 4, start 8, end 8, cpu 8, total 8; then text
-//	unload   10  to worker  JSON Unload: one stage
 //	shutdown 13  to worker  empty: finish what came before and exit
 //	share    21  both       JSON DeviceSpec: memory of a GPU beside a segment, and its handle for others
 //	probe    22  both       JSON Probe, with a descriptor where bytes go along; answered by a JSON engine.Timing

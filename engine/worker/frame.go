@@ -33,8 +33,8 @@ const (
 	TypeReady
 	TypeRun
 	TypeResult
-	TypeUnload
-	_ // 11 and 12: formerly ping and pong
+	_ // 10 to 12: formerly unload, ping and pong
+	_
 	_
 	TypeShutdown
 	TypeError
@@ -56,7 +56,7 @@ const (
 )
 
 var typeNames = [numTypes]string{
-	"", "hello", "welcome", "load", "loaded", "segment", "prepare", "ready", "run", "result", "unload", "", "",
+	"", "hello", "welcome", "load", "loaded", "segment", "prepare", "ready", "run", "result", "", "", "",
 	"shutdown", "error", "challenge", "offer", "proof", "push", "done", "beat", "share", "probe",
 	"keep", "kept", "swap", "swapped",
 }

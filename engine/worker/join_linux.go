@@ -155,13 +155,13 @@ func (c *JoinConfig) session(ctx context.Context, index int) (admitted bool, err
 	}
 
 	// Offer this host's device and serve until the connection ends.
-	if err := a.proveToServer(c.Token, offer{Host: c.Host, Kind: c.Kind, Index: index}); err != nil {
+	if err := a.link.proveToServer(c.Token, offer{Host: c.Host, Kind: c.Kind, Index: index}); err != nil {
 		if errors.Is(err, errUnanswered) && c.TLS == nil {
 			err = fmt.Errorf("%w; does it expect TLS?", err)
 		}
 		return false, err
 	}
-	a.silence = c.Silence
+	a.link.silence = c.Silence
 	stopHint()
 	c.Log.Info("joined", "server", c.Address, "kind", c.Kind, "index", index)
 	return true, a.serve(ctx)

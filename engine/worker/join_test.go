@@ -143,7 +143,7 @@ func TestOneOwnerGetsADeviceOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		got[g.offer.Index]++
-		g.conn.SetReadDeadline(time.Now().Add(time.Hour))
+		g.link.conn.SetReadDeadline(time.Now().Add(time.Hour))
 	}
 	if len(got) != 2 {
 		t.Errorf("devices %v, want both", got)
@@ -417,7 +417,7 @@ func FuzzLink(f *testing.F) {
 		seg := &Segment{Data: make([]byte, 4096)}
 		g := &joinedWorker{link: link{conn: &bytesConn{in: data}}, outputSegment: seg, maxBatch: map[uint32]int{0: 4}, pendingRuns: []pendingRun{{run: RunCommand{ID: 1, OutputOffset: 4032}, outputBytes: 64}}}
 		for {
-			ty, p, err := g.nextFrame()
+			ty, p, err := g.link.nextFrame()
 			if err != nil {
 				break
 			}
@@ -435,7 +435,7 @@ func FuzzLink(f *testing.F) {
 				}
 			}
 		}
-		for _, st := range g.stages.list {
+		for _, st := range g.stages.byID {
 			if st != nil {
 				if in, out, ok := st.tensorBytes(4); ok && (in < 0 || out < 0) {
 					t.Errorf("sizes %d and %d of %+v", in, out, st)

@@ -19,7 +19,7 @@ import (
 // agent runs one connection to the server. To the server it acts as the worker. It passes commands on to a worker
 // process of this host, and results back.
 type agent struct {
-	link
+	link   link
 	config *JoinConfig
 	index  int            // number of the offered device on this host
 	setUps chan setUpStep // steps that wait for the goroutine of the set-up
@@ -28,7 +28,7 @@ type agent struct {
 	mu           sync.Mutex
 	proc         *Process // the worker, nil before hello
 	segment      *Segment // memory for inputs and outputs, nil before the first stage is made ready
-	stages       linkStages
+	stages       stageTable[linkStage]
 	layouts      map[uint32]*agentLayout // by stage
 	loadedIDs    []uint32                // stages in the order in which they were loaded
 	fp16         bool                    // models compute in float16
@@ -65,7 +65,7 @@ func (a *agent) serve(ctx context.Context) error {
 		for s := range a.setUps {
 			if err := a.setUp(ctx, s); err != nil {
 				a.config.Log.Warn("set-up", "error", err)
-				a.conn.Close()
+				a.link.conn.Close()
 			}
 		}
 	})
@@ -73,7 +73,7 @@ func (a *agent) serve(ctx context.Context) error {
 	// Read frames until the connection ends. Then end the set-up and the worker.
 	err := a.readFrames()
 	cancel()
-	a.conn.Close()
+	a.link.conn.Close()
 	close(a.setUps)
 	a.mu.Lock()
 	proc := a.proc
@@ -97,7 +97,7 @@ func (a *agent) serve(ctx context.Context) error {
 func (a *agent) readFrames() error {
 	var buf [beatSize]byte
 	for {
-		t, p, err := a.nextFrame()
+		t, p, err := a.link.nextFrame()
 		if err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (a *agent) readFrames() error {
 			if err != nil {
 				return err
 			}
-			if err := a.write(TypeBeat, appendBeat(buf[:0], server, monotonic()), nil); err != nil {
+			if err := a.link.write(TypeBeat, appendBeat(buf[:0], server, monotonic()), nil); err != nil {
 				return err
 			}
 		case TypePush:
@@ -148,9 +148,9 @@ func (a *agent) setUp(ctx context.Context, s setUpStep) error {
 		return a.swap(ctx, s.payload)
 	}
 	if err != nil {
-		return a.writeJSON(TypeError, Failure{Answers: s.t.String(), Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
+		return a.link.writeJSON(TypeError, Failure{Answers: s.t.String(), Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
 	}
-	return a.writeJSON(answer, reply)
+	return a.link.writeJSON(answer, reply)
 }
 
 // hello starts the worker, on this host's device and with this host's CPUs, library and paths in place of the server's.
@@ -316,11 +316,11 @@ func (a *agent) forwardRun(p []byte) error {
 	var slot int32
 	select {
 	case slot = <-layout.freeSlots:
-	case <-time.After(a.silence):
+	case <-time.After(a.link.silence):
 		return fmt.Errorf("%w: more than %d runs of a stage at once", ErrProtocol, agentSlots)
 	}
 	offset := layout.InputOffset(int(slot))
-	if err := a.readData(segment.Data[offset : offset+in]); err != nil {
+	if err := a.link.readData(segment.Data[offset : offset+in]); err != nil {
 		return err
 	}
 	a.mu.Lock()
@@ -341,7 +341,7 @@ func (a *agent) forwardResults(proc *Process, segment *Segment) error {
 
 		// Pass swaps on.
 		for _, s := range proc.SwapResults() {
-			if err := a.writeJSON(TypeSwapped, s); err != nil {
+			if err := a.link.writeJSON(TypeSwapped, s); err != nil {
 				return err
 			}
 		}
@@ -363,7 +363,7 @@ func (a *agent) forwardResults(proc *Process, segment *Segment) error {
 				offset := run.layout.OutputOffset(int(run.slot))
 				output = segment.Data[offset : offset+n]
 			}
-			if err := a.write(TypeDone, appendDone(nil, int64(len(output)), r), output); err != nil {
+			if err := a.link.write(TypeDone, appendDone(nil, int64(len(output)), r), output); err != nil {
 				return err
 			}
 			run.layout.freeSlots <- run.slot

@@ -11,7 +11,7 @@ import (
 // joinedWorker is a connection from another host. To the Process, at the other end of a control socket, it acts as
 // the worker. To the host it acts as the parent.
 type joinedWorker struct {
-	link
+	link  link
 	lobby *JoinServer
 	offer *offer
 	owner any // the owner that started it, or nil while it is idle; guarded by lobby.mu
@@ -19,7 +19,7 @@ type joinedWorker struct {
 	ended chan struct{} // closed when serve has ended
 	cause error         // why serve ended, valid once ended is closed
 
-	stages linkStages
+	stages stageTable[linkStage]
 	ctlMu  sync.Mutex
 	ctl    *net.UnixConn // the worker's end of the control socket; nil until a Process is started on it
 
@@ -45,12 +45,12 @@ func (g *joinedWorker) serve() (err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		// Send beats often enough for a host that has the usual limit of silence.
-		t := time.NewTicker(min(g.silence, DefaultSilence) / 5)
+		t := time.NewTicker(min(g.link.silence, DefaultSilence) / 5)
 		defer t.Stop()
 		var buf [beatSize]byte
 		for {
-			if g.write(TypeBeat, appendBeat(buf[:0], monotonic(), 0), nil) != nil {
-				g.conn.Close()
+			if g.link.write(TypeBeat, appendBeat(buf[:0], monotonic(), 0), nil) != nil {
+				g.link.conn.Close()
 				return
 			}
 			select {
@@ -61,7 +61,7 @@ func (g *joinedWorker) serve() (err error) {
 		}
 	})
 	defer func() {
-		g.conn.Close()
+		g.link.conn.Close()
 		close(stop)
 		wg.Wait()
 		g.cause = err
@@ -73,7 +73,7 @@ func (g *joinedWorker) serve() (err error) {
 		g.ctlMu.Unlock()
 	}()
 	for {
-		t, p, err := g.nextFrame()
+		t, p, err := g.link.nextFrame()
 		if err != nil {
 			return err
 		}
@@ -213,7 +213,7 @@ func (g *joinedWorker) storeOutput(p []byte) error {
 		if n != run.outputBytes {
 			return fmt.Errorf("%w: output of %d bytes, expected %d", ErrProtocol, n, run.outputBytes)
 		}
-		if err := g.readData(segment.Data[run.run.OutputOffset : int64(run.run.OutputOffset)+n]); err != nil {
+		if err := g.link.readData(segment.Data[run.run.OutputOffset : int64(run.run.OutputOffset)+n]); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,7 @@ func (b *JoinServer) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	for g := range b.workers {
-		g.conn.Close()
+		g.link.conn.Close()
 	}
 	b.mu.Unlock()
 	b.wg.Wait()
@@ -94,7 +94,7 @@ func (b *JoinServer) handleConnection(conn net.Conn) {
 		}
 	}
 	if err == nil {
-		offered, err = g.admitWorker(b.token)
+		offered, err = g.link.admitWorker(b.token)
 	}
 	<-b.unprovenSlots
 	if !timeout.Stop() || err != nil {
@@ -103,7 +103,7 @@ func (b *JoinServer) handleConnection(conn net.Conn) {
 	}
 
 	// Add the worker, serve its connection, and remove it when that ends.
-	g.silence, g.offer = b.silence, offered
+	g.link.silence, g.offer = b.silence, offered
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -190,13 +190,13 @@ func (b *JoinServer) Start(ctx context.Context, owner any, c Config) (*Process, 
 	}
 	p, fd, err := newProcess()
 	if err != nil {
-		g.conn.Close()
+		g.link.conn.Close()
 		return nil, err
 	}
 	ctl, err := parentConn(fd)
 	if err != nil {
 		p.conn.Close()
-		g.conn.Close()
+		g.link.conn.Close()
 		return nil, err
 	}
 	if p, err = p.begin(ctx, c, func() error { return g.relay(ctl) }); err != nil {

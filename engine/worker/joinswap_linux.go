@@ -52,7 +52,7 @@ func (a *agent) swap(ctx context.Context, p []byte) error {
 		q.Stages[i].WarmSlots = min(max(warm, 0), agentSlots)
 	}
 	if err != nil {
-		return a.writeJSON(TypeSwapped, SwapResult{ID: q.ID, Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
+		return a.link.writeJSON(TypeSwapped, SwapResult{ID: q.ID, Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
 	}
 	a.startResults()
 	return a.proc.SendSwap(q)
@@ -68,7 +68,7 @@ func (a *agent) startResults() {
 		a.wg.Go(func() {
 			err := a.forwardResults(proc, segment)
 			a.config.Log.Debug("worker's results ended", "error", err)
-			a.conn.Close()
+			a.link.conn.Close()
 		})
 	}
 }

@@ -287,32 +287,6 @@ func (s *linkStage) tensorBytes(batch uint32) (inputBytes, outputBytes int64, ok
 	return Span(s.inputs, int(batch)), Span(s.outputs, int(batch)), true
 }
 
-// linkStages holds the stages of a link by ID, which is their index in list. Stages that are not loaded are nil.
-type linkStages struct {
-	mu   sync.Mutex
-	list []*linkStage
-}
-
-// stage returns what both ends know of a stage (a range of a model's blocks), or nil if the host has not loaded it.
-func (f *linkStages) stage(id uint32) *linkStage {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if int64(id) >= int64(len(f.list)) {
-		return nil
-	}
-	return f.list[id]
-}
-
-// setStage records a stage (a range of a model's blocks) that the host has loaded.
-func (f *linkStages) setStage(id uint32, s *linkStage) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for len(f.list) <= int(id) {
-		f.list = append(f.list, nil)
-	}
-	f.list[id] = s
-}
-
 // checkSpecs refuses descriptions of tensors by another host that are beyond belief: more than 1024 tensors, 16
 // dimensions, or maxTensor bytes at a batch size.
 func checkSpecs(specs []engine.Spec, batch int) error {

@@ -156,17 +156,12 @@ func (l Layout) InputOffset(slot int) int64 { return l.Base + int64(slot)*l.Stri
 // OutputOffset returns the offset of the slot's output in the segment.
 func (l Layout) OutputOffset(slot int) int64 { return l.InputOffset(slot) + l.InBytes }
 
-// ReadyReply answers segment, prepare and unload frames.
+// ReadyReply answers segment and prepare frames.
 type ReadyReply struct {
 	Answers string `json:"for"` // name of the frame that this answers
 	ID      uint32 `json:"id"`
 	WarmNS  int64  `json:"warm_ns,omitempty"`
 	Pinned  bool   `json:"pinned,omitempty"` // the device copies directly from and to the segment
-}
-
-// Unload asks the worker to free a stage's memory.
-type Unload struct {
-	ID uint32 `json:"id"`
 }
 
 // Failure answers a set-up frame whose step failed.

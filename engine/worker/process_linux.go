@@ -219,12 +219,6 @@ func (p *Process) Prepare(ctx context.Context, l Layout) (warm time.Duration, er
 	return time.Duration(r.WarmNS), err
 }
 
-// Unload frees the memory of a stage. It is for the set-up only: no run may be under way.
-func (p *Process) Unload(ctx context.Context, stage uint32) error {
-	var r ReadyReply
-	return call(ctx, p, TypeUnload, Unload{stage}, TypeReady, &r)
-}
-
 // Swap has the worker do a swap and waits for the result. It is for the set-up. The error is that of the
 // communication; that of the swap is in the result.
 func (p *Process) Swap(ctx context.Context, q Swap) (SwapResult, error) {

@@ -16,7 +16,7 @@ func (g *joinedWorker) relay(ctl *net.UnixConn) error {
 	g.ctl = ctl
 	g.ctlMu.Unlock()
 	err := g.handleCommands(ctl)
-	g.conn.Close()
+	g.link.conn.Close()
 	ctl.Close()
 	<-g.ended
 	for _, s := range g.segments() {
@@ -41,7 +41,7 @@ func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 	}
 	var dec Decoder
 	descriptorBuf := make([]byte, unix.CmsgSpace(16*4))
-	r := relayState{server: server{segments: map[uint32]*Segment{}}}
+	r := server{segments: map[uint32]*Segment{}} // of the parent: the part that needs no engine
 	defer func() { g.setSegments(&r) }()
 	for {
 		// Read frames, with the descriptors that come beside them, and carry them out.
@@ -52,7 +52,7 @@ func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 		if !ok {
 			n, oobn, _, _, err := ctl.ReadMsgUnix(dec.Space(), descriptorBuf)
 			if oobn > 0 {
-				if err := r.takeDescriptors(descriptorBuf[:oobn]); err != nil {
+				if err := r.control.takeDescriptors(descriptorBuf[:oobn]); err != nil {
 					return err
 				}
 			}
@@ -71,14 +71,10 @@ func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 	}
 }
 
-// relayState keeps the segments that the parent attached: the part of a server
-// that needs no engine.
-type relayState struct{ server }
-
 // setSegments keeps the attached segments until the connection has ended, because outputs may still arrive in them.
 // relay closes them then.
-func (g *joinedWorker) setSegments(r *relayState) {
-	for _, fd := range r.fds {
+func (g *joinedWorker) setSegments(r *server) {
+	for _, fd := range r.control.fds {
 		unix.Close(fd)
 	}
 	g.mu.Lock()
@@ -95,7 +91,7 @@ func (g *joinedWorker) segments() map[uint32]*Segment {
 
 // handleCommand handles a frame of the parent (the process that uses the worker): most go on to the host (the other
 // machine), without what is of this machine only. Segments, shared memory, stay here.
-func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
+func (g *joinedWorker) handleCommand(r *server, t Type, p []byte) error {
 	switch t {
 	case TypeRun:
 		return g.sendRun(r, p)
@@ -115,14 +111,14 @@ func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 		}
 		// The host decides which CPUs and which library its worker uses.
 		h.Device.CPUs, h.Device.Threads, h.Library = nil, 0, ""
-		return g.writeJSON(t, h)
+		return g.link.writeJSON(t, h)
 	case TypeLoad:
 		s, err := parseJSON[StageSpec](t, p)
 		if err != nil {
 			return err
 		}
 		g.expectStage(&s)
-		return g.writeJSON(t, s)
+		return g.link.writeJSON(t, s)
 	case TypeKeep:
 		k, err := parseJSON[KeepRequest](t, p)
 		if err != nil {
@@ -132,14 +128,14 @@ func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 			return fmt.Errorf("%w: memory of this machine for a model of another host", ErrProtocol)
 		}
 		g.expectStage(&k.Stage)
-		return g.writeJSON(t, k)
+		return g.link.writeJSON(t, k)
 	case TypeSwap:
 		g.mu.Lock()
 		g.swapSentAt = monotonic()
 		g.mu.Unlock()
-		return g.write(t, p, nil)
-	case TypePrepare, TypeUnload:
-		return g.write(t, p, nil)
+		return g.link.write(t, p, nil)
+	case TypePrepare:
+		return g.link.write(t, p, nil)
 	case TypeShutdown:
 		return errShutdown
 	}
@@ -148,7 +144,7 @@ func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 
 // sendRun sends a run to the host, the other machine, as a push frame with its input, which lies in shared memory
 // here.
-func (g *joinedWorker) sendRun(r *relayState, p []byte) error {
+func (g *joinedWorker) sendRun(r *server, p []byte) error {
 	run, err := ParseRun(p)
 	if err != nil {
 		return err
@@ -162,5 +158,5 @@ func (g *joinedWorker) sendRun(r *relayState, p []byte) error {
 	g.pendingRuns = append(g.pendingRuns, pendingRun{run, outputBytes, monotonic()})
 	g.mu.Unlock()
 	remoteRun := RunCommand{ID: run.ID, Stage: run.Stage, Batch: run.Batch, InputOffset: uint64(inputBytes)}
-	return g.write(TypePush, AppendRun(nil, &remoteRun)[HeaderSize:], seg.Data[run.InputOffset:int64(run.InputOffset)+inputBytes])
+	return g.link.write(TypePush, AppendRun(nil, &remoteRun)[HeaderSize:], seg.Data[run.InputOffset:int64(run.InputOffset)+inputBytes])
 }

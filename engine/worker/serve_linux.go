@@ -85,12 +85,12 @@ var errShutdown = errors.New("told to shut down")
 
 // server is the state of a worker.
 type server struct {
-	control
-	engines map[string]Opener
-	loader  Loader // the engine, nil before hello
-	device  Device
-	unpin   func() // unties the loop from its thread and CPUs
-	stageTable
+	control       control
+	engines       map[string]Opener
+	loader        Loader // the engine, nil before hello
+	device        Device
+	unpin         func() // unties the loop from its thread and CPUs
+	stages        stageTable[stage]
 	swaps         *swapper
 	segments      map[uint32]*Segment     // attached shared memory, by number
 	outputSegment *Segment                // the one that this worker writes to
@@ -102,12 +102,12 @@ type server struct {
 // loop reads frames from the socket and handles them, one after the other. It returns only with an error.
 func (s *server) loop(ctx context.Context) error {
 	for {
-		t, p, ok, err := s.decoder.NextFrame()
+		t, p, ok, err := s.control.decoder.NextFrame()
 		if err != nil {
 			return err
 		}
 		if !ok {
-			if err := s.receive(); err != nil {
+			if err := s.control.receive(); err != nil {
 				return err
 			}
 			continue
@@ -143,8 +143,6 @@ func (s *server) command(ctx context.Context, t Type, p []byte) error {
 		reply, err = s.segment(p)
 	case TypePrepare:
 		reply, err = s.prepare(ctx, p)
-	case TypeUnload:
-		reply, err = s.unload(p)
 	case TypeKeep:
 		answer = TypeKept
 		reply, err = s.swaps.keepStage(ctx, p)
@@ -162,9 +160,9 @@ func (s *server) command(ctx context.Context, t Type, p []byte) error {
 		return fmt.Errorf("%w: %s frame from the parent", ErrProtocol, t)
 	}
 	if err != nil {
-		return s.answer(TypeError, Failure{Answers: t.String(), Code: codeOf(err), Text: err.Error()})
+		return s.control.answer(TypeError, Failure{Answers: t.String(), Code: codeOf(err), Text: err.Error()})
 	}
-	return s.answer(answer, reply)
+	return s.control.answer(answer, reply)
 }
 
 // hello handles the parent's first frame: it pins this thread to the device's CPUs, and opens the engine on the device.
@@ -216,7 +214,7 @@ func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
 	}
-	if s.stage(spec.ID) != nil {
+	if s.stages.stage(spec.ID) != nil {
 		return nil, fmt.Errorf("stage %d is loaded already", spec.ID)
 	}
 
@@ -237,7 +235,7 @@ func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 		weights = block.Submodel().WeightBytes
 	}
 	sub := content.block.Submodel()
-	s.addStage(newStage(&spec, content))
+	s.stages.setStage(spec.ID, newStage(&spec, content))
 	return &LoadedStage{ID: spec.ID, Inputs: sub.Inputs, Outputs: sub.Outputs, WeightBytes: weights, LoadNS: monotonic() - start}, nil
 }
 
@@ -272,7 +270,7 @@ func (s *server) segment(p []byte) (*ReadyReply, error) {
 
 // mapReceived maps the memory whose descriptor came with a frame.
 func (s *server) mapReceived(t Type, id uint32, size int64) (*Segment, error) {
-	fd, err := s.descriptor(t)
+	fd, err := s.control.descriptor(t)
 	if err != nil {
 		return nil, err
 	}
@@ -286,7 +284,7 @@ func (s *server) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := s.stage(l.ID)
+	st := s.stages.stage(l.ID)
 	if st == nil {
 		return nil, fmt.Errorf("stage %d is not loaded", l.ID)
 	}
@@ -300,22 +298,6 @@ func (s *server) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
 	return &ReadyReply{Answers: TypePrepare.String(), ID: l.ID, WarmNS: monotonic() - start}, nil
 }
 
-// unload handles an unload frame: it frees a stage (a range of a model's blocks) and its bindings.
-func (s *server) unload(p []byte) (*ReadyReply, error) {
-	u, err := parseJSON[Unload](TypeUnload, p)
-	if err != nil {
-		return nil, err
-	}
-	st := s.removeStage(u.ID)
-	if st == nil {
-		return nil, fmt.Errorf("stage %d is not loaded", u.ID)
-	}
-	if err := st.close(); err != nil {
-		return nil, fmt.Errorf("unload stage %d: %w", u.ID, err)
-	}
-	return &ReadyReply{Answers: TypeUnload.String(), ID: u.ID}, nil
-}
-
 // executeRun handles a run frame: it runs a stage (a range of a model's blocks) once on a batch in shared memory,
 // and sends the result with its times. A run that fails is answered with the error.
 func (s *server) executeRun(ctx context.Context, p []byte) error {
@@ -323,13 +305,13 @@ func (s *server) executeRun(ctx context.Context, p []byte) error {
 	if err != nil {
 		return err
 	}
-	if s.ownsProcess && !s.steady && s.swaps.isIdle() {
-		s.beSteady(s.swaps.queue != nil) // a worker that swapped has collected memory already
+	if s.control.ownsProcess && !s.control.steady && s.swaps.isIdle() {
+		s.control.beSteady(s.swaps.queue != nil) // a worker that swapped has collected memory already
 	}
 	res := Result{ID: r.ID, Stage: r.Stage, Start: monotonic()}
 
 	// Find the stage and the binding of its tensors, and run it.
-	if st := s.stage(r.Stage); st == nil {
+	if st := s.stages.stage(r.Stage); st == nil {
 		res.Code, res.Text = OtherFailure, fmt.Sprintf("stage %d is not loaded", r.Stage)
 	} else if b, err := s.bind(st, bindingKey{uint32(st.executedBatch(int(r.Batch))), r.Segment, r.InputOffset, r.OutputOffset, r.InputOnDevice, r.OutputOnDevice}); err != nil {
 		res.Code, res.Text = codeOf(err), err.Error()
@@ -345,17 +327,17 @@ func (s *server) executeRun(ctx context.Context, p []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.outFrame = AppendResult(s.outFrame[:0], &res)
-	return s.sendFrame()
+	s.control.outFrame = AppendResult(s.control.outFrame[:0], &res)
+	return s.control.sendFrame()
 }
 
 // close frees all that the worker holds: stages, segments (shared memory) and the engine, when the loop has ended. A
 // load that hangs is left to the end of the process.
 func (s *server) close() {
-	if s.swaps != nil && !s.swaps.close(s.ownsProcess) {
+	if s.swaps != nil && !s.swaps.close(s.control.ownsProcess) {
 		return
 	}
-	for _, st := range s.loadedStages() {
+	for _, st := range s.stages.loaded() {
 		st.close()
 	}
 	// Free the device's memory before its engine.
@@ -365,7 +347,7 @@ func (s *server) close() {
 	if s.loader != nil {
 		s.loader.Close()
 	}
-	for _, fd := range s.fds {
+	for _, fd := range s.control.fds {
 		unix.Close(fd)
 	}
 	if s.unpin != nil {

@@ -114,19 +114,21 @@ func TestSameBlocksAreLoadedOnce(t *testing.T) {
 			}
 		}
 	}
+	remove := func(id uint32) {
+		t.Helper()
+		if r, err := p.Swap(ctx, Swap{ID: uint64(id), Stages: []Layout{{ID: id}}}); err != nil || r.Code != OK {
+			t.Fatal(r, err)
+		}
+	}
 	runs(OK, OK, OtherFailure)
 	for i, id := range []uint32{0, 1} {
-		if err := p.Unload(ctx, id); err != nil {
-			t.Fatal(err)
-		}
+		remove(id)
 		if n.open.Load() != different {
 			t.Fatalf("%d sessions after %d of 3 stages went, want %d: the last one runs", n.open.Load(), i+1, different)
 		}
 	}
 	runs(OtherFailure, OK, OtherFailure)
-	if err := p.Unload(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	remove(2)
 	if n.open.Load() != different-1 {
 		t.Errorf("%d sessions after the last of 3 stages went, want %d", n.open.Load(), different-1)
 	}

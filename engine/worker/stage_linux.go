@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
 
 	"inferplan/engine"
 )
@@ -80,60 +79,14 @@ func (st *stage) close() error {
 
 // sharedContent returns the loaded block of another stage with the same model and blocks, or nil if there is none.
 // The new stage then uses it, too.
-func (t *stageTable) sharedContent(spec *StageSpec) *stageContent {
+func (s *server) sharedContent(spec *StageSpec) *stageContent {
 	wantedContent := contentOf(spec)
-	for _, st := range t.loadedStages() {
+	for _, st := range s.stages.loaded() {
 		if reflect.DeepEqual(st.content.spec, wantedContent) {
 			return st.content
 		}
 	}
 	return nil
-}
-
-// stageTable holds the stages of a worker by ID. Entries of stages that are not loaded are nil.
-type stageTable struct {
-	mu     sync.Mutex
-	stages []*stage
-}
-
-// stage returns a loaded stage (a range of a model's blocks) by its ID, or nil if there is none.
-func (t *stageTable) stage(id uint32) *stage {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if int64(id) >= int64(len(t.stages)) {
-		return nil
-	}
-	return t.stages[id]
-}
-
-// addStage adds a stage that was loaded to the table, under its ID. Runs find it there from now on.
-func (t *stageTable) addStage(st *stage) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for len(t.stages) <= int(st.spec.ID) {
-		t.stages = append(t.stages, nil)
-	}
-	t.stages[st.spec.ID] = st
-}
-
-// removeStage removes a stage from the table, so that no more runs find it, and returns it. It returns nil if it was
-// not loaded.
-func (t *stageTable) removeStage(id uint32) *stage {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if int64(id) >= int64(len(t.stages)) {
-		return nil
-	}
-	st := t.stages[id]
-	t.stages[id] = nil
-	return st
-}
-
-// loadedStages returns the stages that are loaded.
-func (t *stageTable) loadedStages() []*stage {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(t.stages), func(st *stage) bool { return st == nil })
 }
 
 // makeReady binds the first slots of a stage (places of inputs and outputs in shared memory, l.WarmSlots of them) at

@@ -65,7 +65,7 @@ func (w *swapper) keepStage(ctx context.Context, p []byte) (*KeptStage, error) {
 	}
 	fd := -1
 	if request.Size > 0 || request.FreeBytes > 0 {
-		if fd, err = w.worker.descriptor(TypeKeep); err != nil {
+		if fd, err = w.worker.control.descriptor(TypeKeep); err != nil {
 			return nil, err
 		}
 		defer unix.Close(fd)
@@ -147,13 +147,15 @@ func (w *swapper) enqueue(p []byte) error {
 	if w.unanswered.Load() == maxSwaps {
 		return fmt.Errorf("%w: more than %d swaps at once", ErrProtocol, maxSwaps)
 	}
-	w.worker.relax() // loading needs the garbage collector
+	w.worker.control.relax() // loading needs the garbage collector
 
 	// Stages that leave the device are removed first, so that no more runs find them.
 	job := swapJob{Swap: swap}
 	if !swap.ToDevice {
 		for i := range swap.Stages {
-			if st := w.worker.removeStage(swap.Stages[i].ID); st != nil {
+			id := swap.Stages[i].ID
+			if st := w.worker.stages.stage(id); st != nil {
+				w.worker.stages.setStage(id, nil)
 				job.removedStages = append(job.removedStages, st)
 			}
 		}
@@ -189,7 +191,7 @@ func (w *swapper) runSwaps() {
 		if w.ctx.Err() == nil {
 			w.sendResult(&a)
 		}
-		if w.worker.ownsProcess && len(w.queue) == 0 {
+		if w.worker.control.ownsProcess && len(w.queue) == 0 {
 			debug.FreeOSMemory() // frees the garbage of loading
 		}
 		w.unanswered.Add(-1)
@@ -201,7 +203,7 @@ func (w *swapper) sendResult(a *SwapResult) {
 	b, err := appendJSON(w.outFrame[:0], TypeSwapped, a)
 	if err == nil {
 		w.outFrame = b
-		_ = w.worker.write(b)
+		_ = w.worker.control.write(b)
 	}
 }
 
@@ -225,7 +227,7 @@ func (w *swapper) swapIn(q *swapJob) (fromFile int, err error) {
 		}
 	}
 	for _, st := range loaded {
-		w.worker.addStage(st)
+		w.worker.stages.setStage(st.spec.ID, st)
 	}
 	w.takenBytes += q.Bytes
 	return fromFile, nil
@@ -236,7 +238,7 @@ func (w *swapper) swapIn(q *swapJob) (fromFile int, err error) {
 // its file.
 func (w *swapper) loadStage(l Layout) (st *stage, inMemory bool, err error) {
 	model := w.keptModels[l.ID]
-	if model == nil || w.worker.stage(l.ID) != nil {
+	if model == nil || w.worker.stages.stage(l.ID) != nil {
 		return nil, false, fmt.Errorf("stage %d was not kept, or is loaded already", l.ID)
 	}
 

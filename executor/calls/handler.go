@@ -27,10 +27,10 @@ func NewHandler(b Backend, door *httplimit.Door, limits Limits) *Handler {
 	h := &Handler{requestStore: requestStore{limits: limits.withDefaults(), backend: b, requests: map[string]*openRequest{}, clients: map[string]int{}}, door: door.WithDefaults(), mux: http.NewServeMux()}
 	for pattern, serve := range map[string]httplimit.HolderHandler{
 		"POST " + calls.Path:                                   h.beginRequest,
-		"POST " + calls.Path + "/{request}/tasks":              h.enqueue,
-		"GET " + calls.Path + "/{request}/tasks/{task}":        h.getResult,
-		"GET " + calls.Path + "/{request}/tasks/{task}/stream": h.streamResult,
-		"DELETE " + calls.Path + "/{request}":                  h.deleteRequest,
+		"POST " + calls.Path + "/{request}/tasks":              h.ofRequest(h.enqueue),
+		"GET " + calls.Path + "/{request}/tasks/{task}":        h.ofRequest(h.getResult),
+		"GET " + calls.Path + "/{request}/tasks/{task}/stream": h.ofRequest(h.streamResult),
+		"DELETE " + calls.Path + "/{request}":                  h.ofRequest(h.deleteRequest),
 		"/": func(_ http.ResponseWriter, r *http.Request, _ *httplimit.Holder) error {
 			return httplimit.NotFound("no such path: %s %s", httplimit.Clip(r.Method), httplimit.Clip(r.URL.Path))
 		},
@@ -49,10 +49,6 @@ func (h *Handler) Open() int {
 	defer h.mu.Unlock()
 	return len(h.requests)
 }
-
-// Drain accepts no further requests and waits until the open ones have ended. Those that are open when ctx ends are
-// ended.
-func (h *Handler) Drain(ctx context.Context) { h.drain(ctx) }
 
 // beginRequest handles the message that opens a request of a client's program. It answers with the name of the
 // request, to which the program then adds tasks. Too many open requests are refused.
@@ -74,12 +70,7 @@ func (h *Handler) beginRequest(w http.ResponseWriter, r *http.Request, holder *h
 
 // enqueue handles the message that adds tasks to a request. It answers with their handles, by which later messages
 // name them. If the backend refuses one, none of them is added.
-func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
-	q, err := h.acquireRequest(r, holder)
-	if err != nil {
-		return err
-	}
-	defer h.release(q)
+func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, q *openRequest, holder *httplimit.Holder) error {
 	var e calls.Enqueue
 	var memoryHold httplimit.MemoryHold
 	defer memoryHold.Close()
@@ -105,23 +96,22 @@ func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, holder *httpli
 
 var errNoRequest = httplimit.NotFound("no such request: it was never opened, or has ended")
 
-// acquireRequest returns the request of a path, if it belongs to the sender. The caller must release it.
-func (h *Handler) acquireRequest(r *http.Request, holder *httplimit.Holder) (*openRequest, error) {
-	q := h.acquire(r.PathValue("request"), holder.Name)
-	if q == nil {
-		return nil, errNoRequest
+// ofRequest returns a handler that serves a message to the request of its path, if that belongs to the sender. The
+// request does not expire meanwhile.
+func (h *Handler) ofRequest(serve func(w http.ResponseWriter, r *http.Request, q *openRequest, holder *httplimit.Holder) error) httplimit.HolderHandler {
+	return func(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
+		q := h.acquire(r.PathValue("request"), holder.Name)
+		if q == nil {
+			return errNoRequest
+		}
+		defer h.release(q)
+		return serve(w, r, q, holder)
 	}
-	return q, nil
 }
 
 // getResult handles the question for a task's result. It answers with its state, and its outputs if it has ended.
 // With the parameter wait it first waits for the end of the task, at most that long and at most MaxWait.
-func (h *Handler) getResult(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
-	q, err := h.acquireRequest(r, holder)
-	if err != nil {
-		return err
-	}
-	defer h.release(q)
+func (h *Handler) getResult(w http.ResponseWriter, r *http.Request, q *openRequest, _ *httplimit.Holder) error {
 	wait := time.Duration(0)
 	if text := r.URL.Query().Get("wait"); text != "" {
 		d, err := time.ParseDuration(text)
@@ -150,12 +140,7 @@ func (h *Handler) getResult(w http.ResponseWriter, r *http.Request, holder *http
 
 // streamResult handles a stream of one task's result: it sends the result as an event once there is one, and keeps
 // the stream alive until then.
-func (h *Handler) streamResult(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
-	q, err := h.acquireRequest(r, holder)
-	if err != nil {
-		return err
-	}
-	defer h.release(q)
+func (h *Handler) streamResult(w http.ResponseWriter, r *http.Request, q *openRequest, _ *httplimit.Holder) error {
 	name := calls.Handle(r.PathValue("task"))
 	res, changed, err := q.taskResult(name)
 	if err != nil {
@@ -188,13 +173,8 @@ func (h *Handler) streamResult(w http.ResponseWriter, r *http.Request, holder *h
 }
 
 // deleteRequest ends a request.
-func (h *Handler) deleteRequest(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
-	q, err := h.acquireRequest(r, holder)
-	if err != nil {
-		return err
-	}
+func (h *Handler) deleteRequest(w http.ResponseWriter, _ *http.Request, q *openRequest, _ *httplimit.Holder) error {
 	h.endRequest(q)
-	h.release(q)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

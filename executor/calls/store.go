@@ -157,7 +157,7 @@ func (s *requestStore) endRequest(r *openRequest) {
 	s.backend.EndRequest(r.name)
 }
 
-// remove removes a request that has ended from the store, and wakes drain if it was the last one.
+// remove removes a request that has ended from the store, and wakes Drain if it was the last one.
 func (s *requestStore) remove(r *openRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,9 +174,9 @@ func (s *requestStore) remove(r *openRequest) {
 // drainCheckInterval is the time between two searches for late requests during a drain.
 const drainCheckInterval = 50 * time.Millisecond
 
-// drain is called when the server ends. It accepts no further requests and waits until none is open. Late requests
+// Drain is called when the server ends. It accepts no further requests and waits until none is open. Late requests
 // (past their deadlines) to which no call is under way are ended meanwhile, and all others when ctx ends.
-func (s *requestStore) drain(ctx context.Context) {
+func (s *requestStore) Drain(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true
 	emptied := make(chan struct{})

@@ -49,9 +49,6 @@ func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
 	return m
 }
 
-// countAnswer counts an answer of a model.
-func (m *gearMetrics) countAnswer(gear, pipeline int32) { m.answers[gear][pipeline].Inc() }
-
 // countSwitch counts a change of the gear, up to a faster one or down to a slower one.
 func (m *gearMetrics) countSwitch(from, to int32) {
 	m.gear.Set(float64(to))

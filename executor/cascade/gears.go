@@ -219,7 +219,7 @@ func readScores(dst []float64, src []byte, t oip.Datatype) {
 // first.
 func (g *CascadeAnswerer) BatchEnded(b *turn.Batch, dev int32) {
 	c := g.Core
-	g.revealedAt = c.Now()
+	g.revealedAt = c.Loop.Now()
 	if !b.HasFailed {
 		m := &g.Models[b.Pipeline]
 		m.batches++
@@ -232,23 +232,23 @@ func (g *CascadeAnswerer) BatchEnded(b *turn.Batch, dev int32) {
 	b.Service.Running.Add(-n)
 	b.Service.Waiting.Add(n)
 	for _, req := range b.Tasks {
-		c.RequestIn(req).Batch = -1
+		c.Ledger.RequestIn(req).Batch = -1
 	}
 
 	// Tell the policy the level of each.
 	for k, req := range b.Tasks {
-		q := c.RequestIn(req)
+		q := c.Ledger.RequestIn(req)
 		if q.IsDropped { // the policy has dropped it meanwhile
-			c.FreeRequest(req)
+			c.Ledger.FreeRequest(req)
 			continue
 		}
 		level := int64(0)
 		if b.HasFailed || q.Job.Answered {
-			c.TellPolicy(policy.Event{Kind: policy.Cancel, Model: b.Model, Service: b.Service.Index, Req: req, Task: req})
+			c.Loop.TellPolicy(policy.Event{Kind: policy.Cancel, Model: b.Model, Service: b.Service.Index, Req: req, Task: req})
 		} else {
 			level = g.keepAnswer(req, k, b)
 		}
-		c.TellPolicy(policy.Event{Kind: policy.ControlRevealed, Model: b.Model, Service: b.Service.Index, Req: req, Task: req, Batch: b.Slot, Device: dev, Value: level})
+		c.Loop.TellPolicy(policy.Event{Kind: policy.ControlRevealed, Model: b.Model, Service: b.Service.Index, Req: req, Task: req, Batch: b.Slot, Device: dev, Value: level})
 	}
 }
 
@@ -275,7 +275,7 @@ func (g *CascadeAnswerer) HoldsDevice(pipeline int32) bool {
 // could be dispatched.
 func (g *CascadeAnswerer) PolicyTold(b *turn.Batch) {
 	if s := g.Core.Stats.Recorder; s != nil && !b.HasFailed && g.HoldsDevice(b.Pipeline) {
-		s.RecordRun(g.Core.Tables.Pipelines[b.Pipeline].FirstStage, len(b.Tasks), b.DispatchedAt, g.Core.LastEventTime()-b.DispatchedAt)
+		s.RecordRun(g.Core.Tables.Pipelines[b.Pipeline].FirstStage, len(b.Tasks), b.DispatchedAt, g.Core.Loop.LastTime()-b.DispatchedAt)
 	}
 }
 
@@ -283,18 +283,18 @@ func (g *CascadeAnswerer) PolicyTold(b *turn.Batch) {
 // is answered with its last sample.
 func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 	c := g.Core
-	if c.RequestIn(slot) == nil || g.requests[slot].answer < 0 {
+	if c.Ledger.RequestIn(slot) == nil || g.requests[slot].answer < 0 {
 		c.Options.Log.Error("the policy completed a request that has no answer", "request", slot)
 		return
 	}
 
 	// Count the answer, and answer the job with its last sample.
-	q, a := c.RequestIn(slot), &g.requests[slot]
+	q, a := c.Ledger.RequestIn(slot), &g.requests[slot]
 	if j := q.Job; !j.Answered {
 		state := j.AnswerState.(*cascadeJob)
 		g.Models[a.answer].Answers++
 		g.counts.answers[state.gear][a.answer]++
-		g.metrics.countAnswer(state.gear, a.answer)
+		g.metrics.answers[state.gear][a.answer].Inc()
 		if g.replay {
 			g.counts.recordedAnswers++
 			if g.gears.Records.Correct[a.answer][a.record] {
@@ -304,13 +304,13 @@ func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 		state.answers[q.Sample] = a.answer
 		state.certainty = a.certainty
 		if j.RemainingSamples--; j.RemainingSamples == 0 {
-			now := c.Now()
+			now := c.Loop.Now()
 			j.Outcome, j.IsLate = turn.OutcomeServed, now > j.Deadline
 			c.Stats.RecordServedTasks(j, a.inferTime, a.gatherTime, now, g.revealedAt)
-			c.AnswerJob(j)
+			c.Ledger.AnswerJob(j)
 		}
 	}
-	c.FreeRequest(slot)
+	c.Ledger.FreeRequest(slot)
 }
 
 // SwitchMode puts gear `to` into force for the requests that arrive from now on, when the policy asks for it. If

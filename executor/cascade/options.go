@@ -1,8 +1,9 @@
 package cascade
 
 import (
+	"cmp"
+
 	"inferplan/engine/certainty"
-	"inferplan/executor/turn"
 )
 
 // Options say how answers of gear plans are judged, and when notices ask for another plan.
@@ -24,8 +25,8 @@ type Options struct {
 
 // SetDefaults sets options that are zero to their defaults.
 func (o *Options) SetDefaults() {
-	turn.SetDefault(&o.DriftLimit, 0.25)
-	turn.SetDefault(&o.DriftWindows, 600)
-	turn.SetDefault(&o.ForwardLimit, 0.1)
-	turn.SetDefault(&o.ForwardWindows, 30)
+	o.DriftLimit = cmp.Or(o.DriftLimit, 0.25)
+	o.DriftWindows = cmp.Or(o.DriftWindows, 600)
+	o.ForwardLimit = cmp.Or(o.ForwardLimit, 0.1)
+	o.ForwardWindows = cmp.Or(o.ForwardWindows, 30)
 }

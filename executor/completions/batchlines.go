@@ -3,6 +3,7 @@ package completions
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -117,7 +118,7 @@ var errTooManyLines = errors.New("no further lines")
 // newRecord makes the record of a line. Its class is that of the line, else that of the batch, else the class for
 // batches if the model has it.
 func (b *runningBatch) newRecord(n int, parsed *parsedRequest) (*requestRecord, error) {
-	setDefault(&parsed.class, b.state.Class)
+	parsed.class = cmp.Or(parsed.class, b.state.Class)
 	if parsed.class == "" {
 		parsed.class = batchClass(b.front, parsed.model)
 	}

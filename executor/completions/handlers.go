@@ -1,6 +1,7 @@
 package completions
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -67,7 +68,7 @@ func (parsed *parsedRequest) resolveClass(req *apiRequest) *httplimit.Error {
 		}
 		parsed.class = classHeaders[0]
 	}
-	setDefault(&parsed.class, req.holder.Class)
+	parsed.class = cmp.Or(parsed.class, req.holder.Class)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package completions
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 
@@ -23,7 +24,7 @@ func (m *Model) listing() modelListing {
 	if m.Created.IsZero() {
 		out.Created = 0
 	}
-	setDefault(&out.OwnedBy, "inferplan")
+	out.OwnedBy = cmp.Or(out.OwnedBy, "inferplan")
 	return out
 }
 

@@ -1,6 +1,7 @@
 package completions
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"time"
@@ -56,15 +57,15 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Store == nil || o.Server == nil {
 		return o, errors.New("a front end needs a store and a server")
 	}
-	setDefault(&o.MaxBodyBytes, 8<<20)
-	setDefault(&o.MaxFileBytes, 100<<20)
-	setDefault(&o.MaxStoredBytes, 4<<30)
-	setDefault(&o.MaxOpenRequests, 200_000)
-	setDefault(&o.MaxBatchLines, 50_000)
-	setDefault(&o.StallTimeout, 30*time.Second)
-	setDefault(&o.FileRetention, 30*day)
-	setDefault(&o.BatchClass, "batch")
-	setDefault(&o.TextStoreInterval, 2*time.Second)
+	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, 8<<20)
+	o.MaxFileBytes = cmp.Or(o.MaxFileBytes, 100<<20)
+	o.MaxStoredBytes = cmp.Or(o.MaxStoredBytes, 4<<30)
+	o.MaxOpenRequests = cmp.Or(o.MaxOpenRequests, 200_000)
+	o.MaxBatchLines = cmp.Or(o.MaxBatchLines, 50_000)
+	o.StallTimeout = cmp.Or(o.StallTimeout, 30*time.Second)
+	o.FileRetention = cmp.Or(o.FileRetention, 30*day)
+	o.BatchClass = cmp.Or(o.BatchClass, "batch")
+	o.TextStoreInterval = cmp.Or(o.TextStoreInterval, 2*time.Second)
 	if o.Now == nil {
 		o.Now = durable.SteadyClock(time.Now)
 	}
@@ -78,21 +79,13 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// setDefault sets a field to a value if it is zero.
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
 // retention returns how long records of a class are kept once they have ended.
 func (o *Options) retention(class string) time.Duration {
 	d, ok := o.ResultRetention[class]
 	if !ok {
 		d = o.ResultRetention[""]
 	}
-	setDefault(&d, day)
+	d = cmp.Or(d, day)
 	if class == batchRecords {
 		d += maxWindow // the lines of a batch are read when the last one has ended
 	}

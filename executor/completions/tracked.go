@@ -1,6 +1,7 @@
 package completions
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -142,8 +143,8 @@ func (e *trackedRequest) finish(r Result) {
 
 	// Make the result. Counts that the server did not report are our own.
 	result := &requestResult{Finish: r.Finish, PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, Tail: string(e.text[e.storedBytes:])}
-	setDefault(&result.PromptTokens, e.record.PromptTokens)
-	setDefault(&result.OutputTokens, e.tokens)
+	result.PromptTokens = cmp.Or(result.PromptTokens, e.record.PromptTokens)
+	result.OutputTokens = cmp.Or(result.OutputTokens, e.tokens)
 	if r.Err != nil {
 		result.Error = toClientError(r.Err)
 	}

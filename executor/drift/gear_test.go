@@ -44,16 +44,16 @@ func TestUnplannedRatesRaiseAlarm(t *testing.T) {
 		windows(1, 40)
 		windows(1, 150)
 	}
-	if d.raised || d.totalVariation() > .1 || text.Len() > 0 {
-		t.Fatalf("distance %v as planned; %s", d.totalVariation(), text.String())
+	if d.deviation.alarm.raised || d.deviation.totalVariation() > .1 || text.Len() > 0 {
+		t.Fatalf("distance %v as planned; %s", d.deviation.totalVariation(), text.String())
 	}
 	windows(100, 0) // idle says nothing
-	if d.totalVariation() > .1 {
-		t.Errorf("distance %v after idling", d.totalVariation())
+	if d.deviation.totalVariation() > .1 {
+		t.Errorf("distance %v after idling", d.deviation.totalVariation())
 	}
 	windows(40, 290)
-	if got := text.String(); !d.raised || strings.Count(got, "\n") != 1 {
-		t.Fatalf("after 40 s at 290 rps: distance %v, log %q", d.totalVariation(), got)
+	if got := text.String(); !d.deviation.alarm.raised || strings.Count(got, "\n") != 1 {
+		t.Fatalf("after 40 s at 290 rps: distance %v, log %q", d.deviation.totalVariation(), got)
 	}
 	for _, want := range []string{"plan solve --method gear --profile p.json --workload w.yaml -o plan.json", "max: 300", "histogram: [0.0", "SIGHUP", "in w.yaml"} {
 		if !strings.Contains(text.String(), want) {
@@ -64,8 +64,8 @@ func TestUnplannedRatesRaiseAlarm(t *testing.T) {
 		windows(1, 40)
 		windows(1, 150)
 	}
-	if d.raised {
-		t.Errorf("distance %v: still drifted after two minutes as planned", d.totalVariation())
+	if d.deviation.alarm.raised {
+		t.Errorf("distance %v: still drifted after two minutes as planned", d.deviation.totalVariation())
 	}
 }
 
@@ -90,16 +90,16 @@ func TestHarderSamplesRaiseAlarm(t *testing.T) {
 		for range 300 {
 			second(.5) // of the plan: half of the samples go on
 		}
-		if f.raised || text.Len() > 0 {
-			t.Fatalf("%d rps as planned: distance %v, %s", rate, f.totalVariation(), &text)
+		if f.deviation.alarm.raised || text.Len() > 0 {
+			t.Fatalf("%d rps as planned: distance %v, %s", rate, f.deviation.totalVariation(), &text)
 		}
 		took := 0
-		for !f.raised && took < 200 {
+		for !f.deviation.alarm.raised && took < 200 {
 			second(.9)
 			took++
 		}
 		if took > 60 || !strings.Contains(text.String(), "plan profile --records") {
-			t.Errorf("%d rps: the alarm after %d s at a distance of %v: %s", rate, took, f.totalVariation(), &text)
+			t.Errorf("%d rps: the alarm after %d s at a distance of %v: %s", rate, took, f.deviation.totalVariation(), &text)
 		}
 		if got := f.forwarded[0][0] / f.arrivals[0][0]; math.Abs(got-.5) > 1e-9 {
 			t.Errorf("%v of the samples forwarded as planned, expected .5", got)
@@ -107,7 +107,7 @@ func TestHarderSamplesRaiseAlarm(t *testing.T) {
 		for range 120 {
 			second(.5)
 		}
-		if f.raised {
+		if f.deviation.alarm.raised {
 			t.Errorf("%d rps: still drifted after two minutes as planned", rate)
 		}
 	}
@@ -126,7 +126,7 @@ func TestDriftOfMeasuredRates(t *testing.T) {
 		sent += []int64{80, 120}[i%2]
 		d.Window(time.Duration(i+1)*time.Second, sent, slog.New(slog.DiscardHandler))
 	}
-	if d.raised || d.totalVariation() > .05 {
-		t.Errorf("distance %v at the rates that were measured", d.totalVariation())
+	if d.deviation.alarm.raised || d.deviation.totalVariation() > .05 {
+		t.Errorf("distance %v at the rates that were measured", d.deviation.totalVariation())
 	}
 }

@@ -20,7 +20,7 @@ import (
 // It compares the shares of samples that each member answers with those that it would answer under the gears in
 // force. Windows without answers do not count.
 type ForwardDrift struct {
-	shareDrift
+	deviation        shareDrift
 	names            []string         // of the family, each once
 	memberByPipeline []int            // index of the member, by pipeline
 	plannedByGear    [][]memberShares // by gear
@@ -73,8 +73,6 @@ func NewForwardDrift(plan *formats.Plan, family []string, l Limit, reg prometheu
 	f.expectedAnswers = make([]float64, n)
 
 	// The series.
-	distance := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "forward_drift", Help: "Share of the recent samples that other members answered than planned: total variation, 0 to 1."})
-	alarmGauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "forward_drifted", Help: "1 while forward_drift is so large that other records and another plan are due."})
 	shares := [2]*prometheus.GaugeVec{
 		prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "forward_planned_share", Help: "Share of the samples at a member that the gears in force would have it forward."}, []string{"model"}),
 		prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "forward_share", Help: "Share of the recent samples at a member that it forwarded."}, []string{"model"}),
@@ -84,8 +82,8 @@ func NewForwardDrift(plan *formats.Plan, family []string, l Limit, reg prometheu
 			f.metrics[k] = append(f.metrics[k], vec.WithLabelValues(name))
 		}
 	}
-	reg.MustRegister(shares[0], shares[1], distance, alarmGauge)
-	f.shareDrift = newShareDrift(make([]float64, n), l, true, Alarm{Gauge: alarmGauge, EndMessage: "samples are again forwarded as planned"}, distance)
+	reg.MustRegister(shares[0], shares[1])
+	f.deviation = newShareDrift(forwardKind, make([]float64, n), l, reg)
 	return f
 }
 
@@ -124,18 +122,18 @@ func (f *ForwardDrift) Window(answers [][]int64, log *slog.Logger) {
 	}
 
 	// Add the window to the faded sums.
-	f.addFaded(f.expectedAnswers, planned)
+	f.deviation.addFaded(f.expectedAnswers, planned)
 	for k := range arrivals {
-		f.addFaded(f.arrivals[k], arrivals[k])
-		f.addFaded(f.forwarded[k], forwarded[k])
+		f.deviation.addFaded(f.arrivals[k], arrivals[k])
+		f.deviation.addFaded(f.forwarded[k], forwarded[k])
 	}
-	f.shareDrift.plannedShares = sharesOf(f.expectedAnswers)
+	f.deviation.plannedShares = sharesOf(f.expectedAnswers)
 	for k, gauges := range f.metrics {
 		for m, gauge := range gauges {
 			gauge.Set(fraction(f.forwarded[k][m], f.arrivals[k][m]))
 		}
 	}
-	f.addWindow(answered, f.notice, log)
+	f.deviation.addWindow(answered, f.notice, log)
 }
 
 // fraction returns part/total, or 0 if total is 0.
@@ -148,7 +146,7 @@ func fraction(part, total float64) float64 {
 
 // Report adds a warning to the report of a server that has ended, if another plan is due.
 func (f *ForwardDrift) Report(out *formats.Report) {
-	if f.raised {
+	if f.deviation.alarm.raised {
 		out.Warnings = append(out.Warnings, f.notice())
 	}
 }
@@ -156,12 +154,12 @@ func (f *ForwardDrift) Report(out *formats.Report) {
 // notice returns the text of the alarm that answers are not forwarded between models as planned: what differs, and
 // what to type for a new plan.
 func (f *ForwardDrift) notice() string {
-	answeredShares := sharesOf(f.recent)
+	answeredShares := sharesOf(f.deviation.recent)
 	var list []string
 	for m, name := range f.names {
-		list = append(list, fmt.Sprintf("%s %s (planned %s)", name, strconv.FormatFloat(answeredShares[m], 'f', 3, 64), strconv.FormatFloat(f.shareDrift.plannedShares[m], 'f', 3, 64)))
+		list = append(list, fmt.Sprintf("%s %s (planned %s)", name, strconv.FormatFloat(answeredShares[m], 'f', 3, 64), strconv.FormatFloat(f.deviation.plannedShares[m], 'f', 3, 64)))
 	}
 	files, _ := InputFlags(f.plan.Inputs)
 	return fmt.Sprintf("samples are not forwarded as planned (%.2f of them answered by other members, limit %.2f): %s; the plan's rates and accuracy are of samples like the recorded ones: record today's with `plan profile --records`, "+
-		"type `plan solve --method gear%s%s -o plan.json` in the plan's folder, and send SIGHUP", f.totalVariation(), f.limit.Distance, strings.Join(list, ", "), files, optionFlags(f.plan))
+		"type `plan solve --method gear%s%s -o plan.json` in the plan's folder, and send SIGHUP", f.deviation.totalVariation(), f.deviation.limit.Distance, strings.Join(list, ", "), files, optionFlags(f.plan))
 }

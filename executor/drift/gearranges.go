@@ -21,7 +21,7 @@ import (
 // Windows without requests do not count, because nothing was asked of the plan. Rates above the plan's largest fall
 // into further ranges of the same width.
 type RateDrift struct {
-	shareDrift
+	deviation       shareDrift
 	Rates           RateHistory // the rates in the order of time
 	ratesURL        string
 	plan            *formats.Plan
@@ -29,8 +29,7 @@ type RateDrift struct {
 	width           float64            // of a range, in requests per second
 	byTime          bool               // the planned shares are of the time, not of the requests
 	recentRequests  []float64          // by range, faded
-	lastWindowEnd   time.Duration
-	countedRequests int64 // number of requests until lastWindowEnd
+	countedRequests int64              // number of requests until the end of the last window
 }
 
 // maxRangeFactor is the multiple of the planned largest rate up to which ranges are distinguished.
@@ -51,13 +50,11 @@ func NewRateDrift(plan *formats.Plan, l Limit, url string, reg prometheus.Regist
 			plannedAmounts[i] = g.Gears[i].RateShare
 		}
 	}
-	distance := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "qps_drift", Help: "How far the rates seen are from those planned for: total variation, 0 to 1."})
-	alarmGauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "qps_drifted", Help: "1 while qps_drift is so large that another plan is due; the log tells the command."})
 	seenGauges := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "qps_share", Help: "Share of the recent requests that came at the rates of a gear."}, []string{"gear"})
-	reg.MustRegister(distance, alarmGauge, seenGauges)
+	reg.MustRegister(seenGauges)
 	r := &RateDrift{
-		shareDrift: newShareDrift(plannedAmounts, l, false, Alarm{Gauge: alarmGauge, EndMessage: "the rates seen are again those planned for"}, distance),
-		ratesURL:   url, plan: plan, width: g.MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform",
+		deviation: newShareDrift(rateKind, plannedAmounts, l, reg),
+		ratesURL:  url, plan: plan, width: g.MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform",
 		recentRequests: make([]float64, len(plannedAmounts)),
 	}
 	for i := range g.Gears {
@@ -70,8 +67,8 @@ func NewRateDrift(plan *formats.Plan, l Limit, url string, reg prometheus.Regist
 // counts for the range of its rate, by its requests or by its time, as the plan does. Older windows fade; the alarm
 // is raised if the shares are too far from the plan.
 func (r *RateDrift) Window(now time.Duration, requestsSoFar int64, log *slog.Logger) {
-	n, duration := requestsSoFar-r.countedRequests, now-r.lastWindowEnd
-	r.countedRequests, r.lastWindowEnd = requestsSoFar, now
+	n, duration := requestsSoFar-r.countedRequests, r.deviation.endWindow(now)
+	r.countedRequests = requestsSoFar
 	if duration > 0 {
 		r.Rates.Add(n, duration)
 	}
@@ -80,26 +77,26 @@ func (r *RateDrift) Window(now time.Duration, requestsSoFar int64, log *slog.Log
 	}
 
 	// The window falls into one range.
-	window := make([]float64, len(r.plannedShares))
+	window := make([]float64, len(r.deviation.plannedShares))
 	rangeIndex := min(int(float64(n)/duration.Seconds()/r.width), len(window)-1)
 	window[rangeIndex] = float64(n)
-	r.addFaded(r.recentRequests, window)
+	r.deviation.addFaded(r.recentRequests, window)
 	for i, s := range r.shares()[:len(r.rangeGauges)] {
 		r.rangeGauges[i].Set(s)
 	}
 	if r.byTime {
 		window[rangeIndex] = duration.Seconds()
 	}
-	r.addWindow(window, func() string { return r.notice(r.ratesURL) }, log)
+	r.deviation.addWindow(window, func() string { return r.notice(r.ratesURL) }, log)
 }
 
 // Report adds the drift of the rates to the report of a server that has ended, with a warning if the alarm was
 // raised. The rates cannot be fetched any more, so the warning has them.
 func (r *RateDrift) Report(out *formats.Report) {
-	if r.windows > 0 {
-		out.Gears.Drift, out.Gears.ObservedShares = r.totalVariation(), r.shares()
+	if r.deviation.windows > 0 {
+		out.Gears.Drift, out.Gears.ObservedShares = r.deviation.totalVariation(), r.shares()
 	}
-	if r.raised {
+	if r.deviation.alarm.raised {
 		out.Warnings = append(out.Warnings, r.notice(""))
 	}
 }
@@ -121,7 +118,7 @@ func (r *RateDrift) notice(url string) string {
 	fetch, qps := "", ""
 	if url != "" {
 		// Twice the windows are fetched, because faded observations are on average that old.
-		fetch = fmt.Sprintf("type `curl -fsS '%s?last=%d' -o %s` in the plan's folder, ", url, 2*r.limit.Windows, path.Join(path.Dir(workload), "rates.csv"))
+		fetch = fmt.Sprintf("type `curl -fsS '%s?last=%d' -o %s` in the plan's folder, ", url, 2*r.deviation.limit.Windows, path.Join(path.Dir(workload), "rates.csv"))
 		qps = fmt.Sprintf("{measured: rates.csv, max: %s, ranges: %d}", largest, n)
 	} else {
 		histogram := make([]string, n)
@@ -132,7 +129,7 @@ func (r *RateDrift) notice(url string) string {
 	}
 	return fmt.Sprintf("the rates seen are not those planned for (%.2f of the %s in other ranges, limit %.2f): to re-plan, %swrite under cascade in %s `qps: %s`, "+
 		"type `plan solve --method gear%s%s -o plan.json` in the plan's folder, and send SIGHUP",
-		r.totalVariation(), map[bool]string{true: "time", false: "requests"}[r.byTime], r.limit.Distance, fetch, workload, qps, files, optionFlags(r.plan))
+		r.deviation.totalVariation(), map[bool]string{true: "time", false: "requests"}[r.byTime], r.deviation.limit.Distance, fetch, workload, qps, files, optionFlags(r.plan))
 }
 
 // optionFlags returns the command's flags with which a gear plan was made, except for its documents, so that the

@@ -20,13 +20,12 @@ import (
 //
 // Windows without requests do not count.
 type MixDrift struct {
-	shareDrift      // of the requests among the models
+	deviation       shareDrift // of the requests among the models
 	names           []string
 	inputs          []formats.Input
 	rateGauges      []prometheus.Gauge // by model
 	recentSeconds   []float64          // duration of the windows, faded; one element
-	countedRequests []int64            // by model: requests until lastWindowEnd
-	lastWindowEnd   time.Duration
+	countedRequests []int64            // by model: requests until the end of the last window
 }
 
 // NewMixDrift returns the watch that compares the mix of models (the shares of the requests) with that of the plan,
@@ -40,10 +39,9 @@ func NewMixDrift(plan *formats.Plan, t *policy.Tables, l Limit, reg prometheus.R
 	if len(plannedRates) < 2 || sum(plannedRates) <= 0 {
 		return nil
 	}
-	rates, distance, due := newMixMetrics(reg, t)
 	return &MixDrift{
-		shareDrift: newShareDrift(plannedRates, l, true, Alarm{Gauge: due, EndMessage: "the mix of models is again the planned one"}, distance),
-		names:      names, inputs: plan.Inputs, rateGauges: rates, recentSeconds: make([]float64, 1), countedRequests: make([]int64, len(plannedRates)),
+		deviation: newShareDrift(mixKind, plannedRates, l, reg),
+		names:     names, inputs: plan.Inputs, rateGauges: newRateGauges(reg, t), recentSeconds: make([]float64, 1), countedRequests: make([]int64, len(plannedRates)),
 	}
 }
 
@@ -51,18 +49,17 @@ func NewMixDrift(plan *formats.Plan, t *policy.Tables, l Limit, reg prometheus.R
 // adds the window to sums in which older ones fade, and raises the alarm if their shares are too far from the plan.
 // A window without requests is skipped.
 func (m *MixDrift) Window(now time.Duration, requestsSoFar []int64, log *slog.Logger) {
-	duration, requests := (now - m.lastWindowEnd).Seconds(), make([]float64, len(requestsSoFar))
+	duration, requests := m.deviation.endWindow(now).Seconds(), make([]float64, len(requestsSoFar))
 	for i, a := range requestsSoFar {
 		requests[i] = float64(a - m.countedRequests[i])
 	}
-	m.lastWindowEnd = now
 	if sum(requests) == 0 || duration <= 0 {
 		return
 	}
 	copy(m.countedRequests, requestsSoFar)
-	m.addFaded(m.recentSeconds, []float64{duration})
-	m.addWindow(requests, m.notice, log)
-	for i, s := range m.recent {
+	m.deviation.addFaded(m.recentSeconds, []float64{duration})
+	m.deviation.addWindow(requests, m.notice, log)
+	for i, s := range m.deviation.recent {
 		m.rateGauges[i].Set(s / m.recentSeconds[0])
 	}
 }
@@ -70,31 +67,28 @@ func (m *MixDrift) Window(now time.Duration, requestsSoFar []int64, log *slog.Lo
 // notice returns the text of the alarm that the mix of models is not as planned: the shares of the models, and what
 // to type for a new plan.
 func (m *MixDrift) notice() string {
-	shares := sharesOf(m.recent)
+	shares := sharesOf(m.deviation.recent)
 	lines := make([]string, len(m.names))
 	for i, name := range m.names {
-		lines[i] = fmt.Sprintf("%s %s (planned %s)", name, strconv.FormatFloat(shares[i], 'f', 3, 64), strconv.FormatFloat(m.plannedShares[i], 'f', 3, 64))
+		lines[i] = fmt.Sprintf("%s %s (planned %s)", name, strconv.FormatFloat(shares[i], 'f', 3, 64), strconv.FormatFloat(m.deviation.plannedShares[i], 'f', 3, 64))
 	}
 	files, workload := InputFlags(m.inputs)
 	return fmt.Sprintf("the mix of models is not the planned one (%.2f of the requests went to other models than planned, limit %.2f): %s; to re-plan, set the models' weights in %s to these shares, "+
-		"type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", m.totalVariation(), m.limit.Distance, strings.Join(lines, ", "), workload, files)
+		"type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", m.deviation.totalVariation(), m.deviation.limit.Distance, strings.Join(lines, ", "), workload, files)
 }
 
-// newMixMetrics registers the series of the mix of models, and returns those that change: the recent rate of each
-// model, the distance from the planned mix, and whether another plan is due.
-func newMixMetrics(reg prometheus.Registerer, t *policy.Tables) (byModel []prometheus.Gauge, distance, due prometheus.Gauge) {
+// newRateGauges registers the series of the models' rates, and returns those that change: the recent rate of each model.
+func newRateGauges(reg prometheus.Registerer, t *policy.Tables) (byModel []prometheus.Gauge) {
 	l := series.LabelsOf(t.Models)
 	rates := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "arrival_rps", Help: "Recent rate of requests (samples)."}, l.Names())
 	plannedGauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "planned_rps", Help: "Rate that the plan promises."}, l.Names())
-	distance = prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "mix_distance", Help: "How far the recent mix of models is from the planned one: total variation, 0 to 1."})
-	due = prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "replan_due", Help: "1 while mix_distance is so large that another plan is due; the log tells the command."})
 	for i := range t.Models {
 		labels := l.Values(t.Models[i].Key())
 		byModel = append(byModel, rates.WithLabelValues(labels...))
 		plannedGauge.WithLabelValues(labels...).Set(t.Models[i].RPS)
 	}
-	reg.MustRegister(rates, plannedGauge, distance, due)
-	return byModel, distance, due
+	reg.MustRegister(rates, plannedGauge)
+	return byModel
 }
 
 // InputFlags returns the flags that name the documents of a plan, for the command that makes it again, and the file

@@ -35,11 +35,11 @@ func TestMixNoticeNamesCommand(t *testing.T) {
 		second(100, 100)
 		second(0, 0) // a silent second says nothing
 	}
-	if m.raised || m.totalVariation() > 1e-9 || log.Len() > 0 {
-		t.Fatalf("the planned mix: distance %g, log %s", m.totalVariation(), log.String())
+	if m.deviation.alarm.raised || m.deviation.totalVariation() > 1e-9 || log.Len() > 0 {
+		t.Fatalf("the planned mix: distance %g, log %s", m.deviation.totalVariation(), log.String())
 	}
 	n := 0
-	for ; !m.raised && n < 100; n++ {
+	for ; !m.deviation.alarm.raised && n < 100; n++ {
 		second(180, 20)
 	}
 	text := log.String()
@@ -55,8 +55,8 @@ func TestMixNoticeNamesCommand(t *testing.T) {
 	for range 200 {
 		second(100, 100)
 	}
-	if m.raised || !strings.Contains(log.String(), "again the planned one") {
-		t.Errorf("the mix came back: distance %g, shifted %v", m.totalVariation(), m.raised)
+	if m.deviation.alarm.raised || !strings.Contains(log.String(), "again the planned one") {
+		t.Errorf("the mix came back: distance %g, shifted %v", m.deviation.totalVariation(), m.deviation.alarm.raised)
 	}
 }
 
@@ -70,8 +70,8 @@ func TestMixTakesChanceIntoAccount(t *testing.T) {
 			for range rng.IntN(3) { // one a second
 				arrived[rng.IntN(2)]++
 			}
-			if m.Window(time.Duration(i+1)*time.Second, arrived, slog.New(slog.DiscardHandler)); m.raised {
-				t.Fatalf("run %d: shifted after %d seconds at distance %g, %v requests", run, i, m.totalVariation(), arrived)
+			if m.Window(time.Duration(i+1)*time.Second, arrived, slog.New(slog.DiscardHandler)); m.deviation.alarm.raised {
+				t.Fatalf("run %d: shifted after %d seconds at distance %g, %v requests", run, i, m.deviation.totalVariation(), arrived)
 			}
 		}
 	}

@@ -3,8 +3,11 @@ package drift
 import (
 	"log/slog"
 	"math"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/executor/series"
 )
 
 // Limit is the distance from which on another plan is due, and the number of windows over which observations fade.
@@ -15,9 +18,16 @@ type Limit struct {
 
 // Alarm is raised while a distance is above its limit.
 type Alarm struct {
-	Gauge      prometheus.Gauge // 1 while the alarm is raised, else 0
-	EndMessage string           // message of the log when the alarm ends
+	gauge      prometheus.Gauge // 1 while the alarm is raised, else 0
+	endMessage string           // message of the log when the alarm ends
 	raised     bool
+}
+
+// NewAlarm returns an alarm that is not raised, and registers its gauge under the name of a series.
+func NewAlarm(name, help, endMessage string, reg prometheus.Registerer) *Alarm {
+	a := &Alarm{gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + name, Help: help}), endMessage: endMessage}
+	reg.MustRegister(a.gauge)
+	return a
 }
 
 // alarmEndFraction is the fraction of the limit below which an alarm ends.
@@ -29,32 +39,68 @@ func (a *Alarm) Update(distance, limit, margin float64, notice func() string, lo
 	switch {
 	case !a.raised && distance > limit+margin:
 		a.raised = true
-		a.Gauge.Set(1)
+		a.gauge.Set(1)
 		log.Warn(notice())
 	case a.raised && distance < alarmEndFraction*limit:
 		a.raised = false
-		a.Gauge.Set(0)
-		log.Info(a.EndMessage, "distance", math.Round(distance*1000)/1000)
+		a.gauge.Set(0)
+		log.Info(a.endMessage, "distance", math.Round(distance*1000)/1000)
 	}
 }
+
+// kind names what a watcher compares: its two series and the message of the log when an alarm ends.
+type kind struct {
+	distance, distanceHelp string // gauge of the distance after the last window
+	due, dueHelp           string // gauge of the alarm
+	endMessage             string
+	randomDraws            bool // the observations are requests drawn at random, not times
+}
+
+// The kinds of shares that are watched.
+var (
+	mixKind = kind{
+		"mix_distance", "How far the recent mix of models is from the planned one: total variation, 0 to 1.",
+		"replan_due", "1 while mix_distance is so large that another plan is due; the log tells the command.",
+		"the mix of models is again the planned one", true,
+	}
+	rateKind = kind{
+		"qps_drift", "How far the rates seen are from those planned for: total variation, 0 to 1.",
+		"qps_drifted", "1 while qps_drift is so large that another plan is due; the log tells the command.",
+		"the rates seen are again those planned for", false,
+	}
+	forwardKind = kind{
+		"forward_drift", "Share of the recent samples that other members answered than planned: total variation, 0 to 1.",
+		"forward_drifted", "1 while forward_drift is so large that other records and another plan are due.",
+		"samples are again forwarded as planned", true,
+	}
+)
 
 // shareDrift compares the observed shares of parts of the requests, or of the time, with the shares that a plan was
 // made for. Parts are ranges of rates, models or members of a cascade.
 //
 // A window is about a second. Older windows fade, so that about the last limit.Windows of them count.
 type shareDrift struct {
-	Alarm
+	alarm         *Alarm
 	limit         Limit
-	randomDraws   bool             // the observations are requests drawn at random, not times
-	distance      prometheus.Gauge // gauge of the distance after the last window
-	plannedShares []float64        // by part
-	recent        []float64        // by part: faded sum of the windows
-	windows       int              // number of windows so far
+	randomDraws   bool
+	distance      prometheus.Gauge
+	plannedShares []float64     // by part
+	recent        []float64     // by part: faded sum of the windows
+	windows       int           // number of windows so far
+	lastWindowEnd time.Duration // end of the last window that endWindow was told of
 }
 
-// newShareDrift returns a drift from planned amounts in any unit.
-func newShareDrift(plannedAmounts []float64, l Limit, random bool, a Alarm, distance prometheus.Gauge) shareDrift {
-	return shareDrift{Alarm: a, limit: l, randomDraws: random, distance: distance, plannedShares: sharesOf(plannedAmounts), recent: make([]float64, len(plannedAmounts))}
+// newShareDrift returns a drift of a kind from planned amounts in any unit, and registers its series.
+func newShareDrift(k kind, plannedAmounts []float64, l Limit, reg prometheus.Registerer) shareDrift {
+	distance := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + k.distance, Help: k.distanceHelp})
+	reg.MustRegister(distance)
+	return shareDrift{alarm: NewAlarm(k.due, k.dueHelp, k.endMessage, reg), limit: l, randomDraws: k.randomDraws, distance: distance, plannedShares: sharesOf(plannedAmounts), recent: make([]float64, len(plannedAmounts))}
+}
+
+// endWindow returns how long the window that ends now was.
+func (d *shareDrift) endWindow(now time.Duration) (duration time.Duration) {
+	duration, d.lastWindowEnd = now-d.lastWindowEnd, now
+	return duration
 }
 
 // addWindow adds a window with its amounts by part (model, range of rates) to sums in which older windows fade, and
@@ -64,8 +110,8 @@ func (d *shareDrift) addWindow(parts []float64, notice func() string, log *slog.
 	d.windows++
 	distance := d.totalVariation()
 	d.distance.Set(distance)
-	if d.raised || 2*d.windows >= d.limit.Windows {
-		d.Update(distance, d.limit.Distance, d.chanceDistance(), notice, log)
+	if d.alarm.raised || 2*d.windows >= d.limit.Windows {
+		d.alarm.Update(distance, d.limit.Distance, d.chanceDistance(), notice, log)
 	}
 }
 

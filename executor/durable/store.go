@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,6 +112,14 @@ func CheckKey(key string) error {
 		}
 	}
 	return nil
+}
+
+// CheckValue returns an error if a store cannot take a value under a key.
+func CheckValue(key string, value []byte) error {
+	if len(value) > MaxValueBytes {
+		return cmp.Or(CheckKey(key), fmt.Errorf("%s: %d bytes, at most %d: %w", key, len(value), MaxValueBytes, ErrTooLarge))
+	}
+	return CheckKey(key)
 }
 
 // isID reports whether s has the form of an ID.

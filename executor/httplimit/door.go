@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -45,10 +46,10 @@ func (d *Door) WithDefaults() *Door {
 	if d != nil {
 		door = *d
 	}
-	setDefault(&door.MaxHeaderBytes, 64<<10)
-	setDefault(&door.ReadTimeout, time.Minute)
-	setDefault(&door.IdleTimeout, 5*time.Minute)
-	setDefault(&door.WriteTimeout, 5*time.Minute)
+	door.MaxHeaderBytes = cmp.Or(door.MaxHeaderBytes, 64<<10)
+	door.ReadTimeout = cmp.Or(door.ReadTimeout, time.Minute)
+	door.IdleTimeout = cmp.Or(door.IdleTimeout, 5*time.Minute)
+	door.WriteTimeout = cmp.Or(door.WriteTimeout, 5*time.Minute)
 	if door.Log == nil {
 		door.Log = slog.Default()
 	}
@@ -56,14 +57,6 @@ func (d *Door) WithDefaults() *Door {
 		door.Budget = NewBudget(0, door.Log)
 	}
 	return &door
-}
-
-// setDefault sets a field to a value if it is zero.
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Server returns an HTTP server with the limits of the door.

@@ -27,5 +27,5 @@
 // The lag of the generator is measured and reported. If it is large, the report has a warning.
 //
 // Order of reading: config.go, run.go, target.go and result.go; http.go, grpc.go and text.go (the targets); inputs.go
-// and samples.go (what is sent); pacer_linux.go and pacer_other.go (timers).
+// and samples.go (what is sent); pacer_linux.go (timers).
 package load

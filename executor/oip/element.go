@@ -5,14 +5,14 @@ import (
 	"encoding/binary"
 	"math"
 
+	"inferplan/engine"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/jsonscan"
 )
 
-// Element returns the i-th element of a tensor's bytes as a bool, an int64 or a float64. Integers beyond int64 become
+// Element returns the first element of a tensor's bytes as a bool, an int64 or a float64. Integers beyond int64 become
 // floats. If the datatype has no such value, it returns nil.
-func Element(dt Datatype, data []byte, i int) any {
-	b := data[i*dt.Size():]
+func Element(dt Datatype, b []byte) any {
 	switch dt {
 	case Bool:
 		return b[0] != 0
@@ -36,7 +36,7 @@ func Element(dt Datatype, data []byte, i int) any {
 	case Int64:
 		return int64(binary.LittleEndian.Uint64(b))
 	case FP16:
-		return float64(fromHalf(binary.LittleEndian.Uint16(b)))
+		return float64(engine.FromFP16(binary.LittleEndian.Uint16(b)))
 	case FP32:
 		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
 	case FP64:

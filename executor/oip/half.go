@@ -39,18 +39,3 @@ func roundShift(v uint64, n uint) uint64 {
 	}
 	return q
 }
-
-// fromHalf returns the value of an FP16, given by its bits.
-func fromHalf(h uint16) float32 {
-	sign := uint32(h&0x8000) << 16
-	exp := uint32(h >> 10 & 0x1F)
-	man := uint32(h & 0x3FF)
-	switch exp {
-	case 0: // zero or subnormal
-		v := float32(man) / (1 << 24)
-		return math.Float32frombits(math.Float32bits(v) | sign)
-	case 31: // infinity or NaN
-		return math.Float32frombits(sign | 0x7F800000 | man<<13)
-	}
-	return math.Float32frombits(sign | (exp+112)<<23 | man<<13)
-}

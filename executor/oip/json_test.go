@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+
+	"inferplan/engine"
 )
 
 func TestFastFloatIsExact(t *testing.T) {
@@ -52,7 +54,7 @@ func TestFastFloatIsExact(t *testing.T) {
 
 func TestHalfRoundTrip(t *testing.T) {
 	for h := range 1 << 16 {
-		f := fromHalf(uint16(h))
+		f := engine.FromFP16(uint16(h))
 		if f != f {
 			continue
 		}

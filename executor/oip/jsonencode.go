@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"inferplan/engine"
 	"inferplan/formats/jsontext"
 )
 
@@ -261,7 +262,7 @@ func (e *encoder) element(dt Datatype, b []byte) bool {
 	case Int64:
 		e.dst = strconv.AppendInt(e.dst, int64(le.Uint64(b)), 10)
 	case FP16:
-		return e.float(float64(fromHalf(le.Uint16(b))), 32)
+		return e.float(float64(engine.FromFP16(le.Uint16(b))), 32)
 	case FP32:
 		return e.float(float64(math.Float32frombits(le.Uint32(b))), 32)
 	case FP64:

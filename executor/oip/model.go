@@ -146,9 +146,6 @@ func (c *Catalog) hint() string {
 	return "; models: " + strings.Join(names, ", ")
 }
 
-// input returns the description of the input with a name, or nil.
-func (m *ModelInfo) input(name string) *TensorInfo { return findTensor(m.Inputs, name) }
-
 // findTensor returns the description with a name, or nil.
 func findTensor(ts []TensorInfo, name string) *TensorInfo {
 	for i := range ts {
@@ -197,7 +194,7 @@ func (m *ModelInfo) validate(r *Request) *Error {
 	for i := range r.Inputs {
 		t := &r.Inputs[i]
 		field := func(part string) string { return fmt.Sprintf("inputs[%d] %q%s", i, httplimit.Clip(t.Name), part) }
-		info := m.input(t.Name)
+		info := findTensor(m.Inputs, t.Name)
 		if info == nil {
 			return Invalid(field(""), "model %q has no such input; its inputs: %s", m.Name, tensorNames(m.Inputs))
 		}

@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"cmp"
 	"net/http"
 
 	"inferplan/executor/httplimit"
@@ -26,19 +27,11 @@ type Options struct {
 
 // withDefaults returns the options with defaults in place of zero fields.
 func (o Options) withDefaults() Options {
-	setDefault(&o.Name, "inferplan")
-	setDefault(&o.Version, "dev")
-	setDefault(&o.MaxBodyBytes, 64<<20)
-	setDefault(&o.MaxTensors, 128)
-	setDefault(&o.MaxStreams, 4096)
+	o.Name = cmp.Or(o.Name, "inferplan")
+	o.Version = cmp.Or(o.Version, "dev")
+	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, 64<<20)
+	o.MaxTensors = cmp.Or(o.MaxTensors, 128)
+	o.MaxStreams = cmp.Or(o.MaxStreams, 4096)
 	o.Door = o.Door.WithDefaults()
 	return o
-}
-
-// setDefault sets a field to a value if it is zero.
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }

@@ -105,7 +105,7 @@ func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Dur
 	// Create the session and its job, with the deadline.
 	s := &session{core: c, answerer: f, app: int32(i), slot: -1, handleOf: map[int32]form.Handle{}, slotOf: map[form.Handle]int32{}}
 	j := turn.NewJob(c.ServedModels.Models[i], 1)
-	j.Program, j.Answerer, j.ArrivedAt = s, c.Answerer, c.Now()
+	j.Program, j.Answerer, j.ArrivedAt = s, c.Answerer, c.Loop.Now()
 	j.Client = policy.ClientNumber(open.Client)
 	budget := j.Model.Slo
 	if open.TimeoutMS > 0 {
@@ -118,13 +118,13 @@ func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Dur
 	}
 
 	// Submit the job, and reserve its inputs.
-	if p.isDraining() || !c.SubmitJob(j) {
+	if p.isDraining() || !c.Inbox.SubmitJob(j) {
 		j.ReleaseUntaken()
 		return 0, calls.ErrDraining
 	}
 	go s.awaitEnd(j)
 	var refusal error
-	c.CallInRound(func() { refusal = s.bookInputs() }) // a core that has ended answers the job itself
+	c.Loop.CallInRound(func() { refusal = s.bookInputs() }) // a core that has ended answers the job itself
 	if refusal != nil {
 		return 0, refusal
 	}
@@ -170,7 +170,7 @@ func (s *session) bookInputs() error {
 	if s.isBooked = s.answerer.ReserveBytes(s.inputBytes); s.isBooked {
 		return nil
 	}
-	s.core.RefuseJob(s.job, policy.ReasonCancelled)
+	s.core.Ledger.RefuseJob(s.job, policy.ReasonCancelled)
 	s.core.Flush()
 	return &calls.RefusedError{Reason: policy.ReasonQueueFull.String(), RetryAfter: time.Second}
 }
@@ -205,7 +205,7 @@ func (s *session) awaitEnd(j *turn.Job) {
 			s.events.TaskEnded(h, nil, err) // changes nothing for tasks that have ended
 		}
 	}
-	if !s.core.CallInRound(endSession) {
+	if !s.core.Loop.CallInRound(endSession) {
 		endSession() // the core has ended, so no other goroutine uses the session
 	}
 	j.Release()
@@ -242,7 +242,7 @@ func (p *programBackend) Enqueue(request string, tasks []calls.Task, events call
 		list = append(list, a)
 	}
 	err := calls.ErrDraining
-	s.core.CallInRound(func() { err = s.revealTasks(list, events) })
+	s.core.Loop.CallInRound(func() { err = s.revealTasks(list, events) })
 	return err
 }
 
@@ -424,11 +424,11 @@ func (p *programBackend) EndRequest(request string) {
 	p.mu.Lock()
 	delete(p.sessions, request)
 	p.mu.Unlock()
-	s.core.CallInRound(func() {
+	s.core.Loop.CallInRound(func() {
 		switch {
 		case s.job == nil || s.job.Answered:
 		case s.openTasks > 0:
-			s.core.RefuseJob(s.job, policy.ReasonCancelled)
+			s.core.Ledger.RefuseJob(s.job, policy.ReasonCancelled)
 		default:
 			ledger := s.answerer.Ledger()
 			ledger.Reveals.EndedRequests = append(ledger.Reveals.EndedRequests, s.slot)

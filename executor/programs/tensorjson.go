@@ -41,7 +41,7 @@ func (v sampleValue) MarshalJSON() ([]byte, error) {
 // JSON cannot hold (NaN, infinity) become null.
 func (v sampleValue) nestedValue(shape []int64, data []byte) any {
 	if len(shape) == 0 {
-		x := oip.Element(v.Datatype, data, 0)
+		x := oip.Element(v.Datatype, data)
 		if f, ok := x.(float64); ok && (math.IsNaN(f) || math.IsInf(f, 0)) {
 			return nil
 		}

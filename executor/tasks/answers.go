@@ -111,7 +111,7 @@ func (f *applicationAnswerer) Final(task int32) bool {
 	if slices.ContainsFunc(segment.BranchTargets, func(to int32) bool { return to >= 0 }) {
 		return false
 	}
-	parts := s.apps[f.core.RequestIn(f.store.List[task].Req).Job.Model.Index].answerParts
+	parts := s.apps[f.core.Ledger.RequestIn(f.store.Tasks.List[task].Req).Job.Model.Index].answerParts
 	i := slices.IndexFunc(parts, func(part answerPart) bool { return s.workflows.LanguageModelOf(part.service) != nil })
 	return i >= 0 && parts[i].segment == step.Segment && parts[i].name == segment.Steps[step.Step].Name && parts[i].maxItems == 1
 }
@@ -119,8 +119,8 @@ func (f *applicationAnswerer) Final(task int32) bool {
 // takePart copies the outputs of a finished task of a graph into the request's answer, if the task's module is at
 // an end of the graph. Workflows copy theirs when the request is complete.
 func (f *applicationAnswerer) takePart(t int32, r *taskRequest) {
-	task, s := &f.store.List[t], &f.store.Apps
-	q := f.core.RequestIn(task.Req)
+	task, s := &f.store.Tasks.List[t], &f.store.Apps
+	q := f.core.Ledger.RequestIn(task.Req)
 	if s.graphs == nil || q.Job.Answered {
 		return
 	}
@@ -255,15 +255,15 @@ func (f *applicationAnswerer) ResponseParameters(j *turn.Job) map[string]oip.Par
 // decided for it.
 func (f *applicationAnswerer) failCondition(req int32, err error) {
 	f.store.Apps.conditionFailed = true
-	if q := f.core.RequestIn(req); q != nil && !q.Job.Answered {
-		f.core.FailJob(q.Job, err)
+	if q := f.core.Ledger.RequestIn(req); q != nil && !q.Job.Answered {
+		f.core.Ledger.FailJob(q.Job, err)
 	}
 }
 
 // advance calls step, in which the plan's control decides the next tasks of a request. If a condition has no
 // value, the decisions are undone: the request has been answered, and its policy is told of that.
 func (f *applicationAnswerer) advance(step func()) {
-	s, out := &f.store.Apps, &f.store.Reveals
+	s, out := &f.store.Apps, &f.store.Tasks.Reveals
 	tasks, over := len(out.Tasks), len(out.EndedRequests)
 	step()
 	if s.conditionFailed {

@@ -49,7 +49,7 @@ func (o *Options) Answer(c *turn.Core, _ *formats.Plan) (turn.Answerer, error) {
 		o.OnStart(o.StoreBytes)
 	}
 	f := &TaskAnswerer{control: c.Control, outcomeFunc: o.OutcomeOf, TaskStore: TaskStore{services: c.Services, maxBytes: o.StoreBytes, Apps: applications{computesOutcomes: o.OutcomeOf != nil}}}
-	f.Host = f
+	f.Tasks.Host = f
 	f.applicationAnswerer = applicationAnswerer{core: c, store: &f.TaskStore, Modules: newModuleMetrics(c)}
 	return f, nil
 }
@@ -76,7 +76,7 @@ func (f *TaskAnswerer) JobArrived(j *turn.Job) {
 // RequestModel implements policy.TaskHost: it returns the model (application) that the request in a slot asks for,
 // and whether the request is open.
 func (f *TaskAnswerer) RequestModel(slot int32) (model int32, open bool) {
-	if q := f.core.RequestIn(slot); q != nil {
+	if q := f.core.Ledger.RequestIn(slot); q != nil {
 		return q.Job.Model.Index, !q.IsDropped
 	}
 	return 0, false
@@ -84,7 +84,7 @@ func (f *TaskAnswerer) RequestModel(slot int32) (model int32, open bool) {
 
 // controlOf returns the Control of a request: its program, or that of the plan.
 func (f *TaskAnswerer) controlOf(slot int32) policy.Control {
-	if program := f.core.RequestIn(slot).Job.Program; program != nil {
+	if program := f.core.Ledger.RequestIn(slot).Job.Program; program != nil {
 		return program
 	}
 	return f.control
@@ -93,28 +93,28 @@ func (f *TaskAnswerer) controlOf(slot int32) policy.Control {
 // RequestArrived begins a request: it reveals its first tasks to the policy.
 func (f *TaskAnswerer) RequestArrived(slot int32) {
 	if model, open := f.RequestModel(slot); open {
-		f.advance(func() { f.controlOf(slot).BeginRequest(slot, model, &f.Reveals) })
-		f.RevealTasks()
+		f.advance(func() { f.controlOf(slot).BeginRequest(slot, model, &f.Tasks.Reveals) })
+		f.Tasks.RevealTasks()
 	}
 }
 
 // RequestOf returns the request of a task. If there is no such task, it returns -1.
 func (f *TaskAnswerer) RequestOf(task int32) int32 {
-	if task < 0 || int(task) >= len(f.List) {
+	if task < 0 || int(task) >= len(f.Tasks.List) {
 		return -1
 	}
-	return f.List[task].Req
+	return f.Tasks.List[task].Req
 }
 
 // EnterBatch records that tasks have entered a batch. A request counts as running while at least one of its tasks
 // is in a batch, and else as waiting.
 func (f *TaskAnswerer) EnterBatch(b *turn.Batch) {
 	for _, t := range b.Tasks {
-		task := &f.List[t]
+		task := &f.Tasks.List[t]
 		task.State = policy.TaskBatched
 		f.Modules.countEntered(task.Service, b.DispatchedAt-f.facts[t].revealedAt)
 		if f.requests[task.Req].runningTasks++; f.requests[task.Req].runningTasks == 1 {
-			m := f.core.RequestIn(task.Req).Job.Model
+			m := f.core.Ledger.RequestIn(task.Req).Job.Model
 			m.Waiting.Add(-1)
 			m.Running.Add(1)
 		}
@@ -125,8 +125,8 @@ func (f *TaskAnswerer) EnterBatch(b *turn.Batch) {
 // request still goes on. A request that the policy has dropped frees its slot with the last of its tasks in
 // batches.
 func (f *TaskAnswerer) LeaveBatch(t int32, state policy.TaskState) bool {
-	task := &f.List[t]
-	q := f.core.RequestIn(task.Req)
+	task := &f.Tasks.List[t]
+	q := f.core.Ledger.RequestIn(task.Req)
 	task.State = state
 	if state == policy.TaskWaiting && !q.IsDropped {
 		f.Modules.countWaiting(task.Service, true)
@@ -143,7 +143,7 @@ func (f *TaskAnswerer) LeaveBatch(t int32, state policy.TaskState) bool {
 	}
 	task.State = policy.TaskUnused
 	if r.runningTasks == 0 {
-		f.core.FreeRequest(task.Req)
+		f.core.Ledger.FreeRequest(task.Req)
 	}
 	return false
 }
@@ -153,7 +153,7 @@ func (f *TaskAnswerer) LeaveBatch(t int32, state policy.TaskState) bool {
 func (f *TaskAnswerer) RequeueBatch(b *turn.Batch) {
 	for _, t := range b.Tasks {
 		if !f.LeaveBatch(t, policy.TaskWaiting) {
-			f.ReleaseIfUnread(t)
+			f.Tasks.ReleaseIfUnread(t)
 		}
 	}
 }
@@ -164,29 +164,29 @@ func (*TaskAnswerer) BatchFailed(*turn.Batch, policy.DropReason, error) bool { r
 // DropRequest ends a request that the policy gives up, wherever its tasks are. Its slot is freed when none of them
 // is in a batch.
 func (f *TaskAnswerer) DropRequest(slot int32) {
-	q := f.core.RequestIn(slot)
+	q := f.core.Ledger.RequestIn(slot)
 	if q.IsDropped {
 		return
 	}
 	q.IsDropped = true
 	control := f.controlOf(slot)
 	if f.requests[slot].runningTasks == 0 {
-		f.core.FreeRequest(slot)
+		f.core.Ledger.FreeRequest(slot)
 	}
-	f.ForgetRequest(control, slot)
+	f.Tasks.ForgetRequest(control, slot)
 }
 
 // TakeOutputs copies the outputs of a finished batch to the store, where later tasks read them. A request whose
 // outputs have no space there is refused.
 func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	c := f.core
-	begin := c.Now()
+	begin := c.Loop.Now()
 	for k, t := range b.Tasks {
-		req := f.List[t].Req
-		r, j := &f.requests[req], c.RequestIn(req).Job
+		req := f.Tasks.List[t].Req
+		r, j := &f.requests[req], c.Ledger.RequestIn(req).Job
 		r.inferTime, r.gatherTime = r.inferTime+b.InferTime, r.gatherTime+b.GatherTime
 		if !j.Answered && !f.storeOutputs(t, k, out) {
-			c.RefuseJob(j, policy.ReasonQueueFull)
+			c.Ledger.RefuseJob(j, policy.ReasonQueueFull)
 		}
 	}
 	for i := range b.Service.Outputs {
@@ -194,16 +194,16 @@ func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	}
 	c.Stats.Egress.Count++
 	f.Modules.countBatch(b.Service.Index, b.InferTime)
-	b.CopyTime = c.Now() - begin
+	b.CopyTime = c.Loop.Now() - begin
 	c.Stats.RecordBatch(b)
 }
 
 // outcome returns the outcome of a task that has ended, which decides the way on: computed from its outputs by the
 // option OutcomeOf, or else what the step behind its model returned.
 func (f *TaskAnswerer) outcome(t int32) policy.Outcome {
-	task := &f.List[t]
+	task := &f.Tasks.List[t]
 	if f.outcomeFunc == nil || f.facts[t].outputs == nil {
-		return policy.Outcome{Branch: f.outcomeOf(t, f.core.RequestIn(task.Req).Job.Model.Index)}
+		return policy.Outcome{Branch: f.outcomeOf(t, f.core.Ledger.RequestIn(task.Req).Job.Model.Index)}
 	}
 	f.outputScratch = f.outputScratch[:0]
 	for i := range f.core.Services[task.Service].Outputs {
@@ -214,18 +214,18 @@ func (f *TaskAnswerer) outcome(t int32) policy.Outcome {
 
 // BatchEnded ends the tasks of a batch and reveals the tasks that follow.
 func (f *TaskAnswerer) BatchEnded(b *turn.Batch, _ int32) {
-	f.core.Stats.RecordReport(b, f.core.Now())
-	f.FinishTasks(b.Tasks)
+	f.core.Stats.RecordReport(b, f.core.Loop.Now())
+	f.Tasks.FinishTasks(b.Tasks)
 }
 
 // FollowTask implements policy.TaskHost: task t has ended, so it adds t's outputs to the answer if they belong
 // there, and reveals the tasks that follow.
 func (f *TaskAnswerer) FollowTask(t int32) {
-	req := f.List[t].Req
+	req := f.Tasks.List[t].Req
 	r := &f.requests[req]
-	r.lastTask, r.toldAt = t, f.core.Now()
+	r.lastTask, r.toldAt = t, f.core.Loop.Now()
 	f.takePart(t, r)
-	f.advance(func() { f.controlOf(req).TaskEnded(t, f.outcome(t), &f.Reveals) })
+	f.advance(func() { f.controlOf(req).TaskEnded(t, f.outcome(t), &f.Tasks.Reveals) })
 }
 
 // NoteTask implements policy.TaskHost: a task has become known, so it records the facts about it and counts it as
@@ -234,47 +234,47 @@ func (f *TaskAnswerer) NoteTask(r *policy.RevealedTask) {
 	for int(r.Task) >= len(f.facts) {
 		f.facts = append(f.facts, taskFacts{})
 	}
-	f.facts[r.Task] = taskFacts{item: r.Item, generationStep: r.Ask, revealedAt: f.core.LastEventTime()}
+	f.facts[r.Task] = taskFacts{item: r.Item, generationStep: r.Ask, revealedAt: f.core.Loop.LastTime()}
 	f.Modules.countWaiting(r.Service, false)
 }
 
 // ForgetTask implements policy.TaskHost: a task is over and nobody reads its outputs, so it removes them. A task
 // that still waited counts as given up.
 func (f *TaskAnswerer) ForgetTask(t int32) {
-	if f.IsWaiting(t) {
-		f.Modules.countGivenUp(f.List[t].Service)
+	if f.Tasks.IsWaiting(t) {
+		f.Modules.countGivenUp(f.Tasks.List[t].Service)
 	}
 	f.discardTask(t)
 }
 
 // HandleEvent implements policy.TaskHost.
-func (f *TaskAnswerer) HandleEvent(ev policy.Event) { f.core.TellPolicy(ev) }
+func (f *TaskAnswerer) HandleEvent(ev policy.Event) { f.core.Loop.TellPolicy(ev) }
 
 // AnswerRequest implements policy.TaskHost: a request is complete, so it answers the request's job if this was its
 // last sample. Its slot is freed when no task is in a batch.
 func (f *TaskAnswerer) AnswerRequest(req int32) {
 	c := f.core
-	q, r := c.RequestIn(req), &f.requests[req]
+	q, r := c.Ledger.RequestIn(req), &f.requests[req]
 	if j := q.Job; !j.Answered {
 		f.completeAnswer(req, q, r)
 		if j.RemainingSamples--; j.RemainingSamples == 0 {
-			now := c.Now()
+			now := c.Loop.Now()
 			j.Outcome, j.IsLate = turn.OutcomeServed, now > j.Deadline
 			c.Stats.RecordServedTasks(j, r.inferTime, r.gatherTime, now, r.toldAt)
-			c.AnswerJob(j)
+			c.Ledger.AnswerJob(j)
 		}
 	}
 	q.IsDropped = true
 	if r.runningTasks == 0 {
-		c.FreeRequest(req)
+		c.Ledger.FreeRequest(req)
 	}
 }
 
 // PlaceInputs has the inputs of a task brought to a device as soon as they exist, as the policy asks. A task that
 // does not wait is an error of the policy.
 func (f *TaskAnswerer) PlaceInputs(t, device int32) {
-	if f.IsWaiting(t) {
-		f.TaskStore.PlaceInputs(t, device)
+	if f.Tasks.IsWaiting(t) {
+		f.Tasks.PlaceInputs(t, device)
 	} else {
 		f.core.Options.Log.Error("the policy placed a task that does not wait", "task", t)
 	}
@@ -282,16 +282,16 @@ func (f *TaskAnswerer) PlaceInputs(t, device int32) {
 
 // BringInputs implements policy.TaskHost.
 func (f *TaskAnswerer) BringInputs(t, device int32) {
-	f.core.BackendOf(device).PlaceInputs(t, device, f.List[t].Ticket)
+	f.core.Backends.BackendOf(device).PlaceInputs(t, device, f.Tasks.List[t].Ticket)
 }
 
 // InputsPlaced completes the event that a task's inputs are at a device. It returns false if the task is over, or was
 // placed elsewhere meanwhile.
 func (f *TaskAnswerer) InputsPlaced(ev *policy.Event, ticket int32) bool {
-	if !f.IsPlaceCurrent(ev.Task, ticket) {
+	if !f.Tasks.IsPlaceCurrent(ev.Task, ticket) {
 		return false
 	}
-	task := &f.List[ev.Task]
-	ev.Req, ev.Service, ev.Model = task.Req, task.Service, f.core.RequestIn(task.Req).Job.Model.Index
+	task := &f.Tasks.List[ev.Task]
+	ev.Req, ev.Service, ev.Model = task.Req, task.Service, f.core.Ledger.RequestIn(task.Req).Job.Model.Index
 	return true
 }

@@ -80,7 +80,7 @@ func checkReadable(typ string, shape []int64, dt oip.Datatype) error {
 // conditionValue returns the value of a name in a request's condition: a parameter of the request, or an output of
 // a module. If it does not exist, it returns false.
 func (f *applicationAnswerer) conditionValue(req int32, name string) (any, bool) {
-	q := f.core.RequestIn(req)
+	q := f.core.Ledger.RequestIn(req)
 	if q == nil {
 		return nil, false
 	}
@@ -118,7 +118,7 @@ func (f *applicationAnswerer) outputValue(task int32, declared *declaredValue) (
 	if data == nil {
 		return nil, false
 	}
-	t := &f.core.Services[f.store.List[task].Service].Outputs[declared.tensor]
+	t := &f.core.Services[f.store.Tasks.List[task].Service].Outputs[declared.tensor]
 	return tensorValue(declared.valueType, t.Shape[1:], t.Datatype, data), true
 }
 
@@ -143,7 +143,7 @@ func tensorValue(typ string, shape []int64, dt oip.Datatype, data []byte) any {
 		text, _, _ := bytes.Cut(data, []byte{0})
 		return strings.ToValidUTF8(string(text), "�")
 	}
-	return plainValue(typ, oip.Element(dt, data, 0))
+	return plainValue(typ, oip.Element(dt, data))
 }
 
 // plainValue converts an element of a tensor to a plain type of conditions. A number other than 0 is true;

@@ -12,8 +12,8 @@ import (
 // tasks one after the other, or the client's input where the list says so. A task of a fan-out reads its item of
 // an output that has several. It returns nil if the request is over, or fails because the input does not exist.
 func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
-	ta, itemIndex := &f.List[task], f.facts[task].item
-	q := f.core.RequestIn(ta.Req)
+	ta, itemIndex := &f.Tasks.List[task], f.facts[task].item
+	q := f.core.Ledger.RequestIn(ta.Req)
 	if q == nil || q.Job.Answered {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
 	output := f.inputSource(ta, q, sourceIndex)
 	if output == nil && f.Apps.evaluatesConditions() {
 		s := f.core.Services[ta.Service]
-		f.core.FailJob(q.Job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.Label, s.Inputs[i].Name))
+		f.core.Ledger.FailJob(q.Job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.Label, s.Inputs[i].Name))
 	}
 	if output == nil || len(output) == size || f.core.Services[ta.Service].Inputs[i].Text {
 		return output
@@ -45,7 +45,7 @@ func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
 	item := itemOf(output, size, itemIndex)
 	if item == nil && !(f.core.Options.HasRandomOutputs() && readsText(f, ta)) {
 		s := f.core.Services[ta.Service]
-		f.core.FailJob(q.Job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", itemIndex, s.Label, s.Inputs[i].Name, size, len(output)))
+		f.core.Ledger.FailJob(q.Job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", itemIndex, s.Label, s.Inputs[i].Name, size, len(output)))
 	}
 	return item
 }
@@ -53,18 +53,18 @@ func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
 // readsText returns true if one of the inputs of a task is a text.
 func readsText(f *TaskAnswerer, ta *policy.Task) bool {
 	return slices.ContainsFunc(ta.Inputs, func(in int32) bool {
-		return in >= 0 && slices.ContainsFunc(f.core.Services[f.List[in].Service].Outputs, func(t turn.Tensor) bool { return t.Text })
+		return in >= 0 && slices.ContainsFunc(f.core.Services[f.Tasks.List[in].Service].Outputs, func(t turn.Tensor) bool { return t.Text })
 	})
 }
 
 // FillInput computes the i-th input of a task's model into dst, by the step before the model. If the module has no
 // such step, it returns false.
 func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
-	s, ta, facts := &f.store.Apps, &f.store.List[task], &f.store.facts[task]
+	s, ta, facts := &f.store.Apps, &f.store.Tasks.List[task], &f.store.facts[task]
 	if s.serviceSteps == nil {
 		return false
 	}
-	q := f.core.RequestIn(ta.Req)
+	q := f.core.Ledger.RequestIn(ta.Req)
 	if q == nil || q.Job.Answered {
 		clear(dst)
 		return true
@@ -83,12 +83,12 @@ func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
 		if in < 0 {
 			continue
 		}
-		for k := range f.core.Services[f.store.List[in].Service].Outputs {
+		for k := range f.core.Services[f.store.Tasks.List[in].Service].Outputs {
 			s.readTensors = append(s.readTensors, f.store.outputOf(in, k))
 		}
 	}
 	if len(s.readTensors) != len(preStep.readBytes) || slices.ContainsFunc(s.readTensors, func(b []byte) bool { return b == nil }) {
-		f.core.FailJob(q.Job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.core.Services[ta.Service].Label, len(s.readTensors)))
+		f.core.Ledger.FailJob(q.Job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.core.Services[ta.Service].Label, len(s.readTensors)))
 		clear(dst)
 		return true
 	}
@@ -111,7 +111,7 @@ func (f *TaskAnswerer) inputSource(ta *policy.Task, q *turn.Request, i int) []by
 	for _, in := range ta.Inputs {
 		n := len(q.Job.Inputs)
 		if in >= 0 {
-			n = len(f.core.Services[f.List[in].Service].Outputs)
+			n = len(f.core.Services[f.Tasks.List[in].Service].Outputs)
 		}
 		switch {
 		case i >= n:

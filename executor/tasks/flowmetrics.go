@@ -98,8 +98,8 @@ func (m *moduleMetrics) countBatch(service int32, duration time.Duration) {
 
 // BlameTask counts a dropped request for the module of the task because of which it was dropped.
 func (f *applicationAnswerer) BlameTask(task int32) {
-	if task >= 0 && int(task) < len(f.store.List) && f.store.List[task].State != policy.TaskUnused {
-		s := &f.Modules.Series[f.store.List[task].Service]
+	if task >= 0 && int(task) < len(f.store.Tasks.List) && f.store.Tasks.List[task].State != policy.TaskUnused {
+		s := &f.Modules.Series[f.store.Tasks.List[task].Service]
 		s.dropped++
 		s.droppedTotal.Inc()
 	}

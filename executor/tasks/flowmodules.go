@@ -402,7 +402,7 @@ func (u *TaskStore) outcomeOf(task, app int32) int32 {
 	}
 	for i := range s.graphs.Apps[app].Nodes {
 		n := &s.graphs.Apps[app].Nodes[i]
-		if n.Service == u.List[task].Service && len(n.OutcomeChances) > 0 {
+		if n.Service == u.Tasks.List[task].Service && len(n.OutcomeChances) > 0 {
 			return n.OutcomeAt(s.outcomeDraws.Float64())
 		}
 	}

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"time"
 
 	"inferplan/executor/turn"
@@ -19,13 +20,13 @@ type Options struct {
 }
 
 // SetDefaults sets options that are zero to their defaults.
-func (o *Options) SetDefaults() { turn.SetDefault(&o.StoreBytes, 1<<30) }
+func (o *Options) SetDefaults() { o.StoreBytes = cmp.Or(o.StoreBytes, 1<<30) }
 
 // TaskStore holds the tasks of a core by their slots, and their outputs until no task will read them. Outputs are copied
 // out of the memory of the device, whose slot is then free: if a slot waited for a merge, devices could wait for each
 // other for ever.
 type TaskStore struct {
-	policy.TaskLedger
+	Tasks         policy.TaskLedger
 	facts         []taskFacts // by task
 	services      []*turn.Model
 	Apps          applications
@@ -51,7 +52,7 @@ type programValues struct {
 }
 
 // Ledger returns the tasks of the requests.
-func (u *TaskStore) Ledger() *policy.TaskLedger { return &u.TaskLedger }
+func (u *TaskStore) Ledger() *policy.TaskLedger { return &u.Tasks }
 
 // ReserveBytes reserves bytes of the store for a program's values, or releases them if negative. If there is no space,
 // it reserves none and returns false.
@@ -95,7 +96,7 @@ func (u *TaskStore) discardTask(t int32) {
 // storeOutputs copies the outputs of task t, the k-th of its batch, into the store, or what the step behind its
 // model makes of them. If the store has no space, it returns false.
 func (u *TaskStore) storeOutputs(t int32, k int, out turn.BatchOutputs) bool {
-	service := u.List[t].Service
+	service := u.Tasks.List[t].Service
 	outputs, neededBytes := u.services[service].Outputs, 0
 	for i := range outputs {
 		neededBytes += outputs[i].Bytes
@@ -120,7 +121,7 @@ func (u *TaskStore) storeOutputs(t int32, k int, out turn.BatchOutputs) bool {
 // outputOf returns the i-th output of a task that has ended. If it does not exist, it returns nil.
 func (u *TaskStore) outputOf(t int32, i int) []byte {
 	outputs, offset := u.facts[t].outputs, 0
-	tensors := u.services[u.List[t].Service].Outputs
+	tensors := u.services[u.Tasks.List[t].Service].Outputs
 	if i >= len(tensors) {
 		return nil
 	}

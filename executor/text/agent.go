@@ -18,13 +18,8 @@ import (
 // instanceAgent has the requests of one instance answered by its server, or by its servers if there is one for each
 // model.
 type instanceAgent struct {
-	core           *turn.Core
-	options        *Options
+	serverDevice
 	series         *queueMetrics
-	requests       *serverRequests // of all agents
-	device         int32
-	name           string
-	watch          serverWatch
 	maxOwnRequests atomic.Int32 // requests that the server can hold of ours; -1 if unbounded
 	loggedLack     string       // what the watch logged last that the servers lack
 	gauges         [3]prometheus.Gauge
@@ -59,8 +54,7 @@ type servedRequest struct {
 // answered. Its server counts as lost until Start or a check finds it.
 func newAgent(a *agentBackend, device int32) *instanceAgent {
 	g := &instanceAgent{
-		core: a.core, options: a.options, series: a.series, requests: &a.requests,
-		device: device, name: nameOf(a.core, device), watch: newServerWatch(),
+		serverDevice: serverDevice{core: a.core, options: a.options, requests: &a.requests, device: device, name: nameOf(a.core, device), watch: newServerWatch()}, series: a.series,
 		running: map[uint64]*servedRequest{}, loadedNetwork: -1, previousNetwork: -1,
 	}
 	for i, figure := range []string{"up", "in_flight", "room"} {
@@ -82,7 +76,7 @@ func (g *instanceAgent) instance() *policy.Instance {
 // called in a goroutine of its own, and the end of the run comes back to the event loop as an event.
 func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	t := JobText(j)
-	s := &servedRequest{agent: g, b: b, serial: b.Serial, text: t, runNumber: t.startRun(), beganAt: g.core.Now()}
+	s := &servedRequest{agent: g, b: b, serial: b.Serial, text: t, runNumber: t.startRun(), beganAt: g.core.Loop.Now()}
 	s.maxPause = g.pieceTimeout(j)
 	s.lastPieceAt.Store(int64(s.beganAt))
 	g.running[b.Serial] = s
@@ -103,7 +97,7 @@ func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 				g.core.Options.Log.Error("what a request has so far is not stored", "request", s.text.request.ID, "error", err)
 			}
 		}
-		g.core.PostEvents(turn.BackendEvent{Kind: eventRunEnded, Device: g.device, Generation: gen, Id: s.serial, Result: result})
+		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventRunEnded, Device: g.device, Generation: gen, Id: s.serial, Result: result})
 	})
 }
 
@@ -120,10 +114,10 @@ func (g *instanceAgent) finishRun(s *servedRequest, result *runResult) {
 		delete(g.running, s.serial)
 		s.text.result = result.result
 		c.Answerer.TakeOutputs(s.b, nil)
-		c.FinishHop(s.b, g.device, s.beganAt, c.Now())
+		c.Batches.FinishHop(s.b, g.device, s.beganAt, c.Loop.Now())
 	case s.text.answered.Load(): // nobody waits for the answer, so the request ends here
 		delete(g.running, s.serial)
-		c.FinishHop(s.b, g.device, s.beganAt, c.Now())
+		c.Batches.FinishHop(s.b, g.device, s.beganAt, c.Loop.Now())
 	case s.returnReason != 0:
 		g.returnToPolicy(s, s.returnReason, result.tokens)
 	case errors.Is(result.err, llm.ErrFull):
@@ -152,7 +146,7 @@ func (g *instanceAgent) returnToPolicy(s *servedRequest, reason policy.ReturnRea
 	delete(g.running, s.serial)
 	g.series.returns.WithLabelValues(g.name, returnName(reason)).Inc()
 	g.madeTokens[0] = int32(tokens)
-	g.core.TellReturned(s.b, reason, g.madeTokens[:])
+	g.core.Batches.TellReturned(s.b, reason, g.madeTokens[:])
 	g.core.Flush()
 }
 
@@ -172,7 +166,7 @@ func (g *instanceAgent) failRequest(s *servedRequest, err error) {
 	} else if errors.Is(err, llm.ErrNotResumed) || errors.Is(err, errDiverged) {
 		err = &completions.ServerError{Status: http.StatusBadGateway, Type: "server_error", Code: "not_continued", Msg: "the answer was interrupted: " + err.Error()}
 	}
-	g.core.FailBatch(s.b, policy.ReasonFailed, err)
+	g.core.Batches.FailBatch(s.b, policy.ReasonFailed, err)
 	g.core.Flush()
 }
 
@@ -234,7 +228,7 @@ func (g *instanceAgent) handleLoss(reason string) {
 	}
 	g.pendingOrders, g.orderRunning, g.loadedNetwork = g.pendingOrders[:0], false, -1
 	g.maxOwnRequests.Store(-1)
-	g.core.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	g.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, s := range g.runningRequests() { // they go back here because the policy did not abort them
 		s.text.revokeRun(errTakenOver)
 		_, tokens, _ := s.text.PartialOf(s.runNumber)
@@ -258,6 +252,6 @@ func (g *instanceAgent) handleReady() {
 		ev.Value, ev.Limit = int64(cost.MaxSequences), int32(cost.KVTokens)
 	}
 	g.core.Options.Log.Info("an instance works", "instance", g.name)
-	g.core.TellPolicy(ev)
+	g.core.Loop.TellPolicy(ev)
 	g.core.Flush()
 }

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -49,7 +50,7 @@ type agentProcess struct {
 // until ctx ends. It returns an error if the options are wrong or an instance has an agent already. When it ends,
 // all open requests are given back with their text stored.
 func ServeAgent(ctx context.Context, o AgentOptions) error {
-	turn.SetDefault(&o.TextStoreInterval, 250*time.Millisecond)
+	o.TextStoreInterval = cmp.Or(o.TextStoreInterval, 250*time.Millisecond)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

@@ -2,37 +2,20 @@ package text
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
-	"inferplan/engine/llm"
 	"inferplan/executor/turn"
 	"inferplan/policy"
 )
 
-// agentBackend is the backend of instances: it has an agent for each. All its fields belong to the core's turn.
+// agentBackend is the backend of instances: it has an agent for each.
 type agentBackend struct {
-	core     *turn.Core
-	options  *Options
-	series   *queueMetrics
-	byDevice []*instanceAgent // nil for devices that another backend executes
-	devices  []int32
-	requests serverRequests
+	serverBackend[*instanceAgent]
+	series *queueMetrics
 }
-
-// Kinds of events that agents post to the core.
-const (
-	eventRunEnded uint8 = iota
-	eventProgress       // a run has made tokens that the policy wants to know of
-	eventOrderDone
-	eventServerAnswers // a check found that the server answers
-	eventServerLost
-	eventServerReady
-)
 
 // Instances returns the backend of the instances of a core's plan of queues, and their devices. If the plan is of
 // another kind, it returns nil.
@@ -41,8 +24,8 @@ func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
 	if !ok {
 		return nil, nil
 	}
-	a := &agentBackend{core: c, options: o, series: k.series, byDevice: make([]*instanceAgent, len(c.Tables.Devices))}
-	a.requests.openRequests()
+	a := &agentBackend{series: k.series}
+	a.open(c, o)
 	for d := range c.Tables.Devices {
 		if c.Tables.InstanceOf(int32(d)) >= 0 {
 			a.byDevice[d] = newAgent(a, int32(d))
@@ -72,67 +55,29 @@ func (a *agentBackend) Start(ctx context.Context) error {
 	if a.options.Agents != nil {
 		return nil // agents of other processes are waited for later
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.options.SilenceTimeout)
-	defer cancel()
-
-	// Prepare all servers at once.
-	var wg sync.WaitGroup
-	adapterErrs := make([]error, len(a.devices))
-	for i, d := range a.devices {
-		wg.Go(func() {
-			g := a.byDevice[d]
-			err := g.prepareServers(ctx)
-			if errors.Is(err, llm.ErrNoAdapter) {
-				adapterErrs[i] = fmt.Errorf("%w: instance %s: %w", turn.ErrPlan, g.name, err)
-				return
-			}
-			if err != nil {
-				a.core.Options.Log.Warn("the server of an instance does not answer yet", "instance", g.name, "error", err)
-				return
-			}
-			g.watch.alive.Store(true)
-		})
-	}
-	wg.Wait()
-	return errors.Join(adapterErrs...)
+	return a.prepareAll(ctx, "an instance")
 }
-
-// LoopStarted is called when the event loop runs. It starts to watch each instance's servers, and tells the policy,
-// by events, which of them do not answer yet.
-func (a *agentBackend) LoopStarted() {
-	for _, d := range a.devices {
-		g := a.byDevice[d]
-		a.updateGauges(g)
-		if !g.watch.alive.Load() {
-			a.core.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: d, Generation: g.watch.lossCount.Load()})
-		}
-		a.requests.wg.Go(func() { g.watch.run(a.requests.ctx, g.checkStatus, g.tryRevive) })
-	}
-}
-
-// IsUp reports whether an instance works.
-func (a *agentBackend) IsUp(device int32) bool { return a.byDevice[device].watch.alive.Load() }
 
 // RunBatch is called when the policy dispatches a request to an instance (a server of language models), and has it
 // answered there. If the instance cannot take it now, because it is full or has another model, the batch goes back
 // to the policy with the reason.
 func (a *agentBackend) RunBatch(b *turn.Batch) {
 	g := a.byDevice[b.Device()]
-	q := a.core.RequestIn(b.Tasks[0])
+	q := a.core.Ledger.RequestIn(b.Tasks[0])
 	switch maxRequests := int(g.maxOwnRequests.Load()); {
 	case q == nil || q.Job.Text == nil:
 		a.core.Options.Log.Error("an instance was given what is no request for text", "instance", g.name)
-		a.core.ReturnBatch(b, policy.ReturnRefused)
+		a.core.Batches.ReturnBatch(b, policy.ReturnRefused)
 	case !g.watch.alive.Load(): // the event of the loss is under way
 	case g.loadedNetwork != a.core.Tables.Pipelines[b.Pipeline].Network || g.orderRunning:
-		a.core.ReturnBatch(b, policy.ReturnNotLoaded)
+		a.core.Batches.ReturnBatch(b, policy.ReturnNotLoaded)
 	case maxRequests >= 0 && len(g.running) >= maxRequests:
-		a.core.ReturnBatch(b, policy.ReturnFull)
+		a.core.Batches.ReturnBatch(b, policy.ReturnFull)
 	default:
 		g.startRequest(b, q.Job)
-		a.core.TellStarted(b, g.device, a.core.Now())
+		a.core.Batches.TellStarted(b, g.device, a.core.Loop.Now())
 	}
-	a.updateGauges(g)
+	g.showState()
 }
 
 // AbortBatch stops the run of a batch that the policy aborts. Text that it still gets is ignored, because it is no
@@ -143,7 +88,7 @@ func (a *agentBackend) AbortBatch(b *turn.Batch) {
 		delete(g.running, b.Serial)
 		request.text.revokeRun(errTakenOver)
 	}
-	a.updateGauges(g)
+	g.showState()
 }
 
 // EvictBatch ends the run of a batch, which goes back to the policy. The request keeps the text that was written. The
@@ -170,18 +115,11 @@ func (a *agentBackend) LoadNetwork(o turn.LoadOrder) {
 		return // when the instance returns, the policy learns what it holds
 	}
 	if o.Network < 0 {
-		now := a.core.Now()
-		a.core.TellLoaded(&o, now, now, policy.ReturnRefused)
+		a.answerOrder(o, policy.ReturnRefused)
 		return
 	}
 	g.pendingOrders = append(g.pendingOrders, o)
 	g.startNextOrder()
-}
-
-// PlaceInputs answers at once, because requests bring all that they read.
-func (a *agentBackend) PlaceInputs(task, device, ticket int32) {
-	now := a.core.Now()
-	a.core.TellPlaced(task, device, ticket, now, now)
 }
 
 // HandleEvent handles an event of an agent. Events from before the last loss of the server are ignored. An event
@@ -195,7 +133,7 @@ func (a *agentBackend) HandleEvent(n *turn.BackendEvent) {
 	switch n.Kind {
 	case eventProgress:
 		if s := g.running[n.Id]; s != nil {
-			a.core.TellProgress(s.b, n.Tokens)
+			a.core.Batches.TellProgress(s.b, n.Tokens)
 		}
 	case eventRunEnded:
 		if s := g.running[n.Id]; s != nil {
@@ -211,11 +149,11 @@ func (a *agentBackend) HandleEvent(n *turn.BackendEvent) {
 	case eventServerReady:
 		g.handleReady()
 	}
-	a.updateGauges(g)
+	g.showState()
 }
 
-// updateGauges shows the state of an instance in the metrics.
-func (a *agentBackend) updateGauges(g *instanceAgent) {
+// showState shows the state of an instance in the metrics.
+func (g *instanceAgent) showState() {
 	upValue := 0.0
 	if g.watch.alive.Load() {
 		upValue = 1
@@ -224,9 +162,6 @@ func (a *agentBackend) updateGauges(g *instanceAgent) {
 	g.gauges[1].Set(float64(len(g.running)))
 	g.gauges[2].Set(float64(g.maxOwnRequests.Load()))
 }
-
-// SendWaiting does nothing: batches do not wait for slots here.
-func (a *agentBackend) SendWaiting() {}
 
 // Watch is called from time to time. It gives up servers that stand still: one of their requests has got no piece
 // of its answer for longer than its maxPause. paused is the time for which this process itself stood still; it is
@@ -243,13 +178,10 @@ func (a *agentBackend) Watch(now, paused time.Duration) {
 			a.core.Options.Log.Error("a server stands still and is given up", "instance", g.name, "for", now-time.Duration(s.lastPieceAt.Load()))
 			g.handleLoss("it stands still")
 			a.core.Flush()
-			a.updateGauges(g)
+			g.showState()
 		}
 	}
 }
-
-// Close ends all runs. The text that was written is stored.
-func (a *agentBackend) Close(ctx context.Context) { a.requests.endRequests(ctx, a.core.Options.Log) }
 
 // nameOf returns the name of an instance in metrics and messages.
 func nameOf(c *turn.Core, device int32) string {

@@ -60,7 +60,7 @@ func (s *servedRequest) answer(ctx context.Context, gen int32) *runResult {
 	if earlierTokens > 0 {
 		s.agent.series.resumedRuns.Inc()
 	}
-	return s.agent.control.writeAnswer(ctx, &answerRun{text: t, runNumber: s.runNumber, clock: s.agent.core.Now, onPiece: func() { s.lastPieceAt.Store(int64(s.agent.core.Now())) }, onTokens: func(tokens int) {
+	return s.agent.control.writeAnswer(ctx, &answerRun{text: t, runNumber: s.runNumber, clock: s.agent.core.Loop.Now, onPiece: func() { s.lastPieceAt.Store(int64(s.agent.core.Loop.Now())) }, onTokens: func(tokens int) {
 		s.reportProgress(gen, earlierTokens, tokens)
 		earlierTokens = tokens
 	}})
@@ -71,9 +71,9 @@ func (s *servedRequest) answer(ctx context.Context, gen int32) *runResult {
 func (s *servedRequest) reportProgress(gen int32, earlierTokens, tokens int) {
 	interval := int(s.agent.instance().ProgressTokens)
 	if earlierTokens == 0 && tokens > 0 {
-		s.agent.core.PostEvents(turn.BackendEvent{Kind: eventProgress, Device: s.agent.device, Generation: gen, Id: s.serial, Tokens: 1})
+		s.agent.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventProgress, Device: s.agent.device, Generation: gen, Id: s.serial, Tokens: 1})
 	}
 	if interval > 0 && tokens/interval > earlierTokens/interval {
-		s.agent.core.PostEvents(turn.BackendEvent{Kind: eventProgress, Device: s.agent.device, Generation: gen, Id: s.serial, Tokens: int32(tokens / interval * interval)})
+		s.agent.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventProgress, Device: s.agent.device, Generation: gen, Id: s.serial, Tokens: int32(tokens / interval * interval)})
 	}
 }

@@ -45,9 +45,9 @@ func (g *instanceAgent) modelNames() []string {
 	return out
 }
 
-// prepareServers makes the servers ready with the model that the instance begins with, the resident one of the
+// prepare makes the servers ready with the model that the instance begins with, the resident one of the
 // plan. It is called at the start and after a loss.
-func (g *instanceAgent) prepareServers(ctx context.Context) error {
+func (g *instanceAgent) prepare(ctx context.Context) error {
 	model := ""
 	if r := g.core.Tables.Resident[g.device]; len(r) > 0 {
 		model = g.core.Tables.Networks[r[0]].Name
@@ -61,10 +61,10 @@ func (g *instanceAgent) tryRevive(ctx context.Context) {
 	gen := g.watch.lossCount.Load()
 	reviveCtx, cancel := context.WithTimeout(ctx, g.core.Options.LoadTimeout)
 	defer cancel()
-	err := g.prepareServers(reviveCtx)
+	err := g.prepare(reviveCtx)
 	if err == nil {
 		g.loggedLack = ""
-		g.core.PostEvents(turn.BackendEvent{Kind: eventServerReady, Device: g.device, Generation: gen})
+		g.post(eventServerReady, gen, "")
 	}
 	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.loggedLack { // logged once, until the server is restarted
 		g.loggedLack = err.Error()
@@ -83,7 +83,7 @@ func (g *instanceAgent) checkStatus(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errStatusUnknown):
 	case err != nil:
-		g.core.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.options.SilenceTimeout).Error()})
+		g.post(eventServerLost, gen, describeTimeout(err, g.options.SilenceTimeout).Error())
 	default:
 		n := turn.BackendEvent{Kind: eventServerAnswers, Device: g.device, Generation: gen, Code: 1}
 		if status.Room != roomUnknown {
@@ -92,14 +92,14 @@ func (g *instanceAgent) checkStatus(ctx context.Context) {
 		if !status.Loaded {
 			n.Code = 0
 		}
-		g.core.PostEvents(n)
+		g.core.Inbox.PostEvents(n)
 	}
 }
 
 // modelAndRequests returns the loaded model, or "" if there is none or an order is running, and the number of our
 // requests that the server has.
 func (g *instanceAgent) modelAndRequests() (model string, ours int) {
-	g.core.CallInRound(func() {
+	g.core.Loop.CallInRound(func() {
 		if ours = len(g.running); g.loadedNetwork >= 0 && !g.orderRunning {
 			model = g.core.Tables.Networks[g.loadedNetwork].Name
 		}
@@ -118,7 +118,7 @@ func (g *instanceAgent) startNextOrder() {
 		return
 	}
 	g.pendingOrders = g.pendingOrders[:copy(g.pendingOrders, g.pendingOrders[1:])]
-	g.orderRunning, g.currentOrder, g.orderBeganAt = true, o, g.core.Now()
+	g.orderRunning, g.currentOrder, g.orderBeganAt = true, o, g.core.Loop.Now()
 	gen := g.watch.lossCount.Load()
 
 	// Bound its time by a multiple of the planned load time.
@@ -140,14 +140,14 @@ func (g *instanceAgent) startNextOrder() {
 				n.Code = uint32(policy.ReturnRefused)
 			}
 		}
-		g.core.PostEvents(n)
+		g.core.Inbox.PostEvents(n)
 	})
 }
 
 // finishOrder handles the end of the current order to load or unload a model: it notes which model the instance
 // has, tells the policy, and starts the next order. After a failure the server is checked.
 func (g *instanceAgent) finishOrder(n *turn.BackendEvent) {
-	o, now, reason := g.currentOrder, g.core.Now(), policy.ReturnReason(n.Code)
+	o, now, reason := g.currentOrder, g.core.Loop.Now(), policy.ReturnReason(n.Code)
 	g.orderRunning = false
 	switch name := g.core.Tables.Networks[o.Network].Name; {
 	case reason != 0:

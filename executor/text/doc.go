@@ -32,6 +32,6 @@
 //
 // # Language models in applications
 //
-// Order of reading: generators.go (the backend), generator.go (one device); serverwatch.go (watches the servers of
-// both backends).
+// Order of reading: generators.go (the backend), generator.go (one device); serverbackend.go and serverwatch.go (what both
+// backends have in common, and the watch of their servers).
 package text

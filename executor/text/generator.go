@@ -20,17 +20,12 @@ import (
 
 // generator has the prompts of one device answered by its server.
 type generator struct {
-	core          *turn.Core
-	options       *Options
+	serverDevice
 	answers       moduleAnswers
 	workflows     *flows.WorkflowTables
-	requests      *serverRequests // of all generators
-	device        int32
 	stage         int32
-	name          string // in messages
 	model         string
 	servers       *localServers
-	watch         serverWatch
 	loggedProblem string                 // what the watch logged last about the server
 	generations   map[uint64]*generation // by the serial of the batch
 }
@@ -70,8 +65,8 @@ var (
 func newGenerator(a *generatorBackend, device, stage int32) *generator {
 	d := &a.core.Tables.Devices[device]
 	g := &generator{
-		core: a.core, options: a.options, answers: a.answers, workflows: a.workflows, requests: &a.requests,
-		device: device, stage: stage, watch: newServerWatch(), generations: map[uint64]*generation{},
+		serverDevice: serverDevice{core: a.core, options: a.options, requests: &a.requests, device: device, watch: newServerWatch()},
+		answers:      a.answers, workflows: a.workflows, stage: stage, generations: map[uint64]*generation{},
 	}
 	g.model = a.core.Tables.Services[a.core.Tables.Pipelines[a.core.Tables.Stages[stage].Pipeline].Service].Name
 	g.name = fmt.Sprintf("%s on %s %d", g.model, a.core.Tables.Kinds[d.Kind], d.GPU)
@@ -98,7 +93,7 @@ func (g *generator) prepare(ctx context.Context) error {
 // startGeneration starts to answer a prompt. It continues the text that other generations have made of the answer.
 func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream *oip.TextStream) {
 	draft := g.answers.Draft(b.Tasks[0])
-	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, maxBytes: b.Service.Outputs[0].Bytes, beganAt: g.core.Now(), text: draft.Text, tokens: draft.Tokens, earlierTokens: draft.Tokens}
+	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, maxBytes: b.Service.Outputs[0].Bytes, beganAt: g.core.Loop.Now(), text: draft.Text, tokens: draft.Tokens, earlierTokens: draft.Tokens}
 	engine := &g.workflows.LanguageModelOf(b.Service.Index).Engines[g.core.Tables.Devices[g.device].Kind]
 
 	// Bound the time of a piece by a multiple of the planned prefill and of an iteration of a full batch.
@@ -116,7 +111,7 @@ func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream 
 	g.requests.wg.Go(func() {
 		err := r.answer(ctx, request)
 		cancel(nil)
-		g.core.PostEvents(turn.BackendEvent{Kind: eventGenerationEnded, Device: g.device, Generation: gen, Id: r.serial, Result: &generationResult{err}})
+		g.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventRunEnded, Device: g.device, Generation: gen, Id: r.serial, Result: &generationResult{err}})
 	})
 }
 
@@ -158,7 +153,7 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 		if !errors.Is(err, llm.ErrFull) {
 			return err
 		}
-		r.lastPieceAt.Store(int64(r.generator.core.Now()))
+		r.lastPieceAt.Store(int64(r.generator.core.Loop.Now()))
 		timer := time.NewTimer(max(pause, min(fullErr.RetryAfter, maxRetryPause)))
 		select {
 		case <-timer.C:
@@ -173,7 +168,7 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 // error, which ends the generation, if the answer has no space for it, it contains a zero byte (texts are padded
 // with these), it differs from what was streamed before, or the generation no longer counts.
 func (r *generation) addPiece(t llm.Token) error {
-	r.lastPieceAt.Store(int64(r.generator.core.Now()))
+	r.lastPieceAt.Store(int64(r.generator.core.Loop.Now()))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -195,8 +190,8 @@ func (r *generation) addPiece(t llm.Token) error {
 // it is known whether the server is gone. A generation is a prompt that is being answered. A refusal by the server
 // (status 400 to 499) is the request's fault; an unknown model or key is that of the server, which counts as lost.
 func (g *generator) finishGeneration(r *generation, err error) {
-	c, b, now := g.core, r.b, g.core.Now()
-	q := c.RequestIn(g.answers.RequestOf(b.Tasks[0]))
+	c, b, now := g.core, r.b, g.core.Loop.Now()
+	q := c.Ledger.RequestIn(g.answers.RequestOf(b.Tasks[0]))
 	b.InferTime = now - r.beganAt
 	refusedErr, _ := errors.AsType[*llm.Error](err)
 	switch {
@@ -213,12 +208,12 @@ func (g *generator) finishGeneration(r *generation, err error) {
 		g.handleLoss(err.Error())
 		return
 	case refusedErr != nil && refusedErr.Status >= 400 && refusedErr.Status < 500:
-		c.FailJob(q.Job, oip.Invalid("", "the language model %s: %v", g.model, err))
+		c.Ledger.FailJob(q.Job, oip.Invalid("", "the language model %s: %v", g.model, err))
 	default:
-		c.FailJob(q.Job, fmt.Errorf("the language model %s: %w", g.model, err))
+		c.Ledger.FailJob(q.Job, fmt.Errorf("the language model %s: %w", g.model, err))
 	}
 	delete(g.generations, r.serial)
-	c.FinishHop(b, g.device, r.beganAt, now)
+	c.Batches.FinishHop(b, g.device, r.beganAt, now)
 	c.Flush()
 }
 
@@ -231,15 +226,15 @@ func (g *generator) retryBroken() {
 			continue
 		}
 		task := r.b.Tasks[0]
-		draft, q := g.answers.Draft(task), g.core.RequestIn(g.answers.RequestOf(task))
+		draft, q := g.answers.Draft(task), g.core.Ledger.RequestIn(g.answers.RequestOf(task))
 		if r.tokens > r.earlierTokens {
 			draft.Failures = 0
 		}
 		if draft.Failures++; draft.Failures >= MaxAttempts && q != nil && !q.Job.Answered {
-			g.core.FailJob(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, draft.Failures, r.brokenBy))
+			g.core.Ledger.FailJob(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, draft.Failures, r.brokenBy))
 		}
 		g.detach(r)
-		g.core.FailBatch(r.b, policy.ReasonFailed, r.brokenBy)
+		g.core.Batches.FailBatch(r.b, policy.ReasonFailed, r.brokenBy)
 		g.core.Flush()
 	}
 }
@@ -254,19 +249,22 @@ func (g *generator) runningGenerations() []*generation {
 	return out
 }
 
+// showState shows in the metrics whether the server works.
+func (g *generator) showState() { g.core.Metrics.SetUp(g.device, g.watch.alive.Load()) }
+
 // handleLoss is called when the server is gone, stands still or can no longer serve. The policy hears of it and
 // gets all generations (prompts being answered) back. The server is checked until it works again.
 func (g *generator) handleLoss(reason string) {
 	g.watch.lossCount.Add(1)
 	g.watch.alive.Store(false)
-	g.core.Metrics.SetUp(g.device, false)
+	g.showState()
 	if reason != "" {
 		g.core.Options.Log.Error("the server of a language model is lost", "instance", g.name, "why", reason, "requests", len(g.generations))
 	}
-	g.core.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	g.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, r := range g.runningGenerations() { // they go back here because the policy did not abort them
 		g.detach(r)
-		g.core.FailBatch(r.b, policy.ReasonWorkerLost, nil)
+		g.core.Batches.FailBatch(r.b, policy.ReasonWorkerLost, nil)
 	}
 	g.core.Flush()
 	g.watch.requestCheck()
@@ -279,24 +277,24 @@ func (g *generator) handleReady() {
 		return
 	}
 	g.watch.alive.Store(true)
-	g.core.Metrics.SetUp(g.device, true)
+	g.showState()
 	g.core.Options.Log.Info("the server of a language model works", "instance", g.name)
-	g.core.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: g.device})
+	g.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: g.device})
 	g.core.Flush()
 }
 
-// checkServers asks the server whether it is alive, and posts an event with the answer: eventGeneratorAnswers, or
-// eventGeneratorLost if it refuses the connection or is silent for SilenceTimeout.
-func (g *generator) checkServers(ctx context.Context) {
+// checkStatus asks the server whether it is alive, and posts an event with the answer: eventServerAnswers, or
+// eventServerLost if it refuses the connection or is silent for SilenceTimeout.
+func (g *generator) checkStatus(ctx context.Context) {
 	gen := g.watch.lossCount.Load()
 	checkCtx, cancel := context.WithTimeout(ctx, g.options.SilenceTimeout)
 	defer cancel()
 	switch err := g.servers.checkAlive(checkCtx); {
 	case ctx.Err() != nil:
 	case err != nil:
-		g.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.options.SilenceTimeout).Error()})
+		g.post(eventServerLost, gen, describeTimeout(err, g.options.SilenceTimeout).Error())
 	default:
-		g.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorAnswers, Device: g.device, Generation: gen})
+		g.post(eventServerAnswers, gen, "")
 	}
 }
 
@@ -310,7 +308,7 @@ func (g *generator) tryRevive(ctx context.Context) {
 	switch {
 	case err == nil:
 		g.loggedProblem = ""
-		g.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorReady, Device: g.device, Generation: gen})
+		g.post(eventServerReady, gen, "")
 	case ctx.Err() == nil && err.Error() != g.loggedProblem:
 		g.loggedProblem = err.Error()
 		g.core.Options.Log.Warn("the server of a language model does not work", "instance", g.name, "error", err)

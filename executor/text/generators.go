@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"inferplan/engine/llm"
@@ -16,17 +15,13 @@ import (
 )
 
 // generatorBackend is the backend of devices that run a language model for modules of applications. The server of
-// each device (package engine/llm) answers prompts, which join and leave its batch one by one. Its fields belong to
-// the core's turn.
+// each device (package engine/llm) answers prompts, which join and leave its batch one by one. The positions of its
+// devices are the instances of Options.Servers.
 type generatorBackend struct {
-	core         *turn.Core
-	options      *Options
+	serverBackend[*generator]
 	answers      moduleAnswers
 	workflows    *flows.WorkflowTables
-	byDevice     []*generator // nil for devices that another backend executes
-	devices      []int32      // devices of this backend, ascending; their positions are the instances of Options.Servers
-	promptBuffer []byte       // scratch of promptOf
-	requests     serverRequests
+	promptBuffer []byte // scratch of promptOf
 }
 
 // moduleAnswers are the answers of applications with modules that ask language models.
@@ -40,14 +35,6 @@ type moduleAnswers interface {
 	// Final reports whether a task makes the whole text of its request's answer.
 	Final(task int32) bool
 }
-
-// Kinds of events that generators post to the core.
-const (
-	eventGenerationEnded  uint8 = iota
-	eventGeneratorAnswers       // a check found that the server answers
-	eventGeneratorLost
-	eventGeneratorReady
-)
 
 // Bytes in the tensors of prompts and answers for each token of the longest one. A token has 4 bytes on average;
 // answers have room for the rare tokens with many.
@@ -64,7 +51,8 @@ func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
 	if !ok || workflows == nil {
 		return nil, nil
 	}
-	a := &generatorBackend{core: c, options: o, answers: answers, workflows: workflows, byDevice: make([]*generator, len(c.Tables.Devices))}
+	a := &generatorBackend{answers: answers, workflows: workflows}
+	a.open(c, o)
 
 	// Give each service of a language model its tensors, and each of its devices a generator.
 	for s := range c.Services {
@@ -87,7 +75,6 @@ func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
 		return nil, nil
 	}
 	slices.Sort(a.devices)
-	a.requests.openRequests()
 	return a, a.devices
 }
 
@@ -119,60 +106,30 @@ func (a *generatorBackend) Start(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.options.SilenceTimeout)
-	defer cancel()
-	var wg sync.WaitGroup
-	for _, d := range a.devices {
-		g := a.byDevice[d]
-		wg.Go(func() {
-			if err := g.prepare(ctx); err != nil {
-				a.core.Options.Log.Warn("the server of a language model does not answer yet", "instance", g.name, "error", err)
-				return
-			}
-			g.watch.alive.Store(true)
-		})
-	}
-	wg.Wait()
-	return nil
+	return a.prepareAll(ctx, "a language model")
 }
-
-// LoopStarted is called when the event loop runs. It starts to watch the servers, and tells the policy, by events,
-// which of them do not answer yet.
-func (a *generatorBackend) LoopStarted() {
-	for _, d := range a.devices {
-		g := a.byDevice[d]
-		a.core.Metrics.SetUp(d, g.watch.alive.Load())
-		if !g.watch.alive.Load() {
-			a.core.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: d, Generation: g.watch.lossCount.Load()})
-		}
-		a.requests.wg.Go(func() { g.watch.run(a.requests.ctx, g.checkServers, g.tryRevive) })
-	}
-}
-
-// IsUp reports whether a device's server works.
-func (a *generatorBackend) IsUp(device int32) bool { return a.byDevice[device].watch.alive.Load() }
 
 // RunBatch is called when the policy dispatches a batch to a device that runs a language model. It has the device's
 // server answer the prompt of its one task. If nobody waits for the answer, or the prompt is invalid, the batch
 // ends at once.
 func (a *generatorBackend) RunBatch(b *turn.Batch) {
 	g, task := a.byDevice[b.Device()], b.Tasks[0]
-	q := a.core.RequestIn(a.answers.RequestOf(task))
+	q := a.core.Ledger.RequestIn(a.answers.RequestOf(task))
 	switch {
 	case !g.watch.alive.Load(): // the event of the loss is under way
 		return
 	case q == nil || q.Job.Answered: // nobody waits for the answer
-		a.core.EndUnwanted(b)
+		a.core.Batches.EndUnwanted(b)
 		return
 	}
 
 	// Read the prompt. If it is invalid, the request fails.
 	prompt, err := a.promptOf(b.Service, task)
 	if err != nil && !q.Job.Answered {
-		a.core.FailJob(q.Job, err)
+		a.core.Ledger.FailJob(q.Job, err)
 	}
 	if q.Job.Answered {
-		a.core.EndUnwanted(b)
+		a.core.Batches.EndUnwanted(b)
 		return
 	}
 
@@ -186,7 +143,7 @@ func (a *generatorBackend) RunBatch(b *turn.Batch) {
 		stream = nil
 	}
 	g.startGeneration(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, stream)
-	a.core.TellStarted(b, g.device, a.core.Now())
+	a.core.Batches.TellStarted(b, g.device, a.core.Loop.Now())
 }
 
 // promptOf returns the prompt of a task: what a step before the model makes, or the text that the task reads. Texts
@@ -227,14 +184,7 @@ func (a *generatorBackend) LoadNetwork(o turn.LoadOrder) {
 	if network := a.core.Tables.Pipelines[a.core.Tables.Stages[a.byDevice[o.Device].stage].Pipeline].Network; !o.Load || o.Network != network {
 		reason = policy.ReturnRefused
 	}
-	now := a.core.Now()
-	a.core.TellLoaded(&o, now, now, reason)
-}
-
-// PlaceInputs answers at once, because a prompt is sent to its server with the request.
-func (a *generatorBackend) PlaceInputs(task, device, ticket int32) {
-	now := a.core.Now()
-	a.core.TellPlaced(task, device, ticket, now, now)
+	a.answerOrder(o, reason)
 }
 
 // HandleEvent handles an event of a generator (the part that runs a device's language model): a generation ended,
@@ -246,21 +196,18 @@ func (a *generatorBackend) HandleEvent(n *turn.BackendEvent) {
 		return
 	}
 	switch n.Kind {
-	case eventGenerationEnded:
+	case eventRunEnded:
 		if r := g.generations[n.Id]; r != nil {
 			g.finishGeneration(r, n.Result.(*generationResult).err)
 		}
-	case eventGeneratorAnswers:
+	case eventServerAnswers:
 		g.retryBroken()
-	case eventGeneratorLost:
+	case eventServerLost:
 		g.handleLoss(n.Text)
-	case eventGeneratorReady:
+	case eventServerReady:
 		g.handleReady()
 	}
 }
-
-// SendWaiting does nothing: batches do not wait for slots here.
-func (a *generatorBackend) SendWaiting() {}
 
 // Watch ends generations that nobody waits for, and gives up servers that stand still. paused is added to the time
 // of the last piece. It is called from time to time. paused is the time for which this process itself stood still,
@@ -270,7 +217,7 @@ func (a *generatorBackend) Watch(now, paused time.Duration) {
 		g := a.byDevice[d]
 		for _, r := range g.runningGenerations() {
 			r.lastPieceAt.Add(int64(paused))
-			q := a.core.RequestIn(a.answers.RequestOf(r.b.Tasks[0]))
+			q := a.core.Ledger.RequestIn(a.answers.RequestOf(r.b.Tasks[0]))
 			if q == nil || q.IsDropped || q.Job.Answered {
 				r.cancel(errNobodyWaits)
 				continue
@@ -283,11 +230,6 @@ func (a *generatorBackend) Watch(now, paused time.Duration) {
 			}
 		}
 	}
-}
-
-// Close ends all generations.
-func (a *generatorBackend) Close(ctx context.Context) {
-	a.requests.endRequests(ctx, a.core.Options.Log)
 }
 
 // answerTensor is the answer to a prompt as bytes. It implements turn.BatchOutputs.

@@ -1,10 +1,10 @@
 package text
 
 import (
+	"cmp"
 	"time"
 
 	"inferplan/engine/llm"
-	"inferplan/executor/turn"
 )
 
 // Options say where the servers of the plan's language models are.
@@ -39,4 +39,4 @@ type ModelAdapter struct {
 func (a *ModelAdapter) LLMAdapter() llm.Adapter { return llm.Adapter{Name: a.Model, Path: a.Path} }
 
 // SetDefaults replaces zero values by the defaults.
-func (o *Options) SetDefaults() { turn.SetDefault(&o.SilenceTimeout, 5*time.Second) }
+func (o *Options) SetDefaults() { o.SilenceTimeout = cmp.Or(o.SilenceTimeout, 5*time.Second) }

@@ -28,9 +28,9 @@ func TextAnswersOf(c *turn.Core, plan *formats.Plan) (turn.Answerer, error) {
 // as served, records its times and lengths, and hands the answer to the client. Requests that are answered already
 // are passed over.
 func (k *TextAnswers) TakeOutputs(b *turn.Batch, _ turn.BatchOutputs) {
-	now := k.Core.Now()
+	now := k.Core.Loop.Now()
 	for _, req := range b.Tasks {
-		q := k.Core.RequestIn(req)
+		q := k.Core.Ledger.RequestIn(req)
 		if q == nil || q.Job.Answered || q.Job.Text == nil {
 			continue
 		}
@@ -41,7 +41,7 @@ func (k *TextAnswers) TakeOutputs(b *turn.Batch, _ turn.BatchOutputs) {
 		k.series.recordServed(j, now)
 		k.Monitor.recordLengths(j)
 		b.Tokens = int32(JobText(j).result.OutputTokens)
-		k.Core.AnswerJob(j)
+		k.Core.Ledger.AnswerJob(j)
 	}
 }
 

@@ -27,7 +27,7 @@ type planMonitor struct {
 	Policy learningPolicy // nil if the policy learns nothing
 
 	factors, outputs             *prometheus.GaugeVec
-	alarm                        drift.Alarm // for the lengths and the times together
+	alarm                        *drift.Alarm // for the lengths and the times together
 	lateGauge, adviceGauge       prometheus.Gauge
 	lateSince                    time.Duration // since when requests are expected late without a break; 0 if none are
 	lateSum, waitingSum, samples int           // sums over the samples since lateSince
@@ -67,15 +67,14 @@ const adviceDelay = 30 * time.Second
 func newPlanMonitor(c *turn.Core) *planMonitor {
 	labelNames := c.Metrics.Labels.Names()
 	l := &planMonitor{
-		c:       c,
-		factors: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "work_factor", Help: "How much longer the work of requests takes than planned, as the policy has seen; 1: as planned."}, labelNames),
-		outputs: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "output_tokens_mean", Help: "Mean tokens of recent answers."}, labelNames),
-		alarm: drift.Alarm{EndMessage: "answers and their work are again as planned",
-			Gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "llm_drifted", Help: "1 while answers or their work are so far from what was planned that another plan is due; the log tells the command."})},
+		c:           c,
+		factors:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "work_factor", Help: "How much longer the work of requests takes than planned, as the policy has seen; 1: as planned."}, labelNames),
+		outputs:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "output_tokens_mean", Help: "Mean tokens of recent answers."}, labelNames),
+		alarm:       drift.NewAlarm("llm_drifted", "1 while answers or their work are so far from what was planned that another plan is due; the log tells the command.", "answers and their work are again as planned", c.Metrics.Registry),
 		lateGauge:   prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "queue_expected_late", Help: "Requests that wait and are expected late, in the best order that was found."}),
 		adviceGauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "scale_advice", Help: "Instances more that the requests which wait would need; 0 unless requests were expected late for 30 s on end."}),
 	}
-	c.Metrics.Registry.MustRegister(l.factors, l.outputs, l.alarm.Gauge, l.lateGauge, l.adviceGauge)
+	c.Metrics.Registry.MustRegister(l.factors, l.outputs, l.lateGauge, l.adviceGauge)
 	return l
 }
 
@@ -172,7 +171,7 @@ func (l *planMonitor) UpdateScaleAdvice(now time.Duration) {
 	// ones.
 	workingInstances := 0
 	for d := range l.c.Tables.Devices {
-		if l.c.Tables.InstanceOf(int32(d)) >= 0 && l.c.BackendOf(int32(d)).IsUp(int32(d)) {
+		if l.c.Tables.InstanceOf(int32(d)) >= 0 && l.c.Backends.BackendOf(int32(d)).IsUp(int32(d)) {
 			workingInstances++
 		}
 	}

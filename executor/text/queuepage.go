@@ -61,14 +61,14 @@ func queueStateOf(c *turn.Core) (s QueueState, ok bool) {
 		return s, false
 	}
 	read := func() {
-		now := c.Now()
-		s.Open = c.Pending()
+		now := c.Loop.Now()
+		s.Open = c.Ledger.Pending()
 		s.Replans = replanCounts(p.Replans())
 		for _, q := range p.QueueViews() {
 			s.Instances = append(s.Instances, instanceStateOf(c, &q, now))
 		}
 	}
-	if !c.CallInRound(read) {
+	if !c.Loop.CallInRound(read) {
 		read() // after the last round nobody writes the state any more
 	}
 	return s, true
@@ -84,7 +84,7 @@ func instanceStateOf(c *turn.Core, q *vqueue.QueueView, now time.Duration) insta
 		return c.Tables.Networks[network].Name
 	}
 	i := instanceState{Instance: nameOf(c, q.Device), Up: q.IsUp, Model: name(q.LoadedNetwork), LoadingModel: name(q.LoadingNetwork), Running: q.RunningRequests, MaxOwnRequests: -1}
-	if a, ok := c.BackendOf(q.Device).(*agentBackend); ok {
+	if a, ok := c.Backends.BackendOf(q.Device).(*agentBackend); ok {
 		i.MaxOwnRequests = int(a.byDevice[q.Device].maxOwnRequests.Load())
 	}
 	for _, g := range q.Groups {

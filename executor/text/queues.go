@@ -65,7 +65,7 @@ func (q *Queues) Models() []completions.Model {
 			continue
 		}
 		seenNames[m.Name] = true
-		o := completions.Model{ID: m.Name, OwnedBy: "inferplan", Created: c.Epoch()}
+		o := completions.Model{ID: m.Name, OwnedBy: "inferplan", Created: c.Loop.Epoch()}
 		if c.ServedModels.ClassNames.HasNamedClasses(m.Name) {
 			o.Classes = c.ServedModels.ClassNames.ClassesOf(m.Name)
 		}
@@ -90,7 +90,7 @@ func (q *Queues) findModel(c *turn.Core, r *completions.Request) (*turn.Model, e
 // ArrivalAndDeadline returns the arrival and the deadline of a request on a core's clock. A deadline may have passed
 // before the clock began.
 func ArrivalAndDeadline(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline time.Duration) {
-	now, clock := c.Now(), c.Options.Clock()
+	now, clock := c.Loop.Now(), c.Options.Clock()
 	arrivedAt := now
 	if !r.Accepted.IsZero() {
 		arrivedAt = min(now-clock.Sub(r.Accepted), now)
@@ -118,11 +118,11 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	// Ask the policy, on the core's turn.
 	_, deadline := ArrivalAndDeadline(c, m, r)
 	var expectation vqueue.Expectation
-	if !c.CallInRound(func() {
+	if !c.Loop.CallInRound(func() {
 		if p, ok := policy.FindExtension[admissionPolicy](c.Policy); ok {
-			expectation = p.Expect(c.Now(), m.Index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
+			expectation = p.Expect(c.Loop.Now(), m.Index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
 		}
-		if c.IsFull(1) {
+		if c.Ledger.IsFull(1) {
 			expectation.RefusalReason = policy.ReasonQueueFull
 		}
 	}) {
@@ -139,7 +139,7 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	case policy.ReasonQueueFull:
 		refusal.Msg = fmt.Sprintf("model %s: %d requests wait already", m.Label, expectation.WaitingRequests)
 	default:
-		refusal.Msg = fmt.Sprintf("model %s: the answer is expected in %v, %v after its deadline", m.Label, (expectation.AnsweredAt - c.Now()).Round(time.Millisecond), (expectation.AnsweredAt - deadline).Round(time.Millisecond))
+		refusal.Msg = fmt.Sprintf("model %s: the answer is expected in %v, %v after its deadline", m.Label, (expectation.AnsweredAt - c.Loop.Now()).Round(time.Millisecond), (expectation.AnsweredAt - deadline).Round(time.Millisecond))
 	}
 	return retryAfter, refusal
 }
@@ -163,7 +163,7 @@ func (q *Queues) Serve(r *completions.Request, output completions.Output) {
 		q.mu.Lock()
 		q.openRequests[r.ID] = openRequest{c, j}
 		q.mu.Unlock()
-		if c.SubmitJob(j) {
+		if c.Inbox.SubmitJob(j) {
 			return
 		}
 		q.mu.Lock()
@@ -186,7 +186,7 @@ func (q *Queues) Forget(id string) {
 	}
 	q.mu.Unlock()
 	if ok {
-		a.core.CancelJob(a.job)
+		a.core.Inbox.CancelJob(a.job)
 		a.job.Release()
 	}
 }

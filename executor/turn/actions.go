@@ -13,16 +13,16 @@ func (c *Core) Act(a *policy.Action) {
 	case policy.Dispatch:
 		c.dispatchBatch(a)
 	case policy.Drop:
-		c.requestLedger.setRetry(a.Req, a.At)
+		c.Ledger.setRetry(a.Req, a.At)
 		c.Answerer.BlameTask(a.Task)
-		c.requestLedger.dropRequest(a.Req, a.Reason)
+		c.Ledger.dropRequest(a.Req, a.Reason)
 	case policy.Abort:
-		if b := c.BatchIn(a.Batch); b != nil {
+		if b := c.Batches.BatchIn(a.Batch); b != nil {
 			c.abortBatch(b)
 		}
 	case policy.Evict:
-		if b := c.BatchIn(a.Batch); b != nil {
-			c.BackendOf(b.Device()).EvictBatch(b, a.Tag == 1)
+		if b := c.Batches.BatchIn(a.Batch); b != nil {
+			c.Backends.BackendOf(b.Device()).EvictBatch(b, a.Tag == 1)
 		} else {
 			c.Stats.IgnoredActions++
 		}
@@ -33,7 +33,7 @@ func (c *Core) Act(a *policy.Action) {
 			c.Stats.IgnoredActions++
 		}
 	case policy.Load, policy.Unload:
-		c.BackendOf(a.Device).LoadNetwork(LoadOrder{Network: a.Network, Device: a.Device, Key: a.Key, Load: a.Kind == policy.Load})
+		c.Backends.BackendOf(a.Device).LoadNetwork(LoadOrder{Network: a.Network, Device: a.Device, Key: a.Key, Load: a.Kind == policy.Load})
 	case policy.Place:
 		c.Answerer.PlaceInputs(a.Task, a.Device)
 	default:
@@ -45,19 +45,19 @@ func (c *Core) Act(a *policy.Action) {
 // dispatch that cannot be carried out, because its slot is in use or it is empty, is an error of the policy: it is
 // logged, and its requests are dropped.
 func (c *Core) dispatchBatch(a *policy.Action) {
-	tasks, hops := c.loop.Dispatched(a)
-	if c.BatchIn(a.Batch) != nil || len(tasks) == 0 || len(hops) == 0 {
-		c.Options.Log.Error("the policy dispatched a batch that cannot be", "batch", a.Batch, "requests", len(tasks), "stages", len(hops), "in_use", c.BatchIn(a.Batch) != nil)
+	tasks, hops := c.Loop.Dispatched(a)
+	if c.Batches.BatchIn(a.Batch) != nil || len(tasks) == 0 || len(hops) == 0 {
+		c.Options.Log.Error("the policy dispatched a batch that cannot be", "batch", a.Batch, "requests", len(tasks), "stages", len(hops), "in_use", c.Batches.BatchIn(a.Batch) != nil)
 		for _, t := range tasks {
-			c.requestLedger.dropRequest(c.Answerer.RequestOf(t), policy.ReasonFailed)
+			c.Ledger.dropRequest(c.Answerer.RequestOf(t), policy.ReasonFailed)
 		}
 		return
 	}
-	b := c.batchTable.addBatch(a, tasks, hops)
-	b.Service, b.DispatchedAt = c.Services[c.Tables.Pipelines[a.Pipeline].Service], c.loop.LastTime()
+	b := c.Batches.addBatch(a, tasks, hops)
+	b.Service, b.DispatchedAt = c.Services[c.Tables.Pipelines[a.Pipeline].Service], c.Loop.LastTime()
 	c.Answerer.EnterBatch(b)
 	c.Stats.recordDispatch(b)
-	c.BackendOf(b.Device()).RunBatch(b)
+	c.Backends.BackendOf(b.Device()).RunBatch(b)
 }
 
 // abortBatch ends a batch that the policy aborts: its backend stops or ignores it, and its tasks wait with the
@@ -65,9 +65,9 @@ func (c *Core) dispatchBatch(a *policy.Action) {
 func (c *Core) abortBatch(b *Batch) {
 	c.Answerer.RequeueBatch(b)
 	c.Stats.AbortedBatches++
-	c.BackendOf(b.Device()).AbortBatch(b)
-	c.batchTable.freeSlot(b)
-	c.batchTable.freeRecord(b)
+	c.Backends.BackendOf(b.Device()).AbortBatch(b)
+	c.Batches.freeSlot(b)
+	c.Batches.freeRecord(b)
 }
 
 // TellLoaded tells the policy the end of a load order, at the next Flush.

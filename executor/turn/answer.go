@@ -116,16 +116,16 @@ func (DirectAnswerer) BatchEnded(*Batch, int32) {}
 func (d DirectAnswerer) TakeOutputs(b *Batch, out BatchOutputs) {
 	c := d.Core
 	d.CopyOutputs(b, out)
-	now := c.Now()
+	now := c.Loop.Now()
 	for _, req := range b.Tasks {
-		j := c.requestLedger.requests[req].Job
+		j := c.Ledger.requests[req].Job
 		if j == nil || j.Answered {
 			continue
 		}
 		if j.RemainingSamples--; j.RemainingSamples == 0 {
 			j.Outcome, j.IsLate = OutcomeServed, now > j.Deadline
 			c.Stats.RecordServed(j, b, now, b.CopyTime)
-			c.requestLedger.AnswerJob(j)
+			c.Ledger.AnswerJob(j)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (d DirectAnswerer) TakeOutputs(b *Batch, out BatchOutputs) {
 // PolicyTold implements Answerer: the policy no longer names the requests of the batch.
 func (d DirectAnswerer) PolicyTold(b *Batch) {
 	for _, req := range b.Tasks {
-		d.Core.requestLedger.FreeRequest(req)
+		d.Core.Ledger.FreeRequest(req)
 	}
 }
 

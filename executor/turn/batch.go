@@ -108,23 +108,23 @@ func (u *batchTable) FinishHop(b *Batch, dev int32, start, end time.Duration) {
 		// The policy may use the batch's slot again in its very answer.
 		u.freeSlot(b)
 		c.Answerer.BatchEnded(b, dev)
-		c.TellPolicy(ev)
+		c.Loop.TellPolicy(ev)
 		c.Answerer.PolicyTold(b)
 		u.freeRecord(b)
 		return
 	}
-	c.TellPolicy(ev)
+	c.Loop.TellPolicy(ev)
 	if !b.isLive || b.Serial != serial {
 		return
 	}
 
 	// Otherwise the tensors are handed over to the next hop, if the policy has not aborted the batch.
 	b.CurrentHop++
-	now := c.Now()
+	now := c.Loop.Now()
 	b.HandOverTime = now - end
 	ev = b.event(policy.TransferFinished, b.Device())
 	ev.Start, ev.End = end, now
-	c.TellPolicy(ev)
+	c.Loop.TellPolicy(ev)
 	if !b.isLive || b.Serial != serial {
 		return
 	}
@@ -132,7 +132,7 @@ func (u *batchTable) FinishHop(b *Batch, dev int32, start, end time.Duration) {
 		u.skipRun(b)
 		return
 	}
-	c.BackendOf(b.Device()).RunBatch(b)
+	c.Backends.BackendOf(b.Device()).RunBatch(b)
 }
 
 // TellProgress tells the policy how many tokens an instance has produced: the first token, then every Instance.ProgressTokens.
@@ -142,7 +142,7 @@ func (u *batchTable) TellProgress(b *Batch, tokens int32) {
 	if interval := c.Tables.Instances[instance].ProgressTokens; tokens == 1 || interval > 0 && tokens%interval == 0 {
 		ev := b.event(policy.TokenProgress, b.Device())
 		ev.Tokens = tokens
-		c.TellPolicy(ev)
+		c.Loop.TellPolicy(ev)
 	}
 }
 
@@ -151,7 +151,7 @@ func (u *batchTable) TellProgress(b *Batch, tokens int32) {
 func (u *batchTable) FailBatch(b *Batch, reason policy.DropReason, err error) {
 	c := u.core
 	b.HasFailed = true
-	c.BackendOf(b.Device()).AbortBatch(b)
+	c.Backends.BackendOf(b.Device()).AbortBatch(b)
 	b.goesBack = !c.Answerer.BatchFailed(b, reason, err)
 	u.skipRun(b)
 }
@@ -182,5 +182,5 @@ func (u *batchTable) TellReturned(b *Batch, reason policy.ReturnReason, tokens [
 	c.Answerer.RequeueBatch(b)
 	u.freeSlot(b)
 	u.freeRecord(b)
-	c.TellPolicy(ev)
+	c.Loop.TellPolicy(ev)
 }

@@ -16,15 +16,15 @@ import (
 // Core is a plan in execution: a policy that one goroutine at a time calls (package loop), and the backends that execute
 // its decisions.
 type Core struct {
-	Options      *Options
-	Factories    *Factories
-	Plan         *formats.Plan
-	PlanSHA      string             // SHA-256 of the plan's file
-	Spec         formats.PolicySpec // of the policy
-	Tables       *policy.Tables
-	ServedModels servedModels
-	Services     []*Model // what tasks ask for; without a Control these are the models
-	backendSet
+	Options       *Options
+	Factories     *Factories
+	Plan          *formats.Plan
+	PlanSHA       string             // SHA-256 of the plan's file
+	Spec          formats.PolicySpec // of the policy
+	Tables        *policy.Tables
+	ServedModels  servedModels
+	Services      []*Model // what tasks ask for; without a Control these are the models
+	Backends      backendSet
 	Answerer      Answerer
 	Control       policy.Control // nil if every request has one task
 	Policy        policy.Policy
@@ -32,12 +32,12 @@ type Core struct {
 	requestCounts []int64         // scratch: requests by model
 	Stats         *Stats
 	Metrics       *Metrics
-	loop          *loop.Loop
-	inbox
+	Loop          *loop.Loop
+	Inbox         inbox
 
 	// The next fields belong to the goroutine that has the turn.
-	requestLedger
-	batchTable
+	Ledger        requestLedger
+	Batches       batchTable
 	events        []pendingEvent
 	isStopping    bool
 	isMoving      bool          // unanswered requests go to another plan of this process
@@ -69,7 +69,7 @@ func (c *Core) Prepare() (err error) {
 	if c.Options.RecordService {
 		c.Stats.Recorder = NewRecorder(t)
 	}
-	c.requestLedger.core, c.requestLedger.clientShares, c.batchTable.core = c, fair.New(t), c
+	c.Ledger.core, c.Ledger.clientShares, c.Batches.core = c, fair.New(t), c
 	c.watchInterval = watchIntervalOf(t)
 	return nil
 }
@@ -77,41 +77,24 @@ func (c *Core) Prepare() (err error) {
 // StartLoop starts the loop in which everything of the core happens, with a log of its events if `log` is not nil.
 // The first event says that the plan is in force. Then the backends learn that the loop runs.
 func (c *Core) StartLoop(log io.Writer) (err error) {
-	if c.loop, err = loop.New(c.Policy, c, log); err != nil {
+	if c.Loop, err = loop.New(c.Policy, c, log); err != nil {
 		return err
 	}
-	c.inbox.wakeLoop = c.loop.Wake
-	c.loop.SearchLimit = c.Options.SearchLimit
-	c.loop.SearchFailed = func(tag int32, err error) {
+	c.Inbox.wakeLoop = c.Loop.Wake
+	c.Loop.SearchLimit = c.Options.SearchLimit
+	c.Loop.SearchFailed = func(tag int32, err error) {
 		c.Options.Log.Error("a search of the policy failed", "tag", tag, "error", err)
 	}
 	if c.Tables.HandledEvents != 0 {
-		c.loop.IgnoredEvents = ^c.Tables.HandledEvents
+		c.Loop.IgnoredEvents = ^c.Tables.HandledEvents
 	}
-	c.loop.SetTimer(watchTag, c.watchInterval)
-	c.loop.Start(func() { c.TellPolicy(policy.Event{Kind: policy.PlanInstalled}) })
-	for _, b := range c.backends {
+	c.Loop.SetTimer(watchTag, c.watchInterval)
+	c.Loop.Start(func() { c.Loop.TellPolicy(policy.Event{Kind: policy.PlanInstalled}) })
+	for _, b := range c.Backends.backends {
 		b.LoopStarted()
 	}
 	return nil
 }
-
-func (c *Core) Now() time.Duration { return c.loop.Now() }
-
-// OnCoreClock converts a time of CLOCK_MONOTONIC to the core's clock.
-func (c *Core) OnCoreClock(mono int64) time.Duration { return c.loop.OnLoopClock(mono) }
-
-// LastEventTime returns when the policy was last told an event.
-func (c *Core) LastEventTime() time.Duration { return c.loop.LastTime() }
-
-// Epoch returns when the core's clock started.
-func (c *Core) Epoch() time.Time { return c.loop.Epoch() }
-
-// Events returns the number of events that the policy has handled.
-func (c *Core) Events() int64 { return c.loop.ToldEvents() }
-
-// CallInRound runs f in a round. If the core has ended, it returns false.
-func (c *Core) CallInRound(f func()) bool { return c.loop.CallInRound(f) }
 
 // IsReady returns true if some pipeline of a model executes at every stage, and some pipeline of each service that its
 // requests may need.
@@ -133,7 +116,7 @@ func (c *Core) hasFullPipeline(first, last int32) bool {
 		pipeline := &c.Tables.Pipelines[p]
 		complete := true
 		for s := pipeline.FirstStage; complete && s < pipeline.FirstStage+pipeline.NumStages; s++ {
-			complete = slices.ContainsFunc(c.Tables.DevicesOf(s), func(d int32) bool { return c.BackendOf(d).IsUp(d) })
+			complete = slices.ContainsFunc(c.Tables.DevicesOf(s), func(d int32) bool { return c.Backends.BackendOf(d).IsUp(d) })
 		}
 		if complete {
 			return true
@@ -144,7 +127,7 @@ func (c *Core) hasFullPipeline(first, last int32) bool {
 
 // Report adds to a report what backends, transfers and the answerer know of the time since the start.
 func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
-	for _, b := range c.backends {
+	for _, b := range c.Backends.backends {
 		if reports, ok := b.(interface {
 			Report(r *formats.Report, elapsed time.Duration)
 		}); ok {
@@ -158,15 +141,15 @@ func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 // Drain is called before a plan is replaced or the process ends. It accepts no more jobs, and waits until all
 // accepted ones are answered, the loop has ended, or ctx ends, whose error it returns.
 func (c *Core) Drain(ctx context.Context) error {
-	c.inbox.refuseJobs()
+	c.Inbox.refuseJobs()
 	idle := make(chan struct{})
-	if !c.CallInRound(func() { c.requestLedger.idleWaiters = append(c.requestLedger.idleWaiters, idle) }) {
+	if !c.Loop.CallInRound(func() { c.Ledger.idleWaiters = append(c.Ledger.idleWaiters, idle) }) {
 		return nil
 	}
 	select {
 	case <-idle:
 		return nil
-	case <-c.loop.Done():
+	case <-c.Loop.Done():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -175,19 +158,19 @@ func (c *Core) Drain(ctx context.Context) error {
 
 // MoveRequests accepts no more jobs. Unanswered ones go to another plan of this process and do not count here.
 func (c *Core) MoveRequests() {
-	c.inbox.refuseJobs()
-	c.CallInRound(func() { c.isMoving = true })
+	c.Inbox.refuseJobs()
+	c.Loop.CallInRound(func() { c.isMoving = true })
 }
 
 // Stop ends a core: it refuses new jobs, answers the remaining ones as dropped, ends the loop's rounds, and closes
 // the backends.
 func (c *Core) Stop() error {
-	c.inbox.refuseJobs()
-	c.CallInRound(func() {
-		c.requestLedger.refuseAll(policy.ReasonDraining)
+	c.Inbox.refuseJobs()
+	c.Loop.CallInRound(func() {
+		c.Ledger.refuseAll(policy.ReasonDraining)
 		c.isStopping = true
 	})
-	<-c.loop.Done()
-	c.CloseBackends()
-	return c.loop.Close()
+	<-c.Loop.Done()
+	c.Backends.CloseBackends()
+	return c.Loop.Close()
 }

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"log/slog"
@@ -58,15 +59,15 @@ func (o *Options) HasRandomOutputs() bool { return o.Engine == "replay" && !o.Ev
 
 // SetDefaults sets options that are zero to their defaults, before a core is made from them.
 func (o *Options) SetDefaults() {
-	SetDefault(&o.Engine, "onnx")
-	SetDefault(&o.ModelsDir, "models")
-	SetDefault(&o.MaxRequestBatch, 64)
-	SetDefault(&o.MaxQueue, 65536)
-	SetDefault(&o.LoadTimeout, time.Minute)
-	SetDefault(&o.SearchLimit, time.Second)
-	SetDefault(&o.FlushTimeout, 30*time.Second)
-	SetDefault(&o.MixLimit, 0.1)
-	SetDefault(&o.MixWindows, 120)
+	o.Engine = cmp.Or(o.Engine, "onnx")
+	o.ModelsDir = cmp.Or(o.ModelsDir, "models")
+	o.MaxRequestBatch = cmp.Or(o.MaxRequestBatch, 64)
+	o.MaxQueue = cmp.Or(o.MaxQueue, 65536)
+	o.LoadTimeout = cmp.Or(o.LoadTimeout, time.Minute)
+	o.SearchLimit = cmp.Or(o.SearchLimit, time.Second)
+	o.FlushTimeout = cmp.Or(o.FlushTimeout, 30*time.Second)
+	o.MixLimit = cmp.Or(o.MixLimit, 0.1)
+	o.MixWindows = cmp.Or(o.MixWindows, 120)
 	if o.Clock == nil {
 		o.Clock = durable.SteadyClock(time.Now)
 	}
@@ -78,14 +79,6 @@ func (o *Options) SetDefaults() {
 	}
 	if o.Control == nil {
 		o.Control = policies.NewControl
-	}
-}
-
-// SetDefault sets a field to a value if it is zero.
-func SetDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
 	}
 }
 

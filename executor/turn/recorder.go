@@ -55,7 +55,7 @@ func (r *serviceRecorder) recordArrival(arrivedAt, now time.Duration) {
 }
 
 // recordEgress records the time between the end of the last stage and the answer.
-func (r *serviceRecorder) recordEgress(b *Batch, endedAt, answeredAt time.Duration) {
+func (r *serviceRecorder) recordEgress(endedAt, answeredAt time.Duration) {
 	r.egressTimes = append(r.egressTimes, answeredAt-endedAt)
 }
 

@@ -17,7 +17,7 @@ func (j *Job) Wait(ctx context.Context, c *Core) (*oip.Response, error) {
 	select {
 	case <-j.Done:
 	case <-ctx.Done():
-		c.CancelJob(j)
+		c.Inbox.CancelJob(j)
 		<-j.Done
 	}
 	if j.Outcome == OutcomeServed {

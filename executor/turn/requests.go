@@ -43,7 +43,7 @@ func (l *requestLedger) addJob(j *Job) {
 		return
 	}
 	if j.Text == nil && j.Client != 0 {
-		if j.inClientShare = l.clientShares.Admit(c.Now(), j.Model.Index, j.Client, int32(j.Samples)); !j.inClientShare {
+		if j.inClientShare = l.clientShares.Admit(c.Loop.Now(), j.Model.Index, j.Client, int32(j.Samples)); !j.inClientShare {
 			j.overClientShare = true
 			l.refuseUntold(j, policy.ReasonQueueFull)
 			return
@@ -53,7 +53,7 @@ func (l *requestLedger) addJob(j *Job) {
 	// Give every sample a request slot.
 	l.pendingJobs++
 	m := j.Model
-	c.loop.AdvanceTime() // the policy's now is then no earlier than the arrival
+	c.Loop.AdvanceTime() // the policy's now is then no earlier than the arrival
 	for k := range j.Samples {
 		slot := l.newRequest(j, k)
 		j.Slots[k] = slot
@@ -75,7 +75,7 @@ func (l *requestLedger) addJob(j *Job) {
 			ev.Value = 1
 			ev.Tokens, ev.Limit = j.Text.TokenLengths()
 		}
-		c.TellPolicy(ev)
+		c.Loop.TellPolicy(ev)
 		c.Answerer.RequestArrived(slot)
 	}
 }
@@ -193,10 +193,10 @@ func (l *requestLedger) nextUnwanted() (ev policy.Event, more bool) {
 func (l *requestLedger) AnswerJob(j *Job) {
 	j.Answered = true
 	l.pendingJobs--
-	l.core.Stats.recordAnswer(j, l.core.Now())
+	l.core.Stats.recordAnswer(j, l.core.Loop.Now())
 	if j.inClientShare {
 		isLate := j.Outcome == OutcomeServed && j.IsLate || j.Reason == policy.ReasonDeadline || j.Reason == policy.ReasonWorkerLost
-		l.clientShares.RecordEnd(l.core.Now(), j.Model.Index, j.Client, int32(j.Samples), isLate && j.Deadline-j.ArrivedAt >= j.Model.Slo)
+		l.clientShares.RecordEnd(l.core.Loop.Now(), j.Model.Index, j.Client, int32(j.Samples), isLate && j.Deadline-j.ArrivedAt >= j.Model.Slo)
 	}
 	if j.Text != nil {
 		j.Text.JobAnswered(j)
@@ -217,7 +217,7 @@ func (l *requestLedger) dropRequest(slot int32, reason policy.DropReason) {
 // setRetry records when a request is worth sending again. If retryAt is 0, that is unknown.
 func (l *requestLedger) setRetry(slot int32, retryAt time.Duration) {
 	if q := l.RequestIn(slot); q != nil && retryAt > 0 {
-		q.Job.RetryAfter = retryAt - l.core.Now()
+		q.Job.RetryAfter = retryAt - l.core.Loop.Now()
 	}
 }
 
@@ -254,14 +254,14 @@ func (s OneTaskPerRequest) EnterBatch(b *Batch) {
 	b.Service.Waiting.Add(-n)
 	b.Service.Running.Add(n)
 	for _, t := range b.Tasks {
-		s.Core.requestLedger.requests[t].Batch = b.Slot
+		s.Core.Ledger.requests[t].Batch = b.Slot
 	}
 }
 
 // RequeueBatch is called when a batch goes back to the policy without a result: its requests wait again. Dropped
 // ones are freed, and for answered ones the policy is told later that nobody waits. It implements Answerer.
 func (s OneTaskPerRequest) RequeueBatch(b *Batch) {
-	ledger := &s.Core.requestLedger
+	ledger := &s.Core.Ledger
 	for _, t := range b.Tasks {
 		q := &ledger.requests[t]
 		if q.Job == nil {
@@ -285,14 +285,14 @@ func (s OneTaskPerRequest) RequeueBatch(b *Batch) {
 // implements Answerer.
 func (s OneTaskPerRequest) BatchFailed(b *Batch, reason policy.DropReason, err error) (hide bool) {
 	for _, t := range b.Tasks {
-		j := s.Core.requestLedger.requests[t].Job
+		j := s.Core.Ledger.requests[t].Job
 		if j == nil || j.Answered {
 			continue
 		}
 		if err != nil {
-			s.Core.requestLedger.FailJob(j, err)
+			s.Core.Ledger.FailJob(j, err)
 		} else {
-			s.Core.requestLedger.RefuseJob(j, reason)
+			s.Core.Ledger.RefuseJob(j, reason)
 		}
 	}
 	return true
@@ -301,11 +301,11 @@ func (s OneTaskPerRequest) BatchFailed(b *Batch, reason policy.DropReason, err e
 // DropRequest frees the slot of a request that the policy has dropped. A request in a batch keeps its slot until
 // the batch is over, because the batch names it. It implements Answerer.
 func (s OneTaskPerRequest) DropRequest(slot int32) {
-	if q := &s.Core.requestLedger.requests[slot]; q.Batch >= 0 {
+	if q := &s.Core.Ledger.requests[slot]; q.Batch >= 0 {
 		q.IsDropped = true
 		return
 	}
-	s.Core.requestLedger.FreeRequest(slot)
+	s.Core.Ledger.FreeRequest(slot)
 }
 
 // RequestOf returns the task's own slot.
@@ -314,7 +314,7 @@ func (OneTaskPerRequest) RequestOf(task int32) int32 { return task }
 // TaskInput returns input i of a task, which is the client's own. If its job is answered, it returns nil, because
 // the client's memory must not be read any more.
 func (s OneTaskPerRequest) TaskInput(task int32, i int) []byte {
-	q := &s.Core.requestLedger.requests[task]
+	q := &s.Core.Ledger.requests[task]
 	if q.Job == nil || q.Job.Answered {
 		return nil
 	}
@@ -323,7 +323,7 @@ func (s OneTaskPerRequest) TaskInput(task int32, i int) []byte {
 
 // PlaceInputs implements Answerer. The inputs are the client's, which are at every device.
 func (s OneTaskPerRequest) PlaceInputs(task, device int32) {
-	s.Core.BackendOf(device).PlaceInputs(task, device, 0)
+	s.Core.Backends.BackendOf(device).PlaceInputs(task, device, 0)
 }
 
 func (OneTaskPerRequest) InputsPlaced(*policy.Event, int32) bool { return true }
@@ -332,13 +332,13 @@ func (OneTaskPerRequest) InputsPlaced(*policy.Event, int32) bool { return true }
 // that took. Jobs that are answered already get nothing.
 func (s OneTaskPerRequest) CopyOutputs(b *Batch, out BatchOutputs) {
 	c := s.Core
-	begin := c.Now()
+	begin := c.Loop.Now()
 	var bytes int64
 	for i := range b.Service.Outputs {
 		size := b.Service.Outputs[i].Bytes
 		src := out.Output(i)
 		for k, t := range b.Tasks {
-			q := &c.requests[t]
+			q := &c.Ledger.requests[t]
 			if q.Job == nil || q.Job.Answered {
 				continue
 			}
@@ -347,6 +347,6 @@ func (s OneTaskPerRequest) CopyOutputs(b *Batch, out BatchOutputs) {
 		bytes += int64(len(src))
 	}
 	c.Stats.Egress.Add(bytes)
-	b.CopyTime = c.Now() - begin
+	b.CopyTime = c.Loop.Now() - begin
 	c.Stats.RecordBatch(b)
 }

@@ -89,30 +89,30 @@ func (in *inbox) UnhandledEvents() []BackendEvent {
 // Round is one pass of the core's loop: it handles everything that has arrived, in a fixed order: events of
 // backends, results of searches, jobs, cancels, timers and calls. It implements loop.Host.
 func (c *Core) Round() {
-	t := c.inbox.takeContent()
+	t := c.Inbox.takeContent()
 	for i := range t.backendEvents {
 		n := &t.backendEvents[i]
-		c.BackendOf(n.Device).HandleEvent(n)
+		c.Backends.BackendOf(n.Device).HandleEvent(n)
 		c.Flush()
 	}
-	c.loop.TellResults()
+	c.Loop.TellResults()
 	for _, j := range t.arrivals {
 		// Timers that are due fire before the policy is told of the job.
-		c.loop.FireTimers()
-		c.requestLedger.addJob(j)
+		c.Loop.FireTimers()
+		c.Ledger.addJob(j)
 		c.Flush()
 	}
 	for _, j := range t.cancels {
-		c.RefuseJob(j, policy.ReasonCancelled)
+		c.Ledger.RefuseJob(j, policy.ReasonCancelled)
 		c.Flush()
 		j.Release()
 	}
-	c.loop.FireTimers()
-	for _, b := range c.backends {
+	c.Loop.FireTimers()
+	for _, b := range c.Backends.backends {
 		b.SendWaiting()
 	}
-	c.loop.RunCalls()
-	c.requestLedger.notifyIdle()
+	c.Loop.RunCalls()
+	c.Ledger.notifyIdle()
 	if c.isStopping {
 		c.endRounds()
 	}
@@ -121,15 +121,12 @@ func (c *Core) Round() {
 // endRounds is called in the last round, when the core stops. It refuses the jobs that came in meanwhile, and ends
 // the loop after this round.
 func (c *Core) endRounds() {
-	c.inbox.refuseJobs()
-	for _, j := range c.inbox.takeContent().arrivals {
-		c.requestLedger.refuseUntold(j, policy.ReasonDraining)
+	c.Inbox.refuseJobs()
+	for _, j := range c.Inbox.takeContent().arrivals {
+		c.Ledger.refuseUntold(j, policy.ReasonDraining)
 	}
-	c.loop.EndAfterRound()
+	c.Loop.EndAfterRound()
 }
-
-// TellPolicy makes the policy handle an event, and carries out its actions.
-func (c *Core) TellPolicy(ev policy.Event) { c.loop.TellPolicy(ev) }
 
 // watchTag is the tag of the core's own timer, which no policy uses.
 const watchTag = loop.HostTag
@@ -156,17 +153,17 @@ func watchIntervalOf(t *policy.Tables) time.Duration {
 // requests each second. Time in which the loop did not run, as on a machine that was suspended, is passed to them
 // as paused. It implements loop.Host.
 func (c *Core) TimerFired(int32) {
-	now := c.Now()
+	now := c.Loop.Now()
 	paused := max(0, now-c.watchedAt-2*c.watchInterval)
 	c.watchedAt = now
-	for _, b := range c.backends {
+	for _, b := range c.Backends.backends {
 		b.Watch(now, paused)
 	}
 	if now >= c.countedAt+countInterval {
 		c.countedAt = now
 		c.countRates(now)
 	}
-	c.loop.SetTimer(watchTag, now+c.watchInterval)
+	c.Loop.SetTimer(watchTag, now+c.watchInterval)
 }
 
 // countRates is called every second. It passes the requests so far, by model, to the watch of the mix (whether the
@@ -203,18 +200,18 @@ func (c *Core) Flush() {
 			q := c.events[0]
 			c.events = c.events[:copy(c.events, c.events[1:])]
 			q.tell(c)
-		case len(c.skippedRuns) > 0:
-			q := c.skippedRuns[0]
-			c.skippedRuns = c.skippedRuns[:copy(c.skippedRuns, c.skippedRuns[1:])]
+		case len(c.Batches.skippedRuns) > 0:
+			q := c.Batches.skippedRuns[0]
+			c.Batches.skippedRuns = c.Batches.skippedRuns[:copy(c.Batches.skippedRuns, c.Batches.skippedRuns[1:])]
 			q.endHop(c)
 		default:
 			// Requests that nobody waits for come last.
-			ev, more := c.requestLedger.nextUnwanted()
+			ev, more := c.Ledger.nextUnwanted()
 			if !more {
 				return
 			}
 			if ev.Kind == policy.Cancel {
-				c.TellPolicy(ev)
+				c.Loop.TellPolicy(ev)
 			}
 		}
 	}
@@ -227,7 +224,7 @@ func (q *pendingEvent) tell(c *Core) {
 	case q.batch != nil && q.hasEnded():
 	case q.ev.Kind == policy.TransferFinished && q.batch == nil && !c.Answerer.InputsPlaced(&q.ev, q.ticket):
 	default:
-		c.TellPolicy(q.ev)
+		c.Loop.TellPolicy(q.ev)
 	}
 }
 
@@ -238,9 +235,9 @@ func (q *pendingEvent) endHop(c *Core) {
 	switch {
 	case q.hasEnded():
 	case b.goesBack:
-		c.TellReturned(b, cmp.Or(b.ReturnReason, policy.ReturnFailed), nil)
+		c.Batches.TellReturned(b, cmp.Or(b.ReturnReason, policy.ReturnFailed), nil)
 	default:
-		now := c.Now()
-		c.FinishHop(b, b.Hops[b.CurrentHop].Device, now, now)
+		now := c.Loop.Now()
+		c.Batches.FinishHop(b, b.Hops[b.CurrentHop].Device, now, now)
 	}
 }

@@ -83,7 +83,7 @@ func (s *Stats) countArrival(j *Job) {
 	m.Requests += int64(j.Samples)
 	m.Mu.Unlock()
 	if s.Recorder != nil {
-		s.Recorder.recordArrival(j.ArrivedAt, s.Core.Now())
+		s.Recorder.recordArrival(j.ArrivedAt, s.Core.Loop.Now())
 	}
 }
 
@@ -100,7 +100,7 @@ func (s *Stats) RecordServed(j *Job, b *Batch, now, answer time.Duration) {
 	m.oip.InferenceCount += uint64(j.Samples)
 	m.Mu.Unlock()
 	if s.Recorder != nil {
-		s.Recorder.recordEgress(b, s.Core.OnCoreClock(b.ReadyAt), now)
+		s.Recorder.recordEgress(s.Core.Loop.OnLoopClock(b.ReadyAt), now)
 	}
 }
 
@@ -142,7 +142,7 @@ func (s *Stats) recordAnswer(j *Job, now time.Duration) {
 		}
 		_ = m.Latency.RecordValues(min(max(int64(latency/time.Microsecond), MinLatencyUS), MaxLatencyUS), n)
 		m.oip.Inference.Success.Add(1, latency)
-		m.lastAnsweredAt = s.Core.loop.Epoch().Add(now)
+		m.lastAnsweredAt = s.Core.Loop.Epoch().Add(now)
 	default:
 		m.Dropped[j.Reason] += n
 		m.oip.Inference.Fail.Add(1, latency)
@@ -179,7 +179,7 @@ func (s *Stats) RecordBatch(b *Batch) {
 // RecordReport records that the policy is told of the end of a batch now.
 func (s *Stats) RecordReport(b *Batch, now time.Duration) {
 	if s.Recorder != nil && b.LastRun != nil {
-		b.LastRun.toldAfter = max(0, now-s.Core.OnCoreClock(b.ReadyAt))
+		b.LastRun.toldAfter = max(0, now-s.Core.Loop.OnLoopClock(b.ReadyAt))
 	}
 }
 

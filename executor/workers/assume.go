@@ -41,7 +41,7 @@ func (k *supervisor) cutAllResidentSlots() ([][]worker.Swap, error) {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 		var err error
-		if first[i], err = slotCutterOf(k).cutResidentSlots(d); err != nil {
+		if first[i], err = k.cutResidentSlots(d); err != nil {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
@@ -56,7 +56,7 @@ func (k *supervisor) checkLoadTimes(d *Device) error {
 		return nil
 	}
 	loads, names := time.Duration(0), []string(nil)
-	for _, n := range slotCutterOf(k).residentNetworks(d) {
+	for _, n := range k.residentNetworks(d) {
 		network := &k.core.Tables.Networks[n]
 		if names = append(names, network.Name); network.LoadTimes != nil {
 			loads += network.LoadTimes[k.core.Tables.Devices[d.Index].Kind][1]

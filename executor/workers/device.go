@@ -61,9 +61,9 @@ func (w *WorkerBackend) RunBatch(b *turn.Batch) {
 	*r = stageRun{id: w.nextRunID, Batch: b, device: d, stage: hop.Stage, size: len(b.Tasks)}
 	w.nextRunID++
 	batchRunOf(b).run = r
-	if orderRunnerOf(w).lacksNetwork(d, r.stage) {
+	if w.lacksNetwork(d, r.stage) {
 		b.ReturnReason = policy.ReturnNotLoaded
-		w.core.FailBatch(b, policy.ReasonFailed, nil)
+		w.core.Batches.FailBatch(b, policy.ReasonFailed, nil)
 		w.freeRun(r)
 		return
 	}
@@ -116,20 +116,20 @@ func (w *WorkerBackend) SendWaiting() {
 
 // sendRun sends a run to its worker: it takes a slot for the output, and finds or copies the input.
 func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
-	r.sentAt = w.core.Now()
+	r.sentAt = w.core.Loop.Now()
 	b := r.Batch
 	slots := d.Slots[r.stage]
 	if slots == nil {
 		if d.Networks != nil { // the network was there before the worker was lost
 			b.ReturnReason = policy.ReturnNotLoaded
 		}
-		w.core.FailBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.Index))
+		w.core.Batches.FailBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.Index))
 		w.freeRun(r)
 		return
 	}
 	slot, ok := slots.Pool.Take()
 	if !ok {
-		w.core.FailBatch(b, policy.ReasonQueueFull, nil)
+		w.core.Batches.FailBatch(b, policy.ReasonQueueFull, nil)
 		w.freeRun(r)
 		return
 	}
@@ -150,9 +150,9 @@ func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
 	// The input of a first stage is copied from the requests; that of a later one is where the stage before left
 	// it.
 	if b.CurrentHop == 0 {
-		start := w.core.Now()
+		start := w.core.Loop.Now()
 		w.gatherInputs(b, d, slots, slot)
-		b.GatherTime = w.core.Now() - start
+		b.GatherTime = w.core.Loop.Now() - start
 	} else {
 		state := batchRunOf(b)
 		r.input, state.input = state.input, slotRef{}
@@ -163,7 +163,7 @@ func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
 		r.inputTier.setInput(&cmd)
 		if !r.inputTier.canReach(w.Devices[source.device], d) {
 			// One of the two workers was lost, and the tensor with it.
-			w.core.FailBatch(b, policy.ReasonWorkerLost, nil)
+			w.core.Batches.FailBatch(b, policy.ReasonWorkerLost, nil)
 			w.freeRun(r)
 			return
 		}
@@ -181,7 +181,7 @@ func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
 
 // markStarted records that a run is now the first at its worker, so that it has started, and tells the policy.
 func (w *WorkerBackend) markStarted(r *stageRun) {
-	r.StartedAt = w.core.Now()
+	r.StartedAt = w.core.Loop.Now()
 	b := r.Batch
 	if b == nil {
 		return
@@ -189,7 +189,7 @@ func (w *WorkerBackend) markStarted(r *stageRun) {
 	if b.CurrentHop == 0 {
 		b.StartedAt = r.StartedAt
 	}
-	w.core.TellStarted(b, r.device.Index, r.StartedAt)
+	w.core.Batches.TellStarted(b, r.device.Index, r.StartedAt)
 }
 
 // gatherInputs copies the inputs of a batch's samples side by side into a slot (memory for one batch) of the

@@ -107,7 +107,7 @@ func (w *WorkerBackend) forgetMemory(d *Device) {
 		}
 		for _, r := range x.InFlight {
 			if r.Batch != nil && r.inputTier != nil && !r.inputTier.outlivesWorker() && r.input.pool != nil && r.input.pool.device == d.Index {
-				w.core.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
+				w.core.Batches.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
 			}
 		}
 	}

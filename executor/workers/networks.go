@@ -32,25 +32,13 @@ type deviceNetworks struct {
 	endedLoads            []extent      // loads that ended during a run whose result has not arrived, on the core's clock
 }
 
-// slotCutter is the view of a supervisor that cuts slots for the networks of devices.
-type slotCutter struct{ *supervisor }
-
-// slotCutterOf returns that view.
-func slotCutterOf(k *supervisor) slotCutter { return slotCutter{k} }
-
-// orderRunner is the view of the backend that carries out load orders.
-type orderRunner struct{ *WorkerBackend }
-
-// orderRunnerOf returns that view.
-func orderRunnerOf(w *WorkerBackend) orderRunner { return orderRunner{w} }
-
 // swapsNetworks returns true if networks come and go on a device.
 func swapsNetworks(t *policy.Tables, device int32) bool {
 	return int(device) < len(t.Memory) && t.Memory[device] > 0
 }
 
 // stagesOf returns the stages of a network that are placed on a device, as indexes into the plan's stages.
-func (k slotCutter) stagesOf(d *Device, network int32) []int32 {
+func (k *supervisor) stagesOf(d *Device, network int32) []int32 {
 	var out []int32
 	for s := range k.stages {
 		if d.loadedStages[s] != nil && k.core.Tables.Pipelines[k.core.Tables.Stages[s].Pipeline].Network == network {
@@ -109,7 +97,7 @@ func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Pro
 
 // cutSlots takes memory for the slots (each holds one batch's tensors) of a network's stages from a device's arena:
 // the usual number of slots, halved until they fit. If not even one slot fits, it takes none and returns an error.
-func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
+func (k *supervisor) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	networks, list := d.Networks, k.stagesOf(d, network)
 	if len(list) == 0 {
 		return nil, fmt.Errorf("device %d: network %s has no stage there", d.Index, k.core.Tables.Networks[network].Name)
@@ -143,7 +131,7 @@ func returnSlots(list []*stageSlots) {
 
 // swapCommand returns the command to a worker that carries out an order to load or unload a network, with the
 // slots of its stages.
-func (k slotCutter) swapCommand(o *turn.LoadOrder, id uint64, slots []*stageSlots) worker.Swap {
+func (k *supervisor) swapCommand(o *turn.LoadOrder, id uint64, slots []*stageSlots) worker.Swap {
 	q := worker.Swap{ID: id, ToDevice: o.Load, Bytes: k.core.Tables.Networks[o.Network].Bytes}
 	for _, s := range slots {
 		q.Stages = append(q.Stages, s.Layout)
@@ -153,7 +141,7 @@ func (k slotCutter) swapCommand(o *turn.LoadOrder, id uint64, slots []*stageSlot
 
 // cutResidentSlots takes slots (memory for batches' tensors) for the networks that a device holds at the start, and
 // returns the commands that make its worker load them. Slots from an earlier start that failed are returned first.
-func (k slotCutter) cutResidentSlots(d *Device) ([]worker.Swap, error) {
+func (k *supervisor) cutResidentSlots(d *Device) ([]worker.Swap, error) {
 	networks := d.Networks
 	returnSlots(networks.newSlots)
 	networks.newSlots = nil
@@ -170,7 +158,7 @@ func (k slotCutter) cutResidentSlots(d *Device) ([]worker.Swap, error) {
 }
 
 // residentNetworks returns the networks that a device holds at the start.
-func (k slotCutter) residentNetworks(d *Device) []int32 {
+func (k *supervisor) residentNetworks(d *Device) []int32 {
 	if int(d.Index) < len(k.core.Tables.Resident) {
 		return k.core.Tables.Resident[d.Index]
 	}
@@ -179,7 +167,7 @@ func (k slotCutter) residentNetworks(d *Device) []int32 {
 
 // markResidentsLoaded records that the networks that a device holds at the start are loaded, after its worker has
 // started.
-func (k slotCutter) markResidentsLoaded(d *Device) {
+func (k *supervisor) markResidentsLoaded(d *Device) {
 	networks := d.Networks
 	for _, s := range networks.newSlots {
 		d.Slots[s.Layout.ID] = s
@@ -208,7 +196,7 @@ func (d *Device) forgetNetworks() {
 // takeOrder takes an order of the policy to load or unload a network, for a device on which networks come and go. A
 // load cancels a waiting unload of the same network, and an unload a waiting load. An order that changes nothing is
 // answered at once.
-func (w orderRunner) takeOrder(d *Device, o turn.LoadOrder) {
+func (w *WorkerBackend) takeOrder(d *Device, o turn.LoadOrder) {
 	networks := d.Networks
 	if d.Process == nil { // what it then holds follows from its start
 		return
@@ -239,21 +227,21 @@ func (w orderRunner) takeOrder(d *Device, o turn.LoadOrder) {
 		w.answerOrder(&o, 0)
 		return
 	}
-	o.OrderedAt = w.core.LastEventTime()
+	o.OrderedAt = w.core.Loop.LastTime()
 	networks.waitingOrders = append(networks.waitingOrders, o)
 	w.sendNextOrder(d)
 }
 
 // answerOrder answers an order for which nothing had to be done.
-func (w orderRunner) answerOrder(o *turn.LoadOrder, reason policy.ReturnReason) {
-	now := w.core.Now()
+func (w *WorkerBackend) answerOrder(o *turn.LoadOrder, reason policy.ReturnReason) {
+	now := w.core.Loop.Now()
 	w.core.TellLoaded(o, now, now, reason)
 }
 
 // sendNextOrder sends the worker the first waiting order to load or unload a network. It waits while the worker
 // carries out another order, or while batches still run the network that is to be unloaded. A load for which there
 // is no shared memory is refused at once.
-func (w orderRunner) sendNextOrder(d *Device) {
+func (w *WorkerBackend) sendNextOrder(d *Device) {
 	networks := d.Networks
 	for d.Process != nil && !networks.IsLoading && len(networks.waitingOrders) > 0 {
 		o := networks.waitingOrders[0]
@@ -262,7 +250,7 @@ func (w orderRunner) sendNextOrder(d *Device) {
 		}
 		networks.waitingOrders = networks.waitingOrders[:copy(networks.waitingOrders, networks.waitingOrders[1:])]
 		if o.Load {
-			slots, err := slotCutterOf(w.Supervisor).cutSlots(d, o.Network)
+			slots, err := w.Supervisor.cutSlots(d, o.Network)
 			if err != nil {
 				networks.refusedLoads++
 				w.core.Options.Log.Warn("network not loaded", "device", d.Index, "network", w.core.Tables.Networks[o.Network].Name, "error", err)
@@ -272,45 +260,45 @@ func (w orderRunner) sendNextOrder(d *Device) {
 			networks.newSlots = slots
 		} else {
 			networks.Loaded[o.Network] = false
-			for _, st := range slotCutterOf(w.Supervisor).stagesOf(d, o.Network) {
+			for _, st := range w.Supervisor.stagesOf(d, o.Network) {
 				if s := d.Slots[st]; s != nil {
 					networks.newSlots, d.Slots[st] = append(networks.newSlots, s), nil
 				}
 			}
 		}
 		networks.lastID++
-		networks.IsLoading, networks.CurrentOrder, networks.orderStartedAt = true, o, w.core.Now()
+		networks.IsLoading, networks.CurrentOrder, networks.orderStartedAt = true, o, w.core.Loop.Now()
 		// If the send fails, the worker is gone, which postResults reports.
-		_ = d.Process.SendSwap(slotCutterOf(w.Supervisor).swapCommand(&o, networks.lastID, networks.newSlots))
+		_ = d.Process.SendSwap(w.Supervisor.swapCommand(&o, networks.lastID, networks.newSlots))
 	}
 }
 
 // useNetwork returns true if one of some runs uses a network.
-func (w orderRunner) useNetwork(runs []*stageRun, network int32) bool {
+func (w *WorkerBackend) useNetwork(runs []*stageRun, network int32) bool {
 	return slices.ContainsFunc(runs, func(r *stageRun) bool { return w.networkOf(r.stage) == network })
 }
 
 // networkOf returns the network of a stage.
-func (w orderRunner) networkOf(stage int32) int32 {
+func (w *WorkerBackend) networkOf(stage int32) int32 {
 	return w.core.Tables.Pipelines[w.core.Tables.Stages[stage].Pipeline].Network
 }
 
 // lacksNetwork returns true if the network of a stage is not loaded on a device.
-func (w orderRunner) lacksNetwork(d *Device, stage int32) bool {
+func (w *WorkerBackend) lacksNetwork(d *Device, stage int32) bool {
 	return d.Networks != nil && d.Process != nil && !d.Networks.Loaded[w.networkOf(stage)]
 }
 
 // handleSwapResult handles a worker's answer to an order to load or unload a network: it takes the network into use
 // or gives its memory back, tells the policy, and sends the next order. A worker that answers an order which it was
 // not given cannot be trusted and is killed.
-func (w orderRunner) handleSwapResult(d *Device, n *turn.BackendEvent) {
+func (w *WorkerBackend) handleSwapResult(d *Device, n *turn.BackendEvent) {
 	networks := d.Networks
 	if networks == nil || !networks.IsLoading || n.Id != networks.lastID {
 		w.core.Options.Log.Error("worker answered an order that it was not given", "device", d.Index, "order", n.Id)
 		d.Process.Kill()
 		return
 	}
-	o, slots, start, end := networks.CurrentOrder, networks.newSlots, w.core.OnCoreClock(n.Start), w.core.OnCoreClock(n.End)
+	o, slots, start, end := networks.CurrentOrder, networks.newSlots, w.core.Loop.OnLoopClock(n.Start), w.core.Loop.OnLoopClock(n.End)
 	networks.IsLoading, networks.newSlots = false, nil
 
 	// Take the slots into use, or return them.
@@ -367,7 +355,7 @@ func (h *deviceNetworks) addOverlap(start, end time.Duration) {
 
 // isLoadOverdue returns whether a device's load takes so long that its worker is assumed to hang: several times as
 // long as planned, and at least LoadTimeout.
-func (w orderRunner) isLoadOverdue(d *Device, now time.Duration) bool {
+func (w *WorkerBackend) isLoadOverdue(d *Device, now time.Duration) bool {
 	networks := d.Networks
 	if networks == nil || !networks.IsLoading {
 		return false

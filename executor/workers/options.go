@@ -1,10 +1,10 @@
 package workers
 
 import (
+	"cmp"
 	"time"
 
 	"inferplan/engine/worker"
-	"inferplan/executor/turn"
 )
 
 // Options say where the plan's devices are, and how their workers run.
@@ -56,10 +56,10 @@ type CPUPlace struct {
 
 // SetDefaults sets options that are zero to their defaults.
 func (o *Options) SetDefaults() {
-	turn.SetDefault(&o.Depth, 2)
+	o.Depth = cmp.Or(o.Depth, 2)
 	o.Depth = min(o.Depth, 8) // the limit of workers on other hosts
-	turn.SetDefault(&o.Slots, 64)
-	turn.SetDefault(&o.StartTimeout, 5*time.Minute)
-	turn.SetDefault(&o.HangTimeout, time.Second)
-	turn.SetDefault(&o.CacheBytes, worker.DefaultCache)
+	o.Slots = cmp.Or(o.Slots, 64)
+	o.StartTimeout = cmp.Or(o.StartTimeout, 5*time.Minute)
+	o.HangTimeout = cmp.Or(o.HangTimeout, time.Second)
+	o.CacheBytes = cmp.Or(o.CacheBytes, worker.DefaultCache)
 }

@@ -128,7 +128,7 @@ func (k *supervisor) startWorkers(ctx context.Context) error {
 	}
 	for _, d := range k.ownDevices {
 		if d.Networks != nil {
-			slotCutterOf(k).markResidentsLoaded(d)
+			k.markResidentsLoaded(d)
 		}
 		d.Generation, d.pinned = 1, d.Process.AllPinned()
 	}
@@ -340,7 +340,7 @@ func (k *supervisor) supervise(d *Device, cfg worker.Config, p *worker.Process, 
 		}
 
 		// The worker has ended.
-		k.core.PostEvents(turn.BackendEvent{Kind: eventLost, Device: d.Index, Generation: generation})
+		k.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventLost, Device: d.Index, Generation: generation})
 		p.Kill()
 		k.core.Options.Log.Warn("worker lost", "device", d.Index, "kind", d.Kind, "pid", p.PID(), "ended", fmt.Sprint(p.Wait()))
 		if time.Since(startedAt) > stableAfter {
@@ -369,7 +369,7 @@ func (k *supervisor) supervise(d *Device, cfg worker.Config, p *worker.Process, 
 			}
 			k.core.Options.Log.Error("worker does not start", "device", d.Index, "kind", d.Kind, "error", err, "again_in", pause)
 		}
-		k.core.PostEvents(turn.BackendEvent{Kind: eventBack, Device: d.Index, Generation: generation, Result: p})
+		k.core.Inbox.PostEvents(turn.BackendEvent{Kind: eventBack, Device: d.Index, Generation: generation, Result: p})
 	}
 }
 
@@ -381,7 +381,7 @@ func (k *supervisor) restartWorker(d *Device, cfg worker.Config) (*worker.Proces
 		return nil, err
 	}
 	var first []worker.Swap
-	if d.Networks != nil && !k.core.CallInRound(func() { first, err = slotCutterOf(k).cutResidentSlots(d) }) {
+	if d.Networks != nil && !k.core.Loop.CallInRound(func() { first, err = k.cutResidentSlots(d) }) {
 		err = turn.ErrClosed
 	}
 	if err == nil {
@@ -412,7 +412,7 @@ func (k *supervisor) postResults(dev int32, gen int32, p *worker.Process) {
 			events = append(events, turn.BackendEvent{Kind: eventSwapped, Device: dev, Generation: gen, Id: a.ID, Start: a.Start, End: a.End, Code: uint32(a.Code), Text: a.Text})
 		}
 		if len(events) > 0 {
-			k.core.PostEvents(events...)
+			k.core.Inbox.PostEvents(events...)
 		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) {

@@ -33,7 +33,7 @@ func (d *Device) countRun(c *turn.Core, r *stageRun, n *turn.BackendEvent, begin
 // recordLoad records how long a load took until the policy is told of it now. It began when it was ordered or, if
 // later, when the load before it was over, so that it includes evicting other networks.
 func (h *deviceNetworks) recordLoad(c *turn.Core, o *turn.LoadOrder) {
-	now := c.Now()
+	now := c.Loop.Now()
 	if begin := max(o.OrderedAt, h.lastLoadEnd); c.Stats.Recorder != nil {
 		c.Stats.Recorder.Loads[o.Network] = append(c.Stats.Recorder.Loads[o.Network], turn.RecordedRun{Start: begin - c.Stats.Recorder.FirstArrival(), Duration: now - begin})
 	}

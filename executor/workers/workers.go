@@ -104,16 +104,16 @@ func (w *WorkerBackend) HandleEvent(n *turn.BackendEvent) {
 		}
 	case eventSwapped:
 		if n.Generation == d.Generation && d.Process != nil {
-			orderRunnerOf(w).handleSwapResult(d, n)
+			w.handleSwapResult(d, n)
 		}
 	case eventBack:
 		proc := n.Result.(*worker.Process)
 		d.Process, d.Generation, d.cpuTotal, d.pinned, d.pulse = proc, n.Generation, 0, proc.AllPinned(), cpuPulse{}
 		if d.Networks != nil {
-			slotCutterOf(w.Supervisor).markResidentsLoaded(d)
+			w.Supervisor.markResidentsLoaded(d)
 		}
 		w.setUp(d, true)
-		w.core.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: d.Index})
+		w.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: d.Index})
 		w.core.Flush()
 		w.sendRuns(d)
 	}
@@ -133,14 +133,14 @@ func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 	// Count it; on return, mark the next run as started and send further ones.
 	r := d.InFlight[0]
 	d.InFlight = d.InFlight[:copy(d.InFlight, d.InFlight[1:])]
-	start, end := c.OnCoreClock(n.Start), c.OnCoreClock(n.End)
+	start, end := c.Loop.OnLoopClock(n.Start), c.Loop.OnLoopClock(n.End)
 	d.countRun(c, r, n, start, end)
 	if len(d.InFlight) > 0 {
 		defer w.markStarted(d.InFlight[0])
 	}
 	if d.Networks != nil {
 		d.Networks.addOverlap(start, end)
-		defer orderRunnerOf(w).sendNextOrder(d)
+		defer w.sendNextOrder(d)
 	}
 	defer w.sendRuns(d)
 	b := r.Batch
@@ -159,7 +159,7 @@ func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 	b.ReadyAt = n.End
 	if worker.Code(n.Code) != worker.OK {
 		c.Options.Log.Error("run failed", "model", b.Service.Label, "stage", r.stage, "batch", r.size, "error", n.Text)
-		c.FailBatch(b, policy.ReasonFailed, errors.New(n.Text))
+		c.Batches.FailBatch(b, policy.ReasonFailed, errors.New(n.Text))
 		w.freeRun(r)
 		return
 	}
@@ -172,7 +172,7 @@ func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 		state.input, state.inputTier, r.output = r.output, r.outputTier, slotRef{}
 	}
 	w.freeRun(r)
-	c.FinishHop(b, d.Index, start, end)
+	c.Batches.FinishHop(b, d.Index, start, end)
 }
 
 // handleLost is called when a device's worker process has ended. It tells the policy, forgets the worker's memory,
@@ -186,10 +186,10 @@ func (w *WorkerBackend) handleLost(d *Device) {
 	}
 	flight := d.InFlight
 	d.InFlight = nil
-	w.core.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
+	w.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
 	for _, r := range flight {
 		if r.Batch != nil { // the policy has not aborted it
-			w.core.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
+			w.core.Batches.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
 		}
 		w.freeRun(r)
 	}
@@ -213,21 +213,21 @@ func (w *WorkerBackend) EvictBatch(*turn.Batch, bool) { w.core.Stats.IgnoredActi
 // not loaded at first. There, an order is answered at once: it is refused unless it asks for what is the case.
 func (w *WorkerBackend) LoadNetwork(o turn.LoadOrder) {
 	if d := w.Devices[o.Device]; d.Networks != nil {
-		orderRunnerOf(w).takeOrder(d, o)
+		w.takeOrder(d, o)
 		return
 	}
 	reason := policy.ReturnReason(0)
 	if w.Devices[o.Device].hasNetwork(w.core.Tables, o.Network) != o.Load {
 		reason = policy.ReturnRefused
 	}
-	now := w.core.Now()
+	now := w.core.Loop.Now()
 	w.core.TellLoaded(&o, now, now, reason)
 }
 
 // PlaceInputs answers at once: the inputs of tasks are in the server's memory, from where they are copied with the
 // batch.
 func (w *WorkerBackend) PlaceInputs(task, device, ticket int32) {
-	now := w.core.Now()
+	now := w.core.Loop.Now()
 	w.core.TellPlaced(task, device, ticket, now, now)
 }
 
@@ -249,7 +249,7 @@ func (w *WorkerBackend) Close(ctx context.Context) {
 	}
 	wg.Wait()
 	w.Supervisor.wg.Wait()
-	for _, n := range w.core.UnhandledEvents() { // workers that came back after the last round
+	for _, n := range w.core.Inbox.UnhandledEvents() { // workers that came back after the last round
 		if proc, ok := n.Result.(*worker.Process); ok {
 			proc.Kill()
 			proc.Wait()
@@ -294,7 +294,7 @@ func (w *WorkerBackend) Watch(now, paused time.Duration) {
 
 		// Does a load hang? Time in which no round ran does not count.
 		if d.Networks != nil {
-			if d.Networks.orderStartedAt += paused; orderRunnerOf(w).isLoadOverdue(d, now) {
+			if d.Networks.orderStartedAt += paused; w.isLoadOverdue(d, now) {
 				w.core.Options.Log.Error("worker hangs in a load and is killed", "device", d.Index, "kind", d.Kind, "network", w.core.Tables.Networks[d.Networks.CurrentOrder.Network].Name, "for", now-d.Networks.orderStartedAt)
 				d.Process.Kill()
 				continue
@@ -340,12 +340,12 @@ func (w *WorkerBackend) answerOverdue(runs []*stageRun, now, elapsed time.Durati
 			continue
 		}
 		for _, t := range r.Batch.Tasks {
-			q := w.core.RequestIn(w.core.Answerer.RequestOf(t))
+			q := w.core.Ledger.RequestIn(w.core.Answerer.RequestOf(t))
 			if q == nil || q.Job.Answered {
 				continue
 			}
 			if slo := q.Job.Model.Slo; elapsed > slo && now > q.Job.Deadline+slo {
-				w.core.RefuseJob(q.Job, policy.ReasonWorkerLost)
+				w.core.Ledger.RefuseJob(q.Job, policy.ReasonWorkerLost)
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // networks with one hidden layer, probabilities for the convolutional one.
 func (c *Classifier) Model() (*graph.Model, error) {
 	b := &builder{g: &onnxpb.Graph{Name: proto.String(c.Name)}}
-	b.g.Input = []*onnxpb.ValueInfo{value("image", Pixels)}
-	b.g.Output = []*onnxpb.ValueInfo{value("scores", classes)}
+	b.g.Input = []*onnxpb.ValueInfo{graph.ValueInfo(engine.Spec{Name: "image", Type: engine.F32, Shape: []int64{engine.BatchDim, Pixels}})}
+	b.g.Output = []*onnxpb.ValueInfo{graph.ValueInfo(engine.Spec{Name: "scores", Type: engine.F32, Shape: []int64{engine.BatchDim, classes}})}
 	switch n := c.net.(type) {
 	case *mlp:
 		b.mlp(n)
@@ -34,13 +34,6 @@ func (c *Classifier) Model() (*graph.Model, error) {
 		return nil, fmt.Errorf("writing %s: %w", c.Name, err)
 	}
 	return m, nil
-}
-
-// value declares a tensor of shape [batch, width] as an input or output.
-func value(name string, width int64) *onnxpb.ValueInfo {
-	return &onnxpb.ValueInfo{Name: proto.String(name), Type: &onnxpb.Type{Value: &onnxpb.Type_TensorType_{TensorType: &onnxpb.Type_TensorType{
-		ElemType: proto.Int32(int32(engine.F32)), Shape: &onnxpb.Shape{Dim: []*onnxpb.Shape_Dim{
-			{Value: &onnxpb.Shape_Dim_DimParam{DimParam: "N"}}, {Value: &onnxpb.Shape_Dim_DimValue{DimValue: width}}}}}}}}
 }
 
 // builder makes the graph of a trained classifier.
@@ -66,14 +59,6 @@ func (b *builder) floats(name string, v []float32, dims ...int64) string {
 func (b *builder) ints(name string, v ...int64) string {
 	b.g.Initializer = append(b.g.Initializer, &onnxpb.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(engine.I64)), Dims: []int64{int64(len(v))}, Int64Data: v})
 	return name
-}
-
-func intAttr(name string, v int64) *onnxpb.Attribute {
-	return &onnxpb.Attribute{Name: proto.String(name), Type: onnxpb.Attribute_INT.Enum(), I: proto.Int64(v)}
-}
-
-func intsAttr(name string, v ...int64) *onnxpb.Attribute {
-	return &onnxpb.Attribute{Name: proto.String(name), Type: onnxpb.Attribute_INTS.Enum(), Ints: v}
 }
 
 // mlp adds the nodes of a network with one hidden layer: image, product, rectifier, product, scores.
@@ -131,12 +116,12 @@ func (b *builder) viewProbabilities(name, wide string) (looks []string) {
 			v := fmt.Sprintf("%s.view%d%d", name, dy, dx)
 			x := b.op("Slice", v, []string{wide, b.ints(v+".from", dy, dx), b.ints(v+".to", dy+Side, dx+Side), "axes"})
 			for _, layer := range []string{"conv1", "conv2"} {
-				x = b.op("Conv", v+"."+layer, []string{x, layer + ".weight", layer + ".bias"}, intsAttr("kernel_shape", kernel, kernel))
+				x = b.op("Conv", v+"."+layer, []string{x, layer + ".weight", layer + ".bias"}, graph.IntsAttr("kernel_shape", kernel, kernel))
 				x = b.op("Relu", v+"."+layer+".relu", []string{x})
-				x = b.op("MaxPool", v+"."+layer+".pool", []string{x}, intsAttr("kernel_shape", 2, 2), intsAttr("strides", 2, 2))
+				x = b.op("MaxPool", v+"."+layer+".pool", []string{x}, graph.IntsAttr("kernel_shape", 2, 2), graph.IntsAttr("strides", 2, 2))
 			}
-			x = b.op("Gemm", v+".logits", []string{b.op("Flatten", v+".flat", []string{x}, intAttr("axis", 1)), "linear.weight", "linear.bias"})
-			looks = append(looks, b.op("Softmax", v+".probabilities", []string{x}, intAttr("axis", 1)))
+			x = b.op("Gemm", v+".logits", []string{b.op("Flatten", v+".flat", []string{x}, graph.IntAttr("axis", 1)), "linear.weight", "linear.bias"})
+			looks = append(looks, b.op("Softmax", v+".probabilities", []string{x}, graph.IntAttr("axis", 1)))
 		}
 	}
 	return looks

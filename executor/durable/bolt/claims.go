@@ -109,7 +109,7 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 				continue
 			case <-ctx.Done():
 				return nil, ctx.Err()
-			case <-s.closing:
+			case <-s.file.closing:
 				return nil, durable.ErrClosed
 			}
 		}
@@ -134,5 +134,5 @@ func (s *Store) Release(_ context.Context, id string) error {
 	if s.claims.release(id) {
 		return nil
 	}
-	return s.view(func(tx *bbolt.Tx) error { return checkOpen(tx, id) })
+	return s.file.view(func(tx *bbolt.Tx) error { return checkOpen(tx, id) })
 }

@@ -25,7 +25,7 @@ type pendingChange struct {
 
 // committer commits the changes, in the order in which they come.
 type committer struct {
-	*storeFile
+	file      *storeFile
 	changes   chan *pendingChange
 	stopped   chan struct{} // closed when commitLoop has returned
 	closeOnce sync.Once
@@ -34,7 +34,7 @@ type committer struct {
 
 // close ends commitLoop, after the commit that is under way.
 func (s *committer) close() {
-	s.closeOnce.Do(func() { close(s.closing) })
+	s.closeOnce.Do(func() { close(s.file.closing) })
 	<-s.stopped
 }
 
@@ -54,7 +54,7 @@ func (s *committer) send(ctx context.Context, c *pendingChange) error {
 		return <-c.result
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.closing:
+	case <-s.file.closing:
 		return durable.ErrClosed
 	}
 }
@@ -64,7 +64,7 @@ func (s *committer) send(ctx context.Context, c *pendingChange) error {
 func (s *committer) commitLoop() {
 	defer close(s.stopped)
 	var batch []*pendingChange
-	maxChanges := s.opt.maxChanges
+	maxChanges := s.file.opt.maxChanges
 	if maxChanges == 0 {
 		maxChanges = maxCommitChanges
 	}
@@ -72,7 +72,7 @@ func (s *committer) commitLoop() {
 		select {
 		case c := <-s.changes:
 			batch = append(batch[:0], c)
-		case <-s.closing:
+		case <-s.file.closing:
 			return
 		}
 		// Take all changes that wait. One that runs alone ends the batch.
@@ -114,8 +114,8 @@ func (s *committer) commit(batch []*pendingChange) {
 		// The commit itself failed. Unless the disk is full, the store has ended.
 		if failedIndex < 0 {
 			if !errors.Is(err, syscall.ENOSPC) {
-				s.broken = fmt.Errorf("the store %s failed and has to be opened again: %w", s.path, err)
-				s.opt.Log.Error("the store failed", "path", s.path, "error", err)
+				s.broken = fmt.Errorf("the store %s failed and has to be opened again: %w", s.file.path, err)
+				s.file.opt.Log.Error("the store failed", "path", s.file.path, "error", err)
 			}
 			s.failAll(batch, err)
 			batch = nil
@@ -149,7 +149,7 @@ func (s *committer) failAll(batch []*pendingChange, err error) {
 // commitAll commits all changes in one transaction, or none. If a change could not be applied, failedIndex is its
 // index. If the commit itself failed, it is -1.
 func (s *committer) commitAll(batch []*pendingChange) (failedIndex int, err error) {
-	tx, err := s.db.Begin(true)
+	tx, err := s.file.db.Begin(true)
 	if err != nil {
 		return -1, err
 	}

@@ -148,7 +148,7 @@ func (s *Store) check() error {
 		}
 		open[st.ID] = true
 	}
-	return s.db.View(func(tx *bbolt.Tx) error {
+	return s.file.db.View(func(tx *bbolt.Tx) error {
 		for err := range tx.Check() {
 			return err
 		}

@@ -163,11 +163,11 @@ func (s *Store) copyBuckets(source *bbolt.Tx, report *RescueReport) error {
 		}
 		entries, complete := readableEntries(b)
 		report.Partial = report.Partial || !complete
-		if err := s.db.Update(func(tx *bbolt.Tx) error { return writeEntries(tx, name, entries, report) }); err != nil {
+		if err := s.file.db.Update(func(tx *bbolt.Tx) error { return writeEntries(tx, name, entries, report) }); err != nil {
 			return err
 		}
 	}
-	return s.db.Update(func(tx *bbolt.Tx) error { return rebuildLists(tx, report) })
+	return s.file.db.Update(func(tx *bbolt.Tx) error { return rebuildLists(tx, report) })
 }
 
 // entry is a key with its value.

@@ -149,7 +149,7 @@ func TestDamagedRecordHoldsUpNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.db.Update(func(tx *bbolt.Tx) error {
+	if err := s.file.db.Update(func(tx *bbolt.Tx) error {
 		k, _ := tx.Bucket(textsBucket).Cursor().First()
 		return tx.Bucket(textsBucket).Put(bytes.Clone(k), (&textPiece{size: 3, tokens: 1, data: []byte("text")}).encode())
 	}); err != nil {

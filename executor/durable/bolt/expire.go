@@ -34,7 +34,7 @@ func (s *Store) Expire(ctx context.Context, now time.Time, retention func(class 
 			break
 		}
 	}
-	if total > 0 && s.isMostlyFree() {
+	if total > 0 && s.file.isMostlyFree() {
 		return total, s.Compact(ctx)
 	}
 	return total, nil
@@ -100,7 +100,7 @@ func (s *storeFile) isMostlyFree() bool {
 // Compact writes the file again without its free pages. Changes wait until it is done, readers only while the files
 // are exchanged.
 func (s *Store) Compact(ctx context.Context) error {
-	return s.commits.send(ctx, &pendingChange{runAlone: s.compact, result: make(chan error, 1)})
+	return s.commits.send(ctx, &pendingChange{runAlone: s.file.compact, result: make(chan error, 1)})
 }
 
 // errStaleFile is returned when the file in place is no longer the one that is open.

@@ -27,7 +27,7 @@ type Options struct {
 
 // Store is a durable.Store in a file.
 type Store struct {
-	storeFile
+	file    storeFile
 	commits committer
 	claims  claims
 }
@@ -62,10 +62,10 @@ func Open(path string, opt Options) (*Store, error) {
 	if opt.Now == nil {
 		opt.Now = durable.SteadyClock(time.Now)
 	}
-	s := &Store{storeFile: storeFile{path: path, opt: opt, closing: make(chan struct{})}}
-	s.commits = committer{storeFile: &s.storeFile, changes: make(chan *pendingChange), stopped: make(chan struct{})}
+	s := &Store{file: storeFile{path: path, opt: opt, closing: make(chan struct{})}}
+	s.commits = committer{file: &s.file, changes: make(chan *pendingChange), stopped: make(chan struct{})}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := s.create(); err != nil {
+		if err := s.file.create(); err != nil {
 			return nil, err
 		}
 	}
@@ -74,19 +74,19 @@ func Open(path string, opt Options) (*Store, error) {
 	if err := checkReadable(path); err != nil {
 		return nil, err
 	}
-	if err := s.open(); err != nil {
+	if err := s.file.open(); err != nil {
 		return nil, err
 	}
 
 	// All open records can be claimed.
-	err := s.db.View(func(tx *bbolt.Tx) error {
+	err := s.file.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(openBucket).ForEach(func(k, v []byte) error {
 			s.claims.add(decodeNumber(k), string(v))
 			return nil
 		})
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("store %s: %w", path, err), s.db.Close())
+		return nil, errors.Join(fmt.Errorf("store %s: %w", path, err), s.file.db.Close())
 	}
 	go s.commits.commitLoop()
 	return s, nil
@@ -205,10 +205,10 @@ func upgrade(tx *bbolt.Tx) error {
 // Close ends the store, after the commit that is under way. Changes that still wait fail with durable.ErrClosed.
 func (s *Store) Close() error {
 	s.commits.close()
-	s.swapMu.Lock()
-	defer s.swapMu.Unlock()
-	if err := s.db.Close(); err != nil {
-		return fmt.Errorf("store %s: %w", s.path, err)
+	s.file.swapMu.Lock()
+	defer s.file.swapMu.Unlock()
+	if err := s.file.db.Close(); err != nil {
+		return fmt.Errorf("store %s: %w", s.file.path, err)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func (s *Store) Accept(ctx context.Context, r *durable.Record) (isNew bool, err 
 		return false, err
 	}
 	h := recordHeader{class: r.Class}
-	if h.data, err = s.seal("record/"+r.ID, r.Data); err != nil {
+	if h.data, err = s.file.seal("record/"+r.ID, r.Data); err != nil {
 		return false, err
 	}
 	// Once the record is committed, it can be claimed.
@@ -47,7 +47,7 @@ func (s *Store) Accept(ctx context.Context, r *durable.Record) (isNew bool, err 
 // Append implements durable.Store: it stores a piece of an open record's text. If offset is not the length of the
 // text stored so far, it returns durable.ErrConflict.
 func (s *Store) Append(ctx context.Context, id string, offset int, text []byte, tokens int) error {
-	sealed, err := s.seal(textLocation(id, offset), text)
+	sealed, err := s.file.seal(textLocation(id, offset), text)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func textSize(tx *bbolt.Tx, id string) (int, error) {
 // Finish implements durable.Store: it stores the result of an open record and the time of its end, from which its
 // retention counts.
 func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
-	sealed, err := s.seal("end/"+id, end)
+	sealed, err := s.file.seal("end/"+id, end)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 		if err != nil {
 			return err
 		}
-		now := s.opt.Now()
+		now := s.file.opt.Now()
 		return errors.Join(tx.Bucket(endsBucket).Put([]byte(id), append(encodeNumber(uint64(now.UnixNano())), sealed...)),
 			tx.Bucket(dueBucket).Put(dueKey(h.class, now, id), []byte{}), tx.Bucket(openBucket).Delete(encodeNumber(h.seq)))
 	}, func() { s.claims.removeEnded(id) })
@@ -122,7 +122,7 @@ func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 // Get implements durable.Store: it returns the state of a record.
 func (s *Store) Get(_ context.Context, id string) (*durable.State, error) {
 	var state *durable.State
-	err := s.view(func(tx *bbolt.Tx) (err error) {
+	err := s.file.view(func(tx *bbolt.Tx) (err error) {
 		state, err = s.readState(tx, id)
 		return err
 	})
@@ -137,7 +137,7 @@ func (s *Store) readState(tx *bbolt.Tx, id string) (*durable.State, error) {
 		return nil, err
 	}
 	state := &durable.State{Record: durable.Record{ID: id, Class: h.class}}
-	if state.Data, err = s.unseal("record/"+id, h.data); err != nil {
+	if state.Data, err = s.file.unseal("record/"+id, h.data); err != nil {
 		return nil, err
 	}
 
@@ -149,7 +149,7 @@ func (s *Store) readState(tx *bbolt.Tx, id string) (*durable.State, error) {
 		if err != nil {
 			return nil, err
 		}
-		text, err := s.unseal(textLocation(id, p.offset), p.data)
+		text, err := s.file.unseal(textLocation(id, p.offset), p.data)
 		if err != nil {
 			return nil, err
 		}
@@ -169,6 +169,6 @@ func (s *Store) readState(tx *bbolt.Tx, id string) (*durable.State, error) {
 		return nil, fmt.Errorf("end of %s: %w", id, errCorrupt)
 	}
 	state.EndedAt = time.Unix(0, int64(decodeNumber(v)))
-	state.Result, err = s.unseal("end/"+id, v[8:])
+	state.Result, err = s.file.unseal("end/"+id, v[8:])
 	return state, err
 }

@@ -12,13 +12,10 @@ import (
 
 // Put implements durable.Values: it stores a value under a key, in place of an earlier one.
 func (s *Store) Put(ctx context.Context, key string, value []byte) error {
-	if err := durable.CheckKey(key); err != nil {
+	if err := durable.CheckValue(key, value); err != nil {
 		return err
 	}
-	if len(value) > durable.MaxValueBytes {
-		return fmt.Errorf("%s: %d bytes, at most %d: %w", key, len(value), durable.MaxValueBytes, durable.ErrTooLarge)
-	}
-	sealed, err := s.seal("value/"+key, value)
+	sealed, err := s.file.seal("value/"+key, value)
 	if err != nil {
 		return err
 	}
@@ -27,12 +24,12 @@ func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 
 // Value implements durable.Values: it returns the value under a key, or durable.ErrNotFound.
 func (s *Store) Value(_ context.Context, key string) (value []byte, err error) {
-	err = s.view(func(tx *bbolt.Tx) (err error) {
+	err = s.file.view(func(tx *bbolt.Tx) (err error) {
 		sealed := tx.Bucket(valuesBucket).Get([]byte(key))
 		if sealed == nil {
 			return fmt.Errorf("%s: %w", key, durable.ErrNotFound)
 		}
-		value, err = s.unseal("value/"+key, sealed)
+		value, err = s.file.unseal("value/"+key, sealed)
 		return err
 	})
 	return value, err
@@ -40,7 +37,7 @@ func (s *Store) Value(_ context.Context, key string) (value []byte, err error) {
 
 // Keys implements durable.Values: it returns the keys that begin with prefix, in order.
 func (s *Store) Keys(_ context.Context, prefix string) (keys []string, err error) {
-	err = s.view(func(tx *bbolt.Tx) error {
+	err = s.file.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(valuesBucket).Cursor()
 		for k, _ := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, _ = c.Next() {
 			keys = append(keys, string(k))

@@ -146,7 +146,7 @@ func TestTermIsWrittenAtOnce(t *testing.T) {
 // one waits.
 func TestLeaseOfAnAnswerLost(t *testing.T) {
 	a, b := pair(t, Options{AckWait: time.Minute})
-	own, other := &lease{clusterClient: &a.clusterClient, name: "own"}, &lease{clusterClient: &b.clusterClient, name: "other"}
+	own, other := &lease{client: &a.clusterClient, name: "own"}, &lease{client: &b.clusterClient, name: "other"}
 	first, err := own.acquire(t.Context())
 	if first == 0 || err != nil {
 		t.Fatalf("revision %d, %v", first, err)

@@ -22,7 +22,7 @@ const leadKey = "lead"
 // lease is a process's attempt to lead. Clocks of machines are not compared: the leader writes the key from time to
 // time, and the key is free once another process has seen it unchanged for AckWait.
 type lease struct {
-	*clusterClient
+	client       *clusterClient
 	name         string
 	term         uint64    // greater than the revision that its first write replaced
 	seenRevision uint64    // revision of the key that was seen last
@@ -57,7 +57,7 @@ func (s *clusterClient) Term(ctx context.Context) (uint64, error) {
 // Lead implements durable.Shared: it calls lead whenever no other process leads, until ctx ends. The context of
 // lead ends when another process may take over. Terms grow from leader to leader.
 func (s *clusterClient) Lead(ctx context.Context, lead func(ctx context.Context, term uint64)) error {
-	l := &lease{clusterClient: s, name: nuid.Next()}
+	l := &lease{client: s, name: nuid.Next()}
 	for {
 		startedAt := time.Now()
 		revision, err := l.acquire(ctx)
@@ -80,9 +80,9 @@ func (s *clusterClient) Lead(ctx context.Context, lead func(ctx context.Context,
 // acquire makes this process the leader if there is none, and returns the key's revision. Otherwise it returns 0.
 // Only one write can replace a revision, and later revisions are greater, so terms grow.
 func (l *lease) acquire(ctx context.Context) (revision uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, l.opt.AckWait/3)
+	ctx, cancel := context.WithTimeout(ctx, l.client.opt.AckWait/3)
 	defer cancel()
-	lastRevision, name, _, err := l.readLeader(ctx)
+	lastRevision, name, _, err := l.client.readLeader(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -91,11 +91,11 @@ func (l *lease) acquire(ctx context.Context) (revision uint64, err error) {
 	if lastRevision != l.seenRevision {
 		l.seenRevision, l.seenSince = lastRevision, time.Now()
 	}
-	if name != "" && name != l.name && time.Since(l.seenSince) < l.opt.AckWait {
+	if name != "" && name != l.name && time.Since(l.seenSince) < l.client.opt.AckWait {
 		return 0, nil
 	}
 	l.term = lastRevision + 1
-	revision, err = l.bucket.Update(ctx, leadKey, l.value(), lastRevision)
+	revision, err = l.client.bucket.Update(ctx, leadKey, l.value(), lastRevision)
 	if isConflict(err) {
 		return 0, nil
 	}
@@ -112,9 +112,9 @@ func (l *lease) hold(ctx context.Context, lastWrite time.Time, revision uint64, 
 	// Renew the key. Without a write for two thirds of AckWait, give up.
 	renewing.Go(func() {
 		defer stopLeading()
-		for time.Since(lastWrite) < l.opt.AckWait*2/3 {
+		for time.Since(lastWrite) < l.client.opt.AckWait*2/3 {
 			select {
-			case <-time.After(l.opt.AckWait / 6):
+			case <-time.After(l.client.opt.AckWait / 6):
 			case <-ctx.Done():
 				return
 			}
@@ -123,11 +123,11 @@ func (l *lease) hold(ctx context.Context, lastWrite time.Time, revision uint64, 
 			if renewed > 0 {
 				lastWrite, revision = startedAt, renewed
 			} else if err == nil {
-				l.opt.Log.Warn("another process plans now")
+				l.client.opt.Log.Warn("another process plans now")
 				return
 			}
 		}
-		l.opt.Log.Warn("this process plans no more: the queue does not answer")
+		l.client.opt.Log.Warn("this process plans no more: the queue does not answer")
 	})
 	lead(ctx)
 	stopLeading()
@@ -136,20 +136,20 @@ func (l *lease) hold(ctx context.Context, lastWrite time.Time, revision uint64, 
 	// Free the key, so that the next process need not wait.
 	releaseCtx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = l.bucket.Update(releaseCtx, leadKey, nil, revision) // if this fails, the key is free later
+	_, _ = l.client.bucket.Update(releaseCtx, leadKey, nil, revision) // if this fails, the key is free later
 }
 
 // renew writes the key again, so that others do not find it free, and returns its new revision. If another process
 // has written it, renew returns 0 without an error.
 func (l *lease) renew(ctx context.Context, revision uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.opt.AckWait/3)
+	ctx, cancel := context.WithTimeout(ctx, l.client.opt.AckWait/3)
 	defer cancel()
-	renewed, err := l.bucket.Update(ctx, leadKey, l.value(), revision)
+	renewed, err := l.client.bucket.Update(ctx, leadKey, l.value(), revision)
 	if err == nil || !isConflict(err) {
 		return renewed, err
 	}
 	// The write may have succeeded although its answer was lost.
-	lastRevision, name, term, err := l.readLeader(ctx)
+	lastRevision, name, term, err := l.client.readLeader(ctx)
 	if err != nil || name != l.name || term != l.term {
 		return 0, err
 	}

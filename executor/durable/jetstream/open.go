@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,9 +63,9 @@ const openTimeout = 30 * time.Second
 // Open connects to the servers of a URL such as nats://a:4222,nats://b:4222, and creates the stream, the consumer and
 // the bucket if they do not exist.
 func Open(ctx context.Context, url string, opt Options) (*Store, error) {
-	setDefault(&opt.Name, "inferplan")
-	setDefault(&opt.Replicas, 3)
-	setDefault(&opt.AckWait, 30*time.Second)
+	opt.Name = cmp.Or(opt.Name, "inferplan")
+	opt.Replicas = cmp.Or(opt.Replicas, 3)
+	opt.AckWait = cmp.Or(opt.AckWait, 30*time.Second)
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
@@ -86,14 +87,6 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	}
 	s.heartbeats.Go(s.sendHeartbeats)
 	return s, nil
-}
-
-// setDefault sets a field to a value if it is zero.
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // open connects to JetStream and creates what does not exist. It tries again, because a cluster that has just started

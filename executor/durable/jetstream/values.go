@@ -19,11 +19,8 @@ func bucketKey(key string) string { return "v." + strings.ReplaceAll(key, "/", "
 
 // Put implements durable.Values: it stores a value under a key, in place of an earlier one.
 func (s *Store) Put(ctx context.Context, key string, value []byte) error {
-	if err := durable.CheckKey(key); err != nil {
+	if err := durable.CheckValue(key, value); err != nil {
 		return err
-	}
-	if len(value) > durable.MaxValueBytes {
-		return fmt.Errorf("%s: %d bytes, at most %d: %w", key, len(value), durable.MaxValueBytes, durable.ErrTooLarge)
 	}
 	sealed, err := s.opt.Sealer.Seal("value/"+key, value)
 	if err != nil {

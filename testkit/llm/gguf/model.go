@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"inferplan/engine/graph"
+	"inferplan/engine"
 	"inferplan/formats/seeded"
 )
 
@@ -222,7 +222,7 @@ func half(name string, in, out int, numbers func() []float32) tensor {
 		list := numbers()
 		data := make([]byte, 0, 2*len(list))
 		for _, x := range list {
-			data = binary.LittleEndian.AppendUint16(data, graph.ToFP16(x))
+			data = binary.LittleEndian.AppendUint16(data, engine.ToFP16(x))
 		}
 		return data
 	}}

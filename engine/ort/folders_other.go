@@ -1,5 +1,0 @@
-//go:build !linux
-
-package ort
-
-func ours(string) bool { return false }
