@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that needs an NVIDIA GPU, in steps that are kept: results as JSON and as a table. Runs in the folder that
-# `make dist CUDA=1` makes, copied to a machine without compilers, and in the source tree (`make gpu-check`).
+# `make dist CUDA=1` makes, copied to a machine without compilers, and in the source tree (`make bench NAME=gpu`).
 #
 #   ./gpu-check.sh [--out FOLDER] [--limit 9m] [--steps doctor,outputs,…] [--device cuda:0|cpu] [--again] [--quick]
 #

@@ -6,5 +6,5 @@
 // how that is: a run replaces the figures of its command, and the others stay. Table is
 // the list as a table for the docs, and Show puts it between the marks in a document, so
 // that documents say what the files say. Tests hold the two against each other, and the
-// commands against the Makefile.
+// commands against scripts/bench.sh.
 package figures

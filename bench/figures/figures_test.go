@@ -1,13 +1,9 @@
 package figures_test
 
 import (
-	"cmp"
-	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -37,80 +33,6 @@ func TestDocumentsShowTheFigures(t *testing.T) {
 			if (f.Holds == figures.No || f.Holds == figures.Partly) && f.Note == "" {
 				t.Errorf("bench/%s/figures.json: %q falls short without a reason", bench, f.Claim)
 			}
-		}
-	}
-}
-
-// The command of every figure is a target of the Makefile, which uses the variable that the flags are in.
-// What is only shown has no verdict, and no claim comes twice.
-func TestCommandsAreOfTheMakefile(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	call := regexp.MustCompile(`^make ([a-z-]+)(?: ([A-Z]+)=(?:'[^']+'|[^' ]+))?$`)
-	files := 0
-	err = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Name() == "results" {
-			return cmp.Or(err, fs.SkipDir)
-		}
-		if d.Name() != "figures.json" {
-			return nil
-		}
-		files++
-		list, err := figures.Read(path)
-		claims := map[string]bool{}
-		for _, f := range list {
-			m := call.FindStringSubmatch(f.Command)
-			if m == nil {
-				t.Errorf("%s: %q: no call of make: %s", path, f.Claim, f.Command)
-				continue
-			}
-			_, rule, ok := strings.Cut(string(makefile), "\n"+m[1]+":")
-			if rule, _, _ = strings.Cut(rule, "\n\n"); !ok || m[2] != "" && !strings.Contains(rule, "$("+m[2]+")") {
-				t.Errorf("%s: %q: the Makefile has nothing like %s", path, f.Claim, f.Command)
-			}
-			if f.Asked == figures.AskedShown && f.Holds != "" {
-				t.Errorf("%s: %q: a verdict on what is only shown", path, f.Claim)
-			}
-			if claims[f.Claim] {
-				t.Errorf("%s: %q twice", path, f.Claim)
-			}
-			claims[f.Claim] = true
-		}
-		return err
-	})
-	if err != nil || files < 15 {
-		t.Errorf("%d files, %v", files, err)
-	}
-}
-
-func TestCommand(t *testing.T) {
-	for want, args := range map[string]string{
-		"make bench-x":                        "-figures f.json -n 3 -fresh",
-		"make bench-x X='-n 4'":               "-n 4 -v",
-		"make bench-x X='-all=false -gaps'":   "-gaps -all=false",
-		"make bench-x X='-only \"^a|b$$\"'":   "-only ^a|b$",
-		"make bench-x X='-n 1 -only gear'":    "-n 1 -only gear",
-		"make bench-x X='-only flow -n 2' of": "-n 2 -only gear,flow",
-	} {
-		f := flag.NewFlagSet("x", flag.ContinueOnError)
-		f.Int("n", 3, "")
-		f.String("only", "", "")
-		f.String("figures", "", "")
-		for name, value := range map[string]bool{"all": true, "gaps": false, "fresh": false, "v": false} {
-			f.Bool(name, value, "")
-		}
-		if err := f.Parse(strings.Fields(args)); err != nil {
-			t.Fatal(err)
-		}
-		var part []string
-		want, ofPart := strings.CutSuffix(want, " of")
-		if ofPart {
-			part = []string{"only", "flow"}
-		}
-		if got := figures.Command(f, "bench-x", "X", part...); got != want {
-			t.Errorf("%s: found %s, expected %s", args, got, want)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package gpucheck tries out everything that needs a GPU, in steps, and says of
 // each figure that this project promises whether the device at hand keeps it.
 //
-// `make gpu-check` and gpu-check.sh in a copied folder run it, on a
+// `make bench NAME=gpu` and gpu-check.sh in a copied folder run it, on a
 // machine that one has for minutes: the steps come in the order of their worth,
 // each runs in a process of its own under a time limit, what is done is kept
 // and not done again by the next call. On the CPU (device "cpu") the same steps

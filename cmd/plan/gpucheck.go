@@ -11,7 +11,7 @@ import (
 	"inferplan/bench/gpucheck"
 )
 
-// newGPUCheckCommand makes the verb that `make gpu-check` and gpu-check.sh start.
+// newGPUCheckCommand makes the verb that `make bench NAME=gpu` and gpu-check.sh start.
 func newGPUCheckCommand(g *globalFlags) *cobra.Command {
 	o := gpucheck.Options{}
 	var onlyCheck string

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches a headless Chromium and its driver for make page, from npm. Lock pins them. The browser is unpacked into unpacked/
+# Fetches a headless Chromium and its driver for make bench NAME=page, from npm. Lock pins them. The browser is unpacked into unpacked/
 # when it is started first, with the libraries that a bare machine lacks. No root.
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -9,6 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . third_party/lib.sh
 . third_party/versions.sh
+ORT_LIB=${INFERPLAN_ORT_LIB:-$PWD/third_party/ort/lib/libonnxruntime.so.1}
 
 name=inferplan-linux-amd64
 [ "$(uname -sm)" = "Linux x86_64" ] || fail "make dist makes $name and runs on Linux x86_64"
@@ -17,7 +18,7 @@ out=dist/$name.part
 rm -rf "$out" && mkdir -p "$out/licenses"
 
 say "building plan"
-"${GO:-go}" build -trimpath -ldflags '-s -w -linkmode external -extldflags "-static-libstdc++ -static-libgcc"' -o "$out/plan" ./cmd/plan
+go build -trimpath -ldflags '-s -w -linkmode external -extldflags "-static-libstdc++ -static-libgcc"' -o "$out/plan" ./cmd/plan
 if ldd "$out/plan" | grep -E 'libstdc\+\+|libgcc_s|libhighs'; then
   fail "plan still needs the libraries above at run time"
 fi
@@ -30,7 +31,7 @@ if [ "${CUDA:-0}" = 1 ]; then
     # Attention, mixtures of experts, quantised products: no CNN calls them. A model that does says so.
     drop=(-drop 'onnxruntime5flash|onnxruntime3llm|cutlass|multihead_attention|attention_kernel_batched')
     [ "${FULL:-0}" != 1 ] || drop=()
-    "${GO:-go}" run ./third_party/trimfatbin -keep "$SM" ${drop[@]+"${drop[@]}"} "$out/libonnxruntime_providers_cuda.so"
+    go run ./third_party/trimfatbin -keep "$SM" ${drop[@]+"${drop[@]}"} "$out/libonnxruntime_providers_cuda.so"
   else
     install -m 644 third_party/ort/lib/libonnxruntime_providers_tensorrt.so "$out/"
   fi
@@ -48,7 +49,7 @@ fi
 cp third_party/dist/README.md third_party/dist/Containerfile "$out/"
 mkdir "$out/examples" && cp -r examples/ci "$out/examples/"
 # Ours, and that of every part by others.
-GO="${GO:-go}" scripts/notices.sh check
+scripts/notices.sh check
 install -m 644 LICENSE NOTICE "$out/"
 install -m 644 third_party/licenses/NOTICES.txt "$out/licenses/"
 

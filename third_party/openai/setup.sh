@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches the OpenAI clients for make openai: npm openai here, Go openai-go into the module cache. Lock and go.sum pin them.
+# Fetches the OpenAI clients for make bench NAME=openai: npm openai here, Go openai-go into the module cache. Lock and go.sum pin them.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../lib.sh
@@ -10,4 +10,4 @@ if [ ! -d node_modules/openai ] || ! cmp -s package-lock.json node_modules/.of-l
   retry 3 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2 || fail "npm ci in third_party/openai did not succeed"
   cp package-lock.json node_modules/.of-lock
 fi
-(cd go && retry 3 "${GO:-go}" mod download) || fail "go mod download in third_party/openai/go did not succeed"
+(cd go && retry 3 go mod download) || fail "go mod download in third_party/openai/go did not succeed"

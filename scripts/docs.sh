@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Makes again what documents show of the code: the reference of the command line and the notices of parts by others.
+# `make docs` calls it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+go test -vet=off -count=1 ./cmd/plan -run '^TestReference$' -record-guards
+scripts/notices.sh
