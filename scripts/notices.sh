@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes third_party/licenses/NOTICES.txt: every part by others that `make dist` ships, with its version, its licence
-# and the texts that come with it. The Go modules are those whose packages are linked into plan on Linux; their texts
+# and the texts that come with it. The Go modules are those whose packages are linked into plan and the check of a GPU on Linux; their texts
 # are read from the module cache. The texts of the other parts stand in third_party/licenses. Needs no network once the
 # modules are there, and gives the same bytes on every machine.
 #   scripts/notices.sh          writes the file
@@ -53,7 +53,7 @@ licence_of() {
 
 # The modules, and the folders of the packages that are linked: a package may carry a licence of its own.
 GOFLAGS=-buildvcs=false GOWORK=off GOPROXY=off GOOS=linux GOARCH=amd64 CGO_ENABLED=1 go list -deps \
-  -f '{{with .Module}}{{if not .Main}}{{.Path}}|{{.Version}}|{{.Dir}}{{end}}{{end}}|{{.Dir}}' ./cmd/plan > "$work/packages" ||
+  -f '{{with .Module}}{{if not .Main}}{{.Path}}|{{.Version}}|{{.Dir}}{{end}}{{end}}|{{.Dir}}' ./cmd/plan ./bench/gpu > "$work/packages" ||
   fail "the modules are not all in the module cache; go mod download fetches them"
 grep -v '^|' "$work/packages" | sort -u > "$work/linked"
 
