@@ -41,7 +41,7 @@ openai      | openai          | -                              | env INFERPLAN_O
 page        | chromium        | -                              | env INFERPLAN_CHROMIUM=$PWD/third_party/chromium go test -count=1 -v -run TestQueuePageInBrowser ./executor | the page of the queues in a headless Chromium
 race        | setup           | -                              | scripts/test.sh race | every test under the race detector, an hour for all (PKGS)
 pure        | -               | -                              | scripts/test.sh pure | tests that need neither native libraries nor set-up
-explore     | setup           | -                              | scripts/test.sh explore | property tests with new seeds, 1,000 draws (-rapid.checks, PKGS)
+explore     | setup           | -                              | scripts/test.sh explore | property tests with new seeds, 1,000 draws (-rapid.checks=N, PKGS)
 fuzz        | setup           | -                              | scripts/test.sh fuzz | every fuzz target for a minute (-fuzztime, PKGS)
 first-verdict | dist          | -                              | scripts/first-verdict.sh | seconds from the archive of dist to a verdict, without a compiler
 notices     | -               | -                              | scripts/notices.sh | licences of what is linked and shipped, in third_party/licenses

@@ -3,7 +3,7 @@
 #   all      vet and every test, with the race detector where goroutines meet (default); always on all packages
 #   race     every test under the race detector; an hour for all packages
 #   pure     the packages that need neither HiGHS nor ONNX Runtime, without cgo and without set-up
-#   explore  property tests with a new seed each, 1,000 draws (-rapid.checks)
+#   explore  property tests with a new seed each, 1,000 draws (-rapid.checks=N)
 #   fuzz     every fuzz target for a minute (-fuzztime)
 #   micro    Go benchmarks with allocations, chosen by the variable BENCH
 # race, explore, fuzz and micro take their packages from the variable PKGS (default: all).
@@ -61,7 +61,7 @@ pure)
 explore)
   drawing=$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' "${packages[@]}") || exit 1
   for package in $(awk '/ pgregory\.net\/rapid( |$)/{print $1}' <<<"$drawing"); do
-    nice -n 19 go test -count=1 -timeout 12h -rapid.checks 1000 ${flags[@]+"${flags[@]}"} "$package" || bad=1
+    nice -n 19 go test -count=1 -timeout 12h "$package" -rapid.checks=1000 ${flags[@]+"${flags[@]}"} || bad=1 # flags of rapid come last
   done ;;
 fuzz)
   for package in $(go list "${packages[@]}"); do
