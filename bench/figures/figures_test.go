@@ -111,6 +111,7 @@ func TestRender(t *testing.T) {
 		{Claim: "median of a", Measured: .0123456, Unit: "share", Interval: &[2]float64{.01, .02}},
 		{Claim: "median", Measured: 90, Unit: "s"},
 		{Claim: "a | b", Measured: 3},
+		{Claim: "c --d", Measured: 4},
 	}
 	render := func(text string) (string, error) {
 		return figures.Render(text, func(bench string) ([]figures.Figure, error) {
@@ -125,6 +126,7 @@ func TestRender(t *testing.T) {
 		"| <!-- x/y: median -->1 s<!-- end -->, 2 |":                                              "| <!-- x/y: median -->90 s<!-- end -->, 2 |",
 		"<!-- x/y: of a → {1*100} % ({low 0*100} to {high 0*100}) --><!-- end -->":                "<!-- x/y: of a → {1*100} % ({low 0*100} to {high 0*100}) -->1.2 % (1 to 2)<!-- end -->",
 		"<!-- x/y: median → {1/60} minutes -->?<!-- end --> <!-- x/y: of a → {0} --><!-- end -->": "<!-- x/y: median → {1/60} minutes -->1.5 minutes<!-- end --> <!-- x/y: of a → {0} -->0<!-- end -->",
+		"<!-- x/y: of a → {+1*100} --><!-- end -->":                                               "<!-- x/y: of a → {+1*100} -->+1.2<!-- end -->",
 		"<!-- a comment --> text":                                                                 "<!-- a comment --> text",
 		"<!-- figures of bench/x/y -->\nold\n<!-- end of figures -->\n":                           "<!-- figures of bench/x/y -->\n" + figures.Table(list) + "<!-- end of figures -->\n",
 	} {
@@ -135,7 +137,7 @@ func TestRender(t *testing.T) {
 			t.Errorf("made again: %s, expected %s", found, want)
 		}
 	}
-	for _, text := range []string{"<!-- x/y: m -->1<!-- end -->", "<!-- x/y: none -->1<!-- end -->", "<!-- x: median -->1<!-- end -->", "<!-- x/y: a | b → {low 1} -->1<!-- end -->"} {
+	for _, text := range []string{"<!-- x/y: m -->1<!-- end -->", "<!-- x/y: none -->1<!-- end -->", "<!-- x/y: c --d -->1<!-- end -->", "<!-- x: median -->1<!-- end -->", "<!-- x/y: a | b → {low 1} -->1<!-- end -->"} {
 		if found, err := render(text); err == nil {
 			t.Errorf("%s is taken: %s", text, found)
 		}

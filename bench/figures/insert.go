@@ -10,10 +10,10 @@ import (
 
 // insertion is a place in the prose of a document for a figure: <!-- BENCH: WORDS -->1.2 s<!-- end -->. The words are the figure's claim, or words
 // that only its claim has. A format may follow an arrow, as in <!-- scale: re-plan → {2} s of CPU -->. A field is {DIGITS}, the measured value with so
-// many digits behind the point; {DIGITS*100} and {DIGITS/60} scale it, and {low DIGITS} and {high DIGITS} are the ends of its interval.
+// many digits behind the point, {+DIGITS} with its sign; {DIGITS*100} and {DIGITS/60} scale it, and {low DIGITS} and {high DIGITS} are the ends of its interval.
 var (
 	insertion = regexp.MustCompile(`<!-- ([a-z/-]+): ([^→\n]+?)( → [^\n]*?)? -->([^<]*)<!-- end -->`)
-	field     = regexp.MustCompile(`\{(low |high )?(\d)(?:([*/])(\d+))?\}`)
+	field     = regexp.MustCompile(`\{(low |high )?(\+?)(\d)(?:([*/])(\d+))?\}`)
 )
 
 // Render returns a document with all its tables and insertions made from figures, which list returns by bench. Words that no claim or
@@ -52,6 +52,9 @@ var tables = regexp.MustCompile(`(?s)<!-- figures of bench/([a-z/-]+) -->\n.*?<!
 
 // findClaim returns the figure whose claim is the words, or the only one whose claim has them.
 func findClaim(list []Figure, words string) (found *Figure, err error) {
+	if strings.Contains(words, "--") {
+		return nil, errors.New("words with -- end the comment in some readers of Markdown")
+	}
 	count := 0
 	for i := range list {
 		if list[i].Claim == words {
@@ -83,15 +86,15 @@ func (f *Figure) format(format string) (string, error) {
 		} else if m[1] == "high " {
 			v = f.Interval[1]
 		}
-		factor, _ := strconv.ParseFloat(m[4], 64) // digits, or nothing
-		switch m[3] {
+		factor, _ := strconv.ParseFloat(m[5], 64) // digits, or nothing
+		switch m[4] {
 		case "*":
 			v *= factor
 		case "/":
 			v /= factor
 		}
-		digits, _ := strconv.Atoi(m[2])
-		return strconv.FormatFloat(v, 'f', digits, 64)
+		digits, _ := strconv.Atoi(m[3])
+		return fmt.Sprintf("%"+m[2]+".*f", digits, v)
 	}), err
 }
 
