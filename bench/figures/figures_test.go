@@ -92,6 +92,9 @@ var converted = map[string][]string{
 
 // A number with a unit is made from a figure, or it is a setting.
 func TestNumbersAreMadeFromFigures(t *testing.T) {
+	if len(converted) < 5 {
+		t.Errorf("%d documents are converted, five were", len(converted))
+	}
 	for path, settings := range converted {
 		for _, number := range figures.Prose(read(t, path)) {
 			if i := slices.Index(settings, number); i >= 0 {
