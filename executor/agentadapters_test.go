@@ -176,7 +176,7 @@ func TestAdaptersOfTwoModels(t *testing.T) {
 // on its own, as completions and as chats.
 func TestLlamaAdapterWritesOtherText(t *testing.T) {
 	if os.Getenv("INFERPLAN_LLM") == "" {
-		t.Skip("make e2e-llm runs the tests with a real server")
+		t.Skip("make bench NAME=e2e-llm runs the tests with a real server")
 	}
 	tiny := gguf.Tiny(llamatest.TinyA, 1)
 	var files []string

@@ -18,12 +18,12 @@ import (
 )
 
 // The page of the queues in a real browser: it shows instances and groups, follows what
-// happens without being loaded again, and has no errors. make page sets the browser up
+// happens without being loaded again, and has no errors. make bench NAME=page sets the browser up
 // and names its folder.
 func TestQueuePageInBrowser(t *testing.T) {
 	dir := os.Getenv("INFERPLAN_CHROMIUM")
 	if dir == "" {
-		t.Skip("INFERPLAN_CHROMIUM is not set: make page runs this")
+		t.Skip("INFERPLAN_CHROMIUM is not set: make bench NAME=page runs this")
 	}
 	plan := completePlan(queuePlan(2, 1, time.Minute, "a"))
 	path := filepath.Join(t.TempDir(), "plan.json")

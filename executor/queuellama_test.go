@@ -22,7 +22,7 @@ import (
 func llamaDesk(t *testing.T, plan *formats.Plan, slots int, change func(*Options)) (*desk, []*llamatest.Server) {
 	t.Helper()
 	if os.Getenv("INFERPLAN_LLM") == "" {
-		t.Skip("make e2e-llm runs the tests with a real server")
+		t.Skip("make bench NAME=e2e-llm runs the tests with a real server")
 	}
 	d := &desk{t: t}
 	o := Options{CoreOptions: CoreOptions{Log: shownLog(t)}}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A chat, end to end, on this machine: measure a running llama-server, solve for the rates that
 # keep the SLOs on first tokens and on the time per token, simulate, serve, drive the server with
-# the same requests, and print what was promised against what was measured. `make chat` calls it.
+# the same requests, and print what was promised against what was measured. `make bench NAME=chat` calls it.
 # CHAT_LOAD, CHAT_DURATION, CHAT_BUDGET, CHAT_PORT and CHAT_DIR change what is done.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Independent clients against a running server: curl (REST, JSON and binary),
 # grpcurl (health, reflection, ModelInfer), hey (load). Every answer is
-# asserted. `make e2e` calls it after the build; curl comes from the distribution
+# asserted. `make bench NAME=e2e` calls it after the build; curl comes from the distribution
 # where it is missing, the Go clients from the module proxy.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -3,7 +3,7 @@
 # this machine, real models, open-loop load. The wire between them is cut and
 # mended, then the other host's process is killed and started again. Checks that
 # every request has exactly one answer, and tells how long service was degraded.
-# Writes hosts.json beside the table. `make hosts` calls it. Needs root for the
+# Writes hosts.json beside the table. `make bench NAME=hosts` calls it. Needs root for the
 # namespaces; without, it says so and plays the second part over loopback.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)

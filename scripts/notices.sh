@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes third_party/licenses/NOTICES.txt: every part by others that `make dist` ships, with its version, its licence
-# and the texts that come with it. The Go modules are those whose packages are linked into plan on Linux; their texts
+# and the texts that come with it. The Go modules are those whose packages are linked into plan and the check of a GPU on Linux; their texts
 # are read from the module cache. The texts of the other parts stand in third_party/licenses. Needs no network once the
 # modules are there, and gives the same bytes on every machine.
 #   scripts/notices.sh          writes the file
@@ -52,8 +52,8 @@ licence_of() {
 }
 
 # The modules, and the folders of the packages that are linked: a package may carry a licence of its own.
-GOFLAGS=-buildvcs=false GOWORK=off GOPROXY=off GOOS=linux GOARCH=amd64 CGO_ENABLED=1 "${GO:-go}" list -deps \
-  -f '{{with .Module}}{{if not .Main}}{{.Path}}|{{.Version}}|{{.Dir}}{{end}}{{end}}|{{.Dir}}' ./cmd/plan > "$work/packages" ||
+GOFLAGS=-buildvcs=false GOWORK=off GOPROXY=off GOOS=linux GOARCH=amd64 CGO_ENABLED=1 go list -deps \
+  -f '{{with .Module}}{{if not .Main}}{{.Path}}|{{.Version}}|{{.Dir}}{{end}}{{end}}|{{.Dir}}' ./cmd/plan ./bench/gpu > "$work/packages" ||
   fail "the modules are not all in the module cache; go mod download fetches them"
 grep -v '^|' "$work/packages" | sort -u > "$work/linked"
 
@@ -140,6 +140,6 @@ END
 if [ "${1:-}" = check ]; then
   cmp -s "$work/new" "$file" && exit 0
   diff -u --label "$file" --label current "$file" "$work/new" | head -n 40 >&2 || true
-  fail "$file is not current; run make notices and commit what it writes"
+  fail "$file is not current; run make bench NAME=notices and commit what it writes"
 fi
 cp "$work/new" "$file"

@@ -2,7 +2,7 @@
 # Retrieval-augmented generation, end to end, on this machine: an embedder by ONNX Runtime, the
 # nearest passages of a file, and a generator on a running llama-server. Both are measured and
 # planned, and the application is simulated, served and driven with the same requests; what was
-# promised is printed against what was measured. `make rag` calls it.
+# promised is printed against what was measured. `make bench NAME=rag` calls it.
 # RAG_LOAD, RAG_DURATION, RAG_BUDGET, RAG_PORT and RAG_DIR change what is done.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,7 +1,7 @@
 // Command bench-attack attacks `plan` from outside: real processes on loopback, whose
 // exit codes, memory and CPU time the kernel counts. Each part takes a way in which a
 // cheap client, a bad file or a fault could take the service down, does it many times,
-// and makes figures of what came of it. `make attack` and `make soak` call it; a short
+// and makes figures of what came of it. `make bench NAME=attack` and `make bench NAME=soak` call it; a short
 // form is part of `make test`.
 //
 //	requests   mutants of REST requests and gRPC calls, with and without the token

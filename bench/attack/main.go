@@ -130,9 +130,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		a.printf("%s\n%s took %v\n\n", figures.Table(list), p.name, time.Since(began).Round(time.Second))
 		errs = append(errs, failed(list))
 		if *file != "" {
-			command := figures.Command(f, "attack", "ATTACK", "parts", p.name)
+			command := figures.Command(f, "attack", "parts", p.name)
 			if p.name == "soak" {
-				command = fmt.Sprintf("make soak SOAK=%v", a.soak)
+				command = fmt.Sprintf("make bench NAME=soak ARGS='-soak %v'", a.soak)
 			}
 			errs = append(errs, figures.Put(*file, command, list...))
 		}

@@ -105,7 +105,7 @@ func (o *options) parse(args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	o.command = func(part string) string { return figures.Command(f, "bench-digits", "DIGITS", "parts", part) }
+	o.command = func(part string) string { return figures.Command(f, "digits", "parts", part) }
 	for _, text := range strings.Split(*peaks, ",") {
 		peak, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(peak > 0) {

@@ -1,6 +1,6 @@
 // Command dyorc measures how dynamic workflows are served: DyOrc, as published
 // and as repaired, against greedy, round-robin, static and reactive placement, in
-// the simulator (make bench-dyorc).
+// the simulator (make bench NAME=dyorc).
 //
 // Applications and fleets are those of testkit/workflows. Arrivals are two hours of
 // the Azure Functions trace of 2019 (minutes 600 to 719 of its second day), whose

@@ -97,7 +97,7 @@ func run() error {
 			return fmt.Errorf("table %s: %w", m.name, err)
 		}
 		if *file != "" {
-			if err := figures.Put(*file, figures.Command(flag.CommandLine, "bench-dyorc", "DYORC", "tables", m.name), b.figures...); err != nil {
+			if err := figures.Put(*file, figures.Command(flag.CommandLine, "dyorc", "tables", m.name), b.figures...); err != nil {
 				return err
 			}
 		}

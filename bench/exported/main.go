@@ -35,7 +35,7 @@ func main() {
 	f.DurationVar(&o.patience, "patience", 20*time.Minute, "time after which a command is stopped")
 	f.BoolVar(&o.drives, "drive", false, "instead of asking each model once, drive ten at the rates that their plans state; on a quiet machine")
 	err := f.Parse(os.Args[1:])
-	o.call = figures.Command(f, "bench-exported", "EXPORTED")
+	o.call = figures.Command(f, "exported")
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}

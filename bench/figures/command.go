@@ -14,10 +14,9 @@ var plain = regexp.MustCompile(`^[\w./,:=+^%@-]+$`)
 // aside are flags that say where things are and how a run goes, not what is measured.
 var aside = strings.Fields("apart cost cpuprofile data dir doc family figures fresh jobs json keep kept-by llama o patience picture plan plots results root scratch steps third-party v verify workers")
 
-// Command returns how a part of a run is measured again: the target of the Makefile, and in its
-// variable the flags of the part (names and values in turns) and those that were given with other
-// values than by default.
-func Command(f *flag.FlagSet, target, variable string, part ...string) string {
+// Command returns how a part of a run is measured again: the name of the instrument in scripts/bench.sh, the flags
+// of the part (names and values in turns) and those that were given with other values than by default.
+func Command(f *flag.FlagSet, name string, part ...string) string {
 	var flags []string
 	said := map[string]bool{}
 	add := func(name, value string) {
@@ -43,7 +42,7 @@ func Command(f *flag.FlagSet, target, variable string, part ...string) string {
 		}
 	})
 	if flags == nil {
-		return "make " + target
+		return "make bench NAME=" + name
 	}
-	return fmt.Sprintf("make %s %s='%s'", target, variable, strings.Join(flags, " "))
+	return fmt.Sprintf("make bench NAME=%s ARGS='%s'", name, strings.Join(flags, " "))
 }

@@ -4,7 +4,9 @@
 //
 // A bench calls Put with all that a run has measured with a command, and Command says
 // how that is: a run replaces the figures of its command, and the others stay. Table is
-// the list as a table for the docs, and Show puts it between the marks in a document, so
-// that documents say what the files say. Tests hold the two against each other, and the
-// commands against the Makefile.
+// the list as a table for the docs, and Show puts it between the marks in a document. Render
+// makes all tables and single figures of a document, so that documents say what the files say. Tests hold the two against each other, and the
+// commands against scripts/bench.sh.
+//
+// figures.json in this folder has figures that were read from what a command printed, for commands that write no file.
 package figures

@@ -139,7 +139,7 @@ func Put(path, command string, measured ...Figure) error {
 }
 
 // commit is the commit from which the running program was built, with -dirty where files differed
-// from it: the linker's flag -X sets it (see the Makefile).
+// from it: the linker's flag -X sets it (scripts/bench.sh).
 var commit string
 
 // here is the commit and the machine in words.

@@ -1,34 +1,73 @@
 package figures_test
 
 import (
-	"cmp"
+	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"inferplan/bench/figures"
 )
 
-// Documents say what the files say.
+var writeDocs = flag.Bool("write-docs", false, "make tables and insertions of documents again")
+
+// documents are all documents that may show figures.
+func documents(t *testing.T) (paths []string) {
+	t.Helper()
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/benchmarks/*.md", "examples/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, found...)
+	}
+	if len(paths) < 25 {
+		t.Fatalf("%d documents", len(paths))
+	}
+	return paths
+}
+
+// Documents say what the files say. `make docs` makes them say it.
 func TestDocumentsShowTheFigures(t *testing.T) {
+	shown := 0
+	for _, path := range documents(t) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := figures.Render(string(text), func(bench string) ([]figures.Figure, error) {
+			shown++
+			list, err := figures.Read(filepath.Join("..", bench, "figures.json"))
+			if err == nil && len(list) == 0 {
+				err = fmt.Errorf("bench/%s has no figures", bench)
+			}
+			return list, err
+		})
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		} else if made == string(text) {
+			continue
+		} else if !*writeDocs {
+			t.Errorf("%s does not show what the files say: make docs", path)
+		} else if err := os.WriteFile(path, []byte(made), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+	if shown < 60 {
+		t.Errorf("%d figures and tables are shown", shown)
+	}
+}
+
+// Tables of figures have all columns, and a reason for what falls short.
+func TestShownTablesAreComplete(t *testing.T) {
 	for _, bench := range []string{"attack", "exported"} {
-		document := filepath.Join("..", "..", "docs", "benchmarks", bench+".md")
 		list, err := figures.Read(filepath.Join("..", bench, "figures.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		table, ok := figures.Shown(string(text), bench)
-		if want := figures.Table(list); !ok || len(list) == 0 || table != want {
-			t.Errorf("%s does not show bench/%s/figures.json; expected\n%s", document, bench, want)
+		if err != nil || len(list) == 0 {
+			t.Fatalf("%d figures, %v", len(list), err)
 		}
 		for _, f := range list {
 			if f.Claim == "" || f.Source == "" || f.Command == "" || f.Commit == "" || f.Machine == "" {
@@ -41,77 +80,77 @@ func TestDocumentsShowTheFigures(t *testing.T) {
 	}
 }
 
-// The command of every figure is a target of the Makefile, which uses the variable that the flags are in.
-// What is only shown has no verdict, and no claim comes twice.
-func TestCommandsAreOfTheMakefile(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
-	if err != nil {
-		t.Fatal(err)
+// converted are the documents whose measured numbers are all made from figures, each with the settings and limits in its prose that have a unit.
+// The list only grows.
+var converted = map[string][]string{
+	"README.md":                   {"80 %"},                        // load of the demo
+	"docs/benchmarks.md":          {"24 GiB", "3 %", "1 %", "3 %"}, // memory of the machine; gaps asked for
+	"docs/benchmarks/attack.md":   {"2 MB", "60 MB", "30 s", "256 MiB", "100 ms", "64 KiB", "1 KiB"},
+	"docs/benchmarks/exported.md": {"3 GiB", "30 s"},
+	"docs/benchmarks/verdicts.md": {"10 s", ".3 s", "10 s", "80 hours"},
+}
+
+// A number with a unit is made from a figure, or it is a setting.
+func TestNumbersAreMadeFromFigures(t *testing.T) {
+	if len(converted) < 5 {
+		t.Errorf("%d documents are converted, five were", len(converted))
 	}
-	call := regexp.MustCompile(`^make ([a-z-]+)(?: ([A-Z]+)=(?:'[^']+'|[^' ]+))?$`)
-	files := 0
-	err = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Name() == "results" {
-			return cmp.Or(err, fs.SkipDir)
+	for path, settings := range converted {
+		for _, number := range figures.Prose(read(t, path)) {
+			if i := slices.Index(settings, number); i >= 0 {
+				settings = slices.Delete(settings, i, i+1)
+			} else {
+				t.Errorf("%s: %q stands in the prose: insert a figure (bench/figures/insert.go), or name it as a setting here", path, number)
+			}
 		}
-		if d.Name() != "figures.json" {
-			return nil
+		for _, number := range settings {
+			t.Errorf("%s: no setting of %q", path, number)
 		}
-		files++
-		list, err := figures.Read(path)
-		claims := map[string]bool{}
-		for _, f := range list {
-			m := call.FindStringSubmatch(f.Command)
-			if m == nil {
-				t.Errorf("%s: %q: no call of make: %s", path, f.Claim, f.Command)
-				continue
-			}
-			_, rule, ok := strings.Cut(string(makefile), "\n"+m[1]+":")
-			if rule, _, _ = strings.Cut(rule, "\n\n"); !ok || m[2] != "" && !strings.Contains(rule, "$("+m[2]+")") {
-				t.Errorf("%s: %q: the Makefile has nothing like %s", path, f.Claim, f.Command)
-			}
-			if f.Asked == figures.AskedShown && f.Holds != "" {
-				t.Errorf("%s: %q: a verdict on what is only shown", path, f.Claim)
-			}
-			if claims[f.Claim] {
-				t.Errorf("%s: %q twice", path, f.Claim)
-			}
-			claims[f.Claim] = true
-		}
-		return err
-	})
-	if err != nil || files < 15 {
-		t.Errorf("%d files, %v", files, err)
 	}
 }
 
-func TestCommand(t *testing.T) {
-	for want, args := range map[string]string{
-		"make bench-x":                        "-figures f.json -n 3 -fresh",
-		"make bench-x X='-n 4'":               "-n 4 -v",
-		"make bench-x X='-all=false -gaps'":   "-gaps -all=false",
-		"make bench-x X='-only \"^a|b$$\"'":   "-only ^a|b$",
-		"make bench-x X='-n 1 -only gear'":    "-n 1 -only gear",
-		"make bench-x X='-only flow -n 2' of": "-n 2 -only gear,flow",
+func TestRender(t *testing.T) {
+	list := []figures.Figure{
+		{Claim: "median of a", Measured: .0123456, Unit: "share", Interval: &[2]float64{.01, .02}},
+		{Claim: "median", Measured: 90, Unit: "s"},
+		{Claim: "a | b", Measured: 3},
+		{Claim: "c --d", Measured: 4},
+	}
+	render := func(text string) (string, error) {
+		return figures.Render(text, func(bench string) ([]figures.Figure, error) {
+			if bench != "x/y" {
+				return nil, errors.New("no such bench")
+			}
+			return list, nil
+		})
+	}
+	for text, want := range map[string]string{
+		"<!-- x/y: of a -->old<!-- end -->":                                                       "<!-- x/y: of a -->0.01235 share<!-- end -->",
+		"| <!-- x/y: median -->1 s<!-- end -->, 2 |":                                              "| <!-- x/y: median -->90 s<!-- end -->, 2 |",
+		"<!-- x/y: of a → {1*100} % ({low 0*100} to {high 0*100}) --><!-- end -->":                "<!-- x/y: of a → {1*100} % ({low 0*100} to {high 0*100}) -->1.2 % (1 to 2)<!-- end -->",
+		"<!-- x/y: median → {1/60} minutes -->?<!-- end --> <!-- x/y: of a → {0} --><!-- end -->": "<!-- x/y: median → {1/60} minutes -->1.5 minutes<!-- end --> <!-- x/y: of a → {0} -->0<!-- end -->",
+		"<!-- x/y: of a → {+1*100} --><!-- end -->":                                               "<!-- x/y: of a → {+1*100} -->+1.2<!-- end -->",
+		"<!-- a comment --> text":                                                                 "<!-- a comment --> text",
+		"<!-- figures of bench/x/y -->\nold\n<!-- end of figures -->\n":                           "<!-- figures of bench/x/y -->\n" + figures.Table(list) + "<!-- end of figures -->\n",
 	} {
-		f := flag.NewFlagSet("x", flag.ContinueOnError)
-		f.Int("n", 3, "")
-		f.String("only", "", "")
-		f.String("figures", "", "")
-		for name, value := range map[string]bool{"all": true, "gaps": false, "fresh": false, "v": false} {
-			f.Bool(name, value, "")
+		if found, err := render(text); err != nil || found != want {
+			t.Errorf("%s: found %s, expected %s (%v)", text, found, want, err)
 		}
-		if err := f.Parse(strings.Fields(args)); err != nil {
-			t.Fatal(err)
+		if found, _ := render(want); found != want {
+			t.Errorf("made again: %s, expected %s", found, want)
 		}
-		var part []string
-		want, ofPart := strings.CutSuffix(want, " of")
-		if ofPart {
-			part = []string{"only", "flow"}
+	}
+	for _, text := range []string{"<!-- x/y: m -->1<!-- end -->", "<!-- x/y: none -->1<!-- end -->", "<!-- x/y: c --d -->1<!-- end -->", "<!-- x: median -->1<!-- end -->", "<!-- x/y: a | b → {low 1} -->1<!-- end -->"} {
+		if found, err := render(text); err == nil {
+			t.Errorf("%s is taken: %s", text, found)
 		}
-		if got := figures.Command(f, "bench-x", "X", part...); got != want {
-			t.Errorf("%s: found %s, expected %s", args, got, want)
-		}
+	}
+}
+
+func TestProse(t *testing.T) {
+	text := "It takes 1.5 s, or 20 % of <!-- x: a -->3 ms<!-- end -->, of 5 devices.\n| at most 7 s | .5 MiB, [8 s](a-9-s) |\n\n    sleep 10s\n\n`--for 11 s`\n```\n12 s\n```\n1,300 rps.\n"
+	if found, want := figures.Prose(text), []string{"1.5 s", "20 %", ".5 MiB", "8 s", "1,300 rps"}; !slices.Equal(found, want) {
+		t.Errorf("found %q, expected %q", found, want)
 	}
 }
 

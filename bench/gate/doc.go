@@ -19,5 +19,5 @@
 //	profiles.go  the profiles: reading, adding, scaling
 //	verdicts.go  pairs and draws before the gate
 //
-//	make bench-gate
+//	make bench NAME=gate
 package main

@@ -29,7 +29,7 @@ func main() {
 	f.BoolVar(&o.world.told, "v", false, "say why the gate fails")
 	f.StringVar(&o.figures, "figures", "", "file for the figures as JSON")
 	err := f.Parse(os.Args[1:])
-	o.command = figures.Command(f, "bench-gate", "GATE")
+	o.command = figures.Command(f, "gate")
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return

@@ -1,5 +1,5 @@
 // Command bench-gear makes the tables that hold gear plans against their
-// baselines (CascadeServe, figures 7 to 12). `make bench-gear` runs it.
+// baselines (CascadeServe, figures 7 to 12). `make bench NAME=gear` runs it.
 //
 // Everything is simulated. A run is one system on one stream of arrivals; runs
 // are kept in results.jsonl of the output folder as they end, and a second start

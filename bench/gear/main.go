@@ -41,7 +41,7 @@ type bench struct {
 
 // figure notes what a table shows of a family.
 func (b *bench) figure(f figures.Figure, table string, of *published.Family) {
-	f.Command = figures.Command(b.flags, "bench-gear", "GEAR", "tables", table, "families", strings.Fields(strings.ReplaceAll(of.Name, ",", ""))[0])
+	f.Command = figures.Command(b.flags, "gear", "tables", table, "families", strings.Fields(strings.ReplaceAll(of.Name, ",", ""))[0])
 	b.adding.Lock()
 	defer b.adding.Unlock()
 	b.figures = append(b.figures, f)
@@ -174,12 +174,12 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	}
 	if b.heldOut.plans > 0 {
 		all := b.heldOut.figure(b.draws)
-		all.Command = figures.Command(f, "bench-gear", "GEAR", "tables", "heldout")
+		all.Command = figures.Command(f, "gear", "tables", "heldout")
 		b.figures = append(b.figures, all)
 	}
 	if b.judged.with.near > 0 {
 		all := b.judged.figure(b.draws)
-		all.Command = figures.Command(f, "bench-gear", "GEAR", "tables", "thirds")
+		all.Command = figures.Command(f, "gear", "tables", "thirds")
 		b.figures = append(b.figures, all)
 	}
 	slices.SortStableFunc(b.figures, func(a, b figures.Figure) int { return cmp.Compare(a.Command, b.Command) })

@@ -15,5 +15,5 @@
 //	judge.go   the verdict on a verdict
 //	refusals.go  what the answers to problems of language models take, beside solving what is nearest
 //
-//	make bench-infeasible
+//	make bench NAME=infeasible
 package main

@@ -47,7 +47,7 @@ func main() {
 	f.IntVar(&o.refusals, "refusals", 0, "measure instead what the answers to so many queue problems without a plan take")
 	f.StringVar(&o.profile, "cpuprofile", "", "file for a profile of the processor, for go tool pprof")
 	err := f.Parse(os.Args[1:])
-	o.command = figures.Command(f, "bench-infeasible", "INFEASIBLE")
+	o.command = figures.Command(f, "infeasible")
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}

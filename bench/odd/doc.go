@@ -6,5 +6,5 @@
 //	run.go    plan solve as a process, with what it used
 //	main.go   flags, the table and the figures
 //
-//	make bench-odd
+//	make bench NAME=odd
 package main

@@ -36,7 +36,7 @@ func main() {
 	f.IntVar(&o.atOnce, "at-once", 1, "instances that are solved at once")
 	f.BoolVar(&o.verbose, "v", false, "a line for each instance")
 	err := f.Parse(os.Args[1:])
-	o.command = figures.Command(f, "bench-odd", "ODD")
+	o.command = figures.Command(f, "odd")
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}

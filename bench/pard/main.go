@@ -72,7 +72,7 @@ func parse(args []string) (flags, error) {
 	if set.NArg() > 0 || f.seeds < 1 {
 		return f, fmt.Errorf("arguments %v and %d seeds, expected none and at least one", set.Args(), f.seeds)
 	}
-	f.command = func(parts string) string { return figures.Command(set, "bench-pard", "PARD", "parts", parts) }
+	f.command = func(parts string) string { return figures.Command(set, "pard", "parts", parts) }
 	return f, nil
 }
 

@@ -6,6 +6,6 @@
 //	record.go  a solve and its figures, in a file for later runs
 //	judge.go   a table of this run against an earlier one, and the cases that are worse
 //
-//	make bench-plans PLANS="-keep bench/plans/results/before.json"
-//	make bench-plans PLANS="-against bench/plans/results/before.json"
+//	make bench NAME=plans ARGS="-keep bench/plans/results/before.json"
+//	make bench NAME=plans ARGS="-against bench/plans/results/before.json"
 package main

@@ -1,6 +1,6 @@
 // Command bench-ppipe makes the tables that hold this project against PPipe
 // (USENIX ATC 2025) from its reference data: recorded plans, measurements and
-// the results of the artifact's own simulator. `make bench-ppipe` runs it.
+// the results of the artifact's own simulator. `make bench NAME=ppipe` runs it.
 //
 // Every table says which cases it covers; -cases and -tables select. Before it
 // simulates, a table says about how much CPU time it takes, and -keep names a

@@ -90,7 +90,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	b.command = func(part ...string) string { return figures.Command(f, "bench-ppipe", "PPIPE", part...) }
+	b.command = func(part ...string) string { return figures.Command(f, "ppipe", part...) }
 	wanted := strings.Split(*chosen, ",")
 	for _, name := range wanted {
 		if !slices.Contains(names, name) {

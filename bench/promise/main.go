@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 		defer os.RemoveAll(b.scratch)
 	}
-	b.call = func(kind string) string { return figures.Command(f, "bench-promise", "SERVED", "only", kind) }
+	b.call = func(kind string) string { return figures.Command(f, "promise", "only", kind) }
 	return b.all(ctx, root)
 }
 

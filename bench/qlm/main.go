@@ -144,5 +144,5 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if *file == "" {
 		return nil
 	}
-	return figures.Put(*file, figures.Command(f, "bench-qlm", "QLM"), b.figures...)
+	return figures.Put(*file, figures.Command(f, "qlm"), b.figures...)
 }

@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string) error {
 	if err := t.Markdown(os.Stdout); err != nil || *file == "" {
 		return err
 	}
-	return figures.Put(*file, figures.Command(f, "bench-rag", "RAG"), b.figures()...)
+	return figures.Put(*file, figures.Command(f, "rag-splits"), b.figures()...)
 }
 
 // bench holds the measurements.

@@ -6,7 +6,7 @@
 //	measure.go   profiles with random ranges; a profile that is there is extended
 //	evaluate.go  estimated against measured, per model and batch
 //
-//	make bench-ranges                     half an hour of one core
+//	make bench NAME=ranges                     half an hour of one core
 //	bin/bench-ranges -profile FILE -rounds 31 -batches 1,2,4,8
 //
 // Blocks and wholes of a model that the profile holds are not measured again.

@@ -82,7 +82,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	figures := report(os.Stdout, list, "make bench-ranges")
+	figures := report(os.Stdout, list, "make bench NAME=ranges")
 	if o.figures == "" {
 		return nil
 	}

@@ -62,5 +62,5 @@ func run(ctx context.Context, args []string) error {
 	if err := t.Markdown(os.Stdout); err != nil || *file == "" {
 		return err
 	}
-	return figures.Put(*file, figures.Command(f, "bench-rates", "RATES"), list...)
+	return figures.Put(*file, figures.Command(f, "rates"), list...)
 }

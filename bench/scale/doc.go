@@ -11,5 +11,5 @@
 //	trace.go      a solve, and what was known after how much CPU time
 //	tables.go     the tables and their figures
 //
-//	make bench-scale
+//	make bench NAME=scale
 package main

@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 		if *file != "" {
-			if err := figures.Put(*file, figures.Command(f, "bench-scale", "SCALE", "tables", t.name), list...); err != nil {
+			if err := figures.Put(*file, figures.Command(f, "scale", "tables", t.name), list...); err != nil {
 				return err
 			}
 		}

@@ -1,5 +1,5 @@
 // Command workflows serves a workflow of real models on this machine, and plays it
-// again in the simulator (make bench-workflows).
+// again in the simulator (make bench NAME=workflows).
 //
 // The workflow is that of examples/ocr/pages.yaml: two applications read pages of
 // text with PP-OCRv4. A detector finds lines, each line is classified by its

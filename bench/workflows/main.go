@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	o.command = figures.Command(f, "bench-workflows", "WORKFLOWS")
+	o.command = figures.Command(f, "workflows")
 	if f.NArg() > 0 {
 		return fmt.Errorf("found %q, expected flags alone", f.Args())
 	}

@@ -51,7 +51,6 @@ var signalled = map[string][]string{
 	"completion": nil,
 	"share":      nil, // ends with the process that started it
 	"solver":     nil, // likewise
-	"gpu-check":  nil, // needs a GPU
 }
 
 // Ctrl-C ends every verb within a second of the processor's time, whenever it comes, and

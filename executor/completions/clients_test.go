@@ -16,7 +16,7 @@ import (
 func TestOpenAIClients(t *testing.T) {
 	dir := os.Getenv("INFERPLAN_OPENAI")
 	if dir == "" {
-		t.Skip("INFERPLAN_OPENAI is not set: make openai runs this")
+		t.Skip("INFERPLAN_OPENAI is not set: make bench NAME=openai runs this")
 	}
 	f := &fake{every: time.Millisecond, evict: 5}
 	f.admit = func(r *Request) error {

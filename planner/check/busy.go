@@ -13,7 +13,7 @@ const minBusyShare = 0.25
 
 // BusyBetweenRuns replaces BetweenRuns if CPU times of profiles of a busy machine are compared: other
 // work evicts its caches. With 20 to 37 waiting threads on two cores it was 3 % of ResNet-50 and up
-// to 7 % of ShuffleNet (make bench-gate).
+// to 7 % of ShuffleNet (make bench NAME=gate).
 const BusyBetweenRuns = 0.07
 
 // wasBusy returns whether a profile was taken while other work had the processor. On a quiet machine a single

@@ -11,7 +11,7 @@ import (
 )
 
 // Relative standard deviations of one profile that remain between profiles of one machine, if they say
-// how fast the machine was (make bench-gate).
+// how fast the machine was (make bench NAME=gate).
 const (
 	// SteadyBetweenRuns is that of a model's times, over all batch sizes, relative to the other
 	// models and the reference.

@@ -37,6 +37,8 @@ if [ "${CUDA:-0}" = 1 ]; then
   fi
   # What gpu-check.sh runs: graphs whose weights it makes on the spot, models with weights of their own, and the
   # digits family as it is trained here, with its labelled samples.
+  say "building the check of a GPU"
+  go build -trimpath -ldflags '-s -w' -o "$out/gpu-check" ./bench/gpu
   install -m 755 scripts/gpu-check.sh "$out/"
   mkdir -p "$out/model-files" "$out/digits"
   install -m 644 third_party/models/files/*.onnx "$out/model-files/"

@@ -104,7 +104,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			}
 		}
 		if *file != "" {
-			errs = append(errs, figures.Put(*file, figures.Command(f, "bench-llm-kills", "KILLS", "parts", name), list...))
+			errs = append(errs, figures.Put(*file, figures.Command(f, "llm-kills", "parts", name), list...))
 		}
 	}
 	return errors.Join(errs...)

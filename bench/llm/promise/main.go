@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		more, e := do(ctx)
 		list, err = append(list, more...), errors.Join(err, e)
 		if e == nil && *file != "" { // a part that was cut short would drop what it did not measure
-			err = errors.Join(err, figures.Put(*file, figures.Command(f, "bench-llm-promise", "PROMISE", "parts", name), more...))
+			err = errors.Join(err, figures.Put(*file, figures.Command(f, "llm-promise", "parts", name), more...))
 		}
 	}
 	fmt.Fprintf(out, "%s\n", figures.Table(list))
