@@ -41,6 +41,32 @@ func MinDuration(plan *formats.Plan) time.Duration {
 	return min(minimum, max(minSLOs*slo, time.Duration(independentRequests/max(rps, 1)*float64(time.Second))))
 }
 
+// lateRequests is how many requests of each model a run lets be late, about, if that takes at most maxLengthening
+// times the requests of other runs. With fewer, the rate that a model sustains is known only roughly.
+const (
+	lateRequests   = 30
+	maxLengthening = 2
+)
+
+// runRequests returns how many requests a run of a plan's test has, of all models. It is requestsPerRun, or more if
+// some model has a small part of the plan's rate. shares are those of requests that must be in time, by model.
+func runRequests(plan *formats.Plan, shares []float64) float64 {
+	served, total, requests := plan.ServedModels(), 0.0, float64(requestsPerRun)
+	for i := range served {
+		total += served[i].RPS
+	}
+	for _, models := range plan.AttainmentGroups() {
+		rps := 0.0
+		for _, i := range models {
+			rps += served[i].RPS
+		}
+		if late := (1 - shares[models[0]]) * rps / total; late > 0 {
+			requests = max(requests, lateRequests/late)
+		}
+	}
+	return min(requests, maxLengthening*requestsPerRun)
+}
+
 // Test is a plan with the arrivals of its workload, ready to be simulated.
 type Test struct {
 	Scenario    *sim.Scenario // with runs longer by the plan's drift
@@ -58,7 +84,7 @@ func NewTest(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certifying: %w", err)
 	}
-	complete, err := settings.WithDefaults(plan, requestsPerRun/sim.RequestDivisor(sc.Tables), MinDuration(plan), longestRun)
+	complete, err := settings.WithDefaults(plan, runRequests(plan, settings.Shares(plan))/sim.RequestDivisor(sc.Tables), MinDuration(plan), longestRun)
 	if err != nil {
 		return nil, err
 	}

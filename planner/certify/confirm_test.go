@@ -77,6 +77,33 @@ func TestRefutedPlanIsMadeAgain(t *testing.T) {
 	}
 }
 
+// Runs last until enough requests of the rarest model came to say how many of them are late, within twice the usual length.
+func TestRunsHaveEnoughRequestsOfRareModels(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		rates    []float64
+		share    float64
+		requests float64
+	}{
+		{"equal rates", []float64{50, 50}, .99, 20_000},
+		{"a tenth of the rate", []float64{90, 10}, .99, 30_000},
+		{"a tenth of the rate, and a tenth may be late", []float64{90, 10}, .9, 20_000},
+		{"a hundredth of the rate", []float64{990, 10}, .99, 40_000},
+		{"none may be late", []float64{90, 10}, 1, 20_000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var models []policytest.Model
+			for _, rps := range c.rates {
+				models = append(models, policytest.Model{Batch: 1, First: time.Millisecond, SLO: 50 * time.Millisecond, RPS: rps})
+			}
+			plan := policytest.Single(1, false, models...)
+			if got := runRequests(plan, []float64{c.share, c.share}); math.Abs(got-c.requests) > 1e-6 {
+				t.Errorf("%.6f requests, expected %.0f", got, c.requests)
+			}
+		})
+	}
+}
+
 // A plan for the most goodput states what the test shows where the search saw more, and is not made anew.
 func TestHoldRestatesGoodput(t *testing.T) {
 	for _, c := range []struct{ stated, least, most float64 }{{95, 5, 90}, {15, 15, 15}} {
