@@ -103,7 +103,7 @@ func (p *Trials) simulateLayout(ctx context.Context, l *Layout, searchWork int64
 	}
 
 	// The runs are simulated concurrently, and their outcomes added up.
-	items := p.problem.allItems()
+	items := p.problem.AllItems()
 	sc, err := p.scenario(l, items)
 	if err != nil {
 		return Score{}, err
@@ -156,8 +156,8 @@ func (p *Trials) busyShare(x *Pool) (float64, error) {
 	return 1 / max(capacity, 1e-9), nil
 }
 
-// allItems returns all items of the problem.
-func (p *Problem) allItems() []int {
+// AllItems returns all items of the problem.
+func (p *Problem) AllItems() []int {
 	items := make([]int, len(p.Items))
 	for i := range items {
 		items[i] = i
