@@ -185,11 +185,17 @@ func (p *pipeline) want(rate float64, rule *scaling) []int {
 // table lists the rates at which the number of workers changes, up to a rate.
 func (p *pipeline) table(top float64, rule *scaling) []formats.FlowRate {
 	if rule.spread > 0 {
-		var carries []float64
+		most := 0.0
 		for i := range p.stages {
-			carries = append(carries, p.stages[i].carries())
+			most = max(most, p.stages[i].carries())
 		}
-		return flow.ScalingTable(carries, rule.headroom, rule.spread, top)
+		sums := make([][]float64, len(p.stages)) // what the first worker carries, the first two, and so on
+		for i := range p.stages {
+			for m := 1.0; m*p.stages[i].carries() <= rule.headroom*top*(1+4*rule.spread)+most; m++ {
+				sums[i] = append(sums[i], m*p.stages[i].carries())
+			}
+		}
+		return flow.ScalingTable(sums, rule.headroom, rule.spread, top)
 	}
 	rates := []float64{0}
 	for i := range p.stages {

@@ -40,9 +40,13 @@ func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *cover
 	p := y.problem
 
 	// Every module is served once. Leaving it unserved is allowed at a prohibitive cost, so that the
-	// program is always feasible.
+	// program is always feasible: more than all devices cost or, for the share of the pools, far more than 1.
+	unservedCost := 2 * x.maxCost()
+	if minimizeShare {
+		unservedCost = 10
+	}
 	for range y.appOf {
-		x.servedOnce = append(x.servedOnce, x.program.AddEQ("", 1, milp.Term{Var: x.program.AddVar("", 0, 1, x.unservedCost()), Coef: 1}))
+		x.servedOnce = append(x.servedOnce, x.program.AddEQ("", 1, milp.Term{Var: x.program.AddVar("", 0, 1, unservedCost), Coef: 1}))
 	}
 
 	// Limits: one deployment per model, the devices of each pool, the budget of each path, the accuracy of
@@ -76,15 +80,6 @@ func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *cover
 	return x
 }
 
-// unservedCost returns the cost of leaving a module unserved, by which the program always has a solution: more
-// than all devices cost or, for the share of the pools, far more than 1.
-func (x *coverProgram) unservedCost() float64 {
-	if x.minimizeShare {
-		return 10
-	}
-	return 2 * x.maxCost()
-}
-
 // maxCost returns a cost that no plan exceeds: that of all devices, or the share 1.
 func (x *coverProgram) maxCost() float64 {
 	if x.minimizeShare {
@@ -97,23 +92,17 @@ func (x *coverProgram) maxCost() float64 {
 	return sum
 }
 
-// deploymentCost returns what a deployment costs in the objective: the price of its devices. If a share of the
-// pools is minimized, it costs nothing itself, as the pools' rows count its devices.
-func (x *coverProgram) deploymentCost(c *deployment) float64 {
-	if x.minimizeShare {
-		return 0
-	}
-	sum := 0.0
-	for k, n := range c.devices {
-		sum += float64(n) * x.problem.pools[k].price
-	}
-	return sum
-}
-
 // addDeployment adds a deployment of module set s as a column of the program: it serves the modules of the set,
-// deploys its model, and takes devices, parts of the paths' time budgets, and accuracy.
+// deploys its model, and takes devices, parts of the paths' time budgets, and accuracy. It costs the price of its
+// devices. If a share of the pools is minimized, it costs nothing itself, as the pools' rows count its devices.
 func (x *coverProgram) addDeployment(s *moduleSet, c *deployment) {
-	v := x.program.AddVar("", 0, milp.Inf, x.deploymentCost(c))
+	cost := 0.0
+	for k, n := range c.devices {
+		if !x.minimizeShare {
+			cost += float64(n) * x.problem.pools[k].price
+		}
+	}
+	v := x.program.AddVar("", 0, milp.Inf, cost)
 	for _, t := range s.members {
 		x.program.AddTerm(x.servedOnce[t.module], v, 1)
 	}

@@ -20,14 +20,6 @@ type modelGroup struct {
 	devices []int // by pool
 }
 
-// deviceCount returns how many devices the group has.
-func (g *modelGroup) deviceCount() (n int) {
-	for _, devices := range g.devices {
-		n += devices
-	}
-	return n
-}
-
 // dedicatedAuto is the value of the option dedicated with which simulation chooses the devices.
 const dedicatedAuto = "auto"
 
@@ -62,7 +54,7 @@ func parseGroups(text string, pools []formats.Pool) (groups []modelGroup, err er
 			}
 			g.devices[k] += n
 		}
-		if g.deviceCount() == 0 {
+		if sumOf(g.devices) == 0 {
 			return nil, fmt.Errorf("%q has no devices", entry)
 		}
 		groups = append(groups, g)

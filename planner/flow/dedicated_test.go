@@ -41,7 +41,7 @@ func TestGroupsAreRead(t *testing.T) {
 			for range pools {
 				g.devices = append(g.devices, rapid.IntRange(0, 9).Draw(t, "devices"))
 			}
-			if g.deviceCount() == 0 {
+			if sumOf(g.devices) == 0 {
 				g.devices[0] = 1
 			}
 			list = append(list, g)

@@ -227,14 +227,7 @@ func (d *deploymentSearch) keepIfBest() bool {
 
 // chosenSolution returns the chosen deployments as a solution of the problem.
 func (d *deploymentSearch) chosenSolution() *solution {
-	s := &solution{level: make([]int, len(d.problem.models))}
-	for u := range d.problem.models {
-		s.level[u] = -1
-		s.devices = append(s.devices, make([]int, len(d.problem.pools)))
-	}
-	for a := range d.problem.apps {
-		s.choice = append(s.choice, make([]int, len(d.problem.apps[a].modules)))
-	}
+	s := d.problem.newSolution()
 	for _, t := range d.chosen {
 		s.level[t.set.model] = t.deployment.level
 		for k, n := range t.deployment.devices {

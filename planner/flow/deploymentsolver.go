@@ -23,13 +23,18 @@ type deploymentSolver struct {
 	rounds, steps int64
 }
 
-// newDeploymentSolver returns a solver for the problem of s. If the problem is too large for it, it returns
-// nil.
-func (s *planSearch) newDeploymentSolver() *deploymentSolver {
-	if y := s.problem.moduleLayout(); y != nil {
-		return &deploymentSolver{search: s, layout: y}
+// byDeployments solves the problem of s by a solver that lists its deployments, and records its steps and rounds in the
+// result. If the problem is too large for that, it returns errTooManyDeployments.
+func (s *planSearch) byDeployments(solve func(l *deploymentSolver) (*solveResult, error)) (*solveResult, error) {
+	l := &deploymentSolver{search: s, layout: s.problem.moduleLayout()}
+	if l.layout == nil {
+		return nil, errTooManyDeployments
 	}
-	return nil
+	result, err := solve(l)
+	if result != nil {
+		result.nodes, result.iterations = l.steps, l.rounds
+	}
+	return result, err
 }
 
 // solveCoverProgram lists the deployments that carry the rates at a factor, and solves the linear program that
@@ -86,15 +91,9 @@ func (l *deploymentSolver) throughput(ctx context.Context) (*solveResult, error)
 	}
 
 	// Say why the search ended.
-	c.provenBound = max(c.provenBound, c.foundFactor)
-	result := &solveResult{solution: c.bestSolution, value: c.foundFactor, bound: c.provenBound, stoppedBy: milp.StoppedByWork}
-	switch gap := (c.provenBound - c.foundFactor) / c.provenBound; {
-	case err != nil:
+	result := &solveResult{solution: c.bestSolution, value: c.foundFactor, bound: max(c.provenBound, c.foundFactor)}
+	if result.stoppedBy = result.stopReason(l.search.gap); err != nil {
 		result.stoppedBy = milp.StoppedByInterrupt
-	case gap <= 1e-6:
-		result.stoppedBy = milp.StoppedByProof
-	case gap <= l.search.gap:
-		result.stoppedBy = milp.StoppedByGap
 	}
 	return result, nil
 }
@@ -189,10 +188,10 @@ func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
 	return nil
 }
 
-// cheapest finds the plan of the least price that carries the rates times a factor and, at that price, the one
-// with the fewest devices. The price that it tries rises from the bound of the linear program.
-func (l *deploymentSolver) cheapest(ctx context.Context, factor float64) (*solveResult, error) {
-	x, err := l.solveCoverProgram(ctx, factor, false)
+// cheapest finds the plan of the least price that carries the rates and, at that price, the one with the fewest
+// devices. The price that it tries rises from the bound of the linear program.
+func (l *deploymentSolver) cheapest(ctx context.Context) (*solveResult, error) {
+	x, err := l.solveCoverProgram(ctx, 1, false)
 	if err != nil {
 		return nil, err
 	}
@@ -242,12 +241,4 @@ func (l *deploymentSolver) raiseRateAtSamePrice(ctx context.Context, result *sol
 			result.solution, carriedFactor, maxFactor = d.bestSolution, l.search.problem.rateFactor(d.bestSolution), f*f/carriedFactor
 		}
 	}
-}
-
-// recordEffort writes the steps and rounds of the solver into a result.
-func (l *deploymentSolver) recordEffort(result *solveResult) *solveResult {
-	if result != nil {
-		result.nodes, result.iterations = l.steps, l.rounds
-	}
-	return result
 }

@@ -86,7 +86,7 @@ func (y *modelNeeds) apportionDevices(sets [][]string) []modelGroup {
 			}
 		}
 	}
-	if slices.ContainsFunc(groups, func(g modelGroup) bool { return g.deviceCount() == 0 }) {
+	if slices.ContainsFunc(groups, func(g modelGroup) bool { return sumOf(g.devices) == 0 }) {
 		return nil
 	}
 	return groups
@@ -123,7 +123,7 @@ func (y *modelNeeds) neighbours(groups []modelGroup) (divisions [][]modelGroup) 
 	for source := range groups {
 		for target := range groups {
 			for k := range y.pools {
-				if source == target || groups[source].devices[k] == 0 || groups[source].deviceCount() == 1 || y.groupNeed(&groups[target], k) == 0 {
+				if source == target || groups[source].devices[k] == 0 || sumOf(groups[source].devices) == 1 || y.groupNeed(&groups[target], k) == 0 {
 					continue
 				}
 				division := slices.Clone(groups)

@@ -28,18 +28,12 @@ func (p *problem) enlargeBatches(s *solution) {
 // which its devices carry more. If some deadline then fails, or there is no such level, it leaves the level and
 // returns false.
 func (p *problem) raiseLevel(s *solution, u int) bool {
-	previousLevel, previousCapacity := s.level[u], p.capacity(s, u)
-	for s.level[u]++; s.level[u] < len(p.models[u].levels); s.level[u]++ {
-		if p.capacity(s, u) <= previousCapacity {
-			continue
-		}
-		if p.keepsDeadlines(s) {
-			return true
-		}
-		break
+	raised := p.withNextLevel(s, u, 1)
+	if raised == nil || !p.keepsDeadlines(raised) {
+		return false
 	}
-	s.level[u] = previousLevel
-	return false
+	*s = *raised
+	return true
 }
 
 // keepsDeadlines returns whether every application keeps its deadline.

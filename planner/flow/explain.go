@@ -161,23 +161,10 @@ func colocatedModels(p *formats.Plan, d *formats.Deployed) []string {
 	models := []string{d.Model}
 	for s := range p.Stages() {
 		for k := range d.Pipelines {
-			o := &d.Pipelines[k].Stages[0]
-			if s.Device == o.Device && placementsOverlap(s.Placement, o.Placement) && !slices.Contains(models, s.Deployed.Model) {
+			if s.SharesDevice(&d.Pipelines[k].Stages[0]) && !slices.Contains(models, s.Deployed.Model) {
 				models = append(models, s.Deployed.Model)
 			}
 		}
 	}
 	return models
-}
-
-// placementsOverlap returns whether some device is in both of two placements.
-func placementsOverlap(a, b []formats.Placement) bool {
-	for _, x := range a {
-		for _, y := range b {
-			if x.FirstDevice < y.FirstDevice+y.DeviceCount() && y.FirstDevice < x.FirstDevice+x.DeviceCount() {
-				return true
-			}
-		}
-	}
-	return false
 }

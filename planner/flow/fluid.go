@@ -137,32 +137,20 @@ func (b *fluidProgram) addApplication(app *app) {
 	}
 }
 
-// setObjectiveBound writes into an outcome a bound that holds for all plans, or for those that boundScope
-// names; bound computes it. It also says why the search stopped, by the distance to that bound: a plan that is
-// proven to be the best with its margin need not be the best of all.
-func setObjectiveBound(o *kind.Outcome, boundScope string, requestedGap float64, bound func() (float64, error)) error {
-	value, err := bound()
-	if err != nil {
-		return err
+// setObjectiveBound writes into an outcome a bound that holds for all plans, or for those that boundScope names, NaN if
+// it is not known. It also says why the search stopped, by the distance to that bound: a plan that is proven to be the
+// best with its margin need not be the best of all.
+func setObjectiveBound(o *kind.Outcome, bound float64, boundScope string, requestedGap float64) {
+	o.Objective = kind.BoundedObjective(o.Objective.Name, o.Sense, o.Objective.Value, bound)
+	o.Objective.BoundAmong = boundScope
+	gap := math.Inf(1)
+	if o.Objective.Gap != nil {
+		gap = *o.Objective.Gap
 	}
-	o.Objective.Bound, o.Objective.Gap, o.Objective.BoundAmong = nil, nil, boundScope
-	distance := math.Inf(1)
-	if !math.IsNaN(value) {
-		distance = milp.RelativeGap(o.Sense, o.Objective.Value, value)
-		o.Objective.Bound, o.Objective.Gap = &value, &distance
+	if o.StoppedBy != milp.StoppedByInterrupt && gap > kind.ProvenGap {
+		o.StoppedBy = kind.StopReason(gap, requestedGap)
 	}
-	switch {
-	case o.StoppedBy == milp.StoppedByInterrupt || distance <= provenGap:
-	case distance <= requestedGap:
-		o.StoppedBy = milp.StoppedByGap
-	default:
-		o.StoppedBy = milp.StoppedByWork
-	}
-	return nil
 }
-
-// provenGap is the relative gap below which a value counts as equal to its bound.
-const provenGap = 1e-6
 
 // isRarePath returns whether at most a share maxShare of the requests takes the path: one of its modules has no
 // more visitors. All of them may then be late, and the path needs no deadline.
@@ -198,12 +186,6 @@ func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 	q.apps = slices.Clone(w.apps)
 
 	// Without margins, and with the demand of the requests that count.
-	devices := 0.0
-	counts := make([]int, len(w.pools))
-	for k := range w.pools {
-		counts[k] = w.pools[k].Count
-		devices += float64(counts[k])
-	}
 	for i := range q.apps {
 		a := &q.apps[i]
 		a.margin = 0
@@ -211,15 +193,12 @@ func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 	}
 
 	// Minimize the time of all devices, or the price of whole devices.
+	counts := w.deviceCounts()
 	m, throughput := q.newBatchProgram(counts), w.objective == "throughput"
 	switch {
-	case len(counts) == 1:
 	case throughput:
-		time := m.program.AddVar("devices", 0, milp.Inf, 1)
-		for k, n := range counts {
-			m.limitKindTime(k, time, float64(n)/devices)
-		}
-	default:
+		m.minimizeBusiestKind(counts)
+	case len(counts) > 1:
 		for k, n := range counts {
 			m.limitKindTime(k, m.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
 		}
@@ -231,7 +210,7 @@ func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 	case !sol.Feasible() || sol.Bound <= 0:
 		return math.NaN(), nil
 	case throughput:
-		return devices / sol.Bound * (1 + 1e-7), nil
+		return float64(sumOf(counts)) / sol.Bound * (1 + 1e-7), nil
 	case len(counts) == 1:
 		return math.Ceil(sol.Bound*(1-1e-7)) * w.prices[0], nil
 	}

@@ -75,8 +75,10 @@ func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind
 		r.problem.enlargeBatches(result.solution)
 	}
 	o := r.outcome(result)
-	if in.BoundAttainment > 0 {
-		err = setObjectiveBound(o, r.boundScope(), in.Values.Number("gap"), func() (float64, error) { return r.objectiveBound(ctx, run.Solver, in.BoundAttainment) })
+	if in.BoundAttainment == 0 {
+		return o, nil
 	}
+	bound, err := r.objectiveBound(ctx, run.Solver, in.BoundAttainment)
+	setObjectiveBound(o, bound, r.boundScope(), in.Values.Number("gap"))
 	return o, err
 }

@@ -130,15 +130,33 @@ type solution struct {
 	timeShares [][]float64
 }
 
+// newSolution returns a solution in which no model is deployed, and every module has its first choice.
+func (p *problem) newSolution() *solution {
+	s := &solution{level: slices.Repeat([]int{-1}, len(p.models))}
+	for range p.models {
+		s.devices = append(s.devices, make([]int, len(p.pools)))
+	}
+	for a := range p.apps {
+		s.choice = append(s.choice, make([]int, len(p.apps[a].modules)))
+	}
+	return s
+}
+
 // deviceCount returns the number of all devices of the solution.
 func (s *solution) deviceCount() int {
 	n := 0
 	for _, list := range s.devices {
-		for _, d := range list {
-			n += d
-		}
+		n += sumOf(list)
 	}
 	return n
+}
+
+// sumOf returns the sum of values.
+func sumOf[T int | float64](values []T) (sum T) {
+	for _, x := range values {
+		sum += x
+	}
+	return sum
 }
 
 // price returns the price of the devices, in the unit of the objective.

@@ -1,8 +1,8 @@
 package flow
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 
 	"inferplan/solver/milp"
 )
@@ -107,7 +107,7 @@ func (x *program) addDeployments() {
 
 	// The devices of each pool and the price are limited. The goal of missing devices may add some at a
 	// cost.
-	x.poolCapacity, x.totalPrice = make([]milp.Row, len(p.pools)), m.AddLE("price", x.priceLimit())
+	x.poolCapacity, x.totalPrice = make([]milp.Row, len(p.pools)), m.AddLE("price", cmp.Or(x.query.maxPrice, milp.Inf))
 	for k := range p.pools {
 		x.poolCapacity[k] = m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
 		if x.query.goal == goalMissingDevices {
@@ -160,14 +160,6 @@ func (x *program) addLevel(u, l int, oneLevel milp.Row) {
 		m.AddLE("at "+name, 0, milp.Term{Var: byPool[k], Coef: 1}, milp.Term{Var: z, Coef: -count})
 	}
 	x.level[u], x.devices[u], x.capacity[u] = append(x.level[u], z), append(x.devices[u], byPool), append(x.capacity[u], capacityRow)
-}
-
-// priceLimit returns the largest price that the solution may have.
-func (x *program) priceLimit() float64 {
-	if x.query.maxPrice > 0 {
-		return x.query.maxPrice
-	}
-	return milp.Inf
 }
 
 // objectiveWeight returns what a device of a pool counts in the objective: its price, 1 if devices are counted,
@@ -254,7 +246,7 @@ func (x *program) addAccuracyFloor(a int) {
 	if app.accuracyFloor == 0 {
 		return
 	}
-	row := x.m.AddLE("accuracy of "+app.name, -math.Log(app.accuracyFloor)+1e-9)
+	row := x.m.AddLE("accuracy of "+app.name, app.accuracyAllowance())
 	for i := range app.modules {
 		for c, list := range x.choiceLevels[a][i] {
 			for _, w := range list {
@@ -277,20 +269,14 @@ func (x *program) exclude(b *excludedPath) {
 
 // readSolution returns the solution of the program as one of the problem.
 func (x *program) readSolution(sol *milp.Solution) *solution {
-	s := &solution{level: make([]int, len(x.problem.models))}
-	for u := range x.problem.models {
-		s.level[u] = -1
-		s.devices = append(s.devices, make([]int, len(x.problem.pools)))
-	}
+	s := x.problem.newSolution()
 
 	// Choices and levels.
 	for a := range x.choiceLevels {
-		choices := make([]int, len(x.choiceLevels[a]))
 		for i := range x.choiceLevels[a] {
 			c, l := chosenLevel(sol, x.choiceLevels[a][i])
-			choices[i], s.level[x.problem.apps[a].modules[i].choices[c].model] = c, l
+			s.choice[a][i], s.level[x.problem.apps[a].modules[i].choices[c].model] = c, l
 		}
-		s.choice = append(s.choice, choices)
 	}
 
 	// Devices, and parts of time on time-shared pools.

@@ -18,8 +18,7 @@ type resolvedProblem struct {
 	input            *kind.Problem
 	run              *kind.SolveRun
 	objective        string
-	margin           float64 // share of the SLO that is kept back
-	allowTimeSharing bool    // modules may take turns on the devices of time-shared pools
+	allowTimeSharing bool // modules may take turns on the devices of time-shared pools
 	problem          *problem
 	applications     formats.Applications // applications of the workload, with defaults filled in
 	pools            []formats.Pool       // with defaults filled in
@@ -32,7 +31,7 @@ func resolveProblem(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, err
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
-	r := &resolvedProblem{input: in, run: run, objective: in.Values.Word("objective"), margin: in.Values.Number("margin"), problem: &problem{}}
+	r := &resolvedProblem{input: in, run: run, objective: in.Values.Word("objective"), problem: &problem{}}
 
 	// Turns are planned for throughput only, and only if replicas do not come and go.
 	r.allowTimeSharing = r.objective == "throughput" && in.Values.Time("cold-start") == 0
@@ -61,43 +60,36 @@ func resolveProblem(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, err
 // in time becomes exclusive if the plan is of a sort in which modules cannot take turns.
 func (r *resolvedProblem) resolvePools() error {
 	devices := 0
-	for i, pool := range r.input.Cluster.Pools {
-		if slices.ContainsFunc(r.pools, func(o formats.Pool) bool { return o.Device == pool.Device }) {
-			return r.input.FieldError("cluster", fmt.Sprintf("pools[%d].device", i), pool.Device+" a second time", "each device kind once", "add up the counts")
+	for i, p := range r.input.Cluster.Pools {
+		if slices.ContainsFunc(r.pools, func(o formats.Pool) bool { return o.Device == p.Device }) {
+			return r.input.FieldError("cluster", fmt.Sprintf("pools[%d].device", i), p.Device+" a second time", "each device kind once", "add up the counts")
 		}
-		timeShared := pool.Sharing == formats.SharingTime && r.allowTimeSharing
-		if pool.TimeShared() && !timeShared {
-			r.run.Assume("sharing: exclusive on %s: a module has devices of its own", pool.Device)
-			pool.Sharing = formats.SharingExclusive
+		timeShared := p.Sharing == formats.SharingTime && r.allowTimeSharing
+		if p.TimeShared() && !timeShared {
+			r.run.Assume("sharing: exclusive on %s: a module has devices of its own", p.Device)
+			p.Sharing = formats.SharingExclusive
 		}
-		pool = pool.WithDefaults()
+		p = p.WithDefaults()
 
 		// Price of a device: its cost, its power or, for the number of devices and for throughput, 1.
 		price, field := 1.0, ""
 		switch r.objective {
 		case "cost":
-			price, field = pool.USDPerHour, "usd_per_hour"
+			price, field = p.USDPerHour, "usd_per_hour"
 		case "power":
-			price, field = pool.Watts, "watts"
+			price, field = p.Watts, "watts"
 		}
 		if !(price > 0) {
-			return r.input.FieldError("cluster", fmt.Sprintf("pools[%d].%s", i, field), "nothing", "what a "+pool.Device+" takes, for --objective "+r.objective, "")
+			return r.input.FieldError("cluster", fmt.Sprintf("pools[%d].%s", i, field), "nothing", "what a "+p.Device+" takes, for --objective "+r.objective, "")
 		}
-		devices += pool.Count
-		r.pools = append(r.pools, pool)
-		resolvedPool := newPool(&pool, price)
-		resolvedPool.timeShared, resolvedPool.memory = timeShared, int64(pool.Memory)
-		r.problem.pools = append(r.problem.pools, resolvedPool)
+		devices += p.Count
+		r.pools = append(r.pools, p)
+		r.problem.pools = append(r.problem.pools, pool{kind: p.Device, count: p.Count, price: price, timeShared: timeShared, memory: int64(p.Memory)})
 	}
 	if devices == 0 {
 		return r.input.FieldError("cluster", "pools", "no device", "at least one", "")
 	}
 	return nil
-}
-
-// newPool returns a pool of the problem.
-func newPool(p *formats.Pool, price float64) pool {
-	return pool{kind: p.Device, count: p.Count, price: price}
 }
 
 // addApplication adds application i of the workload to the problem: its modules with the models they may use,
@@ -109,13 +101,11 @@ func (r *resolvedProblem) addApplication(i int, w formats.Application) error {
 		return err
 	}
 
-	// The rate at factor 1 is the weight or, for other objectives than throughput, the requested rate.
-	a := app{name: w.Name, weight: w.Weight, accuracyFloor: w.Accuracy}
-	if r.objective != "throughput" {
-		if a.weight = w.RPS; !(w.RPS > 0) {
-			return r.input.FieldError("workload", docPath+".rps", "no rate to carry", "one of every application with --objective "+r.objective, "")
-		}
+	weight, err := resolveWeight(r.input, &w, docPath)
+	if err != nil {
+		return err
 	}
+	a := app{name: w.Name, weight: weight, accuracyFloor: w.Accuracy}
 
 	// Modules with their choices. A variant that runs on no device of the cluster is left out.
 	for k := range w.Modules {
@@ -176,30 +166,51 @@ func deviceNames(pools []formats.Pool) string {
 
 // setDeadline sets the SLO and the margin of an application. "5x" is a multiple of the longest path in
 // batches of one on the fastest devices.
-func (r *resolvedProblem) setDeadline(a *app, w *formats.Application, docPath string) error {
-	target := w.SLO
-	if slo := r.input.Values.SLO("slo"); !slo.IsZero() {
+func (r *resolvedProblem) setDeadline(a *app, w *formats.Application, docPath string) (err error) {
+	longestPath := time.Duration(0)
+	for _, path := range a.paths {
+		sum := time.Duration(0)
+		for _, i := range path {
+			sum += r.minSingleTime(&a.modules[i])
+		}
+		longestPath = max(longestPath, sum)
+	}
+	a.slo, a.margin, err = resolveSLO(r.input, r.run, w, docPath, "400ms", longestPath, "the longest path in batches of one")
+	return err
+}
+
+// resolveSLO returns the SLO of an application, and the margin that is kept back from it. The option slo comes before the
+// workload's SLO. A multiple such as "5x" is one of baseTime, which baseName names in words. exampleSLO is one for the
+// hint of an error.
+func resolveSLO(in *kind.Problem, run *kind.SolveRun, a *formats.Application, docPath, exampleSLO string, baseTime time.Duration, baseName string) (slo, margin time.Duration, err error) {
+	target := a.SLO
+	if slo := in.Values.SLO("slo"); !slo.IsZero() {
 		target = slo
 	}
 	if target.IsZero() {
-		return r.input.FieldError("workload", docPath+".slo", "nothing", "a latency target such as 400ms or 5x", "--slo sets it for all applications")
+		return 0, 0, in.FieldError("workload", docPath+".slo", "nothing", "a latency target such as "+exampleSLO+" or 5x", "--slo sets it for all applications")
 	}
-	base := time.Duration(0)
+	slo = target.Resolve(baseTime)
 	if target.Factor > 0 {
-		for _, path := range a.paths {
-			sum := time.Duration(0)
-			for _, i := range path {
-				sum += r.minSingleTime(&a.modules[i])
-			}
-			base = max(base, sum)
-		}
-		r.run.Assume("slo of %s: %s of the longest path in batches of one, %s, is %s", a.name, target, document.Duration(base), document.Duration(target.Resolve(base)))
+		run.Assume("slo of %s: %s of %s, %s, is %s", a.Name, target, baseName, document.Duration(baseTime), document.Duration(slo))
 	}
-	if a.slo = target.Resolve(base); a.slo <= 0 {
-		return r.input.FieldError("workload", docPath+".slo", target.String(), "more than 0", "")
+	if slo <= 0 {
+		return 0, 0, in.FieldError("workload", docPath+".slo", target.String(), "more than 0", "")
 	}
-	a.margin = kind.Margin(a.slo, r.margin)
-	return nil
+	return slo, kind.Margin(slo, in.Values.Number("margin")), nil
+}
+
+// resolveWeight returns the rate of an application at factor 1: its weight or, for other objectives than throughput,
+// the requested rate, without which it returns an error.
+func resolveWeight(in *kind.Problem, a *formats.Application, docPath string) (float64, error) {
+	objective := in.Values.Word("objective")
+	switch {
+	case objective == "throughput":
+		return a.Weight, nil
+	case !(a.RPS > 0):
+		return 0, in.FieldError("workload", docPath+".rps", "no rate to carry", "one of every application with --objective "+objective, "")
+	}
+	return a.RPS, nil
 }
 
 // minSingleTime returns the least time that a batch of one takes in a module: by the choice of model and the

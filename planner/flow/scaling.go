@@ -13,9 +13,9 @@ import (
 const missedRateCost = 2
 
 // ScalingTable returns how many workers of each module serve at which rate, for rates up to maxRate.
-// workerRates has, by module, the rate at the entry of the application of which one worker carries the module's
-// part. A rate in the table stands for a random rate: normally distributed, with headroom times that rate as
-// its mean and relativeSD of the mean as its standard deviation.
+// cumulativeRates has, by module, the rate at the entry of the application of which its first worker carries the
+// module's part, its first two, and so on. A rate in the table stands for a random rate: normally distributed, with
+// headroom times that rate as its mean and relativeSD of the mean as its standard deviation.
 //
 // Whole workers make the capacity rise in steps, and a step may cost one worker but gain next to nothing. Each
 // row of the table has the numbers that minimize
@@ -24,21 +24,7 @@ const missedRateCost = 2
 //
 // which is the choice of a newsvendor: workersPerRPS is what a request per second takes in workers. Only
 // numbers of which no worker can be spared are considered.
-func ScalingTable(workerRates []float64, headroom, relativeSD, maxRate float64) []formats.FlowRate {
-	maxDemand, maxWorkerRate := headroom*maxRate*(1+4*relativeSD), slices.Max(workerRates)
-	cumulativeRates := make([][]float64, len(workerRates))
-	for k, c := range workerRates {
-		for m := 1.0; m*c <= maxDemand+maxWorkerRate; m++ {
-			cumulativeRates[k] = append(cumulativeRates[k], m*c)
-		}
-	}
-	return tableFromRates(cumulativeRates, headroom, relativeSD, maxRate)
-}
-
-// tableFromRates makes the table of ScalingTable, how many workers serve at which rate, for workers that
-// differ. cumulativeRates has, by module, the rate at the entry that its first worker carries, its first two,
-// and so on.
-func tableFromRates(cumulativeRates [][]float64, headroom, relativeSD, maxRate float64) []formats.FlowRate {
+func ScalingTable(cumulativeRates [][]float64, headroom, relativeSD, maxRate float64) []formats.FlowRate {
 	f := newCapacityFrontier(cumulativeRates)
 	var table []formats.FlowRate
 
@@ -81,11 +67,7 @@ func newCapacityFrontier(cumulativeRates [][]float64) *capacityFrontier {
 	slices.Sort(f.capacities)
 	f.capacities = slices.Compact(f.capacities)
 	for i := range f.capacities {
-		n := 0
-		for _, m := range f.workersFor(i) {
-			n += m
-		}
-		f.workerTotals = append(f.workerTotals, n)
+		f.workerTotals = append(f.workerTotals, sumOf(f.workersFor(i)))
 	}
 	return f
 }

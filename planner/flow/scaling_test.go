@@ -10,7 +10,7 @@ import (
 func TestScalingTableCarriesItsRates(t *testing.T) {
 	carries := []float64{159, 295, 595, 828, 249}
 	const top = 4000.
-	rows := ScalingTable(carries, 1, .05, top)
+	rows := ScalingTable(workerSums(carries, 1.5*top), 1, .05, top)
 	capacity := func(at int) float64 {
 		least := math.Inf(1)
 		for k, n := range rows[at].Replicas {
@@ -40,7 +40,7 @@ func TestScalingTableCarriesItsRates(t *testing.T) {
 	if part := short / ((top - 70) / 5); part > .02 {
 		t.Errorf("%.3f of the rates are not carried", part)
 	}
-	more := ScalingTable(carries, 2, .05, top)
+	more := ScalingTable(workerSums(carries, 3*top), 2, .05, top)
 	sum := func(list []int) (n int) {
 		for _, x := range list {
 			n += x
@@ -50,4 +50,15 @@ func TestScalingTableCarriesItsRates(t *testing.T) {
 	if a, b := sum(more[len(more)-1].Replicas), sum(rows[len(rows)-1].Replicas); a < 2*b-6 || a > 2*b+6 {
 		t.Errorf("%d workers with a headroom of 2, %d of 1", a, b)
 	}
+}
+
+// workerSums returns, by module, what its first worker carries, its first two, and so on, up to a rate and beyond.
+func workerSums(carries []float64, rate float64) [][]float64 {
+	sums := make([][]float64, len(carries))
+	for k, c := range carries {
+		for m := 1.0; m*c <= rate+carries[k]; m++ {
+			sums[k] = append(sums[k], m*c)
+		}
+	}
+	return sums
 }

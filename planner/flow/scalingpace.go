@@ -121,7 +121,7 @@ func (r *resolvedProblem) addScaling(f *formats.FlowPlan, x *solution, deploymen
 			replicaRates[n] = min(replicaRates[n], maxRate)
 		}
 	}
-	s.Table = tableFromRates(cumulativeRates, r.input.Values.Number("headroom"), rateError, maxRate)
+	s.Table = ScalingTable(cumulativeRates, r.input.Values.Number("headroom"), rateError, maxRate)
 	s.Start = scalingRow(s, plannedRate).Replicas
 	f.Scaling = s
 }

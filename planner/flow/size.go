@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -29,15 +30,22 @@ func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requ
 	if err != nil {
 		return nil, err
 	}
-	z := newSizeSearch(r.problem, requestedAttainment, batches, func(s *solution, hint bool) (float64, error) {
+	z := &sizeSearch{p: r.problem, requestedAttainment: requestedAttainment, changeBatches: batches, attainments: map[string]float64{}, simulate: func(s *solution, hint bool) (float64, error) {
 		plan := r.withSolution(base, s)
 		formats.FlowOf(plan).Scaling = nil // all devices count
 		return simulate(plan, hint)
-	})
+	}}
+	var starts []*solution
 	for _, plan := range plans {
-		z.addStart(r.solutionOf(plan))
+		s, err := r.solutionOf(plan)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(starts, func(o *solution) bool { return o.mapKey() == s.mapKey() }) {
+			starts = append(starts, s)
+		}
 	}
-	s, err := z.cheapest()
+	s, err := z.cheapest(starts...)
 	if s == nil || err != nil {
 		return nil, err
 	}
@@ -56,38 +64,43 @@ func (r *resolvedProblem) withSolution(basePlan *formats.Plan, s *solution) *for
 }
 
 // solutionOf returns a plan in the numbers of the problem that it was made for: the choice of each module, and
-// the level and devices of each model.
-func (r *resolvedProblem) solutionOf(plan *formats.Plan) *solution {
+// the level and devices of each model. If the problem does not have these, it returns an error.
+func (r *resolvedProblem) solutionOf(plan *formats.Plan) (*solution, error) {
 	p, f := r.problem, formats.FlowOf(plan)
-	s := &solution{level: make([]int, len(p.models))}
-	for u := range p.models {
-		s.level[u], s.devices = -1, append(s.devices, make([]int, len(p.pools)))
-	}
+	s := p.newSolution()
 
 	// Choices of the modules.
 	for a := range f.Applications {
-		var list []int
 		for i, m := range f.Applications[a].Modules {
-			list = append(list, slices.IndexFunc(p.apps[a].modules[i].choices, func(c choice) bool { return p.models[c.model].name == m.Model }))
+			if s.choice[a][i] = slices.IndexFunc(p.apps[a].modules[i].choices, func(c choice) bool { return p.models[c.model].name == m.Model }); s.choice[a][i] < 0 {
+				return nil, fmt.Errorf("module %s of %s: the problem has no choice %s", m.Name, f.Applications[a].Model, m.Model)
+			}
 		}
-		s.choice = append(s.choice, list)
 	}
 
 	// Levels and devices of the models. A level is recognized by its templates.
 	for i := range plan.Deployment {
 		d := &plan.Deployment[i]
 		u := slices.IndexFunc(p.models, func(m model) bool { return m.name == d.Model })
-		s.level[u] = slices.IndexFunc(p.models[u].levels, func(l level) bool {
-			return !slices.ContainsFunc(d.Pipelines, func(x formats.Pipeline) bool {
-				t := &l.templates[p.poolIndex(x.Stages[0].Device)]
-				return t.batch != x.Batch || t.sharesPerDevice != x.Stages[0].Share
+		if u >= 0 {
+			s.level[u] = slices.IndexFunc(p.models[u].levels, func(l level) bool {
+				return !slices.ContainsFunc(d.Pipelines, func(x formats.Pipeline) bool { return !p.runs(&l, &x) })
 			})
-		})
+		}
+		if u < 0 || s.level[u] < 0 {
+			return nil, fmt.Errorf("the deployment of %s has devices or batches that the problem does not have", d.Model)
+		}
 		for _, x := range d.Pipelines {
 			s.devices[u][p.poolIndex(x.Stages[0].Device)] = int(x.Stages[0].GPUs)
 		}
 	}
-	return s
+	return s, nil
+}
+
+// runs returns whether a pipeline of a plan has the devices, batch and shares of one of a level's templates.
+func (p *problem) runs(l *level, pipeline *formats.Pipeline) bool {
+	k := p.poolIndex(pipeline.Stages[0].Device)
+	return k >= 0 && l.templates[k].batch == pipeline.Batch && l.templates[k].sharesPerDevice == pipeline.Stages[0].Share
 }
 
 // poolIndex returns the index of the pool of a device kind, or -1.

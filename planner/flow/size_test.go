@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,24 @@ func TestSizedPlanAttainsWithoutSpareDevices(t *testing.T) {
 	}
 }
 
+// A plan with a batch, a share or a model that the problem does not have is no start: the error says which model.
+func TestStartOutsideProblemIsAnError(t *testing.T) {
+	p := twoModuleProblem("gpus")
+	for name, change := range map[string]func(d *formats.Deployed){
+		"batch": func(d *formats.Deployed) { d.Pipelines[0].Batch += 1000 },
+		"share": func(d *formats.Deployed) { d.Pipelines[0].Stages[0].Share = 7 },
+		"kind":  func(d *formats.Deployed) { d.Pipelines[0].Stages[0].Device = "another" },
+		"model": func(d *formats.Deployed) { d.Model = "another" },
+	} {
+		plan := planOf(t, p)
+		change(&plan.Deployment[0])
+		got, err := SizeBySimulation(p, []*formats.Plan{plan}, true, 1, func(*formats.Plan, bool) (float64, error) { return 1, nil })
+		if err == nil || !strings.Contains(err.Error(), plan.Deployment[0].Model) {
+			t.Errorf("another %s: %v, %v", name, got, err)
+		}
+	}
+}
+
 // From any start, what the search finds carries the rates on the devices there are and
 // keeps the deadlines and attains what is asked, and no device can be spared. Batches
 // change where they may.
@@ -107,9 +126,8 @@ func TestSizeSearchKeepsRatesAndDeadlines(t *testing.T) {
 		}
 		asked, _ := shown(start.solution, false)
 		asked += rapid.Float64Range(0, .1).Draw(t, "more")
-		z := newSizeSearch(p, asked, rapid.Bool().Draw(t, "batches"), shown)
-		z.addStart(start.solution)
-		s, err := z.cheapest()
+		z := &sizeSearch{p: p, requestedAttainment: asked, changeBatches: rapid.Bool().Draw(t, "batches"), simulate: shown, attainments: map[string]float64{}}
+		s, err := z.cheapest(start.solution)
 		if s == nil || err != nil {
 			return
 		}

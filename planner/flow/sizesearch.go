@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -16,9 +17,7 @@ type sizeSearch struct {
 	requestedAttainment float64                                       // share of the requests, from 0 to 1
 	changeBatches       bool                                          // batch sizes may change
 	simulate            func(s *solution, hint bool) (float64, error) // returns the attainment; with hint, of the first arrivals only
-	starts              []*solution
-	hintAttainments     map[string]float64 // by mapKey of the solution
-	fullAttainments     map[string]float64 // by mapKey, of all arrivals
+	attainments         map[string]float64                            // what was simulated, by mapKey of the solution and hint
 	bestSolution        *solution
 	simulationErr       error // ends the search
 }
@@ -32,25 +31,13 @@ const (
 	minHintGain = 1e-4
 )
 
-// newSizeSearch returns a search without a solution to start from.
-func newSizeSearch(p *problem, requestedAttainment float64, changeBatches bool, simulate func(*solution, bool) (float64, error)) *sizeSearch {
-	return &sizeSearch{p: p, requestedAttainment: requestedAttainment, changeBatches: changeBatches, simulate: simulate, hintAttainments: map[string]float64{}, fullAttainments: map[string]float64{}}
-}
-
-// addStart adds a solution to start from, unless it is there.
-func (z *sizeSearch) addStart(s *solution) {
-	if !slices.ContainsFunc(z.starts, func(o *solution) bool { return o.mapKey() == s.mapKey() }) {
-		z.starts = append(z.starts, s)
-	}
-}
-
 // mapKey returns a text that two solutions share only if they are equal.
 func (s *solution) mapKey() string { return fmt.Sprint(s.choice, s.level, s.devices) }
 
-// cheapest returns the cheapest solution that attains enough in simulation, of those that the starts lead to:
+// cheapest returns the cheapest solution that attains enough in simulation, of those that some starts lead to:
 // each first grows until it does, then shrinks while it does. If none does, it returns nil.
-func (z *sizeSearch) cheapest() (*solution, error) {
-	for _, s := range z.starts {
+func (z *sizeSearch) cheapest(starts ...*solution) (*solution, error) {
+	for _, s := range starts {
 		if s = z.shrinkWhileEnough(z.growUntilEnough(s)); s != nil && z.simulationErr == nil {
 			z.bestSolution = s
 		}
@@ -63,13 +50,14 @@ func (z *sizeSearch) isNoCheaper(s *solution) bool {
 	return z.bestSolution != nil && z.p.price(s) >= z.p.price(z.bestSolution)*(1-1e-9)
 }
 
-// hintAttainment returns the hint of a solution: its attainment (share of requests in time) over the first
-// arrivals only, in one cheap simulation. Each is simulated once.
-func (z *sizeSearch) hintAttainment(s *solution) float64 {
-	attained, ok := z.hintAttainments[s.mapKey()]
+// attainment returns the attainment of a solution (share of requests in time) or, with hint, its hint: the attainment
+// over the first arrivals only, in one cheap simulation. Each is simulated once.
+func (z *sizeSearch) attainment(s *solution, hint bool) float64 {
+	key := fmt.Sprint(s.mapKey(), hint)
+	attained, ok := z.attainments[key]
 	if !ok && z.simulationErr == nil {
-		attained, z.simulationErr = z.simulate(s, true)
-		z.hintAttainments[s.mapKey()] = attained
+		attained, z.simulationErr = z.simulate(s, hint)
+		z.attainments[key] = attained
 	}
 	return attained
 }
@@ -77,15 +65,7 @@ func (z *sizeSearch) hintAttainment(s *solution) float64 {
 // attainsEnough returns whether a solution attains the requested share of requests in time in full simulation.
 // It asks the hint, a short simulation, first, and gives up if that is clearly too low.
 func (z *sizeSearch) attainsEnough(s *solution) bool {
-	if z.hintAttainment(s) < z.requestedAttainment-maxHintError || z.simulationErr != nil {
-		return false
-	}
-	attained, ok := z.fullAttainments[s.mapKey()]
-	if !ok {
-		attained, z.simulationErr = z.simulate(s, false)
-		z.fullAttainments[s.mapKey()] = attained
-	}
-	return z.simulationErr == nil && attained >= z.requestedAttainment
+	return z.attainment(s, true) >= z.requestedAttainment-maxHintError && z.attainment(s, false) >= z.requestedAttainment && z.simulationErr == nil
 }
 
 // growUntilEnough adds devices to a solution, or changes batch sizes, until it attains enough in simulation,
@@ -139,7 +119,7 @@ func (z *sizeSearch) shrinkWhileEnough(s *solution) *solution {
 func (z *sizeSearch) bestByHint(list []*solution) *solution {
 	bestSolution, maxHint := (*solution)(nil), math.Inf(-1)
 	for _, s := range list {
-		if x := z.hintAttainment(s); x > maxHint {
+		if x := z.attainment(s, true); x > maxHint {
 			bestSolution, maxHint = s, x
 		}
 	}
@@ -150,11 +130,11 @@ func (z *sizeSearch) bestByHint(list []*solution) *solution {
 // simulation) rises. It returns the first solution that attains enough in full. If it finds none, or batches
 // may not change, or the hint is far too low at first, it returns nil.
 func (z *sizeSearch) rebatchUntilEnough(s *solution) *solution {
-	for improved := z.changeBatches && z.hintAttainment(s) >= z.requestedAttainment-maxBatchShortfall; improved && z.simulationErr == nil; {
+	for improved := z.changeBatches && z.attainment(s, true) >= z.requestedAttainment-maxBatchShortfall; improved && z.simulationErr == nil; {
 		improved = false
 		for u := range z.p.models {
 			for _, delta := range []int{1, -1} {
-				for t := z.p.withNeighbourBatch(s, u, delta); t != nil && z.hintAttainment(t) > z.hintAttainment(s)+minHintGain; t = z.p.withNeighbourBatch(s, u, delta) {
+				for t := z.p.withNeighbourBatch(s, u, delta); t != nil && z.attainment(t, true) > z.attainment(s, true)+minHintGain; t = z.p.withNeighbourBatch(s, u, delta) {
 					s, improved = t, true
 				}
 			}
@@ -172,13 +152,16 @@ func (z *sizeSearch) rebatchUntilEnough(s *solution) *solution {
 // returns nil.
 func (p *problem) withNeighbourBatch(s *solution, u, delta int) *solution {
 	t := p.withNextLevel(s, u, delta)
+	if t == nil || !p.carriesRate(t, u) {
+		return nil
+	}
 	for t != nil && !p.keepsDeadlines(t) {
 		shrunk, maxSpare := (*solution)(nil), 0.
 		for v, rate := range p.modelRates(s) {
 			if v == u || rate == 0 {
 				continue
 			}
-			if o := p.withNextLevel(t, v, -1); o != nil && p.capacity(o, v)/rate > maxSpare {
+			if o := p.withNextLevel(t, v, -1); o != nil && p.carriesRate(o, v) && p.capacity(o, v)/rate > maxSpare {
 				shrunk, maxSpare = o, p.capacity(o, v)/rate
 			}
 		}
@@ -188,7 +171,7 @@ func (p *problem) withNeighbourBatch(s *solution, u, delta int) *solution {
 }
 
 // withNextLevel returns the solution with the next level of model u (a limit on its batch times), up or down by
-// delta, at which its devices run other templates. If that level does not exist or does not carry the rate, it
+// delta, at which its devices run other templates. If that level does not exist, or some of them cannot run it, it
 // returns nil.
 func (p *problem) withNextLevel(s *solution, u, delta int) *solution {
 	if s.level[u] < 0 {
@@ -209,10 +192,7 @@ func (p *problem) withNextLevel(s *solution, u, delta int) *solution {
 			unchanged = unchanged && (n == 0 || nextTemplates[k] == previousTemplates[k])
 		}
 		if !unchanged {
-			if p.carriesRate(&t, u) {
-				return &t
-			}
-			return nil
+			return &t
 		}
 	}
 	return nil
@@ -252,15 +232,7 @@ func (z *sizeSearch) neighbours(s *solution, delta int) []*solution {
 	}
 
 	// Sort by the price of the device, the dearest first.
-	slices.SortStableFunc(list, func(a, b change) int {
-		switch {
-		case a.price > b.price:
-			return -1
-		case a.price < b.price:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(list, func(a, b change) int { return cmp.Compare(b.price, a.price) })
 	var solutions []*solution
 	for _, c := range list {
 		solutions = append(solutions, c.s)

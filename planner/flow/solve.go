@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/kind"
 	"inferplan/solver/milp"
 )
 
@@ -20,6 +21,11 @@ type solveResult struct {
 	stoppedBy    milp.StoppedBy
 	nodes        int64
 	iterations   int64
+}
+
+// stopReason returns why the search for the largest value ended, by the gap to the bound and the gap that is asked for.
+func (r *solveResult) stopReason(requestedGap float64) milp.StoppedBy {
+	return kind.StopReason(milp.RelativeGap(milp.Maximize, r.value, r.bound), requestedGap)
 }
 
 // planSearch solves planning problems.
@@ -48,11 +54,15 @@ func (s *planSearch) throughput(ctx context.Context) (*solveResult, error) {
 
 	// Make that factor 1, and look for fewer devices.
 	scaledProblem := *s.problem
-	scaledProblem.apps = append([]app(nil), s.problem.apps...)
+	scaledProblem.apps, scaledProblem.pools = slices.Clone(s.problem.apps), slices.Clone(s.problem.pools)
 	for a := range scaledProblem.apps {
 		scaledProblem.apps[a].weight *= result.value * (1 - 1e-9)
 	}
-	s.useFewerDevices(ctx, &scaledProblem, result)
+	// With a price of 1 for every device, the cheapest plan has the fewest.
+	for k := range scaledProblem.pools {
+		scaledProblem.pools[k].price = 1
+	}
+	s.withProblem(&scaledProblem).useFewerDevices(ctx, result)
 	if v := s.problem.rateFactor(result.solution); v > result.value {
 		result.value = v
 	}
@@ -63,18 +73,15 @@ func (s *planSearch) throughput(ctx context.Context) (*solveResult, error) {
 // maxRateFactor finds the largest common factor of all rates that the devices carry within the deadlines: by
 // listed deployments or, if there are too many, by the mixed-integer program.
 func (s *planSearch) maxRateFactor(ctx context.Context) (*solveResult, error) {
-	if l := s.newDeploymentSolver(); l != nil {
-		result, err := l.throughput(ctx)
-		if !errors.Is(err, errTooManyDeployments) {
-			return l.recordEffort(result), err
-		}
+	result, err := s.byDeployments(func(l *deploymentSolver) (*solveResult, error) { return l.throughput(ctx) })
+	if !errors.Is(err, errTooManyDeployments) {
+		return result, err
 	}
 	maxFactor, err := s.factorBound(ctx)
 	if err != nil {
 		return nil, err
 	}
-	result, err := s.solveProgram(ctx, programQuery{goal: goalMaxRate, maxFactor: maxFactor}, milp.Options{})
-	if err != nil {
+	if result, err = s.solveProgram(ctx, programQuery{goal: goalMaxRate, maxFactor: maxFactor}, milp.Options{}); err != nil {
 		return nil, err
 	}
 	result.value, result.bound = s.problem.rateFactor(result.solution), result.bound*maxFactor
@@ -85,54 +92,55 @@ func (s *planSearch) maxRateFactor(ctx context.Context) (*solveResult, error) {
 // then the plan of these that carries most. If there are too many deployments to list, the mixed-integer
 // program finds the first two.
 func (s *planSearch) cheapest(ctx context.Context) (*solveResult, error) {
-	if l := s.newDeploymentSolver(); l != nil {
-		result, err := l.cheapest(ctx, 1)
+	result, err := s.byDeployments(func(l *deploymentSolver) (*solveResult, error) {
+		result, err := l.cheapest(ctx)
 		if err == nil {
 			l.raiseRateAtSamePrice(ctx, result)
 		}
-		if !errors.Is(err, errTooManyDeployments) {
-			return l.recordEffort(result), err
-		}
+		return result, err
+	})
+	if !errors.Is(err, errTooManyDeployments) {
+		return result, err
 	}
-	result, err := s.solveProgram(ctx, programQuery{goal: goalMinPrice, maxFactor: 1}, milp.Options{})
-	if err != nil {
+	if result, err = s.solveProgram(ctx, programQuery{goal: goalMinPrice, maxFactor: 1}, milp.Options{}); err != nil {
 		return nil, err
 	}
 	result.value = s.problem.price(result.solution)
 
 	// Look for fewer devices at the same price.
-	silent := *s
-	silent.gap, silent.onImproved = 0, nil
-	smaller, err := silent.solveProgram(ctx, programQuery{goal: goalMinDevices, maxFactor: 1, maxPrice: result.value * (1 + 1e-9)}, milp.Options{MaxNodes: maxTieNodes})
-	if err == nil && smaller.solution.deviceCount() < result.solution.deviceCount() {
-		result.solution = smaller.solution
-	}
+	s.fewestByProgram(ctx, result.value*(1+1e-9), result)
 	result.bound = min(result.bound, result.value)
 	return result, nil
 }
 
-// useFewerDevices replaces the solution by one with fewer devices at the same rates, those of problem p, if it
-// finds one. Errors are ignored: the solution stays.
-func (s *planSearch) useFewerDevices(ctx context.Context, p *problem, result *solveResult) {
-	silent := *s
-	silent.problem, silent.gap, silent.onImproved = p, 0, nil
-	if l := silent.newDeploymentSolver(); l != nil {
-		// With a price of 1 for every device, the cheapest plan has the fewest.
-		p.pools = slices.Clone(p.pools)
-		for k := range p.pools {
-			p.pools[k].price = 1
-		}
-		smaller, err := l.cheapest(ctx, 1)
-		if err == nil && smaller.solution.deviceCount() < result.solution.deviceCount() {
-			result.solution = smaller.solution
-		}
-		if !errors.Is(err, errTooManyDeployments) {
-			return
-		}
+// useFewerDevices replaces the solution by one with fewer devices at the same rates, those of the problem of s, if it
+// finds one. Every device has the price 1 there. Errors are ignored: the solution stays.
+func (s *planSearch) useFewerDevices(ctx context.Context, result *solveResult) {
+	exact := *s
+	exact.gap = 0
+	smaller, err := exact.byDeployments(func(l *deploymentSolver) (*solveResult, error) { return l.cheapest(ctx) })
+	switch {
+	case errors.Is(err, errTooManyDeployments):
+		s.fewestByProgram(ctx, 0, result)
+	case err == nil:
+		result.replaceIfSmaller(smaller)
 	}
-	smaller, err := silent.solveProgram(ctx, programQuery{goal: goalMinDevices, maxFactor: 1}, milp.Options{MaxNodes: maxTieNodes})
-	if err == nil && smaller.solution.deviceCount() < result.solution.deviceCount() {
-		result.solution = smaller.solution
+}
+
+// fewestByProgram replaces the solution by one with fewer devices that carries the rates and costs at most maxPrice
+// (0 for any price), if the mixed-integer program finds one.
+func (s *planSearch) fewestByProgram(ctx context.Context, maxPrice float64, result *solveResult) {
+	exact := *s
+	exact.gap, exact.onImproved = 0, nil
+	if smaller, err := exact.solveProgram(ctx, programQuery{goal: goalMinDevices, maxFactor: 1, maxPrice: maxPrice}, milp.Options{MaxNodes: maxTieNodes}); err == nil {
+		result.replaceIfSmaller(smaller)
+	}
+}
+
+// replaceIfSmaller takes the solution of another result if that has fewer devices.
+func (r *solveResult) replaceIfSmaller(other *solveResult) {
+	if other.solution.deviceCount() < r.solution.deviceCount() {
+		r.solution = other.solution
 	}
 }
 
@@ -188,20 +196,10 @@ func (s *planSearch) solveProgram(ctx context.Context, q programQuery, o milp.Op
 		// Solve the program, without the paths that were late before.
 		x := s.problem.newProgram(q)
 		sol, err := s.solver.Solve(ctx, x.m, o)
-		if err != nil {
-			return nil, fmt.Errorf("solving the program of applications: %w", err)
+		if err := solveError(ctx, sol, err, "the program of applications", "a plan"); err != nil {
+			return nil, err
 		}
 		result.nodes, result.iterations = result.nodes+sol.Stats.Nodes, result.iterations+sol.Stats.Iterations
-
-		// Return errors of the solver, of an infeasible program, and of an interruption.
-		switch {
-		case sol.Status == milp.Infeasible:
-			return nil, errNoPlan
-		case !sol.Feasible() && ctx.Err() != nil:
-			return nil, ctx.Err()
-		case !sol.Feasible():
-			return nil, fmt.Errorf("the solver stopped without a plan: %v", sol.Status)
-		}
 
 		// Check the deadlines, and exclude what is late.
 		result.solution, result.value, result.bound, result.stoppedBy = x.readSolution(sol), sol.Value, sol.Bound, sol.StoppedBy
@@ -211,6 +209,22 @@ func (s *planSearch) solveProgram(ctx context.Context, q programQuery, o milp.Op
 		}
 		q.excludedPaths = append(q.excludedPaths, latePaths...)
 	}
+}
+
+// solveError returns the error of a solve of a program without a solution that can be used: that of the solver, that of
+// an interruption, or errNoPlan if there is no solution. program and result name in words what is solved and found.
+func solveError(ctx context.Context, sol *milp.Solution, err error, program, result string) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("solving %s: %w", program, err)
+	case sol.Status == milp.Infeasible:
+		return errNoPlan
+	case !sol.Feasible() && ctx.Err() != nil:
+		return ctx.Err()
+	case !sol.Feasible():
+		return fmt.Errorf("the solver stopped without %s: %v", result, sol.Status)
+	}
+	return nil
 }
 
 // latePaths returns the paths that exceed their time budgets in a solution, computed exactly. Goals that give

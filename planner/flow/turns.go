@@ -161,14 +161,7 @@ func (s *planSearch) throughputWithSharing(ctx context.Context) (*solveResult, e
 
 	// Add up the effort, and say why the search ended.
 	bestResult.nodes, bestResult.iterations, bestResult.bound = nodes, iterations, max(bound, bestResult.value)
-	switch gap := (bestResult.bound - bestResult.value) / bestResult.bound; {
-	case gap <= 1e-6:
-		bestResult.stoppedBy = milp.StoppedByProof
-	case gap <= s.gap:
-		bestResult.stoppedBy = milp.StoppedByGap
-	default:
-		bestResult.stoppedBy = milp.StoppedByWork
-	}
+	bestResult.stoppedBy = bestResult.stopReason(s.gap)
 	return bestResult, nil
 }
 

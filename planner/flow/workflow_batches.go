@@ -38,11 +38,8 @@ type batchProgram struct {
 // on them, and the shares of its work that the kinds get. For throughput all devices are used; for a price the
 // cheapest ones that carry the rates.
 func (w *workflowProblem) chooseDevices(ctx context.Context) (*chosenBatches, error) {
-	counts, totalDevices := make([]int, len(w.pools)), 0
-	for k := range w.pools {
-		counts[k] = w.pools[k].Count
-		totalDevices += counts[k]
-	}
+	counts := w.deviceCounts()
+	totalDevices := sumOf(counts)
 
 	// For throughput all devices are used.
 	b, err := w.chooseBatches(ctx, counts)
@@ -62,6 +59,15 @@ func (w *workflowProblem) chooseDevices(ctx context.Context) (*chosenBatches, er
 		return b, nil
 	}
 	return w.cheapestDevices(ctx, b)
+}
+
+// deviceCounts returns the number of devices of each kind.
+func (w *workflowProblem) deviceCounts() []int {
+	counts := make([]int, len(w.pools))
+	for k := range counts {
+		counts[k] = w.pools[k].Count
+	}
+	return counts
 }
 
 // cheapestDevices chooses the cheapest numbers of devices of each kind that carry the rates, by a program in
@@ -108,18 +114,8 @@ func (w *workflowProblem) cheapestDevices(ctx context.Context, unpriced *chosenB
 // devices. All devices divided by it are the capacity bound, which leaves out memory and loads: no
 // placement carries more.
 func (w *workflowProblem) chooseBatches(ctx context.Context, counts []int) (*chosenBatches, error) {
-	m, totalDevices := w.newBatchProgram(counts), 0
-	for _, n := range counts {
-		totalDevices += n
-	}
-
-	// With several kinds, minimize the time of the busiest one.
-	if len(counts) > 1 {
-		maxTime := m.program.AddVar("devices", 0, milp.Inf, 1)
-		for k, n := range counts {
-			m.limitKindTime(k, maxTime, float64(n)/float64(totalDevices))
-		}
-	}
+	m, totalDevices := w.newBatchProgram(counts), sumOf(counts)
+	m.minimizeBusiestKind(counts)
 	b, sol, err := m.solve(ctx)
 	if err != nil {
 		return nil, err
@@ -218,6 +214,18 @@ func (m *batchProgram) limitKindTime(k int, v milp.Var, factor float64) {
 	}
 }
 
+// minimizeBusiestKind makes the objective the time of the busiest kind of devices, as a share of that kind, times the
+// number of all devices. With one kind it is that already.
+func (m *batchProgram) minimizeBusiestKind(counts []int) {
+	if len(counts) == 1 {
+		return
+	}
+	maxTime := m.program.AddVar("devices", 0, milp.Inf, 1)
+	for k, n := range counts {
+		m.limitKindTime(k, maxTime, float64(n)/float64(sumOf(counts)))
+	}
+}
+
 // kindTime returns the device time of kind k at rate factor 1, in devices.
 func (b *chosenBatches) kindTime(w *workflowProblem, k int) float64 {
 	sum := 0.0
@@ -241,15 +249,8 @@ func (b *chosenBatches) serviceTime(w *workflowProblem, s, k int) float64 {
 func (m *batchProgram) solve(ctx context.Context) (*chosenBatches, *milp.Solution, error) {
 	for {
 		sol, err := m.problem.run.Solver.Solve(ctx, m.program, milp.Options{Gap: m.problem.gap, Seed: m.problem.seed})
-		switch {
-		case err != nil:
-			return nil, nil, fmt.Errorf("solving the program of batches: %w", err)
-		case sol.Status == milp.Infeasible:
-			return nil, nil, errNoPlan
-		case !sol.Feasible() && ctx.Err() != nil:
-			return nil, nil, ctx.Err()
-		case !sol.Feasible():
-			return nil, nil, fmt.Errorf("the solver stopped without batches: %v", sol.Status)
+		if err := solveError(ctx, sol, err, "the program of batches", "batches"); err != nil {
+			return nil, nil, err
 		}
 
 		// Check the deadlines exactly.
@@ -405,10 +406,7 @@ func (b *chosenBatches) rateFactor() (value, bound float64) {
 	if b.deviceTime <= 0 {
 		return 0, 0
 	}
-	devices := 0.0
-	for _, n := range b.counts {
-		devices += float64(n)
-	}
+	devices := float64(sumOf(b.counts))
 	value = devices / b.deviceTime
 	if b.deviceTimeBound >= b.deviceTime*(1-1e-12) {
 		return value, value

@@ -29,16 +29,19 @@ func explainWorkflows(p *formats.Plan, f *formats.FlowPlan) []string {
 		}
 
 		// The longest time over all visits, and the mean number of tasks.
+		segmentTimes := make([]time.Duration, len(a.Segments))
+		for g := range segmentTimes {
+			paths, _ := w.SegmentPaths(g) // without an error, as the plan has such paths
+			segmentTimes[g] = longestPathTime(paths, func(id int32) time.Duration { return maxBatchTime(p, names[id]) })
+		}
 		maxTime, tasks := time.Duration(0), 0.0
 		for _, v := range visits {
-			sum := time.Duration(0)
+			maxTime = max(maxTime, batchTimesPerModule*visitTime(segmentTimes, v))
 			for g, n := range v.Counts {
-				sum += time.Duration(n) * batchTimesPerModule * segmentTime(p, w, names, g)
 				for _, ask := range w.ServiceDemands(g) {
 					tasks += v.Chance * float64(n) * ask.Tasks
 				}
 			}
-			maxTime = max(maxTime, sum)
 		}
 		lines = append(lines, fmt.Sprintf("workflow %s: %s rps of %.3g tasks each; its longest way takes %v, with a batch to wait for and one's own at every step; the SLO less the margin is %v, for %s of the requests",
 			a.Model, kind.FormatNumber(a.RPS), tasks, maxTime, a.SLOUS.D()-a.MarginUS.D(), a.Percentile))
@@ -106,25 +109,4 @@ func deviceTimeTexts(p *formats.Plan, f *formats.FlowPlan) (parts []string) {
 		parts = append(parts, fmt.Sprintf("%d others %.3g", otherModels, otherTime))
 	}
 	return parts
-}
-
-// segmentTime returns the time of the longest path through a segment with the batches of a plan.
-func segmentTime(p *formats.Plan, w *flow.Workflow, names []string, segment int) time.Duration {
-	paths, err := w.SegmentPaths(segment)
-	if err != nil {
-		return 0
-	}
-	maxTime := time.Duration(0)
-	for _, path := range paths {
-		sum := time.Duration(0)
-		for _, leg := range path {
-			step := time.Duration(0)
-			for _, id := range leg.Services {
-				step = max(step, time.Duration(leg.Work*float64(maxBatchTime(p, names[id]))))
-			}
-			sum += step
-		}
-		maxTime = max(maxTime, sum)
-	}
-	return maxTime
 }

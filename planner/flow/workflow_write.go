@@ -26,9 +26,8 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 		value, bound = b.rateFactor()
 		scale = value
 	}
-	gap := milp.RelativeGap(sense, value, bound)
 	o := &kind.Outcome{
-		Algorithm: algorithm, Values: w.input.Values, Objective: formats.Objective{Name: w.objective, Value: value, Bound: &bound, Gap: &gap},
+		Algorithm: algorithm, Values: w.input.Values, Objective: kind.BoundedObjective(w.objective, sense, value, bound),
 		Sense: sense, StoppedBy: b.stoppedBy, Pools: w.clusterPools, Policy: policy,
 		Phases: []kind.Phase{{Name: "batches", Nodes: b.nodes, Iterations: b.iterations, Value: value, Bound: bound}, {Name: "placement", Nodes: p.nodes, Value: p.servedTime, Bound: p.servedBound}},
 	}
@@ -83,15 +82,6 @@ func (w *workflowProblem) addApplications(section *formats.FlowPlan, scale float
 		section.Transitions = append(section.Transitions, formats.WaysOf{Application: a.application.Name, Paths: paths})
 	}
 	return nil
-}
-
-// sumOf returns the sum of values.
-func sumOf(values []float64) float64 {
-	total := 0.0
-	for _, x := range values {
-		total += x
-	}
-	return total
 }
 
 // flowModule returns what a plan says of service s beside its batches: memory, load times, for a language model

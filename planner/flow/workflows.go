@@ -80,9 +80,11 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 		return nil, err
 	}
 	o, err := d.outcome(b, p)
-	if err == nil && in.BoundAttainment > 0 {
-		err = setObjectiveBound(o, w.boundScope(), w.gap, func() (float64, error) { return w.objectiveBound(ctx) })
+	if err != nil || in.BoundAttainment == 0 {
+		return o, err
 	}
+	bound, err := w.objectiveBound(ctx)
+	setObjectiveBound(o, bound, w.boundScope(), w.gap)
 	return o, err
 }
 
@@ -153,12 +155,11 @@ func withLanguageModels(in *kind.Problem) (*kind.Problem, map[string]*formats.Fl
 // addApplication adds an application of the workload, found at docPath, to the problem: its services, how often
 // its requests visit each segment, its demand, and the deadline.
 func (w *workflowProblem) addApplication(application formats.Application, docPath string) error {
-	a := workflow{application: application, weight: application.Weight}
-	if w.objective != "throughput" {
-		if a.weight = application.RPS; !(application.RPS > 0) {
-			return w.input.FieldError("workload", docPath+".rps", "no rate to carry", "one of every application with --objective "+w.objective, "")
-		}
+	weight, err := resolveWeight(w.input, &application, docPath)
+	if err != nil {
+		return err
 	}
+	a := workflow{application: application, weight: weight}
 
 	// Services.
 	withWork := application
@@ -191,7 +192,8 @@ func (w *workflowProblem) addApplication(application formats.Application, docPat
 	}
 	a.meanTasks, a.meanWork = w.requestDemand(&a, visits)
 	a.visits = w.coveredVisits(&a, visits, percentile)
-	if err := w.setDeadline(&a, docPath); err != nil {
+	baseName := fmt.Sprintf("the longest way at %s in batches of one", application.Percentile)
+	if a.slo, a.margin, err = resolveSLO(w.input, w.run, &application, docPath, "30s", w.longestVisitTime(&a, nil), baseName); err != nil {
 		return err
 	}
 	w.apps = append(w.apps, a)
@@ -247,19 +249,27 @@ func visitTime(segmentTimes []time.Duration, v flow.SegmentVisits) time.Duration
 func (w *workflowProblem) segmentTimes(a *workflow, chosen [][]int) []time.Duration {
 	times := make([]time.Duration, len(a.paths))
 	for g := range a.paths {
-		for _, path := range a.paths[g] {
-			sum := time.Duration(0)
-			for i := range path {
-				stepTime := time.Duration(0)
-				for _, id := range path[i].Services {
-					stepTime = max(stepTime, time.Duration(path[i].Work*float64(w.services[a.serviceOf[id]].slowestBatch(chosen, a.serviceOf[id]))))
-				}
-				sum += stepTime
-			}
-			times[g] = max(times[g], sum)
-		}
+		times[g] = longestPathTime(a.paths[g], func(id int32) time.Duration { return w.services[a.serviceOf[id]].slowestBatch(chosen, a.serviceOf[id]) })
 	}
 	return times
+}
+
+// longestPathTime returns the longest time of some paths through a segment. A step takes as long as the slowest of its
+// services, whose time for the usual work serviceTime returns.
+func longestPathTime(paths [][]flow.PathStep, serviceTime func(service int32) time.Duration) time.Duration {
+	maxTime := time.Duration(0)
+	for _, path := range paths {
+		sum := time.Duration(0)
+		for _, step := range path {
+			stepTime := time.Duration(0)
+			for _, id := range step.Services {
+				stepTime = max(stepTime, time.Duration(step.Work*float64(serviceTime(id))))
+			}
+			sum += stepTime
+		}
+		maxTime = max(maxTime, sum)
+	}
+	return maxTime
 }
 
 // longestVisitTime returns the longest time that a request of those within the percentile takes, without waits:
@@ -270,27 +280,6 @@ func (w *workflowProblem) longestVisitTime(a *workflow, chosen [][]int) time.Dur
 		maxTime = max(maxTime, visitTime(segments, v))
 	}
 	return maxTime
-}
-
-// setDeadline sets the SLO and the margin of an application. "5x" is a multiple of its longest time in
-// batches of one on the fastest devices.
-func (w *workflowProblem) setDeadline(a *workflow, docPath string) error {
-	target := a.application.SLO
-	if slo := w.input.Values.SLO("slo"); !slo.IsZero() {
-		target = slo
-	}
-	if target.IsZero() {
-		return w.input.FieldError("workload", docPath+".slo", "nothing", "a latency target such as 30s or 5x", "--slo sets it for all applications")
-	}
-	base := w.longestVisitTime(a, nil)
-	if target.Factor > 0 {
-		w.run.Assume("slo of %s: %s of the longest way at %s in batches of one, %s, is %s", a.application.Name, target, a.application.Percentile, document.Duration(base), document.Duration(target.Resolve(base)))
-	}
-	if a.slo = target.Resolve(base); a.slo <= 0 {
-		return w.input.FieldError("workload", docPath+".slo", target.String(), "more than 0", "")
-	}
-	a.margin = kind.Margin(a.slo, w.input.Values.Number("margin"))
-	return nil
 }
 
 // modulePath returns the place in the document of the first module that asks for a model.

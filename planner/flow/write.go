@@ -1,8 +1,6 @@
 package flow
 
 import (
-	"math"
-
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
@@ -27,15 +25,10 @@ func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 	if r.objective == "throughput" {
 		sense, scale = milp.Maximize, result.value
 	}
-	bound := result.bound
 	o := &kind.Outcome{
-		Algorithm: r.input.Values.Word("algorithm"), Values: r.input.Values, Objective: formats.Objective{Name: r.objective, Value: result.value},
+		Algorithm: r.input.Values.Word("algorithm"), Values: r.input.Values, Objective: kind.BoundedObjective(r.objective, sense, result.value, result.bound),
 		Sense: sense, StoppedBy: result.stoppedBy, Pools: r.pools, Policy: formats.PolicySpec{Name: drop.Default},
-		Phases: []kind.Phase{{Name: "program", Nodes: result.nodes, Iterations: result.iterations, Value: result.value, Bound: bound}},
-	}
-	if !math.IsNaN(bound) {
-		gap := milp.RelativeGap(sense, result.value, bound)
-		o.Objective.Bound, o.Objective.Gap = &bound, &gap
+		Phases: []kind.Phase{{Name: "program", Nodes: result.nodes, Iterations: result.iterations, Value: result.value, Bound: result.bound}},
 	}
 
 	// Write the applications with the chosen models, and deploy each model once.

@@ -2,6 +2,7 @@ package kind
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -256,6 +257,31 @@ func StatusOf(s milp.StoppedBy) string {
 		return "interrupted"
 	}
 	return "limit"
+}
+
+// ProvenGap is the relative gap up to which a value counts as equal to its bound.
+const ProvenGap = 1e-6
+
+// StopReason returns why a search ended, by the relative gap between its value and bound and the gap at which it was
+// allowed to end: a proof, that gap, or else the limit on work.
+func StopReason(gap, requestedGap float64) milp.StoppedBy {
+	switch {
+	case gap <= ProvenGap:
+		return milp.StoppedByProof
+	case gap <= requestedGap:
+		return milp.StoppedByGap
+	}
+	return milp.StoppedByWork
+}
+
+// BoundedObjective returns the objective of a plan with its bound and the gap to it. If the bound is NaN, it is not
+// known, and the objective has neither.
+func BoundedObjective(name string, sense milp.Sense, value, bound float64) formats.Objective {
+	o := formats.Objective{Name: name, Value: value}
+	if gap := milp.RelativeGap(sense, value, bound); !math.IsNaN(bound) {
+		o.Bound, o.Gap = &bound, &gap
+	}
+	return o
 }
 
 // Incumbent is an improvement during a solve.
