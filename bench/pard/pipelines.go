@@ -9,7 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
-	"inferplan/planner/flow"
+	flowscaling "inferplan/planner/flow/scaling"
 )
 
 // stage is a module of a pipeline as it is planned.
@@ -158,7 +158,7 @@ type scaling struct {
 	hold     time.Duration
 	ahead    time.Duration
 	sigmas   float64         // of the noise, above which a rise counts
-	spread   float64         // of a rate, for planner/flow.ScalingTable; if 0, whole workers carry headroom times it
+	spread   float64         // of a rate, for planner/flow/scaling.Table; if 0, whole workers carry headroom times it
 	cold     []time.Duration // by module
 }
 
@@ -195,7 +195,7 @@ func (p *pipeline) table(top float64, rule *scaling) []formats.FlowRate {
 				sums[i] = append(sums[i], m*p.stages[i].carries())
 			}
 		}
-		return flow.ScalingTable(sums, rule.headroom, rule.spread, top)
+		return flowscaling.Table(sums, rule.headroom, rule.spread, top)
 	}
 	rates := []float64{0}
 	for i := range p.stages {

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"inferplan/formats"
@@ -371,15 +370,6 @@ func (r *resolver) newSearches() ([]*Search, error) {
 	return searches, nil
 }
 
-// deviceNames returns the device kinds of the cluster as text.
-func (r *resolver) deviceNames() string {
-	var names []string
-	for i := range r.problem.Pools {
-		names = append(names, r.problem.Pools[i].Device)
-	}
-	return strings.Join(names, ", ")
-}
-
 // newSearch returns the search with one size of tensor parallelism by pool. A pool with size 0 runs
 // nothing.
 func (r *resolver) newSearch(tps []int) (*Search, error) {
@@ -412,7 +402,7 @@ func (r *resolver) newSearch(tps []int) (*Search, error) {
 		}
 		if !anyKind {
 			return nil, r.input.FieldError("workload", fmt.Sprintf("llm.models[%d]", slices.Index(r.llm.Models, model.Name)), strconv.Quote(model.Name), "a model that was measured on a device of the cluster",
-				"the cluster has "+r.deviceNames()+": measure the model there, or add its devices to the cluster")
+				"the cluster has "+kind.DeviceNames(r.problem.Pools)+": measure the model there, or add its devices to the cluster")
 		}
 	}
 
