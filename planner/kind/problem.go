@@ -43,6 +43,16 @@ func (d *Documents) FileName(role string) string {
 	return role
 }
 
+// PathIn returns a path of this machine to a file that a document names with slashes: as it is, or from the folder of the
+// document.
+func PathIn(folder, name string) string {
+	path := filepath.FromSlash(name)
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(folder, path)
+}
+
 // FieldError returns an error at a field of a document.
 func (d *Documents) FieldError(role, path, found, expected, hint string) error {
 	return &document.Error{File: d.FileName(role), Path: path, Found: found, Expected: expected, Hint: hint}
@@ -177,10 +187,7 @@ func (r *SolveRun) WarnStaleModels(d *Documents, models []*formats.ProfileModel)
 		if src == nil || src.Path == "" || src.SHA256 == "" {
 			continue
 		}
-		path := src.Path
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(d.ProfileDir, filepath.FromSlash(path))
-		}
+		path := PathIn(d.ProfileDir, src.Path)
 		if _, err := os.Stat(path); err != nil {
 			continue // a plan needs no model file; serving says what is missing
 		}

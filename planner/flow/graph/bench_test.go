@@ -23,7 +23,7 @@ func fiveModuleProblem(kinds int) *problem {
 			slow := 1 + float64(k)*(.5+.1*float64(u))
 			for _, b := range []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32} {
 				took := time.Duration(slow * (cost[0] + cost[1]*float64(b)) * 1e6)
-				byPool[k] = append(byPool[k], template{batch: b, sharesPerDevice: 1, plannedTime: took, worstTime: took, rate: float64(b) / took.Seconds()})
+				byPool[k] = append(byPool[k], template{batch: b, sharesPerDevice: 1, worstTime: took, rate: float64(b) / took.Seconds()})
 			}
 		}
 		p.models = append(p.models, model{name: fmt.Sprint("m", u), levels: levelsOf(byPool)})

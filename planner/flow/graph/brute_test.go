@@ -26,7 +26,7 @@ func drawProblem(t *rapid.T) *problem {
 			took := time.Duration(rapid.IntRange(2, 9).Draw(t, "first")) * time.Millisecond
 			for _, b := range []int{1, 2, 4}[:rapid.IntRange(0, 3).Draw(t, "batches")] {
 				share := rapid.IntRange(1, 2).Draw(t, "share")
-				byPool[k] = append(byPool[k], template{batch: b, sharesPerDevice: share, plannedTime: took, worstTime: took, rate: float64(b*share) / took.Seconds()})
+				byPool[k] = append(byPool[k], template{batch: b, sharesPerDevice: share, worstTime: took, rate: float64(b*share) / took.Seconds()})
 				took += time.Duration(rapid.IntRange(1, 6).Draw(t, "more")) * time.Millisecond
 			}
 		}

@@ -67,13 +67,13 @@ func (m *measuredModel) deviceTemplates(pool *formats.Pool, k int) []template {
 		s := &m.costs[k][v]
 		worstTime := time.Duration(0)
 		for _, b := range s.PlannableSizes() {
-			infer, e := stages.MaxTime(s, b, 0, len(m.profile.Blocks)), s.ExpectedTimes(b)
-			worstTime = max(worstTime, infer)
+			e := s.ExpectedTimes(b)
+			worstTime = max(worstTime, stages.MaxTime(s, b, 0, len(m.profile.Blocks)))
 			memory := max(weights, s.CostAt(b).Memory)
 			if pool.Memory > 0 && memory > int64(pool.Memory)/int64(v+1) {
 				continue
 			}
-			templates = append(templates, template{batch: b, sharesPerDevice: v + 1, plannedTime: infer, worstTime: worstTime, rate: float64(v+1) * float64(b) / e.Mean(0, len(m.profile.Blocks)).Seconds(), memory: memory})
+			templates = append(templates, template{batch: b, sharesPerDevice: v + 1, worstTime: worstTime, rate: float64(v+1) * float64(b) / e.Mean(0, len(m.profile.Blocks)).Seconds(), memory: memory})
 		}
 	}
 	return templates

@@ -79,7 +79,6 @@ type level struct {
 // template is a device that is divided into equal shares with a replica of one model in each.
 type template struct {
 	batch, sharesPerDevice int           // shares per device, which is the number of its replicas
-	plannedTime            time.Duration // time of a batch of the planned size
 	worstTime              time.Duration // longest time of any batch up to that size
 	rate                   float64       // requests per second of all replicas of the device
 	memory                 int64         // bytes of one replica

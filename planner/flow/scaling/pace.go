@@ -3,7 +3,6 @@ package scaling
 import (
 	"errors"
 	"math"
-	"path/filepath"
 	"time"
 
 	"inferplan/formats"
@@ -38,11 +37,7 @@ func ArrivalPace(in *kind.Problem, run *kind.SolveRun, apps formats.Applications
 	if a == nil || a.Trace == "" {
 		return PaceFor(0)
 	}
-	path := filepath.FromSlash(a.Trace)
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(in.WorkloadDir, path)
-	}
-	cv, err := rateVariation(path, apps)
+	cv, err := rateVariation(kind.PathIn(in.WorkloadDir, a.Trace), apps)
 	if err != nil {
 		run.Warn("the trace of the arrivals cannot be read, so the plan is for stable ones: %v", err)
 		return PaceFor(0)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -294,10 +293,7 @@ func modulePath(a *formats.Application, model, docPath string) string {
 func (w *workflowProblem) requestPaths(a *workflow) ([]formats.Way, error) {
 	// Read the recorded ways, if the workload names a file of them.
 	if a.application.TransitionsFile != "" {
-		path := filepath.FromSlash(a.application.TransitionsFile)
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(w.input.WorkloadDir, path)
-		}
+		path := kind.PathIn(w.input.WorkloadDir, a.application.TransitionsFile)
 		doc, err := formats.ReadTransitions(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, w.input.FieldError("workload", "applications", fmt.Sprintf("the transitions %q of %s, which are not there", path, a.application.Name), "a file, from the folder of the workload", "plan import transitions writes one")
