@@ -61,15 +61,6 @@ func (l *Layout) clone() *Layout {
 	return copied
 }
 
-// InstanceCount returns the number of servers.
-func (l *Layout) InstanceCount() int {
-	n := 0
-	for i := range l.Pools {
-		n += l.Pools[i].InstanceCount()
-	}
-	return n
-}
-
 // Price returns the price of the servers, in the unit of the objective.
 func (l *Layout) Price(p *Problem) float64 {
 	sum := 0.0
