@@ -63,7 +63,7 @@ func TestMarginAuto(t *testing.T) {
 			at := mustSolve(t, c.in, fixed).Plan
 			asked := opt.TestSettings
 			asked.Runs = p.Certificate.Runs
-			if err := Certify(context.Background(), at, asked); err != nil {
+			if err := MethodOf(at.Kind).Certify(context.Background(), at, asked); err != nil {
 				t.Fatal(err)
 			}
 			if c.load > 0 {
@@ -73,7 +73,7 @@ func TestMarginAuto(t *testing.T) {
 				return
 			}
 			// What is stated was confirmed at a confidence; the other figure is a mean, and so is this.
-			if err := Certify(context.Background(), p, asked); err != nil {
+			if err := MethodOf(p.Kind).Certify(context.Background(), p, asked); err != nil {
 				t.Fatal(err)
 			}
 			if got, want := certifiedRate(p), certifiedRate(at); got < want*0.97 {

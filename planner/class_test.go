@@ -71,7 +71,7 @@ func TestClassesAreCertifiedEach(t *testing.T) {
 	var opt Options
 	opt.Set("gap", 0.05)
 	p := mustSolve(t, twoClasses(), opt).Plan
-	if err := Certify(context.Background(), p, kind.TestSettings{Runs: 2, Duration: 2 * time.Second}); err != nil {
+	if err := MethodOf(p.Kind).Certify(context.Background(), p, kind.TestSettings{Runs: 2, Duration: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Validate(); err != nil {

@@ -22,7 +22,7 @@
 //
 //	kinds.go     the table of methods
 //	options.go   what the caller may choose, checked before any work
-//	solve.go     Solve, the only driver, and Certify
+//	solve.go     Solve, the only driver
 //	nearest.go   the nearest problem that has a plan, found by solving again
 //	measured.go  warnings about rates that rest on loose measurements
 //	local.go     the documents that are assumed if none are given

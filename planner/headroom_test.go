@@ -95,7 +95,7 @@ func TestTunedPromises(t *testing.T) {
 	}
 	again, asked := *p, opt.TestSettings
 	asked.Runs = p.Certificate.Runs // the promise was confirmed by as many
-	if err := Certify(context.Background(), &again, asked); err != nil {
+	if err := MethodOf(again.Kind).Certify(context.Background(), &again, asked); err != nil {
 		t.Fatal(err)
 	}
 	if f := again.Certificate.LoadFactor; f < 1 || f > 1.05 {

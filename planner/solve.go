@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"inferplan/cputime"
-	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
@@ -135,16 +134,6 @@ func (d *driver) findNearest(ctx context.Context, infeasible *InfeasibleError, s
 		_, err := d.runMethod(ctx, q, nil, func(Progress) {})
 		return err
 	})
-}
-
-// Certify stores in a plan what simulation shows it to sustain. If ctx ends first, the plan is
-// left as it was.
-func Certify(ctx context.Context, plan *formats.Plan, settings kind.TestSettings) error {
-	m := MethodOf(plan.Kind)
-	if m == nil || m.Certify == nil {
-		return kind.UnsupportedOption("certify", plan.Kind, kindsWhere(func(m *kind.Method) bool { return m.Certify != nil }), "plan simulate shows what a plan holds at any rate")
-	}
-	return m.Certify(ctx, plan, settings)
 }
 
 // intermediatePlan is a plan that a method reported during a solve.

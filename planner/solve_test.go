@@ -440,7 +440,7 @@ func TestStaleModelFile(t *testing.T) {
 
 func TestCertifyStoresSustainedRate(t *testing.T) {
 	plan := mustSolve(t, oneCPU(2), Options{}).Plan
-	if err := Certify(context.Background(), plan, kind.TestSettings{Runs: 2, Duration: 5 * time.Second}); err != nil {
+	if err := MethodOf(plan.Kind).Certify(context.Background(), plan, kind.TestSettings{Runs: 2, Duration: 5 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	c := plan.Certificate
@@ -460,7 +460,7 @@ func TestCertifyStoresSustainedRate(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	before := *plan
-	if err := Certify(ctx, plan, kind.TestSettings{}); !errors.Is(err, context.Canceled) || plan.Certificate != before.Certificate {
+	if err := MethodOf(plan.Kind).Certify(ctx, plan, kind.TestSettings{}); !errors.Is(err, context.Canceled) || plan.Certificate != before.Certificate {
 		t.Errorf("cancelled: %v", err)
 	}
 }

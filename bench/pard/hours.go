@@ -38,7 +38,7 @@ func fixed(guess float64) demandRule {
 }
 
 // ourRules are ours, by the origin of the trace: every second, rises that stand out of
-// the noise by three standard deviations, and the table of planner/flow.ScalingTable for a
+// the noise by three standard deviations, and the table of planner/flow/scaling.Table for a
 // rate that is off by a twentieth. Window, hold and look-ahead were chosen with a fluid
 // model of the pipelines on the first slice of each origin.
 var ourRules = map[string]demandRule{

@@ -9,7 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
-	"inferplan/planner/flow"
+	flowscaling "inferplan/planner/flow/scaling"
 )
 
 // stage is a module of a pipeline as it is planned.
@@ -158,7 +158,7 @@ type scaling struct {
 	hold     time.Duration
 	ahead    time.Duration
 	sigmas   float64         // of the noise, above which a rise counts
-	spread   float64         // of a rate, for planner/flow.ScalingTable; if 0, whole workers carry headroom times it
+	spread   float64         // of a rate, for planner/flow/scaling.Table; if 0, whole workers carry headroom times it
 	cold     []time.Duration // by module
 }
 
@@ -185,11 +185,17 @@ func (p *pipeline) want(rate float64, rule *scaling) []int {
 // table lists the rates at which the number of workers changes, up to a rate.
 func (p *pipeline) table(top float64, rule *scaling) []formats.FlowRate {
 	if rule.spread > 0 {
-		var carries []float64
+		most := 0.0
 		for i := range p.stages {
-			carries = append(carries, p.stages[i].carries())
+			most = max(most, p.stages[i].carries())
 		}
-		return flow.ScalingTable(carries, rule.headroom, rule.spread, top)
+		sums := make([][]float64, len(p.stages)) // what the first worker carries, the first two, and so on
+		for i := range p.stages {
+			for m := 1.0; m*p.stages[i].carries() <= rule.headroom*top*(1+4*rule.spread)+most; m++ {
+				sums[i] = append(sums[i], m*p.stages[i].carries())
+			}
+		}
+		return flowscaling.Table(sums, rule.headroom, rule.spread, top)
 	}
 	rates := []float64{0}
 	for i := range p.stages {

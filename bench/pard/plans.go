@@ -17,7 +17,8 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
-	"inferplan/planner/flow"
+	"inferplan/planner/flow/graph"
+	"inferplan/planner/flow/terms"
 	"inferplan/policy/policies"
 	"inferplan/sim"
 )
@@ -166,7 +167,7 @@ func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (o
 		if err != nil {
 			return best, err
 		}
-		if algorithm == flow.AlgorithmPaths && len(groups) > 0 {
+		if algorithm == terms.AlgorithmPaths && len(groups) > 0 {
 			groups[0] = append(groups[0], plan)
 			continue
 		}
@@ -177,7 +178,7 @@ func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (o
 		if err != nil {
 			return best, err
 		}
-		plan, err := flow.SizeBySimulation(problem, plans, algorithm == flow.AlgorithmPaths, attained, func(plan *formats.Plan, hint bool) (float64, error) {
+		plan, err := graph.SizeBySimulation(problem, plans, algorithm == terms.AlgorithmPaths, attained, func(plan *formats.Plan, hint bool) (float64, error) {
 			if hint {
 				f, err := constant(ctx, plan, rate, 1, 20*time.Second)
 				if err != nil {

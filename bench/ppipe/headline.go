@@ -102,7 +102,7 @@ func (b *bench) certify(ctx context.Context, ref *reference.Plan) (*headlined, e
 			return nil, err
 		}
 		out.Own.Plan = res.Plan
-		if err := planner.Certify(ctx, res.Plan, cert); err != nil {
+		if err := planner.MethodOf(res.Plan.Kind).Certify(ctx, res.Plan, cert); err != nil {
 			return nil, err
 		}
 		tuned := opt

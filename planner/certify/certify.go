@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -128,17 +127,13 @@ func newTestOn(sc *sim.Scenario, plan *formats.Plan, settings kind.TestSettings)
 // recordTrace reads the arrivals of the trace that a plan was made for. A relative path is taken from dir, the
 // folder of the workload.
 func recordTrace(plan *formats.Plan, dir string) (_ *sim.RecordedArrivals, err error) {
-	path := filepath.FromSlash(plan.Arrivals.Trace)
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
-	}
 	var models, classes []string
 	servedModels := plan.ServedModels()
 	for i := range servedModels {
 		models = append(models, servedModels[i].Model)
 		classes = append(classes, servedModels[i].Class)
 	}
-	t, err := arrivals.OpenTrace(path, models, arrivals.OfClasses(classes))
+	t, err := arrivals.OpenTrace(kind.PathIn(dir, plan.Arrivals.Trace), models, arrivals.OfClasses(classes))
 	switch {
 	case err != nil && len(document.Findings(err)) == 0:
 		return nil, &document.Error{Path: "arrivals.trace", Found: fmt.Sprintf("%q: %v", plan.Arrivals.Trace, err), Expected: "a request trace that can be read",

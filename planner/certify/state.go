@@ -9,8 +9,6 @@ import (
 	"inferplan/solver/milp"
 )
 
-const proofGap = 1e-6 // relative gap up to which a value counts as equal to its bound
-
 // StateValue completes a plan whose rates passed the simulation test: its value rests on simulation, and its
 // bound, gap and stop reason are set. bound limits every plan that holds, or only those of planSet, a description,
 // if it is not empty. It is NaN if unknown. A bound that the value refutes is left out, with a warning. gap is the
@@ -29,7 +27,7 @@ func StateValue(res *kind.Result, sense milp.Sense, bound float64, planSet strin
 
 	// A value beyond the bound refutes the bound, unless it is rounding.
 	if sense == milp.Maximize && o.Value > bound || sense == milp.Minimize && o.Value < bound {
-		if math.Abs(o.Value-bound) > proofGap*math.Abs(bound) {
+		if math.Abs(o.Value-bound) > kind.ProvenGap*math.Abs(bound) {
 			plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation confirms %s, which is better than %s, the bound of all plans by the fluid program: the bound is left out",
 				kind.FormatNumber(o.Value), kind.FormatNumber(bound)))
 			return
@@ -40,13 +38,7 @@ func StateValue(res *kind.Result, sense milp.Sense, bound float64, planSet strin
 	o.Bound, o.Gap, o.BoundAmong = &bound, &reachedGap, planSet
 
 	// Say what stopped the search, by the gap that is left.
-	stopReason := milp.StoppedByWork
-	switch {
-	case reachedGap <= proofGap:
-		stopReason = milp.StoppedByProof
-	case reachedGap <= gap:
-		stopReason = milp.StoppedByGap
-	}
+	stopReason := kind.StopReason(reachedGap, gap)
 	plan.StoppedBy = string(stopReason)
 	res.StoppedBy, res.Status = plan.StoppedBy, kind.StatusOf(stopReason)
 }

@@ -10,12 +10,11 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/flow/verify"
+	"inferplan/planner/flow/workflow"
 	"inferplan/planner/kind"
 	"inferplan/sim"
 	"inferplan/solver/highs"
 	"inferplan/testkit/workflows"
-
-	"pgregory.net/rapid"
 )
 
 // ragOf is the problem of an application with language models.
@@ -29,31 +28,6 @@ func ragOf(t *testing.T, a *workflows.RAG, dedicated string) *kind.Problem {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// What is written of groups is read as the same groups.
-func TestGroupsAreRead(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		pools := []formats.Pool{{Device: "A100"}, {Device: "H100"}}[:rapid.IntRange(1, 2).Draw(t, "pools")]
-		var list []modelGroup
-		for i := range rapid.IntRange(1, 3).Draw(t, "groups") {
-			g := modelGroup{models: []string{string(rune('a' + 2*i)), string(rune('b' + 2*i))}[:rapid.IntRange(1, 2).Draw(t, "models")]}
-			for range pools {
-				g.devices = append(g.devices, rapid.IntRange(0, 9).Draw(t, "devices"))
-			}
-			if g.deviceCount() == 0 {
-				g.devices[0] = 1
-			}
-			list = append(list, g)
-		}
-		text := groupsText(list, pools)
-		again, err := parseGroups(text, pools)
-		if err != nil || !slices.EqualFunc(list, again, func(a, b modelGroup) bool {
-			return slices.Equal(a.models, b.models) && slices.Equal(a.devices, b.devices)
-		}) {
-			t.Fatalf("%v is written %q and read %v: %v", list, text, again, err)
-		}
-	})
 }
 
 // Devices that cannot be given to models are refused, with the reason.
@@ -164,12 +138,12 @@ func TestDevicesForLanguageModels(t *testing.T) {
 		if c := res.Plan.Certificate; c == nil || c.LoadFactor != 1 || res.Plan.Objective.Basis != formats.BasisSimulation {
 			t.Fatalf("%q: certified %+v", dedicated, c)
 		}
-		if text := res.Plan.Options.Word("dedicated"); dedicated == dedicatedAuto && text == "" {
+		if text := res.Plan.Options.Word("dedicated"); dedicated == workflow.DedicatedAuto && text == "" {
 			t.Error("all models are together")
 		}
 		return res.Plan.Objective.Value
 	}
-	ours, together, best := rate(dedicatedAuto), rate(""), 0.0
+	ours, together, best := rate(workflow.DedicatedAuto), rate(""), 0.0
 	for _, split := range []string{"chat=2", "chat=3"} {
 		best = max(best, rate(split))
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/planner/flow/workflow"
 )
 
 // modelNeeds says how much of the devices the models of a plan need. Divisions of the devices between model
@@ -27,7 +28,7 @@ func newModelNeeds(plan *formats.Plan) *modelNeeds {
 		need := make([]float64, len(y.pools))
 		for k := range d.Pipelines {
 			s := &d.Pipelines[k].Stages[0]
-			if s.GPUs > timeTolerance {
+			if s.GPUs > workflow.TimeTolerance {
 				need[slices.IndexFunc(y.pools, func(p formats.Pool) bool { return p.Device == s.Device })] += s.GPUs
 			}
 		}
@@ -37,7 +38,13 @@ func newModelNeeds(plan *formats.Plan) *modelNeeds {
 			y.otherModels = append(y.otherModels, d.Model)
 		}
 	}
-	slices.SortStableFunc(y.languageModels, func(a, b string) int { return cmp.Compare(sumOf(y.devicesNeeded[b]), sumOf(y.devicesNeeded[a])) })
+	totalNeed := func(model string) (sum float64) {
+		for _, need := range y.devicesNeeded[model] {
+			sum += need
+		}
+		return sum
+	}
+	slices.SortStableFunc(y.languageModels, func(a, b string) int { return cmp.Compare(totalNeed(b), totalNeed(a)) })
 	return y
 }
 
@@ -45,10 +52,10 @@ func newModelNeeds(plan *formats.Plan) *modelNeeds {
 // largest needs have devices alone, none to two of them or all. The other language models are one group,
 // together with the other models or not. A last division has two groups: all language models, and all other
 // models. The last group of each division has what the option dedicated does not name.
-func (y *modelNeeds) candidateDivisions() (divisions [][]modelGroup) {
+func (y *modelNeeds) candidateDivisions() (divisions [][]workflow.ModelGroup) {
 	add := func(sets ...[]string) {
 		sets = slices.DeleteFunc(sets, func(set []string) bool { return len(set) == 0 })
-		if list := y.apportionDevices(sets); list != nil && len(sets) > 1 && !slices.ContainsFunc(divisions, func(o []modelGroup) bool { return sameModels(o, list) }) {
+		if list := y.apportionDevices(sets); list != nil && len(sets) > 1 && !slices.ContainsFunc(divisions, func(o []workflow.ModelGroup) bool { return sameModels(o, list) }) {
 			divisions = append(divisions, list)
 		}
 	}
@@ -67,26 +74,26 @@ func (y *modelNeeds) candidateDivisions() (divisions [][]modelGroup) {
 }
 
 // sameModels returns whether two divisions have the same models in each group.
-func sameModels(a, b []modelGroup) bool {
-	return slices.EqualFunc(a, b, func(x, y modelGroup) bool { return slices.Equal(x.models, y.models) })
+func sameModels(a, b []workflow.ModelGroup) bool {
+	return slices.EqualFunc(a, b, func(x, y workflow.ModelGroup) bool { return slices.Equal(x.Models, y.Models) })
 }
 
 // apportionDevices returns groups of models (sets of names) with devices of each pool in proportion to what
 // their models need: device after device goes to the group with the least devices / need. If there are too few
 // devices for all groups, it returns nil.
-func (y *modelNeeds) apportionDevices(sets [][]string) []modelGroup {
-	var groups []modelGroup
+func (y *modelNeeds) apportionDevices(sets [][]string) []workflow.ModelGroup {
+	var groups []workflow.ModelGroup
 	for _, set := range sets {
-		groups = append(groups, modelGroup{models: set, devices: make([]int, len(y.pools))})
+		groups = append(groups, workflow.ModelGroup{Models: set, Devices: make([]int, len(y.pools))})
 	}
 	for k := range y.pools {
 		for range y.pools[k].Count {
 			if neediest := y.neediestGroup(groups, k); neediest >= 0 {
-				groups[neediest].devices[k]++
+				groups[neediest].Devices[k]++
 			}
 		}
 	}
-	if slices.ContainsFunc(groups, func(g modelGroup) bool { return g.deviceCount() == 0 }) {
+	if slices.ContainsFunc(groups, func(g workflow.ModelGroup) bool { return g.DeviceCount() == 0 }) {
 		return nil
 	}
 	return groups
@@ -95,14 +102,14 @@ func (y *modelNeeds) apportionDevices(sets [][]string) []modelGroup {
 // neediestGroup returns the index of the group of models that has the least devices / need in a pool, which
 // gets the next device. Of groups without devices it is the one with the largest need. If no group needs the
 // pool, it returns -1.
-func (y *modelNeeds) neediestGroup(groups []modelGroup, pool int) int {
+func (y *modelNeeds) neediestGroup(groups []workflow.ModelGroup, pool int) int {
 	neediest, minRatio, maxNeed := -1, 0.0, 0.0
 	for i := range groups {
 		need := y.groupNeed(&groups[i], pool)
 		if need == 0 {
 			continue
 		}
-		if ratio := float64(groups[i].devices[pool]) / need; neediest < 0 || ratio < minRatio || ratio == 0 && minRatio == 0 && need > maxNeed {
+		if ratio := float64(groups[i].Devices[pool]) / need; neediest < 0 || ratio < minRatio || ratio == 0 && minRatio == 0 && need > maxNeed {
 			neediest, minRatio, maxNeed = i, ratio, need
 		}
 	}
@@ -110,8 +117,8 @@ func (y *modelNeeds) neediestGroup(groups []modelGroup, pool int) int {
 }
 
 // groupNeed returns how much the models of a group need of a pool, in devices.
-func (y *modelNeeds) groupNeed(g *modelGroup, pool int) (need float64) {
-	for _, name := range g.models {
+func (y *modelNeeds) groupNeed(g *workflow.ModelGroup, pool int) (need float64) {
+	for _, name := range g.Models {
 		need += y.devicesNeeded[name][pool]
 	}
 	return need
@@ -119,35 +126,35 @@ func (y *modelNeeds) groupNeed(g *modelGroup, pool int) (need float64) {
 
 // neighbours returns the divisions of the devices in which one device has moved from one group of models to
 // another. Those come first whose devices carry the highest rates without queueing.
-func (y *modelNeeds) neighbours(groups []modelGroup) (divisions [][]modelGroup) {
+func (y *modelNeeds) neighbours(groups []workflow.ModelGroup) (divisions [][]workflow.ModelGroup) {
 	for source := range groups {
 		for target := range groups {
 			for k := range y.pools {
-				if source == target || groups[source].devices[k] == 0 || groups[source].deviceCount() == 1 || y.groupNeed(&groups[target], k) == 0 {
+				if source == target || groups[source].Devices[k] == 0 || groups[source].DeviceCount() == 1 || y.groupNeed(&groups[target], k) == 0 {
 					continue
 				}
 				division := slices.Clone(groups)
 				for i := range division {
-					division[i].devices = slices.Clone(division[i].devices)
+					division[i].Devices = slices.Clone(division[i].Devices)
 				}
-				division[source].devices[k]--
-				division[target].devices[k]++
+				division[source].Devices[k]--
+				division[target].Devices[k]++
 				divisions = append(divisions, division)
 			}
 		}
 	}
-	slices.SortStableFunc(divisions, func(a, b []modelGroup) int { return cmp.Compare(y.rateFactor(b), y.rateFactor(a)) })
+	slices.SortStableFunc(divisions, func(a, b []workflow.ModelGroup) int { return cmp.Compare(y.rateFactor(b), y.rateFactor(a)) })
 	return divisions
 }
 
 // rateFactor returns which multiple of the planned rates the groups' devices carry without queueing: the
 // least devices / need of a group.
-func (y *modelNeeds) rateFactor(groups []modelGroup) float64 {
+func (y *modelNeeds) rateFactor(groups []workflow.ModelGroup) float64 {
 	minFactor := math.Inf(1)
 	for i := range groups {
 		devices, need := 0.0, 0.0
 		for k := range y.pools {
-			devices, need = devices+float64(groups[i].devices[k]), need+y.groupNeed(&groups[i], k)
+			devices, need = devices+float64(groups[i].Devices[k]), need+y.groupNeed(&groups[i], k)
 		}
 		minFactor = min(minFactor, devices/need)
 	}
@@ -161,15 +168,15 @@ const maxDivisions = 16
 type divisionSearch struct {
 	tuner          *tuner
 	needs          *modelNeeds
-	baseSetting    tuneSetting     // setting of all plans, but for the dedicated devices
-	bestGroups     []modelGroup    // groups of the best plan. If it is nil, all models share all devices.
-	triedDivisions map[string]bool // by the text of the division
+	baseSetting    tuneSetting           // setting of all plans, but for the dedicated devices
+	bestGroups     []workflow.ModelGroup // groups of the best plan. If it is nil, all models share all devices.
+	triedDivisions map[string]bool       // by the text of the division
 }
 
 // searchDivisions finds the best plan among those that give language models devices alone and the one that
 // does not, if simulation is to choose the dedicated devices. All other options are those of baseSetting.
 func (t *tuner) searchDivisions(ctx context.Context, baseSetting tuneSetting) error {
-	if t.p.Values.Word("dedicated") != dedicatedAuto || !asksLanguageModels(t.p.Workload) {
+	if t.p.Values.Word("dedicated") != workflow.DedicatedAuto || !asksLanguageModels(t.p.Workload) {
 		return nil
 	}
 
@@ -206,9 +213,9 @@ func (t *tuner) searchDivisions(ctx context.Context, baseSetting tuneSetting) er
 
 // tryDivision plans with a division of the devices between groups of models, and simulates the plan, unless
 // that was tried. proceed is false if the search should end: the work is done, or the gap reached.
-func (d *divisionSearch) tryDivision(ctx context.Context, groups []modelGroup) (proceed bool, err error) {
+func (d *divisionSearch) tryDivision(ctx context.Context, groups []workflow.ModelGroup) (proceed bool, err error) {
 	s := d.baseSetting
-	if s.dedicatedDevices = groupsText(groups[:len(groups)-1], d.needs.pools); d.triedDivisions[s.dedicatedDevices] {
+	if s.dedicatedDevices = workflow.GroupsText(groups[:len(groups)-1], d.needs.pools); d.triedDivisions[s.dedicatedDevices] {
 		return true, nil
 	}
 	if len(d.triedDivisions) == maxDivisions || ctx.Err() != nil || d.tuner.isGapReached() {

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
 	"inferplan/policy/flow"
@@ -80,14 +82,14 @@ func TestLongLengthsFile(t *testing.T) {
 	for i := range 5000 {
 		fmt.Fprintf(&text, "%d,%d\n", i+1, 5000-i)
 	}
-	run := kind.NewRun(highs.Solver{})
-	read, err := withLengthSamples(problemWithLengthsFile(t, text.String()), run)
-	if err != nil {
+	p := problemWithLengthsFile(t, text.String())
+	if err := p.Values.Set("slo", document.SLO{Duration: 10 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	rows := formats.ApplicationsOf(read.Workload)[0].Segments[1].Modules[0].Sample
-	if len(rows) != formats.MaxSampleRows || len(run.Assumptions) != 1 {
-		t.Fatalf("%d rows, %v", len(rows), run.Assumptions)
+	made := planOf(t, p)
+	rows := formats.FlowOf(made).Applications[0].Segments[1].Modules[0].Sample
+	if len(rows) != formats.MaxSampleRows || !strings.Contains(strings.Join(made.Assumptions, "\n"), "rows of the 5000 of lengths.csv") {
+		t.Fatalf("%d rows, %v", len(rows), made.Assumptions)
 	}
 	for i, row := range rows {
 		if row[0]+row[1] != 5001 || row[0] != 5*i+3 {

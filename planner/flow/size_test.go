@@ -3,17 +3,15 @@ package flow
 import (
 	"context"
 	"math"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/flow/graph"
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
-	"inferplan/solver/highs"
 )
 
 // twoModuleProblem is a problem of two modules in a row on two kinds of devices.
@@ -65,7 +63,7 @@ func TestSizedPlanAttainsWithoutSpareDevices(t *testing.T) {
 		first := planOf(t, p)
 		show := func(plan *formats.Plan, _ bool) (float64, error) { return minSpareFactor(plan), nil }
 		for _, asked := range []float64{1, 1.1, 1.25} {
-			got, err := SizeBySimulation(p, []*formats.Plan{first}, true, asked, show)
+			got, err := graph.SizeBySimulation(p, []*formats.Plan{first}, true, asked, show)
 			if err != nil || got == nil {
 				t.Fatal(asked, err)
 			}
@@ -80,63 +78,27 @@ func TestSizedPlanAttainsWithoutSpareDevices(t *testing.T) {
 				t.Errorf("%s: %v after %v, with more to spare", objective, got.Objective.Value, first.Objective.Value)
 			}
 		}
-		if got, err := SizeBySimulation(p, []*formats.Plan{first}, true, 100, show); got != nil || err != nil {
+		if got, err := graph.SizeBySimulation(p, []*formats.Plan{first}, true, 100, show); got != nil || err != nil {
 			t.Errorf("%s: %v and %v where the devices do not suffice", objective, got, err)
 		}
 	}
 }
 
-// From any start, what the search finds carries the rates on the devices there are and
-// keeps the deadlines and attains what is asked, and no device can be spared. Batches
-// change where they may.
-func TestSizeSearchKeepsRatesAndDeadlines(t *testing.T) {
-	found, changed := 0, 0
-	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t)
-		start, err := (&planSearch{problem: p, solver: highs.Solver{}}).cheapest(t.Context())
-		if err != nil {
-			return
+// A plan with a batch, a share or a model that the problem does not have is no start: the error says which model.
+func TestStartOutsideProblemIsAnError(t *testing.T) {
+	p := twoModuleProblem("gpus")
+	for name, change := range map[string]func(d *formats.Deployed){
+		"batch": func(d *formats.Deployed) { d.Pipelines[0].Batch += 1000 },
+		"share": func(d *formats.Deployed) { d.Pipelines[0].Stages[0].Share = 7 },
+		"kind":  func(d *formats.Deployed) { d.Pipelines[0].Stages[0].Device = "another" },
+		"model": func(d *formats.Deployed) { d.Model = "another" },
+	} {
+		plan := planOf(t, p)
+		change(&plan.Deployment[0])
+		got, err := graph.SizeBySimulation(p, []*formats.Plan{plan}, true, 1, func(*formats.Plan, bool) (float64, error) { return 1, nil })
+		if err == nil || !strings.Contains(err.Error(), plan.Deployment[0].Model) {
+			t.Errorf("another %s: %v, %v", name, got, err)
 		}
-		// Attainment falls with the load of the busiest model, and as batches fill the deadlines.
-		shown := func(s *solution, _ bool) (float64, error) {
-			x := min(1, p.rateFactor(s)/1.2)
-			for a := range p.apps {
-				x -= .3 * float64(p.longestPathTime(s, a)) / float64(p.apps[a].budget())
-			}
-			return x, nil
-		}
-		asked, _ := shown(start.solution, false)
-		asked += rapid.Float64Range(0, .1).Draw(t, "more")
-		z := newSizeSearch(p, asked, rapid.Bool().Draw(t, "batches"), shown)
-		z.addStart(start.solution)
-		s, err := z.cheapest()
-		if s == nil || err != nil {
-			return
-		}
-		found++
-		if !slices.Equal(s.level, start.solution.level) {
-			changed++
-		}
-		if has, _ := shown(s, false); has < asked || !p.keepsDeadlines(s) || p.rateFactor(s) < 1-1e-6 {
-			t.Fatalf("attains %v of %v, carries %v", has, asked, p.rateFactor(s))
-		}
-		for k := range p.pools {
-			n := 0
-			for u := range s.devices {
-				n += s.devices[u][k]
-			}
-			if n > p.pools[k].count {
-				t.Fatalf("%d of %d devices", n, p.pools[k].count)
-			}
-		}
-		for _, less := range z.neighbours(s, -1) {
-			if has, _ := shown(less, false); has >= asked {
-				t.Fatal("a device can be spared")
-			}
-		}
-	})
-	if found == 0 || changed == 0 {
-		t.Errorf("%d found, %d with other batches", found, changed)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner/certify"
+	"inferplan/planner/flow/graph"
+	"inferplan/planner/flow/workflow"
 	"inferplan/planner/kind"
 	"inferplan/sim"
 	"inferplan/solver/milp"
@@ -69,7 +71,7 @@ type tuner struct {
 //
 // For throughput it looks for the highest rate, which a sequential test confirms and the plan then
 // promises. For other objectives, devices and batch sizes change until the plan attains enough at its rates
-// (see SizeBySimulation), and the cheapest plan that a test confirms is taken. All runs that compare plans
+// (see graph.SizeBySimulation), and the cheapest plan that a test confirms is taken. All runs that compare plans
 // have the same random numbers. Those that test have others.
 func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
 	t := &tuner{p: p, requested: requested, solve: solve, planBound: math.NaN(), budgets: certify.NewBudgets(requested, 1)}
@@ -148,7 +150,7 @@ func (t *tuner) minAttainment() float64 {
 // devices, there are none at first.
 func (t *tuner) startSetting() tuneSetting {
 	s := tuneSetting{margin: marginGrid[startMarginIndex], maxBatch: t.p.Values.WholeNumber("max-batch"), dedicatedDevices: t.p.Values.Word("dedicated")}
-	if s.dedicatedDevices == dedicatedAuto {
+	if s.dedicatedDevices == workflow.DedicatedAuto {
 		s.dedicatedDevices = ""
 	}
 	return s
@@ -469,14 +471,14 @@ func (t *tuner) takeUnconfirmed(current *attempt, err error) error {
 	return certify.NoteUnconfirmed(current.result.Plan, err)
 }
 
-// sizePlans returns the cheapest plan that SizeBySimulation finds from some attempts. The plan attains at
+// sizePlans returns the cheapest plan that graph.SizeBySimulation finds from some attempts. The plan attains at
 // least surplus more than the applications' shares.
 func (t *tuner) sizePlans(ctx context.Context, starts []*attempt, surplus float64) (*formats.Plan, error) {
 	var plans []*formats.Plan
 	for _, start := range starts {
 		plans = append(plans, start.result.Plan)
 	}
-	return SizeBySimulation(t.p, plans, true, surplus, func(plan *formats.Plan, hint bool) (float64, error) {
+	return graph.SizeBySimulation(t.p, plans, true, surplus, func(plan *formats.Plan, hint bool) (float64, error) {
 		shortened := t.requested
 		if hint {
 			shortened.Runs = 1
@@ -509,7 +511,7 @@ func (t *tuner) attainmentSurplus(ctx context.Context, plan *formats.Plan, reque
 // rates, the value is too high, and the plan has neither a bound nor a gap.
 func (t *tuner) writeBound(result *kind.Result) {
 	plan := result.Plan
-	if c := plan.Certificate; (c == nil || c.LoadFactor < 1) && drainsLanguageModel(plan.Deployment, formats.FlowOf(plan).Modules) {
+	if c := plan.Certificate; (c == nil || c.LoadFactor < 1) && workflow.DrainsLanguageModel(plan.Deployment, formats.FlowOf(plan).Modules) {
 		plan.Objective.Bound, plan.Objective.Gap, plan.Objective.BoundAmong = nil, nil, ""
 		plan.StoppedBy = string(milp.StoppedByWork)
 		result.StoppedBy, result.Status = plan.StoppedBy, kind.StatusOf(milp.StoppedByWork)

@@ -2,6 +2,7 @@ package kind
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,6 +41,16 @@ func (d *Documents) FileName(role string) string {
 		}
 	}
 	return role
+}
+
+// PathIn returns a path of this machine to a file that a document names with slashes: as it is, or from the folder of the
+// document.
+func PathIn(folder, name string) string {
+	path := filepath.FromSlash(name)
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(folder, path)
 }
 
 // FieldError returns an error at a field of a document.
@@ -176,10 +187,7 @@ func (r *SolveRun) WarnStaleModels(d *Documents, models []*formats.ProfileModel)
 		if src == nil || src.Path == "" || src.SHA256 == "" {
 			continue
 		}
-		path := src.Path
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(d.ProfileDir, filepath.FromSlash(path))
-		}
+		path := PathIn(d.ProfileDir, src.Path)
 		if _, err := os.Stat(path); err != nil {
 			continue // a plan needs no model file; serving says what is missing
 		}
@@ -256,6 +264,31 @@ func StatusOf(s milp.StoppedBy) string {
 		return "interrupted"
 	}
 	return "limit"
+}
+
+// ProvenGap is the relative gap up to which a value counts as equal to its bound.
+const ProvenGap = 1e-6
+
+// StopReason returns why a search ended, by the relative gap between its value and bound and the gap at which it was
+// allowed to end: a proof, that gap, or else the limit on work.
+func StopReason(gap, requestedGap float64) milp.StoppedBy {
+	switch {
+	case gap <= ProvenGap:
+		return milp.StoppedByProof
+	case gap <= requestedGap:
+		return milp.StoppedByGap
+	}
+	return milp.StoppedByWork
+}
+
+// BoundedObjective returns the objective of a plan with its bound and the gap to it. If the bound is NaN, it is not
+// known, and the objective has neither.
+func BoundedObjective(name string, sense milp.Sense, value, bound float64) formats.Objective {
+	o := formats.Objective{Name: name, Value: value}
+	if gap := milp.RelativeGap(sense, value, bound); !math.IsNaN(bound) {
+		o.Bound, o.Gap = &bound, &gap
+	}
+	return o
 }
 
 // Incumbent is an improvement during a solve.

@@ -3,7 +3,19 @@ package kind
 import (
 	"fmt"
 	"math"
+	"strings"
+
+	"inferplan/formats"
 )
+
+// DeviceNames returns the device kinds of pools as text.
+func DeviceNames(pools []formats.Pool) string {
+	var names []string
+	for i := range pools {
+		names = append(names, pools[i].Device)
+	}
+	return strings.Join(names, ", ")
+}
 
 // FormatNumber writes a number with as many digits as people read.
 func FormatNumber(v float64) string {

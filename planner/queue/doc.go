@@ -25,7 +25,6 @@
 //	write.go    from a layout to a plan, and whether its value is proven
 //	certify.go  the test of a plan's rates by simulation
 //	explain.go  the lines of plan explain
-//	diff.go     differences between two plans
 //	loosen.go   a workload that asks for less, to find what is nearest
 //
 // # Repairs of the paper's program

@@ -100,7 +100,9 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 		members = vqueue.ByArrival
 	}
 	scale := o.input.Values.Number("group-scale")
-	for _, g := range clusters.FormGroups(poolRequests, members, func(item int32) int { return int(scale * float64(o.search.Problem.LargestCap(o.pool, int(item)))) }) {
+	for _, g := range clusters.FormGroups(poolRequests, members, func(item int32) int {
+		return int(scale * float64(o.pool.MaxConcurrent(o.search.Problem.Items[item].Model)))
+	}) {
 		x := requestGroup{item: int(poolRequests[g[0]].Model), mega: clusters.IsMega(clusters.ClusterOf(&poolRequests[g[0]]))}
 		for _, i := range g {
 			x.requests = append(x.requests, poolRequests[i])

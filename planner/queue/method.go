@@ -9,17 +9,17 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/diff"
 	"inferplan/planner/kind"
 	"inferplan/planner/queue/deploy"
 	"inferplan/planner/queue/verify"
-	"inferplan/policy/policies"
 	"inferplan/solver/milp"
 )
 
 // Method is the entry of package planner to this package. It cannot start from a plan that runs.
 var Method = kind.Method{
 	Kind: formats.PlanQueue, Summary: "queues of language models", Solve: solvePlan, SolveUntilConfirmed: solveTested, Certify: certifyPlan, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
-	Explain: explainPlan, Diff: diffSections, RelaxWorkload: loosenClasses, SimulationDecides: true,
+	Explain: explainPlan, Diff: diff.Queues, RelaxWorkload: loosenClasses, SimulationDecides: true,
 }
 
 // queuePlanner is one solve of a problem.
@@ -163,7 +163,7 @@ func (s *queuePlanner) inObjectiveUnit(p *deploy.Search, bound float64) float64 
 // searchLayout searches one choice of tensor parallelism for the best layout: which models run on how many
 // instances. It judges layouts by simulation. The goal is the price, the goodput or the highest rates.
 func (s *queuePlanner) searchLayout(ctx context.Context, p *deploy.Search, bound float64) (*candidate, error) {
-	options := deploy.SearchOptions{SeparateClasses: s.policySeparatesClasses(p), FirstFeasible: s.input.FeasibilityOnly}
+	options := deploy.SearchOptions{SeparateClasses: p.Problem.HasModelOfClasses(), FirstFeasible: s.input.FeasibilityOnly}
 
 	// Report better layouts as they are found.
 	reportBetter := func(f *deploy.LayoutResult) {
@@ -206,21 +206,6 @@ func (s *queuePlanner) limitToBound(value, bound float64) float64 {
 	return value
 }
 
-// policySeparatesClasses returns whether the scheduling policy of the options accepts pools that serve only one
-// class. It tries the policy on a small plan that has such pools.
-func (s *queuePlanner) policySeparatesClasses(p *deploy.Search) bool {
-	probe, err := p.PlanWithSeparateClasses()
-	if err != nil || probe == nil {
-		return false
-	}
-	t, err := policies.Compile(probe)
-	if err != nil {
-		return false
-	}
-	_, err = policies.New(probe.Policy, t)
-	return err == nil
-}
-
 // tooFewDevicesError returns the error for a cluster that cannot do what is asked. If the goal is the price, it
 // says what would be nearest: lower rates if even the work is too much, else more devices.
 func (s *queuePlanner) tooFewDevicesError(ctx context.Context, list []*deploy.Search) error {
@@ -245,7 +230,7 @@ func (s *queuePlanner) tooFewDevicesError(ctx context.Context, list []*deploy.Se
 
 	// Look for the devices that would suffice, on a cluster with many of them.
 	enlarged := p.WithManyDevices()
-	if ok, err := deploy.AllDevicesSuffice(ctx, enlarged, deploy.SearchOptions{}); err != nil || !ok {
+	if ok, err := deploy.AllDevicesSuffice(ctx, enlarged); err != nil || !ok {
 		return e // an SLO may be too short for any number of devices
 	}
 	if f, err := enlarged.CheapestLayout(ctx, deploy.SearchOptions{}, 0, nil); err == nil {

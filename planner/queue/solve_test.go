@@ -58,6 +58,29 @@ func solveBy(opt planner.Options, in planner.Inputs, options ...any) (*planner.R
 	return planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
 }
 
+// TestServersWithoutEstimateAreWarnedOf: servers of two devices whose iterations take longer than a duration can be have
+// no estimate of requests. The plan does without them and says so.
+func TestServersWithoutEstimateAreWarnedOf(t *testing.T) {
+	in := documents()
+	for i, base := range []float64{4e18, 20e6} {
+		pair := server("A100", base)
+		pair.TensorParallel = 2
+		in.Profile.LLMs[i].Instances = append(in.Profile.LLMs[i].Instances, pair)
+	}
+	res, err := solve(in, "objective", "gpus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(res.Plan.Warnings, "\n"); !strings.Contains(text, "servers of [2 1] devices of A100, A10 are not planned with") {
+		t.Errorf("warnings: %s", text)
+	}
+	for _, in := range formats.QueueOf(res.Plan).Instances {
+		if in.TensorParallel != 1 {
+			t.Errorf("instance %+v", in)
+		}
+	}
+}
+
 // TestPlansAreValidAndRepeatable: for every objective the plan is valid, its figure is within the bound,
 // it holds by the check, and it comes out the same again.
 func TestPlansAreValidAndRepeatable(t *testing.T) {

@@ -15,10 +15,7 @@ import (
 // outcome returns the best layout as the parts of a plan, with its objective, bound, and warnings about what may
 // make it worse in practice. Then it adds the first request groups. If that is interrupted, the plan still holds.
 func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64) (*kind.Outcome, error) {
-	items := make([]int, len(c.search.Problem.Items))
-	for i := range items {
-		items[i] = i
-	}
+	items := c.search.Problem.AllItems()
 	section, err := c.search.Plans.Section(c.result.Layout, items)
 	if err != nil {
 		return nil, err
@@ -29,14 +26,14 @@ func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64)
 	if s.isBetter(c.value, validBound) {
 		validBound = c.value // by rounding
 	}
-	gap := milp.RelativeGap(s.sense, c.value, validBound)
+	objective := kind.BoundedObjective(s.objective, s.sense, c.value, validBound)
 	outcome := &kind.Outcome{
 		Algorithm: s.input.Values.Word("algorithm"), Values: s.input.Values, Sense: s.sense, Pools: c.search.Problem.Pools, Deployment: c.search.Plans.Deployment(items), Section: section,
-		Objective: formats.Objective{Name: s.objective, Value: c.value, Bound: &validBound, Gap: &gap}, Policy: c.search.Problem.Policy, Candidates: c.result.Simulations,
+		Objective: objective, Policy: c.search.Problem.Policy, Candidates: c.result.Simulations,
 	}
 
 	// Runs in which the backlog grows prove nothing about the long run.
-	if outcome.StoppedBy = s.stopReason(ctx, gap); c.result.BacklogGrows {
+	if outcome.StoppedBy = s.stopReason(ctx, *objective.Gap); c.result.BacklogGrows {
 		if outcome.StoppedBy == milp.StoppedByProof {
 			outcome.StoppedBy = milp.StoppedByWork
 		}
@@ -65,15 +62,11 @@ func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64)
 // stopReason returns what ended the search, by the relative gap between value and bound: a proof, the gap that the
 // options allow, an interruption, or else the limit on work.
 func (s *queuePlanner) stopReason(ctx context.Context, gap float64) milp.StoppedBy {
-	switch {
-	case gap <= 1e-9:
-		return milp.StoppedByProof
-	case gap <= s.input.Values.Number("gap"):
-		return milp.StoppedByGap
-	case ctx.Err() != nil:
+	reason := kind.StopReason(gap, s.input.Values.Number("gap"))
+	if reason == milp.StoppedByWork && ctx.Err() != nil {
 		return milp.StoppedByInterrupt
 	}
-	return milp.StoppedByWork
+	return reason
 }
 
 // addAssumptions adds to the plan, for its reader, the assumptions behind its search and its bound.

@@ -65,7 +65,11 @@ func Count(ctx context.Context, d *fleet.Data, c *Case, k *Competitor) (*Sized, 
 	if err != nil {
 		return nil, fmt.Errorf("%s, %s: %w", c.Name, k.Name, err)
 	}
-	return &Sized{GPUs: f.Layout.InstanceCount(), Fleet: words(p, f.Layout), Attained: [2]float64{attained(p, f, 0), attained(p, f, 1)}, Tried: f.Simulations}, nil
+	gpus := 0
+	for i := range f.Layout.Pools {
+		gpus += f.Layout.Pools[i].InstanceCount()
+	}
+	return &Sized{GPUs: gpus, Fleet: words(p, f.Layout), Attained: [2]float64{attained(p, f, 0), attained(p, f, 1)}, Tried: f.Simulations}, nil
 }
 
 // attained is the share in time of the classes of a figure.

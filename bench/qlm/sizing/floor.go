@@ -77,7 +77,7 @@ func weigh(m *llm.Model, list []due, requests []llm.Request) {
 		for _, prompts := range []bool{false, true} {
 			works, sum := make([]float64, len(list)), 0.0
 			for i := range list {
-				works[i] = deploy.WorkWithIterations(&m.Iteration, requests[i], way.iterations(int(m.MaxSequences), m.KVTokens, requests[i], marked[i]), prompts)
+				works[i] = deploy.MinRequestWork(&m.Iteration, requests[i], way.iterations(int(m.MaxSequences), m.KVTokens, requests[i], marked[i]), !prompts, false)
 				sum += works[i]
 			}
 			if sum <= highest {

@@ -131,12 +131,9 @@ func newDeviceGroups(plan *formats.Plan) (groups deviceGroups) {
 
 // indexOf returns the group on whose devices a stage runs. If there is none, it returns -1.
 func (groups deviceGroups) indexOf(stage *formats.Stage) int {
-	return slices.IndexFunc(groups, func(o *formats.Stage) bool { return sameDevices(o, stage) })
-}
-
-// sameDevices returns whether two stages run on the same devices.
-func sameDevices(a, b *formats.Stage) bool {
-	return a.Device == b.Device && slices.Equal(a.Placement, b.Placement)
+	return slices.IndexFunc(groups, func(o *formats.Stage) bool {
+		return o.Device == stage.Device && slices.Equal(o.Placement, stage.Placement)
+	})
 }
 
 // check checks that two models share all of their devices of a kind or none, because load is counted by

@@ -49,15 +49,6 @@ func tokenBudget(in *formats.LLMInstance) int {
 	return defaultTokenBudget
 }
 
-// simulatedServer returns an instance of a model on a kind of servers in the form that the simulator takes,
-// with a limit on the sequences that run at once.
-func (p *Estimators) simulatedServer(model, kind, sequences int) (llm.Options, llm.Model) {
-	m := &p.problem.Models[model]
-	in := m.ByKind[kind]
-	return llm.Options{TokenBudget: int32(tokenBudget(in)), BlockTokens: int32(in.BlockTokens)},
-		llm.Model{Iteration: in.Iteration, KVTokens: in.KVTokens, MaxSequences: int32(sequences), TokenBytes: m.Profile.KVBytesPerToken}
-}
-
 // estimateFor returns the estimators of a model on a kind of servers with a number of concurrent sequences: how
 // long requests take there, fitted to a simulation. Mega prompts (many times longer than the median) have one
 // of their own, if there are enough of them. Each is fitted once.
@@ -131,7 +122,9 @@ func (p *Estimators) sampleRequests(model, n int) []llm.Request {
 // fitDrainedQueue fits an estimator of how long requests take: the simulator serves a queue whose requests are
 // all there at time 0 until it is empty, and the estimator is fitted to their starts and ends.
 func (p *Estimators) fitDrainedQueue(key estimateKey, list []llm.Request) (*vqueue.RCT, error) {
-	o, m := p.simulatedServer(key.model, key.kind, key.sequences)
+	in := p.problem.Models[key.model].ByKind[key.kind]
+	o := llm.Options{TokenBudget: int32(tokenBudget(in)), BlockTokens: int32(in.BlockTokens)}
+	m := llm.Model{Iteration: in.Iteration, KVTokens: in.KVTokens, MaxSequences: int32(key.sequences), TokenBytes: p.problem.Models[key.model].Profile.KVBytesPerToken}
 	outcomes, _, err := llm.ServeAll(o, m, list)
 	if err != nil {
 		return nil, fmt.Errorf("draining a queue of %s on %s: %w", p.problem.Models[key.model].Name, p.problem.Kinds[key.kind].Device, err)

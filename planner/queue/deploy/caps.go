@@ -175,7 +175,7 @@ func (p *Problem) applyMove(x *Pool, m capMove) (Pool, bool) {
 		}
 	}
 	// A class cap that limits nothing any more goes.
-	maxCap := p.maxConcurrent(&y)
+	maxCap := y.MaxConcurrent(p.ModelsOf(y.Items)...)
 	for c := range y.ClassCaps {
 		if y.ClassCaps[c] >= maxCap {
 			y.ClassCaps[c] = 0
@@ -184,12 +184,12 @@ func (p *Problem) applyMove(x *Pool, m capMove) (Pool, bool) {
 	return y, true
 }
 
-// maxConcurrent returns how many sequences run at once at most on some instance of the pool: the largest cap of
-// a model on a kind of which it has instances.
-func (p *Problem) maxConcurrent(x *Pool) int {
-	maxCap := 0
+// MaxConcurrent returns how many sequences of some models run at once at most on an instance of the pool: their
+// largest cap on a kind of which it has instances, at least 1.
+func (x *Pool) MaxConcurrent(models ...int) int {
+	maxCap := 1
 	for k, n := range x.Counts {
-		for _, m := range p.ModelsOf(x.Items) {
+		for _, m := range models {
 			if n > 0 {
 				maxCap = max(maxCap, x.Caps[k][m])
 			}
@@ -199,10 +199,10 @@ func (p *Problem) maxConcurrent(x *Pool) int {
 }
 
 // withClassCap returns the pool with the cap of a class (a limit on its sequences on an instance) changed by
-// one step. A cap that would reach maxConcurrent limits nothing, and becomes no cap (0). If there is no further
+// one step. A cap that would reach MaxConcurrent limits nothing, and becomes no cap (0). If there is no further
 // step, it returns false.
 func (p *Problem) withClassCap(x *Pool, class, step int) (Pool, bool) {
-	maxCap := p.maxConcurrent(x)
+	maxCap := x.MaxConcurrent(p.ModelsOf(x.Items)...)
 	index := slices.Index(p.Caps, x.ClassCaps[class]) + step
 	switch {
 	case x.ClassCaps[class] == 0 && step > 0:

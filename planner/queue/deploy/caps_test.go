@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -62,5 +63,56 @@ func TestCapsOfClasses(t *testing.T) {
 	}
 	if x, _ = p.Problem.applyMove(&x, capMove{models: []int{0}, step: -1}); x.ClassCaps[1] != 0 {
 		t.Errorf("a cap of %d where 16 run at once", x.ClassCaps[1])
+	}
+}
+
+// TestCapsWithoutListOrServer: a server that has no limit and a problem that lists no caps run one sequence at once.
+// Where a model cannot run, it has no caps.
+func TestCapsWithoutListOrServer(t *testing.T) {
+	p := chatAndBatch().Problem
+	p.Kinds = append(p.Kinds, Kind{Device: "T4", TP: 1, MaxInstances: 1, Price: 1})
+	p.Models[0].ByKind = append(p.Models[0].ByKind, nil)
+	limited := *p.Models[0].ByKind[0]
+	limited.Sequences = 4
+	for _, c := range []struct {
+		listed   []int
+		instance *formats.LLMInstance
+		want     []int
+	}{
+		{[]int{8, 12}, p.Models[0].ByKind[0], []int{8, 12}}, {[]int{8, 12}, &limited, []int{4}}, {[]int{2, 4, 8}, &limited, []int{2, 4}},
+		{nil, &limited, []int{4}}, {nil, p.Models[0].ByKind[0], []int{1}}, {nil, nil, nil}, {[]int{8}, nil, nil},
+	} {
+		p.Caps, p.Models[0].ByKind[1] = c.listed, c.instance
+		if got := p.capsOf(0, 1); !slices.Equal(got, c.want) {
+			t.Errorf("caps %v of %v: %v, want %v", c.listed, c.instance, got, c.want)
+		}
+		if got := p.maxSequences(0, 1); len(c.want) > 0 && got != slices.Max(c.want) || len(c.want) == 0 && got != 0 {
+			t.Errorf("caps %v of %v: at most %d", c.listed, c.instance, got)
+		}
+	}
+}
+
+// TestKindWithoutEstimateIsNoKindLess: a kind of servers whose work cannot be estimated, here because the longest
+// prompt has no room in its memory, is not left out in silence.
+func TestKindWithoutEstimateIsNoKindLess(t *testing.T) {
+	p := chatAndBatch()
+	x, err := p.newPool([]int{0, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tight := *p.Problem.Models[0].ByKind[0]
+	tight.KVTokens = 64
+	p.Problem.Kinds = append(p.Problem.Kinds, Kind{Device: "T4", TP: 1, MaxInstances: 1, Price: 0.1})
+	p.Problem.Models[0].ByKind = append(p.Problem.Models[0].ByKind, &tight)
+	x.Counts, x.Caps = append(x.Counts, 0), append(x.Caps, []int{8})
+	if kinds, err := p.kindsByCost(&x); err == nil {
+		t.Errorf("kinds %v without an error", kinds)
+	}
+	l := &Layout{Pools: []Pool{x}}
+	if err := p.addInstance(l, 0); err == nil || errors.Is(err, ErrTooFewDevices) {
+		t.Errorf("an instance more: %v", err)
+	}
+	if err := p.addInitialInstances(l); err == nil || errors.Is(err, ErrTooFewDevices) {
+		t.Errorf("the first instances: %v", err)
 	}
 }

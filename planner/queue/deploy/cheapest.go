@@ -1,9 +1,11 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -32,42 +34,9 @@ const highPenalty = 6
 // in simulation, also with one more instance. No layout costs less than minPrice, a bound. onBetter is called
 // with every better layout; it may be nil.
 func (p *Search) CheapestLayout(ctx context.Context, o SearchOptions, minPrice float64, onBetter func(*LayoutResult)) (*LayoutResult, error) {
-	list, err := p.listStructures(o)
-	if err != nil {
-		return nil, err
-	}
-	var bestResult *LayoutResult
-
-	// Grow each structure, but not beyond the price of the best so far.
-	for _, s := range list {
-		maxPrice := math.Inf(1)
-		if bestResult != nil {
-			maxPrice = bestResult.Price
-		}
-		f, err := p.growStructure(ctx, s, minPrice, maxPrice, !o.FirstFeasible)
-		if errors.Is(err, ErrTooFewDevices) {
-			continue
-		}
-		if err != nil {
-			if ctx.Err() != nil && bestResult != nil {
-				return bestResult, nil
-			}
-			return nil, err
-		}
-		if f != nil && (bestResult == nil || f.Price < bestResult.Price) {
-			if bestResult = f; onBetter != nil {
-				onBetter(f)
-			}
-		}
-		if bestResult != nil && (o.FirstFeasible || bestResult.Price <= minPrice*(1+1e-9)) {
-			break
-		}
-	}
-	if bestResult == nil {
-		return nil, ErrTooFewDevices
-	}
-	bestResult.Simulations = len(p.Trials.scores)
-	return bestResult, nil
+	return p.searchStructures(ctx, o, minPrice, func(s Structure, maxPrice float64) (*LayoutResult, error) {
+		return p.growStructure(ctx, s, minPrice, maxPrice, !o.FirstFeasible)
+	}, onBetter)
 }
 
 // growStructure makes a layout of a structure, which says what items share a pool: it adds instances to the
@@ -104,8 +73,8 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 			addedInstances += l.Pools[worstPool].InstanceCount() / 8
 		}
 		for range addedInstances {
-			if !p.addInstance(l, worstPool) {
-				return nil, ErrTooFewDevices
+			if err := p.addInstance(l, worstPool); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -117,8 +86,8 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 
 	// Runs are short: if the layout costs less than the bound, no layout of its size holds for long.
 	for l.Price(p.Problem) < minPrice*(1-1e-9) {
-		if !p.addInstance(l, 0) {
-			return nil, ErrTooFewDevices
+		if err := p.addInstance(l, 0); err != nil {
+			return nil, err
 		}
 	}
 	score, err := p.Trials.judgeLayout(ctx, l)
@@ -140,7 +109,11 @@ func (p *Search) addInitialInstances(l *Layout) error {
 			span := p.replaySeconds()
 			remainingWork = span / (span + p.Problem.Classes[p.Problem.Items[urgentItems[0]].Class].SLO.Seconds())
 		}
-		for _, k := range p.kindsByCost(x) {
+		kinds, err := p.kindsByCost(x)
+		if err != nil {
+			return err
+		}
+		for _, k := range kinds {
 			need, err := p.Trials.busyInstances(x, k)
 			if err != nil {
 				return err
@@ -167,8 +140,8 @@ func (p *Search) replaySeconds() float64 {
 }
 
 // kindsByCost returns the kinds of servers that run all models of a pool, by the price of the instances that
-// its work keeps busy there, the cheapest first.
-func (p *Search) kindsByCost(x *Pool) []int {
+// its work keeps busy there, the cheapest first. If the work on some kind cannot be estimated, it returns an error.
+func (p *Search) kindsByCost(x *Pool) ([]int, error) {
 	var kinds []int
 	cost := make([]float64, len(p.Problem.Kinds))
 	for k := range p.Problem.Kinds {
@@ -177,18 +150,12 @@ func (p *Search) kindsByCost(x *Pool) []int {
 		}
 		need, err := p.Trials.busyInstances(x, k)
 		if err != nil {
-			continue
+			return nil, err
 		}
-		cost[k] = need * p.Problem.Kinds[k].Price
-
-		// Insert the kind in order.
-		position := len(kinds)
-		for position > 0 && cost[kinds[position-1]] > cost[k] {
-			position--
-		}
-		kinds = append(kinds[:position], append([]int{k}, kinds[position:]...)...)
+		kinds, cost[k] = append(kinds, k), need*p.Problem.Kinds[k].Price
 	}
-	return kinds
+	slices.SortStableFunc(kinds, func(a, b int) int { return cmp.Compare(cost[a], cost[b]) })
+	return kinds, nil
 }
 
 // busyInstances returns how many instances of a kind the work of a pool's rates keeps busy, by the estimators
@@ -249,8 +216,11 @@ func (p *Search) testLayout(ctx context.Context, l *Layout, requestCounts []int6
 
 	// A layout that passes only by luck often fails with one more instance.
 	larger := l.clone()
-	if !p.addInstance(larger, worstPool) {
+	switch err := p.addInstance(larger, worstPool); {
+	case errors.Is(err, ErrTooFewDevices):
 		return true, worstPool, nil
+	case err != nil:
+		return false, worstPool, err
 	}
 	score, err = p.Trials.simulateLayout(ctx, larger, p.Problem.SearchWork)
 	return err == nil && p.Problem.keepsSLOs(&score, 1), worstPool, err
@@ -273,15 +243,16 @@ func (p *Search) worstPool(l *Layout, poolScores []Score, requestCounts []int64)
 }
 
 // addInstance adds an instance to a pool, of the cheapest kind for its work that has devices left. If none
-// has, it returns false.
-func (p *Search) addInstance(l *Layout, pool int) bool {
-	for _, k := range p.kindsByCost(&l.Pools[pool]) {
+// has, it returns ErrTooFewDevices.
+func (p *Search) addInstance(l *Layout, pool int) error {
+	kinds, err := p.kindsByCost(&l.Pools[pool])
+	for _, k := range kinds {
 		if l.remainingServers(p.Problem, k) > 0 {
 			l.Pools[pool].Counts[k]++
-			return true
+			return nil
 		}
 	}
-	return false
+	return cmp.Or(err, ErrTooFewDevices)
 }
 
 // removeInstances removes instances from a layout, one at a time, as long as it passes the test without them

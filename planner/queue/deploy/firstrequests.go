@@ -10,7 +10,7 @@ import (
 // FirstRequests returns the requests of the first arrivals, in the form from which request groups are
 // formed: the model is the index of an item, and the length of an answer is its class's mean.
 func (p *Trials) FirstRequests(l *Layout, duration time.Duration) ([]vqueue.RequestFeatures, error) {
-	sc, err := p.scenario(l, p.problem.allItems())
+	sc, err := p.scenario(l, p.problem.AllItems())
 	if err != nil {
 		return nil, err
 	}
@@ -40,17 +40,6 @@ func (p *Trials) FirstRequests(l *Layout, duration time.Duration) ([]vqueue.Requ
 		requests[i] = vqueue.RequestFeatures{Model: r.Model, Priority: int32(c.Priority), SLO: slo, Prompt: float64(r.PromptTokens), Output: output, ArrivedAt: r.ArrivedAt.Seconds(), Deadline: r.ArrivedAt.Seconds() + slo}
 	}
 	return requests, nil
-}
-
-// LargestCap returns the most concurrent sequences of an item on the instances of a pool.
-func (p *Problem) LargestCap(x *Pool, item int) int {
-	maxCap := 1
-	for k, n := range x.Counts {
-		if n > 0 {
-			maxCap = max(maxCap, x.Caps[k][p.Items[item].Model])
-		}
-	}
-	return maxCap
 }
 
 // Estimator returns the estimator of a model on a kind with a number of concurrent sequences. With mega, it

@@ -46,49 +46,18 @@ func (p *Trials) goodput(s *Score) float64 {
 // searchAllDevices gives all devices to the pools of each structure (which items share a pool), and returns the
 // layout that judge gives the lowest price. For goals that are maximised, that is minus the value.
 func (p *Search) searchAllDevices(ctx context.Context, o SearchOptions, judge func(*Layout) (*LayoutResult, error), onBetter func(*LayoutResult)) (*LayoutResult, error) {
-	list, err := p.listStructures(o)
-	if err != nil {
-		return nil, err
-	}
-	var bestResult *LayoutResult
-	for _, s := range list {
-		// Deal the devices to the pools of the structure, and judge the layout.
+	return p.searchStructures(ctx, o, math.Inf(-1), func(s Structure, _ float64) (*LayoutResult, error) {
 		l, err := p.assignAllDevices(s)
 		if err != nil {
 			return nil, err
 		}
-		if l == nil {
-			continue
-		}
-		f, err := judge(l)
-		if err != nil {
-			return p.bestIfInterrupted(ctx, bestResult, err)
-		}
-		if f != nil && (bestResult == nil || f.Price < bestResult.Price-1e-12) {
-			if bestResult = f; onBetter != nil {
-				onBetter(f)
-			}
-		}
-	}
-	if bestResult == nil {
-		return nil, ErrTooFewDevices
-	}
-	bestResult.Simulations = len(p.Trials.scores)
-	return bestResult, nil
-}
-
-// bestIfInterrupted returns the best result so far if the search was interrupted. Otherwise it returns the
-// error.
-func (p *Search) bestIfInterrupted(ctx context.Context, bestResult *LayoutResult, err error) (*LayoutResult, error) {
-	if bestResult != nil && ctx.Err() != nil {
-		return bestResult, nil
-	}
-	return nil, err
+		return judge(l)
+	}, onBetter)
 }
 
 // assignAllDevices makes a layout of a structure with all devices: each server goes to the pool whose instances
 // do the smallest part of its work so far. Kinds that run the fewest models come first, as they fit few pools.
-// If some pool gets none, it returns nil.
+// If some pool gets none, it returns ErrTooFewDevices.
 func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 	l, err := p.emptyLayout(s)
 	if err != nil {
@@ -131,7 +100,7 @@ func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 	}
 	for i := range l.Pools {
 		if l.Pools[i].InstanceCount() == 0 {
-			return nil, nil
+			return nil, ErrTooFewDevices
 		}
 	}
 	return l, nil

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"inferplan/formats"
 )
 
 // Layout is a set of pools that share nothing.
@@ -63,15 +61,6 @@ func (l *Layout) clone() *Layout {
 	return copied
 }
 
-// InstanceCount returns the number of servers.
-func (l *Layout) InstanceCount() int {
-	n := 0
-	for i := range l.Pools {
-		n += l.Pools[i].InstanceCount()
-	}
-	return n
-}
-
 // Price returns the price of the servers, in the unit of the objective.
 func (l *Layout) Price(p *Problem) float64 {
 	sum := 0.0
@@ -127,28 +116,4 @@ func (p *Search) WithManyDevices() *Search {
 		q.Kinds[k].MaxInstances = min(q.Pools[q.Kinds[k].Pool].Count/q.Kinds[k].TP, max(maxInstances, q.Kinds[k].MaxInstances))
 	}
 	return NewSearch(&q)
-}
-
-// PlanWithSeparateClasses returns a plan that has the classes of some model in different pools, to test
-// whether a policy can run it. If no model has two classes, it returns nil.
-func (p *Search) PlanWithSeparateClasses() (*formats.Plan, error) {
-	for m := range p.Problem.Models {
-		urgentItems, otherItems := p.Problem.splitUrgentClass(p.Problem.itemsOf(m))
-		if len(otherItems) == 0 {
-			continue
-		}
-		l, err := p.emptyLayout(Structure{urgentItems, otherItems})
-		if err != nil {
-			return nil, err
-		}
-		for i := range l.Pools {
-			for k := range p.Problem.Kinds {
-				if p.Problem.Models[m].ByKind[k] != nil && l.Pools[i].InstanceCount() == 0 {
-					l.Pools[i].Counts[k] = 1
-				}
-			}
-		}
-		return p.WithManyDevices().Plans.Plan(l, p.Problem.itemsOf(m))
-	}
-	return nil, nil
 }

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"slices"
 	"time"
 
 	"inferplan/formats"
@@ -136,24 +137,23 @@ func (p *Problem) ModelsOf(items []int) []int {
 	return models
 }
 
-// maxSequences returns the largest cap that an instance of the model may have on a kind.
+// maxSequences returns the largest cap that an instance of the model may have on a kind. If it cannot run there, it
+// returns 0.
 func (p *Problem) maxSequences(model, kind int) int {
-	caps := p.capsOf(model, kind)
-	return caps[len(caps)-1]
+	return slices.Max(append([]int{0}, p.capsOf(model, kind)...))
 }
 
 // capsOf returns the limits on concurrent sequences (caps) that an instance of the model may have on a kind of
-// servers: those of the problem's list that its server can run, or else just the server's own limit.
+// servers: those of the problem's list that its server can run, or else just the server's own limit, at least 1. If
+// the model cannot run there, it returns nil.
 func (p *Problem) capsOf(model, kind int) []int {
 	instance := p.Models[model].ByKind[kind]
-	var caps []int
-	for _, c := range p.Caps {
-		if instance == nil || instance.Sequences == 0 || c <= instance.Sequences {
-			caps = append(caps, c)
-		}
+	if instance == nil {
+		return nil
 	}
+	caps := slices.DeleteFunc(slices.Clone(p.Caps), func(c int) bool { return instance.Sequences > 0 && c > instance.Sequences })
 	if len(caps) == 0 {
-		caps = append(caps, instance.Sequences)
+		return []int{max(instance.Sequences, 1)}
 	}
 	return caps
 }

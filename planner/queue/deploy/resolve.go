@@ -1,11 +1,11 @@
 package deploy
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"inferplan/formats"
@@ -215,37 +215,34 @@ func (r *resolver) fitContext(c *Class, i int, docPath string) error {
 			continue
 		}
 
-		// Compare the longest request with it. Distributions without an end have a longest value of 0.
+		// Compare the longest request with it. Distributions without an end have a longest value of 0: one of them is cut
+		// at what the other leaves, two at half of the limit each.
 		maxPrompt, maxOutput := c.Prompt.MaxTokens(), c.Output.MaxTokens()
+		cutAt, bothEnd := tokenLimit-maxPrompt-maxOutput-1, maxPrompt > 0 && maxOutput > 0
+		if maxPrompt == 0 && maxOutput == 0 {
+			cutAt = (tokenLimit - 1) / 2
+		}
 		switch {
-		case maxPrompt+maxOutput < tokenLimit && maxPrompt > 0 && maxOutput > 0:
-		case maxPrompt > 0 && maxOutput > 0:
-			field, nearest := docPath+".max_tokens", fmt.Sprintf("max_tokens: %d fits", tokenLimit-maxPrompt-1)
-			if maxPrompt >= tokenLimit-1 {
-				field, nearest = docPath+".prompt.max", fmt.Sprintf("prompts of at most %d tokens fit", max(tokenLimit-maxOutput-1, 1))
+		case bothEnd && cutAt >= 0:
+			continue
+		case bothEnd || cutAt < 1:
+			field, nearest := docPath+".prompt.max", ""
+			switch {
+			case bothEnd && maxPrompt < tokenLimit-1:
+				field, nearest = docPath+".max_tokens", fmt.Sprintf("max_tokens: %d fits", tokenLimit-maxPrompt-1)
+			case bothEnd:
+				nearest = fmt.Sprintf("prompts of at most %d tokens fit", max(tokenLimit-maxOutput-1, 1))
 			}
 			return r.input.FieldError("workload", field, fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", maxPrompt, maxOutput),
 				fmt.Sprintf("less than the %d tokens of %s of %s together", tokenLimit, limitName, name), nearest)
-		default:
-			cutAt := (tokenLimit - 1) / 2 // for two distributions without an end, half of the limit each
-			switch {
-			case maxOutput > 0:
-				cutAt = tokenLimit - maxOutput - 1
-			case maxPrompt > 0:
-				cutAt = tokenLimit - maxPrompt - 1
-			}
-			if cutAt < 1 {
-				return r.input.FieldError("workload", docPath+".prompt.max", fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", maxPrompt, maxOutput),
-					fmt.Sprintf("less than the %d tokens of %s of %s together", tokenLimit, limitName, name), "")
-			}
-			if maxPrompt == 0 {
-				c.Prompt = capLengths(c.Prompt, cutAt)
-				r.run.Assume("prompts of %s: cut at %d tokens, so that they fit %s of %s", className(c.Name), cutAt, limitName, name)
-			}
-			if maxOutput == 0 {
-				c.Output = capLengths(c.Output, cutAt)
-				r.run.Assume("answers of %s: cut at %d tokens, so that they fit %s of %s", className(c.Name), cutAt, limitName, name)
-			}
+		}
+		if maxPrompt == 0 {
+			c.Prompt = capLengths(c.Prompt, cutAt)
+			r.run.Assume("prompts of %s: cut at %d tokens, so that they fit %s of %s", className(c.Name), cutAt, limitName, name)
+		}
+		if maxOutput == 0 {
+			c.Output = capLengths(c.Output, cutAt)
+			r.run.Assume("answers of %s: cut at %d tokens, so that they fit %s of %s", className(c.Name), cutAt, limitName, name)
 		}
 	}
 	return nil
@@ -329,8 +326,8 @@ func (r *resolver) setPolicy() {
 }
 
 // newSearches returns a search for each combination of tensor parallelism (devices that run a model together)
-// over the pools. Combinations with which the problem cannot be solved are left out. If all are, it returns the
-// last error.
+// over the pools. Combinations with which the problem cannot be solved are left out, with a warning where the time of
+// requests cannot be estimated. If all are left out, it returns the last error.
 func (r *resolver) newSearches() ([]*Search, error) {
 	// Build the combinations, pool by pool, from the sizes for which the profile has instances.
 	choices := [][]int{nil}
@@ -361,6 +358,9 @@ func (r *resolver) newSearches() ([]*Search, error) {
 		p, err := r.newSearch(tps)
 		if err != nil {
 			lastErr = err
+			if _, infeasible := errors.AsType[*kind.InfeasibleError](err); !infeasible && len(document.Findings(err)) == 0 {
+				r.run.Warn("servers of %v devices of %s are not planned with: %v", tps, kind.DeviceNames(r.problem.Pools), err)
+			}
 			continue
 		}
 		searches = append(searches, p)
@@ -369,15 +369,6 @@ func (r *resolver) newSearches() ([]*Search, error) {
 		return nil, lastErr
 	}
 	return searches, nil
-}
-
-// deviceNames returns the device kinds of the cluster as text.
-func (r *resolver) deviceNames() string {
-	var names []string
-	for i := range r.problem.Pools {
-		names = append(names, r.problem.Pools[i].Device)
-	}
-	return strings.Join(names, ", ")
 }
 
 // newSearch returns the search with one size of tensor parallelism by pool. A pool with size 0 runs
@@ -412,7 +403,7 @@ func (r *resolver) newSearch(tps []int) (*Search, error) {
 		}
 		if !anyKind {
 			return nil, r.input.FieldError("workload", fmt.Sprintf("llm.models[%d]", slices.Index(r.llm.Models, model.Name)), strconv.Quote(model.Name), "a model that was measured on a device of the cluster",
-				"the cluster has "+r.deviceNames()+": measure the model there, or add its devices to the cluster")
+				"the cluster has "+kind.DeviceNames(r.problem.Pools)+": measure the model there, or add its devices to the cluster")
 		}
 	}
 

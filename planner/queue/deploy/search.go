@@ -2,6 +2,8 @@ package deploy
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"math"
 	"slices"
 )
@@ -31,8 +33,6 @@ type Structure [][]int
 type SearchOptions struct {
 	// SeparateModels gives every model a pool of its own, and tries nothing else.
 	SeparateModels bool
-	// OnePool puts all items into one pool, and tries nothing else.
-	OnePool bool
 	// SeparateClasses also tries pools of one class, and caps of classes within a pool. With
 	// OnlySeparateClasses only pools of one class are tried.
 	SeparateClasses, OnlySeparateClasses bool
@@ -83,7 +83,7 @@ func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 
 	// The first ownPools models by load have pools of their own, the others share one.
 	for ownPools := 0; ownPools <= len(models); ownPools++ {
-		if o.SeparateModels && ownPools < len(models) || o.OnePool && ownPools > 0 || ownPools == len(models)-1 && ownPools > 0 {
+		if o.SeparateModels && ownPools < len(models) || ownPools == len(models)-1 && ownPools > 0 {
 			continue // a single other model would have a pool of its own anyway
 		}
 		if !o.SeparateModels && ownPools > 0 && ownPools < len(models) && busyInstances[models[ownPools-1]] < minOwnPoolShare {
@@ -114,6 +114,45 @@ func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 	return structures, nil
 }
 
+// searchStructures lets judge make a layout of each structure (which items share a pool), and returns the result of
+// the lowest price. judge is given the lowest price so far, beyond which no layout is of use, and returns nil or
+// ErrTooFewDevices if it finds none. The search ends at minPrice, which no layout is below, or at the first layout if
+// that is enough. If it is interrupted, it returns the best so far. onBetter is called with every better layout; it
+// may be nil.
+func (p *Search) searchStructures(ctx context.Context, o SearchOptions, minPrice float64, judge func(s Structure, maxPrice float64) (*LayoutResult, error), onBetter func(*LayoutResult)) (*LayoutResult, error) {
+	list, err := p.listStructures(o)
+	if err != nil {
+		return nil, err
+	}
+	var bestResult *LayoutResult
+	maxPrice := math.Inf(1)
+	for _, s := range list {
+		f, err := judge(s, maxPrice)
+		if errors.Is(err, ErrTooFewDevices) {
+			continue
+		}
+		if err != nil {
+			if bestResult == nil || ctx.Err() == nil {
+				return nil, err
+			}
+			break
+		}
+		if f != nil && f.Price < maxPrice-1e-12 {
+			if bestResult, maxPrice = f, f.Price; onBetter != nil {
+				onBetter(f)
+			}
+		}
+		if bestResult != nil && (o.FirstFeasible || maxPrice <= minPrice*(1+1e-9)) {
+			break
+		}
+	}
+	if bestResult == nil {
+		return nil, ErrTooFewDevices
+	}
+	bestResult.Simulations = len(p.Trials.scores)
+	return bestResult, nil
+}
+
 // separateUrgentClass returns the structures (which items share a pool) with every pool of a single model
 // divided in two: the most urgent class and the others. Structures without such a pool are left out.
 func (p *Problem) separateUrgentClass(list []Structure) []Structure {
@@ -134,6 +173,16 @@ func (p *Problem) separateUrgentClass(list []Structure) []Structure {
 		}
 	}
 	return separated
+}
+
+// HasModelOfClasses returns whether some model has requests of several classes, which may have pools of their own.
+func (p *Problem) HasModelOfClasses() bool {
+	for m := range p.Models {
+		if _, otherItems := p.splitUrgentClass(p.itemsOf(m)); len(otherItems) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // splitUrgentClass divides items into those of the class with the shortest SLO and the others.

@@ -7,33 +7,16 @@ import (
 
 // AllDevicesSuffice returns whether all devices of the cluster together keep the SLOs in any structure. If
 // they do not, no smaller layout needs to be searched for.
-func AllDevicesSuffice(ctx context.Context, p *Search, o SearchOptions) (bool, error) {
-	list, err := p.listStructures(o)
-	if err != nil {
-		return false, err
-	}
-	for _, s := range list {
-		l, err := p.emptyLayout(s)
-		if err != nil {
-			return false, err
-		}
-		if err := p.addInitialInstances(l); errors.Is(err, ErrTooFewDevices) {
-			continue
-		} else if err != nil {
-			return false, err
-		}
-
-		// Give the pools instances in turn until no device is left.
-		for anyGrown := true; anyGrown; {
-			anyGrown = false
-			for i := range l.Pools {
-				anyGrown = p.addInstance(l, i) || anyGrown
-			}
-		}
+func AllDevicesSuffice(ctx context.Context, p *Search) (bool, error) {
+	_, err := p.searchAllDevices(ctx, SearchOptions{FirstFeasible: true}, func(l *Layout) (*LayoutResult, error) {
 		ok, _, err := p.testLayout(ctx, l, p.Trials.requestCounts())
-		if ok || err != nil {
-			return ok, err
+		if !ok || err != nil {
+			return nil, err
 		}
+		return &LayoutResult{Layout: l, Price: l.Price(p.Problem)}, nil
+	}, nil)
+	if errors.Is(err, ErrTooFewDevices) {
+		return false, nil
 	}
-	return false, nil
+	return err == nil, err
 }

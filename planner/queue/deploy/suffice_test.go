@@ -21,7 +21,7 @@ func TestAllDevicesSufficeForReachableSLO(t *testing.T) {
 			p.Problem.Classes[i].Prompt = &formats.Lengths{Distribution: "fixed", Mean: 600}
 			p.Problem.Classes[i].Output = &formats.Lengths{Distribution: "fixed", Mean: 200}
 		}
-		got, err := AllDevicesSuffice(t.Context(), p, SearchOptions{})
+		got, err := AllDevicesSuffice(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,28 +50,9 @@ func (p *Trials) Span() time.Duration {
 }
 
 // trialPool simulates a pool of instances alone in one run, and returns its score: how many requests of each
-// item are late. A pool that was simulated before has its score. A pool that cannot do the work of its rates is
-// refused without a run, with a broken score.
+// item are late.
 func (p *Trials) trialPool(ctx context.Context, x *Pool) (Score, error) {
-	if !p.problem.Goodput {
-		fits, err := p.fitsCapacity(x)
-		if err != nil || !fits {
-			return Score{ByItem: p.problem.newScore().ByItem, Broken: true}, err
-		}
-	}
-	key := x.cacheKey(p.problem)
-	if s, ok := p.scores[key]; ok {
-		return s, nil
-	}
-	sc, err := p.scenario(&Layout{Pools: []Pool{*x}}, x.Items)
-	if err != nil {
-		return Score{}, err
-	}
-	s, err := p.simulateRun(ctx, sc, x.Items, 0, p.problem.SearchWork)
-	if err == nil {
-		p.scores[key] = s
-	}
-	return s, err
+	return p.simulate(ctx, &Layout{Pools: []Pool{*x}}, x.Items, 1, p.problem.SearchWork, "")
 }
 
 // judgeLayout simulates a layout as a whole, as its plan is simulated: with the plan's rates, random
@@ -87,9 +68,14 @@ func (p *Trials) simulateLayout(ctx context.Context, l *Layout, searchWork int64
 	if p.problem.Replay != nil {
 		searchWork = p.problem.SearchWork
 	}
+	return p.simulate(ctx, l, p.problem.AllItems(), max(p.problem.Runs, 1), searchWork, fmt.Sprint("whole ", searchWork))
+}
 
-	// Refuse layouts that cannot do the work of the rates, and reuse scores.
-	key := fmt.Sprint("whole ", searchWork)
+// simulate simulates some items on the pools of a layout in some runs, and returns the sum of their outcomes. What was
+// simulated before, under a name of the simulation, has its score. Pools that cannot do the work of their rates are
+// refused without a run, with a broken score.
+func (p *Trials) simulate(ctx context.Context, l *Layout, items []int, runCount int, searchWork int64, name string) (Score, error) {
+	key := name
 	for i := range l.Pools {
 		key += " " + l.Pools[i].cacheKey(p.problem)
 		if !p.problem.Goodput {
@@ -103,12 +89,10 @@ func (p *Trials) simulateLayout(ctx context.Context, l *Layout, searchWork int64
 	}
 
 	// The runs are simulated concurrently, and their outcomes added up.
-	items := p.problem.allItems()
 	sc, err := p.scenario(l, items)
 	if err != nil {
 		return Score{}, err
 	}
-	runCount := max(p.problem.Runs, 1)
 	scores, errs := make([]Score, runCount), make([]error, runCount)
 	var wg sync.WaitGroup
 	for run := range runCount {
@@ -156,8 +140,8 @@ func (p *Trials) busyShare(x *Pool) (float64, error) {
 	return 1 / max(capacity, 1e-9), nil
 }
 
-// allItems returns all items of the problem.
-func (p *Problem) allItems() []int {
+// AllItems returns all items of the problem.
+func (p *Problem) AllItems() []int {
 	items := make([]int, len(p.Items))
 	for i := range items {
 		items[i] = i

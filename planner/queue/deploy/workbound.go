@@ -12,25 +12,6 @@ import (
 	"inferplan/solver/milp"
 )
 
-// MinRequestWork returns the least time of an instance that a request takes, in seconds, in whatever
-// batches and order. With I iterations, each of which decodes at most `sequences` tokens, an instance takes
-//
-//	base·I + sequence·D + context·C + attention·A + prompt·max(0, N - hinge·I)
-//
-// for D tokens decoded over C tokens of context, and N tokens of prompts, where I is at least D /
-// sequences. Without the maximum, and with a prompt token so cheap that further iterations do not pay
-// (promptTokenCost), this is a sum over requests. Everything left out (iterations that are not full,
-// prompts beside decoding, swaps, evictions, loads) only takes longer. The prompt of a session may be
-// cached, and then counts nothing.
-func MinRequestWork(iteration *formats.Iteration, sequences int, r llm.Request, promptCached bool) float64 {
-	iterations := fullBatchIterations(sequences, r)
-	if !promptCached {
-		return WorkWithIterations(iteration, r, iterations, true)
-	}
-	ns := (iteration.SequenceNS+iteration.CPUSequenceNS)*float64(max(r.Output-1, 0)) + iteration.ContextNS*decodedContext(r)
-	return IterationOverhead(iteration)*iterations + max(ns, 0)/1e9
-}
-
 // requestPart is a part of an item's requests with similar work.
 type requestPart struct {
 	item  int
@@ -221,25 +202,13 @@ func (b *workProgram) kindsHidingPrompts(model, sparse int) []bool {
 // iterationCost returns the time of an iteration of a model that does not depend on its requests, in seconds,
 // as the bound counts it.
 func (b *workProgram) iterationCost(model, kind int) float64 {
-	iteration := &b.problem.Models[model].ByKind[kind].Iteration
-	if b.hidesPrompts[model][kind] {
-		return (iteration.BaseNS + iteration.CPUNS) / 1e9
-	}
-	return IterationOverhead(iteration)
+	return iterationOverhead(&b.problem.Models[model].ByKind[kind].Iteration, b.hidesPrompts[model][kind])
 }
 
 // requestWork returns the least time of an instance that a request of a model takes on a kind of servers, in
 // seconds.
 func (b *workProgram) requestWork(model, kind int, r llm.Request, promptCached bool) float64 {
-	iteration, sequences := &b.problem.Models[model].ByKind[kind].Iteration, b.problem.maxSequences(model, kind)
-	if !b.hidesPrompts[model][kind] {
-		return MinRequestWork(iteration, sequences, r, promptCached)
-	}
-	work := WorkWithIterations(iteration, r, fullBatchIterations(sequences, r), false)
-	if promptCached {
-		work -= iteration.AttentionNS * float64(r.Prompt) * float64(r.Prompt) / 2 / 1e9
-	}
-	return work
+	return MinRequestWork(&b.problem.Models[model].ByKind[kind].Iteration, r, fullBatchIterations(b.problem.maxSequences(model, kind), r), b.hidesPrompts[model][kind], promptCached)
 }
 
 // sparseItem returns the item of a model whose requests need the most iterations if none comes before the
@@ -254,7 +223,7 @@ func sparseItem(p *Problem, model int) int {
 	for _, i := range p.itemsOf(model) {
 		c := &p.Classes[p.Items[i].Class]
 		_, output, _ := lengthMoments(c.Sample)
-		batchIterations += p.Items[i].RPS * output / float64(max(1, slices.Max(p.Caps)))
+		batchIterations += p.Items[i].RPS * output / float64(slices.Max(append([]int{1}, p.Caps...)))
 		if iterations := isolatedRate(p, i) * output; c.Figure == formats.FigureE2E && c.Sessions == nil && iterations > maxIterations {
 			sparsest, maxIterations = i, iterations
 		}
@@ -356,10 +325,40 @@ func (b *workProgram) addTotals() {
 	}
 }
 
-// IterationOverhead returns the least time of an iteration beside what MinRequestWork counts per token, in
-// seconds. MinRequestWork counts one iteration per sequences decoded tokens.
-func IterationOverhead(iteration *formats.Iteration) float64 {
-	return max(0, iteration.BaseNS+iteration.CPUNS-promptTokenCost(iteration)*iteration.HingeTokens) / 1e9
+// MinRequestWork returns the least time of an instance that a request takes to which a number of iterations
+// belongs, in seconds, in whatever batches and order. With I iterations, each of which decodes at most `sequences`
+// tokens, an instance takes
+//
+//	base·I + sequence·D + context·C + attention·A + prompt·max(0, N - hinge·I)
+//
+// for D tokens decoded over C tokens of context, and N tokens of prompts, where I is at least D / sequences
+// (fullBatchIterations). There are two ways to count prompts, both of which are below every run. With
+// iterationsHidePrompts, prompts cost nothing, and iterations cost all of their base. Otherwise the maximum is left
+// out, and a prompt token is so cheap that further iterations do not pay (promptTokenCost), so that the work is a sum
+// over requests in which iterations hide as much of the prompts as they can. Everything else left out (iterations
+// that are not full, swaps, evictions, loads) only takes longer. The prompt of a session may be cached: then it and
+// its attention count nothing.
+func MinRequestWork(iteration *formats.Iteration, r llm.Request, iterations float64, iterationsHidePrompts, promptCached bool) float64 {
+	d, n := float64(max(r.Output-1, 0)), float64(r.Prompt)
+	decodedContext := d*n + d*(d-1)/2 // sum of the context lengths over which the tokens are decoded
+	ns := (iteration.SequenceNS+iteration.CPUSequenceNS)*d + iteration.ContextNS*decodedContext
+	if !promptCached {
+		ns += iteration.AttentionNS * n * n / 2
+		if !iterationsHidePrompts {
+			ns += promptTokenCost(iteration) * n
+		}
+	}
+	return iterationOverhead(iteration, iterationsHidePrompts)*iterations + max(ns, 0)/1e9
+}
+
+// iterationOverhead returns the least time of an iteration beside what MinRequestWork counts per token, in seconds:
+// all of its base or, unless iterations hide prompts, the base less what the prompt tokens that it hides count.
+func iterationOverhead(iteration *formats.Iteration, iterationsHidePrompts bool) float64 {
+	base := iteration.BaseNS + iteration.CPUNS
+	if !iterationsHidePrompts {
+		base -= promptTokenCost(iteration) * iteration.HingeTokens
+	}
+	return max(0, base) / 1e9
 }
 
 // promptTokenCost returns the cost of a prompt token in nanoseconds. An iteration reads HingeTokens of them for
@@ -371,27 +370,7 @@ func promptTokenCost(iteration *formats.Iteration) float64 {
 	return iteration.PromptNS
 }
 
-// fullBatchIterations returns the iterations that MinRequestWork counts for a request: its share in full
-// batches.
+// fullBatchIterations returns the iterations of a request if all batches are full: its share of them.
 func fullBatchIterations(sequences int, r llm.Request) float64 {
 	return float64(max(r.Output-1, 0)) / float64(max(sequences, 1))
-}
-
-// decodedContext returns the sum of the context lengths over which a request's tokens are decoded.
-func decodedContext(r llm.Request) float64 {
-	d := float64(max(r.Output-1, 0))
-	return d*float64(r.Prompt) + d*(d-1)/2
-}
-
-// WorkWithIterations returns the least work of a request to which a number of iterations belongs, in
-// seconds. With countPrompts, prompts cost as in MinRequestWork, where iterations hide as much of them as
-// they can. Otherwise prompts cost nothing, and iterations cost all of their base. Both are below every
-// run.
-func WorkWithIterations(iteration *formats.Iteration, r llm.Request, iterations float64, countPrompts bool) float64 {
-	d, n := float64(max(r.Output-1, 0)), float64(r.Prompt)
-	ns, overhead := (iteration.SequenceNS+iteration.CPUSequenceNS)*d+iteration.ContextNS*decodedContext(r)+iteration.AttentionNS*n*n/2, max(0, iteration.BaseNS+iteration.CPUNS)/1e9
-	if countPrompts {
-		ns, overhead = ns+promptTokenCost(iteration)*n, IterationOverhead(iteration)
-	}
-	return overhead*iterations + max(ns, 0)/1e9
 }

@@ -30,7 +30,7 @@ func TestLeastWorkBelowEveryRun(t *testing.T) {
 		least := 0.0
 		for i := range list {
 			list[i] = llm.Request{Prompt: int32(rapid.IntRange(1, 2500).Draw(t, "prompt tokens")), Output: int32(rapid.IntRange(1, 400).Draw(t, "answer"))}
-			least += MinRequestWork(&it, most, list[i], false)
+			least += MinRequestWork(&it, list[i], fullBatchIterations(most, list[i]), false, false)
 		}
 		out, _, err := llm.ServeAll(llm.Options{TokenBudget: int32(rapid.SampledFrom([]int{0, 256, 2048}).Draw(t, "budget"))}, m, list)
 		if err != nil {

@@ -18,15 +18,10 @@ type checker struct {
 	plan *formats.QueuePlan
 }
 
-// newChecker returns a checker of a plan against the documents of today.
-func newChecker(t *kind.CheckInput) *checker {
-	return &checker{Checker: *recompute.NewChecker(t), plan: formats.QueueOf(t.Plan)}
-}
-
 // Check compares a plan of LLM servers with today's documents and returns the findings. If there are none, the
 // plan still holds and nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
-	c := newChecker(t)
+	c := &checker{Checker: *recompute.NewChecker(t), plan: formats.QueueOf(t.Plan)}
 	if c.plan == nil {
 		c.AddError("kind", "queue", "nothing", "the section of a plan of kind queue", "the plan has no instances")
 		return c.Findings

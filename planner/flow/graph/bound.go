@@ -1,0 +1,161 @@
+package graph
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"inferplan/solver/milp"
+)
+
+// objectiveBound returns a bound of the objective that holds for every plan: no plan reaches a larger rate
+// factor, or a lower price. It leaves out all waits. A request in time spends at most its SLO in batches,
+// so the mean over all requests does too, and batches of any sizes may be mixed. A plan may give up a share
+// of 1 - attainment of the requests, so the paths through modules with so few visitors have no deadline,
+// and the rate factor may be larger by 1/attainment. If no bound is known, it returns NaN.
+//
+// It is a linear program over the rates f of each choice at each level, with the rate factor F:
+//
+//	Σ over a path of maxTime(level)·f ≤ F·SLO;   Σ_k rate(template)·devices ≥ Σ f of that level
+//
+// For prices, F is the attainment, and the devices of each kind are whole.
+func (r *resolvedProblem) objectiveBound(ctx context.Context, solver milp.Solver, attainment float64) (float64, error) {
+	b := &fluidProgram{problem: r.problem, m: milp.New("bound of applications"), attainment: attainment, fixedRates: r.objective != "throughput", maxFactor: 1}
+	if !b.fixedRates {
+		b.maxFactor = r.problem.factorCeiling()
+	}
+	if !(b.maxFactor > 0) {
+		return math.NaN(), nil
+	}
+	b.addFactor()
+	b.addDevices()
+	for a := range r.problem.apps {
+		b.addApplication(&r.problem.apps[a])
+	}
+	sol, err := solver.Solve(ctx, b.m, milp.Options{Gap: r.input.Values.Number("gap") / 4, Seed: int32(r.input.Seed % math.MaxInt32)})
+	if err != nil {
+		return math.NaN(), fmt.Errorf("bounding applications: %w", err)
+	}
+	switch {
+	case sol.Status == milp.Infeasible || !sol.Feasible():
+		return math.NaN(), nil
+	case b.fixedRates:
+		return sol.Bound, nil
+	}
+	return sol.Bound * b.maxFactor * (1 + 1e-7) / attainment, nil
+}
+
+// fluidProgram is the program of a bound without queueing. Rates are in units of maxFactor.
+type fluidProgram struct {
+	problem       *problem
+	m             *milp.Model
+	attainment    float64 // share of the requests that must be in time
+	fixedRates    bool    // the price is minimized, not the rate factor maximized
+	maxFactor     float64 // upper bound of the rate factor
+	factor        milp.Var
+	levelCapacity [][]milp.Row // devices of a level carry its rates, by model and level
+}
+
+// addFactor adds the common factor of all rates: it is to be maximized or, if the rates are given, fixed to the
+// share of requests that must be in time.
+func (b *fluidProgram) addFactor() {
+	b.factor = b.m.AddVar("factor", 0, 1, 0)
+	if b.fixedRates {
+		b.m.SetBounds(b.factor, b.attainment, b.attainment)
+		return
+	}
+	b.m.SetSense(milp.Maximize)
+	b.m.SetObj(b.factor, 1)
+}
+
+// addDevices adds, for each level of a model (a limit on its batch times), the devices of each pool that run
+// it, in fractions, and a row for what they carry. With fixed rates, the devices of a pool are a whole number,
+// at its price.
+func (b *fluidProgram) addDevices() {
+	p := b.problem
+	poolCapacity := make([]milp.Row, len(p.pools))
+	for k := range p.pools {
+		poolCapacity[k] = b.m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
+		if b.fixedRates {
+			b.m.SetRowBounds(poolCapacity[k], -milp.Inf, 0)
+			b.m.AddTerm(poolCapacity[k], b.m.AddInt("whole devices", 0, float64(p.pools[k].count), p.pools[k].price), -1)
+		}
+	}
+	// What the devices of each level carry, as a part of the largest rate factor.
+	b.levelCapacity = make([][]milp.Row, len(p.models))
+	for u := range p.models {
+		for l := range p.models[u].levels {
+			row := b.m.AddGE("capacity of "+p.models[u].name, 0)
+			for k, t := range p.models[u].levels[l].templates {
+				if t.rate > 0 && p.pools[k].count > 0 {
+					n := b.m.AddVar("devices", 0, float64(p.pools[k].count), 0)
+					b.m.AddTerm(poolCapacity[k], n, 1)
+					b.m.AddTerm(row, n, t.rate/b.maxFactor)
+				}
+			}
+			b.levelCapacity[u] = append(b.levelCapacity[u], row)
+		}
+	}
+}
+
+// addApplication adds the rates at which each choice of a module runs at each level. Those of a module sum to
+// the factor of all rates. Paths keep the SLO, and the accuracy its floor, on average over the requests.
+func (b *fluidProgram) addApplication(app *app) {
+	times := make([][]milp.Term, len(app.modules)) // in batches, by module
+	var losses []milp.Term
+	for i := range app.modules {
+		n := &app.modules[i]
+		moduleRate := b.m.AddEQ("rate of "+n.name, 0, milp.Term{Var: b.factor, Coef: -1})
+		for c := range n.choices {
+			u := n.choices[c].model
+			for l, level := range b.problem.models[u].levels {
+				f := b.m.AddVar("", 0, 1, 0)
+				b.m.AddTerm(moduleRate, f, 1)
+				b.m.AddTerm(b.levelCapacity[u][l], f, -n.visitShare*app.weight)
+				times[i] = append(times[i], milp.Term{Var: f, Coef: level.maxTime.Seconds()})
+				losses = append(losses, milp.Term{Var: f, Coef: n.choices[c].accuracyLoss()})
+			}
+		}
+	}
+
+	// The paths whose requests may not all be given up.
+	for _, path := range app.paths {
+		if app.isRarePath(path, 1-b.attainment) {
+			continue
+		}
+		row := b.m.AddLE("deadline of "+app.name, 0, milp.Term{Var: b.factor, Coef: -app.slo.Seconds()})
+		for _, i := range path {
+			for _, t := range times[i] {
+				b.m.AddTerm(row, t.Var, t.Coef)
+			}
+		}
+	}
+	if app.accuracyFloor > 0 {
+		b.m.AddLE("accuracy of "+app.name, 1e-9, append(losses, milp.Term{Var: b.factor, Coef: math.Log(app.accuracyFloor)})...)
+	}
+}
+
+// isRarePath returns whether at most a share maxShare of the requests takes the path: one of its modules has no
+// more visitors. All of them may then be late, and the path needs no deadline.
+func (a *app) isRarePath(path []int, maxShare float64) bool {
+	for _, i := range path {
+		if a.modules[i].visitShare <= maxShare+1e-12 {
+			return true
+		}
+	}
+	return false
+}
+
+// boundScope names, for the user, the plans that the bound holds for. If it holds for all plans, it returns "".
+// The program behind the bound gives each module one mix of batches. If requests skip modules, plans could
+// choose batches by the way of a request.
+func (r *resolvedProblem) boundScope() string {
+	for a := range r.problem.apps {
+		for i := range r.problem.apps[a].modules {
+			if r.problem.apps[a].modules[i].visitShare < 1 {
+				return "whose batches do not depend on the way of a request"
+			}
+		}
+	}
+	return ""
+}

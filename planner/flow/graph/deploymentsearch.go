@@ -1,0 +1,243 @@
+package graph
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"time"
+
+	"inferplan/planner/flow/terms"
+)
+
+// deploymentSearch looks for plans whose cost is close to the lower bound. Depth first, it serves one
+// module after another by a deployment. The reduced costs of the chosen deployments add up, so that only
+// deployments with small ones need be tried. Deadlines are kept to the nanosecond.
+type deploymentSearch struct {
+	problem          *problem
+	layout           *moduleLayout
+	covers           *coverProgram
+	maxPrice         float64         // plans that cost more are not looked for
+	stopAtFirst      bool            // the search ends with the first plan
+	remainingSteps   int64           // candidates that may still be tried
+	moduleOrder      []int           // modules, those with the fewest candidates first
+	candidates       [][]candidate   // candidates by module, those with the least reduced cost first
+	remainingDevices []int           // free devices, by pool
+	pathSlack        []time.Duration // by path: its budget less the least times of its modules, and less the time beyond these of the chosen deployments
+	accuracyLoss     []float64       // accuracy loss of the chosen deployments, by application
+	deployedModels   []bool          // by model: it has a chosen deployment
+	chosen           []candidate
+	bestSolution     *solution
+	bestPrice        float64 // price of bestSolution
+	bestDevices      int     // number of devices of bestSolution
+}
+
+// candidate is a module set with one of its deployments.
+type candidate struct {
+	set        *moduleSet
+	deployment *deployment
+}
+
+// searchDeployments looks, by depth-first search over the listed deployments, for the best plan that costs at
+// most maxPrice: deployments that serve every module once within devices, deadlines and accuracy. done says
+// that there is no better one; otherwise the maxSteps ran out. With stopAtFirst any plan will do.
+func (x *coverProgram) searchDeployments(maxPrice float64, stopAtFirst bool, maxSteps int64) (d *deploymentSearch, done bool) {
+	d = &deploymentSearch{
+		problem: x.problem, layout: x.layout, covers: x, maxPrice: maxPrice, stopAtFirst: stopAtFirst, remainingSteps: maxSteps,
+		candidates: make([][]candidate, len(x.layout.appOf)), accuracyLoss: make([]float64, len(x.problem.apps)), deployedModels: make([]bool, len(x.problem.models)),
+	}
+	minTimes := d.collectCandidates()
+	if !d.orderCandidates() || !d.startBudgets(minTimes) {
+		return d, true
+	}
+	d.serveNextModule(0, x.lowerBound)
+	return d, d.remainingSteps > 0
+}
+
+// collectCandidates lists the candidates of each module: the deployments that serve it and may be in a plan of
+// at most maxPrice, by their reduced costs. It returns the least time that each module can take with any of
+// them.
+func (d *deploymentSearch) collectCandidates() (minTimes []time.Duration) {
+	minTimes = make([]time.Duration, len(d.layout.appOf))
+	for i := range d.layout.moduleSets {
+		s := &d.layout.moduleSets[i]
+		for j := range s.deployments {
+			c := &s.deployments[j]
+			if d.covers.lowerBound+c.reducedCost > d.maxPrice+d.priceTolerance() {
+				continue
+			}
+			moduleTime := terms.BatchTimesPerModule * d.problem.models[s.model].levels[c.level].maxTime
+			for _, t := range s.members {
+				if len(d.candidates[t.module]) == 0 || moduleTime < minTimes[t.module] {
+					minTimes[t.module] = moduleTime
+				}
+				d.candidates[t.module] = append(d.candidates[t.module], candidate{s, c})
+			}
+		}
+	}
+	return minTimes
+}
+
+// orderCandidates orders the search so that it fails early: of each module the candidates (deployments) with
+// the least reduced costs come first, and of the modules those with the fewest candidates. It returns false if
+// some module has none: then there is no plan.
+func (d *deploymentSearch) orderCandidates() bool {
+	for module := range d.candidates {
+		if len(d.candidates[module]) == 0 {
+			return false
+		}
+		d.moduleOrder = append(d.moduleOrder, module)
+		slices.SortStableFunc(d.candidates[module], func(a, b candidate) int {
+			return cmp.Compare(a.deployment.reducedCost, b.deployment.reducedCost)
+		})
+	}
+	slices.SortStableFunc(d.moduleOrder, func(a, b int) int { return len(d.candidates[a]) - len(d.candidates[b]) })
+	return true
+}
+
+// startBudgets sets what is free before any deployment is chosen: all devices, and what the modules' least
+// times leave of each path's budget. It returns false if they leave less than nothing: then there is no
+// plan.
+func (d *deploymentSearch) startBudgets(minTimes []time.Duration) bool {
+	for k := range d.problem.pools {
+		d.remainingDevices = append(d.remainingDevices, d.problem.pools[k].count)
+	}
+	for w := range d.layout.paths {
+		slack := d.layout.paths[w].budget
+		for _, module := range d.layout.paths[w].modules {
+			slack -= minTimes[module]
+		}
+		if d.pathSlack = append(d.pathSlack, slack); slack < 0 {
+			return false
+		}
+	}
+
+	// Compute the least time of each set's modules on each path. It is part of pathSlack already.
+	for i := range d.layout.moduleSets {
+		s := &d.layout.moduleSets[i]
+		for j := range s.pathUses {
+			use := &s.pathUses[j]
+			use.minTime = 0
+			for _, module := range d.layout.paths[use.path].modules {
+				if s.modules>>module&1 == 1 {
+					use.minTime += minTimes[module]
+				}
+			}
+		}
+	}
+	return true
+}
+
+// priceTolerance returns the tolerance with which prices are compared.
+func (d *deploymentSearch) priceTolerance() float64 { return 1e-9 * d.covers.maxCost() }
+
+// serveNextModule serves the next module by each of its candidates in turn, and so on with the modules
+// after it. served has the bits of the modules that are served, partialPrice is the lower bound plus the
+// reduced costs of the chosen deployments. It returns true if the search is over.
+func (d *deploymentSearch) serveNextModule(servedModules uint64, partialPrice float64) bool {
+	if bits.OnesCount64(servedModules) == len(d.layout.appOf) {
+		return d.keepIfBest()
+	}
+
+	// Find the first module that is not served.
+	module := 0
+	for _, module = range d.moduleOrder {
+		if servedModules>>module&1 == 0 {
+			break
+		}
+	}
+
+	// Candidates come by rising reduced cost, so the first one that is too dear ends the loop.
+	for _, t := range d.candidates[module] {
+		if d.remainingSteps--; d.remainingSteps <= 0 {
+			return true
+		}
+		nextPrice := partialPrice + t.deployment.reducedCost
+		if nextPrice > d.maxPrice+d.priceTolerance() {
+			return false
+		}
+		if d.deployedModels[t.set.model] || t.set.modules&servedModules != 0 || !d.fitsRemaining(t) {
+			continue
+		}
+		d.apply(t, 1)
+		d.chosen = append(d.chosen, t)
+		done := d.serveNextModule(servedModules|t.set.modules, nextPrice)
+		d.chosen = d.chosen[:len(d.chosen)-1]
+		d.apply(t, -1)
+		if done {
+			return true
+		}
+	}
+	return false
+}
+
+// fitsRemaining returns whether pools, time budgets and accuracy floors allow a candidate beside those that are
+// chosen.
+func (d *deploymentSearch) fitsRemaining(t candidate) bool {
+	for k, n := range t.deployment.devices {
+		if int(n) > d.remainingDevices[k] {
+			return false
+		}
+	}
+	maxTime := d.problem.models[t.set.model].levels[t.deployment.level].maxTime
+	for i := range t.set.pathUses {
+		w := &t.set.pathUses[i]
+		if d.pathSlack[w.path] < time.Duration(terms.BatchTimesPerModule*w.modules)*maxTime-w.minTime {
+			return false
+		}
+	}
+	for a, loss := range t.set.accuracyLoss {
+		if loss > 0 && d.problem.apps[a].accuracyFloor > 0 && d.accuracyLoss[a]+loss > d.problem.apps[a].accuracyAllowance() {
+			return false
+		}
+	}
+	return true
+}
+
+// apply takes the devices, times and accuracy of a chosen candidate (a deployment) from what is left. With sign
+// -1 it gives them back.
+func (d *deploymentSearch) apply(t candidate, sign int) {
+	for k, n := range t.deployment.devices {
+		d.remainingDevices[k] -= sign * int(n)
+	}
+	maxTime := d.problem.models[t.set.model].levels[t.deployment.level].maxTime
+	for i := range t.set.pathUses {
+		w := &t.set.pathUses[i]
+		d.pathSlack[w.path] -= time.Duration(sign) * (time.Duration(terms.BatchTimesPerModule*w.modules)*maxTime - w.minTime)
+	}
+	for a, loss := range t.set.accuracyLoss {
+		d.accuracyLoss[a] += float64(sign) * loss
+	}
+	d.deployedModels[t.set.model] = sign > 0
+}
+
+// keepIfBest is called when every module is served: it keeps the chosen deployments as the best solution if
+// they are, by the least price, then by the fewest devices. It returns true if the search may end.
+func (d *deploymentSearch) keepIfBest() bool {
+	s := d.chosenSolution()
+	price, n := d.problem.price(s), s.deviceCount()
+	if !d.covers.minimizeShare && price > d.maxPrice+d.priceTolerance() {
+		return false // the reduced costs sum to less than the true cost
+	}
+	if d.bestSolution == nil || price < d.bestPrice-d.priceTolerance() || price <= d.bestPrice+d.priceTolerance() && n < d.bestDevices {
+		d.bestSolution, d.bestPrice, d.bestDevices = s, price, n
+		if !d.covers.minimizeShare {
+			d.maxPrice = price
+		}
+	}
+	return d.stopAtFirst
+}
+
+// chosenSolution returns the chosen deployments as a solution of the problem.
+func (d *deploymentSearch) chosenSolution() *solution {
+	s := d.problem.newSolution()
+	for _, t := range d.chosen {
+		s.level[t.set.model] = t.deployment.level
+		for k, n := range t.deployment.devices {
+			s.devices[t.set.model][k] = int(n)
+		}
+		for _, member := range t.set.members {
+			s.choice[member.app][member.indexInApp] = member.choice
+		}
+	}
+	return s
+}

@@ -1,0 +1,245 @@
+package graph
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"inferplan/planner/flow/terms"
+	"inferplan/solver/milp"
+)
+
+// errTooManyDeployments is returned when there are too many deployments to list, or to search within the
+// allowed steps.
+var errTooManyDeployments = errors.New("too many covers")
+
+// maxSearchSteps limits one search over deployments.
+const maxSearchSteps = 6_000_000
+
+// deploymentSolver solves a problem by listing its deployments. rounds counts solves of linear programs,
+// steps those of searches.
+type deploymentSolver struct {
+	search        *planSearch
+	layout        *moduleLayout
+	rounds, steps int64
+}
+
+// byDeployments solves the problem of s by a solver that lists its deployments, and records its steps and rounds in the
+// result. If the problem is too large for that, it returns errTooManyDeployments.
+func (s *planSearch) byDeployments(solve func(l *deploymentSolver) (*solveResult, error)) (*solveResult, error) {
+	l := &deploymentSolver{search: s, layout: s.problem.moduleLayout()}
+	if l.layout == nil {
+		return nil, errTooManyDeployments
+	}
+	result, err := solve(l)
+	if result != nil {
+		result.nodes, result.iterations = l.steps, l.rounds
+	}
+	return result, err
+}
+
+// solveCoverProgram lists the deployments that carry the rates at a factor, and solves the linear program that
+// chooses among them, for a bound and their reduced costs. If they are too many, it returns
+// errTooManyDeployments.
+func (l *deploymentSolver) solveCoverProgram(ctx context.Context, factor float64, minimizeShare bool) (*coverProgram, error) {
+	if !l.layout.listDeployments(factor) {
+		return nil, errTooManyDeployments
+	}
+	x := l.layout.newCoverProgram(l.search, minimizeShare)
+	err := x.solve(ctx)
+	l.rounds += x.rounds
+	return x, err
+}
+
+// searchDeployments looks for a plan and counts the steps.
+func (l *deploymentSolver) searchDeployments(x *coverProgram, maxPrice float64, stopAtFirst bool) (*deploymentSearch, bool) {
+	d, done := x.searchDeployments(maxPrice, stopAtFirst, maxSearchSteps)
+	l.steps += maxSearchSteps - max(0, d.remainingSteps)
+	return d, done
+}
+
+// rateSearch is a search for the largest rate factor.
+type rateSearch struct {
+	solver                 *deploymentSolver
+	bestSolution           *solution // carries foundFactor
+	foundFactor, maxFactor float64   // larger factors than maxFactor are not looked for
+	provenBound            float64   // no plan carries a larger factor
+}
+
+// throughput finds the largest rate factor (a common factor on the rates of all applications) that the devices
+// carry within all deadlines: it narrows the range between a plan's factor and a bound from both sides.
+func (l *deploymentSolver) throughput(ctx context.Context) (*solveResult, error) {
+	// Find any plan at all: at factor 0, one device per model is enough.
+	x, err := l.solveCoverProgram(ctx, 0, true)
+	if err != nil {
+		return nil, err
+	}
+	d, done := l.searchDeployments(x, 1, true)
+	switch {
+	case d.bestSolution == nil && done:
+		return nil, terms.ErrNoPlan
+	case d.bestSolution == nil:
+		return nil, errTooManyDeployments
+	}
+
+	// Narrow the range between that plan's factor and the bound, from above, then from below.
+	c := &rateSearch{solver: l, bestSolution: d.bestSolution, foundFactor: l.search.problem.rateFactor(d.bestSolution), provenBound: l.search.problem.factorCeiling()}
+	if err = c.lowerProvenBound(ctx); err == nil {
+		err = c.raiseFoundFactor(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		return nil, err
+	}
+
+	// Say why the search ended.
+	result := &solveResult{solution: c.bestSolution, value: c.foundFactor, bound: max(c.provenBound, c.foundFactor)}
+	if result.stoppedBy = result.stopReason(l.search.gap); err != nil {
+		result.stoppedBy = milp.StoppedByInterrupt
+	}
+	return result, nil
+}
+
+// factorCeiling returns an upper bound on the rate factor (the common factor of all rates): no module can be
+// served faster than by all devices.
+func (p *problem) factorCeiling() float64 {
+	ceiling := math.Inf(1)
+	for a := range p.apps {
+		for i := range p.apps[a].modules {
+			n, sum := &p.apps[a].modules[i], 0.0
+			for k := range p.pools {
+				sum += float64(p.pools[k].count) * p.maxDeviceRate(n, k)
+			}
+			if n.visitShare > 0 {
+				ceiling = min(ceiling, sum/(n.visitShare*p.apps[a].weight))
+			}
+		}
+	}
+	return ceiling
+}
+
+// lowerProvenBound lowers the proven bound on the rate factor: at a factor where the linear program over
+// deployments takes more than all devices, no plan exists. It narrows in on the least such factor.
+func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
+	tolerance, feasibleFactor, f := max(c.solver.search.gap/8, 2e-4), c.foundFactor, c.provenBound
+	// Each factor is closer to the least one that is out of reach. The limit only guards against slow progress.
+	for range 20 {
+		x, err := c.solver.solveCoverProgram(ctx, f, true)
+		if err != nil {
+			return err
+		}
+
+		// If the program takes more than all pools, the factor is out of reach.
+		if x.lowerBound > 1+1e-7 {
+			c.provenBound = f
+		} else {
+			feasibleFactor = max(feasibleFactor, f)
+		}
+		if c.provenBound <= feasibleFactor*(1+tolerance) {
+			break
+		}
+
+		// Try next where the share of the pools would be 1 if it grew in proportion to the factor. If that
+		// is outside of the range, take the geometric mean.
+		if f = f / max(x.lowerBound, .05) * (1 + tolerance/2); f <= feasibleFactor || f >= c.provenBound {
+			f = math.Sqrt(feasibleFactor * c.provenBound)
+		}
+	}
+	c.maxFactor = c.provenBound
+	return nil
+}
+
+// raiseFoundFactor looks for plans at rate factors between the best one found and maxFactor, above which none
+// is looked for any more, until the gap is small enough. At each factor it lists the deployments anew and
+// searches them.
+func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
+	relativeStep, anyFound := max(c.solver.search.gap/4, 1e-3), false
+	// The range of factors shrinks with each try. The limit only guards against slow progress.
+	for range 200 {
+		// Choose the next factor: first just below maxFactor, in growing steps; once a plan was found
+		// there, halve the range.
+		nextFactor := max(c.foundFactor/(1-c.solver.search.gap), c.foundFactor*(1+1e-7))
+		if nextFactor >= c.maxFactor {
+			return nil
+		}
+		f := max(nextFactor, c.maxFactor*(1-relativeStep))
+		if anyFound {
+			f = max(nextFactor, math.Sqrt(c.foundFactor*c.maxFactor))
+		}
+		x, err := c.solver.solveCoverProgram(ctx, f, true)
+		if err != nil {
+			return err
+		}
+
+		// Found: the factor rises. Proven that there is none: the bound falls, if nothing above was left
+		// open. Else only maxFactor falls.
+		d, done := c.solver.searchDeployments(x, 1, true)
+		switch {
+		case d.bestSolution != nil:
+			c.bestSolution, c.foundFactor, anyFound = d.bestSolution, max(c.foundFactor, c.solver.search.problem.rateFactor(d.bestSolution)), true
+			if c.solver.search.onImproved != nil {
+				c.solver.search.onImproved(c.foundFactor, c.provenBound)
+			}
+		case done && c.provenBound == c.maxFactor:
+			c.provenBound, c.maxFactor = f, f
+		default:
+			c.maxFactor = f
+		}
+		relativeStep *= 2
+	}
+	return nil
+}
+
+// cheapest finds the plan of the least price that carries the rates and, at that price, the one with the fewest
+// devices. The price that it tries rises from the bound of the linear program.
+func (l *deploymentSolver) cheapest(ctx context.Context) (*solveResult, error) {
+	x, err := l.solveCoverProgram(ctx, 1, false)
+	if err != nil {
+		return nil, err
+	}
+
+	// The linear program gives the bound. Allow more and more above it until a plan is found. A search that
+	// is done without a plan proves that there is none up to its limit, which is then the bound.
+	bound, maxPrice := x.lowerBound, x.maxCost()*(1+1e-9)
+	for priceAllowance := max(l.search.gap, .005) / 2 * max(x.lowerBound, maxPrice*1e-6); x.lowerBound <= maxPrice; priceAllowance *= 2 {
+		limit := min(maxPrice, x.lowerBound+priceAllowance)
+		d, done := l.searchDeployments(x, limit, false)
+		switch {
+		case d.bestSolution != nil:
+			result := &solveResult{solution: d.bestSolution, value: l.search.problem.price(d.bestSolution), bound: bound, stoppedBy: milp.StoppedByWork}
+			if done {
+				result.bound, result.stoppedBy = result.value, milp.StoppedByProof
+			} else if result.value-result.bound <= l.search.gap*result.value {
+				result.stoppedBy = milp.StoppedByGap
+			}
+			return result, nil
+		case !done:
+			return nil, errTooManyDeployments
+		case limit == maxPrice:
+			return nil, terms.ErrNoPlan
+		}
+		bound = limit
+	}
+	return nil, terms.ErrNoPlan
+}
+
+// raiseRateAtSamePrice replaces a cheapest plan by the one with the highest rate of those that have no higher
+// price and no more devices, as far as a few tries find one. It halves the range of factors up to twice the
+// plan's own, and leaves the plan if anything fails.
+func (l *deploymentSolver) raiseRateAtSamePrice(ctx context.Context, result *solveResult) {
+	carriedFactor := l.search.problem.rateFactor(result.solution)
+	for maxFactor := 2 * carriedFactor; maxFactor > carriedFactor*1.01; {
+		f := math.Sqrt(carriedFactor * maxFactor)
+		x, err := l.solveCoverProgram(ctx, f, false)
+		if err != nil {
+			return
+		}
+		maxFactor = f
+		if x.lowerBound > result.value*(1+1e-9) {
+			continue
+		}
+		d, _ := l.searchDeployments(x, result.value*(1+1e-9), false)
+		if d.bestSolution != nil && d.bestPrice <= result.value*(1+1e-9) && d.bestDevices <= result.solution.deviceCount() {
+			result.solution, carriedFactor, maxFactor = d.bestSolution, l.search.problem.rateFactor(d.bestSolution), f*f/carriedFactor
+		}
+	}
+}

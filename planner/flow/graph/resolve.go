@@ -1,0 +1,191 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/flow/terms"
+	"inferplan/planner/kind"
+	"inferplan/policy/flow"
+)
+
+// resolvedProblem is the problem that the documents describe, as numbers.
+type resolvedProblem struct {
+	input            *kind.Problem
+	run              *kind.SolveRun
+	objective        string
+	allowTimeSharing bool // modules may take turns on the devices of time-shared pools
+	problem          *problem
+	applications     formats.Applications // applications of the workload, with defaults filled in
+	pools            []formats.Pool       // with defaults filled in
+	measuredModels   []measuredModel      // by model of the problem
+}
+
+// resolveProblem reads the problem from the documents. It returns an error that names the place in a document if
+// something is missing or contradictory.
+func resolveProblem(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, error) {
+	if err := in.CheckPresent(); err != nil {
+		return nil, err
+	}
+	r := &resolvedProblem{input: in, run: run, objective: in.Values.Word("objective"), problem: &problem{}}
+
+	// Turns are planned for throughput only, and only if replicas do not come and go.
+	r.allowTimeSharing = r.objective == "throughput" && in.Values.Time("cold-start") == 0
+	if err := r.resolvePools(); err != nil {
+		return nil, err
+	}
+	var models []*formats.ProfileModel
+	for i := range in.Profile.Models {
+		models = append(models, &in.Profile.Models[i])
+	}
+	if err := in.CheckPools(models); err != nil {
+		return nil, err
+	}
+	for i, a := range formats.ApplicationsOf(in.Workload) {
+		if err := r.addApplication(i, a.WithDefaults()); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.applications) == 0 {
+		return nil, in.FieldError("workload", "applications", "no application", "at least one", "")
+	}
+	return r, nil
+}
+
+// resolvePools reads the pools and the price of a device by the objective. A pool that the cluster shares
+// in time becomes exclusive if the plan is of a sort in which modules cannot take turns.
+func (r *resolvedProblem) resolvePools() error {
+	prices, err := terms.Prices(r.input)
+	if err != nil {
+		return err
+	}
+	for i, p := range r.input.Cluster.Pools {
+		timeShared := p.Sharing == formats.SharingTime && r.allowTimeSharing
+		if p.TimeShared() && !timeShared {
+			r.run.Assume("sharing: exclusive on %s: a module has devices of its own", p.Device)
+			p.Sharing = formats.SharingExclusive
+		}
+		p = p.WithDefaults()
+		r.pools = append(r.pools, p)
+		r.problem.pools = append(r.problem.pools, pool{kind: p.Device, count: p.Count, price: prices[i], timeShared: timeShared, memory: int64(p.Memory)})
+	}
+	return nil
+}
+
+// addApplication adds application i of the workload to the problem: its modules with the models they may use,
+// its paths, and its deadline.
+func (r *resolvedProblem) addApplication(i int, w formats.Application) error {
+	docPath := fmt.Sprintf("applications[%d]", i)
+	graph, err := flow.CompileGraph(w.Modules, docPath)
+	if err != nil {
+		return err
+	}
+
+	weight, err := terms.Weight(r.input, &w, docPath)
+	if err != nil {
+		return err
+	}
+	a := app{name: w.Name, weight: weight, accuracyFloor: w.Accuracy}
+
+	// Modules with their choices. A variant that runs on no device of the cluster is left out.
+	for k := range w.Modules {
+		n := appModule{name: w.Modules[k].Name, visitShare: graph.Nodes[k].ReachChance}
+		for _, v := range w.Modules[k].Models() {
+			u, err := r.modelIndex(v.Model, fmt.Sprintf("%s.modules[%d]", docPath, k))
+			if err != nil {
+				return err
+			}
+			if len(r.problem.models[u].levels) == 0 && len(w.Modules[k].Variants) > 0 {
+				r.run.Warn("%s was measured on no device of the cluster where it fits: it is not chosen", v.Model)
+				continue
+			}
+			n.choices = append(n.choices, choice{model: u, accuracy: v.Accuracy})
+		}
+		if err := r.checkModuleRuns(&n, docPath, k); err != nil {
+			return err
+		}
+		a.modules = append(a.modules, n)
+	}
+
+	// Paths: the graph's are those that follow the entry.
+	for _, path := range graph.Nodes[0].Paths {
+		list := []int{0}
+		for _, n := range path {
+			list = append(list, int(n))
+		}
+		a.paths = append(a.paths, list)
+	}
+	if err := r.setDeadline(&a, &w, docPath); err != nil {
+		return err
+	}
+	if w.Percentile == "" {
+		w.Percentile = "p99"
+	}
+	r.applications = append(r.applications, w)
+	r.problem.apps = append(r.problem.apps, a)
+	return r.checkAccuracyFloor(&a)
+}
+
+// checkModuleRuns returns an error if no choice of a module runs on a device of the cluster.
+func (r *resolvedProblem) checkModuleRuns(module *appModule, docPath string, index int) error {
+	if !slices.ContainsFunc(module.choices, func(c choice) bool { return len(r.problem.models[c.model].levels) > 0 }) {
+		return r.input.FieldError("workload", fmt.Sprintf("%s.modules[%d].model", docPath, index), "a model that was measured on no device of the cluster on which it fits", "one that was",
+			"the cluster has "+kind.DeviceNames(r.pools)+": measure the model there (plan profile --device …)")
+	}
+	return nil
+}
+
+// setDeadline sets the SLO and the margin of an application. "5x" is a multiple of the longest path in
+// batches of one on the fastest devices.
+func (r *resolvedProblem) setDeadline(a *app, w *formats.Application, docPath string) (err error) {
+	longestPath := time.Duration(0)
+	for _, path := range a.paths {
+		sum := time.Duration(0)
+		for _, i := range path {
+			sum += r.minSingleTime(&a.modules[i])
+		}
+		longestPath = max(longestPath, sum)
+	}
+	a.slo, a.margin, err = terms.SLO(r.input, r.run, w, docPath, "400ms", longestPath, "the longest path in batches of one")
+	return err
+}
+
+// minSingleTime returns the least time that a batch of one takes in a module: by the choice of model and the
+// device that are fastest.
+func (r *resolvedProblem) minSingleTime(n *appModule) time.Duration {
+	minTime := time.Duration(math.MaxInt64)
+	for _, c := range n.choices {
+		minTime = min(minTime, r.measuredModels[c.model].minSingleTime)
+	}
+	return minTime
+}
+
+// checkAccuracyFloor returns an error if even the most accurate variants miss an application's floor.
+func (r *resolvedProblem) checkAccuracyFloor(a *app) error {
+	reachable, unknown := 1.0, []string(nil)
+	for i := range a.modules {
+		maxAccuracy := 0.0
+		for _, c := range a.modules[i].choices {
+			if c.accuracy == 0 {
+				c.accuracy = 1
+				unknown = append(unknown, a.modules[i].name)
+			}
+			maxAccuracy = max(maxAccuracy, c.accuracy)
+		}
+		reachable *= maxAccuracy
+	}
+	switch {
+	case a.accuracyFloor == 0:
+		return nil
+	case reachable < a.accuracyFloor-1e-12:
+		return &kind.InfeasibleError{Model: a.name, Constraint: "accuracy",
+			Reason: fmt.Sprintf("the most accurate variants of %s reach %.6g over all modules, and its floor is %.6g", a.name, reachable, a.accuracyFloor)}
+	case len(unknown) > 0:
+		r.run.Assume("accuracy 1 for %s of %s: no accuracy is given", strings.Join(unknown, ", "), a.name)
+	}
+	return nil
+}

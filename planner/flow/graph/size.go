@@ -1,0 +1,109 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+)
+
+// AttainmentFunc simulates a plan and returns the share of the requests that are in time. The arrivals must
+// be the same for every plan, so that plans differ only by their devices and batches. A hint may simulate
+// only a part of them.
+type AttainmentFunc func(plan *formats.Plan, hint bool) (float64, error)
+
+// SizeBySimulation looks for the cheapest plan that attains a requested share in simulation (of requests within
+// their deadlines). It starts from plans for the same workload, the first of which has the least margin.
+// Devices are added and removed, and batch sizes change if batches is true. If there are too few devices, it
+// returns nil.
+//
+// The result keeps the deadlines with the margin of the first plan, and its capacities stay above the rates. So
+// the bound of the first plan holds for it.
+func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requestedAttainment float64, simulate AttainmentFunc) (*formats.Plan, error) {
+	base, q := plans[0], *p
+	if err := q.Values.Set("margin", base.Options.Number("margin")); err != nil {
+		return nil, err
+	}
+	r, err := resolveProblem(&q, kind.NewRun(nil))
+	if err != nil {
+		return nil, err
+	}
+	z := &sizeSearch{p: r.problem, requestedAttainment: requestedAttainment, changeBatches: batches, attainments: map[string]float64{}, simulate: func(s *solution, hint bool) (float64, error) {
+		plan := r.withSolution(base, s)
+		formats.FlowOf(plan).Scaling = nil // all devices count
+		return simulate(plan, hint)
+	}}
+	var starts []*solution
+	for _, plan := range plans {
+		s, err := r.solutionOf(plan)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(starts, func(o *solution) bool { return o.mapKey() == s.mapKey() }) {
+			starts = append(starts, s)
+		}
+	}
+	s, err := z.cheapest(starts...)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	return r.withSolution(base, s), nil
+}
+
+// withSolution returns a plan with the devices and batches of another solution.
+func (r *resolvedProblem) withSolution(basePlan *formats.Plan, s *solution) *formats.Plan {
+	plan, bound := *basePlan, math.NaN()
+	if basePlan.Objective.Bound != nil {
+		bound = *basePlan.Objective.Bound
+	}
+	o := r.outcome(&solveResult{solution: s, value: r.problem.price(s), bound: bound})
+	plan.Objective, plan.Deployment, plan.Section = o.Objective, o.Deployment, o.Section
+	return &plan
+}
+
+// solutionOf returns a plan in the numbers of the problem that it was made for: the choice of each module, and
+// the level and devices of each model. If the problem does not have these, it returns an error.
+func (r *resolvedProblem) solutionOf(plan *formats.Plan) (*solution, error) {
+	p, f := r.problem, formats.FlowOf(plan)
+	s := p.newSolution()
+
+	// Choices of the modules.
+	for a := range f.Applications {
+		for i, m := range f.Applications[a].Modules {
+			if s.choice[a][i] = slices.IndexFunc(p.apps[a].modules[i].choices, func(c choice) bool { return p.models[c.model].name == m.Model }); s.choice[a][i] < 0 {
+				return nil, fmt.Errorf("module %s of %s: the problem has no choice %s", m.Name, f.Applications[a].Model, m.Model)
+			}
+		}
+	}
+
+	// Levels and devices of the models. A level is recognized by its templates.
+	for i := range plan.Deployment {
+		d := &plan.Deployment[i]
+		u := slices.IndexFunc(p.models, func(m model) bool { return m.name == d.Model })
+		if u >= 0 {
+			s.level[u] = slices.IndexFunc(p.models[u].levels, func(l level) bool {
+				return !slices.ContainsFunc(d.Pipelines, func(x formats.Pipeline) bool { return !p.runs(&l, &x) })
+			})
+		}
+		if u < 0 || s.level[u] < 0 {
+			return nil, fmt.Errorf("the deployment of %s has devices or batches that the problem does not have", d.Model)
+		}
+		for _, x := range d.Pipelines {
+			s.devices[u][p.poolIndex(x.Stages[0].Device)] = int(x.Stages[0].GPUs)
+		}
+	}
+	return s, nil
+}
+
+// runs returns whether a pipeline of a plan has the devices, batch and shares of one of a level's templates.
+func (p *problem) runs(l *level, pipeline *formats.Pipeline) bool {
+	k := p.poolIndex(pipeline.Stages[0].Device)
+	return k >= 0 && l.templates[k].batch == pipeline.Batch && l.templates[k].sharesPerDevice == pipeline.Stages[0].Share
+}
+
+// poolIndex returns the index of the pool of a device kind, or -1.
+func (p *problem) poolIndex(device string) int {
+	return slices.IndexFunc(p.pools, func(o pool) bool { return o.kind == device })
+}

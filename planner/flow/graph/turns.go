@@ -1,0 +1,299 @@
+package graph
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"inferplan/planner/flow/terms"
+	"inferplan/solver/milp"
+)
+
+// Modules may take turns on the devices of a time-shared pool. The modules that do so are on all devices of
+// the pool but those that a model has to itself, and each has a share of the time there. A device runs one
+// batch at a time, so a task may find it busy with the longest run of any of these modules. If B is that
+// run, a module that takes turns takes
+//
+//	max(D, B) + D
+//
+// of the deadline, where one with devices of its own takes 2 D. B depends on the levels that are chosen, so
+// the program is solved for every value that B can have, and each program leaves out levels with longer
+// runs. Values with the highest bounds come first.
+
+// maxRunLimits limits how many values of B are tried. Of more values, some evenly spread ones are tried.
+const maxRunLimits = 24
+
+// hasTimeSharedPool returns whether modules may take turns on some pool.
+func (p *problem) hasTimeSharedPool() bool {
+	return slices.ContainsFunc(p.pools, func(k pool) bool { return k.timeShared && k.count > 0 })
+}
+
+// sharedRunTimes returns the values that the longest run on devices where modules take turns can have: the
+// batch times of all templates there, by rising time. For each one the problem is solved. complete is false if
+// only some of them, evenly spread, are returned.
+func (p *problem) sharedRunTimes() (times []time.Duration, complete bool) {
+	for u := range p.models {
+		for _, l := range p.models[u].levels {
+			for k, t := range l.templates {
+				if p.pools[k].timeShared && t.rate > 0 {
+					times = append(times, t.worstTime)
+				}
+			}
+		}
+	}
+	slices.Sort(times)
+	times = slices.Compact(times)
+	if len(times) <= maxRunLimits {
+		return times, true
+	}
+	spread := make([]time.Duration, maxRunLimits)
+	for i := range spread {
+		spread[i] = times[i*(len(times)-1)/(maxRunLimits-1)]
+	}
+	return spread, false
+}
+
+// limitSharedRuns returns the problem in which models may also take turns on time-shared devices, with runs of
+// at most maxRun: beside its levels (limits on batch times) every model has such ones. withoutWaits leaves out
+// the wait for other modules, which makes the problem a relaxation: no plan is better than its optimum.
+func (p *problem) limitSharedRuns(maxRun time.Duration, withoutWaits bool) *problem {
+	q := *p
+	q.models, q.maxSharedRun = slices.Clone(p.models), maxRun
+	if withoutWaits {
+		q.maxSharedRun = 0
+	}
+	for u := range q.models {
+		levels := slices.Clone(p.models[u].levels)
+		for _, l := range p.models[u].levels {
+			sharedLevel := level{maxTime: l.maxTime, templates: slices.Clone(l.templates), timeShared: true}
+			anyTemplate := false
+			for k := range sharedLevel.templates {
+				if p.pools[k].timeShared && sharedLevel.templates[k].worstTime > maxRun {
+					sharedLevel.templates[k] = template{}
+				}
+				anyTemplate = anyTemplate || p.pools[k].timeShared && sharedLevel.templates[k].rate > 0
+			}
+			if anyTemplate {
+				levels = append(levels, sharedLevel)
+			}
+		}
+		q.models[u].levels = levels
+	}
+	return &q
+}
+
+// sharedRunProblem is the problem for one value of the longest run.
+type sharedRunProblem struct {
+	p           *problem
+	factorBound float64 // bound of the factor
+}
+
+// sharedRunProblems returns a problem for each limit on the longest run of modules that take turns, since a
+// task may have to wait for one. They come by falling bound on the rate factor. unlistedBound is a bound for
+// the limits that are left out.
+func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunProblem, unlistedBound float64, err error) {
+	maxRuns, complete := s.problem.sharedRunTimes()
+	for _, maxRun := range maxRuns {
+		p := s.problem.limitSharedRuns(maxRun, false)
+		factorBound, err := s.withProblem(p).factorBound(ctx)
+		if err != nil && !errors.Is(err, terms.ErrNoPlan) {
+			return nil, 0, err
+		}
+		if err == nil {
+			list = append(list, sharedRunProblem{p, factorBound})
+		}
+	}
+	// Without waits and with the longest runs, the problem is a relaxation of all those left out.
+	if !complete {
+		if unlistedBound, err = s.withProblem(s.problem.limitSharedRuns(maxRuns[len(maxRuns)-1], true)).factorBound(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	slices.SortStableFunc(list, func(a, b sharedRunProblem) int { return cmp.Compare(b.factorBound, a.factorBound) })
+	return list, unlistedBound, nil
+}
+
+// withProblem returns a search like s for another problem. It reports no progress.
+func (s *planSearch) withProblem(p *problem) *planSearch {
+	silent := *s
+	silent.problem, silent.onImproved = p, nil
+	return &silent
+}
+
+// throughputWithSharing finds the largest rate factor (on the rates of all applications) where modules may take
+// turns on devices: it solves the problem of each limit on their runs, the most promising first.
+func (s *planSearch) throughputWithSharing(ctx context.Context) (*solveResult, error) {
+	list, bound, err := s.sharedRunProblems(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var bestResult *solveResult
+	nodes, iterations := int64(0), int64(0)
+
+	// Solve the problems by falling bound, until no other can be better than the best result.
+	for _, v := range list {
+		if bestResult != nil && v.factorBound <= bestResult.value*(1+1e-9) {
+			bound = max(bound, v.factorBound)
+			break // those that follow are no better
+		}
+		result, err := s.withProblem(v.p).solveProgram(ctx, programQuery{goal: goalMaxRate, maxFactor: v.factorBound}, milp.Options{})
+		switch {
+		case errors.Is(err, terms.ErrNoPlan):
+			continue
+		case err != nil && bestResult != nil && ctx.Err() != nil:
+			bestResult.bound, bestResult.stoppedBy = max(bound, v.factorBound), milp.StoppedByInterrupt
+			return bestResult, nil
+		case err != nil:
+			return nil, err
+		}
+		nodes, iterations, bound = nodes+result.nodes, iterations+result.iterations, max(bound, result.bound*v.factorBound)
+		if result.problem, result.value = v.p, v.p.rateFactor(result.solution); bestResult == nil || result.value > bestResult.value {
+			bestResult = result
+			if s.onImproved != nil {
+				s.onImproved(bestResult.value, list[0].factorBound)
+			}
+		}
+	}
+	if bestResult == nil {
+		return nil, terms.ErrNoPlan
+	}
+
+	// Add up the effort, and say why the search ended.
+	bestResult.nodes, bestResult.iterations, bestResult.bound = nodes, iterations, max(bound, bestResult.value)
+	bestResult.stoppedBy = bestResult.stopReason(s.gap)
+	return bestResult, nil
+}
+
+// minStretchPlan finds the plan that needs the least factor on all SLOs to keep them, whatever the rates. The
+// explanation of a problem without a plan calls it.
+func (s *planSearch) minStretchPlan(ctx context.Context) (*solveResult, error) {
+	if !s.problem.hasTimeSharedPool() {
+		return s.solveProgram(ctx, programQuery{goal: goalMinStretch, maxFactor: 1}, milp.Options{})
+	}
+	bestResult, maxRuns := (*solveResult)(nil), []time.Duration(nil)
+	maxRuns, _ = s.problem.sharedRunTimes()
+	for _, maxRun := range maxRuns {
+		p := s.problem.limitSharedRuns(maxRun, false)
+		result, err := s.withProblem(p).solveProgram(ctx, programQuery{goal: goalMinStretch, maxFactor: 1}, milp.Options{})
+		if err != nil && !errors.Is(err, terms.ErrNoPlan) {
+			return nil, err
+		}
+		if err == nil && (bestResult == nil || result.value < bestResult.value) {
+			bestResult, result.problem = result, p
+		}
+	}
+	if bestResult == nil {
+		return nil, terms.ErrNoPlan
+	}
+	return bestResult, nil
+}
+
+// sharedDevices returns how many devices of pool k are left for the modules that take turns there.
+func (s *solution) sharedDevices(p *problem, k int) int {
+	n := p.pools[k].count
+	for u := range s.devices {
+		n -= s.devices[u][k]
+	}
+	return n
+}
+
+// fillSharedTime scales the time shares of every pool so that they use all of the time that its shared
+// devices have.
+func (s *solution) fillSharedTime(p *problem) {
+	for k := range p.pools {
+		sum := 0.0
+		for u := range s.timeShares {
+			sum += s.timeShares[u][k]
+		}
+		if sum > 0 {
+			scale := float64(s.sharedDevices(p, k)) / sum
+			for u := range s.timeShares {
+				s.timeShares[u][k] *= scale
+			}
+		}
+	}
+}
+
+// addTimeShare adds the variable for the time of shared devices that model u takes at level l on pool k, in
+// devices. Each device must hold all models that have a share there:
+//
+//	Σ_ul y_ulk ≤ G_k;   Σ over models with y_ulk > 0 of their memory ≤ that of a device
+func (x *program) addTimeShare(u, l, k int, name string) milp.Var {
+	pool, t := &x.problem.pools[k], &x.problem.models[u].levels[l].templates[k]
+	timeShare := x.m.AddVar("time "+name+" "+pool.kind, 0, float64(pool.count), 0)
+	x.m.AddTerm(x.sharedTime[k], timeShare, 1)
+	if pool.memory > 0 {
+		present := x.addInteger("on "+name+" "+pool.kind, 1, 0)
+		x.m.AddLE("", 0, milp.Term{Var: timeShare, Coef: 1}, milp.Term{Var: present, Coef: -float64(pool.count)})
+		x.m.AddTerm(x.sharedMemory[k], present, float64(t.memory)/float64(pool.memory))
+	}
+	return timeShare
+}
+
+// addSharedDevices adds, for every time-shared pool, the number G of devices on which modules take turns,
+// with rows for their time and memory.
+func (x *program) addSharedDevices() {
+	for k := range x.problem.pools {
+		pool := &x.problem.pools[k]
+		devices, timeRow, memoryRow := milp.Var(-1), milp.Row(-1), milp.Row(-1)
+		if pool.timeShared && pool.count > 0 && x.query.goal != goalMissingDevices {
+			devices = x.addInteger("in turns "+pool.kind, float64(pool.count), 0)
+			x.m.AddTerm(x.poolCapacity[k], devices, 1)
+			timeRow = x.m.AddLE("time "+pool.kind, 0, milp.Term{Var: devices, Coef: -1})
+			memoryRow = x.m.AddLE("memory "+pool.kind, 1)
+		}
+		x.sharedDevices, x.sharedTime, x.sharedMemory = append(x.sharedDevices, devices), append(x.sharedTime, timeRow), append(x.sharedMemory, memoryRow)
+	}
+}
+
+// minTimeShare is the least part of a device that counts as a time share. Smaller values come from the
+// solver's tolerance.
+const minTimeShare = 1e-7
+
+// readTimeShares reads, from a solution of the program, each model's part of the time of shared devices, in
+// devices, and scales the parts up to all of that time.
+func (x *program) readTimeShares(sol *milp.Solution, s *solution) {
+	s.timeShares = nil
+	for u, l := range s.level {
+		shares := make([]float64, len(x.problem.pools))
+		for k := range shares {
+			if l < 0 || !x.problem.isTimeShared(u, l, k) || x.devices[u][l][k] < 0 {
+				continue
+			}
+			if n := sol.At(x.devices[u][l][k]); n > minTimeShare {
+				shares[k] = n
+			}
+		}
+		s.timeShares = append(s.timeShares, shares)
+	}
+	s.fillSharedTime(x.problem)
+}
+
+// isTimeShared returns whether model u at level l takes turns on the devices of pool k. Otherwise it has
+// devices of its own.
+func (p *problem) isTimeShared(u, l, k int) bool {
+	return p.models[u].levels[l].timeShared && p.pools[k].timeShared
+}
+
+// moduleTime returns what a module takes of the deadline at a level: the wait for its device, and a batch
+// of its own.
+func (p *problem) moduleTime(l *level) time.Duration {
+	if l.timeShared {
+		return max(l.maxTime, p.maxSharedRun) + l.maxTime
+	}
+	return terms.BatchTimesPerModule * l.maxTime
+}
+
+// timeSharedRate returns the rate, in requests per second, that model u carries with its part of the time of
+// devices on which models take turns.
+func (s *solution) timeSharedRate(p *problem, u int) float64 {
+	sum := 0.0
+	if s.timeShares != nil && s.level[u] >= 0 {
+		for k, n := range s.timeShares[u] {
+			sum += n * p.models[u].levels[s.level[u]].templates[k].rate
+		}
+	}
+	return sum
+}

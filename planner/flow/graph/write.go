@@ -1,0 +1,125 @@
+package graph
+
+import (
+	"inferplan/formats"
+	"inferplan/formats/document"
+	"inferplan/planner/flow/scaling"
+	"inferplan/planner/flow/terms"
+	"inferplan/planner/kind"
+	"inferplan/policy/drop"
+	"inferplan/solver/milp"
+)
+
+// outcome returns the result of a search as the parts of a plan document: objective and bound, the applications
+// with the models chosen, where these run, and the table of scaling.
+func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
+	p := result.problem
+	if p == nil {
+		p = r.problem
+	}
+
+	// For throughput the planned rates are the weights times the factor that was reached.
+	sense, scale := milp.Minimize, 1.0
+	if r.objective == "throughput" {
+		sense, scale = milp.Maximize, result.value
+	}
+	o := &kind.Outcome{
+		Algorithm: r.input.Values.Word("algorithm"), Values: r.input.Values, Objective: kind.BoundedObjective(r.objective, sense, result.value, result.bound),
+		Sense: sense, StoppedBy: result.stoppedBy, Pools: r.pools, Policy: formats.PolicySpec{Name: drop.Default},
+		Phases: []kind.Phase{{Name: "program", Nodes: result.nodes, Iterations: result.iterations, Value: result.value, Bound: result.bound}},
+	}
+
+	// Write the applications with the chosen models, and deploy each model once.
+	o.Candidates = r.problem.templateCount()
+	pace := scaling.ArrivalPace(r.input, r.run, r.applications)
+	section := &formats.FlowPlan{Lambda: terms.WaitQuantile, WindowUS: document.Micros(pace.QueueWindow)}
+	firstDevice := result.solution.firstOwnDevices(p)
+	deployedModels := map[int]bool{}
+	for a := range r.problem.apps {
+		planned := r.plannedApplication(result.solution, a, scale)
+		section.Applications = append(section.Applications, planned)
+		for i := range planned.Modules {
+			c := r.problem.apps[a].modules[i].choices[result.solution.choice[a][i]]
+			if !deployedModels[c.model] {
+				deployedModels[c.model] = true
+				o.Deployment = append(o.Deployment, r.deployedModel(p, result.solution, c.model, firstDevice))
+				section.Modules = append(section.Modules, formats.FlowModule{Model: planned.Modules[i].Model, Accuracy: c.accuracy})
+			}
+		}
+		if requestedRate := r.applications[a].RPS; planned.RPS < requestedRate {
+			r.run.Warn("%s: %.6g requests/s are planned, the workload asks for %.6g", planned.Model, planned.RPS, requestedRate)
+		}
+	}
+	r.addScaling(section, result.solution, o.Deployment, pace)
+	o.Section = section
+	return o
+}
+
+// templateCount returns the number of templates (a model on a device at a batch size) that a search chooses
+// from.
+func (p *problem) templateCount() int {
+	count := 0
+	for u := range p.models {
+		for l := range p.models[u].levels {
+			for _, t := range p.models[u].levels[l].templates {
+				if t.rate > 0 {
+					count++
+				}
+			}
+		}
+	}
+	return count
+}
+
+// plannedApplication returns application a with the models that do its modules' tasks. scale is the factor on the
+// weights that makes them rates.
+func (r *resolvedProblem) plannedApplication(x *solution, a int, scale float64) formats.FlowApplication {
+	app, w := &r.problem.apps[a], &r.applications[a]
+	planned := formats.FlowApplication{Served: formats.Served{Model: w.Name, SLOUS: document.Micros(app.slo), MarginUS: document.Micros(app.margin),
+		Percentile: w.Percentile, Weight: w.Weight, RPS: app.weight * scale}}
+	for i, m := range w.Modules {
+		// In the plan a module has the model that was chosen, and no variants.
+		m.Model, m.Variants = r.problem.models[app.modules[i].choices[x.choice[a][i]].model].name, nil
+		planned.Modules = append(planned.Modules, m)
+	}
+	return planned
+}
+
+// deployedModel returns the deployment of model u. It takes the next free devices of each pool, which begin
+// at firstDevice, and moves that on. If the model takes turns, it has the shared devices instead.
+func (r *resolvedProblem) deployedModel(p *problem, x *solution, u int, firstDevice []int) formats.Deployed {
+	m := &r.measuredModels[u]
+	o := m.profile.NewDeployment()
+	o.Model = r.problem.models[u].name
+	for k, n := range x.devices[u] {
+		timeShared := x.timeShares != nil && x.timeShares[u][k] > 0
+		if n == 0 && !timeShared {
+			continue
+		}
+		t := &p.models[u].levels[x.level[u]].templates[k]
+		s := formats.Stage{Device: r.pools[k].Device, Share: t.sharesPerDevice, Replicas: n * t.sharesPerDevice, GPUs: float64(n),
+			RPS: float64(n) * t.rate, Placement: []formats.Placement{{FirstDevice: firstDevice[k], PerDevice: t.sharesPerDevice, Replicas: n * t.sharesPerDevice}}}
+		if timeShared {
+			sharedDevices := x.sharedDevices(p, k)
+			s.Replicas, s.GPUs, s.RPS, s.Placement = sharedDevices, x.timeShares[u][k], x.timeShares[u][k]*t.rate, []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: sharedDevices}}
+		}
+		// Devices of its own come after those that are taken.
+		firstDevice[k] += n
+		terms.AddStage(&o, s, m.profile, &m.costs[k][t.sharesPerDevice-1], t.batch)
+	}
+	return o
+}
+
+// firstOwnDevices returns, by pool, the first device that a model can have to itself. Devices on which
+// modules take turns come before it.
+func (s *solution) firstOwnDevices(p *problem) []int {
+	firstDevice := make([]int, len(p.pools))
+	for k := range firstDevice {
+		for u := range s.timeShares {
+			if s.timeShares[u][k] > 0 {
+				firstDevice[k] = s.sharedDevices(p, k)
+			}
+		}
+	}
+	return firstDevice
+}

@@ -1,0 +1,115 @@
+package scaling
+
+import (
+	"math"
+	"slices"
+
+	"inferplan/formats"
+)
+
+// missedRateCost is the cost of one request per second that is not carried, as a multiple of the workers
+// that would carry it. With 2, the cheapest capacity, if it could be any number, would be the median of the
+// rate.
+const missedRateCost = 2
+
+// Table returns how many workers of each module serve at which rate, for rates up to maxRate.
+// cumulativeRates has, by module, the rate at the entry of the application of which its first worker carries the
+// module's part, its first two, and so on. A rate in the table stands for a random rate: normally distributed, with
+// headroom times that rate as its mean and relativeSD of the mean as its standard deviation.
+//
+// Whole workers make the capacity rise in steps, and a step may cost one worker but gain next to nothing. Each
+// row of the table has the numbers that minimize
+//
+//	workers + missedRateCost · workersPerRPS · E[rate above the capacity],
+//
+// which is the choice of a newsvendor: workersPerRPS is what a request per second takes in workers. Only
+// numbers of which no worker can be spared are considered.
+func Table(cumulativeRates [][]float64, headroom, relativeSD, maxRate float64) []formats.FlowRate {
+	f := newCapacityFrontier(cumulativeRates)
+	var table []formats.FlowRate
+
+	// Walk through the rates in 4500 steps, and add a row wherever other numbers are best.
+	rateStep, lastIndex := headroom*maxRate/4500, -1
+	for i := range 4500 {
+		rate := float64(i) * rateStep
+		index := f.bestCapacity(rate, max(relativeSD*rate, 1e-9), lastIndex)
+		if index == lastIndex {
+			continue
+		}
+		lastIndex = index
+		row := formats.FlowRate{AboveRPS: rate / headroom, Replicas: f.workersFor(index)}
+		if n := len(table); n == 0 || !slices.Equal(table[n-1].Replicas, row.Replicas) {
+			table = append(table, row)
+		}
+	}
+	return table
+}
+
+// capacityFrontier is the list of capacities at which no worker can be spared.
+type capacityFrontier struct {
+	cumulativeRates [][]float64 // by module and number of workers, less one
+	capacities      []float64   // requests per second, rising
+	workerTotals    []int       // workers of all modules, by capacity
+	workersPerRPS   float64     // workers of all modules that one request per second takes
+	maxWorkerRate   float64     // the largest rate that one worker carries
+}
+
+// newCapacityFrontier returns all capacities (rates at the entry) at which some module's next worker counts, by
+// rising rate, with the number of workers that carry each. cumulativeRates has, by module, the rate that its
+// first worker carries, its first two, and so on.
+func newCapacityFrontier(cumulativeRates [][]float64) *capacityFrontier {
+	f := &capacityFrontier{cumulativeRates: cumulativeRates}
+	for _, list := range cumulativeRates {
+		f.workersPerRPS += 1 / list[0]
+		f.maxWorkerRate = max(f.maxWorkerRate, list[0])
+		f.capacities = append(f.capacities, list...)
+	}
+	slices.Sort(f.capacities)
+	f.capacities = slices.Compact(f.capacities)
+	for i := range f.capacities {
+		n := 0
+		for _, m := range f.workersFor(i) {
+			n += m
+		}
+		f.workerTotals = append(f.workerTotals, n)
+	}
+	return f
+}
+
+// workersFor returns the fewest workers of each module that carry a capacity, given by its index. A module
+// that cannot carry it has all of its workers.
+func (f *capacityFrontier) workersFor(index int) []int {
+	workers := make([]int, len(f.cumulativeRates))
+	for k, list := range f.cumulativeRates {
+		n, _ := slices.BinarySearch(list, f.capacities[index]-1e-9*list[0])
+		workers[k] = min(n+1, len(list))
+	}
+	return workers
+}
+
+// bestCapacity returns the index of the capacity that is cheapest for a normally distributed rate: workers,
+// plus the cost of the expected rate above the capacity. It looks from a few capacities below the last one
+// upward, as the best one hardly falls while the rate rises.
+func (f *capacityFrontier) bestCapacity(mean, sd float64, lastIndex int) int {
+	minCost, bestIndex := math.Inf(1), max(lastIndex, 0)
+	for i := max(0, lastIndex-5); i < len(f.capacities) && f.capacities[i] <= mean+4*sd+f.maxWorkerRate; i++ {
+		// The expected rate above the capacity, sd · (φ(z) - z (1 - Φ(z))).
+		z := (f.capacities[i] - mean) / sd
+		expectedMissed := sd * (math.Exp(-z*z/2)/math.Sqrt(2*math.Pi) - z*math.Erfc(z/math.Sqrt2)/2)
+		if v := float64(f.workerTotals[i]) + missedRateCost*f.workersPerRPS*expectedMissed; v < minCost {
+			minCost, bestIndex = v, i
+		}
+	}
+	return bestIndex
+}
+
+// RowAt returns the row of a plan's table for a rate.
+func RowAt(s *formats.FlowScaling, rate float64) formats.FlowRate {
+	row := s.Table[0]
+	for _, r := range s.Table {
+		if r.AboveRPS < rate {
+			row = r
+		}
+	}
+	return row
+}

@@ -1,0 +1,34 @@
+package terms
+
+import (
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/stages"
+)
+
+// AddStage adds to a deployment a pipeline of one stage, which runs the whole model in batches of the given size. costs
+// are those of the model on the stage's devices.
+func AddStage(d *formats.Deployed, s formats.Stage, profile *formats.ProfileModel, costs *stages.ShareCosts, batch int) {
+	s.Blocks = [2]int{0, d.NumBlocks}
+	costs.WriteStage(&s, profile, batch)
+	d.Pipelines = append(d.Pipelines, formats.Pipeline{Batch: batch, RPS: s.RPS, LatencyUS: s.InferUS[batch-1], Stages: []formats.Stage{s}})
+}
+
+// MaxBatchTime returns the longest time that a batch of a deployed model takes, on any of its devices.
+func MaxBatchTime(p *formats.Plan, name string) time.Duration {
+	maxTime := time.Duration(0)
+	for i := range p.Deployment {
+		if p.Deployment[i].Model != name {
+			continue
+		}
+		for _, pl := range p.Deployment[i].Pipelines {
+			for _, s := range pl.Stages {
+				for _, batchTime := range s.InferUS {
+					maxTime = max(maxTime, batchTime.D())
+				}
+			}
+		}
+	}
+	return maxTime
+}

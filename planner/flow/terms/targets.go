@@ -1,0 +1,86 @@
+package terms
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/document"
+	"inferplan/planner/kind"
+)
+
+// The values of the option algorithm.
+const (
+	AlgorithmPaths  = "paths"  // for graphs: the method of docs/methods.md
+	AlgorithmShares = "shares" // for workflows: devices are divided by demand, and keep the models that they hold
+)
+
+// BatchTimesPerModule is how often a batch's time counts in each module. A request waits for the batch that
+// runs, then is in one itself (PARD, section 4.2).
+const BatchTimesPerModule = 2
+
+// WaitQuantile is the plan's lambda: the quantile of the waiting time that PARD's State Planner uses
+// (section 5.4).
+const WaitQuantile = .1
+
+// Prices returns, by pool of the cluster, the price of a device by the objective: its cost, its power or, for the number
+// of devices and for throughput, 1. It returns an error for a price that is missing, a kind of devices that is there
+// twice, and a cluster without devices.
+func Prices(in *kind.Problem) (prices []float64, err error) {
+	objective, devices := in.Values.Word("objective"), 0
+	for i, pool := range in.Cluster.Pools {
+		if slices.ContainsFunc(in.Cluster.Pools[:i], func(o formats.Pool) bool { return o.Device == pool.Device }) {
+			return nil, in.FieldError("cluster", fmt.Sprintf("pools[%d].device", i), pool.Device+" a second time", "each device kind once", "add up the counts")
+		}
+		price, field := 1.0, ""
+		switch objective {
+		case "cost":
+			price, field = pool.USDPerHour, "usd_per_hour"
+		case "power":
+			price, field = pool.Watts, "watts"
+		}
+		if !(price > 0) {
+			return nil, in.FieldError("cluster", fmt.Sprintf("pools[%d].%s", i, field), "nothing", "what a "+pool.Device+" takes, for --objective "+objective, "")
+		}
+		prices, devices = append(prices, price), devices+pool.Count
+	}
+	if devices == 0 {
+		return nil, in.FieldError("cluster", "pools", "no device", "at least one", "")
+	}
+	return prices, nil
+}
+
+// SLO returns the SLO of an application, and the margin that is kept back from it. The option slo comes before the
+// workload's SLO. A multiple such as "5x" is one of baseTime, which baseName names in words. exampleSLO is one for the
+// hint of an error.
+func SLO(in *kind.Problem, run *kind.SolveRun, a *formats.Application, docPath, exampleSLO string, baseTime time.Duration, baseName string) (slo, margin time.Duration, err error) {
+	target := a.SLO
+	if slo := in.Values.SLO("slo"); !slo.IsZero() {
+		target = slo
+	}
+	if target.IsZero() {
+		return 0, 0, in.FieldError("workload", docPath+".slo", "nothing", "a latency target such as "+exampleSLO+" or 5x", "--slo sets it for all applications")
+	}
+	slo = target.Resolve(baseTime)
+	if target.Factor > 0 {
+		run.Assume("slo of %s: %s of %s, %s, is %s", a.Name, target, baseName, document.Duration(baseTime), document.Duration(slo))
+	}
+	if slo <= 0 {
+		return 0, 0, in.FieldError("workload", docPath+".slo", target.String(), "more than 0", "")
+	}
+	return slo, kind.Margin(slo, in.Values.Number("margin")), nil
+}
+
+// Weight returns the rate of an application at factor 1: its weight or, for other objectives than throughput,
+// the requested rate, without which it returns an error.
+func Weight(in *kind.Problem, a *formats.Application, docPath string) (float64, error) {
+	objective := in.Values.Word("objective")
+	switch {
+	case objective == "throughput":
+		return a.Weight, nil
+	case !(a.RPS > 0):
+		return 0, in.FieldError("workload", docPath+".rps", "no rate to carry", "one of every application with --objective "+objective, "")
+	}
+	return a.RPS, nil
+}

@@ -1,0 +1,424 @@
+package workflow
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/flow/terms"
+	"inferplan/planner/kind"
+	"inferplan/policy/flow"
+	"inferplan/solver/milp"
+)
+
+// chosenBatches has the batch of every service on every kind of devices, the share of its work that runs
+// there, and the device time of all work at rate factor 1, with what is proven of it.
+type chosenBatches struct {
+	counts                      []int       // devices, by kind
+	batch                       [][]int     // index of the useful batch, by service and kind, or notDeployed
+	workShare                   [][]float64 // part of a service's work, by service and kind
+	price                       float64     // price of the devices, if the rates are given
+	priceBound                  float64     // no devices that carry the rates cost less
+	deviceTime, deviceTimeBound float64     // device time at rate factor 1, in devices of the whole cluster, and its lower bound
+	stoppedBy                   milp.StoppedBy
+	nodes                       int64
+	iterations                  int64
+}
+
+// batchProgram is the mixed-integer program that chooses which kinds run each service, in which batch, and
+// what share of its work.
+type batchProgram struct {
+	problem    *workflowProblem
+	program    *milp.Model
+	batches    [][][]milp.Var // z, by service, kind and useful batch. A kind that is left out has none.
+	workShares [][][]milp.Var // y, likewise. With only one kind there are none.
+}
+
+// chooseDevices chooses, for workflows, how many devices of each kind are used, the batch size of each service
+// on them, and the shares of its work that the kinds get. For throughput all devices are used; for a price the
+// cheapest ones that carry the rates.
+func (w *workflowProblem) chooseDevices(ctx context.Context) (*chosenBatches, error) {
+	counts := w.deviceCounts()
+	totalDevices := sumOf(counts)
+
+	// For throughput all devices are used.
+	b, err := w.chooseBatches(ctx, counts)
+	if err != nil || w.objective == "throughput" {
+		return b, err
+	}
+	if b.deviceTime > float64(totalDevices)*(1+1e-9) {
+		return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("the rates of the applications take %.4g devices, and there are %d", b.deviceTime, totalDevices),
+			Nearest: kind.NearestFeasible{LoadFactor: math.Floor(float64(totalDevices)/b.deviceTime*1e6) / 1e6}}
+	}
+
+	// With one kind, the number of devices follows from their time. With several, a program finds the
+	// cheapest.
+	if len(counts) == 1 {
+		n := max(1, math.Ceil(b.deviceTime*(1-1e-9)))
+		b.counts, b.price, b.priceBound = []int{int(n)}, n*w.prices[0], math.Ceil(b.deviceTimeBound*(1-1e-9))*w.prices[0]
+		return b, nil
+	}
+	return w.cheapestDevices(ctx, b)
+}
+
+// deviceCounts returns the number of devices of each kind.
+func (w *workflowProblem) deviceCounts() []int {
+	counts := make([]int, len(w.pools))
+	for k := range counts {
+		counts[k] = w.pools[k].Count
+	}
+	return counts
+}
+
+// cheapestDevices chooses the cheapest numbers of devices of each kind that carry the rates, by a program in
+// which the batches are free, then the batches that use these devices best.
+func (w *workflowProblem) cheapestDevices(ctx context.Context, unpriced *chosenBatches) (*chosenBatches, error) {
+	m := w.newBatchProgram(unpriced.counts)
+	var devices []milp.Var
+	for k, n := range unpriced.counts {
+		// Devices of a kind that runs anything must be there, and have the time that their services take.
+		v := m.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k])
+		m.limitKindTime(k, v, 1)
+		for s := range m.batches {
+			for _, z := range m.batches[s][k] {
+				m.program.AddLE("", 0, milp.Term{Var: z, Coef: 1}, milp.Term{Var: v, Coef: -1})
+			}
+		}
+		devices = append(devices, v)
+	}
+	priced, sol, err := m.solve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range devices {
+		priced.counts[k] = sol.Int(v)
+		priced.price += w.prices[k] * float64(priced.counts[k])
+	}
+	priced.priceBound = min(sol.Bound, priced.price)
+
+	// Choose batches for these devices.
+	b, err := w.chooseBatches(ctx, priced.counts)
+	if err != nil {
+		return nil, fmt.Errorf("choosing the batches of %v devices: %w", priced.counts, err)
+	}
+	b.price, b.priceBound, b.stoppedBy = priced.price, priced.priceBound, priced.stoppedBy
+	b.nodes, b.iterations = b.nodes+priced.nodes, b.iterations+priced.iterations
+	return b, nil
+}
+
+// chooseBatches chooses batches and work shares so that every path keeps its deadline, with a batch to wait
+// for and one's own at every step, and the work of rate factor 1 takes as little of the devices' time as
+// possible.
+//
+// deviceTime is the time of the busiest kind at factor 1, as a share of that kind, times the number of all
+// devices. All devices divided by it are the capacity bound, which leaves out memory and loads: no
+// placement carries more.
+func (w *workflowProblem) chooseBatches(ctx context.Context, counts []int) (*chosenBatches, error) {
+	m, totalDevices := w.newBatchProgram(counts), sumOf(counts)
+	m.minimizeBusiestKind(counts)
+	b, sol, err := m.solve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	copy(b.counts, counts)
+	for k, n := range counts {
+		if n > 0 {
+			b.deviceTime = max(b.deviceTime, b.kindTime(w, k)*float64(totalDevices)/float64(n))
+		}
+	}
+	if b.deviceTimeBound = min(sol.Bound, b.deviceTime); len(counts) > 1 {
+		b.deviceTimeBound = min(sol.Bound*(1-1e-7), b.deviceTime) // rows hold only up to the solver's tolerance
+	}
+	b.deployOnIdleKinds(w.services)
+	return b, nil
+}
+
+// newBatchProgram returns the rows and variables that all programs of batches share: one batch size for each
+// service on a kind of devices, the division of its work, and the deadlines. With one kind of devices the
+// objective is the time of these devices.
+func (w *workflowProblem) newBatchProgram(counts []int) *batchProgram {
+	m := &batchProgram{problem: w, program: milp.New("batches of workflows")}
+	for s := range w.services {
+		m.addService(s, counts)
+	}
+	for a := range w.apps {
+		m.addDeadlines(&w.apps[a])
+	}
+	return m
+}
+
+// addService adds the batch of service s. With one kind of devices it has exactly one. With several it has
+// at most one on each kind, at least one in all, and its work is divided between the kinds:
+//
+//	Σ_b z_skb ≤ 1;   Σ_kb z_skb ≥ 1;   Σ_kb y_skb = 1;   0 ≤ y_skb ≤ z_skb
+func (m *batchProgram) addService(s int, counts []int) {
+	sv, oneKind := &m.problem.services[s], len(counts) == 1
+	batches, workShares := make([][]milp.Var, len(counts)), make([][]milp.Var, len(counts))
+	anyBatch, work := m.program.AddEQ("batch of "+sv.name, 1), milp.Row(0)
+	if !oneKind {
+		m.program.SetRowBounds(anyBatch, 1, milp.Inf)
+		work = m.program.AddEQ("work of "+sv.name, 1)
+	}
+	for k, n := range counts {
+		if n == 0 {
+			continue
+		}
+		oneBatch := anyBatch
+		if !oneKind {
+			oneBatch = m.program.AddLE("", 1)
+		}
+
+		// A variable for every useful batch. It is binary, unless batches may be mixed.
+		for i := range sv.byKind[k].batches {
+			batch, cost := &sv.byKind[k].batches[i], 0.0
+			if oneKind {
+				cost = m.problem.serviceLoad(s) * batch.secondsPerTask()
+			}
+			addChoice := m.program.AddBool
+			if m.problem.withoutQueueing {
+				addChoice = func(name string, obj float64) milp.Var { return m.program.AddVar(name, 0, 1, obj) }
+			}
+			v := addChoice(fmt.Sprintf("%s %d", sv.name, batch.batch), cost)
+			m.program.AddTerm(oneBatch, v, 1)
+			if batches[k] = append(batches[k], v); oneKind {
+				continue
+			}
+			workShare := m.program.AddVar("", 0, 1, 0)
+			m.program.AddTerm(anyBatch, v, 1)
+			m.program.AddTerm(work, workShare, 1)
+			m.program.AddLE("", 0, milp.Term{Var: workShare, Coef: 1}, milp.Term{Var: v, Coef: -1})
+			workShares[k] = append(workShares[k], workShare)
+		}
+	}
+	m.batches, m.workShares = append(m.batches, batches), append(m.workShares, workShares)
+}
+
+// serviceLoad returns the tasks per second, in tasks of the usual work, that all applications ask of service s
+// if each has its weight as its rate.
+func (w *workflowProblem) serviceLoad(s int) float64 {
+	sum := 0.0
+	for a := range w.apps {
+		sum += w.apps[a].weight * w.apps[a].meanWork[s]
+	}
+	return sum
+}
+
+// limitKindTime adds a row by which the time that all services take of devices of kind k is at most factor
+// times the variable v.
+func (m *batchProgram) limitKindTime(k int, v milp.Var, factor float64) {
+	row := m.program.AddLE("time of "+m.problem.pools[k].Device, 0, milp.Term{Var: v, Coef: -factor})
+	for s := range m.workShares {
+		for i, workShare := range m.workShares[s][k] {
+			m.program.AddTerm(row, workShare, m.problem.serviceLoad(s)*m.problem.services[s].byKind[k].batches[i].secondsPerTask())
+		}
+	}
+}
+
+// minimizeBusiestKind makes the objective the time of the busiest kind of devices, as a share of that kind, times the
+// number of all devices. With one kind it is that already.
+func (m *batchProgram) minimizeBusiestKind(counts []int) {
+	if len(counts) == 1 {
+		return
+	}
+	maxTime := m.program.AddVar("devices", 0, milp.Inf, 1)
+	for k, n := range counts {
+		m.limitKindTime(k, maxTime, float64(n)/float64(sumOf(counts)))
+	}
+}
+
+// kindTime returns the device time of kind k at rate factor 1, in devices.
+func (b *chosenBatches) kindTime(w *workflowProblem, k int) float64 {
+	sum := 0.0
+	for s := range w.services {
+		sum += b.serviceTime(w, s, k)
+	}
+	return sum
+}
+
+// serviceTime returns the time that service s takes on devices of kind k at rate factor 1, in devices: its
+// tasks per second there times the seconds of a task.
+func (b *chosenBatches) serviceTime(w *workflowProblem, s, k int) float64 {
+	if b.batch[s][k] == notDeployed {
+		return 0
+	}
+	return b.workShare[s][k] * w.serviceLoad(s) * w.services[s].byKind[k].batches[b.batch[s][k]].secondsPerTask()
+}
+
+// solve solves a program that chooses batches, and returns them. A solution that misses a deadline by less than
+// the solver's tolerance is excluded, and the program solved again. If there is none, the error is terms.ErrNoPlan.
+func (m *batchProgram) solve(ctx context.Context) (*chosenBatches, *milp.Solution, error) {
+	for {
+		sol, err := m.problem.run.Solver.Solve(ctx, m.program, milp.Options{Gap: m.problem.gap, Seed: m.problem.seed})
+		if err := terms.SolveError(ctx, sol, err, "the program of batches", "batches"); err != nil {
+			return nil, nil, err
+		}
+
+		// Check the deadlines exactly.
+		b := m.readBatches(sol)
+		if m.problem.keepsDeadlines(b.batch) {
+			return b, sol, nil
+		}
+		m.exclude(b)
+	}
+}
+
+// readBatches returns the batch size of each service on each kind of devices in a solution, and the shares of
+// its work that the kinds get.
+func (m *batchProgram) readBatches(sol *milp.Solution) *chosenBatches {
+	kinds := len(m.problem.pools)
+	b := &chosenBatches{counts: make([]int, kinds), stoppedBy: sol.StoppedBy, nodes: sol.Stats.Nodes, iterations: sol.Stats.Iterations}
+	for s := range m.batches {
+		batch, workShare := make([]int, kinds), make([]float64, kinds)
+		for k := range m.batches[s] {
+			batch[k] = slices.IndexFunc(m.batches[s][k], func(v milp.Var) bool { return sol.Int(v) == 1 })
+			if batch[k] < 0 {
+				batch[k] = notDeployed
+				continue
+			}
+			if workShare[k] = 1; kinds > 1 {
+				workShare[k] = sol.At(m.workShares[s][k][batch[k]])
+			}
+			if workShare[k] < TimeTolerance {
+				workShare[k] = 0
+			}
+		}
+
+		// The shares sum to 1 only up to the solver's tolerance.
+		totalShare := sumOf(workShare)
+		for k := range workShare {
+			workShare[k] /= totalShare
+		}
+		b.batch, b.workShare = append(b.batch, batch), append(b.workShare, workShare)
+	}
+	return b
+}
+
+// exclude forbids the batches of a solution in which a path is too slow by less than the solver's
+// tolerance.
+func (m *batchProgram) exclude(b *chosenBatches) {
+	var terms []milp.Term
+	for s := range b.batch {
+		for k, batch := range b.batch[s] {
+			if batch != notDeployed {
+				terms = append(terms, milp.Term{Var: m.batches[s][k][batch], Coef: 1})
+			}
+		}
+	}
+	m.program.AddLE("barred", float64(len(terms)-1), terms...)
+}
+
+// deployOnIdleKinds lets kinds of devices run a service of which the plan gives them no work, in the
+// largest batch that takes no longer than those on the other kinds, so that no path gets longer.
+func (b *chosenBatches) deployOnIdleKinds(services []service) {
+	for s := range b.batch {
+		sv := &services[s]
+		maxTime := sv.slowestBatch(b.batch, s)
+		for k := range b.batch[s] {
+			if b.counts[k] == 0 || b.workShare[s][k] > 0 {
+				continue
+			}
+			for i := range sv.byKind[k].batches {
+				if sv.byKind[k].batches[i].worstTime <= maxTime {
+					b.batch[s][k] = i
+				}
+			}
+		}
+	}
+}
+
+// addDeadlines limits the time of every visited path of an application to its budget, in seconds:
+//
+//	2 · Σ over visited segments of the longest path of worstTime ≤ SLO - margin
+func (m *batchProgram) addDeadlines(a *workflow) {
+	// The time of a segment is that of its longest path.
+	segmentTime := make([]milp.Var, len(a.paths))
+	for g := range a.paths {
+		segmentTime[g] = m.program.AddVar("segment "+a.application.Name, 0, milp.Inf, 0)
+		for _, path := range a.paths[g] {
+			row := m.program.AddGE("path of "+a.application.Name, 0, milp.Term{Var: segmentTime[g], Coef: 1})
+			for i := range path {
+				m.program.AddTerm(row, m.addStepTime(a, &path[i]), -1)
+			}
+		}
+	}
+
+	// The budget is halved for the wait in every step. A bound without queueing has no wait and no margin.
+	budget := (a.slo - a.margin).Seconds() / terms.BatchTimesPerModule
+	if m.problem.withoutQueueing {
+		budget = a.slo.Seconds()
+	}
+	for _, v := range a.visits {
+		row := m.program.AddLE("deadline of "+a.application.Name, budget)
+		for g, n := range v.Counts {
+			if n > 0 {
+				m.program.AddTerm(row, segmentTime[g], float64(n))
+			}
+		}
+	}
+}
+
+// addStepTime adds a variable for the time of a step: the longest of the services that may run it, on any
+// of the kinds that run them.
+func (m *batchProgram) addStepTime(a *workflow, step *flow.PathStep) milp.Var {
+	stepTime := m.program.AddVar("step", 0, milp.Inf, 0)
+	for _, id := range step.Services {
+		s := a.serviceOf[id]
+		for k := range m.batches[s] {
+			row := m.program.AddGE("step", 0, milp.Term{Var: stepTime, Coef: 1})
+			for i, z := range m.batches[s][k] {
+				m.program.AddTerm(row, z, -step.Work*m.problem.services[s].byKind[k].batches[i].worstTime.Seconds())
+			}
+		}
+	}
+	return stepTime
+}
+
+// keepsDeadlines returns whether the chosen batches keep all deadlines, computed exactly.
+func (w *workflowProblem) keepsDeadlines(chosen [][]int) bool {
+	for i := range w.apps {
+		if a := &w.apps[i]; terms.BatchTimesPerModule*w.longestVisitTime(a, chosen) > a.slo-a.margin {
+			return false
+		}
+	}
+	return true
+}
+
+// sloError returns an error that names the application whose SLO has to grow by the largest factor.
+func (w *workflowProblem) sloError() error {
+	worstApp, maxStretch := 0, 0.0
+	for i := range w.apps {
+		a := &w.apps[i]
+		if f := w.longestVisitTime(a, nil).Seconds() / max((a.slo-a.margin).Seconds(), 1e-9); f > maxStretch {
+			worstApp, maxStretch = i, f
+		}
+	}
+	a := &w.apps[worstApp]
+	requiredTime := terms.BatchTimesPerModule * w.longestVisitTime(a, nil)
+	return &kind.InfeasibleError{Model: a.application.Name, Constraint: "slo",
+		Reason: fmt.Sprintf("the longest way of %s at %s takes %v in batches of one, with one to wait for and one's own at every step, and %v less the margin of %v leaves %v",
+			a.application.Name, a.application.Percentile, requiredTime, a.slo, a.margin, a.slo-a.margin),
+		Nearest: kind.NearestFeasible{SLOUS: float64(kind.MinSLO(requiredTime, a.margin.Seconds()/a.slo.Seconds())) / 1000}}
+}
+
+// rateFactor returns the rate factor (on the rates of all applications) that the devices carry in the chosen
+// batches without queueing, and an upper bound on that of any batches.
+func (b *chosenBatches) rateFactor() (value, bound float64) {
+	if b.deviceTime <= 0 {
+		return 0, 0
+	}
+	devices := float64(sumOf(b.counts))
+	value = devices / b.deviceTime
+	if b.deviceTimeBound >= b.deviceTime*(1-1e-12) {
+		return value, value
+	}
+	return value, devices / math.Max(b.deviceTimeBound, 1e-300)
+}
+
+// sumOf returns the sum of values.
+func sumOf[T int | float64](values []T) (sum T) {
+	for _, x := range values {
+		sum += x
+	}
+	return sum
+}

@@ -1,0 +1,61 @@
+package workflow
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/solver/milp"
+)
+
+// objectiveBound returns a bound on the objective of workflows that holds for every plan: no larger rate
+// factor, or no lower price. Batches of any sizes may be mixed, there are no waits, and the requests that are
+// given up are those that take longest. If no bound is known, it returns NaN.
+func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
+	q := *w
+	q.withoutQueueing = true
+	q.apps = slices.Clone(w.apps)
+
+	// Without margins, and with the demand of the requests that count.
+	for i := range q.apps {
+		a := &q.apps[i]
+		a.margin = 0
+		a.meanTasks, a.meanWork = q.requestDemand(a, a.visits)
+	}
+
+	// Minimize the time of all devices, or the price of whole devices.
+	counts := w.deviceCounts()
+	m, throughput := q.newBatchProgram(counts), w.objective == "throughput"
+	switch {
+	case throughput:
+		m.minimizeBusiestKind(counts)
+	case len(counts) > 1:
+		for k, n := range counts {
+			m.limitKindTime(k, m.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
+		}
+	}
+	sol, err := w.run.Solver.Solve(ctx, m.program, milp.Options{Gap: w.gap / 4, Seed: w.seed})
+	switch {
+	case err != nil:
+		return math.NaN(), fmt.Errorf("bounding workflows: %w", err)
+	case !sol.Feasible() || sol.Bound <= 0:
+		return math.NaN(), nil
+	case throughput:
+		return float64(sumOf(counts)) / sol.Bound * (1 + 1e-7), nil
+	case len(counts) == 1:
+		return math.Ceil(sol.Bound*(1-1e-7)) * w.prices[0], nil
+	}
+	return sol.Bound, nil
+}
+
+// boundScope names the plans that the bound holds for. If it holds for all plans, it returns "".
+func (w *workflowProblem) boundScope() string {
+	switch {
+	case len(w.languageModels) > 0:
+		return "at the mean lengths of prompts and answers"
+	case len(w.apps) > 1:
+		return "with the same batches for all applications"
+	}
+	return ""
+}

@@ -1,0 +1,386 @@
+package workflow
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/flow/terms"
+	"inferplan/solver/milp"
+)
+
+// placement says which services the devices hold at the start, and how much of the work runs on them.
+type placement struct {
+	kindOf       []int       // by device
+	heldServices [][]int     // by device
+	kindTime     [][]float64 // device time that a service takes at the planned rates, by service and kind
+	totalTime    []float64   // device time that a service takes on all kinds, by service
+	timeValue    [][]float64 // by service and kind: seconds of totalTime that one second of a device of the kind is worth
+	servedTime   float64     // part of the total time of all services that runs on devices that hold the service
+	servedBound  float64     // upper bound of servedTime over all placements
+	extraCopies  int         // copies beyond those that the rates need
+	nodes        int64
+}
+
+// placer makes a placement: it chooses which services devices hold.
+type placer struct {
+	problem    *workflowProblem
+	modelBytes []int64 // by kind, see modelBytes
+	placement  *placement
+}
+
+// maxPlacementSize limits the program of a placement, in devices times services.
+const maxPlacementSize = 4096
+
+// maxPlacementNodes limits its branching.
+const maxPlacementNodes = 500
+
+// TimeTolerance is the tolerance of device times, in devices.
+const TimeTolerance = 1e-9
+
+// placeServices chooses which services devices hold. First it places copies so that as much of the planned
+// time as possible runs where the service is held, then extra copies in the memory that is left.
+func placeServices(ctx context.Context, w *workflowProblem, b *chosenBatches) (*placement, error) {
+	r := &placer{problem: w, modelBytes: modelBytes(w), placement: newPlacement(w, b)}
+	r.placeGreedily()
+
+	// If the greedy placement does not serve everything, bound what any could, and improve it by a program
+	// if that is small enough.
+	p := r.placement
+	totalTime := sumOf(p.totalTime)
+	if p.servedBound = totalTime; p.servedTime < totalTime*(1-1e-6) {
+		if len(w.pools) == 1 {
+			p.servedBound = min(totalTime, r.servedUpperBound(r.modelBytes[0]))
+		}
+		if len(p.kindOf)*len(w.services) <= maxPlacementSize && p.servedTime < p.servedBound*(1-1e-6) {
+			if err := r.improveByProgram(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if w.input.Values.Word("algorithm") != terms.AlgorithmShares {
+		r.addCopies()
+	}
+	return p, nil
+}
+
+// newPlacement returns a placement in which no device holds a service yet, with the time that each service
+// takes of each kind of devices at the planned rates.
+func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
+	factor, p := 1.0, &placement{}
+	if w.objective == "throughput" {
+		factor, _ = b.rateFactor()
+	}
+	for k, n := range b.counts {
+		for range n {
+			p.kindOf = append(p.kindOf, k)
+		}
+	}
+	for s := range w.services {
+		kindTime, timeValue := make([]float64, len(w.pools)), make([]float64, len(w.pools))
+		for k := range kindTime {
+			kindTime[k] = factor * b.serviceTime(w, s, k)
+		}
+
+		// A device of kind k that serves one second of a service's time there may be worth more or less of
+		// it elsewhere.
+		totalTime := sumOf(kindTime)
+		for k := range timeValue {
+			if b.batch[s][k] == notDeployed {
+				continue
+			}
+			if timeValue[k] = 1; len(timeValue) > 1 && totalTime > 0 {
+				timeValue[k] = totalTime / (factor * w.serviceLoad(s) * w.services[s].byKind[k].batches[b.batch[s][k]].secondsPerTask())
+			}
+		}
+		p.kindTime, p.totalTime, p.timeValue = append(p.kindTime, kindTime), append(p.totalTime, totalTime), append(p.timeValue, timeValue)
+	}
+	return p
+}
+
+// modelBytes returns, by kind of devices, the memory of a device that services may hold with their weights: all
+// but that of the largest batch. A pool that gives no memory has no limit.
+func modelBytes(w *workflowProblem) []int64 {
+	bytes := make([]int64, len(w.pools))
+	for k := range bytes {
+		if w.pools[k].Memory == 0 {
+			bytes[k] = math.MaxInt64
+			continue
+		}
+		workingBytes := int64(0)
+		for s := range w.services {
+			workingBytes = max(workingBytes, w.services[s].byKind[k].workingBytes)
+		}
+		bytes[k] = int64(w.pools[k].Memory) - workingBytes
+	}
+	return bytes
+}
+
+// placeGreedily decides which devices hold which services: the services of the largest weights come first, each
+// on the devices with the most free time, as far as memory and time allow. What finds no place is loaded at run
+// time.
+func (r *placer) placeGreedily() {
+	services, p := r.problem.services, r.placement
+	order := make([]int, len(services))
+	for s := range order {
+		order[s] = s
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(services[b].weights, services[a].weights), cmp.Compare(p.totalTime[b], p.totalTime[a]))
+	})
+	p.heldServices = make([][]int, len(p.kindOf))
+
+	// Every device starts with all of its time and memory.
+	free := &freeDevices{time: make([]float64, len(p.kindOf)), bytes: make([]int64, len(p.kindOf)), firstEmpty: make([]int, len(r.modelBytes))}
+	for d, k := range p.kindOf {
+		free.time[d], free.bytes[d] = 1, r.modelBytes[k]
+	}
+	for _, s := range order {
+		for k, remainingTime := range p.kindTime[s] {
+			for remainingTime > TimeTolerance {
+				device := r.roomiestDevice(free, s, k)
+				if device < 0 {
+					break
+				}
+
+				// Serve as much there as the device has time for.
+				servedHere := min(remainingTime, free.time[device])
+				p.heldServices[device] = append(p.heldServices[device], s)
+				free.time[device] -= servedHere
+				free.bytes[device] -= services[s].weights
+				remainingTime -= servedHere
+				p.servedTime += servedHere * p.timeValue[s][k]
+			}
+		}
+	}
+}
+
+// freeDevices has what is free of the devices while services are placed.
+type freeDevices struct {
+	time       []float64 // by device
+	bytes      []int64   // by device
+	firstEmpty []int     // the first device that holds nothing, by kind
+}
+
+// roomiestDevice returns the device of a kind on which a service is placed next: one that holds nothing,
+// else the one with the most free time. If none has room for the service, it returns -1.
+func (r *placer) roomiestDevice(free *freeDevices, s, kind int) int {
+	p, weights := r.placement, r.problem.services[s].weights
+	empty := free.firstEmpty[kind]
+	for empty < len(free.time) && (p.kindOf[empty] != kind || free.time[empty] < 1) {
+		empty++
+	}
+	free.firstEmpty[kind] = empty
+	if empty < len(free.time) && free.bytes[empty] >= weights {
+		return empty
+	}
+
+	// No device is empty: compare those that have time and memory left, and do not hold the service yet.
+	roomiest := -1
+	for d := 0; d < len(free.time) && (roomiest < 0 || free.time[roomiest] < 1); d++ {
+		if p.kindOf[d] != kind || free.bytes[d] < weights || free.time[d] <= TimeTolerance || slices.Contains(p.heldServices[d], s) {
+			continue
+		}
+		if roomiest < 0 || free.time[d] > free.time[roomiest]+TimeTolerance {
+			roomiest = d
+		}
+	}
+	return roomiest
+}
+
+// servedUpperBound returns an upper bound on the time of services that run where they are held, for any
+// placement on a single kind of devices: it treats the memory of all devices as one, and takes fractions of
+// copies, the services with the most time per byte first.
+func (r *placer) servedUpperBound(modelBytes int64) float64 {
+	p, services := r.placement, r.problem.services
+	type item struct{ busy, bytes float64 } // bytes of all copies that serve it
+	var items []item
+	for s := range services {
+		if p.totalTime[s] > 0 {
+			items = append(items, item{p.totalTime[s], float64(services[s].weights) * math.Max(1, p.totalTime[s])})
+		}
+	}
+	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(b.busy*a.bytes, a.busy*b.bytes) })
+	remainingBytes, served := float64(modelBytes)*float64(len(p.kindOf)), 0.0
+	for _, x := range items {
+		fraction := 1.0
+		if x.bytes > 0 {
+			fraction = math.Min(1, remainingBytes/x.bytes)
+		}
+		served += fraction * x.busy
+		remainingBytes -= fraction * x.bytes
+	}
+	return math.Min(served, float64(len(p.kindOf)))
+}
+
+// improveByProgram improves a placement by a mixed-integer program: x_sd says whether device d holds service s,
+// u_sd how much of the service's time runs there, of U_s in all. Work may run on other kinds of devices than
+// the batches were chosen for:
+//
+//	max Σ u_sd;   Σ_s u_sd ≤ 1;   Σ_d u_sd ≤ U_s;   u_sd ≤ min(1, U_s) x_sd;   Σ_s bytes_s x_sd ≤ memory - largest batch
+//
+// u_sd has the weight timeValue of the device's kind in the first and third of these.
+func (r *placer) improveByProgram(ctx context.Context) error {
+	m, holdVars := r.newProgram()
+	sol, err := r.problem.run.Solver.Solve(ctx, m, milp.Options{Gap: r.problem.gap, Seed: r.problem.seed, MaxNodes: maxPlacementNodes})
+	if err != nil {
+		return fmt.Errorf("solving the program of a placement: %w", err)
+	}
+	p := r.placement
+	p.nodes = sol.Stats.Nodes
+	if !sol.Feasible() {
+		return nil // keep the placement without the program
+	}
+
+	// Take the program's placement if it serves more and really fits.
+	p.servedBound = min(p.servedBound, max(sol.Bound, sol.Value))
+	if sol.Value <= p.servedTime*(1+1e-6) {
+		return nil
+	}
+	heldServices := make([][]int, len(p.kindOf))
+	for d, k := range p.kindOf {
+		freeBytes := r.modelBytes[k]
+		for s, x := range holdVars[d] {
+			if x >= 0 && sol.Int(x) == 1 {
+				heldServices[d] = append(heldServices[d], s)
+				freeBytes -= r.problem.services[s].weights
+			}
+		}
+		if freeBytes < 0 {
+			return nil // fits only within the solver's tolerance
+		}
+	}
+	p.heldServices, p.servedTime = heldServices, sol.Value
+	return nil
+}
+
+// newProgram returns the program of improveByProgram. holdVars has its variables x by device, in the order
+// of the services. If a device cannot hold a service, it is -1.
+func (r *placer) newProgram() (m *milp.Model, holdVars [][]milp.Var) {
+	m = milp.New("placement of workflows")
+	m.SetSense(milp.Maximize)
+	p, services := r.placement, r.problem.services
+	demand := make([]milp.Row, len(services))
+	for s := range services {
+		demand[s] = m.AddLE("time of "+services[s].name, p.totalTime[s])
+	}
+	holdVars = make([][]milp.Var, len(p.kindOf))
+	for d, k := range p.kindOf {
+		memory, time := m.AddLE(fmt.Sprintf("memory %d", d), float64(r.modelBytes[k])/1e9), m.AddLE(fmt.Sprintf("time %d", d), 1)
+		for s := range services {
+			value := p.timeValue[s][k]
+			if value == 0 {
+				holdVars[d] = append(holdVars[d], -1)
+				continue
+			}
+			maxTime := min(1, p.totalTime[s]/value)
+			x := m.AddBool(fmt.Sprintf("%s on %d", services[s].name, d), 0)
+			u := m.AddVar("", 0, maxTime, value)
+			m.AddTerm(memory, x, float64(services[s].weights)/1e9)
+			m.AddTerm(time, u, 1)
+			m.AddTerm(demand[s], u, value)
+			m.AddLE("", 0, milp.Term{Var: u, Coef: 1}, milp.Term{Var: x, Coef: -maxTime})
+			holdVars[d] = append(holdVars[d], x)
+		}
+	}
+	return m, holdVars
+}
+
+// addCopies fills the memory that is still free with further copies of services, one at a time, each of the
+// service that has the most time per copy: then more requests find their service loaded.
+func (r *placer) addCopies() {
+	p, services := r.placement, r.problem.services
+
+	// Count the copies, and what is left of each device's memory.
+	copies, freeBytes := make([]int, len(services)), make([]int64, len(p.kindOf))
+	for d := range p.heldServices {
+		freeBytes[d] = r.modelBytes[p.kindOf[d]]
+		for _, s := range p.heldServices[d] {
+			copies[s]++
+			freeBytes[d] -= services[s].weights
+		}
+	}
+
+	// For every service, collect the devices that have room for a copy, the one with the most memory first.
+	candidates := make([]memoryHeap, len(services))
+	for s := range candidates {
+		candidates[s].freeBytes = freeBytes
+		for d := range freeBytes {
+			if p.totalTime[s] > 0 && p.timeValue[s][p.kindOf[d]] > 0 && freeBytes[d] >= services[s].weights && !slices.Contains(p.heldServices[d], s) {
+				candidates[s].entries = append(candidates[s].entries, deviceMemory{freeBytes[d], d})
+			}
+		}
+		heap.Init(&candidates[s])
+	}
+
+	// Place one copy after another until no service fits anywhere.
+	for {
+		chosen := -1
+		for s := range services {
+			if chosen >= 0 && p.totalTime[s]*float64(copies[chosen]+1) <= p.totalTime[chosen]*float64(copies[s]+1) {
+				continue
+			}
+			if candidates[s].refreshTop(services[s].weights) {
+				chosen = s
+			}
+		}
+		if chosen < 0 {
+			return
+		}
+		device := heap.Pop(&candidates[chosen]).(deviceMemory).device
+		p.heldServices[device] = append(p.heldServices[device], chosen)
+		freeBytes[device] -= services[chosen].weights
+		copies[chosen]++
+		p.extraCopies++
+	}
+}
+
+// deviceMemory is the free memory of a device, as it was when the entry was made.
+type deviceMemory struct {
+	freeBytes int64
+	device    int
+}
+
+// memoryHeap is a heap of the devices that may hold a service. The one with the most free memory is first.
+type memoryHeap struct {
+	freeBytes []int64 // current values, by device
+	entries   []deviceMemory
+}
+
+// refreshTop brings the heap of devices with room for a copy up to date, as other services have taken memory
+// since, until the first one is right and has the required bytes. It returns false if no device has them.
+func (r *memoryHeap) refreshTop(requiredBytes int64) bool {
+	for len(r.entries) > 0 {
+		top := &r.entries[0]
+		switch currentBytes := r.freeBytes[top.device]; {
+		case currentBytes < requiredBytes:
+			heap.Pop(r)
+		case currentBytes < top.freeBytes:
+			top.freeBytes = currentBytes
+			heap.Fix(r, 0)
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// Len, Swap, Push, Less and Pop implement heap.Interface. Among equals the device with the lower number
+// comes first.
+func (r *memoryHeap) Len() int      { return len(r.entries) }
+func (r *memoryHeap) Swap(i, j int) { r.entries[i], r.entries[j] = r.entries[j], r.entries[i] }
+func (r *memoryHeap) Push(x any)    { r.entries = append(r.entries, x.(deviceMemory)) }
+
+func (r *memoryHeap) Less(i, j int) bool {
+	a, b := r.entries[i], r.entries[j]
+	return a.freeBytes > b.freeBytes || a.freeBytes == b.freeBytes && a.device < b.device
+}
+
+func (r *memoryHeap) Pop() any {
+	last := r.entries[len(r.entries)-1]
+	r.entries = r.entries[:len(r.entries)-1]
+	return last
+}

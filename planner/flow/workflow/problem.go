@@ -1,0 +1,318 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/document"
+	"inferplan/planner/flow/terms"
+	"inferplan/planner/kind"
+	"inferplan/policy/flow"
+)
+
+// workflowProblem is a planning problem of workflows as numbers. Services are the models of all
+// applications, which share them.
+type workflowProblem struct {
+	input           *kind.Problem
+	run             *kind.SolveRun
+	objective       string
+	clusterPools    []formats.Pool // pools of the cluster
+	partitions      []partition    // parts of these pools, each for the same models
+	pools           []formats.Pool // the partitions as pools, which are the kinds of devices
+	prices          []float64      // price of a device, by kind, in the unit of the objective
+	apps            []workflow
+	services        []service
+	languageModels  map[string]*formats.FlowGeneration // by name: the language models among the services
+	gap             float64                            // relative gap at which a solve may end
+	seed            int32
+	withoutQueueing bool // there are no waits, and batch sizes may be mixed: for a bound of all plans
+}
+
+// workflow is an application whose requests take different paths, with its demand.
+type workflow struct {
+	application         formats.Application
+	graph               *flow.Workflow
+	serviceOf           []int // service of the problem, by service of the graph
+	weight              float64
+	slo, margin         time.Duration
+	visits              []flow.SegmentVisits // visits of the fastest requests, as many as the percentile asks for
+	paths               [][][]flow.PathStep  // by segment
+	meanTasks, meanWork []float64            // mean tasks of a request, by service; the same in tasks with the usual work
+}
+
+// Plan plans applications whose next step becomes known only at run time. It chooses the devices and
+// batches first, then which services devices hold at the start, and returns the parts of a plan.
+func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
+	w, err := resolveWorkflows(in, run)
+	if err != nil {
+		return nil, err
+	}
+	var usedModels []*formats.ProfileModel
+	for i := range w.services {
+		usedModels = append(usedModels, w.services[i].profile)
+	}
+	run.WarnStaleModels(&in.Documents, usedModels)
+	run.Progress(kind.Progress{Phase: "batches", Value: math.NaN(), Bound: math.NaN()})
+
+	// Divide the devices between groups of models if that is asked for, then choose batches.
+	d, err := w.withDedicatedDevices()
+	if err != nil {
+		return nil, err
+	}
+	b, err := d.chooseDevices(ctx)
+	if errors.Is(err, terms.ErrNoPlan) {
+		return nil, d.sloError()
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	// Place the services, and write the plan.
+	run.Progress(kind.Progress{Phase: "placement", Value: math.NaN(), Bound: math.NaN()})
+	p, err := placeServices(ctx, d, b)
+	if err != nil {
+		return nil, err
+	}
+	o, err := d.outcome(b, p)
+	if err != nil || in.BoundAttainment == 0 {
+		return o, err
+	}
+	bound, err := w.objectiveBound(ctx)
+	terms.SetObjectiveBound(o, bound, w.boundScope(), w.gap)
+	return o, err
+}
+
+// resolveWorkflows reads the problem of workflows from the documents: pools, whose models take turns, and
+// applications with the services that they ask for.
+func resolveWorkflows(in *kind.Problem, run *kind.SolveRun) (*workflowProblem, error) {
+	if err := in.CheckPresent(); err != nil {
+		return nil, err
+	}
+	in, err := withLengthSamples(in, run)
+	if err != nil {
+		return nil, err
+	}
+	in, llms, err := withLanguageModels(in)
+	if err != nil {
+		return nil, err
+	}
+	w := &workflowProblem{input: in, run: run, languageModels: llms, objective: in.Values.Word("objective"), gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32)}
+	prices, err := terms.Prices(in)
+	if err != nil {
+		return nil, err
+	}
+
+	// All models of workflows take turns on a device, so every pool is shared in time and has one share per device.
+	w.prices = prices
+	for i, pool := range in.Cluster.Pools {
+		if pool.Sharing == formats.SharingExclusive {
+			run.Assume("sharing: time on %s: all models of workflows take turns on a device", pool.Device)
+		}
+		pool = pool.WithDefaults()
+		pool.Sharing, pool.MaxShares = formats.SharingTime, 1
+		w.partitions, w.pools = append(w.partitions, partition{pool: i}), append(w.pools, pool)
+	}
+	w.clusterPools = w.pools
+
+	// Read the applications, which adds their services.
+	for i, a := range formats.ApplicationsOf(in.Workload) {
+		if err := w.addApplication(a.WithDefaults(), fmt.Sprintf("applications[%d]", i)); err != nil {
+			return nil, err
+		}
+	}
+	for k := range w.pools {
+		if !slices.ContainsFunc(w.services, func(s service) bool { return len(s.byKind[k].batches) > 0 }) {
+			run.Warn("%s: no model of the workflows runs there, and its devices stay idle", w.pools[k].Device)
+		}
+	}
+	return w, nil
+}
+
+// withLanguageModels returns the problem with the language models that the workflows ask for among the
+// models of its profile.
+func withLanguageModels(in *kind.Problem) (*kind.Problem, map[string]*formats.FlowGeneration, error) {
+	profile, llms, err := flow.WithLanguageModels(in.Profile, formats.ApplicationsOf(in.Workload), "applications")
+	if e := (*document.Error)(nil); errors.As(err, &e) {
+		return nil, nil, in.FieldError("workload", e.Path, e.Found, e.Expected, e.Hint)
+	}
+	copied := *in
+	copied.Profile = profile
+	return &copied, llms, err
+}
+
+// addApplication adds an application of the workload, found at docPath, to the problem: its services, how often
+// its requests visit each segment, its demand, and the deadline.
+func (w *workflowProblem) addApplication(application formats.Application, docPath string) error {
+	weight, err := terms.Weight(w.input, &application, docPath)
+	if err != nil {
+		return err
+	}
+	a := workflow{application: application, weight: weight}
+
+	// Services.
+	withWork := application
+	withWork.Segments = flow.WithTokenWork(application.Segments, w.languageModels)
+	graph, names, err := flow.CompileSegments(&withWork, docPath)
+	if err != nil {
+		return err
+	}
+	a.graph = graph
+	for _, name := range names {
+		s, err := w.serviceIndex(name, modulePath(&application, name, docPath))
+		if err != nil {
+			return err
+		}
+		a.serviceOf = append(a.serviceOf, s)
+	}
+
+	// Visits and paths, then the demand and the deadline of the requests that count.
+	percentile, err := document.ParsePercentile(application.Percentile)
+	if err != nil {
+		return err
+	}
+	visits, err := graph.VisitCounts()
+	for i := range graph.Segments {
+		paths, e := graph.SegmentPaths(i)
+		a.paths, err = append(a.paths, paths), errors.Join(err, e)
+	}
+	if err != nil {
+		return w.input.FieldError("workload", docPath+".segments", err.Error(), "a smaller workflow", "lower most, or use fewer segments")
+	}
+	a.meanTasks, a.meanWork = w.requestDemand(&a, visits)
+	a.visits = w.coveredVisits(&a, visits, percentile)
+	baseName := fmt.Sprintf("the longest way at %s in batches of one", application.Percentile)
+	if a.slo, a.margin, err = terms.SLO(w.input, w.run, &application, docPath, "30s", w.longestVisitTime(&a, nil), baseName); err != nil {
+		return err
+	}
+	w.apps = append(w.apps, a)
+	return nil
+}
+
+// requestDemand returns how many tasks of each service a request has on average, and the same in units of tasks
+// with the usual work, which a batch's time is measured for.
+func (w *workflowProblem) requestDemand(a *workflow, visits []flow.SegmentVisits) (tasks, work []float64) {
+	tasks, work = make([]float64, len(w.services)), make([]float64, len(w.services))
+	for g := range a.graph.Segments {
+		times := 0.0
+		for _, v := range visits {
+			times += v.Chance * float64(v.Counts[g])
+		}
+		for _, ask := range a.graph.ServiceDemands(g) {
+			s := a.serviceOf[ask.Service]
+			tasks[s] += times * ask.Tasks
+			work[s] += times * ask.Work
+		}
+	}
+	return tasks, work
+}
+
+// coveredVisits returns the visits (how often a request enters each segment) of the fastest requests, whose
+// share reaches the percentile: only these have to keep the deadline.
+func (w *workflowProblem) coveredVisits(a *workflow, visits []flow.SegmentVisits, requiredShare float64) []flow.SegmentVisits {
+	segmentTimes := w.segmentTimes(a, nil)
+	visits = slices.Clone(visits)
+	slices.SortStableFunc(visits, func(x, y flow.SegmentVisits) int { return int(visitTime(segmentTimes, x) - visitTime(segmentTimes, y)) })
+	sum := 0.0
+	for i := range visits {
+		if sum += visits[i].Chance; sum >= requiredShare-1e-12 {
+			return visits[:i+1]
+		}
+	}
+	return visits
+}
+
+// visitTime returns the time that a request takes which visits each segment as often as v says, if a visit of a
+// segment takes its segmentTimes.
+func visitTime(segmentTimes []time.Duration, v flow.SegmentVisits) time.Duration {
+	sum := time.Duration(0)
+	for g, n := range v.Counts {
+		sum += time.Duration(n) * segmentTimes[g]
+	}
+	return sum
+}
+
+// segmentTimes returns the time of the longest path through each segment, with the chosen batches, on the
+// slowest of the kinds that run each service. If chosen is nil, it is the time of batches of one on the
+// fastest kind.
+func (w *workflowProblem) segmentTimes(a *workflow, chosen [][]int) []time.Duration {
+	times := make([]time.Duration, len(a.paths))
+	for g := range a.paths {
+		times[g] = longestPathTime(a.paths[g], func(id int32) time.Duration { return w.services[a.serviceOf[id]].slowestBatch(chosen, a.serviceOf[id]) })
+	}
+	return times
+}
+
+// longestPathTime returns the longest time of some paths through a segment. A step takes as long as the slowest of its
+// services, whose time for the usual work serviceTime returns.
+func longestPathTime(paths [][]flow.PathStep, serviceTime func(service int32) time.Duration) time.Duration {
+	maxTime := time.Duration(0)
+	for _, path := range paths {
+		sum := time.Duration(0)
+		for _, step := range path {
+			stepTime := time.Duration(0)
+			for _, id := range step.Services {
+				stepTime = max(stepTime, time.Duration(step.Work*float64(serviceTime(id))))
+			}
+			sum += stepTime
+		}
+		maxTime = max(maxTime, sum)
+	}
+	return maxTime
+}
+
+// longestVisitTime returns the longest time that a request of those within the percentile takes, without waits:
+// in the chosen batches, or in batches of one if chosen is nil.
+func (w *workflowProblem) longestVisitTime(a *workflow, chosen [][]int) time.Duration {
+	maxTime, segments := time.Duration(0), w.segmentTimes(a, chosen)
+	for _, v := range a.visits {
+		maxTime = max(maxTime, visitTime(segments, v))
+	}
+	return maxTime
+}
+
+// modulePath returns the place in the document of the first module that asks for a model.
+func modulePath(a *formats.Application, model, docPath string) string {
+	for i := range a.Segments {
+		for k := range a.Segments[i].Modules {
+			if slices.Contains(a.Segments[i].Modules[k].Services(), model) {
+				return fmt.Sprintf("%s.segments[%d].modules[%d]", docPath, i, k)
+			}
+		}
+	}
+	return docPath + ".segments"
+}
+
+// requestPaths returns the ways that an application's requests take: those that were recorded, or ways
+// drawn by the probabilities of its conditions.
+func (w *workflowProblem) requestPaths(a *workflow) ([]formats.Way, error) {
+	// Read the recorded ways, if the workload names a file of them.
+	if a.application.TransitionsFile != "" {
+		path := kind.PathIn(w.input.WorkloadDir, a.application.TransitionsFile)
+		doc, err := formats.ReadTransitions(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, w.input.FieldError("workload", "applications", fmt.Sprintf("the transitions %q of %s, which are not there", path, a.application.Name), "a file, from the folder of the workload", "plan import transitions writes one")
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range doc.Applications {
+			if doc.Applications[i].Application == a.application.Name {
+				return doc.Applications[i].Paths, nil
+			}
+		}
+		return nil, w.input.FieldError("workload", "applications", fmt.Sprintf("no ways of %s in %s", a.application.Name, a.application.TransitionsFile), "recorded ways of the application", "")
+	}
+
+	// Otherwise draw them.
+	var names []string
+	for _, s := range a.serviceOf {
+		names = append(names, w.services[s].name)
+	}
+	return flow.DrawPaths(a.graph, a.application.Name, names, flow.DrawnRequests, w.input.Seed), nil
+}

@@ -1,0 +1,149 @@
+package workflow
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/document"
+	"inferplan/planner/kind"
+	"inferplan/planner/stages"
+)
+
+// service is a model that the applications share.
+type service struct {
+	name                      string
+	profile                   *formats.ProfileModel
+	weights                   int64           // bytes
+	nearMoveTime, farMoveTime time.Duration   // to move a session's state to a device of the same machine, or of another
+	byKind                    []serviceOnKind // by kind of devices
+}
+
+// serviceOnKind is a service on one kind of devices.
+type serviceOnKind struct {
+	costs        stages.ShareCosts
+	workingBytes int64 // memory of the largest useful batch, in bytes, beside the weights
+	loadTime     time.Duration
+	batches      []usefulBatch // rising. If there is none, the service cannot run there.
+}
+
+// usefulBatch is a batch size that a service may have on a kind of devices.
+type usefulBatch struct {
+	batch               int
+	meanTime, worstTime time.Duration // mean time of this batch, and the longest of any batch up to it
+}
+
+// secondsPerTask returns the device time of a task in a full batch, in seconds.
+func (s *usefulBatch) secondsPerTask() float64 { return s.meanTime.Seconds() / float64(s.batch) }
+
+// minBatchGain is the least factor by which a larger batch must raise the throughput to be useful.
+const minBatchGain = 1.001
+
+// notDeployed stands for the batch of a service on a kind of devices that does not run it.
+const notDeployed = -1
+
+// slowestBatch returns the longest time that a batch of the service takes on any kind of devices, with the
+// batches that were chosen for it. If chosen is nil, it returns the least time that a batch of one takes on any
+// kind. index is that of the service.
+func (s *service) slowestBatch(chosen [][]int, index int) time.Duration {
+	maxTime, anyKind := time.Duration(0), false
+	for k := range s.byKind {
+		onKind := &s.byKind[k]
+		switch {
+		case len(onKind.batches) == 0 || chosen != nil && chosen[index][k] == notDeployed:
+		case chosen != nil:
+			maxTime = max(maxTime, onKind.batches[chosen[index][k]].worstTime)
+		case !anyKind || onKind.batches[0].worstTime < maxTime:
+			maxTime, anyKind = onKind.batches[0].worstTime, true
+		}
+	}
+	return maxTime
+}
+
+// serviceIndex returns the index of a service. If it is not there yet, it is read from the profile and
+// added. docPath is the place of the module that asks for it.
+func (w *workflowProblem) serviceIndex(name, docPath string) (int, error) {
+	if i := slices.IndexFunc(w.services, func(s service) bool { return s.name == name }); i >= 0 {
+		return i, nil
+	}
+	i, err := w.input.ModelIndex(name, docPath)
+	if err != nil {
+		return 0, err
+	}
+	m := &w.input.Profile.Models[i]
+	costs, err := stages.MeasuredCosts(m, w.pools, w.input.Values.WholeNumber("max-batch"), w.input.FileName("profile"), fmt.Sprintf("models[%d]", i))
+	if err != nil {
+		return 0, err
+	}
+	s := service{name: name, profile: m, byKind: make([]serviceOnKind, len(w.pools))}
+	for k := range m.Blocks {
+		s.weights += m.Blocks[k].WeightBytes
+	}
+	if m := m.Move; m != nil {
+		s.nearMoveTime, s.farMoveTime = m.NearUS.D(), m.FarUS.D()
+	}
+
+	// Measure it on each kind of devices. It must run on some kind.
+	anyKind := false
+	for k := range w.pools {
+		s.byKind[k].costs = costs[k][0]
+		s.listBatches(k, &w.pools[k])
+		if len(s.byKind[k].batches) > 0 {
+			anyKind = true
+			w.setLoadTime(&s, k)
+		}
+	}
+	if !anyKind && w.languageModels[name] != nil {
+		return 0, w.input.FieldError("workload", docPath, fmt.Sprintf("%q, whose longest sequence has no room in KV memory beside the weights on %s", name, kind.DeviceNames(w.pools)), "devices with more memory", "a lower max of prompt and output makes sequences shorter")
+	}
+	if !anyKind {
+		return 0, w.input.FieldError("workload", docPath, fmt.Sprintf("%q, which was measured with no batch that fits on %s", name, kind.DeviceNames(w.pools)), "a model that was measured there", "")
+	}
+	for k := range w.apps {
+		w.apps[k].meanTasks, w.apps[k].meanWork = append(w.apps[k].meanTasks, 0), append(w.apps[k].meanWork, 0)
+	}
+	w.services = append(w.services, s)
+	return len(w.services) - 1, nil
+}
+
+// listBatches lists the useful batches of the service on kind k: growing sizes, up to the one where the
+// throughput stops rising or the memory is full, with their mean and longest times.
+func (s *service) listBatches(k int, pool *formats.Pool) {
+	onKind, worstTime, bestRate := &s.byKind[k], time.Duration(0), 0.0
+	for _, b := range onKind.costs.PlannableSizes() {
+		e := onKind.costs.ExpectedTimes(b)
+		worstTime = max(worstTime, stages.MaxTime(&onKind.costs, b, 0, len(s.profile.Blocks)))
+		meanTime := e.Mean(0, len(s.profile.Blocks))
+		rate := float64(b) / meanTime.Seconds()
+		workingBytes := max(0, onKind.costs.CostAt(b).Memory-s.weights)
+		if pool.Memory > 0 && s.weights+workingBytes > int64(pool.Memory) || rate < bestRate*minBatchGain {
+			return
+		}
+		bestRate, onKind.workingBytes = rate, max(onKind.workingBytes, workingBytes)
+		onKind.batches = append(onKind.batches, usefulBatch{batch: b, meanTime: meanTime, worstTime: worstTime})
+	}
+}
+
+// Assumed times of loads from the host's memory if none was measured: a fixed part, and bytes per second.
+const (
+	loadFixed = 100 * time.Millisecond
+	loadRate  = 12e9
+)
+
+// setLoadTime sets how long it takes to load a service onto a device of kind k: from host memory if that was
+// measured, else cold, else computed from the bytes of its weights.
+func (w *workflowProblem) setLoadTime(s *service, k int) {
+	onKind, device := &s.byKind[k], w.pools[k].Device
+	for _, l := range s.profile.Loads {
+		if l.Device == device {
+			if onKind.loadTime = l.WarmUS.D(); onKind.loadTime == 0 {
+				onKind.loadTime = l.ColdUS.D()
+			}
+		}
+	}
+	if onKind.loadTime == 0 && s.weights > 0 {
+		onKind.loadTime = loadFixed + time.Duration(float64(s.weights)/loadRate*1e9).Round(time.Microsecond)
+		w.run.Assume("load of %s: %s, at 12 GB/s and 100ms: the profile has no time of a load on %s", s.name, document.Duration(onKind.loadTime), device)
+	}
+}
