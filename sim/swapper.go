@@ -128,7 +128,7 @@ func (swapper *networkSwapper) beginChange(deviceIndex, network int32, isLoad bo
 	if isLoad {
 		endEvent, change = policy.NetworkLoaded, loadChange
 	}
-	swapper.agenda.scheduleAfter(duration, endEvent, agendaEntry{kind: networkChangeEntry, host: 1, subject: network, device: deviceIndex, epoch: instance.faultEpoch, detail: change})
+	swapper.agenda.scheduleAfter(duration, endEvent, agendaEntry{kind: networkChangeEntry, host: instanceHost, subject: network, device: deviceIndex, epoch: instance.faultEpoch, detail: change})
 }
 
 // finishChange is called when a load or an unload of a network on an instance ends, or when an order that changed
@@ -162,7 +162,7 @@ func (swapper *networkSwapper) finishChange(entry *agendaEntry) {
 // scheduleNetworkEvent schedules, later in this instant, the answer to an order that changes nothing: an event of
 // this kind about a network on a device. reason is a policy.ReturnReason, or 0 if the order has succeeded.
 func (swapper *networkSwapper) scheduleNetworkEvent(kind policy.EventKind, network, deviceIndex int32, reason int64) {
-	swapper.agenda.scheduleAfter(0, kind, agendaEntry{kind: networkChangeEntry, host: 1, subject: network, device: deviceIndex, epoch: swapper.instances[deviceIndex].faultEpoch, serial: reason, detail: firstAnswer + int32(kind)})
+	swapper.agenda.scheduleAfter(0, kind, agendaEntry{kind: networkChangeEntry, host: instanceHost, subject: network, device: deviceIndex, epoch: swapper.instances[deviceIndex].faultEpoch, serial: reason, detail: firstAnswer + int32(kind)})
 }
 
 // tellNetworkEvent tells the policy that a network was loaded onto or unloaded from a device, from startedAt until
