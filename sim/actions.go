@@ -101,7 +101,7 @@ func (l *loop) dispatchBatch(action *policy.Action) {
 		members[position] = task
 		l.ledger.enterBatch(task)
 	}
-	if hostNumber := l.hostByDevice[hops[0].Device]; hostNumber == 0 {
+	if hostNumber := l.hostByDevice[hops[0].Device]; hostNumber == stageHost {
 		l.baseHost.dispatch(action.Batch)
 	} else {
 		l.hosts[hostNumber].dispatch(action.Batch)

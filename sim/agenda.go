@@ -27,6 +27,13 @@ func (agenda *agenda) schedule(due time.Duration, order policy.EventKind, sequen
 	return agenda.heap.Push(due, uint8(order), sequence, entry)
 }
 
+// scheduleInPlace puts an entry on the agenda like schedule, and returns a pointer to it for the caller to fill in at
+// once, which saves a copy.
+func (agenda *agenda) scheduleInPlace(due time.Duration, order policy.EventKind, sequence int64) *agendaEntry {
+	_, entry := agenda.heap.Add(due, uint8(order), sequence)
+	return entry
+}
+
 // scheduleAfter puts an entry that belongs to no batch on the agenda, a delay from now. Among the entries of its
 // instant and order it comes after those of batches, whose sequence numbers are below 2^48, and after earlier entries
 // of this sort.
@@ -52,8 +59,8 @@ func (agenda *agenda) peek() (time.Duration, uint8) {
 // left. Entries of one instant come in the order of their kinds. Ended transfers and started batches of the present
 // instant have queues of their own, which are faster than the heap.
 func (agenda *agenda) popNext(entry *agendaEntry) bool {
-	// Transfers and starts of this instant go before what is later or has a higher order.
-	// Among transfers the serial number of the batch decides.
+	// Transfers and starts of this instant go before what is later or has a higher order. Among transfers the serial number
+	// of the batch decides, which is also the sequence number of its entries in the heap.
 	nextAt, order := agenda.peek()
 	switch {
 	case agenda.endedTransfers.length > 0 && (nextAt > agenda.now || order > uint8(policy.TransferFinished) ||

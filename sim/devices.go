@@ -32,9 +32,9 @@ type deviceHost struct {
 	batches      *batchTable
 	tables       *policy.Tables
 	service      Service
-	tickObserver TickObserver // the service, or nil if it does not want the time
-	idleObserver IdleObserver // the service, or nil if it does not want idle times
-	servingTimes ServingTimes // the service, or nil if it has no times of serving
+	tickObserver TickObserver // the service, or nil if it does not want to hear when work starts
+	idleObserver IdleObserver // the service, or nil if it does not want to hear how long devices were idle
+	servingTimes ServingTimes // the service, or nil if it has no delays of reports and no recorded times of loads
 	devices      []device
 	links        *linkNetwork
 	loader       *networkLoader // nil as long as no network is loaded or unloaded
@@ -146,13 +146,15 @@ func (h *deviceHost) handleEntry(entry *agendaEntry) {
 	}
 }
 
-// dispatch begins the batch in a slot: it joins the queue of its first device. A batch that begins behind the first
-// stage of its pipeline is first transferred from the device that has its last task's output. It implements host.
+// dispatch is called when the policy has dispatched the batch in a slot: it joins the queue of its first device. A batch
+// that begins behind the first stage of its pipeline takes on tasks of earlier batches, and is first transferred from
+// the device that holds the tensors of its last task. It implements host.
 func (h *deviceHost) dispatch(batchSlot int32) {
 	batch := h.batches.at(batchSlot)
 	hop := h.batches.hopAt(batchSlot, 0)
-	if batch.firstStage = h.tables.Stages[hop.Stage].Hop; batch.firstStage == 0 {
-		if batch.model >= 0 {
+	batch.firstStage = h.tables.Stages[hop.Stage].Hop // its position in the pipeline
+	if batch.firstStage == 0 {
+		if batch.model >= 0 { // the report counts the batches of single models
 			h.ledger.acc.Batch(batch.model, int(batch.size), h.agenda.now)
 		}
 		h.queueRun(batchSlot)
@@ -170,7 +172,7 @@ func (h *deviceHost) abort(batchSlot int32) {
 	hop := h.batches.hopAt(batchSlot, batch.hopIndex)
 	switch batch.activity {
 	case runsOnDevice:
-		h.devices[hop.Device].runningBatch = -1
+		h.devices[hop.Device].runningBatch = -1 // finishRun sees that it was aborted
 	case generatesTokens:
 		h.engines.removeSequence(batchSlot, hop.Device)
 	case waitsForDevice:
@@ -195,9 +197,12 @@ func (h *deviceHost) handleOrder(order networkOrder) {
 	h.loader.handleOrder(order)
 }
 
-// bringInputs schedules the time at which the inputs of a task have arrived at a device. It implements host.
+// bringInputs is called when all inputs of a task are ready that the policy has placed on a device. It schedules the time
+// at which they have arrived there. The entry is void if the task has another ticket by then, because it was placed
+// elsewhere or has ended. It implements host.
 func (h *deviceHost) bringInputs(task, device int32) {
-	h.agenda.scheduleAfter(h.loop.flow.bringTime(task, device), policy.TransferFinished, agendaEntry{kind: inputsArrivedEntry, start: h.agenda.now, subject: task, device: device, epoch: h.ledger.tasks.List[task].Ticket})
+	ticket := h.ledger.tasks.List[task].Ticket
+	h.agenda.scheduleAfter(h.loop.flow.bringTime(task, device), policy.TransferFinished, agendaEntry{kind: inputsArrivedEntry, start: h.agenda.now, subject: task, device: device, epoch: ticket})
 }
 
 // setDeviceUp makes a device fail (up is false) or come back, and tells the policy. When a device is lost, the
@@ -206,11 +211,11 @@ func (h *deviceHost) bringInputs(task, device int32) {
 func (h *deviceHost) setDeviceUp(deviceIndex int32, up bool) {
 	device := &h.devices[deviceIndex]
 	if device.isDown != up {
-		return
+		return // it is in that state already
 	}
 	device.isDown = !up
 
-	// Tell those who follow the devices.
+	// Tell the statistics of the run, as far as it has these.
 	if h.loop.flow != nil && h.loop.flow.stats != nil {
 		h.loop.flow.stats.deviceFault(deviceIndex, up)
 	}
@@ -218,7 +223,7 @@ func (h *deviceHost) setDeviceUp(deviceIndex int32, up bool) {
 		h.loop.flow.work.deviceLost(deviceIndex)
 	}
 
-	// Clear the device, and put the networks of the plan onto it again.
+	// Clear a lost device: its queue, its language model, and its memory, which has the networks of the plan when it is back.
 	kind := policy.WorkerBack
 	if !up {
 		kind = policy.WorkerLost
@@ -237,10 +242,11 @@ func (h *deviceHost) setDeviceUp(deviceIndex int32, up bool) {
 	h.loop.tellPolicy()
 }
 
-// clearQueue removes all batches from a lost device. The new fault epoch makes the agenda entries of its runs void.
-// The policy aborts the batches when it hears of the loss.
+// clearQueue is called when a device is lost, and removes all batches from it. The new fault epoch makes the agenda
+// entries of its runs void. The policy aborts the batches when it hears of the loss.
 func (h *deviceHost) clearQueue(device *device) {
-	device.busy, device.faultEpoch, device.lastRunEnd = false, device.faultEpoch+1, h.agenda.now
+	device.faultEpoch++
+	device.busy, device.lastRunEnd = false, h.agenda.now
 	if device.runningBatch >= 0 {
 		h.batches.at(device.runningBatch).activity = noActivity
 		device.runningBatch = -1
@@ -251,8 +257,9 @@ func (h *deviceHost) clearQueue(device *device) {
 	device.firstWaiting, device.lastWaiting = -1, -1
 }
 
-// queueRun puts a batch, whose inputs are at the device of its current hop, into the queue of that device, and starts
-// it if the device is free. A sequence for the language model that runs there joins it at once instead.
+// queueRun is called when a batch has reached the device of its current hop (stage on a device), with its tensors. It puts
+// the batch into the queue of that device, and starts it if the device is free. A sequence for the language model that
+// runs there joins it at once instead.
 func (h *deviceHost) queueRun(batchSlot int32) {
 	batch := h.batches.at(batchSlot)
 	deviceIndex := h.batches.hopAt(batchSlot, batch.hopIndex).Device
@@ -280,8 +287,9 @@ func (h *deviceHost) queueRun(batchSlot int32) {
 	}
 }
 
-// startNextRun starts the first batch in the queue of a free device, if there is one. A batch whose network is not
-// loaded there goes back to the policy, and the next one is tried.
+// startNextRun is called when a device has become free or a batch has reached a free one. It starts the first batch in
+// the queue, if there is one. A batch whose network is not loaded there goes back to the policy, later in this instant,
+// and the next one is tried.
 func (h *deviceHost) startNextRun(deviceIndex int32) {
 	device := &h.devices[deviceIndex]
 	batchSlot := device.firstWaiting
@@ -312,39 +320,47 @@ func (h *deviceHost) startNextRun(deviceIndex int32) {
 	h.startRun(batchSlot, deviceIndex)
 }
 
-// startRun starts the run of a batch on a free device. The service (the model of run times) gives the time that it
-// takes. The policy is told of the start later in this instant, and of the end by reportDelay later than it happens.
+// startRun is called when a batch is the first in the queue of a free device: it starts the run. The service, which is
+// the model of the times that work takes, says how long the run takes, and how much later than at its end the policy
+// hears of it (batch.reportDelay). Both ends of the run are put on the agenda: its end, and the news of its start, which
+// the policy gets later in this instant.
 func (h *deviceHost) startRun(batchSlot, deviceIndex int32) {
 	batch, device := h.batches.at(batchSlot), &h.devices[deviceIndex]
 	device.busy, device.runningBatch = true, batchSlot
 	batch.activity = runsOnDevice
 
-	// Ask the service how long the run takes.
+	// Tell the service, if it asks for them, the time of the run since the first request, and how long the device was idle.
+	// Its answers may depend on them.
 	if h.tickObserver != nil {
 		h.tickObserver.ObserveTime(h.agenda.now - h.loop.firstArrivalAt)
 	}
 	if h.idleObserver != nil {
 		h.idleObserver.ObserveIdle(h.agenda.now - device.lastRunEnd)
 	}
+
+	// Ask it how long the run takes, and when the policy hears of its end. In runs whose requests have several tasks
+	// (loop.flow), tasks of more than the usual work and missing session states make the run longer.
 	duration := h.service.RunTime(h.batches.hopAt(batchSlot, batch.hopIndex).Stage, batch.size)
-	if batch.reportDelay = 0; h.servingTimes != nil {
+	batch.reportDelay = 0
+	if h.servingTimes != nil {
 		batch.reportDelay = h.servingTimes.ReportDelay()
 	}
 	if h.loop.flow != nil {
 		duration = h.loop.flow.batchTime(batchSlot, duration)
 	}
 
-	// Schedule the end, and tell the policy of the start later in this instant.
-	_, entry := h.agenda.heap.Add(h.agenda.now+duration, uint8(policy.BatchFinished), batch.serial)
+	// Schedule the end: at that instant it comes in the order of the event BatchFinished, and of the batches' serial
+	// numbers. Entries of a start, which is now, have a queue of their own.
+	entry := h.agenda.scheduleInPlace(h.agenda.now+duration, policy.BatchFinished, batch.serial)
 	*entry = agendaEntry{kind: runEndEntry, start: h.agenda.now, serial: batch.serial, subject: batchSlot, device: deviceIndex, epoch: device.faultEpoch, hopIndex: batch.hopIndex}
 	startedEntry := h.agenda.startedBatches.pushSlot()
 	*startedEntry = *entry
 	startedEntry.kind = batchStartedEntry
 }
 
-// finishRun is called when a run on a device ends. The device takes its next batch. Once the policy hears of the end,
-// at once or later by reportDelay, the batch goes on to its next hop (stage on a device) or has ended. The run of an
-// aborted batch only frees the device.
+// finishRun is called when a run on a device ends, by its entry on the agenda. The device takes its next batch. Once the
+// policy hears of the end, at once or later by batch.reportDelay, the batch goes on to its next hop (stage on a device)
+// or has ended. The run of an aborted batch only frees the device.
 func (h *deviceHost) finishRun(entry *agendaEntry) {
 	device := &h.devices[entry.device]
 	if device.faultEpoch != entry.epoch {
@@ -353,14 +369,14 @@ func (h *deviceHost) finishRun(entry *agendaEntry) {
 	device.busyTime += h.loop.cfg.countedSpan().overlap(timeSpan{entry.start, h.agenda.now})
 	device.busy = false
 	device.lastRunEnd = h.agenda.now
-	aborted := device.runningBatch < 0
+	aborted := device.runningBatch < 0 // abort leaves the device busy without a batch
 	device.runningBatch = -1
 	if aborted {
 		h.startNextRun(entry.device)
 		return
 	}
 
-	// If the policy hears of the end later, the device goes on meanwhile.
+	// Write the run into the trace, if there is one. If the policy hears of the end later, the device goes on meanwhile.
 	batch := h.batches.at(entry.batchSlot())
 	if h.loop.trace != nil {
 		h.loop.trace.writeRun(entry.device, batch.model, batch.size, entry.start, h.agenda.now)
@@ -376,12 +392,13 @@ func (h *deviceHost) finishRun(entry *agendaEntry) {
 	h.startNextRun(entry.device)
 }
 
-// reportRun ends a run for the policy: its batch goes on to the next hop (stage on a device) or has ended. A dispatch
-// that covers only a part of the pipeline's stages ends as such a part, and its tasks wait for another batch.
+// reportRun is called when the policy hears of the end of a run, which entry is about: the batch goes on to the next hop
+// (stage on a device) or has ended. A batch that was dispatched to only a part of the pipeline's stages ends as such a
+// part, and its tasks wait for another batch.
 func (h *deviceHost) reportRun(entry *agendaEntry) {
 	batch := h.batches.at(entry.batchSlot())
 
-	// Note what the event will say, because the batch changes below.
+	// Note what the event will say, because the batch changes below. Stages are counted within the pipeline.
 	model, service, isLastHop, hop, end := batch.model, batch.service, batch.hopIndex+1 == batch.numHops, batch.firstStage+entry.hopIndex, h.agenda.now-batch.reportDelay
 	isPart := isLastHop && int32(hop)+1 < batch.stages
 
@@ -400,7 +417,7 @@ func (h *deviceHost) reportRun(entry *agendaEntry) {
 		h.startNextRun(entry.device)
 	}
 
-	// End the requests before the policy hears of the batch.
+	// The ending rule of the run answers requests, or reveals what follows, before the policy hears of the batch.
 	if isLastHop && !isPart {
 		h.loop.ending.batchRan(entry.batchSlot(), entry.device)
 	}
@@ -410,7 +427,7 @@ func (h *deviceHost) reportRun(entry *agendaEntry) {
 	h.resumeAfterBatch(entry.device)
 }
 
-// resumeAfterBatch carries out what waited for the end of a batch on a device: unloads of networks, and dropping
+// resumeAfterBatch is called when a batch has ended a run on a device and the policy has heard of it. It carries out what waited for the end of a batch on a device: unloads of networks, and dropping
 // session states for which there is no memory.
 func (h *deviceHost) resumeAfterBatch(device int32) {
 	if h.loader != nil {
@@ -426,6 +443,9 @@ func (h *deviceHost) resumeAfterBatch(device int32) {
 func (h *deviceHost) returnPart(batchSlot, device int32) {
 	batch := h.batches.at(batchSlot)
 	stage := h.batches.hopAt(batchSlot, batch.hopIndex).Stage
+
+	// Note where the tensors of its tasks are. A task whose request has ended meanwhile waits no longer, and its slot is
+	// freed unless other tasks have yet to read its output.
 	for _, task := range h.batches.members(batchSlot) {
 		h.ledger.locations[task].lastStage, h.ledger.locations[task].device = stage, device
 		if !h.ledger.leaveBatch(task, policy.TaskWaiting) && h.loop.flow != nil {
@@ -463,8 +483,8 @@ func (h *deviceHost) busyTime(deviceIndex int32) time.Duration {
 	return h.devices[deviceIndex].busyTime
 }
 
-// checkIdle returns an error if a device still works, or its language model holds memory, at the end of a run: then
-// the simulator has lost something. It implements host.
+// checkIdle is called at the end of a run. It returns an error if a device still works, or its language model holds
+// memory: then the simulator has lost something. It implements host.
 func (h *deviceHost) checkIdle() error {
 	for deviceIndex := range h.devices {
 		if device := &h.devices[deviceIndex]; device.busy || device.firstWaiting >= 0 {

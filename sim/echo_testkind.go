@@ -46,7 +46,7 @@ func (h *echoHost) tokensOf(batchSlot int32) *int32 {
 
 // batchEntry returns an agenda entry of a batch.
 func (h *echoHost) batchEntry(batchSlot int32, kind uint8) agendaEntry {
-	return agendaEntry{kind: kind, host: 1, serial: h.batches.at(batchSlot).serial, subject: batchSlot, device: h.batches.hopAt(batchSlot, 0).Device, start: h.agenda.now}
+	return agendaEntry{kind: kind, host: instanceHost, serial: h.batches.at(batchSlot).serial, subject: batchSlot, device: h.batches.hopAt(batchSlot, 0).Device, start: h.agenda.now}
 }
 
 // dispatch starts a batch of the test kind at once: it makes one token after another. On a device that is down it

@@ -30,6 +30,12 @@ type host interface {
 	busyTime(device int32) time.Duration
 }
 
+// Indexes in loop.hosts.
+const (
+	stageHost    = 0 // devices that run batches of stages
+	instanceHost = 1 // instances, if the plan has some
+)
+
 // newTestInstanceHost returns a host for the instances of plans of a test kind. It is nil
 // unless a build tag sets it.
 var newTestInstanceHost func(l *loop) host

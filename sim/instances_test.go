@@ -62,14 +62,14 @@ func (h *testInstances) startIteration(d int32) {
 		slot := in.waiting[0]
 		in.waiting = in.waiting[1:]
 		in.running = append(in.running, slot)
-		h.agenda.startedBatches.push(agendaEntry{kind: batchStartedEntry, host: 1, serial: h.batches.at(slot).serial, subject: slot, device: d, start: h.agenda.now})
+		h.agenda.startedBatches.push(agendaEntry{kind: batchStartedEntry, host: instanceHost, serial: h.batches.at(slot).serial, subject: slot, device: d, start: h.agenda.now})
 	}
 	if in.busy = len(in.running) > 0; !in.busy {
 		return
 	}
 	duration := time.Duration(len(in.running)) * time.Millisecond
 	in.busyTime += duration
-	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: isIteration, host: 1, device: d, epoch: in.epoch, start: h.agenda.now})
+	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: isIteration, host: instanceHost, device: d, epoch: in.epoch, start: h.agenda.now})
 }
 
 func (h *testInstances) handleEntry(entry *agendaEntry) {
@@ -141,7 +141,7 @@ func (h *testInstances) evict(slot int32, keep bool) {
 		*h.tokensOf(slot) = 0
 	}
 	b := h.batches.at(slot)
-	h.agenda.schedule(h.agenda.now, policy.BatchReturned, b.serial, agendaEntry{kind: isEvicted, host: 1, serial: b.serial, subject: slot, device: h.batches.hopAt(slot, 0).Device})
+	h.agenda.schedule(h.agenda.now, policy.BatchReturned, b.serial, agendaEntry{kind: isEvicted, host: instanceHost, serial: b.serial, subject: slot, device: h.batches.hopAt(slot, 0).Device})
 }
 
 func (h *testInstances) handleOrder(o networkOrder) {

@@ -33,14 +33,15 @@ func newLinkNetwork(host *deviceHost) *linkNetwork {
 	return network
 }
 
-// queueTransfer queues the transfer of a batch's tensors to the device of its current hop: in the queues of the
-// sending node's uplink and of the receiving node's downlink. A transfer without links takes its time at once; one
-// without a time ends in this instant.
+// queueTransfer is called when a batch has left its device for the next hop (stage on a device). It queues the transfer
+// of the batch's tensors to the device of that hop, its current one: in the queues of the sending node's uplink and of
+// the receiving node's downlink, and starts it if it is the first in both. A transfer without links begins at once; if
+// it takes no time, it ends later in this instant.
 func (network *linkNetwork) queueTransfer(batchSlot int32) {
 	batch := network.batches.at(batchSlot)
 	hop := network.batches.hopAt(batchSlot, batch.hopIndex)
 
-	// Within a node no link is needed.
+	// Within a node no link is needed. In the entry, detail is the uplink, and -1 is no link.
 	if hop.Uplink < 0 && hop.Downlink < 0 {
 		entry := agendaEntry{kind: transferEndEntry, start: network.agenda.now, serial: batch.serial, subject: batchSlot, hopIndex: batch.hopIndex, detail: -1, downlink: -1}
 		batch.activity = crossesLinks
@@ -91,9 +92,10 @@ func (network *linkNetwork) transferTime(batchSlot int32) time.Duration {
 	return network.host.service.TransferTime(stage, batch.size, plannedTime)
 }
 
-// startTransfer starts the transfer of the batch in a slot if the batch is the first in the queues of both of its
-// links and both are free, since a transfer holds both at once. Otherwise the batch goes on waiting. For slot -1, as
-// of an empty queue, nothing happens.
+// startTransfer is called when a batch was queued or has become the first in a link's queue, or a link became free. It
+// starts the transfer of the batch in a slot if the batch is the first in the queues of both of its links and both are
+// free, since a transfer holds both at once. Otherwise the batch goes on waiting. For slot -1, as of an empty queue,
+// nothing happens.
 func (network *linkNetwork) startTransfer(batchSlot int32) {
 	if batchSlot < 0 {
 		return
@@ -112,6 +114,8 @@ func (network *linkNetwork) startTransfer(batchSlot int32) {
 		network.occupyLink(link, batch.nextInDownlink)
 	}
 	batch.activity = crossesLinks
+
+	// Put its end on the agenda, with the links to free. Ends of one instant come in the order of the batches.
 	entry := agendaEntry{kind: transferEndEntry, start: network.agenda.now, serial: batch.serial, subject: batchSlot, hopIndex: batch.hopIndex, detail: hop.Uplink, downlink: hop.Downlink}
 	network.agenda.schedule(network.agenda.now+network.transferTime(batchSlot), policy.TransferFinished, batch.serial, entry)
 }
@@ -144,23 +148,25 @@ func (network *linkNetwork) finishTransfer(entry *agendaEntry) {
 		network.links[entry.downlink].busy = false
 	}
 
-	// The policy may have aborted the batch meanwhile.
+	// Queue the batch at its device, unless the policy has aborted it meanwhile (its slot may have another batch now).
 	batch := network.batches.at(entry.batchSlot())
-	valid := batch.isLive && batch.serial == entry.serial
-	if valid {
+	isUnderWay := batch.isLive && batch.serial == entry.serial
+	if isUnderWay {
 		network.transferTimes.add(network.agenda.now - batch.readyAt)
 		if network.loop.trace != nil {
 			network.loop.trace.writeTransfer(entry.uplink(), entry.downlink, batch.model, batch.size, entry.start, network.agenda.now)
 		}
 		network.host.queueRun(entry.batchSlot())
 	}
+
+	// Start the next transfers of the links, then tell the policy.
 	if entry.uplink() >= 0 {
 		network.startTransfer(network.links[entry.uplink()].firstWaiting)
 	}
 	if entry.downlink >= 0 {
 		network.startTransfer(network.links[entry.downlink].firstWaiting)
 	}
-	if valid {
+	if isUnderWay {
 		ev := network.loop.beginBatchEvent(policy.TransferFinished, entry.batchSlot(), network.batches.hopAt(entry.batchSlot(), entry.hopIndex).Device)
 		ev.Hop, ev.Start, ev.End = batch.firstStage+entry.hopIndex, entry.start, network.agenda.now
 		network.loop.tellPolicy()
@@ -172,6 +178,8 @@ func (network *linkNetwork) finishTransfer(entry *agendaEntry) {
 func (network *linkNetwork) removeBatch(batchSlot int32) {
 	batch := network.batches.at(batchSlot)
 	hop := network.batches.hopAt(batchSlot, batch.hopIndex)
+
+	// Each kind of link links its queue through another field of the batches.
 	network.removeFromQueue(hop.Uplink, batchSlot, func(batch *batchState) *int32 { return &batch.nextInUplink })
 	network.removeFromQueue(hop.Downlink, batchSlot, func(batch *batchState) *int32 { return &batch.nextInDownlink })
 	for _, link := range [2]int32{hop.Uplink, hop.Downlink} {

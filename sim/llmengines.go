@@ -30,7 +30,7 @@ type llmEngine struct {
 	service         int32         // service whose model runs, or -1
 	startedAt       time.Duration // when the model began to run
 	iterationQueued bool          // an iteration is scheduled in this instant
-	countsAtStart   llm.Counts    // the counts of instance at startedAt
+	countsAtStart   llm.Counts    // the counts of the simulation at startedAt
 }
 
 // newLLMEngines returns the engines that simulate iterations of language models, one for each device, or nil if no
@@ -51,8 +51,9 @@ func newLLMEngines(host *deviceHost) *llmEngines {
 	return engines
 }
 
-// tryJoin adds the sequence of a batch to the language model that runs on a device, and returns true. It returns
-// false if another model or none runs there, or if batches wait for the device.
+// tryJoin is called when a batch has reached a device. It adds the sequence of the batch (its one task: a prompt and the
+// answer to it) to the language model that runs there, and returns true. It returns false if another model or none runs
+// there, or if batches wait for the device, which must have their turn.
 func (engines *llmEngines) tryJoin(batchSlot, deviceIndex int32) bool {
 	if engines.engines[deviceIndex].service < 0 || engines.engines[deviceIndex].service != engines.batches.at(batchSlot).service || engines.host.devices[deviceIndex].firstWaiting >= 0 {
 		return false
@@ -61,9 +62,10 @@ func (engines *llmEngines) tryJoin(batchSlot, deviceIndex int32) bool {
 	return true
 }
 
-// startModel makes a free device run the language model of a batch, when the batch is next in its queue, and takes
-// in the batches of the same model directly behind it. The device is busy until all of its sequences have ended. It
-// returns false if the batch's service is no language model.
+// startModel is called when a batch is next in the queue of a free device. It returns false if the batch's service is no
+// language model. Otherwise the device runs that model until all of its sequences have ended. A batch for a language
+// model is one sequence: a prompt and the answer to it. The batches of the same model directly behind this one in the
+// queue join it at once.
 func (engines *llmEngines) startModel(batchSlot, deviceIndex int32) bool {
 	batch := engines.batches.at(batchSlot)
 	model := engines.workflows.LanguageModelOf(batch.service)
@@ -71,11 +73,16 @@ func (engines *llmEngines) startModel(batchSlot, deviceIndex int32) bool {
 		return false
 	}
 	device, engine, server := &engines.host.devices[deviceIndex], &engines.engines[deviceIndex], &model.Engines[engines.tables.Devices[deviceIndex].Kind]
+
+	// Occupy the device. It runs no single batch (-1). The figures of this period count from the start time and the counts.
 	device.busy, device.runningBatch = true, -1
 	engine.service, engine.startedAt, engine.countsAtStart = batch.service, engines.agenda.now, engine.simulation.Counts()
+
+	// Empty the simulated model, and give it the limits and iteration times of this kind of device, which the run may slow
+	// down as a whole (Config.Slowdown).
 	engine.simulation.Reset(llm.Options{TokenBudget: server.TokenBudget, BlockTokens: server.BlockTokens}, llm.Model{Iteration: server.Iteration.SlowedDown(engines.loop.cfg.Slowdown), KVTokens: server.KVTokens, MaxSequences: server.MaxSequences, TokenBytes: model.KVBytes})
 
-	// Take the batches of the same model that are next in the queue.
+	// Take the batch, and those of the same model that are next in the queue.
 	engines.addSequence(batchSlot, deviceIndex)
 	for device.firstWaiting >= 0 && engines.batches.at(device.firstWaiting).service == engine.service {
 		nextSlot := device.firstWaiting
@@ -134,12 +141,14 @@ func (engines *llmEngines) queueIteration(deviceIndex int32) {
 	}
 }
 
-// startIteration starts the next iteration of a device's language model (one token for each sequence, or a part of
+// startIteration is called by the entry that queueIteration has put on the agenda. It starts the next iteration of a device's language model (one token for each sequence, or a part of
 // a prompt). If no sequence is left, the model stops and the device takes its next batch.
 func (engines *llmEngines) startIteration(deviceIndex int32) {
 	engine := &engines.engines[deviceIndex]
 	engine.iterationQueued = false
 	duration, _, ok := engine.simulation.Begin()
+
+	// Without sequences, free the device for the next batch in its queue.
 	if !ok {
 		device := &engines.host.devices[deviceIndex]
 		device.busyTime += engines.loop.cfg.countedSpan().overlap(timeSpan{engine.startedAt, engines.agenda.now})
@@ -152,7 +161,7 @@ func (engines *llmEngines) startIteration(deviceIndex int32) {
 	engines.agenda.scheduleAfter(duration, policy.BatchFinished, agendaEntry{kind: generationEndEntry, device: deviceIndex, epoch: engines.host.devices[deviceIndex].faultEpoch})
 }
 
-// endIteration ends an iteration of a device: it notes first tokens, ends the batches whose sequences are finished,
+// endIteration is called when the iteration that startIteration began is over. It ends an iteration of a device: it notes first tokens, ends the batches whose sequences are finished,
 // tells the policy, and queues the next iteration. A batch is one sequence here.
 func (engines *llmEngines) endIteration(deviceIndex int32) {
 	iteration := engines.engines[deviceIndex].simulation.End()

@@ -120,8 +120,10 @@ func (h *llmHost) dispatch(batchSlot int32) {
 	deviceIndex := h.batches.hopAt(batchSlot, 0).Device
 	instance := &h.instances[deviceIndex]
 	if instance.isDown {
-		return
+		return // the policy aborts the batch when it hears of the loss
 	}
+
+	// The report counts the batches of single models.
 	batch := h.batches.at(batchSlot)
 	if batch.model >= 0 {
 		h.loop.ledger.acc.Batch(batch.model, int(batch.size), h.agenda.now)
@@ -142,7 +144,8 @@ func (h *llmHost) dispatch(batchSlot int32) {
 		return
 	}
 
-	// Hand the sequence to the instance, which starts after everything else of this instant.
+	// Hand the sequence to the instance. If the host's memory of this device holds its KV, from an eviction, that is used
+	// up now. The next iteration starts after everything else of this instant (NumEvents is behind all events).
 	newSequence := llm.Sequence{ID: batchSlot, Prompt: sequence.prompt, Output: sequence.output, Generated: sequence.generated, Priority: batch.tag, Session: sequence.session, InHostMemory: sequence.swapDevice == deviceIndex+1}
 	sequence.swapDevice = 0
 	if err := instance.simulation.Add(newSequence); err != nil {
@@ -151,7 +154,7 @@ func (h *llmHost) dispatch(batchSlot int32) {
 	}
 	if !instance.simulation.Busy() && !instance.startQueued {
 		instance.startQueued = true
-		h.agenda.scheduleAfter(0, policy.NumEvents, agendaEntry{kind: iterationStartEntry, host: 1, device: deviceIndex, epoch: instance.faultEpoch})
+		h.agenda.scheduleAfter(0, policy.NumEvents, agendaEntry{kind: iterationStartEntry, host: instanceHost, device: deviceIndex, epoch: instance.faultEpoch})
 	}
 }
 
@@ -172,14 +175,14 @@ func (h *llmHost) sequenceOf(task int32) *sequenceState {
 	return sequence
 }
 
-// returnBatch schedules, later in this instant, that a batch comes back to the policy without a result, for a reason.
+// returnBatch is called when an instance does not take a batch, or gives it up. It schedules, later in this instant, that a batch comes back to the policy without a result, for a reason.
 func (h *llmHost) returnBatch(batchSlot, deviceIndex int32, reason policy.ReturnReason) {
 	batch := h.batches.at(batchSlot)
-	h.agenda.schedule(h.agenda.now, policy.BatchReturned, batch.serial, agendaEntry{kind: sequenceReturnedEntry, host: 1, serial: batch.serial, subject: batchSlot, device: deviceIndex, detail: int32(reason)})
+	h.agenda.schedule(h.agenda.now, policy.BatchReturned, batch.serial, agendaEntry{kind: sequenceReturnedEntry, host: instanceHost, serial: batch.serial, subject: batchSlot, device: deviceIndex, detail: int32(reason)})
 }
 
-// startIteration starts the next iteration of the instance on a device (one token for each running sequence, or a
-// part of a prompt). Newly admitted sequences count as started. If no sequence is left, a change of network that
+// startIteration is called when an iteration has ended, or the first sequence has come to an idle instance. It starts the
+// next iteration of the instance on a device (one token for each running sequence, or a part of a prompt). Newly admitted sequences count as started. If no sequence is left, a change of network that
 // waited for that begins.
 func (h *llmHost) startIteration(deviceIndex int32) {
 	instance := &h.instances[deviceIndex]
@@ -188,14 +191,16 @@ func (h *llmHost) startIteration(deviceIndex int32) {
 		h.swapper.continuePending(deviceIndex)
 		return
 	}
+
+	// Count its time, tell the policy of the sequences that begin with it, and put its end on the agenda.
 	instance.busyTime += h.loop.cfg.countedSpan().overlap(timeSpan{h.agenda.now, h.agenda.now + duration})
 	for _, batchSlot := range admittedSlots {
 		if sequence := h.sequenceOf(h.batches.members(batchSlot)[0]); sequence.firstIterationAt < 0 {
 			sequence.firstIterationAt = h.agenda.now
 		}
-		h.agenda.startedBatches.push(agendaEntry{kind: sequenceAdmittedEntry, host: 1, serial: h.batches.at(batchSlot).serial, subject: batchSlot, device: deviceIndex, start: h.agenda.now})
+		h.agenda.startedBatches.push(agendaEntry{kind: sequenceAdmittedEntry, host: instanceHost, serial: h.batches.at(batchSlot).serial, subject: batchSlot, device: deviceIndex, start: h.agenda.now})
 	}
-	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: iterationEndEntry, host: 1, device: deviceIndex, epoch: instance.faultEpoch})
+	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: iterationEndEntry, host: instanceHost, device: deviceIndex, epoch: instance.faultEpoch})
 }
 
 // handleEntry handles an agenda entry of an instance that is due: an end or start of an iteration, a change of
@@ -289,6 +294,8 @@ func (h *llmHost) removeSequence(batchSlot int32, keepKV bool) {
 	if swapped {
 		sequence.swapDevice = deviceIndex + 1
 	}
+
+	// A load or unload may have waited for the last sequence.
 	if sequences, _ := instance.simulation.SequenceCounts(); sequences == 0 && !instance.simulation.Busy() {
 		h.swapper.continuePending(deviceIndex)
 	}
@@ -346,6 +353,8 @@ func (h *llmHost) clearInstance(deviceIndex int32) {
 			sequence.generated = max(sequence.generated, instance.simulation.GeneratedTokens(batchSlot))
 		}
 	}
+
+	// The host's memory holds no KV of any sequence any more.
 	for i := range h.sequences {
 		if h.sequences[i].swapDevice == deviceIndex+1 {
 			h.sequences[i].swapDevice = 0

@@ -64,14 +64,15 @@ func (memory *deviceMemory) removeNetwork(tables *policy.Tables, network int32) 
 	}
 }
 
-// handleOrder takes an order of the policy to load or unload a network on a device, or to move or drop a session
-// state. Loads of a device run one after the other. A load cancels an unload of the same network that still waits.
-// Orders to a device that is down are ignored.
+// handleOrder takes an order of the policy to load or unload a network on a device, or to move a session state there or
+// drop it. (A session state is what a service keeps of a request on a device.) Loads of a device run one after the other.
+// A load cancels an unload of the same network that still waits. Orders to a device that is down are ignored.
 func (loader *networkLoader) handleOrder(order networkOrder) {
 	memory := &loader.memories[order.device]
 	switch {
 	case loader.host.devices[order.device].isDown:
 	case order.isLoad:
+		// A move is a load whose network is negative. Loads wait in one queue.
 		if loader.isSessionOrder(order.network) {
 			loader.loop.flow.sessions.moveOrdered(order)
 		}
@@ -94,9 +95,10 @@ func (order networkOrder) matches(other networkOrder) bool {
 	return other.network == order.network && other.key == order.key
 }
 
-// unload carries out an order to unload from a device's memory: it cancels a load that has not begun, drops a session
-// state, or removes a network that no batch on the device uses. If batches use it, the unload waits for them. The
-// policy is told of the end.
+// unload carries out an order to unload from a device's memory, when it comes or, if it had to wait, when no batch uses
+// the network any more. It drops a session state, cancels a load of the network that has not begun, or removes the
+// network. If batches that are under way will run it on the device, the order waits in pendingUnloads. Otherwise the
+// policy is told of the end, later in this instant.
 func (loader *networkLoader) unload(memory *deviceMemory, order networkOrder) {
 	if loader.isSessionOrder(order.network) {
 		loader.loop.flow.sessions.dropState(int32(order.key), order.device)
@@ -143,13 +145,15 @@ func (loader *networkLoader) unloadUnused(device int32) {
 	}
 }
 
-// startNextLoad begins the next ordered load of a device, if none runs: a device loads one network, or takes in one
+// startNextLoad is called when a load was ordered or has ended. It begins the next ordered load of a device, if none runs: a device loads one network, or takes in one
 // session state, at a time. The end of the load is put on the agenda.
 func (loader *networkLoader) startNextLoad(device int32) {
 	memory := &loader.memories[device]
 	if memory.loadRunning || len(memory.pendingLoads) == 0 {
 		return
 	}
+
+	// Take the first order out of the queue, whose memory stays. Tell the session states or the statistics that it begins.
 	order := memory.pendingLoads[0]
 	memory.pendingLoads = memory.pendingLoads[:copy(memory.pendingLoads, memory.pendingLoads[1:])]
 	memory.loadRunning = true
@@ -158,12 +162,14 @@ func (loader *networkLoader) startNextLoad(device int32) {
 	} else if loader.loop.flow != nil && loader.loop.flow.work != nil {
 		loader.loop.flow.work.loadBegun(order.device)
 	}
+
+	// Its end is void if the device is lost before (the fault epoch is then another one).
 	entry := agendaEntry{kind: loadEndEntry, start: loader.agenda.now, subject: order.network, device: device, serial: order.key, epoch: loader.host.devices[device].faultEpoch}
 	loader.agenda.scheduleAfter(loader.loadTimeOf(order), policy.NetworkLoaded, entry)
 }
 
 // loadTimeOf returns how long an ordered load takes: as the run's configuration or the recorded times say, else the
-// cold time of the plan (index 1 of the table), else no time. For a session state it is the time of its move.
+// cold time of the plan (from disk), else no time. For a session state it is the time of its move.
 func (loader *networkLoader) loadTimeOf(order networkOrder) time.Duration {
 	if loader.loop.cfg.LoadTime != nil {
 		return loader.loop.cfg.LoadTime(order.network, order.device)
@@ -172,7 +178,7 @@ func (loader *networkLoader) loadTimeOf(order networkOrder) time.Duration {
 		return loader.loop.flow.sessions.moveTime(order)
 	}
 
-	// A recorded time goes before the plan's.
+	// A recorded time, which the service may have by the time of the load (tickObserver), goes before the plan's.
 	if loader.host.servingTimes != nil && order.network >= 0 {
 		if loader.host.tickObserver != nil {
 			loader.host.tickObserver.ObserveTime(loader.agenda.now - loader.loop.firstArrivalAt)
@@ -184,7 +190,8 @@ func (loader *networkLoader) loadTimeOf(order networkOrder) time.Duration {
 	if order.network < 0 || loader.tables.Networks[order.network].LoadTimes == nil {
 		return 0
 	}
-	return loader.tables.Networks[order.network].LoadTimes[loader.tables.Devices[order.device].Kind][1]
+	const coldLoad = 1 // index of the time from disk; that from the host's memory has index 0
+	return loader.tables.Networks[order.network].LoadTimes[loader.tables.Devices[order.device].Kind][coldLoad]
 }
 
 // finishLoad is called when a load of a device ends, and tells the policy. The load fails with the reason ReturnFull
@@ -198,7 +205,7 @@ func (loader *networkLoader) finishLoad(entry *agendaEntry) {
 	memory, network := &loader.memories[deviceIndex], entry.network()
 	memory.loadRunning = false
 
-	// Enter the network or the session state.
+	// Enter the network or the session state, if there is space. reason is a policy.ReturnReason, or 0 for success.
 	reason := int64(0)
 	if loader.isSessionOrder(network) {
 		reason = int64(loader.loop.flow.sessions.finishMove(memory, entry))
@@ -211,7 +218,7 @@ func (loader *networkLoader) finishLoad(entry *agendaEntry) {
 		}
 	}
 
-	// Tell those who follow the devices, and start the next load before the policy hears of this one.
+	// Tell the statistics of workflows, and start the next load before the policy hears of this one.
 	if loader.loop.flow != nil && loader.loop.flow.work != nil && network >= 0 {
 		loader.loop.flow.work.loadEnded(deviceIndex, entry.start)
 	}

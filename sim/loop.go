@@ -128,7 +128,7 @@ func (l *loop) addHosts() {
 	// Devices with an instance belong to it.
 	for deviceIndex := range l.hostByDevice {
 		if l.tables.InstanceOf(int32(deviceIndex)) >= 0 {
-			l.hostByDevice[deviceIndex] = 1
+			l.hostByDevice[deviceIndex] = instanceHost
 		}
 	}
 }
@@ -160,7 +160,7 @@ func (l *loop) run() error {
 // entry, the others (arrivals, timers, faults, ends of searches) are handled here.
 func (l *loop) processEntry(entry *agendaEntry) {
 	if entry.kind >= firstHostKind {
-		if entry.host == 0 {
+		if entry.host == stageHost {
 			l.baseHost.handleEntry(entry) // the usual case without a call through the table
 		} else {
 			l.hosts[entry.host].handleEntry(entry)

@@ -149,9 +149,9 @@ func (s *loadSearch) highestLoad(passes func(*formats.Report) bool) (float64, er
 // gridBracket searches for the highest point of a grid that passes a test, between the highest point that has passed
 // and the lowest that has failed. Point 0 passes by definition.
 type gridBracket struct {
-	candidate, highestPass, lowestFail int     // point to test next, highest that passed, lowest that failed
-	step                               int     // latest step, which doubles until both ends were seen
-	seenEnds                           [2]bool // whether a point passed, and whether one failed
+	candidate, highestPass, lowestFail int  // point to test next, highest that passed, lowest that failed
+	step                               int  // latest step, which doubles until a point passed and one failed
+	anyPassed, anyFailed               bool // whether a point passed, and whether one failed
 }
 
 // isClosed reports whether the search is done: the lowest point that fails is next to the highest that passes.
@@ -161,13 +161,13 @@ func (b *gridBracket) isClosed() bool { return b.lowestFail-b.highestPass <= 1 }
 // only one end of the bracket is known, steps double; once both are, it bisects.
 func (b *gridBracket) observe(pass bool) {
 	if pass {
-		b.highestPass, b.seenEnds[0] = max(b.highestPass, b.candidate), true
+		b.highestPass, b.anyPassed = max(b.highestPass, b.candidate), true
 	} else {
-		b.lowestFail, b.seenEnds[1] = min(b.lowestFail, b.candidate), true
+		b.lowestFail, b.anyFailed = min(b.lowestFail, b.candidate), true
 	}
 	b.step = max(1, 2*b.step)
 	switch {
-	case b.seenEnds[0] && b.seenEnds[1]:
+	case b.anyPassed && b.anyFailed:
 		b.candidate = (b.highestPass + b.lowestFail) / 2
 	case pass:
 		b.candidate = min(b.highestPass+b.step, b.lowestFail-1)

@@ -277,7 +277,7 @@ const (
 // point the logarithm of the loss grows linearly with the load.
 type guidedBracket struct {
 	gridBracket
-	logLoss [2]float64 // log of the loss ratio at highestPass and at lowestFail; it is 0 at the allowed loss
+	passLogLoss, failLogLoss float64 // log of the loss ratio at highestPass and at lowestFail; it is 0 at the allowed loss
 }
 
 // observeLoss takes in whether the candidate passed and what it lost, and chooses the next candidate. loss is the
@@ -287,15 +287,15 @@ type guidedBracket struct {
 func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 	logLoss, previousGap := math.Log(max(loss, minLossRatio)), b.lowestFail-b.highestPass
 	if pass {
-		b.logLoss[0] = min(logLoss, 0)
+		b.passLogLoss = min(logLoss, 0)
 	} else {
-		b.logLoss[1] = max(logLoss, 0)
+		b.failLogLoss = max(logLoss, 0)
 	}
-	bothSeen := b.seenEnds[0] && b.seenEnds[1]
+	bothSeen := b.anyPassed && b.anyFailed
 	b.observe(pass)
 	switch gap := b.lowestFail - b.highestPass; {
 	case b.isClosed():
-	case !b.seenEnds[0] || !b.seenEnds[1]:
+	case !b.anyPassed || !b.anyFailed:
 		// Only one end was seen: go as far as the slope says.
 		steps := math.Abs(logLoss) / (lossGrowth * step)
 		if pass {
@@ -305,7 +305,7 @@ func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 		}
 	case !bothSeen || 2*gap <= previousGap+1:
 		// Both were seen: interpolate linearly to a loss ratio of 1.
-		share := -b.logLoss[0] / max(b.logLoss[1]-b.logLoss[0], 1e-9)
+		share := -b.passLogLoss / max(b.failLogLoss-b.passLogLoss, 1e-9)
 		b.candidate = b.highestPass + min(max(1, int(float64(gap)*share)), gap-1)
 	}
 }

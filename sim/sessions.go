@@ -58,6 +58,14 @@ func newSessionStore(ending *flowEnding) *sessionStore {
 // stateOf returns the session state that a task leaves behind.
 func (store *sessionStore) stateOf(task int32) *sessionState { return &store.flow.records[task].state }
 
+// hasTask reports whether the run has had a task in this slot. An order of the policy may name one that it has not.
+func (store *sessionStore) hasTask(task int32) bool { return int(task) < len(store.flow.records) }
+
+// movesStateOf reports whether an order to load is one to move the session state of a task.
+func (order networkOrder) movesStateOf(task int32) bool {
+	return order.network < 0 && order.key == int64(task)
+}
+
 // taskRevealed is called for each new task. It notes which session state (what a service keeps of a request) the task
 // continues, and how large the one that it leaves will be, which contains that one.
 func (store *sessionStore) taskRevealed(task int32) {
@@ -117,7 +125,7 @@ func (store *sessionStore) recomputedBytes(batchSlot int32) (bytes int64) {
 	return bytes
 }
 
-// storeState puts the session state that an ended task leaves onto its device. The state that the task continued is
+// storeState is called when a task ends. It puts the session state that an ended task leaves onto its device. The state that the task continued is
 // discarded, unless another task was the first to continue it.
 func (store *sessionStore) storeState(task, device int32) {
 	state := store.stateOf(task)
@@ -151,28 +159,33 @@ func (store *sessionStore) removeFromDevice(task int32) {
 	state.device = -1
 }
 
-// discard ends the session state of a task that no other task needs any more: it leaves its device, and a move that
-// waits or is under way is cancelled.
+// discard ends the session state of a task (what its service keeps of the request on a device), when the task that
+// continues it has ended or nothing can read it any more: it leaves its device, and a move that waits or is under way is
+// cancelled.
 func (store *sessionStore) discard(task int32) {
-	if int(task) >= len(store.flow.records) {
+	if !store.hasTask(task) {
 		return
 	}
-	state := store.stateOf(task)
 	store.removeFromDevice(task)
-	if state.moveTarget >= 0 {
-		memory := &store.loader.memories[state.moveTarget]
-		memory.pendingLoads = slices.DeleteFunc(memory.pendingLoads, func(o networkOrder) bool { return o.network < 0 && o.key == int64(task) })
-		if memory.incomingState == task {
-			memory.incomingState = -1
-		}
-		state.moveTarget = -1
+	state := store.stateOf(task)
+	if state.moveTarget < 0 {
+		return
 	}
+
+	// Cancel its move to moveTarget: the order if it waits there, or the state that is being taken in, so that finishMove
+	// finds none.
+	memory := &store.loader.memories[state.moveTarget]
+	memory.pendingLoads = slices.DeleteFunc(memory.pendingLoads, func(order networkOrder) bool { return order.movesStateOf(task) })
+	if memory.incomingState == task {
+		memory.incomingState = -1
+	}
+	state.moveTarget = -1
 }
 
 // dropState removes the session state of a task from a device, on order of the policy or for lack of memory. If it is
 // not there, nothing happens.
 func (store *sessionStore) dropState(task, device int32) {
-	if int(task) < len(store.flow.records) && store.stateOf(task).device == device {
+	if store.hasTask(task) && store.stateOf(task).device == device {
 		store.removeFromDevice(task)
 		store.counts.DroppedStates++
 	}
@@ -192,7 +205,7 @@ func (store *sessionStore) dropOverflow(device int32) {
 
 // moveOrdered notes that the policy has ordered to move a session state, that of the task order.key, to a device.
 func (store *sessionStore) moveOrdered(order networkOrder) {
-	if task := int32(order.key); int(task) < len(store.flow.records) {
+	if task := int32(order.key); store.hasTask(task) {
 		store.stateOf(task).moveTarget = order.device
 	}
 }
@@ -206,7 +219,7 @@ func (store *sessionStore) moveBegun(order networkOrder) {
 // less within a node. If the state is on no device, it returns 0.
 func (store *sessionStore) moveTime(order networkOrder) time.Duration {
 	task, tables := int32(order.key), store.loop.tables
-	if int(task) >= len(store.flow.records) || store.stateOf(task).device < 0 {
+	if !store.hasTask(task) || store.stateOf(task).device < 0 {
 		return 0
 	}
 	usualState := store.workflows.SessionStateOf(store.loop.ledger.tasks.List[task].Service)

@@ -7,11 +7,11 @@ import (
 	"inferplan/policy"
 )
 
-// What an agenda entry of the kind networkChangeEntry ends.
+// What an agenda entry of the kind networkChangeEntry means, see agendaEntry.change.
 const (
-	unloadChange int32 = iota // an unload
-	loadChange                // a load
-	firstAnswer               // nothing: an event is told, whose kind is added to this number
+	unloadChange int32 = iota // an unload ends
+	loadChange                // a load ends
+	firstAnswer               // an order that changes nothing is answered, by the event whose kind is added to this number
 )
 
 // networkSwapper loads and unloads the networks (weights) of instances of language models. An instance runs one
@@ -33,7 +33,7 @@ func (swapper *networkSwapper) handleOrder(order networkOrder) {
 	case instance.isDown:
 	case order.isLoad:
 		if order.network == instance.network {
-			instance.unloadPending = false
+			instance.unloadPending = false // the load cancels an unload that waits
 		}
 		instance.pendingLoads = append(instance.pendingLoads, order)
 		swapper.startNextChange(order.device)
@@ -51,16 +51,17 @@ func (swapper *networkSwapper) handleOrder(order networkOrder) {
 	}
 }
 
-// startNextChange begins the next ordered load or unload on the instance of a device, unless one is under way. An
-// unload waits until no sequence is left and goes before the loads. A load may be answered at once: refused, loaded
-// already, or full because another network is there.
+// startNextChange is called when a change (a load or unload) was ordered or has ended, or the last sequence has left. It
+// begins the next ordered change on the instance of a device, unless one is under way. An unload waits until no sequence
+// is left and goes before the loads. A load may be answered at once: refused, loaded already, or full because another
+// network is there.
 func (swapper *networkSwapper) startNextChange(deviceIndex int32) {
 	instance := &swapper.instances[deviceIndex]
 	if instance.changingNetwork >= 0 {
-		return
+		return // a change is under way
 	}
 
-	// An unload waits until no sequence is left.
+	// An unload waits until no sequence is left and no iteration runs.
 	if sequences, _ := instance.simulation.SequenceCounts(); instance.unloadPending && (sequences > 0 || instance.simulation.Busy()) {
 		return
 	}
@@ -74,7 +75,8 @@ func (swapper *networkSwapper) startNextChange(deviceIndex int32) {
 		return
 	}
 
-	// Take the first load. It may be refused, be loaded already, or find another network.
+	// Take the first load. It is refused if the instance cannot run the network (without KV memory for it). It is answered
+	// at once if the network is there already, or another one that must first be unloaded.
 	order := instance.pendingLoads[0]
 	instance.pendingLoads = instance.pendingLoads[:copy(instance.pendingLoads, instance.pendingLoads[1:])]
 	switch {
@@ -97,7 +99,7 @@ func (swapper *networkSwapper) continuePending(deviceIndex int32) {
 }
 
 // loadTimeOf returns how long an instance takes to load a network by an order: less if the host's memory still holds
-// the weights (warm, index 0 of the table) than from disk (cold, index 1).
+// the weights (warm) than from disk (cold).
 func (swapper *networkSwapper) loadTimeOf(order networkOrder, instance *hostedInstance) time.Duration {
 	if swapper.loop.cfg.LoadTime != nil {
 		return swapper.loop.cfg.LoadTime(order.network, order.device)
@@ -106,9 +108,10 @@ func (swapper *networkSwapper) loadTimeOf(order networkOrder, instance *hostedIn
 	if times == nil {
 		return 0
 	}
-	loadKind := 1
+	const warmLoad, coldLoad = 0, 1
+	loadKind := coldLoad
 	if slices.Contains(instance.warmNetworks, order.network) {
-		loadKind = 0
+		loadKind = warmLoad
 	}
 	return times[swapper.tables.Devices[order.device].Kind][loadKind]
 }
@@ -118,12 +121,14 @@ func (swapper *networkSwapper) loadTimeOf(order networkOrder, instance *hostedIn
 func (swapper *networkSwapper) beginChange(deviceIndex, network int32, isLoad bool, duration time.Duration) {
 	instance := &swapper.instances[deviceIndex]
 	instance.changingNetwork, instance.changeStart = network, swapper.agenda.now
+
+	// Count the part of the change in the counted time (after the warm-up), and put its end on the agenda.
 	instance.loadTime += swapper.loop.cfg.countedSpan().overlap(timeSpan{swapper.agenda.now, swapper.agenda.now + duration})
-	kind, change := policy.NetworkUnloaded, unloadChange
+	endEvent, change := policy.NetworkUnloaded, unloadChange
 	if isLoad {
-		kind, change = policy.NetworkLoaded, loadChange
+		endEvent, change = policy.NetworkLoaded, loadChange
 	}
-	swapper.agenda.scheduleAfter(duration, kind, agendaEntry{kind: networkChangeEntry, host: 1, subject: network, device: deviceIndex, epoch: instance.faultEpoch, detail: change})
+	swapper.agenda.scheduleAfter(duration, endEvent, agendaEntry{kind: networkChangeEntry, host: instanceHost, subject: network, device: deviceIndex, epoch: instance.faultEpoch, detail: change})
 }
 
 // finishChange is called when a load or an unload of a network on an instance ends, or when an order that changed
@@ -133,11 +138,13 @@ func (swapper *networkSwapper) finishChange(entry *agendaEntry) {
 	instance := &swapper.instances[deviceIndex]
 	switch change := entry.change(); change {
 	case unloadChange:
+		// The weights stay in the host's memory as long as it has space.
 		instance.changingNetwork, instance.unloadPending = -1, false
 		instance.previousNetwork, instance.network = instance.network, -1
 		instance.warmNetworks.markUsed(network, swapper.tables.Networks, serverOf(swapper.tables, deviceIndex).WarmBytes)
 		swapper.tellNetworkEvent(policy.NetworkUnloaded, network, deviceIndex, 0, instance.changeStart)
 	case loadChange:
+		// A swap is a load of another network than the one before.
 		instance.changingNetwork = -1
 		instance.runNetwork(swapper.tables, deviceIndex, network, swapper.loop.cfg.Slowdown)
 		swapper.loads++
@@ -146,6 +153,7 @@ func (swapper *networkSwapper) finishChange(entry *agendaEntry) {
 		}
 		swapper.tellNetworkEvent(policy.NetworkLoaded, network, deviceIndex, 0, instance.changeStart)
 	default:
+		// An order that changes nothing: its event is in the entry, see scheduleNetworkEvent.
 		swapper.tellNetworkEvent(policy.EventKind(change-firstAnswer), network, deviceIndex, int64(entry.reason()), swapper.agenda.now)
 	}
 	swapper.startNextChange(deviceIndex)
@@ -154,7 +162,7 @@ func (swapper *networkSwapper) finishChange(entry *agendaEntry) {
 // scheduleNetworkEvent schedules, later in this instant, the answer to an order that changes nothing: an event of
 // this kind about a network on a device. reason is a policy.ReturnReason, or 0 if the order has succeeded.
 func (swapper *networkSwapper) scheduleNetworkEvent(kind policy.EventKind, network, deviceIndex int32, reason int64) {
-	swapper.agenda.scheduleAfter(0, kind, agendaEntry{kind: networkChangeEntry, host: 1, subject: network, device: deviceIndex, epoch: swapper.instances[deviceIndex].faultEpoch, serial: reason, detail: firstAnswer + int32(kind)})
+	swapper.agenda.scheduleAfter(0, kind, agendaEntry{kind: networkChangeEntry, host: instanceHost, subject: network, device: deviceIndex, epoch: swapper.instances[deviceIndex].faultEpoch, serial: reason, detail: firstAnswer + int32(kind)})
 }
 
 // tellNetworkEvent tells the policy that a network was loaded onto or unloaded from a device, from startedAt until
@@ -174,6 +182,8 @@ type warmSet []int32
 func (set *warmSet) markUsed(network int32, networks []policy.Network, capacity int64) {
 	list := slices.DeleteFunc(*set, func(warm int32) bool { return warm == network })
 	list = append(list, network)
+
+	// From the last used one back, keep what fits.
 	usedBytes := int64(0)
 	for position := len(list) - 1; position >= 0; position-- {
 		if usedBytes += networks[list[position]].Bytes; usedBytes > capacity {

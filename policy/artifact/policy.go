@@ -22,7 +22,7 @@ type Policy struct {
 	linkTails   []time.Duration // by link
 	models      []modelState
 	batches     *underway.BatchTable
-	hops        []policy.Hop // path of the last batch that tryBatch tried
+	triedHops   []policy.Hop // path of the last batch that tryBatch tried; dispatch sends a batch along it
 }
 
 // modelState is the queue of a model and the time of its pending wake.
@@ -31,10 +31,12 @@ type modelState struct {
 	pendingWake time.Duration
 }
 
-// candidatePath is the result of tryBatch: a path for a batch through a pipeline. Its hops are in Policy.hops.
+// candidatePath is the result of tryBatch: a path for a batch through a pipeline. Its hops (a device for each stage, with
+// the transfer to it) are in Policy.triedHops.
 type candidatePath struct {
 	pipeline, batchSize int32
-	finish, wait        time.Duration // completion, and time spent waiting for devices and links
+	finish              time.Duration // when the batch ends at the last stage; farFuture if a stage has no device left
+	waitTime            time.Duration // time that it waits for devices and links: finish - now - work
 }
 
 // New returns the policy for a plan's tables, with all devices free. It has no parameters, so it returns an error if
@@ -45,7 +47,7 @@ func New(tables *policy.Tables, params map[string]float64) (*Policy, error) {
 	}
 	dispatcher := &Policy{
 		tables: tables, deviceTails: make([]time.Duration, len(tables.Devices)), linkTails: make([]time.Duration, len(tables.Links)),
-		models: make([]modelState, len(tables.Models)), batches: underway.New(tables), hops: make([]policy.Hop, 0, tables.MaxStages()),
+		models: make([]modelState, len(tables.Models)), batches: underway.New(tables), triedHops: make([]policy.Hop, 0, tables.MaxStages()),
 	}
 	for i := range dispatcher.models {
 		dispatcher.models[i].pendingWake = farFuture
@@ -62,7 +64,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.models[ev.Model].queue.Insert(waiting.Request{Deadline: ev.Deadline, ArrivedAt: ev.ArrivedAt, Req: ev.Req})
 		p.decide(ev.Model, now, out)
 	case policy.Timer:
-		modelIndex := int32(ev.Value)
+		modelIndex := int32(ev.Value) // the tag with which decide set the timer
 		p.models[modelIndex].pendingWake = farFuture
 		p.decide(modelIndex, now, out)
 	case policy.TransferFinished:
@@ -84,22 +86,24 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// decide serves, drops or keeps waiting the head of a model's queue (the request with the earliest deadline), until
-// there is nothing more to do now. If it waits for a fuller batch, a timer is set.
+// decide is called after an event that concerns a model. It serves, drops or keeps waiting the head of the model's queue
+// (the request with the earliest deadline), again and again until the queue is empty or the head waits. If it waits for
+// a fuller batch, a timer is set, at which decide is called again.
 func (p *Policy) decide(modelIndex int32, now time.Duration, out *policy.Actions) {
 	model := &p.models[modelIndex]
 	wake := farFuture
 	for model.queue.Len > 0 {
 		head := model.queue.At(0)
 
-		// Choose the pipeline.
+		// Choose the pipeline. Without a device at every stage of one, no request can be served.
 		pipeline, ok := p.choosePipeline(modelIndex, head.Deadline, now)
 		if !ok {
 			p.dropHead(modelIndex, policy.ReasonWorkerLost, out)
 			continue
 		}
 
-		// Find the largest batch in time; at the first look, of nearly the planned size.
+		// Find the largest batch that meets the head's deadline. At the first look (the first decision about this head) only
+		// batches of nearly the planned size count, so that an overload does not lead to small, inefficient batches.
 		plannedBatch := p.tables.Pipelines[pipeline].Batch
 		minBatch := int32(1)
 		if !head.PassedFirstLook {
@@ -112,25 +116,27 @@ func (p *Policy) decide(modelIndex int32, now time.Duration, out *policy.Actions
 		}
 		head.PassedFirstLook = true
 
-		// If fewer requests wait, wait for more until a batch of one request more would be late.
-		if waits := int32(model.queue.Len); waits < chosenPath.batchSize {
-			largerPath := p.tryBatch(pipeline, waits+1, now)
+		// If fewer requests wait than that batch takes, wait for more until a batch of one request more would be late. It
+		// could go later by what it has to spare, and by as long as it would wait for devices and links anyway. If it is
+		// late already, the artifact drops the head.
+		if waitingRequests := int32(model.queue.Len); waitingRequests < chosenPath.batchSize {
+			largerPath := p.tryBatch(pipeline, waitingRequests+1, now)
 			if largerPath.finish > head.Deadline {
 				p.dropHead(modelIndex, policy.ReasonDeadline, out)
 				continue
 			}
-			wake = now + head.Deadline - largerPath.finish + largerPath.wait + time.Microsecond
+			wake = now + (head.Deadline - largerPath.finish) + largerPath.waitTime + time.Microsecond
 			break
 		}
-		p.dispatch(modelIndex, chosenPath, out)
+		p.dispatchTried(modelIndex, chosenPath, out)
 	}
 
-	// Set the wake if it changed.
+	// Set the timer to the wake, if it changed.
 	if wake != model.pendingWake {
 		model.pendingWake = wake
 		wakeAt := wake
 		if wakeAt == farFuture {
-			wakeAt = -1
+			wakeAt = -1 // stops the timer
 		}
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: modelIndex, Tag: modelIndex, At: wakeAt})
 	}
@@ -149,19 +155,19 @@ func (p *Policy) choosePipeline(modelIndex int32, deadline, now time.Duration) (
 		}
 
 		// A late pipeline of single requests counts as waiting longer.
-		wait := candidate.wait
+		waitTime := candidate.waitTime
 		if candidate.batchSize == 1 && candidate.finish > deadline {
-			wait += p.tables.Models[modelIndex].SLO
+			waitTime += p.tables.Models[modelIndex].SLO
 		}
-		if wait < minWait {
-			bestPipeline, minWait = pipeline, wait
+		if waitTime < minWait {
+			bestPipeline, minWait = pipeline, waitTime
 		}
 	}
 	return bestPipeline, bestPipeline >= 0
 }
 
 // largestBatch returns the path of the largest batch through a pipeline, from maxBatch down to minBatch requests,
-// that meets a deadline. If there is none, it returns false.
+// that meets a deadline; the hops of that path are then in p.triedHops. If there is none, it returns false.
 func (p *Policy) largestBatch(pipeline, maxBatch, minBatch int32, deadline, now time.Duration) (candidatePath, bool) {
 	for batchSize := maxBatch; batchSize >= minBatch; batchSize-- {
 		if candidate := p.tryBatch(pipeline, batchSize, now); candidate.finish <= deadline {
@@ -171,13 +177,14 @@ func (p *Policy) largestBatch(pipeline, maxBatch, minBatch int32, deadline, now 
 	return candidatePath{}, false
 }
 
-// tryBatch returns the path of a batch of batchSize requests through a pipeline: stage by stage the device that ends
-// it first, behind the tails, the times up to which devices and links are reserved. Its hops are in p.hops. If a
-// stage has no device left, finish is farFuture.
+// tryBatch returns the path of a batch of batchSize requests through a pipeline, if it went now: stage by stage the
+// device that ends it first, behind the tails, the times up to which devices and links are reserved. It reserves
+// nothing, and leaves the hops of the path in p.triedHops. If a stage has no device left, finish is farFuture.
 func (p *Policy) tryBatch(pipelineIndex, batchSize int32, now time.Duration) candidatePath {
 	pipeline := &p.tables.Pipelines[pipelineIndex]
-	p.hops = p.hops[:0]
-	readyAt, workTime, uplink := now, time.Duration(0), int32(-1)
+	p.triedHops = p.triedHops[:0]
+	readyAt, workTime := now, time.Duration(0) // when the batch leaves the stage before, and its work so far
+	uplink := int32(-1)                        // the link on which it leaves that stage, or -1
 	for stageIndex := pipeline.FirstStage; stageIndex < pipeline.FirstStage+pipeline.NumStages; stageIndex++ {
 		// Look up the times of the stage and of the transfer into it.
 		stage := &p.tables.Stages[stageIndex]
@@ -185,11 +192,12 @@ func (p *Policy) tryBatch(pipelineIndex, batchSize int32, now time.Duration) can
 		if stage.Xfer != nil {
 			transferTime = stage.Xfer[batchSize-1]
 		}
-		sends := stageIndex+1 < pipeline.FirstStage+pipeline.NumStages
+		hasNextStage := stageIndex+1 < pipeline.FirstStage+pipeline.NumStages
 		workTime += inferTime + transferTime
 
-		// Choose the device with the earliest finish, or the uplink's tail if that is later.
-		bestHop, bestSortTime := policy.Hop{Device: -1}, farFuture
+		// Choose the device that the batch can leave earliest: at its finish or, if another stage follows, at the tail of
+		// the device's uplink if that is later.
+		bestHop, earliestDeparture := policy.Hop{Device: -1}, farFuture
 		for _, device := range p.tables.DevicesOf(stageIndex) {
 			if p.deviceTails[device] == farFuture {
 				continue
@@ -198,29 +206,29 @@ func (p *Policy) tryBatch(pipelineIndex, batchSize int32, now time.Duration) can
 			if transferTime > 0 {
 				downlink = p.tables.Devices[device].Downlink
 			}
-			start := max(readyAt, p.linkTail(uplink), p.linkTail(downlink))
-			hop := policy.Hop{Stage: stageIndex, Device: device, Uplink: uplink, Downlink: downlink, XferStart: start, XferEnd: start + transferTime}
+			transferStart := max(readyAt, p.linkTail(uplink), p.linkTail(downlink))
+			hop := policy.Hop{Stage: stageIndex, Device: device, Uplink: uplink, Downlink: downlink, XferStart: transferStart, XferEnd: transferStart + transferTime}
 			if transferTime == 0 {
 				hop.XferStart, hop.XferEnd = readyAt, readyAt
 			}
 			hop.Start = max(hop.XferEnd, p.deviceTails[device])
 			hop.End = hop.Start + inferTime
-			sortTime := hop.End
-			if sends {
-				sortTime = max(sortTime, p.linkTail(p.tables.Devices[device].Uplink))
+			departure := hop.End
+			if hasNextStage {
+				departure = max(departure, p.linkTail(p.tables.Devices[device].Uplink))
 			}
-			if sortTime < bestSortTime {
-				bestHop, bestSortTime = hop, sortTime
+			if departure < earliestDeparture {
+				bestHop, earliestDeparture = hop, departure
 			}
 		}
 
-		// Go on from its finish.
+		// Go on from its finish, as the artifact does, although the batch may leave later.
 		if bestHop.Device < 0 {
 			return candidatePath{pipelineIndex, batchSize, farFuture, farFuture}
 		}
-		p.hops = append(p.hops, bestHop)
+		p.triedHops = append(p.triedHops, bestHop)
 		readyAt, uplink = bestHop.End, -1
-		if sends && p.tables.Stages[stageIndex+1].Xfer != nil {
+		if hasNextStage && p.tables.Stages[stageIndex+1].Xfer != nil {
 			uplink = p.tables.Devices[bestHop.Device].Uplink
 		}
 	}
@@ -235,21 +243,27 @@ func (p *Policy) linkTail(link int32) time.Duration {
 	return p.linkTails[link]
 }
 
-// dispatch sends the first requests of a model's queue as a batch along the path in p.hops, and updates the tails:
-// the times up to which devices and links are reserved.
-func (p *Policy) dispatch(modelIndex int32, chosenPath candidatePath, out *policy.Actions) {
-	for i := range p.hops {
-		hop := p.hops[i]
+// dispatchTried is called by decide for a path that is in time, and that tryBatch tried last. It sends the first requests
+// of a model's queue as a batch along the path, whose hops are in p.triedHops, and reserves its devices and links: their
+// tails become the times at which the batch leaves them.
+func (p *Policy) dispatchTried(modelIndex int32, chosenPath candidatePath, out *policy.Actions) {
+	for i := range p.triedHops {
+		// Reserve the device, and both links of the transfer to it.
+		hop := p.triedHops[i]
 		p.deviceTails[hop.Device] = hop.End
 		for _, link := range [2]int32{hop.Uplink, hop.Downlink} {
 			if link >= 0 {
 				p.linkTails[link] = hop.XferEnd
 			}
 		}
-		hop.Downlink = -1 // no transfer waits for it
+
+		// In the artifact, transfers run on the sender's uplink alone. The receiver's downlink counts in the decisions, by
+		// its tail, but is no part of what is executed.
+		hop.Downlink = -1
 		out.Hops = append(out.Hops, hop)
 	}
-	p.batches.Dispatch(&p.models[modelIndex].queue, modelIndex, chosenPath.pipeline, chosenPath.batchSize, 0, len(p.hops), out)
+	const firstStage = 0 // the batch begins at the first stage of its pipeline
+	p.batches.Dispatch(&p.models[modelIndex].queue, modelIndex, chosenPath.pipeline, chosenPath.batchSize, firstStage, len(p.triedHops), out)
 }
 
 // dropHead drops the head of a model's queue (the request with the earliest deadline) for a reason.
@@ -257,14 +271,15 @@ func (p *Policy) dropHead(modelIndex int32, reason policy.DropReason, out *polic
 	underway.DropHead(&p.models[modelIndex].queue, modelIndex, reason, out)
 }
 
-// loseDevice takes a lost device out of service, by a tail (end of its last reservation) of farFuture, and queues
-// again the requests of batches that need it.
+// loseDevice is called for the event WorkerLost. It takes a lost device out of service, by a tail (end of its last
+// reservation) of farFuture, aborts the batches that need it, and queues their requests again.
 func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions) {
 	if p.deviceTails[device] == farFuture {
 		return
 	}
 	p.deviceTails[device] = farFuture
-	p.batches.AbortOnDevice(device, func(batch *underway.Batch) *waiting.Queue { return &p.models[batch.Model].queue }, out)
+	queueOf := func(batch *underway.Batch) *waiting.Queue { return &p.models[batch.Model].queue }
+	p.batches.AbortOnDevice(device, queueOf, out)
 	p.decideAll(now, out)
 }
 

@@ -22,13 +22,15 @@ type broker struct {
 	revealedTasks  time.Duration     // for Variant.ArrivalOrder: number of tasks revealed so far
 }
 
-// enqueueTask handles the event that a task was revealed: it counts its arrival at the module, watches for the time
+// enqueueTask handles the event TaskRevealed: it counts its arrival at the module, watches for the time
 // when it becomes hopeless, and assigns it to a worker of its module.
 func (b *broker) enqueueTask(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	b.planner.arrivals[ev.Service]++
 	entry := b.tasks.AddTask(now, ev)
 	b.planner.pathShares.recordFollower(ev)
 	b.hopelessWatch.watchTask(entry, &b.tasks.Requests[entry.Req], ev.Service, out)
+
+	// Queues are ordered by the key, which is the deadline. A variant may serve in the order of reveal instead.
 	if b.variant.ArrivalOrder {
 		b.revealedTasks++
 		entry.Key = b.revealedTasks
@@ -121,7 +123,8 @@ func (b *broker) assignTask(now time.Duration, module int32, entry flow.QueueEnt
 		return
 	}
 
-	// An idle device starts at once. Otherwise the task enters the forming batch if it is next, or the queue.
+	// An idle device starts at once. Otherwise the task enters the forming batch (the next one) if no other waits before it,
+	// the batch takes more, and it forms ahead of its start, which it does not where modules take turns. Else it queues.
 	switch {
 	case b.workers.runningWorker(worker.device) == nil:
 		worker.batchEndsAt = now
@@ -144,7 +147,7 @@ func (b *broker) assignTask(now time.Duration, module int32, entry flow.QueueEnt
 // fits a smaller batch. Otherwise it drops the task's request and returns false.
 func (b *broker) tryEnterBatch(now, start time.Duration, worker *worker, entry *flow.QueueEntry, out *policy.Actions) bool {
 	task := &b.tasks.Tasks[entry.Task]
-	if !b.dropTest.isInTime(now, start, worker, entry, task) && !b.dropTest.fitsSmallerBatch(start, worker, entry) {
+	if !b.dropTest.isInTime(now, start, worker, entry, task) && !b.dropTest.tryShrinkBatch(start, worker, entry) {
 		b.dropRequest(now, entry.Req, entry.Task, policy.ReasonDeadline, out)
 		return false
 	}
@@ -164,7 +167,7 @@ func (b *broker) enterBatch(now, start time.Duration, worker *worker, entry *flo
 // every task that waits fails the test of its deadline, the worker stays idle; one that is no longer wanted (scaling)
 // unloads its network.
 func (b *broker) startBatch(now time.Duration, worker *worker, out *policy.Actions) {
-	// Form a batch until one is not empty.
+	// Form a batch until one is not empty: its requests may have ended meanwhile, or fail the test.
 	for {
 		worker.dropUnwanted(b.tasks)
 		if len(worker.formingBatch) > 0 {
@@ -181,7 +184,7 @@ func (b *broker) startBatch(now time.Duration, worker *worker, out *policy.Actio
 		b.formBatch(now, now, worker, out)
 	}
 
-	// Start it.
+	// Start it: the forming batch becomes the running one, and the list of the one that ended is used for the next.
 	size := len(worker.formingBatch)
 	worker.runningBatch, worker.formingBatch = worker.formingBatch, worker.runningBatch[:0]
 	worker.formingLimit = worker.plannedBatch
@@ -189,7 +192,9 @@ func (b *broker) startBatch(now time.Duration, worker *worker, out *policy.Actio
 	b.workers.devices[worker.device].runningWorker = worker.id
 	b.runningBatches++
 	b.hopelessWatch.setStates(worker.runningBatch, taskRunning)
-	first := int32(len(out.Tasks))
+
+	// List its tasks for the dispatch, and tell the variant, if it asks for that, how long each will have been here.
+	firstTask := int32(len(out.Tasks))
 	for i := range worker.runningBatch {
 		out.Tasks = append(out.Tasks, worker.runningBatch[i].Task)
 	}
@@ -201,14 +206,14 @@ func (b *broker) startBatch(now time.Duration, worker *worker, out *policy.Actio
 
 	// Order the dispatch.
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: worker.pipeline, Model: -1, Batch: worker.device, Size: int32(size), Device: worker.device,
-		TaskFirst: first, HopFirst: int32(len(out.Hops)), HopCount: 1})
+		TaskFirst: firstTask, HopFirst: int32(len(out.Hops)), HopCount: 1})
 	out.Hops = append(out.Hops, policy.Hop{Stage: worker.stage, Device: worker.device, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: worker.batchEndsAt})
 
 	// Form the next batch now. If modules take turns, it forms when its turn comes.
 	if worker.waitingTasks() > 0 && !b.workers.takesTurns(worker) {
 		b.formBatch(now, worker.batchEndsAt, worker, out)
 	}
-	b.workers.updateStarts(worker)
+	b.workers.updateStarts(worker) // when each worker of this device could start a further task
 }
 
 // formBatch fills the forming batch (the next one) of a worker, which will start at `start`, from its queue: by
@@ -240,7 +245,8 @@ func (b *broker) formBatch(now, start time.Duration, worker *worker, out *policy
 		}
 	}
 
-	// Keep the feasibility proof up to date.
+	// Keep worker.proof up to date, the result of a count that all tasks of the queue can be in time. After a full batch in
+	// order it holds for a start one batch later, otherwise not any more. What cannot be in time is dropped at once.
 	switch {
 	case highestFirst:
 		worker.proof.invalidate()

@@ -27,14 +27,14 @@ func (g *dropTest) isInTime(now, start time.Duration, worker *worker, entry *flo
 	if g.variant.PassesTest != nil {
 		return g.variant.PassesTest(EntryCandidate{Request: request, Module: worker.module, Now: now, Start: start, End: start + worker.fullBatchTime, RevealedAt: task.RevealedAt})
 	}
-	return start+worker.fullBatchTime+g.planner.downstream[request.Model*g.planner.stride+worker.module] <= request.Deadline+worker.clockSkew
+	return start+worker.fullBatchTime+g.planner.downstream[g.planner.cellOf(int(request.Model), worker.module)] <= request.Deadline+worker.clockSkew
 }
 
 // isHopeless reports whether a task would be late even alone in this worker's batch that starts at `start` and in
 // every batch that remains.
 func (g *dropTest) isHopeless(start time.Duration, worker *worker, entry *flow.QueueEntry) bool {
 	request := &g.tasks.Requests[entry.Req]
-	return start+worker.batchTimes[0]+g.planner.downstreamSolo[request.Model*g.planner.stride+worker.module] > request.Deadline+worker.clockSkew
+	return start+worker.batchTimes[0]+g.planner.downstreamSolo[g.planner.cellOf(int(request.Model), worker.module)] > request.Deadline+worker.clockSkew
 }
 
 // highestFirst reports whether a worker's queue is served from the highest remaining budget (time left to the
@@ -63,12 +63,13 @@ func (g *dropTest) canServeQueue(worker *worker, start time.Duration) bool {
 		return true
 	}
 
-	// With one application, keys are sorted as slacks are, and the extremes often decide.
+	// With one application all tasks have the same time downstream, so the order of the keys (deadlines) is that of the
+	// slacks, and the extremes often decide. A slack is how much later than the first batch a task's batch may end.
 	firstEnd, downstream := start+worker.fullBatchTime, g.planner.downstream[worker.module]
-	if g.apps == 1 { // then keys are sorted as slacks are
+	if g.apps == 1 {
 		minSlack, maxSlack := worker.queue.min().Key-firstEnd-downstream, worker.queue.max().Key-firstEnd-downstream
 
-		// If a task is late or there are more tasks than places before the last deadline, the queue cannot be served.
+		// In time n intervals later, n+1 batches end. If a task is late or there are more tasks than places before the last deadline, the queue cannot be served.
 		// If all fit before the first deadline, or the proof holds, it can.
 		switch {
 		case minSlack < 0 || tasks > (int(maxSlack/worker.batchInterval)+1)*batchSize:
@@ -86,7 +87,8 @@ func (g *dropTest) canServeQueue(worker *worker, start time.Duration) bool {
 		return false
 	}
 
-	// Check the prefix sums, and keep what is spare as a proof for later queues.
+	// Check that the first j+1 batches hold all tasks that must be in them, and store how many places are left, in all of
+	// them and in the later half, as a proof for later queues.
 	sum, proof := 0, feasibilityProof{validUntil: firstEnd + downstream, spareTasks: tasks, spareEarlyTasks: tasks}
 	for batchIndex, count := range counts {
 		if sum += int(count); sum > (batchIndex+1)*batchSize {
@@ -109,7 +111,7 @@ func (g *dropTest) countByLatestBatch(worker *worker, firstEnd time.Duration, co
 	for i := range worker.queue.list {
 		entry := &worker.queue.list[i]
 		if !oneApp {
-			downstream = g.planner.downstream[g.tasks.Requests[entry.Req].Model*g.planner.stride+worker.module]
+			downstream = g.planner.downstream[g.planner.cellOf(int(g.tasks.Requests[entry.Req].Model), worker.module)]
 		}
 		slack := entry.Key - firstEnd - downstream
 		if slack < 0 {

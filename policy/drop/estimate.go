@@ -8,13 +8,15 @@ import (
 	"inferplan/policy/flow"
 )
 
-// estimateDownstream computes the time downstream of every module, which its tasks need for the modules after it: the
+// estimateDownstream is called once per second. It computes the time downstream of every module, which its tasks need for the modules after it: the
 // largest over the paths of queueing plus execution, plus the largest quantile of the sum of the waits for batches
 // (PARD §4.2). The two may be of different paths. If the shares of paths are learnt, rare paths are left out.
 func (s *planner) estimateDownstream() {
 	if s.pathShares != nil {
 		s.pathShares.updateShares()
 	}
+
+	// The time is by application and module. A module that stands at several nodes has the largest of these.
 	for appIndex := range s.workers.graphTables.Apps {
 		app := &s.workers.graphTables.Apps[appIndex]
 		for node := range app.Nodes {
@@ -54,6 +56,8 @@ func (s *planner) likelyDownstreamTime(appIndex int, app *flow.Application, node
 	for _, path := range app.Nodes[node].Paths {
 		s.pathChances = append(s.pathChances, pathChance{s.queueAndRunTime(app, path) + s.batchWaitQuantile(app, path), s.pathShares.pathShare(appIndex, node, path)})
 	}
+
+	// From the longest path down, leave out those that few requests take together.
 	slices.SortFunc(s.pathChances, func(x, y pathChance) int { return cmp.Compare(y.duration, x.duration) })
 	longerShare := 0.0
 	for _, chance := range s.pathChances {
@@ -81,8 +85,9 @@ func (s *planner) queueAndRunTime(app *flow.Application, path []int32) time.Dura
 }
 
 // batchWaitQuantile returns the quantile (Options.WaitQuantile) of the sum of the waits for batches along a path
-// (node indexes). A wait for a batch is the time from entering it until it starts. Variants without such an estimate
-// have 0, others may compute it from the samples.
+// (node indexes). A wait for a batch is the time from entering it until it starts. Variants (baselines) with an estimate
+// or a test of their own for modules to come do not use it, so that it is 0 for them. A variant with WaitSumQuantile
+// computes it from the latest waits of each module.
 func (s *planner) batchWaitQuantile(app *flow.Application, path []int32) time.Duration {
 	switch {
 	case s.variant.ModuleEstimate != nil || s.variant.PassesTest != nil:
@@ -90,6 +95,8 @@ func (s *planner) batchWaitQuantile(app *flow.Application, path []int32) time.Du
 	case s.variant.WaitSumQuantile == nil:
 		return quantile(s.waitSumDistribution(app, path), len(path), s.options.WaitQuantile)
 	}
+
+	// List the latest waits of each module on the path for the variant.
 	s.waitLists = s.waitLists[:0]
 	for _, node := range path {
 		s.waitLists = append(s.waitLists, s.batchWaits[app.Nodes[node].Service].latest)

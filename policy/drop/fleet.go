@@ -139,6 +139,8 @@ func (f *workerFleet) startTime(worker *worker) time.Duration {
 	case !f.takesTurns(worker):
 		return worker.batchEndsAt + worker.backlogTime()
 	}
+
+	// Where modules take turns, the tasks of all of them are before it.
 	startAt, workers := runningWorker.batchEndsAt, f.workersOn(worker.device)
 	for i := range workers {
 		startAt += workers[i].backlogTime()
@@ -212,8 +214,9 @@ func (f *workerFleet) batchWait(now time.Duration, module int32) time.Duration {
 	return max(0, f.startTime(&f.workers[workers.liveWorkers[workers.nextLive]])-now)
 }
 
-// updateStarts updates when the workers on a worker's device could start a further task, after the work of the device
-// has changed. Only the choice by shortest queue reads that.
+// updateStarts is called after the work of a worker's device has changed: a task was queued, or a batch formed, started
+// or ended. It updates earliestStart, when each worker on the device could start a further task. Only the choice by
+// shortest queue reads that.
 func (f *workerFleet) updateStarts(worker *worker) {
 	if !f.shortestQueue {
 		return
@@ -273,6 +276,8 @@ func (f *workerFleet) handleWorkerBack(worker *worker, out *policy.Actions) {
 // number takes effect after the module's cold start; then the other workers finish their tasks and unload.
 func (f *workerFleet) setTargetWorkers(now time.Duration, module int32, count int, out *policy.Actions) {
 	workers := &f.modules[module]
+
+	// Load the networks of the workers that are added.
 	for _, id := range workers.workers[min(workers.targetWorkers, count):count] {
 		if worker := &f.workers[id]; !worker.isLost && !worker.isLoading {
 			f.startLoad(worker, out)
@@ -293,7 +298,7 @@ func (f *workerFleet) applySizes(now time.Duration, module int32, out *policy.Ac
 		dueChanges++
 	}
 
-	// Only the latest decision counts.
+	// Only the latest decision counts. Remove all that are due.
 	if dueChanges == 0 {
 		return
 	}

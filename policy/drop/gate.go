@@ -15,7 +15,7 @@ type entryGate struct {
 	backlogEnd    []time.Duration // by service: when all admitted work would be done at the planned rate
 }
 
-// admits reports whether a request that arrives may come in, by the variant's rule and by the backlogs of the modules.
+// admits is called for each request that arrives. It reports whether a request that arrives may come in, by the variant's rule and by the backlogs of the modules.
 func (g *entryGate) admits(now time.Duration, ev *policy.Event) bool {
 	return (g.variant.AdmitRequest == nil || g.variant.AdmitRequest()) && (g.backlogFactor <= 0 || g.hasTimeForBacklog(now, ev.Model, ev.Deadline))
 }
@@ -44,7 +44,7 @@ func (g *entryGate) hasTimeForBacklog(now time.Duration, model int32, deadline t
 		return false
 	}
 
-	// Add the request to the backlogs of the modules that it may reach.
+	// Add the request to the backlogs of the modules that it may reach, with its chance to reach them.
 	for i := range app.Nodes {
 		service := app.Nodes[i].Service
 		if rate := g.workers.modules[service].capacity; rate > 0 {

@@ -18,9 +18,12 @@ import (
 // be served in time in the order of their deadlines, if the next batch starts at `start`. Then those are put back
 // into the queue.
 func (g *dropTest) canServeAll(worker *worker, start time.Duration) bool {
+	// Remove tasks of closed requests in front.
 	for worker.setAside.len() > 0 && !g.tasks.IsWanted(worker.setAside.min()) {
 		worker.setAside.popMin()
 	}
+
+	// If the most urgent of those that were set aside is not late, put all back into the queue, and count that.
 	if worker.setAside.len() > 0 {
 		if g.slackOf(worker, start+worker.fullBatchTime, worker.setAside.min()) < 0 {
 			return false
@@ -36,7 +39,7 @@ func (g *dropTest) canServeAll(worker *worker, start time.Duration) bool {
 // slackOf returns how much later than `end` a worker's batch with a task may end: the task's deadline less the
 // estimated time for the modules downstream, less `end`. It is negative if the task would be late.
 func (g *dropTest) slackOf(worker *worker, end time.Duration, entry *flow.QueueEntry) time.Duration {
-	return entry.Key - end - g.planner.downstream[g.tasks.Requests[entry.Req].Model*g.planner.stride+worker.module]
+	return entry.Key - end - g.planner.downstream[g.planner.cellOf(int(g.tasks.Requests[entry.Req].Model), worker.module)]
 }
 
 // formPartialQueue fills a worker's forming batch, which starts at `start`, from a queue that cannot be served as a
@@ -68,8 +71,9 @@ func (g *dropTest) splitQueue(worker *worker, start time.Duration) {
 
 	// Bring back tasks for which there is time, or which fill the first batch.
 	for returns := 0; returns < batchSize && worker.setAside.len() > 0; returns++ {
-		latestBatch := int(g.slackOf(worker, firstEnd, worker.setAside.max()) / worker.batchInterval)
-		if worker.queue.len() >= batchSize && (g.slackOf(worker, firstEnd, worker.setAside.max()) < 0 || !addDue(dueByBatch, latestBatch, batchSize)) {
+		slack := g.slackOf(worker, firstEnd, worker.setAside.max())
+		latestBatch := int(slack / worker.batchInterval)
+		if worker.queue.len() >= batchSize && (slack < 0 || !addDue(dueByBatch, latestBatch, batchSize)) {
 			return
 		}
 		worker.queue.push(worker.setAside.popMax())
@@ -122,13 +126,16 @@ func addDue(dueByBatch []int32, latestBatch, batchSize int) bool {
 	return true
 }
 
-// fitsSmallerBatch reports whether a task that would be late in a worker's planned batch is in time in a smaller one,
-// started at `start`, that takes all waiting tasks. The forming batch is then limited to that size.
-func (g *dropTest) fitsSmallerBatch(start time.Duration, worker *worker, entry *flow.QueueEntry) bool {
+// tryShrinkBatch is called for a task that would be late in a worker's planned batch. If it would be in time in a smaller
+// one, started at `start`, that takes all waiting tasks, it limits the forming batch to that size (worker.formingLimit),
+// and returns true. Only feas does so.
+func (g *dropTest) tryShrinkBatch(start time.Duration, worker *worker, entry *flow.QueueEntry) bool {
 	remaining := g.slackOf(worker, start-worker.clockSkew, entry)
 	if !g.variant.IsFeas || g.variant.NeverSetAside || remaining < worker.batchTimes[0] {
 		return false
 	}
+
+	// Find the largest size that ends in time. The task and all that wait must find a place in it.
 	size := worker.formingLimit
 	for worker.batchTimes[size-1] > remaining {
 		size--

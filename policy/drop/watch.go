@@ -100,8 +100,9 @@ func (watch *hopelessWatch) watchTask(entry flow.QueueEntry, request *flow.Reque
 	watch.setTimer(out)
 }
 
-// hopelessAt returns the first instant at which a request is hopeless because of a task of a service. For a running
-// task only the time behind it counts.
+// hopelessAt returns the first instant at which a request is hopeless: so late that it misses its deadline even if its
+// task of a service, and every task that must follow, runs alone without waiting. If the task runs already, only the
+// time for what follows counts.
 func (watch *hopelessWatch) hopelessAt(request *flow.Request, service int32, state taskState) time.Duration {
 	remaining := watch.minDownstream[request.Model*watch.stride+service]
 	if state == taskQueued {

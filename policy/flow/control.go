@@ -72,7 +72,7 @@ func (c *graphControl) nodesOf(req int32) []nodeState {
 	return c.nodeStates[req*c.stride : (req+1)*c.stride]
 }
 
-// revealNode appends the task of a node (step of the graph) of a request to the revealed tasks, once it is known from
+// revealNode is called at the begin of a request, and by decideInput. It appends the task of a node (step of the graph) of a request to the revealed tasks, once it is known from
 // which inputs the request comes to it. The entry node has the client's input, -1.
 func (c *graphControl) revealNode(req, node int32, out *policy.RevealedTasks) {
 	nodeRow, nodes := &c.tables.Apps[c.requests[req].app].Nodes[node], c.nodesOf(req)
@@ -116,7 +116,7 @@ func (c *graphControl) TaskEnded(task int32, outcome policy.Outcome, out *policy
 		}
 	}
 
-	// Count the readers of the task before any of them is decided.
+	// Count the readers of the task before any of them is decided: deciding one may skip nodes and reveal others.
 	for output := range nodeRow.Outputs {
 		if nodes[position.node].followsEdge(nodeRow.Outputs[output].Outcome) {
 			nodes[position.node].openReaders++
@@ -135,7 +135,8 @@ func (c *graphControl) TaskEnded(task int32, outcome policy.Outcome, out *policy
 	}
 }
 
-// decideInput records whether a request comes (taken) to a node (step of the graph) from one of its inputs. Once all
+// decideInput is called when a task has ended, for each node (step of the graph) behind it. It records whether the request
+// comes to the node from that input (taken). Once all
 // inputs are decided, the node is revealed as a task or, if the request comes from none, skipped. A skipped node
 // decides those behind it.
 func (c *graphControl) decideInput(req, node int32, taken bool, out *policy.RevealedTasks) {
@@ -151,7 +152,9 @@ func (c *graphControl) decideInput(req, node int32, taken bool, out *policy.Reve
 		c.revealNode(req, node, out)
 		return
 	}
-	for _, edge := range c.tables.Apps[c.requests[req].app].Nodes[node].Outputs { // skipped, and so are edges from it
+
+	// The node is skipped: the request comes to none of those behind it from here.
+	for _, edge := range c.tables.Apps[c.requests[req].app].Nodes[node].Outputs {
 		c.decideInput(req, edge.To, false, out)
 	}
 }

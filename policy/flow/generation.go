@@ -36,8 +36,8 @@ type GenerationStep struct {
 	TokenSamples       [][2]int         // samples of both together, in place of these
 }
 
-// tokenDraw returns a function that draws how many tokens a task's prompt and answer have: a recorded pair at
-// random, or each from its distribution.
+// tokenDraw returns a function that draws, from rng, how many tokens the prompt and the answer of a task of this step
+// have: a recorded pair at random, or each from its distribution.
 func (step *GenerationStep) tokenDraw(rng *rand.Rand) func() (prompt, output int32) {
 	if len(step.TokenSamples) > 0 {
 		return func() (prompt, output int32) {
@@ -75,8 +75,9 @@ func (workflows *WorkflowTables) addLanguageModel(plan *formats.Plan, generation
 	workflows.LanguageModels = append(workflows.LanguageModels, model)
 }
 
-// numberGenerationSteps numbers, from 1, the steps of the next workflow that ask language models, and lists them with
-// their distributions of tokens. Number 0 means a step that asks none.
+// numberGenerationSteps is called for each workflow just before it is appended to Apps, so that len(Apps) is its index. It
+// lists the steps of it that ask language models in GenerationSteps, with their distributions of tokens, and sets in each
+// its number there, from 1 on (Step.GenerationStep). Number 0 means a step that asks none.
 func (workflows *WorkflowTables) numberGenerationSteps(workflow *Workflow) {
 	for segment := range workflow.Segments {
 		for stepIndex := range workflow.Segments[segment].Steps {

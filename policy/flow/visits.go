@@ -52,7 +52,7 @@ func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 	// A state is the visits so far and the segment that the request is in.
 	type state struct {
 		SegmentVisits
-		at int32
+		at int32 // -1 if the request has ended
 	}
 	first := state{SegmentVisits{make([]int32, len(w.Segments)), 1}, 0}
 	first.Counts[0] = 1
@@ -68,13 +68,15 @@ func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 				return nil, fmt.Errorf("more than %d ways through its segments", maxVisitStates)
 			}
 			for to, chance := range w.nextChances(current.at, current.Counts) {
-				next := state{SegmentVisits{slices.Clone(current.Counts), current.Chance * chance}, int32(to) - 1}
 				if chance == 0 {
 					continue
 				}
+				next := state{SegmentVisits{slices.Clone(current.Counts), current.Chance * chance}, int32(to) - 1} // element 0 is the end
 				if next.at >= 0 {
 					next.Counts[next.at]++
 				}
+
+				// The text of a state finds equal ones, whose chances add up.
 				key := string(binary.NativeEndian.AppendUint32(nil, uint32(next.at)))
 				for _, visits := range next.Counts {
 					key = string(binary.NativeEndian.AppendUint32([]byte(key), uint32(visits)))

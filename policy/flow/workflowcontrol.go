@@ -87,8 +87,9 @@ func (w *WorkflowControl) BeginRequest(req, model int32, out *policy.RevealedTas
 	w.enterSegment(req, 0, out)
 }
 
-// enterSegment takes a request to a segment (part of a workflow), and reveals its tasks to the policy at once. If
-// none of its steps runs, the request goes on to the next segment, or ends.
+// enterSegment is called when a request begins, or has ended the last task of a segment (part of a workflow). It takes the
+// request to a segment, and appends the tasks of it to `out`, from which the policy hears of them. If none of the steps
+// runs, the request goes on to the next segment, or ends.
 func (w *WorkflowControl) enterSegment(req, segment int32, out *policy.RevealedTasks) {
 	request := &w.requests[req]
 	for {
@@ -119,7 +120,7 @@ func (w *WorkflowControl) revealStep(req, step int32, out *policy.RevealedTasks)
 	request := &w.requests[req]
 	stepRow := &w.workflows.Apps[request.app].Segments[request.segment].Steps[step]
 
-	// How often does it run?
+	// How often does it run? eachRange has the tasks, of this request, for each of which it runs once.
 	tasks := stepRow.FixedCount
 	eachRange := slotRange{}
 	switch {
@@ -143,7 +144,7 @@ func (w *WorkflowControl) revealStep(req, step int32, out *policy.RevealedTasks)
 			task.Service = stepRow.Routes[w.choices.ChooseRoute(req, request.app, request.segment, request.visits[request.segment], step, item)]
 		}
 
-		// Inputs: all tasks of the latest run, or the one of this item.
+		// Inputs: all tasks of the latest run, or the one of this item. A task of a language model also gets its tokens.
 		for _, name := range stepRow.Reads {
 			inputRange := request.latestRuns[name]
 			if name == stepRow.EachOf {
@@ -163,8 +164,9 @@ func (w *WorkflowControl) revealStep(req, step int32, out *policy.RevealedTasks)
 	request.latestRuns[stepRow.Name] = slotRange{first, int32(len(request.slots))}
 }
 
-// nextSegment returns the segment that follows the current one of a request; -1 if the request ends. A branch is open
-// unless its segment was visited as often as allowed; if only one is open, there is nothing to choose.
+// nextSegment is called when all tasks of a request's segment have ended. It returns the segment that follows; -1 if the
+// request ends. A branch is open unless its segment was visited as often as allowed; if only one is open, there is
+// nothing to choose.
 func (w *WorkflowControl) nextSegment(req int32) int32 {
 	request := &w.requests[req]
 	app := &w.workflows.Apps[request.app]
@@ -181,7 +183,7 @@ func (w *WorkflowControl) nextSegment(req int32) int32 {
 		}
 	}
 
-	// Ask only if there is a choice.
+	// Ask only if there is a choice. Without an open branch the request ends.
 	if openCount > 1 {
 		chosen = w.choices.ChooseNext(req, request.app, request.segment, request.visits[request.segment], w.openBranches)
 	}

@@ -56,7 +56,8 @@ func (f *chainFleet) makeChains() [][]int32 {
 		f.devices[i].slotCount = 1
 	}
 
-	// Make the chains. A chain of several stages needs slots of its own on its first device.
+	// Make the chains, with an empty queue each. A chain of several stages needs further slots (numbers of batches) on its
+	// first device, because several of its batches are under way at a time.
 	for pipeline := range chainsOf {
 		hops := tables.Pipelines[pipeline].NumStages
 		for replica := range tables.ChainCount(int32(pipeline)) {
@@ -75,7 +76,7 @@ func (f *chainFleet) makeChains() [][]int32 {
 		}
 	}
 
-	// Number the slots.
+	// Number the slots, device by device.
 	slots := int32(0)
 	for device := range f.devices {
 		deviceRow := &f.devices[device]
@@ -113,8 +114,9 @@ func (f *chainFleet) freeSlot(device int32) int32 {
 	return batchSlot
 }
 
-// dispatch sends the first requests of a chain's queue as a batch along the chain (one device for each stage), up to
-// the planned batch size. Times of the hops (stages on devices) are estimates for an idle chain.
+// dispatch is called for an idle device and the chain that it serves next. It sends the first requests of the chain's
+// queue, up to the planned batch size, as a batch along the chain (one device for each stage). The times of the hops
+// (stages on devices) are those of a chain on which nothing else runs.
 func (p *Policy) dispatch(now time.Duration, chain int32, out *policy.Actions) {
 	chainRow := &p.fleet.chains[chain]
 	pipeline, queue := &p.fleet.tables.Pipelines[chainRow.pipeline], &p.fleet.queues[chain]
@@ -145,7 +147,7 @@ func (p *Policy) dispatch(now time.Duration, chain int32, out *policy.Actions) {
 		readyAt += p.fleet.tables.Stages[hop.Stage].Infer[size-1]
 		hop.End = readyAt
 
-		// Count the work of the refusal rule.
+		// Tell the refusal rule how long the device is busy. The first run also gets its planned time.
 		if p.refusals != nil {
 			p.refusals.addRun(device, hop.Start, readyAt)
 		}
@@ -162,15 +164,15 @@ func (p *Policy) dispatch(now time.Duration, chain int32, out *policy.Actions) {
 	action.TaskFirst, action.HopFirst, action.HopCount = firstTask, hops, int16(chainRow.hopCount)
 }
 
-// batchArrived notes that the batch in a slot has reached the device of its next stage, which runs it before anything new.
+// batchArrived is called for the event TransferFinished: the batch in a slot has reached the device of its next stage, which runs it before anything new.
 func (f *chainFleet) batchArrived(batchSlot int32) {
 	batch := &f.batches[batchSlot]
 	batch.inTransfer = false
 	f.devices[f.devicesOf(batch.chain)[batch.hop]].activeBatches++
 }
 
-// finishHop notes that the batch in a slot has finished a hop (a stage on its chain's device). It is then on its way
-// to the next device, or over.
+// finishHop is called for the event BatchFinished: the batch in a slot has finished a hop (a stage on its chain's device).
+// It is then on its way to the next device or, behind the last hop, over, and its slot is free.
 func (f *chainFleet) finishHop(batchSlot int32) {
 	batch := &f.batches[batchSlot]
 	chainRow := &f.chains[batch.chain]
@@ -187,12 +189,12 @@ func (f *chainFleet) finishHop(batchSlot int32) {
 func (f *chainFleet) needsDevice(batch *chainBatch, device int32) bool {
 	firstHop := batch.hop
 	if batch.inTransfer {
-		firstHop--
+		firstHop-- // its tensors are still on the device before
 	}
 	return slices.Contains(f.devicesOf(batch.chain)[firstHop:], device)
 }
 
-// loseDevice takes a lost device out of service. Chains with this device serve nothing until it returns: their
+// loseDevice is called for the event WorkerLost. It takes a lost device out of service. Chains with this device serve nothing until it returns: their
 // batches that still need it are aborted, and all their requests go to other replicas.
 func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions) {
 	if p.fleet.devices[device].isLost {
@@ -213,7 +215,7 @@ func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions
 		}
 	}
 
-	// Move the queues of its chains.
+	// Move the queues of its chains. The head leaves its queue each time, and enqueue chooses another chain.
 	for chain := range p.fleet.queues {
 		for p.fleet.chains[chain].lostDevices > 0 && p.fleet.queues[chain].head != noIndex {
 			slot := p.fleet.queues[chain].head

@@ -53,7 +53,7 @@ func Compile(plan *formats.Plan, tables *policy.Tables) error {
 	return nil
 }
 
-// addModel adds a model of the family (models that answer the same requests), by its index in the plan, with all of
+// addModel is called by Compile for each model. It adds a model of the family (models that answer the same requests), by its index in the plan, with all of
 // its pipelines, its thresholds of certainty and its recorded answers. It returns an error if it does not fit the
 // plan's list.
 func (compiler *compiler) addModel(modelIndex int) error {
@@ -94,8 +94,10 @@ func (compiler *compiler) checkChains(pipelineIndex int32, path string) error {
 	return nil
 }
 
-// mergeModels makes the family of models one served model, with the SLO and percentile of the gears, because a client
-// asks for the family and the gear decides which models answer.
+// mergeModels is called by Compile when all models of the family are added. It makes them one served model, with the SLO,
+// percentile and highest rate (MaxQPS, requests per second) of the plan, because a client asks for the family, and the
+// gear in force (a cascade of the models for a range of rates) decides which of them answer. It returns an error if the
+// plan's values are wrong, or if it has no gears or no samples (the recorded requests from which the simulator draws).
 func (compiler *compiler) mergeModels() error {
 	gearPlan, tables := compiler.plan, compiler.tables
 	percentile, err := policy.ParsePercentile(gearPlan.Percentile)
@@ -107,7 +109,8 @@ func (compiler *compiler) mergeModels() error {
 }
 
 // MergeModels replaces the models and services of a family in a plan's tables by one, with this SLO, percentile and
-// planned rate (requests per second). It returns the pipelines of every model of the family.
+// planned rate (requests per second). It returns the pipelines of every model of the family, by the models' former
+// indexes. The pipelines stay, and belong to the one model and service then.
 func MergeModels(tables *policy.Tables, slo time.Duration, percentile, rps float64) [][]int32 {
 	modelPipelines := make([][]int32, len(tables.Models))
 	for model := range tables.Models {
@@ -152,12 +155,12 @@ func (compiler *compiler) compileStage(gearIndex, stageIndex int) (Stage, error)
 		}
 	}
 
-	// Every replica needs a share.
+	// Every replica needs a share. A model's replicas are those of all its pipelines, one on each kind of device.
 	if !ok || len(stage.Split) != replicas {
 		return Stage{}, &document.Error{Path: path, Found: fmt.Sprintf("model %q with %d shares", stage.Model, len(stage.Split)), Expected: "a model of the plan with one share per replica"}
 	}
 
-	// Every stage but the last needs a level.
+	// Every stage but the last needs a level, from which on an answer is final. 0 in a plan means none.
 	pipeline := compiler.modelPipelines[modelIndex][0]
 	if isLast := stageIndex == len(compiler.plan.Gears[gearIndex].Stages)-1; isLast != (stage.Level == 0) || stage.Level < 0 || stage.Level > len(compiler.gearTables.Thresholds[pipeline]) {
 		return Stage{}, &document.Error{Path: path + ".level", Found: fmt.Sprint(stage.Level), Expected: "a level of the model, and none in the last stage"}
@@ -168,6 +171,7 @@ func (compiler *compiler) compileStage(gearIndex, stageIndex int) (Stage, error)
 // addRecords adds the thresholds of certainty and the recorded answers of a model's pipeline. The further pipelines
 // of a model (isFirst is false) share those of its first. path is the field that errors name.
 func (tables *Tables) addRecords(model *formats.GearModel, path string, isFirst bool) error {
+	// The first pipeline of the model was added just before, so its records are the last ones.
 	samples := tables.Records.Samples
 	if lastIndex := len(tables.Thresholds) - 1; !isFirst {
 		tables.Thresholds = append(tables.Thresholds, tables.Thresholds[lastIndex])
@@ -176,7 +180,8 @@ func (tables *Tables) addRecords(model *formats.GearModel, path string, isFirst 
 		return nil
 	}
 
-	// Decode a level and a verdict for every sample, which are characters.
+	// Decode a level and a verdict for every sample. A plan writes each as a character: a level as its position in
+	// formats.GearLevels, a right answer as 1.
 	if len(model.Levels) != samples || len(model.Correct) != samples || len(model.Thresholds) >= formats.MaxGrid {
 		return &document.Error{Path: path, Found: fmt.Sprintf("%d levels, %d answers", len(model.Levels), len(model.Correct)), Expected: fmt.Sprintf("%d of each, one per sample", samples)}
 	}

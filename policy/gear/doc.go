@@ -12,7 +12,7 @@
 //     is used again.
 //   - Window: the time over which arrivals are counted. Flush time: the longest wait for a longer queue.
 //   - To refuse: to drop a request at its arrival because it could not be in time.
-//   - Work row: the work, in seconds on every device, that a request at one point of a gear still means.
+//   - Work row: the work, in seconds on every device, that a request at one point of a gear is expected to cause from there on.
 //
 // Files, in the order in which to read them: tables.go has the tables of a gear plan, compile.go makes them,
 // options.go has the parameters. policy.go holds the state and the events, queue.go the queues, chain.go the batches

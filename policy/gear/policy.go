@@ -22,7 +22,7 @@ type Policy struct {
 
 	gearStages     []gearStage // of all gears, gear by gear
 	firstStage     []int32     // by gear: index of its first stage
-	currentWeights []float64   // weights of the round robin, by stage and replica
+	currentWeights []float64   // by stage and replica: state of the round robin, see nextReplica
 	minQueue       []int32     // by pipeline: minimal queue length of the gear in force
 
 	requests []requestState // by slot
@@ -94,18 +94,18 @@ func New(tables *policy.Tables, options Options) (*Policy, error) {
 	// Make the rule that switches between gears, and start with the first.
 	p.currentWeights = make([]float64, shareCount)
 	maxRates := make([]float64, len(p.gears))
-	for gearTables := range p.gears {
-		maxRates[gearTables] = p.gears[gearTables].ToQPS
+	for gearIndex := range p.gears {
+		maxRates[gearIndex] = p.gears[gearIndex].ToQPS
 	}
 	p.rule = NewSwitchRule(maxRates, options)
-	p.setGear(0)
+	p.setGear(0) // also sets the minimal queue lengths
 	if options.RefuseLate {
 		p.refusals = newRefusalRule(p)
 	}
 	return p, nil
 }
 
-// makeStages returns the stages of all gears (one model of a cascade each) with the chains of their pipelines (the
+// makeStages is called when the policy is made. It returns the stages of all gears (one model of a cascade each) with the chains of their pipelines (the
 // devices of each replica), the index of each gear's first stage, and the number of shares in all. chainsOf has the
 // chains by pipeline. It returns an error if a stage has not one share for each replica.
 func makeStages(gears []Gear, chainsOf [][]int32) (firstStage []int32, stages []gearStage, shares int, err error) {
@@ -118,7 +118,8 @@ func makeStages(gears []Gear, chainsOf [][]int32) (firstStage []int32, stages []
 		}
 	}
 
-	// Concatenate the chains of each stage's pipelines.
+	// Concatenate the chains of each stage's pipelines: its replicas, in the order of its shares. The index of its first
+	// chain is also that of its first weight in currentWeights.
 	firstStage, stages = make([]int32, 0, len(gears)), make([]gearStage, 0, stageCount)
 	chains := make([]int32, 0, shares)
 	for gearIndex := range gears {
@@ -129,7 +130,7 @@ func makeStages(gears []Gear, chainsOf [][]int32) (firstStage []int32, stages []
 			for _, pipeline := range stage.OtherPipelines {
 				chains = append(chains, chainsOf[pipeline]...)
 			}
-			replicas := chains[firstChain:len(chains):len(chains)]
+			replicas := chains[firstChain:len(chains):len(chains)] // a slice that later appends cannot overwrite
 			if len(replicas) != len(stage.ReplicaShares) {
 				return nil, nil, 0, fmt.Errorf("policy gear: gear %d, stage %d: %d shares for %d replicas", gearIndex, stageIndex, len(stage.ReplicaShares), len(replicas))
 			}
@@ -183,7 +184,7 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 		p.requests = append(p.requests, requestState{})
 	}
 
-	// Count it, and start the windows if they rest.
+	// Count it, and start the windows if they rest, with the one that contains now: they begin at multiples of their length.
 	p.windowArrivals++
 	p.openRequests++
 	if !p.windowRunning {
@@ -193,7 +194,7 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 	}
 	p.requests[requestSlot] = requestState{gear: p.gear, queue: noIndex, arrivedAt: now}
 
-	// Refuse it if it could not be in time.
+	// Refuse it if it could not be in time. The drop tells the client when a retry may help, once the excess has passed.
 	if p.refusals != nil {
 		if lateness, refused := p.refusals.shouldRefuse(p, now, ev.Deadline); refused {
 			p.openRequests--
@@ -226,7 +227,7 @@ func (p *Policy) handleAnswer(now time.Duration, ev *policy.Event, out *policy.A
 	}
 }
 
-// completeRequest answers a request with the last answer that it got.
+// completeRequest closes a request, and orders that its client gets the last answer of a model.
 func (p *Policy) completeRequest(requestSlot int32, out *policy.Actions) {
 	p.closeRequest(requestSlot)
 	out.List = append(out.List, policy.Action{Kind: policy.Complete, Req: requestSlot})

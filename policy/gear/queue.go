@@ -15,7 +15,7 @@ type requestQueue struct {
 	length     int32
 }
 
-// enqueue puts a request into the queue of its stage, on the replica whose turn it is (smooth weighted round robin),
+// enqueue is called when a request arrives, goes on to its next model, or lost its batch or queue. It puts it into the queue of its stage, on the replica whose turn it is (smooth weighted round robin),
 // and returns the replica's first device. If every replica is lost, the request skips the stage. If no stage is left,
 // it is completed with the answer that it has, or dropped, and enqueue returns noIndex.
 func (p *Policy) enqueue(now time.Duration, requestSlot int32, out *policy.Actions) int32 {
@@ -37,7 +37,7 @@ func (p *Policy) enqueue(now time.Duration, requestSlot int32, out *policy.Actio
 		request.stage++
 	}
 
-	// No stage is left.
+	// No stage is left. noIndex says that no device got the request.
 	if request.hasAnswer {
 		p.completeRequest(requestSlot, out)
 	} else {
@@ -46,15 +46,17 @@ func (p *Policy) enqueue(now time.Duration, requestSlot int32, out *policy.Actio
 	return noIndex
 }
 
-// nextReplica returns the replica whose turn it is at a stage of a gear, as an index in its chains. Each replica gets
-// its share of the requests, evenly spread (smooth weighted round robin). If every replica is lost, it returns -1.
+// nextReplica returns the replica whose turn it is at a stage of a gear, as an index in stage.chains, and counts the turn
+// in currentWeights. Each replica gets its share of the requests, evenly spread (smooth weighted round robin). If every
+// replica is lost, it returns -1.
 func (p *Policy) nextReplica(stage *gearStage) int {
 	weights := stage.weights
 	if len(weights) == 1 && weights[0] > 0 && p.lostDevices == 0 {
 		return 0 // a single replica
 	}
 
-	// Every replica gains its weight, and the one with the highest is chosen and loses the sum.
+	// Every replica that works gains its share, and the one with the highest current weight is chosen and loses the sum of
+	// the shares. So each is chosen as often as its share says.
 	current := p.currentWeights[stage.weightIndex:][:len(weights)]
 	bestReplica, highestWeight, total := -1, 0.0, 0.0
 	for replica, share := range weights {
@@ -73,7 +75,7 @@ func (p *Policy) nextReplica(stage *gearStage) int {
 		return bestReplica
 	}
 
-	// Only replicas without a share are left.
+	// Only replicas without a share are left: take the first that works.
 	for replica, chain := range stage.chains {
 		if p.fleet.chains[chain].lostDevices == 0 {
 			return replica
@@ -97,8 +99,9 @@ func (p *Policy) pushRequest(now time.Duration, requestSlot, chain int32) {
 	p.fleet.devicesWithQueue[device/64] |= 1 << (device % 64)
 }
 
-// popInto takes the first requests of a queue, as many as batchRequests is long, writes their slots into that list,
-// and returns tasks with them appended. The queue is linked through the requests and must have as many.
+// popInto is called by dispatch. It takes the first requests of a queue, as many as batchRequests (the members of the
+// batch) is long, writes their slots into that list, and returns tasks (those of the action) with them appended. The
+// queue is linked through the requests and must have as many.
 func (q *requestQueue) popInto(requests []requestState, batchRequests, tasks []int32) []int32 {
 	requestSlot := q.head
 	for i := range batchRequests {
@@ -134,11 +137,12 @@ func (p *Policy) removeFromQueue(requestSlot int32) {
 	request.queue = noIndex
 }
 
-// serveIdle serves all idle devices for which requests may wait, after an event that may have freed one.
-// devicesWithQueue is a set of bits; a device without requests is taken out of it here.
+// serveIdle is called after an event that may have freed a device or made a queue ready. It serves all idle devices for
+// which requests may wait. devicesWithQueue is a set of bits, 64 devices in a word; a device for which no request waits
+// is taken out of it here.
 func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 	for word, set := range p.fleet.devicesWithQueue {
-		for ; set != 0; set &= set - 1 {
+		for ; set != 0; set &= set - 1 { // clears the lowest bit, whose device was served
 			device := int32(64*word + bits.TrailingZeros64(set))
 			switch deviceRow := &p.fleet.devices[device]; {
 			case !slices.ContainsFunc(deviceRow.startingChains, func(chain int32) bool { return p.fleet.queues[chain].length > 0 }):
@@ -152,7 +156,7 @@ func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 
 // serveDevice gives an idle device the first of its ready queues (see comesFirst). A queue is ready if it is long
 // enough for the gear or its head has waited for the flush time. If none is, a timer is set for the first flush. A
-// chain (the devices of a replica) that is full of batches waits until one has gone through.
+// chain (the devices of a replica) that is full of batches waits until one has gone through. The device must be idle.
 func (p *Policy) serveDevice(now time.Duration, device int32, out *policy.Actions) {
 	bestChain, nextFlush := noIndex, time.Duration(-1)
 
@@ -171,7 +175,7 @@ func (p *Policy) serveDevice(now time.Duration, device int32, out *policy.Action
 		}
 	}
 
-	// Send a batch, or ask for a wake.
+	// Send a batch, or set the timer for the next flush, unless it is set for an earlier one.
 	if bestChain != noIndex {
 		p.dispatch(now, bestChain, out)
 	} else if nextFlush >= 0 && (p.flushAt < 0 || nextFlush < p.flushAt) {

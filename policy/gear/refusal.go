@@ -9,13 +9,13 @@ import (
 // refusalRule decides at the arrival of a request whether it could be in time. Nothing else bounds the queues if
 // more requests come than the fastest gear sustains.
 //
-// It keeps, by device, the work that the open requests still mean: of the model that each waits for, and of the
-// models to which it may go on, as often as the plan's samples did; and until when the device's batches run. A new
+// It keeps, by device, the work that the open requests are expected to cause: at the model that each waits for, and at
+// the models to which it may go on, as often as the plan's samples did; and until when the device's batches run. A new
 // request is behind all of that on the replica that has least of it, and has its own way to go. If that takes
 // longer than its deadline allows, it is refused at once, so that accepted requests are in time. A last model to
 // which few requests go on does not count: the percentile allows for these.
 type refusalRule struct {
-	workRows       []float64       // work rows: by device, seconds that a request means and that have not begun
+	workRows       []float64       // work rows: by device, expected seconds of a request's work that has not begun
 	stageTime      []float64       // by stage, seconds: time of a request with nothing ahead of it
 	gearTime       []float64       // by gear, seconds: sum of stageTime over the stages that the percentile measures
 	fullBatchExtra []float64       // by stage, seconds: how much longer a full batch takes than a request alone
@@ -29,13 +29,21 @@ type refusalRule struct {
 	maxMissShare   float64         // share above which requests are refused
 }
 
-// noWorkRow is the row of requests that are not open: no work. Every stage has three further rows: of a request
-// that waits, of the change when its batch is sent, and of a request in a batch. A request stores the start of its
-// row.
+// noWorkRow is the start, in workRows, of the row of requests that are not open: no work. Every stage of every gear has
+// three further rows, one behind the other: of a request that waits, of the change when its batch is sent, and of a
+// request in a batch. A request stores the start of its row.
 const noWorkRow = int32(0)
 
-// waitingRow returns where in workRows the work of a request starts that waits at a stage of a gear.
-func (s *refusalRule) waitingRow(stage int32) int32 { return (3*stage + 1) * int32(len(s.pendingWork)) }
+// waitingRowStart returns the start, in workRows, of the row of a request that waits at a stage (an index in
+// Policy.gearStages).
+func (s *refusalRule) waitingRowStart(stage int32) int32 {
+	return (3*stage + 1) * int32(len(s.pendingWork))
+}
+
+// rowAt returns the work row that starts there in workRows: the seconds of work by device.
+func (s *refusalRule) rowAt(rowStart int32) []float64 {
+	return s.workRows[rowStart : int(rowStart)+len(s.pendingWork)]
+}
 
 const (
 	// Constants of the pace: the weight of a batch, and its bounds.
@@ -46,15 +54,20 @@ const (
 // missWeight is the weight of an arrival in the share that would miss their deadline.
 const missWeight = 1. / 128
 
-// newRefusalRule computes, for every stage of every gear, its work rows and times. A work row has the seconds of work
-// on every device that a request at this point still means: waiting, sent, or in a batch. A stage counts for the
-// expected time if more requests reach it than the percentile of the SLO leaves out.
+// newRefusalRule returns the rule by which late requests are refused, with no open requests. For every stage of every
+// gear (a model of its cascade) it computes the work rows, which say how much work on every device a request there is
+// expected to cause, and the times of a batch of one and of a full batch. A stage counts for the expected time of a
+// request (gearTime) if more requests reach it than the percentile of the SLO leaves out.
 func newRefusalRule(gearPolicy *Policy) *refusalRule {
 	devices, percentile := len(gearPolicy.fleet.devices), gearPolicy.fleet.tables.Models[0].Percentile
+
+	// Make the arrays. The rule may let through twice as many late requests as the percentile allows for.
 	rule := &refusalRule{pace: 1, maxMissShare: 2 * (1 - percentile)}
 	allRows := make([]float64, (3*len(gearPolicy.gearStages)+2)*devices)
 	rule.workRows, rule.pendingWork = allRows[:len(allRows)-devices], allRows[len(allRows)-devices:]
 	rule.busyUntil, rule.measuredStages = make([]time.Duration, devices), make([]int32, 0, len(gearPolicy.gears))
+
+	// Compute the rows and times of each gear's stages.
 	gearTables, stageShares := TablesOf(gearPolicy.fleet.tables), []float64(nil)
 	for gearIndex := range gearPolicy.gears {
 		stageShares = gearTables.stageShares(&gearPolicy.gears[gearIndex], stageShares[:0])
@@ -75,20 +88,25 @@ func newRefusalRule(gearPolicy *Policy) *refusalRule {
 	return rule
 }
 
-// setWorkRows computes the three work rows of a stage (by its index) of the gear that begins at firstStage: the
-// seconds of work, by device, that a request still means when it waits there, what changes when it is sent, and what
-// it means in a batch. stageShares has how often the plan's samples reach each stage.
+// setWorkRows is called when the rule is made, for each stage of each gear (a cascade of models). firstStage is the index
+// of the gear's first stage in Policy.gearStages, and stageIndex counts from there. It computes the three work rows of
+// the stage: the seconds of work, by device, that a request is expected to cause from then on when it waits there, how
+// these change when its batch is sent, and those when it is in a batch. stageShares has, by stage of this gear, the share
+// of the plan's samples that reach it.
 func (s *refusalRule) setWorkRows(gearPolicy *Policy, firstStage, stageIndex int32, stageShares []float64) {
-	devices, rows := len(s.pendingWork), s.workRows[s.waitingRow(firstStage+stageIndex):]
-	waitingRow, sentRow, batchRow := rows[:devices], rows[devices:2*devices], rows[2*devices:3*devices]
+	devices, rowStart := int32(len(s.pendingWork)), s.waitingRowStart(firstStage+stageIndex)
+	waitingRow, sentRow, batchRow := s.rowAt(rowStart), s.rowAt(rowStart+devices), s.rowAt(rowStart+2*devices)
 
-	// In a batch, a request means the work of later stages, as often as it reaches them. Waiting, it also means its
-	// own.
+	// The batch that runs now is counted by busyUntil. So a request in it adds the work of later stages only, each with the
+	// probability that a request of this stage goes on so far.
 	for laterStage := stageIndex + 1; laterStage < int32(len(stageShares)) && stageShares[stageIndex] > 0; laterStage++ {
-		gearPolicy.gearStages[firstStage+laterStage].addWork(gearPolicy, batchRow, stageShares[laterStage]/stageShares[stageIndex])
+		reachProbability := stageShares[laterStage] / stageShares[stageIndex]
+		gearPolicy.gearStages[firstStage+laterStage].addExpectedWork(gearPolicy, batchRow, reachProbability)
 	}
+
+	// A request that waits adds the work of this stage, too, which it surely causes.
 	copy(waitingRow, batchRow)
-	gearPolicy.gearStages[firstStage+stageIndex].addWork(gearPolicy, waitingRow, 1)
+	gearPolicy.gearStages[firstStage+stageIndex].addExpectedWork(gearPolicy, waitingRow, 1)
 	for device := range sentRow {
 		sentRow[device] = batchRow[device] - waitingRow[device]
 	}
@@ -114,27 +132,28 @@ func (tables *Tables) stageShares(gear *Gear, shares []float64) []float64 {
 	return shares
 }
 
-// addWork adds to `work`, by device, the seconds that requestShare of a request means at a stage of a gear: divided
-// among the replicas by their weights, in batches of the planned size.
-func (s *gearStage) addWork(gearPolicy *Policy, work []float64, requestShare float64) {
-	total := 0.0
+// addExpectedWork adds to `work`, by device, the expected seconds of work that a request causes at a stage of a gear
+// which it reaches with the given probability: divided among the replicas by their weights, and among the requests of
+// a batch of the planned size.
+func (s *gearStage) addExpectedWork(gearPolicy *Policy, work []float64, reachProbability float64) {
+	totalWeight := 0.0
 	for _, weight := range s.weights {
-		total += weight
+		totalWeight += weight
+	}
+	if totalWeight <= 0 {
+		return
 	}
 	for replica, chain := range s.chains {
-		if total <= 0 {
-			break
-		}
 		pipeline := &gearPolicy.fleet.tables.Pipelines[gearPolicy.fleet.chains[chain].pipeline]
 		for hop, device := range gearPolicy.fleet.devicesOf(chain) {
 			batchTime := meanTime(&gearPolicy.fleet.tables.Stages[pipeline.FirstStage+int32(hop)], int(pipeline.Batch))
-			work[device] += requestShare * s.weights[replica] / total * batchTime.Seconds() / float64(pipeline.Batch)
+			work[device] += reachProbability * s.weights[replica] / totalWeight * batchTime.Seconds() / float64(pipeline.Batch)
 		}
 	}
 }
 
-// minTimes returns the least time that a stage of a gear takes over its replicas, for one request alone and for a
-// full batch.
+// minTimes returns the least time that a stage of a gear takes on any of its replicas, for one request alone and for a
+// full batch. Without replicas both are 0.
 func (s *gearStage) minTimes(gearPolicy *Policy) (aloneTime, fullTime time.Duration) {
 	aloneTime, fullTime = -1, -1
 	for _, chain := range s.chains {
@@ -160,9 +179,10 @@ func (s *gearStage) minTimes(gearPolicy *Policy) (aloneTime, fullTime time.Durat
 // request, and batches may take longer than planned.
 const reservedWaitShare = .1
 
-// expectedLateness returns by how much a request that comes under the gear in force would miss its deadline. While
-// it is at one stage, the work ahead of it at the next goes on. The longer it waits at a stage, the more requests
-// share its batch, up to a full one.
+// expectedLateness returns by how much a request that comes under the gear in force would miss its deadline; negative
+// if it would be in time. It is called at an arrival, unless isSurelyInTime has the answer. While the request is at one
+// stage, the work ahead of it at the next goes on. The longer it waits at a stage, the more requests share its batch, up
+// to a full one.
 func (s *refusalRule) expectedLateness(gearPolicy *Policy, now, deadline time.Duration) time.Duration {
 	// Divide the work of lost devices among the others.
 	lostWork := 0.0
@@ -175,15 +195,17 @@ func (s *refusalRule) expectedLateness(gearPolicy *Policy, now, deadline time.Du
 		lostWork /= float64(alive)
 	}
 
-	// Pass the stages that the percentile measures.
-	endsAt, growth := 0.0, 0.0
+	// Follow the request, in seconds from now, through the stages that the percentile measures: it starts at a stage when
+	// it has left the one before and the work ahead is done. batchGrowth is how much longer its fullest batch takes than
+	// one of it alone.
+	leavesAt, batchGrowth := 0.0, 0.0
 	for stageIndex := range s.measuredStages[gearPolicy.gear] {
 		stage := gearPolicy.firstStage[gearPolicy.gear] + stageIndex
 		wait := s.waitAtStage(gearPolicy, &gearPolicy.gearStages[stage], now) + lostWork
-		endsAt = max(endsAt, wait/(1-reservedWaitShare)) + s.stageTime[stage]
-		growth = max(growth, min(wait, s.fullBatchExtra[stage]))
+		leavesAt = max(leavesAt, wait/(1-reservedWaitShare)) + s.stageTime[stage]
+		batchGrowth = max(batchGrowth, min(wait, s.fullBatchExtra[stage]))
 	}
-	return time.Duration(s.pace*(endsAt+growth)*1e9) - (deadline - now)
+	return time.Duration(s.pace*(leavesAt+batchGrowth)*1e9) - (deadline - now)
 }
 
 // waitAtStage returns the seconds that a request waits at a stage of a gear, on the replica where it is least. A
@@ -196,7 +218,7 @@ func (s *refusalRule) waitAtStage(gearPolicy *Policy, stage *gearStage, now time
 			continue
 		}
 
-		// Find the longest wait on this chain.
+		// Find the longest wait on this chain: the work of each device, less the time until the request gets there.
 		chainWait, earlierHops := 0.0, 0.0 // seconds: the wait on this chain, and the runs at its earlier devices
 		firstStage := gearPolicy.fleet.chains[chain].firstStage
 		for hop, device := range gearPolicy.fleet.devicesOf(chain) {
@@ -210,8 +232,8 @@ func (s *refusalRule) waitAtStage(gearPolicy *Policy, stage *gearStage, now time
 	return max(leastWait, 0)
 }
 
-// workAhead returns the seconds of work that a device has before it: the rest of its running batch, and the work
-// that open requests still mean for it.
+// workAhead returns the seconds of work that a device has before it: the rest of its running batches, and the work
+// that open requests are expected to cause on it.
 func (s *refusalRule) workAhead(device int32, now time.Duration) float64 {
 	if remainingRun := s.busyUntil[device] - now; remainingRun > 0 {
 		return s.pendingWork[device] + remainingRun.Seconds()
@@ -239,10 +261,11 @@ func (s *refusalRule) isSurelyInTime(gearPolicy *Policy, now, timeLeft time.Dura
 	return s.pace*(busiest*(roundingFactor/(1-reservedWaitShare)+roundingFactor)+1e9*s.gearTime[gearPolicy.gear]*roundingFactor) < float64(timeLeft)
 }
 
-// shouldRefuse reports whether a request that comes now is refused, and by how much it would miss its deadline. The
-// percentile allows for some that do: they are accepted while no more than twice as many of the last arrivals would
+// shouldRefuse is called for each request that arrives. It reports whether the request is refused, and by how much it
+// would miss its deadline, and counts it in missShare, the moving share of such requests. The percentile allows for some that do: they are accepted while no more than twice as many of the last arrivals would
 // miss theirs, so that nothing is refused at the rates that the plan promises.
 func (s *refusalRule) shouldRefuse(gearPolicy *Policy, now, deadline time.Duration) (lateness time.Duration, refused bool) {
+	// The quick bound holds only while no device is lost, because the work of lost devices moves to others.
 	misses := 0.0
 	if gearPolicy.lostDevices > 0 || !s.isSurelyInTime(gearPolicy, now, deadline-now) {
 		if lateness = s.expectedLateness(gearPolicy, now, deadline); lateness > 0 {
@@ -256,24 +279,22 @@ func (s *refusalRule) shouldRefuse(gearPolicy *Policy, now, deadline time.Durati
 // isRefusing reports whether more of the last arrivals would miss their deadline than the percentile allows for.
 func (s *refusalRule) isRefusing() bool { return s.missShare > s.maxMissShare }
 
-// addWaiting adds the work that a request means, on every device, when it begins to wait at a stage. What it meant at
-// its stage before is removed.
+// addWaiting is called when a request begins to wait at a stage (an index in Policy.gearStages). It adds the work that
+// the request is expected to cause from there on to pendingWork, in place of what it had added at its stage before.
 func (s *refusalRule) addWaiting(request *requestState, stage int32) {
 	if request.workRow != noWorkRow {
 		s.removeRequest(request)
 	}
-	devices := len(s.pendingWork)
-	request.workRow = s.waitingRow(stage)
-	row := s.workRows[request.workRow : int(request.workRow)+devices]
+	request.workRow = s.waitingRowStart(stage)
+	row := s.rowAt(request.workRow)
 	for device := range s.pendingWork {
 		s.pendingWork[device] += row[device]
 	}
 }
 
-// removeRequest removes the work that a request still means from all devices, when it moves on or ends.
+// removeRequest removes the work that a request is still expected to cause from pendingWork, when it moves on or ends.
 func (s *refusalRule) removeRequest(request *requestState) {
-	devices := len(s.pendingWork)
-	row := s.workRows[request.workRow : int(request.workRow)+devices]
+	row := s.rowAt(request.workRow)
 	for device := range s.pendingWork {
 		s.pendingWork[device] -= row[device]
 	}
@@ -283,12 +304,14 @@ func (s *refusalRule) removeRequest(request *requestState) {
 // clearRounding sets the pending work of all devices to 0, once no request is open: what is left is rounding.
 func (s *refusalRule) clearRounding() { clear(s.pendingWork) }
 
-// addBatch moves the work of a batch's requests (tasks), when the batch is sent, from the rows (work still to come)
-// of waiting requests to those of requests in batches. Neighbours in the batch with the same row are moved together,
-// which is most of them.
+// addBatch is called when a batch is sent. It changes the work that its requests (tasks: their slots) add to pendingWork
+// from that of waiting requests to that of requests in batches, and moves each request on to the row of the latter.
+// Neighbours in the batch with the same row are counted together, which is most of them.
 func (s *refusalRule) addBatch(requests []requestState, tasks []int32) {
-	// Rows stand in threes: waiting, sent, in a batch. Two rows on is the batch's.
+	// The rows of a stage stand in threes: waiting, sent, in a batch. So the row in a batch is two rows on.
 	rowStep := 2 * int32(len(s.pendingWork))
+
+	// Count the requests of each run of neighbours with the same row; firstOfRun is the position of its first.
 	row, firstOfRun := requests[tasks[0]].workRow, 0
 	requests[tasks[0]].workRow += rowStep
 	for i := 1; i < len(tasks); i++ {
@@ -302,23 +325,22 @@ func (s *refusalRule) addBatch(requests []requestState, tasks []int32) {
 	s.moveToBatch(row, float64(len(tasks)-firstOfRun))
 }
 
-// moveToBatch changes the pending work of the devices by that of `count` requests with this work row, which are sent
-// in a batch. The row of changes stands behind the row of waiting requests.
-func (s *refusalRule) moveToBatch(row int32, count float64) {
-	devices := len(s.pendingWork)
-	change := s.workRows[int(row)+devices : int(row)+2*devices]
+// moveToBatch changes the pending work of the devices for `count` requests that waited at the same stage and are sent
+// in a batch: their work there is no longer pending. waitingRow is where their work row starts in workRows.
+func (s *refusalRule) moveToBatch(waitingRow int32, count float64) {
+	change := s.rowAt(waitingRow + int32(len(s.pendingWork))) // the row of changes is the next one
 	for device := range s.pendingWork {
 		s.pendingWork[device] += count * change[device]
 	}
 }
 
-// addRun adds a run of a batch to a device, behind everything that was sent there: the device is busy for as long as
-// the run takes.
+// addRun is called when a batch is sent, for each of its hops. It adds the planned run to a device, behind everything
+// that was sent there: the device is busy for as long as the run takes.
 func (s *refusalRule) addRun(device int32, runStart, runEnd time.Duration) {
 	s.busyUntil[device] = max(s.busyUntil[device], runStart) + runEnd - runStart
 }
 
-// observeRun updates the pace (measured time over planned time) by a run that has ended. The means are of times, not
+// observeRun is called for the event BatchFinished. It updates the pace (measured time over planned time) by a run that has ended. The means are of times, not
 // of ratios, so long batches count more: the overhead around the runs of a small model is many times these, and says
 // nothing of a large model.
 func (s *refusalRule) observeRun(gearPolicy *Policy, ev *policy.Event) {
@@ -331,7 +353,7 @@ func (s *refusalRule) observeRun(gearPolicy *Policy, ev *policy.Event) {
 	if elapsed <= 0 || plannedTime <= 0 {
 		return
 	}
-	if s.meanPlanned == 0 {
+	if s.meanPlanned == 0 { // the first run: start from a pace of 1
 		s.meanElapsed, s.meanPlanned = plannedTime.Seconds(), plannedTime.Seconds()
 	}
 	s.meanElapsed += paceWeight * (elapsed.Seconds() - s.meanElapsed)

@@ -22,20 +22,21 @@ func RequestsByGear(rates, maxRates []float64, options Options, rng *rand.Rand) 
 	return counts
 }
 
-// replayRates replays measured rates, by second, through the rule that switches gears, and adds the requests under
+// replayRates is called by RequestsByGear, once or several times. It replays measured rates, by second, through the rule that switches gears, and adds the requests under
 // every gear to counts. Seconds and windows need not end together, so arrivals are drawn for each part of a second
 // that lies in one window.
 func replayRates(counts, rates []float64, rule *SwitchRule, window time.Duration, rng *rand.Rand) {
 	gear, windowEnd := int32(0), window   // the gear in force, and the end of this window
 	windowRequests, remainder := 0.0, 0.0 // requests of this window, and the fraction of a request that earlier seconds left
 
-	// Whole requests of this second; the rest of the rate goes to the next.
+	// Each second has whole requests; the fraction that is left goes to the next second.
 	for second, rate := range rates {
 		remainder += rate
 		remainingRequests, partStart := math.Floor(remainder), time.Duration(second)*time.Second
 		remainder -= remainingRequests
 
-		// Draw the arrivals of each part, and switch at the end of a window.
+		// Draw the arrivals of each part of the second: each remaining request is in it with the probability of its length
+		// in what remains of the second. Switch gears at the end of a window.
 		for secondEnd := partStart + time.Second; partStart < secondEnd; {
 			part, arrivals := min(windowEnd, secondEnd)-partStart, remainingRequests
 			if part < secondEnd-partStart && remainingRequests > 0 {

@@ -20,11 +20,13 @@ func NewSwitchRule(maxRates []float64, options Options) *SwitchRule {
 	return &SwitchRule{maxRates: maxRates, alpha: options.Alpha, hysteresis: options.Hysteresis}
 }
 
-// GearAfter returns the gear in force after a window in which requests arrived at a rate (qps). At its end `queued`
-// requests wait at the first model of the present gear.
+// GearAfter returns the gear in force after a window in which requests arrived at a rate (qps): a faster one at once, a
+// slower one only after `hysteresis` windows in a row that asked for one, and while few requests wait. At the end of the
+// window `queued` requests wait at the first model of the present gear. It counts slowerWindows, so it must be called
+// once for each window.
 func (r *SwitchRule) GearAfter(gear int32, qps float64, queued int32) int32 {
 	target := r.gearOf(qps)
-	if target < gear {
+	if target < gear { // gears stand by rising rate, so this one is slower
 		r.slowerWindows++
 		if r.slowerWindows < r.hysteresis || qps < r.alpha*float64(queued) {
 			return gear
@@ -69,8 +71,8 @@ func (p *Policy) firstModelQueue() int32 {
 	return sum
 }
 
-// switchGear puts another gear in force, tells the interpreter, and serves the idle devices, because minimal queue
-// lengths have changed.
+// switchGear puts another gear in force, tells the interpreter (the simulator or executor, by the action SwitchMode), and
+// serves the idle devices, because minimal queue lengths have changed, so that more queues may be ready.
 func (p *Policy) switchGear(now time.Duration, newGear int32, out *policy.Actions) {
 	p.setGear(newGear)
 	out.List = append(out.List, policy.Action{Kind: policy.SwitchMode, Tag: newGear})

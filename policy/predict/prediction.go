@@ -49,6 +49,8 @@ func (table *TransitionTable) nextToken(cursor *Cursor) int32 {
 	if row < 0 || table.rng == nil {
 		return table.likeliestToken(row)
 	}
+
+	// Draw one of the samples of the row, and find the edge on which it lies.
 	remaining := table.rng.Int32N(table.rows[row].samples)
 	for edgeIndex := table.rows[row].firstEdge; edgeIndex >= 0; edgeIndex = table.edges[edgeIndex].nextEdge {
 		if remaining -= table.edges[edgeIndex].count; remaining < 0 {
@@ -62,7 +64,8 @@ func (table *TransitionTable) nextToken(cursor *Cursor) int32 {
 // one with the request's feature if such rows were right more often, else the one without. If there is none, it
 // returns -1.
 func (table *TransitionTable) predictingRow(cursor *Cursor) int32 {
-	if row := table.featureRow(cursor); row >= 0 && cursor.rows[1] == row {
+	// Use the row with the feature if it has samples enough, and such rows were right more often in this application.
+	if row := table.featureRow(cursor); row >= 0 && cursor.rows[featureKind] == row {
 		if score := &table.scores[cursor.app]; score.featureHits > score.plainHits {
 			return row
 		}
@@ -73,7 +76,7 @@ func (table *TransitionTable) predictingRow(cursor *Cursor) int32 {
 // featureRow returns the index of the row that counts what followed a request's path so far among requests with the
 // same feature. If it has too few samples, it returns the row without the feature.
 func (table *TransitionTable) featureRow(cursor *Cursor) int32 {
-	if row := cursor.rows[1]; row >= 0 && table.rows[row].samples >= table.options.MinSamples {
+	if row := cursor.rows[featureKind]; row >= 0 && table.rows[row].samples >= table.options.MinSamples {
 		return row
 	}
 	return table.plainRow(cursor)
@@ -83,7 +86,7 @@ func (table *TransitionTable) featureRow(cursor *Cursor) int32 {
 // feature. If it has too few samples, it returns the row of the last token (kind of task) alone, and if that has
 // none, -1.
 func (table *TransitionTable) plainRow(cursor *Cursor) int32 {
-	if row := cursor.rows[0]; row >= 0 && table.rows[row].samples >= table.options.MinSamples {
+	if row := cursor.rows[plainKind]; row >= 0 && table.rows[row].samples >= table.options.MinSamples {
 		return row
 	}
 	if row, ok := table.lastTokenRows[[2]int32{cursor.app, cursor.lastToken}]; ok && table.rows[row].samples > 0 {

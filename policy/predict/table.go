@@ -85,20 +85,26 @@ func (table *TransitionTable) Token(number int32) *Token { return &table.numbers
 // Cursor is the position of a request in the table: the rows that its path so far leads to.
 type Cursor struct {
 	app, feature int32
-	rows         [2]int32 // of the prefix, without and with the feature; -1 if not counted
+	rows         [2]int32 // rows of the prefix: plainKind and featureKind; -1 if not counted
 	lastToken    int32    // -1 if none
 }
+
+// Kinds of the rows of a cursor.
+const (
+	plainKind   = iota // counts all requests of the application
+	featureKind        // counts those with the feature of the request
+)
 
 // CursorAtStart returns the cursor (place in the table) of a request of an application before its first token: in
 // the row without a feature, and in that of its feature if it has one. -1 means that the table has no such row.
 func (table *TransitionTable) CursorAtStart(application, feature int32) Cursor {
 	cursor := Cursor{app: application, feature: feature, rows: [2]int32{-1, -1}, lastToken: -1}
 	if row, ok := table.rootRows[[2]int32{application, NoFeature}]; ok {
-		cursor.rows[0] = row
+		cursor.rows[plainKind] = row
 	}
 	if feature != NoFeature {
 		if row, ok := table.rootRows[[2]int32{application, feature}]; ok {
-			cursor.rows[1] = row
+			cursor.rows[featureKind] = row
 		}
 	}
 	return cursor
@@ -144,6 +150,8 @@ func (table *TransitionTable) Learn(application, feature int32, path []int32, kn
 	if feature != NoFeature {
 		table.countPrefixes(application, feature, path, knownTokens)
 	}
+
+	// By the last token alone: what followed each token of the path, End behind the last one.
 	for position := knownTokens; position <= len(path) && position > 0; position++ {
 		table.countToken(table.lastTokenRow(application, path[position-1]), tokenAt(path, position))
 	}
@@ -163,7 +171,7 @@ func tokenAt(path []int32, position int) int32 {
 func (table *TransitionTable) scoreRows(application, feature int32, path []int32, knownTokens int) {
 	score := &table.scores[application]
 	cursor := table.CursorAtStart(application, feature)
-	for position := 0; position <= len(path); position++ {
+	for position := 0; position <= len(path); position++ { // the last one is End, behind the path
 		// Compare both predictions with the token that came, then move on.
 		token := tokenAt(path, position)
 		if position >= knownTokens {
@@ -206,7 +214,7 @@ func (table *TransitionTable) countPrefixes(application, feature int32, path []i
 	for position := 0; row >= 0 && position <= len(path); position++ {
 		token := tokenAt(path, position)
 		if position < knownTokens {
-			row = table.followToken(row, token, 0)
+			row = table.followToken(row, token, 0) // a count of 0 only adds the row
 			continue
 		}
 		row = table.countToken(row, token)
@@ -245,8 +253,8 @@ func (table *TransitionTable) countToken(row, token int32) int32 {
 	return table.followToken(row, token, 1)
 }
 
-// followToken adds to the count of a token (kind of task) behind a row (a path so far), and returns the index of the
-// row of the longer path. The edge and the row are added if they are new. If there is no such row, because the table
+// followToken adds `count`, which may be 0, to the count of a token (kind of task) behind a row (a path so far), and
+// returns the index of the row of the longer path. The edge and the row are added if they are new. If there is no such row, because the table
 // is full or the path has ended, it returns -1.
 func (table *TransitionTable) followToken(row, token, count int32) int32 {
 	edgeIndex := table.findEdge(row, token)

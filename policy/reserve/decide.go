@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/underway"
 	"inferplan/policy/waiting"
 )
 
@@ -24,8 +25,8 @@ const (
 // head is looked at again. If it dispatched anything, the models that share its devices decide again, too.
 func (p *Policy) decideModel(modelIndex int32, now time.Duration, out *policy.Actions) {
 	model := &p.models[modelIndex]
-	model.nextWake, model.awaitsOtherWork = farFuture, false
-	p.finder.forbidsMoves = false
+	model.nextWake, model.wakesOnDeviceEvents = farFuture, false
+	p.finder.forbidsMoves = false // at first, a new path may push reservations of others
 	dispatched, waits := false, false
 	for model.queue.Len > 0 && !waits {
 		path, verdict := p.chooser.judgeHead(modelIndex, now)
@@ -36,6 +37,7 @@ func (p *Policy) decideModel(modelIndex int32, now time.Duration, out *policy.Ac
 		case headWaits:
 			waits = true
 		case queueTooLong:
+			// No further batch is reserved, but the clients of requests that cannot be in time hear of it now.
 			waits = true
 			p.dropHopelessTail(modelIndex, path, out)
 		case headTooLate, headStranded:
@@ -44,23 +46,24 @@ func (p *Policy) decideModel(modelIndex int32, now time.Duration, out *policy.Ac
 		}
 	}
 
-	// Set the wake, and let sharing models decide again after a dispatch.
+	// Set the wake. After a dispatch the colocated models, whose devices are now busier, decide again.
 	p.setWake(modelIndex, model.nextWake, out)
 	if !dispatched {
 		return
 	}
-	for _, sharingModel := range model.sharingModels {
-		if p.models[sharingModel].queue.Len > 0 {
-			p.markAfterChange(sharingModel)
+	for _, colocatedModel := range model.colocatedModels {
+		if p.models[colocatedModel].queue.Len > 0 {
+			p.markForNewSearch(colocatedModel)
 		}
 	}
 }
 
-// sendHead dispatches the head of a model's queue, with the requests behind it, along a path, unless a more urgent
-// model goes first. If the path would move reservations that may not move, nothing is dispatched, and the next path
-// is sought with moves forbidden.
+// sendHead is called by decideModel when the verdict is headGoes: it dispatches the head of a model's queue, with the
+// requests behind it, along a path, unless a more urgent model goes first. If the path would move reservations that
+// may not move, nothing is dispatched, and finder.forbidsMoves is set, so that decideModel seeks the next path without
+// moves.
 func (p *Policy) sendHead(modelIndex int32, path *reservedPath, now time.Duration, out *policy.Actions) {
-	p.models[modelIndex].awaitedDevices = p.models[modelIndex].awaitedDevices[:0]
+	p.models[modelIndex].awaitedDevices = p.models[modelIndex].awaitedDevices[:0] // the head waits no longer
 	if !p.yieldToUrgentModel(modelIndex, path, now, out) {
 		p.finder.forbidsMoves = !p.dispatch(modelIndex, path, now, out)
 	}
@@ -73,7 +76,7 @@ func (c *batchChooser) judgeHead(modelIndex int32, now time.Duration) (*reserved
 	model := &c.models[modelIndex]
 	head := model.queue.At(0)
 
-	// Check without a search whether the head waits on as before.
+	// Check without a search, which is expensive, whether the head waits on as before.
 	if c.continuesWaiting(modelIndex, now) {
 		return nil, headWaits
 	}
@@ -104,64 +107,72 @@ func (c *batchChooser) judgeHead(modelIndex int32, now time.Duration) (*reserved
 	return path, c.judgeStart(model, path, now)
 }
 
-// judgeStart returns the verdict on a batch that could go along a path: whether it goes now, or waits for other work.
-// It waits if its first device is free only later and other models share it, if it would stand in front of other work
-// (path.holdTime), or if too many batches are reserved there. It then sets when the model decides again.
+// judgeStart is the last step of judgeHead: it returns the verdict on a batch that would be in time along a path,
+// whether it goes now, or waits for other work. It waits if its first device is free only later and other models share
+// it, if it would run in front of other work and delay that (path.requiredDelay), or if too many batches are reserved
+// there. It then sets when the model decides again: at modelState.nextWake and, with wakesOnDeviceEvents, after each
+// event of work on the model's devices.
 func (c *batchChooser) judgeStart(model *modelState, path *reservedPath, now time.Duration) verdict {
 	start := path.hops[0].Start
 	switch {
-	// With sharing models, wait until shortly before the device becomes free. Then the most urgent head is served,
+	// With colocated models, wait until shortly before the device becomes free. Then the most urgent head is served,
 	// in the batch that waits by then.
-	case c.options.SendWhenFree && len(model.sharingModels) > 0 && start > now+c.options.DecideAhead:
-		model.nextWake, model.awaitsOtherWork = start-c.options.DecideAhead, true
+	case c.options.SendWhenFree && len(model.colocatedModels) > 0 && start > now+c.options.DecideAhead:
+		model.nextWake, model.wakesOnDeviceEvents = start-c.options.DecideAhead, true
 		return headWaits
 
-	// Wait for work that must go first, or for a device with fewer reservations.
-	case path.holdTime > 0:
-		model.nextWake, model.awaitsOtherWork = now+path.holdTime, true
+	// Wait for work that must go first, or for a device with fewer reservations. When that is depends on events.
+	case path.requiredDelay > 0:
+		model.nextWake, model.wakesOnDeviceEvents = now+path.requiredDelay, true
 		return headWaits
 	case c.finder.atMaxDepth(path):
-		model.awaitsOtherWork = true
+		model.wakesOnDeviceEvents = true
 		return queueTooLong
 	}
 	return headGoes
 }
 
-// partialBatchPath returns the path on which the waiting requests go now, if fewer wait than the batch of the given
-// path takes. If they are to wait for more requests, it sets when the head is looked at again, and returns nil. They
-// wait at most until one request more would make the batch late.
+// partialBatchPath is called by judgeHead when fewer requests wait than the largest batch in time takes, which is that
+// of the given path. If the waiting requests are to go now, it returns their path. If they are to wait for more
+// requests, it returns nil, and sets modelState.nextWake, the time at which the head is looked at again. They wait at
+// most until one request more would make the batch late.
 func (c *batchChooser) partialBatchPath(modelIndex int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	model := &c.models[modelIndex]
 	waitingRequests := int32(model.queue.Len)
-	lastMoment := c.latestDispatch(path, model, now)
-	wake := lastMoment - c.wakeLead(path.pipeline, min(waitingRequests+1, path.batchSize))
 
-	// The wake came, early by the guard's wakeLead: the waiting requests go now if they are in time.
+	// The waiting requests must go by lastMoment. The wake is earlier by an allowance, since real clocks wake late.
+	lastMoment := c.latestDispatch(path, model, now)
+	wake := lastMoment - c.wakeDelayAllowance(path.pipeline, min(waitingRequests+1, path.batchSize))
+
+	// If that time has come, the waiting requests go now, along a path of their own batch size, if they are in time.
 	if wake <= now {
 		c.finder.findPath(path.pipeline, waitingRequests, now, path)
-		if path.finish <= c.latestFinish(head.Deadline, path.pipeline, path.batchSize) {
+		if path.finish <= c.guardedDeadline(head.Deadline, path.pipeline, waitingRequests) {
 			return path
 		}
 		model.nextWake = lastMoment
 		return nil
 	}
 
-	// Wait for a fuller batch, as in the paper.
+	// Without SendWhenFree, wait for a fuller batch until then, as the paper does. The devices of the path are stored,
+	// so that the next decision can check it without a search.
 	if !c.options.SendWhenFree {
-		c.rememberPath(modelIndex, path)
+		c.storeAwaitedDevices(modelIndex, path)
 		model.nextWake = wake
 		return nil
 	}
 
-	// Everything is free: send the waiting requests.
-	if c.canGoAtOnce(path.pipeline, model, head, now) {
-		return &c.retryPath
+	// With SendWhenFree, send the waiting requests if they would wait for nothing on their path.
+	waitingPath, goesAtOnce := c.waitingRequestsPath(path.pipeline, model, head, now)
+	if goesAtOnce {
+		return waitingPath
 	}
 
-	// Wait until a device is free.
-	c.rememberPath(modelIndex, &c.retryPath)
-	model.awaitsOtherWork = len(model.sharingModels) > 0 || c.retryPath.holdTime > 0
-	if wait := c.retryPath.waitTime - c.decisionLead(model); wait > 0 {
+	// Otherwise wake when they would no longer have to wait there, if that is before the last moment. If other models
+	// or other work have a claim to the devices, each event of work on these may change that time.
+	c.storeAwaitedDevices(modelIndex, waitingPath)
+	model.wakesOnDeviceEvents = len(model.colocatedModels) > 0 || waitingPath.requiredDelay > 0
+	if wait := waitingPath.waitTime - c.sendAheadTime(model); wait > 0 {
 		wake = min(wake, now+wait)
 	}
 	model.nextWake = wake
@@ -184,29 +195,31 @@ func (f *pathFinder) atMaxDepth(path *reservedPath) bool {
 	return false
 }
 
-// dropHopelessTail drops requests from the end of a model's queue whose head waits for devices at maxDepth: those
-// that could not be in time even if the model had all of its devices at full rate from the head on. So their clients
-// learn it earlier. headPath is the path found for the head.
+// dropHopelessTail is called when the head of a model's queue waits for devices with maxDepth reservations. From the
+// end of the queue it drops the requests that could not be in time even if the model had all of its devices at full
+// rate from the head on, so that their clients hear of it earlier. headPath is the path found for the head.
 func (p *Policy) dropHopelessTail(modelIndex int32, headPath *reservedPath, out *policy.Actions) {
 	queue := &p.models[modelIndex].queue
 	for queue.Len > 1 {
+		// Behind the head's batch, requests end one per requestInterval at best.
 		earliestFinish := headPath.finish + time.Duration(max(int32(queue.Len)-headPath.batchSize, 0))*p.chooser.requestInterval[modelIndex]
-		if earliestFinish <= p.chooser.latestFinish(queue.At(queue.Len-1).Deadline, headPath.pipeline, headPath.batchSize) {
+		if earliestFinish <= p.chooser.guardedDeadline(queue.At(queue.Len-1).Deadline, headPath.pipeline, headPath.batchSize) {
 			return
 		}
 		dropRequest(modelIndex, queue.PopLast().Req, policy.ReasonDeadline, out)
 	}
 }
 
-// rememberPath stores the devices of the path that a model's head waits for, so that continuesWaiting can check that
-// path without a search. It stores none where that would not be exact: with several pipelines, or with times that
-// depend on the devices.
-func (c *batchChooser) rememberPath(modelIndex int32, path *reservedPath) {
+// storeAwaitedDevices stores in modelState.awaitedDevices the devices of the path that a model's head waits for, so that
+// continuesWaiting, at the next decision, can check that path without a search. It stores none where that would not be
+// exact: with several pipelines, with times that fall as batches grow or depend on the devices, or, with SendWhenFree,
+// where other models or other work have a claim to the devices.
+func (c *batchChooser) storeAwaitedDevices(modelIndex int32, path *reservedPath) {
 	model := &c.models[modelIndex]
 	model.awaitedDevices = model.awaitedDevices[:0]
 
 	// Store nothing where a check of these devices alone would not be exact.
-	if firstPipeline, endPipeline := c.tables.PipelinesOf(modelIndex); endPipeline != firstPipeline+1 || !c.batchMonotone[firstPipeline] || c.finder.hasSameNodePath || c.options.SendWhenFree && (len(model.sharingModels) > 0 || path.holdTime > 0) {
+	if firstPipeline, endPipeline := c.tables.PipelinesOf(modelIndex); endPipeline != firstPipeline+1 || !c.timeGrowsWithBatch[firstPipeline] || c.finder.hasNodeLocalTransfers || c.options.SendWhenFree && (len(model.colocatedModels) > 0 || path.requiredDelay > 0) {
 		return
 	}
 	for i := range path.hops {
@@ -214,10 +227,10 @@ func (c *batchChooser) rememberPath(modelIndex int32, path *reservedPath) {
 	}
 }
 
-// continuesWaiting reports, without a search, that a model's head goes on waiting for a fuller batch: along the path
-// that rememberPath stored one request more would still be in time and, with SendWhenFree, the waiting requests could
-// not go along it without waiting. It then sets the next wake. It returns false also if it cannot know, and a search
-// has to decide.
+// continuesWaiting is the first step of judgeHead: it reports, without a search, that a model's head goes on waiting for
+// a fuller batch. Then one request more would still be in time on the devices that storeAwaitedDevices stored and, with
+// SendWhenFree, the waiting requests could not go along them without waiting. It then sets modelState.nextWake. It
+// returns false also if it cannot be sure, and a search has to decide.
 func (c *batchChooser) continuesWaiting(modelIndex int32, now time.Duration) bool {
 	model := &c.models[modelIndex]
 	if len(model.awaitedDevices) == 0 {
@@ -227,12 +240,13 @@ func (c *batchChooser) continuesWaiting(modelIndex int32, now time.Duration) boo
 	// Check that one request more would still be in time on the same devices.
 	head, pipeline := model.queue.At(0), c.tables.Models[modelIndex].FirstPipeline
 	largerBatch := int32(model.queue.Len) + 1
-	if !head.PassedFirstLook || largerBatch > c.tables.Pipelines[pipeline].Batch || c.finder.finishAlong(pipeline, largerBatch, model.awaitedDevices, now) > c.latestFinish(head.Deadline, pipeline, largerBatch) {
+	if !head.PassedFirstLook || largerBatch > c.tables.Pipelines[pipeline].Batch || c.finder.finishAlong(pipeline, largerBatch, model.awaitedDevices, now) > c.guardedDeadline(head.Deadline, pipeline, largerBatch) {
 		return false
 	}
 
-	// Wake at the last moment, or when the path is free.
-	wake := c.latestFinish(head.Deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1 - c.wakeLead(pipeline, largerBatch)
+	// Wake just after the last moment at which one request more could go and be in time, earlier by the allowance for a
+	// late wake. With SendWhenFree, wake also when the waiting requests would wait for nothing.
+	wake := c.guardedDeadline(head.Deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1 - c.wakeDelayAllowance(pipeline, largerBatch)
 	if c.options.SendWhenFree {
 		wake = min(wake, c.finder.finishAlong(pipeline, largerBatch-1, model.awaitedDevices, now)-c.minPathTime[pipeline][largerBatch-2])
 	}
@@ -259,14 +273,15 @@ func (f *pathFinder) finishAlong(pipeline, batchSize int32, devices []int32, now
 					continue
 				}
 				if finish < f.lists.summaries[link].lastReady {
-					return farFuture
+					return farFuture // first-in first-out puts the transfer in front of the last reservation
 				}
 				finish = max(finish, f.lists.summaries[link].lastEnd)
 			}
 			finish += stage.Xfer[batchSize-1]
 		}
 
-		// Add the run, behind the last reservation of the device.
+		// Add the run, behind the last reservation of the device. If the work of that reservation comes no earlier than
+		// this batch, or the device runs longer than reserved, only a search knows the start.
 		summary := &f.lists.summaries[device]
 		if finish <= summary.lastReady || summary.lastEnd < now && summary.first >= 0 {
 			return farFuture
@@ -276,20 +291,21 @@ func (f *pathFinder) finishAlong(pipeline, batchSize int32, devices []int32, now
 	return finish
 }
 
-// canGoAtOnce reports whether all waiting requests of a model could go through a pipeline without waiting for a
-// device or a link, and leaves their path in retryPath. Then there is no reason to wait: a fuller batch only costs
-// latency, and on a shared device another model may take the place that the wait counted on. Under load some stage is
-// busy, and batches fill meanwhile. That the first stage is free is not enough: small batches would reduce the rate
-// of a later stage that limits the pipeline.
-func (c *batchChooser) canGoAtOnce(pipeline int32, model *modelState, head *waiting.Request, now time.Duration) bool {
-	c.finder.findPath(pipeline, int32(model.queue.Len), now, &c.retryPath)
-	return c.retryPath.waitTime <= c.decisionLead(model) && c.retryPath.holdTime == 0 && c.retryPath.finish <= c.latestFinish(head.Deadline, pipeline, c.retryPath.batchSize)
+// waitingRequestsPath returns the best path of all waiting requests of a model through a pipeline, and whether they are
+// to go along it at once: in time, and without waiting for a device or a link. Then there is no reason to wait: a
+// fuller batch only costs latency, and on a shared device another model may take the place that the wait counted on.
+// Under load some stage is busy, and batches fill meanwhile. That the first stage is free is not enough: small batches
+// would reduce the rate of a later stage that limits the pipeline. The path is a buffer that the next call overwrites.
+func (c *batchChooser) waitingRequestsPath(pipeline int32, model *modelState, head *waiting.Request, now time.Duration) (path *reservedPath, goesAtOnce bool) {
+	path = &c.waitingPath
+	c.finder.findPath(pipeline, int32(model.queue.Len), now, path)
+	return path, path.waitTime <= c.sendAheadTime(model) && path.requiredDelay == 0 && path.finish <= c.guardedDeadline(head.Deadline, pipeline, path.batchSize)
 }
 
-// decisionLead returns how long before a device becomes free a batch of this model may be sent to it:
-// Options.DecideAhead if other models share its devices, else 0.
-func (c *batchChooser) decisionLead(model *modelState) time.Duration {
-	if len(model.sharingModels) == 0 {
+// sendAheadTime returns how long before a device becomes free a batch of this model may be sent to it: with colocated
+// models, Options.DecideAhead, because the decision which of them is next there is made so early; else 0.
+func (c *batchChooser) sendAheadTime(model *modelState) time.Duration {
+	if len(model.colocatedModels) == 0 {
 		return 0
 	}
 	return c.options.DecideAhead
@@ -305,8 +321,9 @@ func (c *batchChooser) choosePipeline(modelIndex int32, now time.Duration) *rese
 	firstPipeline, endPipeline := c.tables.PipelinesOf(modelIndex)
 	bestPath, candidatePath := &c.pipelinePaths[0], &c.pipelinePaths[1]
 
-	// With a single pipeline, probe that one.
-	if queue := &c.models[modelIndex].queue; endPipeline == firstPipeline+1 && c.batchMonotone[firstPipeline] && (!c.options.DropHopeless || queue.At(0).PassedFirstLook) {
+	// With a single pipeline, find its path. (With DropHopeless the first look must know whether the planned size is in
+	// time, so it goes on below.)
+	if queue := &c.models[modelIndex].queue; endPipeline == firstPipeline+1 && c.timeGrowsWithBatch[firstPipeline] && (!c.options.DropHopeless || queue.At(0).PassedFirstLook) {
 		c.finder.findPath(firstPipeline, min(c.tables.Pipelines[firstPipeline].Batch, int32(queue.Len)+1), now, bestPath)
 		if bestPath.finish >= farFuture {
 			return nil
@@ -336,19 +353,19 @@ func (c *batchChooser) hasGuard() bool { return c.options.GuardTime > 0 || c.opt
 
 // findPathInTime returns the path of the largest batch that meets the deadline of a model's head: on the pipeline of
 // the given path, on another one, or, for a head that an earlier look found in time, on any one without the guard
-// (the part of the deadline in reserve against jitter). If there is none, it returns nil.
+// (the part of the deadline in reserve against jitter). If there is none, it returns nil. The given path is overwritten.
 func (c *batchChooser) findPathInTime(modelIndex int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	if fitted := c.shrinkUntilInTime(path, head, now); fitted != nil {
 		return fitted
 	}
 
-	// The stages of another pipeline may be faster.
+	// The stages of another pipeline may be faster. A head at its first look, or without a guard, has no other chance.
 	if fitted := c.tryPipelines(modelIndex, path.pipeline, math.MaxInt32, head, now); fitted != nil || !head.PassedFirstLook || !c.hasGuard() {
 		return fitted
 	}
 
-	// On a real clock a wake comes late, and the guard covers that. The batch is no larger than the queue, so that
-	// it goes now.
+	// On a real clock a wake comes late, and the guard covers that: try all pipelines (-1 excludes none) without it. The
+	// batch is no larger than the queue, so that it goes now.
 	c.ignoreGuard = true
 	fitted := c.tryPipelines(modelIndex, -1, int32(c.models[modelIndex].queue.Len), head, now)
 	c.ignoreGuard = false
@@ -368,8 +385,8 @@ func (c *batchChooser) tryPipelines(modelIndex, excludedPipeline, maxBatch int32
 		if batchSize == 0 {
 			continue
 		}
-		c.finder.findPath(pipeline, batchSize, now, &c.retryPath)
-		if fitted := c.shrinkUntilInTime(&c.retryPath, head, now); fitted != nil {
+		c.finder.findPath(pipeline, batchSize, now, &c.otherPipelinePath)
+		if fitted := c.shrinkUntilInTime(&c.otherPipelinePath, head, now); fitted != nil {
 			return fitted
 		}
 	}
@@ -380,24 +397,25 @@ func (c *batchChooser) tryPipelines(modelIndex, excludedPipeline, maxBatch int32
 // goes now and waits for nothing; 0 if there is none.
 func (c *batchChooser) largestInTime(pipeline, maxBatch int32, head *waiting.Request, now time.Duration) int32 {
 	batchSize := maxBatch
-	for batchSize > 0 && now+c.minPathTime[pipeline][batchSize-1] > c.latestFinish(head.Deadline, pipeline, batchSize) {
+	for batchSize > 0 && now+c.minPathTime[pipeline][batchSize-1] > c.guardedDeadline(head.Deadline, pipeline, batchSize) {
 		batchSize--
 	}
 	return batchSize
 }
 
-// latestFinish returns the latest time at which a batch of a size may leave a pipeline under a deadline: the deadline
-// less the guard, the part in reserve against jitter.
-func (c *batchChooser) latestFinish(deadline time.Duration, pipeline, batchSize int32) time.Duration {
+// guardedDeadline returns the latest time at which a batch of a size may leave a pipeline so that the requests in it
+// meet their deadline: the deadline less the guard, the part in reserve against jitter. With ignoreGuard, which
+// findPathInTime sets for its last attempt, it is the deadline itself.
+func (c *batchChooser) guardedDeadline(deadline time.Duration, pipeline, batchSize int32) time.Duration {
 	if c.ignoreGuard {
 		return deadline
 	}
 	return deadline - c.guard[pipeline][batchSize-1]
 }
 
-// wakeLead returns how long before its latest dispatch a head that waits for a fuller batch is looked at again: the
-// guard, because a wake on a real clock comes late.
-func (c *batchChooser) wakeLead(pipeline, batchSize int32) time.Duration {
+// wakeDelayAllowance returns how much earlier than at its latest dispatch a head that waits for a fuller batch is looked
+// at again, because a wake on a real clock comes late: GuardTime, but no more than the guard of the batch.
+func (c *batchChooser) wakeDelayAllowance(pipeline, batchSize int32) time.Duration {
 	return min(c.options.GuardTime, c.guard[pipeline][batchSize-1])
 }
 
@@ -407,7 +425,7 @@ func (c *batchChooser) wakeLead(pipeline, batchSize int32) time.Duration {
 func (c *batchChooser) shrinkUntilInTime(path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	pipeline := path.pipeline
 	for {
-		if path.finish <= c.latestFinish(head.Deadline, pipeline, path.batchSize) {
+		if path.finish <= c.guardedDeadline(head.Deadline, pipeline, path.batchSize) {
 			return path
 		}
 
@@ -429,7 +447,7 @@ func (c *batchChooser) shouldDropHead(chosenPath *reservedPath, head *waiting.Re
 
 	// A batch of less than 95 % of the planned size does not count.
 	plannedBatch := c.tables.Pipelines[chosenPath.pipeline].Batch
-	return chosenPath.batchSize < int32(math.Round(0.95*float64(plannedBatch)))
+	return chosenPath.batchSize < int32(math.Round(underway.FirstLookShare*float64(plannedBatch)))
 }
 
 // dropHead drops the head of a model's queue (the request with the earliest deadline) because of a verdict. The
@@ -453,37 +471,45 @@ func (p *Policy) dropHead(modelIndex int32, verdict verdict, out *policy.Actions
 func (c *batchChooser) latestDispatch(chosenPath *reservedPath, model *modelState, now time.Duration) time.Duration {
 	deadline, pipeline := model.queue.At(0).Deadline, chosenPath.pipeline
 	largerBatch := min(int32(model.queue.Len)+1, chosenPath.batchSize)
-	if c.batchMonotone[pipeline] && !c.finder.hasSameNodePath {
-		return c.latestFinish(deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1
+	if c.timeGrowsWithBatch[pipeline] && !c.finder.hasNodeLocalTransfers {
+		// From this time on even a batch that waits for nothing would be late.
+		return c.guardedDeadline(deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1
 	}
+
+	// Otherwise search for a path of one request more. If that is late already, the chosen path counts.
 	path := chosenPath
 	if largerBatch < chosenPath.batchSize {
 		c.finder.findPath(pipeline, largerBatch, now, &c.largerBatchPath)
-		if c.largerBatchPath.finish <= c.latestFinish(deadline, pipeline, largerBatch) {
+		if c.largerBatchPath.finish <= c.guardedDeadline(deadline, pipeline, largerBatch) {
 			path = &c.largerBatchPath
 		}
 	}
 
 	// The batch can go later by what it has to spare, and by as long as it would wait for resources anyway.
-	return now + c.latestFinish(deadline, pipeline, path.batchSize) - path.finish + path.waitTime + 1
+	return now + c.guardedDeadline(deadline, pipeline, path.batchSize) - path.finish + path.waitTime + 1
 }
 
-// dispatch reserves a path (a device for each stage, with its transfers) and sends the first requests of the model's
-// queue along it. If the path would move reservations of others beyond their limits, it does nothing and returns
-// false. The batch may later be moved itself, up to limit: the deadline less the guard if it ends by then, else the
-// deadline.
+// dispatch reserves a path (a device for each stage, with its transfers) for a batch and sends the first requests of
+// the model's queue along it. If the path would move reservations of other batches so that these end later than they
+// may (Batch.LatestEnd), it does nothing and returns false. Later paths may move the reservations of this batch in turn.
+// It may then end no later than the deadline of its head less the guard, the part in reserve against jitter, or, if it
+// ends after that already, than the deadline.
 func (p *Policy) dispatch(modelIndex int32, path *reservedPath, now time.Duration, out *policy.Actions) bool {
-	limit := p.models[modelIndex].queue.At(0).Deadline
-	if guardedLimit := p.chooser.latestFinish(limit, path.pipeline, path.batchSize); path.finish <= guardedLimit {
-		limit = guardedLimit
+	// Set the latest end of the batch.
+	latestEnd := p.models[modelIndex].queue.At(0).Deadline
+	if guardedEnd := p.chooser.guardedDeadline(latestEnd, path.pipeline, path.batchSize); path.finish <= guardedEnd {
+		latestEnd = guardedEnd
 	}
-	slot := p.reserveChecked(path, limit, now)
-	if slot < 0 {
+
+	// Reserve the path under the next free batch slot (the number of a batch), which batches.Dispatch then takes.
+	batchSlot := p.tryReservePath(path, latestEnd, now)
+	if batchSlot < 0 {
 		return false
 	}
+	const firstStage = 0 // the batch begins at the first stage of its pipeline
 	out.Hops = append(out.Hops, path.hops...)
-	p.batches.Dispatch(&p.models[modelIndex].queue, modelIndex, path.pipeline, path.batchSize, 0, len(path.hops), out)
-	p.batches.BatchAt(slot).LatestEnd = limit
+	p.batches.Dispatch(&p.models[modelIndex].queue, modelIndex, path.pipeline, path.batchSize, firstStage, len(path.hops), out)
+	p.batches.BatchAt(batchSlot).LatestEnd = latestEnd
 	return true
 }
 
@@ -496,7 +522,7 @@ func (p *Policy) setWake(modelIndex int32, wakeAt time.Duration, out *policy.Act
 	}
 	model.pendingWake = wakeAt
 	if wakeAt >= farFuture {
-		wakeAt = -1
+		wakeAt = -1 // stops the timer
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: modelIndex, Tag: modelIndex, At: wakeAt})
 }

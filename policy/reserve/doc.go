@@ -13,11 +13,11 @@
 //   - Reservation: the use of a resource by one batch at one hop, with the time at which its work is ready. A hop has
 //     three parts: on its device, and on both ends of the transfer. An index is that of a reservation.
 //   - Path: a device for each stage of a pipeline, with the reservations that a batch needs.
-//   - Hold time: how much later a batch has to be dispatched so that it delays no other work.
+//   - Required delay: how much later a batch has to be dispatched so that it delays no other work.
 //   - Guard: a part of every deadline in reserve against jitter and overheads.
 //   - First look: the first decision about a head. Verdict: what such a decision says is to be done.
 //   - Fuller batch: a batch of one request more than wait.
-//   - Sharing models: models that have stages on the same device.
+//   - Colocated models: models that have stages on the same device.
 //   - To settle: to update the start of a reservation to the work that precedes it.
 //   - To move a reservation, or to push it: to give it a later start.
 //
@@ -34,7 +34,7 @@
 // a reserved start. A reservation therefore comes true only if it stands where first-in first-out puts it. New
 // work fills a gap in a timeline if it is ready before the work behind the gap, and ends before that work is
 // ready. It may not skip a gap that is too small, because it would then run first and delay the other work. On a
-// device the batch is then held back in the queue until the other work has its place (reservedPath.holdTime), and
+// device the batch is then held back in the queue until the other work has its place (reservedPath.requiredDelay), and
 // other devices are preferred if they finish earlier.
 //
 // # Pushes

@@ -88,11 +88,11 @@ func NewTimeline(n int32) *Timeline {
 }
 
 // Slot asks for a place on one resource (b < 0) or two.
-func (t *Timeline) Slot(a, b int32, readyAt, dur time.Duration) (start, holdTime time.Duration) {
+func (t *Timeline) Slot(a, b int32, readyAt, dur time.Duration) (start, requiredDelay time.Duration) {
 	if b < 0 {
-		return t.tl.lists.findSlot(a, readyAt, dur, false)
+		return t.tl.lists.findGap(a, readyAt, dur, false)
 	}
-	return t.tl.lists.findTransferSlot(a, b, readyAt, dur)
+	return t.tl.lists.findTransferGap(a, b, readyAt, dur)
 }
 
 // Insert enters a reservation.

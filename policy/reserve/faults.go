@@ -20,7 +20,7 @@ func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions
 	}
 	p.lists.updateSummary(device)
 	for _, modelIndex := range p.modelsOfDevice[device] {
-		p.markAfterChange(modelIndex)
+		p.markForNewSearch(modelIndex)
 	}
 }
 
@@ -29,9 +29,9 @@ func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions
 // running work cannot be stopped.
 func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.Actions) {
 	batch := p.batches.BatchAt(slot)
-	p.timelines.toSettle = p.timelines.toSettle[:0]
+	p.timelines.toSettle = p.timelines.toSettle[:0] // settleAll below settles what follows the released reservations
 
-	// Release its reservations.
+	// Release its reservations, from the hop that it has reached on.
 	for hop := batch.ReachedHops; hop < batch.Hops; hop++ {
 		index := p.lists.reservationOf(slot, hop, onDevice)
 		for part := int32(onDevice); part < reservationsPerHop; part++ {
@@ -40,7 +40,8 @@ func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.A
 				continue
 			}
 
-			// A resource that works on the batch now is not free before the reserved end.
+			// A resource that works on the batch now, a device that runs it or a link that transfers it, is not free before
+			// the reserved end. Only the lost device is.
 			if (entry.startIsActual || part != onDevice && entry.readyIsActual && entry.prev < 0 && entry.start <= now) && entry.resource != device {
 				p.lists.freeFrom[entry.resource] = max(p.lists.freeFrom[entry.resource], entry.end())
 			}
@@ -51,13 +52,13 @@ func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.A
 
 	// Queue its requests again.
 	p.batches.Abort(slot, &p.models[batch.Model].queue, out)
-	p.markAfterChange(batch.Model)
+	p.markForNewSearch(batch.Model)
 
 	// Models on the devices that it leaves may now do better.
 	for hop := range batch.Hops {
 		for _, modelIndex := range p.modelsOfDevice[batch.Devices[hop]] {
 			if p.models[modelIndex].queue.Len > 0 {
-				p.markAfterChange(modelIndex)
+				p.markForNewSearch(modelIndex)
 			}
 		}
 	}
@@ -72,6 +73,6 @@ func (p *Policy) regainDevice(now time.Duration, device int32) {
 	p.lists.freeFrom[device] = now
 	p.lists.updateSummary(device)
 	for _, modelIndex := range p.modelsOfDevice[device] {
-		p.markAfterChange(modelIndex)
+		p.markForNewSearch(modelIndex)
 	}
 }

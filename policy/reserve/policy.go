@@ -98,16 +98,16 @@ func ParseOptions(params map[string]float64) (Options, error) {
 // between them. A resource is a device or one direction of a node's links: device d is resource d, and link l of
 // Tables.Links is resource numDevices + l.
 type pathFinder struct {
-	tables          *policy.Tables
-	timelines       *timelines
-	lists           *reservationLists // timelines.lists
-	numDevices      int32
-	maxDepth        int32   // the most reservations on a device, see atMaxDepth
-	uplinks         []int32 // by device: resource of its node's uplink, or -1 without one
-	downlinks       []int32 // by device: resource of its node's downlink, or -1 without one
-	forbidsMoves    bool    // new paths may move no reservation of others
-	hasSameNodePath bool    // some pipeline may stay on a node that has a NIC
-	pathsSought     int64   // number of paths sought so far
+	tables                *policy.Tables
+	timelines             *timelines
+	lists                 *reservationLists // timelines.lists
+	numDevices            int32
+	maxDepth              int32   // the most reservations on a device, see atMaxDepth
+	uplinks               []int32 // by device: resource of its node's uplink, or -1 without one
+	downlinks             []int32 // by device: resource of its node's downlink, or -1 without one
+	forbidsMoves          bool    // new paths may move no reservation of others
+	hasNodeLocalTransfers bool    // some pipeline may stay on a node that has a NIC
+	pathsSought           int64   // number of paths sought so far
 }
 
 // newPathFinder returns a pathFinder for a plan's tables. Its timelines, the lists of reservations of all devices and
@@ -125,19 +125,21 @@ func newPathFinder(tables *policy.Tables, batchSlots int32) *pathFinder {
 // batchChooser chooses a pipeline, a batch and a time for the head of a model's queue (its request with the earliest
 // deadline). The paths are buffers, because a decision must not allocate.
 type batchChooser struct {
-	tables          *policy.Tables
-	finder          *pathFinder
-	options         Options
-	models          []modelState      // by model; the same states as Policy.models
-	ignoreGuard     bool              // deadlines count without the guard, see findPathInTime
-	minPathTime     [][]time.Duration // [pipeline][batch size - 1]: duration of a path that waits for nothing
-	guard           [][]time.Duration // [pipeline][batch size - 1]: part of a deadline that is kept in reserve
-	requestInterval []time.Duration   // by model: mean time per request if all its devices are busy
-	batchMonotone   []bool            // by pipeline: no stage is faster at a larger batch
-	pipelinePaths   [2]reservedPath   // the best path of choosePipeline, and the candidate that it is compared with
-	retryPath       reservedPath      // a path of the waiting requests, or on another pipeline than the first choice
-	largerBatchPath reservedPath      // a path of a batch of one request more, or of a model behind another one
-	otherModelPath  reservedPath      // a path of the waiting requests of a sharing model
+	tables             *policy.Tables
+	finder             *pathFinder
+	options            Options
+	models             []modelState      // by model; the same states as Policy.models
+	ignoreGuard        bool              // deadlines count without the guard, see findPathInTime
+	minPathTime        [][]time.Duration // [pipeline][batch size - 1]: duration of a path that waits for nothing
+	guard              [][]time.Duration // [pipeline][batch size - 1]: part of a deadline that is kept in reserve
+	requestInterval    []time.Duration   // by model: mean time per request if all its devices are busy
+	timeGrowsWithBatch []bool            // by pipeline: at no stage or transfer a larger batch takes less time
+	pipelinePaths      [2]reservedPath   // the best path of choosePipeline, and the candidate that it is compared with
+	waitingPath        reservedPath      // a path of all requests that wait
+	otherPipelinePath  reservedPath      // a path on another pipeline than the first choice
+	largerBatchPath    reservedPath      // a path of a batch of one request more than wait
+	pathBehind         reservedPath      // a path of a model behind a batch of another one
+	otherModelPath     reservedPath      // a path of the waiting requests of a colocated model
 }
 
 // Policy is the state of reservation-based adaptive batching over one plan's tables. It implements policy.Policy.
@@ -150,17 +152,17 @@ type Policy struct {
 	models         []modelState
 	batches        underway.BatchTable
 	modelsOfDevice [][]int32 // by device: the models with a stage on it
-	dirtyModels    []int32   // models that need a decision
+	markedModels   []int32   // models that need a decision
 }
 
 // modelState is the policy's state of a model.
 type modelState struct {
-	queue           waiting.Queue
-	pendingWake     time.Duration // time of the pending wake; farFuture if there is none
-	nextWake        time.Duration // time at which it is to be looked at again, as decided
-	awaitsOtherWork bool          // its head waits for other work that must go first, so events of that work make it decide again
-	needsDecision   bool          // it is in Policy.dirtyModels
-	sharingModels   []int32       // other models that have stages on its devices
+	queue               waiting.Queue
+	pendingWake         time.Duration // time of the pending wake; farFuture if there is none
+	nextWake            time.Duration // time at which it is to be looked at again, as decided
+	wakesOnDeviceEvents bool          // its head waits for work that must go first, so events of work on its devices make it decide again
+	isMarked            bool          // it is in Policy.markedModels
+	colocatedModels     []int32       // other models that have stages on its devices
 	// awaitedDevices has the devices of the path that the head waits for, if that is the model's only pipeline and
 	// uses no gaps; else it is empty.
 	awaitedDevices []int32
@@ -172,7 +174,7 @@ func New(tables *policy.Tables, options Options) *Policy {
 	finder := newPathFinder(tables, batches.Len())
 	chooser := newBatchChooser(finder, options)
 	policyState := &Policy{tables: tables, timelines: finder.timelines, lists: finder.lists, finder: finder, chooser: chooser, models: chooser.models, batches: *batches}
-	policyState.dirtyModels = make([]int32, 0, len(tables.Models))
+	policyState.markedModels = make([]int32, 0, len(tables.Models))
 	policyState.indexModels()
 	return policyState
 }
@@ -187,7 +189,7 @@ func newBatchChooser(finder *pathFinder, options Options) *batchChooser {
 		chooser.models[i].queue.Grow()
 		chooser.models[i].awaitedDevices = make([]int32, 0, tables.MaxStages())
 	}
-	for _, path := range []*reservedPath{&chooser.pipelinePaths[0], &chooser.pipelinePaths[1], &chooser.retryPath, &chooser.largerBatchPath, &chooser.otherModelPath} {
+	for _, path := range []*reservedPath{&chooser.pipelinePaths[0], &chooser.pipelinePaths[1], &chooser.waitingPath, &chooser.otherPipelinePath, &chooser.largerBatchPath, &chooser.pathBehind, &chooser.otherModelPath} {
 		path.hops = make([]policy.Hop, 0, tables.MaxStages())
 	}
 	chooser.computePathTimes()
@@ -205,12 +207,13 @@ func (f *pathFinder) resourceOfLink(link int32) int32 {
 }
 
 // computePathTimes computes, when the policy is made, for every pipeline and batch size the time of a path that waits
-// for nothing, and the guard:
+// for nothing (minPathTime) and the guard, the part of each deadline that is kept in reserve against jitter:
 //
 //	guard = min(GuardTime + GuardShare * workTime, (SLO - minTime) / 2)
 //
-// The guard is a part of each deadline that is kept in reserve against jitter. It is at most half of the slack, so
-// that a tight SLO stays possible. minTime leaves out transfers that may stay within a node.
+// workTime is the sum of the run times of the stages, minTime that of the runs and of the transfers that cannot stay
+// within a node. The guard is at most half of the slack, so that a tight SLO stays possible. It also notes which
+// pipelines take longer with larger batches (timeGrowsWithBatch), and sets finder.hasNodeLocalTransfers.
 func (c *batchChooser) computePathTimes() {
 	for pipelineIndex := range c.tables.Pipelines {
 		pipeline := &c.tables.Pipelines[pipelineIndex]
@@ -220,13 +223,18 @@ func (c *batchChooser) computePathTimes() {
 			for sizeIndex := range workTime {
 				workTime[sizeIndex] += stages[position].Infer[sizeIndex]
 				minTime[sizeIndex] += stages[position].Infer[sizeIndex]
-				if stages[position].Xfer != nil && !c.finder.mayStayOnNode(pipeline.FirstStage+int32(position)) {
+				if stages[position].Xfer == nil {
+					continue
+				}
+				if c.finder.mayStayOnNode(pipeline.FirstStage + int32(position)) {
+					c.finder.hasNodeLocalTransfers = true
+				} else {
 					minTime[sizeIndex] += stages[position].Xfer[sizeIndex]
 				}
 			}
 		}
 
-		// Note whether times grow with the batch.
+		// Note whether times grow with the batch: tables of times are by batch size, ascending.
 		monotone := true
 		for position := range stages {
 			monotone = monotone && slices.IsSorted(stages[position].Infer) && slices.IsSorted(stages[position].Xfer)
@@ -238,7 +246,7 @@ func (c *batchChooser) computePathTimes() {
 			slack := max(c.tables.Models[pipeline.Model].SLO-minTime[sizeIndex], 0)
 			guard[sizeIndex] = min(c.options.GuardTime+time.Duration(c.options.GuardShare*float64(workTime[sizeIndex])), slack/2)
 		}
-		c.minPathTime, c.guard, c.batchMonotone = append(c.minPathTime, minTime), append(c.guard, guard), append(c.batchMonotone, monotone)
+		c.minPathTime, c.guard, c.timeGrowsWithBatch = append(c.minPathTime, minTime), append(c.guard, guard), append(c.timeGrowsWithBatch, monotone)
 	}
 }
 
@@ -272,9 +280,9 @@ func (c *batchChooser) computeIntervals() {
 	}
 }
 
-// mayStayOnNode reports whether the transfer into a stage (an index in Tables.Stages) may stay within a node, because
-// a device of the stage before is on the same node as one of this stage. It then sets hasSameNodePath: transfer times
-// depend on the chosen devices.
+// mayStayOnNode reports whether the transfer into a stage (an index in Tables.Stages) may stay within a node that has a
+// NIC, because a device of the stage before is on the same node as one of this stage. Transfer times then depend on the
+// chosen devices. (Without a NIC every transfer takes the plan's measured time.)
 func (f *pathFinder) mayStayOnNode(stage int32) bool {
 	for _, sourceDevice := range f.tables.DevicesOf(stage - 1) {
 		if f.uplinks[sourceDevice] < 0 {
@@ -282,7 +290,6 @@ func (f *pathFinder) mayStayOnNode(stage int32) bool {
 		}
 		for _, targetDevice := range f.tables.DevicesOf(stage) {
 			if f.tables.Devices[sourceDevice].Node == f.tables.Devices[targetDevice].Node {
-				f.hasSameNodePath = true
 				return true
 			}
 		}
@@ -291,7 +298,7 @@ func (f *pathFinder) mayStayOnNode(stage int32) bool {
 }
 
 // indexModels lists, when the policy is made, the models that have stages on each device, and for each model its
-// sharing models: the others that have stages on one of its devices.
+// colocated models: the others that have stages on one of its devices.
 func (p *Policy) indexModels() {
 	p.modelsOfDevice = make([][]int32, p.finder.numDevices)
 
@@ -305,18 +312,18 @@ func (p *Policy) indexModels() {
 		}
 	}
 
-	// Every other model on one of a model's devices is a sharing model.
+	// Every other model on one of a model's devices is a colocated model.
 	for _, models := range p.modelsOfDevice {
 		for _, modelIndex := range models {
-			for _, sharingModel := range models {
-				if sharingModel != modelIndex && !slices.Contains(p.models[modelIndex].sharingModels, sharingModel) {
-					p.models[modelIndex].sharingModels = append(p.models[modelIndex].sharingModels, sharingModel)
+			for _, colocatedModel := range models {
+				if colocatedModel != modelIndex && !slices.Contains(p.models[modelIndex].colocatedModels, colocatedModel) {
+					p.models[modelIndex].colocatedModels = append(p.models[modelIndex].colocatedModels, colocatedModel)
 				}
 			}
 		}
 	}
 	for i := range p.models {
-		slices.Sort(p.models[i].sharingModels)
+		slices.Sort(p.models[i].colocatedModels)
 	}
 }
 
@@ -330,14 +337,9 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 			return // the samples of one request are decided together, with the last
 		}
 	case policy.Timer:
-		modelIndex := int32(ev.Value)
-		p.models[modelIndex].pendingWake = farFuture
-		p.markAfterChange(modelIndex)
-		for _, sharingModel := range p.models[modelIndex].sharingModels {
-			if p.models[sharingModel].awaitsOtherWork {
-				p.markAfterChange(sharingModel) // it waits for the same device: the most urgent model gets it
-			}
-		}
+		p.handleWake(int32(ev.Value))
+
+	// Actual times correct the reservations. Events that come twice, or of batches that have ended, are ignored.
 	case policy.BatchStarted:
 		if batch := p.batches.BatchAt(ev.Batch); batch.IsLive && ev.Hop >= batch.FinishedHops {
 			index := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)
@@ -358,14 +360,27 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.Cancel:
 		if model := &p.models[ev.Model]; model.queue.Remove(ev.Req) {
 			dropRequest(ev.Model, ev.Req, policy.ReasonCancelled, out)
-			p.markAfterChange(ev.Model)
+			p.markForNewSearch(ev.Model)
 		}
 	case policy.WorkerLost:
 		p.loseDevice(now, ev.Device, out)
 	case policy.WorkerBack:
 		p.regainDevice(now, ev.Device)
 	}
-	p.decideDirty(now, out)
+	p.decideMarkedModels(now, out)
+}
+
+// handleWake is called when the timer fires that setWake set for a model, to mark that model for a decision. Colocated
+// models that wait for work on their devices may wait for the same device, so they decide, too, and the most urgent one
+// gets it.
+func (p *Policy) handleWake(modelIndex int32) {
+	p.models[modelIndex].pendingWake = farFuture // none is pending now
+	p.markForNewSearch(modelIndex)
+	for _, colocatedModel := range p.models[modelIndex].colocatedModels {
+		if p.models[colocatedModel].wakesOnDeviceEvents {
+			p.markForNewSearch(colocatedModel)
+		}
+	}
 }
 
 // handleArrival adds the request of an Arrival event to its model's queue and marks the model for a decision. If the
@@ -377,47 +392,50 @@ func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.
 		return false
 	}
 	model.queue.Insert(waiting.Request{Deadline: ev.Deadline, ArrivedAt: ev.ArrivedAt, Req: ev.Req})
-	p.markDirty(ev.Model)
+	p.markForDecision(ev.Model)
 	return true
 }
 
-// handleFinish records the end of a batch's run on a device, which is then free. If the run did not end when its
-// reservation said, the models that wait for the device decide again.
+// handleFinish is called for the event BatchFinished, the end of a batch's run on a device: it corrects the reservations,
+// and frees the batch's slot after its last hop. If the run did not end when its reservation said, the models with
+// requests for the device decide again.
 func (p *Policy) handleFinish(ev *policy.Event) {
 	if batch := p.batches.BatchAt(ev.Batch); !batch.IsLive || ev.Hop < batch.FinishedHops {
 		return
 	}
 	index := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)
 	timeChanged := p.lists.reservations[index].end() != ev.End
-	p.timelines.recordFinish(index, ev.End, p.batches.RecordFinish(ev))
+	isLastHop := p.batches.RecordFinish(ev)
+	p.timelines.recordFinish(index, ev.End, isLastHop)
 	p.markWaitingModels(ev.Device, timeChanged)
 }
 
-// markWaitingModels marks the models with stages on a device for a decision, if requests of them wait and either an
-// actual time on the device differed from the reserved one (timeChanged) or their heads wait for other work to go
-// first.
+// markWaitingModels is called after an event of work on a device. It marks the models with stages there for a decision,
+// if requests of them wait and either the actual time of the event differed from the reserved one (timeChanged) or
+// their heads wait for other work to go first (wakesOnDeviceEvents).
 func (p *Policy) markWaitingModels(device int32, timeChanged bool) {
 	for _, modelIndex := range p.modelsOfDevice[device] {
-		if model := &p.models[modelIndex]; model.queue.Len > 0 && (timeChanged || model.awaitsOtherWork) {
-			p.markAfterChange(modelIndex)
+		if model := &p.models[modelIndex]; model.queue.Len > 0 && (timeChanged || model.wakesOnDeviceEvents) {
+			p.markForNewSearch(modelIndex)
 		}
 	}
 }
 
-// markAfterChange marks a model for a decision after an event that may have freed a device or a link earlier than its
-// head expects. The path that the head waits for is forgotten, so that the decision searches for a new one.
-func (p *Policy) markAfterChange(modelIndex int32) {
+// markForNewSearch marks a model for a decision after an event that may have freed a device or a link earlier than its
+// head expects. With SendWhenFree the devices that the head waits for (awaitedDevices) are cleared, so that the decision
+// searches for a new path. Without it, a head waits for its last moment, which such an event does not change.
+func (p *Policy) markForNewSearch(modelIndex int32) {
 	if p.chooser.options.SendWhenFree {
 		p.models[modelIndex].awaitedDevices = p.models[modelIndex].awaitedDevices[:0]
 	}
-	p.markDirty(modelIndex)
+	p.markForDecision(modelIndex)
 }
 
-// markDirty marks a model for a decision at the end of the event that is being handled, once however often it is called.
-func (p *Policy) markDirty(modelIndex int32) {
-	if !p.models[modelIndex].needsDecision {
-		p.models[modelIndex].needsDecision = true
-		p.dirtyModels = append(p.dirtyModels, modelIndex)
+// markForDecision marks a model for a decision at the end of the event that is being handled, once however often it is called.
+func (p *Policy) markForDecision(modelIndex int32) {
+	if !p.models[modelIndex].isMarked {
+		p.models[modelIndex].isMarked = true
+		p.markedModels = append(p.markedModels, modelIndex)
 	}
 }
 
@@ -433,23 +451,25 @@ func (model *modelState) headDeadline() time.Duration {
 	return farFuture
 }
 
-// decideDirty lets the marked models decide, the one with the most urgent head first, until no model's state has
-// changed since its decision. A decision marks others only after a dispatch, so it ends.
-func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
-	for len(p.dirtyModels) > 0 {
+// decideMarkedModels is the last step of Handle: it lets the models that the event marked decide, the one with the most
+// urgent head first, until none is marked. A decision marks others only after a dispatch, so it ends.
+func (p *Policy) decideMarkedModels(now time.Duration, out *policy.Actions) {
+	for len(p.markedModels) > 0 {
 		// Take the most urgent model.
-		mostUrgent, lastIndex := 0, len(p.dirtyModels)-1
+		mostUrgent, lastIndex := 0, len(p.markedModels)-1
 		for i := 1; i <= lastIndex; i++ {
-			if p.models[p.dirtyModels[i]].headDeadline() < p.models[p.dirtyModels[mostUrgent]].headDeadline() {
+			if p.models[p.markedModels[i]].headDeadline() < p.models[p.markedModels[mostUrgent]].headDeadline() {
 				mostUrgent = i
 			}
 		}
-		modelIndex := p.dirtyModels[mostUrgent]
-		if mostUrgent < lastIndex { // usually there is only one
-			copy(p.dirtyModels[mostUrgent:], p.dirtyModels[mostUrgent+1:])
+		modelIndex := p.markedModels[mostUrgent]
+
+		// Remove its mark first, because its decision may mark it again. Usually it is the only one.
+		if mostUrgent < lastIndex {
+			copy(p.markedModels[mostUrgent:], p.markedModels[mostUrgent+1:])
 		}
-		p.dirtyModels = p.dirtyModels[:lastIndex]
-		p.models[modelIndex].needsDecision = false
+		p.markedModels = p.markedModels[:lastIndex]
+		p.models[modelIndex].isMarked = false
 		p.decideModel(modelIndex, now, out)
 	}
 }

@@ -11,9 +11,9 @@ import (
 type reservedPath struct {
 	pipeline          int32 // index in Tables.Pipelines
 	batchSize         int32
-	finish            time.Duration // when the batch leaves the last stage; farFuture if a stage has no device left
+	finish            time.Duration // when the batch ends at the last stage; farFuture if a stage has no device left
 	waitTime          time.Duration // time that it waits for devices and links: finish - now - work
-	holdTime          time.Duration // by how much the dispatch has to be delayed, see the package comment
+	requiredDelay     time.Duration // by how much the dispatch has to be delayed, see the package comment
 	movesReservations bool          // reservations of other batches would have to move (push.go)
 	hops              []policy.Hop  // by stage: device, links and times
 }
@@ -24,21 +24,21 @@ type deviceCandidate struct {
 	uplink, downlink   int32 // resources of the transfer, or -1
 	xferStart, xferEnd time.Duration
 	start, finish      time.Duration
-	sortTime           time.Duration // the choice minimises it: the finish, or the start of the next transfer if that is later
-	holdTime           time.Duration // how much later the batch must be dispatched to delay no other work
+	departure          time.Duration // when the batch can leave the device, which the choice minimises: the finish, or the start of the next transfer if that is later
+	requiredDelay      time.Duration // how much later the batch must be dispatched to delay no other work
 	usesTransfer       bool
 	movesReservations  bool
 }
 
 // findPath writes into result a path on which a batch of batchSize requests that is dispatched now leaves the
-// pipeline earliest (Algorithm 2): stage by stage, the device that completes the stage first. If the stage sends to
-// another one, a completion before the node's uplink takes the transfer counts as one at that moment, which spreads
-// batches over the NICs of nodes with several devices. Ties go to the first device. If a stage has no device left,
-// result.finish and result.waitTime are farFuture.
+// pipeline earliest (Algorithm 2): stage by stage, the device that completes the stage first. Nothing is reserved. If
+// the stage sends to another one, a completion before the node's uplink takes the transfer counts as one at that moment,
+// which spreads batches over the NICs of nodes with several devices. Ties go to the first device. If a stage has no
+// device left, result.finish and result.waitTime are farFuture.
 func (f *pathFinder) findPath(pipelineIndex, batchSize int32, now time.Duration, result *reservedPath) {
 	pipeline := &f.tables.Pipelines[pipelineIndex]
 	f.pathsSought++
-	result.pipeline, result.batchSize, result.holdTime, result.movesReservations = pipelineIndex, batchSize, 0, false
+	result.pipeline, result.batchSize, result.requiredDelay, result.movesReservations = pipelineIndex, batchSize, 0, false
 	result.hops = result.hops[:pipeline.NumStages]
 	readyAt, workTime, lastDevice := now, time.Duration(0), int32(-1)
 	var candidate deviceCandidate
@@ -51,12 +51,12 @@ func (f *pathFinder) findPath(pipelineIndex, batchSize int32, now time.Duration,
 		if stage.Xfer != nil {
 			transferTime = stage.Xfer[batchSize-1]
 		}
-		var nextTransfer time.Duration // transfer that the uplink carries next
+		var nextTransfer time.Duration // time of the transfer out of the stage
 		if hop+1 < pipeline.NumStages && f.tables.Stages[stageIndex+1].Xfer != nil {
 			nextTransfer = f.tables.Stages[stageIndex+1].Xfer[batchSize-1]
 		}
 
-		// Choose the device.
+		// Choose the device. Links matter only if tensors are transferred to it.
 		if transferTime > 0 {
 			f.chooseDeviceAfterTransfer(stage, lastDevice, readyAt, inferTime, transferTime, nextTransfer, &candidate)
 		} else {
@@ -67,12 +67,12 @@ func (f *pathFinder) findPath(pipelineIndex, batchSize int32, now time.Duration,
 			return
 		}
 
-		// Add it to the path.
+		// Add it to the path. What a batch needs on any hop (a later dispatch, moves of others) the whole path needs.
 		if candidate.usesTransfer {
 			workTime += transferTime
 		}
 		workTime += inferTime
-		result.holdTime, result.movesReservations = max(result.holdTime, candidate.holdTime), result.movesReservations || candidate.movesReservations
+		result.requiredDelay, result.movesReservations = max(result.requiredDelay, candidate.requiredDelay), result.movesReservations || candidate.movesReservations
 		result.hops[hop] = policy.Hop{
 			Stage: stageIndex, Device: candidate.device, Uplink: f.linkOfResource(candidate.uplink), Downlink: f.linkOfResource(candidate.downlink),
 			XferStart: candidate.xferStart, XferEnd: candidate.xferEnd, Start: candidate.start, End: candidate.finish,
@@ -85,34 +85,35 @@ func (f *pathFinder) findPath(pipelineIndex, batchSize int32, now time.Duration,
 
 // chooseDevice writes into best the device of a stage for a batch that reaches it at readyAt without a transfer: the
 // one that ends the run of inferTime earliest or, if another stage follows, whose uplink takes the next transfer (of
-// duration nextTransfer) earliest. best.holdTime is how much later the batch must go so that it delays no other work.
+// duration nextTransfer) earliest. best.requiredDelay is how much later the batch must go so that it delays no other work.
 // If all devices are lost, best.finish is farFuture.
 func (f *pathFinder) chooseDevice(stage *policy.Stage, now, readyAt, inferTime, nextTransfer time.Duration, best *deviceCandidate) {
-	*best = deviceCandidate{sortTime: farFuture, finish: farFuture, uplink: -1, downlink: -1, xferStart: readyAt, xferEnd: readyAt}
+	*best = deviceCandidate{departure: farFuture, finish: farFuture, uplink: -1, downlink: -1, xferStart: readyAt, xferEnd: readyAt}
 	summaries := f.lists.summaries
 	for _, device := range f.tables.StageDevices[stage.FirstDevice : stage.FirstDevice+stage.NumDevices] {
 		summary := &summaries[device]
 
-		// Correct a device that runs longer than reserved.
+		// Correct a device with work that should have ended before now: it runs longer than reserved.
 		if summary.lastEnd < now && summary.first >= 0 {
 			f.timelines.extendOverrun(device, now)
 		}
 
-		// Find the start: behind everything, or in a gap.
-		start, holdTime := max(readyAt, summary.lastEnd), time.Duration(0)
+		// Find the start: behind everything, or in a gap if the batch gets there before the last reservation's work.
+		start, requiredDelay := max(readyAt, summary.lastEnd), time.Duration(0)
 		if readyAt <= summary.lastReady {
-			start, holdTime = f.lists.findSlot(device, readyAt, inferTime, readyAt == now)
+			start, requiredDelay = f.lists.findGap(device, readyAt, inferTime, readyAt == now)
 		}
-		if start+inferTime > best.sortTime {
+		if start+inferTime > best.departure {
 			continue // it cannot be better, whatever its uplink
 		}
 
-		// Keep the device if it is better; none can be better than one that is free at once.
+		// Keep the device if the batch can leave it earlier, or ends there earlier and leaves at the same time. None can be
+		// better than one that is free at once.
 		finish := start + inferTime
-		sortTime := f.transferStart(device, finish, nextTransfer)
-		if sortTime < best.sortTime || sortTime == best.sortTime && finish < best.finish {
-			best.device, best.start, best.finish, best.sortTime, best.holdTime = device, start, finish, sortTime, holdTime
-			if sortTime == readyAt+inferTime {
+		departure := f.departureTime(device, finish, nextTransfer)
+		if departure < best.departure || departure == best.departure && finish < best.finish {
+			best.device, best.start, best.finish, best.departure, best.requiredDelay = device, start, finish, departure, requiredDelay
+			if departure == readyAt+inferTime {
 				break
 			}
 		}
@@ -134,51 +135,52 @@ type transferSearch struct {
 func (f *pathFinder) chooseDeviceAfterTransfer(stage *policy.Stage, sourceDevice int32, readyAt, inferTime, transferTime, nextTransfer time.Duration, best *deviceCandidate) {
 	// Describe the transfer, and where its uplink stands.
 	search := transferSearch{sourceNode: f.tables.Devices[sourceDevice].Node, uplink: f.uplinks[sourceDevice], readyAt: readyAt, inferTime: inferTime, transferTime: transferTime, nextTransfer: nextTransfer}
-	best.sortTime, best.finish, best.holdTime, best.movesReservations = farFuture, farFuture, 0, false
+	best.departure, best.finish, best.requiredDelay, best.movesReservations = farFuture, farFuture, 0, false
 	summaries := f.lists.summaries
 	if search.uplink >= 0 {
 		search.uplinkLastEnd, search.uplinkLastReady = summaries[search.uplink].lastEnd, summaries[search.uplink].lastReady
 	}
-	// No transfer ends before earliestArrival.
+	// No transfer ends before earliestArrival. A transfer that may stay within a node takes no time.
 	earliestArrival := readyAt + transferTime
 	if readyAt >= search.uplinkLastReady {
 		earliestArrival = max(readyAt, search.uplinkLastEnd) + transferTime
 	}
-	if f.hasSameNodePath {
+	if f.hasNodeLocalTransfers {
 		earliestArrival = readyAt
 	}
 
-	// Consider each device that could be better. If nothing has to stand in front of other work on a device, its
-	// earliest finish is a bound.
-	bestSortTime := farFuture // sort time of the best device
+	// Consider each device that could be better. If the batch would stand behind all work of a device, its earliest finish
+	// there is a bound, so that the links need not be looked at.
+	bestDeparture := farFuture // when the batch can leave the best device
 	for _, device := range f.tables.StageDevices[stage.FirstDevice : stage.FirstDevice+stage.NumDevices] {
 		summary := &summaries[device]
-		if earliestFinish := max(earliestArrival, summary.lastEnd) + inferTime; earliestFinish >= bestSortTime && earliestArrival >= summary.lastReady && (earliestFinish > bestSortTime || search.nextTransfer == 0) {
+		if earliestFinish := max(earliestArrival, summary.lastEnd) + inferTime; earliestFinish >= bestDeparture && earliestArrival >= summary.lastReady && (earliestFinish > bestDeparture || search.nextTransfer == 0) {
 			continue // it cannot be better, whatever its links
 		}
 		if search.replaceIfBetter(f, device, best) {
 			return
 		}
-		bestSortTime = best.sortTime
+		bestDeparture = best.departure
 	}
 }
 
-// replaceIfBetter writes the times of a device into best if it ends the stage earlier than best does. It reports
-// whether no other device can be better. The fields are written one by one, and only if the choice changes: this is
+// replaceIfBetter writes the times of a device into best if the batch can leave it earlier than it can leave best, or at
+// the same time with an earlier finish. It reports whether no other device can be better. The fields are written one by one, and only if the choice changes: this is
 // the innermost loop of a decision.
 func (search *transferSearch) replaceIfBetter(finder *pathFinder, device int32, best *deviceCandidate) (cannotImprove bool) {
 	summaries := finder.lists.summaries
 	summary := &summaries[device]
 	uplink, downlink := search.uplink, finder.downlinks[device]
-	xferStart, xferEnd, holdTime, usesTransfer, movesReservations := search.readyAt, search.readyAt, time.Duration(0), true, false
+	xferStart, xferEnd, requiredDelay, usesTransfer, movesReservations := search.readyAt, search.readyAt, time.Duration(0), true, false
 
 	// Find the times of the transfer: none within a node, a measured time on one host, else over the links.
 	switch {
-	case uplink >= 0 && finder.hasSameNodePath && search.sourceNode == finder.tables.Devices[device].Node:
+	case uplink >= 0 && finder.hasNodeLocalTransfers && search.sourceNode == finder.tables.Devices[device].Node:
 		uplink, downlink, usesTransfer = -1, -1, false
 	case uplink < 0 && downlink < 0: // on one host: the plan's measured time
 		xferEnd += search.transferTime
 	default:
+		// A transfer goes behind all others of its links, or needs a gap if it is ready before the last of them.
 		xferStart = max(search.readyAt, search.uplinkLastEnd)
 		needsGap := search.readyAt < search.uplinkLastReady
 		if downlink >= 0 {
@@ -187,32 +189,32 @@ func (search *transferSearch) replaceIfBetter(finder *pathFinder, device int32, 
 			needsGap = needsGap || search.readyAt < downlinkSummary.lastReady
 		}
 		if needsGap {
-			xferStart, holdTime, movesReservations = finder.placeTransfer(uplink, downlink, search.readyAt, search.transferTime)
+			xferStart, requiredDelay, movesReservations = finder.placeTransfer(uplink, downlink, search.readyAt, search.transferTime)
 		}
 		xferEnd = xferStart + search.transferTime
 	}
 
-	// Find the start of the run on the device.
+	// Find the start of the run on the device, in the same way.
 	start := max(xferEnd, summary.lastEnd)
 	if xferEnd < summary.lastReady {
 		var wait time.Duration
-		start, wait = finder.lists.findSlot(device, xferEnd, search.inferTime, false)
-		holdTime = max(holdTime, wait)
+		start, wait = finder.lists.findGap(device, xferEnd, search.inferTime, false)
+		requiredDelay = max(requiredDelay, wait)
 	}
 	finish := start + search.inferTime
-	sortTime := finder.transferStart(device, finish, search.nextTransfer)
+	departure := finder.departureTime(device, finish, search.nextTransfer)
 
 	// Keep the better device.
-	if sortTime > best.sortTime || sortTime == best.sortTime && finish >= best.finish {
+	if departure > best.departure || departure == best.departure && finish >= best.finish {
 		return false
 	}
 	best.device, best.uplink, best.downlink, best.usesTransfer = device, uplink, downlink, usesTransfer
 	best.xferStart, best.xferEnd, best.start, best.finish = xferStart, xferEnd, start, finish
-	best.sortTime, best.holdTime, best.movesReservations = sortTime, holdTime, movesReservations
+	best.departure, best.requiredDelay, best.movesReservations = departure, requiredDelay, movesReservations
 
 	// No device can be better than one that runs the batch as soon as its tensors are ready or, over links, as soon
 	// as a transfer without waiting brings them.
-	return sortTime == search.readyAt+search.inferTime || usesTransfer && sortTime == search.readyAt+search.transferTime+search.inferTime && !finder.hasSameNodePath
+	return departure == search.readyAt+search.inferTime || usesTransfer && departure == search.readyAt+search.transferTime+search.inferTime && !finder.hasNodeLocalTransfers
 }
 
 // linkOfResource returns the index in Tables.Links of the link with this number among the resources (devices come
@@ -224,12 +226,12 @@ func (f *pathFinder) linkOfResource(resource int32) int32 {
 	return resource - f.numDevices
 }
 
-// reservePath enters a path, which starts now, into the timelines as the reservations of a batch slot: every device,
-// and both ends of every transfer. If a search after that of the path found a device past its reserved end, the
-// timelines differ from the path; settling, which updates starts, corrects it.
+// reservePath enters a path, which starts now, into the timelines as the reservations of a batch slot (the number of a
+// batch): every device, and both ends of every transfer. It is called by reserveTrial. If a later search found a device
+// past its reserved end, the timelines differ from the path; settling, which updates starts, corrects that.
 func (f *pathFinder) reservePath(batchSlot int32, path *reservedPath, now time.Duration) {
 	readyAt := now
-	f.timelines.toSettle = f.timelines.toSettle[:0]
+	f.timelines.toSettle = f.timelines.toSettle[:0] // settleAll below settles what is queued from here on
 	for hopIndex := range path.hops {
 		hop := &path.hops[hopIndex]
 		index := f.lists.reservationOf(batchSlot, int16(hopIndex), onDevice)
@@ -239,6 +241,7 @@ func (f *pathFinder) reservePath(batchSlot int32, path *reservedPath, now time.D
 			f.reserveLink(index+onUplink, hop.Uplink, readyAt, hop)
 			f.reserveLink(index+onDownlink, hop.Downlink, readyAt, hop)
 		} else {
+			// Without links there is nothing to reserve, but the time of the transfer counts.
 			f.lists.reservations[index+onUplink].resource, f.lists.reservations[index+onDownlink].resource = -1, -1
 			f.lists.linklessTransfers[index/reservationsPerHop] = hop.XferEnd - hop.XferStart
 		}
@@ -252,14 +255,15 @@ func (f *pathFinder) reservePath(batchSlot int32, path *reservedPath, now time.D
 	}
 	f.timelines.settleAll()
 
-	// Clear the hops that the pipeline does not have.
+	// A slot has hops for the longest pipeline: clear those that this one does not have, which an earlier batch may have left.
 	for hopIndex := int32(len(path.hops)); hopIndex < f.lists.hopsPerBatch; hopIndex++ {
 		f.lists.reservations[f.lists.reservationOf(batchSlot, int16(hopIndex), onDevice)].resource = -1
 	}
 }
 
-// reserveLink writes the reservation at an index for one end of the transfer into a hop: the uplink or the downlink
-// (an index in Tables.Links). The transfer is ready at readyAt. If link is -1, the entry stays empty.
+// reserveLink writes the reservation at an index for one end of the transfer into a hop, on a link (an index in
+// Tables.Links): the sender's uplink or the receiver's downlink. The transfer is ready at readyAt. If link is -1, the
+// transfer does not use that end, and the entry has no resource.
 func (f *pathFinder) reserveLink(index, link int32, readyAt time.Duration, hop *policy.Hop) {
 	entry := &f.lists.reservations[index]
 	*entry = reservation{readyAt: readyAt, start: hop.XferStart, duration: hop.XferEnd - hop.XferStart, prev: -1, next: -1, resource: -1}

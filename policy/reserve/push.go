@@ -6,39 +6,41 @@ import (
 	"inferplan/policy/underway"
 )
 
-// placeTransfer returns when a transfer of this duration starts that is ready at readyAt and holds the resources
-// uplink and downlink (either may be -1). With forbidsMoves it waits for a gap in which it delays nothing; holdTime
-// is then how much later it must be ready. Otherwise it goes where first-in first-out puts it, and movesReservations
+// placeTransfer is called in the search for a path, for a transfer that is ready before other transfers that are reserved
+// on its links: the resources uplink and downlink (either may be -1). It returns when the transfer starts, which is ready
+// at readyAt and takes this duration. With forbidsMoves it waits for a gap in which it delays nothing; requiredDelay is
+// how much later it must be ready for that. Otherwise it goes where first-in first-out puts it, and movesReservations
 // reports whether reservations behind it have to move.
-func (f *pathFinder) placeTransfer(uplink, downlink int32, readyAt, duration time.Duration) (start, holdTime time.Duration, movesReservations bool) {
+func (f *pathFinder) placeTransfer(uplink, downlink int32, readyAt, duration time.Duration) (start, requiredDelay time.Duration, movesReservations bool) {
 	if f.forbidsMoves {
-		start, holdTime = f.lists.findTransferSlot(uplink, downlink, readyAt, duration)
-		return start, holdTime, false
+		start, requiredDelay = f.lists.findTransferGap(uplink, downlink, readyAt, duration)
+		return start, requiredDelay, false
 	}
 	start, movesReservations = f.lists.fifoTransferStart(uplink, downlink, readyAt, duration)
 	return start, 0, movesReservations
 }
 
-// reserveChecked reserves a path and returns the slot (number) of its batch, which the next dispatch takes. If the
-// path would delay other batches beyond the ends that they may have, or its own end beyond limit, it undoes the
-// reservation and returns -1.
-func (p *Policy) reserveChecked(path *reservedPath, limit, now time.Duration) int32 {
+// tryReservePath reserves a path and returns the slot (number) of its batch, which the next batches.Dispatch takes. If
+// the path moves reservations, its times are updated to what they then are. If other batches would end later than their
+// LatestEnd, or this one later than latestEnd, it undoes the reservation and returns -1.
+func (p *Policy) tryReservePath(path *reservedPath, latestEnd, now time.Duration) int32 {
 	// A path that moves nothing cannot do harm.
 	if !path.movesReservations {
 		return p.reserveTrial(path, now)
 	}
 
-	// Reserve it, and record the reservations that move.
+	// Reserve it for a trial, and record the reservations that move in movedReservations.
 	p.timelines.recordMoves, p.timelines.wasRebuilt, p.timelines.movedReservations = true, false, p.timelines.movedReservations[:0]
 	slot := p.reserveTrial(path, now)
 	p.timelines.recordMoves = false
 
-	// Undo it if something moves too far.
+	// Undo it if something moves too far, or if the orders contradicted each other, so that they were rebuilt with the
+	// path in them. They are then rebuilt without it.
 	lastReservation := p.lists.reservationOf(slot, int16(len(path.hops)-1), onDevice)
-	if p.timelines.wasRebuilt || p.lists.reservations[lastReservation].end() > limit || !movesAreAllowed(p.timelines, &p.batches) {
+	if p.timelines.wasRebuilt || p.lists.reservations[lastReservation].end() > latestEnd || !movesAreAllowed(p.timelines, &p.batches) {
 		p.releaseTrial(slot)
 		if p.timelines.wasRebuilt {
-			p.timelines.rebuildOrders() // the orders were rebuilt with the path in them
+			p.timelines.rebuildOrders()
 		}
 		return -1
 	}
@@ -53,8 +55,9 @@ func (p *Policy) reserveChecked(path *reservedPath, limit, now time.Duration) in
 	return slot
 }
 
-// movesAreAllowed reports whether all reservations that a trial has moved may be moved so: each batch still ends by
-// its LatestEnd, and work reaches each resource in the order of its list, because it will run in that order.
+// movesAreAllowed reports whether all reservations that a trial has moved (movedReservations) may be moved so: each batch
+// still ends by its LatestEnd, and work reaches each resource in the order of its list, because it will run in the order
+// in which it comes.
 func movesAreAllowed(timelines *timelines, batches *underway.BatchTable) bool {
 	for _, index := range timelines.movedReservations {
 		entry := &timelines.lists.reservations[index]
@@ -67,18 +70,20 @@ func movesAreAllowed(timelines *timelines, batches *underway.BatchTable) bool {
 			return false
 		}
 
-		// The run on the last device of a batch must end by its limit.
+		// The run on the last device of a batch must end by the batch's latest end. The slot of the trial is not live yet.
 		batch := batches.BatchAt(index / timelines.lists.reservationsPerBatch)
-		if position := index % timelines.lists.reservationsPerBatch; batch.IsLive && position%reservationsPerHop == onDevice && position/reservationsPerHop == int32(batch.Hops)-1 && entry.end() > batch.LatestEnd {
+		hop := index % timelines.lists.reservationsPerBatch / reservationsPerHop
+		if batch.IsLive && partOf(index) == onDevice && hop == int32(batch.Hops)-1 && entry.end() > batch.LatestEnd {
 			return false
 		}
 	}
 	return true
 }
 
-// transferStart returns when a batch whose run on a device ends at `end` may leave it: when its node's uplink takes
-// its transfer, which lasts transferTime. Without a transfer (0), or without an uplink, it returns `end`.
-func (f *pathFinder) transferStart(device int32, end, transferTime time.Duration) time.Duration {
+// departureTime returns when a batch whose run on a device ends at `end` may leave it: when its node's uplink takes
+// its next transfer, which lasts transferTime. Without a transfer (0), or without an uplink, it returns `end`. The
+// downlink is not known yet, since the next device is chosen later.
+func (f *pathFinder) departureTime(device int32, end, transferTime time.Duration) time.Duration {
 	link := f.uplinks[device]
 	if transferTime == 0 || link < 0 {
 		return end

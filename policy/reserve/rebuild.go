@@ -1,8 +1,8 @@
 package reserve
 
-// rebuildOrders orders the reservations of all resources anew, when their orders contradict each other. Work that has
-// reached its resource stays in the order in which it came. Of the rest, whatever is ready first is next on its
-// resource.
+// rebuildOrders orders the reservations of all resources anew. It is called by settleAll when the orders of the lists
+// contradict each other, and by tryReservePath to undo a trial in which that happened. Work that has reached its
+// resource stays in the order in which it came. Of the rest, whatever is ready first is next on its resource.
 func (t *timelines) rebuildOrders() {
 	// Remove the reservations whose work has not reached its resource.
 	for index := range t.lists.reservations {
@@ -22,7 +22,8 @@ func (t *timelines) rebuildOrders() {
 		t.settleStart(t.toSettle[i])
 	}
 
-	// For each batch, find its first reservation that has no place yet.
+	// For each batch slot, find its first reservation that has no place in a list yet. The reservations before it, whose
+	// work has arrived, have one. What follows overwrites toSettle, whose memory serves as the list.
 	nextReservations := t.toSettle[:0]
 	for firstOfSlot := int32(0); firstOfSlot < int32(len(t.lists.reservations)); firstOfSlot += t.lists.reservationsPerBatch {
 		index := t.firstReservationFrom(firstOfSlot)
@@ -34,7 +35,7 @@ func (t *timelines) rebuildOrders() {
 		}
 	}
 
-	// Repeatedly place the one that is ready first, and advance its batch.
+	// Repeatedly place the one that is ready first, and advance its batch to the work behind it, until all are placed.
 	for len(nextReservations) > 0 {
 		earliest := 0
 		for i := range nextReservations {
@@ -48,7 +49,7 @@ func (t *timelines) rebuildOrders() {
 			nextReservations = append(nextReservations[:earliest], nextReservations[earliest+1:]...)
 		}
 	}
-	t.toSettle = nextReservations
+	t.toSettle = nextReservations // empty, with memory for later
 }
 
 // hasArrived reports whether the work of the reservation at an index has reached its resource.

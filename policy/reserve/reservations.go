@@ -44,13 +44,14 @@ func (t *reservationLists) reservationOf(batchSlot int32, hop int16, part int32)
 // partOf returns which part of its hop the reservation at an index is: onDevice, onUplink or onDownlink.
 func partOf(index int32) int32 { return index % reservationsPerHop }
 
-// findSlot returns when work of this duration that is ready at readyAt would start on one resource, in a gap between
+// findGap returns when work of this duration that is ready at readyAt would start on one resource, in a gap between
 // reservations or behind them all. Work runs first-in first-out. If that would put it in front of other work that it
-// would delay, holdTime is positive: the work has the start only if it is ready that much later.
+// would delay, requiredDelay is positive: the work has the start only if it is ready that much later, so that its batch
+// has to be dispatched that much later.
 //
 // Of work that is ready at the same instant, the one that was dispatched first runs first. Only work that is ready at
-// once (isReadyNow) passes work that is due at this instant and has not come yet.
-func (t *reservationLists) findSlot(resource int32, readyAt, duration time.Duration, isReadyNow bool) (start, holdTime time.Duration) {
+// once (isReadyNow: a batch that is dispatched in this instant) passes work that is due now and has not come yet.
+func (t *reservationLists) findGap(resource int32, readyAt, duration time.Duration, isReadyNow bool) (start, requiredDelay time.Duration) {
 	// Behind everything that is reserved.
 	summary := &t.summaries[resource]
 	if summary.first < 0 || readyAt > summary.lastReady || readyAt == summary.lastReady && !isReadyNow {
@@ -60,30 +61,31 @@ func (t *reservationLists) findSlot(resource int32, readyAt, duration time.Durat
 		return farFuture, 0
 	}
 
-	// Otherwise try the gap behind the predecessor, then the next gap.
+	// Otherwise try the gap behind the work that first-in first-out puts in front, then the next gaps.
 	predecessor := t.predecessorFor(resource, readyAt, isReadyNow)
 	for {
 		freeAt, successor := t.gapAfter(resource, predecessor)
-		start = max(readyAt+holdTime, freeAt)
+		start = max(readyAt+requiredDelay, freeAt)
 		if successor < 0 || start+duration <= t.reservations[successor].start {
-			return start, holdTime
+			return start, requiredDelay
 		}
 
-		// The gap is too small: come after the work behind it is ready.
-		holdTime = max(holdTime, t.reservations[successor].readyAt-readyAt, 1)
-		for predecessor = successor; t.reservations[predecessor].next >= 0 && t.reservations[t.reservations[predecessor].next].readyAt <= readyAt+holdTime; {
+		// The gap is too small. Come after the work behind the gap is ready, and after all that is ready by then.
+		requiredDelay = max(requiredDelay, t.reservations[successor].readyAt-readyAt, 1)
+		for predecessor = successor; t.reservations[predecessor].next >= 0 && t.reservations[t.reservations[predecessor].next].readyAt <= readyAt+requiredDelay; {
 			predecessor = t.reservations[predecessor].next
 		}
 	}
 }
 
-// fifoTransferStart returns when a transfer that is ready at readyAt starts if every link works first-in first-out.
-// It holds two resources at once, an uplink and a downlink; either may be -1. moves reports whether it lasts into
+// fifoTransferStart returns when a transfer of this duration that is ready at readyAt starts if every link works first-in
+// first-out. It holds two resources at once, an uplink and a downlink; either may be -1. moves reports whether it lasts into
 // reservations behind it, which then have to move.
 func (t *reservationLists) fifoTransferStart(uplink, downlink int32, readyAt, duration time.Duration) (start time.Duration, moves bool) {
 	start, limit := readyAt, farFuture
 	for _, resource := range [2]int32{uplink, downlink} {
 		if resource >= 0 {
+			// The gap lasts from freeAt to the start of the successor.
 			freeAt, successor := t.gapAfter(resource, t.predecessorFor(resource, readyAt, false))
 			start, limit = max(start, freeAt), min(limit, t.startOf(successor))
 		}
@@ -116,29 +118,30 @@ func (t *reservationLists) gapAfter(resource, predecessor int32) (freeAt time.Du
 	return t.reservations[predecessor].end(), t.reservations[predecessor].next
 }
 
-// findTransferSlot returns when a transfer of this duration that is ready at readyAt would start so that it delays no
+// findTransferGap returns when a transfer of this duration that is ready at readyAt would start so that it delays no
 // other work. It holds the resources of an uplink and a downlink at once, so it needs a gap in both lists. Either may
-// be -1. If it would have to stand in front of other work, holdTime is how much later it must be ready.
-func (t *reservationLists) findTransferSlot(uplink, downlink int32, readyAt, duration time.Duration) (start, holdTime time.Duration) {
+// be -1. If it would have to stand in front of other work, requiredDelay is how much later it must be ready.
+func (t *reservationLists) findTransferGap(uplink, downlink int32, readyAt, duration time.Duration) (start, requiredDelay time.Duration) {
 	switch {
 	case uplink < 0 && downlink < 0:
 		return readyAt, 0
 	case uplink < 0:
-		return t.findSlot(downlink, readyAt, duration, false)
+		return t.findGap(downlink, readyAt, duration, false)
 	case downlink < 0:
-		return t.findSlot(uplink, readyAt, duration, false)
+		return t.findGap(uplink, readyAt, duration, false)
 	}
 	for {
-		// Try the gaps of both links at the same time.
-		freeUp, nextUp := t.gapAfter(uplink, t.predecessorFor(uplink, readyAt+holdTime, false))
-		freeDown, nextDown := t.gapAfter(downlink, t.predecessorFor(downlink, readyAt+holdTime, false))
-		start = max(readyAt+holdTime, freeUp, freeDown)
+		// Try the gaps of both links at the same time: each lasts from a free time to the start of the next reservation.
+		freeUp, nextUp := t.gapAfter(uplink, t.predecessorFor(uplink, readyAt+requiredDelay, false))
+		freeDown, nextDown := t.gapAfter(downlink, t.predecessorFor(downlink, readyAt+requiredDelay, false))
+		start = max(readyAt+requiredDelay, freeUp, freeDown)
 		limitUp, limitDown := t.startOf(nextUp), t.startOf(nextDown)
 		if start+duration <= min(limitUp, limitDown) {
-			return start, holdTime
+			return start, requiredDelay
 		}
 
-		// Move behind the reservations that are in the way.
+		// The transfer would last into the next reservation of a link: be ready when that is. Of work that is ready at the
+		// same instant, what was reserved earlier goes first, so the next attempt is behind it.
 		nextReady := farFuture
 		if start+duration > limitUp {
 			nextReady = min(nextReady, t.reservations[nextUp].readyAt)
@@ -146,7 +149,7 @@ func (t *reservationLists) findTransferSlot(uplink, downlink int32, readyAt, dur
 		if start+duration > limitDown {
 			nextReady = min(nextReady, t.reservations[nextDown].readyAt)
 		}
-		holdTime = nextReady - readyAt
+		requiredDelay = nextReady - readyAt
 	}
 }
 

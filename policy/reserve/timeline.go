@@ -66,8 +66,8 @@ func (t *timelines) initialize(resources, batchSlots, hops int32) {
 	t.toSettle, t.movedReservations = make([]int32, 0, 64), make([]int32, 0, 64)
 }
 
-// recordMove notes that the start or ready time of the reservation at an index has changed, while recordMoves is set.
-// So a trial can later be judged by what it has moved.
+// recordMove is called when the start or ready time of the reservation at an index has changed. While recordMoves is set,
+// as during a trial of tryReservePath, it adds the index to movedReservations, by which movesAreAllowed judges the trial.
 func (t *timelines) recordMove(index int32) {
 	if t.recordMoves {
 		t.movedReservations = append(t.movedReservations, index)
@@ -113,11 +113,11 @@ func (t *timelines) settleTransfer(index int32) {
 	t.setRunReady(index, uplinkPart.end())
 }
 
-// queueDependents queues what depends on the end of a reservation on a device, after that has changed, to get new
-// times: the next work on the device, and the next hop of the same batch.
+// queueDependents is called after the end of a reservation on a device, the one at an index, has changed. It queues what
+// depends on that end to be settled (to get new times): the next work on the device, and the next hop of the same batch.
 func (t *timelines) queueDependents(index int32) {
 	t.queueSuccessor(index)
-	if !t.lists.isLastHop[index/reservationsPerHop] {
+	if hopNumber := index / reservationsPerHop; !t.lists.isLastHop[hopNumber] { // hops of all slots are numbered in a row
 		t.setNextHopReady(index, t.lists.reservations[index].end())
 	}
 }
@@ -182,8 +182,8 @@ func (t *reservationLists) updateIfLast(index int32) {
 	}
 }
 
-// markArrived notes that the work of the reservation at an index has reached its resource. First-in first-out then
-// puts it before everything that has not arrived.
+// markArrived is called when the work of the reservation at an index has reached its resource. First-in first-out then
+// puts it before all work that has not arrived: it is moved there in the resource's list.
 func (t *timelines) markArrived(index int32) {
 	entry := &t.lists.reservations[index]
 	if entry.resource < 0 || entry.readyIsActual {
@@ -236,16 +236,16 @@ func (t *timelines) settleAll() {
 // maxSettleSteps returns a number of steps that settleAll exceeds only if the orders of the lists contradict each other.
 func (t *timelines) maxSettleSteps() int { return 64 + 4*len(t.lists.reservations) }
 
-// extendOverrun corrects a resource whose reservations all ended before now although work is still listed. If the
-// first has started, it runs longer than reserved: its end becomes now and a sixteenth of its duration more, so that
-// an idle device is preferred to one that is about to be idle. If it has not started, the resource counts as free
-// from now.
+// extendOverrun is called by the search for a path on a resource whose reservations all ended before now although work
+// is still listed. If the first has started, it runs longer than reserved: its end becomes now and a sixteenth of its
+// duration more, so that an idle device is preferred to one that is about to be idle. If it has not started, the
+// resource counts as free from now. Then the work behind is settled.
 func (t *timelines) extendOverrun(resource int32, now time.Duration) {
 	index := t.lists.summaries[resource].first
 	entry := &t.lists.reservations[index]
 	t.toSettle = t.toSettle[:0]
 
-	// Extend the run, or move the free time of a resource whose work has not come.
+	// Extend the run, or move the free time of a resource whose work has not come. At least 1 ns is added.
 	if entry.startIsActual {
 		entry.duration = now - entry.start + entry.duration/16 + 1
 		t.queueDependents(index)

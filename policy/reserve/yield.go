@@ -6,7 +6,7 @@ import (
 	"inferplan/policy"
 )
 
-// yieldToUrgentModel lets a sharing model's waiting head go first if a batch of this model along modelPath would take
+// yieldToUrgentModel is called before a batch is dispatched: it lets a colocated model's waiting head go first if a batch of this model along modelPath would take
 // the device that it counts on, and reports whether it dispatched a batch of that model. Algorithm 1 assumes that
 // models have devices of their own. On time-shared devices a head that waits for a fuller batch would otherwise miss
 // its deadline because of models that fill a batch earlier.
@@ -14,40 +14,42 @@ import (
 // It yields to a model whose head would be late behind modelPath, if that model's requests are in time when they go
 // now and this model's are still in time behind them. It never moves reservations of others for that.
 func (p *Policy) yieldToUrgentModel(modelIndex int32, modelPath *reservedPath, now time.Duration, out *policy.Actions) bool {
-	if len(p.models[modelIndex].sharingModels) == 0 {
+	if len(p.models[modelIndex].colocatedModels) == 0 {
 		return false
 	}
 	forbadeMoves := p.finder.forbidsMoves
 	p.finder.forbidsMoves = true
 	urgentModel := p.moreUrgentModel(modelIndex, modelPath, now)
 	if urgentModel >= 0 {
-		p.dispatch(urgentModel, &p.chooser.otherModelPath, now, out)
-		p.markAfterChange(urgentModel)
+		p.dispatch(urgentModel, &p.chooser.otherModelPath, now, out) // the path that moreUrgentModel left there
+		p.markForNewSearch(urgentModel)
 	}
 	p.finder.forbidsMoves = forbadeMoves
 	return urgentModel >= 0
 }
 
-// moreUrgentModel returns the sharing model (one with stages on the same devices) to which a model yields, and leaves
+// moreUrgentModel returns the colocated model (one with stages on the same devices) to which a model yields, and leaves
 // that model's path in otherModelPath. That model must be late behind this model's batch along modelPath and in time
 // before it, and this batch must still be in time behind that. If there is none, it returns -1.
 func (p *Policy) moreUrgentModel(modelIndex int32, modelPath *reservedPath, now time.Duration) int32 {
-	modelDeadline, largerBatchPath := p.models[modelIndex].queue.At(0).Deadline, &p.chooser.largerBatchPath
-	for _, otherModel := range p.models[modelIndex].sharingModels {
-		if otherState := &p.models[otherModel]; otherState.queue.Len == 0 || otherState.awaitsOtherWork || otherState.nextWake >= farFuture {
+	modelDeadline, pathBehind := p.models[modelIndex].queue.At(0).Deadline, &p.chooser.pathBehind
+	for _, otherModel := range p.models[modelIndex].colocatedModels {
+		// Pass over a model without requests, one that waits for work on these devices anyway, and one without a wake,
+		// whose head does not wait for a fuller batch.
+		if otherState := &p.models[otherModel]; otherState.queue.Len == 0 || otherState.wakesOnDeviceEvents || otherState.nextWake >= farFuture {
 			continue
 		}
 
-		// It must be late behind modelPath, and in time if it goes now.
+		// It must be late behind modelPath, and in time if it goes now. The second call leaves its path in otherModelPath.
 		if !p.wouldDelay(modelPath, otherModel, now) || !p.chooser.inTimeIfSentNow(otherModel, now) {
 			continue
 		}
 
 		// And the batch along modelPath must still be in time behind it.
 		slot := p.reserveTrial(&p.chooser.otherModelPath, now)
-		p.finder.findPath(modelPath.pipeline, modelPath.batchSize, now, largerBatchPath)
+		p.finder.findPath(modelPath.pipeline, modelPath.batchSize, now, pathBehind)
 		p.releaseTrial(slot)
-		if largerBatchPath.finish <= p.chooser.latestFinish(modelDeadline, modelPath.pipeline, modelPath.batchSize) {
+		if pathBehind.finish <= p.chooser.guardedDeadline(modelDeadline, modelPath.pipeline, modelPath.batchSize) {
 			return otherModel
 		}
 	}
@@ -71,17 +73,18 @@ func (c *batchChooser) inTimeIfSentNow(otherModel int32, now time.Duration) bool
 	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
 		batchSize := min(c.tables.Pipelines[pipeline].Batch, int32(queue.Len))
 		c.finder.findPath(pipeline, batchSize, now, &c.otherModelPath)
-		if c.otherModelPath.finish <= c.latestFinish(queue.At(0).Deadline, pipeline, batchSize) && c.otherModelPath.holdTime == 0 {
+		if c.otherModelPath.finish <= c.guardedDeadline(queue.At(0).Deadline, pipeline, batchSize) && c.otherModelPath.requiredDelay == 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// reserveTrial reserves a path for a trial under the slot that the next dispatch would take, and returns that slot.
-// If there is no free slot, the tables grow. releaseTrial cancels the reservation; without it the dispatch uses it.
+// reserveTrial reserves a path under the slot (number of a batch) that the next dispatch will take, and returns that
+// slot. If no slot is free, the tables of batches and reservations grow. To find out what a path would change, callers
+// reserve it, look, and call releaseTrial. If they dispatch instead, the batch has these reservations.
 func (p *Policy) reserveTrial(path *reservedPath, now time.Duration) int32 {
-	slotsBefore, slot := p.batches.Len(), p.batches.NextSlot()
+	slotsBefore, slot := p.batches.Len(), p.batches.NextSlot() // NextSlot may make the table of batches grow
 	if slotsNow := p.batches.Len(); slotsNow > slotsBefore {
 		p.lists.growSlots(slotsNow)
 	}
