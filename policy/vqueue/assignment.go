@@ -135,7 +135,7 @@ func (a *Assignment) Refresh() {
 		a.queueOf = append(a.queueOf, -1)
 	}
 
-	// The largest variance bounds the variance that an insertion adds before an entry.
+	// The largest variance bounds the variance that an insertion adds before an entry, up to which linear slacks hold.
 	a.maxVariance = 0
 	for i := range problem.Costs {
 		a.maxVariance = max(a.maxVariance, problem.Costs[i].Variance)
@@ -344,6 +344,7 @@ func (a *Assignment) cheapestInsertion(groupIndex, queueIndex int32, bound float
 		// The position before entry i keeps the priorities. Its cost is that of the group itself, and of the delay of all behind it.
 		if atEnd || order.entries[i].priority >= group.Priority {
 			a.searchWork++
+			// shift is by how much those behind it start later: its work, and the changes of network to it and from it.
 			setup := queue.changeTime(model, group.Model)
 			shift := setup + cost.Work
 			if !atEnd {

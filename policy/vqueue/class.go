@@ -39,6 +39,8 @@ func newSLOClass(model *policy.Model, estimator *RCT) sloClass {
 	case formats.FigureTPOT:
 		class.milestone, class.dueAfter = atStart, defaultStartLimit
 	}
+
+	// Both milestones are compared by the latest start that they allow.
 	milestoneTime, _ := estimator.timeToMilestone(class.milestone)
 	if latest := toSeconds(max(model.SLO, class.dueAfter)) - milestoneTime; model.WaitSLO > 0 && toSeconds(model.WaitSLO) < latest {
 		class.milestone, class.dueAfter = atStart, model.WaitSLO
