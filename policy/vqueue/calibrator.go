@@ -107,6 +107,7 @@ func (c *calibrator) observeStarts(now time.Duration, actions *policy.Actions, f
 func (c *calibrator) observeTokens(queueIndex, requestNumber, tokens int32) {
 	request := &c.requests.byNumber[requestNumber]
 	if c.enabled && c.saturatedSpans[queueIndex].isOpen && tokens > request.producedTokens {
+		// The plan's estimator, because followers learn how much the times differ from it.
 		estimator := &c.calibrated[c.fleet.estimatorIndex(request.model, c.fleet.isMegaPrompt(request), c.fleet.kindOf(&c.fleet.instances[queueIndex]))]
 		work := estimator.Beta * float64(tokens-request.producedTokens)
 		if request.producedTokens == 0 {

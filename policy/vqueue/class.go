@@ -53,7 +53,7 @@ func newSLOClass(model *policy.Model, estimator *RCT) sloClass {
 func newSLOClasses(planTables *policy.Tables, queueTables *Tables) []sloClass {
 	classes := make([]sloClass, len(planTables.Models))
 	for model := range classes {
-		estimator := &RCT{}
+		estimator := &RCT{} // all times are 0 if no kind has one
 		for kind := range planTables.Kinds {
 			if candidate := queueTables.Estimator(len(planTables.Kinds), int32(model), false, int32(kind)); candidate.Batch > 0 {
 				estimator = candidate

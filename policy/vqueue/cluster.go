@@ -267,6 +267,7 @@ const (
 // If the sample had no requests of the model, it returns -1. Distances of features are far below 1e3, so that the added sizeMismatch and
 // priorityMismatch rank the size class and the priority above all distances.
 func (c *Clusters) ClusterOf(request *RequestFeatures) int32 {
+	// The centres of a model stand together in the list: firstCentre is by model.
 	nearest, leastDistance := int32(-1), math.Inf(1)
 	isMegaPrompt, position := c.isMegaPrompt(request), pointOf(request)
 	for cluster := c.firstCentre[request.Model]; cluster < c.firstCentre[request.Model+1]; cluster++ {

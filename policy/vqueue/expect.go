@@ -30,6 +30,8 @@ func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline
 	if p.groups.options.Rule == VirtualQueues {
 		p.placer.estimateStart(&expectation, now, model, prompt, client, deadline)
 	}
+
+	// A client of a full queue may try again once a request is answered, and one of a request that is likely late when that would be in time.
 	switch {
 	case p.groups.options.QueueLimit > 0 && expectation.WaitingRequests >= p.groups.options.QueueLimit:
 		expectation.RefusalReason, expectation.RetryAfter = policy.ReasonQueueFull, p.placer.timePerRequest(model)
@@ -97,7 +99,7 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 // timePerRequest returns the mean time between two answers of a model if all instances that are up serve it together.
 // A refused request may be sent again after it. If no instance serves the model, it returns 0.
 func (p *placer) timePerRequest(model int32) time.Duration {
-	rate := 0.0
+	rate := 0.0 // requests per second
 	for i := range p.fleet.instances {
 		instance := &p.fleet.instances[i]
 		if estimator := p.fleet.estimatorOn(instance, model, false); instance.isUp() && estimator.Batch > 0 {

@@ -119,7 +119,7 @@ func (f *instanceFleet) servesModel(instance *instance, model int32) bool {
 // kvNeed returns the tokens of KV memory that are reserved for a request while it runs: its prompt and the mean answer of its model, or its
 // own limit of the answer if that is less.
 func (f *instanceFleet) kvNeed(request *request) int64 {
-	// The lengths of answers do not depend on the kind of device, so the first kind is asked.
+	// The mean answer is that of the estimator on the first kind of device.
 	answerTokens := int32(f.queueTables.Estimator(len(f.tables.Kinds), request.model, false, 0).OutputMean)
 	if request.maxTokens > 0 {
 		answerTokens = min(answerTokens, request.maxTokens)
@@ -208,6 +208,7 @@ func (f *instanceFleet) leadTime(instance *instance, model int32) time.Duration 
 
 // changeTime returns how long an instance takes to load a network and, later, to unload it. A change of networks includes one load and one unload.
 func (f *instanceFleet) changeTime(instance *instance, network int32) time.Duration {
+	// Load times are by kind of device, and by tier: from host memory, or from storage without warm starts.
 	duration, load := time.Duration(0), f.tables.Networks[network].LoadTimes
 	if server := f.tables.Instances[f.tables.InstanceOf(instance.device)].Server; server != nil {
 		duration = server.Costs[network].UnloadTime

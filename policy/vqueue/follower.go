@@ -35,7 +35,7 @@ func (f *Follower) AddWork(elapsed, predictedWork float64) {
 	if !(predictedWork > 0) || !(elapsed >= 0) || math.IsInf(elapsed+predictedWork, 1) {
 		return
 	}
-	decay := math.Exp2(-predictedWork / f.halfLife())
+	decay := math.Exp2(-predictedWork / f.halfLife()) // weight of the earlier measurements
 	relativeError := elapsed/predictedWork - f.Slowdown()
 	f.totalPredicted += predictedWork
 	f.elapsed, f.predictedWork = f.elapsed*decay+elapsed, f.predictedWork*decay+predictedWork

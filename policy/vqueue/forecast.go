@@ -34,6 +34,7 @@ func (c *WaitQuantile) Observe(deviation, width float64) {
 	switch {
 	case math.IsNaN(deviation):
 		return
+	// The steps balance if the share coverageGoal of the deviations is below the width.
 	case deviation > width:
 		c.offset += widthStep * coverageGoal
 	default:

@@ -161,6 +161,7 @@ func (p *Problem) recomputeEntries(queueIndex int32, order *queueOrder, firstPos
 func (p *Problem) delayCost(kind int32, order *queueOrder, firstPosition, linearFrom int, shift, variance, bound float64) float64 {
 	sum := 0.0
 	for i := firstPosition; i < len(order.entries); i++ {
+		// suffixRate is by how much the costs of this and all later entries grow per second.
 		entry := &order.entries[i]
 		if shift <= entry.suffixSlack || i == linearFrom {
 			return sum + entry.suffixRate*shift

@@ -136,6 +136,8 @@ func (p *placer) nextDealtPosition(request *request) (queueIndex int32, position
 	if p.dealQueue != nil {
 		p.nextQueue = p.dealQueue(len(p.fleet.instances))
 	}
+
+	// Ask each queue once, from that one on.
 	for range p.fleet.instances {
 		queueIndex := int32(p.nextQueue % len(p.fleet.instances))
 		p.nextQueue++
@@ -179,6 +181,7 @@ func (p *placer) positionByRule(queueIndex int32, request *request, searchPositi
 // entryPrecedes reports whether the request of a queue's entry precedes another request by the rule, or is equal to it: smaller priorities
 // precede, then earlier deadlines under EDF or else earlier arrivals. Each group holds one request under these rules.
 func (p *placer) entryPrecedes(entry *queueEntry, request *request) bool {
+	// An entry is a group, and its first request the only one.
 	firstRequest, priority := &p.requests.byNumber[p.groups.members[entry.group].firstRequest], p.fleet.classes[request.model].priority
 	switch {
 	case entry.priority != priority:

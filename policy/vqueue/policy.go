@@ -189,6 +189,8 @@ func (p *Policy) handleFinish(now time.Duration, event *policy.Event, actions *p
 	if p.dispatcher != nil {
 		p.dispatcher.RequestEnded(now, requestNumber)
 	}
+
+	// The estimators learn from the answer. The instance may be full again after it has been served, which observeLoad notes.
 	p.calibrator.observeAnswer(queueIndex, requestNumber, event.Tokens)
 	p.requests.closeRequest(requestNumber)
 	p.server.serveQueue(now, queueIndex, actions)
@@ -230,7 +232,7 @@ func (p *Policy) handleReturn(now time.Duration, event *policy.Event, actions *p
 func (p *Policy) handleLoaded(now time.Duration, event *policy.Event, actions *policy.Actions) {
 	queueIndex := p.fleet.instanceOf[event.Device]
 	if queueIndex < 0 || p.fleet.instances[queueIndex].loadingNetwork != event.Network {
-		return
+		return // the device has no instance, or its load was not ordered last
 	}
 	instance := &p.fleet.instances[queueIndex]
 	instance.loadingNetwork = -1
@@ -276,6 +278,7 @@ func (p *Policy) handleLoss(now time.Duration, device int32, actions *policy.Act
 // redistributeQueue moves the requests that wait in the queue of a lost instance to other queues.
 // All leave before the first is added to another queue, because the costs of the groups change with their members.
 func (p *Policy) redistributeQueue(queueIndex int32) {
+	// List the members of its groups, in order: each request names the next one of its group.
 	var queued []int32
 	for _, entry := range p.groups.assignment.queues[queueIndex].entries {
 		for requestNumber := p.groups.members[entry.group].firstRequest; requestNumber >= 0; requestNumber = p.requests.byNumber[requestNumber].nextInGroup {

@@ -104,6 +104,8 @@ func (s *Search) prepare(assignment *Assignment, rng *rand.Rand) {
 		s.MaxRemoved = 10
 	}
 	s.rng = rng
+
+	// Both orders begin with the assignment, so that they differ in no queue.
 	s.current.CopyFrom(assignment)
 	s.bestOrder.CopyFrom(assignment)
 	s.differsFromBest, s.isSaved, s.isRemoved = clearedFlags(s.differsFromBest, len(assignment.queues)), clearedFlags(s.isSaved, len(assignment.queues)), clearedFlags(s.isRemoved, len(assignment.queueOf))
@@ -239,7 +241,7 @@ func (s *Search) restoreQueues(total float64) {
 // acceptStep keeps the result of a step. It notes which queues now differ from those of the best order and, if the total is lower than its
 // total, updates the best order.
 func (s *Search) acceptStep() {
-	for _, queueIndex := range s.savedQueues {
+	for _, queueIndex := range s.savedQueues { // the queues that the step has changed
 		s.isSaved[queueIndex] = false
 		if !s.differsFromBest[queueIndex] {
 			s.differsFromBest[queueIndex] = true

@@ -72,6 +72,8 @@ func (s *queueServer) headGroup(instance *instance, queueIndex int32) int32 {
 	if s.fleet.queueTables.Caps == nil || firstGroup < 0 {
 		return firstGroup
 	}
+
+	// A group at its cap is passed, as long as the groups behind it need the network that is loaded. If all are at their caps, the first one waits.
 	for _, entry := range s.groups.assignment.queues[queueIndex].entries {
 		if entry.model != instance.loadedNetwork {
 			break
@@ -176,6 +178,8 @@ func (s *queueServer) removeBatch(batchNumber int32) (requestNumber, queueIndex 
 	requestNumber = s.requests.requestOfBatch[batchNumber]
 	request := &s.requests.byNumber[requestNumber]
 	queueIndex = request.instanceIndex
+
+	// Take it out of the counts of its instance.
 	instance := &s.fleet.instances[queueIndex]
 	if index := slices.Index(instance.runningBatches, batchNumber); index >= 0 {
 		instance.runningBatches = slices.Delete(instance.runningBatches, index, index+1)

@@ -119,6 +119,7 @@ func (b *batchRunner) batchHead(device *device, deviceIndex int32, now int64) in
 	finder := &b.fullBatch
 	finder.reset()
 	for i, taskID := range device.queue {
+		// partialBatches has the tasks of each service that were added so far.
 		if task := &b.registry.tasks[taskID]; b.cluster.isRunnable(device, task) && (finder.partialBatches[task.service].size > 0 || !b.siblingArriving(device, task)) {
 			if position := finder.addTask(b.tables, task, deviceIndex, int32(i), now); position >= 0 {
 				return int(position)
@@ -226,7 +227,7 @@ func (b *batchRunner) endTask(taskID int32, now int64, actions *policy.Actions) 
 func (b *batchRunner) markInputEnded(now int64, readers []int32, taskID int32, actions *policy.Actions) {
 	for _, readerID := range readers {
 		task := &b.registry.tasks[readerID]
-		for _, input := range task.inputs {
+		for _, input := range task.inputs { // a task may read an output twice
 			if input == taskID {
 				task.pendingInputs--
 			}
@@ -257,7 +258,7 @@ func (b *batchRunner) makeRunnable(now int64, taskID int32, actions *policy.Acti
 		b.cluster.touchDevice(task.deviceIndex)
 		return
 	}
-	if !b.hasRemoteInputs(task) {
+	if !b.hasRemoteInputs(task) { // the inputs were left on this device, or come from the client
 		task.inputsDevice = task.deviceIndex
 		b.cluster.devices[task.deviceIndex].planOutdated = true
 		b.cluster.touchDevice(task.deviceIndex)

@@ -283,6 +283,7 @@ func (p *devicePlanner) inputsReadyAt(task *task, deviceIndex int32, now int64) 
 	}
 	for _, input := range task.inputs {
 		if input >= 0 {
+			// An input without a device (-1) counts as if it came from device 0.
 			inputTask := &p.registry.tasks[input]
 			readyAt = max(readyAt, inputTask.endsAt+p.tables.transferTime(inputTask.service, max(inputTask.deviceIndex, 0), deviceIndex))
 		}

@@ -35,6 +35,7 @@ func (p *Policy) handleBatchReturned(now int64, event *policy.Event, actions *po
 func (p *Policy) requeueTask(taskID int32) {
 	task := &p.registry.tasks[taskID]
 	p.admission.changeTaskTime(task, addition)
+	// Its inputs and session state (KV cache) are brought anew to its next device. Unplaced means that it is to be given one.
 	task.progress, task.inputsTarget, task.inputsDevice, task.stateInTransit = taskUnplaced, -1, -1, false
 	if task.requestNumber < 0 {
 		p.registry.releaseTask(taskID)
@@ -138,11 +139,11 @@ func (p *Policy) hasUnplacedTask(request *request) bool {
 // Requests past their deadlines are dropped. It asks for a timer (strandedTag) at the earliest deadline of the others, which calls it
 // again.
 func (p *Policy) awaitDevice(now int64, actions *policy.Actions) {
-	nextDeadline := farFuture
+	nextDeadline := farFuture // if no request waits
 	for requestNumber := range p.registry.requests {
 		request := &p.registry.requests[requestNumber]
 		if request.unrevealedTasks > 0 || !p.hasUnplacedTask(request) {
-			continue
+			continue // its tasks have devices, or are placed when its segment is complete
 		}
 		if request.deadline <= now {
 			p.dropRequest(now, int32(requestNumber), policy.ReasonWorkerLost, actions)

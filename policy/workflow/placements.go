@@ -143,6 +143,7 @@ func (s *search) considerJobBatches(deviceIndex int32, jobTask *jobTask, readyAt
 		if batch.deviceIndex != deviceIndex || batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt || !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor) {
 			continue
 		}
+		// Joining leaves another device free, which counts like an earlier end.
 		candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, batch)
 		if candidate.cost -= s.joinBenefit(jobTask.service, soloTime, candidate.start, readyAt); candidate.cost < cheapest.cost {
 			*cheapest = candidate

@@ -120,7 +120,7 @@ func (s *scheduler) computeEnds(job *job, firstTask int32) {
 		jobTask := &job.tasks[taskIndex]
 		s.rowOf[taskIndex] = taskIndex
 		switch {
-		case jobTask.deviceIndex >= 0:
+		case jobTask.deviceIndex >= 0: // it has a device, and so needs no row
 			s.minEnd[taskIndex], s.minEndDevice[taskIndex] = jobTask.end, jobTask.deviceIndex
 		case taskIndex > 0 && s.identicalTasks(job, taskIndex, taskIndex-1):
 			s.rowOf[taskIndex] = s.rowOf[taskIndex-1]
@@ -192,7 +192,7 @@ func (s *scheduler) transferTimes(reader, source *jobTask, input int32) (nearTim
 // addStateArrival raises inputsReadyAt by the session state that a task continues, if that is on a device already: on every other device
 // the state is moved there or recomputed, whichever is quicker. If no device has the state, it is recomputed everywhere.
 func (s *scheduler) addStateArrival(jobTask *jobTask) {
-	if jobTask.stateDevice < 0 {
+	if jobTask.stateDevice < 0 { // no device has it
 		for deviceIndex := range s.inputsReadyAt {
 			s.inputsReadyAt[deviceIndex] = max(s.inputsReadyAt[deviceIndex], s.now+jobTask.recomputeTime)
 		}
@@ -316,6 +316,7 @@ func (s *scheduler) applyJoins(deviceEnds []int64, jobTask *jobTask, isLate bool
 	rowStart := int(jobTask.service) * len(deviceEnds)
 	joinStart, joinDuration := s.endTable.joinStart[rowStart:][:len(deviceEnds)], s.endTable.joinDuration[rowStart:][:len(deviceEnds)]
 	for deviceIndex, start := range joinStart {
+		// A start of -1 stands for no batch, and is before any time.
 		readyAt := s.now
 		if isLate {
 			readyAt = s.inputsReadyAt[deviceIndex]

@@ -92,11 +92,14 @@ func (s *search) grow(job *job) {
 // findDevices searches devices for the tasks of a job with which the last of them ends earliest. The result is in bestDevice, bestEnd and bestStart.
 // If some task can run nowhere, bestLastEnd is farFuture.
 func (s *search) findDevices(now int64, job *job) {
+	// Compute the earliest end of each task on each device, by which candidates are ordered, and the bound of the end.
 	s.grow(job)
 	s.scheduler.grow(job)
 	s.scheduler.now = now
 	s.scheduler.computeEnds(job, 0)
 	s.now, s.bestLastEnd, s.bestEndSum, s.steps, s.endBound = now, farFuture, farFuture, 0, s.scheduler.endBound(job)
+
+	// Search from the first task on, with no task placed.
 	s.jobBatches = s.jobBatches[:0]
 	s.setPrices()
 	s.prepareTasks(job)

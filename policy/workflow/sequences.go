@@ -67,7 +67,7 @@ func (r *sequenceRunner) startSequence(deviceIndex, taskID int32, now int64, act
 // Numbers below the number of devices name the batches of other services, one for each device. Numbers of ended sequences are used again.
 func (r *sequenceRunner) takeBatchNumber(taskID int32) int32 {
 	freeCount := len(r.freeBatchNumbers)
-	if freeCount == 0 {
+	if freeCount == 0 { // add a number
 		r.taskOfSequence = append(r.taskOfSequence, taskID)
 		return int32(len(r.cluster.devices) + len(r.taskOfSequence) - 1)
 	}
@@ -114,6 +114,8 @@ func (r *sequenceRunner) updateEnds(device *device, deviceIndex int32, now int64
 func (r *sequenceRunner) endSequence(deviceIndex, taskID int32, now int64) {
 	device, task := &r.cluster.devices[deviceIndex], &r.registry.tasks[taskID]
 	r.advanceProgress(device, deviceIndex, now)
+
+	// Remove it, and free its batch number. Numbers of sequences follow those of the devices.
 	i := slices.Index(device.runningTasks, taskID)
 	device.runningTasks = slices.Delete(device.runningTasks, i, i+1)
 	device.kvTokens -= task.sequence.kvTokens

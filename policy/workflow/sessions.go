@@ -124,7 +124,7 @@ func (s *stateStore) deviceOfState(task *task) int32 {
 	switch previous := &s.registry.tasks[task.stateSource]; {
 	case s.cluster.options.KeepStates == KeepNone:
 		return -1
-	case previous.progress == taskEnded:
+	case previous.progress == taskEnded: // the state is where it was stored, or moved to; -1 if it was evicted
 		return previous.sessionState.deviceIndex
 	default:
 		return previous.deviceIndex
