@@ -77,6 +77,7 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 		variance = previous.variance + p.groups.problem.Cost(previous.group, queue.Kind).Variance
 	}
 	cost, probe := p.groups.problem.Cost(p.probeGroup, queue.Kind), &p.groups.problem.Groups[p.probeGroup]
+
 	// At the front of an idle instance that holds the network it starts at once.
 	if instance := &p.fleet.instances[queueIndex]; position == 0 && instance.loadedNetwork == probe.Model && len(instance.runningBatches) == 0 {
 		startAt = toSeconds(now)

@@ -226,6 +226,9 @@ func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryA
 // A request that shares the resource with no other one always fits.
 //
 //	earlierNeed <= backlogShare · deviceTimeUntil(deadline - chainQuantile)      for each of these requests
+//
+// earlierNeed is the device time that requests with earlier deadlines need. backlogShare is the part of the time of devices that such a
+// backlog may fill, and chainQuantile the time that a request takes even if nothing delays it, so that it has to begin that long before.
 func (a *admission) delayUntilFit(now int64, resourceIndex, position int, request *request) (delay int64) {
 	resource := &a.resources[resourceIndex]
 	if request.neededTime[resourceIndex] == 0 || resource.neededTime <= 0 {
@@ -245,8 +248,9 @@ func (a *admission) delayUntilFit(now int64, resourceIndex, position int, reques
 		if other.neededTime[resourceIndex] == 0 {
 			continue // it needs nothing of this resource, so it cannot be late because of it
 		}
-		earlierNeed := neededUpTo - other.neededTime[resourceIndex]
+
 		// With each second of delay every live device does one second of the needed work, and adds backlogShare of a second before the deadline.
+		earlierNeed := neededUpTo - other.neededTime[resourceIndex]
 		if excessTime := float64(earlierNeed) - app.backlogShare*float64(a.deviceTimeUntil(now, resource, other.deadline-app.chainQuantile)); earlierNeed > 0 && excessTime > 0 {
 			delay = max(delay, 1, int64(excessTime/((1+app.backlogShare)*float64(max(1, resource.liveDevices)))))
 		}

@@ -172,8 +172,10 @@ func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask
 // placementInBatch returns the placement of a task in a batch that it joins on a device. It begins with the batch.
 // In a language model, whose tasks are independent sequences, it begins when its inputs are there, readyAt in ns.
 func (s *search) placementInBatch(deviceIndex int32, jobTask *jobTask, readyAt int64, batch *jobBatch) placement {
+	// The batch has size+1 tasks with this one. The caller sets the index of the batch, -1 so far.
 	candidate := placement{jobBatchIndex: -1, plannedBatchIndex: -1, start: batch.start, recomputeTime: batch.recomputeTime + jobTask.recomputeHere}
 	if s.tables.isLanguageModel(jobTask.service) {
+		// A sequence recomputes the session state of its own task alone, and its own work factor counts.
 		candidate.start, candidate.recomputeTime = max(batch.start, readyAt), jobTask.recomputeHere
 		candidate.end = candidate.start + s.tables.batchTime(jobTask.service, deviceIndex, batch.size+1, jobTask.workFactor) + candidate.recomputeTime
 	} else {

@@ -244,11 +244,12 @@ func (s *stateStore) evictState(taskID int32, actions *policy.Actions) {
 	s.removeState(taskID)
 }
 
-// stateClass returns the eviction class of the session state of a task, given by its ID; lower classes are evicted first.
+// stateClass returns the eviction class of the session state (KV cache) of a task, given by its ID; lower classes are evicted first.
 // The state is pinned while a task on its device continues it, and needed while it is moved. Otherwise the class follows from Options.KeepStates.
 func (s *stateStore) stateClass(taskID int32) int {
 	state := &s.registry.tasks[taskID].sessionState
 	if state.nextTask >= 0 {
+		// The task that continues it is known.
 		switch successor := &s.registry.tasks[state.nextTask]; {
 		case successor.progress == taskRunning && successor.deviceIndex == state.deviceIndex:
 			return pinnedClass
