@@ -46,8 +46,8 @@ type queueEntry struct {
 type bitSet []uint64
 
 // set adds the number i to the set, or removes it if isMember is false.
-func (s bitSet) set(i int32, marked bool) {
-	if bit := uint64(1) << (i % 64); marked {
+func (s bitSet) set(i int32, isMember bool) {
+	if bit := uint64(1) << (i % 64); isMember {
 		s[i/64] |= bit
 	} else {
 		s[i/64] &^= bit
@@ -57,6 +57,7 @@ func (s bitSet) set(i int32, marked bool) {
 // next returns the smallest number of the set that is at least i. If there is none, it returns -1.
 func (s bitSet) next(i int32) int32 {
 	for wordIndex := i / 64; int(wordIndex) < len(s); wordIndex++ {
+		// In the first word, numbers below i do not count.
 		word := s[wordIndex]
 		if wordIndex == i/64 {
 			word &= ^uint64(0) << (i % 64)
@@ -135,7 +136,7 @@ func (a *Assignment) Refresh() {
 		a.queueOf = append(a.queueOf, -1)
 	}
 
-	// The largest variance bounds the variance that an insertion adds before an entry.
+	// The largest variance bounds the variance that an insertion adds before an entry, up to which linear slacks hold.
 	a.maxVariance = 0
 	for i := range problem.Costs {
 		a.maxVariance = max(a.maxVariance, problem.Costs[i].Variance)
@@ -279,6 +280,8 @@ func (a *Assignment) updateCosts(queueIndex int32, firstPosition int) {
 func (a *Assignment) Insert(groupIndex, queueIndex int32, position int) {
 	order := &a.queues[queueIndex]
 	a.queueOf[groupIndex] = queueIndex
+
+	// Rules that do not use costs (lazyCosts) have those of long queues computed when they are read.
 	if a.lazyCosts && len(order.entries) >= maxExactGroups {
 		order.insertLazily(a.problem, queueIndex, groupIndex, position)
 		return
@@ -297,6 +300,8 @@ func (a *Assignment) Remove(groupIndex int32) {
 	position := a.positionOf(groupIndex)
 	order := &a.queues[queueIndex]
 	a.queueOf[groupIndex] = -1
+
+	// Rules that do not use costs (lazyCosts) have those of long queues computed when they are read.
 	if a.lazyCosts && len(order.entries) > maxExactGroups {
 		order.removeLazily(a.problem, queueIndex, position)
 		return
@@ -344,6 +349,7 @@ func (a *Assignment) cheapestInsertion(groupIndex, queueIndex int32, bound float
 		// The position before entry i keeps the priorities. Its cost is that of the group itself, and of the delay of all behind it.
 		if atEnd || order.entries[i].priority >= group.Priority {
 			a.searchWork++
+			// shift is by how much those behind it start later: its work, and the changes of network to it and from it.
 			setup := queue.changeTime(model, group.Model)
 			shift := setup + cost.Work
 			if !atEnd {
@@ -378,6 +384,7 @@ func (a *Assignment) BestPlace(groupIndex int32) (queueIndex int32, position int
 func bestPositionUntil(assignment *Assignment, groupIndex int32, stopAt float64) (bestQueue int32, bestPosition int, bestIncrease float64) {
 	bestQueue, bestIncrease = -1, math.Inf(1)
 	for queueIndex := range assignment.queues {
+		// A position is returned only if it adds less than the best one so far.
 		if candidatePosition, increase := assignment.cheapestInsertion(groupIndex, int32(queueIndex), bestIncrease); candidatePosition >= 0 {
 			if bestQueue, bestPosition, bestIncrease = int32(queueIndex), candidatePosition, increase; bestIncrease <= stopAt {
 				break

@@ -46,7 +46,7 @@ func newCalibrator(groups *groupTable) calibrator {
 		return calibrator
 	}
 
-	// Everything is as calibrated at first.
+	// Everything is as calibrated at first. There are followers for each network on each kind of device, and two kinds of requests for each model.
 	tables := groups.fleet.tables
 	calibrator.calibrated, calibrator.waitQuantile = slices.Clone(groups.fleet.queueTables.RCT), &WaitQuantile{}
 	calibrator.throughputFollowers, calibrator.paceFollowers = make([]Follower, len(tables.Networks)*len(tables.Kinds)), make([]Follower, len(tables.Networks)*len(tables.Kinds))
@@ -72,7 +72,7 @@ func (c *calibrator) followerIndex(network, kind int32) int {
 // updateRequestWork recomputes the expected work of a request of each kind (workWithPace) from the estimators, after these have changed.
 func (c *calibrator) updateRequestWork() {
 	for kind := range c.workWithPace {
-		for requestKind := range c.workWithPace[kind] {
+		for requestKind := range c.workWithPace[kind] { // Tables.RCT has a row for each kind of request
 			c.workWithPace[kind][requestKind] = c.fleet.queueTables.RCT[requestKind*len(c.workWithPace)+kind].RequestWork()
 		}
 	}
@@ -91,15 +91,12 @@ func (c *calibrator) observeStarts(now time.Duration, actions *policy.Actions, f
 		}
 		request := &c.requests.byNumber[actions.Tasks[action.TaskFirst]]
 		if queueIndex := request.instanceIndex; c.saturatedSpans[queueIndex].isOpen {
-			// There are two kinds of requests for each model: regular, then mega.
-			requestKind := 2 * int(request.model)
-			if c.fleet.isMega(request) {
-				requestKind++
-			}
+			// The forecast learns the pace of the network that the instance holds.
+			kind := requestKind(request.model, c.fleet.isMegaPrompt(request))
 			instance := &c.fleet.instances[queueIndex]
 			deviceKind, forecast := c.fleet.kindOf(instance), &c.startForecasts[queueIndex]
 			forecast.Pace = &c.paceFollowers[c.followerIndex(c.saturatedSpans[queueIndex].network, deviceKind)]
-			forecast.ObserveStart(toSeconds(now), len(instance.runningBatches), requestKind, float64(request.promptTokens), c.workBeforePace[deviceKind][requestKind], c.workWithPace[deviceKind], c.groups.options.Objective.CommonSD)
+			forecast.ObserveStart(toSeconds(now), len(instance.runningBatches), kind, float64(request.promptTokens), c.workBeforePace[deviceKind][kind], c.workWithPace[deviceKind], c.groups.options.Objective.CommonSD)
 		}
 	}
 }
@@ -110,7 +107,8 @@ func (c *calibrator) observeStarts(now time.Duration, actions *policy.Actions, f
 func (c *calibrator) observeTokens(queueIndex, requestNumber, tokens int32) {
 	request := &c.requests.byNumber[requestNumber]
 	if c.enabled && c.saturatedSpans[queueIndex].isOpen && tokens > request.producedTokens {
-		estimator := &c.calibrated[c.fleet.estimatorIndex(request.model, c.fleet.isMega(request), c.fleet.kindOf(&c.fleet.instances[queueIndex]))]
+		// The plan's estimator, because followers learn how much the times differ from it.
+		estimator := &c.calibrated[c.fleet.estimatorIndex(request.model, c.fleet.isMegaPrompt(request), c.fleet.kindOf(&c.fleet.instances[queueIndex]))]
 		work := estimator.Beta * float64(tokens-request.producedTokens)
 		if request.producedTokens == 0 {
 			work += estimator.Alpha * float64(request.promptTokens)
@@ -128,7 +126,7 @@ func (c *calibrator) observeAnswer(queueIndex, requestNumber, tokens int32) {
 		return
 	}
 	c.observeTokens(queueIndex, requestNumber, tokens)
-	if request := &c.requests.byNumber[requestNumber]; !c.fleet.isMega(request) {
+	if request := &c.requests.byNumber[requestNumber]; !c.fleet.isMegaPrompt(request) {
 		c.lengthFollowers[request.model].AddAnswer(float64(request.promptTokens), float64(tokens))
 	}
 }
@@ -143,6 +141,7 @@ func (c *calibrator) observeLoad(now time.Duration, queueIndex int32) {
 	instance, span := &c.fleet.instances[queueIndex], &c.saturatedSpans[queueIndex]
 	saturated := c.isSaturated(instance, queueIndex)
 	if span.isOpen && (!saturated || span.network != instance.loadedNetwork) {
+		// Give what was measured to the followers. Forecasts of starts are dropped, because they hold for a saturated instance only.
 		c.countWork(now, queueIndex)
 		c.startForecasts[queueIndex].Reset()
 		span.isOpen = false
@@ -193,9 +192,9 @@ func (c *calibrator) updateEstimators(now time.Duration) {
 	// Combine throughput, lengths and pace.
 	anyChanged := false
 	for model := range c.fleet.tables.Models {
-		for _, isMega := range [2]bool{false, true} {
+		for _, isMegaPrompt := range [2]bool{false, true} {
 			for kind := range c.fleet.tables.Kinds {
-				anyChanged = c.updateEstimator(int32(model), isMega, int32(kind)) || anyChanged
+				anyChanged = c.updateEstimator(int32(model), isMegaPrompt, int32(kind)) || anyChanged
 			}
 		}
 	}
@@ -221,14 +220,16 @@ func (c *calibrator) updateEstimators(now time.Duration) {
 // updateEstimator corrects the estimator of a served model on a kind of device, for regular requests or mega prompts (many times longer):
 // it is that of the plan, corrected by the observed throughput, lengths and pace (the time between starts over the expected one).
 // It reports whether the estimator in use changed; small changes are passed over. workBeforePace keeps the expected work without the pace,
-// because the pace is measured against it.
-func (c *calibrator) updateEstimator(model int32, isMega bool, kind int32) (changed bool) {
-	index, follower := c.fleet.estimatorIndex(model, isMega, kind), c.followerIndex(c.fleet.networkOf(model), kind)
+// because the pace is measured against it. Mega prompts are no samples of lengths, so these do not correct their estimator.
+func (c *calibrator) updateEstimator(model int32, isMegaPrompt bool, kind int32) (changed bool) {
+	index, follower := c.fleet.estimatorIndex(model, isMegaPrompt, kind), c.followerIndex(c.fleet.networkOf(model), kind)
 	estimator := c.throughputFollowers[follower].Adjust(c.calibrated[index])
-	if !isMega {
+	if !isMegaPrompt {
 		estimator = c.lengthFollowers[model].Adjust(estimator)
 	}
-	c.workBeforePace[kind][index/len(c.fleet.tables.Kinds)] = estimator.RequestWork()
+
+	// The pace is measured against the work without it, so that is kept.
+	c.workBeforePace[kind][requestKind(model, isMegaPrompt)] = estimator.RequestWork()
 	estimator = c.paceFollowers[follower].WithPace(estimator)
 
 	// Small changes are not worth new costs of all groups.

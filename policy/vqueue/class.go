@@ -39,6 +39,8 @@ func newSLOClass(model *policy.Model, estimator *RCT) sloClass {
 	case formats.FigureTPOT:
 		class.milestone, class.dueAfter = atStart, defaultStartLimit
 	}
+
+	// Both milestones are compared by the latest start that they allow.
 	milestoneTime, _ := estimator.timeToMilestone(class.milestone)
 	if latest := toSeconds(max(model.SLO, class.dueAfter)) - milestoneTime; model.WaitSLO > 0 && toSeconds(model.WaitSLO) < latest {
 		class.milestone, class.dueAfter = atStart, model.WaitSLO
@@ -51,7 +53,7 @@ func newSLOClass(model *policy.Model, estimator *RCT) sloClass {
 func newSLOClasses(planTables *policy.Tables, queueTables *Tables) []sloClass {
 	classes := make([]sloClass, len(planTables.Models))
 	for model := range classes {
-		estimator := &RCT{}
+		estimator := &RCT{} // all times are 0 if no kind has one
 		for kind := range planTables.Kinds {
 			if candidate := queueTables.Estimator(len(planTables.Kinds), int32(model), false, int32(kind)); candidate.Batch > 0 {
 				estimator = candidate

@@ -49,7 +49,7 @@ func (a point) squaredDistance(other point) float64 {
 // clusterCentre is a cluster: its centre, and the properties that all its requests share.
 type clusterCentre struct {
 	model, priority int32
-	isMega          bool // its requests are mega prompts, many times longer than the median of the model
+	isMegaPrompt    bool // its requests are mega prompts, many times longer than the median of the model
 	position        point
 }
 
@@ -87,10 +87,12 @@ func NewClusters(sample []RequestFeatures, models int, options ClusterOptions, r
 		}
 		byModel[model] = append(byModel[model], int32(i))
 	}
+
+	// Add the clusters of each model. firstCentre gets one more entry, so that the centres of a model end where those of the next begin.
 	clusters := &Clusters{megaTokens: make([]float64, models)}
 	for model, members := range byModel {
 		clusters.firstCentre = append(clusters.firstCentre, int32(len(clusters.centres)))
-		clusters.megaTokens[model] = math.Inf(1)
+		clusters.megaTokens[model] = math.Inf(1) // a model without requests has no mega prompts
 		if len(members) > 0 {
 			clusters.addModel(sample, members, options, rng)
 		}
@@ -103,7 +105,7 @@ func NewClusters(sample []RequestFeatures, models int, options ClusterOptions, r
 // They are divided by priority and by whether they are mega prompts (many times longer than the median of the model), and each part is
 // clustered by k-means.
 func (c *Clusters) addModel(sample []RequestFeatures, members []int32, options ClusterOptions, rng *rand.Rand) {
-	// Find the size of a mega prompt.
+	// Find the size of a mega prompt: MegaFactor times the median, but at least MegaFactor tokens.
 	tokens := make([]float64, len(members))
 	for memberIndex, requestIndex := range members {
 		tokens[memberIndex] = sample[requestIndex].Prompt + sample[requestIndex].Output
@@ -111,9 +113,9 @@ func (c *Clusters) addModel(sample []RequestFeatures, members []int32, options C
 	slices.Sort(tokens)
 	c.megaTokens[sample[members[0]].Model] = options.MegaFactor * max(tokens[len(tokens)/2], 1)
 
-	// Form clusters of each run of members with the same priority and size class.
+	// Form clusters of each run of members with the same priority and size class (mega prompts or not).
 	compareKinds := func(indexA, indexB int32) int {
-		return cmp.Or(cmp.Compare(sample[indexA].Priority, sample[indexB].Priority), cmp.Compare(c.megaAsInt(&sample[indexA]), c.megaAsInt(&sample[indexB])))
+		return cmp.Or(cmp.Compare(sample[indexA].Priority, sample[indexB].Priority), cmp.Compare(c.megaRank(&sample[indexA]), c.megaRank(&sample[indexB])))
 	}
 	slices.SortStableFunc(members, compareKinds)
 	for len(members) > 0 {
@@ -126,25 +128,26 @@ func (c *Clusters) addModel(sample []RequestFeatures, members []int32, options C
 	}
 }
 
-// isMega reports whether a request is a mega prompt, many times longer than the median of its model.
-func (c *Clusters) isMega(request *RequestFeatures) bool {
+// isMegaPrompt reports whether a request is a mega prompt, many times longer than the median of its model.
+func (c *Clusters) isMegaPrompt(request *RequestFeatures) bool {
 	return request.Prompt+request.Output >= c.megaTokens[request.Model]
 }
 
-// megaAsInt returns 1 for a mega prompt (a request many times longer than the median of its model), else 0, for sorting.
-func (c *Clusters) megaAsInt(request *RequestFeatures) int {
-	if c.isMega(request) {
+// megaRank returns 1 for a mega prompt (a request many times longer than the median of its model), else 0, for sorting.
+func (c *Clusters) megaRank(request *RequestFeatures) int {
+	if c.isMegaPrompt(request) {
 		return 1
 	}
 	return 0
 }
 
-// addClusters adds clusters of the requests of a sample that members names by index and that share model, priority and size class: the
-// smallest number of clusters with a spread below spreadGoal, and at most maxClusters.
+// addClusters adds clusters of the requests of a sample that members names by index and that share model, priority and size class (all are
+// mega prompts, many times longer than the median, or none is): the smallest number of clusters whose spread, the mean squared distance of
+// requests to their centre, is below spreadGoal, and at most maxClusters. It is called once for each of these parts of the sample.
 func (c *Clusters) addClusters(sample []RequestFeatures, members []int32, maxClusters int, rng *rand.Rand) {
 	points := make([]point, len(members))
-	for clusterCount, requestIndex := range members {
-		points[clusterCount] = pointOf(&sample[requestIndex])
+	for memberIndex, requestIndex := range members {
+		points[memberIndex] = pointOf(&sample[requestIndex])
 	}
 
 	// Raise the number of clusters until their spread is small.
@@ -156,20 +159,28 @@ func (c *Clusters) addClusters(sample []RequestFeatures, members []int32, maxClu
 			break
 		}
 	}
+
+	// Sort the centres, so that their numbers do not depend on the random start. All members share what the first one has.
 	slices.SortFunc(centres, func(centreA, centreB point) int { return slices.Compare(centreA[:], centreB[:]) })
 	firstRequest := &sample[members[0]]
 	for _, centre := range centres {
-		c.centres = append(c.centres, clusterCentre{firstRequest.Model, firstRequest.Priority, c.isMega(firstRequest), centre})
+		c.centres = append(c.centres, clusterCentre{firstRequest.Model, firstRequest.Priority, c.isMegaPrompt(firstRequest), centre})
 	}
 }
 
+// k-means ends when a round improves the mean squared distance by less than minKMeansGain. maxKMeansRounds is many more than it usually takes.
+const (
+	minKMeansGain   = 1e-9
+	maxKMeansRounds = 50
+)
+
 // kMeans returns clusterCount centres of points by k-means++ (Arthur and Vassilvitskii, 2007), and the mean squared distance of the points
-// to them. It ends when a round improves the distance by less than 1e-9, or after 50 rounds, which is many more than it usually takes.
+// to them. It ends when a round improves the distance by less than minKMeansGain, or after maxKMeansRounds.
 func kMeans(points []point, clusterCount int, rng *rand.Rand) ([]point, float64) {
 	centres, meanDistance := chooseCentres(points, clusterCount, rng), math.Inf(1)
-	for range 50 {
+	for range maxKMeansRounds {
 		distance := moveCentres(points, centres)
-		if meanDistance-distance < 1e-9 {
+		if meanDistance-distance < minKMeansGain {
 			return centres, distance
 		}
 		meanDistance = distance
@@ -193,7 +204,7 @@ func chooseCentres(points []point, clusterCount int, rng *rand.Rand) []point {
 			sum += nearestDistances[i]
 		}
 		if sum == 0 {
-			break
+			break // every point is a centre already
 		}
 
 		// Draw the next centre in proportion to these.
@@ -212,8 +223,8 @@ func chooseCentres(points []point, clusterCount int, rng *rand.Rand) []point {
 // moveCentres moves each centre to the mean of the points that are nearest to it.
 // It returns the mean squared distance of the points to the centres before the move.
 func moveCentres(points, centres []point) float64 {
-	sums, counts, sumDistance := make([]point, len(centres)), make([]float64, len(centres)), 0.0
 	// Sum up the points by their nearest centre.
+	sums, counts, sumDistance := make([]point, len(centres)), make([]float64, len(centres)), 0.0
 	for pointIndex := range points {
 		nearestCentre, distance := nearestOf(centres, points[pointIndex])
 		sumDistance += distance
@@ -245,21 +256,28 @@ func nearestOf(centres []point, target point) (nearest int, distance float64) {
 	return nearest, distance
 }
 
+// Distances that count for a cluster of another priority, and of another size class.
+const (
+	priorityMismatch = 1e6
+	sizeMismatch     = 1e3
+)
+
 // ClusterOf returns the cluster to which a request belongs: the nearest of its model.
 // A cluster of the same priority is preferred, then one of the same size class (mega prompt or not).
-// If the sample had no requests of the model, it returns -1. Distances of features are far below 1e3, so that the added 1e3 and 1e6 rank
-// the size class and the priority above all distances.
+// If the sample had no requests of the model, it returns -1. Distances of features are far below 1e3, so that the added sizeMismatch and
+// priorityMismatch rank the size class and the priority above all distances.
 func (c *Clusters) ClusterOf(request *RequestFeatures) int32 {
+	// The centres of a model stand together in the list: firstCentre is by model.
 	nearest, leastDistance := int32(-1), math.Inf(1)
-	isMega, position := c.isMega(request), pointOf(request)
+	isMegaPrompt, position := c.isMegaPrompt(request), pointOf(request)
 	for cluster := c.firstCentre[request.Model]; cluster < c.firstCentre[request.Model+1]; cluster++ {
 		centre := &c.centres[cluster]
 		distance := centre.position.squaredDistance(position)
 		if centre.priority != request.Priority {
-			distance += 1e6
+			distance += priorityMismatch
 		}
-		if centre.isMega != isMega {
-			distance += 1e3
+		if centre.isMegaPrompt != isMegaPrompt {
+			distance += sizeMismatch
 		}
 		if distance < leastDistance {
 			nearest, leastDistance = cluster, distance
@@ -269,7 +287,7 @@ func (c *Clusters) ClusterOf(request *RequestFeatures) int32 {
 }
 
 // IsMega reports whether a cluster consists of mega prompts, requests many times longer than the median of their model.
-func (c *Clusters) IsMega(cluster int32) bool { return c.centres[cluster].isMega }
+func (c *Clusters) IsMega(cluster int32) bool { return c.centres[cluster].isMegaPrompt }
 
 // MemberOrder is the order of a group's members.
 type MemberOrder uint8
@@ -305,7 +323,7 @@ func (c *Clusters) FormGroups(requests []RequestFeatures, memberOrder MemberOrde
 			return cmp.Compare(requests[indexA].ArrivedAt, requests[indexB].ArrivedAt)
 		})
 
-		// Cut it into pieces of equal size.
+		// Cut it into pieces whose sizes differ by at most one.
 		maxMembers := max(limit(c.centres[cluster].model), 1)
 		pieces := (len(members) + maxMembers - 1) / maxMembers
 		for index := range pieces {

@@ -27,23 +27,26 @@ type evictor struct {
 // evictForHead evicts the running request with the latest deadline from an instance's full batch, if the request to serve next (head) is
 // urgent. Nothing is evicted if the head still has much time, is hopelessly late, or could not run anyway because its class is at its cap.
 // The evicted request's deadline must be later than the head's by minDeadlineGap and leave time to run again.
+// It is called when the instance cannot take the head.
 func (e *evictor) evictForHead(now time.Duration, instance *instance, head *request, actions *policy.Actions) {
 	if !e.fleet.operations.evict.enabled {
 		return
 	}
-	headResidence, headLeadTime, rank := e.fleet.residence(instance, head.model), e.fleet.leadTime(instance, head.model), e.fleet.classes[head.model].priority
+	headResidence, headLeadTime, headPriority := e.fleet.residence(instance, head.model), e.fleet.leadTime(instance, head.model), e.fleet.classes[head.model].priority
 
-	// The head must be urgent, and not hopelessly late.
+	// The head must be urgent, and not hopelessly late. slack is how long it could still wait before it starts; its residence is the time
+	// from its start to its answer, its lead time that to the point to which its SLO applies.
 	slack := head.deadline - now - headLeadTime
 	if slack > maxHeadSlack || float64(slack) < -maxHeadLateness*float64(headResidence) || e.fleet.atCap(instance, head.model) {
 		return
 	}
 
-	// Find the request with the latest deadline that is not more important than the head.
+	// Find the batch of the request with the latest deadline that is not more important than the head (a smaller priority number is more
+	// important). -1 means that none has a deadline late enough.
 	victim, latest := int32(-1), max(head.deadline+minDeadlineGap, now+minVictimResidences*headResidence)
 	for _, batchNumber := range instance.runningBatches {
 		request := &e.requests.byNumber[e.requests.requestOfBatch[batchNumber]]
-		if due := e.effectiveDeadline(request); request.isOpen && request.evictionCount < maxEvictions && e.fleet.classes[request.model].priority >= rank && due > latest {
+		if due := e.effectiveDeadline(request); request.isOpen && request.evictionCount < maxEvictions && e.fleet.classes[request.model].priority >= headPriority && due > latest {
 			victim, latest = batchNumber, due
 		}
 	}
@@ -114,7 +117,8 @@ func (e *evictor) requestsDelayedByEviction(instance *instance, now, returnsAt t
 // requestsSavedByEviction returns how many requests of a group the eviction of a batch would save: those that are in time if the first one
 // reaches its milestone at firstDone, but late if that is drainTime later, when the batch has run out by itself.
 func (e *evictor) requestsSavedByEviction(instance *instance, group *groupMembers, firstDone, drainTime time.Duration) int {
-	estimator := e.fleet.estimatorOn(instance, group.model, group.isMega)
+	estimator := e.fleet.estimatorOn(instance, group.model, group.isMegaPrompt)
+	// Members start one after the other, so each waits for the work of those before it.
 	workEach, _ := estimator.Work(1)
 	savedCount := 0
 	for requestNumber, earlierMembers := group.firstRequest, 0; requestNumber >= 0; requestNumber, earlierMembers = e.requests.byNumber[requestNumber].nextInGroup, earlierMembers+1 {

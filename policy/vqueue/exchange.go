@@ -24,7 +24,7 @@ func (s *Search) exchangePieces(heat float64) {
 		s.swapPieces(queueA, queueB)
 	}
 	if len(s.savedQueues) == 0 {
-		return
+		return // the pieces cannot change places, so nothing was changed
 	}
 
 	// Orders that break the priorities are never accepted.
@@ -63,7 +63,7 @@ func (s *Search) swapPieces(queueA, queueB int32) {
 		return
 	}
 
-	// Join the pieces from copies of both queues.
+	// Join the pieces from copies of both queues, which are the last two that were saved.
 	s.saveQueue(queueA)
 	s.saveQueue(queueB)
 	oldEntriesA, oldEntriesB := s.savedOrders[len(s.savedQueues)-2].entries, s.savedOrders[len(s.savedQueues)-1].entries
@@ -93,7 +93,7 @@ func (s *Search) movePiece(queueIndex int32) {
 		return
 	}
 
-	// Rebuild the queue: the entries that stay, with the piece before number insertPosition of them.
+	// Rebuild the queue from its copy, the last one saved: the entries that stay, with the piece before number insertPosition of them.
 	s.saveQueue(queueIndex)
 	oldEntries := s.savedOrders[len(s.savedQueues)-1].entries
 	entries = entries[:0]

@@ -30,6 +30,8 @@ func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline
 	if p.groups.options.Rule == VirtualQueues {
 		p.placer.estimateStart(&expectation, now, model, prompt, client, deadline)
 	}
+
+	// A client of a full queue may try again once a request is answered, and one of a request that is likely late when that would be in time.
 	switch {
 	case p.groups.options.QueueLimit > 0 && expectation.WaitingRequests >= p.groups.options.QueueLimit:
 		expectation.RefusalReason, expectation.RetryAfter = policy.ReasonQueueFull, p.placer.timePerRequest(model)
@@ -41,24 +43,25 @@ func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline
 
 // estimateStart estimates when a request would start at the position of the queue where it would join, and sets the times of the
 // expectation and the probability that it is late. The request is not added: the probe group, which is in no queue, stands for it and is
-// restored afterwards.
+// restored afterwards. It is called when a client asks what a request would get, before it sends one.
 func (p *placer) estimateStart(expectation *Expectation, now time.Duration, model, prompt, client int32, deadline time.Duration) {
-	// The probe group is used for the estimate, and restored afterwards.
+	// Save what the estimate changes, and restore it afterwards: the probe group with its costs, and the count of the positions looked at, by
+	// which searches are limited.
 	group, costs := p.groups.problem.Groups[p.probeGroup], make([]Cost, p.groups.problem.Kinds)
 	for kind := range costs {
 		costs[kind] = *p.groups.problem.Cost(p.probeGroup, int32(kind))
 	}
-	work := p.groups.assignment.searchWork
+	searchWork := p.groups.assignment.searchWork
 	defer func() {
-		p.groups.problem.Groups[p.probeGroup], p.groups.assignment.searchWork = group, work
+		p.groups.problem.Groups[p.probeGroup], p.groups.assignment.searchWork = group, searchWork
 		for kind := range costs {
 			*p.groups.problem.Cost(p.probeGroup, int32(kind)) = costs[kind]
 		}
 	}()
 
-	// Find the queue and position.
+	// Find the queue and position. Mega prompts (many times longer than others) have estimators of their own.
 	request := request{model: model, promptTokens: prompt, deadline: deadline}
-	p.setProbe(&request, p.fleet.isMega(&request))
+	p.setProbe(&request, p.fleet.isMegaPrompt(&request))
 	queueIndex, position := p.cheapestProbePosition()
 	if queueIndex < 0 { // no instance that is up can serve it
 		expectation.LateProbability, expectation.AnsweredAt = 1, now+unplacedLateness*time.Second
@@ -74,27 +77,30 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 		variance = previous.variance + p.groups.problem.Cost(previous.group, queue.Kind).Variance
 	}
 	cost, probe := p.groups.problem.Cost(p.probeGroup, queue.Kind), &p.groups.problem.Groups[p.probeGroup]
+
+	// At the front of an idle instance that holds the network it starts at once.
 	if instance := &p.fleet.instances[queueIndex]; position == 0 && instance.loadedNetwork == probe.Model && len(instance.runningBatches) == 0 {
 		startAt = toSeconds(now)
 	}
 	startAt += queue.changeTime(lastModel, probe.Model)
 
-	// If clients take turns, the others of its class do not all go before.
-	if byTurns, inOrder := p.requests.turns.countBefore(model, client); byTurns < inOrder {
-		// The others of its class go before only when it is their turn.
-		startAt = min(startAt, max(queue.Start, toSeconds(now))+queue.changeTime(queue.Model, probe.Model)+float64(byTurns)*cost.Work)
+	// If clients take turns, fewer requests of its class are ahead of it than by the order of arrival. Then it starts no later than behind
+	// the work of these.
+	if aheadByTurns, aheadByArrival := p.requests.turns.countAhead(model, client); aheadByTurns < aheadByArrival {
+		startAt = min(startAt, max(queue.Start, toSeconds(now))+queue.changeTime(queue.Model, probe.Model)+float64(aheadByTurns)*cost.Work)
 	}
 
-	// Compute the time of its milestone, and the probability to reach it late.
+	// Compute the time of its milestone, the point to which its SLO applies, and the probability to reach that late. The time is normal, with
+	// the variances of the work ahead, of the time from its start to the milestone, and of the error of the throughput, which all work shares.
 	expectation.StartsAt, expectation.AnsweredAt = fromSeconds(startAt), fromSeconds(startAt+cost.Residence)
-	sd := math.Sqrt(variance + cost.ResidenceVar + p.groups.problem.commonVariance(startAt) + 1e-9)
+	sd := math.Sqrt(variance + cost.ResidenceVar + p.groups.problem.commonVariance(startAt) + minVariance)
 	expectation.LateProbability = stoch.Phi((startAt + cost.Residence - toSeconds(deadline)) / sd)
 }
 
 // timePerRequest returns the mean time between two answers of a model if all instances that are up serve it together.
 // A refused request may be sent again after it. If no instance serves the model, it returns 0.
 func (p *placer) timePerRequest(model int32) time.Duration {
-	rate := 0.0
+	rate := 0.0 // requests per second
 	for i := range p.fleet.instances {
 		instance := &p.fleet.instances[i]
 		if estimator := p.fleet.estimatorOn(instance, model, false); instance.isUp() && estimator.Batch > 0 {

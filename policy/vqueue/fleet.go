@@ -13,7 +13,7 @@ type instanceFleet struct {
 	tables      *policy.Tables // tables of the plan
 	queueTables *Tables        // this package's tables of the plan
 	classes     []sloClass     // by served model
-	operations  lsoSet
+	operations  servingOperations
 	instances   []instance
 	instanceOf  []int32 // by device of the plan: the index of its instance; -1 if it has none
 }
@@ -37,18 +37,19 @@ type instance struct {
 	kvTokens int64
 }
 
-// newInstanceFleet returns the instances of a plan, each with its resident network. ops are the serving operations that the options allow.
+// newInstanceFleet returns the instances of a plan, each with its resident network. operations are the serving operations that the options allow.
 // Until a server reports its own limits of memory and of requests at once, those of the plan apply.
-func newInstanceFleet(planTables *policy.Tables, queueTables *Tables, ops lsoSet) *instanceFleet {
-	fleet := &instanceFleet{tables: planTables, queueTables: queueTables, classes: newSLOClasses(planTables, queueTables), operations: ops, instanceOf: make([]int32, len(planTables.Devices))}
+func newInstanceFleet(planTables *policy.Tables, queueTables *Tables, operations servingOperations) *instanceFleet {
+	fleet := &instanceFleet{tables: planTables, queueTables: queueTables, classes: newSLOClasses(planTables, queueTables), operations: operations, instanceOf: make([]int32, len(planTables.Devices))}
 	for device := range planTables.Devices {
 		fleet.instanceOf[device] = -1
 		tableIndex := planTables.InstanceOf(int32(device))
 		if tableIndex < 0 {
-			continue
+			continue // the plan has no instance on this device
 		}
 		fleet.instanceOf[device] = int32(len(fleet.instances))
 		newInstance := instance{device: int32(device), loadedNetwork: -1, loadingNetwork: -1, runningByModel: make([]int32, len(planTables.Models)), maxSequences: int64(planTables.Instances[tableIndex].MaxSequences), kvTokens: planTables.Instances[tableIndex].KVTokens}
+		// An instance holds one network at a time, so the plan lists at most one that is loaded at the start.
 		if residentNetworks := planTables.Resident[device]; len(residentNetworks) > 0 {
 			newInstance.loadedNetwork = residentNetworks[0]
 		}
@@ -82,18 +83,18 @@ func (f *instanceFleet) kindOf(instance *instance) int32 {
 
 // estimatorIndex returns the index in Tables.RCT of the estimator of a served model, for regular requests or mega prompts (many times
 // longer), on a kind of device.
-func (f *instanceFleet) estimatorIndex(model int32, isMega bool, kind int32) int {
-	return estimatorIndex(len(f.tables.Kinds), model, isMega, kind)
+func (f *instanceFleet) estimatorIndex(model int32, isMegaPrompt bool, kind int32) int {
+	return estimatorIndex(len(f.tables.Kinds), model, isMegaPrompt, kind)
 }
 
-// isMega reports whether a request is a mega prompt: its prompt has at least as many tokens as the plan's limit for its model says.
-func (f *instanceFleet) isMega(request *request) bool {
+// isMegaPrompt reports whether a request is a mega prompt: its prompt has at least as many tokens as the plan's limit for its model says.
+func (f *instanceFleet) isMegaPrompt(request *request) bool {
 	return f.queueTables.MegaTokens[request.model] > 0 && request.promptTokens >= f.queueTables.MegaTokens[request.model]
 }
 
 // estimatorOn returns the estimator of completion times of a served model on an instance, for regular requests or mega prompts (many times longer).
-func (f *instanceFleet) estimatorOn(instance *instance, model int32, isMega bool) *RCT {
-	return f.queueTables.Estimator(len(f.tables.Kinds), model, isMega, f.kindOf(instance))
+func (f *instanceFleet) estimatorOn(instance *instance, model int32, isMegaPrompt bool) *RCT {
+	return f.queueTables.Estimator(len(f.tables.Kinds), model, isMegaPrompt, f.kindOf(instance))
 }
 
 // isAllowed reports whether the plan lets an instance serve a network. The lists of devices are sorted. Without lists it may serve any.
@@ -118,7 +119,8 @@ func (f *instanceFleet) servesModel(instance *instance, model int32) bool {
 // kvNeed returns the tokens of KV memory that are reserved for a request while it runs: its prompt and the mean answer of its model, or its
 // own limit of the answer if that is less.
 func (f *instanceFleet) kvNeed(request *request) int64 {
-	answerTokens := int32(f.queueTables.RCT[2*int(request.model)*len(f.tables.Kinds)].OutputMean)
+	// The mean answer is that of the estimator on the first kind of device.
+	answerTokens := int32(f.queueTables.Estimator(len(f.tables.Kinds), request.model, false, 0).OutputMean)
 	if request.maxTokens > 0 {
 		answerTokens = min(answerTokens, request.maxTokens)
 	}
@@ -133,6 +135,7 @@ func (f *instanceFleet) maxRunning(instance *instance, model int32) int64 {
 		return maxCount
 	}
 	for otherModel, runningCount := range instance.runningByModel {
+		// 0 is no limit. The new request counts as one that runs.
 		if modelLimit := f.queueTables.MaxSequences[otherModel*len(f.tables.Kinds)+int(f.kindOf(instance))]; modelLimit > 0 && (runningCount > 0 || otherModel == int(model)) {
 			maxCount = min(maxCount, int64(modelLimit))
 		}
@@ -173,6 +176,8 @@ func (f *instanceFleet) canTakeRequest(instance *instance, request *request) boo
 	case instance.refusalBatchCount > 0 && runningCount >= int64(instance.refusalBatchCount):
 		return false
 	}
+
+	// Without a figure of the KV memory (0) only the number of requests is limited.
 	_, kvTokens := f.capacity(instance, f.networkOf(request.model))
 	return runningCount < maxCount && (kvTokens == 0 || instance.reservedKVTokens+f.kvNeed(request) <= kvTokens)
 }
@@ -203,6 +208,7 @@ func (f *instanceFleet) leadTime(instance *instance, model int32) time.Duration 
 
 // changeTime returns how long an instance takes to load a network and, later, to unload it. A change of networks includes one load and one unload.
 func (f *instanceFleet) changeTime(instance *instance, network int32) time.Duration {
+	// Load times are by kind of device, and by tier: from host memory, or from storage without warm starts.
 	duration, load := time.Duration(0), f.tables.Networks[network].LoadTimes
 	if server := f.tables.Instances[f.tables.InstanceOf(instance.device)].Server; server != nil {
 		duration = server.Costs[network].UnloadTime

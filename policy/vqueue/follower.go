@@ -35,7 +35,7 @@ func (f *Follower) AddWork(elapsed, predictedWork float64) {
 	if !(predictedWork > 0) || !(elapsed >= 0) || math.IsInf(elapsed+predictedWork, 1) {
 		return
 	}
-	decay := math.Exp2(-predictedWork / f.halfLife())
+	decay := math.Exp2(-predictedWork / f.halfLife()) // weight of the earlier measurements
 	relativeError := elapsed/predictedWork - f.Slowdown()
 	f.totalPredicted += predictedWork
 	f.elapsed, f.predictedWork = f.elapsed*decay+elapsed, f.predictedWork*decay+predictedWork
@@ -84,10 +84,11 @@ const priorBatches = 4
 // blend returns the mean and variance of the samples combined with those of the calibration.
 // The calibration counts as some batches of samples at first, and less with each sample. batch is the number of requests that run at once.
 func (l *tokenMoments) blend(mean, variance, batch float64) (m, v float64) {
+	// prior is the number of samples as which the calibration counts, and sampleWeight the share of the real ones.
 	prior := priorBatches * batch * math.Exp2(-l.samples/batch)
-	ownWeight := l.weight / (l.weight + prior)
-	m = mean + ownWeight*(l.mean-mean)
-	return m, max((1-ownWeight)*(variance+mean*mean)+ownWeight*l.meanSquare-m*m, 0)
+	sampleWeight := l.weight / (l.weight + prior)
+	m = mean + sampleWeight*(l.mean-mean)
+	return m, max((1-sampleWeight)*(variance+mean*mean)+sampleWeight*l.meanSquare-m*m, 0)
 }
 
 // Adjust returns the calibrated estimator corrected by what was observed: its times are multiplied by the slowdown (measured time over

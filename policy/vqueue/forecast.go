@@ -34,6 +34,7 @@ func (c *WaitQuantile) Observe(deviation, width float64) {
 	switch {
 	case math.IsNaN(deviation):
 		return
+	// The steps balance if the share coverageGoal of the deviations is below the width.
 	case deviation > width:
 		c.offset += widthStep * coverageGoal
 	default:
@@ -98,7 +99,7 @@ func (f *Forecast) Reset() {
 // expected work of the request before it is corrected by the pace. requestWorks has the corrected work of all kinds, which a forecast that
 // begins now keeps. commonSD is the relative error of the throughput, which all work shares.
 func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, prompt float64, workBeforePace RequestWork, requestWorks []RequestWork, commonSD float64) {
-	// Skip the first batch.
+	// Skip the first batch, whose requests start at once.
 	if f.starts++; f.starts <= concurrentRequests {
 		return
 	}
@@ -115,7 +116,8 @@ func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, promp
 		if pending.work >= pending.judgeAfter {
 			depth := forecastDepths[i/forecastsPerDepth]
 			if pending.judgeAfter > 0 {
-				f.Quantile.Observe((now-pending.startedAt-pending.work)/math.Sqrt(pending.variance+commonSD*commonSD*pending.work*pending.work+1e-9), pending.width)
+				// It is due. Its error is the time that passed beyond the work, in standard deviations of that.
+				f.Quantile.Observe((now-pending.startedAt-pending.work)/math.Sqrt(pending.variance+commonSD*commonSD*pending.work*pending.work+minVariance), pending.width)
 			} else {
 				// The first forecasts of a depth are staggered, so that they are not all judged at once.
 				depth *= float64(1+i%forecastsPerDepth) / forecastsPerDepth

@@ -14,7 +14,7 @@ type groupTable struct {
 
 	members         []groupMembers // by group
 	freeGroups      []int32        // indexes of unused groups
-	openGroups      []int32        // groups that still take members; -1 where there is none; see openGroupIndex
+	openGroups      []int32        // groups that still take members; -1 where there is none; see openGroupSlot
 	problem         Problem
 	assignment      *Assignment // order of the groups in the queues
 	joinCount       int64       // number of requests that have joined groups
@@ -28,11 +28,11 @@ type groupMembers struct {
 	inUse                     bool  // the entry is a group, not a free one
 	generation                int32 // counts the uses of the entry, so that an old result is not taken for the present group
 	model                     int32 // served model
-	isMega                    bool  // its requests are mega prompts, many times longer than others
+	isMegaPrompt              bool  // its requests are mega prompts, many times longer than others
 	firstRequest, lastRequest int32 // numbers of the requests at both ends; -1 if it is empty
 	size                      int32 // number of requests
 	promptTokens              int64 // tokens of all prompts
-	openIndex                 int32 // index in groupTable.openGroups while the group takes members, else -1
+	openSlot                  int32 // index in groupTable.openGroups while the group takes members, else -1
 }
 
 // newGroupTable returns a table without groups, with an empty queue for each instance, when a policy starts.
@@ -45,7 +45,7 @@ func newGroupTable(fleet *instanceFleet, opt Options) *groupTable {
 		instance := &fleet.instances[i]
 		groups.problem.Queues = append(groups.problem.Queues, Queue{Kind: fleet.kindOf(instance), Setup: make([]float64, len(fleet.tables.Networks)), ClosedClasses: fleet.queueTables.closedModels(instance.device, len(fleet.tables.Models))})
 	}
-	openCount := 2 * len(fleet.tables.Models)
+	openCount := 2 * len(fleet.tables.Models) // slots for regular requests and for mega prompts of each model
 	if !opt.OneOpenGroup {
 		openCount *= len(fleet.instances)
 	}
@@ -58,7 +58,7 @@ func newGroupTable(fleet *instanceFleet, opt Options) *groupTable {
 // takeGroup returns the index of an empty group of a served model, for regular requests or mega prompts: an entry that was freed, or a new
 // one at the end of all arrays. A reused entry gets a new generation, so that the result of a search that began earlier does not take it
 // for the old group.
-func (t *groupTable) takeGroup(model int32, isMega bool) int32 {
+func (t *groupTable) takeGroup(model int32, isMegaPrompt bool) int32 {
 	// Take a free entry, or add one to every list by group.
 	var groupIndex int32
 	if freeCount := len(t.freeGroups); freeCount > 0 {
@@ -74,7 +74,7 @@ func (t *groupTable) takeGroup(model int32, isMega bool) int32 {
 		t.assignment.queueOf = append(t.assignment.queueOf, -1)
 	}
 	members := &t.members[groupIndex]
-	*members = groupMembers{inUse: true, generation: members.generation + 1, model: model, isMega: isMega, firstRequest: -1, lastRequest: -1, openIndex: -1}
+	*members = groupMembers{inUse: true, generation: members.generation + 1, model: model, isMegaPrompt: isMegaPrompt, firstRequest: -1, lastRequest: -1, openSlot: -1}
 	t.problem.Groups[groupIndex] = t.emptyGroup(model)
 	return groupIndex
 }
@@ -94,36 +94,35 @@ func (t *groupTable) freeGroup(groupIndex int32) {
 
 // closeGroup ends that a group is open: no further request joins it.
 func (t *groupTable) closeGroup(groupIndex int32) {
-	if index := t.members[groupIndex].openIndex; index >= 0 && t.openGroups[index] == groupIndex {
-		t.openGroups[index] = -1
+	// Another group may have taken its slot meanwhile.
+	if slot := t.members[groupIndex].openSlot; slot >= 0 && t.openGroups[slot] == groupIndex {
+		t.openGroups[slot] = -1
 	}
 }
 
-// openGroup makes a group the open one, which requests join, at an index of openGroups (openGroupIndex).
-func (t *groupTable) openGroup(groupIndex, index int32) {
-	t.openGroups[index], t.members[groupIndex].openIndex = groupIndex, index
+// openGroup makes a group the open one, which requests join, in a slot of openGroups (openGroupSlot). Another group there is no longer open.
+func (t *groupTable) openGroup(groupIndex, slot int32) {
+	t.openGroups[slot], t.members[groupIndex].openSlot = groupIndex, slot
 }
 
-// openGroupIndex returns the index in openGroups of the group of a model in a queue that still takes members. There are two
-// for each model (regular, then mega: requests many times longer) and, unless OneOpenGroup makes all queues share them, for each queue.
-func (t *groupTable) openGroupIndex(queueIndex, model int32, isMega bool) int32 {
-	index := 2 * model
-	if isMega {
-		index++
-	}
+// openGroupSlot returns the index in openGroups at which the group of a model in a queue stands that still takes members. There are two
+// slots for each model, for regular requests and for mega prompts (many times longer), and unless OneOpenGroup makes all queues share them,
+// for each queue. With OneOpenGroup queueIndex does not matter.
+func (t *groupTable) openGroupSlot(queueIndex, model int32, isMegaPrompt bool) int32 {
+	slot := requestKind(model, isMegaPrompt)
 	if !t.options.OneOpenGroup {
-		index += 2 * int32(len(t.fleet.tables.Models)) * queueIndex
+		slot += 2 * len(t.fleet.tables.Models) * int(queueIndex)
 	}
-	return index
+	return int32(slot)
 }
 
 // maxMembers returns the largest number of requests in a group of a model on a kind of device: some batches (GroupBatches, the paper's
 // delta), or one request under rules that sort single requests.
-func (t *groupTable) maxMembers(model int32, isMega bool, kind int32) int32 {
+func (t *groupTable) maxMembers(model int32, isMegaPrompt bool, kind int32) int32 {
 	if t.options.Rule != VirtualQueues {
 		return 1
 	}
-	batch := t.fleet.queueTables.Estimator(t.problem.Kinds, model, isMega, kind).Batch
+	batch := t.fleet.queueTables.Estimator(t.problem.Kinds, model, isMegaPrompt, kind).Batch
 	return max(int32(t.options.GroupBatches*batch), 1)
 }
 
@@ -136,6 +135,8 @@ func (t *groupTable) updateGroup(groupIndex int32) {
 	if members.size == 0 {
 		return
 	}
+
+	// The objective judges the group by members at some quantiles of its order of service, at which it needs their deadlines.
 	firstDeadline, lastDeadline := toSeconds(t.requests.byNumber[members.firstRequest].deadline), toSeconds(t.requests.byNumber[members.lastRequest].deadline)
 	for quantile := range group.Deadline {
 		group.Deadline[quantile] = firstDeadline + memberQuantiles[quantile]*(lastDeadline-firstDeadline)
@@ -149,11 +150,13 @@ func (t *groupTable) updateGroup(groupIndex int32) {
 func (t *groupTable) setCosts(groupIndex, size int32, promptTokens int64) {
 	members := &t.members[groupIndex]
 	for kind := range t.problem.Kinds {
-		cost, r := t.problem.Cost(groupIndex, int32(kind)), t.fleet.queueTables.Estimator(t.problem.Kinds, members.model, members.isMega, int32(kind))
+		cost, r := t.problem.Cost(groupIndex, int32(kind)), t.fleet.queueTables.Estimator(t.problem.Kinds, members.model, members.isMegaPrompt, int32(kind))
 		if r.Batch == 0 {
 			*cost = Cost{Work: infiniteCost}
 			continue
 		}
+
+		// The prompts are known, and the answers are taken to be of mean length. startSDScale corrects the variance by observed starts.
 		requestCount := float64(size)
 		cost.Work = r.Alpha*float64(promptTokens) + requestCount*r.Beta*r.OutputMean
 		cost.Variance = r.AnswerVariance(requestCount, cost.Work) * (t.startSDScale * t.startSDScale)
@@ -173,7 +176,7 @@ func (t *groupTable) joinGroup(groupIndex, requestNumber int32) {
 func (t *groupTable) insertMember(groupIndex, requestNumber int32) {
 	members, request := &t.members[groupIndex], &t.requests.byNumber[requestNumber]
 
-	// Find its position among the members from the end.
+	// Find its position among the members from the end, where a new request usually belongs. previous is the member before it, or -1.
 	previous := members.lastRequest
 	for previous >= 0 && t.memberBefore(request, &t.requests.byNumber[previous]) {
 		previous = t.requests.byNumber[previous].prevInGroup
@@ -252,19 +255,19 @@ func (t *groupTable) canRun(groupIndex, queueIndex int32) bool {
 
 // syncQueue updates the search's description of an instance's queue to the current time: the network that is loaded or loading, when its
 // first group may start, and how long a change to each network takes. The start is before now if the running batch is not full.
+// It is called before a search or a placement may read the queue: at ticks, and when the network of the instance changes.
 func (t *groupTable) syncQueue(now time.Duration, queueIndex int32) {
 	instance, queue := &t.fleet.instances[queueIndex], &t.problem.Queues[queueIndex]
 	queue.Model, queue.Start = instance.loadedNetwork, toSeconds(now)
 
 	// If the batch is not full, members of the first groups can start at once.
-	drain := 0.0
+	drainTime := 0.0 // seconds until the running batch has ended, in the mean
 	if instance.loadedNetwork >= 0 {
 		model := t.fleet.anyModelOf(instance.loadedNetwork)
-		drain = toSeconds(t.fleet.residence(instance, model))
+		drainTime = toSeconds(t.fleet.residence(instance, model))
 		if estimator := t.fleet.estimatorOn(instance, model, false); estimator.Batch > 0 && len(instance.runningBatches) < int(estimator.Batch) {
-			// Requests that fit into the batch start at once.
+			// For each request that fits into the batch, the work of one request need not be waited for.
 			workEach, _ := estimator.Work(1)
-			// For each of them, one request's work need not be waited for.
 			queue.Start -= (estimator.Batch - float64(len(instance.runningBatches))) * workEach
 		}
 	}
@@ -277,7 +280,7 @@ func (t *groupTable) syncQueue(now time.Duration, queueIndex int32) {
 
 	// Changes of network wait for the batch to drain.
 	for network := range queue.Setup {
-		queue.Setup[network] = drain + toSeconds(t.fleet.changeTime(instance, int32(network)))
+		queue.Setup[network] = drainTime + toSeconds(t.fleet.changeTime(instance, int32(network)))
 		if !instance.isUp() || !t.fleet.isAllowed(instance, int32(network)) {
 			queue.Setup[network] = infiniteCost
 		}

@@ -13,7 +13,7 @@ const sharedErrorCases = 15
 // AllAnsweredBy returns the time by which all of requestCount requests are answered with the given probability. The requests
 // start one after the other, spread evenly over `work` seconds from start on. All starts share one normal error
 // with standard deviation sigma. A residence (time from start to answer) is independent of the others. Times are in
-// seconds from now.
+// seconds from now. The receiver estimates how long requests of one kind take on one kind of device (request completion time).
 func (r *RCT) AllAnsweredBy(probability, start, work, sigma float64, requestCount int) float64 {
 	cdf := r.residenceCDF()
 
@@ -22,6 +22,7 @@ func (r *RCT) AllAnsweredBy(probability, start, work, sigma float64, requestCoun
 	allEndedBy := func(answeredBy float64) float64 {
 		sum := 0.0
 		for errorCase := range sharedErrorCases {
+			// Given the shared error the answers are independent, so that their probabilities multiply.
 			sharedError := sigma * stoch.Normal{Sigma: 1}.Quantile((float64(errorCase)+0.5)/sharedErrorCases)
 			product := 1.0
 			for i := 0; i < requestCount && product > 0; i++ {
@@ -63,10 +64,14 @@ const (
 	maxTailShape = 0.3
 )
 
+// plottingOffset is by how much the rank of a sample, counted from 1, is lowered to estimate its quantile (Hosking and Wallis).
+const plottingOffset = 0.35
+
 // fitTail sets TailScale and TailShape by fitting a generalised Pareto distribution to the excesses of residences (seconds from start to
 // answer) over the start of the tail, by probability-weighted moments (Hosking and Wallis, Technometrics 29, 1987).
-// Answers that end at a token limit have a shape below 0.
-func (r *RCT) fitTail(residences []float64) {
+// measured has all residences of the calibration run, of which r.Residences keeps only quantiles; these say where the tail starts.
+// Answers that end at a token limit have a shape below 0. It is called at the end of a calibration.
+func (r *RCT) fitTail(measured []float64) {
 	if len(r.Residences) < minTailResidences {
 		return
 	}
@@ -74,7 +79,7 @@ func (r *RCT) fitTail(residences []float64) {
 	// Find the excesses over the start of the tail.
 	threshold := r.Residences[r.tailStart()]
 	var excesses []float64
-	for _, residence := range residences {
+	for _, residence := range measured {
 		if residence > threshold {
 			excesses = append(excesses, residence-threshold)
 		}
@@ -84,11 +89,11 @@ func (r *RCT) fitTail(residences []float64) {
 	}
 	slices.Sort(excesses)
 
-	// Compute shape and scale from the mean and the weighted mean of the sorted excesses.
+	// Compute shape and scale from the mean and the mean weighted by the estimated probability to exceed each of the sorted excesses.
 	mean, weightedMean, excessCount := 0.0, 0.0, float64(len(excesses))
 	for i, excess := range excesses {
 		mean += excess / excessCount
-		weightedMean += excess * (1 - (float64(i)+0.65)/excessCount) / excessCount
+		weightedMean += excess * (1 - (float64(i)+1-plottingOffset)/excessCount) / excessCount
 	}
 	r.TailShape = min(max(2-mean/(mean-2*weightedMean), minTailShape), maxTailShape)
 	r.TailScale = mean * (1 - r.TailShape)
@@ -101,6 +106,7 @@ func (r *RCT) tailExceedance(excess float64) float64 {
 	residenceCount := len(r.Residences)
 	switch scale, shape := r.TailScale, r.TailShape; {
 	case scale == 0:
+		// The recorded residences are at the middles of equal parts, so number i is exceeded with probability 1 - (i+0.5)/residenceCount.
 		lastExceedance, firstExceedance := 0.5/float64(residenceCount), 1-(float64(r.tailStart())+0.5)/float64(residenceCount)
 		return math.Exp(-excess * math.Log(firstExceedance/lastExceedance) / max(1e-9, r.Residences[residenceCount-1]-r.Residences[r.tailStart()]))
 	case math.Abs(shape) < 1e-6:
@@ -126,7 +132,7 @@ func (r *RCT) residenceCDF() func(t float64) float64 {
 		if t >= r.Residences[tailStart] {
 			return 1 - exceedance(tailStart)*r.tailExceedance(t-r.Residences[tailStart])
 		}
-		// Interpolate between the recorded residences.
+		// Interpolate between the recorded residences. Below the first one nothing is known, so the probability is 0.
 		index, _ := slices.BinarySearch(r.Residences, t)
 		if index == 0 {
 			return 0

@@ -17,8 +17,8 @@ var lsoNames = [numLSOs]string{"pulling", "eviction", "state_swap", "warm_start"
 // String returns the operation's name in the parameters of plans.
 func (l LSO) String() string { return lsoNames[l] }
 
-// lsoSet has the operations of a policy, a type each.
-type lsoSet struct {
+// servingOperations has the LLM serving operations of a policy, a type each.
+type servingOperations struct {
 	pull    pullOperation
 	evict   evictOperation
 	swap    swapOperation
@@ -26,12 +26,12 @@ type lsoSet struct {
 	balance balanceOperation
 }
 
-// newLSOSet returns which LLM serving operations (pulling, eviction, state swap, warm start, balancing) the options leave enabled.
+// newServingOperations returns which LLM serving operations (pulling, eviction, state swap, warm start, balancing) the options leave enabled.
 // Only virtual queues evict requests, and only if they can pull others.
-func newLSOSet(opt *Options) lsoSet {
+func newServingOperations(opt *Options) servingOperations {
 	isEnabled := func(operation LSO) bool { return !opt.DisabledLSOs[operation] }
 	usesVirtualQueues := opt.Rule == VirtualQueues
-	return lsoSet{
+	return servingOperations{
 		pull: pullOperation{isEnabled(Pulling)}, evict: evictOperation{usesVirtualQueues && isEnabled(Eviction) && isEnabled(Pulling)}, swap: swapOperation{isEnabled(StateSwap)},
 		warm: warmOperation{isEnabled(WarmStart)}, balance: balanceOperation{isEnabled(Balancing)},
 	}

@@ -13,6 +13,9 @@ const certainSDs = 6
 // lateTolerance is the lateness, in seconds, up to which a group is in time. It absorbs rounding.
 const lateTolerance = 1e-9
 
+// minVariance is added to the variance of a lateness, in squared seconds, so that one without variance has a probability, too.
+const minVariance = 1e-9
+
 // memberQuantiles has the parts of the group's work that are done when the judged members start.
 var memberQuantiles = [Quantiles]float64{1. / 8, 3. / 8, 5. / 8, 7. / 8}
 
@@ -27,7 +30,10 @@ func (p *Problem) startCost(group *Group, cost *Cost, start, variance float64) f
 	if p.LatenessRule != ByQuantiles {
 		return p.groupCostByLateness(group, p.lateness(group, cost, start, variance))
 	}
-	perSD := 1 / math.Sqrt(variance+0.5*cost.Variance+cost.ResidenceVar+p.commonVariance(start+0.5*cost.Work)+1e-9)
+
+	// lateBy*perSD is the lateness in standard deviations, and stoch.Phi the distribution function of a standard normal. minVariance keeps
+	// perSD finite.
+	perSD := 1 / math.Sqrt(variance+0.5*cost.Variance+cost.ResidenceVar+p.commonVariance(start+0.5*cost.Work)+minVariance)
 	answerAt := start + cost.Residence
 	lateSum, tardiness := 0.0, 0.0
 	for quantile := range memberQuantiles {
@@ -155,6 +161,7 @@ func (p *Problem) recomputeEntries(queueIndex int32, order *queueOrder, firstPos
 func (p *Problem) delayCost(kind int32, order *queueOrder, firstPosition, linearFrom int, shift, variance, bound float64) float64 {
 	sum := 0.0
 	for i := firstPosition; i < len(order.entries); i++ {
+		// suffixRate is by how much the costs of this and all later entries grow per second.
 		entry := &order.entries[i]
 		if shift <= entry.suffixSlack || i == linearFrom {
 			return sum + entry.suffixRate*shift

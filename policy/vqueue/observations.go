@@ -26,6 +26,7 @@ func (p *Policy) Observations() []ModelObservation {
 		outputs := &calibrator.lengthFollowers[model].outputMoments
 		*observation = ModelObservation{Model: int32(model), Answers: outputs.weight, MeanOutput: outputs.mean, Slowdown: 1}
 		for kind := range calibrator.fleet.tables.Kinds {
+			// totalPredicted is the work, in seconds as planned, that the follower has observed.
 			if follower := &calibrator.throughputFollowers[calibrator.followerIndex(calibrator.fleet.networkOf(int32(model)), int32(kind))]; follower.totalPredicted > observation.ObservedWork {
 				observation.Slowdown, observation.ObservedWork, observation.Kind = follower.Slowdown(), follower.totalPredicted, int32(kind)
 			}
@@ -43,7 +44,7 @@ func (p *Policy) ExpectedLateness() (lateRequests, waitingRequests int, lastStar
 		for _, entry := range p.groups.assignment.queues[queueIndex].entries {
 			group := &p.groups.problem.Groups[entry.group]
 			waitingRequests += int(group.Size)
-			lastStart = max(lastStart, fromSeconds(entry.end))
+			lastStart = max(lastStart, fromSeconds(entry.end)) // the last member starts when the group's work ends
 			if entry.end+p.groups.problem.Cost(entry.group, kind).Residence-group.Deadline[Quantiles-1] > lateTolerance {
 				lateRequests += int(group.Size)
 			}

@@ -74,6 +74,8 @@ func (p *pausePricer) pauseCost(queueIndex int32, idleShare float64) float64 {
 	problem, order := &p.groups.problem, &p.groups.assignment.queues[queueIndex]
 	cost, kind := problem.EndWeight*idleShare, problem.Queues[queueIndex].Kind
 	if len(order.entries) > 0 {
+		// All groups wait for the share idleShare of the second. Their loss is averaged over priceHorizon, because a single second makes few
+		// requests late. The first group waits for the rest of the second, too.
 		head := &order.entries[0]
 		cost += (1 - idleShare) * (problem.startCost(&problem.Groups[head.group], problem.Cost(head.group, kind), head.start+1, head.variance) - head.cost)
 		cost += idleShare * problem.delayCost(kind, order, 0, maxPricedGroups, priceHorizon, 0, math.Inf(1)) / priceHorizon

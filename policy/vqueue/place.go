@@ -26,15 +26,15 @@ func newPlacer(groups *groupTable) placer {
 
 // placeRequest adds a waiting request, given by its number, to a group in a queue, and returns the index of the queue.
 // It joins the open group (one that takes members) of its model there, or a new group. stateQueue is the queue of the instance that has
-// state of the request, which it returns to if possible, or -1.
+// the KV state of a request that has run there before, to which it returns if possible, or -1.
 // If no instance that is up can serve it, it becomes unplaced, and placeRequest returns -1.
 // It is called for a new request, and for one that comes back from its instance.
 func (p *placer) placeRequest(requestNumber, stateQueue int32) int32 {
 	request := &p.requests.byNumber[requestNumber]
-	isMega := p.fleet.isMega(request)
+	isMegaPrompt := p.fleet.isMegaPrompt(request) // it is many times longer than others, which then form groups of their own
 
-	// With one open group per model, join that.
-	if openGroup := p.groups.openGroups[p.groups.openGroupIndex(0, request.model, isMega)]; p.groups.options.OneOpenGroup && openGroup >= 0 && stateQueue < 0 {
+	// With one open group per model for all queues (queue 0 stands for all), join that. A request whose state is on an instance goes there.
+	if openGroup := p.groups.openGroups[p.groups.openGroupSlot(0, request.model, isMegaPrompt)]; p.groups.options.OneOpenGroup && openGroup >= 0 && stateQueue < 0 {
 		if queueIndex := p.groups.assignment.QueueOf(openGroup); queueIndex >= 0 && p.groups.canRun(openGroup, queueIndex) && p.groupHasSpace(openGroup, queueIndex) {
 			p.groups.joinGroup(openGroup, requestNumber)
 			return queueIndex
@@ -42,21 +42,21 @@ func (p *placer) placeRequest(requestNumber, stateQueue int32) int32 {
 	}
 
 	// Otherwise find the queue and position, and join the open group there.
-	queueIndex, position := p.choosePosition(requestNumber, isMega, stateQueue)
+	queueIndex, position := p.choosePosition(requestNumber, isMegaPrompt, stateQueue)
 	if queueIndex < 0 {
 		p.requests.markUnplaced(requestNumber)
 		return -1
 	}
-	openIndex := p.groups.openGroupIndex(queueIndex, request.model, isMega)
-	if groupIndex := p.groups.openGroups[openIndex]; groupIndex >= 0 && p.groups.assignment.QueueOf(groupIndex) == queueIndex && p.groupHasSpace(groupIndex, queueIndex) {
+	openSlot := p.groups.openGroupSlot(queueIndex, request.model, isMegaPrompt)
+	if groupIndex := p.groups.openGroups[openSlot]; groupIndex >= 0 && p.groups.assignment.QueueOf(groupIndex) == queueIndex && p.groupHasSpace(groupIndex, queueIndex) {
 		p.groups.joinGroup(groupIndex, requestNumber)
 		return queueIndex
 	}
 
-	// If there is none with space, insert a new group.
-	groupIndex := p.groups.takeGroup(request.model, isMega)
+	// If there is none with space, insert a new group. It is open for later requests, except under rules that sort single requests.
+	groupIndex := p.groups.takeGroup(request.model, isMegaPrompt)
 	if p.groups.options.Rule == VirtualQueues {
-		p.groups.openGroup(groupIndex, openIndex)
+		p.groups.openGroup(groupIndex, openSlot)
 	}
 	p.groups.insertMember(groupIndex, requestNumber)
 	p.groups.updateGroup(groupIndex)
@@ -67,16 +67,16 @@ func (p *placer) placeRequest(requestNumber, stateQueue int32) int32 {
 // groupHasSpace reports whether a group that is in a queue takes one more member.
 func (p *placer) groupHasSpace(groupIndex, queueIndex int32) bool {
 	members := &p.groups.members[groupIndex]
-	return members.size < p.groups.maxMembers(members.model, members.isMega, p.groups.problem.Queues[queueIndex].Kind)
+	return members.size < p.groups.maxMembers(members.model, members.isMegaPrompt, p.groups.problem.Queues[queueIndex].Kind)
 }
 
 // choosePosition returns the queue for a waiting request, given by its number, and the position in it.
 // It asks with the probe group, which stands for the request. If no queue can serve the request, queueIndex is -1. stateQueue is the queue
 // of the instance that has state of the request, or -1; the request returns to it if possible.
-func (p *placer) choosePosition(requestNumber int32, isMega bool, stateQueue int32) (queueIndex int32, position int) {
+func (p *placer) choosePosition(requestNumber int32, isMegaPrompt bool, stateQueue int32) (queueIndex int32, position int) {
 	request := &p.requests.byNumber[requestNumber]
-	probe := p.setProbe(request, isMega)
-	defer func() { probe.Size = 0 }()
+	probe := p.setProbe(request, isMegaPrompt)
+	defer func() { probe.Size = 0 }() // so that searches skip it
 
 	// Return to the instance that has the request's state.
 	if stateQueue >= 0 && p.fleet.instances[stateQueue].isUp() {
@@ -92,6 +92,8 @@ func (p *placer) choosePosition(requestNumber int32, isMega bool, stateQueue int
 	if p.groups.options.Rule == VirtualQueues && !p.groups.options.AppendGroups {
 		return p.cheapestProbePosition()
 	}
+
+	// Find the queue that ends first, among those that can serve it. The request goes to its end, or to its place by the rule.
 	queueIndex, earliestEnd := int32(-1), math.Inf(1)
 	for i := range p.fleet.instances {
 		if p.probePosition(int32(i)) < 0 {
@@ -116,8 +118,8 @@ func (p *placer) cheapestProbePosition() (queueIndex int32, position int) {
 
 // setProbe makes the probe group a group of this request alone, with its deadline and costs, and returns it.
 // The probe group is in no queue: the search is asked where it would be best. The caller sets its size back to 0, so that searches skip it.
-func (p *placer) setProbe(request *request, isMega bool) *Group {
-	p.groups.members[p.probeGroup].model, p.groups.members[p.probeGroup].isMega = request.model, isMega
+func (p *placer) setProbe(request *request, isMegaPrompt bool) *Group {
+	p.groups.members[p.probeGroup].model, p.groups.members[p.probeGroup].isMegaPrompt = request.model, isMegaPrompt
 	probe := &p.groups.problem.Groups[p.probeGroup]
 	*probe = p.groups.emptyGroup(request.model)
 	for quantile := range probe.Deadline {
@@ -134,6 +136,8 @@ func (p *placer) nextDealtPosition(request *request) (queueIndex int32, position
 	if p.dealQueue != nil {
 		p.nextQueue = p.dealQueue(len(p.fleet.instances))
 	}
+
+	// Ask each queue once, from that one on.
 	for range p.fleet.instances {
 		queueIndex := int32(p.nextQueue % len(p.fleet.instances))
 		p.nextQueue++
@@ -165,6 +169,8 @@ func (p *placer) positionByRule(queueIndex int32, request *request, searchPositi
 	if p.groups.options.Rule != VirtualQueues { // the queue is sorted by the rule
 		return sort.Search(len(entries), func(i int) bool { return !p.entryPrecedes(&entries[i], request) })
 	}
+
+	// The position that the search has found keeps the priorities, but the end of the queue need not.
 	position := searchPosition
 	for position > 0 && entries[position-1].priority > priority {
 		position--
@@ -175,6 +181,7 @@ func (p *placer) positionByRule(queueIndex int32, request *request, searchPositi
 // entryPrecedes reports whether the request of a queue's entry precedes another request by the rule, or is equal to it: smaller priorities
 // precede, then earlier deadlines under EDF or else earlier arrivals. Each group holds one request under these rules.
 func (p *placer) entryPrecedes(entry *queueEntry, request *request) bool {
+	// An entry is a group, and its first request the only one.
 	firstRequest, priority := &p.requests.byNumber[p.groups.members[entry.group].firstRequest], p.fleet.classes[request.model].priority
 	switch {
 	case entry.priority != priority:

@@ -63,7 +63,7 @@ func New(planTables *policy.Tables, opt Options) (*Policy, error) {
 	}
 
 	// Make the parts, which share instances, requests and groups.
-	groups := newGroupTable(newInstanceFleet(planTables, queueTables, newLSOSet(&opt)), opt)
+	groups := newGroupTable(newInstanceFleet(planTables, queueTables, newServingOperations(&opt)), opt)
 	p := &Policy{fleet: groups.fleet, requests: groups.requests, groups: groups, ticks: tickSchedule{interval: opt.ReplanInterval}}
 	p.server = newQueueServer(groups)
 	p.placer, p.replanner = newPlacer(groups), newReplanner(groups)
@@ -143,10 +143,10 @@ func (p *Policy) handleArrival(now time.Duration, event *policy.Event, actions *
 		return
 	}
 
-	// Serve its instance, then instances with an empty queue, which may borrow it.
+	// Add it to a queue; no instance has state of it (-1). Serve its instance, then instances with an empty queue, which may borrow it.
 	queueIndex := p.enqueue(event.Req, -1)
 	if queueIndex < 0 {
-		return
+		return // no instance can serve it now, or a dispatcher (the rule of a baseline) decides about it
 	}
 	p.server.serveQueue(now, queueIndex, actions)
 	for i := range p.fleet.instances {
@@ -189,6 +189,8 @@ func (p *Policy) handleFinish(now time.Duration, event *policy.Event, actions *p
 	if p.dispatcher != nil {
 		p.dispatcher.RequestEnded(now, requestNumber)
 	}
+
+	// The estimators learn from the answer. The instance may be full again after it has been served, which observeLoad notes.
 	p.calibrator.observeAnswer(queueIndex, requestNumber, event.Tokens)
 	p.requests.closeRequest(requestNumber)
 	p.server.serveQueue(now, queueIndex, actions)
@@ -200,7 +202,7 @@ func (p *Policy) handleFinish(now time.Duration, event *policy.Event, actions *p
 func (p *Policy) handleReturn(now time.Duration, event *policy.Event, actions *policy.Actions) {
 	requestNumber, queueIndex := p.server.removeBatch(event.Batch)
 	instance, request := &p.fleet.instances[queueIndex], &p.requests.byNumber[requestNumber]
-	if len(event.List) > 0 {
+	if len(event.List) > 0 { // the event lists how many tokens of the answer each request of the batch has; a batch is one request
 		request.producedTokens = event.List[0]
 	}
 
@@ -230,7 +232,7 @@ func (p *Policy) handleReturn(now time.Duration, event *policy.Event, actions *p
 func (p *Policy) handleLoaded(now time.Duration, event *policy.Event, actions *policy.Actions) {
 	queueIndex := p.fleet.instanceOf[event.Device]
 	if queueIndex < 0 || p.fleet.instances[queueIndex].loadingNetwork != event.Network {
-		return
+		return // the device has no instance, or its load was not ordered last
 	}
 	instance := &p.fleet.instances[queueIndex]
 	instance.loadingNetwork = -1
@@ -276,6 +278,7 @@ func (p *Policy) handleLoss(now time.Duration, device int32, actions *policy.Act
 // redistributeQueue moves the requests that wait in the queue of a lost instance to other queues.
 // All leave before the first is added to another queue, because the costs of the groups change with their members.
 func (p *Policy) redistributeQueue(queueIndex int32) {
+	// List the members of its groups, in order: each request names the next one of its group.
 	var queued []int32
 	for _, entry := range p.groups.assignment.queues[queueIndex].entries {
 		for requestNumber := p.groups.members[entry.group].firstRequest; requestNumber >= 0; requestNumber = p.requests.byNumber[requestNumber].nextInGroup {
@@ -299,6 +302,7 @@ func (p *Policy) handleRecovery(now time.Duration, event *policy.Event, actions 
 	}
 	instance := &p.fleet.instances[queueIndex]
 	instance.isDeviceLost, instance.loadFailed = false, false
+	// A server that starts anew holds its resident network: the plan lists at most one for an instance.
 	if residentNetworks := p.fleet.tables.Resident[event.Device]; len(residentNetworks) > 0 && len(instance.runningBatches) == 0 && instance.loadingNetwork < 0 {
 		instance.loadedNetwork = residentNetworks[0]
 	}
@@ -378,6 +382,7 @@ func (p *Policy) violationLikely(now time.Duration) bool {
 // dropLate is called at every tick. It drops requests past their deadlines that no instance can serve, unless an answer was promised, and,
 // with Options.DropLate, all late ones that wait.
 func (p *Policy) dropLate(now time.Duration, actions *policy.Actions) {
+	// Go backwards, because a drop removes the request from the list.
 	for i := len(p.requests.unplaced) - 1; i >= 0; i-- {
 		if request := &p.requests.byNumber[p.requests.unplaced[i]]; request.deadline <= now && !request.answerPromised {
 			p.dropRequest(p.requests.unplaced[i], policy.ReasonWorkerLost, actions)

@@ -60,7 +60,7 @@ func (t *Tables) setEstimators(list []formats.QueueEstimate, model int32, name s
 	regular, mega := t.Estimator(kinds, model, false, kind), t.Estimator(kinds, model, true, kind)
 	for i := range list {
 		switch estimate := &list[i]; {
-		case estimate.Model != name || estimate.Device != device:
+		case estimate.Model != name || estimate.Device != device: // it is for others
 		case estimate.MegaTokens > 0:
 			t.MegaTokens[model], *mega = int32(estimate.MegaTokens), estimatorFrom(estimate)
 		default:
@@ -92,6 +92,8 @@ func (t *Tables) setCaps(queuePlan *formats.QueuePlan, planTables *policy.Tables
 	if !slices.ContainsFunc(queuePlan.Instances, func(instance formats.QueueInstance) bool { return len(instance.Caps) > 0 }) {
 		return
 	}
+
+	// Devices of the tables are the plan's instances, in order.
 	t.Caps = slices.Repeat([]int32{-1}, len(planTables.Devices)*len(planTables.Models))
 	for deviceIndex := range queuePlan.Instances {
 		for _, classCap := range queuePlan.Instances[deviceIndex].Caps {
@@ -125,7 +127,7 @@ func (t *Tables) setConcurrency(planTables *policy.Tables) {
 // findUnsupported returns an error that names the first part of a plan that the policies of this package cannot follow, or nil: instances
 // of different sizes on one kind of device, a model without an estimate, or a class that no instance serves.
 func findUnsupported(queuePlan *formats.QueuePlan, queueTables *Tables, planTables *policy.Tables) error {
-	devices := map[string]int{}
+	devices := map[string]int{} // by kind of device: the size (tensor parallelism) of its instances, 0 if there was none so far
 	for i := range queuePlan.Instances {
 		instance, path := &queuePlan.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
 		if tensorParallel := devices[instance.Device]; tensorParallel > 0 && tensorParallel != instance.TensorParallel {

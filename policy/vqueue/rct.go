@@ -177,11 +177,12 @@ func Calibrate(run []CalibrationRequest, batch float64) (*RCT, error) {
 	estimator.PromptMean, estimator.PromptVar = stat.MeanVariance(prompts, nil)
 	estimator.OutputMean, estimator.OutputVar = stat.MeanVariance(outputs, nil)
 
-	// Fit residences by the answers' lengths. Requests that start while the queue waits see a full batch to their
-	// end.
+	// Fit residences (seconds from start to answer) by the answers' lengths. All requests but the last batch see a full batch to their end,
+	// so only these count.
 	fullCount := max(len(run)-int(batch), firstSettled)
 	estimator.Prefill, estimator.Decode = stat.LinearRegression(outputs[:fullCount], residences[:fullCount], nil, false)
 	if estimator.Prefill < 0 || math.IsNaN(estimator.Decode) {
+		// The line makes no sense, so all of the residence counts as decoding.
 		estimator.Prefill, estimator.Decode = 0, stat.Mean(residences[:fullCount], nil)/estimator.OutputMean
 	}
 
@@ -220,7 +221,7 @@ const independentBatches = 2
 // The result is at least the variance of the lengths. The fitted line itself removes a part of the deviation; the pairs' share of the queue
 // corrects for that. The first firstSettled requests started while the instance filled up.
 func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
-	// Compute the work ahead of every request, with the mean answer.
+	// Compute the work ahead of every request, in seconds, as it was expected at its start: prompts are known, answers count by their mean.
 	work, startWorkSum, squaredWork := make([]float64, len(run)), 0.0, 0.0
 	for i := range run[1:] {
 		work[i+1] = work[i] + r.Alpha*run[i].Prompt + r.Beta*r.OutputMean
@@ -243,6 +244,8 @@ func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 		deviation := run[i+lag].Start - run[i].Start - (work[i+lag] - work[i])
 		squaredErrors, lagWork = squaredErrors+deviation*deviation, lagWork+work[i+lag]-work[i]
 	}
+
+	// Take the larger of the variance by the lengths of answers, and of the measured errors, per second of work.
 	workEach, variance := r.Work(1)
 	variance -= r.Alpha * r.Alpha * r.PromptVar // prompts are known
 	r.NoiseVariance = max(variance/workEach, squaredErrors/lagWork/(1-float64(lag)/float64(settledCount)))

@@ -72,6 +72,8 @@ func (s *Search) choosePiece(maxCount int) {
 		s.addRemoved(groupIndex)
 		return
 	}
+
+	// The piece is cut off at the end of the queue.
 	entries := s.current.queues[queueIndex].entries
 	firstPosition := s.rng.IntN(len(entries))
 	for i := firstPosition; i < min(firstPosition+maxCount, len(entries)); i++ {

@@ -33,7 +33,7 @@ type searchBudget struct {
 	credit                 int64 // positions that may be looked at
 	granted                int64 // positions granted to the next search
 	seenInstanceChanges    int64 // groupTable.instanceChanges at the last re-plan
-	lastUnchanged          bool  // the last search found no better order
+	foundNoBetter          bool  // the last search found no better order
 	skippedReplans         int   // number of re-plans skipped since then
 }
 
@@ -53,13 +53,14 @@ const (
 // of groups, because the search would otherwise repeat itself. It skips a search that would see the same as the
 // last one, which changed nothing, up to maxSkippedReplans times.
 func (p *replanner) grantReplan() bool {
+	// Several instances get the full work.
 	budget, maxCredit := &p.budget, max(minSearchWork, workPerGroup*int64(len(p.groups.members)))
 	if len(p.fleet.instances) > 1 {
 		budget.granted = maxCredit
 		return true
 	}
 
-	// Earn credit for the changes.
+	// Earn credit for the changes since the last tick. A short queue (of instance 0, the only one) gets the least work in any case.
 	budget.credit = min(budget.credit+workPerChange*(p.groups.memberChanges-budget.seenChanges), maxCredit)
 	budget.seenChanges = p.groups.memberChanges
 	if workPerGroup*p.groups.assignment.Len(0) <= minSearchWork {
@@ -67,13 +68,15 @@ func (p *replanner) grantReplan() bool {
 	}
 
 	// Skip a search that would see the same as the last one, or has too little credit.
-	if budget.lastUnchanged && budget.seenJoins == p.groups.joinCount && budget.seenInstanceChanges == p.groups.instanceChanges && budget.skippedReplans < maxSkippedReplans {
+	if budget.foundNoBetter && budget.seenJoins == p.groups.joinCount && budget.seenInstanceChanges == p.groups.instanceChanges && budget.skippedReplans < maxSkippedReplans {
 		budget.skippedReplans++
 		return false
 	}
 	if budget.credit < minSearchWork {
 		return false
 	}
+
+	// Grant all credit, and note what this search sees.
 	budget.granted, budget.credit, budget.seenJoins, budget.seenInstanceChanges, budget.skippedReplans = budget.credit, 0, p.groups.joinCount, p.groups.instanceChanges, 0
 	return true
 }
@@ -131,7 +134,7 @@ type planSearch struct {
 func (s *planSearch) run(ctx context.Context, work int64, dst []int32) (result []int32, workDone int64) {
 	oldWork, oldTotal := s.plan.SearchWork(), s.plan.Total()
 	if !s.tooManyLate() && oldTotal-s.plan.LowerBound() <= minPlanGain {
-		return append(dst, resultUnchanged), 0 // no order is better by more than minPlanGain
+		return append(dst, resultUnchanged), 0 // no order is better by more than minPlanGain, so none is worth a search
 	}
 
 	// Search for a better order.
@@ -145,7 +148,8 @@ func (s *planSearch) run(ctx context.Context, work int64, dst []int32) (result [
 		return append(dst, resultUnchanged), workDone
 	}
 
-	// Too many late requests, or no better order in time: fall back to deadlines.
+	// Too many late requests, or no better order before ctx ended: fall back to deadlines. Too many late requests call for that order even if
+	// its total is no better.
 	sortByDeadline(&s.plan)
 	if !tooManyLate && s.plan.Total() >= oldTotal-minPlanGain {
 		return append(dst, resultOutOfTime), workDone
@@ -188,13 +192,13 @@ type ReplanCounts struct {
 // Replans returns how the searches so far have ended.
 func (p *Policy) Replans() ReplanCounts { return p.replanner.outcomes }
 
-// handleResult adopts the result of a search, in the form of planSearch.run, counts it, and reports whether the order of the queues
-// changed. An empty result means that the search failed; if a violation of an SLO is likely then, it sorts the queues by deadline.
+// handleResult is called when a search has ended. It adopts its result, counts it, and reports whether the order of the queues changed.
+// The result is an order of the queues (appendOrder), with resultByDeadline behind it if that is the order of the deadlines, or one
+// constant in place of an order. An empty result means that the search failed; if a violation of an SLO is likely then, it sorts the
+// queues by deadline.
 func (p *replanner) handleResult(result []int32) bool {
-	p.budget.lastUnchanged = len(result) > 0 && result[0] == resultUnchanged
-	switch {
-	// The search failed.
-	case len(result) == 0:
+	p.budget.foundNoBetter = false
+	if len(result) == 0 {
 		p.outcomes.Failed++
 		if !p.violationLikely() {
 			return false
@@ -202,23 +206,22 @@ func (p *replanner) handleResult(result []int32) bool {
 		p.outcomes.ByDeadline++
 		sortByDeadline(p.groups.assignment)
 		return true
+	}
 
-	// There is no better order.
-	case result[0] == resultUnchanged:
+	// An order begins with a number of groups, so a constant in its place differs from all orders.
+	switch insteadOfOrder, behindOrder := result[0], result[len(result)-1]; {
+	case insteadOfOrder == resultUnchanged:
 		p.outcomes.Stayed++
+		p.budget.foundNoBetter = true // so that the next ticks need not search for the same
 		return false
-	case result[0] == resultOutOfTime:
+	case insteadOfOrder == resultOutOfTime:
 		p.outcomes.OutOfTime++
 		return false
-	}
-
-	// There is a new order.
-	if !p.adoptOrder(result) {
+	case !p.adoptOrder(result): // the order is cut off, or for another number of queues
 		return false
-	}
-	if result[len(result)-1] == resultByDeadline {
+	case behindOrder == resultByDeadline:
 		p.outcomes.ByDeadline++
-	} else {
+	default:
 		p.outcomes.Adopted++
 	}
 	return true
@@ -240,26 +243,29 @@ const violationThreshold = 0.5
 
 // adoptOrder takes over an order that a search found, in the form of planSearch.appendOrder.
 // Groups that are newer than the search keep their queue, behind the others; groups that are gone are skipped.
-// If the order is for another number of queues or is cut off, nothing changes and adoptOrder returns false.
+// If the order is for another number of queues or is cut off, as one from a log or another program may be, nothing changes and adoptOrder
+// returns false.
 func (p *replanner) adoptOrder(result []int32) bool {
 	for queueIndex := range p.orders {
+		// The next number of the result is that of the queue's groups. Two numbers follow for each of them.
 		p.orders[queueIndex] = p.orders[queueIndex][:0]
 		if len(result) == 0 {
 			return false
 		}
 		groupCount := int(result[0])
-		if groupCount < 0 || len(result) < 1+2*groupCount {
+		if result = result[1:]; groupCount < 0 || len(result) < 2*groupCount {
 			return false
 		}
-		// Take the groups that still exist and can run in this queue.
+
+		// Take the groups that still exist, as their generation shows, and can run in this queue.
 		for i := range groupCount {
-			groupIndex, generation := result[1+2*i], result[2+2*i]
+			groupIndex, generation := result[2*i], result[2*i+1]
 			if groupIndex < 0 || int(groupIndex) >= len(p.groups.members) || p.groups.members[groupIndex].generation != generation || p.groups.assignment.QueueOf(groupIndex) < 0 || !p.groups.canRun(groupIndex, int32(queueIndex)) {
 				continue
 			}
 			p.orders[queueIndex] = append(p.orders[queueIndex], groupIndex)
 		}
-		result = result[1+2*groupCount:]
+		result = result[2*groupCount:]
 	}
 	p.arrangeOrders()
 	return true
@@ -295,10 +301,11 @@ func (p *replanner) arrangeOrders() {
 	}
 	p.groups.assignment.Arrange(p.orders)
 
-	// An open group that moved to another queue is no longer open.
-	for i, groupIndex := range p.groups.openGroups {
-		if groupIndex >= 0 && !p.groups.options.OneOpenGroup && p.groups.assignment.QueueOf(groupIndex) != int32(i/(2*len(p.fleet.tables.Models))) {
-			p.groups.openGroups[i] = -1
+	// An open group that moved to another queue is no longer open, because requests join the open group of their queue. Its slot says which
+	// queue it was opened for: each queue has two slots for each model.
+	for slot, groupIndex := range p.groups.openGroups {
+		if groupIndex >= 0 && !p.groups.options.OneOpenGroup && p.groups.assignment.QueueOf(groupIndex) != int32(slot/(2*len(p.fleet.tables.Models))) {
+			p.groups.openGroups[slot] = -1
 		}
 	}
 }

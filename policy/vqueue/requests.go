@@ -28,7 +28,7 @@ type request struct {
 	instanceIndex             int32         // instance on which it runs, or ran last
 	nextInGroup, prevInGroup  int32         // numbers of its neighbours in its group, or -1
 	client                    int32         // client that sent it
-	clientLine                int32         // line of its client in which it waits, or -1
+	clientLine                int32         // line of its client in which it waits, an index in clientTurns.lines, or -1
 	aheadInLine, behindInLine int32         // numbers of its neighbours in that line, or -1
 	promptTokens, maxTokens   int32         // tokens of the prompt, and at most of the answer
 	producedTokens            int32         // tokens of the answer produced so far

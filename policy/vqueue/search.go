@@ -41,7 +41,8 @@ func (s *Search) Run(ctx context.Context, assignment *Assignment, rng *rand.Rand
 		return
 	}
 
-	// Small problems are searched in several rounds, each from the best order so far at half the temperature.
+	// Small problems are searched in several rounds, each from the best order so far at half the temperature. heat is the temperature: a worse
+	// order is accepted the more often, the larger it is against the increase of the objective.
 	limit := assignment.searchWork + work
 	rounds, heat := int64(1), firstHeatLarge
 	if len(s.candidates) <= maxSmallProblem {
@@ -53,7 +54,7 @@ func (s *Search) Run(ctx context.Context, assignment *Assignment, rng *rand.Rand
 	for round := range rounds {
 		roundStart, roundEnd := s.current.searchWork, limit-work*(rounds-1-round)/rounds
 		for step := 0; s.current.searchWork < roundEnd; step++ {
-			if step%64 == 0 && ctx.Err() != nil {
+			if step%stepsPerCheck == 0 && ctx.Err() != nil {
 				break
 			}
 			progress := float64(s.current.searchWork-roundStart) / float64(max(roundEnd-roundStart, 1))
@@ -64,6 +65,8 @@ func (s *Search) Run(ctx context.Context, assignment *Assignment, rng *rand.Rand
 			s.runStep(roundHeat)
 			s.current.searchWork++ // so that a step that finds nothing ends, too
 		}
+
+		// The next round begins with the best order, so that what differs from it is forgotten.
 		s.updateBest(false)
 		s.current.CopyOrder(&s.bestOrder)
 		heat /= 2
@@ -88,6 +91,10 @@ const (
 	finalHeat      = 1e-3
 	// exchangesPerStep is the number of exchanges between two steps.
 	exchangesPerStep = 20
+	// stepsPerCheck is the number of steps after which a search looks whether its context has ended.
+	stepsPerCheck = 64
+	// noiseLevel is the part by which the costs of queues are raised at most in a noisy step.
+	noiseLevel = 0.3
 )
 
 // prepare copies an assignment into the current and the best order, sets defaults, and clears the buffers of an earlier run.
@@ -97,6 +104,8 @@ func (s *Search) prepare(assignment *Assignment, rng *rand.Rand) {
 		s.MaxRemoved = 10
 	}
 	s.rng = rng
+
+	// Both orders begin with the assignment, so that they differ in no queue.
 	s.current.CopyFrom(assignment)
 	s.bestOrder.CopyFrom(assignment)
 	s.differsFromBest, s.isSaved, s.isRemoved = clearedFlags(s.differsFromBest, len(assignment.queues)), clearedFlags(s.isSaved, len(assignment.queues)), clearedFlags(s.isRemoved, len(assignment.queueOf))
@@ -143,8 +152,7 @@ func (s *Search) runStep(heat float64) {
 	s.orderRemoved()
 	s.noise = 0
 	if s.rng.IntN(2) == 0 {
-		// Costs raised by up to 30 % lead to positions that are not quite the best.
-		s.noise = 0.3
+		s.noise = noiseLevel // costs raised at random lead to positions that are not quite the best
 	}
 	for _, groupIndex := range s.removed {
 		s.isRemoved[groupIndex] = false
@@ -197,6 +205,8 @@ func (s *Search) saveQueue(queueIndex int32) {
 		return
 	}
 	s.isSaved[queueIndex] = true
+
+	// savedOrders[i] is the copy of the queue savedQueues[i]. It may be longer, because its buffers are kept.
 	savedIndex := len(s.savedQueues)
 	s.savedQueues = append(s.savedQueues, queueIndex)
 	if savedIndex == len(s.savedOrders) {
@@ -213,6 +223,8 @@ func (s *Search) restoreQueues(total float64) {
 	for _, groupIndex := range s.removed {
 		assignment.queueOf[groupIndex] = -1
 	}
+
+	// savedOrders[i] is the copy of the queue savedQueues[i].
 	for savedIndex, queueIndex := range s.savedQueues {
 		s.isSaved[queueIndex] = false
 		order := &assignment.queues[queueIndex]
@@ -229,7 +241,7 @@ func (s *Search) restoreQueues(total float64) {
 // acceptStep keeps the result of a step. It notes which queues now differ from those of the best order and, if the total is lower than its
 // total, updates the best order.
 func (s *Search) acceptStep() {
-	for _, queueIndex := range s.savedQueues {
+	for _, queueIndex := range s.savedQueues { // the queues that the step has changed
 		s.isSaved[queueIndex] = false
 		if !s.differsFromBest[queueIndex] {
 			s.differsFromBest[queueIndex] = true

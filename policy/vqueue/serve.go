@@ -26,11 +26,13 @@ func newQueueServer(groups *groupTable) *queueServer {
 // It is called whenever the instance may have become free or its queue has changed. The instance has the index of the queue.
 func (s *queueServer) serveQueue(now time.Duration, queueIndex int32, actions *policy.Actions) {
 	instance := &s.fleet.instances[queueIndex]
+	// Without pulling (requests that join a running batch), only an instance on which nothing runs takes requests, as many as fit. So this is
+	// asked before the first is sent.
 	mayPull := s.fleet.operations.pull.takesNow(instance)
 	for instance.isUp() && instance.loadingNetwork < 0 && instance.pendingEvictions == 0 {
 		// Choose the group: the head, or a more urgent one of another queue.
 		groupIndex := s.headGroup(instance, queueIndex)
-		if groupIndex < 0 {
+		if groupIndex < 0 { // its queue is empty
 			if groupIndex = s.borrowedGroup(instance); groupIndex < 0 {
 				return
 			}
@@ -38,7 +40,8 @@ func (s *queueServer) serveQueue(now time.Duration, queueIndex int32, actions *p
 			groupIndex = s.moreUrgentHead(now, instance, queueIndex, groupIndex)
 		}
 
-		// Choose its request. Then change the network, evict requests, or dispatch it.
+		// Choose its request: clients take turns. Then change the network, evict requests, or dispatch it. A change of network waits until
+		// the running batch has ended or was evicted.
 		requestNumber := s.nextByTurn(queueIndex, groupIndex)
 		request := &s.requests.byNumber[requestNumber]
 		switch network := s.groups.problem.Groups[groupIndex].Model; {
@@ -69,6 +72,8 @@ func (s *queueServer) headGroup(instance *instance, queueIndex int32) int32 {
 	if s.fleet.queueTables.Caps == nil || firstGroup < 0 {
 		return firstGroup
 	}
+
+	// A group at its cap is passed, as long as the groups behind it need the network that is loaded. If all are at their caps, the first one waits.
 	for _, entry := range s.groups.assignment.queues[queueIndex].entries {
 		if entry.model != instance.loadedNetwork {
 			break
@@ -173,6 +178,8 @@ func (s *queueServer) removeBatch(batchNumber int32) (requestNumber, queueIndex 
 	requestNumber = s.requests.requestOfBatch[batchNumber]
 	request := &s.requests.byNumber[requestNumber]
 	queueIndex = request.instanceIndex
+
+	// Take it out of the counts of its instance.
 	instance := &s.fleet.instances[queueIndex]
 	if index := slices.Index(instance.runningBatches, batchNumber); index >= 0 {
 		instance.runningBatches = slices.Delete(instance.runningBatches, index, index+1)

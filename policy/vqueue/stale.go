@@ -12,6 +12,7 @@ const maxExactGroups = 64
 // addedDuration returns by how many seconds a queue ends later with a group at a position before the entry at nextPosition than without it.
 // It is negative if the group makes a change of networks unnecessary.
 func (p *Problem) addedDuration(queueIndex int32, order *queueOrder, groupIndex int32, position, nextPosition int) float64 {
+	// The group adds its work and the changes of network before and behind it, and removes the change between its neighbours.
 	queue, model := &p.Queues[queueIndex], p.Groups[groupIndex].Model
 	modelBefore := queue.Model
 	if position > 0 {

@@ -29,18 +29,24 @@ type Tables struct {
 
 // Estimator returns the estimator of completion times of a served model on a kind of device, for regular requests or for mega prompts,
 // which are many times longer. kinds is the number of kinds.
-func (t *Tables) Estimator(kinds int, model int32, isMega bool, kind int32) *RCT {
-	return &t.RCT[estimatorIndex(kinds, model, isMega, kind)]
+func (t *Tables) Estimator(kinds int, model int32, isMegaPrompt bool, kind int32) *RCT {
+	return &t.RCT[estimatorIndex(kinds, model, isMegaPrompt, kind)]
 }
 
 // estimatorIndex returns the index in Tables.RCT of the estimator of a served model on a kind of device.
-// A model has two rows of `kinds` estimators: for regular requests and for mega prompts, which are many times longer.
-func estimatorIndex(kinds int, model int32, isMega bool, kind int32) int {
-	row := 2 * int(model)
-	if isMega {
-		row++
+// Each kind of request (regular or mega prompt) has a row of `kinds` estimators, one for each kind of device.
+func estimatorIndex(kinds int, model int32, isMegaPrompt bool, kind int32) int {
+	return requestKind(model, isMegaPrompt)*kinds + int(kind)
+}
+
+// requestKind returns the number of a kind of request: two for each served model, first regular requests and then mega prompts, which are many
+// times longer.
+func requestKind(model int32, isMegaPrompt bool) int {
+	kind := 2 * int(model)
+	if isMegaPrompt {
+		kind++
 	}
-	return row*kinds + int(kind)
+	return kind
 }
 
 // closedModels returns, by served model, whether a cap of 0 keeps it away from a device.

@@ -5,10 +5,10 @@ import "inferplan/policy/slots"
 // clientTurns decides whose request is next among those of a class that wait and have not started: clients take
 // turns, each with its requests in the order of arrival. With a single client the order of the groups applies.
 type clientTurns struct {
-	lines     []clientLine
-	freeLines []int32           // indexes of unused lines
-	lineOf    map[turnKey]int32 // by model and client: index in lines
-	nextLine  []int32           // by served model: the line whose turn it is; -1 if nobody waits
+	lines      []clientLine
+	freeLines  []int32           // indexes of unused lines
+	lineByKey  map[turnKey]int32 // by model and client: index in lines
+	lineOfTurn []int32           // by served model: the line whose turn it is; -1 if nobody waits
 }
 
 // clientLine has the waiting requests of a client for a served model. The lines of a model form a ring.
@@ -16,17 +16,18 @@ type clientLine struct {
 	turnKey
 	firstRequest, lastRequest int32 // numbers of the requests at both ends
 	size                      int32 // number of requests
-	nextLine, prevLine        int32 // neighbours in the ring, indexes in clientTurns.lines
+	nextInRing, prevInRing    int32 // neighbours in the ring, indexes in clientTurns.lines
 }
 
 // turnKey identifies a line: the served model and the client.
 type turnKey struct{ model, client int32 }
 
-// newClientTurns returns the turns of clients, in which the clients of a served model alternate, for this many models. At first no client waits (-1).
+// newClientTurns returns the turns of clients for this many served models, when the policy is made. The waiting requests of a client for a model
+// form a line, and the lines of a model take turns. At first no client waits, so that no line has the turn (-1).
 func newClientTurns(models int) clientTurns {
-	turns := clientTurns{lineOf: map[turnKey]int32{}, nextLine: make([]int32, models)}
-	for model := range turns.nextLine {
-		turns.nextLine[model] = -1
+	turns := clientTurns{lineByKey: map[turnKey]int32{}, lineOfTurn: make([]int32, models)}
+	for model := range turns.lineOfTurn {
+		turns.lineOfTurn[model] = -1
 	}
 	return turns
 }
@@ -39,7 +40,7 @@ func (t *requestTable) joinClientLine(requestNumber int32) {
 	if request.producedTokens > 0 || request.evictionCount > 0 {
 		return
 	}
-	lineIndex, ok := turns.lineOf[turnKey{request.model, request.client}]
+	lineIndex, ok := turns.lineByKey[turnKey{request.model, request.client}]
 	if !ok {
 		lineIndex = turns.openLine(turnKey{request.model, request.client})
 	}
@@ -57,18 +58,19 @@ func (t *requestTable) joinClientLine(requestNumber int32) {
 }
 
 // openLine adds an empty line for a client that had no waiting request, and returns its index.
-// It becomes the last of the ring of its model, which is just before the line whose turn is next.
+// The lines of a model form a ring, in which it becomes the last: just before the line whose turn it is. The only line has the turn, and is
+// its own neighbour.
 func (t *clientTurns) openLine(key turnKey) int32 {
 	lineIndex := slots.Take(&t.lines, &t.freeLines)
 	line := &t.lines[lineIndex]
-	*line = clientLine{turnKey: key, firstRequest: -1, lastRequest: -1, nextLine: lineIndex, prevLine: lineIndex}
-	if head := t.nextLine[key.model]; head >= 0 {
-		line.nextLine, line.prevLine = head, t.lines[head].prevLine
-		t.lines[line.prevLine].nextLine, t.lines[head].prevLine = lineIndex, lineIndex
+	*line = clientLine{turnKey: key, firstRequest: -1, lastRequest: -1, nextInRing: lineIndex, prevInRing: lineIndex}
+	if turnLine := t.lineOfTurn[key.model]; turnLine >= 0 {
+		line.nextInRing, line.prevInRing = turnLine, t.lines[turnLine].prevInRing
+		t.lines[line.prevInRing].nextInRing, t.lines[turnLine].prevInRing = lineIndex, lineIndex
 	} else {
-		t.nextLine[key.model] = lineIndex
+		t.lineOfTurn[key.model] = lineIndex
 	}
-	t.lineOf[key] = lineIndex
+	t.lineByKey[key] = lineIndex
 	return lineIndex
 }
 
@@ -81,7 +83,7 @@ func (t *requestTable) leaveClientLine(requestNumber int32) {
 	}
 	lineIndex, line := request.clientLine, &turns.lines[request.clientLine]
 
-	// Unlink the request.
+	// Unlink the request: its neighbours, or the ends of the line, then name each other.
 	if request.aheadInLine < 0 {
 		line.firstRequest = request.behindInLine
 	} else {
@@ -99,66 +101,67 @@ func (t *requestTable) leaveClientLine(requestNumber int32) {
 
 	// Remove an empty line; if it has the turn, pass that on.
 	switch {
-	case line.nextLine == lineIndex:
-		turns.nextLine[line.model] = -1
-	case turns.nextLine[line.model] == lineIndex:
-		turns.nextLine[line.model] = line.nextLine
+	case line.nextInRing == lineIndex: // it is the only line of the model
+		turns.lineOfTurn[line.model] = -1
+	case turns.lineOfTurn[line.model] == lineIndex:
+		turns.lineOfTurn[line.model] = line.nextInRing
 	}
-	turns.lines[line.nextLine].prevLine, turns.lines[line.prevLine].nextLine = line.prevLine, line.nextLine
-	delete(turns.lineOf, line.turnKey)
+	turns.lines[line.nextInRing].prevInRing, turns.lines[line.prevInRing].nextInRing = line.prevInRing, line.nextInRing
+	delete(turns.lineByKey, line.turnKey)
 	turns.freeLines = append(turns.freeLines, lineIndex)
 }
 
 // hasSeveralClients reports whether requests of several clients wait for a served model.
 func (t *clientTurns) hasSeveralClients(model int32) bool {
-	lineIndex := t.nextLine[model]
-	return lineIndex >= 0 && t.lines[lineIndex].nextLine != lineIndex
+	lineIndex := t.lineOfTurn[model]
+	return lineIndex >= 0 && t.lines[lineIndex].nextInRing != lineIndex
 }
 
 // endTurn passes the turn on if a request that starts belongs to the client whose turn it is.
 func (t *requestTable) endTurn(requestNumber int32) {
-	if request := &t.byNumber[requestNumber]; request.clientLine >= 0 && t.turns.nextLine[request.model] == request.clientLine {
-		t.turns.nextLine[request.model] = t.turns.lines[request.clientLine].nextLine
+	if request := &t.byNumber[requestNumber]; request.clientLine >= 0 && t.turns.lineOfTurn[request.model] == request.clientLine {
+		t.turns.lineOfTurn[request.model] = t.turns.lines[request.clientLine].nextInRing
 	}
 }
 
 // nextByTurn returns the number of the request that an instance takes when its queue is to serve a group: the first request of the client
 // whose turn it is if that can run there, else the group's first. Requests that have started before are taken in any case.
 func (s *queueServer) nextByTurn(queueIndex, groupIndex int32) int32 {
+	// A request in no line has started before, and a single client needs no turns.
 	requestNumber := s.groups.members[groupIndex].firstRequest
 	request := &s.requests.byNumber[requestNumber]
 	if request.clientLine < 0 || !s.requests.turns.hasSeveralClients(request.model) {
 		return requestNumber
 	}
-	if turnRequest := s.requests.turns.lines[s.requests.turns.nextLine[request.model]].firstRequest; s.groups.canRun(s.requests.byNumber[turnRequest].groupIndex, queueIndex) {
+	if turnRequest := s.requests.turns.lines[s.requests.turns.lineOfTurn[request.model]].firstRequest; s.groups.canRun(s.requests.byNumber[turnRequest].groupIndex, queueIndex) {
 		return turnRequest
 	}
 	return requestNumber
 }
 
-// countBefore returns how many waiting requests of a served model are served before a new request of a client: byTurns if clients take
-// turns, and inOrder in the order of arrival. If no other client waits, the two are equal.
-func (t *clientTurns) countBefore(model, client int32) (byTurns, inOrder int32) {
-	// Count the waiting requests, and the lines of clients with the new one's.
-	lines, size := int32(0), int32(0)
-	if firstLine := t.nextLine[model]; firstLine >= 0 {
+// countAhead returns how many waiting requests of a served model are served before a new request of a client: aheadByTurns if clients take
+// turns, and aheadByArrival, which is all of them, in the order of arrival. If no other client waits, the two are equal.
+func (t *clientTurns) countAhead(model, client int32) (aheadByTurns, aheadByArrival int32) {
+	// Go round the ring of the model's lines. Count the waiting requests, those of the client, and the lines, with one for the client.
+	lines, clientSize := int32(0), int32(0)
+	if firstLine := t.lineOfTurn[model]; firstLine >= 0 {
 		for i := firstLine; ; {
-			lines, inOrder = lines+1, inOrder+t.lines[i].size
+			lines, aheadByArrival = lines+1, aheadByArrival+t.lines[i].size
 			if t.lines[i].client == client {
-				size = t.lines[i].size
+				clientSize = t.lines[i].size
 			}
-			if i = t.lines[i].nextLine; i == firstLine {
+			if i = t.lines[i].nextInRing; i == firstLine {
 				break
 			}
 		}
 	}
-	if size == 0 {
+	if clientSize == 0 {
 		lines++
 	}
 
-	// It is served in round size+1 of the turns: each earlier round serves every client once, and in its own round all other clients may go first.
+	// It is served in round clientSize+1 of the turns: each earlier round serves every client once, and in its own round all other clients may go first.
 	if lines < 2 {
-		return inOrder, inOrder
+		return aheadByArrival, aheadByArrival
 	}
-	return min((size+1)*lines-1, inOrder), inOrder
+	return min((clientSize+1)*lines-1, aheadByArrival), aheadByArrival
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // admission decides at the entry which requests are admitted. It admits a request if all admitted requests can still be
-// in time with it. For every request, the device time owed to requests with earlier deadlines must fit into a share of
+// in time with it. For every request, the device time that requests with earlier deadlines need must fit into a share of
 // what the devices can do until the request's own tasks must begin.
 //
-// The time that a request owes is that of its revealed tasks that wait, plus the mean time of what followed its latest
+// The time that a request needs is that of its revealed tasks that wait, plus the mean time of what followed its latest
 // task in requests that have ended. It is counted as device time in planned batches. Devices that several services share
 // are one resource with one backlog.
 //
@@ -36,7 +36,7 @@ type resource struct {
 	deviceIndexes []int32
 	isMember      []bool  // by device index: whether the device belongs to the set
 	taskTime      []int64 // by service: device time in ns of a task in a planned batch; 0 if other devices run it, too
-	owedTime      int64   // device time in ns that admitted requests still need
+	neededTime    int64   // device time in ns that admitted requests still need
 	freeTimesSum  int64   // scratch: sum of the times in ns at which its devices become free
 	lastFreeAt    int64   // scratch: the latest of these times
 	liveDevices   int64   // scratch: number of devices that are up
@@ -80,10 +80,14 @@ const (
 	maxLateShare = .01
 	// endsPerUpdate is the number of ended requests after which a share may change.
 	endsPerUpdate = 100
+	// minShareFactor bounds from below the factor by which a share shrinks at once.
+	minShareFactor = .7
+	// A quantile is updated at each of the first chainsPerUpdate chains, and then at every chainsPerUpdate-th, because sorting takes time.
+	chainsPerUpdate = 16
 )
 
 // newAdmission returns the admission of requests to a cluster, when a policy is made. A resource is a set of devices with the work that no
-// other device can do; admission keeps the owed work of each resource within the time that its devices have.
+// other device can do; admission keeps the needed time of each resource within the time that its devices have.
 // Without Options.Admit every request is admitted.
 func newAdmission(c *cluster) *admission {
 	admission := &admission{cluster: c, registry: c.registry, tables: c.tables}
@@ -151,16 +155,16 @@ func (a *admission) addResource(isMember []bool) {
 // by the tasks per ns that they run together in full batches of the planned size.
 // If devices outside the resource run the service, too, it returns 0, because the work need not be done here.
 func (a *admission) taskTimeOn(resource *resource, service int32) int64 {
-	rate := 0.0
+	rate := 0.0 // tasks per ns of all devices that run the service
 	for deviceIndex := range a.tables.planDevice {
 		kindProfile := a.tables.profileOn(service, int32(deviceIndex))
 		if kindProfile.batchTimes == nil {
 			continue
 		}
 		if !resource.isMember[deviceIndex] {
-			return 0
+			return 0 // this device could do the work, too
 		}
-		rate += float64(kindProfile.maxBatch) / float64(kindProfile.batchTimes[kindProfile.maxBatch-1])
+		rate += float64(kindProfile.maxBatch) / float64(kindProfile.fullBatchTime())
 	}
 	if rate == 0 {
 		return 0
@@ -172,13 +176,15 @@ func (a *admission) taskTimeOn(resource *resource, service int32) int64 {
 // Each resource (set of devices) that the request will use needs time left for it and for the admitted requests with later deadlines.
 // If it is refused, retryAt is the time, in ns, at which such a request is expected to fit.
 // Without Options.Admit every request is admitted.
+//
+// It is called when a request arrives.
 func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryAt int64) {
 	if !a.cluster.options.Admit {
 		return true, 0
 	}
 	request := &a.registry.requests[requestNumber]
 	app := &a.apps[request.app]
-	request.owedTime = slices.Grow(request.owedTime[:0], len(a.resources))[:len(a.resources)]
+	request.neededTime = slices.Grow(request.neededTime[:0], len(a.resources))[:len(a.resources)]
 
 	// Find the position by deadline.
 	position := len(a.admittedByDeadline)
@@ -186,27 +192,30 @@ func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryA
 		position--
 	}
 
-	// Every resource must have time left for it and for the requests behind it.
+	// Every resource must have time left for it and for the requests behind it. Its tasks are not known yet, so it needs the mean time of
+	// its application's requests. The scarcest resource is the one that has time for it last.
+	scarcestResource := noResource
 	for resourceIndex := range a.resources {
-		request.owedTime[resourceIndex] = app.requestTime.meanOf(resourceIndex)
-		if delay := a.delayUntilFit(now, resourceIndex, position, request); delay > 0 {
-			if retryAt < now+delay {
-				retryAt, app.claim.scarceResource = now+delay, int32(resourceIndex)
-			}
-			app.refusedAny, app.claim.scarceUntil = true, request.deadline
+		request.neededTime[resourceIndex] = app.requestTime.meanOf(resourceIndex)
+		if delay := a.delayUntilFit(now, resourceIndex, position, request); delay > 0 && retryAt < now+delay {
+			retryAt, scarcestResource = now+delay, int32(resourceIndex)
 		}
 	}
-	if retryAt > 0 {
+	if scarcestResource != noResource {
+		app.refusedAny = true
+		app.claim.recordRefusal(scarcestResource, request.deadline)
 		return false, retryAt
 	}
 
-	// Applications that are short of a resource which it needs come first.
-	// virtualLead is how far this application is ahead of its planned rate.
-	if virtualLead := a.leadOverShortApps(now, request); virtualLead > 0 {
-		return false, now + virtualLead
+	// An application that was refused a resource which this request needs comes first, if it has got less of its planned rate. So this
+	// application waits until its lead over that one is used up.
+	if lead := a.leadOverShortApps(now, request); lead > 0 {
+		return false, now + lead
 	}
-	app.claim.virtualTime, app.claim.scarceResource = app.claim.virtualTime+app.claim.requestGap, -1
-	a.addOwedTime(request, 1)
+
+	// Admit it.
+	app.claim.recordAdmission()
+	a.changeNeededTime(request, addition)
 	a.admittedByDeadline = slices.Insert(a.admittedByDeadline, position, requestNumber)
 	request.admitted = true
 	return true, 0
@@ -216,39 +225,44 @@ func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryA
 // ones, which are sorted by deadline, and for all requests behind it. If there is time now, it returns 0.
 // A request that shares the resource with no other one always fits.
 //
-//	earlierOwed <= backlogShare · deviceTimeUntil(deadline - chainQuantile)      for each of these requests
+//	earlierNeed <= backlogShare · deviceTimeUntil(deadline - chainQuantile)      for each of these requests
+//
+// earlierNeed is the device time that requests with earlier deadlines need. backlogShare is the part of the time of devices that such a
+// backlog may fill, and chainQuantile the time that a request takes even if nothing delays it, so that it has to begin that long before.
 func (a *admission) delayUntilFit(now int64, resourceIndex, position int, request *request) (delay int64) {
 	resource := &a.resources[resourceIndex]
-	if request.owedTime[resourceIndex] == 0 || resource.owedTime <= 0 {
+	if request.neededTime[resourceIndex] == 0 || resource.neededTime <= 0 {
 		return 0
 	}
 
-	// Go through these requests from the latest deadline to the earliest. owed is the device time of all requests up to the present one.
+	// Go through these requests from the latest deadline to the earliest. neededUpTo is the device time that all requests
+	// up to the present one need, which the devices serve in the order of deadlines.
 	a.updateFreeTimes(now, resource)
-	owed := resource.owedTime + request.owedTime[resourceIndex]
-	for i := len(a.admittedByDeadline); i >= position; i-- {
+	neededUpTo := resource.neededTime + request.neededTime[resourceIndex]
+	for i := len(a.admittedByDeadline); i >= position; i-- { // i == position stands for the new request
 		other := request
 		if i > position {
 			other = &a.registry.requests[a.admittedByDeadline[i-1]]
 		}
 		app := &a.apps[other.app]
-		if other.owedTime[resourceIndex] == 0 { // it needs nothing here
-			continue
+		if other.neededTime[resourceIndex] == 0 {
+			continue // it needs nothing of this resource, so it cannot be late because of it
 		}
-		earlierOwed := owed - other.owedTime[resourceIndex]
-		// With each second of delay every live device does one second of the owed work, and adds backlogShare of a second before the deadline.
-		if excessTime := float64(earlierOwed) - app.backlogShare*float64(a.deviceTimeUntil(now, resource, other.deadline-app.chainQuantile)); earlierOwed > 0 && excessTime > 0 {
+
+		// With each second of delay every live device does one second of the needed work, and adds backlogShare of a second before the deadline.
+		earlierNeed := neededUpTo - other.neededTime[resourceIndex]
+		if excessTime := float64(earlierNeed) - app.backlogShare*float64(a.deviceTimeUntil(now, resource, other.deadline-app.chainQuantile)); earlierNeed > 0 && excessTime > 0 {
 			delay = max(delay, 1, int64(excessTime/((1+app.backlogShare)*float64(max(1, resource.liveDevices)))))
 		}
 		if i > position {
-			owed -= other.owedTime[resourceIndex]
+			neededUpTo -= other.neededTime[resourceIndex]
 		}
 	}
 	return delay
 }
 
-// updateFreeTimes computes when the devices of a resource become free: the sum of these times, the latest of them, and the number of
-// devices that are up. deviceTimeUntil reads these.
+// updateFreeTimes computes when the devices of a resource (a set of devices) become free: the sum of these times, the latest of them, and the number of
+// devices that are up. delayUntilFit calls it once, so that deviceTimeUntil need not look at every device for every request.
 func (a *admission) updateFreeTimes(now int64, resource *resource) {
 	resource.freeTimesSum, resource.lastFreeAt, resource.liveDevices = 0, now, 0
 	for _, deviceIndex := range resource.deviceIndexes {
@@ -274,8 +288,8 @@ func (a *admission) deviceFreeAt(now int64, deviceIndex int32) int64 {
 		for _, taskID := range device.runningTasks {
 			task := &a.registry.tasks[taskID]
 			// What remains of the sequence now, and its part of the time of a full batch.
-			remainingPart := task.sequence.remainingPart - float64(now-device.progressCountedAt)/float64(a.tables.batchTime(task.service, deviceIndex, sequenceCount, task.relativeWork))
-			freeAt += int64(max(0, remainingPart) * float64(scaleTime(kindProfile.batchTimes[kindProfile.maxBatch-1], task.relativeWork)) / float64(kindProfile.maxBatch))
+			remainingPart := task.sequence.remainingPart - float64(now-device.progressCountedAt)/float64(a.tables.batchTime(task.service, deviceIndex, sequenceCount, task.workFactor))
+			freeAt += int64(max(0, remainingPart) * float64(scaleTime(kindProfile.fullBatchTime(), task.workFactor)) / float64(kindProfile.maxBatch))
 		}
 		return freeAt
 	}
@@ -286,6 +300,7 @@ func (a *admission) deviceFreeAt(now int64, deviceIndex int32) int64 {
 // time from when the device is free. If all are free by the deadline, a formula suffices.
 func (a *admission) deviceTimeUntil(now int64, resource *resource, deadline int64) int64 {
 	if deadline >= resource.lastFreeAt {
+		// The sum of deadline - freeAt over the devices that are up.
 		return resource.liveDevices*deadline - resource.freeTimesSum
 	}
 	sum := int64(0)
@@ -295,20 +310,20 @@ func (a *admission) deviceTimeUntil(now int64, resource *resource, deadline int6
 	return sum
 }
 
-// updateOwedTime computes anew the device time that an admitted request owes each resource (set of devices), after a segment of its tasks
+// updateNeededTime computes anew the device time that an admitted request needs of each resource (set of devices), after a segment of its tasks
 // was revealed: the time of its waiting tasks, and the mean time of what followed its latest kind of task in earlier requests.
-func (a *admission) updateOwedTime(request *request) {
+func (a *admission) updateNeededTime(request *request) {
 	if !request.admitted {
 		return
 	}
 
 	// Sum up the tasks that wait.
-	a.addOwedTime(request, -1)
-	clear(request.owedTime)
+	a.changeNeededTime(request, subtraction)
+	clear(request.neededTime)
 	for _, taskID := range request.revealedTasks {
 		if task := &a.registry.tasks[taskID]; task.progress == taskUnplaced || task.progress == taskQueued {
 			for _, resourceIndex := range a.resourcesOf[task.service] {
-				request.owedTime[resourceIndex] += scaleTime(a.resources[resourceIndex].taskTime[task.service], task.relativeWork)
+				request.neededTime[resourceIndex] += scaleTime(a.resources[resourceIndex].taskTime[task.service], task.workFactor)
 			}
 		}
 	}
@@ -316,31 +331,38 @@ func (a *admission) updateOwedTime(request *request) {
 	// Add what is expected to follow the latest task.
 	kindNumber := request.taskKinds[len(request.taskKinds)-1]
 	if meansByKind := a.apps[request.app].timeAfter; int(kindNumber) < len(meansByKind) {
-		for resourceIndex := range request.owedTime {
-			request.owedTime[resourceIndex] += meansByKind[kindNumber].meanOf(resourceIndex)
+		for resourceIndex := range request.neededTime {
+			request.neededTime[resourceIndex] += meansByKind[kindNumber].meanOf(resourceIndex)
 		}
 	}
-	a.addOwedTime(request, 1)
+	a.changeNeededTime(request, addition)
 }
 
-// addOwedTime adds the time that a request owes to the resources (sign 1), or subtracts it (-1).
-func (a *admission) addOwedTime(request *request, sign int64) {
-	for resourceIndex, owedHere := range request.owedTime {
-		a.resources[resourceIndex].owedTime += sign * owedHere
+// Directions in which the needed time of resources changes.
+const (
+	addition    = 1
+	subtraction = -1
+)
+
+// changeNeededTime adds the time that a request needs of each resource (set of devices) to the time that all admitted requests need there,
+// or subtracts it, as direction says.
+func (a *admission) changeNeededTime(request *request, direction int64) {
+	for resourceIndex, deviceTime := range request.neededTime {
+		a.resources[resourceIndex].neededTime += direction * deviceTime
 	}
 }
 
-// settleOwedTime subtracts the device time of a task that starts (sign 1) from what its request owes each resource (set of devices).
-// If the task comes back without a result and waits again, the time is added back (sign -1).
-func (a *admission) settleOwedTime(task *task, sign int64) {
+// changeTaskTime is called when a task starts, and subtracts its device time from what its request needs of each resource (set of devices).
+// It is called with addition when a started task comes back without a result and waits again.
+func (a *admission) changeTaskTime(task *task, direction int64) {
 	if task.requestNumber < 0 || !a.registry.requests[task.requestNumber].admitted {
 		return
 	}
 	request := &a.registry.requests[task.requestNumber]
 	for _, resourceIndex := range a.resourcesOf[task.service] {
-		deviceTime := sign * scaleTime(a.resources[resourceIndex].taskTime[task.service], task.relativeWork)
-		request.owedTime[resourceIndex] -= deviceTime
-		a.resources[resourceIndex].owedTime -= deviceTime
+		deviceTime := direction * scaleTime(a.resources[resourceIndex].taskTime[task.service], task.workFactor)
+		request.neededTime[resourceIndex] += deviceTime
+		a.resources[resourceIndex].neededTime += deviceTime
 	}
 }
 
@@ -352,7 +374,8 @@ func (a *admission) recordAnswer(now int64, requestNumber int32) {
 		return
 	}
 
-	// The longest chain of task times, in planned batches.
+	// Find the longest chain of tasks that read each other, by their times in full batches. Tasks come behind their inputs, so that
+	// earliestEnd, which is free for use once the request has ended, can hold the longest chain up to each task.
 	chainTime := int64(0)
 	for _, taskID := range request.revealedTasks {
 		task := &a.registry.tasks[taskID]
@@ -362,22 +385,24 @@ func (a *admission) recordAnswer(now int64, requestNumber int32) {
 				task.earliestEnd = max(task.earliestEnd, a.registry.tasks[input].earliestEnd)
 			}
 		}
-		task.earliestEnd += a.plannedTaskTime(task.service, task.relativeWork)
+		task.earliestEnd += a.plannedTaskTime(task.service, task.workFactor)
 		chainTime = max(chainTime, task.earliestEnd)
 	}
+
+	// Learn from it, and remove it.
 	a.learnPath(request.app, request.taskKinds, chainTime, 1)
 	a.removeRequest(requestNumber)
 	a.adjustShare(now, request, now > request.deadline)
 }
 
-// removeRequest removes a request that has ended or was dropped from the admitted ones, with the device time that it still owes.
+// removeRequest removes a request that has ended or was dropped from the admitted ones, with the device time that it still needs.
 // The list is sorted by deadline, and several requests may have the same one.
 func (a *admission) removeRequest(requestNumber int32) {
 	request := &a.registry.requests[requestNumber]
 	if !request.admitted {
 		return
 	}
-	a.addOwedTime(request, -1)
+	a.changeNeededTime(request, subtraction)
 	request.admitted = false
 	position, _ := slices.BinarySearchFunc(a.admittedByDeadline, request.deadline, func(other int32, deadline int64) int {
 		return int(max(-1, min(1, a.registry.requests[other].deadline-deadline)))
@@ -388,7 +413,7 @@ func (a *admission) removeRequest(requestNumber int32) {
 
 // adjustShare counts an admitted request that has ended, late or in time. After endsPerUpdate of them the backlog share of its application,
 // which is the part of the device time that admitted work may take, is set anew: it grows if few were late and some were refused, and
-// shrinks if many were late. It then holds for one time budget of a request, until its effect is seen.
+// shrinks if many were late. It is called when a request was answered, or dropped after its deadline.
 func (a *admission) adjustShare(now int64, request *request, late bool) {
 	app := &a.apps[request.app]
 	if app.endedRequests++; late {
@@ -397,31 +422,35 @@ func (a *admission) adjustShare(now int64, request *request, late bool) {
 	if app.endedRequests < endsPerUpdate || now < app.shareHoldsUntil {
 		return
 	}
-	share := app.lateRequests / app.endedRequests
+	lateShare := app.lateRequests / app.endedRequests
 	switch {
-	case share > maxLateShare:
-		app.backlogShare = max(minShare, app.backlogShare*max(.7, 1-share))
-	case app.refusedAny && share <= maxLateShare/2:
+	case lateShare > maxLateShare:
+		app.backlogShare = max(minShare, app.backlogShare*max(minShareFactor, 1-lateShare))
+	case app.refusedAny && lateShare <= maxLateShare/2:
 		app.backlogShare = min(maxShare, app.backlogShare*shareGrowth)
 	}
+
+	// Begin to count anew. The share holds for as long as a request has time, because requests admitted by the old share still end.
 	app.endedRequests, app.lateRequests, app.refusedAny, app.shareHoldsUntil = 0, 0, false, now+request.deadline-request.arrivedAt
 }
 
 // plannedTaskTime returns the time in ns of a task of a service in a full planned batch, on the first kind of device that runs it.
 // If no kind does, it returns 0.
-func (a *admission) plannedTaskTime(service int32, relativeWork int64) int64 {
+func (a *admission) plannedTaskTime(service int32, workFactor int64) int64 {
 	profile := &a.tables.services[service]
 	i := slices.IndexFunc(profile.byKind, func(onKind kindProfile) bool { return onKind.batchTimes != nil })
 	if i < 0 {
 		return 0
 	}
-	return scaleTime(profile.byKind[i].batchTimes[profile.byKind[i].maxBatch-1], relativeWork)
+	return scaleTime(profile.byKind[i].fullBatchTime(), workFactor)
 }
 
 // learnRecordedPath learns, before the first request, from a recorded path, the tasks that a share of an application's recorded requests
 // had: the device time and the longest chain of its tasks. taskKinds has their kinds in the prediction table.
 // The path counts as many samples as its share of half of the ring of chains, so that real requests soon outweigh it.
 func (a *admission) learnRecordedPath(app int32, taskKinds []int32, recordedPath *flow.RecordedPath, requestShare float64) {
+	// Find the longest chain of its tasks. endTimes has the longest chain up to each task. A task names an input by how many tasks back it
+	// is; 0 stands for the client's input.
 	endTimes, chainTime := make([]int64, len(recordedPath.Tasks)), int64(0)
 	for taskIndex := range recordedPath.Tasks {
 		task := &recordedPath.Tasks[taskIndex]
@@ -430,7 +459,7 @@ func (a *admission) learnRecordedPath(app int32, taskKinds []int32, recordedPath
 				endTimes[taskIndex] = max(endTimes[taskIndex], endTimes[taskIndex-int(offset)])
 			}
 		}
-		endTimes[taskIndex] += a.plannedTaskTime(task.Service, workFromMillionths(task.Work))
+		endTimes[taskIndex] += a.plannedTaskTime(task.Service, factorFromMillionths(task.Work))
 		chainTime = max(chainTime, endTimes[taskIndex])
 	}
 	a.learnPath(app, taskKinds, chainTime, requestShare*maxChains/2)
@@ -438,8 +467,10 @@ func (a *admission) learnRecordedPath(app int32, taskKinds []int32, recordedPath
 
 // learnPath counts `count` requests of an application (appIndex) whose tasks were of the given kinds, in order: the device time of what
 // followed each kind, that of the whole request, and its longest chain of task times in ns.
-// Kinds of tasks (service, work, inputs) are numbers of the prediction table.
+// Kinds of tasks (service, work, inputs) are numbers of the prediction table, which calls them tokens.
+// It is called for each request that is answered, with count 1, and for recorded paths before the first request.
 func (a *admission) learnPath(appIndex int32, taskKinds []int32, chainTime int64, count float64) {
+	// Go backwards. timeSums is the device time, by resource, of the tasks behind the present one, and in the end that of the whole request.
 	app := &a.apps[appIndex]
 	clear(a.timeSums)
 	for _, kindNumber := range slices.Backward(taskKinds) {
@@ -449,12 +480,13 @@ func (a *admission) learnPath(appIndex int32, taskKinds []int32, chainTime int64
 		app.timeAfter[kindNumber].addSamples(a.timeSums, count)
 		taskKind := a.predictions.Token(kindNumber)
 		for _, resourceIndex := range a.resourcesOf[taskKind.Service] {
-			a.timeSums[resourceIndex] += float64(scaleTime(a.resources[resourceIndex].taskTime[taskKind.Service], workFromMillionths(taskKind.Work)))
+			a.timeSums[resourceIndex] += float64(scaleTime(a.resources[resourceIndex].taskTime[taskKind.Service], factorFromMillionths(taskKind.Work)))
 		}
 	}
 
-	// Keep the latest chains in a ring, and their quantile.
 	app.requestTime.addSamples(a.timeSums, count)
+
+	// Keep the latest chains in a ring, in which a new one replaces the oldest.
 	for range int(math.Ceil(count)) {
 		if len(app.chainTimes) < maxChains {
 			app.chainTimes = append(app.chainTimes, chainTime)
@@ -463,8 +495,9 @@ func (a *admission) learnPath(appIndex int32, taskKinds []int32, chainTime int64
 		}
 		app.chainCount++
 	}
-	// Sorting takes time, so the quantile is updated every 16 chains once there are some.
-	if app.chainCount%16 == 1 || app.chainCount < 16 || count > 1 {
+
+	// Update the quantile, but not at every chain, because sorting takes time. Recorded paths, which count several times, are few.
+	if app.chainCount%chainsPerUpdate == 1 || app.chainCount < chainsPerUpdate || count > 1 {
 		a.sortedChains = append(a.sortedChains[:0], app.chainTimes...)
 		slices.Sort(a.sortedChains)
 		app.chainQuantile = a.sortedChains[int(chainQuantileLevel*float64(len(a.sortedChains)))]
@@ -485,13 +518,15 @@ func (m *resourceMean) addSamples(deviceTimes []float64, count float64) {
 	if m.sums == nil {
 		m.sums = make([]float64, len(deviceTimes))
 	}
-	if m.samples+count > maxSamples {
+	if m.samples+count > maxSamples { // lower the weight of the older samples so that the sum is maxSamples
 		retainedPart := max(0, maxSamples-count) / (m.samples + count)
 		for resourceIndex := range m.sums {
 			m.sums[resourceIndex] *= retainedPart
 		}
 		m.samples *= retainedPart
 	}
+
+	// Add the new samples.
 	for resourceIndex := range deviceTimes {
 		m.sums[resourceIndex] += count * deviceTimes[resourceIndex]
 	}

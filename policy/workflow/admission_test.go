@@ -8,10 +8,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// owedBy returns the time that the open requests owe a line.
-func (a *admission) owedBy(r int) (sum int64) {
+// neededBy returns the time that the open requests need of a resource.
+func (a *admission) neededBy(r int) (sum int64) {
 	for _, requestNumber := range a.admittedByDeadline {
-		sum += a.registry.requests[requestNumber].owedTime[r]
+		sum += a.registry.requests[requestNumber].neededTime[r]
 	}
 	return sum
 }
@@ -73,7 +73,7 @@ func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 			}
 			g := p.admission
 			for r := range g.resources {
-				if got, want := g.resources[r].owedTime, g.owedBy(r); got != want || want < 0 {
+				if got, want := g.resources[r].neededTime, g.neededBy(r); got != want || want < 0 {
 					t.Fatalf("a backlog of %d, expected %d", got, want)
 				}
 			}

@@ -101,7 +101,7 @@ func (a *algorithm1) addTriple(p partialSchedule, taskIndex, deviceIndex int32, 
 		}
 	}
 	p.doneTasks |= 1 << taskIndex
-	p.openDevices[taskIndex], p.openEnds[taskIndex] = deviceIndex, a.endTable.endAt(jobTask.service, deviceIndex, ready, jobTask.relativeWork)
+	p.openDevices[taskIndex], p.openEnds[taskIndex] = deviceIndex, a.endTable.endAt(jobTask.service, deviceIndex, ready, jobTask.workFactor)
 	if len(a.readers[taskIndex]) == 0 {
 		p.lastEnd = max(p.lastEnd, p.openEnds[taskIndex])
 		p.openDevices[taskIndex], p.openEnds[taskIndex] = 0, 0
@@ -212,11 +212,11 @@ func randomJob(rng *rand.Rand, n, services int) *job {
 				in = append(in, int32(u))
 			}
 		}
-		relativeWork := usualWork
+		workFactor := fixedOne
 		if rng.IntN(3) == 0 {
-			relativeWork = usualWork / 4
+			workFactor = fixedOne / 4
 		}
-		job.addUnplaced(int32(rng.IntN(services)), relativeWork, in...)
+		job.addUnplaced(int32(rng.IntN(services)), workFactor, in...)
 	}
 	return job
 }
@@ -285,33 +285,33 @@ var workflows = []struct {
 	make func(j *job)
 }{
 	{"GILL3", func(j *job) {
-		a := j.addUnplaced(0, usualWork, -1)
-		b := j.addUnplaced(1, usualWork, a)
-		j.addUnplaced(2, usualWork, b)
+		a := j.addUnplaced(0, fixedOne, -1)
+		b := j.addUnplaced(1, fixedOne, a)
+		j.addUnplaced(2, fixedOne, b)
 	}},
 	{"GILL4", func(j *job) {
-		a, b := j.addUnplaced(0, usualWork, -1), j.addUnplaced(0, usualWork, -1)
-		c := j.addUnplaced(1, usualWork, a, b)
-		j.addUnplaced(2, usualWork, c)
+		a, b := j.addUnplaced(0, fixedOne, -1), j.addUnplaced(0, fixedOne, -1)
+		c := j.addUnplaced(1, fixedOne, a, b)
+		j.addUnplaced(2, fixedOne, c)
 	}},
 	{"KC4", func(j *job) {
-		a := j.addUnplaced(3, usualWork/4, -1)
-		b := j.addUnplaced(4, usualWork, a)
-		c := j.addUnplaced(3, usualWork/4, b, a)
-		j.addUnplaced(3, usualWork, c)
+		a := j.addUnplaced(3, fixedOne/4, -1)
+		b := j.addUnplaced(4, fixedOne, a)
+		c := j.addUnplaced(3, fixedOne/4, b, a)
+		j.addUnplaced(3, fixedOne, c)
 	}},
 	{"KC6", func(j *job) {
-		a := j.addUnplaced(3, usualWork/4, -1)
-		b := j.addUnplaced(4, usualWork, a)
-		c := j.addUnplaced(3, usualWork/4, b, a)
-		d := j.addUnplaced(5, usualWork, c)
-		e := j.addUnplaced(3, usualWork/4, d, c)
-		j.addUnplaced(3, usualWork, e)
+		a := j.addUnplaced(3, fixedOne/4, -1)
+		b := j.addUnplaced(4, fixedOne, a)
+		c := j.addUnplaced(3, fixedOne/4, b, a)
+		d := j.addUnplaced(5, fixedOne, c)
+		e := j.addUnplaced(3, fixedOne/4, d, c)
+		j.addUnplaced(3, fixedOne, e)
 	}},
 	{"chain8", func(j *job) {
 		last := int32(-1)
 		for i := range 8 {
-			last = j.addUnplaced(int32(i%6), usualWork, last)
+			last = j.addUnplaced(int32(i%6), fixedOne, last)
 		}
 	}},
 	{"DEBATE1", func(j *job) { addDebate(j, 1) }},
@@ -324,9 +324,9 @@ func addDebate(job *job, rounds int) {
 		var round []int32
 		for range 3 {
 			if r == 0 {
-				round = append(round, job.addUnplaced(3, usualWork, -1))
+				round = append(round, job.addUnplaced(3, fixedOne, -1))
 			} else {
-				round = append(round, job.addUnplaced(3, usualWork, before...))
+				round = append(round, job.addUnplaced(3, fixedOne, before...))
 			}
 		}
 		before = round
@@ -358,11 +358,11 @@ func TestScheduleOfWorkflows(t *testing.T) {
 }
 
 // endAt is when a task ends on a device whose inputs are there at ready.
-func (t *endTable) endAt(service, deviceIndex int32, ready, relativeWork int64) int64 {
+func (t *endTable) endAt(service, deviceIndex int32, ready, workFactor int64) int64 {
 	i := service*t.deviceCount + deviceIndex
-	end := max(t.idleAt[i], ready) + scaleTime(t.soloTime[i], relativeWork)
+	end := max(t.idleAt[i], ready) + scaleTime(t.soloTime[i], workFactor)
 	if t.joinStart[i] >= ready {
-		end = min(end, t.joinStart[i]+scaleTime(t.joinDuration[i], relativeWork))
+		end = min(end, t.joinStart[i]+scaleTime(t.joinDuration[i], workFactor))
 	}
 	return end
 }

@@ -44,7 +44,7 @@ func (b *batchRunner) startBatch(deviceIndex int32, now int64, actions *policy.A
 		return
 	}
 
-	// Find the head of the batch. A language model starts sequences instead.
+	// Find the head of the batch, from which on its tasks are looked for. A language model starts sequences instead.
 	headPosition := b.firstToStart(device, b.batchHead(device, deviceIndex, now))
 	if headPosition < 0 {
 		return
@@ -55,19 +55,20 @@ func (b *batchRunner) startBatch(deviceIndex int32, now int64, actions *policy.A
 		return
 	}
 
-	// Book the batch on the device.
+	// Book the batch on the device. Its expected end follows from the number of tasks and the largest work factor, and is later by the time
+	// to recompute session states (KV caches of earlier tasks) that are not on the device.
 	firstTask := int32(len(actions.Tasks))
-	relativeWork, recomputeTime := b.chooseBatch(deviceIndex, headPosition, service, actions)
+	workFactor, recomputeTime := b.chooseBatch(deviceIndex, headPosition, service, actions)
 	batchSize := int32(len(device.runningTasks))
 	device.isBusy, device.planOutdated, device.runningService = true, true, service
 	b.cluster.busyDevices++
-	device.batchEndsAt = now + b.tables.batchTime(service, deviceIndex, batchSize, relativeWork) + recomputeTime
+	device.batchEndsAt = now + b.tables.batchTime(service, deviceIndex, batchSize, workFactor) + recomputeTime
 	device.lastUsedAt[b.tables.services[service].network] = now
 	for _, taskID := range device.runningTasks {
 		b.registry.tasks[taskID].endsAt = device.batchEndsAt
 	}
 
-	// Order the dispatch.
+	// Order the dispatch. A device runs one batch at a time, so the device index is the number of the batch in events.
 	profile := b.tables.profileOn(service, deviceIndex)
 	start := time.Duration(now)
 	actions.List = append(actions.List, policy.Action{Kind: policy.Dispatch, Pipeline: profile.pipeline, Model: -1, Batch: deviceIndex, Size: batchSize, Device: b.tables.planDevice[deviceIndex],
@@ -87,9 +88,10 @@ func (b *batchRunner) firstToStart(device *device, position int) int {
 }
 
 // chooseBatch moves tasks of a service that may run from a device's queue into its batch, from headPosition on and up to the largest batch,
-// and appends them to the tasks of the actions. It returns the largest relative work of these tasks, which sets the time of the batch, and
+// and appends them to the tasks of the actions. It returns the largest work factor of these tasks, which sets the time of the batch, and
 // the time in ns to recompute session states that are not on the device.
-func (b *batchRunner) chooseBatch(deviceIndex int32, headPosition int, service int32, actions *policy.Actions) (relativeWork, recomputeTime int64) {
+func (b *batchRunner) chooseBatch(deviceIndex int32, headPosition int, service int32, actions *policy.Actions) (workFactor, recomputeTime int64) {
+	// The tasks that stay are moved to the front of the queue's memory, behind those before the head.
 	device, maxBatch := &b.cluster.devices[deviceIndex], int(b.tables.profileOn(service, deviceIndex).maxBatch)
 	remainingQueue := device.queue[:headPosition]
 	for _, taskID := range device.queue[headPosition:] {
@@ -99,12 +101,12 @@ func (b *batchRunner) chooseBatch(deviceIndex int32, headPosition int, service i
 			continue
 		}
 		recomputeTime += b.states.recomputeTime(task, deviceIndex)
-		task.progress, relativeWork = taskRunning, max(relativeWork, task.relativeWork)
-		b.admission.settleOwedTime(task, 1)
+		task.progress, workFactor = taskRunning, max(workFactor, task.workFactor)
+		b.admission.changeTaskTime(task, subtraction)
 		device.runningTasks, actions.Tasks = append(device.runningTasks, taskID), append(actions.Tasks, task.taskNumber)
 	}
 	device.queue = remainingQueue
-	return relativeWork, recomputeTime
+	return workFactor, recomputeTime
 }
 
 // batchHead returns the queue position from which on a device looks for its next batch: that of the first task of a full batch if the
@@ -117,6 +119,7 @@ func (b *batchRunner) batchHead(device *device, deviceIndex int32, now int64) in
 	finder := &b.fullBatch
 	finder.reset()
 	for i, taskID := range device.queue {
+		// partialBatches has the tasks of each service that were added so far.
 		if task := &b.registry.tasks[taskID]; b.cluster.isRunnable(device, task) && (finder.partialBatches[task.service].size > 0 || !b.siblingArriving(device, task)) {
 			if position := finder.addTask(b.tables, task, deviceIndex, int32(i), now); position >= 0 {
 				return int(position)
@@ -132,8 +135,8 @@ func (b *batchRunner) startSequences(deviceIndex, service int32, headPosition in
 	device := &b.cluster.devices[deviceIndex]
 	remainingQueue := device.queue[:headPosition]
 	for _, taskID := range device.queue[headPosition:] {
-		if task := &b.registry.tasks[taskID]; task.service == service && b.cluster.isRunnable(device, task) && b.tables.fitsOneMore(service, deviceIndex, int32(len(device.runningTasks)), device.kvTokens, task.relativeWork) {
-			b.admission.settleOwedTime(task, 1)
+		if task := &b.registry.tasks[taskID]; task.service == service && b.cluster.isRunnable(device, task) && b.tables.fitsOneMore(service, deviceIndex, int32(len(device.runningTasks)), device.kvTokens, task.workFactor) {
+			b.admission.changeTaskTime(task, subtraction)
 			b.sequences.startSequence(deviceIndex, taskID, now, actions)
 		} else {
 			remainingQueue = append(remainingQueue, taskID)
@@ -147,12 +150,15 @@ func (b *batchRunner) startSequences(deviceIndex, service int32, headPosition in
 // service gets the device.
 func (b *batchRunner) joinSequences(deviceIndex int32, now int64, actions *policy.Actions) {
 	device := &b.cluster.devices[deviceIndex]
-	remainingQueue, accepting := device.queue[:0], true
+	remainingQueue, isAccepting := device.queue[:0], true
 	for _, taskID := range device.queue {
+		// Once the device has stopped to accept sequences it accepts none of the later tasks, so that the order of the queue holds.
 		task := &b.registry.tasks[taskID]
-		sameService := task.service == device.runningService && b.cluster.isRunnable(device, task)
-		if accepting = accepting && !b.sequences.causesDrain(device, task) && (!sameService || b.tables.fitsOneMore(device.runningService, deviceIndex, int32(len(device.runningTasks)), device.kvTokens, task.relativeWork)); accepting && sameService {
-			b.admission.settleOwedTime(task, 1)
+		canJoin := task.service == device.runningService && b.cluster.isRunnable(device, task)
+		isAccepting = isAccepting && !b.sequences.causesDrain(device, task)
+		isAccepting = isAccepting && (!canJoin || b.tables.fitsOneMore(device.runningService, deviceIndex, int32(len(device.runningTasks)), device.kvTokens, task.workFactor))
+		if isAccepting && canJoin {
+			b.admission.changeTaskTime(task, subtraction)
 			b.sequences.startSequence(deviceIndex, taskID, now, actions)
 		} else {
 			remainingQueue = append(remainingQueue, taskID)
@@ -168,6 +174,7 @@ func (b *batchRunner) siblingArriving(device *device, task *task) bool {
 		return false
 	}
 	for _, taskID := range device.queue {
+		// Its inputs have ended and were requested for this device, but are not there yet.
 		if other := &b.registry.tasks[taskID]; other.isRevealed() && other.requestNumber == task.requestNumber && other.service == task.service && other.pendingInputs == 0 && other.inputsTarget == other.deviceIndex && other.inputsDevice != other.deviceIndex {
 			return true
 		}
@@ -176,10 +183,10 @@ func (b *batchRunner) siblingArriving(device *device, task *task) bool {
 }
 
 // finishBatch ends the tasks of a batch that has finished on a device, or the one sequence of a language model that has this batch number.
-// The device then starts what it can start next, before the event has been handled.
+// The device then starts what it can start next, before the event has been handled. It is called when a batch has brought its result.
 func (b *batchRunner) finishBatch(deviceIndex, batchNumber int32, now int64, actions *policy.Actions) {
 	device := &b.cluster.devices[deviceIndex]
-	if taskID := b.sequences.taskOfBatch(batchNumber); taskID >= 0 {
+	if taskID := b.sequences.taskOfBatch(batchNumber); taskID >= 0 { // the batch is one sequence
 		b.sequences.endSequence(deviceIndex, taskID, now)
 		b.endTask(taskID, now, actions)
 	} else {
@@ -191,6 +198,8 @@ func (b *batchRunner) finishBatch(deviceIndex, batchNumber int32, now int64, act
 		}
 		device.runningTasks = device.runningTasks[:0]
 	}
+
+	// The session states that the tasks have left may not fit beside the others.
 	b.loader.trimToMemory(now, deviceIndex, actions)
 	b.cluster.touchDevice(deviceIndex)
 }
@@ -206,6 +215,8 @@ func (b *batchRunner) endTask(taskID int32, now int64, actions *policy.Actions) 
 	}
 	b.cluster.countTask(now, task.service, -1)
 	b.states.storeState(now, taskID, actions)
+
+	// Revealed and expected tasks of the request may read its output.
 	request := &b.registry.requests[task.requestNumber]
 	b.markInputEnded(now, request.revealedTasks, taskID, actions)
 	b.markInputEnded(now, request.expectedTasks, taskID, actions)
@@ -216,7 +227,7 @@ func (b *batchRunner) endTask(taskID int32, now int64, actions *policy.Actions) 
 func (b *batchRunner) markInputEnded(now int64, readers []int32, taskID int32, actions *policy.Actions) {
 	for _, readerID := range readers {
 		task := &b.registry.tasks[readerID]
-		for _, input := range task.inputs {
+		for _, input := range task.inputs { // a task may read an output twice
 			if input == taskID {
 				task.pendingInputs--
 			}
@@ -247,7 +258,7 @@ func (b *batchRunner) makeRunnable(now int64, taskID int32, actions *policy.Acti
 		b.cluster.touchDevice(task.deviceIndex)
 		return
 	}
-	if !b.hasRemoteInputs(task) {
+	if !b.hasRemoteInputs(task) { // the inputs were left on this device, or come from the client
 		task.inputsDevice = task.deviceIndex
 		b.cluster.devices[task.deviceIndex].planOutdated = true
 		b.cluster.touchDevice(task.deviceIndex)

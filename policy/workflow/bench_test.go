@@ -26,7 +26,7 @@ func busyPolicy(devices, services int, opt Options) *Policy {
 		p.cluster.busyDevices++
 		device.isBusy, device.runningService, device.batchEndsAt = true, int32(rng.IntN(services)), int64(rng.IntN(1200))*1e6
 		for range rng.IntN(5) {
-			taskID := p.registry.newTask(0, 0, int32(rng.IntN(services)), usualWork)
+			taskID := p.registry.newTask(0, 0, int32(rng.IntN(services)), fixedOne)
 			task := &p.registry.tasks[taskID]
 			task.progress, task.deviceIndex, task.inputsDevice = taskQueued, int32(deviceIndex), int32(deviceIndex)
 			device.enqueue(p.registry.tasks, taskID)

@@ -6,15 +6,29 @@ package workflow
 // that resource. So applications with short paths or long deadlines do not keep out the others.
 type rateClaim struct {
 	requestGap     int64 // ns between two requests at the planned rate
-	virtualTime    int64 // virtual time in ns
-	scarceResource int32 // resource that refused its latest request; -1 if none did
+	virtualTime    int64 // ns that the requests admitted so far last at the planned rate
+	scarceResource int32 // resource that had no time for its latest request; noResource if that was admitted
 	scarceUntil    int64 // deadline of that request; the shortage counts up to then
 }
 
+// noResource stands for no resource.
+const noResource = int32(-1)
+
+// recordRefusal notes that a resource had no time for a request of the application. Until the deadline of that request the application is
+// short of the resource, so that others do not get ahead of it there.
+func (c *rateClaim) recordRefusal(resourceIndex int32, deadline int64) {
+	c.scarceResource, c.scarceUntil = resourceIndex, deadline
+}
+
+// recordAdmission notes that a request of the application was admitted: it has used one gap of its planned rate, and is short of nothing.
+func (c *rateClaim) recordAdmission() {
+	c.virtualTime, c.scarceResource = c.virtualTime+c.requestGap, noResource
+}
+
 // newRateClaim returns an application's claim to its planned rate, in requests per second: each admitted request moves its virtual time on
-// by the gap between two requests. A rate of 0 counts as 1.
+// by the gap between two requests. A rate of 0 counts as 1. It is called for each application when the policy is made.
 func newRateClaim(rps float64) rateClaim {
-	claim := rateClaim{requestGap: 1e9, scarceResource: -1}
+	claim := rateClaim{requestGap: 1e9, scarceResource: noResource}
 	if rps > 0 {
 		claim.requestGap = int64(1e9 / rps)
 	}
@@ -28,13 +42,16 @@ func newRateClaim(rps float64) rateClaim {
 // A virtual time that lies behind is first raised to at most one time budget behind the furthest, so an application that
 // asked for less than its rate cannot save up more than that.
 func (a *admission) leadOverShortApps(now int64, request *request) (maxLead int64) {
+	// Limit what the application has saved up by asking for less than its planned rate.
 	app, maxVirtualTime := &a.apps[request.app], int64(0)
 	for i := range a.apps {
 		maxVirtualTime = max(maxVirtualTime, a.apps[i].claim.virtualTime)
 	}
 	app.claim.virtualTime = max(app.claim.virtualTime, maxVirtualTime-(request.deadline-request.arrivedAt))
+
+	// Find the largest lead over an application that is short of a resource which the request needs.
 	for i := range a.apps {
-		if other := &a.apps[i]; other.claim.scarceResource >= 0 && other.claim.scarceUntil > now && request.owedTime[other.claim.scarceResource] > 0 {
+		if other := &a.apps[i]; other.claim.scarceResource != noResource && other.claim.scarceUntil > now && request.neededTime[other.claim.scarceResource] > 0 {
 			maxLead = max(maxLead, app.claim.virtualTime-other.claim.virtualTime)
 		}
 	}

@@ -95,7 +95,7 @@ func (c *cluster) needsEviction(deviceIndex, network int32) bool {
 	if device.networkReadyAt(network) >= 0 {
 		return false
 	}
-	freeBytes := device.memoryBytes - device.usedBytes
+	freeBytes := device.memoryBytes - device.usedBytes // planned loads take their part of these
 	for i := range device.plannedLoads {
 		freeBytes -= c.tables.networkBytes[device.plannedLoads[i].network]
 	}

@@ -5,8 +5,10 @@ import "math"
 // A copy of a network saves as often as tasks need the network while the devices with all other copies are busy, times
 // the time of its load. Rates are averages over demandWindow. The values are computed anew every valueLifetime.
 const (
-	demandWindow  = 300e9
-	valueLifetime = int64(100e6)
+	demandWindow  = 300e9        // in ns
+	valueLifetime = int64(100e6) // in ns
+	// busyShareWindow is the number of tasks over which the busy share is averaged.
+	busyShareWindow = 256
 )
 
 // networkDemand estimates how often tasks need each network, and what copies of networks on devices save.
@@ -28,7 +30,7 @@ func newNetworkDemand(networks, devices int) networkDemand {
 func (d *networkDemand) countTask(now int64, network int32, busyShare float64) {
 	d.rates[network] = d.rates[network]*math.Exp(-float64(now-d.ratedAt[network])/demandWindow) + 1/demandWindow
 	d.ratedAt[network] = now
-	d.busyShare += (busyShare - d.busyShare) / 256
+	d.busyShare += (busyShare - d.busyShare) / busyShareWindow
 }
 
 // updateValues computes anew what copies of networks save, if the values are older than valueLifetime: the rate of tasks that need each
@@ -41,6 +43,8 @@ func (d *networkDemand) updateValues(now int64) {
 	for network := range d.values {
 		d.values[network] = d.rates[network] * math.Exp(-float64(now-d.ratedAt[network])/demandWindow)
 	}
+
+	// The devices of n copies are taken to be busy independently of each other.
 	allBusyChance := 1.0
 	for i := range d.othersBusyChance {
 		d.othersBusyChance[i] = allBusyChance
@@ -51,6 +55,7 @@ func (d *networkDemand) updateValues(now int64) {
 // otherServicesShare returns the share, from 0 to 1, of all demanded device time that services other than this one need.
 // Without any demand it returns 0.
 func (d *networkDemand) otherServicesShare(services []serviceProfile, service int32) float64 {
+	// The demand of a service is the rate of its tasks times the time of one on the quickest kind of device.
 	totalDemand, servedDemand := 0.0, 0.0
 	for serviceIndex := range services {
 		profile := &services[serviceIndex]

@@ -28,7 +28,7 @@ type device struct {
 	planEnd          int64          // end in ns of the last planned batch
 	copyEngineFreeAt int64          // time in ns at which the copy engine, which loads networks, has done all loads
 	availableBytes   int64          // bytes that are free or can be freed
-	readyTimes       []int64        // scratch, by queue position: when the task may run in ns, or positionChosen or positionPlanned
+	readyTimes       []int64        // scratch, by queue position: when the task may run in ns, or a mark (chosenMark, plannedMark)
 	nextUnplanned    []int32        // scratch, by queue position: the next position that is in no planned batch
 	nextOfService    []int32        // scratch, by queue position: the next position of the same service
 }
@@ -38,7 +38,7 @@ type plannedBatch struct {
 	start, end    int64 // in ns
 	lastJoinAt    int64 // a task that is appended to the queue can join if it is ready by then, in ns
 	kvTokens      int64 // KV tokens that its sequences will hold
-	relativeWork  int64 // the largest relative work of its tasks
+	workFactor    int64 // the largest work factor of its tasks, which sets its time
 	recomputeTime int64 // part of the batch's time, in ns, in which session states are recomputed
 	service, size int32 // service and number of tasks
 	hasRevealed   bool  // one of its tasks is revealed; the others are only expected
@@ -122,6 +122,8 @@ func (p *devicePlanner) planDevice(deviceIndex int32, now int64) {
 	p.planLoads(deviceIndex, now)
 	freeAt = p.planBatches(device, deviceIndex, now, freeAt)
 	device.planEnd = freeAt
+
+	// The plan holds until the device does something that changes it: a batch or a load ends, or an idle device starts the first batch.
 	if !device.isBusy && len(device.plannedBatches) > 0 {
 		device.planValidUntil = device.plannedBatches[0].start
 	}
@@ -138,13 +140,15 @@ func (p *devicePlanner) planBatches(device *device, deviceIndex int32, now, free
 	p.linkQueue(device, deviceIndex, now)
 	firstUnplanned, unplanned := int32(0), queueLength
 
-	// Tasks join the language model that runs already.
+	// Tasks join the language model that runs already, before any batch is planned behind it.
 	if device.isBusy && p.tables.isLanguageModel(device.runningService) {
 		batch := p.currentPeriod(device, now)
-		unplanned -= p.planJoins(device, deviceIndex, p.firstOfService[device.runningService], &batch)
+		unplanned -= p.planSequences(device, deviceIndex, p.firstOfService[device.runningService], &batch)
 		device.plannedBatches = append(device.plannedBatches, batch)
 		freeAt = batch.end
 	}
+
+	// Then each batch starts when the one before it has ended. Every task of the queue is ready at some time, so the loop ends.
 	for unplanned > 0 {
 		headPosition, nextReady := p.nextHead(device, deviceIndex, &firstUnplanned, freeAt)
 		if headPosition < 0 {
@@ -168,11 +172,11 @@ func (p *devicePlanner) nextHead(device *device, deviceIndex int32, firstUnplann
 	for i := *firstUnplanned; i < int32(len(device.queue)); i = device.nextUnplanned[i] {
 		// Unlink positions that are in a planned batch.
 		readyAt := device.readyTimes[i]
-		if readyAt == positionPlanned && previous < 0 {
+		if readyAt == plannedMark && previous < 0 {
 			*firstUnplanned = device.nextUnplanned[i]
 			continue
 		}
-		if readyAt == positionPlanned {
+		if readyAt == plannedMark {
 			device.nextUnplanned[previous] = device.nextUnplanned[i]
 			continue
 		}
@@ -188,7 +192,7 @@ func (p *devicePlanner) nextHead(device *device, deviceIndex int32, firstUnplann
 			headPosition = i
 		}
 		if !p.cluster.options.FullBatchFirst {
-			break
+			break // the first ready task heads the batch
 		}
 		if fullHead := p.fullBatch.addTask(p.tables, &p.registry.tasks[device.queue[i]], deviceIndex, i, startAt); fullHead >= 0 {
 			return fullHead, nextReady
@@ -201,6 +205,7 @@ func (p *devicePlanner) nextHead(device *device, deviceIndex int32, firstUnplann
 // are there, and links each position to the next one in the queue and to the next one of the same service.
 // The lists end at a position behind the last one, the length of the queue.
 func (p *devicePlanner) linkQueue(device *device, deviceIndex int32, now int64) {
+	// Compute the ready times. firstOfService is the end of the queue for a service that has no task there.
 	queueLength := int32(len(device.queue))
 	device.readyTimes, device.nextUnplanned, device.nextOfService = device.readyTimes[:0], device.nextUnplanned[:0], slices.Grow(device.nextOfService[:0], int(queueLength))[:queueLength]
 	if device.isBusy {
@@ -212,6 +217,8 @@ func (p *devicePlanner) linkQueue(device *device, deviceIndex int32, now int64) 
 		device.nextUnplanned = append(device.nextUnplanned, int32(i)+1)
 		p.firstOfService[task.service] = queueLength
 	}
+
+	// Link the positions of each service backwards, so that firstOfService is its first position in the end.
 	for i := queueLength - 1; i >= 0; i-- {
 		service := p.registry.tasks[device.queue[i]].service
 		device.nextOfService[i], p.firstOfService[service] = p.firstOfService[service], i
@@ -221,45 +228,47 @@ func (p *devicePlanner) linkQueue(device *device, deviceIndex int32, now int64) 
 // planBatch adds to a device's plan the batch that starts at startAt, in ns, and is headed by the task at a queue position.
 // The batch takes all tasks of that service that are ready by then, up to the largest batch.
 // It writes the expected end into the tasks, and returns the number of tasks.
+// A language model starts a period instead, in which tasks run as sequences that come and go.
 func (p *devicePlanner) planBatch(device *device, deviceIndex, headPosition int32, startAt int64) int32 {
 	batch := plannedBatch{start: startAt, lastJoinAt: startAt, service: p.registry.tasks[device.queue[headPosition]].service}
 	if p.tables.isLanguageModel(batch.service) {
-		batch.end, batch.lastJoinAt = startAt, p.lastJoin(device, batch.service, startAt, startAt)
-		joinedTasks := p.planJoins(device, deviceIndex, headPosition, &batch)
+		// The period has no sequence yet, so it ends where it starts. Each sequence that joins moves its end.
+		batch.end = startAt
+		joinedTasks := p.planSequences(device, deviceIndex, headPosition, &batch)
 		device.plannedBatches = append(device.plannedBatches, batch)
 		return joinedTasks
 	}
 
-	// Choose tasks of the service that are ready, up to the largest batch.
+	// Choose tasks of the service that are ready, up to the largest batch. The task with the largest work factor sets the time of the batch,
+	// and session states (KV caches of earlier tasks) that are not on the device have to be recomputed in it.
 	maxBatch, lastChosen := p.tables.profileOn(batch.service, deviceIndex).maxBatch, headPosition
 	for i := headPosition; i < int32(len(device.queue)) && batch.size < maxBatch; i = device.nextOfService[i] {
-		if device.readyTimes[i] > startAt || device.readyTimes[i] == positionPlanned {
+		if device.readyTimes[i] > startAt || device.readyTimes[i] == plannedMark {
 			continue
 		}
 		task := &p.registry.tasks[device.queue[i]]
 		batch.size++
 		batch.hasRevealed = batch.hasRevealed || task.isRevealed()
-		batch.relativeWork = max(batch.relativeWork, task.relativeWork)
+		batch.workFactor = max(batch.workFactor, task.workFactor)
 		batch.recomputeTime += p.states.recomputeTime(task, deviceIndex)
-		device.readyTimes[i], lastChosen = positionChosen, i
+		device.readyTimes[i], lastChosen = chosenMark, i
 	}
 
 	// Now the end of the batch is known; write it into its tasks.
-	batch.end = startAt + p.tables.batchTime(batch.service, deviceIndex, batch.size, batch.relativeWork) + batch.recomputeTime
+	batch.end = startAt + p.tables.batchTime(batch.service, deviceIndex, batch.size, batch.workFactor) + batch.recomputeTime
 	for i := headPosition; i <= lastChosen; i = device.nextOfService[i] {
-		if device.readyTimes[i] == positionChosen {
-			p.registry.tasks[device.queue[i]].endsAt, device.readyTimes[i] = batch.end, positionPlanned
+		if device.readyTimes[i] == chosenMark {
+			p.registry.tasks[device.queue[i]].endsAt, device.readyTimes[i] = batch.end, plannedMark
 		}
 	}
 	device.plannedBatches = append(device.plannedBatches, batch)
 	return batch.size
 }
 
-// positionChosen marks a queue position that is in the batch under construction, positionPlanned one that is in an
-// earlier batch.
+// Marks in device.readyTimes stand in place of the time of a task that a planned batch has.
 const (
-	positionChosen  = -1
-	positionPlanned = -2
+	chosenMark  = -1 // the task is in the batch under construction
+	plannedMark = -2 // the task is in a finished batch of the plan
 )
 
 // inputsReadyAt returns when all inputs of a task are expected at a device, in ns and not before now. An input arrives when its task has ended and
@@ -274,6 +283,7 @@ func (p *devicePlanner) inputsReadyAt(task *task, deviceIndex int32, now int64) 
 	}
 	for _, input := range task.inputs {
 		if input >= 0 {
+			// An input without a device (-1) counts as if it came from device 0.
 			inputTask := &p.registry.tasks[input]
 			readyAt = max(readyAt, inputTask.endsAt+p.tables.transferTime(inputTask.service, max(inputTask.deviceIndex, 0), deviceIndex))
 		}
@@ -298,13 +308,13 @@ func (p *devicePlanner) planLoads(deviceIndex int32, now int64) {
 	}
 
 	// Plan one load for every network that the queue needs and the device lacks.
-	p.currentEpoch++
+	p.currentEpoch++ // networks of earlier calls count as not seen
 	device.availableBytes = device.memoryBytes - device.usedBytes
 	for _, taskID := range device.queue {
 		profile := &p.tables.services[p.registry.tasks[taskID].service]
 		network := profile.network
 		if p.epochOfNetwork[network] == p.currentEpoch {
-			continue
+			continue // an earlier task in the queue needs it, too
 		}
 		p.epochOfNetwork[network] = p.currentEpoch
 		if !device.holdsNetwork[network] && network != device.loadingNetwork {
@@ -317,8 +327,8 @@ func (p *devicePlanner) planLoads(deviceIndex int32, now int64) {
 		p.epochOfNetwork[p.tables.services[device.runningService].network] = p.currentEpoch
 	}
 
-	// Networks that neither the queue nor the running batch needs can go, and so can states that no task needs
-	// soon.
+	// Networks that neither the queue nor the running batch needs can be evicted, and so can session states (KV caches) that no task needs
+	// soon: those up to the eviction class of what only expected tasks need.
 	for network, isLoaded := range device.holdsNetwork {
 		if isLoaded && p.epochOfNetwork[network] != p.currentEpoch {
 			device.availableBytes += p.tables.networkBytes[network]
@@ -366,6 +376,9 @@ func (p *devicePlanner) networkUsableAt(deviceIndex, service int32) int64 {
 	if p.cluster.options.StaticNetworks && p.cluster.copyCount[profile.network] > 0 {
 		return farFuture
 	}
+
+	// The load begins when the copy engine has done the others. If memory has to be freed, it ends after
+	// the planned batches, which use that memory.
 	usableAt := device.copyEngineFreeAt + kindProfile.loadTime
 	if device.availableBytes < p.tables.networkBytes[profile.network] {
 		usableAt = max(usableAt, device.planEnd)
@@ -382,11 +395,11 @@ func (d *device) firstIdle(idleAt, duration int64) int64 {
 	}
 	for i := range d.plannedBatches {
 		batch := &d.plannedBatches[i]
-		needed := duration
+		neededGap := duration
 		if !batch.hasRevealed {
-			needed = 1 // expected tasks give way
+			neededGap = 1 // expected tasks give way, unless their batch has begun by then
 		}
-		if idleAt+needed > batch.start {
+		if idleAt+neededGap > batch.start {
 			idleAt = max(idleAt, batch.end)
 		} else if batch.hasRevealed {
 			break
@@ -416,7 +429,7 @@ func (p *devicePlanner) writeEndTable(deviceIndex int32, now int64) {
 			p.endTable.setSolo(int32(service), deviceIndex, farFuture, 0)
 			continue
 		}
-		soloTime := kindProfile.batchTimes[0]
+		soloTime := kindProfile.batchTimes[0] // of a batch of one
 		idleAt := device.firstIdle(now, soloTime)
 		if !device.holdsNetwork[profile.network] {
 			if idleAt = p.networkUsableAt(deviceIndex, int32(service)); idleAt < farFuture {
@@ -426,13 +439,14 @@ func (p *devicePlanner) writeEndTable(deviceIndex int32, now int64) {
 		p.endTable.setSolo(int32(service), deviceIndex, idleAt, soloTime)
 	}
 
-	// Then the planned batches that a task can join. The loop runs backwards, so the earliest one of a service
-	// stays.
+	// Then the planned batches that a task can join. The loop runs backwards, so the earliest one of a service stays.
+	// With the task a batch has size+1 tasks, whose time is at index size. Sequences of a language model start at any time until lastJoinAt, so
+	// one that joins is written like a batch of its own. Other batches take tasks until they start.
 	for i := len(device.plannedBatches) - 1; i >= 0; i-- {
 		batch := &device.plannedBatches[i]
 		kindProfile := &tables.services[batch.service].byKind[kind]
 		switch {
-		case !tables.fitsOneMore(batch.service, deviceIndex, batch.size, batch.kvTokens, usualWork):
+		case !tables.fitsOneMore(batch.service, deviceIndex, batch.size, batch.kvTokens, fixedOne):
 		case tables.isLanguageModel(batch.service):
 			if batch.lastJoinAt >= now {
 				p.endTable.setSolo(batch.service, deviceIndex, max(batch.start, now), kindProfile.batchTimes[batch.size])
@@ -445,42 +459,44 @@ func (p *devicePlanner) writeEndTable(deviceIndex int32, now int64) {
 
 // currentPeriod returns the language model that runs on a device as a batch of its plan: from now until its last sequence has ended.
 func (p *devicePlanner) currentPeriod(device *device, now int64) plannedBatch {
-	return plannedBatch{start: now, end: device.batchEndsAt, lastJoinAt: p.lastJoin(device, device.runningService, now, device.batchEndsAt), service: device.runningService, size: int32(len(device.runningTasks)), kvTokens: device.kvTokens, hasRevealed: true}
+	return plannedBatch{start: now, end: device.batchEndsAt, lastJoinAt: p.drainStart(device, now), service: device.runningService, size: int32(len(device.runningTasks)), kvTokens: device.kvTokens, hasRevealed: true}
 }
 
-// lastJoin returns the latest time, in ns, at which a task appended to a device's queue can still join a language model that runs there
-// from begin to end. That is the time at which a revealed task of another service may run, because the device then takes no new sequences,
-// and otherwise the end.
-func (p *devicePlanner) lastJoin(device *device, service int32, begin, end int64) int64 {
-	lastJoin := end
+// drainStart returns when, in ns, the language model that runs on a device stops to take sequences, as far as is known now: when the first
+// revealed task of another service in the queue may run, because the device then drains for that. Without such a task it is the end of the
+// last sequence.
+func (p *devicePlanner) drainStart(device *device, now int64) int64 {
+	drainStart := device.batchEndsAt
 	for i, taskID := range device.queue {
-		if task := &p.registry.tasks[taskID]; task.isRevealed() && task.service != service && device.readyTimes[i] >= 0 {
-			lastJoin = min(lastJoin, max(begin, device.readyTimes[i]))
+		if task := &p.registry.tasks[taskID]; task.isRevealed() && task.service != device.runningService && device.readyTimes[i] >= 0 {
+			drainStart = min(drainStart, max(now, device.readyTimes[i]))
 		}
 	}
-	return lastJoin
+	return drainStart
 }
 
-// planJoins lets tasks of a device's queue join a planned period of a language model as sequences, and returns how many do.
+// planSequences lets tasks of a device's queue join a planned period of a language model as sequences, and returns how many do.
 // headPosition is the first queue position of the service that is in no planned batch. A period takes tasks that are ready by lastJoinAt, as far as
-// its KV memory suffices, and ends with its last task.
-func (p *devicePlanner) planJoins(device *device, deviceIndex, headPosition int32, period *plannedBatch) (joinedTasks int32) {
+// its KV memory suffices, and ends with its last task. It is called for the period that runs now, and for each later one when that is planned.
+func (p *devicePlanner) planSequences(device *device, deviceIndex, headPosition int32, period *plannedBatch) (joinedTasks int32) {
 	for i := headPosition; i < int32(len(device.queue)); i = device.nextOfService[i] {
 		joinAt := max(device.readyTimes[i], period.start)
 		task := &p.registry.tasks[device.queue[i]]
-		if device.readyTimes[i] == positionPlanned || joinAt > period.lastJoinAt || !p.tables.fitsOneMore(period.service, deviceIndex, period.size, period.kvTokens, task.relativeWork) {
+		if device.readyTimes[i] == plannedMark || joinAt > period.lastJoinAt || !p.tables.fitsOneMore(period.service, deviceIndex, period.size, period.kvTokens, task.workFactor) {
 			continue
 		}
 		period.size++
-		period.kvTokens += p.tables.tokensOf(period.service, task.relativeWork)
+		period.kvTokens += p.tables.tokensOf(period.service, task.workFactor)
 		period.hasRevealed = period.hasRevealed || task.isRevealed()
-		task.endsAt = joinAt + p.tables.batchTime(period.service, deviceIndex, period.size, task.relativeWork) + p.states.recomputeTime(task, deviceIndex)
-		// Until now it accepted tasks to its end, so it does so to its new end.
+
+		// More sequences make each of them slower. A session state (KV cache of an earlier task) that is not there is recomputed first.
+		task.endsAt = joinAt + p.tables.batchTime(period.service, deviceIndex, period.size, task.workFactor) + p.states.recomputeTime(task, deviceIndex)
+		// A period that takes tasks to its end, because it need not drain, does so to its new end.
 		if period.lastJoinAt == period.end {
 			period.lastJoinAt = max(period.end, task.endsAt)
 		}
 		period.end = max(period.end, task.endsAt)
-		device.readyTimes[i] = positionPlanned
+		device.readyTimes[i] = plannedMark
 		joinedTasks++
 	}
 	return joinedTasks

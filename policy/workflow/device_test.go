@@ -39,10 +39,10 @@ func planSlowly(planner *devicePlanner, deviceIndex int32, now, at int64) (plan 
 				in = append(in, taskID)
 				batch.size++
 				batch.hasRevealed = batch.hasRevealed || task.isRevealed()
-				batch.relativeWork = max(batch.relativeWork, task.relativeWork)
+				batch.workFactor = max(batch.workFactor, task.workFactor)
 			}
 		}
-		batch.end = at + c.tables.batchTime(batch.service, deviceIndex, batch.size, batch.relativeWork)
+		batch.end = at + c.tables.batchTime(batch.service, deviceIndex, batch.size, batch.workFactor)
 		for _, taskID := range in {
 			ends[taskID] = batch.end
 			delete(waits, taskID)
@@ -59,15 +59,15 @@ func fullSlowly(c *cluster, deviceIndex int32, at int64, first int, may func(int
 	head := &c.registry.tasks[device.queue[first]]
 	for last, taskID := range device.queue {
 		service, in := c.registry.tasks[taskID].service, []int{}
-		relativeWork := int64(0)
+		workFactor := int64(0)
 		for i, taskID := range device.queue[:last+1] {
 			if task := &c.registry.tasks[taskID]; task.service == service && may(taskID) {
-				in, relativeWork = append(in, i), max(relativeWork, task.relativeWork)
+				in, workFactor = append(in, i), max(workFactor, task.workFactor)
 			}
 		}
 		if most := c.tables.profileOn(service, deviceIndex).maxBatch; !may(taskID) || len(in) != int(most) {
 			continue
-		} else if end := at + c.tables.batchTime(service, deviceIndex, most, relativeWork); in[0] == first || end+c.tables.batchTime(head.service, deviceIndex, 1, head.relativeWork) <= head.orderKey {
+		} else if end := at + c.tables.batchTime(service, deviceIndex, most, workFactor); in[0] == first || end+c.tables.batchTime(head.service, deviceIndex, 1, head.workFactor) <= head.orderKey {
 			return in[0]
 		}
 	}
@@ -78,9 +78,9 @@ func fullSlowly(c *cluster, deviceIndex int32, at int64, first int, may func(int
 // inputs or for loads.
 func fillQueue(p *Policy, seed uint64, tasks int) {
 	rng, device := seeded.New(seed, "crowd"), &p.cluster.devices[0]
-	source := p.registry.newTask(0, 0, 0, usualWork) // what tasks read whose inputs are on their way
+	source := p.registry.newTask(0, 0, 0, fixedOne) // what tasks read whose inputs are on their way
 	for range tasks {
-		taskID := p.registry.newTask(0, int32(rng.IntN(3)-1), int32(rng.IntN(len(p.tables.services))), usualWork*int64(1+rng.IntN(3))/2)
+		taskID := p.registry.newTask(0, int32(rng.IntN(3)-1), int32(rng.IntN(len(p.tables.services))), fixedOne*int64(1+rng.IntN(3))/2)
 		task := &p.registry.tasks[taskID]
 		task.progress, task.deviceIndex, task.inputsDevice, task.orderKey = taskQueued, 0, 0, rng.Int64N(3e10)
 		if rng.IntN(3) == 0 {
@@ -128,11 +128,11 @@ func TestFullBatchesGoFirst(t *testing.T) {
 		device := &p.cluster.devices[0]
 		for i := range 1 + c.behind {
 			service := int32(min(i, 1))
-			taskID := p.registry.newTask(0, int32(i), service, usualWork)
+			taskID := p.registry.newTask(0, int32(i), service, fixedOne)
 			task := &p.registry.tasks[taskID]
 			task.progress, task.deviceIndex, task.inputsDevice, task.orderKey = taskQueued, 0, 0, int64(i)*1e9
 			if device.holdsNetwork[service] = true; i == 0 {
-				task.orderKey = p.tables.batchTime(1, 0, 4, usualWork) + p.tables.batchTime(0, 0, 1, usualWork) + c.spare
+				task.orderKey = p.tables.batchTime(1, 0, 4, fixedOne) + p.tables.batchTime(0, 0, 1, fixedOne) + c.spare
 			} else {
 				task.orderKey += 100e9
 			}

@@ -4,7 +4,7 @@
 // Vocabulary, beside docs/concepts.md:
 //
 //   - Service: a model with its usual work; a task asks for one. Network: its weights, which a device has to hold.
-//   - Relative work: how much longer a task takes than a usual task of its service, in units of 1/usualWork.
+//   - Work factor: the time of a task divided by that of a usual task of its service, in fixed point (fixedOne is 1).
 //   - Device index: the position of a device when devices are sorted by node. Queue position: an index in a device's queue.
 //   - Task ID: the index of a task in the registry. Task, request and batch numbers are the names that events and actions use.
 //   - Segment: tasks that are revealed together. Expected task: a predicted task, which has a device but is not revealed yet.
@@ -13,7 +13,7 @@
 //   - Session state: what a service keeps of a request for the next task (a KV cache). That task continues it.
 //   - Copy: a network on one device. Class: networks and states are evicted in the order of their classes.
 //   - Drain: a language model takes no new sequences, so that another service gets its device.
-//   - Resource: a set of devices with the work that no other device can do. A request owes it device time.
+//   - Resource: a set of devices with the work that no other device can do. A request needs device time there.
 //   - Routing: a rule that places tasks instead of the search.
 //
 // Times are in ns from the start of the run.

@@ -87,7 +87,7 @@ func (s *exactScheduler) evaluate(job *job) int64 {
 			}
 			ready = max(ready, from+away)
 		}
-		s.currentEnds[taskIndex] = s.endTable.endAt(jobTask.service, s.currentDevices[taskIndex], ready, jobTask.relativeWork)
+		s.currentEnds[taskIndex] = s.endTable.endAt(jobTask.service, s.currentDevices[taskIndex], ready, jobTask.workFactor)
 		if s.readerCount[taskIndex] == 0 {
 			last = max(last, s.currentEnds[taskIndex])
 		}
@@ -100,7 +100,7 @@ func (s *exactScheduler) longestTransfer(job *job, taskIndex int32) int64 {
 	most := s.tables.otherNodeTimes[job.tasks[taskIndex].service]
 	for i := range job.tasks {
 		if jobTask := &job.tasks[i]; jobTask.recomputeTime > 0 && jobTask.stateSource == taskIndex {
-			most = max(most, jobTask.recomputeTime*s.tables.stateTransfers[jobTask.service].otherNodePart>>20)
+			most = max(most, jobTask.recomputeTime*s.tables.stateTransfers[jobTask.service].otherNodePart>>fixedBits)
 		}
 	}
 	return most

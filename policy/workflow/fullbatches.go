@@ -11,7 +11,7 @@ type fullBatchFinder struct {
 // partialBatch is the batch that the tasks of a service seen so far would form.
 type partialBatch struct {
 	firstPosition, size int32 // position of its first task, and number of tasks
-	relativeWork        int64 // largest work
+	workFactor          int64 // largest work factor
 }
 
 // newFullBatchFinder returns a finder of full batches in the queues of devices. services is the number of services.
@@ -29,18 +29,22 @@ func (f *fullBatchFinder) reset() {
 // If it completes a full batch that may run first, it returns the position of the batch's first task, otherwise -1.
 // A batch may run before the first task of the queue that may run if that task can still start in time behind it.
 func (f *fullBatchFinder) addTask(tables *deviceTables, task *task, deviceIndex, position int32, now int64) int32 {
+	// The first task that may run could start until latestStart. Its order key, by Options.ByDeadline, is the latest end with
+	// which its request is in time.
 	if f.firstRunnable < 0 {
-		f.firstRunnable, f.latestStart = position, task.orderKey-tables.batchTime(task.service, deviceIndex, 1, task.relativeWork)
+		f.firstRunnable, f.latestStart = position, task.orderKey-tables.batchTime(task.service, deviceIndex, 1, task.workFactor)
 	}
 	if tables.isLanguageModel(task.service) {
-		return -1
+		return -1 // its tasks are sequences, which need not start together
 	}
+
+	// Add the task to the batch of its service.
 	batch, maxBatch := &f.partialBatches[task.service], tables.profileOn(task.service, deviceIndex).maxBatch
 	if batch.size == 0 {
 		batch.firstPosition = position
 	}
-	batch.size, batch.relativeWork = batch.size+1, max(batch.relativeWork, task.relativeWork)
-	if batch.size == maxBatch && (batch.firstPosition == f.firstRunnable || now+tables.batchTime(task.service, deviceIndex, maxBatch, batch.relativeWork) <= f.latestStart) {
+	batch.size, batch.workFactor = batch.size+1, max(batch.workFactor, task.workFactor)
+	if batch.size == maxBatch && (batch.firstPosition == f.firstRunnable || now+tables.batchTime(task.service, deviceIndex, maxBatch, batch.workFactor) <= f.latestStart) {
 		return batch.firstPosition
 	}
 	return -1

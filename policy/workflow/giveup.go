@@ -3,7 +3,7 @@ package workflow
 import "slices"
 
 // givesUp returns true if a request that has just been placed is to be dropped, by the rule of Options.GiveUp, because it will end after
-// its deadline.
+// its deadline. It is called after the tasks of each segment have been placed, because only then their expected ends are known.
 func (p *placer) givesUp(now int64, request *request) bool {
 	switch p.cluster.options.GiveUp {
 	case GiveUpNever:
@@ -18,6 +18,7 @@ func (p *placer) givesUp(now int64, request *request) bool {
 // earliestRequestEnd returns the earliest possible end in ns of the revealed tasks of a request: waiting tasks run alone on their quickest
 // kind of device and wait for nothing but their inputs. If that is after the deadline, the request is hopeless.
 func (p *placer) earliestRequestEnd(now int64, request *request) (lastEnd int64) {
+	// Tasks come behind their inputs, so that earliestEnd of the inputs is set before it is read.
 	for _, taskID := range request.revealedTasks {
 		task := &p.registry.tasks[taskID]
 		if task.earliestEnd = task.endsAt; task.progress == taskQueued || task.progress == taskUnplaced {
@@ -27,7 +28,7 @@ func (p *placer) earliestRequestEnd(now int64, request *request) (lastEnd int64)
 					task.earliestEnd = max(task.earliestEnd, p.registry.tasks[input].earliestEnd)
 				}
 			}
-			task.earliestEnd += scaleTime(p.tables.services[task.service].minTaskTime, task.relativeWork)
+			task.earliestEnd += scaleTime(p.tables.services[task.service].minTaskTime, task.workFactor)
 		}
 		lastEnd = max(lastEnd, task.earliestEnd)
 	}

@@ -24,7 +24,7 @@ func TestLateRequestsAreGivenUp(t *testing.T) {
 		p := New(testFleet(1, 1, 8).planTables, opt)
 		p.cluster.devices[0].holdsNetwork[0] = true
 		d := &drivenPolicy{policy: p}
-		alone := time.Duration(p.tables.batchTime(0, 0, 1, usualWork))
+		alone := time.Duration(p.tables.batchTime(0, 0, 1, fixedOne))
 		d.now = time.Second
 		for i, c := range []struct {
 			deadline time.Duration

@@ -12,12 +12,16 @@ type networkLoader struct {
 
 // loadNext starts the next load on a device whose copy engine is idle: that of the network of the first task in its queue that is not
 // loaded and for which memory can be freed. Expected tasks (predicted, not revealed) count, too.
-// It is called when the queue, the memory or the copy engine has changed.
+// It is called when the queue, the memory or the copy engine has changed. Without such a task, a network that a routing (a rule that
+// places tasks instead of the search) wants there is loaded.
 func (l *networkLoader) loadNext(deviceIndex int32, now int64, actions *policy.Actions) {
 	device := &l.cluster.devices[deviceIndex]
 	if device.loadingNetwork >= 0 || device.memoryBytes == 0 {
 		return
 	}
+
+	// A stuck device runs nothing, and no task in its queue may run. There networks that waiting tasks need may be evicted, too, and any task
+	// of the queue may be the one that gets it going. Evictions compare what copies of networks save, by the demand of now.
 	isStuck := l.cluster.isStuck(device)
 	l.cluster.demand.updateValues(now)
 	for queuePosition, taskID := range device.queue {
@@ -34,6 +38,8 @@ func (l *networkLoader) loadNext(deviceIndex int32, now int64, actions *policy.A
 			return // later tasks must not take the memory that it waits for
 		}
 	}
+
+	// No network can be loaded for the queue.
 	l.loadRoutingNetwork(deviceIndex, now, actions)
 }
 
@@ -48,7 +54,7 @@ func (l *networkLoader) loadRoutingNetwork(deviceIndex int32, now int64, actions
 		if device.holdsNetwork[network] || !l.cluster.routing.HoldsNetwork(int32(network), deviceIndex) {
 			continue
 		}
-		if missingBytes := l.tables.networkBytes[network] - (device.memoryBytes - device.usedBytes); missingBytes <= 0 || l.evict(deviceIndex, -1, unneededClass, missingBytes, actions) {
+		if missingBytes := l.tables.networkBytes[network] - (device.memoryBytes - device.usedBytes); missingBytes <= 0 || l.evict(deviceIndex, noPosition, unneededClass, missingBytes, actions) {
 			l.startLoad(deviceIndex, int32(network), now, actions)
 			return
 		}
@@ -73,6 +79,9 @@ const (
 	pinnedClass          // never evicted
 )
 
+// noPosition stands for the queue position of the task that needs memory if no task does.
+const noPosition = -1
+
 // freeMemoryFor makes sure that a device has memory for the network of the task at a queue position, by eviction, and returns false if it cannot.
 // An expected task evicts only networks that no task needs, a revealed one also those that only expected tasks need.
 // Networks that revealed tasks need are evicted only if the device is stuck, which means that nothing on it can run, and the task could run.
@@ -82,6 +91,8 @@ func (l *networkLoader) freeMemoryFor(deviceIndex int32, queuePosition int, netw
 	if missingBytes <= 0 {
 		return true
 	}
+
+	// Find the highest eviction class that may go for this task. Only a task that waits for nothing else gets a stuck device going.
 	maxClass := unneededClass
 	if task := &l.registry.tasks[device.queue[queuePosition]]; task.isRevealed() {
 		maxClass = expectedClass
@@ -95,7 +106,7 @@ func (l *networkLoader) freeMemoryFor(deviceIndex int32, queuePosition int, netw
 // evict unloads networks and session states from a device until missingBytes are free.
 // Those of lower eviction classes go first, up to maxClass; a class says how much the device's tasks need something.
 // Within a class, what saves least goes first. If so much cannot be freed, it unloads nothing and returns false. queuePosition is that of
-// the task which needs the memory, -1 if none does: networks that only tasks behind it need are in a lower class.
+// the task which needs the memory, or noPosition: networks that only tasks behind it need are in a lower class.
 func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, missingBytes int64, actions *policy.Actions) bool {
 	device := &l.cluster.devices[deviceIndex]
 
@@ -115,7 +126,7 @@ func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, mi
 		return false
 	}
 
-	// Evict the lowest class first, and the least useful of a class.
+	// Evict the lowest class first, and the least useful of a class. bestNetwork is the next network to go, -1 if none may.
 	for missingBytes > 0 {
 		bestNetwork, class := int32(-1), pinnedClass
 		for network, isLoaded := range device.holdsNetwork {
@@ -131,6 +142,8 @@ func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, mi
 			l.states.evictState(taskID, actions)
 			continue
 		}
+
+		// No session state goes before the network, so the network is unloaded.
 		device.holdsNetwork[bestNetwork] = false
 		l.cluster.copyCount[bestNetwork]--
 		device.usedBytes -= l.tables.networkBytes[bestNetwork]
@@ -158,6 +171,7 @@ func (l *networkLoader) evictsBefore(deviceIndex, first, second int32) bool {
 // A state of a lower class goes first, and within the class one that saves less than the network or was stored before the network was used.
 // States of classes above maxClass stay. If the network goes first, it returns -1.
 func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass int) int32 {
+	// class is the class of the network at first, and then that of bestState, the state that goes first so far.
 	device, bestState, minValue := &l.cluster.devices[deviceIndex], int32(-1), 0.0
 	for _, taskID := range device.sessionStates {
 		stateClass := l.states.stateClass(taskID)
@@ -182,14 +196,14 @@ func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass
 }
 
 // networkClass returns the eviction class of a network on a device, when the task at queuePosition needs memory: pinned while the network
-// runs, needed by a task up to that position, by a later one, by expected (predicted) tasks only, or unneeded. queuePosition is -1 if no
-// task needs the memory; then networks that the routing wants are pinned.
+// runs, needed by a task up to that position, by a later one, by expected (predicted) tasks only, or unneeded. With
+// noPosition no task needs the memory; then networks that the routing (a rule that places tasks instead of the search) wants are pinned.
 func (l *networkLoader) networkClass(deviceIndex int32, queuePosition int, network int32) int {
 	device := &l.cluster.devices[deviceIndex]
 	if device.isBusy && l.tables.services[device.runningService].network == network {
 		return pinnedClass
 	}
-	if queuePosition < 0 && l.cluster.routing != nil && l.cluster.routing.HoldsNetwork(network, deviceIndex) {
+	if queuePosition == noPosition && l.cluster.routing != nil && l.cluster.routing.HoldsNetwork(network, deviceIndex) {
 		return pinnedClass
 	}
 
@@ -237,7 +251,7 @@ func (l *networkLoader) handleNetworkEvent(now int64, event *policy.Event) {
 		return
 	}
 
-	// The end of a load.
+	// The end of a load. A device that was lost meanwhile loads nothing any more.
 	if device.loadingNetwork == event.Network {
 		device.loadingNetwork = -1
 		if event.Value == 0 {

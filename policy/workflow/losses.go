@@ -21,7 +21,7 @@ func (p *Policy) handleBatchReturned(now int64, event *policy.Event, actions *po
 
 	// Its tasks have no device now. Place them again.
 	p.toReplan = p.toReplan[:0]
-	if taskID := p.sequences.taskOfBatch(event.Batch); taskID >= 0 {
+	if taskID := p.sequences.taskOfBatch(event.Batch); taskID >= 0 { // the batch is one sequence of a language model
 		p.sequences.endSequence(deviceIndex, taskID, now)
 		p.requeueTask(taskID)
 	} else {
@@ -34,7 +34,8 @@ func (p *Policy) handleBatchReturned(now int64, event *policy.Event, actions *po
 // If its request has ended (requestNumber -1), the task is released.
 func (p *Policy) requeueTask(taskID int32) {
 	task := &p.registry.tasks[taskID]
-	p.admission.settleOwedTime(task, -1)
+	p.admission.changeTaskTime(task, addition)
+	// Its inputs and session state (KV cache) are brought anew to its next device. Unplaced means that it is to be given one.
 	task.progress, task.inputsTarget, task.inputsDevice, task.stateInTransit = taskUnplaced, -1, -1, false
 	if task.requestNumber < 0 {
 		p.registry.releaseTask(taskID)
@@ -66,7 +67,7 @@ func (p *Policy) handleWorkerLost(now int64, deviceIndex int32, actions *policy.
 	// Abort what runs.
 	switch {
 	case device.isBusy && p.tables.isLanguageModel(device.runningService):
-		for len(device.runningTasks) > 0 {
+		for len(device.runningTasks) > 0 { // endSequence removes the first of them
 			taskID := device.runningTasks[0]
 			actions.List = append(actions.List, policy.Action{Kind: policy.Abort, Batch: p.registry.tasks[taskID].sequence.batchNumber, Device: p.tables.planDevice[deviceIndex]})
 			p.sequences.endSequence(deviceIndex, taskID, now)
@@ -86,6 +87,8 @@ func (p *Policy) handleWorkerLost(now int64, deviceIndex int32, actions *policy.
 		}
 	}
 	device.queue, device.isDown = device.queue[:0], true
+
+	// Empty its memory: the session states (KV caches) first, because resetDevice sets the used bytes.
 	p.states.clearDevice(deviceIndex)
 	p.cluster.resetDevice(deviceIndex)
 
@@ -136,11 +139,11 @@ func (p *Policy) hasUnplacedTask(request *request) bool {
 // Requests past their deadlines are dropped. It asks for a timer (strandedTag) at the earliest deadline of the others, which calls it
 // again.
 func (p *Policy) awaitDevice(now int64, actions *policy.Actions) {
-	nextDeadline := farFuture
+	nextDeadline := farFuture // if no request waits
 	for requestNumber := range p.registry.requests {
 		request := &p.registry.requests[requestNumber]
 		if request.unrevealedTasks > 0 || !p.hasUnplacedTask(request) {
-			continue
+			continue // its tasks have devices, or are placed when its segment is complete
 		}
 		if request.deadline <= now {
 			p.dropRequest(now, int32(requestNumber), policy.ReasonWorkerLost, actions)

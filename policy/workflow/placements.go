@@ -17,6 +17,7 @@ type placement struct {
 // A placement ends before the earliest end f of its device only where a task joins a second open batch, being too late for the first.
 // Candidates are sorted by f, so the remaining ones are skipped once as many cheaper placements are known as the search tries.
 func (s *search) collectPlacements(job *job, taskIndex int32, level *searchLevel) {
+	// Candidates, until enough cheaper placements are known. A task that is identical to an earlier one uses the row of that (rowOf).
 	level.devices, level.placements, level.cheapestCosts = level.devices[:0], level.placements[:0], level.cheapestCosts[:0]
 	earliestEnds := s.scheduler.earliestEnds[int(s.scheduler.rowOf[taskIndex])*len(s.cluster.devices):][:len(s.cluster.devices)]
 	for _, deviceIndex := range s.candidateDevices[taskIndex] {
@@ -25,6 +26,8 @@ func (s *search) collectPlacements(job *job, taskIndex int32, level *searchLevel
 		}
 		s.addPlacement(job, taskIndex, deviceIndex, level)
 	}
+
+	// Devices of the tasks that it reads, from which no transfer is needed. With width 0 all devices are candidates.
 	if s.width > 0 {
 		for _, input := range job.inputsOf(taskIndex) {
 			if input >= 0 && !slices.Contains(level.devices, s.currentDevice[input]) {
@@ -37,6 +40,7 @@ func (s *search) collectPlacements(job *job, taskIndex int32, level *searchLevel
 // addPlacement adds to a level of the search the cheapest placement of a task of the job on a device, from when its inputs are there.
 // With a limited search width it also keeps the lowest costs in order, by which collectPlacements stops.
 func (s *search) addPlacement(job *job, taskIndex, deviceIndex int32, level *searchLevel) {
+	// Find when its inputs and the session state that it continues (recomputeTime is 0 if none) are there.
 	jobTask, readyAt := &job.tasks[taskIndex], s.now
 	for _, input := range job.inputsOf(taskIndex) {
 		if input >= 0 {
@@ -46,13 +50,15 @@ func (s *search) addPlacement(job *job, taskIndex, deviceIndex int32, level *sea
 	if jobTask.recomputeTime > 0 {
 		readyAt = s.readyWithState(jobTask, deviceIndex, readyAt)
 	}
+
+	// Add its cheapest placement from then on.
 	candidate := s.cheapestPlacement(deviceIndex, jobTask, readyAt)
 	level.devices, level.placements = append(level.devices, deviceIndex), append(level.placements, candidate)
 	if s.width == 0 {
 		return
 	}
 
-	// Insert the cost among the cheapest ones.
+	// Insert the cost among the cheapest ones, by moving higher costs one place back. The highest drops out if there are enough.
 	if len(level.cheapestCosts) < s.width {
 		level.cheapestCosts = append(level.cheapestCosts, farFuture)
 	}
@@ -64,15 +70,17 @@ func (s *search) addPlacement(job *job, taskIndex, deviceIndex int32, level *sea
 	}
 }
 
-// readyWithState returns when a task that continues a session state can start on a device, given when its other inputs are there, in ns.
+// readyWithState returns when a task that continues a session state (a KV cache) can start on a device, given when its other inputs are there, in ns.
 // If the state is moved there, the task waits for that. Otherwise recomputeHere, the time that the task takes longer to recompute it, is set.
 func (s *search) readyWithState(jobTask *jobTask, deviceIndex int32, readyAt int64) int64 {
+	// The state is on a device already, or comes from a task of the job (stateSource) that the search has placed before.
 	stateDevice, stateAt := jobTask.stateDevice, max(s.now, jobTask.stateReadyAt)
 	if jobTask.stateSource >= 0 {
 		stateDevice, stateAt = s.currentDevice[jobTask.stateSource], s.currentEnd[jobTask.stateSource]
 	}
 	transferTime, isMove := s.tables.stateTransferTime(jobTask.service, jobTask.recomputeTime, stateDevice, deviceIndex)
-	if jobTask.recomputeHere = transferTime; isMove {
+	jobTask.recomputeHere = transferTime
+	if isMove {
 		jobTask.recomputeHere, readyAt = 0, max(readyAt, stateAt+transferTime)
 	}
 	return readyAt
@@ -87,9 +95,9 @@ func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt 
 		return placement{end: farFuture, cost: farFuture}
 	}
 
-	// When is the network usable?
+	// Find when the network is usable. If no task there needs it yet, its load comes behind the planned ones.
 	usableAt := device.networkReadyAt(network)
-	needsLoad := usableAt < 0 // no task there needs the network yet
+	needsLoad := usableAt < 0
 	if needsLoad || !s.tables.canRun(jobTask.service, deviceIndex) {
 		usableAt = s.planner.networkUsableAt(deviceIndex, jobTask.service)
 	}
@@ -99,7 +107,7 @@ func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt 
 	readyAt = max(readyAt, usableAt)
 
 	// A batch of its own, in the first gap of the plan.
-	soloTime := s.tables.batchTime(jobTask.service, deviceIndex, 1, jobTask.relativeWork) + jobTask.recomputeHere
+	soloTime := s.tables.batchTime(jobTask.service, deviceIndex, 1, jobTask.workFactor) + jobTask.recomputeHere
 	startAt := s.firstIdle(deviceIndex, device, readyAt, soloTime)
 	cheapest = placement{jobBatchIndex: -1, plannedBatchIndex: -1, start: startAt, end: startAt + soloTime, recomputeTime: jobTask.recomputeHere}
 	cheapest.cost = cheapest.end + s.soloPrice(deviceIndex, jobTask, readyAt, startAt, soloTime)
@@ -115,12 +123,12 @@ func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt 
 
 // soloPrice returns what a batch of its own for a task costs the other tasks, in ns.
 // If it starts as soon as the task is ready, nobody waits for it, and that is 0.
-// Otherwise it is queuedTimePrice (in 1/1024) of its time, and all of its time again if a language model on the device runs half empty until then.
+// Otherwise it is the share queuedTimePrice (in units of 1/priceOne) of its time, and all of its time again if a language model on the device runs half empty until then.
 func (s *search) soloPrice(deviceIndex int32, jobTask *jobTask, readyAt, startAt, soloTime int64) int64 {
 	if startAt <= readyAt {
 		return 0
 	}
-	price := s.queuedTimePrice * soloTime >> 10
+	price := s.queuedTimePrice * soloTime / priceOne
 	if s.cluster.options.PriceDeviceTime && s.waitsForDrain(&s.cluster.devices[deviceIndex], jobTask.service, startAt) {
 		price += soloTime // the model runs half empty while it drains
 	}
@@ -132,9 +140,10 @@ func (s *search) soloPrice(deviceIndex int32, jobTask *jobTask, readyAt, startAt
 func (s *search) considerJobBatches(deviceIndex int32, jobTask *jobTask, readyAt, soloTime int64, cheapest *placement) {
 	for i := range s.jobBatches {
 		batch := &s.jobBatches[i]
-		if batch.deviceIndex != deviceIndex || batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt || !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.relativeWork) {
+		if batch.deviceIndex != deviceIndex || batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt || !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor) {
 			continue
 		}
+		// Joining leaves another device free, which counts like an earlier end.
 		candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, batch)
 		if candidate.cost -= s.joinBenefit(jobTask.service, soloTime, candidate.start, readyAt); candidate.cost < cheapest.cost {
 			*cheapest = candidate
@@ -148,10 +157,11 @@ func (s *search) considerJobBatches(deviceIndex int32, jobTask *jobTask, readyAt
 func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask *jobTask, readyAt int64, cheapest *placement) {
 	for i := range device.plannedBatches {
 		batch := &device.plannedBatches[i]
-		if batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt || !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.relativeWork) || s.hasJoined(deviceIndex, int32(i)) {
+		// The task must be ready in time, the batch have space, and no other task of the job be in it: that batch is among jobBatches.
+		if batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt || !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor) || s.hasJoined(deviceIndex, int32(i)) {
 			continue
 		}
-		if candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, &jobBatch{start: batch.start, size: batch.size, relativeWork: batch.relativeWork, recomputeTime: batch.recomputeTime}); candidate.cost < cheapest.cost {
+		if candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, &jobBatch{start: batch.start, size: batch.size, workFactor: batch.workFactor, recomputeTime: batch.recomputeTime}); candidate.cost < cheapest.cost {
 			*cheapest = candidate
 			cheapest.plannedBatchIndex = int32(i)
 		}
@@ -162,12 +172,14 @@ func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask
 // placementInBatch returns the placement of a task in a batch that it joins on a device. It begins with the batch.
 // In a language model, whose tasks are independent sequences, it begins when its inputs are there, readyAt in ns.
 func (s *search) placementInBatch(deviceIndex int32, jobTask *jobTask, readyAt int64, batch *jobBatch) placement {
+	// The batch has size+1 tasks with this one. The caller sets the index of the batch, -1 so far.
 	candidate := placement{jobBatchIndex: -1, plannedBatchIndex: -1, start: batch.start, recomputeTime: batch.recomputeTime + jobTask.recomputeHere}
 	if s.tables.isLanguageModel(jobTask.service) {
+		// A sequence recomputes the session state of its own task alone, and its own work factor counts.
 		candidate.start, candidate.recomputeTime = max(batch.start, readyAt), jobTask.recomputeHere
-		candidate.end = candidate.start + s.tables.batchTime(jobTask.service, deviceIndex, batch.size+1, jobTask.relativeWork) + candidate.recomputeTime
+		candidate.end = candidate.start + s.tables.batchTime(jobTask.service, deviceIndex, batch.size+1, jobTask.workFactor) + candidate.recomputeTime
 	} else {
-		candidate.end = candidate.start + s.tables.batchTime(jobTask.service, deviceIndex, batch.size+1, max(batch.relativeWork, jobTask.relativeWork)) + candidate.recomputeTime
+		candidate.end = candidate.start + s.tables.batchTime(jobTask.service, deviceIndex, batch.size+1, max(batch.workFactor, jobTask.workFactor)) + candidate.recomputeTime
 	}
 	candidate.cost = candidate.end
 	return candidate
@@ -180,7 +192,9 @@ func (s *search) joinBenefit(service int32, soloTime, start, readyAt int64) int6
 	if start > readyAt || s.idleTimePrice == 0 {
 		return 0
 	}
-	benefit := s.idleTimePrice * soloTime >> 10
+
+	// idleTimePrice is the price of device time on an idle device, which a batch of its own would take.
+	benefit := s.idleTimePrice * soloTime / priceOne
 	if s.tables.isLanguageModel(service) {
 		return int64(float64(benefit) * s.cluster.demand.otherServicesShare(s.tables.services, service))
 	}
@@ -200,6 +214,7 @@ func (s *search) hasJoined(deviceIndex, plannedBatchIndex int32) bool {
 // firstIdle returns the first time in ns, not before idleAt, at which a device can start a batch of a given duration.
 // It respects the device's plan and the batches that other tasks of the job are in.
 func (s *search) firstIdle(deviceIndex int32, device *device, idleAt, duration int64) int64 {
+	// A batch of the job may end in a busy time of the plan, so both are asked until neither is in the way.
 	for isBlocked := true; isBlocked; {
 		idleAt, isBlocked = device.firstIdle(idleAt, duration), false
 		for i := range s.jobBatches {

@@ -1,6 +1,8 @@
 package workflow
 
 import (
+	"slices"
+
 	"inferplan/policy"
 	"inferplan/policy/predict"
 )
@@ -62,7 +64,7 @@ func (p *placer) placeRevealed(now int64, requestNumber int32, actions *policy.A
 	return p.assignDevices(now, actions)
 }
 
-// placeUnplaced gives devices to the tasks of a request that have none. It returns false if no device can run one of them.
+// placeUnplaced gives devices to the tasks of a request that have none, after they have lost their device or a device came back. It returns false if no device can run one of them.
 func (p *placer) placeUnplaced(now int64, request *request, actions *policy.Actions) bool {
 	p.forgetExpected(request)
 	p.tasksToPlace = p.tasksToPlace[:0]
@@ -76,14 +78,14 @@ func (p *placer) placeUnplaced(now int64, request *request, actions *policy.Acti
 
 // adoptExpected gives the tasks of a request's latest segment (tasks revealed together) the devices and queue positions of the tasks that
 // were expected in their stead. It returns false, and changes nothing, if tasks of other kinds were expected or one of the expected tasks
-// waits in no queue.
+// waits in no queue. It is called when a segment is complete, unless Options.ReplaceOnReveal is set.
 func (p *placer) adoptExpected(now int64, request *request, actions *policy.Actions) bool {
 	newCount := int(request.segmentTasks)
 	if newCount > len(request.expectedTasks) {
 		return false
 	}
 
-	// Compare the segment with what was expected.
+	// Compare the segment with what was expected. Its tasks are the last of the revealed ones.
 	newTasks := request.revealedTasks[len(request.revealedTasks)-newCount:]
 	for i, taskID := range newTasks {
 		if p.registry.tasks[taskID].kindNumber != p.registry.tasks[request.expectedTasks[i]].kindNumber || p.registry.tasks[request.expectedTasks[i]].progress != taskQueued {
@@ -91,14 +93,14 @@ func (p *placer) adoptExpected(now int64, request *request, actions *policy.Acti
 		}
 	}
 
-	// Take over the device of each expected task.
+	// Take over the device of each expected task. Once all have one, have their inputs brought there.
 	for i, taskID := range newTasks {
 		p.replaceExpected(taskID, request.expectedTasks[i], request.expectedTasks[i+1:])
 	}
 	for _, taskID := range newTasks {
 		p.runner.gatherInputs(now, taskID, actions)
 	}
-	request.expectedTasks = request.expectedTasks[:copy(request.expectedTasks, request.expectedTasks[newCount:])]
+	request.expectedTasks = slices.Delete(request.expectedTasks, 0, newCount)
 	return true
 }
 
@@ -124,7 +126,7 @@ func (p *placer) replaceExpected(taskID, expectedTask int32, laterTasks []int32)
 		}
 	}
 
-	// The expected task is in no queue any more.
+	// The expected task is in no queue any more, and its entry is free.
 	expected.progress = taskUnplaced
 	p.registry.releaseTask(expectedTask)
 	p.cluster.touchDevice(task.deviceIndex)
@@ -144,12 +146,12 @@ func (p *placer) forgetExpected(request *request) {
 
 // addExpected predicts the tasks that follow the revealed ones of a request, and adds them to its expected tasks and to the tasks to be placed.
 // Revealed and expected tasks together are at most Options.MaxTasks. Expected tasks have no task number, because nobody has asked for them: they only
-// cause networks to be loaded. The prediction names an input by how many tasks back it is.
+// cause networks to be loaded. The prediction table calls the kinds of tasks tokens, and names an input by how many tasks back it is.
 func (p *placer) addExpected(request *request) {
 	p.predictedKinds = p.predictions.PredictTokens(request.cursor, p.cluster.options.MaxTasks-len(request.revealedTasks), p.predictedKinds[:0])
 	for _, kindNumber := range p.predictedKinds {
 		taskKind := p.predictions.Token(kindNumber)
-		taskID := p.registry.newTask(-1, -1, taskKind.Service, workFromMillionths(taskKind.Work))
+		taskID := p.registry.newTask(-1, -1, taskKind.Service, factorFromMillionths(taskKind.Work))
 		task := &p.registry.tasks[taskID]
 		task.kindNumber = kindNumber
 
@@ -193,6 +195,7 @@ func (p *placer) assignDevices(now int64, actions *policy.Actions) bool {
 			if deviceIndex < 0 {
 				return false
 			}
+			// A routing knows neither the end of the task nor what remains of its request.
 			p.assignDevice(now, taskID, deviceIndex, now, 0, actions)
 		}
 		return true
@@ -204,7 +207,7 @@ func (p *placer) assignDevices(now int64, actions *policy.Actions) bool {
 	search := &p.search
 	search.findDevices(now, &p.job)
 	if search.bestLastEnd >= farFuture {
-		return false
+		return false // some task can run nowhere
 	}
 	for _, taskID := range p.tasksToPlace {
 		i := p.jobIndex[taskID]
@@ -216,7 +219,7 @@ func (p *placer) assignDevices(now int64, actions *policy.Actions) bool {
 // makeJob writes the job, which is the input of the search: the tasks to be placed, each behind the tasks that it reads.
 // Tasks with a device that are read by them are part of the job, too. jobIndex then gives the index of a task in the job.
 func (p *placer) makeJob(now int64) {
-	// No task is in the job yet.
+	// No task is in the job yet. Entries of jobIndex are left from earlier jobs, so those that this job may read are cleared.
 	p.job.reset()
 	for len(p.jobIndex) < len(p.registry.tasks) {
 		p.jobIndex = append(p.jobIndex, -1)
@@ -252,7 +255,7 @@ func (p *placer) makeJob(now int64) {
 			}
 			p.inputIndexes = append(p.inputIndexes, jobInput)
 		}
-		p.jobIndex[taskID] = p.job.addUnplaced(task.service, task.relativeWork, p.inputIndexes...)
+		p.jobIndex[taskID] = p.job.addUnplaced(task.service, task.workFactor, p.inputIndexes...)
 		if task.stateSource >= 0 {
 			p.setJobState(now, task, &p.job.tasks[p.jobIndex[taskID]])
 		}
@@ -262,6 +265,7 @@ func (p *placer) makeJob(now int64) {
 // setJobState writes into a task of the job from where its session state (what its service keeps of the request) comes: from another task
 // of the job that has no device yet, or from a device that has the state at stateReadyAt.
 func (p *placer) setJobState(now int64, task *task, jobTask *jobTask) {
+	// Without a kept state (KeepNone) no device has it, and it is recomputed in any case.
 	source := &p.registry.tasks[task.stateSource]
 	if jobTask.recomputeTime = source.sessionState.recomputeTime; source.progress == taskUnplaced && p.cluster.options.KeepStates != KeepNone {
 		jobTask.stateSource = p.jobIndex[task.stateSource]
@@ -282,7 +286,7 @@ func (p *placer) assignDevice(now int64, taskID, deviceIndex int32, end, minRema
 	task.deviceIndex, task.endsAt, task.progress, task.stateInTransit = deviceIndex, end, taskQueued, false
 	p.placedCount++
 
-	// The key decides its order in the queue.
+	// The key decides its order in the queue. An expected task has no request (-1), and so no deadline.
 	switch {
 	case p.cluster.options.OrderKey != nil:
 		task.orderKey = p.cluster.options.OrderKey(p.rankedTask(now, task, minRemaining))

@@ -90,6 +90,7 @@ func (p *Policy) handleOther(now int64, event *policy.Event, actions *policy.Act
 			p.cluster.routing.RequestArrived(now, actions)
 		}
 		if admitted, retryAt := p.admission.admit(now, event.Req); !admitted {
+			// The drop is the latest action. Its time says when the client may try again.
 			p.dropRequest(now, event.Req, policy.ReasonDeadline, actions)
 			actions.List[len(actions.List)-1].At = time.Duration(retryAt)
 		}
@@ -123,10 +124,14 @@ func (p *Policy) handleControl(now int64, event *policy.Event) {
 	if !request.isOpen {
 		return
 	}
+
+	// A new segment. A Key other than 0 says that no batch of the request is about to end with its reveal.
 	if event.Value > 0 {
 		request.unrevealedTasks, request.segmentTasks, request.betweenBatches = int32(event.Value), 0, event.Key != 0
 		return
 	}
+
+	// The answer.
 	if p.cluster.options.ExpectTasks {
 		p.placer.predictions.Learn(request.app, request.feature, request.taskKinds, int(request.firstSegmentTasks))
 	}
@@ -162,8 +167,8 @@ func (p *Policy) revealTask(now int64, event *policy.Event, actions *policy.Acti
 		return
 	}
 
-	// Add the task with its inputs.
-	taskID := p.registry.newTask(event.Req, event.Task, event.Service, workFromMillionths(event.Value))
+	// Add the task with its inputs. The prediction names an input by its offset: how many tasks back it is, 0 for the client's input (-1).
+	taskID := p.registry.newTask(event.Req, event.Task, event.Service, factorFromMillionths(event.Value))
 	p.registry.assignNumber(event.Task, taskID)
 	task := &p.registry.tasks[taskID]
 	p.offsets = p.offsets[:0]
@@ -179,7 +184,8 @@ func (p *Policy) revealTask(now int64, event *policy.Event, actions *policy.Acti
 		task.inputs, p.offsets = append(task.inputs, input), append(p.offsets, offset)
 	}
 
-	// Link its session state, and advance the prediction.
+	// Link the session state (KV cache of an earlier task) that it continues. Advance the prediction by its kind, which the prediction table
+	// calls a token.
 	p.states.linkState(taskID, event.Value)
 	p.states.countReturn(now, task)
 	task.kindNumber = p.placer.predictions.TokenNumber(event.Service, event.Value, p.offsets)
@@ -196,7 +202,7 @@ func (p *Policy) revealTask(now int64, event *policy.Event, actions *policy.Acti
 	if request.firstSegmentTasks == 0 {
 		request.firstSegmentTasks = request.segmentTasks
 	}
-	p.admission.updateOwedTime(request)
+	p.admission.updateNeededTime(request)
 	for _, taskID := range request.revealedTasks {
 		if p.registry.tasks[taskID].progress == taskRunning && !request.betweenBatches {
 			p.revealedEarly = append(p.revealedEarly, event.Req) // its batch is about to end

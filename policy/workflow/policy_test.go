@@ -19,13 +19,13 @@ func TestRowsEqualPlans(t *testing.T) {
 		p.placer.search.now = now
 		for deviceIndex := range p.cluster.devices {
 			for service := range p.tables.services {
-				k := jobTask{service: int32(service), relativeWork: usualWork}
+				k := jobTask{service: int32(service), workFactor: fixedOne}
 				candidate := p.placer.search.cheapestPlacement(int32(deviceIndex), &k, now)
-				if got := p.placer.planner.endTable.endAt(int32(service), int32(deviceIndex), now, usualWork); got != candidate.end {
+				if got := p.placer.planner.endTable.endAt(int32(service), int32(deviceIndex), now, fixedOne); got != candidate.end {
 					t.Fatalf("service %d on device %d: %d by the rows, %d by the plan", service, deviceIndex, got, candidate.end)
 				}
 				later := p.placer.search.cheapestPlacement(int32(deviceIndex), &k, now+7e8)
-				if got := p.placer.planner.endTable.endAt(int32(service), int32(deviceIndex), now+7e8, usualWork); got > later.end {
+				if got := p.placer.planner.endTable.endAt(int32(service), int32(deviceIndex), now+7e8, fixedOne); got > later.end {
 					t.Fatalf("service %d on device %d, ready later: %d by the rows is after %d by the plan", service, deviceIndex, got, later.end)
 				}
 			}
@@ -76,7 +76,7 @@ func TestSearchAgainstBruteForce(t *testing.T) {
 		p.placer.planner.refreshPlans(now)
 		job := randomJob(rng, 2+rng.IntN(3), 4)
 		for taskIndex := range job.tasks {
-			job.tasks[taskIndex].relativeWork = usualWork // a shorter one may fit into a gap that the rows do not name
+			job.tasks[taskIndex].workFactor = fixedOne // a shorter one may fit into a gap that the rows do not name
 		}
 		x := &p.placer.search
 		x.maxSteps = 1 << 30
@@ -213,7 +213,7 @@ func TestEvictionFollowsClasses(t *testing.T) {
 		if real {
 			taskNumber = 0
 		}
-		taskID := p.registry.newTask(0, taskNumber, service, usualWork)
+		taskID := p.registry.newTask(0, taskNumber, service, fixedOne)
 		p.registry.tasks[taskID].progress, p.registry.tasks[taskID].deviceIndex, p.registry.tasks[taskID].inputsDevice = taskQueued, 0, 0
 		device.queue = append(device.queue, taskID)
 	}
@@ -274,7 +274,7 @@ func TestDevicesSkipWhatIsNotReady(t *testing.T) {
 		device.holdsNetwork[n] = true
 	}
 	add := func(taskNumber, service int32, ready bool) {
-		taskID := p.registry.newTask(0, taskNumber, service, usualWork)
+		taskID := p.registry.newTask(0, taskNumber, service, fixedOne)
 		task := &p.registry.tasks[taskID]
 		task.progress, task.deviceIndex = taskQueued, 0
 		if ready {

@@ -73,6 +73,6 @@ func (d *networkDemand) addPathDemand(tables *deviceTables, recordedPath *flow.R
 	for taskIndex := range recordedPath.Tasks {
 		profile := &tables.services[recordedPath.Tasks[taskIndex].Service]
 		d.rates[profile.network] += rate / 1e9
-		d.busyShare += rate / 1e9 * float64(scaleTime(profile.minTaskTime, workFromMillionths(recordedPath.Tasks[taskIndex].Work))) / float64(len(tables.planDevice))
+		d.busyShare += rate / 1e9 * float64(scaleTime(profile.minTaskTime, factorFromMillionths(recordedPath.Tasks[taskIndex].Work))) / float64(len(tables.planDevice))
 	}
 }

@@ -80,7 +80,7 @@ type RankedTask struct {
 // rankedTask returns the description of a task that has just been placed, by which Options.OrderKey decides its order in the queue of its device.
 // minRemaining is the least time in ns from the task's end to that of its request.
 func (p *placer) rankedTask(now int64, task *task, minRemaining int64) RankedTask {
-	ranked := RankedTask{Now: now, Expected: task.requestNumber < 0, MinRemaining: minRemaining, MeanBacklog: p.cluster.meanBacklog(now), SoloTime: p.tables.batchTime(task.service, task.deviceIndex, 1, task.relativeWork)}
+	ranked := RankedTask{Now: now, Expected: task.requestNumber < 0, MinRemaining: minRemaining, MeanBacklog: p.cluster.meanBacklog(now), SoloTime: p.tables.batchTime(task.service, task.deviceIndex, 1, task.workFactor)}
 	if !ranked.Expected {
 		ranked.Deadline = p.registry.requests[task.requestNumber].deadline
 	}

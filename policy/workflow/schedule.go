@@ -12,7 +12,7 @@ type job struct {
 // jobTask is a task of a job. Times are in ns.
 type jobTask struct {
 	service              int32
-	relativeWork         int64 // how much longer it takes than a usual task, in units of 1/usualWork
+	workFactor           int64 // its time divided by that of a usual task, in fixed point
 	firstInput, endInput int32 // its range in job.inputs
 	deviceIndex          int32 // device of a task that runs, waits or has ended; -1 if the search chooses it
 	end                  int64 // end of a task that has a device
@@ -35,11 +35,11 @@ func (j *job) addPlaced(service, deviceIndex int32, end int64) int32 {
 }
 
 // addUnplaced adds a task that is to be given a device, and returns its index in the job. inputs are the indexes in the job of the tasks
-// that it reads, or -1 for the client's input. relativeWork is usualWork for a task of the usual length.
-func (j *job) addUnplaced(service int32, relativeWork int64, inputs ...int32) int32 {
+// that it reads, or -1 for the client's input. workFactor is its time divided by that of a usual task, in fixed point.
+func (j *job) addUnplaced(service int32, workFactor int64, inputs ...int32) int32 {
 	firstInput := int32(len(j.inputs))
 	j.inputs = append(j.inputs, inputs...)
-	j.tasks = append(j.tasks, jobTask{service: service, relativeWork: relativeWork, deviceIndex: -1, firstInput: firstInput, endInput: int32(len(j.inputs)), stateSource: -1, stateDevice: -1})
+	j.tasks = append(j.tasks, jobTask{service: service, workFactor: workFactor, deviceIndex: -1, firstInput: firstInput, endInput: int32(len(j.inputs)), stateSource: -1, stateDevice: -1})
 	return int32(len(j.tasks) - 1)
 }
 
@@ -89,9 +89,9 @@ func (s *scheduler) grow(job *job) {
 		s.earliestEnds, s.minEndOnNode, s.minDeviceOnNode = make([]int64, taskCount*deviceCount), make([]int64, taskCount*nodeCount), make([]int32, taskCount*nodeCount)
 		s.minEnd, s.minEndDevice, s.rowOf, s.readerCount = make([]int64, taskCount), make([]int32, taskCount), make([]int32, taskCount), make([]int32, taskCount)
 	}
-	for taskIndex := range taskCount {
-		s.readerCount[taskIndex] = 0
-	}
+
+	// Count the readers of each task.
+	clear(s.readerCount[:taskCount])
 	for taskIndex := range job.tasks {
 		for i, input := range job.inputsOf(int32(taskIndex)) {
 			if input >= 0 && !slices.Contains(job.inputsOf(int32(taskIndex))[:i], input) {
@@ -120,7 +120,7 @@ func (s *scheduler) computeEnds(job *job, firstTask int32) {
 		jobTask := &job.tasks[taskIndex]
 		s.rowOf[taskIndex] = taskIndex
 		switch {
-		case jobTask.deviceIndex >= 0:
+		case jobTask.deviceIndex >= 0: // it has a device, and so needs no row
 			s.minEnd[taskIndex], s.minEndDevice[taskIndex] = jobTask.end, jobTask.deviceIndex
 		case taskIndex > 0 && s.identicalTasks(job, taskIndex, taskIndex-1):
 			s.rowOf[taskIndex] = s.rowOf[taskIndex-1]
@@ -134,14 +134,14 @@ func (s *scheduler) computeEnds(job *job, firstTask int32) {
 // Then their earliest ends are equal on every device. A task indexB that has its device already is identical to none.
 func (s *scheduler) identicalTasks(job *job, indexA, indexB int32) bool {
 	taskA, taskB := &job.tasks[indexA], &job.tasks[indexB]
-	return taskB.deviceIndex < 0 && taskA.service == taskB.service && taskA.relativeWork == taskB.relativeWork &&
+	return taskB.deviceIndex < 0 && taskA.service == taskB.service && taskA.workFactor == taskB.workFactor &&
 		taskA.recomputeTime == taskB.recomputeTime && taskA.stateSource == taskB.stateSource && taskA.stateDevice == taskB.stateDevice && taskA.stateReadyAt == taskB.stateReadyAt && slices.Equal(job.inputsOf(indexA), job.inputsOf(indexB))
 }
 
 // computeArrivals computes into inputsReadyAt, for each device, when the inputs of a task of the job and the session state that it
 // continues can be there. It returns false, and leaves inputsReadyAt as it is, if all of them can be everywhere now.
 func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
-	isLate := false
+	isLate := false // whether inputsReadyAt has been set, because something arrives later than now
 	for i, input := range job.inputsOf(taskIndex) {
 		if input < 0 {
 			continue
@@ -152,7 +152,7 @@ func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
 		// An input that has a device arrives from there.
 		if inputTask.deviceIndex >= 0 {
 			if inputTask.end+farTime <= s.now {
-				continue
+				continue // it is everywhere already
 			}
 			isLate = s.resetArrivals(isLate)
 			s.addDeviceArrival(inputTask.deviceIndex, inputTask.end, inputTask.end+nearTime, inputTask.end+farTime)
@@ -184,7 +184,7 @@ func (s *scheduler) transferTimes(reader, source *jobTask, input int32) (nearTim
 	nearTime, farTime = s.tables.sameNodeTimes[source.service], s.tables.otherNodeTimes[source.service]
 	if reader.recomputeTime > 0 && reader.stateSource == input {
 		transfer := &s.tables.stateTransfers[reader.service]
-		nearTime, farTime = max(nearTime, reader.recomputeTime*transfer.sameNodePart>>20), max(farTime, reader.recomputeTime*transfer.otherNodePart>>20)
+		nearTime, farTime = max(nearTime, reader.recomputeTime*transfer.sameNodePart>>fixedBits), max(farTime, reader.recomputeTime*transfer.otherNodePart>>fixedBits)
 	}
 	return nearTime, farTime
 }
@@ -192,14 +192,14 @@ func (s *scheduler) transferTimes(reader, source *jobTask, input int32) (nearTim
 // addStateArrival raises inputsReadyAt by the session state that a task continues, if that is on a device already: on every other device
 // the state is moved there or recomputed, whichever is quicker. If no device has the state, it is recomputed everywhere.
 func (s *scheduler) addStateArrival(jobTask *jobTask) {
-	if jobTask.stateDevice < 0 {
+	if jobTask.stateDevice < 0 { // no device has it
 		for deviceIndex := range s.inputsReadyAt {
 			s.inputsReadyAt[deviceIndex] = max(s.inputsReadyAt[deviceIndex], s.now+jobTask.recomputeTime)
 		}
 		return
 	}
 	transfer, stateAt := &s.tables.stateTransfers[jobTask.service], max(s.now, jobTask.stateReadyAt)
-	s.addDeviceArrival(jobTask.stateDevice, stateAt, stateAt+jobTask.recomputeTime*transfer.sameNodePart>>20, stateAt+jobTask.recomputeTime*transfer.otherNodePart>>20)
+	s.addDeviceArrival(jobTask.stateDevice, stateAt, stateAt+jobTask.recomputeTime*transfer.sameNodePart>>fixedBits, stateAt+jobTask.recomputeTime*transfer.otherNodePart>>fixedBits)
 }
 
 // sharesRow returns true if one of the inputs (indexes in the job) uses a given row of earliest ends.
@@ -227,6 +227,8 @@ func (s *scheduler) resetArrivals(isReset bool) bool {
 // addDeviceArrival raises inputsReadyAt by an input that is on a known device. The input is there at onDevice, at the other devices of the
 // node at onSameNode, and on other nodes at onOtherNode, in ns.
 func (s *scheduler) addDeviceArrival(deviceIndex int32, onDevice, onSameNode, onOtherNode int64) {
+	// Devices are sorted by node, so the other nodes are before and behind the devices of this one. The device itself is set last, because
+	// the loop over its node raises it as well.
 	readyHere := max(s.inputsReadyAt[deviceIndex], onDevice)
 	node := s.tables.nodes[s.tables.nodeOf[deviceIndex]]
 	for i := range s.inputsReadyAt[:node.first] {
@@ -249,11 +251,11 @@ func (s *scheduler) addDeviceArrival(deviceIndex int32, onDevice, onSameNode, on
 func (s *scheduler) addTaskArrival(taskIndex int32, nearTime, farTime int64) {
 	deviceCount, nodeCount := len(s.tables.planDevice), len(s.tables.nodes)
 	deviceEnds := s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount]
-	bestAcross := s.minEnd[taskIndex] + farTime
+	arrivalAcross := s.minEnd[taskIndex] + farTime
 	for nodeIndex, node := range s.tables.nodes {
-		arrival := min(bestAcross, s.minEndOnNode[int(taskIndex)*nodeCount+nodeIndex]+nearTime)
+		arrival := min(arrivalAcross, s.minEndOnNode[int(taskIndex)*nodeCount+nodeIndex]+nearTime)
 		nodeEnds, nodeReady := deviceEnds[node.first:node.end], s.inputsReadyAt[node.first:node.end]
-		nodeReady = nodeReady[:len(nodeEnds)]
+		nodeReady = nodeReady[:len(nodeEnds)] // so that the compiler drops bounds checks
 		for i, end := range nodeEnds {
 			nodeReady[i] = max(nodeReady[i], min(end, arrival))
 		}
@@ -265,16 +267,16 @@ func (s *scheduler) addTaskArrival(taskIndex int32, nearTime, farTime int64) {
 func (s *scheduler) computeRow(taskIndex int32, jobTask *jobTask, isLate bool) {
 	deviceCount, nodeCount := len(s.tables.planDevice), len(s.tables.nodes)
 	deviceEnds := s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount]
-	rowStart := int(jobTask.service) * deviceCount
+	rowStart := int(jobTask.service) * deviceCount // the end table has a row for each service
 	idleAt, soloTime := s.endTable.idleAt[rowStart:][:deviceCount], s.endTable.soloTime[rowStart:][:deviceCount]
 
-	// f in a batch of one.
+	// The earliest end in a batch of one: from when the device is idle and the inputs are there, for the time of the task.
 	switch {
 	case !isLate:
 		for deviceIndex, idleTime := range idleAt {
-			deviceEnds[deviceIndex] = max(idleTime, s.now) + scaleTime(soloTime[deviceIndex], jobTask.relativeWork)
+			deviceEnds[deviceIndex] = max(idleTime, s.now) + scaleTime(soloTime[deviceIndex], jobTask.workFactor)
 		}
-	case jobTask.relativeWork == usualWork:
+	case jobTask.workFactor == fixedOne:
 		readyAt := s.inputsReadyAt[:deviceCount]
 		for deviceIndex, idleTime := range idleAt {
 			deviceEnds[deviceIndex] = max(idleTime, readyAt[deviceIndex]) + soloTime[deviceIndex]
@@ -282,16 +284,16 @@ func (s *scheduler) computeRow(taskIndex int32, jobTask *jobTask, isLate bool) {
 	default:
 		readyAt := s.inputsReadyAt[:deviceCount]
 		for deviceIndex, idleTime := range idleAt {
-			deviceEnds[deviceIndex] = max(idleTime, readyAt[deviceIndex]) + soloTime[deviceIndex]*jobTask.relativeWork>>20
+			deviceEnds[deviceIndex] = max(idleTime, readyAt[deviceIndex]) + soloTime[deviceIndex]*jobTask.workFactor>>fixedBits
 		}
 	}
 
-	// f in an open batch, if that is earlier.
+	// The earliest end in a planned batch that the task can join, if that is earlier.
 	if s.endTable.joinableDevices[jobTask.service] > 0 {
 		s.applyJoins(deviceEnds, jobTask, isLate)
 	}
 
-	// The minima.
+	// The minima, and the devices that have them. Of several, it is the first.
 	s.minEnd[taskIndex] = farFuture
 	for nodeIndex, node := range s.tables.nodes {
 		minEnd, deviceIndex := farFuture, node.first
@@ -314,12 +316,13 @@ func (s *scheduler) applyJoins(deviceEnds []int64, jobTask *jobTask, isLate bool
 	rowStart := int(jobTask.service) * len(deviceEnds)
 	joinStart, joinDuration := s.endTable.joinStart[rowStart:][:len(deviceEnds)], s.endTable.joinDuration[rowStart:][:len(deviceEnds)]
 	for deviceIndex, start := range joinStart {
+		// A start of -1 stands for no batch, and is before any time.
 		readyAt := s.now
 		if isLate {
 			readyAt = s.inputsReadyAt[deviceIndex]
 		}
 		if start >= readyAt {
-			deviceEnds[deviceIndex] = min(deviceEnds[deviceIndex], start+scaleTime(joinDuration[deviceIndex], jobTask.relativeWork))
+			deviceEnds[deviceIndex] = min(deviceEnds[deviceIndex], start+scaleTime(joinDuration[deviceIndex], jobTask.workFactor))
 		}
 	}
 }

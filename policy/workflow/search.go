@@ -29,8 +29,8 @@ type search struct {
 	bestLastEnd      int64      // end of the best schedule; farFuture if there is none
 	bestEndSum       int64      // sum of its ends
 	endBound         int64      // no schedule ends earlier
-	queuedTimePrice  int64      // price of device time on a device where tasks wait, in 1/1024 of a task's own time
-	idleTimePrice    int64      // price of device time on an idle device, in 1/1024
+	queuedTimePrice  int64      // price of device time on a device where tasks wait, in 1/priceOne of a task's own time
+	idleTimePrice    int64      // price of device time on an idle device, in 1/priceOne
 	steps            int        // number of steps so far
 	levels           []searchLevel
 }
@@ -47,7 +47,7 @@ type jobBatch struct {
 	deviceIndex, plannedBatchIndex int32 // its device, and the batch of the device's plan that it extends; -1 if it is new
 	service, size                  int32 // service and number of tasks
 	start, end                     int64
-	relativeWork, recomputeTime    int64 // as in plannedBatch
+	workFactor, recomputeTime      int64 // as in plannedBatch
 	lastJoinAt, kvTokens           int64 // as in plannedBatch
 }
 
@@ -56,6 +56,9 @@ const (
 	maxSearchSteps  = 16
 	extraCandidates = 1
 )
+
+// priceOne is the price at which device time costs as much as a task's own time.
+const priceOne = 1024
 
 // Device time costs nothing while devices are booked ahead by up to freeBacklog, and as much as a task's own time from
 // fullPriceBacklog on.
@@ -89,11 +92,14 @@ func (s *search) grow(job *job) {
 // findDevices searches devices for the tasks of a job with which the last of them ends earliest. The result is in bestDevice, bestEnd and bestStart.
 // If some task can run nowhere, bestLastEnd is farFuture.
 func (s *search) findDevices(now int64, job *job) {
+	// Compute the earliest end of each task on each device, by which candidates are ordered, and the bound of the end.
 	s.grow(job)
 	s.scheduler.grow(job)
 	s.scheduler.now = now
 	s.scheduler.computeEnds(job, 0)
 	s.now, s.bestLastEnd, s.bestEndSum, s.steps, s.endBound = now, farFuture, farFuture, 0, s.scheduler.endBound(job)
+
+	// Search from the first task on, with no task placed.
 	s.jobBatches = s.jobBatches[:0]
 	s.setPrices()
 	s.prepareTasks(job)
@@ -109,32 +115,35 @@ func (s *search) setPrices() {
 	if !s.cluster.options.PriceDeviceTime {
 		return
 	}
+
+	// The price on idle devices grows with the busy share, and that on devices where tasks wait with the time by which they are booked ahead.
 	if excessBusy := s.cluster.busyShare() - freeBusyShare; excessBusy > 0 {
-		s.idleTimePrice = int64(1024 * busySharePrice * excessBusy / (1 - freeBusyShare))
+		s.idleTimePrice = int64(priceOne * busySharePrice * excessBusy / (1 - freeBusyShare))
 	}
-	s.queuedTimePrice = max(s.idleTimePrice, min(1024, 1024*(s.cluster.meanBacklog(s.now)-freeBacklog)/(fullPriceBacklog-freeBacklog)))
+	s.queuedTimePrice = max(s.idleTimePrice, min(priceOne, priceOne*(s.cluster.meanBacklog(s.now)-freeBacklog)/(fullPriceBacklog-freeBacklog)))
 }
 
 // prepareTasks is called before the search. It takes over the devices of tasks that have one, lists the candidate devices of the others, and computes
 // minRemaining, the least time from a task's end to that of the job. It goes backwards, because a task's readers come behind it.
 func (s *search) prepareTasks(job *job) {
+	// Count the tasks that the search places, and forget what an earlier job has left.
 	unplacedTasks := 0
 	for taskIndex := range job.tasks {
 		if job.tasks[taskIndex].deviceIndex < 0 {
 			unplacedTasks++
 		}
 	}
-	for taskIndex := len(job.tasks) - 1; taskIndex >= 0; taskIndex-- {
-		s.minRemaining[taskIndex] = 0
-	}
+	clear(s.minRemaining[:len(job.tasks)])
+
+	// Prepare each task after its readers, which have set its minRemaining.
 	for taskIndex := len(job.tasks) - 1; taskIndex >= 0; taskIndex-- {
 		jobTask := &job.tasks[taskIndex]
 		if jobTask.deviceIndex >= 0 {
 			s.currentDevice[taskIndex], s.currentEnd[taskIndex] = jobTask.deviceIndex, jobTask.end
 			continue
 		}
-		// Each task that it reads ends before this one starts.
-		minFromStart := s.minRemaining[taskIndex] + scaleTime(s.tables.services[jobTask.service].minTaskTime, jobTask.relativeWork)
+		// Each task that it reads ends before this one starts. So from there at least this task, on its quickest device, and what follows it remain.
+		minFromStart := s.minRemaining[taskIndex] + scaleTime(s.tables.services[jobTask.service].minTaskTime, jobTask.workFactor)
 		for _, input := range job.inputsOf(int32(taskIndex)) {
 			if input >= 0 {
 				s.minRemaining[input] = max(s.minRemaining[input], minFromStart)
@@ -157,9 +166,9 @@ func (s *search) listCandidates(taskIndex int32, unplacedTasks int) {
 	// Insert each device by its end, and drop the last one once there are enough.
 	candidates := s.candidateDevices[taskIndex][:0]
 	earliestEnds := s.scheduler.earliestEnds[int(s.scheduler.rowOf[taskIndex])*deviceCount:][:deviceCount]
-	worstEnd := farFuture
+	lastEnd := farFuture // end on the last device of a full list
 	for deviceIndex, end := range earliestEnds {
-		if len(candidates) == maxCandidates && end >= worstEnd || end >= farFuture {
+		if len(candidates) == maxCandidates && end >= lastEnd || end >= farFuture {
 			continue
 		}
 		if len(candidates) < maxCandidates {
@@ -171,7 +180,7 @@ func (s *search) listCandidates(taskIndex int32, unplacedTasks int) {
 		}
 		candidates[i] = int32(deviceIndex)
 		if len(candidates) == maxCandidates {
-			worstEnd = earliestEnds[candidates[maxCandidates-1]]
+			lastEnd = earliestEnds[candidates[maxCandidates-1]]
 		}
 	}
 	s.candidateDevices[taskIndex] = candidates
@@ -182,6 +191,7 @@ func (s *search) listCandidates(taskIndex int32, unplacedTasks int) {
 // A complete schedule that is better than the best one replaces it.
 // A branch that cannot end earlier is left, as is the whole search when it has reached its bound or maxSteps.
 func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64) {
+	// Pass over tasks that have a device already.
 	for taskIndex < int32(len(job.tasks)) && job.tasks[taskIndex].deviceIndex >= 0 {
 		taskIndex++
 	}
@@ -206,18 +216,21 @@ func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64
 	for range min(width, len(level.devices)) {
 		i := cheapestIndex(level.placements)
 		candidate := level.placements[i]
+
+		// Stop if no device is left. Once there is a schedule, stop if this branch ends later than that, or if the search is done: the schedule
+		// has reached the bound, or the steps are used up.
 		if candidate.cost >= farFuture || s.bestLastEnd < farFuture && (max(lastEnd, candidate.cost+s.minRemaining[taskIndex]) > s.bestLastEnd || s.bestLastEnd <= s.endBound || s.steps > s.maxSteps) {
 			return
 		}
-		level.placements[i].cost = farFuture
+		level.placements[i].cost = farFuture // so that it is not tried again
 		s.currentDevice[taskIndex], s.currentEnd[taskIndex], s.currentStart[taskIndex] = level.devices[i], candidate.end, candidate.start
 
-		// Join an own batch, or add one; undo that afterwards.
+		// Join a batch of the job, or add one. Then place the later tasks, and undo the change for the next candidate.
 		if candidate.jobBatchIndex >= 0 {
-			before := s.jobBatches[candidate.jobBatchIndex]
+			batchBefore := s.jobBatches[candidate.jobBatchIndex]
 			s.jobBatches[candidate.jobBatchIndex].addTask(s.tables, jobTask, &candidate)
 			s.placeTasksFrom(job, taskIndex+1, max(lastEnd, candidate.cost), endSum+candidate.cost)
-			s.jobBatches[candidate.jobBatchIndex] = before
+			s.jobBatches[candidate.jobBatchIndex] = batchBefore
 			continue
 		}
 		s.jobBatches = append(s.jobBatches, s.newJobBatch(level.devices[i], jobTask, &candidate))
@@ -229,10 +242,12 @@ func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64
 // newJobBatch returns the batch on a device that a task of the job is in, as its placement says: a new one, or a batch of the device's plan
 // with the task added.
 func (s *search) newJobBatch(deviceIndex int32, jobTask *jobTask, placement *placement) jobBatch {
-	batch := jobBatch{deviceIndex: deviceIndex, plannedBatchIndex: placement.plannedBatchIndex, service: jobTask.service, size: 1, start: placement.start, end: placement.end, lastJoinAt: placement.start, relativeWork: jobTask.relativeWork, recomputeTime: placement.recomputeTime, kvTokens: s.tables.tokensOf(jobTask.service, jobTask.relativeWork)}
+	batch := jobBatch{deviceIndex: deviceIndex, plannedBatchIndex: placement.plannedBatchIndex, service: jobTask.service, size: 1, start: placement.start, end: placement.end, lastJoinAt: placement.start, workFactor: jobTask.workFactor, recomputeTime: placement.recomputeTime, kvTokens: s.tables.tokensOf(jobTask.service, jobTask.workFactor)}
+
+	// A batch of the plan starts as planned, and ends with its last task. A language model takes further tasks until its end.
 	if placement.plannedBatchIndex >= 0 {
 		planned := &s.cluster.devices[deviceIndex].plannedBatches[placement.plannedBatchIndex]
-		batch.size, batch.kvTokens, batch.relativeWork = batch.size+planned.size, batch.kvTokens+planned.kvTokens, max(batch.relativeWork, planned.relativeWork)
+		batch.size, batch.kvTokens, batch.workFactor = batch.size+planned.size, batch.kvTokens+planned.kvTokens, max(batch.workFactor, planned.workFactor)
 		batch.start, batch.end, batch.lastJoinAt = planned.start, max(planned.end, placement.end), planned.lastJoinAt
 	} else if s.tables.isLanguageModel(jobTask.service) {
 		batch.lastJoinAt = placement.end
@@ -243,8 +258,8 @@ func (s *search) newJobBatch(deviceIndex int32, jobTask *jobTask, placement *pla
 // addTask adds a task of the job to the batch, as its placement says. On a language model a new batch takes further tasks until its end.
 func (b *jobBatch) addTask(tables *deviceTables, jobTask *jobTask, placement *placement) {
 	b.size++
-	b.kvTokens += tables.tokensOf(jobTask.service, jobTask.relativeWork)
-	b.relativeWork, b.end, b.recomputeTime = max(b.relativeWork, jobTask.relativeWork), max(b.end, placement.end), placement.recomputeTime
+	b.kvTokens += tables.tokensOf(jobTask.service, jobTask.workFactor)
+	b.workFactor, b.end, b.recomputeTime = max(b.workFactor, jobTask.workFactor), max(b.end, placement.end), placement.recomputeTime
 	if tables.isLanguageModel(jobTask.service) && b.plannedBatchIndex < 0 {
 		b.lastJoinAt = b.end
 	}

@@ -43,12 +43,13 @@ func (r *sequenceRunner) startSequence(deviceIndex, taskID int32, now int64, act
 	}
 	r.advanceProgress(device, deviceIndex, now)
 
-	// Add the sequence; recomputing its session state makes it longer than 1.
-	sequence := sequence{batchNumber: r.takeBatchNumber(taskID), kvTokens: r.tables.tokensOf(task.service, task.relativeWork)}
+	// Add the sequence, which then slows the others. Its remaining part is 1 for the task itself, and more if it first recomputes the session
+	// state (KV cache of an earlier task) that it continues, in parts of its time beside the present number of sequences.
+	sequence := sequence{batchNumber: r.takeBatchNumber(taskID), kvTokens: r.tables.tokensOf(task.service, task.workFactor)}
 	task.progress = taskRunning
 	device.runningTasks = append(device.runningTasks, taskID)
 	device.kvTokens += sequence.kvTokens
-	sequenceTime := r.tables.batchTime(task.service, deviceIndex, int32(len(device.runningTasks)), task.relativeWork)
+	sequenceTime := r.tables.batchTime(task.service, deviceIndex, int32(len(device.runningTasks)), task.workFactor)
 	sequence.remainingPart = 1 + float64(recomputeTime)/float64(sequenceTime)
 	task.sequence = sequence
 	device.lastUsedAt[r.tables.services[task.service].network] = now
@@ -66,7 +67,7 @@ func (r *sequenceRunner) startSequence(deviceIndex, taskID int32, now int64, act
 // Numbers below the number of devices name the batches of other services, one for each device. Numbers of ended sequences are used again.
 func (r *sequenceRunner) takeBatchNumber(taskID int32) int32 {
 	freeCount := len(r.freeBatchNumbers)
-	if freeCount == 0 {
+	if freeCount == 0 { // add a number
 		r.taskOfSequence = append(r.taskOfSequence, taskID)
 		return int32(len(r.cluster.devices) + len(r.taskOfSequence) - 1)
 	}
@@ -85,23 +86,25 @@ func (r *sequenceRunner) taskOfBatch(batchNumber int32) int32 {
 }
 
 // advanceProgress lowers the remaining part of each sequence of a device by what it has done since the last call.
-// All run more slowly the more there are, so it is called before their number changes.
+// All run more slowly the more there are, so it is called before their number changes. In a time t each does t/T of itself, where T is the
+// time of a batch of as many tasks as there are sequences.
 func (r *sequenceRunner) advanceProgress(device *device, deviceIndex int32, now int64) {
 	sequenceCount := int32(len(device.runningTasks))
 	for _, taskID := range device.runningTasks {
 		task := &r.registry.tasks[taskID]
-		task.sequence.remainingPart = max(0, task.sequence.remainingPart-float64(now-device.progressCountedAt)/float64(r.tables.batchTime(task.service, deviceIndex, sequenceCount, task.relativeWork)))
+		task.sequence.remainingPart = max(0, task.sequence.remainingPart-float64(now-device.progressCountedAt)/float64(r.tables.batchTime(task.service, deviceIndex, sequenceCount, task.workFactor)))
 	}
 	device.progressCountedAt = now
 }
 
 // updateEnds computes the expected ends of the sequences of a device, and of the last of them, if no other one joins.
+// It is called after their number has changed, because the speed of all depends on it.
 func (r *sequenceRunner) updateEnds(device *device, deviceIndex int32, now int64) {
 	sequenceCount := int32(len(device.runningTasks))
 	device.batchEndsAt, device.planOutdated = now, true
 	for _, taskID := range device.runningTasks {
 		task := &r.registry.tasks[taskID]
-		task.endsAt = now + int64(task.sequence.remainingPart*float64(r.tables.batchTime(task.service, deviceIndex, sequenceCount, task.relativeWork)))
+		task.endsAt = now + int64(task.sequence.remainingPart*float64(r.tables.batchTime(task.service, deviceIndex, sequenceCount, task.workFactor)))
 		device.batchEndsAt = max(device.batchEndsAt, task.endsAt)
 	}
 }
@@ -111,6 +114,8 @@ func (r *sequenceRunner) updateEnds(device *device, deviceIndex int32, now int64
 func (r *sequenceRunner) endSequence(deviceIndex, taskID int32, now int64) {
 	device, task := &r.cluster.devices[deviceIndex], &r.registry.tasks[taskID]
 	r.advanceProgress(device, deviceIndex, now)
+
+	// Remove it, and free its batch number. Numbers of sequences follow those of the devices.
 	i := slices.Index(device.runningTasks, taskID)
 	device.runningTasks = slices.Delete(device.runningTasks, i, i+1)
 	device.kvTokens -= task.sequence.kvTokens

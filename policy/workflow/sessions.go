@@ -43,8 +43,17 @@ type returnStats struct {
 	gapSum           float64 // sum of the times between, in ns
 }
 
+// The prior of the statistics of returns: priorReturns of priorStored states were continued, after priorGap ns in all.
+// minExpectedWait bounds the wait for a task that is known from below, in ns.
+const (
+	priorReturns    = 1
+	priorStored     = 2
+	priorGap        = 1e9
+	minExpectedWait = 1e6
+)
+
 // stateTransfer holds how long a session state of a service takes to another device, in parts of the time to recompute it: the quicker of a
-// move and of recomputing it there. Parts are in units of 1/usualWork.
+// move and of recomputing it there. Parts are in fixed point.
 type stateTransfer struct {
 	sameNodePart, otherNodePart       int64 // to a device of the same node, and to another node
 	movesWithinNode, movesAcrossNodes bool  // whether a move is quicker there
@@ -57,9 +66,11 @@ func newStateTransfer(description flow.SessionState) stateTransfer {
 	if description.Bytes <= 0 || description.Recompute <= 0 {
 		return stateTransfer{}
 	}
-	quickerPart := func(move int64) int64 { return min(usualWork, move*usualWork/int64(description.Recompute)) }
+	// quickerPart returns the time of a move, or of recomputing if that is quicker, divided by the time of recomputing, in fixed point.
+	quickerPart := func(move int64) int64 { return min(fixedOne, move*fixedOne/int64(description.Recompute)) }
 	transfer := stateTransfer{sameNodePart: quickerPart(int64(description.SameNode)), otherNodePart: quickerPart(int64(description.OtherNode)), bytes: description.Bytes, recomputeTime: int64(description.Recompute)}
-	transfer.movesWithinNode, transfer.movesAcrossNodes = transfer.sameNodePart < usualWork, transfer.otherNodePart < usualWork
+	// A part of 1 means that a move is no quicker.
+	transfer.movesWithinNode, transfer.movesAcrossNodes = transfer.sameNodePart < fixedOne, transfer.otherNodePart < fixedOne
 	return transfer
 }
 
@@ -73,9 +84,9 @@ func (t *deviceTables) stateTransferTime(service int32, recomputeTime int64, sta
 	case stateDevice < 0:
 		return recomputeTime, false
 	case t.nodeOf[stateDevice] == t.nodeOf[deviceIndex]:
-		return recomputeTime * transfer.sameNodePart >> 20, transfer.movesWithinNode
+		return recomputeTime * transfer.sameNodePart >> fixedBits, transfer.movesWithinNode
 	default:
-		return recomputeTime * transfer.otherNodePart >> 20, transfer.movesAcrossNodes
+		return recomputeTime * transfer.otherNodePart >> fixedBits, transfer.movesAcrossNodes
 	}
 }
 
@@ -113,7 +124,7 @@ func (s *stateStore) deviceOfState(task *task) int32 {
 	switch previous := &s.registry.tasks[task.stateSource]; {
 	case s.cluster.options.KeepStates == KeepNone:
 		return -1
-	case previous.progress == taskEnded:
+	case previous.progress == taskEnded: // the state is where it was stored, or moved to; -1 if it was evicted
 		return previous.sessionState.deviceIndex
 	default:
 		return previous.deviceIndex
@@ -124,12 +135,14 @@ func (s *stateStore) deviceOfState(task *task) int32 {
 // If it continues none, or the state is on the device or is moved there, it returns 0.
 func (s *stateStore) recomputeTime(task *task, deviceIndex int32) int64 {
 	if task.stateSource < 0 || task.stateInTransit && task.deviceIndex == deviceIndex {
-		return 0
+		return 0 // it continues no state, or the state is on its way
 	}
 	previous, stateDevice := &s.registry.tasks[task.stateSource], s.deviceOfState(task)
 	if stateDevice == deviceIndex {
 		return 0
 	}
+
+	// A state that does not exist yet is moved or recomputed, whichever is quicker. One that exists and is not on its way is recomputed.
 	if previous.progress != taskEnded && stateDevice >= 0 {
 		if transferTime, isMove := s.tables.stateTransferTime(task.service, previous.sessionState.recomputeTime, stateDevice, deviceIndex); !isMove {
 			return transferTime
@@ -148,8 +161,11 @@ func (s *stateStore) storeState(now int64, taskID int32, actions *policy.Actions
 	}
 	state := &task.sessionState
 	if state.bytes == 0 {
-		return
+		return // the service keeps no states
 	}
+
+	// Its memory is not freed before, see trimToMemory. A state whose continuing task is known already does not count in the statistics of
+	// returns, which estimate whether such a task will come.
 	device := &s.cluster.devices[task.deviceIndex]
 	device.sessionStates = append(device.sessionStates, taskID)
 	device.usedBytes += state.bytes
@@ -176,7 +192,7 @@ func (s *stateStore) countReturn(now int64, task *task) {
 // forgetState removes the session state of a task, given by its ID, when no task needs it any more, and cancels its move to another device.
 func (s *stateStore) forgetState(taskID int32) {
 	state := &s.registry.tasks[taskID].sessionState
-	if state.moveTarget >= 0 {
+	if state.moveTarget >= 0 { // the device to which it is moved has reserved its bytes
 		s.cluster.devices[state.moveTarget].usedBytes -= state.bytes
 		s.cluster.devices[state.moveTarget].planOutdated = true
 		state.moveTarget = -1
@@ -203,6 +219,8 @@ func (s *stateStore) removeState(taskID int32) {
 // The caller sets the device's used bytes (resetDevice).
 func (s *stateStore) clearDevice(deviceIndex int32) {
 	device := &s.cluster.devices[deviceIndex]
+
+	// End the moves to the device. The tasks that wait for them recompute the states.
 	for i := range s.registry.tasks {
 		if state := &s.registry.tasks[i].sessionState; state.moveTarget == deviceIndex {
 			state.moveTarget = -1
@@ -211,6 +229,8 @@ func (s *stateStore) clearDevice(deviceIndex int32) {
 			}
 		}
 	}
+
+	// Forget the states on the device.
 	for _, taskID := range device.sessionStates {
 		s.registry.tasks[taskID].sessionState.deviceIndex = -1
 	}
@@ -224,11 +244,12 @@ func (s *stateStore) evictState(taskID int32, actions *policy.Actions) {
 	s.removeState(taskID)
 }
 
-// stateClass returns the eviction class of the session state of a task, given by its ID; lower classes are evicted first.
+// stateClass returns the eviction class of the session state (KV cache) of a task, given by its ID; lower classes are evicted first.
 // The state is pinned while a task on its device continues it, and needed while it is moved. Otherwise the class follows from Options.KeepStates.
 func (s *stateStore) stateClass(taskID int32) int {
 	state := &s.registry.tasks[taskID].sessionState
 	if state.nextTask >= 0 {
+		// The task that continues it is known.
 		switch successor := &s.registry.tasks[state.nextTask]; {
 		case successor.progress == taskRunning && successor.deviceIndex == state.deviceIndex:
 			return pinnedClass
@@ -250,19 +271,19 @@ func (s *stateStore) stateClass(taskID int32) int {
 //
 //	returnShare · recomputeTime / expectedWait / bytes
 //
-// returnShare is the share of states of the service that a later task continued, with one and two added so that few
-// samples say little. expectedWait is the mean time until then, at least 1 ms. If the next task is known, the state is
-// certain to be continued, at the expected end of that task. States with lower values are evicted first.
+// returnShare is the share of states of the service that a later task continued, and expectedWait the mean time until then.
+// Both begin with a prior (priorReturns of priorStored states, after priorGap in all), so that few samples say little.
+// If the next task is known, the state is certain to be continued, at the expected end of that task. States with lower values are evicted first.
 func (s *stateStore) stateValue(taskID int32) float64 {
 	task := &s.registry.tasks[taskID]
 	state, stats := &task.sessionState, &s.returns[task.service]
-	returnShare, expectedWait := (stats.returned+1)/(stats.stored+2), (stats.gapSum+1e9)/(stats.returned+1)
+	returnShare, expectedWait := (stats.returned+priorReturns)/(stats.stored+priorStored), (stats.gapSum+priorGap)/(stats.returned+priorReturns)
 	if state.nextTask >= 0 {
 		successor := &s.registry.tasks[state.nextTask]
 		if successor.progress == taskQueued && successor.deviceIndex != state.deviceIndex {
-			return 0
+			return 0 // that task recomputes it elsewhere
 		}
-		returnShare, expectedWait = 1, float64(max(1e6, successor.endsAt-s.cluster.demand.valuedAt))
+		returnShare, expectedWait = 1, float64(max(minExpectedWait, successor.endsAt-s.cluster.demand.valuedAt))
 	}
 	return returnShare * float64(state.recomputeTime) / expectedWait / float64(state.bytes)
 }
@@ -300,7 +321,7 @@ func (l *networkLoader) freeSpareMemory(now int64, deviceIndex int32, bytes int6
 	device := &l.cluster.devices[deviceIndex]
 	missingBytes := bytes - (device.memoryBytes - device.usedBytes)
 	l.cluster.demand.updateValues(now)
-	return device.memoryBytes == 0 || missingBytes <= 0 || l.evict(deviceIndex, -1, unneededClass, missingBytes, actions)
+	return device.memoryBytes == 0 || missingBytes <= 0 || l.evict(deviceIndex, noPosition, unneededClass, missingBytes, actions)
 }
 
 // trimToMemory evicts session states and networks, lower eviction classes first, until a device holds no more than its memory.
@@ -312,7 +333,7 @@ func (l *networkLoader) trimToMemory(now int64, deviceIndex int32, actions *poli
 	}
 	l.cluster.demand.updateValues(now)
 	for class := unneededClass; device.memoryBytes > 0 && device.usedBytes > device.memoryBytes && class < pinnedClass; class++ {
-		l.evict(deviceIndex, -1, class, device.usedBytes-device.memoryBytes, actions)
+		l.evict(deviceIndex, noPosition, class, device.usedBytes-device.memoryBytes, actions)
 	}
 }
 
@@ -327,7 +348,7 @@ func (l *networkLoader) handleStateMoved(event *policy.Event) {
 	task := &l.registry.tasks[taskID]
 	state := &task.sessionState
 	if int64(task.taskNumber) != event.Key || task.progress == taskFree || state.moveTarget != deviceIndex {
-		return
+		return // the task has been released, or the move cancelled
 	}
 
 	// If the move has succeeded, the state is on this device now. Otherwise its bytes are free again.
@@ -344,8 +365,9 @@ func (l *networkLoader) handleStateMoved(event *policy.Event) {
 	// The task that waits for the state may run, or recomputes it.
 	if state.nextTask >= 0 {
 		l.registry.tasks[state.nextTask].stateInTransit = false
-		l.cluster.devices[max(0, l.registry.tasks[state.nextTask].deviceIndex)].planOutdated = true
-		l.cluster.touchDevice(max(0, l.registry.tasks[state.nextTask].deviceIndex))
+		waitingDevice := max(0, l.registry.tasks[state.nextTask].deviceIndex) // device 0 if the task has none; that does no harm
+		l.cluster.devices[waitingDevice].planOutdated = true
+		l.cluster.touchDevice(waitingDevice)
 	}
 	device.planOutdated = true
 	l.cluster.touchDevice(deviceIndex)

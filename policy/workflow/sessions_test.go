@@ -71,7 +71,7 @@ func TestStatesMakeRoomByWorth(t *testing.T) {
 	p.tables.stateTransfers[0] = newStateTransfer(flow.SessionState{Bytes: 1 << 20, Recompute: time.Second})
 	device := &p.cluster.devices[0]
 	device.memoryBytes, device.usedBytes = 1<<40, 0
-	taskID := p.registry.newTask(0, 0, 0, usualWork)
+	taskID := p.registry.newTask(0, 0, 0, fixedOne)
 	task := &p.registry.tasks[taskID]
 	task.progress, task.deviceIndex, task.sessionState.bytes, task.sessionState.recomputeTime = taskEnded, 0, 1<<20, int64(time.Second)
 	p.states.storeState(0, taskID, nil)
@@ -88,7 +88,7 @@ func TestStatesMakeRoomByWorth(t *testing.T) {
 			t.Errorf("with a rate of %g the state goes: %v", c.rate, got)
 		}
 	}
-	next := p.registry.newTask(0, 1, 0, usualWork)
+	next := p.registry.newTask(0, 1, 0, fixedOne)
 	p.registry.tasks[next].progress, p.registry.tasks[next].deviceIndex = taskQueued, 0
 	p.registry.tasks[taskID].sessionState.nextTask = next
 	if c := p.states.stateClass(taskID); c != expectedClass {

@@ -11,25 +11,28 @@ import (
 // farFuture is later than any time. Times may be added to it without overflow.
 const farFuture = int64(1) << 60
 
-// usualWork stands for a task that takes as long as the profile of its service says. The relative work of a task is how much longer it
-// takes than that, in units of 1/usualWork: a task of twice the usual length has 2*usualWork.
-const usualWork = int64(1) << 20
+// Factors of times are integers in fixed point, so that sums are exact: fixedOne stands for 1.
+// The work factor of a task is its time divided by the time that the profile of its service says: a task of twice the usual length has 2*fixedOne.
+const (
+	fixedBits = 20
+	fixedOne  = int64(1) << fixedBits
+)
 
-// scaleTime returns the time of a task, given the time of a usual task and the task's relative work (usualWork, which is 2^20, for a usual one).
-func scaleTime(usual, relativeWork int64) int64 {
-	if relativeWork == usualWork {
+// scaleTime returns the time of a task, given the time of a usual task of its service and the task's work factor in fixed point.
+func scaleTime(usual, workFactor int64) int64 {
+	if workFactor == fixedOne {
 		return usual
 	}
-	return usual * relativeWork >> 20
+	return usual * workFactor >> fixedBits
 }
 
-// workFromMillionths converts the work of a task from the unit of events, millionths of a usual task, to relative work in units of
-// 1/usualWork, rounded. 0 or less stands for a usual task.
-func workFromMillionths(millionths int64) int64 {
+// factorFromMillionths converts the work of a task from the unit of events, millionths of a usual task, to a work factor in fixed
+// point, rounded. 0 or less stands for a usual task.
+func factorFromMillionths(millionths int64) int64 {
 	if millionths <= 0 {
-		return usualWork
+		return fixedOne
 	}
-	return max(1, (millionths*usualWork+500_000)/1_000_000)
+	return max(1, (millionths*fixedOne+500_000)/1_000_000)
 }
 
 // deviceRange is a range of device indexes: `first` is in it, `end` is not.
@@ -130,7 +133,7 @@ func (t *deviceTables) addService(service int32, kinds int) {
 	firstPipeline, pipelineCount := planTables.Services[service].FirstPipeline, planTables.Services[service].NumPipelines
 	workflows := flow.WorkflowTablesOf(planTables)
 
-	// One entry for each kind of device.
+	// The profile starts with the network of the first pipeline, which all pipelines of a service share.
 	entry := serviceProfile{network: planTables.Pipelines[firstPipeline].Network, minTaskTime: farFuture, languageModel: workflows.LanguageModelOf(service), byKind: make([]kindProfile, kinds)}
 	for pipelineIndex := firstPipeline; pipelineIndex < firstPipeline+pipelineCount; pipelineIndex++ {
 		pipeline := &planTables.Pipelines[pipelineIndex]
@@ -138,6 +141,7 @@ func (t *deviceTables) addService(service int32, kinds int) {
 		for _, batchTime := range planTables.Stages[pipeline.FirstStage].Infer {
 			times = append(times, int64(batchTime))
 		}
+		// Its devices of one kind have the same times, so the first of them fills the entry of the kind.
 		for _, planDevice := range planTables.DevicesOf(pipeline.FirstStage) {
 			kind := planTables.Devices[planDevice].Kind
 			if profile := &entry.byKind[t.kindOf[t.deviceIndexOf[planDevice]]]; profile.batchTimes == nil {
@@ -163,6 +167,9 @@ func (t *deviceTables) addService(service int32, kinds int) {
 	t.stateTransfers = append(t.stateTransfers, newStateTransfer(workflows.SessionStateOf(service)))
 }
 
+// fullBatchTime returns how long, in ns, the largest batch of usual tasks takes.
+func (k *kindProfile) fullBatchTime() int64 { return k.batchTimes[k.maxBatch-1] }
+
 // profileOn returns the times of a service on a device. batchTimes is nil there if the device cannot run the service.
 func (t *deviceTables) profileOn(service, deviceIndex int32) *kindProfile {
 	return &t.services[service].byKind[t.kindOf[deviceIndex]]
@@ -173,10 +180,10 @@ func (t *deviceTables) canRun(service, deviceIndex int32) bool {
 	return t.profileOn(service, deviceIndex).batchTimes != nil
 }
 
-// batchTime returns how long, in ns, a batch of batchSize tasks of a service runs on a device. relativeWork is that of the largest task, which sets
-// the time of the batch (usualWork for a usual task).
-func (t *deviceTables) batchTime(service, deviceIndex, batchSize int32, relativeWork int64) int64 {
-	return scaleTime(t.profileOn(service, deviceIndex).batchTimes[batchSize-1], relativeWork)
+// batchTime returns how long, in ns, a batch of batchSize tasks of a service runs on a device. workFactor is that of the longest task, which sets
+// the time of the batch; fixedOne stands for tasks of the usual length.
+func (t *deviceTables) batchTime(service, deviceIndex, batchSize int32, workFactor int64) int64 {
+	return scaleTime(t.profileOn(service, deviceIndex).batchTimes[batchSize-1], workFactor)
 }
 
 // transferTime returns how long, in ns, the output of a task of a service takes from one device to another. It is 0 on the same device.
@@ -196,24 +203,24 @@ func (t *deviceTables) isLanguageModel(service int32) bool {
 }
 
 // tokensOf returns the tokens of KV memory that a task of a language model will hold: the mean prompt and output, scaled by the task's
-// relative work. For a service that is no language model it returns 0.
-func (t *deviceTables) tokensOf(service int32, relativeWork int64) int64 {
+// work factor. For a service that is no language model it returns 0.
+func (t *deviceTables) tokensOf(service int32, workFactor int64) int64 {
 	languageModel := t.services[service].languageModel
 	if languageModel == nil {
 		return 0
 	}
-	return max(1, scaleTime(int64(languageModel.Prompt+languageModel.Output+.5), relativeWork))
+	return max(1, scaleTime(int64(languageModel.Prompt+languageModel.Output+.5), workFactor))
 }
 
 // fitsOneMore returns true if a batch of batchSize tasks of a service on a device has space for one more task: the batch is below its largest size
 // and, for a language model, the KV tokens of all tasks fit into the device's memory. kvTokens is the number of tokens that these tasks will hold,
-// and relativeWork is that of the task. An empty batch takes any task.
-func (t *deviceTables) fitsOneMore(service, deviceIndex, batchSize int32, kvTokens, relativeWork int64) bool {
+// and workFactor is that of the task. An empty batch takes any task.
+func (t *deviceTables) fitsOneMore(service, deviceIndex, batchSize int32, kvTokens, workFactor int64) bool {
 	if batchSize == 0 {
 		return true
 	}
 	kindProfile := t.profileOn(service, deviceIndex)
-	return batchSize < kindProfile.maxBatch && (!t.isLanguageModel(service) || kvTokens+t.tokensOf(service, relativeWork) <= kindProfile.kvTokens)
+	return batchSize < kindProfile.maxBatch && (!t.isLanguageModel(service) || kvTokens+t.tokensOf(service, workFactor) <= kindProfile.kvTokens)
 }
 
 // loadTime returns how long, in ns, a device takes to load a network from host memory (index 0 of the plan's load times).

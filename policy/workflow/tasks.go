@@ -23,7 +23,7 @@ type task struct {
 	taskNumber     int32        // number by which events and actions name it; -1 if it is only expected
 	service        int32        // service that it asks for
 	kindNumber     int32        // number of its kind of task (service, work, inputs) in the prediction table
-	relativeWork   int64        // how much longer it takes than a usual task, in units of 1/usualWork
+	workFactor     int64        // its time divided by that of a usual task of its service, in fixed point (fixedOne is 1)
 	inputs         []int32      // IDs of the tasks whose outputs it reads; -1 stands for the client's input
 	pendingInputs  int32        // number of inputs that have not ended
 	progress       taskProgress // how far it has come
@@ -59,7 +59,7 @@ type request struct {
 	taskKinds         []int32        // kinds of the revealed tasks, as numbers of the prediction table
 	cursor            predict.Cursor // position in the prediction table
 	admitted          bool           // it is in the list of admitted requests
-	owedTime          []int64        // by resource: device time in ns that its tasks still need
+	neededTime        []int64        // by resource: device time in ns that its tasks still need
 }
 
 // registry holds the requests and their tasks. Entries of released tasks are used again.
@@ -72,15 +72,17 @@ type registry struct {
 
 // newTask adds a task that has no device yet, and returns its task ID (its index in tasks).
 // requestNumber and taskNumber are the numbers of the request and the task in events; an expected task has -1 for both.
-// relativeWork is how much longer it takes than a usual task (usualWork). The caller adds the inputs.
-func (r *registry) newTask(requestNumber, taskNumber, service int32, relativeWork int64) int32 {
+// workFactor is its time divided by that of a usual task of its service, in fixed point. The caller adds the inputs.
+func (r *registry) newTask(requestNumber, taskNumber, service int32, workFactor int64) int32 {
 	taskID := slots.Take(&r.tasks, &r.freeTasks)
+	// The entry may be that of an earlier task, whose memory for inputs is used again. -1 stands for no device and no task.
 	k := &r.tasks[taskID]
-	*k = task{requestNumber: requestNumber, taskNumber: taskNumber, service: service, relativeWork: relativeWork, inputs: k.inputs[:0], progress: taskUnplaced, deviceIndex: -1, inputsTarget: -1, inputsDevice: -1, stateSource: -1, sessionState: sessionState{deviceIndex: -1, moveTarget: -1, nextTask: -1}}
+	*k = task{requestNumber: requestNumber, taskNumber: taskNumber, service: service, workFactor: workFactor, inputs: k.inputs[:0], progress: taskUnplaced, deviceIndex: -1, inputsTarget: -1, inputsDevice: -1, stateSource: -1, sessionState: sessionState{deviceIndex: -1, moveTarget: -1, nextTask: -1}}
 	return taskID
 }
 
-// releaseTask frees the entry of a task for another one. A running task is only detached from its request; its entry is freed when its batch ends.
+// releaseTask frees the entry of a task for another one, when its request is closed or the task is no longer expected.
+// A running task is only detached from its request, because its batch still names it: endTask releases it when the batch ends.
 func (r *registry) releaseTask(taskID int32) {
 	task := &r.tasks[taskID]
 	if task.progress == taskRunning {
@@ -98,7 +100,7 @@ func (r *registry) openRequest(requestNumber int32) *request {
 		r.requests = append(r.requests, request{})
 	}
 	q := &r.requests[requestNumber]
-	*q = request{isOpen: true, feature: predict.NoFeature, owedTime: q.owedTime[:0], revealedTasks: q.revealedTasks[:0], expectedTasks: q.expectedTasks[:0], taskKinds: q.taskKinds[:0]}
+	*q = request{isOpen: true, feature: predict.NoFeature, neededTime: q.neededTime[:0], revealedTasks: q.revealedTasks[:0], expectedTasks: q.expectedTasks[:0], taskKinds: q.taskKinds[:0]}
 	return q
 }
 
