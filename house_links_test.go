@@ -105,3 +105,63 @@ func TestDeadLinksAreFound(t *testing.T) {
 		}
 	}
 }
+
+// quotedFile finds a file in backquotes, with the name in parentheses behind it, if there is one.
+var quotedFile = regexp.MustCompile("`([a-z][\\w./]*/\\w+\\.go)`(?: \\(`(\\w+)`\\))?")
+
+// missingNames lists the files that a document quotes and that do not exist, and the names in parentheses behind a
+// file that the file does not declare. Paths with an X stand for any kind.
+func missingNames(path, text string, read func(string) (string, error)) (out []string) {
+	for _, m := range quotedFile.FindAllStringSubmatch(text, -1) {
+		file, name := m[1], m[2]
+		if strings.Contains(file, "X") {
+			continue
+		}
+		code, err := read(file)
+		if err != nil {
+			out = append(out, fmt.Sprintf("%s: there is no %s", path, file))
+			continue
+		}
+		declared := regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |\t)` + regexp.QuoteMeta(name) + `\b`)
+		if name != "" && !declared.MatchString(code) {
+			out = append(out, fmt.Sprintf("%s: %s does not declare %s", path, file, name))
+		}
+	}
+	return out
+}
+
+// The page that says where things are names files that exist, and what they declare.
+func TestArchitectureNamesWhatExists(t *testing.T) {
+	const page = "docs/architecture.md"
+	read := func(file string) (string, error) {
+		text, err := os.ReadFile(file)
+		return string(text), err
+	}
+	text, err := read(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, missing := range missingNames(page, text, read) {
+		t.Error(missing)
+	}
+}
+
+func TestMissingNamesAreFound(t *testing.T) {
+	read := func(file string) (string, error) {
+		if file != "policy/drop/gate.go" {
+			return "", os.ErrNotExist
+		}
+		return "package drop\n\nfunc (g *gate) admits(requestNumber int32) bool {\n\treturn true\n}\n", nil
+	}
+	for text, want := range map[string]string{
+		"`policy/drop/gate.go` (`admits`)":  "",
+		"`policy/drop/gate.go`":             "",
+		"`planner/X/gate.go` (`admits`)":    "",
+		"`policy/drop/gate.go` (`refuses`)": "p: policy/drop/gate.go does not declare refuses",
+		"`policy/drop/door.go` (`admits`)":  "p: there is no policy/drop/door.go",
+	} {
+		if got := strings.Join(missingNames("p", text, read), "; "); got != want {
+			t.Errorf("%s: %q, expected %q", text, got, want)
+		}
+	}
+}

@@ -31,7 +31,7 @@
 // A stage has five forms on its way from a profile to a worker:
 //
 //	Stage, in a Template   what is possible: a block range on a device kind and share, its time and rate
-//	pool.Pipeline          what is chosen: a template with replicas, and the devices they are placed on
+//	problem.Pipeline          what is chosen: a template with replicas, and the devices they are placed on
 //	formats.Stage          the same in a plan file: names and microseconds, complete without the profile
 //	policy.Stage           what decisions need: indexes into tables of devices, times by batch size
 //	executor's stageLoad   what a worker loads: a worker.StageSpec, with the model file and the tensors at both cuts
