@@ -79,8 +79,16 @@ func checkAllUsed(r *runner) error {
 	// Refuse the first name that no model has.
 	slices.Sort(requested)
 	for _, name := range requested {
-		if _, input, ok := strings.Cut(name, ":"); knownInputs[name] || ok && input == "" {
+		if knownInputs[name] {
 			continue
+		}
+		// A shape without an input is for the only input of the model.
+		if model, input, ok := strings.Cut(name, ":"); ok && input == "" {
+			if models[model] {
+				continue
+			}
+			delete(models, "")
+			return inputError("a shape or value for the model %q, which is not there; there are %s", model, strings.Join(slices.Sorted(maps.Keys(models)), ", "))
 		}
 		delete(knownInputs, "")
 		return inputError("a shape or value for the input %q, which no model has; there are %s", name, strings.Join(slices.Sorted(maps.Keys(knownInputs)), ", "))

@@ -59,4 +59,8 @@ func TestOneBadModel(t *testing.T) {
 	if _, err := Run(context.Background(), o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), `the input "image", which no model has`) {
 		t.Errorf("a shape of no input: %v", err)
 	}
+	o.Dims = map[string]map[string][]int64{"b": {"": {1, 3}}}
+	if _, err := Run(context.Background(), o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), `the model "b", which is not there; there are a`) {
+		t.Errorf("a shape of no model: %v", err)
+	}
 }
