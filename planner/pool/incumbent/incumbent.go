@@ -26,8 +26,8 @@ func (b *Incumbent) Score() float64 {
 	return b.Goal.ScoreOf(b.Catalogue, b.Plan)
 }
 
-// Value returns the throughput of the best plan (the least rate per weight of a model), in units. Without a
-// plan it is 0.
+// Value returns the throughput of the best plan (the least rate per weight of a model), in units, whatever the goal of
+// the search is. Without a plan it is 0.
 func (b *Incumbent) Value() float64 {
 	if b.Plan == nil {
 		return 0
@@ -55,8 +55,9 @@ func (b *Incumbent) KeepIfBetter(plan *placement.Plan) {
 	}
 }
 
-// IsPlaceable reports whether a plan that scores no higher may still replace the best one: whether it packs into
-// the devices and moves few enough of them.
+// IsPlaceable reports whether a plan can be used as it is: its replicas fit the devices one by one and, if a plan runs
+// already, it moves (makes load something) no more devices than allowed. It is asked of plans that shall replace the
+// best one without a higher score.
 func (b *Incumbent) IsPlaceable(plan *placement.Plan) bool {
 	return placement.UnpackablePool(b.Catalogue, plan) < 0 && b.Replan.AllowsMoves(plan)
 }
@@ -85,7 +86,7 @@ const roundingSteps = 24
 // RoundRelaxation makes a plan of the relaxation of a wait choice (the optimal rates with devices in fractions): all its
 // rates times the largest factor up to 1 for which the replicas, rounded up, fit the devices. The plan becomes the best
 // one if it is better. For the least price, which asks for fixed rates, the factor is 1. On large clusters the plan is
-// close to the bound at once, elsewhere it is a start. With time-shared pools, which round nothing, it does nothing.
+// close to the bound at once, elsewhere it is a start. If the problem has a time-shared pool, it does nothing.
 func (b *Incumbent) RoundRelaxation(choice *relaxation.WaitChoice) {
 	if b.Catalogue.Problem.HasTimeShared() {
 		return

@@ -67,7 +67,8 @@ func (h Contents) devicesShortOf(wanted Contents) (n int) {
 	return n
 }
 
-// holdsAll reports whether a device that holds some contents holds all that is wanted.
+// holdsAll reports whether a device that holds the replicas held (their number by content) has all the wanted ones among
+// them, so that it need not load anything. Both maps may be nil.
 func holdsAll(held, wanted map[Content]int) bool {
 	for content, n := range wanted {
 		if held[content] < n {
@@ -98,7 +99,8 @@ func (h Contents) groupDevices(pool int) *deviceGroups {
 	return groups
 }
 
-// take removes the first device of a group and returns it. If none is left, it returns -1.
+// take removes the first device of a group, given by the name of the contents, from those not yet assigned, and returns
+// its index. If none is left, it returns -1.
 func (g *deviceGroups) take(name string) int {
 	devices := g.devices[name]
 	if len(devices) == 0 {
@@ -108,8 +110,10 @@ func (g *deviceGroups) take(name string) int {
 	return devices[0]
 }
 
-// takeHolding removes a device that holds all that is wanted and returns it. If there is none, it returns -1.
+// takeHolding removes a device that holds all wanted replicas (their number by content), and perhaps others, from those
+// not yet assigned, and returns its index. If there is none, it returns -1.
 func (g *deviceGroups) takeHolding(wanted map[Content]int) int {
+	// All devices of a group hold the same, so look at the first of each.
 	for _, name := range g.names {
 		if devices := g.devices[name]; len(devices) > 0 && holdsAll(g.contents[devices[0]], wanted) {
 			return g.take(name)

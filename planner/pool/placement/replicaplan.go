@@ -107,7 +107,8 @@ func recomputeRate(c *templates.Catalogue, pipeline *PlanPipeline) {
 	}
 }
 
-// UsesTimeShared reports whether some stage of a template is on a time-shared pool.
+// UsesTimeShared reports whether some stage of a template is on a time-shared pool: its stages there take turns with
+// others on all devices, and no replicas limit their rate.
 func UsesTimeShared(c *templates.Catalogue, t *stages.Template) bool {
 	for si := range t.Stages {
 		if c.Problem.Pools[t.Stages[si].Pool].TimeShared {
@@ -147,7 +148,7 @@ func UsedDevices(c *templates.Catalogue, pipelines []PlanPipeline) []float64 {
 		return devices
 	}
 
-	// A table of the slots that may occur, which is faster than a map, over the models from the first to the last.
+	// A table of the slots that may occur, over the models from the first to the last that the pipelines have.
 	firstModel, lastModel, maxStages := pipelines[0].Model, pipelines[0].Model, 0
 	for _, pipeline := range pipelines {
 		firstModel, lastModel, maxStages = min(firstModel, pipeline.Model), max(lastModel, pipeline.Model), max(maxStages, len(pipeline.Replicas))

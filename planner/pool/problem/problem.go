@@ -67,7 +67,7 @@ const manyModels = 8
 // UsesBundles reports whether the models are so many that plans are looked for by bundles.
 func (p *Problem) UsesBundles() bool { return len(p.Models) >= manyModels && !p.HasTimeShared() }
 
-// TotalDevices returns the number of devices of all pools.
+// TotalDevices returns the number of devices of all pools together.
 func (p *Problem) TotalDevices() (n int) {
 	for k := range p.Pools {
 		n += p.Pools[k].Count

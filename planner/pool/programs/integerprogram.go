@@ -265,7 +265,8 @@ func (q *Program) shareWeights(blocks templates.SharedBlocks, usedVar milp.Var, 
 }
 
 // FixReplicas makes the replicas that a plan has the lower bounds of the program's replicas, so that solutions only add
-// some on idle devices. It makes the program far easier. Pipelines of templates that the program lacks are passed over.
+// some on idle devices. Searches do so where not all templates are known, or models are many. Pipelines of templates that
+// the program lacks are passed over.
 func (q *Program) FixReplicas(plan *placement.Plan) {
 	for _, pipeline := range plan.Pipelines {
 		i := slices.Index(q.TemplateSet, pipeline.Template)

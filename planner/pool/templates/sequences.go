@@ -43,8 +43,8 @@ func countSequences(p *problem.Problem) float64 {
 	return total
 }
 
-// countStageDevices returns how many combinations of device kind and share 1/v a stage of a model may run on at
-// a batch size: those that were measured, on pools with devices.
+// countStageDevices returns on how many combinations of a device kind and a share 1/v of a device a stage of model m may
+// run at a batch size: those at which the model was measured, on pools that have devices.
 func countStageDevices(p *problem.Problem, m *stages.Model, batch int) (n float64) {
 	for k := range m.ShareCosts {
 		if p.Pools[k].Count == 0 {
