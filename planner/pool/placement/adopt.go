@@ -55,16 +55,16 @@ func Adopt(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.O
 		plan.Value = min(plan.Value, plan.ModelRPS[d]/p.Models[d].Weight)
 		plan.WeightedSum += plan.ModelRPS[d] * p.Models[d].Weight
 	}
-	adopted := &templates.Catalogue{Problem: p, Templates: adoptedTemplates}
-	if broken := brokenLimit(adopted, plan); broken != "" {
+	catalogue := &templates.Catalogue{Problem: p, Templates: adoptedTemplates}
+	if broken := brokenLimit(catalogue, plan); broken != "" {
 		return nil, nil, fmt.Errorf("the pipelines take %s", broken)
 	}
-	placement, fullPool := (&planPacking{p, adopted, plan, nil}).packAll()
+	placement, fullPool := (&planPacking{p, catalogue, plan, nil}).packAll()
 	if fullPool >= 0 {
 		return nil, nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[fullPool].Kind)
 	}
 	return &problem.Outcome{
-		Pipelines: PlacedPipelines(adopted, plan, placement), RPS: plan.ModelRPS, Value: plan.Value, Bound: math.NaN(),
+		Pipelines: PlacedPipelines(catalogue, plan, placement), RPS: plan.ModelRPS, Value: plan.Value, Bound: math.NaN(),
 		StoppedBy: milp.StoppedByWork, Templates: len(adoptedTemplates),
 	}, carriedRPS, nil
 }

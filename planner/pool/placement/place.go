@@ -169,8 +169,8 @@ func (k *planPacking) groupBySlot(pool int) []slotGroup {
 			if k.problem.Rounding == problem.Slot {
 				slot = SlotKey{pipeline.Model, si, pool}
 			}
-			group, known := groupOfSlot[slot]
-			if !known {
+			group, hasGroup := groupOfSlot[slot]
+			if !hasGroup {
 				group = len(groups)
 				groups, groupOfSlot[slot] = append(groups, slotGroup{slot: slot}), group
 			}

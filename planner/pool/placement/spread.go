@@ -183,10 +183,10 @@ func (s *nodeBalancer) swapBest() bool {
 // loads of devices). It replaces best by a swap that removes more overload of network cards.
 func (s *nodeBalancer) improveSwap(best *nodeSwap, busyKind, otherKind int) {
 	busy, other := &s.nodeKinds[busyKind], &s.nodeKinds[otherKind]
-	for _, given := range slices.Compact(slices.Clone(busy.loads)) {
-		for _, taken := range slices.Compact(slices.Clone(other.loads)) {
-			if gain := s.swapGain(busy, other, given, taken); gain > best.gain*(1+minLoadGain) {
-				*best = nodeSwap{busyKind, otherKind, given, taken, gain}
+	for _, givenLoad := range slices.Compact(slices.Clone(busy.loads)) {
+		for _, takenLoad := range slices.Compact(slices.Clone(other.loads)) {
+			if gain := s.swapGain(busy, other, givenLoad, takenLoad); gain > best.gain*(1+minLoadGain) {
+				*best = nodeSwap{busyKind, otherKind, givenLoad, takenLoad, gain}
 			}
 		}
 	}

@@ -16,30 +16,30 @@ import (
 // within its nodes, or no addition helps, it returns nil.
 func MissingDevices(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice) []int {
 	// Rows of the pools: the devices in use less the added ones are at most those that there are. Each added one costs 1.
-	m := milp.New("devices missing")
+	program := milp.New("devices missing")
 	poolRows := make([]milp.Row, len(choice.Catalogue.Problem.Pools))
 	addedVars := make([]milp.Var, len(choice.Catalogue.Problem.Pools))
 	for k := range choice.Catalogue.Problem.Pools {
-		addedVars[k] = m.AddInt("more "+choice.Catalogue.Problem.Pools[k].Kind, 0, 1e6, 1)
-		poolRows[k] = m.AddLE("devices "+choice.Catalogue.Problem.Pools[k].Kind, float64(choice.Catalogue.Problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
+		addedVars[k] = program.AddInt("more "+choice.Catalogue.Problem.Pools[k].Kind, 0, 1e6, 1)
+		poolRows[k] = program.AddLE("devices "+choice.Catalogue.Problem.Pools[k].Kind, float64(choice.Catalogue.Problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
 	}
 
 	// Each model takes one of its uses (devices by pool for one replica of each stage). Models that have the same uses are
 	// counted together: a variable says how many of them take a use, so that the program is small with many models.
 	usesByModel, models := singleReplicaUses(choice)
 	for _, usesKey := range slices.Sorted(maps.Keys(models)) {
-		row := m.AddEQ("models", float64(len(models[usesKey])))
+		row := program.AddEQ("models", float64(len(models[usesKey])))
 		for _, devices := range usesByModel[models[usesKey][0]] {
-			modelsUsing := m.AddInt("", 0, float64(len(models[usesKey])), 0)
-			m.AddTerm(row, modelsUsing, 1)
+			modelsUsing := program.AddInt("", 0, float64(len(models[usesKey])), 0)
+			program.AddTerm(row, modelsUsing, 1)
 			for k, n := range devices {
-				m.AddTerm(poolRows[k], modelsUsing, n)
+				program.AddTerm(poolRows[k], modelsUsing, n)
 			}
 		}
 	}
 
 	// The fewest additional devices.
-	sol, err := solver.Solve(ctx, m, milp.Options{MaxNodes: 10000})
+	sol, err := solver.Solve(ctx, program, milp.Options{MaxNodes: 10000})
 	if err != nil || !sol.Feasible() {
 		return nil
 	}

@@ -30,15 +30,15 @@ func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation
 	catalogue := choice.Catalogue
 	program := &Program{problem: catalogue.Problem, catalogue: catalogue, Model: milp.New("one pipeline of every model")}
 	program.addMemoryRows(choice.AllowedTemplates)
-	useful := slices.DeleteFunc(slices.Clone(choice.AllowedTemplates), func(i int) bool { return math.IsInf(choice.Losses[i], 1) }) // other templates carry nothing
-	usedVars := program.requireOnePerModel(useful)
+	usefulTemplates := slices.DeleteFunc(slices.Clone(choice.AllowedTemplates), func(i int) bool { return math.IsInf(choice.Losses[i], 1) }) // other templates carry nothing
+	usedVars := program.requireOnePerModel(usefulTemplates)
 
 	// Each template takes the devices of one replica of each stage, and costs its loss.
 	pools := make([]milp.Row, len(catalogue.Problem.Pools))
 	for k := range pools {
 		pools[k] = program.Model.AddLE("devices "+catalogue.Problem.Pools[k].Kind, float64(catalogue.Problem.Pools[k].Count))
 	}
-	for i, ti := range useful {
+	for i, ti := range usefulTemplates {
 		program.Model.SetObj(usedVars[i], choice.Losses[ti])
 		for k, n := range singleReplicaDevices(catalogue, &catalogue.Templates[ti]) {
 			if n > 0 {
@@ -55,7 +55,7 @@ func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation
 	if !sol.Feasible() {
 		return nil, sol.Status == milp.Infeasible && !catalogue.Incomplete, nil
 	}
-	for i, ti := range useful {
+	for i, ti := range usefulTemplates {
 		if sol.Int(usedVars[i]) > 0 {
 			templates = append(templates, ti)
 		}

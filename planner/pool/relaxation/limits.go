@@ -66,24 +66,24 @@ func FindLimits(ctx context.Context, solver milp.Solver, choice *WaitChoice) []f
 // are too many to list, it returns an error.
 func withLongerSLO(choice *WaitChoice, d int) (*templates.Catalogue, error) {
 	// The problem with the longer SLO, of which the margin is a part.
-	relaxed := *choice.Catalogue.Problem
-	relaxed.Models = slices.Clone(relaxed.Models)
-	relaxed.Models[d].SLO += sloStep
-	relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, problem.MarginShareOf(&relaxed, d))
-	templateSet, _, err := templates.UndominatedTemplates(&relaxed, d)
+	relaxedProblem := *choice.Catalogue.Problem
+	relaxedProblem.Models = slices.Clone(relaxedProblem.Models)
+	relaxedProblem.Models[d].SLO += sloStep
+	relaxedProblem.Models[d].Margin = kind.Margin(relaxedProblem.Models[d].SLO, problem.MarginShareOf(&relaxedProblem, d))
+	templateSet, _, err := templates.UndominatedTemplates(&relaxedProblem, d)
 	if err != nil {
 		return nil, err
 	}
-	changed := &templates.Catalogue{Problem: &relaxed, Units: choice.Catalogue.Units}
+	relaxedCatalogue := &templates.Catalogue{Problem: &relaxedProblem, Units: choice.Catalogue.Units}
 	for _, i := range choice.AllowedTemplates {
 		if choice.Catalogue.Templates[i].Model != d {
-			changed.Templates = append(changed.Templates, choice.Catalogue.Templates[i])
+			relaxedCatalogue.Templates = append(relaxedCatalogue.Templates, choice.Catalogue.Templates[i])
 		}
 	}
 	for i := range templateSet {
-		if choice.Waits.AllowsTemplate(&relaxed, &templateSet[i]) {
-			changed.Templates = append(changed.Templates, templateSet[i])
+		if choice.Waits.AllowsTemplate(&relaxedProblem, &templateSet[i]) {
+			relaxedCatalogue.Templates = append(relaxedCatalogue.Templates, templateSet[i])
 		}
 	}
-	return changed, nil
+	return relaxedCatalogue, nil
 }

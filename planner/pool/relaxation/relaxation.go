@@ -205,7 +205,7 @@ func (l *masterProgram) readDuals(duals []float64) dualWeights {
 		}
 		return math.Abs(duals[row])
 	}
-	read := dualWeights{poolPrice: make([]float64, len(l.problem.Pools)), rateDual: make([]float64, len(l.problem.Models))}
+	weights := dualWeights{poolPrice: make([]float64, len(l.problem.Pools)), rateDual: make([]float64, len(l.problem.Models))}
 
 	// Without costs, scale by the sum of the duals of the models' rows.
 	modelDuals := 1.0
@@ -215,30 +215,30 @@ func (l *masterProgram) readDuals(duals []float64) dualWeights {
 			modelDuals += dual(l.modelRows[d])
 		}
 		if !(modelDuals > 0) {
-			return read
+			return weights
 		}
-		read.normalised = true
+		weights.normalised = true
 	}
 
 	// A unit of a model's rate counts for its row and, as a part of its floor, for the row of the floor.
 	for d := range l.problem.Models {
-		read.rateDual[d] = dual(l.modelRows[d]) / modelDuals
+		weights.rateDual[d] = dual(l.modelRows[d]) / modelDuals
 		if l.floorRows[d] >= 0 {
 			floorDual := dual(l.floorRows[d]) / modelDuals
-			read.floorDuals += floorDual
-			read.rateDual[d] += floorDual * l.catalogue.FloorShare(d)
+			weights.floorDuals += floorDual
+			weights.rateDual[d] += floorDual * l.catalogue.FloorShare(d)
 		}
 	}
 
 	// The devices of a pool are worth its dual (its scarcity) and, with costs, also their cost.
 	for k := range l.problem.Pools {
-		read.poolPrice[k] = dual(l.poolRows[k]) / modelDuals
+		weights.poolPrice[k] = dual(l.poolRows[k]) / modelDuals
 		if l.poolCosts != nil {
-			read.totalScarcity += read.poolPrice[k]
-			read.poolPrice[k] += l.poolCosts[k]
+			weights.totalScarcity += weights.poolPrice[k]
+			weights.poolPrice[k] += l.poolCosts[k]
 		}
 	}
-	return read
+	return weights
 }
 
 // priceFactor returns the factor, at least 1, by which the prices of devices must grow so that a unit of no model's rate

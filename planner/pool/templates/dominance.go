@@ -48,16 +48,16 @@ func withoutDominated(p *problem.Problem, list []stages.Template) []stages.Templ
 		group := byShape[shape]
 		// Of two templates that are equal in all that counts, the earlier in this order stays.
 		slices.SortFunc(group, func(a, b int) int { return cmp.Or(cmp.Compare(list[a].Latency, list[b].Latency), cmp.Compare(a, b)) })
-		var undominated []int // indexes in list
+		var undominatedIndexes []int // indexes in list
 		for _, i := range group {
-			if slices.ContainsFunc(undominated, func(j int) bool { return dominates(p, &list[j], &list[i]) }) {
+			if slices.ContainsFunc(undominatedIndexes, func(j int) bool { return dominates(p, &list[j], &list[i]) }) {
 				continue
 			}
-			undominated = slices.DeleteFunc(undominated, func(j int) bool { return dominates(p, &list[i], &list[j]) })
-			undominated = append(undominated, i)
+			undominatedIndexes = slices.DeleteFunc(undominatedIndexes, func(j int) bool { return dominates(p, &list[i], &list[j]) })
+			undominatedIndexes = append(undominatedIndexes, i)
 		}
-		slices.Sort(undominated)
-		for _, i := range undominated {
+		slices.Sort(undominatedIndexes)
+		for _, i := range undominatedIndexes {
 			remaining = append(remaining, list[i])
 		}
 	}

@@ -24,8 +24,8 @@ func countSequences(p *problem.Problem) float64 {
 	for d := range p.Models {
 		m := &p.Models[d]
 		cutBlocks := 1.0 // parts into which all possible cuts divide the model; a negative size allows no cut
-		for _, bytes := range m.CutBytes {
-			if bytes >= 0 {
+		for _, cutBytes := range m.CutBytes {
+			if cutBytes >= 0 {
 				cutBlocks++
 			}
 		}
@@ -68,10 +68,10 @@ func LimitBlocks(p *problem.Problem) int {
 		return 0
 	}
 	withBlocks := func(n int) *problem.Problem {
-		limited := *p
-		limited.Models = slices.Clone(p.Models)
-		limited.PrePartition(n)
-		return &limited
+		limitedProblem := *p
+		limitedProblem.Models = slices.Clone(p.Models)
+		limitedProblem.PrePartition(n)
+		return &limitedProblem
 	}
 
 	// The largest number of blocks, at least 1, with which the templates are within the limit.

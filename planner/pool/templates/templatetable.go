@@ -121,17 +121,17 @@ func (s *Table) CostPerRPS(i int, devicePrices []float64) (sum float64) {
 // CheapestTemplates returns the indexes in the table of the n templates whose devices cost least per request/s, the
 // cheapest first (all of them, if there are fewer). devicePrices has, by pool, the price of one device.
 func (s *Table) CheapestTemplates(devicePrices []float64, n int) []int {
-	type priced struct {
+	type pricedTemplate struct {
 		unitCost float64
 		index    int
 	}
 
 	// Keep at most 2n candidates: when the list is full, sort it and cut it to the n cheapest. From then on only a
 	// template that costs less than the dearest of them (limit) may still be among the n.
-	var candidates []priced
+	var candidates []pricedTemplate
 	limit := math.Inf(1)
 	keepCheapest := func() {
-		slices.SortFunc(candidates, func(a, b priced) int { return cmp.Or(cmp.Compare(a.unitCost, b.unitCost), a.index-b.index) })
+		slices.SortFunc(candidates, func(a, b pricedTemplate) int { return cmp.Or(cmp.Compare(a.unitCost, b.unitCost), a.index-b.index) })
 		if len(candidates) > n {
 			candidates = candidates[:n]
 			limit = candidates[n-1].unitCost
@@ -139,7 +139,7 @@ func (s *Table) CheapestTemplates(devicePrices []float64, n int) []int {
 	}
 	for i := range s.Len() {
 		if cost := s.CostPerRPS(i, devicePrices); cost < limit {
-			if candidates = append(candidates, priced{cost, i}); len(candidates) == 2*n {
+			if candidates = append(candidates, pricedTemplate{cost, i}); len(candidates) == 2*n {
 				keepCheapest()
 			}
 		}
