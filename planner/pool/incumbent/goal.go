@@ -50,8 +50,8 @@ func (MaxThroughput) DisplayValue(c *templates.Catalogue, score float64) float64
 // roundBound returns the bound as it is: any throughput is possible.
 func (MaxThroughput) roundBound(bound float64) float64 { return bound }
 
-// RelativeGap returns how far a score lies below its bound, as a part of the bound. If nothing is proven (the
-// bound is NaN), it is infinite.
+// RelativeGap returns how far a score (a throughput) lies below its bound, as a part of the bound. If nothing is proven
+// (the bound is NaN), it is +Inf. If the bound is 0, so that no plan carries anything, it is 0.
 func (MaxThroughput) RelativeGap(score, bound float64) float64 {
 	if math.IsNaN(bound) {
 		return math.Inf(1) // nothing is proven
@@ -78,15 +78,19 @@ type MinPrice struct {
 	poolParts    []float64 // by pool: price of its devices in parts of totalPrice
 }
 
-// NewMinPrice returns the goal of the least price, for given prices of one device of each pool. poolParts
-// has the price of all devices of each pool, as a part of that of the whole cluster.
+// NewMinPrice returns the goal of the least price of the whole devices that carry the floors (the least rates of the
+// models). prices has, by pool, the price of one device. The goal counts in parts of the price of the whole cluster, so
+// that scores lie between -1 and 0.
 func NewMinPrice(p *problem.Problem, prices []float64) *MinPrice {
+	// The price of each pool, of all pools, and whether all prices are whole numbers (then bounds round up to one).
 	g := &MinPrice{devicePrices: prices, wholePrices: true, poolParts: make([]float64, len(prices))}
-	for k, v := range prices {
-		g.poolParts[k] = v * float64(p.Pools[k].Count)
+	for k, price := range prices {
+		g.poolParts[k] = price * float64(p.Pools[k].Count)
 		g.TotalPrice += g.poolParts[k]
-		g.wholePrices = g.wholePrices && v == math.Trunc(v)
+		g.wholePrices = g.wholePrices && price == math.Trunc(price)
 	}
+
+	// The pools' prices in parts of the price of all.
 	for k := range g.poolParts {
 		g.poolParts[k] /= g.TotalPrice
 	}
@@ -109,8 +113,9 @@ func (g *MinPrice) DisplayValue(_ *templates.Catalogue, score float64) float64 {
 	return -score * g.TotalPrice
 }
 
-// RelativeGap returns how far a score lies below its bound, as a part of the plan's price. Scores are prices
-// with their sign turned, so -score is the price. Without a plan it is infinite.
+// RelativeGap returns how far the price of a plan lies above the proven least price, as a part of the plan's price. Both
+// are given as scores: prices with their sign turned. Without a plan (a score of -Inf), and for a plan of price 0, it
+// is +Inf.
 func (g *MinPrice) RelativeGap(score, bound float64) float64 {
 	if math.IsInf(score, -1) || score == 0 {
 		return math.Inf(1)
@@ -118,8 +123,9 @@ func (g *MinPrice) RelativeGap(score, bound float64) float64 {
 	return (bound - score) / -score
 }
 
-// roundBound raises a bound on the least price to the next whole number, if the prices of all devices are
-// whole: no plan costs a fraction. The bound is a score: minus a price, in parts of the price of all devices.
+// roundBound raises a bound on the least price to the next whole number, if the prices of all devices are whole: no
+// plan costs a fraction. The bound is given and returned as a score: minus a price, in parts of the price of all
+// devices. The 1e-6 keeps a price that rounding errors lifted just above a whole number at that number.
 func (g *MinPrice) roundBound(bound float64) float64 {
 	if !g.wholePrices || math.IsInf(bound, 0) {
 		return bound
@@ -127,7 +133,7 @@ func (g *MinPrice) roundBound(bound float64) float64 {
 	return -math.Ceil(-bound*g.TotalPrice-1e-6) / g.TotalPrice
 }
 
-// planPrice returns the price of the whole devices that a plan takes.
+// planPrice returns the price of the whole devices that a plan takes, of which parts count as whole.
 func (g *MinPrice) planPrice(c *templates.Catalogue, plan *placement.Plan) float64 {
 	sum := 0.0
 	for k, n := range placement.WholeDevicesUsed(c, plan) {

@@ -11,17 +11,18 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Adopt makes an outcome of pipelines that were chosen elsewhere, and returns with it the rate, in
+// Adopt makes an outcome (a finished plan) of pipelines that a baseline chose, and returns with it the rate, in
 // requests/s, that the replicas of each pipeline carry. Of each pipeline the model, the batch size, the place of
-// every stage (blocks, pool and share) and its replicas are given. If a rate is given, the pipeline promises that
-// one, else what its replicas carry. Times and rates are computed from the problem, and the replicas are placed on
-// devices as those of our own plans are. The outcome has no bound: nothing is searched. All pools must be
-// exclusive (no stages take turns on a device).
+// every stage (blocks, pool and share) and its replicas are given. If its RPS is above 0, the pipeline promises that
+// rate, else all that its replicas carry. Times and rates are computed from the problem, and the replicas are placed on
+// devices as those of a searched plan are. The outcome has no bound (NaN), because nothing is searched. All pools of the
+// pipelines must be exclusive (no stages take turns on a device). If a pipeline breaks its SLO or promises more than it
+// carries, or all together do not fit the devices or miss a floor, it returns an error.
 func Adopt(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.Outcome, carriedRPS []float64, err error) {
 	var adoptedTemplates []stages.Template
 	plan := &Plan{ModelRPS: make([]float64, len(p.Models)), Value: math.Inf(1)}
 
-	// The template of each pipeline, with the rate that its replicas carry.
+	// The template of each pipeline, with the rate that its replicas carry: that of its slowest stage.
 	for i := range pipelines {
 		t := pipelines[i].Template
 		t.Stages = slices.Clone(t.Stages)
@@ -49,21 +50,21 @@ func Adopt(p *problem.Problem, pipelines []problem.Pipeline) (outcome *problem.O
 		adoptedTemplates = append(adoptedTemplates, t)
 	}
 
-	// The objective, the limits and the placement.
+	// The values of the plan, its limits, and its places on devices. No plan runs whose contents should stay (nil).
 	for d := range p.Models {
 		plan.Value = min(plan.Value, plan.ModelRPS[d]/p.Models[d].Weight)
 		plan.WeightedSum += plan.ModelRPS[d] * p.Models[d].Weight
 	}
-	adopted := &templates.Catalogue{Problem: p, Templates: adoptedTemplates}
-	if broken := brokenLimit(adopted, plan); broken != "" {
+	catalogue := &templates.Catalogue{Problem: p, Templates: adoptedTemplates}
+	if broken := brokenLimit(catalogue, plan); broken != "" {
 		return nil, nil, fmt.Errorf("the pipelines take %s", broken)
 	}
-	placement, fullPool := (&planPacking{p, adopted, plan, nil}).packAll()
+	placement, fullPool := (&planPacking{p, catalogue, plan, nil}).packAll()
 	if fullPool >= 0 {
 		return nil, nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[fullPool].Kind)
 	}
 	return &problem.Outcome{
-		Pipelines: PlacedPipelines(adopted, plan, placement), RPS: plan.ModelRPS, Value: plan.Value, Bound: math.NaN(),
+		Pipelines: PlacedPipelines(catalogue, plan, placement), RPS: plan.ModelRPS, Value: plan.Value, Bound: math.NaN(),
 		StoppedBy: milp.StoppedByWork, Templates: len(adoptedTemplates),
 	}, carriedRPS, nil
 }

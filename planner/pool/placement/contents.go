@@ -26,18 +26,19 @@ func ContentOf(p *problem.Problem, t *stages.Template, si int) Content {
 // Contents says what devices hold: the replicas of [pool][device][content].
 type Contents [][]map[Content]int
 
-// emptyContents returns the contents of all devices (the blocks and shares that their replicas hold) before
-// anything runs: none.
+// emptyContents returns contents (by pool and device, the blocks and shares that its replicas hold) for all devices of
+// a problem, to which addRun adds. The maps of the devices are nil until then.
 func emptyContents(p *problem.Problem) Contents {
-	h := make(Contents, len(p.Pools))
-	for k := range h {
-		h[k] = make([]map[Content]int, p.Pools[k].Count)
+	contents := make(Contents, len(p.Pools))
+	for k := range contents {
+		contents[k] = make([]map[Content]int, p.Pools[k].Count)
 	}
-	return h
+	return contents
 }
 
-// addRun notes that the devices of a run (some devices in a row, with equal replicas) hold the given content,
-// as far as the pool still has them. It returns how many replicas it noted.
+// addRun notes that the devices of a run (consecutive devices of the content's pool, with PerDevice equal replicas on
+// each) hold the given content. Devices beyond those that the pool has now are gone and do not count. It returns how
+// many replicas it noted.
 func (h Contents) addRun(stored Content, run problem.DeviceRun) (n int) {
 	for j := range run.Replicas {
 		device := run.First + j/run.PerDevice
@@ -53,8 +54,8 @@ func (h Contents) addRun(stored Content, run problem.DeviceRun) (n int) {
 	return n
 }
 
-// devicesShortOf returns how many devices do not hold all the content that they are wanted to hold: these have
-// to load something.
+// devicesShortOf returns how many devices have to load something for a new plan: those that do not hold all the replicas
+// that wanted has for them.
 func (h Contents) devicesShortOf(wanted Contents) (n int) {
 	for k := range wanted {
 		for d, contents := range wanted[k] {
@@ -66,7 +67,8 @@ func (h Contents) devicesShortOf(wanted Contents) (n int) {
 	return n
 }
 
-// holdsAll reports whether a device that holds some contents holds all that is wanted.
+// holdsAll reports whether a device that holds the replicas held (their number by content) has all the wanted ones among
+// them, so that it need not load anything. Both maps may be nil.
 func holdsAll(held, wanted map[Content]int) bool {
 	for content, n := range wanted {
 		if held[content] < n {
@@ -83,7 +85,8 @@ type deviceGroups struct {
 	names    []string          // in the order of the first device of each group
 }
 
-// groupDevices groups the devices of a pool by what they hold: devices of equal contents are one group.
+// groupDevices groups the devices of a pool by the replicas that they hold, so that a search for a device with some
+// contents looks at each kind of contents once. No device is assigned yet.
 func (h Contents) groupDevices(pool int) *deviceGroups {
 	groups := &deviceGroups{contents: h[pool], devices: map[string][]int{}}
 	for d, contents := range h[pool] {
@@ -96,7 +99,8 @@ func (h Contents) groupDevices(pool int) *deviceGroups {
 	return groups
 }
 
-// take removes the first device of a group and returns it. If none is left, it returns -1.
+// take removes the first device of a group, given by the name of the contents, from those not yet assigned, and returns
+// its index. If none is left, it returns -1.
 func (g *deviceGroups) take(name string) int {
 	devices := g.devices[name]
 	if len(devices) == 0 {
@@ -106,8 +110,10 @@ func (g *deviceGroups) take(name string) int {
 	return devices[0]
 }
 
-// takeHolding removes a device that holds all that is wanted and returns it. If there is none, it returns -1.
+// takeHolding removes a device that holds all wanted replicas (their number by content), and perhaps others, from those
+// not yet assigned, and returns its index. If there is none, it returns -1.
 func (g *deviceGroups) takeHolding(wanted map[Content]int) int {
+	// All devices of a group hold the same, so look at the first of each.
 	for _, name := range g.names {
 		if devices := g.devices[name]; len(devices) > 0 && holdsAll(g.contents[devices[0]], wanted) {
 			return g.take(name)
@@ -116,8 +122,8 @@ func (g *deviceGroups) takeHolding(wanted map[Content]int) int {
 	return -1
 }
 
-// remaining returns the devices that were not taken, by how many contents they hold: idle ones come first, as
-// what runs on the others may then go on until they switch.
+// remaining returns the indexes of the devices that were not taken, in the order in which they should be loaded anew:
+// those that hold the fewest contents first. What runs on the others may then go on until they switch.
 func (g *deviceGroups) remaining() (devices []int) {
 	for _, name := range g.names {
 		devices = append(devices, g.devices[name]...)
@@ -128,11 +134,12 @@ func (g *deviceGroups) remaining() (devices []int) {
 	return devices
 }
 
-// assignBins decides which device of a pool takes the replicas of each bin (what is to run on one device), so
-// that few devices have to load anything. It returns the device of each bin. A bin goes to a device that holds
-// just its content, else to one that holds it among other things, else to one of the remaining devices, which
-// has to load something.
+// assignBins decides which device of a pool takes each bin (the replicas, by content, that one device shall run), so
+// that few devices have to load anything. It returns the index of the device of each bin. There must be no more bins
+// than devices.
 func (h Contents) assignBins(pool int, bins []map[Content]int) (assigned []int) {
+	// A bin goes to a device that holds just its replicas (-1 if there is none), else to one that holds them among
+	// others, else to one of the remaining devices, which has to load something.
 	groups := h.groupDevices(pool)
 	for _, b := range bins {
 		assigned = append(assigned, groups.take(contentName(b)))
@@ -151,19 +158,22 @@ func (h Contents) assignBins(pool int, bins []map[Content]int) (assigned []int) 
 	return assigned
 }
 
-// contentName returns a text that is equal for equal contents.
-func contentName(c map[Content]int) string {
-	parts := make([]string, 0, len(c))
-	for k, n := range c {
-		parts = append(parts, fmt.Sprintf("%s/%d-%d/%d*%d", k.network, k.firstBlock, k.lastBlock, k.Share, n))
+// contentName returns a text for the replicas, by content, that a device holds. It is equal for equal replicas of one
+// pool, and so names groups of devices.
+func contentName(replicas map[Content]int) string {
+	parts := make([]string, 0, len(replicas))
+	for content, n := range replicas {
+		parts = append(parts, fmt.Sprintf("%s/%d-%d/%d*%d", content.network, content.firstBlock, content.lastBlock, content.Share, n))
 	}
 	slices.Sort(parts)
 	return fmt.Sprint(parts)
 }
 
-// assignToHolders orders the bins of a pool (the replicas to run on one device each) so that bin i goes to
-// device i, and devices that already hold a bin's content get it. Devices that get nothing have empty bins.
+// assignToHolders returns one bin (the replicas to run on a device) for each device of a pool, in their order: the given
+// bins, so that devices which already hold the content of a bin get it, and empty ones for the other devices. It is
+// called if a plan runs around which the new one could not be packed.
 func (k *planPacking) assignToHolders(pool int, bins []deviceBin) []deviceBin {
+	// The replicas of each bin by content (blocks of a network on a share): pieces of several stages may be equal.
 	wanted := make([]map[Content]int, len(bins))
 	for i := range bins {
 		wanted[i] = map[Content]int{}
@@ -197,14 +207,16 @@ type reusePacking struct {
 	emptyDevices    []int
 }
 
-// packAroundHeld packs the replicas of a plan into the devices of a pool so that devices keep the contents that
-// they hold. First each device keeps what it holds and the plan wants. Then the rest fills free parts of such
-// devices and empty ones. If that needs more devices than there are, it returns nil, and the caller packs anew.
+// packAroundHeld packs the replicas of a plan into the devices of a pool so that few devices have to load anything, if a
+// plan runs. First each device keeps what it holds and the plan wants. Then the rest fills free parts of such devices
+// and empty ones. groups holds the replicas as pieces (replicas of one stage), by the slot that may share devices. It
+// returns a bin of pieces for each device. If that needs more devices than there are, it returns nil, and the caller
+// packs anew.
 func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 	n := k.problem.Pools[pool].Count
 	reuse := &reusePacking{rounding: k.problem.Rounding, deviceContents: k.heldContents[pool], wantedByContent: map[Content][]int{}, partsPerDevice: 1, bins: make([]deviceBin, n), ownerSlots: make([]SlotKey, n)}
 
-	// The pieces that the plan wants.
+	// The pieces that the plan wants, and the parts of a device in which all their shares are whole numbers.
 	for _, g := range groups {
 		for _, piece := range g.pieces {
 			content := ContentOf(k.problem, &k.catalogue.Templates[k.plan.Pipelines[piece.pipeline].Template], piece.stage)
@@ -213,6 +225,8 @@ func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 			reuse.partsPerDevice = problem.CommonParts(reuse.partsPerDevice, piece.share)
 		}
 	}
+
+	// Place them. A stage may have come to a device several times, and is one piece of it then.
 	for device := range reuse.bins {
 		reuse.bins[device].freeParts = reuse.partsPerDevice
 	}
@@ -226,8 +240,8 @@ func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 	return reuse.bins
 }
 
-// putReplicas puts n replicas of a wanted piece (replicas of one stage) on a device, and subtracts them from
-// what is left to place and from the free parts of the device.
+// putReplicas puts n replicas of a wanted piece (replicas of one stage) on a device. It subtracts them from those of the
+// piece that remain to be placed and from the free parts of the device, and notes the slot that the device now serves.
 func (s *reusePacking) putReplicas(device int, wanted *wantedPiece, n int) {
 	placed := wanted.replicaPiece
 	placed.replicas = n
@@ -237,13 +251,17 @@ func (s *reusePacking) putReplicas(device int, wanted *wantedPiece, n int) {
 	wanted.replicas -= n
 }
 
-// reuseHeld leaves on each device the replicas that it holds and the plan wants. Devices of which most is
-// wanted come first, so that replicas stay together where they are.
+// reuseHeld puts on each device those replicas that it holds already and the plan wants, so that they need not be
+// loaded. Devices of which most is wanted come first, so that replicas stay together where they are. Under the slot
+// rule a device keeps replicas of one slot only (one stage position of one model).
 func (s *reusePacking) reuseHeld() {
+	// The contents of each device in a fixed order, which a map lacks.
 	contents := make([][]Content, len(s.bins))
 	for device, held := range s.deviceContents {
 		contents[device] = slices.SortedFunc(maps.Keys(held), compareContents)
 	}
+
+	// Of each content, share the replicas that a device holds out among the pieces that want it.
 	for _, device := range s.devicesByUse() {
 		for _, content := range contents[device] {
 			heldReplicas := s.deviceContents[device][content]
@@ -266,9 +284,10 @@ func compareContents(a, b Content) int {
 	return cmp.Or(cmp.Compare(a.network, b.network), cmp.Compare(a.firstBlock, b.firstBlock), cmp.Compare(a.lastBlock, b.lastBlock), cmp.Compare(a.Share, b.Share))
 }
 
-// devicesByUse returns the devices in the order in which reuseHeld takes them: those first that hold most that
-// the plan wants, counted in parts of a device.
+// devicesByUse returns the indexes of the devices in the order in which reuseHeld takes them: those first of which the
+// largest part (in the parts that free space is counted in) holds replicas that the plan wants.
 func (s *reusePacking) devicesByUse() []int {
+	// The replicas of each content that the plan wants, and from them the useful parts of each device.
 	wantedReplicas := map[Content]int{}
 	for i := range s.wantedPieces {
 		wantedReplicas[s.wantedPieces[i].content] += s.wantedPieces[i].replicas
@@ -289,8 +308,9 @@ func (s *reusePacking) mayJoin(device int, wanted *wantedPiece) bool {
 	return s.rounding != problem.Slot || s.ownerSlots[device] == wanted.slot
 }
 
-// placeRest places the remaining replicas: first whole devices of one piece, then the largest replicas into
-// free parts. It is called after reuseHeld. If there are too few devices, it returns false.
+// placeRest places the replicas that no device holds already, after reuseHeld: of pieces (replicas of one stage) that
+// fill whole devices, these first, then the other replicas one by one, the largest first. If there are too few devices,
+// it returns false.
 func (s *reusePacking) placeRest() bool {
 	for device := range s.bins {
 		if len(s.bins[device].pieces) == 0 {
@@ -298,7 +318,7 @@ func (s *reusePacking) placeRest() bool {
 		}
 	}
 
-	// Whole devices of one piece.
+	// Whole devices of one piece: as many replicas as share, each of 1/share of a device, fill one.
 	for i := range s.wantedPieces {
 		wanted := &s.wantedPieces[i]
 		for ; wanted.replicas >= wanted.share; s.emptyDevices = s.emptyDevices[1:] {
@@ -309,7 +329,8 @@ func (s *reusePacking) placeRest() bool {
 		}
 	}
 
-	// Single replicas, the largest first.
+	// Single replicas, the largest first, on a device in use with enough free parts, else on an empty one. The indexes of
+	// wantedByContent are not valid after this sort, and are not used again.
 	slices.SortStableFunc(s.wantedPieces, func(a, b wantedPiece) int { return cmp.Compare(a.share, b.share) })
 	isLoading := make([]bool, len(s.bins))
 	for i := range s.wantedPieces {
@@ -329,8 +350,9 @@ func (s *reusePacking) placeRest() bool {
 	return true
 }
 
-// partlyFreeDevice returns a device in use that has room for one replica of a piece: the first that loads
-// something anyway, so that no further device has to, else the first of all. If there is none, it returns -1.
+// partlyFreeDevice returns the index of a device in use that has room for one replica of a piece and may hold it: the
+// first that loads something anyway (isLoading, by device), so that no further device has to, else the first of all. If
+// there is none, it returns -1.
 func (s *reusePacking) partlyFreeDevice(wanted *wantedPiece, isLoading []bool) int {
 	free := -1
 	for device := range s.bins {

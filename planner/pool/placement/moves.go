@@ -30,8 +30,8 @@ type RunningState struct {
 	NumSearches int // searches made so far for a plan that moves no more than asked
 }
 
-// Contents returns what each device holds (blocks, share and number of replicas). Without a plan that runs
-// it returns nil.
+// HeldContents returns, by pool and device, the contents (blocks and share) that the plan which runs has there, with
+// the number of replicas of each. If no plan runs (s is nil), it returns nil.
 func (s *RunningState) HeldContents() Contents {
 	if s == nil {
 		return nil
@@ -39,15 +39,18 @@ func (s *RunningState) HeldContents() Contents {
 	return s.heldByDevice
 }
 
-// NewRunningState reads the plan that runs. add is called with the template of each pipeline that still keeps
-// its SLO, and returns its index. The state holds what is on each device, and the pipelines that can go on.
+// NewRunningState reads the plan that runs, before a search for a new plan that moves few devices. The state holds the
+// contents of each device that is still there, and the pipelines that can go on: all stages still have a replica, and
+// the SLO and the memory are kept. Their RPS is 0, as it follows from the replicas. add is called with the template of
+// each such pipeline and returns its index in the catalogue. The state's catalogue is left for the caller to set.
 func NewRunningState(p *problem.Problem, plan *problem.RunningPlan, add func(*stages.Template) int) *RunningState {
 	state := &RunningState{problem: p, heldByDevice: emptyContents(p), RunningReplicas: map[Content]int{}, idByContent: map[Content]int{}, MaxMoved: plan.MaxMoved * float64(p.TotalDevices())}
 	for range p.Models {
 		state.ReplicasByModel = append(state.ReplicasByModel, map[Content]int{})
 	}
 
-	// Put every pipeline on the devices, as far as they are still there.
+	// Put every pipeline on the devices, as far as they are still there, even if it cannot go on. A model or pool of -1
+	// is no longer part of the problem.
 	for i := range plan.Pipelines {
 		running := &plan.Pipelines[i]
 		t := running.Template
@@ -82,28 +85,32 @@ func NewRunningState(p *problem.Problem, plan *problem.RunningPlan, add func(*st
 	return state
 }
 
-// MovedDevices returns how many devices, in parts, a plan has to load at least.
+// MovedDevices returns how many devices a plan moves (makes load something) at least, in fractions by the shares of the
+// replicas that do not run yet, wherever they are placed.
 func (s *RunningState) MovedDevices(pipelines []PlanPipeline) float64 {
 	return s.DevicesBeyond(pipelines, s.RunningReplicas)
 }
 
-// DevicesBeyond returns how many devices, in fractions, the replicas of pipelines take beyond the given ones,
-// which run already: so much has to be loaded.
+// DevicesBeyond returns how many devices, in fractions by share, have to load something for some pipelines: those that
+// their replicas take beyond the ones that run already. runningReplicas has the number of these by content (blocks of a
+// network on a share of a device). Searches call it often, so a list on the stack stands in for a map.
 func (s *RunningState) DevicesBeyond(pipelines []PlanPipeline, runningReplicas map[Content]int) float64 {
-	var buf [16]struct{ id, n int }
+	var buf [16]struct{ id, n int } // id of a content, and its number of replicas
 	wanted := buf[:0]
 
 	// Add up the replicas of each content.
-	for _, n := range pipelines {
-		for si, id := range s.contentIDs(n.Template) {
+	for _, pipeline := range pipelines {
+		for si, id := range s.contentIDs(pipeline.Template) {
 			i := slices.IndexFunc(wanted, func(s struct{ id, n int }) bool { return s.id == id })
 			if i < 0 {
 				i = len(wanted)
 				wanted = append(wanted, struct{ id, n int }{id: id})
 			}
-			wanted[i].n += n.Replicas[si]
+			wanted[i].n += pipeline.Replicas[si]
 		}
 	}
+
+	// Of each content, the replicas beyond the running ones take their shares of devices.
 	devices := 0.0
 	for _, replicas := range wanted {
 		content := s.contentByID[replicas.id]
@@ -112,8 +119,9 @@ func (s *RunningState) DevicesBeyond(pipelines []PlanPipeline, runningReplicas m
 	return devices
 }
 
-// contentIDs returns a number for the content (blocks, kind and share) of each stage of a template, equal for
-// equal contents. They are computed once for each template.
+// contentIDs returns, by stage of a template (by its index in the catalogue), the id of the stage's content (blocks of a
+// network, pool and share): its index in contentByID. Equal contents have equal ids, so they are compared as numbers. The
+// ids of a template are computed, and its contents numbered, when it is first asked for.
 func (s *RunningState) contentIDs(template int) []int {
 	for len(s.stageContents) <= template {
 		s.stageContents = append(s.stageContents, nil)
@@ -133,13 +141,16 @@ func (s *RunningState) contentIDs(template int) []int {
 	return s.stageContents[template]
 }
 
-// AllowsMoves reports whether a plan moves no more devices than asked. Without a plan that runs it is true.
+// AllowsMoves reports whether a plan moves (makes load something) no more devices, in fractions by share, than MaxMoved.
+// If no plan runs (s is nil), it is true.
 func (s *RunningState) AllowsMoves(plan *Plan) bool {
 	return s == nil || s.MovedDevices(plan.Pipelines) <= s.MaxMoved+1e-9
 }
 
-// CountLoading returns how many devices have to load something for an outcome's pipelines.
+// CountLoading returns how many whole devices have to load something for the pipelines of a finished plan, by their
+// places on devices. It may be more than MovedDevices, which counts shares. Time-shared pools do not count.
 func (s *RunningState) CountLoading(pipelines []problem.Pipeline) int {
+	// The contents that each device shall hold, against those that it holds.
 	wanted := emptyContents(s.problem)
 	for i := range pipelines {
 		pipeline := &pipelines[i]
@@ -155,8 +166,9 @@ func (s *RunningState) CountLoading(pipelines []problem.Pipeline) int {
 	return s.heldByDevice.devicesShortOf(wanted)
 }
 
-// ReadRunning reads the plan that runs. Templates of it that the catalogue lacks join it. If no plan runs, or a
-// pool is time-shared, it returns nil.
+// ReadRunning returns the state of the plan that runs: the contents of devices and the pipelines that can go on, from
+// which a search makes a plan that moves few devices. Templates of these pipelines that the catalogue lacks are appended
+// to it. If no plan runs (plan is nil), or a pool is time-shared, it returns nil.
 func ReadRunning(c *templates.Catalogue, plan *problem.RunningPlan) *RunningState {
 	if plan == nil || c.Problem.HasTimeShared() {
 		return nil

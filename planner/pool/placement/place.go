@@ -33,12 +33,14 @@ type planPacking struct {
 	heldContents Contents // held already by each device; nil if no plan runs
 }
 
-// Place packs the replicas of a plan on devices, and returns the plan and the places. Replicas that share
-// whole devices by their sum need not fit them one by one: 1/2 + 1/3 of one device and 1/2 + 1/3 of another
-// leave no room for a third of 1/3, say. Then idle devices are taken. If there are none, the least useful
-// replica is left out, with a warning. If no replica can be left out, the plan is nil.
+// Place packs the replicas of a plan on devices, and returns the plan, the device runs of each stage, and warnings.
+// Replicas that share whole devices by their sum need not fit them one by one: 1/2 + 1/3 of one device and 1/2 + 1/3 of
+// another leave no room for a third of 1/3, say. Then idle devices are taken. If there are none, the replica without
+// which the plan keeps most of its value is left out, with a warning, and the plan returned is the smaller one. If no
+// replica can be left out, the plan is nil.
 //
-// A device that already holds content that the plan wants keeps it.
+// heldContents has the replicas that each device holds already; nil if no plan runs. Devices keep those that the plan
+// wants, as far as that is possible.
 func Place(c *templates.Catalogue, plan *Plan, heldContents Contents) (*Plan, Places, []string) {
 	var warnings []string
 	for {
@@ -64,9 +66,10 @@ func UnpackablePool(c *templates.Catalogue, plan *Plan) int {
 	return pool
 }
 
-// packAll puts the replicas of the plan on the devices of all pools, and returns the devices of each stage. If
-// a pool is too small, it returns the index of that pool, else -1.
+// packAll puts the replicas of the plan on the devices of all pools, and returns the device runs of each stage and -1.
+// If they do not fit the devices of a pool one by one, it returns no places and the index of that pool.
 func (k *planPacking) packAll() (Places, int) {
+	// Bins hold pieces (replicas of one stage) by device. Places are by stage, so that each is a list of device runs.
 	placed := make(Places, len(k.plan.Pipelines))
 	for i := range k.plan.Pipelines {
 		placed[i] = make([][]problem.DeviceRun, len(k.plan.Pipelines[i].Replicas))
@@ -89,7 +92,8 @@ func (k *planPacking) packAll() (Places, int) {
 	return placed, -1
 }
 
-// placeTimeShared places the stages on a time-shared pool: each runs on all of its devices.
+// placeTimeShared sets, in placed, the places of the stages on a time-shared pool: each stage of the plan there has one
+// replica on every device, and the stages take turns.
 func (k *planPacking) placeTimeShared(pool int, placed Places) {
 	for ci := range k.plan.Pipelines {
 		t := &k.catalogue.Templates[k.plan.Pipelines[ci].Template]
@@ -101,8 +105,9 @@ func (k *planPacking) placeTimeShared(pool int, placed Places) {
 	}
 }
 
-// appendReplicas adds replicas on a device to the runs of a stage. If the last run ends at the device before,
-// with as many replicas on each, it becomes longer.
+// appendReplicas returns the device runs of a stage (consecutive devices with equal numbers of replicas) with some
+// replicas on one more device. If the last run ends at the device before, with as many replicas on each, it becomes
+// longer, so that places stay short. Devices must come in rising order.
 func appendReplicas(runs []problem.DeviceRun, device, replicas int) []problem.DeviceRun {
 	if n := len(runs); n > 0 {
 		if last := &runs[n-1]; last.PerDevice == replicas && last.First+last.Replicas/replicas == device {
@@ -119,8 +124,9 @@ type slotGroup struct {
 	pieces []replicaPiece
 }
 
-// packPool packs the replicas on one exclusive pool into bins, one for each device in order. If the pool is too
-// small, it returns false.
+// packPool packs the plan's replicas on one exclusive pool into bins, one for each device in order: the replicas that
+// run on it. Devices beyond the bins stay idle. If the search for a packing finds none that fits the pool, it returns
+// false.
 func (k *planPacking) packPool(pool int) ([]deviceBin, bool) {
 	// If a plan runs, first try to pack around what the devices hold.
 	groups := k.groupBySlot(pool)
@@ -130,7 +136,8 @@ func (k *planPacking) packPool(pool int) ([]deviceBin, bool) {
 		}
 	}
 
-	// Else pack each group by itself.
+	// Else pack each group (of replicas that may share devices) by itself, and choose the devices of the bins: those that
+	// hold their content or, if no plan runs, so that no network card of a node is overloaded.
 	var bins []deviceBin
 	for _, g := range groups {
 		bins = append(bins, packPieces(g.pieces)...)
@@ -144,8 +151,9 @@ func (k *planPacking) packPool(pool int) ([]deviceBin, bool) {
 	return k.spreadOverNodes(pool, bins), true
 }
 
-// groupBySlot returns the replicas on a pool as pieces (replicas of one stage), grouped by what may share a
-// device: under the slot rule those of one stage position of one model, else all.
+// groupBySlot returns the plan's replicas on a pool as pieces (a number of replicas of one stage), in groups that may
+// share devices: under the slot rule those of one slot (stage position of one model), else all in one group. Groups are
+// ordered by model and stage.
 func (k *planPacking) groupBySlot(pool int) []slotGroup {
 	var groups []slotGroup
 	groupOfSlot := map[SlotKey]int{}
@@ -157,12 +165,12 @@ func (k *planPacking) groupBySlot(pool int) []slotGroup {
 			if s.Pool != pool {
 				continue
 			}
-			slot := SlotKey{Pool: pool}
+			slot := SlotKey{Pool: pool} // the same for all, if any stages may share a device
 			if k.problem.Rounding == problem.Slot {
 				slot = SlotKey{pipeline.Model, si, pool}
 			}
-			group, known := groupOfSlot[slot]
-			if !known {
+			group, hasGroup := groupOfSlot[slot]
+			if !hasGroup {
 				group = len(groups)
 				groups, groupOfSlot[slot] = append(groups, slotGroup{slot: slot}), group
 			}
@@ -175,9 +183,10 @@ func (k *planPacking) groupBySlot(pool int) []slotGroup {
 	return groups
 }
 
-// withoutReplica returns the plan without one replica on a pool: the one without which the plan keeps the
-// highest value. Only replicas on shares of a device count, as whole ones always fit. If none can go, it
-// returns nil.
+// withoutReplica returns the plan without one replica on a pool, where its replicas do not fit the devices one by one:
+// the replica without which the plan keeps the highest value and, of those that are equal in that, the largest weighted
+// sum of rates. Only replicas on shares of a device count, as whole ones always fit. If none can go (a floor would be
+// missed, say), it returns nil.
 func (k *planPacking) withoutReplica(pool int) *Plan {
 	var bestPlan *Plan
 	for ci := range k.plan.Pipelines {
@@ -186,6 +195,8 @@ func (k *planPacking) withoutReplica(pool int) *Plan {
 			if t.Stages[si].Pool != pool || k.problem.Pools[pool].TimeShared || k.plan.Pipelines[ci].Replicas[si] == 0 || t.Stages[si].Share == 1 {
 				continue
 			}
+
+			// The plan with a replica less of this stage, with rates computed anew; nil if it breaks a limit.
 			pipelines := slices.Clone(k.plan.Pipelines)
 			pipelines[ci].Replicas = slices.Clone(pipelines[ci].Replicas)
 			pipelines[ci].Replicas[si]--
@@ -198,10 +209,11 @@ func (k *planPacking) withoutReplica(pool int) *Plan {
 	return bestPlan
 }
 
-// packPieces puts pieces (replicas of one stage each) into as few bins, one for each device, as a bounded
-// search finds. Devices that replicas of one stage fill come first, then the others from the search. If the
-// steps end, one more bin is tried.
+// packPieces puts pieces (a number of replicas of one stage each), which may all share devices, into as few bins, one
+// for each device, as a bounded search finds. Bins that replicas of one stage fill come first, then the others from the
+// search. The bins may be more than the pool has devices: the caller checks that.
 func packPieces(pieces []replicaPiece) []deviceBin {
+	// Whole devices of one stage need no search. Space is counted in parts in which every share is a whole number.
 	bins, singles := splitPieces(pieces)
 	partsPerDevice, neededParts := 1, 0
 	for _, piece := range pieces {
@@ -211,7 +223,7 @@ func packPieces(pieces []replicaPiece) []deviceBin {
 		neededParts += partsPerDevice / piece.share
 	}
 
-	// Try the fewest bins, then one more each time.
+	// Try as many bins as the sum of the parts fills, then one more each time that the search fails or its steps run out.
 	openBins := make([]deviceBin, (neededParts+partsPerDevice-1)/partsPerDevice)
 	for {
 		for i := range openBins {
@@ -231,12 +243,12 @@ func packPieces(pieces []replicaPiece) []deviceBin {
 	return bins
 }
 
-// splitPieces divides pieces (replicas of one stage each) into whole devices that a piece fills by itself and
-// the other replicas one by one, those of the largest share first.
+// splitPieces divides pieces (a number of replicas of one stage each) into bins of whole devices that a piece fills by
+// itself, and the other replicas one by one, those that take the largest part of a device first.
 func splitPieces(pieces []replicaPiece) (whole []deviceBin, singles []replicaPiece) {
 	for _, piece := range pieces {
 		single, full := piece, piece
-		single.replicas, full.replicas = 1, piece.share
+		single.replicas, full.replicas = 1, piece.share // each takes 1/share of a device
 		for range piece.replicas / piece.share {
 			whole = append(whole, deviceBin{0, []replicaPiece{full}})
 		}
@@ -251,9 +263,10 @@ func splitPieces(pieces []replicaPiece) (whole []deviceBin, singles []replicaPie
 // maxFillSteps bounds the steps of one search for bins.
 const maxFillSteps = 20000
 
-// fillBins puts the remaining pieces into the open bins by a depth-first search, and reports whether all fit.
-// Of bins with equal room it tries the first only. The search ends without an answer, false, when the steps are
-// used up.
+// fillBins puts the remaining pieces (single replicas, the largest first) into the open bins by a depth-first search,
+// and reports whether all fit. If they do, the bins hold them; else the bins are as before. partsPerDevice is the number
+// of parts in which the free space of a device is counted. Each call takes one of steps: when they are used up, the
+// search ends with false, though a packing may exist.
 func fillBins(openBins []deviceBin, remaining []replicaPiece, partsPerDevice int, steps *int) bool {
 	if len(remaining) == 0 {
 		return true
@@ -266,6 +279,7 @@ func fillBins(openBins []deviceBin, remaining []replicaPiece, partsPerDevice int
 		if openBins[i].freeParts < pieceParts {
 			continue
 		}
+		// Of bins with equal free parts try the first only: the others would lead to the same packings.
 		if slices.ContainsFunc(openBins[:i], func(b deviceBin) bool { return b.freeParts == openBins[i].freeParts }) {
 			continue
 		}
@@ -280,11 +294,12 @@ func fillBins(openBins []deviceBin, remaining []replicaPiece, partsPerDevice int
 	return false
 }
 
-// mergePieces adds up the replicas of the same stage on one device.
-func mergePieces(parts []replicaPiece) []replicaPiece {
+// mergePieces returns the pieces (numbers of replicas of a stage) on one device with one piece for each stage of each
+// pipeline: the replicas of equal ones are added up.
+func mergePieces(pieces []replicaPiece) []replicaPiece {
 	var merged []replicaPiece
-	for _, piece := range parts {
-		i := slices.IndexFunc(merged, func(o replicaPiece) bool { return o.pipeline == piece.pipeline && o.stage == piece.stage })
+	for _, piece := range pieces {
+		i := slices.IndexFunc(merged, func(other replicaPiece) bool { return other.pipeline == piece.pipeline && other.stage == piece.stage })
 		if i < 0 {
 			merged = append(merged, piece)
 			continue

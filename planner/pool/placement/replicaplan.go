@@ -29,7 +29,8 @@ func PipelineFor(t *stages.Template, index int, rps float64) PlanPipeline {
 	return pipeline
 }
 
-// replicasFor returns the fewest replicas of the given rate each that carry rps.
+// replicasFor returns the fewest replicas, of which each carries rate, that carry rps together (both in requests/s). For
+// no rate it is 0, else at least 1, however small rps is. The 1e-9 forgives rounding errors of sums.
 func replicasFor(rps, rate float64) int {
 	if !(rps > 0) {
 		return 0
@@ -45,17 +46,22 @@ type Plan struct {
 	WeightedSum float64   // over models of rps * weight
 }
 
-// Recompute computes a plan from its replica counts alone: the rates, the objective, and the fewest replicas
-// that carry those rates. Rates that time-shared pools limit are taken from the list, and scaled down if they
-// exceed the devices. If the counts exceed the devices or break another limit, it returns nil: no such plan is
-// ever used.
+// Recompute makes a plan of pipelines (templates of the catalogue with replicas of each stage): from the replica counts
+// it computes the rates, the values of the plan, and the fewest replicas that carry those rates. Every step of a search
+// makes its plans with it, so that none rests on the rates of a solver. A pipeline with a stage on a time-shared pool,
+// which has no count there, carries at most its given RPS, and less if such stages need more time than there is. If the
+// plan takes more devices or memory than there are, or misses a floor (least rate), it returns nil. The given pipelines
+// are not changed.
 func Recompute(c *templates.Catalogue, pipelines []PlanPipeline) *Plan {
+	// The rate of each pipeline by its replicas. Those that carry nothing are left out.
 	plan := &Plan{ModelRPS: make([]float64, len(c.Problem.Models)), Value: math.Inf(1)}
 	for _, pipeline := range pipelines {
 		if recomputeRate(c, &pipeline); pipeline.RPS > 0 {
 			plan.Pipelines = append(plan.Pipelines, pipeline)
 		}
 	}
+
+	// All rates through time-shared pools fall by one factor if these have too little time. Sum the rates by model.
 	scale := timeSharedScale(c, plan.Pipelines)
 	for i := range plan.Pipelines {
 		pipeline := &plan.Pipelines[i]
@@ -65,7 +71,7 @@ func Recompute(c *templates.Catalogue, pipelines []PlanPipeline) *Plan {
 		plan.ModelRPS[pipeline.Model] += pipeline.RPS
 	}
 
-	// The objective.
+	// The throughput, which is the least rate per weight of a model, and the sum by weight that breaks ties.
 	for d := range c.Problem.Models {
 		plan.Value = min(plan.Value, plan.ModelRPS[d]/c.Problem.Models[d].Weight)
 		plan.WeightedSum += plan.ModelRPS[d] * c.Problem.Models[d].Weight
@@ -76,9 +82,11 @@ func Recompute(c *templates.Catalogue, pipelines []PlanPipeline) *Plan {
 	return plan
 }
 
-// recomputeRate sets the rate of a pipeline to that of its slowest stage on an exclusive pool, and its replicas to
-// the fewest that carry the rate. If a stage is on a time-shared pool, the rate is at most what it was.
+// recomputeRate sets the rate of a pipeline to the least that the replicas of any stage on an exclusive pool carry, and
+// its replicas there to the fewest that carry this rate. If a stage is on a time-shared pool, where no replicas limit
+// it, the rate is at most its rate before. The replicas get a slice of their own, so the old one is not changed.
 func recomputeRate(c *templates.Catalogue, pipeline *PlanPipeline) {
+	// The rate.
 	t := &c.Templates[pipeline.Template]
 	carriedRPS := math.Inf(1)
 	if UsesTimeShared(c, t) {
@@ -89,6 +97,8 @@ func recomputeRate(c *templates.Catalogue, pipeline *PlanPipeline) {
 			carriedRPS = min(carriedRPS, s.Rate*float64(pipeline.Replicas[si]))
 		}
 	}
+
+	// The fewest replicas that carry it.
 	pipeline.RPS, pipeline.Replicas = carriedRPS, slices.Clone(pipeline.Replicas)
 	for si := range t.Stages {
 		if s := &t.Stages[si]; !c.Problem.Pools[s.Pool].TimeShared {
@@ -97,7 +107,8 @@ func recomputeRate(c *templates.Catalogue, pipeline *PlanPipeline) {
 	}
 }
 
-// UsesTimeShared reports whether some stage of a template is on a time-shared pool.
+// UsesTimeShared reports whether some stage of a template is on a time-shared pool: its stages there take turns with
+// others on all devices, and no replicas limit their rate.
 func UsesTimeShared(c *templates.Catalogue, t *stages.Template) bool {
 	for si := range t.Stages {
 		if c.Problem.Pools[t.Stages[si].Pool].TimeShared {
@@ -107,9 +118,11 @@ func UsesTimeShared(c *templates.Catalogue, t *stages.Template) bool {
 	return false
 }
 
-// timeSharedScale returns the factor, at most 1, by which the rates of pipelines must fall so that their stages
-// on time-shared pools need no more time than there is.
+// timeSharedScale returns the factor, at most 1, by which the rates of pipelines must fall so that their stages on
+// time-shared pools, which take turns on all devices, need no more of the devices' time than there is. One factor serves
+// all pools: that of the most loaded one.
 func timeSharedScale(c *templates.Catalogue, pipelines []PlanPipeline) float64 {
+	// By pool, the number of devices that the stages would keep busy. Exclusive pools are counted but not used.
 	devices := make([]float64, len(c.Problem.Pools))
 	for i := range pipelines {
 		t := &c.Templates[pipelines[i].Template]
@@ -126,13 +139,16 @@ func timeSharedScale(c *templates.Catalogue, pipelines []PlanPipeline) float64 {
 	return scale
 }
 
-// UsedDevices returns the devices of each pool that pipelines take. On time-shared pools that is the part of
-// their time, elsewhere whole devices if the rounding asks for that.
+// UsedDevices returns, by pool, the devices that pipelines take: on a time-shared pool the number that their rates keep
+// busy, else the sum of their replicas' shares. Under the slot rule only replicas of one slot (a stage position of one
+// model on one pool) share a device, so the sum of each slot is rounded up to whole devices.
 func UsedDevices(c *templates.Catalogue, pipelines []PlanPipeline) []float64 {
 	devices := make([]float64, len(c.Problem.Pools))
 	if len(pipelines) == 0 {
 		return devices
 	}
+
+	// A table of the slots that may occur, over the models from the first to the last that the pipelines have.
 	firstModel, lastModel, maxStages := pipelines[0].Model, pipelines[0].Model, 0
 	for _, pipeline := range pipelines {
 		firstModel, lastModel, maxStages = min(firstModel, pipeline.Model), max(lastModel, pipeline.Model), max(maxStages, len(pipeline.Replicas))
@@ -141,6 +157,8 @@ func UsedDevices(c *templates.Catalogue, pipelines []PlanPipeline) []float64 {
 	if c.Problem.Rounding == problem.Slot {
 		slots = make([]float64, (lastModel-firstModel+1)*maxStages*len(c.Problem.Pools))
 	}
+
+	// Add up what each stage takes.
 	for _, pipeline := range pipelines {
 		t := &c.Templates[pipeline.Template]
 		for si := range t.Stages {
@@ -157,24 +175,25 @@ func UsedDevices(c *templates.Catalogue, pipelines []PlanPipeline) []float64 {
 		}
 	}
 
-	// Under the slot rule the parts of each slot round up to whole devices.
+	// Under the slot rule the parts of each slot round up to whole devices. The pool is the last index of the table.
 	for i, slotDevices := range slots {
 		devices[i%len(c.Problem.Pools)] += math.Ceil(slotDevices - 1e-9)
 	}
 	return devices
 }
 
-// WholeDevicesUsed returns, by pool, the devices that a plan takes, rounded up to whole ones.
+// WholeDevicesUsed returns, by pool, the devices that a plan takes, rounded up to whole ones: those that are paid for.
+// Rounding errors of the sums are forgiven.
 func WholeDevicesUsed(c *templates.Catalogue, plan *Plan) []int {
 	devices := make([]int, len(c.Problem.Pools))
-	for k, v := range UsedDevices(c, plan.Pipelines) {
-		devices[k] = int(math.Ceil(v*(1-1e-9) - 1e-9))
+	for k, used := range UsedDevices(c, plan.Pipelines) {
+		devices[k] = int(math.Ceil(used*(1-1e-9) - 1e-9))
 	}
 	return devices
 }
 
-// ExclusiveDevices returns how many devices of exclusive pools a plan takes, in whole ones or fractions as the
-// rounding of the problem says.
+// ExclusiveDevices returns how many devices of all exclusive pools together a plan takes: whole ones for each slot under
+// the slot rule, else in fractions. A search prefers the plan that takes fewer, of two that carry the same.
 func ExclusiveDevices(c *templates.Catalogue, plan *Plan) (n float64) {
 	for k, v := range UsedDevices(c, plan.Pipelines) {
 		if !c.Problem.Pools[k].TimeShared {
@@ -184,9 +203,11 @@ func ExclusiveDevices(c *templates.Catalogue, plan *Plan) (n float64) {
 	return n
 }
 
-// brokenLimit names a limit that a plan breaks: the devices of a pool, the memory of time-shared devices, or a
-// model's floor (least rate). If it keeps all, it returns "".
+// brokenLimit names, for an error, the first limit that a plan breaks: the devices of a pool, the memory of a device of
+// a time-shared pool, or a model's floor (least rate). If it keeps all, it returns "". The memory of exclusive devices
+// needs no check, because templates that exceed it are not listed.
 func brokenLimit(c *templates.Catalogue, plan *Plan) string {
+	// The devices of each pool, and the bytes on each device of time-shared ones.
 	memory := templates.NewResidentMemory(c.Problem)
 	for _, pipeline := range plan.Pipelines {
 		memory.Add(&c.Templates[pipeline.Template])
@@ -200,6 +221,8 @@ func brokenLimit(c *templates.Catalogue, plan *Plan) string {
 			return fmt.Sprintf("%d bytes on each %s where it has %d", memory.Bytes[k], pool.Kind, pool.Memory)
 		}
 	}
+
+	// The floors.
 	for d := range c.Problem.Models {
 		if floor := c.Problem.Models[d].MinRPS; !problem.MeetsFloor(plan.ModelRPS[d], floor) {
 			return fmt.Sprintf("%g requests/s of %s where %g are asked", plan.ModelRPS[d], c.Problem.Models[d].Name, floor)
@@ -208,7 +231,9 @@ func brokenLimit(c *templates.Catalogue, plan *Plan) string {
 	return ""
 }
 
-// PlacedPipelines returns the pipelines of a placed plan, by model, then by falling rate.
+// PlacedPipelines returns the pipelines of a plan as an outcome has them: with their templates in full, the devices that
+// each stage takes and their places, ordered by model, then by falling rate. placement has the device runs by pipeline
+// and stage. A stage on a time-shared pool counts one replica on each device, and as devices those that it keeps busy.
 func PlacedPipelines(c *templates.Catalogue, plan *Plan, placement Places) []problem.Pipeline {
 	var placed []problem.Pipeline
 	for ci, planned := range plan.Pipelines {

@@ -15,8 +15,8 @@ type nicLoad [2]float64
 // busier returns the load of the busier direction.
 func (t nicLoad) busier() float64 { return max(t[0], t[1]) }
 
-// overload returns the sum of the squares of what each direction of a network card has to do beyond calmLink.
-// It is 0 if neither is busy.
+// overload returns by how much a network card is overloaded: the sum, over its two directions, of the square of the
+// part of its time for which it is busy beyond calmLink. It is 0 if neither direction is busier. Swaps lower the sum.
 func (t nicLoad) overload() (sum float64) {
 	for _, busy := range t {
 		if busy > calmLink {
@@ -26,12 +26,15 @@ func (t nicLoad) overload() (sum float64) {
 	return sum
 }
 
-// trafficOf returns how busy the replicas on a device keep its network card at the rates of the plan, as
-// seconds of sending and of receiving per second.
+// trafficOf returns how busy the pieces (numbers of replicas of a stage) on a device keep the network card of its node
+// at the rates of the plan: seconds of sending and of receiving per second.
 func (k *planPacking) trafficOf(b *deviceBin) (load nicLoad) {
 	for _, piece := range b.pieces {
 		pipeline := &k.plan.Pipelines[piece.pipeline]
 		stageList := k.catalogue.Templates[pipeline.Template].Stages
+
+		// The requests/s that pass these replicas, and the seconds for which one occupies the card on its way from
+		// stage i to the next, and whether it occupies that of the sender and of the receiver.
 		rps := pipeline.RPS / float64(pipeline.Replicas[piece.stage]) * float64(piece.replicas)
 		crossing := func(i int) (seconds float64, sends, receives bool) {
 			return k.problem.LinkTime(stageList[i].Pool, stageList[i+1].Pool, k.problem.Models[pipeline.Model].CutBytes[stageList[i].EndBlock-1])
@@ -67,9 +70,9 @@ type nodeBalancer struct {
 	kindByLoads   map[string]int // by the text of the loads: index of the kind
 }
 
-// spreadOverNodes orders the devices of a pool, which are nodes of PerNode devices in this order, so that no
-// network card is overloaded while another could take load off it. Without a limited card, or with one node, it
-// returns them as they are.
+// spreadOverNodes orders bins (the replicas of one device each) over the devices of a pool, of which each PerNode in a
+// row are a node and share its network card, so that no card is overloaded while another could take load off it. If the
+// pool has no network, nodes have one device each, or the bins fill only one node, it returns the bins as they are.
 func (k *planPacking) spreadOverNodes(pool int, bins []deviceBin) []deviceBin {
 	p := &k.problem.Pools[pool]
 	if p.Gbps <= 0 || p.PerNode < 2 || len(bins) <= p.PerNode {
@@ -86,11 +89,12 @@ func (k *planPacking) spreadOverNodes(pool int, bins []deviceBin) []deviceBin {
 	return spread
 }
 
-// balanceNodes orders devices with given loads on their network cards over nodes of perNode devices, which
-// share a card. Busy nodes swap devices with others as long as that takes load off busy cards and leaves the
-// busier of the two nodes with no more than before. Other devices stay where they are. It returns the devices'
-// indexes, node by node.
+// balanceNodes orders devices over nodes of perNode devices, which share a network card. loads has, by device, the part
+// of time for which it keeps each direction of the card busy. Overloaded nodes swap devices with others as long as that
+// takes load off busy cards and leaves the busier of the two nodes with no more than before. Other devices stay where
+// they are. It returns the devices' indexes, node by node.
 func balanceNodes(loads []nicLoad, perNode int) []int {
+	// Number the different loads, so that nodes whose devices have equal loads can be seen to be alike.
 	balancer := &nodeBalancer{kindByLoads: map[string]int{}}
 	for _, load := range loads {
 		loadIndex := slices.Index(balancer.distinctLoads, load)
@@ -99,6 +103,8 @@ func balanceNodes(loads []nicLoad, perNode int) []int {
 		}
 		balancer.loadOfDevice = append(balancer.loadOfDevice, loadIndex)
 	}
+
+	// Divide the devices into nodes as they come, then swap the best pair as long as one is worth it.
 	for node := range slices.Chunk(indexesBelow(len(loads)), perNode) {
 		balancer.nodeDevices = append(balancer.nodeDevices, node)
 		balancer.addNode(len(balancer.nodeDevices) - 1)
@@ -108,9 +114,11 @@ func balanceNodes(loads []nicLoad, perNode int) []int {
 	return slices.Concat(balancer.nodeDevices...)
 }
 
-// addNode adds a node to the other nodes of its kind: nodes whose devices have the same loads are alike, so
-// swaps are tried between kinds only.
+// addNode adds a node, by its index, to the kind of those whose devices have the same loads, or to a new kind. Nodes of
+// a kind are alike, so swaps are tried between kinds only. It is called for each node at first, and again after a swap
+// has changed its devices.
 func (s *nodeBalancer) addNode(node int) {
+	// The indexes of its devices' loads, and their sum.
 	var loads []int
 	var nodeLoad nicLoad
 	for _, device := range s.nodeDevices[node] {
@@ -121,6 +129,8 @@ func (s *nodeBalancer) addNode(node int) {
 		nodeLoad[0] += s.distinctLoads[load][0]
 		nodeLoad[1] += s.distinctLoads[load][1]
 	}
+
+	// The kind of nodes with these loads.
 	key := fmt.Sprint(loads)
 	kind, ok := s.kindByLoads[key]
 	if !ok {
@@ -140,9 +150,10 @@ type nodeSwap struct {
 // minLoadGain is the gain that a swap must exceed, and the part by which it must exceed that of another.
 const minLoadGain = 1e-9
 
-// swapBest swaps two devices of different nodes so that most load is taken off busy network cards. If no swap
-// takes any off, it returns false.
+// swapBest swaps those two devices of different nodes by which the overload of their network cards falls most. If no
+// swap lowers it, it changes nothing and returns false. balanceNodes calls it until then.
 func (s *nodeBalancer) swapBest() bool {
+	// The best swap from an overloaded kind of nodes to any other kind. -1: none yet.
 	best := nodeSwap{fromKind: -1, gain: minLoadGain}
 	for i := range s.nodeKinds {
 		if len(s.nodeKinds[i].nodes) == 0 || s.nodeKinds[i].nodeLoad.overload() == 0 {
@@ -158,7 +169,7 @@ func (s *nodeBalancer) swapBest() bool {
 		return false
 	}
 
-	// Swap one device of each load.
+	// Swap, between one node of each kind, one device of each load, and put the nodes into the kinds of their new loads.
 	busyNode, otherNode := s.removeNode(best.fromKind), s.removeNode(best.toKind)
 	hasLoad := func(load int) func(int) bool { return func(device int) bool { return s.loadOfDevice[device] == load } }
 	busyDevice, otherDevice := slices.IndexFunc(s.nodeDevices[busyNode], hasLoad(best.givenLoad)), slices.IndexFunc(s.nodeDevices[otherNode], hasLoad(best.takenLoad))
@@ -168,21 +179,22 @@ func (s *nodeBalancer) swapBest() bool {
 	return true
 }
 
-// improveSwap tries all swaps of a device between a busy node and another one, by the kinds of the nodes and
-// the loads of the devices, and replaces best by one that takes more load off.
+// improveSwap tries all swaps of a device between a busy node and another one, given by the kinds of the nodes (equal
+// loads of devices). It replaces best by a swap that removes more overload of network cards.
 func (s *nodeBalancer) improveSwap(best *nodeSwap, busyKind, otherKind int) {
 	busy, other := &s.nodeKinds[busyKind], &s.nodeKinds[otherKind]
-	for _, given := range slices.Compact(slices.Clone(busy.loads)) {
-		for _, taken := range slices.Compact(slices.Clone(other.loads)) {
-			if gain := s.swapGain(busy, other, given, taken); gain > best.gain*(1+minLoadGain) {
-				*best = nodeSwap{busyKind, otherKind, given, taken, gain}
+	for _, givenLoad := range slices.Compact(slices.Clone(busy.loads)) {
+		for _, takenLoad := range slices.Compact(slices.Clone(other.loads)) {
+			if gain := s.swapGain(busy, other, givenLoad, takenLoad); gain > best.gain*(1+minLoadGain) {
+				*best = nodeSwap{busyKind, otherKind, givenLoad, takenLoad, gain}
 			}
 		}
 	}
 }
 
-// swapGain returns how much overload a swap of two loads between nodes of two kinds removes. If the busier of
-// the two nodes would have more load than before, it returns 0: busy cards must not change places.
+// swapGain returns how much overload of network cards it removes if a node of kindA gives a device with one load to a
+// node of kindB and takes one with another load; the loads are indexes in distinctLoads. If the busier of the two nodes
+// would have more load than before, it returns 0, so that the overload does not just change places.
 func (s *nodeBalancer) swapGain(kindA, kindB *nodeKind, givenLoad, takenLoad int) float64 {
 	var loadA, loadB nicLoad
 	for direction := range loadA {

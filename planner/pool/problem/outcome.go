@@ -81,7 +81,8 @@ const (
 	HeuristicEffort = 0.3
 )
 
-// WorkLimits returns the limits of a solve of so many nodes per unit of effort.
+// WorkLimits returns the solver's limits for one integer program: nodes of branch and bound, multiplied by the effort
+// that the user asked for, simplex iterations in proportion, and the seed.
 func (o *Options) WorkLimits(nodes int64) milp.Options {
 	nodes *= int64(o.Effort)
 	return milp.Options{MaxNodes: nodes, MaxIterations: nodes * IterationsPerNode, Seed: o.Seed}

@@ -28,8 +28,8 @@ type Problem struct {
 	Margins []float64
 }
 
-// MarginShareOf returns the part of a model's SLO that is kept back as its margin: its own, or that of all
-// models.
+// MarginShareOf returns the part of a model's SLO (its limit on latency) that a plan keeps back for waits that the
+// times of batches do not show: the model's own part, or the one of all models.
 func MarginShareOf(p *Problem, model int) float64 {
 	if p.Margins == nil {
 		return p.MarginShare
@@ -37,19 +37,21 @@ func MarginShareOf(p *Problem, model int) float64 {
 	return p.Margins[model]
 }
 
-// MaxRate returns the rate in requests/s that a template carries if it has all devices of every pool, in
-// fractions of replicas.
+// MaxRate returns the rate in requests/s that a template (a pipeline without replica counts) carries if it has all
+// devices of every pool to itself and replicas may be fractions. The pool that runs out first limits it. It bounds
+// rates in programs. If the template takes no devices, the rate is +Inf.
 func (p *Problem) MaxRate(t *stages.Template) float64 {
 	rate := math.Inf(1)
 	for k := range p.Pools {
-		if c := t.DevicesPerRPS(k); c > 0 {
-			rate = min(rate, float64(p.Pools[k].Count)/c)
+		if devicesPerRPS := t.DevicesPerRPS(k); devicesPerRPS > 0 {
+			rate = min(rate, float64(p.Pools[k].Count)/devicesPerRPS)
 		}
 	}
 	return rate
 }
 
-// HasTimeShared reports whether the problem has a time-shared pool.
+// HasTimeShared reports whether some pool is time-shared: all stages placed there are loaded on each of its devices
+// and take turns, so batches wait for others and rates take parts of the devices' time.
 func (p *Problem) HasTimeShared() bool {
 	for k := range p.Pools {
 		if p.Pools[k].TimeShared {
@@ -65,7 +67,7 @@ const manyModels = 8
 // UsesBundles reports whether the models are so many that plans are looked for by bundles.
 func (p *Problem) UsesBundles() bool { return len(p.Models) >= manyModels && !p.HasTimeShared() }
 
-// TotalDevices returns the number of devices of all pools.
+// TotalDevices returns the number of devices of all pools together.
 func (p *Problem) TotalDevices() (n int) {
 	for k := range p.Pools {
 		n += p.Pools[k].Count
@@ -73,7 +75,8 @@ func (p *Problem) TotalDevices() (n int) {
 	return n
 }
 
-// WithoutFloors returns the problem without floors: no model needs a least rate.
+// WithoutFloors returns a copy of the problem without floors: no model needs a least rate. The problem itself is
+// not changed. Searches that scale the floors, or need the rates that come about without them, plan this copy.
 func (p *Problem) WithoutFloors() *Problem {
 	relaxed := *p
 	relaxed.Models = append([]stages.Model(nil), p.Models...)
@@ -99,7 +102,9 @@ func (p *Problem) HasFloors() bool {
 // changes them by so much.
 const ValueTolerance = 1e-9
 
-// Bisect halves the interval from lo, where a condition holds, to hi, where it does not, so many times, and returns its ends.
+// Bisect looks for the point between lo and hi up to which a condition holds. It halves the interval so many times,
+// calling holds once for each, and returns its ends: holds was true at the first end and false at the second. It takes
+// that for granted of lo and hi themselves, which it returns if no midpoint moved them.
 func Bisect(lo, hi float64, halvings int, holds func(float64) bool) (float64, float64) {
 	for range halvings {
 		if mid := (lo + hi) / 2; holds(mid) {
@@ -111,9 +116,10 @@ func Bisect(lo, hi float64, halvings int, holds func(float64) bool) (float64, fl
 	return lo, hi
 }
 
-// CommonParts returns the least number of parts of a device that both a and b divide: in it, shares of 1/a and of 1/b
-// are whole numbers of parts.
+// CommonParts returns into how many equal parts a device must be divided so that shares of 1/a and of 1/b are both
+// whole numbers of parts: the least common multiple of a and b, which are at least 1. Packing counts free space so.
 func CommonParts(a, b int) int {
+	// Euclid: the divisor ends as the greatest common one.
 	divisor, remainder := a, b
 	for remainder != 0 {
 		divisor, remainder = remainder, divisor%remainder

@@ -52,23 +52,24 @@ type sharedWeight struct {
 	userVars  []milp.Var // usedVars of those templates
 }
 
-// New builds the integer program that makes a plan: whole replicas of each stage of some
-// templates, and the rate through each template, within the devices and the memory. θ, the least rate of a
-// model per weight, is maximised. It is at least floor and at most bound, in units (1 is about what the cluster
-// reaches).
+// New builds the integer program that makes a plan: whole replicas of each stage of some templates (indexes in the
+// catalogue), and the rate through each template, within the devices and the memory, and above the least rates of the
+// models. θ, the least rate of a model per weight, is maximised. It is at least floor and at most bound, in units (1 is
+// about what the cluster reaches). For another goal the caller then changes the objective.
 func New(c *templates.Catalogue, templates []int, bound, floor float64) *Program {
 	program := &Program{problem: c.Problem, catalogue: c, Model: milp.New("plan"), TemplateSet: templates}
 	program.Model.SetSense(milp.Maximize)
 	program.theta = program.Model.AddVar("theta", floor, math.Max(floor, bound), 1)
 	program.addRows()
 
-	// The templates, and the replicas of each slot.
+	// The templates, and the replicas of each slot (a stage position of one model on one pool), by their shares of a
+	// device. The list keeps the slots in order, which the map does not.
 	replicaTerms := map[placement.SlotKey][]milp.Term{}
 	var slots []placement.SlotKey
 	for i := range templates {
 		t := program.addTemplateVars(i)
 		for si, replicaVar := range program.replicaVars[i] {
-			if replicaVar < 0 {
+			if replicaVar < 0 { // on a time-shared pool
 				continue
 			}
 			slot := placement.SlotKey{Model: t.Model, Stage: si, Pool: t.Stages[si].Pool}
@@ -79,7 +80,7 @@ func New(c *templates.Catalogue, templates []int, bound, floor float64) *Program
 		}
 	}
 
-	// The devices of each slot.
+	// The devices of each slot, which also enter takenTerms, by model and pool.
 	program.takenTerms = make([][]milp.Term, len(c.Problem.Models)*len(c.Problem.Pools))
 	for _, slot := range slots {
 		program.addDeviceTerms(slot, replicaTerms[slot])
@@ -87,16 +88,16 @@ func New(c *templates.Catalogue, templates []int, bound, floor float64) *Program
 	return program
 }
 
-// addModelCounts adds, for each model and kind, a count of the whole devices that the model takes: under the
-// slot rule, by which only replicas of one stage position of a model share a device, no two models do. There
-// are few such counts, so a search that branches on them ends soon. On time-shared pools models do share
-// devices, so no counts are added.
+// addModelCounts adds, for each model and pool, a variable that counts the whole devices which the model takes: under
+// the slot rule, by which only replicas of one stage position of a model share a device, no two models do. The counts
+// follow from the other variables. But there are few of them, so a solver that branches on them ends soon. Where models
+// may share devices (the other rule, or a time-shared pool in the problem) it adds none.
 func (q *Program) addModelCounts() {
 	if q.problem.Rounding != problem.Slot || q.problem.HasTimeShared() {
 		return
 	}
 	for i, terms := range q.takenTerms {
-		if len(terms) < 2 {
+		if len(terms) < 2 { // a single term is a whole count itself
 			continue
 		}
 		d, k := i/len(q.problem.Pools), i%len(q.problem.Pools)
@@ -106,9 +107,10 @@ func (q *Program) addModelCounts() {
 	}
 }
 
-// addRows adds the rows that the templates' columns enter: rates, floors (least rates), devices of each pool
-// and memory of time-shared devices. A row that is not needed is -1.
+// addRows adds the rows that the templates' columns enter later: rates, floors (least rates), devices of each pool and
+// memory of time-shared devices. A row that is not needed (no floor, no devices, enough memory) is -1.
 func (q *Program) addRows() {
+	// The rate of each model, in units, is at least θ, and as a part of its floor at least 1.
 	for d := range q.problem.Models {
 		q.rateRows = append(q.rateRows, q.Model.AddGE("rate "+q.problem.Models[d].Name, 0, milp.Term{Var: q.theta, Coef: -1}))
 	}
@@ -119,6 +121,8 @@ func (q *Program) addRows() {
 			q.floorRows[d] = q.Model.AddGE("floor "+q.problem.Models[d].Name, 1)
 		}
 	}
+
+	// The devices in use of each pool are at most those that there are.
 	q.poolRows = make([]milp.Row, len(q.problem.Pools))
 	for k := range q.problem.Pools {
 		q.poolRows[k] = -1
@@ -129,8 +133,9 @@ func (q *Program) addRows() {
 	q.addMemoryRows(q.TemplateSet)
 }
 
-// addMemoryRows adds the rows of the memory of time-shared devices, in parts of it, so that coefficients stay near 1.
-// A pool that has enough memory for all the templates gets none: its row is -1.
+// addMemoryRows adds, for each time-shared pool, a row for the memory of one device, which holds all stages that are
+// placed there: the parts of it in use are at most 1. A pool that has enough memory for all the templates (indexes in
+// the catalogue) together gets none, and no exclusive pool does: the row is -1. addMemoryTerms fills the rows.
 func (q *Program) addMemoryRows(templates []int) {
 	tightPools := q.catalogue.TightMemory(templates)
 	q.memoryRows = make([]milp.Row, len(q.problem.Pools))
@@ -142,9 +147,11 @@ func (q *Program) addMemoryRows(templates []int) {
 	}
 }
 
-// addTemplateVars adds the variables of template i of the set: its rate, the whole replicas of each stage on an
-// exclusive pool and, where memory is tight, whether it is used at all. It returns the template.
+// addTemplateVars adds the variables of template TemplateSet[i], and their terms in the rows: its rate in units, the
+// whole replicas of each stage on an exclusive pool and, where memory of a time-shared pool is tight, whether it is used
+// at all. The devices of the replicas are added later, by slot. It returns the template.
 func (q *Program) addTemplateVars(i int) *stages.Template {
+	// The rate, at most what the template carries alone, counts for its model and as a part of the model's floor.
 	t := &q.catalogue.Templates[q.TemplateSet[i]]
 	unitRPS := q.catalogue.Units.ModelRPS[t.Model]
 	maxUnits := q.problem.MaxRate(t) / unitRPS
@@ -157,7 +164,9 @@ func (q *Program) addTemplateVars(i int) *stages.Template {
 	replicaVars := make([]milp.Var, len(t.Stages))
 	usedVar := milp.Var(-1)
 
-	// Whole replicas of each stage carry the rate: x <= X g.
+	// On an exclusive pool whole replicas of each stage carry the rate: x <= X g. On a time-shared one, which has no
+	// replicas (-1), the rate takes devices in proportion. If memory is tight there, the rate is 0 unless the template
+	// is used, and then its stages take memory.
 	for si := range t.Stages {
 		s := &t.Stages[si]
 		if pool := &q.problem.Pools[s.Pool]; !pool.TimeShared {
@@ -177,10 +186,12 @@ func (q *Program) addTemplateVars(i int) *stages.Template {
 	return t
 }
 
-// addDeviceTerms adds to the row of a pool the devices that the replicas of a slot take (one stage position of
-// one model there). terms are its replicas, each with its share of a device. Where shares of a slot round up to
-// whole devices, it adds a variable that counts these.
+// addDeviceTerms adds to the row of a pool, and to the terms of the devices that the model takes there, the devices of a
+// slot (one stage position of one model on the pool). terms are the slot's replica variables, each with the share of a
+// device that a replica takes. Where the shares of a slot round up to whole devices (under the slot rule, unless every
+// replica takes a whole one), it adds a variable that counts these.
 func (q *Program) addDeviceTerms(slot placement.SlotKey, terms []milp.Term) {
+	// Without rounding the replicas enter the row themselves.
 	takenTerms := &q.takenTerms[slot.Model*len(q.problem.Pools)+slot.Pool]
 	if q.problem.Rounding == problem.Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
 		for _, t := range terms {
@@ -189,6 +200,8 @@ func (q *Program) addDeviceTerms(slot placement.SlotKey, terms []milp.Term) {
 		*takenTerms = append(*takenTerms, terms...)
 		return
 	}
+
+	// Else a whole count, which is at least the sum of the shares, does.
 	count := q.Model.AddInt(fmt.Sprintf("c%d_%d_%d", slot.Model, slot.Stage, slot.Pool), 0, float64(q.problem.Pools[slot.Pool].Count), 0)
 	q.Model.AddLE("", 0, append(slices.Clone(terms), milp.Term{Var: count, Coef: -1})...)
 	q.Model.AddTerm(q.poolRows[slot.Pool], count, 1)
@@ -199,9 +212,10 @@ func (q *Program) addDeviceTerms(slot placement.SlotKey, terms []milp.Term) {
 // minReplicaPart is the least part of a replica that programs can tell from none.
 const minReplicaPart = 1e-5
 
-// partOfReplica returns the part of a replica, which carries rate in requests/s, that one unit of model d's
-// rate takes. A replica that carries far more units than any objective asks for counts as one that carries
-// less: else the part would lie within the solver's tolerance, and the model would run without the replica.
+// partOfReplica returns the part of a replica (which carries rate requests/s) that one unit of model d's rate takes. If
+// a replica carries far more units than any goal asks for, the part would lie within the solver's tolerance, and the
+// model would run without the replica. So the part is at least minReplicaPart, unless the rates that a goal may ask for
+// (units, one for each model, or the floor) would then take more than a replica.
 func partOfReplica(c *templates.Catalogue, d int, rate float64) float64 {
 	part := c.Units.ModelRPS[d] / rate
 	if maxUnits := max(float64(len(c.Problem.Models)), c.Problem.Models[d].MinRPS/c.Units.ModelRPS[d]); maxUnits*minReplicaPart > 1 {
@@ -210,8 +224,9 @@ func partOfReplica(c *templates.Catalogue, d int, rate float64) float64 {
 	return max(part, minReplicaPart)
 }
 
-// addMemoryTerms adds, to the rows of memory, the bytes that a template needs on each device if usedVar is 1,
-// as parts of the device's memory. Weights that several templates share are counted apart, once.
+// addMemoryTerms adds, to the rows of memory, the memory that a template needs on each device of time-shared pools if
+// usedVar is 1 (the template is used), in parts of the device's memory. Weights that stages of several templates share
+// get a variable of their own, so that they count once. Pools without such a row (-1) have enough.
 func (q *Program) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
 	for si := range t.Stages {
 		s := &t.Stages[si]
@@ -220,50 +235,55 @@ func (q *Program) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
 			continue
 		}
 		deviceBytes := float64(q.problem.Pools[s.Pool].Memory)
-		ownBytes := s.Memory
+		unsharedBytes := s.Memory
 		if blocks, ok := templates.SharedBlocksOf(q.problem, t, s); ok {
 			weightBytes := q.problem.Models[t.Model].WeightBytes(s.FirstBlock, s.EndBlock)
-			ownBytes -= weightBytes
+			unsharedBytes -= weightBytes
 			q.shareWeights(blocks, usedVar, row, float64(weightBytes)/deviceBytes)
 		}
-		q.Model.AddTerm(row, usedVar, float64(ownBytes)/deviceBytes)
+		q.Model.AddTerm(row, usedVar, float64(unsharedBytes)/deviceBytes)
 	}
 }
 
-// shareWeights makes weights count once in a row of memory if any of the templates that share them is used: a
-// variable for the loaded weights must be at least usedVar of each. part is their size in parts of the device's
-// memory.
-func (q *Program) shareWeights(blocks templates.SharedBlocks, usedVar milp.Var, memoryRow milp.Row, part float64) {
+// shareWeights makes the weights of some blocks count once in a row of memory if any of the templates that share them is
+// used. usedVar is 1 if one more such template is used. weightPart is the size of the weights in parts of the device's
+// memory. Each set of shared weights has one variable, loadedVar, that must be at least the usedVar of each template.
+func (q *Program) shareWeights(blocks templates.SharedBlocks, usedVar milp.Var, memoryRow milp.Row, weightPart float64) {
+	// The first template with these blocks adds their variable.
 	i := slices.IndexFunc(q.sharedWeights, func(shared sharedWeight) bool { return shared.blocks == blocks })
 	if i < 0 {
 		i = len(q.sharedWeights)
 		loadedVar := q.Model.AddVar(fmt.Sprintf("w%d", i), 0, 1, 0)
-		q.Model.AddTerm(memoryRow, loadedVar, part)
+		q.Model.AddTerm(memoryRow, loadedVar, weightPart)
 		q.sharedWeights = append(q.sharedWeights, sharedWeight{blocks: blocks, loadedVar: loadedVar})
 	}
+
+	// usedVar <= loadedVar.
 	shared := &q.sharedWeights[i]
 	q.Model.AddLE("", 0, milp.Term{Var: usedVar, Coef: 1}, milp.Term{Var: shared.loadedVar, Coef: -1})
 	shared.userVars = append(shared.userVars, usedVar)
 }
 
-// FixReplicas keeps at least the replicas that a plan has, so that the program only adds some.
+// FixReplicas makes the replicas that a plan has the lower bounds of the program's replicas, so that solutions only add
+// some on idle devices. Searches do so where not all templates are known, or models are many. Pipelines of templates that
+// the program lacks are passed over.
 func (q *Program) FixReplicas(plan *placement.Plan) {
-	for _, c := range plan.Pipelines {
-		i := slices.Index(q.TemplateSet, c.Template)
+	for _, pipeline := range plan.Pipelines {
+		i := slices.Index(q.TemplateSet, pipeline.Template)
 		if i < 0 {
 			continue
 		}
 		for si, replicaVar := range q.replicaVars[i] {
 			if replicaVar >= 0 {
 				_, upper := q.Model.Bounds(replicaVar)
-				q.Model.SetBounds(replicaVar, float64(c.Replicas[si]), upper)
+				q.Model.SetBounds(replicaVar, float64(pipeline.Replicas[si]), upper)
 			}
 		}
 	}
 }
 
-// StartPoint returns a plan as a value for each variable of the program, from which the solver starts. If the
-// plan uses a template that the program lacks, it returns nil: no start.
+// StartPoint returns a plan as a value for each variable of the program, by its index, from which the solver starts its
+// search. If the plan uses a template that the program lacks, it returns nil, and the solver starts from nothing.
 func (q *Program) StartPoint(plan *placement.Plan) []float64 {
 	// Rates, replicas and use of the plan's templates.
 	point := make([]float64, q.Model.NumVars())
@@ -273,9 +293,9 @@ func (q *Program) StartPoint(plan *placement.Plan) []float64 {
 			return nil
 		}
 		point[q.rateVars[i]] = pipeline.RPS / q.catalogue.Units.ModelRPS[pipeline.Model]
-		for si, v := range q.replicaVars[i] {
-			if v >= 0 {
-				point[v] = float64(pipeline.Replicas[si])
+		for si, replicaVar := range q.replicaVars[i] {
+			if replicaVar >= 0 {
+				point[replicaVar] = float64(pipeline.Replicas[si])
 			}
 		}
 		if q.usedVars[i] >= 0 {
@@ -286,10 +306,11 @@ func (q *Program) StartPoint(plan *placement.Plan) []float64 {
 	return point
 }
 
-// setDerived sets the variables of a point that follow from the rates and replicas of its plan: loaded weights,
-// whole devices, θ (the least rate per weight), idle devices and moves. Each gets the value that the rows of
-// the program then force.
+// setDerived sets, in a point (a value for each variable), those that follow from the rates and replicas of its plan:
+// loaded weights, whole devices, θ (the least rate per weight), idle devices and moves. Each gets the value that the
+// rows of the program then force. StartPoint calls it with the rest of the point set.
 func (q *Program) setDerived(point []float64, plan *placement.Plan) {
+	// Shared weights are loaded if any template that uses them is used. Counts are sums of shares, rounded up.
 	for _, shared := range q.sharedWeights {
 		for _, usedVar := range shared.userVars {
 			point[shared.loadedVar] = max(point[shared.loadedVar], point[usedVar])
@@ -302,6 +323,8 @@ func (q *Program) setDerived(point []float64, plan *placement.Plan) {
 		}
 		point[whole.count] = math.Ceil(sum - 1e-9)
 	}
+
+	// θ, unless it is bounded to 0 because the goal is the price.
 	if _, maxTheta := q.Model.Bounds(q.theta); maxTheta > 0 {
 		point[q.theta] = plan.Value / q.catalogue.Units.Throughput
 	}
@@ -312,6 +335,8 @@ func (q *Program) setDerived(point []float64, plan *placement.Plan) {
 			}
 		}
 	}
+
+	// Of each content that devices hold already, the replicas beyond those; and the devices that move.
 	if q.replan != nil {
 		for _, content := range q.newContents {
 			sum := -float64(content.heldReplicas)
@@ -324,8 +349,9 @@ func (q *Program) setDerived(point []float64, plan *placement.Plan) {
 	}
 }
 
-// SolveFrom solves the program, from a plan as its start, and returns the plan of the solution. If there is
-// none, the plan is nil. aim says in errors what was looked for.
+// SolveFrom solves the program within the limits of options, with a plan as the start, and returns the plan of the best
+// solution found. If none was found, or its replicas break a limit once the rates are computed anew, the plan is nil.
+// aim names, in errors, the thing that was looked for.
 func (q *Program) SolveFrom(ctx context.Context, solver milp.Solver, plan *placement.Plan, options milp.Options, aim string) (*placement.Plan, milp.Stats, error) {
 	options.Start = q.StartPoint(plan)
 	sol, err := solver.Solve(ctx, q.Model, options)
@@ -338,7 +364,8 @@ func (q *Program) SolveFrom(ctx context.Context, solver milp.Solver, plan *place
 	return q.ReadPlan(sol), sol.Stats, nil
 }
 
-// ReadPlan returns the plan of a solution, computed anew from its whole replicas.
+// ReadPlan returns the plan of a solution: the templates in use with their whole replicas, from which the rates are
+// computed anew, so that the plan does not rest on the solver's tolerances. If it breaks a limit then, it is nil.
 func (q *Program) ReadPlan(sol *milp.Solution) *placement.Plan {
 	var pipelines []placement.PlanPipeline
 	for i, ti := range q.TemplateSet {
@@ -359,12 +386,13 @@ func (q *Program) ReadPlan(sol *milp.Solution) *placement.Plan {
 	return placement.Recompute(q.catalogue, pipelines)
 }
 
-// UnionTemplates returns a set with the templates of some plans, sorted and without duplicates.
+// UnionTemplates returns a set of templates (indexes in the catalogue) together with those of the pipelines of some
+// plans, sorted and without duplicates. A program over it can start from each of the plans.
 func UnionTemplates(templates []int, plans ...[]placement.PlanPipeline) []int {
 	union := slices.Clone(templates)
 	for _, pipelines := range plans {
-		for _, c := range pipelines {
-			union = append(union, c.Template)
+		for _, pipeline := range pipelines {
+			union = append(union, pipeline.Template)
 		}
 	}
 	slices.Sort(union)

@@ -12,10 +12,11 @@ type newContent struct {
 	heldReplicas int
 }
 
-// LimitMoves adds to a program the number of devices that move (have to load something, in fractions by share),
-// and limits it to maxMoved.
+// LimitMoves adds to a program the number of devices that move (have to load something, in fractions by share), against
+// the plan that runs, and limits it to maxMoved. All pools must be exclusive.
 func (q *Program) LimitMoves(state *placement.RunningState, maxMoved float64) {
-	// The replicas of each content.
+	// The replica variables of each content (blocks of a network on a share of a pool's device): stages of several
+	// templates may have the same content, and then replace one another without a move.
 	varsByContent := map[placement.Content][]milp.Var{}
 	var contents []placement.Content
 	for i, ti := range q.TemplateSet {
@@ -29,7 +30,8 @@ func (q *Program) LimitMoves(state *placement.RunningState, maxMoved float64) {
 		}
 	}
 
-	// moved >= Σ max(replicas - running, 0) / share.
+	// moved >= Σ max(replicas - running, 0) / share, over contents. Each max is a variable, at least 0 and at least the
+	// difference.
 	q.replan, q.movedVar = state, q.Model.AddVar("moved", 0, maxMoved, 0)
 	moveRow := q.Model.AddLE("moves", 0, milp.Term{Var: q.movedVar, Coef: -1})
 	for _, content := range contents {
@@ -37,17 +39,17 @@ func (q *Program) LimitMoves(state *placement.RunningState, maxMoved float64) {
 		heldReplicas := state.RunningReplicas[content]
 		// Of content that nothing holds, every replica has to be loaded.
 		if heldReplicas == 0 {
-			for _, v := range varsByContent[content] {
-				q.Model.AddTerm(moveRow, v, devicePart)
+			for _, replicaVar := range varsByContent[content] {
+				q.Model.AddTerm(moveRow, replicaVar, devicePart)
 			}
 			continue
 		}
-		v := q.Model.AddVar("", 0, milp.Inf, 0)
-		row := q.Model.AddLE("", float64(heldReplicas), milp.Term{Var: v, Coef: -1})
-		for _, g := range varsByContent[content] {
-			q.Model.AddTerm(row, g, 1)
+		addedVar := q.Model.AddVar("", 0, milp.Inf, 0)
+		row := q.Model.AddLE("", float64(heldReplicas), milp.Term{Var: addedVar, Coef: -1})
+		for _, replicaVar := range varsByContent[content] {
+			q.Model.AddTerm(row, replicaVar, 1)
 		}
-		q.Model.AddTerm(moveRow, v, devicePart)
-		q.newContents = append(q.newContents, newContent{v, varsByContent[content], heldReplicas})
+		q.Model.AddTerm(moveRow, addedVar, devicePart)
+		q.newContents = append(q.newContents, newContent{addedVar, varsByContent[content], heldReplicas})
 	}
 }

@@ -10,34 +10,36 @@ import (
 	"inferplan/solver/milp"
 )
 
-// MissingDevices returns the fewest devices of every pool to add so that every model has one replica of each
-// stage of some pipeline. If that is not known, it returns nil. Models that can use the same devices are counted
-// together.
+// MissingDevices returns, by pool, the fewest devices to add so that every model can have one replica of each stage of
+// some pipeline. If none are missing, all are 0. A search that finds no plan names them as the reason, and one that has
+// none yet gives up if some are missing. choice holds the templates that pipelines may use. If the solver finds no answer
+// within its nodes, or no addition helps, it returns nil.
 func MissingDevices(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice) []int {
-	// Rows of the pools, with additional devices.
-	m := milp.New("devices missing")
+	// Rows of the pools: the devices in use less the added ones are at most those that there are. Each added one costs 1.
+	program := milp.New("devices missing")
 	poolRows := make([]milp.Row, len(choice.Catalogue.Problem.Pools))
 	addedVars := make([]milp.Var, len(choice.Catalogue.Problem.Pools))
 	for k := range choice.Catalogue.Problem.Pools {
-		addedVars[k] = m.AddInt("more "+choice.Catalogue.Problem.Pools[k].Kind, 0, 1e6, 1)
-		poolRows[k] = m.AddLE("devices "+choice.Catalogue.Problem.Pools[k].Kind, float64(choice.Catalogue.Problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
+		addedVars[k] = program.AddInt("more "+choice.Catalogue.Problem.Pools[k].Kind, 0, 1e6, 1)
+		poolRows[k] = program.AddLE("devices "+choice.Catalogue.Problem.Pools[k].Kind, float64(choice.Catalogue.Problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
 	}
 
-	// For each group of models with the same uses, as many uses as models.
+	// Each model takes one of its uses (devices by pool for one replica of each stage). Models that have the same uses are
+	// counted together: a variable says how many of them take a use, so that the program is small with many models.
 	usesByModel, models := singleReplicaUses(choice)
 	for _, usesKey := range slices.Sorted(maps.Keys(models)) {
-		row := m.AddEQ("models", float64(len(models[usesKey])))
+		row := program.AddEQ("models", float64(len(models[usesKey])))
 		for _, devices := range usesByModel[models[usesKey][0]] {
-			modelsUsing := m.AddInt("", 0, float64(len(models[usesKey])), 0)
-			m.AddTerm(row, modelsUsing, 1)
-			for k, v := range devices {
-				m.AddTerm(poolRows[k], modelsUsing, v)
+			modelsUsing := program.AddInt("", 0, float64(len(models[usesKey])), 0)
+			program.AddTerm(row, modelsUsing, 1)
+			for k, n := range devices {
+				program.AddTerm(poolRows[k], modelsUsing, n)
 			}
 		}
 	}
 
 	// The fewest additional devices.
-	sol, err := solver.Solve(ctx, m, milp.Options{MaxNodes: 10000})
+	sol, err := solver.Solve(ctx, program, milp.Options{MaxNodes: 10000})
 	if err != nil || !sol.Feasible() {
 		return nil
 	}
@@ -48,9 +50,9 @@ func MissingDevices(ctx context.Context, solver milp.Solver, choice *relaxation.
 	return missing
 }
 
-// singleReplicaUses returns, for each model, the different sets of devices that a template takes with one
-// replica of each stage: [model][use][pool]. models groups the models that have equal uses, by the text of
-// these.
+// singleReplicaUses returns, by model, its uses: the different numbers of devices of each pool that an allowed template
+// of it takes with one replica of each stage ([model][use][pool]). models has the indexes of the models that have equal
+// uses, by the text of these uses.
 func singleReplicaUses(choice *relaxation.WaitChoice) (usesByModel [][][]float64, models map[string][]int) {
 	usesByModel, models = make([][][]float64, len(choice.Catalogue.Problem.Models)), map[string][]int{}
 	for _, ti := range choice.AllowedTemplates {

@@ -20,24 +20,25 @@ import (
 // servingNodes bounds the branch-and-bound nodes of the program for one pipeline of every model.
 const servingNodes = 10000
 
-// OnePipelineEach returns templates, one for each model, that fit the devices and the memory with one replica
-// of each stage, and of those the ones of least loss (how far a plan stays below the bound). A search starts
-// from them if memory is tight. impossible reports a proof that no plan of the wait choice in force serves
-// every model.
+// OnePipelineEach returns templates, one for each model, that fit the devices and the memory together with one replica
+// of each stage, and of those the ones of about the least loss in sum (a template's loss: how far every plan with it
+// stays below the bound). A search starts from them if memory is tight, and the relaxation, which knows no memory, may
+// give no plan. They are indexes in the catalogue, of those that the wait choice allows. If none are found, it returns
+// nil; impossible then reports a proof that no plan under the wait choice serves every model.
 func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice, seed int32) (templates []int, impossible bool, err error) {
 	// The program of one template of every model, within the memory.
 	catalogue := choice.Catalogue
 	program := &Program{problem: catalogue.Problem, catalogue: catalogue, Model: milp.New("one pipeline of every model")}
 	program.addMemoryRows(choice.AllowedTemplates)
-	useful := slices.DeleteFunc(slices.Clone(choice.AllowedTemplates), func(i int) bool { return math.IsInf(choice.Losses[i], 1) }) // other templates carry nothing
-	usedVars := program.requireOnePerModel(useful)
+	usefulTemplates := slices.DeleteFunc(slices.Clone(choice.AllowedTemplates), func(i int) bool { return math.IsInf(choice.Losses[i], 1) }) // other templates carry nothing
+	usedVars := program.requireOnePerModel(usefulTemplates)
 
 	// Each template takes the devices of one replica of each stage, and costs its loss.
 	pools := make([]milp.Row, len(catalogue.Problem.Pools))
 	for k := range pools {
 		pools[k] = program.Model.AddLE("devices "+catalogue.Problem.Pools[k].Kind, float64(catalogue.Problem.Pools[k].Count))
 	}
-	for i, ti := range useful {
+	for i, ti := range usefulTemplates {
 		program.Model.SetObj(usedVars[i], choice.Losses[ti])
 		for k, n := range singleReplicaDevices(catalogue, &catalogue.Templates[ti]) {
 			if n > 0 {
@@ -46,7 +47,7 @@ func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation
 		}
 	}
 
-	// Solve it.
+	// Solve it. No solution is a proof only if all templates are known.
 	sol, err := solver.Solve(ctx, program.Model, milp.Options{Gap: 0.05, MaxNodes: servingNodes, Seed: seed})
 	if err != nil {
 		return nil, false, fmt.Errorf("solving for one pipeline of every model: %w", err)
@@ -54,7 +55,7 @@ func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation
 	if !sol.Feasible() {
 		return nil, sol.Status == milp.Infeasible && !catalogue.Incomplete, nil
 	}
-	for i, ti := range useful {
+	for i, ti := range usefulTemplates {
 		if sol.Int(usedVars[i]) > 0 {
 			templates = append(templates, ti)
 		}
@@ -62,8 +63,8 @@ func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation
 	return templates, false, nil
 }
 
-// requireOnePerModel adds to a program that each model uses just one template of a set, within the rows of
-// memory. It returns, for each template, the variable that is 1 if it is used.
+// requireOnePerModel adds to a program, which has its rows of memory, that each model uses just one template of a set
+// (indexes in the catalogue). It returns, by place in the set, the variables that are 1 if the template is used.
 func (q *Program) requireOnePerModel(templates []int) []milp.Var {
 	var modelRows []milp.Row
 	for d := range q.problem.Models {
@@ -79,14 +80,14 @@ func (q *Program) requireOnePerModel(templates []int) []milp.Var {
 	return usedVars
 }
 
-// singleReplicaDevices returns the devices of every pool that one replica of each stage of a template takes:
-// whole ones under the slot rule, where no other stage shares them, else its shares. Time-shared pools count 0.
+// singleReplicaDevices returns, by pool, the devices that one replica of each stage of a template takes: a whole one
+// each under the slot rule, by which no other stage shares it, else its share. On time-shared pools, where a stage takes
+// only time, it is 0.
 func singleReplicaDevices(c *templates.Catalogue, t *stages.Template) []float64 {
 	devices := make([]float64, len(c.Problem.Pools))
 	for si := range t.Stages {
 		s := &t.Stages[si]
 		switch {
-		// Stages on time-shared devices take none of their own.
 		case c.Problem.Pools[s.Pool].TimeShared:
 		case c.Problem.Rounding == problem.Slot:
 			devices[s.Pool]++
@@ -97,9 +98,10 @@ func singleReplicaDevices(c *templates.Catalogue, t *stages.Template) []float64 
 	return devices
 }
 
-// JointMemory returns a pool whose memory is too small for every model to have some pipeline, and the bytes per
-// device that would do, as few as possible in relation to what the devices have. If memory is enough, it returns
-// 0 bytes.
+// JointMemory returns the first time-shared pool of which a device's memory is too small for every model to have some
+// pipeline, and the bytes per device that would do, for the reason why there is no plan. Of the choices of one template
+// for each model it takes that which needs the least memory beyond what devices have, as a part of that and summed over
+// pools. If memory is enough, or the solver finds no answer, it returns 0 bytes.
 func JointMemory(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (pool int, bytes int64) {
 	templateSet := catalogue.AllTemplates()
 
@@ -117,7 +119,7 @@ func JointMemory(ctx context.Context, solver milp.Solver, catalogue *templates.C
 		return 0, 0
 	}
 
-	// The bytes that those templates need.
+	// The bytes that those templates need. The set holds all templates, so a place in it is the index in the catalogue.
 	memory := templates.NewResidentMemory(catalogue.Problem)
 	for i := range templateSet {
 		if sol.Int(usedVars[i]) > 0 {

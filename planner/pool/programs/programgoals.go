@@ -6,8 +6,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// MinimizeMoves makes the program look for the fewest moved devices, at most maxMoved of them, in place of the most
-// throughput.
+// MinimizeMoves makes the program look for the fewest devices that move (have to load something, against the plan that
+// runs; in fractions by share), at most maxMoved of them, in place of the most throughput.
 func (q *Program) MinimizeMoves(state *placement.RunningState, maxMoved float64) {
 	q.LimitMoves(state, maxMoved)
 	q.Model.SetSense(milp.Minimize)
@@ -15,7 +15,8 @@ func (q *Program) MinimizeMoves(state *placement.RunningState, maxMoved float64)
 	q.Model.SetObj(q.movedVar, 1)
 }
 
-// MaximizeSum makes the program look for the largest weighted sum of rates in place of the most throughput.
+// MaximizeSum makes the program look for the largest sum of the models' rates by weight, in place of the most throughput
+// (the least rate per weight). A search does so once the throughput stands, to use idle devices.
 func (q *Program) MaximizeSum() {
 	q.Model.SetObj(q.theta, 0)
 	terms, _ := q.weightedSumTerms()
@@ -25,8 +26,9 @@ func (q *Program) MaximizeSum() {
 	q.addModelCounts()
 }
 
-// MinimizeDevices makes the program look for the fewest devices in place of the most throughput. The weighted sum of
-// rates must be at least minSum, up to the tolerance of sums, if that is not 0.
+// MinimizeDevices makes the program look for the fewest devices of exclusive pools, in fractions by the shares of the
+// replicas, in place of the most throughput. The sum of the models' rates by weight (requests/s) must be at least minSum,
+// up to the tolerance of sums; 0 is no such limit. A search does so once the rates stand.
 func (q *Program) MinimizeDevices(minSum float64) {
 	q.Model.SetSense(milp.Minimize)
 	q.Model.SetObj(q.theta, 0)
@@ -45,13 +47,15 @@ func (q *Program) MinimizeDevices(minSum float64) {
 	}
 }
 
-// MinimizePrice makes the program look for the least price of whole devices in place of the most throughput. It
-// maximises the price of the idle devices: whole devices that stay idle are not paid for. It starts at minus the price
-// of all devices, so that the objective is minus the price of those in use, in parts of totalPrice. The rate θ has no
-// price.
+// MinimizePrice makes the program look for the least price of whole devices in place of the most throughput θ, which
+// then does not count. devicePrices has the price of one device of each pool, and totalPrice is that of all devices. The
+// program maximises the price of the idle devices: whole devices that stay idle are not paid for. It starts at minus the
+// price of all devices, so that the objective is minus the price of those in use, in parts of totalPrice.
 func (q *Program) MinimizePrice(devicePrices []float64, totalPrice float64) {
 	q.Model.SetObj(q.theta, 0)
 	q.Model.SetOffset(-1)
+
+	// The idle devices of each pool take up devices in its row as those in use do. A pool without devices has none (-1).
 	q.idleVars = make([]milp.Var, len(q.problem.Pools))
 	for k := range q.problem.Pools {
 		q.idleVars[k] = -1
@@ -62,8 +66,9 @@ func (q *Program) MinimizePrice(devicePrices []float64, totalPrice float64) {
 	}
 }
 
-// weightedSumTerms returns the sum of the models' rates by weight as terms of a program. They are divided by
-// total, what one unit of every model's rate gives, so that coefficients are near 1.
+// weightedSumTerms returns the sum of the models' rates by weight as terms over the program's rate variables, which are
+// in units. So that coefficients are near 1, the terms are divided by total: the sum, in requests/s by weight, if every
+// model has one unit of rate. The caller divides limits of the sum by it too.
 func (q *Program) weightedSumTerms() (terms []milp.Term, total float64) {
 	for d := range q.problem.Models {
 		total += q.problem.Models[d].Weight * q.catalogue.Units.ModelRPS[d]

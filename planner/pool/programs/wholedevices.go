@@ -7,16 +7,18 @@ import (
 	"inferplan/solver/milp"
 )
 
-// NewWholeDevices builds the program of which the optimum bounds all plans: the most throughput, at most
-// maxValue in units, of rates through templates, where each model takes a whole number of devices of each pool.
-// Replicas may be fractions.
+// NewWholeDevices builds a program of which the optimum bounds all plans under the slot rule (no two models share a
+// device): the most throughput θ of rates through templates, where each model takes a whole number of devices of each
+// pool and replicas may be fractions. It has few whole numbers, so it is solved soon. templates holds indexes in the
+// catalogue, and maxValue is a limit of θ that is known, in units.
 func NewWholeDevices(c *templates.Catalogue, templates []int, maxValue float64) *milp.Model {
 	p := c.Problem
 	m := milp.New("whole devices per model")
 	m.SetSense(milp.Maximize)
 	theta := m.AddVar("theta", 0, maxValue, 1)
 
-	// Rows: the devices of each pool, the rate of each model, and the devices that each model takes.
+	// Rows: the whole devices of a pool that models take are at most its count; the rate of each model is at least θ; and
+	// the devices that its templates take of a pool are at most its whole ones there.
 	var rateRows []milp.Row
 	poolRows := make([]milp.Row, len(p.Pools))
 	for k := range p.Pools {
@@ -35,7 +37,7 @@ func NewWholeDevices(c *templates.Catalogue, templates []int, maxValue float64) 
 		}
 	}
 
-	// Columns: the rate through each template.
+	// Columns: the rate through each template, in units, with the devices that a unit takes.
 	for _, ti := range templates {
 		t := &c.Templates[ti]
 		entries := []milp.Entry{{Row: rateRows[t.Model], Coef: 1}}

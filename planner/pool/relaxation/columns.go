@@ -28,11 +28,14 @@ type Columns struct {
 	Rounds    int
 }
 
-// GenerateColumns makes templates by column generation: it starts the linear program with few of them, and adds
-// those that improve it until none does. It returns templates that hold an optimum of the program over all
-// templates, and its solution with a proven bound. For integer programs it adds further templates that cost
-// hardly more. extraTemplates are included in any case: those of the plan that runs.
+// GenerateColumns makes templates (pipelines without replica counts) by column generation, if there are too many to
+// list all in one program: it starts the linear program with few of them, and adds those that improve it until none
+// does. It returns the state, whose catalogue holds an optimum of the program over all templates, and the solution with
+// a proven bound. For integer programs over whole replicas it then adds templates that cost hardly more. poolCosts has
+// the cost of all devices of each pool, if price is minimised, and is nil if throughput is maximised. extraTemplates
+// are included in any case: those of the plan that runs.
 func GenerateColumns(ctx context.Context, p *problem.Problem, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*Columns, *Solution, error) {
+	// The first templates: a few of each model, and the extra ones. They also set the units of rates.
 	generation := &Columns{problem: p, Catalogue: &templates.Catalogue{Problem: p, Incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
 	for d := range p.Models {
 		if err := generation.addModel(d); err != nil {
@@ -43,6 +46,8 @@ func GenerateColumns(ctx context.Context, p *problem.Problem, s milp.Solver, poo
 		generation.addTemplate(&extraTemplates[i])
 	}
 	generation.Catalogue.SetUnits()
+
+	// The templates that improve the linear program, and those that integer programs may need beside them.
 	solved, err := generation.solveMaster(ctx)
 	if err != nil {
 		return generation, nil, err
@@ -56,8 +61,9 @@ func GenerateColumns(ctx context.Context, p *problem.Problem, s milp.Solver, poo
 	return generation, solved, nil
 }
 
-// addModel builds the table of a model's templates. Of each batch size it adds to the program the template that
-// is cheapest if all devices of a pool together cost the same. These start the column generation.
+// addModel builds the table of all templates of model d, and adds to the catalogue, for each batch size, the template
+// that is cheapest if the devices of every pool cost the same together. The column generation starts with these. If the
+// model has no template, the error explains why.
 func (c *Columns) addModel(d int) error {
 	table, tooBig, err := templates.NewTable(c.problem, d)
 	if err != nil {
@@ -67,6 +73,8 @@ func (c *Columns) addModel(d int) error {
 		return templates.NoPipeline(c.problem, d, tooBig)
 	}
 	c.Tables = append(c.Tables, table)
+
+	// With all devices of a pool at a price of 1, those of a small pool are dear.
 	evenPrices := make([]float64, len(c.problem.Pools))
 	for k := range c.problem.Pools {
 		evenPrices[k] = 1 / float64(max(c.problem.Pools[k].Count, 1))
@@ -75,13 +83,13 @@ func (c *Columns) addModel(d int) error {
 	return err
 }
 
-// addCheapest adds to the program, for each batch size of model d, the template whose devices cost least per
-// rate at the given prices, if that cost is below limit. It returns the least such cost over all templates of
-// the model, which the bound needs. devicePrices holds the price of one device of each pool.
+// addCheapest adds to the catalogue, for each batch size of model d, the template whose devices cost least per
+// request/s, if that cost is below limit (+Inf: always). devicePrices has the price of one device of each pool. It
+// returns the least cost of a request/s through any template of the model, whether added or not: the bound needs it.
 func (c *Columns) addCheapest(d int, devicePrices []float64, limit float64) (minCost float64, err error) {
 	minCost = math.Inf(1)
 	cheapest, costs := c.Tables[d].CheapestByBatch(devicePrices)
-	for i, cost := range costs {
+	for i, cost := range costs { // by batch size
 		if minCost = min(minCost, cost); cost < limit {
 			t, err := c.Tables[d].Build(c.problem, cheapest[i])
 			if err != nil {
@@ -93,13 +101,14 @@ func (c *Columns) addCheapest(d int, devicePrices []float64, limit float64) (min
 	return minCost, nil
 }
 
-// addTemplate adds a template to the program and reports whether it is new.
+// addTemplate adds a template to the catalogue, unless that has it already, and reports whether it is new. The caller
+// adds its column to a program that has been built.
 func (c *Columns) addTemplate(t *stages.Template) bool {
-	k := t.Key()
-	if c.knownKeys[k] {
+	key := t.Key()
+	if c.knownKeys[key] {
 		return false
 	}
-	c.knownKeys[k] = true
+	c.knownKeys[key] = true
 	c.Catalogue.Templates = append(c.Catalogue.Templates, *t)
 	return true
 }
@@ -107,15 +116,17 @@ func (c *Columns) addTemplate(t *stages.Template) bool {
 // shortfallCost is the cost of one unit of a floor that is not reached.
 const shortfallCost = 1000
 
-// solveMaster solves the linear program over the templates so far, prices all other templates by its duals,
-// adds those that would improve it, and solves again until none does. It returns the solution with a bound on
-// every plan, or ErrInfeasible if the floors (least rates) cannot all be met even with devices in fractions.
+// solveMaster solves the linear program of rates through the templates of the catalogue, prices all other templates by
+// its duals (the worth of a pool's devices and of a model's rate), adds to the catalogue those that would improve it,
+// and solves again until none does. It returns the solution with a bound on every plan, or ErrInfeasible if the floors
+// (least rates) cannot all be met even with devices in fractions.
 func (c *Columns) solveMaster(ctx context.Context) (*Solution, error) {
+	// The program may miss floors at a high cost, so that it has a solution from the start. No pool has a device more (-1).
 	restricted := newMasterProgram(c.Catalogue, c.poolCosts, c.Catalogue.AllTemplates(), -1, true)
 	shortfalls := c.addShortfalls(restricted)
 	var basis *milp.Basis
 	for {
-		// Solve.
+		// Solve, from the basis of the round before.
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("generating pipelines: %w", context.Cause(ctx))
 		}
@@ -143,7 +154,7 @@ func (c *Columns) solveMaster(ctx context.Context) (*Solution, error) {
 			continue
 		}
 
-		// No template pays: the floors are met now, or never.
+		// No template pays: the optimum is that over all templates. The floors are met now, or never.
 		if slices.ContainsFunc(shortfalls, func(v milp.Var) bool { return sol.At(v) > 1e-7 }) {
 			return nil, ErrInfeasible
 		}
@@ -153,11 +164,11 @@ func (c *Columns) solveMaster(ctx context.Context) (*Solution, error) {
 	}
 }
 
-// addShortfalls adds to the program a variable for each floor (least rate of a model): the part of it that is
-// missed, at a high cost. So the program over the first few templates has a solution. It returns these
-// variables, which must all end at 0.
+// addShortfalls adds to the program a variable for each floor (least rate of a model): the part of the floor that the
+// rates miss, at a high cost. So the program has a solution even over the first few templates. It returns these
+// variables. If one is above 0 once no template improves the program, the floors cannot all be met.
 func (c *Columns) addShortfalls(restricted *masterProgram) (shortfalls []milp.Var) {
-	penalty := -float64(shortfallCost)
+	penalty := -float64(shortfallCost) // throughput is maximised, costs are minimised
 	if c.poolCosts != nil {
 		penalty = shortfallCost
 	}
@@ -169,9 +180,10 @@ func (c *Columns) addShortfalls(restricted *masterProgram) (shortfalls []milp.Va
 	return shortfalls
 }
 
-// addPaying adds to the program the templates that pay: by the duals, the devices for a unit of rate cost less
-// than that rate is worth. It returns, for each model, the least cost of a unit through any template. If the
-// duals are all zero, it adds none.
+// addPaying adds to the catalogue the templates that pay: by the duals of the last solution, their devices for a unit of
+// rate cost less than that rate is worth, so they would improve the program. It returns, for each model, the least cost
+// of a unit of its rate through any template, for the bound. If throughput is maximised and the duals of the models'
+// rows are all zero, nothing can be priced: it adds none and returns costs of 0.
 func (c *Columns) addPaying(duals *dualWeights) (minCost []float64, err error) {
 	minCost = make([]float64, len(c.problem.Models))
 	if !duals.normalised && c.poolCosts == nil {
@@ -189,13 +201,14 @@ func (c *Columns) addPaying(duals *dualWeights) (minCost []float64, err error) {
 // pricingTolerance is the part by which a template must cost less than its worth to join the program.
 const pricingTolerance = 1e-9
 
-// unitDevicePrices returns what one device of each pool costs, scaled so that a template's devices for 1
-// request/s give the cost of a unit of model d's rate. price holds the price of all devices of each pool
-// together.
-func (c *Columns) unitDevicePrices(d int, price []float64) []float64 {
-	devicePrices := make([]float64, len(price))
-	for k := range price {
-		devicePrices[k] = price[k] * c.Catalogue.Units.ModelRPS[d] / float64(max(c.problem.Pools[k].Count, 1))
+// unitDevicePrices returns prices of one device of each pool for the pricing of model d's templates. Tables count the
+// devices of 1 request/s, and programs count rates in units of ModelRPS[d] requests/s. So the prices are scaled by that
+// unit: with them, the devices of 1 request/s cost as much as a unit does. poolPrice has the price of all devices of
+// each pool together.
+func (c *Columns) unitDevicePrices(d int, poolPrice []float64) []float64 {
+	devicePrices := make([]float64, len(poolPrice))
+	for k := range poolPrice {
+		devicePrices[k] = poolPrice[k] * c.Catalogue.Units.ModelRPS[d] / float64(max(c.problem.Pools[k].Count, 1))
 	}
 	return devicePrices
 }
@@ -204,8 +217,9 @@ func (c *Columns) unitDevicePrices(d int, price []float64) []float64 {
 // at the prices of the optimum.
 const lowLossPerModel = 2000
 
-// addLowLoss adds, after the linear program is solved, those lowLossPerModel templates of each model that cost
-// least at its prices. Plans of whole replicas may need templates that the program with fractions does not use.
+// addLowLoss adds to the catalogue, after the linear program is solved, those lowLossPerModel templates of each model
+// whose devices cost least per rate at the prices of the solution. Plans of whole replicas may need templates that the
+// program with fractions does not use.
 func (c *Columns) addLowLoss(solved *Solution) error {
 	for d := range c.problem.Models {
 		for _, i := range c.Tables[d].CheapestTemplates(c.unitDevicePrices(d, solved.PoolPrice), lowLossPerModel) {

@@ -8,8 +8,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// ConflictingFloors names the floors (least rates of models) and pools that exclude each other. If that is not known, it
-// returns nil.
+// ConflictingFloors explains why no plan reaches all floors (least rates of models): it returns, in words, floors and
+// pools' device counts that cannot all be kept. It looks for them in the linear program over templates with devices in
+// fractions. If that program has a solution, or the solver fails, the conflict is not known and it returns nil.
 func ConflictingFloors(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (conflict []string) {
 	program := newMasterProgram(catalogue, nil, mostServingTemplates(ctx, solver, catalogue), -1, true)
 	limits, _, err := milp.FindConflict(ctx, solver, program.m)
@@ -22,17 +23,20 @@ func ConflictingFloors(ctx context.Context, solver milp.Solver, catalogue *templ
 	return conflict
 }
 
-// mostServingTemplates returns the templates of one wait choice (bounds on how long batches wait for others on
-// time-shared pools): of that under which the linear program carries the largest common factor of the floors.
+// mostServingTemplates returns the indexes of the templates that may be used under one wait choice (bounds on how long
+// batches wait for others on time-shared pools), so that a conflict is looked for where floors come nearest to being
+// met. It takes the choice under which the linear program carries the largest multiple of all floors (least rates). If
+// the solver finds none, it returns nil.
 func mostServingTemplates(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (set []int) {
+	// The program of each choice, without rows for the floors (false) and with no device more (-1).
 	choices, _ := templates.ListWaitBounds(catalogue)
 	maxFactor := 0.0
 	for _, bounds := range choices {
 		allowed := catalogue.TemplatesWithin(bounds)
 		program := newMasterProgram(catalogue, nil, allowed, -1, false)
 		for d := range catalogue.Problem.Models {
-			// The row rate - theta >= 0 becomes rate - floor * theta >= 0. A model without a floor asks for
-			// nothing.
+			// The model's row rate - theta >= 0, in units, becomes rate - floor * theta >= 0: theta, which is
+			// maximised, is then the multiple. A model without a floor asks for nothing.
 			program.m.AddTerm(program.modelRows[d], program.theta, 1-catalogue.Problem.Models[d].MinRPS/catalogue.Units.ModelRPS[d])
 		}
 		sol, err := solver.Solve(ctx, program.m, milp.Options{})
@@ -43,7 +47,8 @@ func mostServingTemplates(ctx context.Context, solver milp.Solver, catalogue *te
 	return set
 }
 
-// limitName returns in words what a row of the linear program stands for: a model's floor or a pool's devices.
+// limitName returns in words the limit that a row of the linear program stands for: a model's floor (least rate) or a
+// pool's devices. For another row it returns the solver's words. Users read it in the reason why there is no plan.
 func (l *masterProgram) limitName(limit milp.Limit) string {
 	for d := range l.problem.Models {
 		if l.floorRows[d] == limit.Row {

@@ -17,10 +17,12 @@ import (
 // sloStep is the change of an SLO that limits are computed for.
 const sloStep = 10 * time.Millisecond
 
-// FindLimits finds what limits the plan: it solves the linear program again with one more device of each kind,
-// and with each model's SLO longer by sloStep. It returns the changes that raise the objective, by falling
-// gain. The gain is relative to the relaxation as it is.
+// FindLimits finds the limits that hold the throughput down, which the plan then names: it solves the linear program (rates
+// and devices in fractions) again with one more device of each kind, and with each model's SLO longer by sloStep. It
+// returns the changes that raise its value, by falling gain. The gain is a part of the value without a change. Solves
+// that fail are left out; if ctx ends, so are the changes that were not tried.
 func FindLimits(ctx context.Context, solver milp.Solver, choice *WaitChoice) []formats.Limit {
+	// add lists a change with the solution after it, if that is better by more than the solver's tolerance.
 	var limits []formats.Limit
 	catalogue, value := choice.Catalogue, choice.Relaxation.Value
 	add := func(constraint, change string, solved *Solution, err error) {
@@ -29,7 +31,7 @@ func FindLimits(ctx context.Context, solver milp.Solver, choice *WaitChoice) []f
 		}
 	}
 
-	// One more device of each kind.
+	// One more device of each kind. Each solve starts from the basis of the one before.
 	var basis *milp.Basis
 	for k := range catalogue.Problem.Pools {
 		if ctx.Err() != nil || catalogue.Problem.Pools[k].Count == 0 {
@@ -58,27 +60,30 @@ func FindLimits(ctx context.Context, solver milp.Solver, choice *WaitChoice) []f
 	return limits
 }
 
-// withLongerSLO returns the catalogue of the templates that are allowed if the SLO of model d is longer by
-// sloStep: those of the other models, and those of the model listed anew. The units stay.
+// withLongerSLO returns a catalogue of the templates that the wait choice allows if the SLO of model d is longer by
+// sloStep: those of the other models as they are, and those of the model listed anew. Its units are those of the
+// choice's catalogue, so that values can be compared. The problem of the choice is not changed. If the model's templates
+// are too many to list, it returns an error.
 func withLongerSLO(choice *WaitChoice, d int) (*templates.Catalogue, error) {
-	relaxed := *choice.Catalogue.Problem
-	relaxed.Models = slices.Clone(relaxed.Models)
-	relaxed.Models[d].SLO += sloStep
-	relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, problem.MarginShareOf(&relaxed, d))
-	templateSet, _, err := templates.UndominatedTemplates(&relaxed, d)
+	// The problem with the longer SLO, of which the margin is a part.
+	relaxedProblem := *choice.Catalogue.Problem
+	relaxedProblem.Models = slices.Clone(relaxedProblem.Models)
+	relaxedProblem.Models[d].SLO += sloStep
+	relaxedProblem.Models[d].Margin = kind.Margin(relaxedProblem.Models[d].SLO, problem.MarginShareOf(&relaxedProblem, d))
+	templateSet, _, err := templates.UndominatedTemplates(&relaxedProblem, d)
 	if err != nil {
 		return nil, err
 	}
-	changed := &templates.Catalogue{Problem: &relaxed, Units: choice.Catalogue.Units}
+	relaxedCatalogue := &templates.Catalogue{Problem: &relaxedProblem, Units: choice.Catalogue.Units}
 	for _, i := range choice.AllowedTemplates {
 		if choice.Catalogue.Templates[i].Model != d {
-			changed.Templates = append(changed.Templates, choice.Catalogue.Templates[i])
+			relaxedCatalogue.Templates = append(relaxedCatalogue.Templates, choice.Catalogue.Templates[i])
 		}
 	}
 	for i := range templateSet {
-		if choice.Waits.AllowsTemplate(&relaxed, &templateSet[i]) {
-			changed.Templates = append(changed.Templates, templateSet[i])
+		if choice.Waits.AllowsTemplate(&relaxedProblem, &templateSet[i]) {
+			relaxedCatalogue.Templates = append(relaxedCatalogue.Templates, templateSet[i])
 		}
 	}
-	return changed, nil
+	return relaxedCatalogue, nil
 }

@@ -20,16 +20,21 @@ const maxLossReplicas = 24
 //
 //	loss_t = min over integer g >= 1 of  Σ_s π_k g_s / v_s - λ_d min_s X_s g_s
 //
-// Devices are priced by the parts that replicas take of them. Rounding up to whole devices only adds to the
-// loss.
+// with g_s replicas of stage s on a share 1/v_s of a device, X_s the rate of each, π_k the price of a device and λ_d
+// the worth of the model's rate. Devices are priced by the parts that replicas take of them. Rounding up to whole
+// devices only adds to the loss. If not even one replica of each stage fits, the loss is +Inf. If all stages are on
+// time-shared pools, where no replicas round up, it is 0. A search leaves out templates of which the loss brings every
+// plan that uses them below its best one.
 func TemplateLoss(c *templates.Catalogue, t *stages.Template, solved *Solution) float64 {
+	// The minimum lies at a rate, in units, at which the replica count of some stage must grow. lossAt tries one rate.
 	rateDual := solved.RateDual[t.Model]
 	unitRPS := c.Units.ModelRPS[t.Model]
-	// The minimum lies at a rate, in units, at which the replica count of some stage must grow.
 	maxUnits := c.Problem.MaxRate(t) / unitRPS
 	exclusive, onTimeShared := false, false
-	minLoss, lastRate := math.Inf(1), math.Inf(1)
+	minLoss, lastRate := math.Inf(1), math.Inf(1) // lastRate: up to it all rates were tried; +Inf if all up to maxUnits
 	lossAt := func(units float64) { minLoss = min(minLoss, replicaPrice(c, t, solved, units, unitRPS)-rateDual*units) }
+
+	// If a stage is on a time-shared pool, try nearly no rate and the highest one.
 	for i := range t.Stages {
 		if !c.Problem.Pools[t.Stages[i].Pool].TimeShared {
 			continue
@@ -54,7 +59,7 @@ func TemplateLoss(c *templates.Catalogue, t *stages.Template, solved *Solution) 
 				break
 			}
 			lossAt(units)
-			if onTimeShared {
+			if onTimeShared { // just after the next replica has begun
 				lossAt(min(units*(1+1e-7), maxUnits))
 			}
 			if replicas == maxLossReplicas {
@@ -75,9 +80,9 @@ func TemplateLoss(c *templates.Catalogue, t *stages.Template, solved *Solution) 
 	return max(minLoss, 0)
 }
 
-// replicaPrice returns the price, at those of the relaxation, of the replicas of template t that carry so many
-// units of rate: whole ones on exclusive pools, fractions of time on time-shared ones. unitRPS is a unit in
-// requests/s.
+// replicaPrice returns the price, in units and at the pool prices of the relaxation, of the replicas of template t that
+// carry so many units of its model's rate: whole replicas on exclusive pools, fractions of the devices' time on
+// time-shared ones. unitRPS is the number of requests/s in a unit.
 func replicaPrice(c *templates.Catalogue, t *stages.Template, solved *Solution, units, unitRPS float64) float64 {
 	price := 0.0
 	for i := range t.Stages {

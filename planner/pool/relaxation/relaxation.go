@@ -45,10 +45,11 @@ type masterProgram struct {
 	poolRows  []milp.Row // by pool, in parts of its devices; -1 for empty pools
 }
 
-// newMasterProgram builds the relaxation: the linear program of the rates through some templates, with devices
-// in fractions. Without poolCosts it maximises θ, the least rate of a model per weight; with poolCosts it
-// minimises the price of the devices. If extraPool is not negative, that pool has one more device. Without
-// withFloors the floors (the least rates asked for) are left out.
+// newMasterProgram builds the relaxation: the linear program of the rates through some templates (by their indexes in
+// the catalogue), with devices in fractions. If poolCosts is nil, it maximises θ, the least rate of a model per weight;
+// else, with the cost of all devices of each pool, it minimises the cost of the devices in use. extraPool is the index
+// of a pool that has one more device, or -1. If withFloors is false, the floors (the least rates asked for) are left
+// out.
 func newMasterProgram(c *templates.Catalogue, poolCosts []float64, templates []int, extraPool int, withFloors bool) *masterProgram {
 	program := &masterProgram{problem: c.Problem, catalogue: c, m: milp.New("relaxation"), poolCosts: poolCosts, extraPool: extraPool, theta: -1}
 	if poolCosts == nil {
@@ -56,7 +57,7 @@ func newMasterProgram(c *templates.Catalogue, poolCosts []float64, templates []i
 		program.theta = program.m.AddVar("theta", 0, milp.Inf, 1)
 	}
 
-	// The rows of the models: rates per weight, and floors.
+	// The rows of the models: the rate, in units, is at least θ, and as a part of the floor at least 1. -1: no such row.
 	for d := range c.Problem.Models {
 		row := milp.Row(-1)
 		if poolCosts == nil {
@@ -70,7 +71,7 @@ func newMasterProgram(c *templates.Catalogue, poolCosts []float64, templates []i
 		program.floorRows = append(program.floorRows, row)
 	}
 
-	// The rows of the pools.
+	// The rows of the pools with devices: the parts of them in use are at most 1.
 	for k := range c.Problem.Pools {
 		row := milp.Row(-1)
 		if c.Problem.Pools[k].Count > 0 {
@@ -79,7 +80,7 @@ func newMasterProgram(c *templates.Catalogue, poolCosts []float64, templates []i
 		program.poolRows = append(program.poolRows, row)
 	}
 
-	// The columns.
+	// The columns: the rate through each template.
 	program.rateVars = make([]milp.Var, 0, len(templates))
 	for _, ti := range templates {
 		program.addTemplate(&c.Templates[ti])
@@ -96,22 +97,23 @@ func (l *masterProgram) capacity(k int) float64 {
 	return 1
 }
 
-// addTemplate adds to the program the column of a template: its rate, in units of its model, with the parts of
-// each pool's devices that a unit takes.
+// addTemplate adds to the program the column of a template: a variable for the rate through it, in units of its model,
+// which counts for the model's rate and floor and takes parts of each pool's devices. newMasterProgram calls it for the
+// first templates, column generation for each that joins later.
 func (l *masterProgram) addTemplate(t *stages.Template) {
 	entries := make([]milp.Entry, 0, 8)
-	if r := l.modelRows[t.Model]; r >= 0 {
-		entries = append(entries, milp.Entry{Row: r, Coef: 1})
+	if row := l.modelRows[t.Model]; row >= 0 {
+		entries = append(entries, milp.Entry{Row: row, Coef: 1})
 	}
-	if r := l.floorRows[t.Model]; r >= 0 {
-		entries = append(entries, milp.Entry{Row: r, Coef: l.catalogue.FloorShare(t.Model)})
+	if row := l.floorRows[t.Model]; row >= 0 {
+		entries = append(entries, milp.Entry{Row: row, Coef: l.catalogue.FloorShare(t.Model)})
 	}
 	for k := range l.problem.Pools {
-		if c := t.DevicesPerRPS(k); c > 0 {
-			entries = append(entries, milp.Entry{Row: l.poolRows[k], Coef: c * l.catalogue.Units.ModelRPS[t.Model] / float64(l.problem.Pools[k].Count)})
+		if devicesPerRPS := t.DevicesPerRPS(k); devicesPerRPS > 0 {
+			entries = append(entries, milp.Entry{Row: l.poolRows[k], Coef: devicesPerRPS * l.catalogue.Units.ModelRPS[t.Model] / float64(l.problem.Pools[k].Count)})
 		}
 	}
-	obj := 0.0
+	obj := 0.0 // in throughput θ alone counts
 	if l.poolCosts != nil {
 		obj = l.catalogue.UnitCost(t, l.poolCosts)
 	}
@@ -127,9 +129,10 @@ func Solve(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolCosts
 	return solveFrom(ctx, c, s, poolCosts, templates, -1, nil)
 }
 
-// solveFrom solves the relaxation (rates through templates, devices in fractions) and bounds all
-// plans by its duals. It starts from a basis of an earlier solve, or from nothing if that is nil. If extraPool
-// is not negative, that pool has one more device. If the floors cannot be met, it returns ErrInfeasible.
+// solveFrom solves the relaxation (rates through templates, devices in fractions) and bounds all plans by its duals. It
+// starts from the basis of an earlier solve, or from nothing if that is nil. poolCosts has the cost of all devices of
+// each pool; if it is nil, throughput is maximised. extraPool is a pool that has one more device, or -1. If the floors
+// (least rates) cannot be met, it returns ErrInfeasible.
 func solveFrom(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*Solution, error) {
 	program := newMasterProgram(c, poolCosts, templates, extraPool, true)
 	sol, err := s.Solve(ctx, program.m, milp.Options{Basis: basis})
@@ -147,7 +150,7 @@ func solveFrom(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolC
 		return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
 	}
 
-	// Bound the optimum by the duals.
+	// Bound the optimum by the duals. The proof needs the least cost of a unit of each model's rate at their prices.
 	duals := program.readDuals(sol.RowDuals)
 	minCost := slices.Repeat([]float64{math.Inf(1)}, len(c.Problem.Models))
 	for _, ti := range templates {
@@ -156,7 +159,8 @@ func solveFrom(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolC
 	}
 	solved := program.readSolution(sol, templates)
 	if duals.priceFactor(minCost) > 1.001 {
-		// The duals prove nothing useful: the program's own value, with some tolerance, is the bound.
+		// The duals miss the proof by far more than rounding, so they would prove nothing useful: the program's own
+		// value, with some tolerance, is the bound.
 		solved.PoolPrice, solved.RateDual, solved.Bound = duals.poolPrice, duals.rateDual, solved.Value*(1+1e-7)
 		return solved, nil
 	}
@@ -164,16 +168,18 @@ func solveFrom(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolC
 	return solved, nil
 }
 
-// readSolution returns the rates and the value of a solution over a set of templates.
+// readSolution returns the value, as a score (a cost with its sign turned), and the rates above 0 of a solution of the
+// program. templates holds the catalogue's index of each rate variable, in the order of rateVars. The bound and the
+// prices are not set: proveBound does that.
 func (l *masterProgram) readSolution(sol *milp.Solution, templates []int) *Solution {
 	solved := &Solution{Value: sol.Value, basis: sol.Basis}
 	if l.poolCosts != nil {
 		solved.Value = -sol.Value
 	}
 	for i, ti := range templates {
-		if v := sol.At(l.rateVars[i]); v > 1e-9 {
+		if units := sol.At(l.rateVars[i]); units > 1e-9 {
 			solved.UsedTemplates = append(solved.UsedTemplates, ti)
-			solved.UsedRates = append(solved.UsedRates, v)
+			solved.UsedRates = append(solved.UsedRates, units)
 		}
 	}
 	return solved
@@ -187,17 +193,19 @@ type dualWeights struct {
 	normalised          bool    // without costs: the duals of the models' rows were scaled to sum to 1
 }
 
-// readDuals reads the duals of a solution of the relaxation as weights: what all devices of each pool are
-// worth, and a unit of each model's rate. Without costs it scales them so that the duals of the models' rows
-// sum to one, as the proof of the bound needs it. If they are all zero, all weights are zero.
+// readDuals reads the duals of a solution of the relaxation (by row) as weights: the worth of all devices of each pool
+// together, and of a unit of each model's rate, from which templates are priced and the bound is proven. If throughput
+// is maximised, it scales them so that the duals of the models' rows sum to 1, as the proof needs it. If those are all
+// zero, all weights are zero and normalised is false, as it also is with costs.
 func (l *masterProgram) readDuals(duals []float64) dualWeights {
+	// dual returns the dual of a row without its sign, which differs between rows; 0 for a row that is not there (-1).
 	dual := func(row milp.Row) float64 {
 		if row < 0 {
 			return 0
 		}
 		return math.Abs(duals[row])
 	}
-	read := dualWeights{poolPrice: make([]float64, len(l.problem.Pools)), rateDual: make([]float64, len(l.problem.Models))}
+	weights := dualWeights{poolPrice: make([]float64, len(l.problem.Pools)), rateDual: make([]float64, len(l.problem.Models))}
 
 	// Without costs, scale by the sum of the duals of the models' rows.
 	modelDuals := 1.0
@@ -207,48 +215,54 @@ func (l *masterProgram) readDuals(duals []float64) dualWeights {
 			modelDuals += dual(l.modelRows[d])
 		}
 		if !(modelDuals > 0) {
-			return read
+			return weights
 		}
-		read.normalised = true
+		weights.normalised = true
 	}
+
+	// A unit of a model's rate counts for its row and, as a part of its floor, for the row of the floor.
 	for d := range l.problem.Models {
-		read.rateDual[d] = dual(l.modelRows[d]) / modelDuals
+		weights.rateDual[d] = dual(l.modelRows[d]) / modelDuals
 		if l.floorRows[d] >= 0 {
 			floorDual := dual(l.floorRows[d]) / modelDuals
-			read.floorDuals += floorDual
-			read.rateDual[d] += floorDual * l.catalogue.FloorShare(d)
+			weights.floorDuals += floorDual
+			weights.rateDual[d] += floorDual * l.catalogue.FloorShare(d)
 		}
 	}
+
+	// The devices of a pool are worth its dual (its scarcity) and, with costs, also their cost.
 	for k := range l.problem.Pools {
-		read.poolPrice[k] = dual(l.poolRows[k]) / modelDuals
+		weights.poolPrice[k] = dual(l.poolRows[k]) / modelDuals
 		if l.poolCosts != nil {
-			read.totalScarcity += read.poolPrice[k]
-			read.poolPrice[k] += l.poolCosts[k]
+			weights.totalScarcity += weights.poolPrice[k]
+			weights.poolPrice[k] += l.poolCosts[k]
 		}
 	}
-	return read
+	return weights
 }
 
-// priceFactor returns the factor by which the prices of devices must grow so that no template is worth more
-// than its devices cost: the solver keeps this up to its tolerance only. minCost holds the least cost of a unit
-// through any template of each model.
+// priceFactor returns the factor, at least 1, by which the prices of devices must grow so that a unit of no model's rate
+// is worth more than its devices cost: the proof of the bound needs that, and the solver keeps it up to its tolerance
+// only. minCost has, by model, the least cost of a unit through any template at the prices as they are. If the weights
+// are not normalised (costs are minimised, or the duals are zero), it returns 1.
 func (w *dualWeights) priceFactor(minCost []float64) float64 {
 	if !w.normalised {
 		return 1
 	}
 	factor := 1.0
-	for d, v := range w.rateDual {
-		if v > 0 {
-			factor = max(factor, v/minCost[d])
+	for d, worth := range w.rateDual {
+		if worth > 0 {
+			factor = max(factor, worth/minCost[d])
 		}
 	}
 	return factor
 }
 
-// proveBound sets prices, values and bound of a relaxation. minCost holds the least cost of any template of each
-// model. The bound follows from weak duality, whatever the solver's tolerances are. Take any weights >= 0 of the
-// models' rows that sum to 1, any mu_d >= 0 of the floors and any prices pi_k >= 0 of the pools such that no
-// template is worth more than it costs. Then for every plan
+// proveBound sets, in solved, the prices of pools, the worth of rates and the bound, from the duals of the relaxation.
+// It changes the slices of duals. minCost has, by model, the least cost of a unit of its rate through any template. The
+// bound follows from weak duality, whatever the solver's tolerances are. Take any weights >= 0 of the models' rows that
+// sum to 1, any mu_d >= 0 of the floors and any prices pi_k >= 0 of the pools such that no template is worth more than
+// it costs. Then for every plan
 //
 //	theta <= Σ pi_k - Σ mu_d floor_d
 //

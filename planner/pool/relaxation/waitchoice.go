@@ -19,9 +19,9 @@ type WaitChoice struct {
 	Losses           []float64 // by template; +Inf if it is not allowed
 }
 
-// ComputeLosses computes the loss of each template that the wait choice allows: how far below the bound of the
-// relaxation every plan with it stays at least. All other templates get an infinite loss, so no program takes
-// them.
+// ComputeLosses sets the loss of each template of the catalogue, in units: how far below the bound of the relaxation
+// every plan with it stays at least. Templates that the wait choice does not allow get an infinite loss, so no program
+// takes them. It is called once the relaxation is solved.
 func (c *WaitChoice) ComputeLosses() {
 	c.Losses = slices.Repeat([]float64{math.Inf(1)}, len(c.Catalogue.Templates))
 	for _, i := range c.AllowedTemplates {
@@ -36,8 +36,9 @@ func (c *WaitChoice) TemplatesByLoss() []int {
 	return byLoss
 }
 
-// PickTemplates returns the basis and, of each model, the first n templates of byLoss (sorted by loss, the
-// least first) that a plan can use, as sorted indexes. They are the templates of a small integer program.
+// PickTemplates returns the templates of a small integer program: those of basis (such as the ones with a rate in the
+// relaxation) and, of each model, the first n of byLoss that a plan can use (of finite loss). All are indexes in the
+// catalogue: byLoss by rising loss, and the result sorted and without duplicates.
 func (c *WaitChoice) PickTemplates(byLoss, basis []int, n int) []int {
 	pickedOfModel, picked := make([]int, len(c.Catalogue.Problem.Models)), slices.Clone(basis)
 	for _, i := range byLoss {
@@ -50,7 +51,8 @@ func (c *WaitChoice) PickTemplates(byLoss, basis []int, n int) []int {
 	return slices.Compact(picked)
 }
 
-// BestTemplates returns the basis of the relaxation and the n templates of least loss of each model, sorted.
+// BestTemplates returns the templates with a rate in the relaxation and the n templates of least loss of each model, as
+// sorted indexes in the catalogue. A plan that uses a template stays below the bound by its loss at least.
 func (c *WaitChoice) BestTemplates(n int) []int {
 	return c.PickTemplates(c.TemplatesByLoss(), c.Relaxation.UsedTemplates, n)
 }

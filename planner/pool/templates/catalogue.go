@@ -31,9 +31,10 @@ func newCatalogue(p *problem.Problem, templates []stages.Template) *Catalogue {
 	return c
 }
 
-// ListAll lists the templates of all models (pipelines without replica counts that keep the SLO), without
-// those that another one beats in every respect. If a model has none, it returns a *kind.InfeasibleError that
-// explains why, and if there are too many in all, an error.
+// ListAll returns the catalogue of the templates of all models (pipelines without replica counts that keep the SLO),
+// without those that another one beats in every respect. A search calls it first, unless templates are so many that it
+// generates only useful ones. If a model has none, it returns a *kind.InfeasibleError that explains why; if there are
+// more than stages.MaxTemplates in all, the error wraps stages.ErrTooManyTemplates.
 func ListAll(p *problem.Problem) (*Catalogue, error) {
 	var templates []stages.Template
 	for d := range p.Models {
@@ -67,11 +68,13 @@ func (c *Catalogue) WithProblem(p *problem.Problem) *Catalogue {
 	return &q
 }
 
-// SetUnits sets the unit of throughput: the least rate per weight that any model has with the whole cluster to
-// itself, divided by the number of models. So one unit is about what the cluster reaches if all models share
-// it, and the variables of programs stay near 1. If no model has a finite rate above 0, the unit is 1.
+// SetUnits sets the units in which programs over the templates count rates, so that their variables stay near 1. One
+// unit of throughput (requests/s per weight of a model) is about what the cluster reaches if all models share it: the
+// rate per weight that each model has with the whole cluster to itself, of these the least, divided by the number of
+// models. A unit of one model's rate is that times its weight. If some model has no template with a finite rate above
+// 0, the unit is 1 request/s per weight.
 func (c *Catalogue) SetUnits() {
-	// The highest rate of each model with all devices to itself.
+	// The highest rate of each model, in requests/s, with all devices to itself.
 	loneRate := make([]float64, len(c.Problem.Models))
 	for i := range c.Templates {
 		t := &c.Templates[i]
@@ -79,6 +82,8 @@ func (c *Catalogue) SetUnits() {
 			loneRate[t.Model] = max(loneRate[t.Model], rate)
 		}
 	}
+
+	// The unit of throughput, and from it the unit of each model's rate.
 	scale := Units{Throughput: math.Inf(1), ModelRPS: make([]float64, len(c.Problem.Models))}
 	for d := range c.Problem.Models {
 		scale.Throughput = min(scale.Throughput, loneRate[d]/c.Problem.Models[d].Weight)
@@ -93,14 +98,16 @@ func (c *Catalogue) SetUnits() {
 	c.Units = scale
 }
 
-// UnitCost returns the price of the devices that template t takes for one unit of its model's rate, with
-// replicas in fractions. poolPrice holds the price of all devices of each pool together.
+// UnitCost returns the price of the devices that template t takes for one unit of its model's rate (Units.ModelRPS
+// requests/s), with replicas in fractions. poolPrice holds the price of all devices of each pool together: a dual of
+// the relaxation, or a cost. Column generation compares it with the worth of that unit.
 func (c *Catalogue) UnitCost(t *stages.Template, poolPrice []float64) float64 {
 	sum := 0.0
 	for k := range c.Problem.Pools {
 		if poolPrice[k] != 0 {
-			if v := t.DevicesPerRPS(k); v > 0 {
-				sum += poolPrice[k] * v * c.Units.ModelRPS[t.Model] / float64(c.Problem.Pools[k].Count)
+			// The part of the pool's devices that the unit takes, at the price of the pool.
+			if devicesPerRPS := t.DevicesPerRPS(k); devicesPerRPS > 0 {
+				sum += poolPrice[k] * devicesPerRPS * c.Units.ModelRPS[t.Model] / float64(c.Problem.Pools[k].Count)
 			}
 		}
 	}

@@ -7,10 +7,12 @@ import (
 	"inferplan/planner/stages"
 )
 
-// Complete computes the times, rates and memory of a template of which the model, the batch size and the
-// place of each stage (blocks, pool and share) are given, from the problem's measurements. It returns an error if
-// the stages do not follow one another over all blocks, were not measured on their devices, or break the SLO of
-// the model.
+// Complete sets the times, rates and memory of a template from the problem's measurements. The model, the batch size
+// and the place of each stage (blocks, pool, and v of its share 1/v of a device) must be set in it. It serves
+// templates that come from elsewhere: a plan that runs, a plan to adopt, a short record in a table. It returns an error
+// if the stages do not follow one another over all blocks, are on a time-shared pool, were not measured on their
+// devices, are cut where the bytes are not known, or break the SLO of the model. It does not check the memory:
+// FitsMemory does.
 func Complete(p *problem.Problem, t *stages.Template) error {
 	if t.Model < 0 || t.Model >= len(p.Models) {
 		return fmt.Errorf("model %d of %d", t.Model, len(p.Models))
@@ -32,6 +34,9 @@ func Complete(p *problem.Problem, t *stages.Template) error {
 			return fmt.Errorf("stage %d: the size of the cut after block %d is not known", i, s.EndBlock-1)
 		}
 		nextBlock = s.EndBlock
+
+		// The longest time of a batch counts for latency, the mean time for rates. A replica needs its weights and,
+		// beside them, as much as the whole model needed beyond its weights at this batch size.
 		costs := &m.ShareCosts[s.Pool][s.Share-1]
 		expected := costs.ExpectedTimes(t.Batch)
 		s.MaxTime, s.MeanTime = stages.MaxTime(costs, t.Batch, s.FirstBlock, s.EndBlock), expected.Mean(s.FirstBlock, s.EndBlock)
@@ -44,7 +49,8 @@ func Complete(p *problem.Problem, t *stages.Template) error {
 		return fmt.Errorf("the stages hold %d of %d blocks", nextBlock, m.NumBlocks())
 	}
 
-	// Latency, rates and the SLO.
+	// The latency of a batch, in execution and transfers; the rates of the stages; and the SLO, which also has to cover
+	// the wait until the batch is full and the margin that is kept back.
 	t.Latency = 0
 	for i := range t.Stages {
 		t.Latency += t.Stages[i].MaxTime + t.Stages[i].TransferTime
@@ -56,7 +62,8 @@ func Complete(p *problem.Problem, t *stages.Template) error {
 	return nil
 }
 
-// FitsMemory reports whether each stage of a template fits the memory of its share of a device.
+// FitsMemory reports whether each stage of a template fits the memory of its share of a device, where a pool's devices
+// have a limit (0 is none).
 func FitsMemory(p *problem.Problem, t *stages.Template) bool {
 	for i := range t.Stages {
 		s := &t.Stages[i]

@@ -17,8 +17,9 @@ type SharedBlocks struct {
 	firstBlock, lastBlock int
 }
 
-// SharedBlocksOf returns the blocks of a stage whose weights are shared. It returns false if the stage has
-// weights of its own.
+// SharedBlocksOf returns the key under which the weights of stage s of template t are shared with other stages: its
+// network, pool and blocks. It returns false if the stage loads weights for itself alone: on an exclusive pool, or
+// where each stage has a session of its own.
 func SharedBlocksOf(p *problem.Problem, t *stages.Template, s *stages.Stage) (SharedBlocks, bool) {
 	if pool := &p.Pools[s.Pool]; !pool.TimeShared || !pool.SharedWeights {
 		return SharedBlocks{}, false
@@ -38,14 +39,16 @@ func NewResidentMemory(p *problem.Problem) *ResidentMemory {
 	return &ResidentMemory{problem: p, Bytes: make([]int64, len(p.Pools)), loaded: map[SharedBlocks]bool{}}
 }
 
-// Add counts the bytes that the stages of a template need on each device of time-shared pools, where every
-// stage is loaded on all devices. Weights that are loaded already and shared do not count again.
+// Add counts, in Bytes, the bytes that the stages of a template need on each device of time-shared pools, where every
+// stage is loaded on all devices. Stages on exclusive pools, and on pools without a limit of memory, do not count.
+// Weights that an earlier stage with the same blocks has loaded, and that both share, do not count again.
 func (r *ResidentMemory) Add(t *stages.Template) {
 	for i := range t.Stages {
 		s := &t.Stages[i]
 		if pool := &r.problem.Pools[s.Pool]; !pool.TimeShared || pool.Memory <= 0 {
 			continue
 		}
+		// The memory of a stage holds its weights and the rest that it needs. Take the weights off if they are there.
 		r.Bytes[s.Pool] += s.Memory
 		if key, ok := SharedBlocksOf(r.problem, t, s); ok {
 			if r.loaded[key] {
@@ -56,8 +59,9 @@ func (r *ResidentMemory) Add(t *stages.Template) {
 	}
 }
 
-// TightMemory returns, by pool, whether the templates of the set, all together, need more memory than a device
-// of a time-shared pool has. Where they do not, programs need no row for memory.
+// TightMemory returns, by pool, whether the templates of a set (by their indexes in the catalogue), if all were used
+// at once, need more memory than a device of a time-shared pool has. Where they do not, any plan of them fits, and
+// programs need no row for memory. It is false for exclusive pools and those without a limit.
 func (c *Catalogue) TightMemory(set []int) []bool {
 	memory := NewResidentMemory(c.Problem)
 	for _, ti := range set {

@@ -37,14 +37,17 @@ func NewTable(p *problem.Problem, model int) (s *Table, tooBig int, err error) {
 	return s, tooBig, err
 }
 
-// Add appends a template to the table, which keeps a short record of each stage only. Templates of one batch
-// size must come one after another, because the table notes where each size starts.
+// Add appends a template to the table, which keeps a short record of each stage only: its last block, pool, share, and
+// the devices that one request/s takes. Templates of one batch size must come one after another, because the table
+// notes only where each size starts. NewTable calls it for every template of the model.
 func (s *Table) Add(t *stages.Template) {
 	if n := len(s.batchStarts); n == 0 || s.batchStarts[n-1].batch != t.Batch {
 		s.batchStarts = append(s.batchStarts, batchStart{t.Batch, s.Len()})
 	}
+
+	// MaxStages rows for each template, so that its rows are found by its index.
 	for i := range s.MaxStages {
-		// Stages that the template lacks stay zero: their share of 0 ends it.
+		// Rows beyond the template's stages stay zero: a share of 0, which no stage has, marks them.
 		var compact TableStage
 		if i < len(t.Stages) {
 			stage := &t.Stages[i]
@@ -57,7 +60,8 @@ func (s *Table) Add(t *stages.Template) {
 // Len returns the number of templates in the table.
 func (s *Table) Len() int { return len(s.stageRows) / s.MaxStages }
 
-// StagesOf returns the stages of template i.
+// StagesOf returns the short records of the stages of template i, without the zero rows that fill its places in the
+// table up to MaxStages.
 func (s *Table) StagesOf(i int) []TableStage {
 	rows := s.stageRows[i*s.MaxStages : (i+1)*s.MaxStages]
 	for len(rows) > 0 && rows[len(rows)-1].Share == 0 {
@@ -74,7 +78,7 @@ func (s *TableStage) ReplicasFor(rps float64) float64 {
 // ReplicaRate returns the requests/s that one replica of the stage carries.
 func (s *TableStage) ReplicaRate() float64 { return 1 / (s.DevicesPerRPS * float64(s.Share)) }
 
-// batchOf returns the batch size of template i.
+// batchOf returns the batch size of template i: that of the last start at or before it.
 func (s *Table) batchOf(i int) int {
 	size := 0
 	for _, start := range s.batchStarts {
@@ -85,13 +89,14 @@ func (s *Table) batchOf(i int) int {
 	return size
 }
 
-// CheapestByBatch returns, for each batch size, the index of the template that costs least per request/s, and
-// that cost, at given prices of a device of each pool.
+// CheapestByBatch returns, for each batch size in the order of the table, the index in the table of the template whose
+// devices cost least per request/s, and that cost. devicePrices has, by pool, the price of one device. Column
+// generation calls it with each round's prices, to find templates that would improve its program.
 func (s *Table) CheapestByBatch(devicePrices []float64) (indexes []int, costs []float64) {
-	for batch, start := range s.batchStarts {
-		end := s.Len()
-		if batch+1 < len(s.batchStarts) {
-			end = s.batchStarts[batch+1].firstTemplate
+	for sizeIndex, start := range s.batchStarts {
+		end := s.Len() // the templates of the size are those from start.firstTemplate up to end
+		if sizeIndex+1 < len(s.batchStarts) {
+			end = s.batchStarts[sizeIndex+1].firstTemplate
 		}
 		cheapest, minCost := -1, math.Inf(1)
 		for i := start.firstTemplate; i < end; i++ {
@@ -104,7 +109,8 @@ func (s *Table) CheapestByBatch(devicePrices []float64) (indexes []int, costs []
 	return indexes, costs
 }
 
-// CostPerRPS returns what template i costs for one request/s at given prices of a device of each pool.
+// CostPerRPS returns the price of the devices that template i of the table takes for one request/s, with replicas in
+// fractions. devicePrices has, by pool, the price of one device.
 func (s *Table) CostPerRPS(i int, devicePrices []float64) (sum float64) {
 	for _, stage := range s.stageRows[i*s.MaxStages : (i+1)*s.MaxStages] { // absent stages cost nothing
 		sum += devicePrices[stage.Pool] * stage.DevicesPerRPS
@@ -112,19 +118,20 @@ func (s *Table) CostPerRPS(i int, devicePrices []float64) (sum float64) {
 	return sum
 }
 
-// CheapestTemplates returns the n templates that cost least per request/s at given prices of a device of each
-// pool, the cheapest first.
+// CheapestTemplates returns the indexes in the table of the n templates whose devices cost least per request/s, the
+// cheapest first (all of them, if there are fewer). devicePrices has, by pool, the price of one device.
 func (s *Table) CheapestTemplates(devicePrices []float64, n int) []int {
-	type priced struct {
+	type pricedTemplate struct {
 		unitCost float64
 		index    int
 	}
 
-	// Keep at most 2n candidates: when the list is full, sort it and cut it to the n cheapest.
-	var candidates []priced
+	// Keep at most 2n candidates: when the list is full, sort it and cut it to the n cheapest. From then on only a
+	// template that costs less than the dearest of them (limit) may still be among the n.
+	var candidates []pricedTemplate
 	limit := math.Inf(1)
 	keepCheapest := func() {
-		slices.SortFunc(candidates, func(a, b priced) int { return cmp.Or(cmp.Compare(a.unitCost, b.unitCost), a.index-b.index) })
+		slices.SortFunc(candidates, func(a, b pricedTemplate) int { return cmp.Or(cmp.Compare(a.unitCost, b.unitCost), a.index-b.index) })
 		if len(candidates) > n {
 			candidates = candidates[:n]
 			limit = candidates[n-1].unitCost
@@ -132,7 +139,7 @@ func (s *Table) CheapestTemplates(devicePrices []float64, n int) []int {
 	}
 	for i := range s.Len() {
 		if cost := s.CostPerRPS(i, devicePrices); cost < limit {
-			if candidates = append(candidates, priced{cost, i}); len(candidates) == 2*n {
+			if candidates = append(candidates, pricedTemplate{cost, i}); len(candidates) == 2*n {
 				keepCheapest()
 			}
 		}
@@ -145,10 +152,11 @@ func (s *Table) CheapestTemplates(devicePrices []float64, n int) []int {
 	return indexes
 }
 
-// Build returns template i in full, with times, rates and memory computed from its short record.
+// Build returns template i of the table in full: its stages from their short records, and their times, rates and memory
+// from the measurements of the problem. An error means that the table is not of this problem.
 func (s *Table) Build(p *problem.Problem, i int) (*stages.Template, error) {
 	t := &stages.Template{Model: s.Model, Batch: s.batchOf(i)}
-	firstBlock := 0
+	firstBlock := 0 // a record has only the end of a stage, at which the next one begins
 	for _, stage := range s.StagesOf(i) {
 		t.Stages = append(t.Stages, stages.Stage{FirstBlock: firstBlock, EndBlock: int(stage.lastBlock), Pool: int(stage.Pool), Share: int(stage.Share)})
 		firstBlock = int(stage.lastBlock)

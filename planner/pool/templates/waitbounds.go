@@ -30,13 +30,16 @@ type WaitBounds struct {
 	ExemptModels []bool          // by model
 }
 
-// AllowsTemplate reports whether a template keeps its SLO under these bounds, if each of its stages on a
-// time-shared pool first waits for the longest inference there, and has none that is longer. Without bounds
-// (nil) every template is allowed. Exempt models only need stages that are no longer.
+// AllowsTemplate reports whether plans under these wait bounds (for each time-shared pool, the longest inference that a
+// plan places there) may use a template. No stage of it may take longer than the bound of its pool. And it must keep
+// its SLO if each of its stages on a time-shared pool first waits for the longest inference there, unless its model is
+// exempt from that. Without bounds (nil) every template is allowed.
 func (b *WaitBounds) AllowsTemplate(p *problem.Problem, t *stages.Template) bool {
 	if b == nil {
 		return true
 	}
+
+	// latency + batch building + Σ B_k over the visited time-shared stages <= SLO
 	m := &p.Models[t.Model]
 	total := t.Latency + m.BatchWait(t.Batch)
 	for i := range t.Stages {
@@ -56,9 +59,11 @@ func (b *WaitBounds) AllowsTemplate(p *problem.Problem, t *stages.Template) bool
 const maxWaitBounds = 256
 
 // ListWaitBounds lists the choices of wait bounds: for each time-shared pool the longest inference that a plan
-// may place there, and so the longest that a batch waits for another. If the problem has no time-shared pool,
-// or is a fluid one (which bounds all plans), the only choice is nil: no rule. exact reports that no choice was
-// left out.
+// may place there, and so the longest that a batch waits for another. A search solves its program once under each
+// choice and takes the best plan. If the problem has no time-shared pool with devices, or leaves waits out (Fluid, to
+// bound all plans), the only choice is nil: no rule. exact reports that no choice was left out; if it is false, there
+// were too many and each pool's values were thinned out evenly, so the best of their plans need not be the best of all.
+// Models that no choice serves are marked as exempt.
 func ListWaitBounds(c *Catalogue) (list []*WaitBounds, exact bool) {
 	// The time-shared pools with devices.
 	var pools []int
@@ -71,15 +76,14 @@ func ListWaitBounds(c *Catalogue) (list []*WaitBounds, exact bool) {
 		return []*WaitBounds{nil}, true
 	}
 
-	// How many values each pool may have.
+	// How many values each pool may have: about the root of the number of choices, but at least the two ends.
 	exact = true
 	maxValues := maxWaitBounds
 	for n := len(pools); n > 1; n-- {
-		// Every pool has an even share of the choices: the root of the number.
 		maxValues = max(2, int(math.Sqrt(float64(maxValues))))
 	}
 
-	// All combinations of the pools' values.
+	// All combinations of the pools' values: each pool extends the list so far by one value of its own.
 	list = []*WaitBounds{{LongestInfer: make([]time.Duration, len(c.Problem.Pools))}}
 	for i := len(pools) - 1; i >= 0; i-- { // the values of the first pool change fastest
 		values := waitBoundValues(c, pools[i])
@@ -100,10 +104,11 @@ func ListWaitBounds(c *Catalogue) (list []*WaitBounds, exact bool) {
 	return markExempt(c, list), exact
 }
 
-// waitBoundValues lists, by rising time, the values that the longest inference on pool k may have in a plan:
-// inference times of templates there.
+// waitBoundValues lists, by rising time, the values that the longest inference on pool k may have in a plan that serves
+// every model: inference times of the catalogue's templates there (0 if a plan may leave the pool unused).
 func waitBoundValues(c *Catalogue, k int) []time.Duration {
-	// Below the smallest value that leaves every model a pipeline, no choice serves all models.
+	// Each model needs some template, and so at least the time of the one that is shortest on the pool. Values below
+	// the longest of these times would leave that model no pipeline.
 	minLongest := slices.Repeat([]time.Duration{-1}, len(c.Problem.Models))
 	for ti := range c.Templates {
 		t := &c.Templates[ti]
@@ -122,12 +127,12 @@ func waitBoundValues(c *Catalogue, k int) []time.Duration {
 	return slices.Compact(values)
 }
 
-// markExempt marks in each choice of wait bounds the models that no choice serves: they are exempt from the
-// rule that they keep their SLO after the longest wait. If every other model is served by some choice but no
-// single one serves all, it returns only the first choice that leaves the fewest models unserved, and exempts
-// those.
+// markExempt marks, in each choice of wait bounds, the models that are exempt from the rule that a pipeline keeps its
+// SLO even after the longest waits, so that a problem is not refused for waits that may be rare. These are the models
+// that no choice serves (that have no template which keeps the rule). It returns the list, if some choice then serves
+// all models. Else it returns only the first choice that leaves the fewest models unserved, and exempts those too.
 func markExempt(c *Catalogue, list []*WaitBounds) []*WaitBounds {
-	// Models that no choice serves are exempt in all of them.
+	// Models that no choice serves are exempt in all of them. They are counted before any model is exempt.
 	neverServed := slices.Repeat([]bool{true}, len(c.Problem.Models))
 	for _, bounds := range list {
 		bounds.ExemptModels = make([]bool, len(c.Problem.Models))
@@ -150,11 +155,12 @@ func markExempt(c *Catalogue, list []*WaitBounds) []*WaitBounds {
 	var fewestUnserved *WaitBounds
 	var unserved []int
 	for _, bounds := range list {
-		without := c.UnservedModels(bounds)
-		// With all exempt, a model without a template has only stages that are too long.
+		choiceUnserved := c.UnservedModels(bounds)
+		// A choice counts only if it serves all once all are exempt. Else some model has only stages longer than the
+		// bounds, and no exemption helps it.
 		allExempt := &WaitBounds{LongestInfer: bounds.LongestInfer, ExemptModels: slices.Repeat([]bool{true}, len(c.Problem.Models))}
-		if len(c.UnservedModels(allExempt)) == 0 && (fewestUnserved == nil || len(without) < len(unserved)) {
-			fewestUnserved, unserved = bounds, without
+		if len(c.UnservedModels(allExempt)) == 0 && (fewestUnserved == nil || len(choiceUnserved) < len(unserved)) {
+			fewestUnserved, unserved = bounds, choiceUnserved
 		}
 	}
 	for _, d := range unserved {
@@ -163,8 +169,9 @@ func markExempt(c *Catalogue, list []*WaitBounds) []*WaitBounds {
 	return []*WaitBounds{fewestUnserved}
 }
 
-// TemplatesWithin lists the indexes of the templates that may be used under some wait bounds (the longest
-// inferences on time-shared pools). Without bounds it lists all.
+// TemplatesWithin lists the indexes in the catalogue of the templates that plans may use under some wait bounds (the
+// longest inference that a plan places on each time-shared pool): those whose stages are no longer and that keep their
+// SLO after such waits. Without bounds (nil) it lists all.
 func (c *Catalogue) TemplatesWithin(b *WaitBounds) []int {
 	var set []int
 	for i := range c.Templates {
@@ -175,8 +182,8 @@ func (c *Catalogue) TemplatesWithin(b *WaitBounds) []int {
 	return set
 }
 
-// UnservedModels lists the models that have no template under some wait bounds (the longest inferences on
-// time-shared pools): no plan under them serves these models.
+// UnservedModels lists the indexes of the models that have no template under some wait bounds (the longest inference
+// that a plan places on each time-shared pool): no plan under them serves these models.
 func (c *Catalogue) UnservedModels(b *WaitBounds) []int {
 	isServed := make([]bool, len(c.Problem.Models))
 	for i := range c.Templates {
@@ -193,19 +200,19 @@ func (c *Catalogue) UnservedModels(b *WaitBounds) []int {
 	return unserved
 }
 
-// longestInference returns the longest time of a stage of template t on pool k, for which another batch may
-// have to wait there. It is 0 if t has no stage on the pool.
+// longestInference returns the longest time that a batch takes in a stage of template t on pool k. A batch of another
+// pipeline may have to wait so long there. It is 0 if t has no stage on the pool.
 func longestInference(t *stages.Template, k int) time.Duration {
-	var d time.Duration
+	var longest time.Duration
 	for i := range t.Stages {
-		if s := &t.Stages[i]; s.Pool == k && s.MaxTime > d {
-			d = s.MaxTime
+		if s := &t.Stages[i]; s.Pool == k && s.MaxTime > longest {
+			longest = s.MaxTime
 		}
 	}
-	return d
+	return longest
 }
 
-// evenSample returns n values spread evenly over the list, both ends included.
+// evenSample returns n values spread evenly over the places of the list, both ends included. n is at least 2.
 func evenSample(values []time.Duration, n int) []time.Duration {
 	sample := make([]time.Duration, n)
 	for i := range sample {
