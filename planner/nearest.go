@@ -422,8 +422,9 @@ func (n *nearestSearch) lessLoadAndLongerSLOs() *kind.Relaxation {
 	return nil
 }
 
-// addFirstFeasible adds the relaxation of the first step that is feasible, made as near as the
-// precision asks.
+// addFirstFeasible tries the values in steps, which lead ever further from 1 (nothing is relaxed), as relaxations
+// relaxedBy(value). It appends the first that has a plan to list, with its value moved back towards the one before
+// until the edge is as near as the precision asks. If none has a plan, it returns list as it is.
 func (n *nearestSearch) addFirstFeasible(list []*kind.Relaxation, steps []float64, relaxedBy func(float64) kind.Relaxation) []*kind.Relaxation {
 	feasible := func(f float64) bool { return n.isFeasible(relaxedBy(f)) }
 	previous := 1.0
@@ -437,8 +438,8 @@ func (n *nearestSearch) addFirstFeasible(list []*kind.Relaxation, steps []float6
 	return list
 }
 
-// fewestMoreDevices returns the addition of the fewest devices of one kind that has a plan, or nil
-// if there is none.
+// fewestMoreDevices returns a relaxation that adds devices of one kind only, of all kinds the one of which the fewest
+// are enough for a plan. If no kind has one with maxAdded more devices, it returns nil.
 func (n *nearestSearch) fewestMoreDevices() (fewest *kind.Relaxation) {
 	maxAdded := maxAddedDevices
 	if n.method.SimulationDecides {
@@ -464,7 +465,7 @@ func (n *nearestSearch) fewestMoreDevices() (fewest *kind.Relaxation) {
 			}
 		}
 
-		// Only fewer devices of another kind would be better.
+		// Of the next kinds only fewer devices are tried.
 		l := withMore(sufficient)
 		if fewest, maxAdded = &l, sufficient-1; maxAdded == 0 {
 			break
@@ -473,7 +474,8 @@ func (n *nearestSearch) fewestMoreDevices() (fewest *kind.Relaxation) {
 	return fewest
 }
 
-// asksRates reports whether the problem asks for rates.
+// asksRates reports whether the problem asks for rates, so that less load is a relaxation: whether half of the load
+// changes its workload or its options.
 func (n *nearestSearch) asksRates() bool {
 	halfLoad := kind.Relaxation{LoadFactor: 0.5}
 	p, err := halfLoad.RelaxProblem(n.method, n.problem)

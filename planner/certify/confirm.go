@@ -72,8 +72,9 @@ func SolveUntilConfirmed(ctx context.Context, p *kind.Problem, solve kind.SolveF
 	return res, nil
 }
 
-// confirmPlan tests the plan at its rates. If the plan passes, it stores the certificate and returns true. A plan
-// for the most goodput always passes; its goodput may be lowered.
+// confirmPlan tests the plan at its rates by simulation and reports whether it passes. If it does, its certificate is
+// stored, and its objective rests on simulation. A plan for the most goodput promises no attainment: it always passes,
+// and the goodput that it states is lowered to that of the test.
 func (t *Test) confirmPlan(ctx context.Context) (bool, error) {
 	if t.plan.Objective.Name == "goodput" {
 		return true, t.lowerGoodput(ctx)

@@ -110,6 +110,7 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 	if x.incumbent.Replan != nil {
 		limits.maxMoved = x.incumbent.Replan.MaxMoved
 	}
+	// lo was reached, hi was not or is the bound.
 	for round := range rounds {
 		if x.isDone(ctx) || rounds > 1 && x.isNarrow(lo, hi) {
 			break
@@ -210,8 +211,8 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 	}
 	x.covers.allowNewTemplates()
 	x.numChoices = len(choices)
-	// Shares that fit the devices by their sum need not fit one by one. Then a little more of the pool is left
-	// idle, and the choice is made again.
+	// Choose one bundle for each model. Shares of devices that fit by their sum need not fit one by one. Then the plan
+	// is noted in spite of that, a little more of the full pool is left idle, and the choice is made again.
 	limits.idleDevices = make([]float64, len(x.problem.Pools))
 	for range maxPackAttempts {
 		plan, err := x.chooseBundles(ctx, choices, limits)
@@ -245,6 +246,7 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 // re-plan, variants of the pipelines that run are added. The cheapest come first, and only so many are kept as
 // the integer program can choose from.
 func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
+	// add adds a bundle unless some pool has too few devices for it.
 	var bundles []bundle
 	add := func(pipelines ...placement.PlanPipeline) {
 		b := x.newBundle(d, pipelines)
@@ -259,7 +261,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 		}
 	}
 
-	// Covers at all prices that were tried.
+	// Make bundles of the covers (the cheapest replicas for a rate) at all prices of devices that were tried.
 	var coverTemplates []int
 	for _, c := range x.covers.tables[d] {
 		// Each table, of other prices, adds at most so many bundles.
@@ -347,10 +349,11 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 	return coverTemplates, nil
 }
 
-// addRunningBundles adds, in a re-plan, bundles near to the pipelines that run of model d, so that few devices
-// have to load anything. If the pipelines carry less than the rate, one of them gets more replicas, or a
-// pipeline of one of coverTemplates is added. If they carry more, one gets fewer replicas, or is left out and
-// another one gets fewer.
+// addRunningBundles passes to addBundle, in a re-plan (a plan runs already), bundles that differ little from the pipelines
+// of model d that run, so that few devices have to load anything. rps is the rate in requests/s that a bundle must
+// carry. If the running pipelines carry less, one of them gets more replicas, or a pipeline of one of coverTemplates
+// (indexes in the catalogue) is added. If they carry more, one gets fewer replicas, or is left out and another one gets
+// fewer.
 func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float64, addBundle func(...placement.PlanPipeline)) {
 	// The running pipelines of the model, at the rates that their replicas carry.
 	var running []placement.PlanPipeline

@@ -59,8 +59,8 @@ func (q *labelQueue) push(entry queuedLabel) {
 	h[i] = entry
 }
 
-// pop removes the first entry of the heap, the label of which plans lose least, and returns it. The heap must
-// not be empty.
+// pop removes the first entry of the heap, the label of which plans lose least, and returns it. The last entry moves
+// down from the top to its place. The heap must not be empty.
 func (q *labelQueue) pop() queuedLabel {
 	h := *q
 	top, size := h[0], len(h)-1
@@ -142,7 +142,8 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 			labels.itemParts = append(labels.itemParts, k.dimensions[j].partsOf(labels.items[i].devices))
 		}
 	}
-	// Every other model needs devices that are worth at least the value of its rate.
+	// Every other model needs devices that are worth at least the value of its rate, so this one may take devices up to
+	// the price maxPrice. A single model may take all.
 	labels.maxPrice = k.choice.Relaxation.RateDual[d]*(k.choice.Relaxation.Bound-k.lossBudget) + k.lossBudget
 	if len(k.problem.Models) == 1 {
 		labels.maxPrice = math.Inf(1)
@@ -175,7 +176,7 @@ func (l *labelSearch) extendLabel(i int32) {
 	var extended sumLabel
 	labelPrice := label.loss + k.choice.Relaxation.RateDual[l.model]*label.rate
 
-	// What the label takes already.
+	// The parts of devices that the label takes already, by dimension (a pool, or a stage position on it).
 	for j := range k.dimensions {
 		l.labelParts[j] = k.dimensions[j].partsOf(label.devices)
 	}
