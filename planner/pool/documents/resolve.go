@@ -105,7 +105,8 @@ func (r *Resolved) noteDefaultClasses() {
 	}
 }
 
-// resolvePools checks the pools of the cluster and adds them to the problem.
+// resolvePools checks the pools of the cluster (devices of one kind each) and adds them to the problem, with defaults for
+// sharing, shares and nodes. It notes whether some pool has a network, and adds assumptions and warnings to the run.
 func (r *Resolved) resolvePools() error {
 	devices := 0
 	for i, p := range r.Input.Cluster.Pools {
@@ -164,7 +165,8 @@ func checkPool(in *kind.Problem, i int) error {
 	return nil
 }
 
-// resolveModel checks requested model i against the profile and adds it to the problem.
+// resolveModel checks model i of the workload against the profile and adds it to the problem, with its SLO, margin, weight
+// and floor (least rate), and its blocks, cuts and times from the profile.
 func (r *Resolved) resolveModel(i int) error {
 	workload := &r.requestedModels[i]
 	path := fmt.Sprintf("models[%d]", i)
@@ -235,7 +237,8 @@ func (r *Resolved) resolveWeight(workload *formats.WorkloadModel, path string) (
 	return 1, nil
 }
 
-// resolveCuts returns the cut after each block but the last, and notes those whose size is not known.
+// resolveCuts returns the cut after each block of a model but the last: the tensors that cross, and as which type. Blocks
+// behind which no cut is possible, because its size is not known, are noted for a warning, if models may be cut at all.
 func (r *Resolved) resolveCuts(profile *formats.ProfileModel) []stages.Cut {
 	var cuts []stages.Cut
 	var unknownAfter []int // blocks

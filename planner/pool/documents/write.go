@@ -25,7 +25,7 @@ func policyFor(profile *formats.Profile) formats.PolicySpec {
 	return spec
 }
 
-// hasSamples reports whether some time of a model was sampled on a device.
+// hasSamples reports whether some time of a model was sampled on a device by the profiler. Imported times have no samples.
 func hasSamples(m formats.ProfileModel) bool {
 	for i := range m.Measurements {
 		for _, b := range m.Measurements[i].Blocks {
@@ -113,7 +113,8 @@ func (r *Resolved) deployedModel(d int, outcome *problem.Outcome) formats.Deploy
 	return deployed
 }
 
-// writePipeline writes a pipeline of model d, with its stages, placements and cuts.
+// writePipeline returns a pipeline of model d as the plan document has it: rate, latency, and of each stage the blocks,
+// devices, times, places and the cut behind it. Rates are those promised: utilisation times those that replicas carry.
 func (r *Resolved) writePipeline(d int, pipeline *problem.Pipeline) formats.Pipeline {
 	model := &r.Problem.Models[d]
 	written := formats.Pipeline{

@@ -176,7 +176,7 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 		return err
 	}
 
-	// Solve the problem. Without a plan there is none with any margin either.
+	// Solve the problem. If it has no plan, there is none with any margin either: noMarginErr makes the other steps end.
 	res, err := tuner.solve(ctx, problem, func(update kind.Progress) { tuner.reportProgress("bound", update, 0) })
 	if infeasible, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 		tuner.noMarginErr = infeasible
@@ -186,7 +186,8 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 		return err
 	}
 
-	// The bound of all plans that hold.
+	// The bound of all plans that hold. For a rate, the front end limits it, too, and all requests that are offered count,
+	// also the share that may be late.
 	tuner.wallMS += res.WallMS
 	tuner.workDone += certify.SolveWork(res)
 	if bound := res.Plan.Objective.Bound; bound != nil {
@@ -250,7 +251,9 @@ func randomBound(tuner *planTuner, plan *formats.Plan, attainment float64) float
 	return carriedRPS * queueing.MaxLoad(places, 1-attainment) / promised.Weight
 }
 
-// reachedGap reports whether the best plan is within the gap asked for of the bound of all plans.
+// reachedGap reports whether the value of the best plan, as simulation showed it, is so near to the bound of all plans
+// that the search may end: within the relative gap asked for. If there is no plan or the bound is unknown, it returns
+// false.
 func reachedGap(tuner *planTuner) bool {
 	gap := tuner.problem.Values.Number("gap")
 	if tuner.bestAttempt == nil || math.IsNaN(tuner.planBound) {
@@ -310,7 +313,8 @@ func tryNeighbours(ctx context.Context, tuner *planTuner) error {
 		return nil
 	}
 	widest := widestShape(tuner)
-	// Coordinates of the grid: fewer stages, halvings of the batch, delays of filling batches, margins.
+	// Coordinates of the grid: stages fewer than allowed, halvings of the largest batch, index of the delay of filling
+	// batches, index in marginGrid. position is the best setting, infeasibleMargin the lowest margin without a plan.
 	grid, position := certify.SettingGrid{Costs: []int{2, 1, 1, 1}}, []int{0, 0, 0, slices.Index(marginGrid, startMargin)}
 	infeasibleMargin := len(marginGrid)
 	if tuner.bestAttempt != nil {
@@ -346,7 +350,8 @@ func halvedBatch(tuner *planTuner, times int) int {
 	return max(1, tuner.largestBatch()>>times)
 }
 
-// largestBatch returns the largest batch that a plan without halved batches used.
+// largestBatch returns the largest batch size of any pipeline in the plans that were tried with the largest batch that the
+// options allow, at least 1. Smaller limits on batches are halves of it.
 func (a *planTuner) largestBatch() int {
 	largest := 1
 	for _, t := range a.attempts {
@@ -473,7 +478,9 @@ func (a *planTuner) balancedHeadroom(t *planAttempt) []formats.Headroom {
 	return headrooms
 }
 
-// reportProgress reports a part of a trial, in two halves: solving and simulating.
+// reportProgress reports the progress of a trial of a setting, which it names, if somebody listens. done is the part of
+// the trial that is over: 0 while its plan is solved, 0.5 while the plan is simulated. Of the work that remains by the
+// budget, a trial counts as a tenth.
 func (a *planTuner) reportProgress(setting string, update kind.Progress, done float64) {
 	if a.problem.Progress == nil {
 		return
@@ -561,8 +568,10 @@ func solveSetting(ctx context.Context, tuner *planTuner, wanted planSetting, min
 	return res, nil
 }
 
-// minUsefulValue returns the value below which a plan of a setting is not simulated: hardly any plan sustains
-// more than its replicas carry.
+// minUsefulValue returns the objective (rate per weight) below which a plan of a setting is not simulated: hardly any plan
+// sustains more than its replicas carry, so it could not be better than the best plan. A plan promises the rate that its
+// replicas carry times the utilisation, so it may sustain its objective divided by the smallest utilisation. If there is
+// no best plan, or a price is minimised, it returns 0.
 func minUsefulValue(tuner *planTuner, s planSetting) float64 {
 	if tuner.bestAttempt == nil || !tuner.maximises() {
 		return 0
@@ -638,7 +647,9 @@ func (a *planTuner) compare(first, second *planAttempt) int {
 	return cmp.Compare(first.sustainedRate, second.sustainedRate)
 }
 
-// describeAttempts returns a text on what was tried and what came of it.
+// describeAttempts returns a text for the plan's assumptions: the setting that was chosen, and at most maxReported settings
+// with the rate per weight that their plans sustained in short runs, the highest first. Attempts whose plan repeats an
+// earlier one are left out.
 func describeAttempts(tuner *planTuner) string {
 	var descriptions []string
 	reported := slices.DeleteFunc(slices.Clone(tuner.attempts), func(other *planAttempt) bool { return other.isRepeat && other != tuner.bestAttempt })

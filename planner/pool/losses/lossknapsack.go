@@ -118,7 +118,8 @@ func (k *lossKnapsack) bounds() bool {
 // raiseBudget searches for the best plan among those whose loss (how far their throughput stays below the bound of the
 // relaxation) is within a budget, and raises the budget step by step up to the gap, because the number of plans grows
 // fast with it. After each step it keeps a better plan and lowers the bound. It returns true if no plan that it did not
-// look at is better than the one it found, and false if the work ran out or the problem has too many devices to count.
+// look at is better than the one it found, or the gap is small enough, and false if the work ran out or there are too
+// many devices to count.
 func (k *lossKnapsack) raiseBudget() (exact bool) {
 	gap := k.choice.Relaxation.Bound - k.incumbent.Score()
 	growth := budgetGrowth

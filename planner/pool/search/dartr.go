@@ -49,13 +49,14 @@ func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem
 	if len(kinds) > 2 {
 		return nil, fmt.Errorf("%w: the cluster has %d", ErrKinds, len(kinds))
 	}
-	x, err := newSearch(ctx, p, s, o, incumbent.MaxThroughput{})
+	search, err := newSearch(ctx, p, s, o, incumbent.MaxThroughput{})
 	if err != nil {
 		return nil, err
 	}
 
-	// The best division of both plans without partitioning.
-	pairing := &devicePairing{p, x.catalogue.Templates}
+	// Start from two plans without partitioning, the one of the fewest devices and the one of the largest weighted sum of
+	// rates. From the division of the devices in each, and for the first one from larger divisions, take the best plan.
+	pairing := &devicePairing{p, search.catalogue.Templates}
 	var bestOutcome *problem.Outcome
 	var phasesDone []kind.Phase
 	for i, baseline := range []func(context.Context, *problem.Problem, milp.Solver, problem.Options) (*problem.Outcome, error){FewestDevicesNP, largestSumNP} {
@@ -75,8 +76,8 @@ func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem
 	}
 
 	// The bound of pooled pipelines, and the work of all solves.
-	bestOutcome.Bound = max(x.catalogue.UnitsToRate(x.incumbent.ProvenBound()), bestOutcome.Value)
-	bestOutcome.Templates, bestOutcome.Phases = len(x.catalogue.Templates), append(phasesDone, x.outcome.Phases...)
+	bestOutcome.Bound = max(search.catalogue.UnitsToRate(search.incumbent.ProvenBound()), bestOutcome.Value)
+	bestOutcome.Templates, bestOutcome.Phases = len(search.catalogue.Templates), append(phasesDone, search.outcome.Phases...)
 	bestOutcome.StoppedBy = milp.StoppedByWork
 	if ctx.Err() != nil {
 		bestOutcome.StoppedBy = milp.StoppedByInterrupt
@@ -157,9 +158,9 @@ func (k *devicePairing) idleDevices(devices [][]int, pool int) int {
 // maxSplits bounds how many numbers of additional devices are tried for a model and kind.
 const maxSplits = 128
 
-// largerSplits returns divisions ([model][pool] device counts) in which one model has more devices of a kind
-// that it already uses, up to all idle ones, in at most maxSplits steps. A plan without partitioning is free to
-// do this, as its objective does not change.
+// largerSplits returns variants of a division of the devices ([model][pool] counts). In each, one model has more devices
+// of a pool that it uses already: in at most maxSplits equal steps up to all idle ones. A plan without partitioning is
+// free to do this, as its objective does not change.
 func (k *devicePairing) largerSplits(devices [][]int) [][][]int {
 	var splits [][][]int
 	for d := range devices {

@@ -32,7 +32,8 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 		return nil
 	}
 
-	// The first program chooses templates, and the second one maximises what they carry.
+	// The first program chooses the templates of least latency that reach minValue. The second one maximises what these
+	// carry. On time-shared pools rates need no whole replicas, so all replica counts stay 0.
 	templates, stats, err := relaxation.LeastLatencyTemplates(ctx, search.solver, search.choice, minValue)
 	if templates == nil || err != nil {
 		return err

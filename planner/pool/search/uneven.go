@@ -41,7 +41,7 @@ func SolveUneven(ctx context.Context, p *problem.Problem, s milp.Solver, o probl
 			}
 			split.mergePools(other)
 
-			// The best plan of both, with the work and the bound of both.
+			// Keep the better plan, with the sum of the work and the larger bound. The proof must hold for both solves.
 			bound, stoppedBy := max(bestOutcome.Bound, other.Bound), bestOutcome.StoppedBy
 			if stoppedBy == milp.StoppedByProof {
 				stoppedBy = other.StoppedBy
