@@ -34,6 +34,9 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	if err != nil {
 		return nil, err
 	}
+
+	// Search. If there is no plan, look for the nearest problem that has one, unless simulation refuted plans (then the
+	// error has it already) or the caller does not want it.
 	startCPU := cputime.Used()
 	res, err := d.search(ctx)
 	if infeasible, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && !infeasible.RefutedBySimulation && !opt.SkipNearest {

@@ -80,7 +80,9 @@ type Test struct {
 	warning     string        // for the plan if the test stores a certificate; may be empty
 }
 
-// NewTest prepares the test of a plan. Missing settings get defaults. Its runs have no budget.
+// NewTest prepares the simulation test of a plan on the arrivals of its workload. Settings that are 0 get defaults: the
+// length of a run follows from the plan's rates. The caller may set a budget on the scenario; without one the runs are
+// not limited.
 func NewTest(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
@@ -106,8 +108,9 @@ func NewTestWith(plan *formats.Plan, settings kind.TestSettings) (*Test, error) 
 	return newTestOn(sc, plan, settings)
 }
 
-// newTestOn returns the test of a plan on the plan's scenario. Settings must be complete. A tenth of each run is
-// warm-up, which does not count.
+// newTestOn returns the test of a plan on sc, the scenario of the plan, with settings that are complete. If the workload
+// has a trace, its arrivals are read and replayed. The first tenth of each run is warm-up, which does not count. Runs
+// take longer by the plan's drift (how much slower runs may get), so that the rates leave room for it.
 func newTestOn(sc *sim.Scenario, plan *formats.Plan, settings kind.TestSettings) (t *Test, err error) {
 	t = &Test{Scenario: sc, Settings: settings, Shares: settings.Shares(plan), plan: plan, runsPerLook: settings.Runs}
 
@@ -178,6 +181,7 @@ func (t *Test) StoreHighestLoad(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("certifying: %w", err)
 	}
+	// Overall is 0 if no load of the grid was sustained. Points come by rising load.
 	point := search.PointAt(search.Overall)
 	if point == nil && len(search.Points) > 0 {
 		point = &search.Points[0]

@@ -34,10 +34,11 @@ func (t *Test) Confirm(ctx context.Context, loads []float64) (*sim.Result, []boo
 	return t.confirmWith(ctx, loads, confirmFactor*t.runsPerLook)
 }
 
-// confirmWith simulates the models at the given loads and returns the result, and which models failed: those whose
-// mean share of requests in time is below the requested one at the lower end of its confidence interval. It
-// simulates runsPerLook runs, looks whether all models are decided, and adds as many runs until they are, or
-// maxLooks is reached.
+// confirmWith tests the models at the given loads (multiples of their promised rates) and returns the result of all runs,
+// and by model whether it failed. It simulates runsPerLook runs and as many more until all models are decided, maxLooks
+// times at most. After each time it compares, for each model, the confidence interval of its mean share of requests in
+// time with the share that it needs: a model whose lower end is below that share has failed, or is undecided if its mean
+// is above the share. It notes the number and the length of the runs in t.Settings.
 func (t *Test) confirmWith(ctx context.Context, loads []float64, runsPerLook int) (*sim.Result, []bool, error) {
 	replications := &sim.Replications{Scenario: t.scenarioAt(loads)}
 	t.Settings.Duration = replications.Scenario.Duration

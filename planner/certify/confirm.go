@@ -110,8 +110,8 @@ func (t *Test) lowerGoodput(ctx context.Context) error {
 	return nil
 }
 
-// planOrError returns the result of an interrupted or finished solve: if ctx has ended, the plan, marked as
-// interrupted; otherwise err, or the plan if err is nil.
+// planOrError returns what a solve that has a plan returns after its test, which may have failed with err. If ctx has
+// ended, it is the plan, marked as interrupted, whatever the error. Otherwise it is err, or the plan if err is nil.
 func planOrError(ctx context.Context, res *kind.Result, err error) (*kind.Result, error) {
 	if ctx.Err() == nil {
 		if err != nil {

@@ -53,7 +53,8 @@ func (r *SolveRun) noteFrontEnd(plan *formats.Plan) {
 	plan.Limits = nil // they are limits of devices
 }
 
-// warnEstimates warns of stages with estimated times, and says how to measure them.
+// warnEstimates adds a warning that lists the stages of a plan whose times are estimates, because their blocks were not
+// measured in one run on that device kind, and says how to measure them. Without such stages it adds none.
 func (r *SolveRun) warnEstimates(plan *formats.Plan) {
 	var ranges []string
 	for s := range plan.Stages() {

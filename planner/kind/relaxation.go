@@ -60,8 +60,9 @@ func (l *Relaxation) relaxCluster(c *formats.Cluster) *formats.Cluster {
 	return &relaxed
 }
 
-// SLOOf returns the relaxed SLO of a model: its own if the relaxation has one, else the requested
-// SLO times the factor. It is never shorter than the requested one.
+// SLOOf returns the relaxed SLO of the model, application or class with a name: the one that the relaxation has for it,
+// but at least the requested duration; otherwise the requested SLO times SLOFactor, rounded up to whole microseconds. A
+// requested SLO that is a multiple of a latency has that multiple raised. A factor of 0 or 1 changes nothing.
 func (l *Relaxation) SLOOf(name string, requested document.SLO) document.SLO {
 	if modelSLO, ok := l.SLOs[name]; ok {
 		return document.SLO{Duration: max(modelSLO, requested.Duration)}

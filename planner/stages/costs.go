@@ -101,8 +101,9 @@ func padsOf(m *formats.ProfileModel, device string) []bool {
 	return pads
 }
 
-// piecesOf returns the ranges of blocks that a measurement ran and timed in one piece: the whole model, and
-// others.
+// piecesOf returns the ranges of blocks [FirstBlock, EndBlock) that a measurement ran and timed in one run: the whole model,
+// if it was measured, and others. MeanFactor, the mean time over the median, is set for ranges other than the whole model
+// whose mean is known.
 func piecesOf(ms *formats.Measurement) []MeasuredRange {
 	var pieces []MeasuredRange
 	if ms.WholeModel != nil {

@@ -224,7 +224,8 @@ func (w *templateWalker) isExtraHop(option *DeviceOption, firstBlock, endBlock i
 		option.MeanTime(previous.FirstBlock, endBlock) <= previous.MeanTime+option.MeanTime(firstBlock, endBlock)
 }
 
-// memoryOnPool returns the bytes that the stages so far take on every device of a time-shared pool.
+// memoryOnPool returns the bytes that the stages of the template so far take on every device of a time-shared pool, each of
+// which holds all of them. On other pools stages have devices or shares of their own, and it returns 0.
 func (w *templateWalker) memoryOnPool(pool int) int64 {
 	if !w.costs.Problem.Pools[pool].TimeShared {
 		return 0

@@ -115,6 +115,7 @@ func (s *ShareCosts) PlannableSizes() []int {
 // BatchSizes returns the batch sizes of a model that are worth trying, on any device: measured ones and limits,
 // or, with EveryBatch, all up to the largest of these.
 func (m *Model) BatchSizes() []int {
+	// The set of sizes over all device kinds and shares.
 	sizes := map[int]bool{}
 	largest := 0
 	for k := range m.ShareCosts {

@@ -169,9 +169,9 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, value float64, par
 	return allotmentBundles(searches), true
 }
 
-// newAllotmentSearches returns, for each model, an empty search for its minimal allotments at the rate that it
-// needs at a throughput in units. A device has the given number of parts. Prices are per part, from those of
-// all devices of a pool.
+// newAllotmentSearches returns, for each model, a search that has not begun for its minimal allotments (the fewest devices
+// that carry its rate) at the rate that it needs at a throughput of value units. A device is counted in the given number of
+// parts; the price of one is that of the pool divided by all its parts. The least cost of each model comes from covers.
 func (x *bundleSearch) newAllotmentSearches(value float64, parts int32) []*allotmentSearch {
 	var searches []*allotmentSearch
 	for d, c := range x.covers.boundTables {
@@ -260,9 +260,10 @@ func (a *allotmentSearch) listTemplateSums(table *templates.Table) {
 	}
 }
 
-// addStageSums adds, to bestRates, groups of replicas of one template. For each number of replicas of the
-// limiting stage, their rate is that of the group, and the other stages get the fewest replicas that carry it.
-// Of groups that take equal parts of devices it keeps the highest rate.
+// addStageSums adds to bestRates groups of replicas of one template, whose stages are given. A group has 1, 2, … replicas of
+// the stage with index limiting, which set its rate, and of the other stages the fewest replicas that carry that rate.
+// bestRates has, by the parts of devices that groups take, the highest rate in requests/s. Groups are left out that must
+// cost more than maxCost once the missing rate is added.
 func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages []templates.TableStage, limiting int) {
 	secondsPerRequest := stages[limiting].DevicesPerRPS * float64(stages[limiting].Share)
 	for replicas := 1; ; replicas++ {

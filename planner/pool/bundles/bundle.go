@@ -138,6 +138,7 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 // with the square of the round. If the plan came after two failures or more, it tries once more between the
 // throughput that was found and the one that was not.
 func (x *bundleSearch) replanThroughput(ctx context.Context) error {
+	// lo is the throughput of the best plan, hi the bound or the lowest throughput that was not reached.
 	lo, hi := x.incumbent.Value(), x.incumbent.ChoiceBound
 	limits := bundleLimits{maxMoved: x.incumbent.Replan.MaxMoved, fewestMoves: true}
 	for round := range bundleRounds {
@@ -286,8 +287,8 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	return bundles[:min(len(bundles), maxPerModel*x.options.Effort)], nil
 }
 
-// newBundle returns pipelines of model d as a bundle: with the devices that it takes of each pool, their cost
-// at the prices of the covers and, if a plan runs, the devices that have to load something.
+// newBundle returns pipelines of model d as a bundle: with the devices that it takes of each pool in fractions, their cost
+// at the last prices of devices and, if a plan runs, the number of devices that have to load something for it.
 func (x *bundleSearch) newBundle(d int, pipelines []placement.PlanPipeline) bundle {
 	b := bundle{model: d, pipelines: pipelines, devices: placement.UsedDevices(x.catalogue, pipelines)}
 	if x.incumbent.Replan != nil {

@@ -151,8 +151,9 @@ func (x *bundleSearch) solveParts(ctx context.Context, program *bundleProgram) (
 	return program.partsOf(sol), nil
 }
 
-// solveWhole solves the program for whole bundles, one for each model, within the remaining nodes of the branch
-// and bound. It returns 1 for each bundle taken and 0 for the others. If it finds none, it returns nil.
+// solveWhole solves the program for whole bundles, one for each model, within the remaining nodes of the branch and bound,
+// from which it takes those that it used. It makes the variables of the program integer. It returns 1 for each bundle
+// taken and 0 for the others. If it finds no choice, it returns nil.
 func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) ([]float64, error) {
 	for _, z := range program.bundleParts {
 		program.m.SetInteger(z, true)

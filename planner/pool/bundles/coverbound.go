@@ -134,8 +134,9 @@ func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 	return upper
 }
 
-// addModelTable adds the table of the templates of model d that the wait choice (the bounds on waiting in force)
-// allows, with the index of each in the catalogue.
+// addModelTable appends to modelTables the table of the templates of model d that the wait choice (the bounds on waiting in
+// force) allows, and notes in listedTemplates the catalogue's index of each entry. It is called for the models in order,
+// where no column generation has made tables.
 func (c *modelCovers) addModelTable(d int) {
 	table := &templates.Table{Model: d, MaxStages: c.problem.MaxPartitions}
 	for _, i := range c.choice.AllowedTemplates {

@@ -152,6 +152,8 @@ func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bo
 			table.itemBySteps[itemSteps] = item
 		}
 	}
+
+	// costBySteps[0] stays 0: a rate of 0 needs nothing.
 	table.costBySteps, table.firstItemSteps = make([]float64, gridSteps+1), make([]int32, gridSteps+1)
 	// The cheapest configuration that alone carries at least so many steps.
 	cheapestAlone := make([]int32, gridSteps+1)

@@ -75,8 +75,9 @@ func (r *Resolved) PlanOutcome(outcome *problem.Outcome) *kind.Outcome {
 	return o
 }
 
-// headrooms returns what is kept back of every model: a margin of its SLO, and a part of what its replicas
-// carry. If the options alone say it, it returns nil.
+// headrooms returns, for the plan, by model the margin (part of its SLO that is kept back) and the utilisation (part of the
+// rate that its replicas carry that is promised). If all models have the option's margin and utilisation 1, it returns
+// nil, because the plan's options say that.
 func (r *Resolved) headrooms() []formats.Headroom {
 	var list []formats.Headroom
 	differs := false

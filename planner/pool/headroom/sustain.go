@@ -154,8 +154,9 @@ func nextForLongRuns(tuner *planTuner) (best *planAttempt) {
 	return best
 }
 
-// bestUniform returns, of the attempts with one margin for all models or with what the running plan keeps back
-// (the first), the one that sustained most in short runs. If there is none, it returns nil.
+// bestUniform returns the best attempt, as short runs showed it, of those with one margin for all models, and the first
+// attempt, whose setting may be that of the running plan. Attempts that are out of reach do not count. If there is none, it
+// returns nil.
 func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 	for i, t := range tuner.attempts {
 		isUniform := func(h formats.Headroom) bool {
@@ -265,7 +266,7 @@ const floorTries = 12
 // unsustainedError returns the error that no plan carries the floors, or any rate. It names the part of the
 // floors (least rates) that the best plan carries in simulation.
 func unsustainedError(tuner *planTuner) error {
-	// The largest part of the floors that some attempt sustained.
+	// The largest part of the floors that some attempt sustained. Models without a floor do not count.
 	bestShare := 0.0
 	for _, t := range tuner.attempts {
 		minShare := math.Inf(1)

@@ -381,7 +381,9 @@ func (a *planTuner) isBetterStart(candidate, current *planAttempt) bool {
 	return a.compare(candidate, current) > 0
 }
 
-// runningHeadroom returns what the running plan keeps back of each model. If that is not known, it returns nil.
+// runningHeadroom returns, by model of the workload, the margin and utilisation that the plan that runs has for it. A model
+// that it does not serve gets the margin that the search starts with. If no plan runs, or it does not state them, it
+// returns nil.
 func (a *planTuner) runningHeadroom() []formats.Headroom {
 	if a.problem.RunningPlan == nil {
 		return nil
@@ -462,9 +464,10 @@ func sameDeviceShares(headrooms, previous []formats.Headroom) bool {
 	return true
 }
 
-// balancedHeadroom returns what to keep back of each model in the next plan, if it sustains what it did in
-// attempt t: the utilisation goes down by the load sustained, in relation to the floor if plans must carry
-// floors.
+// balancedHeadroom returns the margin and utilisation of each model for the next plan, on the expectation that models sustain
+// the loads of attempt t again. The utilisation, the promised part of the rate that replicas carry, is multiplied by the
+// load that the model sustained (a multiple of the rate promised or, if plans must carry floors, of the floor). So a model
+// that sustained little gets more devices. It stays between minUtilisation and 1.
 func (a *planTuner) balancedHeadroom(t *planAttempt) []formats.Headroom {
 	headrooms := slices.Clone(t.setting.headroom)
 	for i := range headrooms {
@@ -539,8 +542,10 @@ func (a *planTuner) trySetting(ctx context.Context, wanted planSetting) (*planAt
 	return next, nil
 }
 
-// solveSetting plans for a setting (margins, largest batch, stages), unless a sketch of it exists. If there is
-// no plan, it returns nil. A plan whose value is below minValue need not be good, because it is not simulated.
+// solveSetting returns the plan of a setting (margins, largest batch, stages), without simulating it. If a sketch (a plan that
+// was solved and not simulated) of the setting exists, that is returned. If there is no plan, it returns nil and notes
+// the first such error. Its work and time are added to those of the search. A plan whose value is below minValue need
+// not be good, because it is not simulated.
 func solveSetting(ctx context.Context, tuner *planTuner, wanted planSetting, minValue float64) (*kind.Result, error) {
 	if sketched := slices.IndexFunc(tuner.sketches, func(t *planAttempt) bool { return t.setting.equal(wanted) }); sketched >= 0 {
 		return tuner.sketches[sketched].result, nil
@@ -629,8 +634,9 @@ func (a *planTuner) floorRate(i int) float64 {
 	return max(a.models[i].MinRPS, a.problem.Values.Number("min-load")*cmp.Or(a.models[i].Weight, 1))
 }
 
-// compare returns a positive number if first is the better attempt, a negative one if second is. By throughput
-// the higher sustained rate is better; by price, an attempt that carries the floors, then the cheaper one.
+// compare returns a positive number if first is the better attempt, a negative one if second is, and 0 if they are equal. For
+// the objective throughput the higher sustained rate is better. For a price, an attempt that carries the floors (least
+// rates) is better than one that does not; of two that do, the cheaper one; of two that do not, the higher rate.
 func (a *planTuner) compare(first, second *planAttempt) int {
 	if a.maximises() {
 		return cmp.Compare(first.sustainedRate, second.sustainedRate)

@@ -214,7 +214,7 @@ func (l *labelSearch) fitsDevices(parts []int) bool {
 	if l.wholeDevices == nil {
 		return true
 	}
-	// Round the parts up to whole devices, by stage position.
+	// Round the parts up to whole devices, by stage position, and add them up by pool.
 	clear(l.wholeDevices)
 	for i := range k.dimensions {
 		counted := &k.dimensions[i]

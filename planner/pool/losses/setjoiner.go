@@ -219,9 +219,9 @@ const (
 	fitUnknown // the work ran out before it was known
 )
 
-// findSets looks for one device set of each model so that all fit together. It returns that they fit, that they
-// do not, or that the answer is unknown because the work is done. minPriceFrom[d] becomes the least price of
-// the models from d on, by which the search ends early.
+// findSets looks for one device set of each model so that all fit the pools together. It returns setsFit, with the labels of
+// the sets in chosenLabels, setsExceed if no sets fit, or fitUnknown if the work ran out first. It also fills
+// minPriceFrom: entry d is the least price of sets of the models from d on, by which the depth-first search ends early.
 func (j *setJoiner) findSets() fitAnswer {
 	for d := len(j.setsByPrice) - 1; d >= 0; d-- {
 		if len(j.setsByPrice[d]) == 0 {

@@ -63,9 +63,9 @@ func onPaidDevices(c *templates.Catalogue, plan *placement.Plan) *problem.Proble
 	return &paid
 }
 
-// raiseThroughput looks, on the devices that the cheapest plan pays for, for the plan of the most throughput,
-// and keeps it if it carries more at the same price. If templates are not all known or too many, the pipelines
-// stay, and only their idle devices are used.
+// raiseThroughput looks, on the devices that the cheapest plan pays for, for the plan of the most throughput, and makes it
+// the best plan of the search if it carries more at the same price. If templates are not all known or too many, the
+// replicas stay as they are, and only rates on idle devices change.
 func raiseThroughput(ctx context.Context, search *planSearch) error {
 	if ctx.Err() != nil {
 		return nil

@@ -181,7 +181,8 @@ func (k *devicePairing) largerSplits(devices [][]int) [][][]int {
 	return splits
 }
 
-// dealIdle gives every model an even share of the devices that no model has, rounded down.
+// dealIdle returns a division of the devices ([model][pool] counts) in which every model has, beside its devices in the given
+// one, an even share of the devices of each pool that no model has, rounded down.
 func (k *devicePairing) dealIdle(devices [][]int) [][]int {
 	dealt := make([][]int, len(devices))
 	for d := range dealt {
@@ -196,8 +197,9 @@ func (k *devicePairing) dealIdle(devices [][]int) [][]int {
 // pairPipelines turns the devices of each model ([model][pool] counts) into pipelines: as many chains over a
 // device of each kind as there are pairs, if chains pay, and whole models on the devices that remain.
 func (k *devicePairing) pairPipelines(devices [][]int) []problem.Pipeline {
+	// addReplicas adds a pipeline with n replicas of each stage of template i, unless there is no template (-1).
 	var pipelines []problem.Pipeline
-	addReplicas := func(i, n int) { // of each stage of template i
+	addReplicas := func(i, n int) {
 		if i >= 0 && n > 0 {
 			t := k.templates[i]
 			pipelines = append(pipelines, problem.Pipeline{Template: t, Replicas: slices.Repeat([]int{n}, len(t.Stages))})

@@ -206,8 +206,9 @@ func buildProgram(search *planSearch, templates []int) *programs.Program {
 	return program
 }
 
-// programOptions returns the options for solving a program: limits on its nodes, per unit of effort, and other
-// work, the gap at which it may stop, and a function that reports better plans.
+// programOptions returns the options for solving the integer program of a phase: limits on its branch-and-bound nodes
+// (nodes is per unit of effort) and its iterations, the gap at which it may stop, the value at which it may stop if the
+// caller needs no more throughput, and a function that reports better plans under the name of the phase.
 func programOptions(search *planSearch, name string, program *programs.Program, nodes int64) milp.Options {
 	options := search.options.WorkLimits(nodes)
 	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, incumbent.ProvenGap), problem.HeuristicEffort

@@ -253,7 +253,8 @@ func (s *planSearch) displayValue(score float64) float64 {
 	return s.goal.DisplayValue(s.catalogue, score)
 }
 
-// reportProgress reports a phase with the best plan's value and the bound, if somebody listens.
+// reportProgress reports a phase, if the caller listens, with the best plan's value and the bound as users see them. Each is
+// NaN while unknown.
 func (s *planSearch) reportProgress(phase, detail string) {
 	if s.options.Progress == nil {
 		return

@@ -101,8 +101,10 @@ func placeOutcome(ctx context.Context, search *planSearch, catalogue *templates.
 // keep the limit while the whole devices that hold them do not.
 const moveTries = 3
 
-// movedTooMuch reports whether a finished plan moves more devices (to load something) than asked, and another
-// search for one that moves less is worth it. If so, it prepares that search, with a lower limit by the excess.
+// movedTooMuch reports whether a finished plan moves more whole devices (which have to load something) than the option
+// max-moved allows, a share of all devices, and another search for one that moves less is worth it. If so, it prepares
+// that search: it lowers the limit on moves by the excess and forgets the best plan. It returns false if no plan runs, or
+// after moveTries searches.
 func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) bool {
 	if search.replan == nil || ctx.Err() != nil {
 		return false
