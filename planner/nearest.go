@@ -482,7 +482,9 @@ func (n *nearestSearch) asksRates() bool {
 	return err == nil && !(reflect.DeepEqual(p.Workload, n.problem.Workload) && p.Values.Equal(n.problem.Values))
 }
 
-// asNearest returns a relaxation as the nearest problem that people read.
+// asNearest returns a relaxation in the form in which the error states it: SLOs in microseconds, devices in the order of the
+// cluster's pools, and the load factor also as a value of the option min-load, if only that option asks for rates.
+// infeasible is the error of the failed solve.
 func (n *nearestSearch) asNearest(relaxation *kind.Relaxation, infeasible *InfeasibleError) kind.NearestFeasible {
 	nearest := kind.NearestFeasible{SLOFactor: relaxation.SLOFactor, LoadFactor: relaxation.LoadFactor, MemoryBytes: relaxation.MinMemory}
 	for _, name := range slices.Sorted(maps.Keys(relaxation.SLOs)) {

@@ -79,7 +79,7 @@ func MethodFor(name string, in *Inputs) (*kind.Method, error) {
 		return nil, in.FieldError("workload", "", "nothing", "a workload", "")
 	}
 
-	// The workload must be for the named method.
+	// The workload must ask for something, and for the named method if one is named. field is its section.
 	wantedKind, field := in.Workload.WorkloadKind()
 	switch {
 	case wantedKind == "":

@@ -112,8 +112,8 @@ func (s *ShareCosts) PlannableSizes() []int {
 	return sizes
 }
 
-// BatchSizes returns the batch sizes of a model that are worth trying, on any device: measured ones and limits,
-// or, with EveryBatch, all up to the largest of these.
+// BatchSizes returns, in rising order, the batch sizes of a model that are worth trying on any device: the measured ones up to
+// the limit on batches and that limit or, with EveryBatch, all up to the largest of these.
 func (m *Model) BatchSizes() []int {
 	// The set of sizes over all device kinds and shares.
 	sizes := map[int]bool{}

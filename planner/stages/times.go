@@ -146,8 +146,9 @@ func (t *RangeTimes) Time(firstBlock, endBlock int) time.Duration {
 	return t.timeFromPieces(firstBlock, endBlock)
 }
 
-// timeFromPieces returns the time of a range of blocks: as measured, or the sum of its blocks less what its inner
-// cuts save in the smallest measured piece that contains it. Pieces are sorted by size.
+// timeFromPieces returns the time of a batch through a range of blocks. If the range is a piece (measured in one run), it is
+// the measured time. Otherwise it is the sum of the times of its blocks, less the time that the cuts inside the range
+// save in the smallest piece that contains it. Pieces are sorted by size.
 func (t *RangeTimes) timeFromPieces(firstBlock, endBlock int) time.Duration {
 	sum := t.sums[endBlock] - t.sums[firstBlock]
 	for i := range t.pieces {

@@ -106,8 +106,9 @@ func fillFactors(tuner *planTuner) []float64 {
 	return []float64{widestShape(tuner).fillFactor}
 }
 
-// solveSketches solves for plans with one margin for all models, without simulating them. Such sketches show
-// what each model's requests cost with each margin.
+// solveSketches fills tuner.sketches with plans that have one margin (part of the SLO kept back) for all models, for each of
+// sketchMargins and each delay of filling batches. They are not simulated. They show the devices that each model's rate
+// takes with each margin.
 func solveSketches(ctx context.Context, tuner *planTuner) error {
 	for _, fill := range fillFactors(tuner) {
 		shape := tuner.bestAttempt.setting.shape
@@ -232,9 +233,9 @@ func placeFactor(queues []pipelineQueue, lateShare, simulated float64) float64 {
 	return lower
 }
 
-// devicePricesOf returns what one more device of each kind would gain, by the plan's limits (relative gains of
-// the objective), by device kind. A kind without a limit has a thousandth of the highest price. If no kind has
-// a limit, all have the same price.
+// devicePricesOf returns, by device kind, a price of a device to compare margins by: the relative gain of the objective with
+// one more device, as the plan's limits state it. A kind without such a limit has a thousandth of the highest price. If no
+// kind has one, all have the price 1.
 func devicePricesOf(plan *formats.Plan) map[string]float64 {
 	prices, highest := map[string]float64{}, 0.0
 	for _, l := range plan.Limits {

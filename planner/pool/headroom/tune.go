@@ -203,8 +203,9 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 	return nil
 }
 
-// fluidProblem returns the problem whose optimum bounds all plans, because it leaves out queueing: no margin,
-// floors for the least attainment, no delay of filling batches, devices in fractions.
+// fluidProblem returns the problem whose optimum bounds all plans, because it leaves out queueing: it has no margin, no delay
+// of filling batches, and devices in fractions. attainment is the smallest share of requests, of any model, that must be
+// in time. Floors (least rates) are multiplied by it, because plans need carry no more than those requests.
 func fluidProblem(tuner *planTuner, attainment float64) (*kind.Problem, error) {
 	problem, err := tuner.problemWith(tuner.uniformSetting(0, widestShape(tuner)))
 	if err != nil {

@@ -44,7 +44,8 @@ func (a queuedLabel) precedes(b queuedLabel) bool {
 // labelQueue is a binary heap of labels. It is written out because container/heap allocates with every call.
 type labelQueue []queuedLabel
 
-// push adds a queued label to the heap, whose first entry is the one of which plans lose least.
+// push adds an entry to the heap, whose first entry is the label with which plans lose least. The new one moves up from the
+// end to its place.
 func (q *labelQueue) push(entry queuedLabel) {
 	*q = append(*q, entry)
 	h, i := *q, len(*q)-1

@@ -61,8 +61,9 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 	return leftovers
 }
 
-// usePrices returns the prices of all uses below size. A use is the devices of all pools written as one number,
-// a digit for each dimension.
+// usePrices returns the price of every use of devices below size. A use is the number of taken parts of each dimension (here
+// one for each pool), written as the digits of one number, which is its index in the result. Prices are those of the
+// relaxation, in units of the objective.
 func (k *lossKnapsack) usePrices(size uint64) []float64 {
 	prices := make([]float64, size)
 	for i := range k.dimensions {

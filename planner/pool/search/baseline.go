@@ -25,8 +25,8 @@ func largestSumNP(ctx context.Context, p *problem.Problem, s milp.Solver, o prob
 		return nil, err
 	}
 
-	// Raise the weighted sum of rates at the best objective, then use fewer devices at that sum. The program is over all
-	// templates, so the plan may change its replicas; the polishing of pooled plans keeps them.
+	// Raise the weighted sum of rates at the best objective, over all templates, so that replicas may change. Then use
+	// fewer devices at that sum.
 	if len(p.Models) > 1 && ctx.Err() == nil {
 		if err := solveLargestSum(ctx, search, sameValueProgram(search, search.choice.AllowedTemplates), 0, survivorNodes); err != nil {
 			return nil, err

@@ -64,8 +64,8 @@ func onPaidDevices(c *templates.Catalogue, plan *placement.Plan) *problem.Proble
 }
 
 // raiseThroughput looks, on the devices that the cheapest plan pays for, for the plan of the most throughput, and makes it
-// the best plan of the search if it carries more at the same price. If templates are not all known or too many, the
-// replicas stay as they are, and only rates on idle devices change.
+// the best plan of the search if it carries more at the same price. If templates are not all known or too many, its
+// replicas stay, and only idle devices get further ones.
 func raiseThroughput(ctx context.Context, search *planSearch) error {
 	if ctx.Err() != nil {
 		return nil
@@ -83,7 +83,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	// The program maximises the throughput on these devices, within the limit on moves.
 	program := programs.New(search.catalogue.WithProblem(p), programs.UnionTemplates(templates, search.incumbent.Plan.Pipelines), 1e6, 0)
 	if search.catalogue.Incomplete || search.problem.UsesBundles() {
-		program.FixReplicas(search.incumbent.Plan) // the plan stays as it is: only its idle devices are used
+		program.FixReplicas(search.incumbent.Plan) // its replicas stay: only idle devices get further ones
 	}
 	if search.replan != nil {
 		program.LimitMoves(search.replan, search.replan.MaxMoved)

@@ -131,7 +131,8 @@ func (k *devicePairing) isBetter(a, b *problem.Outcome) bool {
 	return devicesA < devicesB
 }
 
-// devicesOf returns how many devices the models have in a plan: [model][pool].
+// devicesOf returns, by model and pool, how many devices the models have in np, a plan of whole models on whole devices, where
+// each replica takes one.
 func (k *devicePairing) devicesOf(np *problem.Outcome) [][]int {
 	devices := make([][]int, len(k.problem.Models))
 	for d := range devices {
@@ -206,7 +207,8 @@ func (k *devicePairing) pairPipelines(devices [][]int) []problem.Pipeline {
 		}
 	}
 	for d := range k.problem.Models {
-		// Use chains, if one carries more than its two devices do with whole models. Then whole models.
+		// Pair devices for the fastest chain (two stages, one on each kind), if that carries more than its two devices do
+		// with whole models. The devices that are left run whole models.
 		wholeModels, chain := k.fastestTemplates(d)
 		remaining := slices.Clone(devices[d])
 		if chain >= 0 && k.chainPays(chain, wholeModels) {

@@ -192,8 +192,8 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 	return isOptimal, nil
 }
 
-// buildProgram returns the integer program of the goal over a set of templates, with the limit on moved devices
-// if a plan runs.
+// buildProgram returns the integer program for the goal of the search (throughput or price) over a set of templates, given by
+// their indexes in the catalogue. If a plan runs, it limits the devices that have to load something.
 func buildProgram(search *planSearch, templates []int) *programs.Program {
 	bound := search.choice.Relaxation.Bound
 	if search.options.Hurry {

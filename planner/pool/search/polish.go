@@ -97,7 +97,7 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	}
 	program := sameValueProgram(search, programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.Plan.Pipelines))
 	if search.catalogue.Incomplete || search.problem.UsesBundles() || search.replan != nil || search.options.Hurry {
-		program.FixReplicas(search.incumbent.Plan) // the plan stays as it is: only its idle devices are used
+		program.FixReplicas(search.incumbent.Plan) // its replicas stay: only idle devices get further ones
 	}
 	if search.replan != nil {
 		program.LimitMoves(search.replan, search.replan.MovedDevices(search.incumbent.Plan.Pipelines))

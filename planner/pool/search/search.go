@@ -155,9 +155,10 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 	return nil
 }
 
-// selectChoice goes on with wait choice i: the bounds on the waiting on time-shared pools under which the
-// search now plans. It sets the bound under it and under all others, the models that no choice serves (exempt
-// from the rule on waiting), and the losses of the templates.
+// selectChoice makes wait choice i (an index of waitChoices: bounds on the waiting on time-shared pools, with the templates
+// that keep their SLO then) the one under which the search plans. It sets the bound on plans under it and the largest
+// bound under the others, the models that are exempt from the rule on waiting, and the losses of the templates. If the
+// bound under the choice is still that of its relaxation, the relaxation is recorded as a phase.
 func (s *planSearch) selectChoice(i int) {
 	choice := &s.waitChoices[i]
 	s.choice, s.incumbent.ChoiceBound, s.incumbent.OtherBound = choice, choice.Bound, s.droppedBound
