@@ -5,8 +5,8 @@ import (
 	"inferplan/formats/diff"
 )
 
-// Diff returns what changed from plan a to plan b. The methods of their kinds compare their
-// sections.
+// Diff returns what changed from plan a to plan b. The parts that all plans have are compared by formats/diff; the
+// sections of a kind of plan (pool, gear, flow, queue) by the methods of both plans' kinds.
 func Diff(a, b *formats.Plan) *diff.Result {
 	return diff.Plans(a, b, func(a, b *formats.Plan, r *diff.Recorder) {
 		for _, m := range methods {

@@ -23,14 +23,15 @@ type LocalGPUs struct {
 	MemoryBytes int64 // per GPU
 }
 
-// LocalCluster returns the cluster that is assumed if none is given: the devices of this
-// machine that the profile has measured. One core is left to the front end. A CPU thread set
-// has no shares, so the models take turns on it. The strings are the assumptions made.
+// LocalCluster returns the cluster that is assumed if none is given: the devices of machine m that the profile has
+// measured. CPU devices are thread sets, each a group of as many cores as the profile measured with; one core is left
+// to the front end. A thread set is not divided into shares: the models take turns on it. The strings are the
+// assumptions made, for the plan. If the machine has none of the measured devices, it returns an error.
 func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []string, error) {
 	maxShares := measuredShares(profile)
 	c := &formats.Cluster{Format: formats.FormatCluster, Host: formats.HostShared}
 
-	// GPUs that the profile has measured.
+	// GPUs that the profile has measured. maxShares has no entry for a kind that was not measured.
 	var assumptions []string
 	for _, g := range m.GPUs {
 		shares := maxShares[g.Kind]
@@ -46,7 +47,7 @@ func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []stri
 	// CPU thread sets of the first measured size.
 	kinds := slices.Sorted(maps.Keys(maxShares))
 	for _, k := range kinds {
-		n, ok := formats.CPUThreads(k)
+		n, ok := formats.CPUThreads(k) // threads, or false for a GPU
 		if !ok {
 			continue
 		}
@@ -68,8 +69,8 @@ func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []stri
 	return c, assumptions, nil
 }
 
-// measuredShares returns for every device kind of the profile the largest v of a measured share
-// 1/v.
+// measuredShares returns, by device kind, the largest v for which the profile measured a model on a share 1/v of a
+// device.
 func measuredShares(p *formats.Profile) map[string]int {
 	maxShares := map[string]int{}
 	for i := range p.Models {

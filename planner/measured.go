@@ -10,11 +10,11 @@ import (
 // minWarnedExcess is the share from which on a rate that may be too high gets a warning.
 const minWarnedExcess = 0.1
 
-// looseRateWarnings returns warnings about models whose promised rates rest on loose
-// measurements: by how much a rate is too high if its stages take as long as the profile
-// leaves open. Two things leave it open: the half widths of the medians, and a whole model that
-// took longer than the sum of its blocks. The latter shows that something else had the
-// processor, because blocks add work and take none away.
+// looseRateWarnings returns warnings about the models of a plan whose promised rates rest on inexact measurements:
+// by which share a rate may be too high if its stages take as long as the profile allows. Measurements are inexact
+// if the medians of the blocks have wide confidence intervals, or if the whole model took longer than the sum of its
+// blocks. Blocks measured apart add work and take none away, so in the latter case something else had the processor.
+// A model gets a warning if the share is above minWarnedExcess. Without a profile there are none.
 func looseRateWarnings(plan *formats.Plan, profile *formats.Profile) (warnings []string) {
 	if profile == nil {
 		return nil
@@ -47,9 +47,11 @@ func looseRateWarnings(plan *formats.Plan, profile *formats.Profile) (warnings [
 	return warnings
 }
 
-// rateExcess returns the share by which a rate may be too high that rests on a measurement of
-// blocks, and the reason.
+// rateExcess returns the share of a rate by which it may be too high, and the reason as text. The rate is that of a
+// stage with blocks blocks[0] to blocks[1]-1, computed from measurement x of the whole model's blocks. It is 0
+// without a reason if the measurement is exact.
 func rateExcess(x *formats.Measurement, blocks [2]int) (float64, string) {
+	// The times in microseconds: of the stage, of the uncertainty of its medians, and of all blocks.
 	var stage, halfWidths, blockSum float64
 	for i, b := range x.Blocks {
 		blockSum += float64(b.WallUS)
@@ -69,7 +71,7 @@ func rateExcess(x *formats.Measurement, blocks [2]int) (float64, string) {
 		reason = fmt.Sprintf("the whole model took %.2f times the sum of its blocks", stretch)
 	}
 
-	// The medians are inexact.
+	// The medians are inexact: the stage may take longer by the half widths of their confidence intervals.
 	if halfWidths > 0 {
 		if reason != "" {
 			reason += ", and "

@@ -48,8 +48,11 @@ type nearestSearch struct {
 // errExhausted ends the search.
 var errExhausted = errors.New("no more trials")
 
-// nearestFeasible replaces what a method says to be nearest by what was found by solving.
-// solveTime is the CPU time that the method took to find that there is no plan.
+// nearestFeasible returns a copy of infeasible, the error of a method that found no plan, whose nearest feasible
+// problem and alternatives were confirmed by solving relaxations of problem p (with longer SLOs, more devices or
+// less load). The driver calls it after every failed solve. If the method cannot relax a workload, or p only asks
+// whether there is a plan, it returns infeasible as it is. solveTime is the CPU time that the failed solve took: the
+// search may take a multiple of it. solve returns an error if a problem has no plan.
 func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infeasible *InfeasibleError, solveTime time.Duration, solve func(context.Context, *kind.Problem) error) *InfeasibleError {
 	if m.RelaxWorkload == nil || p.FeasibilityOnly {
 		return infeasible
@@ -66,7 +69,8 @@ func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infea
 		}
 	}
 
-	// Search within a CPU time.
+	// Search within a CPU time: a goroutine cancels the search when it is used up. The search writes into CutShort
+	// why it ended early.
 	result := *infeasible
 	result.Alternatives = nil
 	search := &nearestSearch{ctx: searchContext, method: m, problem: &trial, solve: solve, remainingTrials: nearTrials, startCPU: cputime.Used(), maxCPU: maxCPU, stopReason: &result.CutShort}
@@ -77,7 +81,8 @@ func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infea
 		}
 	}()
 
-	// Follow the causes together, then look for single changes that alone have a plan.
+	// Relax the causes of the failure together, one after the other. Then look for changes of one sort (load, SLOs or
+	// devices) that alone are enough. If neither gives a plan, less load and longer SLOs together may.
 	combined, err := search.followCauses(&result)
 	if err != nil && errors.Is(err, errExhausted) {
 		result.Nearest = search.knownNeeds(infeasible)
@@ -105,8 +110,9 @@ func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infea
 	return &result
 }
 
-// knownNeeds returns what is needed at least, if no relaxation with a plan was found. Only
-// methods whose plans are simulated have such a bound.
+// knownNeeds returns the SLO and the load factor that are needed at least, marked as not solved, for an error after
+// whose search no relaxation with a plan is known. Only methods whose plans are simulated state such bounds: for
+// others it returns an empty value.
 func (n *nearestSearch) knownNeeds(infeasible *InfeasibleError) kind.NearestFeasible {
 	if !n.method.SimulationDecides {
 		return kind.NearestFeasible{}
@@ -116,7 +122,9 @@ func (n *nearestSearch) knownNeeds(infeasible *InfeasibleError) kind.NearestFeas
 	return nearest
 }
 
-// whyInfeasible solves a relaxation. It returns nil if there is a plan, else the reason.
+// whyInfeasible solves the problem with a relaxation applied, and counts that as a trial. If there is a plan, it
+// returns nil and nil; if there is none, the method's error with the reason. When no trials or CPU time are left, it
+// returns errExhausted.
 func (n *nearestSearch) whyInfeasible(relaxation *kind.Relaxation) (*InfeasibleError, error) {
 	if n.isExhausted() {
 		return nil, errExhausted
@@ -127,7 +135,7 @@ func (n *nearestSearch) whyInfeasible(relaxation *kind.Relaxation) (*InfeasibleE
 		err = n.solve(n.ctx, p)
 	}
 	if n.ctx.Err() != nil && err != nil {
-		n.isExhausted()
+		n.isExhausted() // notes the reason
 		return nil, errExhausted
 	}
 	infeasible, _ := errors.AsType[*InfeasibleError](err)
@@ -137,7 +145,8 @@ func (n *nearestSearch) whyInfeasible(relaxation *kind.Relaxation) (*InfeasibleE
 	return nil, err
 }
 
-// watchCPU ends the search, also within a trial, when its CPU time is used up.
+// watchCPU runs as a goroutine beside the search and calls cancel when the search has used up its CPU time, so that a
+// running trial ends too. It returns when the context of the search ends.
 func (n *nearestSearch) watchCPU(cancel context.CancelFunc) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -153,7 +162,8 @@ func (n *nearestSearch) watchCPU(cancel context.CancelFunc) {
 	}
 }
 
-// isExhausted reports whether the search must end, and notes the reason.
+// isExhausted reports whether the search must end, because its CPU time or its trials are used up or the caller
+// cancelled it. The first reason is noted in stopReason, as the end of a sentence.
 func (n *nearestSearch) isExhausted() bool {
 	reason := ""
 	switch {
@@ -174,16 +184,21 @@ func (n *nearestSearch) isFeasible(l kind.Relaxation) bool {
 	return inf == nil && err == nil
 }
 
-// followCauses relaxes what the method says to be nearest, cause by cause, until there is a plan.
-// Then it tightens the relaxation. It returns nil if that leads nowhere.
+// followCauses relaxes the limit that the method names as the cause of the failure, solves again, and does the same
+// with the next cause, until there is a plan. It returns that relaxation, tightened to the least change that has a
+// plan. If it reaches none in jointSteps steps, it returns nil. result holds the first cause; the further ones are
+// added to its OtherCauses.
 func (n *nearestSearch) followCauses(result *InfeasibleError) (*kind.Relaxation, error) {
 	relaxation, infeasible := kind.Relaxation{}, result
 	causes := []string{result.Constraint + result.Model}
+
+	// Trials only ask whether there is a plan. For the causes, the method must say why there is none, so the problem
+	// of the search is exchanged for the time of this function.
 	trial, explaining := n.problem, *n.problem
-	explaining.FeasibilityOnly = false // the method must say why there is no plan
+	explaining.FeasibilityOnly = false
 	defer func() { n.problem = trial }()
 	for range jointSteps {
-		// Only a bound on the load is known: try loads below it.
+		// The method only knows a load above which there is no plan: try loads below it.
 		if infeasible.Nearest.NotSolved && infeasible.Nearest.LoadFactor > 0 {
 			n.problem = trial
 			if relaxation = n.lessLoad(relaxation, infeasible.Nearest.LoadFactor); relaxation.LoadFactor == 0 {
@@ -193,7 +208,7 @@ func (n *nearestSearch) followCauses(result *InfeasibleError) (*kind.Relaxation,
 			return &relaxation, nil
 		}
 
-		// Relax further as the method says, and solve.
+		// Relax by the change that the method names, and solve. A nil error of the method means that there is a plan.
 		further, ok := n.relaxFurther(relaxation, infeasible)
 		if !ok {
 			return nil, nil
@@ -210,7 +225,7 @@ func (n *nearestSearch) followCauses(result *InfeasibleError) (*kind.Relaxation,
 			return &relaxation, nil
 		}
 
-		// Note the next cause.
+		// Note the next cause, unless it was one before.
 		if cause := infeasible.Constraint + infeasible.Model; !slices.Contains(causes, cause) {
 			causes = append(causes, cause)
 			result.OtherCauses = append(result.OtherCauses, kind.Cause{Model: infeasible.Model, Constraint: infeasible.Constraint, Reason: infeasible.Reason})
@@ -219,8 +234,9 @@ func (n *nearestSearch) followCauses(result *InfeasibleError) (*kind.Relaxation,
 	return nil, nil
 }
 
-// lessLoad returns the relaxation with a load below a bound at which there is a plan. If none of
-// the tried loads has one, its load is 0.
+// lessLoad returns the relaxation with a load factor (a part of the rates asked) at which there is a plan. It tries
+// falling parts of maxFactor, a factor on the rates of the relaxation above which there is no plan. If none of them
+// has a plan, LoadFactor of the result is 0.
 func (n *nearestSearch) lessLoad(relaxation kind.Relaxation, maxFactor float64) kind.Relaxation {
 	bound := relaxation.ScaledRate(1) * min(maxFactor, 1)
 	for _, part := range []float64{0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01} {
@@ -232,8 +248,8 @@ func (n *nearestSearch) lessLoad(relaxation kind.Relaxation, maxFactor float64) 
 	return relaxation
 }
 
-// sloOf returns the name of the model, application or class whose SLO limits a model. It is empty
-// if all have the same SLO.
+// sloOf returns the key in Relaxation.SLOs of the SLO that limits a model: its name, or an empty name if all models
+// have one SLO, from the workload or the option slo.
 func (n *nearestSearch) sloOf(model string) string {
 	if v := n.problem.Values; n.method.SingleSLO || v.Has("slo") && !v.SLO("slo").IsZero() {
 		return ""
@@ -241,7 +257,10 @@ func (n *nearestSearch) sloOf(model string) string {
 	return model
 }
 
-// relaxFurther adds what a method says to be nearest. It returns false if that is nothing new.
+// relaxFurther returns a relaxation with one more change: the one that the method's error names as the nearest
+// feasible, of the first of these sorts that it names and that goes beyond the relaxation: a longer SLO, more memory
+// per device, more devices, less load. If it names none, all SLOs that were lengthened before grow by a quarter. It
+// returns false if there are none of these either.
 func (n *nearestSearch) relaxFurther(relaxation kind.Relaxation, infeasible *InfeasibleError) (kind.Relaxation, bool) {
 	nearest, name := &infeasible.Nearest, n.sloOf(infeasible.Model)
 	if slo := time.Duration(math.Ceil(nearest.SLOUS)) * time.Microsecond; slo > relaxation.SLOs[name] {
@@ -263,10 +282,12 @@ func (n *nearestSearch) relaxFurther(relaxation kind.Relaxation, infeasible *Inf
 		return relaxation, true
 	}
 	if nearest.LoadFactor > 0 && !nearest.NotSolved {
+		// The method's factor counts from the rates of the relaxation, ScaledRate(1) times those asked. It is kept
+		// below 1, so that every step lowers the load.
 		relaxation.LoadFactor = kind.RoundDown(relaxation.ScaledRate(1)*min(nearest.LoadFactor, 0.999999), nearDigits)
 		return relaxation, true
 	}
-	// What keeps an SLO of one model alone may not keep it beside others: lengthen all.
+	// An SLO that a model can keep alone may be too short beside other models: lengthen all.
 	longerSLOs := maps.Clone(relaxation.SLOs)
 	for name := range longerSLOs {
 		longerSLOs[name] += longerSLOs[name] / 4
@@ -275,9 +296,10 @@ func (n *nearestSearch) relaxFurther(relaxation kind.Relaxation, infeasible *Inf
 	return relaxation, len(longerSLOs) > 0
 }
 
-// tighten reduces a relaxation as far as there is still a plan: SLOs, then devices, then the load.
+// tighten reduces a relaxation that has a plan to one that is nearer to the problem as asked and still has a plan: it
+// shortens the SLOs, then takes back additional devices, then raises the load. It changes relaxation in place.
 func (n *nearestSearch) tighten(relaxation *kind.Relaxation) {
-	// Shorten the SLOs, one by one.
+	// Shorten the SLOs, one by one. withSLO is the relaxation with the SLO of name divided by f, in whole microseconds.
 	for _, name := range slices.Sorted(maps.Keys(relaxation.SLOs)) {
 		neededSLO := relaxation.SLOs[name]
 		withSLO := func(f float64) kind.Relaxation {
@@ -312,8 +334,10 @@ func (n *nearestSearch) tighten(relaxation *kind.Relaxation) {
 	}
 }
 
-// largestFeasible returns the largest feasible value from passing, which is feasible, up to top,
-// within the precision. It does not try top.
+// largestFeasible returns the largest value between passing and top for which feasible returns true, within
+// nearPrecision. passing is known to be feasible; top counts as infeasible and is not tried. The factor from one
+// value to the next is squared each time, until a value fails; then the edge is bisected. If the search is
+// exhausted, it returns the largest feasible value so far.
 func (n *nearestSearch) largestFeasible(passing, top float64, feasible func(float64) bool) float64 {
 	for step := nearPrecision; ; step *= step {
 		candidate := kind.RoundDown(passing*step, nearDigits)
@@ -330,9 +354,10 @@ func (n *nearestSearch) largestFeasible(passing, top float64, feasible func(floa
 	}
 }
 
-// bisectEdge returns a feasible value between a passing and a failing one, as near to the latter
-// as the precision asks. If simulation decides, feasibility is not monotone, so it goes on in
-// steps until the next value fails.
+// bisectEdge halves the interval, on a logarithmic scale, between a feasible value (passing) and an infeasible one
+// (failing) until their ratio is at most nearPrecision, and returns its feasible end. If simulation decides whether
+// there is a plan, values beyond a failing one may be feasible. Then it goes on from the feasible end in steps of
+// simulatedStep, until a value fails.
 func (n *nearestSearch) bisectEdge(passing, failing float64, feasible func(float64) bool) float64 {
 	step := simulatedStep
 	if failing < passing {
@@ -355,8 +380,9 @@ func (n *nearestSearch) bisectEdge(passing, failing float64, feasible func(float
 	return passing
 }
 
-// alternatives returns single changes that alone have a plan: less load, longer SLOs, more devices
-// of one kind.
+// alternatives returns relaxations of one sort each that alone have a plan: less load, all SLOs longer by one factor,
+// more devices of one kind. found is the relaxation that was found before, or nil: sorts of change that it contains
+// are left out, less load only if found changes nothing else.
 func (n *nearestSearch) alternatives(found *kind.Relaxation) (list []*kind.Relaxation) {
 	lessLoad := func(f float64) kind.Relaxation { return kind.Relaxation{LoadFactor: f} }
 	if loadAlone := found != nil && found.LoadFactor > 0 && len(found.SLOs)+len(found.Devices) == 0; !loadAlone && n.asksRates() {
@@ -374,9 +400,10 @@ func (n *nearestSearch) alternatives(found *kind.Relaxation) (list []*kind.Relax
 	return list
 }
 
-// lessLoadAndLongerSLOs returns the nearest relaxation of both, if neither alone has a plan. It
-// divides the load and multiplies the SLOs until there is a plan, then takes as much load and as
-// short SLOs as there is still one. It returns nil if none is found.
+// lessLoadAndLongerSLOs returns a relaxation with both less load and longer SLOs, for problems in which neither alone
+// has a plan. It divides the load and multiplies the SLOs by 4 at a time until there is a plan. Then it raises the
+// load, and after that shortens the SLOs, as far as there still is one. If nothing has a plan, or the problem asks
+// for no rates, it returns nil.
 func (n *nearestSearch) lessLoadAndLongerSLOs() *kind.Relaxation {
 	if !n.asksRates() {
 		return nil
@@ -395,8 +422,9 @@ func (n *nearestSearch) lessLoadAndLongerSLOs() *kind.Relaxation {
 	return nil
 }
 
-// addFirstFeasible adds the relaxation of the first step that is feasible, made as near as the
-// precision asks.
+// addFirstFeasible tries the values in steps, which lead ever further from 1 (nothing is relaxed), as relaxations
+// relaxedBy(value). It appends the first that has a plan to list, with its value moved back towards the one before
+// until the edge is as near as the precision asks. If none has a plan, it returns list as it is.
 func (n *nearestSearch) addFirstFeasible(list []*kind.Relaxation, steps []float64, relaxedBy func(float64) kind.Relaxation) []*kind.Relaxation {
 	feasible := func(f float64) bool { return n.isFeasible(relaxedBy(f)) }
 	previous := 1.0
@@ -410,8 +438,8 @@ func (n *nearestSearch) addFirstFeasible(list []*kind.Relaxation, steps []float6
 	return list
 }
 
-// fewestMoreDevices returns the addition of the fewest devices of one kind that has a plan, or nil
-// if there is none.
+// fewestMoreDevices returns a relaxation that adds devices of one kind only, of all kinds the one of which the fewest
+// are enough for a plan. If no kind has one with maxAdded more devices, it returns nil.
 func (n *nearestSearch) fewestMoreDevices() (fewest *kind.Relaxation) {
 	maxAdded := maxAddedDevices
 	if n.method.SimulationDecides {
@@ -437,7 +465,7 @@ func (n *nearestSearch) fewestMoreDevices() (fewest *kind.Relaxation) {
 			}
 		}
 
-		// Only fewer devices of another kind would be better.
+		// Of the next kinds only fewer devices are tried.
 		l := withMore(sufficient)
 		if fewest, maxAdded = &l, sufficient-1; maxAdded == 0 {
 			break
@@ -446,14 +474,17 @@ func (n *nearestSearch) fewestMoreDevices() (fewest *kind.Relaxation) {
 	return fewest
 }
 
-// asksRates reports whether the problem asks for rates.
+// asksRates reports whether the problem asks for rates, so that less load is a relaxation: whether half of the load
+// changes its workload or its options.
 func (n *nearestSearch) asksRates() bool {
 	halfLoad := kind.Relaxation{LoadFactor: 0.5}
 	p, err := halfLoad.RelaxProblem(n.method, n.problem)
 	return err == nil && !(reflect.DeepEqual(p.Workload, n.problem.Workload) && p.Values.Equal(n.problem.Values))
 }
 
-// asNearest returns a relaxation as the nearest problem that people read.
+// asNearest returns a relaxation in the form in which the error states it: SLOs in microseconds, devices in the order of the
+// cluster's pools, and the load factor also as a value of the option min-load, if only that option asks for rates.
+// infeasible is the error of the failed solve.
 func (n *nearestSearch) asNearest(relaxation *kind.Relaxation, infeasible *InfeasibleError) kind.NearestFeasible {
 	nearest := kind.NearestFeasible{SLOFactor: relaxation.SLOFactor, LoadFactor: relaxation.LoadFactor, MemoryBytes: relaxation.MinMemory}
 	for _, name := range slices.Sorted(maps.Keys(relaxation.SLOs)) {

@@ -46,7 +46,8 @@ func (o *Options) Set(name string, value any) {
 	o.Values[name] = value
 }
 
-// OptionsOfPlan returns the options with which a plan was made.
+// OptionsOfPlan returns the options with which a plan was made: those that its user chose, its seed, and the algorithm
+// and objective if its kind has such options. A solve with them makes the plan again.
 func OptionsOfPlan(p *formats.Plan) Options {
 	o := Options{Method: p.Kind, Seed: &p.Seed}
 	planOptions := p.Options.PlanForm()
@@ -78,7 +79,7 @@ func MethodFor(name string, in *Inputs) (*kind.Method, error) {
 		return nil, in.FieldError("workload", "", "nothing", "a workload", "")
 	}
 
-	// The workload must be for the named method.
+	// The workload must ask for something, and for the named method if one is named. field is its section.
 	wantedKind, field := in.Workload.WorkloadKind()
 	switch {
 	case wantedKind == "":
@@ -109,7 +110,9 @@ func (o *Options) methodValues(m *kind.Method) (document.Values, error) {
 	return v, nil
 }
 
-// checkSupported returns an error if the method cannot do what is asked.
+// checkSupported returns an error that names the kinds of plans that can, if the method cannot do one of: start from a
+// running plan, certify a plan by simulation, find the value of an option that is set to auto. v has the values of all
+// options.
 func checkSupported(m *kind.Method, in *Inputs, o *Options, v document.Values) error {
 	switch {
 	case in.RunningPlan != nil && m.CheckRunning == nil:

@@ -34,6 +34,9 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	if err != nil {
 		return nil, err
 	}
+
+	// Search. If there is no plan, look for the nearest problem that has one, unless simulation refuted plans (then the
+	// error has it already) or the caller does not want it.
 	startCPU := cputime.Used()
 	res, err := d.search(ctx)
 	if infeasible, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && !infeasible.RefutedBySimulation && !opt.SkipNearest {
@@ -57,7 +60,7 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	return res, nil
 }
 
-// driver solves a problem by a method.
+// driver solves a problem by the method of a kind of plans.
 type driver struct {
 	method  *kind.Method
 	problem *kind.Problem
@@ -66,8 +69,9 @@ type driver struct {
 	faults  []error // failures of the solver, of all solves
 }
 
-// newDriver returns the driver of a solve. If the workload's method cannot do what is asked, or the
-// running plan does not fit, it returns an error.
+// newDriver returns the driver of a solve: the documents with the values of all options, and the method that the
+// workload asks for. If the method cannot do what the options ask, or the plan that runs does not fit the problem, it
+// returns an error. progress may be nil.
 func newDriver(in Inputs, opt Options, solver milp.Solver, progress func(Progress)) (*driver, error) {
 	// Find the method, and refuse what it cannot do.
 	method, err := MethodFor(opt.Method, &in)
@@ -107,7 +111,9 @@ func newDriver(in Inputs, opt Options, solver milp.Solver, progress func(Progres
 	return &driver{method: method, problem: p, options: opt, solver: solver}, nil
 }
 
-// search solves once, or lets the method solve several times.
+// search returns the plan of the problem. If the value of an option is auto, the method solves with several values and
+// simulates the plans (Tune). If its kind tests plans by simulation, it solves until a test confirms one. Otherwise
+// it solves once.
 func (d *driver) search(ctx context.Context) (*Result, error) {
 	solveOnce := func(ctx context.Context, q *kind.Problem, progress func(Progress)) (*Result, error) {
 		return d.runMethod(ctx, q, d.options.Assumptions, progress)
@@ -121,8 +127,9 @@ func (d *driver) search(ctx context.Context) (*Result, error) {
 	return solveOnce(ctx, d.problem, d.problem.Progress)
 }
 
-// findNearest returns the error that there is no plan, with the nearest problem that has one. solveTime is
-// the CPU time that the method took to find that there is none.
+// findNearest returns the error that there is no plan, completed by the nearest problem that has one, which it searches
+// for by further solves. An option whose value is auto is set to 0 in the driver's problem. solveTime is the CPU time
+// that the failed solve took; it limits the search.
 func (d *driver) findNearest(ctx context.Context, infeasible *InfeasibleError, solveTime time.Duration) error {
 	d.problem.Progress(Progress{Phase: "what is nearest", Value: math.NaN(), Bound: math.NaN()})
 	if name := autoOption(d.problem.Values); name != "" { // if there is no plan at all, no margin for simulation is needed
@@ -142,9 +149,13 @@ type intermediatePlan struct {
 	value, bound float64
 }
 
-// runMethod runs the method once, with clock, time limit, improvements and header.
+// runMethod solves problem p once by the method, within the option time-limit, and returns the plan with its header, the
+// better and better plans on the way (incumbents), and the time that it took. assumptions come first in the plan.
+// Failures of the solver, which the search survives, are added to the driver's faults. If the time ends before there
+// is a plan, or there is none because the solver failed, the error says so.
 func (d *driver) runMethod(ctx context.Context, p *kind.Problem, assumptions []string, progress func(Progress)) (*Result, error) {
-	// Bound the time, and end the search when the solver fails.
+	// Bound the time. The fault-tolerant solver calls search.interrupt after a failure that the search cannot survive,
+	// which ends the search as a cancelled context does.
 	start, cpu := time.Now(), cputime.Used()
 	callerContext, limit := ctx, p.Values.Time("time-limit")
 	if limit > 0 {
@@ -179,7 +190,8 @@ func (d *driver) runMethod(ctx context.Context, p *kind.Problem, assumptions []s
 		return nil, err
 	}
 
-	// Say what stopped the search, and make the plan.
+	// An interrupted search was ended by the caller, by a failure of the solver (that counts as the end of its work), or
+	// by the time limit. Then make the plan.
 	switch {
 	case outcome.StoppedBy != milp.StoppedByInterrupt || callerContext.Err() != nil:
 	case search.interrupted.Load():
@@ -225,9 +237,10 @@ func isFinalError(err error) bool {
 // plan's own value, which is computed from whole replicas.
 const solverNoise = 1e-7
 
-// mergeIncumbents returns the plans that were better than all before, and the final plan at the
-// end. A plan that equals the final one within the solver's noise keeps its time and gets the
-// final value. A plan that claims more than the final one is left out.
+// mergeIncumbents returns, for the result of a solve, those of the reported plans that were better than all before
+// them, and the final plan at the end, after the CPU time cpu. A plan that equals the final one within the solver's
+// noise keeps its time and gets the final value. A plan whose reported value is better than the final one, which is
+// computed from whole replicas, is left out.
 func mergeIncumbents(plans []intermediatePlan, outcome *kind.Outcome, cpu time.Duration) []Incumbent {
 	isBetter := func(a, b float64) bool { return a != b && (a > b) == (outcome.Sense == milp.Maximize) }
 	final := outcome.Objective
@@ -256,7 +269,8 @@ func mergeIncumbents(plans []intermediatePlan, outcome *kind.Outcome, cpu time.D
 	return append(incumbents, incumbent(cpu, final.Value, bound))
 }
 
-// incumbent returns an improvement with its CPU time in milliseconds.
+// incumbent returns a reported plan, with its CPU time in milliseconds to three digits. A bound that is NaN or
+// infinite is unknown and left out.
 func incumbent(cpu time.Duration, value, bound float64) Incumbent {
 	in := Incumbent{CPUMS: math.Round(cpu.Seconds()*1e6) / 1e3, Value: value}
 	if !math.IsNaN(bound) && !math.IsInf(bound, 0) {

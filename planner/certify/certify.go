@@ -25,8 +25,9 @@ const (
 	longestRun          = 10 * time.Minute
 )
 
-// MinDuration returns the least duration of a run that certifies a plan: 10 s or, for Poisson arrivals, a shorter
-// time in which enough independent requests arrive and the longest SLO passes many times.
+// MinDuration returns the least duration of a simulated run that certifies a plan: 10 s. If arrivals are independent (no
+// trace, no gamma process), a shorter time is enough in which independentRequests arrive at the plan's rates and the
+// longest SLO passes minSLOs times.
 func MinDuration(plan *formats.Plan) time.Duration {
 	const minimum = 10 * time.Second
 	if a := plan.Arrivals; a != nil && (a.Trace != "" || a.Process == "gamma") {
@@ -47,8 +48,10 @@ const (
 	maxLengthening = 2
 )
 
-// runRequests returns how many requests a run of a plan's test has, of all models. It is requestsPerRun, or more if
-// some model has a small part of the plan's rate. shares are those of requests that must be in time, by model.
+// runRequests returns how many requests, of all models together, a run of a plan's test has: requestsPerRun, or more, so
+// that each model (or group of models whose attainment counts together) may have about lateRequests late ones. More
+// are needed if a model has a small part of the plan's rate. shares holds, by model, the share of requests that must
+// be in time.
 func runRequests(plan *formats.Plan, shares []float64) float64 {
 	served, total, requests := plan.ServedModels(), 0.0, float64(requestsPerRun)
 	for i := range served {
@@ -77,7 +80,9 @@ type Test struct {
 	warning     string        // for the plan if the test stores a certificate; may be empty
 }
 
-// NewTest prepares the test of a plan. Missing settings get defaults. Its runs have no budget.
+// NewTest prepares the simulation test of a plan on the arrivals of its workload. Settings that are 0 get defaults: the
+// length of a run follows from the plan's rates. The caller may set a budget on the scenario; without one the runs are
+// not limited.
 func NewTest(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
@@ -103,8 +108,9 @@ func NewTestWith(plan *formats.Plan, settings kind.TestSettings) (*Test, error) 
 	return newTestOn(sc, plan, settings)
 }
 
-// newTestOn returns the test of a plan on the plan's scenario. Settings must be complete. A tenth of each run is
-// warm-up, which does not count.
+// newTestOn returns the test of a plan on sc, the scenario of the plan, with settings that are complete. If the workload
+// has a trace, its arrivals are read and replayed. The first tenth of each run is warm-up, which does not count. Runs
+// take longer by the plan's drift (how much slower runs may get), so that the rates leave room for it.
 func newTestOn(sc *sim.Scenario, plan *formats.Plan, settings kind.TestSettings) (t *Test, err error) {
 	t = &Test{Scenario: sc, Settings: settings, Shares: settings.Shares(plan), plan: plan, runsPerLook: settings.Runs}
 
@@ -124,8 +130,8 @@ func newTestOn(sc *sim.Scenario, plan *formats.Plan, settings kind.TestSettings)
 	return t, nil
 }
 
-// recordTrace reads the arrivals of the trace that a plan was made for. A relative path is taken from dir, the
-// folder of the workload.
+// recordTrace reads the arrivals of the request trace that a plan was made for, to replay them in simulations. A relative
+// path is taken from dir, the folder of the workload. If the file cannot be read, the error names the field.
 func recordTrace(plan *formats.Plan, dir string) (_ *sim.RecordedArrivals, err error) {
 	var models, classes []string
 	servedModels := plan.ServedModels()
@@ -145,8 +151,9 @@ func recordTrace(plan *formats.Plan, dir string) (_ *sim.RecordedArrivals, err e
 	return sim.RecordArrivals(t, len(servedModels))
 }
 
-// CertifyPlan stores in a plan the highest load that it sustains, see StoreHighestLoad, with a warning
-// if that is less than promised. If ctx ends first, the plan is left as it was.
+// CertifyPlan stores in a plan the highest load (factor on its rates) that it sustains in simulation, see
+// StoreHighestLoad, and a warning if that is below 1. The driver calls it for the option certify. If the simulations
+// would exceed their budget, the plan says that it is not confirmed. If ctx ends first, the plan is left as it was.
 func CertifyPlan(ctx context.Context, plan *formats.Plan, settings kind.TestSettings) error {
 	t, err := NewTest(plan, settings)
 	if err != nil {
@@ -174,6 +181,7 @@ func (t *Test) StoreHighestLoad(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("certifying: %w", err)
 	}
+	// Overall is 0 if no load of the grid was sustained. Points come by rising load.
 	point := search.PointAt(search.Overall)
 	if point == nil && len(search.Points) > 0 {
 		point = &search.Points[0]
@@ -186,9 +194,10 @@ func (t *Test) StoreHighestLoad(ctx context.Context) error {
 	return nil
 }
 
-// StoreCertificate stores in the plan the certificate that it holds at a load (a factor on its rates), with the
-// figures of each model in the report, and notes the drift (how much slower runs may get) for which the rates
-// leave room. report may be nil.
+// StoreCertificate stores in the plan a certificate: the load (a factor on its rates) that it sustains, and by model the
+// attainment (share of requests in time), its confidence interval and latencies of the simulation report, nil if
+// nothing was simulated. It adds an assumption on the drift (how much slower runs may get) for which the rates leave
+// room, and the test's warning if it has one.
 func (t *Test) StoreCertificate(load float64, report *formats.Report) {
 	cert := &formats.Certificate{
 		LoadFactor: load, Attainment: slices.Min(t.Shares), Runs: t.Settings.Runs,
@@ -224,8 +233,9 @@ func (t *Test) StoreCertificate(load float64, report *formats.Report) {
 	}
 }
 
-// StoreSlowdowns adds to the plan's certificate how latencies grow if runs are slower than profiled, at the
-// planned rates. If the budget does not allow these simulations, it stores nothing.
+// StoreSlowdowns adds to the plan's certificate how latencies grow if runs are slower than profiled, from one simulated
+// run each at the planned rates. If the plan's runs are simulated slower by its drift, the latencies of the certificate
+// are replaced by those without the drift. If the budget does not allow these simulations, it changes nothing.
 func (t *Test) StoreSlowdowns(ctx context.Context) error {
 	sc := *t.Scenario
 	sc.Load, sc.Rates = 1, nil

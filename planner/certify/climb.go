@@ -34,10 +34,11 @@ func (t *Test) Confirm(ctx context.Context, loads []float64) (*sim.Result, []boo
 	return t.confirmWith(ctx, loads, confirmFactor*t.runsPerLook)
 }
 
-// confirmWith simulates the models at the given loads and returns the result, and which models failed: those whose
-// mean share of requests in time is below the requested one at the lower end of its confidence interval. It
-// simulates runsPerLook runs, looks whether all models are decided, and adds as many runs until they are, or
-// maxLooks is reached.
+// confirmWith tests the models at the given loads (multiples of their promised rates) and returns the result of all runs,
+// and by model whether it failed. It simulates runsPerLook runs and as many more until all models are decided, maxLooks
+// times at most. After each time it compares, for each model, the confidence interval of its mean share of requests in
+// time with the share that it needs: a model whose lower end is below that share has failed, or is undecided if its mean
+// is above the share. It notes the number and the length of the runs in t.Settings.
 func (t *Test) confirmWith(ctx context.Context, loads []float64, runsPerLook int) (*sim.Result, []bool, error) {
 	replications := &sim.Replications{Scenario: t.scenarioAt(loads)}
 	t.Settings.Duration = replications.Scenario.Duration
@@ -110,7 +111,8 @@ func NextLowerLoad(load float64) float64 {
 // or a lower load. Run returns nil if no loads pass. If the budget covers no more than the confirmation, there is
 // no search: the confirmation begins with the last loads that passed, or else with the next candidates.
 func (c *LoadClimb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error) {
-	// Search, with random numbers of its own.
+	// Search, with random numbers other than those of the confirmation, until a number of a candidate would be below 1,
+	// the lowest load. If the budget does not allow another test and a confirmation, the search ends.
 	c.startSearch()
 	seed := t.Scenario.Seed
 	t.Scenario.Seed = seeded.Seed(seed, "climb")
@@ -174,8 +176,9 @@ func SustainedPart(ctx context.Context, plan *formats.Plan, settings kind.TestSe
 	return loads[0], err
 }
 
-// startSearch sets the first candidates: the numbers of the start loads in the grid, and one above the highest
-// number as the lowest that fails, as if it had been tried.
+// startSearch prepares a search for the highest loads: by model, the first candidate is the start load's number in the
+// grid of loads, and the number above the largest allowed load counts as the lowest that fails, as if it had been
+// tried. With SameLoad the smallest of the largest loads holds for all models.
 func (c *LoadClimb) startSearch() {
 	n := len(c.StartLoads)
 	c.candidates, c.lowestFailed, c.stride, c.hasFailed = make([]int, n), make([]int, n), make([]int, n), make([]bool, n)
@@ -218,7 +221,9 @@ func (c *LoadClimb) advance(failed []bool) bool {
 		return !slices.Equal(c.candidates, c.lastPassed)
 	}
 
-	// Some failed: go down, or halfway to the loads that passed.
+	// Some failed: those models go down (with SameLoad all do), in doubling steps until some loads have passed, by
+	// halves with HalveUntilPass, and afterwards halfway to the loads that passed. Without SameLoad, models that did not
+	// fail keep their load until some loads have passed.
 	for i := range c.candidates {
 		if c.SameLoad || failed[i] {
 			if c.lastPassed != nil && c.candidates[i] <= c.lastPassed[i] {

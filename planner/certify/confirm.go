@@ -72,8 +72,9 @@ func SolveUntilConfirmed(ctx context.Context, p *kind.Problem, solve kind.SolveF
 	return res, nil
 }
 
-// confirmPlan tests the plan at its rates. If the plan passes, it stores the certificate and returns true. A plan
-// for the most goodput always passes; its goodput may be lowered.
+// confirmPlan tests the plan at its rates by simulation and reports whether it passes. If it does, its certificate is
+// stored, and its objective rests on simulation. A plan for the most goodput promises no attainment: it always passes,
+// and the goodput that it states is lowered to that of the test.
 func (t *Test) confirmPlan(ctx context.Context) (bool, error) {
 	if t.plan.Objective.Name == "goodput" {
 		return true, t.lowerGoodput(ctx)
@@ -109,8 +110,8 @@ func (t *Test) lowerGoodput(ctx context.Context) error {
 	return nil
 }
 
-// planOrError returns the result of an interrupted or finished solve: if ctx has ended, the plan, marked as
-// interrupted; otherwise err, or the plan if err is nil.
+// planOrError returns what a solve that has a plan returns after its test, which may have failed with err. If ctx has
+// ended, it is the plan, marked as interrupted, whatever the error. Otherwise it is err, or the plan if err is nil.
 func planOrError(ctx context.Context, res *kind.Result, err error) (*kind.Result, error) {
 	if ctx.Err() == nil {
 		if err != nil {

@@ -29,6 +29,7 @@ func (g *SettingGrid) MarkTried(setting []int) {
 // number of steps along each axis, fewer than sizes; a step along an axis counts as Costs in the distance. Among
 // equally near ones it takes the one with the fewest steps along the first axis, then the second, and so on.
 func (g *SettingGrid) NearestUntried(best, sizes []int) ([]int, bool) {
+	// Walk through all settings, axis by axis, and leave those out that are further than the nearest so far.
 	var nearest []int
 	shortest := math.MaxInt
 	setting := make([]int, len(sizes))
@@ -51,8 +52,8 @@ func (g *SettingGrid) NearestUntried(best, sizes []int) ([]int, bool) {
 	return nearest, nearest != nil
 }
 
-// CountHalvings returns how often a batch size can be halved, rounding down, until it is 0: the steps of a search
-// over limits of the batch size.
+// CountHalvings returns how often a batch size can be halved, rounding down, until it is 0. It is the number of limits
+// on the batch size that a search tries.
 func CountHalvings(batch int) (n int) {
 	for ; batch > 0; batch /= 2 {
 		n++

@@ -34,6 +34,8 @@ func StateValue(res *kind.Result, sense milp.Sense, bound float64, planSet strin
 		}
 		bound = o.Value // a difference by rounding
 	}
+
+	// State the bound with the relative gap to it, and the set of plans that it covers (empty for all).
 	reachedGap := milp.RelativeGap(sense, o.Value, bound)
 	o.Bound, o.Gap, o.BoundAmong = &bound, &reachedGap, planSet
 

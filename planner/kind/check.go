@@ -26,8 +26,8 @@ type Finding struct {
 	Excess float64 `json:"-"`
 }
 
-// String returns the finding on one line: severity, constraint, message, and in brackets the field with what was
-// found and expected.
+// String returns the finding on one line, for plan check: severity, constraint, message, and in brackets the field
+// of the plan with the values found and expected.
 func (f Finding) String() string {
 	s := string(f.Severity) + ": " + f.Constraint + ": " + f.Message
 	if f.Path != "" {
@@ -62,9 +62,9 @@ type CheckInput struct {
 	BreaksConstraint bool
 }
 
-// Reachable returns the largest objective that is possible today: that of the plan under check,
-// unless it breaks a constraint, or that of the best plan of today. It returns false if there is
-// neither.
+// Reachable returns the largest value of the objective that is possible with the documents of today: the larger of
+// current, which the plan under check reaches today, and the value of the best plan of today. A plan under check that
+// breaks a constraint does not count. If neither is left, it returns false.
 func (t *CheckInput) Reachable(current float64) (float64, bool) {
 	switch {
 	case t.BestPlan == nil:

@@ -28,10 +28,12 @@ func (u *UnknownCuts) Warn(r *SolveRun) {
 	}
 }
 
-// numberRanges lists rising numbers. Three or more in a row are written as a range: 0 to 3, 7.
+// numberRanges returns a text that lists rising numbers. Three or more consecutive ones are written as a range: the
+// list 0, 1, 2, 3, 7 gives "0 to 3, 7".
 func numberRanges(list []int) string {
 	var parts []string
 	for i := 0; i < len(list); {
+		// Extend the run list[i] to list[j] of consecutive numbers. One or two numbers are written singly.
 		j := i
 		for j+1 < len(list) && list[j+1] == list[j]+1 {
 			j++

@@ -14,9 +14,11 @@ const (
 	maxDrift = .1
 )
 
-// Drift returns by which part runs may get slower than the profile's means over time, on the device kind of the
-// cluster whose speed varies most, so that rates can leave room for it. All models measured on a kind count
-// together, as a root mean square. If the profile has no drift_us, it returns 0.
+// Drift returns the share by which runs may take longer at another time than the profile's means, so that rates can
+// leave room for it. The profile states, for each whole model on a device kind, the standard deviation of its mean
+// time over stretches of the measurement (drift_us). Relative to the means, these are averaged over all models of a
+// kind as a root mean square, and extended to the .95 quantile. The kind of the cluster with the largest drift
+// counts. The share is at most maxDrift and rounded to a thousandth. If the profile has no drift_us, it is 0.
 func Drift(profile *formats.Profile, cluster *formats.Cluster) float64 {
 	largest := 0.0
 	for k := range cluster.Pools {

@@ -61,7 +61,8 @@ type MissingCount struct {
 	Count  int    `json:"count"`
 }
 
-// String returns in words what would have to change for a plan to exist, such as a longer SLO or more devices.
+// String returns in words what would have to change for a plan to exist, such as a longer SLO or more devices. The
+// changes hold together and are joined by "and". If no field is set, it returns an empty string.
 func (n NearestFeasible) String() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -121,8 +122,8 @@ func (e *InfeasibleError) Error() string {
 	return s
 }
 
-// LoadText writes a factor of the requested rates, rounded down so that it stays feasible. A factor
-// just below 1 is not written as 1.
+// LoadText returns a factor of the requested rates as text with 4 digits, rounded down so that it stays feasible. A
+// factor just below 1 gets 8 digits, so that it does not read as 1.
 func LoadText(load float64) string {
 	digits := 4
 	if load > 0.9999 && load < 1 {
@@ -131,7 +132,8 @@ func LoadText(load float64) string {
 	return fmt.Sprintf("%.*g", digits, RoundDown(load, digits))
 }
 
-// RoundDown rounds a positive number down to so many significant digits. Other numbers stay as they are.
+// RoundDown returns a positive number rounded down to so many significant decimal digits. Zero, negative numbers,
+// infinity and NaN are returned as they are.
 func RoundDown(v float64, digits int) float64 {
 	if !(v > 0) || math.IsInf(v, 0) {
 		return v

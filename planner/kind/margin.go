@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Margin returns the part of an SLO that plans keep back, in whole microseconds.
+// Margin returns the time that a plan keeps back of an SLO: share times the SLO, rounded to whole microseconds.
 func Margin(slo time.Duration, share float64) time.Duration {
 	return time.Duration(math.Round(share*float64(slo)/1000)) * time.Microsecond
 }

@@ -70,8 +70,8 @@ func (m *Method) Options() []document.Option { return formats.PlanOptions(m.Kind
 // SolveFunc makes one plan, of a problem with other values or another workload.
 type SolveFunc func(ctx context.Context, p *Problem, progress func(Progress)) (*Result, error)
 
-// UnsupportedOption returns the error of an option that a kind does not have. otherKinds lists the
-// kinds that have it.
+// UnsupportedOption returns the error for an option (flag, without dashes) that a user set although the kind of plans does
+// not have it. otherKinds lists the kinds that have it, which the error names, with the hint.
 func UnsupportedOption(flag, kind string, otherKinds []string, hint string) error {
 	expected := "no such option"
 	if len(otherKinds) > 0 {

@@ -9,8 +9,10 @@ import (
 	"inferplan/formats"
 )
 
-// Plan returns the plan document of an outcome: the header that all kinds share, what the method found, and the
-// assumptions and warnings of the run.
+// Plan returns the plan document of an outcome, which a method found for problem p: the header that all kinds of plans
+// share, the parts that the method returned, and the assumptions and warnings of the run. To these it adds its own, on
+// the times that rates are computed with, on estimated times and on the load of the front end. kind names the method,
+// solver the solver with its version.
 func Plan(p *Problem, run *SolveRun, outcome *Outcome, kind, solver string) *formats.Plan {
 	plan := &formats.Plan{
 		Format: formats.FormatPlan, Kind: kind,
@@ -33,8 +35,9 @@ func Plan(p *Problem, run *SolveRun, outcome *Outcome, kind, solver string) *for
 // minNotedLoad is the load of the front end from which on plans mention it.
 const minNotedLoad = .8
 
-// noteFrontEnd notes how busy the front end is, whose CPUs handle every request, if its load is worth noting. If
-// it is overloaded, it limits the rates, and the plan's limits by devices are dropped.
+// noteFrontEnd adds an assumption on how busy the front end is (the server process whose CPUs handle every request) at
+// the plan's rates, if its load is above minNotedLoad. If the load is above 1, the front end limits the rates, and the
+// plan's limits, which say what more devices would bring, are dropped.
 func (r *SolveRun) noteFrontEnd(plan *formats.Plan) {
 	load := plan.FrontEndLoad()
 	if load <= minNotedLoad {
@@ -50,7 +53,8 @@ func (r *SolveRun) noteFrontEnd(plan *formats.Plan) {
 	plan.Limits = nil // they are limits of devices
 }
 
-// warnEstimates warns of stages with estimated times, and says how to measure them.
+// warnEstimates adds a warning that lists the stages of a plan whose times are estimates, because their blocks were not
+// measured in one run on that device kind, and says how to measure them. Without such stages it adds none.
 func (r *SolveRun) warnEstimates(plan *formats.Plan) {
 	var ranges []string
 	for s := range plan.Stages() {

@@ -43,8 +43,8 @@ func (d *Documents) FileName(role string) string {
 	return role
 }
 
-// PathIn returns a path of this machine to a file that a document names with slashes: as it is, or from the folder of the
-// document.
+// PathIn returns the path of a file that a document names, with the separators of this machine: name as it is if it is
+// absolute, else below folder, the folder of the document. Documents separate folders by slashes.
 func PathIn(folder, name string) string {
 	path := filepath.FromSlash(name)
 	if filepath.IsAbs(path) {
@@ -71,8 +71,8 @@ func (d *Documents) CheckPresent() error {
 	return nil
 }
 
-// ModelIndex returns the index of a model of the profile. If there is none, it returns an error at
-// a field of the workload.
+// ModelIndex returns the index in the profile of the model with a name. If there is none, it returns an error at the
+// workload's field path, with the names that the profile has.
 func (d *Documents) ModelIndex(name, path string) (index int, err error) {
 	index = slices.IndexFunc(d.Profile.Models, func(m formats.ProfileModel) bool { return m.Model == name })
 	if index >= 0 {
@@ -157,8 +157,9 @@ func (r *SolveRun) WarnInstance(model string, in *formats.LLMInstance) {
 	}
 }
 
-// AssumeNetwork notes, once per run, what a plan assumes if no pool states a network rate: that stages are on one
-// host.
+// AssumeNetwork notes, once per run, the assumption of a plan for a cluster in which no pool states a network rate: all
+// stages are on one host, so that crossing between them takes no network time. If there are several pools and the
+// cluster does not say that they share a host, it is that nothing passes between device kinds.
 func (r *SolveRun) AssumeNetwork(c *formats.Cluster) {
 	poolsWithoutNIC := 0
 	for i := range c.Pools {
@@ -176,8 +177,9 @@ func (r *SolveRun) AssumeNetwork(c *formats.Cluster) {
 	}
 }
 
-// WarnStaleModels warns of each model file that has changed since the profile measured it, by the hash of its
-// contents. A file that is not there is no concern of planning.
+// WarnStaleModels warns of each model file that has changed since the profile measured it, by the SHA-256 of its
+// contents. Files that are absent are left out, because planning needs none. If the folder of the profile is not known,
+// it does nothing.
 func (r *SolveRun) WarnStaleModels(d *Documents, models []*formats.ProfileModel) {
 	if d.ProfileDir == "" {
 		return
@@ -298,8 +300,8 @@ type Incumbent struct {
 	Bound *float64 `json:"bound"`
 }
 
-// CheckPools returns an error if some pool is of a kind on which none of the models was
-// measured.
+// CheckPools returns an error if some pool of the cluster is of a device kind on which none of the models was measured:
+// no plan can use it. The error names the pool and the kinds that were measured.
 func (d *Documents) CheckPools(models []*formats.ProfileModel) error {
 	var kinds []string
 	for _, m := range models {

@@ -19,7 +19,8 @@ type Relaxation struct {
 	Devices    map[string]int           // devices to add, by kind
 }
 
-// WithDevices returns a copy of the relaxation with so many more devices of a kind.
+// WithDevices returns a copy of the relaxation that adds so many more devices of a kind, fewer if added is negative. The
+// original's map is not changed.
 func (l Relaxation) WithDevices(device string, added int) Relaxation {
 	devices := map[string]int{device: added}
 	for k, n := range l.Devices {
@@ -29,8 +30,8 @@ func (l Relaxation) WithDevices(device string, added int) Relaxation {
 	return l
 }
 
-// RelaxProblem returns a problem with the relaxed cluster, workload and options, to find out whether it has a plan
-// when p has none.
+// RelaxProblem returns a copy of problem p with the relaxed cluster, workload and options (min-load and slo, if they are
+// set), to find out whether it has a plan when p has none. m is the method that solves p.
 func (l *Relaxation) RelaxProblem(m *Method, p *Problem) (*Problem, error) {
 	relaxed := *p
 	relaxed.Cluster = l.relaxCluster(p.Cluster)
@@ -59,8 +60,9 @@ func (l *Relaxation) relaxCluster(c *formats.Cluster) *formats.Cluster {
 	return &relaxed
 }
 
-// SLOOf returns the relaxed SLO of a model: its own if the relaxation has one, else the requested
-// SLO times the factor. It is never shorter than the requested one.
+// SLOOf returns the relaxed SLO of the model, application or class with a name: the one that the relaxation has for it,
+// but at least the requested duration; otherwise the requested SLO times SLOFactor, rounded up to whole microseconds. A
+// requested SLO that is a multiple of a latency has that multiple raised. A factor of 0 or 1 changes nothing.
 func (l *Relaxation) SLOOf(name string, requested document.SLO) document.SLO {
 	if modelSLO, ok := l.SLOs[name]; ok {
 		return document.SLO{Duration: max(modelSLO, requested.Duration)}
@@ -82,8 +84,9 @@ func (l *Relaxation) ScaledRate(requested float64) float64 {
 	return requested * l.LoadFactor
 }
 
-// LongestSLO returns the longest of the relaxed SLOs, for problems in which all models have one SLO. A multiple of
-// a latency is replaced by any duration that the relaxation has.
+// LongestSLO returns the longest of the relaxed SLOs, for problems in which all models have one SLO. A requested SLO that
+// is a multiple of a latency (Factor above 0) cannot be compared with a duration: any duration that the relaxation has
+// replaces it.
 func (l *Relaxation) LongestSLO(requested document.SLO) document.SLO {
 	slo := l.SLOOf("", requested)
 	for _, modelSLO := range l.SLOs {

@@ -42,6 +42,7 @@ func (settings TestSettings) WithDefaults(p *formats.Plan, requests float64, min
 	if settings.Seed == 0 {
 		settings.Seed = 1
 	}
+	// The arrivals of a run last until the requested number of requests has arrived at the plan's rates (requests/s).
 	if settings.Duration == 0 {
 		rps := 0.0
 		for _, m := range p.ServedModels() {

@@ -13,9 +13,10 @@ import (
 // the plan says what that costs.
 const minDisturbance = .05
 
-// noteRateTimes notes in the plan by which times its rates are computed (means or single times), which times lie
-// between measured ones, and which stages ran slower on average than undisturbed because other work ran beside the
-// profile.
+// noteRateTimes sets RatesBy of a finished plan if its rates are computed with mean times, and adds assumptions and
+// warnings to the run: about stages for which the profile has one time of a run and no mean; about batch sizes that
+// were not measured; and about stages whose mean time is well above the undisturbed one (the median) because other
+// work ran beside the profile.
 func (r *SolveRun) noteRateTimes(plan *formats.Plan) {
 	var withMeans, withoutMeans, interpolated, disturbedRuns []string
 	add := func(list *[]string, text string) {
@@ -24,7 +25,8 @@ func (r *SolveRun) noteRateTimes(plan *formats.Plan) {
 		}
 	}
 
-	// Sort the stages by the times that they have.
+	// Sort the stages by the times that they have: InferUS holds the undisturbed times and MeanUS the means, in
+	// microseconds by batch size from 1, and InferRangeUS the interval of each time.
 	maxExcess := 0.0
 	for s := range plan.Stages() {
 		name := s.Deployed.Model + " on " + s.Device
@@ -59,8 +61,9 @@ func (r *SolveRun) noteRateTimes(plan *formats.Plan) {
 	}
 }
 
-// unmeasuredSizes returns as texts the batch sizes whose time is an interval, between those of measured sizes.
-// Consecutive sizes are written as first-last. intervals is by batch size from 1.
+// unmeasuredSizes returns as texts the batch sizes that were not measured: those whose time is an interval, from the
+// time of the measured size below to that of the one above. Consecutive sizes are written as first-last.
+// intervals[i] has the least and the largest time of batch size i+1 in microseconds, equal if it was measured.
 func unmeasuredSizes(intervals [][2]document.Micros) []string {
 	var sizes []string
 	for first := 0; first < len(intervals); first++ {

@@ -47,8 +47,9 @@ func fractionDone(phase string) float64 {
 	return 0
 }
 
-// planDocuments is the method's solve: it translates the documents to a problem, runs the algorithm that the
-// options ask for, and returns the parts of the plan. Progress and better plans are reported to run.
+// planDocuments makes a pool plan: it translates the documents to a problem in numbers, runs the algorithm that the
+// options ask for, and returns the parts of the plan. The driver calls it as the method's Solve. Progress, better plans,
+// assumptions and warnings are reported to run. If there is no plan, it returns a *kind.InfeasibleError.
 func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	if err := checkObjective(in.Values); err != nil {
 		return nil, err
@@ -72,7 +73,8 @@ func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 		return nil, err
 	}
 
-	// Batches may need time to fill.
+	// If the options ask for it, each model's SLO leaves time for a batch to fill at the rate at which its requests
+	// arrive. That rate is taken from a plan without partitioning.
 	if err := r.SetBatchBuilding(func() ([]float64, error) { return unpartitionedRates(ctx, r.Problem, run.Solver, o) }); err != nil {
 		return nil, r.ExplainError(err)
 	}
@@ -83,8 +85,9 @@ func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*
 	return r.PlanOutcome(outcome), nil
 }
 
-// runAlgorithm runs the algorithm that the options ask for: a baseline (NP, DARTr), the search for the least
-// price, or that for the most throughput, with even shares of network cards or without.
+// runAlgorithm returns the outcome of the algorithm that the options ask for: a baseline of PPipe (NP, without
+// partitioning, or DART-r, pairs of devices), the search for the least price, or that for the most throughput. The
+// latter gives all devices behind a network card even parts of it, unless the option uneven-nic is set.
 func runAlgorithm(ctx context.Context, r *documents.Resolved, solver milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	switch {
 	case r.Input.Values.Word("algorithm") == documents.AlgorithmNP:
@@ -107,10 +110,10 @@ func runAlgorithm(ctx context.Context, r *documents.Resolved, solver milp.Solver
 	return search.Solve(ctx, r.Problem, solver, o)
 }
 
-// unpartitionedRates returns the rates that the models get in a plan without partitioning, floors or delay of
-// filling batches. Of the plans of the best objective it takes the one of the fewest devices. A plan that gives
-// idle devices to some model gives it a higher rate than anybody asks for, and a delay computed from that rate
-// would be too short.
+// unpartitionedRates returns the rate in requests/s, by model, of a plan without partitioning, for the time that
+// batches take to fill. That plan knows no floors (least rates of models). Of the plans of the best objective it
+// takes one of the fewest devices: a plan that gives idle devices to a model gives it a higher rate than anybody asks
+// for, and a time to fill batches that is computed from that rate would be too short.
 func unpartitionedRates(ctx context.Context, p *problem.Problem, solver milp.Solver, o problem.Options) ([]float64, error) {
 	o.Progress, o.RunningPlan = nil, nil
 	np, err := search.FewestDevicesNP(ctx, p.WithoutFloors(), solver, o)

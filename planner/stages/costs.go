@@ -9,8 +9,10 @@ import (
 	"inferplan/formats/document"
 )
 
-// MeasuredCosts returns a model's costs by pool and share, for batch sizes of up to maxBatch, or of
-// all sizes if maxBatch is 0. Errors name the profile's file and, from modelPath on, the field.
+// MeasuredCosts returns the times and memory of a model as the profile measured them, for the search for stages: entry
+// [k][v-1] has those on a share 1/v of a device of pools[k], by rising batch size. Measurements on other kinds or
+// smaller shares are left out. maxBatch is the largest batch size that may be planned, 0 for no limit. Errors name the
+// profile's file and the field, modelPath being the path of the model.
 func MeasuredCosts(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, modelPath string) ([][]ShareCosts, error) {
 	costs, bytesAfter := make([][]ShareCosts, len(pools)), crossingBytes(m)
 	index := map[string]int{}
@@ -43,7 +45,7 @@ func MeasuredCosts(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, 
 		s.Batches = slices.Insert(s.Batches, position, c)
 	}
 
-	// What all shares have in common.
+	// Set the limit on batches, the padding, and the time to dispatch a batch, also of shares without measurements.
 	for k := range costs {
 		for v := range costs[k] {
 			costs[k][v].MaxBatch = maxBatch
@@ -54,8 +56,9 @@ func MeasuredCosts(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, 
 	return costs, nil
 }
 
-// newBatchCost returns a measurement's cost, without pieces. If its blocks or ranges do not fit the model, it
-// returns an error.
+// newBatchCost returns the cost of a model at the batch size of one measurement: the times of its blocks, its memory,
+// and the mean time over the median. Pieces (ranges measured in one run) are not set yet. If the measurement's blocks
+// or ranges do not fit the model's, it returns an error that names the file and the field below path.
 func newBatchCost(m *formats.ProfileModel, ms *formats.Measurement, file, path string) (BatchCost, error) {
 	fail := func(field, found, expected string) (BatchCost, error) {
 		return BatchCost{}, &document.Error{File: file, Path: path + field, Found: found, Expected: expected}
@@ -83,7 +86,10 @@ func newBatchCost(m *formats.ProfileModel, ms *formats.Measurement, file, path s
 	return c, nil
 }
 
-// padsOf returns PadsToNext of a model on a device kind.
+// padsOf returns the value of PadsToNext for a model on a device kind: by boundary before, between and after the blocks,
+// whether stages that begin and end at such boundaries have their batches padded to the next larger measured size. On
+// CPUs none have; on GPUs the boundaries are those where a single tensor crosses. If all are such, it returns nil, which
+// stands for always padded.
 func padsOf(m *formats.ProfileModel, device string) []bool {
 	if !formats.IsCPU(device) && !slices.ContainsFunc(m.Blocks, func(b formats.Block) bool { return len(b.Cut) > 1 }) && len(m.Inputs) <= 1 && len(m.Outputs) <= 1 {
 		return nil
@@ -95,8 +101,9 @@ func padsOf(m *formats.ProfileModel, device string) []bool {
 	return pads
 }
 
-// piecesOf returns the ranges of blocks that a measurement ran and timed in one piece: the whole model, and
-// others.
+// piecesOf returns the ranges of blocks [FirstBlock, EndBlock) that a measurement ran and timed in one run: the whole model,
+// if it was measured, and others. MeanFactor, the mean time over the median, is set for ranges other than the whole model
+// whose mean is known.
 func piecesOf(ms *formats.Measurement) []MeasuredRange {
 	var pieces []MeasuredRange
 	if ms.WholeModel != nil {

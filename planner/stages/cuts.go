@@ -19,10 +19,12 @@ type Cut struct {
 	Tensors []string
 }
 
-// CutAfterBlock returns how the tensors after a block pass to the next stage: their bytes, names and data type.
-// They pass as float16 if there is a network between the stages and the profile shows that the answers stay the
-// same, or if no other size is known (measurements by others count the bytes that crossed in their setting). On
-// one host float16 gains nothing. Negative bytes allow no cut there. dtype is the option that may force float32.
+// CutAfterBlock returns the bytes of a sample, the names and the data type of the tensors that pass from a block to the
+// next stage, if a model is cut behind the block. The type is float32 with these exceptions. It is float16 if network
+// is true, which says that stages may be on both sides of a network, and the profile shows that answers stay the
+// same: on one host float16 gains nothing. It is float16, too, if the profile only has the size as float16, as
+// profiles that were imported may. dtype is the option cut-dtype, CutsFP32 to allow float32 alone. If the size is
+// unknown, or known only as a forbidden float16, Bytes is negative: no cut is allowed there.
 func CutAfterBlock(b *formats.Block, network bool, dtype string) Cut {
 	c := Cut{Bytes: b.CutBytesFP32.Bytes(), DType: "FP32"}
 	for i := range b.Cut {

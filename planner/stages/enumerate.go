@@ -75,7 +75,8 @@ func (p *Problem) NewCostTable(model, batch int, budget time.Duration) CostTable
 		s.WeightsBefore[i+1] = s.WeightsBefore[i] + m.Weights[i]
 	}
 
-	// The kinds and shares that have a cost at this size.
+	// The kinds and shares that have a cost at this size. What a run takes beyond the weights of the whole model is
+	// counted in every stage.
 	for k := range p.Pools {
 		if p.Pools[k].Count <= 0 {
 			continue
@@ -86,6 +87,7 @@ func (p *Problem) NewCostTable(model, batch int, budget time.Duration) CostTable
 				continue
 			}
 			option := DeviceOption{Pool: k, Share: v, MaxTimes: c.rangeTimes(), Memory: max(c.Memory-s.WeightsBefore[n], 0)}
+			// Median and mean differ from the largest time if the size lies between measured ones, or means are known.
 			if e := m.ShareCosts[k][v-1].ExpectedTimes(batch); e.nextBelow != nil || c.MeanFactor > 0 {
 				option.Expected = e
 			}
@@ -96,14 +98,17 @@ func (p *Problem) NewCostTable(model, batch int, budget time.Duration) CostTable
 	return s
 }
 
-// minTimesToEnd returns the least time from each block to the end of the model, over all cuts and devices. It
-// bounds what the stages that are still open will take.
+// minTimesToEnd returns, by block, the least time that stages from that block to the end of the model take, over all
+// cuts and devices, without transfers. The enumeration of templates prunes with it. Where nothing was measured, the
+// time is -1.
 func (s *CostTable) minTimesToEnd() []time.Duration {
 	n := s.Model.NumBlocks()
 	toEnd := slices.Repeat([]time.Duration{-1}, n+1) // -1 if nothing was measured
 	toEnd[n] = 0
 
-	// If times are differences, the best end of a stage is the same for all starts.
+	// Go from the last block to the first. The time of a stage on choice k from block i to block j is ends[j] -
+	// starts[i] if ends is set. Then the best end is the same for all starts, and bestEnd[k] keeps its ends[j] plus the
+	// time from j to the end of the model. Otherwise every end is tried.
 	bestEnd := make([]time.Duration, len(s.Choices))
 	for i := n - 1; i >= 0; i-- {
 		for k := range s.Choices {
@@ -125,8 +130,8 @@ func (s *CostTable) minTimesToEnd() []time.Duration {
 	return toEnd
 }
 
-// minTimeToEnd returns the least time from a block to the end if the first stage has these times. toEnd has the
-// least times from the blocks behind it.
+// minTimeToEnd returns the least time from firstBlock to the end of the model if the next stage runs where ranges have
+// the times t. toEnd[j] is the least time from block j to the end, for the blocks behind firstBlock.
 func (t *RangeTimes) minTimeToEnd(firstBlock int, toEnd []time.Duration) time.Duration {
 	shortest := t.Time(firstBlock, firstBlock+1) + toEnd[firstBlock+1]
 	for endBlock := firstBlock + 2; endBlock < len(toEnd); endBlock++ {
@@ -135,8 +140,9 @@ func (t *RangeTimes) minTimeToEnd(firstBlock int, toEnd []time.Duration) time.Du
 	return shortest
 }
 
-// extend adds every stage that can start at a block to the template. elapsed is the time of the stages so
-// far.
+// extend adds to the stages so far, in turn, every stage that can start at firstBlock on any device kind and share, and
+// goes on to complete templates behind each. elapsed is the time of the stages so far with their transfers. It returns
+// the first error of visit, which ends the walk.
 func (w *templateWalker) extend(firstBlock int, elapsed time.Duration) error {
 	for i := range w.costs.Choices {
 		if err := w.extendOn(&w.costs.Choices[i], firstBlock, elapsed); err != nil {
@@ -146,7 +152,9 @@ func (w *templateWalker) extend(firstBlock int, elapsed time.Duration) error {
 	return nil
 }
 
-// extendOn adds every stage that can start at a block on a kind and share to the template.
+// extendOn does the work of extend for one device kind and share: it adds each stage from firstBlock to any later block
+// that keeps the time budget and fits in memory, walks on behind it, and removes it again. Stages that do not fit in
+// memory are counted in tooBig.
 func (w *templateWalker) extendOn(option *DeviceOption, firstBlock int, elapsed time.Duration) error {
 	n := w.costs.Model.NumBlocks()
 	pool := &w.costs.Problem.Pools[option.Pool]
@@ -154,7 +162,7 @@ func (w *templateWalker) extendOn(option *DeviceOption, firstBlock int, elapsed 
 		return nil
 	}
 
-	// The transfer from the previous stage.
+	// Add the transfer from the previous stage. It is noted there, because it belongs to the cut behind that stage.
 	if len(w.stages) > 0 {
 		previous := &w.stages[len(w.stages)-1]
 		previous.TransferTime = w.costs.Problem.TransferTime(previous.Pool, option.Pool, w.costs.Model.CutBytes[firstBlock-1], w.costs.Batch)
@@ -167,7 +175,7 @@ func (w *templateWalker) extendOn(option *DeviceOption, firstBlock int, elapsed 
 		endBlock = n
 	}
 	for ; endBlock <= n; endBlock++ {
-		// The rest must be possible within the budget.
+		// The rest must be possible within the budget. If longer ranges take no less time, the stage cannot grow either.
 		infer := option.MaxTimes.Time(firstBlock, endBlock)
 		if elapsed+infer+w.costs.MinTimeToEnd[endBlock] > w.costs.Budget {
 			if elapsed+infer > w.costs.Budget && option.IsMonotone() {
@@ -178,6 +186,7 @@ func (w *templateWalker) extendOn(option *DeviceOption, firstBlock int, elapsed 
 		if pool.TimeShared && w.isExtraHop(option, firstBlock, endBlock, infer) {
 			continue
 		}
+		// Negative bytes forbid a cut.
 		if endBlock < n && w.costs.Model.CutBytes[endBlock-1] < 0 {
 			continue
 		}
@@ -203,8 +212,9 @@ func (w *templateWalker) extendOn(option *DeviceOption, firstBlock int, elapsed 
 	return nil
 }
 
-// isExtraHop returns whether a stage on a time-shared pool would follow one on the same pool, though one stage
-// in place of both would be no slower.
+// isExtraHop reports whether a stage of blocks firstBlock to endBlock-1, which takes the time infer, would follow a stage
+// on the same time-shared pool, though one stage in place of both would be no slower, at most and on average. Such
+// templates are left out.
 func (w *templateWalker) isExtraHop(option *DeviceOption, firstBlock, endBlock int, infer time.Duration) bool {
 	if len(w.stages) == 0 {
 		return false
@@ -214,7 +224,8 @@ func (w *templateWalker) isExtraHop(option *DeviceOption, firstBlock, endBlock i
 		option.MeanTime(previous.FirstBlock, endBlock) <= previous.MeanTime+option.MeanTime(firstBlock, endBlock)
 }
 
-// memoryOnPool returns the bytes that the stages so far take on every device of a time-shared pool.
+// memoryOnPool returns the bytes that the stages of the template so far take on every device of a time-shared pool, each of
+// which holds all of them. On other pools stages have devices or shares of their own, and it returns 0.
 func (w *templateWalker) memoryOnPool(pool int) int64 {
 	if !w.costs.Problem.Pools[pool].TimeShared {
 		return 0
@@ -228,7 +239,8 @@ func (w *templateWalker) memoryOnPool(pool int) int64 {
 	return sum
 }
 
-// emit passes the stages chosen so far as a complete template to visit.
+// emit computes the rates of the stages chosen so far, which cover the model, and passes them as a template to visit.
+// latency is the time of a batch through all of them, with transfers.
 func (w *templateWalker) emit(latency time.Duration) error {
 	w.template = Template{Model: w.costs.ModelIndex, Batch: w.costs.Batch, Latency: latency, Stages: w.stages}
 	for i := range w.stages {
@@ -274,8 +286,9 @@ func (p *Problem) ListTemplates(model int) (list []Template, tooBig int, err err
 	return list, tooBig, nil
 }
 
-// MinLatency returns the least time in which a batch can pass through a model, in any stages that fit the devices'
-// memory, whatever the SLO. It returns false if none fit. It explains problems without a plan.
+// MinLatency returns the least time in which a batch of the given size can pass through a model, with transfers, in any
+// stages that fit the devices' memory, whatever the SLO. If no stages fit, it returns false. It serves to say which SLO
+// would be long enough when there is no plan.
 func (p *Problem) MinLatency(model, batch int) (time.Duration, bool) {
 	const forever = time.Duration(1) << 60
 	fastest := forever
@@ -286,8 +299,8 @@ func (p *Problem) MinLatency(model, batch int) (time.Duration, bool) {
 	if len(w.costs.Choices) == 0 {
 		return 0, false
 	}
-	// Each round asks for a template faster than the best so far. The bound on the time to the
-	// end prunes all others.
+	// Each round walks to the first template that is faster than the best so far: visit notes it and ends the walk with
+	// an error. A walk without an error found none.
 	for {
 		w.stages, w.costs.Budget = w.stages[:0], fastest-1
 		if w.extend(0, 0) == nil {
@@ -296,8 +309,9 @@ func (p *Problem) MinLatency(model, batch int) (time.Duration, bool) {
 	}
 }
 
-// memoryPerDevice returns the memory, in bytes, that devices need for a template: that of a stage on its share of
-// a device or, on a time-shared pool, of all its stages there. It is at least 1.
+// memoryPerDevice returns the bytes of memory that each device must have for a template, at least 1. A stage on a share
+// 1/v of a device needs v times its own bytes, because the device's memory is divided as the device is. On a
+// time-shared pool every device holds all stages of the template there.
 func (p *Problem) memoryPerDevice(t *Template) int64 {
 	var maxMemory int64 = 1
 	for i := range t.Stages {
@@ -315,8 +329,9 @@ func (p *Problem) memoryPerDevice(t *Template) int64 {
 	return maxMemory
 }
 
-// MinMemory returns the bytes per device with which some template of a model fits, whatever the SLO and
-// the memory of the devices. It returns 0 if there is no template.
+// MinMemory returns the least bytes of memory per device with which some template of a model (a way to run it in stages)
+// fits, whatever the SLO and the present memory of the devices. It serves to say how much memory would be enough when
+// there is no plan. If there is no template at all, or every batch size has too many to list, it returns 0.
 func (p *Problem) MinMemory(model int) int64 {
 	unlimited := *p
 	unlimited.Pools = slices.Clone(p.Pools)

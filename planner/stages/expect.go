@@ -16,8 +16,9 @@ type ExpectedTimes struct {
 	dispatch               time.Duration
 }
 
-// ExpectedTimes returns the times of a batch size: those of the next larger measured size and, if batches are not
-// padded to it, of the next smaller one, with the fraction of the way between them.
+// ExpectedTimes prepares the median and mean times of a batch size on this share of a device: the times of the next
+// larger measured size and, if batches are not always padded to it (PadsToNext is nil then), of the next smaller
+// measured one, with the fraction of the way between them. Some measured size must be at least batch.
 func (s *ShareCosts) ExpectedTimes(batch int) ExpectedTimes {
 	e := ExpectedTimes{nextAbove: s.CostAt(batch), padsToNext: s.PadsToNext, dispatch: s.Dispatch}
 	e.aboveTimes = e.nextAbove.rangeTimes()
@@ -47,14 +48,16 @@ func (e *ExpectedTimes) Interval(firstBlock, endBlock int) (lower, upper time.Du
 	return min(e.belowTimes.Time(firstBlock, endBlock), upper), upper
 }
 
-// Median returns the time that a batch takes undisturbed.
+// Median returns the time that a batch takes undisturbed through blocks firstBlock to endBlock-1: the measured median, or
+// a point on the line between those of the measured sizes around it.
 func (e *ExpectedTimes) Median(firstBlock, endBlock int) time.Duration {
 	lower, upper := e.Interval(firstBlock, endBlock)
 	return interpolate(lower, upper, e.fraction)
 }
 
-// Mean returns how long a batch occupies a device on average, by the profile's mean times, with the dispatch time
-// beside its run. If the profile has no means, it returns the median.
+// Mean returns how long a batch occupies a device on average with blocks firstBlock to endBlock-1, with the dispatch time
+// beside its run. Means come from the medians, times the ratio of mean to median of the range or of the whole model
+// (meanFactorOf). If the profile has no means, it returns the median, without the dispatch time.
 func (e *ExpectedTimes) Mean(firstBlock, endBlock int) time.Duration {
 	lower, upper := e.Interval(firstBlock, endBlock)
 	aboveFactor, belowFactor := e.nextAbove.meanFactorOf(firstBlock, endBlock), 0.0
@@ -62,7 +65,8 @@ func (e *ExpectedTimes) Mean(firstBlock, endBlock int) time.Duration {
 		return interpolate(lower, upper, e.fraction)
 	}
 
-	// Interpolate between the means of both sizes, if both are known.
+	// Interpolate between the means of both sizes, if both are known. Otherwise the ratio of the larger size is applied
+	// to the interpolated median.
 	mean := max(1, time.Duration(math.Round(float64(upper)*aboveFactor)))
 	if lower < upper {
 		belowFactor = e.nextBelow.meanFactorOf(firstBlock, endBlock)
@@ -81,8 +85,8 @@ func interpolate(lower, upper time.Duration, fraction float64) time.Duration {
 	return lower + time.Duration(math.Round(fraction*float64(upper-lower)))
 }
 
-// meanFactorOf returns the mean time of a range of blocks divided by its median: its own if it was measured in one
-// piece, else that of the whole model. It returns 0 if that is unknown.
+// meanFactorOf returns the mean time of a range of blocks divided by its median: that of the range if it was measured in
+// one run, else that of the whole model. If the latter is unknown, it returns 0.
 func (c *BatchCost) meanFactorOf(firstBlock, endBlock int) float64 {
 	if c.MeanFactor == 0 {
 		return 0

@@ -2,9 +2,10 @@ package stages
 
 import "slices"
 
-// PrePartition leaves each model at most n-1 places to cut, so that there are fewer templates to search (PPipe,
-// section 5.2: ten blocks lose little against hundreds of layers): near each cut of an even split by time, the cut that the
-// fewest bytes cross. The blocks keep the numbers of the profile.
+// PrePartition leaves every model of more than n blocks at most n-1 places to cut, so that there are fewer templates to
+// search (PPipe, section 5.2: ten blocks lose little against hundreds of layers). It takes, near each cut of an even
+// split by time, the cut that the fewest bytes cross, and sets the bytes of all others in CutBytes to -1, which forbids
+// a cut. The blocks themselves and their numbers stay. If n is below 1, it does nothing.
 func (p *Problem) PrePartition(n int) {
 	for d := range p.Models {
 		m := &p.Models[d]
@@ -19,8 +20,9 @@ func (p *Problem) PrePartition(n int) {
 	}
 }
 
-// timeBefore returns, at each boundary between a model's blocks, the part of the model's time that lies before it,
-// as the mean over device kinds. Times are those of the smallest measured batch on whole devices.
+// timeBefore returns, at each boundary between a model's blocks (0 is before the first), the part of the model's time, 0
+// to 1, that lies before it, as the mean over device kinds of the problem. Times are those of the smallest measured
+// batch on whole devices.
 func (m *Model) timeBefore(p *Problem) []float64 {
 	timeBefore := make([]float64, m.NumBlocks()+1)
 	kinds := 0.0
@@ -52,8 +54,10 @@ func (m *Model) timeBefore(p *Problem) []float64 {
 	return timeBefore
 }
 
-// thinCuts returns the blocks after which a model is cut into about n parts: in every window of one n-th of the
-// time, around the cuts of an even split, the cut with the fewest bytes. Negative bytes allow no cut.
+// thinCuts returns the blocks after which a model is cut into about n parts. Around each of the n-1 cuts of an even split
+// by time lies a window of one n-th of the time; of the cuts in it, the one with the fewest bytes is taken. bytes[i]
+// crosses after block i, negative if no cut is allowed there. A window without a cut adds none. timeBefore is as the
+// method of this name returns it.
 func thinCuts(timeBefore []float64, bytes []int64, n int) []int {
 	var cuts []int
 	for k := 1; k < n; k++ {

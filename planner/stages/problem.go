@@ -71,8 +71,8 @@ type BatchCost struct {
 	Pieces     []MeasuredRange // ranges that were measured in one piece, those with the fewest blocks first; see SetPieces
 }
 
-// CostAt returns the cost of the smallest measured batch size that is not below the given one, which takes no
-// longer than it. Beyond the largest measured size it returns nil.
+// CostAt returns the cost of the smallest measured batch size that is at least the given one. A batch of the given size
+// takes no longer than that. Beyond the largest measured size it returns nil.
 func (s *ShareCosts) CostAt(batch int) *BatchCost {
 	for i := range s.Batches {
 		if s.Batches[i].Batch >= batch {
@@ -97,8 +97,9 @@ func (m *Model) WeightBytes(firstBlock, endBlock int) int64 {
 	return sum
 }
 
-// PlannableSizes returns the batch sizes of a share that are worth trying: the measured ones, and
-// the largest that may be planned.
+// PlannableSizes returns the batch sizes of a share of a device that are worth trying, in rising order: the measured
+// ones below MaxBatch, and MaxBatch, the largest that may be planned, if a measured one reaches it. With MaxBatch 0 it
+// returns all measured ones.
 func (s *ShareCosts) PlannableSizes() []int {
 	var sizes []int
 	for i := range s.Batches {
@@ -111,9 +112,10 @@ func (s *ShareCosts) PlannableSizes() []int {
 	return sizes
 }
 
-// BatchSizes returns the batch sizes of a model that are worth trying, on any device: measured ones and limits,
-// or, with EveryBatch, all up to the largest of these.
+// BatchSizes returns, in rising order, the batch sizes of a model that are worth trying on any device: the measured ones up to
+// the limit on batches and that limit or, with EveryBatch, all up to the largest of these.
 func (m *Model) BatchSizes() []int {
+	// The set of sizes over all device kinds and shares.
 	sizes := map[int]bool{}
 	largest := 0
 	for k := range m.ShareCosts {

@@ -5,13 +5,15 @@ import (
 	"inferplan/formats/document"
 )
 
-// WriteStage writes into a stage of a plan its times for batch sizes from 1 to that of its pipeline, whether they
-// are estimates, and the times of its blocks at the pipeline's size.
+// WriteStage fills the times of a stage of a plan, whose blocks, device and share are set: in microseconds for batch sizes
+// from 1 to that of its pipeline (batch), whether they are estimates, and the times of its single blocks at that size.
+// m is the model's profile, and s its costs on the stage's share of a device.
 func (s *ShareCosts) WriteStage(stage *formats.Stage, m *formats.ProfileModel, batch int) {
 	firstBlock, endBlock := stage.Blocks[0], stage.Blocks[1]
 	s.WriteTimes(stage, m, batch, firstBlock, endBlock)
 	stage.Estimated = IsEstimated(s, batch, firstBlock, endBlock)
 	e := s.ExpectedTimes(batch)
+	// Times of blocks lie between the measured sizes as those of the stage do.
 	stage.BlockUS = nil
 	for b, upper := range e.nextAbove.Blocks[firstBlock:endBlock] {
 		lower := upper
@@ -22,9 +24,10 @@ func (s *ShareCosts) WriteStage(stage *formats.Stage, m *formats.ProfileModel, b
 	}
 }
 
-// WriteTimes writes into a stage the times of the blocks from firstBlock to endBlock-1 for batch sizes from 1 to
-// batch: the medians, with their intervals if some size lies between measured ones, and the means if the profile
-// has them for all sizes. Rates use the means; comparisons use the medians.
+// WriteTimes writes into a stage of a plan the times in microseconds of the blocks from firstBlock to endBlock-1 for batch
+// sizes from 1 to batch: the medians; their intervals, if some size lies between measured ones; and, if the profile has
+// them for all sizes, the means and the additional time of a run after the device was idle. What it does not write, it
+// clears. Rates are computed with the means; runs are compared with the medians.
 func (s *ShareCosts) WriteTimes(stage *formats.Stage, m *formats.ProfileModel, batch, firstBlock, endBlock int) {
 	hasIntervals, hasMeans := false, true
 	stage.InferUS, stage.InferRangeUS, stage.MeanUS, stage.IdleUS = nil, nil, nil, 0
@@ -46,8 +49,9 @@ func (s *ShareCosts) WriteTimes(stage *formats.Stage, m *formats.ProfileModel, b
 	stage.IdleUS = idleDelay(m, stage.Device, stage.Share)
 }
 
-// idleDelay returns how much longer a run of the smallest batch takes after the device was idle, for
-// which profiles measure whole models. It returns 0 if it was not measured.
+// idleDelay returns how many microseconds longer than on average a run of the smallest batch takes after the device was
+// idle. Profiles measure that with whole models; it is used for each stage. If it was not measured, or a run is no
+// longer, it returns 0.
 func idleDelay(m *formats.ProfileModel, device string, share int) document.Micros {
 	var smallest *formats.Measurement
 	for i := range m.Measurements {

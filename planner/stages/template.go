@@ -25,7 +25,8 @@ type Stage struct {
 	Memory               int64         // bytes of one replica
 }
 
-// Key returns a name that is unique among the templates of a problem.
+// Key returns a text that differs between all templates of a problem: model and batch size, then blocks, pool and share
+// of each stage. It serves as the key of maps.
 func (t *Template) Key() string {
 	buf := make([]byte, 0, 64)
 	buf = fmt.Appendf(buf, "%d:%d", t.Model, t.Batch)
@@ -48,8 +49,10 @@ func (t *Template) DevicesPerRPS(k int) float64 {
 	return sum
 }
 
-// StageRate returns the requests/s that one replica of a stage sustains: what its execution time
-// allows, and its part of the NIC that the replicas of a node share, in both directions.
+// StageRate returns the requests/s that one replica of stage i of a template sustains: the rate of its mean execution
+// time, but at most the rate at which its tensors come in from the stage before and go out to the next over the
+// network card of its node. All replicas that the node's devices can hold have equal parts of the card, in each
+// direction.
 func (p *Problem) StageRate(t *Template, i int) float64 {
 	s, cuts := &t.Stages[i], p.Models[t.Model].CutBytes
 	rate := 1e9 * float64(t.Batch) / float64(s.MeanTime)

@@ -27,10 +27,11 @@ type MeasuredRange struct {
 	savedBefore          []time.Duration // costs of its inner cuts, added up from the first; see SetPieces
 }
 
-// SetPieces stores the pieces (ranges of blocks that were measured in one run) and computes what each saves
-// against its blocks run one by one, divided among the cuts inside it. A cut saves in proportion to the bytes that
-// cross it. bytes has them after each block but the last, negative if unknown. If some are unknown, all cuts weigh
-// the same.
+// SetPieces stores the pieces (ranges of blocks that were measured in one run), those with the fewest blocks first, and
+// computes the time that each saves against its blocks run one by one, divided among the cuts inside it: from that,
+// times of ranges that were not measured are estimated. A cut saves in proportion to the bytes of a sample that cross
+// it. bytes[i] crosses after block i, negative if unknown. If some are unknown or nothing crosses, all cuts weigh the
+// same.
 func (c *BatchCost) SetPieces(pieces []MeasuredRange, bytes []int64) {
 	c.Pieces = slices.Clone(pieces)
 	slices.SortFunc(c.Pieces, func(a, b MeasuredRange) int {
@@ -50,14 +51,15 @@ func (c *BatchCost) SetPieces(pieces []MeasuredRange, bytes []int64) {
 	}
 }
 
-// savedTimes divides the time that a piece saves against the sum of its blocks among the cuts inside it, by
-// weight, and returns the prefix sums: entry i holds the savings of the cuts before block FirstBlock+1+i. No cut
-// saves more than one of the blocks beside it takes.
+// savedTimes divides the time that a piece (a range of blocks measured in one run) saves against the sum of its blocks
+// among the cuts inside it, in proportion to weights, which has one for the cut after each block of the model. It
+// returns the prefix sums: entry i holds the savings of the cuts before block FirstBlock+1+i. No cut saves more than
+// the shorter of the two blocks beside it takes.
 func (c *BatchCost) savedTimes(piece *MeasuredRange, weights []float64) []time.Duration {
 	n := piece.EndBlock - piece.FirstBlock - 1
 	maxSaved, cutWeights := make([]float64, n), weights[piece.FirstBlock:piece.FirstBlock+n]
 
-	// The difference, and the largest cost of each cut.
+	// The time that the piece saves (excess), and the most that each cut may save.
 	excess := -float64(piece.Time)
 	for i, b := range c.Blocks[piece.FirstBlock:piece.EndBlock] {
 		b = max(b, minBlock)
@@ -79,8 +81,9 @@ func (c *BatchCost) savedTimes(piece *MeasuredRange, weights []float64) []time.D
 	return saved
 }
 
-// fillFactor returns the factor s for which Σ min(caps, s·weights) equals total: each entry gets its weight's part
-// of total, but at most its cap. If the caps do not hold total, it returns infinity.
+// fillFactor returns the factor s for which Σ min(caps[i], s·weights[i]) equals total: total is divided among entries in
+// proportion to their weights, but each gets at most its cap. Entries of weight 0 get nothing. If all caps together
+// are less than total, it returns infinity.
 func fillFactor(caps, weights []float64, total float64) float64 {
 	byFill := make([]int, 0, len(caps))
 	weight := 0.0
@@ -110,9 +113,10 @@ type RangeTimes struct {
 	starts, ends []time.Duration
 }
 
-// rangeTimes prepares the times of all ranges of blocks. In the two simple cases, no measured piece or only the
-// whole model, the time of a range is a difference of two prefix sums, which is faster. The whole model's savings
-// are then taken off both sums.
+// rangeTimes prepares the times of all ranges of a model's blocks at this batch size. If no range was measured in one
+// run, or only the whole model, the time of a range is the difference of two prefix sums, ends and starts, which is
+// faster than to look for the measured range that contains it. The time that the cuts inside the whole model save
+// (see SetPieces) is then taken off both sums.
 func (c *BatchCost) rangeTimes() RangeTimes {
 	n := len(c.Blocks)
 	t := RangeTimes{sums: make([]time.Duration, n+1), pieces: c.Pieces}
@@ -142,8 +146,9 @@ func (t *RangeTimes) Time(firstBlock, endBlock int) time.Duration {
 	return t.timeFromPieces(firstBlock, endBlock)
 }
 
-// timeFromPieces returns the time of a range of blocks: as measured, or the sum of its blocks less what its inner
-// cuts save in the smallest measured piece that contains it. Pieces are sorted by size.
+// timeFromPieces returns the time of a batch through a range of blocks. If the range is a piece (measured in one run), it is
+// the measured time. Otherwise it is the sum of the times of its blocks, less the time that the cuts inside the range
+// save in the smallest piece that contains it. Pieces are sorted by size.
 func (t *RangeTimes) timeFromPieces(firstBlock, endBlock int) time.Duration {
 	sum := t.sums[endBlock] - t.sums[firstBlock]
 	for i := range t.pieces {

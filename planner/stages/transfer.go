@@ -35,12 +35,14 @@ func (p *Problem) IsReachable(a, b int) bool {
 	return !p.SeparateHosts || a == b || LinkGbps(&p.Pools[a], &p.Pools[b]) > 0
 }
 
-// TransferTime returns the time that a batch takes from a stage on pool a to one on pool b.
+// TransferTime returns the time that the tensors of a batch take from a stage on pool a to one on pool b, for templates
+// and their SLO. bytes crosses per sample (request). Between pools without a network it is 0; if nothing can pass from
+// one to the other, it is UnreachableTime, longer than any SLO.
 func (p *Problem) TransferTime(a, b int, bytes int64, batch int) time.Duration {
 	if !p.IsReachable(a, b) {
 		return UnreachableTime
 	}
-	micros := SampleMicros(bytes, LinkGbps(&p.Pools[a], &p.Pools[b]))
+	micros := SampleMicros(bytes, LinkGbps(&p.Pools[a], &p.Pools[b])) // of one sample
 	return time.Duration(math.Round(micros * float64(batch) * 1000))
 }
 

@@ -95,7 +95,8 @@ func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
 	}
 	remainingSums := allotmentSums * x.options.Effort
 
-	// The throughput at which the best plan has just the gap that was asked for.
+	// Start with the throughput at which the best plan has just the gap that was asked for. All values are in units of
+	// the search. fittingValue is the largest value that may be reached.
 	fittingValue := x.incumbent.Score() / (1 - x.options.Gap) * (1 - 1e-8)
 	for value, rounds := fittingValue, 0; value < x.incumbent.ChoiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
 		fits, err := x.allotmentsFit(ctx, value, parts, &remainingSums)
@@ -130,14 +131,15 @@ func (x *bundleSearch) allotmentsFit(ctx context.Context, value float64, parts i
 // all models leave of that worth. If they leave nothing, mayFit is false: no plan reaches the throughput. If
 // the listing takes more than remainingSums sums, the list is nil and mayFit true.
 func (x *bundleSearch) minimalAllotments(ctx context.Context, value float64, parts int32, remainingSums *int) (bundles []bundle, mayFit bool) {
-	// What all devices are worth, less the least cost of every model, is spare.
+	// What all devices are worth, less the least cost of every model, is spare: one model may spend it all.
 	searches := x.newAllotmentSearches(value, parts)
 	spareValue := total(x.covers.prices) * (1 + 1e-9)
 	for _, search := range searches {
 		spareValue -= search.minCost
 	}
 
-	// Budgets rise step by step. The more the cheapest allotments are known to cost, the less is spare.
+	// Each model's budget rises from its least cost in doubling steps, up to all that is spare. The cheapest allotments
+	// found within it raise the least cost, which leaves less to the other models.
 	complete := false
 	for step := spareValue / allotmentSteps; !complete; step *= 2 {
 		complete = true
@@ -167,9 +169,9 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, value float64, par
 	return allotmentBundles(searches), true
 }
 
-// newAllotmentSearches returns, for each model, an empty search for its minimal allotments at the rate that it
-// needs at a throughput in units. A device has the given number of parts. Prices are per part, from those of
-// all devices of a pool.
+// newAllotmentSearches returns, for each model, a search that has not begun for its minimal allotments (the fewest devices
+// that carry its rate) at the rate that it needs at a throughput of value units. A device is counted in the given number of
+// parts; the price of one is that of the pool divided by all its parts. The least cost of each model comes from covers.
 func (x *bundleSearch) newAllotmentSearches(value float64, parts int32) []*allotmentSearch {
 	var searches []*allotmentSearch
 	for d, c := range x.covers.boundTables {
@@ -217,8 +219,10 @@ func partsPerDeviceOf(p *problem.Problem) int32 {
 	return int32(parts)
 }
 
-// coverCost returns a lower bound on what the devices cost that carry a rate of the model. It comes from the
-// table of covers (the cheapest replicas for each rate) whose rates are rounded up.
+// coverCost returns a lower bound on the cost of the devices that replicas of the model take to carry a rate in
+// requests/s. It is the cost of the cover (the cheapest replicas that carry the rate) in a table in which the replicas
+// carry more than they do, because their rates are rounded up to its grid: so no real replicas cost less. For a rate
+// of 0 or less it is 0.
 func (a *allotmentSearch) coverCost(rate float64) float64 {
 	if rate <= 0 {
 		return 0
@@ -231,7 +235,7 @@ func (a *allotmentSearch) coverCost(rate float64) float64 {
 // that cost more than maxCost together with what must still be added for the rate, and those that take at least
 // as much of every pool as others of no lower rate.
 func (a *allotmentSearch) listTemplateSums(table *templates.Table) {
-	// The highest rate of every allotment.
+	// For each amount of devices, the highest rate of replicas of one template, limited by any of its stages.
 	bestRates := map[allotment]float64{}
 	for i := range table.Len() {
 		stages := table.StagesOf(i)
@@ -256,9 +260,10 @@ func (a *allotmentSearch) listTemplateSums(table *templates.Table) {
 	}
 }
 
-// addStageSums adds, to bestRates, groups of replicas of one template. For each number of replicas of the
-// limiting stage, their rate is that of the group, and the other stages get the fewest replicas that carry it.
-// Of groups that take equal parts of devices it keeps the highest rate.
+// addStageSums adds to bestRates groups of replicas of one template, whose stages are given. A group has 1, 2, … replicas of
+// the stage with index limiting, which set its rate, and of the other stages the fewest replicas that carry that rate.
+// bestRates has, by the parts of devices that groups take, the highest rate in requests/s. Groups are left out that must
+// cost more than maxCost once the missing rate is added.
 func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages []templates.TableStage, limiting int) {
 	secondsPerRequest := stages[limiting].DevicesPerRPS * float64(stages[limiting].Share)
 	for replicas := 1; ; replicas++ {
@@ -308,6 +313,8 @@ func (a *allotmentSearch) listMinimal(maxSums int) bool {
 		replicaSum
 		firstSingle int // index of the first element of templateSums to add: so each sum is made in one order only
 	}
+
+	// pending holds the sums that carry less than the rate, the last one first to be extended: a depth-first search.
 	a.minimal, a.bestRates, a.holdsMinimal, a.numSums = nil, map[allotment]float64{}, map[allotment]bool{}, 0
 	pending := []step{{}}
 	for len(pending) > 0 {
@@ -317,7 +324,8 @@ func (a *allotmentSearch) listMinimal(maxSums int) bool {
 			continue // another sum of the same parts has a higher rate
 		}
 
-		// Add each of the remaining templateSums once more.
+		// Add one more of the remaining templateSums. Leave out sums that must become too dear, and those whose devices
+		// hold a minimal allotment already.
 		for i := len(a.templateSums) - 1; i >= current.firstSingle; i-- {
 			next := step{current.plus(&a.templateSums[i]), i}
 			if next.cost+a.coverCost(a.targetRate-next.rate) > a.maxCost {

@@ -110,6 +110,7 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 	if x.incumbent.Replan != nil {
 		limits.maxMoved = x.incumbent.Replan.MaxMoved
 	}
+	// lo was reached, hi was not or is the bound.
 	for round := range rounds {
 		if x.isDone(ctx) || rounds > 1 && x.isNarrow(lo, hi) {
 			break
@@ -137,6 +138,7 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 // with the square of the round. If the plan came after two failures or more, it tries once more between the
 // throughput that was found and the one that was not.
 func (x *bundleSearch) replanThroughput(ctx context.Context) error {
+	// lo is the throughput of the best plan, hi the bound or the lowest throughput that was not reached.
 	lo, hi := x.incumbent.Value(), x.incumbent.ChoiceBound
 	limits := bundleLimits{maxMoved: x.incumbent.Replan.MaxMoved, fewestMoves: true}
 	for round := range bundleRounds {
@@ -210,8 +212,8 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 	}
 	x.covers.allowNewTemplates()
 	x.numChoices = len(choices)
-	// Shares that fit the devices by their sum need not fit one by one. Then a little more of the pool is left
-	// idle, and the choice is made again.
+	// Choose one bundle for each model. Shares of devices that fit by their sum need not fit one by one. Then the plan
+	// is noted in spite of that, a little more of the full pool is left idle, and the choice is made again.
 	limits.idleDevices = make([]float64, len(x.problem.Pools))
 	for range maxPackAttempts {
 		plan, err := x.chooseBundles(ctx, choices, limits)
@@ -245,6 +247,7 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 // re-plan, variants of the pipelines that run are added. The cheapest come first, and only so many are kept as
 // the integer program can choose from.
 func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
+	// add adds a bundle unless some pool has too few devices for it.
 	var bundles []bundle
 	add := func(pipelines ...placement.PlanPipeline) {
 		b := x.newBundle(d, pipelines)
@@ -259,7 +262,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 		}
 	}
 
-	// Covers at all prices that were tried.
+	// Make bundles of the covers (the cheapest replicas for a rate) at all prices of devices that were tried.
 	var coverTemplates []int
 	for _, c := range x.covers.tables[d] {
 		// Each table, of other prices, adds at most so many bundles.
@@ -284,8 +287,8 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	return bundles[:min(len(bundles), maxPerModel*x.options.Effort)], nil
 }
 
-// newBundle returns pipelines of model d as a bundle: with the devices that it takes of each pool, their cost
-// at the prices of the covers and, if a plan runs, the devices that have to load something.
+// newBundle returns pipelines of model d as a bundle: with the devices that it takes of each pool in fractions, their cost
+// at the last prices of devices and, if a plan runs, the number of devices that have to load something for it.
 func (x *bundleSearch) newBundle(d int, pipelines []placement.PlanPipeline) bundle {
 	b := bundle{model: d, pipelines: pipelines, devices: placement.UsedDevices(x.catalogue, pipelines)}
 	if x.incumbent.Replan != nil {
@@ -347,10 +350,11 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 	return coverTemplates, nil
 }
 
-// addRunningBundles adds, in a re-plan, bundles near to the pipelines that run of model d, so that few devices
-// have to load anything. If the pipelines carry less than the rate, one of them gets more replicas, or a
-// pipeline of one of coverTemplates is added. If they carry more, one gets fewer replicas, or is left out and
-// another one gets fewer.
+// addRunningBundles passes to addBundle, in a re-plan (a plan runs already), bundles that differ little from the pipelines
+// of model d that run, so that few devices have to load anything. rps is the rate in requests/s that a bundle must
+// carry. If the running pipelines carry less, one of them gets more replicas, or a pipeline of one of coverTemplates
+// (indexes in the catalogue) is added. If they carry more, one gets fewer replicas, or is left out and another one gets
+// fewer.
 func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float64, addBundle func(...placement.PlanPipeline)) {
 	// The running pipelines of the model, at the rates that their replicas carry.
 	var running []placement.PlanPipeline

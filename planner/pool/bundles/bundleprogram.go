@@ -13,9 +13,10 @@ import (
 // overPrice is the cost of using more devices than there are, if bundles have prices.
 const overPrice = 100
 
-// bundlePrice returns the cost of a bundle (pipelines of one model) in the program that picks one for each
-// model: with fewestMoves the devices that it moves, as a part of the limit, else the price of its devices if
-// the goal is a price. If neither is asked, hasPrice is false: any choice that fits the devices is good.
+// bundlePrice returns the cost of a bundle (pipelines of one model) in the program that picks one bundle for each model.
+// If the limits ask for the fewest moves, it is the number of devices that the bundle must load, divided by the limit
+// on them. If the goal is a price, it is the price of the bundle's devices. Otherwise hasPrice is false: any choice that
+// fits the devices is good.
 func (x *bundleSearch) bundlePrice(b *bundle, limits *bundleLimits) (price float64, hasPrice bool) {
 	if limits.fewestMoves {
 		return b.movedDevices / max(limits.maxMoved, 1), true
@@ -92,7 +93,8 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 		oneBundle[d] = program.m.AddEQ("one "+x.problem.Models[d].Name, 1)
 	}
 
-	// Rows of the pools and of the moves.
+	// Rows of the pools, in parts of what each has, less the devices that must stay idle, and of the moved devices, if a
+	// plan runs already. overuse loosens all of them.
 	for k := range x.problem.Pools {
 		program.poolRows = append(program.poolRows, -1)
 		if n := float64(x.problem.Pools[k].Count); n > 0 {
@@ -131,6 +133,8 @@ func (x *bundleSearch) solveParts(ctx context.Context, program *bundleProgram) (
 		return nil, fmt.Errorf("solving the relaxation over %d bundles: %w", len(program.bundleParts), err)
 	}
 	x.solverStats.Iterations += sol.Stats.Iterations
+
+	// If devices are exceeded even so, the duals of the pool rows say how scarce each pool is.
 	if x.scarcityPrices = nil; !sol.Feasible() {
 		return nil, nil
 	}
@@ -147,8 +151,9 @@ func (x *bundleSearch) solveParts(ctx context.Context, program *bundleProgram) (
 	return program.partsOf(sol), nil
 }
 
-// solveWhole solves the program for whole bundles, one for each model, within the remaining nodes of the branch
-// and bound. It returns 1 for each bundle taken and 0 for the others. If it finds none, it returns nil.
+// solveWhole solves the program for whole bundles, one for each model, within the remaining nodes of the branch and bound,
+// from which it takes those that it used. It makes the variables of the program integer. It returns 1 for each bundle
+// taken and 0 for the others. If it finds no choice, it returns nil.
 func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) ([]float64, error) {
 	for _, z := range program.bundleParts {
 		program.m.SetInteger(z, true)

@@ -57,7 +57,8 @@ func (s *bundleRounder) swapBest() bool {
 	bestBundle, gain := -1, minSwapGain
 	devices := make([]float64, len(s.usedDevices))
 
-	// The gain of a swap is the excess that it removes. Without excess it is the price that it saves.
+	// Try each bundle in place of the chosen one of its model. The gain of the swap is the excess that it removes. If
+	// there is no excess, it is the price that it saves, and swaps that bring excess are left out.
 	for i := range s.choices {
 		b := &s.choices[i]
 		current := s.chosen[b.model]
@@ -101,9 +102,9 @@ func (s *bundleRounder) applySwap(i int) {
 	s.chosen[s.choices[i].model] = i
 }
 
-// newBundleRounder returns a rounder that starts from the fractions of bundles in a solution: it takes, for
-// each model, the bundle with the largest fraction. Devices are priced as in the relaxation, but none at
-// nothing, so that an excess always costs.
+// newBundleRounder returns a rounder that starts from parts, the fraction of each bundle in the solution of a program: it
+// takes, for each model, the bundle with the largest fraction. Devices have the prices of the relaxation, but at least
+// a small one, so that an excess always costs. limits has the devices that must stay idle and the limit on moves.
 func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limits *bundleLimits) *bundleRounder {
 	rounder := &bundleRounder{choices: choices, chosen: make([]int, len(x.problem.Models)), usedDevices: make([]float64, len(x.problem.Pools)), maxMoved: math.Inf(1)}
 	totalPrice := total(x.covers.choice.Relaxation.PoolPrice)
@@ -129,7 +130,7 @@ func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limit
 		}
 	}
 
-	// What these bundles take.
+	// Add up the devices that these bundles take and move.
 	for _, i := range rounder.chosen {
 		for k, v := range choices[i].devices {
 			rounder.usedDevices[k] += v

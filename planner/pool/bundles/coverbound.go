@@ -58,6 +58,8 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 		builder.devicePrice = append(builder.devicePrice, v/float64(max(c.problem.Pools[k].Count, 1)))
 		builder.poolSizes = append(builder.poolSizes, c.problem.Pools[k].Count)
 	}
+
+	// The grid of rates for the bound is finer than that for bundles.
 	boundGrid := boundSteps
 	if c.incumbent.Replan != nil {
 		boundGrid = coverSteps // a re-plan is wanted soon
@@ -88,10 +90,11 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 	}
 }
 
-// repriceCovers adds covers at other prices if the bundles made so far do not fit the devices even in
-// fractions. The new prices lie half way from those of the relaxation to scarcityPrices, what the devices of
-// each pool are worth to those bundles. If these are empty (fractions fit), or covers were repriced often
-// enough, it returns false.
+// repriceCovers adds covers (cheapest replicas for each rate) at other prices of devices, after not even fractions of
+// the bundles made so far fitted the devices, and returns true if other bundles can be made of them. The new prices are
+// the means of those of the relaxation and scarcityPrices, by pool what more devices would be worth to those bundles,
+// scaled to the same total. If these are empty (fractions fit), or covers were repriced often enough, it does nothing
+// and returns false.
 func (c *modelCovers) repriceCovers(ctx context.Context, scarcityPrices []float64) bool {
 	totalPrice, scarcity := total(c.choice.Relaxation.PoolPrice), total(scarcityPrices)
 	if c.repriceCount == maxReprices*c.effort || scarcity <= 0 || ctx.Err() != nil {
@@ -131,8 +134,9 @@ func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 	return upper
 }
 
-// addModelTable adds the table of the templates of model d that the wait choice (the bounds on waiting in force)
-// allows, with the index of each in the catalogue.
+// addModelTable appends to modelTables the table of the templates of model d that the wait choice (the bounds on waiting in
+// force) allows, and notes in listedTemplates the catalogue's index of each entry. It is called for the models in order,
+// where no column generation has made tables.
 func (c *modelCovers) addModelTable(d int) {
 	table := &templates.Table{Model: d, MaxStages: c.problem.MaxPartitions}
 	for _, i := range c.choice.AllowedTemplates {

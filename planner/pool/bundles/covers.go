@@ -54,7 +54,7 @@ const (
 // cover, the cheapest sum for a rate, up to MaxRate may hold. All those of templates that cost little per rate
 // are in, and of other templates those that cost hardly more than a cover of the good ones for the same rate.
 func (builder *coverBuilder) listItems(table *templates.Table, maxRate float64) []coverItem {
-	// The cost of a unit of rate through each template.
+	// The cost of one request/s through each template of the table, with fractions of replicas.
 	unitCosts := make([]float64, table.Len())
 	minUnitCost := math.Inf(1)
 	for i := range unitCosts {
@@ -91,6 +91,7 @@ func (builder *coverBuilder) listItems(table *templates.Table, maxRate float64) 
 // from a number of replicas of one stage, which set the rate; the other stages have as many as that rate needs.
 // With goodCovers it leaves out configurations that cost clearly more than those covers at the same rate.
 func (builder *coverBuilder) appendItems(items []coverItem, table *templates.Table, template int, maxRate float64, goodCovers *coverTable) []coverItem {
+	// Each stage in turn sets the rate, with 1, 2, … replicas, until maxRate is reached or a pool has too few devices.
 	stageRows := table.StagesOf(template)
 	for i := range stageRows {
 		replicaRate := stageRows[i].ReplicaRate()
@@ -151,6 +152,8 @@ func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bo
 			table.itemBySteps[itemSteps] = item
 		}
 	}
+
+	// costBySteps[0] stays 0: a rate of 0 needs nothing.
 	table.costBySteps, table.firstItemSteps = make([]float64, gridSteps+1), make([]int32, gridSteps+1)
 	// The cheapest configuration that alone carries at least so many steps.
 	cheapestAlone := make([]int32, gridSteps+1)
@@ -185,7 +188,8 @@ func (c *coverTable) stepsFor(rps float64) int {
 	return int(min(math.Ceil(rps/c.rateStep*(1-1e-12)), float64(len(c.costBySteps)-1)))
 }
 
-// appendCover appends the configurations that make up the cover (the cheapest sum) of so many rate steps.
+// appendCover appends to items the configurations (whole replicas of a template) that make up the cover of a rate: their
+// cheapest sum that carries it. steps is the rate in steps of the table's grid.
 func (c *coverTable) appendCover(items []coverItem, steps int) []coverItem {
 	for steps > 0 {
 		itemSteps := c.firstItemSteps[steps]

@@ -17,8 +17,9 @@ func Sense(options document.Values) milp.Sense {
 	return milp.Minimize
 }
 
-// DevicePrices returns the price of one device of each pool by the objective. An objective that is minimised
-// needs a floor under every model's rate: without one the best plan serves nothing.
+// DevicePrices returns, by pool, the price of one device for an objective that is minimised: USD per hour, watts, or 1 for
+// the number of devices. It returns an error if the cluster has no such price of a pool, or if some model has no floor
+// (least rate): without one the best plan serves nothing.
 func (r *Resolved) DevicePrices() ([]float64, error) {
 	for d := range r.Problem.Models {
 		if r.Problem.Models[d].MinRPS <= 0 {

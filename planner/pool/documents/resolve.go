@@ -88,7 +88,9 @@ func Resolve(in *kind.Problem, run *kind.SolveRun) (*Resolved, error) {
 	return r, r.checkMeasurements()
 }
 
-// noteDefaultClasses records which class of a model answers requests that name none.
+// noteDefaultClasses adds, for each model that is requested in several classes (each with its own SLO), an assumption which
+// of them answers requests that name no class: the first, unless one has no name. It warns if the option slo sets one
+// SLO for all classes.
 func (r *Resolved) noteDefaultClasses() {
 	w := r.requestedModels
 	for i := range w {
@@ -105,7 +107,8 @@ func (r *Resolved) noteDefaultClasses() {
 	}
 }
 
-// resolvePools checks the pools of the cluster and adds them to the problem.
+// resolvePools checks the pools of the cluster (devices of one kind each) and adds them to the problem, with defaults for
+// sharing, shares and nodes. It notes whether some pool has a network, and adds assumptions and warnings to the run.
 func (r *Resolved) resolvePools() error {
 	devices := 0
 	for i, p := range r.Input.Cluster.Pools {
@@ -164,7 +167,8 @@ func checkPool(in *kind.Problem, i int) error {
 	return nil
 }
 
-// resolveModel checks requested model i against the profile and adds it to the problem.
+// resolveModel checks model i of the workload against the profile and adds it to the problem, with its SLO, margin, weight
+// and floor (least rate), and its blocks, cuts and times from the profile.
 func (r *Resolved) resolveModel(i int) error {
 	workload := &r.requestedModels[i]
 	path := fmt.Sprintf("models[%d]", i)
@@ -235,7 +239,8 @@ func (r *Resolved) resolveWeight(workload *formats.WorkloadModel, path string) (
 	return 1, nil
 }
 
-// resolveCuts returns the cut after each block but the last, and notes those whose size is not known.
+// resolveCuts returns the cut after each block of a model but the last: the tensors that cross, and as which type. Blocks
+// behind which no cut is possible, because its size is not known, are noted for a warning, if models may be cut at all.
 func (r *Resolved) resolveCuts(profile *formats.ProfileModel) []stages.Cut {
 	var cuts []stages.Cut
 	var unknownAfter []int // blocks
@@ -286,8 +291,8 @@ func (r *Resolved) resolveSLO(workload *formats.WorkloadModel, path string, prof
 	return slo, nil
 }
 
-// checkMeasurements returns an error if a pool was measured for no model or a model on no pool, and warns of
-// pools on which a model was not measured.
+// checkMeasurements returns an error if the profile has no measurement on some pool's device kind, or none of some model on
+// any pool with devices. For each other model it warns of the device kinds on which it was not measured.
 func (r *Resolved) checkMeasurements() error {
 	if err := r.Input.CheckPools(r.Profiles()); err != nil {
 		return err
@@ -324,9 +329,10 @@ func (r *Resolved) Profiles() (profiles []*formats.ProfileModel) {
 	return profiles
 }
 
-// SetBatchBuilding sets, for each model, how long a batch waits for each further request that fills it: the
+// SetBatchBuilding sets, for each model, how many microseconds a batch waits for each further request that fills it: the
 // option batch-build divided by a rate. The rate is that of the workload or, if that names none, the one of
-// unpartitionedRates, which the model gets in a plan without partitioning.
+// unpartitionedRates, which the model gets in a plan without partitioning. All batch sizes may then be planned, not only
+// measured ones. If the option is 0, nothing is set.
 func (r *Resolved) SetBatchBuilding(unpartitionedRates func() ([]float64, error)) (err error) {
 	if r.Input.Values.Number("batch-build") == 0 {
 		return nil

@@ -38,6 +38,9 @@ func (r *Resolved) ReadRunningPlan() (*problem.RunningPlan, error) {
 	changedModels := map[string]bool{}
 	for i := range p.Deployment {
 		deployed := &p.Deployment[i]
+
+		// Index of the model in the problem, -1 for one that is not requested any more or has changed. A changed one
+		// gets another name of its network (the blocks), so that it counts as different from what is loaded.
 		model := slices.IndexFunc(r.models, func(n resolvedModel) bool { return n.workload.Key() == deployed.Key() })
 		network := deployed.Model
 		if model >= 0 && hasChanged(&r.models[model], r.Problem.Models[model].NumBlocks(), deployed) {
@@ -62,7 +65,9 @@ func hasChanged(m *resolvedModel, numBlocks int, deployed *formats.Deployed) boo
 	return deployed.NumBlocks != numBlocks || source != nil && deployed.SHA256 != "" && source.SHA256 != "" && deployed.SHA256 != source.SHA256
 }
 
-// runningPipeline returns a pipeline of a model that runs, with the place of each stage.
+// runningPipeline translates a pipeline of the plan that runs to the numbers of the search: blocks, pool, share and the
+// devices of each stage. model is the index of its model in the problem, -1 if it has none there. A device kind that
+// the cluster no longer has gives the pool -1.
 func runningPipeline(pools []formats.Pool, model int, pipeline *formats.Pipeline) problem.Pipeline {
 	running := problem.Pipeline{Template: stages.Template{Model: model, Batch: pipeline.Batch}}
 	for _, s := range pipeline.Stages {
@@ -77,7 +82,8 @@ func runningPipeline(pools []formats.Pool, model int, pipeline *formats.Pipeline
 	return running
 }
 
-// writeReplan records in the outcome how many devices the new plan moves.
+// writeReplan records in the outcome o, if a plan runs already, how many exclusive devices the new plan moves, which means
+// that they have to load something, of how many. If they are more than the option max-moved allows, it warns.
 func (r *Resolved) writeReplan(outcome *problem.Outcome, o *kind.Outcome) {
 	if r.Input.RunningPlan == nil {
 		return

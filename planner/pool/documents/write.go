@@ -25,7 +25,7 @@ func policyFor(profile *formats.Profile) formats.PolicySpec {
 	return spec
 }
 
-// hasSamples reports whether some time of a model was sampled on a device.
+// hasSamples reports whether some time of a model was sampled on a device by the profiler. Imported times have no samples.
 func hasSamples(m formats.ProfileModel) bool {
 	for i := range m.Measurements {
 		for _, b := range m.Measurements[i].Blocks {
@@ -75,8 +75,9 @@ func (r *Resolved) PlanOutcome(outcome *problem.Outcome) *kind.Outcome {
 	return o
 }
 
-// headrooms returns what is kept back of every model: a margin of its SLO, and a part of what its replicas
-// carry. If the options alone say it, it returns nil.
+// headrooms returns, for the plan, by model the margin (part of its SLO that is kept back) and the utilisation (part of the
+// rate that its replicas carry that is promised). If all models have the option's margin and utilisation 1, it returns
+// nil, because the plan's options say that.
 func (r *Resolved) headrooms() []formats.Headroom {
 	var list []formats.Headroom
 	differs := false
@@ -113,7 +114,8 @@ func (r *Resolved) deployedModel(d int, outcome *problem.Outcome) formats.Deploy
 	return deployed
 }
 
-// writePipeline writes a pipeline of model d, with its stages, placements and cuts.
+// writePipeline returns a pipeline of model d as the plan document has it: rate, latency, and of each stage the blocks,
+// devices, times, places and the cut behind it. Rates are those promised: utilisation times those that replicas carry.
 func (r *Resolved) writePipeline(d int, pipeline *problem.Pipeline) formats.Pipeline {
 	model := &r.Problem.Models[d]
 	written := formats.Pipeline{

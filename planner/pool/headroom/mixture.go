@@ -106,8 +106,9 @@ func fillFactors(tuner *planTuner) []float64 {
 	return []float64{widestShape(tuner).fillFactor}
 }
 
-// solveSketches solves for plans with one margin for all models, without simulating them. Such sketches show
-// what each model's requests cost with each margin.
+// solveSketches fills tuner.sketches with plans that have one margin (part of the SLO kept back) for all models, for each of
+// sketchMargins and each delay of filling batches. They are not simulated. They show the devices that each model's rate
+// takes with each margin.
 func solveSketches(ctx context.Context, tuner *planTuner) error {
 	for _, fill := range fillFactors(tuner) {
 		shape := tuner.bestAttempt.setting.shape
@@ -131,9 +132,9 @@ func solveSketches(ctx context.Context, tuner *planTuner) error {
 	return nil
 }
 
-// placeFactors returns, for each model, a factor on the waiting places of its pipelines with which the formula
-// of queueing agrees with what simulation of the best plan showed. It is the geometric mean of that factor and
-// the usual one, as a single plan shows little.
+// placeFactors returns, for each model, the factor on the waiting places of its pipelines for the formula of queueing
+// (sustainableUtilisation). It is the geometric mean of the usual factor and the one with which the formula agrees with
+// the simulation of the best plan, as a single plan shows little.
 func placeFactors(tuner *planTuner) (factors []float64) {
 	for i := range tuner.models {
 		utilisation := tuner.bestAttempt.loads[i] * tuner.bestAttempt.setting.headroom[i].Utilisation
@@ -147,10 +148,11 @@ func (a *planTuner) allowedLateShare(i int) float64 {
 	return 1 - cmp.Or(a.certifyRequest.Attainment, document.ShareAt(a.models[i].Percentile))
 }
 
-// cheapestMargins returns the setting in which each model has, of the margins of the sketches with a given
-// delay of filling batches, the one at which a request costs least. It also returns the sum of these prices
-// over the models, by weight. placeFactors correct the formula of queueing. Without a sketch the sum is
-// infinite.
+// cheapestMargins returns the setting in which each model has the margin (part of its SLO kept back) at which one request/s
+// of it costs the least price of devices. It chooses from the margins of the sketches (plans that were solved but not
+// simulated) with the given delay of filling batches. The rate that a sketch sustains is estimated by a formula of
+// queueing, in which placeFactors multiply each model's waiting places. It also returns the sum of these prices over the
+// models, by weight; without a sketch it is infinite.
 func cheapestMargins(tuner *planTuner, placeFactors []float64, fillFactor float64) (planSetting, float64) {
 	prices := devicePricesOf(tuner.bestAttempt.result.Plan)
 	shape := tuner.bestAttempt.setting.shape
@@ -183,6 +185,7 @@ type pipelineQueue struct {
 // in the time that the SLO leaves beside latency and the filling of a batch. A batch fills at the rate of all
 // pipelines together: whichever is free takes the waiting requests.
 func pipelineQueues(plan *formats.Plan, model int) (queues []pipelineQueue) {
+	// The rate of a pipeline is that of its slowest stage; total is that of all pipelines.
 	pipelines, total := plan.Deployment[model].Pipelines, 0.0
 	for i := range pipelines {
 		rate := math.Inf(1)
@@ -215,8 +218,9 @@ func sustainableUtilisation(queues []pipelineQueue, lateShare, factor float64) f
 	return utilisation
 }
 
-// placeFactor returns the factor on waiting places at which sustainableUtilisation gives the utilisation that
-// simulation showed. It bisects over the logarithm of the factor.
+// placeFactor returns the factor on the waiting places of the queues at which sustainableUtilisation gives the simulated
+// utilisation, when the share lateShare of the requests may be lost. It bisects over the logarithm of the factor, from
+// minPlaceFactor to maxPlaceFactor.
 func placeFactor(queues []pipelineQueue, lateShare, simulated float64) float64 {
 	lower, upper := minPlaceFactor, maxPlaceFactor
 	for range bisectionSteps {
@@ -229,9 +233,9 @@ func placeFactor(queues []pipelineQueue, lateShare, simulated float64) float64 {
 	return lower
 }
 
-// devicePricesOf returns what one more device of each kind would gain, by the plan's limits (relative gains of
-// the objective), by device kind. A kind without a limit has a thousandth of the highest price. If no kind has
-// a limit, all have the same price.
+// devicePricesOf returns, by device kind, a price of a device to compare margins by: the relative gain of the objective with
+// one more device, as the plan's limits state it. A kind without such a limit has a thousandth of the highest price. If no
+// kind has one, all have the price 1.
 func devicePricesOf(plan *formats.Plan) map[string]float64 {
 	prices, highest := map[string]float64{}, 0.0
 	for _, l := range plan.Limits {

@@ -10,8 +10,9 @@ import (
 	"inferplan/planner/pool/documents"
 )
 
-// lowerPromise lowers the rate that a plan promises for each model to a part of it, and with it the objective
-// and the utilisation noted as headroom. What its replicas carry stays.
+// lowerPromise lowers the rates that a plan promises: of model i to parts[i] of its rate. The rates of its pipelines, the
+// objective, the limits in its units, and the utilisation (the promised part of the rate that replicas carry) follow.
+// Replicas and their rates stay. It is called when simulation shows which rates a plan sustains.
 func lowerPromise(result *kind.Result, parts []float64) {
 	plan := result.Plan
 	section := formats.PoolOf(plan)
@@ -22,7 +23,7 @@ func lowerPromise(result *kind.Result, parts []float64) {
 	}
 	oldValue := plan.Objective.Value
 
-	// The rates of pipelines and models.
+	// Lower the rates of pipelines and models.
 	for i, part := range parts {
 		section.Headroom[i].Utilisation *= part
 		section.Models[i].RPS = 0
@@ -33,7 +34,7 @@ func lowerPromise(result *kind.Result, parts []float64) {
 		}
 	}
 
-	// The objective and the limits.
+	// The objective is the least rate per weight. The limits, what more devices would bring, shrink as it does.
 	objective := &plan.Objective
 	if objective.Name != documents.ObjectiveThroughput {
 		return
@@ -59,7 +60,8 @@ func lowerRate(plan *formats.Plan, pipeline *formats.Pipeline, part float64) {
 	}
 }
 
-// PromiseShare makes a plan promise a part of what its devices carry.
+// PromiseShare makes a plan promise a part (at most 1) of the rates of all models that its devices carry without queueing.
+// The objective before, which leaves out queueing, is noted as Fluid.
 func PromiseShare(plan *formats.Plan, part float64) {
 	fluid := plan.Objective.Value
 	lowerPromise(&kind.Result{Plan: plan}, slices.Repeat([]float64{part}, len(plan.Deployment)))
@@ -76,9 +78,9 @@ func isTimeShared(plan *formats.Plan, device string) bool {
 	return false
 }
 
-// writeBounds writes into the finished plan what the search knows: that simulation decided its value, what its
-// replicas carry without queueing (Fluid), and the bound of all plans that hold. Plans that no test confirms
-// keep theirs.
+// writeBounds completes the finished plan, if a test confirmed its rates: it notes that its value rests on simulation,
+// which rate per weight its replicas carry without queueing (Fluid), and the bound and gap over all plans that hold their
+// SLOs. A plan without a certificate keeps its objective and bound.
 func (a *planTuner) writeBounds(res *kind.Result) {
 	plan := res.Plan
 	objective, section := &plan.Objective, formats.PoolOf(plan)

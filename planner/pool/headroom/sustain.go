@@ -29,6 +29,7 @@ func (a *planTuner) simulateLoads(ctx context.Context, t *planAttempt) error {
 	scenario.Duration = min(fullDuration, max(fullDuration/shortRunDivisor, certify.MinDuration(t.result.Plan)))
 	// The first tenth, in which queues fill, does not count.
 	scenario.Warmup = scenario.Duration / 10
+	// startLoads, by model, are tried first; nil if none are known.
 	var startLoads []float64
 	if a.bestAttempt != nil && len(a.bestAttempt.loads) > 0 {
 		startLoads = a.bestAttempt.loads
@@ -62,9 +63,9 @@ func (a *planTuner) loadsAtShare(t *planAttempt, part float64) (loads []float64)
 	return loads
 }
 
-// scoreAttempt computes what an attempt is worth at the loads that its models sustain: the least rate per
-// weight, whether the floors (least rates asked for) are met, and balancedRate, the rate per weight if each
-// model had devices in proportion to its needs.
+// scoreAttempt sets the scores of an attempt (a plan with what simulation showed of it) from t.loads, the multiples of the
+// promised rates that its models sustain: the least rate per weight, whether every model has its floor (the least rate
+// asked for), and balancedRate, the rate per weight if the devices were divided so that all models had the same.
 func (a *planTuner) scoreAttempt(t *planAttempt) {
 	t.sustainedRate, t.meetsFloors = math.Inf(1), true
 	totalGPUs, neededGPUs := 0.0, 0.0
@@ -98,7 +99,8 @@ func (a *planTuner) certifyPlans(ctx context.Context) error {
 	a.bestShortRunRate = a.bestAttempt.sustainedRate
 	a.workBudget = a.workDone + certifyBudget*int64(a.problem.Values.WholeNumber("effort"))
 
-	// Test one candidate after another. Once one is confirmed, the next must sustain more.
+	// Test one candidate after another. Once one is confirmed, the next must sustain more: threshold holds, by model, the
+	// multiple of its promised rate at which it equals the confirmed one.
 	for t := nextForLongRuns(a); t != nil; t = nextForLongRuns(a) {
 		var threshold []float64
 		if a.confirmedBest != nil {
@@ -134,9 +136,10 @@ func (a *planTuner) promiseUnconfirmed(t *planAttempt, err error) error {
 	return certify.NoteUnconfirmed(t.result.Plan, err)
 }
 
-// nextForLongRuns returns the attempt that long runs test next. Of those not tested, it is the one of the
-// highest sustained rate, if that is more than long runs confirmed of any, or if it is the best attempt with one
-// margin for all and was close to the best. If there is none, or the work is done, it returns nil.
+// nextForLongRuns returns the attempt that long runs test next, nil if there is none. The first is the best attempt. After
+// that, of the untested attempts it is the one with the highest rate in short runs among two sorts: those whose rate is
+// clearly above the one confirmed by long runs, as long as work remains, and the best attempt with one margin for all
+// models, if it was close to the best.
 func nextForLongRuns(tuner *planTuner) (best *planAttempt) {
 	if tuner.confirmedBest == nil {
 		return tuner.bestAttempt
@@ -151,8 +154,9 @@ func nextForLongRuns(tuner *planTuner) (best *planAttempt) {
 	return best
 }
 
-// bestUniform returns, of the attempts with one margin for all models or with what the running plan keeps back
-// (the first), the one that sustained most in short runs. If there is none, it returns nil.
+// bestUniform returns the best attempt, as short runs showed it, of those with one margin for all models, and the first
+// attempt, whose setting may be that of the running plan. Attempts that are out of reach do not count. If there is none, it
+// returns nil.
 func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 	for i, t := range tuner.attempts {
 		isUniform := func(h formats.Headroom) bool {
@@ -235,8 +239,9 @@ func (a *planTuner) confirmFloors(ctx context.Context, attempt *planAttempt) (co
 	return false, nil
 }
 
-// limitToFrontEnd limits what the models promise to what the front end (which takes in all requests) manages,
-// by weight, if the devices carry more.
+// limitToFrontEnd lowers the rates that a plan promises if the front end (the server process that takes in all requests)
+// manages fewer requests/s than the devices carry. The front end's rate is divided among the models by weight: FrontEndRate
+// is the rate per weight. A model whose rate is below its part keeps it. It is called before a plan is simulated.
 func limitToFrontEnd(result *kind.Result) {
 	plan := result.Plan
 	if plan.FrontEndLoad() <= 1 {
@@ -261,7 +266,7 @@ const floorTries = 12
 // unsustainedError returns the error that no plan carries the floors, or any rate. It names the part of the
 // floors (least rates) that the best plan carries in simulation.
 func unsustainedError(tuner *planTuner) error {
-	// The largest part of the floors that some attempt sustained.
+	// The largest part of the floors that some attempt sustained. Models without a floor do not count.
 	bestShare := 0.0
 	for _, t := range tuner.attempts {
 		minShare := math.Inf(1)
@@ -291,9 +296,10 @@ func unsustainedError(tuner *planTuner) error {
 	return infeasible
 }
 
-// certifyAttempt tests in long runs, with other random numbers, what a plan was seen to sustain, and makes it
-// promise the highest loads that pass. If minLoads is not nil and the plan does not pass there, it is marked as
-// out of reach.
+// certifyAttempt tests in long runs, with other random numbers than the search had, the loads (multiples of the promised
+// rates) that an attempt sustained in short runs. It makes its plan promise the highest loads that pass, and stores the
+// certificate. minLoads, if it is not nil, has the loads at which the plan equals a confirmed one: if it does not pass
+// there, it is marked as out of reach, and nothing else changes. If no loads pass otherwise, it returns an error.
 func (a *planTuner) certifyAttempt(ctx context.Context, t *planAttempt, minLoads []float64) error {
 	test, err := certify.NewTest(t.result.Plan, a.certifyRequest)
 	if err != nil {

@@ -176,7 +176,7 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 		return err
 	}
 
-	// Solve the problem. Without a plan there is none with any margin either.
+	// Solve the problem. If it has no plan, there is none with any margin either: noMarginErr makes the other steps end.
 	res, err := tuner.solve(ctx, problem, func(update kind.Progress) { tuner.reportProgress("bound", update, 0) })
 	if infeasible, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 		tuner.noMarginErr = infeasible
@@ -186,7 +186,8 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 		return err
 	}
 
-	// The bound of all plans that hold.
+	// The bound of all plans that hold. For a rate, the front end limits it, too, and all requests that are offered count,
+	// also the share that may be late.
 	tuner.wallMS += res.WallMS
 	tuner.workDone += certify.SolveWork(res)
 	if bound := res.Plan.Objective.Bound; bound != nil {
@@ -202,8 +203,9 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 	return nil
 }
 
-// fluidProblem returns the problem whose optimum bounds all plans, because it leaves out queueing: no margin,
-// floors for the least attainment, no delay of filling batches, devices in fractions.
+// fluidProblem returns the problem whose optimum bounds all plans, because it leaves out queueing: it has no margin, no delay
+// of filling batches, and devices in fractions. attainment is the smallest share of requests, of any model, that must be
+// in time. Floors (least rates) are multiplied by it, because plans need carry no more than those requests.
 func fluidProblem(tuner *planTuner, attainment float64) (*kind.Problem, error) {
 	problem, err := tuner.problemWith(tuner.uniformSetting(0, widestShape(tuner)))
 	if err != nil {
@@ -250,7 +252,9 @@ func randomBound(tuner *planTuner, plan *formats.Plan, attainment float64) float
 	return carriedRPS * queueing.MaxLoad(places, 1-attainment) / promised.Weight
 }
 
-// reachedGap reports whether the best plan is within the gap asked for of the bound of all plans.
+// reachedGap reports whether the value of the best plan, as simulation showed it, is so near to the bound of all plans
+// that the search may end: within the relative gap asked for. If there is no plan or the bound is unknown, it returns
+// false.
 func reachedGap(tuner *planTuner) bool {
 	gap := tuner.problem.Values.Number("gap")
 	if tuner.bestAttempt == nil || math.IsNaN(tuner.planBound) {
@@ -310,7 +314,8 @@ func tryNeighbours(ctx context.Context, tuner *planTuner) error {
 		return nil
 	}
 	widest := widestShape(tuner)
-	// Coordinates of the grid: fewer stages, halvings of the batch, delays of filling batches, margins.
+	// Coordinates of the grid: stages fewer than allowed, halvings of the largest batch, index of the delay of filling
+	// batches, index in marginGrid. position is the best setting, infeasibleMargin the lowest margin without a plan.
 	grid, position := certify.SettingGrid{Costs: []int{2, 1, 1, 1}}, []int{0, 0, 0, slices.Index(marginGrid, startMargin)}
 	infeasibleMargin := len(marginGrid)
 	if tuner.bestAttempt != nil {
@@ -346,7 +351,8 @@ func halvedBatch(tuner *planTuner, times int) int {
 	return max(1, tuner.largestBatch()>>times)
 }
 
-// largestBatch returns the largest batch that a plan without halved batches used.
+// largestBatch returns the largest batch size of any pipeline in the plans that were tried with the largest batch that the
+// options allow, at least 1. Smaller limits on batches are halves of it.
 func (a *planTuner) largestBatch() int {
 	largest := 1
 	for _, t := range a.attempts {
@@ -376,7 +382,9 @@ func (a *planTuner) isBetterStart(candidate, current *planAttempt) bool {
 	return a.compare(candidate, current) > 0
 }
 
-// runningHeadroom returns what the running plan keeps back of each model. If that is not known, it returns nil.
+// runningHeadroom returns, by model of the workload, the margin and utilisation that the plan that runs has for it. A model
+// that it does not serve gets the margin that the search starts with. If no plan runs, or it does not state them, it
+// returns nil.
 func (a *planTuner) runningHeadroom() []formats.Headroom {
 	if a.problem.RunningPlan == nil {
 		return nil
@@ -457,9 +465,10 @@ func sameDeviceShares(headrooms, previous []formats.Headroom) bool {
 	return true
 }
 
-// balancedHeadroom returns what to keep back of each model in the next plan, if it sustains what it did in
-// attempt t: the utilisation goes down by the load sustained, in relation to the floor if plans must carry
-// floors.
+// balancedHeadroom returns the margin and utilisation of each model for the next plan, on the expectation that models sustain
+// the loads of attempt t again. The utilisation, the promised part of the rate that replicas carry, is multiplied by the
+// load that the model sustained (a multiple of the rate promised or, if plans must carry floors, of the floor). So a model
+// that sustained little gets more devices. It stays between minUtilisation and 1.
 func (a *planTuner) balancedHeadroom(t *planAttempt) []formats.Headroom {
 	headrooms := slices.Clone(t.setting.headroom)
 	for i := range headrooms {
@@ -473,7 +482,9 @@ func (a *planTuner) balancedHeadroom(t *planAttempt) []formats.Headroom {
 	return headrooms
 }
 
-// reportProgress reports a part of a trial, in two halves: solving and simulating.
+// reportProgress reports the progress of a trial of a setting, which it names, if somebody listens. done is the part of
+// the trial that is over: 0 while its plan is solved, 0.5 while the plan is simulated. Of the work that remains by the
+// budget, a trial counts as a tenth.
 func (a *planTuner) reportProgress(setting string, update kind.Progress, done float64) {
 	if a.problem.Progress == nil {
 		return
@@ -532,8 +543,10 @@ func (a *planTuner) trySetting(ctx context.Context, wanted planSetting) (*planAt
 	return next, nil
 }
 
-// solveSetting plans for a setting (margins, largest batch, stages), unless a sketch of it exists. If there is
-// no plan, it returns nil. A plan whose value is below minValue need not be good, because it is not simulated.
+// solveSetting returns the plan of a setting (margins, largest batch, stages), without simulating it. If a sketch (a plan that
+// was solved and not simulated) of the setting exists, that is returned. If there is no plan, it returns nil and notes
+// the first such error. Its work and time are added to those of the search. A plan whose value is below minValue need
+// not be good, because it is not simulated.
 func solveSetting(ctx context.Context, tuner *planTuner, wanted planSetting, minValue float64) (*kind.Result, error) {
 	if sketched := slices.IndexFunc(tuner.sketches, func(t *planAttempt) bool { return t.setting.equal(wanted) }); sketched >= 0 {
 		return tuner.sketches[sketched].result, nil
@@ -561,8 +574,10 @@ func solveSetting(ctx context.Context, tuner *planTuner, wanted planSetting, min
 	return res, nil
 }
 
-// minUsefulValue returns the value below which a plan of a setting is not simulated: hardly any plan sustains
-// more than its replicas carry.
+// minUsefulValue returns the objective (rate per weight) below which a plan of a setting is not simulated: hardly any plan
+// sustains more than its replicas carry, so it could not be better than the best plan. A plan promises the rate that its
+// replicas carry times the utilisation, so it may sustain its objective divided by the smallest utilisation. If there is
+// no best plan, or a price is minimised, it returns 0.
 func minUsefulValue(tuner *planTuner, s planSetting) float64 {
 	if tuner.bestAttempt == nil || !tuner.maximises() {
 		return 0
@@ -620,8 +635,9 @@ func (a *planTuner) floorRate(i int) float64 {
 	return max(a.models[i].MinRPS, a.problem.Values.Number("min-load")*cmp.Or(a.models[i].Weight, 1))
 }
 
-// compare returns a positive number if first is the better attempt, a negative one if second is. By throughput
-// the higher sustained rate is better; by price, an attempt that carries the floors, then the cheaper one.
+// compare returns a positive number if first is the better attempt, a negative one if second is, and 0 if they are equal. For
+// the objective throughput the higher sustained rate is better. For a price, an attempt that carries the floors (least
+// rates) is better than one that does not; of two that do, the cheaper one; of two that do not, the higher rate.
 func (a *planTuner) compare(first, second *planAttempt) int {
 	if a.maximises() {
 		return cmp.Compare(first.sustainedRate, second.sustainedRate)
@@ -638,7 +654,9 @@ func (a *planTuner) compare(first, second *planAttempt) int {
 	return cmp.Compare(first.sustainedRate, second.sustainedRate)
 }
 
-// describeAttempts returns a text on what was tried and what came of it.
+// describeAttempts returns a text for the plan's assumptions: the setting that was chosen, and at most maxReported settings
+// with the rate per weight that their plans sustained in short runs, the highest first. Attempts whose plan repeats an
+// earlier one are left out.
 func describeAttempts(tuner *planTuner) string {
 	var descriptions []string
 	reported := slices.DeleteFunc(slices.Clone(tuner.attempts), func(other *planAttempt) bool { return other.isRepeat && other != tuner.bestAttempt })

@@ -44,7 +44,8 @@ func (a queuedLabel) precedes(b queuedLabel) bool {
 // labelQueue is a binary heap of labels. It is written out because container/heap allocates with every call.
 type labelQueue []queuedLabel
 
-// push adds a queued label to the heap, whose first entry is the one of which plans lose least.
+// push adds an entry to the heap, whose first entry is the label with which plans lose least. The new one moves up from the
+// end to its place.
 func (q *labelQueue) push(entry queuedLabel) {
 	*q = append(*q, entry)
 	h, i := *q, len(*q)-1
@@ -59,8 +60,8 @@ func (q *labelQueue) push(entry queuedLabel) {
 	h[i] = entry
 }
 
-// pop removes the first entry of the heap, the label of which plans lose least, and returns it. The heap must
-// not be empty.
+// pop removes the first entry of the heap, the label of which plans lose least, and returns it. The last entry moves
+// down from the top to its place. The heap must not be empty.
 func (q *labelQueue) pop() queuedLabel {
 	h := *q
 	top, size := h[0], len(h)-1
@@ -142,7 +143,8 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 			labels.itemParts = append(labels.itemParts, k.dimensions[j].partsOf(labels.items[i].devices))
 		}
 	}
-	// Every other model needs devices that are worth at least the value of its rate.
+	// Every other model needs devices that are worth at least the value of its rate, so this one may take devices up to
+	// the price maxPrice. A single model may take all.
 	labels.maxPrice = k.choice.Relaxation.RateDual[d]*(k.choice.Relaxation.Bound-k.lossBudget) + k.lossBudget
 	if len(k.problem.Models) == 1 {
 		labels.maxPrice = math.Inf(1)
@@ -175,7 +177,7 @@ func (l *labelSearch) extendLabel(i int32) {
 	var extended sumLabel
 	labelPrice := label.loss + k.choice.Relaxation.RateDual[l.model]*label.rate
 
-	// What the label takes already.
+	// The parts of devices that the label takes already, by dimension (a pool, or a stage position on it).
 	for j := range k.dimensions {
 		l.labelParts[j] = k.dimensions[j].partsOf(label.devices)
 	}
@@ -213,7 +215,7 @@ func (l *labelSearch) fitsDevices(parts []int) bool {
 	if l.wholeDevices == nil {
 		return true
 	}
-	// Round the parts up to whole devices, by stage position.
+	// Round the parts up to whole devices, by stage position, and add them up by pool.
 	clear(l.wholeDevices)
 	for i := range k.dimensions {
 		counted := &k.dimensions[i]

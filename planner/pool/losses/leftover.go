@@ -34,8 +34,8 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 	k.workSteps = byPool.workSteps
 	leftovers := &leftoverLoss{dimensions: byPool.dimensions, allDevices: size - 1, minLoss: make([]float64, size)}
 	prices := byPool.usePrices(size)
-	// First, the loss if nothing is idle, less the price. A sum that is not listed loses as much as the first
-	// one that was not.
+	// minLoss is indexed by the use of devices as a number. First, the least loss of a sum that takes exactly these
+	// devices, less their price. A sum that is not listed loses at least as much as the first one that was left out.
 	for taken, price := range prices {
 		leftovers.minLoss[taken] = min(labels.unlistedLoss, k.lossBudget) - price
 	}
@@ -44,7 +44,7 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 			leftovers.minLoss[taken] = min(leftovers.minLoss[taken], label.loss-prices[taken])
 		}
 	}
-	// Then the least over all smaller uses: the rest stays idle.
+	// Then the least over all smaller uses, one dimension after the other: the rest stays idle.
 	for i := range leftovers.dimensions {
 		counted := &leftovers.dimensions[i]
 		for taken := range leftovers.minLoss {
@@ -61,8 +61,9 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 	return leftovers
 }
 
-// usePrices returns the prices of all uses below size. A use is the devices of all pools written as one number,
-// a digit for each dimension.
+// usePrices returns the price of every use of devices below size. A use is the number of taken parts of each dimension (here
+// one for each pool), written as the digits of one number, which is its index in the result. Prices are those of the
+// relaxation, in units of the objective.
 func (k *lossKnapsack) usePrices(size uint64) []float64 {
 	prices := make([]float64, size)
 	for i := range k.dimensions {

@@ -98,13 +98,15 @@ func boundByLossSums(choice *relaxation.WaitChoice, best *incumbent.Incumbent, o
 	return exact
 }
 
-// bounds reports whether sums of losses bound plans of the problem, and the gap is not closed yet.
+// bounds reports whether sums of losses bound the plans of the problem, and the gap between the best plan and the bound
+// is not closed yet. They do not for the goals and problems that boundByLossSums lists.
 func (k *lossKnapsack) bounds() bool {
 	if k.incumbent.Goal.PoolCosts() != nil || k.catalogue.Incomplete || k.incumbent.Plan == nil || k.problem.HasTimeShared() || k.problem.UsesBundles() || k.incumbent.Gap() <= k.gap ||
 		k.bySlot && k.problem.Rounding != problem.Slot {
 		return false
 	}
-	// Floors, and models whose rate has no value, do not fit this sum of losses.
+	// With a floor (least rate of a model), or a rate of no value, the loss of a plan is not the sum of those of its
+	// configurations.
 	for d := range k.problem.Models {
 		if k.problem.Models[d].MinRPS > 0 || k.choice.Relaxation.RateDual[d] < 1e-9 {
 			return false
@@ -113,23 +115,26 @@ func (k *lossKnapsack) bounds() bool {
 	return true
 }
 
-// raiseBudget looks at plans of little loss first and raises the loss budget step by step, because the number
-// of sums grows fast with it. The budget is what a plan may lose against the bound of the relaxation. It
-// reports whether it found the best plan. With bySlot labels are dearer, so the budget grows more slowly.
+// raiseBudget searches for the best plan among those whose loss (how far their throughput stays below the bound of the
+// relaxation) is within a budget, and raises the budget step by step up to the gap, because the number of plans grows
+// fast with it. After each step it keeps a better plan and lowers the bound. It returns true if no plan that it did not
+// look at is better than the one it found, or the gap is small enough, and false if the work ran out or there are too
+// many devices to count.
 func (k *lossKnapsack) raiseBudget() (exact bool) {
 	gap := k.choice.Relaxation.Bound - k.incumbent.Score()
 	growth := budgetGrowth
 	if k.bySlot {
 		growth = slotBudgetGrowth
 	}
-	// Every plan is known to lose this much already.
+	// Every plan loses at least this much, as the bound was lowered before. With bySlot there are more labels (sums of
+	// configurations), so the budget grows more slowly.
 	knownLoss := (k.choice.Relaxation.Bound - k.incumbent.ChoiceBound) * knownLossFactor
 	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); k.incumbent.Gap() > k.gap; k.lossBudget = min(k.lossBudget*growth, gap) {
 		if !(k.lossBudget > 0) || !k.setDimensions() {
 			return false
 		}
 
-		// The labels of every model within the budget.
+		// List the labels of every model within the budget. unlistedLoss is the least that a plan with another one loses.
 		unlistedLoss := math.Inf(1)
 		k.numItems = 0
 		var searches []*labelSearch
@@ -235,7 +240,8 @@ func (k *lossKnapsack) setDimensions() bool {
 // partsOf returns how many parts of the dimension a use takes.
 func (d *useDimension) partsOf(u deviceUse) int { return int(u[d.word] / d.radix % d.numValues) }
 
-// partsPrice returns the price of parts of a dimension.
+// partsPrice returns the price of some parts of devices of a dimension: their share of what all devices of its pool are
+// worth by the duals of the relaxation.
 func (k *lossKnapsack) partsPrice(d *useDimension, parts int) float64 {
 	return k.choice.Relaxation.PoolPrice[d.pool] * float64(parts) / float64(k.problem.Pools[d.pool].Count*d.partsPerDevice)
 }
@@ -252,7 +258,7 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 			continue
 		}
 
-		// For each stage, some replicas of it set the rate, as many as there are devices for.
+		// Each stage in turn sets the rate, with 1, 2, … replicas until the devices do not suffice.
 		for si := range t.Stages {
 			for replicas := 1; ; replicas++ {
 				k.workSteps++
@@ -299,6 +305,8 @@ func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item
 		}
 	}
 	item.template, item.rate = template, rps/k.catalogue.Units.ModelRPS[t.Model]
+
+	// Write the use of devices as digits, and add up their price.
 	for j, parts := range takenParts {
 		if parts == 0 {
 			continue // a pool without devices has no price

@@ -56,6 +56,7 @@ func fastestSet(sets []deviceSet, minValue float64) (rate float64, labels []int3
 // stand for) at the lower one. If none above minValue fit, it returns minValue. If the last answer was unknown,
 // for lack of work, there are no labels.
 func (k *lossKnapsack) bisectSets(sets [][]deviceSet, minValue float64) (throughput float64, labels []int32) {
+	// lo is the largest throughput at which sets fit, hi one at which none do, or the bound of the relaxation.
 	lo, hi := minValue, k.choice.Relaxation.Bound
 	for range joinHalvings {
 		if hi-lo <= incumbent.ProvenGap/4*hi {
@@ -109,6 +110,8 @@ func (l *labelSearch) deviceSets(minRate float64) []deviceSet {
 	for pool := range k.problem.Pools {
 		poolSizes = append(poolSizes, int32(k.problem.Pools[pool].Count))
 	}
+
+	// Of equal counts, written as a key of three bytes each, the set of the highest rate stays.
 	indexByCounts := map[string]int{}
 	var key []byte
 	for i := range l.labels {
@@ -137,8 +140,9 @@ func (l *labelSearch) deviceSets(minRate float64) []deviceSet {
 // countsWhole reports whether device sets count whole devices. Else they count parts.
 func (k *lossKnapsack) countsWhole() bool { return k.problem.Rounding == problem.Slot }
 
-// deviceSetOf returns the devices of each pool that a label takes, with their price and its rate. If devices
-// count whole, parts of each dimension round up.
+// deviceSetOf returns the devices of each pool that a label (a sum of configurations of a model) takes, with their price
+// and the label's rate. index is that of the label. Under the slot rule, parts of each dimension (a pool, or a stage
+// position on it) round up to whole devices; otherwise the counts are of parts of devices.
 func (k *lossKnapsack) deviceSetOf(label *sumLabel, index int32) deviceSet {
 	set := deviceSet{counts: make([]int32, len(k.problem.Pools)), rate: label.rate, label: index}
 	for j := range k.dimensions {
@@ -215,9 +219,9 @@ const (
 	fitUnknown // the work ran out before it was known
 )
 
-// findSets looks for one device set of each model so that all fit together. It returns that they fit, that they
-// do not, or that the answer is unknown because the work is done. minPriceFrom[d] becomes the least price of
-// the models from d on, by which the search ends early.
+// findSets looks for one device set of each model so that all fit the pools together. It returns setsFit, with the labels of
+// the sets in chosenLabels, setsExceed if no sets fit, or fitUnknown if the work ran out first. It also fills
+// minPriceFrom: entry d is the least price of sets of the models from d on, by which the depth-first search ends early.
 func (j *setJoiner) findSets() fitAnswer {
 	for d := len(j.setsByPrice) - 1; d >= 0; d-- {
 		if len(j.setsByPrice[d]) == 0 {
@@ -235,8 +239,9 @@ func (j *setJoiner) findSets() fitAnswer {
 	return setsExceed
 }
 
-// placeModels chooses sets for the models from d on by depth-first search, and reports whether all fit the free
-// devices. price is that of the sets chosen for the models before.
+// placeModels chooses a device set for each model from index d on by depth-first search, and reports whether all fit the
+// free devices together. The chosen labels stay in chosenLabels. price is that of the sets chosen for the models
+// before. It also returns false when the work runs out: findSets tells the two apart.
 func (j *setJoiner) placeModels(d int, price float64) bool {
 	if d == len(j.setsByPrice) {
 		return true

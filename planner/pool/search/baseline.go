@@ -20,33 +20,35 @@ func NP(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Option
 // it takes one of the largest weighted sum of rates, and of these one of the fewest devices. It takes the
 // floors (the least rates asked for) as they are, without the tolerance that NP has.
 func largestSumNP(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
-	x, err := solveUnpartitioned(ctx, p, s, o)
+	search, err := solveUnpartitioned(ctx, p, s, o)
 	if err != nil {
 		return nil, err
 	}
-	// Other than the polishing of pooled plans, this may use other replicas than the best plan has.
+
+	// Raise the weighted sum of rates at the best objective, over all templates, so that replicas may change. Then use
+	// fewer devices at that sum.
 	if len(p.Models) > 1 && ctx.Err() == nil {
-		if err := solveLargestSum(ctx, x, sameValueProgram(x, x.choice.AllowedTemplates), 0, survivorNodes); err != nil {
+		if err := solveLargestSum(ctx, search, sameValueProgram(search, search.choice.AllowedTemplates), 0, survivorNodes); err != nil {
 			return nil, err
 		}
 	}
-	if err := reduceDevices(ctx, x, true); err != nil {
+	if err := reduceDevices(ctx, search, true); err != nil {
 		return nil, err
 	}
-	return writeOutcome(ctx, x)
+	return writeOutcome(ctx, search)
 }
 
 // FewestDevicesNP returns the plan without partitioning that takes the fewest devices at the best objective: no
 // model gets more than it needs there. It serves as a baseline, and for the rates at which batches fill.
 func FewestDevicesNP(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
-	x, err := solveUnpartitioned(ctx, p, s, o)
+	search, err := solveUnpartitioned(ctx, p, s, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := reduceDevices(ctx, x, false); err != nil {
+	if err := reduceDevices(ctx, search, false); err != nil {
 		return nil, err
 	}
-	return writeOutcome(ctx, x)
+	return writeOutcome(ctx, search)
 }
 
 // solveUnpartitioned searches for the best objective with every model whole (one stage), on whole devices. It
@@ -59,13 +61,13 @@ func solveUnpartitioned(ctx context.Context, p *problem.Problem, s milp.Solver, 
 		wholeModels.Pools[k].MaxShares = 1
 	}
 	o.Gap = 0
-	x, err := newSearch(ctx, &wholeModels, s, o, incumbent.MaxThroughput{})
+	search, err := newSearch(ctx, &wholeModels, s, o, incumbent.MaxThroughput{})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := solveInteger(ctx, x, "no partitioning", x.choice.AllowedTemplates, survivorNodes); err != nil {
+	if _, err := solveInteger(ctx, search, "no partitioning", search.choice.AllowedTemplates, survivorNodes); err != nil {
 		return nil, err
 	}
-	x.shouldStop(ctx) // notes why the search ends
-	return x, x.requirePlan(ctx)
+	search.shouldStop(ctx) // notes why the search ends
+	return search, search.requirePlan(ctx)
 }

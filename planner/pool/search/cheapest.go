@@ -35,22 +35,22 @@ func lowestPrice(ctx context.Context, p *problem.Problem, prices []float64, s mi
 	if !(priceGoal.TotalPrice > 0) {
 		return nil, errors.New("planning for the least price: no device has a price")
 	}
-	x, err := newSearch(ctx, p, s, o, priceGoal)
+	search, err := newSearch(ctx, p, s, o, priceGoal)
 	if err != nil {
 		return nil, err
 	}
-	if err := x.planChoices(ctx, maxCandidates*x.options.Effort); err != nil {
+	if err := search.planChoices(ctx, maxCandidates*search.options.Effort); err != nil {
 		return nil, err
 	}
-	if err := x.requirePlan(ctx); err != nil {
+	if err := search.requirePlan(ctx); err != nil {
 		return nil, err
 	}
 	if !o.NoPolish {
-		if err := raiseThroughput(ctx, x); err != nil {
+		if err := raiseThroughput(ctx, search); err != nil {
 			return nil, err
 		}
 	}
-	return writePricedOutcome(ctx, x, prices)
+	return writePricedOutcome(ctx, search, prices)
 }
 
 // onPaidDevices returns the problem with only so many devices of each pool as a plan takes, and pays for.
@@ -63,9 +63,9 @@ func onPaidDevices(c *templates.Catalogue, plan *placement.Plan) *problem.Proble
 	return &paid
 }
 
-// raiseThroughput looks, on the devices that the cheapest plan pays for, for the plan of the most throughput,
-// and keeps it if it carries more at the same price. If templates are not all known or too many, the pipelines
-// stay, and only their idle devices are used.
+// raiseThroughput looks, on the devices that the cheapest plan pays for, for the plan of the most throughput, and makes it
+// the best plan of the search if it carries more at the same price. If templates are not all known or too many, its
+// replicas stay, and only idle devices get further ones.
 func raiseThroughput(ctx context.Context, search *planSearch) error {
 	if ctx.Err() != nil {
 		return nil
@@ -83,7 +83,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	// The program maximises the throughput on these devices, within the limit on moves.
 	program := programs.New(search.catalogue.WithProblem(p), programs.UnionTemplates(templates, search.incumbent.Plan.Pipelines), 1e6, 0)
 	if search.catalogue.Incomplete || search.problem.UsesBundles() {
-		program.FixReplicas(search.incumbent.Plan) // the plan stays as it is: only its idle devices are used
+		program.FixReplicas(search.incumbent.Plan) // its replicas stay: only idle devices get further ones
 	}
 	if search.replan != nil {
 		program.LimitMoves(search.replan, search.replan.MaxMoved)
@@ -126,8 +126,8 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 	return written, nil
 }
 
-// placedDevices returns, by pool, the number of devices that placed pipelines take: one more than the highest
-// index of a device that is used.
+// placedDevices returns, by pool, the number of devices that placed pipelines take: one more than the highest index of a
+// device that is used. A stage is placed in runs: Replicas of it, PerDevice on each device, from device First on.
 func placedDevices(p *problem.Problem, pipelines []problem.Pipeline) []int {
 	devices := make([]int, len(p.Pools))
 	for i := range pipelines {

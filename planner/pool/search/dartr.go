@@ -49,13 +49,14 @@ func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem
 	if len(kinds) > 2 {
 		return nil, fmt.Errorf("%w: the cluster has %d", ErrKinds, len(kinds))
 	}
-	x, err := newSearch(ctx, p, s, o, incumbent.MaxThroughput{})
+	search, err := newSearch(ctx, p, s, o, incumbent.MaxThroughput{})
 	if err != nil {
 		return nil, err
 	}
 
-	// The best division of both plans without partitioning.
-	pairing := &devicePairing{p, x.catalogue.Templates}
+	// Start from two plans without partitioning, the one of the fewest devices and the one of the largest weighted sum of
+	// rates. From the division of the devices in each, and for the first one from larger divisions, take the best plan.
+	pairing := &devicePairing{p, search.catalogue.Templates}
 	var bestOutcome *problem.Outcome
 	var phasesDone []kind.Phase
 	for i, baseline := range []func(context.Context, *problem.Problem, milp.Solver, problem.Options) (*problem.Outcome, error){FewestDevicesNP, largestSumNP} {
@@ -75,8 +76,8 @@ func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem
 	}
 
 	// The bound of pooled pipelines, and the work of all solves.
-	bestOutcome.Bound = max(x.catalogue.UnitsToRate(x.incumbent.ProvenBound()), bestOutcome.Value)
-	bestOutcome.Templates, bestOutcome.Phases = len(x.catalogue.Templates), append(phasesDone, x.outcome.Phases...)
+	bestOutcome.Bound = max(search.catalogue.UnitsToRate(search.incumbent.ProvenBound()), bestOutcome.Value)
+	bestOutcome.Templates, bestOutcome.Phases = len(search.catalogue.Templates), append(phasesDone, search.outcome.Phases...)
 	bestOutcome.StoppedBy = milp.StoppedByWork
 	if ctx.Err() != nil {
 		bestOutcome.StoppedBy = milp.StoppedByInterrupt
@@ -92,13 +93,13 @@ type devicePairing struct {
 
 // bestOf makes a plan of each division of the devices ([model][pool] counts), in which every model repeats its
 // pairs, and returns the best of these outcomes and of best, which may be nil.
-func (k *devicePairing) bestOf(best *problem.Outcome, divisions [][][]int) (*problem.Outcome, error) {
+func (pairing *devicePairing) bestOf(best *problem.Outcome, divisions [][][]int) (*problem.Outcome, error) {
 	for _, division := range divisions {
-		outcome, _, err := placement.Adopt(k.problem, k.pairPipelines(k.dealIdle(division)))
+		outcome, _, err := placement.Adopt(pairing.problem, pairing.pairPipelines(pairing.dealIdle(division)))
 		if err != nil {
 			return nil, fmt.Errorf("repeating pairs of devices: %w", err)
 		}
-		if best == nil || k.isBetter(outcome, best) {
+		if best == nil || pairing.isBetter(outcome, best) {
 			best = outcome
 		}
 	}
@@ -107,10 +108,10 @@ func (k *devicePairing) bestOf(best *problem.Outcome, divisions [][][]int) (*pro
 
 // isBetter reports whether plan a is better than b by objective, weighted sum of rates and devices, in this
 // order.
-func (k *devicePairing) isBetter(a, b *problem.Outcome) bool {
+func (pairing *devicePairing) isBetter(a, b *problem.Outcome) bool {
 	totals := func(o *problem.Outcome) (rps, devices float64) {
 		for d, v := range o.RPS {
-			rps += v * k.problem.Models[d].Weight
+			rps += v * pairing.problem.Models[d].Weight
 		}
 		for i := range o.Pipelines {
 			for _, v := range o.Pipelines[i].Devices {
@@ -130,11 +131,12 @@ func (k *devicePairing) isBetter(a, b *problem.Outcome) bool {
 	return devicesA < devicesB
 }
 
-// devicesOf returns how many devices the models have in a plan: [model][pool].
-func (k *devicePairing) devicesOf(np *problem.Outcome) [][]int {
-	devices := make([][]int, len(k.problem.Models))
+// devicesOf returns, by model and pool, how many devices the models have in np, a plan of whole models on whole devices, where
+// each replica takes one.
+func (pairing *devicePairing) devicesOf(np *problem.Outcome) [][]int {
+	devices := make([][]int, len(pairing.problem.Models))
 	for d := range devices {
-		devices[d] = make([]int, len(k.problem.Pools))
+		devices[d] = make([]int, len(pairing.problem.Pools))
 	}
 	for i := range np.Pipelines {
 		pipeline := &np.Pipelines[i]
@@ -146,8 +148,8 @@ func (k *devicePairing) devicesOf(np *problem.Outcome) [][]int {
 }
 
 // idleDevices returns how many devices of a pool no model has.
-func (k *devicePairing) idleDevices(devices [][]int, pool int) int {
-	idle := k.problem.Pools[pool].Count
+func (pairing *devicePairing) idleDevices(devices [][]int, pool int) int {
+	idle := pairing.problem.Pools[pool].Count
 	for d := range devices {
 		idle -= devices[d][pool]
 	}
@@ -157,17 +159,17 @@ func (k *devicePairing) idleDevices(devices [][]int, pool int) int {
 // maxSplits bounds how many numbers of additional devices are tried for a model and kind.
 const maxSplits = 128
 
-// largerSplits returns divisions ([model][pool] device counts) in which one model has more devices of a kind
-// that it already uses, up to all idle ones, in at most maxSplits steps. A plan without partitioning is free to
-// do this, as its objective does not change.
-func (k *devicePairing) largerSplits(devices [][]int) [][][]int {
+// largerSplits returns variants of a division of the devices ([model][pool] counts). In each, one model has more devices
+// of a pool that it uses already: in at most maxSplits equal steps up to all idle ones. A plan without partitioning is
+// free to do this, as its objective does not change.
+func (pairing *devicePairing) largerSplits(devices [][]int) [][][]int {
 	var splits [][][]int
 	for d := range devices {
 		for i, n := range devices[d] {
 			if n == 0 {
 				continue
 			}
-			idleCount := k.idleDevices(devices, i)
+			idleCount := pairing.idleDevices(devices, i)
 			for step, extra := (idleCount+maxSplits-1)/maxSplits, 0; extra < idleCount; {
 				extra = min(extra+step, idleCount)
 				division := slices.Clone(devices)
@@ -180,13 +182,14 @@ func (k *devicePairing) largerSplits(devices [][]int) [][][]int {
 	return splits
 }
 
-// dealIdle gives every model an even share of the devices that no model has, rounded down.
-func (k *devicePairing) dealIdle(devices [][]int) [][]int {
+// dealIdle returns a division of the devices ([model][pool] counts) in which every model has, beside its devices in the given
+// one, an even share of the devices of each pool that no model has, rounded down.
+func (pairing *devicePairing) dealIdle(devices [][]int) [][]int {
 	dealt := make([][]int, len(devices))
 	for d := range dealt {
 		dealt[d] = slices.Clone(devices[d])
-		for i := range k.problem.Pools {
-			dealt[d][i] += k.idleDevices(devices, i) / len(k.problem.Models)
+		for i := range pairing.problem.Pools {
+			dealt[d][i] += pairing.idleDevices(devices, i) / len(pairing.problem.Models)
 		}
 	}
 	return dealt
@@ -194,20 +197,22 @@ func (k *devicePairing) dealIdle(devices [][]int) [][]int {
 
 // pairPipelines turns the devices of each model ([model][pool] counts) into pipelines: as many chains over a
 // device of each kind as there are pairs, if chains pay, and whole models on the devices that remain.
-func (k *devicePairing) pairPipelines(devices [][]int) []problem.Pipeline {
+func (pairing *devicePairing) pairPipelines(devices [][]int) []problem.Pipeline {
+	// addReplicas adds a pipeline with n replicas of each stage of template i, unless there is no template (-1).
 	var pipelines []problem.Pipeline
-	addReplicas := func(i, n int) { // of each stage of template i
+	addReplicas := func(i, n int) {
 		if i >= 0 && n > 0 {
-			t := k.templates[i]
+			t := pairing.templates[i]
 			pipelines = append(pipelines, problem.Pipeline{Template: t, Replicas: slices.Repeat([]int{n}, len(t.Stages))})
 		}
 	}
-	for d := range k.problem.Models {
-		// Use chains, if one carries more than its two devices do with whole models. Then whole models.
-		wholeModels, chain := k.fastestTemplates(d)
+	for d := range pairing.problem.Models {
+		// Pair devices for the fastest chain (two stages, one on each kind), if that carries more than its two devices do
+		// with whole models. The devices that are left run whole models.
+		wholeModels, chain := pairing.fastestTemplates(d)
 		remaining := slices.Clone(devices[d])
-		if chain >= 0 && k.chainPays(chain, wholeModels) {
-			a, b := k.templates[chain].Stages[0].Pool, k.templates[chain].Stages[1].Pool
+		if chain >= 0 && pairing.chainPays(chain, wholeModels) {
+			a, b := pairing.templates[chain].Stages[0].Pool, pairing.templates[chain].Stages[1].Pool
 			n := min(remaining[a], remaining[b])
 			addReplicas(chain, n)
 			remaining[a] -= n
@@ -222,15 +227,15 @@ func (k *devicePairing) pairPipelines(devices [][]int) []problem.Pipeline {
 
 // fastestTemplates returns, for model d on whole devices, the fastest template of one stage on each pool, and
 // the fastest one of two stages on two pools. Where there is none, the index is -1.
-func (k *devicePairing) fastestTemplates(d int) (wholeModels []int, chain int) {
-	wholeModels, chain = slices.Repeat([]int{-1}, len(k.problem.Pools)), -1
+func (pairing *devicePairing) fastestTemplates(d int) (wholeModels []int, chain int) {
+	wholeModels, chain = slices.Repeat([]int{-1}, len(pairing.problem.Pools)), -1
 	keepFaster := func(fastest *int, i int) {
-		if *fastest < 0 || pipelineRate(&k.templates[i]) > pipelineRate(&k.templates[*fastest]) {
+		if *fastest < 0 || pipelineRate(&pairing.templates[i]) > pipelineRate(&pairing.templates[*fastest]) {
 			*fastest = i
 		}
 	}
-	for i := range k.templates {
-		t := &k.templates[i]
+	for i := range pairing.templates {
+		t := &pairing.templates[i]
 		if t.Model != d || slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return s.Share != 1 }) {
 			continue
 		}
@@ -246,14 +251,14 @@ func (k *devicePairing) fastestTemplates(d int) (wholeModels []int, chain int) {
 
 // chainPays reports whether a chain, a pipeline over a device of each of two kinds, carries more than the two
 // devices do with a whole model each.
-func (k *devicePairing) chainPays(chain int, wholeModels []int) bool {
+func (pairing *devicePairing) chainPays(chain int, wholeModels []int) bool {
 	separateRate := 0.0
-	for _, s := range k.templates[chain].Stages {
+	for _, s := range pairing.templates[chain].Stages {
 		if i := wholeModels[s.Pool]; i >= 0 {
-			separateRate += pipelineRate(&k.templates[i])
+			separateRate += pipelineRate(&pairing.templates[i])
 		}
 	}
-	return pipelineRate(&k.templates[chain]) > separateRate
+	return pipelineRate(&pairing.templates[chain]) > separateRate
 }
 
 // pipelineRate returns the rate that a template carries with one replica of each stage: that of its slowest

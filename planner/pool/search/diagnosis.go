@@ -52,9 +52,9 @@ func tooFewDevices(ctx context.Context, search *planSearch) error {
 	if search.options.NoDiagnosis {
 		return reason
 	}
-	total := 0
+	total := 0 // missing devices of all pools
 
-	// Devices for one replica of everything.
+	// Count the devices that are missing, by pool, for one replica of each stage of some pipeline of every model.
 	for k, n := range programs.MissingDevices(ctx, search.solver, search.choice) {
 		if n > 0 {
 			reason.Nearest.Devices = append(reason.Nearest.Devices, kind.MissingCount{Device: search.problem.Pools[k].Kind, Count: n})
@@ -76,7 +76,7 @@ func tooFewDevices(ctx context.Context, search *planSearch) error {
 		return reason
 	}
 
-	// Memory.
+	// Otherwise memory may be too small for all models together, on pool k.
 	if k, bytes := programs.JointMemory(ctx, search.solver, search.catalogue); bytes > 0 {
 		reason.Constraint, reason.Nearest.MemoryBytes = "memory", bytes
 		reason.Reason = fmt.Sprintf("%d models together need at least %d bytes on each %s, which has %d", len(search.problem.Models), bytes, search.problem.Pools[k].Kind, search.problem.Pools[k].Memory)

@@ -73,6 +73,9 @@ func (f *floorSearch) largestPlan(ctx context.Context) (*problem.Outcome, error)
 	if f.outcome != nil || f.err != nil {
 		return f.outcome, f.err
 	}
+
+	// Solve for the most throughput with the floors as weights, so that a throughput of 1 carries all floors. A model
+	// without a floor gets a small weight.
 	models := f.search.problem.Models
 	minFloor := math.Inf(1)
 	for _, m := range models {
@@ -91,9 +94,11 @@ func (f *floorSearch) largestPlan(ctx context.Context) (*problem.Outcome, error)
 	return f.outcome, f.err
 }
 
-// areUnreachable reports whether no plan carries the floors (the least rates asked for), as far as the plan of
-// the largest part of them was looked for. If only the existence of a plan is asked (no diagnosis), a plan that
-// carries less than the floors decides, too, if it is nearly the best one possible.
+// areUnreachable reports whether it is known that no plan carries the floors (the least rates asked for), from the plan of
+// the largest part of them (largestPlan): its bound is below 1. If that plan was not looked for, it returns false. If
+// only the existence of a plan is asked (NoDiagnosis), a plan that carries less than the floors is enough, if it is
+// nearly the best one possible. Once the search has a plan that serves every model, or a plan runs already, it returns
+// false.
 func (f *floorSearch) areUnreachable() bool {
 	switch {
 	case f.search.incumbent.ServesAll() || f.search.replan != nil:
@@ -108,8 +113,9 @@ func (f *floorSearch) areUnreachable() bool {
 	return f.search.options.NoDiagnosis && f.outcome.Value < 1 && f.outcome.Bound <= f.outcome.Value*(1+2*floorPlanGap)
 }
 
-// adoptPlan takes the plan that carries the largest part of the floors, if that carries them all and the search
-// itself has no plan that serves every model. It does nothing if the problem has no floors (least rates).
+// adoptPlan makes the plan that carries the largest part of the floors (least rates of the models) the best plan of the
+// search, if it carries them all and the search itself has no plan that serves every model. It may take a further
+// solve to find. Without floors, and if there is no such plan, it changes nothing and returns nil.
 func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	search := f.search
 	if search.incumbent.ServesAll() || ctx.Err() != nil || !search.problem.HasFloors() {

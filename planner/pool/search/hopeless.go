@@ -33,9 +33,9 @@ func dropHopelessChoices(ctx context.Context, search *planSearch, first int) err
 	return dropGroup(ctx, search, group)
 }
 
-// dropGroup drops a group of wait choices (bounds on the waiting on time-shared pools) if no plan under any of
-// them meets the floors: it sets their bounds to the score of no plan. If that is not shown for the group, it
-// tries each half. Groups with too many templates are not tried as a whole.
+// dropGroup drops the wait choices of a group (indexes of search.waitChoices) if no plan under any of them meets the
+// floors, the least rates asked for: it sets their bounds to the score of no plan, so that they are skipped. If the
+// integer program of the whole group is feasible or too large, it tries each half.
 func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 	if len(group) == 0 || ctx.Err() != nil {
 		return nil

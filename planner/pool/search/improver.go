@@ -16,9 +16,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// improvePlan looks for better plans and bounds under the wait choice in force (bounds on the waiting on
-// time-shared pools). It runs one phase after another, from cheap to dear, until the gap closes or the work is
-// done.
+// improvePlan looks for better plans and bounds under the wait choice in force (bounds on the waiting on time-shared
+// pools, with the templates that keep their SLO then). It runs one phase after another, from cheap to dear, until the
+// gap is small enough or all have run. The best plan and the bound are in search.incumbent, the phases in the outcome.
 func improvePlan(ctx context.Context, search *planSearch) error {
 	basis, stop, err := findFirstPlan(ctx, search)
 	if stop || err != nil {
@@ -40,9 +40,10 @@ func improvePlan(ctx context.Context, search *planSearch) error {
 	return solveLargePrograms(ctx, search, basis)
 }
 
-// findFirstPlan makes a first plan of the search: of what runs, or of the rounded relaxation. It solves no
-// integer program over replicas. It returns the templates that the programs start with. stop reports that the
-// plan is good enough, or that there is none under the wait choice.
+// findFirstPlan makes a first plan of the search, from the plan that runs or from the relaxation with its rates rounded to
+// whole replicas, without an integer program over replicas. basis holds the templates that the integer programs start
+// with, as indexes in the catalogue. stop is true if the plan is good enough already, or there is none under the wait
+// choice in force; the bound of the choice is then set to the score of the best plan.
 func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop bool, err error) {
 	// The plan that runs, if there is one, is the first incumbent.
 	basis = slices.Clone(search.choice.Relaxation.UsedTemplates)
@@ -55,7 +56,7 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 		basis = programs.UnionTemplates(basis, search.replan.Pipelines)
 	}
 
-	// The rates of the relaxation, scaled down until their replicas fit, are the next.
+	// Next, scale the rates of the relaxation down until the replicas that carry them fit the devices.
 	if search.incumbent.RoundRelaxation(search.choice); search.incumbent.Plan != nil {
 		search.recordPhase("rounding", len(basis), milp.Stats{})
 		if search.shouldStop(ctx) {
@@ -116,9 +117,10 @@ func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (s
 	return search.shouldStop(ctx), nil
 }
 
-// solveLargePrograms runs, after the small ones, the integer program over some templates of every model, then
-// the one over all templates that a better plan may use: those whose loss (how far a plan with them stays below
-// the bound) is below the gap. It stops as soon as the gap is small enough.
+// solveLargePrograms runs, after the small ones, the integer program over some templates of every model, then the one over
+// all templates that a better plan may use. These are the ones whose loss (how far a plan with them stays below the
+// bound) is below the gap. It stops as soon as the gap is small enough, and, if a plan is wanted soon, after the first
+// program. basis holds the templates that take part in any case.
 func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) error {
 	byLoss := search.choice.TemplatesByLoss()
 	smallSet := search.choice.PickTemplates(byLoss, basis, search.templatesPerModel())
@@ -155,7 +157,8 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 // chooses whole replicas. It keeps a better plan, and lowers the bound by what the program proves of its
 // templates and their losses say of all others. isOptimal reports whether the program was solved to its gap.
 func solveInteger(ctx context.Context, search *planSearch, name string, templates []int, nodes int64) (isOptimal bool, err error) {
-	// The best plan is no start if it breaks the wait choice under work.
+	// Start from the best plan, unless it breaks the wait choice in force: a template that the choice does not allow has
+	// an infinite loss.
 	hasStart := search.incumbent.Plan != nil && !slices.ContainsFunc(search.incumbent.Plan.Pipelines, func(c placement.PlanPipeline) bool { return math.IsInf(search.choice.Losses[c.Template], 1) })
 	if hasStart {
 		templates = programs.UnionTemplates(templates, search.incumbent.Plan.Pipelines)
@@ -189,8 +192,8 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 	return isOptimal, nil
 }
 
-// buildProgram returns the integer program of the goal over a set of templates, with the limit on moved devices
-// if a plan runs.
+// buildProgram returns the integer program for the goal of the search (throughput or price) over a set of templates, given by
+// their indexes in the catalogue. If a plan runs, it limits the devices that have to load something.
 func buildProgram(search *planSearch, templates []int) *programs.Program {
 	bound := search.choice.Relaxation.Bound
 	if search.options.Hurry {
@@ -203,8 +206,9 @@ func buildProgram(search *planSearch, templates []int) *programs.Program {
 	return program
 }
 
-// programOptions returns the options for solving a program: limits on its nodes, per unit of effort, and other
-// work, the gap at which it may stop, and a function that reports better plans.
+// programOptions returns the options for solving the integer program of a phase: limits on its branch-and-bound nodes
+// (nodes is per unit of effort) and its iterations, the gap at which it may stop, the value at which it may stop if the
+// caller needs no more throughput, and a function that reports better plans under the name of the phase.
 func programOptions(search *planSearch, name string, program *programs.Program, nodes int64) milp.Options {
 	options := search.options.WorkLimits(nodes)
 	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, incumbent.ProvenGap), problem.HeuristicEffort

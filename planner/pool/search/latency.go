@@ -32,7 +32,8 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 		return nil
 	}
 
-	// The first program chooses templates, and the second one maximises what they carry.
+	// The first program chooses the templates of least latency that reach minValue. The second one maximises what these
+	// carry. On time-shared pools rates need no whole replicas, so all replica counts stay 0.
 	templates, stats, err := relaxation.LeastLatencyTemplates(ctx, search.solver, search.choice, minValue)
 	if templates == nil || err != nil {
 		return err
@@ -112,6 +113,7 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 // of less latency, on the same kinds and at the same batch size, with which no model's rate falls and all fits
 // the devices. byLatency holds the templates of its model by rising latency.
 func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLatency []int) {
+	// The plan with the replacement must have all pipelines, no lower objective and rates, and a place for each replica.
 	for _, ti := range byLatency {
 		t := &search.catalogue.Templates[ti]
 		if t.Latency >= current.Latency {

@@ -54,8 +54,9 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	})
 }
 
-// polishBy solves a program from the best plan, and keeps the plan that it finds if isBetter says so. phase and aim say, in
-// the outcome and in errors, what was looked for.
+// polishBy solves an integer program, which starts from the best plan of the search, and makes the plan that it finds the
+// best one if isBetter returns true for it. It records the phase in the outcome. phase is the name of the phase there,
+// aim describes in errors the plan that was looked for.
 func polishBy(ctx context.Context, search *planSearch, phase, aim string, program *programs.Program, options milp.Options, isBetter func(found *placement.Plan) bool) error {
 	found, stats, err := program.SolveFrom(ctx, search.solver, search.incumbent.Plan, options, aim)
 	if err != nil {
@@ -75,6 +76,8 @@ func preferRunning(ctx context.Context, search *planSearch) bool {
 	if search.stoppedBy == milp.StoppedByWork || running == nil || running.Value < improved.Value*(1-search.options.Gap) || !search.incumbent.IsPlaceable(running) {
 		return false
 	}
+
+	// Lower the bound with the running plan as the best one. If the gap is still too large, the improved plan comes back.
 	search.incumbent.Plan = running
 	losses.LowerBound(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
 	isEnough := search.goal.RelativeGap(search.goal.ScoreOf(search.catalogue, running), search.incumbent.ProvenBound()) <= search.options.Gap
@@ -94,7 +97,7 @@ func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	}
 	program := sameValueProgram(search, programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.Plan.Pipelines))
 	if search.catalogue.Incomplete || search.problem.UsesBundles() || search.replan != nil || search.options.Hurry {
-		program.FixReplicas(search.incumbent.Plan) // the plan stays as it is: only its idle devices are used
+		program.FixReplicas(search.incumbent.Plan) // its replicas stay: only idle devices get further ones
 	}
 	if search.replan != nil {
 		program.LimitMoves(search.replan, search.replan.MovedDevices(search.incumbent.Plan.Pipelines))
@@ -122,7 +125,7 @@ func reduceDevices(ctx context.Context, search *planSearch, keepSum bool) error 
 
 	// The program of the plans of the best objective, and of no smaller sum.
 	program := sameValueProgram(search, search.choice.AllowedTemplates)
-	minSum := 0.0
+	minSum := 0.0 // least weighted sum of rates
 	if keepSum {
 		minSum = search.incumbent.Plan.WeightedSum
 	}

@@ -58,22 +58,22 @@ type planSearch struct {
 // on time-shared pools). The search starts with the choice of the best value.
 func newSearch(ctx context.Context, p *problem.Problem, solver milp.Solver, options problem.Options, searchGoal incumbent.Goal) (*planSearch, error) {
 	options.Effort = max(options.Effort, 1)
-	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), outcome: &problem.Outcome{}}
-	x.floors = &floorSearch{search: x}
+	search := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), outcome: &problem.Outcome{}}
+	search.floors = &floorSearch{search: search}
 	if templates.NeedsColumns(p) {
-		return x, x.generateTemplates(ctx)
+		return search, search.generateTemplates(ctx)
 	}
 	catalogue, err := templates.ListAll(p)
 	if err != nil {
 		return nil, err
 	}
-	x.setCatalogue(catalogue)
-	x.reportProgress("pipelines", fmt.Sprintf("%d possible pipelines", len(x.catalogue.Templates)))
-	if err := x.relaxChoices(ctx); err != nil {
-		return nil, x.explainError(ctx, err)
+	search.setCatalogue(catalogue)
+	search.reportProgress("pipelines", fmt.Sprintf("%d possible pipelines", len(search.catalogue.Templates)))
+	if err := search.relaxChoices(ctx); err != nil {
+		return nil, search.explainError(ctx, err)
 	}
-	x.selectChoice(0)
-	return x, nil
+	search.selectChoice(0)
+	return search, nil
 }
 
 // setCatalogue sets the templates of the search, reads the plan that runs, if there is one, so that its
@@ -122,7 +122,8 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 		return relaxation.Solve(ctx, s.catalogue, s.solver, s.goal.PoolCosts(), templates)
 	}
 
-	// Choices under which some model has no template, or floors cannot be met, are left out.
+	// Leave out choices under which some model has no template, or floors (least rates) cannot be met. nil stands for no
+	// bounds.
 	for _, bounds := range choices {
 		templates := s.catalogue.TemplatesWithin(bounds)
 		if bounds != nil && len(s.catalogue.UnservedModels(bounds)) > 0 {
@@ -154,9 +155,10 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 	return nil
 }
 
-// selectChoice goes on with wait choice i: the bounds on the waiting on time-shared pools under which the
-// search now plans. It sets the bound under it and under all others, the models that no choice serves (exempt
-// from the rule on waiting), and the losses of the templates.
+// selectChoice makes wait choice i (an index of waitChoices: bounds on the waiting on time-shared pools, with the templates
+// that keep their SLO then) the one under which the search plans. It sets the bound on plans under it and the largest
+// bound under the others, the models that are exempt from the rule on waiting, and the losses of the templates. If the
+// bound under the choice is still that of its relaxation, the relaxation is recorded as a phase.
 func (s *planSearch) selectChoice(i int) {
 	choice := &s.waitChoices[i]
 	s.choice, s.incumbent.ChoiceBound, s.incumbent.OtherBound = choice, choice.Bound, s.droppedBound
@@ -252,7 +254,8 @@ func (s *planSearch) displayValue(score float64) float64 {
 	return s.goal.DisplayValue(s.catalogue, score)
 }
 
-// reportProgress reports a phase with the best plan's value and the bound, if somebody listens.
+// reportProgress reports a phase, if the caller listens, with the best plan's value and the bound as users see them. Each is
+// NaN while unknown.
 func (s *planSearch) reportProgress(phase, detail string) {
 	if s.options.Progress == nil {
 		return
@@ -278,7 +281,9 @@ func (s *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats
 	s.reportProgress(name, fmt.Sprintf("%d pipelines", numPipelines))
 }
 
-// shouldStop reports whether the search may stop, and notes why.
+// shouldStop reports whether the search may stop: the gap between the best plan and the bound is small enough, the plan
+// is as good as the caller needs or none can be, or the context ended. It notes the reason in stoppedBy, and the limit
+// on work if the search goes on, since that ends it then.
 func (s *planSearch) shouldStop(ctx context.Context) bool {
 	gap := s.incumbent.Gap()
 	switch {

@@ -23,31 +23,31 @@ func Solve(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Opt
 // solveThroughput searches for the plan of the most throughput, places it and returns it with its bound. It
 // takes the floors (the least rates asked for) as they are: its caller allows for a tolerance.
 func solveThroughput(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
-	x, err := newSearch(ctx, p, s, o, incumbent.MaxThroughput{})
+	search, err := newSearch(ctx, p, s, o, incumbent.MaxThroughput{})
 	if err != nil {
 		return nil, err
 	}
 	maxChoices := 1
-	if slices.Contains(x.catalogue.TightMemory(x.catalogue.AllTemplates()), true) {
+	if slices.Contains(search.catalogue.TightMemory(search.catalogue.AllTemplates()), true) {
 		// The relaxation orders the wait choices without regard to memory, so several are tried.
-		maxChoices = maxCandidates * x.options.Effort
+		maxChoices = maxCandidates * search.options.Effort
 	}
 
 	// Solve again if the plan moves more whole devices than asked.
 	for {
-		if err := x.planChoices(ctx, maxChoices); err != nil {
+		if err := search.planChoices(ctx, maxChoices); err != nil {
 			return nil, err
 		}
-		if err := x.requirePlan(ctx); err != nil {
+		if err := search.requirePlan(ctx); err != nil {
 			return nil, err
 		}
 		if !o.NoPolish {
-			if err := polishPlan(ctx, x); err != nil {
+			if err := polishPlan(ctx, search); err != nil {
 				return nil, err
 			}
 		}
-		outcome, err := writeOutcome(ctx, x)
-		if err != nil || !movedTooMuch(ctx, x, outcome.MovedDevices) {
+		outcome, err := writeOutcome(ctx, search)
+		if err != nil || !movedTooMuch(ctx, search, outcome.MovedDevices) {
 			return outcome, err
 		}
 	}
@@ -101,8 +101,10 @@ func placeOutcome(ctx context.Context, search *planSearch, catalogue *templates.
 // keep the limit while the whole devices that hold them do not.
 const moveTries = 3
 
-// movedTooMuch reports whether a finished plan moves more devices (to load something) than asked, and another
-// search for one that moves less is worth it. If so, it prepares that search, with a lower limit by the excess.
+// movedTooMuch reports whether a finished plan moves more whole devices (which have to load something) than the option
+// max-moved allows, a share of all devices, and another search for one that moves less is worth it. If so, it prepares
+// that search: it lowers the limit on moves by the excess and forgets the best plan. It returns false if no plan runs, or
+// after moveTries searches.
 func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) bool {
 	if search.replan == nil || ctx.Err() != nil {
 		return false

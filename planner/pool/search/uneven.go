@@ -41,7 +41,7 @@ func SolveUneven(ctx context.Context, p *problem.Problem, s milp.Solver, o probl
 			}
 			split.mergePools(other)
 
-			// The best plan of both, with the work and the bound of both.
+			// Keep the better plan, with the sum of the work and the larger bound. The proof must hold for both solves.
 			bound, stoppedBy := max(bestOutcome.Bound, other.Bound), bestOutcome.StoppedBy
 			if stoppedBy == milp.StoppedByProof {
 				stoppedBy = other.StoppedBy
@@ -66,8 +66,9 @@ type splitPool struct {
 	nicPool, offNICPool int // the pool with the NIC, and the pool of the devices off it
 }
 
-// splitOffNIC returns the problem with the last offNIC devices of pool k in a pool of their own, which takes
-// whole models only, as they have no part of the network card. The other devices of the pool share the card.
+// splitOffNIC returns a copy of problem p in which the last offNIC devices of pool k are a pool of their own, the last one. It
+// takes whole models only, because its devices have no part of the network card. The other devices of pool k share the
+// card. Models have the same times on both.
 func splitOffNIC(p *problem.Problem, k, offNIC int) *splitPool {
 	split := &splitPool{problem: *p, nicPool: k, offNICPool: len(p.Pools)}
 	split.problem.Pools = slices.Clone(p.Pools)
