@@ -315,15 +315,15 @@ type estimatorWork struct {
 // the earliest deadline. e is the estimator of its request times, which also has the spread of answers.
 func (o *poolQueue) describeGroup(x *requestGroup, e *vqueue.RCT) formats.RequestGroup {
 	item := &o.search.Problem.Items[x.item]
-	described := formats.RequestGroup{Model: o.search.Problem.Models[item.Model].Name, Class: o.search.Problem.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}
+	description := formats.RequestGroup{Model: o.search.Problem.Models[item.Model].Name, Class: o.search.Problem.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}
 	outputs := 0.0
 	for _, m := range x.requests {
-		described.PromptMean += m.Prompt / float64(len(x.requests))
+		description.PromptMean += m.Prompt / float64(len(x.requests))
 		outputs += m.Output / float64(len(x.requests))
-		described.DeadlineUS = min(described.DeadlineUS, toMicros(m.Deadline))
+		description.DeadlineUS = min(description.DeadlineUS, toMicros(m.Deadline))
 	}
-	described.PromptMean, described.OutputMean, described.OutputSD = math.Round(described.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
-	return described
+	description.PromptMean, description.OutputMean, description.OutputSD = math.Round(description.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
+	return description
 }
 
 // toMicros converts seconds into the whole microseconds of a plan, within limits.

@@ -127,8 +127,8 @@ func (p *Estimators) sampleRequests(model, n int) []llm.Request {
 func (p *Estimators) fitDrainedQueue(key estimateKey, list []llm.Request) (*vqueue.RCT, error) {
 	instance := p.problem.Models[key.model].ByKind[key.kind]
 	options := llm.Options{TokenBudget: int32(tokenBudget(instance)), BlockTokens: int32(instance.BlockTokens)}
-	simulated := llm.Model{Iteration: instance.Iteration, KVTokens: instance.KVTokens, MaxSequences: int32(key.sequences), TokenBytes: p.problem.Models[key.model].Profile.KVBytesPerToken}
-	outcomes, _, err := llm.ServeAll(options, simulated, list)
+	servedModel := llm.Model{Iteration: instance.Iteration, KVTokens: instance.KVTokens, MaxSequences: int32(key.sequences), TokenBytes: p.problem.Models[key.model].Profile.KVBytesPerToken}
+	outcomes, _, err := llm.ServeAll(options, servedModel, list)
 	if err != nil {
 		return nil, fmt.Errorf("draining a queue of %s on %s: %w", p.problem.Models[key.model].Name, p.problem.Kinds[key.kind].Device, err)
 	}
@@ -145,18 +145,18 @@ func (p *Estimators) fitDrainedQueue(key estimateKey, list []llm.Request) (*vque
 	}
 	slices.SortStableFunc(servedRequests, func(a, b vqueue.CalibrationRequest) int { return cmp.Compare(a.Start, b.Start) })
 	batch := max(1, float64(sequenceTime)/float64(max(lastStart, 1)))
-	fitted, err := vqueue.Calibrate(servedRequests, batch)
+	estimator, err := vqueue.Calibrate(servedRequests, batch)
 	if err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", p.problem.Models[key.model].Name, p.problem.Kinds[key.kind].Device, err)
 	}
 
 	// Measure the time per token of a request alone.
-	single, _, err := llm.ServeAll(options, simulated, []llm.Request{{Prompt: int32(max(1, fitted.PromptMean)), Output: int32(max(1, fitted.OutputMean))}})
+	single, _, err := llm.ServeAll(options, servedModel, []llm.Request{{Prompt: int32(max(1, estimator.PromptMean)), Output: int32(max(1, estimator.OutputMean))}})
 	if err != nil {
 		return nil, fmt.Errorf("serving a request of %s alone: %w", p.problem.Models[key.model].Name, err)
 	}
-	fitted.DecodeAlone = (single[0].LastToken - single[0].FirstToken).Seconds() / math.Max(1, fitted.OutputMean-1)
-	return fitted, nil
+	estimator.DecodeAlone = (single[0].LastToken - single[0].FirstToken).Seconds() / math.Max(1, estimator.OutputMean-1)
+	return estimator, nil
 }
 
 // requestTime returns how long an instance works for a mean request of a model, in seconds, by the model's

@@ -124,13 +124,13 @@ func runnableModels(p *Problem, kind int) int {
 // carries. goodput says that late requests are allowed and those in time are maximised. The time that a request takes does not depend on
 // the rates, so the new search shares the cache of estimators.
 func (p *Search) withRates(factor float64, goodput bool) *Search {
-	scaled := *p.Problem
-	scaled.Goodput = goodput
-	scaled.Items = slices.Clone(p.Problem.Items)
-	for i := range scaled.Items {
-		scaled.Items[i].RPS *= factor
+	scaledProblem := *p.Problem
+	scaledProblem.Goodput = goodput
+	scaledProblem.Items = slices.Clone(p.Problem.Items)
+	for i := range scaledProblem.Items {
+		scaledProblem.Items[i].RPS *= factor
 	}
-	search := NewSearch(&scaled)
+	search := NewSearch(&scaledProblem)
 	search.Estimators.cache, search.useClassCaps = p.Estimators.cache, p.useClassCaps
 	return search
 }

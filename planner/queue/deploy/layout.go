@@ -108,13 +108,13 @@ func (p *Problem) canRunItems(kind int, items []int) bool {
 // WithManyDevices returns a new search on a cluster with at least 16 times the devices. If no plan was found, the layout that it finds
 // shows how many devices are missing.
 func (p *Search) WithManyDevices() *Search {
-	enlarged := *p.Problem
-	enlarged.Kinds, enlarged.Pools = slices.Clone(p.Problem.Kinds), slices.Clone(p.Problem.Pools)
-	for i := range enlarged.Pools {
-		enlarged.Pools[i].Count = 64 + 16*enlarged.Pools[i].Count
+	largeProblem := *p.Problem
+	largeProblem.Kinds, largeProblem.Pools = slices.Clone(p.Problem.Kinds), slices.Clone(p.Problem.Pools)
+	for i := range largeProblem.Pools {
+		largeProblem.Pools[i].Count = 64 + 16*largeProblem.Pools[i].Count
 	}
-	for k := range enlarged.Kinds {
-		enlarged.Kinds[k].MaxInstances = min(enlarged.Pools[enlarged.Kinds[k].Pool].Count/enlarged.Kinds[k].TP, max(maxInstances, enlarged.Kinds[k].MaxInstances))
+	for k := range largeProblem.Kinds {
+		largeProblem.Kinds[k].MaxInstances = min(largeProblem.Pools[largeProblem.Kinds[k].Pool].Count/largeProblem.Kinds[k].TP, max(maxInstances, largeProblem.Kinds[k].MaxInstances))
 	}
-	return NewSearch(&enlarged)
+	return NewSearch(&largeProblem)
 }

@@ -210,7 +210,6 @@ func (r *resolver) fitContext(c *Class, i int, docPath string) error {
 
 		// The limit is the context of the model or, if that is smaller, the KV memory of a server. 0 means that none is known.
 		m := &r.problem.Models[r.modelIndex(name)]
-
 		tokenLimit, limitName := m.Profile.ContextTokens, "the context"
 		for k := range m.Profile.Instances {
 			if kv := int(m.Profile.Instances[k].KVTokens); kv > 0 && (tokenLimit == 0 || kv < tokenLimit) {

@@ -160,14 +160,14 @@ func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	built, err := sim.NewScenario(plan)
+	simScenario, err := sim.NewScenario(plan)
 	if err != nil {
 		return nil, err
 	}
-	if built.Seed = max(p.problem.Seed, 1); p.problem.Replay == nil {
-		built.Duration = p.Span()
+	if simScenario.Seed = max(p.problem.Seed, 1); p.problem.Replay == nil {
+		simScenario.Duration = p.Span()
 	}
-	return built, nil
+	return simScenario, nil
 }
 
 // simulateRun simulates a scenario once, with the arrivals of run number `run`, and returns the outcomes by item. It breaks the run off
