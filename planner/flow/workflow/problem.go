@@ -66,7 +66,7 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := dividedProblem.chooseDevices(ctx)
+	batchChoice, err := dividedProblem.chooseDevices(ctx)
 	if errors.Is(err, terms.ErrNoPlan) {
 		return nil, dividedProblem.sloError()
 	}
@@ -76,11 +76,11 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 
 	// Place the services, and write the plan.
 	run.Progress(kind.Progress{Phase: "placement", Value: math.NaN(), Bound: math.NaN()})
-	p, err := placeServices(ctx, dividedProblem, chosen)
+	p, err := placeServices(ctx, dividedProblem, batchChoice)
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := dividedProblem.outcome(chosen, p)
+	outcome, err := dividedProblem.outcome(batchChoice, p)
 	if err != nil || in.BoundAttainment == 0 {
 		return outcome, err
 	}

@@ -142,47 +142,47 @@ func (r *resolver) resolveClass(i int) error {
 	if source.Arrivals != nil {
 		return r.input.FieldError("workload", docPath+".arrivals", "arrivals of a class", "those of the workload (arrivals)", "plans have one process of arrivals for all classes")
 	}
-	resolved := Class{Name: source.Class, Figure: source.Figure, Percentile: source.Percentile, RequiredShare: requiredShare, Priority: source.Priority, MaxTokens: source.MaxTokens, Sessions: source.Sessions, JudgeGroup: i}
+	requestClass := Class{Name: source.Class, Figure: source.Figure, Percentile: source.Percentile, RequiredShare: requiredShare, Priority: source.Priority, MaxTokens: source.MaxTokens, Sessions: source.Sessions, JudgeGroup: i}
 
 	// Lengths, cut to what the models can hold.
-	resolved.Prompt, resolved.Output = source.Prompt, source.Output
+	requestClass.Prompt, requestClass.Output = source.Prompt, source.Output
 	if source.LengthsFile != "" {
-		if resolved.Prompt, resolved.Output, err = readLengths(r.input.WorkloadDir, source.LengthsFile); err != nil {
+		if requestClass.Prompt, requestClass.Output, err = readLengths(r.input.WorkloadDir, source.LengthsFile); err != nil {
 			return err
 		}
 		r.run.Assume("lengths of %s: prompts and answers of %s, drawn independently of each other", className(source.Class), source.LengthsFile)
 	}
-	if resolved.Prompt == nil || resolved.Output == nil {
+	if requestClass.Prompt == nil || requestClass.Output == nil {
 		return r.input.FieldError("workload", docPath+".prompt", "no lengths", "distributions of prompt and output, or a lengths_file", "a plan needs to know how long requests are")
 	}
 	if source.MaxTokens > 0 {
-		resolved.Output = capLengths(resolved.Output, source.MaxTokens)
+		requestClass.Output = capLengths(requestClass.Output, source.MaxTokens)
 	}
-	if err := r.fitContext(&resolved, i, docPath); err != nil {
+	if err := r.fitContext(&requestClass, i, docPath); err != nil {
 		return err
 	}
-	resolved.Sample = drawLengths(max(r.problem.Seed, 1), source.Class, resolved.Prompt, resolved.Output)
+	requestClass.Sample = drawLengths(max(r.problem.Seed, 1), source.Class, requestClass.Prompt, requestClass.Output)
 
 	// SLO, which may be a multiple of the time on an idle server.
 	target := source.SLO
 	if slo := r.input.Values.SLO("slo"); !slo.IsZero() {
 		target = slo
 	}
-	if resolved.SLO = target.Duration; target.Factor > 0 {
-		if resolved.SLO, err = r.sloFromMultiple(&resolved, i, target); err != nil {
+	if requestClass.SLO = target.Duration; target.Factor > 0 {
+		if requestClass.SLO, err = r.sloFromMultiple(&requestClass, i, target); err != nil {
 			return err
 		}
 	}
-	if resolved.SLO <= 0 {
+	if requestClass.SLO <= 0 {
 		return r.input.FieldError("workload", docPath+".slo", target.String(), "more than 0", "")
 	}
 
 	// A class that is judged by its time per token needs another SLO on the start of its answers.
-	if resolved.WaitingSLO = source.WaitingSLO.Duration; resolved.WaitingSLO == 0 && resolved.Figure == formats.FigureTPOT {
-		resolved.WaitingSLO = tpotWaiting
-		r.run.Assume("waiting_slo of %s: %v, for an SLO on the time per token says nothing of when an answer begins", className(source.Class), resolved.WaitingSLO)
+	if requestClass.WaitingSLO = source.WaitingSLO.Duration; requestClass.WaitingSLO == 0 && requestClass.Figure == formats.FigureTPOT {
+		requestClass.WaitingSLO = tpotWaiting
+		r.run.Assume("waiting_slo of %s: %v, for an SLO on the time per token says nothing of when an answer begins", className(source.Class), requestClass.WaitingSLO)
 	}
-	r.problem.Classes = append(r.problem.Classes, resolved)
+	r.problem.Classes = append(r.problem.Classes, requestClass)
 	return nil
 }
 
