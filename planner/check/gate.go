@@ -283,7 +283,7 @@ func (v *planView) solveAgain(ctx context.Context, in *GateInput, plan *formats.
 		return nil
 	}
 
-	// The plan may have held back part of the SLOs: the new one gets the same reserves.
+	// Give the workload what the plan keeps back of its promise, where the options do not say it.
 	if m := methodOf(plan); m.WithReserves != nil {
 		documents.Workload = m.WithReserves(documents.Workload, plan)
 	}
