@@ -274,7 +274,7 @@ func (g *gateRun) evaluate(ctx context.Context, plan *formats.Plan, in *planner.
 	return v, nil
 }
 
-// solveAgain plans for the given documents with the options of the plan, and sets v.bestPlan, which shows what is reachable today. If
+// solveAgain plans for the given documents with the options of the plan, and sets v.bestPlan, the best that can be reached today. If
 // there is no plan any more, it records a finding. Without a solver, or if findings say already why the documents do not fit, it only
 // adds a note.
 func (v *planView) solveAgain(ctx context.Context, in *GateInput, plan *formats.Plan, documents planner.Inputs) error {

@@ -94,7 +94,7 @@ type candidate struct {
 
 // workBounds returns, for each search (one for each choice of tensor parallelism), a bound on its objective by the work of the rates
 // alone, and the best of these bounds. It also sorts list by the bounds, the best first. If no choice has enough devices for the work (a
-// bound of +Inf), it returns an error that says what is missing.
+// bound of +Inf), it returns an error that names the nearest problem with a plan.
 func (s *queuePlanner) workBounds(ctx context.Context, list []*deploy.Search) (map[*deploy.Search]float64, float64, error) {
 	bounds := map[*deploy.Search]float64{}
 	for _, p := range list {

@@ -59,8 +59,9 @@ type Program struct {
 // perVariance·variance.
 type linearTimes struct{ perMean, perVariance, constant float64 }
 
-// NewProgram builds the mixed-integer program that puts request groups into an order in queues. It returns an
-// error for a problem without groups or queues, or options that exclude each other.
+// NewProgram builds the mixed-integer program that puts request groups (requests scheduled as one) into an order in queues, one for each
+// instance, with the goal of the options. It returns an error for a problem without groups or queues, for queues that are too short for
+// all groups, and for options that exclude each other.
 func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -85,6 +86,8 @@ func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 	// With a chance constraint, times are those of its tangent.
 	if o.Chance.Level > 0 {
 		var err error
+
+		// From now on a time is perMean·mean + perVariance·variance + constant.
 		if m.times.perMean, m.times.perVariance, m.times.constant, err = o.Chance.Tangent(o.TangentSD * o.TangentSD); err != nil {
 			return nil, err
 		}

@@ -37,12 +37,13 @@ func (m *Program) horizon(s, g int) float64 {
 	return h + float64(m.o.QueueLength)*change*m.times.perMean
 }
 
-// addEnds adds equation 10 of QLM for queue g: when the group at each place ends, after that before it, its own
-// work and the change of model before it (in scenario s):
+// addEnds adds equation 10 of QLM for queue g in scenario s (a random sample of the work): the group at each place j ends after that
+// before it, its own work and the load of its model, if that is another one:
 //
 //	end_j = end_{j-1} + Σ_i work_i x_ij + Σ_model setup_model t_j,model
 //
-// and returns the ends by place. x says which group is at place j, and t which model is loaded for it.
+// and returns the variables of the ends by place. x says which group is at place j, and t which model is loaded for it. With the goal
+// LateRequests it also adds the queue's mean end to the objective, times the scenario's weight.
 func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 	placeEnds := make([]milp.Var, m.o.QueueLength)
 	for j := range placeEnds {

@@ -95,9 +95,9 @@ func (d *deploymentSearch) orderCandidates() bool {
 	return true
 }
 
-// startBudgets sets what is free before any deployment is chosen: all devices, and by path the slack that remains of its budget if every
-// module takes its least time (minTimes). It returns false if a slack is negative: then there is no plan. It also sets the part of each
-// slack that a module set has already, in minTime of its path uses.
+// startBudgets sets the free devices and, by path, the slack of its time budget if every module takes its least time (minTimes), before
+// any deployment is chosen. It returns false if a slack is negative: then there is no plan. It also sets minTime in the path uses of each
+// module set: the part of the path's budget that the slack counts for the set already.
 func (d *deploymentSearch) startBudgets(minTimes []time.Duration) bool {
 	for k := range d.problem.pools {
 		d.remainingDevices = append(d.remainingDevices, d.problem.pools[k].count)
@@ -196,8 +196,8 @@ func (d *deploymentSearch) fitsRemaining(t candidate) bool {
 	return true
 }
 
-// apply takes the devices, times and accuracy of a candidate (a module set with a deployment) from what is left and marks its model as
-// deployed, with sign 1 when the search chooses it. With sign -1 it gives them back.
+// apply takes the devices, times and accuracy of a candidate (a module set with a deployment) from those that are left, and marks its
+// model as deployed, with sign 1 when the search chooses it. With sign -1 it gives them back.
 func (d *deploymentSearch) apply(t candidate, sign int) {
 	for k, n := range t.deployment.devices {
 		d.remainingDevices[k] -= sign * int(n)

@@ -183,9 +183,9 @@ func (p *problem) maxDeviceRate(n *appModule, k int) float64 {
 	return maxRate
 }
 
-// solveProgram solves the mixed-integer program of a query, which says what is sought within what limits. It then checks the deadlines
-// exactly: paths that are late by less than the solver's tolerance are excluded, and the program is solved again. The result's value and
-// bound are in the program's unit. If there is no solution, it returns terms.ErrNoPlan.
+// solveProgram solves the mixed-integer program of a query, which has the goal and the limits. It then checks the deadlines exactly:
+// paths that are late by less than the solver's tolerance are excluded, and the program is solved again. The result's value and bound are
+// in the program's unit. If there is no solution, it returns terms.ErrNoPlan.
 func (s *planSearch) solveProgram(ctx context.Context, q programQuery, o milp.Options) (*solveResult, error) {
 	o.Gap, o.Seed = s.gap, s.seed
 	if s.onImproved != nil {

@@ -314,8 +314,8 @@ func (r *resolver) resolveItems() error {
 }
 
 // setPolicy sets the policy that runs the plan (virtual queues), with parameters from the options: how requests are grouped (group_scale,
-// by_deadline), how a new one joins a queue (append), and when the queues are ordered anew (on_violation). one_open lets only one group
-// of a queue accept requests at a time, where models take turns on an instance.
+// by_deadline), how a new one joins a queue (append), and when the queues are ordered anew (on_violation). With one_open, where models
+// take turns on an instance, each model has one group that new requests join for all instances.
 func (r *resolver) setPolicy() {
 	options := r.input.Values
 	params := map[string]float64{"group_scale": options.Number("group-scale"), "follow": 1}

@@ -114,10 +114,10 @@ type modelIterations struct {
 	minIterations  float64       // iterations per second if all requests of the item were late. Below 0 it demands none.
 }
 
-// WorkBound returns a bound of a goal that holds in the long run, for any order of requests and any
-// assignment to servers: the work of the requests in time must fit into the time of the instances. It
-// returns the least price, or the largest goodput or factor. If the work does not fit at all, it returns
-// +Inf.
+// WorkBound returns a bound of a goal that holds in the long run, for any order of requests and any assignment to servers: the work of
+// the requests in time (seconds of an instance) must fit into the time of the instances. For the goal price it returns the least price in
+// the unit of the objective, for the others the largest goodput in requests per second or the largest factor on all rates. If the work
+// does not fit at all, it returns +Inf.
 func (p *Problem) WorkBound(ctx context.Context, solver milp.Solver, goal Goal) (float64, error) {
 	b := &workProgram{problem: p, goal: goal, program: milp.New("work of instances"), factor: -1, capacity: make([][]milp.Term, len(p.Kinds)), onTime: make([][]milp.Term, len(p.Classes))}
 	if goal != GoalPrice {
