@@ -83,11 +83,9 @@ func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 	}
 	m := &Program{Model: milp.New("order of groups"), p: p, o: o, times: linearTimes{perMean: 1}}
 
-	// With a chance constraint, times are those of its tangent.
+	// With a chance constraint, times are those of its tangent: perMean·mean + perVariance·variance + constant.
 	if o.Chance.Level > 0 {
 		var err error
-
-		// From now on a time is perMean·mean + perVariance·variance + constant.
 		if m.times.perMean, m.times.perVariance, m.times.constant, err = o.Chance.Tangent(o.TangentSD * o.TangentSD); err != nil {
 			return nil, err
 		}
