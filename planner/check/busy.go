@@ -16,9 +16,9 @@ const minBusyShare = 0.25
 // to 7 % of ShuffleNet (make bench NAME=gate).
 const BusyBetweenRuns = 0.07
 
-// wasBusy returns whether a profile was taken while other work had the processor. On a quiet machine a single
-// thread's CPU time is its elapsed time; here the plan's stages take noticeably longer than their CPU time. It is
-// false for devices with more threads.
+// wasBusy returns whether a profile was taken while other work had the processor. On a quiet machine a single thread's CPU time is its
+// elapsed time; on a busy one, the plan's stages take noticeably longer than their CPU time. For devices of several threads CPU times
+// cannot say so, and it returns false.
 func wasBusy(plan *formats.Plan, p *formats.Profile) bool {
 	if !slices.ContainsFunc(plan.Pools, func(q formats.Pool) bool { return oneThread(q.Device) }) {
 		return false
@@ -49,8 +49,8 @@ func withCPUTimes(p *formats.Profile) *formats.Profile {
 	})
 }
 
-// useCPUTimes replaces the times of all profiles by CPU times if any of them was taken on a busy machine, so that
-// they can be compared.
+// useCPUTimes replaces the elapsed times in all profiles by CPU times, which leave out the waiting for other work, if any profile was
+// taken on a busy machine, and records that in p.cpuTimes. All are replaced, so that they can be compared.
 func (p *profileSets) useCPUTimes(plan *formats.Plan) {
 	everyProfile := slices.Concat(p.promised, p.current)
 	if p.sameProfile || !slices.ContainsFunc(everyProfile, func(profile *formats.Profile) bool { return wasBusy(plan, profile) }) {

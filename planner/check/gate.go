@@ -92,9 +92,9 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	return nil
 }
 
-// Gate checks a plan against today's documents, solves again with the plan's own options, and compares
-// the figures. It returns an error if the documents cannot be compared at all or a solve failed. What
-// does not hold is in the result.
+// Gate checks a plan against today's documents for `plan check`: it recomputes the plan, solves again with the plan's own options, and
+// compares its figures with those of the promised plan. The result has the verdict and all that does not hold. It returns an error only
+// if the documents cannot be compared or a solve failed. Documents and profiles that the input leaves out are taken from the plans.
 func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if in.Plan == nil || in.Today.Profile == nil {
 		return nil, errors.New("checking a plan needs the plan and a profile")
@@ -119,6 +119,8 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if in.Today.Cluster == nil {
 		in.Today.Cluster = ClusterOf(in.Plan)
 	}
+
+	// The profiles of today are the main one and further ones. The one with the median work then stands for today.
 	g := &gateRun{in: &in, profiles: &profileSets{promised: in.OldProfiles, current: append([]*formats.Profile{in.Today.Profile}, in.Profiles...), sameProfile: in.SameProfile}}
 	g.notes = append(notes, g.profiles.makeComparable(in.Plan)...)
 	in.Today.Profile = g.profiles.current[middleProfile(in.Plan, g.profiles.current)]
@@ -134,8 +136,8 @@ type gateRun struct {
 	notes    []string
 }
 
-// buildResult evaluates the plan by today's documents, compares each of its figures with the promised one, and
-// returns the verdict with its reasons.
+// buildResult evaluates the plan by today's documents and by each profile, compares each of its figures with the promised one, and
+// returns the verdict with its reasons: findings, comparisons, slower blocks, advice and notes.
 func (g *gateRun) buildResult(ctx context.Context) (*Result, error) {
 	r := &Result{Verdict: Pass, Findings: []Finding{}, Metrics: []Comparison{}, Blocks: []BlockChange{}}
 	today, err := g.evaluate(ctx, g.in.Plan, &g.in.Today)
@@ -187,9 +189,9 @@ func (g *gateRun) buildResult(ctx context.Context) (*Result, error) {
 	return r, nil
 }
 
-// figuresByProfile returns the plan's figures by every profile of today, and the promised plan's figures by every
-// promised profile. The latter are nil if there is only one promised profile, because the plan has its figures,
-// unless all times were replaced by CPU times.
+// figuresByProfile returns the plan's figures by every profile of today, and the promised plan's figures by every promised profile, so
+// that medians can be compared. The latter are nil if there is only one promised profile, because the plan states its figures, unless all
+// times were replaced by CPU times. today is the evaluation by the profile that stands for today.
 func (g *gateRun) figuresByProfile(ctx context.Context, today *planView) (current, promised [][]kind.FigurePair, err error) {
 	current = [][]kind.FigurePair{today.figures}
 	for _, profile := range g.profiles.current {
@@ -198,11 +200,11 @@ func (g *gateRun) figuresByProfile(ctx context.Context, today *planView) (curren
 		}
 		in := g.in.Today
 		in.Profile = profile
-		v, err := g.evaluate(ctx, g.in.Plan, &in)
+		view, err := g.evaluate(ctx, g.in.Plan, &in)
 		if err != nil {
 			return nil, nil, err
 		}
-		current = append(current, v.figures)
+		current = append(current, view.figures)
 	}
 
 	// A single promised profile is represented by the figures of the plan.
@@ -211,11 +213,11 @@ func (g *gateRun) figuresByProfile(ctx context.Context, today *planView) (curren
 	}
 	for _, profile := range g.profiles.promised {
 		in := planner.Inputs{Profile: profile, Cluster: ClusterOf(g.in.Promised), Workload: WorkloadOf(g.in.Promised)}
-		v, err := g.evaluate(ctx, g.in.Promised, &in)
+		view, err := g.evaluate(ctx, g.in.Promised, &in)
 		if err != nil {
 			return nil, nil, fmt.Errorf("the promised plan by its own profiles: %w", err)
 		}
-		promised = append(promised, v.figures)
+		promised = append(promised, view.figures)
 	}
 	return current, promised, nil
 }
@@ -228,10 +230,10 @@ type planView struct {
 	notes    []string
 }
 
-// evaluate evaluates a plan by some documents: which constraints it breaks, the best plan that its options give
-// now, and its figures.
+// evaluate evaluates a plan by some documents: which constraints it breaks, the best plan that its options give now, and its figures,
+// each with the promised one. If figures cannot be compared, a note says why.
 func (g *gateRun) evaluate(ctx context.Context, plan *formats.Plan, in *planner.Inputs) (*planView, error) {
-	// Check the constraints, and solve again.
+	// Some kinds plan for buckets of request lengths: the documents get these, as when the plan was made.
 	documents := *in
 	if m := methodOf(plan); m != nil && m.UseLengthBuckets != nil {
 		if _, err := m.UseLengthBuckets(&documents); err != nil {
@@ -272,14 +274,16 @@ func (g *gateRun) evaluate(ctx context.Context, plan *formats.Plan, in *planner.
 	return v, nil
 }
 
-// solveAgain plans for today's documents with the options of the plan, and sets v.bestPlan. If there is no plan
-// any more, it records a finding. Without a solver, or if the documents do not fit and findings say so, it only
+// solveAgain plans for the given documents with the options of the plan, and sets v.bestPlan, the best that can be reached today. If
+// there is no plan any more, it records a finding. Without a solver, or if findings say already why the documents do not fit, it only
 // adds a note.
 func (v *planView) solveAgain(ctx context.Context, in *GateInput, plan *formats.Plan, documents planner.Inputs) error {
 	if in.Solver == nil {
 		v.notes = append(v.notes, "not planned again: there is no solver")
 		return nil
 	}
+
+	// Give the workload what the plan keeps back of its promise, where the options do not say it.
 	if m := methodOf(plan); m.WithReserves != nil {
 		documents.Workload = m.WithReserves(documents.Workload, plan)
 	}
@@ -303,8 +307,9 @@ func (v *planView) solveAgain(ctx context.Context, in *GateInput, plan *formats.
 	return nil
 }
 
-// addSlowBlocks adds the blocks that are slower than the tolerance. If the gate fails and there is none,
-// it adds the slowest others, so that a failure always says what changed.
+// addSlowBlocks adds to the result the blocks of the plan that became slower by more than the tolerance (a part of their time). If the
+// gate fails and there is none, it adds the five slowest of the others, so that a failure always says what changed. blocks come by
+// falling change.
 func (r *Result) addSlowBlocks(blocks []BlockChange, tolerance float64) {
 	for _, b := range blocks {
 		if b.Change > tolerance+recompute.Rounding {
@@ -322,8 +327,8 @@ func (r *Result) addSlowBlocks(blocks []BlockChange, tolerance float64) {
 	}
 }
 
-// addAdvice adds to the result what to do next: measure again, or take today's best plan. It notes differences
-// that may be chance.
+// addAdvice adds to the result, for its reader, the next steps after a failure: measure again if today's profile was taken beside other
+// work, or take today's best plan. A note names a figure that is worse than the tolerance by no more than chance.
 func (r *Result) addAdvice(today *formats.Profile) {
 	if slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed && (c.Noise > 0 || c.P != nil) }) {
 		if i := slices.IndexFunc(today.Notes, func(note string) bool { return strings.HasPrefix(note, formats.BusyNote) }); i >= 0 {
@@ -340,8 +345,8 @@ func (r *Result) addAdvice(today *formats.Profile) {
 	}
 }
 
-// allowWithinMargin turns errors about a latency above the SLO into warnings if the excess is within the tolerance
-// or chance. Pipelines often fill all that the SLO leaves, and a new measurement never equals the old one.
+// allowWithinMargin turns findings about a latency above the SLO from errors into warnings if the excess is within the tolerance of p99,
+// or may be chance. Pipelines often fill all that the SLO leaves, and a new measurement never equals the old one.
 func (g *gateRun) allowWithinMargin(findings []Finding) {
 	passes := max(g.in.Tolerances.ToleranceOf(metricNamed("p99")), g.noise.minDifference()) + recompute.Rounding
 	for i := range findings {

@@ -39,8 +39,8 @@ func Metrics() []Metric { return slices.Clone(metrics) }
 // Tolerances holds a relative tolerance per metric. A metric that is missing has its default.
 type Tolerances map[string]float64
 
-// ParseTolerances parses "rps=1%,p99=2%,cost=0.5%". A number without the percent sign is refused,
-// because it could mean a share or a percentage.
+// ParseTolerances parses a list of relative tolerances by metric, such as "rps=1%,p99=2%,cost=0.5%", the value of --max-regression. A
+// number without the percent sign is refused, because it could mean a share or a percentage; 0 needs no sign.
 func ParseTolerances(text string) (Tolerances, error) {
 	tolerances := Tolerances{}
 	var names []string
@@ -95,38 +95,38 @@ func (t Tolerances) ToleranceOf(m *Metric) float64 {
 	return m.Tolerance
 }
 
-// compare compares a figure of today with the promised one and returns by how much it is worse and whether that
-// fails. values holds the figure by several profiles, for metrics that rest on measured times: their medians are
-// compared, and n says which difference may be chance.
+// compare compares a figure of today with the promised one and returns by how much it is worse, as a part of the promised, and whether
+// that fails: it must exceed the tolerance, and be more than chance. values has the figure by several profiles, for metrics that rest on
+// measured times: their medians are compared, and n says how much of a difference may be chance. For other metrics values may be nil.
 func (m *Metric) compare(figure *kind.FigurePair, tolerance float64, n *chanceModel, values *figureValues) Comparison {
-	c := Comparison{Metric: m.Name, Subject: figure.Subject, Unit: figure.Unit, Old: figure.Old, New: figure.New, Tolerance: tolerance}
+	result := Comparison{Metric: m.Name, Subject: figure.Subject, Unit: figure.Unit, Old: figure.Old, New: figure.New, Tolerance: tolerance}
 
 	// Figures of times are medians over the profiles.
 	if m.RestsOnTimes {
-		c.New = median(values.current)
+		result.New = median(values.current)
 		if len(values.promised) > 0 {
-			c.Old = median(values.promised)
+			result.Old = median(values.promised)
 		}
 	}
 
 	// The relative worsening.
 	switch {
-	case c.Old == c.New:
+	case result.Old == result.New:
 	case m.HigherIsBetter:
-		c.WorseBy = (c.Old - c.New) / c.Old
-	case c.Old == 0:
-		c.WorseBy = math.MaxFloat64
+		result.WorseBy = (result.Old - result.New) / result.Old
+	case result.Old == 0:
+		result.WorseBy = math.MaxFloat64
 	default:
-		c.WorseBy = (c.New - c.Old) / c.Old
+		result.WorseBy = (result.New - result.Old) / result.Old
 	}
 
 	// Beyond which difference it is no chance.
 	if m.RestsOnTimes {
 		var p float64
-		if c.Noise, p = n.significance(values.promised, values.current, c.WorseBy); len(values.promised)+len(values.current) > 2 {
-			c.P = &p
+		if result.Noise, p = n.significance(values.promised, values.current, result.WorseBy); len(values.promised)+len(values.current) > 2 {
+			result.P = &p
 		}
 	}
-	c.Failed = c.WorseBy > max(c.Tolerance, c.Noise)+recompute.Rounding
-	return c
+	result.Failed = result.WorseBy > max(result.Tolerance, result.Noise)+recompute.Rounding
+	return result
 }

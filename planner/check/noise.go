@@ -49,9 +49,9 @@ type chanceModel struct {
 	spreadIsKnown                     bool    // the spread of the profiles at hand does not count
 }
 
-// chanceOf returns the model of chance for a plan's figures: by how much, as a part of the figure, two profiles of
-// the same models differ. The variance of a profile is that of its medians, by the half widths of their intervals,
-// plus that from run to run.
+// chanceOf returns the model of chance for a plan's figures: by how much, as a part of the figure, those by two profiles of unchanged
+// models differ. The variance of a profile is that of its medians, by the half widths of their 95 % intervals, plus that from run to run;
+// the function takes the mean over all profiles. If the plan was promised by the profile of today, there is no chance.
 func (p *profileSets) chanceOf(plan *formats.Plan) chanceModel {
 	n := chanceModel{alpha: falseAlarmRate, promisedProfiles: max(1, len(p.promised)), currentProfiles: len(p.current)}
 	if p.sameProfile {
@@ -82,8 +82,9 @@ func (p *profileSets) chanceOf(plan *formats.Plan) chanceModel {
 // quantile95 is the normal quantile of the half widths, whose intervals hold with 95 %.
 const quantile95 = 1.96
 
-// spreadBetweenRuns returns the standard deviation of a profile's times from run to run, as a part of them. Raw
-// times, CPU times, and times without the machine's drift differ in it; all of these constants were measured.
+// spreadBetweenRuns returns the standard deviation of a profile's times from run to run, as a part of them. It depends on how the
+// profiles were made comparable: CPU times, times without the machine's drift, or raw times, for which the profile may say its own. The
+// constants were measured.
 func (p *profileSets) spreadBetweenRuns(plan *formats.Plan, profile *formats.Profile) float64 {
 	switch {
 	case p.cpuTimes:
@@ -96,9 +97,10 @@ func (p *profileSets) spreadBetweenRuns(plan *formats.Plan, profile *formats.Pro
 	return kindSpread(plan, profile)
 }
 
-// significance returns the difference between the sides, as a part of the figure, that chance exceeds only at the
-// false alarm rate, and the probability p that chance makes today's figure this much worse. promised and current
-// have the figure by the profiles of each side.
+// significance returns minDifference, the difference between promised and current figures, as a part of the figure, that chance exceeds
+// only at the false alarm rate, and p, the probability that chance makes today's figure worse by at least the part worse. promised and
+// current have the figure by the profiles of each side; with several profiles on a side their own spread counts too. Without any chance
+// both are 0.
 func (n *chanceModel) significance(promised, current []float64, worse float64) (minDifference, p float64) {
 	if n.spread == 0 {
 		return 0, 0
@@ -112,6 +114,8 @@ func (n *chanceModel) significance(promised, current []float64, worse float64) (
 			squares += math.Pow(stat.StdDev(side, nil)/stat.Mean(side, nil), 2) * float64(len(side)-1)
 		}
 	}
+
+	// scale is the standard deviation of the difference between the means of both sides.
 	scale := math.Sqrt(squares / freedom * (1/float64(n.promisedProfiles) + 1/float64(n.currentProfiles)))
 	if freedom == priorFreedom { // one profile on each side has no spread of its own
 		return distuv.UnitNormal.Quantile(1-n.alpha) * scale, distuv.UnitNormal.Survival(worse / scale)
@@ -129,7 +133,8 @@ func meanBatchSizes(p *formats.Profile) float64 {
 	return max(1, float64(count)/float64(max(1, len(p.Models))))
 }
 
-// kindSpread returns the spread between runs of the plan's device kind that varies most.
+// kindSpread returns the relative standard deviation between runs that a profile states for its device kinds, of the plan's kind that
+// varies most. If it states none for one of them, it returns BetweenRuns.
 func kindSpread(plan *formats.Plan, profile *formats.Profile) float64 {
 	spread := 0.0
 	for i := range plan.Pools {
@@ -142,8 +147,8 @@ func kindSpread(plan *formats.Plan, profile *formats.Profile) float64 {
 	return spread
 }
 
-// middleProfile returns the index of the profile by which the plan's work is the median. It stands for
-// today.
+// middleProfile returns the index of the profile by which the plan's work (the sum of its stages' times) is the median, the lower one of
+// two. That profile stands for today.
 func middleProfile(plan *formats.Plan, list []*formats.Profile) int {
 	byWork := make([]int, len(list))
 	work := make([]time.Duration, len(list))
@@ -181,7 +186,8 @@ func median(v []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// collect sets r to the values that the figure s has by each profile of today, and by each promised one.
+// collect sets r to the values of one figure: by each profile of today (current) and by each promised one, whose lists of figures are
+// given. Figures are matched by metric and subject.
 func (r *figureValues) collect(figure *kind.FigurePair, current, promised [][]kind.FigurePair) {
 	values := func(lists [][]kind.FigurePair) (collected []float64) {
 		for _, list := range lists {

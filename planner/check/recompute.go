@@ -32,13 +32,16 @@ func Recompute(plan *formats.Plan, profile *formats.Profile, cluster *formats.Cl
 	return FindingsOf(&kind.CheckInput{Plan: plan, Profile: profile, Cluster: cluster, Workload: workload})
 }
 
-// FindingsOf returns the findings of Recompute for an input that may also have the folder of the
-// workload, whose files are then read.
+// FindingsOf returns the findings of the plan's kind for documents of today: each constraint or statement of the plan that does not hold.
+// The input may also have the folder of the workload, whose files are then read. A plan of a kind without a check is an error among the
+// findings.
 func FindingsOf(t *kind.CheckInput) []Finding {
 	m := methodOf(t.Plan)
 	if m == nil {
 		return []Finding{{Severity: Error, Constraint: "kind", Path: "kind", Found: strconv.Quote(t.Plan.Kind), Expected: checkableKinds(), Message: cannotCheck}}
 	}
+
+	// Some kinds plan for buckets of request lengths: the workload gets these before the check.
 	if m.UseLengthBuckets == nil {
 		return m.Check(t)
 	}

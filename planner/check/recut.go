@@ -8,9 +8,9 @@ import (
 	"inferplan/formats"
 )
 
-// withCutsOf returns profile p with its models cut into the same blocks as in target, so that their blocks can be
-// compared. A model that p cuts elsewhere gets target's blocks, each assumed to have changed as the whole model
-// has; names lists these. A model that was not measured whole in both stays as it is.
+// withCutsOf returns profile p with its models cut into the same blocks as in target, so that their blocks can be compared, and the names
+// of the models that it changed. A model that p cuts elsewhere gets target's blocks, whose times are assumed to have changed as the time
+// of the whole model has. A model that was not measured whole in both stays as it is. p itself does not change.
 func withCutsOf(p, target *formats.Profile) (result *formats.Profile, names []string) {
 	result = p
 	for i := range p.Models {
@@ -34,8 +34,8 @@ func withCutsOf(p, target *formats.Profile) (result *formats.Profile, names []st
 	return result, names
 }
 
-// measurementsAs returns the measurements of model m with the blocks of other, the same model in another profile:
-// the times of other, scaled by how the time of the whole model has changed.
+// measurementsAs returns the measurements of model m with the blocks of other, the same model in another profile: the blocks' times of
+// other, scaled by how the time of the whole model has changed. Measurements of which other has no counterpart are left out.
 func measurementsAs(m, other *formats.ProfileModel) (measurements []formats.Measurement) {
 	for k := range m.Measurements {
 		current := m.Measurements[k]
@@ -58,7 +58,8 @@ func measurementsAs(m, other *formats.ProfileModel) (measurements []formats.Meas
 	return measurements
 }
 
-// useCutsOfPromise gives all profiles the cuts of the first promised one, and returns a note if some had others.
+// useCutsOfPromise gives all profiles of both sides the cuts (between blocks) of the first promised one, so that their blocks can be
+// compared, and returns a note that names the models which had others, or "".
 func (p *profileSets) useCutsOfPromise() (note string) {
 	if len(p.promised) == 0 {
 		return ""

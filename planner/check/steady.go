@@ -54,15 +54,17 @@ func (p *profileSets) removeDrift(plan *formats.Plan) {
 	for sideIndex, list := range [][]*formats.Profile{p.promised, p.current} {
 		var common []float64
 		for _, profile := range list {
-			d := driftOf(p.promised[0], profile, device)
-			if d == nil {
+			drift := driftOf(p.promised[0], profile, device)
+			if drift == nil {
 				return
 			}
-			drifts[sideIndex] = append(drifts[sideIndex], d)
-			common = append(common, d.commonShift())
+			drifts[sideIndex] = append(drifts[sideIndex], drift)
+			common = append(common, drift.commonShift())
 		}
 		shift = stat.Mean(common, nil) - shift
 	}
+
+	// shift is now how much all models together changed relative to the reference, from the promised side to today'machineFigure.
 	chance := chanceModel{spread: CommonBetweenRuns, alpha: falseAlarmRate, promisedProfiles: len(p.promised), currentProfiles: len(p.current)}
 	if min(chance.promisedProfiles, chance.currentProfiles) < minProfiles { // with a single profile, a busy neighbour may last for all of it
 		chance.alpha /= 5
@@ -70,33 +72,33 @@ func (p *profileSets) removeDrift(plan *formats.Plan) {
 
 	// Scale all profiles, and note the speeds.
 	p.driftRemoved, p.commonShift = true, math.Abs(shift) > chance.minDifference()
-	s := kind.FigurePair{Metric: machineMetric, Subject: device + " (reference)", Unit: "us", Old: drifts[0][0].referenceTimes[0]}
+	machineFigure := kind.FigurePair{Metric: machineMetric, Subject: device + " (reference)", Unit: "us", Old: drifts[0][0].referenceTimes[0]}
 	for sideIndex, list := range [][]*formats.Profile{p.promised, p.current} {
 		corrected := make([]*formats.Profile, len(list))
 		var referenceTimes []float64
 		for i, profile := range list {
-			d := drifts[sideIndex][i]
-			referenceTimes = append(referenceTimes, d.referenceTimes[1])
-			corrected[i] = d.withoutDrift(profile, device, p.commonShift)
+			drift := drifts[sideIndex][i]
+			referenceTimes = append(referenceTimes, drift.referenceTimes[1])
+			corrected[i] = drift.withoutDrift(profile, device, p.commonShift)
 		}
 		if sideIndex == 0 {
-			p.promised, s.Old = corrected, median(referenceTimes)
+			p.promised, machineFigure.Old = corrected, median(referenceTimes)
 			continue
 		}
-		p.current, s.New = corrected, median(referenceTimes)
+		p.current, machineFigure.New = corrected, median(referenceTimes)
 	}
-	p.machineFigures = append(p.machineFigures, s)
+	p.machineFigures = append(p.machineFigures, machineFigure)
 }
 
-// driftOf returns how the times of a profile on a device kind differ from those of the first promised one, as
-// logarithms of ratios: of the reference task, and of each model, by batch size and on average. It returns nil if
-// one of them has no reference, or they have no model in common.
+// driftOf returns how the times of a profile on a device kind differ from those of the first promised one, as logarithms of ratios: of
+// the reference task (timed beside every measurement to show the machine's speed), and of each model, by batch size and on average. It
+// returns nil if one of them has no reference, or they have no model in common.
 func driftOf(first, profile *formats.Profile, device string) *profileDrift {
-	d := &profileDrift{models: map[string]float64{}, batches: map[string]map[int]float64{}, referenceTimes: [2]float64{referenceTime(first, device), referenceTime(profile, device)}}
-	if d.referenceTimes[0] == 0 || d.referenceTimes[1] == 0 {
+	drift := &profileDrift{models: map[string]float64{}, batches: map[string]map[int]float64{}, referenceTimes: [2]float64{referenceTime(first, device), referenceTime(profile, device)}}
+	if drift.referenceTimes[0] == 0 || drift.referenceTimes[1] == 0 {
 		return nil
 	}
-	d.reference = math.Log(d.referenceTimes[1] / d.referenceTimes[0])
+	drift.reference = math.Log(drift.referenceTimes[1] / drift.referenceTimes[0])
 
 	// The changes of each model, by batch size and on average.
 	for i := range first.Models {
@@ -117,13 +119,13 @@ func driftOf(first, profile *formats.Profile, device string) *profileDrift {
 			changes = append(changes, byBatch[firstMeasurement.Batch])
 		}
 		if len(changes) > 0 {
-			d.models[name], d.batches[name] = stat.Mean(changes, nil), byBatch
+			drift.models[name], drift.batches[name] = stat.Mean(changes, nil), byBatch
 		}
 	}
-	if len(d.models) == 0 {
+	if len(drift.models) == 0 {
 		return nil
 	}
-	return d
+	return drift
 }
 
 // commonShift returns the mean change of all models relative to the reference.
@@ -150,8 +152,9 @@ func (d *profileDrift) machineChange(byReference bool) float64 {
 	return d.reference
 }
 
-// withoutDrift returns a profile without the change of the machine's speed, and without differences between a
-// model's batch sizes that are small enough (batchLuck) to be chance.
+// withoutDrift returns profile p with the times on a device kind scaled back by the change of the machine's speed. It also removes
+// differences between a model's batch sizes that are small enough (batchLuck) to be chance: such a size gets the mean change of its
+// model. With byReference the reference task alone gives the machine's change.
 func (d *profileDrift) withoutDrift(p *formats.Profile, device string, byReference bool) *formats.Profile {
 	machine := d.machineChange(byReference)
 	return p.WithTimes(func(i int, m *formats.Measurement) func(*formats.Latency) {
@@ -168,8 +171,8 @@ func (d *profileDrift) withoutDrift(p *formats.Profile, device string, byReferen
 	})
 }
 
-// referenceTime returns the median time of the reference task in a profile on a device kind, in microseconds, or 0
-// if the profile has none. It is timed beside every measurement and shows the machine's speed.
+// referenceTime returns the median time of the reference task in a profile on a device kind, in microseconds. The task is the same in all
+// profiles and timed beside every measurement, so it shows the machine's speed. If the profile has none, it returns 0.
 func referenceTime(p *formats.Profile, device string) float64 {
 	var times []float64
 	for i := range p.Models {

@@ -24,8 +24,8 @@ func (r *Result) Explanation() []string {
 	return lines
 }
 
-// slowerBlocks returns lines about the slower blocks. Many blocks of one model on a device kind get a
-// single line, since they have one cause.
+// slowerBlocks returns the lines about slower blocks for the explanation of a verdict. If more than maxListedBlocks blocks of a model on
+// a device kind, at one share and batch, are slower, they get a single line, since they have one cause.
 func (r *Result) slowerBlocks() []string {
 	type place struct {
 		model, device string

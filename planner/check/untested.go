@@ -10,15 +10,16 @@ import (
 	"inferplan/planner/kind"
 )
 
-// simulateUntested makes the promised plan and the plan under check comparable if simulation tested the rates of
-// only one of them. The other states rates without queueing, so its plan in the input is replaced by one that
-// promises what simulation shows it to hold. It returns a note about that.
+// simulateUntested makes the promised plan and the plan under check comparable if simulation tested the rates of only one of them. The
+// other states rates without queueing, so it is replaced, in the input, by a copy that promises the part of these rates that simulation
+// shows it to hold. It returns notes about that.
 func simulateUntested(ctx context.Context, in *GateInput) (notes []string, err error) {
 	pair := []struct {
 		name        string
 		plan, other **formats.Plan
 	}{{"the plan promised before", &in.Promised, &in.Plan}, {"the plan under check", &in.Plan, &in.Promised}}
 	for _, p := range pair {
+		// Only kinds of plans that can state a smaller rate, and the objective throughput, have tested rates.
 		if methodOf(*p.plan).ScalePromise == nil || (*p.plan).Objective.Name != "throughput" || isTested(*p.plan) || !isTested(*p.other) {
 			continue
 		}
@@ -36,8 +37,8 @@ func simulateUntested(ctx context.Context, in *GateInput) (notes []string, err e
 	return notes, nil
 }
 
-// counterpartOf returns a copy of a plan that promises what simulation shows the plan to hold, and the
-// part of its rates that this is. If no part of them holds, it returns nil and 0.
+// counterpartOf returns a copy of a plan that promises the part of its rates that simulation shows it to hold, and that part, from 0 to
+// 1. If no part of them holds, it returns nil and 0. workloadDir is the folder in which the files of the workload are.
 func counterpartOf(ctx context.Context, plan *formats.Plan, workloadDir string) (counterpart *formats.Plan, part float64, err error) {
 	part, err = certify.SustainedPart(ctx, plan, kind.TestSettings{Seed: plan.Seed, TraceDir: workloadDir})
 	if err != nil || part == 0 {

@@ -19,40 +19,42 @@ type modelNeeds struct {
 	otherModels    []string
 }
 
-// newModelNeeds reads, from a plan in which all models share the devices, how many devices' time of each pool
-// each model needs. Language models are listed apart, those of the largest needs first.
+// newModelNeeds reads, from a plan in which all models share the devices, how much device time of each pool each model needs, in devices.
+// Divisions of the devices between groups of models are made from it. Language models are listed apart, those of the largest needs first.
 func newModelNeeds(plan *formats.Plan) *modelNeeds {
-	y := &modelNeeds{pools: plan.Pools, devicesNeeded: map[string][]float64{}}
+	needs := &modelNeeds{pools: plan.Pools, devicesNeeded: map[string][]float64{}}
 	for i := range plan.Deployment {
 		d := &plan.Deployment[i]
-		need := make([]float64, len(y.pools))
+		need := make([]float64, len(needs.pools))
 		for k := range d.Pipelines {
 			s := &d.Pipelines[k].Stages[0]
 			if s.GPUs > workflow.TimeTolerance {
-				need[slices.IndexFunc(y.pools, func(p formats.Pool) bool { return p.Device == s.Device })] += s.GPUs
+				need[slices.IndexFunc(needs.pools, func(p formats.Pool) bool { return p.Device == s.Device })] += s.GPUs
 			}
 		}
-		if y.devicesNeeded[d.Model] = need; formats.FlowOf(plan).Modules[i].Generation != nil {
-			y.languageModels = append(y.languageModels, d.Model)
+		if needs.devicesNeeded[d.Model] = need; formats.FlowOf(plan).Modules[i].Generation != nil {
+			needs.languageModels = append(needs.languageModels, d.Model)
 		} else {
-			y.otherModels = append(y.otherModels, d.Model)
+			needs.otherModels = append(needs.otherModels, d.Model)
 		}
 	}
 	totalNeed := func(model string) (sum float64) {
-		for _, need := range y.devicesNeeded[model] {
+		for _, need := range needs.devicesNeeded[model] {
 			sum += need
 		}
 		return sum
 	}
-	slices.SortStableFunc(y.languageModels, func(a, b string) int { return cmp.Compare(totalNeed(b), totalNeed(a)) })
-	return y
+	slices.SortStableFunc(needs.languageModels, func(a, b string) int { return cmp.Compare(totalNeed(b), totalNeed(a)) })
+	return needs
 }
 
-// candidateDivisions returns divisions of the devices into groups. In each, the language models with the
-// largest needs have devices alone, none to two of them or all. The other language models are one group,
-// together with the other models or not. A last division has two groups: all language models, and all other
-// models. The last group of each division has what the option dedicated does not name.
+// candidateDivisions returns divisions of the devices between groups of models, for the search by simulation to try. In each, the
+// language models with the largest needs have devices alone: all of them, one or two. The other language models are one group, together
+// with the models of other sorts or apart from them. A last division has two groups: all language models, and all other models. In the
+// option dedicated, the last group of a division is not named: it has the remaining devices.
 func (y *modelNeeds) candidateDivisions() (divisions [][]workflow.ModelGroup) {
+	// add appends the division for some sets of models, unless it exists already, has one group only, or the devices do not suffice for
+	// all groups.
 	add := func(sets ...[]string) {
 		sets = slices.DeleteFunc(sets, func(set []string) bool { return len(set) == 0 })
 		if list := y.apportionDevices(sets); list != nil && len(sets) > 1 && !slices.ContainsFunc(divisions, func(o []workflow.ModelGroup) bool { return sameModels(o, list) }) {
@@ -78,9 +80,9 @@ func sameModels(a, b []workflow.ModelGroup) bool {
 	return slices.EqualFunc(a, b, func(x, y workflow.ModelGroup) bool { return slices.Equal(x.Models, y.Models) })
 }
 
-// apportionDevices returns groups of models (sets of names) with devices of each pool in proportion to what
-// their models need: device after device goes to the group with the least devices / need. If there are too few
-// devices for all groups, it returns nil.
+// apportionDevices divides the devices of each pool among groups of models (sets has their names) in proportion to what these need: one
+// device after another goes to the group with the least devices / need. A pool that no group needs is left out. If some group gets no
+// device at all, it returns nil.
 func (y *modelNeeds) apportionDevices(sets [][]string) []workflow.ModelGroup {
 	var groups []workflow.ModelGroup
 	for _, set := range sets {
@@ -99,9 +101,8 @@ func (y *modelNeeds) apportionDevices(sets [][]string) []workflow.ModelGroup {
 	return groups
 }
 
-// neediestGroup returns the index of the group of models that has the least devices / need in a pool, which
-// gets the next device. Of groups without devices it is the one with the largest need. If no group needs the
-// pool, it returns -1.
+// neediestGroup returns the index of the group of models that gets the next device of a pool: the one with the least devices / need there
+// or, among groups without devices, the one with the largest need. If no group needs the pool, it returns -1.
 func (y *modelNeeds) neediestGroup(groups []workflow.ModelGroup, pool int) int {
 	neediest, minRatio, maxNeed := -1, 0.0, 0.0
 	for i := range groups {
@@ -124,8 +125,9 @@ func (y *modelNeeds) groupNeed(g *workflow.ModelGroup, pool int) (need float64) 
 	return need
 }
 
-// neighbours returns the divisions of the devices in which one device has moved from one group of models to
-// another. Those come first whose devices carry the highest rates without queueing.
+// neighbours returns the divisions of the devices in which one device has moved from one group of models to another that needs its pool,
+// for the search by simulation to try next. Those come first whose devices carry the highest rates without queueing. A group is left at
+// least one device.
 func (y *modelNeeds) neighbours(groups []workflow.ModelGroup) (divisions [][]workflow.ModelGroup) {
 	for source := range groups {
 		for target := range groups {
@@ -147,8 +149,8 @@ func (y *modelNeeds) neighbours(groups []workflow.ModelGroup) (divisions [][]wor
 	return divisions
 }
 
-// rateFactor returns which multiple of the planned rates the groups' devices carry without queueing: the
-// least devices / need of a group.
+// rateFactor returns which multiple of the planned rates the devices of all groups of models carry without queueing: the least devices /
+// need of a group.
 func (y *modelNeeds) rateFactor(groups []workflow.ModelGroup) float64 {
 	minFactor := math.Inf(1)
 	for i := range groups {
@@ -173,8 +175,9 @@ type divisionSearch struct {
 	triedDivisions map[string]bool       // by the text of the division
 }
 
-// searchDivisions finds the best plan among those that give language models devices alone and the one that
-// does not, if simulation is to choose the dedicated devices. All other options are those of baseSetting.
+// searchDivisions finds, by simulation, the best plan among those that divide the devices between groups of models and the one in which
+// all models share them, and leaves it as t.bestAttempt. It does so only if the option dedicated is auto and some language model is asked
+// for. All other options are those of baseSetting.
 func (t *tuner) searchDivisions(ctx context.Context, baseSetting tuneSetting) error {
 	if t.p.Values.Word("dedicated") != workflow.DedicatedAuto || !asksLanguageModels(t.p.Workload) {
 		return nil
@@ -211,18 +214,19 @@ func (t *tuner) searchDivisions(ctx context.Context, baseSetting tuneSetting) er
 	return nil
 }
 
-// tryDivision plans with a division of the devices between groups of models, and simulates the plan, unless
-// that was tried. proceed is false if the search should end: the work is done, or the gap reached.
+// tryDivision plans with a division of the devices between groups of models and simulates the plan, unless that was tried. If it is the
+// best so far, the division is recorded as bestGroups. proceed is false if the search should end: enough divisions were tried, the work
+// is done, or the gap to the bound is reached.
 func (d *divisionSearch) tryDivision(ctx context.Context, groups []workflow.ModelGroup) (proceed bool, err error) {
-	s := d.baseSetting
-	if s.dedicatedDevices = workflow.GroupsText(groups[:len(groups)-1], d.needs.pools); d.triedDivisions[s.dedicatedDevices] {
+	setting := d.baseSetting
+	if setting.dedicatedDevices = workflow.GroupsText(groups[:len(groups)-1], d.needs.pools); d.triedDivisions[setting.dedicatedDevices] {
 		return true, nil
 	}
 	if len(d.triedDivisions) == maxDivisions || ctx.Err() != nil || d.tuner.isGapReached() {
 		return false, nil
 	}
-	d.triedDivisions[s.dedicatedDevices] = true
-	current, err := d.tuner.solveSetting(ctx, s)
+	d.triedDivisions[setting.dedicatedDevices] = true
+	current, err := d.tuner.solveSetting(ctx, setting)
 	if current == nil || err != nil {
 		return true, err
 	}

@@ -67,12 +67,13 @@ type tuner struct {
 	budgets       certify.Budgets
 }
 
-// tune chooses the margin and the largest batch by the rate that a plan sustains in simulation.
+// tune chooses the margin (the share of the SLO that is held back for waiting) and the largest batch of a plan by the rate that the plan
+// sustains in simulation, and returns the best plan with its bound.
 //
-// For throughput it looks for the highest rate, which a sequential test confirms and the plan then
-// promises. For other objectives, devices and batch sizes change until the plan attains enough at its rates
-// (see graph.SizeBySimulation), and the cheapest plan that a test confirms is taken. All runs that compare plans
-// have the same random numbers. Those that test have others.
+// For throughput it looks for the highest rate, which a sequential test confirms and the plan then promises. For other objectives,
+// devices and batch sizes change until the plan attains enough at its rates (see graph.SizeBySimulation), and the cheapest plan that a
+// test confirms is taken. All runs that compare plans have the same random numbers. Those that test have others. solve is the planner's
+// solve for given options.
 func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
 	t := &tuner{p: p, requested: requested, solve: solve, planBound: math.NaN(), budgets: certify.NewBudgets(requested, 1)}
 	search := t.searchThroughput
@@ -98,8 +99,9 @@ func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, sol
 	return result, nil
 }
 
-// solveSetting plans with one setting (margin, largest batch, dedicated devices). If there is no plan, it
-// returns nil, and the first such error is kept. The first solve also brings the bound of all plans.
+// solveSetting plans with one setting of the options (margin, largest batch, dedicated devices). If there is no plan, it returns nil
+// without an error, and the first such reason is stored in t.firstErr. As long as t.planBound, the bound over all plans, is not known,
+// the solve also computes it. Its time and simulated work are added up.
 func (t *tuner) solveSetting(ctx context.Context, s tuneSetting) (*attempt, error) {
 	q := *t.p
 
@@ -156,9 +158,9 @@ func (t *tuner) startSetting() tuneSetting {
 	return s
 }
 
-// searchThroughput looks for the plan that sustains the highest rate in simulation: over divisions of the
-// devices between models, if that is asked for, then over margins and largest batches. At the end it tests the
-// best.
+// searchThroughput looks for the plan that sustains the highest rate in simulation: over divisions of the devices between models, if that
+// is asked for, then over a grid of margins and largest batches, from its best position to the nearest untried one. At the end it tests
+// the best plan, which is t.bestAttempt.
 func (t *tuner) searchThroughput(ctx context.Context) error {
 	grid, position := certify.SettingGrid{Costs: []int{1, 1}}, []int{0, startMarginIndex} // halvings of the largest batch, index of the margin
 	baseSetting, trials := t.startSetting(), 0
@@ -185,6 +187,8 @@ func (t *tuner) searchThroughput(ctx context.Context) error {
 			break
 		}
 		grid.MarkTried(nextPosition)
+
+		// The position's first index halves the largest batch so many times, the second is that of the margin.
 		s := baseSetting
 		if s.margin = marginGrid[nextPosition[1]]; nextPosition[0] > 0 {
 			s.maxBatch = t.largestBatch() >> nextPosition[0]
@@ -215,8 +219,9 @@ func (t *tuner) searchThroughput(ctx context.Context) error {
 	return t.confirmBest(ctx)
 }
 
-// consider simulates the plan of an attempt and takes it as the best if it sustains more than the best so far.
-// proceed is false if the search should end: the plan cannot be simulated, or the budget is spent.
+// consider simulates the plan of an attempt in short runs, records the rate that it sustains, and takes it as the best if that is more
+// than the best so far. proceed is false if the search should end: the plan has too many requests at once to be simulated, or the
+// simulation exceeds its budget.
 func (t *tuner) consider(ctx context.Context, current *attempt) (proceed bool, err error) {
 	// Workflows with too many requests at once would take too long to simulate: take the plan untested.
 	if n := concurrentRequests(current.result.Plan); n > maxConcurrentRequests {
@@ -272,7 +277,8 @@ func (t *tuner) isGapReached() bool {
 	return t.bestAttempt != nil && !math.IsNaN(t.planBound) && milp.RelativeGap(milp.Maximize, t.bestAttempt.sustainedRate(), t.planBound) <= t.p.Values.Number("gap")
 }
 
-// largestBatch returns the largest batch of the plans that were solved without halving the batches.
+// largestBatch returns the largest batch in the plans that were solved without halving the batches, from which the search halves; 1 if
+// there are none.
 func (t *tuner) largestBatch() int {
 	largest := 1
 	for _, tried := range t.attempts {
@@ -287,13 +293,15 @@ func (t *tuner) largestBatch() int {
 	return largest
 }
 
-// findSustainedLoad looks in short runs for the load that a plan sustains: the largest multiple of its rates,
-// at most 1, at which every application keeps its SLO.
+// findSustainedLoad looks in short runs for the load that the plan of an attempt sustains, and stores it there: the largest multiple of
+// its rates, at most 1, at which every application keeps its SLO, or 0 if that is no more than the best attempt sustains.
 func (t *tuner) findSustainedLoad(ctx context.Context, current *attempt) error {
 	test, err := certify.NewTest(current.result.Plan, t.requested)
 	if err != nil {
 		return err
 	}
+
+	// All plans are simulated with the same random numbers, in half of the runs of a test.
 	scenario := test.Scenario
 	scenario.Budget = t.budgets.Search
 	scenario.Seed = seeded.Seed(test.Settings.Seed, "headroom")
@@ -317,8 +325,8 @@ func (t *tuner) findSustainedLoad(ctx context.Context, current *attempt) error {
 	return nil
 }
 
-// confirmBest tests the load that the best plan sustained in short runs, lowers it until the test passes,
-// and lets the plan promise it.
+// confirmBest tests the load that the best plan sustained in short runs, lowers it until the test passes, and makes the plan promise its
+// rates times that load, with the certificate of the test. If no load passes, it returns an error.
 func (t *tuner) confirmBest(ctx context.Context) error {
 	plan := t.bestAttempt.result.Plan
 	test, err := certify.NewTest(plan, t.requested)
@@ -360,8 +368,8 @@ func (t *tuner) promiseLoad(load float64) {
 	scalePromise(t.bestAttempt.result.Plan, load)
 }
 
-// scalePromise multiplies the rates that a plan promises by a factor, which simulation showed, and records as
-// Fluid what the devices carry without queueing.
+// scalePromise multiplies, in place, the rates that a plan promises by a factor that simulation showed it to hold, and records as Fluid
+// the value of the objective before: what the devices carry without queueing.
 func scalePromise(plan *formats.Plan, factor float64) {
 	fluid := plan.Objective.Value
 	plan.Objective.Fluid = &fluid
@@ -371,7 +379,8 @@ func scalePromise(plan *formats.Plan, factor float64) {
 	}
 }
 
-// searchCheapest looks for the cheapest plan that carries the requested rates.
+// searchCheapest looks for the cheapest plan that carries the requested rates and that a test confirms, and leaves it as t.bestAttempt.
+// It starts from plans with three margins.
 func (t *tuner) searchCheapest(ctx context.Context) error {
 	var starts []*attempt
 	for _, margin := range []float64{.1, .2, .3} {
@@ -406,9 +415,9 @@ func (t *tuner) searchCheapest(ctx context.Context) error {
 	return nil
 }
 
-// confirmCheapest makes the cheapest plan that the search by simulation finds from some attempts, tests it,
-// and keeps it if it passes and is the best so far. If the test fails, the next search has to show a larger
-// surplus.
+// confirmCheapest makes the cheapest plan that the search by simulation finds from some attempts, tests it, and takes it as t.bestAttempt
+// if it passes and costs less than the best so far. If the test fails, the next search has to show a larger surplus, an attainment above
+// the requested share. The plan of a workflow is tested as it is, and once only.
 func (t *tuner) confirmCheapest(ctx context.Context, starts ...*attempt) error {
 	current := starts[0]
 	t.attempts = append(t.attempts, starts...)
@@ -471,13 +480,15 @@ func (t *tuner) takeUnconfirmed(current *attempt, err error) error {
 	return certify.NoteUnconfirmed(current.result.Plan, err)
 }
 
-// sizePlans returns the cheapest plan that graph.SizeBySimulation finds from some attempts. The plan attains at
-// least surplus more than the applications' shares.
+// sizePlans returns the cheapest plan that graph.SizeBySimulation finds from the plans of some attempts by adding and removing devices,
+// or nil if there are too few devices. The plan attains at least surplus more than the applications' required shares of requests in time.
 func (t *tuner) sizePlans(ctx context.Context, starts []*attempt, surplus float64) (*formats.Plan, error) {
 	var plans []*formats.Plan
 	for _, start := range starts {
 		plans = append(plans, start.result.Plan)
 	}
+
+	// A hint is a first look at a plan, in one run.
 	return graph.SizeBySimulation(t.p, plans, true, surplus, func(plan *formats.Plan, hint bool) (float64, error) {
 		shortened := t.requested
 		if hint {
@@ -487,8 +498,8 @@ func (t *tuner) sizePlans(ctx context.Context, starts []*attempt, surplus float6
 	})
 }
 
-// attainmentSurplus returns the least amount, over all applications, by which the attainment at the planned
-// rates exceeds the share that the application has to attain.
+// attainmentSurplus simulates a plan at its rates and returns by how much the share of requests in time exceeds the share that an
+// application has to attain, for the application where that is least. It is negative if one attains too little.
 func (t *tuner) attainmentSurplus(ctx context.Context, plan *formats.Plan, requested kind.TestSettings) (float64, error) {
 	test, err := certify.NewTest(plan, requested)
 	if err != nil {
@@ -506,9 +517,9 @@ func (t *tuner) attainmentSurplus(ctx context.Context, plan *formats.Plan, reque
 	return minSurplus, nil
 }
 
-// writeBound writes the bound of all plans and the status of the search into the finished plan. If a language
-// model has to finish its sequences (drain) before its device runs another model, and no test confirms the
-// rates, the value is too high, and the plan has neither a bound nor a gap.
+// writeBound writes the bound of all plans, and the status of the search that follows from it, into the finished plan. If a language
+// model has to finish its sequences (drain) before its device runs another model, and no test confirms the rates, the value is too high,
+// and the plan has neither a bound nor a gap.
 func (t *tuner) writeBound(result *kind.Result) {
 	plan := result.Plan
 	if c := plan.Certificate; (c == nil || c.LoadFactor < 1) && workflow.DrainsLanguageModel(plan.Deployment, formats.FlowOf(plan).Modules) {
@@ -523,7 +534,8 @@ func (t *tuner) writeBound(result *kind.Result) {
 	certify.StateValue(result, sense, t.planBound, t.boundScope, t.p.Values.Number("gap"))
 }
 
-// attemptSummary returns a text that lists the attempts and what each of them sustained.
+// attemptSummary returns a text, for the plan's assumptions, that lists the settings that were tried, what each of them sustained, and
+// the margin that was chosen.
 func (t *tuner) attemptSummary() string {
 	var parts []string
 	for _, tried := range t.attempts {

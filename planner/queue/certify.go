@@ -16,8 +16,8 @@ import (
 // allow so many.
 const certifiedRequests = 2000
 
-// newTest returns the simulation test of a plan's rates. Settings that are left out get defaults, by which a run
-// lasts a minute to an hour. A plan for a trace is an error, because a test needs fresh random arrivals.
+// newTest returns the test of a plan's rates by simulation. Settings that the request leaves out get defaults, by which a run lasts a
+// minute to an hour. A plan for a trace is an error, because a test needs fresh random arrivals, which a trace cannot give.
 func newTest(plan *formats.Plan, requested kind.TestSettings) (*certify.Test, error) {
 	requested, err := requested.WithDefaults(plan, certifiedRequests, time.Minute, time.Hour)
 	if err != nil {
@@ -29,8 +29,8 @@ func newTest(plan *formats.Plan, requested kind.TestSettings) (*certify.Test, er
 	return certify.NewTestWith(plan, requested)
 }
 
-// certifyPlan simulates a plan and stores in it the highest of a grid of loads, as factors on the rates, at which
-// every model and class has the requested share of requests in time. It warns if that is below the planned rates.
+// certifyPlan simulates a plan on behalf of --certify, and stores in it the highest of a grid of loads (factors on the planned rates) at
+// which every model and class has the requested share of its requests in time. If that is below 1, it adds a warning to the plan.
 func certifyPlan(ctx context.Context, plan *formats.Plan, requested kind.TestSettings) error {
 	test, err := newTest(plan, requested)
 	if err != nil {
@@ -45,14 +45,16 @@ func certifyPlan(ctx context.Context, plan *formats.Plan, requested kind.TestSet
 	return nil
 }
 
-// solveTested solves for a plan and tests it with fresh random numbers, on runs as long as those of the search.
-// If the test fails, it solves again with a larger reserve. The reserve is a part of the requests that may be
-// late. A plan for a trace of arrivals is not tested.
+// solveTested solves for a plan and tests it with fresh random numbers, on runs as long as those of the search. If the test fails, it
+// solves again with a larger reserve, the part of the allowed late requests that the search holds back. A plan for a trace of arrivals is
+// not tested.
 func solveTested(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
 	return certify.SolveUntilConfirmed(ctx, p, withRuleCheck(solve), func(plan *formats.Plan) (*certify.Test, string, error) {
 		if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
 			return nil, "arrivals are those of a trace, which the search did not play", nil
 		}
+
+		// The test has other random numbers than the search, and runs as long as those that the plan states.
 		freshRequest := certify.WithFreshSeed(requested)
 		if planRuns := formats.QueueOf(plan).Runs; freshRequest.Duration == 0 && planRuns != nil {
 			freshRequest.Duration = planRuns.DurationUS.D()
@@ -62,9 +64,9 @@ func solveTested(ctx context.Context, p *kind.Problem, requested kind.TestSettin
 	})
 }
 
-// withRuleCheck returns a solver like solve that turns a plan into an error if it breaks a rule that `plan check`
-// would report. It checks each plan when it is found: if a test lowers the rates later, the plan is not checked
-// again.
+// withRuleCheck returns a solver that calls solve and turns its plan into an error if the plan breaks a rule that `plan check` would
+// report as an error. So the planner never returns a plan that its own check refutes. A test that lowers the plan's rates later does not
+// check it again.
 func withRuleCheck(solve kind.SolveFunc) kind.SolveFunc {
 	return func(ctx context.Context, p *kind.Problem, progress func(kind.Progress)) (*kind.Result, error) {
 		res, err := solve(ctx, p, progress)

@@ -15,8 +15,8 @@ type OrderResult struct {
 	Solution *milp.Solution
 }
 
-// Solve solves the program for the order of request groups in queues, and returns the order that it found, if any.
-// It starts from start, an order of the same problem, unless that is nil.
+// Solve solves the program for the order of request groups in queues (one queue for each instance), and returns the order that it found,
+// nil if none. The solver starts from start, an order of the same problem, unless that is nil.
 func (m *Program) Solve(ctx context.Context, solver milp.Solver, o milp.Options, start *vqueue.Assignment) (*OrderResult, error) {
 	if start != nil {
 		o.Start = m.startValues(start)
@@ -44,16 +44,16 @@ func (m *Program) Solve(ctx context.Context, solver milp.Solver, o milp.Options,
 	return result, nil
 }
 
-// startValues returns start values for the solver, by variable: those of x, which place the groups, by an
-// assignment of groups to queues, and NaN (left to the solver) for everything else. If a queue of the assignment
-// is longer than the program allows, it returns nil.
-func (m *Program) startValues(s *vqueue.Assignment) []float64 {
+// startValues returns start values for the solver, by variable: for x, which place the groups, 1 or 0 as an assignment of groups to
+// queues has them, and NaN for all others, which the solver completes. If a queue of the assignment is longer than the program allows, it
+// returns nil, and the solver starts without.
+func (m *Program) startValues(assignment *vqueue.Assignment) []float64 {
 	start := make([]float64, m.Model.NumVars())
 	for v := range start {
 		start[v] = math.NaN()
 	}
 	for g := range m.x {
-		order := s.AppendOrder(int32(g), nil)
+		order := assignment.AppendOrder(int32(g), nil)
 		if len(order) > len(m.x[g]) {
 			return nil
 		}
@@ -71,8 +71,8 @@ func (m *Program) startValues(s *vqueue.Assignment) []float64 {
 	return start
 }
 
-// StateFromOrder returns the assignment of a problem's groups to its queues that has them in the given order, by
-// queue.
+// StateFromOrder returns the assignment of a problem's groups to its queues (one for each instance) that has them in a given order: order
+// has the indexes of the groups, by queue.
 func StateFromOrder(p *vqueue.Problem, order [][]int32) *vqueue.Assignment {
 	state := vqueue.NewAssignment(p)
 	for queue := range order {

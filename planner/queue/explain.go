@@ -67,8 +67,8 @@ func instanceLines(q *formats.QueuePlan) []string {
 	return lines
 }
 
-// hostLines returns a line for each kind of devices beside which models wait in host memory, from where they load
-// faster than from disk.
+// hostLines returns a line for each kind of devices whose hosts have memory in which models wait (warm), from where they load faster than
+// from disk (cold). The number of warm models is given in models of the largest size.
 func hostLines(q *formats.QueuePlan) []string {
 	var lines []string
 	for _, h := range q.Hosts {
@@ -111,8 +111,8 @@ func durationText(d document.Micros) string {
 	return d.D().String()
 }
 
-// groupLines returns a line on the plan's first request groups (requests of one model that wait together): how
-// many they are, when the last ends, and how many end late. Without groups it returns nil.
+// groupLines returns a line on the plan's first request groups (requests of one model and class that are scheduled as one): how many
+// there are, when the last is expected to end, and how many end late. Without groups it returns nil.
 func groupLines(q *formats.QueuePlan) []string {
 	if len(q.Groups) == 0 {
 		return nil

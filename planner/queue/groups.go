@@ -28,14 +28,16 @@ const (
 	maxProgramGroups = 14 // groups of one program
 )
 
-// orderFirstGroups forms request groups (requests of a class with similar lengths) of the first minute of
-// arrivals, orders them on the instances of each pool, and writes them into the plan. Pools share no requests,
-// so each pool is a problem of its own.
+// orderFirstGroups writes into the plan's section q the request groups (requests of one class with similar lengths, which are scheduled
+// as one) that the first minute of arrivals would make, in an order for the instances of each pool. The pools share no requests, so each
+// is ordered as a problem of its own. The plan states it as an example of its queues.
 func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *formats.QueuePlan) error {
 	requests, err := c.search.Trials.FirstRequests(c.result.Layout, queueWindow)
 	if err != nil {
 		return err
 	}
+
+	// firstInstance is the index, among the plan's instances, of the pool's first one.
 	firstInstance := 0
 	for i := range c.result.Layout.Pools {
 		x := &c.result.Layout.Pools[i]
@@ -74,9 +76,9 @@ type requestGroup struct {
 	requests []vqueue.RequestFeatures
 }
 
-// formGroups forms the request groups of the pool: requests of one item (class for a model) and of similar
-// lengths, which are scheduled as one. A group has at most group-scale times as many requests as run at once on
-// an instance.
+// formGroups forms the request groups of the pool from the requests that it serves: requests of one item (a class for a model) and of
+// similar lengths, by deadline or by arrival, which are scheduled as one. A group has at most the option group-scale times as many
+// requests as run at once on an instance. The group's requests are appended to o.groups.
 func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	var poolRequests []vqueue.RequestFeatures
 	for _, r := range requests {
@@ -112,8 +114,9 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	return nil
 }
 
-// buildProblem builds the problem of ordering the request groups of a pool on its instances: the work of each
-// group on each kind of servers, their deadlines, and a queue for each instance with the times to load models.
+// buildProblem builds the problem of ordering the pool's request groups on its instances, as package vqueue has it, in o.problem: groups
+// with deadlines and with their work on each kind of servers, in seconds, and a queue for each instance with the times to load each
+// model. Infinite work or loads mean that a model cannot run there.
 func (o *poolQueue) buildProblem() error {
 	p := &vqueue.Problem{Kinds: len(o.search.Problem.Kinds), Models: len(o.search.Problem.Models), Objective: vqueue.RecommendedObjective}
 
@@ -131,6 +134,7 @@ func (o *poolQueue) buildProblem() error {
 		for k := range o.search.Problem.Kinds {
 			cost := vqueue.Cost{Work: math.Inf(1)}
 			if o.search.Problem.Models[model].ByKind[k] != nil && o.pool.Counts[k] > 0 {
+				// The work follows from the real lengths of the prompts, and from the mean length of answers.
 				e, err := o.search.Estimators.Estimator(model, k, o.pool.Caps[k][model], g.mega)
 				if err != nil {
 					return err
@@ -148,6 +152,7 @@ func (o *poolQueue) buildProblem() error {
 	models := o.search.Problem.ModelsOf(o.pool.Items)
 	for k, n := range o.pool.Counts {
 		for range n {
+			// Model is the one that is loaded at the start: the pool's models take turns.
 			q := vqueue.Queue{Kind: int32(k), Model: int32(models[nextModel%len(models)]), Setup: make([]float64, len(o.search.Problem.Models))}
 			nextModel++
 			if o.search.Problem.Models[q.Model].ByKind[k] != nil {
@@ -173,8 +178,9 @@ func (o *poolQueue) buildProblem() error {
 	return p.Validate()
 }
 
-// arrangeGroups orders the request groups of the pool on its instances with the algorithm that the options ask
-// for: greedily, by a search from there, or by a program from what the search found.
+// arrangeGroups orders the request groups of the pool on its instances, in o.state, with the algorithm that the options ask for:
+// greedily, by a search from there, or by a mixed-integer program from the order that the search found. Without groups it leaves o.state
+// nil.
 func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	if len(o.groups) == 0 {
 		return nil
@@ -197,9 +203,10 @@ func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	return o.improveByProgram(ctx, algorithm == "saa", orderNodes*effort)
 }
 
-// improveByProgram solves a mixed-integer program for the order of the groups, from the order that the search
-// found. With useScenarios it judges orders by random samples of the groups' times, else by mean times. Too
-// many groups are an error.
+// improveByProgram solves a mixed-integer program for the order of the groups, starting from the order that the search found, and
+// replaces that by the program's order if it has one. With useScenarios it judges orders by random samples of the groups' times, else by
+// mean times. nodes limits the branching. More than maxProgramGroups groups are an error; a result that is not proven adds a warning to
+// the plan.
 func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nodes int64) error {
 	if len(o.groups) > maxProgramGroups {
 		return &document.Error{Path: "--algorithm", Found: fmt.Sprintf("a program for %d groups", len(o.groups)), Expected: fmt.Sprintf("at most %d", maxProgramGroups),
@@ -211,6 +218,7 @@ func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nod
 	means.Objective = vqueue.Objective{LatenessRule: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-3}
 	opt := Options{Goal: LateRequests, QueueLength: len(o.groups)}
 	if useScenarios {
+		// cv is the coefficient of variation of each group's work, 0 if it cannot run in the first queue.
 		cv := make([]float64, len(o.groups))
 		for i := range cv {
 			c := means.Cost(int32(i), means.Queues[0].Kind)
@@ -248,9 +256,9 @@ func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nod
 // completionShares are the quantiles of a group's completion time that a plan states.
 var completionShares = []float64{0.5, 0.9, 0.99}
 
-// writeGroups adds the pool's request groups, in the order found, to the plan: for each its expected start and
-// end, and the times by which it is answered in full with given probabilities (quantiles), which take long to
-// compute. firstInstance is the index of the pool's first instance. If ctx has ended, groups get no quantiles.
+// writeGroups adds the pool's request groups, in the order found, to the plan's section q: for each its expected start and end, and the
+// times by which all of it is answered with given probabilities (quantiles), which take long to compute. firstInstance is the index of
+// the pool's first instance in the plan. If ctx has ended, groups get no quantiles, and a warning says so.
 func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, firstInstance int) error {
 	if o.state == nil {
 		return nil
@@ -276,7 +284,7 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 				strayVariance += w.estimator.WaitVariance(w.work)
 			}
 
-			// Write the group with its expected times and their quantiles.
+			// A group ends when its last answer does, a residence after its work.
 			start, _ := o.state.Start(int32(i), position)
 			r := o.describeGroup(x, e)
 			r.StartUS, r.CompletionUS = toMicros(start), toMicros(start+cost.Work+cost.Residence)
@@ -303,19 +311,19 @@ type estimatorWork struct {
 	work      float64
 }
 
-// describeGroup returns a request group as the plan describes it, without its times: model, class, lengths and
-// the earliest deadline.
+// describeGroup returns a request group as the plan describes it, but for its times: model, class, number of requests, mean lengths and
+// the earliest deadline. e is the estimator of its request times, which also has the spread of answers.
 func (o *poolQueue) describeGroup(x *requestGroup, e *vqueue.RCT) formats.RequestGroup {
 	item := &o.search.Problem.Items[x.item]
-	r := formats.RequestGroup{Model: o.search.Problem.Models[item.Model].Name, Class: o.search.Problem.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}
+	description := formats.RequestGroup{Model: o.search.Problem.Models[item.Model].Name, Class: o.search.Problem.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}
 	outputs := 0.0
 	for _, m := range x.requests {
-		r.PromptMean += m.Prompt / float64(len(x.requests))
+		description.PromptMean += m.Prompt / float64(len(x.requests))
 		outputs += m.Output / float64(len(x.requests))
-		r.DeadlineUS = min(r.DeadlineUS, toMicros(m.Deadline))
+		description.DeadlineUS = min(description.DeadlineUS, toMicros(m.Deadline))
 	}
-	r.PromptMean, r.OutputMean, r.OutputSD = math.Round(r.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
-	return r
+	description.PromptMean, description.OutputMean, description.OutputSD = math.Round(description.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
+	return description
 }
 
 // toMicros converts seconds into the whole microseconds of a plan, within limits.

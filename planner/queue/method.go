@@ -34,8 +34,8 @@ type queuePlanner struct {
 // objectiveGoals maps objectives to goals of package deploy.
 var objectiveGoals = map[string]deploy.Goal{"gpus": deploy.GoalPrice, "cost": deploy.GoalPrice, "goodput": deploy.GoalGoodput, "throughput": deploy.GoalFactor}
 
-// solvePlan searches the best plan of LLM servers for the documents, and returns its parts. It searches each
-// choice of tensor parallelism (how many devices run a model together) that its bound does not exclude.
+// solvePlan searches the best plan of language-model servers for the documents, and returns its parts. There is one search for each
+// choice of tensor parallelism (how many devices form a server, by pool); those that their bound excludes are skipped.
 func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	list, err := deploy.Resolve(in, run)
 	if err != nil {
@@ -68,8 +68,9 @@ func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind
 // Beyond it, the waiting requests take long to simulate and show nothing new.
 const maxOverload = 10
 
-// refuseOverload returns an error if goodput is the goal and the rates are so far above its bound that most
-// requests would be late whatever the plan.
+// refuseOverload returns an error if goodput is the goal and the rates are more than maxOverload times its bound: most requests would be
+// late whatever the plan, and long queues take long to simulate. The error names the class of the highest rate. bound is in requests per
+// second.
 func (s *queuePlanner) refuseOverload(p *deploy.Search, bound float64) error {
 	if s.goal != deploy.GoalGoodput || p.Problem.RPS() <= maxOverload*bound {
 		return nil
@@ -91,9 +92,9 @@ type candidate struct {
 	value  float64
 }
 
-// workBounds returns a bound of the objective for each choice of tensor parallelism, by the work of the rates
-// alone, and the best of these bounds. It sorts list by bound, the best first. If no choice has devices for the
-// work, it returns an error.
+// workBounds returns, for each search (one for each choice of tensor parallelism), a bound on its objective by the work of the rates
+// alone, and the best of these bounds. It also sorts list by the bounds, the best first. If no choice has enough devices for the work (a
+// bound of +Inf), it returns an error that names the nearest problem with a plan.
 func (s *queuePlanner) workBounds(ctx context.Context, list []*deploy.Search) (map[*deploy.Search]float64, float64, error) {
 	bounds := map[*deploy.Search]float64{}
 	for _, p := range list {
@@ -117,8 +118,9 @@ func (s *queuePlanner) workBounds(ctx context.Context, list []*deploy.Search) (m
 	return bounds, bestBound, nil
 }
 
-// bestLayout returns the best layout over all choices of tensor parallelism. It skips a choice whose bound is no
-// better than the best layout so far. When ctx ends, it returns the best so far.
+// bestLayout returns the best layout over all choices of tensor parallelism, each of which has a search in list and a bound in bounds. It
+// skips a choice whose bound is no better than the best layout so far. When ctx ends, it returns the best so far. If no choice has a
+// layout that keeps the SLOs, the error says what would be nearest.
 func (s *queuePlanner) bestLayout(ctx context.Context, list []*deploy.Search, bounds map[*deploy.Search]float64) (*candidate, error) {
 	var bestCandidate *candidate
 	for _, p := range list {
@@ -160,8 +162,9 @@ func (s *queuePlanner) inObjectiveUnit(p *deploy.Search, bound float64) float64 
 	return bound
 }
 
-// searchLayout searches one choice of tensor parallelism for the best layout: which models run on how many
-// instances. It judges layouts by simulation. The goal is the price, the goodput or the highest rates.
+// searchLayout searches one choice of tensor parallelism for the best layout, which says what models run together on how many instances,
+// and reports better ones as they are found. Layouts are judged by simulation. The goal of s is the price, the goodput, or the highest
+// multiple of the rates; bound is its bound, in the goal's unit.
 func (s *queuePlanner) searchLayout(ctx context.Context, p *deploy.Search, bound float64) (*candidate, error) {
 	options := deploy.SearchOptions{SeparateClasses: p.Problem.HasModelOfClasses(), FirstFeasible: s.input.FeasibilityOnly}
 
@@ -189,15 +192,15 @@ func (s *queuePlanner) searchLayout(ctx context.Context, p *deploy.Search, bound
 		}
 		return &candidate{p, f, s.limitToBound(-f.Price, bound)}, nil
 	}
-	q, f, err := p.HighestRates(ctx, options, bound, reportBetter)
+	scaledSearch, f, err := p.HighestRates(ctx, options, bound, reportBetter)
 	if err != nil {
 		return nil, err
 	}
-	return &candidate{q, f, q.Problem.RPS()}, nil
+	return &candidate{scaledSearch, f, scaledSearch.Problem.RPS()}, nil
 }
 
-// limitToBound returns a simulated value, or its bound if that is lower, with a warning. Runs are short: work that
-// is left at their end may count there as done in time, which cannot last.
+// limitToBound returns the simulated goodput of a layout or, if that is above its bound, the bound, with a warning. Runs are short: work
+// that is left at their end counts there as not late, which cannot last. Both are in requests per second.
 func (s *queuePlanner) limitToBound(value, bound float64) float64 {
 	if value > bound {
 		s.run.Warn("simulation shows %s: work that is put off until arrivals end counts there; in the long run it is at most %s", kind.FormatNumber(value), kind.FormatNumber(bound))
@@ -206,8 +209,9 @@ func (s *queuePlanner) limitToBound(value, bound float64) float64 {
 	return value
 }
 
-// tooFewDevicesError returns the error for a cluster that cannot do what is asked. If the goal is the price, it
-// says what would be nearest: lower rates if even the work is too much, else more devices.
+// tooFewDevicesError returns the error for a cluster without a plan. If the goal is the price, it also finds what would be nearest: lower
+// rates if even their work is too much for the devices, else the devices that are missing, from a plan for a much larger cluster. list
+// has the searches by tensor parallelism; only the first is asked.
 func (s *queuePlanner) tooFewDevicesError(ctx context.Context, list []*deploy.Search) error {
 	p := list[0]
 	e := &kind.InfeasibleError{Constraint: "devices", Reason: "the devices of the cluster do not keep the SLOs of all classes at the rates asked"}
@@ -220,7 +224,7 @@ func (s *queuePlanner) tooFewDevicesError(ctx context.Context, list []*deploy.Se
 	if s.input.FeasibilityOnly {
 		return e
 	}
-	// The factor is a bound by work alone, and no plan was found at it.
+	// The largest factor on the rates whose work the devices do. It is only a bound: no plan was found at it.
 	factor, err := p.Problem.WorkBound(ctx, s.run.Solver, deploy.GoalFactor)
 	if err == nil && factor < 1 {
 		e.Reason = fmt.Sprintf("the work of the rates asked is more than the devices of the cluster do: at most %s times the rates, whatever the order", kind.FormatNumber(factor))

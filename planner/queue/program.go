@@ -59,8 +59,9 @@ type Program struct {
 // perVariance·variance.
 type linearTimes struct{ perMean, perVariance, constant float64 }
 
-// NewProgram builds the mixed-integer program that puts request groups into an order in queues. It returns an
-// error for a problem without groups or queues, or options that exclude each other.
+// NewProgram builds the mixed-integer program that puts request groups (requests scheduled as one) into an order in queues, one for each
+// instance, with the goal of the options. It returns an error for a problem without groups or queues, for queues that are too short for
+// all groups, and for options that exclude each other.
 func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 	}
 	m := &Program{Model: milp.New("order of groups"), p: p, o: o, times: linearTimes{perMean: 1}}
 
-	// With a chance constraint, times are those of its tangent.
+	// With a chance constraint, times are those of its tangent: perMean·mean + perVariance·variance + constant.
 	if o.Chance.Level > 0 {
 		var err error
 		if m.times.perMean, m.times.perVariance, m.times.constant, err = o.Chance.Tangent(o.TangentSD * o.TangentSD); err != nil {
@@ -111,9 +112,9 @@ func (m *Program) canRun(g, i int) bool {
 	return !math.IsInf(m.p.Cost(int32(i), q.Kind).Work+q.Setup[m.p.Groups[i].Model], 1)
 }
 
-// addPlaces adds the binary variables x[g][j][i], which are 1 if group i is at place j of queue g, and equation
-// 6 of QLM: every group has one place, every place has at most one group, and no place after an empty one is
-// taken. A group that can run in no queue is an error.
+// addPlaces adds the binary variables x[g][j][i], which are 1 if group i is at place j of queue g (-1 stands for a group that cannot run
+// there), and equation 6 of QLM: every group has one place, every place has at most one group, and no place after an empty one is taken.
+// A group that can run in no queue is an error.
 func (m *Program) addPlaces() error {
 	m.x = make([][][]milp.Var, len(m.p.Queues))
 	groupPlaces := make([][]milp.Term, len(m.p.Groups))
@@ -164,9 +165,9 @@ func negate(terms []milp.Term) []milp.Term {
 	return result
 }
 
-// addChanges adds variables t[g][j][model], for equations 7 and 9 of QLM, which are at least 1 if queue g has
-// to load the model at place j: the place runs it, and the place before (or, at the start, the instance) does
-// not.
+// addChanges adds variables t[g][j][model], for equations 7 and 9 of QLM, which are at least 1 if queue g has to load the model at place
+// j: the group at the place runs it, and the group before (or, at the start, the instance) does not have it loaded. Where that cannot be,
+// the entry is -1.
 func (m *Program) addChanges() {
 	m.t = make([][][]milp.Var, len(m.p.Queues))
 	for g := range m.t {
@@ -179,6 +180,8 @@ func (m *Program) addChanges() {
 				if len(current) == 0 || j == 0 && int(m.p.Queues[g].Model) == model {
 					continue
 				}
+
+				// t ≥ Σ_i x of the model's groups at this place - the same sum at the place before
 				v := m.Model.AddVar("", 0, 1, 0)
 				m.t[g][j][model] = v
 				row := append(current, milp.Term{Var: v, Coef: -1})
@@ -202,8 +205,8 @@ func (m *Program) modelTerms(g, j, model int) []milp.Term {
 	return terms
 }
 
-// scenarioFactor returns by which factor scenario s (one random sample of the work) multiplies the mean work of
-// group i in queue g. Without scenarios it is 1.
+// scenarioFactor returns the factor by which scenario s multiplies the mean work of group i in queue g: a scenario is one random sample
+// of how long work takes, with a part for the queue and one for the group. Without scenarios it returns 1.
 func (m *Program) scenarioFactor(s, g, i int) float64 {
 	if m.o.Scenarios == nil {
 		return 1
@@ -211,16 +214,18 @@ func (m *Program) scenarioFactor(s, g, i int) float64 {
 	return m.o.Scenarios.QueueFactors[s][g] * m.o.Scenarios.GroupFactors[s][i]
 }
 
-// workTime returns the work of group i in queue g in scenario s, in seconds.
+// workTime returns the work of group i in queue g in scenario s (one random sample of the work), in seconds: the time of the instance
+// before the next group can start. With a chance constraint it includes the margin for its variance.
 func (m *Program) workTime(s, g, i int) float64 {
-	c := m.p.Cost(int32(i), m.p.Queues[g].Kind)
-	return m.scenarioFactor(s, g, i) * (m.times.perMean*c.Work + m.times.perVariance*c.Variance)
+	cost := m.p.Cost(int32(i), m.p.Queues[g].Kind)
+	return m.scenarioFactor(s, g, i) * (m.times.perMean*cost.Work + m.times.perVariance*cost.Variance)
 }
 
-// residenceTime returns how long the answers of group i take in queue g after its work, in seconds.
+// residenceTime returns how long the answers of group i still take in queue g after its work, when the next group has started, in
+// seconds. With a chance constraint it includes the margin for its variance.
 func (m *Program) residenceTime(g, i int) float64 {
-	c := m.p.Cost(int32(i), m.p.Queues[g].Kind)
-	return m.times.perMean*c.Residence + m.times.perVariance*c.ResidenceVar
+	cost := m.p.Cost(int32(i), m.p.Queues[g].Kind)
+	return m.times.perMean*cost.Residence + m.times.perVariance*cost.ResidenceVar
 }
 
 // startTime returns when queue g starts, in seconds.

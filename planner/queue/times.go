@@ -7,8 +7,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// addScenario adds the times at which places end in scenario s, a random sample of the work, and their cost, times
-// the scenario's weight. Without scenarios there is one, of mean times.
+// addScenario adds the times at which the places of all queues end in scenario s (one random sample of the work; without scenarios there
+// is one, of mean times), and their cost in the objective, times the scenario's weight.
 func (m *Program) addScenario(s int, weight float64) {
 	placeEnds := make([][]milp.Var, len(m.p.Queues))
 	horizon := make([]float64, len(m.p.Queues))
@@ -24,8 +24,8 @@ func (m *Program) addScenario(s int, weight float64) {
 	m.addCapacity(s, horizon)
 }
 
-// horizon returns a time, in seconds, by which queue g has ended even if it has all groups and loads a model
-// before each.
+// horizon returns a time, in seconds, by which queue g has ended in scenario s even if it has all groups and loads the slowest model
+// before each. The rows of the program need such a time as a large constant.
 func (m *Program) horizon(s, g int) float64 {
 	h, change := m.startTime(g), 0.0
 	for i := range m.p.Groups {
@@ -37,12 +37,13 @@ func (m *Program) horizon(s, g int) float64 {
 	return h + float64(m.o.QueueLength)*change*m.times.perMean
 }
 
-// addEnds adds equation 10 of QLM for queue g: when the group at each place ends, after that before it, its own
-// work and the change of model before it (in scenario s):
+// addEnds adds equation 10 of QLM for queue g in scenario s (a random sample of the work): the group at each place j ends after that
+// before it, its own work and the load of its model, if that is another one:
 //
 //	end_j = end_{j-1} + Σ_i work_i x_ij + Σ_model setup_model t_j,model
 //
-// and returns the ends by place. x says which group is at place j, and t which model is loaded for it.
+// and returns the variables of the ends by place. x says which group is at place j, and t which model is loaded for it. With the goal
+// LateRequests it also adds the queue's mean end to the objective, times the scenario's weight.
 func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 	placeEnds := make([]milp.Var, m.o.QueueLength)
 	for j := range placeEnds {
@@ -85,11 +86,12 @@ func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 // addObj adds c to the coefficient of v in the objective.
 func (m *Program) addObj(v milp.Var, c float64) { m.Model.SetObj(v, m.Model.Obj(v)+c) }
 
-// addCompletion adds the goal Completion, equations 8 and 11 to 13 of QLM: the sum over all groups of how long
-// they end before their deadlines, which none may miss. placeEnds has the variables of the ends by queue and
-// place. Empty places cost nothing and have no deadline.
+// addCompletion adds the goal Completion, equations 8 and 11 to 13 of QLM: the sum over all groups of when they end less their deadlines,
+// which none may miss. placeEnds has the variables of the ends by queue and place, horizon a time by which each queue has ended, in
+// seconds. Empty places cost nothing and have no deadline.
 func (m *Program) addCompletion(placeEnds [][]milp.Var, horizon []float64) {
 	for g := range placeEnds {
+		// longest is the longest time that the answers of a group take after its work.
 		longest := 0.0
 		for i := range m.p.Groups {
 			longest = max(longest, m.residenceTime(g, i))
@@ -120,8 +122,9 @@ func (m *Program) addCompletion(placeEnds [][]milp.Var, horizon []float64) {
 	m.Model.SetOffset(-sum) // so that the objective is completion less deadline
 }
 
-// addLateness adds the tardiness of each group, the time by which it ends after its deadline, to the objective.
-// With the goal LateRequests it adds whether it is late, too. horizon bounds the end of each queue.
+// addLateness adds to the objective the tardiness of each group in scenario s: the time by which it ends after its deadline, per request
+// or, with the goal LateRequests, with a small weight beside the number of requests in late groups. The new variables are appended to
+// m.tardiness and m.isLate. placeEnds has the ends by queue and place, horizon bounds the end of each queue, in seconds.
 func (m *Program) addLateness(s int, weight float64, placeEnds [][]milp.Var, horizon []float64) {
 	tardiness, isLate := make([]milp.Var, len(m.p.Groups)), make([]milp.Var, len(m.p.Groups))
 	for i := range m.p.Groups {
@@ -136,6 +139,7 @@ func (m *Program) addLateness(s int, weight float64, placeEnds [][]milp.Var, hor
 
 		// Its lateness follows from the place that it has.
 		for g := range placeEnds {
+			// bigM is the most by which the group can be late here: it switches the row off if the group is elsewhere.
 			bigM := horizon[g] + m.residenceTime(g, i) - m.deadline(i)
 			if !m.canRun(g, i) || bigM <= 0 {
 				continue
@@ -157,9 +161,9 @@ func (m *Program) addLateness(s int, weight float64, placeEnds [][]milp.Var, hor
 	m.tardiness, m.isLate = append(m.tardiness, tardiness), append(m.isLate, isLate)
 }
 
-// addCapacity adds rows that speed up the solver with the goal LateRequests. They hold for every order, but not
-// for fractional solutions: the groups of a queue that end on time fit before their deadlines, with one load for
-// every model among them that is not loaded at the start.
+// addCapacity adds rows for scenario s that speed up the solver with the goal LateRequests. They hold for every order, but cut off
+// fractional solutions: the groups of a queue that end on time fit before their deadlines, with one load for every model among them that
+// is not loaded at the start. horizon bounds the end of each queue.
 func (m *Program) addCapacity(s int, horizon []float64) {
 	if m.o.Goal != LateRequests {
 		return
@@ -194,9 +198,9 @@ func (m *Program) addCapacity(s int, horizon []float64) {
 	}
 }
 
-// addDueRows adds the capacity rows of queue g: for each group, the work of all groups that are due no later and
-// on time, and the models that they load, fit before its deadline. onTime has a variable for each group that may
-// run there, or -1.
+// addDueRows adds the capacity rows of queue g in scenario s: for each group k, the work of all groups that are due no later and on time,
+// and one load of each model that they need, fit before its deadline. onTime has, by group, the variable that says whether it is in this
+// queue and on time, -1 if it cannot run here. horizon is a time by which the queue has ended, in seconds.
 func (m *Program) addDueRows(s, g int, onTime []milp.Var, horizon float64) {
 	for k := range m.p.Groups {
 		if onTime[k] < 0 {
@@ -254,12 +258,14 @@ func (m *Program) Value(s *vqueue.Assignment) float64 {
 	return sum
 }
 
-// scenarioValue returns the objective for an order in scenario k alone. It is infinite if the goal is Completion
-// and a group is late. A lateness up to 1e-6 s is rounding.
+// scenarioValue returns the objective for an order s of the groups in scenario k alone (one random sample of the work). It is infinite if
+// the goal is Completion and a group is late. A lateness up to 1e-6 s is rounding.
 func (m *Program) scenarioValue(k int, s *vqueue.Assignment) float64 {
 	sum := 0.0
 	for g := range m.p.Queues {
 		q := &m.p.Queues[g]
+
+		// t is the end of the groups so far with the program's margins, mean the same without, model the one that is loaded.
 		t, mean, model := m.startTime(g), 0.0, q.Model
 		for _, i := range s.AppendOrder(int32(g), nil) {
 			// Add the change of model and the work of the group.

@@ -12,8 +12,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// outcome returns the best layout as the parts of a plan, with its objective, bound, and warnings about what may
-// make it worse in practice. Then it adds the first request groups. If that is interrupted, the plan still holds.
+// outcome returns the best layout as the parts of a plan: deployment, objective with its bound, the reason why the search stopped, and
+// warnings about what may be worse in practice. Unless only feasibility was asked for, it then adds the plan's first request groups. If
+// that is interrupted, the plan still holds.
 func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64) (*kind.Outcome, error) {
 	items := c.search.Problem.AllItems()
 	section, err := c.search.Plans.Section(c.result.Layout, items)
@@ -59,8 +60,8 @@ func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64)
 	return outcome, nil
 }
 
-// stopReason returns what ended the search, by the relative gap between value and bound: a proof, the gap that the
-// options allow, an interruption, or else the limit on work.
+// stopReason returns why the search ended, by the relative gap between its value and bound: a proof, a gap that the options allow, an
+// interruption, or else the limit on work.
 func (s *queuePlanner) stopReason(ctx context.Context, gap float64) milp.StoppedBy {
 	reason := kind.StopReason(gap, s.input.Values.Number("gap"))
 	if reason == milp.StoppedByWork && ctx.Err() != nil {

@@ -33,30 +33,31 @@ func (b BlockChange) String() string {
 		b.Block, b.Name, b.Model, b.Device, share, b.Batch, b.NewUS, b.OldUS, 100*b.Change, b.Stage)
 }
 
-// BlockChanges compares the costs of the blocks that a plan runs today with those when it was made: by
-// the promised profile if there is one, else by the plan's own block_us. Only changes beyond the half
-// width of the new measurement count. The largest slowdown comes first.
+// BlockChanges compares the times of the blocks that a plan runs today with those when it was made: by the promised profile if there is
+// one, else by the plan's own block_us. Only changes beyond the half width of the new measurement (half of its 95 % interval) count, each
+// once though several stages may run the block. The largest slowdown comes first.
 func BlockChanges(plan *formats.Plan, promised, current *formats.Profile) []BlockChange {
 	var changes []BlockChange
 	compared := map[string]bool{}
 	for s := range plan.Stages() {
-		m := s.Deployed
-		pm := current.FindModel(m.Model)
-		if pm == nil || len(pm.Blocks) != m.NumBlocks {
+		deployed := s.Deployed
+		model := current.FindModel(deployed.Model)
+		if model == nil || len(model.Blocks) != deployed.NumBlocks {
 			continue
 		}
-		var om *formats.ProfileModel
+		var oldModel *formats.ProfileModel
 		if promised != nil {
-			om = promised.FindModel(m.Model)
+			oldModel = promised.FindModel(deployed.Model)
 		}
-		changes = append(changes, stageChanges(pm, om, &s, compared)...)
+		changes = append(changes, stageChanges(model, oldModel, &s, compared)...)
 	}
 	slices.SortStableFunc(changes, func(a, b BlockChange) int { return cmp.Compare(b.Change, a.Change) })
 	return changes
 }
 
-// stageChanges returns which blocks of a stage now take another time than when the plan was made, except for those
-// in compared, to which it adds them. oldModel may be nil: the old times are then the plan's.
+// stageChanges returns which blocks of stage s now take another time, in model's measurement of today, than when the plan was made. It
+// leaves out those in compared, and adds the others to it. The old times are those of oldModel, the model in the promised profile, or the
+// plan's if that is nil. Without a comparable measurement it returns nil.
 func stageChanges(model, oldModel *formats.ProfileModel, s *formats.PlacedStage, compared map[string]bool) []BlockChange {
 	batch := s.Pipeline.Batch
 	measurement := MeasurementFor(model, s.Device, s.Share, batch)
@@ -81,6 +82,7 @@ func stageChanges(model, oldModel *formats.ProfileModel, s *formats.PlacedStage,
 	// Keep the changes beyond the half width.
 	var changes []BlockChange
 	for i, o := range oldTimes {
+		// A change counts if it exceeds the uncertainty of the new time, in either direction.
 		b := s.Blocks[0] + i
 		n := measurement.Blocks[b]
 		key := fmt.Sprint(model.Model, " ", b, " ", s.Device, " ", s.Share, " ", batch)

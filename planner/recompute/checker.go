@@ -21,7 +21,8 @@ type Checker struct {
 // NewChecker returns a checker without findings.
 func NewChecker(t *kind.CheckInput) *Checker { return &Checker{CurrentCosts: CurrentCosts{t}} }
 
-// AddFinding adds a finding.
+// AddFinding adds a finding: which constraint does not hold, where in the plan (the path of a field), the value that was found there, the
+// one that was expected, and a message with its format's args.
 func (c *Checker) AddFinding(s kind.FindingSeverity, constraint, where, found, expected, format string, args ...any) {
 	c.Findings = append(c.Findings, kind.Finding{Severity: s, Constraint: constraint, Path: where, Found: found, Expected: expected, Message: fmt.Sprintf(format, args...)})
 }
@@ -46,21 +47,21 @@ func (c *Checker) CheckStructure() bool {
 	return sound
 }
 
-// CheckRequestCosts compares the plan's times of requests beside their runs and at the front end with
-// those of today's profile, and its number of front-end CPUs with that of today's cluster.
+// CheckRequestCosts compares the plan with today's documents, and warns of differences: the times that a request takes beside its runs
+// and on the front end's CPUs with those of the profile, and the number of these CPUs with that of the cluster.
 func (c *Checker) CheckRequestCosts() {
 	for i := range c.Plan.Deployment {
-		m := &c.Plan.Deployment[i]
-		pm := c.ProfileModel(m.Model)
-		if pm == nil {
+		deployed := &c.Plan.Deployment[i]
+		current := c.ProfileModel(deployed.Model)
+		if current == nil {
 			continue
 		}
 		path := fmt.Sprintf("deployment[%d]", i)
-		if pm.RequestUS != m.RequestUS {
-			c.AddWarning("latency", path+".request_us", m.RequestUS.String(), pm.RequestUS.String(), "a request for %s takes another time beside its runs than the plan says (0: not known)", m.Model)
+		if current.RequestUS != deployed.RequestUS {
+			c.AddWarning("latency", path+".request_us", deployed.RequestUS.String(), current.RequestUS.String(), "a request for %s takes another time beside its runs than the plan says (0: not known)", deployed.Model)
 		}
-		if pm.RequestCPUUS != m.RequestCPUUS {
-			c.AddWarning("capacity", path+".request_cpu_us", m.RequestCPUUS.String(), pm.RequestCPUUS.String(), "a request for %s costs the front end another time than the plan says (0: not known)", m.Model)
+		if current.RequestCPUUS != deployed.RequestCPUUS {
+			c.AddWarning("capacity", path+".request_cpu_us", deployed.RequestCPUUS.String(), current.RequestCPUUS.String(), "a request for %s costs the front end another time than the plan says (0: not known)", deployed.Model)
 		}
 	}
 
@@ -76,54 +77,56 @@ func (c *Checker) CheckRequestCosts() {
 	}
 }
 
-// CheckDeployment checks that the profile has the i-th deployed model, cut into the same blocks and from the same
-// file, and that its pipelines cover it. It returns false if they are too broken to compute times from them.
+// CheckDeployment checks that today's profile has the i-th deployed model of the plan, cut into the same blocks and from the same file,
+// and that each of its pipelines covers these blocks, and adds what does not hold to the findings. It returns false if the pipelines are
+// too broken to compute times from them. A model that the profile lacks is a finding, but no reason to stop.
 func (c *Checker) CheckDeployment(i int) bool {
-	m := &c.Plan.Deployment[i]
+	deployed := &c.Plan.Deployment[i]
 	path := fmt.Sprintf("deployment[%d]", i)
-	pm := c.ProfileModel(m.Model)
+	current := c.ProfileModel(deployed.Model)
 
 	// The profile must have the same model with the same blocks.
 	switch {
-	case pm == nil:
-		c.AddError("model", path+".model", strconv.Quote(m.Model), "a model of the profile", "the profile has no %s", m.Model)
-	case len(pm.Blocks) != m.NumBlocks:
-		c.AddError("blocks", path+".num_blocks", fmt.Sprint(m.NumBlocks), fmt.Sprint(len(pm.Blocks)), "the profile cuts %s into other blocks", m.Model)
+	case current == nil:
+		c.AddError("model", path+".model", strconv.Quote(deployed.Model), "a model of the profile", "the profile has no %s", deployed.Model)
+	case len(current.Blocks) != deployed.NumBlocks:
+		c.AddError("blocks", path+".num_blocks", fmt.Sprint(deployed.NumBlocks), fmt.Sprint(len(current.Blocks)), "the profile cuts %s into other blocks", deployed.Model)
 		return false
-	case pm.Source != nil && m.SHA256 != "" && pm.Source.SHA256 != m.SHA256:
-		c.AddError("source", path+".sha256", shortHash(m.SHA256), shortHash(pm.Source.SHA256), "the profile measured another file of %s than the plan was made for", m.Model)
+	case current.Source != nil && deployed.SHA256 != "" && current.Source.SHA256 != deployed.SHA256:
+		c.AddError("source", path+".sha256", shortHash(deployed.SHA256), shortHash(current.Source.SHA256), "the profile measured another file of %s than the plan was made for", deployed.Model)
 	}
-	if len(m.Pipelines) == 0 {
-		c.AddError("pipelines", path+".pipelines", "no pipeline", "at least one", "%s is not served", m.Key())
+	if len(deployed.Pipelines) == 0 {
+		c.AddError("pipelines", path+".pipelines", "no pipeline", "at least one", "%s is not served", deployed.Key())
 	}
-	ok := true
-	for k := range m.Pipelines {
-		ok = c.checkPipeline(m, &m.Pipelines[k], fmt.Sprintf("%s.pipelines[%d]", path, k)) && ok
+	computable := true
+	for k := range deployed.Pipelines {
+		computable = c.checkPipeline(deployed, &deployed.Pipelines[k], fmt.Sprintf("%s.pipelines[%d]", path, k)) && computable
 	}
-	return ok
+	return computable
 }
 
-// checkPipeline checks that the stages of a pipeline cover the model's blocks one after the other. It returns
-// false if they do not.
+// checkPipeline checks that the stages of a pipeline cover the blocks of its model m one after the other, and adds what does not hold to
+// the findings. It returns false if times cannot be computed from it. path is the pipeline's place in the plan.
 func (c *Checker) checkPipeline(m *formats.Deployed, pl *formats.Pipeline, path string) bool {
 	if pl.Batch < 1 || len(pl.Stages) == 0 {
 		c.AddError("pipelines", path, fmt.Sprintf("batch %d, %d stages", pl.Batch, len(pl.Stages)), "at least one of each", "a pipeline that runs nothing")
 		return false
 	}
-	nextBlock, ok := 0, true
+	nextBlock, computable := 0, true
 	for k := range pl.Stages {
-		ok = c.checkStage(m, pl, k, nextBlock, fmt.Sprintf("%s.stages[%d]", path, k)) && ok
+		computable = c.checkStage(m, pl, k, nextBlock, fmt.Sprintf("%s.stages[%d]", path, k)) && computable
 		nextBlock = pl.Stages[k].Blocks[1]
 	}
 	if nextBlock != m.NumBlocks {
 		c.AddError("blocks", path+".stages", fmt.Sprintf("%d blocks", nextBlock), fmt.Sprint(m.NumBlocks), "the stages of %s do not cover the model", m.Model)
-		ok = false
+		computable = false
 	}
-	return ok
+	return computable
 }
 
-// checkStage checks that stage k of a pipeline is complete and begins at block nextBlock, where the stage before
-// ends. It returns false if not.
+// checkStage checks that stage k of a pipeline is complete (blocks, devices, a time for each batch size, a cut to the next stage) and
+// begins at block nextBlock, where the stage before ends. It adds what does not hold to the findings, and returns false if anything does
+// not. path is the stage's place in the plan.
 func (c *Checker) checkStage(m *formats.Deployed, pl *formats.Pipeline, k, nextBlock int, path string) bool {
 	s, ok := &pl.Stages[k], true
 	if s.Blocks[0] != nextBlock || s.Blocks[1] <= s.Blocks[0] || s.Blocks[1] > m.NumBlocks {
@@ -153,7 +156,7 @@ func shortHash(sha string) string {
 	return sha
 }
 
-// Differs reports whether two times differ by more than rounding.
+// Differs returns whether two times differ by more than rounding: a relative part (Rounding) and two nanoseconds.
 func Differs(a, b time.Duration) bool {
 	d := a - b
 	return max(d, -d) > time.Duration(Rounding*float64(max(a, b)))+2

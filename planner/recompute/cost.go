@@ -5,8 +5,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// CostFigures compares the prices per hour of the devices of both plans, each with the prices of its
-// own cluster. If there are no prices, it returns nothing.
+// CostFigures returns the price per hour of the devices of the promised plan and of the plan under check, each with the prices of its own
+// cluster, as a figure to compare. If there are no prices, it returns nil.
 func CostFigures(t *kind.CheckInput) []kind.FigurePair {
 	promised, current := hourlyPrice(t.Promised, t.Promised.Pools), hourlyPrice(t.Plan, t.Cluster.Pools)
 	if promised == 0 && current == 0 {

@@ -11,8 +11,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// linkRate returns the network rate between two pools in Gbit/s: that of the slower network card, of the only one,
-// or 0 if neither pool has one.
+// linkRate returns the network rate between two pools in Gbit/s: that of the slower network card. If only one pool has a card, it is that
+// card's rate; if neither has, 0.
 func linkRate(a, b *formats.Pool) float64 {
 	switch ra, rb := a.NICRate(), b.NICRate(); {
 	case ra == 0:
@@ -24,7 +24,8 @@ func linkRate(a, b *formats.Pool) float64 {
 	}
 }
 
-// transferTime returns the time of a batch over a link, rounded to nanoseconds.
+// transferTime returns the time of a batch over a link, rounded to nanoseconds, for the given bytes of one sample. A rate of 0 stands for
+// no network, and takes no time.
 func transferTime(bytes int64, gbps float64, batch int) time.Duration {
 	if gbps <= 0 {
 		return 0
@@ -41,9 +42,8 @@ func cutBytes(b *formats.Block, dtype string) formats.CutBytes {
 	return b.CutBytesFP32
 }
 
-// nicRate returns how many samples per second one replica can pass through the network card of its pool, if they
-// pass between pools a and b (pool is one of them) and so many replicas share the card. It is infinite without a
-// network.
+// nicRate returns how many samples per second one replica can pass through the network card of its pool, when samples of the given bytes
+// pass between pools a and b (pool is one of them) and `sharers` replicas share the card. It is infinite if nothing crosses a network.
 func nicRate(bytes int64, a, b, pool *formats.Pool, sharers int) float64 {
 	gbps := linkRate(a, b)
 	if pool.NICRate() == 0 || gbps == 0 || bytes == 0 {
@@ -53,8 +53,8 @@ func nicRate(bytes int64, a, b, pool *formats.Pool, sharers int) float64 {
 	return 1 / perSample / float64(sharers)
 }
 
-// devicesPerNIC returns how many devices share a NIC of a pool: those of a node, or, if the pool is one
-// node, those that pass something in the plan.
+// devicesPerNIC returns how many devices share a network card of a pool: those of a node or, if the pool is a single node, those devices
+// of pipelines with several stages, which pass something in the plan.
 func (w *CurrentCosts) devicesPerNIC(pool *formats.Pool) int {
 	perNode := max(pool.PerNode, 1)
 	if pool.Count > perNode {
@@ -86,19 +86,20 @@ func nextStage(pl *formats.Pipeline, s *formats.Stage) *formats.Stage {
 	return nil
 }
 
-// CheckCut compares how tensors pass from stage s of a pipeline to the next with today's profile and cluster:
-// their size, names, data type and time, and that there is a network. The profile must have the model.
-func (c *Checker) CheckCut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, current *StageCosts, path string) {
-	b := &c.ProfileModel(m.Model).Blocks[s.Blocks[1]-1]
+// CheckCut compares how tensors pass from stage s of a pipeline to the next with today's profile and cluster: their size, names, data
+// type and time, and that there is a network. Differences are added to the findings. current has the stage's costs of today, path is its
+// place in the plan. The profile must have model m.
+func (c *Checker) CheckCut(deployed *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, current *StageCosts, path string) {
+	lastBlock := &c.ProfileModel(deployed.Model).Blocks[s.Blocks[1]-1]
 	cutPath := path + ".cut"
-	size := cutBytes(b, s.Cut.DType)
+	size := cutBytes(lastBlock, s.Cut.DType)
 	switch bytes := size.Bytes(); {
 	case !size.IsKnown():
-		c.AddError("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), "a size in the profile", "the profile does not know what crosses after block %d of %s", s.Blocks[1]-1, m.Model)
+		c.AddError("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), "a size in the profile", "the profile does not know what crosses after block %d of %s", s.Blocks[1]-1, deployed.Model)
 	case s.Cut.Bytes < bytes:
-		c.AddError("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s is larger, and its crossing takes longer than planned", s.Blocks[1]-1, m.Model)
+		c.AddError("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s is larger, and its crossing takes longer than planned", s.Blocks[1]-1, deployed.Model)
 	case size.IsKnown() && bytes != s.Cut.Bytes:
-		c.AddWarning("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s has another size", s.Blocks[1]-1, m.Model)
+		c.AddWarning("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s has another size", s.Blocks[1]-1, deployed.Model)
 	}
 
 	// There must be a network between the kinds.
@@ -110,20 +111,20 @@ func (c *Checker) CheckCut(m *formats.Deployed, pl *formats.Pipeline, s *formats
 
 	// The same tensors must cross, in a type that keeps the answers.
 	var names []string
-	for _, t := range b.Cut {
+	for _, t := range lastBlock.Cut {
 		names = append(names, t.Name)
 	}
 	if len(names) > 0 && len(s.Cut.Tensors) > 0 && !slices.Equal(names, s.Cut.Tensors) {
-		c.AddError("cut", cutPath+".tensors", strings.Join(s.Cut.Tensors, ", "), strings.Join(names, ", "), "other tensors cross after block %d of %s", s.Blocks[1]-1, m.Model)
+		c.AddError("cut", cutPath+".tensors", strings.Join(s.Cut.Tensors, ", "), strings.Join(names, ", "), "other tensors cross after block %d of %s", s.Blocks[1]-1, deployed.Model)
 	}
-	if s.Cut.DType == "FP16" && b.FP16 != nil && b.FP16.Top1Agreement < 0.99 {
+	if s.Cut.DType == "FP16" && lastBlock.FP16 != nil && lastBlock.FP16.Top1Agreement < 0.99 {
 		c.AddError("fp16", cutPath+".dtype", "FP16", "FP32", "crossing after block %d of %s in float16 changes %.2g %% of the answers",
-			s.Blocks[1]-1, m.Model, 100*(1-b.FP16.Top1Agreement))
+			s.Blocks[1]-1, deployed.Model, 100*(1-lastBlock.FP16.Top1Agreement))
 	}
 
 	// The transfer should take as long as planned.
 	if n := len(s.Cut.TransferUS); n == pl.Batch && Differs(s.Cut.TransferUS[n-1].D(), current.Transfer) {
 		c.AddWarning("transfer", fmt.Sprintf("%s.transfer_us[%d]", cutPath, n-1), s.Cut.TransferUS[n-1].String(), document.Micros(current.Transfer).String(),
-			"the crossing after block %d of %s takes %s today", s.Blocks[1]-1, m.Model, ChangeText(s.Cut.TransferUS[n-1].D(), current.Transfer))
+			"the crossing after block %d of %s takes %s today", s.Blocks[1]-1, deployed.Model, ChangeText(s.Cut.TransferUS[n-1].D(), current.Transfer))
 	}
 }

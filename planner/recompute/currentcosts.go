@@ -19,17 +19,17 @@ func (w *CurrentCosts) ProfileModel(name string) *formats.ProfileModel {
 // Pool returns a pool of the cluster, or nil if there is none.
 func (w *CurrentCosts) Pool(device string) *formats.Pool { return w.Cluster.FindPool(device) }
 
-// MeasurementFor returns the measurement of the smallest measured batch that is not smaller than batch,
-// or nil if there is none.
+// MeasurementFor returns the measurement of a model on a share of a device (1/share of it) for the smallest measured batch that is at
+// least batch, since a smaller batch takes at most as long. If none is that large, it returns nil.
 func MeasurementFor(m *formats.ProfileModel, device string, share, batch int) *formats.Measurement {
-	var best *formats.Measurement
+	var closest *formats.Measurement
 	for i := range m.Measurements {
-		ms := &m.Measurements[i]
-		if ms.Device == device && max(ms.Share, 1) == share && ms.Batch >= batch && (best == nil || ms.Batch < best.Batch) {
-			best = ms
+		measurement := &m.Measurements[i]
+		if measurement.Device == device && max(measurement.Share, 1) == share && measurement.Batch >= batch && (closest == nil || measurement.Batch < closest.Batch) {
+			closest = measurement
 		}
 	}
-	return best
+	return closest
 }
 
 // BatchTime holds the times of a batch today.
@@ -38,9 +38,9 @@ type BatchTime struct {
 	Mean        time.Duration // on average; 0 if the profile has no means
 }
 
-// BatchTime returns the time of a batch through the blocks from firstBlock to endBlock-1 today. A size between two
-// measured ones that runs without padding lies on the line between them, unless the larger size takes less;
-// otherwise it takes as long as the larger size. It returns false if no size that large was measured.
+// BatchTime returns the time of a batch through the blocks from firstBlock to endBlock-1 today, on 1/share of a device, with the dispatch
+// time in its mean. A batch size between two measured ones lies on the line between their times, unless it is padded to the larger size
+// or the larger size takes less; then it takes as long as the larger size. It returns false if no size that large was measured.
 func (w *CurrentCosts) BatchTime(m *formats.ProfileModel, device string, share, batch, firstBlock, endBlock int) (t BatchTime, ok bool) {
 	if t, ok = w.runTime(m, device, share, batch, firstBlock, endBlock); t.Mean > 0 {
 		t.Mean += m.DispatchUS.D()
@@ -73,6 +73,8 @@ func (w *CurrentCosts) runTime(m *formats.ProfileModel, device string, share, ba
 	if belowTime >= aboveTime {
 		return t, true
 	}
+
+	// Median and mean lie at the same fraction of the way between the two sizes.
 	fraction := float64(batch-below.Batch) / float64(above.Batch-below.Batch)
 	t.Median = belowTime + time.Duration(math.Round(fraction*float64(aboveTime-belowTime)))
 	switch belowFactor := meanFactor(below, firstBlock, endBlock); {
@@ -86,26 +88,27 @@ func (w *CurrentCosts) runTime(m *formats.ProfileModel, device string, share, ba
 	return t, true
 }
 
-// nextSmallerMeasurement returns the measurement of the largest batch below batch, or nil if there is none.
+// nextSmallerMeasurement returns the measurement of a model on 1/share of a device for the largest batch below batch, between which and
+// the next larger one times are interpolated. If there is none, it returns nil.
 func nextSmallerMeasurement(m *formats.ProfileModel, device string, share, batch int) (best *formats.Measurement) {
 	for i := range m.Measurements {
-		ms := &m.Measurements[i]
-		if ms.Device == device && max(ms.Share, 1) == share && ms.Batch < batch && (best == nil || ms.Batch > best.Batch) && len(ms.Blocks) == len(m.Blocks) {
-			best = ms
+		measurement := &m.Measurements[i]
+		if measurement.Device == device && max(measurement.Share, 1) == share && measurement.Batch < batch && (best == nil || measurement.Batch > best.Batch) && len(measurement.Blocks) == len(m.Blocks) {
+			best = measurement
 		}
 	}
 	return best
 }
 
-// meanFactor returns the mean time of a range of blocks divided by its median: its own if it was measured in one
-// piece, else that of the whole model. It returns 0 if that is unknown.
-func meanFactor(ms *formats.Measurement, firstBlock, endBlock int) float64 {
-	if ms.WholeModel == nil || ms.WholeModel.MeanUS <= 0 {
+// meanFactor returns the mean time of a range of blocks divided by its median: of the range itself if it was measured in one run, else of
+// the whole model. If the profile has no mean, it returns 0.
+func meanFactor(measurement *formats.Measurement, firstBlock, endBlock int) float64 {
+	if measurement.WholeModel == nil || measurement.WholeModel.MeanUS <= 0 {
 		return 0
 	}
-	l := ms.WholeModel
-	for k := range ms.Ranges {
-		if r := &ms.Ranges[k]; r.Blocks == [2]int{firstBlock, endBlock} && r.Latency.MeanUS > 0 {
+	l := measurement.WholeModel
+	for k := range measurement.Ranges {
+		if r := &measurement.Ranges[k]; r.Blocks == [2]int{firstBlock, endBlock} && r.Latency.MeanUS > 0 {
 			l = &r.Latency
 		}
 	}
@@ -130,19 +133,20 @@ type PipelineCosts struct {
 	RPS        float64 // that it sustains; at most the planned rate
 }
 
-// PipelineCosts returns the latency and rate of a pipeline, and those of its stages, by today's profile and
-// cluster. The pipeline's structure must be valid. Known is false if a stage was not measured.
-func (w *CurrentCosts) PipelineCosts(m *formats.Deployed, pl *formats.Pipeline) PipelineCosts {
+// PipelineCosts returns the latency and rate of a pipeline of a deployed model, and those of its stages, by today's profile and cluster.
+// The pipeline's structure must be valid. If a stage was not measured or its pool is gone, IsKnown is false, and the sums leave that
+// stage out. On pools whose models take turns, the rate is not limited by a stage.
+func (w *CurrentCosts) PipelineCosts(deployed *formats.Deployed, pl *formats.Pipeline) PipelineCosts {
 	costs := PipelineCosts{IsKnown: true, Stages: make([]StageCosts, len(pl.Stages)), RPS: pl.RPS}
-	pm := w.ProfileModel(m.Model)
+	profiled := w.ProfileModel(deployed.Model)
 	for i := range pl.Stages {
 		s, stage := &pl.Stages[i], &costs.Stages[i]
 		pool := w.Pool(s.Device)
-		if pm == nil || pool == nil || len(pm.Blocks) != m.NumBlocks {
+		if profiled == nil || pool == nil || len(profiled.Blocks) != deployed.NumBlocks {
 			costs.IsKnown = false
 			continue
 		}
-		today, ok := w.BatchTime(pm, s.Device, s.Share, pl.Batch, s.Blocks[0], s.Blocks[1])
+		today, ok := w.BatchTime(profiled, s.Device, s.Share, pl.Batch, s.Blocks[0], s.Blocks[1])
 		if !ok {
 			costs.IsKnown = false
 			continue
@@ -152,7 +156,7 @@ func (w *CurrentCosts) PipelineCosts(m *formats.Deployed, pl *formats.Pipeline) 
 		stage.IsKnown = true
 		stage.Median, stage.Max = today.Median, today.Max
 		stage.Rate = w.replicaRate(pl, s, stage.Median)
-		w.addTransfers(pm, pl, i, stage)
+		w.addTransfers(profiled, pl, i, stage)
 		costs.Latency += stage.Median + stage.Transfer
 		costs.MaxLatency += stage.Max + stage.Transfer
 		if !pool.TimeShared() {
@@ -162,8 +166,9 @@ func (w *CurrentCosts) PipelineCosts(m *formats.Deployed, pl *formats.Pipeline) 
 	return costs
 }
 
-// replicaRate returns the requests/s that a replica of stage s carries today. infer is its undisturbed time today.
-// If the plan's rates were computed with a longer mean, the mean is taken to have changed by the same factor.
+// replicaRate returns the requests/s that a replica of stage s carries today: its batch over the time of a run. infer is its undisturbed
+// time today. If the plan's rates were computed with a longer mean time of a run, that is taken to have changed by the same factor as the
+// undisturbed time.
 func (w *CurrentCosts) replicaRate(pl *formats.Pipeline, s *formats.Stage, infer time.Duration) float64 {
 	run := infer.Seconds()
 	if planned := s.InferUS[pl.Batch-1]; planned > 0 {
@@ -172,8 +177,8 @@ func (w *CurrentCosts) replicaRate(pl *formats.Pipeline, s *formats.Stage, infer
 	return float64(pl.Batch) / run
 }
 
-// addTransfers adds to costs the time of the transfer after stage i, and lowers the rate of the stage to what its
-// network card passes in both directions.
+// addTransfers adds to the costs of stage i of a pipeline the time of the transfer after it, and lowers the rate of the stage to what its
+// network card can pass on and receive. pm is the model in today's profile.
 func (w *CurrentCosts) addTransfers(pm *formats.ProfileModel, pl *formats.Pipeline, i int, costs *StageCosts) {
 	s := &pl.Stages[i]
 	pool := w.Pool(s.Device)
@@ -184,6 +189,8 @@ func (w *CurrentCosts) addTransfers(pm *formats.ProfileModel, pl *formats.Pipeli
 			costs.Rate = min(costs.Rate, nicRate(bytes, pool, next, pool, s.Share*w.devicesPerNIC(pool)))
 		}
 	}
+
+	// Receiving takes no time of its own here, but the card limits the rate.
 	if i > 0 && pl.Stages[i-1].Cut != nil {
 		if prev := w.Pool(pl.Stages[i-1].Device); prev != nil {
 			bytes := cutBytes(&pm.Blocks[s.Blocks[0]-1], pl.Stages[i-1].Cut.DType).Bytes()

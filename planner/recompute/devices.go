@@ -7,8 +7,9 @@ import (
 	"inferplan/formats"
 )
 
-// CheckPools checks that today's cluster has the pools of the plan, as large as then. turns says that the plan's
-// models take turns on devices anyway, so that the cluster's sharing does not matter.
+// CheckPools checks that today's cluster has the pools of the plan, as large as then, and adds differences to the findings. It also
+// reports stages on a pool that the plan does not list. turns says that the plan's models may take turns on devices anyway, so that the
+// cluster's sharing does not matter.
 func (c *Checker) CheckPools(turns bool) {
 	usedKinds := map[string]bool{} // with stages; those that the plan lists as pools are removed below
 	for s := range c.Plan.Stages() {
@@ -31,8 +32,9 @@ func (c *Checker) CheckPools(turns bool) {
 	}
 }
 
-// comparePool compares a pool of the plan with that of today's cluster. It is an error if the cluster lacks a pool
-// that is used, and otherwise a warning.
+// comparePool compares a pool of the plan with that of today's cluster. A pool that is gone is an error if stages of the plan run there
+// (isUsed), and otherwise a warning. turns says that the sharing of devices in time does not matter. path is the pool's place in the
+// plan.
 func (c *Checker) comparePool(planned *formats.Pool, isUsed, turns bool, path string) {
 	current := c.Pool(planned.Device)
 	switch {
@@ -60,24 +62,24 @@ type MemoryNeed struct {
 	Weights, Other int64
 }
 
-// ReplicaMemory returns the memory that one replica of a stage needs: the weights of its blocks, and the working
-// memory, which is what was measured beyond the weights of the whole model. It is 0 if the profile does not have
-// the blocks.
-func (c *Checker) ReplicaMemory(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage) MemoryNeed {
-	pm := c.ProfileModel(m.Model)
-	if pm == nil || len(pm.Blocks) < s.Blocks[1] {
+// ReplicaMemory returns the memory that one replica of a stage of a deployed model needs, in bytes, by today's profile: the weights of
+// its blocks, and the working memory, which is the part that was measured beyond the weights of the whole model. If the profile does not
+// have the blocks, it is 0.
+func (c *Checker) ReplicaMemory(deployed *formats.Deployed, pl *formats.Pipeline, s *formats.Stage) MemoryNeed {
+	profiled := c.ProfileModel(deployed.Model)
+	if profiled == nil || len(profiled.Blocks) < s.Blocks[1] {
 		return MemoryNeed{}
 	}
-	need := MemoryNeed{Blocks: BlockRange{m.Model, s.Blocks[0], s.Blocks[1]}}
+	need := MemoryNeed{Blocks: BlockRange{deployed.Model, s.Blocks[0], s.Blocks[1]}}
 	var modelWeights int64
-	for i := range pm.Blocks {
-		modelWeights += pm.Blocks[i].WeightBytes
+	for i := range profiled.Blocks {
+		modelWeights += profiled.Blocks[i].WeightBytes
 		if i >= s.Blocks[0] && i < s.Blocks[1] {
-			need.Weights += pm.Blocks[i].WeightBytes
+			need.Weights += profiled.Blocks[i].WeightBytes
 		}
 	}
-	if ms := MeasurementFor(pm, s.Device, s.Share, pl.Batch); ms != nil && ms.MemoryBytes > modelWeights {
-		need.Other = ms.MemoryBytes - modelWeights
+	if measurement := MeasurementFor(profiled, s.Device, s.Share, pl.Batch); measurement != nil && measurement.MemoryBytes > modelWeights {
+		need.Other = measurement.MemoryBytes - modelWeights
 	}
 	return need
 }

@@ -16,12 +16,13 @@ func TotalWork(plan *formats.Plan, profile *formats.Profile) (sum time.Duration)
 	return sum
 }
 
-// RelativeHalfWidth returns how uncertain the work of a plan's model is, as a part of the work, for the model that
-// is known least exactly. It combines the half widths of the confidence intervals of its blocks. Blocks are
-// measured separately, so their squares add up.
+// RelativeHalfWidth returns how uncertain the work of a plan's model is (the sum of its stages' times), as a part of it, for the model
+// that is known least exactly. It combines the half widths of the 95 % intervals of its blocks' times. Blocks are measured separately, so
+// their squares add up.
 func RelativeHalfWidth(plan *formats.Plan, profile *formats.Profile) float64 {
 	work, squares := map[*formats.Deployed]float64{}, map[*formats.Deployed]float64{}
 	visitMeasuredStages(plan, profile, func(_ *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {
+		// A stage of the whole model was measured in one run, which has an interval of its own.
 		pieces := ms.Blocks[s.Blocks[0]:s.Blocks[1]]
 		if ms.WholeModel != nil && len(pieces) == len(ms.Blocks) {
 			pieces = []formats.Latency{*ms.WholeModel}
@@ -40,7 +41,8 @@ func RelativeHalfWidth(plan *formats.Plan, profile *formats.Profile) float64 {
 	return maxWidth
 }
 
-// visitMeasuredStages visits the stages of a plan that a profile has measured.
+// visitMeasuredStages calls visit for each stage of a plan that a profile has measured, with the model in the profile and its measurement
+// at the stage's batch. Stages of models that the profile lacks or cuts into other blocks are left out.
 func visitMeasuredStages(plan *formats.Plan, profile *formats.Profile, visit func(pm *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage)) {
 	for s := range plan.Stages() {
 		pm := profile.FindModel(s.Deployed.Model)

@@ -7,9 +7,9 @@ import (
 	"inferplan/formats"
 )
 
-// RangeTime returns the time of a batch through the blocks from firstBlock to endBlock-1: measured in one piece,
-// or else estimated as the sum of the blocks less what is saved where they are not cut (docs/methods.md, "Times of
-// ranges").
+// RangeTime returns the time of a batch through the blocks of model m from firstBlock to endBlock-1, by measurement ms: as measured in
+// one run or, if it was not, the sum of the blocks measured alone less the time that is saved where they are not cut (docs/methods.md,
+// "Times of ranges"). It is at least a microsecond.
 func RangeTime(m *formats.ProfileModel, ms *formats.Measurement, firstBlock, endBlock int) time.Duration {
 	minimum := time.Microsecond
 
@@ -29,6 +29,7 @@ func RangeTime(m *formats.ProfileModel, ms *formats.Measurement, firstBlock, end
 		total += blockTime(ms, b)
 	}
 	if pieceFirst, pieceEnd, pieceTime := smallestPiece(ms, firstBlock, endBlock); pieceEnd > pieceFirst && endBlock-firstBlock > 1 {
+		// The smallest measured range that contains this one says how much its inner cuts cost.
 		cost := cutCosts(m, ms, pieceFirst, pieceEnd, pieceTime)
 		saved := 0.0
 		for cut := firstBlock + 1; cut < endBlock; cut++ {
@@ -39,19 +40,21 @@ func RangeTime(m *formats.ProfileModel, ms *formats.Measurement, firstBlock, end
 	return total
 }
 
-// MinLatency returns the least time of a batch through a model that is cut into any stages on some device kinds,
-// without transfers. It returns 0 if the model was measured on none of them.
+// MinLatency returns the least time of a batch through a model that may be cut into any stages on devices of some kinds, without
+// transfers: no pipeline is faster. If the model was not measured on any of them, it returns 0.
 func MinLatency(m *formats.ProfileModel, kinds []string, batch int) time.Duration {
 	n := len(m.Blocks)
 	minTime := make([]time.Duration, n+1) // by block: least time from the first block
 	for endBlock := 1; endBlock <= n; endBlock++ {
 		for _, kind := range kinds {
-			ms := MeasurementFor(m, kind, 1, batch)
-			if ms == nil || len(ms.Blocks) != n {
+			measurement := MeasurementFor(m, kind, 1, batch)
+			if measurement == nil || len(measurement.Blocks) != n {
 				continue
 			}
+
+			// The last stage runs from firstBlock to endBlock-1.
 			for firstBlock := range endBlock {
-				if t := minTime[firstBlock] + RangeTime(m, ms, firstBlock, endBlock); minTime[endBlock] == 0 || t < minTime[endBlock] {
+				if t := minTime[firstBlock] + RangeTime(m, measurement, firstBlock, endBlock); minTime[endBlock] == 0 || t < minTime[endBlock] {
 					minTime[endBlock] = t
 				}
 			}
@@ -68,8 +71,8 @@ func blockTime(ms *formats.Measurement, b int) time.Duration {
 	return max(ms.Blocks[b].WallUS.D(), time.Microsecond)
 }
 
-// smallestPiece returns the measured piece with the fewest blocks that contains a range, the first of
-// several. If there is none, the returned range is empty.
+// smallestPiece returns the piece (a range of blocks that was measured in one run) with the fewest blocks that contains the range from
+// firstBlock to endBlock-1, the first of several, with its time. If there is none, the returned range is empty.
 func smallestPiece(ms *formats.Measurement, firstBlock, endBlock int) (pieceFirst, pieceEnd int, duration time.Duration) {
 	if ms.WholeModel != nil {
 		pieceFirst, pieceEnd, duration = 0, len(ms.Blocks), ms.WholeModel.WallUS.D()
@@ -86,10 +89,12 @@ func smallestPiece(ms *formats.Measurement, firstBlock, endBlock int) (pieceFirs
 	return pieceFirst, pieceEnd, duration
 }
 
-// cutCosts returns what each cut inside a measured piece costs, in nanoseconds: the time that running the blocks
-// one by one takes more than the piece. A cut's cost is in proportion to the bytes that cross it, but no more than
-// an adjacent block. Cuts are filled in rounds: those that reach their largest cost leave the rest to the others.
+// cutCosts returns, in nanoseconds, how much each cut inside a measured piece (blocks pieceFirst to pieceEnd-1, which take duration in
+// one run) costs. Blocks that run one by one take longer than the piece, and the difference is divided among the cuts between them, in
+// proportion to the bytes that cross each, but no more than the faster adjacent block takes. Cuts are filled in rounds: those that reach
+// their largest cost leave the rest to the others. Entry i belongs to the cut after block pieceFirst+i.
 func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, pieceFirst, pieceEnd int, duration time.Duration) []float64 {
+	// remaining is the difference that is not yet divided.
 	remaining := -float64(max(duration, time.Microsecond))
 	for b := pieceFirst; b < pieceEnd; b++ {
 		remaining += float64(blockTime(ms, b))
@@ -128,8 +133,8 @@ func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, pieceFirst, piec
 	}
 }
 
-// crossingWeights returns by what the costs of cuts are divided: the bytes that cross after each block but the
-// last, or ones if some are unknown or all are 0.
+// crossingWeights returns by which weights the costs of cuts are divided: for each block but the last the bytes that cross after it, as
+// 32-bit numbers. If some are unknown or all are 0, all weights are 1.
 func crossingWeights(m *formats.ProfileModel) []float64 {
 	n := len(m.Blocks) - 1
 	weights, ones := make([]float64, n), make([]float64, n)

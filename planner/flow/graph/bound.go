@@ -56,8 +56,8 @@ type fluidProgram struct {
 	levelCapacity [][]milp.Row // devices of a level carry its rates, by model and level
 }
 
-// addFactor adds the common factor of all rates: it is to be maximized or, if the rates are given, fixed to the
-// share of requests that must be in time.
+// addFactor adds the rate factor (the common factor on the rates of all applications) in parts of maxFactor: it is to be maximized or, if
+// the rates are given, fixed to the share of requests that must be in time, because a plan may give up the others.
 func (b *fluidProgram) addFactor() {
 	b.factor = b.m.AddVar("factor", 0, 1, 0)
 	if b.fixedRates {
@@ -68,9 +68,9 @@ func (b *fluidProgram) addFactor() {
 	b.m.SetObj(b.factor, 1)
 }
 
-// addDevices adds, for each level of a model (a limit on its batch times), the devices of each pool that run
-// it, in fractions, and a row for what they carry. With fixed rates, the devices of a pool are a whole number,
-// at its price.
+// addDevices adds, for each level of a model (a limit on its batch times, with a template for a device of each pool), the devices of each
+// pool that run it, in fractions, and the row levelCapacity of the rate that they carry, in parts of maxFactor. With fixed rates, the
+// devices of a pool in sum are a whole number, at its price.
 func (b *fluidProgram) addDevices() {
 	p := b.problem
 	poolCapacity := make([]milp.Row, len(p.pools))
@@ -98,8 +98,9 @@ func (b *fluidProgram) addDevices() {
 	}
 }
 
-// addApplication adds the rates at which each choice of a module runs at each level. Those of a module sum to
-// the factor of all rates. Paths keep the SLO, and the accuracy its floor, on average over the requests.
+// addApplication adds to the bound's program the rates at which each choice of a module (a model that can do its task) runs at each level
+// (a limit on batch times), in parts of maxFactor. Those of a module sum to the factor of all rates. On average over the requests, paths
+// keep the SLO and the accuracy its floor.
 func (b *fluidProgram) addApplication(app *app) {
 	times := make([][]milp.Term, len(app.modules)) // in batches, by module
 	var losses []milp.Term

@@ -33,9 +33,9 @@ type coverProgram struct {
 	rounds        int64      // solves of the program
 }
 
-// newCoverProgram returns the linear program that chooses deployments (a set of modules served by one model, at
-// one batch time, on given devices) without any of these: they are added as columns. It minimizes their cost
-// or, with minimizeShare, the largest share of a pool that they take.
+// newCoverProgram returns the linear program that chooses deployments (a set of modules served by one model, at a limit on its batch
+// times, on given devices), still without any of these: addDeployment adds them as columns. It minimizes their price or, with
+// minimizeShare, the largest share of a pool that they take; a share above 1 means that the rates are out of reach.
 func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *coverProgram {
 	x := &coverProgram{problem: y.problem, layout: y, solver: s.solver, seed: s.seed, minimizeShare: minimizeShare, program: milp.New("covers")}
 	p := y.problem
@@ -81,7 +81,7 @@ func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *cover
 	return x
 }
 
-// maxCost returns a cost that no plan exceeds: that of all devices, or the share 1.
+// maxCost returns a cost that no plan exceeds: the price of all devices or, if the share of the pools is minimized, 1.
 func (x *coverProgram) maxCost() float64 {
 	if x.minimizeShare {
 		return 1
@@ -93,8 +93,8 @@ func (x *coverProgram) maxCost() float64 {
 	return sum
 }
 
-// addDeployment adds a deployment of module set s as a column of the program: it serves the modules of the set,
-// deploys its model, and takes devices, parts of the paths' time budgets, and accuracy. It costs the price of its
+// addDeployment adds deployment c of module set s (modules that one model serves together) as a column of the program: it serves the
+// modules of the set, deploys its model, and takes devices, parts of the paths' time budgets, and accuracy. It costs the price of its
 // devices. If a share of the pools is minimized, it costs nothing itself, as the pools' rows count its devices.
 func (x *coverProgram) addDeployment(s *moduleSet, c *deployment) {
 	cost := 0.0
@@ -129,9 +129,9 @@ func (x *coverProgram) budgetShare(s *moduleSet, level int, use pathUse) float64
 	return float64(terms.BatchTimesPerModule*use.modules) * maxTime.Seconds() / max(x.layout.paths[use.path].budget.Seconds(), 1e-9)
 }
 
-// solve solves the linear program and adds deployments of negative reduced cost (those that could improve it)
-// until there are none. It sets lowerBound, which no plan's cost is below, and the reduced cost of every
-// deployment: a plan with it costs at least lowerBound plus that.
+// solve solves the linear program and adds deployments of negative reduced cost (those that could improve it) until there are none. It
+// leaves in lowerBound a cost that no plan is below, and in every deployment its reduced cost: a plan with it costs at least lowerBound
+// plus that.
 func (x *coverProgram) solve(ctx context.Context) error {
 	var basis *milp.Basis
 	for {
@@ -160,10 +160,9 @@ type rowDuals []float64
 // off.
 func (d rowDuals) ofLimit(row milp.Row) float64 { return min(0, d[row]) }
 
-// priceAll computes the reduced costs of all deployments (a module set on given devices) under the given duals.
-// Per module set and level, it adds the deployment with the most negative one, which improves the program most,
-// and returns how many it added. It also sets lowerBound, by Lagrange's relaxation: the bound is valid for any
-// duals of the right sign.
+// priceAll computes the reduced costs of all deployments under the duals of a solution: how much dearer a plan gets at least if it has
+// the deployment. Per module set and level, it adds to the program the deployment with the most negative one, which may improve it most,
+// and returns how many it added. It also sets lowerBound, by Lagrange's relaxation, which is valid for any duals of the right sign.
 func (x *coverProgram) priceAll(duals rowDuals) int {
 	poolDuals := x.poolDuals(duals)
 	x.lowerBound = x.dualValue(duals, poolDuals)
@@ -200,9 +199,9 @@ func (x *coverProgram) priceAll(duals rowDuals) int {
 	return added
 }
 
-// poolDuals returns what a device of each pool is worth by the duals of a solution. If the share of the pools
-// is minimized, the worth of all devices may sum to at most 1, which is the dual constraint of the share: the
-// solver keeps that up to its tolerance only, so the values are scaled.
+// poolDuals returns, by pool, the worth of one of its devices by the duals of a solution, at least 0. If the share of the pools is
+// minimized, the worth of all devices may sum to at most 1, which is the dual constraint of the share. The solver keeps that up to its
+// tolerance only, so the values are scaled.
 func (x *coverProgram) poolDuals(duals rowDuals) []float64 {
 	poolDuals, total := make([]float64, len(x.problem.pools)), 0.0
 	for k, row := range x.poolCapacity {
@@ -246,13 +245,12 @@ func (x *coverProgram) dualValue(duals rowDuals, poolDuals []float64) float64 {
 // maxCost.
 const priceTolerance = 1e-7
 
-// addViolated computes the reduced cost of every deployment of module set s, with which the program can tell
-// whether it pays,
+// addViolated computes the reduced cost of every deployment of module set s (how much dearer a plan gets with it, by the duals),
 //
 //	reducedCost = setDual - Σ_path dual(path)·budgetShare(level, path) + Σ_pool deviceCost(pool)·devices(pool),
 //
-// and adds to the program, for every level, the deployment with the least of them if that is negative. It
-// returns how many it added.
+// and adds to the program, for every level (limit on batch times), the deployment with the least of them if that is negative. It returns
+// how many it added. deviceCosts has, by pool, the price of a device plus its dual.
 func (x *coverProgram) addViolated(s *moduleSet, deviceCosts []float64, duals rowDuals) int {
 	setDual, added := x.setDual(s, duals), 0
 	for sameLevel := range byLevel(s.deployments) {

@@ -57,21 +57,21 @@ const (
 	maxDeployments = 400_000
 )
 
-// moduleLayout returns the modules of all applications, numbered, their paths, and the module sets: for each
-// model the sets of modules that it may serve together. If there are too many modules, or too many choices, to
-// list these, it returns nil, and the mixed-integer program is used instead.
+// moduleLayout returns the problem as deployments see it: the modules of all applications, numbered in a row, their paths, and the module
+// sets, which are the sets of modules that one model may serve together. If there are too many modules, or too many choices, to list
+// these, it returns nil, and the mixed-integer program is used instead.
 func (p *problem) moduleLayout() *moduleLayout {
-	y := &moduleLayout{problem: p}
+	layout := &moduleLayout{problem: p}
 
 	// Number the modules of all applications.
 	firstModule := make([]int, len(p.apps))
 	for a := range p.apps {
-		firstModule[a] = len(y.appOf)
+		firstModule[a] = len(layout.appOf)
 		for range p.apps[a].modules {
-			y.appOf = append(y.appOf, a)
+			layout.appOf = append(layout.appOf, a)
 		}
 	}
-	if len(y.appOf) > maxModules {
+	if len(layout.appOf) > maxModules {
 		return nil
 	}
 
@@ -82,7 +82,7 @@ func (p *problem) moduleLayout() *moduleLayout {
 			for _, i := range list {
 				w.modules = append(w.modules, firstModule[a]+i)
 			}
-			y.paths = append(y.paths, w)
+			layout.paths = append(layout.paths, w)
 		}
 	}
 
@@ -93,6 +93,8 @@ func (p *problem) moduleLayout() *moduleLayout {
 		if len(optional) > 6 {
 			return nil
 		}
+
+		// Bit i of bits says that the set has the i-th optional module.
 		for bits := range 1 << len(optional) {
 			members := slices.Clone(required)
 			for i := range optional {
@@ -101,15 +103,15 @@ func (p *problem) moduleLayout() *moduleLayout {
 				}
 			}
 			if len(members) > 0 {
-				y.moduleSets = append(y.moduleSets, y.newModuleSet(u, members))
+				layout.moduleSets = append(layout.moduleSets, layout.newModuleSet(u, members))
 			}
 		}
 	}
-	return y
+	return layout
 }
 
-// modulesServedBy returns the modules that model u has to serve, because they have no other choice, and
-// those that it may serve. firstModule is the index of each application's first module.
+// modulesServedBy returns the modules that model u has to serve, because they have no other choice of a model, and those that it may
+// serve. Modules are numbered over all applications: firstModule has the number of each application's first one.
 func (p *problem) modulesServedBy(u int, firstModule []int) (required, optional []servedModule) {
 	for a := range p.apps {
 		for i := range p.apps[a].modules {
@@ -128,9 +130,9 @@ func (p *problem) modulesServedBy(u int, firstModule []int) (required, optional 
 	return required, optional
 }
 
-// newModuleSet returns the set of some modules that model u serves together: with its demand at rate factor 1
-// (a factor on all rates), what the model takes from the accuracy of each application, and how many of the
-// modules lie on each path.
+// newModuleSet returns the set of some modules that model u serves together: with its demand in requests per second at rate factor 1 (a
+// factor on all rates), what the model takes from the accuracy of each application, and how many of the modules lie on each path. Bit m
+// of s.modules says that module m is a member.
 func (y *moduleLayout) newModuleSet(u int, members []servedModule) moduleSet {
 	s := moduleSet{model: u, members: members, accuracyLoss: make([]float64, len(y.problem.apps))}
 	for _, t := range members {
@@ -151,23 +153,24 @@ func (y *moduleLayout) newModuleSet(u int, members []servedModule) moduleSet {
 	return s
 }
 
-// listDeployments lists, for every module set, the deployments that carry its demand at a rate factor: a level
-// (a limit on batch times) with devices of which none can be spared. It returns false if there are too many.
+// listDeployments lists, in every module set, the deployments that carry its demand at a rate factor: a level (a limit on batch times)
+// with devices of which none can be spared. Those of the last call are overwritten. It returns false if there are more than
+// maxDeployments.
 func (y *moduleLayout) listDeployments(factor float64) bool {
 	remaining := maxDeployments
 	for i := range y.moduleSets {
 		s := &y.moduleSets[i]
-		l := deploymentLister{
+		lister := deploymentLister{
 			problem: y.problem, model: &y.problem.models[s.model], requiredRate: factor * s.demand * (1 - 1e-9),
 			devices: make([]int32, len(y.problem.pools)), maxListed: remaining, listed: s.deployments[:0],
 		}
-		for l.level = range l.model.levels {
-			l.chooseDevices(0, l.requiredRate, false)
+		for lister.level = range lister.model.levels {
+			lister.chooseDevices(0, lister.requiredRate, false)
 		}
-		if s.deployments = l.listed; len(l.listed) > remaining {
+		if s.deployments = lister.listed; len(lister.listed) > remaining {
 			return false
 		}
-		remaining -= len(l.listed)
+		remaining -= len(lister.listed)
 	}
 	return true
 }
@@ -183,8 +186,9 @@ type deploymentLister struct {
 	listed       []deployment
 }
 
-// chooseDevices lists deployments of a level: it tries all numbers of devices of the pools from k on that may
-// carry the missing rate. anyChosen says that some device is chosen already: even a rate of 0 needs one.
+// chooseDevices lists the deployments at the lister's level (a limit on batch times): recursively, pool by pool from k on, it tries all
+// numbers of devices that may carry the missing rate, in requests per second, beside those already chosen in l.devices. anyChosen says
+// that some device is chosen already: even a rate of 0 needs one.
 func (l *deploymentLister) chooseDevices(k int, missingRate float64, anyChosen bool) {
 	if anyChosen && missingRate <= 0 {
 		l.addIfMinimal()
@@ -223,9 +227,8 @@ func (l *deploymentLister) chooseDevices(k int, missingRate float64, anyChosen b
 	l.devices[k] = 0
 }
 
-// addIfMinimal adds the chosen devices as a deployment, unless one of them can be spared or a faster level (a
-// lower limit on batch times) carries the rate with the same devices: then another deployment is at least as
-// good.
+// addIfMinimal adds the chosen devices at the lister's level as a deployment, unless one of them can be spared or the next lower level
+// (limit on batch times) carries the rate with the same devices: then another deployment is at least as good.
 func (l *deploymentLister) addIfMinimal() {
 	if l.level > 0 && l.carriesRate(l.level-1, -1) {
 		return

@@ -37,9 +37,10 @@ type candidate struct {
 	deployment *deployment
 }
 
-// searchDeployments looks, by depth-first search over the listed deployments, for the best plan that costs at
-// most maxPrice: deployments that serve every module once within devices, deadlines and accuracy. done says
-// that there is no better one; otherwise the maxSteps ran out. With stopAtFirst any plan will do.
+// searchDeployments looks, by depth-first search over the listed deployments (modules served by a model on given devices), for the best
+// plan that costs at most maxPrice: deployments that serve every module once within devices, deadlines and accuracy. d has the best one
+// in bestSolution, nil if none was found. done says that there is no better one; otherwise the search ran out of maxSteps. With
+// stopAtFirst any plan will do.
 func (x *coverProgram) searchDeployments(maxPrice float64, stopAtFirst bool, maxSteps int64) (d *deploymentSearch, done bool) {
 	d = &deploymentSearch{
 		problem: x.problem, layout: x.layout, covers: x, maxPrice: maxPrice, stopAtFirst: stopAtFirst, remainingSteps: maxSteps,
@@ -53,9 +54,9 @@ func (x *coverProgram) searchDeployments(maxPrice float64, stopAtFirst bool, max
 	return d, d.remainingSteps > 0
 }
 
-// collectCandidates lists the candidates of each module: the deployments that serve it and may be in a plan of
-// at most maxPrice, by their reduced costs. It returns the least time that each module can take with any of
-// them.
+// collectCandidates lists the candidates of each module: the deployments that serve it and may be in a plan of at most maxPrice, by the
+// lower bound plus their reduced costs. It returns, by module, the least time that it can take of a path's budget with any of them, the
+// wait for a batch included.
 func (d *deploymentSearch) collectCandidates() (minTimes []time.Duration) {
 	minTimes = make([]time.Duration, len(d.layout.appOf))
 	for i := range d.layout.moduleSets {
@@ -94,9 +95,9 @@ func (d *deploymentSearch) orderCandidates() bool {
 	return true
 }
 
-// startBudgets sets what is free before any deployment is chosen: all devices, and what the modules' least
-// times leave of each path's budget. It returns false if they leave less than nothing: then there is no
-// plan.
+// startBudgets sets the free devices and, by path, the slack of its time budget if every module takes its least time (minTimes), before
+// any deployment is chosen. It returns false if a slack is negative: then there is no plan. It also sets minTime in the path uses of each
+// module set: the part of the path's budget that the slack counts for the set already.
 func (d *deploymentSearch) startBudgets(minTimes []time.Duration) bool {
 	for k := range d.problem.pools {
 		d.remainingDevices = append(d.remainingDevices, d.problem.pools[k].count)
@@ -130,9 +131,9 @@ func (d *deploymentSearch) startBudgets(minTimes []time.Duration) bool {
 // priceTolerance returns the tolerance with which prices are compared.
 func (d *deploymentSearch) priceTolerance() float64 { return 1e-9 * d.covers.maxCost() }
 
-// serveNextModule serves the next module by each of its candidates in turn, and so on with the modules
-// after it. served has the bits of the modules that are served, partialPrice is the lower bound plus the
-// reduced costs of the chosen deployments. It returns true if the search is over.
+// serveNextModule serves the first module without a deployment by each of its candidates in turn, and by recursion the modules after it.
+// servedModules has the bits of the modules that are served, partialPrice is the lower bound plus the reduced costs of the chosen
+// deployments, below which no plan with these costs. It returns true if the search is over: a plan is enough, or the steps are used up.
 func (d *deploymentSearch) serveNextModule(servedModules uint64, partialPrice float64) bool {
 	if bits.OnesCount64(servedModules) == len(d.layout.appOf) {
 		return d.keepIfBest()
@@ -170,14 +171,16 @@ func (d *deploymentSearch) serveNextModule(servedModules uint64, partialPrice fl
 	return false
 }
 
-// fitsRemaining returns whether pools, time budgets and accuracy floors allow a candidate beside those that are
-// chosen.
+// fitsRemaining returns whether the free devices, the slack of the paths' time budgets and the accuracy floors allow candidate t (a
+// module set with one of its deployments) beside those that are chosen.
 func (d *deploymentSearch) fitsRemaining(t candidate) bool {
 	for k, n := range t.deployment.devices {
 		if int(n) > d.remainingDevices[k] {
 			return false
 		}
 	}
+
+	// The slack counts the least time of the set's modules already, so only what exceeds it must fit.
 	maxTime := d.problem.models[t.set.model].levels[t.deployment.level].maxTime
 	for i := range t.set.pathUses {
 		w := &t.set.pathUses[i]
@@ -193,8 +196,8 @@ func (d *deploymentSearch) fitsRemaining(t candidate) bool {
 	return true
 }
 
-// apply takes the devices, times and accuracy of a chosen candidate (a deployment) from what is left. With sign
-// -1 it gives them back.
+// apply takes the devices, times and accuracy of a candidate (a module set with a deployment) from those that are left, and marks its
+// model as deployed, with sign 1 when the search chooses it. With sign -1 it gives them back.
 func (d *deploymentSearch) apply(t candidate, sign int) {
 	for k, n := range t.deployment.devices {
 		d.remainingDevices[k] -= sign * int(n)
@@ -210,8 +213,9 @@ func (d *deploymentSearch) apply(t candidate, sign int) {
 	d.deployedModels[t.set.model] = sign > 0
 }
 
-// keepIfBest is called when every module is served: it keeps the chosen deployments as the best solution if
-// they are, by the least price, then by the fewest devices. It returns true if the search may end.
+// keepIfBest is called when every module is served: it stores the chosen deployments as bestSolution if they are the best so far, by the
+// least price, then by the fewest devices, and lowers maxPrice to their price. It returns true if the search may end, because any plan is
+// enough.
 func (d *deploymentSearch) keepIfBest() bool {
 	s := d.chosenSolution()
 	price, n := d.problem.price(s), s.deviceCount()

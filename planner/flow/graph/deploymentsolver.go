@@ -24,8 +24,9 @@ type deploymentSolver struct {
 	rounds, steps int64
 }
 
-// byDeployments solves the problem of s by a solver that lists its deployments, and records its steps and rounds in the
-// result. If the problem is too large for that, it returns errTooManyDeployments.
+// byDeployments calls solve with a solver that lists the deployments of the problem (modules served by a model on given devices), and
+// records its steps and rounds in the result. If the problem is too large for that, it returns errTooManyDeployments, and the
+// mixed-integer program has to solve it.
 func (s *planSearch) byDeployments(solve func(l *deploymentSolver) (*solveResult, error)) (*solveResult, error) {
 	l := &deploymentSolver{search: s, layout: s.problem.moduleLayout()}
 	if l.layout == nil {
@@ -38,9 +39,9 @@ func (s *planSearch) byDeployments(solve func(l *deploymentSolver) (*solveResult
 	return result, err
 }
 
-// solveCoverProgram lists the deployments that carry the rates at a factor, and solves the linear program that
-// chooses among them, for a bound and their reduced costs. If they are too many, it returns
-// errTooManyDeployments.
+// solveCoverProgram lists the deployments that carry the rates at a factor (common to all rates), and solves the linear program that
+// chooses among them: it returns the program with its lower bound and the deployments' reduced costs. minimizeShare says that the share
+// of the pools is minimized instead of the price. If the deployments are too many, it returns errTooManyDeployments.
 func (l *deploymentSolver) solveCoverProgram(ctx context.Context, factor float64, minimizeShare bool) (*coverProgram, error) {
 	if !l.layout.listDeployments(factor) {
 		return nil, errTooManyDeployments
@@ -117,8 +118,8 @@ func (p *problem) factorCeiling() float64 {
 	return ceiling
 }
 
-// lowerProvenBound lowers the proven bound on the rate factor: at a factor where the linear program over
-// deployments takes more than all devices, no plan exists. It narrows in on the least such factor.
+// lowerProvenBound lowers provenBound, the proven bound on the rate factor: at a factor where the linear program over deployments takes
+// more than all devices, no plan exists. It narrows in on the least such factor, and sets maxFactor to it.
 func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
 	tolerance, feasibleFactor, f := max(c.solver.search.gap/8, 2e-4), c.foundFactor, c.provenBound
 	// Each factor is closer to the least one that is out of reach. The limit only guards against slow progress.
@@ -148,9 +149,9 @@ func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
 	return nil
 }
 
-// raiseFoundFactor looks for plans at rate factors between the best one found and maxFactor, above which none
-// is looked for any more, until the gap is small enough. At each factor it lists the deployments anew and
-// searches them.
+// raiseFoundFactor looks for plans at rate factors (common to all rates) between the best one found and maxFactor, until the gap is small
+// enough. At each factor it lists the deployments anew and searches them. A plan raises foundFactor; a factor without one lowers
+// maxFactor and, if that is proven, provenBound.
 func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
 	relativeStep, anyFound := max(c.solver.search.gap/4, 1e-3), false
 	// The range of factors shrinks with each try. The limit only guards against slow progress.
@@ -189,8 +190,9 @@ func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
 	return nil
 }
 
-// cheapest finds the plan of the least price that carries the rates and, at that price, the one with the fewest
-// devices. The price that it tries rises from the bound of the linear program.
+// cheapest finds the plan of the least price that carries the rates and, at that price, the one with the fewest devices, with a bound on
+// the price. The price that it allows rises from the bound of the linear program until the search finds a plan. If there is none, it
+// returns terms.ErrNoPlan.
 func (l *deploymentSolver) cheapest(ctx context.Context) (*solveResult, error) {
 	x, err := l.solveCoverProgram(ctx, 1, false)
 	if err != nil {
@@ -222,9 +224,9 @@ func (l *deploymentSolver) cheapest(ctx context.Context) (*solveResult, error) {
 	return nil, terms.ErrNoPlan
 }
 
-// raiseRateAtSamePrice replaces a cheapest plan by the one with the highest rate of those that have no higher
-// price and no more devices, as far as a few tries find one. It halves the range of factors up to twice the
-// plan's own, and leaves the plan if anything fails.
+// raiseRateAtSamePrice replaces, in result, a cheapest plan by the one with the highest rate of those that have no higher price and no
+// more devices, as far as a few tries find one. It halves the range of rate factors between the plan's own and twice that, and leaves the
+// plan if anything fails.
 func (l *deploymentSolver) raiseRateAtSamePrice(ctx context.Context, result *solveResult) {
 	carriedFactor := l.search.problem.rateFactor(result.solution)
 	for maxFactor := 2 * carriedFactor; maxFactor > carriedFactor*1.01; {

@@ -1,8 +1,8 @@
 package graph
 
-// enlargeBatches spends the rest of the deadlines on larger batches on the same devices. Time after time,
-// it takes the model whose capacity is the smallest multiple of its rate, and raises its level to the next
-// one that carries more.
+// enlargeBatches changes a solution so that the rest of the deadlines is spent on larger batches on the same devices, which carry more
+// than the planned rates. Time after time, it takes the model whose capacity is the smallest multiple of its rate, and raises its level
+// (the limit on its batch times) to the next one that carries more, until no model can be raised.
 func (p *problem) enlargeBatches(s *solution) {
 	rates := p.modelRates(s)
 	exhausted := make([]bool, len(p.models))

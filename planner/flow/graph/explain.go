@@ -13,8 +13,8 @@ import (
 	"inferplan/policy/flow"
 )
 
-// Explain returns lines of text: for every application its rate and the time of its longest path, for every module
-// which part of its devices' capacity the applications need, and how modules take turns and replicas come and go.
+// Explain returns the lines of plan explain: for every application its rate and the time of its longest path, for every module which part
+// of its devices' capacity the applications need, and how modules take turns on devices and replicas come and go.
 func Explain(p *formats.Plan, f *formats.FlowPlan) []string {
 	// Applications, with the rate that each model has to carry.
 	requiredRate, lines := map[string]float64{}, []string(nil)
@@ -70,8 +70,8 @@ func explainScaling(f *formats.FlowPlan) string {
 		len(s.Table), allReplicas, halfReplicas, s.EveryUS.D(), s.WindowUS.D(), s.HoldUS.D(), coldStart)
 }
 
-// longestPath returns the module names and the time of the path of a planned application that takes
-// longest, waits included.
+// longestPath returns the module names and the time of the path of a planned application that takes longest: in each module a batch, and
+// the wait for the longest run on the same devices. g is the application's compiled graph.
 func longestPath(p *formats.Plan, a *formats.FlowApplication, g *flow.Application) (names []string, maxTime time.Duration) {
 	for _, rest := range g.Nodes[0].Paths {
 		path := append([]int32{0}, rest...)

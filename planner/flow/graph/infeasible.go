@@ -11,9 +11,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// explainInfeasible returns an error that says why there is no plan, and what would be nearest: lower rates,
-// else longer SLOs, else more devices. It solves relaxed problems to find that out. fixedRates says that the
-// workload asks for rates.
+// explainInfeasible returns the error for a problem without a plan: why there is none, and what would be nearest. It solves relaxed
+// problems to find that out: for lower rates, if the workload asks for rates (fixedRates), else for longer SLOs, else for more devices.
 func (s *planSearch) explainInfeasible(ctx context.Context, fixedRates bool) error {
 	if fixedRates {
 		result, err := s.throughput(ctx)
@@ -49,6 +48,8 @@ func (s *planSearch) explainInfeasible(ctx context.Context, fixedRates bool) err
 	if s.problem.hasTimeSharedPool() {
 		e.Constraint, e.Reason = "memory", "the models that have no devices of their own do not fit together in the memory of devices on which they take turns"
 	}
+
+	// Per pool, the missing devices are those of the solution less those of the cluster.
 	for k := range s.problem.pools {
 		n := -s.problem.pools[k].count
 		for u := range result.solution.devices {
@@ -61,8 +62,8 @@ func (s *planSearch) explainInfeasible(ctx context.Context, fixedRates bool) err
 	return e
 }
 
-// sloError returns an error that names the application whose SLO has to grow by the largest factor, with
-// the least SLO that the solution keeps.
+// sloError returns an error that names the application whose SLO has to grow by the largest factor, with the least SLO that it keeps in
+// solution x, the one that stretches the SLOs least.
 func (s *planSearch) sloError(x *solution) error {
 	worstApp, maxStretch := 0, 0.0
 	for a := range s.problem.apps {

@@ -17,8 +17,9 @@ type measuredModel struct {
 	minSingleTime time.Duration         // time of the fastest batch of one
 }
 
-// modelIndex returns the index of a model in the problem. If the model is not there yet, it is read from
-// the profile and added. docPath is the place of the module that asks for it.
+// modelIndex returns the index of a model in the problem. If the model is not there yet, it is read from the profile and added, with its
+// levels (limits on batch times, each with the best batch size for a device of each pool). docPath is the place, in the workload, of the
+// module that asks for it.
 func (r *resolvedProblem) modelIndex(name, docPath string) (int, error) {
 	if u := slices.IndexFunc(r.problem.models, func(m model) bool { return m.name == name }); u >= 0 {
 		return u, nil
@@ -52,8 +53,9 @@ func (r *resolvedProblem) modelIndex(name, docPath string) (int, error) {
 	return len(r.measuredModels) - 1, nil
 }
 
-// deviceTemplates returns the templates of a model on a device of pool k: every number of equal shares of the
-// device, with every batch size that was measured and fits into the memory of a share.
+// deviceTemplates returns the templates of a model on a device of pool k: every division of the device into equal shares with a replica
+// in each, with every batch size that was measured and fits into the memory of a share. worstTime is there the longest time of any batch
+// up to that size, rate that of all replicas.
 func (m *measuredModel) deviceTemplates(pool *formats.Pool, k int) []template {
 	var weights int64
 	for i := range m.profile.Blocks {

@@ -84,9 +84,9 @@ type template struct {
 	memory                 int64         // bytes of one replica
 }
 
-// levelsOf returns the levels of a model from its templates by pool. A level is a limit on the time of batches,
-// with the template of the highest rate in each pool that keeps it. There is one for every worst time of some
-// template; those with the same templates as the level before are left out.
+// levelsOf returns the levels of a model from its templates (a device in equal shares with a batch size) by pool. A level is a limit on
+// the time of batches, with the template of the highest rate in each pool that keeps it; a template of rate 0 says that the pool has
+// none. There is one for every worst time of some template; those with the same templates as the level before are left out.
 func levelsOf(byPool [][]template) []level {
 	var times []time.Duration
 	for _, list := range byPool {
@@ -159,8 +159,8 @@ func (p *problem) price(s *solution) float64 {
 	return total
 }
 
-// capacity returns the rate that the devices of model u carry together at its level, in requests per second:
-// its own devices and its part of the time of shared ones.
+// capacity returns the rate that the devices of model u carry together at its level (the limit on its batch times), in requests per
+// second: its own devices and its part of the time of shared ones.
 func (p *problem) capacity(s *solution, u int) float64 {
 	sum := s.timeSharedRate(p, u)
 	for k, d := range s.devices[u] {
@@ -171,8 +171,8 @@ func (p *problem) capacity(s *solution, u int) float64 {
 	return sum
 }
 
-// modelRates returns the rate that each model has to carry in a solution, in requests per second, if every
-// application has its weight as its rate (a rate factor of 1).
+// modelRates returns, by model, the rate that it has to carry in a solution, in requests per second, if every application has its weight
+// as its rate (a rate factor of 1): the sum over the modules that chose it.
 func (p *problem) modelRates(s *solution) []float64 {
 	rates := make([]float64, len(p.models))
 	for a := range p.apps {

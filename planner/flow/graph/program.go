@@ -98,8 +98,8 @@ func (x *program) addInteger(name string, maxValue, objective float64) milp.Var 
 	return x.m.AddInt(name, 0, maxValue, objective)
 }
 
-// addDeployments adds, for every model, the level that it has (z, a limit on its batch times) and its devices
-// of each pool (m; N_k are there):
+// addDeployments adds, for every model u, the level l that it has (z, a limit on its batch times) and its devices of each pool k (m; N_k
+// are there):
 //
 //	Σ_l z_ul ≤ 1;   Σ_k m_ulk ≥ z_ul;   m_ulk ≤ N_k z_ul;   Σ_ul m_ulk ≤ N_k
 func (x *program) addDeployments() {
@@ -124,9 +124,9 @@ func (x *program) addDeployments() {
 	}
 }
 
-// addLevel adds level l of model u (a limit on its batch times): a variable that is 1 if the model has it, its
-// devices of each pool or its time on shared ones, and a row by which these carry what the modules load the
-// level with.
+// addLevel adds level l of model u (a limit on its batch times): a variable that is 1 if the model has it, its devices of each pool or
+// its time on devices where models take turns, and a row by which these carry the rate with which modules load the level. oneLevel is the
+// row that allows the model one level.
 func (x *program) addLevel(u, l int, oneLevel milp.Row) {
 	p, m := x.problem, x.m
 	name := fmt.Sprintf("%s %d", p.models[u].name, l)
@@ -256,8 +256,8 @@ func (x *program) addAccuracyFloor(a int) {
 	}
 }
 
-// exclude forbids the choices and levels that the modules of a late path had in a solution, all together: the
-// solver took them for punctual within its tolerance.
+// exclude forbids the choices and levels that the modules of a late path had in a solution, all together: the path is late by less than
+// the solver's tolerance, so the program had allowed it.
 func (x *program) exclude(b *excludedPath) {
 	row := x.m.AddLE("barred", float64(len(b.modules)-1))
 	for _, i := range b.modules {

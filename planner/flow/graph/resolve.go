@@ -56,8 +56,8 @@ func resolveProblem(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, err
 	return r, nil
 }
 
-// resolvePools reads the pools and the price of a device by the objective. A pool that the cluster shares
-// in time becomes exclusive if the plan is of a sort in which modules cannot take turns.
+// resolvePools reads the cluster's pools with the price of a device by the objective. A pool that the cluster shares in time becomes
+// exclusive, with an assumption in the plan, if modules cannot take turns in a plan of this sort (r.allowTimeSharing).
 func (r *resolvedProblem) resolvePools() error {
 	prices, err := terms.Prices(r.input)
 	if err != nil {
@@ -76,30 +76,30 @@ func (r *resolvedProblem) resolvePools() error {
 	return nil
 }
 
-// addApplication adds application i of the workload to the problem: its modules with the models they may use,
-// its paths, and its deadline.
-func (r *resolvedProblem) addApplication(i int, w formats.Application) error {
+// addApplication adds application i of the workload to the problem: its modules with the choices of models for their tasks, its paths
+// from the entry to the exits as indexes of modules, and its deadline. Errors name their place in the workload.
+func (r *resolvedProblem) addApplication(i int, source formats.Application) error {
 	docPath := fmt.Sprintf("applications[%d]", i)
-	graph, err := flow.CompileGraph(w.Modules, docPath)
+	graph, err := flow.CompileGraph(source.Modules, docPath)
 	if err != nil {
 		return err
 	}
 
-	weight, err := terms.Weight(r.input, &w, docPath)
+	weight, err := terms.Weight(r.input, &source, docPath)
 	if err != nil {
 		return err
 	}
-	a := app{name: w.Name, weight: weight, accuracyFloor: w.Accuracy}
+	a := app{name: source.Name, weight: weight, accuracyFloor: source.Accuracy}
 
 	// Modules with their choices. A variant that runs on no device of the cluster is left out.
-	for k := range w.Modules {
-		n := appModule{name: w.Modules[k].Name, visitShare: graph.Nodes[k].ReachChance}
-		for _, v := range w.Modules[k].Models() {
+	for k := range source.Modules {
+		n := appModule{name: source.Modules[k].Name, visitShare: graph.Nodes[k].ReachChance}
+		for _, v := range source.Modules[k].Models() {
 			u, err := r.modelIndex(v.Model, fmt.Sprintf("%s.modules[%d]", docPath, k))
 			if err != nil {
 				return err
 			}
-			if len(r.problem.models[u].levels) == 0 && len(w.Modules[k].Variants) > 0 {
+			if len(r.problem.models[u].levels) == 0 && len(source.Modules[k].Variants) > 0 {
 				r.run.Warn("%s was measured on no device of the cluster where it fits: it is not chosen", v.Model)
 				continue
 			}
@@ -119,13 +119,13 @@ func (r *resolvedProblem) addApplication(i int, w formats.Application) error {
 		}
 		a.paths = append(a.paths, list)
 	}
-	if err := r.setDeadline(&a, &w, docPath); err != nil {
+	if err := r.setDeadline(&a, &source, docPath); err != nil {
 		return err
 	}
-	if w.Percentile == "" {
-		w.Percentile = "p99"
+	if source.Percentile == "" {
+		source.Percentile = "p99"
 	}
-	r.applications = append(r.applications, w)
+	r.applications = append(r.applications, source)
 	r.problem.apps = append(r.problem.apps, a)
 	return r.checkAccuracyFloor(&a)
 }
@@ -164,7 +164,8 @@ func (r *resolvedProblem) minSingleTime(n *appModule) time.Duration {
 	return minTime
 }
 
-// checkAccuracyFloor returns an error if even the most accurate variants miss an application's floor.
+// checkAccuracyFloor returns an error if even the most accurate choices of models miss an application's accuracy floor, a least product
+// over its modules. Models without a given accuracy count as 1, which the plan states as an assumption.
 func (r *resolvedProblem) checkAccuracyFloor(a *app) error {
 	reachable, unknown := 1.0, []string(nil)
 	for i := range a.modules {
@@ -178,6 +179,8 @@ func (r *resolvedProblem) checkAccuracyFloor(a *app) error {
 		}
 		reachable *= maxAccuracy
 	}
+
+	// reachable is the product of the best accuracies of all modules.
 	switch {
 	case a.accuracyFloor == 0:
 		return nil

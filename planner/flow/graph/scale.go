@@ -18,15 +18,15 @@ const (
 	rateError        = .05
 )
 
-// addScaling adds to a plan, if a cold start is given, the table by which replicas come and go with the rate at
-// the entry: how many of each module serve at which rate. The applications keep their planned shares of the
-// rate.
+// addScaling adds to the plan's section f, if the option cold-start gives the time that a new replica takes, the table by which replicas
+// come and go: how many of each module serve at which rate at the entry. It also writes the cold start into the modules. x is the
+// solution behind the deployment. The applications keep their planned shares of the rate.
 func (r *resolvedProblem) addScaling(f *formats.FlowPlan, x *solution, deployment []formats.Deployed, pace scaling.Pace) {
 	coldStart := r.input.Values.Time("cold-start")
 	if coldStart == 0 {
 		return
 	}
-	s := &formats.FlowScaling{EveryUS: document.Micros(decisionInterval), WindowUS: document.Micros(pace.RateWindow), HoldUS: document.Micros(pace.HoldTime), LookaheadUS: document.Micros(pace.Lookahead), RiseSigmas: riseSigmas}
+	flowScaling := &formats.FlowScaling{EveryUS: document.Micros(decisionInterval), WindowUS: document.Micros(pace.RateWindow), HoldUS: document.Micros(pace.HoldTime), LookaheadUS: document.Micros(pace.Lookahead), RiseSigmas: riseSigmas}
 	rates, totalWeight, plannedRate := r.problem.modelRates(x), 0., 0.
 	for a := range r.problem.apps {
 		totalWeight, plannedRate = totalWeight+r.problem.apps[a].weight, plannedRate+f.Applications[a].RPS
@@ -39,7 +39,7 @@ func (r *resolvedProblem) addScaling(f *formats.FlowPlan, x *solution, deploymen
 		u := slices.IndexFunc(r.problem.models, func(m model) bool { return m.name == deployment[i].Model })
 		replicaRates := cumulativeReplicaRates(&deployment[i], rates[u]/totalWeight)
 		cumulativeRates, maxRate = append(cumulativeRates, replicaRates), min(maxRate, replicaRates[len(replicaRates)-1])
-		s.MaxWorkers += len(replicaRates)
+		flowScaling.MaxWorkers += len(replicaRates)
 		f.Modules[i].ColdStartUS = document.Micros(coldStart)
 	}
 	for _, replicaRates := range cumulativeRates {
@@ -47,14 +47,14 @@ func (r *resolvedProblem) addScaling(f *formats.FlowPlan, x *solution, deploymen
 			replicaRates[n] = min(replicaRates[n], maxRate)
 		}
 	}
-	s.Table = scaling.Table(cumulativeRates, r.input.Values.Number("headroom"), rateError, maxRate)
-	s.Start = scaling.RowAt(s, plannedRate).Replicas
-	f.Scaling = s
+	flowScaling.Table = scaling.Table(cumulativeRates, r.input.Values.Number("headroom"), rateError, maxRate)
+	flowScaling.Start = scaling.RowAt(flowScaling, plannedRate).Replicas
+	f.Scaling = flowScaling
 }
 
-// cumulativeReplicaRates returns the rate at the entry that the first replica of a module carries, the
-// first two, and so on, in the order in which they are added. modelShare is how many tasks of the module a
-// request has.
+// cumulativeReplicaRates returns the rate at the entry, in requests per second, that the first replica of a module carries, the first
+// two, and so on, in the order in which they are added at run time. modelShare is how many tasks for the model a request at the entry has
+// on average.
 func cumulativeReplicaRates(d *formats.Deployed, modelShare float64) []float64 {
 	var rates []float64
 	sum := 0.

@@ -52,7 +52,8 @@ func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requ
 	return r.withSolution(base, s), nil
 }
 
-// withSolution returns a plan with the devices and batches of another solution.
+// withSolution returns a copy of a plan with the devices and batches of another solution, and the objective that these give. The bound
+// stays that of basePlan.
 func (r *resolvedProblem) withSolution(basePlan *formats.Plan, s *solution) *formats.Plan {
 	plan, bound := *basePlan, math.NaN()
 	if basePlan.Objective.Bound != nil {
@@ -63,8 +64,8 @@ func (r *resolvedProblem) withSolution(basePlan *formats.Plan, s *solution) *for
 	return &plan
 }
 
-// solutionOf returns a plan in the numbers of the problem that it was made for: the choice of each module, and
-// the level and devices of each model. If the problem does not have these, it returns an error.
+// solutionOf returns a plan in the numbers of the problem that it was made for: the choice of a model for each module, and by model its
+// level (a limit on batch times) and devices. If the problem does not have these, it returns an error.
 func (r *resolvedProblem) solutionOf(plan *formats.Plan) (*solution, error) {
 	p, f := r.problem, formats.FlowOf(plan)
 	s := p.newSolution()

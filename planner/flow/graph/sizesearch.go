@@ -68,10 +68,12 @@ func (z *sizeSearch) attainsEnough(s *solution) bool {
 	return z.attainment(s, true) >= z.requestedAttainment-maxHintError && z.attainment(s, false) >= z.requestedAttainment && z.simulationErr == nil
 }
 
-// growUntilEnough adds devices to a solution, or changes batch sizes, until it attains enough in simulation,
-// and returns it. It returns nil once the solution would be no cheaper than the best.
+// growUntilEnough adds devices to a solution one by one, each where the hint (attainment in a short simulation) rises most, or changes
+// batch sizes, until it attains the requested share in simulation, and returns it. It returns nil if there are no further devices, or
+// once the solution would be no cheaper than the best one.
 func (z *sizeSearch) growUntilEnough(s *solution) *solution {
 	for s != nil && z.simulationErr == nil {
+		// A start as dear as the best solution is of use only if devices can be removed.
 		if z.isNoCheaper(s) && len(z.neighbours(s, -1)) == 0 {
 			return nil
 		}
@@ -126,16 +128,16 @@ func (z *sizeSearch) bestByHint(list []*solution) *solution {
 	return bestSolution
 }
 
-// rebatchUntilEnough changes one model's batch size after another as long as the hint (attainment in a short
-// simulation) rises. It returns the first solution that attains enough in full. If it finds none, or batches
-// may not change, or the hint is far too low at first, it returns nil.
+// rebatchUntilEnough changes the batch size of one model after another as long as the hint (attainment in a short simulation) rises, and
+// returns the first solution that attains the requested share in full simulation. If it finds none, or batches may not change, or the
+// hint is too low from the start (maxBatchShortfall), it returns nil. The devices stay.
 func (z *sizeSearch) rebatchUntilEnough(s *solution) *solution {
 	for improved := z.changeBatches && z.attainment(s, true) >= z.requestedAttainment-maxBatchShortfall; improved && z.simulationErr == nil; {
 		improved = false
 		for u := range z.p.models {
 			for _, delta := range []int{1, -1} {
-				for t := z.p.withNeighbourBatch(s, u, delta); t != nil && z.attainment(t, true) > z.attainment(s, true)+minHintGain; t = z.p.withNeighbourBatch(s, u, delta) {
-					s, improved = t, true
+				for neighbour := z.p.withNeighbourBatch(s, u, delta); neighbour != nil && z.attainment(neighbour, true) > z.attainment(s, true)+minHintGain; neighbour = z.p.withNeighbourBatch(s, u, delta) {
+					s, improved = neighbour, true
 				}
 			}
 		}
@@ -146,10 +148,9 @@ func (z *sizeSearch) rebatchUntilEnough(s *solution) *solution {
 	return nil
 }
 
-// withNeighbourBatch returns the solution with the next larger (delta 1) or smaller (delta -1) batch size of
-// model u that keeps the deadlines and carries the rates. To make time for a larger one, the batches of the
-// other models shrink, that of the model with the most spare capacity first. If no such solution exists, it
-// returns nil.
+// withNeighbourBatch returns the solution with the next larger (delta 1) or smaller (delta -1) batch size of model u, if it can keep all
+// deadlines and carry the rates. To make time for a larger one, the batches of other models shrink, first that of the model whose
+// capacity then is the largest multiple of its rate. If no such solution exists, it returns nil.
 func (p *problem) withNeighbourBatch(s *solution, u, delta int) *solution {
 	t := p.withNextLevel(s, u, delta)
 	if t == nil || !p.carriesRate(t, u) {
@@ -170,8 +171,8 @@ func (p *problem) withNeighbourBatch(s *solution, u, delta int) *solution {
 	return t
 }
 
-// withNextLevel returns the solution with the next level of model u (a limit on its batch times), up or down by
-// delta, at which its devices run other templates. If that level does not exist, or some of them cannot run it, it
+// withNextLevel returns the solution with the next level of model u (a limit on its batch times, which fixes its batch sizes), up (delta
+// 1) or down (-1), at which its devices run other templates. If that level does not exist, or some of the devices cannot run it, it
 // returns nil.
 func (p *problem) withNextLevel(s *solution, u, delta int) *solution {
 	if s.level[u] < 0 {
@@ -203,8 +204,8 @@ func (p *problem) carriesRate(s *solution, u int) bool {
 	return p.capacity(s, u) >= p.modelRates(s)[u]*(1-1e-9)
 }
 
-// neighbours returns the solutions with one device more (delta 1) or less (delta -1) of a kind that a model
-// is on, as far as there are devices and the rates are carried. The dearest device comes first.
+// neighbours returns the solutions with one device more (delta 1) or less (delta -1) of a pool that a model has devices of, as far as the
+// pool has so many and the rates are carried. Those that change the dearest device come first.
 func (z *sizeSearch) neighbours(s *solution, delta int) []*solution {
 	type change struct {
 		s     *solution

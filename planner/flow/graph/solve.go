@@ -39,8 +39,9 @@ type planSearch struct {
 // maxTieNodes limits the branching when fewer devices are looked for at the same objective.
 const maxTieNodes = 2000
 
-// throughput finds the largest rate factor, a common factor on the rates of all applications, that the devices
-// carry within the deadlines, then the fewest devices that carry it.
+// throughput finds the largest rate factor, a common factor on the rates of all applications, that the devices carry within the
+// deadlines, then the fewest devices that carry it. The value of the result is the factor. If there is no plan, it returns
+// terms.ErrNoPlan.
 func (s *planSearch) throughput(ctx context.Context) (*solveResult, error) {
 	if s.problem.hasTimeSharedPool() {
 		return s.throughputWithSharing(ctx)
@@ -142,9 +143,9 @@ func (r *solveResult) replaceIfSmaller(other *solveResult) {
 	}
 }
 
-// factorBound returns an upper bound on the common factor of all rates: the optimum with fractions of devices
-// and mixed levels. The bound is the unit of the program's rates, and a small one makes the program tight. So
-// it solves again with the new bound, until that stops falling.
+// factorBound returns an upper bound on the rate factor (common to all rates): the optimum with fractions of devices and mixed levels.
+// The bound is the unit of the program's rates, and a small one makes the program tight, so it solves again with the new bound, until
+// that stops falling. If no plan exists, it returns terms.ErrNoPlan.
 func (s *planSearch) factorBound(ctx context.Context) (float64, error) {
 	bound := s.problem.factorCeiling()
 	if !(bound > 0) {
@@ -182,8 +183,9 @@ func (p *problem) maxDeviceRate(n *appModule, k int) float64 {
 	return maxRate
 }
 
-// solveProgram solves the mixed-integer program of a query. It checks the deadlines exactly: paths that are
-// late by less than the solver's tolerance are excluded, and the program is solved again.
+// solveProgram solves the mixed-integer program of a query, which has the goal and the limits. It then checks the deadlines exactly:
+// paths that are late by less than the solver's tolerance are excluded, and the program is solved again. The result's value and bound are
+// in the program's unit. If there is no solution, it returns terms.ErrNoPlan.
 func (s *planSearch) solveProgram(ctx context.Context, q programQuery, o milp.Options) (*solveResult, error) {
 	o.Gap, o.Seed = s.gap, s.seed
 	if s.onImproved != nil {

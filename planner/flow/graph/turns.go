@@ -30,9 +30,9 @@ func (p *problem) hasTimeSharedPool() bool {
 	return slices.ContainsFunc(p.pools, func(k pool) bool { return k.timeShared && k.count > 0 })
 }
 
-// sharedRunTimes returns the values that the longest run on devices where modules take turns can have: the
-// batch times of all templates there, by rising time. For each one the problem is solved. complete is false if
-// only some of them, evenly spread, are returned.
+// sharedRunTimes returns the values that the longest run on devices where modules take turns can have: the longest batch times of all
+// templates (ways to use a device) of time-shared pools, rising. The problem is then solved for each. If there are more than
+// maxRunLimits, it returns evenly spread ones, and complete is false.
 func (p *problem) sharedRunTimes() (times []time.Duration, complete bool) {
 	for u := range p.models {
 		for _, l := range p.models[u].levels {
@@ -55,16 +55,16 @@ func (p *problem) sharedRunTimes() (times []time.Duration, complete bool) {
 	return spread, false
 }
 
-// limitSharedRuns returns the problem in which models may also take turns on time-shared devices, with runs of
-// at most maxRun: beside its levels (limits on batch times) every model has such ones. withoutWaits leaves out
-// the wait for other modules, which makes the problem a relaxation: no plan is better than its optimum.
+// limitSharedRuns returns a copy of the problem in which models may also take turns on time-shared devices, with runs of at most maxRun:
+// every model gets such levels (limits on batch times) beside its own. withoutWaits leaves out the wait for other modules, which makes
+// the problem a relaxation: no plan is better than its optimum.
 func (p *problem) limitSharedRuns(maxRun time.Duration, withoutWaits bool) *problem {
-	q := *p
-	q.models, q.maxSharedRun = slices.Clone(p.models), maxRun
+	sharingProblem := *p
+	sharingProblem.models, sharingProblem.maxSharedRun = slices.Clone(p.models), maxRun
 	if withoutWaits {
-		q.maxSharedRun = 0
+		sharingProblem.maxSharedRun = 0
 	}
-	for u := range q.models {
+	for u := range sharingProblem.models {
 		levels := slices.Clone(p.models[u].levels)
 		for _, l := range p.models[u].levels {
 			sharedLevel := level{maxTime: l.maxTime, templates: slices.Clone(l.templates), timeShared: true}
@@ -79,9 +79,9 @@ func (p *problem) limitSharedRuns(maxRun time.Duration, withoutWaits bool) *prob
 				levels = append(levels, sharedLevel)
 			}
 		}
-		q.models[u].levels = levels
+		sharingProblem.models[u].levels = levels
 	}
-	return &q
+	return &sharingProblem
 }
 
 // sharedRunProblem is the problem for one value of the longest run.
@@ -90,9 +90,9 @@ type sharedRunProblem struct {
 	factorBound float64 // bound of the factor
 }
 
-// sharedRunProblems returns a problem for each limit on the longest run of modules that take turns, since a
-// task may have to wait for one. They come by falling bound on the rate factor. unlistedBound is a bound for
-// the limits that are left out.
+// sharedRunProblems returns a problem for each limit on the longest run of modules that take turns, since a task may have to wait for
+// one, by falling bound on the rate factor (common to all rates). Limits without a plan are left out. unlistedBound is a bound for the
+// limits that were not tried, 0 if all were.
 func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunProblem, unlistedBound float64, err error) {
 	maxRuns, complete := s.problem.sharedRunTimes()
 	for _, maxRun := range maxRuns {
@@ -122,8 +122,9 @@ func (s *planSearch) withProblem(p *problem) *planSearch {
 	return &silent
 }
 
-// throughputWithSharing finds the largest rate factor (on the rates of all applications) where modules may take
-// turns on devices: it solves the problem of each limit on their runs, the most promising first.
+// throughputWithSharing finds the largest rate factor (on the rates of all applications) where modules may take turns on devices: it
+// solves the problem of each limit on their runs, the one with the highest bound first, until no other can be better. The result names
+// the problem whose levels its solution uses.
 func (s *planSearch) throughputWithSharing(ctx context.Context) (*solveResult, error) {
 	list, bound, err := s.sharedRunProblems(ctx)
 	if err != nil {
@@ -199,8 +200,8 @@ func (s *solution) sharedDevices(p *problem, k int) int {
 	return n
 }
 
-// fillSharedTime scales the time shares of every pool so that they use all of the time that its shared
-// devices have.
+// fillSharedTime scales, in the solution, the models' parts of the time of shared devices so that in each pool they sum to all of these
+// devices.
 func (s *solution) fillSharedTime(p *problem) {
 	for k := range p.pools {
 		sum := 0.0
@@ -216,8 +217,8 @@ func (s *solution) fillSharedTime(p *problem) {
 	}
 }
 
-// addTimeShare adds the variable for the time of shared devices that model u takes at level l on pool k, in
-// devices. Each device must hold all models that have a share there:
+// addTimeShare adds and returns the variable for the time of shared devices that model u takes at level l on pool k, in devices (G_k are
+// shared there). Each device must hold all models that have a share:
 //
 //	Σ_ul y_ulk ≤ G_k;   Σ over models with y_ulk > 0 of their memory ≤ that of a device
 func (x *program) addTimeShare(u, l, k int, name string) milp.Var {

@@ -10,8 +10,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// outcome returns the result of a search as the parts of a plan document: objective and bound, the applications
-// with the models chosen, where these run, and the table of scaling.
+// outcome returns the result of a search as the parts of a plan: objective and bound, the applications with the models chosen, the
+// deployment of these, and the table of scaling. An application that gets less than the rate it asks for is named in a warning.
 func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 	p := result.problem
 	if p == nil {
@@ -85,29 +85,30 @@ func (r *resolvedProblem) plannedApplication(x *solution, a int, scale float64) 
 	return planned
 }
 
-// deployedModel returns the deployment of model u. It takes the next free devices of each pool, which begin
-// at firstDevice, and moves that on. If the model takes turns, it has the shared devices instead.
+// deployedModel returns the deployment of model u in solution x, one pipeline for each pool where it runs. It takes the next free devices
+// of each pool, of which firstDevice has the first, and moves that on. If the model takes turns with others, it has the shared devices
+// instead, which are the first of the pool. p is the problem that the solution's levels belong to.
 func (r *resolvedProblem) deployedModel(p *problem, x *solution, u int, firstDevice []int) formats.Deployed {
-	m := &r.measuredModels[u]
-	o := m.profile.NewDeployment()
-	o.Model = r.problem.models[u].name
+	model := &r.measuredModels[u]
+	deployment := model.profile.NewDeployment()
+	deployment.Model = r.problem.models[u].name
 	for k, n := range x.devices[u] {
 		timeShared := x.timeShares != nil && x.timeShares[u][k] > 0
 		if n == 0 && !timeShared {
 			continue
 		}
-		t := &p.models[u].levels[x.level[u]].templates[k]
-		s := formats.Stage{Device: r.pools[k].Device, Share: t.sharesPerDevice, Replicas: n * t.sharesPerDevice, GPUs: float64(n),
-			RPS: float64(n) * t.rate, Placement: []formats.Placement{{FirstDevice: firstDevice[k], PerDevice: t.sharesPerDevice, Replicas: n * t.sharesPerDevice}}}
+		chosenTemplate := &p.models[u].levels[x.level[u]].templates[k]
+		s := formats.Stage{Device: r.pools[k].Device, Share: chosenTemplate.sharesPerDevice, Replicas: n * chosenTemplate.sharesPerDevice, GPUs: float64(n),
+			RPS: float64(n) * chosenTemplate.rate, Placement: []formats.Placement{{FirstDevice: firstDevice[k], PerDevice: chosenTemplate.sharesPerDevice, Replicas: n * chosenTemplate.sharesPerDevice}}}
 		if timeShared {
 			sharedDevices := x.sharedDevices(p, k)
-			s.Replicas, s.GPUs, s.RPS, s.Placement = sharedDevices, x.timeShares[u][k], x.timeShares[u][k]*t.rate, []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: sharedDevices}}
+			s.Replicas, s.GPUs, s.RPS, s.Placement = sharedDevices, x.timeShares[u][k], x.timeShares[u][k]*chosenTemplate.rate, []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: sharedDevices}}
 		}
 		// Devices of its own come after those that are taken.
 		firstDevice[k] += n
-		terms.AddStage(&o, s, m.profile, &m.costs[k][t.sharesPerDevice-1], t.batch)
+		terms.AddStage(&deployment, s, model.profile, &model.costs[k][chosenTemplate.sharesPerDevice-1], chosenTemplate.batch)
 	}
-	return o
+	return deployment
 }
 
 // firstOwnDevices returns, by pool, the first device that a model can have to itself. Devices on which

@@ -30,8 +30,9 @@ func PaceFor(cv float64) Pace {
 	return Pace{QueueWindow: 2 * time.Second, RateWindow: 4 * time.Second, HoldTime: 8 * time.Second}
 }
 
-// ArrivalPace returns the pace at which replicas come and go for the workload's arrivals, by how much these
-// vary in its trace. Arrivals without a trace count as stable, because a process has one rate.
+// ArrivalPace returns the pace at which replicas come and go (windows and times to hold) for the workload's arrivals, by how much these
+// vary in its trace. Arrivals without a trace count as stable, because a process has one rate; so do those of a trace that cannot be
+// read, with a warning.
 func ArrivalPace(in *kind.Problem, run *kind.SolveRun, apps formats.Applications) Pace {
 	a := in.Workload.Arrivals
 	if a == nil || a.Trace == "" {
@@ -47,8 +48,8 @@ func ArrivalPace(in *kind.Problem, run *kind.SolveRun, apps formats.Applications
 	return p
 }
 
-// rateVariation returns the coefficient of variation of the arrivals per second in a trace, for the named
-// applications: the standard deviation of the counts over their mean. It is 0 if no whole second has arrivals.
+// rateVariation returns the coefficient of variation of the arrivals per second in a trace file, for the named applications: the standard
+// deviation of the counts of whole seconds over their mean. If no whole second has arrivals, it returns 0.
 func rateVariation(path string, apps formats.Applications) (cv float64, err error) {
 	var names []string
 	for i := range apps {

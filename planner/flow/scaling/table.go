@@ -76,8 +76,8 @@ func newCapacityFrontier(cumulativeRates [][]float64) *capacityFrontier {
 	return f
 }
 
-// workersFor returns the fewest workers of each module that carry a capacity, given by its index. A module
-// that cannot carry it has all of its workers.
+// workersFor returns, by module, the fewest workers (replicas) that carry a capacity, a rate at the entry given by its index in
+// f.capacities. A module that cannot carry it has all of its workers.
 func (f *capacityFrontier) workersFor(index int) []int {
 	workers := make([]int, len(f.cumulativeRates))
 	for k, list := range f.cumulativeRates {
@@ -87,9 +87,9 @@ func (f *capacityFrontier) workersFor(index int) []int {
 	return workers
 }
 
-// bestCapacity returns the index of the capacity that is cheapest for a normally distributed rate: workers,
-// plus the cost of the expected rate above the capacity. It looks from a few capacities below the last one
-// upward, as the best one hardly falls while the rate rises.
+// bestCapacity returns the index, in f.capacities, of the capacity that is cheapest for a rate at the entry that is normally distributed
+// with this mean and standard deviation: its workers, plus the cost of the expected rate above it. It looks from a few capacities below
+// lastIndex (the best for the last lower rate, -1 at first) upward, as the best one hardly falls while the rate rises.
 func (f *capacityFrontier) bestCapacity(mean, sd float64, lastIndex int) int {
 	minCost, bestIndex := math.Inf(1), max(lastIndex, 0)
 	for i := max(0, lastIndex-5); i < len(f.capacities) && f.capacities[i] <= mean+4*sd+f.maxWorkerRate; i++ {

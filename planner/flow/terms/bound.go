@@ -29,9 +29,9 @@ func SolveError(ctx context.Context, sol *milp.Solution, err error, program, res
 	return nil
 }
 
-// SetObjectiveBound writes into an outcome a bound that holds for all plans, or for those that boundScope names, NaN if
-// it is not known. It also says why the search stopped, by the distance to that bound: a plan that is proven to be the
-// best with its margin need not be the best of all.
+// SetObjectiveBound replaces the bound of an outcome by one that holds for all plans, or for those that boundScope names; NaN if none is
+// known. It also sets why the search stopped, by the distance to that bound: a plan that is proven to be the best with its margin need
+// not be the best of all. The search stops at requestedGap.
 func SetObjectiveBound(o *kind.Outcome, bound float64, boundScope string, requestedGap float64) {
 	o.Objective = kind.BoundedObjective(o.Objective.Name, o.Sense, o.Objective.Value, bound)
 	o.Objective.BoundAmong = boundScope

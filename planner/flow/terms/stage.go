@@ -15,7 +15,8 @@ func AddStage(d *formats.Deployed, s formats.Stage, profile *formats.ProfileMode
 	d.Pipelines = append(d.Pipelines, formats.Pipeline{Batch: batch, RPS: s.RPS, LatencyUS: s.InferUS[batch-1], Stages: []formats.Stage{s}})
 }
 
-// MaxBatchTime returns the longest time that a batch of a deployed model takes, on any of its devices.
+// MaxBatchTime returns the longest time that a plan states for a batch of a model, of any size up to the planned one and on any of its
+// devices. If the plan does not deploy the model, it returns 0.
 func MaxBatchTime(p *formats.Plan, name string) time.Duration {
 	maxTime := time.Duration(0)
 	for i := range p.Deployment {

@@ -72,8 +72,8 @@ func SLO(in *kind.Problem, run *kind.SolveRun, a *formats.Application, docPath, 
 	return slo, kind.Margin(slo, in.Values.Number("margin")), nil
 }
 
-// Weight returns the rate of an application at factor 1: its weight or, for other objectives than throughput,
-// the requested rate, without which it returns an error.
+// Weight returns the rate of an application at rate factor 1, which multiplies the rates of all applications: for throughput its weight;
+// for other objectives the rate that it asks for, in requests per second, without which it returns an error.
 func Weight(in *kind.Problem, a *formats.Application, docPath string) (float64, error) {
 	objective := in.Values.Word("objective")
 	switch {

@@ -11,8 +11,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Check returns the findings for a plan of applications. If there are none, the whole plan holds and
-// nothing has changed.
+// Check compares a plan of applications with today's documents (profile, cluster, workload) and returns the findings: each constraint or
+// statement of the plan that does not hold any more. If there are none, the whole plan holds and nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
 	if c.plan == nil {
@@ -62,8 +62,8 @@ func (c *checker) workloadApplication(name string) *formats.Application {
 	return nil
 }
 
-// checkApplications checks that plan and workload have the same applications with the same graphs of
-// modules.
+// checkApplications checks that plan and workload have the same applications with the same graphs of modules: names, order, branches, and
+// models that the workload allows. Differences are added to the findings.
 func (c *checker) checkApplications() {
 	if c.Workload == nil {
 		return
@@ -98,8 +98,8 @@ func (c *checker) checkAllServed() {
 	}
 }
 
-// checkApplication checks the promises for one application: SLO, weight, rate, accuracy, longest path and
-// margin.
+// checkApplication checks the promises for application i of the plan against today's workload: SLO, weight, rate, accuracy, longest path
+// and margin. What does not hold is added to the findings.
 func (c *checker) checkApplication(i int) {
 	a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 	slo := a.SLOUS
@@ -116,17 +116,20 @@ func (c *checker) checkApplication(i int) {
 		}
 		c.checkAccuracy(a, w, docPath)
 	}
-	// The longest path, and the margin, which may differ by rounding to a microsecond (1000 ns).
+	// The longest path must fit into the SLO less the margin. Excess is the part by which it does not.
 	if pathTime := c.longestPathTime(i); pathTime+a.MarginUS.D() > slo.D() {
 		c.AddError("slo", docPath+".slo_us", pathTime.String(), fmt.Sprintf("at most %v less the margin of %v", slo.D(), a.MarginUS.D()), "the longest path of %s takes too long", a.Model)
 		c.Findings[len(c.Findings)-1].Excess = pathTime.Seconds()/(slo.D()-a.MarginUS.D()).Seconds() - 1
 	}
+
+	// The margin may differ from the options' part of the SLO by rounding to a microsecond (1000 ns).
 	if expectedMargin := c.Plan.Options.Number("margin") * float64(a.SLOUS); math.Abs(expectedMargin-float64(a.MarginUS)) > 1000 {
 		c.AddError("margin", docPath+".margin_us", a.MarginUS.String(), document.Micros(expectedMargin).String(), "the margin of %s is not that of the options", a.Model)
 	}
 }
 
-// checkAccuracy checks that the chosen variants reach the accuracy floor of today's workload.
+// checkAccuracy adds a finding if the models that plan application a has chosen miss the accuracy floor of today's workload application
+// w: their accuracies, multiplied over the modules, must reach it. Models without a given accuracy count as 1.
 func (c *checker) checkAccuracy(a *formats.FlowApplication, w *formats.Application, docPath string) {
 	product := 1.0
 	for k := range a.Modules {
@@ -144,7 +147,8 @@ func (c *checker) checkAccuracy(a *formats.FlowApplication, w *formats.Applicati
 	}
 }
 
-// checkObjective checks the value of the plan's objective, and that it is on the right side of its bound.
+// checkObjective checks that the value of the plan's objective is on the right side of its bound (below if it is maximised, else above),
+// and that the plan's rates or devices give that value.
 func (c *checker) checkObjective() {
 	o := &c.Plan.Objective
 	if o.Bound != nil {
@@ -175,7 +179,8 @@ func (c *checker) minWeightedRate() float64 {
 	return minRate
 }
 
-// devicePrice returns the price of the plan's devices in the unit of an objective.
+// devicePrice returns the price of the plan's devices in the unit of an objective: USD per hour for cost, watts for power, else their
+// number. The plan's own prices count, not today's.
 func (c *checker) devicePrice(objective string) float64 {
 	sum := 0.0
 	if c.plan.Workflow() { // whose models share the devices

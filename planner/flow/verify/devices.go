@@ -32,9 +32,9 @@ func (u *usageByDevice) usageOf(device string, number int, docPath string) *devi
 	return usage
 }
 
-// checkDevices checks the placement: every replica is on a device that exists, no device is used more than
-// whole (shares of its time included), and the memory suffices. Models may take turns only where the
-// cluster still allows it.
+// checkDevices checks the placement by today's cluster: every replica is on a device that exists, no device is used more than whole
+// (shares of its time included), and its memory suffices. Models may take turns on a device only where the cluster still allows it. What
+// does not hold is added to the findings.
 func (c *checker) checkDevices() {
 	// Sum up what the replicas take of each device.
 	usages := &usageByDevice{devices: map[string]map[int]*deviceUsage{}}
@@ -70,7 +70,8 @@ func (c *checker) checkDevices() {
 	}
 }
 
-// addUsage adds what the replicas of a pipeline's stage take of their devices, and checks that these exist.
+// addUsage adds to usages what the replicas of a pipeline's only stage take of their devices (share and memory), and adds findings for
+// devices that do not exist and replicas without a device. docPath is the stage's place in the plan.
 func (c *checker) addUsage(usages *usageByDevice, d *formats.Deployed, l *formats.Pipeline, docPath string) {
 	s := &l.Stages[0]
 	pool, memory, placedReplicas := c.Pool(s.Device), c.ReplicaMemory(d, l, s), 0

@@ -11,8 +11,8 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// Figures returns samples that compare today with the promises: of each application the rate and the
-// longest path, and the objective with the best that can be planned today.
+// Figures returns the figures of plan check, promised and today: of each application the rate and the longest path, and the objective
+// with the best that can be planned today. If the plans cannot be compared, note says why.
 func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, note string, err error) {
 	promisedToday := *t
 	promisedToday.Plan = t.Promised
@@ -28,6 +28,8 @@ func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, not
 
 	// Times of the promised plan are those that it states.
 	promised.batchTime = promisedBatchTimes(t.Promised)
+
+	// heldFactor is the least rate over weight that the applications still get today.
 	heldFactor := 0.0
 	for i := range current.plan.Applications {
 		a := &current.plan.Applications[i]
@@ -69,8 +71,8 @@ func promisedBatchTimes(p *formats.Plan) map[string]time.Duration {
 	return maxTimes
 }
 
-// WorkloadOf returns the workload that a plan was made for. Targets are times, modules have the chosen
-// variants, and length files are replaced by their rows.
+// WorkloadOf returns the workload that a plan was made for, as far as the plan states it. SLOs are times instead of multiples, modules
+// have the chosen models, and length files are replaced by their rows.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	var list formats.Applications
 	for i := range formats.FlowOf(p).Applications {

@@ -17,9 +17,9 @@ type languageChecker struct {
 	err   error                              // why today is empty
 }
 
-// newLanguageChecker returns the checker of a plan's language models, and today's documents with those that
-// the plan's workflows ask for in the profile. The times of their sequences follow from the profile's
-// iterations.
+// newLanguageChecker returns the checker of a plan's language models, and a copy of the check's input in which those that the plan's
+// workflows ask for stand among the profile's models, as if measured in batches. The times of their sequences follow from the profile's
+// iterations. If that fails, the checker has the error, and the input is as given.
 func newLanguageChecker(plan *formats.FlowPlan, t *kind.CheckInput) (*languageChecker, *kind.CheckInput) {
 	var apps []formats.Application
 	for i := range plan.Applications {
@@ -35,7 +35,8 @@ func newLanguageChecker(plan *formats.FlowPlan, t *kind.CheckInput) (*languageCh
 	return &languageChecker{plan: plan, today: llms}, &today
 }
 
-// check compares the tokens and instances of every language model with today's.
+// check compares the mean tokens and the instances that the plan states for every language model with those of today, and adds
+// differences to the findings.
 func (c *languageChecker) check(findings *recompute.Checker) {
 	if c.err != nil {
 		findings.AddError("model", "flow.applications", "", "", "%v", c.err)
@@ -57,7 +58,9 @@ func (c *languageChecker) check(findings *recompute.Checker) {
 	}
 }
 
-// checkInstances compares the instances of a language model with those of today's profile.
+// checkInstances compares the instances that the plan states for language model m with those of today's profile, and adds to the
+// findings: an instance that is gone, too little KV memory (for the state of all tokens) for its sequences, another time of an iteration,
+// or more sequences than it runs at once today. docPath is the model's place in the plan.
 func checkInstances(findings *recompute.Checker, m *formats.FlowModule, today *formats.FlowGeneration, docPath string) {
 	for k := range m.Generation.Instances {
 		planned, instancePath := &m.Generation.Instances[k], fmt.Sprintf("%s.instances[%d]", docPath, k)

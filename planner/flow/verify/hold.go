@@ -38,8 +38,9 @@ func newChecker(t *kind.CheckInput) *checker {
 	return c
 }
 
-// computeToday computes, by today's profile, the batch times and rates of all models of the plan, and the rates
-// that the applications ask of them. A model that cannot be computed is missing in the maps.
+// computeToday fills the checker's maps, by today's profile: the batch times and rates of all models of the plan, and the rates that the
+// applications ask of them. It also compiles the graphs of the applications. A model that cannot be computed is missing in the maps, and
+// a finding says so.
 func (c *checker) computeToday() {
 	c.batchTime, c.capacity, c.requiredRate, c.deviceRate = map[string]time.Duration{}, map[string]float64{}, map[string]float64{}, map[string]map[string]float64{}
 	for i := range c.Plan.Deployment {
@@ -63,7 +64,8 @@ func (c *checker) computeToday() {
 	}
 }
 
-// computeModel computes the batch times and rates of one deployed model today.
+// computeModel computes, by today's profile, the longest time of any batch of one deployed model, the rate of all of its devices and that
+// of a single device by kind, and stores them in the checker. Another time of its batches is a warning, a missing measurement an error.
 func (c *checker) computeModel(d *formats.Deployed, docPath string) {
 	batchTime, capacity, deviceRate := time.Duration(0), 0.0, map[string]float64{}
 	for k := range d.Pipelines {
@@ -87,8 +89,8 @@ func (c *checker) computeModel(d *formats.Deployed, docPath string) {
 	c.batchTime[d.Model], c.capacity[d.Model], c.deviceRate[d.Model] = batchTime, capacity, deviceRate
 }
 
-// longestPathTime returns the longest time that a request of application i takes: in every module it waits
-// for a batch of any model on the same devices, then is in one of its own.
+// longestPathTime returns the longest time that a request of application i of the plan takes today: in every module it waits for a batch
+// of any model on the same devices, then is in one of its own. For a workflow it is the time of percentileTime.
 func (c *checker) longestPathTime(i int) time.Duration {
 	a, maxTime := &c.plan.Applications[i], time.Duration(0)
 	if c.plan.Workflow() {
@@ -122,8 +124,8 @@ func devicesOf(p *formats.Plan, s *formats.Stage) float64 {
 	return float64(s.Replicas)
 }
 
-// longestSharedRuns returns, for every model that takes turns, the longest run of the models on its
-// devices. batchTime has the longest run of each model alone.
+// longestSharedRuns returns, for every model that takes turns with others, the longest run of any model on its devices: a request may
+// have to wait for it. batchTime has the longest run of each model alone.
 func longestSharedRuns(plan *formats.Plan, batchTime map[string]time.Duration) map[string]time.Duration {
 	type device struct {
 		kind  string
@@ -155,8 +157,8 @@ func longestSharedRuns(plan *formats.Plan, batchTime map[string]time.Duration) m
 	return sharedRun
 }
 
-// carriedRate returns the rate of application i at which its busiest model is full, if the rates of all
-// applications grow in proportion.
+// carriedRate returns the rate of application i, in requests per second, at which the busiest of its models is full today, if the rates
+// of all applications grow in proportion. If nothing is asked of its models, it returns 0.
 func (c *checker) carriedRate(i int) float64 {
 	minRate := math.Inf(1)
 	a := &c.plan.Applications[i]

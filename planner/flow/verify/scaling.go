@@ -6,9 +6,9 @@ import "fmt"
 // if one more replica would gain next to nothing.
 const minRowShare = .9
 
-// checkScaling checks the table by which replicas come and go. If the options have a cold start, the table
-// must exist and have that cold start. The replicas of every row must carry, today, the rate from which the
-// row counts.
+// checkScaling checks the table by which replicas come and go with the rate at the entry, if the plan has one or its options have a cold
+// start (the time that a new replica takes): the table must then exist and state that cold start, and the replicas of every row must
+// carry, today, nearly the rate from which the row counts.
 func (c *checker) checkScaling() {
 	s, coldStart := c.plan.Scaling, c.Plan.Options.Time("cold-start")
 	if s == nil {

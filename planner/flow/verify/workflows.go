@@ -22,8 +22,9 @@ type workflow struct {
 	paths  [][][]flow.PathStep // by segment
 }
 
-// checkWorkflows checks a plan of workflows against today's documents: segments, devices, memory, the promises
-// for each application, and whether the devices carry the rates.
+// checkWorkflows checks a plan of workflows (applications whose next step becomes known only at run time) against today's documents:
+// segments, devices, memory, the promises for each application, and whether the devices carry the rates. What does not hold is added to
+// the findings.
 func (c *checker) checkWorkflows() {
 	c.checkSegments()
 	sound := c.CheckStructure()
@@ -66,8 +67,8 @@ func (c *checker) checkSegments() {
 	c.checkAllServed()
 }
 
-// sameSegments returns whether two lists of segments are equal. If both name the same file of lengths, its
-// rows are not compared. If one names no file, only the rows are compared.
+// sameSegments returns whether two lists of segments are equal. Modules that name the same file of lengths need not have the same rows of
+// it, since a plan has only some. If one names no file, only the rows are compared.
 func sameSegments(a, b []formats.Segment) bool {
 	a, b = withEmptyAfter(a), withEmptyAfter(b)
 	for i := range min(len(a), len(b)) {
@@ -83,8 +84,9 @@ func sameSegments(a, b []formats.Segment) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// computeDemand computes, for each model, the tasks per second that the applications ask of it at the planned
-// rates, in tasks of its usual work.
+// computeDemand computes, for each model, the tasks per second that the applications ask of it at the planned rates, in tasks of its
+// usual work, and adds them to c.requiredRate. It also compiles the workflows, with the ways of their requests, into c.workflows. A
+// workflow that cannot be compiled is a finding.
 func (c *checker) computeDemand() {
 	for i := range c.plan.Applications {
 		a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
@@ -103,7 +105,7 @@ func (c *checker) computeDemand() {
 			return
 		}
 
-		// Sum the tasks of every visit to every segment.
+		// A way of a request has a chance, and a number of visits of each segment.
 		for _, v := range d.visits {
 			for g, n := range v.Counts {
 				for _, ask := range d.graph.ServiceDemands(g) {
@@ -164,8 +166,9 @@ func (c *checker) spareFactor() float64 {
 	return factor
 }
 
-// busiest returns the group with the least spare capacity, and which multiple of the promised rates it
-// carries today in full batches. Each service's work is divided between the kinds as planned.
+// busiest returns the group of devices (that run the same models) with the least spare capacity, and which multiple of the promised rates
+// it carries today in full batches. Each model's work is divided between the groups as planned. If some model runs nowhere, the multiple
+// is 0.
 func (groups deviceGroups) busiest(c *checker) (group *formats.Stage, spareFactor float64) {
 	busyDevices := make([]float64, len(groups)) // by group: devices that the rates keep busy
 	for i := range c.Plan.Deployment {
@@ -194,8 +197,9 @@ func (groups deviceGroups) busiest(c *checker) (group *formats.Stage, spareFacto
 	return group, spareFactor
 }
 
-// percentileTime returns the longest time that a request of application i takes, of the fastest ones, as many
-// as the percentile asks for. At every step a request waits for a batch, then is in one of its own.
+// percentileTime returns the longest time that a request of workflow i takes of the fastest ones, as many as its percentile asks for. At
+// every step a request waits for a batch, then is in one of its own. If the workflow cannot be computed, it returns 0, as other checks
+// report that.
 func (c *checker) percentileTime(i int) time.Duration {
 	if i >= len(c.workflows) {
 		return 0
@@ -229,7 +233,8 @@ func (c *checker) percentileTime(i int) time.Duration {
 	return visitClasses[len(visitClasses)-1].duration
 }
 
-// segmentTime returns the time of the longest path through a segment.
+// segmentTime returns the time of the longest path through a segment of a workflow. A step takes twice the longest batch of the models
+// that may run it: a batch to wait for, and one's own.
 func (c *checker) segmentTime(d *workflow, segment int) time.Duration {
 	maxTime := time.Duration(0)
 	for _, path := range d.paths[segment] {
@@ -259,7 +264,9 @@ func (c *checker) checkResidents() {
 	}
 }
 
-// checkResidentsOn checks the devices of one pool, whose numbers in the plan begin at firstDevice.
+// checkResidentsOn checks, for the devices of one pool, that the models that they hold at the start (Resident has their numbers, counted
+// over all pools of the plan) run there and fit into today's memory, beside the largest batch. The numbers of the pool's count devices
+// begin at firstDevice.
 func (c *checker) checkResidentsOn(pool *formats.Pool, firstDevice, count int) {
 	workingBytes, heldBytes := make([]int64, count), make([]int64, count)
 

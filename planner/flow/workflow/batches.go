@@ -35,9 +35,9 @@ type batchProgram struct {
 	workShares [][][]milp.Var // y, likewise. With only one kind there are none.
 }
 
-// chooseDevices chooses, for workflows, how many devices of each kind are used, the batch size of each service
-// on them, and the shares of its work that the kinds get. For throughput all devices are used; for a price the
-// cheapest ones that carry the rates.
+// chooseDevices chooses, for workflows, how many devices of each kind are used, the batch size of each service (a model that applications
+// ask for) on them, and the shares of its work that the kinds get. For throughput all devices are used; for a price the cheapest ones
+// that carry the rates. If the rates take more than all devices, it returns an error with the load that they carry.
 func (w *workflowProblem) chooseDevices(ctx context.Context) (*chosenBatches, error) {
 	counts := w.deviceCounts()
 	totalDevices := sumOf(counts)
@@ -47,6 +47,8 @@ func (w *workflowProblem) chooseDevices(ctx context.Context) (*chosenBatches, er
 	if err != nil || w.objective == "throughput" {
 		return b, err
 	}
+
+	// For a price the rates are given: deviceTime is how many devices they take.
 	if b.deviceTime > float64(totalDevices)*(1+1e-9) {
 		return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("the rates of the applications take %.4g devices, and there are %d", b.deviceTime, totalDevices),
 			Nearest: kind.NearestFeasible{LoadFactor: math.Floor(float64(totalDevices)/b.deviceTime*1e6) / 1e6}}
@@ -71,8 +73,9 @@ func (w *workflowProblem) deviceCounts() []int {
 	return counts
 }
 
-// cheapestDevices chooses the cheapest numbers of devices of each kind that carry the rates, by a program in
-// which the batches are free, then the batches that use these devices best.
+// cheapestDevices chooses the cheapest numbers of devices of several kinds that carry the rates, by a program in which the batches are
+// free, then the batches that use these devices best. unpriced is a choice for all devices of the cluster, whose counts limit the
+// program.
 func (w *workflowProblem) cheapestDevices(ctx context.Context, unpriced *chosenBatches) (*chosenBatches, error) {
 	m := w.newBatchProgram(unpriced.counts)
 	var devices []milp.Var
@@ -107,13 +110,12 @@ func (w *workflowProblem) cheapestDevices(ctx context.Context, unpriced *chosenB
 	return b, nil
 }
 
-// chooseBatches chooses batches and work shares so that every path keeps its deadline, with a batch to wait
-// for and one's own at every step, and the work of rate factor 1 takes as little of the devices' time as
-// possible.
+// chooseBatches chooses, for given numbers of devices by kind, batches and work shares (the part of a service's work on a kind) so that
+// every path keeps its deadline, with a batch to wait for and one's own at every step, and the work of rate factor 1 (a factor on all
+// rates) takes as little of the devices' time as possible.
 //
-// deviceTime is the time of the busiest kind at factor 1, as a share of that kind, times the number of all
-// devices. All devices divided by it are the capacity bound, which leaves out memory and loads: no
-// placement carries more.
+// deviceTime is the time of the busiest kind at factor 1, as a share of that kind, times the number of all devices. All devices divided
+// by it are the capacity bound, which leaves out memory and loads: no placement carries more.
 func (w *workflowProblem) chooseBatches(ctx context.Context, counts []int) (*chosenBatches, error) {
 	m, totalDevices := w.newBatchProgram(counts), sumOf(counts)
 	m.minimizeBusiestKind(counts)
@@ -134,9 +136,9 @@ func (w *workflowProblem) chooseBatches(ctx context.Context, counts []int) (*cho
 	return b, nil
 }
 
-// newBatchProgram returns the rows and variables that all programs of batches share: one batch size for each
-// service on a kind of devices, the division of its work, and the deadlines. With one kind of devices the
-// objective is the time of these devices.
+// newBatchProgram returns a program with the rows and variables that all programs of batches share: one batch size for each service (a
+// model that applications ask for) on a kind of devices, the division of its work between the kinds, and the deadlines. counts has the
+// devices by kind; a kind with 0 is left out. With one kind the objective is the time of its devices; with several the caller adds one.
 func (w *workflowProblem) newBatchProgram(counts []int) *batchProgram {
 	m := &batchProgram{problem: w, program: milp.New("batches of workflows")}
 	for s := range w.services {
@@ -148,13 +150,16 @@ func (w *workflowProblem) newBatchProgram(counts []int) *batchProgram {
 	return m
 }
 
-// addService adds the batch of service s. With one kind of devices it has exactly one. With several it has
-// at most one on each kind, at least one in all, and its work is divided between the kinds:
+// addService adds the batch of service s (index of the problem's services). With one kind of devices it has exactly one, at the cost of
+// its device time. With several it has at most one on each kind, at least one in all, and its work is divided between the kinds. z says
+// which batch b is taken on kind k, y which part of the work it does:
 //
 //	Σ_b z_skb ≤ 1;   Σ_kb z_skb ≥ 1;   Σ_kb y_skb = 1;   0 ≤ y_skb ≤ z_skb
 func (m *batchProgram) addService(s int, counts []int) {
 	sv, oneKind := &m.problem.services[s], len(counts) == 1
 	batches, workShares := make([][]milp.Var, len(counts)), make([][]milp.Var, len(counts))
+
+	// With one kind the row anyBatch is the only one: exactly one batch. With several it demands at least one.
 	anyBatch, work := m.program.AddEQ("batch of "+sv.name, 1), milp.Row(0)
 	if !oneKind {
 		m.program.SetRowBounds(anyBatch, 1, milp.Inf)
@@ -204,8 +209,8 @@ func (w *workflowProblem) serviceLoad(s int) float64 {
 	return sum
 }
 
-// limitKindTime adds a row by which the time that all services take of devices of kind k is at most factor
-// times the variable v.
+// limitKindTime adds a row by which the time that all services (models) take of devices of kind k at rate factor 1 is at most factor
+// times the variable v, both in devices. It is only for several kinds, where the work shares are variables.
 func (m *batchProgram) limitKindTime(k int, v milp.Var, factor float64) {
 	row := m.program.AddLE("time of "+m.problem.pools[k].Device, 0, milp.Term{Var: v, Coef: -factor})
 	for s := range m.workShares {
@@ -263,8 +268,8 @@ func (m *batchProgram) solve(ctx context.Context) (*chosenBatches, *milp.Solutio
 	}
 }
 
-// readBatches returns the batch size of each service on each kind of devices in a solution, and the shares of
-// its work that the kinds get.
+// readBatches returns, from a solution, the batch of each service (a model) on each kind of devices, as an index of its useful batches or
+// notDeployed, and the shares of its work that the kinds get, scaled to sum 1.
 func (m *batchProgram) readBatches(sol *milp.Solution) *chosenBatches {
 	kinds := len(m.problem.pools)
 	b := &chosenBatches{counts: make([]int, kinds), stoppedBy: sol.StoppedBy, nodes: sol.Stats.Nodes, iterations: sol.Stats.Iterations}
@@ -294,8 +299,8 @@ func (m *batchProgram) readBatches(sol *milp.Solution) *chosenBatches {
 	return b
 }
 
-// exclude forbids the batches of a solution in which a path is too slow by less than the solver's
-// tolerance.
+// exclude forbids the batches of a solution, all together: in it a path is too slow by less than the solver's tolerance. solve calls it
+// and then solves again.
 func (m *batchProgram) exclude(b *chosenBatches) {
 	var terms []milp.Term
 	for s := range b.batch {
@@ -308,8 +313,8 @@ func (m *batchProgram) exclude(b *chosenBatches) {
 	m.program.AddLE("barred", float64(len(terms)-1), terms...)
 }
 
-// deployOnIdleKinds lets kinds of devices run a service of which the plan gives them no work, in the
-// largest batch that takes no longer than those on the other kinds, so that no path gets longer.
+// deployOnIdleKinds lets kinds of devices to which the plan gives no work of a service run it too, in the largest batch that takes no
+// longer than its batches on the other kinds, so that no path gets longer. At run time such devices may help out.
 func (b *chosenBatches) deployOnIdleKinds(services []service) {
 	for s := range b.batch {
 		sv := &services[s]
@@ -318,6 +323,8 @@ func (b *chosenBatches) deployOnIdleKinds(services []service) {
 			if b.counts[k] == 0 || b.workShare[s][k] > 0 {
 				continue
 			}
+
+			// The batches are sorted by size, so the last one that is fast enough is the largest.
 			for i := range sv.byKind[k].batches {
 				if sv.byKind[k].batches[i].worstTime <= maxTime {
 					b.batch[s][k] = i
@@ -327,7 +334,8 @@ func (b *chosenBatches) deployOnIdleKinds(services []service) {
 	}
 }
 
-// addDeadlines limits the time of every visited path of an application to its budget, in seconds:
+// addDeadlines limits the time of every way that a request of application a may take to the application's budget, in seconds. A way is
+// how often a request visits each segment (a part of the workflow), and a visit takes as long as the segment's longest path:
 //
 //	2 · Σ over visited segments of the longest path of worstTime ≤ SLO - margin
 func (m *batchProgram) addDeadlines(a *workflow) {
@@ -358,8 +366,8 @@ func (m *batchProgram) addDeadlines(a *workflow) {
 	}
 }
 
-// addStepTime adds a variable for the time of a step: the longest of the services that may run it, on any
-// of the kinds that run them.
+// addStepTime adds a variable for the time of a step of a path, in seconds, without waits: the longest of the services (models) that may
+// run it, on any of the kinds of devices that run them, in the batches that the program chooses.
 func (m *batchProgram) addStepTime(a *workflow, step *flow.PathStep) milp.Var {
 	stepTime := m.program.AddVar("step", 0, milp.Inf, 0)
 	for _, id := range step.Services {
@@ -384,7 +392,8 @@ func (w *workflowProblem) keepsDeadlines(chosen [][]int) bool {
 	return true
 }
 
-// sloError returns an error that names the application whose SLO has to grow by the largest factor.
+// sloError returns the error for deadlines that no batches keep: it names the application whose SLO has to grow by the largest factor,
+// and the least SLO that it could keep in batches of one.
 func (w *workflowProblem) sloError() error {
 	worstApp, maxStretch := 0, 0.0
 	for i := range w.apps {
@@ -401,8 +410,8 @@ func (w *workflowProblem) sloError() error {
 		Nearest: kind.NearestFeasible{SLOUS: float64(kind.MinSLO(requiredTime, a.margin.Seconds()/a.slo.Seconds())) / 1000}}
 }
 
-// rateFactor returns the rate factor (on the rates of all applications) that the devices carry in the chosen
-// batches without queueing, and an upper bound on that of any batches.
+// rateFactor returns the rate factor (on the rates of all applications) that the devices carry in the chosen batches without queueing,
+// and an upper bound on that of any batches: devices divided by the device time at factor 1. Without work it returns 0.
 func (b *chosenBatches) rateFactor() (value, bound float64) {
 	if b.deviceTime <= 0 {
 		return 0, 0

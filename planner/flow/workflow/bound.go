@@ -9,33 +9,33 @@ import (
 	"inferplan/solver/milp"
 )
 
-// objectiveBound returns a bound on the objective of workflows that holds for every plan: no larger rate
-// factor, or no lower price. Batches of any sizes may be mixed, there are no waits, and the requests that are
-// given up are those that take longest. If no bound is known, it returns NaN.
+// objectiveBound returns a bound on the objective of workflows that holds for every plan: no larger rate factor (the common factor on all
+// rates), or no lower price. It relaxes the program of batches: batches of any sizes may be mixed, there are no waits and no margins, and
+// the requests that are given up are those that take longest. If no bound is known, it returns NaN.
 func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
-	q := *w
-	q.withoutQueueing = true
-	q.apps = slices.Clone(w.apps)
+	relaxation := *w
+	relaxation.withoutQueueing = true
+	relaxation.apps = slices.Clone(w.apps)
 
 	// Without margins, and with the demand of the requests that count.
-	for i := range q.apps {
-		a := &q.apps[i]
+	for i := range relaxation.apps {
+		a := &relaxation.apps[i]
 		a.margin = 0
-		a.meanTasks, a.meanWork = q.requestDemand(a, a.visits)
+		a.meanTasks, a.meanWork = relaxation.requestDemand(a, a.visits)
 	}
 
 	// Minimize the time of all devices, or the price of whole devices.
 	counts := w.deviceCounts()
-	m, throughput := q.newBatchProgram(counts), w.objective == "throughput"
+	batches, throughput := relaxation.newBatchProgram(counts), w.objective == "throughput"
 	switch {
 	case throughput:
-		m.minimizeBusiestKind(counts)
+		batches.minimizeBusiestKind(counts)
 	case len(counts) > 1:
 		for k, n := range counts {
-			m.limitKindTime(k, m.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
+			batches.limitKindTime(k, batches.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
 		}
 	}
-	sol, err := w.run.Solver.Solve(ctx, m.program, milp.Options{Gap: w.gap / 4, Seed: w.seed})
+	sol, err := w.run.Solver.Solve(ctx, batches.program, milp.Options{Gap: w.gap / 4, Seed: w.seed})
 	switch {
 	case err != nil:
 		return math.NaN(), fmt.Errorf("bounding workflows: %w", err)

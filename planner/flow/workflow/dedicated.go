@@ -29,8 +29,9 @@ const DedicatedAuto = "auto"
 // maxGroupDevices limits the devices that a group may ask for, so that sums of them cannot overflow.
 const maxGroupDevices = 1_000_000
 
-// parseGroups parses the value of the option dedicated: MODEL+MODEL=COUNT for each group, separated by
-// commas. COUNT is a number of devices or, if the cluster has several kinds, N*DEVICE+N*DEVICE.
+// parseGroups parses the value of the option dedicated, which gives groups of models devices of their own: MODEL+MODEL=COUNT for each
+// group, separated by commas. COUNT is a number of devices or, if the cluster has several kinds, N*DEVICE+N*DEVICE. pools are those of
+// the cluster, in whose order the groups have their devices.
 func parseGroups(text string, pools []formats.Pool) (groups []ModelGroup, err error) {
 	for entry := range strings.SplitSeq(text, ",") {
 		// Names before the =, counts per kind of devices after it.
@@ -38,7 +39,7 @@ func parseGroups(text string, pools []formats.Pool) (groups []ModelGroup, err er
 		if !ok {
 			return nil, fmt.Errorf("%q has no =", entry)
 		}
-		g := ModelGroup{Models: strings.Split(models, "+"), Devices: make([]int, len(pools))}
+		group := ModelGroup{Models: strings.Split(models, "+"), Devices: make([]int, len(pools))}
 		for count := range strings.SplitSeq(counts, "+") {
 			// Without a device, the number is of the only kind.
 			number, device, hasKind := strings.Cut(count, "*")
@@ -55,12 +56,12 @@ func parseGroups(text string, pools []formats.Pool) (groups []ModelGroup, err er
 			case !hasKind && len(pools) > 1:
 				return nil, fmt.Errorf("%q does not say of which kind of devices", count)
 			}
-			g.Devices[k] += n
+			group.Devices[k] += n
 		}
-		if g.DeviceCount() == 0 {
+		if group.DeviceCount() == 0 {
 			return nil, fmt.Errorf("%q has no devices", entry)
 		}
-		groups = append(groups, g)
+		groups = append(groups, group)
 	}
 	return groups, nil
 }
@@ -84,9 +85,10 @@ func GroupsText(groups []ModelGroup, pools []formats.Pool) string {
 	return strings.Join(entries, ",")
 }
 
-// withDedicatedDevices returns the problem with the devices divided between groups of models, as the option
-// dedicated says. The other models have the rest. Each group's part of a pool is a partition, and counts as
-// a kind of devices of its own.
+// withDedicatedDevices returns the problem with the devices divided between groups of models, as the option dedicated says, or the
+// problem itself if the option names none. The models that the option does not name have the remaining devices. Each group's part of a
+// pool is a partition (devices that run the same models), which counts as a kind of devices of its own. A model without devices is an
+// error.
 func (w *workflowProblem) withDedicatedDevices() (*workflowProblem, error) {
 	text := w.input.Values.Word("dedicated")
 	if text == "" || text == DedicatedAuto {
@@ -139,8 +141,9 @@ func (w *workflowProblem) withDedicatedDevices() (*workflowProblem, error) {
 	return &divided, nil
 }
 
-// addPartition adds to w a partition: some devices of a pool of the undivided problem, which run the same
-// models. On it run those services that runsService returns true for.
+// addPartition adds a partition to w: so many devices of a pool, which run the same models and count as a kind of devices. On it run
+// those services (models that applications ask for) for which runsService returns true, with the costs that they have on the pool in the
+// undivided problem.
 func (w *workflowProblem) addPartition(undivided *workflowProblem, part partition, devices int, runsService func(service int) bool) {
 	pool := undivided.clusterPools[part.pool]
 	pool.Count = devices
@@ -177,8 +180,9 @@ func (w *workflowProblem) checkGroups(groups []ModelGroup) error {
 	return nil
 }
 
-// DrainsLanguageModel returns whether a language model shares a device with another model. It then has to
-// finish its sequences (drain) before the other model runs, which the plan's rates leave out.
+// DrainsLanguageModel returns whether a language model shares a device with another model. It then has to finish its sequences (drain)
+// before the other model runs, which the plan's rates do not count, so its bound does not hold. modules has what the plan says of each
+// deployed model, in the order of deployment.
 func DrainsLanguageModel(deployment []formats.Deployed, modules []formats.FlowModule) bool {
 	for i := range modules {
 		if modules[i].Generation == nil {

@@ -13,9 +13,9 @@ import (
 	"inferplan/policy/flow"
 )
 
-// Explain returns lines of text: for every application its rate and the time of its longest path,
-// then which services take most of the devices' time, how many copies devices hold at the start, and which
-// models have devices alone.
+// Explain returns the lines of plan explain on workflows: for every application its rate, its mean number of tasks and the time of its
+// longest path, then which services (models that applications ask for) take most of the devices' time, and which groups of models have
+// devices alone.
 func Explain(p *formats.Plan, f *formats.FlowPlan) []string {
 	var lines []string
 	for i := range f.Applications {
@@ -54,8 +54,8 @@ func Explain(p *formats.Plan, f *formats.FlowPlan) []string {
 	return lines
 }
 
-// deviceGroups returns a line for every group of models with devices of their own. If all models share all
-// devices of a kind, it returns nil.
+// deviceGroups returns a line for every group of models that share devices of their own, with their number. If all models share all
+// devices of each kind, it returns nil.
 func deviceGroups(p *formats.Plan) (lines []string) {
 	var firstStages []formats.PlacedStage // first stage of each group
 	var models [][]string

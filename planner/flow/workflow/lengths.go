@@ -8,8 +8,9 @@ import (
 	"inferplan/planner/kind"
 )
 
-// withLengthSamples returns the problem with the rows of the length files that its modules name, as samples
-// in the modules. Of files with more than MaxSampleRows rows it takes some evenly spread ones.
+// withLengthSamples returns a copy of the problem in which the modules that name a file of lengths have its rows (tokens of prompts and
+// answers) as a sample. Of more than MaxSampleRows rows they have some evenly spread ones, and the plan states that as an assumption. The
+// caller's documents do not change.
 func withLengthSamples(in *kind.Problem, run *kind.SolveRun) (*kind.Problem, error) {
 	applications := slices.Clone(formats.ApplicationsOf(in.Workload))
 	for i := range applications {

@@ -41,35 +41,37 @@ const maxPlacementNodes = 500
 // TimeTolerance is the tolerance of device times, in devices.
 const TimeTolerance = 1e-9
 
-// placeServices chooses which services devices hold. First it places copies so that as much of the planned
-// time as possible runs where the service is held, then extra copies in the memory that is left.
+// placeServices chooses which services (models that applications ask for) the devices hold in memory at the start. First it places copies
+// so that as much of the planned time as possible runs where the service is held: greedily and, if that does not serve everything, by a
+// program. Then it adds copies in the memory that is left, unless the option algorithm is shares, where devices keep just these models.
 func placeServices(ctx context.Context, w *workflowProblem, b *chosenBatches) (*placement, error) {
-	r := &placer{problem: w, modelBytes: modelBytes(w), placement: newPlacement(w, b)}
-	r.placeGreedily()
+	devicePlacer := &placer{problem: w, modelBytes: modelBytes(w), placement: newPlacement(w, b)}
+	devicePlacer.placeGreedily()
 
 	// If the greedy placement does not serve everything, bound what any could, and improve it by a program
 	// if that is small enough.
-	p := r.placement
+	p := devicePlacer.placement
 	totalTime := sumOf(p.totalTime)
 	if p.servedBound = totalTime; p.servedTime < totalTime*(1-1e-6) {
 		if len(w.pools) == 1 {
-			p.servedBound = min(totalTime, r.servedUpperBound(r.modelBytes[0]))
+			p.servedBound = min(totalTime, devicePlacer.servedUpperBound(devicePlacer.modelBytes[0]))
 		}
 		if len(p.kindOf)*len(w.services) <= maxPlacementSize && p.servedTime < p.servedBound*(1-1e-6) {
-			if err := r.improveByProgram(ctx); err != nil {
+			if err := devicePlacer.improveByProgram(ctx); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if w.input.Values.Word("algorithm") != terms.AlgorithmShares {
-		r.addCopies()
+		devicePlacer.addCopies()
 	}
 	return p, nil
 }
 
-// newPlacement returns a placement in which no device holds a service yet, with the time that each service
-// takes of each kind of devices at the planned rates.
+// newPlacement returns a placement in which no device holds a service yet, for the devices that b chose, with the time that each service
+// takes of each kind of devices at the planned rates, in devices, and by what a second there counts towards the service's total.
 func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
+	// For throughput the planned rates are the weights times the rate factor.
 	factor, p := 1.0, &placement{}
 	if w.objective == "throughput" {
 		factor, _ = b.rateFactor()
@@ -101,8 +103,8 @@ func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
 	return p
 }
 
-// modelBytes returns, by kind of devices, the memory of a device that services may hold with their weights: all
-// but that of the largest batch. A pool that gives no memory has no limit.
+// modelBytes returns, by kind of devices, the bytes of a device that weights of services may fill: its memory less what the largest batch
+// of any service needs beside the weights. A pool whose memory is not given has no limit.
 func modelBytes(w *workflowProblem) []int64 {
 	bytes := make([]int64, len(w.pools))
 	for k := range bytes {
@@ -119,9 +121,9 @@ func modelBytes(w *workflowProblem) []int64 {
 	return bytes
 }
 
-// placeGreedily decides which devices hold which services: the services of the largest weights come first, each
-// on the devices with the most free time, as far as memory and time allow. What finds no place is loaded at run
-// time.
+// placeGreedily decides which devices hold which services, in the placement: the services of the largest weights come first, each on the
+// devices with the most free time, as far as memory and time allow. A service whose time does not fit anywhere is loaded at run time for
+// the rest of it.
 func (r *placer) placeGreedily() {
 	services, p := r.problem.services, r.placement
 	order := make([]int, len(services))
@@ -141,6 +143,7 @@ func (r *placer) placeGreedily() {
 	for _, s := range order {
 		for k, remainingTime := range p.kindTime[s] {
 			for remainingTime > TimeTolerance {
+				// The service's time on a kind is spread over as many devices as it takes.
 				device := r.roomiestDevice(free, s, k)
 				if device < 0 {
 					break
@@ -165,8 +168,8 @@ type freeDevices struct {
 	firstEmpty []int     // the first device that holds nothing, by kind
 }
 
-// roomiestDevice returns the device of a kind on which a service is placed next: one that holds nothing,
-// else the one with the most free time. If none has room for the service, it returns -1.
+// roomiestDevice returns the device of a kind on which service s is placed next: one that holds nothing, else the one with the most free
+// time among those with the memory for it. If there is none, it returns -1. It also moves the kind's first empty device on in `free`.
 func (r *placer) roomiestDevice(free *freeDevices, s, kind int) int {
 	p, weights := r.placement, r.problem.services[s].weights
 	empty := free.firstEmpty[kind]
@@ -191,9 +194,9 @@ func (r *placer) roomiestDevice(free *freeDevices, s, kind int) int {
 	return roomiest
 }
 
-// servedUpperBound returns an upper bound on the time of services that run where they are held, for any
-// placement on a single kind of devices: it treats the memory of all devices as one, and takes fractions of
-// copies, the services with the most time per byte first.
+// servedUpperBound returns an upper bound on the time of services that runs where they are held, in devices, for any placement on a
+// single kind of devices: it treats the memory of all devices as one, and takes fractions of copies, the services with the most time per
+// byte first. modelBytes is the memory of a device for weights.
 func (r *placer) servedUpperBound(modelBytes int64) float64 {
 	p, services := r.placement, r.problem.services
 	type item struct{ busy, bytes float64 } // bytes of all copies that serve it
@@ -257,8 +260,8 @@ func (r *placer) improveByProgram(ctx context.Context) error {
 	return nil
 }
 
-// newProgram returns the program of improveByProgram. holdVars has its variables x by device, in the order
-// of the services. If a device cannot hold a service, it is -1.
+// newProgram returns the program of improveByProgram. holdVars has, by device and service, its variable x that says whether the device
+// holds the service; -1 stands for a device that cannot run it. Memory is in gigabytes, time in devices.
 func (r *placer) newProgram() (m *milp.Model, holdVars [][]milp.Var) {
 	m = milp.New("placement of workflows")
 	m.SetSense(milp.Maximize)
@@ -289,8 +292,8 @@ func (r *placer) newProgram() (m *milp.Model, holdVars [][]milp.Var) {
 	return m, holdVars
 }
 
-// addCopies fills the memory that is still free with further copies of services, one at a time, each of the
-// service that has the most time per copy: then more requests find their service loaded.
+// addCopies fills the memory that is still free with further copies of services, one at a time, each of the service that has the most
+// time per copy: then more requests find their service loaded. It changes heldServices of the placement and counts the copies.
 func (r *placer) addCopies() {
 	p, services := r.placement, r.problem.services
 
@@ -318,6 +321,7 @@ func (r *placer) addCopies() {
 
 	// Place one copy after another until no service fits anywhere.
 	for {
+		// Choose the service with the most time per copy, the new one included, of those that still fit on some device.
 		chosen := -1
 		for s := range services {
 			if chosen >= 0 && p.totalTime[s]*float64(copies[chosen]+1) <= p.totalTime[chosen]*float64(copies[s]+1) {
@@ -350,8 +354,9 @@ type memoryHeap struct {
 	entries   []deviceMemory
 }
 
-// refreshTop brings the heap of devices with room for a copy up to date, as other services have taken memory
-// since, until the first one is right and has the required bytes. It returns false if no device has them.
+// refreshTop brings the heap of devices that may hold a copy up to date, as copies of other services have taken memory since its entries
+// were made, until the first one is right and has the required bytes. Entries with less are removed. It returns false if no device has
+// them.
 func (r *memoryHeap) refreshTop(requiredBytes int64) bool {
 	for len(r.entries) > 0 {
 		top := &r.entries[0]

@@ -46,28 +46,29 @@ type workflow struct {
 	meanTasks, meanWork []float64            // mean tasks of a request, by service; the same in tasks with the usual work
 }
 
-// Plan plans applications whose next step becomes known only at run time. It chooses the devices and
-// batches first, then which services devices hold at the start, and returns the parts of a plan.
+// Plan plans workflows: applications whose next step becomes known only at run time. It chooses the devices and batches first, then which
+// services (models) devices hold at the start, and returns the parts of a plan. If in asks for the bound of all plans, it replaces that
+// of the chosen batches. If no batches keep the deadlines, the error names the nearest SLO.
 func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
-	w, err := resolveWorkflows(in, run)
+	problem, err := resolveWorkflows(in, run)
 	if err != nil {
 		return nil, err
 	}
 	var usedModels []*formats.ProfileModel
-	for i := range w.services {
-		usedModels = append(usedModels, w.services[i].profile)
+	for i := range problem.services {
+		usedModels = append(usedModels, problem.services[i].profile)
 	}
 	run.WarnStaleModels(&in.Documents, usedModels)
 	run.Progress(kind.Progress{Phase: "batches", Value: math.NaN(), Bound: math.NaN()})
 
 	// Divide the devices between groups of models if that is asked for, then choose batches.
-	d, err := w.withDedicatedDevices()
+	dividedProblem, err := problem.withDedicatedDevices()
 	if err != nil {
 		return nil, err
 	}
-	b, err := d.chooseDevices(ctx)
+	batchChoice, err := dividedProblem.chooseDevices(ctx)
 	if errors.Is(err, terms.ErrNoPlan) {
-		return nil, d.sloError()
+		return nil, dividedProblem.sloError()
 	}
 	if err != nil {
 		return nil, err
@@ -75,25 +76,28 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 
 	// Place the services, and write the plan.
 	run.Progress(kind.Progress{Phase: "placement", Value: math.NaN(), Bound: math.NaN()})
-	p, err := placeServices(ctx, d, b)
+	p, err := placeServices(ctx, dividedProblem, batchChoice)
 	if err != nil {
 		return nil, err
 	}
-	o, err := d.outcome(b, p)
+	outcome, err := dividedProblem.outcome(batchChoice, p)
 	if err != nil || in.BoundAttainment == 0 {
-		return o, err
+		return outcome, err
 	}
-	bound, err := w.objectiveBound(ctx)
-	terms.SetObjectiveBound(o, bound, w.boundScope(), w.gap)
-	return o, err
+	bound, err := problem.objectiveBound(ctx)
+	terms.SetObjectiveBound(outcome, bound, problem.boundScope(), problem.gap)
+	return outcome, err
 }
 
-// resolveWorkflows reads the problem of workflows from the documents: pools, whose models take turns, and
-// applications with the services that they ask for.
+// resolveWorkflows reads the problem of workflows from the documents: pools of devices, on which all models take turns, and applications
+// with the services (models) that they ask for. Each pool is one partition (devices that run the same models) until the option dedicated
+// divides it. What it assumes or doubts is recorded in run.
 func resolveWorkflows(in *kind.Problem, run *kind.SolveRun) (*workflowProblem, error) {
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
+
+	// From here on, `in` has the rows of length files, and language models among the models of its profile.
 	in, err := withLengthSamples(in, run)
 	if err != nil {
 		return nil, err
@@ -134,8 +138,8 @@ func resolveWorkflows(in *kind.Problem, run *kind.SolveRun) (*workflowProblem, e
 	return w, nil
 }
 
-// withLanguageModels returns the problem with the language models that the workflows ask for among the
-// models of its profile.
+// withLanguageModels returns a copy of the problem in which the language models that the workflows ask for stand among the models of the
+// profile, as if they had been measured in batches, and these models by name. Errors name their place in the workload.
 func withLanguageModels(in *kind.Problem) (*kind.Problem, map[string]*formats.FlowGeneration, error) {
 	profile, llms, err := flow.WithLanguageModels(in.Profile, formats.ApplicationsOf(in.Workload), "applications")
 	if e := (*document.Error)(nil); errors.As(err, &e) {
@@ -146,8 +150,8 @@ func withLanguageModels(in *kind.Problem) (*kind.Problem, map[string]*formats.Fl
 	return &copied, llms, err
 }
 
-// addApplication adds an application of the workload, found at docPath, to the problem: its services, how often
-// its requests visit each segment, its demand, and the deadline.
+// addApplication adds an application of the workload, found at docPath, to the problem: the services (models) that it asks for, the ways
+// of its requests through its segments, its demand, and the deadline. Errors name their place in the workload.
 func (w *workflowProblem) addApplication(application formats.Application, docPath string) error {
 	weight, err := terms.Weight(w.input, &application, docPath)
 	if err != nil {
@@ -194,11 +198,13 @@ func (w *workflowProblem) addApplication(application formats.Application, docPat
 	return nil
 }
 
-// requestDemand returns how many tasks of each service a request has on average, and the same in units of tasks
-// with the usual work, which a batch's time is measured for.
+// requestDemand returns, by service (a model), how many tasks a request of application a has on average, and the same in units of tasks
+// with the usual work, for which a batch's time is measured. visits has the ways of a request: how often it enters each segment, with the
+// chance of each way.
 func (w *workflowProblem) requestDemand(a *workflow, visits []flow.SegmentVisits) (tasks, work []float64) {
 	tasks, work = make([]float64, len(w.services)), make([]float64, len(w.services))
 	for g := range a.graph.Segments {
+		// times is the mean number of visits of segment g.
 		times := 0.0
 		for _, v := range visits {
 			times += v.Chance * float64(v.Counts[g])
@@ -212,8 +218,8 @@ func (w *workflowProblem) requestDemand(a *workflow, visits []flow.SegmentVisits
 	return tasks, work
 }
 
-// coveredVisits returns the visits (how often a request enters each segment) of the fastest requests, whose
-// share reaches the percentile: only these have to keep the deadline.
+// coveredVisits returns the ways of the fastest requests, as many as sum to the share that must be in time: only these have to keep the
+// deadline. A way is how often a request visits each segment, with its chance. The order is by the time in batches of one.
 func (w *workflowProblem) coveredVisits(a *workflow, visits []flow.SegmentVisits, requiredShare float64) []flow.SegmentVisits {
 	segmentTimes := w.segmentTimes(a, nil)
 	visits = slices.Clone(visits)
@@ -237,8 +243,8 @@ func visitTime(segmentTimes []time.Duration, v flow.SegmentVisits) time.Duration
 	return sum
 }
 
-// segmentTimes returns the time of the longest path through each segment, with the chosen batches, on the
-// slowest of the kinds that run each service. If chosen is nil, it is the time of batches of one on the
+// segmentTimes returns, by segment of application a, the time of the longest path through it without waits: with the batches chosen (by
+// service and kind of devices), on the slowest kind that runs each service. If chosen is nil, it is the time of batches of one on the
 // fastest kind.
 func (w *workflowProblem) segmentTimes(a *workflow, chosen [][]int) []time.Duration {
 	times := make([]time.Duration, len(a.paths))
@@ -248,8 +254,9 @@ func (w *workflowProblem) segmentTimes(a *workflow, chosen [][]int) []time.Durat
 	return times
 }
 
-// longestPathTime returns the longest time of some paths through a segment. A step takes as long as the slowest of its
-// services, whose time for the usual work serviceTime returns.
+// longestPathTime returns the longest time of some paths through a segment, without waits. A step takes as long as the slowest of the
+// services (models) that may run it, each its serviceTime times the step's work relative to the usual. serviceTime is asked by the
+// service's index in the graph.
 func longestPathTime(paths [][]flow.PathStep, serviceTime func(service int32) time.Duration) time.Duration {
 	maxTime := time.Duration(0)
 	for _, path := range paths {
@@ -288,8 +295,8 @@ func modulePath(a *formats.Application, model, docPath string) string {
 	return docPath + ".segments"
 }
 
-// requestPaths returns the ways that an application's requests take: those that were recorded, or ways
-// drawn by the probabilities of its conditions.
+// requestPaths returns sample ways of an application's requests, from which the run-time policy predicts the next steps: those that were
+// recorded in the file that the workload names or, without one, ways drawn by the probabilities of its conditions.
 func (w *workflowProblem) requestPaths(a *workflow) ([]formats.Way, error) {
 	// Read the recorded ways, if the workload names a file of them.
 	if a.application.TransitionsFile != "" {

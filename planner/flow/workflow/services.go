@@ -61,8 +61,9 @@ func (s *service) slowestBatch(chosen [][]int, index int) time.Duration {
 	return maxTime
 }
 
-// serviceIndex returns the index of a service. If it is not there yet, it is read from the profile and
-// added. docPath is the place of the module that asks for it.
+// serviceIndex returns the index of a service (a model that applications ask for) in the problem. If it is not there yet, it is read from
+// the profile and added, with its useful batches and load time on each kind of devices. A model that fits on none is an error. docPath is
+// the place of the module that asks for it.
 func (w *workflowProblem) serviceIndex(name, docPath string) (int, error) {
 	if i := slices.IndexFunc(w.services, func(s service) bool { return s.name == name }); i >= 0 {
 		return i, nil
@@ -100,6 +101,8 @@ func (w *workflowProblem) serviceIndex(name, docPath string) (int, error) {
 	if !anyKind {
 		return 0, w.input.FieldError("workload", docPath, fmt.Sprintf("%q, which was measured with no batch that fits on %s", name, kind.DeviceNames(w.pools)), "a model that was measured there", "")
 	}
+
+	// The applications read so far ask nothing of the new service.
 	for k := range w.apps {
 		w.apps[k].meanTasks, w.apps[k].meanWork = append(w.apps[k].meanTasks, 0), append(w.apps[k].meanWork, 0)
 	}
@@ -107,8 +110,8 @@ func (w *workflowProblem) serviceIndex(name, docPath string) (int, error) {
 	return len(w.services) - 1, nil
 }
 
-// listBatches lists the useful batches of the service on kind k: growing sizes, up to the one where the
-// throughput stops rising or the memory is full, with their mean and longest times.
+// listBatches lists the useful batches of the service on kind k of devices, with their mean and longest times: rising sizes, up to the
+// one where the throughput stops rising or the memory of the pool is full. It also sets the memory of the largest one beside the weights.
 func (s *service) listBatches(k int, pool *formats.Pool) {
 	onKind, worstTime, bestRate := &s.byKind[k], time.Duration(0), 0.0
 	for _, b := range onKind.costs.PlannableSizes() {
@@ -131,8 +134,8 @@ const (
 	loadRate  = 12e9
 )
 
-// setLoadTime sets how long it takes to load a service onto a device of kind k: from host memory if that was
-// measured, else cold, else computed from the bytes of its weights.
+// setLoadTime sets how long it takes to load a service onto a device of kind k: as measured, from host memory if possible, else from
+// disk; without a measurement it is computed from the bytes of its weights, which the plan states as an assumption.
 func (w *workflowProblem) setLoadTime(s *service, k int) {
 	onKind, device := &s.byKind[k], w.pools[k].Device
 	for _, l := range s.profile.Loads {

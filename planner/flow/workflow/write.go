@@ -12,8 +12,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// outcome returns the chosen batches and the placement of services as the parts of a plan document, with
-// objective and bound.
+// outcome returns the chosen batches and the placement of services (models that devices hold at the start) as the parts of a plan:
+// objective and bound, deployment, modules, applications, and the policy. The bound is left out if language models drain, and limited in
+// scope if models have devices alone.
 func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome, error) {
 	algorithm, policy := w.input.Values.Word("algorithm"), formats.PolicySpec{Name: dynamic.Default}
 	if algorithm == terms.AlgorithmShares {
@@ -28,7 +29,7 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 		value, bound = b.rateFactor()
 		scale = value
 	}
-	o := &kind.Outcome{
+	result := &kind.Outcome{
 		Algorithm: algorithm, Values: w.input.Values, Objective: kind.BoundedObjective(w.objective, sense, value, bound),
 		Sense: sense, StoppedBy: b.stoppedBy, Pools: w.clusterPools, Policy: policy,
 		Phases: []kind.Phase{{Name: "batches", Nodes: b.nodes, Iterations: b.iterations, Value: value, Bound: bound}, {Name: "placement", Nodes: p.nodes, Value: p.servedTime, Bound: p.servedBound}},
@@ -38,9 +39,9 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 	section := &formats.FlowPlan{Lambda: terms.WaitQuantile, WindowUS: document.Micros(scaling.PaceFor(0).QueueWindow)}
 	for s := range w.services {
 		for k := range w.services[s].byKind {
-			o.Candidates += len(w.services[s].byKind[k].batches)
+			result.Candidates += len(w.services[s].byKind[k].batches)
 		}
-		o.Deployment = append(o.Deployment, w.deployedService(s, b, p))
+		result.Deployment = append(result.Deployment, w.deployedService(s, b, p))
 		section.Modules = append(section.Modules, w.flowModule(s, b, p))
 	}
 
@@ -49,25 +50,25 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 	}
 
 	// If language models drain, or models have devices alone, the bound does not hold for all plans.
-	o.Section = section
+	result.Section = section
 	switch {
-	case DrainsLanguageModel(o.Deployment, section.Modules):
+	case DrainsLanguageModel(result.Deployment, section.Modules):
 		w.run.Assume("a language model drains before its device runs another model: what devices carry without queueing leaves that out")
-		o.Objective.Bound, o.Objective.Gap = nil, nil
-		if o.StoppedBy != milp.StoppedByInterrupt {
-			o.StoppedBy = milp.StoppedByWork
+		result.Objective.Bound, result.Objective.Gap = nil, nil
+		if result.StoppedBy != milp.StoppedByInterrupt {
+			result.StoppedBy = milp.StoppedByWork
 		}
 	case len(w.partitions) > len(w.clusterPools):
-		o.Objective.BoundAmong = "with these devices for models alone"
+		result.Objective.BoundAmong = "with these devices for models alone"
 	}
 	if totalTime := sumOf(p.totalTime); p.servedTime < totalTime*(1-1e-6) {
 		w.run.Warn("memory: %.3g %% of the time runs what devices hold at the start, at most %.3g %% can; the rest is loaded at run time", 100*p.servedTime/totalTime, 100*p.servedBound/totalTime)
 	}
-	return o, nil
+	return result, nil
 }
 
-// addApplications adds the applications to a plan's section, with the paths that their requests are expected to
-// take. scale is the factor on the weights that makes them rates.
+// addApplications adds the applications to a plan's section, with sample ways that their requests take. scale is the rate factor: an
+// application's rate is its weight times scale. If that is less than the workload asks for, it adds a warning.
 func (w *workflowProblem) addApplications(section *formats.FlowPlan, scale float64) error {
 	for i := range w.apps {
 		a := &w.apps[i]
@@ -86,8 +87,9 @@ func (w *workflowProblem) addApplications(section *formats.FlowPlan, scale float
 	return nil
 }
 
-// flowModule returns what a plan says of service s beside its batches: memory, load times, for a language model
-// its instances, and the devices that hold it at the start.
+// flowModule returns what a plan says of service s (a model) beside its batches: memory, load times, for a language model its instances,
+// and the devices that hold it at the start. Where kinds of devices differ, it has the largest values, and with several pools also those
+// of each kind.
 func (w *workflowProblem) flowModule(s int, b *chosenBatches, p *placement) formats.FlowModule {
 	sv := &w.services[s]
 	m := formats.FlowModule{Model: sv.name, WeightBytes: sv.weights, NearUS: document.Micros(sv.nearMoveTime), FarUS: document.Micros(sv.farMoveTime), Session: sv.profile.Session}
@@ -131,7 +133,8 @@ func plannedInstance(profiled *formats.LLMInstance, sequences int, kvTokens int6
 	return planned
 }
 
-// workingMemory returns the bytes that a device needs beside the weights for batches up to the useful batch k.
+// workingMemory returns the bytes that a device needs beside the weights for batches of a service up to its useful batch k (an index of
+// on.batches).
 func (on *serviceOnKind) workingMemory(k int, weights int64) int64 {
 	maxBytes := int64(0)
 	for i := range on.costs.Batches {
@@ -143,12 +146,12 @@ func (on *serviceOnKind) workingMemory(k int, weights int64) int64 {
 	return maxBytes
 }
 
-// deployedService returns where service s may run, for the plan: on every device of the partitions (devices
-// that run the same models) that have a batch for it.
+// deployedService returns where service s (a model) may run, for the plan: on every device of the partitions (devices that run the same
+// models) that have a batch for it. GPUs is there the device time that its work takes, RPS the tasks per second of that time.
 func (w *workflowProblem) deployedService(s int, b *chosenBatches, p *placement) formats.Deployed {
 	sv := &w.services[s]
-	o := sv.profile.NewDeployment()
-	o.Model = sv.name
+	deployment := sv.profile.NewDeployment()
+	deployment.Model = sv.name
 	for k := range sv.byKind {
 		if b.batch[s][k] == notDeployed {
 			continue
@@ -157,7 +160,7 @@ func (w *workflowProblem) deployedService(s int, b *chosenBatches, p *placement)
 		deviceTime := max(p.kindTime[s][k], TimeTolerance)
 		stage := formats.Stage{Device: w.pools[k].Device, Share: 1, Replicas: b.counts[k], GPUs: deviceTime, RPS: deviceTime / size.secondsPerTask(),
 			Placement: []formats.Placement{{FirstDevice: w.partitions[k].firstDevice, PerDevice: 1, Replicas: b.counts[k]}}}
-		terms.AddStage(&o, stage, sv.profile, &on.costs, size.batch)
+		terms.AddStage(&deployment, stage, sv.profile, &on.costs, size.batch)
 	}
-	return o
+	return deployment
 }

@@ -49,9 +49,9 @@ func tokenBudget(in *formats.LLMInstance) int {
 	return defaultTokenBudget
 }
 
-// estimateFor returns the estimators of a model on a kind of servers with a number of concurrent sequences: how
-// long requests take there, fitted to a simulation. Mega prompts (many times longer than the median) have one
-// of their own, if there are enough of them. Each is fitted once.
+// estimateFor returns the estimators of how long requests of a model take on a kind of servers, with `sequences` requests running at once
+// there: one for all requests and, if there are enough mega prompts (many times longer than the median), one for these. model and kind
+// are indexes of the problem's Models and Kinds. Each is fitted to a simulation at the first call and cached for the next ones.
 func (p *Estimators) estimateFor(model, kind, sequences int) (*estimate, error) {
 	key := estimateKey{model, kind, sequences}
 	if e, ok := p.cache[key]; ok {
@@ -88,8 +88,8 @@ func (p *Estimators) estimateFor(model, kind, sequences int) (*estimate, error) 
 	return e, nil
 }
 
-// sampleRequests returns the lengths of n requests of a model, drawn from the samples of its classes, which
-// take turns in proportion to their rates.
+// sampleRequests returns the lengths of n requests of a model, to fit an estimator to. They come from the samples of the model's items
+// (an item is one class of its requests), which take turns in proportion to their rates. A sample that is used up starts again.
 func (p *Estimators) sampleRequests(model, n int) []llm.Request {
 	items, total := p.problem.itemsOf(model), 0.0
 	for _, i := range items {
@@ -111,6 +111,8 @@ func (p *Estimators) sampleRequests(model, n int) []llm.Request {
 				next = k
 			}
 		}
+
+		// Take the next request of that class's sample.
 		credits[next]--
 		sample := p.problem.Classes[p.problem.Items[items[next]].Class].Sample
 		requests = append(requests, sample[drawnCounts[next]%len(sample)])
@@ -119,13 +121,14 @@ func (p *Estimators) sampleRequests(model, n int) []llm.Request {
 	return requests
 }
 
-// fitDrainedQueue fits an estimator of how long requests take: the simulator serves a queue whose requests are
-// all there at time 0 until it is empty, and the estimator is fitted to their starts and ends.
+// fitDrainedQueue fits an estimator of how long requests take: the simulator serves a queue whose requests are all there at time 0 until
+// it is empty, and the estimator is fitted to their starts and ends. key says which model runs, on which kind of servers, and how many
+// sequences run there at once.
 func (p *Estimators) fitDrainedQueue(key estimateKey, list []llm.Request) (*vqueue.RCT, error) {
-	in := p.problem.Models[key.model].ByKind[key.kind]
-	o := llm.Options{TokenBudget: int32(tokenBudget(in)), BlockTokens: int32(in.BlockTokens)}
-	m := llm.Model{Iteration: in.Iteration, KVTokens: in.KVTokens, MaxSequences: int32(key.sequences), TokenBytes: p.problem.Models[key.model].Profile.KVBytesPerToken}
-	outcomes, _, err := llm.ServeAll(o, m, list)
+	instance := p.problem.Models[key.model].ByKind[key.kind]
+	options := llm.Options{TokenBudget: int32(tokenBudget(instance)), BlockTokens: int32(instance.BlockTokens)}
+	servedModel := llm.Model{Iteration: instance.Iteration, KVTokens: instance.KVTokens, MaxSequences: int32(key.sequences), TokenBytes: p.problem.Models[key.model].Profile.KVBytesPerToken}
+	outcomes, _, err := llm.ServeAll(options, servedModel, list)
 	if err != nil {
 		return nil, fmt.Errorf("draining a queue of %s on %s: %w", p.problem.Models[key.model].Name, p.problem.Kinds[key.kind].Device, err)
 	}
@@ -137,23 +140,23 @@ func (p *Estimators) fitDrainedQueue(key estimateKey, list []llm.Request) (*vque
 		lastStart = max(lastStart, outcomes[i].FirstIteration)
 		servedRequests[i] = vqueue.CalibrationRequest{Prompt: float64(list[i].Prompt), Output: float64(list[i].Output), Start: outcomes[i].FirstIteration.Seconds(), End: outcomes[i].LastToken.Seconds()}
 	}
-	for _, o := range outcomes {
-		sequenceTime += min(o.LastToken, lastStart) - o.FirstIteration
+	for _, options := range outcomes {
+		sequenceTime += min(options.LastToken, lastStart) - options.FirstIteration
 	}
 	slices.SortStableFunc(servedRequests, func(a, b vqueue.CalibrationRequest) int { return cmp.Compare(a.Start, b.Start) })
 	batch := max(1, float64(sequenceTime)/float64(max(lastStart, 1)))
-	r, err := vqueue.Calibrate(servedRequests, batch)
+	estimator, err := vqueue.Calibrate(servedRequests, batch)
 	if err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", p.problem.Models[key.model].Name, p.problem.Kinds[key.kind].Device, err)
 	}
 
 	// Measure the time per token of a request alone.
-	single, _, err := llm.ServeAll(o, m, []llm.Request{{Prompt: int32(max(1, r.PromptMean)), Output: int32(max(1, r.OutputMean))}})
+	single, _, err := llm.ServeAll(options, servedModel, []llm.Request{{Prompt: int32(max(1, estimator.PromptMean)), Output: int32(max(1, estimator.OutputMean))}})
 	if err != nil {
 		return nil, fmt.Errorf("serving a request of %s alone: %w", p.problem.Models[key.model].Name, err)
 	}
-	r.DecodeAlone = (single[0].LastToken - single[0].FirstToken).Seconds() / math.Max(1, r.OutputMean-1)
-	return r, nil
+	estimator.DecodeAlone = (single[0].LastToken - single[0].FirstToken).Seconds() / math.Max(1, estimator.OutputMean-1)
+	return estimator, nil
 }
 
 // requestTime returns how long an instance works for a mean request of a model, in seconds, by the model's
@@ -167,8 +170,9 @@ func (p *Estimators) requestTime(model, kind, sequences int) (float64, error) {
 	return work, nil
 }
 
-// planEstimate returns an estimator of request times as a plan document has it, in nanoseconds and rounded.
-// megaTokens is the least prompt of those it is for, 0 for all.
+// planEstimate returns an estimator as a plan document states it: times in nanoseconds instead of seconds, all numbers rounded, and every
+// two residences (how long a request stays on the instance) merged into their mean. megaTokens is the least length of the prompts that
+// the estimator is for, in tokens; 0 means all prompts.
 func planEstimate(r *vqueue.RCT, model, device string, megaTokens int) formats.QueueEstimate {
 	planned := formats.QueueEstimate{
 		Model: model, Device: device, MegaTokens: megaTokens, PromptNS: roundToThousandths(1e9 * r.Alpha), OutputNS: roundToThousandths(1e9 * r.Beta), InterceptNS: roundToThousandths(1e9 * r.Intercept),

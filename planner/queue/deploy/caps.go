@@ -16,8 +16,9 @@ type capMove struct {
 	holdOthers bool
 }
 
-// capMoves returns the moves of the models' caps (limits on the sequences that run at once) in a pool of
-// instances: one step up or down, for each kind of servers and group of models with equal costs there.
+// capMoves returns the changes that a search may make to the models' caps in a pool (a cap limits the sequences that run at once on an
+// instance): one step up or down in the problem's list of caps, for each kind of servers of which the pool has instances and each group
+// of models that cost the same there, which share a cap.
 func (p *Problem) capMoves(x *Pool) []capMove {
 	var moves []capMove
 	for k, n := range x.Counts {
@@ -31,9 +32,9 @@ func (p *Problem) capMoves(x *Pool) []capMove {
 	return moves
 }
 
-// classMoves returns the moves that hold back classes other than the most urgent one, so that this finds room:
-// more sequences of models with the others held where they are, or other limits (caps) of single classes. Moves
-// with large effects come first: a step from no cap goes to half of the concurrent sequences.
+// classMoves returns the changes of caps that hold back all classes but the most urgent one, so that its requests wait less: a higher cap
+// of models while the other classes are limited to the previous one, or another cap of a single class. The search tries them once
+// capMoves no longer helps.
 func (p *Problem) classMoves(x *Pool) []capMove {
 	_, otherItems := p.splitUrgentClass(x.Items)
 	var moves []capMove
@@ -61,11 +62,11 @@ func (p *Problem) classesOf(items []int) []int {
 	return classes
 }
 
-// tuneCaps changes the caps of a pool (limits on the sequences that run at once) by one step at a time as long
-// as the penalty falls (late requests by how many are allowed), judged by one run with the same requests each
-// time. It returns the last score. Caps of classes are tried once nothing else helps and the penalty is small.
-// A run that was broken off, for too many late requests, has no penalty to compare: then the first caps are
-// taken with which a run ends.
+// tuneCaps improves the caps of pool x (limits on the sequences that run at once) in place, and returns the score (late requests of a
+// run) with the last ones. It changes one cap by one step, simulates one run with the same requests, and takes the change if the penalty
+// falls (the late requests divided by those allowed, of requestCounts by judge group), until no change lowers it. Caps of classes are
+// tried once nothing else helps and the penalty is small. A run that was broken off for too many late requests has no penalty: then it
+// begins with the nearest caps with which a run ends, and returns a broken score if there are none.
 func (p *Search) tuneCaps(ctx context.Context, x *Pool, requestCounts []int64) (Score, error) {
 	bestScore, err := p.Trials.trialPool(ctx, x)
 	if err == nil && bestScore.Broken {
@@ -104,11 +105,15 @@ func (p *Search) tuneCaps(ctx context.Context, x *Pool, requestCounts []int64) (
 	return bestScore, nil
 }
 
-// findUnbrokenCaps looks for caps (limits on the sequences that run at once) with which the run of a pool ends,
-// and is not broken off for too many late requests. It tries the same cap for everything that the pool runs,
-// then other caps of one model on one kind. Caps close to the present ones come first.
+// findUnbrokenCaps sets the caps of pool x (limits on the sequences that run at once) to the first ones with which its run ends, instead
+// of being broken off for too many late requests, and returns the score of that run. It tries one cap for everything that the pool runs,
+// then another cap for a single group of models on one kind; in both, those closest to the present cap first. If no run ends, it returns
+// a broken score and leaves x as it is.
 func (p *Search) findUnbrokenCaps(ctx context.Context, x *Pool) (Score, error) {
 	var list []Pool
+
+	// add lists one pool for each cap of the problem's list, in which all groups of models have that cap or, where their server cannot
+	// run as many sequences, the next lower one.
 	add := func(groups []capMove) {
 		current := slices.Index(p.Problem.Caps, x.Caps[groups[0].kind][groups[0].models[0]])
 		nearestCaps := slices.Clone(p.Problem.Caps)
@@ -127,6 +132,8 @@ func (p *Search) findUnbrokenCaps(ctx context.Context, x *Pool) (Score, error) {
 			list = append(list, y)
 		}
 	}
+
+	// Each group has one move up and one down. One of them is enough to name it.
 	groups := slices.DeleteFunc(p.Problem.capMoves(x), func(m capMove) bool { return m.step < 0 })
 	if add(groups); len(groups) > 1 {
 		for i := range groups {
@@ -148,8 +155,8 @@ func (p *Search) findUnbrokenCaps(ctx context.Context, x *Pool) (Score, error) {
 // abs returns the absolute value.
 func abs(n int) int { return max(n, -n) }
 
-// applyMove returns the pool after a move of one cap (a limit on the sequences that run at once) to the next
-// value of the list. If there is no further step, it returns false.
+// applyMove returns a copy of the pool with the caps that a move changes (limits on the sequences that run at once) one step further in
+// the list of caps, together with the caps of classes that follow from it. If the list has no further step, it returns false.
 func (p *Problem) applyMove(x *Pool, m capMove) (Pool, bool) {
 	if m.models == nil {
 		return p.withClassCap(x, m.class, m.step)
@@ -198,9 +205,9 @@ func (x *Pool) MaxConcurrent(models ...int) int {
 	return maxCap
 }
 
-// withClassCap returns the pool with the cap of a class (a limit on its sequences on an instance) changed by
-// one step. A cap that would reach MaxConcurrent limits nothing, and becomes no cap (0). If there is no further
-// step, it returns false.
+// withClassCap returns a copy of the pool with the cap of a class (a limit on its sequences on an instance) changed by step, -1 or 1 in
+// the problem's list of caps. A cap of 0 is no limit: a step down from it goes to half of MaxConcurrent, and a cap that would reach
+// MaxConcurrent becomes 0. If there is no further step, it returns false.
 func (p *Problem) withClassCap(x *Pool, class, step int) (Pool, bool) {
 	maxCap := x.MaxConcurrent(p.ModelsOf(x.Items)...)
 	index := slices.Index(p.Caps, x.ClassCaps[class]) + step

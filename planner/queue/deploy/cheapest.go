@@ -39,9 +39,10 @@ func (p *Search) CheapestLayout(ctx context.Context, o SearchOptions, minPrice f
 	}, onBetter)
 }
 
-// growStructure makes a layout of a structure, which says what items share a pool: it adds instances to the
-// pools until the layout passes the test, then removes those that are not needed if shrinkAfter is true. It
-// returns nil once the price exceeds maxPrice. At maxPrice it goes on, because instances may still be removed.
+// growStructure makes a layout (pools of instances) for a structure, which lists the items (classes of requests for a model) that share
+// each pool: it adds instances to the pools until the layout passes testLayout, then removes those that are not needed if shrinkAfter is
+// true. It returns nil once the price exceeds maxPrice, that of the best layout so far. At maxPrice it goes on, because instances may
+// still be removed. minPrice is a lower bound on the price of any layout that holds for long.
 func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPrice float64, shrinkAfter bool) (*LayoutResult, error) {
 	l, err := p.emptyLayout(s)
 	if err != nil {
@@ -68,6 +69,8 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 		if err != nil {
 			return nil, err
 		}
+
+		// A pool far from its SLOs gets an eighth more instances at a time.
 		addedInstances := 1
 		if p.Problem.missPenalty(&s, requestCounts) > highPenalty {
 			addedInstances += l.Pools[worstPool].InstanceCount() / 8
@@ -90,6 +93,8 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 			return nil, err
 		}
 	}
+
+	// Judge the final layout as its plan is simulated, for the figures of the plan.
 	score, err := p.Trials.judgeLayout(ctx, l)
 	if err != nil {
 		return nil, err
@@ -97,12 +102,15 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 	return &LayoutResult{Layout: l, Score: score, Price: l.Price(p.Problem)}, nil
 }
 
-// addInitialInstances gives every pool the instances that the work of its rates fills, of the cheapest kinds
-// for that work: with fewer no layout can pass. Replayed requests may be worked on until their SLO after the
-// last arrival, so fewer instances do.
+// addInitialInstances gives every pool of an empty layout the instances with which the search begins: as many as the work of its rates
+// keeps busy, of the kinds of servers on which that work is cheapest, since no layout can pass with fewer. Instances are counted as if
+// MaxUtilization of their time could be used. Replayed requests may still be worked on after the last arrival, for as long as their
+// shortest SLO, so fewer instances are enough. If some pool gets none, it returns ErrTooFewDevices.
 func (p *Search) addInitialInstances(l *Layout) error {
 	for i := range l.Pools {
 		x := &l.Pools[i]
+
+		// remainingWork is the part of the pool's work that no instance does yet, in units of the work per second of arrivals.
 		remainingWork := 1 / MaxUtilization
 		if p.Problem.Replay != nil {
 			urgentItems, _ := p.Problem.splitUrgentClass(x.Items)
@@ -113,6 +121,8 @@ func (p *Search) addInitialInstances(l *Layout) error {
 		if err != nil {
 			return err
 		}
+
+		// Fill the cheapest kind first, and go on to the next one where its devices run out.
 		for _, k := range kinds {
 			need, err := p.Trials.busyInstances(x, k)
 			if err != nil {
@@ -139,51 +149,55 @@ func (p *Search) replaySeconds() float64 {
 	return max(lastArrival.Seconds(), 1)
 }
 
-// kindsByCost returns the kinds of servers that run all models of a pool, by the price of the instances that
-// its work keeps busy there, the cheapest first. If the work on some kind cannot be estimated, it returns an error.
+// kindsByCost returns the kinds of servers (indexes of Kinds) that can run all models of a pool, the cheapest first, by the price of the
+// instances that the pool's work keeps busy there. If the work on some kind cannot be estimated, it returns an error.
 func (p *Search) kindsByCost(x *Pool) ([]int, error) {
 	var kinds []int
-	cost := make([]float64, len(p.Problem.Kinds))
+	prices := make([]float64, len(p.Problem.Kinds))
 	for k := range p.Problem.Kinds {
 		if !p.Problem.canRunItems(k, x.Items) {
 			continue
 		}
-		need, err := p.Trials.busyInstances(x, k)
+		busyInstances, err := p.Trials.busyInstances(x, k)
 		if err != nil {
 			return nil, err
 		}
-		kinds, cost[k] = append(kinds, k), need*p.Problem.Kinds[k].Price
+		kinds, prices[k] = append(kinds, k), busyInstances*p.Problem.Kinds[k].Price
 	}
-	slices.SortStableFunc(kinds, func(a, b int) int { return cmp.Compare(cost[a], cost[b]) })
+	slices.SortStableFunc(kinds, func(a, b int) int { return cmp.Compare(prices[a], prices[b]) })
 	return kinds, nil
 }
 
-// busyInstances returns how many instances of a kind the work of a pool's rates keeps busy, by the estimators
-// of its models. Prompts of sessions may be cached, so they count nothing.
+// busyInstances returns how many instances of a kind of servers the work of a pool's rates keeps busy on average. The work is estimated,
+// per item of the pool (a class of requests for a model): requests per second times the seconds of an instance for a mean request, at the
+// cap that the pool has there (how many sequences run at once). Prompts of sessions count nothing, because they may be cached.
 func (p *Trials) busyInstances(x *Pool, kind int) (float64, error) {
-	sum := 0.0
+	busy := 0.0
 	for _, m := range p.problem.ModelsOf(x.Items) {
 		e, err := p.estimators.estimateFor(m, kind, x.Caps[kind][m])
 		if err != nil {
 			return 0, err
 		}
+
+		// Alpha and Beta are the seconds of an instance per token of a prompt and of an answer.
 		for _, i := range x.Items {
 			if p.problem.Items[i].Model == m {
 				prompt, output, _ := lengthMoments(p.problem.Classes[p.problem.Items[i].Class].Sample)
 				if p.problem.Classes[p.problem.Items[i].Class].Sessions != nil {
 					prompt = 0
 				}
-				sum += p.problem.Items[i].RPS * (e.rct.Alpha*prompt + e.rct.Beta*output)
+				busy += p.problem.Items[i].RPS * (e.rct.Alpha*prompt + e.rct.Beta*output)
 			}
 		}
 	}
-	return sum, nil
+	return busy, nil
 }
 
-// testLayout tests a layout in simulation: by a run of each pool alone, in which it also tunes the caps, then
-// by all runs of the whole. The layout must also pass with one more instance, if there is a device for it: else
-// it has passed by luck. worstPool is the pool with the highest penalty (late requests by how many are
-// allowed), which gets the next instance.
+// testLayout returns whether a layout keeps the SLOs in simulation, with the reserve of late requests that the problem holds back. It
+// screens each pool alone in one run, in which it also changes the pool's caps (limits on concurrent sequences) for the better, and then
+// simulates all runs of the whole. The layout must also pass with one more instance, if there is a device for it: else it has passed by
+// luck. worstPool is the index of the pool with the highest penalty (late requests by how many are allowed of requestCounts, by judge
+// group), which gets the next instance if the test fails.
 func (p *Search) testLayout(ctx context.Context, l *Layout, requestCounts []int64) (ok bool, worstPool int, err error) {
 	// Screen the pools, each alone.
 	poolScores := make([]Score, len(l.Pools))
@@ -226,8 +240,9 @@ func (p *Search) testLayout(ctx context.Context, l *Layout, requestCounts []int6
 	return err == nil && p.Problem.keepsSLOs(&score, 1), worstPool, err
 }
 
-// worstPool returns the index of the pool with the highest penalty: late requests, by how many are allowed.
-// Among equals it is the busiest.
+// worstPool returns the index of the pool with the highest penalty, which gets the next instance: its late requests divided by those that
+// its judge groups (classes judged together) allow of requestCounts. Among equals it is the pool whose work takes the largest share of
+// its instances' time. poolScores has the runs' outcomes by pool.
 func (p *Search) worstPool(l *Layout, poolScores []Score, requestCounts []int64) (int, error) {
 	worstIndex, maxPenalty, maxBusy := 0, -1.0, 0.0
 	for i := range poolScores {
@@ -255,8 +270,9 @@ func (p *Search) addInstance(l *Layout, pool int) error {
 	return cmp.Or(err, ErrTooFewDevices)
 }
 
-// removeInstances removes instances from a layout, one at a time, as long as it passes the test without them
-// and costs at least minPrice, a bound on all layouts.
+// removeInstances removes instances from layout l, in place and one at a time, as long as it passes the test without them and costs at
+// least minPrice, a lower bound on the price of all layouts. Every pool retains one instance. growStructure calls it because the search
+// adds several instances at a time.
 func (p *Search) removeInstances(ctx context.Context, l *Layout, requestCounts []int64, minPrice float64) error {
 	for removed := true; removed; {
 		removed = false

@@ -7,19 +7,20 @@ import (
 	"inferplan/policy/vqueue"
 )
 
-// FirstRequests returns the requests of the first arrivals, in the form from which request groups are
-// formed: the model is the index of an item, and the length of an answer is its class's mean.
+// FirstRequests draws the requests that arrive in the first `duration` of a plan, and returns them in the form from which the planner
+// forms the plan's first request groups (requests scheduled as one). Model is there the index of an item (a class of requests for a
+// model), the length of an answer is its class's mean in tokens, and times are in seconds.
 func (p *Trials) FirstRequests(l *Layout, duration time.Duration) ([]vqueue.RequestFeatures, error) {
-	sc, err := p.scenario(l, p.problem.AllItems())
+	scenario, err := p.scenario(l, p.problem.AllItems())
 	if err != nil {
 		return nil, err
 	}
-	sc.Duration = duration
-	src, err := sc.Source(sc.Seed)
+	scenario.Duration = duration
+	source, err := scenario.Source(scenario.Seed)
 	if err != nil {
 		return nil, err
 	}
-	list, err := arrivals.Collect(src, 0)
+	list, err := arrivals.Collect(source, 0)
 	if err != nil {
 		return nil, err
 	}

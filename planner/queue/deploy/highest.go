@@ -7,30 +7,32 @@ import (
 	"slices"
 )
 
-// HighestGoodput returns the layout on all devices with which the most requests are in time (the goodput), of
-// those structures that it tries. Its price is minus the goodput, because the search takes the lowest price.
+// HighestGoodput returns the layout (pools of instances, on all devices) with which the most requests per second are in time, of the
+// structures (which classes share a pool) that it tries. That number is the goodput; the price of the result is minus it, because the
+// search takes the lowest price. BacklogGrows of the result says that the rates are more work than the instances do. onBetter is called
+// with every better layout; it may be nil.
 func (p *Search) HighestGoodput(ctx context.Context, o SearchOptions, onBetter func(*LayoutResult)) (*LayoutResult, error) {
-	q := p.withRates(1, true)
-	return q.searchAllDevices(ctx, o, func(l *Layout) (*LayoutResult, error) {
-		requestCounts := q.Trials.requestCounts()
+	goodputSearch := p.withRates(1, true)
+	return goodputSearch.searchAllDevices(ctx, o, func(l *Layout) (*LayoutResult, error) {
+		requestCounts := goodputSearch.Trials.requestCounts()
 		for i := range l.Pools {
-			if _, err := q.tuneCaps(ctx, &l.Pools[i], requestCounts); err != nil {
+			if _, err := goodputSearch.tuneCaps(ctx, &l.Pools[i], requestCounts); err != nil {
 				return nil, err
 			}
 		}
-		score, err := q.Trials.judgeLayout(ctx, l)
+		score, err := goodputSearch.Trials.judgeLayout(ctx, l)
 		if err != nil {
 			return nil, err
 		}
-		f := &LayoutResult{Layout: l, Score: score, Price: -q.Trials.goodput(&score), BacklogGrows: q.Problem.backlogGrows(&score)}
+		result := &LayoutResult{Layout: l, Score: score, Price: -goodputSearch.Trials.goodput(&score), BacklogGrows: goodputSearch.Problem.backlogGrows(&score)}
 		for i := range l.Pools {
-			fits, err := q.Trials.fitsCapacity(&l.Pools[i])
+			fits, err := goodputSearch.Trials.fitsCapacity(&l.Pools[i])
 			if err != nil {
 				return nil, err
 			}
-			f.BacklogGrows = f.BacklogGrows || !fits
+			result.BacklogGrows = result.BacklogGrows || !fits
 		}
-		return f, nil
+		return result, nil
 	}, onBetter)
 }
 
@@ -43,8 +45,9 @@ func (p *Trials) goodput(s *Score) float64 {
 	return sum
 }
 
-// searchAllDevices gives all devices to the pools of each structure (which items share a pool), and returns the
-// layout that judge gives the lowest price. For goals that are maximised, that is minus the value.
+// searchAllDevices gives all devices to the pools of each structure (which items, classes of requests for a model, share a pool), and
+// returns the layout to which judge gives the lowest price. For goals that are maximised, that price is minus the value. judge may return
+// nil if the layout is of no use.
 func (p *Search) searchAllDevices(ctx context.Context, o SearchOptions, judge func(*Layout) (*LayoutResult, error), onBetter func(*LayoutResult)) (*LayoutResult, error) {
 	return p.searchStructures(ctx, o, math.Inf(-1), func(s Structure, _ float64) (*LayoutResult, error) {
 		l, err := p.assignAllDevices(s)
@@ -55,15 +58,15 @@ func (p *Search) searchAllDevices(ctx context.Context, o SearchOptions, judge fu
 	}, onBetter)
 }
 
-// assignAllDevices makes a layout of a structure with all devices: each server goes to the pool whose instances
-// do the smallest part of its work so far. Kinds that run the fewest models come first, as they fit few pools.
-// If some pool gets none, it returns ErrTooFewDevices.
+// assignAllDevices makes a layout of a structure (which items share a pool) that uses all devices: it deals the servers out one by one,
+// each to the pool whose instances so far do the smallest part of the pool's work. Kinds of servers that run the fewest models are dealt
+// out first, as they fit few pools. If some pool gets none, it returns ErrTooFewDevices.
 func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
-	l, err := p.emptyLayout(s)
+	layout, err := p.emptyLayout(s)
 	if err != nil {
 		return nil, err
 	}
-	capacity := make([]float64, len(l.Pools)) // by pool: the part of its work that its instances do
+	capacity := make([]float64, len(layout.Pools)) // by pool: the part of its work that its instances do
 	kinds := make([]int, len(p.Problem.Kinds))
 	for k := range kinds {
 		kinds[k] = k
@@ -74,10 +77,10 @@ func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 
 	// Per kind, find which part of a pool's work one instance does, then deal out the instances.
 	for _, k := range kinds {
-		instanceCapacity := make([]float64, len(l.Pools)) // by pool: the part of its work that one instance does
+		instanceCapacity := make([]float64, len(layout.Pools)) // by pool: the part of its work that one instance does
 		for i := range instanceCapacity {
-			if p.Problem.canRunItems(k, l.Pools[i].Items) {
-				need, err := p.Trials.busyInstances(&l.Pools[i], k)
+			if p.Problem.canRunItems(k, layout.Pools[i].Items) {
+				need, err := p.Trials.busyInstances(&layout.Pools[i], k)
 				if err != nil {
 					return nil, err
 				}
@@ -86,7 +89,7 @@ func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 		}
 		for range p.Problem.Kinds[k].MaxInstances {
 			target, minCapacity := -1, math.Inf(1)
-			for i := range l.Pools {
+			for i := range layout.Pools {
 				if instanceCapacity[i] > 0 && capacity[i] < minCapacity {
 					target, minCapacity = i, capacity[i]
 				}
@@ -94,16 +97,16 @@ func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 			if target < 0 {
 				break
 			}
-			l.Pools[target].Counts[k]++
+			layout.Pools[target].Counts[k]++
 			capacity[target] += instanceCapacity[target]
 		}
 	}
-	for i := range l.Pools {
-		if l.Pools[i].InstanceCount() == 0 {
+	for i := range layout.Pools {
+		if layout.Pools[i].InstanceCount() == 0 {
 			return nil, ErrTooFewDevices
 		}
 	}
-	return l, nil
+	return layout, nil
 }
 
 // runnableModels returns the number of models that a kind runs.
@@ -117,27 +120,30 @@ func runnableModels(p *Problem, kind int) int {
 	return n
 }
 
-// withRates returns a new search on the problem with all rates multiplied by a factor; goodput says that
-// requests in time are maximised. What requests cost does not depend on the rates, so the estimators are
-// shared.
+// withRates returns a new search on a copy of the problem with all rates multiplied by a factor, to find the highest rates that a layout
+// carries. goodput says that late requests are allowed and those in time are maximised. The time that a request takes does not depend on
+// the rates, so the new search shares the cache of estimators.
 func (p *Search) withRates(factor float64, goodput bool) *Search {
-	q := *p.Problem
-	q.Goodput = goodput
-	q.Items = slices.Clone(p.Problem.Items)
-	for i := range q.Items {
-		q.Items[i].RPS *= factor
+	scaledProblem := *p.Problem
+	scaledProblem.Goodput = goodput
+	scaledProblem.Items = slices.Clone(p.Problem.Items)
+	for i := range scaledProblem.Items {
+		scaledProblem.Items[i].RPS *= factor
 	}
-	s := NewSearch(&q)
-	s.Estimators.cache, s.useClassCaps = p.Estimators.cache, p.useClassCaps
-	return s
+	search := NewSearch(&scaledProblem)
+	search.Estimators.cache, search.useClassCaps = p.Estimators.cache, p.useClassCaps
+	return search
 }
 
-// HighestRates returns the layout on all devices that carries the highest multiple of the rates, at most
-// maxFactor, with which every class keeps its SLO. It also returns the search at those rates.
+// HighestRates returns the layout (pools of instances, on all devices) that carries the highest multiple of the rates, at most maxFactor,
+// with which every class keeps its SLO. The price of the result is minus the multiple. It also returns the search whose problem has these
+// rates. Each structure only needs to be searched above the best multiple so far. onBetter is called with every better layout; it may be
+// nil.
 func (p *Search) HighestRates(ctx context.Context, o SearchOptions, maxFactor float64, onBetter func(*LayoutResult)) (*Search, *LayoutResult, error) {
 	var bestSearch *Search
 	bestFactor := 0.0
 	f, err := p.searchAllDevices(ctx, o, func(l *Layout) (*LayoutResult, error) {
+		// An interrupted search of a layout may still have found a multiple that it carries.
 		q, f, err := p.highestFactor(ctx, l, bestFactor, maxFactor)
 		if f != nil && ctx.Err() != nil {
 			err = nil // interrupted: the layout carries at least so much
@@ -158,11 +164,13 @@ const factorPrecision = 0.02
 // all.
 const maxBoundExcess = 1000
 
-// highestFactor searches, by bisection, for the largest multiple of the rates between two that a layout carries
-// in simulation, with caps that suit it. It returns the search at those rates, and the result. If the layout
-// carries none of those that were tried, the result is nil. With an error, the result is the best so far.
+// highestFactor searches, by bisection, for the largest multiple of the rates with which layout l keeps the SLOs in simulation, after its
+// caps (limits on concurrent sequences) were tuned for it. carried is a multiple that is reached already by this or another layout, 0 if
+// none; refused is one that cannot be reached. It returns a search on the problem at the multiple found, and the result, whose price is
+// minus the multiple. If the layout carries none of those that were tried, the result is nil. With an error, it returns the best so far.
 func (p *Search) highestFactor(ctx context.Context, l *Layout, carried, refused float64) (carriedSearch *Search, result *LayoutResult, err error) {
 	for minFactor := refused / maxBoundExcess; refused > max(carried*(1+factorPrecision), minFactor); {
+		// Halve the factor until one is carried. From then on take the geometric mean, since the precision is relative.
 		mid := refused / 2
 		if carried > 0 {
 			mid = math.Sqrt(carried * refused)

@@ -9,8 +9,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// idleFigure returns the figure by which a class is judged for a request on a server that runs nothing else:
-// the time to its first token, the time per token, or the time of the whole answer.
+// idleFigure returns the figure by which a class is judged for a request on a server that runs nothing else: the time to its first token,
+// the time per token, or the time of the whole answer (the default). prompt and output are in tokens.
 func idleFigure(figure string, instance *formats.LLMInstance, prompt, output int32) time.Duration {
 	prefill := instance.Iteration.PrefillTime(max(prompt, 1), int32(tokenBudget(instance)))
 	tokens := max(output-1, 0)
@@ -24,8 +24,9 @@ func idleFigure(figure string, instance *formats.LLMInstance, prompt, output int
 	return prefill + time.Duration(tokens)*perToken
 }
 
-// checkIdleSLOs returns an error if even an idle server misses the SLO of some class for more requests than
-// may be late. The error names the model and class that miss it by the largest factor.
+// checkIdleSLOs returns an error if even an idle server, of the kind that is fastest for the model, misses the SLO of some class for more
+// requests than may be late: then no number of servers helps. The error names the model and class that miss it by the largest factor, and
+// the shortest SLO that could be kept.
 func checkIdleSLOs(p *Problem) error {
 	worstItem, maxRatio, neededTime := -1, 1.0, time.Duration(0)
 	for i := range p.Items {

@@ -13,9 +13,9 @@ const (
 	maxIdleFactor = 8
 )
 
-// limitInstances limits the instances of each kind to what the rates can use, since the search tries no more,
-// and returns an error if more would be needed than can be simulated. For throughput all devices count, because
-// the search is for the rates.
+// limitInstances lowers MaxInstances of each kind of servers to the number that the rates can use, since the search tries no more, and
+// states that as an assumption of the plan. If the cluster has more instances than can be simulated and the rates can use them, it
+// returns an error. For the objective throughput all devices count, because the rates are then sought.
 func (r *resolver) limitInstances(p *Search) error {
 	for k := range p.Problem.Kinds {
 		kind := &p.Problem.Kinds[k]

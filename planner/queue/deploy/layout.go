@@ -28,7 +28,8 @@ func (x *Pool) InstanceCount() int {
 	return n
 }
 
-// cacheKey returns a text that two pools share only if they simulate alike, by which scores of runs are kept.
+// cacheKey returns a text that two pools share only if a simulation of them has the same outcome: the same items, instances and caps.
+// Trials stores the scores of runs by it.
 func (x *Pool) cacheKey(p *Problem) string {
 	var b strings.Builder
 	fmt.Fprint(&b, x.Items, x.Counts, x.ClassCaps)
@@ -81,16 +82,16 @@ func (l *Layout) ServerCount(kind int) int {
 	return n
 }
 
-// remainingServers returns how many more servers of a kind the free devices of its pool of the cluster allow.
-// Kinds of the same pool, with other numbers of devices for a server, share its devices.
+// remainingServers returns how many more servers of a kind the layout's free devices allow. Kinds that take their devices from the same
+// pool of the cluster, with other numbers of devices for a server (TP), share them.
 func (l *Layout) remainingServers(p *Problem, kind int) int {
-	devices := p.Kinds[kind].MaxInstances * p.Kinds[kind].TP
+	freeDevices := p.Kinds[kind].MaxInstances * p.Kinds[kind].TP
 	for k := range p.Kinds {
 		if p.Kinds[k].Pool == p.Kinds[kind].Pool {
-			devices -= l.ServerCount(k) * p.Kinds[k].TP
+			freeDevices -= l.ServerCount(k) * p.Kinds[k].TP
 		}
 	}
-	return devices / p.Kinds[kind].TP
+	return freeDevices / p.Kinds[kind].TP
 }
 
 // canRunItems returns whether a kind of servers can run the models of all items (classes of requests for a
@@ -104,16 +105,16 @@ func (p *Problem) canRunItems(kind int, items []int) bool {
 	return len(items) > 0
 }
 
-// WithManyDevices returns the search on a cluster with many times the devices, by which the explanation of a
-// problem without a plan finds out how many devices are missing.
+// WithManyDevices returns a new search on a cluster with at least 16 times the devices. If no plan was found, the layout that it finds
+// shows how many devices are missing.
 func (p *Search) WithManyDevices() *Search {
-	q := *p.Problem
-	q.Kinds, q.Pools = slices.Clone(p.Problem.Kinds), slices.Clone(p.Problem.Pools)
-	for i := range q.Pools {
-		q.Pools[i].Count = 64 + 16*q.Pools[i].Count
+	largeProblem := *p.Problem
+	largeProblem.Kinds, largeProblem.Pools = slices.Clone(p.Problem.Kinds), slices.Clone(p.Problem.Pools)
+	for i := range largeProblem.Pools {
+		largeProblem.Pools[i].Count = 64 + 16*largeProblem.Pools[i].Count
 	}
-	for k := range q.Kinds {
-		q.Kinds[k].MaxInstances = min(q.Pools[q.Kinds[k].Pool].Count/q.Kinds[k].TP, max(maxInstances, q.Kinds[k].MaxInstances))
+	for k := range largeProblem.Kinds {
+		largeProblem.Kinds[k].MaxInstances = min(largeProblem.Pools[largeProblem.Kinds[k].Pool].Count/largeProblem.Kinds[k].TP, max(maxInstances, largeProblem.Kinds[k].MaxInstances))
 	}
-	return NewSearch(&q)
+	return NewSearch(&largeProblem)
 }

@@ -13,7 +13,8 @@ import (
 // sampleSize is the number of requests whose lengths are drawn for a class.
 const sampleSize = 4000
 
-// drawLengths draws the lengths of requests of a class.
+// drawLengths draws sampleSize requests of a class, with the lengths of prompt and answer in tokens, independently of each other. The
+// random streams are named by the class, so a class has the same sample whatever the other classes are.
 func drawLengths(seed uint64, name string, prompt, output *formats.Lengths) []llm.Request {
 	nextPrompt := arrivals.Lengths(prompt, seeded.New(seed, "sample/prompt/"+name))
 	nextOutput := arrivals.Lengths(output, seeded.New(seed, "sample/output/"+name))
@@ -24,7 +25,8 @@ func drawLengths(seed uint64, name string, prompt, output *formats.Lengths) []ll
 	return list
 }
 
-// lengthMoments returns the mean prompt, the mean answer and the standard deviation of answers, in tokens.
+// lengthMoments returns the mean prompt, the mean answer and the standard deviation of the answers of a list of requests, in tokens,
+// rounded to thousandths as in a plan.
 func lengthMoments(list []llm.Request) (prompt, output, outputSD float64) {
 	n := float64(len(list))
 	for _, r := range list {

@@ -101,8 +101,8 @@ func (p *Problem) judgeGroups() int {
 	return n
 }
 
-// requiredShare returns the share of the requests of a judge group (classes judged together) that must be in
-// time.
+// requiredShare returns the share of the requests of a judge group (classes judged together) that must be in time, from 0 to 1. All
+// classes of a group have the same. If no class is in it, it returns 0.
 func (p *Problem) requiredShare(group int) float64 {
 	for i := range p.Classes {
 		if p.Classes[i].JudgeGroup == group {
@@ -112,7 +112,7 @@ func (p *Problem) requiredShare(group int) float64 {
 	return 0
 }
 
-// itemsOf returns the items of a model: its classes of requests.
+// itemsOf returns the items of a model, as indexes of Items: one for each class of its requests.
 func (p *Problem) itemsOf(model int) []int {
 	var items []int
 	for i := range p.Items {
@@ -123,7 +123,8 @@ func (p *Problem) itemsOf(model int) []int {
 	return items
 }
 
-// ModelsOf returns the models of some items (classes of requests for a model), in the order of the problem.
+// ModelsOf returns the models (indexes of Models) that some items ask for, each once and in the order of the problem. An item is a class
+// of requests for a model, here an index of Items.
 func (p *Problem) ModelsOf(items []int) []int {
 	var models []int
 	for m := range p.Models {
@@ -143,9 +144,9 @@ func (p *Problem) maxSequences(model, kind int) int {
 	return slices.Max(append([]int{0}, p.capsOf(model, kind)...))
 }
 
-// capsOf returns the limits on concurrent sequences (caps) that an instance of the model may have on a kind of
-// servers: those of the problem's list that its server can run, or else just the server's own limit, at least 1. If
-// the model cannot run there, it returns nil.
+// capsOf returns the caps that an instance of the model may have on a kind of servers, rising (a cap limits the sequences that run at
+// once): those of the problem's list that the server can run, or else just the server's own limit, at least 1. If the model cannot run
+// there, it returns nil.
 func (p *Problem) capsOf(model, kind int) []int {
 	instance := p.Models[model].ByKind[kind]
 	if instance == nil {

@@ -70,7 +70,8 @@ func Resolve(in *kind.Problem, run *kind.SolveRun) ([]*Search, error) {
 	return r.newSearches()
 }
 
-// resolveModels reads the models that classes ask for from the profile.
+// resolveModels reads into the problem those models of the workload that some class asks for, with their measurements in the profile. A
+// model that no class asks for is left out, and an assumption of the plan says so. A model that the profile does not have is an error.
 func (r *resolver) resolveModels() error {
 	requested := map[string]bool{}
 	for c := range r.llm.Classes {
@@ -111,8 +112,8 @@ func (r *resolver) modelIndex(name string) int {
 	return slices.IndexFunc(r.problem.Models, func(m Model) bool { return m.Name == name })
 }
 
-// resolvePools reads the pools of the cluster, each of one kind of device. For the objective cost each needs a
-// price.
+// resolvePools reads the pools of the cluster into the problem, each of another kind of device. For the objective cost each needs a
+// price. Errors name the place in the cluster document.
 func (r *resolver) resolvePools() error {
 	objective := r.input.Values.Word("objective")
 	for i := range r.input.Cluster.Pools {
@@ -129,57 +130,59 @@ func (r *resolver) resolvePools() error {
 	return nil
 }
 
-// resolveClass reads a class of requests with its lengths and SLO.
+// resolveClass reads class i of the workload's requests into the problem: the lengths of its prompts and answers, with a sample drawn
+// from them, its SLO and, for a class that is judged by its time per token, the SLO on the wait until the answer begins. Values that are
+// assumed are recorded for the plan.
 func (r *resolver) resolveClass(i int) error {
-	docPath, w := fmt.Sprintf("llm.classes[%d]", i), r.llm.Classes[i].WithDefaults()
-	requiredShare, err := document.ParsePercentile(w.Percentile)
+	docPath, source := fmt.Sprintf("llm.classes[%d]", i), r.llm.Classes[i].WithDefaults()
+	requiredShare, err := document.ParsePercentile(source.Percentile)
 	if err != nil {
-		return r.input.FieldError("workload", docPath+".percentile", strconv.Quote(w.Percentile), "a percentile such as p99", "")
+		return r.input.FieldError("workload", docPath+".percentile", strconv.Quote(source.Percentile), "a percentile such as p99", "")
 	}
-	if w.Arrivals != nil {
+	if source.Arrivals != nil {
 		return r.input.FieldError("workload", docPath+".arrivals", "arrivals of a class", "those of the workload (arrivals)", "plans have one process of arrivals for all classes")
 	}
-	c := Class{Name: w.Class, Figure: w.Figure, Percentile: w.Percentile, RequiredShare: requiredShare, Priority: w.Priority, MaxTokens: w.MaxTokens, Sessions: w.Sessions, JudgeGroup: i}
+	requestClass := Class{Name: source.Class, Figure: source.Figure, Percentile: source.Percentile, RequiredShare: requiredShare, Priority: source.Priority, MaxTokens: source.MaxTokens, Sessions: source.Sessions, JudgeGroup: i}
 
 	// Lengths, cut to what the models can hold.
-	c.Prompt, c.Output = w.Prompt, w.Output
-	if w.LengthsFile != "" {
-		if c.Prompt, c.Output, err = readLengths(r.input.WorkloadDir, w.LengthsFile); err != nil {
+	requestClass.Prompt, requestClass.Output = source.Prompt, source.Output
+	if source.LengthsFile != "" {
+		if requestClass.Prompt, requestClass.Output, err = readLengths(r.input.WorkloadDir, source.LengthsFile); err != nil {
 			return err
 		}
-		r.run.Assume("lengths of %s: prompts and answers of %s, drawn independently of each other", className(w.Class), w.LengthsFile)
+		r.run.Assume("lengths of %s: prompts and answers of %s, drawn independently of each other", className(source.Class), source.LengthsFile)
 	}
-	if c.Prompt == nil || c.Output == nil {
+	if requestClass.Prompt == nil || requestClass.Output == nil {
 		return r.input.FieldError("workload", docPath+".prompt", "no lengths", "distributions of prompt and output, or a lengths_file", "a plan needs to know how long requests are")
 	}
-	if w.MaxTokens > 0 {
-		c.Output = capLengths(c.Output, w.MaxTokens)
+	if source.MaxTokens > 0 {
+		requestClass.Output = capLengths(requestClass.Output, source.MaxTokens)
 	}
-	if err := r.fitContext(&c, i, docPath); err != nil {
+	if err := r.fitContext(&requestClass, i, docPath); err != nil {
 		return err
 	}
-	c.Sample = drawLengths(max(r.problem.Seed, 1), w.Class, c.Prompt, c.Output)
+	requestClass.Sample = drawLengths(max(r.problem.Seed, 1), source.Class, requestClass.Prompt, requestClass.Output)
 
 	// SLO, which may be a multiple of the time on an idle server.
-	target := w.SLO
+	target := source.SLO
 	if slo := r.input.Values.SLO("slo"); !slo.IsZero() {
 		target = slo
 	}
-	if c.SLO = target.Duration; target.Factor > 0 {
-		if c.SLO, err = r.sloFromMultiple(&c, i, target); err != nil {
+	if requestClass.SLO = target.Duration; target.Factor > 0 {
+		if requestClass.SLO, err = r.sloFromMultiple(&requestClass, i, target); err != nil {
 			return err
 		}
 	}
-	if c.SLO <= 0 {
+	if requestClass.SLO <= 0 {
 		return r.input.FieldError("workload", docPath+".slo", target.String(), "more than 0", "")
 	}
 
 	// A class that is judged by its time per token needs another SLO on the start of its answers.
-	if c.WaitingSLO = w.WaitingSLO.Duration; c.WaitingSLO == 0 && c.Figure == formats.FigureTPOT {
-		c.WaitingSLO = tpotWaiting
-		r.run.Assume("waiting_slo of %s: %v, for an SLO on the time per token says nothing of when an answer begins", className(w.Class), c.WaitingSLO)
+	if requestClass.WaitingSLO = source.WaitingSLO.Duration; requestClass.WaitingSLO == 0 && requestClass.Figure == formats.FigureTPOT {
+		requestClass.WaitingSLO = tpotWaiting
+		r.run.Assume("waiting_slo of %s: %v, for an SLO on the time per token says nothing of when an answer begins", className(source.Class), requestClass.WaitingSLO)
 	}
-	r.problem.Classes = append(r.problem.Classes, c)
+	r.problem.Classes = append(r.problem.Classes, requestClass)
 	return nil
 }
 
@@ -194,17 +197,19 @@ func className(name string) string {
 	return name
 }
 
-// fitContext checks that the longest prompt and answer of a class together fit into the context and the KV
-// memory of its models. A distribution without an end is cut so that it fits.
+// fitContext checks that the longest prompt and answer of a class together fit into the context and the KV memory (where a server stores
+// the state of all tokens) of the models that the class asks for, and returns an error for the workload if they do not. A distribution
+// without an end is cut, in the class, so that it fits. i is the index of the class in the workload, docPath its place there for
+// messages.
 func (r *resolver) fitContext(c *Class, i int, docPath string) error {
 	models, shares := r.llm.ModelShares(i)
 	for k, name := range models {
 		if shares[k] == 0 {
 			continue
 		}
-		m := &r.problem.Models[r.modelIndex(name)]
 
-		// The limit is the smaller of the context and the KV memory.
+		// The limit is the context of the model or, if that is smaller, the KV memory of a server. 0 means that none is known.
+		m := &r.problem.Models[r.modelIndex(name)]
 		tokenLimit, limitName := m.Profile.ContextTokens, "the context"
 		for k := range m.Profile.Instances {
 			if kv := int(m.Profile.Instances[k].KVTokens); kv > 0 && (tokenLimit == 0 || kv < tokenLimit) {
@@ -248,8 +253,8 @@ func (r *resolver) fitContext(c *Class, i int, docPath string) error {
 	return nil
 }
 
-// sloFromMultiple returns the SLO that is given as a multiple: of the time that a mean request takes on an
-// idle server, the fastest of the first model that the class asks for.
+// sloFromMultiple returns the SLO of a class whose target is a multiple such as 5x: of the time that a request of mean length takes on an
+// idle server, the fastest of the first model that the class asks for. i is the index of the class in the workload.
 func (r *resolver) sloFromMultiple(c *Class, i int, target document.SLO) (time.Duration, error) {
 	models, shares := r.llm.ModelShares(i)
 	firstModel := slices.IndexFunc(shares, func(share float64) bool { return share > 0 })
@@ -266,8 +271,9 @@ func (r *resolver) sloFromMultiple(c *Class, i int, target document.SLO) (time.D
 	return slo, nil
 }
 
-// resolveItems makes the items: each class for each of its models. With the objective throughput the rates
-// are weights.
+// resolveItems makes the problem's items: each class of requests for each model that it asks for, with its part of the class's rate. With
+// the objective throughput the rates are only weights, and each item's weight is its part of their sum; else a class without a rate is an
+// error.
 func (r *resolver) resolveItems() error {
 	ratesAreWeights := r.input.Values.Word("objective") == "throughput"
 	anyRate := slices.ContainsFunc(r.llm.Classes, func(c formats.LLMClass) bool { return c.RPS > 0 })
@@ -307,27 +313,27 @@ func (r *resolver) resolveItems() error {
 	return nil
 }
 
-// setPolicy sets the policy that runs the plan, with the parameters from the options: how requests are grouped
-// and join a queue, and when it is ordered anew. one_open lets only one group of a queue be open, where models
-// take turns.
+// setPolicy sets the policy that runs the plan (virtual queues), with parameters from the options: how requests are grouped (group_scale,
+// by_deadline), how a new one joins a queue (append), and when the queues are ordered anew (on_violation). With one_open, where models
+// take turns on an instance, each model has one group that new requests join for all instances.
 func (r *resolver) setPolicy() {
-	v := r.input.Values
-	params := map[string]float64{"group_scale": v.Number("group-scale"), "follow": 1}
+	options := r.input.Values
+	params := map[string]float64{"group_scale": options.Number("group-scale"), "follow": 1}
 	flag := func(name string, set bool) {
 		if set {
 			params[name] = 1
 		}
 	}
-	flag("by_deadline", v.Word("group-by") == "deadline")
-	flag("append", v.Word("join") == "fcfs")
-	flag("on_violation", v.Word("replan") == "violation")
+	flag("by_deadline", options.Word("group-by") == "deadline")
+	flag("append", options.Word("join") == "fcfs")
+	flag("on_violation", options.Word("replan") == "violation")
 	flag("one_open", len(r.problem.Models) > 1)
 	r.problem.Policy = formats.PolicySpec{Name: "vqueue", Params: params}
 }
 
-// newSearches returns a search for each combination of tensor parallelism (devices that run a model together)
-// over the pools. Combinations with which the problem cannot be solved are left out, with a warning where the time of
-// requests cannot be estimated. If all are left out, it returns the last error.
+// newSearches returns a search for each combination of tensor parallelism over the pools: how many devices of each pool form one server.
+// Combinations with which the problem cannot be solved are left out, with a warning if the time of requests could not be estimated. If
+// all are left out, it returns the last error.
 func (r *resolver) newSearches() ([]*Search, error) {
 	// Build the combinations, pool by pool, from the sizes for which the profile has instances.
 	choices := [][]int{nil}
@@ -354,6 +360,8 @@ func (r *resolver) newSearches() ([]*Search, error) {
 	}
 	var searches []*Search
 	var lastErr error
+
+	// Make a search of each combination. An error of a document or an infeasible problem gets no warning here.
 	for _, tps := range choices {
 		p, err := r.newSearch(tps)
 		if err != nil {
@@ -371,33 +379,34 @@ func (r *resolver) newSearches() ([]*Search, error) {
 	return searches, nil
 }
 
-// newSearch returns the search with one size of tensor parallelism by pool. A pool with size 0 runs
-// nothing.
+// newSearch returns the search for layouts with one size of tensor parallelism for each pool: tps has, by pool, how many of its devices
+// form one server. A pool with size 0 runs nothing. If some model runs on no such server, or an SLO cannot be kept on an idle one, it
+// returns an error.
 func (r *resolver) newSearch(tps []int) (*Search, error) {
-	p := *r.problem
-	p.Models, p.Kinds = slices.Clone(r.problem.Models), nil
+	problem := *r.problem
+	problem.Models, problem.Kinds = slices.Clone(r.problem.Models), nil
 	for i, tp := range tps {
 		if tp > 0 {
 			k := Kind{Pool: i, Device: r.problem.Pools[i].Device, TP: tp, MaxInstances: r.problem.Pools[i].Count / tp, Price: float64(tp)}
 			if r.input.Values.Word("objective") == "cost" {
 				k.Price = float64(tp) * r.problem.Pools[i].USDPerHour
 			}
-			p.Kinds = append(p.Kinds, k)
+			problem.Kinds = append(problem.Kinds, k)
 		}
 	}
 
 	// Find the instances of each model. It must run on some kind.
-	for m := range p.Models {
-		model := &p.Models[m]
-		model.ByKind = make([]*formats.LLMInstance, len(p.Kinds))
+	for m := range problem.Models {
+		model := &problem.Models[m]
+		model.ByKind = make([]*formats.LLMInstance, len(problem.Kinds))
 		anyKind := false
-		for k := range p.Kinds {
-			_, in := r.input.Profile.LLMOn(model.Name, p.Kinds[k].Device, p.Kinds[k].TP)
+		for k := range problem.Kinds {
+			_, in := r.input.Profile.LLMOn(model.Name, problem.Kinds[k].Device, problem.Kinds[k].TP)
 			if in == nil {
 				continue
 			}
 			if in.KVTokens == 0 {
-				return nil, r.input.FieldError("profile", "llms", fmt.Sprintf("%s on %d x %s without kv_tokens", model.Name, p.Kinds[k].TP, p.Kinds[k].Device), "its KV capacity", "read it from the server: plan profile --llm")
+				return nil, r.input.FieldError("profile", "llms", fmt.Sprintf("%s on %d x %s without kv_tokens", model.Name, problem.Kinds[k].TP, problem.Kinds[k].Device), "its KV capacity", "read it from the server: plan profile --llm")
 			}
 			model.ByKind[k], anyKind = in, true
 		}
@@ -408,10 +417,10 @@ func (r *resolver) newSearch(tps []int) (*Search, error) {
 	}
 
 	// Refuse SLOs that even an idle server misses, and limit the number of instances.
-	if err := checkIdleSLOs(&p); err != nil {
+	if err := checkIdleSLOs(&problem); err != nil {
 		return nil, err
 	}
-	s := NewSearch(&p)
+	s := NewSearch(&problem)
 	if err := r.limitInstances(s); err != nil {
 		return nil, err
 	}

@@ -47,9 +47,9 @@ func (p *Problem) OutcomesOf(s *Score, group int) report.Outcomes {
 // missedRequests returns how many requests were not answered in time.
 func missedRequests(o report.Outcomes) float64 { return float64(o.Requests - o.InTime()) }
 
-// keepsSLOs returns whether, by a score, every judge group (classes judged together) has its share of requests
-// in time and the backlog does not grow. slack multiplies the misses that are allowed. The problem's surplus is
-// kept back of these.
+// keepsSLOs returns whether, by the score of some runs, every judge group (classes judged together) has its required share of requests in
+// time and the backlog does not grow. slack multiplies the number of late requests that is allowed: 1 for the final test, more for a
+// first look. The problem's Surplus, a share of that number, is kept back.
 func (p *Problem) keepsSLOs(s *Score, slack float64) bool {
 	if s.Broken || p.backlogGrows(s) {
 		return false
@@ -62,9 +62,9 @@ func (p *Problem) keepsSLOs(s *Score, slack float64) bool {
 	return true
 }
 
-// missPenalty returns the penalty of a pool, which a search makes smaller: its late requests, by how many are
-// allowed of all requests of their judge group, whose numbers requestCounts has. For a goodput it is the late
-// requests per second. For a run that was broken off it is infinite.
+// missPenalty returns by how much a pool misses its SLOs, a number that a search makes smaller: summed over the judge groups (classes
+// judged together), its late requests divided by those that the group allows in a run. requestCounts has the expected requests of a run,
+// by judge group. For the goal goodput it is the late requests per second instead. For a run that was broken off it is infinite.
 func (p *Problem) missPenalty(s *Score, requestCounts []int64) float64 {
 	if s.Broken {
 		return math.Inf(1)
@@ -94,13 +94,15 @@ const (
 	growthSigmas   = 2.5
 )
 
-// backlogGrows returns whether more requests are in the system in the last third of the runs than in the
-// second, by more than chance explains. Such a layout holds only for the length of a run. Replayed requests
-// have no rate beyond the run, so for them it returns false.
+// backlogGrows returns whether the requests in the system are more in the last third of the runs' arrivals than in the second, by more
+// than chance explains: then the layout cannot keep up, and holds only for the length of a run. Replayed requests have no rate beyond the
+// run, so for them it returns false.
 func (p *Problem) backlogGrows(s *Score) bool {
 	if p.Replay != nil {
 		return false
 	}
+
+	// cv is the coefficient of variation of the times between arrivals, 1 for Poisson arrivals.
 	cv := 1.0
 	if p.Arrivals != nil && p.Arrivals.CV > 0 {
 		cv = p.Arrivals.CV
@@ -123,9 +125,9 @@ type runWatcher struct {
 // lateAllowance is how many times the allowed late requests a run may have before it is broken off.
 const lateAllowance = 4
 
-// recordAnswer notes an answer in the score of a run: how long it was in the system in each third, and whether
-// it is late. It breaks the run off once too many are. The simulator calls it for every answer
-// (sim.JudgedFunc).
+// recordAnswer notes one answer of a run in its score, and breaks the run off once more requests of a judge group (classes judged
+// together) are late than the layout may have. The simulator calls it for every answer (sim.JudgedFunc). model is the index of the run's
+// items, and isLate says whether the answer missed its SLO.
 func (w *runWatcher) recordAnswer(model int32, arrivedAt, answeredAt time.Duration, isLate bool) {
 	// The time that requests spend in a third, over its length, sums to the mean backlog.
 	third := w.span / 3
@@ -144,7 +146,7 @@ func (w *runWatcher) recordAnswer(model int32, arrivedAt, answeredAt time.Durati
 	}
 }
 
-// commonTime returns how long two spans overlap.
+// commonTime returns how long the time from `from` to `to` overlaps with that from `begin` to `end`; 0 if not at all.
 func commonTime(from, to, begin, end time.Duration) time.Duration {
 	return max(min(to, end)-max(from, begin), 0)
 }

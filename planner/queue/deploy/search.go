@@ -43,8 +43,8 @@ type SearchOptions struct {
 // minOwnPoolShare is the least number of instances that a model must keep busy to get a pool of its own.
 const minOwnPoolShare = 0.5
 
-// modelsByLoad returns the models by falling number of instances that their rates keep busy, and that number,
-// each on the kind of servers where it is least.
+// modelsByLoad returns the models, those with the highest load first, and by model that load: how many instances its rates keep busy on
+// the kind of servers where that is least.
 func (p *Search) modelsByLoad() (models []int, busyInstances []float64, err error) {
 	busyInstances = make([]float64, len(p.Problem.Models))
 	for m := range p.Problem.Models {
@@ -70,9 +70,10 @@ func (p *Search) modelsByLoad() (models []int, busyInstances []float64, err erro
 	return models, busyInstances, nil
 }
 
-// listStructures returns the structures that are tried. A structure says which items (classes of requests for a
-// model) share a pool of instances: all in one pool; the models with the highest load in pools of their own,
-// one more each time; and each of these with the most urgent class separated.
+// listStructures returns the structures that a search tries. A structure lists the items (classes of requests for a model) that share
+// each pool of instances: first all in one pool; then the models with the highest load in pools of their own, one more each time; then
+// each of these with the most urgent class in a pool of its own, if the options ask for that. It also sets whether the search may limit
+// classes within a pool (useClassCaps).
 func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 	p.useClassCaps = o.SeparateClasses && !o.OnlySeparateClasses
 	models, busyInstances, err := p.modelsByLoad()
@@ -86,6 +87,8 @@ func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 		if o.SeparateModels && ownPools < len(models) || ownPools == len(models)-1 && ownPools > 0 {
 			continue // a single other model would have a pool of its own anyway
 		}
+
+		// A model that keeps less than half an instance busy gets no pool of its own, unless all models do.
 		if !o.SeparateModels && ownPools > 0 && ownPools < len(models) && busyInstances[models[ownPools-1]] < minOwnPoolShare {
 			continue
 		}
@@ -114,11 +117,11 @@ func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 	return structures, nil
 }
 
-// searchStructures lets judge make a layout of each structure (which items share a pool), and returns the result of
-// the lowest price. judge is given the lowest price so far, beyond which no layout is of use, and returns nil or
-// ErrTooFewDevices if it finds none. The search ends at minPrice, which no layout is below, or at the first layout if
-// that is enough. If it is interrupted, it returns the best so far. onBetter is called with every better layout; it
-// may be nil.
+// searchStructures calls judge for each structure (which items, classes of requests for a model, share a pool), and returns the result of
+// the lowest price. judge makes the layout; it is given the lowest price so far, above which no layout is of use, and returns nil or
+// ErrTooFewDevices if it finds none. The search ends at minPrice, a lower bound on all prices, or at the first layout with
+// o.FirstFeasible. If ctx ends, it returns the best so far, or the error if there is none. onBetter is called with every better layout;
+// it may be nil.
 func (p *Search) searchStructures(ctx context.Context, o SearchOptions, minPrice float64, judge func(s Structure, maxPrice float64) (*LayoutResult, error), onBetter func(*LayoutResult)) (*LayoutResult, error) {
 	list, err := p.listStructures(o)
 	if err != nil {
@@ -153,8 +156,8 @@ func (p *Search) searchStructures(ctx context.Context, o SearchOptions, minPrice
 	return bestResult, nil
 }
 
-// separateUrgentClass returns the structures (which items share a pool) with every pool of a single model
-// divided in two: the most urgent class and the others. Structures without such a pool are left out.
+// separateUrgentClass returns copies of the structures (lists of the items that share each pool) in which every pool of a single model is
+// divided in two: the class with the shortest SLO, and the others. Structures in which no pool can be divided are left out.
 func (p *Problem) separateUrgentClass(list []Structure) []Structure {
 	var separated []Structure
 	for _, s := range list {
@@ -203,8 +206,9 @@ func (p *Problem) splitUrgentClass(items []int) (urgentItems, otherItems []int) 
 	return urgentItems, otherItems
 }
 
-// newPool returns a pool for items without instances. Its caps (limits on the sequences that run at once) are
-// the largest with which a request of mean length takes at most half of its SLO, so that it may wait as long.
+// newPool returns a pool without instances for some items (classes of requests for a model), with the caps at which a search starts: by
+// kind of servers and model, the largest number of concurrent sequences with which a request of mean length takes at most half of its
+// SLO, so that it may wait as long. If none is low enough, it is the smallest cap.
 func (p *Search) newPool(items []int) (Pool, error) {
 	x := Pool{Items: items, Counts: make([]int, len(p.Problem.Kinds)), Caps: make([][]int, len(p.Problem.Kinds)), ClassCaps: make([]int, len(p.Problem.Classes))}
 	for k := range p.Problem.Kinds {
@@ -242,8 +246,8 @@ func (p *Search) emptyLayout(s Structure) (*Layout, error) {
 	return l, nil
 }
 
-// fitsHalfSLO returns whether a mean request of every class of a model is done within half of its SLO in a
-// full batch.
+// fitsHalfSLO returns whether a mean request of every class of a model is done within half of its SLO in a full batch, by the estimator e
+// of the number of sequences in such a batch. items are those of the pool; the items of other models are skipped.
 func (p *Search) fitsHalfSLO(items []int, model int, e *estimate) bool {
 	for _, i := range items {
 		if p.Problem.Items[i].Model != model {
@@ -251,6 +255,8 @@ func (p *Search) fitsHalfSLO(items []int, model int, e *estimate) bool {
 		}
 		c := &p.Problem.Classes[p.Problem.Items[i].Class]
 		prompt, output, _ := lengthMoments(c.Sample)
+
+		// The expected figure by which the class is judged, in seconds: the time of the whole answer, unless the class says otherwise.
 		expected := e.rct.Prefill + e.rct.Decode*output
 		switch c.Figure {
 		case "ttft":
@@ -265,8 +271,8 @@ func (p *Search) fitsHalfSLO(items []int, model int, e *estimate) bool {
 	return true
 }
 
-// identicalModels groups the models of a pool that cost the same on a kind of servers. They share a cap (a
-// limit on the sequences that run at once), so that the search has fewer to try.
+// identicalModels returns the models of a pool in groups that have the same costs and memory on a kind of servers. The models of a group
+// share a cap (a limit on the sequences that run at once), so that the search has fewer to try.
 func (p *Problem) identicalModels(x *Pool, kind int) [][]int {
 	var groups [][]int
 	for _, m := range p.ModelsOf(x.Items) {

@@ -24,8 +24,9 @@ func (p *PlanWriter) Deployment(items []int) []formats.Deployed {
 	return deployed
 }
 
-// Section returns the queue section of a plan of a layout: the given items as classes, models, hosts, instances
-// on their devices, operations and estimators.
+// Section returns the queue section of the plan of a layout (pools of instances): the given items as classes, their models, the memory of
+// the hosts, every instance with its devices, the operations on evicted requests and loads, and the estimators of request times. A trial
+// of a single pool has only the items of that pool.
 func (p *PlanWriter) Section(l *Layout, items []int) (*formats.QueuePlan, error) {
 	q := &formats.QueuePlan{}
 	for _, i := range items {
@@ -71,8 +72,9 @@ func (p *PlanWriter) planProfile(m int) formats.LLMProfile {
 	return profile
 }
 
-// planHosts returns the memory of the hosts beside each kind of servers: enough to keep the weights of the
-// largest models there, as many as the option warm-models says.
+// planHosts returns, for each kind of servers, the memory of its hosts that models may use, in bytes: for every server of a node enough
+// for the weights of the largest models of items, as many as the option warm-models says. If there are more warm models than models, the
+// largest one counts for each of the rest. Without warm models it returns nil.
 func (p *PlanWriter) planHosts(items []int) []formats.QueueHost {
 	var sizes []int64
 	for _, m := range p.problem.ModelsOf(items) {
@@ -87,6 +89,8 @@ func (p *PlanWriter) planHosts(items []int) []formats.QueueHost {
 	if len(sizes) > 0 && p.problem.WarmModels > len(sizes) {
 		serverBytes += int64(p.problem.WarmModels-len(sizes)) * sizes[0]
 	}
+
+	// A host has the memory for all servers of its node.
 	var hosts []formats.QueueHost
 	for k := range p.problem.Kinds {
 		if devicesPerNode := p.problem.Pools[p.problem.Kinds[k].Pool].WithDefaults().PerNode; serverBytes > 0 {
@@ -96,8 +100,8 @@ func (p *PlanWriter) planHosts(items []int) []formats.QueueHost {
 	return hosts
 }
 
-// addInstances adds the instances of a pool to the plan, on the next free devices. nextDevice has the first
-// free device of each pool of the cluster, and moves on.
+// addInstances adds the instances of a pool x to plan q, on the next free devices. nextDevice has the first free device of each pool of
+// the cluster, and is moved on. items are those of the plan, by which classes of other pools are kept away.
 func (p *PlanWriter) addInstances(q *formats.QueuePlan, x *Pool, nextDevice []int, items []int) error {
 	models := p.problem.ModelsOf(x.Items)
 	nextModel := 0
@@ -131,8 +135,9 @@ func (p *PlanWriter) addInstances(q *formats.QueuePlan, x *Pool, nextDevice []in
 	return nil
 }
 
-// classCaps returns the caps of classes on the instances of a pool: limits on their sequences. A cap of 0 keeps
-// away classes that other pools serve.
+// classCaps returns the limits on the sequences of single classes on the instances of pool x, for the plan. A class that asks for the
+// pool's models but is served by another pool gets a limit of 0, which keeps its requests away; a class that the pool serves is listed
+// only if it has a limit. items are those of the plan, models those of the pool.
 func (p *PlanWriter) classCaps(x *Pool, items, models []int) []formats.ClassCap {
 	var caps []formats.ClassCap
 	for c := range p.problem.Classes {
@@ -150,8 +155,9 @@ func (p *PlanWriter) classCaps(x *Pool, items, models []int) []formats.ClassCap 
 	return caps
 }
 
-// addEstimates adds to the plan an estimator of request times for each model on each kind of servers, at the
-// cap (concurrent sequences) of the pool with the most instances there.
+// addEstimates adds to plan q an estimator of request times for each model on each kind of servers that runs it, and another one for mega
+// prompts (many times longer than the median) where there are enough of them. If several pools run a model there with different caps
+// (concurrent sequences), the cap of the pool with the most instances counts.
 func (p *PlanWriter) addEstimates(q *formats.QueuePlan, l *Layout) error {
 	for m := range p.problem.Models {
 		for k := range p.problem.Kinds {
@@ -165,20 +171,21 @@ func (p *PlanWriter) addEstimates(q *formats.QueuePlan, l *Layout) error {
 			if maxCount == 0 {
 				continue
 			}
-			e, err := p.estimators.estimateFor(m, k, sequences)
+			estimators, err := p.estimators.estimateFor(m, k, sequences)
 			if err != nil {
 				return err
 			}
-			q.Estimates = append(q.Estimates, planEstimate(e.rct, p.problem.Models[m].Name, p.problem.Kinds[k].Device, 0))
-			if e.mega != nil {
-				q.Estimates = append(q.Estimates, planEstimate(e.mega, p.problem.Models[m].Name, p.problem.Kinds[k].Device, e.megaTokens))
+			q.Estimates = append(q.Estimates, planEstimate(estimators.rct, p.problem.Models[m].Name, p.problem.Kinds[k].Device, 0))
+			if estimators.mega != nil {
+				q.Estimates = append(q.Estimates, planEstimate(estimators.mega, p.problem.Models[m].Name, p.problem.Kinds[k].Device, estimators.megaTokens))
 			}
 		}
 	}
 	return nil
 }
 
-// Plan returns a plan of the layout that can be simulated, for some items.
+// Plan returns a plan of the layout for some items (classes of requests for a model), complete enough to be simulated. Without arrivals
+// in the workload it has Poisson arrivals.
 func (p *PlanWriter) Plan(l *Layout, items []int) (*formats.Plan, error) {
 	q, err := p.Section(l, items)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// AllDevicesSuffice returns whether all devices of the cluster together keep the SLOs in any structure. If
-// they do not, no smaller layout needs to be searched for.
+// AllDevicesSuffice returns whether all devices of the cluster together keep the SLOs in some structure (which classes share a pool of
+// instances). If they do not, no smaller layout needs to be searched for, and an explanation need not look for missing devices.
 func AllDevicesSuffice(ctx context.Context, p *Search) (bool, error) {
 	_, err := p.searchAllDevices(ctx, SearchOptions{FirstFeasible: true}, func(l *Layout) (*LayoutResult, error) {
 		ok, _, err := p.testLayout(ctx, l, p.Trials.requestCounts())

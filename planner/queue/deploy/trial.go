@@ -30,10 +30,11 @@ const (
 	minSLOSpans = 3 // multiples of the longest SLO
 )
 
-// Span returns how long arrivals are drawn. At effort 1 it is the time of minRequests requests or
-// minSLOSpans times the longest SLO, so that postponed work counts, but no longer than that of maxRequests
-// requests.
+// Span returns for how long requests arrive in a run. At effort 1 it is the time of minRequests requests or minSLOSpans times the longest
+// SLO, whichever is longer, so that postponed work counts, but no longer than the time of maxRequests requests. A higher effort
+// multiplies both numbers of requests. It is rounded up to whole seconds or, below one, to milliseconds.
 func (p *Trials) Span() time.Duration {
+	// An SLO on the time per token says nothing about how long a request may take, so it does not count.
 	longest := time.Duration(0)
 	for i := range p.problem.Classes {
 		if longest = max(longest, p.problem.Classes[i].WaitingSLO); p.problem.Classes[i].Figure != formats.FigureTPOT {
@@ -49,14 +50,14 @@ func (p *Trials) Span() time.Duration {
 	return time.Duration(math.Ceil(seconds)) * time.Second
 }
 
-// trialPool simulates a pool of instances alone in one run, and returns its score: how many requests of each
-// item are late.
+// trialPool simulates a pool of instances alone, in one run and with the search's limit on re-plans, and returns its score: how many
+// requests of each item (class for a model) came and were late.
 func (p *Trials) trialPool(ctx context.Context, x *Pool) (Score, error) {
 	return p.simulate(ctx, &Layout{Pools: []Pool{*x}}, x.Items, 1, p.problem.SearchWork, "")
 }
 
-// judgeLayout simulates a layout as a whole, as its plan is simulated: with the plan's rates, random
-// numbers and limits of the run-time policy.
+// judgeLayout simulates a layout as a whole, in all runs, just as plan simulate runs its plan: with the plan's rates, random numbers and
+// limits of the run-time policy. The plan states the figures of these runs.
 func (p *Trials) judgeLayout(ctx context.Context, l *Layout) (Score, error) {
 	return p.simulateLayout(ctx, l, 0)
 }
@@ -71,9 +72,10 @@ func (p *Trials) simulateLayout(ctx context.Context, l *Layout, searchWork int64
 	return p.simulate(ctx, l, p.problem.AllItems(), max(p.problem.Runs, 1), searchWork, fmt.Sprint("whole ", searchWork))
 }
 
-// simulate simulates some items on the pools of a layout in some runs, and returns the sum of their outcomes. What was
-// simulated before, under a name of the simulation, has its score. Pools that cannot do the work of their rates are
-// refused without a run, with a broken score.
+// simulate simulates some items (classes of requests for a model) on the pools of layout l in runCount runs, and returns the sum of their
+// outcomes. Scores are cached by name and by the pools, so the same simulation is not repeated. Unless the goal is goodput, a layout with
+// a pool that cannot do the work of its rates gets a broken score without a run. searchWork limits a re-plan of the policy, in positions
+// tried; 0 is the limit of plan simulate.
 func (p *Trials) simulate(ctx context.Context, l *Layout, items []int, runCount int, searchWork int64, name string) (Score, error) {
 	key := name
 	for i := range l.Pools {
@@ -114,19 +116,21 @@ func (p *Trials) simulate(ctx context.Context, l *Layout, items []int, runCount 
 // more only holds for the length of a run.
 const MaxUtilization = 0.97
 
-// fitsCapacity returns whether a pool at its caps can do the work of its rates within MaxUtilization.
+// fitsCapacity returns whether the work of a pool's rates takes at most MaxUtilization of its instances' time. A run that starts empty
+// may pass without that, but would not hold for long.
 func (p *Trials) fitsCapacity(x *Pool) (bool, error) {
-	busy, err := p.busyShare(x)
-	return busy <= MaxUtilization, err
+	share, err := p.busyShare(x)
+	return share <= MaxUtilization, err
 }
 
-// busyShare returns the share of the time of a pool's instances that the work of its rates takes, by the
-// estimators. Above 1 the pool cannot keep up. For replayed requests it returns 0, because they have no rate
-// beyond the run.
+// busyShare returns which share of the time of a pool's instances the work of its rates takes, by the estimators of request times. Above
+// 1 the pool cannot keep up. For replayed requests it returns 0, because they have no rate beyond the run.
 func (p *Trials) busyShare(x *Pool) (float64, error) {
 	if p.problem.Replay != nil {
 		return 0, nil
 	}
+
+	// Each kind of servers does a part of the work: its instances over those that all of the work would keep busy there.
 	capacity := 0.0
 	for k, n := range x.Counts {
 		if n > 0 {
@@ -149,41 +153,43 @@ func (p *Problem) AllItems() []int {
 	return items
 }
 
-// scenario returns what the simulator needs to run a layout: the plan in which it serves some items under its
-// policy, and how long arrivals are drawn. The seed is the same for all layouts, so they meet the same
-// requests.
+// scenario returns the simulator's input for a layout: its plan for some items, under the run-time policy, the random seed, and for how
+// long requests arrive (not set for replayed ones). The seed is the same for all layouts, so they meet the same requests.
 func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	plan, err := p.plans.Plan(l, items)
 	if err != nil {
 		return nil, err
 	}
-	sc, err := sim.NewScenario(plan)
+	simScenario, err := sim.NewScenario(plan)
 	if err != nil {
 		return nil, err
 	}
-	if sc.Seed = max(p.problem.Seed, 1); p.problem.Replay == nil {
-		sc.Duration = p.Span()
+	if simScenario.Seed = max(p.problem.Seed, 1); p.problem.Replay == nil {
+		simScenario.Duration = p.Span()
 	}
-	return sc, nil
+	return simScenario, nil
 }
 
-// simulateRun runs a scenario once and returns the outcomes of its items. It breaks the run off once so many
-// requests are late that the layout cannot hold, and then marks the score as broken. Concurrent runs share the
-// scenario and do not change it.
-func (p *Trials) simulateRun(ctx context.Context, sc *sim.Scenario, items []int, run int, searchWork int64) (Score, error) {
+// simulateRun simulates a scenario once, with the arrivals of run number `run`, and returns the outcomes by item. It breaks the run off
+// once so many requests are late that the layout cannot hold, and then returns a broken score without outcomes; for the goal goodput it
+// never does. Concurrent runs share the scenario and do not change it. items are those of the scenario, searchWork the limit on a re-plan
+// in positions.
+func (p *Trials) simulateRun(ctx context.Context, scenario *sim.Scenario, items []int, run int, searchWork int64) (Score, error) {
 	var cfg sim.Config
 	var err error
 	if p.problem.Replay == nil {
-		cfg, err = sc.Config(run)
+		cfg, err = scenario.Config(run)
 	} else {
-		cfg, err = sc.Replay(arrivals.Slice(p.replayedRequests(items, run)))
+		cfg, err = scenario.Replay(arrivals.Slice(p.replayedRequests(items, run)))
 	}
 	if err != nil {
 		return Score{}, err
 	}
+
+	// The problem may set the time that re-plans take, and name another policy.
 	cfg.SearchWork, cfg.SearchTime = searchWork, p.problem.SearchTime
 	if p.problem.NewPolicy != nil {
-		if cfg.Policy, err = p.problem.NewPolicy(sc.Tables); err != nil {
+		if cfg.Policy, err = p.problem.NewPolicy(scenario.Tables); err != nil {
 			return Score{}, err
 		}
 	}
@@ -192,13 +198,13 @@ func (p *Trials) simulateRun(ctx context.Context, sc *sim.Scenario, items []int,
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	score := p.problem.newScore()
-	w := &runWatcher{p: p.problem, items: items, score: &score, span: max(sc.Duration, 3), stop: cancel, lateCounts: make([]int64, p.problem.judgeGroups())}
+	watcher := &runWatcher{p: p.problem, items: items, score: &score, span: max(scenario.Duration, 3), stop: cancel, lateCounts: make([]int64, p.problem.judgeGroups())}
 	if !p.problem.Goodput {
 		for j, n := range p.requestCounts() {
-			w.allowedLate = append(w.allowedLate, max(lateAllowance*(1-p.problem.requiredShare(j))*float64(n), 10))
+			watcher.allowedLate = append(watcher.allowedLate, max(lateAllowance*(1-p.problem.requiredShare(j))*float64(n), 10))
 		}
 	}
-	cfg.OnJudged = w.recordAnswer
+	cfg.OnJudged = watcher.recordAnswer
 	res, err := sim.Run(runCtx, cfg)
 	if score.Broken && ctx.Err() == nil {
 		return Score{ByItem: p.problem.newScore().ByItem, Broken: true}, nil
@@ -206,11 +212,12 @@ func (p *Trials) simulateRun(ctx context.Context, sc *sim.Scenario, items []int,
 	if err != nil {
 		return Score{}, err
 	}
-	w.recordReport(res.Report)
+	watcher.recordReport(res.Report)
 	return score, nil
 }
 
-// replayedRequests returns the replayed requests of a run for some items, with indexes of these.
+// replayedRequests returns the replayed requests of a run that belong to some items of the problem, each with the index in this list as
+// its model, as the simulator numbers the items of a layout that has only these.
 func (p *Trials) replayedRequests(items []int, run int) []arrivals.Request {
 	var requests []arrivals.Request
 	for _, r := range p.problem.Replay(run) {
@@ -222,8 +229,8 @@ func (p *Trials) replayedRequests(items []int, run int) []arrivals.Request {
 	return requests
 }
 
-// requestCounts returns the expected number of requests of a run, by judge group (classes judged together). The
-// penalty weighs late requests by it.
+// requestCounts returns how many requests of each judge group (classes judged together) a run is expected to have. By these numbers a
+// search weighs late requests (missPenalty) and breaks runs off.
 func (p *Trials) requestCounts() []int64 {
 	counts := make([]int64, p.problem.judgeGroups())
 	if p.problem.Replay != nil {

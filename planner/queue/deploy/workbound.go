@@ -21,9 +21,9 @@ type requestPart struct {
 	tokens, maxOutput float64
 }
 
-// requestParts divides the requests of every item (a class for a model) into parts by their work on an
-// instance, the least first, with the mean work of each part. The last part has those that may be late: a bound
-// assumes that they are those of most work.
+// requestParts divides the requests of every item (a class of requests for a model) into parts by their work, the least first, with the
+// mean work of each part: ten of those that must be in time, and one of those that may be late. A bound may assume that the late ones are
+// those of most work, since dropping any others would leave more to do. Work is the seconds of an instance, by kind of servers.
 func (b *workProgram) requestParts() []requestPart {
 	p := b.problem
 	var parts []requestPart
@@ -61,13 +61,15 @@ func (b *workProgram) requestParts() []requestPart {
 	return parts
 }
 
-// sampleSpans divides n sorted requests into ten parts of those that must be in time, and one of those that
-// may be late.
+// sampleSpans divides n requests, sorted by rising work, into up to ten spans of those that must be in time (a requiredShare of all) and
+// one of those that may be late. A span {from, to} has the requests from `from` up to `to`, that one excluded. A bound on work takes the
+// mean of each span, so ten of them are enough detail.
 func sampleSpans(n int, requiredShare float64) [][2]int {
 	const parts = 10
 	required, from := min(max(int(requiredShare*float64(n)), 1), n), 0
 	var spans [][2]int
 	for i := range parts {
+		// With fewer than ten required requests some spans would be empty; they are left out.
 		if to := (i + 1) * required / parts; to > from {
 			spans = append(spans, [2]int{from, to})
 			from = to
@@ -112,10 +114,10 @@ type modelIterations struct {
 	minIterations  float64       // iterations per second if all requests of the item were late. Below 0 it demands none.
 }
 
-// WorkBound returns a bound of a goal that holds in the long run, for any order of requests and any
-// assignment to servers: the work of the requests in time must fit into the time of the instances. It
-// returns the least price, or the largest goodput or factor. If the work does not fit at all, it returns
-// +Inf.
+// WorkBound returns a bound of a goal that holds in the long run, for any order of requests and any assignment to servers: the work of
+// the requests in time (seconds of an instance) must fit into the time of the instances. For the goal price it returns the least price in
+// the unit of the objective, for the others the largest goodput in requests per second or the largest factor on all rates. If the work
+// does not fit at all, it returns +Inf.
 func (p *Problem) WorkBound(ctx context.Context, solver milp.Solver, goal Goal) (float64, error) {
 	b := &workProgram{problem: p, goal: goal, program: milp.New("work of instances"), factor: -1, capacity: make([][]milp.Term, len(p.Kinds)), onTime: make([][]milp.Term, len(p.Classes))}
 	if goal != GoalPrice {
@@ -145,12 +147,14 @@ func (p *Problem) WorkBound(ctx context.Context, solver milp.Solver, goal Goal) 
 	return sol.Bound, nil
 }
 
-// addIterations adds, for models whose requests are often alone, variables for the iterations of their
-// instances: these run for few requests then, and cost more than full batches. Under goals other than the price
-// there are none, because all requests may be late or the rates are not known.
+// addIterations decides, for each model, whether its iterations are variables of the program, and adds these: iterations per second, by
+// kind of servers. They are counted if requests are often alone on an instance, so that iterations serve few requests and cost more than
+// those of full batches. It also sets where prompts cost nothing beside the iterations (hidesPrompts). Under goals other than the price
+// no iterations are counted, because all requests may be late or the rates are not known.
 func (b *workProgram) addIterations() {
 	b.iterations, b.hidesPrompts = make([]modelIterations, len(b.problem.Models)), make([][]bool, len(b.problem.Models))
 	for m := range b.problem.Models {
+		// An item of -1 means that the iterations are part of the requests' work.
 		c := &b.iterations[m]
 		if c.item = -1; b.goal == GoalPrice {
 			c.item = sparseItem(b.problem, m)
@@ -169,10 +173,10 @@ func (b *workProgram) addIterations() {
 	}
 }
 
-// kindsHidingPrompts returns, by kind of servers, whether a model has so many iterations that they hide its
-// prompts: the first HingeTokens prompt tokens of an iteration cost nothing beside decoding. If so, iterations
-// count with all of their base, and prompts as nothing. Both ways of counting stay below every run; this one is
-// higher there.
+// kindsHidingPrompts returns, by kind of servers, whether a model runs so many iterations that they hide its prompts: the first
+// HingeTokens prompt tokens of an iteration cost nothing beside decoding. Where they do, the bound counts each iteration in full and
+// prompts as nothing; elsewhere it counts prompts, and iterations less what they hide. Both stay below every run; the function picks the
+// higher one. sparse is the item whose requests come alone (see sparseItem), or -1.
 func (b *workProgram) kindsHidingPrompts(model, sparse int) []bool {
 	hides := make([]bool, len(b.problem.Kinds))
 	for k, instance := range b.problem.Models[model].ByKind {
@@ -211,14 +215,16 @@ func (b *workProgram) requestWork(model, kind int, r llm.Request, promptCached b
 	return MinRequestWork(&b.problem.Models[model].ByKind[kind].Iteration, r, fullBatchIterations(b.problem.maxSequences(model, kind), r), b.hidesPrompts[model][kind], promptCached)
 }
 
-// sparseItem returns the item of a model whose requests need the most iterations if none comes before the
-// one before it is due, as far as these are more than full batches of all the model's requests need. If
-// there is none, it returns -1. It needs Poisson arrivals: then the next such request comes a mean time
-// between arrivals after the SLO of the last.
+// sparseItem returns the item of a model (one class of its requests) whose requests alone force the most iterations, or -1 if these are
+// no more than full batches of all the model's requests need. A request that arrives after the previous one is due shares no iteration
+// with it if both are in time, so each needs one iteration per token of its answer. That takes Poisson arrivals: then the next such
+// request comes a mean time between arrivals after the SLO of the last.
 func sparseItem(p *Problem, model int) int {
 	if p.Arrivals != nil && p.Arrivals.Process != "poisson" || p.Replay != nil {
 		return -1
 	}
+
+	// Iterations per second: of single requests of the item that needs the most, and of full batches of all items.
 	sparsest, maxIterations, batchIterations := -1, 0.0, 0.0
 	for _, i := range p.itemsOf(model) {
 		c := &p.Classes[p.Items[i].Class]
@@ -243,8 +249,9 @@ func isolatedRate(p *Problem, item int) float64 {
 	return 1 / (1/p.Items[item].RPS + p.Classes[p.Items[item].Class].SLO.Seconds())
 }
 
-// addPart adds a part of an item's requests (those of similar work) to the program: which share of it is served
-// in time on each kind of servers, and the work of that.
+// addPart adds a part of an item's requests (those of similar work) to the program: for each kind of servers that can run them, a
+// variable for the share of the part that is served in time there, from 0 to 1 in sum. It takes time of the kind's instances (capacity),
+// and counts as in time for its class (onTime). With the goal factor, the shares of a part sum to at most the factor on the rates.
 func (b *workProgram) addPart(x *requestPart) {
 	item := &b.problem.Items[x.item]
 	rate, model := item.RPS*x.share, item.Model
@@ -278,6 +285,8 @@ func (b *workProgram) addPart(x *requestPart) {
 	if c.item == x.item {
 		c.minIterations += isolatedRate(b.problem, x.item)*x.share*(x.tokens+1) - rate*x.maxOutput
 	}
+
+	// The shares of all kinds sum to at most 1, or to the factor on the rates.
 	if b.goal == GoalFactor {
 		b.program.AddLE("", 0, append(servedTerms, milp.Term{Var: b.factor, Coef: -1})...)
 	} else {
@@ -285,9 +294,10 @@ func (b *workProgram) addPart(x *requestPart) {
 	}
 }
 
-// addTotals adds the rows that sum up: the iterations of each model, the requests in time that each class
-// requires, and the work of each kind's instances, of which there is a whole number.
+// addTotals adds the rows that sum over the parts that addPart added: the iterations of each model, the requests in time that each class
+// requires, and for each kind of servers that the work fits into the time of its instances, of which there is a whole number.
 func (b *workProgram) addTotals() {
+	// Iterations are at least those of full batches and, in sum, those of the requests that come alone.
 	for m := range b.iterations {
 		c := &b.iterations[m]
 		sum := c.lateSavings

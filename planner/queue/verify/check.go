@@ -18,8 +18,8 @@ type checker struct {
 	plan *formats.QueuePlan
 }
 
-// Check compares a plan of LLM servers with today's documents and returns the findings. If there are none, the
-// plan still holds and nothing has changed.
+// Check compares a plan of language-model servers with today's documents (profile, cluster and workload as they are now) and returns the
+// findings: each statement of the plan that does not hold any more. If there are none, the plan still holds and nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := &checker{Checker: *recompute.NewChecker(t), plan: formats.QueueOf(t.Plan)}
 	if c.plan == nil {
@@ -39,8 +39,8 @@ func Check(t *kind.CheckInput) []kind.Finding {
 	return c.Findings
 }
 
-// checkModels compares what each model costs on the plan's instances with today's profile: its KV memory, and the
-// time of an iteration.
+// checkModels compares what each model costs on the plan's instances with today's profile: less KV memory (where a server stores the
+// state of its tokens) or no measurement is an error, another time of an iteration a warning.
 func (c *checker) checkModels() {
 	for i := range c.plan.Models {
 		m := &c.plan.Models[i]
@@ -82,8 +82,9 @@ func (c *checker) checkDevices() {
 	}
 }
 
-// checkClasses compares the plan's classes of requests with those of today's workload: each must be served, at the
-// rate and under the SLO asked for.
+// checkClasses compares the plan's classes of requests with those of today's workload: each must be served, at the rate and under the SLO
+// asked for. A class whose SLO has another time gets a warning; one that the plan lacks, judges by another figure, or serves at a lower
+// rate, an error.
 func (c *checker) checkClasses() {
 	llm := formats.LLMOf(c.Workload)
 	if llm == nil {
@@ -119,8 +120,8 @@ func (c *checker) checkClasses() {
 	}
 }
 
-// checkIdleSLO checks that a mean request of class i keeps its SLO even on an idle instance, by today's times, on
-// the instance where it is fastest. If not, no rate is low enough.
+// checkIdleSLO records an error if a mean request of the plan's class i misses its SLO even on an idle instance, by today's times, on the
+// instance that is fastest: then no rate is low enough. If no instance serves the class, that is an error too.
 func (c *checker) checkIdleSLO(i int) {
 	q := &c.plan.Classes[i]
 	fastest := math.Inf(1)
@@ -136,18 +137,21 @@ func (c *checker) checkIdleSLO(i int) {
 		c.AddError("instances", docPath, "no instance", "one that may run "+q.Model, "nothing serves %s", q.Key())
 	case fastest > slo:
 		c.AddError("slo", docPath, fmt.Sprintf("%.4g s", slo), fmt.Sprintf("at least %.4g s", fastest), "a mean request of %s takes longer than its SLO on an idle instance", q.Key())
+
+		// The excess says by which part the SLO is missed.
 		c.Findings[len(c.Findings)-1].Excess = fastest/slo - 1
 	}
 }
 
-// servesClass returns whether an instance accepts requests of a class.
+// servesClass returns whether an instance accepts requests of a class: it has the class's model, and no limit of 0 on the class's
+// sequences, by which a plan keeps a class away.
 func (c *checker) servesClass(in *formats.QueueInstance, q *formats.QueueClass) bool {
 	excluded := slices.ContainsFunc(in.Caps, func(k formats.ClassCap) bool { return k.Class == q.Class && k.Sequences == 0 })
 	return slices.Contains(in.Models, q.Model) && !excluded
 }
 
-// checkOrder checks the order of the plan's first request groups: in each queue, none starts before the one that
-// stands before it, and each is on an instance that serves its class.
+// checkOrder checks the order of the plan's first request groups (requests scheduled as one): in the queue of each instance, none starts
+// before the one that stands before it, and each is on an instance that serves its class.
 func (c *checker) checkOrder() {
 	for i := range c.plan.Instances {
 		previousStart := document.Micros(0)

@@ -20,10 +20,11 @@ const (
 	minSeconds, maxSeconds = 60, 600 // seconds
 )
 
-// Figures simulates the promised plan, and the plan with today's costs, and returns pairs of figures, promised and
-// today: the requests in time and the tail latency of each model and class, and the price of all instances. note
-// says why there are none.
+// Figures simulates the plan as it was promised, and the plan with today's costs, over arrivals of the same length, and returns pairs of
+// figures, promised and today: the requests in time and the tail latency of each model and class, and the price of all instances. If
+// today's plan cannot be simulated, note says why there are none.
 func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, note string, err error) {
+	// A plan that is overloaded today is simulated more briefly, and so is the promised one.
 	seconds := min(arrivalSeconds(t.Promised, nil), arrivalSeconds(t.Plan, t.Profile))
 	promised, err := simulatePlan(ctx, t.Promised, nil, seconds)
 	if err != nil {
@@ -34,6 +35,7 @@ func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, n
 		return nil, "figures are not compared: " + err.Error(), nil
 	}
 	for i := range current.Models {
+		// Pair each model and class with that of the promised plan.
 		m := &current.Models[i]
 		for k := range promised.Models {
 			if o := &promised.Models[k]; o.Model == m.Model && o.Class == m.Class {
@@ -61,14 +63,14 @@ func hourlyPrice(p *formats.Plan, pools []formats.Pool) float64 {
 	return sum
 }
 
-// arrivalSeconds returns for how many seconds of arrivals to simulate a plan: as long as simulatedRequests take,
-// within limits. If the rates are more work than the instances can do, it is shorter by the square of the excess,
-// because the queue then takes long to drain. It is at least one second, or the shorter time in which
-// simulatedRequests arrive.
+// arrivalSeconds returns for how many seconds of arrivals to simulate a plan: as long as simulatedRequests take, between minSeconds and
+// maxSeconds. If the rates are more work than the instances can do, it is divided by the square of the overload, because the queue then
+// takes long to drain. It is at least one second or, if that is less, the time in which simulatedRequests arrive. profile has today's
+// costs; if it is nil, those of the plan count.
 func arrivalSeconds(p *formats.Plan, profile *formats.Profile) float64 {
 	q, rps, work := formats.QueueOf(p), 0.0, 0.0
-	for _, m := range p.ServedModels() {
-		rps += m.RPS
+	for _, served := range p.ServedModels() {
+		rps += served.RPS
 	}
 	for i := range q.Classes {
 		work += q.Classes[i].RPS * requestTime(q, &q.Classes[i], profile)
@@ -146,8 +148,8 @@ func simulatePlan(ctx context.Context, p *formats.Plan, profile *formats.Profile
 	return res.Report, nil
 }
 
-// WorkloadOf returns the workload that a plan was made for, with its targets as times. Classes of the same
-// name become one class with a share for each model.
+// WorkloadOf returns the workload that a plan was made for, with its SLOs as times instead of multiples. The plan has a class for each
+// model; those of the same name become one class of the workload, with its rate divided between the models by shares.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	q, llm := formats.QueueOf(p), &formats.LLM{}
 	for i := range q.Models {
@@ -165,8 +167,8 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 				Priority: c.Priority, MaxTokens: c.MaxTokens, Prompt: c.Prompt, Output: c.Output, Sessions: c.Sessions,
 			})
 		}
-		w := &llm.Classes[k]
-		w.Models, w.Shares, w.RPS = append(w.Models, c.Model), append(w.Shares, c.RPS), w.RPS+c.RPS
+		class := &llm.Classes[k]
+		class.Models, class.Shares, class.RPS = append(class.Models, c.Model), append(class.Shares, c.RPS), class.RPS+c.RPS
 	}
 	return &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: llm}
 }

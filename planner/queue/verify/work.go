@@ -36,9 +36,9 @@ func idleFigure(q *formats.QueueClass, instance *formats.LLMInstance, budget int
 	return (prefill + max(q.OutputMean-1, 0)*perToken) / 1e9
 }
 
-// minRequestTime returns the least time of an instance that a mean request takes up, in seconds: if it runs in a
-// batch that is always full, and prompts are read beside decoding, where the first HingeTokens of an iteration
-// cost nothing. Prompts of sessions count 0, because they may be in the cache.
+// minRequestTime returns the least time of an instance that a mean request of class q takes up, in seconds: if it always runs in a full
+// batch of `sequences` requests, and its prompt is read beside decoding, where the first HingeTokens prompt tokens of an iteration cost
+// nothing. Prompts of sessions count 0, because they may be in the cache. The planner computes the same in code of its own.
 func minRequestTime(q *formats.QueueClass, instance *formats.LLMInstance, sequences int) float64 {
 	iteration, decodedTokens := &instance.Iteration, max(q.OutputMean-1, 0)
 	iterations := decodedTokens / float64(sequences)
@@ -52,12 +52,14 @@ func minRequestTime(q *formats.QueueClass, instance *formats.LLMInstance, sequen
 	if iteration.HingeTokens > 0 {
 		price = min(price, (iteration.BaseNS+iteration.CPUNS)/iteration.HingeTokens)
 	}
+
+	// The time of its part of the iterations, of decoding over its context, of attention, and of its prompt.
 	ns := (iteration.BaseNS+iteration.CPUNS)*iterations + (iteration.SequenceNS+iteration.CPUSequenceNS)*decodedTokens + iteration.ContextNS*decodedTokens*(q.PromptMean+(decodedTokens-1)/2) + iteration.AttentionNS*attention + price*(prompt-iteration.HingeTokens*iterations)
 	return max(ns, 0) / 1e9
 }
 
-// checkWork records an error if the requests that must be in time are more work than the plan's instances can do,
-// even if every class goes to the instances that serve it fastest.
+// checkWork records an error if the requests that must be in time are more work than the plan's instances can do by today's times, even
+// if every class goes to the instances that serve it fastest. It sums, over the classes, how many instances their work keeps busy.
 func (c *checker) checkWork() {
 	if c.Plan.Objective.Name == "goodput" {
 		return // late requests need no work
