@@ -27,7 +27,8 @@ type planFile struct {
 	hash       string      // hash of the file then
 }
 
-// read reads the plan and its hash. If the file is written meanwhile, it is read again.
+// read returns the plan in the file and the file's SHA-256. The file is hashed before and after it is read; if it was
+// written in between, it is read again, up to three times.
 func (f *planFile) read() (*formats.Plan, string, error) {
 	for remainingTries := 3; ; remainingTries-- {
 		hashBefore, err := document.Digest(f.path)
@@ -58,8 +59,8 @@ func (f *planFile) setInForce(hash string) {
 	f.mu.Unlock()
 }
 
-// differs reports whether the file has another plan than the one in force, or cannot be read. It is hashed only if
-// its size, time or inode has changed.
+// differs returns true if the file has another plan than the one in force, or cannot be read. It reads and hashes the
+// file only if its size, time or inode has changed since it was hashed last.
 func (f *planFile) differs() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,7 +118,9 @@ func mayRetry(err error) bool {
 	return !errors.As(err, &docErr) && !errors.Is(err, turn.ErrPlan) && !errors.Is(err, ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, turn.ErrClosed)
 }
 
-// switchPlan reads the plan's file and puts the plan in force, unless it is in force already.
+// switchPlan reads the plan's file, on SIGHUP or when it has changed, and puts the plan in force, unless it is in force
+// already. It waits up to twice the start timeout for the new plan's workers. If it returns turn.ErrSwitched, the new
+// plan is in force but the old one did not end well; with any other error the old one stays.
 func (s *servers) switchPlan(ctx context.Context, x *Executor, file *planFile) error {
 	plan, hash, err := file.read()
 	if err != nil {

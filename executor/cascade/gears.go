@@ -136,7 +136,9 @@ func (g *CascadeAnswerer) EverySecond(now time.Duration) {
 // SeenRates returns the rates that were seen.
 func (g *CascadeAnswerer) SeenRates() *drift.RateHistory { return &g.ranges.Rates }
 
-// Admit prepares the record of which models answer the samples of a new job.
+// Admit gives a new job (a client's request of j.Samples samples) the state in which it notes the gear and which model
+// answers each sample. State of a pooled job is used again. It never refuses a job. Goroutines of transports call it,
+// before the job enters the core. It implements turn.Answerer.
 func (g *CascadeAnswerer) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error {
 	state, ok := j.AnswerState.(*cascadeJob)
 	if !ok {
@@ -150,8 +152,9 @@ func (g *CascadeAnswerer) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error 
 	return nil
 }
 
-// JobArrived records for a new job which gear is in force, and starts the records of its samples. The engine
-// replay answers them as the plan's recorded samples, in turn.
+// JobArrived starts the records of a new job's samples (one request of the policy each, by request slot), when the core
+// takes the job from its inbox, and notes and counts the gear in force. For the engine replay each request stands for
+// one of the plan's recorded samples, in their order and again from the first. It implements turn.Answerer.
 func (g *CascadeAnswerer) JobArrived(j *turn.Job) {
 	for _, slot := range j.Slots {
 		for int(slot) >= len(g.requests) {
@@ -164,7 +167,9 @@ func (g *CascadeAnswerer) JobArrived(j *turn.Job) {
 	g.counts.requests[g.gear] += int64(j.Samples)
 }
 
-// CheckOutputs returns an error if no certainty can be computed from the family's first output.
+// CheckOutputs returns an error if no certainty can be computed from the first output of the family, which is the
+// cascade's models, seen by clients as one model m. That needs FP32 or FP64 scores of at least two classes. It also
+// makes the buffer into which scores are read. The engine replay computes none and passes the check.
 func (g *CascadeAnswerer) CheckOutputs(m *turn.Model) error {
 	if g.replay {
 		return nil
@@ -201,7 +206,8 @@ func (g *CascadeAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	}
 }
 
-// readScores reads the class scores of a sample from a tensor's bytes, FP32 or FP64, into dst.
+// readScores reads the class scores of one sample from a tensor's little-endian bytes src, of type t (FP64, or else
+// FP32), into dst, which has one place for each class.
 func readScores(dst []float64, src []byte, t oip.Datatype) {
 	if t == oip.FP64 {
 		for i := range dst {
@@ -252,8 +258,9 @@ func (g *CascadeAnswerer) BatchEnded(b *turn.Batch, dev int32) {
 	}
 }
 
-// keepAnswer records the answer of the k-th request of a batch as the request's latest, and returns the level of
-// its certainty.
+// keepAnswer records in the request of slot req that the batch's pipeline has answered it, and adds the batch's times.
+// The request is the k-th of the batch. It returns the level of the answer's certainty (the number of thresholds that it
+// reaches), by which the policy decides whether the next model of the cascade runs.
 func (g *CascadeAnswerer) keepAnswer(req int32, k int, b *turn.Batch) int64 {
 	a := &g.requests[req]
 	a.answer = b.Pipeline
@@ -279,8 +286,9 @@ func (g *CascadeAnswerer) PolicyTold(b *turn.Batch) {
 	}
 }
 
-// CompleteRequest makes a request's latest answer its final one, when the policy finds it certain enough. The job
-// is answered with its last sample.
+// CompleteRequest makes the latest answer of the request of a slot its final one, frees the slot, and, with the last
+// sample of its job, answers the client. The core calls it when the policy finds the answer certain enough or the
+// cascade ends.
 func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 	c := g.Core
 	if c.Ledger.RequestIn(slot) == nil || g.requests[slot].answer < 0 {
@@ -288,7 +296,8 @@ func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 		return
 	}
 
-	// Count the answer, and answer the job with its last sample.
+	// Count the answer by the gear of the job's arrival and by pipeline, and answer the job with its last sample. If the
+	// job has been answered already (refused, say), the slot is only freed.
 	q, a := c.Ledger.RequestIn(slot), &g.requests[slot]
 	if j := q.Job; !j.Answered {
 		state := j.AnswerState.(*cascadeJob)
@@ -349,14 +358,15 @@ func (g *CascadeAnswerer) ResponseParameters(j *turn.Job) map[string]oip.Param {
 	return state.params
 }
 
-// Report adds the cascade's part to a report: how often the gear changed, requests by gear, and what each model
-// did.
+// Report adds the cascade's part to a report: how often the gear changed, requests by gear, what each model did, and the
+// alarms of rates and forwards. Requests that had recorded answers also give an accuracy: the share that was right.
 func (g *CascadeAnswerer) Report(r *formats.Report) {
 	if g.counts.recordedAnswers > 0 {
 		accuracy := float64(g.counts.correctAnswers) / float64(g.counts.recordedAnswers)
 		r.Accuracy = &accuracy
 	}
 	out := &formats.GearReport{Switches: g.counts.switches, RequestsByGear: append([]int64(nil), g.counts.requests...)}
+	// Sum by model. Pipelines are in the order of their models, so that those of one model stand together.
 	for p, name := range g.gears.PipelineModels {
 		if p == 0 || name != g.gears.PipelineModels[p-1] { // else the same model on another kind of devices
 			out.Models = append(out.Models, formats.GearModelReport{Model: name})

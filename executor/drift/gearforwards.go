@@ -151,8 +151,9 @@ func (f *ForwardDrift) Report(out *formats.Report) {
 	}
 }
 
-// notice returns the text of the alarm that answers are not forwarded between models as planned: what differs, and
-// what to type for a new plan.
+// notice returns the text of the alarm that a cascade's models do not forward samples to each other as the plan
+// expected: the share of samples that each model answered recently, beside the planned one, and the command that makes a
+// new plan.
 func (f *ForwardDrift) notice() string {
 	answeredShares := sharesOf(f.deviation.recent)
 	var list []string

@@ -58,8 +58,8 @@ func (r *RateHistory) latest(n int) []float32 {
 	return rates
 }
 
-// WriteCSV writes the last seconds (0 stands for all), the oldest first, as CSV in the form of `cascade.qps.measured` of a
-// workload.
+// WriteCSV writes the number of requests that arrived in each of the last `seconds` full seconds (0 stands for all that
+// are stored), the oldest first, as CSV that a workload reads as `cascade.qps.measured`.
 func (r *RateHistory) WriteCSV(w io.Writer, seconds int) error {
 	out := bufio.NewWriter(w)
 	out.WriteString("second,count\n")

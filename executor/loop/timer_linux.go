@@ -43,7 +43,8 @@ func (a *alarm) wakeBy(latest, now int64) {
 	_ = unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &spec, nil)
 }
 
-// callOnExpiry calls `wake` after every expiry, until the alarm is closed.
+// callOnExpiry waits for expiries of the kernel's timer on a goroutine of its own. After each it notes the expiry and
+// calls wake, which starts a round. It returns when the alarm's file is closed.
 func (a *alarm) callOnExpiry(wake func()) {
 	var b [8]byte
 	for {

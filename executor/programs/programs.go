@@ -65,8 +65,8 @@ func New(currentCore func() *turn.Core, isDraining func() bool) calls.Backend {
 	return &programBackend{currentCore: currentCore, isDraining: isDraining, sessions: map[string]*session{}}
 }
 
-// MaxMessageBytes returns how long a message of a program may be: the inputs of the largest model, written as JSON.
-// It implements calls.Backend.
+// MaxMessageBytes returns how many bytes a message of a program (a client that runs a workflow as code and sends its
+// tasks over HTTP) may have: enough for the inputs of the largest model, written as JSON. It implements calls.Backend.
 func (p *programBackend) MaxMessageBytes() int64 {
 	c := p.currentCore()
 	maxElements := 0
@@ -161,8 +161,9 @@ func (s *session) readInputs(inputs map[string]any) error {
 	return nil
 }
 
-// bookInputs reserves memory for a request's inputs, or refuses the request if there is too little. It runs in the
-// core's loop.
+// bookInputs reserves memory for the inputs that a message adds to the session's request. If there is too little, it
+// refuses the whole request, and returns an error that says when to try again. If the request accepts no more tasks, it
+// returns the reason. It runs in a round of the core.
 func (s *session) bookInputs() error {
 	if err := s.refusalError(); err != nil {
 		return err
@@ -175,8 +176,8 @@ func (s *session) bookInputs() error {
 	return &calls.RefusedError{Reason: policy.ReasonQueueFull.String(), RetryAfter: time.Second}
 }
 
-// refusalError returns why a request accepts no more tasks: it has ended, was refused, or the server drains. If it
-// does accept some, it returns nil.
+// refusalError returns why the session's request accepts no more tasks: it has ended, was refused, or the server drains.
+// If it accepts more, it returns nil. The caller is in a round of the core.
 func (s *session) refusalError() error {
 	switch {
 	case s.job == nil:
@@ -400,8 +401,9 @@ func (s *session) TaskEnded(task int32, _ policy.Outcome, _ *policy.RevealedTask
 	}
 }
 
-// ForgetRequest frees the slots of all tasks of a request that has ended, in ascending order, so that runs are
-// reproducible. It implements policy.Control.
+// ForgetRequest adds to out.UnreadTasks the slots of all tasks of the session's request, which has ended, so that the
+// ledger frees them and their outputs; once only. They are in ascending order, so that runs are reproducible. It
+// implements policy.Control.
 func (s *session) ForgetRequest(_ int32, out *policy.RevealedTasks) {
 	if s.slotsFreed {
 		return
@@ -414,8 +416,9 @@ func (s *session) ForgetRequest(_ int32, out *policy.RevealedTasks) {
 	slices.Sort(out.UnreadTasks[first:])
 }
 
-// EndRequest ends a request at its client's wish. With tasks under way it is cancelled; otherwise it is over, and
-// its job is answered. It implements calls.Backend.
+// EndRequest ends a program's request, by its name, when the client ends it. If tasks are under way, the request is
+// cancelled. Otherwise the policy is told that it is complete, and its job is answered. An unknown name is ignored. It
+// implements calls.Backend.
 func (p *programBackend) EndRequest(request string) {
 	s := p.sessionOf(request)
 	if s == nil {

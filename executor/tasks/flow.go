@@ -60,7 +60,9 @@ func (f *TaskAnswerer) CompleteRequest(slot int32) {
 	f.core.Options.Log.Error("the policy completed a request that its last task answers", "request", slot)
 }
 
-// JobArrived prepares the records of a new job's requests, one for each of its samples, in their slots.
+// JobArrived prepares the records of a new job's requests, one for each sample, at the indexes that are their request
+// slots. For applications it also drops the answer's state, which a pooled job may still have from an earlier request.
+// The core calls it when it takes the job from its inbox.
 func (f *TaskAnswerer) JobArrived(j *turn.Job) {
 	for _, slot := range j.Slots {
 		for int(slot) >= len(f.requests) {
@@ -106,8 +108,8 @@ func (f *TaskAnswerer) RequestOf(task int32) int32 {
 	return f.Tasks.List[task].Req
 }
 
-// EnterBatch records that tasks have entered a batch. A request counts as running while at least one of its tasks
-// is in a batch, and else as waiting.
+// EnterBatch records that the tasks of a batch (runs of a module for a request) have entered it, with the time that each
+// has waited. A request counts as running while at least one of its tasks is in a batch, and else as waiting.
 func (f *TaskAnswerer) EnterBatch(b *turn.Batch) {
 	for _, t := range b.Tasks {
 		task := &f.Tasks.List[t]
@@ -161,8 +163,9 @@ func (f *TaskAnswerer) RequeueBatch(b *turn.Batch) {
 // BatchFailed returns false: the policy is told of a batch that is returned.
 func (*TaskAnswerer) BatchFailed(*turn.Batch, policy.DropReason, error) bool { return false }
 
-// DropRequest ends a request that the policy gives up, wherever its tasks are. Its slot is freed when none of them
-// is in a batch.
+// DropRequest ends the request of a slot that the policy gives up, wherever its tasks are. The tasks are forgotten. The
+// slot is freed now if none of them is in a batch, and else when the last of those batches ends. A second call does
+// nothing.
 func (f *TaskAnswerer) DropRequest(slot int32) {
 	q := f.core.Ledger.RequestIn(slot)
 	if q.IsDropped {
@@ -176,8 +179,9 @@ func (f *TaskAnswerer) DropRequest(slot int32) {
 	f.Tasks.ForgetRequest(control, slot)
 }
 
-// TakeOutputs copies the outputs of a finished batch to the store, where later tasks read them. A request whose
-// outputs have no space there is refused.
+// TakeOutputs copies the outputs of a finished batch to the store, where the tasks of later modules read them, and
+// counts the batch and its times. A request whose outputs have no space in the store is refused. Outputs of answered
+// requests are not copied.
 func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	c := f.core
 	begin := c.Loop.Now()

@@ -57,8 +57,10 @@ func readsText(f *TaskAnswerer, ta *policy.Task) bool {
 	})
 }
 
-// FillInput computes the i-th input of a task's model into dst, by the step before the model. If the module has no
-// such step, it returns false.
+// FillInput computes the i-th input of a task's model into dst, by the step before the model (steps compute between
+// models: cut out a box of an image, say). It is called for each task of a batch before the batch is sent. If no step
+// stands before this run of the module, it returns false, and the input is copied as it is. If the request is answered
+// already, or tensors are missing (the request then fails), dst is set to zeros.
 func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
 	s, ta, facts := &f.store.Apps, &f.store.Tasks.List[task], &f.store.facts[task]
 	if s.serviceSteps == nil {
@@ -76,6 +78,8 @@ func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
 
 	// Collect the tensors that the step reads.
 	s.clientTensors, s.readTensors = s.clientTensors[:0], s.readTensors[:0]
+	// Collect the tensors that the step reads: those of the client, and the outputs of the tasks that this one reads. An
+	// index below 0 among these stands for the client's request.
 	for k := range q.Job.Inputs {
 		s.clientTensors = append(s.clientTensors, q.Job.Input(int(q.Sample), k))
 	}

@@ -340,8 +340,9 @@ func (s *applications) preStepAt(service, index int32) *preStep {
 	return &s.serviceSteps[service].preSteps[index]
 }
 
-// readPassages sets in t the passages (texts with vectors) of a module that looks some up, from its file, which is
-// read once for all modules. The engine replay has none.
+// readPassages sets in t the passages (texts with vectors) in which module m looks up the nearest ones, and how many it
+// takes. The file is read once for all modules, from the folder of models. A module that looks up none leaves t as it
+// is. The engine replay reads no file and has no passages.
 func (s *applications) readPassages(m *formats.Module, t *steps.Tensors) error {
 	if m.Passages == nil {
 		return nil
@@ -380,7 +381,9 @@ func holdsSample(a, b engine.Spec) bool {
 	return a.Type == b.Type && b.BytesAt(1) > 0 && a.BytesAt(1)%b.BytesAt(1) == 0
 }
 
-// withItems returns tensors with a dimension for items after the batch, if there may be more than one item.
+// withItems returns the tensors of a step that has up to `items` items (boxes of an image, say) for each sample: with a
+// dimension of that size after the batch, and bytes to match. With one item or fewer it returns the list itself;
+// otherwise the caller's list is not changed.
 func withItems(list []turn.Tensor, items int32) []turn.Tensor {
 	if items <= 1 {
 		return list
@@ -409,8 +412,9 @@ func (u *TaskStore) outcomeOf(task, app int32) int32 {
 	return 0
 }
 
-// runPostStep runs the step behind the model of the k-th task of a batch, from the batch's outputs into the
-// task's. If the service has none, it returns false.
+// runPostStep runs the step behind a model (it turns the model's outputs into the module's) for the k-th task of a
+// batch. It reads the task's part of the batch's outputs, writes facts.outputs, which has the tensors `outputs` one
+// after the other, and sets facts.outcome to the step's result. If the service has no such step, it returns false.
 func (s *applications) runPostStep(service int32, facts *taskFacts, k int, out turn.BatchOutputs, outputs []turn.Tensor) bool {
 	if s.serviceSteps == nil || s.serviceSteps[service].postStep == nil {
 		return false
@@ -421,6 +425,7 @@ func (s *applications) runPostStep(service int32, facts *taskFacts, k int, out t
 		n := bound.modelOutputs[i].Bytes
 		s.modelOutputs = append(s.modelOutputs, out.Output(i)[k*n:][:n])
 	}
+	// Divide the task's memory among the outputs of the step.
 	rest := facts.outputs
 	for i := range outputs {
 		s.stepOutputs = append(s.stepOutputs, rest[:outputs[i].Bytes:outputs[i].Bytes])

@@ -104,7 +104,8 @@ func (x *backendSet) StartBackends(ctx context.Context) error {
 	return nil
 }
 
-// Assume takes the tensors of models from the plan, for backends that would otherwise learn them by loading the models.
+// Assume has each backend that can do so take the shapes and types of its models' tensors from the plan, instead of
+// loading the models to learn them. It serves callers that compile a plan without starting it.
 func (x *backendSet) Assume() error {
 	for _, b := range x.backends {
 		if a, ok := b.(interface{ Assume() error }); ok {

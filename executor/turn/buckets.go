@@ -123,9 +123,12 @@ func (s *servedModels) FitBucket(req *oip.Request) (*oip.Request, fittedRequest,
 	return nil, fittedRequest{}, set.sizeError(req)
 }
 
-// fits returns true if a bucket takes a request. `length` is that of a request that is shorter and has to be padded, and
-// otherwise 0.
+// fits returns true if a request fits into a bucket: a model that is compiled for one input length. `length` is 0 if the
+// request has exactly the bucket's size. If it is shorter and has to be padded, it is the request's length, the same on
+// all axes that may vary. A request with wrong tensors fits too, so that prepareJob reports what is wrong.
 func (b *lengthBucket) fits(req *oip.Request) (length int64, ok bool) {
+	// On the axes that may vary, look for one common length up to the bucket's; -1 stands for lengths that differ or are
+	// out of range.
 	sameSize := true
 	for i := range b.inputs {
 		t := FindTensor(req.Inputs, i, b.inputs[i].Name)
@@ -220,7 +223,7 @@ func (s *servedModels) StatisticsOf(model string, statisticsOf func(model string
 }
 
 // sizeError returns the error for a request that fits no bucket (a model compiled for one input size). It names the
-// sizes that there are and what the request has.
+// sizes that are served and those of the request. Sizes are in the models' names, behind an @.
 func (s *bucketSet) sizeError(req *oip.Request) error {
 	var names []string
 	allPadded := true

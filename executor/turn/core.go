@@ -96,8 +96,9 @@ func (c *Core) StartLoop(log io.Writer) (err error) {
 	return nil
 }
 
-// IsReady returns true if some pipeline of a model executes at every stage, and some pipeline of each service that its
-// requests may need.
+// IsReady returns true if requests for model m can be served now: some pipeline of each service that they may need has a
+// working device at every stage. If the plan's kind has no services apart from models (nil), it asks this of the model's
+// pipelines.
 func (c *Core) IsReady(m *Model) bool {
 	services := c.Answerer.ServicesNeeded(m.Index)
 	for _, s := range services {
@@ -109,8 +110,8 @@ func (c *Core) IsReady(m *Model) bool {
 	return services != nil || c.hasFullPipeline(c.Tables.PipelinesOf(m.Index))
 }
 
-// hasFullPipeline returns true if one of the pipelines from first up to last works at every stage, that is, has a
-// device that is up. Then its model can be served.
+// hasFullPipeline returns true if one of the pipelines with the indexes first to last-1 has, at every stage, a device
+// that is up. A pipeline is a model cut into stages that run on different devices.
 func (c *Core) hasFullPipeline(first, last int32) bool {
 	for p := first; p < last; p++ {
 		pipeline := &c.Tables.Pipelines[p]
@@ -125,7 +126,8 @@ func (c *Core) hasFullPipeline(first, last int32) bool {
 	return false
 }
 
-// Report adds to a report what backends, transfers and the answerer know of the time since the start.
+// Report adds to a report what the backends, the transfers of tensors and the answerer have counted in `elapsed`, the
+// time since the core started. Backends without a part in reports are passed over.
 func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 	for _, b := range c.Backends.backends {
 		if reports, ok := b.(interface {
@@ -162,8 +164,8 @@ func (c *Core) MoveRequests() {
 	c.Loop.CallInRound(func() { c.isMoving = true })
 }
 
-// Stop ends a core: it refuses new jobs, answers the remaining ones as dropped, ends the loop's rounds, and closes
-// the backends.
+// Stop ends a core: it refuses new jobs, answers the remaining ones as dropped (draining) in a last round, waits for the
+// loop to end, and closes the backends. It returns an error of the event log.
 func (c *Core) Stop() error {
 	c.Inbox.refuseJobs()
 	c.Loop.CallInRound(func() {

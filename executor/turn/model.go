@@ -60,7 +60,8 @@ func TensorsOf(specs []engine.Spec) (out []Tensor, err error) {
 	return out, nil
 }
 
-// SpecsOf returns tensors in the form of the engine.
+// SpecsOf returns the specs (name, type, shape) of tensors in the form of package engine, which has its own names for
+// data types. It returns an empty spec for a type that no engine has.
 func SpecsOf(list []Tensor) []engine.Spec {
 	out := make([]engine.Spec, len(list))
 	for i, t := range list {
