@@ -146,8 +146,9 @@ func (h *remoteServers) SetLoaded(ctx context.Context, model string, loaded bool
 	return h.sendAndWait(ctx, o)
 }
 
-// sendAndWait sends a long order (prepare, load, unload) under a new number, and again every PollInterval until the
-// agent says that it is done, or returns an error.
+// sendAndWait sends an order that takes long (prepare, load, unload) to the agent that has the instance, under a new
+// number, and repeats it every PollInterval until the agent answers that it is done, or with an error. By the number the
+// agent knows a repeated order.
 func (h *remoteServers) sendAndWait(ctx context.Context, o *AgentOrder) error {
 	o.Number = h.agents.lastNumber.Add(1)
 	for {

@@ -107,7 +107,7 @@ func (t *agentRuns) find(number uint64) *agentRun {
 	return t.byNumber[number]
 }
 
-// runsOf lists the runs of an instance that have not ended.
+// runsOf returns the runs (requests being answered) of an instance that have not ended, in no order.
 func (t *agentRuns) runsOf(instance *servedInstance) []*agentRun {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,8 +17,9 @@ type agentBackend struct {
 	series *queueMetrics
 }
 
-// Instances returns the backend of the instances of a core's plan of queues, and their devices. If the plan is of
-// another kind, it returns nil.
+// Instances returns the backend for the instances of a core's plan of queues, and the indexes of their devices. An
+// instance is a server of language models; the plan counts each as a device. If the plan is of another kind, it returns
+// nil.
 func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
 	k, ok := c.Answerer.(*TextAnswers)
 	if !ok {
@@ -91,8 +92,9 @@ func (a *agentBackend) AbortBatch(b *turn.Batch) {
 	g.showState()
 }
 
-// EvictBatch ends the run of a batch, which goes back to the policy. The request keeps the text that was written. The
-// server keeps only what its prefix cache holds.
+// EvictBatch ends the run of a batch (one request), when the policy wants its instance for a more urgent one. The end of
+// the run gives the batch back to the policy. The text written so far is stored with the request, which later continues
+// from it. If no such run exists, the action is counted as ignored. It implements turn.Backend.
 func (a *agentBackend) EvictBatch(b *turn.Batch, _ bool) {
 	g := a.byDevice[b.Device()]
 	s := g.running[b.Serial]

@@ -33,7 +33,8 @@ func (g *instanceAgent) bindServers() (err error) {
 	return nil
 }
 
-// modelNames returns the models that the instance may run: those for which it has KV memory in the plan.
+// modelNames returns the models that the instance may run: those for whose KV cache (the memory of the tokens of running
+// requests) the plan has room there.
 func (g *instanceAgent) modelNames() []string {
 	var out []string
 	costs := g.instance().Server.Costs

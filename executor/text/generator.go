@@ -90,14 +90,19 @@ func (g *generator) prepare(ctx context.Context) error {
 	return g.servers.Prepare(ctx, g.model, []string{g.model})
 }
 
-// startGeneration starts to answer a prompt. It continues the text that other generations have made of the answer.
+// startGeneration starts, on a goroutine, to answer the prompt of a batch, which has one task. The draft is the text
+// that earlier generations of the task have written before they were lost; the server gets it behind the prompt and
+// writes on from there. stream receives the text as it comes.
 func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream *oip.TextStream) {
 	draft := g.answers.Draft(b.Tasks[0])
 	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, maxBytes: b.Service.Outputs[0].Bytes, beganAt: g.core.Loop.Now(), text: draft.Text, tokens: draft.Tokens, earlierTokens: draft.Tokens}
+	// Take the planned speed of the model on this kind of device.
 	engine := &g.workflows.LanguageModelOf(b.Service.Index).Engines[g.core.Tables.Devices[g.device].Kind]
 
 	// Bound the time of a piece by a multiple of the planned prefill and of an iteration of a full batch.
 	prompt, answer := maxTokensOf(g.workflows, b.Service.Index)
+	// The answer counts as stalled if no piece of it comes for the timeout plus a multiple of the planned prefill (the
+	// pass over the prompt) and of one iteration of a full batch.
 	r.maxPause = g.options.SilenceTimeout + stallFactor*(engine.Iteration.PrefillTime(int32(prompt), engine.TokenBudget)+engine.Iteration.TokenTime(max(engine.MaxSequences, 1), float64(prompt+answer)))
 	r.lastPieceAt.Store(int64(r.beganAt))
 	g.generations[b.Serial] = r
@@ -105,7 +110,8 @@ func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream 
 	r.cancel = cancel
 	gen := g.watch.lossCount.Load()
 
-	// Ask the server. The end is an event.
+	// Ask the server. The end comes back to the core as an event with the loss count: if the server was lost in between,
+	// the count has grown, and the event is ignored.
 	request.Prompt += string(draft.Text)
 	request.MaxTokens -= draft.Tokens
 	g.requests.wg.Go(func() {
@@ -270,8 +276,8 @@ func (g *generator) handleLoss(reason string) {
 	g.watch.requestCheck()
 }
 
-// handleReady is called when a lost server works again: the policy hears that the device is back. If it was not
-// lost, nothing changes.
+// handleReady runs in a round of the core when a lost server works again: the policy is told that the device is back. If
+// the server was not lost, nothing changes.
 func (g *generator) handleReady() {
 	if g.watch.alive.Load() {
 		return

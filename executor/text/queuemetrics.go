@@ -108,8 +108,8 @@ func recordTime(h *hdrhistogram.Histogram, d time.Duration) {
 	_ = h.RecordValue(min(max(int64(d/time.Microsecond), turn.MinLatencyUS), turn.MaxLatencyUS))
 }
 
-// fillReport adds the figures of the SLO classes, and the numbers of loads, swaps and evictions, to the report at
-// the end.
+// fillReport adds to the report at the end the numbers of loads, swaps and evictions of models, and the figures of each
+// SLO class (requests with a deadline of their own), over all models that have it.
 func (m *queueMetrics) fillReport(r *formats.Report) {
 	loads, swaps, evictions := m.totals.loads, m.totals.swaps, m.totals.evictions
 	r.Loads, r.Swaps, r.Evictions = &loads, &swaps, &evictions

@@ -62,8 +62,8 @@ const maxDeparture = 0.25
 // adviceDelay is the time for which requests must be expected late without a break until more instances are advised.
 const adviceDelay = 30 * time.Second
 
-// newPlanMonitor returns the monitor that compares what requests for text really are with what a core's plan
-// expects, and registers its series.
+// newPlanMonitor returns the monitor of a core's plan of queues, which compares the lengths of answers and the work of
+// requests with those that the plan expects, and registers its series and its alarm.
 func newPlanMonitor(c *turn.Core) *planMonitor {
 	labelNames := c.Metrics.Labels.Names()
 	l := &planMonitor{
@@ -145,8 +145,10 @@ func (l *planMonitor) departure(x *vqueue.ModelObservation) (worst float64, noti
 	return worst, notice
 }
 
-// UpdateScaleAdvice sets the number of instances that should be added. It is 0 unless requests were expected late for
-// adviceDelay without a break.
+// UpdateScaleAdvice sets two gauges: how many waiting requests the policy expects to be late, and how many instances
+// (servers of language models) should be added to serve them in time. The second is 0 unless requests were expected late
+// for adviceDelay without a break. When the advice begins and ends, it writes one line to the log. now is on the core's
+// clock. The monitor calls it with each of its regular updates.
 func (l *planMonitor) UpdateScaleAdvice(now time.Duration) {
 	lateRequests, waitingRequests, lastStart := l.Policy.ExpectedLateness()
 	l.lateGauge.Set(float64(lateRequests))
@@ -159,7 +161,7 @@ func (l *planMonitor) UpdateScaleAdvice(now time.Duration) {
 		return
 	}
 
-	// Average over the samples since requests are expected late.
+	// Add to the averages since requests are expected late. lateSince 0 stands for none.
 	if l.lateSince == 0 {
 		l.lateSince = now
 	}
@@ -185,8 +187,8 @@ func (l *planMonitor) UpdateScaleAdvice(now time.Duration) {
 	}
 }
 
-// ServeLengths answers with the lengths of recent requests as CSV, in the form of `lengths_file` of a workload's
-// class. The parameter "of" selects a model, or MODEL/CLASS.
+// ServeLengths handles GET /lengths: it answers with the tokens of prompt and answer of recent requests, the oldest
+// first, as CSV that a workload's class reads as `lengths_file`. The parameter "of" selects a model, or MODEL/CLASS.
 func ServeLengths(w http.ResponseWriter, r *http.Request, c *turn.Core) {
 	k, ok := c.Answerer.(*TextAnswers)
 	if !ok {
@@ -198,6 +200,7 @@ func ServeLengths(w http.ResponseWriter, r *http.Request, c *turn.Core) {
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, "prompt_tokens,output_tokens")
 	l.mu.Lock()
+	// The lengths are a ring; the next slot to be written has the oldest.
 	list := append(append([]answerLengths{}, l.lengths[l.nextSlot:]...), l.lengths[:l.nextSlot]...)
 	l.mu.Unlock()
 	for _, s := range list {

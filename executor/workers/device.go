@@ -179,7 +179,9 @@ func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
 	}
 }
 
-// markStarted records that a run is now the first at its worker, so that it has started, and tells the policy.
+// markStarted records that a run (a batch at one stage) is now the first in its worker's queue and so has started. At
+// the first stage the batch has started, too. It tells the policy. A run without a batch (it was aborted) only gets the
+// time.
 func (w *WorkerBackend) markStarted(r *stageRun) {
 	r.StartedAt = w.core.Loop.Now()
 	b := r.Batch

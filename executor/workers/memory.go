@@ -93,8 +93,9 @@ func (k *supervisor) shareMemory(ctx context.Context) {
 	}
 }
 
-// forgetMemory forgets the GPU memory of a lost worker, which is gone with its process, and what it had mapped.
-// Batches whose next run would read from there fail.
+// forgetMemory is called when the worker of device d is lost. Its GPU memory is gone with its process: all other workers
+// that had mapped it forget that, and so does d for what it had mapped. Batches whose next stage would read its input
+// from that memory fail. An input in a tier (kind of memory) that outlives the worker can still be read.
 func (w *WorkerBackend) forgetMemory(d *Device) {
 	wasShared := d.sharesGPUMemory
 	d.sharesGPUMemory, d.mapsMemoryOf = false, nil

@@ -48,8 +48,9 @@ func (k *supervisor) stagesOf(d *Device, network int32) []int32 {
 	return out
 }
 
-// setLoadTimes tells the engine replay, which loads nothing, the bytes and load times of a stage's network from
-// the plan. The first stage stands for the whole network.
+// setLoadTimes sets in spec, for the engine replay, which loads nothing, how many bytes a stage's network (a model with
+// its weights) has and how long the plan takes to load it on device d: in ns, from the host's memory and from its disk.
+// The first stage stands for the whole network; later ones get nothing. Other engines measure their loads.
 func (k *supervisor) setLoadTimes(spec *worker.StageSpec, stage int32, d *Device) {
 	t := k.core.Tables
 	n := &t.Networks[t.Pipelines[t.Stages[stage].Pipeline].Network]
@@ -80,8 +81,8 @@ func (k *supervisor) slotsFor(d *Device, l *worker.LoadedStage) *stageSlots {
 	return s
 }
 
-// loadResidents makes a starting worker load the networks that its device holds from the start, one after the
-// other, by the given commands.
+// loadResidents has the starting worker p of device d load the networks (models with their weights) that the plan keeps
+// on the device from the start, one after the other, by the commands `first`. It returns the first error.
 func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
 	for i := range first {
 		a, err := p.Swap(ctx, first[i])
@@ -165,8 +166,8 @@ func (k *supervisor) residentNetworks(d *Device) []int32 {
 	return nil
 }
 
-// markResidentsLoaded records that the networks that a device holds at the start are loaded, after its worker has
-// started.
+// markResidentsLoaded records, after the worker of device d has started, that the networks which the plan keeps there
+// from the start are loaded, and enters their memory slots (places of inputs and outputs) by their ids.
 func (k *supervisor) markResidentsLoaded(d *Device) {
 	networks := d.Networks
 	for _, s := range networks.newSlots {
@@ -178,8 +179,8 @@ func (k *supervisor) markResidentsLoaded(d *Device) {
 	}
 }
 
-// forgetNetworks forgets the loaded networks, memory slots and orders of a device whose worker was lost. A new
-// worker starts with the resident networks.
+// forgetNetworks is called when the worker of the device is lost: it forgets the loaded networks, gives back their
+// memory slots, and drops the orders to load others. The next worker starts with the resident networks.
 func (d *Device) forgetNetworks() {
 	networks := d.Networks
 	for i, s := range d.Slots {
@@ -353,8 +354,8 @@ func (h *deviceNetworks) addOverlap(start, end time.Duration) {
 	}
 }
 
-// isLoadOverdue returns whether a device's load takes so long that its worker is assumed to hang: several times as
-// long as planned, and at least LoadTimeout.
+// isLoadOverdue returns true if a device's load of a network takes so long that its worker is assumed to hang:
+// turn.HangFactor times as long as planned, and at least Options.LoadTimeout. Without a load under way it returns false.
 func (w *WorkerBackend) isLoadOverdue(d *Device, now time.Duration) bool {
 	networks := d.Networks
 	if networks == nil || !networks.IsLoading {

@@ -278,8 +278,9 @@ func (k *supervisor) prepare(ctx context.Context, d *Device, p *worker.Process, 
 	return nil
 }
 
-// sourceDevices returns the other devices whose stages' outputs the stages of a device read, and whose memory its
-// worker has to map.
+// sourceDevices returns the other devices whose outputs the stages of device dev read: those of the stage before each
+// stage that dev runs. Its worker has to map their memory. Stages are numbered through all pipelines, so that the stage
+// before i is i - 1 unless i is the first.
 func (k *supervisor) sourceDevices(dev int32) []int32 {
 	var out []int32
 	isListed := map[int32]bool{dev: true}

@@ -270,8 +270,8 @@ type cpuPulse struct {
 // minActivePart is the reciprocal of the share of CPU time from which on a process counts as active.
 const minActivePart = 50
 
-// check notes whether a worker has used CPU time since the last look, which shows that it is alive. It looks at
-// most once every turn.WatchInterval.
+// check notes, at most once every turn.WatchInterval, whether a worker has used CPU time since the last look: at least
+// one part in minActivePart of the time. That shows that it works and does not hang. It sets activeAt.
 func (p *cpuPulse) check(now time.Duration, proc *worker.Process) {
 	if now < p.checkedAt+turn.WatchInterval {
 		return
