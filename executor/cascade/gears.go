@@ -77,11 +77,14 @@ type gearCounts struct {
 	correctAnswers  int64
 }
 
-// New returns the answerer of a gear plan: requests go from model to model until one is certain enough. It fails
-// if the plan's kind of certainty is unknown.
+// New returns the answerer of a gear plan: it passes a request from model to model of a cascade until one answer is
+// certain enough. It returns an error if nothing here computes the kind of certainty (gear.score) that the plan's
+// thresholds are in. With the engine replay, which gives random outputs, certainties come from the plan's recorded
+// samples, and no function computes them.
 func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, m *turn.Metrics) (*CascadeAnswerer, error) {
 	gears := gear.TablesOf(t)
 	g := &CascadeAnswerer{gears: gears, certaintyOf: o.Certainty, replay: core.HasRandomOutputs(), Models: make([]modelCounts, len(t.Pipelines))}
+	// Find the function that computes a certainty from a model's scores, unless the options give one.
 	if g.certaintyOf == nil && !g.replay {
 		var err error
 		if g.certaintyOf, err = certainty.ByName(formats.GearOf(plan).Score); err != nil {
@@ -106,6 +109,8 @@ func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, 
 		}
 		g.calibrations = append(g.calibrations, calibration)
 	}
+	// Register the metrics, and the two alarms for a plan that no longer fits: rates outside its gears, and forwards
+	// between models other than planned.
 	g.metrics = newGearMetrics(m.Registry, gears)
 	g.ranges = drift.NewRateDrift(plan, drift.Limit{Distance: o.DriftLimit, Windows: o.DriftWindows}, core.RatesURL, m.Registry)
 	g.forwards = drift.NewForwardDrift(plan, gears.PipelineModels, drift.Limit{Distance: o.ForwardLimit, Windows: o.ForwardWindows}, m.Registry)
@@ -184,8 +189,9 @@ func (g *CascadeAnswerer) CheckOutputs(m *turn.Model) error {
 	return nil
 }
 
-// TakeOutputs copies a batch's outputs to its requests and computes how certain each answer is, as a level of the
-// plan. The policy decides later which of them are final. The engine replay takes the recorded levels.
+// TakeOutputs copies a batch's outputs to its requests and computes how certain each answer is, as a level: how many of
+// the plan's thresholds for the model it reaches. The levels, in the batch's order, are read by BatchEnded, which passes
+// them to the policy. The engine replay takes the levels of the recorded samples.
 func (g *CascadeAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	g.CopyOutputs(b, out)
 	g.metrics.countBatch(b.Pipeline, len(b.Tasks), b.InferTime)
@@ -197,6 +203,8 @@ func (g *CascadeAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 		return
 	}
 	first, src := &b.Service.Outputs[0], out.Output(0)
+	// Compute the certainty of each sample from the class scores, which are in the first output, and correct it by the
+	// model's calibration.
 	for k := range b.Tasks {
 		readScores(g.scores, src[k*first.Bytes:], first.Datatype)
 		certainty.Normalise(g.scores)
@@ -220,9 +228,9 @@ func readScores(dst []float64, src []byte, t oip.Datatype) {
 	}
 }
 
-// BatchEnded tells the policy, request by request, how certain the answers of a finished batch on device dev are.
-// The policy then completes a request or keeps it for the next model. Requests that nobody waits for are cancelled
-// first.
+// BatchEnded tells the policy, request by request, the level of certainty of the answers of a finished batch on device
+// dev. The policy then completes a request or keeps it for the next model of the cascade. Requests whose batch failed,
+// or for whose answer nobody waits, are cancelled first, and their level is 0.
 func (g *CascadeAnswerer) BatchEnded(b *turn.Batch, dev int32) {
 	c := g.Core
 	g.revealedAt = c.Loop.Now()

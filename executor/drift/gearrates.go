@@ -25,9 +25,9 @@ const (
 	maxIdleSeconds = 30
 )
 
-// Add adds a window of n requests, which lasted about a second, to the history of rates. A longer window counts as
-// several seconds at its mean rate. The last maxRates seconds are kept in a ring; of a long idle time only
-// maxIdleSeconds.
+// Add adds a window of n requests, which lasted about a second, to the history of rates (requests a second). A longer
+// window counts as several seconds at its mean rate. The last maxRates seconds are stored in a ring; of a long time
+// without requests only the first maxIdleSeconds.
 func (r *RateHistory) Add(n int64, duration time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

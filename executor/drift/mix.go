@@ -28,9 +28,9 @@ type MixDrift struct {
 	countedRequests []int64            // by model: requests until the end of the last window
 }
 
-// NewMixDrift returns the watch that compares the mix of models (the shares of the requests) with that of the plan,
-// and registers its series. If the plan has fewer than two models, or no rates, there is no mix, and it returns
-// nil.
+// NewMixDrift returns the watch that compares the mix of models (the share of the requests that each has) with that of
+// the plan, and registers its series. If the plan has fewer than two models, or no rates, there is no mix, and it
+// returns nil.
 func NewMixDrift(plan *formats.Plan, t *policy.Tables, l Limit, reg prometheus.Registerer) *MixDrift {
 	plannedRates, names := make([]float64, len(t.Models)), make([]string, len(t.Models))
 	for i := range t.Models {
@@ -45,9 +45,9 @@ func NewMixDrift(plan *formats.Plan, t *policy.Tables, l Limit, reg prometheus.R
 	}
 }
 
-// Window is called at the end of each window of time, with the numbers of requests since the start by model. It
-// adds the window to sums in which older ones fade, and raises the alarm if their shares are too far from the plan.
-// A window without requests is skipped.
+// Window is called at the end of each window of time (about a second), with the numbers of requests since the start by
+// model. It adds the window to sums in which older ones fade, sets the recent rate of each model, and raises the alarm
+// if the shares are too far from the plan's. A window without requests is skipped.
 func (m *MixDrift) Window(now time.Duration, requestsSoFar []int64, log *slog.Logger) {
 	duration, requests := m.deviation.endWindow(now).Seconds(), make([]float64, len(requestsSoFar))
 	for i, a := range requestsSoFar {
