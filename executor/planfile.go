@@ -92,8 +92,9 @@ func (f *planFile) series() prometheus.Collector {
 // maxRetryFactor bounds the wait before a failed switch is tried again, as a multiple of the first wait.
 const maxRetryFactor = 32
 
-// putInForce switches to the plan that the file has now. If that fails for a reason that may pass, it returns a
-// channel that says when to try again; otherwise it returns nil.
+// putInForce switches to the plan that the file has now, and logs how that went. If it fails for a reason that may pass,
+// and wait has not grown too long, it returns a channel that receives after `wait`, when the caller tries again;
+// otherwise it returns nil. It calls OnReloaded with the error.
 func (s *servers) putInForce(ctx context.Context, x *Executor, file *planFile, wait time.Duration) (retry <-chan time.Time) {
 	err := s.switchPlan(ctx, x, file)
 	log := s.opt.Log

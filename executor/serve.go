@@ -191,8 +191,9 @@ func (o *ServeOptions) prepare() error {
 	return nil
 }
 
-// watchSignals switches to the plan of the file at every SIGHUP, and again after a failure that may pass, until ctx
-// ends and DrainDelay has passed. If a server fails before, it returns its error.
+// watchSignals runs while the plan is served: at every SIGHUP it switches to the plan that the file has, and tries
+// again, with pauses that double, after a failure that may pass. It returns nil when ctx has ended and then DrainDelay
+// has passed, or the error of a server that has failed.
 func (s *servers) watchSignals(ctx context.Context, x *Executor, file *planFile, hup <-chan os.Signal) error {
 	wait, retry := s.opt.retryDelay, (<-chan time.Time)(nil)
 	for {

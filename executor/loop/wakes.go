@@ -41,8 +41,9 @@ func (l *Loop) SetTimer(tag int32, firesAt time.Duration) {
 	}
 }
 
-// FireTimers fires the timers that are due now, earliest first. Timers that are set meanwhile fire in a later round,
-// after what has arrived from workers and clients. It is part of a round.
+// FireTimers fires the timers that are due now, earliest first: it tells the policy, or calls the host for tags of the
+// host's own. Timers that are set in the meantime fire in a later round, after what has arrived from workers and
+// clients. It is part of a round.
 func (l *Loop) FireTimers() {
 	now := l.Now()
 	for {

@@ -43,8 +43,8 @@ func discard(req any) {
 	}
 }
 
-// inferHandler is what gRPC calls for ModelInfer over the network: it decodes the message by this package's codec,
-// without generated messages, and passes it through the interceptors to modelInfer.
+// inferHandler handles a ModelInfer call over the network, in place of the generated handler: it decodes the message by
+// this package's codec, without generated messages, and passes it through the interceptors to modelInfer.
 func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 	s := srv.(*GRPCServer)
 	call := &inferCall{core: &s.core, ctx: ctx, req: Request{Received: time.Now()}}

@@ -87,8 +87,9 @@ const (
 	jsonOverhead        = 64 << 10
 )
 
-// BeginRequest opens a request of an application whose tasks a client's program will name one by one. It creates
-// its session and job, and returns the time until its deadline. It implements calls.Backend.
+// BeginRequest opens a request of an application for a program: a client that runs a workflow as code and names the
+// tasks one by one. request is the name of the request in later calls. It creates its session and job, submits the job,
+// and returns the time until its deadline. It implements calls.Backend.
 func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Duration, error) {
 	c := p.currentCore()
 	f, ok := c.Answerer.(workflowAnswerer)
@@ -122,6 +123,7 @@ func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Dur
 		j.ReleaseUntaken()
 		return 0, calls.ErrDraining
 	}
+	// From here on the job belongs to the core, too, and awaitEnd releases it.
 	go s.awaitEnd(j)
 	var refusal error
 	c.Loop.CallInRound(func() { refusal = s.bookInputs() }) // a core that has ended answers the job itself
@@ -134,8 +136,8 @@ func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Dur
 	return budget, nil
 }
 
-// readInputs reads the inputs of a request into its job: a value for each input of its application, or none at all
-// if the tasks bring their own. It returns an error for an unknown or missing one.
+// readInputs reads the inputs of a request from JSON into its job, and counts their bytes: a value for each input of its
+// application, or none at all if the tasks bring their own. It returns an error for an unknown or missing one.
 func (s *session) readInputs(inputs map[string]any) error {
 	list := s.job.Model.Inputs
 	for name := range inputs {
@@ -274,8 +276,8 @@ func (s *session) parseTask(t *calls.Task) (a taskCall, err error) {
 	return a, nil
 }
 
-// revealTasks reveals the tasks of one message to the policy, all or none. They must fit what they read, and there
-// must be memory for their values. It runs in the core's loop.
+// revealTasks passes the tasks of one message to the policy, all or none. They must fit the outputs that they read, and
+// there must be memory for their values. events is told when they end. It runs in a round of the core.
 func (s *session) revealTasks(list []taskCall, events calls.TaskListener) error {
 	f := s.answerer
 	if err := s.refusalError(); err != nil {
@@ -304,6 +306,8 @@ func (s *session) revealTasks(list []taskCall, events calls.TaskListener) error 
 		a := &list[i]
 		slot := out.TakeSlot()
 		r := policy.RevealedTask{Req: s.slot, Task: slot, Service: a.service, FirstInput: int32(len(out.Inputs)), NumInputs: int32(max(1, len(a.Reads)))}
+		// Work is the task's size relative to the planned one, for the policy in millionths; 0 stands for as planned. An
+		// input of -1 stands for the inputs of the request.
 		if a.Work != 0 && a.Work != 1 {
 			r.Work = max(1, int64(a.Work*1e6+.5))
 		}
@@ -328,8 +332,9 @@ func (s *session) revealTasks(list []taskCall, events calls.TaskListener) error 
 	return nil
 }
 
-// checkReads returns an error unless the tensors that a task reads from others fit: in order they must be the
-// model's inputs for which the task has no value, or what the step before its model reads.
+// checkReads returns an error unless the tensors that a task reads from other tasks fit: in order they must be the
+// model's inputs for which the task has no value, or the inputs of the step before its model. listedServices has the
+// services of the tasks of the same message, which have no slot yet.
 func (s *session) checkReads(a *taskCall, listedServices map[form.Handle]int32) error {
 	model, i := s.core.Services[a.service], 0
 	readList, err := s.readTensors(a, listedServices)

@@ -33,9 +33,9 @@ type taskRequest struct {
 	toldAt        time.Duration // when the policy was told the end of its last batch
 }
 
-// Answer returns the answerer for plans whose requests have several tasks. If requests of the core's plan have one
-// task each, it returns nil. Without models that the plan needs, such as conditions that only simulation knows, it
-// returns an error.
+// Answer returns the answerer for plans whose requests have several tasks (runs of models): applications and workflows.
+// If requests of the core's plan have one task each, it returns nil. If the plan can only be simulated, because it lacks
+// models or conditions, it returns an error.
 func (o *Options) Answer(c *turn.Core, _ *formats.Plan) (turn.Answerer, error) {
 	if c.Control == nil {
 		return nil, nil
@@ -123,9 +123,9 @@ func (f *TaskAnswerer) EnterBatch(b *turn.Batch) {
 	}
 }
 
-// LeaveBatch implements policy.TaskHost: task t leaves its batch into the given state. It returns whether the
-// request still goes on. A request that the policy has dropped frees its slot with the last of its tasks in
-// batches.
+// LeaveBatch implements policy.TaskHost: task t (its slot) leaves its batch, to wait again or ended, as state says. It
+// returns true if the request goes on. If the policy has dropped the request, it returns false, and the request's slot
+// is freed with the last of its tasks in batches.
 func (f *TaskAnswerer) LeaveBatch(t int32, state policy.TaskState) bool {
 	task := &f.Tasks.List[t]
 	q := f.core.Ledger.RequestIn(task.Req)
@@ -202,8 +202,9 @@ func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	c.Stats.RecordBatch(b)
 }
 
-// outcome returns the outcome of a task that has ended, which decides the way on: computed from its outputs by the
-// option OutcomeOf, or else what the step behind its model returned.
+// outcome returns the outcome of task t, which has ended: the branch and the number of items, on which the next tasks of
+// the request depend. It is computed from the task's outputs by the option OutcomeOf, or else is the result of the step
+// behind its model.
 func (f *TaskAnswerer) outcome(t int32) policy.Outcome {
 	task := &f.Tasks.List[t]
 	if f.outcomeFunc == nil || f.facts[t].outputs == nil {

@@ -92,10 +92,9 @@ func (f *applicationAnswerer) conditionValue(req int32, name string) (any, bool)
 		return v, true
 	}
 
-	// Otherwise it is an output of the module's latest run: of its task, or a list over its tasks.
-	s := &f.store.Apps
 	// Otherwise it is an output of the module's latest run. A module that runs once has one task. One that runs for each
 	// item of a list has a task for each, and the value is the list over them.
+	s := &f.store.Apps
 	declared, ok := s.apps[q.Job.Model.Index].values[name]
 	if !ok {
 		return nil, false
@@ -128,8 +127,9 @@ func (f *applicationAnswerer) outputValue(task int32, declared *declaredValue) (
 	return tensorValue(declared.valueType, t.Shape[1:], t.Datatype, data), true
 }
 
-// tensorValue returns the bytes of a tensor's sample as a value of a condition's type. A list of plain values has
-// all elements of the tensor, whatever its dimensions. A text ends before the first zero byte.
+// tensorValue returns the bytes of one sample of a tensor as a value of a condition's type, such as int or list(double).
+// A list of plain values has all elements of the tensor, whatever its dimensions; a list of lists is split along the
+// first dimension. A text ends before the first zero byte.
 func tensorValue(typ string, shape []int64, dt oip.Datatype, data []byte) any {
 	inner, list := listElement(typ)
 	switch _, deeper := listElement(inner); {
@@ -180,8 +180,9 @@ func plainValue(typ string, v any) any {
 	return int64(n)
 }
 
-// Admit checks the parameters of an arriving request against those that its workflow's conditions read, and keeps
-// their values. Other parameters are ignored. Lists come as JSON texts, because the protocol has none.
+// Admit checks the parameters of an arriving request against those that its workflow's conditions read, and stores their
+// values in the job. It refuses a request that lacks one or has it in another type. Other parameters are ignored. Lists
+// come as JSON texts, because the protocol has none.
 func (f *applicationAnswerer) Admit(j *turn.Job, params map[string]oip.Param) *oip.Error {
 	m := j.Model
 	if len(m.Parameters) == 0 {

@@ -94,8 +94,8 @@ func (u *TaskStore) discardTask(t int32) {
 	}
 }
 
-// storeOutputs copies the outputs of task t, the k-th of its batch, into the store, or what the step behind its
-// model makes of them. If the store has no space, it returns false.
+// storeOutputs copies the outputs of task t, the k-th of its batch, into new memory of the store, or what the step
+// behind its model makes of them, and counts their bytes. If the store has no space, it returns false.
 func (u *TaskStore) storeOutputs(t int32, k int, out turn.BatchOutputs) bool {
 	service := u.Tasks.List[t].Service
 	outputs, neededBytes := u.services[service].Outputs, 0

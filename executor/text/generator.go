@@ -99,10 +99,9 @@ func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream 
 	// Take the planned speed of the model on this kind of device.
 	engine := &g.workflows.LanguageModelOf(b.Service.Index).Engines[g.core.Tables.Devices[g.device].Kind]
 
-	// Bound the time of a piece by a multiple of the planned prefill and of an iteration of a full batch.
-	prompt, answer := maxTokensOf(g.workflows, b.Service.Index)
 	// The answer counts as stalled if no piece of it comes for the timeout plus a multiple of the planned prefill (the
 	// pass over the prompt) and of one iteration of a full batch.
+	prompt, answer := maxTokensOf(g.workflows, b.Service.Index)
 	r.maxPause = g.options.SilenceTimeout + stallFactor*(engine.Iteration.PrefillTime(int32(prompt), engine.TokenBudget)+engine.Iteration.TokenTime(max(engine.MaxSequences, 1), float64(prompt+answer)))
 	r.lastPieceAt.Store(int64(r.beganAt))
 	g.generations[b.Serial] = r

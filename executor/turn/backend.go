@@ -59,8 +59,8 @@ type backendSet struct {
 	byDevice []uint8 // index of the backend, by device
 }
 
-// AddBackends creates the backends of a core (each runs batches on some devices), when the core is made. Devices
-// that no special backend takes belong to the default one, number 0.
+// AddBackends creates the backends of a core, each of which runs batches on some devices, when the core is made, and
+// records the backend of each device. Devices that no special backend takes belong to the default one, number 0.
 func (x *backendSet) AddBackends(c *Core) error {
 	x.byDevice = make([]uint8, len(c.Tables.Devices))
 	otherBackends := []Backend{}
