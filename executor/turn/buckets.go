@@ -26,9 +26,9 @@ type lengthBucket struct {
 	allowsPadding   bool                 // shorter requests may be padded
 }
 
-// bucketsOf finds the length buckets among the models of a plan: one model was compiled for several input sizes,
-// and clients see a single name for all. It returns the buckets by that name, the smallest first. A name that the
-// plan itself serves has none.
+// bucketsOf returns the length buckets of a plan by the name that clients use, the smallest first: one model was
+// compiled for several input sizes, and clients see a single name for all. classes has the models of the plan. A name
+// that the plan itself serves has no buckets.
 func bucketsOf(plan *formats.Plan, classes *formats.Classes) map[string]*bucketSet {
 	out := map[string]*bucketSet{}
 	for i := range plan.Deployment {
@@ -99,9 +99,10 @@ type fittedRequest struct {
 	length int64 // of the request; 0 if it is as long as the bucket
 }
 
-// FitBucket finds the smallest length bucket (a model compiled for one input size) that takes a request, and pads
-// the request if it is shorter. fittedRequest is for cutting the answer again. Requests for other models are
-// returned as they are. If none fits, it returns an error with the sizes.
+// FitBucket returns the request that really runs for a request of a client: if the model's name stands for length
+// buckets (models compiled for one input size each), it is for the smallest one that the request fits, padded if it is
+// shorter. The fittedRequest is for TrimAnswer, which cuts the padding off the answer. Requests for other models are
+// returned as they are. If no bucket fits, it returns an error with the sizes.
 func (s *servedModels) FitBucket(req *oip.Request) (*oip.Request, fittedRequest, error) {
 	set := s.bucketSets[req.Model]
 	if set == nil {
@@ -202,8 +203,9 @@ func (f fittedRequest) TrimAnswer(r *oip.Response) *oip.Response {
 	return r
 }
 
-// StatisticsOf returns the rows of statistics of a model, or of all for an empty name. For a name that is served in
-// length buckets (models compiled for different input sizes), they are sums over the buckets.
+// StatisticsOf returns the rows of statistics of a model, or of all for an empty name, which statisticsOf returns for
+// the plan's own names. For a name that stands for length buckets (models compiled for different input sizes), a row has
+// the sums over the buckets.
 func (s *servedModels) StatisticsOf(model string, statisticsOf func(model string) []oip.ModelStatistics) (rows []oip.ModelStatistics) {
 	if s.bucketSets[model] == nil {
 		rows = statisticsOf(model)

@@ -74,8 +74,9 @@ func (c *Core) Prepare() (err error) {
 	return nil
 }
 
-// StartLoop starts the loop in which everything of the core happens, with a log of its events if `log` is not nil.
-// The first event says that the plan is in force. Then the backends learn that the loop runs.
+// StartLoop starts the loop, in whose rounds everything of the core happens, with a log of its events if `log` is not
+// nil. The policy first gets the event that the plan is in force. Then the backends are told that the loop runs, from
+// which time on they may post events.
 func (c *Core) StartLoop(log io.Writer) (err error) {
 	if c.Loop, err = loop.New(c.Policy, c, log); err != nil {
 		return err
@@ -85,6 +86,7 @@ func (c *Core) StartLoop(log io.Writer) (err error) {
 	c.Loop.SearchFailed = func(tag int32, err error) {
 		c.Options.Log.Error("a search of the policy failed", "tag", tag, "error", err)
 	}
+	// Do not pass events to the policy that it never handles; 0 stands for a policy that handles all.
 	if c.Tables.HandledEvents != 0 {
 		c.Loop.IgnoredEvents = ^c.Tables.HandledEvents
 	}
@@ -140,8 +142,8 @@ func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 	c.Answerer.Report(r)
 }
 
-// Drain is called before a plan is replaced or the process ends. It accepts no more jobs, and waits until all
-// accepted ones are answered, the loop has ended, or ctx ends, whose error it returns.
+// Drain refuses new jobs and waits until all accepted ones are answered or the loop has ended; then it returns nil. If
+// ctx ends before, it returns the error of ctx. It is called before a plan is replaced or the process ends.
 func (c *Core) Drain(ctx context.Context) error {
 	c.Inbox.refuseJobs()
 	idle := make(chan struct{})

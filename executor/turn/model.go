@@ -74,9 +74,9 @@ func SpecsOf(list []Tensor) []engine.Spec {
 	return out
 }
 
-// SetTensors sets a model's inputs or outputs (dst) to those of a pipeline that was loaded. It returns an error if
-// a pipeline set before has others, because all pipelines answer the same requests. In a family of models only the
-// names may differ.
+// SetTensors sets a model's inputs or outputs (dst points to either, direction names it for errors) to those of a
+// pipeline that was loaded. If a pipeline before has set others, it returns an error, because all pipelines (the model
+// on different devices) answer the same requests. In a family, the models of a cascade, the names may differ.
 func (m *Model) SetTensors(dst *[]Tensor, specs []engine.Spec, direction string) error {
 	tensors, err := TensorsOf(specs)
 	if err != nil {

@@ -35,8 +35,9 @@ func (k *supervisor) sameGPU(a, b int32) bool {
 	return x.Kind == y.Kind && x.GPU == y.GPU && !k.devices[a].isRemote && !k.devices[b].isRemote && !formats.IsCPU(k.devices[a].Kind)
 }
 
-// gpuReaders returns the devices that read the outputs of a device's stages and are shares (parts) of the same GPU,
-// which may include the device itself. Tensors to them need not leave the GPU's memory.
+// gpuReaders returns the devices that run the stage behind a stage of device dev and are shares (parts) of the same GPU,
+// which may include dev itself. Tensors to them need not leave the GPU's memory. Stages are numbered in the order of
+// their pipelines, so that the stage behind s is s + 1.
 func (k *supervisor) gpuReaders(dev int32) []int32 {
 	var out []int32
 	isListed := map[int32]bool{}

@@ -64,9 +64,9 @@ func (k *supervisor) setLoadTimes(spec *worker.StageSpec, stage int32, d *Device
 	}
 }
 
-// slotsFor returns the layout of a stage's slots on a device: how many bytes of shared memory the input and output
-// of a batch take, in whole pages. A first stage needs space for the input; others read the slot of the stage
-// before. Where the slots lie, and how many they are, is set later.
+// slotsFor returns the layout of a stage's slots on a device: how many bytes of shared memory the tensors of one batch
+// take, in whole pages. A first stage needs space for input and output; others read their input from the slot of the
+// stage before. Where the slots lie, and how many they are, is set later.
 func (k *supervisor) slotsFor(d *Device, l *worker.LoadedStage) *stageSlots {
 	st := &k.stages[l.ID]
 	s := &stageSlots{device: d.Index, loaded: l}
@@ -96,8 +96,9 @@ func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Pro
 	return nil
 }
 
-// cutSlots takes memory for the slots (each holds one batch's tensors) of a network's stages from a device's arena:
-// the usual number of slots, halved until they fit. If not even one slot fits, it takes none and returns an error.
+// cutSlots takes memory for the slots of a network's stages from the arena of device d, its shared memory, and returns
+// them. A slot has the tensors of one batch. It takes the usual number of slots for each stage, halved until they fit.
+// If not even one fits, it takes none and returns an error.
 func (k *supervisor) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	networks, list := d.Networks, k.stagesOf(d, network)
 	if len(list) == 0 {
@@ -194,9 +195,10 @@ func (d *Device) forgetNetworks() {
 	networks.waitingOrders, networks.IsLoading, networks.newSlots, networks.endedLoads = networks.waitingOrders[:0], false, nil, networks.endedLoads[:0]
 }
 
-// takeOrder takes an order of the policy to load or unload a network, for a device on which networks come and go. A
-// load cancels a waiting unload of the same network, and an unload a waiting load. An order that changes nothing is
-// answered at once.
+// takeOrder takes an order of the policy to load or unload a network (a model with its weights) on a device that has
+// only some of its networks loaded. A load cancels a waiting unload of the same network, and an unload a waiting load.
+// An order that changes nothing is answered at once, and one that repeats an order under way is ignored. Without a
+// worker nothing is done.
 func (w *WorkerBackend) takeOrder(d *Device, o turn.LoadOrder) {
 	networks := d.Networks
 	if d.Process == nil { // what it then holds follows from its start
@@ -335,8 +337,8 @@ func (w *WorkerBackend) handleSwapResult(d *Device, n *turn.BackendEvent) {
 	w.sendNextOrder(d)
 }
 
-// addOverlap adds to the device's statistics how much of a run's time, from start to end, it also loaded networks.
-// Loads that ended before the run's end cannot overlap later runs and are forgotten.
+// addOverlap adds to the device's statistics for how much of a run's time, from start to end on the core's clock, the
+// device also loaded networks. Loads that ended before the run's end cannot overlap later runs and are forgotten.
 func (h *deviceNetworks) addOverlap(start, end time.Duration) {
 	overlap := func(from, to int64) {
 		h.loadTimeBesideBatches += time.Duration(max(0, min(int64(end), to)-max(int64(start), from)))

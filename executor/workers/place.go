@@ -34,11 +34,12 @@ type cpuSets struct {
 	nextIndex  map[string]int // by kind; "" is the common list
 }
 
-// takeCPUs returns the CPUs and number of threads for a device of a kind: the next ones of the list that the
-// options give for the kind, or of the CPUs common to all workers. For a GPU it returns none. gpu is the device's
-// number, for errors.
+// takeCPUs returns the CPUs and the number of threads for the next device of a kind: the next CPUs of the list that the
+// options give for the kind, or of the CPUs common to all workers. For a GPU without such a list it returns none. If too
+// few are left, it returns an error, unless CPUs may be shared. gpu is the device's number, for errors.
 func (s *cpuSets) takeCPUs(kind string, gpu int32) (cpus []int, threads int, err error) {
 	place, hasPlace := s.options.CPUPlaces[kind]
+	// Find the list and how many CPUs a device takes: the options' threads, or the number in the kind's name (cpu-4).
 	n, hasCount := formats.CPUThreads(kind)
 	key := kind
 	switch {
