@@ -80,8 +80,9 @@ func newQueueMetrics(c *turn.Core) *queueMetrics {
 	return m
 }
 
-// recordServed records the times and tokens of a request that was answered at `now`. Times to the first token and
-// per token are missing if no token was seen here, as for an answer that an earlier process wrote.
+// recordServed records the times and tokens of a request that was answered at `now` in the series of its model and
+// class: from arrival to the end, to the first run, to the first token (TTFT), and per further token (TPOT). The last
+// two are left out if no token was seen here, as for an answer that an earlier process wrote.
 func (m *queueMetrics) recordServed(j *turn.Job, now time.Duration) {
 	t, i := JobText(j), j.Model.Index
 	t.mu.Lock()

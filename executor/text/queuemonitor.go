@@ -78,8 +78,8 @@ func newPlanMonitor(c *turn.Core) *planMonitor {
 	return l
 }
 
-// recordLengths keeps the token counts of an answered request for a later re-plan. The last maxLengths of all
-// models are kept in a ring. Requests without a known prompt or answer are left out.
+// recordLengths stores the numbers of tokens of an answered request, which ServeLengths offers for another plan. The
+// last maxLengths of all models are stored in a ring. Requests without a known prompt or answer are left out.
 func (l *planMonitor) recordLengths(j *turn.Job) {
 	r := &JobText(j).result
 	s := answerLengths{int32(j.Model.Index), int32(r.PromptTokens), int32(r.OutputTokens)}
@@ -120,8 +120,9 @@ func (l *planMonitor) update(now time.Duration) {
 	l.UpdateScaleAdvice(now)
 }
 
-// departure returns the fraction by which a model differs from the plan, and a message that says how to plan again.
-// It is 0 if the difference is not significant.
+// departure returns the larger of two relative differences between a model's requests and the plan (the mean tokens of
+// answers and the time of their work), and a message that says which one and how to plan again. It returns 0 if neither
+// is seen in enough answers or work.
 func (l *planMonitor) departure(x *vqueue.ModelObservation) (worst float64, notice string) {
 	files, workload := drift.InputFlags(l.c.Plan.Inputs)
 	solveHint := fmt.Sprintf("type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", files)
