@@ -119,9 +119,9 @@ func mayRetry(err error) bool {
 	return !errors.As(err, &docErr) && !errors.Is(err, turn.ErrPlan) && !errors.Is(err, ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, turn.ErrClosed)
 }
 
-// switchPlan reads the plan's file, on SIGHUP or when it has changed, and puts the plan in force, unless it is in force
-// already. It waits up to twice the start timeout for the new plan's workers. If it returns turn.ErrSwitched, the new
-// plan is in force but the old one did not end well; with any other error the old one stays.
+// switchPlan reads the plan's file, on SIGHUP or after a try that failed, and puts the plan in force, unless it is in
+// force already. It waits up to twice the start timeout for the new plan's workers. If it returns turn.ErrSwitched, the
+// new plan is in force but the old one did not end well; with any other error the old one stays.
 func (s *servers) switchPlan(ctx context.Context, x *Executor, file *planFile) error {
 	plan, hash, err := file.read()
 	if err != nil {

@@ -306,8 +306,8 @@ func (s *session) revealTasks(list []taskCall, events calls.TaskListener) error 
 		a := &list[i]
 		slot := out.TakeSlot()
 		r := policy.RevealedTask{Req: s.slot, Task: slot, Service: a.service, FirstInput: int32(len(out.Inputs)), NumInputs: int32(max(1, len(a.Reads)))}
-		// Work is the task's size relative to the planned one, for the policy in millionths; 0 stands for as planned. An
-		// input of -1 stands for the inputs of the request.
+		// Work is the part of the model's usual time that the task takes, for the policy in millionths; 0 stands for 1.
+		// An input of -1 stands for the inputs of the request.
 		if a.Work != 0 && a.Work != 1 {
 			r.Work = max(1, int64(a.Work*1e6+.5))
 		}

@@ -60,8 +60,9 @@ var (
 	errZeroByte      = errors.New("the answer has a zero byte")
 )
 
-// newGenerator returns the generator of a device: it runs the language model of one stage of an application there,
-// by a server. It adds the device to the metrics. The server counts as lost until a check finds it.
+// newGenerator returns the generator of a device of a plan of workflows: it has the prompts for a language model
+// answered there, by a server. stage is the model's only stage, by its number in the plan's tables. It adds the device
+// to the metrics. The server counts as lost until a check finds it.
 func newGenerator(a *generatorBackend, device, stage int32) *generator {
 	d := &a.core.Tables.Devices[device]
 	g := &generator{
@@ -138,8 +139,9 @@ const (
 	maxRetryPause   = time.Second
 )
 
-// answer asks the server, again and again while it is full. Pauses double between the attempts, up to
-// maxRetryPause, or are as long as the server asks. A pause does not count as standing still.
+// answer asks the server for the answer, again and again while the server is full, and returns when it is written or has
+// failed, or when ctx has ended, with its cause. Pauses double between the attempts, up to maxRetryPause, or are as long
+// as the server asks. A pause does not count as standing still.
 func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 	if request.MaxTokens <= 0 { // the whole answer was made before
 		return nil
@@ -191,9 +193,10 @@ func (r *generation) addPiece(t llm.Token) error {
 	return nil
 }
 
-// finishGeneration handles the end of a generation: the task ends, its request fails, or the generation waits until
-// it is known whether the server is gone. A generation is a prompt that is being answered. A refusal by the server
-// (status 400 to 499) is the request's fault; an unknown model or key is that of the server, which counts as lost.
+// finishGeneration runs in a round of the core when a generation (a prompt that is being answered) has ended, with its
+// error: the task ends, its request fails, or the generation waits until it is known whether the server is gone. A
+// refusal by the server (status 400 to 499) is the request's fault; an unknown model or key is that of the server, which
+// counts as lost.
 func (g *generator) finishGeneration(r *generation, err error) {
 	c, b, now := g.core, r.b, g.core.Loop.Now()
 	q := c.Ledger.RequestIn(g.answers.RequestOf(b.Tasks[0]))
@@ -257,8 +260,9 @@ func (g *generator) runningGenerations() []*generation {
 // showState shows in the metrics whether the server works.
 func (g *generator) showState() { g.core.Metrics.SetUp(g.device, g.watch.alive.Load()) }
 
-// handleLoss is called when the server is gone, stands still or can no longer serve. The policy hears of it and
-// gets all generations (prompts being answered) back. The server is checked until it works again.
+// handleLoss runs in a round of the core when the server is gone, stands still or can no longer serve, for a reason that
+// goes to the log unless it is empty. The policy is told and gets all generations (prompts being answered) back, and
+// their text so far is stored with their tasks. The server is checked until it works again.
 func (g *generator) handleLoss(reason string) {
 	g.watch.lossCount.Add(1)
 	g.watch.alive.Store(false)
