@@ -26,7 +26,9 @@ func Compile(plan *formats.Plan, replay bool) error {
 	return bindModules(c)
 }
 
-// compile makes a core with its tables, its policy and its backends. Nothing is started.
+// compile makes a core (a plan in execution) of a plan with its tables, its policy and its backends, which execute
+// batches. Nothing is started. sha is the SHA-256 of the plan's file, for reports. It returns turn.ErrPlan if this
+// process cannot serve the plan.
 func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	tables, err := policies.Compile(plan)
 	if err != nil {
@@ -44,13 +46,16 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	if err := c.Backends.AddBackends(c); err != nil {
 		return nil, err
 	}
+	// A server of a language model that the user names must not be left unused.
 	if len(x.opt.Servers) > 0 && !c.Backends.HasServers() {
 		return nil, fmt.Errorf("%w: a server of a language model (%s): the plan has no language model", turn.ErrPlan, x.opt.Servers[0].URL)
 	}
 	return c, nil
 }
 
-// bindModules binds each module to the tensors of the modules that it reads, and makes the catalog.
+// bindModules binds each module of an application (a graph of models that one request runs through) to the tensors of
+// the modules that it reads, where the plan's kind has modules, and then makes the catalog of models that clients see.
+// It runs after the backends have started, since the tensors are known by then.
 func bindModules(c *turn.Core) error {
 	if f, ok := c.Answerer.(interface{ Join() error }); ok {
 		if err := f.Join(); err != nil {

@@ -30,8 +30,8 @@ type Executor struct {
 	metrics  *executorMetrics // series that outlive plans
 }
 
-// New starts the workers of a plan and returns when all of them are ready. ctx bounds only the start; Close ends the
-// executor.
+// New starts the backends (workers and language models) of a plan and returns when all of them are ready and the plan is
+// in force. ctx bounds only the start; Close ends the executor.
 func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) {
 	x := &Executor{opt: o, metrics: newExecutorMetrics(), history: newPlanHistory()}
 	x.opt.SetDefaults()
@@ -49,7 +49,9 @@ func (x *Executor) install(c *turn.Core) {
 	x.core.Store(c)
 }
 
-// start makes a core and starts its workers. It returns a core that is ready to serve.
+// start makes a core of a plan, starts its backends, binds its modules and starts its loop. It returns the core ready to
+// serve, not yet in force. If anything fails, what was started is closed. sha is the SHA-256 of the plan's file. New
+// calls it for the first plan, Reload for a later one.
 func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_ *turn.Core, err error) {
 	c, err := x.compile(plan, sha)
 	if err != nil {
@@ -89,7 +91,8 @@ func (x *Executor) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Close answers the remaining requests with the reason draining and ends the workers.
+// Close refuses new requests, answers the remaining ones with the reason draining and ends the workers. It waits for a
+// Reload under way. A second call does nothing.
 func (x *Executor) Close() error {
 	x.draining.Store(true)
 	x.reload.Lock()
@@ -137,14 +140,17 @@ func (x *Executor) textHost() text.Host {
 // Programs returns the backend of workflows as code over HTTP.
 func (x *Executor) Programs() calls.Backend { return programs.New(x.core.Load, x.draining.Load) }
 
-// Infer runs one validated request. If another plan comes into force before it is accepted, it is submitted to that
-// plan.
+// Infer runs one validated request in the plan in force and returns its response. Transports call it on the goroutine of
+// their client, and it waits until the request is answered or ctx ends. If the plan is replaced before its core has
+// accepted the request, it tries again with the new plan.
 func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, error) {
 	for {
 		if x.draining.Load() {
 			return nil, turn.ErrDraining
 		}
 		c := x.core.Load()
+		// Models that are compiled for several input lengths are buckets: take the one that fits, and pad the input for
+		// it. Then make a job of the request and submit it.
 		fitted, fitting, err := c.ServedModels.FitBucket(req)
 		if err != nil {
 			return nil, err
@@ -160,12 +166,15 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 			}
 			continue // a new plan has come into force just now
 		}
+		// Wait for the answer, without what the padding has added.
 		answer, err := j.Wait(ctx, c)
 		return fitting.TrimAnswer(answer), err
 	}
 }
 
-// prepareJob makes a job of a request. Its inputs alias the request's memory, which is valid until Infer returns.
+// prepareJob returns a job (a client's request inside the executor) for the core c, not yet submitted. It refuses
+// requests for unknown models, with wrong inputs, or that the plan's answerer does not admit. The job's inputs alias the
+// request's memory, which is valid until Infer returns.
 func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 	m, refusal := c.ServedModels.FindModel(req)
 	if refusal != nil {
@@ -189,7 +198,8 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 		j.Inputs = append(j.Inputs, t.Data)
 	}
 
-	// Set arrival and deadline on the core's clock.
+	// Set the client's number, arrival and deadline. Arrival and deadline are times since the core's clock started. The
+	// deadline is the arrival plus the model's SLO, or the request's own timeout if that is shorter.
 	j.Client = policy.ClientNumber(req.Client)
 	now := c.Loop.Now()
 	j.ArrivedAt = now

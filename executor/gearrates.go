@@ -28,7 +28,9 @@ func (x *Executor) WriteRates(w io.Writer, seconds int) error {
 	return answer.SeenRates().WriteCSV(w, seconds)
 }
 
-// serveRates answers with the rates, of the last N seconds with ?last=N.
+// serveRates handles GET /rates of the metrics server: it answers with the requests that arrived in each second, as CSV
+// (see RateHistory.WriteCSV). With ?last=N it answers with the last N seconds, and else with all that are stored. If the
+// plan is no gear plan and so records no rates, it answers 404.
 func (x *Executor) serveRates(w http.ResponseWriter, r *http.Request) {
 	seconds := 0
 	if text := r.FormValue("last"); text != "" {

@@ -42,7 +42,8 @@ type planHistory struct {
 // newPlanHistory returns a history without a plan. It keeps the reports of the last hundred plans that have ended.
 func newPlanHistory() planHistory { return planHistory{series: seriesSums{}, maxReports: 100} }
 
-// install puts a core in force.
+// install makes a core the current one, whose plan is in force. The earlier current core, if there is one, becomes one
+// of the retiring, which still answer what they have accepted. The first core sets the time at which the history begins.
 func (h *planHistory) install(c *turn.Core) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,7 +55,9 @@ func (h *planHistory) install(c *turn.Core) {
 	h.current = c
 }
 
-// addEnded adds the counts of a core that has answered everything, and drops the core.
+// addEnded is called when a retiring core has answered everything. It adds the core's metrics, statistics and counts to
+// the sums of earlier plans, stores its part of the report (the last maxReports parts are stored), and removes the core
+// from the retiring. An error of its metrics is returned at the end, after all of this.
 func (h *planHistory) addEnded(c *turn.Core) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,8 +76,9 @@ func (h *planHistory) addEnded(c *turn.Core) error {
 	return err
 }
 
-// Gather implements prometheus.Gatherer. It returns the series of the plan in force, plus what earlier plans have
-// counted.
+// Gather implements prometheus.Gatherer for the metrics page. It returns all series of the plan in force. Counters and
+// histograms also include what the plans before it have counted, both those that still answer requests (retiring) and
+// those that have ended, so that a switch of plans sets no counter back.
 func (h *planHistory) Gather() ([]*dto.MetricFamily, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,7 +120,9 @@ func (s seriesSums) addCounted(families []*dto.MetricFamily) {
 	}
 }
 
-// add adds the series of a family to those with the same labels. It keeps no reference to the family.
+// add adds the series of a family to the sum of the family of the same name. A series (one set of labels) that the sum
+// lacks is copied. Of one that it has, counters and histograms are added up; other types, such as gauges, stay as they
+// are. It keeps no reference to f.
 func (s seriesSums) add(f *dto.MetricFamily) {
 	sum := s[f.GetName()]
 	if sum == nil {
@@ -124,6 +130,7 @@ func (s seriesSums) add(f *dto.MetricFamily) {
 		s[f.GetName()] = sum
 	}
 	for _, m := range f.Metric {
+		// The key of a series is its labels in their order.
 		key := ""
 		for _, l := range m.Label {
 			key += l.GetName() + "\x00" + l.GetValue() + "\x00"
@@ -141,14 +148,16 @@ func (s seriesSums) add(f *dto.MetricFamily) {
 	}
 }
 
-// addHistogram adds a histogram, which may have other edges. At an edge that one of the two lacks, its count is that
-// at its next lower edge.
+// addHistogram adds the counts of histogram add to histogram to. Plans may have different bucket edges, so the result
+// has the edges of both. At an edge that one of the two lacks, that one's cumulative count is taken from its next lower
+// edge.
 func addHistogram(to, add *dto.Histogram) {
 	a, b := to.Bucket, add.Bucket
 	merged := make([]*dto.Bucket, 0, len(a)+1)
 	countBelow, addedBelow := uint64(0), uint64(0)
 
-	// Merge the edges of both in ascending order.
+	// Merge the edges of both in ascending order. countBelow and addedBelow are the cumulative counts at the last edge
+	// passed in each.
 	for i, j := 0, 0; i < len(a) || j < len(b); {
 		comparison := 0
 		switch {
@@ -175,16 +184,19 @@ func addHistogram(to, add *dto.Histogram) {
 	to.SampleSum = proto.Float64(to.GetSampleSum() + add.GetSampleSum())
 }
 
-// statisticsOf returns the statistics of a model of the plan in force, or of all if model is empty, since the process
-// began. They include all classes of the model.
+// statisticsOf returns statistics since the process began, over all plans, for the inference protocol: of one model of
+// the plan in force, or of each of its models if model is empty. A model's SLO classes are added up.
 func (h *planHistory) statisticsOf(model string) (rows []oip.ModelStatistics) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	// Take the models of the plan in force.
 	for _, m := range h.current.ServedModels.Models {
 		if model == "" || m.Name == model {
 			rows = turn.AddStatistics(rows, m.Stats.Statistics())
 		}
 	}
+	// Add what earlier plans counted for the same models, first plans that still answer requests, then those that have
+	// ended.
 	add := func(s oip.ModelStatistics) {
 		if slices.ContainsFunc(rows, func(r oip.ModelStatistics) bool { return r.Name == s.Name }) {
 			rows = turn.AddStatistics(rows, s)
@@ -201,8 +213,9 @@ func (h *planHistory) statisticsOf(model string) (rows []oip.ModelStatistics) {
 	return rows
 }
 
-// report returns the report of the plan in force. If there were other plans before, it returns the report of all of
-// them, with a part for each.
+// report returns the report of `plan serve`. If the process has had one plan, it is that plan's. Otherwise it has the
+// totals over all plans since the process began and, in Plans, a part for each: the last ended ones, those that still
+// answer requests (retiring), and the one in force.
 func (h *planHistory) report() *formats.Report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -249,7 +262,8 @@ type modelTally struct {
 	batches map[string]int64 // number of batches, by size
 }
 
-// talliesOf returns the tallies of a core's models. Any goroutine may call it.
+// talliesOf returns a copy of the counts, latencies and batch sizes of each model and class that a core serves, in the
+// core's order. Any goroutine may call it.
 func talliesOf(c *turn.Core) []modelTally {
 	out := make([]modelTally, len(c.ServedModels.Models))
 	for i, m := range c.ServedModels.Models {
@@ -283,7 +297,8 @@ func (t *modelTally) add(o *modelTally) {
 	}
 }
 
-// addTallies adds tallies to sums by model and class, and returns the sums. It does not change what it adds.
+// addTallies adds tallies (counts of a model and class) to those of the same model and class in sums, and returns sums,
+// extended by models that it lacked. It does not change `added`.
 func addTallies(sums, added []modelTally) []modelTally {
 	for k := range added {
 		i := slices.IndexFunc(sums, func(s modelTally) bool { return s.key == added[k].key })
@@ -296,7 +311,8 @@ func addTallies(sums, added []modelTally) []modelTally {
 	return sums
 }
 
-// fillReport sets the models, counts and latencies of a report from tallies over a time.
+// fillReport sets a report's duration, models, counts and latencies from the tallies (counts by model and class) of
+// `elapsed`. Requests without an answer so far are counted as dropped, and a warning is added that says so.
 func fillReport(r *formats.Report, tallies []modelTally, elapsed time.Duration) {
 	r.DurationUS = document.Micros(elapsed.Truncate(time.Microsecond))
 	total := newTally(formats.ModelClass{})

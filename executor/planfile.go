@@ -27,7 +27,8 @@ type planFile struct {
 	hash       string      // hash of the file then
 }
 
-// read reads the plan and its hash. If the file is written meanwhile, it is read again.
+// read returns the plan in the file and the file's SHA-256. The file is hashed before and after it is read; if it was
+// written in between, it is read again, up to three times.
 func (f *planFile) read() (*formats.Plan, string, error) {
 	for remainingTries := 3; ; remainingTries-- {
 		hashBefore, err := document.Digest(f.path)
@@ -58,8 +59,8 @@ func (f *planFile) setInForce(hash string) {
 	f.mu.Unlock()
 }
 
-// differs reports whether the file has another plan than the one in force, or cannot be read. It is hashed only if
-// its size, time or inode has changed.
+// differs returns true if the file has another plan than the one in force, or cannot be read. It reads and hashes the
+// file only if its size, time or inode has changed since it was hashed last.
 func (f *planFile) differs() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,8 +92,9 @@ func (f *planFile) series() prometheus.Collector {
 // maxRetryFactor bounds the wait before a failed switch is tried again, as a multiple of the first wait.
 const maxRetryFactor = 32
 
-// putInForce switches to the plan that the file has now. If that fails for a reason that may pass, it returns a
-// channel that says when to try again; otherwise it returns nil.
+// putInForce switches to the plan that the file has now, and logs how that went. If it fails for a reason that may pass,
+// and wait has not grown too long, it returns a channel that receives after `wait`, when the caller tries again;
+// otherwise it returns nil. It calls OnReloaded with the error.
 func (s *servers) putInForce(ctx context.Context, x *Executor, file *planFile, wait time.Duration) (retry <-chan time.Time) {
 	err := s.switchPlan(ctx, x, file)
 	log := s.opt.Log
@@ -117,7 +119,9 @@ func mayRetry(err error) bool {
 	return !errors.As(err, &docErr) && !errors.Is(err, turn.ErrPlan) && !errors.Is(err, ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, turn.ErrClosed)
 }
 
-// switchPlan reads the plan's file and puts the plan in force, unless it is in force already.
+// switchPlan reads the plan's file, on SIGHUP or after a try that failed, and puts the plan in force, unless it is in
+// force already. It waits up to twice the start timeout for the new plan's workers. If it returns turn.ErrSwitched, the
+// new plan is in force but the old one did not end well; with any other error the old one stays.
 func (s *servers) switchPlan(ctx context.Context, x *Executor, file *planFile) error {
 	plan, hash, err := file.read()
 	if err != nil {

@@ -14,20 +14,23 @@ import (
 // names their number.
 func (x *Executor) Report() *formats.Report { return x.history.report() }
 
-// Service returns the service times recorded so far. Without Options.RecordService it returns nil.
+// Service returns a copy of the service times (how long batches took, for a simulation) of the plan in force that are
+// recorded so far. Without Options.RecordService it returns nil.
 func (x *Executor) Service() *turn.ServiceTimes {
 	c := x.core.Load()
 	if c.Stats.Recorder == nil {
 		return nil
 	}
 	var s *turn.ServiceTimes
+	// The loop's rounds write the times. After the last round they can be read directly.
 	if !c.Loop.CallInRound(func() { s = c.Stats.Recorder.Snapshot() }) {
 		s = c.Stats.Recorder.Snapshot()
 	}
 	return s
 }
 
-// reportOf returns the report of a core, and the tallies that it was made from. Any goroutine may call it.
+// reportOf returns the report of a core since it started, and the counts by model (tallies) that it was made from. Any
+// goroutine may call it: the counts are read in a round of the core.
 func reportOf(c *turn.Core) (r *formats.Report, tallies []modelTally) {
 	read := func() {
 		elapsed := c.Loop.Now() - c.Stats.StartedAt
@@ -61,7 +64,8 @@ func (c *requestCounts) add(o *requestCounts) {
 // unfinished returns the number of requests that have not ended.
 func (c *requestCounts) unfinished() int64 { return max(c.requests-c.completed-sumOf(c.dropped), 0) }
 
-// report returns the counts in the form of a report.
+// report returns the counts of `elapsed` in the form of a report, with goodput and attainment. Requests without an
+// answer so far are counted as dropped, under a reason of their own.
 func (c *requestCounts) report(elapsed time.Duration) formats.Counts {
 	out := formats.Counts{
 		Requests: c.requests, Completed: c.completed, Late: c.late, Dropped: sumOf(c.dropped), DroppedByReason: map[string]int64{},

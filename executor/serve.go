@@ -167,7 +167,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	return r, errors.Join(failure, err)
 }
 
-// prepare sets defaults, reads certificates and completes the door.
+// prepare completes the options of `plan serve` in place: default addresses and times, the TLS certificate, and the door
+// (who may enter the HTTP servers: keys, TLS, limits), which the protocol of tensors shares. It returns an error if the
+// certificate cannot be read.
 func (o *ServeOptions) prepare() error {
 	o.HTTP = cmp.Or(o.HTTP, ":8000")
 	o.GRPC = cmp.Or(o.GRPC, ":8001")
@@ -189,8 +191,9 @@ func (o *ServeOptions) prepare() error {
 	return nil
 }
 
-// watchSignals switches to the plan of the file at every SIGHUP, and again after a failure that may pass, until ctx
-// ends and DrainDelay has passed. If a server fails before, it returns its error.
+// watchSignals runs while the plan is served: at every SIGHUP it switches to the plan that the file has, and tries
+// again, with pauses that double, after a failure that may pass. It returns nil when ctx has ended and then DrainDelay
+// has passed, or the error of a server that has failed.
 func (s *servers) watchSignals(ctx context.Context, x *Executor, file *planFile, hup <-chan os.Signal) error {
 	wait, retry := s.opt.retryDelay, (<-chan time.Time)(nil)
 	for {
@@ -217,7 +220,8 @@ func (s *servers) watchSignals(ctx context.Context, x *Executor, file *planFile,
 	}
 }
 
-// loadTLS reads the certificate into the door.
+// loadTLS reads the certificate and key that the user named into the door, which then asks for TLS 1.2 or later. Without
+// names it does nothing.
 func (o *ServeOptions) loadTLS() error {
 	if o.TLSCert == "" && o.TLSKey == "" {
 		return nil
@@ -252,7 +256,9 @@ type httpServer interface {
 	Drain(context.Context) error
 }
 
-// listen opens all listeners. It warns of addresses that others can reach without a token or without TLS.
+// listen opens the listeners of HTTP, gRPC, metrics and of other hosts that join, and notes their addresses. An address
+// AddressOff opens none; one without a host is on 127.0.0.1. It logs a warning for each address that other hosts can
+// reach without a token or without TLS. If one fails, it closes all and returns the errors of all.
 func (s *servers) listen() error {
 	var errs []error
 	listenOn := func(name, address string, bound *string) net.Listener {
@@ -285,6 +291,8 @@ func (s *servers) listen() error {
 	s.httpListener = listenOn("HTTP", s.opt.HTTP, &s.addresses.HTTP)
 	s.grpcListener = listenOn("gRPC", s.opt.GRPC, &s.addresses.GRPC)
 	s.metricsListener = listenOn("metrics", s.opt.Metrics, &s.addresses.Metrics)
+	// Wrap the listener of joining hosts in TLS: with its own certificate, which they check by its pin, or else with the
+	// door's.
 	if s.joinListener = listenOn("join", s.opt.Join, &s.addresses.Join); s.joinListener != nil {
 		if s.opt.JoinCert != "" {
 			cert, pin, err := worker.Certificate(s.opt.JoinCert)
@@ -315,7 +323,9 @@ func (s *servers) closeListeners() {
 	}
 }
 
-// newHTTPServer returns the server of the plan's HTTP protocol: of tensors and programs, or of texts.
+// newHTTPServer returns the server for the HTTP address of x. If the plan serves requests for text (s.queue is set), it
+// is the front end for text. Otherwise it is the server of the protocol of tensors (OIP), which passes requests below
+// form.Path to the handler of programs: clients that run workflows as code.
 func (s *servers) newHTTPServer(x *Executor) httpServer {
 	if s.queue != nil {
 		return s.queue
@@ -326,7 +336,8 @@ func (s *servers) newHTTPServer(x *Executor) httpServer {
 	return oip.NewHTTPServer(x, opt)
 }
 
-// start starts the servers on their listeners. Their errors go to failures.
+// start starts the HTTP, gRPC and metrics servers on the listeners that are open, each on a goroutine that s.wg counts.
+// An error that ends one goes to s.failures, which has a place for each of the three.
 func (s *servers) start(x *Executor) {
 	s.failures = make(chan error, 3)
 	goServe := func(serve func() error) {
@@ -345,6 +356,7 @@ func (s *servers) start(x *Executor) {
 		goServe(func() error { return s.grpcServer.Serve(s.grpcListener) })
 	}
 	if s.metricsListener != nil {
+		// The metrics server also has the rates of a gear plan (/rates) and, for text, the page of the queues.
 		processRegistry := prometheus.NewRegistry()
 		processRegistry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		mux := http.NewServeMux()

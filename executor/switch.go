@@ -67,7 +67,8 @@ type executorMetrics struct {
 	planning prometheus.Gauge
 }
 
-// newExecutorMetrics returns the series in a registry of their own.
+// newExecutorMetrics registers the series that outlive a plan (switches of plans, their times, and whether this process
+// plans for others) in a registry of their own.
 func newExecutorMetrics() *executorMetrics {
 	m := &executorMetrics{
 		registry: prometheus.NewRegistry(),

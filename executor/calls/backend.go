@@ -56,7 +56,9 @@ type Limits struct {
 	MaxWait      time.Duration // longest wait of one question for a result; 0 stands for 30 s
 }
 
-// withDefaults returns the limits with defaults in place of zeros.
+// withDefaults returns the limits of the handler of programs (clients that send the tasks of a workflow over HTTP) with
+// defaults in place of zeros: open requests in all and for each client, bytes of a message, time until an idle request
+// expires, and the longest wait for a result.
 func (l Limits) withDefaults() Limits {
 	if l.MaxRequests == 0 {
 		l.MaxRequests = 1024

@@ -39,8 +39,8 @@ func readFields(c *jsonscan.Cursor, path string, names []string, read func(name 
 	})
 }
 
-// readOpen returns a function that reads the message which begins a request into o: the application, a time limit
-// in ms (up to 1e9), and its inputs.
+// readOpen returns a function that reads from JSON the message by which a program begins a request: the application, a
+// time limit in ms (up to 1e9), and its inputs. The function sets o, and returns an error that names the field.
 func readOpen(o *calls.Open) func(*jsonscan.Cursor) *httplimit.Error {
 	return func(c *jsonscan.Cursor) *httplimit.Error {
 		err := readFields(c, "", []string{"application", "timeout_ms", "inputs", "parameters"}, func(name string) (err *httplimit.Error) {
@@ -65,8 +65,8 @@ func readOpen(o *calls.Open) func(*jsonscan.Cursor) *httplimit.Error {
 	}
 }
 
-// readEnqueue returns a function that reads the message which asks for tasks of a request into e: a list of at most
-// calls.MaxTasks.
+// readEnqueue returns a function that reads from JSON the message by which a program adds tasks (runs of models) to a
+// request. The function appends them to e.Tasks, at most calls.MaxTasks, and returns an error that names the field.
 func readEnqueue(e *calls.Enqueue) func(*jsonscan.Cursor) *httplimit.Error {
 	return func(c *jsonscan.Cursor) *httplimit.Error {
 		return readFields(c, "", []string{"tasks"}, func(string) *httplimit.Error {
@@ -131,7 +131,8 @@ func readInputs(c *jsonscan.Cursor, path string) (map[string]any, *httplimit.Err
 	return values, err
 }
 
-// skipValue moves the cursor behind the JSON value of a tensor: a list, a number, a text or a boolean.
+// skipValue moves the cursor behind the JSON value of a tensor: a list, a number, a text or a boolean. The value is
+// decoded later, when the tensor's type is known.
 func skipValue(c *jsonscan.Cursor) (err *httplimit.Error) {
 	switch c.Peek() {
 	case '[':

@@ -21,8 +21,9 @@ type Handler struct {
 	mux  *http.ServeMux
 }
 
-// NewHandler returns a handler behind a door. If the door is nil, no key is required. It must be mounted at
-// calls.Path.
+// NewHandler returns the HTTP handler of programs: clients that open a request, add tasks to it, wait for their results
+// and end it. The backend b runs the tasks. A door checks keys and limits; if it is nil, no key is required. The handler
+// must be mounted at calls.Path.
 func NewHandler(b Backend, door *httplimit.Door, limits Limits) *Handler {
 	h := &Handler{requestStore: requestStore{limits: limits.withDefaults(), backend: b, requests: map[string]*openRequest{}, clients: map[string]int{}}, door: door.WithDefaults(), mux: http.NewServeMux()}
 	for pattern, serve := range map[string]httplimit.HolderHandler{
@@ -68,8 +69,9 @@ func (h *Handler) beginRequest(w http.ResponseWriter, r *http.Request, holder *h
 	return nil
 }
 
-// enqueue handles the message that adds tasks to a request. It answers with their handles, by which later messages
-// name them. If the backend refuses one, none of them is added.
+// enqueue handles the message by which a program adds tasks to its open request q. It answers with their handles
+// (names), by which later messages ask for results. If the backend refuses one, none of them stays added. holder is the
+// client's key.
 func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, q *openRequest, holder *httplimit.Holder) error {
 	var e calls.Enqueue
 	var memoryHold httplimit.MemoryHold
@@ -77,6 +79,7 @@ func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, q *openRequest
 	if err := h.readMessage(w, r, holder, &memoryHold, readEnqueue(&e)); err != nil {
 		return err
 	}
+	// Name the tasks, and give all of them to the backend.
 	tasks, err := q.add(&e)
 	if err == nil {
 		if err = h.backend.Enqueue(q.name, tasks, q); err != nil {
@@ -96,8 +99,9 @@ func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, q *openRequest
 
 var errNoRequest = httplimit.NotFound("no such request: it was never opened, or has ended")
 
-// ofRequest returns a handler that serves a message to the request of its path, if that belongs to the sender. The
-// request does not expire meanwhile.
+// ofRequest wraps a handler of messages to an open request: it finds the request that the path names and passes it on as
+// q. A request that belongs to another holder of a key counts as missing. The request does not expire while the message
+// is handled.
 func (h *Handler) ofRequest(serve func(w http.ResponseWriter, r *http.Request, q *openRequest, holder *httplimit.Holder) error) httplimit.HolderHandler {
 	return func(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 		q := h.acquire(r.PathValue("request"), holder.Name)
@@ -138,8 +142,9 @@ func (h *Handler) getResult(w http.ResponseWriter, r *http.Request, q *openReque
 	}
 }
 
-// streamResult handles a stream of one task's result: it sends the result as an event once there is one, and keeps
-// the stream alive until then.
+// streamResult handles the message that asks for one task's result as a stream of server-sent events. It sends the
+// headers at once and the result as one event when the task has ended. If the client leaves or the request ends before,
+// the stream ends without one.
 func (h *Handler) streamResult(w http.ResponseWriter, r *http.Request, q *openRequest, _ *httplimit.Holder) error {
 	name := calls.Handle(r.PathValue("task"))
 	res, changed, err := q.taskResult(name)
@@ -179,8 +184,8 @@ func (h *Handler) deleteRequest(w http.ResponseWriter, _ *http.Request, q *openR
 	return nil
 }
 
-// readMessage reads a message within the memory for requests. What decode keeps of the body stays booked until the
-// hold is closed.
+// readMessage reads the body of a message, at most as long as the backend's largest, and parses it as JSON by decode.
+// The memory is booked in memoryHold until the caller closes that, because decoded values alias the body.
 func (h *Handler) readMessage(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder, memoryHold *httplimit.MemoryHold, decode func(*jsonscan.Cursor) *httplimit.Error) error {
 	limit := min(max(minMessageBytes, h.backend.MaxMessageBytes()), h.limits.MaxBodyBytes)
 	if err := httplimit.CheckBody(r, limit, "application/json"); err != nil {

@@ -49,7 +49,9 @@ type requestTask struct {
 	ended   chan struct{} // closed when the task ends; nil after that
 }
 
-// admit opens a request of a client. It returns an error if a limit is exceeded or the backend refuses the request.
+// admit opens a request for a program, under the name that it returns in the request. Until it ends it counts as open,
+// for the key of the sender (holder) and for client, which is the key's name or else the address. It returns an error if
+// a limit is exceeded or the backend refuses the request.
 func (s *requestStore) admit(o *calls.Open, holder *httplimit.Holder, client string) (*openRequest, error) {
 	if err := holder.BeginRequest(); err != nil {
 		return nil, err
@@ -92,8 +94,8 @@ func (s *requestStore) register(o *calls.Open, holder *httplimit.Holder, client 
 	return r, nil
 }
 
-// acquire returns an open request of an owner by its name, and keeps it from expiring until release. It returns nil
-// if there is none, or it belongs to another.
+// acquire returns the open request of a name, and stops its expiry until release is called. owner is the name of the
+// sender's key. It returns nil if there is no such request, it has ended, or it belongs to another owner.
 func (s *requestStore) acquire(name, owner string) *openRequest {
 	s.mu.Lock()
 	r := s.requests[name]
@@ -157,7 +159,8 @@ func (s *requestStore) endRequest(r *openRequest) {
 	s.backend.EndRequest(r.name)
 }
 
-// remove removes a request that has ended from the store, and wakes Drain if it was the last one.
+// remove removes a request that has ended from the store and from its client's count. If it was the last one and Drain
+// waits, Drain is woken.
 func (s *requestStore) remove(r *openRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,7 +304,8 @@ func (r *openRequest) TaskEnded(h calls.Handle, outputs calls.Outputs, err error
 	t.ended = nil
 }
 
-// taskResult returns the state of a task, and a channel that is closed when the task ends.
+// taskResult returns the state of the task of a handle (running, or ended with its outputs or error), and a channel that
+// is closed when the task ends. It returns an error if the request has ended or has no such task.
 func (r *openRequest) taskResult(h calls.Handle) (result calls.Result, done <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,8 +20,10 @@ type gearMetrics struct {
 	running  []prometheus.Counter
 }
 
-// newGearMetrics registers the time series of a gear plan and returns their counters. A gear is the cascade of
-// models in use for a range of request rates.
+// newGearMetrics registers the time series of a gear plan in r and returns their counters. A gear is the cascade of
+// models in use for a range of request rates, with its limits of batch sizes. Its number is its index in t.Gears.
+// Counters by model are lists by pipeline: a model on one kind of devices. Pipelines of the same model on different
+// kinds share a series.
 func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
 	m := &gearMetrics{gear: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "gear", Help: "The gear in force: the number of its range of rates, from 0."})}
 	switches := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "gear_switches_total", Help: "Changes of the gear, to a faster one (up) or a slower one (down)."}, []string{"direction"})
@@ -31,6 +33,8 @@ func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
 	runTimes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "family_running_seconds_total", Help: "Device time of a model of the family."}, []string{"model"})
 	r.MustRegister(m.gear, switches, answers, batch, samples, runTimes)
 	m.up, m.down = switches.WithLabelValues("up"), switches.WithLabelValues("down")
+	// Count answers by gear and pipeline. Only pipelines that some stage of the gear's cascade uses get a counter;
+	// others stay nil.
 	for i := range t.Gears {
 		gear := strconv.Itoa(i)
 		row := make([]prometheus.Counter, len(t.PipelineModels))

@@ -77,11 +77,14 @@ type gearCounts struct {
 	correctAnswers  int64
 }
 
-// New returns the answerer of a gear plan: requests go from model to model until one is certain enough. It fails
-// if the plan's kind of certainty is unknown.
+// New returns the answerer of a gear plan: it passes a request from model to model of a cascade until one answer is
+// certain enough. It returns an error if nothing here computes the kind of certainty (gear.score) that the plan's
+// thresholds are in. With the engine replay, which gives random outputs, certainties come from the plan's recorded
+// samples, and no function computes them.
 func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, m *turn.Metrics) (*CascadeAnswerer, error) {
 	gears := gear.TablesOf(t)
 	g := &CascadeAnswerer{gears: gears, certaintyOf: o.Certainty, replay: core.HasRandomOutputs(), Models: make([]modelCounts, len(t.Pipelines))}
+	// Find the function that computes a certainty from a model's scores, unless the options give one.
 	if g.certaintyOf == nil && !g.replay {
 		var err error
 		if g.certaintyOf, err = certainty.ByName(formats.GearOf(plan).Score); err != nil {
@@ -106,6 +109,8 @@ func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, 
 		}
 		g.calibrations = append(g.calibrations, calibration)
 	}
+	// Register the metrics, and the two alarms for a plan that no longer fits: rates outside its gears, and forwards
+	// between models other than planned.
 	g.metrics = newGearMetrics(m.Registry, gears)
 	g.ranges = drift.NewRateDrift(plan, drift.Limit{Distance: o.DriftLimit, Windows: o.DriftWindows}, core.RatesURL, m.Registry)
 	g.forwards = drift.NewForwardDrift(plan, gears.PipelineModels, drift.Limit{Distance: o.ForwardLimit, Windows: o.ForwardWindows}, m.Registry)
@@ -136,7 +141,9 @@ func (g *CascadeAnswerer) EverySecond(now time.Duration) {
 // SeenRates returns the rates that were seen.
 func (g *CascadeAnswerer) SeenRates() *drift.RateHistory { return &g.ranges.Rates }
 
-// Admit prepares the record of which models answer the samples of a new job.
+// Admit gives a new job (a client's request of j.Samples samples) the state in which it notes the gear and which model
+// answers each sample. State of a pooled job is used again. It never refuses a job. Goroutines of transports call it,
+// before the job enters the core. It implements turn.Answerer.
 func (g *CascadeAnswerer) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error {
 	state, ok := j.AnswerState.(*cascadeJob)
 	if !ok {
@@ -150,8 +157,9 @@ func (g *CascadeAnswerer) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error 
 	return nil
 }
 
-// JobArrived records for a new job which gear is in force, and starts the records of its samples. The engine
-// replay answers them as the plan's recorded samples, in turn.
+// JobArrived starts the records of a new job's samples (one request of the policy each, by request slot), when the core
+// takes the job from its inbox, and notes and counts the gear in force. For the engine replay each request stands for
+// one of the plan's recorded samples, in their order and again from the first. It implements turn.Answerer.
 func (g *CascadeAnswerer) JobArrived(j *turn.Job) {
 	for _, slot := range j.Slots {
 		for int(slot) >= len(g.requests) {
@@ -164,7 +172,9 @@ func (g *CascadeAnswerer) JobArrived(j *turn.Job) {
 	g.counts.requests[g.gear] += int64(j.Samples)
 }
 
-// CheckOutputs returns an error if no certainty can be computed from the family's first output.
+// CheckOutputs returns an error if no certainty can be computed from the first output of the family, which is the
+// cascade's models, seen by clients as one model m. That needs FP32 or FP64 scores of at least two classes. It also
+// makes the buffer into which scores are read. The engine replay computes none and passes the check.
 func (g *CascadeAnswerer) CheckOutputs(m *turn.Model) error {
 	if g.replay {
 		return nil
@@ -179,8 +189,9 @@ func (g *CascadeAnswerer) CheckOutputs(m *turn.Model) error {
 	return nil
 }
 
-// TakeOutputs copies a batch's outputs to its requests and computes how certain each answer is, as a level of the
-// plan. The policy decides later which of them are final. The engine replay takes the recorded levels.
+// TakeOutputs copies a batch's outputs to its requests and computes how certain each answer is, as a level: how many of
+// the plan's thresholds for the model it reaches. The levels, in the batch's order, are read by BatchEnded, which passes
+// them to the policy. The engine replay takes the levels of the recorded samples.
 func (g *CascadeAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	g.CopyOutputs(b, out)
 	g.metrics.countBatch(b.Pipeline, len(b.Tasks), b.InferTime)
@@ -192,6 +203,8 @@ func (g *CascadeAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 		return
 	}
 	first, src := &b.Service.Outputs[0], out.Output(0)
+	// Compute the certainty of each sample from the class scores, which are in the first output, and correct it by the
+	// model's calibration.
 	for k := range b.Tasks {
 		readScores(g.scores, src[k*first.Bytes:], first.Datatype)
 		certainty.Normalise(g.scores)
@@ -201,7 +214,8 @@ func (g *CascadeAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	}
 }
 
-// readScores reads the class scores of a sample from a tensor's bytes, FP32 or FP64, into dst.
+// readScores reads the class scores of one sample from a tensor's little-endian bytes src, of type t (FP64, or else
+// FP32), into dst, which has one place for each class.
 func readScores(dst []float64, src []byte, t oip.Datatype) {
 	if t == oip.FP64 {
 		for i := range dst {
@@ -214,9 +228,9 @@ func readScores(dst []float64, src []byte, t oip.Datatype) {
 	}
 }
 
-// BatchEnded tells the policy, request by request, how certain the answers of a finished batch on device dev are.
-// The policy then completes a request or keeps it for the next model. Requests that nobody waits for are cancelled
-// first.
+// BatchEnded tells the policy, request by request, the level of certainty of the answers of a finished batch on device
+// dev. The policy then completes a request or keeps it for the next model of the cascade. Requests whose batch failed,
+// or for whose answer nobody waits, are cancelled first, and their level is 0.
 func (g *CascadeAnswerer) BatchEnded(b *turn.Batch, dev int32) {
 	c := g.Core
 	g.revealedAt = c.Loop.Now()
@@ -252,8 +266,9 @@ func (g *CascadeAnswerer) BatchEnded(b *turn.Batch, dev int32) {
 	}
 }
 
-// keepAnswer records the answer of the k-th request of a batch as the request's latest, and returns the level of
-// its certainty.
+// keepAnswer records in the request of slot req that the batch's pipeline has answered it, and adds the batch's times.
+// The request is the k-th of the batch. It returns the level of the answer's certainty (the number of thresholds that it
+// reaches), by which the policy decides whether the next model of the cascade runs.
 func (g *CascadeAnswerer) keepAnswer(req int32, k int, b *turn.Batch) int64 {
 	a := &g.requests[req]
 	a.answer = b.Pipeline
@@ -279,8 +294,9 @@ func (g *CascadeAnswerer) PolicyTold(b *turn.Batch) {
 	}
 }
 
-// CompleteRequest makes a request's latest answer its final one, when the policy finds it certain enough. The job
-// is answered with its last sample.
+// CompleteRequest makes the latest answer of the request of a slot its final one, frees the slot, and, with the last
+// sample of its job, answers the client. The core calls it when the policy finds the answer certain enough or the
+// cascade ends.
 func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 	c := g.Core
 	if c.Ledger.RequestIn(slot) == nil || g.requests[slot].answer < 0 {
@@ -288,7 +304,8 @@ func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 		return
 	}
 
-	// Count the answer, and answer the job with its last sample.
+	// Count the answer by the gear of the job's arrival and by pipeline, and answer the job with its last sample. If the
+	// job has been answered already (refused, say), the slot is only freed.
 	q, a := c.Ledger.RequestIn(slot), &g.requests[slot]
 	if j := q.Job; !j.Answered {
 		state := j.AnswerState.(*cascadeJob)
@@ -349,14 +366,15 @@ func (g *CascadeAnswerer) ResponseParameters(j *turn.Job) map[string]oip.Param {
 	return state.params
 }
 
-// Report adds the cascade's part to a report: how often the gear changed, requests by gear, and what each model
-// did.
+// Report adds the cascade's part to a report: how often the gear changed, requests by gear, what each model did, and the
+// alarms of rates and forwards. Requests that had recorded answers also give an accuracy: the share that was right.
 func (g *CascadeAnswerer) Report(r *formats.Report) {
 	if g.counts.recordedAnswers > 0 {
 		accuracy := float64(g.counts.correctAnswers) / float64(g.counts.recordedAnswers)
 		r.Accuracy = &accuracy
 	}
 	out := &formats.GearReport{Switches: g.counts.switches, RequestsByGear: append([]int64(nil), g.counts.requests...)}
+	// Sum by model. Pipelines are in the order of their models, so that those of one model stand together.
 	for p, name := range g.gears.PipelineModels {
 		if p == 0 || name != g.gears.PipelineModels[p-1] { // else the same model on another kind of devices
 			out.Models = append(out.Models, formats.GearModelReport{Model: name})

@@ -86,7 +86,8 @@ func (f *Front) findRequest(ctx context.Context, id, owner string) (*trackedRequ
 	return e, nil
 }
 
-// storeTexts stores the text that has come, every Options.TextStoreInterval, until the front end closes.
+// storeTexts writes the text of answers that has come since the last time to the store, every Options.TextStoreInterval,
+// until the front end closes. After a crash an answer then continues from there. It runs on a goroutine of its own.
 func (f *Front) storeTexts() {
 	tick := time.NewTicker(f.opt.TextStoreInterval)
 	defer tick.Stop()
@@ -134,7 +135,8 @@ func (f *Front) storeAllTexts(ctx context.Context) {
 // cleanupInterval is the time between two deletions of expired records and files.
 const cleanupInterval = time.Minute
 
-// cleanUp deletes expired records and files from time to time, until the front end closes.
+// cleanUp deletes requests, files and batches whose retention is over, every cleanupInterval, until the front end
+// closes. It runs on a goroutine of its own.
 func (f *Front) cleanUp() {
 	for f.ctx.Err() == nil {
 		pause(f, cleanupInterval)

@@ -217,8 +217,8 @@ func withoutOwner(s *batchState) *batchState {
 	return &out
 }
 
-// findBatch returns the batch whose id is in the path, with current counts. A batch of another sender is not found,
-// like one that does not exist.
+// findBatch returns the batch (a file of requests that run together) whose id is in the path, with its current counts. A
+// batch of another owner of a key is not found, like one that does not exist.
 func (f batchService) findBatch(req *apiRequest) (*batchState, error) {
 	id := req.r.PathValue("id")
 	notFound := httplimit.NotFound("no such batch %q", httplimit.Clip(id))
@@ -235,7 +235,8 @@ func (f batchService) findBatch(req *apiRequest) (*batchState, error) {
 	return f.withCurrentCounts(s), nil
 }
 
-// withCurrentCounts returns a batch as it is now: if it runs here, the stored state is older.
+// withCurrentCounts returns the current state of a batch, given the stored one: if the batch runs in this process, it
+// has newer counts than the store.
 func (f batchService) withCurrentCounts(s *batchState) *batchState {
 	b := f.running.find(s.ID)
 	if b == nil {

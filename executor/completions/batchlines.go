@@ -20,8 +20,9 @@ type batchLine struct {
 	Body   json.RawMessage `json:"body"`
 }
 
-// forEachLine calls handleLine for each line of the input that is not empty, until it returns an error. Lines count
-// from 0. A line that is too long is nil, and the last.
+// forEachLine calls handleLine for each line of the batch's input file that is not empty, until it returns an error,
+// which forEachLine returns. n counts these lines from 0. A line that is longer than a body may be is passed as nil and
+// is the last one, because nothing behind it can be read.
 func (b *runningBatch) forEachLine(ctx context.Context, handleLine func(n int, line []byte) error) error {
 	in := bufio.NewScanner(&contentReader{store: b.front.opt.Store, ctx: ctx, id: b.state.InputFile})
 	in.Buffer(make([]byte, 64<<10), int(b.front.opt.MaxBodyBytes)+64<<10)
@@ -115,8 +116,9 @@ func (b *runningBatch) validateInput(ctx context.Context) (total int, lineErrors
 // errTooManyLines ends the reading of an input.
 var errTooManyLines = errors.New("no further lines")
 
-// newRecord makes the record of a line. Its class is that of the line, else that of the batch, else the class for
-// batches if the model has it.
+// newRecord makes the record of the n-th line of a batch (counted from 0), by which the request is stored. It belongs to
+// the batch's owner and has the batch's deadline. Its SLO class is that of the line, else that of the batch, else the
+// class for batches if the model has it. It sets parsed.class to that class.
 func (b *runningBatch) newRecord(n int, parsed *parsedRequest) (*requestRecord, error) {
 	parsed.class = cmp.Or(parsed.class, b.state.Class)
 	if parsed.class == "" {
@@ -129,7 +131,8 @@ func (b *runningBatch) newRecord(n int, parsed *parsedRequest) (*requestRecord, 
 	return record, err
 }
 
-// batchClass returns the class of a model's requests in batches. If it is empty, it is the model's default class.
+// batchClass returns the SLO class of a model's requests in batches: the configured one (Options.BatchClass) unless the
+// model has classes and lacks it. Then it returns "", which stands for the model's default class.
 func batchClass(f *Front, model string) string {
 	for _, m := range f.opt.Server.Models() {
 		if m.ID == model && m.Classes != nil {

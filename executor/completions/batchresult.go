@@ -26,7 +26,9 @@ type resultError struct {
 	Message string `json:"message"`
 }
 
-// writeResults writes the output file and the error file of a batch whose lines have ended, and sets its final state.
+// writeResults writes the output file (answered lines) and the error file (the others) of a batch whose lines have all
+// ended, in the order of its input, and stores its final state: completed, cancelled or expired. The files belong to the
+// batch's owner.
 func (b *runningBatch) writeResults() error {
 	f, ctx := b.front, b.front.ctx
 	b.mu.Lock()

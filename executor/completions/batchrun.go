@@ -42,8 +42,9 @@ var (
 // lineID returns the id of a line's request, which is the same in every run of the batch.
 func lineID(batch string, line int) string { return fmt.Sprintf("%s-%06d", batch, line) }
 
-// runBatch runs a batch until it is over or the front end closes. Lines that were answered in an earlier run are not
-// run again.
+// runBatch runs the batch of an id, which this process has claimed from the store, until it is over or the front end
+// closes. Lines that were answered in an earlier run are not run again. At the end the claim is marked as done; after an
+// error it is released, so that the batch is tried again.
 func (f *Front) runBatch(id string) {
 	s, err := readValue[batchState](f.ctx, f.opt.Store, batchKeys+id)
 	if err == nil && !s.hasEnded() {
@@ -53,6 +54,7 @@ func (f *Front) runBatch(id string) {
 	if f.ctx.Err() != nil {
 		return // the store hands it out again after the restart
 	}
+	// A batch that was deleted (ErrNotFound) is done, too.
 	if err != nil && !errors.Is(err, durable.ErrNotFound) {
 		f.opt.Log.Error("a batch could not be run", "batch", id, "error", err)
 		pause(f, time.Second)
@@ -134,8 +136,8 @@ func (b *runningBatch) save(ctx context.Context) error {
 // watchInterval is the time between two looks at the store for a request to cancel. The counts are stored as often.
 const watchInterval = 2 * time.Second
 
-// watch cancels the batch when another process requests it, and stores its counts from time to time, until done is
-// closed.
+// watch runs beside a batch until done is closed or the batch ends. Every watchInterval it stores the batch's counts, so
+// that other processes can show them, and cancels the batch if another process has stored the wish to cancel it.
 func (b *runningBatch) watch(done <-chan struct{}) {
 	for {
 		_, err := b.front.opt.Store.Value(b.ctx, cancelKeys+b.state.ID)
@@ -166,8 +168,9 @@ func (b *runningBatch) cancel() {
 	b.stop(errBatchCancelled)
 }
 
-// markLine records that a line of a batch has ended; ok says that it was answered. A line that is marked already
-// counts once. The last one lets run write the results.
+// markLine records that a line of the batch (counted from 0) has ended; ok means that it was answered, and not refused
+// or failed. A line that is marked already is not counted again. With the last one it closes allMarked, on which run
+// waits before it writes the results.
 func (b *runningBatch) markLine(line int, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -44,8 +44,9 @@ type objectField struct {
 	value json.RawMessage
 }
 
-// parseObject splits a JSON object into its members, in order. Values stay as the client wrote them. It returns an
-// error for a duplicate or for too many members.
+// parseObject splits the JSON object of a request's body into its fields, in their order. Values stay as the client
+// wrote them, because most are passed on to the model's server. It returns an error for a field that is given twice, or
+// for more than maxFields.
 func parseObject(body []byte) ([]objectField, *httplimit.Error) {
 	bad := func(err error) *httplimit.Error {
 		return httplimit.Invalid("", "the body is not a JSON object: %v", err)
@@ -241,8 +242,8 @@ func requireOneOf(raw json.RawMessage, reason string, values ...string) *httplim
 		Msg: fmt.Sprintf("found %s, expected %s: %s", httplimit.Clip(string(raw)), strings.Join(values, " or "), reason)}
 }
 
-// readMaxTokens reads the bound on the tokens of an answer, which has two names in the protocol. It returns an
-// error if it is out of range, or both are given and differ.
+// readMaxTokens sets the bound on the tokens of an answer from a field's value. The field has two names in the protocol,
+// max_tokens and max_completion_tokens. It returns an error if the value is out of range, or both are given and differ.
 func (parsed *parsedRequest) readMaxTokens(raw json.RawMessage) *httplimit.Error {
 	n, err := strconv.Atoi(string(raw))
 	if err != nil || n < 1 || n > maxRequestTokens {
@@ -255,8 +256,9 @@ func (parsed *parsedRequest) readMaxTokens(raw json.RawMessage) *httplimit.Error
 	return nil
 }
 
-// readChoices reads how many answers to each prompt the client wants. More than one make the answer a log of
-// events, because they come mixed.
+// readChoices multiplies parsed.choices, the number of answers of the request, by the number n of answers that the
+// client wants to each prompt. If that is more than 1, the answer is stored as a log of events instead of a text,
+// because the answers come mixed.
 func (parsed *parsedRequest) readChoices(raw json.RawMessage) *httplimit.Error {
 	if string(raw) == "null" {
 		return nil
@@ -273,8 +275,8 @@ func (parsed *parsedRequest) readChoices(raw json.RawMessage) *httplimit.Error {
 // bytesPerToken is the usual length of a token of English text, in bytes.
 const bytesPerToken = 4
 
-// readText checks the prompt, or the messages of a chat, and estimates the number of its tokens by its bytes.
-// Prompts of tokens are counted by readPrompts.
+// readText checks the prompt, or the messages of a chat, and sets parsed.promptTokens, for admission and scheduling. The
+// tokens of texts are estimated by their bytes; those of prompts that are given as tokens are counted by readPrompts.
 func (parsed *parsedRequest) readText(raw json.RawMessage) *httplimit.Error {
 	parsed.promptTokens = (len(raw) + bytesPerToken - 1) / bytesPerToken
 	if parsed.chat {
@@ -291,8 +293,9 @@ func (parsed *parsedRequest) readText(raw json.RawMessage) *httplimit.Error {
 	return httplimit.Invalid("", "found %s, expected a text, an array of texts, or tokens", httplimit.Clip(string(raw)))
 }
 
-// readPrompts reads a list of texts, a list of lists of tokens, or a list of tokens. It returns false if the list is
-// none of them.
+// readPrompts reads a prompt that is a list: of texts, of lists of tokens, or of tokens. Lists of prompts multiply
+// parsed.choices, the number of answers. For tokens it sets parsed.promptTokens exactly. In all cases but a single text
+// the answer is stored as a log of events (parsed.events). It returns false if the list is none of the three.
 func (parsed *parsedRequest) readPrompts(list []json.RawMessage) bool {
 	tokens := 0
 	var text string

@@ -60,8 +60,8 @@ func (f fileService) save(ctx context.Context, m *file) error {
 	return f.opt.Store.Put(ctx, fileKeys+m.ID, data)
 }
 
-// findFile returns what is known about a file of the owner that is complete. Files of others and unfinished uploads
-// are not found.
+// findFile returns the description (name, size, purpose) of a file that owner has uploaded completely, or that a batch
+// of its wrote. Files of other owners and unfinished uploads are not found.
 func (f fileService) findFile(ctx context.Context, id, owner string) (*file, error) {
 	notFound := httplimit.NotFound("no such file %q", httplimit.Clip(id))
 	if durable.CheckKey(fileKeys+id) != nil {
@@ -74,7 +74,8 @@ func (f fileService) findFile(ctx context.Context, id, owner string) (*file, err
 	return m, err
 }
 
-// readValue reads a value of the store that is JSON.
+// readValue returns the value under a key of the store, decoded from JSON. If there is none, it returns
+// durable.ErrNotFound.
 func readValue[T any](ctx context.Context, s durable.Store, key string) (*T, error) {
 	data, err := s.Value(ctx, key)
 	if err != nil {
@@ -87,8 +88,8 @@ func readValue[T any](ctx context.Context, s durable.Store, key string) (*T, err
 	return value, nil
 }
 
-// readAllValues reads all values of a type whose keys in the store begin with a prefix, the newest first, because
-// keys grow with time.
+// readAllValues returns all values whose keys in the store begin with a prefix, decoded from JSON. The newest are first:
+// ids grow with time, and so do the keys. Values that are deleted in the meantime are left out.
 func readAllValues[T any](ctx context.Context, s durable.Store, prefix string) ([]*T, error) {
 	keys, err := s.Keys(ctx, prefix)
 	if err != nil {
@@ -108,8 +109,8 @@ func readAllValues[T any](ctx context.Context, s durable.Store, prefix string) (
 	return values, nil
 }
 
-// checkSpace returns an error if no further file may be stored, because there are too many or they take too many
-// bytes. It is called before an upload.
+// checkSpace returns an error if the files of all owners are as many or take as many bytes as the options allow. It is
+// called before an upload.
 func (f fileService) checkSpace(ctx context.Context) error {
 	list, err := readAllValues[file](ctx, f.opt.Store, fileKeys)
 	if err != nil {
@@ -279,8 +280,9 @@ func (f fileService) upload(req *apiRequest) error {
 	return nil
 }
 
-// readFormPart reads a part of the form: the purpose, or the file, for which it sets *writer. Each chunk of the file
-// gets the full read timeout.
+// readFormPart reads one part of the multipart form of an upload: the purpose, into *purpose, or the file, whose content
+// goes to a new writer, *writer; other parts are skipped. err is the error of finding the part. Each chunk of the file
+// gets the full read timeout, so that long uploads are not cut off. After an error the caller deletes what was stored.
 func (f fileService) readFormPart(req *apiRequest, part *multipart.Part, err error, writer **fileWriter, purpose *string) error {
 	if err != nil {
 		return httplimit.Invalid("", "the form was cut off: %v", err)
@@ -331,8 +333,9 @@ func clipName(name string) string {
 	return name
 }
 
-// writePage answers with a page of a list that is sorted newest first. The query's limit and after choose the page;
-// an unknown after chooses the first one.
+// writePage answers with one page of a list that is sorted newest first. The query's limit (20 without one) is the
+// length of the page, and after the id of the item before its first; an unknown id selects the first page. idOf returns
+// the id of an item, present the form in which clients see it.
 func writePage[T any](req *apiRequest, items []*T, idOf func(*T) string, present func(*T) any) error {
 	query := req.r.URL.Query()
 	limit := 20

@@ -40,8 +40,9 @@ type Front struct {
 
 var errDraining = httplimit.Unavailable("draining", "the server is shutting down; the request is kept, ask for its id later")
 
-// New makes a front end and takes over what its store has not finished. It does not listen until Serve. The caller
-// closes the store, after Close.
+// New makes the front end for text of a served plan (the HTTP protocol of OpenAI) and starts its background work: it
+// takes over the requests in its store that have no answer. It does not listen until Serve. The caller closes the store,
+// after Close.
 func New(opt Options) (*Front, error) {
 	opt, err := opt.withDefaults()
 	if err != nil {
@@ -59,7 +60,8 @@ func New(opt Options) (*Front, error) {
 	f.routes = newAPI(f).newMux()
 	f.server = opt.Door.Server(f)
 
-	// Background work: claim stored requests, store texts, delete what has expired.
+	// Start the background work: claim stored requests (unless another process serves them), store texts, delete what
+	// has expired.
 	if !opt.ServedElsewhere {
 		f.background.Go(f.claimRequests)
 	}
@@ -83,8 +85,8 @@ func (f *Front) Serve(l net.Listener) error {
 // MarkNotReady makes the health check answer "not ready". Requests are still served.
 func (f *Front) MarkNotReady() { f.notReady.Store(true) }
 
-// Drain refuses new requests and waits for those whose clients wait. If ctx ends first, it returns an error, and
-// Close then tells those clients to try again later.
+// Drain refuses new requests and waits for those on whose answers clients wait. If ctx ends first, it returns an error,
+// and a later Close has those clients try again. Stored requests whose clients do not wait are not waited for.
 func (f *Front) Drain(ctx context.Context) error {
 	err := f.gate.Close(ctx)
 	if err == nil {
@@ -96,8 +98,8 @@ func (f *Front) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the front end. Text that has come is stored, and requests that have not ended are given back to the
-// store.
+// Close ends the front end: it stops the background work, stores the text of answers so far, gives requests without an
+// answer back to the store, so that another process or a later one continues them, and closes the server's connections.
 func (f *Front) Close() error {
 	f.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
@@ -181,8 +183,9 @@ func (f *Front) TakeOver(st *durable.State) error {
 	return nil
 }
 
-// finishTracking stops tracking a request that has ended; its readers still hold it. It marks the request's line if
-// it belongs to a batch, and calls Options.OnRequestGone.
+// finishTracking takes a request that has ended out of the table of open ones; handlers that still send its answer hold
+// it. A line of a batch is marked as ended in its batch. It calls Options.OnRequestGone, with whether the result was
+// stored.
 func (f *Front) finishTracking(e *trackedRequest) {
 	f.requests.remove(e)
 	if b := f.batches.find(e.record.Batch); b != nil {
@@ -196,7 +199,9 @@ func (f *Front) finishTracking(e *trackedRequest) {
 	}
 }
 
-// submit stores a request and returns it. If a request with this id was accepted before, submit returns that one.
+// submit stores a new request under an id, so that it survives a crash, and returns it; from the store it is claimed and
+// served. If a request with this id was accepted before, submit returns that one. Errors are those that the client gets;
+// such a request has ended.
 func (f *Front) submit(id string, record *requestRecord) (*trackedRequest, error) {
 	e, isNew := f.requests.findOrAdd(&trackedRequest{front: f, id: id, record: record})
 	if !isNew {
@@ -209,8 +214,8 @@ func (f *Front) submit(id string, record *requestRecord) (*trackedRequest, error
 		cancel()
 	}
 
-	// If it was not stored, end it with the error. If it was stored before or is served elsewhere, follow it in the
-	// store.
+	// If it was not stored, end it with the error, which those who found it in the table see, too. If it was stored
+	// before or is served elsewhere, follow its answer in the store.
 	switch storeFull := f.noteWriteResult(err); {
 	case storeFull:
 		e.publishResult(&requestResult{Error: toClientError(errStoreFull)}, nil)

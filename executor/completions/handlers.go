@@ -72,8 +72,9 @@ func (parsed *parsedRequest) resolveClass(req *apiRequest) *httplimit.Error {
 	return nil
 }
 
-// acceptRequest stores a request and returns it. If it has an idempotency key and was accepted before, it returns
-// that request.
+// acceptRequest checks the limits of the sender, stores a request and returns it. If the sender has sent it before with
+// the same idempotency key (a header by which a repeated request is known), it returns the earlier one; a different body
+// under that key is an error.
 func (f *apiHandlers) acceptRequest(req *apiRequest, parsed *parsedRequest, body []byte) (*trackedRequest, error) {
 	prefix := "cmpl-"
 	if parsed.chat {
@@ -86,7 +87,7 @@ func (f *apiHandlers) acceptRequest(req *apiRequest, parsed *parsedRequest, body
 	record.address = httplimit.HostOf(req.r.RemoteAddr)
 	id, key := newID(prefix), req.r.Header.Get(headerIdempotencyKey)
 
-	// With an idempotency key, look for the request that was accepted under it.
+	// With an idempotency key, the id is made from it. Look for the request that was accepted under it.
 	if key != "" {
 		sum := sha256.Sum256(body)
 		id, record.Resumable, record.BodySum = idempotentID(prefix, req.holder.Name, key), true, hex.EncodeToString(sum[:])
@@ -114,7 +115,8 @@ func (f *apiHandlers) requestByID(req *apiRequest) (*trackedRequest, error) {
 	return e, err
 }
 
-// getRequest answers with the state of a request, or streams it from its beginning.
+// getRequest answers with the state of the request whose id is in the path, and with its answer if it has ended. With
+// ?stream=true it streams the answer from its beginning.
 func (f *apiHandlers) getRequest(req *apiRequest) error {
 	e, err := f.requestByID(req)
 	if err != nil {

@@ -81,8 +81,8 @@ func (f *apiHandlers) newMux() *http.ServeMux {
 	return mux
 }
 
-// serveHealth answers the health check: with status ok if the front end takes requests, else with an error, because
-// it drains or its disk is full.
+// serveHealth answers the health check: status ok if the front end takes requests. Otherwise it returns an error: the
+// front end is not ready, drains, or the disk of its store is full.
 func (f *apiHandlers) serveHealth(w http.ResponseWriter, _ *http.Request, _ *httplimit.Holder) error {
 	if f.front.notReady.Load() || f.front.gate.IsClosed() {
 		return errDraining

@@ -64,8 +64,9 @@ type clientError struct {
 // errCancelled is the result of a request that was cancelled.
 var errCancelled = &httplimit.Error{Code: httplimit.CodeCancelled, Reason: "cancelled", Msg: "the request was cancelled"}
 
-// toClientError converts an error to what clients see. Overload always becomes 429, because proxies take a server
-// that answers 503 out of service.
+// toClientError converts an error to the form in which clients see it: status, code, message, and after which time to
+// try again. Refusals for overload become 429, because proxies take a server that answers 503 out of service. The form
+// can be stored with the request.
 func toClientError(err error) *clientError {
 	if isDiskFull(err) {
 		err = errStoreFull
@@ -124,8 +125,8 @@ func idempotentID(prefix, owner, key string) string {
 // batchRecords is the durable class of the lines of batches.
 const batchRecords = "lines of batches"
 
-// durableRecord returns the record in the form that the store takes. Lines of batches, and batches, get the class
-// batchRecords.
+// durableRecord returns the record as the store takes it: the JSON of r under an id. The store's class, by which records
+// are retained, is the SLO class, or batchRecords for batches and their lines.
 func (r *requestRecord) durableRecord(id string) (*durable.Record, error) {
 	data, err := json.Marshal(r)
 	if err != nil {

@@ -29,8 +29,8 @@ func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// noteWriteResult updates the state of the store's space from the error of a write. It reports whether the write
-// failed because the disk is full.
+// noteWriteResult is called with the error of each write to the store. It returns true if the write failed because the
+// disk is full; new requests are then refused. The first write that succeeds again ends this. Both are logged.
 func (f *Front) noteWriteResult(err error) bool {
 	switch {
 	case isDiskFull(err):
@@ -45,8 +45,8 @@ func (f *Front) noteWriteResult(err error) bool {
 	return false
 }
 
-// StoreFull reports whether the store's disk is full. If the last write found it full, StoreFull tries another one of
-// 64 KiB.
+// StoreFull returns true if the store's disk is full. If the last write found it full, StoreFull writes and deletes a
+// value of 64 KiB to see whether it still is.
 func (f *Front) StoreFull() bool {
 	if !f.space.diskFull.Load() {
 		return false

@@ -96,7 +96,9 @@ func (s *eventStream) waitForChange(ctx context.Context, nextChange, closing <-c
 	}
 }
 
-// sendText sends text that has come: a text as one chunk, a log of events as one chunk per line.
+// sendText sends new text of an answer to the client as chunks. The text of one answer is one chunk. If the answer is a
+// log of events (several answers, mixed), each line of it is a chunk. isFirst and wantsUsage are for the chunk's form:
+// the first one names the role, and one with usage has a null until the end.
 func (s *eventStream) sendText(e *trackedRequest, text string, isFirst, wantsUsage bool) error {
 	if !e.record.Events {
 		return s.sendChunk(e.record.chunkCompletion(e.id, text, isFirst, nil), nil, wantsUsage)

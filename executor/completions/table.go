@@ -20,7 +20,8 @@ func (t *requestTable) find(id string) *trackedRequest {
 	return t.byID[id]
 }
 
-// findOrAdd returns the request with the id of e. If there is none, it adds e and returns it, and isNew is true.
+// findOrAdd returns the open request with the id of e and false, or, if there is none, adds e, counts it for its sender,
+// and returns it and true.
 func (t *requestTable) findOrAdd(e *trackedRequest) (_ *trackedRequest, isNew bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -32,7 +33,8 @@ func (t *requestTable) findOrAdd(e *trackedRequest) (_ *trackedRequest, isNew bo
 	return e, true
 }
 
-// remove removes a request. It does nothing if the request is not here.
+// remove removes a request from the table and from its sender's count. If the table does not have this very request, it
+// does nothing.
 func (t *requestTable) remove(e *trackedRequest) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,8 +55,8 @@ func (t *requestTable) counts(sender string) (requests, ofSender, senders int) {
 	return len(t.byID), t.bySender[sender], len(t.bySender)
 }
 
-// served lists the requests that are served here (their text is written by this process's server) and whose result
-// is not known.
+// served returns the requests that this process's server answers (others are followed in the store) and whose result is
+// not known, in no order.
 func (t *requestTable) served() (out []*trackedRequest) {
 	t.mu.Lock()
 	tracked := slices.Collect(maps.Values(t.byID))
@@ -82,7 +84,7 @@ func (t *runningBatches) find(id string) *runningBatch {
 	return t.byID[id]
 }
 
-// add adds a batch, and returns a function that removes it.
+// add adds a batch to those that run in this process, and returns a function that removes it.
 func (t *runningBatches) add(b *runningBatch) (remove func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

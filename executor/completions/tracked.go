@@ -71,7 +71,8 @@ func (e *trackedRequest) Partial() error {
 	return e.storeText(ctx)
 }
 
-// storeText stores the text so far, unless the request has ended.
+// storeText writes the text of the answer that is not stored yet to the store, unless the request has ended. One
+// goroutine at a time writes a request's text.
 func (e *trackedRequest) storeText(ctx context.Context) error {
 	e.storeMu.Lock()
 	defer e.storeMu.Unlock()
@@ -276,8 +277,8 @@ func (e *trackedRequest) waitForResult(ctx context.Context) (requestUpdate, erro
 	}
 }
 
-// adoptStoredText takes the text from the store if it is longer than the text here and the request is not served
-// here. It reports whether it was.
+// adoptStoredText takes over the answer's text from the store, in state st, and wakes the readers, if it is longer than
+// the text here and another process serves the request. It returns true if it did.
 func (e *trackedRequest) adoptStoredText(st *durable.State) (hasMore bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -39,12 +39,14 @@ type memberShares struct {
 	arriving, answering float64
 }
 
-// NewForwardDrift returns the watch that compares which models of a family answer with what a gear plan expects: a
-// gear is a cascade of them for a range of rates. family names the model of each pipeline. It registers its series.
+// NewForwardDrift returns the watch that compares which members of a cascade (its models, smallest first) answer with
+// what a gear plan expects. A gear is a cascade for a range of rates; its stages are the members that a sample goes
+// through until one is certain enough. family has the model of each pipeline (a model on one kind of devices). It
+// registers its series in reg.
 func NewForwardDrift(plan *formats.Plan, family []string, l Limit, reg prometheus.Registerer) *ForwardDrift {
 	f := &ForwardDrift{plan: plan}
 
-	// The members are the different models of the family.
+	// The members are the different models of the family. Pipelines of one model are one member.
 	for _, name := range family {
 		index := slices.Index(f.names, name)
 		if index < 0 {
@@ -53,7 +55,8 @@ func NewForwardDrift(plan *formats.Plan, family []string, l Limit, reg prometheu
 		f.memberByPipeline = append(f.memberByPipeline, index)
 	}
 
-	// The planned shares, by gear.
+	// Plan, for each gear, the share of its samples that arrives at each member, and the share that the member answers:
+	// those that do not arrive at the next one.
 	gears := formats.GearOf(plan).Gears
 	for i := range gears {
 		var list []memberShares
@@ -66,13 +69,14 @@ func NewForwardDrift(plan *formats.Plan, family []string, l Limit, reg prometheu
 		}
 		f.plannedByGear, f.countedAnswers = append(f.plannedByGear, list), append(f.countedAnswers, make([]int64, len(family)))
 	}
+	// Make the sums, in which k is 0 for what was planned and 1 for what was seen.
 	n := len(f.names)
 	for k := range f.arrivals {
 		f.arrivals[k], f.forwarded[k] = make([]float64, n), make([]float64, n)
 	}
 	f.expectedAnswers = make([]float64, n)
 
-	// The series.
+	// Register a series for each.
 	shares := [2]*prometheus.GaugeVec{
 		prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "forward_planned_share", Help: "Share of the samples at a member that the gears in force would have it forward."}, []string{"model"}),
 		prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "forward_share", Help: "Share of the recent samples at a member that it forwarded."}, []string{"model"}),
@@ -87,9 +91,10 @@ func NewForwardDrift(plan *formats.Plan, family []string, l Limit, reg prometheu
 	return f
 }
 
-// Window is called at the end of each window of time with the numbers of answers since the start, by the gear that
-// was in force when the sample came and by the pipeline that answered. It adds the window to sums in which older
-// ones fade, and raises the alarm if they are too far from the plan.
+// Window is called at the end of each window of time (about a second). answers has the numbers of answers since the
+// start, by the gear in force when the sample came and by the pipeline that answered. It adds the window to sums in
+// which older windows fade, sets the series, and raises the alarm if the members' shares of the answers are too far from
+// the plan's.
 func (f *ForwardDrift) Window(answers [][]int64, log *slog.Logger) {
 	n := len(f.names)
 	answered, planned := make([]float64, n), make([]float64, n)
@@ -106,6 +111,8 @@ func (f *ForwardDrift) Window(answers [][]int64, log *slog.Logger) {
 			total += float64(count - f.countedAnswers[g][p])
 			f.countedAnswers[g][p] = count
 		}
+		// Follow the samples through the stages. In index 0 are the planned numbers of arrivals and forwards, in index 1
+		// the real ones.
 		remaining := total
 		for _, s := range list {
 			planned[s.member] += total * s.answering
@@ -151,8 +158,9 @@ func (f *ForwardDrift) Report(out *formats.Report) {
 	}
 }
 
-// notice returns the text of the alarm that answers are not forwarded between models as planned: what differs, and
-// what to type for a new plan.
+// notice returns the text of the alarm that a cascade's models do not forward samples to each other as the plan
+// expected: the share of samples that each model answered recently, beside the planned one, and the command that makes a
+// new plan.
 func (f *ForwardDrift) notice() string {
 	answeredShares := sharesOf(f.deviation.recent)
 	var list []string

@@ -35,9 +35,10 @@ type RateDrift struct {
 // maxRangeFactor is the multiple of the planned largest rate up to which ranges are distinguished.
 const maxRangeFactor = 4
 
-// NewRateDrift returns the watch that compares the rates of requests with those for which a gear plan was made,
-// range by range. It registers its series. The notice of a drift names url, from which the rates can be fetched; if
-// it is empty, they cannot.
+// NewRateDrift returns the watch that compares the rates of requests with those for which a gear plan was made, as
+// shares of its ranges: the rates from 0 to the plan's maximum are divided into ranges of one width, one for each gear.
+// There are more ranges above the maximum, for which nothing is planned. It registers its series. The notice of a drift
+// names url, from which the rates can be fetched; if it is empty, they cannot.
 func NewRateDrift(plan *formats.Plan, l Limit, url string, reg prometheus.Registerer) *RateDrift {
 	g := formats.GearOf(plan)
 	n := len(g.Gears)
@@ -63,9 +64,10 @@ func NewRateDrift(plan *formats.Plan, l Limit, url string, reg prometheus.Regist
 	return r
 }
 
-// Window is called at the end of each window of time, with the number of requests since the start. The window
-// counts for the range of its rate, by its requests or by its time, as the plan does. Older windows fade; the alarm
-// is raised if the shares are too far from the plan.
+// Window is called at the end of each window of time (about a second), with the number of requests since the start. The
+// whole window counts for the range of its mean rate: by its requests or by its time, whichever the plan's shares are
+// of. It adds the rate to the history, lets older windows fade, and raises the alarm if the shares are too far from the
+// plan's. A window without requests only enters the history.
 func (r *RateDrift) Window(now time.Duration, requestsSoFar int64, log *slog.Logger) {
 	n, duration := requestsSoFar-r.countedRequests, r.deviation.endWindow(now)
 	r.countedRequests = requestsSoFar
@@ -104,9 +106,10 @@ func (r *RateDrift) Report(out *formats.Report) {
 // shares returns the shares of the requests by range.
 func (r *RateDrift) shares() []float64 { return sharesOf(r.recentRequests) }
 
-// notice returns what differs and what to type. The rates themselves, in their order, make the better plan, because a
-// histogram does not show which gear answers when rates stay near the edge of two ranges. If url is empty, the
-// histogram is used.
+// notice returns the text of the alarm: how far the rates are from those planned for, and the commands that make a new
+// plan. With url the rates themselves are fetched, in their order; they make the better plan, because a histogram does
+// not show which gear answers when rates stay near the edge of two ranges. If url is empty, the text has the histogram
+// of the recent rates.
 func (r *RateDrift) notice(url string) string {
 	n := len(r.rangeGauges)
 	shares := r.shares()
@@ -132,7 +135,7 @@ func (r *RateDrift) notice(url string) string {
 		r.deviation.totalVariation(), map[bool]string{true: "time", false: "requests"}[r.byTime], r.deviation.limit.Distance, fetch, workload, qps, files, optionFlags(r.plan))
 }
 
-// optionFlags returns the command's flags with which a gear plan was made, except for its documents, so that the
+// optionFlags returns the flags of `plan solve` with which a gear plan was made, except for its documents, so that a
 // notice can say what to type. Options with their default are left out.
 func optionFlags(p *formats.Plan) string {
 	var flags strings.Builder

@@ -25,9 +25,9 @@ const (
 	maxIdleSeconds = 30
 )
 
-// Add adds a window of n requests, which lasted about a second, to the history of rates. A longer window counts as
-// several seconds at its mean rate. The last maxRates seconds are kept in a ring; of a long idle time only
-// maxIdleSeconds.
+// Add adds a window of n requests, which lasted about a second, to the history of rates (requests a second). A longer
+// window counts as several seconds at its mean rate. The last maxRates seconds are stored in a ring; of a long time
+// without requests only the first maxIdleSeconds.
 func (r *RateHistory) Add(n int64, duration time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,8 +58,8 @@ func (r *RateHistory) latest(n int) []float32 {
 	return rates
 }
 
-// WriteCSV writes the last seconds (0 stands for all), the oldest first, as CSV in the form of `cascade.qps.measured` of a
-// workload.
+// WriteCSV writes the number of requests that arrived in each of the last `seconds` full seconds (0 stands for all that
+// are stored), the oldest first, as CSV that a workload reads as `cascade.qps.measured`.
 func (r *RateHistory) WriteCSV(w io.Writer, seconds int) error {
 	out := bufio.NewWriter(w)
 	out.WriteString("second,count\n")

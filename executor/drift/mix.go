@@ -28,9 +28,9 @@ type MixDrift struct {
 	countedRequests []int64            // by model: requests until the end of the last window
 }
 
-// NewMixDrift returns the watch that compares the mix of models (the shares of the requests) with that of the plan,
-// and registers its series. If the plan has fewer than two models, or no rates, there is no mix, and it returns
-// nil.
+// NewMixDrift returns the watch that compares the mix of models (the share of the requests that each has) with that of
+// the plan, and registers its series. If the plan has fewer than two models, or no rates, there is no mix, and it
+// returns nil.
 func NewMixDrift(plan *formats.Plan, t *policy.Tables, l Limit, reg prometheus.Registerer) *MixDrift {
 	plannedRates, names := make([]float64, len(t.Models)), make([]string, len(t.Models))
 	for i := range t.Models {
@@ -45,9 +45,9 @@ func NewMixDrift(plan *formats.Plan, t *policy.Tables, l Limit, reg prometheus.R
 	}
 }
 
-// Window is called at the end of each window of time, with the numbers of requests since the start by model. It
-// adds the window to sums in which older ones fade, and raises the alarm if their shares are too far from the plan.
-// A window without requests is skipped.
+// Window is called at the end of each window of time (about a second), with the numbers of requests since the start by
+// model. It adds the window to sums in which older ones fade, sets the recent rate of each model, and raises the alarm
+// if the shares are too far from the plan's. A window without requests is skipped.
 func (m *MixDrift) Window(now time.Duration, requestsSoFar []int64, log *slog.Logger) {
 	duration, requests := m.deviation.endWindow(now).Seconds(), make([]float64, len(requestsSoFar))
 	for i, a := range requestsSoFar {
@@ -64,8 +64,8 @@ func (m *MixDrift) Window(now time.Duration, requestsSoFar []int64, log *slog.Lo
 	}
 }
 
-// notice returns the text of the alarm that the mix of models is not as planned: the shares of the models, and what
-// to type for a new plan.
+// notice returns the text of the alarm that requests are spread over the models otherwise than planned: each model's
+// recent share of the requests beside the planned one, and the command that makes a new plan.
 func (m *MixDrift) notice() string {
 	shares := sharesOf(m.deviation.recent)
 	lines := make([]string, len(m.names))
@@ -77,7 +77,9 @@ func (m *MixDrift) notice() string {
 		"type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", m.deviation.totalVariation(), m.deviation.limit.Distance, strings.Join(lines, ", "), workload, files)
 }
 
-// newRateGauges registers the series of the models' rates, and returns those that change: the recent rate of each model.
+// newRateGauges registers two series by model: the planned rate, which it sets here once, and the recent rate. It
+// returns the gauges of the recent rate, in the order of t.Models, for the caller to set. Rates are requests (samples) a
+// second.
 func newRateGauges(reg prometheus.Registerer, t *policy.Tables) (byModel []prometheus.Gauge) {
 	l := series.LabelsOf(t.Models)
 	rates := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "arrival_rps", Help: "Recent rate of requests (samples)."}, l.Names())
@@ -91,8 +93,8 @@ func newRateGauges(reg prometheus.Registerer, t *policy.Tables) (byModel []prome
 	return byModel
 }
 
-// InputFlags returns the flags that name the documents of a plan, for the command that makes it again, and the file
-// of the workload.
+// InputFlags returns the flags of `plan solve` that name a plan's profile, cluster and workload, for an alarm that says
+// how to make the plan again, and the path of the workload ("the workload" if the plan names none).
 func InputFlags(list []formats.Input) (flags, workload string) {
 	workload = "the workload"
 	for _, in := range list {

@@ -33,8 +33,10 @@ func NewAlarm(name, help, endMessage string, reg prometheus.Registerer) *Alarm {
 // alarmEndFraction is the fraction of the limit below which an alarm ends.
 const alarmEndFraction = 0.8
 
-// Update raises the alarm if the distance is above limit + margin, and logs the notice. It ends the alarm if the
-// distance is well below the limit.
+// Update raises the alarm if distance, by which measured values depart from the plan's, is above limit + margin: it sets
+// the gauge to 1 and logs the notice as a warning. margin is the distance that chance alone may give; 0 allows for none.
+// A raised alarm ends when the distance is below alarmEndFraction of the limit. Between the two nothing changes, so that
+// the alarm does not flicker.
 func (a *Alarm) Update(distance, limit, margin float64, notice func() string, log *slog.Logger) {
 	switch {
 	case !a.raised && distance > limit+margin:

@@ -53,7 +53,9 @@ func (s *Sealer) Seal(location string, data []byte) ([]byte, error) {
 	return gcm.Seal(sealed, nil, data, []byte(location)), nil
 }
 
-// Open decrypts what Seal returned. It returns ErrWrongKey if the key or the location differs.
+// Open returns the data that Seal has encrypted for a location (the name under which a store has the value, so that
+// values cannot be exchanged). It returns ErrWrongKey if key or location differ or the bytes were changed. A nil Sealer
+// encrypts nothing, and its Open returns the bytes as they are.
 func (s *Sealer) Open(location string, sealed []byte) ([]byte, error) {
 	if s == nil {
 		return sealed, nil

@@ -69,8 +69,9 @@ func (d *Door) ReadBody(w http.ResponseWriter, r *http.Request, client string, h
 	return nil, err
 }
 
-// grow enlarges the buffer to four times its capacity, at least 64 KiB, but no more than the announced length if that
-// is known.
+// grow enlarges the buffer of a body to four times its capacity, at least 64 KiB, but no more than length, the announced
+// bytes of the body; -1 stands for unknown. The additional bytes are booked in the hold first. If the budget of memory
+// refuses them, it returns the error.
 func (b *Buffer) grow(length int64) *Error {
 	capacity := max(4*int64(cap(b.B)), 64<<10)
 	if length >= 0 {

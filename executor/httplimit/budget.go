@@ -124,7 +124,10 @@ func (h *MemoryHold) Grow(n int64) *Error {
 	return nil
 }
 
-// waitForMemory waits until n more bytes may be booked. The caller holds b.mu, which is released while it waits.
+// waitForMemory waits until the hold h (the memory of one request that is being received) may book n more bytes of the
+// budget for all requests. It returns nil if it may, and an error if the hold was evicted (its request is cut off in
+// favour of smaller ones), or the memory stays full for b.Patience. The last eighth of the budget is for small requests.
+// The caller holds b.mu, which is released while it waits.
 func (b *Budget) waitForMemory(h *MemoryHold, n int64) *Error {
 	var patienceTimer, retryTimer *time.Timer
 	for {
@@ -211,8 +214,8 @@ func (b *Budget) wakeWaiters() {
 	}
 }
 
-// MarkReceived records that the request has been received completely, so that it cannot be cut off any more. It
-// returns an error if it was cut off before.
+// MarkReceived records that the request of the hold has been received completely: from now on it cannot be cut off when
+// memory is short. If it was cut off before, it returns ErrEvicted. A hold without a budget has nothing to record.
 func (h *MemoryHold) MarkReceived() *Error {
 	b := h.budget
 	if b == nil {
@@ -227,7 +230,8 @@ func (h *MemoryHold) MarkReceived() *Error {
 	return nil
 }
 
-// Close frees all bytes of the hold.
+// Close frees all bytes of the hold in the budget and wakes requests that wait for memory. A closed hold books no more.
+// Closing twice is allowed.
 func (h *MemoryHold) Close() {
 	b := h.budget
 	if b == nil {

@@ -32,7 +32,8 @@ func pooledCapacity(capacity int) int {
 	return capacity
 }
 
-// NewBuffer returns an empty buffer with at least the given capacity.
+// NewBuffer returns an empty buffer with at least the given capacity in bytes. Capacities are powers of two, by which
+// released buffers are pooled for use again. Larger ones than 1 << maxClass are not pooled (class -1).
 func NewBuffer(capacity int) *Buffer {
 	class := max(minClass, bits.Len(uint(max(capacity, 1)-1)))
 	if class > maxClass {
@@ -52,7 +53,8 @@ func NewLentBuffer(b []byte, lender interface{ Free() }, hold *MemoryHold) *Buff
 	return &Buffer{B: b, class: -1, lender: lender, hold: hold}
 }
 
-// Release frees the memory. It panics if the buffer was released before.
+// Release gives the buffer's memory back to its pool or to its lender, and its bytes back to the budget. Nothing may
+// read B afterwards. It panics if the buffer was released before.
 func (b *Buffer) Release() {
 	if b.released {
 		panic("httplimit: a request's data was released twice")

@@ -32,7 +32,9 @@ func CheckCaller(r *http.Request, hosts []string, token bool) *Error {
 	return &Error{Code: CodeForbidden, Reason: "origin", Field: "Origin", Msg: fmt.Sprintf("pages of %q may not use this server; --host NAME lets those of NAME", Clip(origin[0]))}
 }
 
-// knownHost reports whether a request with this Host may be meant for this server.
+// knownHost returns true if a request with this Host header may be meant for this server: an address, localhost, or one
+// of the names in hosts. Web pages of others that let their name resolve to this server (DNS rebinding) are refused by
+// it.
 func knownHost(host string, hosts []string) bool {
 	name := hostname(host)
 	if name == "" || strings.EqualFold(name, "localhost") {

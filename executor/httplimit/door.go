@@ -59,7 +59,8 @@ func (d *Door) WithDefaults() *Door {
 	return &door
 }
 
-// Server returns an HTTP server with the limits of the door.
+// Server returns an HTTP server for handler h with the door's time limits, header limit and TLS. The server's log goes
+// to the door's at the level debug.
 func (d *Door) Server(h http.Handler) *http.Server {
 	s := &http.Server{
 		Handler:           h,
@@ -97,7 +98,9 @@ type HolderHandler func(w http.ResponseWriter, r *http.Request, holder *Holder) 
 // ErrorWriter answers an error in the form of a protocol.
 type ErrorWriter func(w http.ResponseWriter, err error)
 
-// Handler returns a handler for requests that pass the door. A panic fails only its own request.
+// Handler returns an http.HandlerFunc that lets requests pass that the door admits (key, origin) to next, with the
+// holder of their key. Errors, of the door or of next, are written by refuse, in the form of the protocol. A panic fails
+// only its own request.
 func (d *Door) Handler(refuse ErrorWriter, next HolderHandler) http.HandlerFunc {
 	return d.Probe(refuse, func(w http.ResponseWriter, r *http.Request, _ *Holder) error {
 		holder, err := d.checkSender(r)
@@ -112,7 +115,8 @@ func (d *Door) Handler(refuse ErrorWriter, next HolderHandler) http.HandlerFunc 
 	})
 }
 
-// Probe is like Handler for paths that need no key, such as those of health checks.
+// Probe is like Handler for paths that need no key, such as those of health checks: next gets the holder AnyClient. It
+// also writes each request to the log of accesses, if there is one.
 func (d *Door) Probe(refuse ErrorWriter, next HolderHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if d.Access != nil {

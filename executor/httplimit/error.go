@@ -104,7 +104,8 @@ func TooLarge(field, format string, args ...any) *Error {
 	return &Error{Code: CodeTooLarge, Reason: "too_large", Field: field, Msg: fmt.Sprintf(format, args...)}
 }
 
-// AsError converts any error to an *Error with a code.
+// AsError returns err as an *Error, which has a code: err itself or one that it wraps; otherwise one for a passed
+// deadline or a cancelled context; otherwise an internal error.
 func AsError(err error) *Error {
 	var e *Error
 	switch {

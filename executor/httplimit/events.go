@@ -31,7 +31,9 @@ func (e *Events) Send(v any) error {
 	return e.SendLine("data: ", body)
 }
 
-// SendLine writes a line with a prefix, and an empty line after it.
+// SendLine writes one server-sent event (a line with a prefix such as "data: ", and an empty line after it) and sends it
+// at once. The first call also writes the headers. It returns an error if the client is gone, or does not read within
+// stallTimeout.
 func (e *Events) SendLine(prefix string, body []byte) error {
 	if !e.begun {
 		e.begun = true

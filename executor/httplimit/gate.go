@@ -43,7 +43,8 @@ func (g *Gate) IsClosed() bool {
 	return g.closed
 }
 
-// Close refuses requests from now on, and waits until none runs. It returns an error if ctx ends before.
+// Close refuses requests from now on, and waits until none runs that has passed the gate. If ctx ends before, it returns
+// an error; the gate stays closed. It may be called again.
 func (g *Gate) Close(ctx context.Context) error {
 	g.mu.Lock()
 	if !g.closed {

@@ -107,7 +107,8 @@ type Keyring struct {
 	holders []*Holder
 }
 
-// NewKeyring returns the keyring of some keys. If there are none, it returns nil.
+// NewKeyring returns the keyring by which tokens of clients are checked. It stores hashes of them. Keys of the same name
+// share their count of open requests, but not their rates. Without keys it returns nil, which admits everybody.
 func NewKeyring(keys ...Key) (*Keyring, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -150,7 +151,8 @@ func (k *Keyring) Classes() (out []string) {
 // AnyClient is the holder of requests if no key is required.
 var AnyClient = &Holder{}
 
-// Find returns the holder of the key in an Authorization header. It takes the same time for all tokens.
+// Find returns the holder of the key in an Authorization header ("Bearer TOKEN"), or an error if no key has the token. A
+// nil keyring returns AnyClient. It takes the same time for all tokens, so that none can be guessed by time.
 func (k *Keyring) Find(header string) (*Holder, *Error) {
 	if k == nil {
 		return AnyClient, nil
@@ -185,7 +187,8 @@ func (h *Holder) Client(address string) string {
 	return HostOf(address)
 }
 
-// CountRequest counts a request against the key's rate. It returns an error if the rate is exceeded.
+// CountRequest counts a request against the rate (requests a second) of the holder's key. If the rate is exceeded, it
+// returns an error with the time to wait, and the request is not counted.
 func (h *Holder) CountRequest() *Error {
 	if h.limiter == nil {
 		return nil
@@ -200,8 +203,8 @@ func (h *Holder) CountRequest() *Error {
 		Msg: fmt.Sprintf("this key may send %v requests a second; come again in %v", h.RPS, d.Round(time.Millisecond))}
 }
 
-// BeginRequest counts a request against the key's rate, and as open until EndRequest. It returns an error if a limit
-// is exceeded.
+// BeginRequest counts a request against the rate of the holder's key, and as open until the caller calls EndRequest. If
+// a limit is exceeded, it returns an error, and the request is not open.
 func (h *Holder) BeginRequest() *Error {
 	if h.openRequests != nil {
 		if n := h.openRequests.Add(1); h.MaxOpen > 0 && n > int64(h.MaxOpen) {

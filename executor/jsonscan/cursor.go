@@ -61,7 +61,8 @@ func (c *Cursor) CheckEnd() *httplimit.Error {
 	return nil
 }
 
-// ReadSeparator reads the comma or the closing bracket after a member. It returns true if another member follows.
+// ReadSeparator reads the comma or the closing bracket (`closing`: '}' or ']') after a member of an object or array. It
+// returns true after a comma: another member follows.
 func (c *Cursor) ReadSeparator(closing byte) (bool, *httplimit.Error) {
 	switch c.Peek() {
 	case ',':
@@ -74,7 +75,8 @@ func (c *Cursor) ReadSeparator(closing byte) (bool, *httplimit.Error) {
 	return false, c.Syntax("found %s where ',' or %q is expected", c.DescribeNext(), rune(closing))
 }
 
-// Object calls member with each key of an object; member reads the value. The key may alias the text.
+// Object reads an object: it calls member with each key, and member reads the value at the cursor. The key may alias the
+// text. The bytes of each value are reported (AddBytes), which ends the parse with an error if the client is gone.
 func (c *Cursor) Object(member func(key []byte) *httplimit.Error) *httplimit.Error {
 	if err := c.Expect('{'); err != nil {
 		return err
@@ -107,7 +109,8 @@ func (c *Cursor) Object(member func(key []byte) *httplimit.Error) *httplimit.Err
 	}
 }
 
-// Array calls element before each element of an array; element reads it.
+// Array reads an array: it calls element with the index of each element, and element reads it at the cursor. The bytes
+// of each are reported as in Object.
 func (c *Cursor) Array(element func(i int) *httplimit.Error) *httplimit.Error {
 	if err := c.Expect('['); err != nil {
 		return err
@@ -213,7 +216,8 @@ func (c *Cursor) Boolean() (bool, *httplimit.Error) {
 	return false, c.Syntax("found %s where true or false is expected", c.DescribeNext())
 }
 
-// Param reads the value of a parameter. The protocol allows only scalars.
+// Param reads the value of a parameter of a request as string, bool, int64, uint64 (for integers beyond int64) or
+// float64. The protocol allows only such scalars.
 func (c *Cursor) Param() (any, *httplimit.Error) {
 	switch ch := c.Peek(); {
 	case ch == '"':
@@ -251,7 +255,8 @@ func paramOf[T any](v T, err *httplimit.Error) (any, *httplimit.Error) {
 	return v, nil
 }
 
-// SkipArray skips an array of numbers, strings, booleans or arrays.
+// SkipArray moves the cursor behind an array of numbers, strings, booleans or arrays, whose syntax it checks. depth is 1
+// for the outermost; arrays nested deeper than MaxRank, the most dimensions of a tensor, are an error.
 func (c *Cursor) SkipArray(depth int) *httplimit.Error {
 	if depth > MaxRank {
 		return c.Syntax("arrays nested deeper than %d", MaxRank)

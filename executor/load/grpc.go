@@ -36,7 +36,8 @@ const bufferBytes = 128 << 10
 // parameters are sent in front of it.
 type grpcPayload struct{ wire []byte }
 
-// newGRPCTarget returns a target over gRPC. It does not connect yet.
+// newGRPCTarget returns a target (a server that gets the load) over gRPC. It does not connect yet, and never sends a
+// call twice.
 func newGRPCTarget(u *url.URL, cfg *Config) (*grpcTarget, error) {
 	creds := insecure.NewCredentials()
 	if u.Scheme == "grpcs" || u.Scheme == "https" {
@@ -150,7 +151,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(call.head), mem.SliceBuffer(call.wire)}, nil
 }
 
-// Unmarshal implements encoding.CodecV2. It decodes the answer of a prepared call without its tensors' data.
+// Unmarshal implements encoding.CodecV2. The answer of a prepared call (*grpcCall) is decoded by this program's decoder,
+// into v, without the data of its tensors, which nobody reads. Other messages go to the codec of protobuf.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	call, ok := v.(*grpcCall)
 	if !ok {

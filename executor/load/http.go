@@ -38,8 +38,8 @@ type httpPayload struct {
 	size   int64
 }
 
-// newHTTPTarget returns a target over REST. It keeps as many connections as requests may be in flight, and follows
-// no redirect.
+// newHTTPTarget returns a target (a server that gets the load) over the REST form of the protocol. It has as many
+// connections open as requests may be in flight, and follows no redirect.
 func newHTTPTarget(base *url.URL, cfg *Config) *httpTarget {
 	return &httpTarget{
 		client: &http.Client{
@@ -110,8 +110,8 @@ func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 	return info, nil
 }
 
-// prepare implements target: it encodes a request once, with places for the id and timeout of each time that it is
-// sent.
+// prepare implements target: it encodes a request to model m once, before the run, with places for the id and the
+// timeout, which differ each time that it is sent. In binary form, the tensors' bytes follow the JSON.
 func (t *httpTarget) prepare(m *Model, in Inputs) (payload, error) {
 	text, err := newTemplate(m.Class, in, t.binary, t.sendTimeout)
 	if err != nil {

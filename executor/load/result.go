@@ -106,8 +106,8 @@ func (r *recorder) recordCompletion(latency time.Duration, f tokenTimes, late bo
 	}
 }
 
-// addAnswer records an answer's latency in the histogram and, for the first exactSamples of them, exactly. The
-// caller holds the lock.
+// addAnswer counts an answer and its latency: in the histogram, in sum and maximum, and, for the first exactSamples of
+// them, exactly. late means after the SLO. The caller holds the lock.
 func (r *recorder) addAnswer(latency time.Duration, late bool) {
 	r.completed++
 	if late {
@@ -163,8 +163,8 @@ func (r *recorder) latency() formats.LatencySummary {
 	}
 }
 
-// percentile returns the smallest latency that at least q percent do not exceed. It is exact if all latencies were
-// kept.
+// percentile returns the smallest latency that at least q percent (0 to 100) do not exceed. It is exact if the recorder
+// has all latencies, and else as exact as the histogram. It sorts r.latencies.
 func (r *recorder) percentile(q float64) document.Micros {
 	if int64(len(r.latencies)) == r.completed {
 		if !slices.IsSorted(r.latencies) {

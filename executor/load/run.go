@@ -40,8 +40,9 @@ func Run(ctx context.Context, cfg Config, schedule arrivals.Source) (*Result, er
 	return runLoad(ctx, &cfg, t, schedule)
 }
 
-// prepareAll returns the encoded requests of each model, from which the generator takes turns. For completions it
-// only checks that the server has the models.
+// prepareAll returns the encoded requests (payloads) of each model, in the order of cfg.Models; the generator sends them
+// in turn. It asks the server for the models' inputs. For requests for text it returns nil, and only checks that the
+// server has the models.
 func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error) {
 	if text, ok := t.(*textTarget); ok {
 		return nil, text.check(ctx, cfg.Models)
@@ -99,7 +100,8 @@ type generator struct {
 	wg             sync.WaitGroup
 }
 
-// runLoad sends the requests of a schedule to a target, waits for the answers, and returns the result.
+// runLoad sends the requests of a schedule to a target, a server, at their times, waits for the answers, and returns the
+// result. If ctx ends, the run ends early, and the result says so.
 func runLoad(ctx context.Context, cfg *Config, t target, schedule arrivals.Source) (*Result, error) {
 	payloads, err := prepareAll(ctx, cfg, t)
 	if err != nil {
@@ -128,8 +130,9 @@ func runLoad(ctx context.Context, cfg *Config, t target, schedule arrivals.Sourc
 	return g.result(ctx, end), nil
 }
 
-// generate sends the requests at their times until the schedule or ctx ends, and returns the length of the run.
-// Each request runs in a goroutine with the context requests.
+// generate sends the requests of the schedule at their times, whether or not earlier ones are answered, until the
+// schedule, cfg.Duration or ctx ends. It returns the length of the run. Each request runs on a goroutine with the
+// context `requests`, and is not waited for here.
 func (g *generator) generate(ctx, requests context.Context, schedule arrivals.Source) (end time.Duration, err error) {
 	p, err := newPacer(ctx)
 	if err != nil {
@@ -141,7 +144,7 @@ func (g *generator) generate(ctx, requests context.Context, schedule arrivals.So
 		}
 	}()
 
-	// Sleep until each request is due.
+	// Sleep until each request is due, in the order of the schedule, and start it.
 	g.start = time.Now()
 	var a arrivals.Request
 	lastArrival := time.Duration(0)
@@ -170,8 +173,9 @@ func (g *generator) generate(ctx, requests context.Context, schedule arrivals.So
 	return max(lastArrival, g.cfg.Duration), nil
 }
 
-// startRequest starts one request that is due now. If too many are in flight, it is not sent and counts as
-// overload.
+// startRequest starts a request of the schedule that is due now, on a goroutine of its own. If cfg.MaxInFlight are in
+// flight, it is not sent and counts as dropped by overload. Latency and SLO count from the time at which it was due, so
+// that a late generator does not make the server look faster.
 func (g *generator) startRequest(ctx context.Context, a *arrivals.Request, id requestID) {
 	model := int(a.Model)
 	rec := g.recorders[model]
@@ -190,7 +194,7 @@ func (g *generator) startRequest(ctx context.Context, a *arrivals.Request, id re
 	g.peak = max(g.peak, open+1)
 	g.inFlight.Add(1)
 
-	// Choose its payload and record the lag.
+	// Choose its payload, the next of its model's, and record the lag: how late it is sent.
 	slo := a.SLO
 	if slo == 0 {
 		slo = g.cfg.Models[model].SLO
@@ -209,7 +213,7 @@ func (g *generator) startRequest(ctx context.Context, a *arrivals.Request, id re
 		_ = g.lag.RecordValue(min(max(lag.Microseconds(), 1), int64(time.Hour/time.Microsecond)))
 	}
 
-	// Send it and record the outcome.
+	// Send it, with the rest of its SLO as timeout, and record the outcome.
 	arrival := *a
 	g.wg.Add(1)
 	go func() {
@@ -279,8 +283,8 @@ func (g *generator) waitForAnswers(cancel context.CancelFunc) {
 	}
 }
 
-// result returns the result of a run that ended at end, as time from its start: the outcomes of each model, and of
-// all.
+// result returns the outcomes of each model, and of all, of a run that lasted until end (from its start). Requests of
+// the warm-up are not in them. It is called when all requests are answered or cancelled.
 func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 	countedTime := max(end-g.cfg.Warmup, 0)
 	seconds := countedTime.Seconds()
@@ -310,7 +314,7 @@ func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 	}
 	res.Counts, res.Latency = total.counts(seconds), total.latency()
 
-	// Drops that are the client's.
+	// Add up the drops that are the client's or the network's, and not the server's.
 	for reason, n := range total.reasons {
 		switch {
 		case reason == reasonOverload:

@@ -101,8 +101,8 @@ func newTemplate(class string, in Inputs, binary, timeout bool) (*requestTemplat
 	return t, nil
 }
 
-// fill appends the template's JSON to b, with an id and a timeout in place of the marks. The timeout is padded
-// with spaces to the width of its mark, so that nothing moves.
+// fill appends the template's JSON to b, with an id and a timeout (in us) in the places that the template has for them,
+// and returns b. The timeout is padded with spaces to the width of its place, so that all requests have the same length.
 func (t *requestTemplate) fill(b []byte, id requestID, timeout time.Duration) []byte {
 	start := len(b)
 	b = append(b, t.text...)

@@ -54,7 +54,8 @@ func newTextTarget(cfg *Config) (*textTarget, error) {
 	return t, nil
 }
 
-// check returns an error unless the server has the models, and measures how many tokens a word has for each.
+// check returns an error unless the server has all models. It also has the server count the tokens of a sample for each
+// model, from which the number of words of a prompt follows.
 func (t *textTarget) check(ctx context.Context, models []Model) error {
 	data, err := t.client.Call(ctx, "GET", "/v1/models", nil)
 	if err != nil {
@@ -128,7 +129,8 @@ func (t *textTarget) complete(ctx context.Context, m *Model, a *arrivals.Request
 	return times, ""
 }
 
-// textReason returns the reason for a request that failed, with the same words as for tensors.
+// textReason returns the reason to record for a request for text that failed with err, in the same words as for tensors.
+// ctx ends when the run no longer waits for answers.
 func textReason(ctx context.Context, err error) string {
 	var e *llm.Error
 	switch {

@@ -65,8 +65,9 @@ type Loop struct {
 	results    []searchResult // scratch of TellResults
 }
 
-// New returns a loop around a policy. If log is not nil, it receives all events and actions, and is complete after
-// Close. The loop's clock starts here.
+// New returns a loop that runs a policy in wall-clock time; host carries out the policy's actions and handles what is in
+// the inbox. If log is not nil, it receives all events and actions, and is complete after Close. The loop's clock starts
+// here, at 0.
 func New(p policy.Policy, host Host, log io.Writer) (*Loop, error) {
 	l := &Loop{host: host, policy: p, signal: make(chan struct{}, 1), done: make(chan struct{})}
 	l.searcher, _ = policy.FindExtension[policy.Searcher](p)
@@ -149,7 +150,8 @@ func (l *Loop) signalRun() {
 	}
 }
 
-// takeTurns runs the rounds that other goroutines leave.
+// takeTurns runs, on a goroutine of its own, the rounds for which no other goroutine was free: whoever posts an event
+// runs the round itself if it gets the turn (the lock), and otherwise leaves a signal. It returns when the loop is done.
 func (l *Loop) takeTurns() {
 	for {
 		select {
@@ -164,13 +166,15 @@ func (l *Loop) takeTurns() {
 	}
 }
 
-// runRound runs a round and releases the turn. A panic ends the process: transports, whose goroutine this may be, would
-// confine it to their one request.
+// runRound runs one round (one pass over the inbox, in which the policy decides) and sets the alarm for the next timer.
+// The caller holds turnLock, and runRound unlocks it. A panic ends the process: transports, whose goroutine this may be,
+// would confine it to their one request.
 func (l *Loop) runRound() {
 	completed := false
 	defer func() {
 		if p := recover(); !completed && p != nil {
 			stack := debug.Stack()
+			// Panic on a goroutine that nobody recovers, and stop here.
 			go func() { panic(fmt.Sprintf("%v\n\n%s", p, stack)) }()
 			select {}
 		}
@@ -190,8 +194,9 @@ func (l *Loop) EndAfterRound() {
 	close(l.done)
 }
 
-// TellPolicy makes the policy handle an event, and carries out its actions. The event is copied to a field, because the
-// address of a parameter would have to be allocated.
+// TellPolicy makes the policy handle an event, unless its kind is set in IgnoredEvents (a bit for each kind), and
+// carries out the policy's actions: it sets timers, starts searches, and passes the rest to the host. The event is
+// copied to a field, because the address of a parameter would have to be allocated. The caller has the turn.
 func (l *Loop) TellPolicy(ev policy.Event) {
 	if l.IgnoredEvents>>ev.Kind&1 != 0 {
 		return
@@ -201,6 +206,7 @@ func (l *Loop) TellPolicy(ev policy.Event) {
 	l.actions.Reset()
 	l.policy.Handle(now, &l.event, &l.actions)
 	l.toldEvents++
+	// A Wake sets the timer of a tag, not sooner than minTimerDelay from now; a time below 0 removes it.
 	for i := range l.actions.List {
 		switch a := &l.actions.List[i]; a.Kind {
 		case policy.Wake:
@@ -220,7 +226,8 @@ func (l *Loop) TellPolicy(ev policy.Event) {
 // Dispatched returns the tasks and hops of the Dispatch that is being carried out.
 func (l *Loop) Dispatched(a *policy.Action) ([]int32, []policy.Hop) { return l.actions.BatchOf(a) }
 
-// CallInRound runs f in a round and waits for its end. If the loop has ended, it returns false.
+// CallInRound has the next round run f, which may then read and change all that belongs to the core, and waits until f
+// has returned. If the loop has ended, or ends before that, it returns false.
 func (l *Loop) CallInRound(f func()) bool {
 	finished := make(chan struct{})
 	l.mu.Lock()
@@ -235,7 +242,8 @@ func (l *Loop) CallInRound(f func()) bool {
 	}
 }
 
-// RunCalls runs the functions that other goroutines passed to CallInRound. It is part of a round.
+// RunCalls runs the functions that other goroutines passed to CallInRound since the last round. It is part of a round.
+// The list's memory is used again in turns with that of the last round.
 func (l *Loop) RunCalls() {
 	clear(l.takenCalls)
 	l.takenCalls = l.takenCalls[:0]

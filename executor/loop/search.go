@@ -25,8 +25,9 @@ type searchResult struct {
 	list   []int32
 }
 
-// startSearch runs the policy's search, if it has one, beside the loop. A running search with the same tag is cancelled,
-// and its result is ignored.
+// startSearch runs a search of the policy (a longer computation, such as a new order of a queue) on a goroutine beside
+// the loop, if the policy has any. A later round passes its result to the policy. tag is the policy's number for the
+// subject of the search. A running search with the same tag is cancelled, and its result is ignored.
 func (l *Loop) startSearch(tag int32) {
 	if l.searcher == nil {
 		return
@@ -41,7 +42,7 @@ func (l *Loop) startSearch(tag int32) {
 		l.searches[index].cancel()
 	}
 
-	// Run it on a goroutine of its own, which leaves the result for a later round.
+	// Run it. The number lets TellResults see which result is the newest of its tag.
 	s := &l.searches[index]
 	s.number++
 	s.cancel = cancel
@@ -59,8 +60,8 @@ func (l *Loop) startSearch(tag int32) {
 	})
 }
 
-// runSearch runs a search and returns its result. If the search panics, the result is empty: the policy keeps the order
-// that it has.
+// runSearch runs a search until it ends or ctx does, and returns its result: a list whose meaning is the policy's. If
+// the search panics, it passes the error to onPanic and returns nil, and the policy keeps the order that it has.
 func runSearch(ctx context.Context, searchFunc func(context.Context, int64, []int32) ([]int32, int64), onPanic func(error)) (list []int32) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -68,6 +69,7 @@ func runSearch(ctx context.Context, searchFunc func(context.Context, int64, []in
 			onPanic(fmt.Errorf("%v\n%s", p, debug.Stack()))
 		}
 	}()
+	// Only ctx limits the search, not a count of its work.
 	list, _ = searchFunc(ctx, math.MaxInt64, nil)
 	return list
 }
@@ -80,7 +82,8 @@ func searchContext(limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithCancel(context.Background())
 }
 
-// TellResults tells the policy the results of searches. It is part of a round.
+// TellResults passes the results of ended searches to the policy, and has the host send what the policy decides. A
+// result is ignored if a later search of the same tag has begun. It is part of a round.
 func (l *Loop) TellResults() {
 	l.mu.Lock()
 	l.results, l.newResults = l.newResults, l.results[:0]

@@ -28,8 +28,9 @@ func newAlarm() (*alarm, error) {
 	return &alarm{f: os.NewFile(uintptr(fd), "timer"), fd: fd}, nil
 }
 
-// wakeBy makes sure that the loop wakes no later than `latest`. An alarm that is set for an earlier time stays as it is:
-// policies move their timers with every arrival, and a needless wake-up costs less than a system call each time.
+// wakeBy makes sure that the loop wakes no later than `latest`, a time in ns of the kernel's monotonic clock, as is now.
+// An alarm that is set for an earlier time stays as it is: policies move their timers with every arrival, and a needless
+// wake-up costs less than a system call each time. setFor 0 stands for an alarm that is not set.
 func (a *alarm) wakeBy(latest, now int64) {
 	if a.hasExpired.Swap(false) {
 		a.setFor = 0
@@ -43,7 +44,8 @@ func (a *alarm) wakeBy(latest, now int64) {
 	_ = unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &spec, nil)
 }
 
-// callOnExpiry calls `wake` after every expiry, until the alarm is closed.
+// callOnExpiry waits for expiries of the kernel's timer on a goroutine of its own. After each it notes the expiry and
+// calls wake, which starts a round. It returns when the alarm's file is closed.
 func (a *alarm) callOnExpiry(wake func()) {
 	var b [8]byte
 	for {

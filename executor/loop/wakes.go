@@ -22,7 +22,8 @@ const HostTag = -1 << 31
 // isHostTag returns true for the tags of the host.
 func isHostTag(tag int32) bool { return tag < HostTag/2 }
 
-// SetTimer sets the timer of a tag to a time, in place of an earlier one. A time below 0 removes it.
+// SetTimer sets the timer of a tag to a time on the loop's clock, in place of its earlier time. A time below 0 removes
+// it. The tag is the policy's number for the timer; it comes back in the event when the timer fires.
 func (l *Loop) SetTimer(tag int32, firesAt time.Duration) {
 	for i := range l.timers {
 		if l.timers[i].tag == tag {
@@ -40,8 +41,9 @@ func (l *Loop) SetTimer(tag int32, firesAt time.Duration) {
 	}
 }
 
-// FireTimers fires the timers that are due now, earliest first. Timers that are set meanwhile fire in a later round,
-// after what has arrived from workers and clients. It is part of a round.
+// FireTimers fires the timers that are due now, earliest first: it tells the policy, or calls the host for tags of the
+// host's own. Timers that are set in the meantime fire in a later round, after what has arrived from workers and
+// clients. It is part of a round.
 func (l *Loop) FireTimers() {
 	now := l.Now()
 	for {
@@ -66,7 +68,8 @@ func (l *Loop) FireTimers() {
 	}
 }
 
-// setAlarm sets the alarm for the next timer.
+// setAlarm sets the kernel's timer to the earliest of the policy's timers, so that it starts a round then. It does
+// nothing if there is none or the loop has ended.
 func (l *Loop) setAlarm() {
 	firstAt := time.Duration(-1)
 	for i := range l.timers {
@@ -74,6 +77,7 @@ func (l *Loop) setAlarm() {
 			firstAt = l.timers[i].firesAt
 		}
 	}
+	// The alarm takes times of the kernel's monotonic clock. A time of 0 would switch the timer off.
 	if firstAt >= 0 && !l.hasEnded {
 		l.alarm.wakeBy(max(1, l.epochMono+int64(firstAt)), l.epochMono+int64(l.Now()))
 	}

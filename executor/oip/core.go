@@ -64,7 +64,8 @@ func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request, holder *http
 	return resp, nil
 }
 
-// call runs a request in the backend. A panic there becomes an internal error of this request alone.
+// call runs a validated request in the backend and returns its response. A panic there, or a backend that returns
+// nothing, becomes an internal error of this request alone.
 func (c *core) call(ctx context.Context, r *Request) (resp *Response, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -45,8 +45,9 @@ func Element(dt Datatype, b []byte) any {
 	return nil
 }
 
-// ReadSample reads one sample of a tensor, of size bytes, from a JSON value: an element, or lists of elements in any
-// nesting, which are read in order.
+// ReadSample returns the bytes of one sample of a tensor, read from a JSON value: an element, or lists of elements in
+// any nesting, which are read in order. If they are not `size` bytes in all, or no elements of type dt, it returns an
+// error.
 func ReadSample(text []byte, dt Datatype, size int) ([]byte, *Error) {
 	d := decoder{Cursor: jsonscan.Cursor{B: text}}
 	data, err := d.sample(dt, make([]byte, 0, size), 0)

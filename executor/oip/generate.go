@@ -78,8 +78,8 @@ func (m *ModelInfo) textTensors() (input, output *TensorInfo) {
 	return &m.Inputs[0], &m.Outputs[i]
 }
 
-// generate answers POST …/generate, and …/generate_stream with the pieces of the text as they come, for models
-// that take a text and return one.
+// generate answers POST …/generate, for models that take a text and return one, with the whole text, and with stream
+// (…/generate_stream) with its pieces as they come. holder is the sender's key.
 func (s *HTTPServer) generate(w http.ResponseWriter, r *http.Request, model, version string, stream bool, holder *httplimit.Holder) *Error {
 	return s.withRequest(w, r, model, version, holder, func(m *ModelInfo, req *Request, jsonLength int64) *Error {
 		switch input, _ := m.textTensors(); {
@@ -103,8 +103,9 @@ func (s *HTTPServer) generate(w http.ResponseWriter, r *http.Request, model, ver
 	})
 }
 
-// decodeGenerate reads the JSON body of a request for text into a request for the model's input tensor. The
-// parameters are those of an inference.
+// decodeGenerate reads the JSON body of a request for text (id, text_input, parameters) and sets req to a request for
+// the model's input tensor: one row of bytes, padded with zeros. The parameters are those of an inference. It books the
+// tensor's memory.
 func decodeGenerate(ctx context.Context, body []byte, m *ModelInfo, req *Request) *Error {
 	d := decoder{Cursor: jsonscan.Cursor{B: body, Progress: jsonscan.Progress{Ctx: ctx, MemoryHold: &req.memoryHold}}, model: m, newShape: req.shape}
 	var seenFields fieldSet
@@ -145,6 +146,7 @@ func decodeGenerate(ctx context.Context, body []byte, m *ModelInfo, req *Request
 	if err := req.memoryHold.Grow(int64(size)); err != nil {
 		return err
 	}
+	// Make the input, and name the output that is wanted.
 	data := make([]byte, size)
 	copy(data, text)
 	req.Batch = 1
@@ -210,7 +212,8 @@ func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *M
 	}
 }
 
-// runGenerate runs a request for text in a goroutine of its own. A panic fails only this request.
+// runGenerate runs a request for text, whose pieces another goroutine sends meanwhile, and returns its whole answer or
+// error. A panic fails only this request, since here no handler would catch it.
 func (s *HTTPServer) runGenerate(ctx context.Context, m *ModelInfo, req *Request, holder *httplimit.Holder) (out generateResult) {
 	defer func() {
 		if p := recover(); p != nil {

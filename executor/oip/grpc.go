@@ -49,7 +49,8 @@ const (
 	bufferBytes = 128 << 10
 )
 
-// NewGRPCServer returns a gRPC server of the protocol for a backend's models. It does not listen until Serve.
+// NewGRPCServer returns a gRPC server of the protocol (Open Inference Protocol) for the models of a backend, with health
+// checks and reflection. It does not listen until Serve. If the door has keys, calls need one.
 func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 	opt = opt.withDefaults()
 	s := &GRPCServer{
@@ -101,8 +102,8 @@ func serviceDesc() *grpc.ServiceDesc {
 	return d
 }
 
-// withClientParseErrors returns a service that answers INVALID_ARGUMENT to messages that cannot be parsed. The
-// library answers INTERNAL.
+// withClientParseErrors returns a copy of a service that answers INVALID_ARGUMENT to messages that cannot be parsed,
+// since that is the client's fault. The library answers INTERNAL.
 func withClientParseErrors(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
@@ -247,7 +248,8 @@ func (s *GRPCServer) authorise(ctx context.Context, call *tap.Info) (context.Con
 	return context.WithValue(ctx, holderKey{}, holder), nil
 }
 
-// toStatus converts an error to a gRPC status with reason, field, and when to retry.
+// toStatus converts an error to the gRPC status that the client gets: a code, and as details the reason, the field at
+// fault, an estimate of the waiting time in ms, and when to retry, each if known.
 func toStatus(e *Error) error {
 	st := status.New(grpcCodes[e.Code], e.Error())
 	if e.Reason != "" {
@@ -308,7 +310,8 @@ func (s *GRPCServer) ModelMetadata(_ context.Context, in *oippb.ModelMetadataReq
 	return &oippb.ModelMetadataResponse{Name: m.Name, Versions: m.Versions, Platform: m.Platform, Inputs: list(m.Inputs), Outputs: list(m.Outputs)}, nil
 }
 
-// ModelStatistics answers with cumulative counts and durations.
+// ModelStatistics answers with the counts and durations of a model since the start, or of all models if the name is
+// empty. An unknown model is an error.
 func (s *GRPCServer) ModelStatistics(_ context.Context, in *oippb.ModelStatisticsRequest) (*oippb.ModelStatisticsResponse, error) {
 	if in.GetName() != "" {
 		if _, err := s.core.backend.Models().Find(in.GetName(), in.GetVersion()); err != nil {

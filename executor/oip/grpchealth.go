@@ -50,7 +50,8 @@ func (h *health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.H
 // watchInterval is the time between two looks at a watched status.
 const watchInterval = 200 * time.Millisecond
 
-// Watch sends the status now and whenever it changes, until the client or the server is gone.
+// Watch implements the streaming health check: it sends the status of a service now and whenever it has changed, looking
+// every watchInterval, until the client leaves or the server stops.
 func (h *health) Watch(in *healthpb.HealthCheckRequest, out healthpb.Health_WatchServer) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()

@@ -43,8 +43,8 @@ func discard(req any) {
 	}
 }
 
-// inferHandler handles a ModelInfer call: it decodes the message by our codec and passes it through the
-// interceptors to modelInfer.
+// inferHandler handles a ModelInfer call over the network, in place of the generated handler: it decodes the message by
+// this package's codec, without generated messages, and passes it through the interceptors to modelInfer.
 func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 	s := srv.(*GRPCServer)
 	call := &inferCall{core: &s.core, ctx: ctx, req: Request{Received: time.Now()}}
@@ -56,7 +56,9 @@ func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor
 	return interceptor(ctx, call, &info, s.modelInfer)
 }
 
-// modelInfer runs a decoded ModelInfer call. From its return on, the codec frees the body, unless there was an error.
+// modelInfer runs a decoded ModelInfer call (msg, an *inferCall): it checks model, class, deadline and the limits of the
+// sender's key, and returns the response (an *inferReply). The codec frees the request's body after it has encoded the
+// response; if there is an error, modelInfer frees it.
 func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 	call := msg.(*inferCall)
 	req := &call.req
@@ -101,8 +103,8 @@ func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 // codec is the protobuf codec, except for the messages of ModelInfer.
 type codec struct{ encoding.CodecV2 }
 
-// Marshal implements encoding.CodecV2. It encodes a response of ours directly and then frees it; other messages go
-// to the generated code.
+// Marshal implements encoding.CodecV2. A response of modelInfer is encoded directly, and then its memory and that of the
+// request are freed; other messages go to the generated code.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	reply, ok := v.(*inferReply)
 	if !ok {

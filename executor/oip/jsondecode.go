@@ -24,7 +24,9 @@ func DecodeRequest(text, tail []byte, m *ModelInfo, r *Request) error {
 	return nil
 }
 
-// decodeRequest reads an infer request of the REST protocol into r, as DecodeRequest does. It stops when ctx ends.
+// decodeRequest reads an infer request of the REST protocol into r. text is the JSON, tail the bytes behind it, where
+// tensors may have their data; the inputs alias tail. m is the model, for its names; r is not checked against it. It
+// returns an error that names the field, or if ctx ends.
 func decodeRequest(ctx context.Context, text, tail []byte, m *ModelInfo, r *Request) *Error {
 	d := decoder{Cursor: jsonscan.Cursor{B: text, Progress: jsonscan.Progress{Ctx: ctx, MemoryHold: &r.memoryHold}}, model: m, tail: tail, newShape: r.shape}
 	var seenFields fieldSet
@@ -72,8 +74,8 @@ func DecodeResponse(text, tail []byte, resp *Response) error {
 	return nil
 }
 
-// decodeResponse reads an infer response of the REST protocol, as DecodeResponse does, with errors that name the
-// field.
+// decodeResponse reads an infer response of the REST protocol into resp, for clients. text is the JSON, tail the bytes
+// behind it, which the outputs may alias. Errors name the field.
 func decodeResponse(text, tail []byte, resp *Response) *Error {
 	d := decoder{Cursor: jsonscan.Cursor{B: text}, tail: tail, newShape: func(n int) []int64 { return make([]int64, n) }}
 	var seenFields fieldSet
@@ -142,7 +144,8 @@ func (d *decoder) readOnce(seenFields *fieldSet, i int, field string, readValue 
 	return err
 }
 
-// prefixField puts the path of a field in front of the path of an error.
+// prefixField puts the path of a field in front of an error's path if that is empty or relative (it begins with "[" or
+// "."), and returns the error; nil stays nil. A complete path stays as it is.
 func prefixField(field string, err *Error) *Error {
 	switch {
 	case err == nil:
@@ -173,8 +176,9 @@ func (d *decoder) requireSame(field, expected string) *Error {
 // maxParams bounds the parameters of one object: one may take only six bytes of text but some two hundred of memory.
 const maxParams = 256
 
-// params reads a JSON object of parameters and calls set for each. A name that comes twice, or too many names, are
-// an error. The first eight names need no allocation.
+// params reads a JSON object of parameters and calls set with each. field is the object's path, for errors. A name that
+// comes twice is an error, and so are more than maxParams. The first eight names need no allocation, because most
+// requests have fewer.
 func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *Error {
 	var nameBuf [8][]byte
 	names := nameBuf[:0]
@@ -211,8 +215,9 @@ func (d *decoder) requestParams(r *Request) *Error {
 	return d.params("parameters", func(name []byte, v Param) *Error { return r.setParam(string(name), v) })
 }
 
-// setParam sets a parameter of a request, from JSON or gRPC: those that the server knows in fields of their own,
-// others in r.Params, for the backend.
+// setParam sets a parameter of a request, which came in JSON or over gRPC. Those that the server has a meaning for
+// (timeout in us, priority, binary_data_output, SLO class) go to fields of their own, others to r.Params, for the
+// backend.
 func (r *Request) setParam(name string, v Param) *Error {
 	switch name {
 	case "timeout":
@@ -278,8 +283,8 @@ func paramInt(v Param) (int64, bool) {
 	return 0, false
 }
 
-// outputRequests reads the JSON array of the outputs that a request wants, each with whether it is to come as
-// binary data.
+// outputRequests reads the JSON array of the outputs that a request wants into r.Outputs. For each it notes in
+// d.explicitBinary whether the client said if it wants it as binary data; for the others the request's default holds.
 func (d *decoder) outputRequests(r *Request) *Error {
 	return d.Array(func(i int) *Error {
 		var o OutputRequest

@@ -70,8 +70,8 @@ func EncodeRequest(dst []byte, r *Request, binaryInputs, binaryOutputs bool) ([]
 	return e.dst, e.result()
 }
 
-// encodeResponse appends the JSON of an infer response to dst. binary returns for an output whether it follows the
-// JSON as raw bytes.
+// encodeResponse appends the JSON of an infer response to dst and returns it. binary(i) is true if the i-th output
+// follows the JSON as raw bytes; the caller writes these. A value that JSON cannot carry is an error.
 func encodeResponse(dst []byte, resp *Response, binary func(i int) bool) ([]byte, *Error) {
 	e := encoder{dst: append(dst, '{')}
 	if resp.ID != "" {
@@ -122,8 +122,8 @@ func (e *encoder) comma() {
 	}
 }
 
-// params appends parameters as members of a JSON object, sorted by name. A value that JSON cannot carry is an
-// error.
+// params appends parameters as members of a JSON object, sorted by name. For a value that JSON cannot carry it sets the
+// encoder's error.
 func (e *encoder) params(params map[string]Param) {
 	names := make([]string, 0, len(params))
 	for name := range params {
@@ -169,8 +169,8 @@ func (e *encoder) failNotJSON(format string, args ...any) {
 	}
 }
 
-// tensors appends a list of tensors. binary returns for a tensor whether it is sent as raw bytes behind the JSON,
-// which then has only its size.
+// tensors appends a JSON list of tensors. If binary(i) is true, the i-th has only the size of its data, which the caller
+// sends as raw bytes behind the JSON.
 func (e *encoder) tensors(ts []Tensor, binary func(i int) bool) {
 	e.open('[')
 	for i := range ts {
@@ -203,7 +203,8 @@ func (e *encoder) tensors(ts []Tensor, binary func(i int) bool) {
 	e.close(']')
 }
 
-// data appends a tensor's elements as one flat JSON array. It notes an error for values that JSON cannot carry.
+// data appends the elements of a tensor as one flat JSON array. For values that JSON cannot carry (NaN, bytes that are
+// no UTF-8, BF16) it sets the encoder's error, which tells the client to ask for binary data.
 func (e *encoder) data(t *Tensor) {
 	e.open('[')
 	size := t.Datatype.Size()
@@ -239,7 +240,8 @@ func (e *encoder) data(t *Tensor) {
 	e.close(']')
 }
 
-// element appends the first element of the bytes b as JSON. It returns false if JSON cannot represent it.
+// element appends the first element of type dt in the little-endian bytes b as JSON. If JSON cannot represent it (NaN,
+// infinity), it returns false.
 func (e *encoder) element(dt Datatype, b []byte) bool {
 	le := binary.LittleEndian
 	switch dt {

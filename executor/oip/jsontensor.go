@@ -10,7 +10,7 @@ import (
 	"inferplan/executor/jsonscan"
 )
 
-// tensors reads a JSON array of tensors and appends them to ts.
+// tensors reads a JSON array of tensors and appends them to ts. An error names the index of its tensor in the array.
 func (d *decoder) tensors(list string, ts []Tensor) ([]Tensor, *Error) {
 	err := d.Array(func(i int) *Error {
 		ts = append(ts, Tensor{})
@@ -22,9 +22,11 @@ func (d *decoder) tensors(list string, ts []Tensor) ([]Tensor, *Error) {
 	return ts, err
 }
 
-// tensor reads one tensor. Its data may be JSON, or a number of bytes of the tail.
+// tensor reads one tensor from JSON into t. Its data is in the JSON, or is the next binary_data_size bytes of the tail
+// behind the JSON. Data that comes before shape and datatype is skipped and read at the end.
 func (d *decoder) tensor(t *Tensor) *Error {
 	var seenFields fieldSet
+	// size is binary_data_size; -1 stands for none.
 	var size int64 = -1
 	dataStart := -1 // position of data that came before its shape or datatype; -1 if there is none
 	err := d.Object(func(key []byte) *Error {
@@ -121,7 +123,7 @@ func (d *decoder) tensorParams(size *int64) *Error {
 	})
 }
 
-// shape reads the dimensions of a tensor.
+// shape reads the dimensions of a tensor, none negative and at most maxRank, into t.Shape, in memory from newShape.
 func (d *decoder) shape(t *Tensor) *Error {
 	dims := d.shapeBuf[:0]
 	err := d.Array(func(int) *Error {
@@ -157,7 +159,8 @@ func (d *decoder) checkEnd(list string, ts []Tensor) *Error {
 	return nil
 }
 
-// data reads a tensor's elements from JSON into t.Data. They may be flat or nested exactly like the shape.
+// data reads a tensor's elements from JSON into t.Data, as little-endian bytes. They may be flat or nested exactly like
+// t.Shape. It books the memory before it takes it.
 func (d *decoder) data(t *Tensor) *Error {
 	n, ok := elementCount(t.Shape)
 	if !ok {
@@ -212,7 +215,8 @@ func (d *decoder) nestedData(t *Tensor, shape []int64) *Error {
 	return err
 }
 
-// flatData reads a JSON array of elements into t.Data and returns their number.
+// flatData reads a JSON array of elements, appends them to t.Data, and returns their number. The cursor is at the
+// opening bracket.
 func (d *decoder) flatData(t *Tensor) (int64, *Error) {
 	d.I++ // the caller has seen the bracket
 	if d.Peek() == ']' {
@@ -258,7 +262,8 @@ func (d *decoder) flatData(t *Tensor) (int64, *Error) {
 	}
 }
 
-// element reads one element and appends its little-endian bytes.
+// element reads one element of type dt from JSON, appends its little-endian bytes to data, and returns data. A number
+// that does not fit dt is an error. BYTES get their length in front, in four bytes.
 func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 	switch dt {
 	case Bool:

@@ -75,7 +75,9 @@ func NewCatalog(models ...ModelInfo) (*Catalog, error) {
 	return c, nil
 }
 
-// checkTensors returns an error if the description of an input or output is faulty.
+// checkTensors returns an error if a description among the inputs or outputs of a model is faulty: names, data types,
+// shapes (-1 stands for any size) or sizes. kind ("input" or "output") is for errors. maxBatch above 0 means that the
+// first dimension is the batch.
 func checkTensors(kind string, tensors []TensorInfo, maxBatch int) error {
 	seenNames := map[string]bool{}
 	for i, t := range tensors {
@@ -183,7 +185,8 @@ func tensorNames(ts []TensorInfo) string {
 	return strings.Join(names, ", ")
 }
 
-// validate checks a request against the model and sets Info and Batch.
+// validate returns an error if a request does not fit the model: its SLO class, inputs or wanted outputs. It sets r.Info
+// to the model and r.Batch to the number of samples (1 for a model without batches).
 func (m *ModelInfo) validate(r *Request) *Error {
 	r.Info, r.Batch = m, 1
 	if r.Class != "" && !slices.Contains(m.Classes, r.Class) {
@@ -272,7 +275,8 @@ func (m *ModelInfo) unknownClass(class string) *Error {
 	return Invalid("class", "model %q has no class %q; its classes: %s", m.Name, httplimit.Clip(class), strings.Join(names, ", "))
 }
 
-// shapeText returns the shape that the model takes, such as [1..8, 3, *].
+// shapeText returns the shape that the model takes for errors, such as [1..8, 3, *]: a range for the batch, * for any
+// size.
 func (m *ModelInfo) shapeText(t *TensorInfo) string {
 	var b strings.Builder
 	b.WriteByte('[')
@@ -317,7 +321,8 @@ func elementCount(shape []int64) (int64, bool) {
 	return n, true
 }
 
-// checkData returns an error if the bytes of a tensor do not fit its shape and datatype.
+// checkData returns an error if the bytes of a tensor do not fit its shape and datatype. Its field is relative to the
+// tensor.
 func checkData(t *Tensor) *Error {
 	n, ok := elementCount(t.Shape)
 	if !ok {

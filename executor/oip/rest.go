@@ -71,7 +71,8 @@ func (s *HTTPServer) Drain(ctx context.Context) error {
 // Close closes everything at once.
 func (s *HTTPServer) Close() error { return s.server.Close() }
 
-// ServeHTTP answers one request. Health probes need no key; paths of the fallback go to its handler.
+// ServeHTTP answers one request. Health checks need no key; paths that begin with the fallback's (those of programs,
+// which run workflows as code) go to its handler; all others pass the door, which checks keys and limits.
 func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.EscapedPath(); {
 	case strings.HasPrefix(path, "/v2/health/"):
@@ -83,7 +84,8 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve answers a request that has passed the door, where keys and limits are checked.
+// serve answers a request that has passed the door. holder is the sender's key. All paths of the protocol begin with
+// /v2.
 func (s *HTTPServer) serve(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 	subPath, ok := strings.CutPrefix(r.URL.EscapedPath(), "/v2")
 	if ok && (subPath == "" || subPath[0] == '/') {
@@ -162,7 +164,8 @@ func (s *HTTPServer) notReady() *Error {
 	return Unavailable("not_ready", "the server is not ready")
 }
 
-// splitModelPath splits /models/M[/versions/V][/verb] into its parts. ok is false for other paths.
+// splitModelPath splits an escaped path /models/M[/versions/V][/verb] into its parts, of which model and version are
+// unescaped. Absent parts are "". If the path has another form, ok is false.
 func splitModelPath(path string) (model, version, verb string, ok bool) {
 	remaining, ok := strings.CutPrefix(path, "/models/")
 	if !ok {

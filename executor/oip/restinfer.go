@@ -13,7 +13,8 @@ import (
 // contentTypes are the content types that the protocol allows.
 var contentTypes = []string{"application/json", "application/octet-stream"}
 
-// infer answers POST …/infer: it decodes the request, runs it and writes the response.
+// infer answers POST …/infer: it decodes the request, runs it and writes the response. The body is JSON, behind which
+// data of tensors may follow as raw bytes; then a header has the length of the JSON.
 func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, version string, holder *httplimit.Holder) *Error {
 	return s.withRequest(w, r, model, version, holder, func(m *ModelInfo, req *Request, jsonLength int64) *Error {
 		text, tail := req.body.B, []byte(nil)
@@ -78,7 +79,8 @@ func (s *HTTPServer) checkRequest(r *http.Request, req *Request) (m *ModelInfo, 
 	return m, jsonLength, req.classHeader(r.Header[HeaderClass])
 }
 
-// checkHeaders checks the headers and returns the length of the JSON in the body, or -1 if all of it is JSON.
+// checkHeaders returns an error if the headers of an inference announce a body that is too long or of another type. It
+// returns the length of the JSON at the beginning of the body, in bytes, or -1 if all of the body is JSON.
 func (s *HTTPServer) checkHeaders(r *http.Request) (jsonLength int64, err *Error) {
 	if err := httplimit.CheckBody(r, s.core.opt.MaxBodyBytes, contentTypes...); err != nil {
 		return 0, err
@@ -94,8 +96,8 @@ func (s *HTTPServer) checkHeaders(r *http.Request) (jsonLength int64, err *Error
 	return n, nil
 }
 
-// writeResponse writes a response as JSON, followed by the outputs that the request wants as binary data, directly
-// from their memory.
+// writeResponse writes a response to the client: JSON, and behind it the outputs that the request wants as binary data,
+// directly from their memory. If it returns an error, nothing is written yet. If the client is gone, it returns nil.
 func (s *HTTPServer) writeResponse(w http.ResponseWriter, req *Request, resp *Response) *Error {
 	isBinary := func(i int) bool {
 		if len(req.Outputs) > 0 {

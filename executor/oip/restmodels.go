@@ -93,7 +93,8 @@ type modelState struct {
 	Reason  string `json:"reason"`
 }
 
-// repositoryIndex returns all models and versions with their states, or only those that are ready.
+// repositoryIndex returns all models and versions with their states and, if not ready, the reason; with onlyReady only
+// those that are ready.
 func (c *core) repositoryIndex(onlyReady bool) []modelState {
 	rows := []modelState{}
 	for _, m := range c.backend.Models().Models() {

@@ -33,8 +33,9 @@ type watchedCredentials struct {
 	door *httplimit.Door
 }
 
-// ServerHandshake implements credentials.TransportCredentials. It wraps the connection so that the memory and time
-// that its incoming calls take are watched.
+// ServerHandshake implements credentials.TransportCredentials. It does the handshake and returns the connection wrapped
+// in a watchedConn, which bounds the memory and the time that incoming calls take: gRPC itself reads messages of any
+// number of calls into memory before handlers see them.
 func (w watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := w.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
@@ -97,8 +98,9 @@ func (s *incomingCall) deadline(timeout time.Duration) time.Time {
 
 var errSlowMessage = errors.New("a message took too long to come")
 
-// Read implements net.Conn. It follows the calls in the data that it reads, and books their memory. It waits if
-// the client takes much memory and none is free.
+// Read implements net.Conn. It follows the calls in the data that it reads and books their memory in the budget of all
+// connections. If none is free, it waits, so that the client is slowed down, and may return an error that ends the
+// connection. A message that came too slowly ends it, too.
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.mu.Lock()
@@ -127,7 +129,7 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close implements net.Conn. It frees the memory that is booked for the connection's calls.
+// Close implements net.Conn. It stops the timer and frees the memory that is booked for the connection's calls.
 func (c *watchedConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -175,7 +177,8 @@ func (c *watchedConn) armTimer(d time.Duration) {
 	}
 }
 
-// checkCalls closes the connection if one of its calls is stuck. Otherwise it starts the timer for the next deadline.
+// checkCalls is called by the timer. It closes the connection if the message of one of its calls has not arrived in
+// time. Otherwise it sets the timer for the next deadline of a call.
 func (c *watchedConn) checkCalls() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,8 +235,9 @@ type frameReader struct {
 	padPending bool
 }
 
-// followFrames follows the HTTP/2 frames in the next bytes p of one direction, whose state is f, to know which
-// calls are open and how much memory they take.
+// followFrames follows the HTTP/2 frames (each has a head with length, type, flags and stream) in the next bytes p of
+// one direction, to know which calls are open and how much memory they take. f is the state between two pieces of data,
+// which may cut a frame anywhere. fromClient is the direction.
 func (c *watchedConn) followFrames(f *frameReader, p []byte, fromClient bool) {
 	if n := min(f.skip, len(p)); n > 0 {
 		f.skip -= n
@@ -276,7 +280,8 @@ func (c *watchedConn) followFrames(f *frameReader, p []byte, fromClient bool) {
 	}
 }
 
-// noteFrame handles the beginning of a frame from the client: headers open a call, and data adds to its memory.
+// noteFrame handles the head of a frame from the client, in f: headers of a new stream open a call, unless they also end
+// it, and data adds the cost of its frame to the call's memory.
 func (c *watchedConn) noteFrame(f *frameReader) {
 	if f.typ == frameHeaders && f.id > c.lastStream {
 		c.lastStream = f.id

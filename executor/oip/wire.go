@@ -220,8 +220,9 @@ func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][
 	return nil
 }
 
-// unmarshalTensor reads name, datatype and shape of a tensor from protobuf, and collects its typed contents in
-// part.
+// unmarshalTensor reads name, datatype and shape of a tensor from the protobuf message b into t, and collects its typed
+// contents (lists of numbers) in part; they are converted later, when it is known whether raw contents came instead. p
+// ends the work when the client is gone. m, which may be nil, has the names of tensors.
 func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor, m *ModelInfo, newShape func(int) []int64) *Error {
 	var dimRoom [maxRank]int64
 	dims := dimRoom[:0]
@@ -277,7 +278,8 @@ func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor
 	return nil
 }
 
-// unmarshalOutputRequest reads a requested output.
+// unmarshalOutputRequest reads an output that a request wants from the protobuf message b. Its parameters have no
+// meaning over gRPC and are only checked.
 func unmarshalOutputRequest(b []byte, p *jsonscan.Progress, m *ModelInfo) (o OutputRequest, err *Error) {
 	err = forEachField(b, p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		switch {
@@ -331,7 +333,9 @@ func wireParam(path string, b []byte, p *jsonscan.Progress, set func(name string
 	return set(name, value)
 }
 
-// unmarshalContents converts typed contents to raw little-endian bytes.
+// unmarshalContents returns the typed contents of a tensor, the protobuf message b (one list for each group of data
+// types), as raw little-endian bytes. p ends the work when the client is gone, and books the memory. It returns an error
+// if a list other than that of dt has elements, or one is out of range.
 func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Error) {
 	expectedField := contentsField[dt]
 	data := []byte{}

@@ -72,8 +72,8 @@ func appendParam(dst []byte, name string, v Param) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, 2, protowire.BytesType), value)
 }
 
-// appendTensor appends name, datatype and shape of a tensor as a field of a message. Its data is sent as raw
-// contents, in another field.
+// appendTensor appends name, datatype and shape of a tensor to dst, as a field of a protobuf message. Its data is sent
+// as raw contents, in another field.
 func appendTensor(dst []byte, field protowire.Number, t *Tensor) []byte {
 	var buf [192]byte
 	sub := appendText(buf[:0], tensorName, t.Name)
@@ -130,13 +130,15 @@ func UnmarshalResponse(b []byte, resp *Response) error {
 	return nil
 }
 
-// unmarshalResponse reads a ModelInferResponse, as UnmarshalResponse does, with errors that name the field.
+// unmarshalResponse reads a ModelInferResponse from protobuf into resp, for clients. Raw contents alias b. Errors name
+// the field.
 func unmarshalResponse(b []byte, resp *Response) *Error {
 	var rawRoom [2][]byte
 	var wireRoom [2]wireTensor
 	raw, parts := rawRoom[:0], wireRoom[:0]
 	resp.Outputs = resp.Outputs[:0]
 	var p jsonscan.Progress
+	// Collect the outputs, and their data, which is in other fields and may come first.
 	err := forEachField(b, &p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		if typ != protowire.BytesType {
 			return nil

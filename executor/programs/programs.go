@@ -65,8 +65,8 @@ func New(currentCore func() *turn.Core, isDraining func() bool) calls.Backend {
 	return &programBackend{currentCore: currentCore, isDraining: isDraining, sessions: map[string]*session{}}
 }
 
-// MaxMessageBytes returns how long a message of a program may be: the inputs of the largest model, written as JSON.
-// It implements calls.Backend.
+// MaxMessageBytes returns how many bytes a message of a program (a client that runs a workflow as code and sends its
+// tasks over HTTP) may have: enough for the inputs of the largest model, written as JSON. It implements calls.Backend.
 func (p *programBackend) MaxMessageBytes() int64 {
 	c := p.currentCore()
 	maxElements := 0
@@ -87,8 +87,9 @@ const (
 	jsonOverhead        = 64 << 10
 )
 
-// BeginRequest opens a request of an application whose tasks a client's program will name one by one. It creates
-// its session and job, and returns the time until its deadline. It implements calls.Backend.
+// BeginRequest opens a request of an application for a program: a client that runs a workflow as code and names the
+// tasks one by one. request is the name of the request in later calls. It creates its session and job, submits the job,
+// and returns the time until its deadline. It implements calls.Backend.
 func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Duration, error) {
 	c := p.currentCore()
 	f, ok := c.Answerer.(workflowAnswerer)
@@ -122,6 +123,7 @@ func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Dur
 		j.ReleaseUntaken()
 		return 0, calls.ErrDraining
 	}
+	// From here on the job belongs to the core, too, and awaitEnd releases it.
 	go s.awaitEnd(j)
 	var refusal error
 	c.Loop.CallInRound(func() { refusal = s.bookInputs() }) // a core that has ended answers the job itself
@@ -134,8 +136,8 @@ func (p *programBackend) BeginRequest(request string, open *form.Open) (time.Dur
 	return budget, nil
 }
 
-// readInputs reads the inputs of a request into its job: a value for each input of its application, or none at all
-// if the tasks bring their own. It returns an error for an unknown or missing one.
+// readInputs reads the inputs of a request from JSON into its job, and counts their bytes: a value for each input of its
+// application, or none at all if the tasks bring their own. It returns an error for an unknown or missing one.
 func (s *session) readInputs(inputs map[string]any) error {
 	list := s.job.Model.Inputs
 	for name := range inputs {
@@ -161,8 +163,9 @@ func (s *session) readInputs(inputs map[string]any) error {
 	return nil
 }
 
-// bookInputs reserves memory for a request's inputs, or refuses the request if there is too little. It runs in the
-// core's loop.
+// bookInputs reserves memory for the inputs that a message adds to the session's request. If there is too little, it
+// refuses the whole request, and returns an error that says when to try again. If the request accepts no more tasks, it
+// returns the reason. It runs in a round of the core.
 func (s *session) bookInputs() error {
 	if err := s.refusalError(); err != nil {
 		return err
@@ -175,8 +178,8 @@ func (s *session) bookInputs() error {
 	return &calls.RefusedError{Reason: policy.ReasonQueueFull.String(), RetryAfter: time.Second}
 }
 
-// refusalError returns why a request accepts no more tasks: it has ended, was refused, or the server drains. If it
-// does accept some, it returns nil.
+// refusalError returns why the session's request accepts no more tasks: it has ended, was refused, or the server drains.
+// If it accepts more, it returns nil. The caller is in a round of the core.
 func (s *session) refusalError() error {
 	switch {
 	case s.job == nil:
@@ -273,8 +276,8 @@ func (s *session) parseTask(t *calls.Task) (a taskCall, err error) {
 	return a, nil
 }
 
-// revealTasks reveals the tasks of one message to the policy, all or none. They must fit what they read, and there
-// must be memory for their values. It runs in the core's loop.
+// revealTasks passes the tasks of one message to the policy, all or none. They must fit the outputs that they read, and
+// there must be memory for their values. events is told when they end. It runs in a round of the core.
 func (s *session) revealTasks(list []taskCall, events calls.TaskListener) error {
 	f := s.answerer
 	if err := s.refusalError(); err != nil {
@@ -303,6 +306,8 @@ func (s *session) revealTasks(list []taskCall, events calls.TaskListener) error 
 		a := &list[i]
 		slot := out.TakeSlot()
 		r := policy.RevealedTask{Req: s.slot, Task: slot, Service: a.service, FirstInput: int32(len(out.Inputs)), NumInputs: int32(max(1, len(a.Reads)))}
+		// Work is the part of the model's usual time that the task takes, for the policy in millionths; 0 stands for 1.
+		// An input of -1 stands for the inputs of the request.
 		if a.Work != 0 && a.Work != 1 {
 			r.Work = max(1, int64(a.Work*1e6+.5))
 		}
@@ -327,8 +332,9 @@ func (s *session) revealTasks(list []taskCall, events calls.TaskListener) error 
 	return nil
 }
 
-// checkReads returns an error unless the tensors that a task reads from others fit: in order they must be the
-// model's inputs for which the task has no value, or what the step before its model reads.
+// checkReads returns an error unless the tensors that a task reads from other tasks fit: in order they must be the
+// model's inputs for which the task has no value, or the inputs of the step before its model. listedServices has the
+// services of the tasks of the same message, which have no slot yet.
 func (s *session) checkReads(a *taskCall, listedServices map[form.Handle]int32) error {
 	model, i := s.core.Services[a.service], 0
 	readList, err := s.readTensors(a, listedServices)
@@ -400,8 +406,9 @@ func (s *session) TaskEnded(task int32, _ policy.Outcome, _ *policy.RevealedTask
 	}
 }
 
-// ForgetRequest frees the slots of all tasks of a request that has ended, in ascending order, so that runs are
-// reproducible. It implements policy.Control.
+// ForgetRequest adds to out.UnreadTasks the slots of all tasks of the session's request, which has ended, so that the
+// ledger frees them and their outputs; once only. They are in ascending order, so that runs are reproducible. It
+// implements policy.Control.
 func (s *session) ForgetRequest(_ int32, out *policy.RevealedTasks) {
 	if s.slotsFreed {
 		return
@@ -414,8 +421,9 @@ func (s *session) ForgetRequest(_ int32, out *policy.RevealedTasks) {
 	slices.Sort(out.UnreadTasks[first:])
 }
 
-// EndRequest ends a request at its client's wish. With tasks under way it is cancelled; otherwise it is over, and
-// its job is answered. It implements calls.Backend.
+// EndRequest ends a program's request, by its name, when the client ends it. If tasks are under way, the request is
+// cancelled. Otherwise the policy is told that it is complete, and its job is answered. An unknown name is ignored. It
+// implements calls.Backend.
 func (p *programBackend) EndRequest(request string) {
 	s := p.sessionOf(request)
 	if s == nil {

@@ -37,8 +37,9 @@ func (v sampleValue) MarshalJSON() ([]byte, error) {
 	return out, nil
 }
 
-// nestedValue returns the elements of a tensor as nested lists, one level for each dimension of shape. Floats that
-// JSON cannot hold (NaN, infinity) become null.
+// nestedValue returns the elements of a tensor (or, in the recursion, of a part of one) for an answer in JSON, as nested
+// lists, one level for each dimension of shape. data has their bytes in row-major order. Floats that JSON cannot hold
+// (NaN, infinity) become null.
 func (v sampleValue) nestedValue(shape []int64, data []byte) any {
 	if len(shape) == 0 {
 		x := oip.Element(v.Datatype, data)
@@ -55,8 +56,9 @@ func (v sampleValue) nestedValue(shape []int64, data []byte) any {
 	return list
 }
 
-// parseSample returns a tensor's sample from a JSON value: a number, or lists of numbers, whose elements are taken one
-// after the other.
+// parseSample returns the bytes of a sample of tensor t from a program's value: a number, or nested lists of numbers,
+// whose elements are taken one after the other. A value that is not JSON text yet is turned into it first. It returns an
+// error if type or number of elements do not fit.
 func parseSample(t *turn.Tensor, value any) ([]byte, error) {
 	raw, ok := value.(json.RawMessage)
 	if !ok {

@@ -71,8 +71,10 @@ var (
 	countSpec = engine.Spec{Name: "count", Type: engine.I32, Shape: []int64{engine.BatchDim, 1}}
 )
 
-// bindBox binds the step that finds the largest line of text in a detector's map, which has a score for each
-// pixel. Requests take path 0 if there is a line, else path 1.
+// bindBox binds the step ocr-box to the tensors of the model before it, a detector of text: it finds the largest line of
+// text in the detector's map, which has a score for each pixel. It returns the step's outputs (a box of five numbers)
+// and the function that computes them for a request. That returns the branch that the request takes: 0 if there is a
+// line, else 1, with a box of zeros.
 func bindBox(t *Tensors) ([]engine.Spec, BoundPost, error) {
 	f, err := newBoxFinder("ocr-box", t)
 	if err != nil {
@@ -91,8 +93,10 @@ func bindBox(t *Tensors) ([]engine.Spec, BoundPost, error) {
 	}, nil
 }
 
-// bindBoxes binds the step that finds all lines of text in a detector's map, in reading order, up to maxBoxes.
-// Requests take path 0 if there is one, else path 1.
+// bindBoxes binds the step ocr-boxes to the tensors of the model before it, a detector of text: it finds all lines of
+// text in the detector's map, up to the maxBoxes largest, and puts them into reading order. It returns the step's
+// outputs (boxes and their number) and the function that computes them. That returns the branch that the request takes:
+// 0 if there is a line, else 1.
 func bindBoxes(t *Tensors) ([]engine.Spec, BoundPost, error) {
 	f, err := newBoxFinder("ocr-boxes", t)
 	if err != nil {
@@ -121,8 +125,8 @@ type boxFinder struct {
 	regionPool sync.Pool // holds *regionSearch
 }
 
-// newBoxFinder returns the finder of boxes in the map that a model gives, one score per pixel. name is the step,
-// for errors.
+// newBoxFinder returns a finder of boxes in the map that the model before a step gives, of one score per pixel. It
+// returns an error if the model's output is no such map. name is the step, for errors.
 func newBoxFinder(name string, t *Tensors) (*boxFinder, error) {
 	in, err := singleTensor("the step "+name+": the model gives", t.ModelOutputs, engine.F32, 4)
 	if err != nil {
@@ -168,7 +172,8 @@ type regionSearch struct {
 // area returns the number of pixels of the box.
 func (b *box) area() int { return (b.x1 - b.x0) * (b.y1 - b.y0) }
 
-// search sets r.boxes to the boxes around all regions of text in a map of w by h scores, the largest first.
+// search sets r.boxes to the boxes around all regions of text in a map of w by h scores (float32 in data), the largest
+// first. A region is a set of neighbouring pixels with scores above pixelScore.
 func (r *regionSearch) search(data []byte, w, h int) {
 	clear(r.visited)
 	r.boxes = r.boxes[:0]

@@ -44,8 +44,9 @@ func imageSpecs(t *Tensors) ([]engine.Spec, error) {
 	return []engine.Spec{{Name: "image", Type: engine.U8, Shape: []int64{engine.BatchDim, in.Shape[2], in.Shape[3], 3}}}, nil
 }
 
-// bindImage binds the step that turns an image of bytes into the model's planes of float32, one per colour in
-// reverse order, normalised by mean and deviation.
+// bindImage binds the step ocr-image, which turns the client's image of bytes (height by width by colour) into the input
+// of the model behind it: one plane of float32 for each colour, in reverse order, normalised by mean and deviation. It
+// returns the function that computes this for a request into dst.
 func bindImage(t *Tensors) (BoundPre, error) {
 	expected, err := imageSpecs(t)
 	if err != nil {
@@ -106,8 +107,8 @@ func bindCrop(name string, t *Tensors, turns bool) (BoundPre, error) {
 	}, nil
 }
 
-// readsBoxes returns whether a module reads what a crop step needs: a box, or boxes with their number, followed by
-// the two scores of orientation if it turns lines.
+// readsBoxes returns true if the tensors that a module reads are those that a crop step needs: a box, or boxes with
+// their number. If turns is true, the step turns upside-down lines, and the two scores of orientation must follow.
 func readsBoxes(reads []engine.Spec, turns bool) bool {
 	if turns {
 		n := len(reads) - 1

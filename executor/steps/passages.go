@@ -61,8 +61,8 @@ func ReadPassages(r io.Reader) (*Passages, error) {
 	return p, nil
 }
 
-// add adds the passage of one JSON line. Its vector is scaled to length 1 and must have as many numbers as the
-// first one.
+// add adds the passage of one JSON line: a text and its vector. The vector is scaled to length 1, so that a product of
+// two is their cosine, and must have as many numbers as the first one.
 func (p *Passages) add(line []byte) error {
 	var x passageLine
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -135,8 +135,9 @@ func textSpecs(*Tensors) ([]engine.Spec, error) {
 	return []engine.Spec{{Name: "text", Type: engine.U8, Shape: []int64{engine.BatchDim, TextBytes}}}, nil
 }
 
-// bindWords binds the step that counts the words of the client's text for a model that takes a vector, scaled to
-// length 1. A word's place in the vector is its hash.
+// bindWords binds the step text-words, which turns the client's text into the vector that the model behind it takes: how
+// often each word occurs, at the place that the word's hash selects, scaled to length 1. It returns the function that
+// computes this for a request into dst.
 func bindWords(t *Tensors) (BoundPre, error) {
 	in, err := singleTensor("the step text-words: the model takes", t.ModelInputs, engine.F32, 2)
 	if err == nil {

@@ -29,10 +29,11 @@ type answerPart struct {
 	segment, name int32 // of a workflow
 }
 
-// bindAnswer sets the outputs of application a, a graph of modules or a workflow. If all modules that a workflow's
-// requests may end with have the same tensors, and no segment has two of them, the answer is that of the module
-// that a request ends with. Otherwise the answer has a part for each; if there are several, the names of the
-// outputs begin with the module's. Parts are bits of a 64-bit number, so there are at most 64.
+// bindAnswer sets the outputs that clients get from application a (an index in s.apps), a graph of modules or a
+// workflow. An answer part is a module with which requests may end. If all parts of a workflow have the same tensors,
+// and no segment (modules that run in a row) has two of them, the answer is that of the part that a request ends with.
+// Otherwise it has the outputs of all parts; if there are several, their names begin with the module's. Parts are bits
+// of a 64-bit number, so there are at most 64.
 func (s *applications) bindAnswer(a int) error {
 	app, m := &s.apps[a], s.core.ServedModels.Models[a]
 	if len(app.answerParts) > 64 {
@@ -99,8 +100,9 @@ func (f *applicationAnswerer) PreStepOf(service, app int32) (name string, reads 
 // HasWorkflows returns true if the plan has workflows.
 func (f *applicationAnswerer) HasWorkflows() bool { return f.store.Apps.workflows != nil }
 
-// Final returns whether a language model's task produces the whole answer of its request, so that its text can be
-// sent as it comes: no segment follows, and no other part belongs to the answer.
+// Final returns true if a task of a language model produces the whole answer of its request, so that its text can be
+// sent as it comes: no segment of the workflow follows, and no other part belongs to the answer. task is the task's
+// slot.
 func (f *applicationAnswerer) Final(task int32) bool {
 	generationStep, s := f.store.facts[task].generationStep, &f.store.Apps
 	if generationStep == 0 || s.workflows == nil {
@@ -116,8 +118,8 @@ func (f *applicationAnswerer) Final(task int32) bool {
 	return i >= 0 && parts[i].segment == step.Segment && parts[i].name == segment.Steps[step.Step].Name && parts[i].maxItems == 1
 }
 
-// takePart copies the outputs of a finished task of a graph into the request's answer, if the task's module is at
-// an end of the graph. Workflows copy theirs when the request is complete.
+// takePart copies the outputs of task t, which has finished, into the answer of its request, and marks the part as
+// answered in r, if the task's module is at an end of the graph. Workflows copy theirs when the request is complete.
 func (f *applicationAnswerer) takePart(t int32, r *taskRequest) {
 	task, s := &f.store.Tasks.List[t], &f.store.Apps
 	q := f.core.Ledger.RequestIn(task.Req)
@@ -144,9 +146,10 @@ func (f *applicationAnswerer) writeOutput(q *turn.Request, i int, data []byte) {
 	}
 }
 
-// completeAnswer completes the answer of a request when its last task has ended. For workflows it copies the
-// outputs of the modules that the request ended with. Parts that the request did not come to are zeros, and
-// counted in Job.MissingOutputs: a part that no sample has is left out of the response.
+// completeAnswer completes the answer of the request q in a slot when its last task has ended. For workflows it copies
+// the outputs of the modules that the request ended with. Parts that the request did not come to are zeros, and counted
+// in Job.MissingOutputs: a part that no sample has is left out of the response. Which modules answered and which did not
+// is noted for the response's parameters.
 func (f *applicationAnswerer) completeAnswer(slot int32, q *turn.Request, r *taskRequest) {
 	s := &f.store.Apps
 	switch {
@@ -183,9 +186,9 @@ func (f *applicationAnswerer) completeAnswer(slot int32, q *turn.Request, r *tas
 	}
 }
 
-// gatherItems copies the outputs of all tasks of the workflow's module that a request ended with into the answer.
-// A module that ran for several items of a list has a task for each; their outputs stand one after the other, and
-// zeros behind them.
+// gatherItems copies the outputs of all tasks of a module (part) with which a workflow's request ended into the answer.
+// A module that ran for several items of a list has a task for each; their outputs stand one after the other, and zeros
+// behind them. The number of items is noted for the response's parameters.
 func (f *applicationAnswerer) gatherItems(slot int32, q *turn.Request, part *answerPart) {
 	tasks := f.store.Apps.control.LatestTasks(slot, part.name)
 	for k := range part.count {

@@ -33,9 +33,9 @@ type taskRequest struct {
 	toldAt        time.Duration // when the policy was told the end of its last batch
 }
 
-// Answer returns the answerer for plans whose requests have several tasks. If requests of the core's plan have one
-// task each, it returns nil. Without models that the plan needs, such as conditions that only simulation knows, it
-// returns an error.
+// Answer returns the answerer for plans whose requests have several tasks (runs of models): applications and workflows.
+// If requests of the core's plan have one task each, it returns nil. If the plan can only be simulated, because it lacks
+// models or conditions, it returns an error.
 func (o *Options) Answer(c *turn.Core, _ *formats.Plan) (turn.Answerer, error) {
 	if c.Control == nil {
 		return nil, nil
@@ -60,7 +60,9 @@ func (f *TaskAnswerer) CompleteRequest(slot int32) {
 	f.core.Options.Log.Error("the policy completed a request that its last task answers", "request", slot)
 }
 
-// JobArrived prepares the records of a new job's requests, one for each of its samples, in their slots.
+// JobArrived prepares the records of a new job's requests, one for each sample, at the indexes that are their request
+// slots. For applications it also drops the answer's state, which a pooled job may still have from an earlier request.
+// The core calls it when it takes the job from its inbox.
 func (f *TaskAnswerer) JobArrived(j *turn.Job) {
 	for _, slot := range j.Slots {
 		for int(slot) >= len(f.requests) {
@@ -106,8 +108,8 @@ func (f *TaskAnswerer) RequestOf(task int32) int32 {
 	return f.Tasks.List[task].Req
 }
 
-// EnterBatch records that tasks have entered a batch. A request counts as running while at least one of its tasks
-// is in a batch, and else as waiting.
+// EnterBatch records that the tasks of a batch (runs of a module for a request) have entered it, with the time that each
+// has waited. A request counts as running while at least one of its tasks is in a batch, and else as waiting.
 func (f *TaskAnswerer) EnterBatch(b *turn.Batch) {
 	for _, t := range b.Tasks {
 		task := &f.Tasks.List[t]
@@ -121,9 +123,9 @@ func (f *TaskAnswerer) EnterBatch(b *turn.Batch) {
 	}
 }
 
-// LeaveBatch implements policy.TaskHost: task t leaves its batch into the given state. It returns whether the
-// request still goes on. A request that the policy has dropped frees its slot with the last of its tasks in
-// batches.
+// LeaveBatch implements policy.TaskHost: task t (its slot) leaves its batch, to wait again or ended, as state says. It
+// returns true if the request goes on. If the policy has dropped the request, it returns false, and the request's slot
+// is freed with the last of its tasks in batches.
 func (f *TaskAnswerer) LeaveBatch(t int32, state policy.TaskState) bool {
 	task := &f.Tasks.List[t]
 	q := f.core.Ledger.RequestIn(task.Req)
@@ -161,8 +163,9 @@ func (f *TaskAnswerer) RequeueBatch(b *turn.Batch) {
 // BatchFailed returns false: the policy is told of a batch that is returned.
 func (*TaskAnswerer) BatchFailed(*turn.Batch, policy.DropReason, error) bool { return false }
 
-// DropRequest ends a request that the policy gives up, wherever its tasks are. Its slot is freed when none of them
-// is in a batch.
+// DropRequest ends the request of a slot that the policy gives up, wherever its tasks are. The tasks are forgotten. The
+// slot is freed now if none of them is in a batch, and else when the last of those batches ends. A second call does
+// nothing.
 func (f *TaskAnswerer) DropRequest(slot int32) {
 	q := f.core.Ledger.RequestIn(slot)
 	if q.IsDropped {
@@ -176,8 +179,9 @@ func (f *TaskAnswerer) DropRequest(slot int32) {
 	f.Tasks.ForgetRequest(control, slot)
 }
 
-// TakeOutputs copies the outputs of a finished batch to the store, where later tasks read them. A request whose
-// outputs have no space there is refused.
+// TakeOutputs copies the outputs of a finished batch to the store, where the tasks of later modules read them, and
+// counts the batch and its times. A request whose outputs have no space in the store is refused. Outputs of answered
+// requests are not copied.
 func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	c := f.core
 	begin := c.Loop.Now()
@@ -198,8 +202,9 @@ func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	c.Stats.RecordBatch(b)
 }
 
-// outcome returns the outcome of a task that has ended, which decides the way on: computed from its outputs by the
-// option OutcomeOf, or else what the step behind its model returned.
+// outcome returns the outcome of task t, which has ended: the branch and the number of items, on which the next tasks of
+// the request depend. It is computed from the task's outputs by the option OutcomeOf, or else is the result of the step
+// behind its model.
 func (f *TaskAnswerer) outcome(t int32) policy.Outcome {
 	task := &f.Tasks.List[t]
 	if f.outcomeFunc == nil || f.facts[t].outputs == nil {

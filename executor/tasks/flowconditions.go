@@ -21,8 +21,10 @@ type declaredValue struct {
 	isList    bool // the module runs on several items, so the value is a list
 }
 
-// bindValues finds the tensors behind the outputs that a workflow's module declares, whose values conditions read:
-// by their names, or the only tensor that its model has.
+// bindValues finds, for each output that a workflow's module declares, the tensor of its model that holds the value, and
+// enters it in the application's table of values, by MODULE.OUTPUT. Conditions (expressions that choose the next modules
+// of a request) read it there. The tensor is the one of the same name, or the only one that the model has. It returns an
+// error if there is none or its type does not fit. Modules outside a workflow (step nil) declare nothing.
 func (s *applications) bindValues(m *moduleBinding) error {
 	if m.step == nil {
 		return nil
@@ -53,11 +55,12 @@ func listElement(typ string) (string, bool) {
 	return strings.TrimSuffix(element, ")"), ok
 }
 
-// checkReadable returns an error if a tensor of this shape and data type cannot be read as a value of the type typ
-// of a condition, such as list(int).
+// checkReadable returns an error if a tensor of this shape (one sample, without the batch) and data type cannot be read
+// as a value of the type typ of a condition, such as int, string or list(int).
 func checkReadable(typ string, shape []int64, dt oip.Datatype) error {
 	inner, isList := listElement(typ)
 	_, nestedList := listElement(inner)
+	// Count the elements of the sample.
 	n := int64(1)
 	for _, d := range shape {
 		n *= d
@@ -77,8 +80,9 @@ func checkReadable(typ string, shape []int64, dt oip.Datatype) error {
 	return nil
 }
 
-// conditionValue returns the value of a name in a request's condition: a parameter of the request, or an output of
-// a module. If it does not exist, it returns false.
+// conditionValue returns the value of a name in a condition, an expression that chooses the next modules of a workflow's
+// request. req is the slot of the request. The name is a parameter of the request, or MODULE.OUTPUT of a module that has
+// run. If there is no such value, or not yet, it returns false.
 func (f *applicationAnswerer) conditionValue(req int32, name string) (any, bool) {
 	q := f.core.Ledger.RequestIn(req)
 	if q == nil {
@@ -88,7 +92,8 @@ func (f *applicationAnswerer) conditionValue(req int32, name string) (any, bool)
 		return v, true
 	}
 
-	// Otherwise it is an output of the module's latest run: of its task, or a list over its tasks.
+	// Otherwise it is an output of the module's latest run. A module that runs once has one task. One that runs for each
+	// item of a list has a task for each, and the value is the list over them.
 	s := &f.store.Apps
 	declared, ok := s.apps[q.Job.Model.Index].values[name]
 	if !ok {
@@ -122,8 +127,9 @@ func (f *applicationAnswerer) outputValue(task int32, declared *declaredValue) (
 	return tensorValue(declared.valueType, t.Shape[1:], t.Datatype, data), true
 }
 
-// tensorValue returns the bytes of a tensor's sample as a value of a condition's type. A list of plain values has
-// all elements of the tensor, whatever its dimensions. A text ends before the first zero byte.
+// tensorValue returns the bytes of one sample of a tensor as a value of a condition's type, such as int or list(double).
+// A list of plain values has all elements of the tensor, whatever its dimensions; a list of lists is split along the
+// first dimension. A text ends before the first zero byte.
 func tensorValue(typ string, shape []int64, dt oip.Datatype, data []byte) any {
 	inner, list := listElement(typ)
 	switch _, deeper := listElement(inner); {
@@ -174,8 +180,9 @@ func plainValue(typ string, v any) any {
 	return int64(n)
 }
 
-// Admit checks the parameters of an arriving request against those that its workflow's conditions read, and keeps
-// their values. Other parameters are ignored. Lists come as JSON texts, because the protocol has none.
+// Admit checks the parameters of an arriving request against those that its workflow's conditions read, and stores their
+// values in the job. It refuses a request that lacks one or has it in another type. Other parameters are ignored. Lists
+// come as JSON texts, because the protocol has none.
 func (f *applicationAnswerer) Admit(j *turn.Job, params map[string]oip.Param) *oip.Error {
 	m := j.Model
 	if len(m.Parameters) == 0 {

@@ -8,9 +8,10 @@ import (
 	"inferplan/policy"
 )
 
-// TaskInput returns the bytes of the i-th input of a task: an output of a task that it reads, counted over these
-// tasks one after the other, or the client's input where the list says so. A task of a fan-out reads its item of
-// an output that has several. It returns nil if the request is over, or fails because the input does not exist.
+// TaskInput returns the bytes of the i-th input of the model of a task (a slot). The task reads outputs of earlier tasks
+// or the client's inputs, and their tensors, one after the other, are the model's inputs. A task of a fan-out (one for
+// each item of a list) reads its item of an output that has several. It returns nil if the request is over, or fails
+// because the input does not exist.
 func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
 	ta, itemIndex := &f.Tasks.List[task], f.facts[task].item
 	q := f.core.Ledger.RequestIn(ta.Req)
@@ -18,7 +19,8 @@ func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
 		return nil
 	}
 
-	// Values that a program gave the task come first; the others are read in order.
+	// Values that a program gave the task are its inputs as they are; the tensors that it reads are the others, in
+	// order, so the given ones before i do not count.
 	size, sourceIndex := f.core.Services[ta.Service].Inputs[i].Bytes, i
 	if program, ok := f.programInputs[task]; ok {
 		if program.tensors[i] != nil {
@@ -57,8 +59,10 @@ func readsText(f *TaskAnswerer, ta *policy.Task) bool {
 	})
 }
 
-// FillInput computes the i-th input of a task's model into dst, by the step before the model. If the module has no
-// such step, it returns false.
+// FillInput computes the i-th input of a task's model into dst, by the step before the model (steps compute between
+// models: cut out a box of an image, say). It is called for each task of a batch before the batch is sent. If no step
+// stands before this run of the module, it returns false, and the input is copied as it is. If the request is answered
+// already, or tensors are missing (the request then fails), dst is set to zeros.
 func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
 	s, ta, facts := &f.store.Apps, &f.store.Tasks.List[task], &f.store.facts[task]
 	if s.serviceSteps == nil {
@@ -74,7 +78,8 @@ func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
 		return false
 	}
 
-	// Collect the tensors that the step reads.
+	// Collect the tensors that the step reads: those of the client, and the outputs of the tasks that this one reads. An
+	// index below 0 among these stands for the client's request.
 	s.clientTensors, s.readTensors = s.clientTensors[:0], s.readTensors[:0]
 	for k := range q.Job.Inputs {
 		s.clientTensors = append(s.clientTensors, q.Job.Input(int(q.Sample), k))

@@ -29,8 +29,8 @@ type moduleSeries struct {
 	waiting, inFlight                       *atomic.Int64
 }
 
-// newModuleMetrics registers the time series of a core's modules and returns their counters. Without metrics it
-// returns none.
+// newModuleMetrics registers the time series of a core's modules (the models of an application, by their place in its
+// graph) and returns their counters, in the order of c.Services. Without metrics it returns none.
 func newModuleMetrics(c *turn.Core) moduleMetrics {
 	if c.Metrics == nil {
 		return moduleMetrics{}
@@ -56,8 +56,8 @@ func newModuleMetrics(c *turn.Core) moduleMetrics {
 	return out
 }
 
-// countWaiting counts a task that now waits for a batch: a new one, or, with wasInBatch, one that has left a batch
-// again.
+// countWaiting counts a task of a service (an index in Series) that now waits for a batch: a new one, which also counts
+// as revealed, or, with wasInBatch, one that a batch has given back.
 func (m *moduleMetrics) countWaiting(service int32, wasInBatch bool) {
 	s := &m.Series[service]
 	s.waiting.Add(1)
@@ -105,7 +105,8 @@ func (f *applicationAnswerer) BlameTask(task int32) {
 	}
 }
 
-// Report adds the statistics of modules to a report.
+// Report adds to a report, for each module of the applications, the tasks that it ran, the requests dropped because of
+// it, its mean time per batch and its mean batch size. Without graphs of modules it adds nothing.
 func (f *applicationAnswerer) Report(r *formats.Report) {
 	if f.store.Apps.graphs == nil {
 		return

@@ -71,7 +71,8 @@ type moduleBinding struct {
 }
 
 // listModules returns the modules of all applications, in each the one where requests enter first, and adds the
-// applications to s.apps with the modules that their requests may end with.
+// applications to s.apps with their answer parts: the modules that their requests may end with. A graph's modules are
+// its nodes; a workflow's are the steps of its segments.
 func (s *applications) listModules() (out []moduleBinding) {
 	for a, declaration := range formats.FlowOf(s.core.Plan).Applications {
 		app := application{name: declaration.Model, parameters: declaration.Parameters, values: map[string]declaredValue{}}
@@ -103,6 +104,8 @@ func (s *applications) listModules() (out []moduleBinding) {
 			for k := range segments[g].Steps {
 				step := &segments[g].Steps[k]
 				m := moduleBinding{app: a, path: fmt.Sprintf("flow.applications[%d].segments[%d].modules[%d]", a, g, k), declaration: &declaration.Segments[g].Modules[k], services: step.Services(), step: step, isEntry: g == 0 && k == 0, fitsInput: holdsSample}
+				// Find the services whose outputs the step reads. If one may give several items and they are read
+				// together, the tensors need not fit (fitsInput nil).
 				for _, name := range step.Reads {
 					source := stepOf(segments, name)
 					m.readServices = append(m.readServices, source.Services()[0])
@@ -151,9 +154,9 @@ func itemsAtEnd(segments []flows.Segment, g, k int) int32 {
 	return s.MaxItems()
 }
 
-// Join completes the setup once models are loaded: it gives applications the tensors that their requests begin and
-// end with, and binds the steps before and behind models, the values that conditions read, and what decides the
-// paths of requests.
+// Join completes the setup of the answerer after the models are loaded, when their tensors are known: it gives
+// applications the tensors that their requests begin and end with, and binds the steps before and behind models, the
+// values that conditions read, and what decides the paths of requests. compile calls it.
 func (f *applicationAnswerer) Join() error {
 	c, s := f.core, &f.store.Apps
 	s.core, s.graphs, s.workflows = c, flows.GraphTablesOf(c.Tables), flows.WorkflowTablesOf(c.Tables)
@@ -199,8 +202,9 @@ func (f *applicationAnswerer) Join() error {
 	return nil
 }
 
-// bindPostStep binds the step behind a module's models, which converts their outputs. Modules that share a model
-// share its step. The module's models, its routes, must then take and give the same tensors.
+// bindPostStep binds the step behind the models of module m, which converts their outputs, and sets the models' outputs
+// to those of the step. Modules that share a model share its step. If the module has several models (its routes), they
+// must take and give the same tensors.
 func (s *applications) bindPostStep(m *moduleBinding) error {
 	app := &s.apps[m.app]
 	for _, service := range m.services {
@@ -234,8 +238,9 @@ func sameShapes(a, b []turn.Tensor) bool {
 	return slices.EqualFunc(a, b, func(a, b turn.Tensor) bool { return a.Datatype == b.Datatype && slices.Equal(a.Shape, b.Shape) })
 }
 
-// bindPreSteps binds the step before each of a module's models, which makes their inputs from what the module
-// reads. For the module where requests enter it also sets what clients send.
+// bindPreSteps binds the step before each model of module m, which makes the model's inputs from the tensors that the
+// module reads, and returns an error if they do not fit. For the module where requests enter it also sets the inputs and
+// parameters that clients send.
 func (s *applications) bindPreSteps(m *moduleBinding) error {
 	application, pre := s.core.ServedModels.Models[m.app], m.declaration.Pre
 	for _, service := range m.services {
@@ -340,8 +345,9 @@ func (s *applications) preStepAt(service, index int32) *preStep {
 	return &s.serviceSteps[service].preSteps[index]
 }
 
-// readPassages sets in t the passages (texts with vectors) of a module that looks some up, from its file, which is
-// read once for all modules. The engine replay has none.
+// readPassages sets in t the passages (texts with vectors) in which module m looks up the nearest ones, and how many it
+// takes. The file is read once for all modules, from the folder of models. A module that looks up none leaves t as it
+// is. The engine replay reads no file and has no passages.
 func (s *applications) readPassages(m *formats.Module, t *steps.Tensors) error {
 	if m.Passages == nil {
 		return nil
@@ -380,7 +386,9 @@ func holdsSample(a, b engine.Spec) bool {
 	return a.Type == b.Type && b.BytesAt(1) > 0 && a.BytesAt(1)%b.BytesAt(1) == 0
 }
 
-// withItems returns tensors with a dimension for items after the batch, if there may be more than one item.
+// withItems returns the tensors of a step that has up to `items` items (boxes of an image, say) for each sample: with a
+// dimension of that size after the batch, and bytes to match. With one item or fewer it returns the list itself;
+// otherwise the caller's list is not changed.
 func withItems(list []turn.Tensor, items int32) []turn.Tensor {
 	if items <= 1 {
 		return list
@@ -393,8 +401,9 @@ func withItems(list []turn.Tensor, items int32) []turn.Tensor {
 	return list
 }
 
-// outcomeOf returns the outcome of a task, which decides the way on: what the step behind its model returned or,
-// for an engine without models, one that is drawn by the plan's chances.
+// outcomeOf returns the branch that a task's request takes after the task: the result of the step behind its model or,
+// for a graph under the engine replay, one that is drawn by the plan's chances. app is the index of the request's
+// application.
 func (u *TaskStore) outcomeOf(task, app int32) int32 {
 	s := &u.Apps
 	if s.outcomeDraws == nil {
@@ -409,8 +418,9 @@ func (u *TaskStore) outcomeOf(task, app int32) int32 {
 	return 0
 }
 
-// runPostStep runs the step behind the model of the k-th task of a batch, from the batch's outputs into the
-// task's. If the service has none, it returns false.
+// runPostStep runs the step behind a model (it turns the model's outputs into the module's) for the k-th task of a
+// batch. It reads the task's part of the batch's outputs, writes facts.outputs, which has the tensors `outputs` one
+// after the other, and sets facts.outcome to the step's result. If the service has no such step, it returns false.
 func (s *applications) runPostStep(service int32, facts *taskFacts, k int, out turn.BatchOutputs, outputs []turn.Tensor) bool {
 	if s.serviceSteps == nil || s.serviceSteps[service].postStep == nil {
 		return false
@@ -421,6 +431,7 @@ func (s *applications) runPostStep(service int32, facts *taskFacts, k int, out t
 		n := bound.modelOutputs[i].Bytes
 		s.modelOutputs = append(s.modelOutputs, out.Output(i)[k*n:][:n])
 	}
+	// Divide the task's memory among the outputs of the step.
 	rest := facts.outputs
 	for i := range outputs {
 		s.stepOutputs = append(s.stepOutputs, rest[:outputs[i].Bytes:outputs[i].Bytes])

@@ -81,7 +81,8 @@ func (u *TaskStore) Draft(task int32) *turn.AnswerDraft { return &u.facts[task].
 // TaskOutputs returns the outputs of a task, one after the other; nil if it has none.
 func (u *TaskStore) TaskOutputs(task int32) []byte { return u.facts[task].outputs }
 
-// discardTask removes the outputs of a task and the values that it was given.
+// discardTask frees the memory of a task (by its slot): its outputs, and the inputs that a program gave for it.
+// UsedBytes falls by both.
 func (u *TaskStore) discardTask(t int32) {
 	if int(t) < len(u.facts) {
 		u.UsedBytes -= int64(len(u.facts[t].outputs))
@@ -93,8 +94,8 @@ func (u *TaskStore) discardTask(t int32) {
 	}
 }
 
-// storeOutputs copies the outputs of task t, the k-th of its batch, into the store, or what the step behind its
-// model makes of them. If the store has no space, it returns false.
+// storeOutputs copies the outputs of task t, the k-th of its batch, into new memory of the store, or what the step
+// behind its model makes of them, and counts their bytes. If the store has no space, it returns false.
 func (u *TaskStore) storeOutputs(t int32, k int, out turn.BatchOutputs) bool {
 	service := u.Tasks.List[t].Service
 	outputs, neededBytes := u.services[service].Outputs, 0
@@ -118,7 +119,8 @@ func (u *TaskStore) storeOutputs(t int32, k int, out turn.BatchOutputs) bool {
 	return true
 }
 
-// outputOf returns the i-th output of a task that has ended. If it does not exist, it returns nil.
+// outputOf returns the bytes of the i-th output of a task (by its slot) that has ended; outputs lie one after the other
+// in one piece of memory. If the task has no such output, or none yet, it returns nil.
 func (u *TaskStore) outputOf(t int32, i int) []byte {
 	outputs, offset := u.facts[t].outputs, 0
 	tensors := u.services[u.Tasks.List[t].Service].Outputs

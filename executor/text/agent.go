@@ -50,8 +50,9 @@ type servedRequest struct {
 	brokenBy     error               // the error with which the server broke off, until it is known whether the server is gone
 }
 
-// newAgent returns the agent of a device: it has the requests of one instance (a server of language models)
-// answered. Its server counts as lost until Start or a check finds it.
+// newAgent returns the agent of a device: it has the requests of one instance (a server of language models, which the
+// plan counts as a device) answered. The server counts as lost until Start or a check finds it. -1 stands for no network
+// (model) and for an unknown room for requests.
 func newAgent(a *agentBackend, device int32) *instanceAgent {
 	g := &instanceAgent{
 		serverDevice: serverDevice{core: a.core, options: a.options, requests: &a.requests, device: device, name: nameOf(a.core, device), watch: newServerWatch()}, series: a.series,
@@ -72,8 +73,9 @@ func (g *instanceAgent) instance() *policy.Instance {
 	return &g.core.Tables.Instances[g.core.Tables.InstanceOf(g.device)]
 }
 
-// startRequest starts a run that answers a request: one attempt to have a server write the answer. The server is
-// called in a goroutine of its own, and the end of the run comes back to the event loop as an event.
+// startRequest starts a run for the request of batch b and job j: one attempt to have the instance's server write the
+// answer, or its rest. A goroutine calls the server; the end of the run comes back to the core as an event. It returns
+// at once.
 func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	t := JobText(j)
 	s := &servedRequest{agent: g, b: b, serial: b.Serial, text: t, runNumber: t.startRun(), beganAt: g.core.Loop.Now()}
@@ -85,7 +87,7 @@ func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	if t.answered.Load() {
 		cancel(errNobodyWaits)
 	}
-	// Events with an older count than the server's last loss are ignored.
+	// The event carries how often the server was lost so far. If it is lost in the meantime, the event is ignored.
 	gen := g.watch.lossCount.Load()
 
 	// The run ends with an event. If it failed, its text is stored first, so that another run can continue it.
@@ -101,9 +103,9 @@ func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	})
 }
 
-// finishRun handles the end of a run (one attempt to have a request answered): the request is answered, goes back
-// to the policy to be continued, fails, or, if the server broke off, waits until a check has shown whether the
-// server is gone.
+// finishRun runs in a round of the core when a run (one attempt to have a request answered) has ended with a result: the
+// request is answered, goes back to the policy to be continued, or fails. If the server broke off, the request waits
+// until a check has shown whether the server is gone (see resolveBroken and handleLoss).
 func (g *instanceAgent) finishRun(s *servedRequest, result *runResult) {
 	c := g.core
 	if result.addedTokens {
@@ -217,9 +219,10 @@ func (g *instanceAgent) brokenRequests() []*servedRequest {
 	return out
 }
 
-// handleLoss is called when the server is gone or stands still. All its requests and orders to load models end
-// here: the policy gets the requests back with the text that they have, and the server is checked until it works
-// again. lossCount makes later events of the lost runs be ignored.
+// handleLoss runs in a round of the core when the server is gone or stands still, for a reason that goes to the log
+// unless it is empty. All its runs and orders to load models end here: the policy is told of the loss, gets the requests
+// back with the text that they have, and the server is checked until it works again. The loss count grows, by which
+// later events of the lost runs are ignored.
 func (g *instanceAgent) handleLoss(reason string) {
 	g.watch.lossCount.Add(1)
 	g.watch.alive.Store(false)

@@ -161,9 +161,9 @@ func (r *localServers) unloadAdapter(ctx context.Context, model string) error {
 	return s.Adapters().Unload(ctx, model)
 }
 
-// unloadPrevious unloads the model that was loaded last at these servers, except for the base (the weights) that
-// nextModel shares with it. It reports whether the base of nextModel is still loaded. If none was loaded, it does
-// nothing.
+// unloadPrevious unloads the model that was loaded last at these servers, to make room for nextModel. If the two are
+// adapters of one base (the weights), the base stays. It returns true if the base of nextModel is still loaded. If none
+// was loaded, it does nothing and returns false.
 func (r *localServers) unloadPrevious(ctx context.Context, nextModel string) (baseLoaded bool, err error) {
 	previous := r.getLastLoaded().model
 	if previous == "" {
@@ -193,8 +193,9 @@ func unloadModel(ctx context.Context, s *llm.Server, model string) error {
 	return nil
 }
 
-// ServerAndUse returns the server of a model and how requests name the model. A model that shares its base must have
-// been loaded by this process, because another one would answer otherwise.
+// ServerAndUse returns the server of a model and how requests to it name the model. A model that shares its base with
+// others must have been loaded last by this process, because another one would answer otherwise; if it was not, the
+// error is llm.ErrUnknownModel. If the server has not answered so far, it is errServerUnseen.
 func (r *localServers) ServerAndUse(model string) (*llm.Server, llm.Use, error) {
 	s := r.serverOf(model)
 	if s == nil {

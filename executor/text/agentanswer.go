@@ -64,9 +64,9 @@ func maxAnswerBytes(tokens, bytesPerToken, maxBytes int) int {
 	return min(maxBytes, (tokens+MaxOverrun)*bytesPerToken)
 }
 
-// writeAnswer has the rest of a request's answer written by a server of this process, and adds it to the text. It
-// returns when the answer is complete, has failed, or ctx has ended, then with the cause of that. If another run
-// has taken the request over, it does nothing and returns errTakenOver.
+// writeAnswer has the rest of a request's answer written by a server of this process, and adds it to the text of the
+// request, piece by piece. It returns when the answer is complete or has failed, or when ctx has ended, with the cause
+// of that as the error. If another run has taken the request over, it returns errTakenOver and changes nothing.
 func (r *localServers) writeAnswer(ctx context.Context, w *answerRun) *runResult {
 	partial, tokens, ok := w.text.PartialOf(w.runNumber)
 	result := &runResult{tokens: tokens}

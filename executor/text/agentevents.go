@@ -26,9 +26,10 @@ type eventRun struct {
 	writtenBytes  int // bytes of the log that this run has added
 }
 
-// newEventRun prepares the log of an answer for a run. A line that was cut off when an earlier process died is
-// ended. If no client has seen what the log has, a restart line withdraws it; else the server's events are compared
-// with it.
+// newEventRun returns a run that writes an answer as a log of events (an answer that is more than one text, such as
+// several choices). partial is the log of earlier runs. If its last line was cut off when a process died, the line is
+// ended. If a client may have seen the log, the server must send its events again, and they are compared; if none has, a
+// restart line withdraws them.
 func newEventRun(w *answerRun, partial string, result *runResult) (*eventRun, error) {
 	x := &eventRun{run: w, deltaRun: deltas.NewAnswerRun(""), result: result, countedTokens: result.tokens}
 	prefix := ""
@@ -46,8 +47,9 @@ func newEventRun(w *answerRun, partial string, result *runResult) (*eventRun, er
 	return x, x.addLine([]byte(prefix), 0)
 }
 
-// writeEventAnswer has an answer written that is more than a text. The server writes all of it in each run. What a
-// client may have seen must come again; what none has seen is withdrawn.
+// writeEventAnswer has a server write an answer that is a log of events, and sets result. The server writes all of it in
+// each run: events that a client may have seen must come again and are left out; events that none has seen are
+// withdrawn. partial is the log of earlier runs.
 func (r *localServers) writeEventAnswer(ctx context.Context, w *answerRun, partial string, result *runResult) {
 	request := w.text.request
 	server, use, err := r.ServerAndUse(request.Model)

@@ -34,8 +34,9 @@ const (
 	maxRuns           = 1 << 14
 )
 
-// checkAdapters returns an error if a server has the base of an adapter but does not support the adapter. It returns
-// the adapters whose base is here, and whether all servers have answered. Servers that have not are waited for later.
+// checkAdapters returns the adapters (small additions to a base model) whose base is at a server of the instance, and
+// whether all servers have answered; it waits for no server. If a server has the base of an adapter but does not support
+// the adapter, it returns llm.ErrNoAdapter.
 func (p *servedInstance) checkAdapters(ctx context.Context) (adapters []string, allAnswered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, adapterCheckTimeout)
 	defer cancel()
@@ -97,9 +98,9 @@ func (p *servedInstance) answerStatus(o *AgentOrder, a AgentAnswer, reply func([
 // countRuns returns the number of runs of this instance.
 func (p *servedInstance) countRuns() int { return p.runs.count(p) }
 
-// pollLongOrder starts a long order (to prepare, load or unload a model) if its number is new, and reports whether
-// it is done. The planner sends the same order again and again until it is. A newer order cancels the one before,
-// and older numbers are refused.
+// pollLongOrder starts a long order (to prepare, load or unload a model) if its number is new, and returns whether it is
+// done, and its error. The process that plans sends the same order again and again until it is. A newer order cancels
+// the one before. Older numbers get an error.
 func (p *servedInstance) pollLongOrder(o *AgentOrder) (done bool, err *wireError) {
 	current := p.longOrder
 	if current == nil || current.number < o.Number {
@@ -126,8 +127,9 @@ func (p *servedInstance) pollLongOrder(o *AgentOrder) (done bool, err *wireError
 	}
 }
 
-// executeLong executes a long order: it loads or unloads a model, or prepares the servers for a new planner. Before
-// it prepares, it ends all runs (attempts to answer a request), because that planner does not know of them.
+// executeLong executes a long order: it loads or unloads a model, or prepares the servers for a process that begins to
+// plan. Before it prepares, it cancels all runs (attempts to answer a request) and waits for their ends, because that
+// process does not know of them.
 func (p *servedInstance) executeLong(ctx context.Context, o *AgentOrder) error {
 	if o.Kind != OrderPrepare {
 		return p.servers.SetLoaded(ctx, o.Model, o.Kind == OrderLoad)
@@ -144,6 +146,7 @@ func (p *servedInstance) executeLong(ctx context.Context, o *AgentOrder) error {
 			return ctx.Err()
 		}
 	}
+	// Prepare the servers. An empty model stands for none.
 	if !p.servers.hasServer(o.Model) && o.Model != "" {
 		return fmt.Errorf("instance %d has no server for %s", p.instance, o.Model)
 	}

@@ -84,8 +84,9 @@ func (r *localServers) hasServer(model string) bool {
 	return r.Servers[r.baseOf(model)] != nil || r.Servers[""] != nil
 }
 
-// serverOf returns the server of a model: one of its own (that of its base for an adapter), or the one for all
-// models. It is nil if the server has not answered yet.
+// serverOf returns the server that runs a model: the one that the configuration names for the model (for an adapter, the
+// one of its base model), or else the one under the empty name, which serves all models. If there is none, or it has not
+// answered so far, it returns nil.
 func (r *localServers) serverOf(model string) *llm.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,8 +100,8 @@ func (r *localServers) serverOf(model string) *llm.Server {
 	return f.Server
 }
 
-// probeServers returns all servers. It asks those that have not answered yet what they can do, and returns an error
-// if one does not answer.
+// probeServers returns the agent's servers, in the order of their names. It asks those that have not answered so far
+// what they can do, and remembers the answer. If one does not answer, it returns the error and no servers.
 func (r *localServers) probeServers(ctx context.Context) ([]*llm.Server, error) {
 	var out []*llm.Server
 	for _, key := range slices.Sorted(maps.Keys(r.Servers)) {
@@ -163,8 +164,8 @@ func (r *localServers) Status(ctx context.Context, model string, ownRequests fun
 	return status, nil
 }
 
-// checkAlive returns an error if one of the servers does not answer. A full server (ErrFull) has answered, so it is
-// alive.
+// checkAlive returns an error if one of the agent's servers does not answer now. A full server (llm.ErrFull) has
+// answered, so it is alive.
 func (r *localServers) checkAlive(ctx context.Context) error {
 	servers, err := r.probeServers(ctx)
 	for _, s := range servers {
@@ -178,7 +179,8 @@ func (r *localServers) checkAlive(ctx context.Context) error {
 	return err
 }
 
-// hasModel reports whether a server has a model, and its adapter if the model is one.
+// hasModel returns true if server s has a model loaded: the model itself, or, if it is an adapter (small weights on top
+// of a base model), its base and the adapter.
 func (r *localServers) hasModel(ctx context.Context, s *llm.Server, model string) (bool, error) {
 	list, err := s.Loaded(ctx)
 	if err != nil || !slices.Contains(list, r.baseOf(model)) {

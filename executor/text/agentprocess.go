@@ -46,9 +46,10 @@ type agentProcess struct {
 	runs   *agentRuns
 }
 
-// ServeAgent serves the instances of some servers in a process of plan agent, by orders of the process that plans,
-// until ctx ends. It returns an error if the options are wrong or an instance has an agent already. When it ends,
-// all open requests are given back with their text stored.
+// ServeAgent runs the process of `plan agent` until ctx ends: it serves some instances (servers of language models) by
+// orders of the process that plans, which reach it through the shared store. It returns an error if the options are
+// wrong or an instance has an agent already. When it ends, the text of all open requests is stored, and they are given
+// back.
 func ServeAgent(ctx context.Context, o AgentOptions) error {
 	o.TextStoreInterval = cmp.Or(o.TextStoreInterval, 250*time.Millisecond)
 	if o.Log == nil {
@@ -95,9 +96,9 @@ func ServeAgent(ctx context.Context, o AgentOptions) error {
 	return errors.Join(err, p.front.Close())
 }
 
-// registerInstances connects to the servers of each instance and makes the instance reachable in the store, under
-// its name, for orders. It returns functions that undo it, also with an error. If all servers have answered, each
-// adapter must have found a server with its base.
+// registerInstances connects to the servers of each instance and makes the instance reachable in the store, under its
+// name, for orders. It returns functions that undo it, also with an error. If all servers have answered, it returns an
+// error for an adapter (a small addition to a base model) whose base none of them has.
 func (p *agentProcess) registerInstances(ctx context.Context) (unregister []func(), err error) {
 	var adapters []string // adapters whose base one of the servers has
 	allAnswered := true   // all servers have answered

@@ -55,7 +55,9 @@ func (r *refusedMessages) series() prometheus.Collector {
 	})
 }
 
-// serve serves the metrics of an agent's process at an address. If the address is empty or "off", it does nothing.
+// serve serves /metrics of an agent's process (it runs language models for a process elsewhere) at an address, until
+// stop is called. The series are those of Go, of the process and of refused messages. If the address is empty or "off",
+// it does nothing, and stop neither.
 func (r *refusedMessages) serve(address string) (stop func(), err error) {
 	if address == "" || address == httplimit.AddressOff {
 		return func() {}, nil

@@ -37,9 +37,9 @@ func NewAgents(store durable.Shared) *Agents {
 	return &Agents{store: store, Runs: map[uint64]*runMailbox{}}
 }
 
-// deliverUpdates puts the updates of an agent (messages about its runs) into the mailboxes of those runs, where
-// followRun waits. A newer update replaces one that was not read. It returns false if this process does not plan in
-// the term of the message, that is, the period in which one process plans.
+// deliverUpdates puts the updates in an agent's message (on the progress and ends of its runs) into the mailboxes of
+// those runs, where followRun waits. A newer update replaces one that was not read. If this process does not plan in the
+// term of the message (a term is a period in which one process plans; 0 stands for none), it returns false.
 func (a *Agents) deliverUpdates(n *AgentMessage) bool {
 	if n.Term == 0 || n.Term != a.Term.Load() {
 		return false
@@ -82,9 +82,9 @@ const (
 	PollInterval   = 30 * time.Millisecond
 )
 
-// sendOrder sends an order to the agent of an instance, again every ResendInterval, until it is answered. It
-// returns an error if this process does not plan (term 0), there is no agent, or the agent has been restarted since
-// Prepare and so has forgotten its runs.
+// sendOrder sends an order to the agent of the instance, again every ResendInterval, until it is answered, and returns
+// the answer. It sets o.Term to the term in which this process plans. It returns an error if this process does not plan
+// (term 0), there is no agent, or the agent has been restarted since Prepare and so has forgotten its runs.
 func (h *remoteServers) sendOrder(ctx context.Context, o *AgentOrder) (*AgentAnswer, error) {
 	if o.Term = h.agents.Term.Load(); o.Term == 0 {
 		return nil, ErrOldTerm
@@ -146,8 +146,9 @@ func (h *remoteServers) SetLoaded(ctx context.Context, model string, loaded bool
 	return h.sendAndWait(ctx, o)
 }
 
-// sendAndWait sends a long order (prepare, load, unload) under a new number, and again every PollInterval until the
-// agent says that it is done, or returns an error.
+// sendAndWait sends an order that takes long (prepare, load, unload) to the agent that has the instance, under a new
+// number, and repeats it every PollInterval until the agent answers that it is done, or with an error. By the number the
+// agent knows a repeated order.
 func (h *remoteServers) sendAndWait(ctx context.Context, o *AgentOrder) error {
 	o.Number = h.agents.lastNumber.Add(1)
 	for {
@@ -218,9 +219,10 @@ func (h *remoteServers) pauseBeforeRetry(ctx context.Context) {
 // leaveTimeout is the time that a run which is ordered to end has to store its text.
 const leaveTimeout = 10 * time.Second
 
-// followRun applies the updates of a run at an agent (tokens so far, then its result) until it has ended. If ctx
-// ends, it orders the run to end, and returns at once; after an eviction it waits up to leaveTimeout for the
-// result, because the text is then stored and the request will be continued.
+// followRun applies the updates of a run with an order's number at an agent (tokens so far, then its result), which come
+// into the mailbox, until the run has ended, and returns the result. If ctx ends, it orders the run to end, and returns
+// at once. After an eviction it waits up to leaveTimeout for the result, because the text is then stored and the request
+// will be continued.
 func (h *remoteServers) followRun(ctx context.Context, w *answerRun, mailbox *runMailbox, number uint64, result *runResult) *runResult {
 	cancelled, deadline := ctx.Done(), (<-chan time.Time)(nil)
 	for {

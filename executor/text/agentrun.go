@@ -36,9 +36,9 @@ func (r *agentRun) release(resultStored bool) {
 	r.cancel(errTakenOver)
 }
 
-// startRun starts a run (one attempt to answer a request) that the planner has ordered. An order that has been
-// received before does nothing, because orders are sent again until they are answered. A run of the same request
-// that is under way ends first.
+// startRun starts, on a goroutine, a run (one attempt to answer a request) that the process that plans has ordered. An
+// order that has been received before does nothing, because orders are sent again until they are answered. A run of the
+// same request that is under way ends first.
 func (p *servedInstance) startRun(o *AgentOrder) {
 	r := &agentRun{instance: p, term: o.Term, number: o.Number, id: o.ID, ticket: o.Ticket, finished: make(chan struct{}), released: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancelCause(p.process.ctx)

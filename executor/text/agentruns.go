@@ -34,8 +34,9 @@ func (t *agentRuns) currentTerm() uint64 {
 	return t.term
 }
 
-// startTerm makes a later term (period in which one process plans) the current one. It returns false if the term is
-// not later. All earlier runs end, because the process that plans now orders them again, with numbers of its own.
+// startTerm makes a later term (period in which one process plans, counted) the current one and returns true. All runs
+// of the earlier term are cancelled, because the process that plans now orders them again, with numbers of its own. If
+// the term is not later, it changes nothing and returns false.
 func (t *agentRuns) startTerm(term uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,9 +56,10 @@ func (t *agentRuns) startTerm(term uint64) bool {
 // are more, only the later half is kept. An order is repeated within seconds.
 const maxKnownRuns = 1 << 16
 
-// add adds a run under its order's number, and returns the last run of the same request if that is under way. If
-// the number is known (the order was sent again), it adds nothing. Numbers of ended runs stay, with a nil run, and
-// the older half is forgotten when there are too many.
+// add adds a run under the number of its order, and returns the last run of the same request if that is under way, so
+// that the caller ends it first. If the number is there already (the order was sent again), it adds nothing, and isKnown
+// is true. Numbers of ended runs stay, with a nil run; when there are more than maxKnownRuns, the older half is
+// forgotten.
 func (t *agentRuns) add(r *agentRun) (earlier *agentRun, isKnown bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +109,7 @@ func (t *agentRuns) find(number uint64) *agentRun {
 	return t.byNumber[number]
 }
 
-// runsOf lists the runs of an instance that have not ended.
+// runsOf returns the runs (requests being answered) of an instance that have not ended, in no order.
 func (t *agentRuns) runsOf(instance *servedInstance) []*agentRun {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,8 +134,9 @@ func (t *agentRuns) count(instance *servedInstance) (n int) {
 	return n
 }
 
-// queueUpdate adds an update of a run to those to be sent to the planner, in place of an earlier one that was not
-// sent yet, and wakes the sender. Updates of an earlier term are dropped: nobody waits for them.
+// queueUpdate adds an update n of a run (its progress or its end) to those to be sent to the process that plans, in
+// place of an earlier one of the same run that was not sent yet, and wakes the sender. Updates of an earlier term
+// (period in which one process plans) are dropped: nobody waits for them.
 func (t *agentRuns) queueUpdate(term uint64, n RunUpdate) {
 	t.mu.Lock()
 	if term == t.term {

@@ -17,8 +17,9 @@ type agentBackend struct {
 	series *queueMetrics
 }
 
-// Instances returns the backend of the instances of a core's plan of queues, and their devices. If the plan is of
-// another kind, it returns nil.
+// Instances returns the backend for the instances of a core's plan of queues, and the indexes of their devices. An
+// instance is a server of language models; the plan counts each as a device. If the plan is of another kind, it returns
+// nil.
 func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
 	k, ok := c.Answerer.(*TextAnswers)
 	if !ok {
@@ -91,8 +92,9 @@ func (a *agentBackend) AbortBatch(b *turn.Batch) {
 	g.showState()
 }
 
-// EvictBatch ends the run of a batch, which goes back to the policy. The request keeps the text that was written. The
-// server keeps only what its prefix cache holds.
+// EvictBatch ends the run of a batch (one request), when the policy wants its instance for a more urgent one. The end of
+// the run gives the batch back to the policy. The text written so far is stored with the request, which later continues
+// from it. If no such run exists, the action is counted as ignored. It implements turn.Backend.
 func (a *agentBackend) EvictBatch(b *turn.Batch, _ bool) {
 	g := a.byDevice[b.Device()]
 	s := g.running[b.Serial]
@@ -106,9 +108,10 @@ func (a *agentBackend) EvictBatch(b *turn.Batch, _ bool) {
 	s.text.cancelRun(errEvicted)
 }
 
-// LoadNetwork queues an order of the policy to load or unload a model on an instance. An instance executes its
-// orders one after the other, and an unload once nothing runs. The policy hears of the end. An order without a
-// network is about session states, which instances do not keep, so it is refused.
+// LoadNetwork queues an order of the policy to load or unload a network (a model) on an instance. An instance executes
+// its orders one after the other, and an unload only when no request runs. The end is told to the policy. An order
+// without a network (-1) is about session states, which instances do not store, so it is refused. While the instance is
+// lost, orders are dropped.
 func (a *agentBackend) LoadNetwork(o turn.LoadOrder) {
 	g := a.byDevice[o.Device]
 	if !g.watch.alive.Load() {
@@ -122,9 +125,9 @@ func (a *agentBackend) LoadNetwork(o turn.LoadOrder) {
 	g.startNextOrder()
 }
 
-// HandleEvent handles an event of an agent. Events from before the last loss of the server are ignored. An event
-// has the count of losses from when its work began (Generation). Code 1 of eventServerAnswers says that the server
-// has its model.
+// HandleEvent handles an event of an instance in a round of the core: progress or the end of a run, the end of an order,
+// or the result of a check of the server. An event has in Generation how often the server was lost when its work began;
+// if it was lost since, the event is ignored. Code 1 of eventServerAnswers means that the server has its model.
 func (a *agentBackend) HandleEvent(n *turn.BackendEvent) {
 	g := a.byDevice[n.Device]
 	if n.Generation != g.watch.lossCount.Load() {
@@ -163,9 +166,9 @@ func (g *instanceAgent) showState() {
 	g.gauges[2].Set(float64(g.maxOwnRequests.Load()))
 }
 
-// Watch is called from time to time. It gives up servers that stand still: one of their requests has got no piece
-// of its answer for longer than its maxPause. paused is the time for which this process itself stood still; it is
-// added to the time of the last piece, so that it does not count.
+// Watch is called in regular intervals in a round of the core. It gives up servers that stand still: one of their
+// requests has got no piece of its answer for longer than its maxPause. paused is the time for which this process itself
+// stood still since the last call; it does not count.
 func (a *agentBackend) Watch(now, paused time.Duration) {
 	for _, d := range a.devices {
 		g := a.byDevice[d]

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// sendUpdates runs in the background. It sends updates (messages about runs) to the process that plans, again every
-// PollInterval until that has confirmed them.
+// sendUpdates runs on a goroutine of an agent's process until the process ends. When there are updates (messages on the
+// progress and the end of runs), it sends them to the process that plans, and again every PollInterval until that
+// process has confirmed them.
 func (p *agentProcess) sendUpdates() {
 	for p.ctx.Err() == nil {
 		select {

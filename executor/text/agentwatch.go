@@ -33,7 +33,8 @@ func (g *instanceAgent) bindServers() (err error) {
 	return nil
 }
 
-// modelNames returns the models that the instance may run: those for which it has KV memory in the plan.
+// modelNames returns the models that the instance may run: those for whose KV cache (the memory of the tokens of running
+// requests) the plan has room there.
 func (g *instanceAgent) modelNames() []string {
 	var out []string
 	costs := g.instance().Server.Costs
@@ -144,8 +145,9 @@ func (g *instanceAgent) startNextOrder() {
 	})
 }
 
-// finishOrder handles the end of the current order to load or unload a model: it notes which model the instance
-// has, tells the policy, and starts the next order. After a failure the server is checked.
+// finishOrder runs in a round of the core when the current order to load or unload a model has ended: it notes which
+// model the instance has, counts loads and swaps (a load of another model than before), tells the policy, and starts the
+// next order. n.Code is the reason of a failure, after which the server is checked, or 0.
 func (g *instanceAgent) finishOrder(n *turn.BackendEvent) {
 	o, now, reason := g.currentOrder, g.core.Loop.Now(), policy.ReturnReason(n.Code)
 	g.orderRunning = false

@@ -60,8 +60,9 @@ var (
 	errZeroByte      = errors.New("the answer has a zero byte")
 )
 
-// newGenerator returns the generator of a device: it runs the language model of one stage of an application there,
-// by a server. It adds the device to the metrics. The server counts as lost until a check finds it.
+// newGenerator returns the generator of a device of a plan of workflows: it has the prompts for a language model
+// answered there, by a server. stage is the model's only stage, by its number in the plan's tables. It adds the device
+// to the metrics. The server counts as lost until a check finds it.
 func newGenerator(a *generatorBackend, device, stage int32) *generator {
 	d := &a.core.Tables.Devices[device]
 	g := &generator{
@@ -90,13 +91,17 @@ func (g *generator) prepare(ctx context.Context) error {
 	return g.servers.Prepare(ctx, g.model, []string{g.model})
 }
 
-// startGeneration starts to answer a prompt. It continues the text that other generations have made of the answer.
+// startGeneration starts, on a goroutine, to answer the prompt of a batch, which has one task. The draft is the text
+// that earlier generations of the task have written before they were lost; the server gets it behind the prompt and
+// writes on from there. stream receives the text as it comes.
 func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream *oip.TextStream) {
 	draft := g.answers.Draft(b.Tasks[0])
 	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, maxBytes: b.Service.Outputs[0].Bytes, beganAt: g.core.Loop.Now(), text: draft.Text, tokens: draft.Tokens, earlierTokens: draft.Tokens}
+	// Take the planned speed of the model on this kind of device.
 	engine := &g.workflows.LanguageModelOf(b.Service.Index).Engines[g.core.Tables.Devices[g.device].Kind]
 
-	// Bound the time of a piece by a multiple of the planned prefill and of an iteration of a full batch.
+	// The answer counts as stalled if no piece of it comes for the timeout plus a multiple of the planned prefill (the
+	// pass over the prompt) and of one iteration of a full batch.
 	prompt, answer := maxTokensOf(g.workflows, b.Service.Index)
 	r.maxPause = g.options.SilenceTimeout + stallFactor*(engine.Iteration.PrefillTime(int32(prompt), engine.TokenBudget)+engine.Iteration.TokenTime(max(engine.MaxSequences, 1), float64(prompt+answer)))
 	r.lastPieceAt.Store(int64(r.beganAt))
@@ -105,7 +110,8 @@ func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream 
 	r.cancel = cancel
 	gen := g.watch.lossCount.Load()
 
-	// Ask the server. The end is an event.
+	// Ask the server. The end comes back to the core as an event with the loss count: if the server was lost in between,
+	// the count has grown, and the event is ignored.
 	request.Prompt += string(draft.Text)
 	request.MaxTokens -= draft.Tokens
 	g.requests.wg.Go(func() {
@@ -133,8 +139,9 @@ const (
 	maxRetryPause   = time.Second
 )
 
-// answer asks the server, again and again while it is full. Pauses double between the attempts, up to
-// maxRetryPause, or are as long as the server asks. A pause does not count as standing still.
+// answer asks the server for the answer, again and again while the server is full, and returns when it is written or has
+// failed, or when ctx has ended, with its cause. Pauses double between the attempts, up to maxRetryPause, or are as long
+// as the server asks. A pause does not count as standing still.
 func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 	if request.MaxTokens <= 0 { // the whole answer was made before
 		return nil
@@ -186,9 +193,10 @@ func (r *generation) addPiece(t llm.Token) error {
 	return nil
 }
 
-// finishGeneration handles the end of a generation: the task ends, its request fails, or the generation waits until
-// it is known whether the server is gone. A generation is a prompt that is being answered. A refusal by the server
-// (status 400 to 499) is the request's fault; an unknown model or key is that of the server, which counts as lost.
+// finishGeneration runs in a round of the core when a generation (a prompt that is being answered) has ended, with its
+// error: the task ends, its request fails, or the generation waits until it is known whether the server is gone. A
+// refusal by the server (status 400 to 499) is the request's fault; an unknown model or key is that of the server, which
+// counts as lost.
 func (g *generator) finishGeneration(r *generation, err error) {
 	c, b, now := g.core, r.b, g.core.Loop.Now()
 	q := c.Ledger.RequestIn(g.answers.RequestOf(b.Tasks[0]))
@@ -252,8 +260,9 @@ func (g *generator) runningGenerations() []*generation {
 // showState shows in the metrics whether the server works.
 func (g *generator) showState() { g.core.Metrics.SetUp(g.device, g.watch.alive.Load()) }
 
-// handleLoss is called when the server is gone, stands still or can no longer serve. The policy hears of it and
-// gets all generations (prompts being answered) back. The server is checked until it works again.
+// handleLoss runs in a round of the core when the server is gone, stands still or can no longer serve, for a reason that
+// goes to the log unless it is empty. The policy is told and gets all generations (prompts being answered) back, and
+// their text so far is stored with their tasks. The server is checked until it works again.
 func (g *generator) handleLoss(reason string) {
 	g.watch.lossCount.Add(1)
 	g.watch.alive.Store(false)
@@ -270,8 +279,8 @@ func (g *generator) handleLoss(reason string) {
 	g.watch.requestCheck()
 }
 
-// handleReady is called when a lost server works again: the policy hears that the device is back. If it was not
-// lost, nothing changes.
+// handleReady runs in a round of the core when a lost server works again: the policy is told that the device is back. If
+// the server was not lost, nothing changes.
 func (g *generator) handleReady() {
 	if g.watch.alive.Load() {
 		return

@@ -43,8 +43,9 @@ const (
 	answerTokenBytes = 32
 )
 
-// Generators returns the backend of the devices that run language models in a plan of workflows, and these devices.
-// If there are none, it returns nil.
+// Generators returns the backend for the devices that run language models in a plan of workflows, and the indexes of
+// these devices in ascending order. If there are none, it returns nil. It also sets the tensors of the services of
+// language models, which are texts: a prompt in, an answer out, each with a bound on its bytes.
 func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
 	answers, ok := c.Answerer.(moduleAnswers)
 	workflows := flows.WorkflowTablesOf(c.Tables)
@@ -96,7 +97,9 @@ func maxTokensOf(workflows *flows.WorkflowTables, service int32) (prompt, answer
 	return prompt, answer
 }
 
-// Start connects to the servers. A server that does not answer in time is waited for later, while the others work.
+// Start gives each device the server of the options at its place in the list, and connects to all. It returns
+// turn.ErrPlan if servers and devices do not match. A server that does not answer in time is tried again later, while
+// the others work.
 func (a *generatorBackend) Start(ctx context.Context) error {
 	if err := checkServers(a.options.Servers, len(a.devices)); err != nil {
 		return err

@@ -24,9 +24,9 @@ func TextAnswersOf(c *turn.Core, plan *formats.Plan) (turn.Answerer, error) {
 	return &TextAnswers{DirectAnswerer: turn.DirectAnswerer{OneTaskPerRequest: turn.OneTaskPerRequest{Core: c}}, series: newQueueMetrics(c), Monitor: newPlanMonitor(c)}, nil
 }
 
-// TakeOutputs is called when the answer of a batch, which has one request here, is complete. It counts the request
-// as served, records its times and lengths, and hands the answer to the client. Requests that are answered already
-// are passed over.
+// TakeOutputs is called when the answer of a batch, which has one request here, is complete. It counts the request as
+// served, records its times and its tokens, and hands the answer to the client. If it is answered already, nothing is
+// done. The outputs are not tensors but a text, which is in the job; so the second argument is not used.
 func (k *TextAnswers) TakeOutputs(b *turn.Batch, _ turn.BatchOutputs) {
 	now := k.Core.Loop.Now()
 	for _, req := range b.Tasks {
@@ -45,8 +45,9 @@ func (k *TextAnswers) TakeOutputs(b *turn.Batch, _ turn.BatchOutputs) {
 	}
 }
 
-// isLate reports whether a request has missed its SLO. A request that was begun before this process started is judged
-// by the part that came here.
+// isLate returns true if a request that is answered at `now` has missed its SLO: on the time to the first token, per
+// token or to the end, whichever figure the model's SLO is for, or on the waiting time. A request that was begun before
+// this process started is judged by the part that came here.
 func (k *TextAnswers) isLate(j *turn.Job, now time.Duration) bool {
 	m, t := &k.Core.Tables.Models[j.Model.Index], JobText(j)
 	t.mu.Lock()

@@ -37,7 +37,8 @@ type Front struct {
 	planner *sharedPlanner // nil if one process does all
 }
 
-// NewFront starts the front end of a host's plan, behind a door. If the plan is not one of queues, it returns nil.
+// NewFront opens the store and the front end for text (the HTTP protocol of OpenAI) of the plan that host h has in
+// force, behind a door, which checks keys and limits. If the plan is not one of queues, it returns nil.
 func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door) (*Front, error) {
 	c := h.CurrentCore()
 	if !ServesText(c.Plan) {
@@ -50,7 +51,8 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 	front := o.Front
 	front.Server, front.Door, front.Log, front.Now = f.queues, door, h.Log, c.Options.Clock
 
-	// Open the store. If it is shared, another process may serve the requests that are accepted here.
+	// Open the store. With agents it is shared: several processes accept requests, and the one among them that plans has
+	// agents in other processes answer them.
 	var err error
 	agents := h.Agents
 	if agents != nil {
@@ -68,7 +70,7 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 		return nil, errors.Join(err, f.store.Close())
 	}
 
-	// Register the series, and compete to be the process that plans.
+	// Register the series, and, with agents, compete to be the process that plans.
 	h.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: series.Prefix + "store_full", Help: "1 while the disk of accepted requests is full and new ones are refused.",
 	}, func() float64 {

@@ -80,8 +80,9 @@ func newQueueMetrics(c *turn.Core) *queueMetrics {
 	return m
 }
 
-// recordServed records the times and tokens of a request that was answered at `now`. Times to the first token and
-// per token are missing if no token was seen here, as for an answer that an earlier process wrote.
+// recordServed records the times and tokens of a request that was answered at `now` in the series of its model and
+// class: from arrival to the end, to the first run, to the first token (TTFT), and per further token (TPOT). The last
+// two are left out if no token was seen here, as for an answer that an earlier process wrote.
 func (m *queueMetrics) recordServed(j *turn.Job, now time.Duration) {
 	t, i := JobText(j), j.Model.Index
 	t.mu.Lock()
@@ -108,8 +109,8 @@ func recordTime(h *hdrhistogram.Histogram, d time.Duration) {
 	_ = h.RecordValue(min(max(int64(d/time.Microsecond), turn.MinLatencyUS), turn.MaxLatencyUS))
 }
 
-// fillReport adds the figures of the SLO classes, and the numbers of loads, swaps and evictions, to the report at
-// the end.
+// fillReport adds to the report at the end the numbers of loads, swaps and evictions of models, and the figures of each
+// SLO class (requests with a deadline of their own), over all models that have it.
 func (m *queueMetrics) fillReport(r *formats.Report) {
 	loads, swaps, evictions := m.totals.loads, m.totals.swaps, m.totals.evictions
 	r.Loads, r.Swaps, r.Evictions = &loads, &swaps, &evictions

@@ -62,8 +62,8 @@ const maxDeparture = 0.25
 // adviceDelay is the time for which requests must be expected late without a break until more instances are advised.
 const adviceDelay = 30 * time.Second
 
-// newPlanMonitor returns the monitor that compares what requests for text really are with what a core's plan
-// expects, and registers its series.
+// newPlanMonitor returns the monitor of a core's plan of queues, which compares the lengths of answers and the work of
+// requests with those that the plan expects, and registers its series and its alarm.
 func newPlanMonitor(c *turn.Core) *planMonitor {
 	labelNames := c.Metrics.Labels.Names()
 	l := &planMonitor{
@@ -78,8 +78,8 @@ func newPlanMonitor(c *turn.Core) *planMonitor {
 	return l
 }
 
-// recordLengths keeps the token counts of an answered request for a later re-plan. The last maxLengths of all
-// models are kept in a ring. Requests without a known prompt or answer are left out.
+// recordLengths stores the numbers of tokens of an answered request, which ServeLengths offers for another plan. The
+// last maxLengths of all models are stored in a ring. Requests without a known prompt or answer are left out.
 func (l *planMonitor) recordLengths(j *turn.Job) {
 	r := &JobText(j).result
 	s := answerLengths{int32(j.Model.Index), int32(r.PromptTokens), int32(r.OutputTokens)}
@@ -120,8 +120,9 @@ func (l *planMonitor) update(now time.Duration) {
 	l.UpdateScaleAdvice(now)
 }
 
-// departure returns the fraction by which a model differs from the plan, and a message that says how to plan again.
-// It is 0 if the difference is not significant.
+// departure returns the larger of two relative differences between a model's requests and the plan (the mean tokens of
+// answers and the time of their work), and a message that says which one and how to plan again. It returns 0 if neither
+// is seen in enough answers or work.
 func (l *planMonitor) departure(x *vqueue.ModelObservation) (worst float64, notice string) {
 	files, workload := drift.InputFlags(l.c.Plan.Inputs)
 	solveHint := fmt.Sprintf("type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", files)
@@ -145,8 +146,10 @@ func (l *planMonitor) departure(x *vqueue.ModelObservation) (worst float64, noti
 	return worst, notice
 }
 
-// UpdateScaleAdvice sets the number of instances that should be added. It is 0 unless requests were expected late for
-// adviceDelay without a break.
+// UpdateScaleAdvice sets two gauges: how many waiting requests the policy expects to be late, and how many instances
+// (servers of language models) should be added to serve them in time. The second is 0 unless requests were expected late
+// for adviceDelay without a break. When the advice begins and ends, it writes one line to the log. now is on the core's
+// clock. The monitor calls it with each of its regular updates.
 func (l *planMonitor) UpdateScaleAdvice(now time.Duration) {
 	lateRequests, waitingRequests, lastStart := l.Policy.ExpectedLateness()
 	l.lateGauge.Set(float64(lateRequests))
@@ -159,7 +162,7 @@ func (l *planMonitor) UpdateScaleAdvice(now time.Duration) {
 		return
 	}
 
-	// Average over the samples since requests are expected late.
+	// Add to the averages since requests are expected late. lateSince 0 stands for none.
 	if l.lateSince == 0 {
 		l.lateSince = now
 	}
@@ -185,8 +188,8 @@ func (l *planMonitor) UpdateScaleAdvice(now time.Duration) {
 	}
 }
 
-// ServeLengths answers with the lengths of recent requests as CSV, in the form of `lengths_file` of a workload's
-// class. The parameter "of" selects a model, or MODEL/CLASS.
+// ServeLengths handles GET /lengths: it answers with the tokens of prompt and answer of recent requests, the oldest
+// first, as CSV that a workload's class reads as `lengths_file`. The parameter "of" selects a model, or MODEL/CLASS.
 func ServeLengths(w http.ResponseWriter, r *http.Request, c *turn.Core) {
 	k, ok := c.Answerer.(*TextAnswers)
 	if !ok {
@@ -198,6 +201,7 @@ func ServeLengths(w http.ResponseWriter, r *http.Request, c *turn.Core) {
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, "prompt_tokens,output_tokens")
 	l.mu.Lock()
+	// The lengths are a ring; the next slot to be written has the oldest.
 	list := append(append([]answerLengths{}, l.lengths[l.nextSlot:]...), l.lengths[:l.nextSlot]...)
 	l.mu.Unlock()
 	for _, s := range list {

@@ -99,8 +99,9 @@ var queuesPage []byte
 // pageInterval is the time between two updates of the page.
 const pageInterval = time.Second
 
-// AddPages adds the page of the queues to the metrics server: /queues, its state as JSON, the events that it follows,
-// and the lengths of answered requests.
+// AddPages adds the page that shows the queues of requests for text to the metrics server: /queues (HTML), its state as
+// JSON, the events by which the page follows it, and /lengths, the tokens of answered requests. inForce returns the core
+// of the plan that is in force when a request comes.
 func AddPages(mux *http.ServeMux, inForce func() *turn.Core) {
 	mux.HandleFunc("GET /queues", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -172,8 +173,9 @@ func (g *groupGauges) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.replans
 }
 
-// Collect sends the present figures of the queues to Prometheus: groups and requests by instance, and searches by
-// outcome. It implements prometheus.Collector.
+// Collect sends Prometheus the present figures of the queues: groups (waiting requests that are served together) and
+// requests by instance, and the policy's searches for a better order by outcome. A policy that shows no queues has none.
+// It implements prometheus.Collector.
 func (g *groupGauges) Collect(ch chan<- prometheus.Metric) {
 	s, ok := queueStateOf(g.c)
 	if !ok {

@@ -24,8 +24,8 @@ type sharedPlanner struct {
 	leading sync.WaitGroup
 }
 
-// OpenAgents opens the shared store of a plan of queues, for orders to the agents of other processes. If there are
-// none, it returns nil.
+// OpenAgents opens the shared store through which the process that plans sends orders to agents, which run language
+// models in other processes. If the plan is not one of queues, or the options name no shared store, it returns nil.
 func (o *QueueOptions) OpenAgents(ctx context.Context, plan *formats.Plan) (*Agents, error) {
 	if !ServesText(plan) || o.OpenShared == nil {
 		return nil, nil

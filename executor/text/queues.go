@@ -74,8 +74,8 @@ func (q *Queues) Models() []completions.Model {
 	return out
 }
 
-// findModel returns the model and class of a request in a core's plan. It returns an error for the client if there is
-// none.
+// findModel returns the served model of a request's model and SLO class in the plan of core c. If the model does not
+// exist it returns an error 404 for the client, if it has no such class an error 400.
 func (q *Queues) findModel(c *turn.Core, r *completions.Request) (*turn.Model, error) {
 	if i, ok := c.ServedModels.ClassNames.Find(r.Model, r.Class); ok {
 		return c.ServedModels.Models[i], nil
@@ -87,10 +87,12 @@ func (q *Queues) findModel(c *turn.Core, r *completions.Request) (*turn.Model, e
 	return nil, e
 }
 
-// ArrivalAndDeadline returns the arrival and the deadline of a request on a core's clock. A deadline may have passed
-// before the clock began.
+// ArrivalAndDeadline returns when a request arrived and when it is due, on the clock of core c (0 is its start). A
+// request that was accepted before, by an earlier process or plan, arrived then, at 0 at the earliest. The deadline is
+// the request's own, or else its arrival plus the model's SLO; it is below 0 if it passed before the clock began.
 func ArrivalAndDeadline(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline time.Duration) {
 	now, clock := c.Loop.Now(), c.Options.Clock()
+	// Zero times in the request stand for none.
 	arrivedAt := now
 	if !r.Accepted.IsZero() {
 		arrivedAt = min(now-clock.Sub(r.Accepted), now)

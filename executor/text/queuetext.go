@@ -82,8 +82,9 @@ func (t *requestText) PartialOf(run uint64) (partial string, tokens int, ok bool
 	return string(t.partial), t.tokens, t.CurrentRun.Load() == run && !t.answered.Load()
 }
 
-// addPiece adds a piece of the answer. It returns how many tokens there are, and false if the run is no longer the
-// current one.
+// addPiece adds a piece of the answer that run number `run` has written, with its tokens, at time now, and passes it to
+// the reader of the output. It returns the tokens of the answer so far. If the run is no longer the request's current
+// one (it was evicted or lost), or the request is answered, it changes nothing and returns false.
 func (t *requestText) addPiece(run uint64, piece string, tokens int, now time.Duration) (int, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

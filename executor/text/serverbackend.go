@@ -92,8 +92,8 @@ func (a *serverBackend[S]) prepareAll(ctx context.Context, owner string) error {
 	return errors.Join(adapterErrs...)
 }
 
-// LoopStarted is called when the event loop runs. It starts to watch the servers, and tells the policy, by events,
-// which of them do not answer yet.
+// LoopStarted is called once when the core's loop runs. It starts a goroutine for each server that watches whether it
+// works, and tells the policy, by events, which servers do not answer yet.
 func (a *serverBackend[S]) LoopStarted() {
 	for _, d := range a.devices {
 		g := a.byDevice[d]

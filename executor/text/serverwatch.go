@@ -73,8 +73,8 @@ func (s *serverRequests) openRequests() {
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 }
 
-// endRequests cancels all requests to servers, when a backend closes, and returns when they have ended, or when ctx
-// ends.
+// endRequests cancels all requests to servers, when a backend closes, and waits until they have ended, or until ctx
+// ends, which it logs.
 func (s *serverRequests) endRequests(ctx context.Context, log *slog.Logger) {
 	s.cancel(errNobodyWaits)
 	done := make(chan struct{})

@@ -6,8 +6,9 @@ import (
 	"inferplan/policy"
 )
 
-// Act carries out one action of the policy. Actions on batches that no longer exist, or that this kind of plan does
-// not have, are counted as ignored. It implements loop.Host, and runs in the core's loop like all of the core.
+// Act carries out one action of the policy, such as to send a batch or to drop a request. Actions on batches that no
+// longer exist, or that this kind of plan does not have, are counted as ignored or do nothing. It implements loop.Host,
+// and runs in a round of the core.
 func (c *Core) Act(a *policy.Action) {
 	switch a.Kind {
 	case policy.Dispatch:

@@ -59,8 +59,8 @@ type backendSet struct {
 	byDevice []uint8 // index of the backend, by device
 }
 
-// AddBackends creates the backends of a core (each runs batches on some devices), when the core is made. Devices
-// that no special backend takes belong to the default one, number 0.
+// AddBackends creates the backends of a core, each of which runs batches on some devices, when the core is made, and
+// records the backend of each device. Devices that no special backend takes belong to the default one, number 0.
 func (x *backendSet) AddBackends(c *Core) error {
 	x.byDevice = make([]uint8, len(c.Tables.Devices))
 	otherBackends := []Backend{}
@@ -104,7 +104,8 @@ func (x *backendSet) StartBackends(ctx context.Context) error {
 	return nil
 }
 
-// Assume takes the tensors of models from the plan, for backends that would otherwise learn them by loading the models.
+// Assume has each backend that can do so take the shapes and types of its models' tensors from the plan, instead of
+// loading the models to learn them. It serves callers that compile a plan without starting it.
 func (x *backendSet) Assume() error {
 	for _, b := range x.backends {
 		if a, ok := b.(interface{ Assume() error }); ok {

@@ -54,9 +54,9 @@ func (u *batchTable) BatchIn(slot int32) *Batch {
 	return u.batches[slot]
 }
 
-// addBatch enters a batch that the policy has dispatched into the table, under the policy's slot number. Records of
-// ended batches are used again, so that a batch allocates no memory. The serial number tells it from earlier ones
-// of the slot.
+// addBatch enters a batch that the policy has dispatched into the table, under the policy's slot number, and returns it.
+// hops are the devices of its stages. Records of ended batches are used again, so that a batch allocates no memory. The
+// serial number tells it from earlier ones of the slot, whose results may still come.
 func (u *batchTable) addBatch(a *policy.Action, tasks []int32, hops []policy.Hop) *Batch {
 	for int(a.Batch) >= len(u.batches) {
 		u.batches = append(u.batches, nil)

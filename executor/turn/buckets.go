@@ -26,9 +26,9 @@ type lengthBucket struct {
 	allowsPadding   bool                 // shorter requests may be padded
 }
 
-// bucketsOf finds the length buckets among the models of a plan: one model was compiled for several input sizes,
-// and clients see a single name for all. It returns the buckets by that name, the smallest first. A name that the
-// plan itself serves has none.
+// bucketsOf returns the length buckets of a plan by the name that clients use, the smallest first: one model was
+// compiled for several input sizes, and clients see a single name for all. classes has the models of the plan. A name
+// that the plan itself serves has no buckets.
 func bucketsOf(plan *formats.Plan, classes *formats.Classes) map[string]*bucketSet {
 	out := map[string]*bucketSet{}
 	for i := range plan.Deployment {
@@ -99,9 +99,10 @@ type fittedRequest struct {
 	length int64 // of the request; 0 if it is as long as the bucket
 }
 
-// FitBucket finds the smallest length bucket (a model compiled for one input size) that takes a request, and pads
-// the request if it is shorter. fittedRequest is for cutting the answer again. Requests for other models are
-// returned as they are. If none fits, it returns an error with the sizes.
+// FitBucket returns the request that really runs for a request of a client: if the model's name stands for length
+// buckets (models compiled for one input size each), it is for the smallest one that the request fits, padded if it is
+// shorter. The fittedRequest is for TrimAnswer, which cuts the padding off the answer. Requests for other models are
+// returned as they are. If no bucket fits, it returns an error with the sizes.
 func (s *servedModels) FitBucket(req *oip.Request) (*oip.Request, fittedRequest, error) {
 	set := s.bucketSets[req.Model]
 	if set == nil {
@@ -123,9 +124,12 @@ func (s *servedModels) FitBucket(req *oip.Request) (*oip.Request, fittedRequest,
 	return nil, fittedRequest{}, set.sizeError(req)
 }
 
-// fits returns true if a bucket takes a request. `length` is that of a request that is shorter and has to be padded, and
-// otherwise 0.
+// fits returns true if a request fits into a bucket: a model that is compiled for one input length. `length` is 0 if the
+// request has exactly the bucket's size. If it is shorter and has to be padded, it is the request's length, the same on
+// all axes that may vary. A request with wrong tensors fits too, so that prepareJob reports what is wrong.
 func (b *lengthBucket) fits(req *oip.Request) (length int64, ok bool) {
+	// On the axes that may vary, look for one common length up to the bucket's; -1 stands for lengths that differ or are
+	// out of range.
 	sameSize := true
 	for i := range b.inputs {
 		t := FindTensor(req.Inputs, i, b.inputs[i].Name)
@@ -199,8 +203,9 @@ func (f fittedRequest) TrimAnswer(r *oip.Response) *oip.Response {
 	return r
 }
 
-// StatisticsOf returns the rows of statistics of a model, or of all for an empty name. For a name that is served in
-// length buckets (models compiled for different input sizes), they are sums over the buckets.
+// StatisticsOf returns the rows of statistics of a model, or of all for an empty name, which statisticsOf returns for
+// the plan's own names. For a name that stands for length buckets (models compiled for different input sizes), a row has
+// the sums over the buckets.
 func (s *servedModels) StatisticsOf(model string, statisticsOf func(model string) []oip.ModelStatistics) (rows []oip.ModelStatistics) {
 	if s.bucketSets[model] == nil {
 		rows = statisticsOf(model)
@@ -220,7 +225,7 @@ func (s *servedModels) StatisticsOf(model string, statisticsOf func(model string
 }
 
 // sizeError returns the error for a request that fits no bucket (a model compiled for one input size). It names the
-// sizes that there are and what the request has.
+// sizes that are served and those of the request. Sizes are in the models' names, behind an @.
 func (s *bucketSet) sizeError(req *oip.Request) error {
 	var names []string
 	allPadded := true

@@ -74,8 +74,9 @@ func (c *Core) Prepare() (err error) {
 	return nil
 }
 
-// StartLoop starts the loop in which everything of the core happens, with a log of its events if `log` is not nil.
-// The first event says that the plan is in force. Then the backends learn that the loop runs.
+// StartLoop starts the loop, in whose rounds everything of the core happens, with a log of its events if `log` is not
+// nil. The policy first gets the event that the plan is in force. Then the backends are told that the loop runs, from
+// which time on they may post events.
 func (c *Core) StartLoop(log io.Writer) (err error) {
 	if c.Loop, err = loop.New(c.Policy, c, log); err != nil {
 		return err
@@ -85,6 +86,7 @@ func (c *Core) StartLoop(log io.Writer) (err error) {
 	c.Loop.SearchFailed = func(tag int32, err error) {
 		c.Options.Log.Error("a search of the policy failed", "tag", tag, "error", err)
 	}
+	// Do not pass events to the policy that it never handles; 0 stands for a policy that handles all.
 	if c.Tables.HandledEvents != 0 {
 		c.Loop.IgnoredEvents = ^c.Tables.HandledEvents
 	}
@@ -96,8 +98,9 @@ func (c *Core) StartLoop(log io.Writer) (err error) {
 	return nil
 }
 
-// IsReady returns true if some pipeline of a model executes at every stage, and some pipeline of each service that its
-// requests may need.
+// IsReady returns true if requests for model m can be served now: some pipeline of each service that they may need has a
+// working device at every stage. If the plan's kind has no services apart from models (nil), it asks this of the model's
+// pipelines.
 func (c *Core) IsReady(m *Model) bool {
 	services := c.Answerer.ServicesNeeded(m.Index)
 	for _, s := range services {
@@ -109,8 +112,8 @@ func (c *Core) IsReady(m *Model) bool {
 	return services != nil || c.hasFullPipeline(c.Tables.PipelinesOf(m.Index))
 }
 
-// hasFullPipeline returns true if one of the pipelines from first up to last works at every stage, that is, has a
-// device that is up. Then its model can be served.
+// hasFullPipeline returns true if one of the pipelines with the indexes first to last-1 has, at every stage, a device
+// that is up. A pipeline is a model cut into stages that run on different devices.
 func (c *Core) hasFullPipeline(first, last int32) bool {
 	for p := first; p < last; p++ {
 		pipeline := &c.Tables.Pipelines[p]
@@ -125,7 +128,8 @@ func (c *Core) hasFullPipeline(first, last int32) bool {
 	return false
 }
 
-// Report adds to a report what backends, transfers and the answerer know of the time since the start.
+// Report adds to a report what the backends, the transfers of tensors and the answerer have counted in `elapsed`, the
+// time since the core started. Backends without a part in reports are passed over.
 func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 	for _, b := range c.Backends.backends {
 		if reports, ok := b.(interface {
@@ -138,8 +142,8 @@ func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 	c.Answerer.Report(r)
 }
 
-// Drain is called before a plan is replaced or the process ends. It accepts no more jobs, and waits until all
-// accepted ones are answered, the loop has ended, or ctx ends, whose error it returns.
+// Drain refuses new jobs and waits until all accepted ones are answered or the loop has ended; then it returns nil. If
+// ctx ends before, it returns the error of ctx. It is called before a plan is replaced or the process ends.
 func (c *Core) Drain(ctx context.Context) error {
 	c.Inbox.refuseJobs()
 	idle := make(chan struct{})
@@ -162,8 +166,8 @@ func (c *Core) MoveRequests() {
 	c.Loop.CallInRound(func() { c.isMoving = true })
 }
 
-// Stop ends a core: it refuses new jobs, answers the remaining ones as dropped, ends the loop's rounds, and closes
-// the backends.
+// Stop ends a core: it refuses new jobs, answers the remaining ones as dropped (draining) in a last round, waits for the
+// loop to end, and closes the backends. It returns an error of the event log.
 func (c *Core) Stop() error {
 	c.Inbox.refuseJobs()
 	c.Loop.CallInRound(func() {

@@ -114,7 +114,8 @@ func LatencyBuckets(slos []time.Duration) []float64 {
 	return slices.Compact(out)
 }
 
-// newModelMetrics looks up the series of a model and class once, because each look-up by labels takes time.
+// newModelMetrics returns the counters of a model and class, looked up once here, because each look-up by labels takes
+// time. They count answers by outcome and by reason of the drop, latencies, and batch sizes.
 func (m *Metrics) newModelMetrics(k formats.ModelClass) *modelMetrics {
 	outcome := func(o string) prometheus.Counter { return m.requests.WithLabelValues(m.Labels.Values(k, o)...) }
 	labels := m.Labels.Values(k)
@@ -129,8 +130,8 @@ func (m *Metrics) newModelMetrics(k formats.ModelClass) *modelMetrics {
 	return metrics
 }
 
-// countAnswer adds a job's answer to the series of its model, once for each of its samples: in time, late, dropped
-// or failed, with the reason of a drop.
+// countAnswer adds a job's answer to the series of its model, once for each of its samples: served (in time or late,
+// with the latency), failed or dropped. The last two also count under the reason, if the job has one.
 func (m *modelMetrics) countAnswer(j *Job, latency time.Duration) {
 	n := float64(j.Samples)
 	switch j.Outcome {
@@ -154,7 +155,8 @@ func (m *modelMetrics) countAnswer(j *Job, latency time.Duration) {
 	}
 }
 
-// AddDevice adds the series of a device.
+// AddDevice returns the series of the device with an index in the plan's tables, labelled with the index and the kind of
+// hardware, and notes them in m.devices.
 func (m *Metrics) AddDevice(index int32, kind string) *DeviceMetrics {
 	dev := strconv.Itoa(int(index))
 	d := &DeviceMetrics{

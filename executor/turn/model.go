@@ -60,7 +60,8 @@ func TensorsOf(specs []engine.Spec) (out []Tensor, err error) {
 	return out, nil
 }
 
-// SpecsOf returns tensors in the form of the engine.
+// SpecsOf returns the specs (name, type, shape) of tensors in the form of package engine, which has its own names for
+// data types. It returns an empty spec for a type that no engine has.
 func SpecsOf(list []Tensor) []engine.Spec {
 	out := make([]engine.Spec, len(list))
 	for i, t := range list {
@@ -73,9 +74,9 @@ func SpecsOf(list []Tensor) []engine.Spec {
 	return out
 }
 
-// SetTensors sets a model's inputs or outputs (dst) to those of a pipeline that was loaded. It returns an error if
-// a pipeline set before has others, because all pipelines answer the same requests. In a family of models only the
-// names may differ.
+// SetTensors sets a model's inputs or outputs (dst points to either, direction names it for errors) to those of a
+// pipeline that was loaded. If a pipeline before has set others, it returns an error, because all pipelines (the model
+// on different devices) answer the same requests. In a family, the models of a cascade, the names may differ.
 func (m *Model) SetTensors(dst *[]Tensor, specs []engine.Spec, direction string) error {
 	tensors, err := TensorsOf(specs)
 	if err != nil {

@@ -57,7 +57,8 @@ type Options struct {
 // HasRandomOutputs returns true if outputs of models mean nothing: paths and certainties are drawn.
 func (o *Options) HasRandomOutputs() bool { return o.Engine == "replay" && !o.EvaluateReplay }
 
-// SetDefaults sets options that are zero to their defaults, before a core is made from them.
+// SetDefaults sets options that are zero to their defaults, before a core is made from them: the engine, folders and
+// limits, the clock, the log, and the plan's own policies.
 func (o *Options) SetDefaults() {
 	o.Engine = cmp.Or(o.Engine, "onnx")
 	o.ModelsDir = cmp.Or(o.ModelsDir, "models")

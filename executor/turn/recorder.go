@@ -88,8 +88,9 @@ type ServiceTimes struct {
 	Egress  time.Duration `json:"egress_ns"`
 }
 
-// Snapshot returns a copy of the times that were recorded so far (runs, loads, arrivals, reports), in the form in
-// which a simulation reads them. Reports are left out if none was recorded.
+// Snapshot returns a copy of the times that were recorded so far (runs, loads, arrivals, delays of reports), in the form
+// in which a simulation reads them. Runs are by stage and batch size - 1, loads by network, and arrivals from the first
+// one on. Delays of reports are left out if none was recorded.
 func (r *serviceRecorder) Snapshot() *ServiceTimes {
 	n := len(r.runs)
 	s := &ServiceTimes{Runs: make([][][]time.Duration, n), Starts: make([][][]time.Duration, n), ReportDelays: make([][][]time.Duration, n), Ingress: median(r.ingressTimes), Egress: median(r.egressTimes),

@@ -10,9 +10,9 @@ import (
 
 var ErrDraining = oip.Unavailable(policy.ReasonDraining.String(), "the server is shutting down")
 
-// Wait waits for the answer of a job in the client's handler. If the client goes away, it tells the core, whose
-// answer then comes at once; the memory of the request is not read after that. It returns the response, or the
-// error that the client sees.
+// Wait waits in the client's handler until a job is answered, and returns the response, or the error that the client
+// sees; then the handler's hold on the job is released. If ctx ends because the client goes away, it cancels the job,
+// which the core then answers at once. After Wait the core no longer reads the memory of the request.
 func (j *Job) Wait(ctx context.Context, c *Core) (*oip.Response, error) {
 	select {
 	case <-j.Done:

@@ -97,8 +97,8 @@ func (l *requestLedger) refuseUntold(j *Job, reason policy.DropReason) {
 	j.Release()
 }
 
-// newRequest returns a slot (number) with a new request for one sample of a job: a free slot, or a new one at the
-// end. Batch -1 means that it waits.
+// newRequest returns the slot (an index in l.requests) of a new request for one sample of a job: a free slot, or a new
+// one at the end. The request is in no batch (Batch -1): it waits. The policy knows requests by their slots.
 func (l *requestLedger) newRequest(j *Job, sample int) int32 {
 	var slot int32
 	if n := len(l.freeSlots); n > 0 {
@@ -120,8 +120,9 @@ func (l *requestLedger) RequestIn(slot int32) *Request {
 	return &l.requests[slot]
 }
 
-// FreeRequest frees a request slot once the policy no longer names it. With its last slot the core gives up its
-// hold on the job. A free slot is left as it is.
+// FreeRequest frees a request slot once the policy no longer names it, so that a new request may get it, and counts the
+// request out of its model's running or waiting ones. With a job's last slot the core releases the job. A free slot is
+// left as it is.
 func (l *requestLedger) FreeRequest(slot int32) {
 	q := &l.requests[slot]
 	j := q.Job
@@ -159,7 +160,8 @@ func (l *requestLedger) FailJob(j *Job, err error) {
 	l.markUnwanted(j)
 }
 
-// markUnwanted marks the remaining requests of a job as unwanted. The policy is told at the next Flush.
+// markUnwanted marks the requests of a job that still have slots as unwanted, after the client has got an answer or gone
+// away. The next Flush tells the policy, which then drops them.
 func (l *requestLedger) markUnwanted(j *Job) {
 	if j.openSamples == 0 {
 		return
@@ -328,8 +330,9 @@ func (s OneTaskPerRequest) PlaceInputs(task, device int32) {
 
 func (OneTaskPerRequest) InputsPlaced(*policy.Event, int32) bool { return true }
 
-// CopyOutputs copies the outputs of a batch, sample by sample, to the jobs that wait for them, and records how long
-// that took. Jobs that are answered already get nothing.
+// CopyOutputs copies the outputs of a finished batch, sample by sample, to the outputs of the jobs that wait for them,
+// and counts the bytes and the time. The k-th sample of the batch belongs to the request in slot b.Tasks[k]. Jobs that
+// are answered already get nothing. Plans whose requests run one task each use it.
 func (s OneTaskPerRequest) CopyOutputs(b *Batch, out BatchOutputs) {
 	c := s.Core
 	begin := c.Loop.Now()

@@ -25,8 +25,8 @@ type inboxContent struct {
 	cancels       []*Job
 }
 
-// SubmitJob puts a client's job into the inbox of the core, whose loop takes it in the next round. It returns false
-// once the core accepts no more.
+// SubmitJob puts a client's job into the inbox of the core, whose next round takes it; the caller's goroutine may run
+// that round itself. Once the core accepts no more, it returns false, and the job still belongs to the caller.
 func (in *inbox) SubmitJob(j *Job) bool {
 	in.mu.Lock()
 	if in.isClosed {
@@ -228,8 +228,9 @@ func (q *pendingEvent) tell(c *Core) {
 	}
 }
 
-// endHop ends a skipped hop (stage) of a batch that has failed: the policy is told that it took no time, or gets
-// the batch back.
+// endHop ends a hop (the pass of a batch through one stage) that is skipped because the batch has failed. The policy is
+// told that the hop ended now and took no time, or, if the batch goes back to its queue, gets the batch returned. If the
+// batch has ended already, nothing is done.
 func (q *pendingEvent) endHop(c *Core) {
 	b := q.batch
 	switch {

@@ -17,8 +17,9 @@ type servedModels struct {
 	Catalog    *oip.Catalog
 }
 
-// modelsOf returns a model for each entry of the plan. Each SLO class of a model is one, with its own queue, deadline
-// and statistics.
+// modelsOf returns a served model for each entry of t.Models, in that order. Each SLO class of a model (requests with a
+// deadline of their own) is an entry, with its own queue, deadline and statistics. family is true for gear plans, whose
+// models clients see as one.
 func modelsOf(t *policy.Tables, metrics *Metrics, family bool) (served servedModels) {
 	var keys []formats.ModelClass
 	for i := range t.Models {
@@ -64,8 +65,8 @@ func (s *servedModels) FindModel(req *oip.Request) (*Model, *oip.Error) {
 	return nil, oip.Invalid("class", "model %q has no class %q in the plan in force", req.Model, req.Class)
 }
 
-// ClassesOf returns the served models (one for each class) of a model's name. For a name that is served in length
-// buckets it returns those of all buckets.
+// ClassesOf returns the served models of a name that clients use: one for each SLO class. If the name stands for length
+// buckets (models compiled for one input length each), it returns the classes of all of them.
 func (s *servedModels) ClassesOf(name string) []*Model {
 	var out []*Model
 	if set := s.bucketSets[name]; set != nil {
@@ -82,7 +83,8 @@ func (s *servedModels) ClassesOf(name string) []*Model {
 	return out
 }
 
-// checkSameTensors returns an error if the classes of a model differ in their tensors: clients see one model.
+// checkSameTensors returns an error if the inputs or outputs of m differ from those of the first class of its name:
+// clients see the SLO classes as one model.
 func (s *servedModels) checkSameTensors(m *Model) error {
 	first := s.ClassesOf(m.Name)[0]
 	isSame := func(a, b Tensor) bool {

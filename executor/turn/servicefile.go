@@ -9,7 +9,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// WriteFile writes the times completely or not at all, replacing an existing file.
+// WriteFile writes the service times (how long batches took) as one JSON document, completely or not at all, replacing
+// an existing file. ReadServiceTimes reads it.
 func (s *ServiceTimes) WriteFile(path string) error {
 	data, err := json.Marshal(s)
 	if err != nil {

@@ -156,8 +156,9 @@ func (s *Stats) recordDispatch(b *Batch) {
 	b.Service.metrics.batch.Observe(float64(len(b.Tasks)))
 }
 
-// RecordBatch records the times of a batch that has ended, by its size: gathering the inputs, running, copying the
-// outputs.
+// RecordBatch adds the times of a batch that has ended to the statistics of its model, in the row of its size: gathering
+// the inputs, running, and copying the outputs. The first and the last also count as time of transfers, into the workers
+// (Ingress) and out of them (Egress). It also counts an execution for the inference protocol.
 func (s *Stats) RecordBatch(b *Batch) {
 	m := b.Service.Stats
 	size := len(b.Tasks)
@@ -236,7 +237,8 @@ func (s *Stats) TierReport() *formats.TierReport {
 	return out
 }
 
-// LatencySummary returns the mean and percentiles of latencies recorded in microseconds.
+// LatencySummary returns the mean, percentiles and maximum of latencies, which h has recorded in microseconds. Without
+// latencies all are 0.
 func LatencySummary(h *hdrhistogram.Histogram) formats.LatencySummary {
 	quantileUS := func(q float64) document.Micros {
 		return document.Micros(time.Duration(h.ValueAtQuantile(q)) * time.Microsecond)

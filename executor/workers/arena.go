@@ -29,11 +29,12 @@ func (a *arena) takeExtent(n int64) (start int64, ok bool) {
 	return 0, false
 }
 
-// returnExtent makes a range of n bytes free again, and merges it with the free ranges that it touches. Free
-// ranges are sorted by position.
+// returnExtent makes the n bytes from position start of an arena (memory that models are loaded into, divided by
+// position) free again, and merges them with the free ranges that they touch. Free ranges are sorted by position.
 func (a *arena) returnExtent(start, n int64) {
 	i, _ := slices.BinarySearchFunc(a.FreeExtents, start, func(e extent, position int64) int { return int(min(max(e.From-position, -1), 1)) })
 	a.FreeExtents = slices.Insert(a.FreeExtents, i, extent{start, start + n})
+	// Merge with the range behind, then with the one before.
 	if i+1 < len(a.FreeExtents) && a.FreeExtents[i].To == a.FreeExtents[i+1].From {
 		a.FreeExtents[i].To = a.FreeExtents[i+1].To
 		a.FreeExtents = slices.Delete(a.FreeExtents, i+1, i+2)

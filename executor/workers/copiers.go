@@ -34,8 +34,8 @@ func helperCount() int {
 	return 0
 }
 
-// newCopiers starts n goroutines that help to copy inputs and outputs, until close ends them. If n is 0, it returns
-// nil; a nil *copiers copies by itself.
+// newCopiers returns n goroutines that help the core to copy the inputs and outputs of batches, until close ends them.
+// If n is below 1, it returns nil: the methods of a nil *copiers copy on the caller's goroutine.
 func newCopiers(n int) *copiers {
 	if n < 1 {
 		return nil
@@ -52,8 +52,8 @@ func newCopiers(n int) *copiers {
 	return p
 }
 
-// copy copies src to dst: a large piece by an idle helper, if there is one, and others at once. The caller must
-// call wait before it uses dst.
+// copy copies src to dst: a piece of minHelperBytes or more by an idle helper, if there is one, and others at once. The
+// caller must call wait before it uses dst.
 func (p *copiers) copy(dst, src []byte) {
 	if p == nil || len(dst) < minHelperBytes {
 		copy(dst, src)

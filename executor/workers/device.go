@@ -47,9 +47,9 @@ func (d *Device) hasNetwork(t *policy.Tables, network int32) bool {
 	return false
 }
 
-// RunBatch is called when a batch is to run its next stage on one device. It queues the run, and sends it if the
-// device's worker (the process that executes models) can take it. If the device does not have the network loaded,
-// the batch fails with that reason, and the policy gets it back.
+// RunBatch is called when a batch is to run its next stage, at b.CurrentHop, on the device of that hop. It queues the
+// run, and sends it if the device's worker (the process that executes models) can take it. If the device does not have
+// the network (the model's weights) loaded, the batch fails with that reason, and the policy gets it back.
 func (w *WorkerBackend) RunBatch(b *turn.Batch) {
 	hop := &b.Hops[b.CurrentHop]
 	d := w.Devices[hop.Device]
@@ -114,7 +114,9 @@ func (w *WorkerBackend) SendWaiting() {
 	}
 }
 
-// sendRun sends a run to its worker: it takes a slot for the output, and finds or copies the input.
+// sendRun sends a run (a batch at one stage) to the worker of device d. It takes a slot (shared memory for the tensors
+// of one batch) for the output, copies the input of a first stage into the slot, and tells the worker where both are. If
+// this cannot be done, the batch fails, and the run is freed.
 func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
 	r.sentAt = w.core.Loop.Now()
 	b := r.Batch
@@ -179,7 +181,9 @@ func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
 	}
 }
 
-// markStarted records that a run is now the first at its worker, so that it has started, and tells the policy.
+// markStarted records that a run (a batch at one stage) is now the first in its worker's queue and so has started. At
+// the first stage the batch has started, too. It tells the policy. A run without a batch (it was aborted) only gets the
+// time.
 func (w *WorkerBackend) markStarted(r *stageRun) {
 	r.StartedAt = w.core.Loop.Now()
 	b := r.Batch

@@ -35,8 +35,9 @@ func (k *supervisor) sameGPU(a, b int32) bool {
 	return x.Kind == y.Kind && x.GPU == y.GPU && !k.devices[a].isRemote && !k.devices[b].isRemote && !formats.IsCPU(k.devices[a].Kind)
 }
 
-// gpuReaders returns the devices that read the outputs of a device's stages and are shares (parts) of the same GPU,
-// which may include the device itself. Tensors to them need not leave the GPU's memory.
+// gpuReaders returns the devices that run the stage behind a stage of device dev and are shares (parts) of the same GPU,
+// which may include dev itself. Tensors to them need not leave the GPU's memory. Stages are numbered in the order of
+// their pipelines, so that the stage behind s is s + 1.
 func (k *supervisor) gpuReaders(dev int32) []int32 {
 	var out []int32
 	isListed := map[int32]bool{}
@@ -93,8 +94,9 @@ func (k *supervisor) shareMemory(ctx context.Context) {
 	}
 }
 
-// forgetMemory forgets the GPU memory of a lost worker, which is gone with its process, and what it had mapped.
-// Batches whose next run would read from there fail.
+// forgetMemory is called when the worker of device d is lost. Its GPU memory is gone with its process: all other workers
+// that had mapped it forget that, and so does d for what it had mapped. Batches whose next stage would read its input
+// from that memory fail. An input in a tier (kind of memory) that outlives the worker can still be read.
 func (w *WorkerBackend) forgetMemory(d *Device) {
 	wasShared := d.sharesGPUMemory
 	d.sharesGPUMemory, d.mapsMemoryOf = false, nil

@@ -48,8 +48,9 @@ func (k *supervisor) stagesOf(d *Device, network int32) []int32 {
 	return out
 }
 
-// setLoadTimes tells the engine replay, which loads nothing, the bytes and load times of a stage's network from
-// the plan. The first stage stands for the whole network.
+// setLoadTimes sets in spec, for the engine replay, which loads nothing, how many bytes a stage's network (a model with
+// its weights) has and how long the plan takes to load it on device d: in ns, from the host's memory and from its disk.
+// The first stage stands for the whole network; later ones get nothing. Other engines measure their loads.
 func (k *supervisor) setLoadTimes(spec *worker.StageSpec, stage int32, d *Device) {
 	t := k.core.Tables
 	n := &t.Networks[t.Pipelines[t.Stages[stage].Pipeline].Network]
@@ -63,9 +64,9 @@ func (k *supervisor) setLoadTimes(spec *worker.StageSpec, stage int32, d *Device
 	}
 }
 
-// slotsFor returns the layout of a stage's slots on a device: how many bytes of shared memory the input and output
-// of a batch take, in whole pages. A first stage needs space for the input; others read the slot of the stage
-// before. Where the slots lie, and how many they are, is set later.
+// slotsFor returns the layout of a stage's slots on a device: how many bytes of shared memory the tensors of one batch
+// take, in whole pages. A first stage needs space for input and output; others read their input from the slot of the
+// stage before. Where the slots lie, and how many they are, is set later.
 func (k *supervisor) slotsFor(d *Device, l *worker.LoadedStage) *stageSlots {
 	st := &k.stages[l.ID]
 	s := &stageSlots{device: d.Index, loaded: l}
@@ -80,8 +81,8 @@ func (k *supervisor) slotsFor(d *Device, l *worker.LoadedStage) *stageSlots {
 	return s
 }
 
-// loadResidents makes a starting worker load the networks that its device holds from the start, one after the
-// other, by the given commands.
+// loadResidents has the starting worker p of device d load the networks (models with their weights) that the plan keeps
+// on the device from the start, one after the other, by the commands `first`. It returns the first error.
 func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
 	for i := range first {
 		a, err := p.Swap(ctx, first[i])
@@ -95,8 +96,9 @@ func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Pro
 	return nil
 }
 
-// cutSlots takes memory for the slots (each holds one batch's tensors) of a network's stages from a device's arena:
-// the usual number of slots, halved until they fit. If not even one slot fits, it takes none and returns an error.
+// cutSlots takes memory for the slots of a network's stages from the arena of device d, its shared memory, and returns
+// them. A slot has the tensors of one batch. It takes the usual number of slots for each stage, halved until they fit.
+// If not even one fits, it takes none and returns an error.
 func (k *supervisor) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	networks, list := d.Networks, k.stagesOf(d, network)
 	if len(list) == 0 {
@@ -165,8 +167,8 @@ func (k *supervisor) residentNetworks(d *Device) []int32 {
 	return nil
 }
 
-// markResidentsLoaded records that the networks that a device holds at the start are loaded, after its worker has
-// started.
+// markResidentsLoaded records, after the worker of device d has started, that the networks which the plan keeps there
+// from the start are loaded, and enters their memory slots (places of inputs and outputs) by their ids.
 func (k *supervisor) markResidentsLoaded(d *Device) {
 	networks := d.Networks
 	for _, s := range networks.newSlots {
@@ -178,8 +180,8 @@ func (k *supervisor) markResidentsLoaded(d *Device) {
 	}
 }
 
-// forgetNetworks forgets the loaded networks, memory slots and orders of a device whose worker was lost. A new
-// worker starts with the resident networks.
+// forgetNetworks is called when the worker of the device is lost: it forgets the loaded networks, gives back their
+// memory slots, and drops the orders to load others. The next worker starts with the resident networks.
 func (d *Device) forgetNetworks() {
 	networks := d.Networks
 	for i, s := range d.Slots {
@@ -193,9 +195,10 @@ func (d *Device) forgetNetworks() {
 	networks.waitingOrders, networks.IsLoading, networks.newSlots, networks.endedLoads = networks.waitingOrders[:0], false, nil, networks.endedLoads[:0]
 }
 
-// takeOrder takes an order of the policy to load or unload a network, for a device on which networks come and go. A
-// load cancels a waiting unload of the same network, and an unload a waiting load. An order that changes nothing is
-// answered at once.
+// takeOrder takes an order of the policy to load or unload a network (a model with its weights) on a device that has
+// only some of its networks loaded. A load cancels a waiting unload of the same network, and an unload a waiting load.
+// An order that changes nothing is answered at once, and one that repeats an order under way is ignored. Without a
+// worker nothing is done.
 func (w *WorkerBackend) takeOrder(d *Device, o turn.LoadOrder) {
 	networks := d.Networks
 	if d.Process == nil { // what it then holds follows from its start
@@ -334,8 +337,8 @@ func (w *WorkerBackend) handleSwapResult(d *Device, n *turn.BackendEvent) {
 	w.sendNextOrder(d)
 }
 
-// addOverlap adds to the device's statistics how much of a run's time, from start to end, it also loaded networks.
-// Loads that ended before the run's end cannot overlap later runs and are forgotten.
+// addOverlap adds to the device's statistics for how much of a run's time, from start to end on the core's clock, the
+// device also loaded networks. Loads that ended before the run's end cannot overlap later runs and are forgotten.
 func (h *deviceNetworks) addOverlap(start, end time.Duration) {
 	overlap := func(from, to int64) {
 		h.loadTimeBesideBatches += time.Duration(max(0, min(int64(end), to)-max(int64(start), from)))
@@ -353,8 +356,8 @@ func (h *deviceNetworks) addOverlap(start, end time.Duration) {
 	}
 }
 
-// isLoadOverdue returns whether a device's load takes so long that its worker is assumed to hang: several times as
-// long as planned, and at least LoadTimeout.
+// isLoadOverdue returns true if a device's load of a network takes so long that its worker is assumed to hang:
+// turn.HangFactor times as long as planned, and at least Options.LoadTimeout. Without a load under way it returns false.
 func (w *WorkerBackend) isLoadOverdue(d *Device, now time.Duration) bool {
 	networks := d.Networks
 	if networks == nil || !networks.IsLoading {

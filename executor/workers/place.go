@@ -34,11 +34,12 @@ type cpuSets struct {
 	nextIndex  map[string]int // by kind; "" is the common list
 }
 
-// takeCPUs returns the CPUs and number of threads for a device of a kind: the next ones of the list that the
-// options give for the kind, or of the CPUs common to all workers. For a GPU it returns none. gpu is the device's
-// number, for errors.
+// takeCPUs returns the CPUs and the number of threads for the next device of a kind: the next CPUs of the list that the
+// options give for the kind, or of the CPUs common to all workers. For a GPU without such a list it returns none. If too
+// few are left, it returns an error, unless CPUs may be shared. gpu is the device's number, for errors.
 func (s *cpuSets) takeCPUs(kind string, gpu int32) (cpus []int, threads int, err error) {
 	place, hasPlace := s.options.CPUPlaces[kind]
+	// Find the list and how many CPUs a device takes: the options' threads, or the number in the kind's name (cpu-4).
 	n, hasCount := formats.CPUThreads(kind)
 	key := kind
 	switch {
@@ -77,8 +78,8 @@ func (s *cpuSets) takeCPUs(kind string, gpu int32) (cpus []int, threads int, err
 	return cpus, n, nil
 }
 
-// workerCPUs returns the CPUs for workers: those given, or all of this process except the first, which is left to the
-// front end.
+// workerCPUs returns the numbers of the CPUs that workers may use: the configured ones, or, if that is nil, all of this
+// process except the first, which is left to the front end. A single CPU is shared.
 func workerCPUs(configured []int) ([]int, error) {
 	if configured != nil {
 		return configured, nil
@@ -99,8 +100,8 @@ func isRemote(t *policy.Tables, device int, o *Options) bool {
 	return int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
 }
 
-// checkRemote returns an error if the options name devices on other hosts that the plan does not have, or no
-// address where their workers can join.
+// checkRemote returns an error if the options ask for more devices of a kind on other hosts than the plan t has, for a
+// kind that it does not have, or for any without an address where their workers can join.
 func checkRemote(t *policy.Tables, o *Options) error {
 	for _, kind := range slices.Sorted(maps.Keys(o.Remote)) {
 		k := slices.Index(t.Kinds, kind)
@@ -295,8 +296,8 @@ func TensorSpecs(tensors []formats.TensorInfo, runsWhole bool, direction string)
 	return out, nil
 }
 
-// findOperators returns the libraries of custom operators that a plan's models need, each with the path where it
-// was found. The engine replay needs none.
+// findOperators returns the libraries of custom operators that the models of a plan need, each once, with the path where
+// it was found. If one is missing, it returns turn.ErrPlan. The engine replay needs none.
 func findOperators(plan *formats.Plan, o *turn.Options) ([]modelfile.OperatorLibrary, error) {
 	if o.Engine == "replay" {
 		return nil, nil
@@ -315,8 +316,9 @@ func findOperators(plan *formats.Plan, o *turn.Options) ([]modelfile.OperatorLib
 	return out, nil
 }
 
-// findModel returns the path of a model's file in dir: the one with its name, or else one with the hash that the
-// plan has.
+// findModel returns the path of the file of model m in dir: NAME.onnx, or else the first file with the hash that the
+// plan has, so that a renamed model is found. A length bucket is made from the file of its base model. If there is none,
+// it returns turn.ErrPlan.
 func findModel(dir string, m *formats.Deployed) (string, error) {
 	name := m.Model
 	if m.Bucket != nil {

@@ -40,8 +40,9 @@ type supervisor struct {
 	wg            sync.WaitGroup
 }
 
-// workerConfig returns the configuration with which a device's worker process is started: the engine and how it
-// executes, the stages that it loads, and, if networks come and go, its memory and cache.
+// workerConfig returns the configuration with which the worker process of device d is started: the engine and how it
+// executes, the stages that it loads, and, if only some networks (models) are loaded at a time, the device's memory and
+// a cache of weights on the host. place has the device's kind, number and CPUs on this machine.
 func (k *supervisor) workerConfig(d *Device, place worker.Device) worker.Config {
 	// The engine and its device.
 	hello := worker.Hello{Engine: k.core.Options.Engine, Device: place, Library: k.options.Library, Execution: PlannedExecution(k.core.Plan, place.Kind)}
@@ -77,8 +78,9 @@ func (k *supervisor) workerConfig(d *Device, place worker.Device) worker.Config 
 	return cfg
 }
 
-// startProcess starts the worker process of a device, or waits for one of another host to join. It returns when the
-// worker has loaded its stages, or an error after StartTimeout.
+// startProcess starts the worker process of device d, or waits for a worker of another host to join as that device. It
+// returns when the worker has loaded its stages, or with an error after StartTimeout. With Options.InProcess the worker
+// runs inside this process.
 func (k *supervisor) startProcess(ctx context.Context, d *Device, cfg worker.Config) (*worker.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.options.StartTimeout)
 	defer cancel()
@@ -162,8 +164,9 @@ func (k *supervisor) createSegment(d *Device, p *worker.Process) (err error) {
 	return err
 }
 
-// divideSegment divides a device's shared memory into slots (each holds one batch's tensors) for the stages that
-// its worker has loaded, and returns the bytes of memory needed. It is called before the memory is created.
+// divideSegment divides the shared memory of device d into slots (each has the tensors of one batch) for the stages that
+// its worker has loaded, and returns how many bytes of memory that needs. It sets d.Slots and d.loadedStages, by stage.
+// The memory is created after it.
 func (k *supervisor) divideSegment(d *Device, loaded []worker.LoadedStage) int64 {
 	d.Slots, d.loadedStages = make([]*stageSlots, len(k.stages)), make([]*worker.LoadedStage, len(k.stages))
 	var stride, widest int64
@@ -193,9 +196,9 @@ func (k *supervisor) divideSegment(d *Device, loaded []worker.LoadedStage) int64
 	return max(base, page)
 }
 
-// setModelTensors sets the inputs and outputs of models to those of the stages that the workers have loaded. It
-// returns an error if a stage does not take what the one before gives. Stages of a pipeline have consecutive
-// indexes.
+// setModelTensors sets the inputs and outputs of models to those of the first and last stages that the workers have
+// loaded. It returns an error if a stage was not loaded, or does not take what the one before gives. Stages of a
+// pipeline have consecutive numbers.
 func (k *supervisor) setModelTensors() error {
 	for i := range k.stages {
 		st := &k.stages[i]
@@ -278,8 +281,9 @@ func (k *supervisor) prepare(ctx context.Context, d *Device, p *worker.Process, 
 	return nil
 }
 
-// sourceDevices returns the other devices whose stages' outputs the stages of a device read, and whose memory its
-// worker has to map.
+// sourceDevices returns the other devices whose outputs the stages of device dev read: those of the stage before each
+// stage that dev runs. Its worker has to map their memory. Stages are numbered through all pipelines, so that the stage
+// before i is i - 1 unless i is the first.
 func (k *supervisor) sourceDevices(dev int32) []int32 {
 	var out []int32
 	isListed := map[int32]bool{dev: true}
@@ -326,9 +330,9 @@ func (k *supervisor) unmapMemory() {
 	k.cache.Close()
 }
 
-// supervise posts the results of a device's worker to the core, and starts the worker again when it ends, until
-// the supervisor's context ends. It runs in a goroutine per device. The pause before a restart grows from failure
-// to failure.
+// supervise runs on a goroutine for each device until the supervisor's context ends: it posts the results of the
+// device's worker p to the core, and starts another worker when it ends. The pause before a restart doubles from failure
+// to failure. generation counts the device's workers, so that the core can ignore events of earlier ones.
 func (k *supervisor) supervise(d *Device, cfg worker.Config, p *worker.Process, generation int32) {
 	defer k.wg.Done()
 	pause := time.Duration(0)

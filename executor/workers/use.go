@@ -9,8 +9,9 @@ import (
 	"inferplan/formats/document"
 )
 
-// countRun adds a run that has ended to the device's statistics (busy time, CPU time), also if its batch was
-// aborted. begin and end are its times on the core's clock. Runs that succeed are recorded for simulations.
+// countRun adds a run that has ended with result n to the device's statistics (busy time, CPU time), also if its batch
+// was aborted. begin and end are its times on the core's clock. Runs that succeed are recorded for simulations, with a
+// recorder.
 func (d *Device) countRun(c *turn.Core, r *stageRun, n *turn.BackendEvent, begin, end time.Duration) {
 	d.BusyTime += end - begin
 	cpuTime := n.Total - d.cpuTotal
@@ -40,8 +41,9 @@ func (h *deviceNetworks) recordLoad(c *turn.Core, o *turn.LoadOrder) {
 	h.lastLoadEnd = now
 }
 
-// recordTransfer counts a tensor of so many bytes that passed from one stage's device to the next, and its
-// duration, by the way that it took: a stream between hosts, memory of the GPU, pinned or plain shared memory.
+// recordTransfer counts a tensor of so many bytes that passed from one stage's device to the next, and how long that
+// took, under its way (tier): a stream between hosts (Stream), GPU memory of another worker (Ipc), the device's memory,
+// which is not copied (Reference), or shared memory of the host that the GPU reads directly (Pinned) or not (Shm).
 func recordTransfer(c *turn.Core, bytes int64, from, to *Device, usedTier transferTier, duration time.Duration) {
 	s := c.Stats
 	t, m := &s.Shm, &s.Metrics.Shm

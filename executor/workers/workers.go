@@ -33,9 +33,9 @@ const (
 	eventSwapped
 )
 
-// Backend returns the backend that runs worker processes for the devices for which isOurs is true, when a core is
-// made. No process starts yet. It returns an error if the plan's stages, operators or devices are not on this
-// machine.
+// Backend returns the backend that runs worker processes (each executes models on one device) for the devices for which
+// isOurs, by device, is true, when a core is made. No process starts yet. It returns an error if the plan's models,
+// operators or devices are not on this machine.
 func (o *Options) Backend(c *turn.Core, isOurs []bool) (turn.Backend, error) {
 	w := &WorkerBackend{core: c, Devices: make([]*Device, len(c.Tables.Devices))}
 	w.Supervisor = &supervisor{cache: worker.NewCache(o.CacheBytes), core: c, options: o, devices: w.Devices}
@@ -89,8 +89,8 @@ func (w *WorkerBackend) setUp(d *Device, isUp bool) {
 
 func (w *WorkerBackend) IsUp(device int32) bool { return w.Devices[device].IsUp.Load() }
 
-// HandleEvent handles an event of a worker process in the core's loop: a run or a load has ended, or the process
-// was lost or is back. Events of an earlier process of the device (another generation) are ignored.
+// HandleEvent handles an event of a worker process in a round of the core: a run has ended, the process was lost, a load
+// has ended, or a new process is back. Events of an earlier process of the device (another Generation) are ignored.
 func (w *WorkerBackend) HandleEvent(n *turn.BackendEvent) {
 	d := w.Devices[n.Device]
 	switch n.Kind {
@@ -119,8 +119,9 @@ func (w *WorkerBackend) HandleEvent(n *turn.BackendEvent) {
 	}
 }
 
-// handleResult handles a run that a worker has finished: it counts it, sends the next runs, takes the outputs, and
-// ends the batch's hop (its stage on this device). Workers answer in order; one that does not is killed.
+// handleResult handles a run (a batch at one stage) that the worker of device d has finished: it counts the run, sends
+// the next ones, takes the outputs, and ends the batch's hop (its stage on this device), which the policy is told.
+// Workers answer in order; one that does not is killed.
 func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 	c := w.core
 	if len(d.InFlight) == 0 || d.InFlight[0].id != n.Id {
@@ -208,9 +209,10 @@ func (w *WorkerBackend) AbortBatch(b *turn.Batch) {
 // EvictBatch does nothing: workers have no instances that a batch could leave.
 func (w *WorkerBackend) EvictBatch(*turn.Batch, bool) { w.core.Stats.IgnoredActions++ }
 
-// LoadNetwork carries out the policy's order to load or unload a network on a device. A device without a memory
-// size in the plan holds everything that is placed there for good, including networks that the policy counts as
-// not loaded at first. There, an order is answered at once: it is refused unless it asks for what is the case.
+// LoadNetwork carries out the policy's order to load or unload a network (a model with its weights) on a device. A
+// device without a memory size in the plan has everything loaded that is placed there, for good, including networks that
+// the policy counts as not loaded at first. There, an order is answered at once: it is refused unless it asks for the
+// present state.
 func (w *WorkerBackend) LoadNetwork(o turn.LoadOrder) {
 	if d := w.Devices[o.Device]; d.Networks != nil {
 		w.takeOrder(d, o)
@@ -270,8 +272,8 @@ type cpuPulse struct {
 // minActivePart is the reciprocal of the share of CPU time from which on a process counts as active.
 const minActivePart = 50
 
-// check notes whether a worker has used CPU time since the last look, which shows that it is alive. It looks at
-// most once every turn.WatchInterval.
+// check notes, at most once every turn.WatchInterval, whether a worker has used CPU time since the last look: at least
+// one part in minActivePart of the time. That shows that it works and does not hang. It sets activeAt.
 func (p *cpuPulse) check(now time.Duration, proc *worker.Process) {
 	if now < p.checkedAt+turn.WatchInterval {
 		return
@@ -283,9 +285,9 @@ func (p *cpuPulse) check(now time.Duration, proc *worker.Process) {
 	p.checkedAt, p.cpuTime = now, cpuTime
 }
 
-// Watch kills workers that hang in a run or a load, and answers requests that have waited for one until an SLO
-// past their deadline. It is called in regular intervals; `paused` is time in which the core's loop stood still,
-// which does not count.
+// Watch kills workers that hang in a run or a load, and refuses requests that have waited for one until an SLO past
+// their deadline. It is called in regular intervals in a round of the core; `paused` is the time for which the core's
+// loop stood still since the last call, which does not count.
 func (w *WorkerBackend) Watch(now, paused time.Duration) {
 	for _, d := range w.OwnDevices {
 		if d.Process == nil {
@@ -332,8 +334,9 @@ func (w *WorkerBackend) Watch(now, paused time.Duration) {
 	}
 }
 
-// answerOverdue refuses the requests of runs that have waited too long for a worker whose current run has lasted
-// for `elapsed`. A run that has lasted no longer than a request's SLO may be about to end.
+// answerOverdue refuses the requests of runs that have waited too long for a worker whose current run has lasted for
+// `elapsed`: longer than the request's SLO, while the request is more than an SLO past its deadline. A run that has
+// lasted no longer than that may be about to end.
 func (w *WorkerBackend) answerOverdue(runs []*stageRun, now, elapsed time.Duration) {
 	for _, r := range runs {
 		if r.Batch == nil {

@@ -43,8 +43,8 @@ func (q *pendingHeap) Pop() any {
 	return popped
 }
 
-// add makes an accepted or released record available to be claimed, in the order of the sequence numbers, and
-// wakes those who wait for one.
+// add makes the record id claimable, when it has been accepted or released. seq is its number by acceptance; records are
+// claimed in that order. It wakes those who wait for a record.
 func (c *claims) add(seq uint64, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,8 +67,8 @@ func (c *claims) removeEnded(id string) {
 	delete(c.claimed, id)
 }
 
-// claimNext claims the open record that was accepted first and returns its id. If there is none, the id is empty,
-// and the channel is closed when one is added.
+// claimNext claims the claimable record that was accepted first and returns its id. If there is none, it returns "" and
+// a channel that is closed when one is added.
 func (c *claims) claimNext() (id string, added <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +87,8 @@ func (c *claims) claimNext() (id string, added <-chan struct{}) {
 	return "", c.added
 }
 
-// release makes a claimed record available again. It returns false if the record is not claimed.
+// release makes a claimed record claimable again, at its old place in the order. If the record is not claimed, it
+// returns false.
 func (c *claims) release(id string) bool {
 	c.mu.Lock()
 	wasClaimed, seq := c.claimed[id], c.openRecords[id]
@@ -99,7 +100,9 @@ func (c *claims) release(id string) bool {
 	return wasClaimed
 }
 
-// Claim implements durable.Store: it waits for an open record and returns it, so that this caller alone serves it.
+// Claim implements durable.Store: it waits for an open record (accepted and without a result) that nobody has claimed,
+// claims it for the caller, and returns its state. A damaged record is returned with its id alone and
+// durable.ErrDamagedRecord; it stays claimed, or it would come first again for ever.
 func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	for {
 		id, added := s.claims.claimNext()

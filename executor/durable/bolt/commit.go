@@ -46,8 +46,8 @@ func (s *committer) update(ctx context.Context, apply func(*bbolt.Tx) error, onC
 	return s.send(ctx, &pendingChange{apply: apply, onCommit: onCommit, result: make(chan error, 1)})
 }
 
-// send hands a change to commitLoop, waits until it is committed, and returns the error. When ctx ends before
-// commitLoop takes the change, it is not made.
+// send hands a change to commitLoop, waits until it is on disk, and returns its error. If ctx ends before commitLoop
+// takes the change, it is not made; later, ctx no longer matters.
 func (s *committer) send(ctx context.Context, c *pendingChange) error {
 	select {
 	case s.changes <- c:
@@ -59,8 +59,8 @@ func (s *committer) send(ctx context.Context, c *pendingChange) error {
 	}
 }
 
-// commitLoop commits changes until the store is closed. It commits all that wait at once, because every commit has
-// to wait for the disk.
+// commitLoop is the one goroutine that writes to the file, until the store closes. It commits all changes that wait in
+// one transaction (up to maxChanges), because every commit has to wait for the disk.
 func (s *committer) commitLoop() {
 	defer close(s.stopped)
 	var batch []*pendingChange
@@ -89,15 +89,16 @@ func (s *committer) commitLoop() {
 	}
 }
 
-// commit commits a batch of changes and sends each its result. The last one may have to run alone, as compacting
-// the file does, and is run after the others.
+// commit commits a batch of changes and sends each its result, nil or the error. The last one may be one that runs alone
+// (runAlone), such as compacting the file; it runs after the others are committed. After a failed write the store is
+// broken: all further changes fail.
 func (s *committer) commit(batch []*pendingChange) {
 	lastChange := batch[len(batch)-1]
 	if lastChange.runAlone != nil {
 		batch = batch[:len(batch)-1]
 	}
 
-	// Commit all but those that cannot be applied: each of them fails, and the rest is tried again.
+	// Commit the batch. If one change cannot be applied, it alone fails, and the rest is tried again without it.
 	for len(batch) > 0 && s.broken == nil {
 		failedIndex, err := s.commitAll(batch)
 		if err == nil {
@@ -146,8 +147,8 @@ func (s *committer) failAll(batch []*pendingChange, err error) {
 	}
 }
 
-// commitAll commits all changes in one transaction, or none. If a change could not be applied, failedIndex is its
-// index. If the commit itself failed, it is -1.
+// commitAll commits all changes in one transaction, or none. failedIndex is the index of a change that could not be
+// applied, or -1: then err is that of the transaction itself, or nil.
 func (s *committer) commitAll(batch []*pendingChange) (failedIndex int, err error) {
 	tx, err := s.file.db.Begin(true)
 	if err != nil {

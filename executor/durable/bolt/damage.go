@@ -37,8 +37,7 @@ func readOnly(path string) (*bbolt.DB, error) {
 	return openRecovering(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true})
 }
 
-// openRecovering opens a file of the database. If it is damaged, the error is ErrDamaged, also where the database
-// would panic.
+// openRecovering opens a bbolt file at path. If it is damaged, the error is ErrDamaged, also where bbolt would panic.
 func openRecovering(path string, opt *bbolt.Options) (db *bbolt.DB, err error) {
 	err = recoverDamage(func() error {
 		db, err = bbolt.Open(path, 0o600, opt)
@@ -96,7 +95,8 @@ func checkFile(path string, pageSize int) error {
 	return checkPages(f, pageSize)
 }
 
-// isWellFormed returns whether an entry of a bucket has the form in which the store writes it.
+// isWellFormed returns true if an entry of a bucket (key k, value v) has the form in which the store writes it. A rescue
+// of a damaged file copies only such entries. It does not decrypt.
 func isWellFormed(bucket string, k, v []byte) bool {
 	switch bucket {
 	case string(recordsBucket):
@@ -239,8 +239,9 @@ func writeEntries(tx *bbolt.Tx, name []byte, list []entry, report *RescueReport)
 	return nil
 }
 
-// rebuildLists makes the lists of open records, and of ended ones that will be deleted, from the records and
-// results.
+// rebuildLists fills, in a rescued file, the lists that follow from its records and results: of open records, by number,
+// and of ended ones, by the time of their deletion. It counts the open ones in the report. It also sets the last number
+// given.
 func rebuildLists(tx *bbolt.Tx, report *RescueReport) error {
 	lastSeq := uint64(0)
 	err := tx.Bucket(recordsBucket).ForEach(func(id, _ []byte) error {

@@ -68,7 +68,8 @@ func expire(tx *bbolt.Tx, now time.Time, retention func(class string) time.Durat
 	return len(expiredKeys), nil
 }
 
-// removeRecord deletes a record with the pieces of its text and its result.
+// removeRecord deletes a record with the pieces of its text and its result, in transaction tx. The keys are collected
+// first, because a bucket must not change under its cursor.
 func removeRecord(tx *bbolt.Tx, id string) error {
 	prefix, pieces := textPrefix(id), [][]byte(nil)
 	c := tx.Bucket(textsBucket).Cursor()
@@ -106,8 +107,9 @@ func (s *Store) Compact(ctx context.Context) error {
 // errStaleFile is returned when the file in place is no longer the one that is open.
 var errStaleFile = errors.New("change to the compacted store")
 
-// compact replaces the file by a copy without free pages. It runs between two commits, and readers wait while the
-// file is exchanged.
+// compact replaces the file by a copy without free pages. commitLoop runs it between two commits, so that nothing is
+// written meanwhile; readers wait only while the file is exchanged. If the exchange fails halfway, it returns
+// errStaleFile, and the store has to be opened again.
 func (s *storeFile) compact() error {
 	tempPath := s.path + ".new"
 	if err := os.RemoveAll(tempPath); err != nil {

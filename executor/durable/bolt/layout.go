@@ -78,7 +78,8 @@ func (r *valueReader) readUvarint() uint64 {
 	return n
 }
 
-// readString reads a string with its length in front. If there is none, it sets r.failed.
+// readString reads a string with its length in front, and moves on behind it. If the bytes end before, it sets r.failed
+// and returns "".
 func (r *valueReader) readString() string {
 	n := r.readUvarint()
 	if r.failed || n > uint64(len(r.b)) {

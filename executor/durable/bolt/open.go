@@ -102,8 +102,9 @@ func openFile(path string) (*bbolt.DB, error) {
 	return db, nil
 }
 
-// create makes an empty store: it writes the file under another name and moves it into place, so that no half of
-// it is ever seen.
+// create makes the file of an empty store: its buckets, its version, and a known text sealed with the key, by which a
+// wrong key is noticed later. It writes the file under another name and moves it into place, so that no half of it is
+// ever seen.
 func (s *storeFile) create() error {
 	tempPath := s.path + ".new"
 	if err := os.Remove(tempPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +132,7 @@ func (s *storeFile) create() error {
 	return s.moveIntoPlace(tempPath)
 }
 
-// moveIntoPlace renames a file to the store's path, durably.
+// moveIntoPlace renames a file to the store's path, and syncs the folder, so that a crash does not undo it.
 func (s *storeFile) moveIntoPlace(tempPath string) error {
 	if err := os.Rename(tempPath, s.path); err != nil {
 		return fmt.Errorf("store %s: %w", s.path, err)
@@ -147,7 +148,8 @@ func (s *storeFile) moveIntoPlace(tempPath string) error {
 	return nil
 }
 
-// open opens the store's file, checks that it is ours, and upgrades it if it has an older version.
+// open opens the store's file, checks that it is one of this program and of this key, and upgrades it if it has an older
+// version. It sets s.db.
 func (s *storeFile) open() error {
 	db, err := openFile(s.path)
 	if err != nil {
@@ -188,7 +190,8 @@ func (s *storeFile) checkMeta(tx *bbolt.Tx) error {
 	return err
 }
 
-// upgrade brings an older file to the current version, version by version.
+// upgrade brings a file of an older version to the current one in transaction tx, one version at a time: upgrades[v]
+// turns version v into v + 1.
 func upgrade(tx *bbolt.Tx) error {
 	b := tx.Bucket(metaBucket)
 	for v := b.Get([]byte("version"))[0]; v < version; v++ {
@@ -226,7 +229,8 @@ func (s *storeFile) unseal(location string, data []byte) ([]byte, error) {
 	return s.opt.Sealer.Open(location, data)
 }
 
-// view calls read in a read transaction. It returns durable.ErrClosed once the store is closing.
+// view calls read with a read transaction. While the file is exchanged for a compacted one, it waits. Once the store is
+// closing, it returns durable.ErrClosed.
 func (s *storeFile) view(read func(*bbolt.Tx) error) error {
 	s.swapMu.RLock()
 	defer s.swapMu.RUnlock()

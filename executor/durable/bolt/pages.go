@@ -57,8 +57,9 @@ func (p *pageChecker) damageError(id uint64, format string, args ...any) error {
 	return fmt.Errorf("%w: page %d: "+format, append([]any{ErrDamaged, id}, args...)...)
 }
 
-// readPage returns the content of a page and of the pages onto which it overflows, and marks them as visited. A
-// page that is visited twice is damage.
+// readPage returns the content of the bbolt page of a number, together with the pages behind it onto which it overflows,
+// and marks them as visited. It returns an error if the number is outside of the file, differs from the one in the page,
+// or was visited before. Pages 0 and 1 are the file's heads and no part of the tree.
 func (p *pageChecker) readPage(id uint64) ([]byte, error) {
 	if id < 2 || id >= p.endPage {
 		return nil, p.damageError(id, "the file has pages 2 to %d", p.endPage-1)
@@ -84,13 +85,15 @@ func (p *pageChecker) readPage(id uint64) ([]byte, error) {
 	return b, nil
 }
 
-// checkSubtree checks a page and all pages below it. Their keys must be at least minKey and less than keyLimit; nil means no
-// bound.
+// checkSubtree checks the bbolt page of a number and all pages below it, before bbolt, which would panic, reads them:
+// kinds, sizes, and the order of the keys, which must be at least minKey and less than keyLimit (nil stands for no
+// bound).
 func (p *pageChecker) checkSubtree(id uint64, minKey, keyLimit []byte) error {
 	b, err := p.readPage(id)
 	if err != nil {
 		return err
 	}
+	// The head of a page has its kind and its number of entries.
 	kind, n := binary.NativeEndian.Uint16(b[8:]), int(binary.NativeEndian.Uint16(b[10:]))
 	if kind != branchPage && kind != leafPage || kind == branchPage && n == 0 || pageHeader+n*pageElement > len(b) {
 		return p.damageError(id, "it is of kind %d, with %d entries", kind, n)

@@ -17,8 +17,8 @@ import (
 // decodeNumber returns the number that encodeNumber has written.
 func decodeNumber(key []byte) uint64 { return binary.BigEndian.Uint64(key) }
 
-// Accept implements durable.Store: it stores a new record and makes it available to be claimed. isNew is false if
-// there is one with this id already; it stays as it is.
+// Accept implements durable.Store: it stores a new record, sealed, with the next number in the order of acceptance, and
+// makes it available to be claimed. If a record with this id exists, isNew is false, and that one stays as it is.
 func (s *Store) Accept(ctx context.Context, r *durable.Record) (isNew bool, err error) {
 	if err := r.Check(); err != nil {
 		return false, err
@@ -44,8 +44,9 @@ func (s *Store) Accept(ctx context.Context, r *durable.Record) (isNew bool, err 
 	return isNew && err == nil, err
 }
 
-// Append implements durable.Store: it stores a piece of an open record's text. If offset is not the length of the
-// text stored so far, it returns durable.ErrConflict.
+// Append implements durable.Store: it stores a piece of the text (the answer so far) of an open record, and the tokens
+// in it. offset is where the piece begins, in bytes. If that is not the length of the stored text, it returns
+// durable.ErrConflict.
 func (s *Store) Append(ctx context.Context, id string, offset int, text []byte, tokens int) error {
 	sealed, err := s.file.seal(textLocation(id, offset), text)
 	if err != nil {
@@ -81,7 +82,8 @@ func checkOpen(tx *bbolt.Tx, id string) error {
 	return nil
 }
 
-// textSize returns how many bytes of a record's text are stored: the end of its last piece.
+// textSize returns how many bytes of a record's text are stored, which is where its last piece ends; 0 without text.
+// Keys of pieces are the id, a zero byte and the offset.
 func textSize(tx *bbolt.Tx, id string) (int, error) {
 	prefix := textPrefix(id)
 	c := tx.Bucket(textsBucket).Cursor()
@@ -98,8 +100,8 @@ func textSize(tx *bbolt.Tx, id string) (int, error) {
 	return p.offset + p.size, err
 }
 
-// Finish implements durable.Store: it stores the result of an open record and the time of its end, from which its
-// retention counts.
+// Finish implements durable.Store: it stores the result `end` of an open record with the time, from which its retention
+// counts, and lists the record as one to be deleted then. It can no longer be claimed.
 func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 	sealed, err := s.file.seal("end/"+id, end)
 	if err != nil {

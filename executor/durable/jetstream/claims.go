@@ -42,8 +42,9 @@ const foreignRetryDelay = time.Minute
 // pullTimeout bounds the time that a request for the next record waits at the server.
 const pullTimeout = 2 * time.Second
 
-// Claim implements durable.Store: it waits for an open record and returns it, so that this process alone serves
-// it. Records that are not of this program are put back.
+// Claim implements durable.Store: it waits for an open record that no process has claimed, and returns its state, so
+// that this process alone serves it. Each record is a message that the NATS server delivers to one process and, if that
+// falls silent, to another. Messages that this program did not write are put back.
 func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	for {
 		switch {
@@ -180,8 +181,9 @@ func (s *Store) Release(ctx context.Context, id string) error {
 	return err
 }
 
-// dropEnded gives up the claim of a record that has ended, and tells the server. If that gets lost, the record is
-// delivered once more and found to have ended.
+// dropEnded gives up this process's claim on a record that has ended, and acknowledges its message, so that the NATS
+// server does not deliver it again. If the acknowledgement is lost, the message comes once more, and its record is found
+// to have ended.
 func (s *Store) dropEnded(id string) {
 	s.mu.Lock()
 	held := s.claims[id]

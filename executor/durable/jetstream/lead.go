@@ -139,8 +139,9 @@ func (l *lease) hold(ctx context.Context, lastWrite time.Time, revision uint64, 
 	_, _ = l.client.bucket.Update(releaseCtx, leadKey, nil, revision) // if this fails, the key is free later
 }
 
-// renew writes the key again, so that others do not find it free, and returns its new revision. If another process
-// has written it, renew returns 0 without an error.
+// renew writes the key of the leader (the process that plans) again, so that the key does not expire, and returns its
+// new revision. revision is that of the last write. If another process has written the key since, which ends the lead,
+// renew returns 0 without an error.
 func (l *lease) renew(ctx context.Context, revision uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.client.opt.AckWait/3)
 	defer cancel()

@@ -60,8 +60,10 @@ type clusterClient struct {
 // openTimeout bounds the wait for a cluster to answer.
 const openTimeout = 30 * time.Second
 
-// Open connects to the servers of a URL such as nats://a:4222,nats://b:4222, and creates the stream, the consumer and
-// the bucket if they do not exist.
+// Open connects to the NATS servers of a URL such as nats://a:4222,nats://b:4222, and creates what the store needs (a
+// stream of records, a consumer that delivers them, a bucket of values) if it does not exist. It returns an error if
+// this does not succeed within openTimeout. It starts the heartbeats by which the server knows that claimed records are
+// still served.
 func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	opt.Name = cmp.Or(opt.Name, "inferplan")
 	opt.Replicas = cmp.Or(opt.Replicas, 3)
@@ -89,8 +91,9 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// open connects to JetStream and creates what does not exist. It tries again, because a cluster that has just started
-// has no leader yet.
+// open connects to JetStream, the store of NATS, and creates the stream, the consumer and the bucket if they do not
+// exist. It tries again until ctx ends, because a cluster that has just started has no leader yet. A wrong key is an
+// error at once.
 func (s *clusterClient) open(ctx context.Context) (err error) {
 	if s.js, err = jetstream.New(s.conn); err != nil {
 		return err
@@ -138,8 +141,8 @@ func (s *clusterClient) createResources(ctx context.Context) (err error) {
 	return s.checkKey(ctx)
 }
 
-// checkKey returns durable.ErrWrongKey if the store is sealed with another key than ours, by a known text in it. A
-// new store gets that text, sealed with ours.
+// checkKey returns durable.ErrWrongKey if the store's values are sealed (encrypted) with another key than that of the
+// options. It sees this by a known text that the first process stores, sealed; in a new store that is this process.
 func (s *clusterClient) checkKey(ctx context.Context) error {
 	const key = "check"
 	sealed, err := s.opt.Sealer.Seal(key, []byte("inferplan 1"))
@@ -187,8 +190,9 @@ func (s *Store) Close() error {
 // retryTimeout bounds the time for which a call is repeated while the cluster has no leader.
 const retryTimeout = 30 * time.Second
 
-// retry repeats a call to the cluster, with growing pauses, until it succeeds or would fail again. Each attempt
-// has three seconds.
+// retry repeats a call to the cluster until it succeeds, with pauses that grow from 20 ms to 1 s. It gives up with the
+// call's error if that is permanent, after retryTimeout, or when ctx ends; with durable.ErrClosed when the store closes.
+// Each attempt has three seconds.
 func (s *clusterClient) retry(ctx context.Context, call func(ctx context.Context) error) error {
 	if s.ctx.Err() != nil {
 		return durable.ErrClosed

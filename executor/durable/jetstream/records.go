@@ -69,7 +69,8 @@ func (s *Store) Accept(ctx context.Context, r *durable.Record) (isNew bool, err 
 	return err == nil, err
 }
 
-// lastMessage returns the last message under a subject. If there is none, it returns nil.
+// lastMessage returns the newest message under a subject (the name under which NATS stores messages), as the leader of
+// the stream has it. If there is none, it returns nil.
 func (s *clusterClient) lastMessage(ctx context.Context, subject string) (m *nats.RawStreamMsg, err error) {
 	err = s.retry(ctx, func(ctx context.Context) (err error) {
 		m, err = s.leader.GetLastMsg(s.opt.Name, subject, nats.Context(ctx))
@@ -187,8 +188,9 @@ func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 	}
 }
 
-// noteEnd lists a record that has ended, with class and time, so that Expire finds it, and tells the server that
-// it need not be served any more.
+// noteEnd adds a record that has ended to the list of ended ones, a message with its class and time, so that Expire
+// finds it later, and gives up the claim on it. If the record does not exist or has not ended, it does nothing; if it is
+// listed already, the list stays.
 func (s *Store) noteEnd(ctx context.Context, id string) error {
 	end, err := s.lastMessage(ctx, s.subject("state", id))
 	if err != nil || end == nil {
@@ -301,7 +303,8 @@ func (s *clusterClient) messagesAfter(ctx context.Context, subject string, seq u
 	return list, err
 }
 
-// readPage appends a page of messages of a subject, from a sequence number on, as one node has them.
+// readPage appends to list the messages of a subject (which may have wildcards), from sequence number firstSeq on and at
+// most pageSize of them, as the node that answers has them: it need not be the leader, and may lag behind it.
 func (s *clusterClient) readPage(ctx context.Context, list []*jetstream.RawStreamMsg, subject string, firstSeq uint64) ([]*jetstream.RawStreamMsg, error) {
 	messages, err := jetstreamext.GetBatch(ctx, s.js, s.opt.Name, s.pageSize, jetstreamext.GetBatchSeq(firstSeq), jetstreamext.GetBatchSubject(subject))
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 var _ durable.Shared = (*Store)(nil)
 
 // HandOver implements durable.Shared: it returns a ticket with which another process can adopt a record that this
-// process holds. The ticket is the subject under which the record is acknowledged.
+// process has claimed. The ticket is the NATS subject to which the holder of the record sends heartbeats and its end.
+// The claim stays here, marked as handed over: the other process now stores the text.
 func (s *Store) HandOver(id string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,8 +29,8 @@ func (s *Store) HandOver(id string) (string, error) {
 	return held.ackSubject, nil
 }
 
-// Adopt implements durable.Shared: it takes over a record that another process has handed over, by the ticket, and
-// returns its state.
+// Adopt implements durable.Shared: it takes over the claim on a record that another process has handed over, by the
+// ticket of its HandOver, and returns the record's state. If the record has ended, it returns durable.ErrFinished.
 func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, error) {
 	if !strings.HasPrefix(ticket, "$JS.ACK.") {
 		return nil, fmt.Errorf("%.80q with ticket %.80q: %w", id, ticket, durable.ErrNotFound)
@@ -68,8 +69,9 @@ func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, e
 // stored.
 func (s *clusterClient) newsSubject(id string) string { return s.opt.Name + ".news." + id }
 
-// Follow implements durable.Shared: it calls notify with every change of a record, until stop is called. Only the
-// processes that follow the record receive its messages.
+// Follow implements durable.Shared: it calls notify with every change of a record (new text, or its end), on a goroutine
+// of the connection, until stop is called. Changes before the call are not among them. Messages that are not of this
+// program are counted and dropped.
 func (s *clusterClient) Follow(id string, notify func(durable.Change)) (stop func(), err error) {
 	if (&durable.Record{ID: id}).Check() != nil {
 		return nil, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)

@@ -94,8 +94,8 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 // listingTimeout is the wait after which a listing of the ended records counts as complete.
 const listingTimeout = 500 * time.Millisecond
 
-// Expire implements durable.Store: it deletes the ended records whose retention is over at the time now, and
-// returns their number.
+// Expire implements durable.Store: it deletes the ended records that are older, at the time now, than the retention of
+// their class, and returns how many it has deleted.
 func (s *Store) Expire(ctx context.Context, now time.Time, retention func(class string) time.Duration) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, durable.ErrClosed
