@@ -59,9 +59,10 @@ func (set *probeSet) decisiveTimes(p *probe) []time.Duration {
 // minRoundsToSelect is the number of rounds from which on medians use only the quieter half.
 const minRoundsToSelect = 6
 
-// quietRounds returns the rounds that medians are taken over, in the order of time: the half that other work on
-// the machine disturbed least. A round is judged by its time relative to the medians of its probes. Only whole
-// rounds are chosen, so that no block is favoured and the scatter of each block remains.
+// quietRounds returns the rounds that medians are taken over, in the order of time: the half that other work on the
+// machine disturbed least. A round is judged by its time relative to the medians of its probes. Only whole rounds are
+// chosen, so that no block is favoured and the scatter of each block remains. With few rounds (below
+// minRoundsToSelect) it returns all. The result has indices of rounds.
 func (set *probeSet) quietRounds() []int {
 	rounds := make([]int, set.roundCount)
 	for i := range rounds {
@@ -137,8 +138,9 @@ type busyness struct {
 	comparison string        // the time that factor compares with, as text
 }
 
-// busyness compares the wall time of the whole model, the last probe, with the sum of its blocks and, if one
-// thread did all the work, with its CPU time.
+// busyness returns how busy other work kept the machine: the larger of two ratios, with words that describe it. One
+// is the wall time of the whole model (the last probe) over the sum of its blocks' wall times. The other, if one
+// thread did all the work, is over its CPU time. The factor is 0 if neither can be computed.
 func (set *probeSet) busyness() busyness {
 	quiet := set.quietRounds()
 	mid := func(s []time.Duration) time.Duration {
@@ -192,7 +194,8 @@ func (set *probeSet) keepBetterTry() {
 }
 
 // loosestHalfWidth returns how well the least known probe is known: the largest half width of the 95 % interval of a
-// median, as a share of the median. Probes whose half width is within floor do not count.
+// median, as a share of the median. Probes whose half width is within floor do not count. The result decides whether
+// sampling may stop.
 func (set *probeSet) loosestHalfWidth(floor time.Duration) float64 {
 	loosest := 0.0
 	quiet := set.quietRounds()

@@ -47,7 +47,8 @@ func PointsFile(profile string) string {
 type samplesByPoint map[Point][]Sample
 
 // readSamples reads the samples of a subject (a model on its devices) from the lines of a file. name is the file's,
-// for errors. A last line that an interruption cut off is left out.
+// for errors. A last line that an interruption cut off is left out. It is called when a run begins, so that an
+// interrupted run continues.
 func readSamples(data []byte, name string, subject Subject) (samplesByPoint, error) {
 	out := samplesByPoint{}
 	in := bufio.NewReader(bytes.NewReader(data))
