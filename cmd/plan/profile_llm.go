@@ -108,7 +108,8 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	return printServed(p, o.outPath, result)
 }
 
-// servedDevice returns the kind of the server's devices. A server of this machine without a GPU runs on its CPUs.
+// servedDevice returns the kind of the server's devices. A server of this machine without a GPU runs on its CPUs. For
+// any other server without --device it returns an error, because the kind of its devices cannot be seen from here.
 func (o *profileOptions) servedDevice(p *printer) (string, error) {
 	if o.device != "auto" {
 		return o.device, nil
