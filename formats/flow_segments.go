@@ -46,7 +46,8 @@ func (m *Module) Services() []string {
 	return document.Map(m.Routes, func(r *Route) string { return r.Model })
 }
 
-// servicesOf returns the models of all modules of an application, of both forms.
+// servicesOf returns the models of all modules of an application, which has either modules or segments (parts of a
+// workflow with modules of their own).
 func servicesOf(modules []Module, segments []Segment) []string {
 	var out []string
 	for i := range modules {
@@ -202,7 +203,7 @@ func (g *segmentGraph) checkReadable(i, k int, name, fieldPath string) {
 }
 
 // isReachable reports whether a request in segment from can later be in segment to. A segment is reachable from
-// itself only by a cycle.
+// itself only by a cycle. from and to are indices into g.list.
 func (g *segmentGraph) isReachable(from, to int) bool {
 	visited := make([]bool, len(g.list))
 	var walk func(i int) bool
@@ -304,6 +305,7 @@ func (g *segmentGraph) checkTaskCount() {
 		for k := range g.list[i].Modules {
 			tasks += max(1, len(g.list[i].Modules[k].Chances)-1)
 		}
+		// A segment without a limit is visited at most as often as all limited ones together, and once more.
 		n := visits
 		if g.list[i].MaxVisits > 0 {
 			n = g.list[i].MaxVisits

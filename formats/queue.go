@@ -266,8 +266,9 @@ func (q *QueuePlan) checkClass(p *planChecker, i int) {
 	}
 }
 
-// checkInstance reports to p what is wrong with the i-th instance, adds it to the load of its devices, and counts
-// in instancesByGroup how often each request group is in a queue.
+// checkInstance reports to p what is wrong with the i-th instance, adds it to the load of its devices, and counts in
+// instancesByGroup how often each request group is in a queue. The load of a device is the number of instances on it.
+// pools has the index of a device kind's pool.
 func (q *QueuePlan) checkInstance(p *planChecker, i int, instancesByGroup []int) {
 	// Check the devices, and reserve them.
 	in, fieldPath := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)

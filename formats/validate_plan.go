@@ -59,8 +59,9 @@ func (d *Plan) checkExecution(c *document.Checker) {
 // maxObjective bounds the value of any objective.
 const maxObjective = 1e15
 
-// check reports to c an objective whose value, bound and gap contradict each other. Up to rounding, the bound is
-// on the better side of the value, and the gap is their distance divided by one of the two.
+// check reports to c an objective whose value, bound and gap contradict each other. Up to rounding, the bound is on
+// the better side of the value, and the gap is their distance divided by one of the two. Throughput, accuracy and
+// goodput are maximised; all other objectives are minimised.
 func (o *Objective) check(c *document.Checker) {
 	if c.FailIf(!(math.Abs(o.Value) <= maxObjective), "objective.value", o.Value, "a number of at most %g", maxObjective) {
 		return
@@ -320,7 +321,7 @@ func (p *planChecker) checkCertificate() {
 }
 
 // checkCapacity reports a stage that carries less than its pipeline, or promises more than its replicas can do in
-// full batches.
+// full batches. On devices that are shared in time, replicas count only for their part of the time (GPUs).
 func (p *planChecker) checkCapacity(l *Pipeline, s *Stage, pool *Pool, fieldPath string) {
 	p.FailIf(s.RPS < l.RPS && !document.CloseTo(s.RPS, l.RPS), fieldPath+".rps", s.RPS, "at least the pipeline's rate, "+document.FormatFloat(l.RPS))
 	servers := float64(s.Replicas)
@@ -331,8 +332,8 @@ func (p *planChecker) checkCapacity(l *Pipeline, s *Stage, pool *Pool, fieldPath
 	p.FailIf(s.RPS > maxRate && !document.CloseTo(s.RPS, maxRate), fieldPath+".rps", s.RPS, "at most what its replicas can do, "+document.FormatFloat(maxRate))
 }
 
-// checkPlacement reports a wrong placement of a stage's replicas, and adds them to the load of the devices of
-// their pool.
+// checkPlacement reports a wrong placement of a stage's replicas, and adds them to the load of the devices of their
+// pool. pool is the index of the pool, and info the pool itself with its defaults.
 func (p *planChecker) checkPlacement(s *Stage, pool int, info *Pool, fieldPath string) {
 	sum := 0
 	for k := range s.Placement {
